@@ -52,9 +52,11 @@ const LAYERS: &[Row] = &[
     row("gateway",   &["model", "role"], &[]),
     // Protocols. The deterministic family executes an order and names no engine. An engine meets the simulator and real
     // commands in its tests only.
-    row("sequencer", &["model", "role", "family", "log", "checkpoint"], &["fuzz"]),
-    row("deterministic", &["model", "role", "store", "sequencer", "checkpoint"], &[]),
-    row("engines",   &["model", "role", "store", "sequencer", "deterministic"], &["commands", "workload", "sim", "gateway", "log",
+    // A log of any entry type, for every family.
+    row("replication", &["model", "role", "log"], &["fuzz"]),
+    row("sequencer", &["model", "role", "family", "log", "checkpoint", "replication"], &["fuzz"]),
+    row("deterministic", &["model", "role", "store", "replication", "sequencer", "checkpoint"], &[]),
+    row("engines",   &["model", "role", "store", "sequencer", "deterministic"], &["replication", "commands", "workload", "sim", "gateway", "log",
                        "checkpoint"]),
     // The front door and the two drivers. A driver knows the traits of roles, not the engines.
     row("resp",      &["model", "commands", "gateway"], &["fuzz"]),
@@ -63,11 +65,11 @@ const LAYERS: &[Row] = &[
     // Checkpoints afar, in an object store. It meets checkpoints as files, and nobody who makes them.
     row("archive",   &["model", "role", "checkpoint", "runtime"], &["log"]),
     // What knows everything below it.
-    row("node",      &["model", "role", "family", "link", "store", "log", "checkpoint", "sequencer", "gateway", "deterministic", "engines", "commands",
+    row("node",      &["model", "role", "family", "link", "store", "log", "checkpoint", "replication", "sequencer", "gateway", "deterministic", "engines", "commands",
                        "resp", "runtime", "archive", "workload"], &[]),
     row("lab",       &["model", "role", "family", "checker", "link", "store", "deterministic", "node", "workload", "runtime", "gateway", "sim",
                        "commands"], &[]),
-    row("ordain",    &["model", "role", "family", "checker", "store", "log", "checkpoint", "sequencer", "gateway", "deterministic", "commands",
+    row("ordain",    &["model", "role", "family", "checker", "store", "log", "checkpoint", "replication", "sequencer", "gateway", "deterministic", "commands",
                        "resp", "runtime", "archive", "workload", "sim", "node", "lab"], &[]),
     // The tool you are reading.
     row("xtask",     &[], &[]),

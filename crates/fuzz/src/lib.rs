@@ -13,6 +13,8 @@
 //! seed in the record, where `cargo xtask fuzz` finds it. A round that does not end within [`ROUND_LIMIT`] is a stall: a
 //! watchdog names its seed and aborts.
 
+mod random;
+
 use std::fs;
 use std::ops::Range;
 use std::path::PathBuf;
@@ -22,6 +24,8 @@ use std::time::{Duration, Instant};
 
 use rand::rngs::Xoshiro256PlusPlus;
 use rand::{RngExt as _, SeedableRng as _};
+
+pub use random::Random;
 
 /// Names the environment variable with the seconds for which each target runs on new seeds.
 pub const SECONDS: &str = "ORDAIN_FUZZ_SECONDS";

@@ -12,15 +12,15 @@ use ordain_model::{
     Batch, Cascade, CheckpointMode, ChunkNo, Computations, Digest, Epoch, Execution, GatewayId, Isolation,
     KeyHash, Layout, Micros, PartitionId, Reads, Registry, Stopwatch,
 };
+use ordain_replication::{
+    Arrival, ConfigurationEntry, ConfigurationService, ConfigurationServiceSettings, Decisions,
+    EntryType as _, GroupError, GroupJournal, GroupLog, GroupSettings, Index, InputLog, LogSettings,
+    ShippingSettings, configuration_service_members, resume_after,
+};
 use ordain_role::{
     Address, Bug, Bugs, Directory, DiskError, DiskOp, NodeId, Role, StartOver, Topology, UnderWay,
 };
-use ordain_sequencer::{
-    Arrival, CheckpointSettings, Checkpointer, ConfigurationEntry, ConfigurationService,
-    ConfigurationServiceSettings, Counting, Exchange, ExchangeSettings, GroupError, GroupJournal, GroupLog,
-    GroupSettings, Index, InputLog, JournalRecord, Lacking, LogSettings, Neighbours, Opened, Readers,
-    Sequencer, ShippingSettings, configuration_service_registry,
-};
+use ordain_sequencer::{Batches, CheckpointSettings, Checkpointer, Counting, Exchange, ExchangeSettings, JournalRecord, Lacking, Neighbours, Opened, Readers, Sequencer};
 use ordain_store::MemoryStore;
 
 use crate::aborts::{Aborts, AbortsError};
@@ -257,14 +257,14 @@ impl NodeSettings {
     }
 
     fn is_configuration_service_member(&self) -> bool {
-        let is_member = || ConfigurationServiceSettings::members(&self.topology).contains(&self.node);
+        let is_member = || configuration_service_members(&self.topology).contains(&self.node);
         self.replication() == Replication::Async && is_member()
     }
 
     fn new_configuration_service(
         &self,
         registry: &Arc<Registry>,
-    ) -> Option<ConfigurationService<ShardMessage>> {
+    ) -> Option<ConfigurationService<Batches, shard::Message>> {
         let settings = ConfigurationServiceSettings {
             topology: self.topology.clone(),
             me: self.at(places::CONFIGURATION_SERVICE),
@@ -274,13 +274,13 @@ impl NodeSettings {
             checkpointer: places::CHECKPOINTER,
             arrival: Arrival { incarnation: self.incarnation(), life: self.life },
             pace: self.configuration_service_pace,
-            registry: registry.clone(),
+            context: registry.clone(),
         };
         (self.replication() == Replication::Async).then(|| ConfigurationService::new(settings))
     }
 
     fn configuration_service_log_settings(&self) -> GroupSettings {
-        let members = ConfigurationServiceSettings::members(&self.topology);
+        let members = configuration_service_members(&self.topology);
         GroupSettings {
             generation: self.generation,
             message_bytes: self.piece,
@@ -488,9 +488,9 @@ pub struct Assembly {
     /// The exchange, where there are other partitions.
     pub exchange: Option<Exchange<ShardMessage>>,
     /// Its part of the configuration service, where input is replicated asynchronously.
-    pub configuration_service: Option<ConfigurationService<ShardMessage>>,
+    pub configuration_service: Option<ConfigurationService<Batches, shard::Message>>,
     /// The configuration service's log, on its members.
-    pub configuration_service_log: Option<GroupLog<ShardMessage>>,
+    pub configuration_service_log: Option<GroupLog<Decisions, shard::Message>>,
     /// The checkpointer, on nodes that keep anything.
     pub checkpointer: Option<Checkpointer<ShardMessage>>,
     /// The lock manager, with an engine that has one.
@@ -577,7 +577,7 @@ impl Assembly {
         registry: &Arc<Registry>,
     ) -> Result<Assembly, AssemblyError> {
         let (sequencer, executors) = (settings.at(places::SEQUENCER), settings.executors());
-        let alone = InputLog::new(LogSettings::default(), None, sequencer, executors.clone());
+        let alone = InputLog::<Batches, _>::new(LogSettings::default(), None, sequencer, executors.clone());
         let mut assembly = Assembly {
             sequencer: settings.new_sequencer(registry),
             log: Box::new(alone),
@@ -600,8 +600,11 @@ impl Assembly {
             }
             if replication == Replication::Sync {
                 let ends = (sequencer, settings.group_sinks());
-                assembly.log =
-                    Box::new(GroupLog::in_memory(settings.group_settings(), registry.clone(), ends)?);
+                assembly.log = Box::new(GroupLog::<Batches, _>::in_memory(
+                    settings.group_settings(),
+                    registry.clone(),
+                    ends,
+                )?);
             }
             assembly.begin(None, Epoch(0));
             return Ok(assembly);
@@ -644,7 +647,7 @@ impl Assembly {
         let recovered;
         if replication == Replication::Sync {
             let (registry, ends) = (registry.clone(), (sequencer, settings.group_sinks()));
-            let (group, found) = GroupLog::open(
+            let (group, found) = GroupLog::<Batches, _>::open(
                 directory,
                 settings.log_config(),
                 GroupSettings {
@@ -654,7 +657,7 @@ impl Assembly {
                 },
                 registry,
                 ends,
-                &mut again,
+                |_, entry| again(entry),
             )?;
             (log, recovered) = (Box::new(group), found);
         } else {
@@ -673,7 +676,7 @@ impl Assembly {
             };
             let has_members = replication == Replication::Async;
             let sinks = if has_members { settings.group_sinks() } else { executors };
-            let alone = InputLog::new(log_settings, Some(writer), sequencer, sinks);
+            let alone = InputLog::<Batches, _>::new(log_settings, Some(writer), sequencer, sinks);
             let shipping = has_members.then(|| settings.shipping_settings());
             log = match shipping {
                 Some(shipping) => Box::new(alone.with_members(shipping, registry.clone(), index)),
@@ -691,7 +694,7 @@ impl Assembly {
         // Of what members have agreed on, or are shipped, what comes next may be any epoch after the log's last; a node on its
         // own has used some that are not there.
         let sealed = match replication {
-            Replication::None => InputLog::<ShardMessage>::resume_after(last),
+            Replication::None => resume_after(last),
             Replication::Sync | Replication::Async => last,
         };
         assembly.log = log;
@@ -780,17 +783,19 @@ impl Assembly {
         else {
             return Ok(());
         };
-        let registry = configuration_service_registry();
         let me = settings.at(places::CONFIGURATION_SERVICE);
         let config = LogConfig { expect_existing: false, ..settings.log_config() };
-        let visit = |entry: &[u8]| {
-            let batch = Batch::decode(&registry, entry).map_err(|e| e.to_string())?;
-            configuration_service.replay(&batch)
-        };
+        let visit = |_, entry: &[u8]| configuration_service.replay(&Decisions::decode(&(), entry)?);
         let mut space = Space::new(directory, CONFIGURATION_SERVICE);
         let log_settings = settings.configuration_service_log_settings();
-        let opened =
-            GroupLog::open(&mut space, config, log_settings, registry.clone(), (me, vec![me]), visit);
+        let opened = GroupLog::<Decisions, _>::open(
+            &mut space,
+            config,
+            log_settings,
+            Arc::new(()),
+            (me, vec![me]),
+            visit,
+        );
         let (log, _) = opened.map_err(AssemblyError::ConfigurationService)?;
         self.configuration_service_log = Some(log.in_space(CONFIGURATION_SERVICE));
         Ok(())
@@ -808,19 +813,23 @@ impl Assembly {
         if !settings.is_configuration_service_member() {
             return Ok(configuration_entries);
         }
-        let registry = configuration_service_registry();
-        let visit = |entry: &[u8]| {
-            let batch = Batch::decode(&registry, entry).map_err(|e| e.to_string())?;
-            configuration_entries
-                .extend(ConfigurationEntry::of_batch(&batch).ok_or("a configuration entry cannot be read")?);
+        let visit = |_, entry: &[u8]| {
+            configuration_entries.push(Decisions::decode(&(), entry)?.entry);
             Ok(())
         };
         let (config, ends) = (settings.log_config(), (Address::default(), Vec::new()));
         let config = LogConfig { expect_existing: false, ..config };
         let mut space = Space::new(directory, CONFIGURATION_SERVICE);
         let log_settings = settings.configuration_service_log_settings();
-        GroupLog::<ShardMessage>::open(&mut space, config, log_settings, registry.clone(), ends, visit)
-            .map_err(AssemblyError::ConfigurationService)?;
+        GroupLog::<Decisions, shard::Message>::open(
+            &mut space,
+            config,
+            log_settings,
+            Arc::new(()),
+            ends,
+            visit,
+        )
+        .map_err(AssemblyError::ConfigurationService)?;
         Ok(configuration_entries)
     }
 
@@ -842,7 +851,16 @@ impl Assembly {
         let recovered = if settings.replication() == Replication::Sync {
             let ends = (Address::default(), Vec::new());
             let (config, group) = (settings.log_config(), settings.group_settings());
-            GroupLog::<ShardMessage>::open(directory, config, group, registry.clone(), ends, visit)?.1
+            let visit = |_, entry: &[u8]| visit(entry);
+            GroupLog::<Batches, shard::Message>::open(
+                directory,
+                config,
+                group,
+                registry.clone(),
+                ends,
+                visit,
+            )?
+            .1
         } else {
             LogWriter::open(directory, settings.log_config(), |entry| visit(&entry.payload))?.1
         };
@@ -971,7 +989,7 @@ impl ReceiveJournal {
         let journal = Unopened::read(&space, config, |place, entry| {
             let read = Exchange::journal_records(registry, &entry.payload);
             let read = read.ok_or("it does not parse: another version wrote it, or it is damaged")?;
-            index.note(entry.epoch, place, entry.payload.len(), &read);
+            index.note_entry(entry.epoch, place, entry.payload.len(), JournalRecord::last_epoch(&read));
             counting.note(entry.epoch, read, &mut journal_records);
             Ok(())
         });

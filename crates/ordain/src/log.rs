@@ -14,9 +14,9 @@ use ordain_log::{EntryInfo, Item, Kind, Report, SegmentInfo};
 use ordain_model::{Batch, Epoch, Gsn, Registry};
 use ordain_node::aborts::Aborts;
 use ordain_node::procedures;
+use ordain_replication::{GroupContent, GroupEntry, GroupJournal, GroupRecord};
 use ordain_role::{Directory, NodeId};
 use ordain_runtime::{DirLock, FsDirectory, under_way};
-use ordain_sequencer::{GroupContent, GroupEntry, GroupJournal, GroupRecord};
 use serde_json::{Value, json};
 
 use abort::{AbortArgs, Described};

@@ -21,9 +21,9 @@ use ordain_node::engine::Engine;
 use ordain_node::identity::{FILE, Identity, LOCK, log_identity};
 use ordain_node::procedures;
 use ordain_node::rebuild::{Rebuilt, Source, rebuild};
+use ordain_replication::found_after;
 use ordain_role::{Directory, DiskOp, NodeId};
 use ordain_runtime::{DirLock, FsDirectory};
-use ordain_sequencer::found_after;
 use serde_json::json;
 
 use crate::afar::Shelf;

@@ -14,9 +14,9 @@ use ordain_log::{Item, Kind, Space, copy_file, copy_until};
 use ordain_model::Epoch;
 use ordain_node::assembly::{CONFIGURATION_SERVICE, RECEIVE_JOURNAL};
 use ordain_node::identity::{FILE, Identity, LOCK};
+use ordain_replication::{GroupJournal, GroupRecord};
 use ordain_role::{Directory, DiskOp};
 use ordain_runtime::{DirLock, FsDirectory};
-use ordain_sequencer::{GroupJournal, GroupRecord};
 use serde_json::json;
 
 use crate::rebuild;

@@ -17,11 +17,12 @@ use ordain_model::{
 use ordain_node::assembly::{self, Assembly, Keep, NodeSettings, places};
 use ordain_node::engine::{Engine, cascades};
 use ordain_node::{cluster, procedures};
+use ordain_replication::ConfigurationEntry;
 use ordain_role::{
     Address, Bug, Bugs, Bytes, Directory, DiskError, DiskOp, Event, NodeId, Now, Outbox, PeerChange, Role,
     StartOver, Topology,
 };
-use ordain_sequencer::{ConfigurationEntry, Sequencing};
+use ordain_sequencer::Log;
 use ordain_sim::system::{FrontDoor, Roles};
 use ordain_sim::workload::procedures as simulated;
 use ordain_sim::{Config, Fault, Faults, Mix, Report, System, run_seed};
@@ -177,7 +178,7 @@ impl Role for Watched {
         self.log.handle(now, event, out);
         let mut dispatched = self.dispatched.lock().unwrap_or_else(PoisonError::into_inner);
         for (_, message) in &out.sends {
-            if let shard::Message::Sequencing(Sequencing::Sealed(batch)) = message
+            if let shard::Message::Log(Log::Sealed(batch)) = message
                 && batch.is_logged()
                 && let Ok(logged) = Batch::decode(&self.registry, &batch.encode())
             {

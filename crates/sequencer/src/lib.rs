@@ -12,15 +12,12 @@
 //! before. The [`InputLog`] makes each batch durable before anything of it may be seen. Both are roles; neither
 //! knows what the engine behind them does with a batch, except that it says when it is done.
 
+mod batches;
 mod checkpoints;
 mod chunks;
-mod configuration_service;
 mod exchange;
-mod group;
-mod input_log;
 mod interleave;
 mod message;
-mod reading;
 mod sequencer;
 mod sessions;
 mod snapshots;
@@ -28,21 +25,10 @@ mod speculation;
 #[cfg(test)]
 mod tests;
 
+pub use batches::Batches;
 pub use checkpoints::{CheckpointSettings, Checkpointer, Lacking};
-pub use configuration_service::{
-    Arrival, ConfigurationEntry, ConfigurationService, ConfigurationServiceSettings, Ending, Eviction, Fence,
-    LeadershipRecord, LeadershipRecords, registry as configuration_service_registry,
-};
-pub use exchange::{Counting, Exchange, ExchangeSettings, Index, JournalRecord, Opened};
-pub use group::{
-    GroupContent, GroupEntry, GroupError, GroupJournal, GroupLog, GroupRecord, GroupSettings, Standing,
-    found_after,
-};
-pub use input_log::{InputLog, LogSettings, RESERVE, ShippingSettings};
-pub use message::{
-    Counsel, Covered, GroupMessage, Has, Held, Message, Part, Parts, Post, Reading, RemoteResult, Saving,
-    Sequencing, Ship,
-};
+pub use exchange::{Counting, Exchange, ExchangeSettings, JournalRecord, Opened};
+pub use message::{Has, Log, Message, Part, Parts, Post, Reading, RemoteResult, Saving, Sequencing};
 pub use sequencer::{Neighbours, Sequencer, Settings, door, input_at, time_of_input};
 pub use sessions::Sessions;
 pub use snapshots::Readers;

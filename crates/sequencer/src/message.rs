@@ -10,9 +10,11 @@ use ordain_model::{
     Abort, Batch, Cell, Chunk, ChunkNo, Epoch, Front, GatewayId, Gsn, Lanes, Millis, PartitionId, Position,
     Registry, SlotNo,
 };
-use ordain_role::{Bytes, NodeId, PeerChange, Wire};
+use ordain_replication::{self as replication, Configuration, Decision, GroupMessage, Ship};
+use ordain_role::{Bytes, PeerChange, Wire};
 
-use crate::configuration_service::{Arrival, Ending, LeadershipRecords};
+/// What a log of batches and the roles of its node say to each other.
+pub type Log = replication::Log<Arc<Batch>>;
 
 /// What a [`GroupMessage`] begins with between nodes.
 const GROUP: u8 = 2;
@@ -22,7 +24,7 @@ const GROUP: u8 = 2;
 pub enum Message<X> {
     /// Between a gateway and the engine.
     Front(Front),
-    /// Between the sequencer, the input log, the exchange and the shards.
+    /// Between the sequencer, the exchange and the shards.
     Sequencing(Sequencing),
     /// Between sequencers and shards: reads on a snapshot.
     Reading(Reading),
@@ -30,51 +32,32 @@ pub enum Message<X> {
     Engine(X),
     /// To and between exchanges: what crosses partitions.
     Post(Post<X>),
+    /// Between a partition's log and the roles of its node. Exchanges hand slices on to shards, and the first shard
+    /// batches to a lock manager, in the same words.
+    Log(Log),
+    /// Between the configuration service's log and its members.
+    ConfigurationLog(replication::Log<Decision>),
     /// Between the logs of members: what they agree on.
     Group(GroupMessage),
     /// Between the logs of members: what one has sealed, and the others are to take.
     Ship(Ship),
     /// Between the configuration service and the nodes.
-    Counsel(Counsel),
+    Configuration(Configuration),
     /// To and from checkpointers.
     Saving(Saving),
     /// From the driver: what becomes of the stream to another node.
     Peer(PeerChange),
 }
 
-/// Between the sequencer, the input log, the exchange, the shards, and the lock manager where a node has one.
+/// Between the sequencer, the exchange, the shards, and the lock manager where a node has one.
 #[derive(Clone, Debug)]
 pub enum Sequencing {
-    /// Sequencer to input log: make this durable, then dispatch it.
-    Append(Arc<Batch>),
-    /// Input log to exchange and shards, exchange to shards, first shard to lock manager: this is decided; execute it. In
-    /// order, without exception.
-    Sealed(Arc<Batch>),
     /// Lock manager to shard: this transaction has all its locks on this node; execute it.
     Turn(Gsn),
     /// Shard to lock manager: its part of this transaction is executed.
     Done(Gsn),
     /// Exchange to shards: all batches up to the end of this epoch have been handed to them, of all partitions.
     Passed(Epoch),
-    /// Input log to sequencer: the log has taken the batch of this epoch; the next may come.
-    Logged(Epoch),
-    /// Input log to sequencer: the disk is full. This batch was not made durable and nobody will execute it.
-    Rejected(Arc<Batch>),
-    /// Input log to sequencer: the disk has space again.
-    Writable,
-    /// Input log to sequencer: members have agreed on something else in the place of this batch; nobody will execute it.
-    Lost(Arc<Batch>),
-    /// Input log to sequencer: whose batches the members take.
-    Leader {
-        /// The node, if there is one.
-        node: Option<NodeId>,
-        /// Since which term.
-        term: u64,
-        /// It is this one, and it knows all that was agreed on before.
-        is_me: bool,
-        /// The largest epoch in this node's log.
-        last: Epoch,
-    },
     /// Shard to exchange or sequencer: everything of this batch and before it is executed here.
     Applied {
         /// The batch's epoch.
@@ -97,36 +80,9 @@ pub enum Sequencing {
         /// The slots, of the 1,024, and how many records there are in each.
         slots: Vec<(usize, u32)>,
     },
-    /// Checkpointer to log and exchange: so much is covered by complete checkpoints.
-    Trim(Covered),
-    /// Log or exchange to checkpointer: what this node needs next is not kept any more by whoever was asked. A checkpoint has
-    /// to be got from a member that covers everything up to this epoch; then the node is to begin again.
-    Behind(Epoch),
-    /// Checkpointer to log, where primaries may change: the node is to begin again with a checkpoint of this epoch. Without the log,
-    /// if that does not reach there.
-    BeginAgain(Epoch),
     /// Exchange to sequencer, sequencer to the leader's: another partition has opened this epoch, so this one must
     /// seal it too, with something in it or not.
     Reached(Epoch),
-    /// Configuration service to the log and the exchange of its node: who is primary of what.
-    LeadershipRecords {
-        /// As the configuration service has decided.
-        leadership_records: Arc<LeadershipRecords>,
-        /// The configuration service has been heard from lately: a node that does not hear from it must not go on as primary.
-        in_touch: bool,
-    },
-    /// Log to configuration service, the answer to `LeadershipRecords`: how far the log is.
-    Kept {
-        /// Its last epoch.
-        through: Epoch,
-        /// If it is the primary's: the members that are sent at once what it seals.
-        in_sync: Vec<NodeId>,
-    },
-    /// Configuration service to exchange: up to which epoch nobody will ask for slices, by partition.
-    Safe(Vec<Epoch>),
-    /// Exchange to its shards, configuration service to checkpointer: nothing that was sealed up to this epoch, by whatever partition, can be
-    /// lost with a primary.
-    Certain(Epoch),
 }
 
 /// Reads on a snapshot (paxflow.md, section 3). None of it is logged or told again: who asked asks again.
@@ -202,109 +158,6 @@ pub enum Part {
     TooOld,
 }
 
-/// Between the configuration service's leader and the nodes.
-#[derive(Clone, Debug)]
-pub enum Counsel {
-    /// To the members: the sender is there.
-    Report {
-        /// As whom.
-        arrival: Arrival,
-        /// The latest configuration entry that it has heard of.
-        version: u64,
-        /// The last epoch of its log.
-        through: Epoch,
-        /// If it is primary: the members that are sent at once what it seals.
-        in_sync: Vec<NodeId>,
-        /// If it is a candidate: what it has come to.
-        ending: Option<Ending>,
-    },
-    /// The leader's answer: what was decided.
-    State {
-        /// All of it.
-        leadership_records: Box<LeadershipRecords>,
-        /// Up to which epoch nobody will ask for slices, by partition.
-        safe: Vec<Epoch>,
-    },
-}
-
-/// Between the logs of members, where one is the primary and the others follow it (calvin.md, sections 4.1 and 4.12).
-#[derive(Clone, Debug)]
-pub enum Ship {
-    /// Primary to member: all epochs up to one are sealed, and those since the last such message hold nothing to keep but
-    /// perhaps the last.
-    Batch {
-        /// The primary's term.
-        term: u64,
-        /// The last epoch before that holds anything to keep: if that has not arrived, this must not count.
-        after: Epoch,
-        /// Up to where.
-        through: Epoch,
-        /// What is to be kept of the batch of that epoch, as [`Batch::encode`] writes it.
-        content: Option<Arc<Vec<u8>>>,
-    },
-    /// Primary to member: this was not all of what it wants. It says when it has taken it.
-    Pause {
-        /// The primary's term.
-        term: u64,
-    },
-    /// Member to primary: it wants everything after this epoch.
-    Want {
-        /// The term that it follows.
-        term: u64,
-        /// The last epoch that it has.
-        after: Epoch,
-    },
-    /// Member to primary: everything up to this epoch is on its disk.
-    Have {
-        /// The term that it follows.
-        term: u64,
-        /// Up to where.
-        through: Epoch,
-    },
-    /// Primary to member: of what it wants, what is up to this epoch is not kept any more.
-    Trimmed {
-        /// The primary's term.
-        term: u64,
-        /// Up to where.
-        through: Epoch,
-    },
-    /// Candidate to logs of its partition and exchanges of the others: what is there of it after this epoch? Only who is
-    /// fenced for that very term answers.
-    Collect {
-        /// The partition.
-        partition: PartitionId,
-        /// The term that is being prepared.
-        term: u64,
-        /// The candidate has everything up to here.
-        after: Epoch,
-    },
-    /// The answer, or a piece of it.
-    Collected {
-        /// The partition.
-        partition: PartitionId,
-        /// The term that is being prepared.
-        term: u64,
-        /// Of what is up to this epoch nothing is known here, whether or not there was something.
-        since: Epoch,
-        /// The largest epoch of the partition that is known to be sealed here.
-        through: Epoch,
-        /// The largest epoch of which somebody in this replica has executed something: so all before it was sealed.
-        evidence: Epoch,
-        /// What there is, in order.
-        held: Vec<Held>,
-        /// There is nothing after it. If there is, it is asked for by another `Collect`.
-        is_all: bool,
-    },
-    /// Configuration service to its own node's log: what was decided of the terms before. To be kept and dispatched like what a primary
-    /// ships.
-    Decided {
-        /// The term that is being prepared.
-        term: u64,
-        /// Whole batches in order, as [`Batch::encode`] writes them.
-        batches: Vec<Arc<Vec<u8>>>,
-    },
-}
-
 /// To and from checkpointers (calvin.md, section 4.14).
 #[derive(Clone, Debug)]
 pub enum Saving {
@@ -367,17 +220,6 @@ pub struct Has {
     pub saved: Epoch,
     /// The epoch of the newest that is complete: the other partitions have one too.
     pub complete: Epoch,
-}
-
-/// What a node has of a batch of another.
-#[derive(Clone, Debug)]
-pub struct Held {
-    /// The epoch.
-    pub epoch: Epoch,
-    /// How many of its transactions are to be kept, here or elsewhere.
-    pub logged: u32,
-    /// Those that are here, as [`Batch::encode_slice`] or [`Batch::encode`] writes them.
-    pub content: Option<Arc<Vec<u8>>>,
 }
 
 /// To and between exchanges.
@@ -450,22 +292,6 @@ pub enum Post<X> {
     },
 }
 
-/// Up to where complete checkpoints cover what is logged.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Covered {
-    /// This node and all its members have one: nobody is to ask for any of that again.
-    pub by_all: Epoch,
-    /// This node has one, and keeps it: a member that asks for what is covered gets that instead.
-    pub by_own: Epoch,
-}
-
-impl Covered {
-    /// What may go of a log that has so many bytes and is to have no more than `most` for the sake of members that are away.
-    pub fn through(&self, bytes: u64, most: u64) -> Epoch {
-        if bytes > most { self.by_own } else { self.by_all }
-    }
-}
-
 /// Something that one role of an engine tells another on another node.
 pub trait RemoteResult: Wire + Clone + std::fmt::Debug + Send + Sync {
     /// The last of the transactions that it is about: the sender has executed something of it.
@@ -480,17 +306,6 @@ pub trait RemoteResult: Wire + Clone + std::fmt::Debug + Send + Sync {
     }
 }
 
-/// Between the logs of members.
-#[derive(Clone, Debug)]
-pub struct GroupMessage {
-    /// Who says it.
-    pub from: NodeId,
-    /// What, in the group's own encoding.
-    pub head: Bytes,
-    /// How that goes on: bytes that are shared with the log rather than copied.
-    pub tail: Bytes,
-}
-
 impl<X> From<Front> for Message<X> {
     fn from(message: Front) -> Self {
         Message::Front(message)
@@ -503,15 +318,15 @@ impl<X> From<Sequencing> for Message<X> {
     }
 }
 
-impl<X> From<Reading> for Message<X> {
-    fn from(message: Reading) -> Self {
-        Message::Reading(message)
+impl<X> From<Log> for Message<X> {
+    fn from(message: Log) -> Self {
+        Message::Log(message)
     }
 }
 
-impl<X> From<Post<X>> for Message<X> {
-    fn from(message: Post<X>) -> Self {
-        Message::Post(message)
+impl<X> From<replication::Log<Decision>> for Message<X> {
+    fn from(message: replication::Log<Decision>) -> Self {
+        Message::ConfigurationLog(message)
     }
 }
 
@@ -521,15 +336,60 @@ impl<X> From<GroupMessage> for Message<X> {
     }
 }
 
-impl<X> From<Counsel> for Message<X> {
-    fn from(message: Counsel) -> Self {
-        Message::Counsel(message)
-    }
-}
-
 impl<X> From<Ship> for Message<X> {
     fn from(message: Ship) -> Self {
         Message::Ship(message)
+    }
+}
+
+impl<X> From<Configuration> for Message<X> {
+    fn from(message: Configuration) -> Self {
+        Message::Configuration(message)
+    }
+}
+
+impl<X> TryFrom<Message<X>> for replication::Message<Arc<Batch>> {
+    type Error = Message<X>;
+
+    fn try_from(message: Message<X>) -> Result<Self, Message<X>> {
+        match message {
+            Message::Log(log) => Ok(log.into()),
+            other => carried(other),
+        }
+    }
+}
+
+impl<X> TryFrom<Message<X>> for replication::Message<Decision> {
+    type Error = Message<X>;
+
+    fn try_from(message: Message<X>) -> Result<Self, Message<X>> {
+        match message {
+            Message::ConfigurationLog(log) => Ok(log.into()),
+            other => carried(other),
+        }
+    }
+}
+
+/// What is for a log whatever its entries are.
+fn carried<X, E>(message: Message<X>) -> Result<replication::Message<E>, Message<X>> {
+    match message {
+        Message::Group(message) => Ok(message.into()),
+        Message::Ship(message) => Ok(message.into()),
+        Message::Configuration(message) => Ok(message.into()),
+        Message::Peer(change) => Ok(change.into()),
+        other => Err(other),
+    }
+}
+
+impl<X> From<Reading> for Message<X> {
+    fn from(message: Reading) -> Self {
+        Message::Reading(message)
+    }
+}
+
+impl<X> From<Post<X>> for Message<X> {
+    fn from(message: Post<X>) -> Self {
+        Message::Post(message)
     }
 }
 
@@ -584,7 +444,7 @@ impl<X: Wire> Wire for Message<X> {
                 wire::u8(out, 5);
                 ship.encode(out);
             }
-            Message::Counsel(counsel) => {
+            Message::Configuration(counsel) => {
                 wire::u8(out, 6);
                 counsel.encode(out);
             }
@@ -613,7 +473,11 @@ impl<X: Wire> Wire for Message<X> {
                 wire::u64(out, epoch.0);
             }
             // No role sends such a message to another node. It would be refused there.
-            Message::Sequencing(_) | Message::Saving(_) | Message::Peer(_) => wire::u8(out, u8::MAX),
+            Message::Sequencing(_)
+            | Message::Log(_)
+            | Message::ConfigurationLog(_)
+            | Message::Saving(_)
+            | Message::Peer(_) => wire::u8(out, u8::MAX),
         }
     }
 
@@ -626,7 +490,7 @@ impl<X: Wire> Wire for Message<X> {
             3 => Sequencing::Reached(Epoch(bytes.u64()?)).into(),
             4 => return X::decode(registry, bytes.0).map(Message::Engine),
             5 => Ship::decode(&mut bytes)?.into(),
-            6 => Counsel::decode(&mut bytes)?.into(),
+            6 => Configuration::decode(&mut bytes)?.into(),
             7 => {
                 let (saved, complete) = (Epoch(bytes.u64()?), Epoch(bytes.u64()?));
                 Saving::Has(Has { saved, complete }).into()
@@ -659,21 +523,6 @@ impl<X: Wire> Wire for Message<X> {
             &GROUP => GroupMessage::decode(&bytes.slice(1..)).map(Message::Group),
             _ => Message::decode(registry, bytes),
         }
-    }
-}
-
-impl GroupMessage {
-    /// Appends what stands before the tail.
-    fn encode(&self, out: &mut Vec<u8>) {
-        wire::u16(out, self.from.0);
-        wire::u32(out, (self.head.len() + self.tail.len()) as u32);
-        out.extend_from_slice(&self.head);
-    }
-
-    fn decode(bytes: &Bytes) -> Option<GroupMessage> {
-        let mut reader = Reader(bytes);
-        let (from, head) = (NodeId(reader.u16()?), reader.bytes()?);
-        reader.end(GroupMessage { from, head: bytes.slice_ref(head), tail: Bytes::new() })
     }
 }
 
@@ -764,113 +613,6 @@ impl<X: Wire> Wire for Post<X> {
             _ => return None,
         };
         bytes.end(post)
-    }
-}
-
-impl Ship {
-    fn encode(&self, out: &mut Vec<u8>) {
-        let mut numbers = |tag, numbers: &[u64]| {
-            wire::u8(out, tag);
-            numbers.iter().for_each(|number| wire::u64(out, *number));
-        };
-        match self {
-            Ship::Batch { term, after, through, content } => {
-                numbers(0, &[*term, after.0, through.0]);
-                optional(out, content.as_ref());
-            }
-            Ship::Pause { term } => numbers(1, &[*term]),
-            Ship::Want { term, after } => numbers(2, &[*term, after.0]),
-            Ship::Have { term, through } => numbers(3, &[*term, through.0]),
-            Ship::Collect { partition, term, after } => {
-                numbers(4, &[*term, after.0]);
-                wire::u16(out, partition.0);
-            }
-            Ship::Collected { partition, term, since, through, evidence, held, is_all } => {
-                numbers(5, &[*term, since.0, through.0, evidence.0]);
-                wire::u16(out, partition.0);
-                wire::u8(out, u8::from(*is_all));
-                wire::u32(out, held.len() as u32);
-                for Held { epoch, logged, content } in held {
-                    wire::u64(out, epoch.0);
-                    wire::u32(out, *logged);
-                    optional(out, content.as_ref());
-                }
-            }
-            Ship::Trimmed { term, through } => numbers(6, &[*term, through.0]),
-            // It stays on its node: nobody sends it to another.
-            Ship::Decided { .. } => wire::u8(out, u8::MAX),
-        }
-    }
-
-    fn decode(bytes: &mut Reader<'_>) -> Option<Ship> {
-        let tag = bytes.u8()?;
-        let term = bytes.u64()?;
-        Some(match tag {
-            0 => {
-                let (after, through) = (Epoch(bytes.u64()?), Epoch(bytes.u64()?));
-                Ship::Batch { term, after, through, content: read_optional(bytes)? }
-            }
-            1 => Ship::Pause { term },
-            2 => Ship::Want { term, after: Epoch(bytes.u64()?) },
-            3 => Ship::Have { term, through: Epoch(bytes.u64()?) },
-            4 => {
-                let after = Epoch(bytes.u64()?);
-                Ship::Collect { partition: PartitionId(bytes.u16()?), term, after }
-            }
-            5 => {
-                let [since, through, evidence] = [bytes.u64()?, bytes.u64()?, bytes.u64()?].map(Epoch);
-                let partition = PartitionId(bytes.u16()?);
-                let is_all = wire::flag(bytes)?;
-                let held = |bytes: &mut Reader<'_>| {
-                    let (epoch, logged) = (Epoch(bytes.u64()?), bytes.u32()?);
-                    Some(Held { epoch, logged, content: read_optional(bytes)? })
-                };
-                let held = (0..bytes.count(13)?).map(|_| held(bytes)).collect::<Option<Vec<Held>>>()?;
-                Ship::Collected { partition, term, since, through, evidence, held, is_all }
-            }
-            6 => Ship::Trimmed { term, through: Epoch(bytes.u64()?) },
-            _ => return None,
-        })
-    }
-}
-
-impl Counsel {
-    fn encode(&self, out: &mut Vec<u8>) {
-        match self {
-            Counsel::Report { arrival, version, through, in_sync, ending } => {
-                wire::u8(out, 0);
-                let numbers = [arrival.incarnation, arrival.life, *version, through.0];
-                numbers.iter().for_each(|number| wire::u64(out, *number));
-                LeadershipRecords::encode_nodes(in_sync, out);
-                wire::u8(out, u8::from(ending.is_some()));
-                ending.iter().for_each(|ending| ending.encode(out));
-            }
-            Counsel::State { leadership_records, safe } => {
-                wire::u8(out, 1);
-                leadership_records.encode(out);
-                wire::u32(out, safe.len() as u32);
-                safe.iter().for_each(|epoch| wire::u64(out, epoch.0));
-            }
-        }
-    }
-
-    fn decode(bytes: &mut Reader<'_>) -> Option<Counsel> {
-        Some(match bytes.u8()? {
-            0 => {
-                let arrival = Arrival { incarnation: bytes.u64()?, life: bytes.u64()? };
-                let (version, through) = (bytes.u64()?, Epoch(bytes.u64()?));
-                let in_sync = LeadershipRecords::decode_nodes(bytes)?;
-                let has_ended = wire::flag(bytes)?;
-                let ending = if has_ended { Some(Ending::decode(bytes)?) } else { None };
-                Counsel::Report { arrival, version, through, in_sync, ending }
-            }
-            1 => {
-                let leadership_records = Box::new(LeadershipRecords::decode(bytes)?);
-                let safe = (0..bytes.count(8)?).map(|_| bytes.u64().map(Epoch));
-                Counsel::State { leadership_records, safe: safe.collect::<Option<Vec<Epoch>>>()? }
-            }
-            _ => return None,
-        })
     }
 }
 
@@ -995,16 +737,4 @@ impl Part {
             _ => return None,
         })
     }
-}
-
-fn optional(out: &mut Vec<u8>, content: Option<&Arc<Vec<u8>>>) {
-    wire::u8(out, u8::from(content.is_some()));
-    content.into_iter().for_each(|content| wire::bytes(out, content));
-}
-
-fn read_optional(bytes: &mut Reader<'_>) -> Option<Option<Arc<Vec<u8>>>> {
-    Some(match wire::flag(bytes)? {
-        true => Some(Arc::new(bytes.bytes()?.to_vec())),
-        false => None,
-    })
 }

@@ -30,7 +30,7 @@ use ordain_role::{
 };
 
 use crate::chunks::Chunks;
-use crate::message::{Message, Post, Reading, Saving, Sequencing};
+use crate::message::{Log, Message, Post, Reading, Saving, Sequencing};
 use crate::sessions::Sessions;
 use crate::snapshots::{Readers, Snapshots, Wanted};
 use crate::speculation::Speculation;
@@ -554,7 +554,7 @@ impl<X> Sequencer<X> {
         self.epoch = batch.epoch;
         let wanted = std::mem::take(&mut self.snapshots.wanted);
         self.in_log.push_back(InLog { batch: batch.clone(), since: now.elapsed, requests, wanted });
-        out.send(self.neighbours.log, Sequencing::Append(batch));
+        out.send(self.neighbours.log, Log::Append(batch));
     }
 
     /// A batch in the log is durable: from now on its requests are known.
@@ -979,11 +979,11 @@ impl<X: Send> Role for Sequencer<X> {
                 Message::Front(Front::Pause(pause)) => out.send(from, Front::Continue(pause)),
                 Message::Front(Front::Continue(pause)) => self.go_on_passing(now, pause, out),
                 Message::Reading(reading) => self.take_reading(now, from, reading, out),
-                Message::Sequencing(Sequencing::Logged(epoch)) => self.logged(now, epoch, out),
+                Message::Log(Log::Logged(epoch)) => self.logged(now, epoch, out),
                 Message::Sequencing(Sequencing::Applied { epoch, .. }) => self.applied(now, from, epoch),
-                Message::Sequencing(Sequencing::Sealed(batch)) => self.agreed(&batch),
-                Message::Sequencing(Sequencing::Lost(batch)) => self.lost(now, &batch, out),
-                Message::Sequencing(Sequencing::Leader { node, is_me, last, .. }) => {
+                Message::Log(Log::Sealed(batch)) => self.agreed(&batch),
+                Message::Log(Log::Lost(batch)) => self.lost(now, &batch, out),
+                Message::Log(Log::Leader { node, is_me, last, .. }) => {
                     self.pausing = false;
                     let other = node.filter(|node| *node != self.neighbours.me.node);
                     let leader = other.map_or(Leader::Nobody, Leader::Other);
@@ -1001,8 +1001,8 @@ impl<X: Send> Role for Sequencer<X> {
                     }
                 }
                 Message::Peer(_) => {}
-                Message::Sequencing(Sequencing::Rejected(batch)) => self.rejected(now, &batch, out),
-                Message::Sequencing(Sequencing::Writable) => self.full = false,
+                Message::Log(Log::Rejected(batch)) => self.rejected(now, &batch, out),
+                Message::Log(Log::Writable) => self.full = false,
                 Message::Sequencing(Sequencing::Expired { positions }) => self.sweep(&positions),
                 Message::Sequencing(Sequencing::Uneven(partition, lanes)) => self.balance(partition, &lanes),
                 Message::Saving(Saving::Begun(epoch)) => self.note_begun(from, epoch),
@@ -1078,15 +1078,14 @@ fn name_of<X>(message: &Message<X>) -> &'static str {
     match message {
         Message::Front(Front::Submit(_)) => "submit",
         Message::Front(_) => "front",
-        Message::Sequencing(Sequencing::Append(_)) => "append",
-        Message::Sequencing(Sequencing::Sealed(_)) => "sealed",
+        Message::Log(_) | Message::ConfigurationLog(_) => "log",
         Message::Sequencing(_) => "sequencing",
         Message::Reading(_) => "reading",
         Message::Engine(_) => "engine",
         Message::Post(_) => "post",
         Message::Group(_) => "group",
         Message::Ship(_) => "ship",
-        Message::Counsel(_) => "counsel",
+        Message::Configuration(_) => "counsel",
         Message::Saving(_) => "saving",
         Message::Peer(_) => "peer",
     }

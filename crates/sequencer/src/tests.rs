@@ -3,7 +3,6 @@
 mod cluster;
 mod exchange;
 mod messages;
-mod random;
 
 use std::sync::Arc;
 
@@ -12,49 +11,16 @@ use ordain_model::{
     Batch, Call, Cell, Chunk, ChunkNo, Db, Epoch, Front, GatewayId, Gsn, Lane, Layout, Micros, Millis,
     OutcomeStatus, PartitionId, PauseNo, Placed, Position, Registry, RequestNo, SessionId, Value, system,
 };
+use ordain_replication::{Covered, InputLog, LogSettings, RESERVE, resume_after};
 use ordain_role::{Address, Bytes, Directory, DiskOp, Event, NodeId, Now, Outbox, Role, TimerId};
 
-use crate::message::Covered;
-use crate::{
-    InputLog, LogSettings, Message, Neighbours, RESERVE, Readers, Sequencer, Sequencing, Sessions, Settings,
-};
-
-pub(crate) use random::Random;
+use crate::{Batches, Log, Message, Neighbours, Readers, Sequencer, Sequencing, Sessions, Settings};
 
 type Sent = Vec<(Address, Message<()>)>;
 
 const LOG: Address = at(1);
 const SHARDS: [Address; 2] = [at(16), at(17)];
 const GATEWAY: Address = at(128);
-
-/// This node and all its members have a checkpoint of an epoch.
-pub(crate) const fn by_all(epoch: Epoch) -> Covered {
-    Covered { by_all: epoch, by_own: epoch }
-}
-
-/// Of all its members this node alone has one.
-pub(crate) const fn by_own(epoch: Epoch) -> Covered {
-    Covered { by_all: Epoch(0), by_own: epoch }
-}
-
-/// A batch with a write of so many bytes, if any are to be kept, and a read, which is not. Its time is its number.
-pub(crate) fn batch_of_size(registry: &Registry, (epoch, number): (u64, u64), size: u64) -> Arc<Batch> {
-    let mut chunk = Chunk::new(GatewayId(0), ChunkNo(number));
-    let cell = Cell { value: Some(Value::String(vec![7; size as usize])), expires_at: Millis(0).into() };
-    if size > 0 {
-        let write = chunk.push(registry, Call::new(system::COMMIT, Db(0)), |args| {
-            system::commit_args([].into_iter(), [(Db(0), &b"k"[..], &cell)], args);
-        });
-        write.unwrap();
-    }
-    let read = chunk.push(registry, Call::new(system::READ, Db(0)), |args| {
-        system::read_args([(Db(0), &b"k"[..])], args);
-    });
-    read.unwrap();
-    let (total, chunks) = (chunk.span(), vec![Placed::whole(0, Arc::new(chunk))]);
-    let (epoch, now) = (Epoch(epoch), Millis(number));
-    Arc::new(Batch { epoch, now, total, chunks, ..Batch::default() })
-}
 
 const fn at(role: u16) -> Address {
     Address { node: NodeId(0), role }
@@ -126,7 +92,7 @@ impl Bench {
 
     /// The log has taken the batch, and the shards have executed it; returns what the sequencer sends upon that.
     fn finish(&mut self, epoch: Epoch) -> Sent {
-        let mut sent = self.tell(LOG, Sequencing::Logged(epoch));
+        let mut sent = self.tell(LOG, Log::Logged(epoch));
         for shard in SHARDS {
             sent.extend(self.tell(shard, Sequencing::Applied { epoch, partition: PartitionId(0) }));
         }
@@ -139,7 +105,7 @@ fn batch_of(sent: &Sent) -> Arc<Batch> {
     let batches: Vec<&Arc<Batch>> = sent
         .iter()
         .filter_map(|(to, message)| match message {
-            Message::Sequencing(Sequencing::Append(batch)) if *to == LOG => Some(batch),
+            Message::Log(Log::Append(batch)) if *to == LOG => Some(batch),
             _ => None,
         })
         .collect();
@@ -169,7 +135,7 @@ fn a_lone_request_is_sequenced_at_once_and_the_rest_gathers_behind_it() {
     assert_eq!((first.epoch, first.total, first.now), (Epoch(1), 1, Millis(5000)));
     assert!(bench.submit(1, &[WRITE, Ask::Read]).is_empty());
     assert!(bench.submit(2, &[WRITE]).is_empty());
-    let second = batch_of(&bench.tell(LOG, Sequencing::Logged(Epoch(1))));
+    let second = batch_of(&bench.tell(LOG, Log::Logged(Epoch(1))));
     assert_eq!((second.epoch, second.total), (Epoch(2), 3));
     let order: Vec<u64> = second.chunks.iter().map(|placed| placed.chunk.number.0).collect();
     assert_eq!(order, [1, 2]);
@@ -177,7 +143,7 @@ fn a_lone_request_is_sequenced_at_once_and_the_rest_gathers_behind_it() {
     assert_eq!(gsns, [0, 1, 2]);
     // An answer about another epoch is none about this one.
     assert!(bench.submit(3, &[WRITE]).is_empty());
-    assert!(bench.tell(LOG, Sequencing::Logged(Epoch(1))).is_empty());
+    assert!(bench.tell(LOG, Log::Logged(Epoch(1))).is_empty());
 }
 
 #[test]
@@ -227,9 +193,9 @@ fn no_batch_is_closed_while_a_shard_is_too_far_behind() {
     let mut bench = Bench::new(Settings { lag_max: 2, ..Settings::default() });
     batch_of(&bench.submit(0, &[WRITE]));
     bench.submit(1, &[WRITE]);
-    batch_of(&bench.tell(LOG, Sequencing::Logged(Epoch(1))));
+    batch_of(&bench.tell(LOG, Log::Logged(Epoch(1))));
     bench.submit(2, &[WRITE]);
-    assert!(bench.tell(LOG, Sequencing::Logged(Epoch(2))).is_empty());
+    assert!(bench.tell(LOG, Log::Logged(Epoch(2))).is_empty());
     assert!(
         bench.tell(SHARDS[0], Sequencing::Applied { epoch: Epoch(2), partition: PartitionId(0) }).is_empty()
     );
@@ -264,7 +230,7 @@ fn an_open_batch_lingers_until_its_timer_or_its_cap_and_never_past_the_lag() {
     let out = bench.event(Event::Timer(timer));
     assert_eq!(batch_of(&out.sends).total, 1);
     // The timer fires while the shards are behind: it must not close.
-    bench.tell(LOG, Sequencing::Logged(Epoch(1)));
+    bench.tell(LOG, Log::Logged(Epoch(1)));
     bench.submit(1, &[WRITE]);
     assert!(bench.event(Event::Timer(timer)).sends.is_empty());
     for shard in SHARDS {
@@ -321,7 +287,7 @@ fn a_rejected_batch_keeps_its_reads_and_its_epoch() {
     let mut bench = Bench::new(Settings { lag_max: 1, ..Settings::default() });
     let ask = |request| Ask::Write(Some((7, request)));
     let batch = batch_of(&bench.submit(0, &[ask(1), Ask::Read, ask(1), WRITE]));
-    let sent = bench.tell(LOG, Sequencing::Rejected(batch.clone()));
+    let sent = bench.tell(LOG, Log::Rejected(batch.clone()));
     let mut refused = outcomes_of(&sent);
     refused.sort_unstable_by_key(|(_, index, _)| *index);
     assert_eq!(refused, [0, 2, 3].map(|index| (0, index, OutcomeStatus::Refused)));
@@ -330,15 +296,15 @@ fn a_rejected_batch_keeps_its_reads_and_its_epoch() {
     let left: Vec<Gsn> = reads.txns().map(|(gsn, ..)| gsn).collect();
     assert_eq!(left, [Gsn::new(batch.epoch, PartitionId(0), 1)]);
     // The mark for it finds the disk full as well: everything is told so, and the next one may come.
-    let refused = outcomes_of(&bench.tell(LOG, Sequencing::Rejected(reads)));
+    let refused = outcomes_of(&bench.tell(LOG, Log::Rejected(reads)));
     assert_eq!(refused, [(0, 1, OutcomeStatus::Refused)]);
     for _ in 0..10 {
         let batch = batch_of(&bench.submit(1, &[Ask::Read]));
         assert_eq!(batch.epoch, Epoch(1));
-        assert_eq!(outcomes_of(&bench.tell(LOG, Sequencing::Rejected(batch))).len(), 1);
+        assert_eq!(outcomes_of(&bench.tell(LOG, Log::Rejected(batch))).len(), 1);
     }
     // A refused request is not known: with space again it is done, once.
-    bench.tell(LOG, Sequencing::Writable);
+    bench.tell(LOG, Log::Writable);
     let batch = batch_of(&bench.submit(2, &[ask(1), ask(1)]));
     assert_eq!((batch.lookups.len(), batch.txns().count()), (1, 1));
 }
@@ -355,7 +321,7 @@ fn while_the_disk_is_full_only_reads_and_retries_are_sequenced() {
     batch_of(&bench.submit(0, &[ask(1)]));
     bench.finish(Epoch(1));
     let batch = batch_of(&bench.submit(1, &[WRITE]));
-    let reads = batch_of(&bench.tell(LOG, Sequencing::Rejected(batch)));
+    let reads = batch_of(&bench.tell(LOG, Log::Rejected(batch)));
     bench.finish(reads.epoch);
     // A sweep would be a write, and so would a move of slots.
     assert!(bench.tell(SHARDS[0], Sequencing::Expired { positions: slots(0, 32) }).is_empty());
@@ -366,7 +332,7 @@ fn while_the_disk_is_full_only_reads_and_retries_are_sequenced() {
     let batch = batch_of(&sent);
     assert_eq!((batch.lookups.len(), batch.txns().count(), batch.is_logged()), (1, 1, false));
     bench.finish(batch.epoch);
-    bench.tell(LOG, Sequencing::Writable);
+    bench.tell(LOG, Log::Writable);
     // The same slots are swept now, though they could not be before.
     let sweep = batch_of(&bench.tell(SHARDS[0], Sequencing::Expired { positions: slots(0, 32) }));
     assert!(sweep.is_logged());
@@ -413,7 +379,7 @@ fn the_session_that_was_silent_longest_is_forgotten_first() {
 #[test]
 fn what_is_not_for_the_sequencer_stops_it() {
     let mut bench = Bench::new(Settings::default());
-    for message in [Message::Sequencing(Sequencing::Append(empty(1))), Message::Engine(())] {
+    for message in [Message::Log(Log::Append(empty(1))), Message::Engine(())] {
         assert!(bench.event(Event::Message { from: LOG, message }).halt.is_some());
     }
 }
@@ -431,7 +397,7 @@ fn batch(epoch: u64, asks: &[Ask]) -> Arc<Batch> {
 }
 
 struct LogBench {
-    log: InputLog<()>,
+    log: InputLog<Batches, Message<()>>,
     directory: MemoryDirectory,
     disk: Vec<ordain_role::DiskRequest>,
 }
@@ -455,19 +421,19 @@ impl LogBench {
         out.sends
             .into_iter()
             .map(|(to, message)| match message {
-                Message::Sequencing(Sequencing::Logged(epoch)) if to == SEQUENCER => {
+                Message::Log(Log::Logged(epoch)) if to == SEQUENCER => {
                     format!("logged {epoch}")
                 }
-                Message::Sequencing(Sequencing::Sealed(b)) => format!("sealed {} to {}", b.epoch, to.role),
-                Message::Sequencing(Sequencing::Rejected(b)) => format!("rejected {}", b.epoch),
-                Message::Sequencing(Sequencing::Writable) => "writable".to_string(),
+                Message::Log(Log::Sealed(b)) => format!("sealed {} to {}", b.epoch, to.role),
+                Message::Log(Log::Rejected(b)) => format!("rejected {}", b.epoch),
+                Message::Log(Log::Writable) => "writable".to_string(),
                 other => panic!("{other:?} to {to:?}"),
             })
             .collect()
     }
 
     fn append(&mut self, batch: Arc<Batch>) -> Vec<String> {
-        let message = Sequencing::Append(batch).into();
+        let message = Log::Append(batch).into();
         self.event(Event::Message { from: SEQUENCER, message })
     }
 
@@ -520,7 +486,7 @@ fn an_epoch_is_named_before_the_reserve_is_used_up() {
     assert!(bench.append(batch(1 + RESERVE, &[Ask::Read])).is_empty());
     assert_eq!(bench.disk(), dispatched(1 + RESERVE));
     assert_eq!(bench.append(batch(2 + RESERVE, &[Ask::Read])), dispatched(2 + RESERVE));
-    assert!(InputLog::<()>::resume_after(Epoch(1 + RESERVE)) >= Epoch(2 + RESERVE));
+    assert!(resume_after(Epoch(1 + RESERVE)) >= Epoch(2 + RESERVE));
     assert_eq!(bench.entries(), [1, 1 + RESERVE]);
 }
 
@@ -531,9 +497,10 @@ fn a_log_that_dispatches_early_still_writes() {
     assert!(bench.disk().is_empty());
     assert_eq!(bench.entries(), [1]);
     // And one that keeps nothing dispatches everything.
-    let mut none: InputLog<()> = InputLog::new(LogSettings::default(), None, SEQUENCER, SHARDS.to_vec());
+    let mut none: InputLog<Batches, Message<()>> =
+        InputLog::new(LogSettings::default(), None, SEQUENCER, SHARDS.to_vec());
     let mut out = Outbox::default();
-    let message = Sequencing::Append(batch(1, &[WRITE])).into();
+    let message = Log::Append(batch(1, &[WRITE])).into();
     none.handle(Now::default(), Event::Message { from: SEQUENCER, message }, &mut out);
     assert_eq!((out.sends.len(), out.disk.len()), (3, 0));
 }
@@ -626,7 +593,8 @@ fn a_stop_of_a_log_that_is_marked_or_empty_or_kept_nowhere_asks_for_nothing() {
     bench.event(Event::Stop);
     assert!(bench.disk.is_empty());
 
-    let mut none: InputLog<()> = InputLog::new(LogSettings::default(), None, SEQUENCER, SHARDS.to_vec());
+    let mut none: InputLog<Batches, Message<()>> =
+        InputLog::new(LogSettings::default(), None, SEQUENCER, SHARDS.to_vec());
     let mut out = Outbox::default();
     none.handle(Now::default(), Event::Stop, &mut out);
     assert!(out.is_empty());
@@ -659,7 +627,7 @@ fn a_failing_disk_and_epochs_out_of_order_stop_the_log() {
     let mut bench = LogBench::new(LogSettings::default());
     bench.append(batch(5, &[WRITE]));
     let mut out = Outbox::default();
-    let message = Sequencing::Append(batch(5, &[WRITE])).into();
+    let message = Log::Append(batch(5, &[WRITE])).into();
     bench.log.handle(Now::default(), Event::Message { from: SEQUENCER, message }, &mut out);
     assert!(out.halt.is_some());
 }

@@ -14,7 +14,7 @@ use ordain_model::{
     OutcomeStatus, Position, Registry, SlotNo, Txn, Version, system,
 };
 use ordain_role::{Address, Bug, Outbox, UnderWay};
-use ordain_sequencer::Sequencing;
+use ordain_sequencer::{Log, Sequencing};
 use ordain_store::{RecordId, RecordStore};
 
 use super::backlog::{Backlog, Turn};
@@ -313,7 +313,7 @@ impl<S: RecordStore> Core<S> {
         if let Some(lock_manager) =
             self.site.places.lock_manager.filter(|_| self.site.number == self.site.partition.start)
         {
-            out.send(lock_manager, Sequencing::Sealed(batch.clone()));
+            out.send(lock_manager, Log::Sealed(batch.clone()));
         }
         if !self.has_peers() {
             // There is one batch an epoch.

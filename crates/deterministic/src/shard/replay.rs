@@ -7,7 +7,7 @@ use std::sync::Arc;
 
 use ordain_model::{Batch, Micros};
 use ordain_role::{Address, Event, Now, Outbox, Role};
-use ordain_sequencer::{Exchange, JournalRecord, Sequencing};
+use ordain_sequencer::{Exchange, JournalRecord, Log};
 use ordain_store::RecordStore;
 
 use super::messages::{Message, ShardMessage};
@@ -42,7 +42,7 @@ impl<'a, S: RecordStore + Send> Replay<'a, S> {
     /// A broken invariant: the node must not start.
     pub fn batch(&mut self, batch: Arc<Batch>) -> Result<(), String> {
         let sealed = |to: Address| {
-            let message = Message::Sequencing(Sequencing::Sealed(batch.clone()));
+            let message = Message::Log(Log::Sealed(batch.clone()));
             (to, Event::Message { from: Address::default(), message })
         };
         match &self.exchange {

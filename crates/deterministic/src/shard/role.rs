@@ -7,8 +7,9 @@ use ordain_checkpoint::Outcome;
 use ordain_model::{
     Cell, Computations, Db, Digest, DigestSpan, Epoch, Gsn, Map, Micros, PartitionId, Registry, Stopwatch,
 };
+use ordain_replication::Configuration;
 use ordain_role::{Address, Event, Now, Outbox, Role, TimerId, UnderWay};
-use ordain_sequencer::Sequencing;
+use ordain_sequencer::{Log, Sequencing};
 use ordain_store::{MemoryStore, RecordStore};
 
 use super::core::{Core, Settings, capture};
@@ -206,16 +207,14 @@ impl<S: RecordStore + Send> Role for Shard<S> {
                 out.set_timer(SWEEP, SWEEP_EVERY);
                 return;
             }
-            Event::Message { message: Message::Sequencing(Sequencing::Sealed(batch)), .. } => {
-                core.take_batch(batch, out)
-            }
+            Event::Message { message: Message::Log(Log::Sealed(batch)), .. } => core.take_batch(batch, out),
             Event::Message { message: Message::Sequencing(Sequencing::Turn(gsn)), .. } => {
                 scheduler.take_grant(core, gsn);
             }
             Event::Message { message: Message::Sequencing(Sequencing::Passed(epoch)), .. } => {
                 core.order.backlog.pass(epoch);
             }
-            Event::Message { message: Message::Sequencing(Sequencing::Certain(epoch)), .. } => {
+            Event::Message { message: Message::Configuration(Configuration::Stable(epoch)), .. } => {
                 core.replies.note_stable(epoch);
             }
             Event::Message { message: Message::Sequencing(Sequencing::Large { shard, slots }), .. } => {

@@ -8,7 +8,7 @@ use ordain_model::key::SLOTS;
 use ordain_model::serial::key_of;
 use ordain_model::{Access, Batch, Chunk, Fragment, Gsn, KeyHash, Layout, Map, Micros, Txn, system};
 use ordain_role::{Address, Bug, Event, Now, Outbox, Role, TimerId};
-use ordain_sequencer::Sequencing;
+use ordain_sequencer::{Log, Sequencing};
 use ordain_store::{MemoryStore, RecordId, RecordStore};
 
 use ordain_deterministic::locks::LockTable;
@@ -243,7 +243,7 @@ impl Role for NodeLockManager {
 
     fn handle(&mut self, _: Now, event: Event<Message>, out: &mut Outbox<Message>) {
         match event {
-            Event::Message { message: Message::Sequencing(Sequencing::Sealed(batch)), .. } => {
+            Event::Message { message: Message::Log(Log::Sealed(batch)), .. } => {
                 self.stream.push_back(batch);
             }
             Event::Message { message: Message::Sequencing(Sequencing::Done(gsn)), .. } => {

@@ -16,7 +16,7 @@ use ordain_model::{
     Placed, Registry, system,
 };
 use ordain_role::{Address, Event, NodeId, Now, Outbox, Role};
-use ordain_sequencer::Sequencing;
+use ordain_sequencer::Log;
 use ordain_store::MemoryStore;
 use ordain_workload::tpcc::{self, Mix, Scale, Tpcc};
 use ordain_workload::ycsb::{self, Ycsb};
@@ -127,7 +127,7 @@ impl Node {
         });
         let mut events: Vec<(usize, Event<Message>)> = Vec::new();
         for number in 0..self.shards.len() {
-            let message = Sequencing::Sealed(batch.clone()).into();
+            let message = Log::Sealed(batch.clone()).into();
             events.push((number, Event::Message { from: at(0), message }));
         }
         let mut asked = 0;

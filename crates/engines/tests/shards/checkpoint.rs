@@ -13,7 +13,7 @@ use ordain_model::{
     Placed, ProcedureId, Registry, system,
 };
 use ordain_role::{Address, Event, NodeId, Now, Outbox, Role, TimerId};
-use ordain_sequencer::{Saving, Sequencing};
+use ordain_sequencer::{Log, Saving};
 use ordain_sim::workload::procedures as p;
 use ordain_store::MemoryStore;
 
@@ -95,7 +95,7 @@ impl World {
             chunks,
             ..Batch::default()
         };
-        let message = Sequencing::Sealed(Arc::new(batch)).into();
+        let message = Log::Sealed(Arc::new(batch)).into();
         self.handle(Event::Message { from: Address::default(), message });
         self.shard.digest()
     }

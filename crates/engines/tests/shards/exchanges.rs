@@ -9,7 +9,7 @@ use ordain_model::{
     PartitionId, Placed, Registry,
 };
 use ordain_role::{Address, Bugs, Event, NodeId, Now, Outbox, Role, Topology};
-use ordain_sequencer::{Exchange, ExchangeSettings, Post, Sequencing};
+use ordain_sequencer::{Exchange, ExchangeSettings, Log, Post, Sequencing};
 use ordain_sim::workload::procedures as p;
 
 use crate::support::{SEQUENCER, SHARD, registry};
@@ -56,7 +56,7 @@ impl Desk {
         self.exchange.handle(Now::default(), Event::Message { from, message: message.into() }, &mut out);
         for (to, message) in out.sends {
             match message {
-                Message::Sequencing(Sequencing::Sealed(batch)) => {
+                Message::Log(Log::Sealed(batch)) => {
                     assert_eq!(to.role, SHARD);
                     self.given.push((batch.epoch.0, batch.partition.0));
                 }
@@ -114,7 +114,7 @@ impl Desk {
             batch.chunks.clear();
             batch.total = 0;
         }
-        self.handle(0, Sequencing::Sealed(Arc::new(batch)));
+        self.handle(0, Log::Sealed(Arc::new(batch)));
     }
 
     fn given(&mut self) -> Vec<(u64, u16)> {

@@ -10,7 +10,7 @@ use ordain_model::{
     Args, Batch, Call, Chunk, ChunkNo, Epoch, GatewayId, Layout, Micros, Millis, Placed, Registry,
 };
 use ordain_role::{Address, Bug, Bugs, Event, NodeId, Now, Outbox, Role, TimerId, Wire};
-use ordain_sequencer::Sequencing;
+use ordain_sequencer::Log;
 use ordain_sim::Random;
 use ordain_sim::workload::procedures as p;
 use ordain_store::MemoryStore;
@@ -116,7 +116,7 @@ impl Members {
         match self.random.below(4) {
             0 | 1 => {
                 if let Some(batch) = self.batches[member].pop_front() {
-                    let message = Sequencing::Sealed(batch).into();
+                    let message = Log::Sealed(batch).into();
                     self.handle(member, Event::Message { from: Address::default(), message });
                 }
             }

@@ -18,7 +18,7 @@ use ordain_model::{
     Registry, SessionId,
 };
 use ordain_role::{Address, Event, NodeId, Now, Outbox, Role, TimerId, Wire, Work};
-use ordain_sequencer::{Post, Reading, Saving, Sequencing};
+use ordain_sequencer::{Log, Post, Reading, Saving, Sequencing};
 use ordain_sim::Random;
 use ordain_store::MemoryStore;
 
@@ -131,7 +131,7 @@ pub struct Cluster {
     pub shards: Vec<Shard<MemoryStore>>,
     nodes: Vec<Node>,
     /// By shard: batches not handed in yet, and the ends of their epochs.
-    batches: Vec<VecDeque<Sequencing>>,
+    batches: Vec<VecDeque<Message>>,
     inside: BTreeMap<(usize, usize), VecDeque<ShardMessage>>,
     across: BTreeMap<(usize, usize), VecDeque<RemoteResult>>,
     /// What shards have read for each other, as bytes.
@@ -335,14 +335,14 @@ impl Cluster {
                     Arc::new(Batch::decode(&self.registry, &slice).expect("a slice"))
                 };
                 for shard in self.layout.shards_of(PartitionId(node as u16)) {
-                    self.batches[shard].push_back(Sequencing::Sealed(slice.clone()));
+                    self.batches[shard].push_back(Log::Sealed(slice.clone()).into());
                 }
                 self.nodes[node].input.push(slice);
             }
             self.sealed.push(batch);
         }
         if self.shape.scheduling == qstore::SCHEDULING {
-            let passed = Sequencing::Passed(self.epoch);
+            let passed = Message::from(Sequencing::Passed(self.epoch));
             self.batches.iter_mut().for_each(|queue| queue.push_back(passed.clone()));
         }
     }
@@ -591,7 +591,7 @@ impl Cluster {
     /// The last batch comes once more, to all shards.
     pub fn hand_again(&mut self) {
         let last = self.sealed.last().expect("a batch");
-        self.batches.iter_mut().for_each(|queue| queue.push_back(Sequencing::Sealed(last.clone())));
+        self.batches.iter_mut().for_each(|queue| queue.push_back(Log::Sealed(last.clone()).into()));
     }
 
     /// A node loses everything but its log, the journal of what it has received and its checkpoints, and begins again. Of
@@ -634,9 +634,9 @@ impl Cluster {
             .collect();
         for shard in mine.clone() {
             self.shards[shard] = self.shard(shard);
-            self.batches[shard] = log.iter().cloned().map(Sequencing::Sealed).collect();
+            self.batches[shard] = log.iter().cloned().map(|batch| Log::Sealed(batch).into()).collect();
             if self.shape.scheduling == qstore::SCHEDULING {
-                self.batches[shard].push_back(Sequencing::Passed(self.epoch));
+                self.batches[shard].push_back(Sequencing::Passed(self.epoch).into());
             }
             self.turns.remove(&shard);
             self.work.remove(&shard);

@@ -29,8 +29,9 @@ use ordain_model::{
     Layout, Limits, Micros, Millis, OutcomeBatch, OutcomeStatus, PlanError, Position, Reads,
     ReferenceExecutor, Registry, RequestNo, SessionId, View, system,
 };
+use ordain_replication::{InputLog, LogSettings, resume_after};
 use ordain_role::{Address, Bugs, DiskRequest, Event, NodeId, Now, Outbox, Role, TimerId, Work};
-use ordain_sequencer::{InputLog, LogSettings, Neighbours, Readers, Reading, Sequencer, Sequencing};
+use ordain_sequencer::{Batches, Log, Neighbours, Readers, Reading, Sequencer};
 use ordain_sim::Random;
 use ordain_store::{MemoryStore, RecordStore};
 
@@ -125,7 +126,7 @@ pub struct Bench {
     pub options: Options,
     pub registry: Arc<Registry>,
     pub sequencer: Sequencer<ShardMessage>,
-    pub log: InputLog<ShardMessage>,
+    pub log: InputLog<Batches, Message>,
     pub lock_manager: Option<Box<dyn LockManager>>,
     pub shards: Vec<Shard<MemoryStore>>,
     gateways: Vec<Gateway>,
@@ -309,7 +310,7 @@ impl Bench {
             })
             .expect("what a crash leaves is a log");
             let last = self.recovered.last().map_or(Epoch(0), |batch| batch.epoch);
-            let last = InputLog::<ShardMessage>::resume_after(last);
+            let last = resume_after(last);
             self.sequencer.resume_after(last);
             self.shards.iter_mut().for_each(|shard| shard.resume_after(last));
             writer = Some(opened);
@@ -546,7 +547,7 @@ impl Bench {
             if let Message::Reading(Reading::Run { chunk, at, now }) = &message {
                 self.reads.insert((chunk.gateway, chunk.number), (chunk.clone(), *at, *now));
             }
-            if let (LOG, SHARD, Message::Sequencing(Sequencing::Sealed(batch))) = (role, to.role, &message) {
+            if let (LOG, SHARD, Message::Log(Log::Sealed(batch))) = (role, to.role, &message) {
                 self.sealed.push(batch.clone());
             }
             self.links.entry((role, to.role)).or_default().push_back(message);

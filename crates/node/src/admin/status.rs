@@ -5,9 +5,9 @@
 
 use ordain_archive::{Location, Standing};
 use ordain_model::{DigestSpan, Micros};
+use ordain_replication::configuration_service_members;
 use ordain_role::NodeId;
 use ordain_runtime::{PeerStatus, Reach};
-use ordain_sequencer::ConfigurationServiceSettings;
 use serde_json::{Value, json};
 
 use super::metrics::{Samples, resident_bytes};
@@ -155,7 +155,7 @@ fn unreached(place: &Membership, links: &[PeerStatus]) -> Vec<String> {
 
 /// That so many members of the configuration service are missing that nobody can be made primary.
 fn configuration_service_is_gone(about: &About, links: &[PeerStatus]) -> Option<String> {
-    let members = ConfigurationServiceSettings::members(&about.cluster.as_ref()?.cluster.topology());
+    let members = configuration_service_members(&about.cluster.as_ref()?.cluster.topology());
     let is_missing =
         |node: &NodeId| links.iter().any(|link| link.node == *node && link.reach != Reach::Connected);
     let missing: Vec<NodeId> = members.iter().copied().filter(is_missing).collect();

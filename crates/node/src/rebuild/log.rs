@@ -5,8 +5,8 @@ use std::collections::BTreeMap;
 
 use ordain_log::{Item, Kind, LogError, inspect};
 use ordain_model::{Batch, Epoch};
+use ordain_replication::{GroupContent, GroupJournal, GroupRecord};
 use ordain_role::Directory;
-use ordain_sequencer::{GroupContent, GroupJournal, GroupRecord};
 
 /// From where to where a log reaches.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]

@@ -13,7 +13,7 @@ use ordain_role::{
 };
 
 use super::{Checkpointer, Lacking};
-use crate::message::{Message, Saving, Sequencing};
+use crate::message::{Log, Message, Saving};
 
 /// One that is being got.
 #[derive(Debug)]
@@ -112,7 +112,7 @@ impl<X> Checkpointer<X> {
             return out.start_over(StartOver { without_log, without_receive_journal: true });
         }
         match self.settings.primaries_change {
-            true => out.send(self.settings.log, Sequencing::BeginAgain(epoch)),
+            true => out.send(self.settings.log, Log::BeginAgain(epoch)),
             false => out.start_over(StartOver { without_log: false, without_receive_journal: true }),
         }
     }

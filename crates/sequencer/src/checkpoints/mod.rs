@@ -21,7 +21,7 @@
 //! Only what several complete checkpoints cover is trimmed from the log: should the newest turn out to be damaged, the node
 //! starts from the one before and executes more of its log.
 //!
-//! Where primaries may change, a checkpoint is sealed only when all that was sealed up to C is [certain](Sequencing::Certain): what is sealed
+//! Where primaries may change, a checkpoint is sealed only when all that was sealed up to C is [stable](Configuration::Stable): what is sealed
 //! counts for good, whoever has to start over.
 //!
 //! A disk without space, or one that fails here, costs the checkpoint and nothing else: it is given up, the ones before
@@ -36,12 +36,13 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use ordain_checkpoint::{Found, Header, Seal, file_name, seal_name};
 use ordain_model::{Epoch, Micros, Millis};
+use ordain_replication::{Configuration, Covered};
 use ordain_role::{
     Address, Bytes, DiskDone, DiskOp, DiskRequest, Event, NodeId, Now, Outbox, PeerChange, PeerState, Role,
     TimerId, Topology,
 };
 
-use crate::message::{Covered, Has, Message, Saving, Sequencing};
+use crate::message::{Has, Log, Message, Saving};
 
 use copy::{Copying, Read};
 use file::{Ended, File};
@@ -422,8 +423,8 @@ impl<X> Checkpointer<X> {
         let covered = Covered { by_all, by_own: oldest };
         if covered != self.covered {
             self.covered = covered;
-            out.send(settings.log, Sequencing::Trim(covered));
-            settings.exchange.iter().for_each(|exchange| out.send(*exchange, Sequencing::Trim(covered)));
+            out.send(settings.log, Log::Trim(covered));
+            settings.exchange.iter().for_each(|exchange| out.send(*exchange, Log::Trim(covered)));
         }
     }
 
@@ -491,10 +492,10 @@ impl<X: Send> Role for Checkpointer<X> {
                 | Saving::StandsStill(_)
                 | Saving::Wanted => out.halt("the checkpointer was sent a message that is not for it"),
             },
-            Event::Message { message: Message::Sequencing(Sequencing::Behind(epoch)), .. } => {
+            Event::Message { message: Message::Log(Log::Behind(epoch)), .. } => {
                 self.fetch(now, epoch, out);
             }
-            Event::Message { message: Message::Sequencing(Sequencing::Certain(epoch)), .. } => {
+            Event::Message { message: Message::Configuration(Configuration::Stable(epoch)), .. } => {
                 self.certain = self.certain.max(epoch);
             }
             Event::Message { message: Message::Peer(change), .. } => self.peer_changed(change, out),

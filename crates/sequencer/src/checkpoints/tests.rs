@@ -10,7 +10,7 @@ use ordain_model::{Cell, Db, Gsn, KeyHash, Layout, Micros, Registry, Value};
 use ordain_role::{Directory, StartOver, Wire};
 
 use super::*;
-use crate::tests::Random;
+use ordain_fuzz::Random;
 
 const SEQUENCER: u16 = 0;
 const LOG: u16 = 1;
@@ -102,10 +102,10 @@ impl World {
         for (to, message) in out.sends {
             match message {
                 Message::Saving(saving) if to.role != ME => self.sent.push((to, saving)),
-                Message::Sequencing(Sequencing::BeginAgain(epoch)) => {
+                Message::Log(Log::BeginAgain(epoch)) => {
                     self.log_begins.push((to.node.0, epoch.0));
                 }
-                Message::Sequencing(Sequencing::Trim(covered)) => {
+                Message::Log(Log::Trim(covered)) => {
                     self.trimmed.push((to, covered.by_all.0, covered.by_own.0));
                 }
                 message => self.mail.push_back((at(node, ME), to, message)),
@@ -618,7 +618,7 @@ fn where_primaries_may_change_only_what_is_certain_is_sealed() {
     world.save(0, Epoch(5));
     world.settle();
     let say = |world: &mut World, epoch| {
-        let message = Sequencing::Certain(Epoch(epoch)).into();
+        let message = Configuration::Stable(Epoch(epoch)).into();
         world.handle(0, Event::Message { from: at(0, 4), message });
         world.settle();
         world.complete(0)
@@ -635,7 +635,7 @@ fn where_primaries_may_change_only_what_is_certain_is_sealed() {
 impl World {
     /// A node's log says that it is behind.
     fn behind(&mut self, node: u16, epoch: u64) {
-        let message = Sequencing::Behind(Epoch(epoch)).into();
+        let message = Log::Behind(Epoch(epoch)).into();
         self.handle(node, Event::Message { from: at(node, 1), message });
     }
 

@@ -15,8 +15,9 @@ use std::sync::Arc;
 use ordain_model::{Epoch, Gsn, PartitionId};
 use ordain_role::{Bug, Bugs, NodeId};
 
-use crate::configuration_service::LeadershipRecords;
-use crate::message::{Held, Post, Ship};
+use ordain_replication::{Held, LeadershipRecords, Ship};
+
+use crate::message::Post;
 
 /// The gate of an exchange.
 #[derive(Debug)]
@@ -131,7 +132,7 @@ impl<X> Gate<X> {
             heard.since = after;
         }
         heard.through = heard.through.max(held.epoch);
-        if held.logged > 0 {
+        if held.parts > 0 {
             self.recent[usize::from(partition.0)].push_back(held);
         }
     }
@@ -193,7 +194,7 @@ mod tests {
     use ordain_role::Topology;
 
     use super::*;
-    use crate::configuration_service::Fence;
+    use ordain_replication::Fence;
 
     type Post = crate::message::Post<()>;
 
@@ -249,7 +250,7 @@ mod tests {
     fn of_what_it_has_forgotten_it_says_that_it_knows_nothing() {
         let mut gate = Gate::<()>::new(2, Bugs::default());
         gate.told(leadership_records(1, 1, Some(2)));
-        let held = |epoch| Held { epoch: Epoch(epoch), logged: 1, content: None };
+        let held = |epoch| Held { epoch: Epoch(epoch), parts: 1, content: None };
         (3..6).for_each(|epoch| gate.note_slot(PartitionId(1), Epoch(epoch - 1), held(epoch)));
         let known = |gate: &Gate<()>| {
             let collected = gate.collect((PartitionId(1), 2), Epoch(0), Epoch(5), usize::MAX);

@@ -9,15 +9,13 @@
 use std::collections::VecDeque;
 use std::sync::Arc;
 
-use ordain_log::{AppendError, LogWriter, Place, in_space};
+use ordain_log::{AppendError, LogWriter, in_space};
 use ordain_model::wire::{self, Reader};
 use ordain_model::{Epoch, Registry};
+use ordain_replication::{self as replication, CatchUps, Index, Piece};
 use ordain_role::{Bytes, DiskDone, NodeId, Outbox, Wire as _};
 
 use crate::message::{Message, Post, RemoteResult};
-use crate::reading::{self, Piece, Readers};
-
-pub use crate::reading::Index;
 
 /// What comes into a node from outside its partition, as the journal has kept it.
 #[derive(Clone, Debug)]
@@ -39,6 +37,11 @@ impl<X: RemoteResult> JournalRecord<X> {
             JournalRecord::Post(_, Post::Slot { through, .. }) => *through,
             _ => Epoch(0),
         }
+    }
+
+    /// The largest epoch of what an entry holds: once everything up to there is executed, the entry is done with.
+    pub fn last_epoch(journal_records: &[JournalRecord<X>]) -> Epoch {
+        journal_records.iter().map(JournalRecord::epoch).max().unwrap_or_default()
     }
 
     /// Once everything up to this epoch is executed, it is done with.
@@ -162,20 +165,6 @@ impl Counting {
     }
 }
 
-impl Index {
-    /// The entry with this number begins here or behind; it has so many bytes and holds these.
-    pub fn note<X: RemoteResult>(
-        &mut self,
-        number: Epoch,
-        place: Place,
-        bytes: usize,
-        journal_records: &[JournalRecord<X>],
-    ) {
-        let largest = journal_records.iter().map(JournalRecord::epoch).max().unwrap_or_default();
-        self.note_entry(number, place, bytes, largest);
-    }
-}
-
 /// A journal as it is handed to the exchange of a node that begins to run.
 #[derive(Debug)]
 pub struct Opened {
@@ -207,7 +196,7 @@ pub(super) struct Journal {
     pub durable: Epoch,
     index: Index,
     /// Members that read it.
-    readers: Readers<NodeId>,
+    readers: CatchUps<NodeId>,
     counting: Option<Counting>,
 }
 
@@ -244,7 +233,7 @@ impl Journal {
             marks: VecDeque::new(),
             durable: progress,
             index,
-            readers: Readers::new(prefix, identity),
+            readers: CatchUps::new(prefix, identity),
         }
     }
 
@@ -373,7 +362,7 @@ impl Journal {
 
     /// Whether an answer of the disk is to a request that reads.
     pub fn is_read(done: &DiskDone) -> bool {
-        reading::is_read(done)
+        replication::is_read(done)
     }
 
     /// A member does not read any more.

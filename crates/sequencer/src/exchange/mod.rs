@@ -26,16 +26,16 @@ use std::sync::Arc;
 
 use ordain_log::Progress;
 use ordain_model::{Batch, Epoch, Layouts, Micros, PartitionId, Registry};
+use ordain_replication::{Configuration, Covered, Held, LeadershipRecords, Ship};
 use ordain_role::{
     Address, Bug, Bugs, DiskDone, Event, NodeId, Now, Outbox, PeerChange, PeerState, Role, TimerId, Topology,
     Wire,
 };
 
-use crate::configuration_service::LeadershipRecords;
 use crate::interleave::{Interleave, Put};
-use crate::message::{Covered, Held, Message, Post, RemoteResult, Saving, Sequencing, Ship};
+use crate::message::{Log, Message, Post, RemoteResult, Saving, Sequencing};
 
-pub use journal::{Counting, Index, JournalRecord, Opened};
+pub use journal::{Counting, JournalRecord, Opened};
 
 use gate::Gate;
 use journal::Journal;
@@ -465,7 +465,11 @@ impl<X: RemoteResult> Exchange<X> {
         }
         if let Some(gate) = self.gate.as_mut().filter(|_| self.is_rehearsing && through <= self.begun) {
             // A checkpoint covers it, so it is not executed again. The partition's next primary may have to know it still.
-            gate.note_slot(sequencer, after, Held { epoch: through, logged, content: content.clone() });
+            gate.note_slot(
+                sequencer,
+                after,
+                Held { epoch: through, parts: logged, content: content.clone() },
+            );
         }
         // What is known or has a gap before it need not be looked into.
         let known = self.order.through(sequencer);
@@ -499,7 +503,11 @@ impl<X: RemoteResult> Exchange<X> {
         if self.order.put(sequencer, after, through, batch) == Put::New {
             self.counts.slices_in += 1;
             if let Some(gate) = &mut self.gate {
-                gate.note_slot(sequencer, after, Held { epoch: through, logged, content: content.clone() });
+                gate.note_slot(
+                    sequencer,
+                    after,
+                    Held { epoch: through, parts: logged, content: content.clone() },
+                );
             }
             if let Some(journal) = self.journal.as_mut().filter(|_| !self.is_rehearsing) {
                 journal.note_post::<X>(from, &Post::Slot { sequencer, after, through, logged, content });
@@ -533,7 +541,7 @@ impl<X: RemoteResult> Exchange<X> {
             for batch in next {
                 self.handed.push_back((batch.epoch, batch.partition));
                 for shard in &self.settings.shards {
-                    out.send(*shard, Sequencing::Sealed(batch.clone()));
+                    out.send(*shard, Log::Sealed(batch.clone()));
                 }
             }
         }
@@ -749,7 +757,7 @@ impl<X: RemoteResult> Exchange<X> {
     fn ask_for_checkpoint(&self, out: &mut Outbox<Message<X>>) {
         if let (Some(epoch), Some(to)) = (self.lack.beyond_help(&self.members()), self.settings.checkpointer)
         {
-            out.send(to, Sequencing::Behind(epoch));
+            out.send(to, Log::Behind(epoch));
         }
     }
 
@@ -907,7 +915,7 @@ impl<X: RemoteResult> Role for Exchange<X> {
     fn handle(&mut self, _now: Now, event: Event<Message<X>>, out: &mut Outbox<Message<X>>) {
         match event {
             Event::Message { from, message } => match message {
-                Message::Sequencing(Sequencing::Sealed(batch)) => self.sealed(batch, out),
+                Message::Log(Log::Sealed(batch)) => self.sealed(batch, out),
                 Message::Sequencing(Sequencing::Applied { epoch, partition }) => {
                     if let Some(applied) = self.applied.get_mut(&from) {
                         *applied = (epoch, partition).max(*applied);
@@ -926,20 +934,20 @@ impl<X: RemoteResult> Role for Exchange<X> {
                     self.post(to, remote_result, out);
                 }
                 Message::Post(post) => self.admit(from.node, post, out),
-                Message::Sequencing(Sequencing::LeadershipRecords { leadership_records, .. }) => {
+                Message::Configuration(Configuration::Records { leadership_records, .. }) => {
                     let released = self.told(leadership_records, out);
                     released.into_iter().for_each(|(from, post)| self.receive(from, post, out));
                 }
-                Message::Sequencing(Sequencing::Safe(epochs)) => {
+                Message::Configuration(Configuration::LowWatermarks(epochs)) => {
                     self.gate.iter_mut().for_each(|gate| gate.forget(&epochs));
                     let certain = epochs.into_iter().min().unwrap_or_default();
                     self.certain = self.certain.max(certain);
                     self.settings
                         .shards
                         .iter()
-                        .for_each(|shard| out.send(*shard, Sequencing::Certain(certain)));
+                        .for_each(|shard| out.send(*shard, Configuration::Stable(certain)));
                 }
-                Message::Sequencing(Sequencing::Trim(covered)) => {
+                Message::Log(Log::Trim(covered)) => {
                     self.covered = covered;
                     self.trim(out);
                     self.journal.iter_mut().for_each(|journal| journal.ask(out));

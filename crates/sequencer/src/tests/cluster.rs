@@ -77,7 +77,7 @@ impl One {
     fn lead(&mut self, node: Option<u16>, last: u64) -> Sent {
         let is_me = node == Some(0);
         let (node, last) = (node.map(NodeId), Epoch(last));
-        self.tell(Sequencing::Leader { node, term: 1, is_me, last })
+        self.tell(Log::Leader { node, term: 1, is_me, last })
     }
 }
 
@@ -111,10 +111,10 @@ fn an_epoch_that_others_have_opened_is_sealed_with_whatever_there_is() {
     assert!(one.tell(Sequencing::Reached(Epoch(8))).is_empty());
     assert!(one.tell(Sequencing::Reached(Epoch(12))).is_empty());
     assert!(one.submit(0, &[WRITE]).is_empty());
-    let sent = one.tell(Sequencing::Logged(Epoch(7)));
+    let sent = one.tell(Log::Logged(Epoch(7)));
     assert_eq!((batch_of(&sent).epoch, batch_of(&sent).total, opened(&sent)), (Epoch(12), 1, vec![]));
     assert!(one.tell(Sequencing::Reached(Epoch(11))).is_empty());
-    assert!(one.tell(Sequencing::Logged(Epoch(12))).is_empty());
+    assert!(one.tell(Log::Logged(Epoch(12))).is_empty());
     // One that it opens itself, it says so.
     let sent = one.submit(1, &[WRITE]);
     assert_eq!((batch_of(&sent).epoch, opened(&sent)), (Epoch(13), vec![13]));
@@ -125,12 +125,12 @@ fn a_sequencer_whose_shards_are_behind_still_seals_for_the_others() {
     let mut one = One::new(false);
     for epoch in 1..=4 {
         assert_eq!(batch_of(&one.submit(epoch, &[WRITE])).epoch, Epoch(epoch));
-        one.tell(Sequencing::Logged(Epoch(epoch)));
+        one.tell(Log::Logged(Epoch(epoch)));
     }
     assert!(one.submit(5, &[WRITE]).is_empty(), "four batches are not executed yet");
     let sealed = batch_of(&one.tell(Sequencing::Reached(Epoch(6))));
     assert_eq!((sealed.epoch, sealed.total), (Epoch(6), 0));
-    one.tell(Sequencing::Logged(Epoch(6)));
+    one.tell(Log::Logged(Epoch(6)));
     let applied = Sequencing::Applied { epoch: Epoch(1), partition: PartitionId(1) };
     assert_eq!(batch_of(&one.tell(applied)).total, 1);
 }
@@ -145,14 +145,14 @@ fn a_follower_passes_on_and_a_leader_goes_on_where_the_log_ends() {
     assert_eq!(passed_on(&one.tell(Sequencing::Reached(Epoch(5))), 4), [5]);
     // What the leader's batch held is known here too.
     let asked = Ask::Write(Some((9, 1)));
-    one.tell(Sequencing::Sealed(batch(20, std::slice::from_ref(&asked))));
+    one.tell(Log::Sealed(batch(20, std::slice::from_ref(&asked))));
     let first = batch_of(&one.lead(Some(0), 20));
     assert_eq!(
         (first.epoch, first.chunks.len()),
         (Epoch(21), 2),
         "what was passed on and has not been seen since"
     );
-    one.tell(Sequencing::Logged(Epoch(21)));
+    one.tell(Log::Logged(Epoch(21)));
     let again = batch_of(&one.submit(2, &[asked]));
     assert_eq!((again.epoch, again.lookups.len()), (Epoch(22), 1));
 }
@@ -212,16 +212,13 @@ fn what_was_lost_is_sequenced_again_here_or_by_whoever_leads() {
     one.lead(Some(0), 0);
     let first = batch_of(&one.submit(0, &[WRITE]));
     one.submit(1, &[WRITE]);
-    assert!(
-        one.tell(Sequencing::Lost(first)).is_empty(),
-        "a log that turns everything away is not asked at once"
-    );
+    assert!(one.tell(Log::Lost(first)).is_empty(), "a log that turns everything away is not asked at once");
     let again = batch_of(&one.pause_ends());
     let numbers: Vec<u64> = again.chunks.iter().map(|placed| placed.chunk.number.0).collect();
     assert_eq!((numbers, again.epoch), (vec![0, 1], Epoch(2)), "in the order in which they came");
     // Its fate is open while nothing is said of it.
     assert_eq!(passed_on(&one.lead(Some(3), 5), 3), [] as [u64; 0]);
-    assert_eq!(passed_on(&one.tell(Sequencing::Lost(again)), 3), [0, 1]);
+    assert_eq!(passed_on(&one.tell(Log::Lost(again)), 3), [0, 1]);
     one.lead(None, 5);
     assert!(one.submit(2, &[WRITE]).is_empty());
     assert_eq!(batch_of(&one.lead(Some(0), 9)).epoch, Epoch(10));
@@ -234,15 +231,15 @@ fn a_chunk_that_is_passed_on_again_takes_effect_once() {
     assert_eq!(passed_on(&one.submit(0, &[WRITE]), 4), [0]);
     assert_eq!(passed_on(&one.submit(1, &[WRITE]), 4), [1]);
     // The leader came to the first only.
-    one.tell(Sequencing::Sealed(batch(0, &[WRITE])));
+    one.tell(Log::Sealed(batch(0, &[WRITE])));
     assert!(one.lead(None, 1).is_empty());
     assert_eq!(passed_on(&one.lead(Some(5), 1), 5), [1]);
     // Now it leads itself. What it passed on last, and what comes again, it puts in a batch once.
     let sent = one.lead(Some(0), 1);
     assert_eq!(batch_of(&sent).chunks.len(), 1);
     assert!(one.submit(1, &[WRITE]).is_empty());
-    one.tell(Sequencing::Sealed(batch_of(&sent)));
-    one.tell(Sequencing::Logged(batch_of(&sent).epoch));
+    one.tell(Log::Sealed(batch_of(&sent)));
+    one.tell(Log::Logged(batch_of(&sent).epoch));
     let again = batch_of(&one.submit(1, &[WRITE, Ask::Read]));
     assert_eq!(again.chunks[0].skipped, [0], "the read may be run again, the write not");
 }
@@ -257,7 +254,7 @@ fn a_chunk_that_was_passed_on_while_its_batch_was_in_the_log_takes_effect_once()
     one.lead(Some(3), 0);
     assert_eq!(passed_on(&one.submit(0, &[WRITE]), 3), [0]);
     one.lead(None, 0);
-    assert!(one.tell(Sequencing::Lost(first)).is_empty());
+    assert!(one.tell(Log::Lost(first)).is_empty());
     let sent = [one.lead(Some(0), 5), one.submit(0, &[WRITE]), one.pause_ends()].concat();
     assert_eq!(batch_of(&sent).chunks.len(), 1);
 }
@@ -276,15 +273,15 @@ fn what_was_turned_away_is_turned_away_again_and_never_in_silence() {
     let mut one = One::new(true);
     one.lead(Some(0), 0);
     let first = batch_of(&one.submit(0, &[WRITE, Ask::Read]));
-    let sent = one.tell(Sequencing::Rejected(first));
+    let sent = one.tell(Log::Rejected(first));
     assert_eq!(told(&sent), [(0, OutcomeStatus::Refused), (0, OutcomeStatus::Refused)]);
-    one.tell(Sequencing::Writable);
+    one.tell(Log::Writable);
     // The words may be lost on their way: whoever asks again is told, and nothing takes effect.
     let again = one.submit(0, &[WRITE, Ask::Read]);
     assert_eq!(told(&again), [(0, OutcomeStatus::Unknown), (0, OutcomeStatus::Unknown)]);
     assert_eq!(again.len(), 1);
     // But if another has put it into a batch, that is what counts.
-    one.tell(Sequencing::Sealed(batch(0, &[WRITE])));
+    one.tell(Log::Sealed(batch(0, &[WRITE])));
     assert_eq!(told(&one.submit(0, &[WRITE])), []);
 }
 
@@ -293,7 +290,7 @@ fn what_is_too_old_to_tell_is_unknown_and_not_passed_over_in_silence() {
     let mut one = One::new(true);
     one.lead(Some(0), 0);
     for number in 1..=Chunks::MAX as u64 {
-        one.tell(Sequencing::Sealed(batch(number, &[WRITE])));
+        one.tell(Log::Sealed(batch(number, &[WRITE])));
     }
     assert_eq!(told(&one.submit(0, &[WRITE])), [(0, OutcomeStatus::Unknown)]);
     assert_eq!(told(&one.submit(1, &[WRITE])), [], "whoever executed it answers");
@@ -315,14 +312,14 @@ fn batches_follow_each_other_into_a_log_that_takes_its_time() {
     one.submit(3, &[WRITE]);
     assert!(one.pace(Micros::from_millis(100)).is_empty());
     // One that has taken long: they keep a third of that, of the mean with what was before, between them.
-    assert_eq!(batch_of(&one.tell(Sequencing::Logged(Epoch(1)))).epoch, Epoch(8));
-    one.tell(Sequencing::Logged(Epoch(2)));
+    assert_eq!(batch_of(&one.tell(Log::Logged(Epoch(1)))).epoch, Epoch(8));
+    one.tell(Log::Logged(Epoch(2)));
     one.submit(4, &[WRITE]);
     assert!(one.pace(Micros::from_millis(20)).is_empty());
     assert_eq!(batch_of(&one.pace(Micros::from_millis(10))).epoch, Epoch(9));
     // With nothing in the log there is nothing to wait for.
     for epoch in 7..=9 {
-        one.tell(Sequencing::Logged(Epoch(epoch)));
+        one.tell(Log::Logged(Epoch(epoch)));
     }
     let applied = Sequencing::Applied { epoch: Epoch(9), partition: PartitionId(1) };
     one.tell(applied);
@@ -339,7 +336,7 @@ fn only_what_the_log_has_let_go_counts_as_not_executed() {
         assert_eq!(batch_of(&one.pace(PACE)).epoch, Epoch(epoch));
     }
     for epoch in 1..=4 {
-        one.tell(Sequencing::Logged(Epoch(epoch)));
+        one.tell(Log::Logged(Epoch(epoch)));
     }
     one.submit(7, &[WRITE]);
     assert!(one.pace(PACE).is_empty(), "four batches are agreed on and not executed");
@@ -370,8 +367,8 @@ fn batches_that_are_lost_together_keep_their_order() {
     one.submit(2, &[WRITE]);
     let second = batch_of(&one.pace(PACE));
     one.submit(3, &[WRITE]);
-    assert!(one.tell(Sequencing::Lost(first)).is_empty());
-    assert!(one.tell(Sequencing::Lost(second)).is_empty());
+    assert!(one.tell(Log::Lost(first)).is_empty());
+    assert!(one.tell(Log::Lost(second)).is_empty());
     let again = batch_of(&one.pause_ends());
     let numbers = |batch: &Batch| batch.chunks.iter().map(|placed| placed.chunk.number.0).collect::<Vec<_>>();
     assert_eq!((numbers(&again), again.epoch), (vec![0, 1, 2, 3], Epoch(3)));
@@ -379,7 +376,7 @@ fn batches_that_are_lost_together_keep_their_order() {
     one.submit(4, &[WRITE]);
     let next = batch_of(&one.pace(PACE));
     one.lead(Some(3), 0);
-    let mut passed = passed_on(&one.tell(Sequencing::Lost(again)), 3);
-    passed.extend(passed_on(&one.tell(Sequencing::Lost(next)), 3));
+    let mut passed = passed_on(&one.tell(Log::Lost(again)), 3);
+    passed.extend(passed_on(&one.tell(Log::Lost(next)), 3));
     assert_eq!(passed, [0, 1, 2, 3, 4]);
 }

@@ -5,9 +5,10 @@ use ordain_model::{KeyHash, Layout, Layouts};
 use ordain_role::{DiskDone, DiskRequest, PeerChange, PeerState, Topology, Wire};
 
 use super::*;
-use crate::configuration_service::{Fence, LeadershipRecords};
-use crate::message::Ship;
-use crate::{Counting, Exchange, ExchangeSettings, Index, JournalRecord, Opened, Post, RemoteResult};
+use ordain_fuzz::Random;
+use ordain_replication::{Configuration, Fence, Index, LeadershipRecords, Ship};
+
+use crate::{Counting, Exchange, ExchangeSettings, JournalRecord, Opened, Post, RemoteResult};
 
 #[derive(Clone, Debug, PartialEq)]
 pub(super) struct Note(u64, u8);
@@ -97,7 +98,8 @@ impl Desk {
             let opened = LogWriter::open_placed(&mut space, config, |place, entry| {
                 let journal_records =
                     Exchange::journal_records(&registry(), &entry.payload).expect("an entry");
-                index.note(entry.epoch, place, entry.payload.len(), &journal_records);
+                let last = JournalRecord::last_epoch(&journal_records);
+                index.note_entry(entry.epoch, place, entry.payload.len(), last);
                 counting.note(entry.epoch, journal_records, &mut all);
                 Ok(())
             });
@@ -125,7 +127,7 @@ impl Desk {
                 Message::Post(post) => away.push((to.node.0, post)),
                 Message::Ship(ship) => self.shipped.push(ship),
                 Message::Sequencing(message) if to == at(0) => self.sequencer.push(message),
-                Message::Sequencing(Sequencing::Behind(epoch)) if to == CHECKPOINTER => {
+                Message::Log(Log::Behind(epoch)) if to == CHECKPOINTER => {
                     self.behind.push(epoch.0);
                 }
                 message => {
@@ -158,7 +160,7 @@ impl Desk {
     /// The shard has executed what it was given.
     fn execute(&mut self) {
         for message in std::mem::take(&mut self.shard) {
-            if let Message::Sequencing(Sequencing::Sealed(batch)) = message {
+            if let Message::Log(Log::Sealed(batch)) = message {
                 let (epoch, partition) = (batch.epoch, batch.partition);
                 self.tell(SHARD, Sequencing::Applied { epoch, partition });
             }
@@ -186,7 +188,7 @@ impl Desk {
         self.hear(1, slice);
         self.hear(2, empty_slot(2, epoch));
         self.hear(1, Post::RemoteResult { to: 0, remote_result: Arc::new(Note(epoch, 7)) });
-        self.tell(LOG, Sequencing::Sealed(batch_over(0, epoch, &[])));
+        self.tell(LOG, Log::Sealed(batch_over(0, epoch, &[])));
         self.execute();
         self.time_passes();
     }
@@ -248,7 +250,7 @@ fn shown(sent: &[(u16, Post<Note>)]) -> Vec<String> {
 
 fn given_to_the_shard(desk: &Desk) -> Vec<(u64, u16)> {
     let given = desk.shard.iter().filter_map(|message| match message {
-        Message::Sequencing(Sequencing::Sealed(batch)) => Some((batch.epoch.0, batch.partition.0)),
+        Message::Log(Log::Sealed(batch)) => Some((batch.epoch.0, batch.partition.0)),
         _ => None,
     });
     given.collect()
@@ -257,9 +259,9 @@ fn given_to_the_shard(desk: &Desk) -> Vec<(u64, u16)> {
 #[test]
 fn a_slice_goes_to_those_who_take_part_and_word_of_it_to_all() {
     let mut desk = Desk::new(None);
-    let sent = desk.tell(LOG, Sequencing::Sealed(batch_over(0, 4, &[0, 2])));
+    let sent = desk.tell(LOG, Log::Sealed(batch_over(0, 4, &[0, 2])));
     assert_eq!(shown(&sent), ["1: 0..4", "2: 0..4 full"]);
-    let sent = desk.tell(LOG, Sequencing::Sealed(batch_over(0, 6, &[1, 2])));
+    let sent = desk.tell(LOG, Log::Sealed(batch_over(0, 6, &[1, 2])));
     assert_eq!(shown(&sent), ["1: 0..6 full", "2: 4..6 full"]);
     assert_eq!(given_to_the_shard(&desk), [], "the others' epochs are not known");
     desk.hear(1, empty_slot(1, 9));
@@ -270,9 +272,9 @@ fn a_slice_goes_to_those_who_take_part_and_word_of_it_to_all() {
 #[test]
 fn what_was_sent_is_kept_until_every_node_of_the_partition_is_past_it() {
     let mut desk = Desk::new(None);
-    desk.tell(LOG, Sequencing::Sealed(batch_over(0, 4, &[0, 2])));
+    desk.tell(LOG, Log::Sealed(batch_over(0, 4, &[0, 2])));
     desk.tell(SHARD, Post::RemoteResult { to: 2, remote_result: Arc::new(Note(4, 1)) });
-    desk.tell(LOG, Sequencing::Sealed(batch_over(0, 6, &[0, 2])));
+    desk.tell(LOG, Log::Sealed(batch_over(0, 6, &[0, 2])));
     let again = shown(&desk.hear(2, Post::Resume(Epoch(0))));
     let remote_result = "2: RemoteResult { to: 2, remote_result: Note(4, 1) }";
     assert_eq!(again, ["2: 0..4 full", "2: 4..6 full", "2: 6..6", "2: Opened(Epoch(0))", remote_result]);
@@ -293,7 +295,7 @@ fn what_was_sent_is_kept_until_every_node_of_the_partition_is_past_it() {
         ["2: 4..6 full", "2: 6..6", "2: Opened(Epoch(0))"]
     );
     // The member has lost its own source and is substituted for, until it is relieved.
-    let sent = desk.tell(LOG, Sequencing::Sealed(batch_over(0, 7, &[0, 2])));
+    let sent = desk.tell(LOG, Log::Sealed(batch_over(0, 7, &[0, 2])));
     assert_eq!(shown(&sent), ["1: 0..7", "2: 6..7 full", "5: 6..7 full"]);
     desk.hear(5, Post::Relieved);
     let sent = desk.tell(SHARD, Post::RemoteResult { to: 2, remote_result: Arc::new(Note(7, 2)) });
@@ -305,13 +307,13 @@ fn what_comes_twice_or_with_a_gap_before_it_does_not_count() {
     let mut desk = Desk::new(None);
     desk.hear(1, empty_slot(1, 50));
     desk.hear(2, empty_slot(2, 50));
-    desk.tell(LOG, Sequencing::Sealed(batch_over(0, 50, &[0])));
+    desk.tell(LOG, Log::Sealed(batch_over(0, 50, &[0])));
     desk.hear(1, slot(1, 60, 61));
     desk.hear(1, slot(1, 0, 60));
     desk.hear(1, slot(1, 0, 60));
     desk.hear(1, slot(1, 60, 61));
     desk.hear(2, empty_slot(2, 70));
-    desk.tell(LOG, Sequencing::Sealed(batch_over(0, 70, &[1])));
+    desk.tell(LOG, Log::Sealed(batch_over(0, 70, &[1])));
     assert_eq!(given_to_the_shard(&desk), [(50, 0), (60, 1), (61, 1)]);
     // Whatever is heard of first makes the own sequencer seal too.
     let reached = desk.sequencer.iter().filter_map(|message| match message {
@@ -326,10 +328,10 @@ fn peers_hear_of_progress_with_the_next_slice() {
     let mut desk = Desk::new(None);
     desk.hear(1, slot(1, 0, 3));
     desk.hear(2, empty_slot(2, 3));
-    desk.tell(LOG, Sequencing::Sealed(batch_over(0, 3, &[])));
+    desk.tell(LOG, Log::Sealed(batch_over(0, 3, &[])));
     desk.execute();
     assert_eq!(desk.event(Event::Timer(TimerId(1))).len(), 0);
-    let sent = desk.tell(LOG, Sequencing::Sealed(batch_over(0, 4, &[])));
+    let sent = desk.tell(LOG, Log::Sealed(batch_over(0, 4, &[])));
     assert_eq!(shown(&sent), ["1: 0..4", "1: Progress(Epoch(3))", "2: 0..4", "2: Progress(Epoch(3))"]);
     assert_eq!(shown(&desk.time_passes()), ["4: Progress(Epoch(3))", "5: Progress(Epoch(3))"]);
     assert_eq!(desk.time_passes().len(), 0);
@@ -341,7 +343,7 @@ fn progress_is_told_once_all_that_it_came_from_is_on_disk() {
     desk.hear(1, slot(1, 0, 3));
     desk.hear(2, empty_slot(2, 3));
     desk.hear(1, Post::RemoteResult { to: 0, remote_result: Arc::new(Note(3, 9)) });
-    desk.tell(LOG, Sequencing::Sealed(batch_over(0, 3, &[])));
+    desk.tell(LOG, Log::Sealed(batch_over(0, 3, &[])));
     desk.execute();
     assert_eq!(desk.exchange.progress(), Epoch(3));
     assert_eq!(desk.time_passes().len(), 0, "it is asked of the disk only now");
@@ -385,7 +387,7 @@ fn a_node_that_begins_anew_is_substituted_for_until_it_is_up_to_date() {
     let mut desk = Desk::new(None);
     desk.hear(1, empty_slot(1, 5));
     desk.hear(2, empty_slot(2, 5));
-    desk.tell(LOG, Sequencing::Sealed(batch_over(0, 5, &[0])));
+    desk.tell(LOG, Log::Sealed(batch_over(0, 5, &[0])));
     desk.execute();
     assert_eq!(desk.exchange.progress(), Epoch(5));
     assert_eq!(shown(&desk.change(1, PeerState::Lost)), ["4: Resume(Epoch(5))"]);
@@ -400,7 +402,7 @@ fn what_is_sent_again_comes_in_pieces() {
     let mut desk = Desk::new(None);
     desk.change(2, PeerState::Fresh);
     let epochs = 1..=40;
-    epochs.clone().for_each(|epoch| drop(desk.tell(LOG, Sequencing::Sealed(batch_over(0, epoch, &[0, 2])))));
+    epochs.clone().for_each(|epoch| drop(desk.tell(LOG, Log::Sealed(batch_over(0, epoch, &[0, 2])))));
     let mut sent = desk.hear(2, Post::Resume(Epoch(3)));
     let (mut pauses, mut full) = (0, Vec::new());
     loop {
@@ -418,14 +420,14 @@ fn what_is_sent_again_comes_in_pieces() {
         pauses += 1;
         if pauses == 2 {
             // What is new waits for its turn.
-            let late = desk.tell(LOG, Sequencing::Sealed(batch_over(0, 41, &[0, 2])));
+            let late = desk.tell(LOG, Log::Sealed(batch_over(0, 41, &[0, 2])));
             assert_eq!(shown(&late), ["1: 0..41"]);
         }
         sent = desk.hear(2, Post::Continue);
     }
     assert!(pauses > 2);
     assert_eq!(full, (4..=41).collect::<Vec<u64>>());
-    let live = desk.tell(LOG, Sequencing::Sealed(batch_over(0, 42, &[0, 2])));
+    let live = desk.tell(LOG, Log::Sealed(batch_over(0, 42, &[0, 2])));
     assert_eq!(shown(&live), ["1: 0..42", "2: 41..42 full"]);
 }
 
@@ -455,7 +457,7 @@ fn what_nobody_keeps_any_more_is_in_the_journal_of_a_member() {
         old.hear(2, empty_slot(2, epoch));
         old.hear(1, Post::RemoteResult { to: 0, remote_result: Arc::new(Note(epoch, 7)) });
         old.hear(1, Post::Progress(Epoch(before)));
-        old.tell(LOG, Sequencing::Sealed(batch_over(0, epoch, &[])));
+        old.tell(LOG, Log::Sealed(batch_over(0, epoch, &[])));
         old.execute();
         old.time_passes();
         old.disk_is_done();
@@ -466,7 +468,7 @@ fn what_nobody_keeps_any_more_is_in_the_journal_of_a_member() {
 
     for after in [0, 20] {
         let mut new = Desk::new(Some(MemoryDirectory::new()));
-        (1..=30).for_each(|epoch| drop(new.tell(LOG, Sequencing::Sealed(batch_over(0, epoch, &[])))));
+        (1..=30).for_each(|epoch| drop(new.tell(LOG, Log::Sealed(batch_over(0, epoch, &[])))));
         if after > 0 {
             let mut before = 0;
             for epoch in 1..=after {
@@ -509,7 +511,7 @@ fn what_nobody_keeps_any_more_is_in_the_journal_of_a_member() {
         let mut directory = new.directory.clone();
         directory.crash(|| 0);
         let mut again = Desk::new(Some(directory));
-        (1..=30).for_each(|epoch| drop(again.tell(LOG, Sequencing::Sealed(batch_over(0, epoch, &[])))));
+        (1..=30).for_each(|epoch| drop(again.tell(LOG, Log::Sealed(batch_over(0, epoch, &[])))));
         again.execute();
         assert_eq!(again.exchange.progress(), Epoch(30));
     }
@@ -553,7 +555,7 @@ fn a_journal_is_trimmed_for_a_member_that_is_away_once_it_is_too_long() {
         let mut desk = desk_after(epochs);
         let bytes: u64 = desk.directory.list().unwrap().iter().map(|(_, len)| *len).sum();
         assert_eq!(bytes > KEEP, is_too_long, "{bytes}");
-        desk.tell(CHECKPOINTER, Sequencing::Trim(by_own(Epoch(epochs - 2))));
+        desk.tell(CHECKPOINTER, Log::Trim(Covered::by_own(Epoch(epochs - 2))));
         desk.disk_is_done();
         assert_eq!(remote_results_in(&desk.directory)[0] > 1, is_too_long);
     }
@@ -566,7 +568,7 @@ fn a_journal_is_trimmed_up_to_what_a_checkpoint_covers() {
     for stops in 0..40 {
         let mut desk = desk_after(40);
         let mut left = stops;
-        desk.tell(CHECKPOINTER, Sequencing::Trim(by_all(Epoch(30))));
+        desk.tell(CHECKPOINTER, Log::Trim(Covered::by_all(Epoch(30))));
         'stopped: while !desk.disk.is_empty() {
             for request in std::mem::take(&mut desk.disk) {
                 for op in &request.ops {
@@ -590,7 +592,7 @@ fn a_journal_is_trimmed_up_to_what_a_checkpoint_covers() {
     }
     // Not beyond what is on disk here.
     let mut desk = desk_after(40);
-    desk.tell(CHECKPOINTER, Sequencing::Trim(by_all(Epoch(1000))));
+    desk.tell(CHECKPOINTER, Log::Trim(Covered::by_all(Epoch(1000))));
     desk.disk_is_done();
     desk.hear(1, slot(1, 40, 41));
     desk.hear(1, Post::RemoteResult { to: 0, remote_result: Arc::new(Note(41, 7)) });
@@ -610,7 +612,7 @@ fn nothing_is_trimmed_that_became_durable_together_with_what_a_checkpoint_covers
                 desk.disk_is_done();
             }
         }
-        desk.tell(CHECKPOINTER, Sequencing::Trim(by_all(Epoch(covered))));
+        desk.tell(CHECKPOINTER, Log::Trim(Covered::by_all(Epoch(covered))));
         desk.disk_is_done();
         let remote_results = remote_results_in(&desk.directory);
         assert!(
@@ -623,7 +625,7 @@ fn nothing_is_trimmed_that_became_durable_together_with_what_a_checkpoint_covers
 #[test]
 fn who_needs_what_was_trimmed_is_told_so_and_gets_a_checkpoint() {
     let mut old = desk_after(40);
-    old.tell(CHECKPOINTER, Sequencing::Trim(by_all(Epoch(30))));
+    old.tell(CHECKPOINTER, Log::Trim(Covered::by_all(Epoch(30))));
     old.disk_is_done();
     let first = remote_results_in(&old.directory)[0];
     let fetch = |after: u64| Post::Fetch { from: Epoch(1), after: Epoch(after) };
@@ -662,7 +664,7 @@ fn who_needs_what_was_trimmed_is_told_so_and_gets_a_checkpoint() {
 fn what_a_member_is_being_given_is_not_trimmed() {
     let mut desk = desk_after(40);
     let mut wanted = desk.hear(3, Post::Fetch { from: Epoch(1), after: Epoch(0) });
-    desk.tell(CHECKPOINTER, Sequencing::Trim(by_all(Epoch(40))));
+    desk.tell(CHECKPOINTER, Log::Trim(Covered::by_all(Epoch(40))));
     let (mut epochs, mut last) = (Vec::new(), None);
     for _ in 0..1000 {
         wanted.extend(desk.disk_is_done());
@@ -680,7 +682,7 @@ fn what_a_member_is_being_given_is_not_trimmed() {
     assert_eq!(epochs.iter().max(), Some(&Epoch(40)));
     assert_eq!(epochs.iter().min(), Some(&Epoch(1)));
     // Then it goes.
-    desk.tell(CHECKPOINTER, Sequencing::Trim(by_all(Epoch(40))));
+    desk.tell(CHECKPOINTER, Log::Trim(Covered::by_all(Epoch(40))));
     desk.disk_is_done();
     assert!(remote_results_in(&desk.directory)[0] > 20);
 }
@@ -726,7 +728,7 @@ fn what_was_executed_meanwhile_is_not_lacking() {
         let (partition, now, none) = (PartitionId(0), Millis(0), Vec::new());
         let (epoch, chunks) = (Epoch(epoch), Vec::new());
         let batch = Batch { epoch, partition, layout: 1, now, chunks, lookups: none, ..Batch::default() };
-        let sent = desk.tell(at(1), Sequencing::Sealed(Arc::new(batch)));
+        let sent = desk.tell(at(1), Log::Sealed(Arc::new(batch)));
         shown(&sent).into_iter().filter(|sent| sent.contains("Resume")).collect::<Vec<String>>()
     };
     assert_eq!(seal(&mut desk, 1), [""; 0]);
@@ -763,7 +765,7 @@ fn slices_that_a_checkpoint_covers_are_still_there_for_a_candidate() {
     let leadership_records = |version, fence| {
         let mut leadership_records = LeadershipRecords { version, ..LeadershipRecords::new(&topology) };
         leadership_records.leadership_records[1].fence = fence;
-        Sequencing::LeadershipRecords { leadership_records: Arc::new(leadership_records), in_touch: true }
+        Configuration::Records { leadership_records: Arc::new(leadership_records), in_touch: true }
     };
     let mut desk = Desk::after(Epoch(0), Some(MemoryDirectory::new()), Some(0));
     desk.tell(at(0), leadership_records(1, None));
@@ -798,7 +800,7 @@ fn slices_that_a_checkpoint_covers_are_still_there_for_a_candidate() {
 #[test]
 fn whoever_starts_over_keeps_what_is_certain_and_others_keep_the_rest_for_it() {
     let topology = Topology { layout: Arc::new(Layout::even(3, 1).unwrap()), replicas: 2 };
-    let leadership_records = || Sequencing::LeadershipRecords {
+    let leadership_records = || Configuration::Records {
         leadership_records: Arc::new(LeadershipRecords::new(&topology)),
         in_touch: true,
     };
@@ -825,7 +827,7 @@ fn whoever_starts_over_keeps_what_is_certain_and_others_keep_the_rest_for_it() {
     desk.tell(at(0), leadership_records());
     (1..=4).for_each(|epoch| live_through(&mut desk, epoch));
     assert_eq!((desk.exchange.progress(), told(&desk)), (Epoch(4), 0), "nothing is certain yet");
-    desk.tell(at(4), Sequencing::Safe([9, 3, 4].map(Epoch).into()));
+    desk.tell(at(4), Configuration::LowWatermarks([9, 3, 4].map(Epoch).into()));
     desk.time_passes();
     assert_eq!(told(&desk), 0, "not before it is written down");
     desk.disk_is_done();
@@ -839,7 +841,7 @@ fn whoever_starts_over_keeps_what_is_certain_and_others_keep_the_rest_for_it() {
     let mut next = Desk::after(Epoch(0), Some(directory), Some(1));
     assert_eq!(remote_results(&next), [1, 2, 3]);
     next.shard.retain(|message| matches!(message, Message::Sequencing(_)));
-    (1..=3).for_each(|epoch| drop(next.tell(LOG, Sequencing::Sealed(batch_over(0, epoch, &[])))));
+    (1..=3).for_each(|epoch| drop(next.tell(LOG, Log::Sealed(batch_over(0, epoch, &[])))));
     next.execute();
     assert_eq!(next.exchange.progress(), Epoch(3), "not what came after that");
     // What comes now counts, and is there again.

@@ -2,12 +2,12 @@
 
 use ordain_fuzz::{Source, target};
 use ordain_model::OutcomeBatch;
+use ordain_replication::GroupMessage;
 use ordain_role::Wire;
 
 use super::exchange::Note;
 use super::*;
 use crate::Post;
-use crate::message::GroupMessage;
 
 /// The largest first byte of a message, and some that no message has.
 const TAGS: u8 = 14;

@@ -99,7 +99,7 @@ pub(super) fn open(
     config: LogConfig,
     (founders, executed): (Vec<u64>, Epoch),
     tail_bytes: usize,
-    mut visit: impl FnMut(&[u8]) -> Result<(), String>,
+    mut visit: impl FnMut(u64, &[u8]) -> Result<(), String>,
 ) -> Result<Opened, LogError> {
     let (identity, segment_bytes) = (config.identity.clone(), config.segment_bytes);
     let damaged = |reason: String| LogError::Damaged { file: MEMO.to_owned(), offset: 0, reason };
@@ -193,7 +193,7 @@ impl Replay {
     fn agree(
         &mut self,
         commit: u64,
-        visit: &mut impl FnMut(&[u8]) -> Result<(), String>,
+        visit: &mut impl FnMut(u64, &[u8]) -> Result<(), String>,
     ) -> Result<(), String> {
         self.hard.commit = self.hard.commit.max(commit);
         let agreed = self.store.from(self.dispatched.0 + 1).take_while(|entry| entry.index <= commit);
@@ -202,7 +202,7 @@ impl Replay {
                 let change = parse_change(&entry.data)?;
                 self.store.replay_change(&change);
             } else if !entry.data.is_empty() {
-                visit(&entry.data)?;
+                visit(entry.term, &entry.data)?;
                 self.dispatched.1 = epoch_of(&entry).unwrap_or(self.dispatched.1);
             }
             self.dispatched.0 = entry.index;

@@ -11,9 +11,10 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
-use ordain_model::{Batch, Epoch, Micros, PartitionId, Registry};
+use ordain_model::{Epoch, Micros, PartitionId};
 use ordain_role::{Address, NodeId, ReplicaId, Topology};
 
+use crate::entry::EntryType;
 use crate::message::Held;
 
 /// What a candidate has gathered so far.
@@ -55,16 +56,16 @@ pub(super) struct Knowledge {
 /// What is there of a batch.
 #[derive(Debug, Default)]
 struct Remains {
-    logged: u32,
+    parts: u32,
     whole: Option<Arc<Vec<u8>>>,
-    slices: Vec<Arc<Vec<u8>>>,
+    shares: Vec<Arc<Vec<u8>>>,
 }
 
 /// What becomes of the terms before.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Conclusion {
     /// Batches that the candidate's log has not.
-    pub batches: Vec<Arc<Vec<u8>>>,
+    pub entries: Vec<Arc<Vec<u8>>>,
     /// The last epoch that is decided.
     pub end: Epoch,
     /// The first of the new term.
@@ -125,12 +126,12 @@ impl Succession {
         self.heard = now;
         (witness.is_done, witness.knows) = (is_all, knows);
         witness.told = witness.told.max(held.last().map_or(Epoch(0), |held| held.epoch));
-        for Held { epoch, logged, content } in held.into_iter().filter(|held| held.epoch > own) {
+        for Held { epoch, parts, content } in held.into_iter().filter(|held| held.epoch > own) {
             let remains = self.remains.entry(epoch).or_default();
-            remains.logged = remains.logged.max(logged);
+            remains.parts = remains.parts.max(parts);
             match is_log {
                 true => remains.whole = remains.whole.take().or(content),
-                false => remains.slices.extend(content),
+                false => remains.shares.extend(content),
             }
         }
         !is_all
@@ -147,7 +148,11 @@ impl Succession {
     }
 
     /// Decides by what was heard.
-    pub fn conclude(&mut self, topology: &Topology, registry: &Registry) -> Option<&Conclusion> {
+    pub fn conclude<T: EntryType>(
+        &mut self,
+        topology: &Topology,
+        context: &T::Context,
+    ) -> Option<&Conclusion> {
         let own = self.own?;
         let answered = || {
             self.others.iter().filter(|(_, witness)| witness.is_done).map(|(at, witness)| (at, witness.knows))
@@ -162,11 +167,11 @@ impl Succession {
             reach = further.through;
         }
         let absent = self.others.iter().filter(|(_, witness)| !witness.is_done).map(|(at, _)| at.node);
-        let (mut batches, mut end, mut lost) = (Vec::new(), own, None);
+        let (mut entries, mut end, mut lost) = (Vec::new(), own, None);
         for (epoch, remains) in self.remains.range(..=reach) {
-            match remains.restore(registry) {
-                Some(batch) => {
-                    batches.push(batch);
+            match remains.restore::<T>(context) {
+                Some(entry) => {
+                    entries.push(entry);
                     end = *epoch;
                 }
                 None => {
@@ -183,19 +188,15 @@ impl Succession {
         };
         let stained = answered().filter(|(_, knows)| is_stained(knows));
         let stained = stained.map(|(at, _)| topology.replica_of(at.node)).collect();
-        let conclusion = Conclusion { batches, end, first: seen.next(), absent: absent.collect(), stained };
+        let conclusion = Conclusion { entries, end, first: seen.next(), absent: absent.collect(), stained };
         self.remains.clear();
         Some(self.conclusion.insert(conclusion))
     }
 }
 
 impl Remains {
-    /// The whole batch, if it is there.
-    fn restore(&self, registry: &Registry) -> Option<Arc<Vec<u8>>> {
-        if let Some(whole) = &self.whole {
-            return Some(whole.clone());
-        }
-        let merged = Batch::merge(registry, &self.slices).ok()?;
-        (merged.count_logged() == self.logged).then(|| Arc::new(merged.encode()))
+    /// The whole entry, if it is there.
+    fn restore<T: EntryType>(&self, context: &T::Context) -> Option<Arc<Vec<u8>>> {
+        self.whole.clone().or_else(|| T::merge(context, &self.shares, self.parts).map(Arc::new))
     }
 }

@@ -13,12 +13,12 @@
 //! and entries that have left memory (module `store`).
 //!
 //! What the sequencer may rely on:
-//! - a batch is *open* from [`Sequencing::Append`] until it is [`Sequencing::Logged`] or [`Sequencing::Lost`], and it is
+//! - a batch is *open* from [`Log::Append`] until it is [`Log::Logged`] or [`Log::Lost`], and it is
 //!   exactly one of the two unless the node stops before. A lost batch is executed by nobody, ever;
-//! - every member sends [`Sequencing::Sealed`] for the same batches in the same order, each once in the life of its
+//! - every member sends [`Log::Sealed`] for the same batches in the same order, each once in the life of its
 //!   node, those given to the visitor of [`GroupLog::open`] and those that its checkpoint has included. Epochs rise along
 //!   them;
-//! - [`Sequencing::Leader`] with `is_me` says that everything agreed on before has been sealed here.
+//! - [`Log::Leader`] with `is_me` says that everything agreed on before has been sealed here.
 //!
 //! A batch is lost for certain only when an entry of a later term is committed at its place or before: until then a
 //! member that holds it might still be elected and have it committed. So it stays open meanwhile, and it may be
@@ -33,7 +33,7 @@
 //! entries to its members while it writes them itself. How far entries are committed is written along with the next
 //! record and never for its own sake: a member that starts again hears it from the leader.
 //!
-//! Trimming: what a checkpoint covers is let go ([`Sequencing::Trim`]; module `base`). A member that needs some of it is told
+//! Trimming: what a checkpoint covers is let go ([`Log::Trim`]; module `base`). A member that needs some of it is told
 //! so by the leader. It stays where it is until it has got a checkpoint: nobody agrees on anything in its place.
 //!
 //! Beginning: a founder takes part once all founders have met, so that one which has forgotten its past is noticed
@@ -59,12 +59,13 @@ use std::fmt;
 use std::sync::Arc;
 
 use ordain_log::{LogConfig, LogError, Recovered, in_space};
-use ordain_model::{Batch, Epoch, Micros, Registry};
+use ordain_model::{Epoch, Micros};
 use ordain_role::{Address, Directory, Event, NodeId, Now, Outbox, PeerChange, PeerState, Role, TimerId};
 use raft::eraftpb::{Entry, Message as RaftMessage, MessageType};
 use raft::{Config, RawNode, StateRole};
 
-use crate::message::{GroupMessage, Message, Sequencing};
+use crate::entry::EntryType;
+use crate::message::{Carrier, GroupMessage, Log, Message};
 use base::Base;
 use founding::Founding;
 use journal::Journal;
@@ -149,16 +150,16 @@ const MESSAGES_OPEN: usize = 16;
 const TELL_EVERY: u64 = 25;
 
 /// Agrees with its members on batches, makes them durable and dispatches them.
-pub struct GroupLog<X> {
+pub struct GroupLog<T: EntryType, M> {
     settings: GroupSettings,
     member: Member,
-    registry: Arc<Registry>,
+    context: Arc<T::Context>,
     sequencer: Address,
     sinks: Vec<Address>,
     raft: RawNode<Store>,
     journal: Journal,
     /// What was proposed here and is open, by index.
-    proposals: BTreeMap<u64, Proposal>,
+    proposals: BTreeMap<u64, Proposal<T::Entry>>,
     /// What waits for the journal, in order.
     waiting: VecDeque<Waiting>,
     /// Index and epoch of what was dispatched last.
@@ -180,14 +181,14 @@ pub struct GroupLog<X> {
     /// What the names of its journal's files begin with, before what all journals' begin with.
     prefix: &'static str,
     counts: Counts,
-    marker: std::marker::PhantomData<fn() -> X>,
+    marker: std::marker::PhantomData<fn() -> M>,
 }
 
 /// A batch that was proposed.
 #[derive(Debug)]
-struct Proposal {
+struct Proposal<E> {
     term: u64,
-    batch: Arc<Batch>,
+    entry: E,
 }
 
 /// What becomes true when a record is durable.
@@ -219,7 +220,7 @@ struct Counts {
     fetches: u64,
 }
 
-impl<X> GroupLog<X> {
+impl<T: EntryType, M: Carrier<T::Entry>> GroupLog<T, M> {
     /// Opens the journal of a directory, or makes one, and shows the bytes of every batch that it knows to be agreed
     /// on to `visit`, in order. What was agreed on beyond that is sealed when the leader says so.
     ///
@@ -229,16 +230,16 @@ impl<X> GroupLog<X> {
         directory: &mut dyn Directory,
         config: LogConfig,
         settings: GroupSettings,
-        registry: Arc<Registry>,
+        context: Arc<T::Context>,
         (sequencer, sinks): (Address, Vec<Address>),
-        visit: impl FnMut(&[u8]) -> Result<(), String>,
-    ) -> Result<(GroupLog<X>, Recovered), GroupError> {
+        visit: impl FnMut(u64, &[u8]) -> Result<(), String>,
+    ) -> Result<(GroupLog<T, M>, Recovered), GroupError> {
         let founders = membership::founders(&settings.members);
         let opened =
             journal::open(directory, config, (founders, settings.executed), settings.tail_bytes, visit)?;
         let journal::Opened { journal, store, dispatched, recovered } = opened;
         let is_new = settings.generation == 0 && store.hard.term == 0 && store.last() == 0;
-        let mut log = GroupLog::start(settings, registry, (sequencer, sinks), journal, store, dispatched)?;
+        let mut log = GroupLog::start(settings, context, (sequencer, sinks), journal, store, dispatched)?;
         if is_new && log.settings.members.len() > 1 {
             log.founding = Some(Founding::new(recovered.entries > 0));
         }
@@ -251,21 +252,21 @@ impl<X> GroupLog<X> {
     /// [`GroupError::Settings`].
     pub fn in_memory(
         settings: GroupSettings,
-        registry: Arc<Registry>,
+        context: Arc<T::Context>,
         (sequencer, sinks): (Address, Vec<Address>),
-    ) -> Result<GroupLog<X>, GroupError> {
+    ) -> Result<GroupLog<T, M>, GroupError> {
         let store = Store::new(membership::founders(&settings.members), 0);
-        GroupLog::start(settings, registry, (sequencer, sinks), Journal::none(), store, (0, Epoch(0)))
+        GroupLog::start(settings, context, (sequencer, sinks), Journal::none(), store, (0, Epoch(0)))
     }
 
     fn start(
         settings: GroupSettings,
-        registry: Arc<Registry>,
+        context: Arc<T::Context>,
         (sequencer, sinks): (Address, Vec<Address>),
         journal: Journal,
         store: Store,
         dispatched: (u64, Epoch),
-    ) -> Result<GroupLog<X>, GroupError> {
+    ) -> Result<GroupLog<T, M>, GroupError> {
         let refused = |reason: &str| Err(GroupError::Settings(reason.to_owned()));
         let Some(rank) = settings.members.iter().position(|member| *member == settings.me.node) else {
             return refused("this node is not among the members of its partition");
@@ -299,7 +300,7 @@ impl<X> GroupLog<X> {
         Ok(GroupLog {
             settings,
             member,
-            registry,
+            context,
             sequencer,
             sinks,
             raft,
@@ -324,7 +325,7 @@ impl<X> GroupLog<X> {
 
     /// The same log, whose journal was opened in an [`ordain_log::Space`].
     #[must_use]
-    pub fn in_space(self, prefix: &'static str) -> GroupLog<X> {
+    pub fn in_space(self, prefix: &'static str) -> GroupLog<T, M> {
         GroupLog { prefix, ..self }
     }
 
@@ -343,23 +344,23 @@ impl<X> GroupLog<X> {
             && !self.is_stopping
     }
 
-    fn append(&mut self, batch: Arc<Batch>, out: &mut Outbox<Message<X>>) {
-        let fits = self.may_propose() && batch.epoch > self.last_epoch();
-        // The entry is the batch's own encoding; the crate fills in index and term.
-        if !fits || self.raft.propose(Vec::new(), batch.encode()).is_err() {
-            self.lose(batch, out);
+    fn append(&mut self, entry: T::Entry, out: &mut Outbox<M>) {
+        let fits = self.may_propose() && T::epoch(&entry) > self.last_epoch();
+        // The crate fills in index and term.
+        if !fits || self.raft.propose(Vec::new(), T::encode(&entry)).is_err() {
+            self.lose(entry, out);
             return;
         }
         let (index, term) = (self.raft.raft.raft_log.last_index(), self.raft.raft.term);
-        self.proposals.insert(index, Proposal { term, batch });
+        self.proposals.insert(index, Proposal { term, entry });
     }
 
-    fn lose(&mut self, batch: Arc<Batch>, out: &mut Outbox<Message<X>>) {
+    fn lose(&mut self, entry: T::Entry, out: &mut Outbox<M>) {
         self.counts.lost += 1;
-        out.send(self.sequencer, Sequencing::Lost(batch));
+        out.send(self.sequencer, Log::Lost(entry));
     }
 
-    fn receive(&mut self, now: Now, from: NodeId, said: Option<Said>, out: &mut Outbox<Message<X>>) {
+    fn receive(&mut self, now: Now, from: NodeId, said: Option<Said>, out: &mut Outbox<M>) {
         match said {
             Some(Said::Raft(message)) => self.step(now, from, message, out),
             Some(Said::Join(newcomer)) if newcomer.node == from => self.let_in(now, newcomer),
@@ -371,7 +372,7 @@ impl<X> GroupLog<X> {
     }
 
     /// Takes a message of the protocol, unless it is for somebody else or of a kind that no member sends.
-    fn step(&mut self, now: Now, from: NodeId, message: RaftMessage, out: &mut Outbox<Message<X>>) {
+    fn step(&mut self, now: Now, from: NodeId, message: RaftMessage, out: &mut Outbox<M>) {
         use MessageType::*;
         let is_from_there = Member::of(message.from).is_some_and(|sender| sender.node == from);
         let is_in_order = message.entries.iter().zip(message.index + 1..).all(|(e, index)| e.index == index);
@@ -430,7 +431,7 @@ impl<X> GroupLog<X> {
     }
 
     /// Carries out what the protocol wants done, until it wants nothing more.
-    fn advance(&mut self, out: &mut Outbox<Message<X>>) {
+    fn advance(&mut self, out: &mut Outbox<M>) {
         while self.raft.has_ready() && out.halt.is_none() {
             let mut ready = self.raft.ready();
             self.counts.elections += u64::from(ready.ss().is_some_and(|s| s.raft_state == StateRole::Leader));
@@ -479,7 +480,7 @@ impl<X> GroupLog<X> {
     }
 
     /// Lets go what has waited for records that are durable now.
-    fn release(&mut self, out: &mut Outbox<Message<X>>) {
+    fn release(&mut self, out: &mut Outbox<M>) {
         let durable = self.journal.durable();
         let (mut last, mut bytes) = (0, 0);
         while let Some(waiting) = self.waiting.pop_front_if(|waiting| waiting.record <= durable) {
@@ -496,31 +497,32 @@ impl<X> GroupLog<X> {
         }
     }
 
-    fn send(&self, message: RaftMessage, out: &mut Outbox<Message<X>>) {
+    fn send(&self, message: RaftMessage, out: &mut Outbox<M>) {
         let Some(to) = Member::of(message.to) else { return };
         self.tell(to.node, &Said::Raft(message), out);
     }
 
-    fn tell(&self, node: NodeId, said: &Said, out: &mut Outbox<Message<X>>) {
+    fn tell(&self, node: NodeId, said: &Said, out: &mut Outbox<M>) {
         let (head, tail) = said.encode();
         let message = GroupMessage { from: self.settings.me.node, head: head.into(), tail };
         out.send(Address { node, ..self.settings.me }, message);
     }
 
     /// Takes what was agreed on, in order, and decides what becomes of this member's proposals.
-    fn commit(&mut self, entries: Vec<Entry>, out: &mut Outbox<Message<X>>) {
+    fn commit(&mut self, entries: Vec<Entry>, out: &mut Outbox<M>) {
         let Some(last) = entries.last().map(|entry| entry.index) else { return };
         for entry in entries {
             let own = self.proposals.remove(&entry.index);
             let (own, other) = match own {
-                Some(own) if own.term == entry.term => (Some(own.batch), None),
+                Some(own) if own.term == entry.term => (Some(own.entry), None),
                 other => (None, other),
             };
             // A log that has a proposal of an earlier term here or behind cannot have this entry, and every leader
             // from now on has it.
             let lost = self.proposals.extract_if(.., |_, proposal| proposal.term < entry.term);
-            let lost: Vec<Proposal> = other.into_iter().chain(lost.map(|(_, proposal)| proposal)).collect();
-            lost.into_iter().for_each(|proposal| self.lose(proposal.batch, out));
+            let lost: Vec<Proposal<T::Entry>> =
+                other.into_iter().chain(lost.map(|(_, proposal)| proposal)).collect();
+            lost.into_iter().for_each(|proposal| self.lose(proposal.entry, out));
             if is_change(&entry) {
                 if let Err(reason) = self.change(&entry) {
                     out.halt(reason);
@@ -535,29 +537,31 @@ impl<X> GroupLog<X> {
         self.raft.advance_apply_to(last);
     }
 
-    fn dispatch(&mut self, entry: &Entry, own: Option<Arc<Batch>>, out: &mut Outbox<Message<X>>) {
+    fn dispatch(&mut self, agreed: &Entry, own: Option<T::Entry>, out: &mut Outbox<M>) {
         let is_own = own.is_some();
-        let batch = match own.map_or_else(|| Batch::decode(&self.registry, &entry.data).map(Arc::new), Ok) {
-            Ok(batch) => batch,
+        let mut entry = match own.map_or_else(|| T::decode(&self.context, &agreed.data), Ok) {
+            Ok(entry) => entry,
             Err(error) => {
-                out.halt(format!("entry {} was agreed on and cannot be read: {error}", entry.index));
+                out.halt(format!("entry {} was agreed on and cannot be read: {error}", agreed.index));
                 return;
             }
         };
-        if batch.epoch <= self.dispatched.1 {
-            out.halt(format!("epoch {} was agreed on after epoch {}", batch.epoch, self.dispatched.1));
+        let epoch = T::epoch(&entry);
+        if epoch <= self.dispatched.1 {
+            out.halt(format!("epoch {epoch} was agreed on after epoch {}", self.dispatched.1));
             return;
         }
-        self.dispatched.1 = batch.epoch;
+        self.dispatched.1 = epoch;
         self.counts.dispatched += 1;
         if is_own {
-            out.send(self.sequencer, Sequencing::Logged(batch.epoch));
+            out.send(self.sequencer, Log::Logged(epoch));
         }
-        if batch.epoch <= self.settings.executed {
+        if epoch <= self.settings.executed {
             return;
         }
+        T::note_term(&mut entry, agreed.term);
         for sink in &self.sinks {
-            out.send(*sink, Sequencing::Sealed(batch.clone()));
+            out.send(*sink, Log::Sealed(entry.clone()));
         }
     }
 
@@ -574,7 +578,7 @@ impl<X> GroupLog<X> {
 
     /// Tells the sequencer who leads, if that has changed. A leader leads when it has dispatched an entry of its own
     /// term: then it knows what was agreed on before.
-    fn announce(&mut self, at: Now, out: &mut Outbox<Message<X>>) {
+    fn announce(&mut self, at: Now, out: &mut Outbox<M>) {
         let raft = &self.raft.raft;
         let is_me = self.may_propose();
         let node = match raft.state {
@@ -592,7 +596,7 @@ impl<X> GroupLog<X> {
             self.heard.clear();
         }
         let Announced { node, term, is_me } = now;
-        out.send(self.sequencer, Sequencing::Leader { node, term, is_me, last: self.last_epoch() });
+        out.send(self.sequencer, Log::Leader { node, term, is_me, last: self.last_epoch() });
     }
 
     /// The disk is full. A leader lets somebody else lead who can write; if that comes to nothing, it lets go all the
@@ -623,7 +627,7 @@ impl<X> GroupLog<X> {
         able.max_by_key(|(id, progress)| (progress.matched, std::cmp::Reverse(**id))).map(|(id, _)| *id)
     }
 
-    fn peer(&mut self, change: PeerChange, out: &mut Outbox<Message<X>>) {
+    fn peer(&mut self, change: PeerChange, out: &mut Outbox<M>) {
         if !self.settings.members.contains(&change.node) {
             return;
         }
@@ -640,7 +644,7 @@ impl<X> GroupLog<X> {
 
     /// Everything else is done: the journal is written, what memory need not hold is dropped, what is wanted from
     /// disk is asked for.
-    fn housekeeping(&mut self, now: Now, out: &mut Outbox<Message<X>>) {
+    fn housekeeping(&mut self, now: Now, out: &mut Outbox<M>) {
         // What is dispatched is durable here.
         let (dispatched, bytes) = (self.dispatched.0, self.settings.tail_bytes);
         self.raft.mut_store().shrink(dispatched, bytes, self.journal.is_on_disk());
@@ -674,7 +678,7 @@ impl<X> GroupLog<X> {
     }
 
     /// Tells members that are too far behind, now and then.
-    fn tell_behind(&mut self, out: &mut Outbox<Message<X>>) {
+    fn tell_behind(&mut self, out: &mut Outbox<M>) {
         let base = self.raft.store().base().clone();
         self.late.append(&mut self.raft.mut_store().take_behind());
         if self.raft.raft.state != StateRole::Leader || !self.journal.is_on_disk() {
@@ -688,7 +692,7 @@ impl<X> GroupLog<X> {
     }
 
     /// The leader does not keep any more what this member needs next.
-    fn hear_behind(&mut self, from: NodeId, base: Base, out: &mut Outbox<Message<X>>) {
+    fn hear_behind(&mut self, from: NodeId, base: Base, out: &mut Outbox<M>) {
         let raft = &self.raft.raft;
         if Member::of(raft.leader_id).is_none_or(|leader| leader.node != from) {
             return;
@@ -710,12 +714,12 @@ impl<X> GroupLog<X> {
     }
 
     /// With a checkpoint this member can go on, if it still needs one.
-    fn ask_for_checkpoint(&self, epoch: Epoch, out: &mut Outbox<Message<X>>) {
+    fn ask_for_checkpoint(&self, epoch: Epoch, out: &mut Outbox<M>) {
         let checkpointer = self.settings.checkpointer.filter(|_| self.behind.is_some());
-        checkpointer.into_iter().for_each(|to| out.send(to, Sequencing::Behind(epoch)));
+        checkpointer.into_iter().for_each(|to| out.send(to, Log::Behind(epoch)));
     }
 
-    fn disk(&mut self, done: &ordain_role::DiskDone, out: &mut Outbox<Message<X>>) {
+    fn disk(&mut self, done: &ordain_role::DiskDone, out: &mut Outbox<M>) {
         match self.journal.done(done, self.raft.mut_store(), out) {
             Ok(journal::Outcome::Fetched(contexts)) => {
                 contexts.into_iter().for_each(|context| self.raft.on_entries_fetched(context));
@@ -733,23 +737,21 @@ impl<X> GroupLog<X> {
     }
 }
 
-impl<X: Send> Role for GroupLog<X> {
-    type Message = Message<X>;
+impl<T: EntryType, M: Carrier<T::Entry>> Role for GroupLog<T, M> {
+    type Message = M;
 
-    fn handle(&mut self, now: Now, event: Event<Message<X>>, out: &mut Outbox<Message<X>>) {
+    fn handle(&mut self, now: Now, event: Event<M>, out: &mut Outbox<M>) {
         let asked = out.disk.len();
         match event {
-            Event::Message { message: Message::Sequencing(Sequencing::Append(batch)), .. } => {
-                self.append(batch, out);
-            }
-            Event::Message { message: Message::Sequencing(Sequencing::Trim(covered)), .. } => {
-                self.journal.cover(covered);
-            }
-            Event::Message { from, message: Message::Group(GroupMessage { head, tail, .. }) } => {
-                self.receive(now, from.node, Said::decode(&head, &tail), out);
-            }
-            Event::Message { message: Message::Peer(change), .. } => self.peer(change, out),
-            Event::Message { .. } => out.halt("the group's log was sent a message that is not for it"),
+            Event::Message { from, message } => match message.try_into() {
+                Ok(Message::Log(Log::Append(entry))) => self.append(entry, out),
+                Ok(Message::Log(Log::Trim(covered))) => self.journal.cover(covered),
+                Ok(Message::Group(GroupMessage { head, tail, .. })) => {
+                    self.receive(now, from.node, Said::decode(&head, &tail), out);
+                }
+                Ok(Message::Peer(change)) => self.peer(change, out),
+                Ok(_) | Err(_) => out.halt("the group's log was sent a message that is not for it"),
+            },
             Event::Disk(done) => self.disk(&done, out),
             Event::Timer(TICK) => {
                 if self.founding.is_some() {
@@ -835,7 +837,7 @@ impl<X: Send> Role for GroupLog<X> {
     }
 }
 
-impl<X> fmt::Debug for GroupLog<X> {
+impl<T: EntryType, M> fmt::Debug for GroupLog<T, M> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("GroupLog")
             .field("member", &self.member)

@@ -44,19 +44,19 @@ impl Index {
     }
 
     /// The entry with this number begins here or behind; it has so many bytes and is of epochs up to this one.
-    pub(crate) fn note_entry(&mut self, number: Epoch, place: Place, bytes: usize, epoch: Epoch) {
+    pub fn note_entry(&mut self, number: Epoch, place: Place, bytes: usize, epoch: Epoch) {
         self.reach(number, place);
         self.grow(bytes, epoch);
     }
 
     /// So many bytes have been added, of epochs up to this one.
-    pub(crate) fn grow(&mut self, bytes: usize, epoch: Epoch) {
+    pub fn grow(&mut self, bytes: usize, epoch: Epoch) {
         self.since += bytes;
         self.largest = self.largest.max(epoch);
     }
 
     /// The next entry will have this number, or a larger one, and stand here or behind.
-    pub(crate) fn reach(&mut self, number: Epoch, place: Place) {
+    pub fn reach(&mut self, number: Epoch, place: Place) {
         if self.places.is_empty() || self.since >= self.stride {
             self.since = 0;
             self.places.push((number, place, self.largest));
@@ -64,13 +64,13 @@ impl Index {
     }
 
     /// The largest epoch of anything so far.
-    pub(crate) fn largest(&self) -> Epoch {
+    pub fn largest(&self) -> Epoch {
         self.largest
     }
 
     /// What stands before a place is not there any more. All entries from a number on are behind it, and those before have
     /// nothing to do with epochs beyond this one.
-    pub(crate) fn trim(&mut self, begins: Place, (kept, before): (Epoch, Epoch)) {
+    pub fn trim(&mut self, begins: Place, (kept, before): (Epoch, Epoch)) {
         let gone = self.places.partition_point(|(number, place, _)| *place < begins && *number < kept);
         self.places.drain(..gone);
         let late = self.places.iter_mut().take_while(|(_, place, _)| *place < begins);
@@ -81,27 +81,27 @@ impl Index {
     }
 
     /// Up to which epoch something may not be there any more.
-    pub(crate) fn begins_after(&self) -> Epoch {
+    pub fn begins_after(&self) -> Epoch {
         self.places.first().map_or(self.largest, |(.., before)| *before)
     }
 
     /// The last place before which nothing has to do with epochs beyond one, and no entry has this number or a larger one:
     /// the number of the first entry there, and the largest epoch before.
-    pub(crate) fn covered_by(&self, epoch: Epoch, number: Epoch) -> Option<(Epoch, Epoch)> {
+    pub fn covered_by(&self, epoch: Epoch, number: Epoch) -> Option<(Epoch, Epoch)> {
         let is_covered = |(first, _, before): &(Epoch, Place, Epoch)| *before <= epoch && *first <= number;
         let (first, _, before) = self.places.get(self.places.partition_point(is_covered).checked_sub(1)?)?;
         Some((*first, *before))
     }
 
     /// About how many bytes there are from the entry with this number on.
-    pub(crate) fn bytes_from(&self, number: Epoch) -> usize {
+    pub fn bytes_from(&self, number: Epoch) -> usize {
         let before = self.places.partition_point(|(first, ..)| *first <= number);
         (self.places.len() - before) * self.stride + self.since
     }
 
     /// Where to begin to read for somebody who wants the entries from a number on, and has no use for anything up to an
     /// epoch. Also the number of the first entry to be found there.
-    pub(crate) fn find(&self, number: Epoch, after: Epoch) -> Option<(Epoch, Place)> {
+    pub fn find(&self, number: Epoch, after: Epoch) -> Option<(Epoch, Place)> {
         let by_number = self.places.partition_point(|(first, ..)| *first <= number);
         let by_epoch = self.places.partition_point(|(.., before)| *before <= after);
         let (first, place, _) = self.places.get(by_number.max(by_epoch).checked_sub(1)?)?;
@@ -111,11 +111,11 @@ impl Index {
 
 /// Those who read a log again.
 #[derive(Debug)]
-pub(crate) struct Readers<K> {
+pub struct CatchUps<K> {
     /// What the names of the log's files begin with.
     prefix: &'static str,
     identity: Vec<u8>,
-    readers: BTreeMap<K, Reading>,
+    readers: BTreeMap<K, CatchUp>,
     reads: u64,
     /// Nothing before this place is read any more.
     begins: Option<Place>,
@@ -123,7 +123,7 @@ pub(crate) struct Readers<K> {
 
 /// How far one of them is.
 #[derive(Debug)]
-struct Reading {
+struct CatchUp {
     fetch: Fetch,
     into: Fetched,
     /// Of the request that is under way.
@@ -139,7 +139,7 @@ struct Reading {
 
 /// What a reader is given.
 #[derive(Debug)]
-pub(crate) struct Piece {
+pub struct Piece {
     /// The entry that it has asked for.
     pub asked: Epoch,
     /// The entry that it is to ask for next.
@@ -152,31 +152,31 @@ pub(crate) struct Piece {
 const READ: u64 = 1 << 63;
 
 /// Whether an answer of the disk is to a request that reads.
-pub(crate) fn is_read(done: &DiskDone) -> bool {
+pub fn is_read(done: &DiskDone) -> bool {
     done.token & READ != 0
 }
 
-impl Reading {
+impl CatchUp {
     /// All that was read is given, and the next would stand before a place.
     fn is_before(&self, place: Option<Place>) -> bool {
         self.found.is_empty() && place.is_some_and(|place| self.fetch.place() < place)
     }
 }
 
-impl<K: Ord + Copy> Readers<K> {
+impl<K: Ord + Copy> CatchUps<K> {
     /// Nobody yet, of the log of this identity in files of this prefix.
-    pub fn new(prefix: &'static str, identity: Vec<u8>) -> Readers<K> {
-        Readers { prefix, identity, readers: BTreeMap::new(), reads: 0, begins: None }
+    pub fn new(prefix: &'static str, identity: Vec<u8>) -> CatchUps<K> {
+        CatchUps { prefix, identity, readers: BTreeMap::new(), reads: 0, begins: None }
     }
 
     /// Somebody wants the entries from a number on, and has no use for anything up to an epoch. `None` if the log does
     /// not go back as far.
     pub fn ask(&mut self, who: K, index: &Index, (from, after): (Epoch, Epoch)) -> Option<()> {
         // Whoever goes on where it has stopped needs no new place.
-        let goes_on = |reading: &Reading| reading.next == from && reading.token.is_none() && !reading.is_over;
+        let goes_on = |reading: &CatchUp| reading.next == from && reading.token.is_none() && !reading.is_over;
         if !self.readers.get(&who).is_some_and(goes_on) {
             let (first, place) = index.find(from, after)?;
-            let reading = Reading {
+            let reading = CatchUp {
                 fetch: Fetch::new(&self.identity, place),
                 into: Fetched::default(),
                 token: None,
@@ -245,7 +245,7 @@ impl<K: Ord + Copy> Readers<K> {
     /// Who would have to read what is not there any more. They do not read any more.
     pub fn late(&mut self) -> Vec<K> {
         let begins = self.begins;
-        let is_late = |reading: &Reading| reading.token.is_none() && reading.is_before(begins);
+        let is_late = |reading: &CatchUp| reading.token.is_none() && reading.is_before(begins);
         self.readers.extract_if(.., |_, reading| is_late(reading)).map(|(who, _)| who).collect()
     }
 

@@ -13,7 +13,8 @@ use raft::eraftpb::{ConfChange, ConfChangeType, ConfState};
 
 use super::GroupLog;
 use super::said::Said;
-use crate::message::Message;
+use crate::entry::EntryType;
+use crate::message::Carrier;
 
 /// A member of a group: a node in one of its generations.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -60,14 +61,14 @@ const ASK_EVERY: u64 = 25;
 /// By how many entries a learner may be behind and still count as one that has the log.
 const NEARLY: u64 = 64;
 
-impl<X> GroupLog<X> {
+impl<T: EntryType, M: Carrier<T::Entry>> GroupLog<T, M> {
     /// Whether this member sees itself among the voters.
     pub(super) fn is_voter(&self) -> bool {
         self.raft.store().members.voters.contains(&self.member.id())
     }
 
     /// A newcomer asks to be let in.
-    pub(super) fn ask_to_join(&mut self, out: &mut Outbox<Message<X>>) {
+    pub(super) fn ask_to_join(&mut self, out: &mut Outbox<M>) {
         self.ticks += 1;
         if self.is_voter() || self.member.generation == 0 || !self.ticks.is_multiple_of(ASK_EVERY) {
             return;

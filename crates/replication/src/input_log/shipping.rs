@@ -24,14 +24,15 @@ use std::collections::{BTreeMap, VecDeque};
 use std::sync::Arc;
 
 use ordain_log::{LogWriter, Place};
-use ordain_model::{Batch, Epoch, Micros, PartitionId, Registry};
+use ordain_model::{Epoch, Micros, PartitionId};
 use ordain_role::{Address, DiskDone, NodeId, Outbox, PeerChange, PeerState, TimerId};
 
 use super::tail::{Content, Tail};
 use super::{InputLog, Queued};
+use crate::catch_up::{CatchUps, Index, Piece};
 use crate::configuration_service::{Fence, LeadershipRecord, LeadershipRecords};
-use crate::message::{Held, Message, Sequencing, Ship};
-use crate::reading::{Index, Piece, Readers};
+use crate::entry::{EntryType, epoch_of};
+use crate::message::{Carrier, Configuration, Held, Log, Message, Ship};
 
 /// How a log ships to members.
 #[derive(Clone, Debug)]
@@ -59,9 +60,9 @@ const ASK_EVERY: Micros = Micros::from_millis(500);
 
 /// What a log needs to ship, and to be shipped to.
 #[derive(Debug)]
-pub(super) struct Shipping {
+pub(super) struct Shipping<T: EntryType> {
     settings: ShippingSettings,
-    registry: Arc<Registry>,
+    context: Arc<T::Context>,
     /// As the configuration service has said last.
     leadership_records: Option<Arc<LeadershipRecords>>,
     in_touch: bool,
@@ -71,7 +72,7 @@ pub(super) struct Shipping {
     floor: Epoch,
     tail: Tail,
     index: Index,
-    readers: Readers<Address>,
+    readers: CatchUps<Address>,
     members: BTreeMap<NodeId, Member>,
     /// What candidates have asked for and were not told yet.
     collects: BTreeMap<Address, Collect>,
@@ -125,9 +126,8 @@ struct Counts {
 }
 
 /// The log, as its shipping sees it.
-#[derive(Clone, Copy)]
-pub(super) struct View<'a> {
-    queue: &'a VecDeque<Queued>,
+pub(super) struct View<'a, E> {
+    queue: &'a VecDeque<Queued<E>>,
     dispatched: Epoch,
     /// Everything up to here can be read again.
     durable: Epoch,
@@ -137,7 +137,15 @@ pub(super) struct View<'a> {
     is_clean: bool,
 }
 
-impl View<'_> {
+impl<E> Clone for View<'_, E> {
+    fn clone(&self) -> Self {
+        *self
+    }
+}
+
+impl<E> Copy for View<'_, E> {}
+
+impl<E> View<'_, E> {
     /// All that it has is on disk, and nothing else is there.
     fn is_at_rest(&self) -> bool {
         self.queue.is_empty() && self.is_clean
@@ -145,18 +153,18 @@ impl View<'_> {
 
     /// The last epoch that the log has taken.
     fn last(&self) -> Epoch {
-        self.queue.back().map_or(self.dispatched, |queued| queued.batch.epoch)
+        self.queue.back().map_or(self.dispatched, |queued| queued.epoch)
     }
 }
 
-impl Shipping {
+impl<T: EntryType> Shipping<T> {
     /// Of a log with this writer, whose entries so far stand where the index says.
     pub fn new(
         settings: ShippingSettings,
-        registry: Arc<Registry>,
+        context: Arc<T::Context>,
         mut index: Index,
         writer: Option<&LogWriter>,
-    ) -> Shipping {
+    ) -> Shipping<T> {
         let last = writer.map_or(Epoch(0), LogWriter::appended);
         if let Some(writer) = writer {
             // If there are no entries, all that there were are trimmed.
@@ -164,14 +172,14 @@ impl Shipping {
             index.reach(last.next(), writer.place());
         }
         Shipping {
-            readers: Readers::new("", settings.identity.clone()),
+            readers: CatchUps::new("", settings.identity.clone()),
             members: settings.members.iter().map(|member| (*member, Member::default())).collect(),
             settings,
-            registry,
+            context,
             leadership_records: None,
             in_touch: false,
             takes: false,
-            floor: writer.map_or(Epoch(0), |_| InputLog::<()>::resume_after(last)),
+            floor: writer.map_or(Epoch(0), |_| super::resume_after(last)),
             tail: Tail::new(last),
             index,
             collects: BTreeMap::new(),
@@ -233,12 +241,12 @@ impl Shipping {
     }
 
     /// Whether the sequencer may append a batch of this epoch.
-    pub fn may_append(&self, epoch: Epoch, view: View<'_>) -> bool {
+    pub fn may_append(&self, epoch: Epoch, view: View<'_, T::Entry>) -> bool {
         self.takes && epoch > self.last_used(view)
     }
 
     /// The last epoch that the next primary here must not use.
-    fn last_used(&self, view: View<'_>) -> Epoch {
+    fn last_used(&self, view: View<'_, T::Entry>) -> Epoch {
         let before = self
             .leads()
             .and_then(|_| self.leadership_record())
@@ -248,18 +256,18 @@ impl Shipping {
     }
 
     /// The configuration service has said who is primary.
-    fn seated<X>(
+    fn seated<M: Carrier<T::Entry>>(
         &mut self,
         leadership_records: Arc<LeadershipRecords>,
         in_touch: bool,
-        view: View<'_>,
-        out: &mut Outbox<Message<X>>,
+        view: View<'_, T::Entry>,
+        out: &mut Outbox<M>,
     ) {
         if self.leadership_records.as_ref().is_some_and(|known| known.version > leadership_records.version) {
             return;
         }
         self.in_touch = in_touch;
-        let posture = |shipping: &Shipping| (shipping.leads(), shipping.follows(), shipping.fence());
+        let posture = |shipping: &Shipping<T>| (shipping.leads(), shipping.follows(), shipping.fence());
         let (before, known) = (posture(self), self.leadership_records.replace(leadership_records));
         if known.is_none() || posture(self) != before {
             self.begin(view, out);
@@ -272,7 +280,7 @@ impl Shipping {
     }
 
     /// Another one is primary, or a term is being prepared, or it is decided.
-    fn begin<X>(&mut self, view: View<'_>, out: &mut Outbox<Message<X>>) {
+    fn begin<M: Carrier<T::Entry>>(&mut self, view: View<'_, T::Entry>, out: &mut Outbox<M>) {
         let fenced = self.fence().map(|fence| fence.term);
         self.collects.retain(|_, collect| Some(collect.term) == fenced);
         self.collects.values_mut().for_each(|collect| collect.is_being_read = false);
@@ -291,7 +299,12 @@ impl Shipping {
     }
 
     /// Tells the sequencer who is primary, if that has changed.
-    fn announce<X>(&mut self, sequencer: Address, view: View<'_>, out: &mut Outbox<Message<X>>) {
+    fn announce<M: Carrier<T::Entry>>(
+        &mut self,
+        sequencer: Address,
+        view: View<'_, T::Entry>,
+        out: &mut Outbox<M>,
+    ) {
         let is_me = self.takes;
         let node = self.follows().map(|(primary, _)| primary).or(is_me.then_some(self.settings.me.node));
         let now = Announced {
@@ -301,17 +314,17 @@ impl Shipping {
         };
         if self.announced.replace(now) != Some(now) {
             let Announced { node, term, is_me } = now;
-            out.send(sequencer, Sequencing::Leader { node, term, is_me, last: self.last_used(view) });
+            out.send(sequencer, Log::Leader { node, term, is_me, last: self.last_used(view) });
         }
     }
 
     /// Everything else is done: who has to be told something is. Returns up to where a primary that begins has to seal
     /// everything, as others may have heard of it, with nothing in it.
-    pub fn tend<X>(
+    pub fn tend<M: Carrier<T::Entry>>(
         &mut self,
         sequencer: Address,
-        view: View<'_>,
-        out: &mut Outbox<Message<X>>,
+        view: View<'_, T::Entry>,
+        out: &mut Outbox<M>,
     ) -> Option<Epoch> {
         // A primary knows what is in its log before it adds to it.
         let took = self.takes;
@@ -327,14 +340,18 @@ impl Shipping {
 
     /// Tells the configuration service how far the log is, on disk: up to there nobody remembers slices for it. While a term is being
     /// prepared it waits until all is: nobody is to be primary of what it would not have after a crash.
-    fn answer_configuration_service<X>(&mut self, view: View<'_>, out: &mut Outbox<Message<X>>) {
+    fn answer_configuration_service<M: Carrier<T::Entry>>(
+        &mut self,
+        view: View<'_, T::Entry>,
+        out: &mut Outbox<M>,
+    ) {
         let may_change = self.fence().is_some() && !view.is_at_rest();
         let Some(configuration_service) = self.owes.take_if(|_| !may_change) else { return };
         let leads = self.leads().is_some();
         let in_sync =
             self.members.iter().filter(|(node, member)| leads && member.is_live && !self.is_out(**node));
         let in_sync = in_sync.map(|(node, _)| *node).collect();
-        out.send(configuration_service, Sequencing::Kept { through: view.dispatched, in_sync });
+        out.send(configuration_service, Configuration::Kept { through: view.dispatched, in_sync });
     }
 
     /// Numbers for metrics.
@@ -367,7 +384,12 @@ impl Shipping {
     // ---- the primary --------------------------------------------------------------------------------------
 
     /// A batch was dispatched, with this as its entry.
-    pub fn dispatched<X>(&mut self, epoch: Epoch, content: Option<Content>, out: &mut Outbox<Message<X>>) {
+    pub fn dispatched<M: Carrier<T::Entry>>(
+        &mut self,
+        epoch: Epoch,
+        content: Option<Content>,
+        out: &mut Outbox<M>,
+    ) {
         let after = self.tail.last();
         if let Some(content) = &content {
             self.tail.push(epoch, content.clone());
@@ -375,7 +397,7 @@ impl Shipping {
         let Some(term) = self.leads() else { return };
         for (node, _) in self.members.iter().filter(|(_, member)| member.is_live) {
             self.counts.shipped += 1;
-            out.send(self.at(*node), Ship::Batch { term, after, through: epoch, content: content.clone() });
+            out.send(self.at(*node), Ship::Entry { term, after, through: epoch, content: content.clone() });
         }
     }
 
@@ -386,13 +408,13 @@ impl Shipping {
     }
 
     /// A member wants everything after an epoch, up to which it has everything on its disk.
-    fn wanted<X>(
+    fn wanted<M: Carrier<T::Entry>>(
         &mut self,
         node: NodeId,
         term: u64,
         after: Epoch,
-        view: View<'_>,
-        out: &mut Outbox<Message<X>>,
+        view: View<'_, T::Entry>,
+        out: &mut Outbox<M>,
     ) {
         let (leads, is_out) = (self.leads() == Some(term), self.is_out(node));
         let is_new = self.leadership_record().is_none_or(|leadership_record| leadership_record.term < term);
@@ -414,7 +436,7 @@ impl Shipping {
             }
             if before == after || view.dispatched > before {
                 let (after, through) = (self.tail.last(), view.dispatched);
-                out.send(to, Ship::Batch { term, after, through, content: None });
+                out.send(to, Ship::Entry { term, after, through, content: None });
             }
             self.members.entry(node).and_modify(|member| member.is_live = true);
         } else {
@@ -423,23 +445,23 @@ impl Shipping {
     }
 
     /// Sends a member some entries that follow an epoch; the last one's.
-    fn ship<X>(
+    fn ship<M: Carrier<T::Entry>>(
         &mut self,
         to: Address,
         (term, mut after): (u64, Epoch),
         entries: Vec<(Epoch, Content)>,
-        out: &mut Outbox<Message<X>>,
+        out: &mut Outbox<M>,
     ) -> Epoch {
         for (through, content) in entries {
             self.counts.shipped += 1;
-            out.send(to, Ship::Batch { term, after, through, content: Some(content) });
+            out.send(to, Ship::Entry { term, after, through, content: Some(content) });
             after = through;
         }
         after
     }
 
     /// Tells a member to ask.
-    fn pause<X>(&self, node: NodeId, out: &mut Outbox<Message<X>>) {
+    fn pause<M: Carrier<T::Entry>>(&self, node: NodeId, out: &mut Outbox<M>) {
         if let Some(term) = self.leads().filter(|_| !self.is_out(node)) {
             out.send(self.at(node), Ship::Pause { term });
         }
@@ -450,7 +472,7 @@ impl Shipping {
     }
 
     /// Lets go what need not be in memory. A member that has not even got that on its disk is not kept up with.
-    fn shrink<X>(&mut self, view: View<'_>, out: &mut Outbox<Message<X>>) {
+    fn shrink<M: Carrier<T::Entry>>(&mut self, view: View<'_, T::Entry>, out: &mut Outbox<M>) {
         let all_have = self.leads().map_or(Epoch(0), |_| self.least());
         self.tail.shrink(all_have, self.settings.kept_bytes, view.durable);
         let since = self.tail.since();
@@ -466,7 +488,13 @@ impl Shipping {
     // ---- from the files ----------------------------------------------------------------------------------
 
     /// Somebody is to have what comes after an epoch and is not in memory any more.
-    fn read<X>(&mut self, who: Address, after: Epoch, view: View<'_>, out: &mut Outbox<Message<X>>) {
+    fn read<M: Carrier<T::Entry>>(
+        &mut self,
+        who: Address,
+        after: Epoch,
+        view: View<'_, T::Entry>,
+        out: &mut Outbox<M>,
+    ) {
         // A log that is kept nowhere, or does not go back as far, has nothing for them.
         let is_kept = view.durable < Epoch(u64::MAX);
         if is_kept && self.readers.ask(who, &self.index, (after.next(), after)).is_some() {
@@ -477,7 +505,7 @@ impl Shipping {
     }
 
     /// Of what somebody is to have, what is up to an epoch is not there any more.
-    fn refuse<X>(&mut self, who: Address, through: Epoch, out: &mut Outbox<Message<X>>) {
+    fn refuse<M: Carrier<T::Entry>>(&mut self, who: Address, through: Epoch, out: &mut Outbox<M>) {
         self.counts.not_there += 1;
         // A candidate has all that a checkpoint covers, or it would not be one.
         if let Some(term) = self.leads().filter(|_| who.role == self.settings.me.role) {
@@ -493,7 +521,7 @@ impl Shipping {
     }
 
     /// What stands before a place is not there any more; all batches after an epoch are behind it.
-    pub fn trim<X>(&mut self, begins: Place, after: Epoch, out: &mut Outbox<Message<X>>) {
+    pub fn trim<M: Carrier<T::Entry>>(&mut self, begins: Place, after: Epoch, out: &mut Outbox<M>) {
         self.index.trim(begins, (after.next(), after));
         self.readers.trim(begins);
         let through = self.index.begins_after();
@@ -501,7 +529,7 @@ impl Shipping {
     }
 
     /// Gives somebody what was read, or reads more.
-    fn read_on<X>(&mut self, who: Address, view: View<'_>, out: &mut Outbox<Message<X>>) {
+    fn read_on<M: Carrier<T::Entry>>(&mut self, who: Address, view: View<'_, T::Entry>, out: &mut Outbox<M>) {
         let piece = self.readers.next_piece(who, self.settings.piece, view.durable, out);
         let Some(Piece { asked, entries, .. }) = piece else { return };
         self.counts.read_again += entries.len() as u64;
@@ -520,7 +548,12 @@ impl Shipping {
     }
 
     /// The disk has read something.
-    fn was_read<X>(&mut self, done: &DiskDone, view: View<'_>, out: &mut Outbox<Message<X>>) {
+    fn was_read<M: Carrier<T::Entry>>(
+        &mut self,
+        done: &DiskDone,
+        view: View<'_, T::Entry>,
+        out: &mut Outbox<M>,
+    ) {
         match self.readers.was_read(done, view.durable) {
             Ok(Some(who)) => self.read_on(who, view, out),
             Ok(None) => {}
@@ -537,7 +570,7 @@ impl Shipping {
         term: u64,
         (after, through): (Epoch, Epoch),
         has_content: bool,
-        view: View<'_>,
+        view: View<'_, T::Entry>,
     ) -> bool {
         if self.follows() != Some((from, term)) || self.wants {
             return false;
@@ -559,20 +592,18 @@ impl Shipping {
     }
 
     /// The batch that was shipped. What need not be kept is not shipped: then it is empty here.
-    fn read_batch(&self, through: Epoch, content: Option<&Content>) -> Result<Batch, String> {
+    fn read_entry(&self, through: Epoch, content: Option<&Content>) -> Result<T::Entry, String> {
         let partition = self.settings.partition;
-        let Some(content) = content else {
-            return Ok(Batch { epoch: through, partition, ..Batch::default() });
-        };
-        let batch = Batch::decode(&self.registry, content).map_err(|error| error.to_string())?;
-        match (batch.epoch, batch.partition) == (through, partition) {
-            true => Ok(batch),
-            false => Err(format!("it is of epoch {} of partition {}", batch.epoch, batch.partition.0)),
+        let Some(content) = content else { return Ok(T::empty(through, partition)) };
+        let entry = T::decode(&self.context, content)?;
+        match (T::epoch(&entry), T::partition(&entry)) {
+            of if of == (through, partition) => Ok(entry),
+            (epoch, partition) => Err(format!("it is of epoch {epoch} of partition {}", partition.0)),
         }
     }
 
     /// Tells the primary what is on the disk of this node, and asks for what is not.
-    fn report<X>(&mut self, view: View<'_>, out: &mut Outbox<Message<X>>) {
+    fn report<M: Carrier<T::Entry>>(&mut self, view: View<'_, T::Entry>, out: &mut Outbox<M>) {
         let Some((primary, term)) = self.follows() else { return };
         if self.wants && view.queue.is_empty() {
             let after = view.dispatched;
@@ -586,10 +617,16 @@ impl Shipping {
     }
 
     /// The primary does not keep any more what this node wants.
-    fn trimmed<X>(&mut self, from: NodeId, term: u64, through: Epoch, out: &mut Outbox<Message<X>>) {
+    fn trimmed<M: Carrier<T::Entry>>(
+        &mut self,
+        from: NodeId,
+        term: u64,
+        through: Epoch,
+        out: &mut Outbox<M>,
+    ) {
         if self.follows() == Some((from, term)) && self.asked.is_some_and(|asked| asked < through) {
             self.behind = Some(through);
-            self.settings.checkpointer.into_iter().for_each(|to| out.send(to, Sequencing::Behind(through)));
+            self.settings.checkpointer.into_iter().for_each(|to| out.send(to, Log::Behind(through)));
         }
     }
 
@@ -598,7 +635,7 @@ impl Shipping {
         self.wants |= self.asked.take().is_some();
     }
 
-    fn peer<X>(&mut self, PeerChange { node, state }: PeerChange, out: &mut Outbox<Message<X>>) {
+    fn peer<M: Carrier<T::Entry>>(&mut self, PeerChange { node, state }: PeerChange, out: &mut Outbox<M>) {
         let at = self.at(node);
         if let Some(member) = self.members.get_mut(&node) {
             // While it is away nothing has to be kept for it but what is kept in any case.
@@ -625,7 +662,7 @@ impl Shipping {
         }
     }
 
-    fn answer_candidates<X>(&mut self, view: View<'_>, out: &mut Outbox<Message<X>>) {
+    fn answer_candidates<M: Carrier<T::Entry>>(&mut self, view: View<'_, T::Entry>, out: &mut Outbox<M>) {
         if !view.is_clean {
             return;
         }
@@ -635,8 +672,7 @@ impl Shipping {
         let open = self.collects.iter().filter(|(who, collect)| !collect.is_being_read && may_tell(who));
         let open: Vec<(Address, Epoch)> = open.map(|(who, collect)| (*who, collect.after)).collect();
         for (who, after) in open {
-            let coming =
-                view.queue.iter().filter_map(|queued| Some((queued.batch.epoch, queued.content.clone()?)));
+            let coming = view.queue.iter().filter_map(|queued| Some((queued.epoch, queued.content.clone()?)));
             let coming: Vec<_> = coming.filter(|(epoch, _)| *epoch > after).collect();
             let piece =
                 self.tail.after(after).map(|rest| take_piece(rest.chain(&coming), self.settings.piece));
@@ -650,19 +686,19 @@ impl Shipping {
         }
     }
 
-    fn tell_candidate<X>(
+    fn tell_candidate<M: Carrier<T::Entry>>(
         &self,
         who: Address,
         entries: Vec<(Epoch, Content)>,
         is_all: bool,
-        view: View<'_>,
-        out: &mut Outbox<Message<X>>,
+        view: View<'_, T::Entry>,
+        out: &mut Outbox<M>,
     ) {
         let Some(fence) = self.fence() else { return };
         let mut held = Vec::new();
         for (epoch, content) in entries {
-            match self.read_batch(epoch, Some(&content)) {
-                Ok(batch) => held.push(Held { epoch, logged: batch.count_logged(), content: Some(content) }),
+            match self.read_entry(epoch, Some(&content)) {
+                Ok(entry) => held.push(Held { epoch, parts: T::count_parts(&entry), content: Some(content) }),
                 Err(reason) => {
                     return out.halt(format!("epoch {epoch} of the log cannot be read again: {reason}"));
                 }
@@ -690,22 +726,22 @@ fn take_piece<'a>(
     (entries, true)
 }
 
-impl<X> InputLog<X> {
+impl<T: EntryType, M: Carrier<T::Entry>> InputLog<T, M> {
     /// A log that ships what it dispatches to members, or is shipped it, once the configuration service has said who is primary. The
     /// index says where the entries are that the log has already.
     pub fn with_members(
         mut self,
         settings: ShippingSettings,
-        registry: Arc<Registry>,
+        context: Arc<T::Context>,
         index: Index,
-    ) -> InputLog<X> {
-        let shipping = Shipping::new(settings, registry, index, self.writer.as_ref());
+    ) -> InputLog<T, M> {
+        let shipping = Shipping::new(settings, context, index, self.writer.as_ref());
         self.shipping = Some(Box::new(shipping));
         self
     }
 
     /// The shipping, and the log as that sees it; if the log has members.
-    pub(super) fn shipping(&mut self) -> Option<(&mut Shipping, View<'_>)> {
+    pub(super) fn shipping(&mut self) -> Option<(&mut Shipping<T>, View<'_, T::Entry>)> {
         let durable = self.writer.as_ref().map_or(Epoch(u64::MAX), LogWriter::durable);
         let (dispatched, is_clean) = (self.dispatched_through, self.refused.is_empty());
         let pending = self.writer.as_ref().map_or(0, |writer| writer.stats().pending_bytes);
@@ -717,18 +753,18 @@ impl<X> InputLog<X> {
     pub(super) fn hear(
         &mut self,
         from: Address,
-        message: Message<X>,
-        out: &mut Outbox<Message<X>>,
+        message: Message<T::Entry>,
+        out: &mut Outbox<M>,
     ) -> Result<(), &'static str> {
         let Some((shipping, view)) = self.shipping() else { return Err("it has no members") };
         let me = shipping.settings.me.node;
         match message {
-            Message::Sequencing(Sequencing::LeadershipRecords { leadership_records, in_touch }) => {
+            Message::Configuration(Configuration::Records { leadership_records, in_touch }) => {
                 shipping.seated(leadership_records, in_touch, view, out);
                 shipping.owes = Some(from);
             }
             Message::Peer(change) => shipping.peer(change, out),
-            Message::Ship(Ship::Batch { term, after, through, content }) => {
+            Message::Ship(Ship::Entry { term, after, through, content }) => {
                 let epochs = (after, through);
                 if !self.is_stopping && self.expects(from.node, term, epochs, content.is_some()) {
                     self.take(through, content, out);
@@ -753,10 +789,10 @@ impl<X> InputLog<X> {
                     shipping.collect(from, term, after);
                 }
             }
-            Message::Ship(Ship::Decided { term, batches }) => {
+            Message::Ship(Ship::Decided { term, entries }) => {
                 let fence = shipping.fence().filter(|_| from.node == me);
                 if fence == Some(Fence { term, candidate: me }) {
-                    batches.into_iter().for_each(|batch| self.take_decided(batch, out));
+                    entries.into_iter().for_each(|entry| self.take_decided(entry, out));
                 }
             }
             _ => return Err("it is for somebody else"),
@@ -770,39 +806,40 @@ impl<X> InputLog<X> {
     }
 
     /// Takes what was shipped: it goes the way of everything that is appended.
-    fn take(&mut self, through: Epoch, content: Option<Content>, out: &mut Outbox<Message<X>>) {
+    fn take(&mut self, through: Epoch, content: Option<Content>, out: &mut Outbox<M>) {
         let Some((shipping, _)) = self.shipping() else { return };
-        match shipping.read_batch(through, content.as_ref()) {
-            Ok(batch) => {
-                let (batch, has_entry) = (Arc::new(batch), content.is_some());
-                self.enqueue(Queued { batch, content, waits: false, is_own: false }, has_entry, out);
+        match shipping.read_entry(through, content.as_ref()) {
+            Ok(entry) => {
+                let is_logged = content.is_some();
+                self.enqueue(
+                    Queued { entry, epoch: through, content, waits: false, is_own: false },
+                    is_logged,
+                    out,
+                );
             }
             Err(reason) => out.halt(format!("what was shipped of epoch {through} cannot be read: {reason}")),
         }
     }
 
     /// Seals everything up to an epoch, with nothing in it.
-    pub(super) fn seal_through(&mut self, epoch: Epoch, out: &mut Outbox<Message<X>>) {
+    pub(super) fn seal_through(&mut self, epoch: Epoch, out: &mut Outbox<M>) {
         let Some((shipping, _)) = self.shipping() else { return };
-        if let Ok(batch) = shipping.read_batch(epoch, None) {
-            let (batch, content) = (Arc::new(batch), None);
-            self.enqueue(Queued { batch, content, waits: false, is_own: false }, false, out);
-            self.dispatch(out);
-        }
+        let entry = T::empty(epoch, shipping.settings.partition);
+        self.enqueue(Queued { entry, epoch, content: None, waits: false, is_own: false }, false, out);
+        self.dispatch(out);
     }
 
     /// Takes what was decided of the terms before, unless it is here already.
-    fn take_decided(&mut self, content: Content, out: &mut Outbox<Message<X>>) {
+    fn take_decided(&mut self, content: Content, out: &mut Outbox<M>) {
         let Some((_, view)) = self.shipping() else { return };
-        // It stands in front.
-        let epoch = content.first_chunk().map_or(Epoch(0), |epoch| Epoch(u64::from_le_bytes(*epoch)));
+        let epoch = epoch_of(&content).unwrap_or_default();
         if epoch > view.last() {
             self.take(epoch, Some(content), out);
         }
     }
 
     /// The disk has read something for a member.
-    pub(super) fn was_read(&mut self, done: &DiskDone, out: &mut Outbox<Message<X>>) {
+    pub(super) fn was_read(&mut self, done: &DiskDone, out: &mut Outbox<M>) {
         if let Some((shipping, view)) = self.shipping() {
             shipping.was_read(done, view, out);
         }

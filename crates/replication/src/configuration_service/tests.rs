@@ -1,9 +1,6 @@
 //! What candidates conclude, and what configuration entries make of the leadership records. Whole configuration services run in the simulator.
 
-use ordain_model::{
-    Call, Cell, Chunk, ChunkNo, Db, GatewayId, Gsn, KeyHash, Layout, Layouts, Millis, Placed, Value, system,
-};
-use proptest::prelude::*;
+use ordain_model::Layout;
 
 use super::succession::{Conclusion, Knowledge};
 use super::*;
@@ -17,55 +14,90 @@ fn topology() -> Topology {
     Topology { layout: Arc::new(Layout::even(3, 1).unwrap()), replicas: 2 }
 }
 
-fn procedures() -> Arc<Registry> {
-    let mut registry = Registry::default();
-    system::register(&mut registry);
-    Arc::new(registry)
-}
-
 fn at(node: u16, role: u16) -> Address {
     Address { node: NodeId(node), role }
 }
 
-fn key_of(partition: u16) -> Vec<u8> {
-    let layout = Layout::even(3, 1).unwrap();
-    let is_there = |key: &Vec<u8>| layout.partition_of(KeyHash::of(key).slot()) == PartitionId(partition);
-    (0u32..).map(|n| n.to_le_bytes().to_vec()).find(is_there).unwrap()
+/// An entry of which every part goes to some partitions, by the part's number.
+#[derive(Clone, Debug, PartialEq)]
+struct Divided {
+    epoch: Epoch,
+    parts: BTreeMap<u32, Vec<u16>>,
 }
 
-/// A batch of partition 0 in two chunks, each transaction of which writes in some partitions.
-fn batch(epoch: u64, txns: &[&[u16]]) -> Batch {
-    let cell = Cell { value: Some(Value::String(b"v".to_vec())), expires_at: Millis(0).into() };
-    let mut batch = Batch { epoch: Epoch(epoch), layout: 1, now: Millis(7), ..Batch::default() };
-    for (number, txns) in txns.chunks(2).enumerate() {
-        let mut chunk = Chunk::new(GatewayId(number as u32), ChunkNo(epoch));
-        for partitions in txns {
-            let keys: Vec<Vec<u8>> = partitions.iter().map(|p| key_of(*p)).collect();
-            let writes = keys.iter().map(|key| (Db(0), &key[..], &cell));
-            let call = Call::new(system::COMMIT, Db(0));
-            chunk
-                .push(&procedures(), call, |args| system::commit_args([].into_iter(), writes, args))
-                .unwrap();
-        }
-        let base = batch.total;
-        batch.total += chunk.span();
-        batch.chunks.push(Placed::whole(base, Arc::new(chunk)));
+/// The entry type of a log of such entries.
+#[derive(Debug)]
+enum DividedEntries {}
+
+impl EntryType for DividedEntries {
+    type Entry = Divided;
+    type Context = ();
+
+    fn epoch(entry: &Divided) -> Epoch {
+        entry.epoch
     }
-    batch
+
+    fn must_be_durable(_entry: &Divided) -> bool {
+        true
+    }
+
+    fn encode(entry: &Divided) -> Vec<u8> {
+        let mut out = Vec::new();
+        wire::u64(&mut out, entry.epoch.0);
+        for (number, partitions) in &entry.parts {
+            wire::u32(&mut out, *number);
+            wire::u32(&mut out, partitions.len() as u32);
+            partitions.iter().for_each(|partition| wire::u16(&mut out, *partition));
+        }
+        out
+    }
+
+    fn decode(_context: &(), bytes: &[u8]) -> Result<Divided, String> {
+        let mut bytes = Reader(bytes);
+        let mut parse = || {
+            let epoch = Epoch(bytes.u64()?);
+            let mut parts = BTreeMap::new();
+            while !bytes.is_empty() {
+                let number = bytes.u32()?;
+                let partitions = (0..bytes.count(2)?).map(|_| bytes.u16()).collect::<Option<Vec<u16>>>()?;
+                parts.insert(number, partitions);
+            }
+            Some(Divided { epoch, parts })
+        };
+        parse().ok_or_else(|| "it is no such entry".to_owned())
+    }
+
+    fn count_parts(entry: &Divided) -> u32 {
+        entry.parts.len() as u32
+    }
+
+    fn merge(_context: &(), shares: &[Arc<Vec<u8>>], parts: u32) -> Option<Vec<u8>> {
+        let mut shares = shares.iter().filter_map(|share| DividedEntries::decode(&(), share).ok());
+        let mut merged = shares.next()?;
+        shares.for_each(|share| merged.parts.extend(share.parts));
+        (DividedEntries::count_parts(&merged) == parts).then(|| DividedEntries::encode(&merged))
+    }
 }
 
-fn slice(batch: &Batch, partition: u16) -> Held {
-    let content =
-        batch.encode_slice(PartitionId(partition), &mut Layouts::new(topology().layout)).map(Arc::new);
-    Held { epoch: batch.epoch, logged: batch.count_logged(), content }
+/// An entry each part of which goes to some partitions.
+fn entry(epoch: u64, parts: &[&[u16]]) -> Divided {
+    let parts = (0..).zip(parts.iter().map(|partitions| partitions.to_vec())).collect();
+    Divided { epoch: Epoch(epoch), parts }
 }
 
-fn whole(batch: &Batch) -> Held {
-    Held { epoch: batch.epoch, logged: batch.count_logged(), content: Some(Arc::new(batch.encode())) }
+fn held(entry: &Divided, share: &Divided) -> Held {
+    let content = (!share.parts.is_empty()).then(|| Arc::new(DividedEntries::encode(share)));
+    Held { epoch: entry.epoch, parts: DividedEntries::count_parts(entry), content }
 }
 
-fn gsns(batch: &Batch) -> Vec<(Gsn, Vec<u8>)> {
-    batch.txns().map(|(gsn, chunk, txn)| (gsn, chunk.record(txn).to_vec())).collect()
+fn slice(entry: &Divided, partition: u16) -> Held {
+    let mut share = entry.clone();
+    share.parts.retain(|_, partitions| partitions.contains(&partition));
+    held(entry, &share)
+}
+
+fn whole(entry: &Divided) -> Held {
+    held(entry, entry)
 }
 
 /// Node 3 is to follow node 0, which does not answer, and has everything up to epoch 4.
@@ -107,15 +139,14 @@ fn a_candidate_waits_for_what_its_own_node_knows() {
 #[test]
 fn slices_that_make_a_whole_batch_decide_it() {
     let mut succession = succession();
-    let (six, eight) = (batch(6, &[&[0, 1], &[0, 2], &[0, 1, 2]]), batch(8, &[&[0, 1]]));
+    let (six, eight) = (entry(6, &[&[0, 1], &[0, 2], &[0, 1, 2]]), entry(8, &[&[0, 1]]));
     hear(&mut succession, 1, 9, 8, vec![slice(&six, 1), slice(&eight, 1)]);
     hear(&mut succession, 2, 9, 0, vec![slice(&six, 2), slice(&eight, 2)]);
     [3, 4, 5].into_iter().for_each(|node| hear(&mut succession, node, 4, 0, Vec::new()));
     assert!(!succession.is_heard_out());
-    let conclusion = succession.conclude(&topology(), &procedures()).unwrap();
-    let restored: Vec<Batch> =
-        conclusion.batches.iter().map(|bytes| Batch::decode(&procedures(), bytes).unwrap()).collect();
-    assert_eq!(restored.iter().map(gsns).collect::<Vec<_>>(), [gsns(&six), gsns(&eight)]);
+    let conclusion = succession.conclude::<DividedEntries>(&topology(), &()).unwrap();
+    let restored = conclusion.entries.iter().map(|bytes| DividedEntries::decode(&(), bytes).unwrap());
+    assert_eq!(restored.collect::<Vec<_>>(), [six, eight]);
     assert_eq!((conclusion.end, conclusion.first), (Epoch(8), Epoch(10)));
     assert_eq!(nodes(conclusion), (vec![0], vec![]));
 }
@@ -125,28 +156,28 @@ fn slices_that_make_a_whole_batch_decide_it() {
 #[test]
 fn what_only_the_dead_node_knew_ends_what_is_decided() {
     let mut succession = succession();
-    let (five, six, seven) = (batch(5, &[&[0, 1]]), batch(6, &[&[0, 1], &[0]]), batch(7, &[&[0, 2]]));
+    let (five, six, seven) = (entry(5, &[&[0, 1]]), entry(6, &[&[0, 1], &[0]]), entry(7, &[&[0, 2]]));
     hear(&mut succession, 1, 7, 0, vec![slice(&five, 1), slice(&six, 1), slice(&seven, 1)]);
     hear(&mut succession, 2, 5, 0, vec![slice(&five, 2)]);
     [3, 4, 5].into_iter().for_each(|node| hear(&mut succession, node, 4, 0, Vec::new()));
-    let conclusion = succession.conclude(&topology(), &procedures()).unwrap();
-    assert_eq!((conclusion.batches.len(), conclusion.end, conclusion.first), (1, Epoch(5), Epoch(8)));
+    let conclusion = succession.conclude::<DividedEntries>(&topology(), &()).unwrap();
+    assert_eq!((conclusion.entries.len(), conclusion.end, conclusion.first), (1, Epoch(5), Epoch(8)));
     assert_eq!(nodes(conclusion), (vec![0], vec![0]), "node 1 may have executed what is lost");
 }
 
 /// Who began with a checkpoint and has lost what came in before cannot tell an epoch that was empty from one that was not.
 #[test]
 fn an_epoch_of_which_nobody_knows_whether_it_was_empty_ends_what_is_decided() {
-    let (six, eight) = (batch(6, &[&[0, 1], &[0, 2]]), batch(8, &[&[0, 1]]));
+    let (six, eight) = (entry(6, &[&[0, 1], &[0, 2]]), entry(8, &[&[0, 1]]));
     // Node 2 knows of nothing up to epoch 7. Node 1 knows all, or nothing up to epoch 5, which is beyond what is decided.
-    for (since, end, batches, stained) in [(0, 8, 2, vec![]), (5, 4, 0, vec![0])] {
+    for (since, end, entries, stained) in [(0, 8, 2, vec![]), (5, 4, 0, vec![0])] {
         let mut succession = succession();
         hear_since(&mut succession, 2, [7, 9, 0], vec![slice(&eight, 2)]);
         hear_since(&mut succession, 1, [since, 9, 0], vec![slice(&six, 1), slice(&eight, 1)]);
         [4, 5].into_iter().for_each(|node| hear(&mut succession, node, 4, 0, Vec::new()));
         hear(&mut succession, 3, 4, 0, vec![slice(&six, 2)]);
-        let conclusion = succession.conclude(&topology(), &procedures()).unwrap();
-        assert_eq!((conclusion.end, conclusion.batches.len()), (Epoch(end), batches));
+        let conclusion = succession.conclude::<DividedEntries>(&topology(), &()).unwrap();
+        assert_eq!((conclusion.end, conclusion.entries.len()), (Epoch(end), entries));
         assert_eq!((nodes(conclusion).1, conclusion.first), (stained, Epoch(10)));
     }
 }
@@ -154,7 +185,7 @@ fn an_epoch_of_which_nobody_knows_whether_it_was_empty_ends_what_is_decided() {
 #[test]
 fn a_member_that_has_a_batch_whole_makes_slices_needless() {
     let mut succession = succession();
-    let six = batch(6, &[&[0, 1], &[0]]);
+    let six = entry(6, &[&[0, 1], &[0]]);
     hear(&mut succession, 1, 6, 0, vec![slice(&six, 1)]);
     let from = (at(0, LOG), true, Micros(5));
     let knows = Knowledge { through: Epoch(6), ..Knowledge::default() };
@@ -163,7 +194,7 @@ fn a_member_that_has_a_batch_whole_makes_slices_needless() {
     assert!(!succession.hear(from, knows, Vec::new(), true));
     [0, 2, 3, 4, 5].into_iter().for_each(|node| hear(&mut succession, node, 4, 0, Vec::new()));
     assert!(succession.is_heard_out());
-    let conclusion = succession.conclude(&topology(), &procedures()).unwrap();
+    let conclusion = succession.conclude::<DividedEntries>(&topology(), &()).unwrap();
     assert_eq!((conclusion.end, conclusion.first), (Epoch(6), Epoch(7)));
     assert_eq!(nodes(conclusion), (vec![], vec![]));
 }
@@ -175,7 +206,7 @@ fn evidence_of_what_nobody_knows_makes_a_replica_start_over() {
     // Somebody who has executed something of epoch 9 told node 2 about it, and does not answer.
     hear(&mut succession, 2, 5, 9, Vec::new());
     [3, 5].into_iter().for_each(|node| hear(&mut succession, node, 4, 0, Vec::new()));
-    let conclusion = succession.conclude(&topology(), &procedures()).unwrap();
+    let conclusion = succession.conclude::<DividedEntries>(&topology(), &()).unwrap();
     assert_eq!((conclusion.end, conclusion.first), (Epoch(4), Epoch(10)));
     assert_eq!(nodes(conclusion), (vec![0, 4], vec![0]));
 }
@@ -201,7 +232,6 @@ fn chair(of_primary: Report, of_member: Report) -> Chair {
     }
     leadership_records.version = 0;
     Chair {
-        registry: registry(),
         pace: Micros(1),
         leadership_records,
         leads: true,
@@ -217,7 +247,7 @@ fn chair(of_primary: Report, of_member: Report) -> Chair {
 #[test]
 fn a_member_counts_for_what_is_safe_from_its_primaries_word_on() {
     for (of_primary, safe) in [(report(9, &[]), 9), (report(9, &[3]), 4)] {
-        assert_eq!(chair(of_primary, report(4, &[])).safe(&topology(), PartitionId(0)), Epoch(safe));
+        assert_eq!(chair(of_primary, report(4, &[])).low_watermark(&topology(), PartitionId(0)), Epoch(safe));
     }
 }
 
@@ -277,9 +307,8 @@ fn configuration_entries_make_leadership_records_in_their_order() {
         ConfigurationEntry::Sync { partition, term: 1, in_sync: vec![] },
     ] {
         leadership_records.apply(&configuration_entry);
-        let batch = configuration_entry.to_batch(&registry(), Epoch(1)).unwrap();
-        let batch = Batch::decode(&registry(), &batch.encode()).unwrap();
-        assert_eq!(ConfigurationEntry::of_batch(&batch), Some(vec![configuration_entry]));
+        let decision = Decision { epoch: Epoch(1), entry: configuration_entry };
+        assert_eq!(Decisions::decode(&(), &Decisions::encode(&decision)), Ok(decision));
     }
     assert!(leadership_records.is_fenced() && leadership_records.of(partition).primary == NodeId(0));
     assert_eq!(leadership_records.of(partition).in_sync, [NodeId(3)], "while a term is prepared that stays");
@@ -324,32 +353,4 @@ fn configuration_entries_make_leadership_records_in_their_order() {
     leadership_records.encode(&mut bytes);
     assert_eq!(LeadershipRecords::decode(&mut Reader(&bytes)), Some(leadership_records));
     assert!((0..bytes.len()).all(|cut| LeadershipRecords::decode(&mut Reader(&bytes[..cut])).is_none()));
-}
-
-proptest! {
-    #[test]
-    fn slices_make_the_whole_if_every_transaction_is_in_one(
-        txns in proptest::collection::vec(proptest::sample::subsequence(vec![0u16, 1, 2], 1..=3), 1..8),
-        asked in proptest::sample::subsequence(vec![0u16, 1, 2], 1..=3),
-    ) {
-        let txns: Vec<&[u16]> = txns.iter().map(|txn| &txn[..]).collect();
-        let batch = batch(3, &txns);
-        let slices: Vec<Arc<Vec<u8>>> = asked.iter().filter_map(|p| slice(&batch, *p).content).collect();
-        // The collector's partition takes part too, so what is in a slice is asked of the slices.
-        let layout = topology().layout;
-        let is_there = |(_, chunk, txn): &(Gsn, &Arc<Chunk>, &ordain_model::Txn)| {
-            asked.iter().any(|p| chunk.participants(txn, &layout).contains(PartitionId(*p)))
-        };
-        let there: Vec<(Gsn, Vec<u8>)> =
-            batch.txns().filter(is_there).map(|(gsn, chunk, txn)| (gsn, chunk.record(txn).to_vec())).collect();
-        if slices.is_empty() {
-            prop_assert!(Batch::merge(&procedures(), &slices).is_err());
-        } else {
-            let merged = Batch::merge(&procedures(), &slices).unwrap();
-            prop_assert_eq!(gsns(&merged), there);
-            prop_assert_eq!((merged.total, merged.now), (batch.total, batch.now));
-            let again = Batch::decode(&procedures(), &merged.encode()).unwrap();
-            prop_assert_eq!(gsns(&again), gsns(&merged));
-        }
-    }
 }

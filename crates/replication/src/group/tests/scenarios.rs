@@ -9,8 +9,7 @@ use super::super::found_after;
 use super::super::membership::Member;
 use super::super::said::Said;
 use super::world::{Fate, World};
-use crate::message::GroupMessage;
-use crate::tests::by_own;
+use crate::message::{Covered, GroupMessage};
 
 /// A group at rest, every message of which takes one millisecond and every disk request two.
 fn at_rest(members: usize) -> World {
@@ -332,7 +331,7 @@ fn a_log_is_trimmed_for_a_member_that_is_away_once_it_is_too_long() {
         work(&mut world, 50, 1000);
         for node in 0..2 {
             world.checkpoint(node);
-            let covered = by_own(Epoch(world.nodes[node].checkpoint));
+            let covered = Covered::by_own(Epoch(world.nodes[node].checkpoint));
             world.cover(node, covered).unwrap();
         }
         world.run(200_000).unwrap();

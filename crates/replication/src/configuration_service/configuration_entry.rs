@@ -1,19 +1,13 @@
-//! The configuration service's decisions, one at a time. What they make of [`LeadershipRecords`] is a function of their order alone.
-//!
-//! The configuration service's log is a [`GroupLog`](crate::GroupLog) like a partition's, and a configuration entry is a transaction in it: of a
-//! procedure of its own, which no client can call and nothing executes.
+//! The configuration service's decisions, one at a time. What they make of [`LeadershipRecords`] is a function of their
+//! order alone.
 
-use std::sync::Arc;
-
-use ordain_model::args::Args;
 use ordain_model::wire::{self, Reader};
-use ordain_model::{
-    Abort, Access, Batch, Call, Chunk, ChunkNo, Db, Epoch, FragmentContext, GatewayId, PartitionId, Placed,
-    PlanError, Planner, Procedure, ProcedureId, Registry,
-};
+use ordain_model::{Epoch, PartitionId};
 use ordain_role::NodeId;
 
+use super::frame;
 use super::leadership_records::{Arrival, Eviction, Fence, LeadershipRecords};
+use crate::entry::EntryType;
 
 /// A decision.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -111,52 +105,49 @@ impl LeadershipRecords {
     }
 }
 
-/// The only procedure of a configuration service's registry.
-const CONFIGURATION_ENTRY: ProcedureId = ProcedureId(1);
-
-struct Enact;
-
-impl Procedure for Enact {
-    fn plan(&self, args: Args<'_>, planner: &mut Planner<'_>) -> Result<(), PlanError> {
-        // It is to be logged, so it has to write something, if only by that name.
-        let text = args.iter().next().ok_or(PlanError::fixed("ERR a configuration entry without a text"))?;
-        planner.key_in(Db(0), 0, Access::Write, text)?;
-        Ok(())
-    }
-
-    fn run(&self, _code: u16, _cx: &mut FragmentContext<'_>) -> Result<(), Abort> {
-        Ok(())
-    }
+/// A configuration entry in the service's log, with its number there.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Decision {
+    /// Its number.
+    pub epoch: Epoch,
+    /// What was decided.
+    pub entry: ConfigurationEntry,
 }
 
-/// What the configuration service's log is read with.
-pub fn registry() -> Arc<Registry> {
-    let mut registry = Registry::default();
-    registry.register(CONFIGURATION_ENTRY, "ordain.decree", Arc::new(Enact));
-    Arc::new(registry)
+/// The entry type of the configuration service's log.
+#[derive(Clone, Copy, Debug)]
+pub enum Decisions {}
+
+impl EntryType for Decisions {
+    type Entry = Decision;
+    type Context = ();
+
+    fn epoch(decision: &Decision) -> Epoch {
+        decision.epoch
+    }
+
+    fn must_be_durable(_decision: &Decision) -> bool {
+        true
+    }
+
+    fn encode(decision: &Decision) -> Vec<u8> {
+        let mut text = Vec::new();
+        decision.entry.encode(&mut text);
+        frame::encode(decision.epoch, &text)
+    }
+
+    fn decode(_context: &(), bytes: &[u8]) -> Result<Decision, String> {
+        let parse = || {
+            let (epoch, text) = frame::decode(bytes)?;
+            let mut text = Reader(text);
+            let entry = ConfigurationEntry::decode(&mut text)?;
+            text.end(Decision { epoch, entry })
+        };
+        parse().ok_or_else(|| "it is no configuration entry".to_owned())
+    }
 }
 
 impl ConfigurationEntry {
-    /// The batch that puts a decision into the log.
-    pub(super) fn to_batch(&self, registry: &Registry, epoch: Epoch) -> Result<Batch, PlanError> {
-        let mut chunk = Chunk::new(GatewayId::HOUSE, ChunkNo(epoch.0));
-        let mut bytes = Vec::new();
-        self.encode(&mut bytes);
-        chunk.push(registry, Call::new(CONFIGURATION_ENTRY, Db(0)), |args| _ = args.push(&bytes))?;
-        let chunks = vec![Placed::whole(0, Arc::new(chunk))];
-        Ok(Batch { epoch, total: 1, chunks, ..Batch::default() })
-    }
-
-    /// The decisions of a batch; `None` if it is damaged.
-    pub fn of_batch(batch: &Batch) -> Option<Vec<ConfigurationEntry>> {
-        let configuration_entry = |bytes: &[u8]| {
-            let mut bytes = Reader(bytes);
-            let configuration_entry = ConfigurationEntry::decode(&mut bytes)?;
-            bytes.end(configuration_entry)
-        };
-        batch.txns().map(|(_, chunk, txn)| configuration_entry(chunk.args(txn).get(0)?)).collect()
-    }
-
     fn encode(&self, out: &mut Vec<u8>) {
         match self {
             ConfigurationEntry::Arrive { node, arrival } => {

@@ -369,10 +369,9 @@ impl Storage for Store {
     }
 }
 
-/// The epoch of the batch that an entry holds, if it holds one: it stands in front.
+/// The number of the log entry that a Raft entry holds, if it holds one.
 pub(super) fn epoch_of(entry: &Entry) -> Option<Epoch> {
-    let epoch = entry.data.first_chunk().filter(|_| !is_change(entry))?;
-    Some(Epoch(u64::from_le_bytes(*epoch)))
+    crate::entry::epoch_of(&entry.data).filter(|_| !is_change(entry))
 }
 
 /// Whether an entry is a change of the membership.

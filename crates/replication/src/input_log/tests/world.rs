@@ -6,18 +6,20 @@
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::sync::Arc;
 
+use ordain_fuzz::Random;
 use ordain_log::{LogConfig, LogError, LogWriter, MemoryDirectory};
-use ordain_model::{Batch, Epoch, Layout, Micros, PartitionId, Registry, system};
+use ordain_model::{Epoch, Layout, Micros, PartitionId};
 use ordain_role::{
     Address, Directory, DiskDone, DiskRequest, Event, NodeId, Now, Outbox, PeerChange, PeerState, Role,
     TimerId, Topology,
 };
 
+use crate::catch_up::Index;
 use crate::configuration_service::{Fence, LeadershipRecords};
+use crate::entry::EntryType as _;
 use crate::input_log::ShippingSettings;
-use crate::message::{Held, Message, Sequencing, Ship};
-use crate::reading::Index;
-use crate::tests::{Random, batch_of_size, by_all};
+use crate::message::{Configuration, Covered, Held, Ship};
+use crate::tests::{Log, Message, Note, Notes};
 use crate::{InputLog, LogSettings};
 
 pub type Fault = Result<(), String>;
@@ -34,14 +36,14 @@ const ASK: TimerId = TimerId(3);
 #[derive(Default)]
 pub struct Node {
     pub disk: MemoryDirectory,
-    pub log: Option<InputLog<()>>,
+    pub log: Option<InputLog<Notes, Message>>,
     pub requests: VecDeque<DiskRequest>,
     pub timers: BTreeSet<TimerId>,
     /// Its sequencer: whether it may append, after which epoch, and what is in the log.
     pub leader: Option<NodeId>,
     pub leads: bool,
     pub epoch: u64,
-    pub open: VecDeque<Arc<Batch>>,
+    pub open: VecDeque<Note>,
     pub lost: usize,
     pub rejected: usize,
     /// What it has sealed in all its lives: the epochs of this one, and how many batches that were to be kept.
@@ -58,7 +60,7 @@ pub struct Node {
 
 pub struct World {
     pub nodes: Vec<Node>,
-    pub links: BTreeMap<(usize, usize), VecDeque<Message<()>>>,
+    pub links: BTreeMap<(usize, usize), VecDeque<Message>>,
     /// The most that was ever on a link.
     pub most_on_link: usize,
     pub random: Random,
@@ -74,7 +76,6 @@ pub struct World {
     pub in_memory: bool,
     /// Up to where logs were told to let go, or begin after a checkpoint.
     pub trimmed: u64,
-    registry: Arc<Registry>,
     next_id: u64,
 }
 
@@ -82,16 +83,14 @@ fn config() -> LogConfig {
     LogConfig { segment_bytes: 4096, ..LogConfig::new(*b"ship") }
 }
 
-/// The epoch of a batch stands in front.
-fn epoch_of(batch: &[u8]) -> u64 {
-    batch.first_chunk().map_or(0, |epoch| u64::from_le_bytes(*epoch))
+/// The epoch of a note.
+fn epoch_of(note: &[u8]) -> u64 {
+    crate::epoch_of(note).unwrap_or_default().0
 }
 
 impl World {
     /// So many members that have all heard that the first is primary.
     pub fn new(nodes: usize, seed: u64) -> Result<World, String> {
-        let mut registry = Registry::default();
-        system::register(&mut registry);
         let layout = Arc::new(Layout::even(1, 1).map_err(|error| format!("{error:?}"))?);
         let mut world = World {
             nodes: (0..nodes).map(|_| Node::default()).collect(),
@@ -107,7 +106,6 @@ impl World {
             piece: 500,
             in_memory: false,
             trimmed: 0,
-            registry: Arc::new(registry),
             next_id: 1,
         };
         for node in 0..nodes {
@@ -169,13 +167,12 @@ impl World {
         let log_settings = LogSettings { executed, keep_bytes, ..LogSettings::default() };
         let log = InputLog::new(log_settings, writer, here(SEQUENCER), vec![here(SINK)]);
         let state = &mut self.nodes[node];
-        state.log = Some(log.with_members(settings, self.registry.clone(), index));
+        state.log = Some(log.with_members(settings, Arc::new(()), index));
         let covered = self.truth.iter().filter(|bytes| epoch_of(bytes) <= checkpoint).count();
         (state.entries, state.epoch, state.behind) = (covered, checkpoint, None);
         state.sealed.clear();
         for entry in replayed {
-            let batch = Batch::decode(&self.registry, &entry).map_err(|error| error.to_string())?;
-            self.sealed(node, &batch)?;
+            self.sealed(node, &Notes::decode(&(), &entry)?)?;
         }
         self.event(node, Event::Start)?;
         for other in self.live().into_iter().filter(|other| *other != node) {
@@ -218,7 +215,7 @@ impl World {
     pub fn trim(&mut self) -> Fault {
         let least = self.nodes.iter().map(|node| node.checkpoint).min().unwrap_or(0);
         self.trimmed = self.trimmed.max(least);
-        let trim = Sequencing::Trim(by_all(Epoch(least)));
+        let trim = Log::Trim(Covered::by_all(Epoch(least)));
         self.live().into_iter().try_for_each(|node| self.tell(node, (node, CHECKPOINTER), trim.clone()))
     }
 
@@ -253,7 +250,7 @@ impl World {
         Ok(())
     }
 
-    pub fn tell(&mut self, to: usize, from: (usize, u16), message: impl Into<Message<()>>) -> Fault {
+    pub fn tell(&mut self, to: usize, from: (usize, u16), message: impl Into<Message>) -> Fault {
         let from = Address { node: NodeId(from.0 as u16), role: from.1 };
         self.event(to, Event::Message { from, message: message.into() })
     }
@@ -263,7 +260,7 @@ impl World {
         self.tell(
             node,
             (node, CONFIGURATION_SERVICE),
-            Sequencing::LeadershipRecords { leadership_records, in_touch },
+            Configuration::Records { leadership_records, in_touch },
         )
     }
 
@@ -276,52 +273,49 @@ impl World {
 
     // ---- the sequencer -----------------------------------------------------------------------------------
 
-    pub fn batch(&mut self, epoch: u64, size: u64) -> Arc<Batch> {
+    pub fn note(&mut self, epoch: u64, size: u64) -> Note {
         self.next_id += 1;
-        batch_of_size(&self.registry, (epoch, self.next_id - 1), size)
+        Note::of_size(epoch, self.next_id - 1, size)
     }
 
-    /// The sequencer of a node appends a batch; of size 0, one with nothing to keep.
+    /// The sequencer of a node appends a note; of size 0, one with nothing to keep.
     pub fn append(&mut self, node: usize, size: u64) -> Fault {
-        let batch = self.batch(self.nodes[node].epoch + 1, size);
+        let note = self.note(self.nodes[node].epoch + 1, size);
         self.nodes[node].epoch += 1;
-        self.nodes[node].open.push_back(batch.clone());
-        self.tell(node, (node, SEQUENCER), Sequencing::Append(batch))
+        self.nodes[node].open.push_back(note.clone());
+        self.tell(node, (node, SEQUENCER), Log::Append(note))
     }
 
-    fn sequencer(&mut self, node: usize, message: Sequencing) -> Fault {
+    fn sequencer(&mut self, node: usize, message: Log) -> Fault {
         let state = &mut self.nodes[node];
         match message {
-            Sequencing::Leader { node: leader, is_me, last, .. } => {
+            Log::Leader { node: leader, is_me, last, .. } => {
                 (state.leads, state.leader) = (is_me, leader);
                 state.epoch = state.epoch.max(last.0);
                 if is_me && leader != Some(NodeId(node as u16)) {
                     return Err(format!("node {node} leads and {leader:?} is the leader"));
                 }
             }
-            Sequencing::Logged(epoch) => {
-                state
-                    .open
-                    .pop_front_if(|batch| batch.epoch == epoch)
-                    .ok_or("what was logged was not open")?;
+            Log::Logged(epoch) => {
+                state.open.pop_front_if(|note| note.epoch == epoch).ok_or("what was logged was not open")?;
             }
-            Sequencing::Lost(batch) => {
+            Log::Lost(note) => {
                 state
                     .open
-                    .pop_back_if(|open| open.epoch == batch.epoch)
+                    .pop_back_if(|open| open.epoch == note.epoch)
                     .ok_or("what was lost was not open")?;
                 state.lost += 1;
             }
-            Sequencing::Rejected(batch) => {
+            Log::Rejected(note) => {
                 state
                     .open
-                    .pop_front_if(|open| open.epoch == batch.epoch)
+                    .pop_front_if(|open| open.epoch == note.epoch)
                     .ok_or("what was refused was not open")?;
                 // The epoch can be had again, unless the node has learnt of later ones.
-                state.epoch -= u64::from(state.epoch == batch.epoch.0);
+                state.epoch -= u64::from(state.epoch == note.epoch.0);
                 state.rejected += 1;
             }
-            Sequencing::Writable => {}
+            Log::Writable => {}
             other => return Err(format!("the sequencer is told {other:?}")),
         }
         Ok(())
@@ -329,17 +323,17 @@ impl World {
 
     // ---- what happens ------------------------------------------------------------------------------------
 
-    fn sealed(&mut self, node: usize, batch: &Batch) -> Fault {
+    fn sealed(&mut self, node: usize, note: &Note) -> Fault {
         let state = &mut self.nodes[node];
-        let epoch = batch.epoch.0;
+        let epoch = note.epoch.0;
         if state.sealed.last().is_some_and(|last| *last >= epoch) {
             return Err(format!("node {node} seals epoch {epoch} after {:?}", state.sealed.last()));
         }
         state.sealed.push(epoch);
-        if !batch.is_logged() {
+        if !Notes::must_be_durable(note) {
             return Ok(());
         }
-        let (place, bytes) = (state.entries, batch.encode());
+        let (place, bytes) = (state.entries, Notes::encode(note));
         state.entries += 1;
         match self.truth.get(place) {
             Some(known) if *known == bytes => Ok(()),
@@ -353,7 +347,7 @@ impl World {
     }
 
     /// Gives a log an event and takes what it asks for.
-    pub fn event(&mut self, node: usize, event: Event<Message<()>>) -> Fault {
+    pub fn event(&mut self, node: usize, event: Event<Message>) -> Fault {
         let mut out = Outbox::default();
         let Some(log) = &mut self.nodes[node].log else { return Ok(()) };
         let now = Now { elapsed: Micros(0), wall: Micros(0) };
@@ -368,12 +362,12 @@ impl World {
         for (to, message) in out.sends {
             let there = usize::from(to.node.0);
             match (to.role, message) {
-                (SEQUENCER, Message::Sequencing(message)) => self.sequencer(node, message)?,
-                (SINK, Message::Sequencing(Sequencing::Sealed(batch))) => self.sealed(node, &batch)?,
-                (CONFIGURATION_SERVICE, Message::Sequencing(Sequencing::Kept { through, in_sync })) => {
+                (SEQUENCER, Message::Log(message)) => self.sequencer(node, message)?,
+                (SINK, Message::Log(Log::Sealed(note))) => self.sealed(node, &note)?,
+                (CONFIGURATION_SERVICE, Message::Configuration(Configuration::Kept { through, in_sync })) => {
                     self.nodes[node].kept = (through, in_sync);
                 }
-                (CHECKPOINTER, Message::Sequencing(Sequencing::Behind(epoch))) => {
+                (CHECKPOINTER, Message::Log(Log::Behind(epoch))) => {
                     self.nodes[node].behind = Some(epoch.0);
                 }
                 (CONFIGURATION_SERVICE, Message::Ship(collected)) => {
@@ -529,14 +523,14 @@ impl World {
             }
             let (held, through) = self.collect(node, candidate, own)?;
             last = last.max(through);
-            let held = held.into_iter().filter(|held| held.logged > 0);
+            let held = held.into_iter().filter(|held| held.parts > 0);
             decided.extend(held.filter_map(|held| Some((held.epoch, held.content?))));
         }
         let term = self.leadership_records.leadership_records[0].latest();
         // What only the dead have sealed is lost; what is in the logs of the living is not, sealed or not.
         let before = self.nodes[candidate].checkpoint;
         let (own, _) = self.collect(candidate, candidate, Epoch(before))?;
-        let own = own.into_iter().filter(|held| held.logged > 0).filter_map(|held| held.content);
+        let own = own.into_iter().filter(|held| held.parts > 0).filter_map(|held| held.content);
         let covered = self.truth.iter().filter(|bytes| epoch_of(bytes) <= before).cloned();
         let rest = own.chain(decided.values().cloned()).map(|content| content.to_vec());
         let whole: Vec<Vec<u8>> = covered.chain(rest).collect();
@@ -545,9 +539,9 @@ impl World {
             return Err(format!("of {sealed} entries that the living have sealed, not all are decided"));
         }
         (self.truth, self.author) = (whole, candidate);
-        let batches = decided.into_values().collect();
+        let entries = decided.into_values().collect();
         self.first = last.next();
-        self.tell(candidate, (candidate, CONFIGURATION_SERVICE), Ship::Decided { term, batches })
+        self.tell(candidate, (candidate, CONFIGURATION_SERVICE), Ship::Decided { term, entries })
     }
 
     /// A log says how far it is, if need be once that is on disk.

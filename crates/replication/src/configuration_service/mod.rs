@@ -29,6 +29,7 @@
 //! [`GroupLog`]: crate::GroupLog
 
 mod configuration_entry;
+mod frame;
 mod leadership_records;
 mod succession;
 #[cfg(test)]
@@ -38,19 +39,20 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 use ordain_model::wire::{self, Reader};
-use ordain_model::{Batch, Epoch, Micros, PartitionId, Registry};
+use ordain_model::{Epoch, Micros, PartitionId};
 use ordain_role::{Address, Event, NodeId, Now, Outbox, ReplicaId, Role, StartOver, TimerId, Topology};
 
-use crate::message::{Counsel, Message, Sequencing, Ship};
+use crate::entry::EntryType;
+use crate::message::{Carrier, Configuration, Log, Message, Ship};
 
-pub use configuration_entry::{ConfigurationEntry, registry};
+pub use configuration_entry::{ConfigurationEntry, Decision, Decisions};
 pub use leadership_records::{Arrival, Eviction, Fence, LeadershipRecord, LeadershipRecords};
 
 use succession::{Knowledge, Succession};
 
 /// How a node's part of the configuration service is set up.
 #[derive(Clone, Debug)]
-pub struct ConfigurationServiceSettings {
+pub struct ConfigurationServiceSettings<T: EntryType> {
     /// The cluster.
     pub topology: Topology,
     /// This very role; on the other nodes it has the same number.
@@ -67,16 +69,15 @@ pub struct ConfigurationServiceSettings {
     pub arrival: Arrival,
     /// How often it reports. Everything that it waits for takes a multiple of this.
     pub pace: Micros,
-    /// What a batch is read with.
-    pub registry: Arc<Registry>,
+    /// What the entries of the partitions' logs are read with.
+    pub context: Arc<T::Context>,
 }
 
-impl ConfigurationServiceSettings {
-    /// The members: three nodes of different replicas if there are so many, or else of different partitions too.
-    pub fn members(topology: &Topology) -> Vec<NodeId> {
-        let partitions = (0..topology.layout.partitions()).map(PartitionId);
-        partitions.flat_map(|partition| topology.group(partition)).take(3).collect()
-    }
+/// The members of the configuration service: three nodes of different replicas if there are so many, or else of different
+/// partitions too.
+pub fn configuration_service_members(topology: &Topology) -> Vec<NodeId> {
+    let partitions = (0..topology.layout.partitions()).map(PartitionId);
+    partitions.flat_map(|partition| topology.group(partition)).take(3).collect()
 }
 
 const TICK: TimerId = TimerId(1);
@@ -90,8 +91,8 @@ const PATIENCE: u64 = 4;
 const PREPARATION: u64 = 30;
 
 /// The role.
-pub struct ConfigurationService<X> {
-    settings: ConfigurationServiceSettings,
+pub struct ConfigurationService<T: EntryType, M> {
+    settings: ConfigurationServiceSettings<T>,
     /// The latest that was heard of.
     leadership_records: Arc<LeadershipRecords>,
     /// The configuration entry of this node's arrival was among what was heard.
@@ -104,7 +105,7 @@ pub struct ConfigurationService<X> {
     /// Only on members.
     chair: Option<Chair>,
     counts: Counts,
-    marker: std::marker::PhantomData<fn() -> X>,
+    marker: std::marker::PhantomData<fn() -> M>,
 }
 
 /// How far a node's log is.
@@ -117,7 +118,6 @@ struct Kept {
 /// A member's part.
 #[derive(Debug)]
 struct Chair {
-    registry: Arc<Registry>,
     pace: Micros,
     /// As of the last configuration entry in the log of this member.
     leadership_records: LeadershipRecords,
@@ -189,13 +189,12 @@ struct Counts {
     restored: u64,
 }
 
-impl<X> ConfigurationService<X> {
+impl<T: EntryType, M: Carrier<Decision>> ConfigurationService<T, M> {
     /// A node's part of it, before anything was heard.
-    pub fn new(settings: ConfigurationServiceSettings) -> ConfigurationService<X> {
+    pub fn new(settings: ConfigurationServiceSettings<T>) -> ConfigurationService<T, M> {
         let leadership_records = LeadershipRecords::new(&settings.topology);
-        let is_member = ConfigurationServiceSettings::members(&settings.topology).contains(&settings.me.node);
+        let is_member = configuration_service_members(&settings.topology).contains(&settings.me.node);
         let chair = is_member.then(|| Chair {
-            registry: registry(),
             pace: settings.pace,
             leadership_records: leadership_records.clone(),
             leads: false,
@@ -219,12 +218,12 @@ impl<X> ConfigurationService<X> {
         }
     }
 
-    /// Takes note of a configuration entry that the configuration service's log held at start.
+    /// Takes note of a decision that the configuration service's log held at start.
     ///
     /// # Errors
-    /// What is wrong with it.
-    pub fn replay(&mut self, batch: &Batch) -> Result<(), String> {
-        self.decided(Micros(0), batch)
+    /// This node is no member of the service.
+    pub fn replay(&mut self, decision: &Decision) -> Result<(), String> {
+        self.decided(Micros(0), decision)
     }
 
     /// So many times the pace.
@@ -247,7 +246,7 @@ impl<X> ConfigurationService<X> {
     // ---- every node --------------------------------------------------------------------------------------
 
     /// The leader has said what the leadership records are.
-    fn hear(&mut self, now: Micros, leadership_records: LeadershipRecords, out: &mut Outbox<Message<X>>) {
+    fn hear(&mut self, now: Micros, leadership_records: LeadershipRecords, out: &mut Outbox<M>) {
         if leadership_records.version < self.leadership_records.version
             || leadership_records.leadership_records.len() != self.leadership_records.leadership_records.len()
         {
@@ -270,22 +269,19 @@ impl<X> ConfigurationService<X> {
     }
 
     /// Tells the roles of this node what the leadership records are.
-    fn tell(&mut self, now: Micros, out: &mut Outbox<Message<X>>) {
+    fn tell(&mut self, now: Micros, out: &mut Outbox<M>) {
         if !self.has_arrived {
             return;
         }
         let in_touch = self.heard.is_some_and(|heard| now.since(heard) < self.times(TOUCH));
         for role in [Some(self.settings.log), self.settings.exchange].into_iter().flatten() {
             let leadership_records = self.leadership_records.clone();
-            out.send(
-                self.at(self.node(), role),
-                Sequencing::LeadershipRecords { leadership_records, in_touch },
-            );
+            out.send(self.at(self.node(), role), Configuration::Records { leadership_records, in_touch });
         }
     }
 
     /// A node that is out stops, and comes back as another. Not before somebody else has what only it may have.
-    fn start_over(&self, out: &mut Outbox<Message<X>>) {
+    fn start_over(&self, out: &mut Outbox<M>) {
         let (node, leadership_record) = (self.node(), self.leadership_records.of(self.partition()));
         let Some(eviction) = self.leadership_records.eviction(node, self.settings.arrival.incarnation) else {
             return;
@@ -297,7 +293,7 @@ impl<X> ConfigurationService<X> {
     }
 
     /// Becomes a candidate if it is to be one, and ceases to be if it is not.
-    fn stand(&mut self, now: Micros, out: &mut Outbox<Message<X>>) {
+    fn stand(&mut self, now: Micros, out: &mut Outbox<M>) {
         let (me, partition) = (self.node(), self.partition());
         let term = self
             .leadership_records
@@ -330,7 +326,7 @@ impl<X> ConfigurationService<X> {
         (partition, term): (PartitionId, u64),
         far: Knowledge,
         (held, is_all): (Vec<crate::Held>, bool),
-        out: &mut Outbox<Message<X>>,
+        out: &mut Outbox<M>,
     ) {
         let Some(succession) = &mut self.succession else { return };
         if (succession.partition, succession.term) != (partition, term) {
@@ -355,7 +351,7 @@ impl<X> ConfigurationService<X> {
     }
 
     /// Asks whoever has not told everything.
-    fn ask(&self, out: &mut Outbox<Message<X>>) {
+    fn ask(&self, out: &mut Outbox<M>) {
         let Some(succession) = &self.succession else { return };
         let (partition, term) = (succession.partition, succession.term);
         for (at, after) in succession.questions() {
@@ -364,7 +360,7 @@ impl<X> ConfigurationService<X> {
     }
 
     /// Concludes once all have told everything, or those that have not are waited for no more.
-    fn conclude(&mut self, now: Micros, out: &mut Outbox<Message<X>>) {
+    fn conclude(&mut self, now: Micros, out: &mut Outbox<M>) {
         let (patience, me) = (self.times(PATIENCE), self.node());
         let Some(succession) = self.succession.as_mut().filter(|s| s.conclusion.is_none()) else { return };
         let is_late = now.since(succession.heard) >= patience && succession.has_heard(me);
@@ -373,15 +369,15 @@ impl<X> ConfigurationService<X> {
         }
         let term = succession.term;
         let topology = &self.settings.topology;
-        let Some(conclusion) = succession.conclude(topology, &self.settings.registry) else { return };
-        self.counts.restored += conclusion.batches.len() as u64;
+        let Some(conclusion) = succession.conclude::<T>(topology, &self.settings.context) else { return };
+        self.counts.restored += conclusion.entries.len() as u64;
         let log = Address { role: self.settings.log, ..self.settings.me };
-        out.send(log, Ship::Decided { term, batches: conclusion.batches.clone() });
+        out.send(log, Ship::Decided { term, entries: conclusion.entries.clone() });
         self.report(out);
     }
 
     /// Tells the members how far this node is.
-    fn report(&self, out: &mut Outbox<Message<X>>) {
+    fn report(&self, out: &mut Outbox<M>) {
         let ending = self.succession.as_ref().and_then(|succession| {
             // Nobody is to be primary of what it would not have after a crash: while a term is being prepared, the log says
             // only what is on its disk.
@@ -396,8 +392,8 @@ impl<X> ConfigurationService<X> {
             })
         });
         let version = if self.has_arrived { self.leadership_records.version } else { 0 };
-        for member in ConfigurationServiceSettings::members(&self.settings.topology) {
-            let counsel = Counsel::Report {
+        for member in configuration_service_members(&self.settings.topology) {
+            let counsel = Configuration::Report {
                 arrival: self.settings.arrival,
                 version,
                 through: self.kept.through,
@@ -410,47 +406,44 @@ impl<X> ConfigurationService<X> {
 
     // ---- members -----------------------------------------------------------------------------------------
 
-    /// The members have agreed on a batch of configuration entries.
-    fn decided(&mut self, now: Micros, batch: &Batch) -> Result<(), String> {
-        let configuration_entries = ConfigurationEntry::of_batch(batch)
-            .ok_or("the configuration service agreed on a configuration entry that cannot be read")?;
+    /// The members have agreed on a decision.
+    fn decided(&mut self, now: Micros, decision: &Decision) -> Result<(), String> {
         let Some(chair) = &mut self.chair else {
             return Err("this node is no member of the configuration service".to_owned());
         };
-        chair.last = batch.epoch;
-        for configuration_entry in configuration_entries {
-            self.counts.configuration_entries += 1;
-            chair.leadership_records.apply(&configuration_entry);
-            if let ConfigurationEntry::Fence { partition, fence } = configuration_entry {
-                chair.fenced.insert((partition, fence.term), now);
-            }
+        chair.last = decision.epoch;
+        self.counts.configuration_entries += 1;
+        chair.leadership_records.apply(&decision.entry);
+        if let ConfigurationEntry::Fence { partition, fence } = &decision.entry {
+            chair.fenced.insert((*partition, fence.term), now);
         }
         Ok(())
     }
 
-    fn lead(&mut self, now: Micros, out: &mut Outbox<Message<X>>) {
+    fn lead(&mut self, now: Micros, out: &mut Outbox<M>) {
         let (topology, me) = (&self.settings.topology, self.settings.me);
         let Some(chair) = self.chair.as_mut().filter(|chair| chair.leads && !chair.is_open) else { return };
         let Some(configuration_entry) = chair.next_configuration_entry(topology, now) else { return };
         let log = Address { role: self.settings.configuration_service_log, ..me };
-        match configuration_entry.to_batch(&chair.registry, chair.last.next()) {
-            Ok(batch) => {
-                chair.is_open = true;
-                out.send(log, Sequencing::Append(Arc::new(batch)));
-            }
-            Err(refusal) => {
-                out.halt(format!("a configuration entry of the configuration service cannot be: {refusal}"))
-            }
-        }
+        chair.is_open = true;
+        out.send(log, Log::Append(Decision { epoch: chair.last.next(), entry: configuration_entry }));
     }
 
     /// The leader answers whoever reports.
-    fn answer(&self, node: NodeId, out: &mut Outbox<Message<X>>) {
+    fn answer(&self, node: NodeId, out: &mut Outbox<M>) {
         let Some(chair) = self.chair.as_ref().filter(|chair| chair.leads) else { return };
         let topology = &self.settings.topology;
-        let safe = (0..topology.layout.partitions()).map(|p| chair.safe(topology, PartitionId(p))).collect();
+        let low_watermarks: Vec<Epoch> = (0..topology.layout.partitions())
+            .map(|p| chair.low_watermark(topology, PartitionId(p)))
+            .collect();
         let to = self.at(node, self.settings.me.role);
-        out.send(to, Counsel::State { leadership_records: Box::new(chair.leadership_records.clone()), safe });
+        out.send(
+            to,
+            Configuration::State {
+                leadership_records: Box::new(chair.leadership_records.clone()),
+                low_watermarks,
+            },
+        );
     }
 }
 
@@ -546,7 +539,7 @@ impl Chair {
         }
     }
 
-    /// Whether a member that its primary has named has on its disk all that may have been called [safe](Chair::safe) without
+    /// Whether a member that its primary has named has on its disk all that may have been below the [low watermark](Chair::low_watermark) without
     /// it: only then may it be an heir. What is safe counts for certain, whoever is primary next.
     fn has_joined(&self, partition: PartitionId, member: NodeId) -> bool {
         let named_at = self.joining.get(&(partition, self.leadership_records.of(partition).term, member));
@@ -570,7 +563,7 @@ impl Chair {
 
     /// Up to which epoch all of a partition's heirs have everything: nobody will ever ask for slices of it. A member counts
     /// from its primary's word on: until that is decided, more of what it has not must not be forgotten.
-    fn safe(&self, topology: &Topology, partition: PartitionId) -> Epoch {
+    fn low_watermark(&self, topology: &Topology, partition: PartitionId) -> Epoch {
         let leadership_record = self.leadership_records.of(partition);
         let reported =
             self.reports.get(&leadership_record.primary).map_or(&[][..], |report| &report.kept.in_sync);
@@ -582,10 +575,10 @@ impl Chair {
     }
 }
 
-impl<X: Send> Role for ConfigurationService<X> {
-    type Message = Message<X>;
+impl<T: EntryType, M: Carrier<Decision>> Role for ConfigurationService<T, M> {
+    type Message = M;
 
-    fn handle(&mut self, now: Now, event: Event<Message<X>>, out: &mut Outbox<Message<X>>) {
+    fn handle(&mut self, now: Now, event: Event<M>, out: &mut Outbox<M>) {
         let at = now.elapsed;
         match event {
             Event::Start | Event::Timer(TICK) => {
@@ -596,8 +589,14 @@ impl<X: Send> Role for ConfigurationService<X> {
                 self.lead(at, out);
                 out.set_timer(TICK, self.settings.pace);
             }
-            Event::Message { from, message } => match message {
-                Message::Counsel(Counsel::Report { arrival, version, through, in_sync, ending }) => {
+            Event::Message { from, message } => match message.try_into() {
+                Ok(Message::Configuration(Configuration::Report {
+                    arrival,
+                    version,
+                    through,
+                    in_sync,
+                    ending,
+                })) => {
                     let kept = Kept { through, in_sync };
                     if let Some(chair) = &mut self.chair {
                         let report = Report { at, arrival, version, kept, conclusion: ending };
@@ -607,21 +606,22 @@ impl<X: Send> Role for ConfigurationService<X> {
                     self.answer(from.node, out);
                     self.lead(at, out);
                 }
-                Message::Counsel(Counsel::State { leadership_records, safe }) => {
+                Ok(Message::Configuration(Configuration::State { leadership_records, low_watermarks })) => {
                     self.hear(at, *leadership_records, out);
                     if self.has_arrived {
-                        let certain = safe.iter().min().copied().unwrap_or_default();
+                        let stable = low_watermarks.iter().min().copied().unwrap_or_default();
                         let checkpointer = self.at(self.node(), self.settings.checkpointer);
-                        out.send(checkpointer, Sequencing::Certain(certain));
+                        out.send(checkpointer, Configuration::Stable(stable));
                         if let Some(exchange) = self.settings.exchange {
-                            out.send(self.at(self.node(), exchange), Sequencing::Safe(safe.clone()));
+                            let exchange = self.at(self.node(), exchange);
+                            out.send(exchange, Configuration::LowWatermarks(low_watermarks));
                         }
                     }
                 }
-                Message::Sequencing(Sequencing::Kept { through, in_sync }) => {
+                Ok(Message::Configuration(Configuration::Kept { through, in_sync })) => {
                     self.kept = Kept { through, in_sync };
                 }
-                Message::Ship(Ship::Collected {
+                Ok(Message::Ship(Ship::Collected {
                     partition,
                     term,
                     since,
@@ -629,19 +629,19 @@ impl<X: Send> Role for ConfigurationService<X> {
                     evidence,
                     held,
                     is_all,
-                }) => {
+                })) => {
                     let (about, far) = ((partition, term), Knowledge { since, through, evidence });
                     self.gather((at, from), about, far, (held, is_all), out);
                 }
-                Message::Sequencing(Sequencing::Sealed(batch)) => match self.decided(at, &batch) {
+                Ok(Message::Log(Log::Sealed(decision))) => match self.decided(at, &decision) {
                     Ok(()) => self.lead(at, out),
                     Err(reason) => out.halt(reason),
                 },
-                Message::Sequencing(Sequencing::Logged(_) | Sequencing::Lost(_)) => {
+                Ok(Message::Log(Log::Logged(_) | Log::Lost(_))) => {
                     self.chair.iter_mut().for_each(|chair| chair.is_open = false);
                     self.lead(at, out);
                 }
-                Message::Sequencing(Sequencing::Leader { is_me, last, .. }) => {
+                Ok(Message::Log(Log::Leader { is_me, last, .. })) => {
                     if let Some(chair) = &mut self.chair {
                         if is_me && !chair.leads {
                             chair.since = at;

@@ -7,8 +7,9 @@ use ordain_role::{Address, Directory as _, DiskDone, Event, NodeId, Outbox, Peer
 
 use super::world::World;
 use crate::configuration_service::{Arrival, Eviction};
-use crate::message::{Message, Sequencing, Ship};
-use crate::tests::{by_all, by_own};
+use crate::entry::EntryType as _;
+use crate::message::{Covered, Ship};
+use crate::tests::{Log, Message, Notes};
 use crate::{InputLog, LogSettings, RESERVE};
 
 const ASK: TimerId = TimerId(3);
@@ -31,8 +32,8 @@ fn seal(world: &mut World, sizes: &[u64]) {
 
 /// What is on a link, in short.
 fn on_link(world: &World, from: usize, to: usize) -> Vec<String> {
-    let word = |message: &Message<()>| match message {
-        Message::Ship(Ship::Batch { after, through, content, .. }) => {
+    let word = |message: &Message| match message {
+        Message::Ship(Ship::Entry { after, through, content, .. }) => {
             let content = if content.is_some() { "batch" } else { "empty" };
             format!("{content} {} after {}", short(*through), short(*after))
         }
@@ -230,10 +231,10 @@ fn a_link_that_holds_is_not_filled_while_the_other_is_away() {
 fn what_comes_from_an_earlier_term_or_from_somebody_else_is_refused() {
     let mut world = world(3);
     seal(&mut world, &[10]);
-    let content = Some(Arc::new(world.batch(RESERVE + 2, 10).encode()));
+    let content = Some(Arc::new(Notes::encode(&world.note(RESERVE + 2, 10))));
     let batch = |term| {
         let (after, through) = (Epoch(RESERVE + 1), Epoch(RESERVE + 2));
-        Ship::Batch { term, after, through, content: content.clone() }
+        Ship::Entry { term, after, through, content: content.clone() }
     };
     world.tell(1, (0, 1), batch(0)).unwrap();
     world.tell(1, (0, 1), batch(2)).unwrap();
@@ -242,7 +243,7 @@ fn what_comes_from_an_earlier_term_or_from_somebody_else_is_refused() {
     assert_eq!((world.nodes[1].entries, world.gauge(1, "ordain_log_pending_entries")), (1, 0.0));
     // A log that is not what it is said to be stops the node.
     let (after, through) = (Epoch(RESERVE + 1), Epoch(RESERVE + 3));
-    let wrong = Ship::Batch { term: 1, after, through, content };
+    let wrong = Ship::Entry { term: 1, after, through, content };
     assert!(world.tell(1, (0, 1), wrong).unwrap_err().contains("cannot be read"));
 }
 
@@ -302,7 +303,7 @@ fn a_candidate_is_told_what_there_is_from_files_memory_and_what_is_being_written
     assert!(world.nodes[1].collected.is_empty());
     let (held, through) = world.collect(0, 1, Epoch(0)).unwrap();
     assert_eq!((held.len(), short(through)), (41, 42));
-    assert!(held.iter().all(|held| held.logged == 1 && held.content.is_some()));
+    assert!(held.iter().all(|held| held.parts == 1 && held.content.is_some()));
     assert!(held.is_sorted_by_key(|held| held.epoch));
     let (rest, _) = world.collect(0, 1, held[39].epoch).unwrap();
     assert_eq!(rest.len(), 1);
@@ -370,9 +371,9 @@ fn a_candidate_leads_when_what_was_decided_is_sealed() {
     assert_eq!((world.nodes[1].entries, world.truth.len()), (3, 3));
     // What its sequencer might have sent before it knew of that is not taken.
     let first = world.leadership_records.leadership_records[0].first.0;
-    let early = world.batch(first - 1, 10);
+    let early = world.note(first - 1, 10);
     world.nodes[1].open.push_back(early.clone());
-    world.tell(1, (1, 0), Sequencing::Append(early)).unwrap();
+    world.tell(1, (1, 0), Log::Append(early)).unwrap();
     assert_eq!(world.nodes[1].lost, 1);
     assert!(world.nodes[1].epoch >= first - 1);
     world.start(0).unwrap();
@@ -552,8 +553,8 @@ fn a_log_is_trimmed_for_a_member_that_is_away_once_it_is_too_long() {
         world.crash(1);
         seal(&mut world, &[300; 60]);
         world.checkpoint(0);
-        let covered = by_own(Epoch(world.nodes[0].checkpoint));
-        world.tell(0, (0, 6), Sequencing::Trim(covered)).unwrap();
+        let covered = Covered::by_own(Epoch(world.nodes[0].checkpoint));
+        world.tell(0, (0, 6), Log::Trim(covered)).unwrap();
         world.settle().unwrap();
         world.start(1).unwrap();
         world.settle().unwrap();
@@ -586,7 +587,7 @@ fn what_a_member_is_being_read_is_not_trimmed_if_it_is_not_far_behind() {
         }
         world.checkpoint(0);
         let epoch = Epoch(world.nodes[0].checkpoint);
-        world.tell(0, (0, 6), Sequencing::Trim(by_all(epoch))).unwrap();
+        world.tell(0, (0, 6), Log::Trim(Covered::by_all(epoch))).unwrap();
         world.settle().unwrap();
         world.wait().unwrap();
         assert_eq!(world.nodes[1].entries == 60, stays, "{}", world.nodes[1].entries);
@@ -632,7 +633,8 @@ fn a_log_that_is_trimmed_when_the_machine_stops_has_the_rest() {
 #[test]
 fn a_log_without_members_is_told_nothing_of_them() {
     let here = |role| Address { node: NodeId(0), role };
-    let mut log: InputLog<()> = InputLog::new(LogSettings::default(), None, here(0), vec![here(2)]);
+    let mut log: InputLog<Notes, Message> =
+        InputLog::new(LogSettings::default(), None, here(0), vec![here(2)]);
     let mut out = Outbox::default();
     let message = Ship::Want { term: 1, after: Epoch(0) }.into();
     log.handle(Default::default(), Event::Message { from: here(1), message }, &mut out);

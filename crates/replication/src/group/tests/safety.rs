@@ -5,6 +5,8 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 use ordain_log::MemoryDirectory;
 use ordain_role::{Bug, Bugs};
 
+use crate::tests::Note;
+
 use super::world::{Fate, Fault, World};
 
 /// What a run came to.
@@ -88,7 +90,7 @@ fn run(members: usize, seed: u64, bugs: Bugs) -> Result<Tally, String> {
         return Err("the group does not take batches although nothing is wrong".to_owned());
     }
     let logged = world.fates.values().filter(|fate| **fate == Fate::Logged).count();
-    let seen = |id: &u64| world.agreed.iter().any(|bytes| bytes[8..16] == id.to_le_bytes());
+    let seen = |id: &u64| world.agreed.iter().any(|bytes| Note::id_of(bytes) == *id);
     for (id, fate) in &world.fates {
         if seen(id) != (*fate == Fate::Logged) {
             return Err(format!("batch {id} is {fate:?}"));

@@ -21,7 +21,8 @@ use ordain_role::{NodeId, Outbox};
 
 use super::GroupLog;
 use super::said::Said;
-use crate::message::Message;
+use crate::entry::EntryType;
+use crate::message::Carrier;
 
 /// What a founder knows that does not know yet that the group has begun.
 #[derive(Debug)]
@@ -43,7 +44,7 @@ impl Founding {
 /// A founder asks again every so many ticks.
 const ASK_EVERY: u64 = 25;
 
-impl<X> GroupLog<X> {
+impl<T: EntryType, M: Carrier<T::Entry>> GroupLog<T, M> {
     fn others(&self) -> Vec<NodeId> {
         self.settings.members.iter().copied().filter(|node| *node != self.member.node).collect()
     }
@@ -55,17 +56,17 @@ impl<X> GroupLog<X> {
     }
 
     /// Tells a member how far this member is.
-    pub(super) fn tell_founding(&self, node: NodeId, out: &mut Outbox<Message<X>>) {
+    pub(super) fn tell_founding(&self, node: NodeId, out: &mut Outbox<M>) {
         let is_ready = self.founding.as_ref().is_none_or(|founding| founding.is_ready);
         self.tell(node, &Said::Found { is_ready, has_begun: self.founding.is_none() }, out);
     }
 
-    fn tell_all(&self, out: &mut Outbox<Message<X>>) {
+    fn tell_all(&self, out: &mut Outbox<M>) {
         self.others().into_iter().for_each(|node| self.tell_founding(node, out));
     }
 
     /// Time passes.
-    pub(super) fn tick_founding(&mut self, out: &mut Outbox<Message<X>>) {
+    pub(super) fn tick_founding(&mut self, out: &mut Outbox<M>) {
         self.ticks += 1;
         if self.ticks.is_multiple_of(ASK_EVERY) {
             self.tell_all(out);
@@ -77,7 +78,7 @@ impl<X> GroupLog<X> {
         &mut self,
         from: NodeId,
         (is_ready, has_begun): (bool, bool),
-        out: &mut Outbox<Message<X>>,
+        out: &mut Outbox<M>,
     ) {
         if from == self.member.node || !self.settings.members.contains(&from) {
             return;
@@ -107,7 +108,7 @@ impl<X> GroupLog<X> {
     }
 
     /// Takes the next step, if it is time.
-    pub(super) fn found(&mut self, out: &mut Outbox<Message<X>>) {
+    pub(super) fn found(&mut self, out: &mut Outbox<M>) {
         let others = self.others().len();
         let Some(founding) = &mut self.founding else { return };
         if founding.record.is_none() && founding.heard.len() == others {

@@ -16,11 +16,12 @@ use std::collections::VecDeque;
 use std::sync::Arc;
 
 use ordain_log::{LogWriter, Progress};
-use ordain_model::{Batch, Epoch, Micros};
-use ordain_role::{Address, Bug, Bugs, Bytes, Event, Now, Outbox, Role, StartOver, TimerId, shared};
+use ordain_model::{Epoch, Micros};
+use ordain_role::{Address, Bug, Bugs, Event, Now, Outbox, Role, StartOver, TimerId, shared};
 
-use crate::message::{Covered, Message, Sequencing};
-use crate::reading;
+use crate::catch_up;
+use crate::entry::EntryType;
+use crate::message::{Carrier, Covered, Log, Message};
 
 pub use shipping::ShippingSettings;
 
@@ -46,7 +47,7 @@ pub const RESERVE: u64 = 1 << 24;
 
 /// Makes batches durable and dispatches them.
 #[derive(Debug)]
-pub struct InputLog<X> {
+pub struct InputLog<T: EntryType, M> {
     settings: LogSettings,
     /// None: nothing is kept (`--ephemeral`).
     writer: Option<LogWriter>,
@@ -54,9 +55,9 @@ pub struct InputLog<X> {
     /// Who is told of what was decided: the shards, or the exchange for them.
     sinks: Vec<Address>,
     /// Batches not dispatched yet.
-    queue: VecDeque<Queued>,
+    queue: VecDeque<Queued<T::Entry>>,
     /// Batches that found the disk full and are being wiped from it.
-    refused: Vec<Arc<Batch>>,
+    refused: Vec<T::Entry>,
     /// The largest epoch that the log names.
     named: Epoch,
     dispatched: u64,
@@ -68,14 +69,15 @@ pub struct InputLog<X> {
     /// The node stops: a mark is the last that is written.
     is_stopping: bool,
     /// Only if there are members to ship to.
-    shipping: Option<Box<Shipping>>,
-    marker: std::marker::PhantomData<fn() -> X>,
+    shipping: Option<Box<Shipping<T>>>,
+    marker: std::marker::PhantomData<fn() -> M>,
 }
 
 /// A batch that is not dispatched yet.
 #[derive(Debug)]
-struct Queued {
-    batch: Arc<Batch>,
+struct Queued<E> {
+    entry: E,
+    epoch: Epoch,
     /// It has an entry that has to be durable first.
     waits: bool,
     /// The entry, if there are members to ship it to.
@@ -92,14 +94,19 @@ const PROBE_EVERY: Micros = Micros::from_millis(500);
 const MARK: TimerId = TimerId(2);
 const MARK_AFTER: Micros = Micros::from_millis(200);
 
-impl<X> InputLog<X> {
+/// The number after which a writer may go on, given the last one that the log names.
+pub fn resume_after(last_logged: Epoch) -> Epoch {
+    Epoch(last_logged.0 + RESERVE)
+}
+
+impl<T: EntryType, M: Carrier<T::Entry>> InputLog<T, M> {
     /// An input log that writes with `writer`, which has recovered up to its last entry.
     pub fn new(
         settings: LogSettings,
         writer: Option<LogWriter>,
         sequencer: Address,
         sinks: Vec<Address>,
-    ) -> InputLog<X> {
+    ) -> InputLog<T, M> {
         let named = writer.as_ref().map_or(Epoch(0), LogWriter::appended);
         InputLog {
             settings,
@@ -119,69 +126,61 @@ impl<X> InputLog<X> {
         }
     }
 
-    /// The epoch after which a sequencer may go on, given the last one that the log names.
-    pub fn resume_after(last_logged: Epoch) -> Epoch {
-        Epoch(last_logged.0 + RESERVE)
-    }
-
-    fn append(&mut self, batch: Arc<Batch>, out: &mut Outbox<Message<X>>) {
+    fn append(&mut self, entry: T::Entry, out: &mut Outbox<M>) {
         if self.is_stopping {
             // Whoever asked for it has been given up, and nothing may stand behind the mark.
             return;
         }
         if let Some((shipping, view)) = self.shipping()
-            && !shipping.may_append(batch.epoch, view)
+            && !shipping.may_append(T::epoch(&entry), view)
         {
-            out.send(self.sequencer, Sequencing::Lost(batch));
+            out.send(self.sequencer, Log::Lost(entry));
             return;
         }
         let is_kept = self.writer.is_some() || self.shipping.is_some();
-        let has_entry = is_kept && (batch.is_logged() || batch.epoch.0 - self.named.0 >= RESERVE);
-        let content = (has_entry && self.shipping.is_some()).then(|| Arc::new(batch.encode()));
-        self.enqueue(Queued { batch, waits: false, content, is_own: true }, has_entry, out);
+        let epoch = T::epoch(&entry);
+        let is_logged = is_kept && (T::must_be_durable(&entry) || epoch.0 - self.named.0 >= RESERVE);
+        let content = (is_logged && self.shipping.is_some()).then(|| Arc::new(T::encode(&entry)));
+        self.enqueue(Queued { entry, epoch, waits: false, content, is_own: true }, is_logged, out);
     }
 
     /// Makes an entry of a batch if it is to have one; then it waits for its turn.
-    fn enqueue(&mut self, mut queued: Queued, has_entry: bool, out: &mut Outbox<Message<X>>) {
-        let Queued { batch, content, .. } = &queued;
-        if has_entry && let Some(writer) = &mut self.writer {
+    fn enqueue(&mut self, mut queued: Queued<T::Entry>, is_logged: bool, out: &mut Outbox<M>) {
+        let Queued { entry, epoch, content, .. } = &queued;
+        if is_logged && let Some(writer) = &mut self.writer {
             let parts = match content {
                 Some(content) => vec![shared(content.clone())],
-                None => {
-                    let mut parts = vec![Bytes::from(batch.encode_head())];
-                    parts.extend(batch.logged().map(|placed| shared(placed.chunk.clone())));
-                    parts
-                }
+                None => T::encode_parts(entry),
             };
-            if let Err(refusal) = writer.append(batch.epoch, 0, parts) {
-                out.halt(format!("the input log refused a batch: {refusal}"));
+            if let Err(refusal) = writer.append(*epoch, 0, parts) {
+                out.halt(format!("the input log refused an entry: {refusal}"));
                 return;
             }
             queued.waits =
                 !self.settings.dispatch_early && !self.settings.bugs.has(Bug::DispatchBeforeDurable);
         }
-        if has_entry {
-            self.named = queued.batch.epoch;
+        if is_logged {
+            self.named = queued.epoch;
         }
         self.queue.push_back(queued);
     }
 
-    fn dispatch(&mut self, out: &mut Outbox<Message<X>>) {
+    fn dispatch(&mut self, out: &mut Outbox<M>) {
         let durable = self.writer.as_ref().map_or(Epoch(u64::MAX), LogWriter::durable);
         let mut bytes = 0;
-        let is_next = |queued: &mut Queued| !queued.waits || queued.batch.epoch <= durable;
-        while let Some(Queued { batch, content, is_own, .. }) = self.queue.pop_front_if(is_next) {
+        let is_next = |queued: &mut Queued<T::Entry>| !queued.waits || queued.epoch <= durable;
+        while let Some(Queued { entry, epoch, content, is_own, .. }) = self.queue.pop_front_if(is_next) {
             if is_own {
-                out.send(self.sequencer, Sequencing::Logged(batch.epoch));
+                out.send(self.sequencer, Log::Logged(epoch));
             }
             for sink in &self.sinks {
-                out.send(*sink, Sequencing::Sealed(batch.clone()));
+                out.send(*sink, Log::Sealed(entry.clone()));
             }
             self.dispatched += 1;
-            self.dispatched_through = batch.epoch;
+            self.dispatched_through = epoch;
             if let Some(shipping) = &mut self.shipping {
                 bytes += content.as_ref().map_or(0, |content| content.len());
-                shipping.dispatched(batch.epoch, content, out);
+                shipping.dispatched(epoch, content, out);
             }
         }
         if bytes > 0
@@ -195,7 +194,7 @@ impl<X> InputLog<X> {
     /// before anybody is told that it was refused, so that no crash can bring it back.
     ///
     /// What members have shipped, or know to be here, is kept until there is space: it is not for this log to refuse.
-    fn take_back(&mut self, out: &mut Outbox<Message<X>>) {
+    fn take_back(&mut self, out: &mut Outbox<M>) {
         out.set_timer(PROBE, PROBE_EVERY);
         if self.shipping.as_ref().is_some_and(|shipping| !shipping.takes()) {
             return;
@@ -206,20 +205,20 @@ impl<X> InputLog<X> {
         }
         let (refused, kept) = std::mem::take(&mut self.queue).into_iter().partition(|queued| queued.waits);
         self.queue = kept;
-        self.refused.extend(refused.into_iter().map(|queued: Queued| queued.batch));
+        self.refused.extend(refused.into_iter().map(|queued: Queued<T::Entry>| queued.entry));
     }
 
-    fn reject_if_clean(&mut self, out: &mut Outbox<Message<X>>) {
+    fn reject_if_clean(&mut self, out: &mut Outbox<M>) {
         if self.refused.is_empty() || self.writer.as_ref().is_some_and(|writer| !writer.is_idle()) {
             return;
         }
-        for batch in self.refused.drain(..) {
-            out.send(self.sequencer, Sequencing::Rejected(batch));
+        for entry in self.refused.drain(..) {
+            out.send(self.sequencer, Log::Rejected(entry));
         }
     }
 
     /// If there is something new and all of it is durable, says so: soon, or at once if there will be no later.
-    fn mark(&mut self, out: &mut Outbox<Message<X>>, is_due: bool) {
+    fn mark(&mut self, out: &mut Outbox<M>, is_due: bool) {
         let Some(writer) = &mut self.writer else { return };
         if !writer.is_idle() || writer.durable() <= self.marked {
             return;
@@ -234,7 +233,7 @@ impl<X> InputLog<X> {
     }
 
     /// Lets go the segments that a checkpoint covers and that no member is being given.
-    fn trim(&mut self, out: &mut Outbox<Message<X>>) {
+    fn trim(&mut self, out: &mut Outbox<M>) {
         let Some(writer) = &mut self.writer else { return };
         let spared = self.shipping.as_ref().map_or(Epoch(u64::MAX), |shipping| shipping.spared());
         let covered = self.covered.through(writer.stats().bytes, self.settings.keep_bytes);
@@ -251,36 +250,33 @@ impl<X> InputLog<X> {
         if durable >= self.named { self.dispatched_through } else { durable.min(self.dispatched_through) }
     }
 
-    fn ask_disk(&mut self, out: &mut Outbox<Message<X>>) {
+    fn ask_disk(&mut self, out: &mut Outbox<M>) {
         while let Some(request) = self.writer.as_mut().and_then(LogWriter::next_request) {
             out.disk(request);
         }
     }
 }
 
-impl<X: Send> Role for InputLog<X> {
-    type Message = Message<X>;
+impl<T: EntryType, M: Carrier<T::Entry>> Role for InputLog<T, M> {
+    type Message = M;
 
-    fn handle(&mut self, _now: Now, event: Event<Message<X>>, out: &mut Outbox<Message<X>>) {
+    fn handle(&mut self, _now: Now, event: Event<M>, out: &mut Outbox<M>) {
         match event {
-            Event::Message { message: Message::Sequencing(Sequencing::Append(batch)), .. } => {
-                self.append(batch, out)
-            }
-            Event::Message { message: Message::Sequencing(Sequencing::Trim(covered)), .. } => {
-                self.covered = covered;
-            }
-            Event::Message { message: Message::Sequencing(Sequencing::BeginAgain(epoch)), .. } => {
-                out.start_over(StartOver {
+            Event::Message { from, message } => match message.try_into() {
+                Ok(Message::Log(Log::Append(entry))) => self.append(entry, out),
+                Ok(Message::Log(Log::Trim(covered))) => self.covered = covered,
+                Ok(Message::Log(Log::BeginAgain(epoch))) => out.start_over(StartOver {
                     without_log: self.reach() < epoch,
                     without_receive_journal: true,
-                });
-            }
-            Event::Message { from, message } => {
-                if let Err(reason) = self.hear(from, message, out) {
-                    out.halt(format!("the input log was sent a message that is not for it: {reason}"));
+                }),
+                Ok(message) => {
+                    if let Err(reason) = self.hear(from, message, out) {
+                        out.halt(format!("the input log was sent a message that is not for it: {reason}"));
+                    }
                 }
-            }
-            Event::Disk(done) if reading::is_read(&done) => self.was_read(&done, out),
+                Err(_) => out.halt("the input log was sent a message that is for no log"),
+            },
+            Event::Disk(done) if catch_up::is_read(&done) => self.was_read(&done, out),
             Event::Disk(done) => match self.writer.as_mut().and_then(|writer| writer.done(&done)) {
                 Some(Progress::Full { .. }) => self.take_back(out),
                 Some(Progress::Failed { reason }) => out.halt(format!("the input log failed: {reason}")),
@@ -290,7 +286,7 @@ impl<X: Send> Role for InputLog<X> {
                 // Whether there is space again only a write can tell: the next one is let through.
                 self.writer.iter_mut().for_each(LogWriter::retry);
                 if self.refused.is_empty() {
-                    out.send(self.sequencer, Sequencing::Writable);
+                    out.send(self.sequencer, Log::Writable);
                 } else {
                     out.set_timer(PROBE, PROBE_EVERY);
                 }

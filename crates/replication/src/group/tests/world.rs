@@ -8,8 +8,9 @@ use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::fmt::Write as _;
 use std::sync::Arc;
 
+use ordain_fuzz::Random;
 use ordain_log::{LogConfig, LogError, MemoryDirectory};
-use ordain_model::{Batch, Epoch, Micros, Registry, system};
+use ordain_model::{Epoch, Micros};
 use ordain_role::{
     Address, Bugs, Directory, DiskDone, DiskRequest, Event, NodeId, Now, Outbox, PeerChange, PeerState, Role,
     TimerId,
@@ -18,8 +19,9 @@ use ordain_role::{
 use super::super::membership::Member;
 use super::super::said::Said;
 use super::super::{GroupError, GroupLog, GroupSettings};
-use crate::message::{Covered, GroupMessage, Message, Sequencing};
-use crate::tests::{Random, batch_of_size, by_all};
+use crate::entry::EntryType as _;
+use crate::message::{Covered, GroupMessage};
+use crate::tests::{Log, Message, Note, Notes};
 
 pub type Fault = Result<(), String>;
 
@@ -29,7 +31,7 @@ const SINK: u16 = 2;
 const CHECKPOINTER: u16 = 6;
 
 enum Happening {
-    Deliver { from: usize, to: usize, message: Message<()> },
+    Deliver { from: usize, to: usize, message: Message },
     Timer { node: usize, life: u32, timer: TimerId, setting: u64 },
     Disk { node: usize, life: u32 },
     Start { node: usize },
@@ -38,7 +40,7 @@ enum Happening {
 #[derive(Default)]
 pub struct Node {
     pub disk: MemoryDirectory,
-    pub log: Option<GroupLog<()>>,
+    pub log: Option<GroupLog<Notes, Message>>,
     pub life: u32,
     pub generation: u32,
     timers: BTreeMap<TimerId, u64>,
@@ -47,9 +49,9 @@ pub struct Node {
     pub leads: bool,
     pub leader: Option<NodeId>,
     epoch: u64,
-    pub open: BTreeMap<u64, Arc<Batch>>,
+    pub open: BTreeMap<u64, Note>,
     /// What it was told is logged, and must be sealed next.
-    logged: Option<Arc<Batch>>,
+    logged: Option<Note>,
     /// How many batches it has seen, replayed ones and those of its checkpoint included.
     pub seen: usize,
     /// Its checkpoint has everything up to this epoch.
@@ -70,7 +72,6 @@ pub struct World {
     agenda: BTreeMap<(u64, u64), Happening>,
     pub nodes: Vec<Node>,
     pub random: Random,
-    registry: Arc<Registry>,
     bugs: Bugs,
     pub tail_bytes: usize,
     pub kept_max: u64,
@@ -83,6 +84,8 @@ pub struct World {
     pub cut: BTreeSet<(usize, usize)>,
     /// What was agreed on, as anybody saw it first.
     pub agreed: Vec<Vec<u8>>,
+    /// In which term each of it was.
+    terms: Vec<u64>,
     pub fates: BTreeMap<u64, Fate>,
     /// Batches that were taken and lost later.
     pub lost_late: usize,
@@ -96,14 +99,9 @@ pub struct World {
     pub forgets_vote: bool,
 }
 
-/// The number by which the world knows a batch: it stands where its time would.
-fn id_of(batch: &Batch) -> u64 {
-    batch.now.0
-}
-
-/// The epoch of a batch stands in front.
-pub fn epoch_of(batch: &[u8]) -> u64 {
-    batch.first_chunk().map_or(0, |epoch| u64::from_le_bytes(*epoch))
+/// The epoch of a note.
+pub fn epoch_of(note: &[u8]) -> u64 {
+    crate::epoch_of(note).unwrap_or_default().0
 }
 
 impl Node {
@@ -120,15 +118,12 @@ impl Node {
 
 impl World {
     pub fn new(members: usize, seed: u64, bugs: Bugs) -> World {
-        let mut registry = Registry::default();
-        system::register(&mut registry);
         let mut world = World {
             time: 0,
             count: 0,
             agenda: BTreeMap::new(),
             nodes: (0..members).map(|_| Node::default()).collect(),
             random: Random(seed),
-            registry: Arc::new(registry),
             bugs,
             tail_bytes: 1500,
             kept_max: 20_000,
@@ -138,6 +133,7 @@ impl World {
             loss: 0,
             cut: BTreeSet::new(),
             agreed: Vec::new(),
+            terms: Vec::new(),
             fates: BTreeMap::new(),
             lost_late: 0,
             taken: BTreeSet::new(),
@@ -180,17 +176,17 @@ impl World {
         };
         let config = LogConfig { segment_bytes: 4096, bugs: self.bugs, ..LogConfig::new(*b"group") };
         let mut replayed = Vec::new();
-        let visit = |bytes: &[u8]| {
-            replayed.push(bytes.to_vec());
+        let visit = |term, bytes: &[u8]| {
+            replayed.push((term, bytes.to_vec()));
             Ok(())
         };
         let roles = (here(SEQUENCER), vec![here(SINK)]);
         if self.in_memory {
-            let log = GroupLog::in_memory(settings, self.registry.clone(), roles);
+            let log = GroupLog::in_memory(settings, Arc::new(()), roles);
             state.log = Some(log.map_err(|e| e.to_string())?);
             return self.event(node, Event::Start);
         }
-        let opened = GroupLog::open(&mut state.disk, config, settings, self.registry.clone(), roles, visit);
+        let opened = GroupLog::open(&mut state.disk, config, settings, Arc::new(()), roles, visit);
         let mut log = match opened {
             Ok((_, recovered)) if recovered.starts_after.0 > state.checkpoint => {
                 return Err(format!(
@@ -213,8 +209,8 @@ impl World {
         (state.behind, state.life) = (None, state.life + 1);
         let has = state.checkpoint;
         state.seen = self.agreed.iter().filter(|bytes| epoch_of(bytes) <= has).count();
-        for bytes in replayed.into_iter().filter(|bytes| epoch_of(bytes) > has) {
-            self.seen(node, bytes)?;
+        for (term, bytes) in replayed.into_iter().filter(|(_, bytes)| epoch_of(bytes) > has) {
+            self.seen(node, term, bytes)?;
         }
         self.event(node, Event::Start)?;
         self.tell_peers(node, PeerState::Fresh);
@@ -313,7 +309,7 @@ impl World {
     }
 
     /// Gives a member an event and takes what it asks for.
-    pub fn event(&mut self, node: usize, event: Event<Message<()>>) -> Fault {
+    pub fn event(&mut self, node: usize, event: Event<Message>) -> Fault {
         let mut out = Outbox::default();
         let now = Now { elapsed: Micros(self.time), wall: Micros(self.time) };
         let Some(log) = &mut self.nodes[node].log else { return Ok(()) };
@@ -342,16 +338,20 @@ impl World {
         for (to, message) in out.sends {
             match (to.role, message) {
                 (LOG, message) => self.post(node, to.node.0 as usize, message),
-                (SEQUENCER, Message::Sequencing(message)) => self.sequencer(node, message)?,
-                (SINK, Message::Sequencing(Sequencing::Sealed(batch))) => {
-                    self.note(|| format!("n{node} sealed {}", id_of(&batch)));
-                    // The proposer executes what it proposed, with the reads in it.
-                    if self.nodes[node].logged.take().is_some_and(|logged| !Arc::ptr_eq(&logged, &batch)) {
-                        return Err(format!("node {node} logs one batch and seals another"));
+                (SEQUENCER, Message::Log(message)) => self.sequencer(node, message)?,
+                (SINK, Message::Log(Log::Sealed(note))) => {
+                    self.note(|| format!("n{node} sealed {}", note.id));
+                    // The proposer is handed what it proposed, with what the bytes do not say.
+                    if self.nodes[node]
+                        .logged
+                        .take()
+                        .is_some_and(|logged| !Arc::ptr_eq(&logged.text, &note.text))
+                    {
+                        return Err(format!("node {node} logs one note and seals another"));
                     }
-                    self.seen(node, batch.encode())?;
+                    self.seen(node, note.term, Notes::encode(&note))?;
                 }
-                (CHECKPOINTER, Message::Sequencing(Sequencing::Behind(epoch))) => {
+                (CHECKPOINTER, Message::Log(Log::Behind(epoch))) => {
                     self.nodes[node].behind = Some(epoch.0);
                 }
                 (role, message) => return Err(format!("role {role} is sent {message:?}")),
@@ -368,13 +368,13 @@ impl World {
 
     /// A member's log is told that nobody will ask for what is up to an epoch.
     pub fn trim(&mut self, node: usize, epoch: u64) -> Fault {
-        self.cover(node, by_all(Epoch(epoch)))
+        self.cover(node, Covered::by_all(Epoch(epoch)))
     }
 
     /// A member's log is told what checkpoints cover.
     pub fn cover(&mut self, node: usize, covered: Covered) -> Fault {
         let from = Address { node: NodeId(node as u16), role: CHECKPOINTER };
-        self.event(node, Event::Message { from, message: Sequencing::Trim(covered).into() })
+        self.event(node, Event::Message { from, message: Log::Trim(covered).into() })
     }
 
     /// A member that is behind gets the checkpoint of another one, if one has it, and starts over. Whether it did.
@@ -390,7 +390,7 @@ impl World {
         Ok(true)
     }
 
-    fn post(&mut self, from: usize, to: usize, message: Message<()>) {
+    fn post(&mut self, from: usize, to: usize, message: Message) {
         if let Message::Group(GroupMessage { head, tail, .. }) = &message
             && let Some(Said::Raft(said)) = Said::decode(head, tail)
             && !format!("{:?}", said.msg_type).contains("Heartbeat")
@@ -403,27 +403,34 @@ impl World {
         }
     }
 
-    /// A member sees the next batch.
-    fn seen(&mut self, node: usize, bytes: Vec<u8>) -> Fault {
+    /// A member sees the next note, of which it is told in which term it was agreed on.
+    fn seen(&mut self, node: usize, term: u64, bytes: Vec<u8>) -> Fault {
         let place = self.nodes[node].seen;
         self.nodes[node].seen += 1;
-        match self.agreed.get(place) {
-            Some(agreed) if *agreed == bytes => return Ok(()),
-            Some(_) => return Err(format!("node {node} sees another batch at place {place}")),
+        match self.agreed.get(place).zip(self.terms.get(place)) {
+            Some((agreed, of)) if *agreed == bytes && *of == term => return Ok(()),
+            Some((agreed, of)) if *agreed == bytes => {
+                return Err(format!("node {node} sees note {place} in term {term}, and others in {of}"));
+            }
+            Some(_) => return Err(format!("node {node} sees another note at place {place}")),
             None => {}
         }
-        let batch = Batch::decode(&self.registry, &bytes).map_err(|e| e.to_string())?;
-        if self.fates.get(&id_of(&batch)) == Some(&Fate::Lost) {
-            return Err(format!("node {node} sees batch {}, which was called lost", id_of(&batch)));
+        let id = Note::id_of(&bytes);
+        if self.fates.get(&id) == Some(&Fate::Lost) {
+            return Err(format!("node {node} sees note {id}, which was called lost"));
+        }
+        if self.terms.last().is_some_and(|last| *last > term) || !self.leaders.contains_key(&term) {
+            return Err(format!("note {id} is of term {term}, after {:?}", self.terms.last()));
         }
         self.agreed.push(bytes);
+        self.terms.push(term);
         Ok(())
     }
 
-    fn sequencer(&mut self, node: usize, message: Sequencing) -> Fault {
+    fn sequencer(&mut self, node: usize, message: Log) -> Fault {
         let state = &mut self.nodes[node];
         let (id, fate) = match message {
-            Sequencing::Leader { node: leader, term, is_me, last } => {
+            Log::Leader { node: leader, term, is_me, last } => {
                 self.note(|| match leader {
                     Some(leader) => format!("n{node} leader n{} term {term} last {last}", leader.0),
                     None => format!("n{node} leader none term {term} last {last}"),
@@ -436,14 +443,14 @@ impl World {
                 }
                 return Ok(());
             }
-            Sequencing::Logged(epoch) => {
-                let found = state.open.values().find(|batch| batch.epoch == epoch);
-                let id = found.map(|batch| id_of(batch)).ok_or("what was logged was not open")?;
+            Log::Logged(epoch) => {
+                let found = state.open.values().find(|note| note.epoch == epoch);
+                let id = found.map(|note| note.id).ok_or("what was logged was not open")?;
                 (id, Fate::Logged)
             }
-            Sequencing::Lost(batch) => {
-                let id = id_of(&batch);
-                if self.agreed.iter().any(|bytes| bytes[8..16] == id.to_le_bytes()) {
+            Log::Lost(note) => {
+                let id = note.id;
+                if self.agreed.iter().any(|bytes| Note::id_of(bytes) == id) {
                     return Err(format!("batch {id} is called lost and was seen"));
                 }
                 self.lost_late += usize::from(self.taken.contains(&id));
@@ -462,19 +469,16 @@ impl World {
         }
     }
 
-    fn batch(&mut self, epoch: u64, size: u64) -> Arc<Batch> {
-        self.next_id += 1;
-        batch_of_size(&self.registry, (epoch, self.next_id - 1), size)
-    }
-
     /// A member's sequencer closes a batch and gives it to the log, whether that leads or not. Says its number.
     pub fn propose(&mut self, node: usize, skip: u64, size: u64) -> Result<u64, String> {
         self.nodes[node].epoch += skip;
-        let batch = self.batch(self.nodes[node].epoch, size);
-        let (id, from) = (id_of(&batch), Address { node: NodeId(node as u16), role: SEQUENCER });
-        self.nodes[node].open.insert(id, batch.clone());
+        let id = self.next_id;
+        self.next_id += 1;
+        let note = Note::of_size(self.nodes[node].epoch, id, size);
+        let from = Address { node: NodeId(node as u16), role: SEQUENCER };
+        self.nodes[node].open.insert(id, note.clone());
         self.note(|| format!("n{node} append {id}"));
-        let message = Sequencing::Append(batch).into();
+        let message = Log::Append(note).into();
         self.event(node, Event::Message { from, message })?;
         self.taken.extend(self.nodes[node].open.contains_key(&id).then_some(id));
         Ok(id)
