@@ -11,7 +11,7 @@ mod tests;
 pub use catch_up::{CatchUps, Index, Piece, is_read};
 pub use configuration_service::{
     Arrival, ConfigurationEntry, ConfigurationService, ConfigurationServiceSettings, Decision, Decisions,
-    Ending, Eviction, Fence, LeadershipRecord, LeadershipRecords,
+    Ending, Eviction, Fence, LeadershipRecord, LeadershipRecords, configuration_service_members,
 };
 pub use entry::{EntryType, epoch_of};
 pub use group::{

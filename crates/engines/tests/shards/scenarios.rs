@@ -3,7 +3,7 @@
 //! Those that are too short for a file of their own are golden transcripts in `src/calvin/scripts`, run below by number.
 //! What real processes and the simulator show besides is in the last column: `e2e` is `crates/ordain/tests/e2e`, `sim`
 //! the seeds in `crates/ordain/src/sim.rs`. What only asynchronous replication can come to is tested where that is: `configuration_service` is
-//! `crates/sequencer/src/configuration_service/tests.rs`, `log` the folder `crates/sequencer/src/input_log/tests`, and `sim async` what
+//! `crates/replication/src/configuration_service/tests.rs`, `log` the folder `crates/replication/src/input_log/tests`, and `sim async` what
 //! `ordain sim --replication async` runs, whole clusters in which primaries die.
 //!
 //! | scenario | on one node | over partitions, on members | besides |
