@@ -20,7 +20,10 @@ use ordain_replication::{
 use ordain_role::{
     Address, Bug, Bugs, Directory, DiskError, DiskOp, NodeId, Role, StartOver, Topology, UnderWay,
 };
-use ordain_sequencer::{Batches, CheckpointSettings, Checkpointer, Counting, Exchange, ExchangeSettings, JournalRecord, Lacking, Neighbours, Opened, Readers, Sequencer};
+use ordain_sequencer::{
+    Batches, CheckpointSettings, Checkpointer, Counting, Exchange, ExchangeSettings, JournalRecord, Lacking,
+    Neighbours, Opened, Readers, Sequencer,
+};
 use ordain_store::MemoryStore;
 
 use crate::aborts::{Aborts, AbortsError};
