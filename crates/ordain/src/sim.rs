@@ -19,8 +19,8 @@ use ordain_node::engine::{Engine, cascades};
 use ordain_node::{cluster, procedures};
 use ordain_replication::ConfigurationEntry;
 use ordain_role::{
-    Address, Bug, Bugs, Bytes, Directory, DiskError, DiskOp, Event, NodeId, Now, Outbox, PeerChange, Role,
-    StartOver, Topology,
+    Address, Bug, Bugs, Bytes, Directory, DiskError, DiskOp, Event, NodeId, Now, Outbox, Role, StartOver,
+    Topology,
 };
 use ordain_sequencer::Log;
 use ordain_sim::system::{FrontDoor, Roles};
@@ -418,13 +418,6 @@ impl System for CalvinSystem {
 
     fn layout(&self) -> Option<Layout> {
         Some((*self.settings.topology.layout).clone())
-    }
-
-    fn peer_change(&self, message: &shard::Message) -> Option<PeerChange> {
-        match message {
-            shard::Message::Peer(change) => Some(*change),
-            _ => None,
-        }
     }
 
     fn bears_loss(&self) -> bool {
