@@ -293,15 +293,7 @@ impl Writer<'_> {
 
     /// The answer to an abort that carries no reply of its own.
     pub fn abort(&mut self, abort: Abort) {
-        self.error(match abort {
-            Abort::Logic => "ERR transaction aborted by its own logic",
-            Abort::Conflict => "TXNABORT a record that the transaction read was changed by another: retry",
-            Abort::Restart => "TXNABORT the transaction's key set changed while it was being found: retry",
-            Abort::Cascade => "TXNABORT it used what another transaction had written that aborted: retry",
-            Abort::Panic => "ERR transaction aborted: the procedure failed with a panic; this is a bug in it",
-            Abort::Budget => "ERR transaction aborted: the procedure ran past its budget",
-            Abort::Operator => "ERR transaction aborted by the operator",
-        });
+        self.error(abort.text());
     }
 
     fn text(&mut self, tag: u8, bytes: &[u8]) {

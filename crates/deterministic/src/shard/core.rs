@@ -623,8 +623,8 @@ impl<S: RecordStore> Core<S> {
     }
 }
 
-/// What aborts are called in metrics, in the order of their codes.
-const ABORTS: [&str; Abort::ALL.len()] = [
+/// The series of the aborts that deterministic engines give, in the order of their codes: the first ones.
+const ABORTS: [&str; 7] = [
     "ordain_shard_aborts_total{reason=\"logic\"}",
     "ordain_shard_aborts_total{reason=\"conflict\"}",
     "ordain_shard_aborts_total{reason=\"restart\"}",
@@ -656,4 +656,16 @@ pub const fn before(gsn: Gsn) -> Epoch {
 
 pub const fn turn_of(gsn: Gsn) -> Turn {
     (gsn.epoch(), gsn.partition())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn aborts_are_counted_under_their_labels() {
+        for (name, abort) in ABORTS.into_iter().zip(Abort::ALL) {
+            assert_eq!(name, format!("ordain_shard_aborts_total{{reason=\"{}\"}}", abort.label()));
+        }
+    }
 }

@@ -164,9 +164,10 @@ pub fn judge(text: &[u8]) -> anyhow::Result<OutcomeStatus> {
     Ok(match text.split(|byte| *byte == b' ').next().unwrap_or_default() {
         b"BUSY" => OutcomeStatus::Busy,
         b"MISCONF" | b"OOM" => OutcomeStatus::Refused,
-        b"TXNABORT" if is("TXNABORT a record that") => OutcomeStatus::Aborted(Abort::Conflict),
-        b"TXNABORT" if is("TXNABORT it used what") => OutcomeStatus::Aborted(Abort::Cascade),
-        b"TXNABORT" => OutcomeStatus::Aborted(Abort::Restart),
+        b"TXNABORT" => {
+            let known = Abort::ALL.into_iter().find(|abort| abort.is_retryable() && is(abort.text()));
+            OutcomeStatus::Aborted(known.unwrap_or(Abort::Restart))
+        }
         b"ERR" if is("ERR transaction aborted by its own logic") || text == UNUSED_ITEM.as_bytes() => {
             OutcomeStatus::Aborted(Abort::Logic)
         }
@@ -268,15 +269,9 @@ mod tests {
             assert_eq!(judge(text.as_bytes()).ok(), status, "{text}");
         }
         // The texts that the model gives to each abort.
-        for (abort, status) in [
-            (Abort::Logic, Some(logic)),
-            (Abort::Conflict, Some(OutcomeStatus::Aborted(Abort::Conflict))),
-            (Abort::Restart, Some(OutcomeStatus::Aborted(Abort::Restart))),
-            (Abort::Cascade, Some(OutcomeStatus::Aborted(Abort::Cascade))),
-            (Abort::Panic, None),
-            (Abort::Budget, None),
-            (Abort::Operator, None),
-        ] {
+        for abort in Abort::ALL {
+            let ends_the_run = matches!(abort, Abort::Panic | Abort::Budget | Abort::Operator);
+            let status = (!ends_the_run).then_some(OutcomeStatus::Aborted(abort));
             let mut reply = Vec::new();
             Writer(&mut reply).abort(abort);
             let Datum::Error(text) = Datum::first(&reply) else { panic!() };
