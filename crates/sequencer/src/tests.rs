@@ -79,6 +79,7 @@ impl Bench {
     fn event(&mut self, event: Event<Message<()>>) -> Outbox<Message<()>> {
         let mut out = Outbox::default();
         self.sequencer.handle(self.now, event, &mut out);
+        self.sequencer.check().unwrap();
         out
     }
 
@@ -416,6 +417,7 @@ impl LogBench {
     fn event(&mut self, event: Event<Message<()>>) -> Vec<String> {
         let mut out = Outbox::default();
         self.log.handle(Now::default(), event, &mut out);
+        self.log.check().unwrap();
         assert_eq!(out.halt, None);
         self.disk.extend(out.disk);
         out.sends

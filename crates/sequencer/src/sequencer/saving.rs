@@ -8,7 +8,8 @@ use ordain_model::wire::{self, Reader};
 use ordain_model::{Batch, Call, Chunk, ChunkNo, Db, Epoch, GatewayId, Millis, system};
 use ordain_role::{Address, Outbox};
 
-use super::{Leader, Sequencer};
+use super::Sequencer;
+use super::members::Leader;
 use crate::chunks::Chunks;
 use crate::message::{Message, Saving};
 
@@ -107,8 +108,7 @@ impl<X> Sequencer<X> {
             chunk.replica = self.checkpoints.turn;
             self.checkpoints.turn = (self.checkpoints.turn + 1) % self.settings.checkpoint_turns.max(1);
             if chunk.push(&self.registry, Call::new(system::CHECKPOINT, Db(0)), |_| {}).is_ok() {
-                self.waiting_txns += 1;
-                self.waiting.push_back(Arc::new(chunk));
+                self.waiting.push(Arc::new(chunk));
             }
         }
     }

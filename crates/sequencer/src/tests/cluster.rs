@@ -46,6 +46,7 @@ impl One {
         let mut out = Outbox::default();
         let event = Event::Message { from: EXCHANGE, message: message.into() };
         self.sequencer.handle(self.now(), event, &mut out);
+        self.sequencer.check().unwrap();
         assert_eq!(out.halt, None);
         out.sends
     }
@@ -57,6 +58,7 @@ impl One {
     fn fire(&mut self, timer: u32) -> Sent {
         let mut out = Outbox::default();
         self.sequencer.handle(self.now(), Event::Timer(TimerId(timer)), &mut out);
+        self.sequencer.check().unwrap();
         out.sends
     }
 

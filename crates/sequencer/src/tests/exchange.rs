@@ -142,6 +142,7 @@ impl Desk {
     fn event(&mut self, event: Event<Message<Note>>) -> Vec<(u16, Post<Note>)> {
         let mut out = Out::default();
         self.exchange.handle(Now::default(), event, &mut out);
+        self.exchange.check().unwrap();
         self.take(out)
     }
 
