@@ -171,6 +171,20 @@ impl<X: Clone> Outgoing<X> {
         }
     }
 
+    /// Whether what is kept is counted right, and nobody is behind what is kept.
+    pub fn check(&self) -> Result<(), String> {
+        // The sum is for tests: what is kept may be much.
+        let bytes = || self.kept.iter().map(|(_, bytes, _)| bytes).sum::<usize>();
+        if (cfg!(debug_assertions) && bytes() != self.bytes) || (self.kept.is_empty() && self.bytes > 0) {
+            return Err(format!("{} bytes are kept for a partition, and {} counted", bytes(), self.bytes));
+        }
+        let end = self.first + self.kept.len() as u64;
+        match self.to.values().flatten().find(|behind| behind.next > end) {
+            Some(behind) => Err(format!("message {} is next for a node, of {end} so far", behind.next)),
+            None => Ok(()),
+        }
+    }
+
     fn least(&self) -> Epoch {
         self.progress.values().min().copied().unwrap_or_default()
     }

@@ -6,18 +6,23 @@
 //! which epoch that is complete. From there on it asks its senders again.
 
 use std::collections::BTreeMap;
+use std::sync::Arc;
 
 use ordain_model::Epoch;
-use ordain_role::NodeId;
+use ordain_role::{NodeId, Outbox};
+
+use super::journal::JournalRecord;
+use super::{Exchange, FETCH, FETCH_EVERY};
+use crate::message::{Log, Message, Post, RemoteResult};
 
 /// What is lacking and how it is got.
 #[derive(Debug, Default)]
-pub(super) struct Lack {
+pub(super) struct CatchUp {
     /// Up to which epoch everything that has come in is here, executed or not.
     covered: Epoch,
     /// Who keeps nothing any more up to an epoch that is not covered.
     by: BTreeMap<NodeId, Epoch>,
-    reading: Option<Reading>,
+    reading: Option<JournalRequest>,
     /// Which member was asked last.
     last: Option<NodeId>,
     /// Members that could not help: up to which epoch their journals are not there any more, or 0 if they lack the same.
@@ -26,7 +31,7 @@ pub(super) struct Lack {
 
 /// A journal that is being read.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) struct Reading {
+pub(super) struct JournalRequest {
     /// Whose it is.
     pub member: NodeId,
     /// The entry that comes next.
@@ -35,7 +40,7 @@ pub(super) struct Reading {
     pub after: Epoch,
 }
 
-impl Lack {
+impl CatchUp {
     /// Up to which epoch everything that comes in is here, on a node with this progress.
     pub fn reach(&self, progress: Epoch) -> Epoch {
         self.covered.max(progress)
@@ -67,14 +72,14 @@ impl Lack {
 
     /// Begins to read a member's journal, if there is need, none is being read and there is a member. The next one is taken
     /// each time.
-    pub fn begin(&mut self, members: &[NodeId], progress: Epoch) -> Option<Reading> {
+    pub fn begin(&mut self, members: &[NodeId], progress: Epoch) -> Option<JournalRequest> {
         if self.by.is_empty() || self.reading.is_some() {
             return None;
         }
         let next =
             members.iter().find(|member| self.last.is_none_or(|last| **member > last)).or(members.first());
         self.last = next.copied();
-        let reading = Reading { member: *next?, from: Epoch(1), after: self.reach(progress) };
+        let reading = JournalRequest { member: *next?, from: Epoch(1), after: self.reach(progress) };
         self.reading = Some(reading);
         self.reading
     }
@@ -85,7 +90,7 @@ impl Lack {
         member: NodeId,
         (from, next): (Epoch, Epoch),
         covers: Option<Epoch>,
-    ) -> Result<Option<Reading>, ()> {
+    ) -> Result<Option<JournalRequest>, ()> {
         let reading =
             self.reading.as_mut().filter(|reading| (reading.member, reading.from) == (member, from));
         let Some(reading) = reading else { return Err(()) };
@@ -123,6 +128,110 @@ impl Lack {
     }
 }
 
+impl<X: RemoteResult> Exchange<X> {
+    /// Gets what is lacking from a member, and asks those again who keep what comes after.
+    pub(super) fn go_on_catching_up(&mut self, out: &mut Outbox<Message<X>>) {
+        let reach = self.catch_up.reach(self.progress);
+        for node in self.catch_up.settled(self.progress) {
+            out.send(self.at(node), Post::Resume(reach));
+        }
+        let members = self.members();
+        if let Some(JournalRequest { member, from, after }) = self.catch_up.begin(&members, self.progress) {
+            out.send(self.at(member), Post::Fetch { from, after });
+        }
+    }
+
+    /// A member wants some of the journal.
+    pub(super) fn serve(&mut self, member: NodeId, wanted: (Epoch, Epoch), out: &mut Outbox<Message<X>>) {
+        if self.settings.topology.partition_of(member) != self.partition {
+            return out.halt(format!("node {} asks for a journal, and is no member", member.0));
+        }
+        self.counts.served += 1;
+        // Of one that lacks something itself, a member would get what it has sent, and the other way round, for ever.
+        let journal = self.journal.as_mut().filter(|_| self.catch_up.up_to() == Epoch(0));
+        let piece = match journal {
+            Some(journal) => journal.read(member, wanted, (&self.registry, self.settings.piece), out),
+            None => {
+                let (from, _) = wanted;
+                let (covers, journal_records) = (Some(Epoch(0)), Arc::default());
+                Ok(Some(Post::Fetched { from, next: from, covers, journal_records }))
+            }
+        };
+        match piece {
+            Ok(piece) => piece.into_iter().for_each(|piece| out.send(self.at(member), piece)),
+            Err(reason) => out.halt(format!("the journal cannot be read again: {reason}")),
+        }
+    }
+
+    /// A piece of a member's journal has come.
+    pub(super) fn take_fetched(
+        &mut self,
+        member: NodeId,
+        numbers: (Epoch, Epoch),
+        covers: Option<Epoch>,
+        journal_records: &[u8],
+        out: &mut Outbox<Message<X>>,
+    ) {
+        let Ok(more) = self.catch_up.take(member, numbers, covers) else { return };
+        let Some(journal_records) = JournalRecord::<X>::read(&self.registry, journal_records) else {
+            return out.halt(format!("node {} sent a journal that cannot be read", member.0));
+        };
+        self.counts.fetched += journal_records.len() as u64;
+        for journal_record in journal_records {
+            match journal_record {
+                JournalRecord::Post(from, Post::Slot { sequencer, after, through, logged, content }) => {
+                    self.take_slot(from, sequencer, (after, through), (logged, content), out);
+                }
+                JournalRecord::Post(from, Post::RemoteResult { to, remote_result }) => {
+                    self.take_remote_result(from, to, remote_result, out)
+                }
+                // How far others were then is not how far they are, and what is certain this node hears itself.
+                JournalRecord::Post(..)
+                | JournalRecord::Progress(..)
+                | JournalRecord::Certain(_)
+                | JournalRecord::Incarnation(..) => {}
+            }
+        }
+        match more {
+            Some(JournalRequest { from, after, .. }) => {
+                self.send_when_durable(member, Post::Fetch { from, after }, out)
+            }
+            None => {
+                // Whoever has no more may have some later, and another one may have more.
+                for node in self.catch_up.settled(self.progress) {
+                    out.send(self.at(node), Post::Resume(self.catch_up.reach(self.progress)));
+                }
+                self.ask_for_checkpoint(out);
+                out.set_timer(FETCH, FETCH_EVERY);
+            }
+        }
+    }
+
+    /// A member's journal does not go back as far as this node needs it to. Another one's may.
+    pub(super) fn note_trimmed(&mut self, member: NodeId, epoch: Epoch, out: &mut Outbox<Message<X>>) {
+        if self.catch_up.refused(member, epoch).is_ok() {
+            self.ask_for_checkpoint(out);
+            out.set_timer(FETCH, FETCH_EVERY);
+        }
+    }
+
+    /// If no member that can be reached has what is lacking, only a checkpoint helps.
+    pub(super) fn ask_for_checkpoint(&self, out: &mut Outbox<Message<X>>) {
+        if let (Some(epoch), Some(to)) =
+            (self.catch_up.beyond_help(&self.members()), self.settings.checkpointer)
+        {
+            out.send(to, Log::Behind(epoch));
+        }
+    }
+
+    /// The other nodes of this partition that can be reached.
+    pub(super) fn members(&self) -> Vec<NodeId> {
+        let me = self.settings.me.node;
+        let members = self.settings.topology.group(self.partition);
+        members.filter(|member| *member != me && !self.lost.contains(member)).collect()
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -130,12 +239,12 @@ mod tests {
     #[test]
     fn a_journal_is_read_to_its_end_and_another_if_that_was_not_enough() {
         let members = [NodeId(3), NodeId(6)];
-        let mut lack = Lack::default();
+        let mut lack = CatchUp::default();
         assert_eq!(lack.begin(&members, Epoch(5)), None, "nothing is lacking");
         lack.note(NodeId(1), Epoch(20));
         lack.note(NodeId(2), Epoch(9));
         let first = lack.begin(&members, Epoch(5)).unwrap();
-        assert_eq!(first, Reading { member: NodeId(3), from: Epoch(1), after: Epoch(5) });
+        assert_eq!(first, JournalRequest { member: NodeId(3), from: Epoch(1), after: Epoch(5) });
         assert_eq!(lack.begin(&members, Epoch(5)), None, "one at a time");
         assert_eq!(lack.take(NodeId(6), (Epoch(1), Epoch(4)), None), Err(()));
         let more = lack.take(NodeId(3), (Epoch(1), Epoch(4)), None).unwrap().unwrap();
@@ -143,7 +252,7 @@ mod tests {
         assert_eq!(lack.take(NodeId(3), (Epoch(4), Epoch(7)), Some(Epoch(12))), Ok(None));
         assert_eq!((lack.settled(Epoch(5)), lack.up_to()), (vec![NodeId(2)], Epoch(20)));
         let second = lack.begin(&members, Epoch(5)).unwrap();
-        assert_eq!(second, Reading { member: NodeId(6), from: Epoch(1), after: Epoch(12) });
+        assert_eq!(second, JournalRequest { member: NodeId(6), from: Epoch(1), after: Epoch(12) });
         lack.drop(NodeId(6));
         assert_eq!(lack.begin(&members, Epoch(5)).unwrap().member, NodeId(3));
         assert_eq!(lack.take(NodeId(3), (Epoch(1), Epoch(1)), Some(Epoch(20))), Ok(None));
@@ -153,7 +262,7 @@ mod tests {
 
     #[test]
     fn without_a_member_it_stays_lacking() {
-        let mut lack = Lack::default();
+        let mut lack = CatchUp::default();
         lack.note(NodeId(1), Epoch(20));
         assert_eq!((lack.begin(&[], Epoch(5)), lack.up_to()), (None, Epoch(20)));
     }

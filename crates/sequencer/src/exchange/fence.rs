@@ -13,15 +13,15 @@ use std::collections::{BTreeMap, VecDeque};
 use std::sync::Arc;
 
 use ordain_model::{Epoch, Gsn, PartitionId};
-use ordain_role::{Bug, Bugs, NodeId};
-
 use ordain_replication::{Held, LeadershipRecords, Ship};
+use ordain_role::{Address, Bug, Bugs, NodeId, Outbox};
 
-use crate::message::Post;
+use super::Exchange;
+use crate::message::{Message, Post, RemoteResult};
 
-/// The gate of an exchange.
+/// The fence of an exchange.
 #[derive(Debug)]
-pub(super) struct Gate<X> {
+pub(super) struct InputFence<X> {
     /// As was heard last; nothing at first.
     leadership_records: Option<Arc<LeadershipRecords>>,
     /// What was held back, in order, and as whom its sender had introduced itself.
@@ -31,7 +31,7 @@ pub(super) struct Gate<X> {
     /// By partition.
     recent: Vec<VecDeque<Held>>,
     /// By partition, of which epochs it is known here whether there was something in them.
-    heard: Vec<Heard>,
+    known: Vec<KnownEpochs>,
     /// The last transaction of which anything was heard that only who executes it can say.
     evidence: Gsn,
     bugs: Bugs,
@@ -39,7 +39,7 @@ pub(super) struct Gate<X> {
 
 /// Epochs of a partition, after one and through another.
 #[derive(Clone, Copy, Debug, Default)]
-struct Heard {
+struct KnownEpochs {
     since: Epoch,
     through: Epoch,
 }
@@ -52,15 +52,15 @@ struct Introduced {
     terms: u64,
 }
 
-impl<X> Gate<X> {
-    pub fn new(partitions: u16, bugs: Bugs) -> Gate<X> {
-        Gate {
+impl<X> InputFence<X> {
+    pub fn new(partitions: u16, bugs: Bugs) -> InputFence<X> {
+        InputFence {
             bugs,
             leadership_records: None,
             held: VecDeque::new(),
             introduced: BTreeMap::new(),
             recent: (0..partitions).map(|_| VecDeque::new()).collect(),
-            heard: vec![Heard::default(); usize::from(partitions)],
+            known: vec![KnownEpochs::default(); usize::from(partitions)],
             evidence: Gsn::NONE,
         }
     }
@@ -103,7 +103,7 @@ impl<X> Gate<X> {
     }
 
     /// The configuration service has spoken. What was held back and is to be taken now.
-    pub fn told(&mut self, leadership_records: Arc<LeadershipRecords>) -> Vec<(NodeId, Post<X>)> {
+    pub fn note_records(&mut self, leadership_records: Arc<LeadershipRecords>) -> Vec<(NodeId, Post<X>)> {
         let is_fenced = leadership_records.is_fenced();
         self.leadership_records = Some(leadership_records);
         let terms = self.terms();
@@ -120,6 +120,23 @@ impl<X> Gate<X> {
         self.leadership_records.as_ref().map_or(0, |leadership_records| leadership_records.terms())
     }
 
+    /// Whether what is held back has a reason to be, and no share is of an epoch that is not known.
+    pub fn check(&self) -> Result<(), String> {
+        let is_fenced = self.leadership_records.as_ref().is_none_or(|records| records.is_fenced());
+        let terms = self.terms();
+        if let Some((from, introduced, _)) = self.held.front().filter(|_| !is_fenced)
+            && introduced.terms <= terms
+        {
+            return Err(format!("a message of node {} is held back for no reason", from.0));
+        }
+        for (recent, known) in self.recent.iter().zip(&self.known) {
+            if recent.back().is_some_and(|held| held.epoch > known.through) || known.since > known.through {
+                return Err(format!("slices are remembered beyond what is known: {known:?}"));
+            }
+        }
+        Ok(())
+    }
+
     /// How much is held back.
     pub fn held(&self) -> usize {
         self.held.len()
@@ -127,11 +144,11 @@ impl<X> Gate<X> {
 
     /// Another partition has sealed its epochs through one; after `after` they are empty, but perhaps the last.
     pub fn note_slot(&mut self, partition: PartitionId, after: Epoch, held: Held) {
-        let heard = &mut self.heard[usize::from(partition.0)];
-        if after > heard.through {
-            heard.since = after;
+        let known = &mut self.known[usize::from(partition.0)];
+        if after > known.through {
+            known.since = after;
         }
-        heard.through = heard.through.max(held.epoch);
+        known.through = known.through.max(held.epoch);
         if held.parts > 0 {
             self.recent[usize::from(partition.0)].push_back(held);
         }
@@ -140,8 +157,8 @@ impl<X> Gate<X> {
     /// All that the node has written down has been noted again. It begins after this epoch, and will not be told of what is
     /// before.
     pub fn begin_after(&mut self, epoch: Epoch) {
-        for heard in self.heard.iter_mut().filter(|heard| heard.through < epoch) {
-            *heard = Heard { since: epoch, through: epoch };
+        for known in self.known.iter_mut().filter(|known| known.through < epoch) {
+            *known = KnownEpochs { since: epoch, through: epoch };
         }
     }
 
@@ -152,10 +169,12 @@ impl<X> Gate<X> {
 
     /// All who may be primaries have what is up to these epochs. Should one who has not be made primary nevertheless, then
     /// nobody here knows of it any more.
-    pub fn forget(&mut self, safe: &[Epoch]) {
-        for ((recent, heard), safe) in self.recent.iter_mut().zip(&mut self.heard).zip(safe) {
-            while let Some(held) = recent.pop_front_if(|held| held.epoch <= *safe) {
-                heard.since = heard.since.max(held.epoch);
+    pub fn forget(&mut self, low_watermarks: &[Epoch]) {
+        for ((recent, known), low_watermark) in
+            self.recent.iter_mut().zip(&mut self.known).zip(low_watermarks)
+        {
+            while let Some(held) = recent.pop_front_if(|held| held.epoch <= *low_watermark) {
+                known.since = known.since.max(held.epoch);
             }
         }
     }
@@ -183,8 +202,44 @@ impl<X> Gate<X> {
             held.push(next.clone());
         }
         let is_all = rest.peek().is_none();
-        let since = self.heard[usize::from(partition.0)].since;
+        let since = self.known[usize::from(partition.0)].since;
         Some(Ship::Collected { partition, term, since, through, evidence, held, is_all })
+    }
+}
+
+impl<X: RemoteResult> Exchange<X> {
+    /// The configuration service has spoken. What was held back and is to be taken now.
+    pub(super) fn note_records(
+        &mut self,
+        leadership_records: Arc<LeadershipRecords>,
+        out: &mut Outbox<Message<X>>,
+    ) -> Vec<(NodeId, Post<X>)> {
+        let Some(fence) = &mut self.fence else { return Vec::new() };
+        let before = fence.terms();
+        let released = fence.note_records(leadership_records);
+        let terms = fence.terms();
+        if terms != before {
+            // Ahead of all that may be made of it.
+            let nodes = (0..self.settings.topology.nodes()).map(NodeId);
+            let others = nodes.filter(|node| *node != self.settings.me.node);
+            others.for_each(|node| out.send(self.at(node), Post::Terms(terms)));
+        }
+        released
+    }
+
+    /// A candidate asks what is left of a partition's batches.
+    pub(super) fn collect(
+        &self,
+        candidate: Address,
+        (partition, term): (PartitionId, u64),
+        after: Epoch,
+        out: &mut Outbox<Message<X>>,
+    ) {
+        let Some(fence) = self.fence.as_ref().filter(|_| partition.0 < self.partitions()) else { return };
+        let through = if partition == self.partition { Epoch(0) } else { self.order.through(partition) };
+        if let Some(answer) = fence.collect((partition, term), after, through, self.settings.piece) {
+            out.send(candidate, answer);
+        }
     }
 }
 
@@ -207,58 +262,58 @@ mod tests {
         Arc::new(leadership_records)
     }
 
-    fn opened(gate: &mut Gate<()>, from: u16, epoch: u64) -> bool {
-        gate.admit(NodeId(from), Post::Opened(Epoch(epoch))).is_some()
+    fn opened(fence: &mut InputFence<()>, from: u16, epoch: u64) -> bool {
+        fence.admit(NodeId(from), Post::Opened(Epoch(epoch))).is_some()
     }
 
     /// The epochs of what is taken once the configuration service has spoken.
-    fn told(gate: &mut Gate<()>, leadership_records: Arc<LeadershipRecords>) -> Vec<u64> {
+    fn released(fence: &mut InputFence<()>, leadership_records: Arc<LeadershipRecords>) -> Vec<u64> {
         let epoch = |post| match post {
             Post::Opened(epoch) => epoch.0,
             other => panic!("{other:?} was not held back"),
         };
-        gate.told(leadership_records).into_iter().map(|(_, post)| epoch(post)).collect()
+        fence.note_records(leadership_records).into_iter().map(|(_, post)| epoch(post)).collect()
     }
 
     #[test]
     fn what_may_be_of_a_term_that_was_not_heard_of_is_held_back() {
-        let mut gate = Gate::new(2, Bugs::default());
-        assert!(!opened(&mut gate, 2, 1), "it has heard of nothing yet");
-        assert_eq!(told(&mut gate, leadership_records(1, 1, None)), [1]);
-        assert!(opened(&mut gate, 2, 2));
+        let mut fence = InputFence::new(2, Bugs::default());
+        assert!(!opened(&mut fence, 2, 1), "it has heard of nothing yet");
+        assert_eq!(released(&mut fence, leadership_records(1, 1, None)), [1]);
+        assert!(opened(&mut fence, 2, 2));
         // Node 2 has heard that a term is being prepared, then that it is decided; node 3 has not.
-        assert!(gate.admit(NodeId(2), Post::Terms(leadership_records(2, 1, Some(2)).terms())).is_none());
-        assert!(opened(&mut gate, 3, 3));
-        assert!(!opened(&mut gate, 2, 4) && !opened(&mut gate, 3, 5), "everything keeps its order");
-        gate.admit(NodeId(2), Post::Terms(leadership_records(3, 2, None).terms()));
-        assert!(!opened(&mut gate, 2, 6));
-        assert_eq!(told(&mut gate, leadership_records(2, 1, Some(2))), [0; 0]);
-        assert_eq!((told(&mut gate, leadership_records(3, 2, None)), gate.held()), (vec![4, 5, 6], 0));
+        assert!(fence.admit(NodeId(2), Post::Terms(leadership_records(2, 1, Some(2)).terms())).is_none());
+        assert!(opened(&mut fence, 3, 3));
+        assert!(!opened(&mut fence, 2, 4) && !opened(&mut fence, 3, 5), "everything keeps its order");
+        fence.admit(NodeId(2), Post::Terms(leadership_records(3, 2, None).terms()));
+        assert!(!opened(&mut fence, 2, 6));
+        assert_eq!(released(&mut fence, leadership_records(2, 1, Some(2))), [0; 0]);
+        assert_eq!((released(&mut fence, leadership_records(3, 2, None)), fence.held()), (vec![4, 5, 6], 0));
         // Another term, of which only some of it may be.
-        assert!(opened(&mut gate, 3, 7));
+        assert!(opened(&mut fence, 3, 7));
         let next = leadership_records(5, 3, None);
-        gate.admit(NodeId(3), Post::Terms(next.terms()));
-        assert!(!opened(&mut gate, 3, 8));
-        assert_eq!((told(&mut gate, leadership_records(4, 2, None)), gate.held()), (vec![], 1));
+        fence.admit(NodeId(3), Post::Terms(next.terms()));
+        assert!(!opened(&mut fence, 3, 8));
+        assert_eq!((released(&mut fence, leadership_records(4, 2, None)), fence.held()), (vec![], 1));
         // One that starts again says anew what it knows.
-        gate.admit(NodeId(3), Post::Incarnation(1));
-        assert!(!opened(&mut gate, 3, 9));
-        assert_eq!(told(&mut gate, next), [8, 9]);
+        fence.admit(NodeId(3), Post::Incarnation(1));
+        assert!(!opened(&mut fence, 3, 9));
+        assert_eq!(released(&mut fence, next), [8, 9]);
     }
 
     #[test]
     fn of_what_it_has_forgotten_it_says_that_it_knows_nothing() {
-        let mut gate = Gate::<()>::new(2, Bugs::default());
-        gate.told(leadership_records(1, 1, Some(2)));
+        let mut fence = InputFence::<()>::new(2, Bugs::default());
+        fence.note_records(leadership_records(1, 1, Some(2)));
         let held = |epoch| Held { epoch: Epoch(epoch), parts: 1, content: None };
-        (3..6).for_each(|epoch| gate.note_slot(PartitionId(1), Epoch(epoch - 1), held(epoch)));
-        let known = |gate: &Gate<()>| {
-            let collected = gate.collect((PartitionId(1), 2), Epoch(0), Epoch(5), usize::MAX);
+        (3..6).for_each(|epoch| fence.note_slot(PartitionId(1), Epoch(epoch - 1), held(epoch)));
+        let known = |fence: &InputFence<()>| {
+            let collected = fence.collect((PartitionId(1), 2), Epoch(0), Epoch(5), usize::MAX);
             let Some(Ship::Collected { since, held, .. }) = collected else { panic!("{collected:?}") };
             (since.0, held.iter().map(|held| held.epoch.0).collect::<Vec<_>>())
         };
-        assert_eq!(known(&gate), (2, vec![3, 4, 5]));
-        gate.forget(&[Epoch(9), Epoch(4)]);
-        assert_eq!(known(&gate), (4, vec![5]));
+        assert_eq!(known(&fence), (2, vec![3, 4, 5]));
+        fence.forget(&[Epoch(9), Epoch(4)]);
+        assert_eq!(known(&fence), (4, vec![5]));
     }
 }
