@@ -67,9 +67,9 @@ const LAYERS: &[Row] = &[
     // What knows everything below it.
     row("node",      &["model", "role", "family", "link", "store", "log", "checkpoint", "replication", "sequencer", "gateway", "deterministic", "engines", "commands",
                        "resp", "runtime", "archive", "workload"], &[]),
-    row("lab",       &["model", "role", "family", "checker", "link", "store", "deterministic", "node", "workload", "runtime", "gateway", "sim",
+    row("lab",       &["model", "role", "family", "checker", "link", "store", "deterministic", "engines", "node", "workload", "runtime", "gateway", "sim",
                        "commands"], &[]),
-    row("ordain",    &["model", "role", "family", "checker", "store", "log", "checkpoint", "replication", "sequencer", "gateway", "deterministic", "commands",
+    row("ordain",    &["model", "role", "family", "checker", "store", "log", "checkpoint", "replication", "sequencer", "gateway", "deterministic", "engines", "commands",
                        "resp", "runtime", "archive", "workload", "sim", "node", "lab"], &[]),
     // The tool you are reading.
     row("xtask",     &[], &[]),

@@ -3,6 +3,8 @@
 //! [`bench`](mod@bench) is `ordain bench WORKLOAD`, with the knobs of [`workloads`], and [`ceiling`] is `ordain bench
 //! ceiling`, [`failover`] is `ordain bench failover`, [`pauses`] is `ordain bench pauses`; the binary mounts [`BenchCommand`]. [`figures`] is `ordain lab`.
 //!
+//! [`options`] is how commands take the options of engines.
+//!
 //! There are two drivers: [`embedded`] drives any [workload](ordain_workload::Workload) against the roles of a node, on
 //! the real runtime and without sockets, and [`resp`] does the same to a server that speaks the Redis protocol, one of
 //! ours ([`server`]) or another's. They have in common the [stages](stage) of a run, the [`schedule`] of an open loop,
@@ -27,6 +29,7 @@ pub mod host;
 pub mod html;
 pub mod interrupt;
 pub mod meter;
+pub mod options;
 pub mod pauses;
 pub mod plot;
 pub mod progress;

@@ -15,9 +15,9 @@ use std::thread::{self, JoinHandle};
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
 use anyhow::{Context, bail, ensure};
+use ordain_engines::registry::Engine;
 use ordain_model::system::CopyPart;
 use ordain_model::{Datum, KeyHash, Layout, Position};
-use ordain_node::engine::Engine;
 use rustix::process::{Pid, Signal, kill_process};
 use serde::Serialize;
 

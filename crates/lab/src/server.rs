@@ -52,11 +52,10 @@ impl Server {
         let log = directory.path().join("stderr");
         let mut command = Command::new(binary);
         command.args(["serve", "--listen", "127.0.0.1:0", "--admin", "127.0.0.1:0", "--log", "warn"]);
-        let Ours { engine, reads, execution, cascade, isolation, balance, plan_ahead } = &launch.ours;
-        command.args(["--engine", engine.name(), "--reads", &reads.to_string()]);
-        command.args(["--execution", &execution.to_string(), "--isolation", &isolation.to_string()]);
-        command.args(["--cascade", &cascade.to_string(), "--balance", &balance.to_string()]);
-        command.args(["--plan-ahead", &plan_ahead.to_string()]);
+        command.args(["--engine", launch.ours.engine.name()]);
+        for (info, value) in launch.ours.options.iter() {
+            command.arg("--option").arg(format!("{}={value}", info.name));
+        }
         command.args(["--threads", &launch.threads.to_string()]);
         match &launch.durability {
             Some(durability) => {
@@ -237,7 +236,7 @@ mod tests {
     #[test]
     fn a_program_that_is_no_server_is_told_so() {
         let launch = Launch {
-            ours: Ours::new(ordain_node::engine::Engine::Calvin),
+            ours: Ours::new(ordain_engines::registry::Engine::default()),
             threads: 1,
             durability: None,
             place: None,

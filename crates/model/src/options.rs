@@ -160,7 +160,7 @@ pub enum OptionError {
         known: Vec<&'static str>,
     },
     /// The engine has no such option.
-    #[error("{} is not for engine {engine}, which has no such option: leave it out, or say --engine {}", written(.option, .value), any_of(.engines))]
+    #[error("{} is not for engine {engine}, which has no such option: leave it out, or say --engine {}", .option.written(.value), any_of(.engines))]
     NotOffered {
         /// The option.
         option: &'static OptionInfo,
@@ -172,7 +172,7 @@ pub enum OptionError {
         engines: Vec<&'static str>,
     },
     /// A value that the option does not take.
-    #[error("{}: {}", flag_of(.option), wrong(.option, .value))]
+    #[error("{}: {}", flag_of(.option), .option.wrong(.value))]
     Value {
         /// The option.
         option: &'static OptionInfo,
@@ -181,7 +181,7 @@ pub enum OptionError {
     },
     /// A value that makes no sense with that of another option.
     #[error(
-        "{} is for --{} {}, and {}: leave it out, or say {}", written(.option, .need.value), .need.other, any_of(.need.values),
+        "{} is for --{} {}, and {}: leave it out, or say {}", .option.written(.need.value), .need.other, any_of(.need.values),
         .need.why, .need.advice
     )]
     Needs {
@@ -191,7 +191,7 @@ pub enum OptionError {
         need: Need,
     },
     /// Two values in one place.
-    #[error("{} and another value of it are both given: drop one", written(.option, .value))]
+    #[error("{} and another value of it are both given: drop one", .option.written(.value))]
     Twice {
         /// The option.
         option: &'static OptionInfo,
@@ -205,24 +205,23 @@ fn flag_of(option: &OptionInfo) -> String {
     if option.is_flag { format!("--{}", option.name) } else { format!("--option {}", option.name) }
 }
 
-/// How an option is given a value.
-fn written(option: &OptionInfo, value: &str) -> String {
-    if option.is_flag {
-        format!("--{} {value}", option.name)
-    } else {
-        format!("--option {}={value}", option.name)
-    }
-}
-
-/// What is wrong with a value.
-fn wrong(option: &OptionInfo, value: &str) -> String {
-    match option.kind {
-        OptionKind::Name { wrong, .. } => format!("'{value}' is {wrong}"),
-        kind => format!("'{value}' is out of range: it takes {kind}"),
-    }
-}
-
 impl OptionInfo {
+    /// How it is given a value on a command line.
+    pub fn written(&self, value: &str) -> String {
+        match self.is_flag {
+            true => format!("--{} {value}", self.name),
+            false => format!("--option {}={value}", self.name),
+        }
+    }
+
+    /// What is wrong with a value that it does not take.
+    pub fn wrong(&self, value: &str) -> String {
+        match self.kind {
+            OptionKind::Name { wrong, .. } => format!("'{value}' is {wrong}"),
+            kind => format!("'{value}' is out of range: it takes {kind}"),
+        }
+    }
+
     /// Reads a value.
     ///
     /// # Errors
@@ -332,6 +331,11 @@ impl Options {
     /// Whether somebody has set an option.
     pub fn is_given(&self, info: &OptionInfo) -> bool {
         self.given.contains_key(info.name)
+    }
+
+    /// The options that somebody has set, with their values.
+    pub fn given(&self) -> impl Iterator<Item = (&'static OptionInfo, OptionValue)> + '_ {
+        self.iter().filter(|(info, _)| self.is_given(info))
     }
 
     /// Every option of the engine with its value, in the registry's order.

@@ -5,12 +5,13 @@ use std::vec;
 
 use ordain_checkpoint::{CheckpointError, Found, Header, Item, Totals};
 use ordain_deterministic::shard::{self, LockManager, Scheduling, ShardMessage};
-use ordain_engines::calvin;
+use ordain_engines::registry::Engine;
+use ordain_engines::registry::options::Knobs;
 use ordain_gateway::{Gateway, ReplicaRouter, Router};
 use ordain_log::{Durability, LogConfig, LogError, LogWriter, Recovered, Space, Unopened};
 use ordain_model::{
-    Batch, Cascade, CheckpointMode, ChunkNo, Computations, Digest, Epoch, Execution, GatewayId, Isolation,
-    KeyHash, Layout, Micros, PartitionId, Reads, Registry, Stopwatch,
+    Batch, CheckpointMode, ChunkNo, Computations, Digest, Epoch, GatewayId, KeyHash, Layout, Micros, Options,
+    PartitionId, Reads, Registry, Stopwatch,
 };
 use ordain_replication::{
     Arrival, ConfigurationEntry, ConfigurationService, ConfigurationServiceSettings, Decisions,
@@ -115,20 +116,10 @@ pub struct NodeSettings {
     pub kept_max: usize,
     /// About how many bytes are sent again at once, by its exchange or its log.
     pub piece: usize,
-    /// Most transactions under way in a shard.
-    pub window: usize,
-    /// How what only reads is run.
-    pub reads: Reads,
+    /// The engine's options.
+    pub options: Options,
     /// The engine's scheduling of transactions on the records of a shard.
     pub scheduling: Scheduling,
-    /// How they execute what depends on verdicts of other shards.
-    pub execution: Execution,
-    /// What becomes of what was executed on what is undone.
-    pub cascade: Cascade,
-    /// What they see of each other.
-    pub isolation: Isolation,
-    /// How the state of a checkpoint is kept while transactions go on.
-    pub checkpoint_mode: CheckpointMode,
     /// About how many bytes of a checkpoint a shard gives away at once.
     pub checkpoint_piece: usize,
     /// Whether the log is trimmed up to what checkpoints cover.
@@ -137,8 +128,8 @@ pub struct NodeSettings {
     pub log_keep_bytes: u64,
     /// How many complete checkpoints are kept.
     pub checkpoints_kept: usize,
-    /// How the shards of the node share what is asked of its partition; none: each keeps the slots that it has.
-    pub balance: Option<shard::Balance>,
+    /// How the shards of the node share what is asked of its partition, if the options say that they do.
+    pub balance: shard::Balance,
     /// Where its shards say what they are executing, by their number on the node; nowhere if there are fewer places.
     pub under_way: Vec<UnderWay>,
     /// Where its shards list the long computations that they give away.
@@ -148,11 +139,6 @@ pub struct NodeSettings {
     /// Bugs that a test has planted.
     pub bugs: Bugs,
 }
-
-/// How many batches may be planned while one is executed, if nothing else is said.
-pub const PLAN_AHEAD: u64 = 3;
-/// How many may be at most.
-pub const MAX_PLAN_AHEAD: u64 = 64;
 
 impl Default for NodeSettings {
     fn default() -> Self {
@@ -172,14 +158,9 @@ impl Default for NodeSettings {
             sequencer: ordain_sequencer::Settings::default(),
             kept_max: 256 << 20,
             piece: 1 << 20,
-            window: 2000,
-            reads: Reads::Ordered,
-            scheduling: calvin::SCHEDULING,
-            execution: Execution::default(),
-            cascade: Cascade::default(),
-            isolation: Isolation::default(),
-            checkpoint_mode: CheckpointMode::default(),
-            balance: Some(shard::Balance::default()),
+            options: Engine::default().defaults(),
+            scheduling: Engine::default().scheduling(),
+            balance: shard::Balance::default(),
             checkpoint_piece: 64 << 10,
             trims: true,
             log_keep_bytes: 8 << 30,
@@ -193,12 +174,9 @@ impl Default for NodeSettings {
 }
 
 impl NodeSettings {
-    /// The same, where so many batches may be closed, logged and planned while one is executed (qstore.md, section 4.9; to
-    /// the sequencer `lag_max` is one more, as it counts that one too).
-    #[must_use]
-    pub fn planning_ahead(mut self, batches: u64) -> NodeSettings {
-        self.sequencer.lag_max = batches.min(MAX_PLAN_AHEAD) + 1;
-        self
+    /// What the options say.
+    fn knobs(&self) -> Knobs {
+        Knobs::of(&self.options)
     }
 
     /// A role of the node.
@@ -350,7 +328,7 @@ impl NodeSettings {
         let place = (self.topology.replica_of(self.node).0, self.partition());
         let (registry, layout) = (registry.clone(), self.layout().clone());
         let gateway = Gateway::new(id, registry, layout, place, ChunkNo(life));
-        let gateway = gateway.with_reads(self.reads).in_pieces(self.piece);
+        let gateway = gateway.with_reads(self.knobs().reads).in_pieces(self.piece);
         let gateway = if self.topology.nodes() > 1 { gateway } else { gateway.without_others() };
         if self.bugs.has(Bug::ForgetStay) { gateway.forgetting_order() } else { gateway }
     }
@@ -361,18 +339,22 @@ impl NodeSettings {
     }
 
     fn new_sequencer(&self, registry: &Arc<Registry>) -> Sequencer<ShardMessage> {
+        let knobs = self.knobs();
         let settings = ordain_sequencer::Settings {
             partition: self.partition(),
             layout: self.layout().version(),
             in_log_max: if self.replication() == Replication::Sync { IN_GROUP } else { 1 },
-            snapshots: self.reads != Reads::Ordered,
+            snapshots: knobs.reads != Reads::Ordered,
+            linger: knobs.linger,
+            // The one that is executed counts too.
+            lag_max: knobs.plan_ahead + 1,
             piece: self.piece,
-            checkpoint_turns: match self.checkpoint_mode {
+            checkpoint_turns: match knobs.checkpoint_mode {
                 CheckpointMode::Naive => self.topology.replicas,
                 CheckpointMode::Multiversion | CheckpointMode::ZigZag => 1,
             },
-            execution: self.execution,
-            cascade: self.cascade,
+            execution: knobs.execution,
+            cascade: knobs.cascade,
             bugs: self.bugs,
             ..self.sequencer.clone()
         };
@@ -439,14 +421,15 @@ impl NodeSettings {
     }
 
     fn shard_settings(&self) -> shard::Settings {
+        let knobs = self.knobs();
         shard::Settings {
-            window: self.window,
-            isolation: self.isolation,
-            checkpoints: self.checkpoint_mode,
+            window: knobs.window,
+            isolation: knobs.isolation,
+            checkpoints: knobs.checkpoint_mode,
             piece: self.checkpoint_piece,
             // What one partition alone has sealed comes to the same if it counts: all that it rests on does too.
             may_be_lost: self.replication() == Replication::Async && self.has_peers(),
-            balance: self.balance,
+            balance: knobs.balance.then_some(self.balance),
             bugs: self.bugs,
             ..shard::Settings::new(self.scheduling)
         }

@@ -13,14 +13,15 @@ use std::path::PathBuf;
 use std::sync::Arc;
 
 use ordain_archive::Location;
+use ordain_engines::registry::{Engine, EngineError, options};
 use ordain_model::layout::{LayoutError, MAX_SHARDS};
-use ordain_model::{CheckpointMode, Isolation, Layout, Micros, PartitionId};
+use ordain_model::{Layout, Micros, OptionError, Options, PartitionId};
 use ordain_role::{NodeId, ReplicaId, Topology};
 use serde::{Deserialize, Serialize};
 use xxhash_rust::xxh3::xxh3_64;
 
 use crate::assembly::Keep;
-use crate::engine::{Engine, EngineError};
+use crate::given::{Given, UnknownKey};
 use crate::secrets::{self, SecretError};
 use crate::size::Size;
 use crate::tls::{AuthClients, LinkFiles};
@@ -101,7 +102,7 @@ impl fmt::Debug for Secret {
 
 /// What stands in the file. The keys are named as the flags of `ordain serve` are; an underscore does for a hyphen.
 #[derive(Clone, Debug, Serialize, Deserialize)]
-#[serde(deny_unknown_fields, rename_all = "kebab-case")]
+#[serde(rename_all = "kebab-case")]
 pub struct ClusterFile {
     /// The cluster's name, which tells it from all others.
     pub cluster: String,
@@ -120,9 +121,6 @@ pub struct ClusterFile {
     /// The engine.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub engine: Option<String>,
-    /// How transactions that only read are run: `ordered`, `previous`, `session` or `strict`.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub reads: Option<String>,
     /// When an acknowledged write is durable on a node: `fsync`, `os` or `none`.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub durability: Option<String>,
@@ -138,9 +136,6 @@ pub struct ClusterFile {
     /// One-way delay that is added between nodes, for experiments.
     #[serde(alias = "latency_us", skip_serializing_if = "Option::is_none")]
     pub latency_us: Option<u64>,
-    /// How long a batch waits for more although it could be closed.
-    #[serde(alias = "linger_us", skip_serializing_if = "Option::is_none")]
-    pub linger_us: Option<u64>,
     /// After so many bytes of input a node asks for a checkpoint.
     #[serde(alias = "checkpoint_log_bytes", skip_serializing_if = "Option::is_none")]
     pub checkpoint_log_bytes: Option<u64>,
@@ -156,24 +151,6 @@ pub struct ClusterFile {
     /// How many of them are kept there.
     #[serde(alias = "checkpoint_store_keep", skip_serializing_if = "Option::is_none")]
     pub checkpoint_store_keep: Option<NonZeroUsize>,
-    /// How the state of a checkpoint is kept: `multiversion`, `naive` or `zigzag`.
-    #[serde(alias = "checkpoint_mode", skip_serializing_if = "Option::is_none")]
-    pub checkpoint_mode: Option<String>,
-    /// How what depends on verdicts is executed: `speculative`, `conservative` or `auto`.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub execution: Option<String>,
-    /// What becomes of what was executed on what is undone: `repair` or `abort`.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub cascade: Option<String>,
-    /// What transactions see of each other: `serializable` or `read-committed`.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub isolation: Option<String>,
-    /// Whether slots of which much is asked go to threads that have less to do.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub balance: Option<bool>,
-    /// How many batches may be closed, logged and planned while one is executed.
-    #[serde(alias = "plan_ahead", skip_serializing_if = "Option::is_none")]
-    pub plan_ahead: Option<u64>,
     /// How much memory each node may have allocated before what needs more is refused.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub maxmemory: Option<Size>,
@@ -222,6 +199,9 @@ pub struct ClusterFile {
     /// Log lines as JSON.
     #[serde(alias = "log_json", skip_serializing_if = "Option::is_none")]
     pub log_json: Option<bool>,
+    /// The engine's options.
+    #[serde(flatten)]
+    pub options: Given,
     /// TLS between the nodes.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub tls: Option<LinkFiles>,
@@ -262,21 +242,12 @@ pub enum ClusterError {
     /// There is no such engine.
     #[error(transparent)]
     Engine(#[from] EngineError),
-    /// There is no such way to run reads.
+    /// The engine has no such option, or the option no such value.
     #[error(transparent)]
-    Reads(#[from] ordain_model::UnknownReads),
-    /// There is no such way to take a checkpoint.
+    Option(#[from] OptionError),
+    /// A key that nothing is known by.
     #[error(transparent)]
-    CheckpointMode(#[from] ordain_model::UnknownCheckpointMode),
-    /// There is no such way to execute transactions, or not with that engine.
-    #[error(transparent)]
-    Execution(#[from] crate::engine::ExecutionError),
-    /// There is no such thing to become of what is undone, or nothing is.
-    #[error(transparent)]
-    Cascade(#[from] crate::engine::CascadeError),
-    /// There is no such isolation level, or not with that engine.
-    #[error(transparent)]
-    Isolation(#[from] crate::engine::IsolationError),
+    Key(#[from] UnknownKey),
     /// No such layout.
     #[error("{0}")]
     Layout(#[from] LayoutError),
@@ -446,12 +417,14 @@ impl ClusterFile {
     /// Reads a file.
     ///
     /// # Errors
-    /// [`ClusterError::Syntax`].
+    /// [`ClusterError::Syntax`], [`ClusterError::Key`].
     pub fn parse(text: &str) -> Result<ClusterFile, ClusterError> {
-        toml::from_str(text).map_err(|error| {
+        let file: ClusterFile = toml::from_str(text).map_err(|error| {
             let lines: Vec<String> = error.to_string().lines().map(|line| line.trim().to_owned()).collect();
             ClusterError::Syntax(lines.join(" "))
-        })
+        })?;
+        file.options.check_keys(text)?;
+        Ok(file)
     }
 
     /// What is asked of a node's disk.
@@ -609,8 +582,8 @@ pub struct ClusterConfig {
     pub replicas: u16,
     /// The engine.
     pub engine: Engine,
-    /// What transactions see of each other.
-    pub isolation: Isolation,
+    /// Its options.
+    pub options: Options,
     /// What a node keeps, unless it is told otherwise.
     pub keep: Keep,
     /// How input reaches the other replicas.
@@ -640,11 +613,7 @@ impl ClusterConfig {
         let layout = file.layout()?;
         let replication = file.replication()?;
         let engine = file.engine.as_deref().map_or(Ok(Engine::default()), str::parse)?;
-        file.reads.as_deref().map_or(Ok(engine.reads()), str::parse)?;
-        file.checkpoint_mode.as_deref().map_or(Ok(CheckpointMode::default()), str::parse)?;
-        let execution = engine.executed_as(file.execution.as_deref())?;
-        crate::engine::cascades_as(execution, file.cascade.as_deref())?;
-        let isolation = engine.isolated_as(file.isolation.as_deref())?;
+        let options = engine.options(file.options.iter())?;
         let keep = file.keep()?;
         replication.check(keep)?;
         let members = file.members()?;
@@ -661,7 +630,7 @@ impl ClusterConfig {
             layout: Arc::new(layout),
             replicas: file.replicas,
             engine,
-            isolation,
+            options,
             keep,
             replication,
             latency: Micros(file.latency_us.unwrap_or(0)),
@@ -686,16 +655,23 @@ impl ClusterConfig {
     /// not among that: a node may see another one elsewhere than a third does.
     pub fn fingerprint(&self) -> u64 {
         let (layout, engine, replication) = (&self.layout, self.engine.name(), self.replication.name());
+        // The first option that nodes had to agree on has a place of its own; others follow with their names.
+        let isolation = self.options.value(&options::ISOLATION);
+        let others = self
+            .options
+            .iter()
+            .filter(|(info, _)| info.is_of_cluster && info.name != options::ISOLATION.name);
+        let others: String = others.map(|(info, value)| format!(" {} {value}", info.name)).collect();
         let text = format!(
             "cluster {} partitions {} replicas {} threads {} layout {} starts {:?} engine {engine} isolation {} \
-             replication {replication}",
+             replication {replication}{others}",
             self.id,
             layout.partitions(),
             self.replicas,
             layout.threads(),
             layout.version(),
             layout.starts(),
-            self.isolation,
+            isolation,
         );
         xxh3_64(text.as_bytes())
     }

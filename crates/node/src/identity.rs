@@ -11,16 +11,18 @@
 //! without some of what its directory holds. That it does, and without what, is written down here before anything is
 //! removed, so that a crash at any moment leaves a directory from which the next start goes on with it.
 
+use std::collections::BTreeMap;
 use std::fs;
 use std::path::{Path, PathBuf};
 
 use ordain_archive::Owner;
-use ordain_model::Isolation;
+use ordain_engines::registry::options::ISOLATION;
+use ordain_engines::registry::{self, Engine};
+use ordain_model::{Isolation, OptionInfo, Options};
 use ordain_role::StartOver;
 use serde::{Deserialize, Serialize};
 
 use crate::cluster::{Membership, Replication};
-use crate::engine::Engine;
 use crate::sealed;
 
 /// The version of everything in a data directory but the log, which has its own. Format 3 keeps beside an expiry how a string was
@@ -44,6 +46,9 @@ pub struct Identity {
     /// At which isolation level its log is executed: at another one the same input has other results.
     #[serde(default = "default_level")]
     pub isolation: String,
+    /// The other options that a log must be executed with as it was, by name.
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    pub options: BTreeMap<String, String>,
     /// The cluster's name; a node on its own has one that was made up at its first start.
     pub cluster: String,
     /// The node belongs to no cluster.
@@ -135,14 +140,14 @@ pub enum IdentityError {
         /// The engine asked for.
         asked: String,
     },
-    /// Another isolation level.
-    #[error("{}: the log in the data directory was executed with --isolation {found}, and with {asked} it would have other results: start with --isolation {found}, or choose another --data-dir", path.display())]
-    Isolation {
+    /// Another value of an option that stays.
+    #[error("{}: the log in the data directory was executed with {found}, and with {asked} it would have other results: start with {found}, or choose another --data-dir", path.display())]
+    Option {
         /// The file.
         path: PathBuf,
-        /// Its level.
+        /// Its value, as it is given on a command line.
         found: String,
-        /// The level asked for.
+        /// The value asked for.
         asked: String,
     },
     /// Another node, or one of another cluster.
@@ -180,12 +185,7 @@ impl Identity {
     ///
     /// # Errors
     /// [`IdentityError`]; the directory is unchanged then.
-    pub fn join(
-        directory: &Path,
-        engine: Engine,
-        place: &Membership,
-        generation: u32,
-    ) -> Result<Identity, IdentityError> {
+    pub fn join(directory: &Path, place: &Membership, generation: u32) -> Result<Identity, IdentityError> {
         let io = |reason| IdentityError::Io { path: directory.to_owned(), reason };
         for entry in fs::read_dir(directory).map_err(io)? {
             let found = entry.map_err(io)?.file_name().to_string_lossy().into_owned();
@@ -195,8 +195,7 @@ impl Identity {
             }
         }
         let threads = place.cluster.layout.threads();
-        let identity =
-            Identity { generation, ..Identity::of((engine, place.cluster.isolation), threads, Some(place)) };
+        let identity = Identity { generation, ..Identity::of(&place.cluster.options, threads, Some(place)) };
         identity.write(directory).map_err(io)?;
         Ok(identity)
     }
@@ -208,17 +207,13 @@ impl Identity {
     /// [`IdentityError::Io`].
     pub fn begin(
         directory: &Path,
-        engine: Engine,
-        place: Result<&Membership, &str>,
+        place: Result<&Membership, (Engine, &str)>,
     ) -> Result<Identity, IdentityError> {
         let identity = match place {
-            Ok(place) => {
-                let (isolation, threads) = (place.cluster.isolation, place.cluster.layout.threads());
-                Identity::of((engine, isolation), threads, Some(place))
-            }
+            Ok(place) => Identity::of(&place.cluster.options, place.cluster.layout.threads(), Some(place)),
             // While there is no log, it may be begun with at any level.
-            Err(name) => {
-                Identity { cluster: name.to_owned(), ..Identity::of((engine, Isolation::default()), 1, None) }
+            Err((engine, name)) => {
+                Identity { cluster: name.to_owned(), ..Identity::of(&engine.defaults(), 1, None) }
             }
         };
         identity
@@ -235,24 +230,24 @@ impl Identity {
     /// [`IdentityError`]; the directory is unchanged then.
     pub fn open(
         directory: &Path,
-        (engine, isolation): (Engine, Isolation),
+        options: &Options,
         threads: usize,
         place: Option<&Membership>,
     ) -> Result<Identity, IdentityError> {
         let path = directory.join(FILE);
         let io = |reason| IdentityError::Io { path: path.clone(), reason };
-        let asked = Identity::of((engine, isolation), threads, place);
+        let asked = Identity::of(options, threads, place);
         let Some(mut found) = Identity::read(directory)? else {
             asked.write(directory).map_err(io)?;
             return Ok(asked);
         };
         found.check(&asked, path.clone())?;
         let may_change = |identity: &Identity| {
-            let Identity { format, threads, isolation, .. } = identity;
-            (*format, *threads, isolation.clone())
+            let Identity { format, threads, isolation, options, .. } = identity;
+            (*format, *threads, isolation.clone(), options.clone())
         };
         if may_change(&found) != may_change(&asked) {
-            (found.format, found.threads, found.isolation) = may_change(&asked);
+            (found.format, found.threads, found.isolation, found.options) = may_change(&asked);
             found.is_changed = true;
         }
         Ok(found)
@@ -286,11 +281,13 @@ impl Identity {
     }
 
     /// What an empty directory is given.
-    fn of((engine, isolation): (Engine, Isolation), threads: usize, place: Option<&Membership>) -> Identity {
+    fn of(options: &Options, threads: usize, place: Option<&Membership>) -> Identity {
+        let stays = options.iter().filter(|(info, _)| info.is_identity && info.name != ISOLATION.name);
         let alone = Identity {
             format: FORMAT,
-            engine: engine.name().into(),
-            isolation: isolation.to_string(),
+            engine: options.engine().into(),
+            isolation: options.value(&ISOLATION).to_string(),
+            options: stays.map(|(info, value)| (info.name.to_owned(), value.to_string())).collect(),
             cluster: format!("{:032x}", rand::random::<u128>()),
             alone: true,
             node: 0,
@@ -328,9 +325,14 @@ impl Identity {
                 asked: asked.engine.clone(),
             });
         }
-        if self.has_log && self.isolation != asked.isolation {
-            let (found, asked) = (self.isolation.clone(), asked.isolation.clone());
-            return Err(IdentityError::Isolation { path, found, asked });
+        for (info, asked) in asked.stays().filter(|_| self.has_log) {
+            // A log that is older than the option was executed as every engine without it does.
+            let found = self.stays().find(|(of, _)| of.name == info.name);
+            let found = found.map_or_else(|| info.default.to_string(), |(_, found)| found.to_owned());
+            if found != asked {
+                let (found, asked) = (info.written(&found), info.written(asked));
+                return Err(IdentityError::Option { path, found, asked });
+            }
         }
         if self.alone && asked.alone {
             return Ok(());
@@ -342,6 +344,13 @@ impl Identity {
             return Err(IdentityError::Layout { path, found: self.division(), asked: asked.division() });
         }
         Ok(())
+    }
+
+    /// The options that a log must be executed with as it was, and their values.
+    fn stays(&self) -> impl Iterator<Item = (&'static OptionInfo, &str)> {
+        let others =
+            self.options.iter().filter_map(|(name, value)| Some((registry::option(name)?, value.as_str())));
+        std::iter::once((&ISOLATION, self.isolation.as_str())).chain(others)
     }
 
     /// Whose the directory is, in words.
@@ -461,7 +470,7 @@ mod tests {
 
     fn open(directory: &Path, place: Option<&Membership>) -> Result<Identity, IdentityError> {
         let threads = place.map_or(2, |place| place.cluster.layout.threads());
-        Identity::open(directory, (Engine::Calvin, Isolation::Serializable), threads, place)
+        Identity::open(directory, &Engine::default().defaults(), threads, place)
     }
 
     /// What the file says, as it was written before there were checksums.
@@ -488,8 +497,7 @@ mod tests {
         fs::write(&path, plain(&path)).unwrap();
         assert_eq!(open(dir.path(), None).unwrap(), first);
         // It is not written before the rest was found to be in order, and then with its checksum.
-        let mut other =
-            Identity::open(dir.path(), (Engine::Calvin, Isolation::Serializable), 3, None).unwrap();
+        let mut other = Identity::open(dir.path(), &Engine::default().defaults(), 3, None).unwrap();
         assert!(!fs::read_to_string(&path).unwrap().contains("checksum"));
         other.note_log(dir.path()).unwrap();
         assert!(fs::read_to_string(&path).unwrap().contains("checksum"));
@@ -499,8 +507,11 @@ mod tests {
     #[test]
     fn a_log_is_executed_at_one_level() {
         let dir = tempfile::tempdir().unwrap();
-        let open = |level| Identity::open(dir.path(), (Engine::Qstore, level), 2, None);
-        let (serializable, committed) = (Isolation::Serializable, Isolation::ReadCommitted);
+        let open = |level| {
+            let engine: Engine = "qstore".parse().unwrap();
+            Identity::open(dir.path(), &engine.options([("isolation", level)]).unwrap(), 2, None)
+        };
+        let (serializable, committed) = ("serializable", "read-committed");
         assert_eq!(open(serializable).unwrap().isolation, "serializable");
         // There is no log yet whose results could be others.
         let mut identity = open(committed).unwrap();
@@ -513,7 +524,7 @@ mod tests {
         let text = plain(&path);
         fs::write(&path, text.replace("  \"isolation\": \"read-committed\",\n", "")).unwrap();
         assert_eq!(open(serializable).unwrap().isolation, "serializable");
-        assert!(matches!(open(committed), Err(IdentityError::Isolation { .. })));
+        assert!(matches!(open(committed), Err(IdentityError::Option { .. })));
     }
 
     #[test]
@@ -559,13 +570,10 @@ mod tests {
     fn a_node_on_its_own_may_change_its_threads() {
         let dir = tempfile::tempdir().unwrap();
         let first = open(dir.path(), None).unwrap();
-        let second = Identity::open(dir.path(), (Engine::Calvin, Isolation::Serializable), 5, None).unwrap();
+        let second = Identity::open(dir.path(), &Engine::default().defaults(), 5, None).unwrap();
         assert_eq!((second.threads, &second.cluster), (5, &first.cluster));
         assert_eq!(second.for_log(), first.for_log());
-        assert_eq!(
-            Identity::open(dir.path(), (Engine::Calvin, Isolation::Serializable), 5, None).unwrap(),
-            second
-        );
+        assert_eq!(Identity::open(dir.path(), &Engine::default().defaults(), 5, None).unwrap(), second);
     }
 
     #[test]
@@ -599,9 +607,9 @@ mod tests {
         let dir = tempfile::tempdir().unwrap();
         let mine = place(3, |_| ());
         fs::write(dir.path().join(LOCK), "4711").unwrap();
-        let joined = Identity::join(dir.path(), Engine::Calvin, &mine, 77).unwrap();
+        let joined = Identity::join(dir.path(), &mine, 77).unwrap();
         assert_eq!((joined.generation, joined.node), (77, 3));
-        let error = Identity::join(dir.path(), Engine::Calvin, &mine, 78).unwrap_err().to_string();
+        let error = Identity::join(dir.path(), &mine, 78).unwrap_err().to_string();
         assert!(error.contains("holds ordain.json") && error.contains("without --join"), "{error}");
         assert_eq!(open(dir.path(), Some(&mine)).unwrap(), joined, "it stays what it has become");
         // What was written before there were generations is of the first.

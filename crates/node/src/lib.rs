@@ -1,8 +1,8 @@
 //! A node: roles wired together, and nothing else.
 //!
-//! [`engine`] is the registry of engines, one line each. [`assembly`] builds the roles of a node from what its
+//! [`assembly`] builds the roles of a node from what its
 //! directory holds, the same for the runtime and for the simulator. [`cluster`] is what a cluster's file says,
-//! [`identity`] what a data directory says of itself, [`aborts`] what an operator has aborted of its log. [`front`] is
+//! [`given`] options of an engine as people write them, [`identity`] what a data directory says of itself, [`aborts`] what an operator has aborted of its log. [`front`] is
 //! where clients connect, [`admin`] is where operators look, [`serve`] starts all of it.
 
 pub mod aborts;
@@ -12,8 +12,8 @@ pub mod admin_client;
 pub mod assembly;
 mod certificates;
 pub mod cluster;
-pub mod engine;
 pub mod front;
+pub mod given;
 pub mod identity;
 mod notices;
 pub mod procedures;

@@ -11,21 +11,19 @@ use std::time::{Duration, SystemTime, UNIX_EPOCH};
 use ordain_archive::{ArchiveError, Archiver, ArchiverSettings, Location};
 use ordain_checkpoint::Header;
 use ordain_deterministic::shard;
+use ordain_engines::registry::Engine;
 use ordain_gateway::Dispatcher;
 use ordain_link::Life;
 use ordain_log::Recovered;
 use ordain_model::layout::MAX_SHARDS;
-use ordain_model::{
-    Cascade, CheckpointMode, Computations, Epoch, Execution, Gsn, Isolation, Micros, Reads, Registry,
-    Stopwatch,
-};
+use ordain_model::{Computations, Epoch, Gsn, Micros, Options, Registry, Stopwatch};
 use ordain_resp::diagnostics::Diagnostics;
 use ordain_resp::memory::Memory;
 use ordain_resp::{Access, DEFAULT, FileError, NodeInfo, Observed, Settings, Shared, Users};
 use ordain_role::{Address, Directory, DiskError, NodeId, StartOver, Topology, UnderWay};
 use ordain_runtime::{
     Current, DirLock, Disk, FsDirectory, Greeting, Handle, Heeded, LinkTls, LoopSpec, NetConfig, NetLimits,
-    NetStatus, Network, Options, RunTimes, Running, Runtime, StartError, Stopped, under_way,
+    NetStatus, Network, RunTimes, Running, Runtime, StartError, Stopped, under_way,
 };
 use ordain_sequencer::Lacking;
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
@@ -37,7 +35,6 @@ use crate::admin_client::{Asker, Login};
 use crate::assembly::{Assembly, AssemblyError, Begun, Keep, NodeSettings, Refused, places, start_over};
 use crate::certificates::{Renewals, Watch, Watched};
 use crate::cluster::{self, ClusterError, Membership, Replication};
-use crate::engine::Engine;
 use crate::front::{Door, Mailboxes};
 use crate::identity::{Identity, IdentityError};
 use crate::procedures;
@@ -62,8 +59,8 @@ pub struct ServeConfig {
     pub keep: Keep,
     /// The engine.
     pub engine: Engine,
-    /// How what only reads is run.
-    pub reads: Reads,
+    /// Its options.
+    pub options: Options,
     /// Event loops, each with a shard of the data.
     pub threads: usize,
     /// The password of the default user.
@@ -76,8 +73,6 @@ pub struct ServeConfig {
     pub operators: Operators,
     /// Accept connections from elsewhere without a password.
     pub insecure: bool,
-    /// How long an open batch waits for more before it closes.
-    pub linger: Micros,
     /// After so many bytes of input the node asks for a checkpoint; 0: only clients do.
     pub checkpoint_log_bytes: u64,
     /// About how long a log may be before what members that are away may want is trimmed too.
@@ -86,18 +81,6 @@ pub struct ServeConfig {
     pub log_segment_bytes: u64,
     /// Where copies of complete checkpoints are taken to, and how many are kept there.
     pub checkpoint_store: Option<(Location, NonZeroUsize)>,
-    /// How the state of a checkpoint is kept while transactions go on.
-    pub checkpoint_mode: CheckpointMode,
-    /// How what depends on verdicts of other shards is executed.
-    pub execution: Execution,
-    /// What becomes of what was executed on what is undone.
-    pub cascade: Cascade,
-    /// What transactions see of each other.
-    pub isolation: Isolation,
-    /// Whether slots of which much is asked go to threads that have less to do.
-    pub balance: bool,
-    /// How many batches may be closed, logged and planned while one is executed.
-    pub plan_ahead: u64,
     /// Its place in a cluster; none: it is on its own.
     pub cluster: Option<Membership>,
     /// It has lost what it had: it comes back with an empty directory, as another member of its group.
@@ -352,12 +335,10 @@ impl Node {
         let mut directory = if keeps { Some(FsDirectory::open(&config.data_dir)?) } else { None };
         let lock = if keeps { Some(DirLock::acquire(&config.data_dir)?) } else { None };
         let mut identity = match joins {
-            Some((place, generation)) => {
-                Some(Identity::join(&config.data_dir, config.engine, place, generation)?)
-            }
+            Some((place, generation)) => Some(Identity::join(&config.data_dir, place, generation)?),
             None if keeps => Some(Identity::open(
                 &config.data_dir,
-                (config.engine, config.isolation),
+                &config.options,
                 config.threads,
                 config.cluster.as_ref(),
             )?),
@@ -391,15 +372,10 @@ impl Node {
             generation: identity.as_ref().map_or(0, |identity| identity.generation),
             started_over: identity.as_ref().map_or(0, |identity| identity.started_over),
             life,
-            reads: config.reads,
+            options: config.options.clone(),
             scheduling: config.engine.scheduling(),
-            checkpoint_mode: config.checkpoint_mode,
             log_keep_bytes: config.log_keep_bytes,
             segment_bytes: config.log_segment_bytes,
-            execution: config.execution,
-            cascade: config.cascade,
-            isolation: config.isolation,
-            balance: config.balance.then(shard::Balance::default),
             under_way: under_way.clone(),
             computations: computations.clone(),
             stopwatches: run_times
@@ -407,13 +383,11 @@ impl Node {
                 .map(|times| Arc::new(times.clone()) as Arc<dyn Stopwatch>)
                 .collect(),
             sequencer: ordain_sequencer::Settings {
-                linger: config.linger,
                 checkpoint_bytes: if keeps { config.checkpoint_log_bytes } else { 0 },
                 ..Default::default()
             },
             ..NodeSettings::default()
-        }
-        .planning_ahead(config.plan_ahead);
+        };
         let registry = procedures::all();
         let assembly =
             Assembly::open(directory.as_mut().map(|d| d as &mut dyn Directory), &settings, &registry)
@@ -497,10 +471,10 @@ impl Node {
             }
             loops.push(spec);
         }
-        let options = Options {
+        let options = ordain_runtime::Options {
             node: settings.node,
             network: is_member.then_some(places::NETWORK),
-            ..Options::default()
+            ..ordain_runtime::Options::default()
         };
         let archiver = config.checkpoint_store.clone().zip(identity.as_ref());
         let archiver = archiver
@@ -872,6 +846,7 @@ fn shared(
     };
     settings.fix("appendonly", appendonly);
     settings.fix("appendfsync", appendfsync);
+    config.options.iter().for_each(|(info, value)| settings.fix(info.name, value.to_string()));
     let mut shared = Shared::default();
     shared.settings = settings;
     shared.access = access.clone();

@@ -13,11 +13,11 @@ use anyhow::{Context, bail, ensure};
 use ordain_archive::afar::{Afar, Kept};
 use ordain_archive::{Location, Owner};
 use ordain_checkpoint::{file_name, seal_name};
+use ordain_engines::registry::Engine;
 use ordain_log::copy_file;
 use ordain_model::{Epoch, Isolation, Layout, Millis, PartitionId};
 use ordain_node::assembly::Keep;
 use ordain_node::cluster::{ClusterConfig, ClusterFile, Membership, Replication};
-use ordain_node::engine::Engine;
 use ordain_node::identity::{FILE, Identity, LOCK, log_identity};
 use ordain_node::procedures;
 use ordain_node::rebuild::{Rebuilt, Source, rebuild};
@@ -267,7 +267,7 @@ impl Targets {
         match plan {
             Plan::Alone(path) => {
                 let owner = self.owner.as_ref().context("there is nothing to restore")?;
-                Identity::begin(path, owner.engine.parse()?, Err(&owner.cluster))?;
+                Identity::begin(path, Err((owner.engine.parse()?, &owner.cluster)))?;
             }
             Plan::Cluster { config, nodes } => {
                 let topology = config.topology();
@@ -277,7 +277,7 @@ impl Targets {
                         let identity = log_identity(&config.id, config.engine.name(), place.partition().0);
                         found_after(&mut target.directory, &identity, &members, rebuilt.begins)?;
                     }
-                    Identity::begin(path, config.engine, Ok(place))?;
+                    Identity::begin(path, Ok(place))?;
                 }
             }
         }

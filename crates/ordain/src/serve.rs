@@ -13,11 +13,11 @@ use std::thread;
 use anyhow::Context;
 use clap::{Args, ValueEnum};
 use ordain_archive::Location;
-use ordain_model::Micros;
+use ordain_engines::registry::{self, Engine};
+use ordain_lab::options::{Door, OptionArgs};
 use ordain_node::admin_client::{Login, Target};
-use ordain_node::assembly::{Keep, MAX_PLAN_AHEAD, PLAN_AHEAD};
+use ordain_node::assembly::Keep;
 use ordain_node::cluster::{ClusterConfig, ClusterFile, Membership, is_admin_in_tls};
-use ordain_node::engine::{Engine, cascades_as};
 use ordain_node::serve::{Ended, Node, Operators, ServeConfig, without};
 use ordain_node::size::Size;
 use ordain_node::tls::{AuthClients, ClientTls};
@@ -64,8 +64,7 @@ impl ForOperators {
             let of_links = file.tls.as_ref().map(|links| links.ca_cert_file.clone());
             (admin, of_links, ServeArgs::of(file))
         } else {
-            let args: ServeArgs = toml::from_str(&text)
-                .map_err(|e| anyhow::anyhow!("{}: {}", name(), e.to_string().replace('\n', " ")))?;
+            let args = ServeArgs::parse(&text).with_context(name)?;
             let admin = args.admin.unwrap_or(ADMIN);
             let is_tls = is_admin_in_tls(args.admin_tls, args.tls_port.is_some(), admin);
             (vec![Target { address: admin.to_string(), is_tls }], None, args)
@@ -91,10 +90,26 @@ pub enum Durability {
     None,
 }
 
+/// How `ordain serve` takes the options of engines.
+#[derive(Clone, Debug, Default)]
+pub struct OfServe;
+
+impl Door for OfServe {
+    const HAS_ENVIRONMENT: bool = true;
+    const CHECKS_NAMES: bool = false;
+}
+
+/// What the help says of `--engine`.
+fn engine_help() -> String {
+    let engines = registry::built().map(|engine| format!("`{}`: {}", engine.name(), engine.info().what));
+    let engines = engines.collect::<Vec<_>>().join(". ");
+    format!("The engine. {engines}. `ordain engines` tells more [default: {}]", Engine::default())
+}
+
 /// The flags of `ordain serve`. Each is also a key of the configuration file and an environment variable; a flag
 /// beats the environment, the environment beats the file.
 #[derive(Debug, Default, Args, Deserialize)]
-#[serde(default, deny_unknown_fields, rename_all = "kebab-case")]
+#[serde(default, rename_all = "kebab-case")]
 pub struct ServeArgs {
     /// Where Redis clients connect [default: 127.0.0.1:6379]
     #[arg(long, env = "ORDAIN_LISTEN", value_name = "ADDR")]
@@ -108,17 +123,9 @@ pub struct ServeArgs {
     /// Keep everything in memory only
     #[arg(long, env = "ORDAIN_EPHEMERAL", num_args = 0..=1, default_missing_value = "true")]
     ephemeral: Option<bool>,
-    /// The engine. `calvin`: all transactions in one sequence, strictly serializable. `paxflow`: the same, but what
-    /// only reads is run on snapshots and waits for nothing. `qstore`: as `calvin`, executed in queues of fragments, a
-    /// range of records each, in place of locks. `calvin-paper`: the baseline of the papers, one lock manager a node; for
-    /// comparisons [default: calvin]
-    #[arg(long, env = "ORDAIN_ENGINE", value_name = "NAME")]
+    /// The engine.
+    #[arg(long, env = "ORDAIN_ENGINE", value_name = "NAME", help = engine_help())]
     engine: Option<String>,
-    /// How transactions that only read are run: `ordered` in the sequence like all others, or on a snapshot:
-    /// `session` holds all that the connection has seen, `previous` is of the epoch before, `strict` holds all that
-    /// anybody was answered [default: session with paxflow, ordered with the others]
-    #[arg(long, env = "ORDAIN_READS", value_name = "HOW")]
-    reads: Option<String>,
     /// When an acknowledged write is durable [default: fsync]
     #[arg(long, env = "ORDAIN_DURABILITY")]
     durability: Option<Durability>,
@@ -167,9 +174,6 @@ pub struct ServeArgs {
     /// Accept connections from other machines without a password
     #[arg(long, env = "ORDAIN_INSECURE", num_args = 0..=1, default_missing_value = "true")]
     insecure: Option<bool>,
-    /// How long a batch waits for more transactions although it could be closed, microseconds [default: 0]
-    #[arg(long, env = "ORDAIN_LINGER_US", value_name = "US")]
-    linger_us: Option<u64>,
     /// Take a checkpoint after so many bytes of input; 0: only when a client asks with BGSAVE [default: 1 GiB]
     #[arg(long, env = "ORDAIN_CHECKPOINT_LOG_BYTES", value_name = "BYTES")]
     checkpoint_log_bytes: Option<u64>,
@@ -187,33 +191,10 @@ pub struct ServeArgs {
     /// How many checkpoints of each partition are kept there [default: 7]
     #[arg(long, env = "ORDAIN_CHECKPOINT_STORE_KEEP", value_name = "N")]
     checkpoint_store_keep: Option<NonZeroUsize>,
-    /// How the state of a checkpoint is kept while transactions go on. `multiversion`: what they replace is kept beside.
-    /// `zigzag`: a record that they change has two copies until it is captured. `naive`: one replica stands still until
-    /// its state is written, and clients turn to another [default: multiversion]
-    #[arg(long, env = "ORDAIN_CHECKPOINT_MODE", value_name = "HOW")]
-    checkpoint_mode: Option<String>,
-    /// How `qstore` executes transactions that may abort by a verdict of another thread or node. `conservative`: what they
-    /// write is seen when all verdicts are known. `speculative`: nobody waits; what turns out wrong is undone, with all that
-    /// depends on it, and executed again. `auto`: whichever is found to be faster. The results are the same
-    /// [default: auto]
-    #[arg(long, env = "ORDAIN_EXECUTION", value_name = "HOW")]
-    execution: Option<String>,
-    /// What becomes of a transaction that was executed speculatively on what another one had written which then aborted. `repair`:
-    /// it is executed again, and the results are those of one after the other. `abort`: it is answered TXNABORT, as the
-    /// paper has it, and its client asks again [default: repair]
-    #[arg(long, env = "ORDAIN_CASCADE", value_name = "HOW")]
-    cascade: Option<String>,
-    /// What transactions see of each other: `serializable`, or with `qstore` `read-committed`: what a transaction only reads it
-    /// sees as of the end of the epoch before its own, and waits for nobody; what it writes, or watches, is as with
-    /// `serializable` [default: serializable]
-    #[arg(long, env = "ORDAIN_ISOLATION", value_name = "LEVEL")]
-    isolation: Option<String>,
-    /// Move slots of which much is asked to threads that have less to do, with what is in them [default: true]
-    #[arg(long, env = "ORDAIN_BALANCE", num_args = 0..=1, default_missing_value = "true", value_name = "BOOL")]
-    balance: Option<bool>,
-    /// How many batches may be closed, logged and planned while one is executed, 0 to 64 [default: 3]
-    #[arg(long, env = "ORDAIN_PLAN_AHEAD", value_name = "N", value_parser = clap::value_parser!(u64).range(..=MAX_PLAN_AHEAD))]
-    plan_ahead: Option<u64>,
+    /// The engine's options.
+    #[command(flatten)]
+    #[serde(flatten)]
+    options: OptionArgs<OfServe>,
     /// How much memory the node may have allocated, as 200mb or 4gb, before what needs more is refused (OOM); 0: no limit
     /// [default: 0]
     #[arg(long, env = "ORDAIN_MAXMEMORY", value_name = "SIZE")]
@@ -248,6 +229,14 @@ pub struct ServeArgs {
 }
 
 impl ServeArgs {
+    /// Reads the file of a node on its own.
+    fn parse(text: &str) -> anyhow::Result<ServeArgs> {
+        let args: ServeArgs = toml::from_str(text)
+            .map_err(|error| anyhow::anyhow!("{}", error.to_string().replace('\n', " ")))?;
+        args.options.given.check_keys(text)?;
+        Ok(args)
+    }
+
     /// Fills what was not given from the file. Of options that exclude each other, one that is given undoes the file's other.
     fn or(self, mut file: ServeArgs) -> ServeArgs {
         if self.password.is_some() || self.password_file.is_some() {
@@ -265,7 +254,6 @@ impl ServeArgs {
             data_dir: self.data_dir.or(file.data_dir),
             ephemeral: self.ephemeral.or(file.ephemeral),
             engine: self.engine.or(file.engine),
-            reads: self.reads.or(file.reads),
             durability: self.durability.or(file.durability),
             threads: self.threads.or(file.threads),
             password: self.password.or(file.password),
@@ -281,18 +269,12 @@ impl ServeArgs {
             admin_user: self.admin_user.or(file.admin_user),
             admin_password_file: self.admin_password_file.or(file.admin_password_file),
             insecure: self.insecure.or(file.insecure),
-            linger_us: self.linger_us.or(file.linger_us),
             checkpoint_log_bytes: self.checkpoint_log_bytes.or(file.checkpoint_log_bytes),
             log_keep_bytes: self.log_keep_bytes.or(file.log_keep_bytes),
             log_segment_bytes: self.log_segment_bytes.or(file.log_segment_bytes),
             checkpoint_store: self.checkpoint_store.or(file.checkpoint_store),
             checkpoint_store_keep: self.checkpoint_store_keep.or(file.checkpoint_store_keep),
-            checkpoint_mode: self.checkpoint_mode.or(file.checkpoint_mode),
-            execution: self.execution.or(file.execution),
-            cascade: self.cascade.or(file.cascade),
-            isolation: self.isolation.or(file.isolation),
-            balance: self.balance.or(file.balance),
-            plan_ahead: self.plan_ahead.or(file.plan_ahead),
+            options: self.options.given.or(&file.options.given).into(),
             maxmemory: self.maxmemory.or(file.maxmemory),
             config: self.config,
             node: self.node,
@@ -320,8 +302,7 @@ impl ServeArgs {
             self.node.is_none() && self.secret_file.is_none(),
             "--node and --secret-file are for a node of a cluster, and no file describes one: name it with --config"
         );
-        let file: ServeArgs = toml::from_str(&text)
-            .map_err(|e| anyhow::anyhow!("{}: {}", name(), e.to_string().replace('\n', " ")))?;
+        let file = ServeArgs::parse(&text).with_context(name)?;
         Ok((self.or(file), None))
     }
 
@@ -330,7 +311,6 @@ impl ServeArgs {
         ServeArgs {
             ephemeral: file.ephemeral,
             engine: file.engine,
-            reads: file.reads,
             threads: Some(file.threads),
             password: file.password.map(|password| password.reveal().to_owned()),
             password_file: file.password_file,
@@ -345,18 +325,12 @@ impl ServeArgs {
             admin_user: file.admin_user,
             admin_password_file: file.admin_password_file,
             insecure: file.insecure,
-            linger_us: file.linger_us,
             checkpoint_log_bytes: file.checkpoint_log_bytes,
             log_keep_bytes: file.log_keep_bytes,
             log_segment_bytes: file.log_segment_bytes,
             checkpoint_store: file.checkpoint_store,
             checkpoint_store_keep: file.checkpoint_store_keep,
-            checkpoint_mode: file.checkpoint_mode,
-            execution: file.execution,
-            cascade: file.cascade,
-            isolation: file.isolation,
-            balance: file.balance,
-            plan_ahead: file.plan_ahead,
+            options: file.options.into(),
             maxmemory: file.maxmemory,
             log: file.log,
             log_json: file.log_json,
@@ -372,7 +346,7 @@ impl ServeArgs {
             format!("{name} describes a cluster: say which of its nodes this is with --node")
         })?;
         file.engine = self.engine.clone().or(file.engine);
-        file.reads = self.reads.clone().or(file.reads);
+        file.options = self.options.given.clone().or(&file.options);
         file.threads = self.threads.unwrap_or(file.threads);
         file.insecure = self.insecure.or(file.insecure);
         file.tls_port = self.tls_port.or(file.tls_port);
@@ -472,13 +446,6 @@ impl ServeArgs {
             (false, Some(Durability::None)) => Keep::Late,
         };
         let engine = self.engine.as_deref().map_or(Ok(Engine::default()), str::parse)?;
-        let execution = engine.executed_as(self.execution.as_deref())?;
-        let plan_ahead = self.plan_ahead.unwrap_or(PLAN_AHEAD);
-        anyhow::ensure!(
-            plan_ahead <= MAX_PLAN_AHEAD,
-            "plan-ahead = {plan_ahead}: what is planned ahead is kept in memory, so there are {MAX_PLAN_AHEAD} batches at \
-             most: choose fewer"
-        );
         Ok(ServeConfig {
             maxmemory_bytes: self.maxmemory.map_or(0, |size| size.0),
             allocated_bytes: crate::memory::allocated,
@@ -487,14 +454,13 @@ impl ServeArgs {
             data_dir: self.data_dir.clone().unwrap_or_else(|| "ordain-data".into()),
             keep,
             engine,
-            reads: self.reads.as_deref().map_or(Ok(engine.reads()), str::parse)?,
+            options: engine.options(self.options.given.iter())?,
             threads,
             password: self.password()?,
             users_file: self.users_file.clone(),
             tls: self.tls()?,
             operators: Operators { tls: self.admin_tls, login: self.admin_login()? },
             insecure: self.insecure.unwrap_or(false),
-            linger: Micros(self.linger_us.unwrap_or(0)),
             checkpoint_log_bytes: self.checkpoint_log_bytes.unwrap_or(1 << 30),
             log_keep_bytes: self.log_keep_bytes.unwrap_or(8 << 30),
             log_segment_bytes: self.log_segment_bytes.unwrap_or(64 << 20),
@@ -502,12 +468,6 @@ impl ServeArgs {
                 .checkpoint_store
                 .clone()
                 .map(|store| (store, self.checkpoint_store_keep.unwrap_or(ordain_archive::KEEP))),
-            checkpoint_mode: self.checkpoint_mode.as_deref().map_or(Ok(Default::default()), str::parse)?,
-            execution,
-            cascade: cascades_as(execution, self.cascade.as_deref())?,
-            isolation: engine.isolated_as(self.isolation.as_deref())?,
-            balance: self.balance.unwrap_or(true),
-            plan_ahead,
             cluster,
             join: self.join,
             config_file: self.config.clone(),
@@ -639,11 +599,12 @@ fn again() -> anyhow::Error {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use ordain_engines::registry::options::PLAN_AHEAD;
 
     #[test]
     fn a_flag_beats_the_file_and_the_file_beats_the_default() {
         let file: ServeArgs =
-            toml::from_str("threads = 3\ndurability = \"os\"\nlisten = \"127.0.0.1:7000\"").unwrap();
+            ServeArgs::parse("threads = 3\ndurability = \"os\"\nlisten = \"127.0.0.1:7000\"").unwrap();
         let flags = ServeArgs { threads: Some(2), ..ServeArgs::default() };
         let config = flags.or(file).to_config(None).unwrap();
         assert_eq!((config.threads, config.keep, config.listen.port()), (2, Keep::Os, 7000));
@@ -672,7 +633,7 @@ mod tests {
         assert!(both.or(ServeArgs::default()).password().unwrap_err().to_string().contains("drop one"));
 
         let keep = |given: ServeArgs, file: &str| {
-            given.or(toml::from_str(file).unwrap()).to_config(None).map(|config| config.keep).unwrap()
+            given.or(ServeArgs::parse(file).unwrap()).to_config(None).map(|config| config.keep).unwrap()
         };
         let of = |ephemeral, durability| ServeArgs { ephemeral, durability, ..ServeArgs::default() };
         assert_eq!(keep(of(None, Some(Durability::Os)), "ephemeral = true"), Keep::Os);
@@ -696,15 +657,15 @@ mod tests {
 
     #[test]
     fn nonsense_is_refused() {
-        assert!(toml::from_str::<ServeArgs>("thread = 3").is_err());
+        assert!(ServeArgs::parse("thread = 3").is_err());
         let both =
             ServeArgs { ephemeral: Some(true), durability: Some(Durability::Os), ..ServeArgs::default() };
         assert!(both.to_config(None).is_err());
         let engine = ServeArgs { engine: Some("maat".into()), ..ServeArgs::default() };
         assert!(engine.to_config(None).unwrap_err().to_string().contains("not built yet"));
-        let planned: ServeArgs = toml::from_str("plan-ahead = 65").unwrap();
+        let planned = ServeArgs::parse("plan-ahead = 65").unwrap();
         assert!(planned.to_config(None).unwrap_err().to_string().contains("64 batches"));
-        let planned: ServeArgs = toml::from_str("plan-ahead = 64").unwrap();
-        assert_eq!(planned.to_config(None).unwrap().plan_ahead, 64);
+        let planned = ServeArgs::parse("plan-ahead = 64").unwrap();
+        assert_eq!(planned.to_config(None).unwrap().options.number(&PLAN_AHEAD), 64);
     }
 }

@@ -10,12 +10,14 @@ use clap::{Args, ValueEnum};
 use ordain_checker::Promise;
 use ordain_checkpoint::{Found, file_name, list};
 use ordain_deterministic::shard::{self, Balance};
+use ordain_engines::registry::options::{BALANCE, CHECKPOINT_MODE, EXECUTION, Knobs, WINDOW};
+use ordain_engines::registry::{self, Engine};
+use ordain_lab::options::{Door, OptionArgs};
 use ordain_model::{
-    Batch, Cascade, CheckpointMode, Epoch, Execution, Gsn, Isolation, KeyHash, Layout, Limits, Micros,
-    PartitionId, Reads, Registry, Stamp,
+    Batch, Epoch, Gsn, KeyHash, Layout, Limits, Micros, OptionInfo, OptionValue, PartitionId, Reads,
+    Registry, Stamp,
 };
 use ordain_node::assembly::{self, Assembly, Keep, NodeSettings, places};
-use ordain_node::engine::{Engine, cascades};
 use ordain_node::{cluster, procedures};
 use ordain_replication::ConfigurationEntry;
 use ordain_role::{
@@ -53,28 +55,22 @@ pub enum Replication {
     Async,
 }
 
+/// How `ordain sim` takes the options of engines.
+#[derive(Clone, Debug, Default)]
+pub struct OfSim;
+
+impl Door for OfSim {
+    const ELSE: &'static str = ", or as the seed has it";
+}
+
 /// The flags of `ordain sim`.
 #[derive(Clone, Debug, Args)]
 pub struct SimArgs {
     /// The engine.
     #[arg(long, default_value = "calvin")]
     engine: String,
-    /// How what only reads is run: ordered, previous, session or strict [default: as the engine has it]
-    #[arg(long)]
-    reads: Option<Reads>,
-    /// How the state of a checkpoint is kept: multiversion, naive or zigzag; by default the first or the last, as the
-    /// seed has it.
-    #[arg(long)]
-    checkpoint_mode: Option<CheckpointMode>,
-    /// How qstore executes what depends on verdicts: speculative, conservative or auto [default: by the seed]
-    #[arg(long, value_name = "HOW")]
-    execution: Option<Execution>,
-    /// What becomes of what was executed speculatively on what is undone: repair or abort.
-    #[arg(long, value_name = "HOW", default_value_t)]
-    cascade: Cascade,
-    /// What transactions see of each other: serializable, or with qstore read-committed.
-    #[arg(long, value_name = "LEVEL", default_value_t)]
-    isolation: Isolation,
+    #[command(flatten)]
+    options: OptionArgs<OfSim>,
     /// The seed: any number.
     #[arg(long, default_value_t = 1)]
     seed: u64,
@@ -231,15 +227,19 @@ impl CalvinSystem {
         let layout = Arc::new(Layout::even(partitions, shards)?);
         // Who has lost its disk then gets a checkpoint of a member.
         let trims = seed % 4 < 3;
-        let execution = match (engine.execution(), args.execution) {
-            (_, Some(wanted)) => engine.executed(wanted)?,
-            (Execution::Conservative, None) => Execution::Conservative,
-            // Mostly the way in which more can go wrong.
-            (_, None) => {
-                [Execution::Conservative, Execution::Auto, Execution::Speculative, Execution::Speculative]
-                    [seed as usize % 4]
+        let mut options = engine.options(args.options.given.iter())?;
+        let mut draw = |info: &'static OptionInfo, drawn: OptionValue| {
+            if !options.is_given(info) {
+                options.set(info, drawn);
             }
         };
+        // Mostly the way in which more can go wrong. A seed that is conservative has nothing to undo.
+        let ways = ["conservative", "auto", "speculative", "speculative"];
+        draw(&EXECUTION, OptionValue::Name(ways[seed as usize % 4]));
+        draw(&CHECKPOINT_MODE, OptionValue::Name(["multiversion", "zigzag"][seed as usize % 2]));
+        // Narrow, so that the bounds are met.
+        draw(&WINDOW, OptionValue::Integer(1 + seed % 40));
+        draw(&BALANCE, OptionValue::Bool(seed % 7 >= 3));
         let settings = NodeSettings {
             topology: Topology { layout, replicas: args.replicas },
             gateways: 2,
@@ -255,9 +255,6 @@ impl CalvinSystem {
             piece: 2 << 10,
             // So little that a checkpoint is taken in many steps, between which much happens.
             checkpoint_piece: [1, 100, 400, 64 << 10][seed as usize % 4],
-            checkpoint_mode: args
-                .checkpoint_mode
-                .unwrap_or([CheckpointMode::Multiversion, CheckpointMode::ZigZag][seed as usize % 2]),
             checkpoints_kept: 1 + seed as usize % 3,
             trims,
             sequencer: ordain_sequencer::Settings {
@@ -268,31 +265,15 @@ impl CalvinSystem {
                 ..ordain_sequencer::Settings::default()
             },
             // Some move slots between their shards all the time, for next to no reason.
-            balance: Some(Balance {
-                every: Micros::from_millis(20),
-                stride: 1,
-                samples: 1,
-                ..Balance::default()
-            })
-            .filter(|_| seed % 7 >= 3),
-            // Narrow, so that the bounds are met.
-            window: 1 + seed as usize % 40,
+            balance: Balance { every: Micros::from_millis(20), stride: 1, samples: 1, ..Balance::default() },
             // Some configuration services give up primaries that are only slow.
             configuration_service_pace: Micros::from_millis([1, 3, 10, 30, 100][seed as usize % 5]),
             replication: match args.replication {
                 Replication::Sync => cluster::Replication::Sync,
                 Replication::Async => cluster::Replication::Async,
             },
-            reads: args.reads.unwrap_or(engine.reads()),
+            options,
             scheduling: engine.scheduling(),
-            execution,
-            // A seed that is conservative has nothing to undo.
-            cascade: if engine.execution() == Execution::Conservative {
-                cascades(execution, args.cascade)?
-            } else {
-                args.cascade
-            },
-            isolation: engine.isolated(args.isolation)?,
             bugs,
             ..NodeSettings::default()
         };
@@ -543,7 +524,7 @@ const fn moves_slots(seed: u64) -> bool {
 /// Runs one seed.
 fn simulate(args: &SimArgs, seed: u64, sink: Option<&mut dyn FnMut(&str)>) -> anyhow::Result<Report> {
     let system = CalvinSystem::new(args, seed)?;
-    let promise = match system.settings.reads {
+    let promise = match Knobs::of(&system.settings.options).reads {
         Reads::Ordered | Reads::Strict => Promise::Strict,
         Reads::Session => Promise::Session,
         Reads::Previous if args.replicas == 1 => Promise::Previous,
@@ -562,7 +543,7 @@ fn held_to(
     sink: Option<&mut dyn FnMut(&str)>,
 ) -> anyhow::Result<Report> {
     let nodes = system.settings.topology.nodes();
-    let isolation = system.settings.isolation;
+    let isolation = Knobs::of(&system.settings.options).isolation;
     let config =
         Config { nodes, promise, isolation, txns: args.txns, faults: args.faults, ..Config::new(seed) };
     let mut mix = match args.workload {
@@ -634,20 +615,9 @@ fn reproduce(args: &SimArgs, seed: u64) -> String {
     if args.replication == Replication::Async {
         command += " --replication async";
     }
-    if let Some(execution) = args.execution {
-        command += &format!(" --execution {execution}");
-    }
-    if args.cascade != Cascade::Repair {
-        command += &format!(" --cascade {}", args.cascade);
-    }
-    if args.isolation != Isolation::Serializable {
-        command += &format!(" --isolation {}", args.isolation);
-    }
-    if let Some(mode) = args.checkpoint_mode {
-        command += &format!(" --checkpoint-mode {mode}");
-    }
-    if let Some(reads) = args.reads {
-        command += &format!(" --reads {reads}");
+    for (name, value) in args.options.given.iter() {
+        command +=
+            &format!(" {}", registry::option(name).map_or_else(String::new, |info| info.written(value)));
     }
     command += &format!(" --faults {}", args.faults);
     if args.operator {
@@ -964,18 +934,15 @@ mod tests {
                 bug if bug.is_of_queues() => "qstore",
                 _ => "calvin",
             };
-            let flags = args(&["--txns", "600", "--engine", engine]);
-            let isolation = match bug.is_of_read_committed() {
-                true => Isolation::ReadCommitted,
-                false => Isolation::Serializable,
-            };
-            let (execution, cascade) = match bug.is_of_cascades() {
-                true => (Some(Execution::Speculative), Cascade::Abort),
-                false => (flags.execution, flags.cascade),
-            };
+            let mut flags = vec!["--txns", "600", "--engine", engine];
+            if bug.is_of_read_committed() {
+                flags.extend(["--isolation", "read-committed"]);
+            }
+            if bug.is_of_cascades() {
+                flags.extend(["--execution", "speculative", "--cascade", "abort"]);
+            }
             let (plant, operator) = (Some(bug), bug.is_of_operators());
-            let flags = SimArgs { operator, execution, cascade, ..flags };
-            let args = SimArgs { plant, partitions, replicas, replication, isolation, ..flags };
+            let args = SimArgs { plant, operator, partitions, replicas, replication, ..args(&flags) };
             let found = (0..60).any(|seed| simulate(&args, seed, None).unwrap().verdict.is_err());
             assert!(found, "no seed of 60 found the planted bug {name}");
         }

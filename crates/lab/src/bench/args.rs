@@ -5,17 +5,17 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use anyhow::{Context, bail};
+use ordain_engines::registry::{self, Engine};
 use ordain_model::key::SLOTS;
 use ordain_model::layout::MAX_SHARDS;
-use ordain_model::{Cascade, CheckpointMode, Execution, Isolation, Micros, Reads};
-use ordain_node::assembly::{MAX_PLAN_AHEAD, PLAN_AHEAD};
+use ordain_model::{CheckpointMode, Micros, OptionError, Options};
 use ordain_node::cluster::Replication;
-use ordain_node::engine::{Engine, cascades};
 use ordain_role::Bugs;
 
 use super::measure::Sockets;
 use super::systems::{Durability, Ours, System};
 use crate::embedded::{Delay, Grid, Length};
+use crate::options::ComparedArgs;
 use crate::report::{Report, check_writable};
 use crate::resp::{FormName, Target};
 use crate::workloads::{Knobs, each};
@@ -162,26 +162,8 @@ pub struct Terms {
     /// Engines to compare, separated by commas [default: calvin]
     #[arg(long, value_delimiter = ',')]
     pub(super) engine: Vec<Engine>,
-    /// How what only reads is run: ordered, previous, session or strict; several are compared [default: the engine's]
-    #[arg(long, value_delimiter = ',')]
-    pub(super) reads: Vec<Reads>,
-    /// How qstore executes what depends on verdicts: speculative, conservative or auto; several are compared [default: the
-    /// engine's]
-    #[arg(long, value_delimiter = ',')]
-    pub(super) execution: Vec<Execution>,
-    /// What becomes of what was executed speculatively on what is undone: repair or abort; several are compared [default: repair]
-    #[arg(long, value_delimiter = ',')]
-    pub(super) cascade: Vec<Cascade>,
-    /// What transactions see of each other: serializable, or with qstore read-committed; several are compared [default:
-    /// serializable]
-    #[arg(long, value_delimiter = ',')]
-    pub(super) isolation: Vec<Isolation>,
-    /// Whether slots of which much is asked go to threads that have less to do; true and false are compared [default: true]
-    #[arg(long, value_delimiter = ',', value_name = "BOOL")]
-    pub(super) balance_threads: Vec<bool>,
-    /// How many batches may be closed, logged and planned while one is executed, 0 to 64; several are compared [default: 3]
-    #[arg(long, value_delimiter = ',', value_name = "N", value_parser = clap::value_parser!(u64).range(..=MAX_PLAN_AHEAD))]
-    pub(super) plan_ahead: Vec<u64>,
+    #[command(flatten)]
+    pub(super) options: ComparedArgs,
     /// When a write is acknowledged; several are compared
     #[arg(long, value_enum, value_delimiter = ',', default_value = "fsync")]
     pub(super) durability: Vec<Durability>,
@@ -336,22 +318,14 @@ impl Terms {
         if self.flush && self.target.is_empty() {
             bail!("--flush is for the database of a --target: a node of ours starts with an empty one");
         }
-        if !self.reads.is_empty() && self.systems_of_ours().is_empty() {
-            bail!("--reads is for engines of ours: a server that is there reads as it does");
+        if let Some(name) = self.options.given.keys().next().filter(|_| self.engines().is_empty()) {
+            bail!("--{name} is for engines of ours: a server that is there does as it does");
         }
-        let on_snapshots = |ours: &Ours| ours.reads != Reads::Ordered;
-        if self.watch_reads && !(self.is_embedded() && self.systems_of_ours().iter().any(on_snapshots)) {
+        let ours = self.systems_of_ours()?;
+        if self.watch_reads && !(self.is_embedded() && ours.iter().any(Ours::reads_on_snapshots)) {
             bail!(
                 "--watch-reads is for engines --via embedded that read on snapshots: say --engine paxflow, or --reads"
             );
-        }
-        let speculates = |ours: &Ours| ours.engine.executed(Execution::Speculative).is_ok();
-        if !self.execution.is_empty() && !self.systems_of_ours().iter().any(speculates) {
-            bail!("--execution is for engines of ours that can speculate: say --engine qstore");
-        }
-        for ours in self.systems_of_ours() {
-            ours.engine.isolated(ours.isolation)?;
-            cascades(ours.execution, ours.cascade)?;
         }
         if self.replay && !self.is_embedded() {
             bail!("--replay is for engines --via embedded: a server behind a socket keeps its log to itself");
@@ -471,7 +445,7 @@ impl Terms {
 
     /// Whether some of our engines run in this process.
     fn is_embedded(&self) -> bool {
-        !self.systems_of_ours().is_empty() && self.via.contains(&Via::Embedded)
+        !self.engines().is_empty() && self.via.contains(&Via::Embedded)
     }
 
     /// Whether some clients are behind sockets.
@@ -500,58 +474,49 @@ impl Terms {
         }
     }
 
-    /// The engines to run and how: none of ours, if only a server was named.
-    fn systems_of_ours(&self) -> Vec<Ours> {
-        let engines = match &self.engine[..] {
-            [] if self.target.is_empty() => vec![Engine::Calvin],
+    /// The engines to run: none of ours, if only a server was named.
+    fn engines(&self) -> Vec<Engine> {
+        match &self.engine[..] {
+            [] if self.target.is_empty() => vec![Engine::default()],
             given => given.to_vec(),
-        };
-        let reads = |engine: Engine| match &self.reads[..] {
-            [] => vec![engine.reads()],
-            given => given.to_vec(),
-        };
-        let executions = |engine: Engine| match &self.execution[..] {
-            given if engine.executed(Execution::Speculative).is_err() || given.is_empty() => {
-                vec![engine.execution()]
-            }
-            given => given.to_vec(),
-        };
-        let levels = match &self.isolation[..] {
-            [] => &[Isolation::Serializable],
-            given => given,
-        };
-        let cascades = match &self.cascade[..] {
-            [] => &[Cascade::Repair],
-            given => given,
-        };
-        let balances = match &self.balance_threads[..] {
-            [] => &[true],
-            given => given,
-        };
-        let ahead = match &self.plan_ahead[..] {
-            [] => &[PLAN_AHEAD],
-            given => given,
+        }
+    }
+
+    /// The engines to run and how: every engine with every combination of the options' values. An engine that has not got an
+    /// option runs without it, if another has it and results do not depend on it.
+    fn systems_of_ours(&self) -> Result<Vec<Ours>, OptionError> {
+        let mut combinations: Vec<Vec<(&str, &str)>> = vec![Vec::new()];
+        for (name, values) in &self.options.given {
+            let values: Vec<(&str, &str)> = values.iter().map(|value| (&**name, &**value)).collect();
+            let more = each(&combinations, &values).into_iter();
+            combinations = more.map(|(combination, value)| [combination, vec![value]].concat()).collect();
+        }
+        let engines = self.engines();
+        let is_skipped = |engine: Engine, name: &str| {
+            let has = |engine: Engine| engine.offers().iter().any(|offer| offer.info.name == name);
+            let stays = registry::option(name).is_some_and(|info| info.is_identity);
+            !stays && !has(engine) && engines.iter().any(|engine| has(*engine))
         };
         let mut systems = Vec::new();
-        for engine in engines {
-            for (reads, execution) in each(&reads(engine), &executions(engine)) {
-                let ways = each(&each(cascades, levels), &each(balances, ahead));
-                systems.extend(ways.into_iter().map(|((cascade, isolation), (balance, plan_ahead))| Ours {
-                    engine,
-                    reads,
-                    execution,
-                    cascade,
-                    isolation,
-                    balance,
-                    plan_ahead,
-                }));
+        for &engine in &engines {
+            for combination in &combinations {
+                let given = combination.iter().copied().filter(|(name, _)| !is_skipped(engine, name));
+                let options: Options = engine.options(given)?;
+                // Combinations may differ in nothing that the engine has.
+                let ours = Ours { engine, options };
+                if !systems.contains(&ours) {
+                    systems.push(ours);
+                }
             }
         }
-        systems
+        Ok(systems)
     }
 
     /// Everything that is compared on the same nodes with the same threads, and how many clients it has.
-    pub(super) fn systems(&self, grid: &Grid) -> Vec<(System, usize)> {
+    ///
+    /// # Errors
+    /// As [`Terms::check`].
+    pub(super) fn systems(&self, grid: &Grid) -> Result<Vec<(System, usize)>, OptionError> {
         /// Enough to hide a sync behind the work of others.
         const CLIENTS: usize = 2000;
         let forms = |otherwise| if self.form.is_empty() { vec![otherwise] } else { self.form.clone() };
@@ -559,18 +524,16 @@ impl Terms {
         let behind_sockets = connections * pipeline;
         let mut systems = Vec::new();
         for &durability in &self.durability {
-            for ours in self.systems_of_ours() {
+            for ours in self.systems_of_ours()? {
                 for via in &self.via {
                     match via {
                         Via::Embedded => systems.push((
-                            System::Embedded { ours, durability, grid: grid.clone() },
+                            System::Embedded { ours: ours.clone(), durability, grid: grid.clone() },
                             self.clients.unwrap_or(CLIENTS),
                         )),
-                        Via::Resp => systems.extend(
-                            forms(FormName::Native)
-                                .into_iter()
-                                .map(|form| (System::Served { ours, durability, form }, behind_sockets)),
-                        ),
+                        Via::Resp => systems.extend(forms(FormName::Native).into_iter().map(|form| {
+                            (System::Served { ours: ours.clone(), durability, form }, behind_sockets)
+                        })),
                     }
                 }
             }
@@ -582,6 +545,6 @@ impl Terms {
                     .map(|form| (System::Remote { target: target.clone(), form }, behind_sockets)),
             );
         }
-        systems
+        Ok(systems)
     }
 }

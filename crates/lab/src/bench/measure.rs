@@ -6,7 +6,9 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use anyhow::{Context, bail};
-use ordain_model::{Datum, Registry, system};
+use ordain_engines::registry;
+use ordain_engines::registry::options::CHECKPOINT_MODE;
+use ordain_model::{Datum, OptionValue, Registry, system};
 use ordain_node::assembly::NodeSettings;
 use ordain_role::Bugs;
 
@@ -15,6 +17,7 @@ use super::told::{tell_embedded, tell_resp};
 use super::{Durability, Ours, Point, System};
 use crate::ceiling;
 use crate::embedded::{self, Delay, Grid, Length, Setup};
+use crate::options::{Bench as OptionsOfBench, Door as _};
 use crate::progress::Progress;
 use crate::report::{Run, Setting};
 use crate::resp::{self, FormName, RespSetup, Target};
@@ -66,13 +69,19 @@ impl Sockets {
 
 /// Says how our nodes are set.
 fn say_ours(ours: &Ours, setting: &mut Setting) {
-    let mut say = |name: &str, value: serde_json::Value| setting.params.insert(name.to_owned(), value);
-    say("execution", ours.execution.to_string().into());
-    say("cascade", ours.cascade.to_string().into());
-    say("isolation", ours.isolation.to_string().into());
-    say("balance_threads", ours.balance.into());
-    say("plan_ahead", ours.plan_ahead.into());
-    say("reads", ours.reads.to_string().into());
+    for info in registry::all_options() {
+        let name = match OptionsOfBench::flag(info) {
+            Some(flag) => flag,
+            None if ours.options.is_given(info) => info.name,
+            None => continue,
+        };
+        let value = match ours.options.value(info) {
+            OptionValue::Bool(is_on) => is_on.into(),
+            OptionValue::Integer(number) | OptionValue::Bytes(number) => number.into(),
+            other => other.to_string().into(),
+        };
+        setting.params.insert(name.replace('-', "_"), value);
+    }
 }
 
 /// Says which nodes a run has.
@@ -169,7 +178,7 @@ impl Bench {
                     say_grid(grid, &mut setting);
                 }
                 setting.engine = ours.engine.name().to_owned();
-                let system = (*ours, *durability, grid);
+                let system = (ours.clone(), *durability, grid);
                 self.measure_embedded(point, system, Run::new(setting, repetition), progress)
             }
             System::Served { ours, durability, form } => {
@@ -179,7 +188,7 @@ impl Bench {
                 say_ours(ours, &mut setting);
                 setting.engine = ours.engine.name().to_owned();
                 let launch = Launch {
-                    ours: *ours,
+                    ours: ours.clone(),
                     threads: point.threads,
                     durability: (*durability != Durability::Ephemeral).then(|| durability.to_string()),
                     place: self.data_dir.clone(),
@@ -219,21 +228,19 @@ impl Bench {
         let seed = run.seed;
         let scratch = scratch(self.data_dir.as_deref())?;
         let keeps = durability != Durability::Ephemeral;
+        let mut options = ours.options;
+        if let Some(mode) = point.checkpoint {
+            options.set(&CHECKPOINT_MODE, CHECKPOINT_MODE.parse(&mode.to_string())?);
+        }
         let setup = Setup {
             node: NodeSettings {
                 keep: durability.keep(),
-                reads: ours.reads,
+                options,
                 scheduling: ours.engine.scheduling(),
-                execution: ours.execution,
-                cascade: ours.cascade,
-                isolation: ours.isolation,
-                balance: NodeSettings::default().balance.filter(|_| ours.balance),
-                checkpoint_mode: point.checkpoint.unwrap_or_default(),
                 identity: b"bench".to_vec(),
                 bugs: self.bugs,
                 ..NodeSettings::default()
-            }
-            .planning_ahead(ours.plan_ahead),
+            },
             grid: grid.clone(),
             directory: keeps.then(|| scratch.path().to_owned()),
             loops: point.threads,

@@ -81,7 +81,7 @@ fn points<K: Knobs>(args: &BenchArgs<K>) -> anyhow::Result<Vec<Point>> {
             let partitions = partitions_of(args, &grid, threads)?;
             let mut add = |grid: &Grid, workload: &Arc<dyn Workload>| -> anyhow::Result<()> {
                 for &rate in &rates {
-                    for (system, clients) in args.terms.systems(grid) {
+                    for (system, clients) in args.terms.systems(grid)? {
                         let threads = match system {
                             // It has the threads that it has.
                             System::Remote { .. } if !is_first => continue,

@@ -3,50 +3,66 @@
 use std::fmt;
 use std::sync::Arc;
 
-use ordain_model::{Cascade, CheckpointMode, Execution, Isolation, Reads};
-use ordain_node::assembly::{Keep, PLAN_AHEAD};
-use ordain_node::engine::Engine;
+use ordain_engines::registry::Engine;
+use ordain_engines::registry::options::READS;
+use ordain_model::{CheckpointMode, OptionInfo, OptionValue, Options, Reads};
+use ordain_node::assembly::Keep;
 use ordain_workload::Workload;
 
 use crate::embedded::Grid;
+use crate::options::{Bench, Door as _};
 use crate::resp::{FormName, Target};
 
-/// An engine of ours, and how it does what can be done in several ways.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+/// An engine of ours, and its options.
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Ours {
     /// The engine.
     pub engine: Engine,
-    /// How it runs what only reads.
-    pub reads: Reads,
-    /// How it executes what depends on verdicts.
-    pub execution: Execution,
-    /// What becomes of what was executed on what is undone.
-    pub cascade: Cascade,
-    /// What transactions see of each other.
-    pub isolation: Isolation,
-    /// Whether slots of which much is asked go to threads that have less to do.
-    pub balance: bool,
-    /// How many batches may be planned while one is executed.
-    pub plan_ahead: u64,
+    /// Its options.
+    pub options: Options,
 }
 
 impl Ours {
     /// As the engine does it unless it is told otherwise.
     pub fn new(engine: Engine) -> Ours {
-        let (reads, execution) = (engine.reads(), engine.execution());
-        let (cascade, isolation) = (Cascade::default(), Isolation::default());
-        Ours { engine, reads, execution, cascade, isolation, balance: true, plan_ahead: PLAN_AHEAD }
+        Ours { engine, options: engine.defaults() }
+    }
+
+    /// The same with an option set, if the engine has it.
+    #[must_use]
+    pub fn with(mut self, info: &'static OptionInfo, value: OptionValue) -> Ours {
+        self.options.set(info, value);
+        self
+    }
+
+    /// The same by another engine, with the options set that it has too.
+    #[must_use]
+    pub fn by(&self, engine: Engine) -> Ours {
+        self.options.given().fold(Ours::new(engine), |ours, (info, value)| ours.with(info, value))
+    }
+
+    /// How what only reads is run.
+    pub fn reads(&self) -> Reads {
+        self.options.choice(&READS)
+    }
+
+    /// Whether what only reads is run on snapshots.
+    pub fn reads_on_snapshots(&self) -> bool {
+        self.reads() != Reads::Ordered
     }
 }
 
 impl fmt::Display for Ours {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Ours { engine, reads, execution, cascade, isolation, balance, plan_ahead } = self;
-        write!(
-            f,
-            "{engine} with --reads {reads} --execution {execution} --cascade {cascade} --isolation {isolation} \
-             --balance-threads {balance} --plan-ahead {plan_ahead}"
-        )
+        write!(f, "{} with", self.engine)?;
+        for (info, value) in self.options.iter() {
+            match Bench::flag(info) {
+                Some(flag) => write!(f, " --{flag} {value}")?,
+                None if self.options.is_given(info) => write!(f, " --option {}={value}", info.name)?,
+                None => {}
+            }
+        }
+        Ok(())
     }
 }
 
@@ -105,7 +121,7 @@ impl fmt::Display for System {
 impl System {
     /// Whether it is in this process, and what only reads is run on snapshots.
     pub fn reads_on_snapshots(&self) -> bool {
-        matches!(self, System::Embedded { ours, .. } if ours.reads != Reads::Ordered)
+        matches!(self, System::Embedded { ours, .. } if ours.reads_on_snapshots())
     }
 
     /// Whether it is in this process, so that it can be told to, and has a disk.

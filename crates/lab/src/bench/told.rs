@@ -7,7 +7,7 @@ use ordain_model::{Datum, Reads};
 use ordain_node::cluster::Replication;
 use ordain_workload::{Counts, Finding, Workload};
 
-use super::{Ours, Point, System};
+use super::{Point, System};
 use crate::embedded::{self, Grid, Kept, Taken, parts_of};
 use crate::report::{
     Check, CheckpointOfRun, KeptOfRun, KindOfRun, Latency, Run, SnapshotsOfRun, StretchOfRun,
@@ -141,7 +141,10 @@ fn snapshots_of(staleness: &Staleness, kept: &[Kept]) -> SnapshotsOfRun {
 
 /// Whoever reads strictly misses nothing that anybody had been answered with before.
 fn strict_is_fresh(point: &Point, staleness: Option<&Staleness>) -> Option<Finding> {
-    let System::Embedded { ours: Ours { reads: Reads::Strict, .. }, .. } = &point.system else { return None };
+    let System::Embedded { ours, .. } = &point.system else { return None };
+    if ours.reads() != Reads::Strict {
+        return None;
+    }
     let staleness = staleness?;
     let stale = staleness.us.len() - staleness.fresh();
     Some(Finding::new("strict_is_fresh", stale == 0, || {

@@ -8,7 +8,6 @@
 use std::sync::Arc;
 
 use ordain_model::Micros;
-use ordain_node::engine::Engine;
 use ordain_workload::Workload;
 
 use super::{Beside, Experiment, FigurePoint, Measured, Shape, Size, Told};
@@ -26,8 +25,7 @@ pub(super) const CALVIN: &str = "Calvin";
 pub(super) const PAPERS: &str = "Calvin as in the papers";
 
 /// The lines, each with its engine.
-const LINES: [(&str, Engine); 3] =
-    [(QSTORE, Engine::Qstore), (CALVIN, Engine::Calvin), (PAPERS, Engine::CalvinPaper)];
+const LINES: [(&str, &str); 3] = [(QSTORE, "qstore"), (CALVIN, "calvin"), (PAPERS, "calvin-paper")];
 
 /// The paper's cores of a server.
 const CORES: f64 = 8.0;

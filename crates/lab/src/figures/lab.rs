@@ -1,5 +1,6 @@
 //! Runs `ordain lab`: measures the points of figures in turns, and writes the page, the pictures and the data.
 
+use std::collections::BTreeSet;
 use std::fs;
 use std::path::Path;
 use std::time::Duration;
@@ -100,12 +101,22 @@ fn run_figures(args: &RunArgs) -> anyhow::Result<bool> {
     let size = if args.full { Size::Full } else { Size::Quick };
     let host = Host::look();
     let mut planned = Vec::new();
+    let mut used = BTreeSet::new();
     let mut total = Duration::ZERO;
     for (figure, experiment) in figures {
-        let points = experiment.points(size, host.cores).with_context(|| format!("figure {}", figure.id))?;
+        let mut points =
+            experiment.points(size, host.cores).with_context(|| format!("figure {}", figure.id))?;
+        for point in &mut points {
+            used.extend(point.take_options(&args.options.given)?);
+        }
         let runs = points.len() * experiment.repetitions(size);
         total += (size.warmup() + experiment.measure(size)) * runs as u32;
         planned.push((figure, experiment, points));
+    }
+    if let Some((name, _)) = args.options.given.iter().find(|(name, _)| !used.contains(*name)) {
+        bail!(
+            "--option {name}: no engine of these figures has it, or each figure sets it itself: leave it out"
+        );
     }
     let mut here = Here { args, size, progress: Progress::new(total) };
     let mut outcomes = Vec::new();
@@ -122,8 +133,10 @@ fn run_figures(args: &RunArgs) -> anyhow::Result<bool> {
     // If a figure fails, those before it are told all the same.
     let result = measure_all();
     drop(here);
+    let options = args.options.given.iter().map(|(name, value)| format!(" --option {name}={value}"));
+    let (names, out) = (args.names.join(" "), args.out.display());
     let command =
-        format!("ordain lab run {} --{} --out {}", args.names.join(" "), size_name(size), args.out.display());
+        format!("ordain lab run {names} --{} --out {out}{}", size_name(size), options.collect::<String>());
     let page = page(&outcomes, size, &host, &command, &html::today());
     let index = args.out.join("index.html");
     fs::write(&index, page.html()).with_context(|| format!("cannot write {}", index.display()))?;
@@ -374,6 +387,7 @@ mod tests {
 
     use super::super::scale;
     use super::*;
+    use crate::options::OptionArgs;
     use crate::plot::{si, testing};
     use crate::report::{CheckpointOfRun, KeptOfRun, Latency, SnapshotsOfRun, StretchOfRun};
 
@@ -602,6 +616,7 @@ mod tests {
             json: None,
             data_dir: None,
             seed: 1,
+            options: OptionArgs::default(),
         };
         let nowhere = || PathBuf::from("/proc/no/such");
         for (args, said) in [

@@ -27,10 +27,12 @@ use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
 
+use ordain_engines::registry::options::READS;
+use ordain_engines::registry::{Engine, option};
 use ordain_model::layout::MAX_SHARDS;
-use ordain_model::{Execution, Reads};
+use ordain_model::{OptionError, OptionInfo, OptionValue, Reads};
 use ordain_node::cluster::MAX_REPLICAS;
-use ordain_node::engine::Engine;
+use ordain_node::given::Given;
 use ordain_workload::Workload;
 use serde::Serialize;
 
@@ -40,6 +42,7 @@ pub use told::{Beside, Measured, Shape, Told};
 
 use crate::bench::{Durability, Ours, Point, System};
 use crate::embedded::Grid;
+use crate::options::{OptionArgs, Plain};
 
 /// The subcommands of `ordain lab`.
 #[derive(Debug, clap::Subcommand)]
@@ -82,6 +85,9 @@ pub struct RunArgs {
     /// Where everything that is drawn comes from
     #[arg(long, default_value_t = 1)]
     pub seed: u64,
+    /// Options of the engines, where a figure does not set them itself
+    #[command(flatten)]
+    pub options: OptionArgs<Plain>,
 }
 
 /// Which paper a figure is from.
@@ -203,7 +209,7 @@ impl FigurePoint {
     fn calvin(line: &str, x: f64, threads: usize, workload: Arc<dyn Workload>) -> FigurePoint {
         let point = Point {
             system: System::Embedded {
-                ours: Ours::new(Engine::Calvin),
+                ours: Ours::new(engine("calvin")),
                 durability: Durability::None,
                 grid: Grid::ALONE,
             },
@@ -227,8 +233,9 @@ impl FigurePoint {
         workload: Arc<dyn Workload>,
     ) -> FigurePoint {
         let mut point = FigurePoint::calvin(line, x, threads, workload);
-        let engine = if reads == Reads::Ordered { Engine::Calvin } else { Engine::Paxflow };
-        let ours = Ours { reads, ..Ours::new(engine) };
+        let by = engine(if reads == Reads::Ordered { "calvin" } else { "paxflow" });
+        let name = Reads::ALL.iter().find(|(_, known)| *known == reads).map_or("", |(name, _)| name);
+        let ours = Ours::new(by).with(&READS, OptionValue::Name(name));
         point.point.system = System::Embedded { ours, durability: Durability::None, grid };
         point
     }
@@ -236,35 +243,55 @@ impl FigurePoint {
     /// Calvin on the nodes of a grid, with a thread each and nothing kept: what is between nodes is what is measured.
     fn cluster(line: &str, x: f64, grid: Grid, clients: usize, workload: Arc<dyn Workload>) -> FigurePoint {
         let system =
-            System::Embedded { ours: Ours::new(Engine::Calvin), durability: Durability::Ephemeral, grid };
+            System::Embedded { ours: Ours::new(engine("calvin")), durability: Durability::Ephemeral, grid };
         let point =
             Point { system, threads: 1, clients, rate: None, workload, watch: false, checkpoint: None };
         FigurePoint { line: line.to_owned(), x, point }
     }
 
     /// The same by another engine.
-    fn of_engine(mut self, by: Engine) -> FigurePoint {
+    fn of_engine(mut self, by: &str) -> FigurePoint {
         if let System::Embedded { ours, .. } = &mut self.point.system {
-            (ours.engine, ours.execution) = (by, by.execution());
+            *ours = ours.by(engine(by));
         }
         self
     }
 
-    /// The same, with so many batches planned while one is executed.
-    fn planning_ahead(mut self, batches: u64) -> FigurePoint {
+    /// The same, with an option of the engine set.
+    fn with(mut self, info: &'static OptionInfo, value: OptionValue) -> FigurePoint {
         if let System::Embedded { ours, .. } = &mut self.point.system {
-            ours.plan_ahead = batches;
+            ours.options.set(info, value);
         }
         self
     }
+}
 
-    /// The same, executed so.
-    fn executing(mut self, how: Execution) -> FigurePoint {
-        if let System::Embedded { ours, .. } = &mut self.point.system {
-            ours.execution = how;
+impl FigurePoint {
+    /// Sets options of the engine that the figure does not set itself; which they were.
+    ///
+    /// # Errors
+    /// No engine has such an option, or it takes no such value.
+    fn take_options<'a>(&mut self, given: &'a Given) -> Result<Vec<&'a str>, OptionError> {
+        let System::Embedded { ours, .. } = &mut self.point.system else { return Ok(Vec::new()) };
+        let mut used = Vec::new();
+        for (name, text) in given.iter() {
+            let Some(info) = option(name) else {
+                return ours.engine.options([(name, text)]).map(|_| Vec::new());
+            };
+            let value = info.parse(text)?;
+            if ours.options.has(info) && !ours.options.is_given(info) {
+                ours.options.set(info, value);
+                used.push(name);
+            }
         }
-        self
+        ours.options.check()?;
+        Ok(used)
     }
+}
+
+/// An engine of a figure's line.
+fn engine(name: &str) -> Engine {
+    name.parse().expect("figures are of engines that are built")
 }
 
 /// How many clients a figure has: enough for batches of the papers' sizes.

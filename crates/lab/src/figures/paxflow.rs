@@ -8,7 +8,6 @@
 use std::sync::Arc;
 
 use ordain_model::Reads;
-use ordain_node::engine::Engine;
 use ordain_workload::choice::Distribution;
 use ordain_workload::ycsb::{Parameters, Ycsb};
 
@@ -124,7 +123,7 @@ impl Experiment for Figure2 {
                 FigurePoint::reading(line, threads as f64, (threads, Grid::ALONE), reads, workload.clone())
             };
             [
-                reading(PAPERS, Reads::Ordered).of_engine(Engine::CalvinPaper),
+                reading(PAPERS, Reads::Ordered).of_engine("calvin-paper"),
                 reading(ORDERED, Reads::Ordered),
                 reading(SNAPSHOT, Reads::Previous),
             ]

@@ -3,9 +3,8 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use ordain_model::{Execution, Micros};
-use ordain_node::assembly::PLAN_AHEAD;
-use ordain_node::engine::Engine;
+use ordain_engines::registry::options::{EXECUTION, PLAN_AHEAD};
+use ordain_model::{Micros, OptionValue};
 use ordain_workload::Workload;
 use ordain_workload::micro::{Calvin, Micro};
 
@@ -17,7 +16,7 @@ use crate::plot::{Axis, Kind, Plot, Scale, Series};
 /// A point of Q-Store's on four nodes that far apart.
 fn point(line: &str, x: f64, way: Micros, clients: usize, workload: Arc<dyn Workload>) -> FigurePoint {
     let grid = Grid { delay: Delay::Even(way), ..Grid::of(NODES) };
-    FigurePoint::cluster(line, x, grid, clients, workload).of_engine(Engine::Qstore)
+    FigurePoint::cluster(line, x, grid, clients, workload).of_engine("qstore")
 }
 
 /// Updates of ten records of which one, or two, are hot: one of a hundred in each partition. What waits, and what has to be
@@ -67,13 +66,11 @@ impl Experiment for Aborts {
                 size,
                 Calvin { multi_partition: 0.5, constraint_fails: Some(percent / 100.0), ..Calvin::default() },
             )?;
-            for (line, execution) in [
-                (CONSERVATIVE, Execution::Conservative),
-                (SPECULATIVE, Execution::Speculative),
-                (AUTO, Execution::Auto),
-            ] {
+            for (line, execution) in
+                [(CONSERVATIVE, "conservative"), (SPECULATIVE, "speculative"), (AUTO, "auto")]
+            {
                 let point = point(line, place as f64, WAY, CLIENTS, workload.clone());
-                points.push(point.executing(execution));
+                points.push(point.with(&EXECUTION, OptionValue::Name(execution)));
             }
         }
         Ok(points)
@@ -127,7 +124,9 @@ const WAYS: [(&str, Micros); 3] =
     [("nothing between nodes", Micros(0)), ("0.25 ms", WAY), ("1 ms", Micros(1_000))];
 const UNDER_WAY: [usize; 4] = [1_000, 4_000, 10_000, 20_000];
 /// How many batches are planned while one is executed; the first as the paper has it, the last by default.
-const AHEAD: [u64; 4] = [0, 1, 2, PLAN_AHEAD];
+const AHEAD: [u64; 4] = [0, 1, 2, 3];
+/// The default.
+const MOST: u64 = AHEAD[AHEAD.len() - 1];
 
 fn barrier(way: &str, ahead: u64) -> String {
     format!("{way}, {ahead} ahead")
@@ -141,7 +140,7 @@ impl Experiment for Barriers {
             for (name, way) in WAYS {
                 for ahead in AHEAD {
                     let point = point(&barrier(name, ahead), clients as f64, way, clients, workload.clone());
-                    points.push(point.planning_ahead(ahead));
+                    points.push(point.with(&PLAN_AHEAD, OptionValue::Integer(ahead)));
                 }
             }
         }
@@ -152,7 +151,7 @@ impl Experiment for Barriers {
         let series = clock(measured);
         let share = |line: &str| {
             let rate = |line: &str| measured.series(line, |run| run.txn_per_s);
-            let (near, far) = (rate(&barrier(WAYS[0].0, PLAN_AHEAD)), rate(&barrier(line, PLAN_AHEAD)));
+            let (near, far) = (rate(&barrier(WAYS[0].0, MOST)), rate(&barrier(line, MOST)));
             let of_near = far.points.iter().filter_map(|(x, y)| Some((*x, y / near.at(*x)?)));
             Series::measured(line, of_near.collect())
         };
@@ -168,7 +167,7 @@ impl Experiment for Barriers {
             )
         });
         let far = |ahead| measured.series(&barrier(WAYS[2].0, ahead), |run| run.txn_per_s);
-        let (none, most) = (far(AHEAD[0]), far(PLAN_AHEAD));
+        let (none, most) = (far(AHEAD[0]), far(MOST));
         let gain = none.points.iter().filter_map(|(x, y)| Some((*x, most.at(*x)? / y)));
         let gain = Series::measured("gain", gain.collect());
         let hides = Shape::changes(
@@ -205,7 +204,7 @@ pub struct Dependencies;
 const DEPENDENT: [f64; 5] = [0.0, 25.0, 50.0, 75.0, 100.0];
 /// On which nodes: the name, and the share of transactions on two.
 const WHERE: [(&str, f64); 2] = [("on one node", 0.0), ("on two", 1.0)];
-const ENGINES: [(&str, Engine); 2] = [(QSTORE, Engine::Qstore), (CALVIN, Engine::Calvin)];
+const ENGINES: [(&str, &str); 2] = [(QSTORE, "qstore"), (CALVIN, "calvin")];
 
 fn line(engine: &str, place: &str) -> String {
     format!("{engine}, {place}")

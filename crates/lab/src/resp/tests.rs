@@ -4,9 +4,9 @@ use std::io::{Read as _, Write as _};
 use std::net::{SocketAddr, TcpListener, TcpStream};
 use std::sync::atomic::{AtomicU64, Ordering};
 
-use ordain_model::{CheckpointMode, Execution, Isolation, Micros, OutcomeStatus};
+use ordain_engines::registry::Engine;
+use ordain_model::OutcomeStatus;
 use ordain_node::assembly::Keep;
-use ordain_node::engine::Engine;
 use ordain_node::serve::{Node, Operators, ServeConfig};
 use ordain_workload::Counts;
 use ordain_workload::audit::{Audited, Numbers};
@@ -34,18 +34,11 @@ fn node(password: Option<&str>) -> Node {
         tls: None,
         operators: Operators::default(),
         insecure: false,
-        reads: ordain_model::Reads::Ordered,
-        linger: Micros(0),
+        options: Engine::default().defaults(),
         checkpoint_log_bytes: 0,
         log_keep_bytes: 0,
         log_segment_bytes: 1 << 20,
         checkpoint_store: None,
-        checkpoint_mode: CheckpointMode::default(),
-        execution: Execution::default(),
-        cascade: ordain_model::Cascade::default(),
-        isolation: Isolation::default(),
-        balance: true,
-        plan_ahead: 3,
         cluster: None,
         join: false,
         config_file: None,

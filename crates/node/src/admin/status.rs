@@ -350,7 +350,7 @@ mod tests {
 
     use super::super::PATIENCE;
     use super::*;
-    use crate::engine::Engine;
+    use ordain_engines::registry::Engine;
 
     use crate::admin_client::Asker;
     use crate::cluster::{ClusterConfig, ClusterFile};
@@ -371,7 +371,7 @@ mod tests {
         let file = ClusterFile::parse(&format!("{head}{nodes}")).unwrap();
         let id = 2 * (replicas - 1);
         About {
-            engine: Engine::Calvin,
+            engine: Engine::default(),
             node: NodeId(id),
             resp: SocketAddr::from(([127, 0, 0, 1], 7102)),
             access: std::sync::Arc::default(),

@@ -10,6 +10,7 @@ use std::thread;
 use anyhow::Context;
 use ordain_archive::Location;
 use ordain_node::cluster::{ClusterConfig, ClusterFile, NodeEntry, Replication, Secret};
+use ordain_node::given::Given;
 use ordain_node::size::Size;
 use ordain_runtime::DirLock;
 
@@ -26,17 +27,11 @@ pub(super) struct Wanted {
     pub partitions: Option<u16>,
     pub replicas: Option<u16>,
     pub engine: Option<String>,
-    pub reads: Option<String>,
     pub threads: Option<usize>,
     pub base_port: Option<u16>,
     pub durability: Option<String>,
     pub replication: Option<Replication>,
-    pub checkpoint_mode: Option<String>,
-    pub execution: Option<String>,
-    pub cascade: Option<String>,
-    pub isolation: Option<String>,
-    pub balance: Option<bool>,
-    pub plan_ahead: Option<u64>,
+    pub options: Given,
     pub maxmemory: Option<Size>,
     pub latency_us: Option<u64>,
     pub checkpoint_store: Option<Location>,
@@ -166,24 +161,17 @@ fn invent(directory: &Path, wanted: &Wanted) -> anyhow::Result<ClusterFile> {
         replicas,
         threads: wanted.threads.unwrap_or_else(|| (cores / nodes.max(1)).max(1)),
         engine: wanted.engine.clone(),
-        reads: wanted.reads.clone(),
         durability: wanted.durability.clone(),
         ephemeral: None,
         replication: wanted.replication,
         starts: None,
         latency_us: wanted.latency_us,
-        linger_us: None,
         checkpoint_log_bytes: None,
         log_keep_bytes: None,
         log_segment_bytes: None,
         checkpoint_store: wanted.checkpoint_store.clone(),
         checkpoint_store_keep: None,
-        checkpoint_mode: wanted.checkpoint_mode.clone(),
-        execution: wanted.execution.clone(),
-        cascade: wanted.cascade.clone(),
-        isolation: wanted.isolation.clone(),
-        balance: wanted.balance,
-        plan_ahead: wanted.plan_ahead,
+        options: wanted.options.clone(),
         maxmemory: wanted.maxmemory,
         admin_tls: None,
         admin_user: None,
@@ -235,7 +223,9 @@ fn recall(directory: &Path, wanted: &Wanted) -> anyhow::Result<ClusterFile> {
     stays("partitions", wanted.partitions.map(|n| n.to_string()), file.partitions.to_string())?;
     stays("replicas", wanted.replicas.map(|n| n.to_string()), file.replicas.to_string())?;
     stays("engine", wanted.engine.clone(), config.engine.name().to_owned())?;
-    stays("isolation", wanted.isolation.clone(), config.isolation.to_string())?;
+    for (info, found) in config.options.iter().filter(|(info, _)| info.is_identity) {
+        stays(info.name, wanted.options.get(info).map(str::to_owned), found.to_string())?;
+    }
     stays("threads", wanted.threads.map(|n| n.to_string()), file.threads.to_string())?;
     stays(
         "replication",
@@ -247,13 +237,8 @@ fn recall(directory: &Path, wanted: &Wanted) -> anyhow::Result<ClusterFile> {
     let base = wanted.base_port.filter(|port| *port != 0);
     stays("base-port", base.map(|n| n.to_string()), first.to_string())?;
     // These may change from start to start.
-    file.reads = wanted.reads.clone().or(file.reads);
     file.durability = wanted.durability.clone().or(file.durability);
-    file.checkpoint_mode = wanted.checkpoint_mode.clone().or(file.checkpoint_mode);
-    file.execution = wanted.execution.clone().or(file.execution);
-    file.cascade = wanted.cascade.clone().or(file.cascade);
-    file.balance = wanted.balance.or(file.balance);
-    file.plan_ahead = wanted.plan_ahead.or(file.plan_ahead);
+    file.options = wanted.options.clone().or(&file.options);
     file.maxmemory = wanted.maxmemory.or(file.maxmemory);
     file.latency_us = wanted.latency_us.or(file.latency_us);
     file.checkpoint_store = wanted.checkpoint_store.clone().or(file.checkpoint_store);

@@ -19,8 +19,8 @@ use std::time::{Duration, Instant};
 use anyhow::Context;
 use clap::{Args, ValueEnum};
 use ordain_archive::Location;
+use ordain_lab::options::{Door, OptionArgs};
 use ordain_lab::report;
-use ordain_node::assembly::MAX_PLAN_AHEAD;
 use ordain_node::cluster::Replication;
 use ordain_node::size::Size;
 use rustix::process::{Pid, Signal, kill_process};
@@ -51,6 +51,15 @@ enum ReplicationName {
     Sync,
 }
 
+/// How `ordain cluster up` takes the options of engines.
+#[derive(Clone, Debug, Default)]
+pub struct OfUp;
+
+impl Door for OfUp {
+    const CHECKS_NAMES: bool = false;
+    const ELSE: &'static str = ", or as it was";
+}
+
 /// The flags of `ordain cluster up`.
 #[derive(Debug, Args)]
 pub struct UpArgs {
@@ -63,10 +72,6 @@ pub struct UpArgs {
     /// The engine [default: calvin]
     #[arg(long, value_name = "NAME")]
     engine: Option<String>,
-    /// How transactions that only read are run: ordered, previous, session or strict [default: as the engine has it, or
-    /// as it was]
-    #[arg(long, value_name = "HOW")]
-    reads: Option<String>,
     /// Event loops of a node [default: this machine's cores divided by the nodes, at least 1]
     #[arg(long, value_name = "N")]
     threads: Option<usize>,
@@ -83,25 +88,8 @@ pub struct UpArgs {
     /// How input reaches the other replicas [default: none with one replica, else sync]
     #[arg(long)]
     replication: Option<ReplicationName>,
-    /// How the state of a checkpoint is kept: multiversion, naive or zigzag [default: multiversion, or as it was]
-    #[arg(long, value_name = "HOW")]
-    checkpoint_mode: Option<String>,
-    /// How qstore executes what may abort by a verdict of another thread or node: speculative, conservative or auto
-    /// [default: auto, or as it was]
-    #[arg(long, value_name = "HOW")]
-    execution: Option<String>,
-    /// What becomes of what was executed speculatively on what is undone: repair or abort [default: repair, or as it was]
-    #[arg(long, value_name = "HOW")]
-    cascade: Option<String>,
-    /// What transactions see of each other: serializable, or with qstore read-committed [default: serializable]
-    #[arg(long, value_name = "LEVEL")]
-    isolation: Option<String>,
-    /// Move slots of which much is asked to threads that have less to do [default: true, or as it was]
-    #[arg(long, num_args = 0..=1, default_missing_value = "true", value_name = "BOOL")]
-    balance: Option<bool>,
-    /// How many batches may be closed, logged and planned while one is executed, 0 to 64 [default: 3, or as it was]
-    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u64).range(..=MAX_PLAN_AHEAD))]
-    plan_ahead: Option<u64>,
+    #[command(flatten)]
+    options: OptionArgs<OfUp>,
     /// How much memory each node may have allocated, as 200mb or 4gb, before what needs more is refused (OOM); 0: no limit
     /// [default: 0, or as it was]
     #[arg(long, value_name = "SIZE")]
@@ -135,7 +123,6 @@ pub fn run(args: &UpArgs) -> anyhow::Result<bool> {
         partitions: args.partitions,
         replicas: args.replicas,
         engine: args.engine.clone(),
-        reads: args.reads.clone(),
         threads: args.threads,
         base_port: args.base_port,
         durability: args.durability.and_then(|name| Some(name.to_possible_value()?.get_name().to_owned())),
@@ -144,12 +131,7 @@ pub fn run(args: &UpArgs) -> anyhow::Result<bool> {
             ReplicationName::Async => Replication::Async,
             ReplicationName::Sync => Replication::Sync,
         }),
-        checkpoint_mode: args.checkpoint_mode.clone(),
-        execution: args.execution.clone(),
-        cascade: args.cascade.clone(),
-        isolation: args.isolation.clone(),
-        balance: args.balance,
-        plan_ahead: args.plan_ahead,
+        options: args.options.given.clone(),
         maxmemory: args.maxmemory,
         latency_us: args.latency_us,
         checkpoint_store: args.checkpoint_store.clone(),

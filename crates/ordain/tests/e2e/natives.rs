@@ -66,7 +66,7 @@ fn drive(target: &Target, length: Length, meanwhile: impl FnOnce() + Send) -> Re
 
 fn launch() -> Launch {
     Launch {
-        ours: ordain_lab::bench::Ours::new(ordain_node::engine::Engine::Calvin),
+        ours: ordain_lab::bench::Ours::new(ordain_engines::registry::Engine::default()),
         threads: 1,
         durability: Some("os".into()),
         place: None,

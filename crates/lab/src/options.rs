@@ -1,0 +1,257 @@
+//! Options of engines on a command line: flags made from their descriptions, and `--option NAME=VALUE`.
+//!
+//! A command says with a [`Door`] how it shows them. [`OptionArgs`] takes one value of each option and [`ComparedArgs`]
+//! several, which are compared. Which engine checks them is known only when all is read.
+
+use std::collections::BTreeMap;
+use std::fmt::Debug;
+use std::marker::PhantomData;
+
+use clap::error::ErrorKind;
+use clap::parser::ValueSource;
+use clap::{Arg, ArgAction, ArgMatches, Command};
+use ordain_engines::registry;
+use ordain_model::{OptionInfo, OptionKind};
+use ordain_node::given::Given;
+use serde::Deserialize;
+
+/// How a command shows options.
+pub trait Door: Clone + Debug + Default + Send + Sync + 'static {
+    /// Whether `ORDAIN_*` variables do for flags.
+    const HAS_ENVIRONMENT: bool = false;
+    /// Whether several values of an option are taken, separated by commas.
+    const IS_SEVERAL: bool = false;
+    /// Whether a name that an option does not take is wrong usage. If not, the engine refuses it.
+    const CHECKS_NAMES: bool = true;
+    /// What the help says after a default.
+    const ELSE: &'static str = "";
+
+    /// The flag of an option, if it has one here.
+    fn flag(info: &OptionInfo) -> Option<&'static str> {
+        info.is_flag.then_some(info.name)
+    }
+}
+
+/// The flag that takes any option.
+const ANY: &str = "option";
+
+/// The id of an option's flag among clap's arguments, where flags of other names may have the option's.
+fn id_of(info: &OptionInfo) -> String {
+    format!("option {}", info.name)
+}
+
+/// The defaults of an option in words: each with the engines that have it.
+pub fn default_of(info: &OptionInfo) -> String {
+    let mut defaults: Vec<(String, Vec<&str>)> = Vec::new();
+    for engine in registry::built() {
+        let Some(offer) = engine.offers().iter().find(|offer| offer.info.name == info.name) else { continue };
+        let value = offer.default.to_string();
+        match defaults.iter_mut().find(|(known, _)| *known == value) {
+            Some((_, engines)) => engines.push(engine.name()),
+            None => defaults.push((value, vec![engine.name()])),
+        }
+    }
+    defaults.sort_by_key(|(_, engines)| std::cmp::Reverse(engines.len()));
+    let only = engines_of(info);
+    let words = defaults.iter().enumerate().map(|(i, (value, engines))| match (i, &only) {
+        (0, None) => value.clone(),
+        _ => format!("{value} with {}", engines.join(", ")),
+    });
+    words.collect::<Vec<_>>().join(", ")
+}
+
+/// The engines that have an option, if not all have.
+fn engines_of(info: &OptionInfo) -> Option<Vec<&'static str>> {
+    Some(registry::engines_with(info)).filter(|engines| engines.len() < registry::built().count())
+}
+
+fn help<D: Door>(info: &OptionInfo) -> String {
+    let range = match info.kind {
+        OptionKind::Name { .. } | OptionKind::Bool if D::IS_SEVERAL => format!(": {}", info.kind),
+        OptionKind::Name { .. } | OptionKind::Bool => String::new(),
+        kind => format!(", {kind}"),
+    };
+    // Benchmarks compare; what the values are is said where one is chosen.
+    let doc =
+        if D::IS_SEVERAL { info.doc.split(['.', ':', ';']).next().unwrap_or(info.doc) } else { info.doc };
+    let several = if D::IS_SEVERAL { "; several are compared" } else { "" };
+    format!("{doc}{range}{several} [default: {}{}]", default_of(info), D::ELSE)
+}
+
+fn argument<D: Door>(info: &'static OptionInfo, flag: &'static str) -> Arg {
+    let is_checked = D::CHECKS_NAMES || !matches!(info.kind, OptionKind::Name { .. });
+    let mut arg = Arg::new(id_of(info)).long(flag).value_name(info.value_name).help(help::<D>(info));
+    arg = arg.value_parser(move |text: &str| match info.parse(text) {
+        Err(_) if is_checked => Err(info.wrong(text)),
+        _ => Ok(text.to_owned()),
+    });
+    if D::IS_SEVERAL {
+        arg = arg.value_delimiter(',').action(ArgAction::Append);
+    } else if info.kind == OptionKind::Bool {
+        arg = arg.num_args(0..=1).default_missing_value("true");
+    }
+    if D::HAS_ENVIRONMENT {
+        arg = arg.env(variable(info));
+    }
+    arg
+}
+
+/// The environment variable of an option that is a flag.
+pub fn variable(info: &OptionInfo) -> String {
+    format!("ORDAIN_{}", info.name.to_uppercase().replace('-', "_"))
+}
+
+/// The arguments of a command.
+fn augment<D: Door>(command: Command) -> Command {
+    let flags = registry::all_options().into_iter().filter_map(|info| Some((info, D::flag(info)?)));
+    let command = flags.fold(command, |command, (info, flag)| command.arg(argument::<D>(info, flag)));
+    let several = if D::IS_SEVERAL { "; several values of one are compared" } else { "" };
+    let any = Arg::new(ANY)
+        .long(ANY)
+        .value_name("NAME=VALUE")
+        .action(ArgAction::Append)
+        .help(format!("An option of the engine by name, repeated or with commas between{several}; `ordain engines` lists them"))
+        .value_parser(|text: &str| match text.split_once('=') {
+            Some((name, value)) if !name.is_empty() && !value.is_empty() => Ok(text.to_owned()),
+            _ => Err("an option is given as NAME=VALUE".to_owned()),
+        });
+    command.arg(if D::HAS_ENVIRONMENT { any.env("ORDAIN_OPTION") } else { any })
+}
+
+/// What was given, by name: of an option on the command line nothing that the environment has counts.
+fn collect<D: Door>(matches: &ArgMatches) -> Result<BTreeMap<String, Vec<String>>, clap::Error> {
+    let mut all: Vec<(String, Vec<String>, bool)> = Vec::new();
+    let is_typed = |id: &str| matches.value_source(id) == Some(ValueSource::CommandLine);
+    for info in registry::all_options().into_iter().filter(|info| D::flag(info).is_some()) {
+        let id = id_of(info);
+        if let Some(values) = matches.get_many::<String>(&id) {
+            all.push((info.name.to_owned(), values.cloned().collect(), is_typed(&id)));
+        }
+    }
+    for texts in matches.get_many::<String>(ANY).into_iter().flatten() {
+        // Behind a comma is another option, or another value of the same.
+        for part in texts.split(',') {
+            match (part.split_once('='), all.last_mut()) {
+                (Some((name, value)), _) => {
+                    all.push((name.to_owned(), vec![value.to_owned()], is_typed(ANY)))
+                }
+                (None, Some((_, values, _))) => values.push(part.to_owned()),
+                (None, None) => {}
+            }
+        }
+    }
+    let mut given: BTreeMap<String, Vec<String>> = BTreeMap::new();
+    for is_wanted in [true, false] {
+        let mut these = BTreeMap::new();
+        for (name, values, _) in all.iter().filter(|(_, _, is_typed)| *is_typed == is_wanted) {
+            if these.insert(name.clone(), values.clone()).is_some() {
+                return Err(refusal(&format!("{name} is given twice: drop one")));
+            }
+        }
+        these.into_iter().for_each(|(name, values)| _ = given.entry(name).or_insert(values));
+    }
+    match given.iter().find(|(_, values)| !D::IS_SEVERAL && values.len() > 1) {
+        Some((name, _)) => Err(refusal(&format!("{name} is given several values, and takes one"))),
+        None => Ok(given),
+    }
+}
+
+fn refusal(text: &str) -> clap::Error {
+    clap::Error::raw(ErrorKind::ValueValidation, format!("{text}\n"))
+}
+
+/// One value of each option.
+#[derive(Clone, Debug, Default, Deserialize)]
+#[serde(from = "Given")]
+pub struct OptionArgs<D> {
+    /// What was given.
+    pub given: Given,
+    door: PhantomData<D>,
+}
+
+impl<D> From<Given> for OptionArgs<D> {
+    fn from(given: Given) -> OptionArgs<D> {
+        OptionArgs { given, door: PhantomData }
+    }
+}
+
+impl<D: Door> clap::FromArgMatches for OptionArgs<D> {
+    fn from_arg_matches(matches: &ArgMatches) -> Result<Self, clap::Error> {
+        let mut given = Given::default();
+        for (name, values) in collect::<D>(matches)? {
+            values.into_iter().for_each(|value| _ = given.put(&*name, value));
+        }
+        Ok(given.into())
+    }
+
+    fn update_from_arg_matches(&mut self, matches: &ArgMatches) -> Result<(), clap::Error> {
+        *self = OptionArgs::from_arg_matches(matches)?;
+        Ok(())
+    }
+}
+
+impl<D: Door> clap::Args for OptionArgs<D> {
+    fn augment_args(command: Command) -> Command {
+        augment::<D>(command)
+    }
+
+    fn augment_args_for_update(command: Command) -> Command {
+        augment::<D>(command)
+    }
+}
+
+/// Several values of each option, which are compared.
+#[derive(Clone, Debug, Default)]
+pub struct ComparedArgs {
+    /// By the option's name.
+    pub given: BTreeMap<String, Vec<String>>,
+}
+
+impl clap::FromArgMatches for ComparedArgs {
+    fn from_arg_matches(matches: &ArgMatches) -> Result<Self, clap::Error> {
+        Ok(ComparedArgs { given: collect::<Bench>(matches)? })
+    }
+
+    fn update_from_arg_matches(&mut self, matches: &ArgMatches) -> Result<(), clap::Error> {
+        *self = ComparedArgs::from_arg_matches(matches)?;
+        Ok(())
+    }
+}
+
+impl clap::Args for ComparedArgs {
+    fn augment_args(command: Command) -> Command {
+        augment::<Bench>(command)
+    }
+
+    fn augment_args_for_update(command: Command) -> Command {
+        augment::<Bench>(command)
+    }
+}
+
+/// `ordain bench WORKLOAD`.
+#[derive(Clone, Debug, Default)]
+pub struct Bench;
+
+impl Door for Bench {
+    const IS_SEVERAL: bool = true;
+
+    fn flag(info: &OptionInfo) -> Option<&'static str> {
+        match info.name {
+            // The bank has a balance of its own.
+            "balance" => Some("balance-threads"),
+            // There it is whether a checkpoint is taken, and how.
+            "checkpoint-mode" => None,
+            name => info.is_flag.then_some(name),
+        }
+    }
+}
+
+/// Commands that take `--option` alone.
+#[derive(Clone, Debug, Default)]
+pub struct Plain;
+
+impl Door for Plain {
+    fn flag(_: &OptionInfo) -> Option<&'static str> {
+        None
+    }
+}
