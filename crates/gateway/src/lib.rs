@@ -44,7 +44,9 @@
 //! asked for over it has to be asked for again, which is as much. So a gateway sends a node a few pieces and waits until
 //! that says that they have come ([`Gateway::leaves`]).
 
+mod backend;
 mod lost;
+mod overlay;
 mod router;
 mod streams;
 #[cfg(test)]
@@ -64,7 +66,9 @@ use ordain_model::{
     View, Writer, system,
 };
 
+pub use backend::{Backend, Begin, Desk, Ordered, Progress, STATE_GONE, Step, Transaction};
 pub use lost::Owed;
+use overlay::Buffers;
 pub use router::{AloneRouter, Dispatcher, HOLD_FOR, ReplicaRouter, Route, Router};
 pub use streams::Stream;
 use streams::{Held, Line, Seat};
@@ -158,6 +162,10 @@ pub struct Finished<'a> {
 pub struct Gateway {
     id: GatewayId,
     registry: Arc<Registry>,
+    /// What depends on the engines behind it.
+    backend: Arc<dyn Backend>,
+    /// For interactive transactions that run here.
+    buffers: Buffers,
     /// Where transactions that only read are run.
     reads: Reads,
     /// The procedures whose last transaction went to a snapshot: the next one is planned where it will lie if it does so too.
@@ -226,7 +234,7 @@ struct Submitted {
 impl Submitted {
     /// Whether an outcome of a transaction that only reads is of another run of the chunk than the first that has told its
     /// place: reads that are not logged are run again where the chunk is passed on again.
-    fn is_of_another_run(&mut self, outcome: &Outcome) -> bool {
+    fn is_of_another_run(&mut self, outcome: &Outcome, backend: &dyn Backend) -> bool {
         let txn = self.chunk.as_ref().and_then(|chunk| chunk.txns().get(outcome.index as usize));
         // The place of a retried request is that of its first attempt.
         let is_here = |txn: &&Txn| txn.read_only || txn.call.session.is_none();
@@ -234,7 +242,7 @@ impl Submitted {
         else {
             return false;
         };
-        let base = outcome.stamp.before_chunk(outcome.index);
+        let Some(base) = backend.run_of(outcome.stamp, outcome.index) else { return false };
         *self.base.get_or_insert(base) != base && !txn.logged
     }
 
@@ -316,7 +324,7 @@ struct Dependent {
     call: Call,
     args: Vec<u8>,
     known: Known,
-    step: Step,
+    step: Stage,
     restarts: u8,
     view: View,
 }
@@ -324,14 +332,14 @@ struct Dependent {
 impl Dependent {
     /// One of which nothing is known.
     fn new((ticket, seat): (Ticket, Option<Seat>), call: Call, args: Vec<u8>, view: View) -> Dependent {
-        let (known, step) = (Known::default(), Step::Running);
+        let (known, step) = (Known::default(), Stage::Running);
         Dependent { ticket, seat, call, args, known, step, restarts: 0, view }
     }
 }
 
 /// What a dependent request waits for.
 #[derive(Debug)]
-enum Step {
+enum Stage {
     /// These records.
     Reading(Vec<(Db, Vec<u8>)>),
     /// The answer of a procedure.
@@ -354,6 +362,8 @@ impl Gateway {
         Gateway {
             id,
             registry,
+            backend: Arc::new(Ordered),
+            buffers: Buffers::default(),
             reads: Reads::Ordered,
             readers: BTreeSet::new(),
             building: (0..layout.partitions()).map(|_| chunk.clone()).collect(),
@@ -397,6 +407,12 @@ impl Gateway {
     #[must_use]
     pub fn forgetting_order(self) -> Gateway {
         Gateway { forgets_order: true, ..self }
+    }
+
+    /// The same in front of engines of another family.
+    #[must_use]
+    pub fn with_backend(self, backend: Arc<dyn Backend>) -> Gateway {
+        Gateway { backend, ..self }
     }
 
     /// The same, and transactions that only read are run as this says.
@@ -799,7 +815,7 @@ impl Gateway {
                 // It was sequenced under that number.
                 *request = next_attempt(*request);
             }
-            if let Some(Dependent { call: asked, step: Step::Running, .. }) = &mut dependent {
+            if let Some(Dependent { call: asked, step: Stage::Running, .. }) = &mut dependent {
                 asked.session = call.session;
             }
             if let Some(seat) = asker.seat {
@@ -894,7 +910,7 @@ impl Gateway {
                 continue;
             }
             if let Some(seat) = seat
-                && submitted.is_of_another_run(outcome)
+                && submitted.is_of_another_run(outcome, &*self.backend)
                 && let Some(chunk) = submitted.chunk.clone()
             {
                 // It only reads, and was run once more, behind what follows it: that place is not its own.
@@ -942,15 +958,15 @@ impl Gateway {
         done: &mut impl FnMut(&mut Gateway, Finished<'_>),
     ) {
         let learnt = match (step.status, &dependent.step) {
-            (OutcomeStatus::Committed, Step::Reading(wanted)) => {
+            (OutcomeStatus::Committed, Stage::Reading(wanted)) => {
                 system::read_reply(wanted.iter().map(|(db, key)| (*db, &**key)), step.reply)
                     .map(|read| read.into_iter().for_each(|evidence| dependent.known.learn(evidence)))
             }
-            (OutcomeStatus::Committed, Step::Asking) => {
+            (OutcomeStatus::Committed, Stage::Asking) => {
                 dependent.known.answers.push(step.reply.to_vec());
                 Some(())
             }
-            (OutcomeStatus::Aborted(Abort::Restart), Step::Running) if dependent.restarts < MAX_RESTARTS => {
+            (OutcomeStatus::Aborted(Abort::Restart), Stage::Running) if dependent.restarts < MAX_RESTARTS => {
                 dependent.restarts += 1;
                 if let Some((_, request)) = &mut dependent.call.session {
                     *request = next_attempt(*request);
@@ -958,7 +974,7 @@ impl Gateway {
                 learn_from_restart(&mut dependent.known, step.reply)
             }
             // It has used what is undone, and has learnt nothing: it asks again.
-            (OutcomeStatus::Aborted(Abort::Cascade), Step::Reading(_) | Step::Asking)
+            (OutcomeStatus::Aborted(Abort::Cascade), Stage::Reading(_) | Stage::Asking)
                 if dependent.restarts < MAX_RESTARTS =>
             {
                 dependent.restarts += 1;
@@ -1007,20 +1023,20 @@ impl Gateway {
                 let reads = keys.iter().map(|(db, key)| (*db, &**key));
                 let write = |args: &mut ArgsBuilder<'_>| system::read_args(reads, args);
                 let (at, _) = self.admit(waits, call, view, write).map_err(refuse)?;
-                dependent.step = Step::Reading(keys);
+                dependent.step = Stage::Reading(keys);
                 at
             }
             Reconnaissance::Ask(procedure, args) => {
                 let args = Args::parse(&args).ok_or_else(damaged)?;
                 let call = Call::new(procedure, dependent.call.db);
                 let write = |out: &mut ArgsBuilder<'_>| args.iter().for_each(|arg| _ = out.push(arg.bytes));
-                dependent.step = Step::Asking;
+                dependent.step = Stage::Asking;
                 self.admit(waits, call, view, write).map_err(refuse)?.0
             }
             Reconnaissance::Ready(args) => {
                 let args = Args::parse(&args).ok_or_else(damaged)?;
                 let write = |out: &mut ArgsBuilder<'_>| args.iter().for_each(|arg| _ = out.push(arg.bytes));
-                dependent.step = Step::Running;
+                dependent.step = Stage::Running;
                 self.admit(waits, dependent.call, view, write).map_err(refuse)?.0
             }
         };

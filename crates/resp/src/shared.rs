@@ -7,8 +7,7 @@ use std::sync::Arc;
 
 use ordain_gateway::{Gateway, Ticket};
 use ordain_model::options::parse_size;
-use ordain_model::procedure::Locals;
-use ordain_model::{Computations, Db, Micros, plan, serial};
+use ordain_model::{Computations, Db, Micros, plan};
 
 use crate::acl::Access;
 use crate::diagnostics::{CommandTimes, Diagnostics};
@@ -544,8 +543,6 @@ pub(crate) struct Scratch {
     pub(crate) datum: Vec<u8>,
     pub(crate) args: Vec<u8>,
     pub(crate) plans: plan::Plans,
-    pub(crate) serial: serial::Scratch,
-    pub(crate) locals: Locals,
 }
 
 /// Reads a database number that a client can select.

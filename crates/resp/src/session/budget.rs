@@ -11,7 +11,7 @@
 
 use ordain_commands::{Action, Command, Flags, SessionCommand, ids, lookup};
 use ordain_model::plan::Planner;
-use ordain_model::{Args, ArgsBuilder, Db, ProcedureId, system};
+use ordain_model::{Args, ArgsBuilder, Db, ProcedureId};
 
 use super::dispatch::planned;
 use super::replies::Cost;
@@ -200,9 +200,7 @@ impl Session {
                 _ => return false,
             },
             Mode::Interactive(open) if session == Some(SessionCommand::TxnCommit) => {
-                let mut args = Vec::new();
-                open.write_commit(&mut ArgsBuilder::new(&mut args));
-                if !(open.needs_memory && writes_where_short(system::COMMIT, self.db, &args, cx)) {
+                if !(open.needs_memory && open.writes_where_short(cx)) {
                     return false;
                 }
                 self.take_request();

@@ -3,7 +3,7 @@
 use std::fmt::Write as _;
 
 use ordain_commands::table::CommandNo;
-use ordain_model::{Epoch, Micros, RequestNo, SessionId, Token, Writer};
+use ordain_model::{Micros, RequestNo, SessionId, Writer};
 
 use super::dispatch::{Answered, Place, unknown_subcommand, wrong_arity, wrong_words};
 use super::server::help;
@@ -290,13 +290,13 @@ impl Session {
                 }
                 _ => w.error("ERR request number must be between 1 and 2^56 - 1"),
             },
-            (b"epoch", []) => w.int(self.seen.number() as i64),
-            (b"epoch", [epoch]) => match number(epoch) {
-                Some(epoch) if epoch <= Epoch::MAX.0 => {
-                    self.seen.merge(&Token::of(epoch));
+            (b"epoch", []) => cx.gateway.backend().write_token(&self.seen, &mut w),
+            (b"epoch", [epoch]) => match cx.gateway.backend().read_token(number(epoch)) {
+                Ok(token) => {
+                    self.seen.merge(&token);
                     w.ok();
                 }
-                _ => w.error("ERR an epoch is an integer, as CLIENT EPOCH has answered it"),
+                Err(refusal) => w.error(refusal),
             },
             (b"help", []) => help(
                 &mut w,

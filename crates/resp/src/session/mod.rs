@@ -35,7 +35,7 @@ use std::fmt;
 use std::sync::Arc;
 
 use ordain_commands::table::CommandNo;
-use ordain_gateway::{Finished, Gateway, Stream, Ticket, Watched, Watching};
+use ordain_gateway::{Finished, Gateway, STATE_GONE, Stream, Ticket, Watched, Watching};
 use ordain_model::{
     Call, Datum, Db, KeptReply, Micros, OutcomeStatus, PlanError, RequestNo, SessionId, Token, View, Writer,
 };
@@ -119,7 +119,7 @@ struct Awaited {
 enum Awaiting {
     Watch(Watching),
     Exec(Box<Multi>),
-    Fetch(interactive::Fetch),
+    Transaction,
     Commit,
     Info(server::Sections),
     MemoryStats,
@@ -332,8 +332,10 @@ impl Session {
         match what {
             Awaiting::Watch(keys) if is_committed => self.watch_read(&keys, answer, &mut reply),
             Awaiting::Exec(multi) if is_committed => self.exec_done(&multi, answer, cx, &mut reply),
-            Awaiting::Fetch(fetch) if is_committed => {
-                self.fetched(fetch, (finished, answer), cx, &mut reply);
+            Awaiting::Transaction => {
+                if !self.take_transaction(finished, cx, &mut reply) {
+                    reply.extend_from_slice(answer);
+                }
             }
             Awaiting::Info(sections) if is_committed => server::info(&sections, Some(answer), cx, &mut reply),
             Awaiting::MemoryStats if is_committed => server::memory_stats(Some(answer), cx, &mut reply),
@@ -350,10 +352,6 @@ impl Session {
                 self.log_in_now(&words, cx, &mut reply);
                 self.replies.write_in(sequence, self.protocol);
             }
-            Awaiting::Fetch(_) if finished.status == OutcomeStatus::TooOld => {
-                self.lose_state();
-                reply.extend_from_slice(answer);
-            }
             Awaiting::UsersFile => {
                 reply.extend_from_slice(answer);
                 self.leave_if_gone(cx.shared);
@@ -362,7 +360,6 @@ impl Session {
             | Awaiting::ClientKill { one: false }
             | Awaiting::Watch(_)
             | Awaiting::Exec(_)
-            | Awaiting::Fetch(_)
             | Awaiting::Info(_)
             | Awaiting::MemoryStats => reply.extend_from_slice(answer),
         }
@@ -624,7 +621,7 @@ impl Answer for Finished<'_> {
                 "UNKNOWN the node that would have said how this request ended is gone: it took effect or it did not; \
                  look before you repeat it",
             ),
-            OutcomeStatus::TooOld => Writer(buffer).error(interactive::STATE_GONE),
+            OutcomeStatus::TooOld => Writer(buffer).error(STATE_GONE),
         }
         buffer
     }

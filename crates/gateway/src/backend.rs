@@ -1,0 +1,147 @@
+//! Backends: what of a gateway's and a session's work depends on the family of engines behind them.
+//!
+//! A gateway asks its [`Backend`] how interactive transactions run and how tokens are written for people. A session runs an
+//! open [`Transaction`] step by step and knows neither how it reads nor what its commit proves.
+
+use std::fmt::Debug;
+
+use ordain_model::{Db, Epoch, Micros, ProcedureId, RequestNo, SessionId, Stamp, Token, Writer};
+
+use crate::overlay::OverlayTransaction;
+use crate::{Finished, Gateway, Stream, Ticket};
+
+/// The error of a read whose state is not kept any more.
+pub const STATE_GONE: &str = "TXNABORT the state that this transaction reads is not kept any more: it has been open \
+                              for too long; begin it again";
+
+/// A family of engines, as gateways and sessions need it.
+pub trait Backend: Debug + Send + Sync {
+    /// Begins an interactive transaction. Nothing is submitted yet.
+    fn begin(&self, how: Begin) -> Box<dyn Transaction>;
+
+    /// Writes a token for a client to hand to another connection.
+    fn write_token(&self, token: &Token, w: &mut Writer<'_>);
+
+    /// The token that a client has handed over as a number.
+    ///
+    /// # Errors
+    /// The error to show: the number is no token.
+    fn read_token(&self, number: Option<u64>) -> Result<Token, &'static str>;
+
+    /// What tells the runs of one chunk apart, given where its transaction `index` has taken effect; `None` if an engine
+    /// runs no chunk twice.
+    fn run_of(&self, stamp: Stamp, index: u32) -> Option<Stamp>;
+}
+
+/// How an interactive transaction begins.
+#[derive(Clone, Copy, Debug)]
+pub struct Begin {
+    /// It refuses to write.
+    pub is_read_only: bool,
+    /// The time that its commands see, microseconds since the Unix epoch.
+    pub now: Micros,
+    /// Its source of randomness.
+    pub seed: u64,
+}
+
+/// A call inside an interactive transaction.
+#[derive(Debug)]
+pub struct Step<'a> {
+    /// What is called.
+    pub procedure: ProcedureId,
+    /// The database that the connection has selected.
+    pub db: Db,
+    /// The encoded arguments; a call that has to wait takes them.
+    pub args: &'a mut Vec<u8>,
+    /// How many bytes of records the transaction may hold.
+    pub bytes_max: usize,
+}
+
+/// Where a step stands among the requests of its connection.
+#[derive(Clone, Copy, Debug)]
+pub struct Desk<'a> {
+    /// The connection.
+    pub stream: Stream,
+    /// The name under which the step is submitted, if it is.
+    pub ticket: Ticket,
+    /// What the connection has seen.
+    pub seen: &'a Token,
+}
+
+/// What came of a step of an interactive transaction.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Progress {
+    /// Its reply was appended.
+    Answered,
+    /// Something was submitted under the step's ticket: its end is for [`Transaction::finished`].
+    Waits,
+}
+
+/// An interactive transaction that is open. Dropping it without [`Transaction::end`] may leave a state kept for it.
+pub trait Transaction: Debug + Send {
+    /// Runs a call. Its reply, appended to `out`, is final for this attempt.
+    fn call(&mut self, gateway: &mut Gateway, desk: Desk<'_>, step: Step<'_>, out: &mut Vec<u8>) -> Progress;
+
+    /// Takes the end of what a call waited for: appends the call's reply, or says that it has none of its own.
+    fn finished(&mut self, gateway: &mut Gateway, finished: &Finished<'_>, out: &mut Vec<u8>) -> bool;
+
+    /// Commits it. What the transaction has seen may be acted on once the reply is `OK`, and not before. A commit that is
+    /// submitted answers with its [`Finished`] and takes effect at most once under the request's number.
+    fn commit(
+        &mut self,
+        gateway: &mut Gateway,
+        desk: Desk<'_>,
+        request: (Db, Option<(SessionId, RequestNo)>),
+        out: &mut Vec<u8>,
+    ) -> Progress;
+
+    /// Ends it, if it is not committed, without effect: whatever was kept for it is released.
+    fn end(&mut self, gateway: &mut Gateway);
+
+    /// Whether its state is lost, so that it can only be begun again.
+    fn is_lost(&self) -> bool;
+
+    /// Shows the keys that its commit writes.
+    fn written(&self, show: &mut dyn FnMut(Db, &[u8]));
+
+    /// Bytes of the records that it holds.
+    fn bytes(&self) -> usize;
+}
+
+/// The backend of engines that order whole transactions before they execute them.
+///
+/// A token is an epoch. Reads that are not logged are run again where a chunk is passed on again, and a chunk's
+/// transactions have consecutive places.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Ordered;
+
+impl Backend for Ordered {
+    fn begin(&self, how: Begin) -> Box<dyn Transaction> {
+        Box::new(OverlayTransaction::new(how))
+    }
+
+    fn write_token(&self, token: &Token, w: &mut Writer<'_>) {
+        w.int(token.number() as i64);
+    }
+
+    fn read_token(&self, number: Option<u64>) -> Result<Token, &'static str> {
+        let epoch = number.filter(|epoch| *epoch <= Epoch::MAX.0);
+        epoch.map(Token::of).ok_or("ERR an epoch is an integer, as CLIENT EPOCH has answered it")
+    }
+
+    fn run_of(&self, stamp: Stamp, index: u32) -> Option<Stamp> {
+        Some(stamp.before_chunk(index))
+    }
+}
+
+impl Gateway {
+    /// Begins an interactive transaction, as the engines behind the gateway run them.
+    pub fn begin(&self, how: Begin) -> Box<dyn Transaction> {
+        self.backend.begin(how)
+    }
+
+    /// What depends on the engines behind the gateway.
+    pub fn backend(&self) -> &dyn Backend {
+        &*self.backend
+    }
+}
