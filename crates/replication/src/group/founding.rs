@@ -20,7 +20,7 @@ use ordain_model::Epoch;
 use ordain_role::{NodeId, Outbox};
 
 use super::GroupLog;
-use super::said::Said;
+use super::wire::Wire;
 use crate::entry::EntryType;
 use crate::message::Carrier;
 
@@ -31,13 +31,13 @@ pub(super) struct Founding {
     record: Option<Epoch>,
     is_ready: bool,
     /// Who else is there, and whether they are ready.
-    heard: BTreeMap<NodeId, bool>,
+    answered: BTreeMap<NodeId, bool>,
 }
 
 impl Founding {
     /// A founder whose journal holds nothing, or nothing but the record that makes it ready.
     pub fn new(is_ready: bool) -> Founding {
-        Founding { record: is_ready.then_some(Epoch(0)), is_ready, heard: BTreeMap::new() }
+        Founding { record: is_ready.then_some(Epoch(0)), is_ready, answered: BTreeMap::new() }
     }
 }
 
@@ -52,29 +52,29 @@ impl<T: EntryType, M: Carrier<T::Entry>> GroupLog<T, M> {
     /// How many members have to be heard of before this member takes part.
     pub(super) fn unfounded(&self) -> usize {
         let Some(founding) = &self.founding else { return 0 };
-        self.others().len() - founding.heard.values().filter(|is_ready| **is_ready).count()
+        self.others().len() - founding.answered.values().filter(|is_ready| **is_ready).count()
     }
 
     /// Tells a member how far this member is.
-    pub(super) fn tell_founding(&self, node: NodeId, out: &mut Outbox<M>) {
+    pub(super) fn send_founding(&self, node: NodeId, out: &mut Outbox<M>) {
         let is_ready = self.founding.as_ref().is_none_or(|founding| founding.is_ready);
-        self.tell(node, &Said::Found { is_ready, has_begun: self.founding.is_none() }, out);
+        self.send_to(node, &Wire::Found { is_ready, has_begun: self.founding.is_none() }, out);
     }
 
-    fn tell_all(&self, out: &mut Outbox<M>) {
-        self.others().into_iter().for_each(|node| self.tell_founding(node, out));
+    fn send_founding_to_all(&self, out: &mut Outbox<M>) {
+        self.others().into_iter().for_each(|node| self.send_founding(node, out));
     }
 
     /// Time passes.
     pub(super) fn tick_founding(&mut self, out: &mut Outbox<M>) {
         self.ticks += 1;
         if self.ticks.is_multiple_of(ASK_EVERY) {
-            self.tell_all(out);
+            self.send_founding_to_all(out);
         }
     }
 
     /// A member says how far it is.
-    pub(super) fn hear_founding(
+    pub(super) fn receive_founding(
         &mut self,
         from: NodeId,
         (is_ready, has_begun): (bool, bool),
@@ -86,7 +86,7 @@ impl<T: EntryType, M: Carrier<T::Entry>> GroupLog<T, M> {
         let Some(founding) = &mut self.founding else {
             // One that has joined and is not in yet knows nothing of the beginning.
             if !has_begun && self.is_voter() {
-                self.tell_founding(from, out);
+                self.send_founding(from, out);
             }
             return;
         };
@@ -102,8 +102,8 @@ impl<T: EntryType, M: Carrier<T::Entry>> GroupLog<T, M> {
             }
             return;
         }
-        if founding.heard.insert(from, is_ready) != Some(is_ready) {
-            self.tell_founding(from, out);
+        if founding.answered.insert(from, is_ready) != Some(is_ready) {
+            self.send_founding(from, out);
         }
     }
 
@@ -111,7 +111,7 @@ impl<T: EntryType, M: Carrier<T::Entry>> GroupLog<T, M> {
     pub(super) fn found(&mut self, out: &mut Outbox<M>) {
         let others = self.others().len();
         let Some(founding) = &mut self.founding else { return };
-        if founding.record.is_none() && founding.heard.len() == others {
+        if founding.record.is_none() && founding.answered.len() == others {
             if let Err(refusal) = self.journal.write(&self.raft.store().hard, &[]) {
                 return out.halt(format!("the group's journal refused a record: {refusal}"));
             }
@@ -120,13 +120,14 @@ impl<T: EntryType, M: Carrier<T::Entry>> GroupLog<T, M> {
         }
         if !founding.is_ready && founding.record.is_some_and(|record| record <= self.journal.durable()) {
             founding.is_ready = true;
-            self.tell_all(out);
+            self.send_founding_to_all(out);
         }
         let Some(founding) = &self.founding else { return };
-        let all_are = founding.heard.len() == others && founding.heard.values().all(|is_ready| *is_ready);
+        let all_are =
+            founding.answered.len() == others && founding.answered.values().all(|is_ready| *is_ready);
         if founding.is_ready && all_are {
             self.founding = None;
-            self.tell_all(out);
+            self.send_founding_to_all(out);
         }
     }
 }

@@ -26,17 +26,17 @@ const BASE: u64 = 1 << 62;
 #[derive(Debug)]
 pub(super) struct Journal {
     writer: Option<LogWriter>,
-    /// Where it is said what the log begins after.
+    /// The file that says what the log begins after.
     memo: Option<Memo>,
-    /// What is being said there.
-    saying: Option<Saying>,
+    /// What is being written there.
+    memo_write: Option<MemoWrite>,
     /// Where it says that the log may begin with a checkpoint.
     offered: Option<Base>,
     covered: Covered,
     identity: Vec<u8>,
     /// How far entries are committed, as the last record says.
     commit: u64,
-    reading: Option<Reading>,
+    reading: Option<MemberFetch>,
     reads: u64,
     /// The last record that a mark stands behind.
     marked: Epoch,
@@ -46,7 +46,7 @@ pub(super) struct Journal {
 
 /// Entries that are being read from disk.
 #[derive(Debug)]
-struct Reading {
+struct MemberFetch {
     token: u64,
     fetch: Fetch,
     into: Fetched,
@@ -59,7 +59,7 @@ struct Reading {
 
 /// What is to be durable about the log's beginning.
 #[derive(Debug)]
-enum Saying {
+enum MemoWrite {
     /// The log begins after this from now on, and before that place the journal can go.
     Trim(Base, Place),
     /// It may begin after this with a checkpoint.
@@ -105,8 +105,8 @@ pub(super) fn open(
     let damaged = |reason: String| LogError::Damaged { file: MEMO.to_owned(), offset: 0, reason };
     let (store, offered) = match Memo::read(directory, MEMO, Some(&identity))? {
         None => (Store::new(founders, segment_bytes), None),
-        Some(said) => {
-            let beginning = Beginning::decode(&said).ok_or("it does not say where a group's log begins");
+        Some(bytes) => {
+            let beginning = Beginning::decode(&bytes).ok_or("it does not say where a group's log begins");
             let Beginning { base, offered } = beginning.map_err(|reason| damaged(reason.to_owned()))?;
             (Store::after(base, segment_bytes), offered)
         }
@@ -118,19 +118,19 @@ pub(super) fn open(
     let (writer, mut recovered) = LogWriter::open_placed(directory, config, |place, entry| {
         let unfit = "no record of a replication group, or none that can follow those before it";
         replay.store.note_place(replay.store.last() + 1, place, entry.payload.len() as u64);
-        let (said, mut entries) = record::decode(&entry.payload).ok_or(unfit)?;
-        if said.term >= replay.hard.term {
-            (replay.hard.term, replay.hard.vote) = (said.term, said.vote);
+        let (hard, mut entries) = record::decode(&entry.payload).ok_or(unfit)?;
+        if hard.term >= replay.hard.term {
+            (replay.hard.term, replay.hard.vote) = (hard.term, hard.vote);
         }
         if entry.epoch <= void {
             return Ok(());
         }
         let places = entries.iter().map(|entry| (entry.index, entry.term));
-        entries.drain(..records.take(said.commit, places).ok_or(unfit)?);
+        entries.drain(..records.take(hard.commit, places).ok_or(unfit)?);
         if !replay.store.append(entries) {
             return Err(unfit.to_owned());
         }
-        replay.agree(said.commit, &mut visit)?;
+        replay.agree(hard.commit, &mut visit)?;
         replay.store.shrink(replay.dispatched.0, tail_bytes, true);
         Ok(())
     })?;
@@ -228,7 +228,7 @@ impl Journal {
         Journal {
             writer: None,
             memo: None,
-            saying: None,
+            memo_write: None,
             offered: None,
             covered: Covered::default(),
             identity: Vec::new(),
@@ -324,7 +324,7 @@ impl Journal {
         let fetch = Fetch::new(&self.identity, place);
         let token = READ | self.reads;
         let reading =
-            Reading { token, fetch, into: Fetched::default(), low, high, found: Vec::new(), bytes: 0 };
+            MemberFetch { token, fetch, into: Fetched::default(), low, high, found: Vec::new(), bytes: 0 };
         out.disk(self.reading.insert(reading).request());
         true
     }
@@ -346,34 +346,34 @@ impl Journal {
         let Some((base, place)) = store.base_for(covered, index) else { return };
         // Only whole segments go.
         if self.writer.as_ref().is_some_and(|writer| writer.can_trim_to(place)) {
-            self.say(Saying::Trim(base, place), store, out);
+            self.write_memo(MemoWrite::Trim(base, place), store, out);
         }
     }
 
     /// Writes down where the log may begin when there is a checkpoint that covers that. Says whether that is on disk.
     pub fn offer<M>(&mut self, offered: Base, store: &Store, out: &mut Outbox<M>) -> bool {
-        let is_said = self.offered.as_ref() == Some(&offered);
-        if !is_said {
-            self.say(Saying::Offer(offered), store, out);
+        let is_on_disk = self.offered.as_ref() == Some(&offered);
+        if !is_on_disk {
+            self.write_memo(MemoWrite::Offer(offered), store, out);
         }
-        is_said
+        is_on_disk
     }
 
     /// Has the disk write something about the log's beginning, unless it is writing something else about it.
-    fn say<M>(&mut self, saying: Saying, store: &Store, out: &mut Outbox<M>) {
-        let (Some(memo), None) = (&self.memo, &self.saying) else { return };
-        let (base, offered) = match &saying {
-            Saying::Trim(base, _) => (base.clone(), None),
-            Saying::Offer(offered) => (store.base().clone(), Some(offered.clone())),
+    fn write_memo<M>(&mut self, memo_write: MemoWrite, store: &Store, out: &mut Outbox<M>) {
+        let (Some(memo), None) = (&self.memo, &self.memo_write) else { return };
+        let (base, offered) = match &memo_write {
+            MemoWrite::Trim(base, _) => (base.clone(), None),
+            MemoWrite::Offer(offered) => (store.base().clone(), Some(offered.clone())),
         };
         let Some(ops) = memo.write(&Beginning { base, offered }.encode()) else { return };
         out.disk(DiskRequest::new(BASE, ops));
-        self.saying = Some(saying);
+        self.memo_write = Some(memo_write);
     }
 
-    /// What was to be said of the log's beginning is on disk, or is not.
-    fn said(&mut self, done: &DiskDone, store: &mut Store) -> Result<Outcome, String> {
-        let Some(saying) = self.saying.take() else { return Ok(Outcome::Nothing) };
+    /// The log's beginning is on disk, or the disk has refused it.
+    fn memo_written(&mut self, done: &DiskDone, store: &mut Store) -> Result<Outcome, String> {
+        let Some(memo_write) = self.memo_write.take() else { return Ok(Outcome::Nothing) };
         match &done.result {
             Ok(()) => self.memo.iter_mut().for_each(Memo::written),
             // Until somebody asks again.
@@ -383,9 +383,9 @@ impl Journal {
             }
             Err(error) => return Err(error.to_string()),
         }
-        match saying {
-            Saying::Offer(offered) => Ok(Outcome::Offered(self.offered.insert(offered).epoch)),
-            Saying::Trim(base, place) => {
+        match memo_write {
+            MemoWrite::Offer(offered) => Ok(Outcome::Offered(self.offered.insert(offered).epoch)),
+            MemoWrite::Trim(base, place) => {
                 self.offered = None;
                 // What is being read may not be there any more.
                 let first = base.index + 1;
@@ -416,7 +416,7 @@ impl Journal {
             return Ok(Outcome::Nothing);
         }
         if done.token == BASE {
-            return self.said(done, store);
+            return self.memo_written(done, store);
         }
         match self.writer.as_mut().and_then(|writer| writer.done(done)) {
             Some(Progress::Durable(_)) => Ok(Outcome::Durable),
@@ -438,7 +438,7 @@ impl Journal {
     }
 }
 
-impl Reading {
+impl MemberFetch {
     /// The next request. The same place to put it serves no two.
     fn request(&mut self) -> DiskRequest {
         self.into = Fetched::default();

@@ -12,7 +12,7 @@ use protobuf::Message as _;
 use raft::eraftpb::{ConfChange, ConfChangeType, ConfState};
 
 use super::GroupLog;
-use super::said::Said;
+use super::wire::Wire;
 use crate::entry::EntryType;
 use crate::message::Carrier;
 
@@ -45,7 +45,7 @@ pub(super) fn founders(members: &[NodeId]) -> Vec<u64> {
 const CHANGE_MAX: usize = 64;
 
 /// The change of the membership that an entry's bytes are. They may be any leader's, so they are not given to the
-/// parser unless they are few (module `said`).
+/// parser unless they are few (module `wire`).
 pub(super) fn parse_change(bytes: &[u8]) -> Result<ConfChange, String> {
     if bytes.len() > CHANGE_MAX {
         return Err("a change of the group's membership is longer than any that a member proposes".to_owned());
@@ -74,13 +74,13 @@ impl<T: EntryType, M: Carrier<T::Entry>> GroupLog<T, M> {
             return;
         }
         for node in self.settings.members.iter().filter(|node| **node != self.member.node) {
-            self.tell(*node, &Said::Join(self.member), out);
+            self.send_to(*node, &Wire::Join(self.member), out);
         }
     }
 
     /// Whether nothing has been heard of another member for long, if this one leads.
     pub(super) fn is_silent(&self, id: u64, now: Now) -> bool {
-        let heard = self.heard.get(&id).copied().unwrap_or(self.leads_since);
+        let heard = self.last_received.get(&id).copied().unwrap_or(self.leads_since);
         now.elapsed.since(heard) >= SILENCE
     }
 

@@ -43,16 +43,19 @@
 //! node comes back with a larger *generation*, which makes it another member, and asks to be let in (module
 //! `membership`).
 
+mod agreement;
 mod base;
 mod founding;
+mod inspect;
 mod journal;
+mod leadership;
 mod membership;
 mod record;
-mod said;
-mod shown;
 mod store;
 #[cfg(test)]
 mod tests;
+mod trimming;
+mod wire;
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::fmt;
@@ -60,21 +63,20 @@ use std::sync::Arc;
 
 use ordain_log::{LogConfig, LogError, Recovered, in_space};
 use ordain_model::{Epoch, Micros};
-use ordain_role::{Address, Directory, Event, NodeId, Now, Outbox, PeerChange, PeerState, Role, TimerId};
-use raft::eraftpb::{Entry, Message as RaftMessage, MessageType};
+use ordain_role::{Address, Directory, Event, NodeId, Now, Outbox, Role, TimerId};
+use raft::eraftpb::Message as RaftMessage;
 use raft::{Config, RawNode, StateRole};
 
 use crate::entry::EntryType;
 use crate::message::{Carrier, GroupMessage, Log, Message};
-use base::Base;
 use founding::Founding;
 use journal::Journal;
 use membership::Member;
-use said::Said;
-use store::{Store, epoch_of, is_change};
+use store::Store;
+use wire::Wire;
 
+pub use inspect::{GroupContent, GroupEntry, GroupJournal, GroupRecord, Standing};
 pub use journal::found_after;
-pub use shown::{GroupContent, GroupEntry, GroupJournal, GroupRecord, Standing};
 
 /// How a group's log is set up.
 #[derive(Clone, Debug)]
@@ -147,7 +149,7 @@ const ELECTION: (usize, usize) = (12, 8);
 /// link until it is there. A member that lags must not be sent more than a link has room for.
 const MESSAGES_OPEN: usize = 16;
 /// In ticks: how often a member is told that what it needs is not kept any more.
-const TELL_EVERY: u64 = 25;
+const BEHIND_EVERY: u64 = 25;
 
 /// Agrees with its members on batches, makes them durable and dispatches them.
 pub struct GroupLog<T: EntryType, M> {
@@ -173,7 +175,7 @@ pub struct GroupLog<T: EntryType, M> {
     founding: Option<Founding>,
     /// Since when this member leads, and when it has heard from each other one since.
     leads_since: Micros,
-    heard: BTreeMap<u64, Micros>,
+    last_received: BTreeMap<u64, Micros>,
     ticks: u64,
     /// A leader that cannot write has asked another to lead.
     gives_way: bool,
@@ -313,7 +315,7 @@ impl<T: EntryType, M: Carrier<T::Entry>> GroupLog<T, M> {
             announced: None,
             founding: None,
             leads_since: Micros(0),
-            heard: BTreeMap::new(),
+            last_received: BTreeMap::new(),
             ticks: 0,
             gives_way: false,
             is_stopping: false,
@@ -327,396 +329,6 @@ impl<T: EntryType, M: Carrier<T::Entry>> GroupLog<T, M> {
     #[must_use]
     pub fn in_space(self, prefix: &'static str) -> GroupLog<T, M> {
         GroupLog { prefix, ..self }
-    }
-
-    /// The largest epoch in this member's log.
-    fn last_epoch(&self) -> Epoch {
-        let open = self.raft.store().from(self.dispatched.0 + 1).rev().find_map(epoch_of);
-        open.unwrap_or(self.dispatched.1)
-    }
-
-    /// Whether this member leads, knows all that was agreed on before, and can write.
-    fn may_propose(&self) -> bool {
-        let raft = &self.raft.raft;
-        raft.state == StateRole::Leader
-            && raft.apply_to_current_term()
-            && !self.journal.is_full()
-            && !self.is_stopping
-    }
-
-    fn append(&mut self, entry: T::Entry, out: &mut Outbox<M>) {
-        let fits = self.may_propose() && T::epoch(&entry) > self.last_epoch();
-        // The crate fills in index and term.
-        if !fits || self.raft.propose(Vec::new(), T::encode(&entry)).is_err() {
-            self.lose(entry, out);
-            return;
-        }
-        let (index, term) = (self.raft.raft.raft_log.last_index(), self.raft.raft.term);
-        self.proposals.insert(index, Proposal { term, entry });
-    }
-
-    fn lose(&mut self, entry: T::Entry, out: &mut Outbox<M>) {
-        self.counts.lost += 1;
-        out.send(self.sequencer, Log::Lost(entry));
-    }
-
-    fn receive(&mut self, now: Now, from: NodeId, said: Option<Said>, out: &mut Outbox<M>) {
-        match said {
-            Some(Said::Raft(message)) => self.step(now, from, message, out),
-            Some(Said::Join(newcomer)) if newcomer.node == from => self.let_in(now, newcomer),
-            Some(Said::Found { is_ready, has_begun }) => self.hear_founding(from, (is_ready, has_begun), out),
-            Some(Said::Behind(base)) => self.hear_behind(from, base, out),
-            // Bytes that nobody of this version sends.
-            Some(Said::Join(_)) | None => {}
-        }
-    }
-
-    /// Takes a message of the protocol, unless it is for somebody else or of a kind that no member sends.
-    fn step(&mut self, now: Now, from: NodeId, message: RaftMessage, out: &mut Outbox<M>) {
-        use MessageType::*;
-        let is_from_there = Member::of(message.from).is_some_and(|sender| sender.node == from);
-        let is_in_order = message.entries.iter().zip(message.index + 1..).all(|(e, index)| e.index == index);
-        if message.to != self.member.id() || !is_from_there || !is_in_order || self.founding.is_some() {
-            return;
-        }
-        match message.msg_type {
-            MsgAppend | MsgHeartbeat if message.term >= self.raft.raft.term => {
-                if let Err(reason) = self.judge(&message) {
-                    out.halt(reason);
-                    return;
-                }
-            }
-            MsgAppend
-            | MsgHeartbeat
-            | MsgAppendResponse
-            | MsgHeartbeatResponse
-            | MsgRequestVote
-            | MsgRequestVoteResponse
-            | MsgRequestPreVote
-            | MsgRequestPreVoteResponse
-            | MsgTimeoutNow => {}
-            _ => return,
-        }
-        if self.raft.raft.prs().get(message.from).is_some() {
-            self.heard.insert(message.from, now.elapsed);
-        }
-        // It refuses what comes from somebody who is no member; that is as good as lost.
-        let _ = self.raft.step(message);
-    }
-
-    /// Looks for what a leader can only say if one of the two has lost what it had made durable. The crate would
-    /// panic.
-    fn judge(&self, message: &RaftMessage) -> Result<(), String> {
-        let log = &self.raft.raft.raft_log;
-        if message.msg_type == MessageType::MsgHeartbeat && message.commit > log.last_index() {
-            return Err(format!(
-                "the leader knows that this node had entry {} and it has only {}: it has lost what it had \
-                 acknowledged; start it with an empty directory and --join",
-                message.commit,
-                log.last_index()
-            ));
-        }
-        // Of what is trimmed the term is not known any more.
-        let known = log.first_index().saturating_sub(1)..=log.committed;
-        let differs =
-            |entry: &&Entry| known.contains(&entry.index) && !log.match_term(entry.index, entry.term);
-        if let Some(entry) = message.entries.iter().find(differs) {
-            return Err(format!(
-                "the leader has something else in place of entry {}, which was agreed on: one of the two \
-                 nodes has lost what it had acknowledged",
-                entry.index
-            ));
-        }
-        Ok(())
-    }
-
-    /// Carries out what the protocol wants done, until it wants nothing more.
-    fn advance(&mut self, out: &mut Outbox<M>) {
-        while self.raft.has_ready() && out.halt.is_none() {
-            let mut ready = self.raft.ready();
-            self.counts.elections += u64::from(ready.ss().is_some_and(|s| s.raft_state == StateRole::Leader));
-            let (number, must_write) = (ready.number(), ready.must_sync());
-            for message in ready.take_messages() {
-                self.send(message, out);
-            }
-            let (entries, committed) = (ready.take_entries(), ready.take_committed_entries());
-            let messages = ready.take_persisted_messages();
-            let store = self.raft.mut_store();
-            if let Some(hard) = ready.hs() {
-                store.hard = hard.clone();
-            }
-            let mut bytes = 0;
-            if must_write {
-                match self.journal.write(&store.hard, &entries) {
-                    Ok(len) => bytes = len,
-                    Err(refusal) => out.halt(format!("the group's journal refused a record: {refusal}")),
-                }
-            }
-            if !store.append(entries) {
-                out.halt("the protocol appends entries that do not fit the log");
-            }
-            let last = store.last();
-            self.raft.advance_append_async(ready);
-            self.wait(Waiting { number, record: self.journal.written(), last, bytes, messages });
-            self.commit(committed, out);
-            self.release(out);
-        }
-    }
-
-    /// What waits for the same record as what is there already waits with it.
-    fn wait(&mut self, mut waiting: Waiting) {
-        if self.journal.is_full() {
-            // It may be long until there is space, and whatever is said then is old. Messages may always be lost.
-            waiting.messages.clear();
-        }
-        match self.waiting.back_mut() {
-            Some(back) if back.record == waiting.record => {
-                back.number = waiting.number;
-                back.last = waiting.last;
-                back.messages.append(&mut waiting.messages);
-            }
-            _ => self.waiting.push_back(waiting),
-        }
-    }
-
-    /// Lets go what has waited for records that are durable now.
-    fn release(&mut self, out: &mut Outbox<M>) {
-        let durable = self.journal.durable();
-        let (mut last, mut bytes) = (0, 0);
-        while let Some(waiting) = self.waiting.pop_front_if(|waiting| waiting.record <= durable) {
-            self.raft.on_persist_ready(waiting.number);
-            for message in waiting.messages {
-                self.send(message, out);
-            }
-            (last, bytes) = (waiting.last, bytes + waiting.bytes);
-        }
-        if bytes > 0
-            && let Some(place) = self.journal.place()
-        {
-            self.raft.mut_store().note_place(last + 1, place, bytes);
-        }
-    }
-
-    fn send(&self, message: RaftMessage, out: &mut Outbox<M>) {
-        let Some(to) = Member::of(message.to) else { return };
-        self.tell(to.node, &Said::Raft(message), out);
-    }
-
-    fn tell(&self, node: NodeId, said: &Said, out: &mut Outbox<M>) {
-        let (head, tail) = said.encode();
-        let message = GroupMessage { from: self.settings.me.node, head: head.into(), tail };
-        out.send(Address { node, ..self.settings.me }, message);
-    }
-
-    /// Takes what was agreed on, in order, and decides what becomes of this member's proposals.
-    fn commit(&mut self, entries: Vec<Entry>, out: &mut Outbox<M>) {
-        let Some(last) = entries.last().map(|entry| entry.index) else { return };
-        for entry in entries {
-            let own = self.proposals.remove(&entry.index);
-            let (own, other) = match own {
-                Some(own) if own.term == entry.term => (Some(own.entry), None),
-                other => (None, other),
-            };
-            // A log that has a proposal of an earlier term here or behind cannot have this entry, and every leader
-            // from now on has it.
-            let lost = self.proposals.extract_if(.., |_, proposal| proposal.term < entry.term);
-            let lost: Vec<Proposal<T::Entry>> =
-                other.into_iter().chain(lost.map(|(_, proposal)| proposal)).collect();
-            lost.into_iter().for_each(|proposal| self.lose(proposal.entry, out));
-            if is_change(&entry) {
-                if let Err(reason) = self.change(&entry) {
-                    out.halt(reason);
-                }
-            } else if !entry.data.is_empty() {
-                self.dispatch(&entry, own, out);
-            }
-            self.dispatched.0 = entry.index;
-            self.raft.mut_store().dispatched(&entry, self.dispatched.1);
-        }
-        self.behind = None;
-        self.raft.advance_apply_to(last);
-    }
-
-    fn dispatch(&mut self, agreed: &Entry, own: Option<T::Entry>, out: &mut Outbox<M>) {
-        let is_own = own.is_some();
-        let mut entry = match own.map_or_else(|| T::decode(&self.context, &agreed.data), Ok) {
-            Ok(entry) => entry,
-            Err(error) => {
-                out.halt(format!("entry {} was agreed on and cannot be read: {error}", agreed.index));
-                return;
-            }
-        };
-        let epoch = T::epoch(&entry);
-        if epoch <= self.dispatched.1 {
-            out.halt(format!("epoch {epoch} was agreed on after epoch {}", self.dispatched.1));
-            return;
-        }
-        self.dispatched.1 = epoch;
-        self.counts.dispatched += 1;
-        if is_own {
-            out.send(self.sequencer, Log::Logged(epoch));
-        }
-        if epoch <= self.settings.executed {
-            return;
-        }
-        T::note_term(&mut entry, agreed.term);
-        for sink in &self.sinks {
-            out.send(*sink, Log::Sealed(entry.clone()));
-        }
-    }
-
-    /// A change of the membership was agreed on.
-    fn change(&mut self, entry: &Entry) -> Result<(), String> {
-        let change = membership::parse_change(&entry.data)?;
-        let members = self
-            .raft
-            .apply_conf_change(&change)
-            .map_err(|e| format!("a change of the group's membership cannot be applied: {e}"))?;
-        self.raft.mut_store().members = members;
-        Ok(())
-    }
-
-    /// Tells the sequencer who leads, if that has changed. A leader leads when it has dispatched an entry of its own
-    /// term: then it knows what was agreed on before.
-    fn announce(&mut self, at: Now, out: &mut Outbox<M>) {
-        let raft = &self.raft.raft;
-        let is_me = self.may_propose();
-        let node = match raft.state {
-            StateRole::Leader => is_me.then_some(self.settings.me.node),
-            _ => Member::of(raft.leader_id).map(|leader| leader.node),
-        };
-        let now = Announced { node, term: raft.term, is_me };
-        if self.announced == Some(now) {
-            return;
-        }
-        self.announced = Some(now);
-        if is_me {
-            // A leader hears from all members, a follower only from leaders.
-            self.leads_since = at.elapsed;
-            self.heard.clear();
-        }
-        let Announced { node, term, is_me } = now;
-        out.send(self.sequencer, Log::Leader { node, term, is_me, last: self.last_epoch() });
-    }
-
-    /// The disk is full. A leader lets somebody else lead who can write; if that comes to nothing, it lets go all the
-    /// same, and the others elect one.
-    fn yield_leadership(&mut self) {
-        let raft = &self.raft.raft;
-        if raft.state != StateRole::Leader || self.raft.store().members.voters.len() < 2 {
-            self.gives_way = false;
-            return;
-        }
-        match self.successor().filter(|_| !self.gives_way) {
-            Some(successor) => self.raft.transfer_leader(successor),
-            None => {
-                let term = raft.term;
-                self.raft.raft.become_follower(term, raft::INVALID_ID);
-            }
-        }
-        self.gives_way = !self.gives_way;
-    }
-
-    /// The other voter that has most of the log, among those that were heard from lately.
-    fn successor(&self) -> Option<u64> {
-        let raft = &self.raft.raft;
-        let voters = &self.raft.store().members.voters;
-        let able = raft.prs().iter().filter(|(id, progress)| {
-            **id != self.member.id() && voters.contains(*id) && progress.recent_active
-        });
-        able.max_by_key(|(id, progress)| (progress.matched, std::cmp::Reverse(**id))).map(|(id, _)| *id)
-    }
-
-    fn peer(&mut self, change: PeerChange, out: &mut Outbox<M>) {
-        if !self.settings.members.contains(&change.node) {
-            return;
-        }
-        if change.state == PeerState::Fresh && self.founding.is_some() {
-            self.tell_founding(change.node, out);
-        }
-        // Of what was on its way something may be lost: go back to what is known to have arrived.
-        if matches!(change.state, PeerState::Lost | PeerState::Fresh) {
-            let of_node = |id: &u64| Member::of(*id).is_some_and(|member| member.node == change.node);
-            let ids: Vec<u64> = self.raft.raft.prs().iter().map(|(id, _)| *id).filter(of_node).collect();
-            ids.into_iter().for_each(|id| self.raft.report_unreachable(id));
-        }
-    }
-
-    /// Everything else is done: the journal is written, what memory need not hold is dropped, what is wanted from
-    /// disk is asked for.
-    fn housekeeping(&mut self, now: Now, out: &mut Outbox<M>) {
-        // What is dispatched is durable here.
-        let (dispatched, bytes) = (self.dispatched.0, self.settings.tail_bytes);
-        self.raft.mut_store().shrink(dispatched, bytes, self.journal.is_on_disk());
-        if self.is_stopping && self.waiting.is_empty() {
-            self.journal.write_commit(&self.raft.store().hard);
-        }
-        let spared = self.spared(now);
-        let keep_bytes = self.settings.keep_bytes;
-        self.journal.trim(self.raft.store(), spared.min(dispatched), keep_bytes, out);
-        self.counts.fetches += u64::from(self.journal.fetch(self.raft.store(), out));
-        self.journal.ask_disk(out);
-        if self.journal.mark(false, self.is_stopping) {
-            out.set_timer(MARK, MARK_AFTER);
-        }
-        self.journal.ask_disk(out);
-    }
-
-    /// The last entry that may go as far as members are concerned that can be reached and are catching up. Only a leader
-    /// knows how far they are.
-    fn spared(&self, now: Now) -> u64 {
-        let (raft, store) = (&self.raft.raft, self.raft.store());
-        if raft.state != StateRole::Leader {
-            return u64::MAX;
-        }
-        let others = raft.prs().iter().filter(|(id, _)| **id != self.member.id());
-        let reached =
-            others.filter(|(id, _)| !self.is_silent(**id, now)).map(|(_, progress)| progress.matched);
-        let most = self.settings.kept_max;
-        let is_near = |at: &u64| *at >= store.base().index && store.bytes_after(*at) <= most;
-        reached.filter(is_near).min().unwrap_or(u64::MAX)
-    }
-
-    /// Tells members that are too far behind, now and then.
-    fn tell_behind(&mut self, out: &mut Outbox<M>) {
-        let base = self.raft.store().base().clone();
-        self.late.append(&mut self.raft.mut_store().take_behind());
-        if self.raft.raft.state != StateRole::Leader || !self.journal.is_on_disk() {
-            self.late.clear();
-        }
-        if self.ticks.is_multiple_of(TELL_EVERY) {
-            for member in std::mem::take(&mut self.late).into_iter().filter_map(Member::of) {
-                self.tell(member.node, &Said::Behind(base.clone()), out);
-            }
-        }
-    }
-
-    /// The leader does not keep any more what this member needs next.
-    fn hear_behind(&mut self, from: NodeId, base: Base, out: &mut Outbox<M>) {
-        let raft = &self.raft.raft;
-        if Member::of(raft.leader_id).is_none_or(|leader| leader.node != from) {
-            return;
-        }
-        if base.index <= self.dispatched.0 {
-            // It has come back with a checkpoint, or its log, and the leader does not know.
-            let (to, from, term) = (raft.leader_id, self.member.id(), raft.term);
-            let (index, commit) = (self.dispatched.0, raft.raft_log.committed);
-            let msg_type = MessageType::MsgAppendResponse;
-            let said = RaftMessage { msg_type, to, from, term, index, commit, ..RaftMessage::default() };
-            self.send(said, out);
-        } else {
-            let epoch = base.epoch;
-            self.behind = Some(epoch);
-            if self.journal.offer(base, self.raft.store(), out) {
-                self.ask_for_checkpoint(epoch, out);
-            }
-        }
-    }
-
-    /// With a checkpoint this member can go on, if it still needs one.
-    fn ask_for_checkpoint(&self, epoch: Epoch, out: &mut Outbox<M>) {
-        let checkpointer = self.settings.checkpointer.filter(|_| self.behind.is_some());
-        checkpointer.into_iter().for_each(|to| out.send(to, Log::Behind(epoch)));
     }
 
     fn disk(&mut self, done: &ordain_role::DiskDone, out: &mut Outbox<M>) {
@@ -747,7 +359,7 @@ impl<T: EntryType, M: Carrier<T::Entry>> Role for GroupLog<T, M> {
                 Ok(Message::Log(Log::Append(entry))) => self.append(entry, out),
                 Ok(Message::Log(Log::Trim(covered))) => self.journal.cover(covered),
                 Ok(Message::Group(GroupMessage { head, tail, .. })) => {
-                    self.receive(now, from.node, Said::decode(&head, &tail), out);
+                    self.receive(now, from.node, Wire::decode(&head, &tail), out);
                 }
                 Ok(Message::Peer(change)) => self.peer(change, out),
                 Ok(_) | Err(_) => out.halt("the group's log was sent a message that is not for it"),
@@ -759,7 +371,7 @@ impl<T: EntryType, M: Carrier<T::Entry>> Role for GroupLog<T, M> {
                 } else {
                     self.raft.tick();
                     self.ask_to_join(out);
-                    self.tell_behind(out);
+                    self.send_behind(out);
                 }
                 out.set_timer(TICK, TICK_EVERY);
             }
@@ -801,6 +413,15 @@ impl<T: EntryType, M: Carrier<T::Entry>> Role for GroupLog<T, M> {
     fn check(&self) -> Result<(), String> {
         let log = &self.raft.raft.raft_log;
         self.raft.store().check()?;
+        if !self.waiting.iter().map(|waiting| (waiting.record, waiting.number)).is_sorted_by(|a, b| a < b) {
+            return Err("what waits for the journal does not wait in its order".to_owned());
+        }
+        let epochs = self.proposals.values().map(|proposal| T::epoch(&proposal.entry));
+        if !epochs.clone().is_sorted_by(|a, b| a < b)
+            || epochs.min().is_some_and(|first| first <= self.dispatched.1)
+        {
+            return Err(format!("open proposals are not in order behind epoch {}", self.dispatched.1));
+        }
         if self.dispatched.0 > log.committed {
             return Err(format!("entry {} is dispatched and not agreed on", self.dispatched.0));
         }

@@ -270,7 +270,7 @@ impl<T: EntryType, M: Carrier<T::Entry>> Role for InputLog<T, M> {
                     without_receive_journal: true,
                 }),
                 Ok(message) => {
-                    if let Err(reason) = self.hear(from, message, out) {
+                    if let Err(reason) = self.receive(from, message, out) {
                         out.halt(format!("the input log was sent a message that is not for it: {reason}"));
                     }
                 }
@@ -316,6 +316,18 @@ impl<T: EntryType, M: Carrier<T::Entry>> Role for InputLog<T, M> {
     }
 
     fn check(&self) -> Result<(), String> {
+        let epochs =
+            std::iter::once(self.dispatched_through).chain(self.queue.iter().map(|queued| queued.epoch));
+        if !epochs.is_sorted_by(|a, b| a < b) {
+            return Err(format!("entries wait out of order behind epoch {}", self.dispatched_through));
+        }
+        let durable = self.writer.as_ref().map_or(Epoch(u64::MAX), LogWriter::durable);
+        if let Some(queued) = self.queue.front().filter(|queued| !queued.waits || queued.epoch <= durable) {
+            return Err(format!("epoch {} waits although it may be handed on", queued.epoch));
+        }
+        if self.marked > durable {
+            return Err(format!("a mark says that epoch {} is durable, and {durable} is", self.marked));
+        }
         self.shipping.as_ref().map_or(Ok(()), |shipping| shipping.check())
     }
 

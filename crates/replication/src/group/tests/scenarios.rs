@@ -7,7 +7,7 @@ use raft::eraftpb::{Message as RaftMessage, MessageType};
 
 use super::super::found_after;
 use super::super::membership::Member;
-use super::super::said::Said;
+use super::super::wire::Wire;
 use super::world::{Fate, World};
 use crate::message::{Covered, GroupMessage};
 
@@ -516,8 +516,9 @@ fn a_leader_keeps_for_a_while_what_a_member_that_can_be_reached_has_not_got() {
         world.delay = (20_000, 20_000);
         world.start(2).unwrap();
         let id = Member { node: NodeId(2), generation: 0 }.id();
-        let heard = |world: &World| world.nodes[leader].log.as_ref().unwrap().heard.contains_key(&id);
-        world.run_until(1_000_000, heard).unwrap();
+        let is_known =
+            |world: &World| world.nodes[leader].log.as_ref().unwrap().last_received.contains_key(&id);
+        world.run_until(1_000_000, is_known).unwrap();
         world.nodes[2].disk.set_full_from(Some(0));
         world.checkpoint(leader);
         let epoch = world.nodes[leader].checkpoint;
@@ -574,7 +575,7 @@ fn ask_for_vote(world: &mut World, node: usize, candidate: u16, term: u64) -> St
     let (msg_type, to, from) = (MessageType::MsgRequestVote, id(node as u16), id(candidate));
     let (index, log_term) = (1000, 49);
     let request = RaftMessage { msg_type, to, from, term, index, log_term, ..RaftMessage::default() };
-    let (head, tail) = Said::Raft(request).encode();
+    let (head, tail) = Wire::Raft(request).encode();
     let from = Address { node: NodeId(candidate), role: 1 };
     let message = GroupMessage { from: from.node, head: head.into(), tail }.into();
     world.transcript = Some(String::new());

@@ -17,7 +17,7 @@ use ordain_role::{
 };
 
 use super::super::membership::Member;
-use super::super::said::Said;
+use super::super::wire::Wire;
 use super::super::{GroupError, GroupLog, GroupSettings};
 use crate::entry::EntryType as _;
 use crate::message::{Covered, GroupMessage};
@@ -392,7 +392,7 @@ impl World {
 
     fn post(&mut self, from: usize, to: usize, message: Message) {
         if let Message::Group(GroupMessage { head, tail, .. }) = &message
-            && let Some(Said::Raft(said)) = Said::decode(head, tail)
+            && let Some(Wire::Raft(said)) = Wire::decode(head, tail)
             && !format!("{:?}", said.msg_type).contains("Heartbeat")
         {
             self.note(|| words(from, to, &said));

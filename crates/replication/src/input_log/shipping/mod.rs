@@ -20,19 +20,23 @@
 //! While a term is being prepared (the *fence*) a log takes nothing, and tells the candidate what it has
 //! ([`Ship::Collect`]). The candidate's own log is then given what it lacks ([`Ship::Decided`]).
 
+mod candidates;
+mod member;
+mod primary;
+
 use std::collections::{BTreeMap, VecDeque};
 use std::sync::Arc;
 
-use ordain_log::{LogWriter, Place};
+use ordain_log::LogWriter;
 use ordain_model::{Epoch, Micros, PartitionId};
-use ordain_role::{Address, DiskDone, NodeId, Outbox, PeerChange, PeerState, TimerId};
+use ordain_role::{Address, DiskDone, NodeId, Outbox, TimerId};
 
 use super::tail::{Content, Tail};
 use super::{InputLog, Queued};
-use crate::catch_up::{CatchUps, Index, Piece};
+use crate::catch_up::{CatchUps, Index};
 use crate::configuration_service::{Fence, LeadershipRecord, LeadershipRecords};
 use crate::entry::{EntryType, epoch_of};
-use crate::message::{Carrier, Configuration, Held, Log, Message, Ship};
+use crate::message::{Carrier, Configuration, Log, Message, Ship};
 
 /// How a log ships to members.
 #[derive(Clone, Debug)]
@@ -69,7 +73,7 @@ pub(super) struct Shipping<T: EntryType> {
     /// It is primary, and everything of the terms before is dispatched: the sequencer may append.
     takes: bool,
     /// A life of this node before may have used epochs up to here that are in no log.
-    floor: Epoch,
+    reserved: Epoch,
     tail: Tail,
     index: Index,
     readers: CatchUps<Address>,
@@ -83,10 +87,10 @@ pub(super) struct Shipping<T: EntryType> {
     /// What it has asked for is not kept any more up to this epoch.
     behind: Option<Epoch>,
     /// What its primary knows it to have.
-    told: Epoch,
+    reported: Epoch,
     announced: Option<Announced>,
     /// The configuration service waits to be told how far the log is.
-    owes: Option<Address>,
+    asks_how_far: Option<Address>,
     counts: Counts,
 }
 
@@ -179,21 +183,19 @@ impl<T: EntryType> Shipping<T> {
             leadership_records: None,
             in_touch: false,
             takes: false,
-            floor: writer.map_or(Epoch(0), |_| super::resume_after(last)),
+            reserved: writer.map_or(Epoch(0), |_| super::resume_after(last)),
             tail: Tail::new(last),
             index,
             collects: BTreeMap::new(),
             wants: false,
             asked: None,
             behind: None,
-            told: Epoch(0),
+            reported: Epoch(0),
             announced: None,
-            owes: None,
+            asks_how_far: None,
             counts: Counts::default(),
         }
     }
-
-    // ---- who is who --------------------------------------------------------------------------------------
 
     fn leadership_record(&self) -> Option<&LeadershipRecord> {
         self.leadership_records
@@ -251,12 +253,12 @@ impl<T: EntryType> Shipping<T> {
             .leads()
             .and_then(|_| self.leadership_record())
             .map_or(0, |leadership_record| leadership_record.first.0.saturating_sub(1));
-        let floor = self.leads().map_or(Epoch(0), |_| self.floor);
-        view.last().max(floor).max(Epoch(before))
+        let reserved = self.leads().map_or(Epoch(0), |_| self.reserved);
+        view.last().max(reserved).max(Epoch(before))
     }
 
     /// The configuration service has said who is primary.
-    fn seated<M: Carrier<T::Entry>>(
+    fn note_records<M: Carrier<T::Entry>>(
         &mut self,
         leadership_records: Arc<LeadershipRecords>,
         in_touch: bool,
@@ -286,7 +288,7 @@ impl<T: EntryType> Shipping<T> {
         self.collects.values_mut().for_each(|collect| collect.is_being_read = false);
         self.readers.clear();
         (self.takes, self.asked, self.behind) = (false, None, None);
-        (self.wants, self.told) = (self.follows().is_some(), view.dispatched);
+        (self.wants, self.reported) = (self.follows().is_some(), view.dispatched);
         self.members.values_mut().for_each(|member| member.is_live = false);
         let Some(term) = self.leads() else { return };
         for node in self.settings.members.clone() {
@@ -346,7 +348,7 @@ impl<T: EntryType> Shipping<T> {
         out: &mut Outbox<M>,
     ) {
         let may_change = self.fence().is_some() && !view.is_at_rest();
-        let Some(configuration_service) = self.owes.take_if(|_| !may_change) else { return };
+        let Some(configuration_service) = self.asks_how_far.take_if(|_| !may_change) else { return };
         let leads = self.leads().is_some();
         let in_sync =
             self.members.iter().filter(|(node, member)| leads && member.is_live && !self.is_out(**node));
@@ -378,352 +380,21 @@ impl<T: EntryType> Shipping<T> {
 
     /// Whether what it keeps is in order.
     pub fn check(&self) -> Result<(), String> {
-        self.tail.check()
-    }
-
-    // ---- the primary --------------------------------------------------------------------------------------
-
-    /// A batch was dispatched, with this as its entry.
-    pub fn dispatched<M: Carrier<T::Entry>>(
-        &mut self,
-        epoch: Epoch,
-        content: Option<Content>,
-        out: &mut Outbox<M>,
-    ) {
-        let after = self.tail.last();
-        if let Some(content) = &content {
-            self.tail.push(epoch, content.clone());
+        self.tail.check()?;
+        if self.takes && self.leads().is_none() {
+            return Err("the log takes what its sequencer appends, and is not the primary's".to_owned());
         }
-        let Some(term) = self.leads() else { return };
-        for (node, _) in self.members.iter().filter(|(_, member)| member.is_live) {
-            self.counts.shipped += 1;
-            out.send(self.at(*node), Ship::Entry { term, after, through: epoch, content: content.clone() });
+        if self.wants && self.asked.is_some() {
+            return Err("the log is to ask its primary although it has asked".to_owned());
         }
-    }
-
-    /// So many bytes of entries have been dispatched, and what is durable ends at the writer's place.
-    pub fn note_place(&mut self, bytes: usize, writer: &LogWriter) {
-        self.index.grow(bytes, writer.durable());
-        self.index.reach(writer.durable().next(), writer.place());
-    }
-
-    /// A member wants everything after an epoch, up to which it has everything on its disk.
-    fn wanted<M: Carrier<T::Entry>>(
-        &mut self,
-        node: NodeId,
-        term: u64,
-        after: Epoch,
-        view: View<'_, T::Entry>,
-        out: &mut Outbox<M>,
-    ) {
-        let (leads, is_out) = (self.leads() == Some(term), self.is_out(node));
-        let is_new = self.leadership_record().is_none_or(|leadership_record| leadership_record.term < term);
-        let Some(member) = self.members.get_mut(&node) else { return };
-        if is_new {
-            member.early = Some((term, after));
-        }
-        if !leads || is_out {
-            return;
-        }
-        (member.is_live, member.have) = (false, after);
-        let to = self.at(node);
-        let piece = self.tail.after(after).map(|rest| take_piece(rest, self.settings.piece));
-        if let Some((entries, is_last)) = piece {
-            self.readers.leave(to);
-            let before = self.ship(to, (term, after), entries, out);
-            if !is_last {
-                return out.send(to, Ship::Pause { term });
+        let fenced = self.fence().map(|fence| fence.term);
+        match self.collects.values().find(|collect| Some(collect.term) != fenced) {
+            Some(collect) => {
+                Err(format!("a candidate of term {} waits, and {fenced:?} is being prepared", collect.term))
             }
-            if before == after || view.dispatched > before {
-                let (after, through) = (self.tail.last(), view.dispatched);
-                out.send(to, Ship::Entry { term, after, through, content: None });
-            }
-            self.members.entry(node).and_modify(|member| member.is_live = true);
-        } else {
-            self.read(to, after, view, out);
+            None => Ok(()),
         }
     }
-
-    /// Sends a member some entries that follow an epoch; the last one's.
-    fn ship<M: Carrier<T::Entry>>(
-        &mut self,
-        to: Address,
-        (term, mut after): (u64, Epoch),
-        entries: Vec<(Epoch, Content)>,
-        out: &mut Outbox<M>,
-    ) -> Epoch {
-        for (through, content) in entries {
-            self.counts.shipped += 1;
-            out.send(to, Ship::Entry { term, after, through, content: Some(content) });
-            after = through;
-        }
-        after
-    }
-
-    /// Tells a member to ask.
-    fn pause<M: Carrier<T::Entry>>(&self, node: NodeId, out: &mut Outbox<M>) {
-        if let Some(term) = self.leads().filter(|_| !self.is_out(node)) {
-            out.send(self.at(node), Ship::Pause { term });
-        }
-    }
-
-    fn least(&self) -> Epoch {
-        self.members.values().map(|member| member.have).min().unwrap_or(Epoch(u64::MAX))
-    }
-
-    /// Lets go what need not be in memory. A member that has not even got that on its disk is not kept up with.
-    fn shrink<M: Carrier<T::Entry>>(&mut self, view: View<'_, T::Entry>, out: &mut Outbox<M>) {
-        let all_have = self.leads().map_or(Epoch(0), |_| self.least());
-        self.tail.shrink(all_have, self.settings.kept_bytes, view.durable);
-        let since = self.tail.since();
-        let is_behind = |member: &Member| member.is_live && member.have < since;
-        let behind: Vec<NodeId> =
-            self.members.iter().filter(|(_, member)| is_behind(member)).map(|(node, _)| *node).collect();
-        for node in behind {
-            self.members.entry(node).and_modify(|member| member.is_live = false);
-            self.pause(node, out);
-        }
-    }
-
-    // ---- from the files ----------------------------------------------------------------------------------
-
-    /// Somebody is to have what comes after an epoch and is not in memory any more.
-    fn read<M: Carrier<T::Entry>>(
-        &mut self,
-        who: Address,
-        after: Epoch,
-        view: View<'_, T::Entry>,
-        out: &mut Outbox<M>,
-    ) {
-        // A log that is kept nowhere, or does not go back as far, has nothing for them.
-        let is_kept = view.durable < Epoch(u64::MAX);
-        if is_kept && self.readers.ask(who, &self.index, (after.next(), after)).is_some() {
-            self.read_on(who, view, out);
-        } else {
-            self.refuse(who, if is_kept { self.index.begins_after() } else { self.tail.since() }, out);
-        }
-    }
-
-    /// Of what somebody is to have, what is up to an epoch is not there any more.
-    fn refuse<M: Carrier<T::Entry>>(&mut self, who: Address, through: Epoch, out: &mut Outbox<M>) {
-        self.counts.not_there += 1;
-        // A candidate has all that a checkpoint covers, or it would not be one.
-        if let Some(term) = self.leads().filter(|_| who.role == self.settings.me.role) {
-            out.send(who, Ship::Trimmed { term, through });
-        }
-    }
-
-    /// The last epoch that may go: what comes after it a member is being given from the files, and is not too far behind for
-    /// that.
-    pub fn spared(&self) -> Epoch {
-        let is_near = |next: &Epoch| self.index.bytes_from(*next) <= self.settings.kept_bytes;
-        self.readers.least().filter(is_near).map_or(Epoch(u64::MAX), |next| Epoch(next.0 - 1))
-    }
-
-    /// What stands before a place is not there any more; all batches after an epoch are behind it.
-    pub fn trim<M: Carrier<T::Entry>>(&mut self, begins: Place, after: Epoch, out: &mut Outbox<M>) {
-        self.index.trim(begins, (after.next(), after));
-        self.readers.trim(begins);
-        let through = self.index.begins_after();
-        self.readers.late().into_iter().for_each(|who| self.refuse(who, through, out));
-    }
-
-    /// Gives somebody what was read, or reads more.
-    fn read_on<M: Carrier<T::Entry>>(&mut self, who: Address, view: View<'_, T::Entry>, out: &mut Outbox<M>) {
-        let piece = self.readers.next_piece(who, self.settings.piece, view.durable, out);
-        let Some(Piece { asked, entries, .. }) = piece else { return };
-        self.counts.read_again += entries.len() as u64;
-        if entries.is_empty() {
-            self.counts.not_there += 1;
-            return;
-        }
-        let entries: Vec<_> = entries.into_iter().map(|(epoch, bytes)| (epoch, Arc::new(bytes))).collect();
-        if who.role != self.settings.me.role {
-            self.collects.remove(&who);
-            self.tell_candidate(who, entries, false, view, out);
-        } else if let Some(term) = self.leads() {
-            self.ship(who, (term, Epoch(asked.0 - 1)), entries, out);
-            out.send(who, Ship::Pause { term });
-        }
-    }
-
-    /// The disk has read something.
-    fn was_read<M: Carrier<T::Entry>>(
-        &mut self,
-        done: &DiskDone,
-        view: View<'_, T::Entry>,
-        out: &mut Outbox<M>,
-    ) {
-        match self.readers.was_read(done, view.durable) {
-            Ok(Some(who)) => self.read_on(who, view, out),
-            Ok(None) => {}
-            Err(reason) => out.halt(format!("the input log cannot be read again: {reason}")),
-        }
-    }
-
-    // ---- a member ------------------------------------------------------------------------------------------
-
-    /// Whether a batch that was shipped is to be taken: it comes from the primary, and next.
-    fn expects(
-        &mut self,
-        from: NodeId,
-        term: u64,
-        (after, through): (Epoch, Epoch),
-        has_content: bool,
-        view: View<'_, T::Entry>,
-    ) -> bool {
-        if self.follows() != Some((from, term)) || self.wants {
-            return false;
-        }
-        if after > view.last() {
-            // The answer to what was asked is still to come, or there is a gap that is new.
-            self.wants = self.asked.is_none();
-            return false;
-        }
-        self.asked.take_if(|asked| through > *asked || !has_content);
-        self.behind = None;
-        if through <= view.last() {
-            return false;
-        }
-        // It is asked for again when there is room.
-        self.wants = view.pending > self.settings.kept_bytes as u64;
-        self.counts.taken += u64::from(!self.wants);
-        !self.wants
-    }
-
-    /// The batch that was shipped. What need not be kept is not shipped: then it is empty here.
-    fn read_entry(&self, through: Epoch, content: Option<&Content>) -> Result<T::Entry, String> {
-        let partition = self.settings.partition;
-        let Some(content) = content else { return Ok(T::empty(through, partition)) };
-        let entry = T::decode(&self.context, content)?;
-        match (T::epoch(&entry), T::partition(&entry)) {
-            of if of == (through, partition) => Ok(entry),
-            (epoch, partition) => Err(format!("it is of epoch {epoch} of partition {}", partition.0)),
-        }
-    }
-
-    /// Tells the primary what is on the disk of this node, and asks for what is not.
-    fn report<M: Carrier<T::Entry>>(&mut self, view: View<'_, T::Entry>, out: &mut Outbox<M>) {
-        let Some((primary, term)) = self.follows() else { return };
-        if self.wants && view.queue.is_empty() {
-            let after = view.dispatched;
-            (self.wants, self.asked, self.told) = (false, Some(after), after);
-            out.send(self.at(primary), Ship::Want { term, after });
-            out.set_timer(ASK, ASK_EVERY);
-        } else if view.dispatched > self.told {
-            self.told = view.dispatched;
-            out.send(self.at(primary), Ship::Have { term, through: view.dispatched });
-        }
-    }
-
-    /// The primary does not keep any more what this node wants.
-    fn trimmed<M: Carrier<T::Entry>>(
-        &mut self,
-        from: NodeId,
-        term: u64,
-        through: Epoch,
-        out: &mut Outbox<M>,
-    ) {
-        if self.follows() == Some((from, term)) && self.asked.is_some_and(|asked| asked < through) {
-            self.behind = Some(through);
-            self.settings.checkpointer.into_iter().for_each(|to| out.send(to, Log::Behind(through)));
-        }
-    }
-
-    /// Nothing has come for a while: what was asked may have been asked too early.
-    pub fn ask_again(&mut self) {
-        self.wants |= self.asked.take().is_some();
-    }
-
-    fn peer<M: Carrier<T::Entry>>(&mut self, PeerChange { node, state }: PeerChange, out: &mut Outbox<M>) {
-        let at = self.at(node);
-        if let Some(member) = self.members.get_mut(&node) {
-            // While it is away nothing has to be kept for it but what is kept in any case.
-            member.is_live = false;
-            if state != PeerState::Lost {
-                self.readers.leave(at);
-                self.pause(node, out);
-            }
-        }
-        if state == PeerState::Fresh {
-            self.collects.retain(|who, _| who.node != node);
-            if self.follows().is_some_and(|(primary, _)| primary == node) {
-                (self.wants, self.asked) = (true, None);
-            }
-        }
-    }
-
-    // ---- the fence ---------------------------------------------------------------------------------------
-
-    /// A candidate wants to know what there is after an epoch.
-    fn collect(&mut self, from: Address, term: u64, after: Epoch) {
-        if self.fence().is_some_and(|fence| fence.term == term) {
-            self.collects.insert(from, Collect { term, after, is_being_read: false });
-        }
-    }
-
-    fn answer_candidates<M: Carrier<T::Entry>>(&mut self, view: View<'_, T::Entry>, out: &mut Outbox<M>) {
-        if !view.is_clean {
-            return;
-        }
-        // For the candidate's own configuration service what is here counts as decided, so that has to be on disk too.
-        let me = self.settings.me.node;
-        let may_tell = |who: &Address| who.node != me || view.is_at_rest();
-        let open = self.collects.iter().filter(|(who, collect)| !collect.is_being_read && may_tell(who));
-        let open: Vec<(Address, Epoch)> = open.map(|(who, collect)| (*who, collect.after)).collect();
-        for (who, after) in open {
-            let coming = view.queue.iter().filter_map(|queued| Some((queued.epoch, queued.content.clone()?)));
-            let coming: Vec<_> = coming.filter(|(epoch, _)| *epoch > after).collect();
-            let piece =
-                self.tail.after(after).map(|rest| take_piece(rest.chain(&coming), self.settings.piece));
-            if let Some((entries, is_all)) = piece {
-                self.collects.remove(&who);
-                self.tell_candidate(who, entries, is_all, view, out);
-            } else {
-                self.collects.entry(who).and_modify(|collect| collect.is_being_read = true);
-                self.read(who, after, view, out);
-            }
-        }
-    }
-
-    fn tell_candidate<M: Carrier<T::Entry>>(
-        &self,
-        who: Address,
-        entries: Vec<(Epoch, Content)>,
-        is_all: bool,
-        view: View<'_, T::Entry>,
-        out: &mut Outbox<M>,
-    ) {
-        let Some(fence) = self.fence() else { return };
-        let mut held = Vec::new();
-        for (epoch, content) in entries {
-            match self.read_entry(epoch, Some(&content)) {
-                Ok(entry) => held.push(Held { epoch, parts: T::count_parts(&entry), content: Some(content) }),
-                Err(reason) => {
-                    return out.halt(format!("epoch {epoch} of the log cannot be read again: {reason}"));
-                }
-            }
-        }
-        let (partition, term) = (self.settings.partition, fence.term);
-        let (since, through, evidence) = (Epoch(0), view.last(), view.dispatched);
-        out.send(who, Ship::Collected { partition, term, since, through, evidence, held, is_all });
-    }
-}
-
-/// About so many bytes of entries, and whether there are no more.
-fn take_piece<'a>(
-    rest: impl Iterator<Item = &'a (Epoch, Content)>,
-    most: usize,
-) -> (Vec<(Epoch, Content)>, bool) {
-    let (mut entries, mut bytes) = (Vec::new(), 0);
-    for (epoch, content) in rest {
-        if bytes >= most {
-            return (entries, false);
-        }
-        bytes += content.len();
-        entries.push((*epoch, content.clone()));
-    }
-    (entries, true)
 }
 
 impl<T: EntryType, M: Carrier<T::Entry>> InputLog<T, M> {
@@ -750,7 +421,7 @@ impl<T: EntryType, M: Carrier<T::Entry>> InputLog<T, M> {
     }
 
     /// Takes something that only a log with members is told; says whether it has.
-    pub(super) fn hear(
+    pub(super) fn receive(
         &mut self,
         from: Address,
         message: Message<T::Entry>,
@@ -760,8 +431,8 @@ impl<T: EntryType, M: Carrier<T::Entry>> InputLog<T, M> {
         let me = shipping.settings.me.node;
         match message {
             Message::Configuration(Configuration::Records { leadership_records, in_touch }) => {
-                shipping.seated(leadership_records, in_touch, view, out);
-                shipping.owes = Some(from);
+                shipping.note_records(leadership_records, in_touch, view, out);
+                shipping.asks_how_far = Some(from);
             }
             Message::Peer(change) => shipping.peer(change, out),
             Message::Ship(Ship::Entry { term, after, through, content }) => {

@@ -82,7 +82,7 @@ impl GroupRecord {
             0 => None,
             id => Some(Member::of(id).map(|member| (member.node, member.generation))?),
         };
-        let entries = entries.into_iter().map(shown).collect::<Option<_>>()?;
+        let entries = entries.into_iter().map(entry).collect::<Option<_>>()?;
         Some(GroupRecord { term: hard.term, vote, commit: hard.commit, entries })
     }
 }
@@ -108,7 +108,7 @@ impl GroupJournal {
     /// # Errors
     /// What says where the journal begins cannot be read.
     pub fn of(directory: &dyn Directory) -> Result<GroupJournal, LogError> {
-        let beginning = Memo::read(directory, MEMO, None)?.and_then(|said| Beginning::decode(&said));
+        let beginning = Memo::read(directory, MEMO, None)?.and_then(|bytes| Beginning::decode(&bytes));
         let base = beginning.unwrap_or_default().base;
         Ok(GroupJournal { records: Records::after(&base), base })
     }
@@ -138,7 +138,7 @@ impl GroupJournal {
     }
 }
 
-fn shown(entry: Entry) -> Option<GroupEntry> {
+fn entry(entry: Entry) -> Option<GroupEntry> {
     let content = if is_change(&entry) {
         let change = parse_change(&entry.data).ok()?;
         let Member { node, generation } = Member::of(change.node_id)?;
@@ -164,7 +164,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_record_is_shown_as_it_was_written() {
+    fn a_record_is_read_as_it_was_written() {
         let newcomer = Member { node: NodeId(4), generation: 7 };
         let change = ConfChange {
             change_type: ConfChangeType::AddLearnerNode,
@@ -180,9 +180,9 @@ mod tests {
             record::encode(hard, entries).iter().flat_map(|part| part.to_vec()).collect()
         };
         let entries = [entry(5, vec![]), entry(6, vec![1, 2]), third];
-        let shown = GroupRecord::decode(&write(&hard, &entries)).unwrap();
-        assert_eq!((shown.term, shown.vote, shown.commit), (3, Some((NodeId(1), 0)), 4));
-        let contents: Vec<GroupContent> = shown.entries.into_iter().map(|entry| entry.content).collect();
+        let read = GroupRecord::decode(&write(&hard, &entries)).unwrap();
+        assert_eq!((read.term, read.vote, read.commit), (3, Some((NodeId(1), 0)), 4));
+        let contents: Vec<GroupContent> = read.entries.into_iter().map(|entry| entry.content).collect();
         let joins = GroupContent::Change { becomes: Standing::Learner, node: NodeId(4), generation: 7 };
         assert_eq!(contents, [GroupContent::Beginning, GroupContent::Batch(vec![1, 2]), joins]);
         // A change that cannot be read, and a vote for nobody who could be.

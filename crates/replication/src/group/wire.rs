@@ -22,7 +22,7 @@ const LARGE: usize = 16 << 10;
 
 /// What members say to each other.
 #[derive(Debug)]
-pub(super) enum Said {
+pub(super) enum Wire {
     /// Something of the protocol.
     Raft(RaftMessage),
     /// This member, which is none yet, asks to be let in.
@@ -38,27 +38,27 @@ pub(super) enum Said {
     Behind(Base),
 }
 
-impl Said {
+impl Wire {
     /// The bytes, and how they go on: a last entry that is large is shared, not copied.
     pub fn encode(&self) -> (Vec<u8>, Bytes) {
         let mut out = Vec::new();
         let mut tail = Bytes::new();
         match self {
-            Said::Raft(message) => {
+            Wire::Raft(message) => {
                 wire::u8(&mut out, 0);
                 tail = encode(message, &mut out);
             }
-            Said::Join(member) => {
+            Wire::Join(member) => {
                 wire::u8(&mut out, 1);
                 wire::u16(&mut out, member.node.0);
                 wire::u32(&mut out, member.generation);
             }
-            Said::Found { is_ready, has_begun } => {
+            Wire::Found { is_ready, has_begun } => {
                 wire::u8(&mut out, 2);
                 wire::u8(&mut out, u8::from(*is_ready));
                 wire::u8(&mut out, u8::from(*has_begun));
             }
-            Said::Behind(base) => {
+            Wire::Behind(base) => {
                 wire::u8(&mut out, 3);
                 base.encode(&mut out);
             }
@@ -68,19 +68,19 @@ impl Said {
 
     /// What the bytes say, which go on with the tail, if it was not appended to them on the way; `None` if they are
     /// nothing that a member says.
-    pub fn decode(head: &Bytes, tail: &Bytes) -> Option<Said> {
+    pub fn decode(head: &Bytes, tail: &Bytes) -> Option<Wire> {
         let mut bytes = Reader(head);
         let kind = bytes.u8()?;
         if kind == 0 {
-            return decode(head, bytes, tail).map(Said::Raft);
+            return decode(head, bytes, tail).map(Wire::Raft);
         }
-        let said = match kind {
-            1 => Said::Join(Member { node: NodeId(bytes.u16()?), generation: bytes.u32()? }),
-            2 => Said::Found { is_ready: flag(bytes.u8()?)?, has_begun: flag(bytes.u8()?)? },
-            3 => Said::Behind(Base::decode(&mut bytes)?),
+        let message = match kind {
+            1 => Wire::Join(Member { node: NodeId(bytes.u16()?), generation: bytes.u32()? }),
+            2 => Wire::Found { is_ready: flag(bytes.u8()?)?, has_begun: flag(bytes.u8()?)? },
+            3 => Wire::Behind(Base::decode(&mut bytes)?),
             _ => return None,
         };
-        bytes.end(said).filter(|_| tail.is_empty())
+        bytes.end(message).filter(|_| tail.is_empty())
     }
 }
 
@@ -169,13 +169,13 @@ mod tests {
     }
 
     /// As they come from another node.
-    fn heard(bytes: &[u8]) -> Option<Said> {
-        Said::decode(&Bytes::copy_from_slice(bytes), &Bytes::new())
+    fn received(bytes: &[u8]) -> Option<Wire> {
+        Wire::decode(&Bytes::copy_from_slice(bytes), &Bytes::new())
     }
 
     proptest! {
         #[test]
-        fn what_is_said_is_heard_and_no_less_of_it(
+        fn what_is_written_is_read_and_no_less_of_it(
             (kind, reject, numbers) in (0i32..19, any::<bool>(), any::<[u64; 8]>()),
             context in proptest::collection::vec(any::<u8>(), 0..9),
             entries in proptest::collection::vec(
@@ -194,37 +194,37 @@ mod tests {
                 }
                 message.entries.push(entry);
             }
-            let (mut bytes, tail) = Said::Raft(message.clone()).encode();
-            let apart = Said::decode(&bytes.clone().into(), &tail);
-            prop_assert!(matches!(apart, Some(Said::Raft(heard)) if heard == message));
-            prop_assert!(Said::decode(&bytes.clone().into(), &Bytes::from_static(b"more")).is_none());
+            let (mut bytes, tail) = Wire::Raft(message.clone()).encode();
+            let apart = Wire::decode(&bytes.clone().into(), &tail);
+            prop_assert!(matches!(apart, Some(Wire::Raft(read)) if read == message));
+            prop_assert!(Wire::decode(&bytes.clone().into(), &Bytes::from_static(b"more")).is_none());
             bytes.extend_from_slice(&tail);
             let bytes = Bytes::from(bytes);
             for cut in (0..bytes.len()).rev().take(300) {
-                prop_assert!(Said::decode(&bytes.slice(..cut), &Bytes::new()).is_none());
+                prop_assert!(Wire::decode(&bytes.slice(..cut), &Bytes::new()).is_none());
             }
-            let whole = Said::decode(&bytes, &Bytes::new());
-            prop_assert!(matches!(whole, Some(Said::Raft(heard)) if heard == message));
+            let whole = Wire::decode(&bytes, &Bytes::new());
+            prop_assert!(matches!(whole, Some(Wire::Raft(read)) if read == message));
         }
 
         #[test]
         fn any_bytes_are_something_or_nothing(bytes in proptest::collection::vec(any::<u8>(), 0..200)) {
-            let _ = heard(&bytes);
+            let _ = received(&bytes);
         }
     }
 
     #[test]
-    fn who_asks_to_be_let_in_is_heard() {
+    fn a_request_to_join_is_read() {
         let member = Member { node: NodeId(3), generation: 2 };
-        let join = Said::Join(member).encode().0;
-        assert!(matches!(heard(&join), Some(Said::Join(newcomer)) if newcomer == member));
-        assert!(heard(&join[..6]).is_none() && heard(&[]).is_none() && heard(&[3]).is_none());
-        let found = Said::Found { is_ready: true, has_begun: false }.encode().0;
-        assert!(matches!(heard(&found), Some(Said::Found { is_ready: true, has_begun: false })));
-        assert!(heard(&found[..2]).is_none() && heard(&[2, 1, 2]).is_none());
+        let join = Wire::Join(member).encode().0;
+        assert!(matches!(received(&join), Some(Wire::Join(newcomer)) if newcomer == member));
+        assert!(received(&join[..6]).is_none() && received(&[]).is_none() && received(&[3]).is_none());
+        let found = Wire::Found { is_ready: true, has_begun: false }.encode().0;
+        assert!(matches!(received(&found), Some(Wire::Found { is_ready: true, has_begun: false })));
+        assert!(received(&found[..2]).is_none() && received(&[2, 1, 2]).is_none());
         let base = Base { index: 9, ..Base::default() };
-        let behind = Said::Behind(base.clone()).encode().0;
-        assert!(matches!(heard(&behind), Some(Said::Behind(said)) if said == base));
-        assert!(heard(&behind[..8]).is_none() && heard(&[4]).is_none());
+        let behind = Wire::Behind(base.clone()).encode().0;
+        assert!(matches!(received(&behind), Some(Wire::Behind(read)) if read == base));
+        assert!(received(&behind[..8]).is_none() && received(&[4]).is_none());
     }
 }
