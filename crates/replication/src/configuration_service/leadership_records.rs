@@ -129,6 +129,23 @@ impl LeadershipRecords {
         self.incarnation_of(node) + u64::from(self.is_out(node))
     }
 
+    /// Whether every partition has one of its own nodes as primary and candidate, and others of them in sync.
+    ///
+    /// # Errors
+    /// What is wrong, for the operator.
+    pub fn check(&self, topology: &Topology) -> Result<(), String> {
+        for (record, partition) in self.leadership_records.iter().zip((0..).map(PartitionId)) {
+            let is_member = |node: NodeId| topology.group(partition).any(|member| member == node);
+            let is_fit = is_member(record.primary)
+                && record.in_sync.iter().all(|node| is_member(*node) && *node != record.primary)
+                && record.fence.is_none_or(|fence| is_member(fence.candidate) && fence.term > record.term);
+            if !is_fit {
+                return Err(format!("the leadership record of partition {partition} cannot be: {record:?}"));
+            }
+        }
+        Ok(())
+    }
+
     /// Appends its bytes.
     pub fn encode(&self, out: &mut Vec<u8>) {
         wire::u64(out, self.version);

@@ -29,6 +29,7 @@
 //! [`GroupLog`]: crate::GroupLog
 
 mod configuration_entry;
+mod decider;
 mod frame;
 mod leadership_records;
 mod succession;
@@ -48,6 +49,7 @@ use crate::message::{Carrier, Configuration, Log, Message, Ship};
 pub use configuration_entry::{ConfigurationEntry, Decision, Decisions};
 pub use leadership_records::{Arrival, Eviction, Fence, LeadershipRecord, LeadershipRecords};
 
+use decider::{Decider, Report};
 use succession::{Knowledge, Succession};
 
 /// How a node's part of the configuration service is set up.
@@ -98,12 +100,12 @@ pub struct ConfigurationService<T: EntryType, M> {
     /// The configuration entry of this node's arrival was among what was heard.
     has_arrived: bool,
     /// When the leader was heard from last.
-    heard: Option<Micros>,
+    last_contact: Option<Micros>,
     /// What the log of this node has said of itself.
     kept: Kept,
     succession: Option<Succession>,
     /// Only on members.
-    chair: Option<Chair>,
+    decider: Option<Decider>,
     counts: Counts,
     marker: std::marker::PhantomData<fn() -> M>,
 }
@@ -113,37 +115,6 @@ pub struct ConfigurationService<T: EntryType, M> {
 struct Kept {
     through: Epoch,
     in_sync: Vec<NodeId>,
-}
-
-/// A member's part.
-#[derive(Debug)]
-struct Chair {
-    pace: Micros,
-    /// As of the last configuration entry in the log of this member.
-    leadership_records: LeadershipRecords,
-    leads: bool,
-    last: Epoch,
-    /// A configuration entry is in the log and not decided.
-    is_open: bool,
-    /// Since when it leads.
-    since: Micros,
-    /// What was heard from each node.
-    reports: BTreeMap<NodeId, Report>,
-    /// Members that a primary has named as in sync and no configuration entry has, and how far its log was when it named them first.
-    joining: BTreeMap<(PartitionId, u64, NodeId), Epoch>,
-    /// Since when each term is being prepared, as far as this member has seen.
-    fenced: BTreeMap<(PartitionId, u64), Micros>,
-}
-
-/// What a node has said last.
-#[derive(Clone, Debug)]
-struct Report {
-    at: Micros,
-    arrival: Arrival,
-    /// As of which configuration entry.
-    version: u64,
-    kept: Kept,
-    conclusion: Option<Ending>,
 }
 
 /// What a candidate has come to.
@@ -194,7 +165,7 @@ impl<T: EntryType, M: Carrier<Decision>> ConfigurationService<T, M> {
     pub fn new(settings: ConfigurationServiceSettings<T>) -> ConfigurationService<T, M> {
         let leadership_records = LeadershipRecords::new(&settings.topology);
         let is_member = configuration_service_members(&settings.topology).contains(&settings.me.node);
-        let chair = is_member.then(|| Chair {
+        let decider = is_member.then(|| Decider {
             pace: settings.pace,
             leadership_records: leadership_records.clone(),
             leads: false,
@@ -209,10 +180,10 @@ impl<T: EntryType, M: Carrier<Decision>> ConfigurationService<T, M> {
             settings,
             leadership_records: Arc::new(leadership_records),
             has_arrived: false,
-            heard: None,
+            last_contact: None,
             kept: Kept::default(),
             succession: None,
-            chair,
+            decider,
             counts: Counts::default(),
             marker: std::marker::PhantomData,
         }
@@ -243,10 +214,8 @@ impl<T: EntryType, M: Carrier<Decision>> ConfigurationService<T, M> {
         self.settings.topology.partition_of(self.node())
     }
 
-    // ---- every node --------------------------------------------------------------------------------------
-
     /// The leader has said what the leadership records are.
-    fn hear(&mut self, now: Micros, leadership_records: LeadershipRecords, out: &mut Outbox<M>) {
+    fn take_records(&mut self, now: Micros, leadership_records: LeadershipRecords, out: &mut Outbox<M>) {
         if leadership_records.version < self.leadership_records.version
             || leadership_records.leadership_records.len() != self.leadership_records.leadership_records.len()
         {
@@ -257,23 +226,23 @@ impl<T: EntryType, M: Carrier<Decision>> ConfigurationService<T, M> {
         if !self.has_arrived {
             return;
         }
-        self.heard = Some(now);
+        self.last_contact = Some(now);
         if leadership_records.version > self.leadership_records.version
             || leadership_records != *self.leadership_records
         {
             self.leadership_records = Arc::new(leadership_records);
         }
-        self.tell(now, out);
-        self.start_over(out);
+        self.pass_on_records(now, out);
+        self.rebuild_if_evicted(out);
         self.stand(now, out);
     }
 
     /// Tells the roles of this node what the leadership records are.
-    fn tell(&mut self, now: Micros, out: &mut Outbox<M>) {
+    fn pass_on_records(&mut self, now: Micros, out: &mut Outbox<M>) {
         if !self.has_arrived {
             return;
         }
-        let in_touch = self.heard.is_some_and(|heard| now.since(heard) < self.times(TOUCH));
+        let in_touch = self.last_contact.is_some_and(|heard| now.since(heard) < self.times(TOUCH));
         for role in [Some(self.settings.log), self.settings.exchange].into_iter().flatten() {
             let leadership_records = self.leadership_records.clone();
             out.send(self.at(self.node(), role), Configuration::Records { leadership_records, in_touch });
@@ -281,7 +250,7 @@ impl<T: EntryType, M: Carrier<Decision>> ConfigurationService<T, M> {
     }
 
     /// A node that is out stops, and comes back as another. Not before somebody else has what only it may have.
-    fn start_over(&self, out: &mut Outbox<M>) {
+    fn rebuild_if_evicted(&self, out: &mut Outbox<M>) {
         let (node, leadership_record) = (self.node(), self.leadership_records.of(self.partition()));
         let Some(eviction) = self.leadership_records.eviction(node, self.settings.arrival.incarnation) else {
             return;
@@ -336,12 +305,12 @@ impl<T: EntryType, M: Carrier<Decision>> ConfigurationService<T, M> {
         if is_log && from.node == self.settings.me.node {
             if succession.own().is_none() {
                 succession.begin(far.through);
-                succession.heard = now;
+                succession.last_answer = now;
                 self.ask(out);
             }
             return;
         }
-        if succession.hear((from, is_log, now), far, held, is_all) {
+        if succession.take_answer((from, is_log, now), far, held, is_all) {
             let next = succession.questions().into_iter().find(|(at, _)| *at == from);
             if let Some((at, after)) = next {
                 out.send(at, Ship::Collect { partition, term, after });
@@ -363,8 +332,8 @@ impl<T: EntryType, M: Carrier<Decision>> ConfigurationService<T, M> {
     fn conclude(&mut self, now: Micros, out: &mut Outbox<M>) {
         let (patience, me) = (self.times(PATIENCE), self.node());
         let Some(succession) = self.succession.as_mut().filter(|s| s.conclusion.is_none()) else { return };
-        let is_late = now.since(succession.heard) >= patience && succession.has_heard(me);
-        if !succession.is_heard_out() && !is_late {
+        let is_late = now.since(succession.last_answer) >= patience && succession.has_answer_of(me);
+        if !succession.has_all_answers() && !is_late {
             return;
         }
         let term = succession.term;
@@ -404,174 +373,48 @@ impl<T: EntryType, M: Carrier<Decision>> ConfigurationService<T, M> {
         }
     }
 
-    // ---- members -----------------------------------------------------------------------------------------
-
     /// The members have agreed on a decision.
     fn decided(&mut self, now: Micros, decision: &Decision) -> Result<(), String> {
-        let Some(chair) = &mut self.chair else {
+        let Some(decider) = &mut self.decider else {
             return Err("this node is no member of the configuration service".to_owned());
         };
-        chair.last = decision.epoch;
+        decider.last = decision.epoch;
         self.counts.configuration_entries += 1;
-        chair.leadership_records.apply(&decision.entry);
+        decider.leadership_records.apply(&decision.entry);
         if let ConfigurationEntry::Fence { partition, fence } = &decision.entry {
-            chair.fenced.insert((*partition, fence.term), now);
+            decider.fenced.insert((*partition, fence.term), now);
         }
         Ok(())
     }
 
     fn lead(&mut self, now: Micros, out: &mut Outbox<M>) {
         let (topology, me) = (&self.settings.topology, self.settings.me);
-        let Some(chair) = self.chair.as_mut().filter(|chair| chair.leads && !chair.is_open) else { return };
-        let Some(configuration_entry) = chair.next_configuration_entry(topology, now) else { return };
+        let Some(decider) = self.decider.as_mut().filter(|decider| decider.leads && !decider.is_open) else {
+            return;
+        };
+        let Some(configuration_entry) = decider.next_configuration_entry(topology, now) else { return };
         let log = Address { role: self.settings.configuration_service_log, ..me };
-        chair.is_open = true;
-        out.send(log, Log::Append(Decision { epoch: chair.last.next(), entry: configuration_entry }));
+        decider.is_open = true;
+        out.send(log, Log::Append(Decision { epoch: decider.last.next(), entry: configuration_entry }));
     }
 
     /// The leader answers whoever reports.
     fn answer(&self, node: NodeId, out: &mut Outbox<M>) {
-        let Some(chair) = self.chair.as_ref().filter(|chair| chair.leads) else { return };
+        let Some(decider) = self.decider.as_ref().filter(|decider| decider.leads) else {
+            return;
+        };
         let topology = &self.settings.topology;
         let low_watermarks: Vec<Epoch> = (0..topology.layout.partitions())
-            .map(|p| chair.low_watermark(topology, PartitionId(p)))
+            .map(|p| decider.low_watermark(topology, PartitionId(p)))
             .collect();
         let to = self.at(node, self.settings.me.role);
         out.send(
             to,
             Configuration::State {
-                leadership_records: Box::new(chair.leadership_records.clone()),
+                leadership_records: Box::new(decider.leadership_records.clone()),
                 low_watermarks,
             },
         );
-    }
-}
-
-impl Chair {
-    fn is_live(&self, node: NodeId, now: Micros) -> bool {
-        let heard = self.reports.get(&node).map(|report| report.at);
-        // Whoever has just begun to lead has heard from nobody yet.
-        now.since(heard.unwrap_or(self.since).max(self.since)) < Micros(self.pace.0 * SILENCE)
-    }
-
-    /// What is to be decided next, if anything is.
-    fn next_configuration_entry(&self, topology: &Topology, now: Micros) -> Option<ConfigurationEntry> {
-        let is_new = |(node, report): (&NodeId, &Report)| {
-            let known = self.leadership_records.arrivals.get(node);
-            let is_known = known.is_some_and(|known| {
-                *known == report.arrival || known.incarnation > report.arrival.incarnation
-            });
-            (!is_known).then_some(ConfigurationEntry::Arrive { node: *node, arrival: report.arrival })
-        };
-        let partitions = (0..topology.layout.partitions()).map(PartitionId);
-        let arrival = self.reports.iter().find_map(is_new);
-        arrival
-            .or_else(|| partitions.into_iter().find_map(|partition| self.next_for(partition, topology, now)))
-    }
-
-    fn next_for(
-        &self,
-        partition: PartitionId,
-        topology: &Topology,
-        now: Micros,
-    ) -> Option<ConfigurationEntry> {
-        let leadership_record = self.leadership_records.of(partition);
-        let heir = || {
-            let able = leadership_record.heirs().filter(|node| {
-                self.reports.contains_key(node)
-                    && self.is_live(*node, now)
-                    && !self.leadership_records.is_out(*node)
-            });
-            able.max_by_key(|node| (self.reports[node].kept.through, std::cmp::Reverse(*node)))
-        };
-        let term = leadership_record.latest() + 1;
-        let fence = |candidate| ConfigurationEntry::Fence { partition, fence: Fence { term, candidate } };
-        if let Some(prepared) = leadership_record.fence {
-            let report = self.reports.get(&prepared.candidate);
-            let ending = report.and_then(|report| report.conclusion.as_ref());
-            if let Some(ending) = ending.filter(|e| (e.partition, e.term) == (partition, prepared.term)) {
-                return Some(self.leadership_record(ending, topology));
-            }
-            let since =
-                self.fenced.get(&(partition, prepared.term)).copied().unwrap_or_default().max(self.since);
-            let is_late = now.since(since) >= Micros(self.pace.0 * PREPARATION);
-            let is_able =
-                self.is_live(prepared.candidate, now) && !self.leadership_records.is_out(prepared.candidate);
-            return heir().filter(|_| is_late || !is_able).map(fence);
-        }
-        if !self.is_live(leadership_record.primary, now)
-            || self.leadership_records.is_out(leadership_record.primary)
-        {
-            return heir().filter(|heir| *heir != leadership_record.primary).map(fence);
-        }
-        let report = self.reports.get(&leadership_record.primary)?;
-        let is_current = report.version >= self.leadership_records.version;
-        let may_follow = |member: &NodeId| {
-            leadership_record.in_sync.contains(member) || self.has_joined(partition, *member)
-        };
-        let in_sync: Vec<NodeId> = report.kept.in_sync.iter().copied().filter(may_follow).collect();
-        (is_current && in_sync != leadership_record.in_sync).then_some(ConfigurationEntry::Sync {
-            partition,
-            term: leadership_record.term,
-            in_sync,
-        })
-    }
-
-    /// A node has reported. If it is a primary and names members that are not heirs yet, how far it is now is noted.
-    fn note_joining(&mut self, node: NodeId) {
-        let Some(report) = self.reports.get(&node) else { return };
-        for (leadership_record, partition) in
-            self.leadership_records.leadership_records.iter().zip((0..).map(PartitionId))
-        {
-            if leadership_record.primary == node {
-                let named = |member: &NodeId| {
-                    report.kept.in_sync.contains(member) && !leadership_record.in_sync.contains(member)
-                };
-                self.joining.retain(|(of, term, member), _| {
-                    *of != partition || *term == leadership_record.term && named(member)
-                });
-                for member in report.kept.in_sync.iter().filter(|member| named(member)) {
-                    self.joining
-                        .entry((partition, leadership_record.term, *member))
-                        .or_insert(report.kept.through);
-                }
-            }
-        }
-    }
-
-    /// Whether a member that its primary has named has on its disk all that may have been below the [low watermark](Chair::low_watermark) without
-    /// it: only then may it be an heir. What is safe counts for certain, whoever is primary next.
-    fn has_joined(&self, partition: PartitionId, member: NodeId) -> bool {
-        let named_at = self.joining.get(&(partition, self.leadership_records.of(partition).term, member));
-        // What it said before it began anew it may have lost with its log.
-        let is_it = |report: &&Report| self.leadership_records.arrivals.get(&member) == Some(&report.arrival);
-        let report = self.reports.get(&member).filter(is_it);
-        named_at.zip(report).is_some_and(|(named_at, report)| report.kept.through >= *named_at)
-    }
-
-    /// The configuration entry that makes the candidate primary, by what it has come to.
-    fn leadership_record(&self, ending: &Ending, topology: &Topology) -> ConfigurationEntry {
-        let Ending { partition, term, end, first, ref absent, ref stained } = *ending;
-        let nodes = (0..topology.nodes()).map(NodeId);
-        let out = nodes.filter(|node| absent.contains(node) || stained.contains(&topology.replica_of(*node)));
-        let evicted = out.map(|node| {
-            let without_log = absent.contains(&node) && topology.partition_of(node) == partition;
-            (node, Eviction { incarnation: self.leadership_records.last_incarnation_of(node), without_log })
-        });
-        ConfigurationEntry::LeadershipRecord { partition, term, end, first, evicted: evicted.collect() }
-    }
-
-    /// Up to which epoch all of a partition's heirs have everything: nobody will ever ask for slices of it. A member counts
-    /// from its primary's word on: until that is decided, more of what it has not must not be forgotten.
-    fn low_watermark(&self, topology: &Topology, partition: PartitionId) -> Epoch {
-        let leadership_record = self.leadership_records.of(partition);
-        let reported =
-            self.reports.get(&leadership_record.primary).map_or(&[][..], |report| &report.kept.in_sync);
-        let counts = |node: &NodeId| {
-            leadership_record.heirs().chain(reported.iter().copied()).any(|heir| heir == *node)
-        };
-        let through = |node| self.reports.get(&node).map_or(Epoch(0), |report| report.kept.through);
-        topology.group(partition).filter(counts).map(through).min().unwrap_or_default()
     }
 }
 
@@ -583,7 +426,7 @@ impl<T: EntryType, M: Carrier<Decision>> Role for ConfigurationService<T, M> {
         match event {
             Event::Start | Event::Timer(TICK) => {
                 self.report(out);
-                self.tell(at, out);
+                self.pass_on_records(at, out);
                 self.ask(out);
                 self.conclude(at, out);
                 self.lead(at, out);
@@ -598,16 +441,16 @@ impl<T: EntryType, M: Carrier<Decision>> Role for ConfigurationService<T, M> {
                     ending,
                 })) => {
                     let kept = Kept { through, in_sync };
-                    if let Some(chair) = &mut self.chair {
+                    if let Some(decider) = &mut self.decider {
                         let report = Report { at, arrival, version, kept, conclusion: ending };
-                        chair.reports.insert(from.node, report);
-                        chair.note_joining(from.node);
+                        decider.reports.insert(from.node, report);
+                        decider.note_joining(from.node);
                     }
                     self.answer(from.node, out);
                     self.lead(at, out);
                 }
                 Ok(Message::Configuration(Configuration::State { leadership_records, low_watermarks })) => {
-                    self.hear(at, *leadership_records, out);
+                    self.take_records(at, *leadership_records, out);
                     if self.has_arrived {
                         let stable = low_watermarks.iter().min().copied().unwrap_or_default();
                         let checkpointer = self.at(self.node(), self.settings.checkpointer);
@@ -638,18 +481,18 @@ impl<T: EntryType, M: Carrier<Decision>> Role for ConfigurationService<T, M> {
                     Err(reason) => out.halt(reason),
                 },
                 Ok(Message::Log(Log::Logged(_) | Log::Lost(_))) => {
-                    self.chair.iter_mut().for_each(|chair| chair.is_open = false);
+                    self.decider.iter_mut().for_each(|decider| decider.is_open = false);
                     self.lead(at, out);
                 }
                 Ok(Message::Log(Log::Leader { is_me, last, .. })) => {
-                    if let Some(chair) = &mut self.chair {
-                        if is_me && !chair.leads {
-                            chair.since = at;
-                            chair.reports.clear();
-                            chair.joining.clear();
+                    if let Some(decider) = &mut self.decider {
+                        if is_me && !decider.leads {
+                            decider.since = at;
+                            decider.reports.clear();
+                            decider.joining.clear();
                         }
-                        chair.leads = is_me;
-                        chair.last = chair.last.max(last);
+                        decider.leads = is_me;
+                        decider.last = decider.last.max(last);
                     }
                 }
                 _ => out.halt("the configuration service was sent a message that is not for it"),
@@ -660,6 +503,15 @@ impl<T: EntryType, M: Carrier<Decision>> Role for ConfigurationService<T, M> {
 
     fn name(&self) -> &'static str {
         "configuration_service"
+    }
+
+    fn check(&self) -> Result<(), String> {
+        let topology = &self.settings.topology;
+        let known = [
+            Some(&*self.leadership_records),
+            self.decider.as_ref().map(|decider| &decider.leadership_records),
+        ];
+        known.into_iter().flatten().try_for_each(|records| records.check(topology))
     }
 
     fn gauges(&self, report: &mut dyn FnMut(&'static str, f64)) {
@@ -675,7 +527,7 @@ impl<T: EntryType, M: Carrier<Decision>> Role for ConfigurationService<T, M> {
         report("ordain_configuration_service_in_sync", leadership_record.in_sync.len() as f64);
         report(
             "ordain_configuration_service_leads",
-            f64::from(u8::from(self.chair.as_ref().is_some_and(|c| c.leads))),
+            f64::from(u8::from(self.decider.as_ref().is_some_and(|c| c.leads))),
         );
         report("ordain_configuration_entries_total", self.counts.configuration_entries as f64);
         report("ordain_configuration_service_successions_total", self.counts.successions as f64);

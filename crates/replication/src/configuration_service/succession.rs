@@ -23,21 +23,21 @@ pub(super) struct Succession {
     pub partition: PartitionId,
     pub term: u64,
     /// When somebody has answered last; before that, when it began.
-    pub heard: Micros,
+    pub last_answer: Micros,
     /// Up to where its own log has everything, once that has said so.
     own: Option<Epoch>,
-    others: BTreeMap<Address, Witness>,
+    others: BTreeMap<Address, Respondent>,
     /// What is there of each epoch.
     remains: BTreeMap<Epoch, Remains>,
     /// What became of it, once it has.
     pub conclusion: Option<Conclusion>,
 }
 
-/// Somebody who is asked.
+/// A log or an exchange that is asked.
 #[derive(Debug, Default)]
-struct Witness {
-    /// Up to where it has told what it has.
-    told: Epoch,
+struct Respondent {
+    /// Up to where it has answered what it has.
+    answered: Epoch,
     is_done: bool,
     knows: Knowledge,
 }
@@ -86,9 +86,9 @@ impl Succession {
         Succession {
             partition,
             term,
-            heard: now,
+            last_answer: now,
             own: None,
-            others: others.map(|at| (at, Witness::default())).collect(),
+            others: others.map(|at| (at, Respondent::default())).collect(),
             remains: BTreeMap::new(),
             conclusion: None,
         }
@@ -107,12 +107,12 @@ impl Succession {
     /// Who is to be asked, and for what comes after which epoch; once the candidate's own log is known.
     pub fn questions(&self) -> Vec<(Address, Epoch)> {
         let Some(own) = self.own.filter(|_| self.conclusion.is_none()) else { return Vec::new() };
-        let open = self.others.iter().filter(|(_, witness)| !witness.is_done);
-        open.map(|(at, witness)| (*at, own.max(witness.told))).collect()
+        let open = self.others.iter().filter(|(_, respondent)| !respondent.is_done);
+        open.map(|(at, respondent)| (*at, own.max(respondent.answered))).collect()
     }
 
     /// Somebody has answered; a log tells of whole batches. True: it has more to say.
-    pub fn hear(
+    pub fn take_answer(
         &mut self,
         (from, is_log, now): (Address, bool, Micros),
         knows: Knowledge,
@@ -120,12 +120,12 @@ impl Succession {
         is_all: bool,
     ) -> bool {
         let Some(own) = self.own.filter(|_| self.conclusion.is_none()) else { return false };
-        let Some(witness) = self.others.get_mut(&from).filter(|witness| !witness.is_done) else {
+        let Some(respondent) = self.others.get_mut(&from).filter(|respondent| !respondent.is_done) else {
             return false;
         };
-        self.heard = now;
-        (witness.is_done, witness.knows) = (is_all, knows);
-        witness.told = witness.told.max(held.last().map_or(Epoch(0), |held| held.epoch));
+        self.last_answer = now;
+        (respondent.is_done, respondent.knows) = (is_all, knows);
+        respondent.answered = respondent.answered.max(held.last().map_or(Epoch(0), |held| held.epoch));
         for Held { epoch, parts, content } in held.into_iter().filter(|held| held.epoch > own) {
             let remains = self.remains.entry(epoch).or_default();
             remains.parts = remains.parts.max(parts);
@@ -138,13 +138,13 @@ impl Succession {
     }
 
     /// Whether a node has answered. The candidate's own has to, or else it would not know what it may have executed itself.
-    pub fn has_heard(&self, node: NodeId) -> bool {
-        self.own.is_some() && self.others.iter().all(|(at, witness)| at.node != node || witness.is_done)
+    pub fn has_answer_of(&self, node: NodeId) -> bool {
+        self.own.is_some() && self.others.iter().all(|(at, respondent)| at.node != node || respondent.is_done)
     }
 
     /// Whether everybody has answered.
-    pub fn is_heard_out(&self) -> bool {
-        self.own.is_some() && self.others.values().all(|witness| witness.is_done)
+    pub fn has_all_answers(&self) -> bool {
+        self.own.is_some() && self.others.values().all(|respondent| respondent.is_done)
     }
 
     /// Decides by what was heard.
@@ -155,7 +155,10 @@ impl Succession {
     ) -> Option<&Conclusion> {
         let own = self.own?;
         let answered = || {
-            self.others.iter().filter(|(_, witness)| witness.is_done).map(|(at, witness)| (at, witness.knows))
+            self.others
+                .iter()
+                .filter(|(_, respondent)| respondent.is_done)
+                .map(|(at, respondent)| (at, respondent.knows))
         };
         let known = answered().map(|(_, knows)| knows.through).fold(own, Epoch::max);
         let seen = answered().map(|(_, knows)| knows.evidence).fold(known, Epoch::max);
@@ -166,7 +169,7 @@ impl Succession {
         {
             reach = further.through;
         }
-        let absent = self.others.iter().filter(|(_, witness)| !witness.is_done).map(|(at, _)| at.node);
+        let absent = self.others.iter().filter(|(_, respondent)| !respondent.is_done).map(|(at, _)| at.node);
         let (mut entries, mut end, mut lost) = (Vec::new(), own, None);
         for (epoch, remains) in self.remains.range(..=reach) {
             match remains.restore::<T>(context) {

@@ -120,7 +120,7 @@ fn hear(succession: &mut Succession, node: u16, through: u64, evidence: u64, hel
 fn hear_since(succession: &mut Succession, node: u16, knows: [u64; 3], held: Vec<Held>) {
     let [since, through, evidence] = knows.map(Epoch);
     let from = (at(node, EXCHANGE), false, Micros(5));
-    assert!(!succession.hear(from, Knowledge { since, through, evidence }, held, true));
+    assert!(!succession.take_answer(from, Knowledge { since, through, evidence }, held, true));
 }
 
 fn nodes(of: &Conclusion) -> (Vec<u16>, Vec<u16>) {
@@ -131,9 +131,9 @@ fn nodes(of: &Conclusion) -> (Vec<u16>, Vec<u16>) {
 #[test]
 fn a_candidate_waits_for_what_its_own_node_knows() {
     let mut succession = succession();
-    assert!(!succession.has_heard(NodeId(3)), "its own exchange has not answered");
+    assert!(!succession.has_answer_of(NodeId(3)), "its own exchange has not answered");
     hear(&mut succession, 3, 4, 0, Vec::new());
-    assert!(succession.has_heard(NodeId(3)) && !succession.has_heard(NodeId(0)));
+    assert!(succession.has_answer_of(NodeId(3)) && !succession.has_answer_of(NodeId(0)));
 }
 
 #[test]
@@ -143,7 +143,7 @@ fn slices_that_make_a_whole_batch_decide_it() {
     hear(&mut succession, 1, 9, 8, vec![slice(&six, 1), slice(&eight, 1)]);
     hear(&mut succession, 2, 9, 0, vec![slice(&six, 2), slice(&eight, 2)]);
     [3, 4, 5].into_iter().for_each(|node| hear(&mut succession, node, 4, 0, Vec::new()));
-    assert!(!succession.is_heard_out());
+    assert!(!succession.has_all_answers());
     let conclusion = succession.conclude::<DividedEntries>(&topology(), &()).unwrap();
     let restored = conclusion.entries.iter().map(|bytes| DividedEntries::decode(&(), bytes).unwrap());
     assert_eq!(restored.collect::<Vec<_>>(), [six, eight]);
@@ -189,11 +189,11 @@ fn a_member_that_has_a_batch_whole_makes_slices_needless() {
     hear(&mut succession, 1, 6, 0, vec![slice(&six, 1)]);
     let from = (at(0, LOG), true, Micros(5));
     let knows = Knowledge { through: Epoch(6), ..Knowledge::default() };
-    assert!(succession.hear(from, knows, vec![whole(&six)], false), "it has more to say");
+    assert!(succession.take_answer(from, knows, vec![whole(&six)], false), "it has more to say");
     assert_eq!(succession.questions()[0], (at(0, LOG), Epoch(6)));
-    assert!(!succession.hear(from, knows, Vec::new(), true));
+    assert!(!succession.take_answer(from, knows, Vec::new(), true));
     [0, 2, 3, 4, 5].into_iter().for_each(|node| hear(&mut succession, node, 4, 0, Vec::new()));
-    assert!(succession.is_heard_out());
+    assert!(succession.has_all_answers());
     let conclusion = succession.conclude::<DividedEntries>(&topology(), &()).unwrap();
     assert_eq!((conclusion.end, conclusion.first), (Epoch(6), Epoch(7)));
     assert_eq!(nodes(conclusion), (vec![], vec![]));
@@ -219,7 +219,7 @@ fn report(through: u64, in_sync: &[u16]) -> Report {
 }
 
 /// Of whoever leads, with these reports of the primary of partition 0 and of its member, which was taken off the list.
-fn chair(of_primary: Report, of_member: Report) -> Chair {
+fn decider(of_primary: Report, of_member: Report) -> Decider {
     let mut leadership_records = LeadershipRecords::new(&topology());
     leadership_records.apply(&ConfigurationEntry::Sync {
         partition: PartitionId(0),
@@ -231,7 +231,7 @@ fn chair(of_primary: Report, of_member: Report) -> Chair {
         leadership_records.apply(&ConfigurationEntry::Arrive { node: NodeId(node), arrival });
     }
     leadership_records.version = 0;
-    Chair {
+    Decider {
         pace: Micros(1),
         leadership_records,
         leads: true,
@@ -247,35 +247,38 @@ fn chair(of_primary: Report, of_member: Report) -> Chair {
 #[test]
 fn a_member_counts_for_what_is_safe_from_its_primaries_word_on() {
     for (of_primary, safe) in [(report(9, &[]), 9), (report(9, &[3]), 4)] {
-        assert_eq!(chair(of_primary, report(4, &[])).low_watermark(&topology(), PartitionId(0)), Epoch(safe));
+        assert_eq!(
+            decider(of_primary, report(4, &[])).low_watermark(&topology(), PartitionId(0)),
+            Epoch(safe)
+        );
     }
 }
 
 #[test]
 fn a_member_is_an_heir_once_it_has_all_that_may_be_safe_without_it() {
     let partition = PartitionId(0);
-    let mut chair = chair(report(9, &[]), report(4, &[]));
-    let hear = |chair: &mut Chair, node, report| {
-        chair.reports.insert(NodeId(node), report);
-        chair.note_joining(NodeId(node));
-        match chair.next_for(partition, &topology(), Micros(0)) {
+    let mut decider = decider(report(9, &[]), report(4, &[]));
+    let hear = |decider: &mut Decider, node, report| {
+        decider.reports.insert(NodeId(node), report);
+        decider.note_joining(NodeId(node));
+        match decider.next_for(partition, &topology(), Micros(0)) {
             None => None,
             Some(ConfigurationEntry::Sync { in_sync, .. }) => Some(in_sync),
             other => panic!("{other:?}"),
         }
     };
     // Up to 9 was safe without the member. What is sealed after that is not, before the member has it too.
-    assert_eq!(hear(&mut chair, 0, report(9, &[3])), None);
-    assert_eq!(hear(&mut chair, 0, report(20, &[3])), None);
-    assert_eq!(hear(&mut chair, 3, report(8, &[])), None);
+    assert_eq!(hear(&mut decider, 0, report(9, &[3])), None);
+    assert_eq!(hear(&mut decider, 0, report(20, &[3])), None);
+    assert_eq!(hear(&mut decider, 3, report(8, &[])), None);
     // What an earlier life of it has said may be gone with its log.
     let earlier = Report { arrival: Arrival { incarnation: 0, life: 0 }, ..report(30, &[]) };
-    assert_eq!(hear(&mut chair, 3, earlier), None);
-    assert_eq!(hear(&mut chair, 3, report(9, &[])), Some(vec![NodeId(3)]));
+    assert_eq!(hear(&mut decider, 3, earlier), None);
+    assert_eq!(hear(&mut decider, 3, report(9, &[])), Some(vec![NodeId(3)]));
     // If the primary does not name it any more, and then again, it is as at first.
-    assert_eq!(hear(&mut chair, 0, report(20, &[])), None);
-    assert_eq!(hear(&mut chair, 0, report(20, &[3])), None);
-    assert_eq!(hear(&mut chair, 3, report(20, &[])), Some(vec![NodeId(3)]));
+    assert_eq!(hear(&mut decider, 0, report(20, &[])), None);
+    assert_eq!(hear(&mut decider, 0, report(20, &[3])), None);
+    assert_eq!(hear(&mut decider, 3, report(20, &[])), Some(vec![NodeId(3)]));
 }
 
 #[test]
