@@ -1,0 +1,27 @@
+//! The commit family: transactions execute first, and their participants agree on the outcome afterwards.
+//!
+//! ```text
+//!  gateway ──Submit──▶ Coordinator ──Access──▶ Participant (each shard that owns one of the keys)
+//!                          │  ▲                    │ asks the engine's concurrency control for each record,
+//!                          │  └─────Accessed───────┘ runs the fragment in the attempt's workspace
+//!                          │
+//!                          └──Append(decision)──▶ log ──Sealed──▶ participants install it, the coordinator answers
+//! ```
+//!
+//! An engine of the family is a [`ConcurrencyControl`]: it grants or refuses each access of an attempt. What it refuses
+//! makes the coordinator abort the attempt and begin another.
+//!
+//! What is built is a miniature that proves the contract of families: one node without replicas, plans whose fragments
+//! each read or write one record. Anything else is refused with an error ([`refusal`]).
+
+mod concurrency;
+mod coordinator;
+mod decision;
+mod message;
+mod participant;
+
+pub use concurrency::{AttemptId, ConcurrencyControl, Mode, TransactionId, Verdict};
+pub use coordinator::{Coordinator, refusal};
+pub use decision::{Decision, Decisions};
+pub use message::{Access, Accessed, Message};
+pub use participant::Participant;

@@ -1,0 +1,167 @@
+//! The messages of the family's roles.
+
+use std::sync::Arc;
+
+use ordain_execution::Write;
+use ordain_family::Incoming;
+use ordain_model::wire::Reader;
+use ordain_model::{Abort, Chunk, Front, Millis, Registry, SlotNo};
+use ordain_replication::{Configuration, GroupMessage, Log, Ship};
+use ordain_role::{PeerChange, Wire};
+
+use crate::concurrency::AttemptId;
+use crate::decision::Decision;
+
+/// A message between the roles of the family.
+#[derive(Clone, Debug)]
+pub enum Message {
+    /// Between a front door and a coordinator.
+    Front(Front),
+    /// Coordinator to participant: run these fragments for an attempt.
+    Access(Access),
+    /// Participant to coordinator: what came of them.
+    Accessed(Accessed),
+    /// Coordinator to participant: the attempt is over and has written nothing.
+    Finish(AttemptId),
+    /// To and from the log of decisions.
+    Log(Log<Arc<Decision>>),
+    /// From the driver: the stream to another node has changed.
+    Peer(PeerChange),
+}
+
+/// A coordinator's request to a participant.
+#[derive(Clone, Debug)]
+pub struct Access {
+    /// The attempt.
+    pub attempt: AttemptId,
+    /// The chunk that the transaction is in, and where.
+    pub chunk: Arc<Chunk>,
+    /// The place of the transaction in the chunk's list.
+    pub at: usize,
+    /// Which of the plan's fragments the participant runs, in ascending order.
+    pub fragments: Vec<u32>,
+    /// The results that these fragments need, of earlier ones.
+    pub inputs: Vec<(SlotNo, Vec<u8>)>,
+    /// The time that the attempt sees.
+    pub now: Millis,
+    /// The attempt's seed.
+    pub seed: u64,
+}
+
+/// A participant's answer to an [`Access`].
+#[derive(Clone, Debug)]
+pub struct Accessed {
+    /// The attempt.
+    pub attempt: AttemptId,
+    /// The results of the fragments that were run.
+    pub slots: Vec<(SlotNo, Vec<u8>)>,
+    /// What has ended the attempt here.
+    pub failure: Option<Failure>,
+    /// What the attempt has written here so far, on a failure nothing.
+    pub writes: Vec<Write>,
+}
+
+/// Why a participant has not run all fragments.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Failure {
+    /// The concurrency control has refused an access: the attempt is over, the transaction is not.
+    Refused,
+    /// A fragment aborts the transaction.
+    Aborted(SlotNo, Abort),
+}
+
+impl From<Front> for Message {
+    fn from(front: Front) -> Message {
+        Message::Front(front)
+    }
+}
+
+impl From<PeerChange> for Message {
+    fn from(change: PeerChange) -> Message {
+        Message::Peer(change)
+    }
+}
+
+impl ordain_family::Message for Message {
+    fn incoming(self) -> Incoming<Message> {
+        match self {
+            Message::Front(front) => Incoming::Front(front),
+            Message::Peer(change) => Incoming::Peer(change),
+            other => Incoming::Role(other),
+        }
+    }
+}
+
+/// A node of the miniature is alone: nothing but what front doors say crosses nodes.
+impl Wire for Message {
+    fn encode(&self, out: &mut Vec<u8>) {
+        match self {
+            Message::Front(front) => front.encode(out),
+            other => unreachable!("a message that stays on its node was sent to another: {other:?}"),
+        }
+    }
+
+    fn decode(registry: &Registry, bytes: &[u8]) -> Option<Message> {
+        let mut bytes = Reader(bytes);
+        let front = Front::decode(registry, &mut bytes)?;
+        bytes.end(Message::Front(front))
+    }
+}
+
+impl From<Log<Arc<Decision>>> for Message {
+    fn from(message: Log<Arc<Decision>>) -> Message {
+        Message::Log(message)
+    }
+}
+
+/// The message that a node without replicas was never to send.
+fn has_no_members(message: impl std::fmt::Debug) -> Message {
+    unreachable!("a log without members sent {message:?}")
+}
+
+impl From<GroupMessage> for Message {
+    fn from(message: GroupMessage) -> Message {
+        has_no_members(message)
+    }
+}
+
+impl From<Ship> for Message {
+    fn from(message: Ship) -> Message {
+        has_no_members(message)
+    }
+}
+
+impl From<Configuration> for Message {
+    fn from(message: Configuration) -> Message {
+        has_no_members(message)
+    }
+}
+
+impl TryFrom<Message> for ordain_replication::Message<Arc<Decision>> {
+    type Error = Message;
+
+    fn try_from(message: Message) -> Result<Self, Message> {
+        match message {
+            Message::Log(log) => Ok(ordain_replication::Message::Log(log)),
+            Message::Peer(change) => Ok(ordain_replication::Message::Peer(change)),
+            other => Err(other),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use ordain_model::PauseNo;
+
+    use super::*;
+
+    #[test]
+    fn a_message_of_a_front_door_travels() {
+        let mut bytes = Vec::new();
+        Message::Front(Front::Pause(PauseNo(3))).encode(&mut bytes);
+        let registry = Registry::default();
+        assert!(matches!(Message::decode(&registry, &bytes), Some(Message::Front(Front::Pause(PauseNo(3))))));
+        bytes.push(0);
+        assert!(Message::decode(&registry, &bytes).is_none());
+    }
+}
