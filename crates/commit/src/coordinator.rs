@@ -7,8 +7,8 @@ use ordain_execution::{Step, Write};
 use ordain_model::datum::bounded_reply;
 use ordain_model::serial::seed_of;
 use ordain_model::{
-    Abort, Chunk, ChunkNo, Effect, Epoch, Front, GatewayId, Gsn, Layout, Micros, Millis, OutcomeBatch, OutcomeStatus,
-    Registry, ReplyContext, RequestNo, SessionId, SlotNo, Stamp, Token, Txn, Writer,
+    Abort, Chunk, ChunkNo, Effect, Epoch, Front, GatewayId, Gsn, Layout, Micros, Millis, OutcomeBatch,
+    OutcomeStatus, Registry, ReplyContext, RequestNo, SessionId, SlotNo, Stamp, Token, Txn, Writer,
 };
 use ordain_replication::Log;
 use ordain_role::{Address, Event, NodeId, Now, Outbox, Role, TimerId};
@@ -204,14 +204,19 @@ impl Coordinator {
         self.attempts += 1;
         let count = live.chunk.fragments(&live.chunk.txns()[live.at]).len();
         let seed = seed_of(Gsn(id.0 << 6 | u64::from(live.attempt)));
-        live.state =
-            State::Executing(Executing { now: self.now, seed, slots: vec![None; count], ..Default::default() });
+        live.state = State::Executing(Executing {
+            now: self.now,
+            seed,
+            slots: vec![None; count],
+            ..Default::default()
+        });
         self.go_on(id, out);
     }
 
     /// Sends every fragment whose inputs are known and that has not been sent; decides if there is none left.
     fn go_on(&mut self, id: TransactionId, out: &mut Outbox<Message>) {
-        let Some(Live { chunk, at, attempt, state: State::Executing(executing), .. }) = self.live.get_mut(&id)
+        let Some(Live { chunk, at, attempt, state: State::Executing(executing), .. }) =
+            self.live.get_mut(&id)
         else {
             return;
         };
@@ -235,8 +240,15 @@ impl Coordinator {
             executing.sent.extend(fragments_here.iter().map(|n| *n as usize));
             executing.awaited.insert(shard);
             let Executing { now, seed, .. } = *executing;
-            let access =
-                Access { attempt, chunk: chunk.clone(), at: *at, fragments: fragments_here, inputs, now, seed };
+            let access = Access {
+                attempt,
+                chunk: chunk.clone(),
+                at: *at,
+                fragments: fragments_here,
+                inputs,
+                now,
+                seed,
+            };
             out.send(self.participants[shard], Message::Access(access));
         }
         if executing.awaited.is_empty() {
@@ -246,8 +258,12 @@ impl Coordinator {
 
     fn accessed(&mut self, shard: usize, accessed: Accessed, now: Now, out: &mut Outbox<Message>) {
         let id = accessed.attempt.transaction;
-        let Some(live) = self.live.get_mut(&id).filter(|live| live.attempt == accessed.attempt.attempt) else {
-            return out.halt(format!("a participant answered attempt {}, which is not under way", accessed.attempt));
+        let Some(live) = self.live.get_mut(&id).filter(|live| live.attempt == accessed.attempt.attempt)
+        else {
+            return out.halt(format!(
+                "a participant answered attempt {}, which is not under way",
+                accessed.attempt
+            ));
         };
         let State::Executing(executing) = &mut live.state else {
             return out.halt(format!("a participant answered attempt {} after its end", accessed.attempt));
@@ -340,7 +356,9 @@ impl Coordinator {
 
     /// Lets the participants of an attempt forget it.
     fn end_attempt(&mut self, id: TransactionId, out: &mut Outbox<Message>) {
-        let Some(Live { attempt, state: State::Executing(executing), .. }) = self.live.get(&id) else { return };
+        let Some(Live { attempt, state: State::Executing(executing), .. }) = self.live.get(&id) else {
+            return;
+        };
         let attempt = AttemptId { transaction: id, attempt: *attempt };
         for shard in executing.writes.keys() {
             out.send(self.participants[*shard], Message::Finish(attempt));

@@ -6,7 +6,9 @@ use ordain_model::cell::CellMut;
 use ordain_model::plan::nested_args;
 use ordain_model::procedure::{Inputs, Locals, Slots, Target};
 use ordain_model::serial::key_of;
-use ordain_model::{Abort, Access, Cell, Chunk, Db, Fragment, FragmentContext, KeyHash, Millis, Registry, Txn, Version};
+use ordain_model::{
+    Abort, Access, Cell, Chunk, Db, Fragment, FragmentContext, KeyHash, Millis, Registry, Txn, Version,
+};
 
 /// The name of a record: its database, its key, and the hash of both by which it is found.
 #[derive(Clone, Copy, Debug)]
@@ -67,7 +69,12 @@ impl<'a> Step<'a> {
     ///
     /// # Panics
     /// If the fragment is of another kind ([`Step::is_point`]), or if it panics and is not abortable.
-    pub fn run(self, records: &mut impl Records, locals: &mut Locals, out: &mut Vec<u8>) -> Result<(), Abort> {
+    pub fn run(
+        self,
+        records: &mut impl Records,
+        locals: &mut Locals,
+        out: &mut Vec<u8>,
+    ) -> Result<(), Abort> {
         let (fragment, name) = (self.fragment(), self.name());
         let Some(code) = self.registry.get(fragment.procedure) else { return Err(Abort::Panic) };
         let args = self.chunk.args(self.txn);
@@ -87,7 +94,10 @@ impl<'a> Step<'a> {
             most: self.registry.limits().reply,
             out,
         };
-        assert!(self.is_point(), "the fragment is not one that reads or writes a single record: {fragment:?}");
+        assert!(
+            self.is_point(),
+            "the fragment is not one that reads or writes a single record: {fragment:?}"
+        );
         match fragment.access {
             Access::Write => records.write(name, self.now, |cell, version| {
                 let mut cx = FragmentContext { target: Target::Write(cell), version, below: None, ..cx };

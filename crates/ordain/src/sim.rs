@@ -7,7 +7,8 @@ use std::sync::{Arc, Mutex, PoisonError};
 
 use anyhow::Context;
 use clap::{Args, ValueEnum};
-use ordain_checker::Promise;
+use ordain_checker::history::Answer;
+use ordain_checker::{NodeLog, Promise};
 use ordain_checkpoint::{Found, file_name, list};
 use ordain_deterministic::shard::{self, Balance};
 use ordain_engines::registry::options::{BALANCE, CHECKPOINT_MODE, EXECUTION, Knobs, WINDOW};
@@ -27,7 +28,7 @@ use ordain_role::{
 use ordain_sequencer::Log;
 use ordain_sim::system::{FrontDoor, Roles};
 use ordain_sim::workload::procedures as simulated;
-use ordain_sim::{Config, Fault, Faults, Mix, Report, System, run_seed};
+use ordain_sim::{Config, Ending, Fault, Faults, Judgement, Mix, Report, System, run_seed};
 
 mod operator;
 
@@ -331,6 +332,50 @@ impl CalvinSystem {
     }
 }
 
+impl CalvinSystem {
+    /// The batches of a node's partition that its log holds, or has held and dispatched, in order.
+    fn log(&mut self, node: NodeId, disk: &mut dyn Directory) -> Result<Vec<Batch>, String> {
+        let settings = self.of(node);
+        let mut lives = BTreeMap::new();
+        for configuration_entry in
+            Assembly::configuration_entries(disk, &settings).map_err(|e| e.to_string())?
+        {
+            match configuration_entry {
+                ConfigurationEntry::Arrive { node, arrival } => _ = lives.insert(node, arrival.life),
+                ConfigurationEntry::LeadershipRecord { partition, end, evicted, .. } => self.cuts.push(Cut {
+                    decided: (end, partition),
+                    lives: lives.clone(),
+                    evicted: evicted.into_iter().map(|(node, _)| node).collect(),
+                }),
+                _ => {}
+            }
+        }
+        let (after, kept) = Assembly::batches(disk, &settings, &self.registry).map_err(|e| e.to_string())?;
+        // What was trimmed is not gone from the order.
+        let dispatched = self.dispatched.lock().unwrap_or_else(PoisonError::into_inner);
+        let (from, to) = ((Epoch(0), NodeId(0)), (after, NodeId(u16::MAX)));
+        let partition = settings.partition();
+        let trimmed = dispatched.range((partition, from)..=(partition, to));
+        let mut batches: Vec<Batch> = trimmed.map(|(_, batch)| batch.clone()).collect();
+        batches.dedup_by_key(|batch| batch.epoch);
+        batches.extend(kept.into_iter().filter(|batch| batch.epoch > after));
+        // Where epochs go on far beyond the last entry, a log names one now and then that holds nothing.
+        batches.retain(|batch| !batch.chunks.is_empty());
+        Ok(batches)
+    }
+
+    fn is_void(&self, answerer: NodeId, life: u32, stamp: Stamp) -> bool {
+        self.cuts.iter().any(|cut| {
+            let then = cut.lives.get(&answerer).copied().unwrap_or_default();
+            // What it had executed in an earlier life it may have forgotten by then, and nobody knows of it.
+            let is_over = u64::from(life) < then;
+            let is_out = u64::from(life) == then && cut.evicted.contains(&answerer);
+            let gsn = Gsn::from(stamp);
+            (is_over || is_out) && (gsn.epoch(), gsn.partition()) > cut.decided
+        })
+    }
+}
+
 impl System for CalvinSystem {
     type Message = shard::Message;
 
@@ -393,12 +438,20 @@ impl System for CalvinSystem {
         self.of(node).hears_of_peers()
     }
 
-    fn partition(&self, node: NodeId) -> PartitionId {
-        self.settings.topology.partition_of(node)
-    }
-
-    fn layout(&self) -> Option<Layout> {
-        Some((*self.settings.topology.layout).clone())
+    fn judge(&mut self, mut ending: Ending<'_>) -> Judgement {
+        let mut logs = Vec::new();
+        for (node, disk) in &mut ending.disks {
+            let partition = self.settings.topology.partition_of(*node);
+            match self.log(*node, &mut **disk) {
+                Ok(batches) => logs.push(NodeLog { node: *node, partition, batches }),
+                Err(reason) => return Judgement::unreadable(*node, &reason),
+            }
+        }
+        let is_void = |answer: &Answer| self.is_void(answer.answerer.0, answer.answerer.1, answer.stamp);
+        let voided = ending.history.void(is_void) as u64;
+        let aborted = self.operator.as_ref().map_or_else(BTreeSet::new, |operator| operator.aborted.clone());
+        let layout = (*self.settings.topology.layout).clone();
+        Judgement { voided, ..ending.by_replay(&logs, Some(&layout), &aborted) }
     }
 
     fn bears_loss(&self) -> bool {
@@ -424,36 +477,6 @@ impl System for CalvinSystem {
 
     fn lose(&mut self, node: NodeId) {
         self.generations[usize::from(node.0)] += 1;
-    }
-
-    fn log(&mut self, node: NodeId, disk: &mut dyn Directory) -> Result<Vec<Batch>, String> {
-        let settings = self.of(node);
-        let mut lives = BTreeMap::new();
-        for configuration_entry in
-            Assembly::configuration_entries(disk, &settings).map_err(|e| e.to_string())?
-        {
-            match configuration_entry {
-                ConfigurationEntry::Arrive { node, arrival } => _ = lives.insert(node, arrival.life),
-                ConfigurationEntry::LeadershipRecord { partition, end, evicted, .. } => self.cuts.push(Cut {
-                    decided: (end, partition),
-                    lives: lives.clone(),
-                    evicted: evicted.into_iter().map(|(node, _)| node).collect(),
-                }),
-                _ => {}
-            }
-        }
-        let (after, kept) = Assembly::batches(disk, &settings, &self.registry).map_err(|e| e.to_string())?;
-        // What was trimmed is not gone from the order.
-        let dispatched = self.dispatched.lock().unwrap_or_else(PoisonError::into_inner);
-        let (from, to) = ((Epoch(0), NodeId(0)), (after, NodeId(u16::MAX)));
-        let partition = settings.partition();
-        let trimmed = dispatched.range((partition, from)..=(partition, to));
-        let mut batches: Vec<Batch> = trimmed.map(|(_, batch)| batch.clone()).collect();
-        batches.dedup_by_key(|batch| batch.epoch);
-        batches.extend(kept.into_iter().filter(|batch| batch.epoch > after));
-        // Where epochs go on far beyond the last entry, a log names one now and then that holds nothing.
-        batches.retain(|batch| !batch.chunks.is_empty());
-        Ok(batches)
     }
 
     fn has_ended(&mut self) -> bool {
@@ -487,10 +510,6 @@ impl System for CalvinSystem {
         Ok(())
     }
 
-    fn aborted(&self) -> BTreeSet<Gsn> {
-        self.operator.as_ref().map_or_else(BTreeSet::new, |operator| operator.aborted.clone())
-    }
-
     fn start_over(&mut self, node: NodeId, how: StartOver) {
         let (times, pending) = &mut self.started_over[usize::from(node.0)];
         *times += 1;
@@ -502,17 +521,6 @@ impl System for CalvinSystem {
 
     fn place(&self, stamp: Stamp) -> String {
         Gsn::from(stamp).to_string()
-    }
-
-    fn is_void(&self, answerer: NodeId, life: u32, stamp: Stamp) -> bool {
-        self.cuts.iter().any(|cut| {
-            let then = cut.lives.get(&answerer).copied().unwrap_or_default();
-            // What it had executed in an earlier life it may have forgotten by then, and nobody knows of it.
-            let is_over = u64::from(life) < then;
-            let is_out = u64::from(life) == then && cut.evicted.contains(&answerer);
-            let gsn = Gsn::from(stamp);
-            (is_over || is_out) && (gsn.epoch(), gsn.partition()) > cut.decided
-        })
     }
 }
 
@@ -647,7 +655,7 @@ fn to_json(report: &Report) -> serde_json::Value {
         "rejected": report.rejected,
         "unknown": report.unknown,
         "voided": report.voided,
-        "batches": report.batches,
+        "batches": report.entries,
         "crashes": report.counts.crashes,
         "restarts": report.counts.restarts,
         "disk_shortages": report.counts.shortages,

@@ -17,6 +17,7 @@
 mod client;
 mod clock;
 pub mod faults;
+pub mod judgement;
 mod network;
 mod node;
 pub mod random;
@@ -30,6 +31,7 @@ pub mod trace;
 pub mod workload;
 
 pub use faults::{Fault, Faults};
+pub use judgement::{Ending, Judgement};
 pub use random::Random;
 pub use run::{Config, Report, run_seed};
 pub use simulator::{Counts, Simulator};

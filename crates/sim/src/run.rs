@@ -2,16 +2,16 @@
 
 use std::fmt;
 
-use ordain_checker::{Evidence, NodeLog, Promise, Violation, ViolationKind, check};
-use ordain_model::{Abort, Call, Db, Digest, Isolation, Micros, OutcomeStatus, Stamp, system};
-use ordain_role::NodeId;
+use ordain_checker::{Promise, Violation, ViolationKind};
+use ordain_model::{Abort, Call, Db, Digest, Isolation, Micros, OutcomeStatus, ProcedureId, Stamp, system};
+use ordain_role::{Directory, NodeId};
 
 use crate::faults::Faults;
+use crate::judgement::{Ending, Judgement};
 use crate::simulator::{Counts, Simulator};
 use crate::system::System;
 use crate::trace::Sink;
 use crate::workload::Workload;
-use crate::workload::procedures::FATAL;
 
 /// What a run is a function of, besides the system and the workload.
 #[derive(Clone, Debug)]
@@ -105,8 +105,8 @@ pub struct Report {
     pub unknown: u64,
     /// Answers that need not hold: they were given by a node that had to start over.
     pub voided: u64,
-    /// Batches in the durable log.
-    pub batches: u64,
+    /// Entries in the durable logs of all nodes.
+    pub entries: u64,
     /// What went wrong, and how often.
     pub counts: Counts,
     /// Lines of the event trace.
@@ -148,33 +148,7 @@ pub fn run_seed<'a, S: System>(
         simulator.drain();
         digests.extend(simulator.digests());
     }
-    let logs = simulator.logs();
-    let Simulator { system, history, .. } = &mut simulator;
-    let voided = history.void(|answer| system.is_void(answer.answerer.0, answer.answerer.1, answer.stamp));
-    let layout = system.layout();
-    let aborted = system.aborted();
-    let registry = simulator.registry.clone();
-    let (digest, verdict) = match simulator.failed.take() {
-        Some(violation) => (Digest::default(), Err(violation)),
-        None => {
-            let evidence = Evidence {
-                registry: &registry,
-                layout: layout.as_ref(),
-                aborted: &aborted,
-                fatal: &[FATAL],
-                logs: &logs,
-                history: &simulator.history,
-                digests: &digests,
-                conserved: &conserved,
-                promise: config.promise,
-                isolation: config.isolation,
-            };
-            match check(&evidence) {
-                Ok(digest) => (digest, Ok(())),
-                Err(violation) => (Digest::default(), Err(violation)),
-            }
-        }
-    };
+    let judgement = simulator.judge(digests, conserved);
     let mut report = Report {
         seed: config.seed,
         virtual_time: simulator.now,
@@ -183,14 +157,14 @@ pub fn run_seed<'a, S: System>(
         aborted: 0,
         rejected: 0,
         unknown: 0,
-        voided: voided as u64,
-        batches: logs.iter().map(|log| log.batches.len() as u64).sum(),
+        voided: judgement.voided,
+        entries: judgement.entries,
         counts: simulator.counts,
         events: simulator.trace.events(),
         trace_hash: simulator.trace.hash(),
         closing_draw: simulator.random.draw(),
-        digest,
-        verdict,
+        digest: judgement.digest,
+        verdict: judgement.verdict,
     };
     for (_, request) in simulator.history.requests() {
         let count = match request.answers.first().map(|a| a.status) {
@@ -283,22 +257,19 @@ impl<S: System> Simulator<'_, S> {
         nodes.filter_map(|node| self.system.digest(node).map(|digest| (node, digest))).collect()
     }
 
-    /// The durable logs: what there would be if every node lost power now.
-    fn logs(&mut self) -> Vec<NodeLog> {
-        let mut logs = Vec::new();
+    /// Has the system judge what there would be if every node lost power now, unless something is broken already.
+    fn judge(&mut self, digests: Vec<(NodeId, Digest)>, conserved: Vec<(ProcedureId, Vec<u8>)>) -> Judgement {
+        let mut disks: Vec<(NodeId, Box<dyn Directory>)> = Vec::new();
         for number in 0..self.nodes.len() {
-            let node = NodeId(number as u16);
             let mut disk = self.nodes[number].disk.clone();
             disk.crash(|| self.random.draw());
-            let partition = self.system.partition(node);
-            match self.system.log(node, &mut disk) {
-                Ok(batches) => logs.push(NodeLog { node, partition, batches }),
-                Err(reason) => {
-                    let text = format!("the log of node {number} cannot be read: {reason}");
-                    self.fail(Violation::new(ViolationKind::Recovery, text));
-                }
-            }
+            disks.push((NodeId(number as u16), Box::new(disk)));
         }
-        logs
+        if let Some(violation) = self.failed.take() {
+            return Judgement { digest: Digest::default(), entries: 0, voided: 0, verdict: Err(violation) };
+        }
+        let Simulator { system, history, registry, config, .. } = self;
+        let registry = registry.clone();
+        system.judge(Ending { disks, history, digests, conserved, registry, config })
     }
 }

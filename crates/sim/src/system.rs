@@ -1,13 +1,14 @@
 //! What the simulator has to be told about the system it drives: how a node is built, where its front doors
-//! are, what it holds, and how its durable log is read back.
+//! are, what it holds, and how a run of it is judged.
 
-use std::collections::BTreeSet;
 use std::sync::Arc;
 
 use ordain_family::Message;
 use ordain_gateway::{Gateway, Router};
-use ordain_model::{Batch, Digest, Gsn, Layout, PartitionId, Registry, Stamp};
+use ordain_model::{Digest, Gsn, Registry, Stamp};
 use ordain_role::{Address, Directory, NodeId, Role, StartOver};
+
+use crate::judgement::{Ending, Judgement};
 
 /// The roles of a node, by number.
 pub type Roles<M> = Vec<(u16, Box<dyn Role<Message = M>>)>;
@@ -53,23 +54,8 @@ pub trait System {
         Vec::new()
     }
 
-    /// The partition that a node holds. Nodes that hold the same one are members: their logs are one sequence.
-    fn partition(&self, node: NodeId) -> PartitionId {
-        let _ = node;
-        PartitionId(0)
-    }
-
-    /// Where the slots are at first, of a system in which they can move.
-    fn layout(&self) -> Option<Layout> {
-        None
-    }
-
-    /// The batches of a node's partition in its durable log, in order. The directory is a copy: recovery may change
-    /// it.
-    ///
-    /// # Errors
-    /// Why the log cannot be read, which is a violation.
-    fn log(&mut self, node: NodeId, disk: &mut dyn Directory) -> Result<Vec<Batch>, String>;
+    /// Judges a run by what it has left behind.
+    fn judge(&mut self, ending: Ending<'_>) -> Judgement;
 
     /// Whether a node may ever lose its disk.
     fn bears_loss(&self) -> bool {
@@ -126,11 +112,6 @@ pub trait System {
         Ok(())
     }
 
-    /// The places of all transactions that the operator has aborted.
-    fn aborted(&self) -> BTreeSet<Gsn> {
-        BTreeSet::new()
-    }
-
     /// A role of a node that has stopped has asked that it starts over: it does so next, in a larger incarnation.
     fn start_over(&mut self, node: NodeId, how: StartOver) {
         let _ = (node, how);
@@ -139,13 +120,6 @@ pub trait System {
     /// The text by which people know where a transaction has taken effect.
     fn place(&self, stamp: Stamp) -> String {
         stamp.to_string()
-    }
-
-    /// Whether an answer need not hold that a node has given in that life of it: the system has given up since what the
-    /// node had executed by then. Asked after [`System::log`] of all nodes.
-    fn is_void(&self, answerer: NodeId, life: u32, stamp: Stamp) -> bool {
-        let _ = (answerer, life, stamp);
-        false
     }
 
     /// The digest of the whole state as a node knows it, if the system can tell without a transaction. Asked when

@@ -8,7 +8,6 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use ordain_checker::ViolationKind;
 use ordain_model::{Known, ReferenceExecutor};
-use ordain_role::NodeId;
 
 use crate::workload::procedures;
 use crate::{Config, Counts, Fault, Faults, Mix, Report, Simulator, System, run_seed};
@@ -205,7 +204,7 @@ fn transactions_end_in_every_way_that_there_is() {
         let mut simulator = Simulator::new(Toy::new(None), &mut mix, &config, None);
         simulator.run(config.faults_last, |s| (s.history().len() as u64) < config.txns);
         let mut disk = simulator.nodes[0].disk.clone();
-        let log = simulator.system.log(NodeId(0), &mut disk).unwrap();
+        let log = simulator.system.log(&mut disk).unwrap();
         let mut reference = ReferenceExecutor::new(simulator.system.registry());
         let results = log.iter().flat_map(|batch| reference.run(batch));
         ends.extend(results.map(|result| format!("{:?}", result.status)));

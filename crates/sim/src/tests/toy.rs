@@ -7,7 +7,7 @@ mod follow;
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::sync::{Arc, Mutex};
 
-use ordain_checker::ViolationKind;
+use ordain_checker::{NodeLog, ViolationKind};
 use ordain_family::Incoming;
 use ordain_gateway::{Gateway, Owed, Route, Router};
 use ordain_log::{LogConfig, LogWriter, Progress};
@@ -21,6 +21,7 @@ use ordain_role::{
     TimerId, Wire, shared,
 };
 
+use crate::judgement::{Ending, Judgement};
 use crate::system::{FrontDoor, Roles, System};
 use crate::workload::procedures;
 use follow::{FOLLOW, Follow};
@@ -232,6 +233,12 @@ impl Toy {
     }
 }
 
+impl Toy {
+    pub fn log(&self, disk: &mut dyn Directory) -> Result<Vec<Batch>, String> {
+        self.open(disk).map(|(_, batches)| batches)
+    }
+}
+
 impl System for Toy {
     type Message = Message;
 
@@ -304,8 +311,15 @@ impl System for Toy {
         vec![if node == MAIN { ORDER } else { FOLLOW }]
     }
 
-    fn log(&mut self, _: NodeId, disk: &mut dyn Directory) -> Result<Vec<Batch>, String> {
-        self.open(disk).map(|(_, batches)| batches)
+    fn judge(&mut self, mut ending: Ending<'_>) -> Judgement {
+        let mut logs = Vec::new();
+        for (node, disk) in &mut ending.disks {
+            match self.log(&mut **disk) {
+                Ok(batches) => logs.push(NodeLog { node: *node, partition: PartitionId(0), batches }),
+                Err(reason) => return Judgement::unreadable(*node, &reason),
+            }
+        }
+        ending.by_replay(&logs, None, &BTreeSet::new())
     }
 
     /// A follower that has not heard of the last batch has another state, and rightly.
