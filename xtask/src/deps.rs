@@ -50,13 +50,17 @@ const LAYERS: &[Row] = &[
     row("commands",  &["model", "lua"], &[]),
     row("workload",  &["model", "checker"], &[]),
     row("gateway",   &["model", "role"], &[]),
-    // Protocols. The deterministic family executes an order and names no engine. An engine meets the simulator and real
-    // commands in its tests only.
-    // A log of any entry type, for every family.
+    // What those who run nodes need of a family of engines.
+    row("family",    &["model", "role", "gateway"], &[]),
+    // What every family builds on: fragments run on records, and a log of any entry type.
+    row("execution", &["model", "store"], &[]),
     row("replication", &["model", "role", "log"], &["fuzz"]),
+    // The two families. They do not know each other, and name no engine.
     row("sequencer", &["model", "role", "family", "log", "checkpoint", "replication"], &["fuzz"]),
     row("deterministic", &["model", "role", "store", "replication", "sequencer", "checkpoint"], &[]),
-    row("engines",   &["model", "role", "store", "sequencer", "deterministic"], &["replication", "commands", "workload", "sim", "gateway", "log",
+    row("commit",    &["model", "role", "store", "gateway", "log", "family", "execution", "replication"], &[]),
+    // One folder an engine. An engine meets the simulator and real commands in its tests only.
+    row("engines",   &["model", "role", "store", "sequencer", "deterministic", "commit"], &["replication", "family", "checker", "commands", "workload", "sim", "gateway", "log",
                        "checkpoint"]),
     // The front door and the two drivers. A driver knows the traits of roles, not the engines.
     row("resp",      &["model", "commands", "gateway"], &["fuzz"]),

@@ -17,11 +17,13 @@
 mod concurrency;
 mod coordinator;
 mod decision;
+mod family;
 mod message;
 mod participant;
 
 pub use concurrency::{AttemptId, ConcurrencyControl, Mode, TransactionId, Verdict};
 pub use coordinator::{Coordinator, refusal};
 pub use decision::{Decision, Decisions};
+pub use family::{CommitEngine, CommitFamily, OpenError, OpenedNode};
 pub use message::{Access, Accessed, Message};
 pub use participant::Participant;

@@ -5,7 +5,9 @@ use std::sync::Arc;
 
 use ordain_execution::{InWorkspace, Step, Workspace};
 use ordain_model::procedure::Locals;
-use ordain_model::{Access as FragmentAccess, Digest, Epoch, Gsn, KeyHash, Layout, Registry, SlotNo};
+use ordain_model::{
+    Access as FragmentAccess, Digest, DigestSpan, Epoch, Gsn, KeyHash, Layout, Registry, SlotNo,
+};
 use ordain_replication::Log;
 use ordain_role::{Address, Event, Now, Outbox, Role};
 use ordain_store::{MemoryStore, RecordStore};
@@ -158,6 +160,10 @@ impl Role for Participant {
 
     fn check(&self) -> Result<(), String> {
         self.control.check(&self.store, &|attempt| self.attempts.contains_key(&attempt))
+    }
+
+    fn digests(&self, report: &mut dyn FnMut(DigestSpan)) {
+        report(DigestSpan { first: self.installed, last: self.installed, digest: self.digest() });
     }
 
     fn gauges(&self, report: &mut dyn FnMut(&'static str, f64)) {

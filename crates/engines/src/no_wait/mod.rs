@@ -16,8 +16,13 @@
 
 use std::collections::BTreeMap;
 
-use ordain_commit::{AttemptId, ConcurrencyControl, Mode, Verdict};
+use ordain_commit::{AttemptId, CommitEngine, ConcurrencyControl, Mode, Verdict};
+use ordain_role::{Bug, Bugs};
 use ordain_store::{MemoryStore, RecordId, RecordStore};
+
+/// The engine.
+pub const ENGINE: CommitEngine =
+    CommitEngine { name: "no-wait", control: |bugs| Box::new(NoWait::new(bugs)) };
 
 /// The lock word of a record with an exclusive lock.
 pub const EXCLUSIVE: u32 = u32::MAX;
@@ -26,6 +31,14 @@ pub const EXCLUSIVE: u32 = u32::MAX;
 #[derive(Debug, Default)]
 pub struct NoWait {
     held: BTreeMap<AttemptId, BTreeMap<RecordId, Mode>>,
+    bugs: Bugs,
+}
+
+impl NoWait {
+    /// No locks. `bugs` are those that a test has planted.
+    pub fn new(bugs: Bugs) -> NoWait {
+        NoWait { held: BTreeMap::new(), bugs }
+    }
 }
 
 impl ConcurrencyControl for NoWait {
@@ -46,6 +59,8 @@ impl ConcurrencyControl for NoWait {
         let next = match mode {
             Mode::Shared if word != EXCLUSIVE => word + 1,
             Mode::Exclusive if others == 0 => EXCLUSIVE,
+            // Planted: the access goes on without a lock.
+            _ if self.bugs.has(Bug::GrantLockEarly) => return Verdict::Granted,
             Mode::Shared | Mode::Exclusive => return Verdict::Refused,
         };
         store.set_lock(record, next);

@@ -1,0 +1,172 @@
+//! How a node is set up, as far as every family must know it.
+
+use std::fmt;
+use std::str::FromStr;
+use std::sync::Arc;
+
+use ordain_model::{Computations, Micros, Options, PartitionId, Stopwatch};
+use ordain_role::{Address, Bugs, NodeId, Topology, UnderWay};
+
+/// What a node keeps, and when it has kept it.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Keep {
+    /// An acknowledged write survives the loss of power.
+    #[default]
+    Fsync,
+    /// An acknowledged write survives the death of the process.
+    Os,
+    /// Writes reach the log some time after they are acknowledged.
+    Late,
+    /// Nothing is kept.
+    Nothing,
+}
+
+/// How the log of a partition reaches the members of its replication group.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Replication {
+    /// There is one member.
+    None,
+    /// One member leads, and the others follow some time after.
+    Async,
+    /// A majority has an entry before it takes effect.
+    Sync,
+}
+
+impl Replication {
+    /// All of them.
+    pub const ALL: [Replication; 3] = [Replication::None, Replication::Async, Replication::Sync];
+
+    /// Its name.
+    pub const fn name(self) -> &'static str {
+        match self {
+            Replication::None => "none",
+            Replication::Async => "async",
+            Replication::Sync => "sync",
+        }
+    }
+}
+
+impl fmt::Display for Replication {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(self.name())
+    }
+}
+
+impl FromStr for Replication {
+    type Err = ();
+
+    fn from_str(name: &str) -> Result<Replication, ()> {
+        Replication::ALL.into_iter().find(|replication| replication.name() == name).ok_or(())
+    }
+}
+
+/// The numbers that roles have on every node, whatever the family. A family numbers its own roles below
+/// [`SHARDS`](places::SHARDS), but for [`NETWORK`](places::NETWORK).
+pub mod places {
+    /// The network edge, where there are other nodes.
+    pub const NETWORK: u16 = 3;
+    /// The first role that has an event loop of its own; the roles before it are on the first loop.
+    pub const SHARDS: u16 = 16;
+    /// The first front door.
+    pub const GATEWAYS: u16 = 256;
+}
+
+/// How a node is set up.
+#[derive(Clone, Debug)]
+pub struct NodeSettings {
+    /// Its number.
+    pub node: NodeId,
+    /// The cluster that it belongs to.
+    pub topology: Topology,
+    /// How many front doors it has.
+    pub gateways: usize,
+    /// What is kept.
+    pub keep: Keep,
+    /// Whose log it is.
+    pub identity: Vec<u8>,
+    /// There was a log before: a directory without one has lost it.
+    pub expect_log: bool,
+    /// How the log of its partition reaches the other members, if there are any.
+    pub replication: Replication,
+    /// In which generation it is: a node that comes back without what it had on disk comes in a larger one.
+    pub generation: u32,
+    /// How often it has been rebuilt in that generation.
+    pub started_over: u32,
+    /// A number that grows from one start of the node to the next.
+    pub life: u64,
+    /// How often it reports to the configuration service, where there is one. A primary is given up after eight times that.
+    pub configuration_service_pace: Micros,
+    /// Length of a log segment, bytes.
+    pub segment_bytes: u64,
+    /// How much is kept in memory for the nodes of a partition that are behind, bytes.
+    pub kept_max: usize,
+    /// About how many bytes are sent again at once.
+    pub piece: usize,
+    /// About how many bytes of a checkpoint a shard gives away at once.
+    pub checkpoint_piece: usize,
+    /// After so many bytes of input the node asks for a checkpoint; 0: only clients do.
+    pub checkpoint_bytes: u64,
+    /// Whether the log is trimmed up to what checkpoints cover.
+    pub trims: bool,
+    /// About how long a log may be before what members that are away may want is trimmed too, bytes.
+    pub log_keep_bytes: u64,
+    /// How many complete checkpoints are kept.
+    pub checkpoints_kept: usize,
+    /// Where its shards say what they are executing, by their number on the node; nowhere if there are fewer places.
+    pub under_way: Vec<UnderWay>,
+    /// Where its shards list the long computations that they give away.
+    pub computations: Computations,
+    /// What times the scripts of its shards, by their number on the node; nothing if there are fewer.
+    pub stopwatches: Vec<Arc<dyn Stopwatch>>,
+    /// The engine's options.
+    pub options: Options,
+    /// Bugs that a test has planted.
+    pub bugs: Bugs,
+}
+
+impl NodeSettings {
+    /// The settings of a node on its own, with one thread, that runs an engine with these options.
+    pub fn new(options: Options) -> NodeSettings {
+        NodeSettings {
+            node: NodeId(0),
+            topology: Topology::single(1),
+            gateways: 1,
+            keep: Keep::Fsync,
+            identity: Vec::new(),
+            expect_log: false,
+            replication: Replication::Sync,
+            generation: 0,
+            started_over: 0,
+            life: 0,
+            configuration_service_pace: Micros::from_millis(100),
+            segment_bytes: 64 << 20,
+            kept_max: 256 << 20,
+            piece: 1 << 20,
+            checkpoint_piece: 64 << 10,
+            checkpoint_bytes: 0,
+            trims: true,
+            log_keep_bytes: 8 << 30,
+            checkpoints_kept: 2,
+            under_way: Vec::new(),
+            computations: Computations::default(),
+            stopwatches: Vec::new(),
+            options,
+            bugs: Bugs::NONE,
+        }
+    }
+
+    /// The address of a role of the node.
+    pub const fn at(&self, role: u16) -> Address {
+        Address { node: self.node, role }
+    }
+
+    /// The partition that the node holds.
+    pub fn partition(&self) -> PartitionId {
+        self.topology.partition_of(self.node)
+    }
+
+    /// How the log of its partition reaches the other members; [`Replication::None`] if there are none.
+    pub fn replication(&self) -> Replication {
+        if self.topology.replicas > 1 { self.replication } else { Replication::None }
+    }
+}
