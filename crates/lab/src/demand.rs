@@ -37,7 +37,7 @@ pub enum Threads {
 pub fn threads_of(part: &str) -> Threads {
     const CLIENT: [&str; 3] = ["driver", "client", "generate"];
     // What is told of a server is told by its threads, each of which is one.
-    const SINGLE: [&str; 5] = ["sequencer", "scheduler", "input-log", "disk", "server: "];
+    const SINGLE: [&str; 5] = ["sequencer", "lock-manager", "input-log", "disk", "server: "];
     if CLIENT.iter().any(|name| part.starts_with(name)) {
         Threads::Client
     } else if SINGLE.iter().any(|name| part.starts_with(name)) {
@@ -198,7 +198,7 @@ mod tests {
     #[test]
     fn the_roles_of_a_node_are_known_by_their_names() {
         let single =
-            ["sequencer", "scheduler", "input-log", "disk thread", "server: redis-server"].map(threads_of);
+            ["sequencer", "lock-manager", "input-log", "disk thread", "server: redis-server"].map(threads_of);
         assert_eq!(single, [Threads::One; 5]);
         assert_eq!(
             ["calvin", "gateway: plan", "gateway: answer", "runtime"].map(threads_of),

@@ -414,9 +414,9 @@ impl NodeSettings {
             shards: self.shards(),
             sequencer: self.at(places::SEQUENCER),
             lock_manager: self.scheduling.has_lock_manager().then(|| self.at(places::LOCK_MANAGER)),
-            post: self.has_peers().then(|| self.at(places::EXCHANGE)),
+            exchange: self.has_peers().then(|| self.at(places::EXCHANGE)),
             gateways,
-            doors: places::GATEWAYS,
+            first_gateway: places::GATEWAYS,
         }
     }
 

@@ -50,7 +50,7 @@ pub enum Bug {
     /// What a transaction only reads it sees as it is just now, where it is to see the state before its epoch.
     ReadUncommitted,
     /// Who has used what aborts is undone, where all that is tainted aborts too, and is answered as if it had not been.
-    SpareTainted,
+    SpareAffected,
     /// A gateway sends each request of a connection to the sequencer that suits it, whatever others of the connection are under
     /// way.
     ForgetStay,
@@ -96,7 +96,7 @@ impl Bug {
 
     /// Whether it shows only where transactions are executed in queues.
     pub const fn is_of_queues(self) -> bool {
-        matches!(self, Bug::SkipRankOrder | Bug::LoseUndo | Bug::ReadUncommitted | Bug::SpareTainted)
+        matches!(self, Bug::SkipRankOrder | Bug::LoseUndo | Bug::ReadUncommitted | Bug::SpareAffected)
     }
 
     /// Whether it shows only where transactions read what is committed, at whatever moment.
@@ -106,7 +106,7 @@ impl Bug {
 
     /// Whether it shows only where aborts cascade.
     pub const fn is_of_cascades(self) -> bool {
-        matches!(self, Bug::SpareTainted)
+        matches!(self, Bug::SpareAffected)
     }
 
     /// All of them, with the names by which a command line plants them.
@@ -131,7 +131,7 @@ impl Bug {
         (Bug::KeepLate, "keep-late"),
         (Bug::LoseUndo, "lose-undo"),
         (Bug::ReadUncommitted, "read-uncommitted"),
-        (Bug::SpareTainted, "spare-tainted"),
+        (Bug::SpareAffected, "spare-affected"),
         (Bug::ForgetStay, "forget-stay"),
         (Bug::ForgetAborts, "forget-aborts"),
         (Bug::KeepStaleCopy, "keep-stale-copy"),

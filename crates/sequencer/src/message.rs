@@ -53,7 +53,7 @@ pub enum Message<X> {
 #[derive(Clone, Debug)]
 pub enum Sequencing {
     /// Lock manager to shard: this transaction has all its locks on this node; execute it.
-    Turn(Gsn),
+    Grant(Gsn),
     /// Shard to lock manager: its part of this transaction is executed.
     Done(Gsn),
     /// Exchange to shards: all batches up to the end of this epoch have been handed to them, of all partitions.

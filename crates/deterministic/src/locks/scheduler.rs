@@ -9,7 +9,7 @@ use ordain_role::Bug;
 use ordain_store::{RecordId, RecordStore};
 
 use super::table::LockTable;
-use crate::shard::{Active, Core, Item, PINNED, Progress, Scheduler, Warm};
+use crate::shard::{Active, Core, Item, Prefetch, Progress, Scheduler, WRITE_LOCKED};
 
 /// A transaction of more fragments keeps its locks until it is done: to look for those it could give up, each time it
 /// waits, would take longer than that spares others.
@@ -21,7 +21,7 @@ pub struct LockScheduler {
     locks: LockTable,
     /// The locks that each blocked transaction holds or waits for, by number.
     held: Vec<Vec<(RecordId, KeyHash)>>,
-    warm: Warm,
+    prefetch: Prefetch,
     /// How many transactions did not get all their locks at once.
     waited: u64,
 }
@@ -45,7 +45,7 @@ impl<S: RecordStore> Scheduler<S> for LockScheduler {
                         if core.is_awaited() {
                             core.budget.spend(placed.chunk.fragments(txn).len().max(1));
                         }
-                        self.warm.reach(core, &placed.chunk, |_| true);
+                        self.prefetch.reach(core, &placed.chunk, |_| true);
                         self.start(core, &batch, placed.base, (&placed.chunk, is_stale));
                         any = true;
                         if txn.table {
@@ -59,7 +59,7 @@ impl<S: RecordStore> Scheduler<S> for LockScheduler {
                 }
                 core.order.cursor = (core.order.cursor.0 + 1, 0);
             }
-            self.warm.begin_batch();
+            self.prefetch.begin_batch();
             core.end_batch(&batch);
         }
         any
@@ -128,9 +128,9 @@ impl LockScheduler {
         let Some(mut active) = core.begin(batch, base, (chunk, is_stale), core.order.cursor.1) else {
             return;
         };
-        active.guesses.extend_from_slice(self.warm.guesses(core));
-        if core.remote.early.holds(active.gsn) {
-            core.take_early(&mut active);
+        active.guesses.extend_from_slice(self.prefetch.guesses(core));
+        if core.remote.out_of_order.holds(active.gsn) {
+            core.take_out_of_order(&mut active);
         }
         if self.locks.len() > 0 && !self.are_free(core, &active) {
             self.waited += 1;
@@ -138,7 +138,7 @@ impl LockScheduler {
             core.give_back(active);
             return;
         }
-        self.park(core, active);
+        self.block(core, active);
     }
 
     fn are_free<S: RecordStore>(&self, core: &Core<S>, active: &Active) -> bool {
@@ -155,7 +155,7 @@ impl LockScheduler {
     }
 
     /// Keeps a transaction that has to wait: it gets a number and its locks, or places in their queues.
-    fn park<S: RecordStore>(&mut self, core: &mut Core<S>, mut active: Box<Active>) {
+    fn block<S: RecordStore>(&mut self, core: &mut Core<S>, mut active: Box<Active>) {
         let number = core.number_of(&active);
         if !active.done_here {
             let (chunk, at) = (active.chunk.clone(), active.at);
@@ -192,7 +192,7 @@ impl LockScheduler {
                 let key = key_of(args, fragment).bytes;
                 let record = core.store.find_or_reserve(fragment.db, key, fragment.hash);
                 // What it has changed or lent already was free when it was: the queue's word takes the place of the pin.
-                if core.store.lock(record) == PINNED {
+                if core.store.lock(record) == WRITE_LOCKED {
                     core.store.set_lock(record, 0);
                 }
                 wanted.push((record, fragment.access == Access::Write, fragment.hash));

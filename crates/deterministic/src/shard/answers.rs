@@ -14,7 +14,7 @@ use super::state::append;
 
 /// Some answers by slot.
 #[derive(Clone, Copy, Debug)]
-pub struct Told<'a>(Reader<'a>);
+pub struct WireAnswers<'a>(Reader<'a>);
 
 /// Appends an answer.
 pub fn write(slot: SlotNo, bytes: &[u8], out: &mut Vec<u8>) {
@@ -44,16 +44,16 @@ fn read_number(bytes: &mut Reader<'_>) -> Option<u32> {
     None
 }
 
-impl<'a> Told<'a> {
+impl<'a> WireAnswers<'a> {
     /// The answers that some bytes are.
-    pub fn read(bytes: &'a [u8]) -> Option<Told<'a>> {
-        let mut rest = Told(Reader(bytes));
+    pub fn read(bytes: &'a [u8]) -> Option<WireAnswers<'a>> {
+        let mut rest = WireAnswers(Reader(bytes));
         rest.by_ref().for_each(drop);
-        rest.0.end(Told(Reader(bytes)))
+        rest.0.end(WireAnswers(Reader(bytes)))
     }
 }
 
-impl<'a> Iterator for Told<'a> {
+impl<'a> Iterator for WireAnswers<'a> {
     type Item = (SlotNo, &'a [u8]);
 
     #[inline]
@@ -79,7 +79,7 @@ mod tests {
     }
 
     fn read(bytes: &[u8]) -> Option<Vec<(u32, Vec<u8>)>> {
-        Some(Told::read(bytes)?.map(|(slot, bytes)| (slot.0, bytes.to_vec())).collect())
+        Some(WireAnswers::read(bytes)?.map(|(slot, bytes)| (slot.0, bytes.to_vec())).collect())
     }
 
     proptest! {

@@ -5,7 +5,7 @@ use std::collections::VecDeque;
 use ordain_model::{Epoch, PartitionId};
 
 /// A batch's place in the order: by epoch, then by the partition whose sequencer closed it.
-pub type Turn = (Epoch, PartitionId);
+pub type BatchPlace = (Epoch, PartitionId);
 
 /// The batches not applied yet, in order.
 #[derive(Debug, Default)]
@@ -16,16 +16,16 @@ pub struct Backlog {
     /// Every batch up to the end of this epoch has been handed in, or there is none.
     passed: Epoch,
     /// The batch handed in last.
-    handed: Turn,
+    handed: BatchPlace,
     /// The last batch of which, and of all before it, everything is executed.
-    applied: Turn,
+    applied: BatchPlace,
     /// What is handed in up to here has had its effect before this began.
-    begun: Turn,
+    begun: BatchPlace,
 }
 
 #[derive(Debug)]
 struct Unapplied {
-    turn: Turn,
+    place: BatchPlace,
     /// How many of its transactions are under way.
     unfinished: usize,
     /// How many of them may still read or change records here; the others wait for the parts of a reply.
@@ -39,32 +39,32 @@ impl Backlog {
     ///
     /// # Errors
     /// The batch that was handed in before it and has its place after it or the same one.
-    pub(crate) fn hand(&mut self, turn: Turn) -> Result<(), Turn> {
-        if turn <= self.handed {
+    pub(crate) fn hand(&mut self, place: BatchPlace) -> Result<(), BatchPlace> {
+        if place <= self.handed {
             return Err(self.handed);
         }
-        self.handed = turn;
-        self.queue.push_back(Unapplied { turn, unfinished: 0, unsettled: 0, started: false });
+        self.handed = place;
+        self.queue.push_back(Unapplied { place, unfinished: 0, unsettled: 0, started: false });
         Ok(())
     }
 
     /// All of a batch has been started.
-    pub fn started(&mut self, turn: Turn) {
-        if let Some(entry) = self.entry(turn) {
+    pub fn started(&mut self, place: BatchPlace) {
+        if let Some(entry) = self.entry(place) {
             entry.started = true;
         }
     }
 
     /// So many more transactions of a batch are under way.
-    pub fn count(&mut self, turn: Turn, change: isize) {
-        if let Some(entry) = self.entry(turn) {
+    pub fn count(&mut self, place: BatchPlace, change: isize) {
+        if let Some(entry) = self.entry(place) {
             entry.unfinished = entry.unfinished.wrapping_add_signed(change);
         }
     }
 
     /// So many more of them may still read or change records here.
-    pub fn count_unsettled(&mut self, turn: Turn, change: isize) {
-        if let Some(entry) = self.entry(turn) {
+    pub fn count_unsettled(&mut self, place: BatchPlace, change: isize) {
+        if let Some(entry) = self.entry(place) {
             entry.unsettled = entry.unsettled.wrapping_add_signed(change);
         }
     }
@@ -85,14 +85,14 @@ impl Backlog {
         while let Some(Unapplied { unsettled: 0, started: true, .. }) = self.queue.get(self.settled) {
             self.settled += 1;
         }
-        let next = self.queue.get(self.settled).map_or(Epoch(u64::MAX), |entry| entry.turn.0);
+        let next = self.queue.get(self.settled).map_or(Epoch(u64::MAX), |entry| entry.place.0);
         self.passed.min(Epoch(next.0 - 1))
     }
 
     /// The largest epoch of which, and of all before it, everything is executed here: to the last transaction, and nothing
     /// of them is still to be handed in.
     pub fn complete(&self) -> Epoch {
-        let next = self.queue.front().map_or(Epoch(u64::MAX), |entry| entry.turn.0);
+        let next = self.queue.front().map_or(Epoch(u64::MAX), |entry| entry.place.0);
         self.passed.min(Epoch(next.0.saturating_sub(1)))
     }
 
@@ -101,17 +101,17 @@ impl Backlog {
         self.queue.is_empty()
     }
 
-    fn entry(&mut self, turn: Turn) -> Option<&mut Unapplied> {
-        let at = self.queue.binary_search_by_key(&turn, |entry| entry.turn).ok()?;
+    fn entry(&mut self, place: BatchPlace) -> Option<&mut Unapplied> {
+        let at = self.queue.binary_search_by_key(&place, |entry| entry.place).ok()?;
         self.queue.get_mut(at)
     }
 
     /// Takes out what is applied, and answers the last of it if there is any.
-    pub fn advance(&mut self) -> Option<Turn> {
+    pub fn advance(&mut self) -> Option<BatchPlace> {
         let before = self.applied;
         // With peers a lot whose replies are composed elsewhere is not under way here, and may still have to read or write.
-        while let Some(Unapplied { turn, unfinished: 0, unsettled: 0, started: true }) = self.queue.front() {
-            self.applied = self.applied.max(*turn);
+        while let Some(Unapplied { place, unfinished: 0, unsettled: 0, started: true }) = self.queue.front() {
+            self.applied = self.applied.max(*place);
             self.queue.pop_front();
             self.settled = self.settled.saturating_sub(1);
         }
@@ -119,23 +119,23 @@ impl Backlog {
     }
 
     /// Begins where everything up to this place was executed.
-    pub fn begin_after(&mut self, turn: Turn) {
-        self.begun = turn;
-        self.skip(turn);
+    pub fn begin_after(&mut self, place: BatchPlace) {
+        self.begun = place;
+        self.skip(place);
     }
 
     /// Whether a batch had its effect before this began.
-    pub fn is_past(&self, turn: Turn) -> bool {
-        turn <= self.begun
+    pub fn is_past(&self, place: BatchPlace) -> bool {
+        place <= self.begun
     }
 
     /// Nothing up to this place is still to come.
-    pub fn skip(&mut self, turn: Turn) {
-        self.applied = self.applied.max(turn);
-        self.pass(turn.0);
+    pub fn skip(&mut self, place: BatchPlace) {
+        self.applied = self.applied.max(place);
+        self.pass(place.0);
     }
 
-    pub const fn applied(&self) -> Turn {
+    pub const fn applied(&self) -> BatchPlace {
         self.applied
     }
 }
@@ -144,7 +144,7 @@ impl Backlog {
 mod tests {
     use super::*;
 
-    const fn turn(epoch: u64, partition: u16) -> Turn {
+    const fn turn(epoch: u64, partition: u16) -> BatchPlace {
         (Epoch(epoch), PartitionId(partition))
     }
 

@@ -17,26 +17,26 @@ use ordain_role::{Address, Bug, Outbox, UnderWay};
 use ordain_sequencer::{Log, Sequencing};
 use ordain_store::{RecordId, RecordStore};
 
-use super::backlog::{Backlog, Turn};
+use super::backlog::{Backlog, BatchPlace};
 use super::balance::Load;
 use super::budget::Budget;
 use super::capture::Capture;
-use super::covered;
 use super::digest_exchange::{Attestation, DigestExchange};
 use super::long::Computation;
-use super::mail::{Early, Places, RemoteResults};
 use super::maps::{CopyState, Maps, Moving};
 use super::members::{Held, Members, refuse};
 use super::messages::{Item, Message};
+use super::parent_record;
 use super::records::{drop_expired, past_of, read_record, write_record};
+use super::remote::{OutOfOrder, Places, RemoteResults};
 use super::replies::Replies;
 use super::reply::write_reply;
 use super::scheduler::Scheduler;
-use super::snapshot_reader::{Desk, SnapshotReader};
+use super::snapshot_reader::{ShardView, SnapshotReader};
 use super::spans::Spans;
-use super::state::{Active, CUT, Lent, Loan, ShardSet, empty, owner};
+use super::state::{Active, CUT, ShardSet, Shipment, ShippedOut, empty, owner};
 use super::table::ActiveTable;
-use super::undo::{PINNED, Undo};
+use super::undo::{Undo, WRITE_LOCKED};
 
 pub(super) mod capture;
 mod execution;
@@ -111,7 +111,7 @@ pub struct Remote {
     /// Remote results to be sent when the event is handled.
     pub results: RemoteResults,
     /// What has come for transactions that are not started (docs/protocols/calvin.md, scenario 1).
-    pub early: Early,
+    pub out_of_order: OutOfOrder,
 }
 
 /// Digests of the shard's state, for the replication group and for operators.
@@ -186,7 +186,7 @@ pub struct Counts {
     aborted: u64,
     /// By the code of the reason, which begins with 1.
     aborts: [u64; Abort::ALL.len()],
-    parked: u64,
+    blocked: u64,
     /// What other nodes have told again.
     pub repeated: u64,
     /// Transactions that were planned under another map.
@@ -223,7 +223,10 @@ impl<S: RecordStore> Core<S> {
         Core {
             maps: Maps::new(layout.clone()),
             relocation: Relocation::default(),
-            remote: Remote { results: RemoteResults::new(number, layout.shards()), early: Early::default() },
+            remote: Remote {
+                results: RemoteResults::new(number, layout.shards()),
+                out_of_order: OutOfOrder::default(),
+            },
             digests: Digests {
                 exchange: DigestExchange::new(places.sequencer.node, Vec::new()),
                 spans: Spans::default(),
@@ -290,7 +293,7 @@ impl<S: RecordStore> Core<S> {
     }
 
     /// Whether a fragment is to have its turn on a record of this shard, in the order.
-    pub fn has_turn(&self, fragment: &Fragment) -> bool {
+    pub fn is_scheduled(&self, fragment: &Fragment) -> bool {
         fragment.is_keyed() && self.owns(fragment) && !self.is_past(fragment)
     }
 
@@ -391,7 +394,7 @@ impl<S: RecordStore> Core<S> {
                 return None;
             }
             active.reset(gsn, now, chunk, at);
-            if txn.abortable && active.routes.judges & me != 0 {
+            if txn.abortable && active.routes.vote_recipients & me != 0 {
                 active.votes_missing = active.routes.voters & !me;
             }
         } else {
@@ -416,17 +419,17 @@ impl<S: RecordStore> Core<S> {
 
     /// A transaction that has to wait is under way, by the number that this answers.
     pub fn number_of(&mut self, active: &Active) -> u32 {
-        self.counts.parked += 1;
+        self.counts.blocked += 1;
         let number = self.active.enter(active.gsn);
         if !active.done_here {
             self.active.unfinished += 1;
-            self.order.backlog.count_unsettled(turn_of(active.gsn), 1);
+            self.order.backlog.count_unsettled(batch_of(active.gsn), 1);
             if active.chunk.txns()[active.at].table {
                 self.active.barrier = Some(number);
             }
         }
         if !active.done_here || self.has_peers() {
-            self.order.backlog.count(turn_of(active.gsn), 1);
+            self.order.backlog.count(batch_of(active.gsn), 1);
         }
         number
     }
@@ -434,8 +437,8 @@ impl<S: RecordStore> Core<S> {
     /// Goes on with a transaction that had to wait, if it has its turns.
     pub(super) fn resume(&mut self, scheduler: &mut dyn Scheduler<S>, number: u32) {
         let Some(mut active) = self.active.take(number) else { return };
-        self.credit(turn_of(active.gsn));
-        let mut over = active.done_here && !active.in_unit && self.finish_here(&mut active);
+        self.credit(batch_of(active.gsn));
+        let mut over = active.done_here && !active.is_speculative && self.finish_here(&mut active);
         let progress = (!active.done_here && active.may_run()).then(|| {
             scheduler.prepare(self, number, &mut active);
             let chunk = active.chunk.clone();
@@ -446,15 +449,15 @@ impl<S: RecordStore> Core<S> {
             scheduler.pause(self, number, &mut active);
         } else if progress == Some(Progress::Done) {
             self.active.unfinished -= 1;
-            self.order.backlog.count_unsettled(turn_of(active.gsn), -1);
+            self.order.backlog.count_unsettled(batch_of(active.gsn), -1);
             if !self.has_peers() {
-                self.order.backlog.count(turn_of(active.gsn), -1);
+                self.order.backlog.count(batch_of(active.gsn), -1);
             }
             if self.active.barrier == Some(number) {
                 self.active.barrier = None;
             }
             scheduler.release(self, number, &mut active);
-            over = if active.in_unit {
+            over = if active.is_speculative {
                 self.leave_undecided(&mut active)
             } else {
                 self.finish_here(&mut active)
@@ -470,7 +473,7 @@ impl<S: RecordStore> Core<S> {
     /// A transaction that had a number has ended.
     pub fn forget(&mut self, number: u32, mut active: Box<Active>) {
         if self.has_peers() {
-            self.order.backlog.count(turn_of(active.gsn), -1);
+            self.order.backlog.count(batch_of(active.gsn), -1);
         }
         self.active.leave(number, &mut active);
         self.give_back(active);
@@ -558,12 +561,12 @@ impl<S: RecordStore> Core<S> {
         // Peers wait for remote results. Clients get their answers together: what they ask next is then one chunk, not many. Where something
         // large is among them, that would be long.
         for outcomes in self.replies.leaving(self.budget.is_spent_on_small_things()) {
-            if let Some(gateway) = self.site.places.way_to(outcomes.gateway) {
+            if let Some(gateway) = self.site.places.gateway_at(outcomes.gateway) {
                 out.send(gateway, Front::Outcomes(outcomes));
             }
         }
         if let Some((epoch, partition)) = self.order.backlog.advance() {
-            let listener = self.site.places.post.unwrap_or(self.site.places.sequencer);
+            let listener = self.site.places.exchange.unwrap_or(self.site.places.sequencer);
             out.send(listener, Sequencing::Applied { epoch, partition });
             self.compare((epoch, partition));
         }
@@ -576,7 +579,7 @@ impl<S: RecordStore> Core<S> {
     /// What must hold between two events.
     pub(super) fn check(&self) -> Result<(), String> {
         self.active.check()?;
-        if let Some(gsn) = self.remote.early.first().filter(|gsn| *gsn <= self.order.started) {
+        if let Some(gsn) = self.remote.out_of_order.first().filter(|gsn| *gsn <= self.order.started) {
             return Err(format!("something was never consumed, of {gsn}"));
         }
         self.check_away()
@@ -588,7 +591,7 @@ impl<S: RecordStore> Core<S> {
         for (name, count) in ABORTS.into_iter().zip(self.counts.aborts) {
             report(name, count as f64);
         }
-        report("ordain_shard_parked_total", self.counts.parked as f64);
+        report("ordain_shard_blocked_total", self.counts.blocked as f64);
         report("ordain_shard_repeated_total", self.counts.repeated as f64);
         report("ordain_shard_turned_back_total", self.counts.turned_back as f64);
         report("ordain_shard_copied_total", self.relocation.copies.made as f64);
@@ -599,7 +602,7 @@ impl<S: RecordStore> Core<S> {
         report("ordain_shard_slots", self.maps.now().owned_by(self.site.number).count() as f64);
         report("ordain_shard_doubts_total", self.digests.exchange.doubts() as f64);
         report("ordain_shard_in_flight", self.active.len() as f64);
-        report("ordain_shard_early_messages", self.remote.early.len() as f64);
+        report("ordain_shard_out_of_order_items", self.remote.out_of_order.len() as f64);
         report("ordain_shard_snapshot_reads_total", self.reader.counts.read as f64);
         report("ordain_shard_snapshot_waits_total", self.reader.counts.waited as f64);
         report("ordain_shard_snapshot_too_old_total", self.reader.counts.too_old as f64);
@@ -639,9 +642,9 @@ const LARGE: usize = 1 << 20;
 pub const AHEAD: usize = 24;
 /// How many fragments of reads on snapshots a shard runs before what is ordered has a turn again: the same, so that
 /// neither starves (paxflow.md, section 6, `ro_min_share`).
-const READ_TURN: usize = 256;
+const READ_BUDGET: usize = 256;
 /// The same while nothing that is ordered waits: so much later it begins at most, less than a millisecond.
-const IDLE_TURN: usize = 2048;
+const IDLE_READ_BUDGET: usize = 2048;
 /// Runs code; a panic of an abortable fragment is an abort like any other, the same on every replica. One of
 /// any other fragment is a bug of ours and stops the node (qstore.md, section 4.11).
 #[inline]
@@ -654,7 +657,7 @@ pub const fn before(gsn: Gsn) -> Epoch {
     Epoch(gsn.epoch().0.saturating_sub(1))
 }
 
-pub const fn turn_of(gsn: Gsn) -> Turn {
+pub const fn batch_of(gsn: Gsn) -> BatchPlace {
     (gsn.epoch(), gsn.partition())
 }
 

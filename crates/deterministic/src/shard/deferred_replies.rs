@@ -1,4 +1,4 @@
-//! Answers that have a gateway go on with a request, held back until they are certain.
+//! Answers that have a gateway go on with a request, held back until they are stable.
 //!
 //! Where a primary's batches may be lost with it, so may what was executed of them. A client has to live with an answer that
 //! does not hold then. A gateway does not: told that a transaction had to start over, or that its slots had moved, it submits
@@ -13,25 +13,25 @@ use ordain_model::{Abort, Epoch, Gsn, OutcomeBatch, OutcomeStatus};
 #[derive(Debug, Default)]
 pub(crate) struct DeferredReplies {
     /// Nothing of this epoch or before can be lost.
-    certain: Epoch,
+    stable: Epoch,
     batches: Vec<OutcomeBatch>,
 }
 
 impl DeferredReplies {
     /// Takes out of these what must not leave yet.
     pub(crate) fn sift(&mut self, outcomes: &mut Vec<OutcomeBatch>) {
-        let certain = self.certain;
+        let stable = self.stable;
         for batch in outcomes.iter_mut() {
-            if batch.outcomes.iter().any(|outcome| is_uncertain(outcome, certain)) {
-                self.batches.push(batch.take_out(|outcome| is_uncertain(outcome, certain)));
+            if batch.outcomes.iter().any(|outcome| is_unstable(outcome, stable)) {
+                self.batches.push(batch.take_out(|outcome| is_unstable(outcome, stable)));
             }
         }
         outcomes.retain(|batch| !batch.is_empty());
     }
 
     /// Nothing of an epoch or before can be lost any more: what may leave now.
-    pub(crate) fn certain(&mut self, epoch: Epoch) -> Vec<OutcomeBatch> {
-        self.certain = self.certain.max(epoch);
+    pub(crate) fn stable(&mut self, epoch: Epoch) -> Vec<OutcomeBatch> {
+        self.stable = self.stable.max(epoch);
         let mut all = std::mem::take(&mut self.batches);
         self.sift(&mut all);
         all
@@ -39,9 +39,9 @@ impl DeferredReplies {
 }
 
 /// Whether a gateway goes on with the request by this, and it may turn out not to be so.
-fn is_uncertain(outcome: &Outcome, certain: Epoch) -> bool {
+fn is_unstable(outcome: &Outcome, stable: Epoch) -> bool {
     let goes_on = matches!(outcome.status, OutcomeStatus::Aborted(Abort::Restart) | OutcomeStatus::Moved);
-    goes_on && Gsn::from(outcome.stamp).epoch() > certain
+    goes_on && Gsn::from(outcome.stamp).epoch() > stable
 }
 
 #[cfg(test)]
@@ -78,11 +78,11 @@ mod tests {
         let mut deferred_replies = DeferredReplies::default();
         deferred_replies.sift(&mut leaving);
         assert_eq!(indices(&leaving), [vec![0, 3]]);
-        assert_eq!(indices(&deferred_replies.certain(Epoch(5))), [[0; 0]; 0]);
-        assert_eq!(indices(&deferred_replies.certain(Epoch(7))), [vec![1], vec![0]]);
-        assert_eq!(indices(&deferred_replies.certain(Epoch(6))), [[0; 0]; 0]);
-        assert_eq!(indices(&deferred_replies.certain(Epoch(8))), [vec![2]]);
-        // What is certain does not wait.
+        assert_eq!(indices(&deferred_replies.stable(Epoch(5))), [[0; 0]; 0]);
+        assert_eq!(indices(&deferred_replies.stable(Epoch(7))), [vec![1], vec![0]]);
+        assert_eq!(indices(&deferred_replies.stable(Epoch(6))), [[0; 0]; 0]);
+        assert_eq!(indices(&deferred_replies.stable(Epoch(8))), [vec![2]]);
+        // What is stable does not wait.
         let mut leaving = vec![outcomes(1, &[(8, restart)])];
         deferred_replies.sift(&mut leaving);
         assert_eq!(indices(&leaving), [vec![0]]);

@@ -14,12 +14,12 @@ use std::collections::{BTreeMap, VecDeque};
 use ordain_model::{Digest, DigestSpan, Epoch, PartitionId};
 use ordain_role::{Address, NodeId};
 
-use super::backlog::Turn;
+use super::backlog::BatchPlace;
 
 /// What the digest was after a batch.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Attestation {
-    pub(crate) after: Turn,
+    pub(crate) after: BatchPlace,
     pub(crate) digest: Digest,
     /// Somebody had another: everybody is to tell.
     pub(crate) doubted: bool,
@@ -32,19 +32,19 @@ pub(crate) struct DigestExchange {
     /// The same shard on the other nodes that hold its partition.
     members: Vec<Address>,
     /// The batch that changes are credited to, and the digest when that began.
-    credited: Turn,
+    credited: BatchPlace,
     since: Digest,
     /// What batches that are not applied have changed so far.
-    changes: BTreeMap<Turn, Digest>,
+    changes: BTreeMap<BatchPlace, Digest>,
     /// The digest after each of the last applied batches that changed it, and before the first of them.
-    history: VecDeque<(Turn, Digest)>,
-    before: (Turn, Digest),
-    applied: Turn,
-    told: Turn,
+    history: VecDeque<(BatchPlace, Digest)>,
+    before: (BatchPlace, Digest),
+    applied: BatchPlace,
+    told: BatchPlace,
     /// What members have said of batches that are not applied here, or that are in doubt.
-    heard: BTreeMap<Turn, Heard>,
-    /// Up to here nothing is heard any more.
-    closed: Turn,
+    received: BTreeMap<BatchPlace, Heard>,
+    /// Up to here nothing is received any more.
+    closed: BatchPlace,
     doubts: u64,
 }
 
@@ -59,7 +59,7 @@ struct Heard {
 /// How many digests are remembered: of more batches than a member is behind, unless it is far behind.
 const HISTORY: usize = 1 << 12;
 /// Of how many batches something is kept that members have said.
-const HEARD: usize = 1 << 8;
+const RECEIVED: usize = 1 << 8;
 
 impl DigestExchange {
     /// Of a shard on a node with members; without any there is nothing to digest_exchange.
@@ -67,21 +67,21 @@ impl DigestExchange {
         DigestExchange {
             me,
             members,
-            credited: Turn::default(),
+            credited: BatchPlace::default(),
             since: Digest::default(),
             changes: BTreeMap::new(),
             history: VecDeque::new(),
-            before: (Turn::default(), Digest::default()),
-            applied: Turn::default(),
-            told: Turn::default(),
-            heard: BTreeMap::new(),
-            closed: Turn::default(),
+            before: (BatchPlace::default(), Digest::default()),
+            applied: BatchPlace::default(),
+            told: BatchPlace::default(),
+            received: BTreeMap::new(),
+            closed: BatchPlace::default(),
             doubts: 0,
         }
     }
 
     /// The shard begins where everything up to a batch was executed, and nothing else, with this digest.
-    pub(crate) fn begin(&mut self, turn: Turn, digest: Digest) {
+    pub(crate) fn begin(&mut self, turn: BatchPlace, digest: Digest) {
         (self.credited, self.since) = (turn, digest);
         (self.before, self.applied, self.told) = ((turn, digest), turn, turn);
     }
@@ -98,7 +98,7 @@ impl DigestExchange {
 
     /// Changes of the state from now on are a batch's; `digest` is that of the state.
     #[inline]
-    pub(crate) fn credit(&mut self, turn: Turn, digest: impl FnOnce() -> Digest) {
+    pub(crate) fn credit(&mut self, turn: BatchPlace, digest: impl FnOnce() -> Digest) {
         if turn != self.credited && !self.members.is_empty() {
             self.settle(digest());
             self.credited = turn;
@@ -120,7 +120,7 @@ impl DigestExchange {
     /// This node has diverged.
     pub(crate) fn applied(
         &mut self,
-        turn: Turn,
+        turn: BatchPlace,
         digest: impl FnOnce() -> Digest,
     ) -> Result<Vec<Attestation>, String> {
         if self.members.is_empty() {
@@ -138,13 +138,17 @@ impl DigestExchange {
                 self.before = oldest;
             }
         }
-        let due: Vec<Turn> =
-            self.heard.range(..=turn).filter(|(_, heard)| !heard.answered).map(|(t, _)| *t).collect();
-        due.into_iter().filter_map(|turn| self.judge(turn).transpose()).collect()
+        let due: Vec<BatchPlace> = self
+            .received
+            .range(..=turn)
+            .filter(|(_, received)| !received.answered)
+            .map(|(t, _)| *t)
+            .collect();
+        due.into_iter().filter_map(|turn| self.apply_verdict(turn).transpose()).collect()
     }
 
     /// The digest after a batch that is applied; `None` if that is too long ago.
-    fn digest_after(&self, turn: Turn) -> Option<Digest> {
+    fn digest_after(&self, turn: BatchPlace) -> Option<Digest> {
         let known = self.history.partition_point(|(at, _)| *at <= turn);
         match known.checked_sub(1) {
             Some(at) => self.history.get(at).map(|(_, digest)| *digest),
@@ -178,7 +182,7 @@ impl DigestExchange {
     ///
     /// # Errors
     /// This node has diverged.
-    pub(crate) fn hear(
+    pub(crate) fn receive(
         &mut self,
         member: NodeId,
         attestation: Attestation,
@@ -186,29 +190,30 @@ impl DigestExchange {
         if attestation.after <= self.closed {
             return Ok(None);
         }
-        let heard = self.heard.entry(attestation.after).or_default();
-        heard.said.insert(member, attestation.digest);
-        heard.doubted |= attestation.doubted;
-        if self.heard.len() > HEARD
-            && let Some((oldest, _)) = self.heard.pop_first()
+        let received = self.received.entry(attestation.after).or_default();
+        received.said.insert(member, attestation.digest);
+        received.doubted |= attestation.doubted;
+        if self.received.len() > RECEIVED
+            && let Some((oldest, _)) = self.received.pop_first()
         {
             self.closed = oldest;
         }
-        if attestation.after <= self.applied { self.judge(attestation.after) } else { Ok(None) }
+        if attestation.after <= self.applied { self.apply_verdict(attestation.after) } else { Ok(None) }
     }
 
     /// Compares what was said of an applied batch with what is known of it.
-    fn judge(&mut self, turn: Turn) -> Result<Option<Attestation>, String> {
+    fn apply_verdict(&mut self, turn: BatchPlace) -> Result<Option<Attestation>, String> {
         let own = self.digest_after(turn);
-        let Some(heard) = self.heard.get_mut(&turn) else { return Ok(None) };
-        let Some(own) = own.filter(|own| heard.doubted || heard.said.values().any(|said| said != own)) else {
-            self.heard.remove(&turn);
+        let Some(received) = self.received.get_mut(&turn) else { return Ok(None) };
+        let Some(own) = own.filter(|own| received.doubted || received.said.values().any(|said| said != own))
+        else {
+            self.received.remove(&turn);
             return Ok(None);
         };
-        let is_first = !std::mem::replace(&mut heard.answered, true);
+        let is_first = !std::mem::replace(&mut received.answered, true);
         self.doubts += u64::from(is_first);
         let all = self.members.len() + 1;
-        let said = heard.said.iter().map(|(node, digest)| (*node, *digest)).chain([(self.me, own)]);
+        let said = received.said.iter().map(|(node, digest)| (*node, *digest)).chain([(self.me, own)]);
         let mut holders: Vec<(Digest, Vec<NodeId>)> = Vec::new();
         for (node, digest) in said {
             match holders.iter_mut().find(|(of, _)| *of == digest) {
@@ -239,7 +244,7 @@ impl DigestExchange {
 mod tests {
     use super::*;
 
-    const fn turn(epoch: u64) -> Turn {
+    const fn turn(epoch: u64) -> BatchPlace {
         (Epoch(epoch), PartitionId(0))
     }
 
@@ -273,7 +278,7 @@ mod tests {
                 if diverged.contains(&to) {
                     continue;
                 }
-                match members[to].hear(NodeId(from as u16), attestation) {
+                match members[to].receive(NodeId(from as u16), attestation) {
                     Ok(answer) => under_way.extend(answer.map(|attestation| (to, attestation))),
                     Err(_) => diverged.push(to),
                 }
@@ -311,18 +316,23 @@ mod tests {
         other.credit(turn(1), Digest::default);
         other.credit(turn(2), || state(11));
         // It had not come to it when it was told.
-        assert_eq!(other.hear(NodeId(0), early), Ok(None));
+        assert_eq!(other.receive(NodeId(0), early), Ok(None));
         assert_eq!(other.applied(turn(2), || state(15)), Ok(Vec::new()));
         assert_eq!(one.applied(turn(2), || state(15)), Ok(Vec::new()));
-        assert_eq!(one.hear(NodeId(1), other.news().unwrap()), Ok(None));
+        assert_eq!(one.receive(NodeId(1), other.news().unwrap()), Ok(None));
         assert_eq!((one.doubts(), other.doubts()), (0, 0));
         // A batch that changes nothing need not be known to all.
         assert_eq!(one.applied(turn(4), || state(15)), Ok(Vec::new()));
         assert_eq!(one.applied(turn(9), || state(15)), Ok(Vec::new()));
         let after = turn(6);
-        assert_eq!(one.hear(NodeId(1), Attestation { after, digest: state(15), doubted: false }), Ok(None));
+        assert_eq!(
+            one.receive(NodeId(1), Attestation { after, digest: state(15), doubted: false }),
+            Ok(None)
+        );
         assert!(
-            one.hear(NodeId(1), Attestation { after, digest: state(16), doubted: false }).unwrap().is_some()
+            one.receive(NodeId(1), Attestation { after, digest: state(16), doubted: false })
+                .unwrap()
+                .is_some()
         );
     }
 
@@ -343,7 +353,7 @@ mod tests {
     }
 
     /// The state before a batch of the test above.
-    fn digest_exchange_state(at: &Turn) -> Digest {
+    fn digest_exchange_state(at: &BatchPlace) -> Digest {
         match (at.0.0, at.1.0) {
             (2, _) => Digest::default(),
             (4, 0) => state(5),
@@ -360,12 +370,12 @@ mod tests {
             assert_eq!(digest_exchange.applied(turn(epoch), || state(u128::from(epoch))), Ok(Vec::new()));
         }
         let attestation = |epoch| Attestation { after: turn(epoch), digest: state(0), doubted: false };
-        assert_eq!(digest_exchange.hear(NodeId(1), attestation(1)), Ok(None));
-        assert!(digest_exchange.hear(NodeId(1), attestation(HISTORY as u64 + 1)).unwrap().is_some());
+        assert_eq!(digest_exchange.receive(NodeId(1), attestation(1)), Ok(None));
+        assert!(digest_exchange.receive(NodeId(1), attestation(HISTORY as u64 + 1)).unwrap().is_some());
         // What is of the future is bounded.
-        for epoch in 0..4 * HEARD as u64 {
-            assert_eq!(digest_exchange.hear(NodeId(2), attestation((1 << 20) + epoch)), Ok(None));
+        for epoch in 0..4 * RECEIVED as u64 {
+            assert_eq!(digest_exchange.receive(NodeId(2), attestation((1 << 20) + epoch)), Ok(None));
         }
-        assert_eq!(digest_exchange.heard.len(), HEARD);
+        assert_eq!(digest_exchange.received.len(), RECEIVED);
     }
 }

@@ -85,26 +85,26 @@ pub(crate) struct Long {
     pub(crate) now: Millis,
     pub(crate) registry: Arc<Registry>,
     /// What earlier fragments answered that are inputs of it.
-    pub(crate) answers: Answers,
+    pub(crate) answers: InputSlots,
     /// The records of its lent fragments.
     pub(crate) records: BTreeMap<SlotNo, (Cell, Gsn)>,
 }
 
 /// The answers of some fragments.
 #[derive(Debug, Default)]
-pub(crate) struct Answers(BTreeMap<SlotNo, Vec<u8>>);
+pub(crate) struct InputSlots(BTreeMap<SlotNo, Vec<u8>>);
 
-impl Answers {
+impl InputSlots {
     /// Copies those of the inputs of a fragment.
-    pub(crate) fn of_inputs(chunk: &Chunk, at: usize, n: usize, slots: &dyn Slots) -> Answers {
+    pub(crate) fn of_inputs(chunk: &Chunk, at: usize, n: usize, slots: &dyn Slots) -> InputSlots {
         let fragments = chunk.fragments(&chunk.txns()[at]);
         let inputs = chunk.plans().inputs_of(&fragments[n]).iter();
         let answered = inputs.filter(|slot| !fragments[slot.0 as usize].lent);
-        Answers(answered.map(|slot| (*slot, slots.slot(*slot).to_vec())).collect())
+        InputSlots(answered.map(|slot| (*slot, slots.slot(*slot).to_vec())).collect())
     }
 }
 
-impl Slots for Answers {
+impl Slots for InputSlots {
     fn slot(&self, slot: SlotNo) -> &[u8] {
         self.0.get(&slot).map_or(&[], |bytes| bytes)
     }

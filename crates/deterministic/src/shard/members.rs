@@ -72,8 +72,8 @@ impl<'a> Members<'a> {
             let writable = fragment.access == Access::Write;
             let owner = owner(fragment, layout).unwrap_or(me);
             let (cell, version) = if owner != me {
-                let borrowed = active.borrowed.get_mut(slot).and_then(Option::take);
-                borrowed.unwrap_or((Cell::ABSENT, Gsn::NONE))
+                let received_records = active.received_records.get_mut(slot).and_then(Option::take);
+                received_records.unwrap_or((Cell::ABSENT, Gsn::NONE))
             } else if let Some(epoch) = past.filter(|_| fragment.pure) {
                 let state = store.as_of(epoch);
                 let (cell, version) = past_of(&state, (fragment.db, key, fragment.hash), active.now);

@@ -5,7 +5,7 @@ use ordain_model::{Abort, Cell, Db, Digest, Gsn, Registry, SlotNo};
 use ordain_role::Wire;
 use ordain_sequencer::RemoteResult;
 
-use super::answers::Told;
+use super::answers::WireAnswers;
 
 /// The messages of a node whose engine executes an order.
 pub type Message = ordain_sequencer::Message<ShardMessage>;
@@ -29,7 +29,7 @@ impl RemoteResult for ShardMessage {
     fn weight(&self) -> usize {
         let records = |(_, item): &(Gsn, Item)| match item {
             Item::Records { records, .. } => records.iter().map(MovedRecord::weight).sum(),
-            Item::Round(round) => 16 * (round.aborts.len() + round.tainted.len()),
+            Item::Round(round) => 16 * (round.aborts.len() + round.affected.len()),
             _ => 0,
         };
         REMOTE_RESULT_BYTES + self.bytes.len() + self.items.iter().map(records).sum::<usize>()
@@ -48,7 +48,7 @@ pub enum Item {
         /// How long it is.
         len: u32,
         /// Whether the fragment did not run or aborted.
-        poisoned: bool,
+        failed: bool,
     },
     /// What the sender's fragments answered of a transaction that is taken apart (`shard::answers`), all of them unless that is
     /// very much: a range of the message's bytes.
@@ -63,7 +63,7 @@ pub enum Item {
     /// The first failure among the sender's abortable fragments, or that all of them passed.
     Vote(Option<(SlotNo, Abort)>),
     /// The record of a lent fragment, for a compute fragment that runs at the receiver.
-    Lend {
+    Ship {
         /// The lent fragment.
         slot: SlotNo,
         /// The record. Its owner has none while it is lent for writing.
@@ -113,9 +113,9 @@ pub struct Round {
     /// Transactions that abort by what the sender has seen, and the first fragment of its own that did; in the first round.
     pub aborts: Vec<(Gsn, SlotNo, Abort)>,
     /// Transactions that use what one of those has written, or one of these; in the other rounds.
-    pub tainted: Vec<Gsn>,
+    pub affected: Vec<Gsn>,
     /// The same of transactions that are not logged, which only shards of the same node know of. Nothing follows from them.
-    pub at_home: Unlogged,
+    pub unlogged: Unlogged,
 }
 
 /// What a shard has found out of transactions that only its own node knows of.
@@ -123,8 +123,8 @@ pub struct Round {
 pub struct Unlogged {
     /// As [`Round::aborts`].
     pub aborts: Vec<(Gsn, SlotNo, Abort)>,
-    /// As [`Round::tainted`].
-    pub tainted: Vec<Gsn>,
+    /// As [`Round::affected`].
+    pub affected: Vec<Gsn>,
 }
 
 /// How records that are sent belong to copies of a slot that is to move ([decision 50]).
@@ -189,7 +189,7 @@ impl Item {
             Item::Slot { slot, .. } => (SLOT, *slot),
             Item::Answers { first, .. } => (ANSWERS, *first),
             Item::Vote(_) => (VOTE, SlotNo(0)),
-            Item::Lend { slot, .. } => (LEND, *slot),
+            Item::Ship { slot, .. } => (SHIP, *slot),
             Item::Return { slot, .. } => (RETURN, *slot),
             Item::Attestation { .. } => (ATTESTATION, SlotNo(0)),
             Item::Records { number, .. } => (RECORDS, SlotNo(*number)),
@@ -203,10 +203,10 @@ impl Item {
         let (kind, slot) = self.what();
         wire::u8(out, kind);
         match self {
-            Item::Slot { len, poisoned, .. } => {
+            Item::Slot { len, failed, .. } => {
                 wire::u32(out, slot.0);
                 wire::u32(out, *len);
-                wire::u8(out, u8::from(*poisoned));
+                wire::u8(out, u8::from(*failed));
             }
             Item::Answers { len, .. } => wire::u32(out, *len),
             Item::Vote(None) => wire::u8(out, 0),
@@ -214,7 +214,7 @@ impl Item {
                 wire::u8(out, abort.code());
                 wire::u32(out, slot.0);
             }
-            Item::Lend { cell, version, .. } => {
+            Item::Ship { cell, version, .. } => {
                 wire::u32(out, slot.0);
                 wire::u64(out, version.0);
                 cell.encode(out);
@@ -238,10 +238,10 @@ impl Item {
             }
             Item::Taken(number) => wire::u32(out, *number),
             Item::Round(round) => {
-                let Round { number, aborts, tainted, at_home } = &**round;
+                let Round { number, aborts, affected, unlogged } = &**round;
                 wire::u32(out, *number);
-                write_found(out, aborts, tainted);
-                write_found(out, &at_home.aborts, &at_home.tainted);
+                write_found(out, aborts, affected);
+                write_found(out, &unlogged.aborts, &unlogged.affected);
             }
             Item::Attestation { digest: Digest { sum, records }, doubted } => {
                 wire::u64(out, (sum >> 64) as u64);
@@ -267,23 +267,23 @@ impl Item {
         let slot = |bytes: &mut Reader<'_>| bytes.u32().map(SlotNo);
         Some(match bytes.u8()? {
             SLOT => {
-                let (slot, len, poisoned) = (slot(bytes)?, bytes.u32()?, flag(bytes)?);
+                let (slot, len, failed) = (slot(bytes)?, bytes.u32()?, flag(bytes)?);
                 let begin = std::mem::replace(at, at.checked_add(len)?);
-                Item::Slot { slot, at: begin, len, poisoned }
+                Item::Slot { slot, at: begin, len, failed }
             }
             ANSWERS => {
                 let len = bytes.u32()?;
                 let begin = std::mem::replace(at, at.checked_add(len)?);
-                let (first, _) = Told::read(all.get(begin as usize..*at as usize)?)?.next()?;
+                let (first, _) = WireAnswers::read(all.get(begin as usize..*at as usize)?)?.next()?;
                 Item::Answers { first, at: begin, len }
             }
             VOTE => Item::Vote(match bytes.u8()? {
                 0 => None,
                 code => Some((slot(bytes)?, Abort::from_code(code)?)),
             }),
-            LEND => {
+            SHIP => {
                 let (slot, version) = (slot(bytes)?, Gsn(bytes.u64()?));
-                Item::Lend { slot, cell: cell(bytes)?, version }
+                Item::Ship { slot, cell: cell(bytes)?, version }
             }
             RETURN => {
                 let (slot, changed) = (slot(bytes)?, flag(bytes)?);
@@ -305,10 +305,10 @@ impl Item {
             TAKEN => Item::Taken(bytes.u32()?),
             ROUND => {
                 let number = bytes.u32()?;
-                let (aborts, tainted) = found(bytes)?;
+                let (aborts, affected) = found(bytes)?;
                 let home = found(bytes)?;
-                let at_home = Unlogged { aborts: home.0, tainted: home.1 };
-                Item::Round(Box::new(Round { number, aborts, tainted, at_home }))
+                let unlogged = Unlogged { aborts: home.0, affected: home.1 };
+                Item::Round(Box::new(Round { number, aborts, affected, unlogged }))
             }
             _ => return None,
         })
@@ -329,7 +329,7 @@ impl MovedRecord {
 
 const SLOT: u8 = 0;
 const VOTE: u8 = 1;
-const LEND: u8 = 2;
+const SHIP: u8 = 2;
 const RETURN: u8 = 3;
 const ATTESTATION: u8 = 4;
 const RECORDS: u8 = 5;
@@ -348,15 +348,15 @@ fn flag(bytes: &mut Reader<'_>) -> Option<bool> {
     }
 }
 
-fn write_found(out: &mut Vec<u8>, aborts: &[(Gsn, SlotNo, Abort)], tainted: &[Gsn]) {
+fn write_found(out: &mut Vec<u8>, aborts: &[(Gsn, SlotNo, Abort)], affected: &[Gsn]) {
     wire::u32(out, aborts.len() as u32);
     for (gsn, slot, abort) in aborts {
         wire::u64(out, gsn.0);
         wire::u32(out, slot.0);
         wire::u8(out, abort.code());
     }
-    wire::u32(out, tainted.len() as u32);
-    tainted.iter().for_each(|gsn| wire::u64(out, gsn.0));
+    wire::u32(out, affected.len() as u32);
+    affected.iter().for_each(|gsn| wire::u64(out, gsn.0));
 }
 
 type Found = (Vec<(Gsn, SlotNo, Abort)>, Vec<Gsn>);
@@ -366,8 +366,8 @@ fn found(bytes: &mut Reader<'_>) -> Option<Found> {
         Some((Gsn(bytes.u64()?), SlotNo(bytes.u32()?), Abort::from_code(bytes.u8()?)?))
     };
     let aborts = (0..bytes.count(13)?).map(|_| abort(bytes)).collect::<Option<Vec<_>>>()?;
-    let tainted = (0..bytes.count(8)?).map(|_| bytes.u64().map(Gsn)).collect::<Option<Vec<_>>>()?;
-    Some((aborts, tainted))
+    let affected = (0..bytes.count(8)?).map(|_| bytes.u64().map(Gsn)).collect::<Option<Vec<_>>>()?;
+    Some((aborts, affected))
 }
 
 fn cell(bytes: &mut Reader<'_>) -> Option<Cell> {
@@ -450,9 +450,9 @@ mod tests {
     fn found() -> impl Strategy<Value = super::Found> {
         let abort = (any::<u64>(), any::<u32>(), prop::sample::select(Abort::ALL.to_vec()));
         let aborts = prop::collection::vec(abort, 0..4);
-        (aborts, prop::collection::vec(any::<u64>(), 0..4)).prop_map(|(aborts, tainted)| {
+        (aborts, prop::collection::vec(any::<u64>(), 0..4)).prop_map(|(aborts, affected)| {
             let aborts = aborts.into_iter().map(|(gsn, slot, abort)| (Gsn(gsn), SlotNo(slot), abort));
-            (aborts.collect(), tainted.into_iter().map(Gsn).collect())
+            (aborts.collect(), affected.into_iter().map(Gsn).collect())
         })
     }
 
@@ -463,8 +463,8 @@ mod tests {
         let vote = prop::option::of((slot(), prop::sample::select(Abort::ALL.to_vec())));
         prop_oneof![
             (slot(), prop::collection::vec(any::<u8>(), 0..40), any::<bool>()).prop_map(
-                |(slot, bytes, poisoned)| {
-                    (Item::Slot { slot, at: 0, len: bytes.len() as u32, poisoned }, bytes)
+                |(slot, bytes, failed)| {
+                    (Item::Slot { slot, at: 0, len: bytes.len() as u32, failed }, bytes)
                 }
             ),
             prop::collection::vec((slot(), prop::collection::vec(any::<u8>(), 0..40)), 1..4).prop_map(
@@ -475,7 +475,7 @@ mod tests {
                 }
             ),
             vote.prop_map(move |vote| none(Item::Vote(vote))),
-            (slot(), cells(), any::<u64>()).prop_map(move |(slot, cell, version)| none(Item::Lend {
+            (slot(), cells(), any::<u64>()).prop_map(move |(slot, cell, version)| none(Item::Ship {
                 slot,
                 cell,
                 version: Gsn(version)
@@ -494,9 +494,9 @@ mod tests {
                 })
             ),
             any::<u32>().prop_map(move |number| none(Item::Taken(number))),
-            (any::<u32>(), found(), found()).prop_map(move |(number, (aborts, tainted), home)| {
-                let at_home = Unlogged { aborts: home.0, tainted: home.1 };
-                none(Item::Round(Box::new(Round { number, aborts, tainted, at_home })))
+            (any::<u32>(), found(), found()).prop_map(move |(number, (aborts, affected), home)| {
+                let unlogged = Unlogged { aborts: home.0, affected: home.1 };
+                none(Item::Round(Box::new(Round { number, aborts, affected, unlogged })))
             }),
             (any::<u128>(), any::<u32>(), any::<bool>()).prop_map(move |(sum, records, doubted)| {
                 none(Item::Attestation { digest: Digest { sum, records }, doubted })

@@ -99,7 +99,7 @@ pub(crate) fn drop_expired(
     (txn, fragment): (&Txn, &Fragment),
     record: RecordId,
 ) {
-    if txn.abortable || active.in_unit {
+    if txn.abortable || active.is_speculative {
         let tag = active.undo.touch(store, record, fragment.hash);
         let journal = &mut active.undo.journal;
         store.edit(record, active.gsn, |cell, changed| {

@@ -3,7 +3,7 @@
 use ordain_model::{Chunk, Epoch, Gsn, Lookup, OutcomeBatch, OutcomeStatus, Txn};
 
 use super::deferred_replies::DeferredReplies;
-use super::mail::Places;
+use super::remote::Places;
 use super::reply::{are_enough, outcomes_of};
 use super::sessions::Sessions;
 
@@ -61,7 +61,7 @@ impl Replies {
 
     /// Releases what was held back: nothing of an epoch or before can be lost any more.
     pub(crate) fn note_stable(&mut self, epoch: Epoch) {
-        let released = self.deferred.as_mut().map(|deferred| deferred.certain(epoch));
+        let released = self.deferred.as_mut().map(|deferred| deferred.stable(epoch));
         self.outcomes.extend(released.into_iter().flatten());
     }
 

@@ -13,14 +13,14 @@ use ordain_sequencer::{Log, Sequencing};
 use ordain_store::{MemoryStore, RecordStore};
 
 use super::core::{Core, Settings, capture};
-use super::mail::Places;
 use super::messages::Message;
+use super::remote::Places;
 use super::scheduler::Scheduler;
 
 /// How many fragments a shard starts in one go once a peer waits for it or it for a peer: then remote results leave, and come
 /// in. Without a bound a peer would wait for a slot or a verdict until all of a batch is done here, and whoever wants
 /// a lock of that transaction with it.
-const TURN: usize = 256;
+const BUDGET: usize = 256;
 /// So many of the records that were cleared together are freed at once: half a millisecond's.
 const FREED: usize = 4096;
 /// So many of the records that were changed are summed up each time it is looked for expired ones, a third of a millisecond's:
@@ -208,7 +208,7 @@ impl<S: RecordStore + Send> Role for Shard<S> {
                 return;
             }
             Event::Message { message: Message::Log(Log::Sealed(batch)), .. } => core.take_batch(batch, out),
-            Event::Message { message: Message::Sequencing(Sequencing::Turn(gsn)), .. } => {
+            Event::Message { message: Message::Sequencing(Sequencing::Grant(gsn)), .. } => {
                 scheduler.take_grant(core, gsn);
             }
             Event::Message { message: Message::Sequencing(Sequencing::Passed(epoch)), .. } => {
@@ -237,11 +237,11 @@ impl<S: RecordStore + Send> Role for Shard<S> {
                 out.halt(format!("shard {} was sent a message that is not for it", core.site.number));
             }
         }
-        let rested = core.begin_turn(TURN);
+        let rested = core.begin_event(BUDGET);
         core.reader.has_ready = core.reader.is_ready(core.order.backlog.published());
         self.run();
         if !rested.is_empty() {
-            self.core.wake(rested, TURN);
+            self.core.wake(rested, BUDGET);
             self.run();
         }
         let Shard { core, scheduler } = self;

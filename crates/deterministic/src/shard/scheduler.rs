@@ -9,8 +9,8 @@ use ordain_role::{Outbox, Role};
 use ordain_store::{MemoryStore, RecordStore};
 
 use super::core::{Core, Settings};
-use super::mail::Places;
 use super::messages::{Item, Message, Round};
+use super::remote::Places;
 use super::state::{Active, Known};
 
 /// An engine's way to schedule the transactions of a node: what makes the schedulers of its shards, and its lock manager if
@@ -57,7 +57,7 @@ impl Debug for Scheduling {
 /// It takes every batch of the order from the first shard of the node, sends [grants] to shards, and hears from each when a
 /// granted transaction is done there.
 ///
-/// [grants]: ordain_sequencer::Sequencing::Turn
+/// [grants]: ordain_sequencer::Sequencing::BatchPlace
 pub trait LockManager: Role<Message = Message> + Debug {
     /// Leaves out these transactions, which an operator has aborted by their place in the order.
     fn set_aborted(&mut self, aborted: Arc<BTreeSet<Gsn>>);

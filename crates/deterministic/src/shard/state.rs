@@ -26,7 +26,7 @@ pub struct Routes {
     /// Shards that own an abortable fragment.
     pub(crate) voters: ShardSet,
     /// Shards that must know the verdict: those that write, and the collector.
-    pub(crate) judges: ShardSet,
+    pub(crate) vote_recipients: ShardSet,
     /// The shard that composes the reply (calvin.md, sections 4.5 and 4.6).
     pub collector: usize,
     /// Per fragment, who needs its slot, or the record it lends. If it aborts, the collector needs its slot too.
@@ -48,7 +48,7 @@ impl Routes {
         let collector = chunk.collector(txn, layout);
         let mut readers = std::mem::take(&mut self.readers);
         readers.clear();
-        *self = Routes { participants: 0, voters: 0, judges: 1 << collector, collector, readers };
+        *self = Routes { participants: 0, voters: 0, vote_recipients: 1 << collector, collector, readers };
         for fragment in fragments {
             let owners = set(fragment);
             self.participants |= owners;
@@ -57,7 +57,7 @@ impl Routes {
                 self.voters |= owners;
             }
             if fragment.writes() {
-                self.judges |= owners;
+                self.vote_recipients |= owners;
             }
             for slot in chunk.plans().inputs_of(fragment) {
                 self.readers[slot.0 as usize] |= owners;
@@ -74,7 +74,7 @@ enum SlotState {
         at: usize,
         len: u32,
     },
-    Poisoned {
+    Failed {
         at: usize,
         len: u32,
     },
@@ -183,12 +183,12 @@ impl SlotTable {
 
     /// Whether a slot that is told again is told the same. Which slots are cut of more than are kept is not a function of the
     /// log where fragments run as their turns come.
-    pub fn is_same(&self, slot: SlotNo, bytes: &[u8], poisoned: bool) -> bool {
-        self.is_poisoned(slot) == poisoned && (self.slot(slot) == bytes || self.is_cut(slot) || bytes == CUT)
+    pub fn is_same(&self, slot: SlotNo, bytes: &[u8], failed: bool) -> bool {
+        self.is_failed(slot) == failed && (self.slot(slot) == bytes || self.is_cut(slot) || bytes == CUT)
     }
 
     /// Tells what was answered under some slots, each by its place among these.
-    pub fn tell(&self, slots: Range<usize>, mut each: impl FnMut(SlotNo, &[u8])) {
+    pub fn for_each_filled(&self, slots: Range<usize>, mut each: impl FnMut(SlotNo, &[u8])) {
         const TOGETHER: usize = 16;
         for (first, states) in (0..).step_by(TOGETHER).zip(self.states[slots].chunks(TOGETHER)) {
             // Which of them are there no processor can foresee, but how many: there is no branch for each.
@@ -201,21 +201,21 @@ impl SlotTable {
                 let bytes = match states[usize::from(*place)] {
                     SlotState::Filled { at, len } => &self.arena[at..at + len as usize],
                     SlotState::Cut => CUT,
-                    SlotState::Missing | SlotState::Poisoned { .. } => continue,
+                    SlotState::Missing | SlotState::Failed { .. } => continue,
                 };
                 each(SlotNo(first + u32::from(*place)), bytes);
             }
         }
     }
 
-    pub(crate) fn is_poisoned(&self, slot: SlotNo) -> bool {
-        matches!(self.states[slot.0 as usize], SlotState::Poisoned { .. })
+    pub(crate) fn is_failed(&self, slot: SlotNo) -> bool {
+        matches!(self.states[slot.0 as usize], SlotState::Failed { .. })
     }
 
-    pub fn fill(&mut self, slot: SlotNo, bytes: &[u8], poisoned: bool) {
+    pub fn fill(&mut self, slot: SlotNo, bytes: &[u8], failed: bool) {
         let at = self.arena.len();
         append(&mut self.arena, bytes);
-        self.close(slot, at, poisoned);
+        self.close(slot, at, failed);
     }
 
     /// Empties a slot again.
@@ -242,16 +242,16 @@ impl SlotTable {
     }
 
     #[inline]
-    pub(crate) fn put_arena(&mut self, arena: Vec<u8>, slot: SlotNo, at: usize, poisoned: bool) {
+    pub(crate) fn put_arena(&mut self, arena: Vec<u8>, slot: SlotNo, at: usize, failed: bool) {
         self.arena = arena;
-        self.close(slot, at, poisoned);
+        self.close(slot, at, failed);
     }
 
     #[inline]
-    fn close(&mut self, slot: SlotNo, at: usize, poisoned: bool) {
+    fn close(&mut self, slot: SlotNo, at: usize, failed: bool) {
         let len = (self.arena.len() - at) as u32;
         self.states[slot.0 as usize] =
-            if poisoned { SlotState::Poisoned { at, len } } else { SlotState::Filled { at, len } };
+            if failed { SlotState::Failed { at, len } } else { SlotState::Filled { at, len } };
     }
 }
 
@@ -259,7 +259,7 @@ impl Slots for SlotTable {
     #[inline]
     fn slot(&self, slot: SlotNo) -> &[u8] {
         match self.states.get(slot.0 as usize) {
-            Some(SlotState::Filled { at, len } | SlotState::Poisoned { at, len }) => {
+            Some(SlotState::Filled { at, len } | SlotState::Failed { at, len }) => {
                 &self.arena[*at..*at + *len as usize]
             }
             _ => &[],
@@ -336,7 +336,7 @@ impl Known {
 
 /// A record that was lent for writing.
 #[derive(Debug)]
-pub(crate) struct Lent {
+pub(crate) struct ShippedOut {
     pub version: Gsn,
     /// Its content, if the transaction may yet abort.
     pub before: Option<Cell>,
@@ -344,11 +344,11 @@ pub(crate) struct Lent {
 
 /// What has become of a record that is lent for writing, as its owner knows.
 #[derive(Debug)]
-pub(crate) enum Loan {
+pub(crate) enum Shipment {
     /// It has come back before it was lent: this shard was restarted and does it again, the other has done it.
     Early(Cell, bool),
     /// It is with the compute fragment.
-    Out(Lent),
+    Out(ShippedOut),
     /// It has come back. If it comes again, that is the same once more.
     Back,
 }
@@ -373,11 +373,11 @@ pub struct Active {
     /// What was changed here, while the transaction may yet abort.
     pub undo: Undo,
     /// Records lent to it by other shards, by lent fragment; nothing in the place of one that has been used.
-    pub(crate) borrowed: BTreeMap<SlotNo, Option<(Cell, Gsn)>>,
+    pub(crate) received_records: BTreeMap<SlotNo, Option<(Cell, Gsn)>>,
     /// Records lent to others for writing, by lent fragment.
-    pub(crate) loans: BTreeMap<SlotNo, Loan>,
+    pub(crate) shipped: BTreeMap<SlotNo, Shipment>,
     /// How many of them are out. All are with one compute fragment.
-    pub(crate) lent_out: usize,
+    pub(crate) shipped_out: usize,
     /// Its next fragment is [computed elsewhere](super::long).
     pub(crate) is_away: bool,
     /// The outcome of that, which has come back.
@@ -396,7 +396,7 @@ pub struct Active {
     /// Its fragments here are done and its turns given up; only the reply is missing.
     pub(crate) done_here: bool,
     /// It is part of a unit: what it changes may be undone until that is decided, and so is it whether it aborts.
-    pub in_unit: bool,
+    pub is_speculative: bool,
     /// Where the inverses of its changes begin, among those of its unit, if it is judged as soon as it is executed.
     pub mark: usize,
     /// The inverses of its changes while it waits for a computation and others of its unit note theirs.
@@ -421,11 +421,11 @@ impl Active {
         self.tables.0.clear();
         self.undo.clear();
         // Clearing an ordered map that is empty costs more than to ask whether it is.
-        if !self.borrowed.is_empty() || !self.loans.is_empty() {
-            self.borrowed.clear();
-            self.loans.clear();
+        if !self.received_records.is_empty() || !self.shipped.is_empty() {
+            self.received_records.clear();
+            self.shipped.clear();
         }
-        self.lent_out = 0;
+        self.shipped_out = 0;
         self.is_away = false;
         self.computed = None;
         self.votes_missing = 0;
@@ -435,7 +435,7 @@ impl Active {
         self.grants_missing = 0;
         self.granted_until = usize::MAX;
         self.done_here = false;
-        self.in_unit = false;
+        self.is_speculative = false;
         self.mark = 0;
         self.set_aside.clear();
         self.is_again = false;
@@ -461,21 +461,21 @@ impl Active {
     /// Whether what fragment `n` changes may have to be undone: not once all verdicts are known and good, and none of
     /// the fragments to come may abort.
     pub(crate) fn may_be_undone(&self, txn: &Txn, n: usize) -> bool {
-        self.in_unit
+        self.is_speculative
             || txn.abortable
                 && (n < txn.abortable_until as usize || self.votes_missing != 0 || self.failure.is_some())
     }
 
     /// Says that the transaction is part of a unit and yet decided as soon as it is executed: no other shard takes part.
-    pub fn is_judged_at_once(&self) -> bool {
-        self.in_unit && self.alone && self.chunk.txns()[self.at].abortable
+    pub fn is_decided_at_once(&self) -> bool {
+        self.is_speculative && self.alone && self.chunk.txns()[self.at].abortable
     }
 
     /// Says that fragment `n` still needs its record's lock or range while the transaction waits: it is not executed, may be
     /// undone, or ships its record to a compute fragment.
     pub fn needs_grant(&self, txn: &Txn, fragments: &[Fragment], n: usize) -> bool {
         let may_be_undone =
-            !self.in_unit && (self.may_be_undone(txn, self.next) || !self.undo.touched.is_empty());
+            !self.is_speculative && (self.may_be_undone(txn, self.next) || !self.undo.touched.is_empty());
         n >= self.next || fragments[n].lent || may_be_undone && fragments[n].writes()
     }
 
@@ -511,7 +511,7 @@ mod tests {
         }
         slots.leave_out(SlotNo(31));
         let mut told = Vec::new();
-        slots.tell(3..36, |slot, bytes| told.push((slot.0, bytes[0])));
+        slots.for_each_filled(3..36, |slot, bytes| told.push((slot.0, bytes[0])));
         assert_eq!(told, [(0, 3), (14, 17), (15, 18), (27, 30), (28, CUT[0]), (32, 35)]);
     }
 

@@ -7,7 +7,7 @@ use ordain_store::{RecordId, RecordStore};
 
 /// The lock word of a record that keeps its place although nobody holds a lock on it: it was changed and that may be
 /// undone, or it is lent.
-pub(crate) const PINNED: u32 = u32::MAX;
+pub(crate) const WRITE_LOCKED: u32 = u32::MAX;
 
 /// The inverses of changes, and of which records they are.
 #[derive(Debug, Default)]
@@ -16,7 +16,7 @@ pub struct Undo {
     pub journal: Journal,
     pub touched: Vec<Touched>,
     /// Whose turn it is, if it is of several transactions in a row: then a record is noted each time.
-    pub turn: Option<Gsn>,
+    pub writer: Option<Gsn>,
 }
 
 /// A record that was changed.
@@ -36,14 +36,14 @@ impl Undo {
     pub fn touch(&mut self, store: &mut impl RecordStore, record: RecordId, of: KeyHash) -> u32 {
         if store.lock(record) == 0 {
             // Whatever was touched is pinned or in a queue.
-            store.set_lock(record, PINNED);
-        } else if self.turn.is_none()
+            store.set_lock(record, WRITE_LOCKED);
+        } else if self.writer.is_none()
             && let Some(at) = self.touched.iter().position(|touched| touched.record == record)
         {
             return at as u32;
         }
         let version = store.version(record);
-        self.touched.push(Touched { record, version, by: self.turn.unwrap_or_default(), of });
+        self.touched.push(Touched { record, version, by: self.writer.unwrap_or_default(), of });
         self.touched.len() as u32 - 1
     }
 
@@ -54,10 +54,10 @@ impl Undo {
 
     /// Whether a record that is pinned keeps its place to the end.
     pub fn keeps(&mut self, store: &mut impl RecordStore, record: RecordId, of: KeyHash) -> bool {
-        if self.turn.is_some() {
+        if self.writer.is_some() {
             self.touch(store, record, of);
         }
-        self.turn.is_some() || self.holds(record)
+        self.writer.is_some() || self.holds(record)
     }
 
     /// Undoes what was changed since a mark of the journal, newest first.
@@ -90,7 +90,7 @@ impl Undo {
     pub fn end(&mut self, store: &mut impl RecordStore, others: Option<&Undo>) {
         let mut absent = Vec::new();
         for Touched { record, .. } in self.touched.drain(..) {
-            if store.lock(record) == PINNED && !others.is_some_and(|others| others.holds(record)) {
+            if store.lock(record) == WRITE_LOCKED && !others.is_some_and(|others| others.holds(record)) {
                 store.set_lock(record, 0);
                 if store.cell(record).value.is_none() {
                     absent.push(record);

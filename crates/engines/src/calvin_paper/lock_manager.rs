@@ -15,7 +15,7 @@ use ordain_deterministic::locks::LockTable;
 use ordain_deterministic::shard::{LockManager, Message, Places, Settings, ShardSet, owner};
 
 /// How many transactions it takes up in one go: then what it has handed over leaves, and workers begin.
-const TURN: usize = 64;
+const BUDGET: usize = 64;
 const GO_ON: TimerId = TimerId(1);
 
 /// The lock manager.
@@ -62,8 +62,8 @@ struct Counts {
     locks: u64,
     /// Transactions that did not get all of theirs at once.
     waited: u64,
-    /// Turns that were handed over.
-    turns: u64,
+    /// Grants that were sent.
+    grants: u64,
 }
 
 impl NodeLockManager {
@@ -89,7 +89,7 @@ impl NodeLockManager {
 
     /// Takes up transactions in the order, as far as there is room for them.
     fn run(&mut self, out: &mut Outbox<Message>) {
-        let mut left = TURN;
+        let mut left = BUDGET;
         while let Some(batch) = self.stream.front().cloned() {
             while let Some(placed) = batch.chunks.get(self.cursor.0) {
                 while let Some(txn) = placed.chunk.txns().get(self.cursor.1) {
@@ -187,8 +187,8 @@ impl NodeLockManager {
         let Held { gsn, mut shards, .. } = self.held[number as usize];
         while shards != 0 {
             if let Some(shard) = self.shards.get(&(shards.trailing_zeros() as usize)) {
-                out.send(*shard, Sequencing::Turn(gsn));
-                self.counts.turns += 1;
+                out.send(*shard, Sequencing::Grant(gsn));
+                self.counts.grants += 1;
             }
             shards &= shards - 1;
         }
@@ -258,7 +258,7 @@ impl Role for NodeLockManager {
     }
 
     fn name(&self) -> &'static str {
-        "scheduler"
+        "lock-manager"
     }
 
     fn check(&self) -> Result<(), String> {
@@ -271,10 +271,10 @@ impl Role for NodeLockManager {
     }
 
     fn gauges(&self, report: &mut dyn FnMut(&'static str, f64)) {
-        report("ordain_scheduler_in_flight", self.by_gsn.len() as f64);
-        report("ordain_scheduler_locked_keys", self.locks.len() as f64);
-        report("ordain_scheduler_locks_total", self.counts.locks as f64);
-        report("ordain_scheduler_waited_for_lock_total", self.counts.waited as f64);
-        report("ordain_scheduler_turns_total", self.counts.turns as f64);
+        report("ordain_lock_manager_in_flight", self.by_gsn.len() as f64);
+        report("ordain_lock_manager_locked_keys", self.locks.len() as f64);
+        report("ordain_lock_manager_locks_total", self.counts.locks as f64);
+        report("ordain_lock_manager_waited_for_lock_total", self.counts.waited as f64);
+        report("ordain_lock_manager_grants_total", self.counts.grants as f64);
     }
 }

@@ -8,7 +8,7 @@
 //! ```text
 //!              ┌──────────── Sealed, once a batch ───────────┐
 //!              │                                             ▼
-//!  log ─Sealed─▶ shards ◀── Turn, once a transaction ── Scheduler: requests all its locks of this node, in the order;
+//!  log ─Sealed─▶ shards ◀── BatchPlace, once a transaction ── Scheduler: requests all its locks of this node, in the order;
 //!                      └── Done, once a transaction ──▶            when all its shards are done, releases them
 //! ```
 //!

@@ -94,8 +94,8 @@ impl<S: RecordStore> Scheduler<S> for WorkerScheduler {
     }
 
     fn gauges(&self, report: &mut dyn FnMut(&'static str, f64)) {
-        report("ordain_shard_turns_total", self.count as f64);
-        report("ordain_shard_early_turns", self.early.len() as f64);
+        report("ordain_shard_grants_total", self.count as f64);
+        report("ordain_shard_out_of_order_grants", self.early.len() as f64);
     }
 }
 
@@ -110,7 +110,7 @@ impl WorkerScheduler {
         let waits = takes_part(core, &active) && !self.early.remove(&active.gsn);
         active.grants_missing = usize::from(waits);
         let number = core.number_of(&active);
-        core.take_early(&mut active);
+        core.take_out_of_order(&mut active);
         core.active.put(number, active);
         if !waits {
             fetch(core, chunk, core.order.cursor.1);

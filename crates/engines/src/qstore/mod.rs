@@ -10,8 +10,8 @@
 //! ranges each, along which records are fetched ahead.
 //!
 //! ```text
-//!  Sealed ──▶ lots of some transactions ──plan─┬─▶ fragments: queue 0 [T1 T1 T4 T7 …
-//!                                              │              queue 1 [T2 T4 T5 …   ──execute──▶ answers ──▶ replies by lot
+//!  Sealed ──▶ planning batches of some transactions ──plan─┬─▶ fragments: queue 0 [T1 T1 T4 T7 …
+//!                                              │              queue 1 [T2 T4 T5 …   ──execute──▶ answers ──▶ replies by planning batch
 //!                                              └─▶ groups: at once, or as far as nobody is in front of them; then
 //!                                                             range 17  [T3 T6 …
 //!                                                             range 903 [T3 …       as the first are over, the next go on
@@ -19,7 +19,7 @@
 //!
 //! - An *independent* transaction, whose fragments need nothing of each other and cannot abort, is taken apart: each
 //!   fragment runs when the front of its queue has come to it, and no state is kept of the transaction but its answers.
-//!   The answers of a lot are made into replies together, once all of the lot is done.
+//!   The answers of a planning batch are made into replies together, once all of the planning batch is done.
 //! - Any other transaction is a *group* on each shard (section 4.3). It runs at once, in its place in the order: nobody could
 //!   have seen that it had any places in ranges. If somebody is in front of it, or it waits for a value or a verdict, it
 //!   gets a place in the range of each fragment that is still to be run, and of each that has changed its record as long as
@@ -52,11 +52,11 @@
 //!   see what is committed when they run.
 //! - A range stays with its shard: the cores of a node share no record.
 
-mod ahead;
+mod queue_prefetch;
 mod queues;
 mod ranges;
 mod scheduler;
-mod unit;
+mod speculation;
 
 use ordain_deterministic::shard::Scheduling;
 

@@ -1,4 +1,4 @@
-//! The queues of a shard, and the lots of transactions that they are made from.
+//! The queues of a shard, and the planning batches of transactions that they are made from.
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::ops::Range;
@@ -13,27 +13,29 @@ use ordain_model::{
     Access, Args, Choice, Chunk, Db, Epoch, Fragment, Gsn, KeyHash, Millis, ProcedureId, SlotNo, Txn,
 };
 
-use super::ahead::Ahead;
+use super::queue_prefetch::QueuePrefetch;
 use super::ranges::{Place, Ranges};
-use super::unit::{Rounds, Unit};
-use ordain_deterministic::shard::{Active, CUT, Known, RemoteResults, SlotTable, Told, Warm, before};
+use super::speculation::{Rounds, SpeculativeBatch};
+use ordain_deterministic::shard::{
+    Active, CUT, Known, Prefetch, RemoteResults, SlotTable, WireAnswers, before,
+};
 
 /// How many queues there are of fragments that nothing is in front of but such fragments. Each is of many ranges, as long
 /// queues are what records can be fetched ahead from.
 const STREAMS: usize = 8;
 /// The number of the queue of what waits for no range: fragments that see the state before their epoch (qstore.md, section
 /// 4.10). It is in the order too, but only so that the first to be run is in front.
-pub(crate) const ASIDE: u16 = STREAMS as u16;
-/// How many transactions make a lot (qstore.md, section 6, `chunk_txns`): so few that what is planned of them is still in the
+pub(crate) const PAST_READS: u16 = STREAMS as u16;
+/// How many transactions make a planning batch (qstore.md, section 6, `chunk_txns`): so few that what is planned of them is still in the
 /// nearer caches when it is executed.
-pub(crate) const LOT: usize = 256;
-/// How many transactions may be planned in lots that are not done, or that one in front of them keeps: beyond it the order
+pub(crate) const PLANNING_BATCH: usize = 256;
+/// How many transactions may be planned in planning batches that are not done, or that one in front of them keeps: beyond it the order
 /// waits.
-pub(crate) const AHEAD: usize = 32 * LOT;
-/// Answers of less than this part of the longest reply count only when the reply is made, as a power of two: of so many
+pub(crate) const AHEAD: usize = 32 * PLANNING_BATCH;
+/// TransactionSlots of less than this part of the longest reply count only when the reply is made, as a power of two: of so many
 /// keys a transaction may have, all of them together are not more than that.
 const FEW_BITS: u32 = MAX_KEYS.ilog2();
-/// How many lots are kept for their memory.
+/// How many planning batches are kept for their memory.
 const SPARE: usize = 32;
 
 /// One place in a queue: all that is needed to run a fragment but its arguments and its record, so that a queue is read
@@ -42,13 +44,13 @@ const SPARE: usize = 32;
 pub(crate) struct Entry {
     /// The record, by the hash of its key.
     pub(crate) hash: KeyHash,
-    /// Its lot, by number.
-    pub(crate) lot: u32,
+    /// Its planning batch, by number.
+    pub(crate) planning: u32,
     /// The transaction, by its place in the chunk.
     pub(crate) txn: u32,
     /// Its index in the chunk.
     pub(crate) index: u32,
-    /// The fragment's slot, among those of the lot.
+    /// The fragment's slot, among those of the planning batch.
     pub(crate) slot: u32,
     /// Where the arguments of its call are, and how long they are.
     pub(crate) args: (u32, u32),
@@ -88,7 +90,7 @@ impl Entry {
     /// A fragment of an independent transaction.
     pub(crate) fn fragment(
         fragment: &Fragment,
-        (lot, txn, slot): (u32, u32, u32),
+        (planning, txn, slot): (u32, u32, u32),
         (chunk, of): (&Chunk, &Txn),
         is_past: bool,
     ) -> Entry {
@@ -96,7 +98,7 @@ impl Entry {
         let key = call.from_offset(fragment.key_at).next().map_or(&[][..], |key| key.bytes);
         let mut entry = Entry {
             hash: fragment.hash,
-            lot,
+            planning,
             txn,
             index: of.index,
             slot,
@@ -160,7 +162,7 @@ pub(crate) enum Planned {
     /// It was taken apart, and its reply is composed elsewhere, without anything from here.
     Apart,
     /// The same, with what is answered here: told to that shard.
-    ToTell(u8),
+    ToSend(u8),
     /// It was taken apart, and its reply is composed here.
     ToReply,
     /// The same, and the reply is that it aborts with another one.
@@ -169,7 +171,7 @@ pub(crate) enum Planned {
 
 /// Some transactions that follow each other in one chunk.
 #[derive(Debug, Default)]
-pub(crate) struct Lot {
+pub(crate) struct PlanningBatch {
     pub(crate) chunk: Arc<Chunk>,
     pub(crate) now: Millis,
     /// The sequence number of the chunk's index 0.
@@ -196,14 +198,14 @@ pub(crate) struct Lot {
     /// What became of each when it was planned.
     plans: Vec<Planned>,
     /// Some of it is composed elsewhere, of what is answered here.
-    is_told: bool,
+    is_sent: bool,
     /// Not all of it has been done to this shard's records.
     pub(crate) is_unsettled: bool,
     /// It is part of a unit that is not decided.
-    pub(crate) in_unit: bool,
+    pub(crate) is_speculative: bool,
 }
 
-impl Lot {
+impl PlanningBatch {
     /// Begins another one, with the memory of this.
     pub(crate) fn begin(&mut self, chunk: &Arc<Chunk>, base: Gsn, now: Millis, at: usize) {
         self.chunk = chunk.clone();
@@ -216,22 +218,22 @@ impl Lot {
         self.plans.clear();
         self.large.clear();
         self.is_some_cut = false;
-        self.is_told = false;
+        self.is_sent = false;
         self.is_unsettled = false;
-        self.in_unit = false;
+        self.is_speculative = false;
     }
 
     /// A transaction of it has been planned.
     pub(crate) fn note(&mut self, txn: usize, planned: Planned) {
         self.plans.resize(txn - self.txns.start, Planned::AsGroup);
         self.plans.push(planned);
-        self.is_told |= matches!(planned, Planned::ToTell(_));
+        self.is_sent |= matches!(planned, Planned::ToSend(_));
     }
 
     /// All of it has been run here: tells the other shards what they compose replies of, each transaction's together.
-    pub(crate) fn tell(&self, remote_results: &mut RemoteResults) {
-        for at in self.txns.clone().filter(|_| self.is_told) {
-            if let Planned::ToTell(collector) = self.planned(at) {
+    pub(crate) fn send_answers(&self, remote_results: &mut RemoteResults) {
+        for at in self.txns.clone().filter(|_| self.is_sent) {
+            if let Planned::ToSend(collector) = self.planned(at) {
                 let txn = &self.chunk.txns()[at];
                 let first = self.slots_at(at) as usize;
                 let slots = first..first + txn.fragments().len();
@@ -261,10 +263,10 @@ impl Lot {
     }
 
     /// These transactions abort with others.
-    pub(crate) fn abort(&mut self, tainted: &BTreeSet<Gsn>) {
+    pub(crate) fn abort(&mut self, affected: &BTreeSet<Gsn>) {
         for at in self.txns.clone() {
             let gsn = self.gsn(&self.chunk.txns()[at]);
-            if self.planned(at) == Planned::ToReply && tainted.contains(&gsn) {
+            if self.planned(at) == Planned::ToReply && affected.contains(&gsn) {
                 self.plans[at - self.txns.start] = Planned::ToAbort;
             }
         }
@@ -281,7 +283,7 @@ impl Lot {
         self.slots.reset(last.map_or(0, |txn| txn.fragments().end).saturating_sub(self.first));
     }
 
-    /// Where the slots of a transaction's fragments begin among those of the lot.
+    /// Where the slots of a transaction's fragments begin among those of the planning batch.
     pub(crate) fn slots_at(&self, txn: usize) -> u32 {
         (self.chunk.txns()[txn].fragments().start - self.first) as u32
     }
@@ -347,7 +349,7 @@ impl Lot {
     }
 
     /// Takes note of all that another shard has answered to a transaction.
-    pub(crate) fn take_answers(&mut self, txn: usize, told: Told<'_>, limit: usize) -> Known {
+    pub(crate) fn take_answers(&mut self, txn: usize, told: WireAnswers<'_>, limit: usize) -> Known {
         let mut known = Known::Same;
         for (slot, bytes) in told {
             match self.take_answer(txn, slot, bytes, limit) {
@@ -384,14 +386,14 @@ impl Lot {
     }
 }
 
-/// The slots of one transaction of a lot.
-pub(crate) struct Answers<'a> {
+/// The slots of one transaction of a planning batch.
+pub(crate) struct TransactionSlots<'a> {
     pub(crate) slots: &'a SlotTable,
     /// Where its own begin.
     pub(crate) at: u32,
 }
 
-impl Slots for Answers<'_> {
+impl Slots for TransactionSlots<'_> {
     fn slot(&self, slot: SlotNo) -> &[u8] {
         self.slots.slot(SlotNo(self.at + slot.0))
     }
@@ -432,7 +434,7 @@ pub(crate) struct QueueScheduler {
     /// Those that have something in front that can be run.
     pub(crate) due: VecDeque<u16>,
     /// Lots that are not done, in order; among them some that are.
-    pub(crate) lots: VecDeque<Lot>,
+    pub(crate) planned: VecDeque<PlanningBatch>,
     /// The number of the first of them.
     pub(crate) first: u32,
     /// The last one that others have answered something of, by number: what they answer next is mostly of the same.
@@ -440,7 +442,7 @@ pub(crate) struct QueueScheduler {
     /// How many transactions they have.
     pub(crate) ahead: usize,
     /// Done, to be used again.
-    spare: Vec<Lot>,
+    spare: Vec<PlanningBatch>,
     /// What those have in the place of a chunk that nobody should keep for them.
     no_chunk: Arc<Chunk>,
     /// How many fragments of independent transactions are still to be run.
@@ -450,23 +452,23 @@ pub(crate) struct QueueScheduler {
     /// Groups that come after fragments which are in the queues now.
     pub(crate) behind: Vec<u32>,
     /// What has been fetched ahead of the order.
-    pub(crate) warm: Warm,
+    pub(crate) prefetch: Prefetch,
     /// What has been fetched ahead along the queue that is run.
-    pub(crate) fetching: Ahead,
+    pub(crate) fetching: QueuePrefetch,
     /// The ranges that a group keeps, while it is found out which these are.
     pub(crate) kept: Vec<u16>,
     /// The state by which their fragments are run: nothing of it is kept from one to the next.
     pub(crate) bare: Box<Active>,
     /// What is executed before it is known what of it aborts.
-    pub(crate) unit: Option<Unit>,
+    pub(crate) speculation: Option<SpeculativeBatch>,
     /// The last epoch of which some batch says whether it may be executed so, and what the first of its batches says that does.
     pub(crate) chosen: Epoch,
     pub(crate) choice: Choice,
     /// What transactions of it that abort with others, or alone, were to write here, since the whole table was written last.
     /// Not only in one unit: where units end, the log does not say, as reads of the whole table are not in it.
-    pub(crate) dirt: BTreeSet<KeyHash>,
+    pub(crate) dirty_keys: BTreeSet<KeyHash>,
     /// What others have said of units that are not over, by round.
-    pub(crate) told: BTreeMap<(Gsn, u32), Rounds>,
+    pub(crate) rounds: BTreeMap<(Gsn, u32), Rounds>,
     /// The last transaction of a unit that is decided: nothing up to it is executed again.
     pub(crate) settled: Gsn,
     /// The last unit that is over.
@@ -481,7 +483,7 @@ pub(crate) struct Counts {
     /// Transactions in them that were undone because they abort.
     pub(crate) undone: u64,
     /// Those that were undone because of others, and executed again.
-    pub(crate) tainted: u64,
+    pub(crate) affected: u64,
     /// Rounds in which shards told each other which these are.
     pub(crate) rounds: u64,
 }
@@ -494,7 +496,7 @@ impl Default for QueueScheduler {
             ranges: Ranges::default(),
             groups: Vec::new(),
             due: VecDeque::new(),
-            lots: VecDeque::new(),
+            planned: VecDeque::new(),
             first: 0,
             answered: 0,
             ahead: 0,
@@ -503,15 +505,15 @@ impl Default for QueueScheduler {
             left: 0,
             asleep: VecDeque::new(),
             behind: Vec::new(),
-            warm: Warm::default(),
-            fetching: Ahead::default(),
+            prefetch: Prefetch::default(),
+            fetching: QueuePrefetch::default(),
             kept: Vec::new(),
             bare: Box::default(),
-            unit: None,
+            speculation: None,
             chosen: Epoch::default(),
             choice: Choice::Wait,
-            dirt: BTreeSet::new(),
-            told: BTreeMap::new(),
+            dirty_keys: BTreeSet::new(),
+            rounds: BTreeMap::new(),
             settled: Gsn::NONE,
             decided: Gsn::NONE,
             counts: Counts::default(),
@@ -557,7 +559,7 @@ impl QueueScheduler {
     pub(crate) fn swap_last(&mut self, number: u16) {
         let queue = &mut self.queues[usize::from(number)];
         if let [.., one, other] = &mut queue.entries[queue.next..]
-            && one.lot == other.lot
+            && one.planning == other.planning
         {
             std::mem::swap(one, other);
         }
@@ -565,57 +567,59 @@ impl QueueScheduler {
 
     /// Whether what a place in the queue aside is for can be seen, if all up to an epoch is over.
     pub(crate) fn is_over(&self, entry: &Entry, published: Epoch) -> bool {
-        self.lots.get(self.place_of(entry.lot)).is_none_or(|lot| before(lot.base) <= published)
+        self.planned
+            .get(self.place_of(entry.planning))
+            .is_none_or(|planning| before(planning.base) <= published)
     }
 
-    /// What waits for the end of epochs up to this one need not wait any more. Answers the next group.
+    /// What waits for the end of epochs up to this one need not wait any more. TransactionSlots the next group.
     pub(crate) fn wake(&mut self, published: Epoch) -> Option<u32> {
-        let aside = &self.queues[usize::from(ASIDE)];
+        let aside = &self.queues[usize::from(PAST_READS)];
         if aside.is_held && aside.entries.get(aside.next).is_some_and(|entry| self.is_over(entry, published))
         {
-            let aside = &mut self.queues[usize::from(ASIDE)];
+            let aside = &mut self.queues[usize::from(PAST_READS)];
             (aside.is_held, aside.is_due) = (false, true);
-            self.due.push_back(ASIDE);
+            self.due.push_back(PAST_READS);
         }
         self.asleep.pop_front_if(|(epoch, _)| *epoch <= published).map(|(_, number)| number)
     }
 
-    /// A lot to be filled.
-    pub(crate) fn take_spare(&mut self) -> Lot {
+    /// A planning batch to be filled.
+    pub(crate) fn take_spare(&mut self) -> PlanningBatch {
         self.spare.pop().unwrap_or_default()
     }
 
     /// Gives back one of which nothing is wanted any more.
-    pub(crate) fn give_back(&mut self, mut lot: Lot) {
-        lot.chunk.clone_from(&self.no_chunk);
+    pub(crate) fn give_back(&mut self, mut planning: PlanningBatch) {
+        planning.chunk.clone_from(&self.no_chunk);
         if self.spare.len() < SPARE {
-            lot.slots.reset(0);
-            self.spare.push(lot);
+            planning.slots.reset(0);
+            self.spare.push(planning);
         }
     }
 
-    /// Where a lot is, by the number that entries have.
+    /// Where a planning batch is, by the number that entries have.
     #[inline]
     pub(crate) const fn place_of(&self, number: u32) -> usize {
         number.wrapping_sub(self.first) as usize
     }
 
-    /// Where the lot of a transaction is that another shard has answered something of, and the transaction in it.
+    /// Where the planning batch of a transaction is that another shard has answered something of, and the transaction in it.
     pub(crate) fn find_answered(&mut self, gsn: Gsn) -> Option<(usize, usize)> {
         let mut place = self.place_of(self.answered);
-        if !self.lots.get(place).is_some_and(|lot| lot.gsns.contains(&gsn)) {
-            place = self.lots.partition_point(|lot| lot.gsns.start <= gsn).checked_sub(1)?;
+        if !self.planned.get(place).is_some_and(|planning| planning.gsns.contains(&gsn)) {
+            place = self.planned.partition_point(|planning| planning.gsns.start <= gsn).checked_sub(1)?;
             self.answered = self.first.wrapping_add(place as u32);
         }
-        Some((place, self.lots.get(place)?.find(gsn)?))
+        Some((place, self.planned.get(place)?.find(gsn)?))
     }
 
-    /// Drops the lots in front that are done.
+    /// Drops the planning batches in front that are done.
     pub(crate) fn drop_done(&mut self) {
-        while self.lots.front().is_some_and(|lot| lot.is_done() && lot.replies == 0) {
-            if let Some(lot) = self.lots.pop_front() {
-                self.ahead -= lot.txns.len();
-                self.give_back(lot);
+        while self.planned.front().is_some_and(|planning| planning.is_done() && planning.replies == 0) {
+            if let Some(planning) = self.planned.pop_front() {
+                self.ahead -= planning.txns.len();
+                self.give_back(planning);
             }
             self.first = self.first.wrapping_add(1);
         }
@@ -623,8 +627,8 @@ impl QueueScheduler {
 
     /// The first transaction that was taken apart of which something is still to be done or answered here.
     pub(crate) fn first_apart(&self) -> Option<Gsn> {
-        let is_done = |lot: &&Lot| lot.is_done() && lot.replies == 0;
-        self.lots.iter().find(|lot| !is_done(lot)).map(|lot| lot.gsns.start)
+        let is_done = |planning: &&PlanningBatch| planning.is_done() && planning.replies == 0;
+        self.planned.iter().find(|planning| !is_done(planning)).map(|planning| planning.gsns.start)
     }
 
     /// Whether nothing that was planned is still to be run.

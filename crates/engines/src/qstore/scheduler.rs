@@ -13,13 +13,16 @@ use ordain_model::{
 use ordain_role::Bug;
 use ordain_store::{RecordId, RecordStore};
 
-use super::ahead::TOGETHER;
-use super::queues::{AHEAD, ASIDE, Answers, Entry, Group, LOT, Lot, Need, Planned, QueueScheduler, What};
+use super::queue_prefetch::TOGETHER;
+use super::queues::{
+    AHEAD, Entry, Group, Need, PAST_READS, PLANNING_BATCH, Planned, PlanningBatch, QueueScheduler,
+    TransactionSlots, What,
+};
 use super::ranges::{Place, RANGES, range_of};
-use super::unit::Unit;
+use super::speculation::SpeculativeBatch;
 use ordain_deterministic::shard::{
-    Active, CUT, Core, EarlyItem, Item, Known, Progress, Round, Scheduler, Told, before, past_of,
-    read_record, turn_of, write_record,
+    Active, CUT, Core, Item, Known, OutOfOrderItem, Progress, Round, Scheduler, WireAnswers, batch_of,
+    before, past_of, read_record, write_record,
 };
 
 /// How many places are run between two looks at whether others should have a turn.
@@ -53,7 +56,7 @@ impl<S: RecordStore> Scheduler<S> for QueueScheduler {
             self.behind = behind;
             return true;
         }
-        self.go_on(core) || self.plan(core)
+        self.advance_speculation(core) || self.plan(core)
     }
 
     fn prepare(&mut self, core: &Core<S>, number: u32, active: &mut Active) {
@@ -85,8 +88,8 @@ impl<S: RecordStore> Scheduler<S> for QueueScheduler {
     }
 
     fn release(&mut self, core: &mut Core<S>, number: u32, active: &mut Active) {
-        if let Some(unit) = &mut self.unit {
-            match active.in_unit {
+        if let Some(unit) = &mut self.speculation {
+            match active.is_speculative {
                 true => unit.note_done(active),
                 false => unit.unhide(core, number, active),
             }
@@ -99,21 +102,21 @@ impl<S: RecordStore> Scheduler<S> for QueueScheduler {
     /// Takes what another shard answered to a fragment of an independent transaction whose reply is composed here.
     fn take_item(&mut self, core: &mut Core<S>, gsn: Gsn, item: &Item, bytes: &[u8]) -> bool {
         let Some((place, txn)) = self.find_answered(gsn) else { return false };
-        let lot = &mut self.lots[place];
+        let planning = &mut self.planned[place];
         let known = match *item {
-            Item::Answers { .. } => match Told::read(item.bytes(bytes)) {
-                Some(told) => lot.take_answers(txn, told, core.code.registry.limits().reply),
+            Item::Answers { .. } => match WireAnswers::read(item.bytes(bytes)) {
+                Some(told) => planning.take_answers(txn, told, core.code.registry.limits().reply),
                 None => Known::Other("what are no answers"),
             },
             // As versions before this one told them, and journals hold.
-            Item::Slot { slot, poisoned: false, .. } => {
-                lot.take_answer(txn, slot, item.bytes(bytes), core.code.registry.limits().reply)
+            Item::Slot { slot, failed: false, .. } => {
+                planning.take_answer(txn, slot, item.bytes(bytes), core.code.registry.limits().reply)
             }
             _ => Known::Other("something other than an answer"),
         };
         match known {
-            Known::New if lot.is_done() => {
-                self.look_after(core, place);
+            Known::New if planning.is_done() => {
+                self.finish_ready(core, place);
                 self.drop_done();
             }
             Known::New => {}
@@ -130,10 +133,10 @@ impl<S: RecordStore> Scheduler<S> for QueueScheduler {
     }
 
     fn take_round(&mut self, core: &Core<S>, from: usize, unit: Gsn, round: Round) -> Known {
-        if unit <= self.decided || core.order.backlog.is_past(turn_of(unit)) {
+        if unit <= self.decided || core.order.backlog.is_past(batch_of(unit)) {
             return Known::Same;
         }
-        self.hear_round(from, unit, round)
+        self.receive_round(from, unit, round)
     }
 
     fn expects_again(&self, gsn: Gsn) -> bool {
@@ -145,7 +148,7 @@ impl<S: RecordStore> Scheduler<S> for QueueScheduler {
     }
 
     fn first_under_way(&self) -> Option<Gsn> {
-        self.unit.as_ref().map(|unit| unit.id).into_iter().chain(self.first_apart()).min()
+        self.speculation.as_ref().map(|unit| unit.id).into_iter().chain(self.first_apart()).min()
     }
 
     fn check(&self) -> Result<(), String> {
@@ -153,12 +156,12 @@ impl<S: RecordStore> Scheduler<S> for QueueScheduler {
     }
 
     fn gauges(&self, report: &mut dyn FnMut(&'static str, f64)) {
-        report("ordain_shard_lots", self.lots.len() as f64);
+        report("ordain_shard_planning_batches", self.planned.len() as f64);
         report("ordain_shard_queued_fragments", self.left as f64);
-        report("ordain_shard_units_total", self.counts.units as f64);
+        report("ordain_shard_speculative_batches_total", self.counts.units as f64);
         report("ordain_shard_undone_total", self.counts.undone as f64);
-        report("ordain_shard_tainted_total", self.counts.tainted as f64);
-        report("ordain_shard_taint_rounds_total", self.counts.rounds as f64);
+        report("ordain_shard_affected_total", self.counts.affected as f64);
+        report("ordain_shard_cascade_rounds_total", self.counts.rounds as f64);
     }
 }
 
@@ -167,37 +170,37 @@ impl QueueScheduler {
 
     /// Plans the next transactions of the order; says whether there were any that may be planned.
     fn plan<S: RecordStore>(&mut self, core: &mut Core<S>) -> bool {
-        if self.unit.as_ref().is_some_and(Unit::is_planned) {
+        if self.speculation.as_ref().is_some_and(SpeculativeBatch::is_planned) {
             return false;
         }
         while let Some(batch) = core.next_batch() {
-            if self.is_at_end_of_unit(core) {
-                return self.close_unit();
+            if self.is_at_end_of_speculation(core) {
+                return self.close_speculation();
             }
             if let Some(choice) = batch.choice.filter(|_| self.chosen < batch.epoch) {
                 (self.chosen, self.choice) = (batch.epoch, choice);
-                self.dirt.clear();
-                self.open_unit(core, Gsn::new(batch.epoch, batch.partition, 0));
+                self.dirty_keys.clear();
+                self.begin_speculation(core, Gsn::new(batch.epoch, batch.partition, 0));
             }
             self.reach(core, (batch.epoch, batch.partition));
             while let Some(placed) = batch.chunks.get(core.order.cursor.0) {
                 if let Some(txn) = placed.chunk.txns().get(core.order.cursor.1) {
-                    if txn.table && self.unit.is_some() && !placed.is_skipped(txn.index) {
-                        return self.close_unit();
+                    if txn.table && self.speculation.is_some() && !placed.is_skipped(txn.index) {
+                        return self.close_speculation();
                     }
-                    return self.may_plan(core, txn) && self.plan_lot(core, &batch, placed);
+                    return self.may_plan(core, txn) && self.plan_batch(core, &batch, placed);
                 }
                 core.order.cursor = (core.order.cursor.0 + 1, 0);
             }
             core.end_batch(&batch);
-            self.warm.begin_batch();
+            self.prefetch.begin_batch();
         }
-        if self.is_at_end_of_unit(core) { self.close_unit() } else { false }
+        if self.is_at_end_of_speculation(core) { self.close_speculation() } else { false }
     }
 
     /// Whether there is a unit, and nothing more of its epoch, though the next may have to wait.
-    fn is_at_end_of_unit<S>(&self, core: &Core<S>) -> bool {
-        let Some(epoch) = self.unit.as_ref().map(|unit| unit.id.epoch()) else { return false };
+    fn is_at_end_of_speculation<S>(&self, core: &Core<S>) -> bool {
+        let Some(epoch) = self.speculation.as_ref().map(|unit| unit.id.epoch()) else { return false };
         core.order
             .batches
             .front()
@@ -205,14 +208,14 @@ impl QueueScheduler {
     }
 
     /// All of the unit is planned.
-    fn close_unit(&mut self) -> bool {
-        self.unit.iter_mut().for_each(Unit::close);
+    fn close_speculation(&mut self) -> bool {
+        self.speculation.iter_mut().for_each(SpeculativeBatch::close);
         true
     }
 
     fn may_plan<S: RecordStore>(&self, core: &Core<S>, txn: &Txn) -> bool {
         // Of a unit nothing is over before all of it is planned.
-        let may_be_full = self.unit.is_none();
+        let may_be_full = self.speculation.is_none();
         let is_full = may_be_full && (core.active.len() >= core.settings.window || self.ahead >= AHEAD)
             || is_held_up(core);
         // What is over the whole table waits until all before it is done here.
@@ -221,15 +224,17 @@ impl QueueScheduler {
     }
 
     /// Plans transactions of a chunk from the cursor on: until there are enough, or one that has to wait.
-    fn plan_lot<S: RecordStore>(&mut self, core: &mut Core<S>, batch: &Batch, placed: &Placed) -> bool {
+    fn plan_batch<S: RecordStore>(&mut self, core: &mut Core<S>, batch: &Batch, placed: &Placed) -> bool {
         let begin = core.order.cursor.1;
-        let number = self.first.wrapping_add(self.lots.len() as u32);
-        let mut lot = self.take_spare();
-        lot.begin(&placed.chunk, Gsn::new(batch.epoch, batch.partition, placed.base), batch.now, begin);
-        lot.in_unit = self.unit.is_some();
+        let number = self.first.wrapping_add(self.planned.len() as u32);
+        let mut planning = self.take_spare();
+        planning.begin(&placed.chunk, Gsn::new(batch.epoch, batch.partition, placed.base), batch.now, begin);
+        planning.is_speculative = self.speculation.is_some();
         let is_stale = placed.chunk.map != *core.maps.now().map() || core.has_moved_in(batch.epoch);
         let txns = placed.chunk.txns();
-        while let Some(txn) = txns.get(core.order.cursor.1).filter(|_| core.order.cursor.1 - begin < LOT) {
+        while let Some(txn) =
+            txns.get(core.order.cursor.1).filter(|_| core.order.cursor.1 - begin < PLANNING_BATCH)
+        {
             // One that runs alone is planned alone; and what groups have said, and whom they have made room for, goes first.
             let is_time = core.budget.is_spent() || core.active.has_ready() || is_held_up(core);
             if core.order.cursor.1 > begin && (txn.table || is_time) {
@@ -237,24 +242,24 @@ impl QueueScheduler {
             }
             if !placed.is_skipped(txn.index) {
                 if txn.independent && !txn.table {
-                    self.plan_apart(core, &mut lot, number, (&placed.chunk, is_stale));
+                    self.plan_apart(core, &mut planning, number, (&placed.chunk, is_stale));
                 } else if self.plan_group(core, batch, placed.base, (&placed.chunk, is_stale))
                     && txn.table
                     && !txn.read_only
                 {
-                    self.dirt.clear();
+                    self.dirty_keys.clear();
                 }
             }
             core.order.cursor.1 += 1;
             if txn.table {
-                if self.chosen == batch.epoch && self.unit.is_none() {
-                    self.open_unit(core, Gsn(lot.gsn(txn).0 + 1));
+                if self.chosen == batch.epoch && self.speculation.is_none() {
+                    self.begin_speculation(core, Gsn(planning.gsn(txn).0 + 1));
                 }
                 break;
             }
         }
-        lot.close(core.order.cursor.1);
-        self.enter(core, lot);
+        planning.close(core.order.cursor.1);
+        self.enter(core, planning);
         true
     }
 
@@ -262,13 +267,13 @@ impl QueueScheduler {
     fn plan_apart<S: RecordStore>(
         &mut self,
         core: &mut Core<S>,
-        lot: &mut Lot,
+        planning: &mut PlanningBatch,
         number: u32,
         (chunk, is_stale): (&Arc<Chunk>, bool),
     ) {
         let at = core.order.cursor.1;
         let txn = &chunk.txns()[at];
-        let gsn = lot.gsn(txn);
+        let gsn = planning.gsn(txn);
         core.order.started = gsn;
         if core.is_aborted_by_operator(gsn, chunk, txn) {
             return;
@@ -282,8 +287,8 @@ impl QueueScheduler {
         if core.settings.bugs.has(Bug::FlipRecord) && gsn.0 % 89 == 7 {
             core.flip(chunk, txn);
         }
-        if let Some(unit) = &mut self.unit {
-            unit.note(chunk, lot.base, lot.now, at);
+        if let Some(unit) = &mut self.speculation {
+            unit.note(chunk, planning.base, planning.now, at);
         }
         let layout = core.maps.now();
         let only = chunk.only_shard(txn, layout);
@@ -292,34 +297,34 @@ impl QueueScheduler {
         }
         let collector = only.unwrap_or_else(|| chunk.collector(txn, layout));
         let replies_here = collector == core.site.number;
-        lot.replies += usize::from(replies_here);
-        let first = lot.slots_at(at);
-        let mut is_told = false;
+        planning.replies += usize::from(replies_here);
+        let first = planning.slots_at(at);
+        let mut is_sent = false;
         for (slot, fragment) in (first..).zip(chunk.fragments(txn)) {
             let place = fragment.hash.slot();
             if only.is_some() || layout.shard_of(place) == core.site.number {
                 let is_past = core.is_past(fragment);
                 let entry = Entry::fragment(fragment, (number, at as u32, slot), (chunk, txn), is_past);
-                is_told |= !fragment.silent;
+                is_sent |= !fragment.silent;
                 let range = range_of(fragment.hash);
                 match is_past {
-                    true => self.push(ASIDE, entry),
+                    true => self.push(PAST_READS, entry),
                     false => self.enqueue(range, entry),
                 }
                 if core.settings.bugs.has(Bug::SkipRankOrder) && gsn.0 % 5 == 2 {
                     self.swap_last(QueueScheduler::stream_of(range));
                 }
-                lot.left += 1;
+                planning.left += 1;
             } else if replies_here && !fragment.silent {
-                lot.missing += 1;
+                planning.missing += 1;
             }
         }
         let planned = match replies_here {
             true => Planned::ToReply,
-            false if is_told => Planned::ToTell(collector as u8),
+            false if is_sent => Planned::ToSend(collector as u8),
             false => Planned::Apart,
         };
-        lot.note(at, planned);
+        planning.note(at, planned);
     }
 
     /// The transaction at the cursor cannot be taken apart: it comes to its place in every range that it touches. Says no if
@@ -336,13 +341,13 @@ impl QueueScheduler {
             let fragments = chunk.fragments(&chunk.txns()[at]).len().max(1);
             core.budget.spend(fragments);
         }
-        self.warm.reach(core, chunk, |txn| !txn.independent || txn.table);
+        self.prefetch.reach(core, chunk, |txn| !txn.independent || txn.table);
         let Some(mut active) = core.begin(batch, base, (chunk, is_stale), at) else { return false };
-        if let Some(unit) = &mut self.unit {
+        if let Some(unit) = &mut self.speculation {
             unit.note(chunk, Gsn::new(batch.epoch, batch.partition, base), batch.now, at);
-            (active.in_unit, active.votes_missing) = (true, 0);
+            (active.is_speculative, active.votes_missing) = (true, 0);
         }
-        active.guesses.extend_from_slice(self.warm.guesses(core));
+        active.guesses.extend_from_slice(self.prefetch.guesses(core));
         self.start_group(core, chunk, active);
         true
     }
@@ -359,7 +364,7 @@ impl QueueScheduler {
         let fragments = chunk.fragments(txn);
         let is_piecemeal = is_piecemeal(&active, txn, fragments);
         let looks_back = fragments.iter().any(|f| core.is_past(f) && core.owns(f));
-        let may_be_queued = |f: &Fragment| core.has_turn(f) && self.may_be_queued(range_of(f.hash));
+        let may_be_queued = |f: &Fragment| core.is_scheduled(f) && self.may_be_queued(range_of(f.hash));
         let is_behind = !self.due.is_empty() && fragments.iter().any(may_be_queued);
         let waits = match self.ranges.is_free() {
             true => None,
@@ -368,18 +373,18 @@ impl QueueScheduler {
         if let Some(n) = waits.filter(|_| is_piecemeal) {
             active.granted_until = n;
         }
-        if core.remote.early.holds(active.gsn) {
-            core.take_early(&mut active);
+        if core.remote.out_of_order.holds(active.gsn) {
+            core.take_out_of_order(&mut active);
         }
         let is_asleep = looks_back && core.order.backlog.published() < before(active.gsn);
         let may_begin = is_piecemeal || waits.is_none();
         let progress = (may_begin && !is_asleep && !is_behind).then(|| {
-            core.credit(turn_of(active.gsn));
+            core.credit(batch_of(active.gsn));
             core.advance(chunk, &mut active)
         });
         if progress == Some(Progress::Done) {
-            let over = match &mut self.unit {
-                Some(unit) if active.in_unit => {
+            let over = match &mut self.speculation {
+                Some(unit) if active.is_speculative => {
                     unit.note_done(&active);
                     core.leave_undecided(&mut active)
                 }
@@ -410,12 +415,12 @@ impl QueueScheduler {
         &mut self,
         core: &mut Core<S>,
         mut active: Box<Active>,
-        unit: &mut Unit,
+        unit: &mut SpeculativeBatch,
     ) {
         let number = core.number_of(&active);
         self.hold_ranges(core, number, &mut active, false);
         let is_ready = active.may_run();
-        core.take_early(&mut active);
+        core.take_out_of_order(&mut active);
         if is_ready {
             unit.hide(core, number, &active);
         }
@@ -461,7 +466,7 @@ impl QueueScheduler {
         let needs_all = is_in_one_go(active, txn);
         let mut is_kept = [0_u64; RANGES / 64];
         for (n, fragment) in fragments.iter().enumerate() {
-            if (needs_all || active.needs_grant(txn, fragments, n)) && core.has_turn(fragment) {
+            if (needs_all || active.needs_grant(txn, fragments, n)) && core.is_scheduled(fragment) {
                 let range = range_of(fragment.hash);
                 let (word, bit) = (usize::from(range) / 64, 1 << (range % 64));
                 if is_kept[word] & bit == 0 {
@@ -473,24 +478,24 @@ impl QueueScheduler {
         kept
     }
 
-    /// A lot is planned: it is under way, unless there is nothing of it to do here.
-    fn enter<S: RecordStore>(&mut self, core: &mut Core<S>, mut lot: Lot) {
-        let turn = turn_of(lot.base);
-        let is_run_here = lot.left > 0;
-        lot.is_unsettled = is_run_here;
+    /// A planning batch is planned: it is under way, unless there is nothing of it to do here.
+    fn enter<S: RecordStore>(&mut self, core: &mut Core<S>, mut planning: PlanningBatch) {
+        let turn = batch_of(planning.base);
+        let is_run_here = planning.left > 0;
+        planning.is_unsettled = is_run_here;
         if is_run_here {
             core.order.backlog.count_unsettled(turn, 1);
         }
         // With peers, it is under way until its replies are composed; without, until it has been run.
-        if if core.has_peers() { lot.replies > 0 } else { is_run_here } {
+        if if core.has_peers() { planning.replies > 0 } else { is_run_here } {
             core.order.backlog.count(turn, 1);
         }
-        self.left += lot.left;
-        self.ahead += lot.txns.len();
-        self.lots.push_back(lot);
-        let place = self.lots.len() - 1;
-        self.take_early_answers(core, place);
-        self.look_after(core, place);
+        self.left += planning.left;
+        self.ahead += planning.txns.len();
+        self.planned.push_back(planning);
+        let place = self.planned.len() - 1;
+        self.take_out_of_order_answers(core, place);
+        self.finish_ready(core, place);
         self.drop_done();
     }
 
@@ -503,7 +508,7 @@ impl QueueScheduler {
         let most = entries.len().min(next + QUANTUM);
         let mut end = most;
         self.fetching.begin(next);
-        if number == ASIDE {
+        if number == PAST_READS {
             let published = core.order.backlog.published();
             end = next + entries[next..most].partition_point(|entry| self.is_over(entry, published));
         }
@@ -561,7 +566,7 @@ impl QueueScheduler {
         let Some(mut active) = core.active.take(number) else { return };
         active.grants_missing -= 1;
         if active.may_run() {
-            if let Some(unit) = &mut self.unit {
+            if let Some(unit) = &mut self.speculation {
                 unit.hide(core, number, &active);
             }
             core.active.make_ready(number);
@@ -573,71 +578,71 @@ impl QueueScheduler {
     fn run_window<S: RecordStore>(&mut self, core: &mut Core<S>, entries: &[Entry], places: Range<usize>) {
         let mut at = places.start;
         while at < places.end {
-            // All that follow each other of one lot: its state is looked up once.
-            let number = entries[at].lot;
+            // All that follow each other of one planning batch: its state is looked up once.
+            let number = entries[at].planning;
             let place = self.place_of(number);
-            let Some(lot) = self.lots.get_mut(place) else {
+            let Some(planning) = self.planned.get_mut(place) else {
                 core.broken.get_or_insert(format!(
-                    "shard {}: a queue has a fragment of a lot that is gone",
+                    "shard {}: a queue has a fragment of a planning that is gone",
                     core.site.number
                 ));
                 break;
             };
-            core.credit(turn_of(lot.base));
+            core.credit(batch_of(planning.base));
             let begin = at;
-            let mut arena = lot.slots.take_arena();
+            let mut arena = planning.slots.take_arena();
             while let Some(entry) = entries[..places.end].get(at)
-                && entry.lot == number
+                && entry.planning == number
             {
                 if (at - places.start).is_multiple_of(TOGETHER) {
                     self.fetching.reach(&core.store, entries, at);
                 }
-                run_entry(core, lot, (entry, self.fetching.guess(at)), &mut arena, &mut self.bare);
+                run_entry(core, planning, (entry, self.fetching.guess(at)), &mut arena, &mut self.bare);
                 at += 1;
             }
-            lot.slots.return_arena(arena);
-            lot.left -= at - begin;
+            planning.slots.return_arena(arena);
+            planning.left -= at - begin;
             self.left -= at - begin;
-            self.look_after(core, place);
+            self.finish_ready(core, place);
         }
     }
 
-    /// Goes on with a lot as far as it has come: its records are settled, its replies composed.
-    pub(super) fn look_after<S: RecordStore>(&mut self, core: &mut Core<S>, place: usize) {
+    /// Goes on with a planning batch as far as it has come: its records are settled, its replies composed.
+    pub(super) fn finish_ready<S: RecordStore>(&mut self, core: &mut Core<S>, place: usize) {
         let has_peers = core.has_peers();
-        let Some(lot) = self.lots.get_mut(place) else { return };
-        let turn = turn_of(lot.base);
-        if lot.left == 0 && std::mem::take(&mut lot.is_unsettled) {
-            lot.tell(&mut core.remote.results);
+        let Some(planning) = self.planned.get_mut(place) else { return };
+        let turn = batch_of(planning.base);
+        if planning.left == 0 && std::mem::take(&mut planning.is_unsettled) {
+            planning.send_answers(&mut core.remote.results);
             core.order.backlog.count_unsettled(turn, -1);
             if !has_peers {
                 core.order.backlog.count(turn, -1);
             }
         }
-        if !lot.is_done() || lot.replies == 0 || lot.in_unit {
+        if !planning.is_done() || planning.replies == 0 || planning.is_speculative {
             return;
         }
-        for (at, txn) in lot.txns.clone().zip(&lot.chunk.txns()[lot.txns.clone()]) {
-            let failure = match lot.planned(at) {
+        for (at, txn) in planning.txns.clone().zip(&planning.chunk.txns()[planning.txns.clone()]) {
+            let failure = match planning.planned(at) {
                 Planned::ToReply => None,
                 Planned::ToAbort => Some((SlotNo(0), Abort::Cascade)),
-                Planned::AsGroup | Planned::Apart | Planned::ToTell(_) => continue,
+                Planned::AsGroup | Planned::Apart | Planned::ToSend(_) => continue,
             };
-            let answers = Answers { slots: &lot.slots, at: lot.slots_at(at) };
-            let is_cut = lot.is_cut(at, core.code.registry.limits().reply);
-            core.conclude(&lot.chunk, txn, lot.gsn(txn), (&answers, is_cut, 0), failure);
+            let answers = TransactionSlots { slots: &planning.slots, at: planning.slots_at(at) };
+            let is_cut = planning.is_cut(at, core.code.registry.limits().reply);
+            core.conclude(&planning.chunk, txn, planning.gsn(txn), (&answers, is_cut, 0), failure);
         }
-        lot.replies = 0;
+        planning.replies = 0;
         if has_peers {
             core.order.backlog.count(turn, -1);
         }
     }
 
-    /// Takes what came before its lot was planned.
-    fn take_early_answers<S: RecordStore>(&mut self, core: &mut Core<S>, place: usize) {
-        let Some(end) = self.lots.get(place).map(|lot| lot.gsns().end) else { return };
-        while let Some(gsn) = core.remote.early.first().filter(|gsn| *gsn < end) {
-            for EarlyItem { item, bytes, .. } in core.remote.early.take(gsn) {
+    /// Takes what came before its planning batch was planned.
+    fn take_out_of_order_answers<S: RecordStore>(&mut self, core: &mut Core<S>, place: usize) {
+        let Some(end) = self.planned.get(place).map(|planning| planning.gsns().end) else { return };
+        while let Some(gsn) = core.remote.out_of_order.first().filter(|gsn| *gsn < end) {
+            for OutOfOrderItem { item, bytes, .. } in core.remote.out_of_order.take(gsn) {
                 self.take_item(core, gsn, &item, &bytes);
             }
         }
@@ -660,7 +665,7 @@ fn is_piecemeal(active: &Active, txn: &Txn, fragments: &[Fragment]) -> bool {
 /// Says that a group keeps all its ranges until it is done. A group that is executed again is shown other states
 /// meanwhile; one that is judged at once within a unit takes back the newest changes that the unit has noted.
 fn is_in_one_go(active: &Active, txn: &Txn) -> bool {
-    txn.table || active.is_again || active.is_judged_at_once()
+    txn.table || active.is_again || active.is_decided_at_once()
 }
 
 /// The first fragment, of those that a transaction has not come to, that is not granted.
@@ -671,7 +676,8 @@ fn first_not_granted<S: RecordStore>(
 ) -> Option<usize> {
     let fragments = active.chunk.fragments(&active.chunk.txns()[active.at]);
     let mut rest = (active.next..).zip(&fragments[active.next.min(fragments.len())..]);
-    rest.find(|(_, fragment)| core.has_turn(fragment) && !is_granted(range_of(fragment.hash))).map(|(n, _)| n)
+    rest.find(|(_, fragment)| core.is_scheduled(fragment) && !is_granted(range_of(fragment.hash)))
+        .map(|(n, _)| n)
 }
 
 /// What a transaction waits for whose fragments run one by one.
@@ -725,16 +731,16 @@ impl Context<'_> {
 #[inline]
 fn run_entry<S: RecordStore>(
     core: &mut Core<S>,
-    lot: &mut Lot,
+    planning: &mut PlanningBatch,
     (entry, guess): (&Entry, Option<RecordId>),
     arena: &mut Vec<u8>,
     bare: &mut Active,
 ) {
     let begin = arena.len();
-    let gsn = Gsn(lot.base.0 + u64::from(entry.index));
+    let gsn = Gsn(planning.base.0 + u64::from(entry.index));
     core.operator.under_way.begin(gsn.0);
     let past = core.seen_by(gsn);
-    let is_seen = || !entry.answers || !lot.is_certain(entry.txn);
+    let is_seen = || !entry.answers || !planning.is_certain(entry.txn);
     let result = match (entry.what, core.code.registry.get(entry.procedure)) {
         (_, None) => Err(Abort::Panic),
         (What::Read | What::Past, _) if !is_seen() => {
@@ -742,18 +748,19 @@ fn run_entry<S: RecordStore>(
             Ok(())
         }
         (What::Cover, _) => {
-            if !Arc::ptr_eq(&bare.chunk, &lot.chunk) {
-                bare.chunk = lot.chunk.clone();
+            if !Arc::ptr_eq(&bare.chunk, &planning.chunk) {
+                bare.chunk = planning.chunk.clone();
             }
-            (bare.gsn, bare.now, bare.at, bare.in_unit) = (gsn, lot.now, entry.txn as usize, lot.in_unit);
-            let n = (entry.slot - lot.slots_at(bare.at)) as usize;
-            let txn = &lot.chunk.txns()[bare.at];
-            core.noting(bare, |core, bare| core.execute(bare, &lot.chunk, txn, n, arena))
+            (bare.gsn, bare.now, bare.at, bare.is_speculative) =
+                (gsn, planning.now, entry.txn as usize, planning.is_speculative);
+            let n = (entry.slot - planning.slots_at(bare.at)) as usize;
+            let txn = &planning.chunk.txns()[bare.at];
+            core.noting(bare, |core, bare| core.execute(bare, &planning.chunk, txn, n, arena))
         }
         (what, Some(code)) => {
             let (args_at, len) = entry.args;
-            let args = lot.chunk.args_at(args_at..args_at + len, entry.is_logged);
-            let (key, now) = (entry.key(args), lot.now);
+            let args = planning.chunk.args_at(args_at..args_at + len, entry.is_logged);
+            let (key, now) = (entry.key(args), planning.now);
             let name = (entry.db, key.bytes, entry.hash);
             let share = core.code.registry.limits().carried;
             let (store, undo, locals, registry) =
@@ -762,8 +769,8 @@ fn run_entry<S: RecordStore>(
             let cx = Context { args, key, now, gsn, db: entry.db, share, registry };
             match what {
                 What::Write => {
-                    undo.turn = Some(gsn).filter(|_| lot.in_unit);
-                    let undo = lot.in_unit.then_some(undo);
+                    undo.writer = Some(gsn).filter(|_| planning.is_speculative);
+                    let undo = planning.is_speculative.then_some(undo);
                     write_record(store, guess, name, (gsn, now), undo, |cell, version| {
                         code.run(entry.code, &mut cx.on(Target::Write(cell), version, locals, arena))
                     })
@@ -788,11 +795,11 @@ fn run_entry<S: RecordStore>(
     if !entry.answers {
         return arena.truncate(begin);
     }
-    match lot.is_beyond(entry.txn, &arena[begin..], core.code.registry.limits().reply) {
+    match planning.is_beyond(entry.txn, &arena[begin..], core.code.registry.limits().reply) {
         true => {
-            lot.slots.leave_out(SlotNo(entry.slot));
+            planning.slots.leave_out(SlotNo(entry.slot));
             arena.truncate(begin);
         }
-        false => lot.slots.fill_from(SlotNo(entry.slot), begin, arena.len()),
+        false => planning.slots.fill_from(SlotNo(entry.slot), begin, arena.len()),
     }
 }

@@ -85,9 +85,9 @@ impl Node {
             shards: (0..shards).map(|number| at(FIRST + number)).collect(),
             sequencer: at(0),
             lock_manager: None,
-            post: None,
+            exchange: None,
             gateways: BTreeMap::from([(GatewayId::of(0, 0), at(GATEWAY))]),
-            doors: GATEWAY as u16,
+            first_gateway: GATEWAY as u16,
         };
         let settings = Settings { isolation: Isolation::default(), ..Settings::new(scheduling) };
         let shard = |number: usize| {

@@ -40,9 +40,9 @@ impl World {
             shards: vec![at(SHARD)],
             sequencer: at(SEQUENCER),
             lock_manager: None,
-            post: None,
+            exchange: None,
             gateways: [(GatewayId(0), at(GATEWAY))].into(),
-            doors: GATEWAY,
+            first_gateway: GATEWAY,
         };
         // A piece is a record or two.
         let settings = shard::Settings { piece: 30, checkpoints, ..shard::Settings::new(calvin::SCHEDULING) };

@@ -258,7 +258,7 @@ fn a_lender_sends_no_more_than_may_be_carried() {
     let shown = ask_here(&mut cluster, &words);
     assert!(shown.starts_with(TOO_MUCH), "{shown}");
     let lent = |item: &ordain_deterministic::shard::Item| match item {
-        ordain_deterministic::shard::Item::Lend { cell, .. } => cell.weight(),
+        ordain_deterministic::shard::Item::Ship { cell, .. } => cell.weight(),
         _ => 0,
     };
     let told = cluster.last_received(1, 0);

@@ -51,7 +51,7 @@ fn scenario_01_a_remote_result_comes_before_its_batch() {
     cluster.happen(Next::Batch(1));
     cluster.happen(Next::Twice(1, 0));
     cluster.happen(Next::Across(1, 0));
-    assert_eq!(cluster.gauge(0, "ordain_shard_early_messages"), 1.0, "once, although it came twice");
+    assert_eq!(cluster.gauge(0, "ordain_shard_out_of_order_items"), 1.0, "once, although it came twice");
     cluster.settle();
     assert_eq!(shown(&cluster, ticket), "[nil nil]");
     cluster.verify();
@@ -127,7 +127,7 @@ fn a_silent_check_that_passes_says_its_verdict_and_nothing_else() {
     cluster.ask(Call::new(t::GUARDED, Db(0)), &encode(&[&a, &guard]));
     let told = kinds(&cluster);
     assert!(
-        matches!(told[..], [Item::Slot { slot: SlotNo(1), poisoned: true, .. }, Item::Vote(Some(_))]),
+        matches!(told[..], [Item::Slot { slot: SlotNo(1), failed: true, .. }, Item::Vote(Some(_))]),
         "{told:?}"
     );
     cluster.verify();
@@ -348,8 +348,8 @@ fn waiting() -> (Cluster, Gsn) {
 
 #[test]
 fn who_tells_something_else_the_second_time_has_diverged() {
-    let slot = |slot, bytes: &[u8], poisoned| {
-        let item = Item::Slot { slot: SlotNo(slot), at: 0, len: bytes.len() as u32, poisoned };
+    let slot = |slot, bytes: &[u8], failed| {
+        let item = Item::Slot { slot: SlotNo(slot), at: 0, len: bytes.len() as u32, failed };
         (item, bytes.to_vec())
     };
     for (item, bytes) in [

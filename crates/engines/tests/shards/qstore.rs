@@ -7,8 +7,8 @@
 //! | 3 checks on two shards, one fails | below | sim |
 //! | 4 the first of a batch aborts, and all use its key | below | |
 //! | 5 an abort that undone data caused, and the reverse | below | `random` |
-//! | 6 a chain of taint over four shards and back | below | |
-//! | 7 a tainted one reads what a later one has changed | below | `random` |
+//! | 6 a cascade over four shards and back | below | |
+//! | 7 an affected transaction reads what a later one has changed | below | `random` |
 //! | 8 an insert that is aborted, then a read and a deletion | below | `random` |
 //! | 9 answers before their batch | below | sim |
 //! | 10 nobody asks for anything | all that is here: no epoch is closed then; `sequencer/src/tests.rs` | |
@@ -162,7 +162,10 @@ fn scenario_04_the_first_of_a_batch_aborts_and_all_use_its_key() {
     run(&mut bench);
     assert!(is_aborted(&bench, first));
     assert_eq!(shown(&bench, last[0]), "\"200\"");
-    assert_eq!((count(&bench, "units"), count(&bench, "undone"), count(&bench, "tainted")), (1, 1, 401));
+    assert_eq!(
+        (count(&bench, "speculative_batches"), count(&bench, "undone"), count(&bench, "affected")),
+        (1, 1, 401)
+    );
 }
 
 #[test]
@@ -181,11 +184,11 @@ fn scenario_05_an_abort_that_undone_data_caused_and_the_reverse() {
     assert_eq!([first, second, third].map(|ticket| is_aborted(&bench, ticket)), [true, false, true]);
     let shown: Vec<String> = seen.iter().map(|ticket| shown(&bench, *ticket)).collect();
     assert_eq!(shown, ["0", "1", "0"]);
-    assert_eq!((count(&bench, "undone"), count(&bench, "tainted")), (2, 5));
+    assert_eq!((count(&bench, "undone"), count(&bench, "affected")), (2, 5));
 }
 
 #[test]
-fn scenario_06_a_chain_of_taint_over_four_shards_and_back() {
+fn scenario_06_a_cascade_over_four_shards_and_back() {
     let mut bench = speculative(4);
     let key = |name: &str, shard| key_on(name, shard, 4);
     let taken = key("t", 3);
@@ -200,13 +203,13 @@ fn scenario_06_a_chain_of_taint_over_four_shards_and_back() {
     let clean = submit(&mut bench, &[&[b"incrby", &key("k", 0), b"1"]]);
     run(&mut bench);
     assert_eq!(shown(&bench, clean[0]), "1");
-    assert_eq!((count(&bench, "undone"), count(&bench, "tainted")), (1, 8));
-    assert!(count(&bench, "taint_rounds") > 4, "{}", count(&bench, "taint_rounds"));
+    assert_eq!((count(&bench, "undone"), count(&bench, "affected")), (1, 8));
+    assert!(count(&bench, "cascade_rounds") > 4, "{}", count(&bench, "cascade_rounds"));
     assert_eq!(bench.digest().records, 2);
 }
 
 #[test]
-fn scenario_07_a_tainted_one_reads_what_a_later_one_has_changed() {
+fn scenario_07_an_affected_transaction_reads_what_a_later_one_has_changed() {
     let mut bench = speculative(2);
     let (a, y, taken) = (key_on("a", 0, 2), key_on("y", 1, 2), key_on("t", 1, 2));
     submit(&mut bench, &[&[b"set", &taken, b"x"], &[b"set", &y, b"old"]]);
@@ -227,7 +230,7 @@ fn scenario_07_a_tainted_one_reads_what_a_later_one_has_changed() {
     run(&mut bench);
     let shown: Vec<String> = [0, 1, 5].iter().map(|n| shown(&bench, asked[*n])).collect();
     assert_eq!(shown, ["1", "[\"old\" \"old\"]", "[\"newest\" \"old\"]"]);
-    assert_eq!((count(&bench, "undone"), count(&bench, "tainted")), (1, 3));
+    assert_eq!((count(&bench, "undone"), count(&bench, "affected")), (1, 3));
 }
 
 /// qstore.md, section 4.12, with `cascade=abort`.
@@ -254,7 +257,7 @@ fn whoever_used_what_is_undone_aborts_too() {
     let all: Vec<OutcomeStatus> = asked.iter().map(|ticket| ended(&bench, ticket)).collect();
     assert_eq!(all, [cascade, committed, cascade, cascade, committed]);
     assert!(shown(&bench, asked[0]).contains("TXNABORT it used what another transaction had written"));
-    assert_eq!((count(&bench, "undone"), count(&bench, "tainted")), (1, 3));
+    assert_eq!((count(&bench, "undone"), count(&bench, "affected")), (1, 3));
     // Whoever asks again gets it.
     let again = submit(&mut bench, &copies[..3]);
     run(&mut bench);
@@ -307,7 +310,7 @@ fn scenario_19_nothing_to_abort_then_something() {
         bench.settle();
         assert!(asked.iter().all(|ticket| bench.answer(*ticket).is_some()), "batch {n}");
     }
-    assert_eq!(count(&bench, "units"), 0);
+    assert_eq!(count(&bench, "speculative_batches"), 0);
     let c = key_on("c", 1, 2);
     let first = [trust(&mut bench, &a, &c), submit(&mut bench, &[&[b"incrby", &a, b"1"]])[0]];
     bench.flush(0);
@@ -322,7 +325,7 @@ fn scenario_19_nothing_to_abort_then_something() {
     bench.release(SHARD, SHARD + 1);
     bench.settle();
     bench.verify();
-    assert_eq!((count(&bench, "units"), shown(&bench, second[0])), (1, "5".into()));
+    assert_eq!((count(&bench, "speculative_batches"), shown(&bench, second[0])), (1, "5".into()));
 }
 
 #[test]
@@ -352,13 +355,13 @@ fn scenario_09_answers_come_before_their_batch() {
     let asked = submit(&mut bench, &[&[b"mget", &here, &there], &[b"mget", &here, &there, &here]]);
     bench.flush(0);
     bench.settle();
-    assert!(gauge(&bench.shards[0], "ordain_shard_early_messages") >= 2.0);
+    assert!(gauge(&bench.shards[0], "ordain_shard_out_of_order_items") >= 2.0);
     assert!(bench.answer(asked[0]).is_none());
     bench.release(LOG, SHARD);
     bench.settle();
     bench.verify();
     assert_eq!(shown(&bench, asked[1]), "[\"1\" \"2\" \"1\"]");
-    assert_eq!(gauge(&bench.shards[0], "ordain_shard_early_messages"), 0.0);
+    assert_eq!(gauge(&bench.shards[0], "ordain_shard_out_of_order_items"), 0.0);
 }
 
 /// The ways of executing a cluster's queues.
@@ -488,14 +491,14 @@ fn scenario_16_orders_of_items_that_there_are_not() {
             run(&mut bench);
         }
         // What a planner sees to be wrong is refused before it is sequenced: nobody has to do with it.
-        let before = (count(&bench, "units"), count(&bench, "tainted"));
+        let before = (count(&bench, "speculative_batches"), count(&bench, "affected"));
         let damaged = encode(&[&b"no warehouse"[..]]);
         let refused = (0..10).map(|_| {
             bench.submit(0, Call::new(ordain_workload::tpcc::new_order::NEW_ORDER, Db(0)), &damaged)
         });
         assert!(refused.into_iter().all(|refused| refused.is_err()));
         run(&mut bench);
-        assert_eq!((count(&bench, "units"), count(&bench, "tainted")), before);
+        assert_eq!((count(&bench, "speculative_batches"), count(&bench, "affected")), before);
         let statuses: Vec<OutcomeStatus> =
             orders.iter().map(|ticket| bench.answer(*ticket).unwrap().status).collect();
         let aborted =
@@ -505,7 +508,7 @@ fn scenario_16_orders_of_items_that_there_are_not() {
         assert!((4..40).contains(&aborted), "{aborted} of {}", orders.len());
         let is_speculative = execution == Execution::Speculative;
         assert_eq!(
-            (count(&bench, "undone") as usize, count(&bench, "tainted") > 0),
+            (count(&bench, "undone") as usize, count(&bench, "affected") > 0),
             match is_speculative {
                 true => (aborted, true),
                 false => (0, false),
@@ -656,7 +659,7 @@ fn partitions_that_do_not_agree_all_do_as_the_first() {
             disagreed[usize::from(said[0] == Choice::Wait)] += 1;
         }
         for shard in 0..3 {
-            assert_eq!(cluster.gauge(shard, "ordain_shard_units_total"), units, "{said:?}");
+            assert_eq!(cluster.gauge(shard, "ordain_shard_speculative_batches_total"), units, "{said:?}");
         }
     }
     assert!(disagreed.iter().all(|epochs| *epochs > 5), "{disagreed:?}");

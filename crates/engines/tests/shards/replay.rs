@@ -87,9 +87,9 @@ fn demand(registry: &Arc<Registry>, batch: &Arc<Batch>, aborted: Vec<u32>) -> Di
             shards: addresses,
             sequencer: at(0),
             lock_manager: scheduling.has_lock_manager().then(|| at(7)),
-            post: None,
+            exchange: None,
             gateways: BTreeMap::new(),
-            doors: 128,
+            first_gateway: 128,
         };
         let mut lock_manager = scheduling.lock_manager(&places, settings);
         lock_manager.iter_mut().for_each(|role| role.set_aborted(places_aborted.clone()));

@@ -44,9 +44,9 @@ impl Members {
                 shards: vec![at(replica, SHARD)],
                 sequencer: at(replica, SEQUENCER),
                 lock_manager: None,
-                post: None,
+                exchange: None,
                 gateways: [(GatewayId::of(replica as u16, 0), at(replica, GATEWAY))].into(),
-                doors: GATEWAY,
+                first_gateway: GATEWAY,
             };
             let settings = shard::Settings { bugs, ..shard::Settings::new(calvin::SCHEDULING) };
             let members = (0..REPLICAS).filter(|member| *member != replica).map(|member| at(member, SHARD));

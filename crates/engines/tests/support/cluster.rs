@@ -232,9 +232,9 @@ impl Cluster {
             shards: (0..self.layout.shards()).map(address).collect(),
             sequencer: at(SEQUENCER),
             lock_manager: None,
-            post: Some(at(EXCHANGE)),
+            exchange: Some(at(EXCHANGE)),
             gateways: [(GatewayId::of(id(node).0, 0), at(GATEWAY))].into(),
-            doors: GATEWAY,
+            first_gateway: GATEWAY,
         };
         let Shape { window, scheduling, isolation, checkpoint_piece: piece, checkpoints, .. } = self.shape;
         let mut settings =
@@ -764,7 +764,7 @@ impl Cluster {
         assert_eq!(self.choices(), [], "something is under way");
         for node in 0..self.shape.partitions {
             let grants = grants_gauge(self.shape.scheduling);
-            for name in [grants, "ordain_shard_in_flight", "ordain_shard_early_messages"] {
+            for name in [grants, "ordain_shard_in_flight", "ordain_shard_out_of_order_items"] {
                 assert_eq!(self.gauge(node, name), 0.0, "{name} of node {node}");
             }
         }

@@ -206,7 +206,7 @@ pub const SCHEDULINGS: [Scheduling; 3] = [calvin::SCHEDULING, calvin_paper::SCHE
 pub fn grants_gauge(scheduling: Scheduling) -> &'static str {
     match scheduling.name {
         "calvin" => "ordain_shard_locked_records",
-        "calvin-paper" => "ordain_shard_early_turns",
+        "calvin-paper" => "ordain_shard_out_of_order_grants",
         "qstore" => "ordain_shard_queued_fragments",
         other => panic!("{other} has no gauge"),
     }
@@ -280,9 +280,9 @@ impl Bench {
             shards: shard_places.clone(),
             sequencer: at(SEQUENCER),
             lock_manager: self.options.scheduling.has_lock_manager().then(|| at(LOCK_MANAGER)),
-            post: None,
+            exchange: None,
             gateways: gateway_places.clone(),
-            doors: GATEWAY,
+            first_gateway: GATEWAY,
         };
         let Options { scheduling, isolation, fragment_bytes, .. } = self.options;
         let settings =
@@ -595,11 +595,11 @@ impl Bench {
         for shard in &self.shards {
             assert_eq!(gauge(shard, grants_gauge(self.options.scheduling)), 0.0);
             assert_eq!(gauge(shard, "ordain_shard_in_flight"), 0.0);
-            assert_eq!(gauge(shard, "ordain_shard_early_messages"), 0.0);
+            assert_eq!(gauge(shard, "ordain_shard_out_of_order_items"), 0.0);
         }
         if let Some(lock_manager) = &self.lock_manager {
-            assert_eq!(gauge(lock_manager, "ordain_scheduler_locked_keys"), 0.0);
-            assert_eq!(gauge(lock_manager, "ordain_scheduler_in_flight"), 0.0);
+            assert_eq!(gauge(lock_manager, "ordain_lock_manager_locked_keys"), 0.0);
+            assert_eq!(gauge(lock_manager, "ordain_lock_manager_in_flight"), 0.0);
         }
     }
 

@@ -52,7 +52,7 @@ fn role(name: &str) -> Result<u16, String> {
     Ok(match name {
         "sequencer" => SEQUENCER,
         "log" => LOG,
-        "scheduler" => LOCK_MANAGER,
+        "lock-manager" => LOCK_MANAGER,
         _ => match (name.strip_prefix("shard"), name.strip_prefix('g')) {
             (Some(shard), _) => SHARD + number::<u16>(shard)?,
             (_, Some(gateway)) => GATEWAY + number::<u16>(gateway)?,
@@ -65,7 +65,7 @@ fn name_of(role: u16) -> String {
     match role {
         SEQUENCER => "sequencer".into(),
         LOG => "log".into(),
-        LOCK_MANAGER => "scheduler".into(),
+        LOCK_MANAGER => "lock-manager".into(),
         shard if shard < GATEWAY => format!("shard{}", shard - SHARD),
         gateway => format!("g{}", gateway - GATEWAY),
     }
@@ -173,7 +173,7 @@ impl Script {
                 let replayed: usize = bench.recovered.iter().map(|batch| batch.txns().count()).sum();
                 Ok(format!("replayed {} batches, {replayed} transactions", bench.recovered.len()))
             }
-            // vote LINK EPOCH.INDEX: a shard says of a transaction, out of turn, that its checks have passed.
+            // vote LINK EPOCH.INDEX: a shard says of a transaction, before it has voted, that its checks have passed.
             ["vote", name, gsn] => {
                 let (from, to) = link(name)?;
                 let (epoch, index) = gsn.split_once('.').ok_or("a transaction is EPOCH.INDEX")?;
@@ -195,7 +195,7 @@ impl Script {
     }
 
     /// node NAME=N…: a node, with `shards`, `gateways`, `window`, `cap` (transactions a batch), `lag`, `linger` (ms),
-    /// `backlog`, `seed`, `log` (0 or 1), `segment` (bytes) and `handed` (0 or 1: a lock manager gives turns).
+    /// `backlog`, `seed`, `log` (0 or 1), `segment` (bytes) and `lock-manager` (0 or 1: one of the node grants to its shards).
     fn node(&mut self, settings: &[&str]) -> Shown {
         let mut options = Options::default();
         for setting in settings {
@@ -211,7 +211,7 @@ impl Script {
                 "backlog" => options.sequencer.backlog_max = n as usize,
                 "seed" => options.seed = n,
                 "log" => options.log = n != 0,
-                "handed" if n != 0 => options.scheduling = calvin_paper::SCHEDULING,
+                "lock-manager" if n != 0 => options.scheduling = calvin_paper::SCHEDULING,
                 "segment" => options.segment_bytes = n,
                 _ => return Err(format!("{name} is no setting")),
             }
@@ -296,14 +296,17 @@ impl Script {
             "shards" => {
                 for (n, shard) in bench.shards.iter().enumerate() {
                     let (applied, in_flight) = (shard.applied().0, gauge(shard, "ordain_shard_in_flight"));
-                    let early = gauge(shard, "ordain_shard_early_messages");
-                    _ = writeln!(out, "shard{n}: applied {applied}, in flight {in_flight}, early {early}");
+                    let early = gauge(shard, "ordain_shard_out_of_order_items");
+                    _ = writeln!(
+                        out,
+                        "shard{n}: applied {applied}, in flight {in_flight}, out of order {early}"
+                    );
                 }
             }
             "locks" if let Some(lock_manager) = &bench.lock_manager => {
-                for name in ["in_flight", "locked_keys", "waited_for_lock_total", "turns_total"] {
-                    let value = gauge(lock_manager, &format!("ordain_scheduler_{name}"));
-                    _ = writeln!(out, "scheduler: {name} {value}");
+                for name in ["in_flight", "locked_keys", "waited_for_lock_total", "grants_total"] {
+                    let value = gauge(lock_manager, &format!("ordain_lock_manager_{name}"));
+                    _ = writeln!(out, "lock-manager: {name} {value}");
                 }
             }
             "locks" => {

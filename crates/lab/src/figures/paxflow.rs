@@ -178,7 +178,7 @@ impl Experiment for Figure2 {
         told.tables.push(table_1(measured));
         told.notes.push(
             "The paper's Calvin has one lock thread, about 320 K locks and releases a second, through which every read goes; so \
-             has the engine calvin-paper, whose scheduler's demand is taken as that of one thread. Our own Calvin has none: a \
+             has the engine calvin-paper, whose lock manager's demand is taken as that of one thread. Our own Calvin has none: a \
              core owns its records and their locks, and a transaction that finds all of them free runs in one call and takes \
              none. The ratio to our own locked reads is the gain of the idea itself."
                 .to_owned(),
@@ -206,7 +206,7 @@ mod tests {
     #[test]
     fn a_lock_manager_holds_up_many_cores_and_the_ratio_says_so() {
         let runs = vec![
-            run(PAPERS, 10e3, &[("scheduler", 50.0), ("shard", 50.0)]),
+            run(PAPERS, 10e3, &[("lock-manager", 50.0), ("shard", 50.0)]),
             run(SNAPSHOT, 40e3, &[("shard", 20.0)]),
         ];
         let measured = Measured { runs };
@@ -216,7 +216,7 @@ mod tests {
             "4.0 x by the clock, 5.0 x by processor time, 20.0 x by X(8), 90.0 x by X(36)"
         );
         let shape = growth(&measured.demands(PAPERS, 2.0));
-        assert_eq!((shape.holds, shape.ours.as_str()), (Some(true), "the scheduler is busy at 2.0 cores"));
+        assert_eq!((shape.holds, shape.ours.as_str()), (Some(true), "the lock-manager is busy at 2.0 cores"));
         // Without such a thread it would grow on and on.
         assert_eq!(growth(&measured.demands(SNAPSHOT, 2.0)).holds, None);
         assert!(

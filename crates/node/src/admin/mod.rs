@@ -222,7 +222,7 @@ impl Observed {
             info.checkpoint_failed = sum("ordain_checkpoint_failing") > 0.0;
             info.cpu_user_us = (sum("ordain_loop_cpu_seconds_total") * 1e6) as u64;
             info.engine_gauges =
-                ["ordain_shard_committed_total", "ordain_shard_aborted_total", "ordain_shard_parked_total"]
+                ["ordain_shard_committed_total", "ordain_shard_aborted_total", "ordain_shard_blocked_total"]
                     .iter()
                     .map(|name| ((*name).to_owned(), format!("{}", sum(name))))
                     .collect();

@@ -4,7 +4,7 @@
 use super::*;
 
 impl<S: RecordStore> Core<S> {
-    /// Runs this shard's fragments of a transaction for as long as their inputs are there, then judges it.
+    /// Runs this shard's fragments of a transaction for as long as their inputs are there, then vote_recipients it.
     pub fn advance(&mut self, chunk: &Arc<Chunk>, active: &mut Active) -> Progress {
         self.operator.under_way.begin(active.gsn.plain().0);
         self.noting(active, |core, active| core.run_fragments(chunk, active))
@@ -14,18 +14,18 @@ impl<S: RecordStore> Core<S> {
     /// of a transaction that is judged at once stay the newest, in a row, also after it was away.
     #[inline]
     pub fn noting<R>(&mut self, active: &mut Active, work: impl FnOnce(&mut Core<S>, &mut Active) -> R) -> R {
-        if !active.in_unit {
+        if !active.is_speculative {
             return work(self, active);
         }
-        self.undo.turn = Some(active.gsn);
+        self.undo.writer = Some(active.gsn);
         std::mem::swap(&mut self.undo, &mut active.undo);
-        let is_judged_at_once = active.is_judged_at_once();
-        if is_judged_at_once {
+        let is_decided_at_once = active.is_decided_at_once();
+        if is_decided_at_once {
             active.mark = active.undo.journal.mark();
             active.undo.journal.append(&mut active.set_aside);
         }
         let done = work(self, active);
-        if is_judged_at_once && active.is_away {
+        if is_decided_at_once && active.is_away {
             active.set_aside = active.undo.journal.split_off(active.mark);
         }
         std::mem::swap(&mut self.undo, &mut active.undo);
@@ -33,7 +33,7 @@ impl<S: RecordStore> Core<S> {
     }
 
     fn run_fragments(&mut self, chunk: &Chunk, active: &mut Active) -> Progress {
-        self.take_back_computed(active);
+        self.take_returned_computed(active);
         let txn = &chunk.txns()[active.at];
         let fragments = chunk.fragments(txn);
         // One that moves slots changes nothing until it is done with that.
@@ -44,25 +44,25 @@ impl<S: RecordStore> Core<S> {
             let n = active.next;
             // A lent fragment has its turn with the compute fragment that it is lent to.
             if !fragment.lent && (self.owns(fragment) || fragment.access == Access::Compute) {
-                if active.lent_out > 0 || active.is_away || n >= active.granted_until {
+                if active.shipped_out > 0 || active.is_away || n >= active.granted_until {
                     return Progress::Blocked;
                 }
                 if self.rests(active, txn) {
                     return Progress::Resting;
                 }
                 if !self.owns(fragment) {
-                    self.lend_members(active, chunk, txn, n);
+                    self.ship_members(active, chunk, txn, n);
                 } else if !self.run_fragment(active, chunk, txn, n) {
                     return Progress::Blocked;
                 }
             }
             active.next += 1;
-            if active.next == txn.abortable_until as usize && active.lent_out == 0 {
+            if active.next == txn.abortable_until as usize && active.shipped_out == 0 {
                 // Whatever could fail here has or has not: others need not wait for the rest.
                 self.vote(active);
             }
         }
-        if active.lent_out > 0 {
+        if active.shipped_out > 0 {
             return Progress::Blocked;
         }
         if txn.abortable {
@@ -71,8 +71,8 @@ impl<S: RecordStore> Core<S> {
                 return Progress::Blocked;
             }
             // One of a unit in which others take part is judged with that.
-            if active.alone || !active.in_unit {
-                self.judge(active);
+            if active.alone || !active.is_speculative {
+                self.apply_verdict(active);
             }
         }
         Progress::Done
@@ -84,21 +84,21 @@ impl<S: RecordStore> Core<S> {
         let fragment = &fragments[n];
         let inputs = chunk.plans().inputs_of(fragment);
         let slot = SlotNo(n as u32);
-        let mut poisoned = false;
+        let mut failed = false;
         let computed = active.computed.take();
         // What was computed elsewhere had its inputs.
         for input in inputs.iter().filter(|_| computed.is_none()) {
             let source = &fragments[input.0 as usize];
             if source.lent {
                 let here = self.owns(source);
-                let has_come = || matches!(active.borrowed.get(input), Some(Some(_)));
+                let has_come = || matches!(active.received_records.get(input), Some(Some(_)));
                 if !here && !has_come() && active.slots.is_missing(*input) {
                     return false;
                 }
             } else if active.slots.is_missing(*input) {
                 return false;
             } else {
-                poisoned |= active.slots.is_poisoned(*input);
+                failed |= active.slots.is_failed(*input);
             }
         }
         if fragment.access == Access::TableWrite && txn.abortable {
@@ -108,7 +108,7 @@ impl<S: RecordStore> Core<S> {
             if active.votes_missing != 0 {
                 return false;
             }
-            poisoned |= active.failure.is_some();
+            failed |= active.failure.is_some();
         }
         let limit = self.code.registry.limits().reply;
         // What has inputs reads the transaction's slots while it answers.
@@ -122,7 +122,7 @@ impl<S: RecordStore> Core<S> {
             arena.extend_from_slice(&computed.answer);
             computed.result
         } else if fragment.access == Access::Compute {
-            match self.compute(active, chunk, txn, n, poisoned, &mut arena) {
+            match self.compute(active, chunk, txn, n, failed, &mut arena) {
                 Some(result) => result,
                 None => {
                     arena.truncate(at);
@@ -134,7 +134,7 @@ impl<S: RecordStore> Core<S> {
                     return false;
                 }
             }
-        } else if poisoned {
+        } else if failed {
             Ok(())
         } else if fragment.only_shows() && active.slots.is_beyond(limit) {
             arena.extend_from_slice(CUT);
@@ -150,7 +150,7 @@ impl<S: RecordStore> Core<S> {
             Active::fail(&mut active.own_failure, (slot, abort));
         }
         self.charge(arena.len() - at);
-        let bad = poisoned || result.is_err();
+        let bad = failed || result.is_err();
         if inputs.is_empty() {
             active.slots.put_arena(arena, slot, at, bad);
         } else {
@@ -212,13 +212,13 @@ impl<S: RecordStore> Core<S> {
             out,
         };
         if let Some(epoch) = past {
-            return covered::look(&self.store.as_of(epoch), fragment, code, cx);
+            return parent_record::read_past(&self.store.as_of(epoch), fragment, code, cx);
         }
         let name = (fragment.db, key.bytes, fragment.hash);
         match fragment.access {
             Access::Read | Access::Write if fragment.covering => {
-                let turn = covered::Turn { gsn, now, undo: undoable.then_some(&mut active.undo) };
-                covered::run((&mut self.store, guess), turn, fragment, code, cx)
+                let writer = parent_record::Writer { gsn, now, undo: undoable.then_some(&mut active.undo) };
+                parent_record::run((&mut self.store, guess), writer, fragment, code, cx)
             }
             Access::Write => {
                 let undo = undoable.then_some(&mut active.undo);
@@ -260,7 +260,7 @@ impl<S: RecordStore> Core<S> {
         chunk: &Chunk,
         txn: &Txn,
         n: usize,
-        poisoned: bool,
+        failed: bool,
         out: &mut Vec<u8>,
     ) -> Option<Result<(), Abort>> {
         let fragment = &chunk.fragments(txn)[n];
@@ -272,9 +272,9 @@ impl<S: RecordStore> Core<S> {
         let share = self.code.registry.limits().share(txn.carriers);
         let is_held_back = |slot: &SlotNo| !active.slots.is_missing(*slot);
         let is_too_much = members.are_beyond(share, chunk, txn, n, is_held_back);
-        if is_too_much && !poisoned {
+        if is_too_much && !failed {
             result = refuse(fragment, out);
-        } else if !poisoned {
+        } else if !failed {
             let computation = Computation { chunk, at: active.at, n, gsn: active.gsn, now: active.now };
             self.code.locals.set_patience(self.away.patience);
             result =
@@ -289,7 +289,7 @@ impl<S: RecordStore> Core<S> {
                 let lent = &chunk.fragments(txn)[held.slot.0 as usize];
                 // One that was only to be read and is absent was not taken: it may be there, and expired.
                 if held.writable || held.cell.value.is_some() && !self.is_past(lent) {
-                    self.put_home(active, lent, held);
+                    self.restore_record(active, lent, held);
                 }
             } else if held.writable && active.slots.is_missing(held.slot) {
                 let Held { slot, cell, changed, owner, .. } = held;
@@ -317,13 +317,13 @@ impl<S: RecordStore> Core<S> {
     /// A record keeps its place until the unit is over.
     pub fn keep_place(&mut self, record: RecordId) {
         if self.store.lock(record) == 0 {
-            self.store.set_lock(record, PINNED);
+            self.store.set_lock(record, WRITE_LOCKED);
         }
     }
 
     /// Tells the verdict of this shard's abortable fragments, once, to all who must know it.
     fn vote(&mut self, active: &mut Active) {
-        if active.voted || active.alone || active.in_unit {
+        if active.voted || active.alone || active.is_speculative {
             return;
         }
         active.voted = true;
@@ -331,19 +331,19 @@ impl<S: RecordStore> Core<S> {
         if active.routes.voters & me == 0 {
             return;
         }
-        let mut judges = active.routes.judges & !me;
-        while judges != 0 {
+        let mut vote_recipients = active.routes.vote_recipients & !me;
+        while vote_recipients != 0 {
             self.remote.results.add(
-                judges.trailing_zeros() as usize,
+                vote_recipients.trailing_zeros() as usize,
                 active.called(),
                 Item::Vote(active.own_failure),
             );
-            judges &= judges - 1;
+            vote_recipients &= vote_recipients - 1;
         }
     }
 
     /// Every verdict is known: what was changed here stays, or is undone.
-    fn judge(&mut self, active: &mut Active) {
+    fn apply_verdict(&mut self, active: &mut Active) {
         if active.failure.is_some()
             && !(self.settings.bugs.has(Bug::IgnoreRemoteVote) && active.own_failure.is_none())
         {
@@ -352,7 +352,7 @@ impl<S: RecordStore> Core<S> {
             }
             active.undo.roll_back(&mut self.store, active.mark);
         }
-        if !active.in_unit {
+        if !active.is_speculative {
             let of_unit = Some(&self.undo).filter(|_| active.is_again);
             active.undo.end(&mut self.store, of_unit);
         }

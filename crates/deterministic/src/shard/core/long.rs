@@ -9,7 +9,7 @@ use ordain_role::{Outbox, UnderWay, Work, WorkDone};
 use ordain_store::RecordStore;
 
 use super::{Core, Held};
-use crate::shard::long::{Answers, Computed, Long, PATIENCE};
+use crate::shard::long::{Computed, InputSlots, Long, PATIENCE};
 use crate::shard::messages::{Item, Message};
 use crate::shard::state::{Active, owner};
 
@@ -79,9 +79,9 @@ impl<S: RecordStore> Core<S> {
         let fragment = &chunk.fragments(&chunk.txns()[active.at])[held.slot.0 as usize];
         if held.owner != self.site.number {
             let Held { slot, cell, version, .. } = held;
-            active.borrowed.insert(slot, Some((cell, version)));
+            active.received_records.insert(slot, Some((cell, version)));
         } else if held.writable || held.cell.value.is_some() && !self.is_past(fragment) {
-            self.put_home(active, fragment, held);
+            self.restore_record(active, fragment, held);
         }
     }
 
@@ -97,13 +97,17 @@ impl<S: RecordStore> Core<S> {
                 continue;
             }
             let record = if self.owns(fragment) {
-                self.hand_out(active, &chunk, txn, *slot).0
+                self.take_out(active, &chunk, txn, *slot).0
             } else {
-                active.borrowed.get_mut(slot).and_then(Option::take).unwrap_or((Cell::ABSENT, Gsn::NONE))
+                active
+                    .received_records
+                    .get_mut(slot)
+                    .and_then(Option::take)
+                    .unwrap_or((Cell::ABSENT, Gsn::NONE))
             };
             records.insert(*slot, record);
         }
-        let answers = Answers::of_inputs(&chunk, at, n, &active.slots);
+        let answers = InputSlots::of_inputs(&chunk, at, n, &active.slots);
         active.is_away = true;
         self.counts.given_away += 1;
         let (gsn, now, registry) = (active.gsn, active.now, self.code.registry.clone());
@@ -118,8 +122,8 @@ impl<S: RecordStore> Core<S> {
         match (asker, done.product.downcast::<Computed>()) {
             (Some(Asker::Ordered(gsn)), Ok(computed)) => self.go_on_after(gsn, *computed),
             (Some(Asker::Read(number)), Ok(computed)) => {
-                let (reader, mut desk) = self.reading();
-                reader.take_computed(&mut desk, number, *computed);
+                let (reader, mut shard) = self.reading();
+                reader.take_computed(&mut shard, number, *computed);
             }
             _ => {
                 self.broken.get_or_insert(format!(
@@ -138,7 +142,7 @@ impl<S: RecordStore> Core<S> {
                 .get_or_insert(format!("shard {} has ended {gsn} before it was computed", self.site.number));
             return;
         };
-        self.credit(super::turn_of(gsn));
+        self.credit(super::batch_of(gsn));
         active.is_away = false;
         active.computed = Some(computed);
         self.active.put(number, active);
@@ -146,13 +150,13 @@ impl<S: RecordStore> Core<S> {
     }
 
     /// The transaction has its turn again: records that a computation elsewhere had in its hands go back to where they were.
-    pub(super) fn take_back_computed(&mut self, active: &mut Active) {
+    pub(super) fn take_returned_computed(&mut self, active: &mut Active) {
         let records = active.computed.as_mut().map(|computed| std::mem::take(&mut computed.records));
         for (slot, cell, changed) in records.into_iter().flatten() {
             let chunk = active.chunk.clone();
             let fragment = &chunk.fragments(&chunk.txns()[active.at])[slot.0 as usize];
             if self.owns(fragment) {
-                self.take_back(active, slot, cell, changed);
+                self.take_returned(active, slot, cell, changed);
             } else if active.slots.is_missing(slot)
                 && let Some(owner) = owner(fragment, self.maps.now())
             {
@@ -180,7 +184,8 @@ impl<S: RecordStore> Core<S> {
     ///
     /// Nothing rests while nobody would wake it (replay), nor does what is undone as a unit or holds the whole table.
     pub(super) fn rests(&mut self, active: &Active, txn: &Txn) -> bool {
-        let rests = self.budget.is_spent() && self.away.patience.is_some() && !active.in_unit && !txn.table;
+        let rests =
+            self.budget.is_spent() && self.away.patience.is_some() && !active.is_speculative && !txn.table;
         if rests {
             self.counts.rested += 1;
             self.active.rest(active.called());
@@ -189,7 +194,7 @@ impl<S: RecordStore> Core<S> {
     }
 
     /// Begins a turn of so many fragments; returns those who rest, for [`Core::wake`].
-    pub(in crate::shard) fn begin_turn(&mut self, fragments: usize) -> Vec<Gsn> {
+    pub(in crate::shard) fn begin_event(&mut self, fragments: usize) -> Vec<Gsn> {
         self.budget.begin(fragments);
         self.active.take_resting()
     }

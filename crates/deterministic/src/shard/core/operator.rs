@@ -19,7 +19,7 @@ impl<S: RecordStore> Core<S> {
         if self.operator.aborted.is_empty() || !self.operator.aborted.contains(&gsn) {
             return false;
         }
-        if self.remote.early.holds(gsn) {
+        if self.remote.out_of_order.holds(gsn) {
             self.broken.get_or_insert(format!(
                 "shard {} was told something of transaction {gsn}, which the operator has aborted here and not on the \
                  node that executed it: run ordain log abort on all nodes of the cluster",

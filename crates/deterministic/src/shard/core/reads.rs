@@ -5,7 +5,7 @@ use ordain_role::{Address, Bug, Outbox};
 use ordain_sequencer::Reading;
 use ordain_store::{Keep, RecordStore};
 
-use super::{Code, Core, Desk, IDLE_TURN, READ_TURN, Site, SnapshotReader};
+use super::{Code, Core, IDLE_READ_BUDGET, READ_BUDGET, ShardView, Site, SnapshotReader};
 use crate::shard::capture::Cut;
 use crate::shard::messages::Message;
 
@@ -37,11 +37,11 @@ impl<S: RecordStore> Core<S> {
                 self.reader.take(chunk, (at, now), since, if is_early { at } else { published });
             }
             Reading::Parts(parts) => {
-                let (reader, mut desk) = self.reading();
-                reader.take_parts(&mut desk, parts);
+                let (reader, mut shard) = self.reading();
+                reader.take_parts(&mut shard, parts);
             }
             Reading::Floor { partition, epoch } => {
-                if self.reader.note_floor((partition, epoch), published) {
+                if self.reader.note_low_watermark((partition, epoch), published) {
                     self.keep_states();
                 }
             }
@@ -65,20 +65,20 @@ impl<S: RecordStore> Core<S> {
     }
 
     /// Splits off the snapshot reader, and what it needs of the shard.
-    pub(super) fn reading(&mut self) -> (&mut SnapshotReader, Desk<'_, S>) {
+    pub(super) fn reading(&mut self) -> (&mut SnapshotReader, ShardView<'_, S>) {
         let Core { reader, store, site: Site { places, .. }, maps, code, away, .. } = self;
         let Code { registry, locals, .. } = code;
-        (reader, Desk { store, places, maps, registry, locals, patience: away.patience })
+        (reader, ShardView { store, places, maps, registry, locals, patience: away.patience })
     }
 
     /// Reads for a turn; says whether there is more to read.
     pub(in crate::shard) fn read(&mut self, out: &mut Outbox<Message>) -> bool {
         let published = self.order.backlog.published();
         let is_idle = self.order.batches.is_empty() && !self.active.has_ready();
-        let turn = if is_idle { IDLE_TURN } else { READ_TURN };
-        let (reader, mut desk) = self.reading();
-        let more = reader.run(&mut desk, published, turn, out);
-        reader.send(desk.places, out);
+        let turn = if is_idle { IDLE_READ_BUDGET } else { READ_BUDGET };
+        let (reader, mut shard) = self.reading();
+        let more = reader.run(&mut shard, published, turn, out);
+        reader.send(shard.places, out);
         self.send_work(out);
         more
     }

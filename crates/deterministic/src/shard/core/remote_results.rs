@@ -4,12 +4,12 @@ use ordain_model::serial::key_of;
 use ordain_model::{Cell, Gsn, SlotNo};
 use ordain_store::RecordStore;
 
-use super::{Core, turn_of};
-use crate::shard::mail::EarlyItem;
+use super::{Core, batch_of};
 use crate::shard::members::Held;
 use crate::shard::messages::{Item, ShardMessage};
+use crate::shard::remote::OutOfOrderItem;
 use crate::shard::scheduler::Scheduler;
-use crate::shard::state::{Active, Known, Lent, Loan, ShardSet};
+use crate::shard::state::{Active, Known, ShardSet, Shipment, ShippedOut};
 
 impl<S: RecordStore> Core<S> {
     pub(in crate::shard) fn take_remote_result(
@@ -44,7 +44,7 @@ impl<S: RecordStore> Core<S> {
                     self.take_item(number, from, item, &bytes);
                     self.active.make_ready(number);
                 }
-                None if is_to_come => self.remote.early.keep(gsn, from, item, &bytes),
+                None if is_to_come => self.remote.out_of_order.keep(gsn, from, item, &bytes),
                 None if scheduler.take_item(self, gsn, &item, &bytes) => {}
                 None if may_repeat => self.counts.repeated += 1,
                 // Who gives slots away goes on once they are on their way.
@@ -60,22 +60,22 @@ impl<S: RecordStore> Core<S> {
     }
 
     /// What has come for a transaction whose turn it is.
-    pub fn take_early(&mut self, active: &mut Active) {
-        for EarlyItem { from, item, bytes } in self.remote.early.take(active.called()) {
+    pub fn take_out_of_order(&mut self, active: &mut Active) {
+        for OutOfOrderItem { from, item, bytes } in self.remote.out_of_order.take(active.called()) {
             // Records of slots that move here may be among it.
-            self.credit(turn_of(active.gsn));
-            self.hear(active, from, item, &bytes);
+            self.credit(batch_of(active.gsn));
+            self.receive(active, from, item, &bytes);
         }
     }
 
     fn take_item(&mut self, number: u32, from: usize, item: Item, bytes: &[u8]) {
         let Some(mut active) = self.active.take(number) else { return };
-        self.credit(turn_of(active.gsn));
-        self.hear(&mut active, from, item, bytes);
+        self.credit(batch_of(active.gsn));
+        self.receive(&mut active, from, item, bytes);
         self.active.put(number, active);
     }
 
-    fn hear(&mut self, active: &mut Active, from: usize, item: Item, bytes: &[u8]) {
+    fn receive(&mut self, active: &mut Active, from: usize, item: Item, bytes: &[u8]) {
         let known = self.note_item(active, from, item, bytes);
         self.note_known(known, from, active.gsn);
     }
@@ -104,7 +104,7 @@ impl<S: RecordStore> Core<S> {
         let (_, about) = item.what();
         let Some(fragment) = fragments.get(about.0 as usize) else { return Known::Other("a fragment") };
         match item {
-            Item::Slot { slot, poisoned, .. } => {
+            Item::Slot { slot, failed, .. } => {
                 let bytes = item.bytes(bytes);
                 if fragment.is_table() {
                     if !active.slots.is_missing(slot) {
@@ -114,13 +114,13 @@ impl<S: RecordStore> Core<S> {
                     return active.tables.take(&mut active.slots, slot, place, bytes.to_vec());
                 }
                 if active.slots.is_missing(slot) {
-                    active.slots.fill(slot, bytes, poisoned);
+                    active.slots.fill(slot, bytes, failed);
                     if fragment.only_answers() {
                         active.slots.bound(slot, self.code.registry.limits().reply);
                     }
                     return Known::New;
                 }
-                Known::again(active.slots.is_same(slot, bytes, poisoned), "a slot")
+                Known::again(active.slots.is_same(slot, bytes, failed), "a slot")
             }
             Item::Vote(verdict) => {
                 let voter: ShardSet = 1 << from;
@@ -135,11 +135,13 @@ impl<S: RecordStore> Core<S> {
                 }
                 Known::New
             }
-            Item::Lend { slot, cell, version } => match active.borrowed.get(&slot) {
-                Some(Some(borrowed)) => Known::again(*borrowed == (cell, version), "a record that was lent"),
+            Item::Ship { slot, cell, version } => match active.received_records.get(&slot) {
+                Some(Some(received_records)) => {
+                    Known::again(*received_records == (cell, version), "a record that was lent")
+                }
                 Some(None) => Known::Same,
                 None => {
-                    active.borrowed.insert(slot, Some((cell, version)));
+                    active.received_records.insert(slot, Some((cell, version)));
                     Known::New
                 }
             },
@@ -148,17 +150,17 @@ impl<S: RecordStore> Core<S> {
             | Item::Taken(_)
             | Item::Attestation { .. }
             | Item::Round(_) => Known::Other("something else"),
-            Item::Return { slot, cell, changed } => match active.loans.get(&slot) {
+            Item::Return { slot, cell, changed } => match active.shipped.get(&slot) {
                 None => {
-                    active.loans.insert(slot, Loan::Early(cell, changed));
+                    active.shipped.insert(slot, Shipment::Early(cell, changed));
                     Known::New
                 }
-                Some(Loan::Early(before, is_changed)) => {
+                Some(Shipment::Early(before, is_changed)) => {
                     Known::again((before, *is_changed) == (&cell, changed), "a record that comes back")
                 }
-                Some(Loan::Back) => Known::Same,
-                Some(Loan::Out(_)) => {
-                    self.noting(active, |core, active| core.take_back(active, slot, cell, changed));
+                Some(Shipment::Back) => Known::Same,
+                Some(Shipment::Out(_)) => {
+                    self.noting(active, |core, active| core.take_returned(active, slot, cell, changed));
                     Known::New
                 }
             },
@@ -166,22 +168,25 @@ impl<S: RecordStore> Core<S> {
     }
 
     /// A record that was lent for writing has come back.
-    pub(in crate::shard) fn take_back(
+    pub(in crate::shard) fn take_returned(
         &mut self,
         active: &mut Active,
         slot: SlotNo,
         cell: Cell,
         changed: bool,
     ) {
-        let Some(Loan::Out(Lent { version, before })) = active.loans.insert(slot, Loan::Back) else { return };
-        active.lent_out -= 1;
+        let Some(Shipment::Out(ShippedOut { version, before })) = active.shipped.insert(slot, Shipment::Back)
+        else {
+            return;
+        };
+        active.shipped_out -= 1;
         let chunk = active.chunk.clone();
         let txn = &chunk.txns()[active.at];
         let fragment = &chunk.fragments(txn)[slot.0 as usize];
         let key = key_of(chunk.args(txn), fragment).bytes;
         let db = fragment.db;
         let (writable, owner) = (true, self.site.number);
-        self.put_home(
+        self.restore_record(
             active,
             fragment,
             Held { db, key, slot, cell, version, changed, writable, owner, before },

@@ -5,8 +5,8 @@ use ordain_model::{Chunk, DigestSpan, Epoch, Gsn, Txn, Value};
 use ordain_role::{NodeId, Outbox};
 use ordain_store::RecordStore;
 
-use super::{Core, turn_of};
-use crate::shard::backlog::Turn;
+use super::{Core, batch_of};
+use crate::shard::backlog::BatchPlace;
 use crate::shard::digest_exchange::Attestation;
 use crate::shard::messages::Message;
 use crate::shard::messages::{Item, ShardMessage};
@@ -18,12 +18,12 @@ const SETTLED: usize = 8 << 10;
 impl<S: RecordStore> Core<S> {
     /// Changes of the state from now on are a batch's.
     #[inline]
-    pub fn credit(&mut self, turn: Turn) {
+    pub fn credit(&mut self, turn: BatchPlace) {
         self.digests.exchange.credit(turn, || self.store.digest());
     }
 
     /// Everything up to a batch is executed: what members have said of it is compared with what came of it here.
-    pub(in crate::shard) fn compare(&mut self, turn: Turn) {
+    pub(in crate::shard) fn compare(&mut self, turn: BatchPlace) {
         match self.digests.exchange.applied(turn, || self.store.digest()) {
             Ok(attestations) => self.digests.outgoing.extend(attestations),
             Err(diverged) => _ = self.broken.get_or_insert(diverged),
@@ -70,7 +70,11 @@ impl<S: RecordStore> Core<S> {
                     .get_or_insert(format!("shard {} was told by a member: {item:?}", self.site.number));
                 return;
             };
-            match self.digests.exchange.hear(member, Attestation { after: turn_of(*gsn), digest, doubted }) {
+            match self
+                .digests
+                .exchange
+                .receive(member, Attestation { after: batch_of(*gsn), digest, doubted })
+            {
                 Ok(attestation) => self.digests.outgoing.extend(attestation),
                 Err(diverged) => _ = self.broken.get_or_insert(diverged),
             }

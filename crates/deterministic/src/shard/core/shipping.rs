@@ -4,7 +4,7 @@ use super::*;
 
 impl<S: RecordStore> Core<S> {
     /// Puts a record that this shard owns back where it was taken from.
-    pub(super) fn put_home(&mut self, active: &mut Active, lent: &Fragment, held: Held<'_>) {
+    pub(super) fn restore_record(&mut self, active: &mut Active, lent: &Fragment, held: Held<'_>) {
         let Held { db, key, cell, version, changed, before, .. } = held;
         let known = self.store.find(db, key, lent.hash);
         if known.is_none() && !changed {
@@ -22,7 +22,7 @@ impl<S: RecordStore> Core<S> {
             }
             _ => self.store.put_back(record, cell, if changed { active.gsn } else { version }),
         }
-        if self.store.lock(record) == PINNED
+        if self.store.lock(record) == WRITE_LOCKED
             && !(active.is_again && self.undo.holds(record))
             && !active.undo.keeps(&mut self.store, record, lent.hash)
         {
@@ -35,7 +35,7 @@ impl<S: RecordStore> Core<S> {
     ///
     /// Not earlier: what comes between a lent fragment and its compute fragment may be an input of the latter, or
     /// write the record.
-    pub(super) fn lend_members(&mut self, active: &mut Active, chunk: &Chunk, txn: &Txn, compute: usize) {
+    pub(super) fn ship_members(&mut self, active: &mut Active, chunk: &Chunk, txn: &Txn, compute: usize) {
         let fragments = chunk.fragments(txn);
         let to = owner(&fragments[compute], self.maps.now()).unwrap_or(self.site.number);
         let mut back = Vec::new();
@@ -44,20 +44,20 @@ impl<S: RecordStore> Core<S> {
             let fragment = &fragments[slot.0 as usize];
             if fragment.lent && self.owns(fragment) {
                 back.extend(
-                    self.lend(active, chunk, txn, *slot, (to, &mut room))
+                    self.ship(active, chunk, txn, *slot, (to, &mut room))
                         .map(|(cell, changed)| (*slot, cell, changed)),
                 );
             }
         }
         // All are lent before one comes back, as it was when the compute fragment ran.
         for (slot, cell, changed) in back {
-            self.take_back(active, slot, cell, changed);
+            self.take_returned(active, slot, cell, changed);
         }
     }
 
     /// The record of a lent fragment goes to the shard that computes; answers what has come back already, if the
     /// compute fragment ran before a restart of this shard.
-    fn lend(
+    fn ship(
         &mut self,
         active: &mut Active,
         chunk: &Chunk,
@@ -82,14 +82,14 @@ impl<S: RecordStore> Core<S> {
             return None;
         }
         *room -= weight;
-        let ((cell, version), back) = self.hand_out(active, chunk, txn, slot);
-        self.remote.results.add(to, active.called(), Item::Lend { slot, cell, version });
+        let ((cell, version), back) = self.take_out(active, chunk, txn, slot);
+        self.remote.results.add(to, active.called(), Item::Ship { slot, cell, version });
         back
     }
 
     /// Takes the record of a lent fragment for whoever computes, and its version; and what has come back already, if
     /// the compute fragment ran before a restart of this shard.
-    pub(super) fn hand_out(
+    pub(super) fn take_out(
         &mut self,
         active: &mut Active,
         chunk: &Chunk,
@@ -106,7 +106,7 @@ impl<S: RecordStore> Core<S> {
                 (Some(record), _) => {
                     // It keeps its place while it is away.
                     if self.store.lock(record) == 0 {
-                        self.store.set_lock(record, PINNED);
+                        self.store.set_lock(record, WRITE_LOCKED);
                     }
                     self.store.take(record, active.gsn)
                 }
@@ -116,13 +116,13 @@ impl<S: RecordStore> Core<S> {
                 }
                 (None, None) => (Cell::ABSENT, Gsn::NONE),
             };
-            let before = (txn.abortable || active.in_unit).then(|| cell.clone());
-            if let Some(Loan::Early(cell, changed)) =
-                active.loans.insert(slot, Loan::Out(Lent { version, before }))
+            let before = (txn.abortable || active.is_speculative).then(|| cell.clone());
+            if let Some(Shipment::Early(cell, changed)) =
+                active.shipped.insert(slot, Shipment::Out(ShippedOut { version, before }))
             {
                 back = Some((cell, changed));
             }
-            active.lent_out += 1;
+            active.shipped_out += 1;
             (cell, version)
         } else if self.is_past(fragment) {
             let state = self.store.as_of(self.seen_by(active.gsn));

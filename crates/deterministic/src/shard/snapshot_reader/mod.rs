@@ -17,12 +17,12 @@ use ordain_store::{RecordId, RecordStore, Snapshot};
 
 use crate::shard::Message;
 use crate::shard::core::guarded;
-use crate::shard::covered::Looking;
-use crate::shard::long::{Answers, Computation, Computed, Long};
-use crate::shard::mail::Places;
+use crate::shard::long::{Computation, Computed, InputSlots, Long};
 use crate::shard::maps::Maps;
 use crate::shard::members::{Members, refuse};
+use crate::shard::parent_record::PastChildren;
 use crate::shard::records::past_at;
+use crate::shard::remote::Places;
 use crate::shard::reply::{outcomes_of, write_reply};
 use crate::shard::state::{Active, CUT, Routes, ShardSet, SlotTable, Tables};
 
@@ -41,7 +41,7 @@ const LARGE: usize = 4 << 10;
 
 /// How many records are sent for together. What is waited for with each lot is the same, so long lots are better as long as
 /// all of it stays in the first cache: of 24 records each took some 5% longer.
-const LOT: usize = 48;
+const PREFETCH_BATCH: usize = 48;
 
 /// The reads of a shard.
 #[derive(Debug)]
@@ -49,7 +49,7 @@ pub struct SnapshotReader {
     /// The shard, numbered through the replica.
     number: usize,
     /// The oldest epoch as of which may still be read, as each sequencer has said last that knows of reads.
-    floors: BTreeMap<PartitionId, Epoch>,
+    low_watermarks: BTreeMap<PartitionId, Epoch>,
     /// The oldest epoch as of which the store can show the state; none while no sequencer knows of reads.
     kept: Option<Epoch>,
     /// What is to be read as of an epoch that is not published yet.
@@ -59,7 +59,7 @@ pub struct SnapshotReader {
     /// Transactions whose reply is composed here, until all parts are there.
     gathering: BTreeMap<(ChunkId, u32), Gathering>,
     /// What other shards have read before it came to it here.
-    early: BTreeMap<(ChunkId, u32), Early>,
+    out_of_order: BTreeMap<(ChunkId, u32), OutOfOrder>,
     /// Transactions a fragment of which is computed elsewhere, by number.
     away: BTreeMap<u64, Away>,
     /// The next of those numbers.
@@ -70,7 +70,7 @@ pub struct SnapshotReader {
     pub has_ready: bool,
     outcomes: Vec<OutcomeBatch>,
     spare: SlotTable,
-    lot: Lot,
+    prefetch: PrefetchBatch,
     pub counts: Counts,
 }
 
@@ -140,13 +140,13 @@ struct Away {
 }
 
 #[derive(Debug)]
-struct Early {
+struct OutOfOrder {
     at: Epoch,
     parts: Vec<(usize, Part)>,
 }
 
 /// What a reader needs of its shard.
-pub struct Desk<'a, S> {
+pub struct ShardView<'a, S> {
     pub store: &'a S,
     pub places: &'a Places,
     /// Which layout was in force when, and by which gateways have planned.
@@ -161,35 +161,35 @@ impl SnapshotReader {
     pub fn new(number: usize) -> SnapshotReader {
         SnapshotReader {
             number,
-            floors: BTreeMap::new(),
+            low_watermarks: BTreeMap::new(),
             kept: None,
             waiting: BTreeMap::new(),
             ready: VecDeque::new(),
             gathering: BTreeMap::new(),
-            early: BTreeMap::new(),
+            out_of_order: BTreeMap::new(),
             away: BTreeMap::new(),
             next_away: 0,
             leaving: Vec::new(),
             has_ready: false,
             outcomes: Vec::new(),
             spare: SlotTable::default(),
-            lot: Lot::default(),
+            prefetch: PrefetchBatch::default(),
             counts: Counts::default(),
         }
     }
 
-    /// A sequencer knows of reads, and nothing of a later epoch than this has changed anything. Answers as of which
+    /// A sequencer knows of reads, and nothing of a later epoch than this has changed anything. InputSlots as of which
     /// epoch, and later ones, reads can be run.
     pub fn begin(&mut self, partition: PartitionId, begun: Epoch) -> Epoch {
         let kept = *self.kept.get_or_insert(begun);
-        self.floors.insert(partition, kept);
+        self.low_watermarks.insert(partition, kept);
         kept
     }
 
     /// A sequencer knows of none any more. Says whether something can go.
     pub fn end(&mut self, partition: PartitionId, published: Epoch) -> bool {
-        self.floors.remove(&partition);
-        self.settle_floor(published)
+        self.low_watermarks.remove(&partition);
+        self.settle_low_watermark(published)
     }
 
     /// The oldest epoch as of which the store has to show the state.
@@ -198,26 +198,30 @@ impl SnapshotReader {
     }
 
     /// A sequencer has said which states are still wanted. Says whether something can go.
-    pub(crate) fn note_floor(&mut self, (partition, epoch): (PartitionId, Epoch), published: Epoch) -> bool {
-        if let Some(floor) = self.floors.get_mut(&partition) {
-            *floor = epoch.max(*floor);
+    pub(crate) fn note_low_watermark(
+        &mut self,
+        (partition, epoch): (PartitionId, Epoch),
+        published: Epoch,
+    ) -> bool {
+        if let Some(low_watermark) = self.low_watermarks.get_mut(&partition) {
+            *low_watermark = epoch.max(*low_watermark);
         }
-        self.settle_floor(published)
+        self.settle_low_watermark(published)
     }
 
     /// Only what is wanted is kept.
-    fn settle_floor(&mut self, published: Epoch) -> bool {
-        let floor = self.floors.values().min().map(|wanted| {
+    fn settle_low_watermark(&mut self, published: Epoch) -> bool {
+        let low_watermark = self.low_watermarks.values().min().map(|wanted| {
             let bound = Epoch(published.0.saturating_sub(KEEP_MAX));
             (*wanted).min(published).max(bound)
         });
-        if self.kept.is_none() || floor.is_some() && floor <= self.kept {
+        if self.kept.is_none() || low_watermark.is_some() && low_watermark <= self.kept {
             return false;
         }
-        self.kept = floor;
+        self.kept = low_watermark;
         // Whoever has not got all parts by now gets none any more.
-        let is_late = |at: Epoch| floor.is_none_or(|floor| at < floor);
-        self.early.retain(|_, early| !is_late(early.at));
+        let is_late = |at: Epoch| low_watermark.is_none_or(|low_watermark| at < low_watermark);
+        self.out_of_order.retain(|_, early| !is_late(early.at));
         let late: Vec<(ChunkId, u32)> =
             self.gathering.iter().filter(|(_, g)| is_late(g.at)).map(|(id, _)| *id).collect();
         for id in late {
@@ -266,7 +270,7 @@ impl SnapshotReader {
     /// Reads for about so many fragments; says whether more could be done.
     pub fn run<S: RecordStore>(
         &mut self,
-        desk: &mut Desk<'_, S>,
+        shard: &mut ShardView<'_, S>,
         published: Epoch,
         mut budget: usize,
         out: &mut Outbox<Message>,
@@ -277,11 +281,11 @@ impl SnapshotReader {
         while budget > 0
             && let Some(mut run) = self.ready.pop_front()
         {
-            let is_done = self.read(desk, &mut run, &mut budget);
+            let is_done = self.read(shard, &mut run, &mut budget);
             let (chunk, at) = ((run.chunk.gateway, run.chunk.number), run.at);
             for (to, parts) in std::mem::take(&mut run.parts) {
                 out.send(
-                    desk.places.shards[to],
+                    shard.places.shards[to],
                     Reading::Parts(Parts { from: self.number, chunk, at, parts }),
                 );
             }
@@ -297,24 +301,29 @@ impl SnapshotReader {
     /// Sends the answers that are complete.
     pub fn send(&mut self, places: &Places, out: &mut Outbox<Message>) {
         for outcomes in self.outcomes.drain(..) {
-            if let Some(gateway) = places.way_to(outcomes.gateway) {
+            if let Some(gateway) = places.gateway_at(outcomes.gateway) {
                 out.send(gateway, Front::Outcomes(outcomes));
             }
         }
     }
 
     /// Goes on reading a chunk; says whether all of it is read.
-    fn read<S: RecordStore>(&mut self, desk: &mut Desk<'_, S>, run: &mut Run, budget: &mut usize) -> bool {
+    fn read<S: RecordStore>(
+        &mut self,
+        shard: &mut ShardView<'_, S>,
+        run: &mut Run,
+        budget: &mut usize,
+    ) -> bool {
         let chunk = run.chunk.clone();
-        let (number, layout) = (self.number, desk.maps.planned.under(&chunk.map).clone());
-        let then = desk.maps.as_of(run.at).clone();
+        let (number, layout) = (self.number, shard.maps.planned.under(&chunk.map).clone());
+        let then = shard.maps.as_of(run.at).clone();
         let is_stale = chunk.map != *then.map();
         let me: ShardSet = 1 << number;
         let is_mine =
             |fragment: &Fragment| fragment.is_table() || layout.shard_of(fragment.hash.slot()) == number;
-        let store = desk.store;
+        let store = shard.store;
         let mut state = store.as_of(run.at);
-        self.lot.begin(run.next);
+        self.prefetch.begin(run.next);
         while let Some(txn) = chunk.txns().get(run.next.0) {
             let fragments = chunk.fragments(txn);
             let found = &mut run.found;
@@ -368,19 +377,19 @@ impl SnapshotReader {
                     return false;
                 }
                 // What was planned by another map may have been elsewhere then, and is not sent for.
-                if run.next >= self.lot.until && !is_stale {
-                    self.lot.gather(store, (&chunk, &layout), (run.next, *budget), number);
+                if run.next >= self.prefetch.until && !is_stale {
+                    self.prefetch.gather(store, (&chunk, &layout), (run.next, *budget), number);
                 }
                 if fragment.access != Access::Compute && (found.alone || is_mine(fragment)) {
                     *budget -= 1;
-                    let guess = if fragment.is_keyed() { self.lot.next(fragment) } else { None };
+                    let guess = if fragment.is_keyed() { self.prefetch.next(fragment) } else { None };
                     let bytes = found.slots.bytes();
-                    reads.look((&mut state, guess), desk.registry, desk.locals, run.next.1, found);
+                    reads.read((&mut state, guess), shard.registry, shard.locals, run.next.1, found);
                     *budget = budget.saturating_sub(found.slots.bytes().saturating_sub(bytes) / LARGE);
                 }
                 run.next.1 += 1;
             }
-            self.hand_over(desk, run, &chunk, txn);
+            self.hand_over(shard, run, &chunk, txn);
             run.next = (run.next.0 + 1, 0);
         }
         true
@@ -389,15 +398,15 @@ impl SnapshotReader {
     /// All that is here of a transaction has been read: whoever composes the reply gets it.
     fn hand_over<S: RecordStore>(
         &mut self,
-        desk: &mut Desk<'_, S>,
+        shard: &mut ShardView<'_, S>,
         run: &mut Run,
         chunk: &Arc<Chunk>,
         txn: &Txn,
     ) {
         let found = &mut run.found;
         if found.alone {
-            found.join_tables((self.number, desk.places.layout.shards()));
-            return self.finish(desk, (chunk, run.next.0), (run.at, run.now), found);
+            found.join_tables((self.number, shard.places.layout.shards()));
+            return self.finish(shard, (chunk, run.next.0), (run.at, run.now), found);
         }
         let routes = &found.routes;
         if routes.collector != self.number {
@@ -409,47 +418,48 @@ impl SnapshotReader {
         let slots = SlotTable::default();
         let mut whole = Found { slots, ..Found::default() };
         std::mem::swap(&mut whole, found);
-        whole.join_tables((self.number, desk.places.layout.shards()));
+        whole.join_tables((self.number, shard.places.layout.shards()));
         let (at, now) = (run.at, run.now);
         let txn = run.next.0;
         let gathering =
             Gathering { chunk: chunk.clone(), at, now, txn, missing, found: whole, too_old: false };
         self.gathering.insert(id, gathering);
-        for (from, part) in self.early.remove(&id).map_or(Vec::new(), |early| early.parts) {
-            self.take_part(desk, id, from, part);
+        for (from, part) in self.out_of_order.remove(&id).map_or(Vec::new(), |early| early.parts) {
+            self.take_part(shard, id, from, part);
         }
-        self.finish_if_whole(desk, id);
+        self.finish_if_whole(shard, id);
     }
 
     /// Another shard has read its part.
-    pub(crate) fn take_parts<S: RecordStore>(&mut self, desk: &mut Desk<'_, S>, parts: Parts) {
+    pub(crate) fn take_parts<S: RecordStore>(&mut self, shard: &mut ShardView<'_, S>, parts: Parts) {
         let Parts { from, chunk, at, parts } = parts;
-        if from >= desk.places.layout.shards() || self.kept.is_none_or(|kept| at < kept) {
+        if from >= shard.places.layout.shards() || self.kept.is_none_or(|kept| at < kept) {
             return;
         }
         let mut parts = parts.into_iter().peekable();
         while let Some((index, part)) = parts.next() {
             let id = (chunk, index);
             if self.gathering.contains_key(&id) {
-                self.take_part(desk, id, from, part);
+                self.take_part(shard, id, from, part);
                 if parts.peek().is_none_or(|(next, _)| *next != index) {
-                    self.finish_if_whole(desk, id);
+                    self.finish_if_whole(shard, id);
                 }
             } else {
-                let early = self.early.entry(id).or_insert_with(|| Early { at, parts: Vec::new() });
+                let early =
+                    self.out_of_order.entry(id).or_insert_with(|| OutOfOrder { at, parts: Vec::new() });
                 early.parts.push((from, part));
             }
         }
     }
 
-    fn take_part<S>(&mut self, desk: &Desk<'_, S>, id: (ChunkId, u32), from: usize, part: Part) {
+    fn take_part<S>(&mut self, shard: &ShardView<'_, S>, id: (ChunkId, u32), from: usize, part: Part) {
         let Some(gathering) = self.gathering.get_mut(&id) else { return };
         let bit: ShardSet = 1 << from;
         if gathering.missing & bit == 0 {
             // It has said so before: it was asked twice.
             return;
         }
-        let shards = desk.places.layout.shards();
+        let shards = shard.places.layout.shards();
         let Gathering { chunk, txn, found, .. } = gathering;
         let fragments = chunk.fragments(&chunk.txns()[*txn]);
         match part {
@@ -463,7 +473,7 @@ impl SnapshotReader {
                 } else if found.slots.is_missing(slot) {
                     found.slots.fill(slot, &bytes, failure.is_some());
                     if fragment.only_answers() {
-                        found.slots.bound(slot, desk.registry.limits().reply);
+                        found.slots.bound(slot, shard.registry.limits().reply);
                     }
                 }
             }
@@ -476,7 +486,7 @@ impl SnapshotReader {
         }
     }
 
-    fn finish_if_whole<S: RecordStore>(&mut self, desk: &mut Desk<'_, S>, id: (ChunkId, u32)) {
+    fn finish_if_whole<S: RecordStore>(&mut self, shard: &mut ShardView<'_, S>, id: (ChunkId, u32)) {
         if self.gathering.get(&id).is_none_or(|gathering| gathering.missing != 0) {
             return;
         }
@@ -485,13 +495,13 @@ impl SnapshotReader {
         if too_old {
             return self.refuse(&chunk, &chunk.txns()[txn]);
         }
-        self.finish(desk, (&chunk, txn), (at, now), &mut found);
+        self.finish(shard, (&chunk, txn), (at, now), &mut found);
     }
 
     /// Everything has been read: computes what is to be computed from it, and composes the reply.
     fn finish<S: RecordStore>(
         &mut self,
-        desk: &mut Desk<'_, S>,
+        shard: &mut ShardView<'_, S>,
         (chunk, at): (&Arc<Chunk>, usize),
         (epoch, now): (Epoch, Millis),
         found: &mut Found,
@@ -501,26 +511,26 @@ impl SnapshotReader {
         if !txn.independent {
             for (n, fragment) in chunk.fragments(txn).iter().enumerate() {
                 let is_to_do = fragment.access == Access::Compute && found.slots.is_missing(SlotNo(n as u32));
-                if is_to_do && !reads.compute(desk, (at, n), found) {
-                    return self.give_away(desk, (chunk, at, n), (epoch, now), found);
+                if is_to_do && !reads.compute(shard, (at, n), found) {
+                    return self.give_away(shard, (chunk, at, n), (epoch, now), found);
                 }
             }
         }
-        let Some(procedure) = desk.registry.get(txn.call.procedure) else { return };
+        let Some(procedure) = shard.registry.get(txn.call.procedure) else { return };
         self.counts.read += 1;
         let at = outcomes_of(&mut self.outcomes, chunk.gateway);
         let status =
             found.failure.map_or(OutcomeStatus::Committed, |(_, abort)| OutcomeStatus::Aborted(abort));
         self.outcomes[at].push(chunk.number, txn.index, reads.gsn, status, |reply| {
-            let is_cut = found.slots.is_beyond(desk.registry.limits().reply);
-            write_reply(procedure, desk.registry, chunk, txn, (&found.slots, is_cut), found.failure, reply);
+            let is_cut = found.slots.is_beyond(shard.registry.limits().reply);
+            write_reply(procedure, shard.registry, chunk, txn, (&found.slots, is_cut), found.failure, reply);
         });
     }
 
     /// A compute fragment has given up: it is run elsewhere, and its transaction goes on after that.
     fn give_away<S: RecordStore>(
         &mut self,
-        desk: &Desk<'_, S>,
+        shard: &ShardView<'_, S>,
         (chunk, txn, n): (&Arc<Chunk>, usize, usize),
         (at, now): (Epoch, Millis),
         found: &mut Found,
@@ -534,8 +544,8 @@ impl SnapshotReader {
             n,
             gsn: At::new(chunk, &chunk.txns()[txn], at, now).gsn,
             now,
-            registry: desk.registry.clone(),
-            answers: Answers::of_inputs(chunk, txn, n, &found.slots),
+            registry: shard.registry.clone(),
+            answers: InputSlots::of_inputs(chunk, txn, n, &found.slots),
             records: std::mem::take(&mut found.lent),
         };
         self.leaving.push((number, long));
@@ -555,15 +565,15 @@ impl SnapshotReader {
     /// A computation has come back.
     pub(crate) fn take_computed<S: RecordStore>(
         &mut self,
-        desk: &mut Desk<'_, S>,
+        shard: &mut ShardView<'_, S>,
         number: u64,
         computed: Computed,
     ) {
         let Some(Away { chunk, at, now, txn, mut found }) = self.away.remove(&number) else { return };
         let Computed { n, answer, result, .. } = computed;
         let fragment = &chunk.fragments(&chunk.txns()[txn])[n];
-        found.note_computed(fragment, n, (answer, false), result, desk.registry.limits().reply);
-        self.finish(desk, (&chunk, txn), (at, now), &mut found);
+        found.note_computed(fragment, n, (answer, false), result, shard.registry.limits().reply);
+        self.finish(shard, (&chunk, txn), (at, now), &mut found);
     }
 
     /// It was planned under another map than the one in force at the end of the epoch that it was to read.
@@ -582,7 +592,7 @@ impl SnapshotReader {
 
 /// Records of a chunk that were sent for together (paxflow.md, section 9).
 #[derive(Debug, Default)]
-struct Lot {
+struct PrefetchBatch {
     hashes: Vec<KeyHash>,
     /// What each is likely to be, in the order in which they are read.
     guesses: Vec<Option<RecordId>>,
@@ -592,7 +602,7 @@ struct Lot {
     until: (usize, usize),
 }
 
-impl Lot {
+impl PrefetchBatch {
     /// Nothing has been sent for yet.
     fn begin(&mut self, next: (usize, usize)) {
         self.guesses.clear();
@@ -607,7 +617,7 @@ impl Lot {
         (mut next, budget): ((usize, usize), usize),
         number: usize,
     ) {
-        let enough = LOT.min(budget);
+        let enough = PREFETCH_BATCH.min(budget);
         self.hashes.clear();
         'full: while let Some(txn) = chunk.txns().get(next.0) {
             let only = chunk.only_shard(txn, layout);
@@ -649,7 +659,7 @@ impl Found {
         &mut self,
         fragment: &Fragment,
         n: usize,
-        (mut answer, poisoned): (Vec<u8>, bool),
+        (mut answer, failed): (Vec<u8>, bool),
         result: Result<(), Abort>,
         limit: usize,
     ) {
@@ -660,7 +670,7 @@ impl Found {
             }
             Active::fail(&mut self.failure, (slot, abort));
         }
-        self.slots.fill(slot, &answer, poisoned || result.is_err());
+        self.slots.fill(slot, &answer, failed || result.is_err());
         if fragment.only_answers() {
             self.slots.bound(slot, limit);
         }
@@ -708,7 +718,7 @@ impl<'a> At<'a> {
     }
 
     /// Runs a fragment that reads a record, likely the one that is guessed, or the table.
-    fn look(
+    fn read(
         &self,
         (state, guess): (&mut impl Snapshot, Option<RecordId>),
         registry: &Registry,
@@ -742,7 +752,7 @@ impl<'a> At<'a> {
         } else {
             let state = &*state;
             let (cell, version) = past_at(state, guess, name, now);
-            below = Looking::new(state, key.bytes, fragment);
+            below = PastChildren::new(state, key.bytes, fragment);
             (Target::Read(cell), version, fragment.covering.then_some(&mut below as &mut dyn Below))
         };
         let mut arena = found.slots.take_arena();
@@ -802,30 +812,30 @@ impl<'a> At<'a> {
     }
 
     /// Runs a compute fragment on the records that were read for it. Says no if it has given up: then nothing has happened.
-    fn compute<S>(&self, desk: &mut Desk<'_, S>, (at, n): (usize, usize), found: &mut Found) -> bool {
+    fn compute<S>(&self, shard: &mut ShardView<'_, S>, (at, n): (usize, usize), found: &mut Found) -> bool {
         let At { chunk, txn, now, gsn, .. } = *self;
         let fragments = chunk.fragments(txn);
         let fragment = &fragments[n];
         let inputs = chunk.plans().inputs_of(fragment);
-        let poisoned = inputs.iter().any(|input| found.slots.is_poisoned(*input));
+        let failed = inputs.iter().any(|input| found.slots.is_failed(*input));
         let mut bytes = Vec::new();
         let mut result = Ok(());
-        let limits = desk.registry.limits();
+        let limits = shard.registry.limits();
         let is_held_back = |slot: &SlotNo| !found.slots.is_missing(*slot);
         let mut members = Members::of_copies(chunk, txn, n, &mut found.lent);
-        if !poisoned && members.are_beyond(limits.share(txn.carriers), chunk, txn, n, is_held_back) {
+        if !failed && members.are_beyond(limits.share(txn.carriers), chunk, txn, n, is_held_back) {
             result = refuse(fragment, &mut bytes);
-        } else if !poisoned {
-            desk.locals.set_patience(desk.patience);
+        } else if !failed {
+            shard.locals.set_patience(shard.patience);
             let computation = Computation { chunk, at, n, gsn, now };
-            result = computation.run(desk.registry, desk.locals, &found.slots, &mut members, &mut bytes);
-            if desk.locals.take_given_up() {
+            result = computation.run(shard.registry, shard.locals, &found.slots, &mut members, &mut bytes);
+            if shard.locals.take_given_up() {
                 let records = members.held.into_iter().map(|held| (held.slot, (held.cell, held.version)));
                 found.lent = records.collect();
                 return false;
             }
         }
-        found.note_computed(fragment, n, (bytes, poisoned), result, limits.reply);
+        found.note_computed(fragment, n, (bytes, failed), result, limits.reply);
         true
     }
 }

@@ -23,8 +23,8 @@
 //!
 //! One on this shard alone is judged at once, and what it has changed is gone when it aborts: no one else needs to know.
 //!
-//! With [`Cascade::Abort`] there is no second time: what is tainted aborts. What that takes along must not hang on where a
-//! unit ends, or on who is alone, which the log does not say: see `QueueScheduler::dirt` and `Unit::note_done`.
+//! With [`Cascade::Abort`] there is no second time: what is affected aborts. What that takes along must not hang on where a
+//! unit ends, or on who is alone, which the log does not say: see `QueueScheduler::dirt` and `SpeculativeBatch::note_done`.
 
 use std::collections::btree_map::Entry;
 use std::collections::{BTreeMap, BTreeSet};
@@ -35,30 +35,30 @@ use ordain_role::Bug;
 use ordain_store::{RecordId, RecordStore};
 
 use super::queues::QueueScheduler;
-use ordain_deterministic::shard::{Active, Core, Item, Known, Round, Turn, Unlogged, turn_of};
+use ordain_deterministic::shard::{Active, BatchPlace, Core, Item, Known, Round, Unlogged, batch_of};
 
 /// Transactions that are decided together.
 #[derive(Debug)]
-pub(crate) struct Unit {
+pub(crate) struct SpeculativeBatch {
     /// What it is called; it comes before all of its transactions and after what precedes them.
     pub(crate) id: Gsn,
     stage: Stage,
     /// What becomes of what is undone because of others.
     cascade: Cascade,
     /// What was to be written here by what was dropped earlier in its epoch; with [`Cascade::Abort`] only.
-    dirt: BTreeSet<KeyHash>,
+    dirty_keys: BTreeSet<KeyHash>,
     /// Where its transactions are: the chunk, the number of its index 0, and the time.
     sources: Vec<(Arc<Chunk>, Gsn, Millis)>,
     /// Those in which this shard takes part, in order: by source, and by place in the chunk.
     members: Vec<(u32, u32)>,
     /// The batches that they are of, of which nothing counts as done before the unit is decided.
-    turns: Vec<Turn>,
+    batches: Vec<BatchPlace>,
     /// The transactions that a fragment here has failed, and whether they are logged.
     aborts: Vec<(Gsn, SlotNo, Abort, bool)>,
     /// What fails by what all shards have seen, by the lowest fragment.
     failures: BTreeMap<Gsn, (SlotNo, Abort)>,
     /// What has used anything of those, or of these.
-    tainted: BTreeSet<Gsn>,
+    affected: BTreeSet<Gsn>,
     /// The changes that stay, of keys that one of the latter reads, by place in the journal.
     later: BTreeMap<KeyHash, Vec<usize>>,
     /// What was hidden from those that are executed again: as it is to be afterwards.
@@ -81,7 +81,7 @@ enum Stage {
 /// with what they say again.
 pub(crate) type Rounds = BTreeMap<usize, Round>;
 
-impl Unit {
+impl SpeculativeBatch {
     /// Whether nothing may be planned before it is over.
     pub(crate) fn is_planned(&self) -> bool {
         self.stage != Stage::Open
@@ -120,17 +120,17 @@ impl Unit {
     }
 
     fn is_undone(&self, gsn: Gsn) -> bool {
-        self.failures.contains_key(&gsn) || self.tainted.contains(&gsn)
+        self.failures.contains_key(&gsn) || self.affected.contains(&gsn)
     }
 
     /// Who, of those not known to, uses what may have been written by what is undone: one pass in order finds all that there
     /// is to be found here.
-    fn taint<S: RecordStore>(&mut self, core: &Core<S>) -> Round {
-        let mut dirty = self.dirt.clone();
+    fn find_affected<S: RecordStore>(&mut self, core: &Core<S>) -> Round {
+        let mut dirty = self.dirty_keys.clone();
         let mut found = Vec::new();
         for (gsn, chunk, txn) in self.members() {
-            let mine = || chunk.fragments(txn).iter().filter(|f| core.has_turn(f));
-            let is_new = !self.tainted.contains(&gsn) && mine().any(|f| dirty.contains(&f.hash));
+            let mine = || chunk.fragments(txn).iter().filter(|f| core.is_scheduled(f));
+            let is_new = !self.affected.contains(&gsn) && mine().any(|f| dirty.contains(&f.hash));
             if is_new {
                 found.push((gsn, txn.logged));
             }
@@ -138,18 +138,18 @@ impl Unit {
                 dirty.extend(mine().filter(|f| f.writes()).map(|f| f.hash));
             }
         }
-        self.tainted.extend(found.iter().map(|(gsn, _)| *gsn));
+        self.affected.extend(found.iter().map(|(gsn, _)| *gsn));
         let of =
             |logged: bool| found.iter().filter(move |f| f.1 == logged).map(|f| f.0).collect::<Vec<Gsn>>();
-        let at_home = Unlogged { tainted: of(false), ..Unlogged::default() };
-        Round { tainted: of(true), at_home, ..Round::default() }
+        let unlogged = Unlogged { affected: of(false), ..Unlogged::default() };
+        Round { affected: of(true), unlogged, ..Round::default() }
     }
 
     /// What was to be written here by what is dropped now, or was before.
-    fn dirt_at_end<S: RecordStore>(&mut self, core: &Core<S>) -> BTreeSet<KeyHash> {
-        let mut dirt = std::mem::take(&mut self.dirt);
+    fn dirty_keys_at_end<S: RecordStore>(&mut self, core: &Core<S>) -> BTreeSet<KeyHash> {
+        let mut dirt = std::mem::take(&mut self.dirty_keys);
         for (_, chunk, txn) in self.members().filter(|(gsn, ..)| self.is_undone(*gsn)) {
-            let written = chunk.fragments(txn).iter().filter(|f| core.has_turn(f) && f.writes());
+            let written = chunk.fragments(txn).iter().filter(|f| core.is_scheduled(f) && f.writes());
             dirt.extend(written.map(|fragment| fragment.hash));
         }
         dirt
@@ -165,61 +165,61 @@ impl Unit {
         };
         Round {
             aborts: of(true),
-            at_home: Unlogged { aborts: of(false), ..Unlogged::default() },
+            unlogged: Unlogged { aborts: of(false), ..Unlogged::default() },
             ..Round::default()
         }
     }
 
     /// Takes what all have said; answers whether any of it may be known on all nodes.
     fn learn(&mut self, told: &Rounds) -> bool {
-        for Round { aborts, tainted, at_home, .. } in told.values() {
-            for &(gsn, slot, abort) in aborts.iter().chain(&at_home.aborts) {
+        for Round { aborts, affected, unlogged, .. } in told.values() {
+            for &(gsn, slot, abort) in aborts.iter().chain(&unlogged.aborts) {
                 let first = self.failures.entry(gsn).or_insert((slot, abort));
                 if slot < first.0 {
                     *first = (slot, abort);
                 }
             }
-            self.tainted.extend(tainted.iter().chain(&at_home.tainted));
+            self.affected.extend(affected.iter().chain(&unlogged.affected));
         }
-        told.values().any(|round| !round.aborts.is_empty() || !round.tainted.is_empty())
+        told.values().any(|round| !round.aborts.is_empty() || !round.affected.is_empty())
     }
 }
 
 impl QueueScheduler {
     /// A unit begins, if that is what was chosen for the epoch.
-    pub(crate) fn open_unit<S: RecordStore>(&mut self, core: &mut Core<S>, id: Gsn) {
+    pub(crate) fn begin_speculation<S: RecordStore>(&mut self, core: &mut Core<S>, id: Gsn) {
         let Choice::Speculate(cascade) = self.choice else { return };
-        self.unit = Some(Unit {
+        self.speculation = Some(SpeculativeBatch {
             id,
             stage: Stage::Open,
             cascade,
-            dirt: std::mem::take(&mut self.dirt),
+            dirty_keys: std::mem::take(&mut self.dirty_keys),
             sources: Vec::new(),
             members: Vec::new(),
-            turns: Vec::new(),
+            batches: Vec::new(),
             aborts: Vec::new(),
             failures: BTreeMap::new(),
-            tainted: BTreeSet::new(),
+            affected: BTreeSet::new(),
             later: BTreeMap::new(),
             hidden: BTreeMap::new(),
         });
         self.counts.units += 1;
-        self.reach(core, turn_of(id));
+        self.reach(core, batch_of(id));
     }
 
     /// The unit, if there is one, has come to a batch.
-    pub(crate) fn reach<S: RecordStore>(&mut self, core: &mut Core<S>, turn: Turn) {
-        let Some(unit) = &mut self.unit else { return };
-        if unit.turns.last() != Some(&turn) {
-            unit.turns.push(turn);
+    pub(crate) fn reach<S: RecordStore>(&mut self, core: &mut Core<S>, turn: BatchPlace) {
+        let Some(unit) = &mut self.speculation else { return };
+        if unit.batches.last() != Some(&turn) {
+            unit.batches.push(turn);
             core.order.backlog.count(turn, 1);
             core.order.backlog.count_unsettled(turn, 1);
         }
     }
 
     /// Takes what another shard says at the end of a round.
-    pub(crate) fn hear_round(&mut self, from: usize, unit: Gsn, round: Round) -> Known {
-        match self.told.entry((unit, round.number)).or_default().entry(from) {
+    pub(crate) fn receive_round(&mut self, from: usize, unit: Gsn, round: Round) -> Known {
+        match self.rounds.entry((unit, round.number)).or_default().entry(from) {
             Entry::Occupied(before) => Known::again(*before.get() == round, "a round"),
             Entry::Vacant(place) => {
                 place.insert(round);
@@ -229,23 +229,24 @@ impl QueueScheduler {
     }
 
     /// Goes on with the unit as far as it can; says whether it did anything.
-    pub(crate) fn go_on<S: RecordStore>(&mut self, core: &mut Core<S>) -> bool {
-        let Some(mut unit) = self.unit.take() else { return false };
+    pub(crate) fn advance_speculation<S: RecordStore>(&mut self, core: &mut Core<S>) -> bool {
+        let Some(mut unit) = self.speculation.take() else { return false };
         let is_executed = core.active.unfinished == 0 && self.is_idle() && !core.active.has_ready();
         match unit.stage {
             Stage::Planned if is_executed && self.is_answered(core, &unit) => {
                 let mut round = unit.aborts();
-                if !unit.dirt.is_empty() {
-                    let found = unit.taint(core);
-                    (round.tainted, round.at_home.tainted) = (found.tainted, found.at_home.tainted);
+                if !unit.dirty_keys.is_empty() {
+                    let found = unit.find_affected(core);
+                    (round.affected, round.unlogged.affected) = (found.affected, found.unlogged.affected);
                 }
                 self.tell(core, &unit, 0, round);
                 unit.stage = Stage::Told(0);
             }
-            Stage::Told(number) if self.have_told(core, &unit, number) => {
-                let is_known_to_all = self.told.get(&(unit.id, number)).is_some_and(|told| unit.learn(told));
+            Stage::Told(number) if self.have_sent(core, &unit, number) => {
+                let is_known_to_all =
+                    self.rounds.get(&(unit.id, number)).is_some_and(|told| unit.learn(told));
                 if is_known_to_all {
-                    let round = unit.taint(core);
+                    let round = unit.find_affected(core);
                     self.counts.rounds += 1;
                     self.tell(core, &unit, number + 1, round);
                     unit.stage = Stage::Told(number + 1);
@@ -254,68 +255,74 @@ impl QueueScheduler {
                 }
             }
             Stage::Again if is_executed => {
-                self.end_unit(core, unit);
+                self.end_speculation(core, unit);
                 return true;
             }
             _ => {
-                self.unit = Some(unit);
+                self.speculation = Some(unit);
                 return false;
             }
         }
-        self.unit = Some(unit);
+        self.speculation = Some(unit);
         true
     }
 
     /// Tells all others, and this shard itself, what was found in a round.
-    fn tell<S: RecordStore>(&mut self, core: &mut Core<S>, unit: &Unit, number: u32, mut round: Round) {
+    fn tell<S: RecordStore>(
+        &mut self,
+        core: &mut Core<S>,
+        unit: &SpeculativeBatch,
+        number: u32,
+        mut round: Round,
+    ) {
         round.number = number;
         for to in (0..core.shards()).filter(|to| *to != core.site.number) {
             let mut round = round.clone();
             if !core.site.partition.contains(&to) {
-                round.at_home = Unlogged::default();
+                round.unlogged = Unlogged::default();
             }
             core.remote.results.add(to, unit.id, Item::Round(Box::new(round)));
         }
-        self.hear_round(core.site.number, unit.id, round);
+        self.receive_round(core.site.number, unit.id, round);
     }
 
     /// Whether all shards have said that a round is over.
-    fn have_told<S>(&self, core: &Core<S>, unit: &Unit, number: u32) -> bool {
-        let told = self.told.get(&(unit.id, number));
+    fn have_sent<S>(&self, core: &Core<S>, unit: &SpeculativeBatch, number: u32) -> bool {
+        let told = self.rounds.get(&(unit.id, number));
         told.is_some_and(|told| told.len() == core.site.places.shards.len())
     }
 
     /// Whether every part of the replies that are composed here has come.
-    fn is_answered<S: RecordStore>(&self, core: &Core<S>, unit: &Unit) -> bool {
+    fn is_answered<S: RecordStore>(&self, core: &Core<S>, unit: &SpeculativeBatch) -> bool {
         let is_whole = |number: u32| {
             let active = core.active.get(number);
             active.is_none_or(|active| active.is_whole())
         };
-        self.lots.iter().all(|lot| lot.missing == 0)
+        self.planned.iter().all(|planning| planning.missing == 0)
             && core.active.since(unit.id).all(|(_, number)| is_whole(number))
     }
 
     /// It is known of every transaction of the unit what becomes of it.
-    fn decide<S: RecordStore>(&mut self, core: &mut Core<S>, mut unit: Unit) -> Unit {
+    fn decide<S: RecordStore>(&mut self, core: &mut Core<S>, mut unit: SpeculativeBatch) -> SpeculativeBatch {
         self.undo(core, &unit);
         self.counts.undone += unit.failures.len() as u64;
-        self.counts.tainted += unit.tainted.len() as u64;
+        self.counts.affected += unit.affected.len() as u64;
         match unit.cascade {
             Cascade::Repair => self.index_later(core, &mut unit),
-            Cascade::Abort => self.dirt = unit.dirt_at_end(core),
+            Cascade::Abort => self.dirty_keys = unit.dirty_keys_at_end(core),
         }
         self.settled = unit.members().last().map_or(unit.id, |(gsn, ..)| gsn).max(unit.id);
         let kept: Vec<(Gsn, u32)> = core.active.since(unit.id).collect();
         for (gsn, number) in kept {
             let Some(mut active) = core.active.take(number) else { continue };
-            let is_tainted = unit.tainted.contains(&gsn);
-            if is_tainted && unit.cascade == Cascade::Repair {
+            let is_affected = unit.affected.contains(&gsn);
+            if is_affected && unit.cascade == Cascade::Repair {
                 core.forget(number, active);
                 continue;
             }
-            active.in_unit = false;
-            if is_tainted {
-                let aborts = !core.settings.bugs.has(Bug::SpareTainted);
+            active.is_speculative = false;
+            if is_affected {
+                let aborts = !core.settings.bugs.has(Bug::SpareAffected);
                 active.failure = aborts.then_some((SlotNo(0), Abort::Cascade));
             } else if let Some(failure) = unit.failures.get(&gsn) {
                 Active::fail(&mut active.failure, *failure);
@@ -323,15 +330,15 @@ impl QueueScheduler {
             core.active.put(number, active);
             core.active.make_ready(number);
         }
-        for place in 0..self.lots.len() {
-            let lot = &mut self.lots[place];
-            if std::mem::take(&mut lot.in_unit) {
+        for place in 0..self.planned.len() {
+            let planning = &mut self.planned[place];
+            if std::mem::take(&mut planning.is_speculative) {
                 if unit.cascade == Cascade::Abort {
-                    lot.abort(&unit.tainted);
-                } else if lot.leave_out(&unit.tainted) && core.has_peers() {
-                    core.order.backlog.count(turn_of(lot.base), -1);
+                    planning.abort(&unit.affected);
+                } else if planning.leave_out(&unit.affected) && core.has_peers() {
+                    core.order.backlog.count(batch_of(planning.base), -1);
                 }
-                self.look_after(core, place);
+                self.finish_ready(core, place);
             }
         }
         self.drop_done();
@@ -341,7 +348,7 @@ impl QueueScheduler {
             let (chunk, base, now) = unit.sources[source as usize].clone();
             let gsn = Gsn(base.0 + u64::from(chunk.txns()[at as usize].index));
             if unit.cascade == Cascade::Repair
-                && unit.tainted.contains(&gsn)
+                && unit.affected.contains(&gsn)
                 && let Some(mut active) = core.take_up(gsn, now, &chunk, at as usize)
             {
                 active.is_again = true;
@@ -352,29 +359,29 @@ impl QueueScheduler {
     }
 
     /// Undoes what is to be undone.
-    fn undo<S: RecordStore>(&mut self, core: &mut Core<S>, unit: &Unit) {
-        if unit.failures.is_empty() && unit.tainted.is_empty() {
+    fn undo<S: RecordStore>(&mut self, core: &mut Core<S>, unit: &SpeculativeBatch) {
+        if unit.failures.is_empty() && unit.affected.is_empty() {
             return;
         }
         let mut loses = core.settings.bugs.has(Bug::LoseUndo);
         for at in (0..core.undo.journal.mark()).rev() {
             let by = core.undo.touched_by(at).by;
             if unit.is_undone(by) && !std::mem::take(&mut loses) {
-                core.credit(turn_of(by));
+                core.credit(batch_of(by));
                 core.undo.undo_one(&mut core.store, at);
             }
         }
     }
 
     /// Finds the changes that stay and that somebody who is executed again must not see.
-    fn index_later<S: RecordStore>(&self, core: &Core<S>, unit: &mut Unit) {
-        if unit.tainted.is_empty() {
+    fn index_later<S: RecordStore>(&self, core: &Core<S>, unit: &mut SpeculativeBatch) {
+        if unit.affected.is_empty() {
             return;
         }
         let mut later: BTreeMap<KeyHash, Vec<usize>> = BTreeMap::new();
         for (gsn, chunk, txn) in unit.members() {
-            if unit.tainted.contains(&gsn) {
-                let keyed = chunk.fragments(txn).iter().filter(|f| core.has_turn(f));
+            if unit.affected.contains(&gsn) {
+                let keyed = chunk.fragments(txn).iter().filter(|f| core.is_scheduled(f));
                 later.extend(keyed.map(|fragment| (fragment.hash, Vec::new())));
             }
         }
@@ -390,19 +397,19 @@ impl QueueScheduler {
     }
 
     /// The unit is over: what is changed is changed for good.
-    fn end_unit<S: RecordStore>(&mut self, core: &mut Core<S>, unit: Unit) {
+    fn end_speculation<S: RecordStore>(&mut self, core: &mut Core<S>, unit: SpeculativeBatch) {
         core.undo.end(&mut core.store, None);
-        core.undo.turn = None;
-        for turn in unit.turns {
+        core.undo.writer = None;
+        for turn in unit.batches {
             core.order.backlog.count_unsettled(turn, -1);
             core.order.backlog.count(turn, -1);
         }
         self.decided = unit.id;
-        self.told.retain(|(id, _), _| *id > unit.id);
+        self.rounds.retain(|(id, _), _| *id > unit.id);
     }
 }
 
-impl Unit {
+impl SpeculativeBatch {
     /// The turn of a transaction that is executed again has come: what later ones have changed and it reads is hidden.
     pub(crate) fn hide<S: RecordStore>(&mut self, core: &mut Core<S>, number: u32, active: &Active) {
         if !active.is_again || self.hidden.contains_key(&number) {
@@ -411,7 +418,7 @@ impl Unit {
         let mut hidden = Vec::new();
         let mut hashes = BTreeSet::new();
         for fragment in active.chunk.fragments(&active.chunk.txns()[active.at]) {
-            let is_first = core.has_turn(fragment) && hashes.insert(fragment.hash);
+            let is_first = core.is_scheduled(fragment) && hashes.insert(fragment.hash);
             let changes = self.later.get(&fragment.hash).filter(|_| is_first);
             for at in changes.into_iter().flatten().rev().copied() {
                 let touched = core.undo.touched_by(at);
@@ -419,7 +426,7 @@ impl Unit {
                     break;
                 }
                 let record = touched.record;
-                core.credit(turn_of(active.gsn));
+                core.credit(batch_of(active.gsn));
                 let store = &mut core.store;
                 hidden.push((record, store.cell(record).clone(), store.version(record)));
                 core.undo.undo_one(store, at);
@@ -433,7 +440,7 @@ impl Unit {
     /// It is done: what was hidden from it is there again.
     pub(crate) fn unhide<S: RecordStore>(&mut self, core: &mut Core<S>, number: u32, active: &Active) {
         for (record, cell, version) in self.hidden.remove(&number).into_iter().flatten().rev() {
-            core.credit(turn_of(active.gsn));
+            core.credit(batch_of(active.gsn));
             core.store.put_back(record, cell, version);
             core.keep_place(record);
         }

@@ -33,11 +33,11 @@ pub struct Places {
     /// The lock manager of this node, with an engine that has one.
     pub lock_manager: Option<Address>,
     /// The exchange of this node; where there is one partition there is none.
-    pub post: Option<Address>,
+    pub exchange: Option<Address>,
     /// The gateways of this node.
     pub gateways: BTreeMap<GatewayId, Address>,
     /// The role number of the first gateway on every node.
-    pub doors: u16,
+    pub first_gateway: u16,
 }
 
 impl Places {
@@ -49,15 +49,15 @@ impl Places {
     }
 
     /// Where a gateway is. None for one that is no more.
-    pub(crate) fn way_to(&self, gateway: GatewayId) -> Option<Address> {
+    pub(crate) fn gateway_at(&self, gateway: GatewayId) -> Option<Address> {
         let is_here = gateway.node() == self.sequencer.node.0;
-        if is_here { self.gateways.get(&gateway).copied() } else { door(self.doors, gateway) }
+        if is_here { self.gateways.get(&gateway).copied() } else { door(self.first_gateway, gateway) }
     }
 
     /// Sends a remote result on its way: directly to a shard of this node, by the exchange to another.
     fn send(&self, to: usize, remote_result: ShardMessage, out: &mut Outbox<Message>) {
         let shard = self.shards[to];
-        match self.post.filter(|_| shard.node != self.sequencer.node) {
+        match self.exchange.filter(|_| shard.node != self.sequencer.node) {
             Some(post) => {
                 out.send(post, Post::RemoteResult { to: to as u16, remote_result: Arc::new(remote_result) })
             }
@@ -96,21 +96,14 @@ impl RemoteResults {
     }
 
     /// Tells several shards what a fragment answered.
-    pub(crate) fn add_slot(
-        &mut self,
-        mut to: ShardSet,
-        gsn: Gsn,
-        slot: SlotNo,
-        bytes: &[u8],
-        poisoned: bool,
-    ) {
+    pub(crate) fn add_slot(&mut self, mut to: ShardSet, gsn: Gsn, slot: SlotNo, bytes: &[u8], failed: bool) {
         self.written |= to;
         while to != 0 {
             let remote_result = self.with_room(to.trailing_zeros() as usize);
             to &= to - 1;
             let at = remote_result.bytes.len() as u32;
             remote_result.bytes.extend_from_slice(bytes);
-            remote_result.items.push((gsn, Item::Slot { slot, at, len: bytes.len() as u32, poisoned }));
+            remote_result.items.push((gsn, Item::Slot { slot, at, len: bytes.len() as u32, failed }));
         }
     }
 
@@ -118,7 +111,7 @@ impl RemoteResults {
     pub fn add_answers(&mut self, to: usize, gsn: Gsn, (table, slots): (&SlotTable, Range<usize>)) {
         self.written |= 1 << to;
         let mut begun = None;
-        table.tell(slots, |slot, bytes| {
+        table.for_each_filled(slots, |slot, bytes| {
             if self.to[to].bytes.len() >= FULL {
                 self.end_answers(to, gsn, begun.take());
             }
@@ -168,27 +161,27 @@ impl RemoteResults {
 /// What came for transactions whose turn has not come (calvin.md, section 8, scenario 1), each thing with the bytes of its
 /// slot. What comes from other partitions may come again, and is kept once.
 #[derive(Debug, Default)]
-pub struct Early(BTreeMap<About, (Item, Vec<u8>)>);
+pub struct OutOfOrder(BTreeMap<About, (Item, Vec<u8>)>);
 
 /// The transaction, the sender, and [what it is about](Item::what).
 type About = (Gsn, usize, u8, SlotNo);
 
 /// Something that came early, with its bytes taken along.
 #[derive(Debug)]
-pub struct EarlyItem {
+pub struct OutOfOrderItem {
     pub from: usize,
     pub item: Item,
     pub bytes: Vec<u8>,
 }
 
-impl Early {
+impl OutOfOrder {
     /// Keeps something; `bytes` are its remote result's.
     pub fn keep(&mut self, gsn: Gsn, from: usize, item: Item, bytes: &[u8]) {
         let (kind, slot) = item.what();
         self.0.entry((gsn, from, kind, slot)).or_insert_with(|| {
             let bytes = item.bytes(bytes).to_vec();
             let item = match item {
-                Item::Slot { slot, len, poisoned, .. } => Item::Slot { slot, at: 0, len, poisoned },
+                Item::Slot { slot, len, failed, .. } => Item::Slot { slot, at: 0, len, failed },
                 Item::Answers { first, len, .. } => Item::Answers { first, at: 0, len },
                 other => other,
             };
@@ -197,9 +190,9 @@ impl Early {
     }
 
     /// What has come for a transaction whose turn it is.
-    pub fn take(&mut self, gsn: Gsn) -> Vec<EarlyItem> {
-        let kept = self.0.extract_if(Early::of(gsn), |_, _| true);
-        kept.map(|((_, from, ..), (item, bytes))| EarlyItem { from, item, bytes }).collect()
+    pub fn take(&mut self, gsn: Gsn) -> Vec<OutOfOrderItem> {
+        let kept = self.0.extract_if(OutOfOrder::of(gsn), |_, _| true);
+        kept.map(|((_, from, ..), (item, bytes))| OutOfOrderItem { from, item, bytes }).collect()
     }
 
     /// Where what was kept for a transaction is.
@@ -209,7 +202,7 @@ impl Early {
 
     #[inline]
     pub fn holds(&self, gsn: Gsn) -> bool {
-        self.first().is_some_and(|first| first <= gsn) && self.0.range(Early::of(gsn)).next().is_some()
+        self.first().is_some_and(|first| first <= gsn) && self.0.range(OutOfOrder::of(gsn)).next().is_some()
     }
 
     /// The first transaction that something was kept for.
@@ -226,7 +219,7 @@ impl Early {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::shard::answers::Told;
+    use crate::shard::answers::WireAnswers;
 
     #[test]
     fn large_slots_do_not_add_up_to_one_remote_result() {
@@ -256,7 +249,7 @@ mod tests {
         let items = full.chain([&remote_results.to[1]]).map(|remote_result| {
             let told = remote_result.items.iter().map(|(_, item)| match item {
                 Item::Answers { first, .. } => {
-                    let told = Told::read(item.bytes(&remote_result.bytes)).unwrap();
+                    let told = WireAnswers::read(item.bytes(&remote_result.bytes)).unwrap();
                     assert_eq!(told.clone().next().unwrap().0, *first);
                     told.map(|(slot, bytes)| (slot.0, bytes.len())).collect::<Vec<_>>()
                 }

@@ -13,16 +13,16 @@ use super::core::{AHEAD, Core};
 
 /// Up to where in the order records have been fetched.
 #[derive(Debug, Default)]
-pub struct Warm {
+pub struct Prefetch {
     /// Which chunk of the first batch, if there is one.
     chunk: Option<usize>,
     /// What is run; then that of which the values are on their way; the records; the places in the index.
-    lots: [Lot; 4],
+    batches: [PrefetchBatch; 4],
 }
 
 /// Transactions that follow each other.
 #[derive(Debug, Default)]
-struct Lot {
+struct PrefetchBatch {
     /// The first, and the one after the last.
     begin: usize,
     end: usize,
@@ -32,7 +32,7 @@ struct Lot {
     guesses: Vec<Option<RecordId>>,
 }
 
-impl Warm {
+impl Prefetch {
     /// The next batch is the first.
     pub fn begin_batch(&mut self) {
         self.chunk = None;
@@ -44,17 +44,17 @@ impl Warm {
         let (number, at) = core.order.cursor;
         if self.chunk != Some(number) {
             self.chunk = Some(number);
-            self.lots.iter_mut().for_each(|lot| lot.clear(at));
+            self.batches.iter_mut().for_each(|batch| batch.clear(at));
         }
-        while at >= self.lots[0].end {
+        while at >= self.batches[0].end {
             self.step(core, chunk, &wants);
         }
     }
 
     /// The next lot is run, and each of those behind it is a step further.
     fn step<S: RecordStore>(&mut self, core: &Core<S>, chunk: &Chunk, wants: impl Fn(&Txn) -> bool) {
-        self.lots.rotate_left(1);
-        let [_, values, records, indexes] = &mut self.lots;
+        self.batches.rotate_left(1);
+        let [_, values, records, indexes] = &mut self.batches;
         indexes.clear(records.end);
         indexes.gather(core, chunk, wants);
         records.find(core, chunk);
@@ -63,14 +63,14 @@ impl Warm {
 
     /// What is likely the record of each fragment of the transaction at the cursor, as far as that has been fetched.
     pub fn guesses<S>(&self, core: &Core<S>) -> &[Option<RecordId>] {
-        let lot = &self.lots[0];
-        let at = core.order.cursor.1.wrapping_sub(lot.begin);
-        let Some(begin) = lot.starts.get(at) else { return &[] };
-        &lot.guesses[*begin..lot.starts.get(at + 1).copied().unwrap_or(lot.guesses.len())]
+        let batch = &self.batches[0];
+        let at = core.order.cursor.1.wrapping_sub(batch.begin);
+        let Some(begin) = batch.starts.get(at) else { return &[] };
+        &batch.guesses[*begin..batch.starts.get(at + 1).copied().unwrap_or(batch.guesses.len())]
     }
 }
 
-impl Lot {
+impl PrefetchBatch {
     /// Nothing, before some transaction.
     fn clear(&mut self, at: usize) {
         (self.begin, self.end) = (at, at);

@@ -1,7 +1,7 @@
 //! The records of a queue are on their way before their turns (qstore.md, section 9).
 //!
 //! A record is three misses, each found by the one before: its place in the index, its line, its value. They are asked for in
-//! lots, and of each lot one step a turn: while a lot is run, the values of the next are on their way, the lines of
+//! planning batches, and of each planning batch one step a turn: while a planning batch is run, the values of the next are on their way, the lines of
 //! the one after that, and the places of the third. So nothing waits for what it has just asked for, and misses of one
 //! step, which follow each other at once, overlap. What the second step has found is kept, so that nobody looks it up again.
 
@@ -9,14 +9,14 @@ use ordain_store::{RecordId, RecordStore};
 
 use super::queues::Entry;
 
-/// How many records make a lot (qstore.md, section 6, prefetch distance).
+/// How many records make a planning batch (qstore.md, section 6, prefetch distance).
 pub(crate) const TOGETHER: usize = 16;
-/// Those of all lots that are on their way, and of the one that is run.
+/// Those of all planning batches that are on their way, and of the one that is run.
 const UNDER_WAY: usize = 4 * TOGETHER;
 
 /// How far each step has come along a queue.
 #[derive(Debug)]
-pub(crate) struct Ahead {
+pub(crate) struct QueuePrefetch {
     indexes: usize,
     records: usize,
     values: usize,
@@ -24,22 +24,22 @@ pub(crate) struct Ahead {
     guesses: [Option<RecordId>; UNDER_WAY],
 }
 
-impl Default for Ahead {
-    fn default() -> Ahead {
-        Ahead { indexes: 0, records: 0, values: 0, guesses: [None; UNDER_WAY] }
+impl Default for QueuePrefetch {
+    fn default() -> QueuePrefetch {
+        QueuePrefetch { indexes: 0, records: 0, values: 0, guesses: [None; UNDER_WAY] }
     }
 }
 
-impl Ahead {
+impl QueuePrefetch {
     /// Another queue is run, from this place on.
     pub(crate) fn begin(&mut self, at: usize) {
         (self.indexes, self.records, self.values) = (at, at, at);
     }
 
-    /// A lot of places is run next, from this one on.
+    /// A planning batch of places is run next, from this one on.
     #[inline]
     pub(crate) fn reach(&mut self, store: &impl RecordStore, entries: &[Entry], at: usize) {
-        let until = |lots: usize| entries.len().min(at + lots * TOGETHER);
+        let until = |batches: usize| entries.len().min(at + batches * TOGETHER);
         for entry in &entries[self.indexes..until(4)] {
             store.fetch_index(entry.hash);
         }

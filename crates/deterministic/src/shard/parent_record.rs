@@ -2,7 +2,7 @@
 //!
 //! A fragment works on its record in place, in the store. A covering one needs the store too, so its record is
 //! taken out meanwhile and put home when it is done. What lies below it has no lock and no queue: the lock of
-//! the cover is held by whoever gets here. What an abortable transaction has changed there is pinned, like any
+//! the parent is held by whoever gets here. What an abortable transaction has changed there is pinned, like any
 //! record that it changes, and stays so while the transaction waits for verdicts from elsewhere.
 
 use ordain_model::cell::{CellMut, Journal};
@@ -15,7 +15,7 @@ use super::records::{find, find_or_reserve, past_of};
 use super::undo::Undo;
 
 /// The transaction that the fragment belongs to.
-pub(super) struct Turn<'a> {
+pub(super) struct Writer<'a> {
     pub(super) gsn: Gsn,
     pub(super) now: Millis,
     /// Where changes are noted, if it may yet abort.
@@ -25,26 +25,26 @@ pub(super) struct Turn<'a> {
 /// Runs a covering fragment, of the record that is likely guessed; `cx` has everything but the records.
 pub(super) fn run<S: RecordStore>(
     (store, guess): (&mut S, Option<RecordId>),
-    turn: Turn<'_>,
+    writer: Writer<'_>,
     fragment: &Fragment,
     code: &dyn Procedure,
     cx: FragmentContext<'_>,
 ) -> Result<(), Abort> {
-    let Turn { gsn, now, mut undo } = turn;
-    let cover = Cover { key: cx.key.bytes, fragment };
+    let Writer { gsn, now, mut undo } = writer;
+    let parent = Parent { key: cx.key.bytes, fragment };
     if fragment.access == Access::Read {
-        let record = find(store, guess, (fragment.db, cover.key, fragment.hash));
+        let record = find(store, guess, (fragment.db, parent.key, fragment.hash));
         let live = record.filter(|record| store.cell(*record).is_live(now));
         let (cell, version) = match live {
             Some(record) => (store.cell(record), store.version(record)),
             None => (&Cell::ABSENT, Gsn::NONE),
         };
-        let mut below = Reading { store: &*store, cover };
+        let mut below = ReadChildren { store: &*store, parent };
         let target = Target::Read(cell);
         let mut cx = FragmentContext { target, version: version.into(), below: Some(&mut below), ..cx };
         return guarded(fragment.abortable, || code.run(fragment.code, &mut cx));
     }
-    let record = find_or_reserve(store, guess, (fragment.db, cover.key, fragment.hash));
+    let record = find_or_reserve(store, guess, (fragment.db, parent.key, fragment.hash));
     let tag = undo.as_mut().map(|undo| undo.touch(store, record, fragment.hash));
     let (mut content, before) = store.take(record, gsn);
     // Both sides note their changes, in turns: the cover's are added to the others at the end, and are changes of
@@ -55,7 +55,7 @@ pub(super) fn run<S: RecordStore>(
     if cell.is_expired(now) {
         cell.delete();
     }
-    let mut below = Writing { store: &mut *store, cover, gsn, undo: undo.as_deref_mut() };
+    let mut below = WrittenChildren { store: &mut *store, parent, gsn, undo: undo.as_deref_mut() };
     let target = Target::Write(cell);
     let mut cx = FragmentContext { target, version: version.into(), below: Some(&mut below), ..cx };
     let result = guarded(fragment.abortable, || code.run(fragment.code, &mut cx));
@@ -68,13 +68,13 @@ pub(super) fn run<S: RecordStore>(
 }
 
 /// Runs a fragment that reads a record, and what lies below it if it covers it, of a past state.
-pub(super) fn look(
+pub(super) fn read_past(
     state: &impl Snapshot,
     fragment: &Fragment,
     code: &dyn Procedure,
     cx: FragmentContext<'_>,
 ) -> Result<(), Abort> {
-    let mut below = Looking::new(state, cx.key.bytes, fragment);
+    let mut below = PastChildren::new(state, cx.key.bytes, fragment);
     let below = fragment.covering.then_some(&mut below as &mut dyn Below);
     let (cell, version) = past_of(state, (fragment.db, cx.key.bytes, fragment.hash), cx.now);
     let mut cx = FragmentContext { target: Target::Read(cell), version: version.into(), below, ..cx };
@@ -83,12 +83,12 @@ pub(super) fn look(
 
 /// A record that others lie below.
 #[derive(Clone, Copy)]
-struct Cover<'a> {
+struct Parent<'a> {
     key: &'a [u8],
     fragment: &'a Fragment,
 }
 
-impl Cover<'_> {
+impl Parent<'_> {
     fn read<'s, S: RecordStore>(&self, store: &'s S, suffix: &[u8]) -> &'s Cell {
         let key = covered_key(self.key, suffix);
         let hash = KeyHash::under(self.fragment.hash, suffix);
@@ -97,14 +97,14 @@ impl Cover<'_> {
 }
 
 /// What lies below a record that is read.
-struct Reading<'a, S> {
+struct ReadChildren<'a, S> {
     store: &'a S,
-    cover: Cover<'a>,
+    parent: Parent<'a>,
 }
 
-impl<S: RecordStore> Below for Reading<'_, S> {
+impl<S: RecordStore> Below for ReadChildren<'_, S> {
     fn read(&self, suffix: &[u8]) -> &Cell {
-        self.cover.read(self.store, suffix)
+        self.parent.read(self.store, suffix)
     }
 
     fn edit(&mut self, _suffix: &[u8], _change: &mut dyn FnMut(&mut CellMut<'_>)) {
@@ -113,20 +113,20 @@ impl<S: RecordStore> Below for Reading<'_, S> {
 }
 
 /// What lies below a record of a past state.
-pub(crate) struct Looking<'a, V> {
+pub(crate) struct PastChildren<'a, V> {
     state: &'a V,
-    cover: Cover<'a>,
+    parent: Parent<'a>,
 }
 
-impl<'a, V> Looking<'a, V> {
-    pub(crate) const fn new(state: &'a V, key: &'a [u8], fragment: &'a Fragment) -> Looking<'a, V> {
-        Looking { state, cover: Cover { key, fragment } }
+impl<'a, V> PastChildren<'a, V> {
+    pub(crate) const fn new(state: &'a V, key: &'a [u8], fragment: &'a Fragment) -> PastChildren<'a, V> {
+        PastChildren { state, parent: Parent { key, fragment } }
     }
 }
 
-impl<V: Snapshot> Below for Looking<'_, V> {
+impl<V: Snapshot> Below for PastChildren<'_, V> {
     fn read(&self, suffix: &[u8]) -> &Cell {
-        let Cover { key, fragment } = self.cover;
+        let Parent { key, fragment } = self.parent;
         let (key, hash) = (covered_key(key, suffix), KeyHash::under(fragment.hash, suffix));
         self.state.find(fragment.db.below(), &key, hash).map_or(&Cell::ABSENT, |(cell, _)| cell)
     }
@@ -137,24 +137,24 @@ impl<V: Snapshot> Below for Looking<'_, V> {
 }
 
 /// What lies below a record that is written.
-struct Writing<'a, S> {
+struct WrittenChildren<'a, S> {
     store: &'a mut S,
-    cover: Cover<'a>,
+    parent: Parent<'a>,
     gsn: Gsn,
     undo: Option<&'a mut Undo>,
 }
 
-impl<S: RecordStore> Below for Writing<'_, S> {
+impl<S: RecordStore> Below for WrittenChildren<'_, S> {
     fn read(&self, suffix: &[u8]) -> &Cell {
-        self.cover.read(self.store, suffix)
+        self.parent.read(self.store, suffix)
     }
 
     fn expect(&self, suffix: &[u8]) {
-        self.store.fetch_index(KeyHash::under(self.cover.fragment.hash, suffix));
+        self.store.fetch_index(KeyHash::under(self.parent.fragment.hash, suffix));
     }
 
     fn edit(&mut self, suffix: &[u8], change: &mut dyn FnMut(&mut CellMut<'_>)) {
-        let Writing { store, cover: Cover { key, fragment }, gsn, undo } = self;
+        let WrittenChildren { store, parent: Parent { key, fragment }, gsn, undo } = self;
         let key = covered_key(key, suffix);
         let hash = KeyHash::under(fragment.hash, suffix);
         let record = store.find_or_reserve(fragment.db.below(), &key, hash);
@@ -224,8 +224,8 @@ mod tests {
             out: &mut Vec::new(),
         };
         let mut noted = Undo::default();
-        let turn = Turn { gsn, now: Millis(1), undo: undo.then_some(&mut noted) };
-        run((store, None), turn, fragment, &Exchange, cx).unwrap();
+        let writer = Writer { gsn, now: Millis(1), undo: undo.then_some(&mut noted) };
+        run((store, None), writer, fragment, &Exchange, cx).unwrap();
         noted
     }
 
