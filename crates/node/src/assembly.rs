@@ -22,8 +22,8 @@ use ordain_role::{
     Address, Bug, Bugs, Directory, DiskError, DiskOp, NodeId, Role, StartOver, Topology, UnderWay,
 };
 use ordain_sequencer::{
-    Batches, CheckpointSettings, Checkpointer, Counting, Exchange, ExchangeSettings, JournalRecord, Lacking,
-    Neighbours, Opened, Readers, Sequencer,
+    Batches, CheckpointSettings, Checkpointer, Counting, Exchange, ExchangeSettings, JournalRecord,
+    NeedsCheckpoint, Neighbours, Opened, Readers, Sequencer,
 };
 use ordain_store::MemoryStore;
 
@@ -489,7 +489,7 @@ pub struct Assembly {
     pub refused: Vec<Refused>,
     /// No checkpoint on the disk covers what comes before the log: the node waits for one of another member, and takes
     /// no part meanwhile.
-    pub lacking: Option<Lacking>,
+    pub lacking: Option<NeedsCheckpoint>,
     /// What the log held.
     pub recovered: Option<Recovered>,
     /// How many transactions were replayed.
@@ -602,7 +602,7 @@ impl Assembly {
             if settings.topology.replicas == 1 {
                 return Err(AssemblyError::Beginning(lacking.needed));
             }
-            assembly.checkpointer = assembly.checkpointer.map(|role| role.lacking(lacking));
+            assembly.checkpointer = assembly.checkpointer.map(|role| role.needing(lacking));
             assembly.lacking = Some(lacking);
             return Ok(assembly);
         }
@@ -653,7 +653,7 @@ impl Assembly {
                 index.note_batch(entry.epoch, place, entry.payload.len());
                 again(&entry.payload)
             })?;
-            index.lacks(found.starts_after);
+            index.note_beginning(found.starts_after);
             let log_settings = LogSettings {
                 dispatch_early: settings.keep == Keep::Late,
                 executed: begun,
@@ -871,7 +871,7 @@ impl Assembly {
     pub fn into_roles(self) -> Vec<(u16, Box<dyn Role<Message = shard::Message>>)> {
         let lacking = self.lacking;
         let mut roles = self.all_roles();
-        if let Some(Lacking { needed, .. }) = lacking {
+        if let Some(NeedsCheckpoint { needed, .. }) = lacking {
             for (_, role) in roles.iter_mut().filter(|(number, _)| *number != places::CHECKPOINTER) {
                 *role = Box::new(waiting::Waiting::new(role.name(), needed));
             }
@@ -910,17 +910,17 @@ fn lacking(
     directory: &dyn Directory,
     settings: &NodeSettings,
     begun: Epoch,
-) -> Result<Option<Lacking>, AssemblyError> {
+) -> Result<Option<NeedsCheckpoint>, AssemblyError> {
     if settings.replication() == Replication::Sync {
         let (_, needed) = GroupJournal::of(directory)?.begins_after();
-        return Ok((needed > begun).then_some(Lacking { needed, reach: needed }));
+        return Ok((needed > begun).then_some(NeedsCheckpoint { needed, reach: needed }));
     }
     let needed = ordain_log::starts_after(directory).map_err(LogError::from)?.unwrap_or_default();
     if needed <= begun {
         return Ok(None);
     }
     let reach = ordain_log::verify(directory, Some(&settings.identity))?.last_epoch;
-    Ok(Some(Lacking { needed, reach }))
+    Ok(Some(NeedsCheckpoint { needed, reach }))
 }
 
 /// Removes what a node does without that starts over. It may be stopped in the middle and begin again.
@@ -988,7 +988,7 @@ impl ReceiveJournal {
             counting
         });
         if journal.starts_after() > Epoch(0) {
-            index.lacks(begun);
+            index.note_beginning(begun);
         }
         Ok(ReceiveJournal {
             journal: Some(journal),

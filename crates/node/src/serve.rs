@@ -25,7 +25,7 @@ use ordain_runtime::{
     Current, DirLock, Disk, FsDirectory, Greeting, Handle, Heeded, LinkTls, LoopSpec, NetConfig, NetLimits,
     NetStatus, Network, RunTimes, Running, Runtime, StartError, Stopped, under_way,
 };
-use ordain_sequencer::Lacking;
+use ordain_sequencer::NeedsCheckpoint;
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 use rustls::{ClientConfig, ServerConfig};
 
@@ -404,7 +404,7 @@ impl Node {
         for Refused { epoch, reason } in &assembly.refused {
             tracing::warn!(%epoch, "a checkpoint cannot be used, so the one before it is: {reason}");
         }
-        if let Some(Lacking { needed, .. }) = assembly.lacking {
+        if let Some(NeedsCheckpoint { needed, .. }) = assembly.lacking {
             tracing::warn!(
                 "the log begins after epoch {needed} and no checkpoint here that can be used covers what came before: this \
                  node takes no connections until it has got one of epoch {needed} or later from another node of its \

@@ -471,7 +471,7 @@ impl System for CalvinSystem {
                     && is(other, "ordain_group_members", group.len() as f64)
                     && is(other, "ordain_group_learners", 0.0)
                     && is(other, "ordain_group_dispatched", agreed)
-                    && gauge(*other, "ordain_exchange_lacking_epoch").unwrap_or_default() == 0.0
+                    && gauge(*other, "ordain_exchange_catch_up_epoch").unwrap_or_default() == 0.0
             })
     }
 

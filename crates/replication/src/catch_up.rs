@@ -32,7 +32,7 @@ impl Index {
     }
 
     /// Of a log that begins later: before all that was noted there was something of epochs up to this one.
-    pub fn lacks(&mut self, up_to: Epoch) {
+    pub fn note_beginning(&mut self, up_to: Epoch) {
         self.largest = self.largest.max(up_to);
         self.places.iter_mut().for_each(|(.., before)| *before = up_to.max(*before));
     }
@@ -317,9 +317,9 @@ mod tests {
     }
 
     #[test]
-    fn a_log_that_begins_later_lacks_what_came_before() {
+    fn a_log_that_begins_later_has_nothing_from_before() {
         let (_, _, mut index) = written();
-        index.lacks(Epoch(9));
+        index.note_beginning(Epoch(9));
         assert_eq!(index.begins_after(), Epoch(9));
         // Entries before the first that is here have smaller numbers.
         let missing = Epoch(0);

@@ -156,7 +156,7 @@ pub enum Configuration {
     Report {
         /// As whom.
         arrival: Arrival,
-        /// The latest configuration entry that it has heard of.
+        /// The latest configuration entry that it knows of.
         version: u64,
         /// The last epoch of its log.
         through: Epoch,
@@ -176,7 +176,7 @@ pub enum Configuration {
     Records {
         /// As the configuration service has decided.
         leadership_records: Arc<LeadershipRecords>,
-        /// The service has been heard from lately: a node that does not hear from it must not go on as primary.
+        /// The service has answered lately: a node that has no answer must not go on as primary.
         in_touch: bool,
     },
     /// Log to its node's part, the answer to `Records`: how far the log is.

@@ -26,9 +26,11 @@ mod speculation;
 mod tests;
 
 pub use batches::Batches;
-pub use checkpoints::{CheckpointSettings, Checkpointer, Lacking};
+pub use checkpoints::{CheckpointSettings, Checkpointer, NeedsCheckpoint};
 pub use exchange::{Counting, Exchange, ExchangeSettings, JournalRecord, Opened};
-pub use message::{Has, Log, Message, Part, Parts, Post, Reading, RemoteResult, Saving, Sequencing};
-pub use sequencer::{Neighbours, Sequencer, Settings, door, input_at, time_of_input};
+pub use message::{
+    ExchangeMessage, Has, Log, Message, Part, Parts, Reading, RemoteResult, Saving, Sequencing,
+};
+pub use sequencer::{Neighbours, Sequencer, Settings, gateway_address, input_at, time_of_input};
 pub use sessions::Sessions;
 pub use snapshots::Readers;

@@ -2,7 +2,7 @@
 //! sections 4.2, 4.4, 4.6 and 4.8).
 //!
 //! A sequencer does not order such a read and no log hears of it: it says *as of which epoch*, and sends it to the shards
-//! that take part. All of them then read the same prefix of the order, whenever they come to it. The *floor* is the
+//! that take part. All of them then read the same prefix of the order, whenever they come to it. The *low watermark* is the
 //! oldest epoch that somebody may still be reading at or may be told to: what was replaced before it can go.
 //!
 //! **While nobody reads, nothing is kept.** A shard keeps what changes replace from the moment that a sequencer has told
@@ -74,7 +74,7 @@ pub(crate) struct Snapshots {
     by_epoch: BTreeMap<Epoch, u32>,
     /// Since when, oldest first. Those that are done stay until their turn.
     by_age: VecDeque<(Micros, (GatewayId, ChunkNo))>,
-    /// The floor as the shards of this node know it, and those of others.
+    /// The low watermark as the shards of this node know it, and those of others.
     told: (Epoch, Epoch),
     /// Those that wait for the next batch.
     pub(crate) wanted: Vec<Wanted>,
@@ -260,27 +260,27 @@ impl Snapshots {
 
     /// Tells the shards which states are still wanted, if that has changed: those of this node always, the others too
     /// if `far`. Says whether the others are to be told later.
-    pub(crate) fn tell_floor<X>(&mut self, far: bool, out: &mut Outbox<Message<X>>) -> bool {
+    pub(crate) fn report_low_watermark<X>(&mut self, far: bool, out: &mut Outbox<Message<X>>) -> bool {
         if !self.is_keeping() {
             return false;
         }
         let wanted = self.by_epoch.first_key_value().map_or(self.published, |(epoch, _)| *epoch);
-        let floor = wanted.min(self.published);
+        let low_watermark = wanted.min(self.published);
         let (near, others) = self.told;
         let partition = self.partition;
         let me = self.me.node;
         let mut tell = |is_near: bool| {
             for shard in self.readers.shards.iter().filter(|shard| (shard.node == me) == is_near) {
-                out.send(*shard, Reading::Floor { partition, epoch: floor });
+                out.send(*shard, Reading::LowWatermark { partition, epoch: low_watermark });
             }
         };
-        if floor > near {
+        if low_watermark > near {
             tell(true);
-            self.told.0 = floor;
+            self.told.0 = low_watermark;
         }
-        if far && floor > others {
+        if far && low_watermark > others {
             tell(false);
-            self.told.1 = floor;
+            self.told.1 = low_watermark;
         }
         self.readers.shards.iter().any(|shard| shard.node != me) && self.told.1 < self.told.0
     }
@@ -301,12 +301,12 @@ mod tests {
         Snapshots::new(shard(0, 0), PartitionId(0), Readers { layout, shards: SHARDS.to_vec() })
     }
 
-    /// What shards were told: K to keep, F to forget, the number of a floor.
+    /// What shards were told: K to keep, F to forget, the number of a low watermark.
     fn told(out: Outbox<Message<()>>) -> Vec<(Address, String)> {
         let text = |message| match message {
             Message::Reading(Reading::Keep(_)) => "K".to_owned(),
             Message::Reading(Reading::Forget(_)) => "F".to_owned(),
-            Message::Reading(Reading::Floor { epoch, .. }) => epoch.0.to_string(),
+            Message::Reading(Reading::LowWatermark { epoch, .. }) => epoch.0.to_string(),
             other => panic!("{other:?}"),
         };
         out.sends.into_iter().map(|(to, message)| (to, text(message))).collect()
@@ -323,7 +323,10 @@ mod tests {
             (Arc::new(Chunk::new(GatewayId(1), ChunkNo(7))), Snapshot::Published(Epoch(0).into()));
         snapshots.note_published(Epoch(5));
         let mut out = Outbox::default();
-        assert!(!snapshots.tell_floor::<()>(true, &mut out), "nobody has read: no floor is told");
+        assert!(
+            !snapshots.report_low_watermark::<()>(true, &mut out),
+            "nobody has read: no low watermark is told"
+        );
         assert!(snapshots.hold(&chunk, &wanted, &mut out));
         assert_eq!(told(out), all("K"));
         let mut out = Outbox::default();

@@ -279,7 +279,7 @@ fn a_session_is_asked_about_and_not_repeated() {
     assert_eq!((batch.lookups.len(), batch.txns().count()), (1, 1));
     assert_eq!(batch.lookups[0].chunk, ChunkNo(1));
     bench.finish(Epoch(2));
-    // Request 0 of a session that nobody has heard of is new.
+    // Request 0 of a session that nobody knows of is new.
     assert!(batch_of(&bench.submit(2, &[Ask::Write(Some((8, 0)))])).lookups.is_empty());
 }
 

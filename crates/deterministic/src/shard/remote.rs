@@ -11,7 +11,7 @@ use std::sync::Arc;
 
 use ordain_model::{Chunk, GatewayId, Gsn, Layout, SlotNo, Txn};
 use ordain_role::{Address, Outbox};
-use ordain_sequencer::{Post, door};
+use ordain_sequencer::{ExchangeMessage, gateway_address};
 
 use super::answers;
 use super::messages::{Item, Message, ShardMessage};
@@ -51,7 +51,7 @@ impl Places {
     /// Where a gateway is. None for one that is no more.
     pub(crate) fn gateway_at(&self, gateway: GatewayId) -> Option<Address> {
         let is_here = gateway.node() == self.sequencer.node.0;
-        if is_here { self.gateways.get(&gateway).copied() } else { door(self.first_gateway, gateway) }
+        if is_here { self.gateways.get(&gateway).copied() } else { gateway_address(self.first_gateway, gateway) }
     }
 
     /// Sends a remote result on its way: directly to a shard of this node, by the exchange to another.
@@ -59,7 +59,7 @@ impl Places {
         let shard = self.shards[to];
         match self.exchange.filter(|_| shard.node != self.sequencer.node) {
             Some(post) => {
-                out.send(post, Post::RemoteResult { to: to as u16, remote_result: Arc::new(remote_result) })
+                out.send(post, ExchangeMessage::RemoteResult { to: to as u16, remote_result: Arc::new(remote_result) })
             }
             None => out.send(shard, Message::Engine(remote_result)),
         }

@@ -9,7 +9,7 @@ use ordain_model::{
     PartitionId, Placed, Registry,
 };
 use ordain_role::{Address, Bugs, Event, NodeId, Now, Outbox, Role, Topology};
-use ordain_sequencer::{Exchange, ExchangeSettings, Log, Post, Sequencing};
+use ordain_sequencer::{Exchange, ExchangeMessage, ExchangeSettings, Log, Sequencing};
 use ordain_sim::workload::procedures as p;
 
 use crate::support::{SEQUENCER, SHARD, registry};
@@ -96,15 +96,27 @@ impl Desk {
         let (sequencer, through) = (batch.partition, batch.epoch);
         self.handle(
             sequencer.0,
-            Message::Post(Post::Slot { sequencer, after: Epoch(after), through, logged: 0, content }),
+            Message::Exchange(ExchangeMessage::Slot {
+                sequencer,
+                after: Epoch(after),
+                through,
+                logged: 0,
+                content,
+            }),
         );
     }
 
     /// Another sequencer has nothing up to an epoch, since one of which it had something.
     fn nothing(&mut self, sequencer: u16, after: u64, through: u64) {
         let (after, through) = (Epoch(after), Epoch(through));
-        let slot = Post::Slot { sequencer: PartitionId(sequencer), after, through, logged: 0, content: None };
-        self.handle(sequencer, Message::Post(slot));
+        let slot = ExchangeMessage::Slot {
+            sequencer: PartitionId(sequencer),
+            after,
+            through,
+            logged: 0,
+            content: None,
+        };
+        self.handle(sequencer, Message::Exchange(slot));
     }
 
     /// This partition's own log has sealed an epoch.

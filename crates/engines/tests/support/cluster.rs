@@ -18,7 +18,7 @@ use ordain_model::{
     Registry, SessionId,
 };
 use ordain_role::{Address, Event, NodeId, Now, Outbox, Role, TimerId, Wire, Work};
-use ordain_sequencer::{Log, Post, Reading, Saving, Sequencing};
+use ordain_sequencer::{ExchangeMessage, Log, Reading, Saving, Sequencing};
 use ordain_sim::Random;
 use ordain_store::MemoryStore;
 
@@ -402,7 +402,7 @@ impl Cluster {
     pub fn floor(&mut self, epoch: Epoch) {
         for shard in 0..self.layout.shards() {
             for partition in (0..self.layout.partitions()).map(PartitionId) {
-                self.say(shard, Reading::Floor { partition, epoch }.into());
+                self.say(shard, Reading::LowWatermark { partition, epoch }.into());
             }
         }
     }
@@ -680,7 +680,7 @@ impl Cluster {
                     let to = its_node * self.shape.threads + usize::from(to.role - SHARD);
                     self.parts.entry((shard, to)).or_default().push_back(bytes);
                 }
-                Message::Post(Post::RemoteResult { to: receiver, remote_result }) => {
+                Message::Exchange(ExchangeMessage::RemoteResult { to: receiver, remote_result }) => {
                     assert_eq!(to.role, EXCHANGE);
                     let mut bytes = Vec::new();
                     remote_result.encode(&mut bytes);

@@ -194,7 +194,7 @@ fn shortfalls(place: &Membership, samples: &Samples) -> Vec<String> {
         found.push(format!("the nodes of {who} have not all met yet, which they must once: start them"));
     }
     found.extend(is_joining(samples).then(|| JOINING.to_owned()));
-    let (lacking, behind) = (samples.max("ordain_exchange_lacking_epoch"), behind(samples));
+    let (lacking, behind) = (samples.max("ordain_exchange_catch_up_epoch"), behind(samples));
     if behind > 0.0 {
         found.push(format!(
             "what comes next here is not in the logs of the other nodes of its partition any more, which begin after \
@@ -476,20 +476,20 @@ mod tests {
         assert_eq!(found, expected);
         let well = [
             ("ordain_group_is_voter", 1.0),
-            ("ordain_exchange_lacking_epoch", 0.0),
+            ("ordain_exchange_catch_up_epoch", 0.0),
             ("ordain_group_leader", 0.0),
         ];
         let all = [0, 1, 3].map(|node| link(node, Reach::Connected));
         assert_eq!(obstacles(&about, &well, &all), "");
         let numbers = [
             ("ordain_group_is_voter", 0.0),
-            ("ordain_exchange_lacking_epoch", 7.0),
+            ("ordain_exchange_catch_up_epoch", 7.0),
             ("ordain_group_unfounded", 1.0),
             ("ordain_log_full", 1.0),
             ("ordain_loop_longest_turn_seconds", 3.2),
         ];
         let found = obstacles(&about, &numbers, &all);
-        let is_behind = [("ordain_exchange_behind_epoch", 9.0), ("ordain_exchange_lacking_epoch", 7.0)];
+        let is_behind = [("ordain_exchange_behind_epoch", 9.0), ("ordain_exchange_catch_up_epoch", 7.0)];
         let found = format!("{found}; {}", obstacles(&about, &is_behind, &all));
         for words in [
             "have not all met",

@@ -46,7 +46,7 @@ pub enum ConfigurationEntry {
         end: Epoch,
         /// See `end`.
         first: Epoch,
-        /// Who has to start over.
+        /// Who has to be rebuilt.
         evicted: Vec<(NodeId, Eviction)>,
     },
 }
@@ -96,7 +96,7 @@ impl LeadershipRecords {
 
     fn evict(&mut self, evicted: &[(NodeId, Eviction)]) {
         for (node, eviction) in evicted {
-            // Whoever was to discard its log, and has not been heard of since, still is.
+            // Whoever was to discard its log, and has been silent since, still is.
             let still_out = self.is_out(*node);
             let known = self.evicted.entry(*node).or_insert(*eviction);
             known.without_log = eviction.without_log || (still_out && known.without_log);

@@ -22,7 +22,7 @@ pub(super) struct Decider {
     pub(super) is_open: bool,
     /// Since when it leads.
     pub(super) since: Micros,
-    /// What was heard from each node.
+    /// The latest report of each node.
     pub(super) reports: BTreeMap<NodeId, Report>,
     /// Members that a primary has named as in sync and no configuration entry has, and how far its log was when it named them first.
     pub(super) joining: BTreeMap<(PartitionId, u64, NodeId), Epoch>,

@@ -1,4 +1,4 @@
-//! What the configuration service has decided: whose batches count for each partition, and who has to start over.
+//! What the configuration service has decided: whose batches count for each partition, and who has to be rebuilt.
 
 use std::collections::BTreeMap;
 
@@ -42,7 +42,7 @@ impl LeadershipRecord {
     }
 }
 
-/// A node that has to start over: nothing that it says counts before it has.
+/// A node that has to be rebuilt: nothing that it says counts before it has.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Eviction {
     /// Its last incarnation of which that is true.
@@ -54,7 +54,7 @@ pub struct Eviction {
 /// A node that has introduced itself.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Arrival {
-    /// How often it has started over.
+    /// How often it was rebuilt.
     pub incarnation: u64,
     /// Which of its lives this is.
     pub life: u64,
@@ -67,7 +67,7 @@ pub struct LeadershipRecords {
     pub version: u64,
     /// By partition.
     pub leadership_records: Vec<LeadershipRecord>,
-    /// Who has to start over, or had to.
+    /// Who has to be rebuilt, or had to be.
     pub evicted: BTreeMap<NodeId, Eviction>,
     /// As whom each node has introduced itself last.
     pub arrivals: BTreeMap<NodeId, Arrival>,
@@ -108,12 +108,12 @@ impl LeadershipRecords {
             .sum()
     }
 
-    /// Why a node in this incarnation has to start over, if it has to.
+    /// Why a node in this incarnation has to be rebuilt, if it has to be.
     pub fn eviction(&self, node: NodeId, incarnation: u64) -> Option<Eviction> {
         self.evicted.get(&node).copied().filter(|eviction| incarnation <= eviction.incarnation)
     }
 
-    /// Whether a node has to start over, and has not.
+    /// Whether a node has to be rebuilt, and was not.
     pub fn is_out(&self, node: NodeId) -> bool {
         self.eviction(node, self.incarnation_of(node)).is_some()
     }
@@ -123,7 +123,7 @@ impl LeadershipRecords {
         self.arrivals.get(&node).map_or(0, |arrival| arrival.incarnation)
     }
 
-    /// The last incarnation in which a node may be by now. One that has to start over may have, and not been heard of since;
+    /// The last incarnation in which a node may be by now. One that has to be rebuilt may have, and been silent since;
     /// but not twice, as it hears of nothing before it has arrived.
     pub fn last_incarnation_of(&self, node: NodeId) -> u64 {
         self.incarnation_of(node) + u64::from(self.is_out(node))
@@ -204,7 +204,7 @@ impl LeadershipRecords {
         (0..bytes.count(2)?).map(|_| bytes.u16().map(NodeId)).collect()
     }
 
-    /// Appends who has to start over.
+    /// Appends who has to be rebuilt.
     pub(super) fn encode_evicted(
         evicted: impl ExactSizeIterator<Item = (NodeId, Eviction)>,
         out: &mut Vec<u8>,

@@ -2,10 +2,10 @@
 //!
 //! A primary seals batches without asking anybody, so somebody else has to say who is primary, and where the batches of one
 //! end and those of the next begin. That is the configuration service: up to three nodes that agree on [`ConfigurationEntry`]s, by a [`GroupLog`]
-//! of their own. Its configuration entries make [`LeadershipRecords`], and every node acts by the latest that it has heard of.
+//! of their own. Its configuration entries make [`LeadershipRecords`], and every node acts by the latest that it knows of.
 //!
 //! Every node has this role. It *reports* to the members, and hears from their leader what the leadership records are. The leader
-//! notices a primary that is not heard from any more, and has a term prepared: all nodes refuse what comes from the
+//! notices a primary that is silent, and has a term prepared: all nodes refuse what comes from the
 //! former one (the *fence*), and a candidate gathers what is left of it (module `succession`). What it concludes
 //! becomes a configuration entry.
 //!
@@ -67,7 +67,7 @@ pub struct ConfigurationServiceSettings<T: EntryType> {
     pub exchange: Option<u16>,
     /// The role number of the checkpointer.
     pub checkpointer: u16,
-    /// How often this node has started over, and which of its lives this is: a number that is never used again.
+    /// How often this node was rebuilt, and which of its lives this is: a number that is never used again.
     pub arrival: Arrival,
     /// How often it reports. Everything that it waits for takes a multiple of this.
     pub pace: Micros,
@@ -83,9 +83,9 @@ pub fn configuration_service_members(topology: &Topology) -> Vec<NodeId> {
 }
 
 const TICK: TimerId = TimerId(1);
-/// Who is not heard from for so many reports is given up.
+/// Who is silent for so many reports is given up.
 const SILENCE: u64 = 8;
-/// A primary that has not heard from the configuration service for so long seals nothing more.
+/// A primary that has no answer of the configuration service for so long seals nothing more.
 const TOUCH: u64 = 6;
 /// A candidate waits for so long for those that do not answer, after the last answer.
 const PATIENCE: u64 = 4;
@@ -95,11 +95,11 @@ const PREPARATION: u64 = 30;
 /// The role.
 pub struct ConfigurationService<T: EntryType, M> {
     settings: ConfigurationServiceSettings<T>,
-    /// The latest that was heard of.
+    /// The latest that are known.
     leadership_records: Arc<LeadershipRecords>,
-    /// The configuration entry of this node's arrival was among what was heard.
+    /// The configuration entry of this node's arrival was among them.
     has_arrived: bool,
-    /// When the leader was heard from last.
+    /// When the leader answered last.
     last_contact: Option<Micros>,
     /// What the log of this node has said of itself.
     kept: Kept,
@@ -161,7 +161,7 @@ struct Counts {
 }
 
 impl<T: EntryType, M: Carrier<Decision>> ConfigurationService<T, M> {
-    /// A node's part of it, before anything was heard.
+    /// A node's part of it, before any answer.
     pub fn new(settings: ConfigurationServiceSettings<T>) -> ConfigurationService<T, M> {
         let leadership_records = LeadershipRecords::new(&settings.topology);
         let is_member = configuration_service_members(&settings.topology).contains(&settings.me.node);

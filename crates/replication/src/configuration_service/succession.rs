@@ -4,7 +4,7 @@
 //! batch that nobody has whole is decided all the same if its slices make a whole one. The first of which something is
 //! missing ends what is decided: it and everything after it is lost.
 //!
-//! What is lost may have been executed. Whoever may have done so has to start over: the replicas of nodes that hold any
+//! What is lost may have been executed. Whoever may have done so has to be rebuilt: the replicas of nodes that hold any
 //! of it or have heard from somebody who may have executed it, and everybody who does not answer, as nobody knows
 //! what they have.
 

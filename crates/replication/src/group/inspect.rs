@@ -13,7 +13,7 @@ use super::store::is_change;
 /// What a record makes durable: later ones win.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct GroupRecord {
-    /// The latest term that the member has heard of.
+    /// The latest term that the member knows of.
     pub term: u64,
     /// For which member it has voted in it: node and generation.
     pub vote: Option<(NodeId, u32)>,

@@ -50,7 +50,7 @@ impl<T: EntryType, M: Carrier<T::Entry>> GroupLog<T, M> {
         self.gives_way = !self.gives_way;
     }
 
-    /// The other voter that has most of the log, among those that were heard from lately.
+    /// The other voter that has most of the log, among those that answered lately.
     pub(super) fn successor(&self) -> Option<u64> {
         let raft = &self.raft.raft;
         let voters = &self.raft.store().members.voters;

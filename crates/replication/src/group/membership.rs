@@ -78,7 +78,7 @@ impl<T: EntryType, M: Carrier<T::Entry>> GroupLog<T, M> {
         }
     }
 
-    /// Whether nothing has been heard of another member for long, if this one leads.
+    /// Whether another member has been silent for long, if this one leads.
     pub(super) fn is_silent(&self, id: u64, now: Now) -> bool {
         let heard = self.last_received.get(&id).copied().unwrap_or(self.leads_since);
         now.elapsed.since(heard) >= SILENCE

@@ -12,7 +12,7 @@ use ordain_role::{
     StartOver,
 };
 
-use super::{Checkpointer, Lacking};
+use super::{Checkpointer, NeedsCheckpoint};
 use crate::message::{Log, Message, Saving};
 
 /// One that is being got.
@@ -83,14 +83,14 @@ impl<X> Checkpointer<X> {
 
     /// Gets a checkpoint for a node that has no usable beginning, if another member has one.
     pub(super) fn fetch_lacking(&mut self, now: Now, out: &mut Outbox<Message<X>>) {
-        if let Some(Lacking { needed, .. }) = self.lacking {
+        if let Some(NeedsCheckpoint { needed, .. }) = self.needs {
             self.fetch(now, needed, out);
         }
     }
 
     /// Looks again for a checkpoint, on a node that has no usable beginning, and asks now and then that one be made.
     pub(super) fn look(&mut self, now: Now, out: &mut Outbox<Message<X>>) {
-        let Some(Lacking { needed, .. }) = self.lacking else { return };
+        let Some(NeedsCheckpoint { needed, .. }) = self.needs else { return };
         self.fetch_lacking(now, out);
         let (topology, me) = (&self.settings.topology, self.settings.me);
         if self.copying.is_none() && self.looks.is_multiple_of(super::WANT_EVERY) {
@@ -106,7 +106,7 @@ impl<X> Checkpointer<X> {
     /// it: the log says whether it goes on from there or has to begin anew.
     fn begin_again(&self, out: &mut Outbox<Message<X>>) {
         let Some((epoch, _)) = self.newest() else { return };
-        if let Some(Lacking { reach, .. }) = self.lacking {
+        if let Some(NeedsCheckpoint { reach, .. }) = self.needs {
             // A replication group's member must not forget its votes; any other log has nothing beyond a later checkpoint.
             let without_log = self.settings.primaries_change && reach < epoch;
             return out.start_over(StartOver { without_log, without_receive_journal: true });

@@ -22,7 +22,7 @@
 //! starts from the one before and executes more of its log.
 //!
 //! Where primaries may change, a checkpoint is sealed only when all that was sealed up to C is [stable](Configuration::Stable): what is sealed
-//! counts for good, whoever has to start over.
+//! counts for good, whoever has to be rebuilt.
 //!
 //! A disk without space, or one that fails here, costs the checkpoint and nothing else: it is given up, the ones before
 //! stay, the log keeps growing, and the gauges say so.
@@ -60,7 +60,7 @@ const WANT_EVERY: u32 = 10;
 
 /// The log of a node that has no usable beginning: no checkpoint on its disk covers what comes before that log.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Lacking {
+pub struct NeedsCheckpoint {
     /// The node needs a checkpoint of this epoch or a later one.
     pub needed: Epoch,
     /// Epoch of the last entry of its log.
@@ -120,7 +120,7 @@ pub struct Checkpointer<X> {
     /// One that is being got from a member.
     copying: Option<Copying>,
     /// The node has no usable beginning: it does nothing but get one.
-    lacking: Option<Lacking>,
+    needs: Option<NeedsCheckpoint>,
     /// How often it has looked for one.
     looks: u32,
     /// What is being read for members, by token.
@@ -128,7 +128,7 @@ pub struct Checkpointer<X> {
     /// The driver was told that one is being made.
     is_making: bool,
     /// Nothing up to this epoch can be lost with a primary.
-    certain: Epoch,
+    stable: Epoch,
     /// What log and journal were told of it.
     covered: Covered,
     /// What the disk was asked for, by token.
@@ -174,11 +174,11 @@ impl<X> Checkpointer<X> {
             leftovers: BTreeSet::new(),
             others: BTreeMap::new(),
             copying: None,
-            lacking: None,
+            needs: None,
             looks: 0,
             reads: BTreeMap::new(),
             is_making: false,
-            certain: Epoch(0),
+            stable: Epoch(0),
             covered: Covered::default(),
             asked: BTreeMap::new(),
             next_token: 0,
@@ -203,8 +203,8 @@ impl<X> Checkpointer<X> {
 
     /// The checkpointer of a node that cannot begin from what it has, and waits for a checkpoint of another member.
     #[must_use]
-    pub fn lacking(self, lacking: Lacking) -> Checkpointer<X> {
-        Checkpointer { lacking: Some(lacking), ..self }
+    pub fn needing(self, needs: NeedsCheckpoint) -> Checkpointer<X> {
+        Checkpointer { needs: Some(needs), ..self }
     }
 
     /// The epoch and the time of the newest complete checkpoint.
@@ -375,7 +375,7 @@ impl<X> Checkpointer<X> {
 
     /// Seals what is saved, if all other partitions are as far.
     fn try_seal(&mut self, now: Now, out: &mut Outbox<Message<X>>) {
-        let counts = |epoch: &Epoch| !self.settings.primaries_change || *epoch <= self.certain;
+        let counts = |epoch: &Epoch| !self.settings.primaries_change || *epoch <= self.stable;
         let Some(epoch) = self.saved.filter(counts).filter(|_| self.sealing.is_none()) else { return };
         let (topology, me) = (&self.settings.topology, self.settings.me.node);
         let mut peers = topology.replica(topology.replica_of(me)).filter(|node| *node != me);
@@ -496,7 +496,7 @@ impl<X: Send> Role for Checkpointer<X> {
                 self.fetch(now, epoch, out);
             }
             Event::Message { message: Message::Configuration(Configuration::Stable(epoch)), .. } => {
-                self.certain = self.certain.max(epoch);
+                self.stable = self.stable.max(epoch);
             }
             Event::Message { message: Message::Peer(change), .. } => self.peer_changed(change, out),
             Event::Message { .. } => out.halt("the checkpointer was sent a message that is not for it"),
@@ -505,7 +505,7 @@ impl<X: Send> Role for Checkpointer<X> {
                 if !self.refused.is_empty() {
                     out.set_timer(ASK_AGAIN, ASK_AGAIN_AFTER);
                 }
-                if self.lacking.is_some() {
+                if self.needs.is_some() {
                     out.set_timer(LOOK, LOOK_EVERY);
                 }
             }
@@ -538,7 +538,7 @@ impl<X: Send> Role for Checkpointer<X> {
         report("ordain_checkpoint_completed_total", self.counts.complete as f64);
         report("ordain_checkpoint_given_up_total", self.counts.given_up as f64);
         report("ordain_checkpoint_copying", self.copying.iter().len() as f64);
-        report("ordain_checkpoint_lacking_epoch", self.lacking.map_or(0, |lacking| lacking.needed.0) as f64);
+        report("ordain_checkpoint_needed_epoch", self.needs.map_or(0, |needs| needs.needed.0) as f64);
         report("ordain_checkpoint_failing", f64::from(u8::from(self.failure.is_some())));
     }
 }

@@ -680,11 +680,11 @@ fn who_is_behind_gets_the_newest_checkpoint_of_a_member_and_begins_again() {
 
 impl World {
     /// Starts a node whose log begins after an epoch that no checkpoint on its disk covers.
-    fn restart_lacking(&mut self, node: u16, lacking: Lacking, primaries_change: bool) {
+    fn restart_lacking(&mut self, node: u16, lacking: NeedsCheckpoint, primaries_change: bool) {
         let found = list(self.disk(node)).expect("a list");
         let refused: Vec<Epoch> = found.iter().map(|found| found.epoch).collect();
         let settings = CheckpointSettings { primaries_change, ..settings(&self.topology, node) };
-        self.nodes[usize::from(node)].role = Checkpointer::new(settings, &found, &refused).lacking(lacking);
+        self.nodes[usize::from(node)].role = Checkpointer::new(settings, &found, &refused).needing(lacking);
         self.handle(node, Event::Start);
         for other in (0..self.topology.nodes()).filter(|other| *other != node) {
             self.meet(node, other);
@@ -699,7 +699,7 @@ fn a_node_that_cannot_begin_with_what_it_has_gets_a_checkpoint_of_another_member
         [(false, 10, false), (true, 10, true), (true, 12, false), (true, 15, false)]
     {
         let mut world = World::members(&[9, 12]);
-        let lacking = Lacking { needed: Epoch(10), reach: Epoch(reach) };
+        let lacking = NeedsCheckpoint { needed: Epoch(10), reach: Epoch(reach) };
         world.restart_lacking(1, lacking, primaries_change);
         world.settle();
         assert_eq!(world.complete(1), [12]);
@@ -711,7 +711,7 @@ fn a_node_that_cannot_begin_with_what_it_has_gets_a_checkpoint_of_another_member
 #[test]
 fn a_node_that_cannot_begin_asks_for_a_checkpoint_where_there_is_none_that_helps() {
     let mut world = World::members(&[9]);
-    world.restart_lacking(1, Lacking { needed: Epoch(10), reach: Epoch(10) }, false);
+    world.restart_lacking(1, NeedsCheckpoint { needed: Epoch(10), reach: Epoch(10) }, false);
     world.settle();
     let wanted = |world: &World| {
         let is_wanted =

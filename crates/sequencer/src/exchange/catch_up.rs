@@ -1,4 +1,4 @@
-//! What a node lacks that its senders do not keep any more: it reads it in the journal of a member.
+//! Catch-up: a node reads what its senders do not keep any more in the journal of a member.
 //!
 //! A node that has lost its disk, or was away for longer than the others keep things for it, hears that from those that
 //! it asks to send something again. Its members have received the same and have it on their disks. So it asks one of them
@@ -13,9 +13,9 @@ use ordain_role::{NodeId, Outbox};
 
 use super::journal::JournalRecord;
 use super::{Exchange, FETCH, FETCH_EVERY};
-use crate::message::{Log, Message, Post, RemoteResult};
+use crate::message::{ExchangeMessage, Log, Message, RemoteResult};
 
-/// What is lacking and how it is got.
+/// What this node misses, and from whom it reads it.
 #[derive(Debug, Default)]
 pub(super) struct CatchUp {
     /// Up to which epoch everything that has come in is here, executed or not.
@@ -25,7 +25,7 @@ pub(super) struct CatchUp {
     reading: Option<JournalRequest>,
     /// Which member was asked last.
     last: Option<NodeId>,
-    /// Members that could not help: up to which epoch their journals are not there any more, or 0 if they lack the same.
+    /// Members that could not help: up to which epoch their journals are not there any more, or 0 if they miss the same.
     no_help: BTreeMap<NodeId, Epoch>,
 }
 
@@ -46,7 +46,7 @@ impl CatchUp {
         self.covered.max(progress)
     }
 
-    /// The largest epoch that is not covered and that nobody keeps any more; 0 if nothing is lacking.
+    /// The largest epoch that is not covered and that nobody keeps any more; 0 if nothing is missing.
     pub fn up_to(&self) -> Epoch {
         self.by.values().max().copied().unwrap_or_default()
     }
@@ -114,7 +114,7 @@ impl CatchUp {
         Ok(())
     }
 
-    /// If none of these members can help: what is lacking is not in their journals any more up to this epoch.
+    /// If none of these members can help: what is missing is not in their journals any more up to this epoch.
     pub fn beyond_help(&self, members: &[NodeId]) -> Option<Epoch> {
         let can_none = !members.is_empty() && members.iter().all(|member| self.no_help.contains_key(member));
         let gone = self.no_help.values().copied().filter(|epoch| *epoch > Epoch(0)).min();
@@ -129,15 +129,15 @@ impl CatchUp {
 }
 
 impl<X: RemoteResult> Exchange<X> {
-    /// Gets what is lacking from a member, and asks those again who keep what comes after.
+    /// Gets what is missing from a member, and asks those again who keep what comes after.
     pub(super) fn go_on_catching_up(&mut self, out: &mut Outbox<Message<X>>) {
         let reach = self.catch_up.reach(self.progress);
         for node in self.catch_up.settled(self.progress) {
-            out.send(self.at(node), Post::Resume(reach));
+            out.send(self.at(node), ExchangeMessage::Resume(reach));
         }
         let members = self.members();
         if let Some(JournalRequest { member, from, after }) = self.catch_up.begin(&members, self.progress) {
-            out.send(self.at(member), Post::Fetch { from, after });
+            out.send(self.at(member), ExchangeMessage::Fetch { from, after });
         }
     }
 
@@ -147,14 +147,14 @@ impl<X: RemoteResult> Exchange<X> {
             return out.halt(format!("node {} asks for a journal, and is no member", member.0));
         }
         self.counts.served += 1;
-        // Of one that lacks something itself, a member would get what it has sent, and the other way round, for ever.
+        // Of one that misses something itself, a member would get what it has sent, and the other way round, for ever.
         let journal = self.journal.as_mut().filter(|_| self.catch_up.up_to() == Epoch(0));
         let piece = match journal {
             Some(journal) => journal.read(member, wanted, (&self.registry, self.settings.piece), out),
             None => {
                 let (from, _) = wanted;
                 let (covers, journal_records) = (Some(Epoch(0)), Arc::default());
-                Ok(Some(Post::Fetched { from, next: from, covers, journal_records }))
+                Ok(Some(ExchangeMessage::Fetched { from, next: from, covers, journal_records }))
             }
         };
         match piece {
@@ -179,27 +179,30 @@ impl<X: RemoteResult> Exchange<X> {
         self.counts.fetched += journal_records.len() as u64;
         for journal_record in journal_records {
             match journal_record {
-                JournalRecord::Post(from, Post::Slot { sequencer, after, through, logged, content }) => {
+                JournalRecord::Message(
+                    from,
+                    ExchangeMessage::Slot { sequencer, after, through, logged, content },
+                ) => {
                     self.take_slot(from, sequencer, (after, through), (logged, content), out);
                 }
-                JournalRecord::Post(from, Post::RemoteResult { to, remote_result }) => {
+                JournalRecord::Message(from, ExchangeMessage::RemoteResult { to, remote_result }) => {
                     self.take_remote_result(from, to, remote_result, out)
                 }
-                // How far others were then is not how far they are, and what is certain this node hears itself.
-                JournalRecord::Post(..)
+                // How far others were then is not how far they are, and what is stable this node hears itself.
+                JournalRecord::Message(..)
                 | JournalRecord::Progress(..)
-                | JournalRecord::Certain(_)
+                | JournalRecord::Stable(_)
                 | JournalRecord::Incarnation(..) => {}
             }
         }
         match more {
             Some(JournalRequest { from, after, .. }) => {
-                self.send_when_durable(member, Post::Fetch { from, after }, out)
+                self.send_when_durable(member, ExchangeMessage::Fetch { from, after }, out)
             }
             None => {
                 // Whoever has no more may have some later, and another one may have more.
                 for node in self.catch_up.settled(self.progress) {
-                    out.send(self.at(node), Post::Resume(self.catch_up.reach(self.progress)));
+                    out.send(self.at(node), ExchangeMessage::Resume(self.catch_up.reach(self.progress)));
                 }
                 self.ask_for_checkpoint(out);
                 out.set_timer(FETCH, FETCH_EVERY);
@@ -215,7 +218,7 @@ impl<X: RemoteResult> Exchange<X> {
         }
     }
 
-    /// If no member that can be reached has what is lacking, only a checkpoint helps.
+    /// If no member that can be reached has what is missing, only a checkpoint helps.
     pub(super) fn ask_for_checkpoint(&self, out: &mut Outbox<Message<X>>) {
         if let (Some(epoch), Some(to)) =
             (self.catch_up.beyond_help(&self.members()), self.settings.checkpointer)
@@ -239,31 +242,31 @@ mod tests {
     #[test]
     fn a_journal_is_read_to_its_end_and_another_if_that_was_not_enough() {
         let members = [NodeId(3), NodeId(6)];
-        let mut lack = CatchUp::default();
-        assert_eq!(lack.begin(&members, Epoch(5)), None, "nothing is lacking");
-        lack.note(NodeId(1), Epoch(20));
-        lack.note(NodeId(2), Epoch(9));
-        let first = lack.begin(&members, Epoch(5)).unwrap();
+        let mut catch_up = CatchUp::default();
+        assert_eq!(catch_up.begin(&members, Epoch(5)), None, "nothing is missing");
+        catch_up.note(NodeId(1), Epoch(20));
+        catch_up.note(NodeId(2), Epoch(9));
+        let first = catch_up.begin(&members, Epoch(5)).unwrap();
         assert_eq!(first, JournalRequest { member: NodeId(3), from: Epoch(1), after: Epoch(5) });
-        assert_eq!(lack.begin(&members, Epoch(5)), None, "one at a time");
-        assert_eq!(lack.take(NodeId(6), (Epoch(1), Epoch(4)), None), Err(()));
-        let more = lack.take(NodeId(3), (Epoch(1), Epoch(4)), None).unwrap().unwrap();
-        assert_eq!((more.from, lack.settled(Epoch(5))), (Epoch(4), vec![]));
-        assert_eq!(lack.take(NodeId(3), (Epoch(4), Epoch(7)), Some(Epoch(12))), Ok(None));
-        assert_eq!((lack.settled(Epoch(5)), lack.up_to()), (vec![NodeId(2)], Epoch(20)));
-        let second = lack.begin(&members, Epoch(5)).unwrap();
+        assert_eq!(catch_up.begin(&members, Epoch(5)), None, "one at a time");
+        assert_eq!(catch_up.take(NodeId(6), (Epoch(1), Epoch(4)), None), Err(()));
+        let more = catch_up.take(NodeId(3), (Epoch(1), Epoch(4)), None).unwrap().unwrap();
+        assert_eq!((more.from, catch_up.settled(Epoch(5))), (Epoch(4), vec![]));
+        assert_eq!(catch_up.take(NodeId(3), (Epoch(4), Epoch(7)), Some(Epoch(12))), Ok(None));
+        assert_eq!((catch_up.settled(Epoch(5)), catch_up.up_to()), (vec![NodeId(2)], Epoch(20)));
+        let second = catch_up.begin(&members, Epoch(5)).unwrap();
         assert_eq!(second, JournalRequest { member: NodeId(6), from: Epoch(1), after: Epoch(12) });
-        lack.drop(NodeId(6));
-        assert_eq!(lack.begin(&members, Epoch(5)).unwrap().member, NodeId(3));
-        assert_eq!(lack.take(NodeId(3), (Epoch(1), Epoch(1)), Some(Epoch(20))), Ok(None));
-        assert_eq!((lack.settled(Epoch(5)), lack.up_to()), (vec![NodeId(1)], Epoch(0)));
-        assert_eq!(lack.reach(Epoch(5)), Epoch(20));
+        catch_up.drop(NodeId(6));
+        assert_eq!(catch_up.begin(&members, Epoch(5)).unwrap().member, NodeId(3));
+        assert_eq!(catch_up.take(NodeId(3), (Epoch(1), Epoch(1)), Some(Epoch(20))), Ok(None));
+        assert_eq!((catch_up.settled(Epoch(5)), catch_up.up_to()), (vec![NodeId(1)], Epoch(0)));
+        assert_eq!(catch_up.reach(Epoch(5)), Epoch(20));
     }
 
     #[test]
     fn without_a_member_it_stays_lacking() {
-        let mut lack = CatchUp::default();
-        lack.note(NodeId(1), Epoch(20));
-        assert_eq!((lack.begin(&[], Epoch(5)), lack.up_to()), (None, Epoch(20)));
+        let mut catch_up = CatchUp::default();
+        catch_up.note(NodeId(1), Epoch(20));
+        assert_eq!((catch_up.begin(&[], Epoch(5)), catch_up.up_to()), (None, Epoch(20)));
     }
 }

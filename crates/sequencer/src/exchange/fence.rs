@@ -1,9 +1,9 @@
 //! What an exchange takes while primaries may change (calvin.md, section 4.12).
 //!
 //! While a term is being prepared, what comes in is *held back*, from everybody: some of it may stem from batches that
-//! will not be decided. When it is decided, what comes from nodes that have to start over is dropped, and the rest is
-//! taken in its order. So is what a node that has just started gets before it has heard how things are; and what comes from
-//! a node that has heard of a term of which this one has not ([`Post::Terms`]): a primary that was given up, and does not know
+//! will not be decided. When it is decided, what comes from nodes that have to be rebuilt is dropped, and the rest is
+//! taken in its order. So is what a node that has just started gets before it knows the leadership records; and what comes from
+//! a node that knows of a term of which this one has not ([`ExchangeMessage::Terms`]): a primary that was given up, and does not know
 //! it, must not take what others have made of its successor's batches for something about its own.
 //!
 //! The slices of the other partitions' last batches are remembered for their next primaries, until those who may be it
@@ -17,15 +17,15 @@ use ordain_replication::{Held, LeadershipRecords, Ship};
 use ordain_role::{Address, Bug, Bugs, NodeId, Outbox};
 
 use super::Exchange;
-use crate::message::{Message, Post, RemoteResult};
+use crate::message::{ExchangeMessage, Message, RemoteResult};
 
 /// The fence of an exchange.
 #[derive(Debug)]
 pub(super) struct InputFence<X> {
-    /// As was heard last; nothing at first.
+    /// The latest records; none at first.
     leadership_records: Option<Arc<LeadershipRecords>>,
     /// What was held back, in order, and as whom its sender had introduced itself.
-    held: VecDeque<(NodeId, Introduced, Post<X>)>,
+    held: VecDeque<(NodeId, Introduced, ExchangeMessage<X>)>,
     /// As whom each node has introduced itself.
     introduced: BTreeMap<NodeId, Introduced>,
     /// By partition.
@@ -66,14 +66,14 @@ impl<X> InputFence<X> {
     }
 
     /// What may be taken at once of what a node sends.
-    pub fn admit(&mut self, from: NodeId, post: Post<X>) -> Option<Post<X>> {
+    pub fn admit(&mut self, from: NodeId, post: ExchangeMessage<X>) -> Option<ExchangeMessage<X>> {
         let introduced = self.introduced.entry(from).or_default();
         match post {
-            Post::Incarnation(incarnation) => *introduced = Introduced { incarnation, terms: 0 },
-            Post::Terms(terms) => introduced.terms = terms,
+            ExchangeMessage::Incarnation(incarnation) => *introduced = Introduced { incarnation, terms: 0 },
+            ExchangeMessage::Terms(terms) => introduced.terms = terms,
             _ => {}
         }
-        if matches!(post, Post::Incarnation(_) | Post::Terms(_)) {
+        if matches!(post, ExchangeMessage::Incarnation(_) | ExchangeMessage::Terms(_)) {
             return None;
         }
         let introduced = *introduced;
@@ -95,7 +95,7 @@ impl<X> InputFence<X> {
         }
     }
 
-    /// Whether a node of this incarnation has to start over, as far as is known.
+    /// Whether a node of this incarnation has to be rebuilt, as far as is known.
     fn is_out(&self, node: NodeId, incarnation: u64) -> bool {
         self.leadership_records
             .as_ref()
@@ -103,13 +103,16 @@ impl<X> InputFence<X> {
     }
 
     /// The configuration service has spoken. What was held back and is to be taken now.
-    pub fn note_records(&mut self, leadership_records: Arc<LeadershipRecords>) -> Vec<(NodeId, Post<X>)> {
+    pub fn note_records(
+        &mut self,
+        leadership_records: Arc<LeadershipRecords>,
+    ) -> Vec<(NodeId, ExchangeMessage<X>)> {
         let is_fenced = leadership_records.is_fenced();
         self.leadership_records = Some(leadership_records);
         let terms = self.terms();
         let mut held = std::mem::take(&mut self.held);
         held.retain(|(from, introduced, _)| !self.is_out(*from, introduced.incarnation));
-        let is_ahead = |held: &(NodeId, Introduced, Post<X>)| is_fenced || held.1.terms > terms;
+        let is_ahead = |held: &(NodeId, Introduced, ExchangeMessage<X>)| is_fenced || held.1.terms > terms;
         let ready = held.iter().position(is_ahead).unwrap_or(held.len());
         self.held = held.split_off(ready);
         held.into_iter().map(|(from, _, post)| (from, post)).collect()
@@ -213,7 +216,7 @@ impl<X: RemoteResult> Exchange<X> {
         &mut self,
         leadership_records: Arc<LeadershipRecords>,
         out: &mut Outbox<Message<X>>,
-    ) -> Vec<(NodeId, Post<X>)> {
+    ) -> Vec<(NodeId, ExchangeMessage<X>)> {
         let Some(fence) = &mut self.fence else { return Vec::new() };
         let before = fence.terms();
         let released = fence.note_records(leadership_records);
@@ -222,7 +225,7 @@ impl<X: RemoteResult> Exchange<X> {
             // Ahead of all that may be made of it.
             let nodes = (0..self.settings.topology.nodes()).map(NodeId);
             let others = nodes.filter(|node| *node != self.settings.me.node);
-            others.for_each(|node| out.send(self.at(node), Post::Terms(terms)));
+            others.for_each(|node| out.send(self.at(node), ExchangeMessage::Terms(terms)));
         }
         released
     }
@@ -251,7 +254,7 @@ mod tests {
     use super::*;
     use ordain_replication::Fence;
 
-    type Post = crate::message::Post<()>;
+    type ExchangeMessage = crate::message::ExchangeMessage<()>;
 
     fn leadership_records(version: u64, term: u64, fence: Option<u64>) -> Arc<LeadershipRecords> {
         let topology = Topology { layout: Arc::new(Layout::even(2, 1).unwrap()), replicas: 2 };
@@ -263,13 +266,13 @@ mod tests {
     }
 
     fn opened(fence: &mut InputFence<()>, from: u16, epoch: u64) -> bool {
-        fence.admit(NodeId(from), Post::Opened(Epoch(epoch))).is_some()
+        fence.admit(NodeId(from), ExchangeMessage::Opened(Epoch(epoch))).is_some()
     }
 
     /// The epochs of what is taken once the configuration service has spoken.
     fn released(fence: &mut InputFence<()>, leadership_records: Arc<LeadershipRecords>) -> Vec<u64> {
         let epoch = |post| match post {
-            Post::Opened(epoch) => epoch.0,
+            ExchangeMessage::Opened(epoch) => epoch.0,
             other => panic!("{other:?} was not held back"),
         };
         fence.note_records(leadership_records).into_iter().map(|(_, post)| epoch(post)).collect()
@@ -278,25 +281,29 @@ mod tests {
     #[test]
     fn what_may_be_of_a_term_that_was_not_heard_of_is_held_back() {
         let mut fence = InputFence::new(2, Bugs::default());
-        assert!(!opened(&mut fence, 2, 1), "it has heard of nothing yet");
+        assert!(!opened(&mut fence, 2, 1), "it knows of nothing yet");
         assert_eq!(released(&mut fence, leadership_records(1, 1, None)), [1]);
         assert!(opened(&mut fence, 2, 2));
         // Node 2 has heard that a term is being prepared, then that it is decided; node 3 has not.
-        assert!(fence.admit(NodeId(2), Post::Terms(leadership_records(2, 1, Some(2)).terms())).is_none());
+        assert!(
+            fence
+                .admit(NodeId(2), ExchangeMessage::Terms(leadership_records(2, 1, Some(2)).terms()))
+                .is_none()
+        );
         assert!(opened(&mut fence, 3, 3));
         assert!(!opened(&mut fence, 2, 4) && !opened(&mut fence, 3, 5), "everything keeps its order");
-        fence.admit(NodeId(2), Post::Terms(leadership_records(3, 2, None).terms()));
+        fence.admit(NodeId(2), ExchangeMessage::Terms(leadership_records(3, 2, None).terms()));
         assert!(!opened(&mut fence, 2, 6));
         assert_eq!(released(&mut fence, leadership_records(2, 1, Some(2))), [0; 0]);
         assert_eq!((released(&mut fence, leadership_records(3, 2, None)), fence.held()), (vec![4, 5, 6], 0));
         // Another term, of which only some of it may be.
         assert!(opened(&mut fence, 3, 7));
         let next = leadership_records(5, 3, None);
-        fence.admit(NodeId(3), Post::Terms(next.terms()));
+        fence.admit(NodeId(3), ExchangeMessage::Terms(next.terms()));
         assert!(!opened(&mut fence, 3, 8));
         assert_eq!((released(&mut fence, leadership_records(4, 2, None)), fence.held()), (vec![], 1));
         // One that starts again says anew what it knows.
-        fence.admit(NodeId(3), Post::Incarnation(1));
+        fence.admit(NodeId(3), ExchangeMessage::Incarnation(1));
         assert!(!opened(&mut fence, 3, 9));
         assert_eq!(released(&mut fence, next), [8, 9]);
     }

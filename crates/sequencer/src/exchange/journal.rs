@@ -1,9 +1,9 @@
 //! What comes into a node from outside its partition, written down: so that the node can execute again by itself, and so
 //! that a member which has lost its own can.
 //!
-//! Where primaries may change, some of it may not count in the end. The journal says up to which epoch it does for certain
-//! ([`JournalRecord::Certain`]), always before others are told that this node needs nothing more up to there. A node that has to start
-//! over keeps what is certain and says so behind it ([`JournalRecord::Incarnation`]): what stands before and is not certain does not
+//! Where primaries may change, some of it may not count in the end. The journal says up to which epoch it is stable
+//! ([`JournalRecord::Stable`]), always before others are told that this node needs nothing more up to there. A node that has to start
+//! over keeps what is stable and says so behind it ([`JournalRecord::Incarnation`]): what stands before and is not stable does not
 //! count any more, and whoever has sent it still keeps it.
 
 use std::collections::VecDeque;
@@ -15,17 +15,17 @@ use ordain_model::{Epoch, Registry};
 use ordain_replication::{self as replication, CatchUps, Index, Piece};
 use ordain_role::{Bytes, DiskDone, NodeId, Outbox, Wire as _};
 
-use crate::message::{Message, Post, RemoteResult};
+use crate::message::{ExchangeMessage, Message, RemoteResult};
 
 /// What comes into a node from outside its partition, as the journal has kept it.
 #[derive(Clone, Debug)]
 pub enum JournalRecord<X> {
     /// From another node.
-    Post(NodeId, Post<X>),
+    Message(NodeId, ExchangeMessage<X>),
     /// How far another node was.
     Progress(NodeId, Epoch),
-    /// What is of this epoch or before counts for certain.
-    Certain(Epoch),
+    /// What is of this epoch or before is stable.
+    Stable(Epoch),
     /// This node has come in this incarnation: of what stands before, only that counts which is of this epoch or before.
     Incarnation(u64, Epoch),
 }
@@ -34,7 +34,7 @@ impl<X: RemoteResult> JournalRecord<X> {
     /// The epoch that it opens, if it is a batch.
     pub fn opens(&self) -> Epoch {
         match self {
-            JournalRecord::Post(_, Post::Slot { through, .. }) => *through,
+            JournalRecord::Message(_, ExchangeMessage::Slot { through, .. }) => *through,
             _ => Epoch(0),
         }
     }
@@ -47,27 +47,29 @@ impl<X: RemoteResult> JournalRecord<X> {
     /// Once everything up to this epoch is executed, it is done with.
     fn epoch(&self) -> Epoch {
         match self {
-            JournalRecord::Post(_, Post::RemoteResult { remote_result, .. }) => remote_result.epoch(),
+            JournalRecord::Message(_, ExchangeMessage::RemoteResult { remote_result, .. }) => {
+                remote_result.epoch()
+            }
             // Whoever goes on from there needs to know.
-            JournalRecord::Certain(epoch) => *epoch,
+            JournalRecord::Stable(epoch) => *epoch,
             other => other.opens(),
         }
     }
 
     /// Whether it still counts when only what is of this epoch or before does. How far other nodes are they say themselves, and
     /// never more than that.
-    fn outlasts(&self, certain: Epoch) -> bool {
-        self.epoch() <= certain
+    fn outlasts(&self, stable: Epoch) -> bool {
+        self.epoch() <= stable
     }
 
     fn encode(&self, out: &mut Vec<u8>) {
         let me = NodeId(0);
         match self {
-            JournalRecord::Post(from, post) => encode_post(*from, post, out),
+            JournalRecord::Message(from, post) => encode_post(*from, post, out),
             JournalRecord::Progress(node, epoch) => encode_mark(PROGRESS, *node, &[epoch.0], out),
-            JournalRecord::Certain(epoch) => encode_mark(CERTAIN, me, &[epoch.0], out),
-            JournalRecord::Incarnation(number, certain) => {
-                encode_mark(INCARNATION, me, &[*number, certain.0], out)
+            JournalRecord::Stable(epoch) => encode_mark(STABLE, me, &[epoch.0], out),
+            JournalRecord::Incarnation(number, stable) => {
+                encode_mark(INCARNATION, me, &[*number, stable.0], out)
             }
         }
     }
@@ -79,9 +81,9 @@ impl<X: RemoteResult> JournalRecord<X> {
         while !bytes.is_empty() {
             let (kind, node) = (bytes.u8()?, NodeId(bytes.u16()?));
             journal_records.push(match kind {
-                POST => JournalRecord::Post(node, Post::decode(registry, bytes.bytes()?)?),
+                POST => JournalRecord::Message(node, ExchangeMessage::decode(registry, bytes.bytes()?)?),
                 PROGRESS => JournalRecord::Progress(node, Epoch(bytes.u64()?)),
-                CERTAIN => JournalRecord::Certain(Epoch(bytes.u64()?)),
+                STABLE => JournalRecord::Stable(Epoch(bytes.u64()?)),
                 INCARNATION => JournalRecord::Incarnation(bytes.u64()?, Epoch(bytes.u64()?)),
                 _ => return None,
             });
@@ -92,7 +94,7 @@ impl<X: RemoteResult> JournalRecord<X> {
 
 const POST: u8 = 0;
 const PROGRESS: u8 = 1;
-const CERTAIN: u8 = 2;
+const STABLE: u8 = 2;
 const INCARNATION: u8 = 3;
 
 fn encode_mark(kind: u8, node: NodeId, numbers: &[u64], out: &mut Vec<u8>) {
@@ -101,7 +103,7 @@ fn encode_mark(kind: u8, node: NodeId, numbers: &[u64], out: &mut Vec<u8>) {
     numbers.iter().for_each(|number| wire::u64(out, *number));
 }
 
-fn encode_post<X: RemoteResult>(from: NodeId, post: &Post<X>, out: &mut Vec<u8>) {
+fn encode_post<X: RemoteResult>(from: NodeId, post: &ExchangeMessage<X>, out: &mut Vec<u8>) {
     encode_mark(POST, from, &[], out);
     let at = out.len();
     wire::u32(out, 0);
@@ -113,7 +115,7 @@ fn encode_post<X: RemoteResult>(from: NodeId, post: &Post<X>, out: &mut Vec<u8>)
 /// Which entries of a journal count, as far as it has been read.
 #[derive(Clone, Debug, Default)]
 pub struct Counting {
-    certain: Epoch,
+    stable: Epoch,
     incarnation: u64,
     /// Of the entries before the one with this number only that counts which is of this epoch or before. Ascending.
     limits: Vec<(Epoch, Epoch)>,
@@ -129,23 +131,23 @@ impl Counting {
     ) {
         for journal_record in entry {
             match journal_record {
-                JournalRecord::Certain(epoch) => self.certain = self.certain.max(epoch),
-                JournalRecord::Incarnation(incarnation, certain) => {
+                JournalRecord::Stable(epoch) => self.stable = self.stable.max(epoch),
+                JournalRecord::Incarnation(incarnation, stable) => {
                     self.incarnation = incarnation;
-                    self.limit(number, certain, all);
+                    self.limit(number, stable, all);
                 }
-                JournalRecord::Post(..) | JournalRecord::Progress(..) => {}
+                JournalRecord::Message(..) | JournalRecord::Progress(..) => {}
             }
             all.push(journal_record);
         }
     }
 
-    fn limit<X: RemoteResult>(&mut self, number: Epoch, certain: Epoch, all: &mut Vec<JournalRecord<X>>) {
-        self.limits.push((number, certain));
-        all.retain(|journal_record| journal_record.outlasts(certain));
+    fn limit<X: RemoteResult>(&mut self, number: Epoch, stable: Epoch, all: &mut Vec<JournalRecord<X>>) {
+        self.limits.push((number, stable));
+        all.retain(|journal_record| journal_record.outlasts(stable));
     }
 
-    /// All is read, and the next entry will have this number. A node in a later incarnation than before keeps what is certain.
+    /// All is read, and the next entry will have this number. A node in a later incarnation than before keeps what is stable.
     pub fn begin<X: RemoteResult>(
         &mut self,
         number: Epoch,
@@ -154,14 +156,14 @@ impl Counting {
     ) {
         if incarnation > self.incarnation {
             self.incarnation = incarnation;
-            self.limit(number, self.certain, all);
+            self.limit(number, self.stable, all);
         }
     }
 
     /// Up to which epoch what an entry holds counts.
     fn limit_of(&self, number: Epoch) -> Option<Epoch> {
         let later = self.limits.iter().filter(|(before, _)| *before > number);
-        later.map(|(_, certain)| *certain).min()
+        later.map(|(_, stable)| *stable).min()
     }
 }
 
@@ -218,10 +220,10 @@ impl Journal {
         index.reach(next, writer.place());
         let mut pending = Vec::new();
         if let Some(Counting { incarnation, limits, .. }) = &counting
-            && let Some((_, certain)) = limits.last().filter(|(number, _)| *number == next)
+            && let Some((_, stable)) = limits.last().filter(|(number, _)| *number == next)
         {
             // Ahead of all that comes in now.
-            encode_mark(INCARNATION, NodeId(0), &[*incarnation, certain.0], &mut pending);
+            encode_mark(INCARNATION, NodeId(0), &[*incarnation, stable.0], &mut pending);
         }
         Journal {
             next,
@@ -238,11 +240,11 @@ impl Journal {
     }
 
     /// Takes down what a node has sent.
-    pub fn note_post<X: RemoteResult>(&mut self, from: NodeId, post: &Post<X>) {
+    pub fn note_message<X: RemoteResult>(&mut self, from: NodeId, post: &ExchangeMessage<X>) {
         encode_post(from, post, &mut self.pending);
         let epoch = match post {
-            Post::Slot { through, .. } => *through,
-            Post::RemoteResult { remote_result, .. } => remote_result.epoch(),
+            ExchangeMessage::Slot { through, .. } => *through,
+            ExchangeMessage::RemoteResult { remote_result, .. } => remote_result.epoch(),
             _ => Epoch(0),
         };
         self.largest = self.largest.max(epoch);
@@ -254,12 +256,12 @@ impl Journal {
     }
 
     /// Makes an entry of what waits. Progress at this time may be told once it is durable; where primaries may change, so much of
-    /// it as is certain.
+    /// it as is stable.
     pub fn append(&mut self, progress: Epoch) -> Result<(), AppendError> {
-        if let Some(counting) = self.counting.as_mut().filter(|counting| progress > counting.certain) {
-            counting.certain = progress;
+        if let Some(counting) = self.counting.as_mut().filter(|counting| progress > counting.stable) {
+            counting.stable = progress;
             self.largest = self.largest.max(progress);
-            encode_mark(CERTAIN, NodeId(0), &[progress.0], &mut self.pending);
+            encode_mark(STABLE, NodeId(0), &[progress.0], &mut self.pending);
         }
         if !self.pending.is_empty() {
             let entry = std::mem::take(&mut self.pending);
@@ -300,10 +302,10 @@ impl Journal {
         (from, after): (Epoch, Epoch),
         (registry, most): (&Registry, usize),
         out: &mut Outbox<Message<X>>,
-    ) -> Result<Option<Post<X>>, String> {
+    ) -> Result<Option<ExchangeMessage<X>>, String> {
         match self.readers.ask(member, &self.index, (from, after)) {
             Some(()) => self.go_on(member, (registry, most), out),
-            None => Ok(Some(Post::Trimmed(self.index.begins_after()))),
+            None => Ok(Some(ExchangeMessage::Trimmed(self.index.begins_after()))),
         }
     }
 
@@ -313,7 +315,7 @@ impl Journal {
         member: NodeId,
         (registry, most): (&Registry, usize),
         out: &mut Outbox<Message<X>>,
-    ) -> Result<Option<Post<X>>, String> {
+    ) -> Result<Option<ExchangeMessage<X>>, String> {
         let durable = self.writer.durable();
         let piece = self.readers.next_piece(member, most, durable, out);
         let Some(Piece { asked, next, entries }) = piece else { return Ok(None) };
@@ -323,15 +325,20 @@ impl Journal {
         for (number, entry) in entries {
             match self.counting.as_ref().and_then(|counting| counting.limit_of(number)) {
                 None => journal_records.extend(entry),
-                Some(certain) => {
+                Some(stable) => {
                     let entry =
                         JournalRecord::<X>::read(registry, &entry).ok_or("an entry does not parse")?;
-                    let counts = entry.iter().filter(|journal_record| journal_record.outlasts(certain));
+                    let counts = entry.iter().filter(|journal_record| journal_record.outlasts(stable));
                     counts.for_each(|journal_record| journal_record.encode(&mut journal_records));
                 }
             }
         }
-        Ok(Some(Post::Fetched { from: asked, next, covers, journal_records: Arc::new(journal_records) }))
+        Ok(Some(ExchangeMessage::Fetched {
+            from: asked,
+            next,
+            covers,
+            journal_records: Arc::new(journal_records),
+        }))
     }
 
     /// Takes what the disk has read, if the answer is to that; and gives the member for which it was what it gets.
@@ -340,14 +347,14 @@ impl Journal {
         done: &DiskDone,
         terms: (&Registry, usize),
         out: &mut Outbox<Message<X>>,
-    ) -> Result<Option<(NodeId, Post<X>)>, String> {
+    ) -> Result<Option<(NodeId, ExchangeMessage<X>)>, String> {
         let Some(member) = self.readers.was_read(done, Epoch(u64::MAX))? else { return Ok(None) };
         Ok(self.go_on(member, terms, out)?.map(|post| (member, post)))
     }
 
     /// Lets go what has nothing to do with epochs beyond this one, but not what a member is being given that is not more than
     /// so many bytes behind. Says who is told that it is too late, and what.
-    pub fn trim<X>(&mut self, through: Epoch, most: usize) -> Vec<(NodeId, Post<X>)> {
+    pub fn trim<X>(&mut self, through: Epoch, most: usize) -> Vec<(NodeId, ExchangeMessage<X>)> {
         let is_near = |next: &Epoch| self.index.bytes_from(*next) <= most;
         let spared = self.readers.least().filter(is_near).unwrap_or(self.next);
         let Some(kept) = self.index.covered_by(through.min(self.durable), spared) else { return Vec::new() };
@@ -357,7 +364,7 @@ impl Journal {
         self.index.trim(begins, kept);
         self.readers.trim(begins);
         let through = self.index.begins_after();
-        self.readers.late().into_iter().map(|member| (member, Post::Trimmed(through))).collect()
+        self.readers.late().into_iter().map(|member| (member, ExchangeMessage::Trimmed(through))).collect()
     }
 
     /// Whether an answer of the disk is to a request that reads.

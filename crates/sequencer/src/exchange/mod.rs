@@ -13,8 +13,8 @@
 //! When a node of this replica is lost and there is another replica, the lost one's member there *stands in*: it sends us
 //! what it has kept for our member, which is the same (calvin.md, section 4.11), until the lost one is back and up to date.
 //!
-//! A node that lacks what nobody keeps any more, because it was away for too long or has lost its disk, *fetches* it from
-//! the journal of a member (module `lack`).
+//! A node that misses what nobody keeps any more, because it was away for too long or has lost its disk, *fetches* it from
+//! the journal of a member (module `catch_up`).
 
 mod catch_up;
 mod fence;
@@ -33,7 +33,7 @@ use ordain_replication::{Configuration, Covered, Ship};
 use ordain_role::{Address, Bugs, Event, NodeId, Now, Outbox, Role, TimerId, Topology};
 
 use crate::interleave::Interleave;
-use crate::message::{Log, Message, Post, RemoteResult, Saving, Sequencing};
+use crate::message::{ExchangeMessage, Log, Message, RemoteResult, Saving, Sequencing};
 
 pub use journal::{Counting, JournalRecord, Opened};
 
@@ -64,7 +64,7 @@ pub struct ExchangeSettings {
     /// About how many bytes are sent again, read again or written at once at most. A link has room for several times as
     /// many.
     pub piece: usize,
-    /// How often this node has started over, where primaries may change.
+    /// How often this node was rebuilt, where primaries may change.
     pub incarnation: Option<u64>,
     /// Bugs that a test has planted.
     pub bugs: Bugs,
@@ -115,7 +115,7 @@ pub struct Exchange<X> {
     /// The checkpointer waits until all that has come in up to an epoch is on disk.
     saving: Option<(Address, Epoch)>,
     /// Messages that leave once the journal's entry of that number is durable.
-    deferred: VecDeque<(Epoch, NodeId, Post<X>)>,
+    deferred: VecDeque<(Epoch, NodeId, ExchangeMessage<X>)>,
     covered: Covered,
     /// Where primaries may change: nothing up to here can be lost with one.
     stable: Epoch,
@@ -203,9 +203,9 @@ impl<X: RemoteResult> Exchange<X> {
     /// Takes note again of what came in before the node was stopped. What it asks for is for this node's own roles.
     pub fn replay(&mut self, journal_record: JournalRecord<X>, out: &mut Outbox<Message<X>>) {
         match journal_record {
-            JournalRecord::Post(from, post) => self.receive(from, post, out),
+            JournalRecord::Message(from, post) => self.receive(from, post, out),
             JournalRecord::Progress(node, epoch) => self.note_progress(node, epoch),
-            JournalRecord::Certain(epoch) => self.stable = self.stable.max(epoch),
+            JournalRecord::Stable(epoch) => self.stable = self.stable.max(epoch),
             JournalRecord::Incarnation(..) => {}
         }
         self.deliver(out);
@@ -227,8 +227,8 @@ impl<X: RemoteResult> Exchange<X> {
         self.fence.iter_mut().for_each(|fence| fence.begin_after(self.begun));
         self.sealed = self.sealed.max(sealed);
         self.order.put(self.partition, Epoch(0), self.sealed, None);
-        let certain = self.stable_progress();
-        self.journal = journal.map(|opened| Journal::new(opened, certain));
+        let stable = self.stable_progress();
+        self.journal = journal.map(|opened| Journal::new(opened, stable));
         let durable = self.journal.as_ref().map_or(Epoch(0), |journal| journal.durable);
         self.durable = self.durable.max(durable);
         // Whoever is met is told.
@@ -242,8 +242,8 @@ impl<X: RemoteResult> Exchange<X> {
 
     /// So much of progress as nobody has to take back: others are told of no more, and keep the rest.
     fn stable_progress(&self) -> Epoch {
-        let certain = self.fence.as_ref().map_or(Epoch(u64::MAX), |_| self.stable.max(self.begun));
-        self.progress.min(certain)
+        let stable = self.fence.as_ref().map_or(Epoch(u64::MAX), |_| self.stable.max(self.begun));
+        self.progress.min(stable)
     }
 
     fn partitions(&self) -> u16 {
@@ -280,28 +280,28 @@ impl<X: RemoteResult> Role for Exchange<X> {
                 Message::Sequencing(house @ (Sequencing::Expired { .. } | Sequencing::Uneven(..))) => {
                     out.send(self.settings.sequencer, house);
                 }
-                Message::Post(Post::Opened(epoch)) if from.node == self.settings.me.node => {
+                Message::Exchange(ExchangeMessage::Opened(epoch)) if from.node == self.settings.me.node => {
                     self.opened = self.opened.max(epoch);
-                    self.peers().for_each(|node| out.send(self.at(node), Post::Opened(epoch)));
+                    self.peers().for_each(|node| out.send(self.at(node), ExchangeMessage::Opened(epoch)));
                 }
-                Message::Post(Post::RemoteResult { to, remote_result })
+                Message::Exchange(ExchangeMessage::RemoteResult { to, remote_result })
                     if from.node == self.settings.me.node =>
                 {
                     self.post(to, remote_result, out);
                 }
-                Message::Post(post) => self.admit(from.node, post, out),
+                Message::Exchange(post) => self.admit(from.node, post, out),
                 Message::Configuration(Configuration::Records { leadership_records, .. }) => {
                     let released = self.note_records(leadership_records, out);
                     released.into_iter().for_each(|(from, post)| self.receive(from, post, out));
                 }
                 Message::Configuration(Configuration::LowWatermarks(epochs)) => {
                     self.fence.iter_mut().for_each(|fence| fence.forget(&epochs));
-                    let certain = epochs.into_iter().min().unwrap_or_default();
-                    self.stable = self.stable.max(certain);
+                    let stable = epochs.into_iter().min().unwrap_or_default();
+                    self.stable = self.stable.max(stable);
                     self.settings
                         .shards
                         .iter()
-                        .for_each(|shard| out.send(*shard, Configuration::Stable(certain)));
+                        .for_each(|shard| out.send(*shard, Configuration::Stable(stable)));
                 }
                 Message::Log(Log::Trim(covered)) => {
                     self.covered = covered;
@@ -405,7 +405,7 @@ impl<X: RemoteResult> Role for Exchange<X> {
         report("ordain_exchange_sent_again_total", counts.sent_again as f64);
         report("ordain_exchange_substituted_total", counts.substituted as f64);
         report("ordain_exchange_held_back", self.fence.as_ref().map_or(0, InputFence::held) as f64);
-        report("ordain_exchange_lacking_epoch", self.catch_up.up_to().0 as f64);
+        report("ordain_exchange_catch_up_epoch", self.catch_up.up_to().0 as f64);
         let behind = self.catch_up.beyond_help(&self.members()).unwrap_or_default();
         report("ordain_exchange_behind_epoch", behind.0 as f64);
         report("ordain_exchange_fetched_total", counts.fetched as f64);

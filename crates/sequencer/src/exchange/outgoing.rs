@@ -8,13 +8,13 @@ use std::collections::{BTreeMap, VecDeque};
 use ordain_model::Epoch;
 use ordain_role::NodeId;
 
-use crate::message::Post;
+use crate::message::ExchangeMessage;
 
 /// What goes to one partition.
 #[derive(Debug)]
 pub(super) struct Outgoing<X> {
     /// In the order in which it was sent, by epoch, with what it counts for.
-    kept: VecDeque<(Epoch, usize, Post<X>)>,
+    kept: VecDeque<(Epoch, usize, ExchangeMessage<X>)>,
     /// The number of the first of these, counted from the beginning.
     first: u64,
     bytes: usize,
@@ -44,7 +44,7 @@ pub(super) struct Forgotten(pub Epoch);
 /// The next of what a node has asked for.
 #[derive(Debug)]
 pub(super) struct Piece<X> {
-    pub posts: Vec<Post<X>>,
+    pub posts: Vec<ExchangeMessage<X>>,
     /// There is nothing more. From now on the node is sent everything at once.
     pub is_last: bool,
 }
@@ -74,7 +74,7 @@ impl<X: Clone> Outgoing<X> {
     }
 
     /// Keeps something for as long as a node may ask for it.
-    pub fn keep(&mut self, epoch: Epoch, bytes: usize, post: Post<X>) {
+    pub fn keep(&mut self, epoch: Epoch, bytes: usize, post: ExchangeMessage<X>) {
         if epoch <= self.least() {
             // A node that executes again what the others have behind them.
             self.dropped = self.dropped.max(epoch);
@@ -120,7 +120,7 @@ impl<X: Clone> Outgoing<X> {
         &mut self,
         node: NodeId,
         most: usize,
-        size: impl Fn(&Post<X>) -> usize,
+        size: impl Fn(&ExchangeMessage<X>) -> usize,
     ) -> Result<Option<Piece<X>>, Forgotten> {
         let progress = self.progress_of(node);
         let Some(Some(behind)) = self.to.get_mut(&node) else { return Ok(None) };
@@ -209,13 +209,15 @@ mod tests {
     }
 
     fn fill(outgoing: &mut Outgoing<()>, epochs: std::ops::RangeInclusive<u64>) {
-        epochs.for_each(|epoch| outgoing.keep(Epoch(epoch), 10, Post::Opened(Epoch(epoch))));
+        epochs.for_each(|epoch| outgoing.keep(Epoch(epoch), 10, ExchangeMessage::Opened(Epoch(epoch))));
     }
 
     /// The epochs of a piece, and whether there is more.
     fn piece(outgoing: &mut Outgoing<()>, node: u16, most: usize) -> (Vec<u64>, &'static str) {
-        let epochs = |posts: Vec<Post<()>>| {
-            let epoch = |post: &Post<()>| if let Post::Opened(epoch) = post { epoch.0 } else { 0 };
+        let epochs = |posts: Vec<ExchangeMessage<()>>| {
+            let epoch = |post: &ExchangeMessage<()>| {
+                if let ExchangeMessage::Opened(epoch) = post { epoch.0 } else { 0 }
+            };
             posts.iter().map(epoch).collect()
         };
         match outgoing.next_piece(NodeId(node), most, |_| 10) {

@@ -4,7 +4,7 @@ use ordain_model::Epoch;
 use ordain_role::{Address, NodeId, Outbox, PeerChange, PeerState};
 
 use super::Exchange;
-use crate::message::{Message, Post, RemoteResult};
+use crate::message::{ExchangeMessage, Message, RemoteResult};
 
 /// Who sends what a node of this replica does not.
 #[derive(Debug, Default)]
@@ -33,8 +33,8 @@ impl<X: RemoteResult> Exchange<X> {
         }
         if state == PeerState::Fresh {
             if let Some((incarnation, fence)) = self.settings.incarnation.zip(self.fence.as_ref()) {
-                out.send(self.at(node), Post::Incarnation(incarnation));
-                out.send(self.at(node), Post::Terms(fence.terms()));
+                out.send(self.at(node), ExchangeMessage::Incarnation(incarnation));
+                out.send(self.at(node), ExchangeMessage::Terms(fence.terms()));
             }
             // What was asked may not have arrived, nor the answer.
             self.catch_up.drop(node);
@@ -79,15 +79,15 @@ impl<X: RemoteResult> Exchange<X> {
         }
         self.substitutes.remove(&node);
         if let Some(member) = member {
-            out.send(self.at(member), Post::Relieved);
+            out.send(self.at(member), ExchangeMessage::Relieved);
         }
     }
 
     /// A new stream has begun to another node: what was under way is lost.
     pub(super) fn begin_stream(&mut self, node: NodeId, out: &mut Outbox<Message<X>>) {
-        out.send(self.at(node), Post::Progress(self.durable));
+        out.send(self.at(node), ExchangeMessage::Progress(self.durable));
         if self.is_peer(node) {
-            out.send(self.at(node), Post::Resume(self.catch_up.reach(self.progress)));
+            out.send(self.at(node), ExchangeMessage::Resume(self.catch_up.reach(self.progress)));
             return;
         }
         // Whoever it substituted for will be said again.
@@ -109,7 +109,7 @@ impl<X: RemoteResult> Exchange<X> {
             let mut members = topology.group(topology.partition_of(*node));
             substitute.node = members.find(|member| member != node && !self.lost.contains(member));
             if let Some(member) = substitute.node {
-                out.send(at(member), Post::Resume(reach));
+                out.send(at(member), ExchangeMessage::Resume(reach));
             }
         }
     }

@@ -6,7 +6,7 @@ use ordain_role::{DiskDone, NodeId, Outbox};
 
 use super::journal::Journal;
 use super::{Exchange, FLUSH, FLUSH_EVERY, PROBE, PROBE_EVERY, REPORT, REPORT_EVERY};
-use crate::message::{Message, Post, RemoteResult};
+use crate::message::{ExchangeMessage, Message, RemoteResult};
 
 impl<X: RemoteResult> Exchange<X> {
     /// Writes what has come in, and tells how far this node is.
@@ -30,7 +30,7 @@ impl<X: RemoteResult> Exchange<X> {
     pub(super) fn report_to_peers(&mut self, out: &mut Outbox<Message<X>>) {
         if self.durable > self.reported_to_peers && !self.is_replaying {
             self.reported_to_peers = self.durable;
-            self.peers().for_each(|node| out.send(self.at(node), Post::Progress(self.durable)));
+            self.peers().for_each(|node| out.send(self.at(node), ExchangeMessage::Progress(self.durable)));
         }
     }
 
@@ -44,7 +44,7 @@ impl<X: RemoteResult> Exchange<X> {
         let others = (0..topology.nodes()).map(NodeId);
         let others = others.filter(|node| topology.partition_of(*node) != self.partition);
         for node in others.filter(|node| !self.is_peer(*node)) {
-            out.send(self.at(node), Post::Progress(self.durable));
+            out.send(self.at(node), ExchangeMessage::Progress(self.durable));
         }
     }
 
@@ -70,7 +70,12 @@ impl<X: RemoteResult> Exchange<X> {
     }
 
     /// Says something once all that has come in so far is on disk: so nobody sends more than this node can write.
-    pub(super) fn send_when_durable(&mut self, to: NodeId, post: Post<X>, out: &mut Outbox<Message<X>>) {
+    pub(super) fn send_when_durable(
+        &mut self,
+        to: NodeId,
+        post: ExchangeMessage<X>,
+        out: &mut Outbox<Message<X>>,
+    ) {
         self.flush(out);
         let number = self.journal.as_ref().map_or(Epoch(0), |journal| journal.writer.appended());
         self.deferred.push_back((number, to, post));

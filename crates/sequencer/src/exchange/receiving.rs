@@ -8,11 +8,11 @@ use ordain_role::{Bug, NodeId, Outbox};
 
 use super::Exchange;
 use crate::interleave::Put;
-use crate::message::{Log, Message, Post, RemoteResult, Sequencing};
+use crate::message::{ExchangeMessage, Log, Message, RemoteResult, Sequencing};
 
 impl<X: RemoteResult> Exchange<X> {
     /// Something has come from another node.
-    pub(super) fn admit(&mut self, from: NodeId, post: Post<X>, out: &mut Outbox<Message<X>>) {
+    pub(super) fn admit(&mut self, from: NodeId, post: ExchangeMessage<X>, out: &mut Outbox<Message<X>>) {
         let admitted = match &mut self.fence {
             None => Some(post),
             Some(fence) => fence.admit(from, post),
@@ -21,36 +21,38 @@ impl<X: RemoteResult> Exchange<X> {
     }
 
     /// Takes something from another node, or again from the journal.
-    pub(super) fn receive(&mut self, from: NodeId, post: Post<X>, out: &mut Outbox<Message<X>>) {
+    pub(super) fn receive(&mut self, from: NodeId, post: ExchangeMessage<X>, out: &mut Outbox<Message<X>>) {
         match post {
-            Post::Slot { sequencer, after, through, logged, content } => {
+            ExchangeMessage::Slot { sequencer, after, through, logged, content } => {
                 if self.take_slot(from, sequencer, (after, through), (logged, content), out) {
                     self.note_opened(through, out);
                 }
             }
-            Post::RemoteResult { to, remote_result } => self.take_remote_result(from, to, remote_result, out),
-            Post::Opened(epoch) => self.note_opened(epoch, out),
-            Post::Progress(epoch) => {
+            ExchangeMessage::RemoteResult { to, remote_result } => {
+                self.take_remote_result(from, to, remote_result, out)
+            }
+            ExchangeMessage::Opened(epoch) => self.note_opened(epoch, out),
+            ExchangeMessage::Progress(epoch) => {
                 self.note_progress(from, epoch);
                 if let Some(journal) = &mut self.journal {
                     journal.note_progress(from, epoch);
                 }
                 self.relieve(from, out);
             }
-            Post::Resume(after) => self.resume(from, after, out),
-            Post::Relieved => self.outgoing_to(from).leave(from),
-            Post::Forgotten(epoch) => {
+            ExchangeMessage::Resume(after) => self.resume(from, after, out),
+            ExchangeMessage::Relieved => self.outgoing_to(from).leave(from),
+            ExchangeMessage::Forgotten(epoch) => {
                 self.catch_up.note(from, epoch);
                 self.go_on_catching_up(out);
             }
-            Post::Incarnation(_) | Post::Terms(_) => {}
-            Post::Pause => self.send_when_durable(from, Post::Continue, out),
-            Post::Continue => self.go_on(from, out),
-            Post::Fetch { from: entry, after } => self.serve(from, (entry, after), out),
-            Post::Fetched { from: entry, next, covers, journal_records } => {
+            ExchangeMessage::Incarnation(_) | ExchangeMessage::Terms(_) => {}
+            ExchangeMessage::Pause => self.send_when_durable(from, ExchangeMessage::Continue, out),
+            ExchangeMessage::Continue => self.go_on(from, out),
+            ExchangeMessage::Fetch { from: entry, after } => self.serve(from, (entry, after), out),
+            ExchangeMessage::Fetched { from: entry, next, covers, journal_records } => {
                 self.take_fetched(from, (entry, next), covers, &journal_records, out);
             }
-            Post::Trimmed(epoch) => self.note_trimmed(from, epoch, out),
+            ExchangeMessage::Trimmed(epoch) => self.note_trimmed(from, epoch, out),
         }
     }
 
@@ -75,7 +77,10 @@ impl<X: RemoteResult> Exchange<X> {
             return;
         }
         if let Some(journal) = self.journal.as_mut().filter(|_| !self.is_replaying) {
-            journal.note_post(from, &Post::RemoteResult { to, remote_result: remote_result.clone() });
+            journal.note_message(
+                from,
+                &ExchangeMessage::RemoteResult { to, remote_result: remote_result.clone() },
+            );
         }
         out.send(shard, Message::Engine(Arc::unwrap_or_clone(remote_result)));
     }
@@ -140,7 +145,10 @@ impl<X: RemoteResult> Exchange<X> {
                 );
             }
             if let Some(journal) = self.journal.as_mut().filter(|_| !self.is_replaying) {
-                journal.note_post::<X>(from, &Post::Slot { sequencer, after, through, logged, content });
+                journal.note_message::<X>(
+                    from,
+                    &ExchangeMessage::Slot { sequencer, after, through, logged, content },
+                );
             }
         }
         true
@@ -191,7 +199,7 @@ impl<X: RemoteResult> Exchange<X> {
             out.send(self.settings.sequencer, Sequencing::Applied { epoch: progress, partition });
             // A node that was still executing what it has on disk when it asked, has not lacked it after all.
             for node in self.catch_up.settled(progress) {
-                out.send(self.at(node), Post::Resume(self.catch_up.reach(progress)));
+                out.send(self.at(node), ExchangeMessage::Resume(self.catch_up.reach(progress)));
             }
         }
     }

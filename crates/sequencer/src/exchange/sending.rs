@@ -7,7 +7,7 @@ use ordain_role::{Bug, NodeId, Outbox, Wire as _};
 
 use super::Exchange;
 use super::outgoing::{Forgotten, Outgoing, Piece};
-use crate::message::{Message, Post, RemoteResult};
+use crate::message::{ExchangeMessage, Message, RemoteResult};
 
 impl<X: RemoteResult> Exchange<X> {
     /// This partition has sealed a batch.
@@ -27,7 +27,7 @@ impl<X: RemoteResult> Exchange<X> {
             let outgoing = &mut self.outgoing[usize::from(to.0)];
             let (sequencer, after, through) = (self.partition, outgoing.last_slice, batch.epoch);
             let size = content.as_ref().map_or(0, |content| content.len());
-            let slot = Post::Slot { sequencer, after, through, logged, content };
+            let slot = ExchangeMessage::Slot { sequencer, after, through, logged, content };
             if size > 0 || logged > 0 {
                 self.counts.slices_out += 1;
                 outgoing.last_slice = batch.epoch;
@@ -41,7 +41,13 @@ impl<X: RemoteResult> Exchange<X> {
     }
 
     /// Sends something of an epoch to whoever is to have what goes to a partition.
-    pub(super) fn send(&self, to: PartitionId, epoch: Epoch, post: Post<X>, out: &mut Outbox<Message<X>>) {
+    pub(super) fn send(
+        &self,
+        to: PartitionId,
+        epoch: Epoch,
+        post: ExchangeMessage<X>,
+        out: &mut Outbox<Message<X>>,
+    ) {
         if self.is_replaying {
             return;
         }
@@ -55,7 +61,7 @@ impl<X: RemoteResult> Exchange<X> {
         let partition = self.settings.topology.layout.partition_of_shard(usize::from(to));
         let (epoch, weight) = (remote_result.epoch(), remote_result.weight());
         self.counts.remote_results_out += 1;
-        let post = Post::RemoteResult { to, remote_result };
+        let post = ExchangeMessage::RemoteResult { to, remote_result };
         let outgoing = &mut self.outgoing[usize::from(partition.0)];
         outgoing.keep(epoch, weight, post.clone());
         if self.settings.bugs.has(Bug::LoseRemoteResult) && self.counts.remote_results_out % 53 == 7 {
@@ -79,14 +85,14 @@ impl<X: RemoteResult> Exchange<X> {
                 self.counts.substituted += u64::from(is_new && !self.is_peer(node));
                 self.go_on(node, out);
             }
-            Err(Forgotten(epoch)) => out.send(self.at(node), Post::Forgotten(epoch)),
+            Err(Forgotten(epoch)) => out.send(self.at(node), ExchangeMessage::Forgotten(epoch)),
         }
     }
 
     /// Sends a node the next of what it has asked for.
     pub(super) fn go_on(&mut self, node: NodeId, out: &mut Outbox<Message<X>>) {
         let (at, sealed, sequencer, most) = (self.at(node), self.sealed, self.partition, self.settings.piece);
-        let size = |post: &Post<X>| {
+        let size = |post: &ExchangeMessage<X>| {
             let mut bytes = Vec::new();
             post.encode(&mut bytes);
             bytes.len()
@@ -99,13 +105,16 @@ impl<X: RemoteResult> Exchange<X> {
                 self.counts.sent_again += posts.len() as u64;
                 posts.into_iter().for_each(|post| out.send(at, post));
                 if !is_last {
-                    return out.send(at, Post::Pause);
+                    return out.send(at, ExchangeMessage::Pause);
                 }
-                out.send(at, Post::Slot { sequencer, after, through: sealed, logged: 0, content: None });
-                out.send(at, Post::Opened(self.opened));
+                out.send(
+                    at,
+                    ExchangeMessage::Slot { sequencer, after, through: sealed, logged: 0, content: None },
+                );
+                out.send(at, ExchangeMessage::Opened(self.opened));
             }
             Ok(None) => {}
-            Err(Forgotten(epoch)) => out.send(at, Post::Forgotten(epoch)),
+            Err(Forgotten(epoch)) => out.send(at, ExchangeMessage::Forgotten(epoch)),
         }
     }
 

@@ -125,12 +125,12 @@ pub struct Neighbours {
 impl Neighbours {
     /// Where outcomes for a gateway go, if anybody waits for them.
     pub fn gateway(&self, gateway: GatewayId) -> Option<Address> {
-        door(self.gateways, gateway)
+        gateway_address(self.gateways, gateway)
     }
 }
 
 /// Where a gateway is, given the role number of the first on every node.
-pub fn door(first: u16, gateway: GatewayId) -> Option<Address> {
+pub fn gateway_address(first: u16, gateway: GatewayId) -> Option<Address> {
     let at = Address { node: NodeId(gateway.node()), role: first.wrapping_add(gateway.number()) };
     (gateway != GatewayId::HOUSE).then_some(at)
 }
@@ -168,8 +168,8 @@ pub struct Sequencer<X> {
     members: Option<Members>,
     snapshots: Snapshots,
     speculation: Speculation,
-    /// The timer for telling the floor to other nodes is set.
-    flooring: bool,
+    /// The timer for telling the low watermark to other nodes is set.
+    is_reporting: bool,
     /// The timer for reads that take too long is set.
     is_looking: bool,
     /// The timer for reads that are held is set.
@@ -234,8 +234,8 @@ const PACE: TimerId = TimerId(4);
 /// How soon a batch may follow another that is still in the log.
 const PACE_MIN: Micros = Micros::from_millis(1);
 /// Shards of other nodes are told this often at most which states are still wanted.
-const FLOOR: TimerId = TimerId(5);
-const FLOOR_EVERY: Micros = Micros::from_millis(2);
+const LOW_WATERMARK: TimerId = TimerId(5);
+const LOW_WATERMARK_EVERY: Micros = Micros::from_millis(2);
 /// When reads are looked for that nobody has answered, and whether there were any.
 const LATE: TimerId = TimerId(6);
 /// So long reads wait for shards that have not said that they keep what is needed.
@@ -256,7 +256,7 @@ impl<X> Sequencer<X> {
         Sequencer {
             snapshots,
             speculation,
-            flooring: false,
+            is_reporting: false,
             is_looking: false,
             holding: false,
             settings,
@@ -462,9 +462,9 @@ impl<X: Send> Role for Sequencer<X> {
             },
             Event::Timer(PAUSE) => self.pausing = false,
             Event::Timer(PACE) => self.pacing = false,
-            Event::Timer(FLOOR) => {
-                self.flooring = false;
-                self.tell_floor(true, out);
+            Event::Timer(LOW_WATERMARK) => {
+                self.is_reporting = false;
+                self.report_low_watermark(true, out);
             }
             Event::Timer(LATE) => {
                 self.is_looking = false;
@@ -489,7 +489,7 @@ impl<X: Send> Role for Sequencer<X> {
         }
         self.save(out);
         self.try_close(now, out);
-        self.tell_floor(false, out);
+        self.report_low_watermark(false, out);
         self.waits_since = (!self.waiting.is_empty()).then(|| self.waits_since.unwrap_or(now.elapsed));
     }
 
@@ -554,7 +554,7 @@ fn name_of<X>(message: &Message<X>) -> &'static str {
         Message::Sequencing(_) => "sequencing",
         Message::Reading(_) => "reading",
         Message::Engine(_) => "engine",
-        Message::Post(_) => "post",
+        Message::Exchange(_) => "post",
         Message::Group(_) => "group",
         Message::Ship(_) => "ship",
         Message::Configuration(_) => "counsel",

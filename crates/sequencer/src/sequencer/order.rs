@@ -9,7 +9,7 @@ use ordain_role::{Bug, Now, Outbox};
 use super::members::Leader;
 use super::saving::LAG_STANDING;
 use super::{InLog, LINGER, PACE, PACE_MIN, Sequencer};
-use crate::message::{Log, Message, Post};
+use crate::message::{ExchangeMessage, Log, Message};
 
 impl<X> Sequencer<X> {
     /// Whether the log takes batches of this sequencer, and has room.
@@ -88,7 +88,7 @@ impl<X> Sequencer<X> {
     /// Tells the other partitions of an epoch that this one is the first to open.
     pub(super) fn announce(&self, epoch: Epoch, out: &mut Outbox<Message<X>>) {
         if let Some(exchange) = self.neighbours.exchange.filter(|_| epoch > self.reached) {
-            out.send(exchange, Post::Opened(epoch));
+            out.send(exchange, ExchangeMessage::Opened(epoch));
         }
     }
 

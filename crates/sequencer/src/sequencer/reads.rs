@@ -7,7 +7,7 @@ use ordain_model::{Chunk, Epoch, Snapshot};
 use ordain_role::{Address, Now, Outbox};
 
 use super::members::Leader;
-use super::{FLOOR, FLOOR_EVERY, HOLD, HOLD_FOR, LATE, Sequencer};
+use super::{HOLD, HOLD_FOR, LATE, LOW_WATERMARK, LOW_WATERMARK_EVERY, Sequencer};
 use crate::message::{Message, Reading};
 use crate::snapshots::Wanted;
 
@@ -100,7 +100,7 @@ impl<X> Sequencer<X> {
         }
     }
 
-    /// Whoever was asked may not have heard of it, or does not lead any more.
+    /// Whoever was asked may not know of it, or does not lead any more.
     pub(super) fn ask_leader_again(&mut self, out: &mut Outbox<Message<X>>) {
         let asked = std::mem::take(&mut self.snapshots.asked).into_values();
         self.snapshots.wanted.extend(asked.map(|(chunk, since)| Wanted::Here(chunk, since)));
@@ -130,7 +130,7 @@ impl<X> Sequencer<X> {
             }
             Reading::Run { .. }
             | Reading::Parts(_)
-            | Reading::Floor { .. }
+            | Reading::LowWatermark { .. }
             | Reading::Keep(_)
             | Reading::Forget(_) => {
                 out.halt("the sequencer was sent reads that are for a shard");
@@ -139,10 +139,10 @@ impl<X> Sequencer<X> {
     }
 
     /// Tells shards which states are still wanted.
-    pub(super) fn tell_floor(&mut self, far: bool, out: &mut Outbox<Message<X>>) {
-        if self.settings.snapshots && self.snapshots.tell_floor(far, out) && !self.flooring {
-            self.flooring = true;
-            out.set_timer(FLOOR, FLOOR_EVERY);
+    pub(super) fn report_low_watermark(&mut self, far: bool, out: &mut Outbox<Message<X>>) {
+        if self.settings.snapshots && self.snapshots.report_low_watermark(far, out) && !self.is_reporting {
+            self.is_reporting = true;
+            out.set_timer(LOW_WATERMARK, LOW_WATERMARK_EVERY);
         }
     }
 }

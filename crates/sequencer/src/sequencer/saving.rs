@@ -34,7 +34,7 @@ pub(super) struct Checkpoints {
     pub(super) is_wanted: bool,
 }
 
-/// What a sequencer adds to a checkpoint whose last batch was of this time, if no gateway of before will be heard of again.
+/// What a sequencer adds to a checkpoint whose last batch was of this time, if no gateway of before will be met again.
 pub fn input_at(now: Millis) -> Vec<u8> {
     let mut input = Vec::new();
     wire::u64(&mut input, now.0);

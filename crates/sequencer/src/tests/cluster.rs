@@ -1,7 +1,7 @@
 //! The sequencer of a node among others: epochs kept together, and members of whom one leads.
 
 use super::*;
-use crate::Post;
+use crate::ExchangeMessage;
 use crate::chunks::Chunks;
 use ordain_role::{PeerChange, PeerState};
 
@@ -85,7 +85,7 @@ impl One {
 
 fn opened(sent: &Sent) -> Vec<u64> {
     let opened = sent.iter().filter_map(|(to, message)| match message {
-        Message::Post(Post::Opened(epoch)) if *to == EXCHANGE => Some(epoch.0),
+        Message::Exchange(ExchangeMessage::Opened(epoch)) if *to == EXCHANGE => Some(epoch.0),
         _ => None,
     });
     opened.collect()

@@ -8,7 +8,7 @@ use super::*;
 use ordain_fuzz::Random;
 use ordain_replication::{Configuration, Fence, Index, LeadershipRecords, Ship};
 
-use crate::{Counting, Exchange, ExchangeSettings, JournalRecord, Opened, Post, RemoteResult};
+use crate::{Counting, Exchange, ExchangeMessage, ExchangeSettings, JournalRecord, Opened, RemoteResult};
 
 #[derive(Clone, Debug, PartialEq)]
 pub(super) struct Note(u64, u8);
@@ -118,13 +118,13 @@ impl Desk {
     }
 
     /// What an outbox holds for other nodes; the rest is put aside.
-    fn take(&mut self, out: Out) -> Vec<(u16, Post<Note>)> {
+    fn take(&mut self, out: Out) -> Vec<(u16, ExchangeMessage<Note>)> {
         assert_eq!(out.halt, None);
         self.disk.extend(out.disk);
         let mut away = Vec::new();
         for (to, message) in out.sends {
             match message {
-                Message::Post(post) => away.push((to.node.0, post)),
+                Message::Exchange(post) => away.push((to.node.0, post)),
                 Message::Ship(ship) => self.shipped.push(ship),
                 Message::Sequencing(message) if to == at(0) => self.sequencer.push(message),
                 Message::Log(Log::Behind(epoch)) if to == CHECKPOINTER => {
@@ -139,22 +139,26 @@ impl Desk {
         away
     }
 
-    fn event(&mut self, event: Event<Message<Note>>) -> Vec<(u16, Post<Note>)> {
+    fn event(&mut self, event: Event<Message<Note>>) -> Vec<(u16, ExchangeMessage<Note>)> {
         let mut out = Out::default();
         self.exchange.handle(Now::default(), event, &mut out);
         self.exchange.check().unwrap();
         self.take(out)
     }
 
-    fn hear(&mut self, node: u16, post: Post<Note>) -> Vec<(u16, Post<Note>)> {
+    fn hear(&mut self, node: u16, post: ExchangeMessage<Note>) -> Vec<(u16, ExchangeMessage<Note>)> {
         self.event(Event::Message { from: exchange_of(node), message: post.into() })
     }
 
-    fn tell(&mut self, from: Address, message: impl Into<Message<Note>>) -> Vec<(u16, Post<Note>)> {
+    fn tell(
+        &mut self,
+        from: Address,
+        message: impl Into<Message<Note>>,
+    ) -> Vec<(u16, ExchangeMessage<Note>)> {
         self.event(Event::Message { from, message: message.into() })
     }
 
-    fn change(&mut self, node: u16, state: PeerState) -> Vec<(u16, Post<Note>)> {
+    fn change(&mut self, node: u16, state: PeerState) -> Vec<(u16, ExchangeMessage<Note>)> {
         self.tell(at(3), PeerChange { node: NodeId(node), state })
     }
 
@@ -169,7 +173,7 @@ impl Desk {
     }
 
     /// The disk does what it was asked for; what the exchange says then.
-    fn disk_is_done(&mut self) -> Vec<(u16, Post<Note>)> {
+    fn disk_is_done(&mut self) -> Vec<(u16, ExchangeMessage<Note>)> {
         let mut sent = Vec::new();
         while !self.disk.is_empty() {
             for request in std::mem::take(&mut self.disk) {
@@ -180,15 +184,15 @@ impl Desk {
         sent
     }
 
-    fn time_passes(&mut self) -> Vec<(u16, Post<Note>)> {
+    fn time_passes(&mut self) -> Vec<(u16, ExchangeMessage<Note>)> {
         [self.event(Event::Timer(TimerId(1))), self.event(Event::Timer(TimerId(4)))].concat()
     }
 
     /// Takes what others have for an epoch and executes it. All of that is an entry of the journal.
-    fn live_through(&mut self, epoch: u64, slice: Post<Note>) {
+    fn live_through(&mut self, epoch: u64, slice: ExchangeMessage<Note>) {
         self.hear(1, slice);
         self.hear(2, empty_slot(2, epoch));
-        self.hear(1, Post::RemoteResult { to: 0, remote_result: Arc::new(Note(epoch, 7)) });
+        self.hear(1, ExchangeMessage::RemoteResult { to: 0, remote_result: Arc::new(Note(epoch, 7)) });
         self.tell(LOG, Log::Sealed(batch_over(0, epoch, &[])));
         self.execute();
         self.time_passes();
@@ -216,11 +220,11 @@ fn batch_over(partition: u16, epoch: u64, partitions: &[u16]) -> Arc<Batch> {
 }
 
 /// What a sequencer's exchange sends node 0 of such a batch.
-fn slot(sequencer: u16, after: u64, epoch: u64) -> Post<Note> {
+fn slot(sequencer: u16, after: u64, epoch: u64) -> ExchangeMessage<Note> {
     let batch = batch_over(sequencer, epoch, &[0, sequencer]);
     let mut layouts = Layouts::new(Arc::new(Layout::even(3, 1).unwrap()));
     let content = batch.encode_slice(PartitionId(0), &mut layouts).map(Arc::new);
-    Post::Slot {
+    ExchangeMessage::Slot {
         sequencer: PartitionId(sequencer),
         after: Epoch(after),
         through: Epoch(epoch),
@@ -229,17 +233,17 @@ fn slot(sequencer: u16, after: u64, epoch: u64) -> Post<Note> {
     }
 }
 
-fn empty_slot(sequencer: u16, through: u64) -> Post<Note> {
+fn empty_slot(sequencer: u16, through: u64) -> ExchangeMessage<Note> {
     let sequencer = PartitionId(sequencer);
-    Post::Slot { sequencer, after: Epoch(0), through: Epoch(through), logged: 0, content: None }
+    ExchangeMessage::Slot { sequencer, after: Epoch(0), through: Epoch(through), logged: 0, content: None }
 }
 
 /// What is sent to whom, in short.
-fn shown(sent: &[(u16, Post<Note>)]) -> Vec<String> {
+fn shown(sent: &[(u16, ExchangeMessage<Note>)]) -> Vec<String> {
     let mut shown: Vec<String> = sent
         .iter()
         .map(|(node, post)| match post {
-            Post::Slot { after, through, content, .. } => {
+            ExchangeMessage::Slot { after, through, content, .. } => {
                 format!("{node}: {after}..{through}{}", if content.is_some() { " full" } else { "" })
             }
             other => format!("{node}: {other:?}"),
@@ -274,32 +278,32 @@ fn a_slice_goes_to_those_who_take_part_and_word_of_it_to_all() {
 fn what_was_sent_is_kept_until_every_node_of_the_partition_is_past_it() {
     let mut desk = Desk::new(None);
     desk.tell(LOG, Log::Sealed(batch_over(0, 4, &[0, 2])));
-    desk.tell(SHARD, Post::RemoteResult { to: 2, remote_result: Arc::new(Note(4, 1)) });
+    desk.tell(SHARD, ExchangeMessage::RemoteResult { to: 2, remote_result: Arc::new(Note(4, 1)) });
     desk.tell(LOG, Log::Sealed(batch_over(0, 6, &[0, 2])));
-    let again = shown(&desk.hear(2, Post::Resume(Epoch(0))));
+    let again = shown(&desk.hear(2, ExchangeMessage::Resume(Epoch(0))));
     let remote_result = "2: RemoteResult { to: 2, remote_result: Note(4, 1) }";
     assert_eq!(again, ["2: 0..4 full", "2: 4..6 full", "2: 6..6", "2: Opened(Epoch(0))", remote_result]);
     // Its member has not said so yet, so epoch 4 stays; whoever asks is sent what comes after.
-    assert_eq!(shown(&desk.hear(2, Post::Resume(Epoch(4)))).len(), 3);
-    assert_eq!(shown(&desk.hear(5, Post::Resume(Epoch(0)))).len(), 5);
-    desk.hear(5, Post::Progress(Epoch(5)));
+    assert_eq!(shown(&desk.hear(2, ExchangeMessage::Resume(Epoch(4)))).len(), 3);
+    assert_eq!(shown(&desk.hear(5, ExchangeMessage::Resume(Epoch(0)))).len(), 5);
+    desk.hear(5, ExchangeMessage::Progress(Epoch(5)));
     assert_eq!(
-        shown(&desk.hear(2, Post::Resume(Epoch(0)))).len(),
+        shown(&desk.hear(2, ExchangeMessage::Resume(Epoch(0)))).len(),
         5,
         "it has epoch 4, but maybe not on its disk"
     );
-    desk.hear(2, Post::Progress(Epoch(4)));
+    desk.hear(2, ExchangeMessage::Progress(Epoch(4)));
     // Whoever has lost what it had is told that it is not here any more, and sent nothing.
-    assert_eq!(shown(&desk.hear(2, Post::Resume(Epoch(0)))), ["2: Forgotten(Epoch(4))"]);
+    assert_eq!(shown(&desk.hear(2, ExchangeMessage::Resume(Epoch(0)))), ["2: Forgotten(Epoch(4))"]);
     assert_eq!(
-        shown(&desk.hear(2, Post::Resume(Epoch(4)))),
+        shown(&desk.hear(2, ExchangeMessage::Resume(Epoch(4)))),
         ["2: 4..6 full", "2: 6..6", "2: Opened(Epoch(0))"]
     );
     // The member has lost its own source and is substituted for, until it is relieved.
     let sent = desk.tell(LOG, Log::Sealed(batch_over(0, 7, &[0, 2])));
     assert_eq!(shown(&sent), ["1: 0..7", "2: 6..7 full", "5: 6..7 full"]);
-    desk.hear(5, Post::Relieved);
-    let sent = desk.tell(SHARD, Post::RemoteResult { to: 2, remote_result: Arc::new(Note(7, 2)) });
+    desk.hear(5, ExchangeMessage::Relieved);
+    let sent = desk.tell(SHARD, ExchangeMessage::RemoteResult { to: 2, remote_result: Arc::new(Note(7, 2)) });
     assert_eq!(sent.len(), 1);
 }
 
@@ -343,7 +347,7 @@ fn progress_is_told_once_all_that_it_came_from_is_on_disk() {
     let mut desk = Desk::new(Some(MemoryDirectory::new()));
     desk.hear(1, slot(1, 0, 3));
     desk.hear(2, empty_slot(2, 3));
-    desk.hear(1, Post::RemoteResult { to: 0, remote_result: Arc::new(Note(3, 9)) });
+    desk.hear(1, ExchangeMessage::RemoteResult { to: 0, remote_result: Arc::new(Note(3, 9)) });
     desk.tell(LOG, Log::Sealed(batch_over(0, 3, &[])));
     desk.execute();
     assert_eq!(desk.exchange.progress(), Epoch(3));
@@ -353,7 +357,7 @@ fn progress_is_told_once_all_that_it_came_from_is_on_disk() {
     // The nodes of the other replica keep it for this one too.
     assert_eq!(told, [1, 2, 4, 5].map(|node| format!("{node}: Progress(Epoch(3))")));
     // All of it is there after a crash, and what was not on disk is not.
-    desk.hear(1, Post::RemoteResult { to: 0, remote_result: Arc::new(Note(4, 9)) });
+    desk.hear(1, ExchangeMessage::RemoteResult { to: 0, remote_result: Arc::new(Note(4, 9)) });
     let mut directory = desk.directory.clone();
     directory.crash(|| 0);
     let again = Desk::new(Some(directory));
@@ -393,9 +397,9 @@ fn a_node_that_begins_anew_is_substituted_for_until_it_is_up_to_date() {
     assert_eq!(desk.exchange.progress(), Epoch(5));
     assert_eq!(shown(&desk.change(1, PeerState::Lost)), ["4: Resume(Epoch(5))"]);
     assert_eq!(shown(&desk.change(1, PeerState::Fresh)), ["1: Progress(Epoch(0))", "1: Resume(Epoch(5))"]);
-    assert_eq!(desk.hear(1, Post::Progress(Epoch(4))).len(), 0);
-    assert_eq!(shown(&desk.hear(1, Post::Progress(Epoch(5)))), ["4: Relieved"]);
-    assert_eq!(desk.hear(1, Post::Progress(Epoch(6))).len(), 0);
+    assert_eq!(desk.hear(1, ExchangeMessage::Progress(Epoch(4))).len(), 0);
+    assert_eq!(shown(&desk.hear(1, ExchangeMessage::Progress(Epoch(5)))), ["4: Relieved"]);
+    assert_eq!(desk.hear(1, ExchangeMessage::Progress(Epoch(6))).len(), 0);
 }
 
 #[test]
@@ -404,12 +408,12 @@ fn what_is_sent_again_comes_in_pieces() {
     desk.change(2, PeerState::Fresh);
     let epochs = 1..=40;
     epochs.clone().for_each(|epoch| drop(desk.tell(LOG, Log::Sealed(batch_over(0, epoch, &[0, 2])))));
-    let mut sent = desk.hear(2, Post::Resume(Epoch(3)));
+    let mut sent = desk.hear(2, ExchangeMessage::Resume(Epoch(3)));
     let (mut pauses, mut full) = (0, Vec::new());
     loop {
-        let is_paused = matches!(sent.last(), Some((2, Post::Pause)));
+        let is_paused = matches!(sent.last(), Some((2, ExchangeMessage::Pause)));
         let slots = sent.iter().filter_map(|(_, post)| match post {
-            Post::Slot { through, content: Some(content), .. } => Some((through.0, content.len())),
+            ExchangeMessage::Slot { through, content: Some(content), .. } => Some((through.0, content.len())),
             _ => None,
         });
         let slots: Vec<(u64, usize)> = slots.collect();
@@ -424,7 +428,7 @@ fn what_is_sent_again_comes_in_pieces() {
             let late = desk.tell(LOG, Log::Sealed(batch_over(0, 41, &[0, 2])));
             assert_eq!(shown(&late), ["1: 0..41"]);
         }
-        sent = desk.hear(2, Post::Continue);
+        sent = desk.hear(2, ExchangeMessage::Continue);
     }
     assert!(pauses > 2);
     assert_eq!(full, (4..=41).collect::<Vec<u64>>());
@@ -436,14 +440,14 @@ fn what_is_sent_again_comes_in_pieces() {
 fn what_is_owed_to_a_node_that_is_lost_and_back_is_still_owed() {
     let mut desk = Desk::new(Some(MemoryDirectory::new()));
     for (state, owed) in [(PeerState::Lost, 1), (PeerState::Fresh, 0)] {
-        desk.hear(1, Post::RemoteResult { to: 0, remote_result: Arc::new(Note(9, 9)) });
-        desk.hear(1, Post::Pause);
+        desk.hear(1, ExchangeMessage::RemoteResult { to: 0, remote_result: Arc::new(Note(9, 9)) });
+        desk.hear(1, ExchangeMessage::Pause);
         desk.change(1, state);
         if state == PeerState::Lost {
             desk.change(1, PeerState::Back);
         }
         let sent = desk.disk_is_done();
-        assert_eq!(sent.iter().filter(|said| matches!(said, (1, Post::Continue))).count(), owed);
+        assert_eq!(sent.iter().filter(|said| matches!(said, (1, ExchangeMessage::Continue))).count(), owed);
     }
 }
 
@@ -456,8 +460,8 @@ fn what_nobody_keeps_any_more_is_in_the_journal_of_a_member() {
     for epoch in 1..=30u64 {
         old.hear(1, slot(1, before, epoch));
         old.hear(2, empty_slot(2, epoch));
-        old.hear(1, Post::RemoteResult { to: 0, remote_result: Arc::new(Note(epoch, 7)) });
-        old.hear(1, Post::Progress(Epoch(before)));
+        old.hear(1, ExchangeMessage::RemoteResult { to: 0, remote_result: Arc::new(Note(epoch, 7)) });
+        old.hear(1, ExchangeMessage::Progress(Epoch(before)));
         old.tell(LOG, Log::Sealed(batch_over(0, epoch, &[])));
         old.execute();
         old.time_passes();
@@ -481,21 +485,21 @@ fn what_nobody_keeps_any_more_is_in_the_journal_of_a_member() {
             assert_eq!(new.exchange.progress(), Epoch(after));
             new.shard.clear();
         }
-        let mut wanted = new.hear(1, Post::Forgotten(Epoch(25)));
-        assert_eq!(new.hear(2, Post::Forgotten(Epoch(99))).len(), 0, "one journal at a time");
+        let mut wanted = new.hear(1, ExchangeMessage::Forgotten(Epoch(25)));
+        assert_eq!(new.hear(2, ExchangeMessage::Forgotten(Epoch(99))).len(), 0, "one journal at a time");
         let mut pieces = 0;
         let asked_again = loop {
-            let [(3, fetch @ Post::Fetch { .. })] = &wanted[..] else { break wanted };
+            let [(3, fetch @ ExchangeMessage::Fetch { .. })] = &wanted[..] else { break wanted };
             let mut piece = old.hear(3, fetch.clone());
             piece.extend(old.disk_is_done());
             let [(3, piece)] = &piece[..] else { panic!("{piece:?}") };
             pieces += 1;
             wanted = new.hear(3, piece.clone());
-            let is_last = matches!(piece, Post::Fetched { covers: Some(_), .. });
+            let is_last = matches!(piece, ExchangeMessage::Fetched { covers: Some(_), .. });
             let waits = wanted.is_empty() || after > 0;
             assert!(is_last || waits, "the next is asked for when this one is on disk: {wanted:?}");
             wanted.extend(new.disk_is_done());
-            wanted.retain(|(_, post)| !matches!(post, Post::Progress(_)));
+            wanted.retain(|(_, post)| !matches!(post, ExchangeMessage::Progress(_)));
             assert_eq!(new.hear(3, piece.clone()).len(), 0, "an answer that nobody waits for");
         };
         assert_eq!(shown(&asked_again), ["1: Resume(Epoch(30))"], "partition 2 has forgotten more");
@@ -540,7 +544,9 @@ fn remote_results_in(directory: &MemoryDirectory) -> Vec<u64> {
         let journal_records: Vec<JournalRecord<Note>> =
             Exchange::journal_records(&registry(), &entry.payload).unwrap();
         remote_results.extend(journal_records.iter().filter_map(|journal_record| match journal_record {
-            JournalRecord::Post(_, Post::RemoteResult { remote_result, .. }) => Some(remote_result.0),
+            JournalRecord::Message(_, ExchangeMessage::RemoteResult { remote_result, .. }) => {
+                Some(remote_result.0)
+            }
             _ => None,
         }));
         Ok(())
@@ -596,7 +602,7 @@ fn a_journal_is_trimmed_up_to_what_a_checkpoint_covers() {
     desk.tell(CHECKPOINTER, Log::Trim(Covered::by_all(Epoch(1000))));
     desk.disk_is_done();
     desk.hear(1, slot(1, 40, 41));
-    desk.hear(1, Post::RemoteResult { to: 0, remote_result: Arc::new(Note(41, 7)) });
+    desk.hear(1, ExchangeMessage::RemoteResult { to: 0, remote_result: Arc::new(Note(41, 7)) });
     desk.time_passes();
     desk.disk_is_done();
     assert_eq!(remote_results_in(&desk.directory).last(), Some(&41));
@@ -629,20 +635,20 @@ fn who_needs_what_was_trimmed_is_told_so_and_gets_a_checkpoint() {
     old.tell(CHECKPOINTER, Log::Trim(Covered::by_all(Epoch(30))));
     old.disk_is_done();
     let first = remote_results_in(&old.directory)[0];
-    let fetch = |after: u64| Post::Fetch { from: Epoch(1), after: Epoch(after) };
+    let fetch = |after: u64| ExchangeMessage::Fetch { from: Epoch(1), after: Epoch(after) };
     let refused = old.hear(3, fetch(5));
-    let [(3, Post::Trimmed(through))] = refused[..] else { panic!("{refused:?}") };
+    let [(3, ExchangeMessage::Trimmed(through))] = refused[..] else { panic!("{refused:?}") };
     assert!((first - 1..=30).contains(&through.0), "{through} of {first}");
     // Who has a checkpoint of that epoch is served.
     let mut served = old.hear(3, fetch(through.0));
     served.extend(old.disk_is_done());
-    let [(3, Post::Fetched { journal_records, .. })] = &served[..] else { panic!("{served:?}") };
+    let [(3, ExchangeMessage::Fetched { journal_records, .. })] = &served[..] else { panic!("{served:?}") };
     assert!(!journal_records.is_empty());
 
     let mut new = Desk::new(Some(MemoryDirectory::new()));
-    let asked = new.hear(1, Post::Forgotten(Epoch(25)));
+    let asked = new.hear(1, ExchangeMessage::Forgotten(Epoch(25)));
     assert_eq!(shown(&asked), ["3: Fetch { from: Epoch(1), after: Epoch(0) }"]);
-    assert_eq!(new.hear(3, Post::Trimmed(through)).len(), 0);
+    assert_eq!(new.hear(3, ExchangeMessage::Trimmed(through)).len(), 0);
     assert_eq!(new.behind, [through.0], "there is no other member");
     let gauge = |desk: &Desk| {
         let mut found = f64::NAN;
@@ -653,10 +659,10 @@ fn who_needs_what_was_trimmed_is_told_so_and_gets_a_checkpoint() {
     };
     assert_eq!(gauge(&new), through.0 as f64);
     // It asks again now and then, and says so again; an answer that nobody waits for says nothing.
-    new.hear(3, Post::Trimmed(Epoch(99)));
+    new.hear(3, ExchangeMessage::Trimmed(Epoch(99)));
     assert_eq!(new.behind.len(), 1);
     assert_eq!(new.event(Event::Timer(TimerId(3))).len(), 1);
-    new.hear(3, Post::Trimmed(through));
+    new.hear(3, ExchangeMessage::Trimmed(through));
     assert_eq!(new.behind.len(), 2);
 }
 
@@ -664,12 +670,14 @@ fn who_needs_what_was_trimmed_is_told_so_and_gets_a_checkpoint() {
 #[test]
 fn what_a_member_is_being_given_is_not_trimmed() {
     let mut desk = desk_after(40);
-    let mut wanted = desk.hear(3, Post::Fetch { from: Epoch(1), after: Epoch(0) });
+    let mut wanted = desk.hear(3, ExchangeMessage::Fetch { from: Epoch(1), after: Epoch(0) });
     desk.tell(CHECKPOINTER, Log::Trim(Covered::by_all(Epoch(40))));
     let (mut epochs, mut last) = (Vec::new(), None);
     for _ in 0..1000 {
         wanted.extend(desk.disk_is_done());
-        let Some((3, Post::Fetched { next, covers, journal_records, .. })) = wanted.pop() else { break };
+        let Some((3, ExchangeMessage::Fetched { next, covers, journal_records, .. })) = wanted.pop() else {
+            break;
+        };
         let read: Vec<JournalRecord<Note>> =
             Exchange::journal_records(&registry(), &journal_records).unwrap();
         epochs.extend(read.iter().map(JournalRecord::opens).filter(|epoch| *epoch > Epoch(0)));
@@ -677,7 +685,7 @@ fn what_a_member_is_being_given_is_not_trimmed() {
         if covers.is_some() {
             break;
         }
-        wanted = desk.hear(3, Post::Fetch { from: next, after: Epoch(0) });
+        wanted = desk.hear(3, ExchangeMessage::Fetch { from: next, after: Epoch(0) });
     }
     assert_eq!(last, Some(Epoch(40)));
     assert_eq!(epochs.iter().max(), Some(&Epoch(40)));
@@ -692,11 +700,11 @@ fn what_a_member_is_being_given_is_not_trimmed() {
 fn a_journal_is_asked_for_elsewhere_when_its_node_is_lost() {
     let mut desk = Desk::new(None);
     let fetch = "3: Fetch { from: Epoch(1), after: Epoch(0) }";
-    assert_eq!(shown(&desk.hear(1, Post::Forgotten(Epoch(9)))), [fetch]);
+    assert_eq!(shown(&desk.hear(1, ExchangeMessage::Forgotten(Epoch(9)))), [fetch]);
     assert_eq!(desk.change(3, PeerState::Lost).len(), 0, "there is no other member");
     assert_eq!(shown(&desk.change(3, PeerState::Fresh)), [fetch]);
     // A member that keeps nothing on disk has nothing to give; it is asked again later.
-    let nothing = desk.hear(3, Post::Fetch { from: Epoch(1), after: Epoch(0) });
+    let nothing = desk.hear(3, ExchangeMessage::Fetch { from: Epoch(1), after: Epoch(0) });
     assert_eq!(desk.hear(3, nothing[0].1.clone()).len(), 0);
     assert_eq!(shown(&desk.event(Event::Timer(TimerId(3)))), [fetch]);
     // The one that has forgotten it begins anew: it will say so again.
@@ -704,7 +712,7 @@ fn a_journal_is_asked_for_elsewhere_when_its_node_is_lost() {
     desk.change(1, PeerState::Fresh);
     let mut lacking = None;
     desk.exchange.gauges(&mut |name, value| {
-        lacking = lacking.or((name == "ordain_exchange_lacking_epoch").then_some(value));
+        lacking = lacking.or((name == "ordain_exchange_catch_up_epoch").then_some(value));
     });
     assert_eq!(lacking, Some(0.0));
 }
@@ -715,8 +723,8 @@ fn a_journal_is_asked_for_elsewhere_when_its_node_is_lost() {
 fn what_was_executed_meanwhile_is_not_lacking() {
     let mut desk = Desk::new(None);
     desk.change(3, PeerState::Lost);
-    assert_eq!(desk.hear(1, Post::Forgotten(Epoch(2))).len(), 0);
-    let nothing = |sequencer, through| Post::Slot {
+    assert_eq!(desk.hear(1, ExchangeMessage::Forgotten(Epoch(2))).len(), 0);
+    let nothing = |sequencer, through| ExchangeMessage::Slot {
         sequencer: PartitionId(sequencer),
         after: Epoch(0),
         through: Epoch(through),
@@ -740,7 +748,7 @@ fn what_was_executed_meanwhile_is_not_lacking() {
 fn an_entry_of_the_journal_that_is_cut_is_refused() {
     let mut desk = Desk::new(Some(MemoryDirectory::new()));
     desk.hear(1, slot(1, 0, 3));
-    desk.hear(1, Post::Progress(Epoch(2)));
+    desk.hear(1, ExchangeMessage::Progress(Epoch(2)));
     desk.time_passes();
     desk.disk_is_done();
     let mut entries = Vec::new();
@@ -771,10 +779,11 @@ fn slices_that_a_checkpoint_covers_are_still_there_for_a_candidate() {
     let mut desk = Desk::after(Epoch(0), Some(MemoryDirectory::new()), Some(0));
     desk.tell(at(0), leadership_records(1, None));
     for epoch in 1..=4 {
-        let Post::Slot { sequencer, after, through, content, .. } = slot(1, epoch - 1, epoch) else {
+        let ExchangeMessage::Slot { sequencer, after, through, content, .. } = slot(1, epoch - 1, epoch)
+        else {
             panic!("a slot")
         };
-        desk.hear(1, Post::Slot { sequencer, after, through, logged: 1, content });
+        desk.hear(1, ExchangeMessage::Slot { sequencer, after, through, logged: 1, content });
     }
     desk.time_passes();
     desk.disk_is_done();
@@ -851,17 +860,20 @@ fn whoever_starts_over_keeps_what_is_certain_and_others_keep_the_rest_for_it() {
     let again = Desk::after(Epoch(0), Some(next.directory.clone()), Some(1));
     assert_eq!(remote_results(&again), [1, 2, 3, 4, 5]);
     // A member that reads the journal is not given what does not count.
-    let (mut wanted, mut read) = (next.hear(3, Post::Fetch { from: Epoch(1), after: Epoch(0) }), Vec::new());
+    let (mut wanted, mut read) =
+        (next.hear(3, ExchangeMessage::Fetch { from: Epoch(1), after: Epoch(0) }), Vec::new());
     wanted.extend(next.disk_is_done());
-    while let Some((3, Post::Fetched { next: from, covers, journal_records, .. })) = wanted.pop() {
+    while let Some((3, ExchangeMessage::Fetched { next: from, covers, journal_records, .. })) = wanted.pop() {
         read.extend(Exchange::<Note>::journal_records(&registry(), &journal_records).unwrap());
         if covers.is_none() {
-            wanted = next.hear(3, Post::Fetch { from, after: Epoch(0) });
+            wanted = next.hear(3, ExchangeMessage::Fetch { from, after: Epoch(0) });
             wanted.extend(next.disk_is_done());
         }
     }
     let epochs = read.iter().filter_map(|journal_record| match journal_record {
-        JournalRecord::Post(_, Post::RemoteResult { remote_result, .. }) => Some(remote_result.0),
+        JournalRecord::Message(_, ExchangeMessage::RemoteResult { remote_result, .. }) => {
+            Some(remote_result.0)
+        }
         _ => None,
     });
     assert_eq!(epochs.collect::<Vec<u64>>(), [1, 2, 3, 4, 5]);

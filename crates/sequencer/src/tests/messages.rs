@@ -7,7 +7,7 @@ use ordain_role::Wire;
 
 use super::exchange::Note;
 use super::*;
-use crate::Post;
+use crate::ExchangeMessage;
 
 /// The largest first byte of a message, and some that no message has.
 const TAGS: u8 = 14;
@@ -38,7 +38,7 @@ fn message(source: &mut Source) -> Message<Note> {
             }
             Front::Outcomes(outcomes).into()
         }
-        2 => Post::Slot {
+        2 => ExchangeMessage::Slot {
             sequencer: PartitionId(source.number() as u16),
             after: epoch(source),
             through: epoch(source),
@@ -46,7 +46,7 @@ fn message(source: &mut Source) -> Message<Note> {
             content: Some(Arc::new(source.bytes(1..50))),
         }
         .into(),
-        3 => Post::Fetched {
+        3 => ExchangeMessage::Fetched {
             from: epoch(source),
             next: epoch(source),
             covers: Some(epoch(source)),
@@ -61,7 +61,7 @@ fn message(source: &mut Source) -> Message<Note> {
         .into(),
         5 => Sequencing::Reached(epoch(source)).into(),
         6 => Front::Pause(PauseNo(source.number())).into(),
-        _ => Post::Opened(epoch(source)).into(),
+        _ => ExchangeMessage::Opened(epoch(source)).into(),
     }
 }
 

@@ -40,7 +40,7 @@ impl<S: RecordStore> Core<S> {
                 let (reader, mut shard) = self.reading();
                 reader.take_parts(&mut shard, parts);
             }
-            Reading::Floor { partition, epoch } => {
+            Reading::LowWatermark { partition, epoch } => {
                 if self.reader.note_low_watermark((partition, epoch), published) {
                     self.keep_states();
                 }

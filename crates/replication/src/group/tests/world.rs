@@ -377,7 +377,7 @@ impl World {
         self.event(node, Event::Message { from, message: Log::Trim(covered).into() })
     }
 
-    /// A member that is behind gets the checkpoint of another one, if one has it, and starts over. Whether it did.
+    /// A member that is behind gets the checkpoint of another one, if one has it, and rebuild. Whether it did.
     pub fn copy_checkpoint(&mut self, node: usize) -> Result<bool, String> {
         let Some(epoch) = self.nodes[node].behind else { return Ok(false) };
         let newest = self.nodes.iter().map(|other| other.checkpoint).max().unwrap_or(0);

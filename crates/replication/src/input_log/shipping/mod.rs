@@ -207,7 +207,7 @@ impl<T: EntryType> Shipping<T> {
         self.leadership_records.as_ref().is_some_and(|leadership_records| leadership_records.is_out(node))
     }
 
-    /// The leadership_record, unless a term is being prepared or this node has to start over.
+    /// The leadership_record, unless a term is being prepared or this node has to be rebuilt.
     fn open_leadership_record(&self) -> Option<&LeadershipRecord> {
         let me = self.settings.me.node;
         self.leadership_record()
@@ -321,7 +321,7 @@ impl<T: EntryType> Shipping<T> {
     }
 
     /// Everything else is done: who has to be told something is. Returns up to where a primary that begins has to seal
-    /// everything, as others may have heard of it, with nothing in it.
+    /// everything, as others may know of it, with nothing in it.
     pub fn tend<M: Carrier<T::Entry>>(
         &mut self,
         sequencer: Address,

@@ -393,7 +393,7 @@ fn a_primary_does_not_lead_before_it_has_sealed_what_it_was_given() {
     assert_eq!((world.nodes[1].entries, world.nodes[1].leads), (0, false));
     run_disk(&mut world, 1);
     assert_eq!((world.nodes[1].entries, world.nodes[1].leads), (1, true));
-    // Others may have heard of any epoch before its first: it has sealed them all.
+    // Others may know of any epoch before its first: it has sealed them all.
     assert_eq!(world.nodes[1].sealed.last(), Some(&world.nodes[1].epoch));
     assert!(world.nodes[1].epoch >= world.leadership_records.leadership_records[0].first.0 - 1);
 }

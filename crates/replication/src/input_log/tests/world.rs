@@ -156,7 +156,7 @@ impl World {
                 ));
             }
             Ok((writer, recovered)) => {
-                index.lacks(recovered.starts_after);
+                index.note_beginning(recovered.starts_after);
                 Some(writer).filter(|_| !self.in_memory)
             }
             // A full disk.
@@ -219,7 +219,7 @@ impl World {
         self.live().into_iter().try_for_each(|node| self.tell(node, (node, CHECKPOINTER), trim.clone()))
     }
 
-    /// A node that is behind starts over with the checkpoint of its primary and nothing else. Whether it did.
+    /// A node that is behind is rebuilt with the checkpoint of its primary and nothing else. Whether it did.
     pub fn copy_checkpoint(&mut self, node: usize) -> Result<bool, String> {
         let (source, Some(behind)) = (self.primary(), self.nodes[node].behind) else { return Ok(false) };
         if self.nodes[source].checkpoint < behind || source == node || self.nodes[node].log.is_none() {

@@ -1,23 +1,21 @@
 //! The messages of the sequencing layer, and how an engine's own are carried beside them.
 
+mod wire;
+
 use std::fmt::Debug;
 use std::sync::Arc;
 
 use ordain_checkpoint::Piece;
 use ordain_family::Incoming;
-use ordain_model::wire::{self, Reader};
 use ordain_model::{
     Abort, Batch, Cell, Chunk, ChunkNo, Epoch, Front, GatewayId, Gsn, Lanes, Millis, PartitionId, Position,
-    Registry, SlotNo,
+    SlotNo,
 };
 use ordain_replication::{self as replication, Configuration, Decision, GroupMessage, Ship};
-use ordain_role::{Bytes, PeerChange, Wire};
+use ordain_role::{PeerChange, Wire};
 
 /// What a log of batches and the roles of its node say to each other.
 pub type Log = replication::Log<Arc<Batch>>;
-
-/// What a [`GroupMessage`] begins with between nodes.
-const GROUP: u8 = 2;
 
 /// What the roles of a sequenced engine say to each other; `X` are the messages of the engine's own roles.
 #[derive(Clone, Debug)]
@@ -31,7 +29,7 @@ pub enum Message<X> {
     /// Between the engine's own roles.
     Engine(X),
     /// To and between exchanges: what crosses partitions.
-    Post(Post<X>),
+    Exchange(ExchangeMessage<X>),
     /// Between a partition's log and the roles of its node. Exchanges hand slices on to shards, and the first shard
     /// batches to a lock manager, in the same words.
     Log(Log),
@@ -100,7 +98,7 @@ pub enum Reading {
     /// Shard to the shard that composes the reply: what it has read (RO_READ).
     Parts(Parts),
     /// Sequencer to the shards of its replica: nobody that it knows of will read as of an earlier epoch.
-    Floor {
+    LowWatermark {
         /// Whose sequencer.
         partition: PartitionId,
         /// The epoch.
@@ -224,7 +222,7 @@ pub struct Has {
 
 /// To and between exchanges.
 #[derive(Clone, Debug)]
-pub enum Post<X> {
+pub enum ExchangeMessage<X> {
     /// Sequencer to its exchange, and on to the peers': a batch of this epoch is on its way.
     Opened(Epoch),
     /// All epochs of a sequencer up to one are sealed, and those since the last such message are empty but perhaps
@@ -274,10 +272,10 @@ pub enum Post<X> {
     },
     /// Of what the receiver has asked for, what is up to this epoch is not in the sender's journal any more.
     Trimmed(Epoch),
-    /// How often the sender has started over: the first that it says in a stream, where nodes may have to.
+    /// How often the sender was rebuilt: the first that it says in a stream, where nodes may have to be.
     Incarnation(u64),
-    /// How many terms the sender has heard of, begun or decided ([`LeadershipRecords::terms`]). What it says from here on may be of the last
-    /// of them: it is for whoever has heard of as many.
+    /// How many terms the sender knows of, begun or decided ([`LeadershipRecords::terms`]). What it says from here on may be of the last
+    /// of them: it is for whoever knows of as many.
     Terms(u64),
     /// Some of the journal of the sender.
     Fetched {
@@ -387,9 +385,9 @@ impl<X> From<Reading> for Message<X> {
     }
 }
 
-impl<X> From<Post<X>> for Message<X> {
-    fn from(message: Post<X>) -> Self {
-        Message::Post(message)
+impl<X> From<ExchangeMessage<X>> for Message<X> {
+    fn from(message: ExchangeMessage<X>) -> Self {
+        Message::Exchange(message)
     }
 }
 
@@ -412,329 +410,5 @@ impl<X: Wire + Clone + Debug + Send + Sync + 'static> ordain_family::Message for
             Message::Peer(change) => Incoming::Peer(change),
             other => Incoming::Role(other),
         }
-    }
-}
-
-/// What of it crosses nodes; the rest is between roles of one.
-impl<X: Wire> Wire for Message<X> {
-    fn encode(&self, out: &mut Vec<u8>) {
-        match self {
-            Message::Front(front) => {
-                wire::u8(out, 0);
-                front.encode(out);
-            }
-            Message::Post(post) => {
-                wire::u8(out, 1);
-                post.encode(out);
-            }
-            Message::Group(message) => {
-                wire::u8(out, GROUP);
-                message.encode(out);
-                out.extend_from_slice(&message.tail);
-            }
-            Message::Sequencing(Sequencing::Reached(epoch)) => {
-                wire::u8(out, 3);
-                wire::u64(out, epoch.0);
-            }
-            Message::Engine(message) => {
-                wire::u8(out, 4);
-                message.encode(out);
-            }
-            Message::Ship(ship) => {
-                wire::u8(out, 5);
-                ship.encode(out);
-            }
-            Message::Configuration(counsel) => {
-                wire::u8(out, 6);
-                counsel.encode(out);
-            }
-            Message::Saving(Saving::Has(Has { saved, complete })) => {
-                wire::u8(out, 7);
-                wire::u64(out, saved.0);
-                wire::u64(out, complete.0);
-            }
-            Message::Reading(reading) => {
-                wire::u8(out, 8);
-                reading.encode(out);
-            }
-            Message::Saving(Saving::Want { epoch, offset }) => {
-                wire::u8(out, 9);
-                wire::u64(out, epoch.0);
-                wire::u64(out, *offset);
-            }
-            Message::Saving(Saving::Part { epoch, at, offset, bytes, is_last }) => {
-                wire::u8(out, 10);
-                [epoch.0, at.0, *offset].iter().for_each(|number| wire::u64(out, *number));
-                wire::u8(out, u8::from(*is_last));
-                wire::bytes(out, bytes);
-            }
-            Message::Saving(Saving::Gone(epoch)) => {
-                wire::u8(out, 11);
-                wire::u64(out, epoch.0);
-            }
-            // No role sends such a message to another node. It would be refused there.
-            Message::Sequencing(_)
-            | Message::Log(_)
-            | Message::ConfigurationLog(_)
-            | Message::Saving(_)
-            | Message::Peer(_) => wire::u8(out, u8::MAX),
-        }
-    }
-
-    fn decode(registry: &Registry, bytes: &[u8]) -> Option<Self> {
-        let mut bytes = Reader(bytes);
-        let message = match bytes.u8()? {
-            0 => Front::decode(registry, &mut bytes)?.into(),
-            1 => return Post::decode(registry, bytes.0).map(Message::Post),
-            GROUP => return GroupMessage::decode(&Bytes::copy_from_slice(bytes.0)).map(Message::Group),
-            3 => Sequencing::Reached(Epoch(bytes.u64()?)).into(),
-            4 => return X::decode(registry, bytes.0).map(Message::Engine),
-            5 => Ship::decode(&mut bytes)?.into(),
-            6 => Configuration::decode(&mut bytes)?.into(),
-            7 => {
-                let (saved, complete) = (Epoch(bytes.u64()?), Epoch(bytes.u64()?));
-                Saving::Has(Has { saved, complete }).into()
-            }
-            9 => Saving::Want { epoch: Epoch(bytes.u64()?), offset: bytes.u64()? }.into(),
-            10 => {
-                let (epoch, at, offset) = (Epoch(bytes.u64()?), Millis(bytes.u64()?), bytes.u64()?);
-                let is_last = wire::flag(&mut bytes)?;
-                Saving::Part { epoch, at, offset, bytes: bytes.bytes()?.to_vec(), is_last }.into()
-            }
-            11 => Saving::Gone(Epoch(bytes.u64()?)).into(),
-            8 => Reading::decode(registry, &mut bytes)?.into(),
-            _ => return None,
-        };
-        bytes.end(message)
-    }
-
-    fn encode_shared(&self, out: &mut Vec<u8>) -> Bytes {
-        let Message::Group(message) = self else {
-            self.encode(out);
-            return Bytes::new();
-        };
-        wire::u8(out, GROUP);
-        message.encode(out);
-        message.tail.clone()
-    }
-
-    fn decode_shared(registry: &Registry, bytes: &Bytes) -> Option<Self> {
-        match bytes.first()? {
-            &GROUP => GroupMessage::decode(&bytes.slice(1..)).map(Message::Group),
-            _ => Message::decode(registry, bytes),
-        }
-    }
-}
-
-impl<X: Wire> Wire for Post<X> {
-    fn encode(&self, out: &mut Vec<u8>) {
-        let mut epoch = |tag, epoch: &Epoch| {
-            wire::u8(out, tag);
-            wire::u64(out, epoch.0);
-        };
-        match self {
-            Post::Opened(at) => epoch(0, at),
-            Post::Progress(at) => epoch(1, at),
-            Post::Resume(at) => epoch(2, at),
-            Post::Relieved => wire::u8(out, 3),
-            Post::Slot { sequencer, after, through, logged, content } => {
-                wire::u8(out, 4);
-                wire::u16(out, sequencer.0);
-                wire::u64(out, after.0);
-                wire::u64(out, through.0);
-                wire::u32(out, *logged);
-                out.extend_from_slice(content.as_deref().map_or(&[], |content| content));
-            }
-            Post::RemoteResult { to, remote_result } => {
-                wire::u8(out, 5);
-                wire::u16(out, *to);
-                remote_result.encode(out);
-            }
-            Post::Forgotten(at) => epoch(6, at),
-            Post::Pause => wire::u8(out, 7),
-            Post::Continue => wire::u8(out, 8),
-            Post::Fetch { from, after } => {
-                wire::u8(out, 9);
-                wire::u64(out, from.0);
-                wire::u64(out, after.0);
-            }
-            Post::Fetched { from, next, covers, journal_records } => {
-                wire::u8(out, 10);
-                wire::u64(out, from.0);
-                wire::u64(out, next.0);
-                wire::u8(out, u8::from(covers.is_some()));
-                wire::u64(out, covers.unwrap_or_default().0);
-                out.extend_from_slice(journal_records);
-            }
-            Post::Incarnation(number) => epoch(11, &Epoch(*number)),
-            Post::Trimmed(at) => epoch(12, at),
-            Post::Terms(number) => epoch(13, &Epoch(*number)),
-        }
-    }
-
-    fn decode(registry: &Registry, bytes: &[u8]) -> Option<Self> {
-        let mut bytes = Reader(bytes);
-        let post = match bytes.u8()? {
-            0 => Post::Opened(Epoch(bytes.u64()?)),
-            1 => Post::Progress(Epoch(bytes.u64()?)),
-            2 => Post::Resume(Epoch(bytes.u64()?)),
-            3 => Post::Relieved,
-            4 => {
-                let sequencer = PartitionId(bytes.u16()?);
-                let (after, through) = (Epoch(bytes.u64()?), Epoch(bytes.u64()?));
-                let logged = bytes.u32()?;
-                let content = (!bytes.is_empty()).then(|| Arc::new(bytes.0.to_vec()));
-                return Some(Post::Slot { sequencer, after, through, logged, content });
-            }
-            5 => {
-                return Some(Post::RemoteResult {
-                    to: bytes.u16()?,
-                    remote_result: Arc::new(X::decode(registry, bytes.0)?),
-                });
-            }
-            6 => Post::Forgotten(Epoch(bytes.u64()?)),
-            7 => Post::Pause,
-            8 => Post::Continue,
-            9 => Post::Fetch { from: Epoch(bytes.u64()?), after: Epoch(bytes.u64()?) },
-            10 => {
-                let (from, next) = (Epoch(bytes.u64()?), Epoch(bytes.u64()?));
-                let is_end = wire::flag(&mut bytes)?;
-                let covers = Some(Epoch(bytes.u64()?)).filter(|_| is_end);
-                return Some(Post::Fetched {
-                    from,
-                    next,
-                    covers,
-                    journal_records: Arc::new(bytes.0.to_vec()),
-                });
-            }
-            11 => Post::Incarnation(bytes.u64()?),
-            12 => Post::Trimmed(Epoch(bytes.u64()?)),
-            13 => Post::Terms(bytes.u64()?),
-            _ => return None,
-        };
-        bytes.end(post)
-    }
-}
-
-impl Reading {
-    fn encode(&self, out: &mut Vec<u8>) {
-        let id = |out: &mut Vec<u8>, (gateway, number): (GatewayId, ChunkNo)| {
-            wire::u32(out, gateway.0);
-            wire::u64(out, number.0);
-        };
-        match self {
-            Reading::Run { chunk, at, now } => {
-                wire::u8(out, 0);
-                wire::u64(out, at.0);
-                wire::u64(out, now.0);
-                chunk.encode(out);
-            }
-            Reading::Parts(Parts { from, chunk, at, parts }) => {
-                wire::u8(out, 1);
-                wire::u16(out, *from as u16);
-                id(out, *chunk);
-                wire::u64(out, at.0);
-                wire::u32(out, parts.len() as u32);
-                for (index, part) in parts {
-                    wire::u32(out, *index);
-                    part.encode(out);
-                }
-            }
-            Reading::Floor { partition, epoch } => {
-                wire::u8(out, 2);
-                wire::u16(out, partition.0);
-                wire::u64(out, epoch.0);
-            }
-            Reading::Ask(gateway, number) => {
-                wire::u8(out, 3);
-                id(out, (*gateway, *number));
-            }
-            Reading::Stamp(gateway, number, at) => {
-                wire::u8(out, 4);
-                id(out, (*gateway, *number));
-                wire::u64(out, at.0);
-            }
-            Reading::Keep(partition) => {
-                wire::u8(out, 5);
-                wire::u16(out, partition.0);
-            }
-            Reading::Kept(epoch) => {
-                wire::u8(out, 6);
-                wire::u64(out, epoch.0);
-            }
-            Reading::Forget(partition) => {
-                wire::u8(out, 7);
-                wire::u16(out, partition.0);
-            }
-        }
-    }
-
-    fn decode(registry: &Registry, bytes: &mut Reader<'_>) -> Option<Reading> {
-        let id = |bytes: &mut Reader<'_>| Some((GatewayId(bytes.u32()?), ChunkNo(bytes.u64()?)));
-        Some(match bytes.u8()? {
-            0 => {
-                let (at, now) = (Epoch(bytes.u64()?), Millis(bytes.u64()?));
-                Reading::Run { chunk: Arc::new(Chunk::decode_whole(registry, bytes)?), at, now }
-            }
-            1 => {
-                let (from, chunk, at) = (usize::from(bytes.u16()?), id(bytes)?, Epoch(bytes.u64()?));
-                let part = |bytes: &mut Reader<'_>| Some((bytes.u32()?, Part::decode(bytes)?));
-                let parts = (0..bytes.count(5)?).map(|_| part(bytes)).collect::<Option<Vec<_>>>()?;
-                Reading::Parts(Parts { from, chunk, at, parts })
-            }
-            2 => Reading::Floor { partition: PartitionId(bytes.u16()?), epoch: Epoch(bytes.u64()?) },
-            3 => id(bytes).map(|(gateway, number)| Reading::Ask(gateway, number))?,
-            4 => {
-                let (gateway, number) = id(bytes)?;
-                Reading::Stamp(gateway, number, Epoch(bytes.u64()?))
-            }
-            5 => Reading::Keep(PartitionId(bytes.u16()?)),
-            6 => Reading::Kept(Epoch(bytes.u64()?)),
-            7 => Reading::Forget(PartitionId(bytes.u16()?)),
-            _ => return None,
-        })
-    }
-}
-
-impl Part {
-    fn encode(&self, out: &mut Vec<u8>) {
-        match self {
-            Part::Slot { slot, bytes, failure } => {
-                wire::u8(out, 0);
-                wire::u32(out, slot.0);
-                wire::u8(out, failure.map_or(0, Abort::code));
-                wire::bytes(out, bytes);
-            }
-            Part::Lent { slot, cell, version } => {
-                wire::u8(out, 1);
-                wire::u32(out, slot.0);
-                wire::u64(out, version.0);
-                cell.encode(out);
-            }
-            Part::End => wire::u8(out, 2),
-            Part::TooOld => wire::u8(out, 3),
-        }
-    }
-
-    fn decode(bytes: &mut Reader<'_>) -> Option<Part> {
-        Some(match bytes.u8()? {
-            0 => {
-                let slot = SlotNo(bytes.u32()?);
-                let failure = match bytes.u8()? {
-                    0 => None,
-                    code => Some(Abort::from_code(code)?),
-                };
-                Part::Slot { slot, bytes: bytes.bytes()?.to_vec(), failure }
-            }
-            1 => {
-                let (slot, version) = (SlotNo(bytes.u32()?), Gsn(bytes.u64()?));
-                let (cell, rest) = Cell::decode(bytes.0)?;
-                bytes.0 = rest;
-                Part::Lent { slot, cell, version }
-            }
-            2 => Part::End,
-            3 => Part::TooOld,
-            _ => return None,
-        })
     }
 }
