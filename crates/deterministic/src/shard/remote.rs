@@ -51,16 +51,21 @@ impl Places {
     /// Where a gateway is. None for one that is no more.
     pub(crate) fn gateway_at(&self, gateway: GatewayId) -> Option<Address> {
         let is_here = gateway.node() == self.sequencer.node.0;
-        if is_here { self.gateways.get(&gateway).copied() } else { gateway_address(self.first_gateway, gateway) }
+        if is_here {
+            self.gateways.get(&gateway).copied()
+        } else {
+            gateway_address(self.first_gateway, gateway)
+        }
     }
 
     /// Sends a remote result on its way: directly to a shard of this node, by the exchange to another.
     fn send(&self, to: usize, remote_result: ShardMessage, out: &mut Outbox<Message>) {
         let shard = self.shards[to];
         match self.exchange.filter(|_| shard.node != self.sequencer.node) {
-            Some(post) => {
-                out.send(post, ExchangeMessage::RemoteResult { to: to as u16, remote_result: Arc::new(remote_result) })
-            }
+            Some(post) => out.send(
+                post,
+                ExchangeMessage::RemoteResult { to: to as u16, remote_result: Arc::new(remote_result) },
+            ),
             None => out.send(shard, Message::Engine(remote_result)),
         }
     }
