@@ -1,4 +1,4 @@
-//! Turns by locks: a transaction asks for all of them when the order comes to it (calvin.md, section 4.2).
+//! Scheduling by locks: a transaction requests all its locks when the order comes to it (`docs/protocols/calvin.md`, C12 to C18).
 
 use std::sync::Arc;
 

@@ -1,7 +1,8 @@
-//! The lock queues of a shard: first come, first served, per record (the Calvin paper, section 3.2).
+//! The lock table of a shard: a queue of requests for each locked record, first come, first served (the Calvin paper, section
+//! 3.2; `docs/protocols/calvin.md`, C13 and C14).
 //!
-//! A record's lock word is 0, or the number of its queue plus one. Queues exist only for records that a parked
-//! transaction holds or waits for; an absent record that is locked is a placeholder in the store.
+//! A record's lock word is 0, or the number of its queue plus one. Queues exist only for records that a blocked transaction
+//! holds or waits for; an absent record that is locked is a placeholder in the store.
 
 use std::collections::VecDeque;
 

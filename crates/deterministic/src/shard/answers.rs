@@ -1,11 +1,11 @@
-//! What the fragments of one transaction have answered on a shard, as it is told to the shard that composes the reply: all
-//! of it together, so that the other side looks the transaction up once and goes through its memory from the front.
+//! The wire form of the answers that one shard has to one transaction, for the shard that composes the reply. They travel
+//! together, so that the receiver looks the transaction up once and reads its memory from the front.
 //!
 //! ```text
 //!  slot, length, bytes │ slot, length, bytes │ …
 //! ```
 //!
-//! Numbers are written in groups of seven bits, the lowest first: most slots and lengths are one byte.
+//! Numbers are written in groups of seven bits, the lowest first: most slots and lengths take one byte.
 
 use ordain_model::SlotNo;
 use ordain_model::wire::Reader;

@@ -1,4 +1,4 @@
-//! How far a shard has come: the batches that it was handed, and those of which everything is executed.
+//! The backlog: which batches a shard was handed, and how far they are executed.
 
 use std::collections::VecDeque;
 

@@ -1,11 +1,11 @@
-//! Which of a partition's shards the load falls on, and how it could be shared better (qstore.md, section 2: the range balancer
-//! with its sampled histogram).
+//! Load balancing: which of a partition's shards the load falls on, and which slots to move so that it falls evenly
+//! (`docs/protocols/qstore.md`, Q25).
 //!
-//! A shard owns slots, and what its core does is what is asked of them. Some slots are asked for more than others, and
-//! then one core works while the rest wait for it. The first shard of a partition sees all of the order; it notes where every so
-//! manieth transaction goes, and says now and then which few slots should be on another shard. The sequencer makes a
-//! transaction of that (`ordain.balance`), so every replica moves them at the same place in the order, and nothing but
-//! who does the work depends on it (decision 30).
+//! A shard owns slots, and its core does what is asked of them. Where some slots are asked for more than others, one core works
+//! while the rest wait for it. The first shard of a partition sees the whole order; it samples transactions and
+//! proposes now and then a few slots for other shards. The sequencer turns a proposal into a transaction
+//! (`ordain.balance`), so every replica moves the slots at the same place in the order, and only the division of work
+//! depends on it (decision 30).
 
 use std::ops::Range;
 

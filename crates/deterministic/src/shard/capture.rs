@@ -1,4 +1,4 @@
-//! How far a shard is with giving away the state at the end of an epoch.
+//! The progress of a checkpoint on a shard: which part of the state at the end of an epoch is given away.
 
 use ordain_checkpoint::{Kind, Piece};
 use ordain_model::{CheckpointMode, Digest, Epoch, Micros, Position, SessionId};

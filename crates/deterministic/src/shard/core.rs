@@ -1,4 +1,5 @@
-//! What a shard has, and how a transaction is executed whose turn has come (calvin.md, sections 4.2 to 4.6).
+//! The part of a shard that no engine changes: taking batches, starting, resuming and ending transactions
+//! (`docs/protocols/calvin.md`, section 3).
 
 use std::collections::{BTreeSet, VecDeque};
 use std::ops::Range;

@@ -1,10 +1,11 @@
-//! Answers that have a gateway go on with a request, held back until they are stable.
+//! Deferred replies: outcomes that make a gateway submit a request again, held back until they are stable (`docs/protocols/calvin.md`,
+//! C42).
 //!
-//! Where a primary's batches may be lost with it, so may what was executed of them. A client has to live with an answer that
-//! does not hold then. A gateway does not: told that a transaction had to start over, or that its slots had moved, it submits
-//! the next attempt. If the one before takes effect after all, executed again without what is lost, the request takes
-//! effect twice. So such an answer leaves only when nothing that it may be made of can be lost any more, and from a node that
-//! has to start over it never does.
+//! Where a leader's batches may be lost with it, so may the execution of them. A client has to live with an answer that does not
+//! hold then. A gateway does not: told that a transaction has to restart, or that its slots have moved, it submits
+//! the next attempt. If the attempt before takes effect after all, executed again without what is lost, the request takes
+//! effect twice. So such an outcome leaves only when nothing that it may depend on can be lost any more, and from an evicted
+//! node it never does.
 
 use ordain_model::outcome::Outcome;
 use ordain_model::{Abort, Epoch, Gsn, OutcomeBatch, OutcomeStatus};

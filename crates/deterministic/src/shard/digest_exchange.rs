@@ -1,13 +1,14 @@
-//! Members bear digest_exchange for each other: a node whose state is not that of its members takes itself out (calvin.md, section
-//! 8, oracle 2 and scenario 18).
+//! The digest exchange: members of a replication group compare the digests of their states, and one that differs takes itself out
+//! (`docs/protocols/calvin.md`, C38).
 //!
 //! Every change of the state is credited to the batch that made it. So a shard knows exactly what its digest was when a
-//! batch and all before it were executed and nothing else was, although transactions of later ones are under way. Now
-//! and then it tells the shards of the same number on its members. Whoever had another digest there *doubts*, to all; then
-//! all tell what they had, each once. What most of them had stands; who had something else has diverged.
+//! batch and all before it were executed and nothing else was, although transactions of later batches are under way. Now
+//! and then it *attests* to its digest: it sends it to the shards of the same number on its members. A member that had another
+//! digest there *doubts*; then each member attests once more. The digest of the majority stands, and a member that had another one
+//! has diverged.
 //!
-//! If no digest has a majority although all have told, which is so with two members, the one that more of them had
-//! stands, and among equals the one of the lowest node. While somebody who would decide it is away, all go on.
+//! If no digest has a majority although all have attested, as with two members that differ, the digest that more members had
+//! stands, and among equals the one of the lowest node. While a member that would decide it is away, all go on.
 
 use std::collections::{BTreeMap, VecDeque};
 

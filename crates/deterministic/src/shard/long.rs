@@ -1,9 +1,8 @@
-//! Compute fragments that take longer than an event loop may stand still: given away with copies of what they need, and
-//! gone on with when they are done.
+//! Long computations: compute fragments that take longer than an event loop may stand still are given to a work thread.
 //!
-//! A fragment begins on its loop, with a bound of [`PATIENCE`] on its work ([`Locals::patience`]). If it gives up, it
-//! has done nothing, and is run again from its beginning by the driver's work thread, without a bound. Both runs are
-//! functions of the same inputs, so it does not show which of them has come to the end. Its transaction keeps its turns
+//! A fragment begins on its event loop, with a bound of [`PATIENCE`] on its work ([`Locals::patience`]). If it gives up, it
+//! has done nothing, and the driver's work thread runs it again from its beginning, without a bound. Both runs are functions
+//! of the same inputs, so it does not show which of them has come to the end. Its transaction keeps its grants
 //! meanwhile, and the records in its hands are away as if a shard of another node computed.
 
 use std::collections::BTreeMap;

@@ -1,4 +1,4 @@
-//! Which layout was in force as of which epoch, as far as somebody may ask, and what a shard has to do for a move of slots.
+//! The layouts in force as of late epochs, and the work of a shard for a move of slots.
 
 use std::collections::{BTreeSet, VecDeque};
 use std::sync::Arc;

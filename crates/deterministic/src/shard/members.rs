@@ -1,5 +1,5 @@
-//! The records in the hands of a compute fragment while it runs: taken out of the store, or lent by other
-//! shards, without a copy.
+//! The records in the hands of a compute fragment while it runs: taken out of the store, or shipped by other shards, without a
+//! copy.
 
 use std::cell::{Cell as Slot, OnceCell};
 use std::collections::BTreeMap;

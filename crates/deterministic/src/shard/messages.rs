@@ -1,4 +1,4 @@
-//! What the shards of a replica say to each other (calvin.md, section 3: READ_RESULT, cut to what is needed).
+//! The messages between the shards of a replica: remote results (`docs/protocols/calvin.md`, C19; READ_RESULT of the paper).
 
 use ordain_model::wire::{self, Reader};
 use ordain_model::{Abort, Cell, Db, Digest, Gsn, Registry, SlotNo};

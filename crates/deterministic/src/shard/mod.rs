@@ -1,44 +1,46 @@
-//! The shard: what executes an order, whichever engine says when a transaction has its turn.
+//! The shard: one core's share of a partition, which executes the order of transactions on its own records.
 //!
 //! # What a shard is
 //!
-//! Calvin's scheduler (calvin.md, section 2) has one lock thread and a pool of workers on shared memory. Here each core is a
-//! *shard*: one state machine that owns a run of the key space's slots, the turns at them **and** their records, and
-//! executes what touches them (calvin.md, section 9 (d) and (e)). Every shard consumes the same order. The
-//! paper's five phases become, for the fragments of one transaction that fall on this shard:
+//! The Calvin paper's scheduler has one lock thread and a pool of workers on shared memory. Here each core has a *shard*: one
+//! state machine that owns a run of hash slots, schedules what touches their records and executes it
+//! (`docs/protocols/calvin.md`, sections 2 and 3). Every shard consumes the same order. The paper's five phases become, for
+//! the fragments of one transaction that fall on this shard:
 //!
-//! 1. *Analysis*: which fragments are mine, who else takes part, who needs my slots (`state::Routes`).
-//! 2. *Local reads* and 5. *logic and writes*: each fragment runs against its record as soon as its inputs are
-//!    there, in plan order.
-//! 3. *Serve remote reads*: a slot that another shard needs is sent to it; a record that a compute fragment
-//!    elsewhere needs is lent to it and comes back.
-//! 4. *Collect*: a fragment whose inputs are not there parks its transaction; the shard goes on with others.
+//! 1. *Analysis*: which fragments are on this shard, which shards take part, which of them need its slots
+//!    (`state::Routes`).
+//! 2. *Local reads* and 5. *logic and writes*: each fragment runs on its record as soon as its inputs are there, in plan
+//!    order.
+//! 3. *Serve remote reads*: a slot that another shard needs is sent to it; a record that a compute fragment needs on another
+//!    shard is shipped to it and comes back.
+//! 4. *Collect*: a fragment whose inputs are missing blocks its transaction; the shard goes on with others.
 //!
-//! So one core never waits for another unless the transaction's data says so, nothing is shared, and a
-//! transaction of one shard that meets no lock runs to its end at once, without ever entering a queue.
+//! A core waits for another one only where the transaction's data demands it, and no memory is shared. A transaction of one
+//! shard that meets no lock runs to its end at once, without entering a queue.
+//!
+//! # Scheduling
+//!
+//! Which transaction may run next is an engine's decision, behind the trait [`Scheduler`]. Everything else is the same with
+//! every engine, and here: taking part, executing, verdicts, shipped records, replies, sessions, moving slots, checkpoints,
+//! and reads on snapshots (`snapshot_reader`).
 //!
 //! # Several partitions
 //!
-//! The shards of all nodes of a replica are numbered through and execute together; it makes no difference to a
-//! transaction which of them are on one node. What is between nodes shows in three places. A remote result for another node
-//! goes by the exchange and may come twice or before its time (the module `mail`). A batch of another partition's
-//! sequencer holds only the transactions in which this one takes part. And a batch counts as applied once the replies
-//! that are composed here are complete too, so that peers keep what they have said of it until it is not needed again.
+//! The shards of all nodes of a replica are numbered through and execute together. A transaction behaves the same whichever
+//! of them share a node. The border between nodes shows in three places:
 //!
-//! A node that is restarted does everything again and says everything again. Whoever has heard it before drops it; if
-//! it is not the same as before, one of the two has diverged, and the node stops.
+//! - A remote result for another node goes by the exchange and may arrive twice or before its transaction (`remote`).
+//! - A batch of another partition's sequencer holds only the transactions in which this partition takes part.
+//! - A batch counts as applied once the replies composed on this shard are complete too, so that peers keep what they have sent
+//!   for it until it is not needed again.
+//!
+//! A restarted node executes its log again and sends everything again. Receivers drop what they know; a difference means
+//! that one of the two nodes has diverged, and the receiver stops.
 //!
 //! # Several replicas
 //!
-//! Members execute the same order by themselves and tell each other nothing that they need. Now and then they compare
-//! their digests (the module `digest_exchange`), and one that has diverged takes itself out.
-//!
-//! # Several engines
-//!
-//! How transactions get their turns on the records of a shard is an engine's, behind one trait (the module `turns`): by
-//! locks in the lock scheduler ([`locks`](crate::locks)), in queues in [`qstore`](crate::qstore). Everything else is the same for all of
-//! them, and here: taking part, executing, verdicts, loans, replies, sessions, moving slots, checkpoints, and the turns
-//! of reads on snapshots ([`paxflow`](crate::paxflow)).
+//! Members of a replication group execute the same order independently. They compare digests of their states
+//! (`digest_exchange`); a member that has diverged takes itself out.
 
 mod answers;
 mod backlog;

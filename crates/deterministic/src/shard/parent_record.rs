@@ -1,9 +1,9 @@
-//! Covering fragments: their own record, and what lies below it, while they run (calvin.md, section 4.8).
+//! Parent records: fragments that reach child records below their own record (`docs/protocols/calvin.md`, C32).
 //!
-//! A fragment works on its record in place, in the store. A covering one needs the store too, so its record is
-//! taken out meanwhile and put home when it is done. What lies below it has no lock and no queue: the lock of
-//! the parent is held by whoever gets here. What an abortable transaction has changed there is pinned, like any
-//! record that it changes, and stays so while the transaction waits for verdicts from elsewhere.
+//! A fragment works on its record in place, in the store. One that reaches child records needs the store as well, so its own
+//! record is taken out meanwhile and put back when it is done. Child records have no lock and no queue: the lock of the parent
+//! stands for them. A child that an abortable transaction has changed is write-locked like any record that it changes, and
+//! stays so while the transaction waits for verdicts.
 
 use ordain_model::cell::{CellMut, Journal};
 use ordain_model::cover::{Below, READ_ONLY_COVER, change_covered, covered_key};

@@ -1,10 +1,11 @@
-//! Records are on their way before the turns of the transactions that use them (calvin.md, section 9 (a)).
+//! Prefetching along the order: the records of transactions are brought into the cache before they are started
+//! (`docs/protocols/calvin.md`, section 4.15).
 //!
-//! A record is three misses, each found by the one before: its place in the index, its line, its value. They are asked for in
-//! lots of some transactions, and of each lot one step a time: while a lot is run, the values of the next are on their
-//! way, the lines of the one after that, and the places of the third. So nothing waits for what it has just asked for, and
-//! the misses of one step, which follow each other at once, overlap. What the second step has found is kept with the
-//! transaction, so that nobody looks it up again.
+//! A record costs three cache misses, each found by the one before: its place in the index, its line, its value. They are
+//! fetched for *prefetch batches* of some transactions, one step for each batch at a time: while one batch runs, the values of
+//! the next are fetched, the lines of the one after that, and the index places of the third. So no step waits for what it
+//! has just asked for, and the misses of one step overlap. The record that the second step finds is kept with the
+//! transaction as a guess, so that it is not looked up again.
 
 use ordain_model::{Chunk, Fragment, Txn};
 use ordain_store::{RecordId, RecordStore};

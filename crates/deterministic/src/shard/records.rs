@@ -1,4 +1,4 @@
-//! How code runs on one record, and how what it changes can be undone.
+//! Runs code on one record in its place in the store, so that its changes can be undone.
 
 use ordain_model::cell::CellMut;
 use ordain_model::{Abort, Cell, Db, Fragment, Gsn, KeyHash, Millis, Txn};

@@ -1,9 +1,9 @@
-//! Between shards: where each of them is, the remote results under way to them, and what comes before its turn.
+//! Between shards: their addresses, remote results under way, and the out-of-order buffer.
 //!
-//! A remote result to a shard of this node goes straight there, in order and once. One to another partition goes by the
-//! exchange, and may come twice: after a restart everything is told again, and a member may substitute for a node that
-//! tells it too (calvin.md, sections 4.11, 4.13 and 4.16). Telling again is harmless because what a shard says of a
-//! transaction is a function of the log.
+//! A remote result for a shard of this node is sent to it directly, in order and once. One for another partition goes by the
+//! exchange, and may arrive twice: a restarted node sends everything again, and a member may substitute for a node that sends
+//! it too (`docs/protocols/calvin.md`, C37, C44 and C50). Repeating is harmless because what a shard sends for a transaction
+//! is a function of the log.
 
 use std::collections::BTreeMap;
 use std::ops::{Range, RangeInclusive};

@@ -1,6 +1,6 @@
-//! Runs the shards of a node without a driver: how a restarted node gets back to where it was (calvin.md, section
-//! 4.13). One that has peers does it together with its exchange, from what it had received of them. What it had not
-//! received, or has not on its disk, it asks for once it runs: until then some transactions may stay unfinished.
+//! Replay: executes a node's log again without a driver, so that a restarted node reaches the state that it had
+//! (`docs/protocols/calvin.md`, C43). A node that has peers replays together with its exchange, from its receive journal. What
+//! is not in the journal it asks for once it runs; until then some transactions stay unfinished.
 
 use std::collections::VecDeque;
 use std::sync::Arc;

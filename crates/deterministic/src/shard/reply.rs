@@ -1,4 +1,4 @@
-//! How a transaction's reply is composed from its slots, and whom it is for.
+//! Replies: composed from the slots of a transaction, and gathered for its gateway.
 
 use ordain_model::datum::bounded_reply;
 use ordain_model::procedure::Slots;

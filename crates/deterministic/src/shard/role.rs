@@ -1,4 +1,4 @@
-//! The shard as a role: its core, and what gives turns in it.
+//! The shard as a role: its core and its scheduler, driven by events.
 
 use std::collections::BTreeSet;
 use std::sync::Arc;

@@ -1,7 +1,4 @@
-//! What became of the last request of each session (calvin.md, section 4.1, rule 5).
-//!
-//! Kept by the shard at which the session is [at home](ordain_model::Layout::home_of), whatever moves, which is also the
-//! one that answers its transactions that may write. While a checkpoint is made, what later requests replace is kept beside it.
+//! The outcome of each session's last request, for retries (`docs/protocols/calvin.md`, C10).
 
 use std::collections::BTreeMap;
 

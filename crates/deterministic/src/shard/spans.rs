@@ -1,12 +1,12 @@
-//! A shard's digests at the ends of epochs: what operators compare replicas by, without a transaction.
+//! A shard's digests at the ends of epochs, by which operators compare replicas without a transaction.
 //!
-//! Looked at at different moments, two replicas are hardly ever at the same epoch. So a shard keeps the digests of several
+//! Inspected at different moments, two replicas are hardly ever at the same epoch. So a shard keeps the digests of several
 //! epochs: of the last that is complete, and of those whose numbers are multiples of powers of two. However far apart two
 //! shards are, they have one of these in common.
 //!
-//! Where replicas compare digests after every batch, the digest of any late epoch is known (the module
-//! `digest_exchange`). Without replicas it costs a hash for each record that was changed ([decision 27]), and is looked for only
-//! while nothing is under way: under load it is that of an older epoch.
+//! Where replicas compare digests after every batch, the digest of any late epoch is known (`digest_exchange`). Without
+//! replicas it costs a hash for each record that was changed ([decision 27]), and is computed only while nothing is under way:
+//! under load it is that of an older epoch.
 //!
 //! [decision 27]: ../../../../docs/decisions/0027-late-digest.md
 

@@ -1,5 +1,5 @@
-//! What was changed and may have to be undone: by one transaction that may yet abort, or by some in a row that are
-//! executed before it is known which of them do.
+//! Undo: the changes that may have to be taken back, of one transaction that may abort, or of all transactions of a speculative
+//! batch.
 
 use ordain_model::cell::Journal;
 use ordain_model::{Gsn, KeyHash};

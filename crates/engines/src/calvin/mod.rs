@@ -1,23 +1,36 @@
-//! Calvin: deterministic locking in the order of the input log (the Calvin paper, sections 2 and 3).
+//! Calvin: deterministic locking in the order of the input log (A. Thomson et al., SIGMOD 2012, sections 2 and 3).
 //!
-//! The sequencing layer (crate `ordain-sequencer`) has fixed the order before anything arrives here. A
-//! [`Shard`](ordain_deterministic::shard::Shard) consumes sealed batches in that order; with Calvin it asks for all locks of each
-//! transaction when its turn comes, grants them first come first served, and executes. No deadlock, no two-phase
-//! commit, no abort but by the transaction's own logic; results and state are a function of the log (calvin.md, section
-//! 1).
+//! # What it is
 //!
-//! What is Calvin's own here are the locks. How a transaction is executed that has them, alone or with other shards, is
-//! the [shard](ordain_deterministic::shard)'s, and the paper's five phases are explained there.
+//! The sequencers fix the order before anything is executed. A [`Shard`](ordain_deterministic::shard::Shard) takes sealed
+//! batches in that order, requests all locks of each transaction in its place, grants them first come, first served, and
+//! executes. There is no deadlock, no two-phase commit and no abort but by the transaction's own logic; results and state are a
+//! function of the log.
+//!
+//! # Rules
+//!
+//! `docs/protocols/calvin.md`: C12 to C18 are scheduling, which is this engine's own. It stands in
+//! [`ordain_deterministic::locks`], as other engines schedule by locks too. C19 to C23 are execution, which is the
+//! shard's.
+//!
+//! # State per record
+//!
+//! One lock word: 0, or the queue of the requests for the record. A record that is changed and may be undone is write-locked
+//! without a queue.
+//!
+//! # Invariants
+//!
+//! - Requests of one record stand in its queue in the order of the log.
+//! - While no transaction is unfinished, no record is locked (`LockScheduler::check`).
 //!
 //! # Departures from the paper
 //!
-//! - A slot goes only to those who need it, not to every active participant.
-//! - Verdicts of abortable fragments are told by a message instead of being computed again everywhere, so that
-//!   code runs once (the paper's own one-way message of section 2).
-//! - A transaction that waits for others gives up the locks of records on which it has nothing more to do and nothing to
-//!   undo (calvin.md, section 4.3, `early_s_release`, and the same of exclusive ones). All EVALs of one script write its
-//!   record, if only the first time, and would otherwise wait for each other's shipped records.
-//! - Locks of a transaction that runs at once are never materialised: on one thread, nobody could see them.
+//! - A slot goes only to the shards that need it, not to every active participant (C19).
+//! - Verdicts of abortable fragments are sent instead of being computed again everywhere, so that code runs once (C22; the
+//!   paper's own one-way message of section 2).
+//! - A blocked transaction gives up the locks of records on which it has nothing more to do and nothing to undo (C16). All
+//!   EVALs of one script write its record, if only the first time, and would otherwise wait for each other's shipped records.
+//! - Locks of a transaction that runs at once are never materialized (C15): on one thread, nothing could see them.
 
 use ordain_deterministic::locks::LockScheduler;
 use ordain_deterministic::shard::Scheduling;

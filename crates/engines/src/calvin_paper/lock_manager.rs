@@ -1,5 +1,5 @@
 //! The lock manager of a node: one thread that requests and releases the locks of all its transactions (the Calvin paper,
-//! section 3.2; calvin.md, section 4.2 with L = 1).
+//! section 3.2; `docs/protocols/calvin-paper.md`, P1 to P6).
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::sync::Arc;

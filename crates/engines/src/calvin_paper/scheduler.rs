@@ -1,5 +1,5 @@
-//! Turns that the lock manager of the node hands over: a shard takes up transactions in the order, and executes each when
-//! it is told that all its locks are there.
+//! The scheduler of a shard: takes transactions in the order and runs each when the lock manager has granted it
+//! (`docs/protocols/calvin-paper.md`, P3).
 
 use std::collections::BTreeSet;
 

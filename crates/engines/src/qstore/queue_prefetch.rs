@@ -1,9 +1,11 @@
-//! The records of a queue are on their way before their turns (qstore.md, section 9).
+//! Prefetching along a queue: the records of its places are brought into the cache before they are run (`docs/protocols/qstore.md`,
+//! Q6).
 //!
-//! A record is three misses, each found by the one before: its place in the index, its line, its value. They are asked for in
-//! planning batches, and of each planning batch one step a turn: while a planning batch is run, the values of the next are on their way, the lines of
-//! the one after that, and the places of the third. So nothing waits for what it has just asked for, and misses of one
-//! step, which follow each other at once, overlap. What the second step has found is kept, so that nobody looks it up again.
+//! A record costs three cache misses, each found by the one before: its place in the index, its line, its value. They are
+//! fetched for *prefetch batches* of 16 places, one step for each batch at a time: while one batch runs, the values of
+//! the next are fetched, the lines of the one after that, and the index places of the third. So no step waits for what it has
+//! just asked for, and the misses of one step overlap. The record that the second step finds is kept as a guess, so that it is
+//! not looked up again.
 
 use ordain_store::{RecordId, RecordStore};
 

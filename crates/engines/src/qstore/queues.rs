@@ -1,4 +1,4 @@
-//! The queues of a shard, and the planning batches of transactions that they are made from.
+//! The state of the scheduler: the queues of a shard, and the planning batches of transactions that they are made from.
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::ops::Range;

@@ -1,8 +1,7 @@
-//! The ranges of a shard's records, and who waits for each (qstore.md, sections 0 and 4.3).
+//! The ranges of a shard's records, and the list of places in each (`docs/protocols/qstore.md`, Q5 and Q8).
 //!
-//! There are so many ranges that what waits keeps next to nothing else waiting, and mostly nobody holds any: then all that is
-//! looked at is whether that is so. Who holds some, or waits for them, is in lists over one slab, so that a place costs no
-//! memory of its own and is warm.
+//! There are so many ranges that a place in one holds up next to nothing else, and mostly no range is held: then one counter is
+//! all that is inspected. The places are lists over one slab, so that a place costs no memory of its own and is in the cache.
 
 use ordain_model::KeyHash;
 

@@ -1,4 +1,4 @@
-//! Planning and executing the queues of a shard (qstore.md, sections 4.2 to 4.4).
+//! The scheduler: plans the queues of a shard and executes them (`docs/protocols/qstore.md`, Q4 to Q10).
 
 use std::ops::Range;
 use std::sync::Arc;

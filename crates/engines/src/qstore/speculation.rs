@@ -1,30 +1,31 @@
-//! Speculation: transactions in a row that are executed before it is known which of them abort (the Q-Store paper, section
-//! 4.2; qstore.md, section 4.7).
+//! Speculation: executes transactions in a row before it is known which of them abort (the Q-Store paper, section 4.2;
+//! `docs/protocols/qstore.md`, Q15 to Q20).
 //!
-//! A *unit* is what is left of an epoch from the first batch on that says so, up to a transaction over the whole table, if
-//! there is one; then another begins. Every shard of the replica finds the same units in the order.
+//! A *speculative batch* is what is left of an epoch from the first batch on that says so, up to a transaction over the whole
+//! table, if there is one; then another begins. Every shard of the replica finds the same speculative batches in the order.
 //!
 //! ```text
-//!  first time  every fragment runs in the order of its range; no verdict is waited for, every change is noted
-//!  round 0     EXEC_DONE to all: all of mine are executed, these abort
-//!  rounds      TAINT to all, until nobody finds more: who uses a key that a transaction which is to be undone may
-//!              have written, is to be undone
-//!  decided     what is to be undone is, newest first; the rest is as it was to be, and is answered
-//!  second time what only used what was undone is executed again, one after the other as the order says, waiting for
-//!              verdicts as usual; nothing else is there any more that could abort
+//!  first time  every fragment runs in the order of its range, without waiting for verdicts, and every change is noted
+//!  round 0     EXEC_DONE to all: this shard has executed everything, and these transactions abort
+//!  rounds      TAINT to all, until no shard finds more: a transaction that uses a key which an aborting or affected
+//!              transaction may have written is *affected*, and undone too
+//!  decided     changes of aborting and affected transactions are undone, newest first; all others are answered
+//!  second time affected transactions are executed again, one after the other in the order, waiting for verdicts as
+//!              usual; nothing else is left that could abort
 //! ```
 //!
-//! What shards say of a transaction the first time is a function of the order, although it may have been executed on
-//! values that are undone: nobody looks at a verdict meanwhile. So remote results may be told again, as always. What they say the
+//! What shards send for a transaction the first time is a function of the order, although it may have been executed on
+//! values that are undone: no verdict is inspected meanwhile. So remote results may be repeated, as always. What they send the
 //! second time is told apart by the number that they use ([`Gsn::again`]).
 //!
 //! A transaction that is executed again and only reads a record may find it changed by a later one that was not undone. It
-//! is shown the record as it was before; what it writes nobody later has left standing.
+//! is shown the record as it was before. What it writes, no later transaction has left standing.
 //!
-//! One on this shard alone is judged at once, and what it has changed is gone when it aborts: no one else needs to know.
+//! A transaction of one shard is decided at once, and its changes are gone when it aborts: no other shard needs to know (Q20).
 //!
-//! With [`Cascade::Abort`] there is no second time: what is affected aborts. What that takes along must not hang on where a
-//! unit ends, or on who is alone, which the log does not say: see `QueueScheduler::dirt` and `SpeculativeBatch::note_done`.
+//! With [`Cascade::Abort`] there is no second time: affected transactions abort. Which these are must not depend on where a
+//! speculative batch ends, or on which transaction is of one shard, as the log says neither: see `QueueScheduler::dirty_keys` and
+//! `SpeculativeBatch::note_done`.
 
 use std::collections::btree_map::Entry;
 use std::collections::{BTreeMap, BTreeSet};

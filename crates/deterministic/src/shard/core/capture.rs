@@ -1,13 +1,13 @@
-//! Checkpoints, as far as they are a shard's: keeping the state at the end of an epoch while it goes on, giving it away
-//! in pieces between its other work, and beginning from it (calvin.md, section 4.14).
+//! Checkpoints on a shard: keeps the state at the end of an epoch, gives it away in pieces, and begins from one
+//! (`docs/protocols/calvin.md`, C46 and C47).
 //!
-//! How the state is kept is one of three modes (the Calvin paper, section 5). What is given away is the same, to the byte.
+//! The state is kept in one of three modes (the Calvin paper, section 5). What is given away is the same, to the byte.
 //!
-//! - *Multiversion*: what is replaced goes aside, which the store does anyway for readers of past states.
+//! - *Multiversion*: a replaced content is kept aside, which the store does anyway for reads on snapshots.
 //! - *Zig-Zag*: a record that is changed has two copies until it is [captured](RecordStore::capture).
 //! - *Naive*: nothing of a later epoch is executed until all of the state is written, so that nothing has to be kept. One
-//!   replica does that, the one that was to answer the transaction which asks for the checkpoint; clients that it would
-//!   answer are told to turn to another, which is what they do when a node cannot be reached.
+//!   replica does that, the one that was to answer the transaction which asks for the checkpoint; its clients are sent to
+//!   another replica, as they are when a node cannot be reached.
 
 use std::sync::Arc;
 

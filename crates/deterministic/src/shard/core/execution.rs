@@ -1,5 +1,5 @@
-//! Execution: the fragments of a granted transaction run on this shard, and its verdict is reached (docs/protocols/calvin.md,
-//! the way of a transaction, steps 7 and 8).
+//! Execution: runs the fragments of a granted transaction on this shard and applies its verdict (`docs/protocols/calvin.md`,
+//! C19 to C23).
 
 use super::*;
 

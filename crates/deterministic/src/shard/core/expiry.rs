@@ -1,4 +1,4 @@
-//! Records that have outlived their time.
+//! Expiry: looks for records that have outlived their time and asks the sequencer for a transaction that removes them.
 
 use ordain_model::Position;
 use ordain_role::{Now, Outbox};

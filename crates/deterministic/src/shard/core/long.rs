@@ -1,5 +1,5 @@
-//! Work that is too long for one turn of the shard's event loop: [long](crate::shard::long) compute fragments are given away
-//! and come back, and transactions of many large fragments rest between them.
+//! Work that is too long for one event: [long](crate::shard::long) compute fragments go to a work thread and come back, and
+//! transactions of many large fragments rest between them.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;

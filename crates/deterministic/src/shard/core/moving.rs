@@ -1,15 +1,15 @@
-//! Slots change hands (calvin.md, section 8, scenario 17).
+//! Moving slots: records leave for the shards that own them under a new map (`docs/protocols/calvin.md`, C53 to C55).
 //!
 //! A move is a transaction over the whole table, so a shard comes to it when everything before it is executed there, and
 //! to nothing after it before it is done. From its place on another [layout](Layout) is in force. Shards that
-//! lose slots send the records to those that gain them, by remote results like all others: whoever was restarted hears them again.
-//! A record keeps its content and who wrote it last, so neither digests nor evidence change.
+//! lose slots send the records to those that gain them, by remote results like all others, so that a restarted shard gets them
+//! again. A record keeps its content and its version, so neither digests nor validated reads change.
 //!
-//! A slot with many records is copied before, a part with each of some transactions ([`CopyPart`]): then little is to be sent
+//! A slot with many records is copied before, a part with each of some transactions ([`CopyPart`]): then little is sent
 //! when it moves ([decision 50](../../../../../docs/decisions/0050-copies.md)).
 //!
-//! A transaction that was planned before, and has its turn after, ends without any effect if one of its slots has moved:
-//! whoever takes part by the map that it carries sees that alone, so nobody has to be told.
+//! A transaction that was planned before a move and has its place after it ends without any effect if one of its slots has
+//! moved. Each shard that takes part by the map that it carries sees that alone, so no message is needed.
 
 use std::collections::VecDeque;
 use std::sync::Arc;

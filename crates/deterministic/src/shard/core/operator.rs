@@ -1,9 +1,8 @@
-//! Transactions that an operator has aborted by their place in the order, because they end the process that executes
-//! them.
+//! Transactions that an operator has aborted by their place in the order, because they end the process that executes them.
 //!
-//! Whoever takes part in such a transaction ends it when its turn comes, without a message: the abort is in the data
-//! directory of all of them. A node that lacks it executes something else than the others, and the exchange of digests
-//! has it take itself out; or it says something of the transaction to a node that has the abort, and that one stops.
+//! Each shard that takes part in such a transaction ends it in its place, without a message: the abort is in the data directory
+//! of every node. A node that lacks it executes something else than the others, and the digest exchange takes it out; or it
+//! sends a remote result of the transaction to a node that has the abort, and that one stops.
 
 use std::sync::Arc;
 

@@ -1,4 +1,4 @@
-//! What a shard does for reads on snapshots: its [reader](crate::shard::snapshot_reader) works between its other turns.
+//! Reads on snapshots: the shard's [snapshot reader](crate::shard::snapshot_reader) runs between what is ordered.
 
 use ordain_model::{CheckpointMode, Isolation, Micros, Position};
 use ordain_role::{Address, Bug, Outbox};

@@ -1,4 +1,4 @@
-//! What other shards tell a shard of a transaction: before its turn, in it, and again.
+//! Remote results received: for transactions that are not started, for those under way, and repeated ones.
 
 use ordain_model::serial::key_of;
 use ordain_model::{Cell, Gsn, SlotNo};

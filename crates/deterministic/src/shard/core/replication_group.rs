@@ -1,4 +1,4 @@
-//! A shard and its members: what the [digest_exchange](super::super::digest_exchange) has to say is said here.
+//! The replication group: the shard's side of the [digest exchange](super::super::digest_exchange).
 
 use ordain_model::serial::key_of;
 use ordain_model::{Chunk, DigestSpan, Epoch, Gsn, Txn, Value};

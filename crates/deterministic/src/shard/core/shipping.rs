@@ -1,4 +1,4 @@
-//! Records that leave for a compute fragment, and come back.
+//! Shipped records: they leave for the shard of a compute fragment and come back (`docs/protocols/calvin.md`, C20).
 
 use super::*;
 

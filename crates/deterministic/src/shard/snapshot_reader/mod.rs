@@ -1,4 +1,9 @@
-//! A shard's reader: what only reads, run on the state as of the end of an epoch (paxflow.md, sections 4.4, 4.5, 4.8).
+//! The snapshot reader: runs transactions that only read on the state as of the end of an epoch (`docs/protocols/paxflow.md`, P5 to
+//! P14).
+//!
+//! Any engine of the family may use it (`--reads`). It has no locks, writes nothing and works in pieces between the shard's
+//! other work. It knows the store's past states and the published epoch, and neither the scheduler nor the transactions
+//! under way.
 
 use std::collections::{BTreeMap, VecDeque};
 use std::sync::Arc;
