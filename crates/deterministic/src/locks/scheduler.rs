@@ -11,11 +11,11 @@ use ordain_store::{RecordId, RecordStore};
 use super::table::LockTable;
 use crate::shard::{Active, Core, Item, Prefetch, Progress, Scheduler, WRITE_LOCKED};
 
-/// A transaction of more fragments keeps its locks until it is done: to look for those it could give up, each time it
-/// waits, would take longer than that spares others.
+/// The most fragments of a transaction that gives up locks early: with more, the search each time that it is blocked
+/// would take longer than that spares others.
 const FEW: usize = 64;
 
-/// The locks of a shard.
+/// The scheduler of a shard by locks that it requests and grants itself.
 #[derive(Debug, Default)]
 pub struct LockScheduler {
     locks: LockTable,
@@ -116,7 +116,7 @@ impl<S: RecordStore> Scheduler<S> for LockScheduler {
 }
 
 impl LockScheduler {
-    /// The turn of the transaction at the cursor has come: it asks for its locks, and runs if it has them.
+    /// Starts the transaction at the cursor: it runs if its records are free, and else requests its locks.
     fn start<S: RecordStore>(
         &mut self,
         core: &mut Core<S>,
@@ -154,7 +154,7 @@ impl LockScheduler {
         })
     }
 
-    /// Keeps a transaction that has to wait: it gets a number and its locks, or places in their queues.
+    /// Keeps a blocked transaction: it gets a number and its locks, or places in their queues.
     fn block<S: RecordStore>(&mut self, core: &mut Core<S>, mut active: Box<Active>) {
         let number = core.number_of(&active);
         if !active.done_here {
@@ -176,7 +176,7 @@ impl LockScheduler {
         });
     }
 
-    /// Asks for the locks of all records on which something is still to be done.
+    /// Requests the locks of all records on which something is still to be done.
     fn request<S: RecordStore>(
         &mut self,
         core: &mut Core<S>,
@@ -191,7 +191,8 @@ impl LockScheduler {
             if fragment.is_keyed() && core.owns(fragment) && active.needs_grant(txn, fragments, n) {
                 let key = key_of(args, fragment).bytes;
                 let record = core.store.find_or_reserve(fragment.db, key, fragment.hash);
-                // What it has changed or lent already was free when it was: the queue's word takes the place of the pin.
+                // A record that it has changed or shipped was free then: the queue's number takes the place of the
+                // write lock.
                 if core.store.lock(record) == WRITE_LOCKED {
                     core.store.set_lock(record, 0);
                 }

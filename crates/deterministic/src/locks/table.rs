@@ -9,7 +9,7 @@ use std::collections::VecDeque;
 use ordain_model::KeyHash;
 use ordain_store::{RecordId, RecordStore};
 
-/// The lock queues in use.
+/// The lock queues in use, and those that are free for other records.
 #[derive(Debug, Default)]
 pub struct LockTable {
     queues: Vec<Queue>,
@@ -18,8 +18,8 @@ pub struct LockTable {
     traces: Traces,
 }
 
-/// How many locked records there are, by a few bits of their hashes: of most records it is known without a look at them
-/// that nobody has locked them.
+/// How many locked records there are, by a few bits of their hashes: of most records this tells, without a look at
+/// them, that they are not locked.
 #[derive(Debug)]
 struct Traces(Vec<u32>);
 
@@ -48,25 +48,25 @@ struct Queue {
 
 #[derive(Clone, Copy, Debug)]
 struct Request {
-    /// The transaction's number among the shard's parked ones.
+    /// The transaction's number among the shard's blocked ones.
     txn: u32,
     exclusive: bool,
     granted: bool,
 }
 
 impl LockTable {
-    /// How many records are locked.
+    /// Returns how many records are locked.
     pub fn len(&self) -> usize {
         self.in_use
     }
 
-    /// Whether a record with this hash may be locked. If not, it is not.
+    /// Returns whether a record with this hash may be locked. If not, none is.
     #[inline]
     pub(crate) fn may_hold(&self, hash: KeyHash) -> bool {
         self.traces.0[Traces::place(hash)] > 0
     }
 
-    /// Whether a request would be granted at once.
+    /// Returns whether a request would be granted at once.
     pub fn is_free(&self, store: &impl RecordStore, record: RecordId, exclusive: bool) -> bool {
         match self.queue_of(store, record) {
             None => true,
@@ -74,7 +74,7 @@ impl LockTable {
         }
     }
 
-    /// Queues a request and says whether it is granted. `skip_queue` is the planted bug that grants early.
+    /// Queues a request and returns whether it is granted. `skip_queue` is the planted bug that grants out of order.
     pub fn request(
         &mut self,
         store: &mut impl RecordStore,
@@ -118,8 +118,8 @@ impl LockTable {
         {
             *exclusive -= usize::from(released.exclusive);
         }
-        // The head, or the head run of shared requests, holds the lock (calvin.md, section 4.2, rule 3): if the head had it
-        // before, so had all of that run.
+        // The head, or the head run of shared requests, holds the lock (`docs/protocols/calvin.md`, C14): if the head
+        // had it before, so had all of that run.
         let is_new = requests.front().is_some_and(|head| !head.granted);
         for (i, request) in requests.iter_mut().enumerate().take_while(|_| is_new) {
             if request.exclusive && i > 0 {
@@ -193,7 +193,7 @@ mod tests {
         let mut bench = Bench::new();
         assert!(bench.request(1, S) && bench.request(2, S));
         assert!(!bench.request(3, X));
-        // Nobody overtakes who waits, compatible or not with who holds.
+        // No request overtakes a waiting one, compatible or not with the holders.
         assert!(!bench.request(4, S) && !bench.request(5, S) && !bench.request(6, X) && !bench.request(7, S));
         assert_eq!(bench.release(1), []);
         assert_eq!(bench.release(2), [3]);
@@ -234,7 +234,7 @@ mod tests {
         assert!(bench.request(2, S) && !bench.request(3, X));
         assert_eq!((bench.locks.queues.len(), bench.locks.len()), (1, 1));
         assert_eq!(bench.release(2), [3]);
-        // Who has no request changes nothing.
+        // A transaction without a request changes nothing.
         assert_eq!(bench.release(9), []);
         assert_eq!(bench.release(3), []);
         assert_eq!(bench.locks.len(), 0);

@@ -12,7 +12,7 @@ use ordain_model::wire::Reader;
 
 use super::state::append;
 
-/// Some answers by slot.
+/// Answers of a transaction by slot, in wire form.
 #[derive(Clone, Copy, Debug)]
 pub struct WireAnswers<'a>(Reader<'a>);
 
@@ -45,7 +45,7 @@ fn read_number(bytes: &mut Reader<'_>) -> Option<u32> {
 }
 
 impl<'a> WireAnswers<'a> {
-    /// The answers that some bytes are.
+    /// Reads answers; `None` if the bytes are no answers.
     pub fn read(bytes: &'a [u8]) -> Option<WireAnswers<'a>> {
         let mut rest = WireAnswers(Reader(bytes));
         rest.by_ref().for_each(drop);

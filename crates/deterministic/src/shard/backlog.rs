@@ -4,7 +4,7 @@ use std::collections::VecDeque;
 
 use ordain_model::{Epoch, PartitionId};
 
-/// A batch's place in the order: by epoch, then by the partition whose sequencer closed it.
+/// The place of a batch in the order: by epoch, then by the partition whose sequencer closed it.
 pub type BatchPlace = (Epoch, PartitionId);
 
 /// The batches not applied yet, in order.
@@ -13,13 +13,13 @@ pub struct Backlog {
     queue: VecDeque<Unapplied>,
     /// How many of them, in front, have nothing left to do to this shard's records.
     settled: usize,
-    /// Every batch up to the end of this epoch has been handed in, or there is none.
+    /// The epoch up to whose end every batch has been handed in, if there is one.
     passed: Epoch,
     /// The batch handed in last.
     handed: BatchPlace,
     /// The last batch of which, and of all before it, everything is executed.
     applied: BatchPlace,
-    /// What is handed in up to here has had its effect before this began.
+    /// The place up to which batches have had their effect before this began.
     begun: BatchPlace,
 }
 
@@ -38,7 +38,7 @@ impl Backlog {
     /// Adds a batch.
     ///
     /// # Errors
-    /// The batch that was handed in before it and has its place after it or the same one.
+    /// The batch that was handed in before, if its place is not before that of this one.
     pub(crate) fn hand(&mut self, place: BatchPlace) -> Result<(), BatchPlace> {
         if place <= self.handed {
             return Err(self.handed);
@@ -48,39 +48,39 @@ impl Backlog {
         Ok(())
     }
 
-    /// All of a batch has been started.
+    /// Notes that all of a batch has been started.
     pub fn started(&mut self, place: BatchPlace) {
         if let Some(entry) = self.entry(place) {
             entry.started = true;
         }
     }
 
-    /// So many more transactions of a batch are under way.
+    /// Changes the number of a batch's transactions under way.
     pub fn count(&mut self, place: BatchPlace, change: isize) {
         if let Some(entry) = self.entry(place) {
             entry.unfinished = entry.unfinished.wrapping_add_signed(change);
         }
     }
 
-    /// So many more of them may still read or change records here.
+    /// Changes the number of a batch's transactions that may still read or change records here.
     pub fn count_unsettled(&mut self, place: BatchPlace, change: isize) {
         if let Some(entry) = self.entry(place) {
             entry.unsettled = entry.unsettled.wrapping_add_signed(change);
         }
     }
 
-    /// Whatever there is of epochs up to this one has been handed in.
+    /// Notes that every batch up to the end of an epoch has been handed in.
     pub fn pass(&mut self, epoch: Epoch) {
         self.passed = self.passed.max(epoch);
     }
 
-    /// Whether nothing of an epoch is still to be handed in.
+    /// Returns whether nothing of an epoch is still to be handed in.
     pub fn has_passed(&self, epoch: Epoch) -> bool {
         self.passed >= epoch
     }
 
-    /// The largest epoch of which, and of all before it, everything has been done to this shard's records
-    /// (paxflow.md, section 4.2: `publish_epoch`).
+    /// Returns the published epoch: everything of it and of all before it has been done to this shard's records
+    /// (`publish_epoch` of the PaxFlow paper; `docs/protocols/paxflow.md`, P6).
     pub fn published(&mut self) -> Epoch {
         while let Some(Unapplied { unsettled: 0, started: true, .. }) = self.queue.get(self.settled) {
             self.settled += 1;
@@ -89,14 +89,14 @@ impl Backlog {
         self.passed.min(Epoch(next.0 - 1))
     }
 
-    /// The largest epoch of which, and of all before it, everything is executed here: to the last transaction, and nothing
-    /// of them is still to be handed in.
+    /// Returns the complete epoch: everything of it and of all before it is executed here to the last transaction,
+    /// and nothing of them is still to be handed in.
     pub fn complete(&self) -> Epoch {
         let next = self.queue.front().map_or(Epoch(u64::MAX), |entry| entry.place.0);
         self.passed.min(Epoch(next.0.saturating_sub(1)))
     }
 
-    /// Whether nothing that was handed in is left to execute.
+    /// Returns whether nothing that was handed in is left to execute.
     pub fn is_idle(&self) -> bool {
         self.queue.is_empty()
     }
@@ -106,10 +106,11 @@ impl Backlog {
         self.queue.get_mut(at)
     }
 
-    /// Takes out what is applied, and answers the last of it if there is any.
+    /// Takes out the batches that are applied, and returns the place of the last, if there is any.
     pub fn advance(&mut self) -> Option<BatchPlace> {
         let before = self.applied;
-        // With peers a lot whose replies are composed elsewhere is not under way here, and may still have to read or write.
+        // With peers a planning batch whose replies are composed elsewhere is not under way here, and may still have
+        // to read or write.
         while let Some(Unapplied { place, unfinished: 0, unsettled: 0, started: true }) = self.queue.front() {
             self.applied = self.applied.max(*place);
             self.queue.pop_front();
@@ -118,23 +119,24 @@ impl Backlog {
         (self.applied > before).then_some(self.applied)
     }
 
-    /// Begins where everything up to this place was executed.
+    /// Begins after a place up to which everything was executed.
     pub fn begin_after(&mut self, place: BatchPlace) {
         self.begun = place;
         self.skip(place);
     }
 
-    /// Whether a batch had its effect before this began.
+    /// Returns whether a batch had its effect before this began.
     pub fn is_past(&self, place: BatchPlace) -> bool {
         place <= self.begun
     }
 
-    /// Nothing up to this place is still to come.
+    /// Notes that nothing up to a place is still to come.
     pub fn skip(&mut self, place: BatchPlace) {
         self.applied = self.applied.max(place);
         self.pass(place.0);
     }
 
+    /// Returns the place of the last applied batch.
     pub const fn applied(&self) -> BatchPlace {
         self.applied
     }

@@ -15,14 +15,14 @@ use ordain_model::{Batch, Lane, Lanes, Layout, Micros};
 /// How the load of a partition is shared among its shards.
 #[derive(Clone, Copy, Debug)]
 pub struct Balance {
-    /// How often it is looked at, at most.
+    /// The pause between two evaluations, at least.
     pub every: Micros,
-    /// Of so many transactions one is noted.
+    /// One of so many transactions is sampled.
     pub stride: usize,
-    /// How many fragments must have been noted for each shard: of fewer, nothing is concluded.
+    /// How many fragments must have been sampled for each shard before anything is concluded.
     pub samples: u32,
-    /// So many records are moved at a time at most: while they are on their way the two shards wait. A slot with more stays where
-    /// it is, whatever is asked of it.
+    /// The most records that move at a time: while they are on their way the two shards wait. A slot with more stays
+    /// where it is, however large its load.
     pub records: u32,
 }
 
@@ -33,9 +33,9 @@ impl Default for Balance {
     }
 }
 
-/// So many slots move at a time at most: while their records are on their way the shards wait.
+/// The most slots that move at a time: while their records are on their way the shards wait.
 const MOST: usize = 16;
-/// A slot with no more records is not told of one by one.
+/// The most records of a slot whose size is not reported.
 pub(crate) const SMALL: u32 = 1024;
 /// What is less than such a part of what two shards are apart brings them no nearer.
 const CRUMB: u64 = 64;
@@ -44,15 +44,15 @@ const TOO_MUCH: u64 = 9;
 /// A move must take so much off the busiest shard: a sixteenth of what it has.
 const WORTH: u64 = 16;
 
-/// How much was asked of each slot of a partition lately.
+/// The load of each hash slot of a partition, sampled lately.
 #[derive(Debug)]
 pub(crate) struct Load {
     balance: Balance,
-    /// Fragments noted, by slot; halved whenever they have been looked at.
+    /// Fragments sampled, by slot; halved at each evaluation.
     slots: Box<[u32; SLOTS]>,
-    /// How many records there are in each slot, as its shard has said last; [`SMALL`] for those of which it has said nothing.
+    /// The records in each slot, as its shard has reported last; [`SMALL`] for slots that are not reported.
     records: Box<[u32; SLOTS]>,
-    /// How many have been noted since they were looked at.
+    /// Fragments sampled since the last evaluation.
     samples: u32,
     /// So many transactions are passed over until the next one is noted.
     skip: usize,
@@ -71,7 +71,7 @@ impl Load {
         large.iter().for_each(|(slot, records)| self.records[*slot % SLOTS] = *records);
     }
 
-    /// Takes note of what a batch asks of the partition's slots, which these are.
+    /// Samples a batch; `is_own` tells the partition's slots.
     pub(crate) fn note(&mut self, batch: &Batch, is_own: impl Fn(usize) -> bool) {
         for placed in &batch.chunks {
             let txns = placed.chunk.txns();
@@ -87,7 +87,8 @@ impl Load {
         }
     }
 
-    /// Which slots should be in another lane, if it is time to look, enough is known, and it is worth while.
+    /// Returns the slots that should be in another lane; none if it is too early, too little is known, or the gain is
+    /// too small.
     pub(crate) fn uneven(&mut self, now: Micros, layout: &Layout, shards: Range<usize>) -> Lanes {
         let (first, threads) = (shards.start, shards.len());
         let needed = self.balance.samples.saturating_mul(threads as u32);
@@ -147,7 +148,7 @@ fn better(
         moves.push((slot, shards.start + to));
     }
     let left = loads.iter().copied().max().unwrap_or(0);
-    // One that has gone on from where it went is told once.
+    // A slot that moved on from where it went is listed once.
     let mut last = Vec::new();
     for (slot, shard) in moves.into_iter().rev() {
         if last.iter().all(|(other, _)| *other != slot) {
@@ -306,7 +307,7 @@ mod tests {
         let whole = noted(&[6100]);
         assert_eq!(whole.0, 100);
         assert_eq!(noted(&[1, 2, 60, 61, 62, 400, 1000, 6099, 6100]), whole);
-        // What is asked of other partitions tells nothing of this one's shards.
+        // The load of other partitions does not count.
         let mut load = Load::new(Balance::default());
         load.note(&batch_of(0..6100), |slot| slot < 512);
         assert!(load.samples > 0 && load.samples == load.slots[..512].iter().sum::<u32>());

@@ -27,12 +27,12 @@ pub(crate) struct Capture {
     pub(crate) cut: Option<Cut>,
     /// Epochs whose state was not kept, because there was one under way.
     pub(crate) skipped: Vec<Epoch>,
-    /// Clients' ways lead to another replica, because this one stands still.
+    /// Whether clients are sent to another replica, because this one stands still.
     pub(crate) turned_away: bool,
 }
 
 impl Capture {
-    /// Whether nothing of this epoch may be executed until the state is written.
+    /// Returns whether nothing of this epoch may be executed until the state is written.
     pub(crate) fn freezes(&self, epoch: Epoch) -> bool {
         self.mode == CheckpointMode::Naive && self.cut.as_ref().is_some_and(|cut| epoch > cut.epoch)
     }
@@ -45,7 +45,8 @@ pub(crate) struct Cut {
     pub(crate) next: Next,
     /// How many pieces are not written yet.
     pub(crate) on_their_way: u32,
-    /// So much is kept for it that what was given away need not be kept any more: then it is not compared in the end.
+    /// Whether so much is kept for it that contents given away are not kept any more: then it is not compared in the
+    /// end.
     pub(crate) is_large: bool,
     /// What the records given away add up to.
     pub(crate) digest: Digest,
@@ -55,7 +56,7 @@ pub(crate) struct Cut {
     ended: u64,
 }
 
-/// What comes next of it.
+/// The part of the state that is given away next.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Next {
     /// Where the slots were.

@@ -111,7 +111,7 @@ pub struct Order {
 pub struct Remote {
     /// Remote results to be sent when the event is handled.
     pub results: RemoteResults,
-    /// What has come for transactions that are not started (docs/protocols/calvin.md, scenario 1).
+    /// The out-of-order buffer: items for transactions that are not started.
     pub out_of_order: OutOfOrder,
 }
 
@@ -128,9 +128,9 @@ pub(crate) struct Digests {
 /// Chores of a shard between transactions.
 #[derive(Debug, Default)]
 pub(crate) struct Upkeep {
-    /// From where on expired records are looked for next.
+    /// The position from which the next sweep for expired records goes on.
     swept: Position,
-    /// How the load falls on the partition's shards, on the shard that looks after it.
+    /// The load of the partition's slots, on the shard that evaluates it.
     load: Option<Load>,
     /// The sizes of large slots that were reported last.
     reported_sizes: Vec<(usize, u32)>,
@@ -185,27 +185,27 @@ pub struct Core<S> {
 pub struct Counts {
     committed: u64,
     aborted: u64,
-    /// By the code of the reason, which begins with 1.
+    /// Aborts by the code of the reason, which begins with 1.
     aborts: [u64; Abort::ALL.len()],
     blocked: u64,
-    /// What other nodes have told again.
+    /// Items that other nodes have repeated.
     pub repeated: u64,
     /// Transactions that were planned under another map.
     turned_back: u64,
     /// Compute fragments that were given away.
     given_away: u64,
-    /// Times that a transaction stopped between two fragments so that others had their turn.
+    /// Times that a transaction rested between two fragments so that other roles went on.
     rested: u64,
 }
 
-/// Result of advancing a transaction as far as it can go.
+/// The result of running a transaction as far as it can go.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Progress {
-    /// Everything of it that belongs here is done.
+    /// All its fragments on this shard are done.
     Done,
-    /// Something has to arrive first.
+    /// It is blocked until something arrives or is granted.
     Blocked,
-    /// The turn of the event loop is over first.
+    /// The budget of the event is spent first.
     Resting,
 }
 
@@ -260,32 +260,35 @@ impl<S: RecordStore> Core<S> {
         self.digests.exchange = DigestExchange::new(self.site.places.sequencer.node, members);
     }
 
+    /// Returns how many shards the replica has.
     pub fn shards(&self) -> usize {
         self.site.places.shards.len()
     }
 
-    /// Whether there are other partitions. Then a batch is applied only once the replies to it are composed too: until
-    /// then others must keep what they have said of it, in case that this node has to do it again.
+    /// Returns whether there are other partitions. Then a batch is applied only once the replies to it are composed
+    /// too: until then peers must keep what they have sent for it, in case that this node has to execute it again.
     pub fn has_peers(&self) -> bool {
         self.site.partition.len() < self.shards()
     }
 
+    /// Returns the set of this shard alone.
     pub fn me(&self) -> ShardSet {
         1 << self.site.number
     }
 
+    /// Returns whether a fragment is to be run on this shard: its record is here, or it is of the whole table.
     #[inline]
     pub fn owns(&self, fragment: &Fragment) -> bool {
         fragment.is_table() || self.maps.now().shard_of(fragment.hash.slot()) == self.site.number
     }
 
-    /// Whether a fragment sees the state before its epoch, whatever its place in the order.
+    /// Returns whether a fragment sees the state before its epoch, whatever its place in the order.
     #[inline]
     pub fn is_past(&self, fragment: &Fragment) -> bool {
         fragment.pure && self.settings.isolation == Isolation::ReadCommitted
     }
 
-    /// The epoch as of whose end it does. It need not be over yet.
+    /// Returns the epoch as of whose end such a fragment of a transaction sees the state. It need not be over yet.
     pub fn seen_by(&self, gsn: Gsn) -> Epoch {
         match self.settings.bugs.has(Bug::ReadUncommitted) {
             true => Epoch(u64::MAX),
@@ -293,7 +296,7 @@ impl<S: RecordStore> Core<S> {
         }
     }
 
-    /// Whether a fragment is to have its turn on a record of this shard, in the order.
+    /// Returns whether a fragment is scheduled on a record of this shard, in the order.
     pub fn is_scheduled(&self, fragment: &Fragment) -> bool {
         fragment.is_keyed() && self.owns(fragment) && !self.is_past(fragment)
     }
@@ -334,18 +337,20 @@ impl<S: RecordStore> Core<S> {
             load.note(&batch, |slot| layout.partition_of(slot) == own);
         }
         self.order.batches.push_back(batch);
-        // What was kept for others goes bit by bit.
+        // Contents that were kept for reads are freed in small steps.
         self.keep_states();
         self.give_up_old_copies();
     }
 
-    /// Whether something is to leave for a peer, or is waited for from one, or reads wait for their turn.
+    /// Returns whether items are to leave for a peer, or are expected from one, or reads on snapshots are ready: then
+    /// the budget counts.
     pub fn is_awaited(&self) -> bool {
         self.reader.has_ready
             || self.shards() > 1 && (!self.active.is_empty() || !self.remote.results.is_empty())
     }
 
-    /// A transaction's turn in the order has come: who takes part in it. `None` if this shard does not.
+    /// Starts the transaction at a place of a chunk, whose `base` is the index of the chunk's first: finds which
+    /// shards take part. `None` if this shard does not, or the transaction ends without execution.
     pub fn begin(
         &mut self,
         batch: &Batch,
@@ -377,8 +382,8 @@ impl<S: RecordStore> Core<S> {
         self.take_up(gsn, batch.now, chunk, at)
     }
 
-    /// The state of a transaction from the beginning, before or after it was executed once. `None` if this shard has
-    /// nothing to do with it.
+    /// Makes the state of a transaction from the beginning, for its first or second execution. `None` if this shard
+    /// does not take part.
     pub fn take_up(&mut self, gsn: Gsn, now: Millis, chunk: &Arc<Chunk>, at: usize) -> Option<Box<Active>> {
         let txn = &chunk.txns()[at];
         let only = chunk.only_shard(txn, self.maps.now());
@@ -404,7 +409,7 @@ impl<S: RecordStore> Core<S> {
         Some(active)
     }
 
-    /// Whether a transaction is this shard's alone, and the reply too: then there is nobody to tell, or to hear from.
+    /// Returns whether a transaction is of this shard only, with its reply: then nothing is exchanged for it.
     fn is_alone(&self, chunk: &Chunk, txn: &Txn) -> bool {
         let layout = self.maps.now();
         let owns = |fragment: &Fragment| layout.shard_of(fragment.hash.slot()) == self.site.number;
@@ -413,12 +418,12 @@ impl<S: RecordStore> Core<S> {
             && chunk.fragments(txn).iter().all(owns)
     }
 
-    /// A transaction has ended, or does not concern this shard.
+    /// Keeps the state of a transaction that has ended or does not concern this shard, for its memory.
     pub fn give_back(&mut self, active: Box<Active>) {
         self.active.keep_spare(active);
     }
 
-    /// A transaction that has to wait is under way, by the number that this answers.
+    /// Gives a number to a transaction that is blocked, or whose reply is incomplete.
     pub fn number_of(&mut self, active: &Active) -> u32 {
         self.counts.blocked += 1;
         let number = self.active.enter(active.gsn);
@@ -435,7 +440,7 @@ impl<S: RecordStore> Core<S> {
         number
     }
 
-    /// Goes on with a transaction that had to wait, if it has its turns.
+    /// Resumes a transaction that has a number, if it has the grants it needs.
     pub(super) fn resume(&mut self, scheduler: &mut dyn Scheduler<S>, number: u32) {
         let Some(mut active) = self.active.take(number) else { return };
         self.credit(batch_of(active.gsn));
@@ -445,7 +450,8 @@ impl<S: RecordStore> Core<S> {
             let chunk = active.chunk.clone();
             self.advance(&chunk, &mut active)
         });
-        // One that rests goes on soon: to look for what it could give up each time would take longer than that spares others.
+        // A resting transaction goes on soon: to search for what it could give up would take longer than that spares
+        // others.
         if progress == Some(Progress::Blocked) {
             scheduler.pause(self, number, &mut active);
         } else if progress == Some(Progress::Done) {
@@ -471,7 +477,7 @@ impl<S: RecordStore> Core<S> {
         }
     }
 
-    /// A transaction that had a number has ended.
+    /// Ends a transaction that has a number.
     pub fn forget(&mut self, number: u32, mut active: Box<Active>) {
         if self.has_peers() {
             self.order.backlog.count(batch_of(active.gsn), -1);
@@ -480,22 +486,22 @@ impl<S: RecordStore> Core<S> {
         self.give_back(active);
     }
 
-    /// The fragments of a transaction of a unit are done. Its reply is kept until the unit is decided; says whether none is
-    /// composed here.
+    /// Notes that all fragments of a speculative transaction are done here. Its reply is kept until the speculative
+    /// batch is decided; returns whether none is composed here.
     pub fn leave_undecided(&self, active: &mut Active) -> bool {
         active.done_here = true;
         !active.alone && active.routes.collector != self.site.number
     }
 
-    /// All of the batch in front has been started: the next one's turn has come.
+    /// Ends the batch in front, all of which has been started.
     pub fn end_batch(&mut self, batch: &Batch) {
         self.order.cursor = (0, 0);
         self.order.batches.pop_front();
         self.order.backlog.started((batch.epoch, batch.partition));
     }
 
-    /// The fragments here are done. If this shard composes the reply and can, it does; says whether nothing is
-    /// left to do.
+    /// Notes that all fragments of a transaction are done here, and composes the reply if this shard does and can;
+    /// returns whether nothing is left to do.
     pub fn finish_here(&mut self, active: &mut Active) -> bool {
         active.done_here = true;
         if !active.alone && active.routes.collector != self.site.number {
@@ -511,7 +517,8 @@ impl<S: RecordStore> Core<S> {
         true
     }
 
-    /// Tells how a transaction ended, and remembers it if it may not take effect twice.
+    /// Concludes a transaction whose reply is composed here: reports its outcome, and remembers it if it may not take
+    /// effect twice.
     pub fn conclude(
         &mut self,
         chunk: &Chunk,
@@ -547,7 +554,8 @@ impl<S: RecordStore> Core<S> {
         self.charge(bytes);
     }
 
-    /// What it did before it was stopped has been done again: from now on others hear of what it does.
+    /// Begins to defer replies, where executed transactions may be lost: the node's log has been executed again, and
+    /// outcomes leave from now on.
     pub(super) fn begin_to_defer(&mut self) {
         if self.settings.may_be_lost {
             self.replies.begin_to_defer();
@@ -559,8 +567,8 @@ impl<S: RecordStore> Core<S> {
     pub(super) fn send(&mut self, scheduler: &mut dyn Scheduler<S>, out: &mut Outbox<Message>) {
         self.remote.results.send(&self.site.places, out);
         scheduler.send(self, out);
-        // Peers wait for remote results. Clients get their answers together: what they ask next is then one chunk, not many. Where something
-        // large is among them, that would be long.
+        // Peers wait for remote results, so these leave first. Outcomes of clients leave together, as their next
+        // requests are then one chunk, not many, unless something large is among them.
         for outcomes in self.replies.leaving(self.budget.is_spent_on_small_things()) {
             if let Some(gateway) = self.site.places.gateway_at(outcomes.gateway) {
                 out.send(gateway, Front::Outcomes(outcomes));
@@ -639,25 +647,27 @@ const ABORTS: [&str; 7] = [
 ];
 /// A reply of at least so many bytes is composed in memory that is asked for at once.
 const LARGE: usize = 1 << 20;
-/// How many records are fetched ahead together: enough for their misses to overlap.
+/// The records of a prefetch batch: enough for their misses to overlap.
 pub const AHEAD: usize = 24;
-/// How many fragments of reads on snapshots a shard runs before what is ordered has a turn again: the same, so that
-/// neither starves (paxflow.md, section 6, `ro_min_share`).
+/// The fragments of reads on snapshots that a shard runs between two rounds of what is ordered: as many as of these,
+/// so that neither starves (`docs/protocols/paxflow.md`, P18).
 const READ_BUDGET: usize = 256;
-/// The same while nothing that is ordered waits: so much later it begins at most, less than a millisecond.
+/// The fragments of reads while nothing that is ordered waits: so much later it begins at most, less than a
+/// millisecond.
 const IDLE_READ_BUDGET: usize = 2048;
-/// Runs code; a panic of an abortable fragment is an abort like any other, the same on every replica. One of
-/// any other fragment is a bug of ours and stops the node (qstore.md, section 4.11).
+/// Runs code and catches its panic if it may abort: that is an abort like any other, the same on every replica. A
+/// panic of any other fragment is a bug of ours and stops the node (`docs/protocols/qstore.md`, Q27).
 #[inline]
 pub fn guarded(abortable: bool, run: impl FnOnce() -> Result<(), Abort>) -> Result<(), Abort> {
     if abortable { catch_unwind(AssertUnwindSafe(run)).unwrap_or(Err(Abort::Panic)) } else { run() }
 }
 
-/// The epoch before that of a transaction.
+/// Returns the epoch before that of a transaction.
 pub const fn before(gsn: Gsn) -> Epoch {
     Epoch(gsn.epoch().0.saturating_sub(1))
 }
 
+/// Returns the place of the batch that a transaction is of.
 pub const fn batch_of(gsn: Gsn) -> BatchPlace {
     (gsn.epoch(), gsn.partition())
 }

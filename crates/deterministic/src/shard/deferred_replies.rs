@@ -10,7 +10,7 @@
 use ordain_model::outcome::Outcome;
 use ordain_model::{Abort, Epoch, Gsn, OutcomeBatch, OutcomeStatus};
 
-/// What is held back.
+/// The outcomes that are held back.
 #[derive(Debug, Default)]
 pub(crate) struct DeferredReplies {
     /// Nothing of this epoch or before can be lost.
@@ -19,7 +19,7 @@ pub(crate) struct DeferredReplies {
 }
 
 impl DeferredReplies {
-    /// Takes out of these what must not leave yet.
+    /// Takes out the outcomes that must not leave yet.
     pub(crate) fn sift(&mut self, outcomes: &mut Vec<OutcomeBatch>) {
         let stable = self.stable;
         for batch in outcomes.iter_mut() {
@@ -30,7 +30,7 @@ impl DeferredReplies {
         outcomes.retain(|batch| !batch.is_empty());
     }
 
-    /// Nothing of an epoch or before can be lost any more: what may leave now.
+    /// Takes an epoch up to which nothing can be lost any more; returns the outcomes that may leave now.
     pub(crate) fn stable(&mut self, epoch: Epoch) -> Vec<OutcomeBatch> {
         self.stable = self.stable.max(epoch);
         let mut all = std::mem::take(&mut self.batches);
@@ -39,7 +39,7 @@ impl DeferredReplies {
     }
 }
 
-/// Whether a gateway goes on with the request by this, and it may turn out not to be so.
+/// Returns whether a gateway acts on an outcome that is not stable.
 fn is_unstable(outcome: &Outcome, stable: Epoch) -> bool {
     let goes_on = matches!(outcome.status, OutcomeStatus::Aborted(Abort::Restart) | OutcomeStatus::Moved);
     goes_on && Gsn::from(outcome.stamp).epoch() > stable

@@ -17,16 +17,16 @@ use ordain_role::{Address, NodeId};
 
 use super::backlog::BatchPlace;
 
-/// What the digest was after a batch.
+/// An attestation: the digest of a shard after a batch.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Attestation {
     pub(crate) after: BatchPlace,
     pub(crate) digest: Digest,
-    /// Somebody had another: everybody is to tell.
+    /// Whether some member had another digest: each attests to its own.
     pub(crate) doubted: bool,
 }
 
-/// What a shard knows of its own digests, and of its members'.
+/// The digests of a shard and the attestations of its members.
 #[derive(Debug)]
 pub(crate) struct DigestExchange {
     me: NodeId,
@@ -42,14 +42,14 @@ pub(crate) struct DigestExchange {
     before: (BatchPlace, Digest),
     applied: BatchPlace,
     told: BatchPlace,
-    /// What members have said of batches that are not applied here, or that are in doubt.
+    /// Attestations of members to batches that are not applied here, or that are in doubt.
     received: BTreeMap<BatchPlace, Heard>,
-    /// Up to here nothing is received any more.
+    /// The place up to which nothing is received any more.
     closed: BatchPlace,
     doubts: u64,
 }
 
-/// What was said of one batch.
+/// The attestations to one batch.
 #[derive(Debug, Default)]
 struct Heard {
     said: BTreeMap<NodeId, Digest>,
@@ -59,11 +59,11 @@ struct Heard {
 
 /// How many digests are remembered: of more batches than a member is behind, unless it is far behind.
 const HISTORY: usize = 1 << 12;
-/// Of how many batches something is kept that members have said.
+/// The most batches for which attestations of members are kept.
 const RECEIVED: usize = 1 << 8;
 
 impl DigestExchange {
-    /// Of a shard on a node with members; without any there is nothing to digest_exchange.
+    /// Makes that of a shard on a node with these members; without any there is nothing to exchange.
     pub(crate) fn new(me: NodeId, members: Vec<Address>) -> DigestExchange {
         DigestExchange {
             me,
@@ -87,12 +87,12 @@ impl DigestExchange {
         (self.before, self.applied, self.told) = ((turn, digest), turn, turn);
     }
 
-    /// Whom to tell.
+    /// Returns the members, which are sent attestations.
     pub(crate) fn members(&self) -> &[Address] {
         &self.members
     }
 
-    /// How often there was doubt.
+    /// Returns how often there was doubt.
     pub(crate) const fn doubts(&self) -> u64 {
         self.doubts
     }
@@ -115,7 +115,7 @@ impl DigestExchange {
         }
     }
 
-    /// Everything up to a batch is executed. Answers what is to be told to all members.
+    /// Notes that everything up to a batch is executed; returns the attestations to be sent to all members.
     ///
     /// # Errors
     /// This node has diverged.
@@ -157,8 +157,8 @@ impl DigestExchange {
         }
     }
 
-    /// The digest at the end of an epoch, and for how long it held; everything up to `complete` is executed. `None` if that
-    /// is too long ago, or nobody compares digests.
+    /// Returns the digest at the end of an epoch, and for how long it held; everything up to `complete` is executed.
+    /// `None` if that is too long ago, or no members compare digests.
     pub(crate) fn span_at(&self, epoch: Epoch, complete: Epoch) -> Option<DigestSpan> {
         let end = (epoch, PartitionId(u16::MAX));
         if self.members.is_empty() || end < self.before.0 {
@@ -171,7 +171,7 @@ impl DigestExchange {
         Some(DigestSpan { first: first.0, last: complete.min(Epoch(next.0 - 1)), digest: *digest })
     }
 
-    /// What members should be told now and then.
+    /// Returns the attestation that is sent to members now and then.
     pub(crate) fn news(&mut self) -> Option<Attestation> {
         let is_new = self.applied > self.told && !self.members.is_empty();
         self.told = self.applied;
@@ -179,7 +179,7 @@ impl DigestExchange {
         Some(Attestation { after: self.applied, digest, doubted: false })
     }
 
-    /// A member tells something. Answers what is to be told to all of them.
+    /// Takes the attestation of a member; returns the one to be sent to all of them, if any.
     ///
     /// # Errors
     /// This node has diverged.
@@ -202,7 +202,7 @@ impl DigestExchange {
         if attestation.after <= self.applied { self.apply_verdict(attestation.after) } else { Ok(None) }
     }
 
-    /// Compares what was said of an applied batch with what is known of it.
+    /// Compares the attestations to an applied batch with its digest here.
     fn apply_verdict(&mut self, turn: BatchPlace) -> Result<Option<Attestation>, String> {
         let own = self.digest_after(turn);
         let Some(received) = self.received.get_mut(&turn) else { return Ok(None) };
@@ -258,7 +258,8 @@ mod tests {
         DigestExchange::new(NodeId(me), members.collect())
     }
 
-    /// Members with these digests after batch 1 tell each other until nobody has anything to say; who has diverged?
+    /// Members with these digests after batch 1 attest to each other until none has anything to send; which have
+    /// diverged?
     fn told(digests: &[u128], away: Option<usize>) -> Vec<usize> {
         let count = digests.len();
         let mut members: Vec<DigestExchange> =
@@ -316,7 +317,7 @@ mod tests {
         assert_eq!((early.after, early.digest), (turn(1), state(11)));
         other.credit(turn(1), Digest::default);
         other.credit(turn(2), || state(11));
-        // It had not come to it when it was told.
+        // It had not come to the batch when the attestation came.
         assert_eq!(other.receive(NodeId(0), early), Ok(None));
         assert_eq!(other.applied(turn(2), || state(15)), Ok(Vec::new()));
         assert_eq!(one.applied(turn(2), || state(15)), Ok(Vec::new()));

@@ -19,7 +19,7 @@ use ordain_model::{
 use super::core::guarded;
 use super::members::Members;
 
-/// The units of work that a fragment may do on its event loop, an instruction of a script each: some milliseconds.
+/// The work that a fragment may do on its event loop, in instructions of a script: some milliseconds.
 pub(crate) const PATIENCE: u64 = 200_000;
 
 /// A compute fragment, and what it sees of its transaction.
@@ -74,7 +74,7 @@ impl Computation<'_> {
     }
 }
 
-/// A fragment that has given up, with all that it needs in its hands.
+/// A compute fragment that has given up, with all that it needs.
 #[derive(Debug)]
 pub(crate) struct Long {
     pub(crate) chunk: Arc<Chunk>,
@@ -83,13 +83,13 @@ pub(crate) struct Long {
     pub(crate) gsn: Gsn,
     pub(crate) now: Millis,
     pub(crate) registry: Arc<Registry>,
-    /// What earlier fragments answered that are inputs of it.
+    /// The answers of earlier fragments that are its inputs.
     pub(crate) answers: InputSlots,
-    /// The records of its lent fragments.
+    /// The records shipped to it, by fragment.
     pub(crate) records: BTreeMap<SlotNo, (Cell, Gsn)>,
 }
 
-/// The answers of some fragments.
+/// The slots of a fragment's inputs.
 #[derive(Debug, Default)]
 pub(crate) struct InputSlots(BTreeMap<SlotNo, Vec<u8>>);
 
@@ -109,11 +109,11 @@ impl Slots for InputSlots {
     }
 }
 
-/// The outcome of a fragment that was given away.
+/// The result of a fragment that was given away.
 #[derive(Debug, PartialEq)]
 pub(crate) struct Computed {
     pub(crate) n: usize,
-    /// The records that it was lent for writing, and whether each has changed.
+    /// The records that it was shipped for writing, and whether each has changed.
     pub(crate) records: Vec<(SlotNo, Cell, bool)>,
     /// Its answer.
     pub(crate) answer: Vec<u8>,

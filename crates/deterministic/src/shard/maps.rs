@@ -6,10 +6,10 @@ use std::sync::Arc;
 use ordain_model::{Epoch, Gsn, Layout, Layouts, Position};
 use ordain_store::Name;
 
-/// The layouts of late.
+/// The layouts in force, now and as of late epochs.
 #[derive(Debug)]
 pub struct Maps {
-    /// The one in force: every fragment is looked up in it.
+    /// The layout in force, by which the owner of every fragment is found.
     now: Arc<Layout>,
     /// Each with the epoch as of the end of which it was in force, until the next; the last one is in force.
     layouts: VecDeque<(Epoch, Arc<Layout>)>,
@@ -18,7 +18,7 @@ pub struct Maps {
 }
 
 impl Maps {
-    /// One that is in force from the beginning.
+    /// Begins with a layout.
     pub fn new(layout: Arc<Layout>) -> Maps {
         Maps {
             now: layout.clone(),
@@ -27,25 +27,25 @@ impl Maps {
         }
     }
 
-    /// The one in force.
+    /// Returns the layout in force.
     #[inline]
     pub const fn now(&self) -> &Arc<Layout> {
         &self.now
     }
 
-    /// The one that was in force at the end of an epoch that is not forgotten.
+    /// Returns the layout that was in force at the end of an epoch that is not forgotten.
     pub fn as_of(&self, epoch: Epoch) -> &Arc<Layout> {
         let later = self.layouts.partition_point(|(since, _)| *since <= epoch);
         &self.layouts[later.saturating_sub(1)].1
     }
 
-    /// Another one is in force from somewhere in an epoch on.
+    /// Puts another layout in force, from somewhere in an epoch on.
     pub fn change(&mut self, epoch: Epoch, layout: Arc<Layout>) {
         self.now = layout.clone();
         self.layouts.push_back((epoch, layout));
     }
 
-    /// Nobody will ask for an epoch before this one, or for any but the one that is in force.
+    /// Forgets what was in force before an epoch; without one, all but the layout in force.
     pub(crate) fn forget_before(&mut self, epoch: Option<Epoch>) {
         let is_over = |next: &(Epoch, Arc<Layout>)| epoch.is_none_or(|epoch| next.0 <= epoch);
         while self.layouts.get(1).is_some_and(is_over) {
@@ -54,8 +54,8 @@ impl Maps {
     }
 }
 
-/// A move whose turn has come and that is not done here: a shard that gives records away sends them in pieces, a few
-/// ahead of what is taken, and one that gets any goes on when it has them all.
+/// A move that has begun and is not done here: a shard that gives records away sends them in pieces, a few ahead of
+/// what is taken, and one that gets any goes on when it has them all.
 #[derive(Debug)]
 pub(crate) struct Moving {
     /// The transaction.
@@ -66,7 +66,7 @@ pub(crate) struct Moving {
     pub(crate) copies_of: Option<usize>,
 }
 
-/// What goes to another shard.
+/// The records that go to another shard.
 #[derive(Debug)]
 pub(crate) struct Giving {
     pub to: usize,
@@ -91,10 +91,10 @@ pub(crate) struct Copied {
     pub next: Position,
 }
 
-/// What copies there are of slots that are to move, here and of here.
+/// The copies of hash slots that are to move, of slots here and from other shards.
 #[derive(Debug, Default)]
 pub(crate) struct CopyState {
-    /// Copies that are made of a slot here.
+    /// The copies that are being made of a slot here.
     pub copying: Option<Copying>,
     /// The epoch in which copies have come last.
     pub(crate) came_in: Epoch,
@@ -104,7 +104,7 @@ pub(crate) struct CopyState {
     pub made: u64,
 }
 
-/// Copies of a slot that are made here.
+/// A slot of this shard that is being copied.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Copying {
     pub slot: usize,
@@ -114,7 +114,7 @@ pub(crate) struct Copying {
     pub last: Epoch,
 }
 
-/// What comes from another shard.
+/// The records that come from another shard.
 #[derive(Debug)]
 pub(crate) struct Getting {
     pub from: usize,
@@ -133,7 +133,7 @@ impl Getting {
 }
 
 impl Moving {
-    /// What a shard has to do so that another layout can be in force; nothing if it loses nothing and gains nothing.
+    /// Returns the work of a shard before another layout can be in force; none if it loses and gains no slot.
     pub fn between(gsn: Gsn, me: usize, before: &Layout, after: &Layout) -> Option<Moving> {
         let mut moving = Moving { gsn, gives: Vec::new(), gets: Vec::new(), copies_of: None };
         for slot in before.owned_by(me).filter(|slot| after.shard_of(*slot) != me) {
@@ -152,7 +152,7 @@ impl Moving {
         (!moving.gives.is_empty() || !moving.gets.is_empty()).then_some(moving)
     }
 
-    /// Whether all that is to come has come, and all that is to go has gone.
+    /// Returns whether all that is to come has come, and all that is to go has gone.
     pub fn is_done(&self) -> bool {
         let has_all = |getting: &Getting| getting.count == Some(getting.pieces.len() as u32);
         self.gives.iter().all(|giving| giving.slots.is_empty()) && self.gets.iter().all(has_all)

@@ -45,8 +45,8 @@ pub(crate) struct Members<'a> {
 const FEW: usize = 16;
 
 impl<'a> Members<'a> {
-    /// Gathers the members of compute fragment `n`, every one of which is here or has been lent. Those that it only reads
-    /// may be wanted as of the end of an epoch.
+    /// Gathers the members of compute fragment `n`, each of which is on this shard or has been shipped to it. Those
+    /// that it only reads may be wanted as of the end of an epoch.
     pub(crate) fn gather(
         (me, layout, past): (usize, &Layout, Option<Epoch>),
         store: &mut impl RecordStore,
@@ -140,16 +140,16 @@ impl<'a> Members<'a> {
     }
 }
 
-/// What a compute fragment does in whose hands there is more than may be carried: it leaves it as it is, and says so.
+/// Refuses a compute fragment with more in its hands than may be shipped: its records stay, and its answer says so.
 pub(crate) fn refuse(fragment: &Fragment, out: &mut Vec<u8>) -> Result<(), Abort> {
     Writer(out).too_much();
     if fragment.abortable { Err(Abort::Budget) } else { Ok(()) }
 }
 
 impl Members<'_> {
-    /// Whether the members of compute fragment `n` are together more than its share of what may be carried. One whose hash
-    /// slot is the fragment's is on its shard wherever that is, and counts for nothing; one that its owner has held back for
-    /// this very reason, for all.
+    /// Returns whether the members of compute fragment `n` are together more than its share, bytes, of what may be
+    /// shipped. A member in the fragment's own hash slot is always on its shard, and counts for nothing; one that its
+    /// owner has held back for this very reason counts for all.
     pub(crate) fn are_beyond(
         &self,
         share: usize,

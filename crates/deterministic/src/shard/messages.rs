@@ -7,17 +7,17 @@ use ordain_sequencer::RemoteResult;
 
 use super::answers::WireAnswers;
 
-/// The messages of a node whose engine executes an order.
+/// The messages of a node of the deterministic family.
 pub type Message = ordain_sequencer::Message<ShardMessage>;
 
-/// Everything that one shard has for another, gathered while it handled one event.
+/// A remote result: everything that one shard has for another, gathered while it handled one event.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct ShardMessage {
-    /// Which shard sends it, numbered through the replica.
+    /// The sender, numbered through the replica.
     pub from: usize,
-    /// In the order in which they came to be.
+    /// The items, each with its transaction, in the order in which they arose.
     pub items: Vec<(Gsn, Item)>,
-    /// The bytes of the slots, one after the other.
+    /// The bytes of slots and answers, one after the other.
     pub bytes: Vec<u8>,
 }
 
@@ -47,11 +47,11 @@ pub enum Item {
         at: u32,
         /// How long it is.
         len: u32,
-        /// Whether the fragment did not run or aborted.
+        /// Whether the fragment failed: it aborted, or did not run because an input failed.
         failed: bool,
     },
-    /// What the sender's fragments answered of a transaction that is taken apart (`shard::answers`), all of them unless that is
-    /// very much: a range of the message's bytes.
+    /// All answers of the sender to an independent transaction (`shard::answers`), in several items only if they are
+    /// very long: a range of the message's bytes.
     Answers {
         /// The first of them.
         first: SlotNo,
@@ -62,18 +62,18 @@ pub enum Item {
     },
     /// The first failure among the sender's abortable fragments, or that all of them passed.
     Vote(Option<(SlotNo, Abort)>),
-    /// The record of a lent fragment, for a compute fragment that runs at the receiver.
+    /// A record shipped to the receiver, for a compute fragment that runs there.
     Ship {
-        /// The lent fragment.
+        /// The fragment whose record it is.
         slot: SlotNo,
-        /// The record. Its owner has none while it is lent for writing.
+        /// The record. Its owner has none while it is shipped for writing.
         cell: Cell,
         /// The transaction that wrote it last.
         version: Gsn,
     },
-    /// A record that was lent for writing comes back.
+    /// A record that was shipped for writing returns.
     Return {
-        /// The lent fragment.
+        /// The fragment whose record it is.
         slot: SlotNo,
         /// The record.
         cell: Cell,
@@ -91,34 +91,37 @@ pub enum Item {
         /// Some of them.
         records: Vec<MovedRecord>,
     },
-    /// Of a unit, which the number is of: the sender has done its part of a round. Apart, as slots are many and small.
+    /// The end of a round of a speculative batch, which the transaction's place names. Boxed, as slots are many and
+    /// small.
     Round(Box<Round>),
-    /// The receiver's piece of that number has been taken: it may send more.
+    /// The receipt of a piece of records by its number: the sender may send more.
     Taken(u32),
-    /// Between members: the digest of the shard's state after the batch that the number is of.
+    /// An attestation between members: the digest of the shard's state after the batch that the transaction's place
+    /// names.
     Attestation {
         /// The digest.
         digest: Digest,
-        /// Somebody had another one, so whoever is told tells its own.
+        /// Whether some member had another digest: the receiver attests to its own.
         doubted: bool,
     },
 }
 
-/// What a shard has found out of a unit, of transactions that are executed before it is known which of them abort
-/// (qstore.md, section 4.7). Round 0 is the paper's EXEC_DONE: all are executed. Those after it are TAINT.
+/// The findings of a shard at the end of a round of a speculative batch (`docs/protocols/qstore.md`, Q16). Round 0 is
+/// the paper's EXEC_DONE: all transactions are executed. Later rounds are its TAINT.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Round {
-    /// Which round it is the end of.
+    /// The number of the round.
     pub number: u32,
-    /// Transactions that abort by what the sender has seen, and the first fragment of its own that did; in the first round.
+    /// In round 0: the transactions that abort by fragments of the sender, each with the first of these.
     pub aborts: Vec<(Gsn, SlotNo, Abort)>,
-    /// Transactions that use what one of those has written, or one of these; in the other rounds.
+    /// In later rounds: the affected transactions, which use a key that an aborting or affected one may have written.
     pub affected: Vec<Gsn>,
-    /// The same of transactions that are not logged, which only shards of the same node know of. Nothing follows from them.
+    /// The findings on transactions that are not logged, which only shards of the same node know. Nothing follows
+    /// from them.
     pub unlogged: Unlogged,
 }
 
-/// What a shard has found out of transactions that only its own node knows of.
+/// The findings of a shard on transactions that only its own node knows.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Unlogged {
     /// As [`Round::aborts`].
@@ -127,14 +130,14 @@ pub struct Unlogged {
     pub affected: Vec<Gsn>,
 }
 
-/// How records that are sent belong to copies of a slot that is to move ([decision 50]).
+/// The relation of records that are sent to copies of a slot that is to move ([decision 50]).
 ///
 /// [decision 50]: ../../../../docs/decisions/0050-copies.md
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Copies {
-    /// There are none: these are all records of slots that move, or some of them.
+    /// No copies were made: the records of moving slots are all sent.
     None,
-    /// So many copies were made of all others of a slot that moves: the receiver's records from here on.
+    /// So many copies were made of all other records of a moving slot: they are the receiver's from here on.
     Count(u32),
     /// The first copies of a slot.
     First,
@@ -183,7 +186,7 @@ pub struct MovedRecord {
 }
 
 impl Item {
-    /// What it is about: with the transaction and the sender, what tells it from everything else that is ever said.
+    /// The kind of an item and the slot or number that it is about: with transaction and sender, these identify it.
     pub const fn what(&self) -> (u8, SlotNo) {
         match self {
             Item::Slot { slot, .. } => (SLOT, *slot),
@@ -252,7 +255,7 @@ impl Item {
         }
     }
 
-    /// Where its bytes are among those of its message.
+    /// The bytes of the item, among those of its message; none if it has no bytes.
     pub fn bytes<'a>(&self, all: &'a [u8]) -> &'a [u8] {
         match *self {
             Item::Slot { at, len, .. } | Item::Answers { at, len, .. } => {
@@ -262,7 +265,7 @@ impl Item {
         }
     }
 
-    /// The next item; `at` is where the bytes of the next slot begin, of `all` that there are.
+    /// Decodes the next item; `at` is where the bytes of the next slot begin, of `all` that there are.
     fn decode(bytes: &mut Reader<'_>, at: &mut u32, all: &[u8]) -> Option<Item> {
         let slot = |bytes: &mut Reader<'_>| bytes.u32().map(SlotNo);
         Some(match bytes.u8()? {
@@ -315,10 +318,11 @@ impl Item {
     }
 }
 
-/// What a remote result is taken to weigh at least.
+/// The least weight of a remote result, bytes.
 const REMOTE_RESULT_BYTES: usize = 256;
 
 impl MovedRecord {
+    /// Returns about how many bytes it takes in memory.
     pub fn weight(&self) -> usize {
         self.key.len() + self.cell.value.as_ref().map_or(0, |value| value.heap_bytes())
     }

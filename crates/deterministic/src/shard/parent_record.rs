@@ -14,15 +14,16 @@ use super::core::guarded;
 use super::records::{find, find_or_reserve, past_of};
 use super::undo::Undo;
 
-/// The transaction that the fragment belongs to.
+/// The transaction in whose name records are written.
 pub(super) struct Writer<'a> {
     pub(super) gsn: Gsn,
     pub(super) now: Millis,
-    /// Where changes are noted, if it may yet abort.
+    /// The journal of changes, if they may be undone.
     pub(super) undo: Option<&'a mut Undo>,
 }
 
-/// Runs a covering fragment, of the record that is likely guessed; `cx` has everything but the records.
+/// Runs a fragment that reaches child records, on the parent record that is likely the guessed one; `cx` has
+/// everything but the records.
 pub(super) fn run<S: RecordStore>(
     (store, guess): (&mut S, Option<RecordId>),
     writer: Writer<'_>,
@@ -47,8 +48,8 @@ pub(super) fn run<S: RecordStore>(
     let record = find_or_reserve(store, guess, (fragment.db, parent.key, fragment.hash));
     let tag = undo.as_mut().map(|undo| undo.touch(store, record, fragment.hash));
     let (mut content, before) = store.take(record, gsn);
-    // Both sides note their changes, in turns: the cover's are added to the others at the end, and are changes of
-    // another record, so that it does not matter in which order they are undone.
+    // Parent and children note their changes in two journals: those of the parent are appended at the end. They are
+    // of different records, so the order in which they are undone does not matter.
     let (mut changed, mut own) = (false, Journal::default());
     let mut cell = CellMut::new(&mut content, &mut changed, tag.map(|tag| (&mut own, tag)));
     let version = if cell.is_live(now) { before } else { Gsn::NONE };
@@ -67,7 +68,7 @@ pub(super) fn run<S: RecordStore>(
     result
 }
 
-/// Runs a fragment that reads a record, and what lies below it if it covers it, of a past state.
+/// Runs a fragment that reads a record of a past state, and its child records if it reaches them.
 pub(super) fn read_past(
     state: &impl Snapshot,
     fragment: &Fragment,
@@ -81,7 +82,7 @@ pub(super) fn read_past(
     guarded(fragment.abortable, || code.run(fragment.code, &mut cx))
 }
 
-/// A record that others lie below.
+/// A parent record, by key and fragment.
 #[derive(Clone, Copy)]
 struct Parent<'a> {
     key: &'a [u8],
@@ -96,7 +97,7 @@ impl Parent<'_> {
     }
 }
 
-/// What lies below a record that is read.
+/// The children of a parent record that is read.
 struct ReadChildren<'a, S> {
     store: &'a S,
     parent: Parent<'a>,
@@ -112,7 +113,7 @@ impl<S: RecordStore> Below for ReadChildren<'_, S> {
     }
 }
 
-/// What lies below a record of a past state.
+/// The children of a parent record of a past state.
 pub(crate) struct PastChildren<'a, V> {
     state: &'a V,
     parent: Parent<'a>,
@@ -136,7 +137,7 @@ impl<V: Snapshot> Below for PastChildren<'_, V> {
     }
 }
 
-/// What lies below a record that is written.
+/// The children of a parent record that is written.
 struct WrittenChildren<'a, S> {
     store: &'a mut S,
     parent: Parent<'a>,
@@ -178,7 +179,7 @@ mod tests {
 
     use super::*;
 
-    /// Writes an entry below its record, and removes another. Arguments: key, entry to write, entry to remove.
+    /// Writes a child record, and removes another. Arguments: key, child to write, child to remove.
     struct Exchange;
 
     impl Procedure for Exchange {

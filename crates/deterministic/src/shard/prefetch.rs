@@ -12,16 +12,17 @@ use ordain_store::{RecordId, RecordStore};
 
 use super::core::{AHEAD, Core};
 
-/// Up to where in the order records have been fetched.
+/// How far records have been prefetched along the order.
 #[derive(Debug, Default)]
 pub struct Prefetch {
-    /// Which chunk of the first batch, if there is one.
+    /// The chunk of the first batch, by its place there, that is prefetched; none at the beginning of a batch.
     chunk: Option<usize>,
-    /// What is run; then that of which the values are on their way; the records; the places in the index.
+    /// The prefetch batch that runs; then those of which the values, the records, and the index places are being
+    /// fetched.
     batches: [PrefetchBatch; 4],
 }
 
-/// Transactions that follow each other.
+/// A prefetch batch: transactions that follow each other in one chunk.
 #[derive(Debug, Default)]
 struct PrefetchBatch {
     /// The first, and the one after the last.
@@ -29,17 +30,18 @@ struct PrefetchBatch {
     end: usize,
     /// Where the guesses of each begin.
     starts: Vec<usize>,
-    /// What is likely the record of each of their fragments, if it is here.
+    /// The likely record of each of their fragments, if it is on this shard.
     guesses: Vec<Option<RecordId>>,
 }
 
 impl Prefetch {
-    /// The next batch is the first.
+    /// Begins with the next batch of the order.
     pub fn begin_batch(&mut self) {
         self.chunk = None;
     }
 
-    /// Has the records of the next transactions of a chunk on their way, of those that `wants` says yes to, unless they are.
+    /// Prefetches the records of the next transactions of a chunk, of those for which `wants` holds, unless that is
+    /// done.
     #[inline]
     pub fn reach<S: RecordStore>(&mut self, core: &Core<S>, chunk: &Chunk, wants: impl Fn(&Txn) -> bool) {
         let (number, at) = core.order.cursor;
@@ -52,7 +54,7 @@ impl Prefetch {
         }
     }
 
-    /// The next lot is run, and each of those behind it is a step further.
+    /// Runs the next prefetch batch, and takes each of those behind it a step further.
     fn step<S: RecordStore>(&mut self, core: &Core<S>, chunk: &Chunk, wants: impl Fn(&Txn) -> bool) {
         self.batches.rotate_left(1);
         let [_, values, records, indexes] = &mut self.batches;
@@ -62,7 +64,7 @@ impl Prefetch {
         values.guesses.iter().flatten().for_each(|record| core.store.fetch_value(*record));
     }
 
-    /// What is likely the record of each fragment of the transaction at the cursor, as far as that has been fetched.
+    /// Returns the likely record of each fragment of the transaction at the cursor, as far as that has been fetched.
     pub fn guesses<S>(&self, core: &Core<S>) -> &[Option<RecordId>] {
         let batch = &self.batches[0];
         let at = core.order.cursor.1.wrapping_sub(batch.begin);
@@ -72,14 +74,14 @@ impl Prefetch {
 }
 
 impl PrefetchBatch {
-    /// Nothing, before some transaction.
+    /// Empties it, before a transaction.
     fn clear(&mut self, at: usize) {
         (self.begin, self.end) = (at, at);
         self.starts.clear();
         self.guesses.clear();
     }
 
-    /// As many transactions as have enough records together.
+    /// Takes as many transactions as have enough records together.
     fn gather<S: RecordStore>(&mut self, core: &Core<S>, chunk: &Chunk, wants: impl Fn(&Txn) -> bool) {
         let mut count = 0;
         for txn in chunk.txns().get(self.end..).unwrap_or_default() {

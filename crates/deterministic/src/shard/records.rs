@@ -7,7 +7,7 @@ use ordain_store::{RecordId, RecordStore, Snapshot};
 use super::state::Active;
 use super::undo::Undo;
 
-/// The record of a key, likely the one that is guessed.
+/// Finds the record of a name, likely the guessed one.
 #[inline]
 pub(super) fn find(
     store: &impl RecordStore,
@@ -17,7 +17,7 @@ pub(super) fn find(
     guess.filter(|record| store.is_of(*record, db, key)).or_else(|| store.find(db, key, hash))
 }
 
-/// The same, or else a placeholder for it.
+/// Finds the record of a name, likely the guessed one, or reserves a placeholder for it.
 #[inline]
 pub(super) fn find_or_reserve(
     store: &mut impl RecordStore,
@@ -28,8 +28,8 @@ pub(super) fn find_or_reserve(
     guessed.unwrap_or_else(|| store.find_or_reserve(db, key, hash))
 }
 
-/// Runs code that writes a record, likely the one that is guessed, in the name of a transaction. It is told who wrote the
-/// record last; what else it looks at it knows: a whole context that is handed on is copied each time.
+/// Runs code that writes a record, likely the guessed one, in the name of a transaction. The code receives the
+/// version before; it knows what else it needs, as a whole context that is handed on would be copied each time.
 #[inline]
 pub fn write_record<S: RecordStore>(
     store: &mut S,
@@ -58,7 +58,7 @@ pub fn write_record<S: RecordStore>(
     result
 }
 
-/// Runs code that reads a record, likely the one that is guessed.
+/// Runs code that reads a record, likely the guessed one.
 #[inline]
 pub fn read_record<S: RecordStore>(
     store: &S,
@@ -74,13 +74,13 @@ pub fn read_record<S: RecordStore>(
     }
 }
 
-/// What a record held in a past state, and who had written it, unless its time has come.
+/// Returns the content and version of a record in a past state; absent if its time has come.
 #[inline]
 pub fn past_of<'a>(state: &'a impl Snapshot, name: (Db, &[u8], KeyHash), now: Millis) -> (&'a Cell, Gsn) {
     past_at(state, None, name, now)
 }
 
-/// The same where the record is likely the one that is guessed.
+/// Returns the content and version of a record in a past state, where it is likely the guessed one.
 #[inline]
 pub(crate) fn past_at<'a>(
     state: &'a impl Snapshot,

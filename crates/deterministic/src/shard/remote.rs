@@ -17,22 +17,22 @@ use super::answers;
 use super::messages::{Item, Message, ShardMessage};
 use super::state::{ShardSet, SlotTable};
 
-/// Where a shard's peers are.
+/// The addresses of a shard's peers and of the roles of its node.
 #[derive(Clone, Debug)]
 pub struct Places {
-    /// Which shard owns what; a shard's number in it is its number through the replica.
+    /// The owner of each hash slot; a shard's number in it is its number through the replica.
     pub layout: Arc<Layout>,
     /// The replica.
     pub replica: u16,
-    /// How many there are.
+    /// How many replicas there are.
     pub replicas: u16,
-    /// The shards of the replica, by number. Only those of this node are sent to without the exchange.
+    /// The shards of the replica, by number. Those of other nodes are reached by the exchange only.
     pub shards: Vec<Address>,
     /// The sequencer of this node.
     pub sequencer: Address,
     /// The lock manager of this node, with an engine that has one.
     pub lock_manager: Option<Address>,
-    /// The exchange of this node; where there is one partition there is none.
+    /// The exchange of this node; none where there is one partition.
     pub exchange: Option<Address>,
     /// The gateways of this node.
     pub gateways: BTreeMap<GatewayId, Address>,
@@ -41,14 +41,14 @@ pub struct Places {
 }
 
 impl Places {
-    /// Whether the outcome of a transaction is sent from this replica; the others execute it too and keep silent. What
-    /// is not logged only the replica knows where it was sequenced.
+    /// Returns whether this replica sends the outcome of a transaction; the others execute it in silence. Of a
+    /// transaction that is not logged only the replica that sequenced it knows.
     #[inline]
     pub fn answers(&self, chunk: &Chunk, txn: &Txn) -> bool {
         (chunk.replica == self.replica || !txn.logged) && chunk.gateway != GatewayId::HOUSE
     }
 
-    /// Where a gateway is. None for one that is no more.
+    /// Returns the address of a gateway; `None` if the gateway is gone.
     pub(crate) fn gateway_at(&self, gateway: GatewayId) -> Option<Address> {
         let is_here = gateway.node() == self.sequencer.node.0;
         if is_here {
@@ -71,36 +71,38 @@ impl Places {
     }
 }
 
-/// A remote result of so many bytes is full: large slots do not add up to one that nobody can take.
+/// The bytes at which a remote result is full: large slots do not add up to one that is too large to send.
 const FULL: usize = 1 << 20;
 
-/// The remote results that are written while an event is handled, one a receiver, and more if they are full.
+/// The remote results that are gathered while an event is handled: one a receiver, and more if they are full.
 #[derive(Debug)]
 pub struct RemoteResults {
     from: usize,
     to: Vec<ShardMessage>,
-    /// Those that go before, and to whom.
+    /// Full remote results, which are sent before the others, with their receivers.
     full: Vec<(usize, ShardMessage)>,
-    /// Which of them say anything.
+    /// The receivers for which there is any item.
     written: ShardSet,
 }
 
 impl RemoteResults {
-    pub fn new(from: usize, shards: usize) -> RemoteResults {
+    pub(crate) fn new(from: usize, shards: usize) -> RemoteResults {
         let to = (0..shards).map(|_| ShardMessage { from, ..Default::default() }).collect();
         RemoteResults { from, to, full: Vec::new(), written: 0 }
     }
 
+    /// Returns whether there is no item for any shard.
     pub const fn is_empty(&self) -> bool {
         self.written == 0
     }
 
+    /// Adds an item for a shard.
     pub fn add(&mut self, to: usize, gsn: Gsn, item: Item) {
         self.written |= 1 << to;
         self.to[to].items.push((gsn, item));
     }
 
-    /// Tells several shards what a fragment answered.
+    /// Adds a fragment's slot for several shards.
     pub(crate) fn add_slot(&mut self, mut to: ShardSet, gsn: Gsn, slot: SlotNo, bytes: &[u8], failed: bool) {
         self.written |= to;
         while to != 0 {
@@ -112,7 +114,7 @@ impl RemoteResults {
         }
     }
 
-    /// Tells a shard what all fragments here answered of a transaction that is taken apart: those of its slots that are filled.
+    /// Adds all answers of this shard to an independent transaction: those of its slots that are filled.
     pub fn add_answers(&mut self, to: usize, gsn: Gsn, (table, slots): (&SlotTable, Range<usize>)) {
         self.written |= 1 << to;
         let mut begun = None;
@@ -127,7 +129,7 @@ impl RemoteResults {
         self.end_answers(to, gsn, begun);
     }
 
-    /// Ends what was begun with an answer, where that is.
+    /// Ends an item of answers, if one has begun.
     fn end_answers(&mut self, to: usize, gsn: Gsn, begun: Option<(SlotNo, usize)>) {
         let Some((first, at)) = begun else { return };
         let remote_result = &mut self.to[to];
@@ -135,7 +137,7 @@ impl RemoteResults {
         remote_result.items.push((gsn, Item::Answers { first, at: at as u32, len }));
     }
 
-    /// The remote result to a shard, another one if that is full.
+    /// Returns the remote result for a shard, a new one if that is full.
     fn with_room(&mut self, to: usize) -> &mut ShardMessage {
         let remote_result = &mut self.to[to];
         if remote_result.bytes.len() >= FULL {
@@ -152,7 +154,7 @@ impl RemoteResults {
             let to = self.written.trailing_zeros() as usize;
             self.written &= self.written - 1;
             let remote_result = &mut self.to[to];
-            // With room for as much: one that has to grow is copied again and again.
+            // With the capacity of the last one: growing copies the bytes again and again.
             let (items, bytes) = (
                 Vec::with_capacity(remote_result.items.len()),
                 Vec::with_capacity(remote_result.bytes.len().min(FULL)),
@@ -163,24 +165,27 @@ impl RemoteResults {
     }
 }
 
-/// What came for transactions whose turn has not come (calvin.md, section 8, scenario 1), each thing with the bytes of its
-/// slot. What comes from other partitions may come again, and is kept once.
+/// The out-of-order buffer: items that came for transactions which are not started (`docs/protocols/calvin.md`,
+/// scenario 1), each with the bytes of its slot. Items from other partitions may be repeated, and are kept once.
 #[derive(Debug, Default)]
 pub struct OutOfOrder(BTreeMap<About, (Item, Vec<u8>)>);
 
 /// The transaction, the sender, and [what it is about](Item::what).
 type About = (Gsn, usize, u8, SlotNo);
 
-/// Something that came early, with its bytes taken along.
+/// An item of the out-of-order buffer, with its bytes.
 #[derive(Debug)]
 pub struct OutOfOrderItem {
+    /// The sender.
     pub from: usize,
+    /// The item; its bytes begin at 0.
     pub item: Item,
+    /// The bytes of its slot or answers.
     pub bytes: Vec<u8>,
 }
 
 impl OutOfOrder {
-    /// Keeps something; `bytes` are its remote result's.
+    /// Keeps an item; `bytes` are those of its remote result.
     pub fn keep(&mut self, gsn: Gsn, from: usize, item: Item, bytes: &[u8]) {
         let (kind, slot) = item.what();
         self.0.entry((gsn, from, kind, slot)).or_insert_with(|| {
@@ -194,28 +199,29 @@ impl OutOfOrder {
         });
     }
 
-    /// What has come for a transaction whose turn it is.
+    /// Takes out all items for a transaction.
     pub fn take(&mut self, gsn: Gsn) -> Vec<OutOfOrderItem> {
         let kept = self.0.extract_if(OutOfOrder::of(gsn), |_, _| true);
         kept.map(|((_, from, ..), (item, bytes))| OutOfOrderItem { from, item, bytes }).collect()
     }
 
-    /// Where what was kept for a transaction is.
+    /// The range of the keys of a transaction's items.
     const fn of(gsn: Gsn) -> RangeInclusive<About> {
         (gsn, 0, 0, SlotNo(0))..=(gsn, usize::MAX, u8::MAX, SlotNo(u32::MAX))
     }
 
+    /// Returns whether an item for a transaction is kept.
     #[inline]
     pub fn holds(&self, gsn: Gsn) -> bool {
         self.first().is_some_and(|first| first <= gsn) && self.0.range(OutOfOrder::of(gsn)).next().is_some()
     }
 
-    /// The first transaction that something was kept for.
+    /// Returns the first transaction for which an item is kept.
     pub fn first(&self) -> Option<Gsn> {
         self.0.first_key_value().map(|((gsn, ..), _)| *gsn)
     }
 
-    /// How much is kept.
+    /// Returns how many items are kept.
     pub fn len(&self) -> usize {
         self.0.len()
     }

@@ -14,9 +14,9 @@ use super::messages::{Message, ShardMessage};
 use super::role::Shard;
 use super::scheduler::LockManager;
 
-/// The roles of a node that execute, while they do again what they did before.
+/// The executing roles of a node, while they execute again what they did before.
 ///
-/// Replies go nowhere: who waited for them is gone, and a retried request is answered from its session.
+/// Replies go nowhere: their receivers are gone, and a retried request is answered from its session.
 #[derive(Debug)]
 pub struct Replay<'a, S> {
     shards: &'a mut [Shard<S>],
@@ -27,7 +27,7 @@ pub struct Replay<'a, S> {
 }
 
 impl<'a, S: RecordStore + Send> Replay<'a, S> {
-    /// Of a node on its own, or of one with an exchange; with its lock manager, if the engine has one.
+    /// Makes that of a node on its own, or of one with an exchange; with its lock manager, if the engine has one.
     pub fn new(
         shards: &'a mut [Shard<S>],
         lock_manager: Option<(Address, &'a mut (dyn LockManager + 'static))>,
@@ -62,7 +62,7 @@ impl<'a, S: RecordStore + Send> Replay<'a, S> {
         }
     }
 
-    /// Takes what had come in from another node.
+    /// Takes a record of the receive journal: a message that had come from another node.
     ///
     /// # Errors
     /// As for [`Replay::batch`].
@@ -85,7 +85,7 @@ impl<'a, S: RecordStore + Send> Replay<'a, S> {
                     role.handle(Now::default(), event, &mut self.out);
                 }
                 _ => {
-                    // Whoever else is written to does not exist yet.
+                    // Other receivers do not exist yet.
                     let Some(shard) = self.shards.iter_mut().find(|shard| shard.address() == to) else {
                         continue;
                     };
@@ -97,14 +97,14 @@ impl<'a, S: RecordStore + Send> Replay<'a, S> {
         Ok(())
     }
 
-    /// Takes what a role has just asked for.
+    /// Takes the requests that a role has just made.
     fn gather(&mut self, from: Address) -> Result<(), String> {
         if let Some(reason) = self.out.halt.take() {
             return Err(reason);
         }
         let sends = self.out.sends.drain(..);
         self.queue.extend(sends.map(|(to, message)| (to, Event::Message { from, message })));
-        // A shard that works in turns wants the next one at once. Any other timer is for a time that does not pass.
+        // A shard whose budget is spent wants to go on at once. Any other timer is for a time that does not pass.
         let turns = self.out.timers.drain(..).filter(|(_, delay)| *delay == Some(Micros(0)));
         self.queue.extend(turns.map(|(timer, _)| (from, Event::Timer(timer))));
         Ok(())

@@ -6,12 +6,12 @@ use ordain_model::{
     Abort, Chunk, Fragment, GatewayId, OutcomeBatch, Procedure, Registry, ReplyContext, SlotNo, Txn, Writer,
 };
 
-/// So many bytes of replies are enough for one message: large ones do not add up to one that nobody can take.
+/// The bytes of replies that are enough for one message: large ones do not add up to one that is too large.
 const ENOUGH_BYTES: usize = 1 << 20;
 /// So many answers leave also in the middle of a batch.
 const ENOUGH: usize = 1024;
 
-/// The outcomes for a gateway, among those that are being gathered.
+/// Returns the place of a gateway's outcomes among those that are gathered.
 pub(crate) fn outcomes_of(outcomes: &mut Vec<OutcomeBatch>, gateway: GatewayId) -> usize {
     let has_room = |batch: &OutcomeBatch| batch.gateway == gateway && batch.bytes() < ENOUGH_BYTES;
     outcomes.iter().rposition(has_room).unwrap_or_else(|| {
@@ -20,7 +20,7 @@ pub(crate) fn outcomes_of(outcomes: &mut Vec<OutcomeBatch>, gateway: GatewayId) 
     })
 }
 
-/// Whether outcomes are worth a message although more will be there soon.
+/// Returns whether outcomes are worth a message although more will follow soon.
 pub(crate) fn are_enough(outcomes: &OutcomeBatch) -> bool {
     outcomes.outcomes.len() >= ENOUGH || outcomes.bytes() >= ENOUGH_BYTES
 }
@@ -38,8 +38,8 @@ impl Slots for Uncut<'_> {
     }
 }
 
-/// Writes the reply of a transaction whose slots are all there: what its procedure says, of the failure if it failed. If
-/// it is cut, which is if what only the reply is made from is together beyond the limit, nothing of that shows.
+/// Writes the reply of a transaction whose slots are complete: its procedure's, or that of its failure. If it is cut,
+/// because what only the reply is made from is together beyond the limit, none of that shows.
 #[inline]
 pub(crate) fn write_reply(
     procedure: &dyn Procedure,
@@ -63,7 +63,7 @@ pub(crate) fn write_reply(
         registry,
     };
     if let Some((_, Abort::Cascade)) = failure {
-        // Whatever it has answered, it was on what is not there any more.
+        // Its answers were made on changes that are undone.
         return Writer(reply).abort(Abort::Cascade);
     }
     bounded_reply(registry.limits().reply, reply, |reply| match failure {

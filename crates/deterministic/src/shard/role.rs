@@ -17,21 +17,21 @@ use super::messages::Message;
 use super::remote::Places;
 use super::scheduler::Scheduler;
 
-/// How many fragments a shard starts in one go once a peer waits for it or it for a peer: then remote results leave, and come
-/// in. Without a bound a peer would wait for a slot or a verdict until all of a batch is done here, and whoever wants
-/// a lock of that transaction with it.
+/// The budget of an event, fragments, once a peer waits for this shard or it for a peer: then remote results leave,
+/// and come in. Without a bound a peer would wait for a slot or a verdict until all of a batch is done here, and
+/// every transaction behind a lock of that one with it.
 const BUDGET: usize = 256;
-/// So many of the records that were cleared together are freed at once: half a millisecond's.
+/// Records that were cleared together and are freed at once: half a millisecond's.
 const FREED: usize = 4096;
-/// So many of the records that were changed are summed up each time it is looked for expired ones, a third of a millisecond's:
-/// whoever asks for the digest after a lull does not wait for all of them.
+/// Records that are settled (their digests summed up) with each sweep, a third of a millisecond's: a request for the
+/// digest after a lull does not wait for all of them.
 const SETTLED: usize = 4096;
 const GO_ON: TimerId = TimerId(1);
-/// How often a shard looks for records that have outlived their time: all slots within about three seconds.
+/// The pause between two sweeps for expired records: all slots are swept within about three seconds.
 const SWEEP_EVERY: Micros = Micros::from_millis(100);
 const SWEEP: TimerId = TimerId(2);
 
-/// One core's share of a replica: its part of the order, its turns, its records.
+/// One core's share of a replica: its part of the order, its schedule, its records.
 #[derive(Debug)]
 pub struct Shard<S> {
     core: Core<S>,
@@ -53,91 +53,92 @@ impl Shard<MemoryStore> {
 }
 
 impl<S: RecordStore> Shard<S> {
-    /// The same, on a node with members: they compare their digests as batches are executed.
+    /// Sets the members of its replication group: they compare their digests as batches are executed.
     #[must_use]
     pub fn with_members(mut self, members: Vec<Address>) -> Shard<S> {
         self.core.set_members(members);
         self
     }
 
-    /// The same, on a node with a checkpointer.
+    /// Sets the checkpointer of its node.
     #[must_use]
     pub fn with_checkpointer(mut self, checkpointer: Address) -> Shard<S> {
         self.core.set_checkpointer(checkpointer);
         self
     }
 
-    /// Has these transactions end without any effect when their turn comes: an operator has aborted them.
+    /// Ends these transactions without any effect in their places: an operator has aborted them.
     #[must_use]
     pub fn with_aborted(mut self, aborted: Arc<BTreeSet<Gsn>>) -> Shard<S> {
         self.core.operator.aborted = aborted;
         self
     }
 
-    /// Has it say there which transaction it is executing.
+    /// Sets where it writes which transaction it is executing.
     #[must_use]
     pub fn with_under_way(mut self, under_way: UnderWay) -> Shard<S> {
         self.core.operator.under_way = under_way;
         self
     }
 
-    /// Has it list there what it gives away.
+    /// Sets where it lists computations that it gives to a work thread.
     #[must_use]
     pub fn with_computations(mut self, computations: Computations) -> Shard<S> {
         self.core.list_work(computations);
         self
     }
 
-    /// Has it have the scripts that it runs timed.
+    /// Sets the clock by which scripts are timed.
     #[must_use]
     pub fn with_stopwatch(mut self, stopwatch: Arc<dyn Stopwatch>) -> Shard<S> {
         self.core.time_scripts(stopwatch);
         self
     }
 
-    /// Its number among the shards of the replica.
+    /// Returns its number among the shards of the replica.
     pub fn number(&self) -> usize {
         self.core.site.number
     }
 
-    /// Where it is.
+    /// Returns its address.
     pub fn address(&self) -> Address {
         self.core.site.places.shards[self.core.site.number]
     }
 
-    /// Where its peers are.
+    /// Returns the addresses of its peers.
     pub fn places(&self) -> &Places {
         &self.core.site.places
     }
 
-    /// The records.
+    /// Returns the records.
     pub fn store(&self) -> &S {
         &self.core.store
     }
 
-    /// The digest of the shard's state.
+    /// Returns the digest of the shard's state.
     pub fn digest(&self) -> Digest {
         self.core.store.digest()
     }
 
-    /// The map in force.
+    /// Returns the map in force.
     pub fn map(&self) -> &Map {
         self.core.maps.now().map()
     }
 
-    /// The last batch, by epoch and partition, of which, and of all before it, everything is executed here.
+    /// Returns the last applied batch, by epoch and partition: everything of it and of all before it is executed
+    /// here.
     pub fn applied(&self) -> (Epoch, PartitionId) {
         self.core.order.backlog.applied()
     }
 
-    /// The largest epoch of which, and of all before it, everything has been done to this shard's records.
+    /// Returns the published epoch: everything of it and of all before it has been done to this shard's records.
     pub fn published(&mut self) -> Epoch {
         self.core.order.backlog.published()
     }
 
     // ---- where it begins -------------------------------------------------------------------------------
 
-    /// Another map is in force from the end of the checkpoint that this begins with. To be said before its records come.
+    /// Puts the map in force that was at the end of the checkpoint with which this begins. Precedes its records.
     pub fn begin_under(&mut self, map: &Map) {
         self.core.begin_under(map);
     }
@@ -152,13 +153,13 @@ impl<S: RecordStore> Shard<S> {
         self.core.replies.sessions.put(outcome);
     }
 
-    /// All of a checkpoint of this epoch has been taken: the order goes on after it.
+    /// Begins after a checkpoint of this epoch, all of which has been taken.
     pub fn begin_after(&mut self, epoch: Epoch) {
         self.core.begin_after(epoch);
         self.scheduler.begin_after(self.core.order.started);
     }
 
-    /// Says, on a node on its own, where the order goes on after replay: no batch up to this epoch is still to come.
+    /// Continues, on a node on its own, after replay: no batch up to this epoch is still to come.
     pub fn resume_after(&mut self, epoch: Epoch) {
         let partition = self.core.site.places.layout.partition_of_shard(self.core.site.number);
         self.core.order.backlog.skip((epoch, partition));
@@ -166,7 +167,7 @@ impl<S: RecordStore> Shard<S> {
 
     // ---- the order -------------------------------------------------------------------------------------
 
-    /// Starts transactions in order for as long as nothing forbids it, and goes on with those that can.
+    /// Starts transactions in the order as far as nothing forbids it, and resumes those that may run on.
     fn run(&mut self) {
         let Shard { core, scheduler } = self;
         loop {

@@ -16,7 +16,7 @@ pub(crate) struct Sessions {
     waiting: BTreeMap<SessionId, Vec<Lookup>>,
     /// The state at the end of this epoch is kept.
     held: Option<Epoch>,
-    /// What was the last outcome then and is not any more.
+    /// The last outcomes of then that have been replaced since.
     replaced: BTreeMap<SessionId, Last>,
 }
 
@@ -69,7 +69,7 @@ impl Sessions {
         }
     }
 
-    /// An outcome is not the last any more, or never was, because of one of that epoch.
+    /// Keeps an outcome that is replaced by one of a later epoch, if the state before that is kept.
     fn replaced_by(&mut self, epoch: Epoch, session: SessionId, before: Last) {
         if self.held.is_some_and(|held| before.gsn.epoch() <= held && held < epoch)
             && self.replaced.get(&session).is_none_or(|known| known.gsn < before.gsn)
@@ -100,7 +100,7 @@ impl Sessions {
         self.waiting.entry(lookup.session).or_default().push(lookup);
     }
 
-    /// The answer to a retry, if the first attempt has ended.
+    /// Answers a retry if the first attempt has ended; returns whether it has.
     pub(crate) fn answer(&self, lookup: &Lookup, outcomes: &mut OutcomeBatch) -> bool {
         let Some(last) = self.last.get(&lookup.session) else { return false };
         let (asked, had) = (request_of(lookup.request), request_of(last.request));

@@ -16,9 +16,9 @@ use ordain_model::{Digest, DigestSpan, Epoch};
 
 /// How many spans are kept.
 const KEPT: usize = 96;
-/// The powers of two whose multiples are looked for.
+/// The powers of two at whose multiples digests are kept.
 const POWERS: std::ops::Range<u32> = 4..24;
-/// Without replicas, the power of two at whose multiples the digest is looked for while batches come.
+/// The power of two at whose multiples the digest is computed while batches come, without replicas.
 const STEP: u32 = 10;
 /// How many records may have to be hashed for that, at most: a fraction of a millisecond.
 pub(crate) const HASHED_MAX: usize = 2048;
@@ -53,15 +53,15 @@ impl Spans {
     }
 }
 
-/// The epochs to look for once everything up to this one is complete, the latest first.
+/// Returns the epochs whose digests are kept once everything up to this one is complete, the latest first.
 pub(crate) fn marks(complete: Epoch) -> impl Iterator<Item = Epoch> {
     let marks = POWERS.map(move |power| Epoch(complete.0 >> power << power));
     let mut last = None;
     [complete].into_iter().chain(marks).filter(move |mark| last.replace(*mark) != Some(*mark))
 }
 
-/// Whether a state that holds from the end of `first` until the batch of epoch `next` holds at the end of an epoch to look
-/// for.
+/// Returns whether a state that holds from the end of `first` until the batch of epoch `next` holds at the end of an
+/// epoch whose digest is kept.
 pub(crate) fn has_mark(first: Epoch, next: Epoch) -> bool {
     next.0.saturating_sub(1) >> STEP > first.0.saturating_sub(1) >> STEP
 }

@@ -18,22 +18,23 @@ pub type ShardSet = u128;
 
 const _: () = assert!(MAX_SHARDS == ShardSet::BITS as usize);
 
-/// Who takes part in a transaction and who needs what of it; a function of the plan and the layout.
+/// The routes of a transaction: which shards take part and which need what of it; a function of plan and layout.
 #[derive(Clone, Debug, Default)]
 pub struct Routes {
     /// Shards that own a fragment.
     pub participants: ShardSet,
     /// Shards that own an abortable fragment.
     pub(crate) voters: ShardSet,
-    /// Shards that must know the verdict: those that write, and the collector.
+    /// The vote recipients: shards that must know the verdict, which are those that write, and the collector.
     pub(crate) vote_recipients: ShardSet,
-    /// The shard that composes the reply (calvin.md, sections 4.5 and 4.6).
+    /// The collector: the shard that composes the reply (`docs/protocols/calvin.md`, C25).
     pub collector: usize,
-    /// Per fragment, who needs its slot, or the record it lends. If it aborts, the collector needs its slot too.
+    /// For each fragment, the shards that need its slot or its shipped record. If it aborts, the collector needs its
+    /// slot too.
     pub readers: Vec<ShardSet>,
 }
 
-/// The shard that owns a fragment; `None` for a fragment of all shards.
+/// Returns the shard that owns a fragment; `None` for a fragment of all shards.
 #[inline]
 pub fn owner(fragment: &Fragment, layout: &Layout) -> Option<usize> {
     (!fragment.is_table()).then(|| layout.shard_of(fragment.hash.slot()))
@@ -66,7 +67,7 @@ impl Routes {
     }
 }
 
-/// What a slot holds so far.
+/// The state of a slot.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum SlotState {
     Missing,
@@ -78,12 +79,13 @@ enum SlotState {
         at: usize,
         len: u32,
     },
-    /// It was there, and is not needed: it has been told to whoever makes the reply, or that is certain to be too long.
+    /// It was filled and is needed no more: its bytes were sent to the collector, or the reply is known to be too
+    /// long.
     Cut,
 }
 
-/// What is told in the place of a slot that is cut, or of a record that is more than may be carried. No fragment answers so:
-/// it is no [`Datum`](ordain_model::Datum).
+/// Stands in the place of a slot that is cut, or of a record that is larger than may be shipped. No fragment answers
+/// so: it is no [`Datum`](ordain_model::Datum).
 pub const CUT: &[u8] = &[254];
 
 /// A buffer that one large transaction has filled does not stay so large when it is kept for others.
@@ -111,17 +113,18 @@ pub fn append(out: &mut Vec<u8>, bytes: &[u8]) {
 
 const _: () = assert!(size_of::<SlotState>() == 16);
 
-/// The slots of a transaction, as far as this shard knows them.
+/// The result slots of one or more transactions, as far as this shard knows them.
 #[derive(Debug, Default)]
 pub struct SlotTable {
     states: Vec<SlotState>,
     arena: Vec<u8>,
-    /// How long together what [only the reply](Fragment::only_answers) is made from is so far, as it was answered here or is
-    /// told. As parts only add up, more than a limit is more than that wherever the other parts are.
+    /// The bytes of what [only the reply](Fragment::only_answers) is made from, as answered or received so far. Parts
+    /// only add up, so more than a limit is more than that wherever the other parts are.
     answered: usize,
 }
 
 impl SlotTable {
+    /// Empties the table and makes room for the slots of so many fragments.
     pub fn reset(&mut self, fragments: usize) {
         self.states.clear();
         self.states.resize(fragments, SlotState::Missing);
@@ -129,7 +132,8 @@ impl SlotTable {
         self.answered = 0;
     }
 
-    /// Takes note that only the reply is made from the slot that was filled last. Of what is beyond the limit nothing is kept.
+    /// Counts the slot that was filled last, of which only the reply is made. Beyond the limit, bytes, nothing of it
+    /// is kept.
     #[inline]
     pub(crate) fn bound(&mut self, slot: SlotNo, limit: usize) {
         if let SlotState::Filled { len, .. } = self.states[slot.0 as usize] {
@@ -141,17 +145,17 @@ impl SlotTable {
         }
     }
 
-    /// The bytes of what only the reply is made from, as far as it is here; beyond the limit it is not counted.
+    /// Returns the bytes of what only the reply is made from; beyond the limit they are not counted.
     pub(crate) const fn answered_bytes(&self) -> usize {
         self.answered
     }
 
-    /// Whether what only the reply is made from is more than the limit.
+    /// Returns whether what only the reply is made from is longer than a limit, bytes.
     pub const fn is_beyond(&self, limit: usize) -> bool {
         self.answered > limit
     }
 
-    /// The slot that was filled last is needed no more.
+    /// Drops the bytes of the slot that was filled last: it is needed no more.
     #[inline]
     pub fn cut(&mut self, slot: SlotNo) {
         let state = &mut self.states[slot.0 as usize];
@@ -161,37 +165,38 @@ impl SlotTable {
         }
     }
 
-    /// A slot is not kept at all.
+    /// Marks a slot as cut without filling it.
     pub fn leave_out(&mut self, slot: SlotNo) {
         self.states[slot.0 as usize] = SlotState::Cut;
     }
 
-    /// Whether a slot is there no more.
+    /// Returns whether a slot is cut.
     pub fn is_cut(&self, slot: SlotNo) -> bool {
         self.states[slot.0 as usize] == SlotState::Cut
     }
 
-    /// How many bytes all slots are.
+    /// Returns the bytes of all slots together.
     #[inline]
     pub const fn bytes(&self) -> usize {
         self.arena.len()
     }
 
+    /// Returns whether a slot is neither filled nor cut.
     pub fn is_missing(&self, slot: SlotNo) -> bool {
         self.states[slot.0 as usize] == SlotState::Missing
     }
 
-    /// Whether a slot that is told again is told the same. Which slots are cut of more than are kept is not a function of the
-    /// log where fragments run as their turns come.
+    /// Returns whether a repeated slot equals the one that is here. Which slots are cut, where more bytes come than
+    /// are kept, is not a function of the log, as fragments run when they are granted.
     pub fn is_same(&self, slot: SlotNo, bytes: &[u8], failed: bool) -> bool {
         self.is_failed(slot) == failed && (self.slot(slot) == bytes || self.is_cut(slot) || bytes == CUT)
     }
 
-    /// Tells what was answered under some slots, each by its place among these.
+    /// Calls a function for each filled slot of a range, with its place in the range and its bytes.
     pub fn for_each_filled(&self, slots: Range<usize>, mut each: impl FnMut(SlotNo, &[u8])) {
         const TOGETHER: usize = 16;
         for (first, states) in (0..).step_by(TOGETHER).zip(self.states[slots].chunks(TOGETHER)) {
-            // Which of them are there no processor can foresee, but how many: there is no branch for each.
+            // Which slots are filled no processor can predict, but how many: no branch depends on each.
             let (mut places, mut count) = ([0u8; TOGETHER], 0);
             for (place, state) in (0..).zip(states) {
                 places[count] = place;
@@ -212,30 +217,31 @@ impl SlotTable {
         matches!(self.states[slot.0 as usize], SlotState::Failed { .. })
     }
 
+    /// Fills a slot with the answer of a fragment, or with what it left if it failed.
     pub fn fill(&mut self, slot: SlotNo, bytes: &[u8], failed: bool) {
         let at = self.arena.len();
         append(&mut self.arena, bytes);
         self.close(slot, at, failed);
     }
 
-    /// Empties a slot again.
+    /// Empties a slot.
     pub(crate) fn unfill(&mut self, slot: SlotNo) {
         self.states[slot.0 as usize] = SlotState::Missing;
     }
 
-    /// Lends the arena for a slot to be appended in place; [`SlotTable::put_arena`] ends that.
+    /// Takes the arena, for a slot to be appended in place; [`SlotTable::put_arena`] gives it back.
     #[inline]
     pub fn take_arena(&mut self) -> Vec<u8> {
         std::mem::take(&mut self.arena)
     }
 
-    /// The same for a slot that is not kept here.
+    /// Gives back the arena without filling a slot.
     #[inline]
     pub fn return_arena(&mut self, arena: Vec<u8>) {
         self.arena = arena;
     }
 
-    /// Fills a slot with what has been appended to the arena that is lent.
+    /// Fills a slot with bytes that were appended to the arena while it was taken.
     #[inline]
     pub fn fill_from(&mut self, slot: SlotNo, at: usize, end: usize) {
         self.states[slot.0 as usize] = SlotState::Filled { at, len: (end - at) as u32 };
@@ -316,25 +322,25 @@ impl TableSlot {
     }
 }
 
-/// What something that a shard is told is to it.
+/// The result of comparing a received item with what is known.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Known {
-    /// It was waited for.
+    /// It is new, and was waited for.
     New,
-    /// It was known.
+    /// It is a repetition.
     Same,
-    /// It cannot be, or is not what was known of it.
+    /// It cannot be, or differs from what was received before; the text names what differs.
     Other(&'static str),
 }
 
 impl Known {
-    /// Something is told again.
+    /// Classifies a repeated item: the same, or another than before.
     pub const fn again(is_same: bool, what: &'static str) -> Known {
         if is_same { Known::Same } else { Known::Other(what) }
     }
 }
 
-/// A record that was lent for writing.
+/// A record shipped for writing.
 #[derive(Debug)]
 pub(crate) struct ShippedOut {
     pub version: Gsn,
@@ -342,50 +348,55 @@ pub(crate) struct ShippedOut {
     pub before: Option<Cell>,
 }
 
-/// What has become of a record that is lent for writing, as its owner knows.
+/// The state of a record that is shipped for writing, at its owner.
 #[derive(Debug)]
 pub(crate) enum Shipment {
-    /// It has come back before it was lent: this shard was restarted and does it again, the other has done it.
+    /// It has returned before it was shipped: this shard was restarted and executes again; the other has executed it.
     Early(Cell, bool),
-    /// It is with the compute fragment.
+    /// It is at the shard of the compute fragment.
     Out(ShippedOut),
-    /// It has come back. If it comes again, that is the same once more.
+    /// It has returned. If it returns again, that is a repetition.
     Back,
 }
 
-/// A transaction on this shard, from its turn in the order to its end.
+/// A transaction on this shard, from its start in the order to its end.
 #[derive(Debug, Default)]
 pub struct Active {
+    /// Its place in the order.
     pub gsn: Gsn,
+    /// The time of its batch, which it takes for the present.
     pub now: Millis,
+    /// The chunk that it is of.
     pub chunk: Arc<Chunk>,
     /// Its position among the chunk's transactions.
     pub at: usize,
     /// No other shard takes part, not even for the reply; there are no routes then.
     pub alone: bool,
+    /// The shards that take part, unless it is [alone](Active::alone).
     pub routes: Routes,
-    /// The fragment to look at next.
+    /// The next fragment to run or pass over.
     pub next: usize,
-    /// What is likely the record of each fragment, as far as that was found when it was fetched.
+    /// The likely record of each fragment, as far as prefetching has found it.
     pub guesses: Vec<Option<RecordId>>,
+    /// The slots of its fragments.
     pub slots: SlotTable,
     pub(crate) tables: Tables,
-    /// What was changed here, while the transaction may yet abort.
+    /// The changes on this shard, while the transaction may yet abort.
     pub undo: Undo,
-    /// Records lent to it by other shards, by lent fragment; nothing in the place of one that has been used.
+    /// Records that other shards have shipped, by fragment; `None` in the place of one that has been used.
     pub(crate) received_records: BTreeMap<SlotNo, Option<(Cell, Gsn)>>,
-    /// Records lent to others for writing, by lent fragment.
+    /// Records that this shard has shipped for writing, by fragment.
     pub(crate) shipped: BTreeMap<SlotNo, Shipment>,
-    /// How many of them are out. All are with one compute fragment.
+    /// How many of them have not returned. All are at one compute fragment.
     pub(crate) shipped_out: usize,
     /// Its next fragment is [computed elsewhere](super::long).
     pub(crate) is_away: bool,
-    /// The outcome of that, which has come back.
+    /// The result of that computation, once it is back.
     pub(crate) computed: Option<Computed>,
-    /// Whose verdict is missing.
+    /// The shards whose votes are missing.
     pub votes_missing: ShardSet,
     pub(crate) voted: bool,
-    /// The first failure heard of, by fragment.
+    /// The first failure known, by fragment.
     pub failure: Option<(SlotNo, Abort)>,
     /// The first failure of this shard's own fragments.
     pub own_failure: Option<(SlotNo, Abort)>,
@@ -393,15 +404,16 @@ pub struct Active {
     pub grants_missing: usize,
     /// The fragments before this one are granted; all of them unless the scheduler says otherwise.
     pub granted_until: usize,
-    /// Its fragments here are done and its turns given up; only the reply is missing.
+    /// Whether its fragments here are done and its grants given up; only the reply is missing.
     pub(crate) done_here: bool,
-    /// It is part of a unit: what it changes may be undone until that is decided, and so is it whether it aborts.
+    /// Whether it is part of an undecided speculative batch: its changes may be undone, and it may yet abort, until
+    /// that is decided.
     pub is_speculative: bool,
-    /// Where the inverses of its changes begin, among those of its unit, if it is judged as soon as it is executed.
+    /// Where its changes begin in the journal of its speculative batch, if it is decided as soon as it is executed.
     pub mark: usize,
-    /// The inverses of its changes while it waits for a computation and others of its unit note theirs.
+    /// Its changes while it waits for a computation and others of its speculative batch note theirs.
     pub(crate) set_aside: Journal,
-    /// It is executed for the second time.
+    /// Whether it is executed for the second time, after a speculative batch.
     pub is_again: bool,
 }
 
@@ -441,7 +453,7 @@ impl Active {
         self.is_again = false;
     }
 
-    /// What shards call it when they speak of it.
+    /// Returns the number by which shards name this execution of it.
     pub const fn called(&self) -> Gsn {
         if self.is_again { self.gsn.again() } else { self.gsn }
     }
@@ -451,35 +463,36 @@ impl Active {
         self.grants_missing == 0
     }
 
-    /// Whether every part of the reply that is composed here is there.
+    /// Returns whether every part of the reply composed on this shard has arrived.
     pub fn is_whole(&self) -> bool {
         let fragments = self.chunk.fragments(&self.chunk.txns()[self.at]);
         let is_missing = |n: usize| !fragments[n].silent && self.slots.is_missing(SlotNo(n as u32));
         self.alone || !(0..fragments.len()).any(is_missing)
     }
 
-    /// Whether what fragment `n` changes may have to be undone: not once all verdicts are known and good, and none of
-    /// the fragments to come may abort.
+    /// Returns whether changes of fragment `n` may have to be undone: not once all verdicts are known and good, and
+    /// none of the fragments to come may abort.
     pub(crate) fn may_be_undone(&self, txn: &Txn, n: usize) -> bool {
         self.is_speculative
             || txn.abortable
                 && (n < txn.abortable_until as usize || self.votes_missing != 0 || self.failure.is_some())
     }
 
-    /// Says that the transaction is part of a unit and yet decided as soon as it is executed: no other shard takes part.
+    /// Returns whether the transaction is speculative and yet decided as soon as it is executed: no other shard takes
+    /// part.
     pub fn is_decided_at_once(&self) -> bool {
         self.is_speculative && self.alone && self.chunk.txns()[self.at].abortable
     }
 
-    /// Says that fragment `n` still needs its record's lock or range while the transaction waits: it is not executed, may be
-    /// undone, or ships its record to a compute fragment.
+    /// Returns whether fragment `n` still needs its record's lock or range while the transaction is blocked: it is
+    /// not executed, may be undone, or ships its record to a compute fragment.
     pub fn needs_grant(&self, txn: &Txn, fragments: &[Fragment], n: usize) -> bool {
         let may_be_undone =
             !self.is_speculative && (self.may_be_undone(txn, self.next) || !self.undo.touched.is_empty());
         n >= self.next || fragments[n].lent || may_be_undone && fragments[n].writes()
     }
 
-    /// Takes note of a failure: the one of the lowest fragment decides, wherever it comes from.
+    /// Takes note of a failure: that of the lowest fragment decides, on whichever shard it is.
     pub fn fail(failure: &mut Option<(SlotNo, Abort)>, new: (SlotNo, Abort)) {
         if failure.is_none_or(|(slot, _)| new.0 < slot) {
             *failure = Some(new);

@@ -5,37 +5,40 @@ use ordain_model::cell::Journal;
 use ordain_model::{Gsn, KeyHash};
 use ordain_store::{RecordId, RecordStore};
 
-/// The lock word of a record that keeps its place although nobody holds a lock on it: it was changed and that may be
-/// undone, or it is lent.
+/// The lock word of a write-locked record: no transaction waits for it, but it was changed and may be undone, or it
+/// is shipped, and so keeps its place in the store.
 pub(crate) const WRITE_LOCKED: u32 = u32::MAX;
 
-/// The inverses of changes, and of which records they are.
+/// A journal of changes: their inverses, and the records that they are of.
 #[derive(Debug, Default)]
 pub struct Undo {
     /// The tag of a change is the place of its record among those touched.
     pub journal: Journal,
+    /// The records that were changed.
     pub touched: Vec<Touched>,
-    /// Whose turn it is, if it is of several transactions in a row: then a record is noted each time.
+    /// The transaction that changes records now, if several share the journal: then a record is noted for each of
+    /// them.
     pub writer: Option<Gsn>,
 }
 
 /// A record that was changed.
 #[derive(Clone, Copy, Debug)]
 pub struct Touched {
+    /// The record.
     pub record: RecordId,
-    /// Its version before.
+    /// The version before the change.
     pub version: Gsn,
-    /// Who changed it, if there are several.
+    /// The transaction that changed it, if several share the journal.
     pub by: Gsn,
-    /// The key under which it was planned: its own, or that of the record above it.
+    /// The key under which the change was planned: that of the record, or of its parent record.
     pub of: KeyHash,
 }
 
 impl Undo {
-    /// Notes that a record is about to be changed, and keeps its place; answers the tag of its changes.
+    /// Notes that a record is about to be changed, and keeps its place in the store; returns the tag of its changes.
     pub fn touch(&mut self, store: &mut impl RecordStore, record: RecordId, of: KeyHash) -> u32 {
         if store.lock(record) == 0 {
-            // Whatever was touched is pinned or in a queue.
+            // Each record noted is write-locked, or has a lock queue.
             store.set_lock(record, WRITE_LOCKED);
         } else if self.writer.is_none()
             && let Some(at) = self.touched.iter().position(|touched| touched.record == record)
@@ -47,12 +50,12 @@ impl Undo {
         self.touched.len() as u32 - 1
     }
 
-    /// Whether a record has been noted.
+    /// Returns whether a record has been noted.
     pub fn holds(&self, record: RecordId) -> bool {
         self.touched.iter().any(|touched| touched.record == record)
     }
 
-    /// Whether a record that is pinned keeps its place to the end.
+    /// Returns whether a write-locked record keeps its place to the end.
     pub fn keeps(&mut self, store: &mut impl RecordStore, record: RecordId, of: KeyHash) -> bool {
         if self.writer.is_some() {
             self.touch(store, record, of);
@@ -60,7 +63,7 @@ impl Undo {
         self.writer.is_some() || self.holds(record)
     }
 
-    /// Undoes what was changed since a mark of the journal, newest first.
+    /// Undoes the changes since a mark of the journal, newest first.
     pub(crate) fn roll_back(&mut self, store: &mut impl RecordStore, mark: usize) {
         let Undo { journal, touched, .. } = self;
         journal.roll_back(mark, |tag, undo| {
@@ -72,7 +75,8 @@ impl Undo {
         });
     }
 
-    /// Undoes one change, and keeps it noted. All later ones of its record must be undone.
+    /// Undoes one change, by its place in the journal, and keeps it noted. All later changes of its record must be
+    /// undone before.
     pub fn undo_one(&self, store: &mut impl RecordStore, at: usize) {
         let Touched { record, version, .. } = self.touched_by(at);
         store.edit(record, version, |cell, changed| {
@@ -81,12 +85,13 @@ impl Undo {
         });
     }
 
-    /// The record of a change, as it was noted.
+    /// Returns the record of a change, by the change's place in the journal.
     pub fn touched_by(&self, at: usize) -> Touched {
         self.touched[self.journal.tag_at(at) as usize]
     }
 
-    /// What was changed stays: forgets it, and lets the records go but those that somebody else keeps in their place.
+    /// Makes the changes final: forgets them, and releases the records but those that another journal keeps in their
+    /// place.
     pub fn end(&mut self, store: &mut impl RecordStore, others: Option<&Undo>) {
         let mut absent = Vec::new();
         for Touched { record, .. } in self.touched.drain(..) {
@@ -101,7 +106,7 @@ impl Undo {
         self.journal.clear();
     }
 
-    /// Forgets what has been noted.
+    /// Forgets all that is noted.
     pub fn clear(&mut self) {
         self.touched.clear();
         self.journal.clear();

@@ -14,7 +14,7 @@ use ordain_store::{MemoryStore, RecordId, RecordStore};
 use ordain_deterministic::locks::LockTable;
 use ordain_deterministic::shard::{LockManager, Message, Places, Settings, ShardSet, owner};
 
-/// How many transactions it takes up in one go: then what it has handed over leaves, and workers begin.
+/// The most transactions that it takes up in one event: then its grants leave, and workers begin.
 const BUDGET: usize = 64;
 const GO_ON: TimerId = TimerId(1);
 
@@ -26,9 +26,9 @@ pub struct NodeLockManager {
     aborted: Arc<BTreeSet<Gsn>>,
     /// The shards of this node by number.
     shards: BTreeMap<usize, Address>,
-    /// Which shard owns what, at the place in the order that this has come to.
+    /// The owner of each hash slot, at the place in the order that this has come to.
     layout: Arc<Layout>,
-    /// Batches not yet taken up to the end, and where in the first of them it stands.
+    /// Batches that are not taken up to the end, and where in the first of them the next transaction stands.
     stream: VecDeque<Arc<Batch>>,
     cursor: (usize, usize),
     /// Transactions under way, by number; vacant places are in `vacant`.
@@ -114,7 +114,7 @@ impl NodeLockManager {
         }
     }
 
-    /// A transaction's turn in the order has come: it asks for its locks.
+    /// Takes up the next transaction of the order: requests its locks.
     fn take_up(&mut self, gsn: Gsn, chunk: &Chunk, txn: &Txn, out: &mut Outbox<Message>) {
         if self.aborted.contains(&gsn) || chunk.map != *self.layout.map() && chunk.is_moved(txn, &self.layout)
         {
@@ -182,7 +182,7 @@ impl NodeLockManager {
         chunk.fragments(txn).iter().filter(is_here)
     }
 
-    /// A transaction has all its locks: its shards may execute it.
+    /// Grants a transaction that has all its locks to its shards.
     fn hand_over(&mut self, number: u32, out: &mut Outbox<Message>) {
         let Held { gsn, mut shards, .. } = self.held[number as usize];
         while shards != 0 {
@@ -194,7 +194,7 @@ impl NodeLockManager {
         }
     }
 
-    /// A shard has executed its part of a transaction. With the last one, whoever waits for its locks may have them.
+    /// Notes that a shard has executed its part of a transaction; with the last part its locks are released.
     fn take_done(&mut self, gsn: Gsn, out: &mut Outbox<Message>) {
         let Some(&number) = self.by_gsn.get(&gsn) else {
             out.halt(format!(

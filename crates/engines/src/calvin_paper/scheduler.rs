@@ -10,19 +10,19 @@ use ordain_deterministic::shard::{Active, Core, Item, Message, Scheduler};
 use ordain_role::Outbox;
 use ordain_sequencer::Sequencing;
 
-/// What a shard knows of the lock manager's turns.
+/// The scheduler of a shard whose node has a lock manager.
 #[derive(Debug, Default)]
 pub(crate) struct WorkerScheduler {
-    /// Turns of transactions that have not been taken up here.
+    /// Grants of transactions that are not started here.
     early: BTreeSet<Gsn>,
-    /// How many turns were handed over.
+    /// How many grants have come.
     count: u64,
-    /// Granted transactions that are done here, of which the lock manager has not heard.
+    /// Granted transactions that are done here, to be reported to the lock manager.
     done: Vec<Gsn>,
 }
 
 impl<S: RecordStore> Scheduler<S> for WorkerScheduler {
-    /// Takes up transactions, as far as there is room for them. None is executed before its turn comes.
+    /// Takes up transactions, as far as the window has room. None is executed before its grant.
     fn run(&mut self, core: &mut Core<S>) -> bool {
         let mut any = false;
         while let Some(batch) = core.next_batch() {
@@ -46,7 +46,7 @@ impl<S: RecordStore> Scheduler<S> for WorkerScheduler {
         any
     }
 
-    /// The lock manager hears of it, if it gave the turn.
+    /// Reports the transaction to the lock manager, if that granted it.
     fn release(&mut self, core: &mut Core<S>, _: u32, active: &mut Active) {
         if takes_part(core, active) {
             self.done.push(active.gsn);
@@ -100,7 +100,7 @@ impl<S: RecordStore> Scheduler<S> for WorkerScheduler {
 }
 
 impl WorkerScheduler {
-    /// The transaction at the cursor waits for its turn, unless that has come, or nothing of it is executed here.
+    /// Blocks the transaction at the cursor until its grant, unless that has come, or nothing of it is executed here.
     fn take_up<S: RecordStore>(&mut self, core: &mut Core<S>, batch: &Batch, placed: &Placed) {
         let chunk = &placed.chunk;
         let is_stale = chunk.map != *core.maps.now().map();
@@ -119,12 +119,12 @@ impl WorkerScheduler {
     }
 }
 
-/// Whether any of a transaction's fragments is this shard's; if none is, there are no locks of it here to wait for.
+/// Returns whether any of a transaction's fragments is this shard's; if none is, it has no locks here to wait for.
 fn takes_part<S: RecordStore>(core: &Core<S>, active: &Active) -> bool {
     active.alone || active.routes.participants & core.me() != 0
 }
 
-/// Has a transaction's records on their way together.
+/// Prefetches a transaction's records together.
 fn fetch<S: RecordStore>(core: &Core<S>, chunk: &Chunk, at: usize) {
     let fragments = chunk.txns().get(at).map_or(&[][..], |txn| chunk.fragments(txn));
     let owned = fragments.iter().filter(|fragment| fragment.is_keyed() && core.owns(fragment));

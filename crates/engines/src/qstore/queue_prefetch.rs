@@ -11,9 +11,9 @@ use ordain_store::{RecordId, RecordStore};
 
 use super::queues::Entry;
 
-/// How many records make a planning batch (qstore.md, section 6, prefetch distance).
+/// The records of a prefetch batch.
 pub(crate) const TOGETHER: usize = 16;
-/// Those of all planning batches that are on their way, and of the one that is run.
+/// The records of all prefetch batches that are being fetched, and of the one that is run.
 const UNDER_WAY: usize = 4 * TOGETHER;
 
 /// How far each step has come along a queue.
@@ -33,12 +33,12 @@ impl Default for QueuePrefetch {
 }
 
 impl QueuePrefetch {
-    /// Another queue is run, from this place on.
+    /// Begins with another queue, from a place on.
     pub(crate) fn begin(&mut self, at: usize) {
         (self.indexes, self.records, self.values) = (at, at, at);
     }
 
-    /// A planning batch of places is run next, from this one on.
+    /// Takes each step further: the prefetch batch of places from `at` on is run next.
     #[inline]
     pub(crate) fn reach(&mut self, store: &impl RecordStore, entries: &[Entry], at: usize) {
         let until = |batches: usize| entries.len().min(at + batches * TOGETHER);
@@ -54,7 +54,7 @@ impl QueuePrefetch {
         (self.indexes, self.records, self.values) = (until(4), until(3), until(2));
     }
 
-    /// The record that a place is likely for.
+    /// Returns the likely record of a place.
     #[inline]
     pub(crate) const fn guess(&self, at: usize) -> Option<RecordId> {
         self.guesses[at % UNDER_WAY]

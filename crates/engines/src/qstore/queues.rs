@@ -20,25 +20,25 @@ use ordain_deterministic::shard::{
     Active, CUT, Known, Prefetch, RemoteResults, SlotTable, WireAnswers, before,
 };
 
-/// How many queues there are of fragments that nothing is in front of but such fragments. Each is of many ranges, as long
-/// queues are what records can be fetched ahead from.
+/// The queues of fragments that have only such fragments in front of them. Each is of many ranges, as records can be
+/// prefetched along long queues.
 const STREAMS: usize = 8;
-/// The number of the queue of what waits for no range: fragments that see the state before their epoch (qstore.md, section
-/// 4.10). It is in the order too, but only so that the first to be run is in front.
+/// The number of the queue of reads of the state before their epoch, which wait for no range
+/// (`docs/protocols/qstore.md`, Q21). It is in the order, but only so that the first to be run is in front.
 pub(crate) const PAST_READS: u16 = STREAMS as u16;
-/// How many transactions make a planning batch (qstore.md, section 6, `chunk_txns`): so few that what is planned of them is still in the
-/// nearer caches when it is executed.
+/// The most transactions of a planning batch (`chunk_txns` of `docs/protocols/qstore.md`, section 5): so few that its
+/// plan is still in the nearer caches when it is executed.
 pub(crate) const PLANNING_BATCH: usize = 256;
-/// How many transactions may be planned in planning batches that are not done, or that one in front of them keeps: beyond it the order
-/// waits.
+/// The most transactions in planning batches that are not done, or that one in front of them keeps: beyond it the
+/// order waits.
 pub(crate) const AHEAD: usize = 32 * PLANNING_BATCH;
-/// TransactionSlots of less than this part of the longest reply count only when the reply is made, as a power of two: of so many
-/// keys a transaction may have, all of them together are not more than that.
+/// The part of the longest reply, as a power of two, below which an answer counts only when the reply is made: a
+/// transaction can have so few keys that all such answers together are not longer than a reply.
 const FEW_BITS: u32 = MAX_KEYS.ilog2();
 /// How many planning batches are kept for their memory.
 const SPARE: usize = 32;
 
-/// One place in a queue: all that is needed to run a fragment but its arguments and its record, so that a queue is read
+/// A place in a queue: all that is needed to run a fragment but its arguments and its record, so that a queue is read
 /// from the front like any stream.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Entry {
@@ -52,9 +52,9 @@ pub(crate) struct Entry {
     pub(crate) index: u32,
     /// The fragment's slot, among those of the planning batch.
     pub(crate) slot: u32,
-    /// Where the arguments of its call are, and how long they are.
+    /// The position and length of the arguments of its call.
     pub(crate) args: (u32, u32),
-    /// Where the key is in them.
+    /// The position of the key in them.
     pub(crate) key_at: u32,
     pub(crate) procedure: ProcedureId,
     pub(crate) code: u16,
@@ -73,7 +73,7 @@ const _: () = assert!(size_of::<Entry>() == 64);
 /// The longest key that is kept in a queue. A longer one is looked up in the arguments.
 const SHORT_KEY: usize = 16;
 
-/// What a place in a queue is for.
+/// The kind of a place in a queue.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum What {
     /// A fragment that reads its record.
@@ -82,7 +82,7 @@ pub(crate) enum What {
     Past,
     /// A fragment that writes its record.
     Write,
-    /// A fragment that reaches what lies below its record too.
+    /// A fragment that reaches child records.
     Cover,
 }
 
@@ -142,7 +142,7 @@ impl Entry {
 
 const _: () = assert!(MAX_SHARDS <= u8::MAX as usize + 1, "a shard is told apart by a byte");
 
-/// A queue of fragments that nothing has to be waited for but what is in front of them.
+/// A queue of fragments that wait for nothing but those in front of them.
 #[derive(Debug, Default)]
 pub(crate) struct Queue {
     pub(crate) entries: Vec<Entry>,
@@ -154,22 +154,22 @@ pub(crate) struct Queue {
     pub(crate) is_due: bool,
 }
 
-/// What became of a transaction when it was planned.
+/// The result of planning a transaction.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Planned {
     /// It is a group, or nothing: it was turned back, or is not part of the batch.
     AsGroup,
-    /// It was taken apart, and its reply is composed elsewhere, without anything from here.
+    /// It was taken apart, and its reply is composed elsewhere, without any answer of this shard.
     Apart,
-    /// The same, with what is answered here: told to that shard.
+    /// It was taken apart, and its reply is composed on that shard, with answers of this one.
     ToSend(u8),
     /// It was taken apart, and its reply is composed here.
     ToReply,
-    /// The same, and the reply is that it aborts with another one.
+    /// It was taken apart, and its reply, composed here, is that it aborts with another transaction.
     ToAbort,
 }
 
-/// Some transactions that follow each other in one chunk.
+/// A planning batch: transactions that follow each other in one chunk, planned and answered together.
 #[derive(Debug, Default)]
 pub(crate) struct PlanningBatch {
     pub(crate) chunk: Arc<Chunk>,
@@ -190,18 +190,18 @@ pub(crate) struct PlanningBatch {
     pub(crate) replies: usize,
     /// What the fragments have answered.
     pub(crate) slots: SlotTable,
-    /// How long together the larger answers of a transaction are, told or to be told, by its place in the chunk; of one
-    /// that has more than a reply may be, as many as there can be.
+    /// The bytes of the larger answers of a transaction, by its place in the chunk; `usize::MAX` of one that has more
+    /// than a reply may have.
     large: BTreeMap<u32, usize>,
     /// Of some of them not all is kept.
     is_some_cut: bool,
     /// What became of each when it was planned.
     plans: Vec<Planned>,
-    /// Some of it is composed elsewhere, of what is answered here.
+    /// Whether some replies are composed elsewhere with answers of this shard.
     is_sent: bool,
     /// Not all of it has been done to this shard's records.
     pub(crate) is_unsettled: bool,
-    /// It is part of a unit that is not decided.
+    /// Whether it is part of a speculative batch that is not decided.
     pub(crate) is_speculative: bool,
 }
 
@@ -230,7 +230,7 @@ impl PlanningBatch {
         self.is_sent |= matches!(planned, Planned::ToSend(_));
     }
 
-    /// All of it has been run here: tells the other shards what they compose replies of, each transaction's together.
+    /// Sends the answers of this shard to the collectors, each transaction's together: all of it has been run here.
     pub(crate) fn send_answers(&self, remote_results: &mut RemoteResults) {
         for at in self.txns.clone().filter(|_| self.is_sent) {
             if let Planned::ToSend(collector) = self.planned(at) {
@@ -248,8 +248,8 @@ impl PlanningBatch {
         at.copied().unwrap_or(Planned::AsGroup)
     }
 
-    /// These transactions are executed again, as groups, and answered then. Says whether no others are left to answer that
-    /// were to be.
+    /// Leaves out transactions that are executed again, as groups, and answered then. Returns whether no others are
+    /// left to answer that were to be.
     pub(crate) fn leave_out(&mut self, again: &BTreeSet<Gsn>) -> bool {
         let before = self.replies;
         for at in self.txns.clone() {
@@ -313,8 +313,8 @@ impl PlanningBatch {
         (self.planned(at) == Planned::ToReply).then_some(at)
     }
 
-    /// Takes note of an answer to a transaction. Says whether it is not to be kept, nor told: the reply is certain to be too
-    /// long. Small answers are not looked at, of which there can only be so many.
+    /// Counts an answer to a transaction. Returns whether it is neither kept nor sent: the reply is known to be too
+    /// long. Small answers do not count, as there can only be so many.
     #[inline]
     pub(crate) fn is_beyond(&mut self, txn: u32, answer: &[u8], limit: usize) -> bool {
         (answer.len() >= limit >> FEW_BITS || answer == CUT) && self.adds_up(txn, answer, limit)
@@ -331,7 +331,7 @@ impl PlanningBatch {
         *sum > limit
     }
 
-    /// Whether the reply of a transaction is certain to be too long by now.
+    /// Returns whether the reply of a transaction is known to be too long.
     #[inline]
     pub(crate) fn is_certain(&self, txn: u32) -> bool {
         self.is_some_cut && self.large.get(&txn) == Some(&usize::MAX)
@@ -348,7 +348,7 @@ impl PlanningBatch {
         sum > limit || self.is_certain(txn as u32)
     }
 
-    /// Takes note of all that another shard has answered to a transaction.
+    /// Takes all answers of another shard to a transaction.
     pub(crate) fn take_answers(&mut self, txn: usize, told: WireAnswers<'_>, limit: usize) -> Known {
         let mut known = Known::Same;
         for (slot, bytes) in told {
@@ -361,7 +361,7 @@ impl PlanningBatch {
         known
     }
 
-    /// Takes note of what another shard has answered.
+    /// Takes an answer of another shard.
     pub(crate) fn take_answer(&mut self, txn: usize, slot: SlotNo, bytes: &[u8], limit: usize) -> Known {
         if slot.0 as usize >= self.chunk.txns()[txn].fragments().len() {
             return Known::Other("a fragment");
@@ -410,7 +410,7 @@ pub(crate) struct Group {
     pub(crate) is_piecemeal: bool,
 }
 
-/// What a group waits for before its turn, or the next of its turns.
+/// What a group waits for before it, or its next fragment, may run.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) enum Need {
     /// Nothing that is in front of it.
@@ -422,28 +422,28 @@ pub(crate) enum Need {
     All,
 }
 
-/// What a shard has planned and not done.
+/// The scheduler of a shard by queues: what it has planned and not done.
 #[derive(Debug)]
 pub(crate) struct QueueScheduler {
-    /// What can be run without waiting, and in the end what goes aside.
+    /// The queues, by number; the last is that of reads of past states.
     pub(crate) queues: Vec<Queue>,
-    /// The ranges that somebody holds.
+    /// The ranges in which there are places.
     pub(crate) ranges: Ranges,
     /// The blocked groups, by number.
     pub(crate) groups: Vec<Group>,
-    /// Those that have something in front that can be run.
+    /// Queues that have something in front that can be run.
     pub(crate) due: VecDeque<u16>,
-    /// Lots that are not done, in order; among them some that are.
+    /// Planning batches, in the order: those that are not done, and some that are.
     pub(crate) planned: VecDeque<PlanningBatch>,
     /// The number of the first of them.
     pub(crate) first: u32,
-    /// The last one that others have answered something of, by number: what they answer next is mostly of the same.
+    /// The planning batch for which other shards have answered last, by number: the next answer is mostly for it too.
     answered: u32,
     /// How many transactions they have.
     pub(crate) ahead: usize,
     /// Done, to be used again.
     spare: Vec<PlanningBatch>,
-    /// What those have in the place of a chunk that nobody should keep for them.
+    /// Stands in a spare planning batch in the place of a chunk, which nothing should keep alive.
     no_chunk: Arc<Chunk>,
     /// How many fragments of independent transactions are still to be run.
     pub(crate) left: usize,
@@ -451,27 +451,28 @@ pub(crate) struct QueueScheduler {
     pub(crate) asleep: VecDeque<(Epoch, u32)>,
     /// Groups that come after fragments which are in the queues now.
     pub(crate) behind: Vec<u32>,
-    /// What has been fetched ahead of the order.
+    /// Prefetching along the order.
     pub(crate) prefetch: Prefetch,
-    /// What has been fetched ahead along the queue that is run.
+    /// Prefetching along the queue that is run.
     pub(crate) fetching: QueuePrefetch,
     /// The ranges that a group keeps, while it is found out which these are.
     pub(crate) kept: Vec<u16>,
     /// The state by which their fragments are run: nothing of it is kept from one to the next.
     pub(crate) bare: Box<Active>,
-    /// What is executed before it is known what of it aborts.
+    /// The speculative batch under way.
     pub(crate) speculation: Option<SpeculativeBatch>,
     /// The last epoch of which some batch says whether it may be executed so, and what the first of its batches says that does.
     pub(crate) chosen: Epoch,
     pub(crate) choice: Choice,
-    /// What transactions of it that abort with others, or alone, were to write here, since the whole table was written last.
-    /// Not only in one unit: where units end, the log does not say, as reads of the whole table are not in it.
+    /// The keys that aborting and affected transactions of that epoch were to write here, since the whole table was
+    /// written last. Not only those of one speculative batch: the log does not say where these end, as reads of the
+    /// whole table are not in it.
     pub(crate) dirty_keys: BTreeSet<KeyHash>,
-    /// What others have said of units that are not over, by round.
+    /// The findings of all shards on speculative batches that are not over, by round.
     pub(crate) rounds: BTreeMap<(Gsn, u32), Rounds>,
-    /// The last transaction of a unit that is decided: nothing up to it is executed again.
+    /// The last transaction of a speculative batch that is decided: nothing up to it is executed again.
     pub(crate) settled: Gsn,
-    /// The last unit that is over.
+    /// The last speculative batch that is over.
     pub(crate) decided: Gsn,
     pub(crate) counts: Counts,
 }
@@ -484,7 +485,7 @@ pub(crate) struct Counts {
     pub(crate) undone: u64,
     /// Those that were undone because of others, and executed again.
     pub(crate) affected: u64,
-    /// Rounds in which shards told each other which these are.
+    /// Rounds in which shards exchanged which these are.
     pub(crate) rounds: u64,
 }
 
@@ -522,7 +523,7 @@ impl Default for QueueScheduler {
 }
 
 impl QueueScheduler {
-    /// The queue of a range that nobody holds.
+    /// Returns the queue of a range that is not held.
     #[inline]
     pub(crate) const fn stream_of(range: u16) -> u16 {
         range % STREAMS as u16

@@ -7,17 +7,17 @@ use ordain_model::KeyHash;
 
 use super::queues::Entry;
 
-/// Into how many ranges a shard divides its records (qstore.md, section 6, `K`).
+/// The ranges of a shard (`K` of the paper).
 pub(crate) const RANGES: usize = 4096;
 
-/// The range of a record, by the hash of its key. The records of a slot are spread over all of them: those that share it by
-/// the tags of their keys share nothing else.
+/// Returns the range of a record, by the hash of its key. The records of a hash slot are spread over all ranges: keys
+/// that share it by their tags share nothing else.
 #[inline]
 pub(crate) const fn range_of(hash: KeyHash) -> u16 {
     (hash.tag() as usize % RANGES) as u16
 }
 
-/// What has a place in a range.
+/// A place in a range.
 #[derive(Debug)]
 pub(crate) enum Place {
     /// A group, by its number among the transactions under way. If it is in front, it holds the range.
@@ -37,7 +37,7 @@ struct Link {
     next: u32,
 }
 
-/// Ranges with somebody in them.
+/// The ranges in which there are places.
 #[derive(Debug)]
 pub(crate) struct Ranges {
     /// The first and the last place of each; the latter means nothing without the former.
@@ -62,19 +62,19 @@ impl Default for Ranges {
 }
 
 impl Ranges {
-    /// Whether somebody holds a range.
+    /// Returns whether a range is held.
     #[inline]
     pub(crate) fn is_held(&self, range: u16) -> bool {
         self.count > 0 && self.held[usize::from(range) / 64] & 1 << (range % 64) != 0
     }
 
-    /// Whether nobody holds any.
+    /// Returns whether no range is held.
     #[inline]
     pub(crate) const fn is_free(&self) -> bool {
         self.count == 0
     }
 
-    /// Puts something at the end of a range; says whether something is in front of it.
+    /// Adds a place at the end of a range; returns whether there is one in front of it.
     pub(crate) fn push(&mut self, range: u16, place: Place) -> bool {
         let link = Link { place: Some(place), next: NONE };
         let at = match self.links.get_mut(self.vacant as usize) {

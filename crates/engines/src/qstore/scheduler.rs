@@ -25,16 +25,16 @@ use ordain_deterministic::shard::{
     before, past_of, read_record, write_record,
 };
 
-/// How many places are run between two looks at whether others should have a turn.
+/// The places that are run between two checks of the budget.
 const WINDOW: usize = 64;
-/// How many places of a queue have their turn before those of another (qstore.md, section 6, `quantum`): all that there
-/// usually are, as switching gains nothing while nobody waits.
+/// The places of a queue that are run before those of another (`quantum` of `docs/protocols/qstore.md`, section 5):
+/// all that there usually are, as switching gains nothing while nothing waits.
 const QUANTUM: usize = 4096;
-/// How many groups may wait on a node on its own; beyond it the order does.
+/// The most groups that may be blocked on a node on its own; beyond it the order waits.
 const GROUPS: usize = 128;
 
 impl<S: RecordStore> Scheduler<S> for QueueScheduler {
-    /// Runs what is in front of a queue, or else plans more.
+    /// Runs what is in front of a queue, or else plans more of the order.
     fn run(&mut self, core: &mut Core<S>) -> bool {
         if core.budget.is_spent() {
             return false;
@@ -99,7 +99,7 @@ impl<S: RecordStore> Scheduler<S> for QueueScheduler {
         self.groups[number as usize].ranges = ranges;
     }
 
-    /// Takes what another shard answered to a fragment of an independent transaction whose reply is composed here.
+    /// Takes the answers of another shard to an independent transaction whose reply is composed here.
     fn take_item(&mut self, core: &mut Core<S>, gsn: Gsn, item: &Item, bytes: &[u8]) -> bool {
         let Some((place, txn)) = self.find_answered(gsn) else { return false };
         let planning = &mut self.planned[place];
@@ -108,7 +108,7 @@ impl<S: RecordStore> Scheduler<S> for QueueScheduler {
                 Some(told) => planning.take_answers(txn, told, core.code.registry.limits().reply),
                 None => Known::Other("what are no answers"),
             },
-            // As versions before this one told them, and journals hold.
+            // As earlier versions sent answers, and receive journals hold them.
             Item::Slot { slot, failed: false, .. } => {
                 planning.take_answer(txn, slot, item.bytes(bytes), core.code.registry.limits().reply)
             }
@@ -168,7 +168,7 @@ impl<S: RecordStore> Scheduler<S> for QueueScheduler {
 impl QueueScheduler {
     // ---- planning ----------------------------------------------------------------------------------------
 
-    /// Plans the next transactions of the order; says whether there were any that may be planned.
+    /// Plans the next transactions of the order; returns whether there were any that may be planned.
     fn plan<S: RecordStore>(&mut self, core: &mut Core<S>) -> bool {
         if self.speculation.as_ref().is_some_and(SpeculativeBatch::is_planned) {
             return false;
@@ -198,7 +198,7 @@ impl QueueScheduler {
         if self.is_at_end_of_speculation(core) { self.close_speculation() } else { false }
     }
 
-    /// Whether there is a unit, and nothing more of its epoch, though the next may have to wait.
+    /// Returns whether there is a speculative batch, and nothing more of its epoch, though the next may have to wait.
     fn is_at_end_of_speculation<S>(&self, core: &Core<S>) -> bool {
         let Some(epoch) = self.speculation.as_ref().map(|unit| unit.id.epoch()) else { return false };
         core.order
@@ -207,18 +207,18 @@ impl QueueScheduler {
             .map_or_else(|| core.order.backlog.has_passed(epoch), |next| next.epoch > epoch)
     }
 
-    /// All of the unit is planned.
+    /// Closes the speculative batch, all of which is planned.
     fn close_speculation(&mut self) -> bool {
         self.speculation.iter_mut().for_each(SpeculativeBatch::close);
         true
     }
 
     fn may_plan<S: RecordStore>(&self, core: &Core<S>, txn: &Txn) -> bool {
-        // Of a unit nothing is over before all of it is planned.
+        // Nothing of a speculative batch is over before all of it is planned.
         let may_be_full = self.speculation.is_none();
         let is_full = may_be_full && (core.active.len() >= core.settings.window || self.ahead >= AHEAD)
             || is_held_up(core);
-        // What is over the whole table waits until all before it is done here.
+        // A whole-table transaction waits until all before it is done here.
         let waits = txn.table && (core.active.unfinished > 0 || !self.is_idle());
         core.active.barrier.is_none() && !is_full && !waits
     }
@@ -235,7 +235,8 @@ impl QueueScheduler {
         while let Some(txn) =
             txns.get(core.order.cursor.1).filter(|_| core.order.cursor.1 - begin < PLANNING_BATCH)
         {
-            // One that runs alone is planned alone; and what groups have said, and whom they have made room for, goes first.
+            // A transaction that runs alone is planned alone; and groups that were granted something, or received it,
+            // go first.
             let is_time = core.budget.is_spent() || core.active.has_ready() || is_held_up(core);
             if core.order.cursor.1 > begin && (txn.table || is_time) {
                 break;
@@ -327,8 +328,8 @@ impl QueueScheduler {
         planning.note(at, planned);
     }
 
-    /// The transaction at the cursor cannot be taken apart: it comes to its place in every range that it touches. Says no if
-    /// this shard has nothing to do with it.
+    /// Starts the transaction at the cursor, which cannot be taken apart, as a group. Returns false if this shard
+    /// does not take part.
     fn plan_group<S: RecordStore>(
         &mut self,
         core: &mut Core<S>,
@@ -352,8 +353,8 @@ impl QueueScheduler {
         true
     }
 
-    /// A group whose place it is runs as far as nobody is in front of it. Mostly that is to its end, and nobody could have
-    /// seen that it had any places.
+    /// Runs a group in its place in the order as far as nothing is in front of it. Mostly that is to its end, as if
+    /// it had never had any places.
     fn start_group<S: RecordStore>(
         &mut self,
         core: &mut Core<S>,
@@ -410,7 +411,7 @@ impl QueueScheduler {
         core.active.put(number, active);
     }
 
-    /// A group that is executed again comes to its place in every range that it touches.
+    /// Gives a group that is executed again its place in every range that it touches.
     pub(super) fn enter_again<S: RecordStore>(
         &mut self,
         core: &mut Core<S>,
@@ -456,8 +457,9 @@ impl QueueScheduler {
         self.kept = kept;
     }
 
-    /// The ranges that a group still needs: those where not all of it is executed, and those that it has changed as long as
-    /// that may be undone, unless all who come after are undone with it. One that is executed in one go needs all.
+    /// Returns the ranges that a group still needs: those where not all of it is executed, and those that it has
+    /// changed as long as that may be undone, unless all later ones are undone with it. A group that is executed in
+    /// one go needs all.
     fn find_kept<S: RecordStore>(&mut self, core: &Core<S>, active: &Active) -> Vec<u16> {
         let mut kept = std::mem::take(&mut self.kept);
         kept.clear();
@@ -478,7 +480,7 @@ impl QueueScheduler {
         kept
     }
 
-    /// A planning batch is planned: it is under way, unless there is nothing of it to do here.
+    /// Puts a planning batch under way, unless there is nothing of it to do here.
     fn enter<S: RecordStore>(&mut self, core: &mut Core<S>, mut planning: PlanningBatch) {
         let turn = batch_of(planning.base);
         let is_run_here = planning.left > 0;
@@ -534,7 +536,7 @@ impl QueueScheduler {
         self.drop_done();
     }
 
-    /// What is in front of a range needs it no more: whoever comes next has a turn.
+    /// Removes the front of a range, which needs it no more: the next place is granted.
     fn release_range<S: RecordStore>(&mut self, core: &mut Core<S>, range: u16) {
         self.ranges.pop(range);
         loop {
@@ -542,7 +544,7 @@ impl QueueScheduler {
                 None => return,
                 Some(Place::Group(number)) => {
                     let number = *number;
-                    // Nobody looks at a transaction that would not go on.
+                    // A transaction that would not go on is left alone.
                     match self.groups[number as usize].need {
                         Need::Range(needed) if needed == range => core.active.make_ready(number),
                         Need::All => self.grant(core, number),
@@ -578,7 +580,7 @@ impl QueueScheduler {
     fn run_window<S: RecordStore>(&mut self, core: &mut Core<S>, entries: &[Entry], places: Range<usize>) {
         let mut at = places.start;
         while at < places.end {
-            // All that follow each other of one planning batch: its state is looked up once.
+            // Consecutive places of one planning batch: its state is looked up once.
             let number = entries[at].planning;
             let place = self.place_of(number);
             let Some(planning) = self.planned.get_mut(place) else {
@@ -607,7 +609,7 @@ impl QueueScheduler {
         }
     }
 
-    /// Goes on with a planning batch as far as it has come: its records are settled, its replies composed.
+    /// Finishes what is complete of a planning batch: its records are settled, its replies composed.
     pub(super) fn finish_ready<S: RecordStore>(&mut self, core: &mut Core<S>, place: usize) {
         let has_peers = core.has_peers();
         let Some(planning) = self.planned.get_mut(place) else { return };
@@ -638,7 +640,7 @@ impl QueueScheduler {
         }
     }
 
-    /// Takes what came before its planning batch was planned.
+    /// Takes the answers that came before their planning batch was planned.
     fn take_out_of_order_answers<S: RecordStore>(&mut self, core: &mut Core<S>, place: usize) {
         let Some(end) = self.planned.get(place).map(|planning| planning.gsns().end) else { return };
         while let Some(gsn) = core.remote.out_of_order.first().filter(|gsn| *gsn < end) {
@@ -649,26 +651,28 @@ impl QueueScheduler {
     }
 }
 
-/// Whether so many groups wait that no more should have to. Where all shards are near, one that is ahead of the others gains
-/// nothing by going on: what it comes to waits behind what waits for them, and costs more than what runs at once.
+/// Returns whether so many groups are blocked that no more should be. Where all shards are near, one that is ahead of
+/// the others gains nothing by going on: what it comes to waits behind what waits for them, and costs more than what
+/// runs at once.
 fn is_held_up<S: RecordStore>(core: &Core<S>) -> bool {
     core.active.unfinished >= GROUPS && !core.has_peers()
 }
 
-/// Whether the fragments of a group may run one by one, each when its turn has come (qstore.md, section 4.3). Not if some work
-/// on records of others.
+/// Returns whether the fragments of a group may run one by one, each when it is in front of its range
+/// (`docs/protocols/qstore.md`, Q8). Not if some compute on records of others.
 fn is_piecemeal(active: &Active, txn: &Txn, fragments: &[Fragment]) -> bool {
     !is_in_one_go(active, txn)
         && fragments.iter().all(|fragment| fragment.access != Access::Compute && !fragment.lent)
 }
 
-/// Says that a group keeps all its ranges until it is done. A group that is executed again is shown other states
-/// meanwhile; one that is judged at once within a unit takes back the newest changes that the unit has noted.
+/// Returns whether a group keeps all its ranges until it is done. A group that is executed again is shown other
+/// states meanwhile; one that is decided at once within a speculative batch takes back the newest changes that the
+/// batch has noted.
 fn is_in_one_go(active: &Active, txn: &Txn) -> bool {
     txn.table || active.is_again || active.is_decided_at_once()
 }
 
-/// The first fragment, of those that a transaction has not come to, that is not granted.
+/// Returns the first fragment, of those that a transaction has not come to, that is not granted.
 fn first_not_granted<S: RecordStore>(
     core: &Core<S>,
     active: &Active,
@@ -680,14 +684,14 @@ fn first_not_granted<S: RecordStore>(
         .map(|(n, _)| n)
 }
 
-/// What a transaction waits for whose fragments run one by one.
+/// Returns what a group waits for whose fragments run one by one.
 fn need_of(active: &Active) -> Need {
     let next = active.chunk.fragments(&active.chunk.txns()[active.at]).get(active.next);
     next.filter(|_| active.next >= active.granted_until)
         .map_or(Need::Nothing, |next| Need::Range(range_of(next.hash)))
 }
 
-/// What a fragment of an independent transaction may look at, beside its record.
+/// The context of a fragment of an independent transaction, beside its record.
 struct Context<'a> {
     args: Args<'a>,
     key: Arg<'a>,
@@ -765,7 +769,7 @@ fn run_entry<S: RecordStore>(
             let share = core.code.registry.limits().carried;
             let (store, undo, locals, registry) =
                 (&mut core.store, &mut core.undo, &mut core.code.locals, &core.code.registry);
-            // What the code looks at is put together where it is looked at, and not handed on.
+            // The context is assembled where it is used, and not handed on.
             let cx = Context { args, key, now, gsn, db: entry.db, share, registry };
             match what {
                 What::Write => {

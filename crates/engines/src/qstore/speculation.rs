@@ -38,31 +38,32 @@ use ordain_store::{RecordId, RecordStore};
 use super::queues::QueueScheduler;
 use ordain_deterministic::shard::{Active, BatchPlace, Core, Item, Known, Round, Unlogged, batch_of};
 
-/// Transactions that are decided together.
+/// A speculative batch: transactions that are decided together.
 #[derive(Debug)]
 pub(crate) struct SpeculativeBatch {
-    /// What it is called; it comes before all of its transactions and after what precedes them.
+    /// Its name: a place in the order before all of its transactions and after what precedes them.
     pub(crate) id: Gsn,
     stage: Stage,
-    /// What becomes of what is undone because of others.
+    /// What becomes of affected transactions.
     cascade: Cascade,
-    /// What was to be written here by what was dropped earlier in its epoch; with [`Cascade::Abort`] only.
+    /// The keys that aborting and affected transactions earlier in its epoch were to write here; with
+    /// [`Cascade::Abort`] only.
     dirty_keys: BTreeSet<KeyHash>,
     /// Where its transactions are: the chunk, the number of its index 0, and the time.
     sources: Vec<(Arc<Chunk>, Gsn, Millis)>,
     /// Those in which this shard takes part, in order: by source, and by place in the chunk.
     members: Vec<(u32, u32)>,
-    /// The batches that they are of, of which nothing counts as done before the unit is decided.
+    /// The batches that its transactions are of, none of which counts as done before it is decided.
     batches: Vec<BatchPlace>,
     /// The transactions that a fragment here has failed, and whether they are logged.
     aborts: Vec<(Gsn, SlotNo, Abort, bool)>,
-    /// What fails by what all shards have seen, by the lowest fragment.
+    /// The transactions that abort by the findings of all shards, each with the lowest fragment.
     failures: BTreeMap<Gsn, (SlotNo, Abort)>,
-    /// What has used anything of those, or of these.
+    /// The affected transactions: they use a key that an aborting or affected one may have written.
     affected: BTreeSet<Gsn>,
-    /// The changes that stay, of keys that one of the latter reads, by place in the journal.
+    /// The final changes of keys that an affected transaction reads, by place in the journal.
     later: BTreeMap<KeyHash, Vec<usize>>,
-    /// What was hidden from those that are executed again: as it is to be afterwards.
+    /// The contents hidden from transactions that are executed again, by number: as they are to be afterwards.
     hidden: BTreeMap<u32, Vec<(RecordId, Cell, Gsn)>>,
 }
 
@@ -72,18 +73,18 @@ enum Stage {
     Open,
     /// All of it is planned.
     Planned,
-    /// All of it is executed here, and the end of this round was told to the others.
+    /// All of it is executed here, and the findings of this round were sent to the others.
     Told(u32),
     /// It is decided; what is to be executed again is planned.
     Again,
 }
 
-/// What shards have said at the end of a round, this one among them. It is kept until the unit is over, to be compared
-/// with what they say again.
+/// The findings of all shards in a round, by shard. They are kept until the speculative batch is over, to be compared
+/// with repetitions.
 pub(crate) type Rounds = BTreeMap<usize, Round>;
 
 impl SpeculativeBatch {
-    /// Whether nothing may be planned before it is over.
+    /// Returns whether nothing may be planned before it is over.
     pub(crate) fn is_planned(&self) -> bool {
         self.stage != Stage::Open
     }
@@ -93,7 +94,7 @@ impl SpeculativeBatch {
         self.stage = Stage::Planned;
     }
 
-    /// This shard takes part in a transaction.
+    /// Adds a transaction in which this shard takes part.
     pub(crate) fn note(&mut self, chunk: &Arc<Chunk>, base: Gsn, now: Millis, at: usize) {
         if self.sources.last().is_none_or(|(last, ..)| !Arc::ptr_eq(last, chunk)) {
             self.sources.push((chunk.clone(), base, now));
@@ -101,10 +102,10 @@ impl SpeculativeBatch {
         self.members.push((self.sources.len() as u32 - 1, at as u32));
     }
 
-    /// All that a transaction had to do here the first time is done.
+    /// Notes that a transaction is done here the first time, and whether it aborts.
     pub(crate) fn note_done(&mut self, active: &Active) {
-        // One of this shard alone has left nothing that another could have used. If others abort with it, that must not count:
-        // who is alone hangs on how many shards there are.
+        // A transaction of one shard has left nothing that another could have used. If others abort with it, that
+        // must not count: which transactions are of one shard depends on how many shards there are.
         let counts = !active.alone || self.cascade == Cascade::Abort;
         if let Some((slot, abort)) = active.own_failure.filter(|_| counts) {
             let is_logged = active.chunk.txns()[active.at].logged;
@@ -124,8 +125,7 @@ impl SpeculativeBatch {
         self.failures.contains_key(&gsn) || self.affected.contains(&gsn)
     }
 
-    /// Who, of those not known to, uses what may have been written by what is undone: one pass in order finds all that there
-    /// is to be found here.
+    /// Finds the affected transactions that are not known, in one pass in the order, and returns them as findings.
     fn find_affected<S: RecordStore>(&mut self, core: &Core<S>) -> Round {
         let mut dirty = self.dirty_keys.clone();
         let mut found = Vec::new();
@@ -146,7 +146,7 @@ impl SpeculativeBatch {
         Round { affected: of(true), unlogged, ..Round::default() }
     }
 
-    /// What was to be written here by what is dropped now, or was before.
+    /// Returns the keys that transactions dropped now, or before, were to write here.
     fn dirty_keys_at_end<S: RecordStore>(&mut self, core: &Core<S>) -> BTreeSet<KeyHash> {
         let mut dirt = std::mem::take(&mut self.dirty_keys);
         for (_, chunk, txn) in self.members().filter(|(gsn, ..)| self.is_undone(*gsn)) {
@@ -156,9 +156,9 @@ impl SpeculativeBatch {
         dirt
     }
 
-    /// What has failed here.
+    /// Returns the transactions that abort by this shard, as findings.
     fn aborts(&mut self) -> Round {
-        // In which order they were executed is nobody's business, and not the same when it is done again.
+        // The order in which they were executed is not a function of the log.
         self.aborts.sort_unstable_by_key(|abort| abort.0);
         let of = |logged: bool| {
             let those = self.aborts.iter().filter(move |abort| abort.3 == logged);
@@ -171,7 +171,7 @@ impl SpeculativeBatch {
         }
     }
 
-    /// Takes what all have said; answers whether any of it may be known on all nodes.
+    /// Takes the findings of all shards; returns whether there are any that may be known on all nodes.
     fn learn(&mut self, told: &Rounds) -> bool {
         for Round { aborts, affected, unlogged, .. } in told.values() {
             for &(gsn, slot, abort) in aborts.iter().chain(&unlogged.aborts) {
@@ -187,7 +187,7 @@ impl SpeculativeBatch {
 }
 
 impl QueueScheduler {
-    /// A unit begins, if that is what was chosen for the epoch.
+    /// Begins a speculative batch, if that was chosen for the epoch.
     pub(crate) fn begin_speculation<S: RecordStore>(&mut self, core: &mut Core<S>, id: Gsn) {
         let Choice::Speculate(cascade) = self.choice else { return };
         self.speculation = Some(SpeculativeBatch {
@@ -208,7 +208,7 @@ impl QueueScheduler {
         self.reach(core, batch_of(id));
     }
 
-    /// The unit, if there is one, has come to a batch.
+    /// Adds a batch of the order to the speculative batch, if there is one.
     pub(crate) fn reach<S: RecordStore>(&mut self, core: &mut Core<S>, turn: BatchPlace) {
         let Some(unit) = &mut self.speculation else { return };
         if unit.batches.last() != Some(&turn) {
@@ -218,7 +218,7 @@ impl QueueScheduler {
         }
     }
 
-    /// Takes what another shard says at the end of a round.
+    /// Takes the findings of another shard in a round.
     pub(crate) fn receive_round(&mut self, from: usize, unit: Gsn, round: Round) -> Known {
         match self.rounds.entry((unit, round.number)).or_default().entry(from) {
             Entry::Occupied(before) => Known::again(*before.get() == round, "a round"),
@@ -229,7 +229,7 @@ impl QueueScheduler {
         }
     }
 
-    /// Goes on with the unit as far as it can; says whether it did anything.
+    /// Advances the speculative batch as far as it can; returns whether it did anything.
     pub(crate) fn advance_speculation<S: RecordStore>(&mut self, core: &mut Core<S>) -> bool {
         let Some(mut unit) = self.speculation.take() else { return false };
         let is_executed = core.active.unfinished == 0 && self.is_idle() && !core.active.has_ready();
@@ -268,7 +268,7 @@ impl QueueScheduler {
         true
     }
 
-    /// Tells all others, and this shard itself, what was found in a round.
+    /// Sends the findings of a round to all shards, this one included.
     fn tell<S: RecordStore>(
         &mut self,
         core: &mut Core<S>,
@@ -287,13 +287,13 @@ impl QueueScheduler {
         self.receive_round(core.site.number, unit.id, round);
     }
 
-    /// Whether all shards have said that a round is over.
+    /// Returns whether the findings of all shards in a round have come.
     fn have_sent<S>(&self, core: &Core<S>, unit: &SpeculativeBatch, number: u32) -> bool {
         let told = self.rounds.get(&(unit.id, number));
         told.is_some_and(|told| told.len() == core.site.places.shards.len())
     }
 
-    /// Whether every part of the replies that are composed here has come.
+    /// Returns whether every part of the replies that are composed here has come.
     fn is_answered<S: RecordStore>(&self, core: &Core<S>, unit: &SpeculativeBatch) -> bool {
         let is_whole = |number: u32| {
             let active = core.active.get(number);
@@ -303,7 +303,7 @@ impl QueueScheduler {
             && core.active.since(unit.id).all(|(_, number)| is_whole(number))
     }
 
-    /// It is known of every transaction of the unit what becomes of it.
+    /// Decides the speculative batch: the findings of all shards are complete.
     fn decide<S: RecordStore>(&mut self, core: &mut Core<S>, mut unit: SpeculativeBatch) -> SpeculativeBatch {
         self.undo(core, &unit);
         self.counts.undone += unit.failures.len() as u64;
@@ -359,7 +359,7 @@ impl QueueScheduler {
         unit
     }
 
-    /// Undoes what is to be undone.
+    /// Undoes the changes of aborting and affected transactions, newest first.
     fn undo<S: RecordStore>(&mut self, core: &mut Core<S>, unit: &SpeculativeBatch) {
         if unit.failures.is_empty() && unit.affected.is_empty() {
             return;
@@ -374,7 +374,7 @@ impl QueueScheduler {
         }
     }
 
-    /// Finds the changes that stay and that somebody who is executed again must not see.
+    /// Finds the final changes that transactions executed again must not see.
     fn index_later<S: RecordStore>(&self, core: &Core<S>, unit: &mut SpeculativeBatch) {
         if unit.affected.is_empty() {
             return;
@@ -397,7 +397,7 @@ impl QueueScheduler {
         unit.later = later;
     }
 
-    /// The unit is over: what is changed is changed for good.
+    /// Ends the speculative batch: its changes are final.
     fn end_speculation<S: RecordStore>(&mut self, core: &mut Core<S>, unit: SpeculativeBatch) {
         core.undo.end(&mut core.store, None);
         core.undo.writer = None;
@@ -411,7 +411,7 @@ impl QueueScheduler {
 }
 
 impl SpeculativeBatch {
-    /// The turn of a transaction that is executed again has come: what later ones have changed and it reads is hidden.
+    /// Hides from a transaction that is about to be executed again what later ones have changed and it reads.
     pub(crate) fn hide<S: RecordStore>(&mut self, core: &mut Core<S>, number: u32, active: &Active) {
         if !active.is_again || self.hidden.contains_key(&number) {
             return;
@@ -438,7 +438,7 @@ impl SpeculativeBatch {
         }
     }
 
-    /// It is done: what was hidden from it is there again.
+    /// Restores what was hidden from a transaction: it is done.
     pub(crate) fn unhide<S: RecordStore>(&mut self, core: &mut Core<S>, number: u32, active: &Active) {
         for (record, cell, version) in self.hidden.remove(&number).into_iter().flatten().rev() {
             core.credit(batch_of(active.gsn));

@@ -26,11 +26,12 @@ use crate::shard::messages::Message;
 /// Goes on giving away.
 pub(in crate::shard) const GIVE: TimerId = TimerId(3);
 
-/// What was given is compared with the digest of the state if no more older contents are kept than this. That digest takes
-/// a look at each of them, 0.15 µs, so this is a pause of some 2 ms at most. More are kept only of a large store under much
-/// load; there this guard against a mistake of ours would hold everybody up.
+/// The most older contents for which the given state is compared with its digest. That digest takes 0.15 µs for each
+/// of them, so this is a pause of some 2 ms at most. More are kept only of a large store under much load; there this
+/// guard against a mistake of ours would hold up everything.
 const COMPARED_MAX: u64 = 16 << 10;
-/// So many records are settled with each piece that is given away, so that few are not when it is compared: a millisecond's.
+/// Records that are settled with each piece that is given away, so that few are left when it is compared: a
+/// millisecond's.
 pub(super) const SETTLED: usize = 16 << 10;
 
 impl<S: RecordStore> Core<S> {
@@ -61,8 +62,8 @@ impl<S: RecordStore> Core<S> {
         }
     }
 
-    /// A checkpoint is cut here: from now on the state at the end of this epoch is kept. Nothing of a later one has been
-    /// started. Whoever asked for it was to be answered by this replica.
+    /// Cuts a checkpoint: from now on the state at the end of this epoch is kept. Nothing of a later one has been
+    /// started. `replica` is the one that answers the transaction which asks for the checkpoint.
     pub fn cut(&mut self, epoch: Epoch, replica: u16) {
         let has_copies = self.has_copies();
         if !has_copies {
@@ -79,7 +80,7 @@ impl<S: RecordStore> Core<S> {
         self.hold(Some(epoch));
     }
 
-    /// The batch that is next in the order, unless this shard stands still before it.
+    /// Returns the batch that is next in the order, unless this shard stands still before it.
     #[inline]
     pub fn next_batch(&self) -> Option<Arc<Batch>> {
         self.order.batches.front().filter(|batch| !self.capture.freezes(batch.epoch)).cloned()
@@ -94,7 +95,7 @@ impl<S: RecordStore> Core<S> {
         self.replies.sessions.hold(cut);
     }
 
-    /// Has the clients of this node turn to another replica while this one stands still, or to this one again.
+    /// Sends the clients of this node to another replica while this one stands still, or back.
     fn turn_away(&mut self, away: bool, out: &mut Outbox<Message>) {
         let is_first = self.site.number == self.site.partition.start;
         if self.capture.turned_away == away || !is_first || self.site.places.replicas == 1 {
@@ -229,15 +230,15 @@ impl<S: RecordStore> Core<S> {
         (filling.piece, filling.rest)
     }
 
-    /// Where much is kept it is not compared in the end, and so no more of it need be kept than what is still to be given.
-    /// Says whether it is much.
+    /// Notes whether much is kept: then it is not compared in the end, and no more of it need be kept than what is
+    /// still to be given. Returns whether it is much.
     fn note_size(&mut self) -> bool {
         let Some(cut) = &mut self.capture.cut else { return false };
         cut.is_large |= self.store.older() > COMPARED_MAX;
         cut.is_large
     }
 
-    /// Whether all that was given is what there was, where that can be told.
+    /// Returns whether all that was given is the state, where that can be determined.
     fn gave_all(&mut self, epoch: Epoch, given: Digest) -> bool {
         let is_large = self.note_size();
         let can_tell = self.capture.mode != CheckpointMode::ZigZag && !is_large;
@@ -251,12 +252,12 @@ impl<S: RecordStore> Core<S> {
         false
     }
 
-    /// Whether a reply of an epoch, or of one before it, is still to be composed here.
+    /// Returns whether a reply of an epoch, or of one before it, is still to be composed here.
     fn is_answering(&self, epoch: Epoch, planned: Option<Gsn>) -> bool {
         self.active.first().into_iter().chain(planned).any(|gsn| gsn.epoch() <= epoch)
     }
 
-    /// All of the state was given away.
+    /// Ends the checkpoint: all of the state was given away.
     fn end_cut(&mut self, out: &mut Outbox<Message>) {
         self.capture.cut = None;
         self.hold(None);

@@ -4,14 +4,15 @@
 use super::*;
 
 impl<S: RecordStore> Core<S> {
-    /// Runs this shard's fragments of a transaction for as long as their inputs are there, then vote_recipients it.
+    /// Runs this shard's fragments of a transaction as far as their inputs are there, then applies its verdict.
     pub fn advance(&mut self, chunk: &Arc<Chunk>, active: &mut Active) -> Progress {
         self.operator.under_way.begin(active.gsn.plain().0);
         self.noting(active, |core, active| core.run_fragments(chunk, active))
     }
 
-    /// Does something in the name of a transaction, and notes its changes with its unit if it is part of one. The changes
-    /// of a transaction that is judged at once stay the newest, in a row, also after it was away.
+    /// Does some work in the name of a transaction, and notes its changes with its speculative batch if it is part of
+    /// one. The changes of a transaction that is decided at once stay the newest, in a row, also after a computation
+    /// elsewhere.
     #[inline]
     pub fn noting<R>(&mut self, active: &mut Active, work: impl FnOnce(&mut Core<S>, &mut Active) -> R) -> R {
         if !active.is_speculative {
@@ -36,13 +37,13 @@ impl<S: RecordStore> Core<S> {
         self.take_returned_computed(active);
         let txn = &chunk.txns()[active.at];
         let fragments = chunk.fragments(txn);
-        // One that moves slots changes nothing until it is done with that.
+        // A transaction that moves slots changes nothing until they have moved.
         if txn.table && !self.go_on_moving() {
             return Progress::Blocked;
         }
         while let Some(fragment) = fragments.get(active.next) {
             let n = active.next;
-            // A lent fragment has its turn with the compute fragment that it is lent to.
+            // A fragment whose record is shipped runs with the compute fragment that it is for.
             if !fragment.lent && (self.owns(fragment) || fragment.access == Access::Compute) {
                 if active.shipped_out > 0 || active.is_away || n >= active.granted_until {
                     return Progress::Blocked;
@@ -58,7 +59,7 @@ impl<S: RecordStore> Core<S> {
             }
             active.next += 1;
             if active.next == txn.abortable_until as usize && active.shipped_out == 0 {
-                // Whatever could fail here has or has not: others need not wait for the rest.
+                // All checks of this shard have passed or failed: others need not wait for the rest.
                 self.vote(active);
             }
         }
@@ -70,7 +71,7 @@ impl<S: RecordStore> Core<S> {
             if active.votes_missing != 0 {
                 return Progress::Blocked;
             }
-            // One of a unit in which others take part is judged with that.
+            // A speculative transaction of several shards is decided with its batch.
             if active.alone || !active.is_speculative {
                 self.apply_verdict(active);
             }
@@ -78,7 +79,7 @@ impl<S: RecordStore> Core<S> {
         Progress::Done
     }
 
-    /// Runs one fragment; says no if it has to wait.
+    /// Runs one fragment; returns false if it has to wait.
     fn run_fragment(&mut self, active: &mut Active, chunk: &Chunk, txn: &Txn, n: usize) -> bool {
         let fragments = chunk.fragments(txn);
         let fragment = &fragments[n];
@@ -86,7 +87,7 @@ impl<S: RecordStore> Core<S> {
         let slot = SlotNo(n as u32);
         let mut failed = false;
         let computed = active.computed.take();
-        // What was computed elsewhere had its inputs.
+        // A computation elsewhere had its inputs.
         for input in inputs.iter().filter(|_| computed.is_none()) {
             let source = &fragments[input.0 as usize];
             if source.lent {
@@ -102,8 +103,8 @@ impl<S: RecordStore> Core<S> {
             }
         }
         if fragment.access == Access::TableWrite && txn.abortable {
-            // What is done to a whole table is not undone: it waits until nothing can abort any more. The plan
-            // has no check after it.
+            // A write to the whole table is not undone: it waits until nothing can abort any more. The plan has no
+            // check after it.
             self.vote(active);
             if active.votes_missing != 0 {
                 return false;
@@ -111,7 +112,7 @@ impl<S: RecordStore> Core<S> {
             failed |= active.failure.is_some();
         }
         let limit = self.code.registry.limits().reply;
-        // What has inputs reads the transaction's slots while it answers.
+        // A fragment with inputs reads the transaction's slots while it answers.
         let mut arena = match inputs.is_empty() {
             true => active.slots.take_arena(),
             false => std::mem::take(&mut self.code.answer),
@@ -165,13 +166,13 @@ impl<S: RecordStore> Core<S> {
         if fragment.is_table() {
             self.answer_table(active, slot);
         } else if !active.alone {
-            // What a fragment says as it aborts is the reply, however silent it is otherwise.
+            // The answer of an aborting fragment is the reply, also of a silent one.
             let told = if result.is_err() { 1 << active.routes.collector } else { 0 };
             let readers = (active.routes.readers[n] | told) & !self.me();
             let bytes = if active.slots.is_cut(slot) { CUT } else { active.slots.slot(slot) };
             self.remote.results.add_slot(readers, active.called(), slot, bytes, bad);
             if only_answers && readers != 0 {
-                // Nobody here needs it.
+                // No fragment of this shard needs it.
                 active.slots.cut(slot);
             }
         }
@@ -252,8 +253,8 @@ impl<S: RecordStore> Core<S> {
         }
     }
 
-    /// Runs a compute fragment on its members, or only returns them if it must not run. None if it has given up: then
-    /// nothing has happened.
+    /// Runs a compute fragment on its members, or only returns them if it must not run. `None` if it has given up:
+    /// then nothing has happened.
     fn compute(
         &mut self,
         active: &mut Active,
@@ -287,7 +288,7 @@ impl<S: RecordStore> Core<S> {
         for held in members.held {
             if held.owner == self.site.number {
                 let lent = &chunk.fragments(txn)[held.slot.0 as usize];
-                // One that was only to be read and is absent was not taken: it may be there, and expired.
+                // A member that was only to be read and is absent was not taken: it may be there, and expired.
                 if held.writable || held.cell.value.is_some() && !self.is_past(lent) {
                     self.restore_record(active, lent, held);
                 }
@@ -314,14 +315,14 @@ impl<S: RecordStore> Core<S> {
         active.tables.take(&mut active.slots, slot, (me, shards), part);
     }
 
-    /// A record keeps its place until the unit is over.
+    /// Keeps a record in its place in the store until the speculative batch is over.
     pub fn keep_place(&mut self, record: RecordId) {
         if self.store.lock(record) == 0 {
             self.store.set_lock(record, WRITE_LOCKED);
         }
     }
 
-    /// Tells the verdict of this shard's abortable fragments, once, to all who must know it.
+    /// Sends the verdict of this shard's abortable fragments to the vote recipients, once.
     fn vote(&mut self, active: &mut Active) {
         if active.voted || active.alone || active.is_speculative {
             return;
@@ -342,7 +343,7 @@ impl<S: RecordStore> Core<S> {
         }
     }
 
-    /// Every verdict is known: what was changed here stays, or is undone.
+    /// Makes the changes on this shard final, or undoes them: every verdict is known.
     fn apply_verdict(&mut self, active: &mut Active) {
         if active.failure.is_some()
             && !(self.settings.bugs.has(Bug::IgnoreRemoteVote) && active.own_failure.is_none())

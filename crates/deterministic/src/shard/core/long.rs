@@ -13,7 +13,7 @@ use crate::shard::long::{Computed, InputSlots, Long, PATIENCE};
 use crate::shard::messages::{Item, Message};
 use crate::shard::state::{Active, owner};
 
-/// Who waits for a computation.
+/// The waiter for a computation.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 enum Asker {
     /// A transaction of the order.
@@ -22,7 +22,7 @@ enum Asker {
     Read(u64),
 }
 
-/// Computations that are away, by the token of their work.
+/// Computations that are away, by the token of their work, and what is needed to give one away.
 #[derive(Debug, Default)]
 pub(crate) struct Away {
     /// How much work a compute fragment may do here before it is given away; no bound while nobody would do it.
@@ -50,30 +50,31 @@ impl Away {
         self.leaving.push(Work::new(token, move || under_way.during(number, run)));
     }
 
-    /// How many are away.
+    /// Returns how many computations are away.
     pub fn len(&self) -> usize {
         self.askers.len()
     }
 }
 
 impl<S: RecordStore> Core<S> {
-    /// From now on a driver does what is given away; without one everything is computed here, however long it takes.
+    /// Begins to give long computations to the driver; without one everything is computed here, however long it
+    /// takes.
     pub(in crate::shard) fn begin_to_give_away(&mut self) {
         self.away.patience = Some(PATIENCE);
     }
 
-    /// Has what is given away be listed there.
+    /// Sets where an operator finds computations that are away.
     pub(in crate::shard) fn list_work(&mut self, computations: Computations) {
         self.away.computations = computations;
     }
 
-    /// Has scripts be timed, here and where they are given away.
+    /// Sets the clock by which scripts are timed, here and on work threads.
     pub(in crate::shard) fn time_scripts(&mut self, stopwatch: Arc<dyn Stopwatch>) {
         self.code.locals.set_stopwatch(Some(stopwatch.clone()));
         self.away.stopwatch = Some(stopwatch);
     }
 
-    /// Hands the records of a compute fragment that has given up back to where they were.
+    /// Puts back the records of a compute fragment that has given up.
     pub(super) fn take_from_hands(&mut self, active: &mut Active, held: Held<'_>) {
         let chunk = active.chunk.clone();
         let fragment = &chunk.fragments(&chunk.txns()[active.at])[held.slot.0 as usize];
@@ -85,7 +86,7 @@ impl<S: RecordStore> Core<S> {
         }
     }
 
-    /// Gives compute fragment `n` away, whose members are where they belong.
+    /// Gives compute fragment `n` to the driver; its members are where they belong.
     pub(super) fn give_away(&mut self, active: &mut Active, n: usize) {
         let chunk = active.chunk.clone();
         let (at, txn) = (active.at, &chunk.txns()[active.at]);
@@ -116,7 +117,7 @@ impl<S: RecordStore> Core<S> {
         self.away.leave(asker, long, self.operator.under_way.of_work());
     }
 
-    /// A computation has come back.
+    /// Takes the result of a computation.
     pub(in crate::shard) fn take_computed(&mut self, done: WorkDone) {
         let asker = self.away.askers.remove(&done.token);
         match (asker, done.product.downcast::<Computed>()) {
@@ -149,7 +150,7 @@ impl<S: RecordStore> Core<S> {
         self.active.make_ready(number);
     }
 
-    /// The transaction has its turn again: records that a computation elsewhere had in its hands go back to where they were.
+    /// Puts back the records that a computation elsewhere had in its hands, as the transaction runs on.
     pub(super) fn take_returned_computed(&mut self, active: &mut Active) {
         let records = active.computed.as_mut().map(|computed| std::mem::take(&mut computed.records));
         for (slot, cell, changed) in records.into_iter().flatten() {
@@ -165,24 +166,25 @@ impl<S: RecordStore> Core<S> {
         }
     }
 
-    /// Hands what is given away to the driver.
+    /// Hands the computations that are given away to the driver.
     pub(in crate::shard) fn send_work(&mut self, out: &mut Outbox<Message>) {
         for (number, long) in self.reader.leaving() {
-            // A start does not execute it again.
+            // A restarted node does not execute a read again.
             self.away.leave(Asker::Read(number), long, UnderWay::default());
         }
         self.away.leaving.drain(..).for_each(|work| out.work(work));
     }
 
-    /// Large values and replies take time as many fragments do: others of this loop have their turn in between.
+    /// Takes bytes off the budget: large values and replies take as long as many fragments.
     pub(super) fn charge(&mut self, bytes: usize) {
         self.budget.charge(bytes, self.settings.fragment_bytes);
     }
 
-    /// Stops a transaction until the next turn if this turn is over, so that others of the event loop come first; says whether
-    /// it did. The transaction keeps its locks or ranges meanwhile, as one does whose computation is away.
+    /// Has a transaction rest until the next event if the budget is spent, so that other roles of the event loop go
+    /// on; returns whether it rests. It keeps its grants meanwhile, as while a computation is away.
     ///
-    /// Nothing rests while nobody would wake it (replay), nor does what is undone as a unit or holds the whole table.
+    /// Nothing rests while nothing would wake it (replay), nor does a speculative transaction or one of the whole
+    /// table.
     pub(super) fn rests(&mut self, active: &Active, txn: &Txn) -> bool {
         let rests =
             self.budget.is_spent() && self.away.patience.is_some() && !active.is_speculative && !txn.table;
@@ -193,25 +195,25 @@ impl<S: RecordStore> Core<S> {
         rests
     }
 
-    /// Begins a turn of so many fragments; returns those who rest, for [`Core::wake`].
+    /// Begins an event with a budget of so many fragments; returns the transactions that rest, for [`Core::wake`].
     pub(in crate::shard) fn begin_event(&mut self, fragments: usize) -> Vec<Gsn> {
         self.budget.begin(fragments);
         self.active.take_resting()
     }
 
-    /// Has those who rested go on for so many fragments together. They do so after what came meanwhile has had a turn: neither
+    /// Resumes transactions that rested, for so many fragments together, after what came meanwhile has run: neither
     /// starves.
     pub(in crate::shard) fn wake(&mut self, rested: Vec<Gsn>, fragments: usize) {
         self.budget.renew(fragments);
         self.active.wake(rested);
     }
 
-    /// Says that the next turn has work left over from this one.
+    /// Returns whether work is left over from this event.
     pub(in crate::shard) fn has_more(&self) -> bool {
         self.budget.is_spent() || self.active.has_resting()
     }
 
-    /// The number of transactions whose computation is away; each of them is among those under way.
+    /// Checks that each computation that is away has its transaction or read.
     pub(super) fn check_away(&self) -> Result<(), String> {
         let ordered = self.away.askers.values().filter(|asker| matches!(asker, Asker::Ordered(_))).count();
         let waiting = self.active.iter().filter(|active| active.is_away).count();

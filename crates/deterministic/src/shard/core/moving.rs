@@ -55,14 +55,14 @@ fn take<S: RecordStore>(store: &mut S, (db, key): (Db, Vec<u8>), gsn: Gsn) -> Mo
 }
 
 impl<S: RecordStore> Core<S> {
-    /// Another map is in force from the end of the checkpoint that this begins with. To be said before its records come.
+    /// Puts the map in force that was at the end of the checkpoint with which this begins. Precedes its records.
     pub(in crate::shard) fn begin_under(&mut self, map: &Map) {
         let layout = self.site.places.layout.under(map);
         layout.owned_by(self.site.number).for_each(|slot| self.store.own(slot..slot + 1));
         self.maps = Maps::new(Arc::new(layout));
     }
 
-    /// Has the first shard of the partition know which slots here are large, where it shares out the load.
+    /// Reports to the first shard of the partition which slots here are large, where load is balanced.
     pub(in crate::shard) fn tell_sizes(&mut self, out: &mut Outbox<Message>) {
         if self.settings.balance.is_none() || self.site.partition.len() == 1 {
             return;
@@ -79,14 +79,14 @@ impl<S: RecordStore> Core<S> {
         }
     }
 
-    /// A shard of the partition has so many records in its large slots.
+    /// Takes the sizes of a shard's large slots.
     pub(in crate::shard) fn note_sizes(&mut self, shard: usize, slots: &[(usize, u32)]) {
         if let Some(load) = &mut self.upkeep.load {
             load.note_sizes(self.maps.now().owned_by(shard), slots);
         }
     }
 
-    /// Looks how the load falls on the shards of the partition, and says so if it should fall otherwise.
+    /// Evaluates the load of the partition's shards, and proposes moves of slots if it is uneven.
     pub(in crate::shard) fn look_at_load(&mut self, now: Micros, out: &mut Outbox<Message>) {
         let Some(load) = &mut self.upkeep.load else { return };
         let layout = self.maps.now();
@@ -97,7 +97,7 @@ impl<S: RecordStore> Core<S> {
         }
     }
 
-    /// The turn of a whole-table transaction has come: begins what it has to do here if it moves slots, or copies a part of one.
+    /// Begins the work of a whole-table transaction that moves slots, or copies a part of one.
     pub(super) fn begin_moving(&mut self, gsn: Gsn, chunk: &Chunk, txn: &Txn) {
         let (procedure, args) = (txn.call.procedure, chunk.args(txn));
         if let Some(after) = system::rearranged(procedure, args, self.maps.now()) {
@@ -108,7 +108,7 @@ impl<S: RecordStore> Core<S> {
         }
     }
 
-    /// A move's turn has come, after which this layout is in force.
+    /// Begins a move, after which this layout is in force.
     fn begin_move(&mut self, gsn: Gsn, after: Layout) {
         let before = self.maps.now().clone();
         for slot in after.owned_by(self.site.number).filter(|slot| before.shard_of(*slot) != self.site.number)
@@ -121,7 +121,8 @@ impl<S: RecordStore> Core<S> {
         self.keep_states();
     }
 
-    /// Has a move send what has changed of a slot that was copied to where it goes. Copies of one that goes elsewhere are of no use.
+    /// Has a move send only the changes of a slot that was copied to where it goes. Copies of a slot that goes
+    /// elsewhere are given up.
     fn use_copies(&mut self, epoch: Epoch, after: &Layout) {
         let Some(Copying { slot, to, last }) = self.relocation.copies.copying else { return };
         if after.shard_of(slot) == self.site.number {
@@ -143,12 +144,12 @@ impl<S: RecordStore> Core<S> {
         }
     }
 
-    /// The turn has come of a transaction that copies a part of a slot to where it is to move.
+    /// Begins a transaction that copies a part of a slot to where it is to move.
     fn begin_copying(&mut self, gsn: Gsn, part: &CopyPart) {
         let (now, slot, epoch) = (self.maps.now(), part.slot(), gsn.epoch());
         let Some(then) = now.moved(&(slot..slot + 1), part.to) else { return };
         let (giver, to) = (now.shard_of(slot), then.shard_of(slot));
-        // One slot is copied at a time: who gets copies of another has those of this one no more.
+        // One slot is copied at a time: copies of another are given up.
         let is_other = |copying: &mut Copying| (copying.slot, copying.to) != (slot, to);
         if self.relocation.copies.copying.take_if(is_other).is_some() {
             self.store.give_up_copying();
@@ -199,25 +200,25 @@ impl<S: RecordStore> Core<S> {
         self.remote.results.add(to, gsn, Item::Records { number: 0, is_last: true, copies, records });
     }
 
-    /// Copies from here or to here exist: no checkpoint is cut then, as it would not have them.
+    /// Returns whether copies from here or to here exist: no checkpoint is cut then, as it would not have them.
     pub(in crate::shard) fn has_copies(&self) -> bool {
         self.relocation.copies.copying.is_some() || self.store.copies().is_some()
     }
 
-    /// Gives up copies of which nobody has made more for long: he who asked for them does not go on.
+    /// Gives up copies that have not gone on for long: the move that they were for does not come.
     pub(in crate::shard) fn give_up_old_copies(&mut self) {
         let now = self.order.started.epoch();
         if self.relocation.copies.copying.take_if(|copying| !lives(copying.last, now)).is_some() {
             self.store.give_up_copying();
         }
-        // Here they are kept for longer than there they are thought to be.
+        // The receiver keeps them for longer than the sender counts on.
         if self.store.copies().is_some() && !lives(Epoch(self.relocation.copies.came_in.0 + COPIES_LIVE), now)
         {
             self.store.give_up_copies();
         }
     }
 
-    /// Sends more of what goes, if a move is under way; says whether there is none, or it is done here.
+    /// Sends more records if a move is under way; returns whether there is none, or it is done here.
     pub(in crate::shard) fn go_on_moving(&mut self) -> bool {
         let Some(moving) = &mut self.relocation.moving else { return true };
         let gsn = moving.gsn;
@@ -270,7 +271,7 @@ impl<S: RecordStore> Core<S> {
         let is_done = moving.is_done();
         if is_done {
             self.relocation.moving = None;
-            // Copies of a slot that has come without them are of no use.
+            // Copies of a slot that has arrived without them are of no use.
             if self.store.copies().is_some_and(|slot| self.maps.now().shard_of(slot) == self.site.number) {
                 self.store.give_up_copies();
             }
@@ -278,9 +279,9 @@ impl<S: RecordStore> Core<S> {
         is_done
     }
 
-    /// Takes note of what another shard says of a move.
+    /// Takes an item of a move from another shard.
     pub(in crate::shard) fn note_moved(&mut self, gsn: Gsn, from: usize, item: Item) -> Known {
-        // What is said of one that is done here is said again.
+        // An item of a move that is done here is a repetition.
         let Some(moving) = self.relocation.moving.as_mut().filter(|moving| moving.gsn == gsn) else {
             return Known::Same;
         };
@@ -317,7 +318,7 @@ impl<S: RecordStore> Core<S> {
                     }
                     let record = self.store.find_or_reserve(db, &key, hash);
                     self.store.take_in(record, cell, version, gsn.epoch());
-                    // One that was copied may be no more.
+                    // A copied record may have been deleted since.
                     self.store.release_if_absent(record);
                 }
                 self.remote.results.add(from, gsn, Item::Taken(number));
@@ -337,7 +338,7 @@ impl<S: RecordStore> Core<S> {
         }
     }
 
-    /// Copies have come of a slot.
+    /// Takes copies of a slot.
     fn take_copies(&mut self, epoch: Epoch, slot: usize, copies: Copies, records: Vec<MovedRecord>) -> Known {
         match copies {
             Copies::First => self.store.begin_copies(slot),
@@ -351,8 +352,8 @@ impl<S: RecordStore> Core<S> {
         if records.into_iter().all(is_copied) { Known::New } else { Known::Other("copies of another slot") }
     }
 
-    /// A transaction whose turn has come was planned under a map by which its slots are elsewhere: it ends here without any
-    /// effect. Whoever would have composed its reply says so, and which map is in force.
+    /// Ends a transaction that was planned under a map by which its slots are elsewhere, without any effect. The
+    /// shard that would have composed its reply reports that, with the map in force.
     fn turn_back(&mut self, gsn: Gsn, chunk: &Arc<Chunk>, txn: &Txn) {
         if chunk.collector(txn, self.maps.planned.under(&chunk.map)) != self.site.number {
             return;
@@ -363,15 +364,15 @@ impl<S: RecordStore> Core<S> {
             .conclude(&self.site.places, (gsn, chunk, txn), OutcomeStatus::Moved, |reply| map.encode(reply));
     }
 
-    /// Whether slots have moved in an epoch, and somebody wants to see the state before it, which is where they were.
+    /// Returns whether slots have moved in an epoch, and reads want the state before it, which is where they were.
     pub fn has_moved_in(&self, epoch: Epoch) -> bool {
         self.settings.isolation == Isolation::ReadCommitted
             && !Arc::ptr_eq(self.maps.as_of(Epoch(epoch.0.saturating_sub(1))), self.maps.now())
     }
 
-    /// Whether a transaction of a chunk that was planned under another map has a slot that is elsewhere now: then it is
-    /// not for this map, and whoever asked for it is told. So is who wants to see the state before the epoch of a slot that
-    /// has moved in it: he comes again in a later one.
+    /// Ends a transaction that was planned under another map if one of its slots has moved; returns whether it has. A
+    /// read of the state before its epoch, of a slot that has moved in it, is ended too: it is submitted again in a
+    /// later epoch.
     pub fn is_turned_back(&mut self, gsn: Gsn, chunk: &Arc<Chunk>, txn: &Txn) -> bool {
         let takes_it = self.settings.bugs.has(Bug::StaleLayout) && gsn.0 % 3 == 1;
         let now = self.maps.now();

@@ -12,8 +12,8 @@ use ordain_store::RecordStore;
 use super::Core;
 
 impl<S: RecordStore> Core<S> {
-    /// Whether an operator has aborted a transaction whose turn has come. It ends without any effect; the shard that would
-    /// have composed its reply says so, and remembers it for the transaction's session.
+    /// Returns whether an operator has aborted a transaction that is about to be started. It ends without any effect;
+    /// the shard that would have composed its reply reports that, and remembers it for the transaction's session.
     pub fn is_aborted_by_operator(&mut self, gsn: Gsn, chunk: &Arc<Chunk>, txn: &Txn) -> bool {
         if self.operator.aborted.is_empty() || !self.operator.aborted.contains(&gsn) {
             return false;

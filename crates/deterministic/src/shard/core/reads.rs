@@ -10,11 +10,12 @@ use crate::shard::capture::Cut;
 use crate::shard::messages::Message;
 
 impl<S: RecordStore> Core<S> {
-    /// Has the store keep what somebody may want to see.
+    /// Has the store keep the past states that may be read or captured.
     pub(in crate::shard) fn keep_states(&mut self) {
         let cut = self.capture.cut.as_ref().map(|cut| cut.epoch);
         let given = self.capture.cut.as_ref().map_or(Position::default(), Cut::given);
-        // What is only read is as it was before its epoch, and of no epoch that is not published has all been read.
+        // With read committed, reads see the state before their epoch, and of no unpublished epoch have all been
+        // read.
         let is_past = self.settings.isolation == Isolation::ReadCommitted;
         let before = is_past.then(|| self.order.backlog.published());
         let since = self.reader.kept().into_iter().chain(before).min();
@@ -46,7 +47,7 @@ impl<S: RecordStore> Core<S> {
                 }
             }
             Reading::Keep(partition) => {
-                // Some of a later epoch than the published may have been executed already.
+                // Transactions of later epochs than the published one may have been executed already.
                 let is_late = self.settings.bugs.has(Bug::KeepLate);
                 let begun = if is_late { published } else { published.max(self.order.started.epoch()) };
                 let kept = self.reader.begin(partition, begun);
@@ -71,7 +72,7 @@ impl<S: RecordStore> Core<S> {
         (reader, ShardView { store, places, maps, registry, locals, patience: away.patience })
     }
 
-    /// Reads for a turn; says whether there is more to read.
+    /// Runs reads on snapshots for a budget; returns whether there are more.
     pub(in crate::shard) fn read(&mut self, out: &mut Outbox<Message>) -> bool {
         let published = self.order.backlog.published();
         let is_idle = self.order.batches.is_empty() && !self.active.has_ready();

@@ -25,7 +25,7 @@ impl<S: RecordStore> Core<S> {
             ));
             return;
         }
-        // What another node has said it may say again, when it was restarted or somebody substitutes for it.
+        // Another node may repeat what it has sent, when it was restarted or a member substitutes for it.
         let may_repeat = !self.site.partition.contains(&from);
         for (gsn, item) in items {
             if let Item::Round(round) = item {
@@ -47,7 +47,7 @@ impl<S: RecordStore> Core<S> {
                 None if is_to_come => self.remote.out_of_order.keep(gsn, from, item, &bytes),
                 None if scheduler.take_item(self, gsn, &item, &bytes) => {}
                 None if may_repeat => self.counts.repeated += 1,
-                // Who gives slots away goes on once they are on their way.
+                // A shard that gives slots away goes on once its records are sent.
                 None if matches!(item, Item::Taken(_)) => {}
                 None => {
                     self.broken.get_or_insert(format!(
@@ -59,7 +59,7 @@ impl<S: RecordStore> Core<S> {
         }
     }
 
-    /// What has come for a transaction whose turn it is.
+    /// Takes the items that came for a transaction before it was started.
     pub fn take_out_of_order(&mut self, active: &mut Active) {
         for OutOfOrderItem { from, item, bytes } in self.remote.out_of_order.take(active.called()) {
             // Records of slots that move here may be among it.
@@ -94,7 +94,7 @@ impl<S: RecordStore> Core<S> {
         }
     }
 
-    /// Takes note of what another shard says. Everything is said once, or again and the same.
+    /// Takes an item of another shard for a transaction under way. Each item comes once, or is repeated unchanged.
     fn note_item(&mut self, active: &mut Active, from: usize, item: Item, bytes: &[u8]) -> Known {
         if matches!(item, Item::Records { .. } | Item::Taken(_)) {
             return self.note_moved(active.gsn, from, item);
@@ -125,7 +125,7 @@ impl<S: RecordStore> Core<S> {
             Item::Vote(verdict) => {
                 let voter: ShardSet = 1 << from;
                 if active.votes_missing & voter == 0 {
-                    // Whatever failed there has been heard of, or something before it.
+                    // The failure of that shard is known, or one of an earlier fragment.
                     let heard = verdict.is_none_or(|(slot, _)| active.failure.is_some_and(|f| f.0 <= slot));
                     return Known::again(heard, "a verdict");
                 }
@@ -167,7 +167,7 @@ impl<S: RecordStore> Core<S> {
         }
     }
 
-    /// A record that was lent for writing has come back.
+    /// Takes a record that was shipped for writing and has returned.
     pub(in crate::shard) fn take_returned(
         &mut self,
         active: &mut Active,

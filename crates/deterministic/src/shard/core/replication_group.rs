@@ -16,13 +16,13 @@ use crate::shard::spans;
 const SETTLED: usize = 8 << 10;
 
 impl<S: RecordStore> Core<S> {
-    /// Changes of the state from now on are a batch's.
+    /// Credits changes of the state to a batch from now on.
     #[inline]
     pub fn credit(&mut self, turn: BatchPlace) {
         self.digests.exchange.credit(turn, || self.store.digest());
     }
 
-    /// Everything up to a batch is executed: what members have said of it is compared with what came of it here.
+    /// Compares attestations of members to a batch with the digest here: everything up to it is executed.
     pub(in crate::shard) fn compare(&mut self, turn: BatchPlace) {
         match self.digests.exchange.applied(turn, || self.store.digest()) {
             Ok(attestations) => self.digests.outgoing.extend(attestations),
@@ -30,7 +30,7 @@ impl<S: RecordStore> Core<S> {
         }
     }
 
-    /// Looks for the digests at the ends of late epochs.
+    /// Notes the digests at the ends of late epochs.
     pub(in crate::shard) fn note_spans(&mut self) {
         let complete = self.order.backlog.complete();
         if !self.digests.exchange.members().is_empty() {
@@ -45,7 +45,7 @@ impl<S: RecordStore> Core<S> {
         }
     }
 
-    /// The batch of an epoch is about to be handed in: the last moment to look at what was before it.
+    /// Notes the digest before the batch of an epoch is handed in.
     pub(in crate::shard) fn note_span_before(&mut self, next: Epoch) {
         if self.digests.exchange.members().is_empty()
             && self.order.backlog.is_idle()
@@ -56,13 +56,13 @@ impl<S: RecordStore> Core<S> {
         }
     }
 
-    /// Nothing is under way, and nothing up to the end of an epoch is still to come.
+    /// Notes the digest at the end of an epoch: nothing is under way, and nothing up to that is still to come.
     fn note_span(&mut self, last: Epoch) {
         let (first, digest) = (self.order.backlog.applied().0, self.store.digest());
         self.digests.spans.note(DigestSpan { first, last, digest });
     }
 
-    /// A member has said what its digests were.
+    /// Takes the attestations of a member.
     pub(in crate::shard) fn take_attestations(&mut self, member: NodeId, remote_result: &ShardMessage) {
         for (gsn, item) in &remote_result.items {
             let Item::Attestation { digest, doubted } = *item else {
@@ -81,7 +81,7 @@ impl<S: RecordStore> Core<S> {
         }
     }
 
-    /// Tells members what this shard's digests were.
+    /// Sends this shard's attestations to its members.
     pub(in crate::shard) fn attestation(&mut self, out: &mut Outbox<Message>) {
         if self.digests.outgoing.is_empty() {
             return;
@@ -98,13 +98,13 @@ impl<S: RecordStore> Core<S> {
         }
     }
 
-    /// Tells them the last one.
+    /// Attests to the last digest, now and then.
     pub(in crate::shard) fn attestation_now_and_then(&mut self, out: &mut Outbox<Message>) {
         self.digests.outgoing.extend(self.digests.exchange.news());
         self.attestation(out);
     }
 
-    /// Changes the first record of a transaction, if it is here, as nobody has asked for.
+    /// Changes the first record of a transaction, if it is here: a planted bug.
     pub fn flip(&mut self, chunk: &Chunk, txn: &Txn) {
         let is_last = usize::from(self.site.places.replica) == self.digests.exchange.members().len();
         let fragment = chunk.fragments(txn).iter().find(|f| f.is_keyed() && self.owns(f));

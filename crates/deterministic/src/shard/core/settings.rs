@@ -9,29 +9,30 @@ use crate::shard::scheduler::Scheduling;
 /// The settings of a shard.
 #[derive(Clone, Copy, Debug)]
 pub struct Settings {
-    /// Transactions that may be under way at once; beyond it the order waits (calvin.md, section 4.2, rule 5).
+    /// Most transactions under way at once; beyond it the order waits (`docs/protocols/calvin.md`, C12).
     pub window: usize,
     /// The engine's scheduling of transactions on the shard's records.
     pub scheduling: Scheduling,
-    /// The isolation of transactions. A level other than the default needs an engine that has it.
+    /// The isolation level. A level other than the default needs an engine that has it.
     pub isolation: Isolation,
     /// The way in which a checkpoint's state is kept while transactions go on.
     pub checkpoints: CheckpointMode,
-    /// About how many bytes of a checkpoint it gives away at once: so long does its other work wait.
+    /// About how many bytes of a checkpoint are given away at once: so long its other work waits.
     pub piece: usize,
-    /// Set if executed transactions may be lost with a primary: replies are then held back until they are certain.
+    /// Whether executed transactions may be lost with a leader: replies on which a gateway acts are then deferred
+    /// until they are stable.
     pub may_be_lost: bool,
-    /// How the shards of a partition share its load, if they do.
+    /// The load balancing of a partition's shards, if there is any.
     pub balance: Option<Balance>,
-    /// So many bytes that are answered, or by which a record grows or shrinks, take as long as a fragment that is started. Others of
-    /// the event loop have their turn after 256 fragments; with 0, after each that answers or changes anything.
+    /// The bytes, answered or by which a record grows or shrinks, that count as one fragment of the budget. Other
+    /// roles of the event loop go on after 256 fragments; with 0, after each that answers or changes anything.
     pub fragment_bytes: usize,
     /// Bugs that a test has planted.
     pub bugs: Bugs,
 }
 
 impl Settings {
-    /// The settings of an engine's shards as they are unless told otherwise.
+    /// Makes the settings of an engine's shards, with defaults for the rest.
     pub fn new(scheduling: Scheduling) -> Settings {
         Settings {
             window: 2000,

@@ -3,7 +3,7 @@
 use super::*;
 
 impl<S: RecordStore> Core<S> {
-    /// Puts a record that this shard owns back where it was taken from.
+    /// Restores a record of this shard to the place from which it was taken.
     pub(super) fn restore_record(&mut self, active: &mut Active, lent: &Fragment, held: Held<'_>) {
         let Held { db, key, cell, version, changed, before, .. } = held;
         let known = self.store.find(db, key, lent.hash);
@@ -31,9 +31,10 @@ impl<S: RecordStore> Core<S> {
         self.store.release_if_absent(record);
     }
 
-    /// The turn of a compute fragment that runs elsewhere: its members that are here go there.
+    /// Ships the members of this shard to a compute fragment that runs elsewhere, when all fragments before it are
+    /// done.
     ///
-    /// Not earlier: what comes between a lent fragment and its compute fragment may be an input of the latter, or
+    /// Not earlier: a fragment between a shipped record's and the compute fragment may be an input of the latter, or
     /// write the record.
     pub(super) fn ship_members(&mut self, active: &mut Active, chunk: &Chunk, txn: &Txn, compute: usize) {
         let fragments = chunk.fragments(txn);
@@ -49,14 +50,14 @@ impl<S: RecordStore> Core<S> {
                 );
             }
         }
-        // All are lent before one comes back, as it was when the compute fragment ran.
+        // All are shipped before one returns, as it was when the compute fragment ran.
         for (slot, cell, changed) in back {
             self.take_returned(active, slot, cell, changed);
         }
     }
 
-    /// The record of a lent fragment goes to the shard that computes; answers what has come back already, if the
-    /// compute fragment ran before a restart of this shard.
+    /// Ships the record of a fragment to the shard that computes, if there is room, bytes; returns what has come back
+    /// already, if the compute fragment ran before a restart of this shard.
     fn ship(
         &mut self,
         active: &mut Active,
@@ -76,7 +77,7 @@ impl<S: RecordStore> Core<S> {
             live.map_or(0, |record| self.store.cell(record).weight())
         };
         if weight > *room {
-            // Whatever others lend, it is too much. From here on nothing goes that weighs anything.
+            // It is too much, whatever other shards ship. From here on nothing is shipped that has any weight.
             *room = 0;
             self.remote.results.add_slot(1 << to, active.called(), slot, CUT, false);
             return None;
@@ -87,8 +88,8 @@ impl<S: RecordStore> Core<S> {
         back
     }
 
-    /// Takes the record of a lent fragment for whoever computes, and its version; and what has come back already, if
-    /// the compute fragment ran before a restart of this shard.
+    /// Takes the record of a fragment out for a compute fragment, with its version; and what has come back already,
+    /// if the compute fragment ran before a restart of this shard.
     pub(super) fn take_out(
         &mut self,
         active: &mut Active,
@@ -104,7 +105,7 @@ impl<S: RecordStore> Core<S> {
         let (cell, version) = if fragment.access == Access::Write {
             let (cell, version) = match (live, record) {
                 (Some(record), _) => {
-                    // It keeps its place while it is away.
+                    // It keeps its place in the store while it is away.
                     if self.store.lock(record) == 0 {
                         self.store.set_lock(record, WRITE_LOCKED);
                     }

@@ -31,52 +31,51 @@ use crate::shard::remote::Places;
 use crate::shard::reply::{outcomes_of, write_reply};
 use crate::shard::state::{Active, CUT, Routes, ShardSet, SlotTable, Tables};
 
-/// A chunk of reads, by who waits for it.
+/// The key of a chunk of reads: its gateway and number.
 type ChunkId = (GatewayId, ChunkNo);
 
-/// How many epochs are kept at most for reads that have not come, or do not end (paxflow.md, section 6,
-/// `snap_keep_max`). Far more than there: an epoch here is as long as the pipeline takes, not 10 ms.
+/// The most epochs that are kept for reads that have not come, or do not end (`docs/protocols/paxflow.md`, P14).
 const KEEP_MAX: u64 = 1 << 15;
 
-/// How long a read waits for its epoch; longer than the sequencer has it wait.
+/// The longest wait of a read for its epoch; longer than the sequencer lets it wait.
 const PATIENCE: Micros = Micros::from_millis(20_000);
 
-/// So many bytes that are read take as much of a turn as a small record: what has been read waits to be sent until then.
+/// The bytes read that count as one fragment of the budget: what has been read waits to be sent until then.
 const LARGE: usize = 4 << 10;
 
-/// How many records are sent for together. What is waited for with each lot is the same, so long lots are better as long as
-/// all of it stays in the first cache: of 24 records each took some 5% longer.
+/// The records of a prefetch batch. The wait for each batch is the same, so long ones are better as long as they fit
+/// into the first cache: with 24 records each took some 5% longer.
 const PREFETCH_BATCH: usize = 48;
 
-/// The reads of a shard.
+/// The snapshot reader of a shard: reads that wait for their epoch, run, or wait for parts of other shards.
 #[derive(Debug)]
 pub struct SnapshotReader {
     /// The shard, numbered through the replica.
     number: usize,
-    /// The oldest epoch as of which may still be read, as each sequencer has said last that knows of reads.
+    /// The low watermark of each sequencer that knows of reads: the oldest epoch as of which may still be read.
     low_watermarks: BTreeMap<PartitionId, Epoch>,
     /// The oldest epoch as of which the store can show the state; none while no sequencer knows of reads.
     kept: Option<Epoch>,
-    /// What is to be read as of an epoch that is not published yet.
+    /// Chunks that wait for their epoch to be published.
     waiting: BTreeMap<Epoch, Vec<Run>>,
-    /// What can be read, oldest epoch first as it was published.
+    /// Chunks that can be read, oldest epoch first as it was published.
     ready: VecDeque<Run>,
     /// Transactions whose reply is composed here, until all parts are there.
     gathering: BTreeMap<(ChunkId, u32), Gathering>,
-    /// What other shards have read before it came to it here.
+    /// Parts that other shards have read before this one came to the transaction.
     out_of_order: BTreeMap<(ChunkId, u32), OutOfOrder>,
     /// Transactions a fragment of which is computed elsewhere, by number.
     away: BTreeMap<u64, Away>,
     /// The next of those numbers.
     next_away: u64,
-    /// What is to be computed elsewhere.
+    /// Computations that are to be given away.
     leaving: Vec<(u64, Long)>,
     /// Whether a chunk can be read on: reads then share the budget with what is ordered.
     pub has_ready: bool,
     outcomes: Vec<OutcomeBatch>,
     spare: SlotTable,
     prefetch: PrefetchBatch,
-    pub counts: Counts,
+    pub(crate) counts: Counts,
 }
 
 #[derive(Debug, Default)]
@@ -96,25 +95,25 @@ struct Run {
     since: Micros,
     /// The transaction to go on with, and its fragment.
     next: (usize, usize),
-    /// What it has read.
+    /// The transaction that is being read.
     found: Found,
-    /// What is to be sent to each shard that composes a reply.
+    /// The parts to be sent to each collector.
     parts: BTreeMap<usize, Vec<(u32, Part)>>,
 }
 
-/// What a shard has read of a transaction.
+/// The parts of a transaction that a shard has read.
 #[derive(Debug, Default)]
 struct Found {
     routes: Routes,
     slots: SlotTable,
-    /// Nobody else takes part.
+    /// No other shard takes part.
     alone: bool,
-    /// What is here of whole-table slots.
+    /// This shard's parts of whole-table slots.
     own_tables: Vec<(SlotNo, Vec<u8>)>,
     tables: Tables,
     lent: BTreeMap<SlotNo, (Cell, Gsn)>,
-    /// The compute fragment that the lent fragments are for that are being read, and how much of what may be carried to it
-    /// is read here.
+    /// The compute fragment for which records are being read, and how many bytes of what it may be shipped were read
+    /// here.
     carried: (usize, usize),
     failure: Option<(SlotNo, Abort)>,
 }
@@ -127,7 +126,7 @@ struct Gathering {
     now: Millis,
     /// Its place among the chunk's transactions.
     txn: usize,
-    /// Who has not said what it has read.
+    /// The shards whose parts are missing.
     missing: ShardSet,
     found: Found,
     too_old: bool,
@@ -150,7 +149,7 @@ struct OutOfOrder {
     parts: Vec<(usize, Part)>,
 }
 
-/// What a reader needs of its shard.
+/// The view that a snapshot reader has of its shard.
 pub struct ShardView<'a, S> {
     pub store: &'a S,
     pub places: &'a Places,
@@ -158,12 +157,12 @@ pub struct ShardView<'a, S> {
     pub(crate) maps: &'a mut Maps,
     pub registry: &'a Arc<Registry>,
     pub locals: &'a mut Locals,
-    /// The work that a compute fragment may do here before it is given away.
+    /// How much work a compute fragment may do here before it is given away; no bound while nothing would do it.
     pub patience: Option<u64>,
 }
 
 impl SnapshotReader {
-    pub fn new(number: usize) -> SnapshotReader {
+    pub(crate) fn new(number: usize) -> SnapshotReader {
         SnapshotReader {
             number,
             low_watermarks: BTreeMap::new(),
@@ -183,26 +182,26 @@ impl SnapshotReader {
         }
     }
 
-    /// A sequencer knows of reads, and nothing of a later epoch than this has changed anything. InputSlots as of which
-    /// epoch, and later ones, reads can be run.
+    /// Begins to keep states, as a sequencer knows of reads; nothing of a later epoch than `begun` has changed
+    /// anything. Returns the oldest epoch as of which reads can be run.
     pub fn begin(&mut self, partition: PartitionId, begun: Epoch) -> Epoch {
         let kept = *self.kept.get_or_insert(begun);
         self.low_watermarks.insert(partition, kept);
         kept
     }
 
-    /// A sequencer knows of none any more. Says whether something can go.
+    /// Ends what a sequencer asked for, as it knows of no reads any more. Returns whether states can be freed.
     pub fn end(&mut self, partition: PartitionId, published: Epoch) -> bool {
         self.low_watermarks.remove(&partition);
         self.settle_low_watermark(published)
     }
 
-    /// The oldest epoch as of which the store has to show the state.
+    /// Returns the oldest epoch as of which the store has to show the state.
     pub const fn kept(&self) -> Option<Epoch> {
         self.kept
     }
 
-    /// A sequencer has said which states are still wanted. Says whether something can go.
+    /// Takes a sequencer's low watermark. Returns whether states can be freed.
     pub(crate) fn note_low_watermark(
         &mut self,
         (partition, epoch): (PartitionId, Epoch),
@@ -214,7 +213,7 @@ impl SnapshotReader {
         self.settle_low_watermark(published)
     }
 
-    /// Only what is wanted is kept.
+    /// Moves the shard's low watermark to the least of all sequencers, within bounds.
     fn settle_low_watermark(&mut self, published: Epoch) -> bool {
         let low_watermark = self.low_watermarks.values().min().map(|wanted| {
             let bound = Epoch(published.0.saturating_sub(KEEP_MAX));
@@ -224,7 +223,7 @@ impl SnapshotReader {
             return false;
         }
         self.kept = low_watermark;
-        // Whoever has not got all parts by now gets none any more.
+        // Transactions that lack parts by now get none any more.
         let is_late = |at: Epoch| low_watermark.is_none_or(|low_watermark| at < low_watermark);
         self.out_of_order.retain(|_, early| !is_late(early.at));
         let late: Vec<(ChunkId, u32)> =
@@ -249,7 +248,7 @@ impl SnapshotReader {
         }
     }
 
-    /// Forgets what waits for an epoch that does not come: whoever asked has been told by the sequencer.
+    /// Forgets chunks that wait for an epoch which does not come: the sequencer has answered them.
     pub(crate) fn forget_late(&mut self, now: Micros) {
         self.waiting.retain(|_, runs| {
             runs.retain(|run| now.since(run.since) < PATIENCE);
@@ -257,22 +256,22 @@ impl SnapshotReader {
         });
     }
 
-    /// Whether something waits for an epoch that is published, or can be gone on with.
+    /// Returns whether a chunk can be read, or waits for an epoch that is published.
     pub fn is_ready(&self, published: Epoch) -> bool {
         !self.ready.is_empty() || self.waiting.first_key_value().is_some_and(|(at, _)| *at <= published)
     }
 
-    /// How many chunks wait or are being read.
+    /// Returns how many chunks wait or are being read.
     pub fn waiting(&self) -> usize {
         self.ready.len() + self.waiting.values().map(Vec::len).sum::<usize>()
     }
 
-    /// How many transactions wait for what other shards read.
+    /// Returns how many transactions wait for parts of other shards.
     pub(crate) fn gathering(&self) -> usize {
         self.gathering.len()
     }
 
-    /// Reads for about so many fragments; says whether more could be done.
+    /// Reads for about so many fragments; returns whether more could be read.
     pub fn run<S: RecordStore>(
         &mut self,
         shard: &mut ShardView<'_, S>,
@@ -312,7 +311,7 @@ impl SnapshotReader {
         }
     }
 
-    /// Goes on reading a chunk; says whether all of it is read.
+    /// Goes on reading a chunk; returns whether all of it is read.
     fn read<S: RecordStore>(
         &mut self,
         shard: &mut ShardView<'_, S>,
@@ -357,7 +356,7 @@ impl SnapshotReader {
             }
             let is_kept = self.kept.is_some_and(|kept| run.at >= kept);
             if is_kept && is_stale && run.next.1 == 0 && chunk.is_moved(txn, &then) {
-                // Whoever takes part sees that alone: at the end of that epoch its slots were elsewhere.
+                // Each shard that takes part sees that alone: at the end of that epoch its slots were elsewhere.
                 if chunk.collector(txn, &layout) == number {
                     self.send_back(&chunk, txn, then.map());
                 }
@@ -381,7 +380,7 @@ impl SnapshotReader {
                 if *budget == 0 {
                     return false;
                 }
-                // What was planned by another map may have been elsewhere then, and is not sent for.
+                // Records planned by another map may have been elsewhere then, and are not prefetched.
                 if run.next >= self.prefetch.until && !is_stale {
                     self.prefetch.gather(store, (&chunk, &layout), (run.next, *budget), number);
                 }
@@ -400,7 +399,7 @@ impl SnapshotReader {
         true
     }
 
-    /// All that is here of a transaction has been read: whoever composes the reply gets it.
+    /// Hands over what was read of a transaction here to its collector.
     fn hand_over<S: RecordStore>(
         &mut self,
         shard: &mut ShardView<'_, S>,
@@ -435,7 +434,7 @@ impl SnapshotReader {
         self.finish_if_whole(shard, id);
     }
 
-    /// Another shard has read its part.
+    /// Takes the parts that another shard has read.
     pub(crate) fn take_parts<S: RecordStore>(&mut self, shard: &mut ShardView<'_, S>, parts: Parts) {
         let Parts { from, chunk, at, parts } = parts;
         if from >= shard.places.layout.shards() || self.kept.is_none_or(|kept| at < kept) {
@@ -461,7 +460,7 @@ impl SnapshotReader {
         let Some(gathering) = self.gathering.get_mut(&id) else { return };
         let bit: ShardSet = 1 << from;
         if gathering.missing & bit == 0 {
-            // It has said so before: it was asked twice.
+            // It has sent its parts before: the chunk came twice.
             return;
         }
         let shards = shard.places.layout.shards();
@@ -503,7 +502,7 @@ impl SnapshotReader {
         self.finish(shard, (&chunk, txn), (at, now), &mut found);
     }
 
-    /// Everything has been read: computes what is to be computed from it, and composes the reply.
+    /// Computes what is to be computed from the records read, and composes the reply.
     fn finish<S: RecordStore>(
         &mut self,
         shard: &mut ShardView<'_, S>,
@@ -532,7 +531,7 @@ impl SnapshotReader {
         });
     }
 
-    /// A compute fragment has given up: it is run elsewhere, and its transaction goes on after that.
+    /// Gives a compute fragment that has given up to a work thread; its transaction goes on after that.
     fn give_away<S: RecordStore>(
         &mut self,
         shard: &ShardView<'_, S>,
@@ -557,17 +556,17 @@ impl SnapshotReader {
         self.away.insert(number, Away { chunk: chunk.clone(), at, now, txn, found });
     }
 
-    /// The computations that are to be given away, each by its number.
+    /// Takes the computations that are to be given away, each by its number.
     pub(crate) fn leaving(&mut self) -> Vec<(u64, Long)> {
         std::mem::take(&mut self.leaving)
     }
 
-    /// How many transactions wait for a computation that was given away.
+    /// Returns how many transactions wait for a computation that was given away.
     pub fn away(&self) -> usize {
         self.away.len() - self.leaving.len()
     }
 
-    /// A computation has come back.
+    /// Takes the result of a computation.
     pub(crate) fn take_computed<S: RecordStore>(
         &mut self,
         shard: &mut ShardView<'_, S>,
@@ -581,25 +580,25 @@ impl SnapshotReader {
         self.finish(shard, (&chunk, txn), (at, now), &mut found);
     }
 
-    /// It was planned under another map than the one in force at the end of the epoch that it was to read.
+    /// Sends a transaction back that was planned under another map than the one in force at the end of its epoch.
     fn send_back(&mut self, chunk: &Chunk, txn: &Txn, map: &Map) {
         let at = outcomes_of(&mut self.outcomes, chunk.gateway);
         self.outcomes[at]
             .push(chunk.number, txn.index, Gsn::NONE, OutcomeStatus::Moved, |reply| map.encode(reply));
     }
 
-    /// The state that it was to read is not kept any more.
+    /// Refuses a transaction: the state that it was to read is not kept any more.
     fn refuse(&mut self, chunk: &Chunk, txn: &Txn) {
         let at = outcomes_of(&mut self.outcomes, chunk.gateway);
         self.outcomes[at].push(chunk.number, txn.index, Gsn::NONE, OutcomeStatus::TooOld, |_| {});
     }
 }
 
-/// Records of a chunk that were sent for together (paxflow.md, section 9).
+/// A prefetch batch: records of a chunk that are fetched together.
 #[derive(Debug, Default)]
 struct PrefetchBatch {
     hashes: Vec<KeyHash>,
-    /// What each is likely to be, in the order in which they are read.
+    /// The likely record of each, in the order in which they are read.
     guesses: Vec<Option<RecordId>>,
     /// How many of them have been read.
     read: usize,
@@ -608,13 +607,13 @@ struct PrefetchBatch {
 }
 
 impl PrefetchBatch {
-    /// Nothing has been sent for yet.
+    /// Empties it, before a place of the chunk.
     fn begin(&mut self, next: (usize, usize)) {
         self.guesses.clear();
         (self.read, self.until) = (0, next);
     }
 
-    /// Sends for the next records of a shard from a place of the chunk on, as many as will be read in its turn.
+    /// Prefetches the next records of a shard from a place of the chunk on, as many as the budget allows.
     fn gather(
         &mut self,
         store: &impl RecordStore,
@@ -642,7 +641,7 @@ impl PrefetchBatch {
         store.guess(self.hashes.iter().copied(), &mut self.guesses);
     }
 
-    /// What the next record, which this fragment reads, is likely to be; none if it was not sent for.
+    /// Returns the likely record that a fragment reads next; `None` if it was not prefetched.
     fn next(&mut self, fragment: &Fragment) -> Option<RecordId> {
         let guess = self.guesses.get(self.read)?;
         debug_assert_eq!(self.hashes[self.read], fragment.hash, "records are read in the order of the lot");
@@ -652,7 +651,7 @@ impl PrefetchBatch {
 }
 
 impl Found {
-    /// What is here of whole-table slots joins what is elsewhere.
+    /// Joins this shard's parts of whole-table slots with those of others.
     fn join_tables(&mut self, place: (usize, usize)) {
         for (slot, part) in std::mem::take(&mut self.own_tables) {
             self.tables.take(&mut self.slots, slot, place, part);
@@ -681,7 +680,7 @@ impl Found {
         }
     }
 
-    /// Everything that was read here, for the shard that composes the reply.
+    /// Puts everything that was read here into the parts for the collector.
     fn put_into(&mut self, chunk: &Chunk, txn: &Txn, parts: &mut Vec<(u32, Part)>) {
         use ordain_model::procedure::Slots as _;
         let index = txn.index;
@@ -722,7 +721,7 @@ impl<'a> At<'a> {
         At { chunk, txn, now, gsn, seed: seed_of(gsn) }
     }
 
-    /// Runs a fragment that reads a record, likely the one that is guessed, or the table.
+    /// Runs a fragment that reads a record, likely the guessed one, or the table.
     fn read(
         &self,
         (state, guess): (&mut impl Snapshot, Option<RecordId>),
@@ -801,8 +800,8 @@ impl<'a> At<'a> {
         }
     }
 
-    /// Whether a record may be copied for the next compute fragment, which lent fragment `n` is for. Not if, with what has
-    /// been here, it is more than its share of what may be carried.
+    /// Returns whether a record may be copied for the compute fragment that fragment `n` is for. Not if, with what
+    /// has been copied here, it is more than that fragment's share, bytes.
     fn may_be_lent(&self, registry: &Registry, n: usize, cell: &Cell, found: &mut Found) -> bool {
         let fragments = self.chunk.fragments(self.txn);
         if found.carried.0 <= n {
@@ -816,7 +815,8 @@ impl<'a> At<'a> {
         is_near || *carried <= registry.limits().share(self.txn.carriers)
     }
 
-    /// Runs a compute fragment on the records that were read for it. Says no if it has given up: then nothing has happened.
+    /// Runs a compute fragment on the records that were read for it. Returns false if it has given up: then nothing
+    /// has happened.
     fn compute<S>(&self, shard: &mut ShardView<'_, S>, (at, n): (usize, usize), found: &mut Found) -> bool {
         let At { chunk, txn, now, gsn, .. } = *self;
         let fragments = chunk.fragments(txn);
