@@ -30,7 +30,10 @@ use ordain_model::{
     View, Writer,
 };
 
-use crate::{Admitted, Asker, Dependent, Finished, Gateway, Path, Ticket, check_number};
+use crate::pending::{Asker, Place, Waiter};
+use crate::reconnaissance::Dependent;
+use crate::submit::{Admitted, check_number};
+use crate::{Finished, Gateway, Path, Ticket};
 
 /// A connection, by a small number of the caller's: its requests take effect in the order in which they are submitted.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -44,9 +47,20 @@ pub(crate) struct Seat {
     number: u32,
 }
 
-/// What is known of a stream.
+/// The connections whose requests are kept in order.
+#[derive(Debug, Default)]
+pub(crate) struct Streams {
+    /// By the number of the stream.
+    lines: Vec<Line>,
+    /// The streams that may go on with what they hold.
+    ready: Vec<Stream>,
+    /// How many requests all of them hold.
+    held: usize,
+}
+
+/// A stream: which of its requests are under way, and which wait for those.
 #[derive(Debug)]
-pub(crate) struct Line {
+struct Line {
     /// The number of its next request.
     next: u32,
     /// How many of its requests are under way to be sequenced, and on snapshots; never both.
@@ -68,7 +82,7 @@ pub(crate) struct Line {
     /// All that it was told of.
     seen: Token,
     /// What waits for what is under way, in order.
-    pub(crate) held: VecDeque<Held>,
+    held: VecDeque<Held>,
 }
 
 /// A request that waits.
@@ -137,6 +151,99 @@ impl Line {
     }
 }
 
+impl Streams {
+    /// Knows a stream from now on.
+    fn open(&mut self, stream: Stream) {
+        let at = stream.0 as usize;
+        if self.lines.len() <= at {
+            self.lines.resize_with(at + 1, Line::new);
+        }
+    }
+
+    fn get(&self, seat: Seat) -> Option<&Line> {
+        self.lines.get(seat.stream.0 as usize)
+    }
+
+    fn get_mut(&mut self, seat: Seat) -> Option<&mut Line> {
+        self.lines.get_mut(seat.stream.0 as usize)
+    }
+
+    /// A stream that is [open](Streams::open).
+    fn line(&self, stream: Stream) -> &Line {
+        &self.lines[stream.0 as usize]
+    }
+
+    fn line_mut(&mut self, stream: Stream) -> &mut Line {
+        &mut self.lines[stream.0 as usize]
+    }
+
+    /// How many requests are held.
+    pub(crate) const fn held(&self) -> usize {
+        self.held
+    }
+
+    fn hold(&mut self, stream: Stream, held: Held) {
+        self.line_mut(stream).held.push_back(held);
+        self.held += 1;
+    }
+
+    fn hold_first(&mut self, stream: Stream, held: Held) {
+        self.line_mut(stream).held.push_front(held);
+        self.held += 1;
+    }
+
+    /// Takes the first request that a stream holds.
+    fn pop_held(&mut self, stream: Stream) -> Option<Held> {
+        let held = self.lines.get_mut(stream.0 as usize)?.held.pop_front()?;
+        self.held -= 1;
+        Some(held)
+    }
+
+    /// Forgets all streams; answers the tickets of what they held.
+    pub(crate) fn abandon(&mut self) -> impl Iterator<Item = Ticket> + use<> {
+        let lines = std::mem::take(self).lines;
+        lines.into_iter().flat_map(|line| line.held).map(|held| held.asker.ticket)
+    }
+
+    /// Checks what is known of the streams against the seats of those that wait: of each its seat, and whether it is under
+    /// way on a snapshot.
+    ///
+    /// # Errors
+    /// What is broken.
+    pub(crate) fn check(&self, seated: impl Iterator<Item = (Seat, bool)>) -> Result<(), String> {
+        let mut under_way = vec![(0u32, 0u32); self.lines.len()];
+        for (seat, is_read) in seated {
+            let Some((ordered, reading)) = under_way.get_mut(seat.stream.0 as usize) else {
+                return Err(format!(
+                    "a request of stream {} is under way, which is not known",
+                    seat.stream.0
+                ));
+            };
+            *(if is_read { reading } else { ordered }) += 1;
+        }
+        let mut held = 0;
+        for (stream, (line, counted)) in self.lines.iter().zip(under_way).enumerate() {
+            if (line.ordered, line.reading) != counted {
+                let (ordered, reading) = (line.ordered, line.reading);
+                return Err(format!(
+                    "stream {stream} counts {ordered} and {reading} under way; there are {counted:?}"
+                ));
+            }
+            if line.ordered > 0 && line.reading > 0 {
+                return Err(format!("stream {stream} has requests in the order and on snapshots at once"));
+            }
+            if line.is_idle() && !line.held.is_empty() {
+                return Err(format!("stream {stream} holds requests, and nothing is under way of it"));
+            }
+            held += line.held.len();
+        }
+        if held != self.held {
+            return Err(format!("{} held requests are counted and there are {held}", self.held));
+        }
+        Ok(())
+    }
+}
+
 /// Whether a number comes before another in a stream.
 const fn is_before(number: u32, other: u32) -> bool {
     (number.wrapping_sub(other) as i32) < 0
@@ -162,12 +269,9 @@ impl Gateway {
             return self.submit_to(ticket, call, view, write_args);
         }
         check_number(&mut call)?;
-        let at = stream.0 as usize;
-        if self.lines.len() <= at {
-            self.lines.resize_with(at + 1, Line::new);
-        }
+        self.streams.open(stream);
         let is_dependent = self.is_dependent(&call);
-        let line = &self.lines[at];
+        let line = self.streams.line(stream);
         let seat = Seat { stream, number: line.next };
         let asker = Asker { ticket, late: 0, seat: Some(seat) };
         let must_wait = !line.held.is_empty() || !self.may_begin(line, &call, &view, is_dependent);
@@ -189,13 +293,14 @@ impl Gateway {
                 Admitted::NotYet(args) => (Some(args), Path::Order),
             }
         };
-        let line = &mut self.lines[at];
+        let line = self.streams.line_mut(stream);
         line.next = line.next.wrapping_add(1);
         if let Some(args) = waits {
             let view = line.view_of_held(view);
-            line.held.push_back(Held { asker, call, view, args, is_again: false });
+            self.streams.hold(stream, Held { asker, call, view, args, is_again: false });
         }
-        self.outstanding += 1;
+        #[cfg(test)]
+        assert_eq!(self.check(), Ok(()));
         Ok(path)
     }
 
@@ -230,14 +335,13 @@ impl Gateway {
 
     /// Whether what was put last into the chunk of a stream is not on its way yet, so that more can be.
     fn is_open(&self, chunk: ChunkNo) -> bool {
-        let at = chunk.0.checked_sub(self.oldest.0);
-        at.and_then(|at| self.submitted.get(at as usize)).is_some_and(|submitted| submitted.is_open)
+        self.pending.get(chunk).is_some_and(|submitted| submitted.is_open)
     }
 
     /// Whether a request may be sequenced now, behind what is under way of its stream.
     #[inline]
     pub(crate) fn may_order(&self, asker: Asker) -> bool {
-        let Some(line) = asker.seat.and_then(|seat| self.lines.get(seat.stream.0 as usize)) else {
+        let Some(line) = asker.seat.and_then(|seat| self.streams.get(seat)) else {
             return true;
         };
         let may_join = || line.reading == 0 && (self.is_alone || self.is_open(line.chunk));
@@ -247,7 +351,7 @@ impl Gateway {
     /// Whether a request may be run on a snapshot now, behind what is under way of its stream.
     #[inline]
     pub(crate) fn may_read(&self, asker: Asker) -> bool {
-        let Some(line) = asker.seat.and_then(|seat| self.lines.get(seat.stream.0 as usize)) else {
+        let Some(line) = asker.seat.and_then(|seat| self.streams.get(seat)) else {
             return true;
         };
         // The later of two chunks of reads may be answered as of an earlier epoch, also on a node without peers: its shards
@@ -259,7 +363,7 @@ impl Gateway {
     /// Where a request is sequenced for which one partition is best.
     #[inline]
     pub(crate) fn home_in_order(&self, asker: Asker, best: PartitionId) -> PartitionId {
-        let line = asker.seat.and_then(|seat| self.lines.get(seat.stream.0 as usize));
+        let line = asker.seat.and_then(|seat| self.streams.get(seat));
         line.filter(|line| line.ordered > 0 && !self.forgets_order).map_or(best, |line| line.home)
     }
 
@@ -267,10 +371,10 @@ impl Gateway {
     pub(crate) fn sit_down(
         &mut self,
         seat: Seat,
-        (number, index): (ChunkNo, u32),
+        (number, index): Place,
         (home, best): (PartitionId, PartitionId),
     ) {
-        let Some(line) = self.lines.get_mut(seat.stream.0 as usize) else { return };
+        let Some(line) = self.streams.get_mut(seat) else { return };
         let chunk = &mut self.building[usize::from(home.0)];
         let Some(txn) = chunk.txns().last() else { return };
         let (is_write, is_numbered) = (!txn.read_only, txn.call.session.is_some());
@@ -286,13 +390,13 @@ impl Gateway {
         if self.is_alone || self.forgets_order && home == best {
             return;
         }
-        let submitted = &mut self.submitted[(number.0 - self.oldest.0) as usize];
+        let Some(submitted) = self.pending.get_mut(number) else { return };
         // Reads before the first write of the stream have its fate, as those behind it have.
         let is_first_write = is_write && !line.writes;
         line.writes |= is_write;
         let first = if is_first_write { line.first } else { index };
-        let is_of_stream = |waiter: &&mut crate::Waiter| waiter.seat.is_some_and(|s| s.stream == seat.stream);
-        for waiter in submitted.tickets[first as usize..].iter_mut().filter(is_of_stream) {
+        let is_of_stream = |waiter: &&mut Waiter| waiter.seat.is_some_and(|s| s.stream == seat.stream);
+        for waiter in submitted.waiters[first as usize..].iter_mut().filter(is_of_stream) {
             let is_foreign = home != best && !line.writes;
             if is_numbered || !line.writes && !is_foreign {
                 continue;
@@ -304,8 +408,8 @@ impl Gateway {
     }
 
     /// A request of a stream was put last into the chunk of reads.
-    pub(crate) fn sit_down_to_read(&mut self, seat: Seat, (number, _): (ChunkNo, u32)) {
-        let Some(line) = self.lines.get_mut(seat.stream.0 as usize) else { return };
+    pub(crate) fn sit_down_to_read(&mut self, seat: Seat, (number, _): Place) {
+        let Some(line) = self.streams.get_mut(seat) else { return };
         let follows = line.reading > 0;
         line.reading += 1;
         (line.chunk, line.plans, line.is_exclusive) = (number, self.plans, false);
@@ -316,7 +420,7 @@ impl Gateway {
 
     fn begin_dependent(&mut self, seat: Seat, dependent: Dependent) -> Result<(), (Ticket, PlanError)> {
         self.go_on(dependent)?;
-        if let Some(line) = self.lines.get_mut(seat.stream.0 as usize) {
+        if let Some(line) = self.streams.get_mut(seat) {
             line.ordered += 1;
             (line.plans, line.is_exclusive) = (self.plans, true);
         }
@@ -326,43 +430,45 @@ impl Gateway {
     /// A request of a stream has ended.
     #[inline]
     pub(crate) fn leave_seat(&mut self, seat: Option<Seat>, is_read: bool, finished: &Finished<'_>) {
-        let Some(Seat { stream, number }) = seat else { return };
-        let Some(line) = self.lines.get_mut(stream.0 as usize) else { return };
+        let Some(seat) = seat else { return };
+        let Some(line) = self.streams.get_mut(seat) else { return };
+        let number = seat.number;
         line.leave(is_read);
         if finished.stamp != Stamp::NONE {
             line.seen.merge(finished.token);
             line.last = Some(line.last.filter(|last| is_before(number, *last)).unwrap_or(number));
         }
         if line.is_idle() && !line.held.is_empty() {
-            self.ready.push(stream);
+            self.streams.ready.push(seat.stream);
         }
     }
 
     /// A request of a stream that was under way has to be asked for again, in its turn.
-    pub(crate) fn come_back(&mut self, Seat { stream, number }: Seat, is_read: bool, held: Held) {
-        let Some(line) = self.lines.get_mut(stream.0 as usize) else { return };
+    pub(crate) fn come_back(&mut self, seat: Seat, is_read: bool, held: Held) {
+        let Some(line) = self.streams.get_mut(seat) else { return };
         line.leave(is_read);
-        let is_ahead = |other: &Held| other.asker.seat.is_some_and(|seat| is_before(seat.number, number));
+        let is_ahead =
+            |other: &Held| other.asker.seat.is_some_and(|other| is_before(other.number, seat.number));
         let at = line.held.iter().take_while(|other| is_ahead(other)).count();
         line.held.insert(at, held);
-        if line.is_idle() {
-            self.ready.push(stream);
+        let is_idle = line.is_idle();
+        self.streams.held += 1;
+        if is_idle {
+            self.streams.ready.push(seat.stream);
         }
     }
 
     /// Submits what streams have held that nothing is under way of any more.
     pub(crate) fn go_on_with_held(&mut self, done: &mut impl FnMut(&mut Gateway, Finished<'_>)) {
-        while let Some(stream) = self.ready.pop() {
-            let at = stream.0 as usize;
-            while let Some(held) = self.lines.get_mut(at).and_then(|line| line.held.pop_front()) {
-                let (ticket, last) = (held.asker.ticket, self.lines[at].last);
+        while let Some(stream) = self.streams.ready.pop() {
+            while let Some(held) = self.streams.pop_held(stream) {
+                let (ticket, last) = (held.asker.ticket, self.streams.line(stream).last);
                 let is_overtaken =
                     held.asker.seat.zip(last).is_some_and(|(seat, last)| is_before(seat.number, last));
                 let path = if held.asker.late > 0 { Path::Snapshot } else { Path::Order };
                 let (status, mut reply) = (OutcomeStatus::Aborted(Abort::Logic), Vec::new());
                 let finished = Finished::nowhere(ticket, status, path);
                 if is_overtaken {
-                    self.outstanding -= 1;
                     // Somebody may have it still, if it writes.
                     let status = if held.is_again { OutcomeStatus::Unknown } else { OutcomeStatus::Busy };
                     done(self, Finished { status, ..finished });
@@ -371,11 +477,10 @@ impl Gateway {
                 match self.submit_held(held) {
                     Ok(None) => {}
                     Ok(Some(held)) => {
-                        self.lines[at].held.push_front(held);
+                        self.streams.hold_first(stream, held);
                         break;
                     }
                     Err(refusal) => {
-                        self.outstanding -= 1;
                         Writer(&mut reply).error(&refusal.0);
                         done(self, Finished { reply: &reply, ..finished });
                     }
@@ -388,7 +493,7 @@ impl Gateway {
     fn submit_held(&mut self, held: Held) -> Result<Option<Held>, PlanError> {
         let Held { asker, call, ref view, .. } = held;
         let Some(seat) = asker.seat else { return Ok(None) };
-        let line = &self.lines[seat.stream.0 as usize];
+        let line = self.streams.line(seat.stream);
         let is_dependent = self.is_dependent(&call);
         if !self.may_begin(line, &call, view, is_dependent) {
             let view = line.view_of_held(view.clone());
@@ -404,12 +509,11 @@ impl Gateway {
         let write = |out: &mut ArgsBuilder<'_>| args.iter().for_each(|arg| _ = out.push(arg.bytes));
         match self.admit_near(near, asker, call, seen, write)? {
             Admitted::NotYet(args) => {
-                let view = self.lines[seat.stream.0 as usize].view_of_held(held.view);
+                let view = self.streams.line(seat.stream).view_of_held(held.view);
                 Ok(Some(Held { view, args, ..held }))
             }
-            Admitted::Placed((number, index), _) => {
-                let submitted = &mut self.submitted[(number.0 - self.oldest.0) as usize];
-                submitted.tickets[index as usize].is_again = held.is_again;
+            Admitted::Placed(place, _) => {
+                self.pending.mark_again(place, held.is_again);
                 Ok(None)
             }
         }

@@ -13,7 +13,8 @@ use ordain_model::{
     RequestNo, SessionId, Token, Value, View, Writer, system,
 };
 
-use crate::{Departure, Gateway, MAX_CHUNK, MAX_RESTARTS, Path, Ticket};
+use crate::submit::MAX_CHUNK;
+use crate::{Departure, Gateway, MAX_RESTARTS, Path, Ticket};
 
 /// Chunks that are to be sequenced, and nothing else.
 trait Orders {
