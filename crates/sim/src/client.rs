@@ -119,6 +119,16 @@ impl Door {
         sent
     }
 
+    /// Checks the gateway, and that it owes an answer for each ticket that is out.
+    ///
+    /// # Errors
+    /// What is broken.
+    pub(crate) fn check(&self) -> Result<(), String> {
+        self.gateway.check()?;
+        let (owed, out) = (self.gateway.outstanding(), self.waiting.len());
+        if owed == out { Ok(()) } else { Err(format!("{owed} requests are outstanding, and {out} wait")) }
+    }
+
     pub(crate) fn ticket(&mut self, waiter: Waiter) -> Ticket {
         self.next_ticket += 1;
         let ticket = Ticket(self.next_ticket);

@@ -190,6 +190,16 @@ impl<S: System> Simulator<'_, S> {
                 self.answer(waiter, answerer, OutcomeStatus::Refused, &Effect::NONE, reply.as_bytes());
             }
         }
+        self.check_door(number);
+    }
+
+    /// Fails the run if an invariant of a front door is broken.
+    fn check_door(&mut self, number: usize) {
+        let door = &self.doors[number];
+        if let Err(reason) = door.check() {
+            let text = format!("node {}, its front door: {reason}", door.node.0);
+            self.fail(Violation::new(ViolationKind::Invariant, text));
+        }
     }
 
     pub(crate) fn flush_soon(&mut self, number: usize) {
@@ -229,6 +239,7 @@ impl<S: System> Simulator<'_, S> {
         for Answered { waiter, status, effect, reply } in self.doors[number].take_outcomes(batch) {
             self.answer(waiter, answerer, status, &effect, &reply);
         }
+        self.check_door(number);
         self.flush_soon(number);
     }
 
@@ -259,6 +270,7 @@ impl<S: System> Simulator<'_, S> {
             let answerer = (node, self.nodes[usize::from(node.0)].incarnation);
             self.answer(waiter, answerer, status, &effect, &reply);
         }
+        self.check_door(number);
         let sent = self.doors[number].retry();
         self.send_all(number, sent);
         // What may have been lost and does no harm is asked again.
