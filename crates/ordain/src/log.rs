@@ -222,7 +222,7 @@ impl Found {
                 "file": entry.file, "offset": entry.offset, "record": entry.epoch.0, "index": index, "term": term,
             });
             match content {
-                GroupContent::Batch(payload) => self.batch(&place, row, &payload)?,
+                GroupContent::Entry(payload) => self.batch(&place, row, &payload)?,
                 _ if !self.shows => {}
                 GroupContent::Beginning => {
                     self.printer.line(format_args!("{place}  a leader begins"));

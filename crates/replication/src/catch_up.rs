@@ -1,8 +1,7 @@
-//! Old entries of a log that is being written, read again for others who want them: where in the log they stand,
-//! roughly, and how far each reader is.
+//! Catch-up from files: entries of a log that is being written are read again for readers that are behind.
 //!
-//! Both the journal of what comes in and the input log serve their members so. Only a few entries of those that were read
-//! are ever held in memory: about what the disk gives at once.
+//! An [`Index`] says roughly where entries stand. One [`CatchUps`] holds how far each reader is. The log that ships and the
+//! receive journal serve their members so. Of what was read only about what the disk gives at once is held in memory.
 
 use std::collections::{BTreeMap, VecDeque};
 

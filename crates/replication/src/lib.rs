@@ -1,4 +1,20 @@
-//! A log of any entry type, written by one node, agreed on by the members of a group, or shipped from one to the others.
+//! A log of any entry type: written by one node, agreed on by the members of a group, or shipped from one to the others.
+//!
+//! ```text
+//!  appender ──Append──▶ log ──Sealed──▶ every role that applies entries
+//!      ▲                 │▲
+//!      └─ Logged, Lost, ─┘└── members, by Group or Ship messages
+//!         Rejected, Leader
+//! ```
+//!
+//! - [`InputLog`] is written by one node. With members it ships to them what it has sealed, or takes what they ship.
+//! - [`GroupLog`] is written by a Raft group: nobody is handed an entry before a majority has synced it.
+//! - [`ConfigurationService`] says who is primary of what, where a log is shipped. Its own log is a [`GroupLog`].
+//!
+//! An [`EntryType`] says what a log needs to know of an entry, so nothing here knows what an entry is for. A family's
+//! message type carries the messages of a log beside its own ([`Carrier`]). docs/replication.md tells how a write becomes
+//! durable, how a member catches up, and who retries after a lost leader.
+
 mod catch_up;
 mod configuration_service;
 mod entry;

@@ -35,22 +35,22 @@ impl<E, M> Carrier<E> for M where
 {
 }
 
-/// Between a log of entries `E` and the roles of its own node. The *writer* is the role that appends.
+/// Between a log of entries `E` and the roles of its own node. The *appender* is the role that appends.
 #[derive(Clone, Debug)]
 pub enum Log<E> {
-    /// Writer to log: make this durable, then hand it on.
+    /// Appender to log: make this durable, then hand it on.
     Append(E),
     /// Log to those who apply: this is decided. In order, each entry once, on every member.
     Sealed(E),
-    /// Log to writer: the entry with this number is taken; the next may come.
+    /// Log to appender: the entry with this number is taken; the next may come.
     Logged(Epoch),
-    /// Log to writer: the disk is full. This entry was not made durable and nobody will apply it.
+    /// Log to appender: the disk is full. This entry was not made durable and nobody will apply it.
     Rejected(E),
-    /// Log to writer: the disk has space again.
+    /// Log to appender: the disk has space again.
     Writable,
-    /// Log to writer: members have agreed on something else in the place of this entry; nobody will apply it.
+    /// Log to appender: members have agreed on something else in the place of this entry; nobody will apply it.
     Lost(E),
-    /// Log to writer: whose entries the members take.
+    /// Log to appender: whose entries the members take.
     Leader {
         /// The node, if there is one.
         node: Option<NodeId>,
@@ -71,7 +71,7 @@ pub enum Log<E> {
     BeginAgain(Epoch),
 }
 
-/// Between the logs of members, where one is the primary and the others follow it (calvin.md, sections 4.1 and 4.12).
+/// Between the logs of members, where one is the primary and the others follow it (docs/protocols/calvin.md, sections 4.1 and 4.12).
 #[derive(Clone, Debug)]
 pub enum Ship {
     /// Primary to member: all epochs up to one are sealed, and those since the last such message hold nothing to keep but

@@ -137,7 +137,7 @@ mod tests {
         assert_eq!(put(&mut order, 0, 0, 1, true), Put::New);
         assert_eq!(popped(&mut order), [(1, 0), (1, 1)]);
         assert_eq!(order.passed(), Epoch(0));
-        // A thousand empty epochs, then one of the last (calvin.md, section 8, scenario 7).
+        // A thousand empty epochs, then one of the last (docs/protocols/calvin.md, section 6, scenario 7).
         assert_eq!(put(&mut order, 2, 0, 1000, true), Put::New);
         assert_eq!((popped(&mut order), order.passed()), (vec![], Epoch(1)));
         assert_eq!(put(&mut order, 0, 1, 1 << 30, false), Put::New);

@@ -1,4 +1,4 @@
-//! Which batches may be executed before it is known what of them aborts (qstore.md, section 4.8: the choice is made batch by
+//! Which batches may be executed before it is known what of them aborts (docs/protocols/qstore.md, section 4.8: the choice is made batch by
 //! batch and stands in the log, so that every replica makes the same).
 
 use ordain_model::{Batch, Cascade, Choice, Chunk, Execution, Layout, Micros, Txn};
@@ -35,7 +35,7 @@ const MOST_COLD: u32 = 512;
 /// What the sequencer knows of how speculation pays.
 ///
 /// It depends on who waits for what, on how far away that is and on how much has to be undone: so it is tried
-/// (decision 26; qstore.md, section 4.8, would compute it from how much aborts).
+/// (decision 26; docs/protocols/qstore.md, section 4.8, would compute it from how much aborts).
 #[derive(Clone, Debug)]
 pub(crate) struct Speculation {
     execution: Execution,

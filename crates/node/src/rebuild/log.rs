@@ -60,7 +60,7 @@ fn visit_group(
         // The last of them have been replaced by others that are to come.
         open.split_off(&(last + 1));
         while let Some(first) = open.first_entry().filter(|first| *first.key() <= commit) {
-            if let GroupContent::Batch(bytes) = first.remove() {
+            if let GroupContent::Entry(bytes) = first.remove() {
                 let epoch = Batch::epoch_of(&bytes).ok_or("a batch without an epoch")?;
                 extent.last = epoch;
                 show(epoch, bytes)?;
@@ -69,7 +69,7 @@ fn visit_group(
         Ok(())
     })?;
     extent.undecided = open.values().find_map(|content| match content {
-        GroupContent::Batch(bytes) => Batch::epoch_of(bytes),
+        GroupContent::Entry(bytes) => Batch::epoch_of(bytes),
         _ => None,
     });
     Ok(extent)

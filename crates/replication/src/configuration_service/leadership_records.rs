@@ -1,4 +1,5 @@
-//! What the configuration service has decided: whose batches count for each partition, and who has to be rebuilt.
+//! The leadership records: what the configuration service has decided on whose entries count for each partition, and which
+//! nodes have to be rebuilt.
 
 use std::collections::BTreeMap;
 
@@ -11,7 +12,7 @@ use ordain_role::{NodeId, ReplicaId, Topology};
 pub struct LeadershipRecord {
     /// The number of the leadership. What comes from an earlier one is refused.
     pub term: u64,
-    /// Whose batches the members take.
+    /// Whose entries the members take.
     pub primary: NodeId,
     /// The term's first epoch. What earlier terms have sealed is all before it.
     pub first: Epoch,
@@ -47,7 +48,7 @@ impl LeadershipRecord {
 pub struct Eviction {
     /// Its last incarnation of which that is true.
     pub incarnation: u64,
-    /// Not even its log can be trusted: it may hold batches that were not decided.
+    /// Not even its log can be trusted: it may hold entries that were not decided.
     pub without_log: bool,
 }
 

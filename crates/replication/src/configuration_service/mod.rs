@@ -1,13 +1,14 @@
-//! The configuration service: who is primary of what, where input is replicated asynchronously (calvin.md, section 4.12).
+//! The configuration service says who is primary of what, where a log is shipped to members (docs/protocols/calvin.md,
+//! section 4.12).
 //!
-//! A primary seals batches without asking anybody, so somebody else has to say who is primary, and where the batches of one
-//! end and those of the next begin. That is the configuration service: up to three nodes that agree on [`ConfigurationEntry`]s, by a [`GroupLog`]
-//! of their own. Its configuration entries make [`LeadershipRecords`], and every node acts by the latest that it knows of.
+//! A primary seals entries without asking anybody. So somebody else has to say who is primary, and where the entries of one
+//! primary end and those of the next begin: up to three nodes that agree on [`ConfigurationEntry`]s, by a [`GroupLog`] of
+//! their own. The configuration entries make [`LeadershipRecords`], and every node acts by the latest that it knows.
 //!
-//! Every node has this role. It *reports* to the members, and hears from their leader what the leadership records are. The leader
-//! notices a primary that is silent, and has a term prepared: all nodes refuse what comes from the
-//! former one (the *fence*), and a candidate gathers what is left of it (module `succession`). What it concludes
-//! becomes a configuration entry.
+//! Every node has this role. It *reports* to the members of the service, and their leader answers with the leadership
+//! records. The leader notices a primary that is silent, and has a term prepared (module `decider`): all nodes refuse what
+//! comes from the former primary (the *fence*), and a candidate gathers what is left of it (module `succession`). What the
+//! candidate concludes becomes a configuration entry.
 //!
 //! ```text
 //!         every node                     the leader's node                     members
@@ -19,12 +20,12 @@
 //!  └──────────────────────┘
 //! ```
 //!
-//! A node believes nothing of what it hears before a configuration entry says that it has arrived in this life of its: so nobody who
-//! has lost the leadership and does not know it can make a node that has just started forget a fence that it has promised
-//! to keep.
+//! A node believes no leadership records before a configuration entry says that it has arrived in this life of its. So a
+//! member that has lost the leadership and does not know it cannot make a node that has just started forget a fence that
+//! the node has promised to keep.
 //!
-//! A primary that does not hear from the configuration service for a while seals nothing more. That keeps small what is lost when the
-//! configuration service has given it up; what is *right* does not depend on it, or on any clock.
+//! A primary that has no answer of the service for a while seals nothing more. That keeps small what is lost when the
+//! service has given it up; correctness does not depend on it, or on any clock.
 //!
 //! [`GroupLog`]: crate::GroupLog
 

@@ -1,12 +1,13 @@
-//! What a candidate does to become primary: it gathers what is left of the terms before (calvin.md, section 4.12).
+//! Succession: a candidate gathers what is left of the terms before its own, and decides what of it counts
+//! (docs/protocols/calvin.md, section 4.12).
 //!
-//! It asks the logs of its members for whole batches, and the exchanges of all nodes for their slices. A
-//! batch that nobody has whole is decided all the same if its slices make a whole one. The first of which something is
-//! missing ends what is decided: it and everything after it is lost.
+//! It asks the logs of its members for whole entries, and the exchanges of all nodes for their shares. An entry that no log
+//! has whole is decided all the same if its shares make a whole one ([`EntryType::merge`]). The first entry of which a part
+//! is missing ends what is decided: that entry and everything after it is lost.
 //!
-//! What is lost may have been executed. Whoever may have done so has to be rebuilt: the replicas of nodes that hold any
-//! of it or have heard from somebody who may have executed it, and everybody who does not answer, as nobody knows
-//! what they have.
+//! What is lost may have been executed. Every node that may have done so has to be rebuilt: the replicas of nodes that hold
+//! some of it, or that were told a result by a node that may have executed it, and every node that does not answer, as
+//! nobody knows what it has.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -53,7 +54,7 @@ pub(super) struct Knowledge {
     pub evidence: Epoch,
 }
 
-/// What is there of a batch.
+/// What is there of an entry.
 #[derive(Debug, Default)]
 struct Remains {
     parts: u32,
@@ -64,7 +65,7 @@ struct Remains {
 /// What becomes of the terms before.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Conclusion {
-    /// Batches that the candidate's log has not.
+    /// Entries that the candidate's log has not.
     pub entries: Vec<Arc<Vec<u8>>>,
     /// The last epoch that is decided.
     pub end: Epoch,
@@ -111,7 +112,7 @@ impl Succession {
         open.map(|(at, respondent)| (*at, own.max(respondent.answered))).collect()
     }
 
-    /// Somebody has answered; a log tells of whole batches. True: it has more to say.
+    /// Somebody has answered; a log tells of whole entries. True: it has more to say.
     pub fn take_answer(
         &mut self,
         (from, is_log, now): (Address, bool, Micros),
@@ -184,7 +185,7 @@ impl Succession {
             }
         }
         let lost = lost.or((known > reach).then(|| reach.next()));
-        // Whoever has heard that the epoch of a lost batch is sealed may have gone beyond it. Evidence beyond what any
+        // Whoever has heard that the epoch of a lost entry is sealed may have gone beyond it. Evidence beyond what any
         // of those who answer knows means that somebody has, who does not answer.
         let is_stained = |knows: &Knowledge| {
             lost.is_some_and(|lost| knows.through.max(knows.evidence) >= lost) || knows.evidence > known

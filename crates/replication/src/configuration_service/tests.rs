@@ -151,7 +151,7 @@ fn slices_that_make_a_whole_batch_decide_it() {
     assert_eq!(nodes(conclusion), (vec![0], vec![]));
 }
 
-/// Scenario 11 of calvin.md, section 8, second half: a transaction of the dead node alone is lost, and another whose
+/// Scenario 11 of docs/protocols/calvin.md, section 6, second half: a transaction of the dead node alone is lost, and another whose
 /// effect may rest on it had already gone to a survivor.
 #[test]
 fn what_only_the_dead_node_knew_ends_what_is_decided() {

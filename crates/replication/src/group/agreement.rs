@@ -41,7 +41,7 @@ impl<T: EntryType, M: Carrier<T::Entry>> GroupLog<T, M> {
 
     pub(super) fn lose(&mut self, entry: T::Entry, out: &mut Outbox<M>) {
         self.counts.lost += 1;
-        out.send(self.sequencer, Log::Lost(entry));
+        out.send(self.appender, Log::Lost(entry));
     }
 
     pub(super) fn receive(&mut self, now: Now, from: NodeId, message: Option<Wire>, out: &mut Outbox<M>) {
@@ -240,7 +240,7 @@ impl<T: EntryType, M: Carrier<T::Entry>> GroupLog<T, M> {
         self.dispatched.1 = epoch;
         self.counts.dispatched += 1;
         if is_own {
-            out.send(self.sequencer, Log::Logged(epoch));
+            out.send(self.appender, Log::Logged(epoch));
         }
         if epoch <= self.settings.executed {
             return;

@@ -26,7 +26,7 @@ pub(super) struct Base {
     pub index: u64,
     /// Its term.
     pub term: u64,
-    /// Epoch of the last batch up to it.
+    /// Epoch of the last entry up to it.
     pub epoch: Epoch,
     /// The members by then.
     pub members: ConfState,

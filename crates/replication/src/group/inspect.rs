@@ -39,8 +39,8 @@ pub struct GroupEntry {
 pub enum GroupContent {
     /// Nothing: with it a leader begins its term.
     Beginning,
-    /// A batch, as [`ordain_model::Batch::encode`] writes it.
-    Batch(Vec<u8>),
+    /// An entry of the log, as its entry type writes it.
+    Entry(Vec<u8>),
     /// A change of the membership.
     Change {
         /// What becomes of the member.
@@ -151,7 +151,7 @@ fn entry(entry: Entry) -> Option<GroupEntry> {
     } else if entry.data.is_empty() {
         GroupContent::Beginning
     } else {
-        GroupContent::Batch(entry.data.to_vec())
+        GroupContent::Entry(entry.data.to_vec())
     };
     Some(GroupEntry { index: entry.index, term: entry.term, content })
 }
@@ -184,7 +184,7 @@ mod tests {
         assert_eq!((read.term, read.vote, read.commit), (3, Some((NodeId(1), 0)), 4));
         let contents: Vec<GroupContent> = read.entries.into_iter().map(|entry| entry.content).collect();
         let joins = GroupContent::Change { becomes: Standing::Learner, node: NodeId(4), generation: 7 };
-        assert_eq!(contents, [GroupContent::Beginning, GroupContent::Batch(vec![1, 2]), joins]);
+        assert_eq!(contents, [GroupContent::Beginning, GroupContent::Entry(vec![1, 2]), joins]);
         // A change that cannot be read, and a vote for nobody who could be.
         let mut odd = entry(5, vec![0xff; 9]);
         odd.entry_type = EntryType::EntryConfChange;

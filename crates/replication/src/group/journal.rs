@@ -91,7 +91,7 @@ pub(super) struct Opened {
     pub recovered: Recovered,
 }
 
-/// Opens or makes the journal of a group that began with these members, and shows the batches that it knows to be agreed
+/// Opens or makes the journal of a group that began with these members, and shows the entries that it knows to be agreed
 /// on. If there is a checkpoint of everything up to `executed` and the leader has offered a base that it covers, the log
 /// begins there, unless it reaches there by itself.
 pub(super) fn open(
@@ -339,7 +339,7 @@ impl Journal {
     pub fn trim<M>(&mut self, store: &Store, index: u64, keep_bytes: u64, out: &mut Outbox<M>) {
         let bytes = self.writer.as_ref().map_or(0, |writer| writer.stats().bytes);
         let covered = self.covered.through(bytes, keep_bytes);
-        // Entries before the first batch are of no epoch: nothing covers them if nothing is covered.
+        // Entries before the first entry are of no epoch: nothing covers them if nothing is covered.
         if covered == Epoch(0) {
             return;
         }

@@ -9,7 +9,7 @@ use crate::entry::EntryType;
 use crate::message::{Carrier, Log};
 
 impl<T: EntryType, M: Carrier<T::Entry>> GroupLog<T, M> {
-    /// Tells the sequencer who leads, if that has changed. A leader leads when it has dispatched an entry of its own
+    /// Tells the appender who leads, if that has changed. A leader leads when it has dispatched an entry of its own
     /// term: then it knows what was agreed on before.
     pub(super) fn announce(&mut self, at: Now, out: &mut Outbox<M>) {
         let raft = &self.raft.raft;
@@ -29,7 +29,7 @@ impl<T: EntryType, M: Carrier<T::Entry>> GroupLog<T, M> {
             self.last_received.clear();
         }
         let Announced { node, term, is_me } = now;
-        out.send(self.sequencer, Log::Leader { node, term, is_me, last: self.last_epoch() });
+        out.send(self.appender, Log::Leader { node, term, is_me, last: self.last_epoch() });
     }
 
     /// The disk is full. A leader lets somebody else lead who can write; if that comes to nothing, it lets go all the

@@ -1,47 +1,45 @@
-//! The input log of a partition that has members: they agree on every batch before any of them may see it (calvin.md,
-//! section 4.1, `sync`; section 4.11).
+//! The log of a replication group: members agree on every entry before any of them hands it on
+//! (docs/protocols/calvin.md, section 4.1, `sync`; section 4.11).
 //!
 //! ```text
-//!  Sequencer ──Append──▶ GroupLog ◀──Group──▶ GroupLog of each member
+//!  appender ──Append──▶ GroupLog ◀──Group──▶ GroupLog of each member
 //!      ▲  ▲                │   │
 //!      │  └─Logged, Lost,──┘   └─Sealed──▶ sinks, on every member
 //!      │    Leader
 //! ```
 //!
-//! The members of a partition are a Raft group. The crate `raft` is the protocol; this role gives it what it has none
-//! of: time, by a timer; a disk, by a journal that an [`ordain_log::LogWriter`] writes (module `record`); messages;
-//! and entries that have left memory (module `store`).
+//! The members are a Raft group. The crate `raft` is the protocol; this role gives it time (a timer), a disk (a journal
+//! that an [`ordain_log::LogWriter`] writes, module `record`), messages (module `wire`), and entries that have left
+//! memory (module `store`).
 //!
-//! What the sequencer may rely on:
-//! - a batch is *open* from [`Log::Append`] until it is [`Log::Logged`] or [`Log::Lost`], and it is
-//!   exactly one of the two unless the node stops before. A lost batch is executed by nobody, ever;
-//! - every member sends [`Log::Sealed`] for the same batches in the same order, each once in the life of its
-//!   node, those given to the visitor of [`GroupLog::open`] and those that its checkpoint has included. Epochs rise along
-//!   them;
-//! - [`Log::Leader`] with `is_me` says that everything agreed on before has been sealed here.
+//! The appender may rely on this:
+//! - an entry is *open* from [`Log::Append`] until it is [`Log::Logged`] or [`Log::Lost`], and it is exactly one of the
+//!   two unless the node stops before. Nobody ever applies a lost entry;
+//! - every member sends [`Log::Sealed`] for the same entries in the same order, each once in the life of its node. The
+//!   entries given to the visitor of [`GroupLog::open`] and those that the node's checkpoint covers count as sent.
+//!   Numbers rise along them, and terms do not fall;
+//! - [`Log::Leader`] with `is_me` comes when everything agreed on before, up to an entry of that term, was sealed here.
 //!
-//! A batch is lost for certain only when an entry of a later term is committed at its place or before: until then a
-//! member that holds it might still be elected and have it committed. So it stays open meanwhile, and it may be
-//! logged although this node leads no more.
+//! An entry is lost only when an entry of a later term is committed at its place or before: until then a member that holds
+//! it might be elected and have it committed. So it stays open meanwhile, and it may be logged although this node
+//! leads no more.
 //!
-//! Every batch is an entry, also one that only reads: the proposer's members then see the same epochs. The reads
-//! themselves are not part of the entry. The proposer executes them with the batch that it has kept; the others
-//! have nobody to answer.
+//! Every appended entry becomes a Raft entry, also one that need not be durable: so all members see the same numbers. The
+//! proposer hands on the entry that it was given, with what the bytes do not say; the others have nobody to answer.
 //!
-//! Durability: whatever the protocol wants durable before a message may leave is one record of the journal, and the
-//! message waits for it. Records that gather while the disk is busy are written and synced together. A leader sends
-//! entries to its members while it writes them itself. How far entries are committed is written along with the next
-//! record and never for its own sake: a member that starts again hears it from the leader.
+//! Durability: what the protocol wants durable before a message may leave is one record of the journal, and the message
+//! waits for it. Records that gather while the disk is busy are written and synced together. A leader sends entries to its
+//! members while it writes them itself. How far entries are committed is written along with the next record and never for
+//! its own sake: a member that starts again learns it from the leader.
 //!
-//! Trimming: what a checkpoint covers is let go ([`Log::Trim`]; module `base`). A member that needs some of it is told
-//! so by the leader. It stays where it is until it has got a checkpoint: nobody agrees on anything in its place.
+//! Trimming: what a checkpoint covers is let go ([`Log::Trim`]; modules `base` and `trimming`). The leader tells a member
+//! that needs some of it. The member stays where it is until it has got a checkpoint: nobody agrees in its place.
 //!
-//! Beginning: a founder takes part once all founders have met, so that one which has forgotten its past is noticed
+//! Beginning: a founder takes part once all founders have met, so that a founder which has forgotten its past is noticed
 //! (module `founding`).
 //!
-//! Replacement: a member that has lost its disk must not come back as who it was, for it has forgotten its votes. Its
-//! node comes back with a larger *generation*, which makes it another member, and asks to be let in (module
-//! `membership`).
+//! Replacement: a member that has lost its disk has forgotten its votes, so it must not come back as who it was. Its node
+//! comes back with a larger *generation*, which makes it another member, and asks to be let in (module `membership`).
 
 mod agreement;
 mod base;
@@ -87,7 +85,7 @@ pub struct GroupSettings {
     pub members: Vec<NodeId>,
     /// How often this node has come back without what it had on disk.
     pub generation: u32,
-    /// Up to this epoch a checkpoint has everything already: no such batch is sealed again.
+    /// Up to this epoch a checkpoint has everything already: no such entry is sealed again.
     pub executed: Epoch,
     /// Who gets a checkpoint for a member that is too far behind, if there is such a role.
     pub checkpointer: Option<Address>,
@@ -151,12 +149,12 @@ const MESSAGES_OPEN: usize = 16;
 /// In ticks: how often a member is told that what it needs is not kept any more.
 const BEHIND_EVERY: u64 = 25;
 
-/// Agrees with its members on batches, makes them durable and dispatches them.
+/// Agrees with its members on entries, makes them durable and dispatches them.
 pub struct GroupLog<T: EntryType, M> {
     settings: GroupSettings,
     member: Member,
     context: Arc<T::Context>,
-    sequencer: Address,
+    appender: Address,
     sinks: Vec<Address>,
     raft: RawNode<Store>,
     journal: Journal,
@@ -186,7 +184,7 @@ pub struct GroupLog<T: EntryType, M> {
     marker: std::marker::PhantomData<fn() -> M>,
 }
 
-/// A batch that was proposed.
+/// An entry that was proposed.
 #[derive(Debug)]
 struct Proposal<E> {
     term: u64,
@@ -206,7 +204,7 @@ struct Waiting {
     messages: Vec<RaftMessage>,
 }
 
-/// What the sequencer was told about leadership.
+/// What the appender was told about leadership.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 struct Announced {
     node: Option<NodeId>,
@@ -223,7 +221,7 @@ struct Counts {
 }
 
 impl<T: EntryType, M: Carrier<T::Entry>> GroupLog<T, M> {
-    /// Opens the journal of a directory, or makes one, and shows the bytes of every batch that it knows to be agreed
+    /// Opens the journal of a directory, or makes one, and shows the bytes of every entry that it knows to be agreed
     /// on to `visit`, in order. What was agreed on beyond that is sealed when the leader says so.
     ///
     /// # Errors
@@ -233,7 +231,7 @@ impl<T: EntryType, M: Carrier<T::Entry>> GroupLog<T, M> {
         config: LogConfig,
         settings: GroupSettings,
         context: Arc<T::Context>,
-        (sequencer, sinks): (Address, Vec<Address>),
+        (appender, sinks): (Address, Vec<Address>),
         visit: impl FnMut(u64, &[u8]) -> Result<(), String>,
     ) -> Result<(GroupLog<T, M>, Recovered), GroupError> {
         let founders = membership::founders(&settings.members);
@@ -241,7 +239,7 @@ impl<T: EntryType, M: Carrier<T::Entry>> GroupLog<T, M> {
             journal::open(directory, config, (founders, settings.executed), settings.tail_bytes, visit)?;
         let journal::Opened { journal, store, dispatched, recovered } = opened;
         let is_new = settings.generation == 0 && store.hard.term == 0 && store.last() == 0;
-        let mut log = GroupLog::start(settings, context, (sequencer, sinks), journal, store, dispatched)?;
+        let mut log = GroupLog::start(settings, context, (appender, sinks), journal, store, dispatched)?;
         if is_new && log.settings.members.len() > 1 {
             log.founding = Some(Founding::new(recovered.entries > 0));
         }
@@ -255,16 +253,16 @@ impl<T: EntryType, M: Carrier<T::Entry>> GroupLog<T, M> {
     pub fn in_memory(
         settings: GroupSettings,
         context: Arc<T::Context>,
-        (sequencer, sinks): (Address, Vec<Address>),
+        (appender, sinks): (Address, Vec<Address>),
     ) -> Result<GroupLog<T, M>, GroupError> {
         let store = Store::new(membership::founders(&settings.members), 0);
-        GroupLog::start(settings, context, (sequencer, sinks), Journal::none(), store, (0, Epoch(0)))
+        GroupLog::start(settings, context, (appender, sinks), Journal::none(), store, (0, Epoch(0)))
     }
 
     fn start(
         settings: GroupSettings,
         context: Arc<T::Context>,
-        (sequencer, sinks): (Address, Vec<Address>),
+        (appender, sinks): (Address, Vec<Address>),
         journal: Journal,
         store: Store,
         dispatched: (u64, Epoch),
@@ -303,7 +301,7 @@ impl<T: EntryType, M: Carrier<T::Entry>> GroupLog<T, M> {
             settings,
             member,
             context,
-            sequencer,
+            appender,
             sinks,
             raft,
             journal,

@@ -9,7 +9,7 @@
 //! | 1 | version of this format, 1 |
 //! | 8, 8, 8 | term, vote, commit |
 //! | 4 | number of entries |
-//! | 8, 8, 1, 4 each | index, term, kind (0 batch, 1 change of the membership), length |
+//! | 8, 8, 1, 4 each | index, term, kind (0 entry, 1 change of the membership), length |
 //! | … | their bytes, in order |
 
 use ordain_model::wire::{self, Reader};

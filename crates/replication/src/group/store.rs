@@ -58,7 +58,7 @@ pub(super) struct Store {
 #[derive(Clone, Copy, Debug)]
 struct Mark {
     index: u64,
-    /// Of the last batch up to it.
+    /// Of the last entry up to it.
     epoch: Epoch,
     /// How much was dispatched by then.
     total: u64,
@@ -159,7 +159,7 @@ impl Store {
         }
     }
 
-    /// An entry was dispatched, and the last batch so far is of this epoch.
+    /// An entry was dispatched, and the last entry so far is of this epoch.
     pub fn dispatched(&mut self, entry: &Entry, epoch: Epoch) {
         self.total += size(entry) as u64;
         if is_change(entry) {
@@ -177,7 +177,7 @@ impl Store {
         self.total - known.map_or(0, |known| self.marks[known].total)
     }
 
-    /// Where the log can begin if nothing is needed of the batches up to an epoch, nor any entry up to an index; and the
+    /// Where the log can begin if nothing is needed of the entries up to an epoch, nor any entry up to an index; and the
     /// place of the journal before which all can go then.
     pub fn base_for(&self, epoch: Epoch, index: u64) -> Option<(Base, Place)> {
         let fits = self.marks.partition_point(|mark| mark.epoch <= epoch && mark.index <= index);

@@ -1,11 +1,10 @@
-//! The input log's role: nothing is executed before it is durable (the Calvin paper, section 3.1; calvin.md,
-//! section 2: "entry e durable before B(e,p) is dispatched").
+//! The log that one node writes: no entry is handed on before it is durable (the Calvin paper, section 3.1;
+//! docs/protocols/calvin.md, section 4.1).
 //!
-//! Batches leave in the order in which they came. One that only reads has nothing to make durable, but it waits
-//! for those before it: what it will see must not be lost after it was seen.
+//! Entries leave in the order in which they came. An entry that need not be durable waits for those before it all the same:
+//! what it shows must not be lost after somebody has seen it.
 //!
-//! Where input is replicated asynchronously, the log also ships what it dispatches to those of its members, or is shipped
-//! what theirs has dispatched (module `shipping`).
+//! Where a log has members, it ships to them what it hands on, or takes what its primary ships (module `shipping`).
 
 mod shipping;
 mod tail;
@@ -31,7 +30,7 @@ use tail::Content;
 /// How the input log is set up.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct LogSettings {
-    /// Batches are dispatched without waiting for the disk: acknowledged writes may be lost.
+    /// Entries are dispatched without waiting for the disk: acknowledged writes may be lost.
     pub dispatch_early: bool,
     /// Up to this epoch a checkpoint has everything already.
     pub executed: Epoch,
@@ -41,22 +40,22 @@ pub struct LogSettings {
     pub bugs: Bugs,
 }
 
-/// How many epochs after the last logged one may be given to batches that are not logged. A restart skips as
+/// How many epochs after the last logged one may be given to entries that are not logged. A restart skips as
 /// many, so that no epoch is ever used twice.
 pub const RESERVE: u64 = 1 << 24;
 
-/// Makes batches durable and dispatches them.
+/// Makes entries durable and dispatches them.
 #[derive(Debug)]
 pub struct InputLog<T: EntryType, M> {
     settings: LogSettings,
     /// None: nothing is kept (`--ephemeral`).
     writer: Option<LogWriter>,
-    sequencer: Address,
+    appender: Address,
     /// Who is told of what was decided: the shards, or the exchange for them.
     sinks: Vec<Address>,
-    /// Batches not dispatched yet.
+    /// Entries not dispatched yet.
     queue: VecDeque<Queued<T::Entry>>,
-    /// Batches that found the disk full and are being wiped from it.
+    /// Entries that found the disk full and are being wiped from it.
     refused: Vec<T::Entry>,
     /// The largest epoch that the log names.
     named: Epoch,
@@ -73,7 +72,7 @@ pub struct InputLog<T: EntryType, M> {
     marker: std::marker::PhantomData<fn() -> M>,
 }
 
-/// A batch that is not dispatched yet.
+/// An entry that is not dispatched yet.
 #[derive(Debug)]
 struct Queued<E> {
     entry: E,
@@ -82,7 +81,7 @@ struct Queued<E> {
     waits: bool,
     /// The entry, if there are members to ship it to.
     content: Option<Content>,
-    /// It comes from this node's sequencer, which waits for it.
+    /// It comes from this node's appender, which waits for it.
     is_own: bool,
 }
 
@@ -90,7 +89,7 @@ struct Queued<E> {
 const PROBE: TimerId = TimerId(1);
 const PROBE_EVERY: Micros = Micros::from_millis(500);
 /// A log that has been idle for a while is marked as synced, and so is one whose node stops, so that damage to its
-/// last batch is refused at the next start and not taken for a torn write.
+/// last entry is refused at the next start and not taken for a torn write.
 const MARK: TimerId = TimerId(2);
 const MARK_AFTER: Micros = Micros::from_millis(200);
 
@@ -104,14 +103,14 @@ impl<T: EntryType, M: Carrier<T::Entry>> InputLog<T, M> {
     pub fn new(
         settings: LogSettings,
         writer: Option<LogWriter>,
-        sequencer: Address,
+        appender: Address,
         sinks: Vec<Address>,
     ) -> InputLog<T, M> {
         let named = writer.as_ref().map_or(Epoch(0), LogWriter::appended);
         InputLog {
             settings,
             writer,
-            sequencer,
+            appender,
             sinks,
             queue: VecDeque::new(),
             refused: Vec::new(),
@@ -134,7 +133,7 @@ impl<T: EntryType, M: Carrier<T::Entry>> InputLog<T, M> {
         if let Some((shipping, view)) = self.shipping()
             && !shipping.may_append(T::epoch(&entry), view)
         {
-            out.send(self.sequencer, Log::Lost(entry));
+            out.send(self.appender, Log::Lost(entry));
             return;
         }
         let is_kept = self.writer.is_some() || self.shipping.is_some();
@@ -144,7 +143,7 @@ impl<T: EntryType, M: Carrier<T::Entry>> InputLog<T, M> {
         self.enqueue(Queued { entry, epoch, waits: false, content, is_own: true }, is_logged, out);
     }
 
-    /// Makes an entry of a batch if it is to have one; then it waits for its turn.
+    /// Makes an entry of an entry if it is to have one; then it waits for its turn.
     fn enqueue(&mut self, mut queued: Queued<T::Entry>, is_logged: bool, out: &mut Outbox<M>) {
         let Queued { entry, epoch, content, .. } = &queued;
         if is_logged && let Some(writer) = &mut self.writer {
@@ -171,7 +170,7 @@ impl<T: EntryType, M: Carrier<T::Entry>> InputLog<T, M> {
         let is_next = |queued: &mut Queued<T::Entry>| !queued.waits || queued.epoch <= durable;
         while let Some(Queued { entry, epoch, content, is_own, .. }) = self.queue.pop_front_if(is_next) {
             if is_own {
-                out.send(self.sequencer, Log::Logged(epoch));
+                out.send(self.appender, Log::Logged(epoch));
             }
             for sink in &self.sinks {
                 out.send(*sink, Log::Sealed(entry.clone()));
@@ -213,7 +212,7 @@ impl<T: EntryType, M: Carrier<T::Entry>> InputLog<T, M> {
             return;
         }
         for entry in self.refused.drain(..) {
-            out.send(self.sequencer, Log::Rejected(entry));
+            out.send(self.appender, Log::Rejected(entry));
         }
     }
 
@@ -286,7 +285,7 @@ impl<T: EntryType, M: Carrier<T::Entry>> Role for InputLog<T, M> {
                 // Whether there is space again only a write can tell: the next one is let through.
                 self.writer.iter_mut().for_each(LogWriter::retry);
                 if self.refused.is_empty() {
-                    out.send(self.sequencer, Log::Writable);
+                    out.send(self.appender, Log::Writable);
                 } else {
                     out.set_timer(PROBE, PROBE_EVERY);
                 }
@@ -305,8 +304,8 @@ impl<T: EntryType, M: Carrier<T::Entry>> Role for InputLog<T, M> {
         self.ask_disk(out);
         self.reject_if_clean(out);
         self.dispatch(out);
-        let sequencer = self.sequencer;
-        let sealed = self.shipping().and_then(|(shipping, view)| shipping.tend(sequencer, view, out));
+        let appender = self.appender;
+        let sealed = self.shipping().and_then(|(shipping, view)| shipping.tend(appender, view, out));
         sealed.into_iter().for_each(|epoch| self.seal_through(epoch, out));
         self.mark(out, self.is_stopping);
     }

@@ -1,4 +1,4 @@
-//! The checkpointer: puts the state at the end of an epoch into a file, and knows which checkpoints count (calvin.md,
+//! The checkpointer: puts the state at the end of an epoch into a file, and knows which checkpoints count (docs/protocols/calvin.md,
 //! section 4.14).
 //!
 //! A transaction says where a checkpoint is cut: at the end of its epoch C, on every node alike. The shards keep what that

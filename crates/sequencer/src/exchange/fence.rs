@@ -1,4 +1,4 @@
-//! What an exchange takes while primaries may change (calvin.md, section 4.12).
+//! What an exchange takes while primaries may change (docs/protocols/calvin.md, section 4.12).
 //!
 //! While a term is being prepared, what comes in is *held back*, from everybody: some of it may stem from batches that
 //! will not be decided. When it is decided, what comes from nodes that have to be rebuilt is dropped, and the rest is

@@ -1,17 +1,17 @@
 //! The exchange: everything that crosses partitions goes through the one of each node.
 //!
-//! Going out, it cuts the slices of this partition's batches for the others (calvin.md, section 4.1, rule 4) and
+//! Going out, it cuts the slices of this partition's batches for the others (docs/protocols/calvin.md, section 4.1, rule 4) and
 //! carries the remote results of this node's shards. It *keeps* what it has sent until every node that may ask for it has said
 //! that it needs it no more. Coming in, it puts the slices of all sequencers in the one order and hands them to the
 //! shards, and hands on the remote results. It *journals* what comes in, off the critical path.
 //!
-//! Keeping and journaling together are how a node comes back (calvin.md, section 4.13, where senders keep everything
+//! Keeping and journaling together are how a node comes back (docs/protocols/calvin.md, section 4.13, where senders keep everything
 //! until the receiver's next checkpoint): what it received and has on disk it executes again by itself, and what it
 //! received last and has not, it asks for. *Progress* is the border: everything up to that epoch is executed, and all
 //! that it came from is on this node's disk.
 //!
 //! When a node of this replica is lost and there is another replica, the lost one's member there *stands in*: it sends us
-//! what it has kept for our member, which is the same (calvin.md, section 4.11), until the lost one is back and up to date.
+//! what it has kept for our member, which is the same (docs/protocols/calvin.md, section 4.11), until the lost one is back and up to date.
 //!
 //! A node that misses what nobody keeps any more, because it was away for too long or has lost its disk, *fetches* it from
 //! the journal of a member (module `catch_up`).

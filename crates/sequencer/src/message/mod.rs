@@ -83,7 +83,7 @@ pub enum Sequencing {
     Reached(Epoch),
 }
 
-/// Reads on a snapshot (paxflow.md, section 3). None of it is logged or told again: who asked asks again.
+/// Reads on a snapshot (docs/protocols/paxflow.md, section 3). None of it is logged or told again: who asked asks again.
 #[derive(Clone, Debug)]
 pub enum Reading {
     /// Sequencer to every shard that takes part: run these as of the end of an epoch (RO_TXN).
@@ -156,7 +156,7 @@ pub enum Part {
     TooOld,
 }
 
-/// To and from checkpointers (calvin.md, section 4.14).
+/// To and from checkpointers (docs/protocols/calvin.md, section 4.14).
 #[derive(Clone, Debug)]
 pub enum Saving {
     /// Shard or sequencer to checkpointer: some of the state at the end of an epoch.
@@ -226,7 +226,7 @@ pub enum ExchangeMessage<X> {
     /// Sequencer to its exchange, and on to the peers': a batch of this epoch is on its way.
     Opened(Epoch),
     /// All epochs of a sequencer up to one are sealed, and those since the last such message are empty but perhaps
-    /// the last (calvin.md, section 3: BATCH, BATCH_RANGE).
+    /// the last (docs/protocols/calvin.md, section 3: BATCH, BATCH_RANGE).
     Slot {
         /// The sequencer.
         sequencer: PartitionId,
@@ -241,17 +241,17 @@ pub enum ExchangeMessage<X> {
         /// The receiver's slice of the batch of that epoch, as [`Batch::encode_slice`] writes it.
         content: Option<Arc<Vec<u8>>>,
     },
-    /// Something of an engine for a shard of another partition (calvin.md, section 3: READ_RESULT).
+    /// Something of an engine for a shard of another partition (docs/protocols/calvin.md, section 3: READ_RESULT).
     RemoteResult {
         /// The shard, numbered through the replica.
         to: u16,
         /// What it is told.
         remote_result: Arc<X>,
     },
-    /// Everything up to this epoch is executed at the sender, and it could do it again alone (calvin.md, section 3:
+    /// Everything up to this epoch is executed at the sender, and it could do it again alone (docs/protocols/calvin.md, section 3:
     /// PROGRESS).
     Progress(Epoch),
-    /// The sender asks for everything after this epoch that the receiver has for it (calvin.md, section 3: RESEND).
+    /// The sender asks for everything after this epoch that the receiver has for it (docs/protocols/calvin.md, section 3: RESEND).
     /// If the receiver is not of the sender's replica, it substitutes for its member there until told otherwise.
     Resume(Epoch),
     /// The receiver need not substitute for its member any more.

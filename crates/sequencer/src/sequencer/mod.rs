@@ -1,4 +1,4 @@
-//! The sequencer: decides the order (calvin.md, section 4.1).
+//! The sequencer: decides the order (docs/protocols/calvin.md, section 4.1).
 //!
 //! Epochs are adaptive. A batch closes as soon as the pipeline can take it: the log has the batch before, and
 //! the shards are not too far behind. Whatever arrives meanwhile gathers into the next one. So a lone client
@@ -6,7 +6,7 @@
 //!
 //! In a cluster the sequencers keep their epochs together without a clock: whoever closes a batch says which epoch it
 //! opens, and whoever hears of an epoch beyond its own seals it too, with what is waiting or with nothing. So an idle
-//! cluster is silent, and nobody waits for a tick (calvin.md, section 4.9, where the epochs follow a schedule).
+//! cluster is silent, and nobody waits for a tick (docs/protocols/calvin.md, section 4.9, where the epochs follow a schedule).
 //!
 //! Where members agree on the batches, one of them leads. The others pass on what gateways submit to them, and pass it on
 //! again when another leads: what was agreed on already is left out then.
@@ -52,7 +52,7 @@ pub struct Settings {
     pub partition: PartitionId,
     /// The version of the layout, for the batches.
     pub layout: u32,
-    /// Most transactions in a batch (calvin.md, section 6, `batch_cap`).
+    /// Most transactions in a batch (docs/protocols/calvin.md, section 4.19).
     pub batch_cap: u32,
     /// Most bytes of a batch, but for one chunk that is larger.
     pub batch_bytes: usize,

@@ -48,7 +48,7 @@ fn assert_golden(world: &mut World, golden: &str) {
     assert!(transcript == golden, "the transcript is not the golden one:\n{transcript}");
 }
 
-/// calvin.md, section 4.1: on decision all members hold the same batch. The leader writes and sends at once, and
+/// docs/protocols/calvin.md, section 4.1: on decision all members hold the same batch. The leader writes and sends at once, and
 /// nobody seals before two of three have synced.
 #[test]
 fn a_batch_is_agreed_on() {
@@ -60,7 +60,7 @@ fn a_batch_is_agreed_on() {
     assert_golden(&mut world, include_str!("scripts/commit.txt"));
 }
 
-/// calvin.md, section 4.11: another member leads when the leader is cut off, and what the old one proposed meanwhile is
+/// docs/protocols/calvin.md, section 4.11: another member leads when the leader is cut off, and what the old one proposed meanwhile is
 /// lost when it hears of that.
 #[test]
 fn a_leader_is_replaced() {

@@ -9,7 +9,7 @@ use crate::entry::EntryType;
 use crate::message::{Carrier, Log, Ship};
 
 impl<T: EntryType> Shipping<T> {
-    /// Whether a batch that was shipped is to be taken: it comes from the primary, and next.
+    /// Whether an entry that was shipped is to be taken: it comes from the primary, and next.
     pub(in crate::input_log) fn expects(
         &mut self,
         from: NodeId,
@@ -37,7 +37,7 @@ impl<T: EntryType> Shipping<T> {
         !self.wants
     }
 
-    /// The batch that was shipped. What need not be kept is not shipped: then it is empty here.
+    /// The entry that was shipped. What need not be kept is not shipped: then it is empty here.
     pub(in crate::input_log) fn read_entry(
         &self,
         through: Epoch,

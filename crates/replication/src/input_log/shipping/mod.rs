@@ -1,24 +1,25 @@
-//! Log shipping: what one member has sealed, the others take, without anybody waiting for them (calvin.md, sections 4.1,
-//! `async`, and 4.12).
+//! Log shipping: members take what their primary has sealed, and the primary waits for none of them
+//! (docs/protocols/calvin.md, sections 4.1, `async`, and 4.12).
 //!
 //! ```text
 //!            the primary                                      a member
-//!  Append ─▶ InputLog ─▶ sinks       Batch, Pause          InputLog ─▶ sinks
+//!  Append ─▶ InputLog ─▶ sinks       Entry, Pause          InputLog ─▶ sinks
 //!                └────────────────────────────────────────────▶┘
 //!                ▲────────────────── Want, Have ───────────────┘
 //! ```
 //!
-//! The configuration service says who is primary, since which term ([`LeadershipRecords`]). The primary's log dispatches what its sequencer appends as
-//! soon as it is durable here, and then ships it. A member puts what it is shipped through the very same path: durable, then
-//! dispatched. So the logs of members hold the same entries, and each has a beginning of what the primary's has.
+//! The configuration service says who is primary, since which term ([`LeadershipRecords`]). The primary's log hands on
+//! what its appender appends as soon as it is durable here, and then ships it (module `primary`). A member puts what it is
+//! shipped through the same path: durable, then handed on (module `member`). So the logs of members hold the same entries,
+//! and each has a beginning of what the primary's has.
 //!
-//! A member that is up to date is sent everything at once. One that has found a gap, or may have missed something, *wants*
-//! what comes after its last epoch: it is sent that in pieces, each when it has the one before on its disk, from the tail
-//! that the primary keeps in memory or else from its files; and from the last piece on everything at once again. So nobody,
-//! nor any link, ever has to hold more than a bounded amount.
+//! A member that is up to date is sent everything at once. A member that has found a gap, or may have missed something,
+//! *wants* what comes after its last entry. It is sent that in pieces, each when the one before is on its disk: from the
+//! tail that the primary keeps in memory, or else from the primary's files. From the last piece on it is sent everything
+//! at once again. So no node and no link ever has to hold more than a bounded amount.
 //!
 //! While a term is being prepared (the *fence*) a log takes nothing, and tells the candidate what it has
-//! ([`Ship::Collect`]). The candidate's own log is then given what it lacks ([`Ship::Decided`]).
+//! ([`Ship::Collect`]; module `candidates`). The candidate's own log is then given what it has not ([`Ship::Decided`]).
 
 mod candidates;
 mod member;
@@ -70,7 +71,7 @@ pub(super) struct Shipping<T: EntryType> {
     /// As the configuration service has said last.
     leadership_records: Option<Arc<LeadershipRecords>>,
     in_touch: bool,
-    /// It is primary, and everything of the terms before is dispatched: the sequencer may append.
+    /// It is primary, and everything of the terms before is dispatched: the appender may append.
     takes: bool,
     /// A life of this node before may have used epochs up to here that are in no log.
     reserved: Epoch,
@@ -113,7 +114,7 @@ struct Collect {
     is_being_read: bool,
 }
 
-/// What the sequencer was told.
+/// What the appender was told.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 struct Announced {
     node: Option<NodeId>,
@@ -237,12 +238,12 @@ impl<T: EntryType> Shipping<T> {
         Address { node, ..self.settings.me }
     }
 
-    /// Whether what the sequencer appends is refused if it has to be, and not kept until there is space.
+    /// Whether what the appender appends is refused if it has to be, and not kept until there is space.
     pub fn takes(&self) -> bool {
         self.takes
     }
 
-    /// Whether the sequencer may append a batch of this epoch.
+    /// Whether the appender may append an entry of this epoch.
     pub fn may_append(&self, epoch: Epoch, view: View<'_, T::Entry>) -> bool {
         self.takes && epoch > self.last_used(view)
     }
@@ -300,10 +301,10 @@ impl<T: EntryType> Shipping<T> {
         }
     }
 
-    /// Tells the sequencer who is primary, if that has changed.
+    /// Tells the appender who is primary, if that has changed.
     fn announce<M: Carrier<T::Entry>>(
         &mut self,
-        sequencer: Address,
+        appender: Address,
         view: View<'_, T::Entry>,
         out: &mut Outbox<M>,
     ) {
@@ -316,7 +317,7 @@ impl<T: EntryType> Shipping<T> {
         };
         if self.announced.replace(now) != Some(now) {
             let Announced { node, term, is_me } = now;
-            out.send(sequencer, Log::Leader { node, term, is_me, last: self.last_used(view) });
+            out.send(appender, Log::Leader { node, term, is_me, last: self.last_used(view) });
         }
     }
 
@@ -324,14 +325,14 @@ impl<T: EntryType> Shipping<T> {
     /// everything, as others may know of it, with nothing in it.
     pub fn tend<M: Carrier<T::Entry>>(
         &mut self,
-        sequencer: Address,
+        appender: Address,
         view: View<'_, T::Entry>,
         out: &mut Outbox<M>,
     ) -> Option<Epoch> {
         // A primary knows what is in its log before it adds to it.
         let took = self.takes;
         self.takes = self.leads().is_some() && self.in_touch && (self.takes || view.queue.is_empty());
-        self.announce(sequencer, view, out);
+        self.announce(appender, view, out);
         self.shrink(view, out);
         self.report(view, out);
         self.answer_configuration_service(view, out);
@@ -382,7 +383,7 @@ impl<T: EntryType> Shipping<T> {
     pub fn check(&self) -> Result<(), String> {
         self.tail.check()?;
         if self.takes && self.leads().is_none() {
-            return Err("the log takes what its sequencer appends, and is not the primary's".to_owned());
+            return Err("the log takes what its appender appends, and is not the primary's".to_owned());
         }
         if self.wants && self.asked.is_some() {
             return Err("the log is to ask its primary although it has asked".to_owned());

@@ -13,7 +13,7 @@ use crate::entry::EntryType;
 use crate::message::{Carrier, Ship};
 
 impl<T: EntryType> Shipping<T> {
-    /// A batch was dispatched, with this as its entry.
+    /// An entry was dispatched, with this as its entry.
     pub(in crate::input_log) fn dispatched<M: Carrier<T::Entry>>(
         &mut self,
         epoch: Epoch,
@@ -157,7 +157,7 @@ impl<T: EntryType> Shipping<T> {
         self.readers.least().filter(is_near).map_or(Epoch(u64::MAX), |next| Epoch(next.0 - 1))
     }
 
-    /// What stands before a place is not there any more; all batches after an epoch are behind it.
+    /// What stands before a place is not there any more; all entries after an epoch are behind it.
     pub(in crate::input_log) fn trim<M: Carrier<T::Entry>>(
         &mut self,
         begins: Place,
