@@ -1,7 +1,7 @@
-//! Which chunks have had their fate: what members have agreed on, so that one that is passed on again, because whoever led has
-//! gone, takes effect once; and what one sequencer has turned away.
+//! Chunks whose fate is decided: those that members have agreed on, and those that one sequencer has turned away.
 //!
-//! The first is a function of the sealed batches and nothing else, so that every member has it.
+//! A chunk that is passed on again, because the leader has gone, takes effect once by it. What members have agreed on is a
+//! function of the sealed batches and nothing else, so every member has it.
 
 use std::collections::{BTreeMap, BTreeSet};
 

@@ -1,16 +1,22 @@
-//! The sequencing layer: what the deterministic engines have in common before anything executes (the Calvin
-//! paper, section 3.1).
+//! The sequencing layer: the deterministic engines have in common what comes before execution (the Calvin paper,
+//! section 3.1).
 //!
 //! ```text
-//!  gateways ──Submit──▶ Sequencer ──Append──▶ InputLog ──Sealed──▶ every shard of the engine
-//!                          ▲   ▲                 │                      │
-//!                          │   └────Logged───────┘                      │
-//!                          └──────────────────Applied───────────────────┘
+//!  gateways ──Submit──▶ Sequencer ──Append──▶ log ──Sealed──▶ Exchange ──Sealed──▶ every shard of the engine
+//!                          ▲   ▲               │                 │ ▲                    │
+//!                          │   └───Logged──────┘     slices and  │ │                    │
+//!                          │                      remote results ▼ │                    │
+//!                          │                        other nodes' exchanges              │
+//!                          └──────────────────────────Applied───────────────────────────┘
 //! ```
 //!
-//! The [`Sequencer`] orders: it gathers chunks into batches, one an epoch, and leaves out what was sequenced
-//! before. The [`InputLog`] makes each batch durable before anything of it may be seen. Both are roles; neither
-//! knows what the engine behind them does with a batch, except that it says when it is done.
+//! - The [`Sequencer`] decides the order: it gathers chunks into batches, one an epoch, and leaves out what was sequenced
+//!   before.
+//! - A log of the crate `replication` makes each batch durable, or has members agree on it; [`Batches`] is its entry type.
+//! - The [`Exchange`] carries what crosses partitions: slices of batches and remote results.
+//! - The [`Checkpointer`] writes the state at the end of an epoch to a file.
+//!
+//! All are roles. None knows what the engine does with a batch, except that the engine says when it is done.
 
 mod batches;
 mod checkpoints;

@@ -1,4 +1,4 @@
-//! Which request of each session was sequenced last (docs/protocols/calvin.md, section 4.1, rule 5).
+//! The request of each session that was sequenced last (docs/protocols/calvin.md, section 4.1, rule 5).
 //!
 //! A function of the sealed batches and nothing else, so that replay rebuilds it.
 

@@ -1,5 +1,5 @@
-//! Reads on a snapshot, where they begin: which epoch they are run on, and which states are still wanted (docs/protocols/paxflow.md,
-//! sections 4.2, 4.4, 4.6 and 4.8).
+//! Reads on a snapshot: as of which epoch each is run, and which states are still wanted (docs/protocols/paxflow.md, sections
+//! 4.2, 4.4, 4.6 and 4.8).
 //!
 //! A sequencer does not order such a read and no log hears of it: it says *as of which epoch*, and sends it to the shards
 //! that take part. All of them then read the same prefix of the order, whenever they come to it. The *low watermark* is the

@@ -1,5 +1,6 @@
-//! Which batches may be executed before it is known what of them aborts (docs/protocols/qstore.md, section 4.8: the choice is made batch by
-//! batch and stands in the log, so that every replica makes the same).
+//! Speculation: which batches may be executed before it is known what of them aborts (docs/protocols/qstore.md, section 4.8).
+//!
+//! The choice is made batch by batch and stands in the log, so every replica makes the same one.
 
 use ordain_model::{Batch, Cascade, Choice, Chunk, Execution, Layout, Micros, Txn};
 

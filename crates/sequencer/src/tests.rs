@@ -310,6 +310,19 @@ fn a_rejected_batch_keeps_its_reads_and_its_epoch() {
     assert_eq!((batch.lookups.len(), batch.txns().count()), (1, 1));
 }
 
+/// The epoch of a refused batch is given to the next one, so there must be no later batch in the log.
+#[test]
+fn a_log_that_refuses_a_batch_and_has_a_later_one_stops_the_node() {
+    let mut bench = Bench::new(Settings { in_log_max: 2, ..Settings::default() });
+    let first = batch_of(&bench.submit(0, &[WRITE]));
+    bench.now.elapsed = Micros::from_millis(10);
+    batch_of(&bench.submit(1, &[WRITE]));
+    let mut out = Outbox::default();
+    let message = Log::Rejected(first).into();
+    bench.sequencer.handle(bench.now, Event::Message { from: LOG, message }, &mut out);
+    assert!(out.halt.is_some_and(|reason| reason.contains("although it has epoch 2 too")));
+}
+
 /// The positions of some slots.
 fn slots(first: usize, end: usize) -> std::ops::Range<Position> {
     Position::of_slot(first)..Position::of_slot(end)

@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use ordain_model::Epoch;
 
-/// What is to be kept of an entry, as [`ordain_model::Batch::encode`] writes it.
+/// What is to be kept of an entry, as its entry type encodes it.
 pub(super) type Content = Arc<Vec<u8>>;
 
 /// The last entries of what was dispatched, without a gap.

@@ -1,5 +1,5 @@
-//! The checkpointer: puts the state at the end of an epoch into a file, and knows which checkpoints count (docs/protocols/calvin.md,
-//! section 4.14).
+//! The checkpointer puts the state at the end of an epoch into a file, and knows which checkpoints count
+//! (docs/protocols/calvin.md, section 4.14).
 //!
 //! A transaction says where a checkpoint is cut: at the end of its epoch C, on every node alike. The shards keep what that
 //! state was while they go on, and give it away in [pieces](ordain_checkpoint::Piece) between their other work. There is
@@ -21,8 +21,8 @@
 //! Only what several complete checkpoints cover is trimmed from the log: should the newest turn out to be damaged, the node
 //! starts from the one before and executes more of its log.
 //!
-//! Where primaries may change, a checkpoint is sealed only when all that was sealed up to C is [stable](Configuration::Stable): what is sealed
-//! counts for good, whoever has to be rebuilt.
+//! Where primaries may change, a checkpoint is sealed only when all that was sealed up to C is
+//! [stable](Configuration::Stable): what is sealed counts for good, whoever has to be rebuilt.
 //!
 //! A disk without space, or one that fails here, costs the checkpoint and nothing else: it is given up, the ones before
 //! stay, the log keeps growing, and the gauges say so.

@@ -1,13 +1,14 @@
-//! What an exchange takes while primaries may change (docs/protocols/calvin.md, section 4.12).
+//! The fence of an exchange: what it takes while primaries may change (docs/protocols/calvin.md, section 4.12).
 //!
-//! While a term is being prepared, what comes in is *held back*, from everybody: some of it may stem from batches that
-//! will not be decided. When it is decided, what comes from nodes that have to be rebuilt is dropped, and the rest is
-//! taken in its order. So is what a node that has just started gets before it knows the leadership records; and what comes from
-//! a node that knows of a term of which this one has not ([`ExchangeMessage::Terms`]): a primary that was given up, and does not know
-//! it, must not take what others have made of its successor's batches for something about its own.
+//! While a term is being prepared, messages of all nodes are *held back*: some may stem from batches that will not be
+//! decided. When the term is decided, messages of nodes that have to be rebuilt are dropped, and the rest is taken in its
+//! order. Two more kinds are held back: messages that reach a node which has just started, before it knows the leadership
+//! records; and messages of a node that knows of a term which this one does not ([`ExchangeMessage::Terms`]). A primary that
+//! was given up, and does not know it, must not take what others have made of its successor's batches for something about
+//! its own.
 //!
-//! The slices of the other partitions' last batches are remembered for their next primaries, until those who may be it
-//! have the batches themselves.
+//! The slices of the other partitions' last batches are remembered for their next primaries, until all nodes that may be
+//! primary have the batches themselves.
 
 use std::collections::{BTreeMap, VecDeque};
 use std::sync::Arc;

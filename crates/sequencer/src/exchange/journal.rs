@@ -1,10 +1,11 @@
-//! What comes into a node from outside its partition, written down: so that the node can execute again by itself, and so
-//! that a member which has lost its own can.
+//! The receive journal: what comes into a node from outside its partition, on disk.
+//!
+//! From it the node executes again by itself, and a member that has lost its own catches up.
 //!
 //! Where primaries may change, some of it may not count in the end. The journal says up to which epoch it is stable
-//! ([`JournalRecord::Stable`]), always before others are told that this node needs nothing more up to there. A node that has to start
-//! over keeps what is stable and says so behind it ([`JournalRecord::Incarnation`]): what stands before and is not stable does not
-//! count any more, and whoever has sent it still keeps it.
+//! ([`JournalRecord::Stable`]), always before others are told that this node needs nothing more up to there. A node that has
+//! to be rebuilt keeps what is stable and says so behind it ([`JournalRecord::Incarnation`]): what stands before and is not
+//! stable does not count any more, and its sender still keeps it.
 
 use std::collections::VecDeque;
 use std::sync::Arc;

@@ -1,20 +1,23 @@
-//! The exchange: everything that crosses partitions goes through the one of each node.
+//! The exchange of a node carries everything that crosses partitions.
 //!
-//! Going out, it cuts the slices of this partition's batches for the others (docs/protocols/calvin.md, section 4.1, rule 4) and
-//! carries the remote results of this node's shards. It *keeps* what it has sent until every node that may ask for it has said
-//! that it needs it no more. Coming in, it puts the slices of all sequencers in the one order and hands them to the
-//! shards, and hands on the remote results. It *journals* what comes in, off the critical path.
+//! Sending (module `sending`): it cuts slices of this partition's batches for the others (docs/protocols/calvin.md, section
+//! 4.1, rule 4), and carries the remote results of this node's shards. It *keeps* what it has sent until every node that may
+//! ask for it has said that it needs it no more (module `outgoing`).
 //!
-//! Keeping and journaling together are how a node comes back (docs/protocols/calvin.md, section 4.13, where senders keep everything
-//! until the receiver's next checkpoint): what it received and has on disk it executes again by itself, and what it
-//! received last and has not, it asks for. *Progress* is the border: everything up to that epoch is executed, and all
-//! that it came from is on this node's disk.
+//! Receiving (module `receiving`): it puts the slices of all sequencers in the one order and hands them to the shards, and
+//! hands on remote results. It writes what it receives to the *receive journal*, off the critical path (modules `journal`,
+//! `progress`).
 //!
-//! When a node of this replica is lost and there is another replica, the lost one's member there *stands in*: it sends us
-//! what it has kept for our member, which is the same (docs/protocols/calvin.md, section 4.11), until the lost one is back and up to date.
+//! Keeping and the journal together bring a node back (docs/protocols/calvin.md, section 4.13). The node executes again by
+//! itself what it received and has on disk, and asks for what it received last and has not. *Progress* is the border:
+//! everything up to that epoch is executed, and all that it came from is on this node's disk.
 //!
-//! A node that misses what nobody keeps any more, because it was away for too long or has lost its disk, *fetches* it from
-//! the journal of a member (module `catch_up`).
+//! A member of another replica *substitutes* for a lost node of this one (module `peers`): it sends what it has kept for its
+//! own peer, which is the same (docs/protocols/calvin.md, section 4.11), until the lost node is back and up to date.
+//!
+//! A node that misses what no sender keeps any more, because it was away for too long or has lost its disk, reads it in the
+//! journal of a member (module `catch_up`). Where primaries may change, a *fence* holds back what may not count (module
+//! `fence`).
 
 mod catch_up;
 mod fence;

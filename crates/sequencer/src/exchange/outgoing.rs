@@ -1,7 +1,7 @@
-//! What an exchange has sent to one partition and keeps, and to whom of it it sends.
+//! What an exchange has sent to one partition and keeps, and to which of its nodes it sends.
 //!
-//! Whoever is up to date is sent everything at once. Whoever has asked to be sent something again gets it in pieces, each
-//! when it has taken the one before, and what is new comes after that: so no link ever has to hold more than a piece.
+//! A node that is up to date is sent everything at once. A node that has asked for something again gets it in pieces, each
+//! when it has taken the one before, and new messages come after that: so no link ever has to hold more than a piece.
 
 use std::collections::{BTreeMap, VecDeque};
 

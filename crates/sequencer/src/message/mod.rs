@@ -274,7 +274,7 @@ pub enum ExchangeMessage<X> {
     Trimmed(Epoch),
     /// How often the sender was rebuilt: the first that it says in a stream, where nodes may have to be.
     Incarnation(u64),
-    /// How many terms the sender knows of, begun or decided ([`LeadershipRecords::terms`]). What it says from here on may be of the last
+    /// How many terms the sender knows of, begun or decided ([`LeadershipRecords::terms`](replication::LeadershipRecords::terms)). What it says from here on may be of the last
     /// of them: it is for whoever knows of as many.
     Terms(u64),
     /// Some of the journal of the sender.

@@ -1,21 +1,23 @@
-//! The sequencer: decides the order (docs/protocols/calvin.md, section 4.1).
+//! The sequencer decides the order of its partition's transactions (docs/protocols/calvin.md, section 4.1).
 //!
-//! Epochs are adaptive. A batch closes as soon as the pipeline can take it: the log has the batch before, and
-//! the shards are not too far behind. Whatever arrives meanwhile gathers into the next one. So a lone client
-//! waits for nobody, and under load batches grow to just the size at which fsync and execution keep up.
+//! Epochs are adaptive (module `order`). A batch closes as soon as the pipeline can take it: the log has the batch before,
+//! and the shards are not too far behind. Chunks that arrive meanwhile gather into the next batch (module `waiting`). So a
+//! lone client waits for nobody, and under load batches grow to the size at which fsync and execution keep up.
 //!
-//! In a cluster the sequencers keep their epochs together without a clock: whoever closes a batch says which epoch it
-//! opens, and whoever hears of an epoch beyond its own seals it too, with what is waiting or with nothing. So an idle
-//! cluster is silent, and nobody waits for a tick (docs/protocols/calvin.md, section 4.9, where the epochs follow a schedule).
+//! Sequencers of a cluster keep their epochs together without a clock. A sequencer that closes a batch says which epoch it
+//! opens, and a sequencer that learns of an epoch beyond its own seals that too, with what waits or with nothing. So an idle
+//! cluster is silent, and nobody waits for a tick (docs/protocols/calvin.md, section 4.9).
 //!
-//! Where members agree on the batches, one of them leads. The others pass on what gateways submit to them, and pass it on
-//! again when another leads: what was agreed on already is left out then.
+//! Where members agree on the batches, one of them leads (module `members`). The others pass on to it what gateways submit
+//! to them, and again when another one leads; what was agreed on already is then left out.
 //!
-//! Reads on a snapshot it does not order, but says as of which epoch they are run (the module `snapshots`).
+//! Reads on a snapshot are not ordered: the sequencer says as of which epoch they are run (modules `reads`, `snapshots`).
 //!
-//! A log that has to ask other nodes takes several batches at once ([`Settings::in_log_max`]): one that waited for the
-//! fate of the one before would cost a request two round trips. They follow each other at a distance, so that under load
-//! they grow all the same: a share of the time that the log has taken lately, or a millisecond if that is more.
+//! A log that has to ask other nodes takes several batches at once ([`Settings::in_log_max`]): a batch that waited for the
+//! fate of the one before would cost a request two round trips. Batches follow each other at a distance, so that they grow
+//! under load all the same: a share of the time that the log has taken lately, or a millisecond if that is more.
+//!
+//! A full disk refuses writes and nothing else (module `full_disk`).
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::sync::Arc;
