@@ -75,7 +75,7 @@ pub(crate) struct Snapshots {
     /// Since when, oldest first. Those that are done stay until their turn.
     by_age: VecDeque<(Micros, (GatewayId, ChunkNo))>,
     /// The low watermark as the shards of this node know it, and those of others.
-    told: (Epoch, Epoch),
+    reported: (Epoch, Epoch),
     /// Those that wait for the next batch.
     pub(crate) wanted: Vec<Wanted>,
     /// Those that wait for the leader's word.
@@ -98,7 +98,7 @@ impl Snapshots {
             open: BTreeMap::new(),
             by_epoch: BTreeMap::new(),
             by_age: VecDeque::new(),
-            told: (Epoch(0), Epoch(0)),
+            reported: (Epoch(0), Epoch(0)),
             wanted: Vec::new(),
             asked: BTreeMap::new(),
             chunks: 0,
@@ -135,7 +135,7 @@ impl Snapshots {
         self.is_in_use = true;
         if matches!(self.keeping, Keeping::No) {
             self.keeping = Keeping::Begun(self.readers.shards.iter().copied().collect());
-            self.tell_keeping(None, out);
+            self.request_keeping(None, out);
         }
         let is_held = matches!(self.keeping, Keeping::Begun(_));
         if is_held {
@@ -174,12 +174,12 @@ impl Snapshots {
         let was_in_use = std::mem::take(&mut self.is_in_use);
         if !was_in_use && self.open.is_empty() && matches!(self.keeping, Keeping::Yes) {
             self.keeping = Keeping::No;
-            self.tell_keeping(None, out);
+            self.request_keeping(None, out);
         }
     }
 
     /// Tells the shards, or those of one node, whether they are to keep anything.
-    pub(crate) fn tell_keeping<X>(&self, node: Option<NodeId>, out: &mut Outbox<Message<X>>) {
+    pub(crate) fn request_keeping<X>(&self, node: Option<NodeId>, out: &mut Outbox<Message<X>>) {
         let partition = self.partition;
         let shards = self.readers.shards.iter().filter(|shard| node.is_none_or(|node| shard.node == node));
         for shard in shards {
@@ -266,7 +266,7 @@ impl Snapshots {
         }
         let wanted = self.by_epoch.first_key_value().map_or(self.published, |(epoch, _)| *epoch);
         let low_watermark = wanted.min(self.published);
-        let (near, others) = self.told;
+        let (near, others) = self.reported;
         let partition = self.partition;
         let me = self.me.node;
         let mut tell = |is_near: bool| {
@@ -276,13 +276,13 @@ impl Snapshots {
         };
         if low_watermark > near {
             tell(true);
-            self.told.0 = low_watermark;
+            self.reported.0 = low_watermark;
         }
         if far && low_watermark > others {
             tell(false);
-            self.told.1 = low_watermark;
+            self.reported.1 = low_watermark;
         }
-        self.readers.shards.iter().any(|shard| shard.node != me) && self.told.1 < self.told.0
+        self.readers.shards.iter().any(|shard| shard.node != me) && self.reported.1 < self.reported.0
     }
 }
 
@@ -338,7 +338,7 @@ mod tests {
         assert_eq!(snapshots.note_kept(SHARDS[1], Epoch(6)).len(), 1);
         assert_eq!((snapshots.earliest(), snapshots.kept()), (Epoch(9), Epoch(9)));
         assert!(!snapshots.hold(&chunk, &wanted, &mut out));
-        snapshots.tell_keeping(Some(NodeId(1)), &mut out);
+        snapshots.request_keeping(Some(NodeId(1)), &mut out);
         assert_eq!(told(out), [(SHARDS[2], "K".to_owned())], "to a node that was lost it is said again");
         let mut out = Outbox::default();
         snapshots.rest::<()>(&mut out);

@@ -82,7 +82,7 @@ impl<X> Checkpointer<X> {
     }
 
     /// Gets a checkpoint for a node that has no usable beginning, if another member has one.
-    pub(super) fn fetch_lacking(&mut self, now: Now, out: &mut Outbox<Message<X>>) {
+    pub(super) fn fetch_needed(&mut self, now: Now, out: &mut Outbox<Message<X>>) {
         if let Some(NeedsCheckpoint { needed, .. }) = self.needs {
             self.fetch(now, needed, out);
         }
@@ -91,7 +91,7 @@ impl<X> Checkpointer<X> {
     /// Looks again for a checkpoint, on a node that has no usable beginning, and asks now and then that one be made.
     pub(super) fn look(&mut self, now: Now, out: &mut Outbox<Message<X>>) {
         let Some(NeedsCheckpoint { needed, .. }) = self.needs else { return };
-        self.fetch_lacking(now, out);
+        self.fetch_needed(now, out);
         let (topology, me) = (&self.settings.topology, self.settings.me);
         if self.copying.is_none() && self.looks.is_multiple_of(super::WANT_EVERY) {
             for node in topology.group(topology.partition_of(me.node)).filter(|node| *node != me.node) {

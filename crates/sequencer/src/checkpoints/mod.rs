@@ -224,7 +224,7 @@ impl<X> Checkpointer<X> {
         out.disk(DiskRequest::in_background(self.next_token, ops));
     }
 
-    fn tell_others(&self, out: &mut Outbox<Message<X>>) {
+    fn report_to_others(&self, out: &mut Outbox<Message<X>>) {
         let me = self.settings.me;
         for node in (0..self.settings.topology.nodes()).map(NodeId).filter(|node| *node != me.node) {
             out.send(Address { node, ..me }, Saving::Has(self.has()));
@@ -370,7 +370,7 @@ impl<X> Checkpointer<X> {
         // One that was saved and has not become complete is not waited for any more.
         self.leftovers.extend(self.saved.replace(epoch).map(file_name));
         self.clean(out);
-        self.tell_others(out);
+        self.report_to_others(out);
     }
 
     /// Seals what is saved, if all other partitions are as far.
@@ -404,7 +404,7 @@ impl<X> Checkpointer<X> {
             self.leftovers.extend([file_name(old), seal_name(old)]);
         }
         self.clean(out);
-        self.tell_others(out);
+        self.report_to_others(out);
     }
 
     /// Has log and journal trimmed up to the oldest checkpoint, if there are as many as are kept: should the newest be
@@ -479,7 +479,7 @@ impl<X: Send> Role for Checkpointer<X> {
                 Saving::Covered(epoch) => self.is_saved(epoch, out),
                 Saving::Has(has) => {
                     self.others.insert(from.node, has);
-                    self.fetch_lacking(now, out);
+                    self.fetch_needed(now, out);
                 }
                 Saving::Want { epoch, offset } => self.serve(from, epoch, offset, out),
                 Saving::Part { epoch, at, offset, bytes, is_last } => {

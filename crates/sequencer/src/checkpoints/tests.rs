@@ -680,7 +680,7 @@ fn who_is_behind_gets_the_newest_checkpoint_of_a_member_and_begins_again() {
 
 impl World {
     /// Starts a node whose log begins after an epoch that no checkpoint on its disk covers.
-    fn restart_lacking(&mut self, node: u16, lacking: NeedsCheckpoint, primaries_change: bool) {
+    fn restart_needing(&mut self, node: u16, lacking: NeedsCheckpoint, primaries_change: bool) {
         let found = list(self.disk(node)).expect("a list");
         let refused: Vec<Epoch> = found.iter().map(|found| found.epoch).collect();
         let settings = CheckpointSettings { primaries_change, ..settings(&self.topology, node) };
@@ -700,7 +700,7 @@ fn a_node_that_cannot_begin_with_what_it_has_gets_a_checkpoint_of_another_member
     {
         let mut world = World::members(&[9, 12]);
         let lacking = NeedsCheckpoint { needed: Epoch(10), reach: Epoch(reach) };
-        world.restart_lacking(1, lacking, primaries_change);
+        world.restart_needing(1, lacking, primaries_change);
         world.settle();
         assert_eq!(world.complete(1), [12]);
         let how = StartOver { without_log, without_receive_journal: true };
@@ -711,7 +711,7 @@ fn a_node_that_cannot_begin_with_what_it_has_gets_a_checkpoint_of_another_member
 #[test]
 fn a_node_that_cannot_begin_asks_for_a_checkpoint_where_there_is_none_that_helps() {
     let mut world = World::members(&[9]);
-    world.restart_lacking(1, NeedsCheckpoint { needed: Epoch(10), reach: Epoch(10) }, false);
+    world.restart_needing(1, NeedsCheckpoint { needed: Epoch(10), reach: Epoch(10) }, false);
     world.settle();
     let wanted = |world: &World| {
         let is_wanted =

@@ -173,7 +173,7 @@ pub struct Sequencer<X> {
     /// The timer for telling the low watermark to other nodes is set.
     is_reporting: bool,
     /// The timer for reads that take too long is set.
-    is_looking: bool,
+    is_checking_late: bool,
     /// The timer for reads that are held is set.
     holding: bool,
     /// The disk is full: only reads are sequenced.
@@ -259,7 +259,7 @@ impl<X> Sequencer<X> {
             snapshots,
             speculation,
             is_reporting: false,
-            is_looking: false,
+            is_checking_late: false,
             holding: false,
             settings,
             registry,
@@ -441,7 +441,7 @@ impl<X: Send> Role for Sequencer<X> {
                 Message::Sequencing(Sequencing::Reached(epoch)) => self.reach(epoch, out),
                 Message::Peer(PeerChange { node, state: PeerState::Fresh }) => {
                     if self.settings.snapshots {
-                        self.snapshots.tell_keeping(Some(node), out);
+                        self.snapshots.request_keeping(Some(node), out);
                     }
                     if self.leader == Leader::Other(node) {
                         self.pass_on_again(now, out);
@@ -469,12 +469,12 @@ impl<X: Send> Role for Sequencer<X> {
                 self.report_low_watermark(true, out);
             }
             Event::Timer(LATE) => {
-                self.is_looking = false;
+                self.is_checking_late = false;
                 self.snapshots.rest(out);
                 for chunk in self.snapshots.give_up(now.elapsed) {
                     self.answer_all(&chunk, OutcomeStatus::Busy, |_| true, out);
                 }
-                self.look_for_late(out);
+                self.check_late(out);
             }
             Event::Timer(HOLD) => {
                 self.holding = false;

@@ -53,7 +53,7 @@ impl<X> Sequencer<X> {
         // What is written later is not of an earlier time.
         self.now = self.now.max(now.wall.to_millis());
         self.snapshots.run((at, self.now), now.elapsed, chunk, out);
-        self.look_for_late(out);
+        self.check_late(out);
     }
 
     /// Some shards keep what reads may need: those that were held for that are run.
@@ -68,9 +68,9 @@ impl<X> Sequencer<X> {
         }
     }
 
-    pub(super) fn look_for_late(&mut self, out: &mut Outbox<Message<X>>) {
-        if (self.snapshots.is_open() || self.snapshots.is_keeping()) && !self.is_looking {
-            self.is_looking = true;
+    pub(super) fn check_late(&mut self, out: &mut Outbox<Message<X>>) {
+        if (self.snapshots.is_open() || self.snapshots.is_keeping()) && !self.is_checking_late {
+            self.is_checking_late = true;
             out.set_timer(LATE, self.settings.silence);
         }
     }
