@@ -51,7 +51,7 @@ const LAYERS: &[Row] = &[
     row("workload",  &["model", "checker"], &[]),
     row("gateway",   &["model", "role"], &[]),
     // What those who run nodes need of a family of engines.
-    row("family",    &["model", "role", "gateway"], &[]),
+    row("family",    &["model", "role", "log", "gateway"], &[]),
     // What every family builds on: fragments run on records, and a log of any entry type.
     row("execution", &["model", "store"], &[]),
     row("replication", &["model", "role", "log"], &["fuzz"]),
@@ -69,11 +69,11 @@ const LAYERS: &[Row] = &[
     // Checkpoints afar, in an object store. It meets checkpoints as files, and nobody who makes them.
     row("archive",   &["model", "role", "checkpoint", "runtime"], &["log"]),
     // What knows everything below it.
-    row("node",      &["model", "role", "family", "link", "store", "log", "checkpoint", "replication", "sequencer", "gateway", "deterministic", "engines", "commands",
+    row("node",      &["model", "role", "family", "link", "store", "log", "checkpoint", "replication", "sequencer", "gateway", "deterministic", "commit", "engines", "commands",
                        "resp", "runtime", "archive", "workload"], &[]),
     row("lab",       &["model", "role", "family", "checker", "link", "store", "deterministic", "engines", "node", "workload", "runtime", "gateway", "sim",
                        "commands"], &[]),
-    row("ordain",    &["model", "role", "family", "checker", "store", "log", "checkpoint", "replication", "sequencer", "gateway", "deterministic", "engines", "commands",
+    row("ordain",    &["model", "role", "family", "checker", "store", "log", "checkpoint", "replication", "sequencer", "gateway", "deterministic", "commit", "engines", "commands",
                        "resp", "runtime", "archive", "workload", "sim", "node", "lab"], &[]),
     // The tool you are reading.
     row("xtask",     &[], &[]),

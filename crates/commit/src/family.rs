@@ -4,8 +4,8 @@ use std::sync::Arc;
 
 use ordain_family::{Family, Keep, NodeSettings, Opened, Roles, places};
 use ordain_gateway::{AloneRouter, Gateway, Router};
-use ordain_log::{Durability, LogConfig, LogError, LogWriter};
-use ordain_model::{ChunkNo, Digest, GatewayId, Registry};
+use ordain_log::{Durability, LogConfig, LogError, LogWriter, Recovered};
+use ordain_model::{ChunkNo, Digest, Epoch, GatewayId, Registry};
 use ordain_replication::{EntryType, InputLog, LogSettings};
 use ordain_role::{Bugs, Directory};
 
@@ -53,6 +53,7 @@ pub struct OpenedNode {
     coordinator: Coordinator,
     log: InputLog<Decisions, Message>,
     participants: Vec<Participant>,
+    recovered: Option<Recovered>,
     replayed: u64,
 }
 
@@ -108,16 +109,16 @@ impl Family for CommitFamily {
         };
         let mut participants: Vec<Participant> = (0..layout.shards()).map(participant).collect();
         let mut replayed = 0;
-        let mut writer = None;
+        let (mut writer, mut recovered) = (None, None);
         if let Some(directory) = directory.filter(|_| settings.keep != Keep::Nothing) {
-            let (opened, _) = LogWriter::open(directory, log_config(settings), |entry| {
+            let (opened, found) = LogWriter::open(directory, log_config(settings), |entry| {
                 let decision = Decisions::decode(&(), &entry.payload)?;
                 coordinator.replay(&decision);
                 participants.iter_mut().for_each(|participant| participant.install(&decision));
                 replayed += 1;
                 Ok(())
             })?;
-            writer = Some(opened);
+            (writer, recovered) = (Some(opened), Some(found));
         }
         let log_settings = LogSettings {
             dispatch_early: settings.keep == Keep::Late,
@@ -127,7 +128,7 @@ impl Family for CommitFamily {
         // Participants before the coordinator: who is answered asks next.
         let sinks = shards.into_iter().chain([me]).collect();
         let log = InputLog::new(log_settings, writer, me, sinks);
-        Ok(OpenedNode { coordinator, log, participants, replayed })
+        Ok(OpenedNode { coordinator, log, participants, recovered, replayed })
     }
 
     fn gateway(&self, settings: &NodeSettings, number: u16, life: u64, registry: &Arc<Registry>) -> Gateway {
@@ -161,6 +162,14 @@ impl Opened for OpenedNode {
 
     fn digest(&self) -> Digest {
         self.participants.iter().fold(Digest::default(), |sum, shard| sum.plus(shard.digest()))
+    }
+
+    fn recovered(&self) -> Option<&Recovered> {
+        self.recovered.as_ref()
+    }
+
+    fn begins_after(&self) -> Epoch {
+        Epoch(0)
     }
 
     fn replayed(&self) -> u64 {

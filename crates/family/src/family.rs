@@ -5,7 +5,8 @@ use std::fmt::Debug;
 use std::sync::Arc;
 
 use ordain_gateway::{Gateway, Router};
-use ordain_model::{Digest, Registry};
+use ordain_log::Recovered;
+use ordain_model::{Digest, Epoch, Registry};
 use ordain_role::{Directory, Role};
 
 use crate::message::Message;
@@ -56,6 +57,12 @@ pub trait Opened {
 
     /// The digest of the records that the node holds.
     fn digest(&self) -> Digest;
+
+    /// What its log held, if it has one.
+    fn recovered(&self) -> Option<&Recovered>;
+
+    /// The number of the last log entry that a checkpoint has spared it to execute again; 0 without one.
+    fn begins_after(&self) -> Epoch;
 
     /// How many transactions were executed again.
     fn replayed(&self) -> u64;

@@ -1,11 +1,10 @@
 //! How a node is set up, as far as every family must know it.
 
-use std::fmt;
-use std::str::FromStr;
 use std::sync::Arc;
 
 use ordain_model::{Computations, Micros, Options, PartitionId, Stopwatch};
 use ordain_role::{Address, Bugs, NodeId, Topology, UnderWay};
+use serde::{Deserialize, Serialize};
 
 /// What a node keeps, and when it has kept it.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -22,7 +21,8 @@ pub enum Keep {
 }
 
 /// How the log of a partition reaches the members of its replication group.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
 pub enum Replication {
     /// There is one member.
     None,
@@ -33,9 +33,6 @@ pub enum Replication {
 }
 
 impl Replication {
-    /// All of them.
-    pub const ALL: [Replication; 3] = [Replication::None, Replication::Async, Replication::Sync];
-
     /// Its name.
     pub const fn name(self) -> &'static str {
         match self {
@@ -43,20 +40,6 @@ impl Replication {
             Replication::Async => "async",
             Replication::Sync => "sync",
         }
-    }
-}
-
-impl fmt::Display for Replication {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(self.name())
-    }
-}
-
-impl FromStr for Replication {
-    type Err = ();
-
-    fn from_str(name: &str) -> Result<Replication, ()> {
-        Replication::ALL.into_iter().find(|replication| replication.name() == name).ok_or(())
     }
 }
 

@@ -1,47 +1,46 @@
 //! Builds the roles of a node from what its directory holds. The runtime and the simulator start from here.
 
+use std::ops::Deref;
 use std::sync::Arc;
 use std::vec;
 
 use ordain_checkpoint::{CheckpointError, Found, Header, Item, Totals};
 use ordain_deterministic::shard::{self, LockManager, Scheduling, ShardMessage};
-use ordain_engines::registry::Engine;
 use ordain_engines::registry::options::Knobs;
+use ordain_family::{Family, Keep, NodeSettings, Opened, Replication, Roles};
 use ordain_gateway::{Gateway, ReplicaRouter, Router};
 use ordain_log::{Durability, LogConfig, LogError, LogWriter, Recovered, Space, Unopened};
 use ordain_model::{
-    Batch, CheckpointMode, ChunkNo, Computations, Digest, Epoch, GatewayId, KeyHash, Layout, Micros, Options,
-    PartitionId, Reads, Registry, Stopwatch,
+    Batch, CheckpointMode, ChunkNo, Digest, Epoch, GatewayId, KeyHash, Layout, Micros, PartitionId, Reads,
+    Registry,
 };
 use ordain_replication::{
     Arrival, ConfigurationEntry, ConfigurationService, ConfigurationServiceSettings, Decisions,
     EntryType as _, GroupError, GroupJournal, GroupLog, GroupSettings, Index, InputLog, LogSettings,
     ShippingSettings, configuration_service_members, resume_after,
 };
-use ordain_role::{
-    Address, Bug, Bugs, Directory, DiskError, DiskOp, NodeId, Role, StartOver, Topology, UnderWay,
-};
+use ordain_role::{Address, Bug, Directory, DiskError, DiskOp, Role, StartOver, UnderWay};
+use ordain_sequencer::Opened as OpenedJournal;
 use ordain_sequencer::{
-    Batches, CheckpointSettings, Checkpointer, Counting, Exchange, ExchangeSettings, JournalRecord,
-    NeedsCheckpoint, Neighbours, Opened, Readers, Sequencer,
+    Batches, CheckpointSettings, Checkpointer, Counting, Exchange, ExchangeSettings, JournalRecord, NeedsCheckpoint,
+    Neighbours, Readers, Sequencer,
 };
 use ordain_store::MemoryStore;
 
 use crate::aborts::{Aborts, AbortsError};
-use crate::cluster::Replication;
 
 mod waiting;
 
 /// The role numbers of a node.
 pub mod places {
+    pub use ordain_family::places::{GATEWAYS, NETWORK, SHARDS};
+
     /// The sequencer.
     pub const SEQUENCER: u16 = 0;
     /// The input log.
     pub const LOG: u16 = 1;
     /// The exchange, where there are other partitions.
     pub const EXCHANGE: u16 = 2;
-    /// The network edge, where there are other nodes.
-    pub const NETWORK: u16 = 3;
     /// The configuration service's part of a node, where input is replicated asynchronously.
     pub const CONFIGURATION_SERVICE: u16 = 4;
     /// The configuration service's own log, on its members.
@@ -50,10 +49,6 @@ pub mod places {
     pub const CHECKPOINTER: u16 = 6;
     /// The lock manager, with an engine that has one.
     pub const LOCK_MANAGER: u16 = 7;
-    /// The first shard.
-    pub const SHARDS: u16 = 16;
-    /// The first gateway.
-    pub const GATEWAYS: u16 = 256;
 }
 
 /// How many batches a sequencer has members agree on at once: what is asked for meanwhile waits for a share of the round
@@ -69,124 +64,49 @@ pub const CONFIGURATION_SERVICE: &str = "council-";
 /// What the names of the files begin with in which the partition's log is.
 pub const LOG: &str = "log-";
 
-/// What a node keeps, and when it has kept it.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub enum Keep {
-    /// An acknowledged write survives the loss of power.
-    #[default]
-    Fsync,
-    /// An acknowledged write survives the death of the process.
-    Os,
-    /// Writes reach the log some time after they are acknowledged.
-    Late,
-    /// Nothing is kept.
-    Nothing,
-}
-
-/// How a node is set up.
-#[derive(Clone, Debug)]
-pub struct NodeSettings {
-    /// Its number.
-    pub node: NodeId,
-    /// The cluster that it belongs to.
-    pub topology: Topology,
-    /// How many gateways it has.
-    pub gateways: usize,
-    /// What is kept.
-    pub keep: Keep,
-    /// Whose log it is.
-    pub identity: Vec<u8>,
-    /// There was a log before: a directory without one has lost it.
-    pub expect_log: bool,
-    /// How the input of a partition reaches its members, if there are any.
-    pub replication: Replication,
-    /// In which generation it is: a node that comes back without what it had on disk comes in a larger one.
-    pub generation: u32,
-    /// How often it has started over in that generation.
-    pub started_over: u32,
-    /// A number that grows from one start of the node to the next.
-    pub life: u64,
-    /// How often it reports to the configuration service, where there is one. A primary is given up after eight times that.
-    pub configuration_service_pace: Micros,
-    /// Length of a log segment, bytes.
-    pub segment_bytes: u64,
-    /// The sequencer's knobs.
-    pub sequencer: ordain_sequencer::Settings,
-    /// How much its exchange keeps for the nodes of a partition that are behind, bytes.
-    pub kept_max: usize,
-    /// About how many bytes are sent again at once, by its exchange or its log.
-    pub piece: usize,
-    /// The engine's options.
-    pub options: Options,
+/// The deterministic family, as one of its engines.
+#[derive(Clone, Copy, Debug)]
+pub struct Deterministic {
     /// The engine's scheduling of transactions on the records of a shard.
     pub scheduling: Scheduling,
-    /// About how many bytes of a checkpoint a shard gives away at once.
-    pub checkpoint_piece: usize,
-    /// Whether the log is trimmed up to what checkpoints cover.
-    pub trims: bool,
-    /// About how long a log may be before what members that are away may want is trimmed too.
-    pub log_keep_bytes: u64,
-    /// How many complete checkpoints are kept.
-    pub checkpoints_kept: usize,
-    /// How the shards of the node share what is asked of its partition, if the options say that they do.
+    /// How long after the last read on a snapshot what such reads need is kept.
+    pub silence: Micros,
+    /// How the shards of a node share what is asked of its partition, if the options say that they do.
     pub balance: shard::Balance,
-    /// Where its shards say what they are executing, by their number on the node; nowhere if there are fewer places.
-    pub under_way: Vec<UnderWay>,
-    /// Where its shards list the long computations that they give away.
-    pub computations: Computations,
-    /// What times the scripts of its shards, by their number on the node; nothing if there are fewer.
-    pub stopwatches: Vec<Arc<dyn Stopwatch>>,
-    /// Bugs that a test has planted.
-    pub bugs: Bugs,
 }
 
-impl Default for NodeSettings {
-    fn default() -> Self {
-        NodeSettings {
-            node: NodeId(0),
-            topology: Topology::single(1),
-            gateways: 1,
-            keep: Keep::Fsync,
-            identity: Vec::new(),
-            expect_log: false,
-            replication: Replication::Sync,
-            generation: 0,
-            started_over: 0,
-            life: 0,
-            configuration_service_pace: Micros::from_millis(100),
-            segment_bytes: 64 << 20,
-            sequencer: ordain_sequencer::Settings::default(),
-            kept_max: 256 << 20,
-            piece: 1 << 20,
-            options: Engine::default().defaults(),
-            scheduling: Engine::default().scheduling(),
-            balance: shard::Balance::default(),
-            checkpoint_piece: 64 << 10,
-            trims: true,
-            log_keep_bytes: 8 << 30,
-            checkpoints_kept: 2,
-            under_way: Vec::new(),
-            computations: Computations::default(),
-            stopwatches: Vec::new(),
-            bugs: Bugs::NONE,
-        }
+impl Deterministic {
+    /// The family as an engine that schedules like this.
+    pub fn new(scheduling: Scheduling) -> Deterministic {
+        let silence = ordain_sequencer::Settings::default().silence;
+        Deterministic { scheduling, silence, balance: shard::Balance::default() }
+    }
+
+    /// A node of the engine.
+    pub const fn plan<'a>(&'a self, settings: &'a NodeSettings) -> Plan<'a> {
+        Plan { family: self, settings }
     }
 }
 
-impl NodeSettings {
+/// A node of the family: what its roles are made from.
+#[derive(Clone, Copy, Debug)]
+pub struct Plan<'a> {
+    family: &'a Deterministic,
+    settings: &'a NodeSettings,
+}
+
+impl Deref for Plan<'_> {
+    type Target = NodeSettings;
+
+    fn deref(&self) -> &NodeSettings {
+        self.settings
+    }
+}
+
+impl Plan<'_> {
     /// What the options say.
     fn knobs(&self) -> Knobs {
         Knobs::of(&self.options)
-    }
-
-    /// A role of the node.
-    pub fn at(&self, role: u16) -> Address {
-        Address { node: self.node, role }
-    }
-
-    /// Which partition it holds.
-    pub fn partition(&self) -> PartitionId {
-        self.topology.partition_of(self.node)
     }
 
     fn layout(&self) -> &Arc<Layout> {
@@ -207,29 +127,6 @@ impl NodeSettings {
     /// Its own shards.
     fn own_shards(&self) -> Vec<Address> {
         self.shards().into_iter().filter(|shard| shard.node == self.node).collect()
-    }
-
-    /// How the input of its partition reaches its members. If there are none, it does not have to.
-    pub fn replication(&self) -> Replication {
-        if self.topology.replicas > 1 { self.replication } else { Replication::None }
-    }
-
-    /// The roles that hear what becomes of the streams to other nodes, besides the gateways.
-    pub fn hears_of_peers(&self) -> Vec<u16> {
-        let mut hears = Vec::new();
-        if self.replication() != Replication::None {
-            hears.extend([places::SEQUENCER, places::LOG]);
-        }
-        if self.has_peers() {
-            hears.push(places::EXCHANGE);
-        }
-        if self.is_configuration_service_member() {
-            hears.push(places::CONFIGURATION_SERVICE_LOG);
-        }
-        if self.keep != Keep::Nothing && self.topology.nodes() > 1 {
-            hears.push(places::CHECKPOINTER);
-        }
-        hears
     }
 
     /// How often it has started over, over all its generations.
@@ -321,23 +218,6 @@ impl NodeSettings {
         }
     }
 
-    /// A gateway of the node. `life` is a number that grows from one start of the node to the next, by more than the
-    /// chunks that were submitted between them.
-    pub fn new_gateway(&self, number: u16, life: u64, registry: &Arc<Registry>) -> Gateway {
-        let id = GatewayId::of(self.node.0, number);
-        let place = (self.topology.replica_of(self.node).0, self.partition());
-        let (registry, layout) = (registry.clone(), self.layout().clone());
-        let gateway = Gateway::new(id, registry, layout, place, ChunkNo(life));
-        let gateway = gateway.with_reads(self.knobs().reads).in_pieces(self.piece);
-        let gateway = if self.topology.nodes() > 1 { gateway } else { gateway.without_others() };
-        if self.bugs.has(Bug::ForgetStay) { gateway.forgetting_order() } else { gateway }
-    }
-
-    /// The routes of the node's front doors.
-    pub fn router(&self) -> Box<dyn Router> {
-        Box::new(ReplicaRouter::new(self.topology.clone(), self.node, places::SEQUENCER))
-    }
-
     fn new_sequencer(&self, registry: &Arc<Registry>) -> Sequencer<ShardMessage> {
         let knobs = self.knobs();
         let settings = ordain_sequencer::Settings {
@@ -356,7 +236,9 @@ impl NodeSettings {
             execution: knobs.execution,
             cascade: knobs.cascade,
             bugs: self.bugs,
-            ..self.sequencer.clone()
+            silence: self.family.silence,
+            checkpoint_bytes: self.checkpoint_bytes,
+            ..ordain_sequencer::Settings::default()
         };
         let neighbours = Neighbours {
             me: self.at(places::SEQUENCER),
@@ -413,7 +295,7 @@ impl NodeSettings {
             replicas: self.topology.replicas,
             shards: self.shards(),
             sequencer: self.at(places::SEQUENCER),
-            lock_manager: self.scheduling.has_lock_manager().then(|| self.at(places::LOCK_MANAGER)),
+            lock_manager: self.family.scheduling.has_lock_manager().then(|| self.at(places::LOCK_MANAGER)),
             exchange: self.has_peers().then(|| self.at(places::EXCHANGE)),
             gateways,
             first_gateway: places::GATEWAYS,
@@ -429,14 +311,14 @@ impl NodeSettings {
             piece: self.checkpoint_piece,
             // What one partition alone has sealed comes to the same if it counts: all that it rests on does too.
             may_be_lost: self.replication() == Replication::Async && self.has_peers(),
-            balance: knobs.balance.then_some(self.balance),
+            balance: knobs.balance.then_some(self.family.balance),
             bugs: self.bugs,
-            ..shard::Settings::new(self.scheduling)
+            ..shard::Settings::new(self.family.scheduling)
         }
     }
 
     fn new_lock_manager(&self) -> Option<Box<dyn LockManager>> {
-        self.scheduling.lock_manager(&self.shard_places(), self.shard_settings())
+        self.family.scheduling.lock_manager(&self.shard_places(), self.shard_settings())
     }
 
     fn new_shards(&self, registry: &Arc<Registry>) -> Vec<shard::Shard<MemoryStore>> {
@@ -462,6 +344,108 @@ impl NodeSettings {
             }
         });
         shards.collect()
+    }
+}
+
+impl Family for Deterministic {
+    type Message = shard::Message;
+    type Opened = Assembly;
+    type Error = AssemblyError;
+
+    fn open(
+        &self,
+        directory: Option<&mut dyn Directory>,
+        settings: &NodeSettings,
+        registry: &Arc<Registry>,
+    ) -> Result<Assembly, AssemblyError> {
+        Assembly::open(directory, self.plan(settings), registry)
+    }
+
+    fn gateway(&self, settings: &NodeSettings, number: u16, life: u64, registry: &Arc<Registry>) -> Gateway {
+        let plan = self.plan(settings);
+        let id = GatewayId::of(plan.node.0, number);
+        let place = (plan.topology.replica_of(plan.node).0, plan.partition());
+        let gateway = Gateway::new(id, registry.clone(), plan.layout().clone(), place, ChunkNo(life));
+        let gateway = gateway.with_reads(plan.knobs().reads).in_pieces(plan.piece);
+        let gateway = if plan.topology.nodes() > 1 { gateway } else { gateway.without_others() };
+        if plan.bugs.has(Bug::ForgetStay) { gateway.forgetting_order() } else { gateway }
+    }
+
+    fn router(&self, settings: &NodeSettings) -> Box<dyn Router> {
+        Box::new(ReplicaRouter::new(settings.topology.clone(), settings.node, places::SEQUENCER))
+    }
+
+    fn hears_of_peers(&self, settings: &NodeSettings) -> Vec<u16> {
+        let plan = self.plan(settings);
+        let mut hears = Vec::new();
+        if plan.replication() != Replication::None {
+            hears.extend([places::SEQUENCER, places::LOG]);
+        }
+        if plan.has_peers() {
+            hears.push(places::EXCHANGE);
+        }
+        if plan.is_configuration_service_member() {
+            hears.push(places::CONFIGURATION_SERVICE_LOG);
+        }
+        if plan.keep != Keep::Nothing && plan.topology.nodes() > 1 {
+            hears.push(places::CHECKPOINTER);
+        }
+        hears
+    }
+}
+
+impl Opened for Assembly {
+    type Message = shard::Message;
+
+    /// Of a node that waits for a checkpoint all roles but the checkpointer do nothing.
+    fn into_roles(self) -> Roles<shard::Message> {
+        let lacking = self.lacking;
+        let mut roles = self.all_roles();
+        if let Some(NeedsCheckpoint { needed, .. }) = lacking {
+            for (_, role) in roles.iter_mut().filter(|(number, _)| *number != places::CHECKPOINTER) {
+                *role = Box::new(waiting::Waiting::new(role.name(), needed));
+            }
+        }
+        roles.sort_by_key(|(number, _)| *number);
+        roles
+    }
+
+    fn digest(&self) -> Digest {
+        self.shards.iter().fold(Digest::default(), |sum, shard| sum.plus(shard.digest()))
+    }
+
+    fn recovered(&self) -> Option<&Recovered> {
+        self.recovered.as_ref()
+    }
+
+    fn begins_after(&self) -> Epoch {
+        self.checkpoint.map_or(Epoch(0), |begun| begun.epoch)
+    }
+
+    fn replayed(&self) -> u64 {
+        self.replayed
+    }
+
+    fn is_waiting(&self) -> bool {
+        self.lacking.is_some()
+    }
+
+    fn notices(&self) -> Vec<(bool, String)> {
+        let unusable = |Refused { epoch, reason }: &Refused| {
+            (true, format!("checkpoint {epoch} cannot be used, so the one before it is: {reason}"))
+        };
+        let mut notices: Vec<_> = self.refused.iter().map(unusable).collect();
+        if let Some(NeedsCheckpoint { needed, .. }) = self.lacking {
+            let text = format!(
+                "the log begins after epoch {needed} and no checkpoint here that can be used covers what came before: this \
+                 node takes no connections until it has got one of epoch {needed} or later from another node of its \
+                 partition"
+            );
+            notices.push((true, text));
+        } else if let Some(Begun { epoch, totals }) = &self.checkpoint {
+            notices.push((false, format!("begins from checkpoint {epoch} with {} records", totals.records)));
+        }
+        notices
     }
 }
 
@@ -559,7 +543,7 @@ impl Assembly {
     /// [`AssemblyError`]; the directory is as it was, but for a torn tail.
     pub fn open(
         directory: Option<&mut dyn Directory>,
-        settings: &NodeSettings,
+        settings: Plan<'_>,
         registry: &Arc<Registry>,
     ) -> Result<Assembly, AssemblyError> {
         let (sequencer, executors) = (settings.at(places::SEQUENCER), settings.executors());
@@ -694,7 +678,7 @@ impl Assembly {
     fn open_checkpoint(
         &mut self,
         directory: &dyn Directory,
-        settings: &NodeSettings,
+        settings: Plan<'_>,
         registry: &Arc<Registry>,
     ) -> Result<(), AssemblyError> {
         let found = ordain_checkpoint::list(directory).map_err(CheckpointError::from)?;
@@ -728,7 +712,7 @@ impl Assembly {
     fn restore(
         &mut self,
         directory: &dyn Directory,
-        settings: &NodeSettings,
+        settings: Plan<'_>,
         epoch: Epoch,
     ) -> Result<Totals, CheckpointError> {
         let (mut layout, partition) = (settings.layout().clone(), settings.partition());
@@ -762,7 +746,7 @@ impl Assembly {
     fn open_configuration_service(
         &mut self,
         directory: &mut dyn Directory,
-        settings: &NodeSettings,
+        settings: Plan<'_>,
     ) -> Result<(), AssemblyError> {
         let Some(configuration_service) =
             self.configuration_service.as_mut().filter(|_| settings.is_configuration_service_member())
@@ -793,7 +777,7 @@ impl Assembly {
     /// [`AssemblyError`].
     pub fn configuration_entries(
         directory: &mut dyn Directory,
-        settings: &NodeSettings,
+        settings: Plan<'_>,
     ) -> Result<Vec<ConfigurationEntry>, AssemblyError> {
         let mut configuration_entries = Vec::new();
         if !settings.is_configuration_service_member() {
@@ -826,7 +810,7 @@ impl Assembly {
     /// [`AssemblyError`].
     pub fn batches(
         directory: &mut dyn Directory,
-        settings: &NodeSettings,
+        settings: Plan<'_>,
         registry: &Arc<Registry>,
     ) -> Result<(Epoch, Vec<Batch>), AssemblyError> {
         let mut batches = Vec::new();
@@ -854,30 +838,11 @@ impl Assembly {
     }
 
     /// What was to be executed again has been: no batch of this partition up to `sealed` is still to come.
-    fn begin(&mut self, receive_journal: Option<Opened>, sealed: Epoch) {
+    fn begin(&mut self, receive_journal: Option<OpenedJournal>, sealed: Epoch) {
         match &mut self.exchange {
             Some(exchange) => exchange.begin(receive_journal, sealed),
             None => self.shards.iter_mut().for_each(|shard| shard.resume_after(sealed)),
         }
-    }
-
-    /// The digest of what is here.
-    pub fn digest(&self) -> Digest {
-        self.shards.iter().fold(Digest::default(), |sum, shard| sum.plus(shard.digest()))
-    }
-
-    /// The roles with their numbers, in ascending order. Of a node that waits for a checkpoint all but the checkpointer do
-    /// nothing.
-    pub fn into_roles(self) -> Vec<(u16, Box<dyn Role<Message = shard::Message>>)> {
-        let lacking = self.lacking;
-        let mut roles = self.all_roles();
-        if let Some(NeedsCheckpoint { needed, .. }) = lacking {
-            for (_, role) in roles.iter_mut().filter(|(number, _)| *number != places::CHECKPOINTER) {
-                *role = Box::new(waiting::Waiting::new(role.name(), needed));
-            }
-        }
-        roles.sort_by_key(|(number, _)| *number);
-        roles
     }
 
     fn all_roles(self) -> Vec<(u16, Box<dyn Role<Message = shard::Message>>)> {
@@ -908,7 +873,7 @@ impl Assembly {
 /// What the log of a directory lacks, if it begins after what a node has that begins after `begun`. Changes nothing.
 fn lacking(
     directory: &dyn Directory,
-    settings: &NodeSettings,
+    settings: Plan<'_>,
     begun: Epoch,
 ) -> Result<Option<NeedsCheckpoint>, AssemblyError> {
     if settings.replication() == Replication::Sync {
@@ -957,7 +922,7 @@ impl ReceiveJournal {
     /// Reads what came in, and changes nothing.
     fn read(
         directory: &mut dyn Directory,
-        settings: &NodeSettings,
+        settings: Plan<'_>,
         registry: &Registry,
         begun: Epoch,
     ) -> Result<ReceiveJournal, AssemblyError> {
@@ -1000,14 +965,14 @@ impl ReceiveJournal {
     }
 
     /// Makes what was read the journal of the exchange, if there is one.
-    fn open(self, directory: &mut dyn Directory) -> Result<Option<Opened>, AssemblyError> {
+    fn open(self, directory: &mut dyn Directory) -> Result<Option<OpenedJournal>, AssemblyError> {
         let ReceiveJournal { journal: Some(journal), identity, index: Some(index), counting, .. } = self
         else {
             return Ok(None);
         };
         let opened = journal.open(&mut Space::new(directory, RECEIVE_JOURNAL));
         let (writer, _) = opened.map_err(AssemblyError::ReceiveJournal)?;
-        Ok(Some(Opened { writer, prefix: RECEIVE_JOURNAL, identity, index, counting }))
+        Ok(Some(OpenedJournal { writer, prefix: RECEIVE_JOURNAL, identity, index, counting }))
     }
 
     /// Takes what came of epochs before one; so nothing has to be kept for long that comes before its turn.

@@ -14,13 +14,13 @@ use std::sync::Arc;
 
 use ordain_archive::Location;
 use ordain_engines::registry::{Engine, EngineError, options};
+use ordain_family::{Keep, Replication};
 use ordain_model::layout::{LayoutError, MAX_SHARDS};
 use ordain_model::{Layout, Micros, OptionError, Options, PartitionId};
 use ordain_role::{NodeId, ReplicaId, Topology};
 use serde::{Deserialize, Serialize};
 use xxhash_rust::xxh3::xxh3_64;
 
-use crate::assembly::Keep;
 use crate::given::{Given, UnknownKey};
 use crate::secrets::{self, SecretError};
 use crate::size::Size;
@@ -37,37 +37,14 @@ const NAME_MAX: usize = 64;
 /// The version of [`Layout`] that a file describes. It rises when slots change hands in a running cluster.
 const LAYOUT_VERSION: u32 = 1;
 
-/// How the input of a partition reaches the nodes that hold it.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(rename_all = "kebab-case")]
-pub enum Replication {
-    /// There is one replica, so it does not have to.
-    None,
-    /// One replica leads, the others follow some time after.
-    Async,
-    /// A majority has it before it takes effect.
-    Sync,
-}
-
-impl Replication {
-    /// Its name.
-    pub const fn name(self) -> &'static str {
-        match self {
-            Replication::None => "none",
-            Replication::Async => "async",
-            Replication::Sync => "sync",
-        }
-    }
-
-    /// Checks that nodes that keep this can replicate their input like that.
-    ///
-    /// # Errors
-    /// [`ClusterError::ForgetfulPrimary`].
-    pub fn check(self, keep: Keep) -> Result<(), ClusterError> {
-        match (self, keep) {
-            (Replication::Async, Keep::Late | Keep::Nothing) => Err(ClusterError::ForgetfulPrimary),
-            _ => Ok(()),
-        }
+/// Checks that nodes that keep this can replicate their input like that.
+///
+/// # Errors
+/// [`ClusterError::ForgetfulPrimary`].
+pub fn check_replication(replication: Replication, keep: Keep) -> Result<(), ClusterError> {
+    match (replication, keep) {
+        (Replication::Async, Keep::Late | Keep::Nothing) => Err(ClusterError::ForgetfulPrimary),
+        _ => Ok(()),
     }
 }
 
@@ -615,7 +592,7 @@ impl ClusterConfig {
         let engine = file.engine.as_deref().map_or(Ok(Engine::default()), str::parse)?;
         let options = engine.options(file.options.iter())?;
         let keep = file.keep()?;
-        replication.check(keep)?;
+        check_replication(replication, keep)?;
         let members = file.members()?;
         let secret = file.secret()?;
         if secret.reveal().is_empty()
@@ -844,7 +821,8 @@ mod tests {
         refused(&of("durability = \"none\""), &["forgotten", "\"fsync\" or \"os\""]);
         refused(&of("ephemeral = true"), &["ephemeral", "forgotten"]);
         assert!(
-            Replication::Async.check(Keep::Nothing).is_err() && Replication::Sync.check(Keep::Late).is_ok()
+            check_replication(Replication::Async, Keep::Nothing).is_err()
+                && check_replication(Replication::Sync, Keep::Late).is_ok()
         );
     }
 

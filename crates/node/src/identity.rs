@@ -22,7 +22,9 @@ use ordain_model::{Isolation, OptionInfo, Options};
 use ordain_role::StartOver;
 use serde::{Deserialize, Serialize};
 
-use crate::cluster::{Membership, Replication};
+use ordain_family::Replication;
+
+use crate::cluster::Membership;
 use crate::sealed;
 
 /// The version of everything in a data directory but the log, which has its own. Format 3 keeps beside an expiry how a string was

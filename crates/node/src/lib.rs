@@ -12,6 +12,7 @@ pub mod admin_client;
 pub mod assembly;
 mod certificates;
 pub mod cluster;
+pub mod family;
 pub mod front;
 pub mod given;
 pub mod identity;

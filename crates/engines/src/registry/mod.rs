@@ -8,6 +8,7 @@ use std::str::FromStr;
 
 use ordain_model::{Offer, OptionError, OptionInfo, Options};
 
+use ordain_commit::CommitEngine;
 use ordain_deterministic::shard::Scheduling;
 
 use crate::{calvin, calvin_paper, paxflow, qstore};
@@ -82,13 +83,22 @@ impl Abilities {
     }
 }
 
+/// What makes the roles of an engine, by its family.
+#[derive(Clone, Copy, Debug)]
+pub enum Make {
+    /// How transactions are scheduled on the records of a shard.
+    Deterministic(Scheduling),
+    /// The concurrency control of a participant.
+    Commit(CommitEngine),
+}
+
 /// What only an engine has that is built.
 #[derive(Clone, Copy, Debug)]
 pub struct Built {
     /// What it can do.
     pub can: Abilities,
-    /// How transactions are scheduled on the records of a shard.
-    pub scheduling: Scheduling,
+    /// What makes its roles.
+    pub make: Make,
     /// Its options.
     pub options: &'static [Offer],
 }
@@ -145,7 +155,7 @@ const DETERMINISTIC: Abilities = Abilities {
 };
 
 const fn deterministic(scheduling: Scheduling, options: &'static [Offer]) -> Option<Built> {
-    Some(Built { can: DETERMINISTIC, scheduling, options })
+    Some(Built { can: DETERMINISTIC, make: Make::Deterministic(scheduling), options })
 }
 
 const fn planned(name: &'static str, paper: Paper, level: &'static str, what: &'static str) -> EngineInfo {
@@ -247,9 +257,9 @@ impl Engine {
         &self.built().can
     }
 
-    /// How transactions are scheduled on the records of a shard.
-    pub fn scheduling(self) -> Scheduling {
-        self.built().scheduling
+    /// What makes its roles.
+    pub fn make(self) -> Make {
+        self.built().make
     }
 
     /// The options that it has.

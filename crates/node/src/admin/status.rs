@@ -12,7 +12,9 @@ use serde_json::{Value, json};
 
 use super::metrics::{Samples, resident_bytes};
 use super::{About, Observed};
-use crate::cluster::{Member, Membership, Replication};
+use ordain_family::Replication;
+
+use crate::cluster::{Member, Membership};
 
 /// How long an event loop may be in one turn before the node counts as one that stands still.
 const STANDS_STILL: Micros = Micros::from_millis(2000);
