@@ -11,7 +11,7 @@ use ordain_model::{Offer, OptionError, OptionInfo, Options};
 use ordain_commit::CommitEngine;
 use ordain_deterministic::shard::Scheduling;
 
-use crate::{calvin, calvin_paper, paxflow, qstore};
+use crate::{calvin, calvin_paper, no_wait, paxflow, qstore};
 
 pub mod options;
 
@@ -118,6 +118,8 @@ pub struct EngineInfo {
     pub family: Family,
     /// The rest, if it is built.
     pub built: Option<Built>,
+    /// It may be chosen. An engine that is built and not finished may not: only tests run it.
+    pub is_offered: bool,
 }
 
 const CALVIN_PAPER: Paper = Paper {
@@ -158,22 +160,37 @@ const fn deterministic(scheduling: Scheduling, options: &'static [Offer]) -> Opt
     Some(Built { can: DETERMINISTIC, make: Make::Deterministic(scheduling), options })
 }
 
+/// What the engines of the other family can do so far.
+const COMMIT: Abilities = Abilities {
+    replication: &["none"],
+    moves_slots: false,
+    has_digests: true,
+    takes_checkpoints: false,
+    has_sessions: true,
+    is_interactive: false,
+    is_replayable: false,
+};
+
+const fn commit(engine: CommitEngine) -> Option<Built> {
+    Some(Built { can: COMMIT, make: Make::Commit(engine), options: &[] })
+}
+
 const fn planned(name: &'static str, paper: Paper, level: &'static str, what: &'static str) -> EngineInfo {
-    EngineInfo { name, what, paper, level, family: Family::Commit, built: None }
+    EngineInfo { name, what, paper, level, family: Family::Commit, built: None, is_offered: false }
 }
 
 /// Every engine of the contract.
 #[rustfmt::skip]
 pub static ENGINES: [EngineInfo; 15] = [
     EngineInfo { name: "calvin", what: "sequenced input log, deterministic locks", paper: CALVIN_PAPER,
-                 level: "strict serializable", family: Family::Deterministic, built: deterministic(calvin::SCHEDULING, &options::CALVIN) },
+                 level: "strict serializable", family: Family::Deterministic, built: deterministic(calvin::SCHEDULING, &options::CALVIN), is_offered: true },
     EngineInfo { name: "calvin-paper", what: "as calvin, with one lock manager a node, as the papers have it: a baseline", paper: CALVIN_PAPER,
-                 level: "strict serializable", family: Family::Deterministic, built: deterministic(calvin_paper::SCHEDULING, &options::CALVIN) },
+                 level: "strict serializable", family: Family::Deterministic, built: deterministic(calvin_paper::SCHEDULING, &options::CALVIN), is_offered: true },
     EngineInfo { name: "paxflow", what: "as calvin, and what only reads is run on snapshots", paper: PAXFLOW_PAPER,
-                 level: "serializable", family: Family::Deterministic, built: deterministic(paxflow::SCHEDULING, &options::PAXFLOW) },
+                 level: "serializable", family: Family::Deterministic, built: deterministic(paxflow::SCHEDULING, &options::PAXFLOW), is_offered: true },
     EngineInfo { name: "qstore", what: "sequenced input log, planned queues", paper: QSTORE_PAPER,
-                 level: "strict serializable, or read committed", family: Family::Deterministic, built: deterministic(qstore::SCHEDULING, &options::QSTORE) },
-    planned("no-wait", QSTORE_PAPER, "strict serializable", "locks that nobody waits for, two-phase commit"),
+                 level: "strict serializable, or read committed", family: Family::Deterministic, built: deterministic(qstore::SCHEDULING, &options::QSTORE), is_offered: true },
+    EngineInfo { built: commit(no_wait::ENGINE), ..planned("no-wait", QSTORE_PAPER, "strict serializable", "locks that nobody waits for, two-phase commit") },
     planned("wait-die", QSTORE_PAPER, "strict serializable", "locks that the older wait for, two-phase commit"),
     planned("timestamp", QSTORE_PAPER, "serializable, session order", "basic timestamp ordering, two-phase commit"),
     planned("mvcc", QSTORE_PAPER, "serializable, session order", "multiversion timestamp ordering, two-phase commit"),
@@ -205,7 +222,7 @@ pub enum EngineError {
 
 /// The engines that are built.
 pub fn built() -> impl Iterator<Item = Engine> {
-    ENGINES.iter().filter(|info| info.built.is_some()).map(Engine)
+    ENGINES.iter().filter(|info| info.is_offered).map(Engine)
 }
 
 fn names() -> Vec<&'static str> {
@@ -237,6 +254,12 @@ pub fn engines_with(option: &OptionInfo) -> Vec<&'static str> {
 }
 
 impl Engine {
+    /// An engine that is built and not finished, for tests.
+    pub fn unfinished(name: &str) -> Option<Engine> {
+        let is_meant = |info: &&EngineInfo| info.name == name && info.built.is_some();
+        ENGINES.iter().find(is_meant).map(Engine)
+    }
+
     /// Its entry.
     pub const fn info(self) -> &'static EngineInfo {
         self.0
@@ -335,7 +358,7 @@ impl FromStr for Engine {
 
     fn from_str(name: &str) -> Result<Engine, EngineError> {
         match ENGINES.iter().find(|info| info.name == name) {
-            Some(info) if info.built.is_some() => Ok(Engine(info)),
+            Some(info) if info.is_offered => Ok(Engine(info)),
             Some(_) => Err(EngineError::NotBuilt { name: name.into() }),
             None => Err(EngineError::Unknown { name: name.into() }),
         }

@@ -6,10 +6,10 @@ use std::time::Duration;
 
 use anyhow::{Context, bail};
 use ordain_engines::registry::{self, Engine};
+use ordain_family::Replication;
 use ordain_model::key::SLOTS;
 use ordain_model::layout::MAX_SHARDS;
 use ordain_model::{CheckpointMode, Micros, OptionError, Options};
-use ordain_node::cluster::Replication;
 use ordain_role::Bugs;
 
 use super::measure::Sockets;

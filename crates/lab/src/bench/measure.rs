@@ -8,8 +8,8 @@ use std::time::Duration;
 use anyhow::{Context, bail};
 use ordain_engines::registry;
 use ordain_engines::registry::options::CHECKPOINT_MODE;
+use ordain_family::NodeSettings;
 use ordain_model::{Datum, OptionValue, Registry, system};
-use ordain_node::assembly::NodeSettings;
 use ordain_role::Bugs;
 
 use super::args::scratch;
@@ -233,13 +233,12 @@ impl Bench {
             options.set(&CHECKPOINT_MODE, CHECKPOINT_MODE.parse(&mode.to_string())?);
         }
         let setup = Setup {
+            engine: ours.engine,
             node: NodeSettings {
                 keep: durability.keep(),
-                options,
-                scheduling: ours.engine.scheduling(),
                 identity: b"bench".to_vec(),
                 bugs: self.bugs,
-                ..NodeSettings::default()
+                ..NodeSettings::new(options)
             },
             grid: grid.clone(),
             directory: keeps.then(|| scratch.path().to_owned()),

@@ -5,8 +5,8 @@ use std::sync::Arc;
 
 use ordain_engines::registry::Engine;
 use ordain_engines::registry::options::READS;
+use ordain_family::Keep;
 use ordain_model::{CheckpointMode, OptionInfo, OptionValue, Options, Reads};
-use ordain_node::assembly::Keep;
 use ordain_workload::Workload;
 
 use crate::embedded::Grid;

@@ -3,8 +3,8 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
+use ordain_family::Replication;
 use ordain_model::{Datum, Reads};
-use ordain_node::cluster::Replication;
 use ordain_workload::{Counts, Finding, Workload};
 
 use super::{Point, System};

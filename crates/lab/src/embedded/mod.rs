@@ -25,10 +25,11 @@ use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender, channel};
 use std::time::{Duration, Instant};
 
 use anyhow::bail;
+use ordain_engines::registry::Engine;
+use ordain_family::{Family, NodeSettings, Opened as _, Replication, places};
 use ordain_gateway::Dispatcher;
 use ordain_model::{Digest, Micros, ProcedureId, Registry};
-use ordain_node::assembly::{NodeSettings, places};
-use ordain_node::cluster::Replication;
+use ordain_node::family::{EngineVisitor, with_family};
 use ordain_role::Topology;
 use ordain_runtime::{Options, Running, Runtime};
 use ordain_workload::{Counts, Seen, Source, Workload};
@@ -64,6 +65,8 @@ pub enum Length {
 /// What to run.
 #[derive(Clone, Debug)]
 pub struct Setup {
+    /// The engine.
+    pub engine: Engine,
     /// What all nodes have in common: all but their places, shards and gateways.
     pub node: NodeSettings,
     /// Which nodes there are.
@@ -170,34 +173,54 @@ pub fn run(
     workload: &dyn Workload,
     progress: &Progress,
 ) -> anyhow::Result<Measured> {
-    host::reset_peak_rss();
-    let (stages, answered) = (Arc::new(Stages::default()), Arc::new(Answered::default()));
-    let (words, heard) = channel();
-    let own_audits = workload.audits();
-    let sites = sites::build(&setup.grid, setup.loops, &setup.node, setup.directory.as_ref(), registry)?;
-    let turns = Turns::of(usize::from(setup.grid.all()) * setup.loops);
-    let mut crowd = Crowd {
-        setup,
-        workload,
-        registry,
-        stages: stages.clone(),
-        answered,
-        words,
-        turns,
-        placed: 0,
-        auditors: 0,
-    };
-    let mut lead = Lead { running: Vec::new(), heard, stages, kept: Vec::new(), progress };
-    for site in sites {
-        lead.running.push(crowd.start(site, &own_audits)?);
+    with_family(setup.engine, Run { setup, registry, workload, progress })
+}
+
+/// A run on nodes of some family.
+struct Run<'a> {
+    setup: &'a Setup,
+    registry: &'a Arc<Registry>,
+    workload: &'a dyn Workload,
+    progress: &'a Progress,
+}
+
+impl EngineVisitor for Run<'_> {
+    type Output = anyhow::Result<Measured>;
+
+    fn visit<F: Family>(self, family: F) -> anyhow::Result<Measured> {
+        let Run { setup, registry, workload, progress } = self;
+        host::reset_peak_rss();
+        let (stages, answered) = (Arc::new(Stages::default()), Arc::new(Answered::default()));
+        let (words, heard) = channel();
+        let own_audits = workload.audits();
+        let directory = setup.directory.as_ref();
+        let sites = sites::build(&family, &setup.grid, setup.loops, &setup.node, directory, registry)?;
+        let turns = Turns::of(usize::from(setup.grid.all()) * setup.loops);
+        let mut crowd = Crowd {
+            family: &family,
+            setup,
+            workload,
+            registry,
+            stages: stages.clone(),
+            answered,
+            words,
+            turns,
+            placed: 0,
+            auditors: 0,
+        };
+        let mut lead = Lead { running: Vec::new(), heard, stages, kept: Vec::new(), progress };
+        for site in sites {
+            lead.running.push(crowd.start(site, &own_audits)?);
+        }
+        let auditors = crowd.auditors;
+        drop(crowd);
+        lead.through(setup, workload, auditors)
     }
-    let auditors = crowd.auditors;
-    drop(crowd);
-    lead.through(setup, workload, auditors)
 }
 
 /// Places populations on loops.
-struct Crowd<'a> {
+struct Crowd<'a, F> {
+    family: &'a F,
     setup: &'a Setup,
     workload: &'a dyn Workload,
     registry: &'a Arc<Registry>,
@@ -211,9 +234,9 @@ struct Crowd<'a> {
     auditors: usize,
 }
 
-impl Crowd<'_> {
+impl<F: Family> Crowd<'_, F> {
     /// Gives every loop of a node its population, and starts the node.
-    fn start(&mut self, site: Site, own_audits: &[ProcedureId]) -> anyhow::Result<Running> {
+    fn start(&mut self, site: Site<F::Message>, own_audits: &[ProcedureId]) -> anyhow::Result<Running> {
         let Site { place, settings, disk, loops, peers } = site;
         let is_member = !peers.is_empty();
         let mut specs = Vec::new();
@@ -235,12 +258,12 @@ impl Crowd<'_> {
             }
             self.auditors += usize::from(!audits.is_empty());
             let (source, asking) = self.clients(place, i);
-            let population = Population::new(
+            let population: Population<F::Message> = Population::new(
                 place,
-                settings.new_gateway(i as u16, 1, self.registry),
+                self.family.gateway(&settings, i as u16, 1, self.registry),
                 (source, asking),
                 Reach {
-                    dispatcher: Dispatcher::new(settings.router()),
+                    dispatcher: Dispatcher::new(self.family.router(&settings)),
                     unmet: peers.iter().copied().collect(),
                     ungreeted: peers.iter().copied().collect(),
                 },
@@ -331,11 +354,26 @@ pub struct Replayed {
 /// # Errors
 /// The log is refused.
 pub fn replay(setup: &Setup, registry: &Arc<Registry>) -> anyhow::Result<Replayed> {
-    let node =
-        NodeSettings { topology: Topology::single(setup.loops), gateways: setup.loops, ..setup.node.clone() };
-    let begun = Instant::now();
-    let (assembly, _) = sites::open(&node, setup.directory.as_deref(), registry)?;
-    Ok(Replayed { digest: assembly.digest(), txns: assembly.replayed, took: begun.elapsed() })
+    with_family(setup.engine, Again { setup, registry })
+}
+
+/// A node that is opened once more.
+struct Again<'a> {
+    setup: &'a Setup,
+    registry: &'a Arc<Registry>,
+}
+
+impl EngineVisitor for Again<'_> {
+    type Output = anyhow::Result<Replayed>;
+
+    fn visit<F: Family>(self, family: F) -> anyhow::Result<Replayed> {
+        let Again { setup, registry } = self;
+        let topology = Topology::single(setup.loops);
+        let node = NodeSettings { topology, gateways: setup.loops, ..setup.node.clone() };
+        let begun = Instant::now();
+        let (opened, _) = sites::open(&family, &node, setup.directory.as_deref(), registry)?;
+        Ok(Replayed { digest: opened.digest(), txns: opened.replayed(), took: begun.elapsed() })
+    }
 }
 
 /// The calling thread: leads all populations from stage to stage.

@@ -1,6 +1,6 @@
 //! What the shards of a node report of what they keep for reads on snapshots.
 
-use ordain_node::assembly::places;
+use ordain_family::places;
 use ordain_runtime::{Handle, RoleSnapshot};
 
 /// What a shard kept for reads on snapshots when it was looked at.

@@ -10,12 +10,11 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use anyhow::{Context, bail};
-use ordain_deterministic::shard::Message;
+use ordain_family::{Family, Keep, Message, NodeSettings, Opened as _, Replication, places};
 use ordain_link::Life;
 use ordain_model::layout::MAX_SHARDS;
 use ordain_model::{Layout, Micros, Registry};
-use ordain_node::assembly::{Assembly, Keep, NodeSettings, places};
-use ordain_node::cluster::{MAX_REPLICAS, Replication};
+use ordain_node::cluster::MAX_REPLICAS;
 use ordain_role::{Address, Directory, NodeId, ReplicaId, Topology};
 use ordain_runtime::{Disk, FsDirectory, LoopSpec, NetConfig, NetLimits, Network};
 
@@ -151,12 +150,12 @@ impl Grid {
 pub(super) type Meters = Vec<(&'static str, Meter)>;
 
 /// A node, ready to be given its clients and to be started.
-pub(super) struct Site {
+pub(super) struct Site<M> {
     pub place: Place,
     pub settings: NodeSettings,
     pub disk: Option<Disk>,
     /// A loop for each shard, and the meters of its roles.
-    pub loops: Vec<(LoopSpec<Message>, Meters)>,
+    pub loops: Vec<(LoopSpec<M>, Meters)>,
     /// The other nodes that it belongs with.
     pub peers: Vec<NodeId>,
 }
@@ -168,13 +167,14 @@ pub(super) fn directory_of(root: Option<&PathBuf>, grid: &Grid, node: u16) -> Op
 }
 
 /// Builds all nodes of a run; `base` is what they have in common.
-pub(super) fn build(
+pub(super) fn build<F: Family>(
+    family: &F,
     grid: &Grid,
     threads: usize,
     base: &NodeSettings,
     root: Option<&PathBuf>,
     registry: &Arc<Registry>,
-) -> anyhow::Result<Vec<Site>> {
+) -> anyhow::Result<Vec<Site<F::Message>>> {
     let members = grid.members(threads)?;
     let mut listeners = Vec::new();
     if !grid.apart && members.len() > 1 {
@@ -202,11 +202,11 @@ pub(super) fn build(
         if let Some(path) = &path {
             std::fs::create_dir_all(path).with_context(|| format!("cannot make {}", path.display()))?;
         }
-        let (assembly, disk) = open(&settings, path.as_deref(), registry)?;
+        let (opened, disk) = open(family, &settings, path.as_deref(), registry)?;
         let name =
             |i| if grid.all() > 1 { format!("bench-{}-{i}", place.node) } else { format!("bench-{i}") };
         let mut loops: Vec<_> = (0..threads).map(|i| (LoopSpec::new(name(i)), Vec::new())).collect();
-        for (number, role) in assembly.into_roles() {
+        for (number, role) in opened.into_roles() {
             // A shard has its own loop, the others are on the first.
             let (spec, meters) = &mut loops[usize::from(number.saturating_sub(places::SHARDS))];
             let meter = Meter::default();
@@ -214,7 +214,8 @@ pub(super) fn build(
             spec.roles.push((number, Box::new(Metered::new(role, meter))));
         }
         if let Some(listener) = listeners.next() {
-            let network = network(grid, &settings, listener, &addresses, registry)?;
+            let hears = family.hears_of_peers(&settings);
+            let network = network(grid, (&settings, hears), listener, &addresses, registry)?;
             // Not on the loop of the sequencer, if there is another: as in a node that serves.
             if let Some((spec, meters)) = loops.last_mut() {
                 let meter = Meter::default();
@@ -235,15 +236,15 @@ pub(super) fn build(
 }
 
 /// The edge by which a node talks to those that it belongs with, as `ordain serve` sets it up.
-fn network(
+fn network<M: Message>(
     grid: &Grid,
-    settings: &NodeSettings,
+    (settings, hears): (&NodeSettings, Vec<u16>),
     listener: TcpListener,
     addresses: &[(NodeId, SocketAddr)],
     registry: &Arc<Registry>,
-) -> anyhow::Result<Network<Message>> {
-    let mut hears: Vec<u16> = (0..settings.gateways as u16).map(|i| places::GATEWAYS + i).collect();
-    hears.extend(settings.hears_of_peers());
+) -> anyhow::Result<Network<M>> {
+    let doors = (0..settings.gateways as u16).map(|i| places::GATEWAYS + i);
+    let hears = doors.chain(hears).collect();
     let config = NetConfig {
         me: Address { node: settings.node, role: places::NETWORK },
         listener,
@@ -274,17 +275,18 @@ const LIFE: Life = Life(1);
 const CONFIGURATION_SERVICE: u16 = 3;
 
 /// Opens a node's directory, if it keeps anything, and builds its roles.
-pub(super) fn open(
+pub(super) fn open<F: Family>(
+    family: &F,
     node: &NodeSettings,
     directory: Option<&std::path::Path>,
     registry: &Arc<Registry>,
-) -> anyhow::Result<(Assembly, Option<Disk>)> {
+) -> anyhow::Result<(F::Opened, Option<Disk>)> {
     match directory.filter(|_| node.keep != Keep::Nothing) {
-        None => Ok((Assembly::open(None, node, registry)?, None)),
+        None => Ok((family.open(None, node, registry)?, None)),
         Some(path) => {
             let mut directory = FsDirectory::open(path)?;
-            let assembly = Assembly::open(Some(&mut directory as &mut dyn Directory), node, registry)?;
-            Ok((assembly, Some(Disk::new(directory))))
+            let opened = family.open(Some(&mut directory as &mut dyn Directory), node, registry)?;
+            Ok((opened, Some(Disk::new(directory))))
         }
     }
 }

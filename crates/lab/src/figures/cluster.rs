@@ -5,8 +5,8 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Duration;
 
+use ordain_family::Replication;
 use ordain_model::Micros;
-use ordain_node::cluster::Replication;
 use ordain_workload::micro::{Calvin, Micro};
 
 use super::{Beside, Experiment, FigurePoint, Measured, Shape, Size, Told};

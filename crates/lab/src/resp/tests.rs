@@ -5,8 +5,8 @@ use std::net::{SocketAddr, TcpListener, TcpStream};
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use ordain_engines::registry::Engine;
+use ordain_family::Keep;
 use ordain_model::OutcomeStatus;
-use ordain_node::assembly::Keep;
 use ordain_node::serve::{Node, Operators, ServeConfig};
 use ordain_workload::Counts;
 use ordain_workload::audit::{Audited, Numbers};

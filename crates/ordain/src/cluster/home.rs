@@ -9,7 +9,8 @@ use std::thread;
 
 use anyhow::Context;
 use ordain_archive::Location;
-use ordain_node::cluster::{ClusterConfig, ClusterFile, NodeEntry, Replication, Secret};
+use ordain_family::Replication;
+use ordain_node::cluster::{ClusterConfig, ClusterFile, NodeEntry, Secret};
 use ordain_node::given::Given;
 use ordain_node::size::Size;
 use ordain_runtime::DirLock;

@@ -1,0 +1,120 @@
+//! A node is one whatever its engine's family: the engine of the other family that is not finished yet serves clients over
+//! real sockets, and finds everything again after a restart.
+
+use std::io::{BufRead as _, BufReader, Read as _, Write as _};
+use std::net::{SocketAddr, TcpStream};
+use std::path::Path;
+use std::time::Duration;
+
+use ordain_engines::registry::Engine;
+use ordain_family::Keep;
+use ordain_node::serve::{Node, Operators, ServeConfig};
+
+fn start(directory: &Path) -> Node {
+    let loopback = || SocketAddr::from(([127, 0, 0, 1], 0));
+    let engine = Engine::unfinished("no-wait").expect("it is in the registry");
+    let config = ServeConfig {
+        maxmemory_bytes: 0,
+        allocated_bytes: || 0,
+        listen: loopback(),
+        admin: loopback(),
+        data_dir: directory.to_owned(),
+        keep: Keep::Fsync,
+        engine,
+        threads: 2,
+        password: None,
+        users_file: None,
+        tls: None,
+        operators: Operators::default(),
+        insecure: false,
+        options: engine.defaults(),
+        checkpoint_log_bytes: 0,
+        log_keep_bytes: 0,
+        log_segment_bytes: 1 << 20,
+        checkpoint_store: None,
+        cluster: None,
+        join: false,
+        config_file: None,
+    };
+    Node::start(&config).unwrap()
+}
+
+struct Client(BufReader<TcpStream>);
+
+impl Client {
+    fn connect(to: SocketAddr) -> Client {
+        let stream = TcpStream::connect(to).unwrap();
+        stream.set_read_timeout(Some(Duration::from_secs(30))).unwrap();
+        Client(BufReader::new(stream))
+    }
+
+    /// Sends a command of words, and answers its reply in one line.
+    fn ask(&mut self, command: &str) -> String {
+        let words: Vec<&str> = command.split(' ').collect();
+        let mut bytes = format!("*{}\r\n", words.len());
+        words.iter().for_each(|word| bytes.push_str(&format!("${}\r\n{word}\r\n", word.len())));
+        self.0.get_mut().write_all(bytes.as_bytes()).unwrap();
+        self.reply()
+    }
+
+    fn reply(&mut self) -> String {
+        let mut line = String::new();
+        self.0.read_line(&mut line).unwrap();
+        let line = line.trim_end();
+        let count = || line[1..].parse::<i64>().unwrap();
+        match line.as_bytes()[0] {
+            b'$' if count() < 0 => "nil".to_owned(),
+            b'$' => {
+                let mut bytes = vec![0; count() as usize + 2];
+                self.0.read_exact(&mut bytes).unwrap();
+                String::from_utf8(bytes[..bytes.len() - 2].to_vec()).unwrap()
+            }
+            b'*' => (0..count()).map(|_| self.reply()).collect::<Vec<_>>().join(" "),
+            _ => line.to_owned(),
+        }
+    }
+}
+
+#[test]
+fn an_engine_of_the_commit_family_serves_clients_and_restarts() {
+    let directory = tempfile::tempdir().unwrap();
+    let node = start(directory.path());
+    assert!(node.ready_line().contains("engine=no-wait"));
+    let mut client = Client::connect(node.resp);
+    for (command, reply) in [
+        ("SET a 1", "+OK"),
+        ("INCR a", ":2"),
+        ("MSET b x c y", "+OK"),
+        ("MGET a b c d", "2 x y nil"),
+        ("MULTI", "+OK"),
+        ("INCR a", "+QUEUED"),
+        ("HSET h f v", "+QUEUED"),
+        ("DEL b", "+QUEUED"),
+        ("EXEC", ":3 :1 :1"),
+        ("HGET h f", "v"),
+        ("INCR h", "-WRONGTYPE Operation against a key holding the wrong kind of value"),
+        ("GET b", "nil"),
+    ] {
+        assert_eq!(client.ask(command), reply, "{command}");
+    }
+    let refused = client.ask("KEYS *");
+    assert!(refused.starts_with("-ERR this engine runs transactions whose steps each"), "{refused}");
+    // Many clients on few keys: what is refused is attempted again, and nothing is lost.
+    let adders: Vec<_> = (0..8)
+        .map(|_| {
+            let mut client = Client::connect(node.resp);
+            std::thread::spawn(move || (0..50).for_each(|_| assert!(client.ask("INCR n").starts_with(':'))))
+        })
+        .collect();
+    adders.into_iter().for_each(|adder| adder.join().unwrap());
+    assert_eq!(client.ask("GET n"), "400");
+    drop(client);
+    node.handle().stop();
+    node.wait().unwrap();
+
+    let node = start(directory.path());
+    assert!(node.replayed >= 400, "{} transactions were replayed", node.replayed);
+    assert_eq!(Client::connect(node.resp).ask("MGET a b c n"), "3 nil y 400");
+    node.handle().stop();
+    node.wait().unwrap();
+}
