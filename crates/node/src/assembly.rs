@@ -22,8 +22,8 @@ use ordain_replication::{
 use ordain_role::{Address, Bug, Directory, DiskError, DiskOp, Role, StartOver, UnderWay};
 use ordain_sequencer::Opened as OpenedJournal;
 use ordain_sequencer::{
-    Batches, CheckpointSettings, Checkpointer, Counting, Exchange, ExchangeSettings, JournalRecord, NeedsCheckpoint,
-    Neighbours, Readers, Sequencer,
+    Batches, CheckpointSettings, Checkpointer, Counting, Exchange, ExchangeSettings, JournalRecord,
+    NeedsCheckpoint, Neighbours, Readers, Sequencer,
 };
 use ordain_store::MemoryStore;
 
