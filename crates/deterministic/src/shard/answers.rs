@@ -99,8 +99,8 @@ mod tests {
 
         #[test]
         fn noise_is_no_answers_or_all_of_it_is(bytes in prop::collection::vec(any::<u8>(), 0..64)) {
-            if let Some(told) = read(&bytes) {
-                prop_assert_eq!(read(&written(&told)), Some(told));
+            if let Some(answers) = read(&bytes) {
+                prop_assert_eq!(read(&written(&answers)), Some(answers));
             }
         }
     }

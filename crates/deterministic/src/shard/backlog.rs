@@ -146,88 +146,88 @@ impl Backlog {
 mod tests {
     use super::*;
 
-    const fn turn(epoch: u64, partition: u16) -> BatchPlace {
+    const fn place(epoch: u64, partition: u16) -> BatchPlace {
         (Epoch(epoch), PartitionId(partition))
     }
 
     #[test]
     fn a_batch_is_applied_when_all_before_it_is() {
         let mut backlog = Backlog::default();
-        for at in [turn(1, 0), turn(1, 2), turn(2, 1)] {
+        for at in [place(1, 0), place(1, 2), place(2, 1)] {
             assert_eq!(backlog.hand(at), Ok(()));
         }
-        backlog.count(turn(1, 2), 1);
-        backlog.started(turn(1, 2));
-        backlog.started(turn(2, 1));
+        backlog.count(place(1, 2), 1);
+        backlog.started(place(1, 2));
+        backlog.started(place(2, 1));
         assert_eq!(backlog.advance(), None);
-        backlog.started(turn(1, 0));
-        assert_eq!((backlog.advance(), backlog.advance()), (Some(turn(1, 0)), None));
-        backlog.count(turn(1, 2), -1);
-        assert_eq!((backlog.advance(), backlog.applied()), (Some(turn(2, 1)), turn(2, 1)));
+        backlog.started(place(1, 0));
+        assert_eq!((backlog.advance(), backlog.advance()), (Some(place(1, 0)), None));
+        backlog.count(place(1, 2), -1);
+        assert_eq!((backlog.advance(), backlog.applied()), (Some(place(2, 1)), place(2, 1)));
     }
 
     #[test]
     fn a_batch_that_has_still_to_read_or_write_is_neither_applied_nor_published() {
         let mut backlog = Backlog::default();
-        for at in [turn(1, 0), turn(2, 0)] {
+        for at in [place(1, 0), place(2, 0)] {
             assert_eq!(backlog.hand(at), Ok(()));
             backlog.started(at);
         }
         backlog.pass(Epoch(2));
-        backlog.count_unsettled(turn(1, 0), 1);
+        backlog.count_unsettled(place(1, 0), 1);
         assert_eq!((backlog.advance(), backlog.published()), (None, Epoch(0)));
-        backlog.count_unsettled(turn(1, 0), -1);
-        assert_eq!((backlog.advance(), backlog.published()), (Some(turn(2, 0)), Epoch(2)));
+        backlog.count_unsettled(place(1, 0), -1);
+        assert_eq!((backlog.advance(), backlog.published()), (Some(place(2, 0)), Epoch(2)));
     }
 
     #[test]
     fn a_batch_out_of_order_is_refused() {
         let mut backlog = Backlog::default();
-        assert_eq!(backlog.hand(turn(3, 1)), Ok(()));
-        for at in [turn(3, 1), turn(3, 0), turn(2, 2)] {
-            assert_eq!(backlog.hand(at), Err(turn(3, 1)));
+        assert_eq!(backlog.hand(place(3, 1)), Ok(()));
+        for at in [place(3, 1), place(3, 0), place(2, 2)] {
+            assert_eq!(backlog.hand(at), Err(place(3, 1)));
         }
-        assert_eq!(backlog.hand(turn(3, 2)), Ok(()));
+        assert_eq!(backlog.hand(place(3, 2)), Ok(()));
     }
 
     #[test]
     fn what_was_skipped_does_not_go_back() {
         let mut backlog = Backlog::default();
-        backlog.skip(turn(9, 0));
-        assert_eq!(backlog.hand(turn(8, 1)), Ok(()));
-        backlog.started(turn(8, 1));
-        assert_eq!((backlog.advance(), backlog.applied()), (None, turn(9, 0)));
+        backlog.skip(place(9, 0));
+        assert_eq!(backlog.hand(place(8, 1)), Ok(()));
+        backlog.started(place(8, 1));
+        assert_eq!((backlog.advance(), backlog.applied()), (None, place(9, 0)));
     }
 
     #[test]
     fn what_came_before_the_beginning_is_past() {
         let mut backlog = Backlog::default();
-        assert!(!backlog.is_past(turn(1, 0)));
-        backlog.begin_after(turn(5, 1));
-        assert!(backlog.is_past(turn(5, 1)) && !backlog.is_past(turn(6, 0)));
-        assert_eq!((backlog.applied(), backlog.published()), (turn(5, 1), Epoch(5)));
-        assert_eq!(backlog.hand(turn(6, 0)), Ok(()));
+        assert!(!backlog.is_past(place(1, 0)));
+        backlog.begin_after(place(5, 1));
+        assert!(backlog.is_past(place(5, 1)) && !backlog.is_past(place(6, 0)));
+        assert_eq!((backlog.applied(), backlog.published()), (place(5, 1), Epoch(5)));
+        assert_eq!(backlog.hand(place(6, 0)), Ok(()));
     }
 
     #[test]
     fn an_epoch_is_published_before_its_replies_are_complete_but_not_before_its_writes() {
         let mut backlog = Backlog::default();
-        for at in [turn(1, 0), turn(1, 1), turn(3, 0)] {
+        for at in [place(1, 0), place(1, 1), place(3, 0)] {
             assert_eq!(backlog.hand(at), Ok(()));
         }
         assert_eq!(backlog.published(), Epoch(0), "more of epoch 1 may come");
         backlog.pass(Epoch(3));
-        backlog.started(turn(1, 0));
-        backlog.count(turn(1, 1), 1);
-        backlog.count_unsettled(turn(1, 1), 1);
-        backlog.started(turn(1, 1));
+        backlog.started(place(1, 0));
+        backlog.count(place(1, 1), 1);
+        backlog.count_unsettled(place(1, 1), 1);
+        backlog.started(place(1, 1));
         assert_eq!(backlog.published(), Epoch(0));
-        backlog.count_unsettled(turn(1, 1), -1);
-        assert_eq!((backlog.published(), backlog.applied()), (Epoch(2), turn(0, 0)), "epoch 2 is empty");
-        assert_eq!(backlog.advance(), Some(turn(1, 0)));
+        backlog.count_unsettled(place(1, 1), -1);
+        assert_eq!((backlog.published(), backlog.applied()), (Epoch(2), place(0, 0)), "epoch 2 is empty");
+        assert_eq!(backlog.advance(), Some(place(1, 0)));
         assert_eq!(backlog.published(), Epoch(2));
-        backlog.started(turn(3, 0));
-        backlog.count(turn(1, 1), -1);
-        assert_eq!((backlog.advance(), backlog.published()), (Some(turn(3, 0)), Epoch(3)));
+        backlog.started(place(3, 0));
+        backlog.count(place(1, 1), -1);
+        assert_eq!((backlog.advance(), backlog.published()), (Some(place(3, 0)), Epoch(3)));
     }
 }

@@ -41,7 +41,7 @@ pub(crate) struct DigestExchange {
     history: VecDeque<(BatchPlace, Digest)>,
     before: (BatchPlace, Digest),
     applied: BatchPlace,
-    told: BatchPlace,
+    attested: BatchPlace,
     /// Attestations of members to batches that are not applied here, or that are in doubt.
     received: BTreeMap<BatchPlace, Heard>,
     /// The place up to which nothing is received any more.
@@ -74,7 +74,7 @@ impl DigestExchange {
             history: VecDeque::new(),
             before: (BatchPlace::default(), Digest::default()),
             applied: BatchPlace::default(),
-            told: BatchPlace::default(),
+            attested: BatchPlace::default(),
             received: BTreeMap::new(),
             closed: BatchPlace::default(),
             doubts: 0,
@@ -82,9 +82,9 @@ impl DigestExchange {
     }
 
     /// The shard begins where everything up to a batch was executed, and nothing else, with this digest.
-    pub(crate) fn begin(&mut self, turn: BatchPlace, digest: Digest) {
-        (self.credited, self.since) = (turn, digest);
-        (self.before, self.applied, self.told) = ((turn, digest), turn, turn);
+    pub(crate) fn begin(&mut self, place: BatchPlace, digest: Digest) {
+        (self.credited, self.since) = (place, digest);
+        (self.before, self.applied, self.attested) = ((place, digest), place, place);
     }
 
     /// Returns the members, which are sent attestations.
@@ -99,10 +99,10 @@ impl DigestExchange {
 
     /// Changes of the state from now on are a batch's; `digest` is that of the state.
     #[inline]
-    pub(crate) fn credit(&mut self, turn: BatchPlace, digest: impl FnOnce() -> Digest) {
-        if turn != self.credited && !self.members.is_empty() {
+    pub(crate) fn credit(&mut self, place: BatchPlace, digest: impl FnOnce() -> Digest) {
+        if place != self.credited && !self.members.is_empty() {
             self.settle(digest());
-            self.credited = turn;
+            self.credited = place;
         }
     }
 
@@ -121,18 +121,18 @@ impl DigestExchange {
     /// This node has diverged.
     pub(crate) fn applied(
         &mut self,
-        turn: BatchPlace,
+        place: BatchPlace,
         digest: impl FnOnce() -> Digest,
     ) -> Result<Vec<Attestation>, String> {
         if self.members.is_empty() {
             return Ok(Vec::new());
         }
         self.settle(digest());
-        self.applied = turn;
-        while let Some(change) = self.changes.first_entry().filter(|change| *change.key() <= turn) {
-            let (turn, change) = change.remove_entry();
+        self.applied = place;
+        while let Some(change) = self.changes.first_entry().filter(|change| *change.key() <= place) {
+            let (place, change) = change.remove_entry();
             let last = self.history.back().map_or(self.before.1, |(_, digest)| *digest);
-            self.history.push_back((turn, last.plus(change)));
+            self.history.push_back((place, last.plus(change)));
             if self.history.len() > HISTORY
                 && let Some(oldest) = self.history.pop_front()
             {
@@ -141,19 +141,19 @@ impl DigestExchange {
         }
         let due: Vec<BatchPlace> = self
             .received
-            .range(..=turn)
+            .range(..=place)
             .filter(|(_, received)| !received.answered)
             .map(|(t, _)| *t)
             .collect();
-        due.into_iter().filter_map(|turn| self.apply_verdict(turn).transpose()).collect()
+        due.into_iter().filter_map(|place| self.resolve(place).transpose()).collect()
     }
 
     /// The digest after a batch that is applied; `None` if that is too long ago.
-    fn digest_after(&self, turn: BatchPlace) -> Option<Digest> {
-        let known = self.history.partition_point(|(at, _)| *at <= turn);
+    fn digest_after(&self, place: BatchPlace) -> Option<Digest> {
+        let known = self.history.partition_point(|(at, _)| *at <= place);
         match known.checked_sub(1) {
             Some(at) => self.history.get(at).map(|(_, digest)| *digest),
-            None => (self.before.0 <= turn).then_some(self.before.1),
+            None => (self.before.0 <= place).then_some(self.before.1),
         }
     }
 
@@ -167,14 +167,14 @@ impl DigestExchange {
         let known = self.history.partition_point(|(at, _)| *at <= end);
         let (first, digest) =
             known.checked_sub(1).and_then(|at| self.history.get(at)).unwrap_or(&self.before);
-        let next = self.history.get(known).map_or(Epoch(u64::MAX), |(turn, _)| turn.0);
+        let next = self.history.get(known).map_or(Epoch(u64::MAX), |(place, _)| place.0);
         Some(DigestSpan { first: first.0, last: complete.min(Epoch(next.0 - 1)), digest: *digest })
     }
 
     /// Returns the attestation that is sent to members now and then.
     pub(crate) fn news(&mut self) -> Option<Attestation> {
-        let is_new = self.applied > self.told && !self.members.is_empty();
-        self.told = self.applied;
+        let is_new = self.applied > self.attested && !self.members.is_empty();
+        self.attested = self.applied;
         let digest = self.digest_after(self.applied).filter(|_| is_new)?;
         Some(Attestation { after: self.applied, digest, doubted: false })
     }
@@ -199,16 +199,16 @@ impl DigestExchange {
         {
             self.closed = oldest;
         }
-        if attestation.after <= self.applied { self.apply_verdict(attestation.after) } else { Ok(None) }
+        if attestation.after <= self.applied { self.resolve(attestation.after) } else { Ok(None) }
     }
 
     /// Compares the attestations to an applied batch with its digest here.
-    fn apply_verdict(&mut self, turn: BatchPlace) -> Result<Option<Attestation>, String> {
-        let own = self.digest_after(turn);
-        let Some(received) = self.received.get_mut(&turn) else { return Ok(None) };
+    fn resolve(&mut self, place: BatchPlace) -> Result<Option<Attestation>, String> {
+        let own = self.digest_after(place);
+        let Some(received) = self.received.get_mut(&place) else { return Ok(None) };
         let Some(own) = own.filter(|own| received.doubted || received.said.values().any(|said| said != own))
         else {
-            self.received.remove(&turn);
+            self.received.remove(&place);
             return Ok(None);
         };
         let is_first = !std::mem::replace(&mut received.answered, true);
@@ -222,22 +222,22 @@ impl DigestExchange {
                 None => holders.push((digest, vec![node])),
             }
         }
-        let told: usize = holders.iter().map(|(_, nodes)| nodes.len()).sum();
+        let attested: usize = holders.iter().map(|(_, nodes)| nodes.len()).sum();
         let lowest = |nodes: &[NodeId]| std::cmp::Reverse(nodes.iter().min().copied());
         let first = holders.into_iter().max_by_key(|(_, nodes)| (nodes.len(), lowest(nodes)));
         let Some((digest, nodes)) = first else { return Ok(None) };
-        let is_decided = nodes.len() * 2 > all || told == all;
+        let is_decided = nodes.len() * 2 > all || attested == all;
         if is_decided && digest != own {
             let names: Vec<String> = nodes.iter().map(|node| node.0.to_string()).collect();
             return Err(format!(
                 "the state after epoch {} of partition {} has digest {own} here and {digest} on node {}: this node has \
                  diverged from its members and takes itself out",
-                turn.0,
-                turn.1,
+                place.0,
+                place.1,
                 names.join(", ")
             ));
         }
-        Ok(is_first.then_some(Attestation { after: turn, digest: own, doubted: true }))
+        Ok(is_first.then_some(Attestation { after: place, digest: own, doubted: true }))
     }
 }
 
@@ -245,7 +245,7 @@ impl DigestExchange {
 mod tests {
     use super::*;
 
-    const fn turn(epoch: u64) -> BatchPlace {
+    const fn place(epoch: u64) -> BatchPlace {
         (Epoch(epoch), PartitionId(0))
     }
 
@@ -260,14 +260,14 @@ mod tests {
 
     /// Members with these digests after batch 1 attest to each other until none has anything to send; which have
     /// diverged?
-    fn told(digests: &[u128], away: Option<usize>) -> Vec<usize> {
+    fn diverged_of(digests: &[u128], away: Option<usize>) -> Vec<usize> {
         let count = digests.len();
         let mut members: Vec<DigestExchange> =
             (0..count).map(|me| digest_exchange(me as u16, count as u16)).collect();
         let mut under_way = VecDeque::new();
         for (me, member) in members.iter_mut().enumerate().filter(|(me, _)| Some(*me) != away) {
-            member.credit(turn(1), Digest::default);
-            assert_eq!(member.applied(turn(1), || state(digests[me])), Ok(Vec::new()));
+            member.credit(place(1), Digest::default);
+            assert_eq!(member.applied(place(1), || state(digests[me])), Ok(Vec::new()));
             under_way.extend(member.news().map(|attestation| (me, attestation)));
             assert_eq!(member.news(), None, "it is no news");
         }
@@ -291,42 +291,42 @@ mod tests {
 
     #[test]
     fn who_differs_from_most_of_its_members_takes_itself_out() {
-        assert_eq!(told(&[5, 5, 5], None), []);
+        assert_eq!(diverged_of(&[5, 5, 5], None), []);
         for odd in 0..3 {
             let mut digests = [5; 3];
             digests[odd] = 6;
-            assert_eq!(told(&digests, None), [odd]);
+            assert_eq!(diverged_of(&digests, None), [odd]);
         }
-        assert_eq!(told(&[5, 6], None), [1], "of two, the lower node's stands");
-        let mut all = told(&[5, 6, 7], None);
+        assert_eq!(diverged_of(&[5, 6], None), [1], "of two, the lower node's stands");
+        let mut all = diverged_of(&[5, 6, 7], None);
         all.sort_unstable();
         assert_eq!(all, [1, 2]);
-        assert_eq!(told(&[5, 6, 5], Some(2)), [], "who would decide it is away");
-        assert_eq!(told(&[5, 5, 5, 6, 5], Some(2)), [3]);
+        assert_eq!(diverged_of(&[5, 6, 5], Some(2)), [], "who would decide it is away");
+        assert_eq!(diverged_of(&[5, 5, 5, 6, 5], Some(2)), [3]);
     }
 
     #[test]
     fn a_digest_is_that_of_a_batch_though_later_ones_are_under_way() {
         let (mut one, mut other) = (digest_exchange(0, 3), digest_exchange(1, 3));
         // Batch 2 runs in the middle of batch 1; the other does one after the other.
-        one.credit(turn(1), Digest::default);
-        one.credit(turn(2), || state(10));
-        one.credit(turn(1), || state(14));
-        assert_eq!(one.applied(turn(1), || state(15)), Ok(Vec::new()));
+        one.credit(place(1), Digest::default);
+        one.credit(place(2), || state(10));
+        one.credit(place(1), || state(14));
+        assert_eq!(one.applied(place(1), || state(15)), Ok(Vec::new()));
         let early = one.news().unwrap();
-        assert_eq!((early.after, early.digest), (turn(1), state(11)));
-        other.credit(turn(1), Digest::default);
-        other.credit(turn(2), || state(11));
+        assert_eq!((early.after, early.digest), (place(1), state(11)));
+        other.credit(place(1), Digest::default);
+        other.credit(place(2), || state(11));
         // It had not come to the batch when the attestation came.
         assert_eq!(other.receive(NodeId(0), early), Ok(None));
-        assert_eq!(other.applied(turn(2), || state(15)), Ok(Vec::new()));
-        assert_eq!(one.applied(turn(2), || state(15)), Ok(Vec::new()));
+        assert_eq!(other.applied(place(2), || state(15)), Ok(Vec::new()));
+        assert_eq!(one.applied(place(2), || state(15)), Ok(Vec::new()));
         assert_eq!(one.receive(NodeId(1), other.news().unwrap()), Ok(None));
         assert_eq!((one.doubts(), other.doubts()), (0, 0));
         // A batch that changes nothing need not be known to all.
-        assert_eq!(one.applied(turn(4), || state(15)), Ok(Vec::new()));
-        assert_eq!(one.applied(turn(9), || state(15)), Ok(Vec::new()));
-        let after = turn(6);
+        assert_eq!(one.applied(place(4), || state(15)), Ok(Vec::new()));
+        assert_eq!(one.applied(place(9), || state(15)), Ok(Vec::new()));
+        let after = place(6);
         assert_eq!(
             one.receive(NodeId(1), Attestation { after, digest: state(15), doubted: false }),
             Ok(None)
@@ -342,7 +342,7 @@ mod tests {
     fn the_digest_at_the_end_of_an_epoch_is_that_of_its_last_batch() {
         let mut digest_exchange = digest_exchange(0, 3);
         let second = (Epoch(4), PartitionId(1));
-        for (at, sum) in [(turn(2), 5), (turn(4), 6), (second, 7), (turn(9), 8)] {
+        for (at, sum) in [(place(2), 5), (place(4), 6), (second, 7), (place(9), 8)] {
             digest_exchange.credit(at, || digest_exchange_state(&at));
             assert_eq!(digest_exchange.applied(at, || state(sum)), Ok(Vec::new()));
         }
@@ -365,13 +365,13 @@ mod tests {
     }
 
     #[test]
-    fn what_is_long_ago_is_not_judged() {
+    fn what_is_long_ago_is_not_compared() {
         let mut digest_exchange = digest_exchange(0, 3);
         for epoch in 1..=2 * HISTORY as u64 {
-            digest_exchange.credit(turn(epoch), || state(u128::from(epoch - 1)));
-            assert_eq!(digest_exchange.applied(turn(epoch), || state(u128::from(epoch))), Ok(Vec::new()));
+            digest_exchange.credit(place(epoch), || state(u128::from(epoch - 1)));
+            assert_eq!(digest_exchange.applied(place(epoch), || state(u128::from(epoch))), Ok(Vec::new()));
         }
-        let attestation = |epoch| Attestation { after: turn(epoch), digest: state(0), doubted: false };
+        let attestation = |epoch| Attestation { after: place(epoch), digest: state(0), doubted: false };
         assert_eq!(digest_exchange.receive(NodeId(1), attestation(1)), Ok(None));
         assert!(digest_exchange.receive(NodeId(1), attestation(HISTORY as u64 + 1)).unwrap().is_some());
         // What is of the future is bounded.

@@ -258,15 +258,15 @@ mod tests {
         remote_results.add_answers(1, Gsn(7), (&table, 2..8));
         let full = remote_results.full.iter().map(|(_, remote_result)| remote_result);
         let items = full.chain([&remote_results.to[1]]).map(|remote_result| {
-            let told = remote_result.items.iter().map(|(_, item)| match item {
+            let answers = remote_result.items.iter().map(|(_, item)| match item {
                 Item::Answers { first, .. } => {
-                    let told = WireAnswers::read(item.bytes(&remote_result.bytes)).unwrap();
-                    assert_eq!(told.clone().next().unwrap().0, *first);
-                    told.map(|(slot, bytes)| (slot.0, bytes.len())).collect::<Vec<_>>()
+                    let answers = WireAnswers::read(item.bytes(&remote_result.bytes)).unwrap();
+                    assert_eq!(answers.clone().next().unwrap().0, *first);
+                    answers.map(|(slot, bytes)| (slot.0, bytes.len())).collect::<Vec<_>>()
                 }
                 other => panic!("{other:?}"),
             });
-            told.collect::<Vec<_>>()
+            answers.collect::<Vec<_>>()
         });
         let by_remote_result: Vec<_> = items.collect();
         assert_eq!(by_remote_result, [[[(3, FULL)]], [[(4, FULL + 1)]], [[(5, 3)]]]);

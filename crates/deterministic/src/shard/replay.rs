@@ -50,8 +50,8 @@ impl<'a, S: RecordStore + Send> Replay<'a, S> {
             None => self.queue.extend(self.shards.iter().map(|shard| sealed(shard.address()))),
         }
         self.run()?;
-        let turn = (batch.epoch, batch.partition);
-        match self.shards.iter().find(|shard| self.exchange.is_none() && shard.applied() < turn) {
+        let place = (batch.epoch, batch.partition);
+        match self.shards.iter().find(|shard| self.exchange.is_none() && shard.applied() < place) {
             Some(shard) => Err(format!(
                 "replay of epoch {} stopped short: shard {} has applied {}",
                 batch.epoch,
@@ -105,8 +105,8 @@ impl<'a, S: RecordStore + Send> Replay<'a, S> {
         let sends = self.out.sends.drain(..);
         self.queue.extend(sends.map(|(to, message)| (to, Event::Message { from, message })));
         // A shard whose budget is spent wants to go on at once. Any other timer is for a time that does not pass.
-        let turns = self.out.timers.drain(..).filter(|(_, delay)| *delay == Some(Micros(0)));
-        self.queue.extend(turns.map(|(timer, _)| (from, Event::Timer(timer))));
+        let grants = self.out.timers.drain(..).filter(|(_, delay)| *delay == Some(Micros(0)));
+        self.queue.extend(grants.map(|(timer, _)| (from, Event::Timer(timer))));
         Ok(())
     }
 }

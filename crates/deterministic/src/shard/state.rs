@@ -516,20 +516,20 @@ mod tests {
     }
 
     #[test]
-    fn what_was_answered_is_told_in_order() {
+    fn filled_slots_are_visited_in_order() {
         let mut slots = SlotTable::default();
         slots.reset(40);
         for slot in [35, 3, 17, 18, 2, 30] {
             slots.fill(SlotNo(slot), &[slot as u8; 9], false);
         }
         slots.leave_out(SlotNo(31));
-        let mut told = Vec::new();
-        slots.for_each_filled(3..36, |slot, bytes| told.push((slot.0, bytes[0])));
-        assert_eq!(told, [(0, 3), (14, 17), (15, 18), (27, 30), (28, CUT[0]), (32, 35)]);
+        let mut visited = Vec::new();
+        slots.for_each_filled(3..36, |slot, bytes| visited.push((slot.0, bytes[0])));
+        assert_eq!(visited, [(0, 3), (14, 17), (15, 18), (27, 30), (28, CUT[0]), (32, 35)]);
     }
 
     #[test]
-    fn beyond_the_limit_nothing_is_kept_and_what_is_told_again_is_the_same() {
+    fn beyond_the_limit_nothing_is_kept_and_what_is_repeated_is_the_same() {
         let mut slots = SlotTable::default();
         slots.reset(5);
         for (slot, len) in [(0, 60), (1, 40)] {
@@ -553,7 +553,7 @@ mod tests {
     }
 
     #[test]
-    fn whoever_is_told_that_a_part_is_too_much_need_not_have_it() {
+    fn a_slot_received_as_cut_need_not_be_kept() {
         let mut slots = SlotTable::default();
         slots.reset(2);
         slots.fill(SlotNo(0), CUT, false);

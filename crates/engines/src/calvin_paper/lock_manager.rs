@@ -198,7 +198,7 @@ impl NodeLockManager {
     fn take_done(&mut self, gsn: Gsn, out: &mut Outbox<Message>) {
         let Some(&number) = self.by_gsn.get(&gsn) else {
             out.halt(format!(
-                "the lock manager was told that transaction {gsn} is done, which is not under way"
+                "transaction {gsn} was reported done to the lock manager, and is not under way"
             ));
             return;
         };

@@ -69,7 +69,7 @@ impl<S: RecordStore> Scheduler<S> for WorkerScheduler {
             None => {
                 let number = core.site.number;
                 core.broken.get_or_insert(format!(
-                    "shard {number} was given the turn of transaction {gsn}, which is not under way here"
+                    "shard {number} was granted transaction {gsn}, which is not under way here"
                 ));
             }
         }

@@ -140,7 +140,7 @@ impl Entry {
     }
 }
 
-const _: () = assert!(MAX_SHARDS <= u8::MAX as usize + 1, "a shard is told apart by a byte");
+const _: () = assert!(MAX_SHARDS <= u8::MAX as usize + 1, "a byte distinguishes all shards");
 
 /// A queue of fragments that wait for nothing but those in front of them.
 #[derive(Debug, Default)]
@@ -349,9 +349,9 @@ impl PlanningBatch {
     }
 
     /// Takes all answers of another shard to a transaction.
-    pub(crate) fn take_answers(&mut self, txn: usize, told: WireAnswers<'_>, limit: usize) -> Known {
+    pub(crate) fn take_answers(&mut self, txn: usize, answers: WireAnswers<'_>, limit: usize) -> Known {
         let mut known = Known::Same;
-        for (slot, bytes) in told {
+        for (slot, bytes) in answers {
             match self.take_answer(txn, slot, bytes, limit) {
                 Known::New => known = Known::New,
                 Known::Same => {}

@@ -88,10 +88,10 @@ impl<S: RecordStore> Scheduler<S> for QueueScheduler {
     }
 
     fn release(&mut self, core: &mut Core<S>, number: u32, active: &mut Active) {
-        if let Some(unit) = &mut self.speculation {
+        if let Some(speculative) = &mut self.speculation {
             match active.is_speculative {
-                true => unit.note_done(active),
-                false => unit.unhide(core, number, active),
+                true => speculative.note_done(active),
+                false => speculative.unhide(core, number, active),
             }
         }
         let mut ranges = std::mem::take(&mut self.groups[number as usize].ranges);
@@ -105,7 +105,7 @@ impl<S: RecordStore> Scheduler<S> for QueueScheduler {
         let planning = &mut self.planned[place];
         let known = match *item {
             Item::Answers { .. } => match WireAnswers::read(item.bytes(bytes)) {
-                Some(told) => planning.take_answers(txn, told, core.code.registry.limits().reply),
+                Some(answers) => planning.take_answers(txn, answers, core.code.registry.limits().reply),
                 None => Known::Other("what are no answers"),
             },
             // As earlier versions sent answers, and receive journals hold them.
@@ -123,7 +123,7 @@ impl<S: RecordStore> Scheduler<S> for QueueScheduler {
             Known::Same => core.counts.repeated += 1,
             Known::Other(what) => {
                 core.broken.get_or_insert(format!(
-                    "shard {} was told of {what} of transaction {gsn}, and it is not what it was told before: one of \
+                    "shard {} was sent {what} of transaction {gsn}, and it is not what it was sent before: one of \
                      the two that said so has diverged",
                     core.site.number
                 ));
@@ -132,11 +132,11 @@ impl<S: RecordStore> Scheduler<S> for QueueScheduler {
         true
     }
 
-    fn take_round(&mut self, core: &Core<S>, from: usize, unit: Gsn, round: Round) -> Known {
-        if unit <= self.decided || core.order.backlog.is_past(batch_of(unit)) {
+    fn take_round(&mut self, core: &Core<S>, from: usize, speculative: Gsn, round: Round) -> Known {
+        if speculative <= self.decided || core.order.backlog.is_past(batch_of(speculative)) {
             return Known::Same;
         }
-        self.receive_round(from, unit, round)
+        self.receive_round(from, speculative, round)
     }
 
     fn expects_again(&self, gsn: Gsn) -> bool {
@@ -148,7 +148,12 @@ impl<S: RecordStore> Scheduler<S> for QueueScheduler {
     }
 
     fn first_under_way(&self) -> Option<Gsn> {
-        self.speculation.as_ref().map(|unit| unit.id).into_iter().chain(self.first_apart()).min()
+        self.speculation
+            .as_ref()
+            .map(|speculative| speculative.id)
+            .into_iter()
+            .chain(self.first_apart())
+            .min()
     }
 
     fn check(&self) -> Result<(), String> {
@@ -200,7 +205,9 @@ impl QueueScheduler {
 
     /// Returns whether there is a speculative batch, and nothing more of its epoch, though the next may have to wait.
     fn is_at_end_of_speculation<S>(&self, core: &Core<S>) -> bool {
-        let Some(epoch) = self.speculation.as_ref().map(|unit| unit.id.epoch()) else { return false };
+        let Some(epoch) = self.speculation.as_ref().map(|speculative| speculative.id.epoch()) else {
+            return false;
+        };
         core.order
             .batches
             .front()
@@ -288,8 +295,8 @@ impl QueueScheduler {
         if core.settings.bugs.has(Bug::FlipRecord) && gsn.0 % 89 == 7 {
             core.flip(chunk, txn);
         }
-        if let Some(unit) = &mut self.speculation {
-            unit.note(chunk, planning.base, planning.now, at);
+        if let Some(speculative) = &mut self.speculation {
+            speculative.note(chunk, planning.base, planning.now, at);
         }
         let layout = core.maps.now();
         let only = chunk.only_shard(txn, layout);
@@ -344,8 +351,8 @@ impl QueueScheduler {
         }
         self.prefetch.reach(core, chunk, |txn| !txn.independent || txn.table);
         let Some(mut active) = core.begin(batch, base, (chunk, is_stale), at) else { return false };
-        if let Some(unit) = &mut self.speculation {
-            unit.note(chunk, Gsn::new(batch.epoch, batch.partition, base), batch.now, at);
+        if let Some(speculative) = &mut self.speculation {
+            speculative.note(chunk, Gsn::new(batch.epoch, batch.partition, base), batch.now, at);
             (active.is_speculative, active.votes_missing) = (true, 0);
         }
         active.guesses.extend_from_slice(self.prefetch.guesses(core));
@@ -385,8 +392,8 @@ impl QueueScheduler {
         });
         if progress == Some(Progress::Done) {
             let over = match &mut self.speculation {
-                Some(unit) if active.is_speculative => {
-                    unit.note_done(&active);
+                Some(speculative) if active.is_speculative => {
+                    speculative.note_done(&active);
                     core.leave_undecided(&mut active)
                 }
                 _ => core.finish_here(&mut active),
@@ -416,14 +423,14 @@ impl QueueScheduler {
         &mut self,
         core: &mut Core<S>,
         mut active: Box<Active>,
-        unit: &mut SpeculativeBatch,
+        speculative: &mut SpeculativeBatch,
     ) {
         let number = core.number_of(&active);
         self.hold_ranges(core, number, &mut active, false);
         let is_ready = active.may_run();
         core.take_out_of_order(&mut active);
         if is_ready {
-            unit.hide(core, number, &active);
+            speculative.hide(core, number, &active);
         }
         core.active.put(number, active);
         if is_ready {
@@ -482,15 +489,15 @@ impl QueueScheduler {
 
     /// Puts a planning batch under way, unless there is nothing of it to do here.
     fn enter<S: RecordStore>(&mut self, core: &mut Core<S>, mut planning: PlanningBatch) {
-        let turn = batch_of(planning.base);
+        let place = batch_of(planning.base);
         let is_run_here = planning.left > 0;
         planning.is_unsettled = is_run_here;
         if is_run_here {
-            core.order.backlog.count_unsettled(turn, 1);
+            core.order.backlog.count_unsettled(place, 1);
         }
         // With peers, it is under way until its replies are composed; without, until it has been run.
         if if core.has_peers() { planning.replies > 0 } else { is_run_here } {
-            core.order.backlog.count(turn, 1);
+            core.order.backlog.count(place, 1);
         }
         self.left += planning.left;
         self.ahead += planning.txns.len();
@@ -568,8 +575,8 @@ impl QueueScheduler {
         let Some(mut active) = core.active.take(number) else { return };
         active.grants_missing -= 1;
         if active.may_run() {
-            if let Some(unit) = &mut self.speculation {
-                unit.hide(core, number, &active);
+            if let Some(speculative) = &mut self.speculation {
+                speculative.hide(core, number, &active);
             }
             core.active.make_ready(number);
         }
@@ -613,12 +620,12 @@ impl QueueScheduler {
     pub(super) fn finish_ready<S: RecordStore>(&mut self, core: &mut Core<S>, place: usize) {
         let has_peers = core.has_peers();
         let Some(planning) = self.planned.get_mut(place) else { return };
-        let turn = batch_of(planning.base);
+        let place = batch_of(planning.base);
         if planning.left == 0 && std::mem::take(&mut planning.is_unsettled) {
             planning.send_answers(&mut core.remote.results);
-            core.order.backlog.count_unsettled(turn, -1);
+            core.order.backlog.count_unsettled(place, -1);
             if !has_peers {
-                core.order.backlog.count(turn, -1);
+                core.order.backlog.count(place, -1);
             }
         }
         if !planning.is_done() || planning.replies == 0 || planning.is_speculative {
@@ -636,7 +643,7 @@ impl QueueScheduler {
         }
         planning.replies = 0;
         if has_peers {
-            core.order.backlog.count(turn, -1);
+            core.order.backlog.count(place, -1);
         }
     }
 

@@ -16,7 +16,7 @@
 //!
 //! What shards send for a transaction the first time is a function of the order, although it may have been executed on
 //! values that are undone: no verdict is inspected meanwhile. So remote results may be repeated, as always. What they send the
-//! second time is told apart by the number that they use ([`Gsn::again`]).
+//! second time is distinguished by the number that they use ([`Gsn::again`]).
 //!
 //! A transaction that is executed again and only reads a record may find it changed by a later one that was not undone. It
 //! is shown the record as it was before. What it writes, no later transaction has left standing.
@@ -172,8 +172,8 @@ impl SpeculativeBatch {
     }
 
     /// Takes the findings of all shards; returns whether there are any that may be known on all nodes.
-    fn learn(&mut self, told: &Rounds) -> bool {
-        for Round { aborts, affected, unlogged, .. } in told.values() {
+    fn learn(&mut self, rounds: &Rounds) -> bool {
+        for Round { aborts, affected, unlogged, .. } in rounds.values() {
             for &(gsn, slot, abort) in aborts.iter().chain(&unlogged.aborts) {
                 let first = self.failures.entry(gsn).or_insert((slot, abort));
                 if slot < first.0 {
@@ -182,7 +182,7 @@ impl SpeculativeBatch {
             }
             self.affected.extend(affected.iter().chain(&unlogged.affected));
         }
-        told.values().any(|round| !round.aborts.is_empty() || !round.affected.is_empty())
+        rounds.values().any(|round| !round.aborts.is_empty() || !round.affected.is_empty())
     }
 }
 
@@ -209,18 +209,18 @@ impl QueueScheduler {
     }
 
     /// Adds a batch of the order to the speculative batch, if there is one.
-    pub(crate) fn reach<S: RecordStore>(&mut self, core: &mut Core<S>, turn: BatchPlace) {
-        let Some(unit) = &mut self.speculation else { return };
-        if unit.batches.last() != Some(&turn) {
-            unit.batches.push(turn);
-            core.order.backlog.count(turn, 1);
-            core.order.backlog.count_unsettled(turn, 1);
+    pub(crate) fn reach<S: RecordStore>(&mut self, core: &mut Core<S>, place: BatchPlace) {
+        let Some(speculative) = &mut self.speculation else { return };
+        if speculative.batches.last() != Some(&place) {
+            speculative.batches.push(place);
+            core.order.backlog.count(place, 1);
+            core.order.backlog.count_unsettled(place, 1);
         }
     }
 
     /// Takes the findings of another shard in a round.
-    pub(crate) fn receive_round(&mut self, from: usize, unit: Gsn, round: Round) -> Known {
-        match self.rounds.entry((unit, round.number)).or_default().entry(from) {
+    pub(crate) fn receive_round(&mut self, from: usize, speculative: Gsn, round: Round) -> Known {
+        match self.rounds.entry((speculative, round.number)).or_default().entry(from) {
             Entry::Occupied(before) => Known::again(*before.get() == round, "a round"),
             Entry::Vacant(place) => {
                 place.insert(round);
@@ -231,40 +231,42 @@ impl QueueScheduler {
 
     /// Advances the speculative batch as far as it can; returns whether it did anything.
     pub(crate) fn advance_speculation<S: RecordStore>(&mut self, core: &mut Core<S>) -> bool {
-        let Some(mut unit) = self.speculation.take() else { return false };
+        let Some(mut speculative) = self.speculation.take() else { return false };
         let is_executed = core.active.unfinished == 0 && self.is_idle() && !core.active.has_ready();
-        match unit.stage {
-            Stage::Planned if is_executed && self.is_answered(core, &unit) => {
-                let mut round = unit.aborts();
-                if !unit.dirty_keys.is_empty() {
-                    let found = unit.find_affected(core);
+        match speculative.stage {
+            Stage::Planned if is_executed && self.is_answered(core, &speculative) => {
+                let mut round = speculative.aborts();
+                if !speculative.dirty_keys.is_empty() {
+                    let found = speculative.find_affected(core);
                     (round.affected, round.unlogged.affected) = (found.affected, found.unlogged.affected);
                 }
-                self.tell(core, &unit, 0, round);
-                unit.stage = Stage::Told(0);
+                self.tell(core, &speculative, 0, round);
+                speculative.stage = Stage::Told(0);
             }
-            Stage::Told(number) if self.have_sent(core, &unit, number) => {
-                let is_known_to_all =
-                    self.rounds.get(&(unit.id, number)).is_some_and(|told| unit.learn(told));
+            Stage::Told(number) if self.have_sent(core, &speculative, number) => {
+                let is_known_to_all = self
+                    .rounds
+                    .get(&(speculative.id, number))
+                    .is_some_and(|rounds| speculative.learn(rounds));
                 if is_known_to_all {
-                    let round = unit.find_affected(core);
+                    let round = speculative.find_affected(core);
                     self.counts.rounds += 1;
-                    self.tell(core, &unit, number + 1, round);
-                    unit.stage = Stage::Told(number + 1);
+                    self.tell(core, &speculative, number + 1, round);
+                    speculative.stage = Stage::Told(number + 1);
                 } else {
-                    unit = self.decide(core, unit);
+                    speculative = self.decide(core, speculative);
                 }
             }
             Stage::Again if is_executed => {
-                self.end_speculation(core, unit);
+                self.end_speculation(core, speculative);
                 return true;
             }
             _ => {
-                self.speculation = Some(unit);
+                self.speculation = Some(speculative);
                 return false;
             }
         }
-        self.speculation = Some(unit);
+        self.speculation = Some(speculative);
         true
     }
 
@@ -272,7 +274,7 @@ impl QueueScheduler {
     fn tell<S: RecordStore>(
         &mut self,
         core: &mut Core<S>,
-        unit: &SpeculativeBatch,
+        speculative: &SpeculativeBatch,
         number: u32,
         mut round: Round,
     ) {
@@ -282,42 +284,47 @@ impl QueueScheduler {
             if !core.site.partition.contains(&to) {
                 round.unlogged = Unlogged::default();
             }
-            core.remote.results.add(to, unit.id, Item::Round(Box::new(round)));
+            core.remote.results.add(to, speculative.id, Item::Round(Box::new(round)));
         }
-        self.receive_round(core.site.number, unit.id, round);
+        self.receive_round(core.site.number, speculative.id, round);
     }
 
     /// Returns whether the findings of all shards in a round have come.
-    fn have_sent<S>(&self, core: &Core<S>, unit: &SpeculativeBatch, number: u32) -> bool {
-        let told = self.rounds.get(&(unit.id, number));
-        told.is_some_and(|told| told.len() == core.site.places.shards.len())
+    fn have_sent<S>(&self, core: &Core<S>, speculative: &SpeculativeBatch, number: u32) -> bool {
+        let received = self.rounds.get(&(speculative.id, number));
+        received.is_some_and(|received| received.len() == core.site.places.shards.len())
     }
 
     /// Returns whether every part of the replies that are composed here has come.
-    fn is_answered<S: RecordStore>(&self, core: &Core<S>, unit: &SpeculativeBatch) -> bool {
+    fn is_answered<S: RecordStore>(&self, core: &Core<S>, speculative: &SpeculativeBatch) -> bool {
         let is_whole = |number: u32| {
             let active = core.active.get(number);
             active.is_none_or(|active| active.is_whole())
         };
         self.planned.iter().all(|planning| planning.missing == 0)
-            && core.active.since(unit.id).all(|(_, number)| is_whole(number))
+            && core.active.since(speculative.id).all(|(_, number)| is_whole(number))
     }
 
     /// Decides the speculative batch: the findings of all shards are complete.
-    fn decide<S: RecordStore>(&mut self, core: &mut Core<S>, mut unit: SpeculativeBatch) -> SpeculativeBatch {
-        self.undo(core, &unit);
-        self.counts.undone += unit.failures.len() as u64;
-        self.counts.affected += unit.affected.len() as u64;
-        match unit.cascade {
-            Cascade::Repair => self.index_later(core, &mut unit),
-            Cascade::Abort => self.dirty_keys = unit.dirty_keys_at_end(core),
+    fn decide<S: RecordStore>(
+        &mut self,
+        core: &mut Core<S>,
+        mut speculative: SpeculativeBatch,
+    ) -> SpeculativeBatch {
+        self.undo(core, &speculative);
+        self.counts.undone += speculative.failures.len() as u64;
+        self.counts.affected += speculative.affected.len() as u64;
+        match speculative.cascade {
+            Cascade::Repair => self.index_later(core, &mut speculative),
+            Cascade::Abort => self.dirty_keys = speculative.dirty_keys_at_end(core),
         }
-        self.settled = unit.members().last().map_or(unit.id, |(gsn, ..)| gsn).max(unit.id);
-        let kept: Vec<(Gsn, u32)> = core.active.since(unit.id).collect();
+        self.settled =
+            speculative.members().last().map_or(speculative.id, |(gsn, ..)| gsn).max(speculative.id);
+        let kept: Vec<(Gsn, u32)> = core.active.since(speculative.id).collect();
         for (gsn, number) in kept {
             let Some(mut active) = core.active.take(number) else { continue };
-            let is_affected = unit.affected.contains(&gsn);
-            if is_affected && unit.cascade == Cascade::Repair {
+            let is_affected = speculative.affected.contains(&gsn);
+            if is_affected && speculative.cascade == Cascade::Repair {
                 core.forget(number, active);
                 continue;
             }
@@ -325,7 +332,7 @@ impl QueueScheduler {
             if is_affected {
                 let aborts = !core.settings.bugs.has(Bug::SpareAffected);
                 active.failure = aborts.then_some((SlotNo(0), Abort::Cascade));
-            } else if let Some(failure) = unit.failures.get(&gsn) {
+            } else if let Some(failure) = speculative.failures.get(&gsn) {
                 Active::fail(&mut active.failure, *failure);
             }
             core.active.put(number, active);
@@ -334,40 +341,40 @@ impl QueueScheduler {
         for place in 0..self.planned.len() {
             let planning = &mut self.planned[place];
             if std::mem::take(&mut planning.is_speculative) {
-                if unit.cascade == Cascade::Abort {
-                    planning.abort(&unit.affected);
-                } else if planning.leave_out(&unit.affected) && core.has_peers() {
+                if speculative.cascade == Cascade::Abort {
+                    planning.abort(&speculative.affected);
+                } else if planning.leave_out(&speculative.affected) && core.has_peers() {
                     core.order.backlog.count(batch_of(planning.base), -1);
                 }
                 self.finish_ready(core, place);
             }
         }
         self.drop_done();
-        unit.stage = Stage::Again;
-        let members = std::mem::take(&mut unit.members);
+        speculative.stage = Stage::Again;
+        let members = std::mem::take(&mut speculative.members);
         for (source, at) in members {
-            let (chunk, base, now) = unit.sources[source as usize].clone();
+            let (chunk, base, now) = speculative.sources[source as usize].clone();
             let gsn = Gsn(base.0 + u64::from(chunk.txns()[at as usize].index));
-            if unit.cascade == Cascade::Repair
-                && unit.affected.contains(&gsn)
+            if speculative.cascade == Cascade::Repair
+                && speculative.affected.contains(&gsn)
                 && let Some(mut active) = core.take_up(gsn, now, &chunk, at as usize)
             {
                 active.is_again = true;
-                self.enter_again(core, active, &mut unit);
+                self.enter_again(core, active, &mut speculative);
             }
         }
-        unit
+        speculative
     }
 
     /// Undoes the changes of aborting and affected transactions, newest first.
-    fn undo<S: RecordStore>(&mut self, core: &mut Core<S>, unit: &SpeculativeBatch) {
-        if unit.failures.is_empty() && unit.affected.is_empty() {
+    fn undo<S: RecordStore>(&mut self, core: &mut Core<S>, speculative: &SpeculativeBatch) {
+        if speculative.failures.is_empty() && speculative.affected.is_empty() {
             return;
         }
         let mut loses = core.settings.bugs.has(Bug::LoseUndo);
         for at in (0..core.undo.journal.mark()).rev() {
             let by = core.undo.touched_by(at).by;
-            if unit.is_undone(by) && !std::mem::take(&mut loses) {
+            if speculative.is_undone(by) && !std::mem::take(&mut loses) {
                 core.credit(batch_of(by));
                 core.undo.undo_one(&mut core.store, at);
             }
@@ -375,38 +382,38 @@ impl QueueScheduler {
     }
 
     /// Finds the final changes that transactions executed again must not see.
-    fn index_later<S: RecordStore>(&self, core: &Core<S>, unit: &mut SpeculativeBatch) {
-        if unit.affected.is_empty() {
+    fn index_later<S: RecordStore>(&self, core: &Core<S>, speculative: &mut SpeculativeBatch) {
+        if speculative.affected.is_empty() {
             return;
         }
         let mut later: BTreeMap<KeyHash, Vec<usize>> = BTreeMap::new();
-        for (gsn, chunk, txn) in unit.members() {
-            if unit.affected.contains(&gsn) {
+        for (gsn, chunk, txn) in speculative.members() {
+            if speculative.affected.contains(&gsn) {
                 let keyed = chunk.fragments(txn).iter().filter(|f| core.is_scheduled(f));
                 later.extend(keyed.map(|fragment| (fragment.hash, Vec::new())));
             }
         }
         for at in 0..core.undo.journal.mark() {
             let touched = core.undo.touched_by(at);
-            if !unit.is_undone(touched.by)
+            if !speculative.is_undone(touched.by)
                 && let Some(changes) = later.get_mut(&touched.of)
             {
                 changes.push(at);
             }
         }
-        unit.later = later;
+        speculative.later = later;
     }
 
     /// Ends the speculative batch: its changes are final.
-    fn end_speculation<S: RecordStore>(&mut self, core: &mut Core<S>, unit: SpeculativeBatch) {
+    fn end_speculation<S: RecordStore>(&mut self, core: &mut Core<S>, speculative: SpeculativeBatch) {
         core.undo.end(&mut core.store, None);
         core.undo.writer = None;
-        for turn in unit.batches {
-            core.order.backlog.count_unsettled(turn, -1);
-            core.order.backlog.count(turn, -1);
+        for place in speculative.batches {
+            core.order.backlog.count_unsettled(place, -1);
+            core.order.backlog.count(place, -1);
         }
-        self.decided = unit.id;
-        self.rounds.retain(|(id, _), _| *id > unit.id);
+        self.decided = speculative.id;
+        self.rounds.retain(|(id, _), _| *id > speculative.id);
     }
 }
 

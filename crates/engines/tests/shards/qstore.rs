@@ -701,7 +701,12 @@ fn a_round_that_is_told_again_is_compared_with_the_first() {
             cluster.verify();
         } else {
             let reason = cluster.halted.expect("it stops");
-            assert!(reason.contains("shard 1 of a round") && reason.contains("diverged"), "{reason}");
+            assert!(
+                reason.contains("a round of transaction")
+                    && reason.contains("by shard 1")
+                    && reason.contains("diverged"),
+                "{reason}"
+            );
         }
     }
 }

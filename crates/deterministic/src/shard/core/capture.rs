@@ -48,10 +48,10 @@ impl<S: RecordStore> Core<S> {
 
     /// All of a checkpoint of this epoch has been taken: the order goes on after it.
     pub(in crate::shard) fn begin_after(&mut self, epoch: Epoch) {
-        let turn = (epoch, PartitionId(self.site.places.layout.partitions() - 1));
-        self.order.started = Gsn::new(epoch, turn.1, Gsn::MAX_BATCH - 1);
-        self.order.backlog.begin_after(turn);
-        self.digests.exchange.begin(turn, self.store.digest());
+        let place = (epoch, PartitionId(self.site.places.layout.partitions() - 1));
+        self.order.started = Gsn::new(epoch, place.1, Gsn::MAX_BATCH - 1);
+        self.order.backlog.begin_after(place);
+        self.digests.exchange.begin(place, self.store.digest());
     }
 
     /// The node runs: what it did before it was stopped has been executed again, and checkpoints of then are not made.

@@ -167,8 +167,8 @@ impl<S: RecordStore> Core<S> {
             self.answer_table(active, slot);
         } else if !active.alone {
             // The answer of an aborting fragment is the reply, also of a silent one.
-            let told = if result.is_err() { 1 << active.routes.collector } else { 0 };
-            let readers = (active.routes.readers[n] | told) & !self.me();
+            let collector = if result.is_err() { 1 << active.routes.collector } else { 0 };
+            let readers = (active.routes.readers[n] | collector) & !self.me();
             let bytes = if active.slots.is_cut(slot) { CUT } else { active.slots.slot(slot) };
             self.remote.results.add_slot(readers, active.called(), slot, bytes, bad);
             if only_answers && readers != 0 {
@@ -354,8 +354,8 @@ impl<S: RecordStore> Core<S> {
             active.undo.roll_back(&mut self.store, active.mark);
         }
         if !active.is_speculative {
-            let of_unit = Some(&self.undo).filter(|_| active.is_again);
-            active.undo.end(&mut self.store, of_unit);
+            let of_batch = Some(&self.undo).filter(|_| active.is_again);
+            active.undo.end(&mut self.store, of_batch);
         }
     }
 }

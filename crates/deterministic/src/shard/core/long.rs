@@ -128,7 +128,7 @@ impl<S: RecordStore> Core<S> {
             }
             _ => {
                 self.broken.get_or_insert(format!(
-                    "shard {} was told of work that it did not give",
+                    "shard {} received the result of work that it did not give",
                     self.site.number
                 ));
             }

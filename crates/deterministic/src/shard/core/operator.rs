@@ -20,7 +20,7 @@ impl<S: RecordStore> Core<S> {
         }
         if self.remote.out_of_order.holds(gsn) {
             self.broken.get_or_insert(format!(
-                "shard {} was told something of transaction {gsn}, which the operator has aborted here and not on the \
+                "shard {} was sent something of transaction {gsn}, which the operator has aborted here and not on the \
                  node that executed it: run ordain log abort on all nodes of the cluster",
                 self.site.number
             ));

@@ -76,9 +76,9 @@ impl<S: RecordStore> Core<S> {
     pub(in crate::shard) fn read(&mut self, out: &mut Outbox<Message>) -> bool {
         let published = self.order.backlog.published();
         let is_idle = self.order.batches.is_empty() && !self.active.has_ready();
-        let turn = if is_idle { IDLE_READ_BUDGET } else { READ_BUDGET };
+        let budget = if is_idle { IDLE_READ_BUDGET } else { READ_BUDGET };
         let (reader, mut shard) = self.reading();
-        let more = reader.run(&mut shard, published, turn, out);
+        let more = reader.run(&mut shard, published, budget, out);
         reader.send(shard.places, out);
         self.send_work(out);
         more

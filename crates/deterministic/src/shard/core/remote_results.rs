@@ -86,7 +86,7 @@ impl<S: RecordStore> Core<S> {
             Known::Same => self.counts.repeated += 1,
             Known::Other(what) => {
                 self.broken.get_or_insert(format!(
-                    "shard {} was told by shard {from} of {what} of transaction {gsn}, and it is not what it was told \
+                    "shard {} was sent {what} of transaction {gsn} by shard {from}, and it is not what it was sent \
                      before: one of them has diverged",
                     self.site.number
                 ));
@@ -126,8 +126,9 @@ impl<S: RecordStore> Core<S> {
                 let voter: ShardSet = 1 << from;
                 if active.votes_missing & voter == 0 {
                     // The failure of that shard is known, or one of an earlier fragment.
-                    let heard = verdict.is_none_or(|(slot, _)| active.failure.is_some_and(|f| f.0 <= slot));
-                    return Known::again(heard, "a verdict");
+                    let is_known =
+                        verdict.is_none_or(|(slot, _)| active.failure.is_some_and(|f| f.0 <= slot));
+                    return Known::again(is_known, "a verdict");
                 }
                 active.votes_missing &= !voter;
                 if let Some(failure) = verdict {
@@ -137,7 +138,7 @@ impl<S: RecordStore> Core<S> {
             }
             Item::Ship { slot, cell, version } => match active.received_records.get(&slot) {
                 Some(Some(received_records)) => {
-                    Known::again(*received_records == (cell, version), "a record that was lent")
+                    Known::again(*received_records == (cell, version), "a shipped record")
                 }
                 Some(None) => Known::Same,
                 None => {

@@ -18,13 +18,13 @@ const SETTLED: usize = 8 << 10;
 impl<S: RecordStore> Core<S> {
     /// Credits changes of the state to a batch from now on.
     #[inline]
-    pub fn credit(&mut self, turn: BatchPlace) {
-        self.digests.exchange.credit(turn, || self.store.digest());
+    pub fn credit(&mut self, place: BatchPlace) {
+        self.digests.exchange.credit(place, || self.store.digest());
     }
 
     /// Compares attestations of members to a batch with the digest here: everything up to it is executed.
-    pub(in crate::shard) fn compare(&mut self, turn: BatchPlace) {
-        match self.digests.exchange.applied(turn, || self.store.digest()) {
+    pub(in crate::shard) fn compare(&mut self, place: BatchPlace) {
+        match self.digests.exchange.applied(place, || self.store.digest()) {
             Ok(attestations) => self.digests.outgoing.extend(attestations),
             Err(diverged) => _ = self.broken.get_or_insert(diverged),
         }
@@ -67,7 +67,7 @@ impl<S: RecordStore> Core<S> {
         for (gsn, item) in &remote_result.items {
             let Item::Attestation { digest, doubted } = *item else {
                 self.broken
-                    .get_or_insert(format!("shard {} was told by a member: {item:?}", self.site.number));
+                    .get_or_insert(format!("shard {} was sent by a member: {item:?}", self.site.number));
                 return;
             };
             match self

@@ -644,7 +644,10 @@ impl PrefetchBatch {
     /// Returns the likely record that a fragment reads next; `None` if it was not prefetched.
     fn next(&mut self, fragment: &Fragment) -> Option<RecordId> {
         let guess = self.guesses.get(self.read)?;
-        debug_assert_eq!(self.hashes[self.read], fragment.hash, "records are read in the order of the lot");
+        debug_assert_eq!(
+            self.hashes[self.read], fragment.hash,
+            "records are read in the order of the prefetch batch"
+        );
         self.read += 1;
         *guess
     }
@@ -739,7 +742,7 @@ impl<'a> At<'a> {
         if fragment.lent {
             let (cell, version) = past_at(state, guess, name, now);
             if cell.value.is_some() {
-                match self.may_be_lent(registry, n, cell, found) {
+                match self.may_be_copied(registry, n, cell, found) {
                     true => _ = found.lent.insert(slot, (cell.clone(), version)),
                     false => found.slots.fill(slot, CUT, false),
                 }
@@ -802,7 +805,7 @@ impl<'a> At<'a> {
 
     /// Returns whether a record may be copied for the compute fragment that fragment `n` is for. Not if, with what
     /// has been copied here, it is more than that fragment's share, bytes.
-    fn may_be_lent(&self, registry: &Registry, n: usize, cell: &Cell, found: &mut Found) -> bool {
+    fn may_be_copied(&self, registry: &Registry, n: usize, cell: &Cell, found: &mut Found) -> bool {
         let fragments = self.chunk.fragments(self.txn);
         if found.carried.0 <= n {
             let is_compute = |fragment: &Fragment| fragment.access == Access::Compute;
