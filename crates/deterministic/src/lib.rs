@@ -5,7 +5,8 @@
 //! engine of the family decides one thing: which transaction may run next on a shard's records. It says so in a
 //! [`Scheduler`](shard::Scheduler) and hands a [`Scheduling`](shard::Scheduling), which makes one for each shard, to the
 //! shard's [`Settings`](shard::Settings). Parts that several engines schedule with stand beside the shard and name no
-//! engine: [`locks`].
+//! engine: [`locks`]. [`options`] are the knobs of the family's engines.
 
 pub mod locks;
+pub mod options;
 pub mod shard;

@@ -20,11 +20,13 @@ use std::time::{Duration, Instant};
 
 use anyhow::{Context, bail, ensure};
 use ordain_model::{Datum, KeyHash, Layout, PartitionId};
+use ordain_node::given::Given;
 use rustix::process::{Pid, Signal, kill_process};
 use serde::{Deserialize, Serialize};
 
 use crate::bench::scratch;
 use crate::interrupt;
+use crate::options::{OptionArgs, Plain};
 use crate::report::{check_writable, median, table};
 use crate::resp::{Link, Speech, Target};
 use crate::server::last_words;
@@ -45,6 +47,8 @@ pub struct FailoverArgs {
     /// The engine
     #[arg(long, default_value = "calvin", value_name = "NAME")]
     engine: String,
+    #[command(flatten)]
+    options: OptionArgs<Plain>,
     /// How many parts the data is divided in
     #[arg(long, default_value_t = 3, value_name = "P", value_parser = clap::value_parser!(u16).range(1..=64))]
     partitions: u16,
@@ -98,7 +102,8 @@ pub fn run(args: &FailoverArgs) -> anyhow::Result<bool> {
     check_writable("--json", args.json.as_deref())?;
     let binary = std::env::current_exe().context("cannot find our own program")?;
     let shape = (args.partitions, args.replicas);
-    let cluster = Cluster::start(&binary, &args.engine, shape, args.data_dir.as_deref())?;
+    let cluster =
+        Cluster::start(&binary, (&args.engine, &args.options.given), shape, args.data_dir.as_deref())?;
     let layout = Layout::even(args.partitions.into(), 1)?;
     let mut outcomes = Vec::new();
     let mut lost = 0;
@@ -349,7 +354,7 @@ impl Cluster {
     /// Starts so many partitions times replicas, that agree on what is written.
     pub(crate) fn start(
         binary: &Path,
-        engine: &str,
+        (engine, options): (&str, &Given),
         (partitions, replicas): (u16, u16),
         place: Option<&Path>,
     ) -> anyhow::Result<Cluster> {
@@ -360,6 +365,7 @@ impl Cluster {
         command.args(["cluster", "up", "--restart", "--base-port", "0", "--replication", "sync"]);
         command.args(["--engine", engine]).arg("--data-dir").arg(directory.path().join("cluster"));
         command.args(["--partitions", &partitions.to_string(), "--replicas", &replicas.to_string()]);
+        command.args(options.iter().map(|(name, value)| format!("--option={name}={value}")));
         command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(log);
         let mut child = command.spawn().with_context(|| format!("cannot start {}", binary.display()))?;
         let lines = child.stdout.take().map(BufReader::new).into_iter().flat_map(BufRead::lines);

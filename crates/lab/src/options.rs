@@ -255,3 +255,85 @@ impl Door for Plain {
         None
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use clap::Parser;
+    use ordain_engines::registry::Engine;
+
+    #[derive(Debug, Parser)]
+    struct Compare {
+        #[command(flatten)]
+        options: ComparedArgs,
+    }
+
+    #[derive(Debug, Parser)]
+    struct One {
+        #[command(flatten)]
+        options: OptionArgs<Plain>,
+    }
+
+    fn compared(args: &[&str]) -> Result<BTreeMap<String, Vec<String>>, String> {
+        let parsed = Compare::try_parse_from([&["x"], args].concat());
+        parsed.map(|parsed| parsed.options.given).map_err(|error| error.to_string())
+    }
+
+    /// The least and the most, or the first and the last.
+    fn two_values(info: &OptionInfo) -> [String; 2] {
+        match info.kind {
+            OptionKind::Name { names, .. } => [names[0].to_owned(), names[names.len() - 1].to_owned()],
+            OptionKind::Bool => ["true".to_owned(), "false".to_owned()],
+            OptionKind::Integer { min, max, .. } | OptionKind::Bytes { min, max } => {
+                [min.to_string(), max.to_string()]
+            }
+            OptionKind::Duration { min, max } => [format!("{}us", min.0), format!("{}us", max.0)],
+        }
+    }
+
+    #[test]
+    fn a_benchmark_compares_several_values_of_each_option_however_they_are_given() {
+        for info in registry::all_options() {
+            let values = two_values(info);
+            let wanted = BTreeMap::from([(info.name.to_owned(), values.to_vec())]);
+            let [first, second] = &values;
+            let any = format!("{}={first},{second}", info.name);
+            assert_eq!(compared(&["--option", &any]).as_ref(), Ok(&wanted));
+            let Some(flag) = Bench::flag(info).map(|flag| format!("--{flag}")) else { continue };
+            assert_eq!(compared(&[&flag, &values.join(",")]).as_ref(), Ok(&wanted));
+            let refusal = compared(&[&flag, first, "--option", &any]).unwrap_err();
+            assert!(refusal.contains(&format!("{} is given twice", info.name)), "{refusal}");
+            let refusal = compared(&[&flag, "nonsense"]).unwrap_err();
+            assert!(refusal.contains("'nonsense' is"), "{refusal}");
+        }
+        let both = BTreeMap::from([
+            ("reads".to_owned(), vec!["strict".to_owned()]),
+            ("window".to_owned(), vec!["1".to_owned(), "2".to_owned()]),
+        ]);
+        assert_eq!(compared(&["--option", "reads=strict,window=1,2"]), Ok(both));
+    }
+
+    #[test]
+    fn one_value_of_each_option_is_taken_by_name() {
+        for info in registry::all_options() {
+            let [first, second] = two_values(info);
+            let parse = |text: &str| One::try_parse_from(["x", "--option", text]);
+            let parsed = parse(&format!("{}={first}", info.name)).unwrap();
+            assert_eq!(parsed.options.given.iter().collect::<Vec<_>>(), [(info.name, &*first)]);
+            let refusal = parse(&format!("{}={first},{second}", info.name)).unwrap_err().to_string();
+            assert!(refusal.contains("takes one"), "{refusal}");
+        }
+        for text in ["window", "=1", "window="] {
+            let refusal = One::try_parse_from(["x", "--option", text]).unwrap_err().to_string();
+            assert!(refusal.contains("NAME=VALUE"), "{refusal}");
+        }
+    }
+
+    #[test]
+    fn the_help_has_the_engines_defaults() {
+        let of = |name: &str| default_of(registry::option(name).unwrap());
+        assert_eq!(of("reads"), "ordered, session with paxflow");
+        assert_eq!((of("execution"), of("window")), ("auto with qstore".to_owned(), "2000".to_owned()));
+        assert!(registry::built().count() > 1 && Engine::default().name() == "calvin");
+    }
+}

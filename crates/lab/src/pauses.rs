@@ -24,6 +24,7 @@ use serde::Serialize;
 use crate::bench::Ours;
 use crate::failover::Cluster;
 use crate::interrupt;
+use crate::options::{OptionArgs, Plain};
 use crate::report::{check_writable, table};
 use crate::resp::{Link, Speech, Target};
 use crate::server::{Launch, Server};
@@ -60,6 +61,8 @@ pub struct PausesArgs {
     /// The engine
     #[arg(long, default_value = "calvin", value_name = "NAME")]
     engine: Engine,
+    #[command(flatten)]
+    options: OptionArgs<Plain>,
     /// Event loops of a node
     #[arg(long, default_value_t = 2, value_parser = clap::value_parser!(u16).range(1..=128))]
     threads: u16,
@@ -168,7 +171,7 @@ fn on_a_node(
     outcomes: &mut Vec<Outcome>,
 ) -> anyhow::Result<()> {
     let launch = Launch {
-        ours: Ours::new(args.engine),
+        ours: Ours { engine: args.engine, options: args.engine.options(args.options.given.iter())? },
         threads: args.threads.into(),
         durability: Some(args.durability.clone()),
         place: args.data_dir.clone(),
@@ -218,7 +221,8 @@ fn on_a_node(
 /// What takes more than one node.
 fn on_a_cluster(args: &PausesArgs, binary: &Path, work: Work) -> anyhow::Result<Outcome> {
     let shape = if work == Work::Move { (2, 1) } else { (1, 3) };
-    let cluster = Cluster::start(binary, args.engine.name(), shape, args.data_dir.as_deref())?;
+    let cluster =
+        Cluster::start(binary, (args.engine.name(), &args.options.given), shape, args.data_dir.as_deref())?;
     // Without replicas nobody has to be chosen.
     let nodes = if shape.1 > 1 { cluster.whole()? } else { Vec::new() };
     let record = cluster.record()?;

@@ -5,7 +5,7 @@ use std::fs::OpenOptions;
 use std::path::Path;
 
 use anyhow::Context;
-use comfy_table::{CellAlignment, Table, presets};
+use comfy_table::{CellAlignment, ContentArrangement, Table, presets};
 use hdrhistogram::Histogram;
 use serde::Serialize;
 use serde_json::{Map, Value};
@@ -437,6 +437,13 @@ pub fn table(header: &[&str], text_columns: usize) -> Table {
     for column in table.column_iter_mut().skip(text_columns) {
         column.set_cell_alignment(CellAlignment::Right);
     }
+    table
+}
+
+/// An empty table of texts that are wrapped to the width of the terminal.
+pub fn wrapped_table(header: &[&str]) -> Table {
+    let mut table = table(header, header.len());
+    table.set_content_arrangement(ContentArrangement::Dynamic);
     table
 }
 

@@ -47,8 +47,6 @@ pub struct Need {
     pub values: &'static [&'static str],
     /// Why, for the error: a clause that ends the sentence "… because".
     pub why: &'static str,
-    /// What to say instead, for the error.
-    pub advice: &'static str,
 }
 
 /// What the value of an option is, and its range, both ends included.
@@ -182,7 +180,7 @@ pub enum OptionError {
     /// A value that makes no sense with that of another option.
     #[error(
         "{} is for --{} {}, and {}: leave it out, or say {}", .option.written(.need.value), .need.other, any_of(.need.values),
-        .need.why, .need.advice
+        .need.why, said(.need.other, .need.values)
     )]
     Needs {
         /// The option.
@@ -198,6 +196,11 @@ pub enum OptionError {
         /// The second value.
         value: String,
     },
+}
+
+/// How another option is given the first of the values that it must have.
+fn said(name: &str, values: &[&str]) -> String {
+    format!("--{name} {}", values.first().unwrap_or(&""))
 }
 
 /// How an option is given.
@@ -432,13 +435,7 @@ mod tests {
         )
     };
     static SHINE: OptionInfo = OptionInfo {
-        needs: Some(Need {
-            value: "true",
-            other: "colour",
-            values: &["blue"],
-            why: "red is dull",
-            advice: "--colour blue",
-        }),
+        needs: Some(Need { value: "true", other: "colour", values: &["blue"], why: "red is dull" }),
         ..option("shine", OptionKind::Bool, OptionValue::Bool(false))
     };
     static COUNT: OptionInfo =

@@ -5,8 +5,8 @@ use std::sync::Arc;
 use std::vec;
 
 use ordain_checkpoint::{CheckpointError, Found, Header, Item, Totals};
+use ordain_deterministic::options::Knobs;
 use ordain_deterministic::shard::{self, LockManager, Scheduling, ShardMessage};
-use ordain_engines::registry::options::Knobs;
 use ordain_family::{Family, Keep, NodeSettings, Opened, Replication, Roles};
 use ordain_gateway::{Gateway, ReplicaRouter, Router};
 use ordain_log::{Durability, LogConfig, LogError, LogWriter, Recovered, Space, Unopened};

@@ -13,7 +13,8 @@ use std::path::PathBuf;
 use std::sync::Arc;
 
 use ordain_archive::Location;
-use ordain_engines::registry::{Engine, EngineError, options};
+use ordain_deterministic::options::ISOLATION;
+use ordain_engines::registry::{Engine, EngineError};
 use ordain_family::{Keep, Replication};
 use ordain_model::layout::{LayoutError, MAX_SHARDS};
 use ordain_model::{Layout, Micros, OptionError, Options, PartitionId};
@@ -212,7 +213,7 @@ pub enum ClusterError {
     Syntax(String),
     /// The name cannot stand where it has to.
     #[error(
-        "cluster = \"{0}\": a cluster's name is 1 to {NAME_MAX} remote_results, digits, dots, hyphens and underscores, \
+        "cluster = \"{0}\": a cluster's name is 1 to {NAME_MAX} letters, digits, dots, hyphens and underscores, \
          because it is written into logs and directories: choose such a name"
     )]
     Name(String),
@@ -633,11 +634,9 @@ impl ClusterConfig {
     pub fn fingerprint(&self) -> u64 {
         let (layout, engine, replication) = (&self.layout, self.engine.name(), self.replication.name());
         // The first option that nodes had to agree on has a place of its own; others follow with their names.
-        let isolation = self.options.value(&options::ISOLATION);
-        let others = self
-            .options
-            .iter()
-            .filter(|(info, _)| info.is_of_cluster && info.name != options::ISOLATION.name);
+        let isolation = self.options.value(&ISOLATION);
+        let others =
+            self.options.iter().filter(|(info, _)| info.is_of_cluster && info.name != ISOLATION.name);
         let others: String = others.map(|(info, value)| format!(" {} {value}", info.name)).collect();
         let text = format!(
             "cluster {} partitions {} replicas {} threads {} layout {} starts {:?} engine {engine} isolation {} \

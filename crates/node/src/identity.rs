@@ -16,7 +16,7 @@ use std::fs;
 use std::path::{Path, PathBuf};
 
 use ordain_archive::Owner;
-use ordain_engines::registry::options::ISOLATION;
+use ordain_deterministic::options::ISOLATION;
 use ordain_engines::registry::{self, Engine};
 use ordain_model::{Isolation, OptionInfo, Options};
 use ordain_role::StartOver;

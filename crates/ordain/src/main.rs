@@ -5,6 +5,7 @@
 mod afar;
 mod checkpoint;
 mod cluster;
+mod engines;
 mod log;
 mod looked;
 mod memory;
@@ -36,6 +37,8 @@ enum Command {
     /// Run a whole cluster on this machine, or look at any.
     #[command(subcommand)]
     Cluster(cluster::ClusterCommand),
+    /// List the engines: papers, levels, what each can do, its options with defaults and ranges.
+    Engines(engines::EnginesArgs),
     /// Measure a workload, or what this machine could do at best.
     #[command(subcommand)]
     Bench(Box<ordain_lab::BenchCommand>),
@@ -62,6 +65,7 @@ fn main() -> ExitCode {
         None => serve::run(cli.serve),
         Some(Command::Serve(args)) => serve::run(*args),
         Some(Command::Cluster(command)) => cluster::run(&command),
+        Some(Command::Engines(args)) => engines::run(&args),
         Some(Command::Bench(command)) => ordain_lab::run(*command),
         Some(Command::Lab(command)) => ordain_lab::figures::run(command),
         Some(Command::Sim(args)) => sim::run(&args),

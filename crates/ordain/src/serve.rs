@@ -599,7 +599,7 @@ fn again() -> anyhow::Error {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use ordain_engines::registry::options::PLAN_AHEAD;
+    use ordain_deterministic::options::PLAN_AHEAD;
 
     #[test]
     fn a_flag_beats_the_file_and_the_file_beats_the_default() {

@@ -10,8 +10,8 @@ use clap::{Args, ValueEnum};
 use ordain_checker::history::Answer;
 use ordain_checker::{NodeLog, Promise};
 use ordain_checkpoint::{Found, file_name, list};
+use ordain_deterministic::options::{BALANCE, CHECKPOINT_MODE, EXECUTION, Knobs, WINDOW};
 use ordain_deterministic::shard::{self, Balance};
-use ordain_engines::registry::options::{BALANCE, CHECKPOINT_MODE, EXECUTION, Knobs, WINDOW};
 use ordain_engines::registry::{self, Engine, Make};
 use ordain_family::{Family as _, Keep, NodeSettings, Opened as _};
 use ordain_lab::options::{Door, OptionArgs};
@@ -681,6 +681,7 @@ fn to_json(report: &Report) -> serde_json::Value {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use ordain_model::OptionKind;
 
     #[derive(clap::Parser)]
     struct Cli {
@@ -703,6 +704,38 @@ mod tests {
             // Besides what clients asked for, a run asks each node for its digest.
             assert!(report.transactions >= args.txns, "only {} requests were made", report.transactions);
         }
+    }
+
+    #[test]
+    fn every_option_reaches_the_roles_and_the_command_that_reproduces_a_seed() {
+        for info in registry::all_options() {
+            let engine: Engine = "qstore".parse().unwrap();
+            let default = engine.defaults().value(info);
+            let value = match info.kind {
+                OptionKind::Name { names, .. } => {
+                    *names.iter().find(|name| **name != default.to_string()).unwrap()
+                }
+                OptionKind::Bool => "false",
+                _ => "17",
+            };
+            let by_name = format!("{}={value}", info.name);
+            let mut doors = vec![["--option".to_owned(), by_name]];
+            if info.is_flag {
+                doors.push([format!("--{}", info.name), value.to_owned()]);
+            }
+            for door in doors {
+                let args = args(&["--engine", "qstore", &door[0], &door[1]]);
+                let system = DeterministicSystem::new(&args, 3).unwrap();
+                assert_eq!(system.settings.options.value(info).to_string(), value, "{door:?}");
+                let command = reproduce(&args, 3);
+                assert!(command.contains(&info.written(value)), "{command}");
+            }
+        }
+        let refused = DeterministicSystem::new(&args(&["--option", "execution=speculative"]), 1)
+            .err()
+            .unwrap()
+            .to_string();
+        assert!(refused.contains("--execution speculative is not for engine calvin"), "{refused}");
     }
 
     #[test]

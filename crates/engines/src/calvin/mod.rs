@@ -33,8 +33,20 @@
 //! - Locks of a transaction that runs at once are never materialized (C15): on one thread, nothing could see them.
 
 use ordain_deterministic::locks::LockScheduler;
+use ordain_deterministic::options::{BALANCE, CHECKPOINT_MODE, LINGER_US, PLAN_AHEAD, READS, WINDOW};
 use ordain_deterministic::shard::Scheduling;
+use ordain_model::Offer;
 
 /// Schedules by locks that each shard requests in the order and grants itself.
 pub const SCHEDULING: Scheduling =
     Scheduling { name: "calvin", scheduler: || Box::<LockScheduler>::default(), lock_manager: None };
+
+/// Its options, and those of [the papers' Calvin](super::calvin_paper).
+pub static OPTIONS: [Offer; 6] = [
+    Offer::of(&READS),
+    Offer::of(&CHECKPOINT_MODE),
+    Offer::of(&BALANCE),
+    Offer::of(&PLAN_AHEAD),
+    Offer::of(&LINGER_US),
+    Offer::of(&WINDOW),
+];

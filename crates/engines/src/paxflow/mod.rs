@@ -42,8 +42,20 @@
 //! - Reads and ordered transactions that are ready at the same time each have half of the time (P18; the paper: writes first).
 
 use ordain_deterministic::locks::LockScheduler;
+use ordain_deterministic::options::{BALANCE, CHECKPOINT_MODE, LINGER_US, PLAN_AHEAD, READS, WINDOW};
 use ordain_deterministic::shard::Scheduling;
+use ordain_model::{Offer, OptionValue};
 
 /// Schedules what writes by locks, as Calvin does. What only reads is never scheduled.
 pub const SCHEDULING: Scheduling =
     Scheduling { name: "paxflow", scheduler: || Box::<LockScheduler>::default(), lock_manager: None };
+
+/// Its options: what only reads is run on snapshots unless somebody wants it otherwise.
+pub static OPTIONS: [Offer; 6] = [
+    Offer::with_default(&READS, OptionValue::Name("session")),
+    Offer::of(&CHECKPOINT_MODE),
+    Offer::of(&BALANCE),
+    Offer::of(&PLAN_AHEAD),
+    Offer::of(&LINGER_US),
+    Offer::of(&WINDOW),
+];

@@ -73,10 +73,27 @@ mod ranges;
 mod scheduler;
 mod speculation;
 
+use ordain_deterministic::options::{
+    BALANCE, CASCADE, CHECKPOINT_MODE, EXECUTION, ISOLATION, LINGER_US, PLAN_AHEAD, READS, WINDOW,
+};
 use ordain_deterministic::shard::Scheduling;
+use ordain_model::{Offer, OptionValue};
 
 use queues::QueueScheduler;
 
 /// Schedules by queues of fragments, one a range of records.
 pub const SCHEDULING: Scheduling =
     Scheduling { name: "qstore", scheduler: || Box::<QueueScheduler>::default(), lock_manager: None };
+
+/// Its options.
+pub static OPTIONS: [Offer; 9] = [
+    Offer::of(&READS),
+    Offer::with_default(&EXECUTION, OptionValue::Name("auto")),
+    Offer::of(&CASCADE),
+    Offer::of(&ISOLATION),
+    Offer::of(&CHECKPOINT_MODE),
+    Offer::of(&BALANCE),
+    Offer::of(&PLAN_AHEAD),
+    Offer::of(&LINGER_US),
+    Offer::of(&WINDOW),
+];

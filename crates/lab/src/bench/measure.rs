@@ -6,8 +6,8 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use anyhow::{Context, bail};
+use ordain_deterministic::options::CHECKPOINT_MODE;
 use ordain_engines::registry;
-use ordain_engines::registry::options::CHECKPOINT_MODE;
 use ordain_family::NodeSettings;
 use ordain_model::{Datum, OptionValue, Registry, system};
 use ordain_role::Bugs;

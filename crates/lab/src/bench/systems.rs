@@ -3,8 +3,8 @@
 use std::fmt;
 use std::sync::Arc;
 
+use ordain_deterministic::options::READS;
 use ordain_engines::registry::Engine;
-use ordain_engines::registry::options::READS;
 use ordain_family::Keep;
 use ordain_model::{CheckpointMode, OptionInfo, OptionValue, Options, Reads};
 use ordain_workload::Workload;

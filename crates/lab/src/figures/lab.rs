@@ -35,8 +35,7 @@ pub fn run(command: LabCommand) -> anyhow::Result<bool> {
 
 fn list(args: &ListArgs) -> anyhow::Result<bool> {
     check_writable("--json", args.json.as_deref())?;
-    let mut table = report::table(&["name", "paper", "where", "shows", "this version"], 5);
-    table.set_content_arrangement(ContentArrangement::Dynamic);
+    let mut table = report::wrapped_table(&["name", "paper", "where", "shows", "this version"]);
     for figure in &FIGURES {
         let paper = figure.paper.to_string();
         table.add_row([figure.id, &paper, figure.source, figure.what, &figure.state()]);

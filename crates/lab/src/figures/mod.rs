@@ -27,7 +27,7 @@ use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
 
-use ordain_engines::registry::options::READS;
+use ordain_deterministic::options::READS;
 use ordain_engines::registry::{Engine, option};
 use ordain_model::layout::MAX_SHARDS;
 use ordain_model::{OptionError, OptionInfo, OptionValue, Reads};

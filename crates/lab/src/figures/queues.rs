@@ -3,7 +3,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use ordain_engines::registry::options::{EXECUTION, PLAN_AHEAD};
+use ordain_deterministic::options::{EXECUTION, PLAN_AHEAD};
 use ordain_model::{Micros, OptionValue};
 use ordain_workload::Workload;
 use ordain_workload::micro::{Calvin, Micro};

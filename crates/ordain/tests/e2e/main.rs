@@ -28,6 +28,7 @@ mod levels;
 mod memory;
 mod natives;
 mod operators;
+mod options;
 mod page;
 mod pipelines;
 mod poison;

@@ -1,10 +1,10 @@
-//! The options of the deterministic engines, each written down once.
+//! The options of the family's engines, each written down once. An engine says which of them it has.
 //!
 //! [`Knobs`] is the one place where the family reads them. The names are those of the papers and of the flags that were
 //! there before there was `--option`.
 
 use ordain_model::{
-    Cascade, CheckpointMode, Execution, Isolation, Micros, Need, Offer, OptionInfo, OptionKind, OptionValue,
+    Cascade, CheckpointMode, Execution, Isolation, Micros, Need, OptionInfo, OptionKind, OptionValue,
     Options, Reads,
 };
 
@@ -72,7 +72,6 @@ pub static CASCADE: OptionInfo = OptionInfo {
         other: "execution",
         values: &["speculative", "auto"],
         why: "nothing is executed speculatively",
-        advice: "--engine qstore --execution speculative",
     }),
     ..FLAG
 };
@@ -131,39 +130,6 @@ pub static WINDOW: OptionInfo = OptionInfo {
     is_flag: false,
     ..FLAG
 };
-
-/// The options of Calvin, and of the papers' Calvin.
-pub static CALVIN: [Offer; 6] = [
-    Offer::of(&READS),
-    Offer::of(&CHECKPOINT_MODE),
-    Offer::of(&BALANCE),
-    Offer::of(&PLAN_AHEAD),
-    Offer::of(&LINGER_US),
-    Offer::of(&WINDOW),
-];
-
-/// The options of PaxFlow.
-pub static PAXFLOW: [Offer; 6] = [
-    Offer::with_default(&READS, OptionValue::Name("session")),
-    Offer::of(&CHECKPOINT_MODE),
-    Offer::of(&BALANCE),
-    Offer::of(&PLAN_AHEAD),
-    Offer::of(&LINGER_US),
-    Offer::of(&WINDOW),
-];
-
-/// The options of Q-Store.
-pub static QSTORE: [Offer; 9] = [
-    Offer::of(&READS),
-    Offer::with_default(&EXECUTION, OptionValue::Name("auto")),
-    Offer::of(&CASCADE),
-    Offer::of(&ISOLATION),
-    Offer::of(&CHECKPOINT_MODE),
-    Offer::of(&BALANCE),
-    Offer::of(&PLAN_AHEAD),
-    Offer::of(&LINGER_US),
-    Offer::of(&WINDOW),
-];
 
 /// What the deterministic family is told by options.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -13,8 +13,6 @@ use ordain_deterministic::shard::Scheduling;
 
 use crate::{calvin, calvin_paper, no_wait, paxflow, qstore};
 
-pub mod options;
-
 /// An engine that is built: a reference to its entry.
 #[derive(Clone, Copy)]
 pub struct Engine(&'static EngineInfo);
@@ -183,13 +181,13 @@ const fn planned(name: &'static str, paper: Paper, level: &'static str, what: &'
 #[rustfmt::skip]
 pub static ENGINES: [EngineInfo; 15] = [
     EngineInfo { name: "calvin", what: "sequenced input log, deterministic locks", paper: CALVIN_PAPER,
-                 level: "strict serializable", family: Family::Deterministic, built: deterministic(calvin::SCHEDULING, &options::CALVIN), is_offered: true },
+                 level: "strict serializable", family: Family::Deterministic, built: deterministic(calvin::SCHEDULING, &calvin::OPTIONS), is_offered: true },
     EngineInfo { name: "calvin-paper", what: "as calvin, with one lock manager a node, as the papers have it: a baseline", paper: CALVIN_PAPER,
-                 level: "strict serializable", family: Family::Deterministic, built: deterministic(calvin_paper::SCHEDULING, &options::CALVIN), is_offered: true },
+                 level: "strict serializable", family: Family::Deterministic, built: deterministic(calvin_paper::SCHEDULING, &calvin::OPTIONS), is_offered: true },
     EngineInfo { name: "paxflow", what: "as calvin, and what only reads is run on snapshots", paper: PAXFLOW_PAPER,
-                 level: "serializable", family: Family::Deterministic, built: deterministic(paxflow::SCHEDULING, &options::PAXFLOW), is_offered: true },
+                 level: "serializable", family: Family::Deterministic, built: deterministic(paxflow::SCHEDULING, &paxflow::OPTIONS), is_offered: true },
     EngineInfo { name: "qstore", what: "sequenced input log, planned queues", paper: QSTORE_PAPER,
-                 level: "strict serializable, or read committed", family: Family::Deterministic, built: deterministic(qstore::SCHEDULING, &options::QSTORE), is_offered: true },
+                 level: "strict serializable, or read committed", family: Family::Deterministic, built: deterministic(qstore::SCHEDULING, &qstore::OPTIONS), is_offered: true },
     EngineInfo { built: commit(no_wait::ENGINE), ..planned("no-wait", QSTORE_PAPER, "strict serializable", "locks that nobody waits for, two-phase commit") },
     planned("wait-die", QSTORE_PAPER, "strict serializable", "locks that the older wait for, two-phase commit"),
     planned("timestamp", QSTORE_PAPER, "serializable, session order", "basic timestamp ordering, two-phase commit"),
@@ -367,8 +365,8 @@ impl FromStr for Engine {
 
 #[cfg(test)]
 mod tests {
-    use super::options::{CASCADE, EXECUTION, Knobs, LINGER_US, READS, WINDOW};
     use super::*;
+    use ordain_deterministic::options::{CASCADE, EXECUTION, Knobs, LINGER_US, READS, WINDOW};
     use ordain_model::{Cascade, CheckpointMode, Execution, Isolation, Micros, Reads};
 
     fn engine(name: &str) -> Engine {
@@ -492,7 +490,7 @@ mod tests {
         assert_eq!(
             refusal("qstore", &[("execution", "conservative"), ("cascade", "abort")]),
             "--cascade abort is for --execution speculative or auto, and nothing is executed speculatively: leave it out, or \
-             say --engine qstore --execution speculative"
+             say --execution speculative"
         );
     }
 
