@@ -24,7 +24,7 @@ pub struct Index {
 }
 
 impl Index {
-    /// Of a log with segments of this length. There are some tens of places in each.
+    /// An index of a log with segments of this length. Each segment has some tens of places.
     pub fn new(segment_bytes: u64) -> Index {
         let stride = (segment_bytes / 64).clamp(1, 1 << 20) as usize;
         Index { places: Vec::new(), largest: Epoch(0), since: 0, stride }
@@ -48,7 +48,7 @@ impl Index {
         self.grow(bytes, epoch);
     }
 
-    /// So many bytes have been added, of epochs up to this one.
+    /// Notes that the log has grown by so many bytes, of epochs up to this one.
     pub fn grow(&mut self, bytes: usize, epoch: Epoch) {
         self.since += bytes;
         self.largest = self.largest.max(epoch);
@@ -108,10 +108,10 @@ impl Index {
     }
 }
 
-/// Those who read a log again.
+/// The readers of a log that is being written.
 #[derive(Debug)]
 pub struct CatchUps<K> {
-    /// What the names of the log's files begin with.
+    /// The beginning of the names of the log's files.
     prefix: &'static str,
     identity: Vec<u8>,
     readers: BTreeMap<K, CatchUp>,
@@ -125,18 +125,18 @@ pub struct CatchUps<K> {
 struct CatchUp {
     fetch: Fetch,
     into: Fetched,
-    /// Of the request that is under way.
+    /// The token of the disk request that is under way.
     token: Option<u64>,
     /// The entry that was asked for, and the first that was not given yet.
     asked: Epoch,
     next: Epoch,
     /// Entries that were read, in order.
     found: VecDeque<(Epoch, Vec<u8>)>,
-    /// It has come to what it was not to read, and cannot go on from here.
+    /// The reader has come to entries that it was not to read, and cannot go on from here.
     is_over: bool,
 }
 
-/// What a reader is given.
+/// A piece that a reader is given.
 #[derive(Debug)]
 pub struct Piece {
     /// The entry that it has asked for.
@@ -163,7 +163,7 @@ impl CatchUp {
 }
 
 impl<K: Ord + Copy> CatchUps<K> {
-    /// Nobody yet, of the log of this identity in files of this prefix.
+    /// No reader yet, of the log of this identity in files of this prefix.
     pub fn new(prefix: &'static str, identity: Vec<u8>) -> CatchUps<K> {
         CatchUps { prefix, identity, readers: BTreeMap::new(), reads: 0, begins: None }
     }
@@ -236,7 +236,7 @@ impl<K: Ord + Copy> CatchUps<K> {
         Ok(Some(*who))
     }
 
-    /// What stands before a place is not to be read any more.
+    /// Forbids to read what stands before a place.
     pub fn trim(&mut self, begins: Place) {
         self.begins = Some(begins);
     }
@@ -253,12 +253,12 @@ impl<K: Ord + Copy> CatchUps<K> {
         self.readers.values().map(|reading| reading.next).min()
     }
 
-    /// Somebody does not read any more.
+    /// Removes a reader.
     pub fn leave(&mut self, who: K) {
         self.readers.remove(&who);
     }
 
-    /// Nobody does.
+    /// Removes all readers.
     pub fn clear(&mut self) {
         self.readers.clear();
     }

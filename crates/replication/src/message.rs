@@ -56,7 +56,7 @@ pub enum Log<E> {
         node: Option<NodeId>,
         /// Since which term.
         term: u64,
-        /// It is this one, and it knows all that was agreed on before.
+        /// Whether it is this node, and knows all that was agreed on before.
         is_me: bool,
         /// The largest number in this node's log.
         last: Epoch,
@@ -134,7 +134,7 @@ pub enum Ship {
         through: Epoch,
         /// The largest epoch of which somebody in this replica has executed something: so all before it was sealed.
         evidence: Epoch,
-        /// What there is, in order.
+        /// The entries, in order.
         held: Vec<Held>,
         /// There is nothing after it. If there is, it is asked for by another `Collect`.
         is_all: bool,
@@ -160,9 +160,9 @@ pub enum Configuration {
         version: u64,
         /// The last epoch of its log.
         through: Epoch,
-        /// If it is primary: the members that are sent at once what it seals.
+        /// The members that the sender, if primary, sends at once what it seals.
         in_sync: Vec<NodeId>,
-        /// If it is a candidate: what it has come to.
+        /// The conclusion of the sender, if a candidate.
         ending: Option<Ending>,
     },
     /// The leader's answer: what was decided.
@@ -183,7 +183,7 @@ pub enum Configuration {
     Kept {
         /// Its last epoch.
         through: Epoch,
-        /// If it is the primary's: the members that are sent at once what it seals.
+        /// The members that a primary's log sends at once what it seals.
         in_sync: Vec<NodeId>,
     },
     /// A node's part to its exchange: up to which epoch nobody will ask for slices, by partition.
@@ -193,7 +193,7 @@ pub enum Configuration {
     Stable(Epoch),
 }
 
-/// What a node has of an entry of another partition's log, or of a former term's.
+/// The part that a node has of an entry of another partition's log, or of a former term.
 #[derive(Clone, Debug)]
 pub struct Held {
     /// The epoch.
@@ -233,11 +233,11 @@ impl Covered {
 /// Between the logs of members.
 #[derive(Clone, Debug)]
 pub struct GroupMessage {
-    /// Who says it.
+    /// The sender.
     pub from: NodeId,
-    /// What, in the group's own encoding.
+    /// The message in the group's own encoding.
     pub head: Bytes,
-    /// How that goes on: bytes that are shared with the log rather than copied.
+    /// The rest of the encoding: bytes that are shared with the log rather than copied.
     pub tail: Bytes,
 }
 

@@ -8,7 +8,7 @@ use std::sync::Arc;
 
 use ordain_model::{Batch, Epoch, PartitionId};
 
-/// What the sequencers have sealed and the order has not passed.
+/// The batches that sequencers have sealed and the order has not passed.
 #[derive(Debug)]
 pub(crate) struct Interleave {
     streams: Vec<Stream>,
@@ -16,19 +16,19 @@ pub(crate) struct Interleave {
     next: (Epoch, usize),
 }
 
-/// What one sequencer has sealed.
+/// The sealed batches of one sequencer.
 #[derive(Debug, Default)]
 struct Stream {
     through: Epoch,
     batches: VecDeque<Arc<Batch>>,
 }
 
-/// What became of what was put in.
+/// The outcome of putting a batch in.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Put {
-    /// It is in.
+    /// The batch is in.
     New,
-    /// It was there already.
+    /// The batch was there already.
     Known,
     /// Something before it is missing.
     Gap,
@@ -41,7 +41,7 @@ impl Interleave {
         Interleave { streams, next: (Epoch(1), 0) }
     }
 
-    /// The same, from after an epoch on.
+    /// An order that begins after an epoch.
     pub(crate) fn after(partitions: u16, epoch: Epoch) -> Interleave {
         let streams = (0..partitions).map(|_| Stream { through: epoch, ..Stream::default() });
         Interleave { streams: streams.collect(), next: (epoch.next(), 0) }

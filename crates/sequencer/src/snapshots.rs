@@ -44,7 +44,7 @@ const PATIENCE: Micros = Micros::from_millis(10_000);
 /// Whether the shards keep what reads may need.
 #[derive(Debug)]
 enum Keeping {
-    /// Nobody has read for a while.
+    /// No read has come for a while.
     No,
     /// They were told to; these have not said from where on.
     Begun(BTreeSet<Address>),
@@ -52,7 +52,7 @@ enum Keeping {
     Yes,
 }
 
-/// What a sequencer knows of reads.
+/// The state of a sequencer's snapshot reads.
 #[derive(Debug)]
 pub(crate) struct Snapshots {
     me: Address,
@@ -76,9 +76,9 @@ pub(crate) struct Snapshots {
     by_age: VecDeque<(Micros, (GatewayId, ChunkNo))>,
     /// The low watermark as the shards of this node know it, and those of others.
     reported: (Epoch, Epoch),
-    /// Those that wait for the next batch.
+    /// Reads that wait for the next batch.
     pub(crate) wanted: Vec<Wanted>,
-    /// Those that wait for the leader's word.
+    /// Reads that wait for the leader's word.
     pub(crate) asked: BTreeMap<(GatewayId, ChunkNo), (Arc<Chunk>, Epoch)>,
     pub(crate) chunks: u64,
 }
@@ -223,7 +223,7 @@ impl Snapshots {
         }
     }
 
-    /// Nobody waits any more for a chunk of reads.
+    /// Removes a chunk of reads that is done.
     pub(crate) fn done(&mut self, id: (GatewayId, ChunkNo)) {
         self.asked.remove(&id);
         self.held.retain(|(chunk, _)| (chunk.gateway, chunk.number) != id);

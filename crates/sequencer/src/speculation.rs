@@ -33,7 +33,7 @@ const UNCLEAR: u32 = 8;
 const COLD: Micros = Micros::from_millis(250);
 const MOST_COLD: u32 = 512;
 
-/// What the sequencer knows of how speculation pays.
+/// The sequencer's measurements of how speculation pays.
 ///
 /// It depends on who waits for what, on how far away that is and on how much has to be undone: so it is tried
 /// (decision 26; docs/protocols/qstore.md, section 4.8, would compute it from how much aborts).
@@ -249,7 +249,7 @@ mod tests {
         }
     }
 
-    /// What a batch says if it speculates.
+    /// The choice of a batch that speculates.
     const SPECULATES: Option<Choice> = Some(Choice::Speculate(Cascade::Repair));
 
     fn executing(execution: Execution) -> Speculation {

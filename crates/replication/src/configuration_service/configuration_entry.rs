@@ -46,7 +46,7 @@ pub enum ConfigurationEntry {
         end: Epoch,
         /// See `end`.
         first: Epoch,
-        /// Who has to be rebuilt.
+        /// The nodes that have to be rebuilt.
         evicted: Vec<(NodeId, Eviction)>,
     },
 }
@@ -110,7 +110,7 @@ impl LeadershipRecords {
 pub struct Decision {
     /// Its number.
     pub epoch: Epoch,
-    /// What was decided.
+    /// The decision.
     pub entry: ConfigurationEntry,
 }
 

@@ -48,7 +48,7 @@ impl Decider {
         now.since(heard.unwrap_or(self.since).max(self.since)) < Micros(self.pace.0 * SILENCE)
     }
 
-    /// What is to be decided next, if anything is.
+    /// The configuration entry that is to be decided next, if there is one.
     pub(super) fn next_configuration_entry(
         &self,
         topology: &Topology,

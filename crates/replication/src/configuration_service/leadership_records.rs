@@ -7,7 +7,7 @@ use ordain_model::wire::{self, Reader};
 use ordain_model::{Epoch, PartitionId};
 use ordain_role::{NodeId, ReplicaId, Topology};
 
-/// Who is primary of a partition.
+/// The primary of a partition, and the members that may follow it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct LeadershipRecord {
     /// The number of the leadership. What comes from an earlier one is refused.
@@ -27,7 +27,7 @@ pub struct LeadershipRecord {
 pub struct Fence {
     /// Its number.
     pub term: u64,
-    /// Who gathers what is left of the terms before, and will be its primary.
+    /// The node that gathers what is left of the terms before, and will be primary.
     pub candidate: NodeId,
 }
 
@@ -37,7 +37,7 @@ impl LeadershipRecord {
         self.fence.map_or(self.term, |fence| fence.term)
     }
 
-    /// Who may be the next primary.
+    /// The nodes that may be the next primary.
     pub fn heirs(&self) -> impl Iterator<Item = NodeId> {
         std::iter::once(self.primary).chain(self.in_sync.iter().copied())
     }
@@ -68,7 +68,7 @@ pub struct LeadershipRecords {
     pub version: u64,
     /// By partition.
     pub leadership_records: Vec<LeadershipRecord>,
-    /// Who has to be rebuilt, or had to be.
+    /// The nodes that have to be rebuilt, or had to be.
     pub evicted: BTreeMap<NodeId, Eviction>,
     /// As whom each node has introduced itself last.
     pub arrivals: BTreeMap<NodeId, Arrival>,
@@ -91,7 +91,7 @@ impl LeadershipRecords {
         }
     }
 
-    /// That of a partition.
+    /// The leadership record of a partition.
     pub fn of(&self, partition: PartitionId) -> &LeadershipRecord {
         &self.leadership_records[usize::from(partition.0)]
     }

@@ -58,7 +58,7 @@ use succession::{Knowledge, Succession};
 pub struct ConfigurationServiceSettings<T: EntryType> {
     /// The cluster.
     pub topology: Topology,
-    /// This very role; on the other nodes it has the same number.
+    /// The address of this role; it has the same number on the other nodes.
     pub me: Address,
     /// The role number of the configuration service's own log, on its members.
     pub configuration_service_log: u16,
@@ -72,7 +72,7 @@ pub struct ConfigurationServiceSettings<T: EntryType> {
     pub arrival: Arrival,
     /// How often it reports. Everything that it waits for takes a multiple of this.
     pub pace: Micros,
-    /// What the entries of the partitions' logs are read with.
+    /// The context for entries of the partitions' logs.
     pub context: Arc<T::Context>,
 }
 
@@ -84,7 +84,7 @@ pub fn configuration_service_members(topology: &Topology) -> Vec<NodeId> {
 }
 
 const TICK: TimerId = TimerId(1);
-/// Who is silent for so many reports is given up.
+/// A node that is silent for so many reports is given up.
 const SILENCE: u64 = 8;
 /// A primary that has no answer of the configuration service for so long seals nothing more.
 const TOUCH: u64 = 6;
@@ -102,7 +102,7 @@ pub struct ConfigurationService<T: EntryType, M> {
     has_arrived: bool,
     /// When the leader answered last.
     last_contact: Option<Micros>,
-    /// What the log of this node has said of itself.
+    /// The latest word of this node's log on itself.
     kept: Kept,
     succession: Option<Succession>,
     /// Only on members.
@@ -118,7 +118,7 @@ struct Kept {
     in_sync: Vec<NodeId>,
 }
 
-/// What a candidate has come to.
+/// The conclusion that a candidate reports.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Ending {
     /// The partition.
@@ -129,7 +129,7 @@ pub struct Ending {
     pub end: Epoch,
     /// The first of the new term.
     pub first: Epoch,
-    /// Who did not answer.
+    /// The nodes that did not answer.
     pub absent: BTreeSet<NodeId>,
     /// Whose nodes may have executed what is lost.
     pub stained: BTreeSet<ReplicaId>,
@@ -198,7 +198,7 @@ impl<T: EntryType, M: Carrier<Decision>> ConfigurationService<T, M> {
         self.decided(Micros(0), decision)
     }
 
-    /// So many times the pace.
+    /// A multiple of the pace.
     fn times(&self, times: u64) -> Micros {
         Micros(self.settings.pace.0 * times)
     }

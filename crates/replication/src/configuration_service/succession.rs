@@ -18,7 +18,7 @@ use ordain_role::{Address, NodeId, ReplicaId, Topology};
 use crate::entry::EntryType;
 use crate::message::Held;
 
-/// What a candidate has gathered so far.
+/// The state of a candidate's gathering.
 #[derive(Debug)]
 pub(super) struct Succession {
     pub partition: PartitionId,
@@ -28,9 +28,9 @@ pub(super) struct Succession {
     /// Up to where its own log has everything, once that has said so.
     own: Option<Epoch>,
     others: BTreeMap<Address, Respondent>,
-    /// What is there of each epoch.
+    /// The parts found of each epoch's entry.
     remains: BTreeMap<Epoch, Remains>,
-    /// What became of it, once it has.
+    /// The conclusion, once there is one.
     pub conclusion: Option<Conclusion>,
 }
 
@@ -48,13 +48,13 @@ struct Respondent {
 pub(super) struct Knowledge {
     /// Nothing of what is up to here.
     pub since: Epoch,
-    /// What is up to here is sealed.
+    /// Everything up to this epoch is sealed.
     pub through: Epoch,
-    /// Somebody in its replica has executed something of this epoch.
+    /// A node of its replica has executed something of this epoch.
     pub evidence: Epoch,
 }
 
-/// What is there of an entry.
+/// The parts found of one entry.
 #[derive(Debug, Default)]
 struct Remains {
     parts: u32,
@@ -62,7 +62,7 @@ struct Remains {
     shares: Vec<Arc<Vec<u8>>>,
 }
 
-/// What becomes of the terms before.
+/// The fate of the terms before.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Conclusion {
     /// Entries that the candidate's log has not.
@@ -71,7 +71,7 @@ pub(super) struct Conclusion {
     pub end: Epoch,
     /// The first of the new term.
     pub first: Epoch,
-    /// Who did not answer.
+    /// The nodes that did not answer.
     pub absent: BTreeSet<NodeId>,
     /// Whose nodes may have executed what is lost.
     pub stained: BTreeSet<ReplicaId>,

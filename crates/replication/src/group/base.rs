@@ -30,11 +30,11 @@ pub(super) struct Base {
     pub epoch: Epoch,
     /// The members by then.
     pub members: ConfState,
-    /// Of the records up to this one only terms and votes count.
+    /// The last record of which only the term and the vote count.
     pub void: Epoch,
 }
 
-/// What the memo says.
+/// The content of the memo.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub(super) struct Beginning {
     /// Where the log begins.
@@ -96,7 +96,7 @@ pub(super) struct Records {
 }
 
 impl Records {
-    /// Of a log with this base.
+    /// The records of a log with this base.
     pub fn after(base: &Base) -> Records {
         Records { base: (base.index, base.term), last: base.index, commit: 0, is_stale: false }
     }

@@ -30,7 +30,7 @@ pub(super) struct Founding {
     /// Its own record says that it is ready, or will once it is durable.
     record: Option<Epoch>,
     is_ready: bool,
-    /// Who else is there, and whether they are ready.
+    /// The founders that have answered, and whether they are ready.
     answered: BTreeMap<NodeId, bool>,
 }
 

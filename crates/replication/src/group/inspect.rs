@@ -30,11 +30,11 @@ pub struct GroupEntry {
     pub index: u64,
     /// The term of the leader that has proposed it.
     pub term: u64,
-    /// What is to be agreed on.
+    /// The content.
     pub content: GroupContent,
 }
 
-/// What an entry says.
+/// The content of an entry.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum GroupContent {
     /// Nothing: with it a leader begins its term.
@@ -43,7 +43,7 @@ pub enum GroupContent {
     Entry(Vec<u8>),
     /// A change of the membership.
     Change {
-        /// What becomes of the member.
+        /// The member's new standing.
         becomes: Standing,
         /// Its node.
         node: NodeId,
@@ -52,14 +52,14 @@ pub enum GroupContent {
     },
 }
 
-/// What a member is.
+/// The standing of a member.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Standing {
-    /// It votes.
+    /// The member votes.
     Voter,
-    /// It is told of everything, and does not count.
+    /// The member receives entries, and does not count.
     Learner,
-    /// It is none any more.
+    /// The node is no member any more.
     Removed,
 }
 
@@ -103,7 +103,7 @@ impl GroupJournal {
         Ok(directory.list()?.iter().any(|(file, _)| file == MEMO))
     }
 
-    /// Of the journal in a directory.
+    /// The journal in a directory.
     ///
     /// # Errors
     /// What says where the journal begins cannot be read.

@@ -28,7 +28,7 @@ pub(super) struct Journal {
     writer: Option<LogWriter>,
     /// The file that says what the log begins after.
     memo: Option<Memo>,
-    /// What is being written there.
+    /// The write that is under way there.
     memo_write: Option<MemoWrite>,
     /// Where it says that the log may begin with a checkpoint.
     offered: Option<Base>,
@@ -40,7 +40,7 @@ pub(super) struct Journal {
     reads: u64,
     /// The last record that a mark stands behind.
     marked: Epoch,
-    /// What was durable when it was last asked whether to mark it.
+    /// The last durable record when a mark was last considered.
     unmarked: Option<Epoch>,
 }
 
@@ -57,19 +57,19 @@ struct MemberFetch {
     bytes: usize,
 }
 
-/// What is to be durable about the log's beginning.
+/// A write of the memo.
 #[derive(Debug)]
 enum MemoWrite {
     /// The log begins after this from now on, and before that place the journal can go.
     Trim(Base, Place),
-    /// It may begin after this with a checkpoint.
+    /// The log may begin after this with a checkpoint.
     Offer(Base),
 }
 
-/// What an answer of the disk means.
+/// The meaning of an answer of the disk.
 #[derive(Debug)]
 pub(super) enum Outcome {
-    /// It is not an answer that anybody waits for, or more has to be done first.
+    /// Nothing yet: no role waits for the answer, or more has to be done first.
     Nothing,
     /// More may be durable.
     Durable,
@@ -77,14 +77,14 @@ pub(super) enum Outcome {
     Full,
     /// Entries were read for these.
     Fetched(Vec<GetEntriesContext>),
-    /// It is on disk that the log may begin later, with a checkpoint of this epoch or a later one.
+    /// The memo says that the log may begin later, with a checkpoint of this epoch or a later one.
     Offered(Epoch),
 }
 
 /// A journal that was opened.
 pub(super) struct Opened {
     pub journal: Journal,
-    /// What it says of the log.
+    /// The log's entries.
     pub store: Store,
     /// Index and epoch of the last entry that is known to be agreed on.
     pub dispatched: (u64, Epoch),

@@ -87,7 +87,7 @@ pub struct GroupSettings {
     pub generation: u32,
     /// Up to this epoch a checkpoint has everything already: no such entry is sealed again.
     pub executed: Epoch,
-    /// Who gets a checkpoint for a member that is too far behind, if there is such a role.
+    /// The role that gets a checkpoint for a member that is too far behind, if there is one.
     pub checkpointer: Option<Address>,
     /// How much of what is dispatched is kept in memory for members that lag.
     pub tail_bytes: usize,
@@ -158,18 +158,18 @@ pub struct GroupLog<T: EntryType, M> {
     sinks: Vec<Address>,
     raft: RawNode<Store>,
     journal: Journal,
-    /// What was proposed here and is open, by index.
+    /// The open proposals of this member, by index.
     proposals: BTreeMap<u64, Proposal<T::Entry>>,
-    /// What waits for the journal, in order.
+    /// Steps of the protocol that wait for the journal, in order.
     waiting: VecDeque<Waiting>,
     /// Index and epoch of what was dispatched last.
     dispatched: (u64, Epoch),
-    /// What comes next is not kept any more by the leader up to this epoch.
+    /// The epoch up to which the leader keeps nothing any more that this member needs next.
     behind: Option<Epoch>,
-    /// Who is to be told that of itself.
+    /// The members that need what the leader does not keep any more.
     late: BTreeSet<u64>,
     announced: Option<Announced>,
-    /// It has yet to learn that the group has begun: until then it takes no part.
+    /// The state of founding; until the group has begun this member takes no part.
     founding: Option<Founding>,
     /// Since when this member leads, and when it has heard from each other one since.
     leads_since: Micros,
@@ -191,10 +191,10 @@ struct Proposal<E> {
     entry: E,
 }
 
-/// What becomes true when a record is durable.
+/// A step of the protocol that is done when a record is durable.
 #[derive(Debug)]
 struct Waiting {
-    /// Of the protocol's step.
+    /// The number of the step.
     number: u64,
     /// The record.
     record: Epoch,
@@ -204,7 +204,7 @@ struct Waiting {
     messages: Vec<RaftMessage>,
 }
 
-/// What the appender was told about leadership.
+/// The latest word to the appender on leadership.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 struct Announced {
     node: Option<NodeId>,
@@ -323,7 +323,7 @@ impl<T: EntryType, M: Carrier<T::Entry>> GroupLog<T, M> {
         })
     }
 
-    /// The same log, whose journal was opened in an [`ordain_log::Space`].
+    /// Names the [`ordain_log::Space`] in which the journal was opened.
     #[must_use]
     pub fn in_space(self, prefix: &'static str) -> GroupLog<T, M> {
         GroupLog { prefix, ..self }

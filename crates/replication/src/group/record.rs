@@ -41,7 +41,7 @@ pub(super) fn encode(hard: &HardState, entries: &[Entry]) -> Vec<Bytes> {
     parts
 }
 
-/// What a record says; `None` if the bytes are none.
+/// The record in some bytes; `None` if they are none.
 pub(super) fn decode(bytes: &[u8]) -> Option<(HardState, Vec<Entry>)> {
     let mut rest = Reader(bytes);
     if rest.u8()? != VERSION {

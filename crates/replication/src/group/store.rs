@@ -58,13 +58,13 @@ pub(super) struct Store {
 #[derive(Clone, Copy, Debug)]
 struct Mark {
     index: u64,
-    /// Of the last entry up to it.
+    /// The epoch of the last log entry up to it.
     epoch: Epoch,
     /// How much was dispatched by then.
     total: u64,
 }
 
-/// What an entry counts for in memory, besides its bytes.
+/// Bytes that an entry counts for in memory, beside its own.
 const OVERHEAD: usize = 96;
 
 fn size(entry: &Entry) -> usize {

@@ -20,16 +20,16 @@ const ENTRY: usize = 21;
 /// has arrived together with it.
 const LARGE: usize = 16 << 10;
 
-/// What members say to each other.
+/// A message between members.
 #[derive(Debug)]
 pub(super) enum Wire {
     /// Something of the protocol.
     Raft(RaftMessage),
-    /// This member, which is none yet, asks to be let in.
+    /// A newcomer asks to be let in.
     Join(Member),
     /// How far a founder is.
     Found {
-        /// It has met all the others.
+        /// The founder has met all the others.
         is_ready: bool,
         /// All were ready.
         has_begun: bool,
@@ -162,7 +162,7 @@ mod tests {
 
     use super::*;
 
-    /// What an entry may hold; some of it is large.
+    /// Bytes of an entry; some are many.
     fn data() -> impl Strategy<Value = Vec<u8>> {
         let small = proptest::collection::vec(any::<u8>(), 0..20);
         (small, 0..4).prop_map(|(data, size)| if size == 0 { [data, vec![7; LARGE]].concat() } else { data })

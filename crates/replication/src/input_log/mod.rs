@@ -51,7 +51,7 @@ pub struct InputLog<T: EntryType, M> {
     /// None: nothing is kept (`--ephemeral`).
     writer: Option<LogWriter>,
     appender: Address,
-    /// Who is told of what was decided: the shards, or the exchange for them.
+    /// The roles that are handed sealed entries: those that apply them, or an exchange for them.
     sinks: Vec<Address>,
     /// Entries not dispatched yet.
     queue: VecDeque<Queued<T::Entry>>,
@@ -77,11 +77,11 @@ pub struct InputLog<T: EntryType, M> {
 struct Queued<E> {
     entry: E,
     epoch: Epoch,
-    /// It has an entry that has to be durable first.
+    /// The entry has to be durable first.
     waits: bool,
     /// The entry, if there are members to ship it to.
     content: Option<Content>,
-    /// It comes from this node's appender, which waits for it.
+    /// The entry comes from this node's appender, which waits for it.
     is_own: bool,
 }
 

@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use ordain_model::Epoch;
 
-/// What is to be kept of an entry, as its entry type encodes it.
+/// The bytes of an entry, as its entry type encodes it.
 pub(super) type Content = Arc<Vec<u8>>;
 
 /// The last entries of what was dispatched, without a gap.
@@ -20,7 +20,7 @@ pub(super) struct Tail {
 }
 
 impl Tail {
-    /// Of a log with this last entry, of which nothing is in memory.
+    /// The tail of a log with this last entry, of which nothing is in memory.
     pub fn new(last: Epoch) -> Tail {
         Tail { since: last, last, ..Tail::default() }
     }
@@ -35,7 +35,7 @@ impl Tail {
         self.since
     }
 
-    /// What is here counts for so much.
+    /// Bytes of the entries in memory.
     pub fn bytes(&self) -> usize {
         self.bytes
     }
@@ -59,7 +59,7 @@ impl Tail {
         }
     }
 
-    /// What comes after an epoch, if all of that is here.
+    /// The entries after an epoch, if all of them are in memory.
     pub fn after(&self, after: Epoch) -> Option<impl Iterator<Item = &(Epoch, Content)>> {
         let skip = self.kept.partition_point(|(epoch, _)| *epoch <= after);
         (after >= self.since).then(|| self.kept.range(skip..))

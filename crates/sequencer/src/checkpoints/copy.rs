@@ -23,7 +23,7 @@ pub(super) struct Copying {
     epoch: Epoch,
     /// How much of it is here.
     offset: u64,
-    /// What the disk is doing.
+    /// The disk request that is under way.
     writing: Option<Writing>,
 }
 
@@ -43,7 +43,7 @@ enum Step {
     Sealed(Seal),
 }
 
-/// What is being read for a member.
+/// A read for a member.
 #[derive(Debug)]
 pub(super) struct Read {
     to: Address,

@@ -72,7 +72,7 @@ pub struct NeedsCheckpoint {
 pub struct CheckpointSettings {
     /// The cluster.
     pub topology: Topology,
-    /// This very role; on the other nodes it has the same number.
+    /// The address of this role; it has the same number on the other nodes.
     pub me: Address,
     /// The sequencer of this node.
     pub sequencer: Address,
@@ -115,7 +115,7 @@ pub struct Checkpointer<X> {
     refused: BTreeSet<Epoch>,
     /// Files that are good for nothing: they go when the next checkpoint is begun.
     leftovers: BTreeSet<String>,
-    /// What the checkpointers of other nodes have.
+    /// The checkpoints that other nodes have.
     others: BTreeMap<NodeId, Has>,
     /// One that is being got from a member.
     copying: Option<Copying>,
@@ -123,15 +123,15 @@ pub struct Checkpointer<X> {
     needs: Option<NeedsCheckpoint>,
     /// How often it has looked for one.
     looks: u32,
-    /// What is being read for members, by token.
+    /// The reads for members, by token.
     reads: BTreeMap<u64, Read>,
     /// The driver was told that one is being made.
     is_making: bool,
     /// Nothing up to this epoch can be lost with a primary.
     stable: Epoch,
-    /// What log and journal were told of it.
+    /// The latest word to log and journal on it.
     covered: Covered,
-    /// What the disk was asked for, by token.
+    /// The disk requests under way, by token.
     asked: BTreeMap<u64, Asked>,
     next_token: u64,
     /// Why the last one came to nothing.
@@ -140,7 +140,7 @@ pub struct Checkpointer<X> {
     marker: std::marker::PhantomData<fn() -> X>,
 }
 
-/// What a disk request was for.
+/// The purpose of a disk request.
 #[derive(Clone, Copy, Debug)]
 enum Asked {
     /// More of the file of an epoch.
@@ -456,7 +456,7 @@ impl<X> Checkpointer<X> {
     }
 }
 
-/// What makes a checkpoint count.
+/// The seal of a checkpoint.
 fn seal_ops(seal: Seal) -> Vec<DiskOp> {
     let file = seal_name(seal.epoch);
     vec![

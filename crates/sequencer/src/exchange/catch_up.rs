@@ -15,12 +15,12 @@ use super::journal::JournalRecord;
 use super::{Exchange, FETCH, FETCH_EVERY};
 use crate::message::{ExchangeMessage, Log, Message, RemoteResult};
 
-/// What this node misses, and from whom it reads it.
+/// The state of catching up: what this node misses, and from which member it reads that.
 #[derive(Debug, Default)]
 pub(super) struct CatchUp {
     /// Up to which epoch everything that has come in is here, executed or not.
     covered: Epoch,
-    /// Who keeps nothing any more up to an epoch that is not covered.
+    /// The senders that keep nothing any more up to an epoch that is not covered.
     by: BTreeMap<NodeId, Epoch>,
     reading: Option<JournalRequest>,
     /// Which member was asked last.
@@ -121,7 +121,7 @@ impl CatchUp {
         gone.filter(|_| can_none && !self.by.is_empty())
     }
 
-    /// Who can be asked again now.
+    /// The senders that can be asked again now.
     pub fn settled(&mut self, progress: Epoch) -> Vec<NodeId> {
         let reach = self.reach(progress);
         self.by.extract_if(.., |_, epoch| *epoch <= reach).map(|(node, _)| node).collect()

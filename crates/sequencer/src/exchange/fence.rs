@@ -25,7 +25,7 @@ use crate::message::{ExchangeMessage, Message, RemoteResult};
 pub(super) struct InputFence<X> {
     /// The latest records; none at first.
     leadership_records: Option<Arc<LeadershipRecords>>,
-    /// What was held back, in order, and as whom its sender had introduced itself.
+    /// The messages that are held back, in order, and how their senders had introduced themselves.
     held: VecDeque<(NodeId, Introduced, ExchangeMessage<X>)>,
     /// As whom each node has introduced itself.
     introduced: BTreeMap<NodeId, Introduced>,
@@ -45,11 +45,11 @@ struct KnownEpochs {
     through: Epoch,
 }
 
-/// What a node has said of itself.
+/// How a node has introduced itself.
 #[derive(Clone, Copy, Debug, Default)]
 struct Introduced {
     incarnation: u64,
-    /// Of how many terms it has heard.
+    /// The number of terms that it knows of.
     terms: u64,
 }
 
@@ -66,7 +66,7 @@ impl<X> InputFence<X> {
         }
     }
 
-    /// What may be taken at once of what a node sends.
+    /// Takes a message of a node: the answer is the message, if it may be taken at once.
     pub fn admit(&mut self, from: NodeId, post: ExchangeMessage<X>) -> Option<ExchangeMessage<X>> {
         let introduced = self.introduced.entry(from).or_default();
         match post {
@@ -119,7 +119,7 @@ impl<X> InputFence<X> {
         held.into_iter().map(|(from, _, post)| (from, post)).collect()
     }
 
-    /// Of how many terms it has heard.
+    /// The number of terms that it knows of.
     pub fn terms(&self) -> u64 {
         self.leadership_records.as_ref().map_or(0, |leadership_records| leadership_records.terms())
     }
@@ -166,7 +166,7 @@ impl<X> InputFence<X> {
         }
     }
 
-    /// Somebody has executed something of this transaction.
+    /// Notes that a node has executed something of this transaction.
     pub fn note_evidence(&mut self, gsn: Gsn) {
         self.evidence = self.evidence.max(gsn);
     }

@@ -18,14 +18,14 @@ use ordain_role::{Bytes, DiskDone, NodeId, Outbox, Wire as _};
 
 use crate::message::{ExchangeMessage, Message, RemoteResult};
 
-/// What comes into a node from outside its partition, as the journal has kept it.
+/// A record of the receive journal.
 #[derive(Clone, Debug)]
 pub enum JournalRecord<X> {
     /// From another node.
     Message(NodeId, ExchangeMessage<X>),
     /// How far another node was.
     Progress(NodeId, Epoch),
-    /// What is of this epoch or before is stable.
+    /// Everything of this epoch or before is stable.
     Stable(Epoch),
     /// This node has come in this incarnation: of what stands before, only that counts which is of this epoch or before.
     Incarnation(u64, Epoch),
@@ -171,29 +171,29 @@ impl Counting {
 /// A journal as it is handed to the exchange of a node that begins to run.
 #[derive(Debug)]
 pub struct Opened {
-    /// What writes it.
+    /// The writer.
     pub writer: LogWriter,
-    /// What the names of its files begin with.
+    /// The beginning of the names of its files.
     pub prefix: &'static str,
     /// Whose it is.
     pub identity: Vec<u8>,
     /// Where things are in it.
     pub index: Index,
-    /// What counts of it, where primaries may change.
+    /// The records that count, where primaries may change.
     pub counting: Option<Counting>,
 }
 
-/// What has come in.
+/// The received messages.
 #[derive(Debug)]
 pub(super) struct Journal {
     pub writer: LogWriter,
     prefix: &'static str,
-    /// What waits to be written, and the number of the entry that it will be.
+    /// The bytes that wait to be written, and the number of the entry that they will be.
     pub pending: Vec<u8>,
     next: Epoch,
     /// The largest epoch of anything that was written down.
     largest: Epoch,
-    /// What was appended and is not durable.
+    /// The entries that were appended and are not durable.
     marks: VecDeque<Mark>,
     /// Progress that everything durable allows for.
     pub durable: Epoch,

@@ -51,11 +51,11 @@ use peers::Substitute;
 pub struct ExchangeSettings {
     /// The cluster.
     pub topology: Topology,
-    /// This very role; on the other nodes it has the same number.
+    /// The address of this role; it has the same number on the other nodes.
     pub me: Address,
     /// The sequencer of this node.
     pub sequencer: Address,
-    /// Who gets a checkpoint for a node that is too far behind, if there is such a role.
+    /// The role that gets a checkpoint for a node that is too far behind, if there is one.
     pub checkpointer: Option<Address>,
     /// The shards of this node, in order.
     pub shards: Vec<Address>,
@@ -84,9 +84,9 @@ pub struct Exchange<X> {
     order: Interleave,
     /// The largest epoch that this partition's log has sealed.
     sealed: Epoch,
-    /// What is of this epoch or before was executed before this began.
+    /// Everything of this epoch or before was executed before the node began.
     begun: Epoch,
-    /// What goes to each partition; nothing to this one.
+    /// The messages to each partition; none to this one.
     outgoing: Vec<Outgoing<X>>,
     /// Batches that were handed to the shards and are not executed by all, in order.
     handed: VecDeque<(Epoch, PartitionId)>,
@@ -110,7 +110,7 @@ pub struct Exchange<X> {
     reporting: bool,
     /// Nodes that cannot be reached.
     lost: BTreeSet<NodeId>,
-    /// Who substitutes for the nodes of this replica that are lost, or are back and not up to date.
+    /// The substitutes of the nodes of this replica that are lost, or are back and not up to date.
     substitutes: BTreeMap<NodeId, Substitute>,
     catch_up: CatchUp,
     /// Where primaries may change.
@@ -122,7 +122,7 @@ pub struct Exchange<X> {
     covered: Covered,
     /// Where primaries may change: nothing up to here can be lost with one.
     stable: Epoch,
-    /// What the node had before it was stopped is being executed again: nothing leaves.
+    /// The node executes again what it had before it was stopped: nothing leaves.
     is_replaying: bool,
     counts: Counts,
 }

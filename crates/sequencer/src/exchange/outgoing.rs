@@ -10,7 +10,7 @@ use ordain_role::NodeId;
 
 use crate::message::ExchangeMessage;
 
-/// What goes to one partition.
+/// The messages to one partition.
 #[derive(Debug)]
 pub(super) struct Outgoing<X> {
     /// In the order in which it was sent, by epoch, with what it counts for.
@@ -33,11 +33,11 @@ pub(super) struct Outgoing<X> {
 struct Behind {
     /// The number of what comes next.
     next: u64,
-    /// It needs nothing up to this epoch.
+    /// The node needs nothing up to this epoch.
     after: Epoch,
 }
 
-/// What a node needs is not kept any more, up to this epoch.
+/// The error of a node that needs what is not kept any more, up to this epoch.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Forgotten(pub Epoch);
 
@@ -68,7 +68,7 @@ impl<X: Clone> Outgoing<X> {
         (self.dropped, self.last_slice) = (epoch, epoch);
     }
 
-    /// What is kept counts for so much.
+    /// Bytes of the messages that are kept.
     pub fn bytes(&self) -> usize {
         self.bytes
     }
@@ -84,7 +84,7 @@ impl<X: Clone> Outgoing<X> {
         self.kept.push_back((epoch, bytes, post));
     }
 
-    /// Who is to be sent something of an epoch at once.
+    /// The nodes that are sent a message of an epoch at once.
     pub fn receivers(&self, epoch: Epoch) -> impl Iterator<Item = NodeId> {
         let is_past = move |node: &NodeId| self.progress.get(node).is_some_and(|known| epoch <= *known);
         let live = self.to.iter().filter(|(_, behind)| behind.is_none()).map(|(node, _)| *node);

@@ -6,7 +6,7 @@ use ordain_role::{Address, NodeId, Outbox, PeerChange, PeerState};
 use super::Exchange;
 use crate::message::{ExchangeMessage, Message, RemoteResult};
 
-/// Who sends what a node of this replica does not.
+/// The substitute of a node of this replica.
 #[derive(Debug, Default)]
 pub(super) struct Substitute {
     /// A member of it, if one can be reached.
@@ -68,7 +68,7 @@ impl<X: RemoteResult> Exchange<X> {
         }
     }
 
-    /// Nobody has to substitute for a node any more that is up to date again.
+    /// Ends substitution for a node that has caught up.
     pub(super) fn relieve(&mut self, node: NodeId, out: &mut Outbox<Message<X>>) {
         let Some(Substitute { node: member, until: Some(until) }) = self.substitutes.get(&node) else {
             return;

@@ -10,7 +10,7 @@ use super::outgoing::{Forgotten, Outgoing, Piece};
 use crate::message::{ExchangeMessage, Message, RemoteResult};
 
 impl<X: RemoteResult> Exchange<X> {
-    /// This partition has sealed a batch.
+    /// Sends slices of a batch that this partition has sealed.
     pub(super) fn sealed(&mut self, batch: Arc<Batch>, out: &mut Outbox<Message<X>>) {
         if batch.epoch <= self.begun {
             // Members know later than they execute what was agreed on.

@@ -14,10 +14,10 @@ use ordain_model::{
 use ordain_replication::{self as replication, Configuration, Decision, GroupMessage, Ship};
 use ordain_role::{PeerChange, Wire};
 
-/// What a log of batches and the roles of its node say to each other.
+/// A message between a log of batches and the roles of its node.
 pub type Log = replication::Log<Arc<Batch>>;
 
-/// What the roles of a sequenced engine say to each other; `X` are the messages of the engine's own roles.
+/// A message between roles of a deterministic engine; `X` are the messages of the engine's own roles.
 #[derive(Clone, Debug)]
 pub enum Message<X> {
     /// Between a gateway and the engine.
@@ -116,7 +116,7 @@ pub enum Reading {
     Stamp(GatewayId, ChunkNo, Epoch),
 }
 
-/// What a shard has read of a chunk for the shard that composes the replies.
+/// The part of a chunk that a shard has read, for the shard that composes the replies.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Parts {
     /// The shard, numbered through the replica.
@@ -132,7 +132,7 @@ pub struct Parts {
 /// One thing that a shard has read.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Part {
-    /// What a fragment answered.
+    /// The answer of a fragment.
     Slot {
         /// The fragment.
         slot: SlotNo,
@@ -147,10 +147,10 @@ pub enum Part {
         slot: SlotNo,
         /// The record.
         cell: Cell,
-        /// Who wrote it.
+        /// The version of the record.
         version: Gsn,
     },
-    /// That was all of a transaction.
+    /// The end of a transaction.
     End,
     /// The state is not kept any more; that is all of a transaction.
     TooOld,
@@ -200,7 +200,7 @@ pub enum Saving {
         at: Millis,
         /// Where in the file this stands.
         offset: u64,
-        /// What stands there.
+        /// The bytes.
         bytes: Vec<u8>,
         /// Nothing follows.
         is_last: bool,
@@ -245,7 +245,7 @@ pub enum ExchangeMessage<X> {
     RemoteResult {
         /// The shard, numbered through the replica.
         to: u16,
-        /// What it is told.
+        /// The remote result.
         remote_result: Arc<X>,
     },
     /// Everything up to this epoch is executed at the sender, and it could do it again alone (docs/protocols/calvin.md, section 3:
@@ -279,7 +279,7 @@ pub enum ExchangeMessage<X> {
     Terms(u64),
     /// Some of the journal of the sender.
     Fetched {
-        /// What was asked for.
+        /// The number of the first entry that was asked for.
         from: Epoch,
         /// The number of the entry that comes next.
         next: Epoch,
@@ -368,7 +368,7 @@ impl<X> TryFrom<Message<X>> for replication::Message<Decision> {
     }
 }
 
-/// What is for a log whatever its entries are.
+/// The message as one for a log, whatever the log's entries are.
 fn carried<X, E>(message: Message<X>) -> Result<replication::Message<E>, Message<X>> {
     match message {
         Message::Group(message) => Ok(message.into()),

@@ -11,7 +11,7 @@ use ordain_role::{Bytes, Wire};
 
 use super::{ExchangeMessage, Has, Message, Part, Parts, Reading, Saving, Sequencing};
 
-/// What a [`GroupMessage`] begins with between nodes.
+/// The first byte of a [`GroupMessage`] between nodes.
 const GROUP: u8 = 2;
 
 impl<X: Wire> Wire for Message<X> {

@@ -18,17 +18,17 @@ use crate::message::{Message, Sequencing};
 pub(super) enum Leader {
     Me,
     Other(NodeId),
-    /// Nobody, or nobody that is known.
+    /// No node, or none that is known.
     Nobody,
 }
 
-/// What a sequencer with members knows of chunks.
+/// The chunks that a sequencer with members knows.
 #[derive(Debug, Default)]
 pub(super) struct Members {
     pub(super) sealed: Chunks,
     /// Those that were turned away here. Whoever asked has been told, but may not have heard it.
     away: Chunks,
-    /// Those that wait here, or are on their way.
+    /// Chunks that wait here, or are on their way.
     pub(super) queued: BTreeSet<(GatewayId, ChunkNo)>,
     /// Those of them that others have had, and may yet put into a batch: nobody can say for sure that they will not.
     pub(super) travelled: BTreeSet<(GatewayId, ChunkNo)>,
@@ -152,7 +152,7 @@ impl<X> Sequencer<X> {
         pause.into_iter().for_each(|pause| out.send(to, Front::Pause(pause)));
     }
 
-    /// Whoever leads has what was passed on to it before a pause: there is room for more.
+    /// Passes on more: the leader has taken everything before a pause.
     pub(super) fn go_on_passing(&mut self, now: Now, pause: PauseNo, out: &mut Outbox<Message<X>>) {
         let waiting = self.members.as_mut().map(|members| members.flow.note_come(pause));
         self.pass_on_all(now, waiting.unwrap_or_default(), out);

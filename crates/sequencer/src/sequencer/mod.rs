@@ -78,7 +78,7 @@ pub struct Settings {
     pub checkpoint_turns: u16,
     /// Which batches are executed before it is known what aborts.
     pub execution: Execution,
-    /// What becomes of what was executed before that was known, on what was undone.
+    /// The fate of what was executed speculatively on what was undone.
     pub cascade: Cascade,
     /// Bugs that a test has planted.
     pub bugs: Bugs,
@@ -110,11 +110,11 @@ impl Default for Settings {
 /// Where a sequencer's neighbours are.
 #[derive(Clone, Debug)]
 pub struct Neighbours {
-    /// This very role; on the other nodes it has the same number.
+    /// The address of this role; it has the same number on the other nodes.
     pub me: Address,
     /// The input log.
     pub log: Address,
-    /// Who says what is executed here: the shards, or the exchange for them.
+    /// The roles that say what is executed here: the shards, or the exchange for them.
     pub executors: Vec<Address>,
     /// The exchange, if there are other partitions.
     pub exchange: Option<Address>,
@@ -158,7 +158,7 @@ pub struct Sequencer<X> {
     log_takes: Micros,
     /// The timer for the next batch that may follow those in the log is set.
     pacing: bool,
-    /// What each executor has applied; the pipeline's window counts from the smallest.
+    /// The epoch that each executor has applied; the pipeline's window counts from the smallest.
     applied: BTreeMap<Address, Epoch>,
     /// Batches that were closed and are not applied, by epoch.
     under_way: VecDeque<Epoch>,
@@ -214,7 +214,7 @@ struct InLog {
     since: Micros,
     /// The last request of each session in it, as far as they are first attempts.
     requests: BTreeMap<SessionId, RequestNo>,
-    /// Who waits for it to be sealed, to read as of it.
+    /// Reads that wait for the batch to be sealed, to be run as of it.
     wanted: Vec<Wanted>,
 }
 

@@ -100,7 +100,7 @@ impl<X> Sequencer<X> {
         }
     }
 
-    /// Whoever was asked may not know of it, or does not lead any more.
+    /// Asks again: the node that was asked may not know of it, or does not lead any more.
     pub(super) fn ask_leader_again(&mut self, out: &mut Outbox<Message<X>>) {
         let asked = std::mem::take(&mut self.snapshots.asked).into_values();
         self.snapshots.wanted.extend(asked.map(|(chunk, since)| Wanted::Here(chunk, since)));

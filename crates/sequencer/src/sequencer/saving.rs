@@ -17,16 +17,16 @@ use crate::message::{Message, Saving};
 /// them. Its shards hold them all meanwhile.
 pub(super) const LAG_STANDING: u64 = 4096;
 
-/// What it keeps for that.
+/// The sequencer's state for checkpoints.
 #[derive(Debug, Default)]
 pub(super) struct Checkpoints {
-    /// This replica executes nothing until one is written, and others go on.
+    /// Whether this replica executes nothing until a checkpoint is written, while others go on.
     pub(super) stands_still: bool,
     /// Which replica is to take the next one, where they take turns.
     turn: u16,
     /// Everything of this epoch and before is durable.
     through: Epoch,
-    /// Who waits for what is known at the end of an epoch.
+    /// The checkpointer that waits for the sequencer's part, and the epoch.
     asked: Option<(Address, Epoch)>,
     /// How many bytes of batches have become durable since the last one was begun.
     logged: u64,

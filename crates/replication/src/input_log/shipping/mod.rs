@@ -42,15 +42,15 @@ use crate::message::{Carrier, Configuration, Log, Message, Ship};
 /// How a log ships to members.
 #[derive(Clone, Debug)]
 pub struct ShippingSettings {
-    /// This very role; on the members it has the same number.
+    /// The address of this role; it has the same number on the members.
     pub me: Address,
     /// Whose log it is.
     pub partition: PartitionId,
     /// The other nodes that hold the partition.
     pub members: Vec<NodeId>,
-    /// Who gets a checkpoint for a log that is too far behind, if there is such a role.
+    /// The role that gets a checkpoint for a log that is too far behind, if there is one.
     pub checkpointer: Option<Address>,
-    /// What the log's files begin with: they are read again for members that are far behind.
+    /// The identity in the log's files, which are read again for members that are far behind.
     pub identity: Vec<u8>,
     /// How much of what was dispatched is kept in memory for members that are behind, bytes at most; and how much of what it
     /// was shipped a member holds that its disk has not taken yet.
@@ -59,11 +59,11 @@ pub struct ShippingSettings {
     pub piece: usize,
 }
 
-/// What a member wants is asked for again if nothing has come.
+/// Timer: a member asks again for what it wants if nothing has come.
 pub(super) const ASK: TimerId = TimerId(3);
 const ASK_EVERY: Micros = Micros::from_millis(500);
 
-/// What a log needs to ship, and to be shipped to.
+/// The state of shipping, of a primary's log and of a member's.
 #[derive(Debug)]
 pub(super) struct Shipping<T: EntryType> {
     settings: ShippingSettings,
@@ -71,7 +71,7 @@ pub(super) struct Shipping<T: EntryType> {
     /// As the configuration service has said last.
     leadership_records: Option<Arc<LeadershipRecords>>,
     in_touch: bool,
-    /// It is primary, and everything of the terms before is dispatched: the appender may append.
+    /// The appender may append: this log is the primary's, and everything of the terms before is handed on.
     takes: bool,
     /// A life of this node before may have used epochs up to here that are in no log.
     reserved: Epoch,
@@ -79,15 +79,15 @@ pub(super) struct Shipping<T: EntryType> {
     index: Index,
     readers: CatchUps<Address>,
     members: BTreeMap<NodeId, Member>,
-    /// What candidates have asked for and were not told yet.
+    /// The open questions of candidates.
     collects: BTreeMap<Address, Collect>,
     /// As a member: it is to ask its primary for what it lacks, as soon as what it has is on disk.
     wants: bool,
-    /// It has asked for what comes after this epoch, and nothing has come yet.
+    /// The epoch after which this member has asked for everything, while nothing has come yet.
     asked: Option<Epoch>,
-    /// What it has asked for is not kept any more up to this epoch.
+    /// The epoch up to which the primary keeps nothing any more that this member has asked for.
     behind: Option<Epoch>,
-    /// What its primary knows it to have.
+    /// The last epoch that the primary was told this member has on disk.
     reported: Epoch,
     announced: Option<Announced>,
     /// The configuration service waits to be told how far the log is.
@@ -98,9 +98,9 @@ pub(super) struct Shipping<T: EntryType> {
 /// Another holder of the partition, as the primary sees it.
 #[derive(Debug, Default)]
 struct Member {
-    /// It is sent everything at once.
+    /// The member is sent everything at once.
     is_live: bool,
-    /// What it has on its disk.
+    /// The last epoch that the member has on its disk.
     have: Epoch,
     /// It knew of a term before this node did, and wanted what comes after an epoch.
     early: Option<(u64, Epoch)>,
@@ -114,7 +114,7 @@ struct Collect {
     is_being_read: bool,
 }
 
-/// What the appender was told.
+/// The latest word to the appender on leadership.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 struct Announced {
     node: Option<NodeId>,
@@ -163,7 +163,7 @@ impl<E> View<'_, E> {
 }
 
 impl<T: EntryType> Shipping<T> {
-    /// Of a log with this writer, whose entries so far stand where the index says.
+    /// The shipping of a log with this writer, whose entries so far stand where the index says.
     pub fn new(
         settings: ShippingSettings,
         context: Arc<T::Context>,

@@ -31,7 +31,7 @@ impl<T: EntryType> Shipping<T> {
         }
     }
 
-    /// So many bytes of entries have been dispatched, and what is durable ends at the writer's place.
+    /// Notes that so many bytes of entries were handed on, and that the durable ones end at the writer's place.
     pub(in crate::input_log) fn note_place(&mut self, bytes: usize, writer: &LogWriter) {
         self.index.grow(bytes, writer.durable());
         self.index.reach(writer.durable().next(), writer.place());
@@ -119,7 +119,7 @@ impl<T: EntryType> Shipping<T> {
         }
     }
 
-    /// Somebody is to have what comes after an epoch and is not in memory any more.
+    /// Reads the files for a reader that wants what comes after an epoch and is not in memory any more.
     pub(in crate::input_log) fn read<M: Carrier<T::Entry>>(
         &mut self,
         who: Address,
@@ -136,7 +136,7 @@ impl<T: EntryType> Shipping<T> {
         }
     }
 
-    /// Of what somebody is to have, what is up to an epoch is not there any more.
+    /// Tells a reader that the log does not keep any more what it wants up to an epoch.
     pub(in crate::input_log) fn refuse<M: Carrier<T::Entry>>(
         &mut self,
         who: Address,
@@ -157,7 +157,7 @@ impl<T: EntryType> Shipping<T> {
         self.readers.least().filter(is_near).map_or(Epoch(u64::MAX), |next| Epoch(next.0 - 1))
     }
 
-    /// What stands before a place is not there any more; all entries after an epoch are behind it.
+    /// Notes that the log begins at a place, behind which all entries after an epoch stand.
     pub(in crate::input_log) fn trim<M: Carrier<T::Entry>>(
         &mut self,
         begins: Place,
