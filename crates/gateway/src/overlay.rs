@@ -16,7 +16,7 @@ use std::collections::BTreeMap;
 
 use ordain_model::key::MAX_KEYS;
 use ordain_model::plan::{Planner, Plans};
-use ordain_model::procedure::{Evidence, Locals};
+use ordain_model::procedure::{Locals, ValidatedRead};
 use ordain_model::serial::{self, CallError, Hand, Surroundings, key_of};
 use ordain_model::{
     Access, Args, ArgsBuilder, Call, Cell, CellMut, Db, Gsn, Journal, Millis, OutcomeStatus, PlanError,
@@ -238,7 +238,7 @@ impl OverlayTransaction {
         let Waiting { keys, procedure, db, args } = waiting;
         let read = system::read_reply(keys.iter().map(|(db, key)| (*db, &**key)), finished.reply);
         let Some(read) = read else { return Writer(out).error(DAMAGED) };
-        read.into_iter().for_each(|evidence| self.overlay.insert(evidence));
+        read.into_iter().for_each(|read| self.overlay.insert(read));
         if self.reads == 1 && finished.lease.is_some() {
             self.at = Some(finished.token.clone());
             self.lease = finished.lease;
@@ -301,9 +301,9 @@ impl OverlayTransaction {
     /// Writes the arguments of the commit.
     fn write_commit(&self, args: &mut ArgsBuilder<'_>) {
         let records = &self.overlay.records;
-        let evidence = records.iter().map(|record| (record.db, &*record.key, record.version));
+        let reads = records.iter().map(|record| (record.db, &*record.key, record.version));
         let written = records.iter().filter(|record| record.is_changed);
-        system::commit_args(evidence, written.map(|record| (record.db, &*record.key, &record.cell)), args);
+        system::commit_args(reads, written.map(|record| (record.db, &*record.key, &record.cell)), args);
     }
 }
 
@@ -345,8 +345,8 @@ impl Overlay {
     }
 
     /// Adds a record, unless it is there: what was read first stands.
-    fn insert(&mut self, evidence: Evidence) {
-        let Evidence { db, key, version, cell } = evidence;
+    fn insert(&mut self, read: ValidatedRead) {
+        let ValidatedRead { db, key, version, cell } = read;
         if self.place(db, &key).is_some() {
             return;
         }
@@ -397,17 +397,17 @@ mod tests {
     use super::*;
     use ordain_model::Value;
 
-    fn evidence(key: &str, value: &str) -> Evidence {
+    fn read(key: &str, value: &str) -> ValidatedRead {
         let cell =
             Cell { value: Some(Value::String(value.as_bytes().to_vec())), expires_at: Millis(0).into() };
-        Evidence { db: Db(0), key: key.as_bytes().to_vec(), version: Version::of(7), cell }
+        ValidatedRead { db: Db(0), key: key.as_bytes().to_vec(), version: Version::of(7), cell }
     }
 
     #[test]
     fn the_first_read_of_a_record_stands() {
         let mut overlay = Overlay::default();
-        overlay.insert(evidence("k", "first"));
-        overlay.insert(evidence("k", "second"));
+        overlay.insert(read("k", "first"));
+        overlay.insert(read("k", "second"));
         let (cell, version) = overlay.read(overlay.find(Db(0), b"k").unwrap());
         assert_eq!((cell.string(), version), (Some(&b"first"[..]), Version::of(7)));
         assert!(overlay.find(Db(1), b"k").is_none());
@@ -416,7 +416,7 @@ mod tests {
     #[test]
     fn bytes_follow_what_is_held_and_a_roll_back_restores_it() {
         let mut overlay = Overlay::default();
-        overlay.insert(evidence("k", "12345"));
+        overlay.insert(read("k", "12345"));
         let before = overlay.bytes;
         let place = overlay.place(Db(0), b"k").unwrap();
         overlay.write(place).unwrap().put(Value::String(vec![0; 1000]));

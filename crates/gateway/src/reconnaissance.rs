@@ -154,7 +154,7 @@ impl Gateway {
 fn learn_from_restart(known: &mut Known, reply: &[u8]) -> Option<()> {
     match Datum::first(reply) {
         Datum::Array(_) => {
-            system::restart_evidence(reply)?.into_iter().for_each(|seen| known.learn(seen));
+            system::restart_reads(reply)?.into_iter().for_each(|seen| known.learn(seen));
         }
         Datum::Bulk(_) => known.answers = vec![reply.to_vec()],
         _ => return None,

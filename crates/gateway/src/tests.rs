@@ -38,7 +38,7 @@ struct Follow;
 impl Procedure for Follow {
     fn plan(&self, args: Args<'_>, planner: &mut Planner<'_>) -> Result<(), PlanError> {
         let mut items = args.iter();
-        system::plan_evidence(planner, &mut items, 0)?;
+        system::plan_validation(planner, &mut items, 0)?;
         items.try_for_each(|key| planner.key(1, Access::Write, key).map(drop))
     }
 
@@ -52,13 +52,13 @@ impl Procedure for Follow {
 
     fn reconnoitre(&self, args: Args<'_>, known: &Known) -> Result<Reconnaissance, PlanError> {
         let pointer = args.get(0).ok_or(PlanError::SYNTAX)?;
-        let Some(seen) = known.evidence.iter().find(|e| e.key == pointer) else {
+        let Some(seen) = known.reads.iter().find(|e| e.key == pointer) else {
             return Ok(Reconnaissance::Read(vec![(Db(0), pointer.to_vec())]));
         };
         let target = seen.cell.string().ok_or(PlanError::fixed("ERR the pointer names nothing"))?;
         let mut ready = Vec::new();
         let mut args = ArgsBuilder::new(&mut ready);
-        system::evidence_args([(seen.db, &*seen.key, seen.version)].into_iter(), &mut args);
+        system::validation_args([(seen.db, &*seen.key, seen.version)].into_iter(), &mut args);
         args.push(target);
         Ok(Reconnaissance::Ready(ready))
     }
@@ -305,8 +305,8 @@ fn a_dependent_request_reads_first_and_then_runs_with_what_it_saw() {
     let real = only(&mut gateway);
     let txn = &real.txns()[0];
     assert_eq!(txn.call.session, Some((SessionId(5), RequestNo(9 << 8))));
-    let evidence = [&1u32.to_le_bytes()[..], &[0], b"p", &40u64.to_le_bytes(), b"t"];
-    assert_eq!(real.args(txn).encoded(), encode(&evidence));
+    let reads = [&1u32.to_le_bytes()[..], &[0], b"p", &40u64.to_le_bytes(), b"t"];
+    assert_eq!(real.args(txn).encoded(), encode(&reads));
     assert_eq!(answer(&mut gateway, (1, 0), COMMITTED, b"done"), [(8, COMMITTED, b"done".to_vec())]);
     assert_eq!(gateway.outstanding(), 0);
 }
@@ -334,7 +334,7 @@ fn a_reading_that_aborts_in_a_cascade_is_done_again() {
 }
 
 #[test]
-fn stale_evidence_starts_over_so_many_times_and_no_more() {
+fn a_stale_reconnaissance_is_repeated_so_many_times_and_no_more() {
     let mut gateway = gateway();
     follow(&mut gateway, 8).unwrap();
     only(&mut gateway);
@@ -352,7 +352,7 @@ fn stale_evidence_starts_over_so_many_times_and_no_more() {
     let last = answer(&mut gateway, (u64::from(MAX_RESTARTS) + 1, 0), RESTART, &restart_reply(None, 99));
     let mut text = Vec::new();
     Writer(&mut text).abort(Abort::Restart);
-    assert_eq!(last, [(8, RESTART, text)], "the client is told to retry, and not shown the evidence");
+    assert_eq!(last, [(8, RESTART, text)], "the client is told to retry, and not shown the records");
     assert!(gateway.next_order().is_none());
     assert_eq!(gateway.outstanding(), 0);
 }

@@ -7,14 +7,16 @@
 use std::collections::BTreeMap;
 
 use ordain_model::key::MAX_KEYS;
-use ordain_model::procedure::Evidence;
+use ordain_model::procedure::ValidatedRead;
 use ordain_model::{Call, Db, PlanError, ProcedureId, Version, View, system};
 
 use crate::{Gateway, Path, Stream, Ticket};
 
 /// The keys that a connection watches, each with the version that it had when it was first watched.
 #[derive(Debug, Default)]
-pub struct Watched(Option<Box<BTreeMap<(Db, Vec<u8>), Version>>>);
+pub struct Watched(Option<Box<Versions>>);
+
+type Versions = BTreeMap<(Db, Vec<u8>), Version>;
 
 /// The keys whose versions a WATCH reads.
 #[derive(Debug)]
@@ -35,7 +37,7 @@ impl Watched {
     pub fn take(&mut self, Watching(keys): &Watching, reply: &[u8]) -> Option<()> {
         let read = system::read_reply(keys.iter().map(|(db, key)| (*db, &**key)), reply)?;
         let watched = self.0.get_or_insert_default();
-        for Evidence { db, key, version, .. } in read {
+        for ValidatedRead { db, key, version, .. } in read {
             watched.entry((db, key)).or_insert(version);
         }
         Some(())
@@ -90,8 +92,8 @@ impl Gateway {
         let call = Call { procedure: system::MULTI, ..call };
         self.submit_in_order(stream, ticket, call, view, |args| match &watched.0 {
             Some(watched) => {
-                let evidence = watched.iter().map(|((db, key), version)| (*db, &**key, *version));
-                system::multi_args(evidence, calls, args);
+                let reads = watched.iter().map(|((db, key), version)| (*db, &**key, *version));
+                system::multi_args(reads, calls, args);
             }
             None => system::multi_args(std::iter::empty(), calls, args),
         })

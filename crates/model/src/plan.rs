@@ -398,7 +398,7 @@ const FEW: usize = 16;
 const BITS: usize = 1024;
 
 /// Says of each fragment of a transaction whether it is [pure](Fragment::pure). A check reads the record as the order has
-/// it, or else evidence would prove nothing; so does whatever else its transaction reads under that name, in any database.
+/// it, or else a validated read would prove nothing; so does whatever else its transaction reads under that name, in any database.
 /// What is over the whole table has its turn alone, and nothing is to be had from reading beside it.
 pub(crate) fn mark_pure(fragments: &mut [Fragment]) {
     let is_read = |fragment: &Fragment| (fragment.access == Access::Read) & !fragment.abortable;

@@ -53,7 +53,7 @@ pub trait Procedure: Send + Sync {
     }
 
     /// Turns a caller's arguments and what is known so far into either something more to find out or the
-    /// arguments of the real transaction, evidence included.
+    /// arguments of the real transaction, validated reads included.
     ///
     /// The real transaction checks that what it was made from still holds, and if not it aborts with
     /// [`Abort::Restart`]. Its reply then says how things are, and no new reconnaissance is made of what it says
@@ -71,7 +71,7 @@ pub trait Procedure: Send + Sync {
 
 /// A record as the reconnaissance saw it.
 #[derive(Clone, Debug, PartialEq)]
-pub struct Evidence {
+pub struct ValidatedRead {
     /// The record's database.
     pub db: Db,
     /// The record's key.
@@ -86,7 +86,7 @@ pub struct Evidence {
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Known {
     /// The records read, each as it was seen last.
-    pub evidence: Vec<Evidence>,
+    pub reads: Vec<ValidatedRead>,
     /// The answers to what was asked, in order, each encoded as a [`Datum`]; after a restart that came with a fresh
     /// answer, that one alone.
     pub answers: Vec<Vec<u8>>,
@@ -94,10 +94,10 @@ pub struct Known {
 
 impl Known {
     /// Takes note of a record, in place of what was known of it.
-    pub fn learn(&mut self, evidence: Evidence) {
-        match self.evidence.iter_mut().find(|known| known.db == evidence.db && known.key == evidence.key) {
-            Some(known) => *known = evidence,
-            None => self.evidence.push(evidence),
+    pub fn learn(&mut self, read: ValidatedRead) {
+        match self.reads.iter_mut().find(|known| known.db == read.db && known.key == read.key) {
+            Some(known) => *known = read,
+            None => self.reads.push(read),
         }
     }
 }

@@ -1,8 +1,8 @@
-//! Procedures that the database itself needs: reads with evidence, validated commits, composite
+//! Procedures that the database itself needs: reads with versions, validated commits, composite
 //! transactions and the expiry sweep.
 //!
 //! They are ordinary procedures. WATCH, interactive transactions and reconnaissance are all built on two of
-//! them: [`READ`] says what a record holds and which transaction wrote it, and evidence fragments check that
+//! them: [`READ`] says what a record holds and which write that is of, and a *validated read* checks that
 //! this is still so (calvin.md, section 4.7).
 
 use std::ops::Range;
@@ -18,15 +18,15 @@ use crate::key::{Position, SLOTS};
 use crate::layout::{Layout, MAX_SHARDS};
 use crate::map::{LANES, Lane, Lanes};
 use crate::plan::{Access, Planner, encode_call};
-use crate::procedure::{Evidence, FragmentContext, Procedure, Registry, ReplyContext, Target};
+use crate::procedure::{FragmentContext, Procedure, Registry, ReplyContext, Target, ValidatedRead};
 use crate::stamp::Version;
 use crate::table::Expiring;
 
 /// Reads records with their versions. Arguments: database and key, alternately.
 pub const READ: ProcedureId = ProcedureId(1);
-/// Checks evidence, then writes whole records. See [`commit_args`].
+/// Validates reads, then writes whole records. See [`commit_args`].
 pub const COMMIT: ProcedureId = ProcedureId(2);
-/// Checks evidence, then runs calls in order. See [`multi_args`].
+/// Validates reads, then runs calls in order. See [`multi_args`].
 pub const MULTI: ProcedureId = ProcedureId(3);
 /// Removes records whose time has come from some slots. Arguments: first slot, slot after the last; and then, if not all that is
 /// in them is looked at, the first position and the one after the last. See [`expire_args`].
@@ -76,15 +76,18 @@ pub fn read_args<'k>(keys: impl IntoIterator<Item = (Db, &'k [u8])>, args: &mut 
 }
 
 /// Reads the reply of [`READ`], record by record; `None` for damaged bytes.
-pub fn read_reply<'k>(keys: impl IntoIterator<Item = (Db, &'k [u8])>, reply: &[u8]) -> Option<Vec<Evidence>> {
+pub fn read_reply<'k>(
+    keys: impl IntoIterator<Item = (Db, &'k [u8])>,
+    reply: &[u8],
+) -> Option<Vec<ValidatedRead>> {
     let (Datum::Array(_), mut rest) = Datum::split(reply)? else { return None };
-    let mut evidence = Vec::new();
+    let mut reads = Vec::new();
     for (db, key) in keys {
         let (version, cell, tail) = split_image(rest)?;
-        evidence.push(Evidence { db, key: key.to_vec(), version, cell });
+        reads.push(ValidatedRead { db, key: key.to_vec(), version, cell });
         rest = tail;
     }
-    Some(evidence)
+    Some(reads)
 }
 
 /// Writes a record's version and content as two values.
@@ -144,22 +147,22 @@ fn db_of(arg: Arg<'_>) -> Result<Db, PlanError> {
     }
 }
 
-/// Writes evidence as arguments: how many, then database, key and version of each.
-pub fn evidence_args<'e>(
-    evidence: impl ExactSizeIterator<Item = (Db, &'e [u8], Version)>,
+/// Writes validated reads as arguments: how many, then database, key and version of each.
+pub fn validation_args<'e>(
+    reads: impl ExactSizeIterator<Item = (Db, &'e [u8], Version)>,
     args: &mut ArgsBuilder<'_>,
 ) {
-    args.push(&(evidence.len() as u32).to_le_bytes());
-    for (db, key, version) in evidence {
+    args.push(&(reads.len() as u32).to_le_bytes());
+    for (db, key, version) in reads {
         version.with_bytes(|bytes| _ = args.push(&[db.0]).push(key).push(bytes));
     }
 }
 
-/// Plans the fragments that check evidence written by [`evidence_args`]: abortable reads with `code`.
+/// Plans the validated reads written by [`validation_args`]: abortable fragments with `code`. Answers how many there are.
 ///
 /// # Errors
 /// Damaged arguments, or a limit exceeded.
-pub fn plan_evidence(
+pub fn plan_validation(
     planner: &mut Planner<'_>,
     items: &mut ArgIter<'_>,
     code: u16,
@@ -177,24 +180,24 @@ pub fn plan_evidence(
     Ok(count)
 }
 
-/// Whether the record is still as the transaction that is named wrote it.
+/// Whether the record is still of the write that is named.
 fn is_as_seen(cx: &FragmentContext<'_>) -> bool {
     let expected = cx.rest().next().and_then(|version| Version::from_bytes(version.bytes));
     expected == Some(cx.version)
 }
 
-/// Runs an evidence fragment of a transaction that is not found again: nobody asks how things are. All that is answered is
+/// Runs a validated read of a transaction that is not planned again: nobody asks how things are. All that is answered is
 /// the abort.
 fn check_version(cx: &FragmentContext<'_>) -> Result<(), Abort> {
     if is_as_seen(cx) { Ok(()) } else { Err(Abort::Conflict) }
 }
 
-/// Runs an evidence fragment: the record must still be as the transaction that is named wrote it. The slot
+/// Runs a validated read: the record must still be of the write that is named. The slot
 /// is the fresh image either way, so that a restart has something to go on from.
 ///
 /// # Errors
 /// `otherwise`, if the record has changed.
-pub fn check_evidence(cx: &mut FragmentContext<'_>, otherwise: Abort) -> Result<(), Abort> {
+pub fn validate_read(cx: &mut FragmentContext<'_>, otherwise: Abort) -> Result<(), Abort> {
     let is_as_seen = is_as_seen(cx);
     let version = cx.version;
     if let Target::Read(cell) = &cx.target {
@@ -206,7 +209,7 @@ pub fn check_evidence(cx: &mut FragmentContext<'_>, otherwise: Abort) -> Result<
     if is_as_seen { Ok(()) } else { Err(otherwise) }
 }
 
-/// Writes the fresh images of the `count` evidence fragments from `first` on: the reply of a restart.
+/// Writes the fresh images of the `count` validated reads from `first` on: the reply of a restart.
 pub fn restart_reply(cx: &ReplyContext<'_>, first: u32, count: u32, out: &mut Vec<u8>) {
     Writer(out).array(4 * count as usize);
     for i in first..first + count {
@@ -215,26 +218,26 @@ pub fn restart_reply(cx: &ReplyContext<'_>, first: u32, count: u32, out: &mut Ve
 }
 
 /// Reads what [`restart_reply`] wrote; `None` for damaged bytes.
-pub fn restart_evidence(reply: &[u8]) -> Option<Vec<Evidence>> {
+pub fn restart_reads(reply: &[u8]) -> Option<Vec<ValidatedRead>> {
     let (Datum::Array(n), mut rest) = Datum::split(reply)? else { return None };
-    let mut evidence = Vec::new();
+    let mut reads = Vec::new();
     for _ in 0..n / 4 {
         let (Datum::Int(db), tail) = Datum::split(rest)? else { return None };
         let (Datum::Bulk(key), tail) = Datum::split(tail)? else { return None };
         let (version, cell, tail) = split_image(tail)?;
-        evidence.push(Evidence { db: Db(u8::try_from(db).ok()?), key: key.to_vec(), version, cell });
+        reads.push(ValidatedRead { db: Db(u8::try_from(db).ok()?), key: key.to_vec(), version, cell });
         rest = tail;
     }
-    Some(evidence)
+    Some(reads)
 }
 
-/// Writes the arguments of [`COMMIT`]: evidence, then database, key and new content of each record written.
+/// Writes the arguments of [`COMMIT`]: validated reads, then database, key and new content of each record written.
 pub fn commit_args<'e>(
-    evidence: impl ExactSizeIterator<Item = (Db, &'e [u8], Version)>,
+    reads: impl ExactSizeIterator<Item = (Db, &'e [u8], Version)>,
     writes: impl IntoIterator<Item = (Db, &'e [u8], &'e Cell)>,
     args: &mut ArgsBuilder<'_>,
 ) {
-    evidence_args(evidence, args);
+    validation_args(reads, args);
     let mut image = Vec::new();
     for (db, key, cell) in writes {
         image.clear();
@@ -253,7 +256,7 @@ impl Commit {
 impl Procedure for Commit {
     fn plan(&self, args: Args<'_>, planner: &mut Planner<'_>) -> Result<(), PlanError> {
         let mut items = args.iter();
-        plan_evidence(planner, &mut items, Commit::CHECK)?;
+        plan_validation(planner, &mut items, Commit::CHECK)?;
         while let Some(db) = items.next() {
             let key = items.next().ok_or(DAMAGED)?;
             let image = items.next().ok_or(DAMAGED)?;
@@ -284,13 +287,13 @@ impl Procedure for Commit {
     }
 }
 
-/// Writes the arguments of [`MULTI`]: the evidence of WATCH, then the calls, each made by [`encode_call`].
+/// Writes the arguments of [`MULTI`]: the validated reads of WATCH, then the calls, each made by [`encode_call`].
 pub fn multi_args<'e>(
     watched: impl ExactSizeIterator<Item = (Db, &'e [u8], Version)>,
     calls: impl IntoIterator<Item = (ProcedureId, Db, &'e [u8])>,
     args: &mut ArgsBuilder<'_>,
 ) {
-    evidence_args(watched, args);
+    validation_args(watched, args);
     for (procedure, db, call) in calls {
         args.push(&encode_call(procedure, db, call));
     }
@@ -301,7 +304,7 @@ struct Multi;
 impl Procedure for Multi {
     fn plan(&self, args: Args<'_>, planner: &mut Planner<'_>) -> Result<(), PlanError> {
         let mut items = args.iter();
-        plan_evidence(planner, &mut items, 0)?;
+        plan_validation(planner, &mut items, 0)?;
         items.try_for_each(|item| planner.call(item))
     }
 

@@ -122,7 +122,7 @@ fn what_a_block_was_to_write_is_written_though_its_reply_is_too_long() {
         assert_eq!(status, OutcomeStatus::Committed);
         assert!(answer.starts_with(TOO_LONG), "{answer}");
         assert_eq!(node.ask(&[b"get", e]), "\"1\"");
-        // Whose evidence does not hold any more is told that, however much else it has read.
+        // A transaction whose validated reads do not hold any more is told that, however much else it has read.
         let set = command(&[b"set", e, b"x"], Db(0));
         let (status, answer) = node.request(multi(&[(e, Version::NONE)], &[get(a), get(b), get(c), set]));
         assert_ne!(status, OutcomeStatus::Committed);

@@ -22,7 +22,7 @@ use crate::support::{Bench, Options, SCHEDULINGS, procedures as t};
 pub(crate) struct Requests {
     mix: Mix,
     keys: u64,
-    /// Versions that READ has told, for the evidence of WATCH.
+    /// Versions that READ has told, for WATCH.
     pub(crate) seen: BTreeMap<(Db, Vec<u8>), Version>,
 }
 
@@ -121,7 +121,7 @@ impl Requests {
         if distinct { (procedure, p::CELLS, encode(&args)) } else { self.command(random) }
     }
 
-    /// A MULTI block, perhaps with evidence that is out of date, perhaps with table commands in it.
+    /// A MULTI block, perhaps with validated reads that are out of date, perhaps with table commands in it.
     fn multi(&mut self, random: &mut Random) -> Request {
         let calls: Vec<Request> = (0..random.between(1, 4))
             .map(|_| match random.below(3) {

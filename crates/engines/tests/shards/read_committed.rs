@@ -103,7 +103,7 @@ fn a_record_that_is_read_and_written_is_as_its_place_in_the_order_has_it() {
     }
 }
 
-/// Evidence is checked against the record as the order has it: or else two would both find that nobody has changed it.
+/// A validated read is checked against the record as the order has it: or else two would both find that nobody has changed it.
 #[test]
 fn what_is_watched_is_checked_in_the_order() {
     let mut bench = bench(2, Execution::Conservative);

@@ -54,13 +54,13 @@ impl Follow {
 impl Procedure for Follow {
     fn plan(&self, args: Args<'_>, planner: &mut Planner<'_>) -> Result<(), PlanError> {
         let mut items = args.iter();
-        system::plan_evidence(planner, &mut items, Follow::CHECK)?;
+        system::plan_validation(planner, &mut items, Follow::CHECK)?;
         planner.key(Follow::READ, Access::Read, items.next().ok_or(PlanError::SYNTAX)?).map(drop)
     }
 
     fn run(&self, code: u16, cx: &mut FragmentContext<'_>) -> Result<(), Abort> {
         if code == Follow::CHECK {
-            return system::check_evidence(cx, Abort::Restart);
+            return system::validate_read(cx, Abort::Restart);
         }
         let text = cx.cell().string().unwrap_or_default().to_vec();
         cx.writer().bulk(&text);
@@ -81,12 +81,12 @@ impl Procedure for Follow {
 
     fn reconnoitre(&self, args: Args<'_>, known: &Known) -> Result<Reconnaissance, PlanError> {
         let (Some(pointer), 1) = (args.get(0), args.len()) else { return Err(PlanError::SYNTAX) };
-        let Some(seen) = known.evidence.first() else {
+        let Some(seen) = known.reads.first() else {
             return Ok(Reconnaissance::Read(vec![(Db(0), pointer.to_vec())]));
         };
         let mut ready = Vec::new();
         let mut real = ArgsBuilder::new(&mut ready);
-        system::evidence_args([(seen.db, &*seen.key, seen.version)].into_iter(), &mut real);
+        system::validation_args([(seen.db, &*seen.key, seen.version)].into_iter(), &mut real);
         real.push(seen.cell.string().unwrap_or_default());
         Ok(Reconnaissance::Ready(ready))
     }

@@ -409,10 +409,10 @@ impl Dependent {
 }
 
 impl Procedure for Dependent {
-    /// Plans what [`Dependent::reconnoitre`] made of the caller's arguments: evidence, target, amount.
+    /// Plans what [`Dependent::reconnoitre`] made of the caller's arguments: validated read, target, amount.
     fn plan(&self, args: Args<'_>, planner: &mut Planner<'_>) -> Result<(), PlanError> {
         let mut items = args.iter();
-        system::plan_evidence(planner, &mut items, Dependent::CHECK)?;
+        system::plan_validation(planner, &mut items, Dependent::CHECK)?;
         let target = items.next().ok_or(ARITY)?;
         items.next().and_then(|amount| number(amount.bytes)).ok_or(PlanError::NOT_INTEGER)?;
         planner.key_in(COUNTERS, Dependent::ADD, Access::Write, target).map(drop)
@@ -420,7 +420,7 @@ impl Procedure for Dependent {
 
     fn run(&self, code: u16, cx: &mut FragmentContext<'_>) -> Result<(), Abort> {
         if code == Dependent::CHECK {
-            return system::check_evidence(cx, Abort::Restart);
+            return system::validate_read(cx, Abort::Restart);
         }
         let amount = number(cx.rest().bytes()).unwrap_or(0);
         let n = held(cx.cell(), 0).wrapping_add(amount);
@@ -448,12 +448,12 @@ impl Procedure for Dependent {
         let (Some(pointer), Some(amount), 2) = (args.get(0), args.get(1), args.len()) else {
             return Err(ARITY);
         };
-        let Some(seen) = known.evidence.iter().find(|e| e.key == pointer) else {
+        let Some(seen) = known.reads.iter().find(|e| e.key == pointer) else {
             return Ok(Reconnaissance::Read(vec![(POINTERS, pointer.to_vec())]));
         };
         let mut ready = Vec::new();
         let mut real = ArgsBuilder::new(&mut ready);
-        system::evidence_args([(seen.db, &*seen.key, seen.version)].into_iter(), &mut real);
+        system::validation_args([(seen.db, &*seen.key, seen.version)].into_iter(), &mut real);
         real.push(seen.cell.string().unwrap_or(Dependent::NOWHERE)).push(amount);
         Ok(Reconnaissance::Ready(ready))
     }

@@ -51,7 +51,7 @@ impl OrderStatusCall {
 struct OrderStatus;
 
 impl OrderStatus {
-    const EVIDENCE: u16 = 0;
+    const VALIDATE: u16 = 0;
     const CUSTOMER: u16 = 1;
     const DISTRICT: u16 = 2;
 
@@ -89,7 +89,7 @@ impl Procedure for OrderStatus {
         if Named::read(district.bytes) != Some(Named { row: Row::District(number), ..who }) {
             return Err(DAMAGED);
         }
-        by_name::plan_evidence(args, 2, planner, OrderStatus::EVIDENCE)?;
+        by_name::plan_validation(args, 2, planner, OrderStatus::VALIDATE)?;
         planner.key_in(DB, OrderStatus::CUSTOMER, Access::Read, customer)?;
         planner.key_in(DB, OrderStatus::DISTRICT, Access::Read, district)?;
         planner.covering();
@@ -98,7 +98,7 @@ impl Procedure for OrderStatus {
 
     fn run(&self, code: u16, cx: &mut FragmentContext<'_>) -> Result<(), Abort> {
         match code {
-            OrderStatus::EVIDENCE => return system::check_evidence(cx, Abort::Restart),
+            OrderStatus::VALIDATE => return system::validate_read(cx, Abort::Restart),
             OrderStatus::CUSTOMER => {
                 let id = Named::read(cx.key.bytes).map(|named| named.row);
                 let (Some(Row::Customer(_, id)), Some(row)) =
@@ -148,11 +148,11 @@ impl Procedure for OrderStatus {
         match by_name::find(args, 0, known)? {
             Found::AsItIs => Ok(Reconnaissance::Ready(args.encoded().to_vec())),
             Found::Wanted(step) => Ok(step),
-            Found::Customer(customer, evidence) => {
+            Found::Customer(customer, read) => {
                 let mut ready = Vec::new();
                 let mut builder = ArgsBuilder::new(&mut ready);
                 builder.push(&customer).push(args.get(1).unwrap_or_default());
-                evidence.push(&mut builder);
+                read.push(&mut builder);
                 Ok(Reconnaissance::Ready(ready))
             }
         }

@@ -1,7 +1,7 @@
 //! Payment: a customer pays, and warehouse, district and customer keep account of it (clause 2.5).
 //!
-//! Six customers in ten are found by their last name: the record of the name is read in advance, and is evidence
-//! that the real transaction checks (OLLP; calvin.md, section 4.7). Since these records never change, that never
+//! Six customers in ten are found by their last name: the record of the name is read in advance, and is a
+//! validated read of the real transaction (OLLP; calvin.md, section 4.7). Since these records never change, that never
 //! fails. A row of history is below its customer, wherever the payment was made.
 
 use std::io::Write;
@@ -103,7 +103,7 @@ impl PaymentCall {
 struct Payment;
 
 impl Payment {
-    const EVIDENCE: u16 = 0;
+    const VALIDATE: u16 = 0;
     const WAREHOUSE: u16 = 1;
     const DISTRICT: u16 = 2;
     const CUSTOMER: u16 = 3;
@@ -214,7 +214,7 @@ impl Procedure for Payment {
         if !sound || amount(args).is_none_or(|cents| cents <= 0) {
             return Err(DAMAGED);
         }
-        by_name::plan_evidence(args, 4, planner, Payment::EVIDENCE)?;
+        by_name::plan_validation(args, 4, planner, Payment::VALIDATE)?;
         let mut write = |code, key: Arg<'_>| planner.key_in(DB, code, Access::Write, key);
         let inputs: [SlotNo; 2] =
             [write(Payment::WAREHOUSE, warehouse)?, write(Payment::DISTRICT, district)?];
@@ -225,8 +225,8 @@ impl Procedure for Payment {
     }
 
     fn run(&self, code: u16, cx: &mut FragmentContext<'_>) -> Result<(), Abort> {
-        if code == Payment::EVIDENCE {
-            return system::check_evidence(cx, Abort::Restart);
+        if code == Payment::VALIDATE {
+            return system::validate_read(cx, Abort::Restart);
         }
         let amount_cents = amount(cx.args).unwrap_or(0);
         match code {
@@ -274,12 +274,12 @@ impl Procedure for Payment {
         match by_name::find(args, 2, known)? {
             Found::AsItIs => Ok(Reconnaissance::Ready(args.encoded().to_vec())),
             Found::Wanted(step) => Ok(step),
-            Found::Customer(customer, evidence) => {
+            Found::Customer(customer, read) => {
                 let mut ready = Vec::new();
                 let mut builder = ArgsBuilder::new(&mut ready);
                 args.iter().take(2).for_each(|key| _ = builder.push(key.bytes));
                 builder.push(&customer).push(&call.amount_cents.to_le_bytes());
-                evidence.push(&mut builder);
+                read.push(&mut builder);
                 Ok(Reconnaissance::Ready(ready))
             }
         }

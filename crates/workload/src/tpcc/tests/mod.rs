@@ -170,7 +170,7 @@ impl Bed {
                 let reads = || keys.iter().map(|(db, key)| (*db, &**key));
                 let result = self.run(system::READ, &args_of(|args| system::read_args(reads(), args)));
                 let read = system::read_reply(reads(), &result.reply).unwrap();
-                read.into_iter().for_each(|evidence| flight.known.learn(evidence));
+                read.into_iter().for_each(|read| flight.known.learn(read));
             }
             Reconnaissance::Ask(procedure, args) => {
                 let answer = self.try_run(*procedure, args)?;
@@ -188,8 +188,8 @@ impl Bed {
                 match Datum::first(&result.reply) {
                     Datum::Bulk(_) => flight.known.answers = vec![result.reply],
                     _ => {
-                        let fresh = system::restart_evidence(&result.reply).unwrap();
-                        fresh.into_iter().for_each(|evidence| flight.known.learn(evidence));
+                        let fresh = system::restart_reads(&result.reply).unwrap();
+                        fresh.into_iter().for_each(|read| flight.known.learn(read));
                     }
                 }
             }
