@@ -103,7 +103,7 @@ impl<S: RecordStore> Scheduler<S> for LockScheduler {
     }
 
     fn check(&self) -> Result<(), String> {
-        match self.locks.len() {
+        match self.locks.locked_records() {
             0 => Ok(()),
             locked => Err(format!("idle with {locked} records locked")),
         }
@@ -111,7 +111,7 @@ impl<S: RecordStore> Scheduler<S> for LockScheduler {
 
     fn gauges(&self, report: &mut dyn FnMut(&'static str, f64)) {
         report("ordain_shard_waited_for_lock_total", self.waited as f64);
-        report("ordain_shard_locked_records", self.locks.len() as f64);
+        report("ordain_shard_locked_records", self.locks.locked_records() as f64);
     }
 }
 
@@ -132,7 +132,7 @@ impl LockScheduler {
         if core.remote.out_of_order.holds(active.gsn) {
             core.take_out_of_order(&mut active);
         }
-        if self.locks.len() > 0 && !self.are_free(core, &active) {
+        if self.locks.locked_records() > 0 && !self.are_free(core, &active) {
             self.waited += 1;
         } else if core.advance(chunk, &mut active) == Progress::Done && core.finish_here(&mut active) {
             core.give_back(active);

@@ -56,7 +56,7 @@ struct Request {
 
 impl LockTable {
     /// Returns how many records are locked.
-    pub fn len(&self) -> usize {
+    pub fn locked_records(&self) -> usize {
         self.in_use
     }
 
@@ -201,9 +201,9 @@ mod tests {
         assert_eq!(bench.release(5), []);
         assert_eq!(bench.release(4), [6]);
         assert_eq!(bench.release(6), [7]);
-        assert_eq!(bench.locks.len(), 1);
+        assert_eq!(bench.locks.locked_records(), 1);
         assert_eq!(bench.release(7), []);
-        assert_eq!(bench.locks.len(), 0);
+        assert_eq!(bench.locks.locked_records(), 0);
     }
 
     #[test]
@@ -232,11 +232,11 @@ mod tests {
         bench.hash = KeyHash::of(b"l");
         bench.record = bench.store.find_or_reserve(Db(0), b"l", bench.hash);
         assert!(bench.request(2, S) && !bench.request(3, X));
-        assert_eq!((bench.locks.queues.len(), bench.locks.len()), (1, 1));
+        assert_eq!((bench.locks.queues.len(), bench.locks.locked_records()), (1, 1));
         assert_eq!(bench.release(2), [3]);
         // A transaction without a request changes nothing.
         assert_eq!(bench.release(9), []);
         assert_eq!(bench.release(3), []);
-        assert_eq!(bench.locks.len(), 0);
+        assert_eq!(bench.locks.locked_records(), 0);
     }
 }

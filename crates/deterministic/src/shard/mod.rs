@@ -87,7 +87,7 @@ pub use maps::Maps;
 pub use prefetch::Prefetch;
 pub use records::{past_of, read_record, write_record};
 pub use remote::{OutOfOrder, OutOfOrderItem, RemoteResults};
-pub use scheduler::{LockManager, Scheduler, Scheduling};
+pub use scheduler::{LockManager, NewLockManager, Scheduler, Scheduling};
 pub use snapshot_reader::SnapshotReader;
 pub use state::{Active, CUT, Known, Routes, ShardSet, SlotTable, owner};
 pub use table::ActiveTable;

@@ -222,7 +222,7 @@ impl OutOfOrder {
     }
 
     /// Returns how many items are kept.
-    pub fn len(&self) -> usize {
+    pub(crate) fn len(&self) -> usize {
         self.0.len()
     }
 }

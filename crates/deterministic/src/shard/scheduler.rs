@@ -13,6 +13,9 @@ use super::messages::{Item, Message, Round};
 use super::remote::Places;
 use super::state::{Active, Known};
 
+/// Makes the lock manager of the node whose shards have these places and settings.
+pub type NewLockManager = fn(&Places, Settings) -> Box<dyn LockManager>;
+
 /// An engine's way to schedule the transactions of a node: what makes the schedulers of its shards, and its lock manager if
 /// the engine has one.
 #[derive(Clone, Copy)]
@@ -22,7 +25,7 @@ pub struct Scheduling {
     /// Makes the scheduler of one shard.
     pub scheduler: fn() -> Box<dyn Scheduler<MemoryStore>>,
     /// Makes the node's lock manager, with an engine that has one role of a node grant to all its shards.
-    pub lock_manager: Option<fn(&Places, Settings) -> Box<dyn LockManager>>,
+    pub lock_manager: Option<NewLockManager>,
 }
 
 impl Scheduling {

@@ -164,7 +164,7 @@ impl NodeLockManager {
                 held.missing += 1;
             }
         }
-        self.counts.locks += held.locks.len() as u64;
+        self.counts.locks += held.locks.locked_records() as u64;
         self.by_gsn.insert(gsn, number);
         self.has_barrier = txn.table;
         if held.missing == 0 {
@@ -262,7 +262,7 @@ impl Role for NodeLockManager {
     }
 
     fn check(&self) -> Result<(), String> {
-        match self.locks.len() {
+        match self.locks.locked_records() {
             locked if self.by_gsn.is_empty() && locked > 0 => {
                 Err(format!("the lock manager: idle with {locked} keys locked"))
             }
@@ -272,7 +272,7 @@ impl Role for NodeLockManager {
 
     fn gauges(&self, report: &mut dyn FnMut(&'static str, f64)) {
         report("ordain_lock_manager_in_flight", self.by_gsn.len() as f64);
-        report("ordain_lock_manager_locked_keys", self.locks.len() as f64);
+        report("ordain_lock_manager_locked_keys", self.locks.locked_records() as f64);
         report("ordain_lock_manager_locks_total", self.counts.locks as f64);
         report("ordain_lock_manager_waited_for_lock_total", self.counts.waited as f64);
         report("ordain_lock_manager_grants_total", self.counts.grants as f64);
