@@ -67,7 +67,7 @@ impl LockTable {
     }
 
     /// Returns whether a request would be granted at once.
-    pub fn is_free(&self, store: &impl RecordStore, record: RecordId, exclusive: bool) -> bool {
+    pub(crate) fn is_free(&self, store: &impl RecordStore, record: RecordId, exclusive: bool) -> bool {
         match self.queue_of(store, record) {
             None => true,
             Some(queue) => !exclusive && queue.exclusive == 0,

@@ -17,7 +17,7 @@ use super::state::append;
 pub struct WireAnswers<'a>(Reader<'a>);
 
 /// Appends an answer.
-pub fn write(slot: SlotNo, bytes: &[u8], out: &mut Vec<u8>) {
+pub(crate) fn write(slot: SlotNo, bytes: &[u8], out: &mut Vec<u8>) {
     number(slot.0, out);
     number(bytes.len() as u32, out);
     append(out, bytes);

@@ -70,7 +70,7 @@ impl Backlog {
     }
 
     /// Notes that every batch up to the end of an epoch has been handed in.
-    pub fn pass(&mut self, epoch: Epoch) {
+    pub(crate) fn pass(&mut self, epoch: Epoch) {
         self.passed = self.passed.max(epoch);
     }
 
@@ -91,13 +91,13 @@ impl Backlog {
 
     /// Returns the complete epoch: everything of it and of all before it is executed here to the last transaction,
     /// and nothing of them is still to be handed in.
-    pub fn complete(&self) -> Epoch {
+    pub(crate) fn complete(&self) -> Epoch {
         let next = self.queue.front().map_or(Epoch(u64::MAX), |entry| entry.place.0);
         self.passed.min(Epoch(next.0.saturating_sub(1)))
     }
 
     /// Returns whether nothing that was handed in is left to execute.
-    pub fn is_idle(&self) -> bool {
+    pub(crate) fn is_idle(&self) -> bool {
         self.queue.is_empty()
     }
 
@@ -120,7 +120,7 @@ impl Backlog {
     }
 
     /// Begins after a place up to which everything was executed.
-    pub fn begin_after(&mut self, place: BatchPlace) {
+    pub(crate) fn begin_after(&mut self, place: BatchPlace) {
         self.begun = place;
         self.skip(place);
     }
@@ -131,13 +131,13 @@ impl Backlog {
     }
 
     /// Notes that nothing up to a place is still to come.
-    pub fn skip(&mut self, place: BatchPlace) {
+    pub(crate) fn skip(&mut self, place: BatchPlace) {
         self.applied = self.applied.max(place);
         self.pass(place.0);
     }
 
     /// Returns the place of the last applied batch.
-    pub const fn applied(&self) -> BatchPlace {
+    pub(crate) const fn applied(&self) -> BatchPlace {
         self.applied
     }
 }

@@ -36,7 +36,7 @@ impl Budget {
     }
 
     /// Begins another event with so many fragments.
-    pub(crate) const fn begin(&mut self, fragments: usize) {
+    pub const fn begin(&mut self, fragments: usize) {
         (self.left, self.is_heavy) = (fragments, false);
     }
 

@@ -648,7 +648,7 @@ const ABORTS: [&str; 7] = [
 /// A reply of at least so many bytes is composed in memory that is asked for at once.
 const LARGE: usize = 1 << 20;
 /// The records of a prefetch batch: enough for their misses to overlap.
-pub const AHEAD: usize = 24;
+pub(crate) const AHEAD: usize = 24;
 /// The fragments of reads on snapshots that a shard runs between two rounds of what is ordered: as many as of these,
 /// so that neither starves (`docs/protocols/paxflow.md`, P18).
 const READ_BUDGET: usize = 256;
@@ -658,7 +658,7 @@ const IDLE_READ_BUDGET: usize = 2048;
 /// Runs code and catches its panic if it may abort: that is an abort like any other, the same on every replica. A
 /// panic of any other fragment is a bug of ours and stops the node (`docs/protocols/qstore.md`, Q27).
 #[inline]
-pub fn guarded(abortable: bool, run: impl FnOnce() -> Result<(), Abort>) -> Result<(), Abort> {
+pub(crate) fn guarded(abortable: bool, run: impl FnOnce() -> Result<(), Abort>) -> Result<(), Abort> {
     if abortable { catch_unwind(AssertUnwindSafe(run)).unwrap_or(Err(Abort::Panic)) } else { run() }
 }
 

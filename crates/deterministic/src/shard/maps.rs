@@ -19,7 +19,7 @@ pub struct Maps {
 
 impl Maps {
     /// Begins with a layout.
-    pub fn new(layout: Arc<Layout>) -> Maps {
+    pub(crate) fn new(layout: Arc<Layout>) -> Maps {
         Maps {
             now: layout.clone(),
             planned: Layouts::new(layout.clone()),
@@ -34,13 +34,13 @@ impl Maps {
     }
 
     /// Returns the layout that was in force at the end of an epoch that is not forgotten.
-    pub fn as_of(&self, epoch: Epoch) -> &Arc<Layout> {
+    pub(crate) fn as_of(&self, epoch: Epoch) -> &Arc<Layout> {
         let later = self.layouts.partition_point(|(since, _)| *since <= epoch);
         &self.layouts[later.saturating_sub(1)].1
     }
 
     /// Puts another layout in force, from somewhere in an epoch on.
-    pub fn change(&mut self, epoch: Epoch, layout: Arc<Layout>) {
+    pub(crate) fn change(&mut self, epoch: Epoch, layout: Arc<Layout>) {
         self.now = layout.clone();
         self.layouts.push_back((epoch, layout));
     }
@@ -60,8 +60,8 @@ impl Maps {
 pub(crate) struct Moving {
     /// The transaction.
     pub gsn: Gsn,
-    pub gives: Vec<Giving>,
-    pub gets: Vec<Getting>,
+    pub(crate) gives: Vec<Giving>,
+    pub(crate) gets: Vec<Getting>,
     /// The slot of which copies are got, if it does not move yet.
     pub(crate) copies_of: Option<usize>,
 }
@@ -69,24 +69,24 @@ pub(crate) struct Moving {
 /// The records that go to another shard.
 #[derive(Debug)]
 pub(crate) struct Giving {
-    pub to: usize,
+    pub(crate) to: usize,
     /// Slots of which not all has been sent.
-    pub slots: VecDeque<usize>,
+    pub(crate) slots: VecDeque<usize>,
     /// How many pieces have been sent, and how many of them taken.
-    pub sent: u32,
-    pub taken: u32,
+    pub(crate) sent: u32,
+    pub(crate) taken: u32,
     /// The slot of which the receiver has copies.
-    pub copied: Option<Copied>,
+    pub(crate) copied: Option<Copied>,
 }
 
 /// A slot of which copies were made.
 #[derive(Debug)]
 pub(crate) struct Copied {
-    pub slot: usize,
+    pub(crate) slot: usize,
     /// How many there are.
     pub count: u32,
     /// The records at earlier positions that are not as they were copied, and have not been sent.
-    pub changed: VecDeque<Name>,
+    pub(crate) changed: VecDeque<Name>,
     /// From where on there are no copies.
     pub next: Position,
 }
@@ -95,31 +95,31 @@ pub(crate) struct Copied {
 #[derive(Debug, Default)]
 pub(crate) struct CopyState {
     /// The copies that are being made of a slot here.
-    pub copying: Option<Copying>,
+    pub(crate) copying: Option<Copying>,
     /// The epoch in which copies have come last.
     pub(crate) came_in: Epoch,
     /// The epoch in which the last checkpoint was cut while there were no copies.
     pub(crate) cut_in: Epoch,
     /// How many were made here.
-    pub made: u64,
+    pub(crate) made: u64,
 }
 
 /// A slot of this shard that is being copied.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Copying {
-    pub slot: usize,
+    pub(crate) slot: usize,
     /// The shard that gets them.
-    pub to: usize,
+    pub(crate) to: usize,
     /// The epoch of the last ones.
-    pub last: Epoch,
+    pub(crate) last: Epoch,
 }
 
 /// The records that come from another shard.
 #[derive(Debug)]
 pub(crate) struct Getting {
-    pub from: usize,
+    pub(crate) from: usize,
     /// The pieces that have come.
-    pub pieces: BTreeSet<u32>,
+    pub(crate) pieces: BTreeSet<u32>,
     /// How many there are in all, once the last has come.
     pub count: Option<u32>,
     /// Copies that came before are among the slot's records.
@@ -127,14 +127,14 @@ pub(crate) struct Getting {
 }
 
 impl Getting {
-    pub fn from(from: usize) -> Getting {
+    pub(crate) fn from(from: usize) -> Getting {
         Getting { from, pieces: BTreeSet::new(), count: None, is_adopted: false }
     }
 }
 
 impl Moving {
     /// Returns the work of a shard before another layout can be in force; none if it loses and gains no slot.
-    pub fn between(gsn: Gsn, me: usize, before: &Layout, after: &Layout) -> Option<Moving> {
+    pub(crate) fn between(gsn: Gsn, me: usize, before: &Layout, after: &Layout) -> Option<Moving> {
         let mut moving = Moving { gsn, gives: Vec::new(), gets: Vec::new(), copies_of: None };
         for slot in before.owned_by(me).filter(|slot| after.shard_of(*slot) != me) {
             let to = after.shard_of(slot);
@@ -153,7 +153,7 @@ impl Moving {
     }
 
     /// Returns whether all that is to come has come, and all that is to go has gone.
-    pub fn is_done(&self) -> bool {
+    pub(crate) fn is_done(&self) -> bool {
         let has_all = |getting: &Getting| getting.count == Some(getting.pieces.len() as u32);
         self.gives.iter().all(|giving| giving.slots.is_empty()) && self.gets.iter().all(has_all)
     }

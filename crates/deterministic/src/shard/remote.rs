@@ -44,7 +44,7 @@ impl Places {
     /// Returns whether this replica sends the outcome of a transaction; the others execute it in silence. Of a
     /// transaction that is not logged only the replica that sequenced it knows.
     #[inline]
-    pub fn answers(&self, chunk: &Chunk, txn: &Txn) -> bool {
+    pub(crate) fn answers(&self, chunk: &Chunk, txn: &Txn) -> bool {
         (chunk.replica == self.replica || !txn.logged) && chunk.gateway != GatewayId::HOUSE
     }
 
@@ -148,7 +148,7 @@ impl RemoteResults {
     }
 
     /// Sends them, in the order of their receivers after those that are full.
-    pub fn send(&mut self, places: &Places, out: &mut Outbox<Message>) {
+    pub(crate) fn send(&mut self, places: &Places, out: &mut Outbox<Message>) {
         self.full.drain(..).for_each(|(to, remote_result)| places.send(to, remote_result, out));
         while self.written != 0 {
             let to = self.written.trailing_zeros() as usize;
@@ -177,7 +177,7 @@ type About = (Gsn, usize, u8, SlotNo);
 #[derive(Debug)]
 pub struct OutOfOrderItem {
     /// The sender.
-    pub from: usize,
+    pub(crate) from: usize,
     /// The item; its bytes begin at 0.
     pub item: Item,
     /// The bytes of its slot or answers.
@@ -186,7 +186,7 @@ pub struct OutOfOrderItem {
 
 impl OutOfOrder {
     /// Keeps an item; `bytes` are those of its remote result.
-    pub fn keep(&mut self, gsn: Gsn, from: usize, item: Item, bytes: &[u8]) {
+    pub(crate) fn keep(&mut self, gsn: Gsn, from: usize, item: Item, bytes: &[u8]) {
         let (kind, slot) = item.what();
         self.0.entry((gsn, from, kind, slot)).or_insert_with(|| {
             let bytes = item.bytes(bytes).to_vec();

@@ -28,10 +28,10 @@ pub struct Routes {
     /// The vote recipients: shards that must know the verdict, which are those that write, and the collector.
     pub(crate) vote_recipients: ShardSet,
     /// The collector: the shard that composes the reply (`docs/protocols/calvin.md`, C25).
-    pub collector: usize,
+    pub(crate) collector: usize,
     /// For each fragment, the shards that need its slot or its shipped record. If it aborts, the collector needs its
     /// slot too.
-    pub readers: Vec<ShardSet>,
+    pub(crate) readers: Vec<ShardSet>,
 }
 
 /// Returns the shard that owns a fragment; `None` for a fragment of all shards.
@@ -92,14 +92,14 @@ pub const CUT: &[u8] = &[254];
 const KEPT_BYTES: usize = 1 << 20;
 
 /// Empties a buffer that is used again.
-pub fn empty(buffer: &mut Vec<u8>) {
+pub(crate) fn empty(buffer: &mut Vec<u8>) {
     buffer.clear();
     buffer.shrink_to(KEPT_BYTES);
 }
 
 /// Appends some bytes. Answers are mostly short: of 8 to 16 bytes both ends are read as words, which takes no call.
 #[inline]
-pub fn append(out: &mut Vec<u8>, bytes: &[u8]) {
+pub(crate) fn append(out: &mut Vec<u8>, bytes: &[u8]) {
     match (bytes.first_chunk(), bytes.last_chunk()) {
         (Some(first), Some(last)) if bytes.len() <= 16 => {
             let (first, last) = (u64::from_le_bytes(*first), u64::from_le_bytes(*last));
@@ -151,7 +151,7 @@ impl SlotTable {
     }
 
     /// Returns whether what only the reply is made from is longer than a limit, bytes.
-    pub const fn is_beyond(&self, limit: usize) -> bool {
+    pub(crate) const fn is_beyond(&self, limit: usize) -> bool {
         self.answered > limit
     }
 
@@ -171,7 +171,7 @@ impl SlotTable {
     }
 
     /// Returns whether a slot is cut.
-    pub fn is_cut(&self, slot: SlotNo) -> bool {
+    pub(crate) fn is_cut(&self, slot: SlotNo) -> bool {
         self.states[slot.0 as usize] == SlotState::Cut
     }
 
@@ -193,7 +193,7 @@ impl SlotTable {
     }
 
     /// Calls a function for each filled slot of a range, with its place in the range and its bytes.
-    pub fn for_each_filled(&self, slots: Range<usize>, mut each: impl FnMut(SlotNo, &[u8])) {
+    pub(crate) fn for_each_filled(&self, slots: Range<usize>, mut each: impl FnMut(SlotNo, &[u8])) {
         const TOGETHER: usize = 16;
         for (first, states) in (0..).step_by(TOGETHER).zip(self.states[slots].chunks(TOGETHER)) {
             // Which slots are filled no processor can predict, but how many: no branch depends on each.
@@ -343,7 +343,7 @@ impl Known {
 /// A record shipped for writing.
 #[derive(Debug)]
 pub(crate) struct ShippedOut {
-    pub version: Gsn,
+    pub(crate) version: Gsn,
     /// Its content, if the transaction may yet abort.
     pub before: Option<Cell>,
 }
@@ -379,7 +379,7 @@ pub struct Active {
     /// The likely record of each fragment, as far as prefetching has found it.
     pub guesses: Vec<Option<RecordId>>,
     /// The slots of its fragments.
-    pub slots: SlotTable,
+    pub(crate) slots: SlotTable,
     pub(crate) tables: Tables,
     /// The changes on this shard, while the transaction may yet abort.
     pub undo: Undo,
@@ -410,7 +410,7 @@ pub struct Active {
     /// that is decided.
     pub is_speculative: bool,
     /// Where its changes begin in the journal of its speculative batch, if it is decided as soon as it is executed.
-    pub mark: usize,
+    pub(crate) mark: usize,
     /// Its changes while it waits for a computation and others of its speculative batch note theirs.
     pub(crate) set_aside: Journal,
     /// Whether it is executed for the second time, after a speculative batch.
@@ -454,7 +454,7 @@ impl Active {
     }
 
     /// Returns the number by which shards name this execution of it.
-    pub const fn called(&self) -> Gsn {
+    pub(crate) const fn called(&self) -> Gsn {
         if self.is_again { self.gsn.again() } else { self.gsn }
     }
 

@@ -52,7 +52,7 @@ impl ActiveTable {
     }
 
     /// Returns the first transaction in the order that has a number.
-    pub(crate) fn first(&self) -> Option<Gsn> {
+    pub fn first(&self) -> Option<Gsn> {
         self.by_gsn.first_key_value().map(|(gsn, _)| *gsn)
     }
 

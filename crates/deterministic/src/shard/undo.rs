@@ -15,7 +15,7 @@ pub struct Undo {
     /// The tag of a change is the place of its record among those touched.
     pub journal: Journal,
     /// The records that were changed.
-    pub touched: Vec<Touched>,
+    pub(crate) touched: Vec<Touched>,
     /// The transaction that changes records now, if several share the journal: then a record is noted for each of
     /// them.
     pub writer: Option<Gsn>,
@@ -27,7 +27,7 @@ pub struct Touched {
     /// The record.
     pub record: RecordId,
     /// The version before the change.
-    pub version: Gsn,
+    pub(crate) version: Gsn,
     /// The transaction that changed it, if several share the journal.
     pub by: Gsn,
     /// The key under which the change was planned: that of the record, or of its parent record.
@@ -36,7 +36,7 @@ pub struct Touched {
 
 impl Undo {
     /// Notes that a record is about to be changed, and keeps its place in the store; returns the tag of its changes.
-    pub fn touch(&mut self, store: &mut impl RecordStore, record: RecordId, of: KeyHash) -> u32 {
+    pub(crate) fn touch(&mut self, store: &mut impl RecordStore, record: RecordId, of: KeyHash) -> u32 {
         if store.lock(record) == 0 {
             // Each record noted is write-locked, or has a lock queue.
             store.set_lock(record, WRITE_LOCKED);
@@ -56,7 +56,7 @@ impl Undo {
     }
 
     /// Returns whether a write-locked record keeps its place to the end.
-    pub fn keeps(&mut self, store: &mut impl RecordStore, record: RecordId, of: KeyHash) -> bool {
+    pub(crate) fn keeps(&mut self, store: &mut impl RecordStore, record: RecordId, of: KeyHash) -> bool {
         if self.writer.is_some() {
             self.touch(store, record, of);
         }
@@ -107,7 +107,7 @@ impl Undo {
     }
 
     /// Forgets all that is noted.
-    pub fn clear(&mut self) {
+    pub(crate) fn clear(&mut self) {
         self.touched.clear();
         self.journal.clear();
     }

@@ -164,7 +164,7 @@ impl NodeLockManager {
                 held.missing += 1;
             }
         }
-        self.counts.locks += held.locks.locked_records() as u64;
+        self.counts.locks += held.locks.len() as u64;
         self.by_gsn.insert(gsn, number);
         self.has_barrier = txn.table;
         if held.missing == 0 {

@@ -81,7 +81,7 @@ pub struct SnapshotReader {
 #[derive(Debug, Default)]
 pub struct Counts {
     pub read: u64,
-    pub waited: u64,
+    pub(crate) waited: u64,
     pub(crate) too_old: u64,
 }
 
@@ -154,11 +154,11 @@ pub struct ShardView<'a, S> {
     pub store: &'a S,
     pub places: &'a Places,
     /// Which layout was in force when, and by which gateways have planned.
-    pub(crate) maps: &'a mut Maps,
+    pub maps: &'a mut Maps,
     pub registry: &'a Arc<Registry>,
     pub locals: &'a mut Locals,
     /// How much work a compute fragment may do here before it is given away; no bound while nothing would do it.
-    pub patience: Option<u64>,
+    pub(crate) patience: Option<u64>,
 }
 
 impl SnapshotReader {
@@ -197,7 +197,7 @@ impl SnapshotReader {
     }
 
     /// Returns the oldest epoch as of which the store has to show the state.
-    pub const fn kept(&self) -> Option<Epoch> {
+    pub(crate) const fn kept(&self) -> Option<Epoch> {
         self.kept
     }
 
@@ -257,12 +257,12 @@ impl SnapshotReader {
     }
 
     /// Returns whether a chunk can be read, or waits for an epoch that is published.
-    pub fn is_ready(&self, published: Epoch) -> bool {
+    pub(crate) fn is_ready(&self, published: Epoch) -> bool {
         !self.ready.is_empty() || self.waiting.first_key_value().is_some_and(|(at, _)| *at <= published)
     }
 
     /// Returns how many chunks wait or are being read.
-    pub fn waiting(&self) -> usize {
+    pub(crate) fn waiting(&self) -> usize {
         self.ready.len() + self.waiting.values().map(Vec::len).sum::<usize>()
     }
 
@@ -272,7 +272,7 @@ impl SnapshotReader {
     }
 
     /// Reads for about so many fragments; returns whether more could be read.
-    pub fn run<S: RecordStore>(
+    pub(crate) fn run<S: RecordStore>(
         &mut self,
         shard: &mut ShardView<'_, S>,
         published: Epoch,
@@ -303,7 +303,7 @@ impl SnapshotReader {
     }
 
     /// Sends the answers that are complete.
-    pub fn send(&mut self, places: &Places, out: &mut Outbox<Message>) {
+    pub(crate) fn send(&mut self, places: &Places, out: &mut Outbox<Message>) {
         for outcomes in self.outcomes.drain(..) {
             if let Some(gateway) = places.gateway_at(outcomes.gateway) {
                 out.send(gateway, Front::Outcomes(outcomes));
@@ -562,7 +562,7 @@ impl SnapshotReader {
     }
 
     /// Returns how many transactions wait for a computation that was given away.
-    pub fn away(&self) -> usize {
+    pub(crate) fn away(&self) -> usize {
         self.away.len() - self.leaving.len()
     }
 
