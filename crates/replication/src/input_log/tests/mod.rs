@@ -1,5 +1,6 @@
-//! Logs that ship to each other.
+//! The log that one node writes: alone, and shipped to members.
 
+mod alone;
 mod faults;
 mod scenarios;
 mod world;
