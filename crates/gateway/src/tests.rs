@@ -8,13 +8,13 @@ use std::sync::Arc;
 use ordain_model::args::encode;
 use ordain_model::procedure::{FragmentContext, Known, Procedure, Reconnaissance};
 use ordain_model::{
-    Abort, Access, Args, ArgsBuilder, Call, Cell, Chunk, ChunkNo, Datum, Db, Fragment, GatewayId, Gsn,
-    KeyHash, OutcomeBatch, OutcomeStatus, PartitionId, PlanError, Planner, ProcedureId, Reads, Registry,
-    RequestNo, SessionId, Token, Value, View, Writer, system,
+    Abort, Access, Args, ArgsBuilder, Call, Cell, Chunk, ChunkNo, Datum, Db, Effect, Fragment, GatewayId,
+    Gsn, KeyHash, OutcomeBatch, OutcomeStatus, PartitionId, PlanError, Planner, ProcedureId, Reads, Registry,
+    RequestNo, SessionId, Snapshot, Stamp, Token, Value, View, Writer, system,
 };
 
 use crate::submit::MAX_CHUNK;
-use crate::{Departure, Gateway, MAX_RESTARTS, Path, Ticket};
+use crate::{Departure, Gateway, MAX_RESTARTS, Path, Stream, Ticket};
 
 /// Chunks that are to be sequenced, and nothing else.
 trait Orders {
@@ -495,4 +495,47 @@ fn what_reads_and_what_writes_are_told_apart_whatever_came_before() {
     ordered.sort();
     assert_eq!(read, ["r", "r c", "r d e", "r g h i", "r k", "r m", "w"]);
     assert_eq!(ordered, ["w a b", "w f", "w l"]);
+}
+
+/// What the chunks of reads are to see that wait to be submitted, and how many transactions they have.
+fn snapshots(gateway: &mut Gateway) -> Vec<(Snapshot, usize)> {
+    std::iter::from_fn(|| gateway.flush())
+        .filter_map(|departure| match departure {
+            Departure::Read(chunk, snapshot) => Some((snapshot, chunk.txns().len())),
+            _ => None,
+        })
+        .collect()
+}
+
+#[test]
+fn tokens_are_merged_and_passed_on_whatever_they_are() {
+    let mut gateway = gateway().with_reads(Reads::Session);
+    let vector = |numbers: &[u64], mark: u128| Token::of_vector(numbers, [mark]);
+    let read = |gateway: &mut Gateway, stream: u32, ticket: u64, seen: &Token| {
+        let view = View::Since(seen.clone());
+        let submitted =
+            gateway.submit_in_order(Stream(stream), Ticket(ticket), Call::new(EITHER, Db(1)), view, |args| {
+                args.push(b"r").push(b"k");
+            });
+        assert_eq!(submitted, Ok(Path::Snapshot));
+    };
+    // Nobody here has heard of what the second has seen: it is read alone.
+    read(&mut gateway, 1, 1, &Token::NOTHING);
+    read(&mut gateway, 2, 2, &vector(&[0, 5], 9));
+    let alone = [(Snapshot::Published(Token::NOTHING), 1), (Snapshot::Published(vector(&[0, 5], 9)), 1)];
+    assert_eq!(snapshots(&mut gateway), alone);
+    // Each stream goes on with what it was told; what both have seen is asked for together.
+    let mut batch = OutcomeBatch::new(GatewayId(3));
+    for (chunk, token) in [(0, vector(&[4], 1)), (1, vector(&[2, 6, 1], 2))] {
+        let effect = Effect { stamp: Stamp::new(7), token };
+        batch.push(ChunkNo(chunk), 0, effect, COMMITTED, |out| Writer(out).ok());
+    }
+    let mut seen = Vec::new();
+    gateway.take_outcomes(&batch, |finished| seen.push((finished.ticket.0, finished.token.clone())));
+    assert_eq!(seen, [(1, vector(&[4], 1)), (2, vector(&[2, 6, 1], 2))]);
+    read(&mut gateway, 1, 3, &Token::NOTHING);
+    read(&mut gateway, 2, 4, &Token::NOTHING);
+    let both = Token::of_vector(&[4, 6, 1], [1, 2]);
+    assert_eq!(snapshots(&mut gateway), [(Snapshot::Published(both), 2)]);
+    assert_eq!(gateway.outstanding(), 2);
 }

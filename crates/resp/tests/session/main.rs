@@ -3,6 +3,7 @@
 
 mod access;
 mod behaviour;
+mod families;
 mod fuzz;
 mod memory;
 mod natives;
