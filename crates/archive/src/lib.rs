@@ -1,4 +1,4 @@
-//! Checkpoints afar: copies of complete checkpoints in an object store, and the way back from there.
+//! Copies of complete checkpoints in an object store, and the way back from there.
 //!
 //! A node's checkpoints are on its own disk, and go with it. An *archive* is a second place for them: a directory that is
 //! mounted from elsewhere, or a bucket of a service that speaks the protocol of S3. What is there is what a cluster is built
@@ -10,7 +10,7 @@
 //! | [`names`] | what objects are called: `<cluster>/<partition>/checkpoint-<epoch>.<node>.state` and `.seal` |
 //! | [`seal`] | the object that says that a checkpoint is there, and of what it is |
 //! | [`archive`] | what is asked of a store: list, put, read, remove |
-//! | [`afar`] | the checkpoints of a partition, read as if they were files of a directory |
+//! | [`stored`] | the checkpoints of a partition, read as if they were files of a directory |
 //! | [`archiver`] | the thread that takes there what a node has completed |
 //!
 //! The rule: **an object without its seal is nothing.** The seal is put last, when all of the state is there, so half an
@@ -20,16 +20,16 @@
 //! All of it runs on a small tokio runtime of its own, on the thread of whoever uses it; nothing else in the node has one but
 //! the admin server.
 
-pub mod afar;
 pub mod archive;
 pub mod archiver;
 pub mod location;
 pub mod names;
 pub mod seal;
+pub mod stored;
 
-pub use afar::Afar;
 pub use archive::{Archive, ArchiveError, Blocking};
 pub use archiver::{Archiver, ArchiverSettings, KEEP, Report, Standing};
 pub use location::{Environment, Location};
 pub use names::{Kind, Name};
 pub use seal::{Owner, Sealed};
+pub use stored::StoredCheckpoints;

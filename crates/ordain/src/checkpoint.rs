@@ -9,9 +9,9 @@ use ordain_role::Directory;
 use ordain_runtime::FsDirectory;
 use serde_json::{Value, json};
 
-use crate::afar::Shelf;
-use crate::looked::{self, Looked, Row};
+use crate::object_store::StoredCluster;
 use crate::restore::{self, RestoreArgs};
+use crate::row::{self, Inspection, Row};
 
 /// What to do with checkpoints.
 #[derive(Debug, Subcommand)]
@@ -48,7 +48,7 @@ pub struct Which {
     json: Option<PathBuf>,
 }
 
-/// Runs the command. True: what was looked at is sound.
+/// Runs the command. True: what was inspected is sound.
 ///
 /// # Errors
 /// The directory cannot be read, or cannot be restored.
@@ -62,8 +62,8 @@ pub fn run(command: &CheckpointCommand) -> anyhow::Result<bool> {
 
 fn show(which: &Which, only: Option<Epoch>, reads: bool) -> anyhow::Result<bool> {
     if let Some(url) = &which.store {
-        let shelf = Shelf::open(url, which.cluster.as_deref())?;
-        return shelf.show(only.map(|epoch| epoch.0), reads, which.json.as_deref());
+        let stored = StoredCluster::open(url, which.cluster.as_deref())?;
+        return stored.show(only.map(|epoch| epoch.0), reads, which.json.as_deref());
     }
     // Opening would make a directory where there is none.
     anyhow::ensure!(
@@ -77,35 +77,35 @@ fn show(which: &Which, only: Option<Epoch>, reads: bool) -> anyhow::Result<bool>
         found.retain(|found| found.epoch == epoch);
         anyhow::ensure!(!found.is_empty(), "there is no checkpoint of epoch {epoch}");
     }
-    looked::show(found.into_iter().map(|found| Shown::new(&directory, found, reads)), which.json.as_deref())
+    row::show(found.into_iter().map(|found| Shown::new(&directory, found, reads)), which.json.as_deref())
 }
 
 /// What is known of one.
 struct Shown {
     found: Found,
     header: Option<Header>,
-    looked: Looked,
+    inspection: Inspection,
 }
 
 impl Shown {
     fn new(directory: &dyn Directory, found: Found, reads: bool) -> Shown {
-        let looked = if reads {
+        let inspection = if reads {
             verify(directory, found.epoch).map(|(header, totals)| (header, Some(totals)))
         } else {
             read_header(directory, found.epoch).map(|header| (header, None))
         };
-        let (header, totals, reason) = match looked {
+        let (header, totals, reason) = match inspection {
             Ok((header, totals)) => (Some(header), totals, None),
             Err(reason) => (None, None, Some(reason.to_string())),
         };
-        let looked = Looked { is_complete: found.is_complete(), totals, reason };
-        Shown { found, header, looked }
+        let inspection = Inspection { is_complete: found.is_complete(), totals, reason };
+        Shown { found, header, inspection }
     }
 }
 
 impl Row for Shown {
-    fn looked(&self) -> &Looked {
-        &self.looked
+    fn inspection(&self) -> &Inspection {
+        &self.inspection
     }
 
     fn json(&self) -> Value {
@@ -122,14 +122,14 @@ impl Row for Shown {
 
 impl std::fmt::Display for Shown {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        let Shown { found, header, looked } = self;
-        write!(f, "epoch {}  {}", found.epoch, looked.standing())?;
+        let Shown { found, header, inspection } = self;
+        write!(f, "epoch {}  {}", found.epoch, inspection.standing())?;
         if let Some(bytes) = found.bytes {
             write!(f, "  {bytes} bytes")?;
         }
         if let Some(header) = header {
             write!(f, "  partition {} of {}", header.partition, header.partitions)?;
         }
-        write!(f, "{looked}")
+        write!(f, "{inspection}")
     }
 }

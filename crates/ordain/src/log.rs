@@ -252,7 +252,7 @@ fn member(node: NodeId, generation: u32) -> String {
 }
 
 /// What a look through a log has shown.
-struct Looked {
+struct Inspection {
     found: Found,
     report: Report,
 }
@@ -263,7 +263,7 @@ fn look(
     shows: bool,
     wanted: &BTreeSet<Gsn>,
     registry: &Arc<Registry>,
-) -> anyhow::Result<Looked> {
+) -> anyhow::Result<Inspection> {
     let mut found = Found {
         registry: registry.clone(),
         printer: Printer(true),
@@ -286,7 +286,7 @@ fn look(
         Item::Entry(entry, payload) if entry.kind == Kind::Data => found.entry(&entry, &payload),
         Item::Entry(..) => Ok(()),
     })?;
-    Ok(Looked { found, report })
+    Ok(Inspection { found, report })
 }
 
 fn walk(which: &Which, shows: bool) -> anyhow::Result<bool> {
@@ -296,7 +296,7 @@ fn walk(which: &Which, shows: bool) -> anyhow::Result<bool> {
         .with_context(|| format!("cannot read {} in {}", under_way::FILE, which.data_dir.display()))?;
     let under_way: Vec<(usize, Gsn)> = under_way.into_iter().map(|(shard, gsn)| (shard, Gsn(gsn))).collect();
     let wanted = under_way.iter().map(|(_, gsn)| *gsn).chain(aborts.iter().map(|(gsn, _)| gsn)).collect();
-    let Looked { found, report } = look(&directory, shows, &wanted, &procedures::all())?;
+    let Inspection { found, report } = look(&directory, shows, &wanted, &procedures::all())?;
     let Found { mut printer, form, records, batches, transactions, journal, rows, described, .. } = found;
     let is_group = form == Some(Form::Group);
     anyhow::ensure!(

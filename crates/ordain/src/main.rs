@@ -2,15 +2,15 @@
 //!
 //! Exit 0: done. 1: what was asked failed. 2: wrong usage. An error is one line on stderr.
 
-mod afar;
 mod checkpoint;
 mod cluster;
 mod engines;
 mod log;
-mod looked;
 mod memory;
+mod object_store;
 mod rebuild;
 mod restore;
+mod row;
 mod serve;
 mod sim;
 

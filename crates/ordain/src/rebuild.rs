@@ -10,7 +10,7 @@ use std::sync::Arc;
 use std::time::{SystemTime, UNIX_EPOCH};
 
 use anyhow::{Context, bail, ensure};
-use ordain_archive::afar::{Afar, Kept};
+use ordain_archive::stored::{Kept, StoredCheckpoints};
 use ordain_archive::{Location, Owner};
 use ordain_checkpoint::{file_name, seal_name};
 use ordain_engines::registry::Engine;
@@ -27,7 +27,7 @@ use ordain_role::{Directory, DiskOp, NodeId};
 use ordain_runtime::{DirLock, FsDirectory};
 use serde_json::json;
 
-use crate::afar::Shelf;
+use crate::object_store::StoredCluster;
 use crate::restore::{RestoreArgs, clear, ensure_empty};
 
 /// Restores.
@@ -356,36 +356,36 @@ fn from_store(url: &str, args: &RestoreArgs, plan: &Plan, targets: &mut Targets)
         Plan::Alone(_) => args.cluster.as_deref(),
         Plan::Cluster { config, .. } => Some(config.id.as_str()),
     };
-    let shelf = Shelf::open(url, cluster)?;
+    let stored = StoredCluster::open(url, cluster)?;
     let mut owner = None;
     let mut usable: Vec<(u16, Vec<Kept>)> = Vec::new();
-    for shelved in &shelf.partitions {
+    for partition in &stored.partitions {
         let mut counts = Vec::new();
-        for kept in &shelved.kept {
+        for kept in &partition.kept {
             match kept.sound() {
                 Ok(sealed) => {
-                    plan.accept(&sealed.owner, &format!("{url}/{}, epoch {}", shelved.place, kept.epoch))?;
+                    plan.accept(&sealed.owner, &format!("{url}/{}, epoch {}", partition.place, kept.epoch))?;
                     owner = Some(sealed.owner.clone());
                     counts.push(kept.clone());
                 }
                 Err(reason) => eprintln!(
                     "note: {}, epoch {}, of node {}, cannot be used: {reason}",
-                    shelved.place, kept.epoch, kept.node.0
+                    partition.place, kept.epoch, kept.node.0
                 ),
             }
         }
-        usable.push((shelved.partition, counts));
+        usable.push((partition.partition, counts));
     }
     let owner =
-        owner.with_context(|| format!("there is no complete checkpoint in {url}/{}", shelf.cluster))?;
+        owner.with_context(|| format!("there is no complete checkpoint in {url}/{}", stored.cluster))?;
     if owner.replication == Replication::Async.name() {
         of_one_replica(&mut usable, owner.starts.len());
     }
-    let afar: Vec<(u16, String, Afar<'_>, &Vec<Kept>)> = usable
+    let afar: Vec<(u16, String, StoredCheckpoints<'_>, &Vec<Kept>)> = usable
         .iter()
         .map(|(partition, kept)| {
-            let place = format!("{}/{partition}", shelf.cluster);
-            (*partition, place.clone(), Afar::new(&shelf.archive, &place, kept.iter()), kept)
+            let place = format!("{}/{partition}", stored.cluster);
+            (*partition, place.clone(), StoredCheckpoints::new(&stored.archive, &place, kept.iter()), kept)
         })
         .collect();
     let sources: Vec<Source<'_>> = afar

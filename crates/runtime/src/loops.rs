@@ -174,7 +174,7 @@ pub(crate) struct Effects<M> {
     pub(crate) work: Line<(usize, Work), (usize, WorkDone)>,
     pub(crate) control: Arc<Control>,
     /// What has happened to the actors of this loop, by seat, in order.
-    pub(crate) receive_journal: VecDeque<(usize, Arrival<M>)>,
+    pub(crate) arrivals: VecDeque<(usize, Arrival<M>)>,
     pub(crate) timers: Timers,
     /// Of the seats whose roles have said that memory grows.
     pub(crate) small_pages: BTreeMap<usize, SmallPages>,
@@ -256,7 +256,7 @@ impl<M> Effects<M> {
     fn deliver(&mut self, route: Route, envelope: Envelope<M>) {
         match self.outlets[route.on_loop].as_mut() {
             // Only this loop has no outlet.
-            None => self.receive_journal.push_back(envelope.open()),
+            None => self.arrivals.push_back(envelope.open()),
             Some(outlet) => {
                 outlet.send(envelope);
                 self.sent += 1;
@@ -271,7 +271,7 @@ impl<M> Effects<M> {
                 Some(disk) => disk.submit(seat, request),
                 None => Some(no_disk(&request)),
             };
-            self.receive_journal.extend(done.map(|done| (seat, Arrival::Event(Event::Disk(done)))));
+            self.arrivals.extend(done.map(|done| (seat, Arrival::Event(Event::Disk(done)))));
         }
         self.disk.iter_mut().for_each(DiskPort::announce);
     }
@@ -464,7 +464,7 @@ impl<M> EventLoop<M> {
                 Phase::Closing => {
                     self.state.untold = self.first_edge;
                     let stops = (0..self.first_edge).map(|seat| (seat, Arrival::Event(Event::Stop)));
-                    self.effects.receive_journal.extend(stops);
+                    self.effects.arrivals.extend(stops);
                 }
                 Phase::Running | Phase::Stopping => {}
             }
@@ -504,7 +504,7 @@ impl<M> EventLoop<M> {
         let now = self.state.now.elapsed;
         let due = self.effects.timers.next_due();
         let busy = self.state.again
-            || !self.effects.receive_journal.is_empty()
+            || !self.effects.arrivals.is_empty()
             || due.is_some_and(|at| at <= now)
             || !self.nothing_arrived();
         if busy {
@@ -580,19 +580,17 @@ impl<M> EventLoop<M> {
 
     /// Takes what other loops and the disk have sent.
     fn intake(&mut self) {
-        let receive_journal = &mut self.effects.receive_journal;
-        if receive_journal.len() < BURST {
+        let arrivals = &mut self.effects.arrivals;
+        if arrivals.len() < BURST {
             for inlet in &mut self.inlets {
-                inlet.take(INTAKE, |envelope| receive_journal.push_back(envelope.open()));
+                inlet.take(INTAKE, |envelope| arrivals.push_back(envelope.open()));
             }
         }
         let work = &mut self.effects.work.answers;
-        work.take(INTAKE, |(seat, done)| {
-            receive_journal.push_back((seat, Arrival::Event(Event::Work(done))))
-        });
+        work.take(INTAKE, |(seat, done)| arrivals.push_back((seat, Arrival::Event(Event::Work(done)))));
         if let Some(disk) = &mut self.effects.disk {
             disk.answers(|answer| {
-                receive_journal.push_back((answer.seat, Arrival::Event(Event::Disk(answer.done))))
+                arrivals.push_back((answer.seat, Arrival::Event(Event::Disk(answer.done))))
             });
         }
     }
@@ -603,7 +601,7 @@ impl<M> EventLoop<M> {
             if self.effects.halted {
                 break;
             }
-            let Some((seat, arrival)) = self.effects.receive_journal.pop_front() else { break };
+            let Some((seat, arrival)) = self.effects.arrivals.pop_front() else { break };
             match arrival {
                 Arrival::Event(event) => self.handle(seat, event),
                 Arrival::Departing(departing) => self.depart(seat, *departing),

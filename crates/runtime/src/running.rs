@@ -205,7 +205,7 @@ impl Runtime {
                 disk: port,
                 work,
                 control: control.clone(),
-                receive_journal: VecDeque::new(),
+                arrivals: VecDeque::new(),
                 timers: Timers::default(),
                 small_pages: BTreeMap::new(),
                 unanswered: 0,

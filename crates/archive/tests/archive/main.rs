@@ -10,7 +10,7 @@ use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
 use bucket::Bucket;
-use ordain_archive::afar::{Afar, kept};
+use ordain_archive::stored::{StoredCheckpoints, kept};
 use ordain_archive::{Archiver, ArchiverSettings, Blocking, Environment, Location, Owner, Report};
 use ordain_checkpoint::{Encoder, Header, Kind, Piece, Seal, file_name, seal_name, verify};
 use ordain_model::{Cell, Db, Epoch, Gsn, Layout, Millis, PartitionId, Value};
@@ -103,7 +103,7 @@ impl Store {
     fn read(&self, epoch: u64) -> Result<u64, String> {
         let archive = self.open();
         let found = kept(&archive, PLACE).unwrap();
-        let afar = Afar::new(&archive, PLACE, found.iter());
+        let afar = StoredCheckpoints::new(&archive, PLACE, found.iter());
         verify(&afar, Epoch(epoch)).map(|(_, totals)| totals.records).map_err(|error| error.to_string())
     }
 }

@@ -13,7 +13,7 @@ use ordain_model::{Datum, OptionValue, Registry, system};
 use ordain_role::Bugs;
 
 use super::args::scratch;
-use super::told::{tell_embedded, tell_resp};
+use super::summary::{tell_embedded, tell_resp};
 use super::{Durability, Ours, Point, System};
 use crate::ceiling;
 use crate::embedded::{self, Delay, Grid, Length, Setup};

@@ -9,10 +9,10 @@
 mod args;
 mod measure;
 mod ratios;
+mod summary;
 mod systems;
 #[cfg(test)]
 mod tests;
-mod told;
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -31,7 +31,7 @@ pub use args::{BenchArgs, Common, Terms, scratch, seconds};
 pub use measure::{Bench, Sockets, registry};
 pub use systems::{Durability, Ours, Point, System};
 
-use told::COMPLETED;
+use summary::COMPLETED;
 
 /// Runs `ordain bench WORKLOAD`; says whether all checks passed.
 ///

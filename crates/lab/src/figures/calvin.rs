@@ -6,8 +6,8 @@ use std::time::Duration;
 use ordain_model::CheckpointMode;
 use ordain_workload::micro::{Calvin, Micro};
 
-use super::told::{at, middle};
-use super::{Beside, Experiment, FigurePoint, Measured, Shape, Size, Told, scale, thread_counts};
+use super::summary::{at, middle};
+use super::{Beside, Experiment, FigurePoint, Measured, Shape, Size, Summary, scale, thread_counts};
 use crate::demand;
 use crate::plot::{Axis, Kind, Plot, Scale, Series, si};
 use crate::report::{CheckpointOfRun, Run};
@@ -114,7 +114,7 @@ impl Experiment for Figure3 {
         1
     }
 
-    fn tell(&self, measured: &Measured) -> Told {
+    fn tell(&self, measured: &Measured) -> Summary {
         let runs: Vec<_> = measured.runs.iter().filter(|(_, _, run)| run.passed()).collect();
         let line = |run: &Run| Figure3::timeline(&run.timeline);
         let series: Vec<Series> =
@@ -155,7 +155,7 @@ impl Experiment for Figure3 {
             );
             Some(format!("{name}: asked for after {asked_s:.1} s, {complete}"))
         });
-        Told {
+        Summary {
             beside: vec![
                 Beside::new(
                     "throughput on one machine, low contention",
@@ -235,7 +235,7 @@ impl Experiment for Figure5 {
         Ok(points)
     }
 
-    fn tell(&self, everything: &Measured) -> Told {
+    fn tell(&self, everything: &Measured) -> Summary {
         let measured = &everything.only(|line| !scale::is_on_nodes(line));
         let mut told = model(
             measured,
@@ -277,7 +277,7 @@ impl Experiment for Figure5 {
 }
 
 /// Measured throughput over threads, and the model beside it: what figures that ask for more cores have in common.
-pub(super) fn model(measured: &Measured, title: &str, subtitle: &str, reference: (&str, f64)) -> Told {
+pub(super) fn model(measured: &Measured, title: &str, subtitle: &str, reference: (&str, f64)) -> Summary {
     let mut series = Vec::new();
     let mut demands = Vec::new();
     let mut models = Vec::new();
@@ -313,7 +313,7 @@ pub(super) fn model(measured: &Measured, title: &str, subtitle: &str, reference:
             .to_owned(),
         "Clients do not wait for the log to be on disk, as the paper's did not.".to_owned(),
     ];
-    Told {
+    Summary {
         plots: vec![Plot {
             title: title.to_owned(),
             subtitle: subtitle.to_owned(),
@@ -325,7 +325,7 @@ pub(super) fn model(measured: &Measured, title: &str, subtitle: &str, reference:
         }],
         notes: notes.into_iter().chain(bounds).collect(),
         tables: vec![demand::table(&demands)],
-        ..Told::default()
+        ..Summary::default()
     }
 }
 

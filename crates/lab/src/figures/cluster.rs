@@ -9,7 +9,7 @@ use ordain_family::Replication;
 use ordain_model::Micros;
 use ordain_workload::micro::{Calvin, Micro};
 
-use super::{Beside, Experiment, FigurePoint, Measured, Shape, Size, Told};
+use super::{Beside, Experiment, FigurePoint, Measured, Shape, Size, Summary};
 use crate::bench::{Durability, System};
 use crate::embedded::{Delay, Grid};
 use crate::plot::{Axis, Kind, Plot, Scale, Series, si};
@@ -84,7 +84,7 @@ impl Experiment for Figure2 {
         if size == Size::Quick { 1 } else { size.repetitions() }
     }
 
-    fn tell(&self, measured: &Measured) -> Told {
+    fn tell(&self, measured: &Measured) -> Summary {
         let mean = measured.series(LATENCY, |run| run.latency_us.mean / 1e3);
         let half = measured.series(LATENCY, |run| run.latency_us.p50 as f64 / 1e3);
         let rate = measured.series(LATENCY, |run| run.txn_per_s);
@@ -99,7 +99,7 @@ impl Experiment for Figure2 {
         let quorum_ms = FAR.0 as f64 * 2.0 / 1e3;
         let far = "in three data centres no less than one round trip to the nearest other one (100 ms)";
         let same = "the same throughput in all modes, within 5%";
-        Told {
+        Summary {
             plots: vec![Plot {
                 title: "Latency by replication mode".to_owned(),
                 subtitle: "microbenchmark, 2 nodes a replica, 10% on both, 500 txn/s; three replicas but with none".to_owned(),
@@ -197,7 +197,7 @@ impl Experiment for Figure6 {
         Ok(points)
     }
 
-    fn tell(&self, measured: &Measured) -> Told {
+    fn tell(&self, measured: &Measured) -> Summary {
         let mut series = Vec::new();
         let mut calvin = Vec::new();
         for nodes in SIZES {
@@ -234,7 +234,7 @@ impl Experiment for Figure6 {
                 "not measured: needs engine no-wait",
             ),
         ];
-        Told {
+        Summary {
             shapes: shapes(&calvin),
             beside,
             plots: vec![Plot {

@@ -10,7 +10,7 @@ use std::sync::Arc;
 use ordain_model::Micros;
 use ordain_workload::Workload;
 
-use super::{Beside, Experiment, FigurePoint, Measured, Shape, Size, Told};
+use super::{Beside, Experiment, FigurePoint, Measured, Shape, Size, Summary};
 use crate::demand::{self, Demands};
 use crate::embedded::{Delay, Grid};
 use crate::plot::{Axis, Kind, Plot, Scale, Series, si};
@@ -102,7 +102,7 @@ impl Experiment for Sweep {
         Ok(points)
     }
 
-    fn tell(&self, measured: &Measured) -> Told {
+    fn tell(&self, measured: &Measured) -> Summary {
         let contest = Contest { measured, values: self.values, y: self.y.2 };
         let (name, unit, _) = self.y;
         let plot = |title: String, y: Axis, series: Vec<Series>| Plot {
@@ -135,7 +135,7 @@ impl Experiment for Sweep {
         let middle = self.values[self.values.len() / 2];
         let demands = LINES.map(|(line, _)| (format!("{line} at {middle}"), measured.demands(line, middle)));
         let notes = self.notes.iter().map(|note| (*note).to_owned());
-        Told {
+        Summary {
             plots,
             tables: vec![demand::table(&demands)],
             beside: self

@@ -10,7 +10,7 @@ use comfy_table::ContentArrangement;
 use serde_json::{Value, json};
 
 use super::registry::{FIGURES, Figure, find};
-use super::{Experiment, FigurePoint, LabCommand, ListArgs, Measured, Paper, RunArgs, Size, Told};
+use super::{Experiment, FigurePoint, LabCommand, ListArgs, Measured, Paper, RunArgs, Size, Summary};
 use crate::bench::{Bench, scratch};
 use crate::embedded::Length;
 use crate::host::Host;
@@ -251,7 +251,7 @@ impl Measure for OneFigure<'_> {
 struct Outcome {
     figure: &'static Figure,
     measured: Measured,
-    told: Told,
+    told: Summary,
 }
 
 impl Outcome {
@@ -480,7 +480,7 @@ mod tests {
     fn every_figure_that_runs_tells_a_whole_story() {
         for figure in FIGURES.iter().filter(|figure| figure.experiment.is_some()) {
             let outcome = computed(figure.id);
-            let Told { plots, shapes, .. } = &outcome.told;
+            let Summary { plots, shapes, .. } = &outcome.told;
             assert!(!plots.is_empty() && !shapes.is_empty(), "{}", figure.id);
             for plot in plots {
                 let svg = plot.svg();
@@ -516,7 +516,7 @@ mod tests {
         }
     }
 
-    fn verdicts(told: &Told) -> Vec<(Option<bool>, &str)> {
+    fn verdicts(told: &Summary) -> Vec<(Option<bool>, &str)> {
         told.shapes.iter().map(|shape| (shape.holds, shape.ours.as_str())).collect()
     }
 

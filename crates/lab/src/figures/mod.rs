@@ -19,7 +19,7 @@ mod queues;
 mod reads;
 mod registry;
 mod scale;
-mod told;
+mod summary;
 mod tpcc;
 
 use std::fmt;
@@ -38,7 +38,7 @@ use serde::Serialize;
 
 pub use lab::{Measure, run};
 pub use registry::{FIGURES, Figure, find};
-pub use told::{Beside, Measured, Shape, Told};
+pub use summary::{Beside, Measured, Shape, Summary};
 
 use crate::bench::{Durability, Ours, Point, System};
 use crate::embedded::Grid;
@@ -321,7 +321,7 @@ pub trait Experiment: fmt::Debug + Sync {
     }
 
     /// What it came to.
-    fn tell(&self, measured: &Measured) -> Told;
+    fn tell(&self, measured: &Measured) -> Summary;
 }
 
 /// The numbers of threads that a figure of one node shows: one, and one a core.

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use ordain_workload::choice::Distribution;
 use ordain_workload::ycsb::{Parameters, Ycsb};
 
-use super::{Experiment, FigurePoint, Measured, Shape, Size, Told, thread_counts};
+use super::{Experiment, FigurePoint, Measured, Shape, Size, Summary, thread_counts};
 use crate::plot::{Axis, Kind, Plot, Scale};
 
 /// What transactions cost: throughput as a share of plain accesses to the same records.
@@ -35,12 +35,12 @@ impl Experiment for Ceiling {
         true
     }
 
-    fn tell(&self, measured: &Measured) -> Told {
+    fn tell(&self, measured: &Measured) -> Summary {
         let series = measured.all_series(|run| run.share_of_ceiling.unwrap_or(f64::NAN) * 100.0);
         let shapes = series.iter().map(|line| {
             Shape::flat("the share does not collapse with skew: within 60% of its best", line, 0.6)
         });
-        Told {
+        Summary {
             shapes: shapes.collect(),
             plots: vec![Plot {
                 title: "Throughput as a share of the ceiling".to_owned(),
@@ -57,7 +57,7 @@ impl Experiment for Ceiling {
                  stay in the cache, so that the share falls where throughput does not."
                     .to_owned(),
             ],
-            ..Told::default()
+            ..Summary::default()
         }
     }
 }

@@ -12,8 +12,8 @@ use ordain_workload::choice::Distribution;
 use ordain_workload::ycsb::{Parameters, Ycsb};
 
 use super::calvin::model;
-use super::told::at;
-use super::{Beside, Experiment, FigurePoint, Measured, Shape, Size, Told, thread_counts};
+use super::summary::at;
+use super::{Beside, Experiment, FigurePoint, Measured, Shape, Size, Summary, thread_counts};
 use crate::demand::Demands;
 use crate::embedded::Grid;
 use crate::html::{Cell, Table};
@@ -135,7 +135,7 @@ impl Experiment for Figure2 {
         true
     }
 
-    fn tell(&self, measured: &Measured) -> Told {
+    fn tell(&self, measured: &Measured) -> Summary {
         let subtitle = "100 reads a transaction, 1 of them of 10 hot records, and nothing else";
         let mut told =
             model(measured, "Read-only YCSB on one node", subtitle, ("the paper's Calvin: 3.2 K", CALVIN));

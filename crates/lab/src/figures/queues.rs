@@ -9,7 +9,7 @@ use ordain_workload::Workload;
 use ordain_workload::micro::{Calvin, Micro};
 
 use super::contest::{CALVIN, CLIENTS, NODES, QSTORE, WAY};
-use super::{Experiment, FigurePoint, Measured, Shape, Size, Told, qstore};
+use super::{Experiment, FigurePoint, Measured, Shape, Size, Summary, qstore};
 use crate::embedded::{Delay, Grid};
 use crate::plot::{Axis, Kind, Plot, Scale, Series};
 
@@ -76,7 +76,7 @@ impl Experiment for Aborts {
         Ok(points)
     }
 
-    fn tell(&self, measured: &Measured) -> Told {
+    fn tell(&self, measured: &Measured) -> Summary {
         let rate = |line: &str| measured.series(line, |run| run.txn_per_s);
         let [conservative, speculative, auto] = [CONSERVATIVE, SPECULATIVE, AUTO].map(rate);
         let names = ABORTS.iter().map(f64::to_string).collect();
@@ -85,7 +85,7 @@ impl Experiment for Aborts {
             Some((least, most)) => Shape::new(must, least >= 0.95, format!("{least:.2} to {most:.2}")),
             None => Shape::unknown(must, "not measured"),
         };
-        Told {
+        Summary {
             plots: vec![Plot {
                 title: "Aborts by logic".to_owned(),
                 subtitle: "4 nodes, updates of 10 records, one in a hundred of them hot, half of the transactions on two nodes"
@@ -111,7 +111,7 @@ impl Experiment for Aborts {
                  does undoes, of what aborts, all that has used it, and executes that again."
                     .to_owned(),
             ],
-            ..Told::default()
+            ..Summary::default()
         }
     }
 }
@@ -147,7 +147,7 @@ impl Experiment for Barriers {
         Ok(points)
     }
 
-    fn tell(&self, measured: &Measured) -> Told {
+    fn tell(&self, measured: &Measured) -> Summary {
         let series = clock(measured);
         let share = |line: &str| {
             let rate = |line: &str| measured.series(line, |run| run.txn_per_s);
@@ -176,7 +176,7 @@ impl Experiment for Barriers {
             0.0,
             1.0,
         );
-        Told {
+        Summary {
             plots: vec![Plot {
                 title: "Batches and the way between nodes".to_owned(),
                 subtitle: qstore::SUBTITLE.to_owned(),
@@ -192,7 +192,7 @@ impl Experiment for Barriers {
                  under way is the most that all batches have together."
                     .to_owned(),
             ],
-            ..Told::default()
+            ..Summary::default()
         }
     }
 }
@@ -228,10 +228,10 @@ impl Experiment for Dependencies {
         Ok(points)
     }
 
-    fn tell(&self, measured: &Measured) -> Told {
+    fn tell(&self, measured: &Measured) -> Summary {
         let rate = |place: &str| measured.series(&line(QSTORE, place), |run| run.txn_per_s);
         let [(here, _), (there, _)] = WHERE;
-        Told {
+        Summary {
             plots: vec![Plot {
                 title: "Data dependencies".to_owned(),
                 subtitle: "4 nodes, updates of 10 records, one in a hundred of them hot; in a dependent transaction five are \
@@ -257,7 +257,7 @@ impl Experiment for Dependencies {
                  can be updated, and whoever wants those waits too."
                     .to_owned(),
             ],
-            ..Told::default()
+            ..Summary::default()
         }
     }
 }

@@ -11,7 +11,7 @@ use ordain_model::{Micros, Reads};
 use ordain_workload::ycsb::{Parameters, Ycsb};
 
 use super::paxflow::{ORDERED, SNAPSHOT, parameters};
-use super::{Beside, Experiment, FigurePoint, Measured, Shape, Size, Told};
+use super::{Beside, Experiment, FigurePoint, Measured, Shape, Size, Summary};
 use crate::embedded::{Delay, Grid};
 use crate::html::{Cell, Table};
 use crate::plot::{Axis, Kind, Plot, Scale, Series, si};
@@ -36,7 +36,7 @@ pub struct Sweep {
     y: (&'static str, &'static str, fn(&Run) -> f64),
     shape: fn(&Swept) -> Vec<Shape>,
     /// What is told of reads on snapshots besides, if they are watched.
-    watch: Option<fn(&Watched<'_>, &mut Told)>,
+    watch: Option<fn(&Watched<'_>, &mut Summary)>,
     notes: &'static [&'static str],
 }
 
@@ -145,7 +145,7 @@ impl Experiment for Sweep {
         Ok(points)
     }
 
-    fn tell(&self, measured: &Measured) -> Told {
+    fn tell(&self, measured: &Measured) -> Summary {
         let series = |line: &str| measured.series(line, self.y.2);
         let swept = Swept {
             here: self.lines.iter().map(|(line, _)| series(line)).collect(),
@@ -163,11 +163,11 @@ impl Experiment for Sweep {
                 Beside::new(what.trim_end(), "none: a question of ours", format!("{} {}", si(*y), self.y.1))
             })
         });
-        let mut told = Told {
+        let mut told = Summary {
             beside: ours.collect(),
             shapes: (self.shape)(&swept),
             notes: self.notes.iter().map(|note| (*note).to_owned()).collect(),
-            ..Told::default()
+            ..Summary::default()
         };
         told.plots.push(self.plot(self.title.to_owned(), swept.here));
         if !swept.across.is_empty() {
@@ -345,7 +345,7 @@ pub static E3: Sweep = Sweep {
 };
 
 /// How much of what was read missed what for how long.
-fn tell_staleness(watched: &Watched<'_>, told: &mut Told) {
+fn tell_staleness(watched: &Watched<'_>, told: &mut Summary) {
     let of = |mode: &str| -> Vec<&SnapshotsOfRun> {
         watched
             .all
@@ -428,7 +428,7 @@ pub static E4: Sweep = Sweep {
 };
 
 /// How many contents were kept of a record while readers held old states.
-fn tell_kept(watched: &Watched<'_>, told: &mut Told) {
+fn tell_kept(watched: &Watched<'_>, told: &mut Summary) {
     let kept: Vec<&KeptOfRun> =
         watched.all.iter().flat_map(|(_, _, runs)| runs.iter().map(|run| &run.kept)).collect();
     let must =

@@ -7,7 +7,7 @@ use std::sync::Arc;
 use ordain_workload::Workload;
 use ordain_workload::micro::{Calvin, Micro};
 
-use super::{FigurePoint, Measured, Shape, Told};
+use super::{FigurePoint, Measured, Shape, Summary};
 use crate::embedded::Grid;
 use crate::html::{Cell, Table};
 use crate::plot::{Axis, Kind, Plot, Scale, Series, si};
@@ -183,7 +183,7 @@ fn model(
 
 /// Adds to what one node has told: the picture of up to a hundred nodes, the demands, and whether the shape is the
 /// paper's. The first line is that of low contention, the last that of high.
-pub fn tell(told: &mut Told, lines: &[Line], measured: &Measured, title: &str) {
+pub fn tell(told: &mut Summary, lines: &[Line], measured: &Measured, title: &str) {
     let played: Vec<Played> = lines.iter().filter_map(|line| Played::of(*line, measured)).collect();
     told.shapes.extend(shapes(lines, &played));
     if played.is_empty() {
@@ -300,7 +300,7 @@ mod tests {
 
     #[test]
     fn nothing_measured_is_nothing_known() {
-        let mut told = Told::default();
+        let mut told = Summary::default();
         tell(&mut told, &[LINE], &Measured::default(), "t");
         assert_eq!((told.shapes.len(), told.plots.len()), (4, 0));
         assert!(told.shapes.iter().all(|shape| shape.holds.is_none()));

@@ -7,8 +7,8 @@ use ordain_workload::tpcc::{Mix, Parameters, Remote, Scale, Tpcc};
 
 use super::calvin::model;
 use super::contest::{CALVIN, NODES, Number, QSTORE, Setting, Sweep, TWO_PHASE, TXN};
-use super::told::at;
-use super::{Beside, Experiment, FigurePoint, Measured, Shape, Size, Told, scale, thread_counts};
+use super::summary::at;
+use super::{Beside, Experiment, FigurePoint, Measured, Shape, Size, Summary, scale, thread_counts};
 use crate::plot::Scale::Linear;
 
 /// The specification's rows in each warehouse, or a tenth of them.
@@ -54,7 +54,7 @@ impl Experiment for Calvin4 {
         Ok(points)
     }
 
-    fn tell(&self, everything: &Measured) -> Told {
+    fn tell(&self, everything: &Measured) -> Summary {
         let measured = &everything.only(|line| !scale::is_on_nodes(line));
         let reference = ("the paper, each node of more than ten: 5 K", PER_NODE);
         let mut told = model(measured, "TPC-C NewOrder on one node", "10% use a second warehouse", reference);

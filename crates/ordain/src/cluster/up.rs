@@ -37,7 +37,7 @@ const STOP_WITHIN: Duration = Duration::from_secs(25);
 const RESTART_AFTER: (Duration, Duration) = (Duration::from_millis(500), Duration::from_secs(30));
 /// A node that has run for so long is not in a hurry to die.
 const STEADY_AFTER: Duration = Duration::from_secs(30);
-/// How much of a node's last words is looked at.
+/// How much of a node's last words is read.
 const TAIL: u64 = 4096;
 
 /// How input reaches the other replicas.
@@ -117,7 +117,7 @@ pub struct UpArgs {
 /// Why it could not be started, or that nothing of it is left.
 pub fn run(args: &UpArgs) -> anyhow::Result<bool> {
     report::check_writable("--json", args.json.as_deref())?;
-    let (events, receive_journal) = mpsc::channel();
+    let (events, events_in) = mpsc::channel();
     watch_signals(events.clone())?;
     let wanted = Wanted {
         partitions: args.partitions,
@@ -138,13 +138,13 @@ pub fn run(args: &UpArgs) -> anyhow::Result<bool> {
     };
     let home = Home::open(&args.data_dir, &wanted)?;
     let mut fleet = Fleet::new(home, args.restart, events)?;
-    let ready = fleet.start(&receive_journal, Duration::from_secs(args.ready_within_s));
+    let ready = fleet.start(&events_in, Duration::from_secs(args.ready_within_s));
     let lasted = match ready {
-        Ok(true) => fleet.announce(args.json.as_deref()).and_then(|()| fleet.look_after(&receive_journal)),
+        Ok(true) => fleet.announce(args.json.as_deref()).and_then(|()| fleet.look_after(&events_in)),
         Ok(false) => Ok(()),
         Err(error) => Err(error),
     };
-    let stopped = fleet.stop(&receive_journal);
+    let stopped = fleet.stop(&events_in);
     lasted?;
     stopped
 }
@@ -246,13 +246,13 @@ impl Fleet {
     }
 
     /// Starts all nodes and waits until they are ready. False: somebody wanted to stop meanwhile.
-    fn start(&mut self, receive_journal: &Receiver<Event>, within: Duration) -> anyhow::Result<bool> {
+    fn start(&mut self, events_in: &Receiver<Event>, within: Duration) -> anyhow::Result<bool> {
         for id in 0..self.record.nodes.len() as u16 {
             self.launch(id)?;
         }
         let deadline = Instant::now() + within;
         while self.up.values().any(|node| !node.ready) {
-            match receive_journal.recv_timeout(deadline.saturating_duration_since(Instant::now())) {
+            match events_in.recv_timeout(deadline.saturating_duration_since(Instant::now())) {
                 Ok(Event::Ready(id)) => self.note_ready(id),
                 Ok(Event::Signal) => return Ok(false),
                 Ok(Event::Ended(id)) => {
@@ -317,11 +317,11 @@ impl Fleet {
     }
 
     /// Sees to it that the nodes run until somebody wants to stop.
-    fn look_after(&mut self, receive_journal: &Receiver<Event>) -> anyhow::Result<()> {
+    fn look_after(&mut self, events_in: &Receiver<Event>) -> anyhow::Result<()> {
         loop {
             let event = match self.due.values().min() {
-                Some(next) => receive_journal.recv_timeout(next.saturating_duration_since(Instant::now())),
-                None => receive_journal.recv().map_err(|_| RecvTimeoutError::Disconnected),
+                Some(next) => events_in.recv_timeout(next.saturating_duration_since(Instant::now())),
+                None => events_in.recv().map_err(|_| RecvTimeoutError::Disconnected),
             };
             match event {
                 Ok(Event::Signal) => return Ok(()),
@@ -373,12 +373,12 @@ impl Fleet {
     }
 
     /// Stops all nodes and waits until they are gone. True: all of them in good order.
-    fn stop(&mut self, receive_journal: &Receiver<Event>) -> anyhow::Result<bool> {
+    fn stop(&mut self, events_in: &Receiver<Event>) -> anyhow::Result<bool> {
         self.signal(Signal::TERM);
         let mut deadline = Instant::now() + STOP_WITHIN;
         let mut in_order = true;
         while !self.up.is_empty() {
-            match receive_journal.recv_timeout(deadline.saturating_duration_since(Instant::now())) {
+            match events_in.recv_timeout(deadline.saturating_duration_since(Instant::now())) {
                 Ok(Event::Ended(id)) => {
                     let (success, how) = self.bury(id)?;
                     if !success {

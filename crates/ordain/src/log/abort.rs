@@ -199,11 +199,11 @@ fn open(path: &Path, args: &AbortArgs, registry: &Arc<Registry>) -> anyhow::Resu
             );
         }
         if partition == identity.partition {
-            let looked = super::look(&directory, false, &BTreeSet::from([gsn]), registry)?;
-            what = looked.found.described.into_values().next();
+            let inspection = super::look(&directory, false, &BTreeSet::from([gsn]), registry)?;
+            what = inspection.found.described.into_values().next();
             // A node that was behind hears of it later.
             ensure!(
-                what.is_some() || looked.found.last_epoch < gsn.epoch(),
+                what.is_some() || inspection.found.last_epoch < gsn.epoch(),
                 "{at}: its log holds no transaction {gsn}: see ordain log inspect"
             );
         }

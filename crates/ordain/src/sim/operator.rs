@@ -22,7 +22,7 @@ pub struct Operator {
     seed: u64,
     /// By node and shard.
     places: Vec<&'static [Place]>,
-    /// The transactions that have ended nodes since somebody looked.
+    /// The transactions that have ended nodes since the last inspection.
     culprits: Arc<Mutex<BTreeSet<Gsn>>>,
     has_ended: Arc<Mutex<bool>>,
     /// After which epoch each node goes on that has begun with a checkpoint.
@@ -77,7 +77,7 @@ impl Operator {
         std::mem::take(&mut *lock(&self.has_ended))
     }
 
-    /// What has ended nodes since somebody looked.
+    /// What has ended nodes since the last inspection.
     pub fn culprits(&mut self) -> Vec<Gsn> {
         std::mem::take(&mut *lock(&self.culprits)).into_iter().collect()
     }

@@ -9,7 +9,7 @@ use serde_json::{Value, json};
 
 /// What a look at a checkpoint has shown.
 #[derive(Debug)]
-pub struct Looked {
+pub struct Inspection {
     pub is_complete: bool,
     /// If it was read and is sound.
     pub totals: Option<Totals>,
@@ -17,7 +17,7 @@ pub struct Looked {
     pub reason: Option<String>,
 }
 
-impl Looked {
+impl Inspection {
     /// How it stands, in a word.
     pub fn standing(&self) -> &'static str {
         match (&self.reason, self.is_complete) {
@@ -44,7 +44,7 @@ impl Looked {
 }
 
 /// The end of a row: what it holds, or why it cannot be used.
-impl fmt::Display for Looked {
+impl fmt::Display for Inspection {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         if let Some(Totals { records, outcomes, digest }) = &self.totals {
             write!(f, "  {records} records, {outcomes} outcomes, digest {digest}")?;
@@ -56,7 +56,7 @@ impl fmt::Display for Looked {
 /// A checkpoint, as it is printed.
 pub trait Row: fmt::Display {
     /// What a look at it has shown.
-    fn looked(&self) -> &Looked;
+    fn inspection(&self) -> &Inspection;
 
     /// What is known of it besides, as a JSON object.
     fn json(&self) -> Value;
@@ -68,8 +68,8 @@ pub trait Row: fmt::Display {
 /// The file cannot be written.
 pub fn show<R: Row>(rows: impl Iterator<Item = R>, json: Option<&Path>) -> anyhow::Result<bool> {
     let rows: Vec<R> = rows.inspect(|row| println!("{row}")).collect();
-    let complete = rows.iter().filter(|row| row.looked().is_complete).count();
-    let sound = rows.iter().all(|row| row.looked().is_sound());
+    let complete = rows.iter().filter(|row| row.inspection().is_complete).count();
+    let sound = rows.iter().all(|row| row.inspection().is_sound());
     println!("{} checkpoints, {complete} complete{}", rows.len(), if sound { "" } else { ", some damaged" });
     if let Some(path) = json {
         let rows: Vec<Value> = rows.iter().map(whole).collect();
@@ -81,8 +81,8 @@ pub fn show<R: Row>(rows: impl Iterator<Item = R>, json: Option<&Path>) -> anyho
 
 fn whole<R: Row>(row: &R) -> Value {
     let mut whole = row.json();
-    if let (Value::Object(whole), Value::Object(looked)) = (&mut whole, row.looked().json()) {
-        whole.extend(looked);
+    if let (Value::Object(whole), Value::Object(inspection)) = (&mut whole, row.inspection().json()) {
+        whole.extend(inspection);
     }
     whole
 }
@@ -93,7 +93,7 @@ mod tests {
 
     use super::*;
 
-    struct Known(Looked);
+    struct Known(Inspection);
 
     impl fmt::Display for Known {
         fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
@@ -102,7 +102,7 @@ mod tests {
     }
 
     impl Row for Known {
-        fn looked(&self) -> &Looked {
+        fn inspection(&self) -> &Inspection {
             &self.0
         }
 
@@ -114,7 +114,7 @@ mod tests {
     fn known(is_complete: bool, reason: Option<&str>) -> Known {
         let totals = Totals { records: 3, outcomes: 1, digest: Digest::default() };
         let totals = reason.is_none().then_some(totals);
-        Known(Looked { is_complete, totals, reason: reason.map(str::to_owned) })
+        Known(Inspection { is_complete, totals, reason: reason.map(str::to_owned) })
     }
 
     #[test]

@@ -150,7 +150,7 @@ fn extent(series: &Series) -> Option<(f64, f64)> {
 
 /// What a figure has to say.
 #[derive(Clone, Debug, Default, Serialize)]
-pub struct Told {
+pub struct Summary {
     /// The pictures, the main one first.
     pub plots: Vec<Plot>,
     /// Further tables.
@@ -163,7 +163,7 @@ pub struct Told {
     pub notes: Vec<String>,
 }
 
-impl Told {
+impl Summary {
     /// The paper's numbers beside ours, if it has any.
     pub fn beside_table(&self) -> Option<Table> {
         let mut table = Table::new("The paper's numbers and ours")
@@ -235,7 +235,7 @@ mod tests {
         ] {
             assert_eq!(shape.holds, None, "{shape:?}");
         }
-        let told = Told { shapes: vec![Shape::unknown("m", "needs a cluster")], ..Told::default() };
+        let told = Summary { shapes: vec![Shape::unknown("m", "needs a cluster")], ..Summary::default() };
         let html = told.shape_table().unwrap().html();
         assert!(html.contains("not known") && html.contains("needs a cluster"), "{html}");
         assert!(told.beside_table().is_none());

@@ -21,7 +21,7 @@ use crate::tally::{Book, TICK, Tally};
 pub(super) const COMPLETED: &str = "completed";
 
 /// What both drivers tell of a run.
-struct Told<'a> {
+struct Summary<'a> {
     seconds: f64,
     load_seconds: f64,
     book: &'a Book,
@@ -30,7 +30,7 @@ struct Told<'a> {
     unanswered: u64,
 }
 
-impl Told<'_> {
+impl Summary<'_> {
     /// Puts into a run what was measured, and what must hold of it.
     fn put(self, workload: &dyn Workload, rate: Option<f64>, run: &mut Run) {
         let mut all = Counts::default();
@@ -94,7 +94,7 @@ pub(super) fn tell_embedded(point: &Point, measured: &embedded::Measured, mut ru
     findings.extend(replicas_agree(point, &measured.audits));
     findings.extend(same_primaries(point, measured.deposed.as_deref()));
     findings.extend(strict_is_fresh(point, measured.staleness.as_ref()));
-    let told = Told {
+    let told = Summary {
         seconds: measured.seconds,
         load_seconds: measured.load_seconds,
         book: &measured.book,
@@ -179,7 +179,7 @@ pub(super) fn tell_resp(point: &Point, measured: &RespMeasured, mut run: Run) ->
         run.wrong.push(failure.clone());
         run.checks.insert(COMPLETED, Check::Fail);
     }
-    let told = Told {
+    let told = Summary {
         seconds: measured.seconds,
         load_seconds: measured.load_seconds,
         book: &measured.book,

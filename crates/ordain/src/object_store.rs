@@ -1,31 +1,31 @@
 //! What there is in a checkpoint store: clusters, their partitions, and the checkpoints of each.
 
 use anyhow::ensure;
-use ordain_archive::afar::{Afar, Kept, kept};
+use ordain_archive::stored::{Kept, StoredCheckpoints, kept};
 use ordain_archive::{Blocking, Environment, Location};
 use ordain_checkpoint::verify;
 use serde_json::{Value, json};
 
-use crate::looked::{self, Looked, Row};
+use crate::row::{self, Inspection, Row};
 
 /// A cluster in a store.
-pub struct Shelf {
+pub struct StoredCluster {
     pub archive: Blocking,
     pub cluster: String,
-    pub partitions: Vec<Shelved>,
+    pub partitions: Vec<StoredPartition>,
 }
 
 /// A partition of it.
-pub struct Shelved {
+pub struct StoredPartition {
     pub partition: u16,
     /// Where its objects are, below the store's URL.
     pub place: String,
     pub kept: Vec<Kept>,
 }
 
-impl Shelf {
+impl StoredCluster {
     /// Looks at the cluster of this name, or at the only one there is.
-    pub fn open(url: &str, cluster: Option<&str>) -> anyhow::Result<Shelf> {
+    pub fn open(url: &str, cluster: Option<&str>) -> anyhow::Result<StoredCluster> {
         let location: Location = url.parse()?;
         if let Location::Directory(path) = &location {
             ensure!(path.is_dir(), "there is no directory {}", path.display());
@@ -49,9 +49,9 @@ impl Shelf {
         for partition in numbers {
             let place = format!("{cluster}/{partition}");
             let kept = kept(&archive, &place)?;
-            partitions.push(Shelved { partition, place, kept });
+            partitions.push(StoredPartition { partition, place, kept });
         }
-        Ok(Shelf { archive, cluster, partitions })
+        Ok(StoredCluster { archive, cluster, partitions })
     }
 
     /// Prints what there is; reads all of it if it is asked to. True: what counts is sound.
@@ -62,27 +62,29 @@ impl Shelf {
         json: Option<&std::path::Path>,
     ) -> anyhow::Result<bool> {
         let is_wanted = |kept: &&Kept| only.is_none_or(|epoch| kept.epoch.0 == epoch);
-        let all =
-            self.partitions.iter().flat_map(|shelved| shelved.kept.iter().map(move |kept| (shelved, kept)));
+        let all = self
+            .partitions
+            .iter()
+            .flat_map(|partition| partition.kept.iter().map(move |kept| (partition, kept)));
         let mut wanted = all.filter(|(_, kept)| is_wanted(kept)).peekable();
         if let Some(epoch) = only {
             ensure!(wanted.peek().is_some(), "there is no checkpoint of epoch {epoch}");
         }
-        looked::show(wanted.map(|(shelved, kept)| self.row(shelved, kept, reads)), json)
+        row::show(wanted.map(|(partition, kept)| self.row(partition, kept, reads)), json)
     }
 
-    fn row(&self, shelved: &Shelved, kept: &Kept, reads: bool) -> Shown {
+    fn row(&self, partition: &StoredPartition, kept: &Kept, reads: bool) -> Shown {
         let (mut reason, mut totals) = (kept.sound().err(), None);
         if reads && reason.is_none() {
-            let afar = Afar::new(&self.archive, &shelved.place, std::iter::once(kept));
+            let afar = StoredCheckpoints::new(&self.archive, &partition.place, std::iter::once(kept));
             match verify(&afar, kept.epoch) {
                 Ok((_, found)) => totals = Some(found),
                 Err(error) => reason = Some(error.to_string()),
             }
         }
-        let (cluster, partition) = (self.cluster.clone(), shelved.partition);
-        let looked = Looked { is_complete: kept.sealed.is_some(), totals, reason };
-        Shown { cluster, partition, kept: kept.clone(), looked }
+        let (cluster, partition) = (self.cluster.clone(), partition.partition);
+        let inspection = Inspection { is_complete: kept.sealed.is_some(), totals, reason };
+        Shown { cluster, partition, kept: kept.clone(), inspection }
     }
 }
 
@@ -95,12 +97,12 @@ struct Shown {
     cluster: String,
     partition: u16,
     kept: Kept,
-    looked: Looked,
+    inspection: Inspection,
 }
 
 impl Row for Shown {
-    fn looked(&self) -> &Looked {
-        &self.looked
+    fn inspection(&self) -> &Inspection {
+        &self.inspection
     }
 
     fn json(&self) -> Value {
@@ -119,11 +121,11 @@ impl Row for Shown {
 
 impl std::fmt::Display for Shown {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        let Shown { cluster, partition, kept, looked } = self;
-        write!(f, "{cluster}/{partition}  epoch {}  {}", kept.epoch, looked.standing())?;
+        let Shown { cluster, partition, kept, inspection } = self;
+        write!(f, "{cluster}/{partition}  epoch {}  {}", kept.epoch, inspection.standing())?;
         if let Some(bytes) = kept.bytes {
             write!(f, "  {bytes} bytes")?;
         }
-        write!(f, "  of node {}{looked}", kept.node.0)
+        write!(f, "  of node {}{inspection}", kept.node.0)
     }
 }

@@ -21,7 +21,7 @@ const SEAL_MAX: u64 = 1 << 20;
 
 /// A partition's part of an archive.
 #[derive(Debug)]
-pub struct Afar<'a> {
+pub struct StoredCheckpoints<'a> {
     archive: &'a Blocking,
     /// The place where its objects are.
     place: String,
@@ -91,14 +91,23 @@ pub fn kept(archive: &Blocking, place: &str) -> Result<Vec<Kept>, ArchiveError> 
     Ok(found.into_values().collect())
 }
 
-impl<'a> Afar<'a> {
+impl<'a> StoredCheckpoints<'a> {
     /// The checkpoints below a place, of which these count.
-    pub fn new<'k>(archive: &'a Blocking, place: &str, kept: impl Iterator<Item = &'k Kept>) -> Afar<'a> {
+    pub fn new<'k>(
+        archive: &'a Blocking,
+        place: &str,
+        kept: impl Iterator<Item = &'k Kept>,
+    ) -> StoredCheckpoints<'a> {
         let states = kept.filter_map(|kept| {
             let name = Name { epoch: kept.epoch, node: kept.node, kind: Kind::State };
             Some((kept.epoch, (name, kept.bytes?)))
         });
-        Afar { archive, place: place.to_owned(), states: states.collect(), ahead: RefCell::default() }
+        StoredCheckpoints {
+            archive,
+            place: place.to_owned(),
+            states: states.collect(),
+            ahead: RefCell::default(),
+        }
     }
 
     fn find(&self, file: &str) -> Option<(Name, u64)> {
@@ -106,7 +115,7 @@ impl<'a> Afar<'a> {
     }
 }
 
-impl Directory for Afar<'_> {
+impl Directory for StoredCheckpoints<'_> {
     fn list(&self) -> Result<Vec<(String, u64)>, DiskError> {
         Ok(self.states.iter().map(|(epoch, (_, len))| (file_name(*epoch), *len)).collect())
     }
