@@ -28,7 +28,7 @@ pub trait Backend: Debug + Send + Sync {
     /// The error to show: the number is no token.
     fn read_token(&self, number: Option<u64>) -> Result<Token, &'static str>;
 
-    /// What tells the runs of one chunk apart, given where its transaction `index` has taken effect; `None` if an engine
+    /// A stamp that differs between the runs of one chunk, given where its transaction `index` has taken effect; `None` if an engine
     /// runs no chunk twice.
     fn run_of(&self, stamp: Stamp, index: u32) -> Option<Stamp>;
 }
@@ -36,7 +36,7 @@ pub trait Backend: Debug + Send + Sync {
 /// How an interactive transaction begins.
 #[derive(Clone, Copy, Debug)]
 pub struct Begin {
-    /// It refuses to write.
+    /// The transaction refuses to write.
     pub is_read_only: bool,
     /// The time that its commands see, microseconds since the Unix epoch.
     pub now: Micros,
@@ -47,7 +47,7 @@ pub struct Begin {
 /// A call inside an interactive transaction.
 #[derive(Debug)]
 pub struct Step<'a> {
-    /// What is called.
+    /// The procedure that is called.
     pub procedure: ProcedureId,
     /// The database that the connection has selected.
     pub db: Db,
@@ -57,18 +57,18 @@ pub struct Step<'a> {
     pub bytes_max: usize,
 }
 
-/// Where a step stands among the requests of its connection.
+/// The place of a step among the requests of its connection.
 #[derive(Clone, Copy, Debug)]
 pub struct Desk<'a> {
     /// The connection.
     pub stream: Stream,
     /// The name under which the step is submitted, if it is.
     pub ticket: Ticket,
-    /// What the connection has seen.
+    /// The token of the connection.
     pub seen: &'a Token,
 }
 
-/// What came of a step of an interactive transaction.
+/// The progress of an interactive transaction in one step.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Progress {
     /// Its reply was appended.
@@ -140,7 +140,7 @@ impl Gateway {
         self.backend.begin(how)
     }
 
-    /// What depends on the engines behind the gateway.
+    /// The backend: what depends on the engines behind the gateway.
     pub fn backend(&self) -> &dyn Backend {
         &*self.backend
     }

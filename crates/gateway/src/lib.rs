@@ -83,9 +83,9 @@ pub struct Finished<'a> {
     pub ticket: Ticket,
     /// How it ended.
     pub status: OutcomeStatus,
-    /// Where it has taken effect; [`Stamp::NONE`] if nowhere.
+    /// The stamp of its effect; [`Stamp::NONE`] if it has none.
     pub stamp: Stamp,
-    /// What whoever asked has seen by this answer.
+    /// The token of what whoever asked has seen by this answer.
     pub token: &'a Token,
     /// The path that it took at first.
     pub path: Path,
@@ -117,19 +117,19 @@ impl Finished<'_> {
 pub struct Gateway {
     id: GatewayId,
     registry: Arc<Registry>,
-    /// What depends on the engines behind it.
+    /// The part that depends on the engines behind it.
     backend: Arc<dyn Backend>,
-    /// For interactive transactions that run here.
+    /// Buffers of interactive transactions that run here.
     buffers: Buffers,
-    /// Where transactions that only read are run.
+    /// The choice of where transactions that only read are run.
     reads: Reads,
     /// The procedures whose last transaction went to a snapshot: the next one is planned where it will lie if it does so too.
     readers: BTreeSet<ProcedureId>,
     /// The chunk being built of reads.
     reading: Chunk,
-    /// What the chunk of reads is to see.
+    /// The token that the chunk of reads is to see.
     since: Token,
-    /// All that outcomes have told of.
+    /// The token of all that outcomes have told of.
     newest: Token,
     /// The chunk being built for each partition.
     building: Vec<Chunk>,
@@ -142,9 +142,9 @@ pub struct Gateway {
     replica: u16,
     /// Chunks that were full before they were asked for, and what else is to be sent.
     closed: VecDeque<Departure>,
-    /// What goes to each other node.
+    /// The departures to each other node that wait for its pauses.
     flows: BTreeMap<u16, Flow<Departure>>,
-    /// What goes to another node goes in pieces of about so many bytes.
+    /// The size of the pieces that go to another node, bytes.
     piece: usize,
     /// The chunks that are begun and not finished, and who waits.
     pending: Pending,
@@ -152,9 +152,9 @@ pub struct Gateway {
     dependents: BTreeMap<Place, Dependent>,
     /// The connections whose requests are kept in order.
     streams: Streams,
-    /// A request is planned here to be looked at, if it is not to be submitted yet.
+    /// A chunk in which a request is planned that is not to be submitted yet.
     aside: Chunk,
-    /// How often it has begun to plan by another map.
+    /// The number of times that it has begun to plan by another map.
     plans: u32,
     /// There is no other node: what is submitted comes to the one sequencer in order, and cannot be lost on the way.
     is_alone: bool,
@@ -238,12 +238,12 @@ impl Gateway {
         Gateway { piece, ..self }
     }
 
-    /// How many partitions there are.
+    /// The number of partitions.
     pub fn partitions(&self) -> u16 {
         self.layout.partitions()
     }
 
-    /// Where records live, by the map that it plans by.
+    /// The layout of records, by the map that it plans by.
     pub fn layout(&self) -> &Layout {
         &self.layout
     }
@@ -267,12 +267,12 @@ impl Gateway {
         }
     }
 
-    /// The procedures there are.
+    /// The registry of procedures.
     pub fn registry(&self) -> &Arc<Registry> {
         &self.registry
     }
 
-    /// How many requests are submitted and not finished.
+    /// The number of requests that are submitted and not finished.
     pub const fn outstanding(&self) -> usize {
         self.pending.waiting() + self.streams.held()
     }

@@ -24,7 +24,7 @@ pub struct Owed {
     pub replica: u16,
     /// Its partition.
     pub partition: PartitionId,
-    /// What was on its way to it or from it is gone. If not, an answer may be long in coming, and others could give it.
+    /// Messages on their way to it or from it are gone. If not, an answer may be long in coming, and others could give it.
     pub is_gone: bool,
     /// Its members could sequence in its place.
     pub has_members: bool,
@@ -90,7 +90,7 @@ struct Lost {
     asker: Asker,
     view: Option<View>,
     chunk: Arc<Chunk>,
-    /// It may be submitted once more.
+    /// The transaction may be submitted once more.
     may_repeat: bool,
 }
 

@@ -29,15 +29,15 @@ struct Refuted {
     map: Map,
 }
 
-/// What an outcome means for the request that waits for it.
+/// The meaning of an outcome for the request that waits for it.
 enum Meaning {
     /// The transaction has ended.
     Ended,
     /// The state that it was to see is not kept any more.
     Late,
-    /// It was planned under another map than this one, which was in force at its place.
+    /// The transaction was planned under another map than this one, which was in force at its place.
     Refuted(Map),
-    /// It only reads, and was run once more, behind what follows it in this chunk: that place is not its own.
+    /// The transaction only reads, and was run once more, behind what follows it in this chunk: that place is not its own.
     RunAgain(Arc<Chunk>),
 }
 
@@ -97,6 +97,7 @@ impl Gateway {
         None
     }
 
+    /// Sorts an outcome by what becomes of the request.
     #[inline]
     fn meaning(&mut self, batch: &OutcomeBatch, outcome: &Outcome, asker: Asker) -> Meaning {
         let Some(submitted) = self.pending.get_mut(outcome.chunk) else { return Meaning::Ended };

@@ -16,18 +16,18 @@ pub(crate) struct Pending {
     /// By consecutive number from `oldest` on.
     chunks: VecDeque<Submitted>,
     oldest: ChunkNo,
-    /// How many of all their waiters are not answered.
+    /// The number of waiters, of all chunks, that are not answered.
     waiting: usize,
 }
 
 /// A chunk that is begun and not finished.
 #[derive(Debug)]
 pub(crate) struct Submitted {
-    /// Who waits for each transaction, by its index.
+    /// The waiters of the transactions, by index.
     pub(crate) waiters: Vec<Waiter>,
-    /// How many of them are not answered.
+    /// The number of waiters that are not answered.
     left: usize,
-    /// Where the chunk is sequenced.
+    /// The partition that sequences the chunk.
     pub(crate) home: PartitionId,
     /// None while the chunk is being built.
     pub(crate) chunk: Option<Arc<Chunk>>,
@@ -35,17 +35,17 @@ pub(crate) struct Submitted {
     pub(crate) asked: Option<u16>,
     /// Which replicas were to send the outcomes when the chunk was sent before.
     pub(crate) formerly: Vec<u16>,
-    /// What the chunk is to see, if it is not sequenced but run on a snapshot.
+    /// The view of a chunk that is not sequenced but run on a snapshot.
     pub(crate) view: Option<View>,
     /// The chunk is being built.
     pub(crate) is_open: bool,
     /// The log is to keep reads of the chunk that it would not keep by themselves.
     pub(crate) logs_reads: bool,
-    /// What tells its run from others, once an outcome has told.
+    /// The stamp of its run, once an outcome has told.
     run: Option<Stamp>,
 }
 
-/// Who waits for a transaction.
+/// A request that waits for a transaction.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Waiter {
     /// None once the waiter is answered.
@@ -56,19 +56,20 @@ pub(crate) struct Waiter {
     pub(crate) is_again: bool,
     /// Whoever leads where it is sequenced may answer too: it only reads, or was asked for before and is remembered there.
     pub(crate) may_be_led: bool,
-    /// How often it was too late for the state that it was to see.
+    /// The number of times that it was too late for the state that it was to see.
     late: u8,
-    /// It must not be run again at another place although it may only read: its connection has writes in the chunk.
+    /// The transaction must not be run again at another place although it may only read: its connection has writes in the
+    /// chunk.
     pub(crate) is_fixed: bool,
     /// Its place among the requests of its connection.
     pub(crate) seat: Option<Seat>,
 }
 
-/// Who asks for a transaction.
+/// A request that asks for a transaction.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Asker {
     pub(crate) ticket: Ticket,
-    /// How often it was too late for the state that it was to see.
+    /// The number of times that it was too late for the state that it was to see.
     pub(crate) late: u8,
     /// Its place among the requests of its connection, if those are kept in order.
     pub(crate) seat: Option<Seat>,
@@ -143,16 +144,18 @@ impl Pending {
         Pending { chunks: VecDeque::new(), oldest: first, waiting: 0 }
     }
 
-    /// How many transactions somebody waits for.
+    /// The number of transactions that somebody waits for.
     pub(crate) const fn waiting(&self) -> usize {
         self.waiting
     }
 
+    /// A chunk that is begun and not forgotten.
     #[inline]
     pub(crate) fn get(&self, number: ChunkNo) -> Option<&Submitted> {
         self.chunks.get(number.0.checked_sub(self.oldest.0)? as usize)
     }
 
+    /// A chunk that is begun and not forgotten, to be changed.
     #[inline]
     pub(crate) fn get_mut(&mut self, number: ChunkNo) -> Option<&mut Submitted> {
         self.chunks.get_mut(number.0.checked_sub(self.oldest.0)? as usize)

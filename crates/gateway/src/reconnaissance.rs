@@ -30,7 +30,7 @@ pub(crate) struct Dependent {
     view: View,
 }
 
-/// What a dependent request waits for.
+/// The transaction that a dependent request waits for.
 #[derive(Debug)]
 pub(crate) enum Stage {
     /// These records.

@@ -54,7 +54,7 @@ pub(crate) struct Streams {
     lines: Vec<Line>,
     /// The streams that may go on with what they hold.
     ready: Vec<Stream>,
-    /// How many requests all of them hold.
+    /// The number of requests that all of them hold.
     held: usize,
 }
 
@@ -71,17 +71,17 @@ struct Line {
     /// The first of its requests there, and whether any of them writes.
     first: u32,
     writes: bool,
-    /// Where that chunk is sequenced.
+    /// The partition that sequences that chunk.
     home: PartitionId,
     /// By which map it was planned: [`Gateway::plans`].
     plans: u32,
-    /// What is under way has to be answered before anything else is submitted.
+    /// The requests under way have to be answered before anything else is submitted.
     is_exclusive: bool,
     /// The last request that has a place in the order.
     last: Option<u32>,
-    /// All that it was told of.
+    /// The token of all that it was told of.
     seen: Token,
-    /// What waits for what is under way, in order.
+    /// The requests that wait for those under way, in order.
     held: VecDeque<Held>,
 }
 
@@ -92,7 +92,7 @@ pub(crate) struct Held {
     pub(crate) call: Call,
     view: View,
     args: Vec<u8>,
-    /// It writes, and was asked for before, in another chunk.
+    /// The request writes, and was submitted before, in another chunk.
     is_again: bool,
 }
 
@@ -127,14 +127,14 @@ impl Line {
         self.ordered == 0 && self.reading == 0
     }
 
-    /// A request is not under way any more.
+    /// Counts a request out that is not under way any more.
     fn leave(&mut self, is_read: bool) {
         let under_way = if is_read { &mut self.reading } else { &mut self.ordered };
         *under_way = under_way.saturating_sub(1);
         self.is_exclusive &= !self.is_idle();
     }
 
-    /// What a request that is submitted now is to see if it only reads.
+    /// The view of a request that is submitted now, if it only reads.
     fn view(&self, view: View) -> View {
         match view {
             _ if self.ordered > 0 => View::Ordered,
@@ -177,7 +177,7 @@ impl Streams {
         &mut self.lines[stream.0 as usize]
     }
 
-    /// How many requests are held.
+    /// The number of requests that are held.
     pub(crate) const fn held(&self) -> usize {
         self.held
     }
@@ -360,14 +360,14 @@ impl Gateway {
         line.is_idle() || self.forgets_order || may_join()
     }
 
-    /// Where a request is sequenced for which one partition is best.
+    /// The home of a request for which one partition is best.
     #[inline]
     pub(crate) fn home_in_order(&self, asker: Asker, best: PartitionId) -> PartitionId {
         let line = asker.seat.and_then(|seat| self.streams.get(seat));
         line.filter(|line| line.ordered > 0 && !self.forgets_order).map_or(best, |line| line.home)
     }
 
-    /// A request of a stream was put last into a chunk that is to be sequenced at a home.
+    /// Seats a request of a stream that was put last into a chunk which is to be sequenced at a home.
     pub(crate) fn sit_down(
         &mut self,
         seat: Seat,
@@ -407,7 +407,7 @@ impl Gateway {
         }
     }
 
-    /// A request of a stream was put last into the chunk of reads.
+    /// Seats a request of a stream that was put last into the chunk of reads.
     pub(crate) fn sit_down_to_read(&mut self, seat: Seat, (number, _): Place) {
         let Some(line) = self.streams.get_mut(seat) else { return };
         let follows = line.reading > 0;
@@ -427,7 +427,7 @@ impl Gateway {
         Ok(())
     }
 
-    /// A request of a stream has ended.
+    /// Ends the seat of a request of a stream.
     #[inline]
     pub(crate) fn leave_seat(&mut self, seat: Option<Seat>, is_read: bool, finished: &Finished<'_>) {
         let Some(seat) = seat else { return };
@@ -443,7 +443,7 @@ impl Gateway {
         }
     }
 
-    /// A request of a stream that was under way has to be asked for again, in its turn.
+    /// Takes back a request of a stream that was under way: it is submitted again, in its order.
     pub(crate) fn come_back(&mut self, seat: Seat, is_read: bool, held: Held) {
         let Some(line) = self.streams.get_mut(seat) else { return };
         line.leave(is_read);

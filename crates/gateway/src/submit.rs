@@ -15,9 +15,9 @@ use crate::{Gateway, Path, Ticket};
 pub(crate) const MAX_CHUNK: usize = 1 << 13;
 const MAX_CHUNK_BYTES: usize = 16 << 20;
 
-/// What became of a transaction that was planned.
+/// The place of a transaction that was planned, if it has one yet.
 pub(crate) enum Admitted {
-    /// It has a place in a chunk, and takes this path.
+    /// The transaction has a place in a chunk, and takes this path.
     Placed(Place, Path),
     /// Others of its connection have to be answered first. These are its arguments.
     NotYet(Vec<u8>),

@@ -71,7 +71,7 @@ pub struct Outcome {
     pub index: u32,
     /// How it ended.
     pub status: OutcomeStatus,
-    /// Where it has taken effect; [`Stamp::NONE`] if nowhere.
+    /// The stamp of its effect; [`Stamp::NONE`] if it has none.
     pub stamp: Stamp,
     /// The place of its token in the batch.
     token: u32,
@@ -87,7 +87,7 @@ pub struct OutcomeBatch {
     /// In no particular order across chunks.
     pub outcomes: Vec<Outcome>,
     replies: Vec<u8>,
-    /// What clients have seen by being told. Outcomes that follow each other mostly have one in common.
+    /// The tokens of the outcomes. Outcomes that follow each other mostly have one in common.
     tokens: SmallVec<[Token; 2]>,
 }
 
@@ -159,7 +159,7 @@ impl OutcomeBatch {
         &self.replies[outcome.at as usize..(outcome.at + outcome.len) as usize]
     }
 
-    /// What whoever is told of an outcome has seen by that.
+    /// The token of what whoever is told of an outcome has seen by that.
     #[inline]
     pub fn token(&self, outcome: &Outcome) -> &Token {
         &self.tokens[outcome.token as usize]

@@ -31,10 +31,10 @@ impl Reads {
 
 named!(Reads, UnknownReads, "no way to run reads: ordered, previous, session or strict");
 
-/// What whoever asks wants a transaction to see, if it only reads.
+/// The state that a transaction is to see, if it only reads.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum View {
-    /// What comes before it in the order, whatever the node does with reads.
+    /// The state at its own place in the order, whatever the node does with reads.
     Ordered,
     /// A state that holds at least all that this token has seen.
     Since(Token),
@@ -70,7 +70,7 @@ impl Snapshot {
         token.encode(out);
     }
 
-    /// What the bytes are, if they are one.
+    /// The snapshot that the bytes are, if they are one.
     pub fn decode(bytes: &mut Reader<'_>) -> Option<Snapshot> {
         let kind = bytes.u8()?;
         let token = Token::decode(bytes)?;

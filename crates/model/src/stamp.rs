@@ -9,7 +9,8 @@ use std::fmt;
 use crate::ids::{Epoch, Gsn};
 use crate::wire::{self, Reader};
 
-/// Where a transaction has taken effect, as its engine counts: a place in the order, a commit stamp, or a sequence number.
+/// A stamp: where a transaction has taken effect, as its engine counts (a place in the order, a commit stamp, a sequence
+/// number).
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Stamp(u64);
 
@@ -41,7 +42,7 @@ impl fmt::Display for Stamp {
     }
 }
 
-/// What a connection has seen: each of its requests carries this and sees no less, whatever node takes it.
+/// A token: what a connection has seen. Each of its requests carries it and sees no less, whatever node takes it.
 ///
 /// A token is a vector of numbers, each of which only grows, and a set of marks (the anti-dependencies
 /// of parallel snapshot isolation).
@@ -189,12 +190,12 @@ impl Token {
     const VECTOR: u8 = 1;
 }
 
-/// Where a transaction has taken effect, and what whoever is told of it has seen by that.
+/// The effect of a transaction: where it has taken effect, and what whoever is told of it has seen by that.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Effect {
-    /// Where it has taken effect.
+    /// The place of the effect.
     pub stamp: Stamp,
-    /// What its client has seen by being told.
+    /// The token of what its client has seen by being told.
     pub token: Token,
 }
 
@@ -203,7 +204,7 @@ impl Effect {
     pub const NONE: Effect = Effect { stamp: Stamp::NONE, token: Token::NOTHING };
 }
 
-/// Which write a record's content is of, as its engine names its writers. WATCH, interactive transactions and reconnaissance
+/// A version: the write that a record's content is of, as its engine names its writers. WATCH, interactive transactions and reconnaissance
 /// compare versions for equality, and nothing else.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub struct Version {
