@@ -6,6 +6,7 @@
 
 pub mod calvin;
 pub mod calvin_paper;
+pub mod family;
 pub mod no_wait;
 pub mod paxflow;
 pub mod qstore;

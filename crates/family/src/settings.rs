@@ -1,8 +1,9 @@
 //! How a node is set up, as far as every family must know it.
 
+use std::collections::BTreeSet;
 use std::sync::Arc;
 
-use ordain_model::{Computations, Micros, Options, PartitionId, Stopwatch};
+use ordain_model::{Computations, Micros, Options, PartitionId, Stamp, Stopwatch};
 use ordain_role::{Address, Bugs, NodeId, Topology, UnderWay};
 use serde::{Deserialize, Serialize};
 
@@ -95,6 +96,8 @@ pub struct NodeSettings {
     pub log_keep_bytes: u64,
     /// How many complete checkpoints are kept.
     pub checkpoints_kept: usize,
+    /// Transactions that an operator has aborted by their stamps, before they are executed.
+    pub aborted: Arc<BTreeSet<Stamp>>,
     /// Where its shards say what they are executing, by their number on the node; nowhere if there are fewer places.
     pub under_way: Vec<UnderWay>,
     /// Where its shards list the long computations that they give away.
@@ -130,6 +133,7 @@ impl NodeSettings {
             trims: true,
             log_keep_bytes: 8 << 30,
             checkpoints_kept: 2,
+            aborted: Arc::default(),
             under_way: Vec::new(),
             computations: Computations::default(),
             stopwatches: Vec::new(),

@@ -14,7 +14,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-use ordain_model::{Epoch, Gsn, PartitionId};
+use ordain_model::{Epoch, Gsn, PartitionId, Stamp};
 use ordain_role::{Directory, DiskError};
 use serde::{Deserialize, Serialize};
 
@@ -230,9 +230,9 @@ impl Aborts {
         self.entries.iter().map(|(gsn, aborted)| (*gsn, aborted))
     }
 
-    /// Their places.
-    pub fn places(&self) -> Arc<BTreeSet<Gsn>> {
-        Arc::new(self.entries.keys().copied().collect())
+    /// The stamps of the transactions.
+    pub fn stamps(&self) -> Arc<BTreeSet<Stamp>> {
+        Arc::new(self.entries.keys().map(|gsn| Stamp::from(*gsn)).collect())
     }
 }
 
@@ -267,7 +267,7 @@ mod tests {
         assert!(matches!(aborts.undo(first), Err(AbortsError::InForce(gsn)) if gsn == first));
         aborts.write(temp.path()).unwrap();
         assert_eq!(Aborts::read(temp.path()).unwrap(), aborts);
-        assert_eq!(*aborts.places(), BTreeSet::from([first]));
+        assert_eq!(*aborts.stamps(), BTreeSet::from([Stamp::from(first)]));
     }
 
     #[test]

@@ -654,7 +654,7 @@ mod tests {
             }
             return identity;
         }
-        crate::assembly::start_over(&mut files, how).unwrap();
+        ordain_deterministic::assembly::start_over(&mut files, how).unwrap();
         identity.note_removed(path).unwrap();
         identity
     }

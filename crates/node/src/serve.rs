@@ -24,10 +24,10 @@ use crate::admin::Admin;
 use crate::admin_client::Login;
 use crate::certificates::Watch;
 use crate::cluster::{ClusterError, Membership};
-use crate::family::with_family;
 use crate::identity::{Identity, IdentityError};
 use crate::secrets::{self, SecretError};
 use crate::tls::{ClientTls, TlsError};
+use ordain_engines::family::with_family;
 
 mod operator;
 mod secured;

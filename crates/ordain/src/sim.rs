@@ -10,7 +10,9 @@ use clap::{Args, ValueEnum};
 use ordain_checker::history::Answer;
 use ordain_checker::{NodeLog, Promise};
 use ordain_checkpoint::{Found, file_name, list};
+use ordain_deterministic::assembly::{self, Assembly, Deterministic, places};
 use ordain_deterministic::options::{BALANCE, CHECKPOINT_MODE, EXECUTION, Knobs, WINDOW};
+use ordain_deterministic::sequencing::Log;
 use ordain_deterministic::shard::{self, Balance};
 use ordain_engines::registry::{self, Engine, Make};
 use ordain_family::{Family as _, Keep, NodeSettings, Opened as _};
@@ -19,14 +21,13 @@ use ordain_model::{
     Batch, Epoch, Gsn, KeyHash, Layout, Limits, Micros, OptionInfo, OptionValue, PartitionId, Reads,
     Registry, Stamp,
 };
-use ordain_node::assembly::{self, Assembly, Deterministic, places};
+use ordain_node::aborts::Aborts;
 use ordain_node::procedures;
 use ordain_replication::ConfigurationEntry;
 use ordain_role::{
     Address, Bug, Bugs, Bytes, Directory, DiskError, DiskOp, Event, NodeId, Now, Outbox, Role, StartOver,
     Topology,
 };
-use ordain_sequencer::Log;
 use ordain_sim::system::{FrontDoor, Roles};
 use ordain_sim::workload::procedures as simulated;
 use ordain_sim::{Config, Ending, Fault, Faults, Judgement, Mix, Report, System, run_seed};
@@ -410,6 +411,8 @@ impl System for DeterministicSystem {
         }
         self.damage(node, incarnation, disk).map_err(|e| e.to_string())?;
         self.operator.iter().for_each(|operator| operator.starts(node));
+        let aborted = Aborts::of(disk).map_err(|e| e.to_string())?.stamps();
+        let settings = NodeSettings { aborted, ..settings };
         let assembly = self.family.open(Some(disk), &settings, &self.registry).map_err(|e| e.to_string())?;
         if let Some(operator) = &mut self.operator {
             operator.begins(node, assembly.begins_after());

@@ -6,6 +6,7 @@ use std::ops::Range;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
 
+use crate::sequencing::{Log, Sequencing};
 use ordain_model::cell::CellMut;
 use ordain_model::plan::nested_args;
 use ordain_model::procedure::{Inputs, Locals, Slots, Target};
@@ -15,7 +16,6 @@ use ordain_model::{
     OutcomeStatus, Position, Registry, SlotNo, Txn, Version, system,
 };
 use ordain_role::{Address, Bug, Outbox, UnderWay};
-use ordain_sequencer::{Log, Sequencing};
 use ordain_store::{RecordId, RecordStore};
 
 use super::backlog::{Backlog, BatchPlace};

@@ -1,14 +1,14 @@
 //! The messages between the shards of a replica: remote results (`docs/protocols/calvin.md`, C19; READ_RESULT of the paper).
 
+use crate::sequencing::RemoteResult;
 use ordain_model::wire::{self, Reader};
 use ordain_model::{Abort, Cell, Db, Digest, Gsn, Registry, SlotNo};
 use ordain_role::Wire;
-use ordain_sequencer::RemoteResult;
 
 use super::answers::WireAnswers;
 
 /// The messages of a node of the deterministic family.
-pub type Message = ordain_sequencer::Message<ShardMessage>;
+pub type Message = crate::sequencing::Message<ShardMessage>;
 
 /// A remote result: everything that one shard has for another, gathered while it handled one event.
 #[derive(Clone, Debug, Default, PartialEq)]

@@ -9,9 +9,9 @@ use std::collections::BTreeMap;
 use std::ops::{Range, RangeInclusive};
 use std::sync::Arc;
 
+use crate::sequencing::{ExchangeMessage, gateway_address};
 use ordain_model::{Chunk, GatewayId, Gsn, Layout, SlotNo, Txn};
 use ordain_role::{Address, Outbox};
-use ordain_sequencer::{ExchangeMessage, gateway_address};
 
 use super::answers;
 use super::messages::{Item, Message, ShardMessage};

@@ -5,9 +5,9 @@
 use std::collections::VecDeque;
 use std::sync::Arc;
 
+use crate::sequencing::{Exchange, JournalRecord, Log};
 use ordain_model::{Batch, Micros};
 use ordain_role::{Address, Event, Now, Outbox, Role};
-use ordain_sequencer::{Exchange, JournalRecord, Log};
 use ordain_store::RecordStore;
 
 use super::messages::{Message, ShardMessage};

@@ -3,13 +3,13 @@
 use std::collections::BTreeSet;
 use std::sync::Arc;
 
+use crate::sequencing::{Log, Sequencing};
 use ordain_checkpoint::Outcome;
 use ordain_model::{
     Cell, Computations, Db, Digest, DigestSpan, Epoch, Gsn, Map, Micros, PartitionId, Registry, Stopwatch,
 };
 use ordain_replication::Configuration;
 use ordain_role::{Address, Event, Now, Outbox, Role, TimerId, UnderWay};
-use ordain_sequencer::{Log, Sequencing};
 use ordain_store::{MemoryStore, RecordStore};
 
 use super::core::{Core, Settings, capture};

@@ -2,9 +2,9 @@
 
 use std::collections::BTreeMap;
 
+use crate::sequencing::Sessions as Known;
 use ordain_checkpoint::Outcome;
 use ordain_model::{Epoch, Gsn, Lookup, OutcomeBatch, OutcomeStatus, RequestNo, SessionId, Writer};
-use ordain_sequencer::Sessions as Known;
 
 use super::capture::Filling;
 

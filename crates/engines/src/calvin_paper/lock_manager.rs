@@ -4,11 +4,11 @@
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::sync::Arc;
 
+use ordain_deterministic::sequencing::{Log, Sequencing};
 use ordain_model::key::SLOTS;
 use ordain_model::serial::key_of;
 use ordain_model::{Access, Batch, Chunk, Fragment, Gsn, KeyHash, Layout, Map, Micros, Txn, system};
 use ordain_role::{Address, Bug, Event, Now, Outbox, Role, TimerId};
-use ordain_sequencer::{Log, Sequencing};
 use ordain_store::{MemoryStore, RecordId, RecordStore};
 
 use ordain_deterministic::locks::LockTable;

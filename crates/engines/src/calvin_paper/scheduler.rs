@@ -6,9 +6,9 @@ use std::collections::BTreeSet;
 use ordain_model::{Batch, Chunk, Gsn, Placed};
 use ordain_store::RecordStore;
 
+use ordain_deterministic::sequencing::Sequencing;
 use ordain_deterministic::shard::{Active, Core, Item, Message, Scheduler};
 use ordain_role::Outbox;
-use ordain_sequencer::Sequencing;
 
 /// The scheduler of a shard whose node has a lock manager.
 #[derive(Debug, Default)]

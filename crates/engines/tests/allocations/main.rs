@@ -9,6 +9,7 @@ use std::cell::Cell;
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
+use ordain_deterministic::sequencing::Log;
 use ordain_deterministic::shard::{Message, Places, Scheduling, Settings, Shard};
 use ordain_engines::qstore;
 use ordain_model::{
@@ -16,7 +17,6 @@ use ordain_model::{
     Placed, Registry, system,
 };
 use ordain_role::{Address, Event, NodeId, Now, Outbox, Role};
-use ordain_sequencer::Log;
 use ordain_store::MemoryStore;
 use ordain_workload::tpcc::{self, Mix, Scale, Tpcc};
 use ordain_workload::ycsb::{self, Ycsb};

@@ -2,6 +2,7 @@
 
 use std::sync::Arc;
 
+use ordain_deterministic::sequencing::{Exchange, ExchangeMessage, ExchangeSettings, Log, Sequencing};
 use ordain_deterministic::shard::{Message, ShardMessage};
 use ordain_model::args::encode;
 use ordain_model::{
@@ -9,7 +10,6 @@ use ordain_model::{
     PartitionId, Placed, Registry,
 };
 use ordain_role::{Address, Bugs, Event, NodeId, Now, Outbox, Role, Topology};
-use ordain_sequencer::{Exchange, ExchangeMessage, ExchangeSettings, Log, Sequencing};
 use ordain_sim::workload::procedures as p;
 
 use crate::support::{SEQUENCER, SHARD, registry};

@@ -216,10 +216,10 @@ fn a_script_that_takes_long_is_given_away_and_one_that_does_not_is_not() {
 #[test]
 fn amid_a_speculative_batch_a_computation_that_fails_takes_back_its_own_changes_only() {
     for cascade in [Cascade::Repair, Cascade::Abort] {
-        let sequencer = ordain_sequencer::Settings {
+        let sequencer = ordain_deterministic::sequencing::Settings {
             execution: Execution::Speculative,
             cascade,
-            ..ordain_sequencer::Settings::default()
+            ..ordain_deterministic::sequencing::Settings::default()
         };
         let options =
             Options { shards: 2, scheduling: qstore::SCHEDULING, sequencer, log: true, ..Options::default() };

@@ -43,19 +43,19 @@ fn bench(shards: usize) -> Bench {
 
 /// One that executes before it is known what aborts, wherever that can matter.
 fn speculative(shards: usize) -> Bench {
-    let sequencer = ordain_sequencer::Settings {
+    let sequencer = ordain_deterministic::sequencing::Settings {
         execution: Execution::Speculative,
-        ..ordain_sequencer::Settings::default()
+        ..ordain_deterministic::sequencing::Settings::default()
     };
     Bench::new(Options { shards, scheduling: qstore::SCHEDULING, sequencer, ..Options::default() })
 }
 
 /// The same, where what used something that is undone aborts too.
 fn cascading(shards: usize) -> Bench {
-    let sequencer = ordain_sequencer::Settings {
+    let sequencer = ordain_deterministic::sequencing::Settings {
         execution: Execution::Speculative,
         cascade: Cascade::Abort,
-        ..ordain_sequencer::Settings::default()
+        ..ordain_deterministic::sequencing::Settings::default()
     };
     Bench::new(Options { shards, scheduling: qstore::SCHEDULING, sequencer, log: true, ..Options::default() })
 }
@@ -470,7 +470,10 @@ fn scenario_16_orders_of_items_that_there_are_not() {
     };
     let mut found = Vec::new();
     for execution in [Execution::Conservative, Execution::Speculative] {
-        let sequencer = ordain_sequencer::Settings { execution, ..ordain_sequencer::Settings::default() };
+        let sequencer = ordain_deterministic::sequencing::Settings {
+            execution,
+            ..ordain_deterministic::sequencing::Settings::default()
+        };
         let mut bench = Bench::new(Options {
             shards: 3,
             scheduling: qstore::SCHEDULING,

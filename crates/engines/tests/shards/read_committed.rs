@@ -15,7 +15,10 @@ use crate::support::cluster::{Cluster, REPLICA, Shape};
 use crate::support::{Bench, Options, SHARD, key_on, procedures as t, render};
 
 fn bench(shards: usize, execution: Execution) -> Bench {
-    let sequencer = ordain_sequencer::Settings { execution, ..ordain_sequencer::Settings::default() };
+    let sequencer = ordain_deterministic::sequencing::Settings {
+        execution,
+        ..ordain_deterministic::sequencing::Settings::default()
+    };
     let (scheduling, isolation) = (qstore::SCHEDULING, Isolation::ReadCommitted);
     Bench::new(Options { shards, scheduling, isolation, sequencer, ..Options::default() })
 }

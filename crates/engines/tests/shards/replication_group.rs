@@ -3,6 +3,7 @@
 use std::collections::VecDeque;
 use std::sync::Arc;
 
+use ordain_deterministic::sequencing::Log;
 use ordain_deterministic::shard::{self, Message, Places, Shard, ShardMessage};
 use ordain_engines::calvin;
 use ordain_model::args::encode;
@@ -10,7 +11,6 @@ use ordain_model::{
     Args, Batch, Call, Chunk, ChunkNo, Epoch, GatewayId, Layout, Micros, Millis, Placed, Registry,
 };
 use ordain_role::{Address, Bug, Bugs, Event, NodeId, Now, Outbox, Role, TimerId, Wire};
-use ordain_sequencer::Log;
 use ordain_sim::Random;
 use ordain_sim::workload::procedures as p;
 use ordain_store::MemoryStore;

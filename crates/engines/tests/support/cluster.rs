@@ -9,6 +9,7 @@
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::sync::Arc;
 
+use ordain_deterministic::sequencing::{ExchangeMessage, Log, Reading, Saving, Sequencing};
 use ordain_deterministic::shard::{self, Message, Places, Scheduling, Shard, ShardMessage};
 use ordain_engines::{calvin, qstore};
 use ordain_model::args::Args;
@@ -18,7 +19,6 @@ use ordain_model::{
     Registry, SessionId,
 };
 use ordain_role::{Address, Event, NodeId, Now, Outbox, Role, TimerId, Wire, Work};
-use ordain_sequencer::{ExchangeMessage, Log, Reading, Saving, Sequencing};
 use ordain_sim::Random;
 use ordain_store::MemoryStore;
 

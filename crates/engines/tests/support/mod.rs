@@ -17,6 +17,7 @@ pub mod script;
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::sync::Arc;
 
+use ordain_deterministic::sequencing::{Batches, Log, Neighbours, Readers, Reading, Sequencer};
 use ordain_deterministic::shard::{self, LockManager, Message, Places, Scheduling, Shard, ShardMessage};
 use ordain_engines::{calvin, calvin_paper, qstore};
 use ordain_gateway::{Gateway, Ticket};
@@ -31,7 +32,6 @@ use ordain_model::{
 };
 use ordain_replication::{InputLog, LogSettings, resume_after};
 use ordain_role::{Address, Bugs, DiskRequest, Event, NodeId, Now, Outbox, Role, TimerId, Work};
-use ordain_sequencer::{Batches, Log, Neighbours, Readers, Reading, Sequencer};
 use ordain_sim::Random;
 use ordain_store::{MemoryStore, RecordStore};
 
@@ -75,7 +75,7 @@ pub struct Options {
     /// Whether there is a log; without one nothing survives a crash.
     pub log: bool,
     pub segment_bytes: u64,
-    pub sequencer: ordain_sequencer::Settings,
+    pub sequencer: ordain_deterministic::sequencing::Settings,
     /// How what only reads is run.
     pub reads: Reads,
     /// How transactions get their turns.
@@ -98,7 +98,7 @@ impl Default for Options {
             window: 2000,
             log: false,
             segment_bytes: 64 << 10,
-            sequencer: ordain_sequencer::Settings::default(),
+            sequencer: ordain_deterministic::sequencing::Settings::default(),
             reads: Reads::Ordered,
             scheduling: calvin::SCHEDULING,
             isolation: Isolation::default(),
@@ -270,7 +270,8 @@ impl Bench {
         let gateway_places: BTreeMap<GatewayId, Address> =
             (0..gateways as u16).map(|i| (GatewayId::of(0, i), at(GATEWAY + i))).collect();
         let (reads, snapshots) = (self.options.reads, self.options.reads != Reads::Ordered);
-        let settings = ordain_sequencer::Settings { bugs, snapshots, ..self.options.sequencer.clone() };
+        let settings =
+            ordain_deterministic::sequencing::Settings { bugs, snapshots, ..self.options.sequencer.clone() };
         self.sequencer = Sequencer::new(settings, self.registry.clone(), neighbours(shards), false);
         let layout = Arc::new(Layout::single(shards));
         let places = Places {

@@ -180,7 +180,7 @@ impl Script {
                 let gsn = Gsn::new(Epoch(number(epoch)?), PartitionId(0), number(index)?);
                 let items = vec![(gsn, Item::Vote(None))];
                 let remote_result = ShardMessage { from: (from - SHARD) as usize, items, bytes: Vec::new() };
-                bench.inject(from, to, ordain_sequencer::Message::Engine(remote_result));
+                bench.inject(from, to, ordain_deterministic::sequencing::Message::Engine(remote_result));
                 Ok(String::new())
             }
             // verify: everything is over, and as the reference executor has it.

@@ -25,11 +25,11 @@ use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender, channel};
 use std::time::{Duration, Instant};
 
 use anyhow::bail;
+use ordain_engines::family::{EngineVisitor, with_family};
 use ordain_engines::registry::Engine;
 use ordain_family::{Family, NodeSettings, Opened as _, Replication, places};
 use ordain_gateway::Dispatcher;
 use ordain_model::{Digest, Micros, ProcedureId, Registry};
-use ordain_node::family::{EngineVisitor, with_family};
 use ordain_role::Topology;
 use ordain_runtime::{Options, Running, Runtime};
 use ordain_workload::{Counts, Seen, Source, Workload};

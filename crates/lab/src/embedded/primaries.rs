@@ -5,7 +5,7 @@
 
 use std::collections::BTreeMap;
 
-use ordain_node::assembly::places;
+use ordain_deterministic::assembly::places;
 use ordain_runtime::Handle;
 
 /// What the log of a node, its part of the configuration service and its checkpointer report.

@@ -35,8 +35,8 @@ use ordain_model::{Epoch, Isolation, Layout, Millis, PartitionId, Registry};
 use ordain_role::{Directory, DiskError, DiskOp};
 use xxhash_rust::xxh3::xxh3_64;
 
-use crate::assembly::LOG;
 pub use log::Extent;
+use ordain_deterministic::assembly::LOG;
 use state::{State, Writer};
 
 /// How far behind everything that is known of the former history the new one begins: more than a cluster gets through between

@@ -4,12 +4,12 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use ordain_checkpoint::{Encoder, Header, Item, Kind, Outcome, Piece, Seal, Totals, file_name, seal_name};
+use ordain_deterministic::sequencing::{input_at, time_of_input};
 use ordain_model::{
     Batch, Cell, Db, Gsn, Isolation, KeyHash, Layout, Map, Millis, OutcomeStatus, PartitionId,
     ReferenceExecutor, Registry, RequestNo, SessionId,
 };
 use ordain_role::{Bytes, Directory, DiskError, DiskOp};
-use ordain_sequencer::{input_at, time_of_input};
 
 /// About how long a frame is.
 const PIECE: usize = 64 << 10;

@@ -1,9 +1,9 @@
 //! Which way is taken from what there is, and that it is gone to its end.
 
 use ordain_checkpoint::{Item, Outcome};
+use ordain_deterministic::sequencing::input_at;
 use ordain_log::MemoryDirectory;
 use ordain_model::{Cell, Db, Gsn, Isolation, KeyHash, OutcomeStatus, RequestNo, SessionId, Value};
-use ordain_sequencer::input_at;
 
 use super::*;
 

@@ -1,5 +1,6 @@
 //! The start of a node, in four steps: check what is configured, listen, open the directory, run the roles.
 
+use std::collections::BTreeSet;
 use std::net::{SocketAddr, TcpListener};
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -9,7 +10,7 @@ use ordain_archive::Archiver;
 use ordain_family::{Family, Keep, NodeSettings, Opened, Replication, places};
 use ordain_gateway::Dispatcher;
 use ordain_model::layout::MAX_SHARDS;
-use ordain_model::{Computations, Registry, Stopwatch};
+use ordain_model::{Computations, Registry, Stamp, Stopwatch};
 use ordain_resp::Access;
 use ordain_resp::diagnostics::Diagnostics;
 use ordain_resp::memory::Memory;
@@ -22,17 +23,18 @@ use super::operator::{begin_with_aborts, greeting, open_under_way};
 use super::secured::Secured;
 use super::sockets::{PEERS, listen, open_network, raise_open_files};
 use super::{Node, ServeConfig, ServeError, archive_settings, newcomer, node_info, shared, users, without};
+use crate::aborts::Aborts;
 use crate::admin::{About, Admin, PATIENCE};
 use crate::admin_client::Asker;
-use crate::assembly::start_over;
 use crate::certificates::{Renewals, Watch};
 use crate::cluster::{Membership, check_replication};
-use crate::family::EngineVisitor;
 use crate::front::{Door, Mailboxes};
 use crate::identity::Identity;
 use crate::procedures;
 use crate::tls::AuthClients;
 use crate::users_file::{Desk, UsersFile};
+use ordain_deterministic::assembly::start_over;
+use ordain_engines::family::EngineVisitor;
 
 /// The start of a node as the configuration says, whatever its engine's family.
 pub(super) struct Start<'a> {
@@ -125,6 +127,8 @@ struct Place {
     directory: Option<FsDirectory>,
     lock: Option<DirLock>,
     identity: Option<Identity>,
+    /// What an operator has aborted.
+    aborted: Arc<BTreeSet<Stamp>>,
     under_way: Vec<UnderWay>,
 }
 
@@ -154,7 +158,11 @@ impl Place {
             identity.note_removed(&config.data_dir)?;
         }
         let under_way = if keeps { open_under_way(&config.data_dir) } else { Vec::new() };
-        Ok(Place { directory, lock, identity, under_way })
+        let aborted = match keeps {
+            true => Aborts::read(&config.data_dir)?.stamps(),
+            false => Arc::default(),
+        };
+        Ok(Place { directory, lock, identity, aborted, under_way })
     }
 }
 
@@ -165,7 +173,7 @@ fn settings_of(
     computations: &Computations,
     run_times: &[RunTimes],
 ) -> NodeSettings {
-    let Place { identity, under_way, .. } = place;
+    let Place { identity, aborted, under_way, .. } = place;
     let (identity, cluster) = (identity.as_ref(), config.cluster.as_ref());
     let single = || Topology::single(config.threads);
     NodeSettings {
@@ -182,6 +190,7 @@ fn settings_of(
         checkpoint_bytes: if identity.is_some() { config.checkpoint_log_bytes } else { 0 },
         log_keep_bytes: config.log_keep_bytes,
         segment_bytes: config.log_segment_bytes,
+        aborted: aborted.clone(),
         under_way: under_way.clone(),
         computations: computations.clone(),
         stopwatches: run_times.iter().map(|times| Arc::new(times.clone()) as Arc<dyn Stopwatch>).collect(),

@@ -11,12 +11,12 @@
 
 use std::sync::Arc;
 
+use crate::sequencing::Saving;
 use ordain_checkpoint::{Kind, Piece};
 use ordain_model::{
     Batch, Cell, CheckpointMode, Db, Digest, Epoch, Gsn, KeyHash, Map, PartitionId, Position, Table,
 };
 use ordain_role::{Address, Bug, Outbox, PeerChange, PeerState, TimerId};
-use ordain_sequencer::Saving;
 use ordain_store::{Entry, Keep, RecordStore, Snapshot};
 
 use super::Core;

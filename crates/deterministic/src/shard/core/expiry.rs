@@ -1,8 +1,8 @@
 //! Expiry: looks for records that have outlived their time and asks the sequencer for a transaction that removes them.
 
+use crate::sequencing::Sequencing;
 use ordain_model::Position;
 use ordain_role::{Now, Outbox};
-use ordain_sequencer::Sequencing;
 use ordain_store::RecordStore;
 
 use super::Core;

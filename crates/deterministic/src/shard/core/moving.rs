@@ -14,13 +14,13 @@
 use std::collections::VecDeque;
 use std::sync::Arc;
 
+use crate::sequencing::Sequencing;
 use ordain_model::system::CopyPart;
 use ordain_model::{
     Cell, Chunk, Db, Epoch, Gsn, Isolation, KeyHash, Layout, Map, Micros, OutcomeStatus, Position, Table,
     Txn, system,
 };
 use ordain_role::{Bug, Outbox};
-use ordain_sequencer::Sequencing;
 use ordain_store::{Entry, RecordStore};
 
 use super::capture::SETTLED;

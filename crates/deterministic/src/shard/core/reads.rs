@@ -1,8 +1,8 @@
 //! Reads on snapshots: the shard's [snapshot reader](crate::shard::snapshot_reader) runs between what is ordered.
 
+use crate::sequencing::Reading;
 use ordain_model::{CheckpointMode, Isolation, Micros, Position};
 use ordain_role::{Address, Bug, Outbox};
-use ordain_sequencer::Reading;
 use ordain_store::{Keep, RecordStore};
 
 use super::{Code, Core, IDLE_READ_BUDGET, READ_BUDGET, ShardView, Site, SnapshotReader};

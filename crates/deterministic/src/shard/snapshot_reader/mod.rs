@@ -8,6 +8,7 @@
 use std::collections::{BTreeMap, VecDeque};
 use std::sync::Arc;
 
+use crate::sequencing::{Part, Parts, Reading};
 use ordain_model::cover::Below;
 use ordain_model::plan::nested_args;
 use ordain_model::procedure::{Inputs, Locals, Target};
@@ -17,7 +18,6 @@ use ordain_model::{
     Layout, Map, Micros, Millis, OutcomeBatch, OutcomeStatus, PartitionId, Registry, SlotNo, Txn,
 };
 use ordain_role::Outbox;
-use ordain_sequencer::{Part, Parts, Reading};
 use ordain_store::{RecordId, RecordStore, Snapshot};
 
 use crate::shard::Message;

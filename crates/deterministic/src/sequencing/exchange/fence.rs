@@ -1,0 +1,327 @@
+//! The fence of an exchange: what it takes while primaries may change (docs/protocols/calvin.md, section 4.12).
+//!
+//! While a term is being prepared, messages of all nodes are *held back*: some may stem from batches that will not be
+//! decided. When the term is decided, messages of nodes that have to be rebuilt are dropped, and the rest is taken in its
+//! order. Two more kinds are held back: messages that reach a node which has just started, before it knows the leadership
+//! records; and messages of a node that knows of a term which this one does not ([`ExchangeMessage::Terms`]). A primary that
+//! was given up, and does not know it, must not take what others have made of its successor's batches for something about
+//! its own.
+//!
+//! The slices of the other partitions' last batches are remembered for their next primaries, until all nodes that may be
+//! primary have the batches themselves.
+
+use std::collections::{BTreeMap, VecDeque};
+use std::sync::Arc;
+
+use ordain_model::{Epoch, Gsn, PartitionId};
+use ordain_replication::{Held, LeadershipRecords, Ship};
+use ordain_role::{Address, Bug, Bugs, NodeId, Outbox};
+
+use super::Exchange;
+use crate::sequencing::message::{ExchangeMessage, Message, RemoteResult};
+
+/// The fence of an exchange.
+#[derive(Debug)]
+pub(super) struct InputFence<X> {
+    /// The latest records; none at first.
+    leadership_records: Option<Arc<LeadershipRecords>>,
+    /// The messages that are held back, in order, and how their senders had introduced themselves.
+    held: VecDeque<(NodeId, Introduced, ExchangeMessage<X>)>,
+    /// As whom each node has introduced itself.
+    introduced: BTreeMap<NodeId, Introduced>,
+    /// By partition.
+    recent: Vec<VecDeque<Held>>,
+    /// By partition, of which epochs it is known here whether there was something in them.
+    known: Vec<KnownEpochs>,
+    /// The last transaction of which anything was heard that only who executes it can say.
+    evidence: Gsn,
+    bugs: Bugs,
+}
+
+/// Epochs of a partition, after one and through another.
+#[derive(Clone, Copy, Debug, Default)]
+struct KnownEpochs {
+    since: Epoch,
+    through: Epoch,
+}
+
+/// How a node has introduced itself.
+#[derive(Clone, Copy, Debug, Default)]
+struct Introduced {
+    incarnation: u64,
+    /// The number of terms that it knows of.
+    terms: u64,
+}
+
+impl<X> InputFence<X> {
+    pub fn new(partitions: u16, bugs: Bugs) -> InputFence<X> {
+        InputFence {
+            bugs,
+            leadership_records: None,
+            held: VecDeque::new(),
+            introduced: BTreeMap::new(),
+            recent: (0..partitions).map(|_| VecDeque::new()).collect(),
+            known: vec![KnownEpochs::default(); usize::from(partitions)],
+            evidence: Gsn::NONE,
+        }
+    }
+
+    /// Takes a message of a node: the answer is the message, if it may be taken at once.
+    pub fn admit(&mut self, from: NodeId, post: ExchangeMessage<X>) -> Option<ExchangeMessage<X>> {
+        let introduced = self.introduced.entry(from).or_default();
+        match post {
+            ExchangeMessage::Incarnation(incarnation) => *introduced = Introduced { incarnation, terms: 0 },
+            ExchangeMessage::Terms(terms) => introduced.terms = terms,
+            _ => {}
+        }
+        if matches!(post, ExchangeMessage::Incarnation(_) | ExchangeMessage::Terms(_)) {
+            return None;
+        }
+        let introduced = *introduced;
+        if self.bugs.has(Bug::IgnoreFence) {
+            return Some(post);
+        }
+        let is_open = self
+            .leadership_records
+            .as_ref()
+            .is_some_and(|leadership_records| !leadership_records.is_fenced());
+        let is_open = is_open && self.held.is_empty() && introduced.terms <= self.terms();
+        if self.is_out(from, introduced.incarnation) {
+            None
+        } else if is_open {
+            Some(post)
+        } else {
+            self.held.push_back((from, introduced, post));
+            None
+        }
+    }
+
+    /// Whether a node of this incarnation has to be rebuilt, as far as is known.
+    fn is_out(&self, node: NodeId, incarnation: u64) -> bool {
+        self.leadership_records
+            .as_ref()
+            .is_some_and(|leadership_records| leadership_records.eviction(node, incarnation).is_some())
+    }
+
+    /// The configuration service has spoken. What was held back and is to be taken now.
+    pub fn note_records(
+        &mut self,
+        leadership_records: Arc<LeadershipRecords>,
+    ) -> Vec<(NodeId, ExchangeMessage<X>)> {
+        let is_fenced = leadership_records.is_fenced();
+        self.leadership_records = Some(leadership_records);
+        let terms = self.terms();
+        let mut held = std::mem::take(&mut self.held);
+        held.retain(|(from, introduced, _)| !self.is_out(*from, introduced.incarnation));
+        let is_ahead = |held: &(NodeId, Introduced, ExchangeMessage<X>)| is_fenced || held.1.terms > terms;
+        let ready = held.iter().position(is_ahead).unwrap_or(held.len());
+        self.held = held.split_off(ready);
+        held.into_iter().map(|(from, _, post)| (from, post)).collect()
+    }
+
+    /// The number of terms that it knows of.
+    pub fn terms(&self) -> u64 {
+        self.leadership_records.as_ref().map_or(0, |leadership_records| leadership_records.terms())
+    }
+
+    /// Whether what is held back has a reason to be, and no share is of an epoch that is not known.
+    pub fn check(&self) -> Result<(), String> {
+        let is_fenced = self.leadership_records.as_ref().is_none_or(|records| records.is_fenced());
+        let terms = self.terms();
+        if let Some((from, introduced, _)) = self.held.front().filter(|_| !is_fenced)
+            && introduced.terms <= terms
+        {
+            return Err(format!("a message of node {} is held back for no reason", from.0));
+        }
+        for (recent, known) in self.recent.iter().zip(&self.known) {
+            if recent.back().is_some_and(|held| held.epoch > known.through) || known.since > known.through {
+                return Err(format!("slices are remembered beyond what is known: {known:?}"));
+            }
+        }
+        Ok(())
+    }
+
+    /// How much is held back.
+    pub fn held(&self) -> usize {
+        self.held.len()
+    }
+
+    /// Another partition has sealed its epochs through one; after `after` they are empty, but perhaps the last.
+    pub fn note_slot(&mut self, partition: PartitionId, after: Epoch, held: Held) {
+        let known = &mut self.known[usize::from(partition.0)];
+        if after > known.through {
+            known.since = after;
+        }
+        known.through = known.through.max(held.epoch);
+        if held.parts > 0 {
+            self.recent[usize::from(partition.0)].push_back(held);
+        }
+    }
+
+    /// All that the node has written down has been noted again. It begins after this epoch, and will not be told of what is
+    /// before.
+    pub fn begin_after(&mut self, epoch: Epoch) {
+        for known in self.known.iter_mut().filter(|known| known.through < epoch) {
+            *known = KnownEpochs { since: epoch, through: epoch };
+        }
+    }
+
+    /// Notes that a node has executed something of this transaction.
+    pub fn note_evidence(&mut self, gsn: Gsn) {
+        self.evidence = self.evidence.max(gsn);
+    }
+
+    /// All who may be primaries have what is up to these epochs. Should one who has not be made primary nevertheless, then
+    /// nobody here knows of it any more.
+    pub fn forget(&mut self, low_watermarks: &[Epoch]) {
+        for ((recent, known), low_watermark) in
+            self.recent.iter_mut().zip(&mut self.known).zip(low_watermarks)
+        {
+            while let Some(held) = recent.pop_front_if(|held| held.epoch <= *low_watermark) {
+                known.since = known.since.max(held.epoch);
+            }
+        }
+    }
+
+    /// What is there of a partition's batches after an epoch, about so many bytes of it; nothing, if this node has not
+    /// heard that the term is being prepared.
+    pub fn collect(
+        &self,
+        (partition, term): (PartitionId, u64),
+        after: Epoch,
+        through: Epoch,
+        most: usize,
+    ) -> Option<Ship> {
+        let leadership_record =
+            self.leadership_records.as_ref()?.leadership_records.get(usize::from(partition.0))?;
+        leadership_record.fence.filter(|fence| fence.term == term)?;
+        // Whoever executes a transaction has every batch before its own, and that.
+        let has_own = self.evidence.partition() >= partition;
+        let evidence = Epoch(self.evidence.epoch().0.saturating_sub(u64::from(!has_own)));
+        let (mut held, mut bytes) = (Vec::new(), 0);
+        let mut rest =
+            self.recent[usize::from(partition.0)].iter().filter(|held| held.epoch > after).peekable();
+        while let Some(next) = rest.next_if(|_| bytes < most) {
+            bytes += 32 + next.content.as_ref().map_or(0, |content| content.len());
+            held.push(next.clone());
+        }
+        let is_all = rest.peek().is_none();
+        let since = self.known[usize::from(partition.0)].since;
+        Some(Ship::Collected { partition, term, since, through, evidence, held, is_all })
+    }
+}
+
+impl<X: RemoteResult> Exchange<X> {
+    /// The configuration service has spoken. What was held back and is to be taken now.
+    pub(super) fn note_records(
+        &mut self,
+        leadership_records: Arc<LeadershipRecords>,
+        out: &mut Outbox<Message<X>>,
+    ) -> Vec<(NodeId, ExchangeMessage<X>)> {
+        let Some(fence) = &mut self.fence else { return Vec::new() };
+        let before = fence.terms();
+        let released = fence.note_records(leadership_records);
+        let terms = fence.terms();
+        if terms != before {
+            // Ahead of all that may be made of it.
+            let nodes = (0..self.settings.topology.nodes()).map(NodeId);
+            let others = nodes.filter(|node| *node != self.settings.me.node);
+            others.for_each(|node| out.send(self.at(node), ExchangeMessage::Terms(terms)));
+        }
+        released
+    }
+
+    /// A candidate asks what is left of a partition's batches.
+    pub(super) fn collect(
+        &self,
+        candidate: Address,
+        (partition, term): (PartitionId, u64),
+        after: Epoch,
+        out: &mut Outbox<Message<X>>,
+    ) {
+        let Some(fence) = self.fence.as_ref().filter(|_| partition.0 < self.partitions()) else { return };
+        let through = if partition == self.partition { Epoch(0) } else { self.order.through(partition) };
+        if let Some(answer) = fence.collect((partition, term), after, through, self.settings.piece) {
+            out.send(candidate, answer);
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use ordain_model::Layout;
+    use ordain_role::Topology;
+
+    use super::*;
+    use ordain_replication::Fence;
+
+    type ExchangeMessage = crate::sequencing::message::ExchangeMessage<()>;
+
+    fn leadership_records(version: u64, term: u64, fence: Option<u64>) -> Arc<LeadershipRecords> {
+        let topology = Topology { layout: Arc::new(Layout::even(2, 1).unwrap()), replicas: 2 };
+        let mut leadership_records = LeadershipRecords { version, ..LeadershipRecords::new(&topology) };
+        leadership_records.leadership_records[1].term = term;
+        leadership_records.leadership_records[1].fence =
+            fence.map(|term| Fence { term, candidate: NodeId(3) });
+        Arc::new(leadership_records)
+    }
+
+    fn opened(fence: &mut InputFence<()>, from: u16, epoch: u64) -> bool {
+        fence.admit(NodeId(from), ExchangeMessage::Opened(Epoch(epoch))).is_some()
+    }
+
+    /// The epochs of what is taken once the configuration service has spoken.
+    fn released(fence: &mut InputFence<()>, leadership_records: Arc<LeadershipRecords>) -> Vec<u64> {
+        let epoch = |post| match post {
+            ExchangeMessage::Opened(epoch) => epoch.0,
+            other => panic!("{other:?} was not held back"),
+        };
+        fence.note_records(leadership_records).into_iter().map(|(_, post)| epoch(post)).collect()
+    }
+
+    #[test]
+    fn what_may_be_of_a_term_that_was_not_heard_of_is_held_back() {
+        let mut fence = InputFence::new(2, Bugs::default());
+        assert!(!opened(&mut fence, 2, 1), "it knows of nothing yet");
+        assert_eq!(released(&mut fence, leadership_records(1, 1, None)), [1]);
+        assert!(opened(&mut fence, 2, 2));
+        // Node 2 has heard that a term is being prepared, then that it is decided; node 3 has not.
+        assert!(
+            fence
+                .admit(NodeId(2), ExchangeMessage::Terms(leadership_records(2, 1, Some(2)).terms()))
+                .is_none()
+        );
+        assert!(opened(&mut fence, 3, 3));
+        assert!(!opened(&mut fence, 2, 4) && !opened(&mut fence, 3, 5), "everything keeps its order");
+        fence.admit(NodeId(2), ExchangeMessage::Terms(leadership_records(3, 2, None).terms()));
+        assert!(!opened(&mut fence, 2, 6));
+        assert_eq!(released(&mut fence, leadership_records(2, 1, Some(2))), [0; 0]);
+        assert_eq!((released(&mut fence, leadership_records(3, 2, None)), fence.held()), (vec![4, 5, 6], 0));
+        // Another term, of which only some of it may be.
+        assert!(opened(&mut fence, 3, 7));
+        let next = leadership_records(5, 3, None);
+        fence.admit(NodeId(3), ExchangeMessage::Terms(next.terms()));
+        assert!(!opened(&mut fence, 3, 8));
+        assert_eq!((released(&mut fence, leadership_records(4, 2, None)), fence.held()), (vec![], 1));
+        // One that starts again says anew what it knows.
+        fence.admit(NodeId(3), ExchangeMessage::Incarnation(1));
+        assert!(!opened(&mut fence, 3, 9));
+        assert_eq!(released(&mut fence, next), [8, 9]);
+    }
+
+    #[test]
+    fn of_what_it_has_forgotten_it_says_that_it_knows_nothing() {
+        let mut fence = InputFence::<()>::new(2, Bugs::default());
+        fence.note_records(leadership_records(1, 1, Some(2)));
+        let held = |epoch| Held { epoch: Epoch(epoch), parts: 1, content: None };
+        (3..6).for_each(|epoch| fence.note_slot(PartitionId(1), Epoch(epoch - 1), held(epoch)));
+        let known = |fence: &InputFence<()>| {
+            let collected = fence.collect((PartitionId(1), 2), Epoch(0), Epoch(5), usize::MAX);
+            let Some(Ship::Collected { since, held, .. }) = collected else { panic!("{collected:?}") };
+            (since.0, held.iter().map(|held| held.epoch.0).collect::<Vec<_>>())
+        };
+        assert_eq!(known(&fence), (2, vec![3, 4, 5]));
+        fence.forget(&[Epoch(9), Epoch(4)]);
+        assert_eq!(known(&fence), (4, vec![5]));
+    }
+}

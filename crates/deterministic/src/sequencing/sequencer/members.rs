@@ -1,0 +1,186 @@
+//! Members of a partition: one sequencer leads, the others pass on to it what gateways submit to them, and again when another
+//! one leads (docs/protocols/calvin.md, replication).
+
+use std::collections::{BTreeSet, VecDeque};
+use std::sync::Arc;
+
+use ordain_model::{
+    Batch, Chunk, ChunkNo, Epoch, Flow, Front, GatewayId, Micros, OutcomeStatus, PauseNo, Placed,
+};
+use ordain_role::{Address, NodeId, Now, Outbox};
+
+use super::{PAUSE, PAUSE_FOR, Sequencer};
+use crate::sequencing::chunks::Chunks;
+use crate::sequencing::message::{Message, Sequencing};
+
+/// Whose batches the members take.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Leader {
+    Me,
+    Other(NodeId),
+    /// No node, or none that is known.
+    Nobody,
+}
+
+/// The chunks that a sequencer with members knows.
+#[derive(Debug, Default)]
+pub(super) struct Members {
+    pub(super) sealed: Chunks,
+    /// Those that were turned away here. Whoever asked has been told, but may not have heard it.
+    away: Chunks,
+    /// Chunks that wait here, or are on their way.
+    pub(super) queued: BTreeSet<(GatewayId, ChunkNo)>,
+    /// Those of them that others have had, and may yet put into a batch: nobody can say for sure that they will not.
+    pub(super) travelled: BTreeSet<(GatewayId, ChunkNo)>,
+    /// Those that have left for whoever leads and were not seen since, with when they left, oldest first.
+    passed_on: VecDeque<(Micros, Arc<Chunk>)>,
+    /// What is passed on to whoever leads. What waits there has not left: it is not dropped however long it takes.
+    flow: Flow<Arc<Chunk>>,
+}
+
+impl Members {
+    /// After so long a chunk that was passed on is not passed on again: nobody waits for it any more.
+    const PATIENCE: Micros = Micros::from_millis(10_000);
+
+    /// A chunk does not wait here any more.
+    pub(super) fn forget(&mut self, id: (GatewayId, ChunkNo)) {
+        self.queued.remove(&id);
+        self.travelled.remove(&id);
+    }
+
+    /// A chunk was turned away: whoever asked has been told, so nothing of it may come to be here later.
+    pub(super) fn turn_away(&mut self, chunk: &Chunk) {
+        self.forget((chunk.gateway, chunk.number));
+        self.away.note_chunk(chunk);
+    }
+
+    /// Whether a chunk that is submitted again will never be answered by those that execute batches: it was turned away
+    /// here, or is too old for anybody to say what has become of it.
+    pub(super) fn is_unanswered(&self, chunk: &Chunk) -> bool {
+        self.sealed.is_forgotten(chunk) || self.away.is_known(chunk) && !self.sealed.is_known(chunk)
+    }
+
+    /// Members have agreed on a batch.
+    pub(super) fn note(&mut self, batch: &Batch) {
+        self.sealed.note(batch);
+        let mut agreed = BTreeSet::new();
+        for placed in &batch.chunks {
+            let id = (placed.chunk.gateway, placed.chunk.number);
+            self.forget(id);
+            agreed.insert(id);
+        }
+        if !agreed.is_empty() {
+            let is_open =
+                |(_, chunk): &(Micros, Arc<Chunk>)| !agreed.contains(&(chunk.gateway, chunk.number));
+            self.passed_on.retain(is_open);
+        }
+    }
+}
+
+impl<X> Sequencer<X> {
+    /// Another leads now, or this one does.
+    pub(super) fn led_by(&mut self, now: Now, leader: Leader, last: Epoch, out: &mut Outbox<Message<X>>) {
+        let is_new = std::mem::replace(&mut self.leader, leader) != leader;
+        self.epoch = self.epoch.max(last);
+        if is_new && leader != Leader::Nobody {
+            self.pass_on_again(now, out);
+            self.ask_leader_again(out);
+        }
+        if let Leader::Other(node) = leader {
+            for chunk in self.waiting.take() {
+                self.pass_on(now, node, chunk, out);
+            }
+            if self.reached > self.epoch {
+                out.send(Address { node, ..self.neighbours.me }, Sequencing::Reached(self.reached));
+            }
+        }
+    }
+
+    /// Whoever led may not have come to what was passed on to it: it goes on its way again, before what did not leave yet.
+    pub(super) fn pass_on_again(&mut self, now: Now, out: &mut Outbox<Message<X>>) {
+        let Some(members) = &mut self.members else { return };
+        let passed_on = std::mem::take(&mut members.passed_on).into_iter();
+        let recent = passed_on.filter(|(at, _)| now.elapsed.since(*at) < Members::PATIENCE);
+        let again: Vec<_> = recent.map(|(_, chunk)| chunk).chain(members.flow.give_up(true)).collect();
+        self.pass_on_all(now, again, out);
+    }
+
+    pub(super) fn pass_on_all(
+        &mut self,
+        now: Now,
+        chunks: impl IntoIterator<Item = Arc<Chunk>>,
+        out: &mut Outbox<Message<X>>,
+    ) {
+        for chunk in chunks {
+            match self.leader {
+                Leader::Other(node) => self.pass_on(now, node, chunk, out),
+                Leader::Me | Leader::Nobody => self.submit(now, true, chunk, out),
+            }
+        }
+    }
+
+    /// Another leads: it is for that one to put the chunk in a batch.
+    pub(super) fn pass_on(
+        &mut self,
+        now: Now,
+        node: NodeId,
+        chunk: Arc<Chunk>,
+        out: &mut Outbox<Message<X>>,
+    ) {
+        // The house's own are made again by the leader.
+        if chunk.gateway == GatewayId::HOUSE {
+            return;
+        }
+        let id = (chunk.gateway, chunk.number);
+        let is_it = |placed: &Placed| (placed.chunk.gateway, placed.chunk.number) == id;
+        let is_in_log = self.in_log.iter().any(|entry| entry.batch.chunks.iter().any(is_it));
+        let Some(members) = &mut self.members else { return };
+        if is_in_log {
+            // It is on its way still: should that batch be lost, it waits here again, and not twice.
+            members.travelled.insert(id);
+        } else {
+            members.forget(id);
+        }
+        let Some(chunk) = members.flow.admit(chunk) else { return };
+        let is_late = |(at, _): &(Micros, _)| now.elapsed.since(*at) >= Members::PATIENCE;
+        while members.passed_on.pop_front_if(|passed| is_late(passed)).is_some() {}
+        members.passed_on.push_back((now.elapsed, chunk.clone()));
+        self.counts.passed_on += chunk.txns().len() as u64;
+        let pause = members.flow.note_sent(chunk.bytes(), self.settings.piece);
+        let to = Address { node, ..self.neighbours.me };
+        out.send(to, Front::Submit(chunk));
+        pause.into_iter().for_each(|pause| out.send(to, Front::Pause(pause)));
+    }
+
+    /// Passes on more: the leader has taken everything before a pause.
+    pub(super) fn go_on_passing(&mut self, now: Now, pause: PauseNo, out: &mut Outbox<Message<X>>) {
+        let waiting = self.members.as_mut().map(|members| members.flow.note_come(pause));
+        self.pass_on_all(now, waiting.unwrap_or_default(), out);
+    }
+
+    /// A batch did not come to be: its transactions are sequenced again, here or by whoever leads.
+    pub(super) fn lost(&mut self, now: Now, batch: &Batch, out: &mut Outbox<Message<X>>) {
+        self.counts.lost += u64::from(batch.total);
+        self.want_again(batch.epoch);
+        self.under_way.retain(|epoch| *epoch != batch.epoch);
+        for placed in &batch.chunks {
+            self.waiting.put_back(placed.chunk.clone());
+        }
+        self.pausing = true;
+        out.set_timer(PAUSE, PAUSE_FOR);
+        self.led_by(now, self.leader, self.epoch, out);
+    }
+
+    /// Where others might still take a chunk, one that writes is turned away as a whole if its writes cannot be taken: no
+    /// part of it may go on its way again. Says whether it was.
+    pub(super) fn turn_away(&mut self, chunk: &Chunk, out: &mut Outbox<Message<X>>) -> bool {
+        let is_known = |members: &Members| members.sealed.is_known(chunk);
+        if self.members.as_ref().is_none_or(is_known) || !chunk.txns().iter().any(|txn| txn.logged) {
+            return false;
+        }
+        self.counts.refused += chunk.txns().len() as u64;
+        self.answer_all(chunk, OutcomeStatus::Refused, |_| true, out);
+        self.members.iter_mut().for_each(|members| members.turn_away(chunk));
+        true
+    }
+}
