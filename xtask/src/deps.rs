@@ -59,7 +59,7 @@ const LAYERS: &[Row] = &[
     row("deterministic", &["model", "role", "store", "gateway", "log", "family", "replication", "checkpoint"], &["fuzz"]),
     row("commit",    &["model", "role", "store", "gateway", "log", "family", "execution", "replication"], &[]),
     // One folder an engine. An engine meets the simulator and real commands in its tests only.
-    row("engines",   &["model", "role", "store", "deterministic", "commit"], &["replication", "family", "checker", "commands", "workload", "sim", "gateway", "log",
+    row("engines",   &["model", "role", "store", "family", "deterministic", "commit"], &["replication", "checker", "commands", "workload", "sim", "gateway", "log",
                        "checkpoint"]),
     // The front door and the two drivers. A driver knows the traits of roles, not the engines.
     row("resp",      &["model", "commands", "gateway"], &["fuzz"]),
@@ -68,11 +68,11 @@ const LAYERS: &[Row] = &[
     // Checkpoints afar, in an object store. It meets checkpoints as files, and nobody who makes them.
     row("archive",   &["model", "role", "checkpoint", "runtime"], &["log"]),
     // What knows everything below it.
-    row("node",      &["model", "role", "family", "link", "store", "log", "checkpoint", "replication", "gateway", "deterministic", "commit", "engines", "commands",
+    row("node",      &["model", "role", "family", "link", "store", "log", "checkpoint", "replication", "gateway", "deterministic", "engines", "commands",
                        "resp", "runtime", "archive", "workload"], &[]),
     row("lab",       &["model", "role", "family", "checker", "link", "store", "deterministic", "engines", "node", "workload", "runtime", "gateway", "sim",
                        "commands"], &[]),
-    row("ordain",    &["model", "role", "family", "checker", "store", "log", "checkpoint", "replication", "gateway", "deterministic", "commit", "engines", "commands",
+    row("ordain",    &["model", "role", "family", "checker", "store", "log", "checkpoint", "replication", "gateway", "deterministic", "engines", "commands",
                        "resp", "runtime", "archive", "workload", "sim", "node", "lab"], &[]),
     // The tool you are reading.
     row("xtask",     &[], &[]),
