@@ -526,6 +526,20 @@ impl<X: Send> Role for Checkpointer<X> {
         "checkpointer"
     }
 
+    fn check(&self) -> Result<(), String> {
+        let oldest = self.complete.first_key_value().map_or(Epoch(0), |(epoch, _)| *epoch);
+        let Covered { by_all, by_own } = self.covered;
+        if by_all > by_own || by_own > oldest {
+            return Err(format!(
+                "the log is trimmed up to {by_all} and {by_own}, and the oldest checkpoint is of {oldest}"
+            ));
+        }
+        match self.saved.filter(|epoch| self.complete.contains_key(epoch)) {
+            Some(epoch) => Err(format!("the checkpoint of epoch {epoch} is complete and waits to become so")),
+            None => Ok(()),
+        }
+    }
+
     fn gauges(&self, report: &mut dyn FnMut(&'static str, f64)) {
         let (epoch, at) = self.newest().unwrap_or_default();
         report("ordain_checkpoint_epoch", epoch.0 as f64);

@@ -94,7 +94,7 @@ impl World {
         let mut out = Outbox::default();
         let Node { role, requests, memory_grows, .. } = &mut self.nodes[usize::from(node)];
         role.handle(self.now, event, &mut out);
-        assert_eq!(out.halt, None);
+        assert_eq!((out.halt, role.check()), (None, Ok(())));
         *memory_grows = out.memory_grows.unwrap_or(*memory_grows);
         assert_eq!(*memory_grows, role.current.is_some(), "shards keep what they replace while one is made");
         self.begun_again.extend(out.start_over.map(|how| (node, how)));
