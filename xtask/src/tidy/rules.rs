@@ -29,7 +29,7 @@ const MAY_BE_UNSAFE: &[Allowance] = &[
 
 const RUST_LINES_MAX: usize = 1_200;
 const FILE_KIB_MAX: u64 = 300;
-const ARCHITECTURE_LINES_MAX: usize = 500;
+const ARCHITECTURE_LINES_MAX: usize = 250;
 
 type Rule = fn(&SourceFile) -> Vec<Finding>;
 
@@ -286,8 +286,8 @@ mod tests {
     fn files_too_long() {
         assert_eq!(lines(long_rust_files, LIB, &"a\n".repeat(1_201)), [1_201]);
         assert_eq!(lines(long_rust_files, LIB, &"a\n".repeat(1_200)), NONE);
-        assert_eq!(lines(long_architecture, "ARCHITECTURE.md", &"a\n".repeat(501)), [501]);
-        assert_eq!(lines(long_architecture, "ARCHITECTURE.md", &"a\n".repeat(500)), NONE);
+        assert_eq!(lines(long_architecture, "ARCHITECTURE.md", &"a\n".repeat(251)), [251]);
+        assert_eq!(lines(long_architecture, "ARCHITECTURE.md", &"a\n".repeat(250)), NONE);
         assert_eq!(lines(large_files, "plot.svg", &"a".repeat(300 * 1024 + 1)), [0]);
         assert_eq!(lines(large_files, "plot.svg", &"a".repeat(300 * 1024)), NONE);
     }

@@ -11,7 +11,7 @@
 //! | 7 an affected transaction reads what a later one has changed | below | `random` |
 //! | 8 an insert that is aborted, then a read and a deletion | below | `random` |
 //! | 9 answers before their batch | below | sim |
-//! | 10 nobody asks for anything | all that is here: no epoch is closed then; `sequencer/src/tests.rs` | |
+//! | 10 nobody asks for anything | all that is here: no epoch is closed then; `deterministic/src/sequencing/tests.rs` | |
 //! | 11 killed amid a batch | | sim; e2e `kill` |
 //! | 12 another number of shards at replay | `random`; `replay` in `src/shard/replay.rs` | |
 //! | 13 another map, and transactions planned under the old one | below: a range is a fixed part of a shard, and slots move between shards | `moving`; sim |
