@@ -7,37 +7,30 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
 
 use crate::sequencing::{Log, Sequencing};
-use ordain_model::cell::CellMut;
-use ordain_model::plan::nested_args;
-use ordain_model::procedure::{Inputs, Locals, Slots, Target};
-use ordain_model::serial::{key_of, seed_of};
+use ordain_model::procedure::{Locals, Slots};
 use ordain_model::{
-    Abort, Access, Batch, Cell, Chunk, Epoch, Fragment, FragmentContext, Front, Gsn, Isolation, Millis,
-    OutcomeStatus, Position, Registry, SlotNo, Txn, Version, system,
+    Abort, Batch, Chunk, Epoch, Fragment, Front, Gsn, Isolation, Millis, OutcomeStatus, Position, Registry,
+    SlotNo, Txn, system,
 };
 use ordain_role::{Address, Bug, Outbox, UnderWay};
-use ordain_store::{RecordId, RecordStore};
+use ordain_store::RecordStore;
 
 use super::backlog::{Backlog, BatchPlace};
 use super::balance::Load;
 use super::budget::Budget;
 use super::capture::Capture;
 use super::digest_exchange::{Attestation, DigestExchange};
-use super::long::Computation;
 use super::maps::{CopyState, Maps, Moving};
-use super::members::{Held, Members, refuse};
-use super::messages::{Item, Message};
-use super::parent_record;
-use super::records::{drop_expired, past_of, read_record, write_record};
+use super::messages::Message;
 use super::remote::{OutOfOrder, Places, RemoteResults};
 use super::replies::Replies;
 use super::reply::write_reply;
 use super::scheduler::Scheduler;
 use super::snapshot_reader::{ShardView, SnapshotReader};
 use super::spans::Spans;
-use super::state::{Active, CUT, ShardSet, Shipment, ShippedOut, empty, owner};
+use super::state::{Active, ShardSet};
 use super::table::ActiveTable;
-use super::undo::{Undo, WRITE_LOCKED};
+use super::undo::Undo;
 
 pub(super) mod capture;
 mod execution;

@@ -60,7 +60,7 @@ impl Debug for Scheduling {
 /// It takes every batch of the order from the first shard of the node, sends [grants] to shards, and hears from each when a
 /// granted transaction is done there.
 ///
-/// [grants]: crate::sequencing::Sequencing::BatchPlace
+/// [grants]: crate::sequencing::Sequencing::Grant
 pub trait LockManager: Role<Message = Message> + Debug {
     /// Leaves out these transactions, which an operator has aborted by their place in the order.
     fn set_aborted(&mut self, aborted: Arc<BTreeSet<Gsn>>);

@@ -229,7 +229,7 @@ impl SlotTable {
         self.states[slot.0 as usize] = SlotState::Missing;
     }
 
-    /// Takes the arena, for a slot to be appended in place; [`SlotTable::put_arena`] gives it back.
+    /// Takes the arena, for a slot to be appended in place; [`SlotTable::return_arena`] gives it back.
     #[inline]
     pub fn take_arena(&mut self) -> Vec<u8> {
         std::mem::take(&mut self.arena)

@@ -1,7 +1,23 @@
 //! Execution: runs the fragments of a granted transaction on this shard and applies its verdict (`docs/protocols/calvin.md`,
 //! C19 to C23).
 
-use super::*;
+use std::sync::Arc;
+
+use ordain_model::plan::nested_args;
+use ordain_model::procedure::{Inputs, Slots, Target};
+use ordain_model::serial::{key_of, seed_of};
+use ordain_model::{Abort, Access, Cell, Chunk, FragmentContext, Isolation, SlotNo, Txn, Version};
+use ordain_role::Bug;
+use ordain_store::{RecordId, RecordStore};
+
+use super::{Core, Progress, guarded};
+use crate::shard::long::Computation;
+use crate::shard::members::{Held, Members, refuse};
+use crate::shard::messages::Item;
+use crate::shard::parent_record;
+use crate::shard::records::{read_record, write_record};
+use crate::shard::state::{Active, CUT, empty};
+use crate::shard::undo::WRITE_LOCKED;
 
 impl<S: RecordStore> Core<S> {
     /// Runs this shard's fragments of a transaction as far as their inputs are there, then applies its verdict.

@@ -8,8 +8,9 @@ use ordain_model::{Cell, Computations, Gsn, Stopwatch, Txn};
 use ordain_role::{Outbox, UnderWay, Work, WorkDone};
 use ordain_store::RecordStore;
 
-use super::{Core, Held};
+use super::Core;
 use crate::shard::long::{Computed, InputSlots, Long, PATIENCE};
+use crate::shard::members::Held;
 use crate::shard::messages::{Item, Message};
 use crate::shard::state::{Active, owner};
 

@@ -1,6 +1,16 @@
 //! Shipped records: they leave for the shard of a compute fragment and come back (`docs/protocols/calvin.md`, C20).
 
-use super::*;
+use ordain_model::cell::CellMut;
+use ordain_model::serial::key_of;
+use ordain_model::{Access, Cell, Chunk, Fragment, Gsn, SlotNo, Txn};
+use ordain_store::RecordStore;
+
+use super::Core;
+use crate::shard::members::Held;
+use crate::shard::messages::Item;
+use crate::shard::records::{drop_expired, past_of};
+use crate::shard::state::{Active, CUT, Shipment, ShippedOut, owner};
+use crate::shard::undo::WRITE_LOCKED;
 
 impl<S: RecordStore> Core<S> {
     /// Restores a record of this shard to the place from which it was taken.
