@@ -1,0 +1,557 @@
+//! The roles of a node as its directory has them: checkpoint, log and receive journal are read and executed again.
+
+use std::collections::BTreeSet;
+use std::sync::Arc;
+use std::vec;
+
+use crate::sequencing::Opened as OpenedJournal;
+use crate::sequencing::{Batches, Checkpointer, Exchange, NeedsCheckpoint, Sequencer};
+use crate::shard::{self, LockManager, ShardMessage};
+use ordain_checkpoint::{CheckpointError, Header, Item, Totals};
+use ordain_family::{Keep, Opened, Replication, Roles};
+use ordain_log::{LogConfig, LogError, LogWriter, Recovered, Space};
+use ordain_model::{Batch, Digest, Epoch, Gsn, KeyHash, Registry};
+use ordain_replication::{
+    ConfigurationEntry, ConfigurationService, Decisions, EntryType as _, GroupError, GroupJournal, GroupLog,
+    GroupSettings, Index, InputLog, LogSettings, resume_after,
+};
+use ordain_role::{Address, Directory, DiskError, DiskOp, Role, StartOver, UnderWay};
+use ordain_store::MemoryStore;
+
+use super::receive_journal::ReceiveJournal;
+use super::{CONFIGURATION_SERVICE, LOG, Plan, RECEIVE_JOURNAL, places, waiting};
+
+/// The roles of a node, ready to run.
+pub struct Assembly {
+    /// The sequencer.
+    pub sequencer: Sequencer<ShardMessage>,
+    /// The input log.
+    pub log: Box<dyn Role<Message = shard::Message>>,
+    /// The exchange, where there are other partitions.
+    pub exchange: Option<Exchange<ShardMessage>>,
+    /// Its part of the configuration service, where input is replicated asynchronously.
+    pub configuration_service: Option<ConfigurationService<Batches, shard::Message>>,
+    /// The configuration service's log, on its members.
+    pub configuration_service_log: Option<GroupLog<Decisions, shard::Message>>,
+    /// The checkpointer, on nodes that keep anything.
+    pub checkpointer: Option<Checkpointer<ShardMessage>>,
+    /// The lock manager, with an engine that has one.
+    pub lock_manager: Option<Box<dyn LockManager>>,
+    /// The shards, in order.
+    pub shards: Vec<shard::Shard<MemoryStore>>,
+    /// The checkpoint that the node begins from.
+    pub checkpoint: Option<Begun>,
+    /// Checkpoints that it could not begin from.
+    pub refused: Vec<Refused>,
+    /// No checkpoint on the disk covers what comes before the log: the node waits for one of another member, and takes
+    /// no part meanwhile.
+    pub lacking: Option<NeedsCheckpoint>,
+    /// What the log held.
+    pub recovered: Option<Recovered>,
+    /// How many transactions were replayed.
+    pub replayed: u64,
+}
+
+/// The checkpoint that a node begins from.
+#[derive(Clone, Copy, Debug)]
+pub struct Begun {
+    /// Its epoch.
+    pub epoch: Epoch,
+    /// What it held.
+    pub totals: Totals,
+}
+
+/// A checkpoint that counted as complete and cannot be used.
+#[derive(Clone, Debug)]
+pub struct Refused {
+    /// Its epoch.
+    pub epoch: Epoch,
+    /// Why.
+    pub reason: CheckpointError,
+}
+
+/// Why a node cannot be built from its directory.
+#[derive(Debug, thiserror::Error)]
+pub enum AssemblyError {
+    /// The log is refused.
+    #[error(transparent)]
+    Log(#[from] LogError),
+    /// The log that members agree on is refused.
+    #[error(transparent)]
+    Group(#[from] GroupError),
+    /// The configuration service's log is refused.
+    #[error("the configuration service's log (files {CONFIGURATION_SERVICE}*): {0}")]
+    ConfigurationService(GroupError),
+    /// A primary that forgets what it has sealed would seal something else in its place.
+    #[error(
+        "replication = \"async\" needs a log: a node that keeps nothing would forget that it was primary: drop --ephemeral"
+    )]
+    Forgetful,
+    /// The journal of what came in is refused.
+    #[error("the journal of what came in from other nodes (files {RECEIVE_JOURNAL}*): {0}")]
+    ReceiveJournal(LogError),
+    /// A checkpoint is not this node's, or not for this program.
+    #[error(transparent)]
+    Checkpoint(#[from] CheckpointError),
+    /// The log's first segments are not there.
+    #[error(
+        "the log begins after epoch {0} and no checkpoint that can be used covers what came before: its first \
+         segments were trimmed or lost: restore them, or a checkpoint, from a copy of the data directory"
+    )]
+    Beginning(Epoch),
+    /// What was kept cannot be executed again.
+    #[error("{0}")]
+    Replay(String),
+}
+
+impl Assembly {
+    /// Opens the directory's log, replays it, and builds the roles that go on from there. No directory: nothing is
+    /// kept.
+    ///
+    /// # Errors
+    /// [`AssemblyError`]; the directory is as it was, but for a torn tail.
+    pub fn open(
+        directory: Option<&mut dyn Directory>,
+        settings: Plan<'_>,
+        registry: &Arc<Registry>,
+    ) -> Result<Assembly, AssemblyError> {
+        let mut assembly = Assembly::empty(settings, registry);
+        let Some(directory) = directory.filter(|_| settings.keep != Keep::Nothing) else {
+            return assembly.keep_nothing(settings, registry);
+        };
+        assembly.open_checkpoint(directory, settings, registry)?;
+        let begun = assembly.begins_after();
+        // Before anything is changed, and before anything is executed on a state that is not the one before it.
+        if let Some(lacking) = lacking(directory, settings, begun)? {
+            if settings.topology.replicas == 1 {
+                return Err(AssemblyError::Beginning(lacking.needed));
+            }
+            assembly.checkpointer = assembly.checkpointer.map(|role| role.needing(lacking));
+            assembly.lacking = Some(lacking);
+            return Ok(assembly);
+        }
+        assembly.prepare_shards(settings);
+        let mut receive_journal = ReceiveJournal::read(directory, settings, registry, begun)?;
+        let mut last = begun;
+        let Assembly { sequencer: orders, exchange, lock_manager, shards, replayed, .. } = &mut assembly;
+        let lock_manager = lock_manager.as_mut().map(|role| (settings.at(places::LOCK_MANAGER), &mut **role));
+        let exchange = exchange.as_mut().map(|exchange| (settings.at(places::EXCHANGE), exchange));
+        let mut replay = shard::Replay::new(shards, lock_manager, exchange);
+        let again = |entry: &[u8]| {
+            if Batch::epoch_of(entry).is_some_and(|epoch| epoch <= begun) {
+                return Ok(());
+            }
+            let batch = Arc::new(Batch::decode(registry, entry).map_err(|e| e.to_string())?);
+            receive_journal.replay_before(batch.epoch, &mut replay)?;
+            last = batch.epoch;
+            *replayed += batch.txns().count() as u64;
+            orders.replay(&batch);
+            replay.batch(batch)
+        };
+        let (log, recovered) = open_log(directory, settings, registry, begun, again)?;
+        receive_journal.replay_before(Epoch(u64::MAX), &mut replay).map_err(AssemblyError::Replay)?;
+        if recovered.starts_after > begun {
+            return Err(AssemblyError::Beginning(recovered.starts_after));
+        }
+        // The log was in order, and so is this: only now may anything else be changed.
+        let journal = receive_journal.open(directory)?;
+        assembly.open_configuration_service(directory, settings)?;
+        // Of what members have agreed on, or are shipped, what comes next may be any epoch after the log's last; a node on its
+        // own has used some that are not there.
+        let sealed = match settings.replication() {
+            Replication::None => resume_after(last),
+            Replication::Sync | Replication::Async => last,
+        };
+        assembly.log = log;
+        assembly.sequencer.resume_after(sealed);
+        assembly.recovered = Some(recovered);
+        assembly.begin(journal, sealed);
+        Ok(assembly)
+    }
+
+    /// The roles of a node that has nothing, with a log that keeps nothing.
+    fn empty(settings: Plan<'_>, registry: &Arc<Registry>) -> Assembly {
+        let (sequencer, executors) = (settings.at(places::SEQUENCER), settings.executors());
+        let alone = InputLog::<Batches, _>::new(LogSettings::default(), None, sequencer, executors);
+        Assembly {
+            sequencer: settings.new_sequencer(registry),
+            log: Box::new(alone),
+            exchange: settings.new_exchange(registry),
+            configuration_service: settings.new_configuration_service(registry),
+            configuration_service_log: None,
+            checkpointer: None,
+            lock_manager: settings.new_lock_manager(),
+            shards: settings.new_shards(registry),
+            checkpoint: None,
+            refused: Vec::new(),
+            lacking: None,
+            recovered: None,
+            replayed: 0,
+        }
+    }
+
+    /// The roles of a node that keeps nothing.
+    fn keep_nothing(
+        mut self,
+        settings: Plan<'_>,
+        registry: &Arc<Registry>,
+    ) -> Result<Assembly, AssemblyError> {
+        match settings.replication() {
+            Replication::None => {}
+            Replication::Async => return Err(AssemblyError::Forgetful),
+            Replication::Sync => {
+                let ends = (settings.at(places::SEQUENCER), settings.group_sinks());
+                let group = settings.group_settings();
+                self.log = Box::new(GroupLog::<Batches, _>::in_memory(group, registry.clone(), ends)?);
+            }
+        }
+        self.begin(None, Epoch(0));
+        Ok(self)
+    }
+
+    /// Tells the shards what an operator has aborted, and where to note what they execute.
+    fn prepare_shards(&mut self, settings: Plan<'_>) {
+        let aborted: BTreeSet<Gsn> = settings.aborted.iter().map(|stamp| Gsn::from(*stamp)).collect();
+        let aborted = Arc::new(aborted);
+        self.lock_manager.iter_mut().for_each(|role| role.set_aborted(aborted.clone()));
+        let places = settings.under_way.iter().copied().chain(std::iter::repeat(UnderWay::default()));
+        let shards = std::mem::take(&mut self.shards).into_iter().zip(places);
+        self.shards =
+            shards.map(|(shard, at)| shard.with_aborted(aborted.clone()).with_under_way(at)).collect();
+    }
+
+    /// Begins from the newest complete checkpoint that is what was written, if there is one.
+    fn open_checkpoint(
+        &mut self,
+        directory: &dyn Directory,
+        settings: Plan<'_>,
+        registry: &Arc<Registry>,
+    ) -> Result<(), AssemblyError> {
+        let found = ordain_checkpoint::list(directory).map_err(CheckpointError::from)?;
+        for epoch in found.iter().rev().filter(|found| found.is_complete()).map(|found| found.epoch) {
+            match self.restore(directory, settings, epoch) {
+                Ok(totals) => {
+                    self.checkpoint = Some(Begun { epoch, totals });
+                    self.shards.iter_mut().for_each(|shard| shard.begin_after(epoch));
+                    self.exchange.iter_mut().for_each(|exchange| exchange.begin_after(epoch));
+                    break;
+                }
+                // It is sound: to do without it could be to do without all there is.
+                Err(
+                    error @ (CheckpointError::Version { .. }
+                    | CheckpointError::Identity { .. }
+                    | CheckpointError::Layout { .. }),
+                ) => return Err(error.into()),
+                Err(reason) => {
+                    self.refused.push(Refused { epoch, reason });
+                    self.sequencer = settings.new_sequencer(registry);
+                    self.lock_manager = settings.new_lock_manager();
+                    self.shards = settings.new_shards(registry);
+                }
+            }
+        }
+        self.checkpointer = Some(settings.new_checkpointer(&found, &self.refused));
+        Ok(())
+    }
+
+    /// Takes all of a checkpoint: each thing to where it belongs now.
+    fn restore(
+        &mut self,
+        directory: &dyn Directory,
+        settings: Plan<'_>,
+        epoch: Epoch,
+    ) -> Result<Totals, CheckpointError> {
+        let (mut layout, partition) = (settings.layout().clone(), settings.partition());
+        let expected = Header::new(&settings.identity, &layout, partition, epoch);
+        let first = layout.shards_of(partition).start;
+        let Assembly { sequencer, lock_manager, shards, .. } = self;
+        ordain_checkpoint::read(directory, &expected, |item| {
+            match item {
+                Item::Map(map) => {
+                    layout = Arc::new(layout.under(&map));
+                    lock_manager.iter_mut().for_each(|role| role.begin_under(&map));
+                    shards.iter_mut().for_each(|shard| shard.begin_under(&map));
+                }
+                Item::Record { db, key, cell, version } => {
+                    let owner = layout.shard_of(KeyHash::of_record(db, key).slot());
+                    let shard = shards.get_mut(owner.wrapping_sub(first));
+                    shard.ok_or("a record of another partition")?.restore(db, key, cell, version);
+                }
+                Item::Outcome(outcome) => {
+                    let shard = shards.get_mut(layout.home_of(outcome.session).wrapping_sub(first));
+                    shard.ok_or("a session of another partition")?.restore_outcome(&outcome);
+                    sequencer.restore_session(&outcome);
+                }
+                Item::Input(input) => sequencer.restore(epoch, input)?,
+            }
+            Ok(())
+        })
+    }
+
+    /// Opens the configuration service's log, on a member.
+    fn open_configuration_service(
+        &mut self,
+        directory: &mut dyn Directory,
+        settings: Plan<'_>,
+    ) -> Result<(), AssemblyError> {
+        let Some(configuration_service) =
+            self.configuration_service.as_mut().filter(|_| settings.is_configuration_service_member())
+        else {
+            return Ok(());
+        };
+        let me = settings.at(places::CONFIGURATION_SERVICE);
+        let config = LogConfig { expect_existing: false, ..settings.log_config() };
+        let visit = |_, entry: &[u8]| configuration_service.replay(&Decisions::decode(&(), entry)?);
+        let mut space = Space::new(directory, CONFIGURATION_SERVICE);
+        let log_settings = settings.configuration_service_log_settings();
+        let opened = GroupLog::<Decisions, _>::open(
+            &mut space,
+            config,
+            log_settings,
+            Arc::new(()),
+            (me, vec![me]),
+            visit,
+        );
+        let (log, _) = opened.map_err(AssemblyError::ConfigurationService)?;
+        self.configuration_service_log = Some(log.in_space(CONFIGURATION_SERVICE));
+        Ok(())
+    }
+
+    /// What the configuration service has decided, as far as a directory's copy of its log knows; nothing on a node that has none.
+    ///
+    /// # Errors
+    /// [`AssemblyError`].
+    pub fn configuration_entries(
+        directory: &mut dyn Directory,
+        settings: Plan<'_>,
+    ) -> Result<Vec<ConfigurationEntry>, AssemblyError> {
+        let mut configuration_entries = Vec::new();
+        if !settings.is_configuration_service_member() {
+            return Ok(configuration_entries);
+        }
+        let visit = |_, entry: &[u8]| {
+            configuration_entries.push(Decisions::decode(&(), entry)?.entry);
+            Ok(())
+        };
+        let (config, ends) = (settings.log_config(), (Address::default(), Vec::new()));
+        let config = LogConfig { expect_existing: false, ..config };
+        let mut space = Space::new(directory, CONFIGURATION_SERVICE);
+        let log_settings = settings.configuration_service_log_settings();
+        GroupLog::<Decisions, shard::Message>::open(
+            &mut space,
+            config,
+            log_settings,
+            Arc::new(()),
+            ends,
+            visit,
+        )
+        .map_err(AssemblyError::ConfigurationService)?;
+        Ok(configuration_entries)
+    }
+
+    /// The batches that a directory's log holds, in order, and after which epoch it begins; of members, those that it knows to
+    /// be agreed on.
+    ///
+    /// # Errors
+    /// [`AssemblyError`].
+    pub fn batches(
+        directory: &mut dyn Directory,
+        settings: Plan<'_>,
+        registry: &Arc<Registry>,
+    ) -> Result<(Epoch, Vec<Batch>), AssemblyError> {
+        let mut batches = Vec::new();
+        let mut visit = |entry: &[u8]| {
+            batches.push(Batch::decode(registry, entry).map_err(|e| e.to_string())?);
+            Ok(())
+        };
+        let recovered = if settings.replication() == Replication::Sync {
+            let ends = (Address::default(), Vec::new());
+            let (config, group) = (settings.log_config(), settings.group_settings());
+            let visit = |_, entry: &[u8]| visit(entry);
+            GroupLog::<Batches, shard::Message>::open(
+                directory,
+                config,
+                group,
+                registry.clone(),
+                ends,
+                visit,
+            )?
+            .1
+        } else {
+            LogWriter::open(directory, settings.log_config(), |entry| visit(&entry.payload))?.1
+        };
+        Ok((recovered.starts_after, batches))
+    }
+
+    /// What was to be executed again has been: no batch of this partition up to `sealed` is still to come.
+    fn begin(&mut self, receive_journal: Option<OpenedJournal>, sealed: Epoch) {
+        match &mut self.exchange {
+            Some(exchange) => exchange.begin(receive_journal, sealed),
+            None => self.shards.iter_mut().for_each(|shard| shard.resume_after(sealed)),
+        }
+    }
+
+    fn all_roles(self) -> Vec<(u16, Box<dyn Role<Message = shard::Message>>)> {
+        let mut roles: Vec<(u16, Box<dyn Role<Message = shard::Message>>)> =
+            vec![(places::SEQUENCER, Box::new(self.sequencer)), (places::LOG, self.log)];
+        if let Some(exchange) = self.exchange {
+            roles.push((places::EXCHANGE, Box::new(exchange)));
+        }
+        if let Some(configuration_service) = self.configuration_service {
+            roles.push((places::CONFIGURATION_SERVICE, Box::new(configuration_service)));
+        }
+        if let Some(log) = self.configuration_service_log {
+            roles.push((places::CONFIGURATION_SERVICE_LOG, Box::new(log)));
+        }
+        if let Some(checkpointer) = self.checkpointer {
+            roles.push((places::CHECKPOINTER, Box::new(checkpointer)));
+        }
+        if let Some(lock_manager) = self.lock_manager {
+            roles.push((places::LOCK_MANAGER, lock_manager));
+        }
+        for (i, shard) in self.shards.into_iter().enumerate() {
+            roles.push((places::SHARDS + i as u16, Box::new(shard)));
+        }
+        roles
+    }
+}
+
+/// Opens the log of the node's partition, and has `again` execute each entry that it holds.
+fn open_log(
+    directory: &mut dyn Directory,
+    settings: Plan<'_>,
+    registry: &Arc<Registry>,
+    begun: Epoch,
+    mut again: impl FnMut(&[u8]) -> Result<(), String>,
+) -> Result<(Box<dyn Role<Message = shard::Message>>, Recovered), AssemblyError> {
+    let sequencer = settings.at(places::SEQUENCER);
+    let replication = settings.replication();
+    if replication == Replication::Sync {
+        let group = GroupSettings {
+            executed: begun,
+            checkpointer: Some(settings.at(places::CHECKPOINTER)),
+            ..settings.group_settings()
+        };
+        let ends = (sequencer, settings.group_sinks());
+        let config = settings.log_config();
+        let (group, found) =
+            GroupLog::<Batches, _>::open(directory, config, group, registry.clone(), ends, |_, entry| {
+                again(entry)
+            })?;
+        return Ok((Box::new(group), found));
+    }
+    let mut index = Index::new(settings.segment_bytes);
+    let config = LogConfig { begins_after: begun, ..settings.log_config() };
+    let (writer, found) = LogWriter::open_placed(directory, config, |place, entry| {
+        index.note_batch(entry.epoch, place, entry.payload.len());
+        again(&entry.payload)
+    })?;
+    index.note_beginning(found.starts_after);
+    let log_settings = LogSettings {
+        dispatch_early: settings.keep == Keep::Late,
+        executed: begun,
+        keep_bytes: settings.log_keep_bytes,
+        bugs: settings.bugs,
+    };
+    let has_members = replication == Replication::Async;
+    let sinks = if has_members { settings.group_sinks() } else { settings.executors() };
+    let alone = InputLog::<Batches, _>::new(log_settings, Some(writer), sequencer, sinks);
+    let log: Box<dyn Role<Message = shard::Message>> = match has_members {
+        true => Box::new(alone.with_members(settings.shipping_settings(), registry.clone(), index)),
+        false => Box::new(alone),
+    };
+    Ok((log, found))
+}
+
+/// What the log of a directory lacks, if it begins after what a node has that begins after `begun`. Changes nothing.
+fn lacking(
+    directory: &dyn Directory,
+    settings: Plan<'_>,
+    begun: Epoch,
+) -> Result<Option<NeedsCheckpoint>, AssemblyError> {
+    if settings.replication() == Replication::Sync {
+        let (_, needed) = GroupJournal::of(directory)?.begins_after();
+        return Ok((needed > begun).then_some(NeedsCheckpoint { needed, reach: needed }));
+    }
+    let needed = ordain_log::starts_after(directory).map_err(LogError::from)?.unwrap_or_default();
+    if needed <= begun {
+        return Ok(None);
+    }
+    let reach = ordain_log::verify(directory, Some(&settings.identity))?.last_epoch;
+    Ok(Some(NeedsCheckpoint { needed, reach }))
+}
+
+/// Removes what a node does without that starts over. It may be stopped in the middle and begin again.
+///
+/// Checkpoints stay: where primaries may change, none is sealed that holds anything that may be lost with one. Of what came
+/// in that part stays that counts for certain; which that is the journal says itself, to whoever opens it in the next incarnation.
+///
+/// # Errors
+/// The disk's.
+pub fn start_over(directory: &mut dyn Directory, how: StartOver) -> Result<(), DiskError> {
+    let is_in_vain = |name: &str| {
+        (how.without_receive_journal && name.starts_with(RECEIVE_JOURNAL))
+            || (how.without_log && name.starts_with(LOG))
+    };
+    for (file, _) in directory.list()? {
+        if is_in_vain(&file) {
+            directory.apply(&DiskOp::Remove { file })?;
+        }
+    }
+    directory.apply(&DiskOp::SyncDirectory)
+}
+
+impl Opened for Assembly {
+    type Message = shard::Message;
+
+    /// Of a node that waits for a checkpoint all roles but the checkpointer do nothing.
+    fn into_roles(self) -> Roles<shard::Message> {
+        let lacking = self.lacking;
+        let mut roles = self.all_roles();
+        if let Some(NeedsCheckpoint { needed, .. }) = lacking {
+            for (_, role) in roles.iter_mut().filter(|(number, _)| *number != places::CHECKPOINTER) {
+                *role = Box::new(waiting::Waiting::new(role.name(), needed));
+            }
+        }
+        roles.sort_by_key(|(number, _)| *number);
+        roles
+    }
+
+    fn digest(&self) -> Digest {
+        self.shards.iter().fold(Digest::default(), |sum, shard| sum.plus(shard.digest()))
+    }
+
+    fn recovered(&self) -> Option<&Recovered> {
+        self.recovered.as_ref()
+    }
+
+    fn begins_after(&self) -> Epoch {
+        self.checkpoint.map_or(Epoch(0), |begun| begun.epoch)
+    }
+
+    fn replayed(&self) -> u64 {
+        self.replayed
+    }
+
+    fn is_waiting(&self) -> bool {
+        self.lacking.is_some()
+    }
+
+    fn notices(&self) -> Vec<(bool, String)> {
+        let unusable = |Refused { epoch, reason }: &Refused| {
+            (true, format!("checkpoint {epoch} cannot be used, so the one before it is: {reason}"))
+        };
+        let mut notices: Vec<_> = self.refused.iter().map(unusable).collect();
+        if let Some(NeedsCheckpoint { needed, .. }) = self.lacking {
+            let text = format!(
+                "the log begins after epoch {needed} and no checkpoint here that can be used covers what came before: this \
+                 node takes no connections until it has got one of epoch {needed} or later from another node of its \
+                 partition"
+            );
+            notices.push((true, text));
+        } else if let Some(Begun { epoch, totals }) = &self.checkpoint {
+            notices.push((false, format!("begins from checkpoint {epoch} with {} records", totals.records)));
+        }
+        notices
+    }
+}
