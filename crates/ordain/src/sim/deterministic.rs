@@ -1,0 +1,432 @@
+//! A cluster of nodes of a deterministic engine under simulation: what a seed draws for it, and how its runs are judged.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::{Arc, Mutex, PoisonError};
+
+use ordain_checker::NodeLog;
+use ordain_checker::history::Answer;
+use ordain_checkpoint::{Found, file_name, list};
+use ordain_deterministic::assembly::{self, Assembly, Deterministic, places};
+use ordain_deterministic::options::{BALANCE, CHECKPOINT_MODE, EXECUTION, WINDOW};
+use ordain_deterministic::sequencing::Log;
+use ordain_deterministic::shard::{self, Balance};
+use ordain_engines::registry::{Engine, Make};
+use ordain_family::{Family as _, Keep, NodeSettings, Opened as _};
+use ordain_model::{
+    Batch, Epoch, Gsn, KeyHash, Layout, Limits, Micros, OptionInfo, OptionValue, PartitionId, Registry, Stamp,
+};
+use ordain_node::aborts::Aborts;
+use ordain_node::procedures;
+use ordain_replication::ConfigurationEntry;
+use ordain_role::{
+    Address, Bug, Bugs, Bytes, Directory, DiskError, DiskOp, Event, NodeId, Now, Outbox, Role, StartOver,
+    Topology,
+};
+use ordain_sim::system::{FrontDoor, Roles};
+use ordain_sim::workload::procedures as simulated;
+use ordain_sim::{Ending, Fault, Judgement, System};
+
+use super::operator::Operator;
+use super::{Replication, SimArgs};
+
+/// A cluster of nodes of a deterministic engine.
+pub(super) struct DeterministicSystem {
+    registry: Arc<Registry>,
+    family: Deterministic,
+    pub(super) settings: NodeSettings,
+    /// In which generation each node is.
+    generations: Vec<u32>,
+    /// How often each node has started over, and whether it is still to be done.
+    started_over: Vec<(u32, Option<StartOver>)>,
+    /// What was given up when another became primary.
+    cuts: Vec<Cut>,
+    /// What logs have dispatched: it may be trimmed from them since.
+    dispatched: Dispatched,
+    /// Where it is drawn from which checkpoints are damaged, if disks have faults.
+    damages: Option<u64>,
+    /// Of each node, the one that was damaged last.
+    damaged: Vec<Epoch>,
+    /// After which epoch the log of each node begins that has begun one anew.
+    begun: Vec<Epoch>,
+    /// Where transactions end the process that executes them.
+    operator: Option<Operator>,
+}
+
+/// The batches that logs have dispatched, as they are logged.
+type Dispatched = Arc<Mutex<BTreeMap<(PartitionId, (Epoch, NodeId)), Batch>>>;
+
+/// Where a batch of a node's log is among those.
+const fn place_of(batch: &Batch, node: NodeId) -> (PartitionId, (Epoch, NodeId)) {
+    (batch.partition, (batch.epoch, node))
+}
+
+/// A log that is watched.
+struct Watched {
+    log: Box<dyn Role<Message = shard::Message>>,
+    node: NodeId,
+    registry: Arc<Registry>,
+    dispatched: Dispatched,
+}
+
+impl Role for Watched {
+    type Message = shard::Message;
+
+    fn handle(&mut self, now: Now, event: Event<shard::Message>, out: &mut Outbox<shard::Message>) {
+        self.log.handle(now, event, out);
+        let mut dispatched = self.dispatched.lock().unwrap_or_else(PoisonError::into_inner);
+        for (_, message) in &out.sends {
+            if let shard::Message::Log(Log::Sealed(batch)) = message
+                && batch.is_logged()
+                && let Ok(logged) = Batch::decode(&self.registry, &batch.encode())
+            {
+                dispatched.insert(place_of(batch, self.node), logged);
+            }
+        }
+    }
+
+    fn name(&self) -> &'static str {
+        self.log.name()
+    }
+
+    fn check(&self) -> Result<(), String> {
+        self.log.check()
+    }
+
+    fn gauges(&self, report: &mut dyn FnMut(&'static str, f64)) {
+        self.log.gauges(report);
+    }
+}
+
+/// Where what was sealed ended that counts, when a partition got another primary.
+struct Cut {
+    /// The last place in the order that was decided.
+    decided: (Epoch, PartitionId),
+    /// In which life each node was then.
+    lives: BTreeMap<NodeId, u64>,
+    /// Who had to start over.
+    evicted: BTreeSet<NodeId>,
+}
+
+impl DeterministicSystem {
+    /// The system that the flags describe, where they leave a choice as the seed has it.
+    pub(super) fn new(args: &SimArgs, seed: u64) -> anyhow::Result<DeterministicSystem> {
+        let engine: Engine = args.engine.parse()?;
+        let bugs = args.plant.map_or(Bugs::NONE, |bug| Bugs::NONE.with(bug));
+        let partitions = usize::from(args.partitions);
+        let mut registry = (*procedures::all()).clone();
+        simulated::register(&mut registry);
+        let nodes = partitions * usize::from(args.replicas);
+        let operator = args.operator.then(|| Operator::new(seed, nodes, &mut registry));
+        if seed % 5 < 2 {
+            // As narrow as can be: an audit of all keys has to be answered. What else is longer is refused.
+            let limits =
+                Limits { reply: 9 * args.keys as usize + 16, carried: [0, 2, 4, 6][seed as usize / 5 % 4] };
+            registry = registry.limited(limits);
+        }
+        let drawn = if partitions == 1 { [1, 2, 3, 4, 8][seed as usize % 5] } else { 1 + seed as usize % 3 };
+        let shards = args.shards.map_or(drawn, usize::from);
+        let layout = Arc::new(Layout::even(partitions, shards)?);
+        // Who has lost its disk then gets a checkpoint of a member.
+        let trims = seed % 4 < 3;
+        let mut options = engine.options(args.options.given.iter())?;
+        let mut draw = |info: &'static OptionInfo, drawn: OptionValue| {
+            if !options.is_given(info) {
+                options.set(info, drawn);
+            }
+        };
+        // Mostly the way in which more can go wrong. A seed that is conservative has nothing to undo.
+        let ways = ["conservative", "auto", "speculative", "speculative"];
+        draw(&EXECUTION, OptionValue::Name(ways[seed as usize % 4]));
+        draw(&CHECKPOINT_MODE, OptionValue::Name(["multiversion", "zigzag"][seed as usize % 2]));
+        // Narrow, so that the bounds are met.
+        draw(&WINDOW, OptionValue::Integer(1 + seed % 40));
+        draw(&BALANCE, OptionValue::Bool(seed % 7 >= 3));
+        let settings = NodeSettings {
+            topology: Topology { layout, replicas: args.replicas },
+            gateways: 2,
+            keep: Keep::Fsync,
+            identity: b"simulated".to_vec(),
+            // Small, so that segments change hands all the time.
+            segment_bytes: if trims && !seed.is_multiple_of(2) { 6 << 10 } else { 64 << 10 },
+            // So little that logs are trimmed although a member is away, which gets a checkpoint then.
+            log_keep_bytes: if seed % 3 == 1 { 8 << 10 } else { 8 << 30 },
+            // So little that a node which is away for a while has to read the journal of a member.
+            kept_max: if seed.is_multiple_of(3) { 2 << 10 } else { 256 << 20 },
+            // Links have room for two dozen at least.
+            piece: 2 << 10,
+            // So little that a checkpoint is taken in many steps, between which much happens.
+            checkpoint_piece: [1, 100, 400, 64 << 10][seed as usize % 4],
+            checkpoints_kept: 1 + seed as usize % 3,
+            trims,
+            // Some nodes ask for them by themselves.
+            checkpoint_bytes: if seed.is_multiple_of(5) { 4 << 10 } else { 0 },
+            // Some configuration services give up primaries that are only slow.
+            configuration_service_pace: Micros::from_millis([1, 3, 10, 30, 100][seed as usize % 5]),
+            replication: match args.replication {
+                Replication::Sync => ordain_family::Replication::Sync,
+                Replication::Async => ordain_family::Replication::Async,
+            },
+            bugs,
+            ..NodeSettings::new(options)
+        };
+        let Make::Deterministic(scheduling) = engine.make() else {
+            anyhow::bail!("ordain sim does not run engine {engine} yet: its family is not finished");
+        };
+        let family = Deterministic {
+            // So short for some that what reads need is kept, and is not, all the time.
+            silence: Micros([200, 1_000, 20_000, 1_000_000][seed as usize / 2 % 4]),
+            // Some move slots between their shards all the time, for next to no reason.
+            balance: Balance { every: Micros::from_millis(20), stride: 1, samples: 1, ..Balance::default() },
+            ..Deterministic::new(scheduling)
+        };
+        anyhow::ensure!(
+            settings.replication() != ordain_family::Replication::Async || settings.topology.nodes() >= 3,
+            "--replication async needs three nodes at least, or else nobody could tell who is primary"
+        );
+        let nodes = usize::from(settings.topology.nodes());
+        let (generations, started_over) = (vec![0; nodes], vec![(0, None); nodes]);
+        Ok(DeterministicSystem {
+            registry: Arc::new(registry),
+            family,
+            settings,
+            generations,
+            started_over,
+            cuts: Vec::new(),
+            dispatched: Dispatched::default(),
+            damages: args.faults.has(Fault::Disk).then_some(seed),
+            damaged: vec![Epoch(0); nodes],
+            begun: vec![Epoch(0); nodes],
+            operator,
+        })
+    }
+
+    /// While a node was down, the newest of its checkpoints may have been damaged, if it keeps an older one to fall back
+    /// on, and has made another since that happened last: logs are trimmed behind as many as are kept. What is on the disk
+    /// besides may be one that was removed, and whose removal was lost.
+    fn damage(&mut self, node: NodeId, incarnation: u32, disk: &mut dyn Directory) -> Result<(), DiskError> {
+        let Some(seed) = self.damages.filter(|_| self.settings.checkpoints_kept > 1) else { return Ok(()) };
+        let complete: Vec<Found> = list(disk)?.into_iter().filter(Found::is_complete).collect();
+        let [.., older, Found { epoch, bytes: Some(len), .. }] = &complete[..] else { return Ok(()) };
+        // Whoever began again without its log has none that goes back as far.
+        if older.epoch < self.begun[usize::from(node.0)] {
+            return Ok(());
+        }
+        let last = &mut self.damaged[usize::from(node.0)];
+        let drawn = KeyHash::of(format!("{seed} {} {incarnation}", node.0).as_bytes()).0;
+        if drawn.is_multiple_of(2) && *epoch > *last {
+            *last = *epoch;
+            // Not the version of the format: a file of another one is refused, not done without.
+            let (file, offset) = (file_name(*epoch), 12 + (drawn >> 1) % (len - 12));
+            let byte = disk.read(&file, offset, 1)?.first().map_or(0, |byte| byte ^ 1 << (drawn % 7));
+            let data = vec![Bytes::from(vec![byte])];
+            disk.apply(&DiskOp::Write { file: file.clone(), offset, data })?;
+            disk.apply(&DiskOp::Sync { file })?;
+        }
+        Ok(())
+    }
+
+    /// The settings of a node.
+    fn of(&self, node: NodeId) -> NodeSettings {
+        let generation = self.generations[usize::from(node.0)];
+        let (started_over, _) = self.started_over[usize::from(node.0)];
+        let under_way = self.operator.as_ref().map_or_else(Vec::new, |operator| operator.under_way(node));
+        NodeSettings { node, generation, started_over, under_way, ..self.settings.clone() }
+    }
+}
+
+impl DeterministicSystem {
+    /// The batches of a node's partition that its log holds, or has held and dispatched, in order.
+    fn log(&mut self, node: NodeId, disk: &mut dyn Directory) -> Result<Vec<Batch>, String> {
+        let settings = self.of(node);
+        let mut lives = BTreeMap::new();
+        for configuration_entry in
+            Assembly::configuration_entries(disk, self.family.plan(&settings)).map_err(|e| e.to_string())?
+        {
+            match configuration_entry {
+                ConfigurationEntry::Arrive { node, arrival } => _ = lives.insert(node, arrival.life),
+                ConfigurationEntry::LeadershipRecord { partition, end, evicted, .. } => self.cuts.push(Cut {
+                    decided: (end, partition),
+                    lives: lives.clone(),
+                    evicted: evicted.into_iter().map(|(node, _)| node).collect(),
+                }),
+                _ => {}
+            }
+        }
+        let (after, kept) = Assembly::batches(disk, self.family.plan(&settings), &self.registry)
+            .map_err(|e| e.to_string())?;
+        // What was trimmed is not gone from the order.
+        let dispatched = self.dispatched.lock().unwrap_or_else(PoisonError::into_inner);
+        let (from, to) = ((Epoch(0), NodeId(0)), (after, NodeId(u16::MAX)));
+        let partition = settings.partition();
+        let trimmed = dispatched.range((partition, from)..=(partition, to));
+        let mut batches: Vec<Batch> = trimmed.map(|(_, batch)| batch.clone()).collect();
+        batches.dedup_by_key(|batch| batch.epoch);
+        batches.extend(kept.into_iter().filter(|batch| batch.epoch > after));
+        // Where epochs go on far beyond the last entry, a log names one now and then that holds nothing.
+        batches.retain(|batch| !batch.chunks.is_empty());
+        Ok(batches)
+    }
+
+    fn is_void(&self, answerer: NodeId, life: u32, stamp: Stamp) -> bool {
+        self.cuts.iter().any(|cut| {
+            let then = cut.lives.get(&answerer).copied().unwrap_or_default();
+            // What it had executed in an earlier life it may have forgotten by then, and nobody knows of it.
+            let is_over = u64::from(life) < then;
+            let is_out = u64::from(life) == then && cut.evicted.contains(&answerer);
+            let gsn = Gsn::from(stamp);
+            (is_over || is_out) && (gsn.epoch(), gsn.partition()) > cut.decided
+        })
+    }
+}
+
+impl System for DeterministicSystem {
+    type Message = shard::Message;
+
+    fn registry(&self) -> Arc<Registry> {
+        self.registry.clone()
+    }
+
+    fn start(
+        &mut self,
+        node: NodeId,
+        incarnation: u32,
+        disk: &mut dyn Directory,
+    ) -> Result<Roles<shard::Message>, String> {
+        let settings = NodeSettings { life: u64::from(incarnation), ..self.of(node) };
+        let (_, pending) = &mut self.started_over[usize::from(node.0)];
+        if let Some(how) = *pending {
+            assembly::start_over(disk, how).map_err(|e| e.to_string())?;
+            *pending = None;
+            if how.without_log {
+                // It may have held what was lost; but not where a checkpoint was sealed.
+                let complete = list(disk).map_err(|e| e.to_string())?.into_iter().filter(Found::is_complete);
+                let certain = complete.map(|found| found.epoch).max().unwrap_or_default();
+                self.begun[usize::from(node.0)] = certain;
+                let mut dispatched = self.dispatched.lock().unwrap_or_else(PoisonError::into_inner);
+                dispatched.retain(|(_, (epoch, of)), _| *of != node || *epoch <= certain);
+            }
+        }
+        self.damage(node, incarnation, disk).map_err(|e| e.to_string())?;
+        self.operator.iter().for_each(|operator| operator.starts(node));
+        let aborted = Aborts::of(disk).map_err(|e| e.to_string())?.stamps();
+        let settings = NodeSettings { aborted, ..settings };
+        let assembly = self.family.open(Some(disk), &settings, &self.registry).map_err(|e| e.to_string())?;
+        if let Some(operator) = &mut self.operator {
+            operator.begins(node, assembly.begins_after());
+        }
+        if settings.trims {
+            // Of what was never dispatched, because the node was stopped before that, nobody else would tell.
+            let (_, kept) = Assembly::batches(disk, self.family.plan(&settings), &self.registry)
+                .map_err(|e| e.to_string())?;
+            let mut dispatched = self.dispatched.lock().unwrap_or_else(PoisonError::into_inner);
+            dispatched.extend(kept.into_iter().map(|batch| (place_of(&batch, node), batch)));
+        }
+        let watch = |(number, role): (u16, Box<dyn Role<Message = shard::Message>>)| match number {
+            places::LOG => {
+                let (registry, dispatched) = (self.registry.clone(), self.dispatched.clone());
+                let watched = Watched { log: role, node, registry, dispatched };
+                (number, Box::new(watched) as Box<dyn Role<Message = shard::Message>>)
+            }
+            _ => (number, role),
+        };
+        Ok(assembly.into_roles().into_iter().map(watch).collect())
+    }
+
+    fn door(&self, node: NodeId, incarnation: u32, n: u16) -> FrontDoor {
+        let settings = NodeSettings { node, ..self.settings.clone() };
+        // No life submits so many chunks that its numbers would reach those of the next.
+        let gateway = self.family.gateway(&settings, n, u64::from(incarnation) << 32, &self.registry);
+        let router = self.family.router(&settings);
+        FrontDoor { address: Address { node, role: places::GATEWAYS + n }, gateway, router }
+    }
+
+    fn hears_of_peers(&self, node: NodeId) -> Vec<u16> {
+        self.family.hears_of_peers(&self.of(node))
+    }
+
+    fn judge(&mut self, mut ending: Ending<'_>) -> Judgement {
+        let mut logs = Vec::new();
+        for (node, disk) in &mut ending.disks {
+            let partition = self.settings.topology.partition_of(*node);
+            match self.log(*node, &mut **disk) {
+                Ok(batches) => logs.push(NodeLog { node: *node, partition, batches }),
+                Err(reason) => return Judgement::unreadable(*node, &reason),
+            }
+        }
+        let is_void = |answer: &Answer| self.is_void(answer.answerer.0, answer.answerer.1, answer.stamp);
+        let voided = ending.history.void(is_void) as u64;
+        let aborted = self.operator.as_ref().map_or_else(BTreeSet::new, |operator| operator.aborted.clone());
+        let layout = (*self.settings.topology.layout).clone();
+        Judgement { voided, ..ending.by_replay(&logs, Some(&layout), &aborted) }
+    }
+
+    fn bears_loss(&self) -> bool {
+        self.settings.topology.replicas >= 3
+            && self.settings.replication() == ordain_family::Replication::Sync
+    }
+
+    /// Nothing is gone if all the others of the group have what was agreed on and what came in, and count.
+    fn may_lose(&self, node: NodeId, gauge: &dyn Fn(NodeId, &str) -> Option<f64>) -> bool {
+        let grid = &self.settings.topology;
+        let group: Vec<NodeId> = grid.group(grid.partition_of(node)).collect();
+        let is = |of: &NodeId, name: &str, value: f64| gauge(*of, name) == Some(value);
+        let known = group.iter().map(|of| gauge(*of, "ordain_group_commit").unwrap_or_default());
+        let agreed = known.fold(0.0, f64::max);
+        agreed > 0.0
+            && group.iter().filter(|other| **other != node).all(|other| {
+                is(other, "ordain_group_is_voter", 1.0)
+                    && is(other, "ordain_group_members", group.len() as f64)
+                    && is(other, "ordain_group_learners", 0.0)
+                    && is(other, "ordain_group_dispatched", agreed)
+                    && gauge(*other, "ordain_exchange_catch_up_epoch").unwrap_or_default() == 0.0
+            })
+    }
+
+    fn lose(&mut self, node: NodeId) {
+        self.generations[usize::from(node.0)] += 1;
+    }
+
+    fn has_ended(&mut self) -> bool {
+        self.operator.as_mut().is_some_and(Operator::has_ended)
+    }
+
+    fn greeting(&self, _: NodeId, disk: &dyn Directory) -> Vec<u8> {
+        let operator = self.operator.as_ref().filter(|_| !self.settings.bugs.has(Bug::ForgetAborts));
+        operator.map_or_else(Vec::new, |_| Operator::greeting(disk))
+    }
+
+    fn unheard(&self, known: &dyn Directory, of: NodeId, disk: &dyn Directory) -> Vec<Gsn> {
+        self.operator.as_ref().map_or_else(Vec::new, |operator| operator.unheard(known, of, disk))
+    }
+
+    fn heed(&mut self, node: NodeId, words: &[u8], disk: &mut dyn Directory) -> bool {
+        self.operator.as_ref().is_some_and(|operator| operator.heed(node, words, disk))
+    }
+
+    fn under_way(&mut self) -> Vec<Gsn> {
+        self.operator.as_mut().map_or_else(Vec::new, Operator::culprits)
+    }
+
+    fn abort(&mut self, node: NodeId, places: &[Gsn], disk: &mut dyn Directory) -> Result<(), String> {
+        let last = NodeId(self.settings.topology.nodes() - 1);
+        let Some(operator) = &mut self.operator else { return Ok(()) };
+        operator.abort(node, places, disk)?;
+        if node == last {
+            operator.aborted.extend(places);
+        }
+        Ok(())
+    }
+
+    fn start_over(&mut self, node: NodeId, how: StartOver) {
+        let (times, pending) = &mut self.started_over[usize::from(node.0)];
+        *times += 1;
+        let without_log = how.without_log || pending.is_some_and(|pending| pending.without_log);
+        let without_receive_journal =
+            how.without_receive_journal || pending.is_some_and(|pending| pending.without_receive_journal);
+        *pending = Some(StartOver { without_log, without_receive_journal });
+    }
+
+    fn place(&self, stamp: Stamp) -> String {
+        Gsn::from(stamp).to_string()
+    }
+}

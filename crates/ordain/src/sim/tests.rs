@@ -1,0 +1,317 @@
+//! Seeds that must be sound, and planted bugs that must be found.
+
+use ordain_engines::registry::Engine;
+
+use super::*;
+use ordain_model::OptionKind;
+
+#[derive(clap::Parser)]
+struct Cli {
+    #[command(flatten)]
+    sim: SimArgs,
+}
+
+fn args(flags: &[&str]) -> SimArgs {
+    <Cli as clap::Parser>::try_parse_from([&["sim"], flags].concat()).unwrap().sim
+}
+
+fn demand_sound(flags: &[&str], seeds: std::ops::Range<u64>) {
+    demand_sound_of(&args(flags), seeds);
+}
+
+fn demand_sound_of(args: &SimArgs, seeds: std::ops::Range<u64>) {
+    for seed in seeds {
+        let report = simulate(args, seed, None).unwrap();
+        assert!(report.verdict.is_ok(), "{report}\nreproduce: {}", reproduce(args, seed));
+        // Besides what clients asked for, a run asks each node for its digest.
+        assert!(report.transactions >= args.txns, "only {} requests were made", report.transactions);
+    }
+}
+
+#[test]
+fn every_option_reaches_the_roles_and_the_command_that_reproduces_a_seed() {
+    for info in registry::all_options() {
+        let engine: Engine = "qstore".parse().unwrap();
+        let default = engine.defaults().value(info);
+        let value = match info.kind {
+            OptionKind::Name { names, .. } => {
+                *names.iter().find(|name| **name != default.to_string()).unwrap()
+            }
+            OptionKind::Bool => "false",
+            _ => "17",
+        };
+        let by_name = format!("{}={value}", info.name);
+        let mut doors = vec![["--option".to_owned(), by_name]];
+        if info.is_flag {
+            doors.push([format!("--{}", info.name), value.to_owned()]);
+        }
+        for door in doors {
+            let args = args(&["--engine", "qstore", &door[0], &door[1]]);
+            let system = DeterministicSystem::new(&args, 3).unwrap();
+            assert_eq!(system.settings.options.value(info).to_string(), value, "{door:?}");
+            let command = reproduce(&args, 3);
+            assert!(command.contains(&info.written(value)), "{command}");
+        }
+    }
+    let refused =
+        DeterministicSystem::new(&args(&["--option", "execution=speculative"]), 1).err().unwrap().to_string();
+    assert!(refused.contains("--execution speculative is not for engine calvin"), "{refused}");
+}
+
+#[test]
+fn seeds_with_all_faults_are_sound() {
+    demand_sound(&[], 0..120);
+}
+
+/// Members that an operator has forgotten, as they had not come to it, and empty ones that join hear of an abort from others.
+#[test]
+fn an_operator_aborts_what_ends_nodes_and_all_members_agree() {
+    for engine in ["calvin", "calvin-paper", "qstore", "paxflow"] {
+        let (mut ends, mut operations, mut heeds) = (0, 0, 0);
+        for flags in [
+            &["--partitions", "2", "--replicas", "3"][..],
+            &["--partitions", "2", "--replicas", "3", "--faults", "loss"],
+            &["--partitions", "3", "--replicas", "2", "--replication", "async"],
+            &[],
+        ] {
+            let args = args(&[&["--operator", "--engine", engine], flags].concat());
+            for seed in 0..2 {
+                let report = simulate(&args, seed, None).unwrap();
+                assert!(report.verdict.is_ok(), "{report}\nreproduce: {}", reproduce(&args, seed));
+                ends += report.counts.ends;
+                operations += report.counts.operations;
+                heeds += report.counts.heeds;
+            }
+        }
+        assert!(ends > 10 && operations > 6 && heeds > 6, "{engine}: {ends} {operations} {heeds}");
+    }
+}
+
+#[test]
+fn seeds_of_the_bank_are_sound() {
+    demand_sound(&["--workload", "bank", "--keys", "6"], 1000..1060);
+}
+
+#[test]
+fn seeds_without_faults_are_sound_on_every_number_of_shards() {
+    for shards in ["1", "2", "5", "64"] {
+        demand_sound(&["--faults", "none", "--shards", shards], 2000..2010);
+    }
+}
+
+#[test]
+fn seeds_of_clusters_without_members_are_sound() {
+    demand_sound(&["--partitions", "2"], 4000..4025);
+    demand_sound(&["--partitions", "4"], 4100..4110);
+    // Journals were trimmed of what had become durable together with what a checkpoint covered.
+    demand_sound(&["--partitions", "4"], 6..7);
+    demand_sound(&["--partitions", "4"], 45..46);
+}
+
+#[test]
+fn seeds_of_clusters_with_members_are_sound() {
+    demand_sound(&["--partitions", "1", "--replicas", "3"], 5000..5015);
+    // What was passed on again to a leader met anew was more than the link held, for ever.
+    demand_sound(&["--partitions", "1", "--replicas", "3"], 7049..7050);
+    demand_sound(&["--partitions", "2", "--replicas", "3"], 5100..5115);
+    // A fetched checkpoint was damaged, and the log did not reach back to the one before.
+    let small = ["--partitions", "3", "--replicas", "3", "--txns", "400", "--keys", "16"];
+    demand_sound(&[&small[..], &["--workload", "mix"]].concat(), 4_898_665..4_898_666);
+    demand_sound(&["--partitions", "3", "--replicas", "2", "--workload", "bank"], 5200..5208);
+}
+
+#[test]
+fn seeds_of_clusters_with_primaries_are_sound() {
+    let grid = |partitions, replicas| {
+        args(&["--partitions", partitions, "--replicas", replicas, "--replication", "async"])
+    };
+    for (partitions, replicas, seeds) in
+        [("1", "3", 0..12), ("2", "2", 30..45), ("2", "3", 0..12), ("3", "2", 0..6)]
+    {
+        demand_sound_of(&grid(partitions, replicas), seeds);
+    }
+    // With one partition there is no exchange to say what is certain.
+    demand_sound_of(&grid("1", "3"), 19..20);
+    // A candidate whose own exchange was slow evicted itself; a node that had started over was not told that its log
+    // was wrong; what was answered in a life that had ended was held to; slices were forgotten that a member had not on
+    // its disk; a primary that had been given up was told what was made of its successor's batches.
+    demand_sound_of(&grid("2", "2"), 553..554);
+    // What a node had said before it crashed arrived when it ran again, and was held against its later life.
+    demand_sound_of(&grid("2", "2"), 932..933);
+    demand_sound_of(&grid("2", "2"), 225..226);
+    demand_sound_of(&grid("2", "2"), 141..142);
+    demand_sound_of(&grid("2", "3"), 136..137);
+    demand_sound_of(&grid("2", "2"), 106..107);
+    // A full disk left half of a sector that was written before.
+    demand_sound_of(&grid("3", "2"), 209..210);
+    // What a node that was met anew was sent again was more than its link had room for, so that it was met anew.
+    demand_sound_of(&grid("2", "2"), 50_023..50_024);
+}
+
+#[test]
+fn seeds_with_reads_on_snapshots_are_sound() {
+    for (reads, first) in [("previous", 0), ("session", 100), ("strict", 200)] {
+        let flags = ["--engine", "paxflow", "--reads", reads];
+        demand_sound(&flags, first..first + 20);
+        demand_sound(&[&flags[..], &["--partitions", "3"]].concat(), first..first + 10);
+        let members = ["--partitions", "2", "--replicas", "3"];
+        demand_sound(&[&flags[..], &members].concat(), first..first + 5);
+        let primaries = ["--partitions", "2", "--replicas", "2", "--replication", "async"];
+        demand_sound(&[&flags[..], &primaries].concat(), first..first + 5);
+    }
+}
+
+#[test]
+fn seeds_in_queues_are_sound() {
+    let queues = ["--engine", "qstore"];
+    demand_sound(&queues, 0..30);
+    demand_sound(&[&queues[..], &["--partitions", "3"]].concat(), 100..112);
+    demand_sound(&[&queues[..], &["--partitions", "2", "--replicas", "3"]].concat(), 200..206);
+    demand_sound(&[&queues[..], &["--reads", "session", "--partitions", "2"]].concat(), 300..306);
+    let primaries = ["--partitions", "2", "--replicas", "2", "--replication", "async"];
+    demand_sound(&[&queues[..], &primaries].concat(), 400..406);
+    let speculative = [&queues[..], &["--execution", "speculative"]].concat();
+    demand_sound(&speculative, 500..512);
+    demand_sound(&[&speculative[..], &["--partitions", "2", "--replicas", "2"]].concat(), 500..504);
+    // A unit was not over as long as the batch after it had to wait for a checkpoint, which waited for the unit.
+    demand_sound(&[&speculative[..], &["--checkpoint-mode", "naive"]].concat(), 0..8);
+    // A batch that a full disk refused was executed without its writes, and still said that it may be speculated, to
+    // this node alone.
+    demand_sound(&[&speculative[..], &["--partitions", "2"]].concat(), 37..38);
+    // A node that was asked for its digest started over, and was then expected to answer both times.
+    demand_sound(&[&speculative[..], &primaries].concat(), 82_011..82_012);
+    // An answer of a node that had yet to meet the one which had met it.
+    demand_sound(&[&speculative[..], &primaries].concat(), 96_056..96_057);
+}
+
+#[test]
+fn seeds_that_abort_in_cascades_are_sound() {
+    let cascade = ["--engine", "qstore", "--execution", "speculative", "--cascade", "abort"];
+    demand_sound(&cascade, 0..30);
+    demand_sound(&[&cascade[..], &["--partitions", "3"]].concat(), 100..112);
+    demand_sound(&[&cascade[..], &["--partitions", "2", "--replicas", "3"]].concat(), 200..206);
+    let primaries = ["--partitions", "2", "--replicas", "2", "--replication", "async"];
+    demand_sound(&[&cascade[..], &primaries].concat(), 400..406);
+    demand_sound(&[&cascade[..], &["--isolation", "read-committed"]].concat(), 500..512);
+}
+
+#[test]
+fn seeds_that_read_what_is_committed_are_sound() {
+    let level = ["--engine", "qstore", "--isolation", "read-committed"];
+    demand_sound(&level, 0..30);
+    demand_sound(&[&level[..], &["--partitions", "3"]].concat(), 100..112);
+    demand_sound(&[&level[..], &["--partitions", "2", "--replicas", "3"]].concat(), 200..206);
+    demand_sound(&[&level[..], &["--reads", "session", "--partitions", "2"]].concat(), 300..306);
+    let primaries = ["--partitions", "2", "--replicas", "2", "--replication", "async"];
+    demand_sound(&[&level[..], &primaries].concat(), 400..406);
+    demand_sound(&[&level[..], &["--checkpoint-mode", "naive"]].concat(), 500..504);
+}
+
+#[test]
+fn seeds_with_a_lock_manager_are_sound_and_what_is_planted_in_it_is_found() {
+    let paper = ["--engine", "calvin-paper"];
+    demand_sound(&paper, 0..20);
+    demand_sound(&[&paper[..], &["--partitions", "3"]].concat(), 100..110);
+    demand_sound(&[&paper[..], &["--partitions", "2", "--replicas", "3"]].concat(), 200..205);
+    demand_sound(&[&paper[..], &["--reads", "session", "--partitions", "2"]].concat(), 300..305);
+    let primaries = ["--partitions", "2", "--replicas", "2", "--replication", "async"];
+    demand_sound(&[&paper[..], &primaries].concat(), 400..405);
+    for bug in [Bug::GrantLockEarly, Bug::StaleLayout] {
+        let flags = args(&[&paper[..], &["--txns", "600", "--partitions", "2"]].concat());
+        let args = SimArgs { plant: Some(bug), ..flags };
+        assert!((0..60).any(|seed| simulate(&args, seed, None).unwrap().verdict.is_err()), "{bug:?}");
+    }
+}
+
+/// paxflow.md, section 8, scenario 5.
+#[test]
+fn previous_may_miss_what_session_and_strict_do_not() {
+    let missed = |reads: &str, seeds: std::ops::Range<u64>| {
+        let args = args(&["--engine", "paxflow", "--reads", reads, "--partitions", "3"]);
+        seeds.into_iter().find(|seed| {
+            let system = DeterministicSystem::new(&args, *seed).unwrap();
+            held_to(Promise::Strict, system, &args, *seed, None).unwrap().verdict.is_err()
+        })
+    };
+    // What is of the same epoch is rarely answered and asked for by two clients just then.
+    for reads in ["previous", "session"] {
+        assert_ne!(missed(reads, 300..700), None, "{reads}: what others were told may be missed");
+    }
+    assert_eq!(missed("strict", 300..320), None);
+}
+
+#[test]
+fn a_seed_of_a_cluster_repeats_to_the_byte() {
+    demand_repeated(&["--partitions", "2", "--replicas", "3"], 6000..6002);
+}
+
+#[test]
+fn a_seed_repeats_to_the_byte() {
+    demand_repeated(&[], 3000..3005);
+}
+
+fn demand_repeated(flags: &[&str], seeds: std::ops::Range<u64>) {
+    let args = args(flags);
+    for seed in seeds {
+        let (mut first, mut second) = (Vec::new(), Vec::new());
+        let a = simulate(&args, seed, Some(&mut |line| first.push(line.to_owned()))).unwrap();
+        let b = simulate(&args, seed, Some(&mut |line| second.push(line.to_owned()))).unwrap();
+        assert_eq!(a, b);
+        assert_eq!(first, second);
+    }
+}
+
+#[test]
+fn nodes_lose_their_disks_and_come_back() {
+    let mut lost = 0;
+    for (partitions, replicas, seeds) in [(1, 3, 9000..9012), (2, 3, 9100..9112)] {
+        let flags = args(&["--faults", "loss,crash", "--shards", "1"]);
+        let args = SimArgs { partitions, replicas, ..flags };
+        for seed in seeds {
+            let report = simulate(&args, seed, None).unwrap();
+            assert!(report.verdict.is_ok(), "{report}\nreproduce: {}", reproduce(&args, seed));
+            lost += report.counts.disks_lost;
+        }
+    }
+    assert!(lost > 5, "only {lost} disks were lost");
+}
+
+/// Nobody has to compare digests in the end: a replica that has diverged says so itself.
+#[test]
+fn a_replica_that_diverges_takes_itself_out() {
+    for (partitions, replicas) in [(1, 3), (2, 3), (1, 2)] {
+        let flags = args(&["--faults", "none", "--txns", "600"]);
+        let args = SimArgs { plant: Some(Bug::FlipRecord), partitions, replicas, ..flags };
+        let fenced = |seed: &u64| {
+            let verdict = simulate(&args, *seed, None).unwrap().verdict;
+            verdict.is_err_and(|violation| violation.to_string().contains("takes itself out"))
+        };
+        let found = (0..20).filter(fenced).count();
+        assert!(found >= 10, "{partitions} x {replicas}: only {found} of 20");
+    }
+}
+
+/// The checkers must find each planted bug within so many seeds.
+#[test]
+fn every_planted_bug_is_found() {
+    for (bug, name) in Bug::ALL {
+        let (partitions, replicas) = bug.shows_with();
+        let replication = if bug.is_of_primaries() { Replication::Async } else { Replication::Sync };
+        let engine = match bug {
+            bug if bug.is_of_reads() => "paxflow",
+            bug if bug.is_of_queues() => "qstore",
+            _ => "calvin",
+        };
+        let mut flags = vec!["--txns", "600", "--engine", engine];
+        if bug.is_of_read_committed() {
+            flags.extend(["--isolation", "read-committed"]);
+        }
+        if bug.is_of_cascades() {
+            flags.extend(["--execution", "speculative", "--cascade", "abort"]);
+        }
+        let (plant, operator) = (Some(bug), bug.is_of_operators());
+        let args = SimArgs { plant, operator, partitions, replicas, replication, ..args(&flags) };
+        let found = (0..60).any(|seed| simulate(&args, seed, None).unwrap().verdict.is_err());
+        assert!(found, "no seed of 60 found the planted bug {name}");
+    }
+}
