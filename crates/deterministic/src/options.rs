@@ -114,7 +114,7 @@ pub static PLAN_AHEAD: OptionInfo = OptionInfo {
 pub static LINGER_US: OptionInfo = OptionInfo {
     name: "linger-us",
     value_name: "US",
-    doc: "How long a batch waits for more transactions although it could be closed, microseconds",
+    doc: "How long a batch waits for more transactions although it could be closed",
     kind: OptionKind::Integer { unit: "microseconds", min: 0, max: u64::MAX },
     default: OptionValue::Integer(0),
     ..FLAG

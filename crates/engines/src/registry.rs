@@ -106,13 +106,13 @@ pub struct Built {
 pub struct EngineInfo {
     /// The name that `--engine` takes.
     pub name: &'static str,
-    /// What it is, in a clause.
+    /// The engine in a clause: how it orders and executes.
     pub what: &'static str,
     /// The paper.
     pub paper: Paper,
-    /// Its isolation level.
+    /// The isolation level.
     pub level: &'static str,
-    /// Its family.
+    /// The family.
     pub family: Family,
     /// The rest, if it is built.
     pub built: Option<Built>,

@@ -69,7 +69,7 @@ fn help<D: Door>(info: &OptionInfo) -> String {
     let range = match info.kind {
         OptionKind::Name { .. } | OptionKind::Bool if D::IS_SEVERAL => format!(": {}", info.kind),
         OptionKind::Name { .. } | OptionKind::Bool => String::new(),
-        kind => format!(", {kind}"),
+        kind => format!(" ({kind})"),
     };
     // Benchmarks compare; what the values are is said where one is chosen.
     let doc =

@@ -14,42 +14,42 @@ use crate::ids::Micros;
 /// The description of an option.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct OptionInfo {
-    /// Its name, in kebab case: `plan-ahead`.
+    /// The name, in kebab case: `plan-ahead`.
     pub name: &'static str,
-    /// What the help calls its value: `HOW`.
+    /// The word for the value in the help: `HOW`.
     pub value_name: &'static str,
-    /// What it does, a sentence or a few.
+    /// The option's effect, in a sentence or a few, without the last full stop.
     pub doc: &'static str,
-    /// What it takes.
+    /// The kind of the value, and its range.
     pub kind: OptionKind,
-    /// The value where an engine says nothing else. An engine without the option behaves like that.
+    /// The value where an engine gives no default of its own. An engine without the option behaves by this value.
     pub default: OptionValue,
-    /// Whether it is a flag and a key by its own name too, and not by `--option` alone.
+    /// Whether the option is a flag, a key and a variable by its own name, beside `--option`.
     pub is_flag: bool,
-    /// Whether a data directory stays as it was made: another value gives the same log other results.
+    /// Whether a data directory keeps its value: with another one the same log would have other results.
     pub is_identity: bool,
     /// Whether all nodes of a cluster must have the same value.
     pub is_of_cluster: bool,
-    /// Whether it can change while a node runs.
+    /// Whether the value can change while a node runs.
     pub changes_at_run_time: bool,
-    /// What one of its values demands of another option.
+    /// The demand of one of the values on another option.
     pub needs: Option<Need>,
 }
 
 /// A value of an option that makes sense only with some values of another one.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Need {
-    /// The value.
+    /// The value that has the demand.
     pub value: &'static str,
-    /// The other option.
+    /// The name of the other option.
     pub other: &'static str,
-    /// The values that it must have.
+    /// The values that the other option may have then.
     pub values: &'static [&'static str],
-    /// Why, for the error: a clause that ends the sentence "… because".
+    /// The reason otherwise, for the error: a clause such as "nothing is executed speculatively".
     pub why: &'static str,
 }
 
-/// What the value of an option is, and its range, both ends included.
+/// The kind of an option's value, and its range, both ends included.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum OptionKind {
     /// One of some names.
