@@ -1,6 +1,8 @@
 //! A node is one whatever its engine's family: the engine of the other family that is not finished yet serves clients over
 //! real sockets, and finds everything again after a restart.
 
+#![allow(clippy::unwrap_used, reason = "a test fails where it unwraps")]
+
 use std::io::{BufRead as _, BufReader, Read as _, Write as _};
 use std::net::{SocketAddr, TcpStream};
 use std::path::Path;

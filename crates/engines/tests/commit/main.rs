@@ -1,6 +1,8 @@
 //! The commit family in the simulator: one node with crashes, full disks and jumping clocks, held to strict
 //! serializability by what its clients have appended and read.
 
+#![allow(clippy::unwrap_used, reason = "a test fails where it unwraps")]
+
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::{Arc, Mutex};
 

@@ -496,7 +496,7 @@ impl Cluster {
         match next {
             Next::Batch(shard) => {
                 if let Some(next) = self.batches[shard].pop_front() {
-                    self.handle(shard, tell(next.into()));
+                    self.handle(shard, tell(next));
                 }
             }
             Next::Inside(from, to) => {
