@@ -104,7 +104,7 @@ fn say_grid(grid: &Grid, setting: &mut Setting) {
 /// What all runs have in common.
 #[derive(Debug)]
 pub struct Bench {
-    /// The procedures there are: [`registry`].
+    /// The procedures there are: [`registry()`].
     pub registry: Arc<Registry>,
     /// How long a run is.
     pub length: Length,
