@@ -539,7 +539,12 @@ impl Opened for Assembly {
 
     fn notices(&self) -> Vec<(bool, String)> {
         let unusable = |Refused { epoch, reason }: &Refused| {
-            (true, format!("checkpoint {epoch} cannot be used, so the one before it is: {reason}"))
+            (
+                true,
+                format!(
+                    "a checkpoint cannot be used, so the one before it is: {reason} (its epoch is {epoch})"
+                ),
+            )
         };
         let mut notices: Vec<_> = self.refused.iter().map(unusable).collect();
         if let Some(NeedsCheckpoint { needed, .. }) = self.lacking {
@@ -550,7 +555,10 @@ impl Opened for Assembly {
             );
             notices.push((true, text));
         } else if let Some(Begun { epoch, totals }) = &self.checkpoint {
-            notices.push((false, format!("begins from checkpoint {epoch} with {} records", totals.records)));
+            notices.push((
+                false,
+                format!("begins from a checkpoint with {} records (its epoch is {epoch})", totals.records),
+            ));
         }
         notices
     }
