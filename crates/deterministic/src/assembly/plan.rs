@@ -72,6 +72,11 @@ impl Plan<'_> {
         u64::from(self.generation) << 32 | u64::from(self.started_over)
     }
 
+    /// As whom it has started.
+    fn arrival(&self) -> Arrival {
+        Arrival { incarnation: self.incarnation(), life: self.life }
+    }
+
     pub(super) fn is_configuration_service_member(&self) -> bool {
         let is_member = || configuration_service_members(&self.topology).contains(&self.node);
         self.replication() == Replication::Async && is_member()
@@ -88,7 +93,7 @@ impl Plan<'_> {
             log: places::LOG,
             exchange: self.has_peers().then_some(places::EXCHANGE),
             checkpointer: places::CHECKPOINTER,
-            arrival: Arrival { incarnation: self.incarnation(), life: self.life },
+            arrival: self.arrival(),
             pace: self.configuration_service_pace,
             context: registry.clone(),
         };
@@ -199,7 +204,7 @@ impl Plan<'_> {
             kept_max: self.kept_max,
             keep_bytes: self.log_keep_bytes,
             piece: self.piece,
-            incarnation: (self.replication() == Replication::Async).then(|| self.incarnation()),
+            arrival: (self.replication() == Replication::Async).then(|| self.arrival()),
             bugs: self.bugs,
         };
         self.has_peers().then(|| Exchange::new(settings, registry.clone()))

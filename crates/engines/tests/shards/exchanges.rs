@@ -42,7 +42,7 @@ impl Desk {
             kept_max: 1 << 20,
             keep_bytes: u64::MAX,
             piece: 1 << 20,
-            incarnation: None,
+            arrival: None,
             bugs: Bugs::NONE,
         };
         let mut exchange = Exchange::new(settings, registry.clone());

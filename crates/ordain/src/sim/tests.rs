@@ -144,6 +144,14 @@ fn seeds_of_clusters_with_primaries_are_sound() {
     demand_sound_of(&grid("2", "2"), 106..107);
     // A full disk left half of a sector that was written before.
     demand_sound_of(&grid("3", "2"), 209..210);
+    // What a node had said and forgotten with a crash was held back elsewhere, and hid a batch of the next term.
+    let small = |flags: &[&str]| {
+        let grid = ["--partitions", "2", "--replicas", "3", "--replication", "async", "--txns"];
+        args(&[&grid[..], flags].concat())
+    };
+    demand_sound_of(&small(&["400", "--keys", "16", "--workload", "mix"]), 106..107);
+    let faults = "crash,partition,delay,reorder,duplicate,disk";
+    demand_sound_of(&small(&["76", "--faults", faults]), 106..107);
     // What a node that was met anew was sent again was more than its link had room for, so that it was met anew.
     demand_sound_of(&grid("2", "2"), 50_023..50_024);
 }

@@ -1,7 +1,7 @@
 //! A member of the configuration service: whoever leads it decides which configuration entry is next
 //! (docs/protocols/calvin.md, primaries that change).
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use ordain_model::{Epoch, Micros, PartitionId};
 use ordain_role::{NodeId, Topology};
@@ -22,6 +22,8 @@ pub(super) struct Decider {
     pub(super) is_open: bool,
     /// Since when it leads.
     pub(super) since: Micros,
+    /// The lives of nodes that have arrived, and others after them.
+    pub(super) earlier_lives: BTreeSet<(NodeId, u64)>,
     /// The latest report of each node.
     pub(super) reports: BTreeMap<NodeId, Report>,
     /// Members that a primary has named as in sync and no configuration entry has, and how far its log was when it named them first.
@@ -42,6 +44,21 @@ pub(super) struct Report {
 }
 
 impl Decider {
+    /// Takes a decision into account.
+    pub(super) fn apply(&mut self, entry: &ConfigurationEntry) {
+        if let ConfigurationEntry::Arrive { node, .. } = entry
+            && let Some(before) = self.leadership_records.arrivals.get(node)
+        {
+            self.earlier_lives.insert((*node, before.life));
+        }
+        self.leadership_records.apply(entry);
+        if let ConfigurationEntry::Arrive { node, .. } = entry
+            && let Some(now) = self.leadership_records.arrivals.get(node)
+        {
+            self.earlier_lives.remove(&(*node, now.life));
+        }
+    }
+
     pub(super) fn is_live(&self, node: NodeId, now: Micros) -> bool {
         let heard = self.reports.get(&node).map(|report| report.at);
         // Whoever has just begun to lead has heard from nobody yet.
@@ -59,6 +76,8 @@ impl Decider {
             let is_known = known.is_some_and(|known| {
                 *known == report.arrival || known.incarnation > report.arrival.incarnation
             });
+            // What an earlier life has reported may reach a leader of the service late.
+            let is_known = is_known || self.earlier_lives.contains(&(*node, report.arrival.life));
             (!is_known).then_some(ConfigurationEntry::Arrive { node: *node, arrival: report.arrival })
         };
         let partitions = (0..topology.layout.partitions()).map(PartitionId);

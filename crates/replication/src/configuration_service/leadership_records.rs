@@ -53,7 +53,7 @@ pub struct Eviction {
 }
 
 /// A node that has introduced itself.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Arrival {
     /// How often it was rebuilt.
     pub incarnation: u64,

@@ -173,6 +173,7 @@ impl<T: EntryType, M: Carrier<Decision>> ConfigurationService<T, M> {
             last: Epoch(0),
             is_open: false,
             since: Micros(0),
+            earlier_lives: BTreeSet::new(),
             reports: BTreeMap::new(),
             joining: BTreeMap::new(),
             fenced: BTreeMap::new(),
@@ -381,7 +382,7 @@ impl<T: EntryType, M: Carrier<Decision>> ConfigurationService<T, M> {
         };
         decider.last = decision.epoch;
         self.counts.configuration_entries += 1;
-        decider.leadership_records.apply(&decision.entry);
+        decider.apply(&decision.entry);
         if let ConfigurationEntry::Fence { partition, fence } = &decision.entry {
             decider.fenced.insert((*partition, fence.term), now);
         }

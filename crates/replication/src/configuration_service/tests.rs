@@ -238,6 +238,7 @@ fn decider(of_primary: Report, of_member: Report) -> Decider {
         last: Epoch(0),
         is_open: false,
         since: Micros(0),
+        earlier_lives: BTreeSet::new(),
         reports: [(NodeId(0), of_primary), (NodeId(3), of_member)].into(),
         joining: BTreeMap::new(),
         fenced: BTreeMap::new(),
@@ -251,6 +252,26 @@ fn a_member_counts_for_what_is_safe_from_its_primaries_word_on() {
             decider(of_primary, report(4, &[])).low_watermark(&topology(), PartitionId(0)),
             Epoch(safe)
         );
+    }
+}
+
+#[test]
+fn a_life_that_is_over_does_not_arrive_again() {
+    let mut decider = decider(report(9, &[]), report(4, &[]));
+    let next = |decider: &Decider| decider.next_configuration_entry(&topology(), Micros(0));
+    assert_eq!(next(&decider), None);
+    let of = |incarnation, life| Report { arrival: Arrival { incarnation, life }, ..report(9, &[]) };
+    // The number of a later life may be smaller: it is a time of a clock that may go back.
+    for later in [of(0, 7), of(0, 3)] {
+        decider.reports.insert(NodeId(3), later.clone());
+        let arrive = ConfigurationEntry::Arrive { node: NodeId(3), arrival: later.arrival };
+        assert_eq!(next(&decider), Some(arrive.clone()));
+        decider.apply(&arrive);
+        assert_eq!(next(&decider), None);
+    }
+    for earlier in [of(0, 1), of(0, 7)] {
+        decider.reports.insert(NodeId(3), earlier);
+        assert_eq!(next(&decider), None, "a report that comes late");
     }
 }
 

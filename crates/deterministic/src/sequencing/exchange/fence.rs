@@ -1,11 +1,16 @@
 //! The fence of an exchange: what it takes while primaries may change (docs/protocols/calvin.md, section 4.12).
 //!
 //! While a term is being prepared, messages of all nodes are *held back*: some may stem from batches that will not be
-//! decided. When the term is decided, messages of nodes that have to be rebuilt are dropped, and the rest is taken in its
-//! order. Two more kinds are held back: messages that reach a node which has just started, before it knows the leadership
-//! records; and messages of a node that knows of a term which this one does not ([`ExchangeMessage::Terms`]). A primary that
-//! was given up, and does not know it, must not take what others have made of its successor's batches for something about
-//! its own.
+//! decided. When the term is decided, messages of nodes that have to be rebuilt are dropped, and what is left of an earlier
+//! life of its sender; the rest is taken in its order. Two more kinds are held back: messages that reach a node which has
+//! just started, before it knows the leadership records; and messages of a node that knows of a term which this one does
+//! not ([`ExchangeMessage::Terms`]). A primary that was given up, and does not know it, must not take what others have made
+//! of its successor's batches for something about its own.
+//!
+//! What is left of an earlier life: a node forgets with a crash what it had not on disk, such as that epochs without logged
+//! transactions are sealed, and then answers candidates without it. So a term may begin among epochs that its earlier life
+//! has called sealed, and what that life has said, held back or late on its way, must not be taken any more. Nothing is
+//! missing without it: the later life begins a stream of its own, over which it is asked for everything.
 //!
 //! The slices of the other partitions' last batches are remembered for their next primaries, until all nodes that may be
 //! primary have the batches themselves.
@@ -14,7 +19,7 @@ use std::collections::{BTreeMap, VecDeque};
 use std::sync::Arc;
 
 use ordain_model::{Epoch, Gsn, PartitionId};
-use ordain_replication::{Held, LeadershipRecords, Ship};
+use ordain_replication::{Arrival, Held, LeadershipRecords, Ship};
 use ordain_role::{Address, Bug, Bugs, NodeId, Outbox};
 
 use super::Exchange;
@@ -48,8 +53,8 @@ struct KnownEpochs {
 /// How a node has introduced itself.
 #[derive(Clone, Copy, Debug, Default)]
 struct Introduced {
-    incarnation: u64,
-    /// The number of terms that it knows of.
+    arrival: Arrival,
+    /// The number of terms that it knows of; 0 before it has arrived.
     terms: u64,
 }
 
@@ -70,11 +75,11 @@ impl<X> InputFence<X> {
     pub fn admit(&mut self, from: NodeId, post: ExchangeMessage<X>) -> Option<ExchangeMessage<X>> {
         let introduced = self.introduced.entry(from).or_default();
         match post {
-            ExchangeMessage::Incarnation(incarnation) => *introduced = Introduced { incarnation, terms: 0 },
+            ExchangeMessage::Arrival(arrival) => *introduced = Introduced { arrival, terms: 0 },
             ExchangeMessage::Terms(terms) => introduced.terms = terms,
             _ => {}
         }
-        if matches!(post, ExchangeMessage::Incarnation(_) | ExchangeMessage::Terms(_)) {
+        if matches!(post, ExchangeMessage::Arrival(_) | ExchangeMessage::Terms(_)) {
             return None;
         }
         let introduced = *introduced;
@@ -86,7 +91,7 @@ impl<X> InputFence<X> {
             .as_ref()
             .is_some_and(|leadership_records| !leadership_records.is_fenced());
         let is_open = is_open && self.held.is_empty() && introduced.terms <= self.terms();
-        if self.is_out(from, introduced.incarnation) {
+        if self.is_out(from, introduced) {
             None
         } else if is_open {
             Some(post)
@@ -96,11 +101,15 @@ impl<X> InputFence<X> {
         }
     }
 
-    /// Whether a node of this incarnation has to be rebuilt, as far as is known.
-    fn is_out(&self, node: NodeId, incarnation: u64) -> bool {
-        self.leadership_records
-            .as_ref()
-            .is_some_and(|leadership_records| leadership_records.eviction(node, incarnation).is_some())
+    /// Whether a node that has introduced itself so has to be rebuilt, or has had a later life when a term began that it does
+    /// not know of. A node knows of no term before it has arrived, and of all that began before: so one that knows of some,
+    /// and of fewer than there were when another life of it had arrived last, is of an earlier life.
+    fn is_out(&self, node: NodeId, introduced: Introduced) -> bool {
+        let Some(leadership_records) = &self.leadership_records else { return false };
+        let is_late = introduced.terms > 0 && introduced.terms < leadership_records.terms();
+        let arrived = leadership_records.arrivals.get(&node);
+        let is_other = || arrived.is_some_and(|arrival| *arrival != introduced.arrival);
+        leadership_records.eviction(node, introduced.arrival.incarnation).is_some() || (is_late && is_other())
     }
 
     /// The configuration service has spoken. What was held back and is to be taken now.
@@ -112,7 +121,7 @@ impl<X> InputFence<X> {
         self.leadership_records = Some(leadership_records);
         let terms = self.terms();
         let mut held = std::mem::take(&mut self.held);
-        held.retain(|(from, introduced, _)| !self.is_out(*from, introduced.incarnation));
+        held.retain(|(from, introduced, _)| !self.is_out(*from, *introduced));
         let is_ahead = |held: &(NodeId, Introduced, ExchangeMessage<X>)| is_fenced || held.1.terms > terms;
         let ready = held.iter().position(is_ahead).unwrap_or(held.len());
         self.held = held.split_off(ready);
@@ -304,9 +313,50 @@ mod tests {
         assert!(!opened(&mut fence, 3, 8));
         assert_eq!((released(&mut fence, leadership_records(4, 2, None)), fence.held()), (vec![], 1));
         // One that starts again says anew what it knows.
-        fence.admit(NodeId(3), ExchangeMessage::Incarnation(1));
+        fence.admit(NodeId(3), ExchangeMessage::Arrival(Arrival { incarnation: 1, life: 0 }));
         assert!(!opened(&mut fence, 3, 9));
         assert_eq!(released(&mut fence, next), [8, 9]);
+    }
+
+    #[test]
+    fn what_is_left_of_an_earlier_life_is_dropped_once_a_term_has_begun_without_it() {
+        let mut fence = InputFence::new(2, Bugs::default());
+        let introduce = |fence: &mut InputFence<()>, life, terms| {
+            let arrival = Arrival { incarnation: 0, life };
+            assert!(fence.admit(NodeId(2), ExchangeMessage::Arrival(arrival)).is_none());
+            assert!(fence.admit(NodeId(2), ExchangeMessage::Terms(terms)).is_none());
+        };
+        let records = |version, term, fence, life| {
+            let mut records = Arc::unwrap_or_clone(leadership_records(version, term, fence));
+            records.arrivals.insert(NodeId(2), Arrival { incarnation: 0, life });
+            Arc::new(records)
+        };
+        let terms = |term, fence| leadership_records(0, term, fence).terms();
+        assert_eq!(released(&mut fence, records(1, 1, None, 1)), [0; 0]);
+        introduce(&mut fence, 1, terms(1, None));
+        assert!(opened(&mut fence, 2, 1));
+        // It is started again while a term is prepared, and says what its earlier life had said no more.
+        assert_eq!(released(&mut fence, records(2, 1, Some(2), 1)), [0; 0]);
+        assert!(!opened(&mut fence, 2, 2));
+        introduce(&mut fence, 2, 0);
+        assert!(!opened(&mut fence, 2, 3), "it has not arrived yet");
+        introduce(&mut fence, 2, terms(1, Some(2)));
+        assert!(!opened(&mut fence, 2, 4));
+        assert_eq!(released(&mut fence, records(4, 2, None, 2)), [3, 4]);
+        assert!(
+            opened(&mut fence, 2, 5),
+            "what this life knew is decided, whether it has heard of that or not"
+        );
+        // The same, and the news of the term comes before the next life: the rest of the stream is late.
+        assert_eq!(released(&mut fence, records(7, 3, None, 3)), [0; 0]);
+        assert!(!opened(&mut fence, 2, 6) && fence.held() == 0);
+        introduce(&mut fence, 3, 0);
+        assert!(opened(&mut fence, 2, 7));
+        // A life that is not known to have arrived knows of all terms when it has.
+        introduce(&mut fence, 4, 0);
+        assert!(opened(&mut fence, 2, 8));
+        introduce(&mut fence, 4, terms(3, None));
+        assert!(opened(&mut fence, 2, 9));
     }
 
     #[test]

@@ -32,7 +32,7 @@ use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::sync::Arc;
 
 use ordain_model::{Epoch, Layouts, Micros, PartitionId, Registry};
-use ordain_replication::{Configuration, Covered, Ship};
+use ordain_replication::{Arrival, Configuration, Covered, Ship};
 use ordain_role::{Address, Bugs, Event, NodeId, Now, Outbox, Role, TimerId, Topology};
 
 use crate::sequencing::interleave::Interleave;
@@ -67,8 +67,8 @@ pub struct ExchangeSettings {
     /// About how many bytes are sent again, read again or written at once at most. A link has room for several times as
     /// many.
     pub piece: usize,
-    /// How often this node was rebuilt, where primaries may change.
-    pub incarnation: Option<u64>,
+    /// As whom this node has started, where primaries may change.
+    pub arrival: Option<Arrival>,
     /// Bugs that a test has planted.
     pub bugs: Bugs,
 }
@@ -164,7 +164,7 @@ impl<X: RemoteResult> Exchange<X> {
             let near = (to != partition).then(|| topology.node(replica, to));
             Outgoing::new(topology.group(to), near)
         });
-        let fence = settings.incarnation.map(|_| InputFence::new(layout.partitions(), settings.bugs));
+        let fence = settings.arrival.map(|_| InputFence::new(layout.partitions(), settings.bugs));
         Exchange {
             order: Interleave::new(layout.partitions()),
             outgoing: outgoing.collect(),

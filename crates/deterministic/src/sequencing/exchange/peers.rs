@@ -32,8 +32,8 @@ impl<X: RemoteResult> Exchange<X> {
             self.lost.remove(&node);
         }
         if state == PeerState::Fresh {
-            if let Some((incarnation, fence)) = self.settings.incarnation.zip(self.fence.as_ref()) {
-                out.send(self.at(node), ExchangeMessage::Incarnation(incarnation));
+            if let Some((arrival, fence)) = self.settings.arrival.zip(self.fence.as_ref()) {
+                out.send(self.at(node), ExchangeMessage::Arrival(arrival));
                 out.send(self.at(node), ExchangeMessage::Terms(fence.terms()));
             }
             // What was asked may not have arrived, nor the answer.

@@ -45,7 +45,7 @@ impl<X: RemoteResult> Exchange<X> {
                 self.catch_up.note(from, epoch);
                 self.go_on_catching_up(out);
             }
-            ExchangeMessage::Incarnation(_) | ExchangeMessage::Terms(_) => {}
+            ExchangeMessage::Arrival(_) | ExchangeMessage::Terms(_) => {}
             ExchangeMessage::Pause => self.send_when_durable(from, ExchangeMessage::Continue, out),
             ExchangeMessage::Continue => self.go_on(from, out),
             ExchangeMessage::Fetch { from: entry, after } => self.serve(from, (entry, after), out),

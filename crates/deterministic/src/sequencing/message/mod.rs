@@ -11,7 +11,7 @@ use ordain_model::{
     Abort, Batch, Cell, Chunk, ChunkNo, Epoch, Front, GatewayId, Gsn, Lanes, Millis, PartitionId, Position,
     SlotNo,
 };
-use ordain_replication::{self as replication, Configuration, Decision, GroupMessage, Ship};
+use ordain_replication::{self as replication, Arrival, Configuration, Decision, GroupMessage, Ship};
 use ordain_role::{PeerChange, Wire};
 
 /// A message between a log of batches and the roles of its node.
@@ -272,8 +272,8 @@ pub enum ExchangeMessage<X> {
     },
     /// Of what the receiver has asked for, what is up to this epoch is not in the sender's journal any more.
     Trimmed(Epoch),
-    /// How often the sender was rebuilt: the first that it says in a stream, where nodes may have to be.
-    Incarnation(u64),
+    /// As whom the sender has started: the first that it says in a stream, where nodes may have to be rebuilt.
+    Arrival(Arrival),
     /// How many terms the sender knows of, begun or decided ([`LeadershipRecords::terms`](replication::LeadershipRecords::terms)). What it says from here on may be of the last
     /// of them: it is for whoever knows of as many.
     Terms(u64),

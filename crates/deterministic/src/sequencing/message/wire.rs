@@ -6,7 +6,7 @@ use ordain_model::wire::{self, Reader};
 use ordain_model::{
     Abort, Cell, Chunk, ChunkNo, Epoch, Front, GatewayId, Gsn, Millis, PartitionId, Registry, SlotNo,
 };
-use ordain_replication::{Configuration, GroupMessage, Ship};
+use ordain_replication::{Arrival, Configuration, GroupMessage, Ship};
 use ordain_role::{Bytes, Wire};
 
 use super::{ExchangeMessage, Has, Message, Part, Parts, Reading, Saving, Sequencing};
@@ -164,7 +164,11 @@ impl<X: Wire> Wire for ExchangeMessage<X> {
                 wire::u64(out, covers.unwrap_or_default().0);
                 out.extend_from_slice(journal_records);
             }
-            ExchangeMessage::Incarnation(number) => epoch(11, &Epoch(*number)),
+            ExchangeMessage::Arrival(arrival) => {
+                wire::u8(out, 11);
+                wire::u64(out, arrival.incarnation);
+                wire::u64(out, arrival.life);
+            }
             ExchangeMessage::Trimmed(at) => epoch(12, at),
             ExchangeMessage::Terms(number) => epoch(13, &Epoch(*number)),
         }
@@ -205,7 +209,7 @@ impl<X: Wire> Wire for ExchangeMessage<X> {
                     journal_records: Arc::new(bytes.0.to_vec()),
                 });
             }
-            11 => ExchangeMessage::Incarnation(bytes.u64()?),
+            11 => ExchangeMessage::Arrival(Arrival { incarnation: bytes.u64()?, life: bytes.u64()? }),
             12 => ExchangeMessage::Trimmed(Epoch(bytes.u64()?)),
             13 => ExchangeMessage::Terms(bytes.u64()?),
             _ => return None,

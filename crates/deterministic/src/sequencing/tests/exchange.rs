@@ -6,7 +6,7 @@ use ordain_role::{DiskDone, DiskRequest, PeerChange, PeerState, Topology, Wire};
 
 use super::*;
 use ordain_fuzz::Random;
-use ordain_replication::{Configuration, Fence, Index, LeadershipRecords, Ship};
+use ordain_replication::{Arrival, Configuration, Fence, Index, LeadershipRecords, Ship};
 
 use crate::sequencing::{
     Counting, Exchange, ExchangeMessage, ExchangeSettings, JournalRecord, Opened, RemoteResult,
@@ -78,7 +78,7 @@ impl Desk {
             kept_max: 1 << 20,
             keep_bytes: KEEP,
             piece: PIECE,
-            incarnation,
+            arrival: incarnation.map(|incarnation| Arrival { incarnation, life: 0 }),
             bugs: Default::default(),
         };
         let mut desk = Desk {
