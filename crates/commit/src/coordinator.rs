@@ -17,11 +17,13 @@ use crate::concurrency::{AttemptId, TransactionId};
 use crate::decision::Decision;
 use crate::message::{Access, Accessed, Failure, Message};
 
-/// How many attempts are made at a transaction before its client is told to send it again later.
-const MAX_ATTEMPTS: u32 = 64;
-/// How long an attempt that was refused waits at least before the next.
-const BACKOFF: Micros = Micros(100);
-/// How many different lengths of that there are, so that two that refuse each other part.
+/// How long attempts are made at a transaction before its client is told to send it again later.
+const GIVE_UP_AFTER: Micros = Micros::from_millis(5_000);
+/// How long an attempt that was refused waits before the next: about so long after the first, twice as long after each
+/// further one, up to the longest.
+const BACKOFF: Micros = Micros(50);
+const BACKOFF_MAX: Micros = Micros::from_millis(5);
+/// How many different parts of that there are, so that two that refuse each other part.
 const SPREAD: u64 = 7;
 const RETRY: TimerId = TimerId(1);
 
@@ -52,6 +54,8 @@ struct Live {
     chunk: Arc<Chunk>,
     at: usize,
     attempt: u32,
+    /// When it was taken, time since the node started.
+    since: Micros,
     state: State,
 }
 
@@ -193,7 +197,10 @@ impl Coordinator {
             self.requests.insert(request, id);
         }
         let state = State::Waiting(now.elapsed);
-        self.live.insert(id, Live { askers: vec![asker], chunk: chunk.clone(), at, attempt: 0, state });
+        self.live.insert(
+            id,
+            Live { askers: vec![asker], chunk: chunk.clone(), at, attempt: 0, since: now.elapsed, state },
+        );
         self.attempt(id, out);
     }
 
@@ -298,10 +305,10 @@ impl Coordinator {
     fn refused(&mut self, id: TransactionId, now: Now, out: &mut Outbox<Message>) {
         self.end_attempt(id, out);
         let Some(live) = self.live.get_mut(&id) else { return };
-        if live.attempt >= MAX_ATTEMPTS {
+        if now.elapsed.since(live.since) > GIVE_UP_AFTER {
             return self.end(id, OutcomeStatus::Busy, Epoch(0), &[]);
         }
-        let pause = Micros(BACKOFF.0 * (u64::from(live.attempt) + id.0 % SPREAD));
+        let pause = backoff(id, live.attempt);
         live.state = State::Waiting(now.elapsed.plus(pause));
         self.set_timer(now, out);
     }
@@ -443,6 +450,12 @@ impl Coordinator {
     }
 }
 
+/// How long a transaction waits after its attempt of this number, which is 1 at least, was refused.
+fn backoff(id: TransactionId, attempt: u32) -> Micros {
+    let longest = (BACKOFF.0 << attempt.saturating_sub(1).min(16)).min(BACKOFF_MAX.0);
+    Micros((longest * (1 + (id.0 + u64::from(attempt)) % SPREAD) / SPREAD).max(1))
+}
+
 /// The reply of a transaction, or of the fragment that has aborted it.
 fn reply_of(
     registry: &Registry,
@@ -510,5 +523,21 @@ impl Role for Coordinator {
         report("ordain_coordinator_transactions", self.live.len() as f64);
         report("ordain_coordinator_committed_total", self.committed as f64);
         report("ordain_coordinator_attempts_total", self.attempts as f64);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn pauses_grow_up_to_a_bound_and_differ() {
+        let pauses = |attempt| (1..=SPREAD).map(move |id| backoff(TransactionId(id), attempt));
+        for attempt in [1, 2, 5, 8, 64, u32::MAX - 1] {
+            let longest = (BACKOFF.0 << (attempt - 1).min(16)).min(BACKOFF_MAX.0);
+            assert_eq!(pauses(attempt).max(), Some(Micros(longest)), "{attempt}");
+            assert_eq!(pauses(attempt).collect::<BTreeSet<_>>().len() as u64, SPREAD, "{attempt}");
+            assert!(pauses(attempt).all(|pause| pause > Micros(0)));
+        }
     }
 }
