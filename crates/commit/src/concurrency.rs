@@ -23,7 +23,7 @@ impl fmt::Display for AttemptId {
     }
 }
 
-/// What an access does to its record.
+/// The mode of an access.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Mode {
     /// It reads the record.
@@ -63,6 +63,6 @@ pub trait ConcurrencyControl: Debug + Send {
     /// Checks what must hold between any two events, given the attempts that are under way.
     ///
     /// # Errors
-    /// What is broken.
+    /// The first invariant that is broken, with the attempt or record.
     fn check(&self, store: &MemoryStore, is_live: &dyn Fn(AttemptId) -> bool) -> Result<(), String>;
 }

@@ -4,6 +4,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 use ordain_execution::{Step, Write};
+use ordain_family::TAKES_TRANSACTIONS;
 use ordain_model::datum::bounded_reply;
 use ordain_model::serial::seed_of;
 use ordain_model::{
@@ -17,17 +18,19 @@ use crate::concurrency::{AttemptId, TransactionId};
 use crate::decision::Decision;
 use crate::message::{Access, Accessed, Failure, Message};
 
-/// How long attempts are made at a transaction before its client is told to send it again later.
+/// Transactions under way at most: a further one is answered BUSY and has no effect.
+const LIVE_MAX: usize = 1 << 18;
+/// Attempts at a transaction are made for so long. Then its client is answered BUSY.
 const GIVE_UP_AFTER: Micros = Micros::from_millis(5_000);
-/// How long an attempt that was refused waits before the next: about so long after the first, twice as long after each
-/// further one, up to the longest.
+/// The pause after the first refused attempt, about. Each further pause is twice as long.
 const BACKOFF: Micros = Micros(50);
+/// The longest pause.
 const BACKOFF_MAX: Micros = Micros::from_millis(5);
-/// How many different parts of that there are, so that two that refuse each other part.
+/// Pauses after attempts of one number have so many different lengths, so that two transactions that refuse each other part.
 const SPREAD: u64 = 7;
 const RETRY: TimerId = TimerId(1);
 
-/// Why the miniature does not run a transaction, for its client; `None` if it does.
+/// The error for a transaction that the miniature does not run; `None` if it runs the transaction.
 pub fn refusal(registry: &Registry, chunk: &Chunk, txn: &Txn) -> Option<&'static str> {
     let step = |n| Step { registry, chunk, txn, n, now: Millis(0), seed: 0, slots: &NO_SLOTS };
     let is_point = (0..chunk.fragments(txn).len()).all(|n| step(n).is_point());
@@ -39,7 +42,7 @@ pub fn refusal(registry: &Registry, chunk: &Chunk, txn: &Txn) -> Option<&'static
 
 static NO_SLOTS: Vec<Vec<u8>> = Vec::new();
 
-/// Where an answer goes.
+/// A request that waits for an answer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 struct Asker {
     gateway: GatewayId,
@@ -80,12 +83,12 @@ struct Executing {
     sent: BTreeSet<usize>,
     /// Participants that have not answered.
     awaited: BTreeSet<usize>,
-    /// What each participant that takes part has written.
+    /// Writes of each participant that holds something of the attempt.
     writes: BTreeMap<usize, Vec<Write>>,
     failure: Option<Failure>,
 }
 
-/// What a session's last request came to.
+/// The outcome of a session's last committed request.
 #[derive(Clone, Debug)]
 struct Answered {
     request: RequestNo,
@@ -147,12 +150,16 @@ impl Coordinator {
     pub fn replay(&mut self, decision: &Decision) {
         self.stamp = decision.stamp;
         self.last = self.last.max(decision.attempt.transaction);
+        // No later transaction sees an earlier time, wherever the clock stands.
+        self.now = self.now.max(decision.now);
         self.note_session(decision);
     }
 
     fn note_session(&mut self, decision: &Decision) {
-        if let Some((session, request)) = decision.session {
-            let Decision { stamp, reply, .. } = decision.clone();
+        let Some((session, request)) = decision.session else { return };
+        // Requests of a session that come over several connections may commit out of order; the last one counts.
+        if self.sessions.get(&session).is_none_or(|last| last.request < request) {
+            let (stamp, reply) = (decision.stamp, decision.reply.clone());
             self.sessions.insert(session, Answered { request, stamp, reply });
         }
     }
@@ -190,6 +197,9 @@ impl Coordinator {
             {
                 return live.askers.push(asker);
             }
+        }
+        if self.live.len() >= LIVE_MAX {
+            return self.answer(asker, OutcomeStatus::Busy, Epoch(0), |_| {});
         }
         self.last.0 += 1;
         let id = self.last;
@@ -342,7 +352,7 @@ impl Coordinator {
         }
         self.stamp = self.stamp.next();
         let attempt = AttemptId { transaction: id, attempt: *attempt };
-        let decision = Decision { stamp: self.stamp, attempt, session, reply, writes };
+        let decision = Decision { stamp: self.stamp, attempt, now: executing.now, session, reply, writes };
         *state = State::Deciding;
         out.send(self.log, Message::Log(Log::Append(Arc::new(decision))));
     }
@@ -450,7 +460,7 @@ impl Coordinator {
     }
 }
 
-/// How long a transaction waits after its attempt of this number, which is 1 at least, was refused.
+/// The pause after a refused attempt. Attempts are numbered from 1.
 fn backoff(id: TransactionId, attempt: u32) -> Micros {
     let longest = (BACKOFF.0 << attempt.saturating_sub(1).min(16)).min(BACKOFF_MAX.0);
     Micros((longest * (1 + (id.0 + u64::from(attempt)) % SPREAD) / SPREAD).max(1))
@@ -520,6 +530,7 @@ impl Role for Coordinator {
     }
 
     fn gauges(&self, report: &mut dyn FnMut(&'static str, f64)) {
+        report(TAKES_TRANSACTIONS, 1.0);
         report("ordain_coordinator_transactions", self.live.len() as f64);
         report("ordain_coordinator_committed_total", self.committed as f64);
         report("ordain_coordinator_attempts_total", self.attempts as f64);
@@ -529,6 +540,29 @@ impl Role for Coordinator {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_later_request_of_a_session_is_not_forgotten_for_an_earlier_one_that_commits_after_it() {
+        let nowhere = Address::default();
+        let layout = Arc::new(Layout::single(1));
+        let mut coordinator = Coordinator::new(layout, Arc::default(), nowhere, vec![nowhere], 256);
+        let session = SessionId(3);
+        for (stamp, request, now) in [(1, 6, 90), (2, 5, 80)] {
+            coordinator.replay(&Decision {
+                stamp: Epoch(stamp),
+                attempt: AttemptId { transaction: TransactionId(stamp), attempt: 1 },
+                now: Millis(now),
+                session: Some((session, RequestNo(request))),
+                reply: Vec::new(),
+                writes: Vec::new(),
+            });
+        }
+        assert_eq!(coordinator.sessions[&session].request, RequestNo(6));
+        assert_eq!(
+            (coordinator.stamp, coordinator.last, coordinator.now),
+            (Epoch(2), TransactionId(2), Millis(90))
+        );
+    }
 
     #[test]
     fn pauses_grow_up_to_a_bound_and_differ() {

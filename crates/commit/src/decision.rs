@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use ordain_execution::Write;
 use ordain_model::wire::{self, Reader};
-use ordain_model::{Cell, Db, Epoch, RequestNo, SessionId};
+use ordain_model::{Cell, Db, Epoch, Millis, RequestNo, SessionId};
 use ordain_replication::EntryType;
 
 use crate::concurrency::{AttemptId, TransactionId};
@@ -16,11 +16,13 @@ pub struct Decision {
     pub stamp: Epoch,
     /// The attempt.
     pub attempt: AttemptId,
-    /// The session's request that it was, if it was one's.
+    /// The time that the attempt has seen.
+    pub now: Millis,
+    /// The request of a session that is decided, if it is one.
     pub session: Option<(SessionId, RequestNo)>,
     /// The reply.
     pub reply: Vec<u8>,
-    /// What it writes, in order of names.
+    /// Records as the attempt leaves them, in order of names within a participant.
     pub writes: Vec<Write>,
 }
 
@@ -45,6 +47,7 @@ impl EntryType for Decisions {
         wire::u64(&mut out, entry.stamp.0);
         wire::u64(&mut out, entry.attempt.transaction.0);
         wire::u32(&mut out, entry.attempt.attempt);
+        wire::u64(&mut out, entry.now.0);
         wire::u8(&mut out, u8::from(entry.session.is_some()));
         if let Some((session, request)) = entry.session {
             wire::u64(&mut out, session.0);
@@ -73,6 +76,7 @@ fn decode(bytes: &[u8]) -> Option<Decision> {
     let mut bytes = Reader(bytes);
     let stamp = Epoch(bytes.u64()?);
     let attempt = AttemptId { transaction: TransactionId(bytes.u64()?), attempt: bytes.u32()? };
+    let now = Millis(bytes.u64()?);
     let session = match wire::flag(&mut bytes)? {
         true => Some((SessionId(bytes.u64()?), RequestNo(bytes.u64()?))),
         false => None,
@@ -85,12 +89,12 @@ fn decode(bytes: &[u8]) -> Option<Decision> {
         let (cell, []) = Cell::decode(bytes.bytes()?)? else { return None };
         writes.push(Write { db, key, cell });
     }
-    bytes.end(Decision { stamp, attempt, session, reply, writes })
+    bytes.end(Decision { stamp, attempt, now, session, reply, writes })
 }
 
 #[cfg(test)]
 mod tests {
-    use ordain_model::{Millis, Value};
+    use ordain_model::Value;
 
     use super::*;
 
@@ -104,8 +108,14 @@ mod tests {
         let attempt = AttemptId { transaction: TransactionId(1 << 40), attempt: 3 };
         for session in [None, Some((SessionId(5), RequestNo(9)))] {
             let reply = b"+OK".to_vec();
-            let decision =
-                Arc::new(Decision { stamp: Epoch(8), attempt, session, reply, writes: writes.clone() });
+            let decision = Arc::new(Decision {
+                stamp: Epoch(8),
+                attempt,
+                now: Millis(1 << 41),
+                session,
+                reply,
+                writes: writes.clone(),
+            });
             let bytes = Decisions::encode(&decision);
             assert_eq!(Decisions::decode(&(), &bytes), Ok(decision));
             assert_eq!(ordain_replication::epoch_of(&bytes), Some(Epoch(8)));

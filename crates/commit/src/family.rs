@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use ordain_family::{Family, Keep, NodeSettings, Opened, Roles, places};
+use ordain_family::{Family, Keep, NodeSettings, Notice, Opened, Roles, places};
 use ordain_gateway::{AloneRouter, Gateway, Router};
 use ordain_log::{Durability, LogConfig, LogError, LogWriter, Recovered};
 use ordain_model::{ChunkNo, Digest, Epoch, GatewayId, Registry};
@@ -180,7 +180,7 @@ impl Opened for OpenedNode {
         false
     }
 
-    fn notices(&self) -> Vec<(bool, String)> {
+    fn notices(&self) -> Vec<Notice> {
         Vec::new()
     }
 }

@@ -11,8 +11,9 @@
 //! An engine of the family is a [`ConcurrencyControl`]: it grants or refuses each access of an attempt. What it refuses
 //! makes the coordinator abort the attempt and begin another.
 //!
-//! What is built is a miniature that proves the contract of families: one node without replicas, plans whose fragments
-//! each read or write one record. Anything else is refused with an error ([`refusal`]).
+//! The family is a miniature that proves the contract of families: one node without replicas, and plans whose fragments
+//! each read or write one record. Anything else is refused with an error ([`refusal`]). Expired records are absent and not
+//! removed, there are no checkpoints, and sessions are kept without a bound: so no user may choose an engine of it yet.
 
 mod concurrency;
 mod coordinator;

@@ -55,13 +55,13 @@ pub struct Accessed {
     pub attempt: AttemptId,
     /// The results of the fragments that were run.
     pub slots: Vec<(SlotNo, Vec<u8>)>,
-    /// What has ended the attempt here.
+    /// The reason why the participant has not run all fragments, if it has not.
     pub failure: Option<Failure>,
-    /// What the attempt has written here so far, on a failure nothing.
+    /// Writes of the attempt at this participant so far; none after a failure.
     pub writes: Vec<Write>,
 }
 
-/// Why a participant has not run all fragments.
+/// A reason why a participant has not run all fragments.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Failure {
     /// The concurrency control has refused an access: the attempt is over, the transaction is not.

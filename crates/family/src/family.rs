@@ -70,6 +70,15 @@ pub trait Opened {
     /// Whether the node takes no part until it has got from another what its directory lacks.
     fn is_waiting(&self) -> bool;
 
-    /// What an operator should know, each with whether it is a warning.
-    fn notices(&self) -> Vec<(bool, String)>;
+    /// What an operator should know of how it was opened.
+    fn notices(&self) -> Vec<Notice>;
+}
+
+/// A notice for the operator of a node.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Notice {
+    /// All is as it should be.
+    Information(String),
+    /// Something is not as it should be, and the node does without it.
+    Warning(String),
 }

@@ -9,6 +9,6 @@ mod family;
 mod message;
 mod settings;
 
-pub use family::{Family, Opened, Roles};
+pub use family::{Family, Notice, Opened, Roles};
 pub use message::{Incoming, Message};
-pub use settings::{Keep, NodeSettings, Replication, places};
+pub use settings::{Keep, NodeSettings, Replication, TAKES_TRANSACTIONS, places};

@@ -55,6 +55,9 @@ pub mod places {
     pub const GATEWAYS: u16 = 256;
 }
 
+/// The gauge, 1, that the role which takes a node's transactions reports from its start on. A node without it is not ready.
+pub const TAKES_TRANSACTIONS: &str = "ordain_takes_transactions";
+
 /// How a node is set up.
 #[derive(Clone, Debug)]
 pub struct NodeSettings {

@@ -83,6 +83,37 @@ pub struct ServeConfig {
     pub config_file: Option<PathBuf>,
 }
 
+impl ServeConfig {
+    /// A node on its own that runs an engine with its default options in two threads, listens on free ports of the loopback
+    /// interface and keeps nothing.
+    pub fn on_loopback(engine: Engine) -> ServeConfig {
+        let free = || SocketAddr::from(([127, 0, 0, 1], 0));
+        ServeConfig {
+            maxmemory_bytes: 0,
+            allocated_bytes: || 0,
+            listen: free(),
+            admin: free(),
+            data_dir: PathBuf::new(),
+            keep: Keep::Nothing,
+            engine,
+            options: engine.defaults(),
+            threads: 2,
+            password: None,
+            users_file: None,
+            tls: None,
+            operators: Operators::default(),
+            insecure: false,
+            checkpoint_log_bytes: 0,
+            log_keep_bytes: 0,
+            log_segment_bytes: 1 << 20,
+            checkpoint_store: None,
+            cluster: None,
+            join: false,
+            config_file: None,
+        }
+    }
+}
+
 /// How admin servers are reached.
 #[derive(Clone, Debug, Default)]
 pub struct Operators {

@@ -6,38 +6,16 @@
 use std::io::{BufRead as _, BufReader, Read as _, Write as _};
 use std::net::{SocketAddr, TcpStream};
 use std::path::Path;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use ordain_engines::registry::Engine;
 use ordain_family::Keep;
-use ordain_node::serve::{Node, Operators, ServeConfig};
+use ordain_node::serve::{Node, ServeConfig};
 
 fn start(directory: &Path) -> Node {
-    let loopback = || SocketAddr::from(([127, 0, 0, 1], 0));
     let engine = Engine::unfinished("no-wait").expect("it is in the registry");
-    let config = ServeConfig {
-        maxmemory_bytes: 0,
-        allocated_bytes: || 0,
-        listen: loopback(),
-        admin: loopback(),
-        data_dir: directory.to_owned(),
-        keep: Keep::Fsync,
-        engine,
-        threads: 2,
-        password: None,
-        users_file: None,
-        tls: None,
-        operators: Operators::default(),
-        insecure: false,
-        options: engine.defaults(),
-        checkpoint_log_bytes: 0,
-        log_keep_bytes: 0,
-        log_segment_bytes: 1 << 20,
-        checkpoint_store: None,
-        cluster: None,
-        join: false,
-        config_file: None,
-    };
+    let config =
+        ServeConfig { data_dir: directory.to_owned(), keep: Keep::Fsync, ..ServeConfig::on_loopback(engine) };
     Node::start(&config).unwrap()
 }
 
@@ -77,6 +55,35 @@ impl Client {
     }
 }
 
+/// What the admin server answers.
+fn admin(node: &Node, path: &str) -> String {
+    let mut stream = TcpStream::connect(node.admin).unwrap();
+    stream.set_read_timeout(Some(Duration::from_secs(30))).unwrap();
+    write!(stream, "GET {path} HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n").unwrap();
+    let mut answer = String::new();
+    stream.read_to_string(&mut answer).unwrap();
+    answer
+}
+
+/// Health and status come from what the roles report, whatever the family.
+fn until_ready(node: &Node) {
+    let deadline = Instant::now() + Duration::from_secs(30);
+    loop {
+        let answer = admin(node, "/readyz");
+        if answer.starts_with("HTTP/1.1 200") {
+            break;
+        }
+        assert!(Instant::now() < deadline, "{answer}");
+        std::thread::yield_now();
+    }
+    let status = admin(node, "/status");
+    assert!(status.contains("\"engine\":\"no-wait\"") && status.contains("\"not_ready\":null"), "{status}");
+    assert!(
+        admin(node, "/metrics").contains("ordain_takes_transactions{"),
+        "the metric that readiness rests on"
+    );
+}
+
 #[test]
 fn an_engine_of_the_commit_family_serves_clients_and_restarts() {
     let directory = tempfile::tempdir().unwrap();
@@ -99,8 +106,11 @@ fn an_engine_of_the_commit_family_serves_clients_and_restarts() {
     ] {
         assert_eq!(client.ask(command), reply, "{command}");
     }
-    let refused = client.ask("KEYS *");
-    assert!(refused.starts_with("-ERR this engine runs transactions whose steps each"), "{refused}");
+    for command in ["KEYS *", "BGSAVE", "DEBUG DIGEST", "EVAL return 0"] {
+        let refused = client.ask(command);
+        assert!(refused.starts_with("-ERR"), "{command}: {refused}");
+    }
+    until_ready(&node);
     // Many clients on few keys: what is refused is attempted again, and nothing is lost.
     let adders: Vec<_> = (0..8)
         .map(|_| {

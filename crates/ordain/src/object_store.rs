@@ -76,8 +76,8 @@ impl StoredCluster {
     fn row(&self, partition: &StoredPartition, kept: &Kept, reads: bool) -> Shown {
         let (mut reason, mut totals) = (kept.sound().err(), None);
         if reads && reason.is_none() {
-            let afar = StoredCheckpoints::new(&self.archive, &partition.place, std::iter::once(kept));
-            match verify(&afar, kept.epoch) {
+            let stored = StoredCheckpoints::new(&self.archive, &partition.place, std::iter::once(kept));
+            match verify(&stored, kept.epoch) {
                 Ok((_, found)) => totals = Some(found),
                 Err(error) => reason = Some(error.to_string()),
             }

@@ -381,14 +381,14 @@ fn from_store(url: &str, args: &RestoreArgs, plan: &Plan, targets: &mut Targets)
     if owner.replication == Replication::Async.name() {
         of_one_replica(&mut usable, owner.starts.len());
     }
-    let afar: Vec<(u16, String, StoredCheckpoints<'_>, &Vec<Kept>)> = usable
+    let checkpoints: Vec<(u16, String, StoredCheckpoints<'_>, &Vec<Kept>)> = usable
         .iter()
         .map(|(partition, kept)| {
             let place = format!("{}/{partition}", stored.cluster);
             (*partition, place.clone(), StoredCheckpoints::new(&stored.archive, &place, kept.iter()), kept)
         })
         .collect();
-    let sources: Vec<Source<'_>> = afar
+    let sources: Vec<Source<'_>> = checkpoints
         .iter()
         .map(|(partition, place, directory, kept)| Source {
             partition: PartitionId(*partition),

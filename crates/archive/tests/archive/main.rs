@@ -103,8 +103,8 @@ impl Store {
     fn read(&self, epoch: u64) -> Result<u64, String> {
         let archive = self.open();
         let found = kept(&archive, PLACE).unwrap();
-        let afar = StoredCheckpoints::new(&archive, PLACE, found.iter());
-        verify(&afar, Epoch(epoch)).map(|(_, totals)| totals.records).map_err(|error| error.to_string())
+        let stored = StoredCheckpoints::new(&archive, PLACE, found.iter());
+        verify(&stored, Epoch(epoch)).map(|(_, totals)| totals.records).map_err(|error| error.to_string())
     }
 }
 
@@ -164,9 +164,9 @@ fn keeps_the_newest(store: &Store) {
 
 #[test]
 fn a_directory_keeps_the_newest() {
-    let afar = tempfile::tempdir().unwrap();
-    keeps_the_newest(&Store::directory(afar.path()));
-    assert_eq!(objects(afar.path()).len(), 4, "two objects each: {:?}", objects(afar.path()));
+    let stored = tempfile::tempdir().unwrap();
+    keeps_the_newest(&Store::directory(stored.path()));
+    assert_eq!(objects(stored.path()).len(), 4, "two objects each: {:?}", objects(stored.path()));
 }
 
 #[test]
@@ -216,13 +216,13 @@ fn nobody_to_connect_to_and_a_directory_that_cannot_be_are_failures_that_pass() 
     assert!(report.failing.unwrap().contains("s3://b"));
     drop(archiver);
 
-    let afar = tempfile::tempdir().unwrap();
-    let place = afar.path().join("mounted/here");
-    fs::write(afar.path().join("mounted"), "not a directory").unwrap();
+    let stored = tempfile::tempdir().unwrap();
+    let place = stored.path().join("mounted/here");
+    fs::write(stored.path().join("mounted"), "not a directory").unwrap();
     let store = Store::directory(&place);
     let archiver = store.archiver(dir.path(), |_| {});
     until(&archiver, "it fails", |report| report.failures > 2);
-    fs::remove_file(afar.path().join("mounted")).unwrap();
+    fs::remove_file(stored.path().join("mounted")).unwrap();
     until(&archiver, "it is mounted", |report| report.uploaded == 1);
     assert_eq!(store.there(), [(7, 0)]);
 }

@@ -8,7 +8,7 @@ use crate::sequencing::Opened as OpenedJournal;
 use crate::sequencing::{Batches, Checkpointer, Exchange, NeedsCheckpoint, Sequencer};
 use crate::shard::{self, LockManager, ShardMessage};
 use ordain_checkpoint::{CheckpointError, Header, Item, Totals};
-use ordain_family::{Keep, Opened, Replication, Roles};
+use ordain_family::{Keep, Notice, Opened, Replication, Roles};
 use ordain_log::{LogConfig, LogError, LogWriter, Recovered, Space};
 use ordain_model::{Batch, Digest, Epoch, Gsn, KeyHash, Registry};
 use ordain_replication::{
@@ -537,28 +537,24 @@ impl Opened for Assembly {
         self.lacking.is_some()
     }
 
-    fn notices(&self) -> Vec<(bool, String)> {
+    fn notices(&self) -> Vec<Notice> {
         let unusable = |Refused { epoch, reason }: &Refused| {
-            (
-                true,
-                format!(
-                    "a checkpoint cannot be used, so the one before it is: {reason} (its epoch is {epoch})"
-                ),
-            )
+            Notice::Warning(format!(
+                "a checkpoint cannot be used, so the one before it is: {reason} (its epoch is {epoch})"
+            ))
         };
-        let mut notices: Vec<_> = self.refused.iter().map(unusable).collect();
+        let mut notices: Vec<Notice> = self.refused.iter().map(unusable).collect();
         if let Some(NeedsCheckpoint { needed, .. }) = self.lacking {
-            let text = format!(
+            notices.push(Notice::Warning(format!(
                 "the log begins after epoch {needed} and no checkpoint here that can be used covers what came before: this \
                  node takes no connections until it has got one of epoch {needed} or later from another node of its \
                  partition"
-            );
-            notices.push((true, text));
+            )));
         } else if let Some(Begun { epoch, totals }) = &self.checkpoint {
-            notices.push((
-                false,
-                format!("begins from a checkpoint with {} records (its epoch is {epoch})", totals.records),
-            ));
+            let records = totals.records;
+            notices.push(Notice::Information(format!(
+                "begins from a checkpoint with {records} records (its epoch is {epoch})"
+            )));
         }
         notices
     }

@@ -5,9 +5,8 @@ use std::net::{SocketAddr, TcpListener, TcpStream};
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use ordain_engines::registry::Engine;
-use ordain_family::Keep;
 use ordain_model::OutcomeStatus;
-use ordain_node::serve::{Node, Operators, ServeConfig};
+use ordain_node::serve::{Node, ServeConfig};
 use ordain_workload::Counts;
 use ordain_workload::audit::{Audited, Numbers};
 use ordain_workload::{append, bank, micro, tpcc, ycsb};
@@ -20,29 +19,8 @@ fn loopback() -> SocketAddr {
 }
 
 fn node(password: Option<&str>) -> Node {
-    let config = ServeConfig {
-        maxmemory_bytes: 0,
-        allocated_bytes: || 0,
-        listen: loopback(),
-        admin: loopback(),
-        data_dir: std::path::PathBuf::new(),
-        keep: Keep::Nothing,
-        engine: Engine::default(),
-        threads: 2,
-        password: password.map(str::to_owned),
-        users_file: None,
-        tls: None,
-        operators: Operators::default(),
-        insecure: false,
-        options: Engine::default().defaults(),
-        checkpoint_log_bytes: 0,
-        log_keep_bytes: 0,
-        log_segment_bytes: 1 << 20,
-        checkpoint_store: None,
-        cluster: None,
-        join: false,
-        config_file: None,
-    };
+    let password = password.map(str::to_owned);
+    let config = ServeConfig { password, ..ServeConfig::on_loopback(Engine::default()) };
     Node::start(&config).unwrap()
 }
 

@@ -1,28 +1,12 @@
 //! What the tests of the log share: a seeded random source, a little driver, and an open that collects.
 
+pub use ordain_fuzz::Random;
 use ordain_log::{LogConfig, LogError, LogWriter, MemoryDirectory, Progress, Recovered, carry_out};
 use ordain_model::Epoch;
 use ordain_role::{Bytes, Directory, DiskDone, DiskError, DiskOp, DiskRequest};
 
 /// Entries by epoch, in order.
 pub type Entries = Vec<(u64, Vec<u8>)>;
-
-/// SplitMix64.
-pub struct Random(pub u64);
-
-impl Random {
-    pub fn next(&mut self) -> u64 {
-        self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
-        let mut z = self.0;
-        z = (z ^ (z >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
-        z = (z ^ (z >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
-        z ^ (z >> 31)
-    }
-
-    pub fn below(&mut self, bound: u64) -> u64 {
-        self.next() % bound
-    }
-}
 
 /// A config with small segments.
 pub fn config() -> LogConfig {

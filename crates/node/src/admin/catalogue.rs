@@ -195,6 +195,7 @@ const METRICS: &[(&str, &str)] = &[
     ("ordain_store_older_of_a_record_p99", "Older contents of a record, 99th percentile."),
     ("ordain_store_older_records", "Older contents kept for reads on snapshots and checkpoints."),
     ("ordain_store_records", "Records, expired ones that are not removed yet included."),
+    ("ordain_takes_transactions", "1 once the role that takes this node's transactions has started."),
 ];
 
 /// What a metric means; for one that is not in the table, that it has no description.

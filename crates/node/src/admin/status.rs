@@ -4,6 +4,7 @@
 //! say so. All is read from what the roles report of themselves and from the links.
 
 use ordain_archive::{Location, Standing};
+use ordain_family::{Replication, TAKES_TRANSACTIONS};
 use ordain_model::{DigestSpan, Micros};
 use ordain_replication::configuration_service_members;
 use ordain_role::NodeId;
@@ -12,8 +13,6 @@ use serde_json::{Value, json};
 
 use super::metrics::{Samples, resident_bytes};
 use super::{About, Observed};
-use ordain_family::Replication;
-
 use crate::cluster::{Member, Membership};
 
 /// How long an event loop may be in one turn before the node counts as one that stands still.
@@ -79,7 +78,7 @@ pub(super) fn obstacles(
     links: &[PeerStatus],
     overdue: Option<u64>,
 ) -> Vec<String> {
-    if !samples.has("ordain_sequencer_epoch") {
+    if !samples.has(TAKES_TRANSACTIONS) {
         return vec!["the node has just been started".to_owned()];
     }
     let mut found = Vec::new();
@@ -410,7 +409,7 @@ mod tests {
 
     /// What is in the way of a node of which all is well but this.
     fn obstacles(about: &About, numbers: &[(&'static str, f64)], links: &[PeerStatus]) -> String {
-        let numbers = [numbers, &[("ordain_sequencer_epoch", 9.0)]].concat();
+        let numbers = [numbers, &[(TAKES_TRANSACTIONS, 1.0)]].concat();
         super::obstacles(about, &samples(&numbers), links, None).join("; ")
     }
 
@@ -506,7 +505,7 @@ mod tests {
         }
         let started = super::obstacles(&about, &samples(&well), &all, None);
         assert_eq!(started, ["the node has just been started"]);
-        let well = [&well[..], &[("ordain_sequencer_epoch", 12.0)]].concat();
+        let well = [&well[..], &[(TAKES_TRANSACTIONS, 1.0)]].concat();
         let overdue = super::obstacles(&about, &samples(&well), &all, Some(12));
         assert_eq!(overdue, ["epoch 12 was opened a while ago and is not executed here yet"]);
     }

@@ -7,7 +7,7 @@ use std::sync::Arc;
 use std::time::{SystemTime, UNIX_EPOCH};
 
 use ordain_archive::Archiver;
-use ordain_family::{Family, Keep, NodeSettings, Opened, Replication, places};
+use ordain_family::{Family, Keep, NodeSettings, Notice, Opened, Replication, places};
 use ordain_gateway::Dispatcher;
 use ordain_model::layout::MAX_SHARDS;
 use ordain_model::{Computations, Registry, Stamp, Stopwatch};
@@ -307,11 +307,10 @@ impl<F: Family> Opening<'_, F> {
             identity.note_log(&config.data_dir)?;
             begin_with_aborts(&config.data_dir)?;
         }
-        for (is_warning, notice) in opened.notices() {
-            if is_warning {
-                tracing::warn!("{notice}");
-            } else {
-                tracing::info!("{notice}");
+        for notice in opened.notices() {
+            match notice {
+                Notice::Information(text) => tracing::info!("{text}"),
+                Notice::Warning(text) => tracing::warn!("{text}"),
             }
         }
         Ok(opened)

@@ -72,11 +72,11 @@ mod tests {
     use super::*;
 
     /// The procedure of the versions before.
-    struct Decree;
+    struct FormerProcedure;
 
-    impl Procedure for Decree {
+    impl Procedure for FormerProcedure {
         fn plan(&self, args: Args<'_>, planner: &mut Planner<'_>) -> Result<(), PlanError> {
-            let text = args.iter().next().ok_or(PlanError::fixed("ERR a decree without a text"))?;
+            let text = args.iter().next().ok_or(PlanError::fixed("ERR an entry without a text"))?;
             planner.key_in(Db(0), 0, Access::Write, text)?;
             Ok(())
         }
@@ -89,7 +89,7 @@ mod tests {
     /// The bytes that the versions before wrote.
     fn batch(number: Epoch, text: &[u8]) -> Vec<u8> {
         let mut registry = Registry::default();
-        registry.register(ProcedureId(1), "ordain.decree", Arc::new(Decree));
+        registry.register(ProcedureId(1), "ordain.decree", Arc::new(FormerProcedure));
         let mut chunk = Chunk::new(GatewayId::HOUSE, ChunkNo(number.0));
         chunk.push(&registry, Call::new(ProcedureId(1), Db(0)), |args| _ = args.push(text)).unwrap();
         let chunks = vec![Placed::whole(0, Arc::new(chunk))];

@@ -22,6 +22,7 @@
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::sync::Arc;
 
+use ordain_family::TAKES_TRANSACTIONS;
 use ordain_model::{
     ArgsBuilder, Batch, Call, Cascade, Chunk, ChunkNo, Db, Epoch, Execution, Front, GatewayId, Gsn,
     Histogram, Lane, Micros, Millis, OutcomeBatch, OutcomeStatus, PartitionId, Position, ProcedureId,
@@ -525,6 +526,7 @@ impl<X: Send> Role for Sequencer<X> {
     }
 
     fn gauges(&self, report: &mut dyn FnMut(&'static str, f64)) {
+        report(TAKES_TRANSACTIONS, 1.0);
         report("ordain_sequencer_epoch", self.epoch.0 as f64);
         report("ordain_sequencer_batches_total", self.counts.batches as f64);
         report("ordain_sequencer_transactions_total", self.counts.txns as f64);
