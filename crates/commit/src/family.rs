@@ -9,6 +9,7 @@ use ordain_model::{ChunkNo, Digest, Epoch, GatewayId, Registry};
 use ordain_replication::{EntryType, InputLog, LogSettings};
 use ordain_role::{Bugs, Directory};
 
+use crate::backend::Committing;
 use crate::concurrency::ConcurrencyControl;
 use crate::coordinator::Coordinator;
 use crate::decision::{Decision, Decisions};
@@ -136,7 +137,7 @@ impl Family for CommitFamily {
         let place = (settings.topology.replica_of(settings.node).0, settings.partition());
         let layout = settings.topology.layout.clone();
         let gateway = Gateway::new(id, registry.clone(), layout, place, ChunkNo(life));
-        gateway.in_pieces(settings.piece).without_others()
+        gateway.with_backend(Arc::new(Committing)).in_pieces(settings.piece).without_others()
     }
 
     fn router(&self, settings: &NodeSettings) -> Box<dyn Router> {

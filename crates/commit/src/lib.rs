@@ -15,6 +15,7 @@
 //! each read or write one record. Anything else is refused with an error ([`refusal`]). Expired records are absent and not
 //! removed, there are no checkpoints, and sessions are kept without a bound: so no user may choose an engine of it yet.
 
+mod backend;
 mod concurrency;
 mod coordinator;
 mod decision;

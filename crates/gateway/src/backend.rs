@@ -7,7 +7,7 @@ use std::fmt::Debug;
 
 use ordain_model::{Db, Epoch, Micros, ProcedureId, RequestNo, SessionId, Stamp, Token, Writer};
 
-use crate::overlay::OverlayTransaction;
+use crate::overlay::overlay;
 use crate::{Finished, Gateway, Stream, Ticket};
 
 /// The error of a read whose state is not kept any more.
@@ -31,6 +31,10 @@ pub trait Backend: Debug + Send + Sync {
     /// A stamp that differs between the runs of one chunk, given where its transaction `index` has taken effect; `None` if an engine
     /// runs no chunk twice.
     fn run_of(&self, stamp: Stamp, index: u32) -> Option<Stamp>;
+
+    /// Whether requests that one node takes in some order take effect in that order. If not, a connection has one request
+    /// under way at a time.
+    fn keeps_order(&self) -> bool;
 }
 
 /// How an interactive transaction begins.
@@ -117,7 +121,7 @@ pub struct Ordered;
 
 impl Backend for Ordered {
     fn begin(&self, how: Begin) -> Box<dyn Transaction> {
-        Box::new(OverlayTransaction::new(how))
+        overlay(how)
     }
 
     fn write_token(&self, token: &Token, w: &mut Writer<'_>) {
@@ -131,6 +135,10 @@ impl Backend for Ordered {
 
     fn run_of(&self, stamp: Stamp, index: u32) -> Option<Stamp> {
         Some(stamp.before_chunk(index))
+    }
+
+    fn keeps_order(&self) -> bool {
+        true
     }
 }
 

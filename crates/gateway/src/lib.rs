@@ -46,6 +46,7 @@ pub use backend::{Backend, Begin, Desk, Ordered, Progress, STATE_GONE, Step, Tra
 pub use departures::Departure;
 pub use lost::Owed;
 use overlay::Buffers;
+pub use overlay::overlay;
 use pending::{Pending, Place};
 use reconnaissance::Dependent;
 pub use reconnaissance::MAX_RESTARTS;
@@ -158,6 +159,8 @@ pub struct Gateway {
     plans: u32,
     /// There is no other node: what is submitted comes to the one sequencer in order, and cannot be lost on the way.
     is_alone: bool,
+    /// As [`Backend::keeps_order`] says.
+    keeps_order: bool,
     /// A test has planted the mistake that a connection does not stay with the sequencer that has its requests.
     forgets_order: bool,
 }
@@ -197,6 +200,7 @@ impl Gateway {
             streams: Streams::default(),
             plans: 0,
             is_alone: false,
+            keeps_order: true,
             forgets_order: false,
         }
     }
@@ -223,7 +227,7 @@ impl Gateway {
     /// The gateway in front of engines of another family than those that order.
     #[must_use]
     pub fn with_backend(self, backend: Arc<dyn Backend>) -> Gateway {
-        Gateway { backend, ..self }
+        Gateway { keeps_order: backend.keeps_order(), backend, ..self }
     }
 
     /// The gateway with a choice of where transactions that only read are run.

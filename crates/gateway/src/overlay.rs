@@ -176,6 +176,12 @@ impl Transaction for OverlayTransaction {
     }
 }
 
+/// An interactive transaction that runs on copies of records in the session and validates at its commit what it has read:
+/// for engines whose transactions are whole when they are submitted.
+pub fn overlay(how: Begin) -> Box<dyn Transaction> {
+    Box::new(OverlayTransaction::new(how))
+}
+
 impl OverlayTransaction {
     pub(crate) fn new(Begin { is_read_only, now, seed }: Begin) -> OverlayTransaction {
         OverlayTransaction {

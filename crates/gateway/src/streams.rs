@@ -344,7 +344,8 @@ impl Gateway {
         let Some(line) = asker.seat.and_then(|seat| self.streams.get(seat)) else {
             return true;
         };
-        let may_join = || line.reading == 0 && (self.is_alone || self.is_open(line.chunk));
+        let may_join =
+            || self.keeps_order && line.reading == 0 && (self.is_alone || self.is_open(line.chunk));
         line.is_idle() || self.forgets_order || may_join()
     }
 

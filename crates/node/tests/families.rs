@@ -28,12 +28,20 @@ impl Client {
         Client(BufReader::new(stream))
     }
 
+    /// Sends commands of words, all at once.
+    fn send(&mut self, commands: &[String]) {
+        let mut bytes = String::new();
+        for command in commands {
+            let words: Vec<&str> = command.split(' ').collect();
+            bytes.push_str(&format!("*{}\r\n", words.len()));
+            words.iter().for_each(|word| bytes.push_str(&format!("${}\r\n{word}\r\n", word.len())));
+        }
+        self.0.get_mut().write_all(bytes.as_bytes()).unwrap();
+    }
+
     /// Sends a command of words, and answers its reply in one line.
     fn ask(&mut self, command: &str) -> String {
-        let words: Vec<&str> = command.split(' ').collect();
-        let mut bytes = format!("*{}\r\n", words.len());
-        words.iter().for_each(|word| bytes.push_str(&format!("${}\r\n{word}\r\n", word.len())));
-        self.0.get_mut().write_all(bytes.as_bytes()).unwrap();
+        self.send(&[command.to_owned()]);
         self.reply()
     }
 
@@ -103,6 +111,25 @@ fn an_engine_of_the_commit_family_serves_clients_and_restarts() {
         ("HGET h f", "v"),
         ("INCR h", "-WRONGTYPE Operation against a key holding the wrong kind of value"),
         ("GET b", "nil"),
+    ] {
+        assert_eq!(client.ask(command), reply, "{command}");
+    }
+    // A pipeline of reads and writes: one answer each, in order.
+    let pipeline: Vec<String> =
+        (0..40).map(|n| format!("{} a b n{n}", if n % 4 == 3 { "DEL" } else { "MGET" })).collect();
+    client.send(&pipeline);
+    let replies: Vec<String> = pipeline.iter().map(|_| client.reply()).collect();
+    assert_eq!((&*replies[0], &*replies[3], &*replies[4]), ("3 nil nil", ":1", "nil nil nil"), "{replies:?}");
+    assert_eq!(client.ask("SET a 3"), "+OK");
+    for (command, reply) in [
+        ("TXN.BEGIN", "+OK"),
+        ("GET a", "3"),
+        ("SET t 1", "+OK"),
+        ("TXN.COMMIT", "+OK"),
+        ("WATCH t", "+OK"),
+        ("MULTI", "+OK"),
+        ("INCR t", "+QUEUED"),
+        ("EXEC", ":2"),
     ] {
         assert_eq!(client.ask(command), reply, "{command}");
     }

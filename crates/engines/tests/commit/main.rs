@@ -9,7 +9,7 @@ use std::sync::{Arc, Mutex};
 use ordain_checker::dependencies::history::{History as Appends, Op, Txn};
 use ordain_checker::dependencies::{self, Class};
 use ordain_checker::history::{Answer, History, Request};
-use ordain_checker::{Violation, ViolationKind};
+use ordain_checker::{RequestId, Violation, ViolationKind};
 use ordain_commit::{CommitFamily, Decision, Message, Participant};
 use ordain_engines::no_wait;
 use ordain_family::{Family, NodeSettings, Opened, places};
@@ -258,6 +258,7 @@ fn judge(history: &History, lists: &BTreeMap<u64, Vec<u64>>) -> Result<(), Viola
     if let Some((count, example)) = Class::ALL.into_iter().find_map(|class| anomalies.of(class)) {
         return Err(Violation::new(ViolationKind::WrongAnswer, format!("{count} times such as: {example}")));
     }
+    check_connections(history, lists)?;
     for (asked, _, reader, id) in &answered {
         for op in &reader.ops {
             let Op::Read { key, values } = op else { continue };
@@ -275,11 +276,46 @@ fn judge(history: &History, lists: &BTreeMap<u64, Vec<u64>>) -> Result<(), Viola
     Ok(())
 }
 
+/// What one connection has sent takes effect in the order in which it was sent: a later request sees and follows the appends
+/// of an earlier one.
+fn check_connections(history: &History, lists: &BTreeMap<u64, Vec<u64>>) -> Result<(), Violation> {
+    let mut sent: BTreeMap<(usize, u32), Vec<(RequestId, Txn)>> = BTreeMap::new();
+    for (id, request) in history.requests() {
+        let (Some(client), Some(txn)) = (request.client, request.answers.first().and_then(committed)) else {
+            continue;
+        };
+        // A request that was sent again has left its place.
+        if request.attempts > 1 {
+            continue;
+        }
+        let earlier = sent.entry((client, request.connection)).or_default();
+        for (before, first) in &*earlier {
+            for (op, done) in txn.ops.iter().flat_map(|op| first.ops.iter().map(move |done| (op, done))) {
+                let Op::Append { key, value } = done else { continue };
+                let place =
+                    |value: &u64| lists.get(key).and_then(|list| list.iter().position(|v| v == value));
+                let is_right = match op {
+                    Op::Read { key: other, values } => other != key || values.contains(value),
+                    Op::Append { key: other, value: next } => other != key || place(value) < place(next),
+                };
+                if !is_right {
+                    let text = format!(
+                        "list {key}: {op:?} came before {value}, which its connection had sent before"
+                    );
+                    return Err(Violation::new(ViolationKind::Overtaken, text).of(*before).of(id));
+                }
+            }
+        }
+        earlier.push((id, txn));
+    }
+    Ok(())
+}
+
 fn run(seed: u64, bugs: Bugs) -> Report {
     let shards = [1, 2, 3, 5][seed as usize % 4];
     let system = OneNode::new(CommitFamily(no_wait::ENGINE), shards, bugs);
     let faults: Faults = "all".parse().unwrap();
-    let config = Config { faults, txns: 300, lanes: 2, ..Config::new(seed) };
+    let config = Config { faults, txns: 300, ..Config::new(seed) };
     run_seed(&config, system, &mut AppendMix { base: 0 }, None)
 }
 

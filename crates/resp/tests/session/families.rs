@@ -34,6 +34,10 @@ impl Backend for Direct {
     fn run_of(&self, _stamp: Stamp, _index: u32) -> Option<Stamp> {
         None
     }
+
+    fn keeps_order(&self) -> bool {
+        false
+    }
 }
 
 impl Transaction for DirectTransaction {
