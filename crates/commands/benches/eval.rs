@@ -127,7 +127,7 @@ fn run(criterion: &mut Criterion, name: &str, script: &str, keys: usize) {
                 version: Version::NONE,
                 inputs: Inputs::none(),
                 target: Target::Compute(&mut hand),
-                below: None,
+                children: None,
                 locals: &mut locals,
                 registry: &registry,
                 share: registry.limits().carried,

@@ -71,7 +71,7 @@ fn answer(
             version: Version::NONE,
             inputs: Inputs::none(),
             target: Target::Table(&mut table),
-            below: None,
+            children: None,
             locals: &mut Locals::default(),
             registry: &client.registry,
             share: client.registry.limits().carried,

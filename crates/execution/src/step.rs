@@ -87,7 +87,7 @@ impl<'a> Step<'a> {
             version: Version::NONE,
             inputs: Inputs { slots: self.slots, list: self.chunk.plans().inputs_of(fragment) },
             target: Target::Read(&Cell::ABSENT),
-            below: None,
+            children: None,
             locals,
             registry: self.registry,
             share: self.registry.limits().share(self.txn.carriers),
@@ -100,11 +100,11 @@ impl<'a> Step<'a> {
         );
         match fragment.access {
             Access::Write => records.write(name, self.now, |cell, version| {
-                let mut cx = FragmentContext { target: Target::Write(cell), version, below: None, ..cx };
+                let mut cx = FragmentContext { target: Target::Write(cell), version, children: None, ..cx };
                 guarded(fragment.abortable, || code.run(fragment.code, &mut cx))
             }),
             _ => records.read(name, self.now, |cell, version| {
-                let mut cx = FragmentContext { target: Target::Read(cell), version, below: None, ..cx };
+                let mut cx = FragmentContext { target: Target::Read(cell), version, children: None, ..cx };
                 guarded(fragment.abortable, || code.run(fragment.code, &mut cx))
             }),
         }
@@ -113,7 +113,7 @@ impl<'a> Step<'a> {
     /// Whether the fragment reads or writes a single record by itself.
     pub fn is_point(&self) -> bool {
         let fragment = self.fragment();
-        fragment.is_keyed() && !fragment.lent && !fragment.covering
+        fragment.is_keyed() && !fragment.shipped && !fragment.with_children
     }
 }
 

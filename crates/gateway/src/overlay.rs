@@ -332,7 +332,7 @@ impl Overlay {
         Planner::plan(registry, procedure, db, view, plans)?;
         let mut needs = Needs { missing: Vec::new(), writes: false };
         for fragment in &plans.fragments {
-            if !fragment.is_keyed() || fragment.lent {
+            if !fragment.is_keyed() || fragment.shipped {
                 return Err(PlanError::fixed(NOT_ALLOWED));
             }
             needs.writes |= fragment.access == Access::Write;

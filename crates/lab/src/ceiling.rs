@@ -22,7 +22,7 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use anyhow::Context;
-use ordain_model::cover::{Below, covered_key};
+use ordain_model::children::{Children, child_key};
 use ordain_model::key::{SLOTS, shard_of_slot};
 use ordain_model::plan::nested_args;
 use ordain_model::procedure::{Inputs, Locals, Target};
@@ -272,7 +272,7 @@ impl Shard {
         let Some(code) = registry.get(fragment.procedure) else { return };
         let record = self.store.find_or_reserve(fragment.db, key.bytes, fragment.hash);
         let (mut cell, _) = self.store.take(record, gsn);
-        let mut below = Under { store: &mut self.store, cover: fragment, key: key.bytes };
+        let mut children = Under { store: &mut self.store, parent: fragment, key: key.bytes };
         let (mut changed, mut slot) = (false, Vec::new());
         let mut cx = FragmentContext {
             args: nested_args(args, fragment.call_at),
@@ -283,7 +283,7 @@ impl Shard {
             version: Version::NONE,
             inputs: Inputs::none(),
             target: Target::Write(CellMut::new(&mut cell, &mut changed, None)),
-            below: Some(&mut below),
+            children: Some(&mut children),
             locals,
             registry,
             share: registry.limits().carried,
@@ -419,20 +419,20 @@ fn add_one(cell: &mut Cell, changed: &mut bool) -> u64 {
 /// What lies below the record of a fragment of loading.
 struct Under<'a> {
     store: &'a mut MemoryStore,
-    cover: &'a Fragment,
+    parent: &'a Fragment,
     key: &'a [u8],
 }
 
-impl Below for Under<'_> {
+impl Children for Under<'_> {
     fn read(&self, suffix: &[u8]) -> &Cell {
-        let (key, hash) = (covered_key(self.key, suffix), KeyHash::under(self.cover.hash, suffix));
-        let found = self.store.find(self.cover.db.below(), &key, hash);
+        let (key, hash) = (child_key(self.key, suffix), KeyHash::child(self.parent.hash, suffix));
+        let found = self.store.find(self.parent.db.children(), &key, hash);
         found.map_or(&Cell::ABSENT, |record| self.store.cell(record))
     }
 
     fn edit(&mut self, suffix: &[u8], change: &mut dyn FnMut(&mut CellMut<'_>)) {
-        let (key, hash) = (covered_key(self.key, suffix), KeyHash::under(self.cover.hash, suffix));
-        let record = self.store.find_or_reserve(self.cover.db.below(), &key, hash);
+        let (key, hash) = (child_key(self.key, suffix), KeyHash::child(self.parent.hash, suffix));
+        let record = self.store.find_or_reserve(self.parent.db.children(), &key, hash);
         self.store.edit(record, Gsn(1), |cell, changed| change(&mut CellMut::new(cell, changed, None)));
         self.store.release_if_absent(record);
     }

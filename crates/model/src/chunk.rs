@@ -12,7 +12,7 @@ use crate::error::PlanError;
 use crate::ids::{ChunkNo, Db, GatewayId, Gsn, PartitionId, ProcedureId, RequestNo, SessionId};
 use crate::layout::{Layout, PartitionSet};
 use crate::map::Map;
-use crate::plan::{Access, CallSpan, Fragment, Planner, Plans, mark_pure};
+use crate::plan::{Access, CallSpan, Fragment, Planner, Plans, mark_snapshot_readable};
 use crate::procedure::Registry;
 use crate::wire::{self, Reader};
 
@@ -414,7 +414,7 @@ impl Chunk {
             writes |= fragment.writes();
             let needs = !self.plans.inputs_of(fragment).is_empty();
             is_chained |= fragment.access != Access::Compute && needs;
-            independent &= fragment.is_keyed() && !fragment.lent && !fragment.abortable && !needs;
+            independent &= fragment.is_keyed() && !fragment.shipped && !fragment.abortable && !needs;
             if fragment.abortable {
                 abortable_until = n as u32 + 1;
             }
@@ -423,7 +423,7 @@ impl Chunk {
             let slot = fragment.hash.slot() as u16;
             slots = (slot.min(slots.0), slot.max(slots.1));
         }
-        mark_pure(&mut self.plans.fragments[first..]);
+        mark_snapshot_readable(&mut self.plans.fragments[first..]);
         self.txns.push(Txn {
             call,
             index,
@@ -575,7 +575,7 @@ impl Chunk {
     /// Whether a slot of which a transaction reads the state as of an earlier moment was elsewhere then, or it
     /// [follows](Txn::follows) others of which that may be so: nobody has that state where the slot is now.
     pub fn reads_moved(&self, txn: &Txn, then: &Layout, now: &Layout) -> bool {
-        let mut slots = self.fragments(txn).iter().filter(|f| f.pure).map(|f| f.hash.slot());
+        let mut slots = self.fragments(txn).iter().filter(|f| f.snapshot_readable).map(|f| f.hash.slot());
         let is_behind = txn.follows && then.map() != now.map();
         is_behind || slots.any(|slot| now.is_moved(slot, then.map()))
     }

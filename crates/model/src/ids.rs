@@ -76,31 +76,31 @@ impl Db {
     pub const FUNCTIONS: Db = Db(254);
     /// How many databases a client can select.
     pub const COUNT: u8 = 16;
-    /// The database of what lies below the records of database 0; the others follow.
-    const BELOW: u8 = 128;
+    /// The database of the child records of database 0; the others follow.
+    const CHILDREN: u8 = 128;
 
-    /// The database of what lies below this one's records (the module [`crate::cover`]). Nobody can select it,
+    /// The database of the child records of this one's records (module [`crate::children`]). No client can select it,
     /// and no fragment can name it.
     ///
     /// # Panics
-    /// If no client can select this database: nothing lies below the records of those.
+    /// If no client can select this database: its records have no children.
     #[must_use]
-    pub const fn below(self) -> Db {
-        assert!(self.0 < Db::COUNT, "nothing lies below the records of a database of our own");
-        Db(Db::BELOW + self.0)
+    pub const fn children(self) -> Db {
+        assert!(self.0 < Db::COUNT, "the records of a database of our own have no children");
+        Db(Db::CHILDREN + self.0)
     }
 
-    /// Whether the records of this database lie below those of another.
+    /// Whether this database holds the child records of another.
     #[inline]
-    pub const fn is_below(self) -> bool {
-        self.0 >= Db::BELOW && self.0 < Db::BELOW + Db::COUNT
+    pub const fn holds_children(self) -> bool {
+        self.0 >= Db::CHILDREN && self.0 < Db::CHILDREN + Db::COUNT
     }
 
-    /// The database below whose records this one's lie, or else this one itself: what is cleared and swapped
+    /// The database of the parent records if this one holds child records, or else this one: what is cleared and swapped
     /// together has one home.
     #[must_use]
     pub const fn home(self) -> Db {
-        if self.is_below() { Db(self.0 - Db::BELOW) } else { self }
+        if self.holds_children() { Db(self.0 - Db::CHILDREN) } else { self }
     }
 }
 
@@ -237,11 +237,11 @@ mod tests {
     #[test]
     fn a_database_has_one_below_it_that_no_other_is() {
         for db in (0..Db::COUNT).map(Db) {
-            assert!(db.below().is_below() && !db.is_below());
-            assert_eq!((db.below().home(), db.home()), (db, db));
+            assert!(db.children().holds_children() && !db.holds_children());
+            assert_eq!((db.children().home(), db.home()), (db, db));
         }
         for own in [Db::SCRIPTS, Db::FUNCTIONS] {
-            assert!(!own.is_below());
+            assert!(!own.holds_children());
             assert_eq!(own.home(), own);
         }
     }

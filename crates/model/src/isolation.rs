@@ -9,7 +9,8 @@ pub enum Isolation {
     #[default]
     Serializable,
     /// What a transaction only reads it sees as it was at the end of the epoch before its own; what it writes or checks is as
-    /// its place in the order has it. Which fragments these are the plan says ([`Fragment::pure`](crate::Fragment::pure)).
+    /// its place in the order has it. The plan says which fragments these are
+    /// ([`Fragment::snapshot_readable`](crate::Fragment::snapshot_readable)).
     ReadCommitted,
 }
 

@@ -4,12 +4,12 @@
 //! not hashed, so that SWAPDB moves no record from one place to another; it is part of equality and digest.
 //!
 //! Two kinds of keys are placed by less than all their bytes: those with a hash tag, as clients of Redis Cluster
-//! write it, and those of [covered](crate::cover) records, which lie where their cover lies.
+//! write it, and those of [child records](crate::children), which lie with their parents.
 
 use memchr::memchr;
 use xxhash_rust::xxh3::{xxh3_64, xxh3_64_with_seed};
 
-use crate::cover::split_covered;
+use crate::children::split_child_key;
 use crate::ids::{Db, SessionId};
 
 /// How many slots the key space of a partition is divided in. A slot is the unit of placement: shards own
@@ -42,18 +42,18 @@ impl KeyHash {
         hash_tag(key).map_or(whole, |tag| whole.in_slot_of(KeyHash(xxh3_64(tag))))
     }
 
-    /// The hash of what lies below a record with this suffix: in the record's slot, so on its shard, however many
+    /// The hash of the child record with this suffix: in the record's slot, so on its shard, however many
     /// there are.
     #[inline]
     #[must_use]
-    pub fn under(cover: KeyHash, suffix: &[u8]) -> KeyHash {
-        KeyHash(xxh3_64_with_seed(suffix, cover.0)).in_slot_of(cover)
+    pub fn child(parent: KeyHash, suffix: &[u8]) -> KeyHash {
+        KeyHash(xxh3_64_with_seed(suffix, parent.0)).in_slot_of(parent)
     }
 
     /// The hash by which a record is found, from its name alone.
     pub fn of_record(db: Db, key: &[u8]) -> KeyHash {
-        match split_covered(key) {
-            Some((cover, suffix)) if db.is_below() => KeyHash::under(KeyHash::of(cover), suffix),
+        match split_child_key(key) {
+            Some((parent, suffix)) if db.holds_children() => KeyHash::child(KeyHash::of(parent), suffix),
             _ => KeyHash::of(key),
         }
     }
@@ -153,7 +153,7 @@ pub const fn shard_of_slot(slot: usize, shards: usize) -> usize {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::cover::covered_key;
+    use crate::children::child_key;
 
     #[test]
     fn position_is_slot_then_tag() {
@@ -198,13 +198,13 @@ mod tests {
     #[test]
     fn what_lies_below_a_record_is_in_its_slot_and_found_by_name() {
         let mut tags = std::collections::BTreeSet::new();
-        for cover in [&b"district:1"[..], b"{w7}:district:1", b""] {
-            let hash = KeyHash::of(cover);
+        for parent in [&b"district:1"[..], b"{w7}:district:1", b""] {
+            let hash = KeyHash::of(parent);
             for suffix in 0..100u32 {
-                let below = KeyHash::under(hash, &suffix.to_le_bytes());
-                let name = covered_key(cover, &suffix.to_le_bytes());
+                let below = KeyHash::child(hash, &suffix.to_le_bytes());
+                let name = child_key(parent, &suffix.to_le_bytes());
                 assert_eq!(below.slot(), hash.slot());
-                assert_eq!(below, KeyHash::of_record(Db(3).below(), &name));
+                assert_eq!(below, KeyHash::of_record(Db(3).children(), &name));
                 assert_eq!(KeyHash::of(&name), KeyHash::of_record(Db(3), &name));
                 tags.insert(below.tag());
             }

@@ -12,7 +12,7 @@ use std::sync::Arc;
 
 use crate::ids::{PartitionId, SessionId};
 use crate::key::{SLOTS, session_slot};
-use crate::map::{Lane, Map, Place};
+use crate::map::{Map, Place, VirtualShard};
 
 /// The most shards that a replica can have, on all its nodes together.
 pub const MAX_SHARDS: usize = 128;
@@ -141,9 +141,10 @@ impl Layout {
     #[must_use]
     pub fn under(&self, map: &Map) -> Layout {
         let shard_of = (0..SLOTS).map(|slot| {
-            let Place { owner, lane } = self.place_under(map, slot);
-            let sent_to = lane.map(|lane| self.shards_of(owner).start + lane.shard(self.threads));
-            sent_to.unwrap_or_else(|| self.without_lane(slot, owner)) as u8
+            let Place { owner, virtual_shard } = self.place_under(map, slot);
+            let sent_to = virtual_shard
+                .map(|virtual_shard| self.shards_of(owner).start + virtual_shard.shard(self.threads));
+            sent_to.unwrap_or_else(|| self.own_shard(slot, owner)) as u8
         });
         let shard_of: Box<[u8]> = shard_of.collect();
         let run_ends = run_ends(&shard_of);
@@ -157,11 +158,11 @@ impl Layout {
         if to.0 >= self.partitions() {
             return None;
         }
-        self.changed(|slot| goes(slot).then_some(Place { owner: to, lane: None }))
+        self.changed(|slot| goes(slot).then_some(Place { owner: to, virtual_shard: None }))
     }
 
     /// The shard on which a partition has a slot by itself.
-    pub fn without_lane(&self, slot: usize, owner: PartitionId) -> usize {
+    pub fn own_shard(&self, slot: usize, owner: PartitionId) -> usize {
         let first = usize::from(self.first[slot]);
         // The shards of a partition share what comes to it, whatever it has already: so nothing that stays has to change its
         // shard.
@@ -169,12 +170,17 @@ impl Layout {
         if is_back { first } else { self.shards_of(owner).start + slot % self.threads }
     }
 
-    /// The layout after slots of a partition have gone to these lanes of it, or back; none if they are there. What another partition
-    /// owns stays where it is: it was moved meanwhile.
-    pub fn balanced(&self, partition: PartitionId, lanes: &[(usize, Option<Lane>)]) -> Option<Layout> {
+    /// The layout after slots of a partition have gone to these virtual shards of it, or back; none if they are there.
+    /// A slot that another partition owns stays: it was moved meanwhile.
+    pub fn balanced(
+        &self,
+        partition: PartitionId,
+        virtual_shards: &[(usize, Option<VirtualShard>)],
+    ) -> Option<Layout> {
         self.changed(|slot| {
-            let (_, lane) = lanes.iter().find(|(of, _)| *of == slot)?;
-            (self.partition_of(slot) == partition).then_some(Place { owner: partition, lane: *lane })
+            let (_, virtual_shard) = virtual_shards.iter().find(|(of, _)| *of == slot)?;
+            (self.partition_of(slot) == partition)
+                .then_some(Place { owner: partition, virtual_shard: *virtual_shard })
         })
     }
 
@@ -198,7 +204,7 @@ impl Layout {
         let first = || self.partition_of_shard(usize::from(self.first[slot]));
         // A map that names a partition which is not there is of another cluster; whatever it says, all say the same of it.
         let is_here = |place: &Place| place.owner.0 < self.partitions();
-        map.place(slot).filter(is_here).unwrap_or_else(|| Place { owner: first(), lane: None })
+        map.place(slot).filter(is_here).unwrap_or_else(|| Place { owner: first(), virtual_shard: None })
     }
 
     /// Whether a slot is elsewhere now than under another map.
@@ -376,22 +382,23 @@ mod tests {
 
     #[test]
     fn slots_go_to_lanes_of_their_partition_on_any_number_of_threads() {
-        let lanes = [(3, Lane(127)), (4, Lane(0)), (900, Lane(0))].map(|(slot, lane)| (slot, Some(lane)));
+        let virtual_shards = [(3, VirtualShard(127)), (4, VirtualShard(0)), (900, VirtualShard(0))]
+            .map(|(slot, virtual_shard)| (slot, Some(virtual_shard)));
         for threads in [1, 2, 3, 8] {
             let first = Layout::even(2, threads).unwrap();
-            let layout = first.balanced(PartitionId(0), &lanes).unwrap();
+            let layout = first.balanced(PartitionId(0), &virtual_shards).unwrap();
             for slot in 0..SLOTS {
                 let expected = if slot == 3 { threads - 1 } else { first.shard_of(slot) };
                 assert_eq!(layout.shard_of(slot), expected, "slot {slot}; that of another partition stays");
                 let has_changed = [3, 4].contains(&slot);
                 assert_eq!(layout.is_moved(slot, &Map::FIRST), has_changed, "whatever the number of threads");
             }
-            assert_eq!(layout.balanced(PartitionId(0), &lanes), None, "they are there");
+            assert_eq!(layout.balanced(PartitionId(0), &virtual_shards), None, "they are there");
             let back = layout.balanced(PartitionId(0), &[(3, None), (4, None)]).unwrap();
             assert_eq!((&back.shard_of, back.map().version()), (&first.shard_of, 2));
             let away = layout.moved(&(3..4), PartitionId(1)).unwrap();
             assert_eq!(away.partition_of(3), PartitionId(1));
-            assert_eq!(away.balanced(PartitionId(0), &lanes[..1]), None, "it was moved meanwhile");
+            assert_eq!(away.balanced(PartitionId(0), &virtual_shards[..1]), None, "it was moved meanwhile");
             assert_eq!(away.moved(&(3..4), PartitionId(0)).unwrap().shard_of(3), first.shard_of(3));
             assert_eq!((layout.map().version(), away.map().version()), (1, 2));
         }
@@ -426,7 +433,7 @@ mod tests {
         // A map of another cluster is no reason to reach beyond the last shard.
         assert!(
             moved
-                .under(&Map::new(9, |_| Place { owner: PartitionId(200), lane: None }))
+                .under(&Map::new(9, |_| Place { owner: PartitionId(200), virtual_shard: None }))
                 .shard_of
                 .iter()
                 .all(|shard| *shard < 6)

@@ -4,7 +4,7 @@
 //! socket or file; every function is a pure function of its arguments, so two replicas, two drivers and two
 //! runs of one input log compute the same bytes.
 //!
-//! The way to read it: [`ids`], [`key`], [`layout`], [`map`] and [`cover`] name things; [`value`] and [`cell`] are what a record
+//! The way to read it: [`ids`], [`key`], [`layout`], [`map`] and [`children`] name things; [`value`] and [`cell`] are what a record
 //! holds;
 //! [`datum`] is what a fragment or a transaction answers; [`args`], [`plan`] and [`procedure`] are how a
 //! transaction is written down (DESIGN.md, idea 2); [`chunk`] and [`batch`] are how transactions travel;
@@ -15,9 +15,9 @@ pub mod args;
 pub mod batch;
 pub mod cell;
 pub mod checkpoint_mode;
+pub mod children;
 pub mod chunk;
 pub mod computing;
-pub mod cover;
 pub mod datum;
 pub mod digest;
 pub mod error;
@@ -51,9 +51,9 @@ pub use args::{ArgIter, Args, ArgsBuilder};
 pub use batch::{Batch, Lookup, Placed};
 pub use cell::{Cell, CellMut, Journal};
 pub use checkpoint_mode::{CheckpointMode, UnknownCheckpointMode};
+pub use children::{Children, split_child_key};
 pub use chunk::{Call, Chunk, Txn};
 pub use computing::{Computations, Ending, Stop, Stopwatch};
-pub use cover::{Below, split_covered};
 pub use datum::{Datum, Writer};
 pub use digest::{Digest, DigestSpan};
 pub use error::{Abort, PlanError};
@@ -70,7 +70,7 @@ pub use isolation::{Isolation, UnknownIsolation};
 pub use key::{KeyHash, Position};
 pub use layout::{Layout, Layouts, PartitionSet};
 pub use limits::Limits;
-pub use map::{Lane, Lanes, Map, Place};
+pub use map::{Map, Place, VirtualShard, VirtualShards};
 pub use options::{Need, Offer, OptionError, OptionInfo, OptionKind, OptionValue, Options};
 pub use outcome::{KeptReply, OutcomeBatch, OutcomeStatus};
 pub use plan::{Access, Fragment, Planner};

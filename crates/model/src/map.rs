@@ -12,37 +12,39 @@ use crate::ids::PartitionId;
 use crate::key::SLOTS;
 use crate::wire::{self, Reader};
 
-/// How many lanes a partition has.
-pub const LANES: usize = 128;
+/// How many virtual shards a partition has.
+pub const VIRTUAL_SHARDS: usize = 128;
 
-/// A share of a partition's cores: lane `l` of [`LANES`] is on shard `l * threads / LANES` of a node with so many threads. So
-/// a place in the map is the same on replicas with different numbers of cores, and whatever has to be decided alike on
-/// all of them can be decided by it.
+/// A share of a partition's cores. On a node with `threads` shards virtual shard `v` is on shard
+/// `v * threads / VIRTUAL_SHARDS`.
+///
+/// A place in the map is the same on replicas with different numbers of cores, so decisions that must be the same on all
+/// replicas rest on it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub struct Lane(pub u8);
+pub struct VirtualShard(pub u8);
 
-impl Lane {
-    /// The lanes of one of a node's shards.
+impl VirtualShard {
+    /// The virtual shards of one of a node's shards.
     pub const fn of_shard(shard: usize, threads: usize) -> Range<usize> {
-        (shard * LANES).div_ceil(threads)..((shard + 1) * LANES).div_ceil(threads)
+        (shard * VIRTUAL_SHARDS).div_ceil(threads)..((shard + 1) * VIRTUAL_SHARDS).div_ceil(threads)
     }
 
     /// The shard, of so many, that it is on.
     pub const fn shard(self, threads: usize) -> usize {
-        self.0 as usize * threads / LANES
+        self.0 as usize * threads / VIRTUAL_SHARDS
     }
 }
 
-/// Slots of a partition with the lane that each is to be in; none: where the partition has it by itself.
-pub type Lanes = Vec<(usize, Option<Lane>)>;
+/// Slots of a partition with the virtual shard that each is to be in; none: where the partition has it by itself.
+pub type VirtualShards = Vec<(usize, Option<VirtualShard>)>;
 
 /// Where a slot is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Place {
     /// The partition that owns it.
     pub owner: PartitionId,
-    /// Which of its lanes it was sent to, if it was; or else it is where the partition has it by itself.
-    pub lane: Option<Lane>,
+    /// Which of its virtual shards it was sent to, if it was; or else it is where the partition has it by itself.
+    pub virtual_shard: Option<VirtualShard>,
 }
 
 /// Where each slot is.
@@ -54,8 +56,8 @@ pub struct Map(Option<Arc<Places>>);
 struct Places {
     version: u32,
     owners: [u8; SLOTS],
-    /// One more than the lane; 0 for none.
-    lanes: [u8; SLOTS],
+    /// One more than the virtual shard; 0 for none.
+    virtual_shards: [u8; SLOTS],
 }
 
 impl Map {
@@ -64,11 +66,11 @@ impl Map {
 
     /// The map of a version, after some moves.
     pub fn new(version: u32, place: impl Fn(usize) -> Place) -> Map {
-        let mut places = Places { version, owners: [0; SLOTS], lanes: [0; SLOTS] };
+        let mut places = Places { version, owners: [0; SLOTS], virtual_shards: [0; SLOTS] };
         for slot in 0..SLOTS {
-            let Place { owner, lane } = place(slot);
+            let Place { owner, virtual_shard } = place(slot);
             places.owners[slot] = owner.0 as u8;
-            places.lanes[slot] = lane.map_or(0, |lane| lane.0 + 1);
+            places.virtual_shards[slot] = virtual_shard.map_or(0, |virtual_shard| virtual_shard.0 + 1);
         }
         Map(Some(Arc::new(places)))
     }
@@ -83,7 +85,7 @@ impl Map {
     pub fn place(&self, slot: usize) -> Option<Place> {
         self.0.as_ref().map(|places| Place {
             owner: PartitionId(u16::from(places.owners[slot])),
-            lane: places.lanes[slot].checked_sub(1).map(Lane),
+            virtual_shard: places.virtual_shards[slot].checked_sub(1).map(VirtualShard),
         })
     }
 
@@ -92,23 +94,23 @@ impl Map {
     pub fn encode(&self, out: &mut Vec<u8>) {
         wire::u32(out, self.version());
         let Some(places) = &self.0 else { return };
-        let at = |slot: usize| (places.owners[slot], places.lanes[slot]);
+        let at = |slot: usize| (places.owners[slot], places.virtual_shards[slot]);
         let count = 1 + (1..SLOTS).filter(|slot| at(*slot) != at(slot - 1)).count();
         if count > MAX_RUNS {
-            let has_lanes = places.lanes != [0; SLOTS];
-            wire::u16(out, if has_lanes { EACH_WITH_LANE } else { EACH });
+            let has_virtual_shards = places.virtual_shards != [0; SLOTS];
+            wire::u16(out, if has_virtual_shards { EACH_WITH_VIRTUAL_SHARD } else { EACH });
             out.extend_from_slice(&places.owners);
-            return out.extend_from_slice(if has_lanes { &places.lanes } else { &[] });
+            return out.extend_from_slice(if has_virtual_shards { &places.virtual_shards } else { &[] });
         }
         wire::u16(out, count as u16);
         let mut slot = 0;
         while slot < SLOTS {
-            let (owner, lane) = at(slot);
-            let len = (slot..SLOTS).take_while(|next| at(*next) == (owner, lane)).count();
-            wire::u16(out, len as u16 | if lane > 0 { HAS_LANE } else { 0 });
+            let (owner, virtual_shard) = at(slot);
+            let len = (slot..SLOTS).take_while(|next| at(*next) == (owner, virtual_shard)).count();
+            wire::u16(out, len as u16 | if virtual_shard > 0 { HAS_VIRTUAL_SHARD } else { 0 });
             wire::u8(out, owner);
-            if lane > 0 {
-                wire::u8(out, lane);
+            if virtual_shard > 0 {
+                wire::u8(out, virtual_shard);
             }
             slot += len;
         }
@@ -120,7 +122,7 @@ impl Map {
         if version == 0 {
             return Some(Map::FIRST);
         }
-        let (mut owners, mut lanes) = ([0; SLOTS], [0; SLOTS]);
+        let (mut owners, mut virtual_shards) = ([0; SLOTS], [0; SLOTS]);
         let each = |bytes: &mut Reader<'_>| {
             let (all, rest) = bytes.0.split_first_chunk::<SLOTS>()?;
             bytes.0 = rest;
@@ -128,32 +130,35 @@ impl Map {
         };
         match bytes.u16()? {
             EACH => owners = each(bytes)?,
-            EACH_WITH_LANE => (owners, lanes) = (each(bytes)?, each(bytes)?),
+            EACH_WITH_VIRTUAL_SHARD => (owners, virtual_shards) = (each(bytes)?, each(bytes)?),
             runs => {
                 let mut slot = 0;
                 for _ in 0..runs {
                     let (len, owner) = (bytes.u16()?, bytes.u8()?);
-                    let lane = if len & HAS_LANE > 0 { bytes.u8()? } else { 0 };
-                    let run = slot..slot + usize::from(len & !HAS_LANE);
+                    let virtual_shard = if len & HAS_VIRTUAL_SHARD > 0 { bytes.u8()? } else { 0 };
+                    let run = slot..slot + usize::from(len & !HAS_VIRTUAL_SHARD);
                     owners.get_mut(run.clone())?.fill(owner);
-                    lanes[run.clone()].fill(lane);
+                    virtual_shards[run.clone()].fill(virtual_shard);
                     slot = run.end;
                 }
                 (slot == SLOTS).then_some(())?;
             }
         }
-        let is_lane = |lane: &u8| usize::from(*lane) <= LANES;
-        lanes.iter().all(is_lane).then(|| Map(Some(Arc::new(Places { version, owners, lanes }))))
+        let is_virtual_shard = |virtual_shard: &u8| usize::from(*virtual_shard) <= VIRTUAL_SHARDS;
+        virtual_shards
+            .iter()
+            .all(is_virtual_shard)
+            .then(|| Map(Some(Arc::new(Places { version, owners, virtual_shards }))))
     }
 }
 
 /// So many runs take as many bytes as each slot's owner does.
 const MAX_RUNS: usize = SLOTS / 3;
-/// In the place of the number of runs: each slot's owner follows, or those and each slot's lane.
+/// In the place of the number of runs: each slot's owner follows, or those and each slot's virtual shard.
 const EACH: u16 = 0;
-const EACH_WITH_LANE: u16 = u16::MAX;
-/// On the length of a run: a lane follows the owner.
-const HAS_LANE: u16 = 1 << 15;
+const EACH_WITH_VIRTUAL_SHARD: u16 = u16::MAX;
+/// On the length of a run: a virtual shard follows the owner.
+const HAS_VIRTUAL_SHARD: u16 = 1 << 15;
 
 impl PartialEq for Map {
     #[inline]
@@ -173,7 +178,7 @@ mod tests {
     use super::*;
 
     fn at(owner: u16) -> Place {
-        Place { owner: PartitionId(owner), lane: None }
+        Place { owner: PartitionId(owner), virtual_shard: None }
     }
 
     #[test]
@@ -181,16 +186,17 @@ mod tests {
         let few = Map::new(7, |slot| at(u16::from(slot > 300) + u16::from(slot > 301)));
         let many = Map::new(u32::MAX, |slot| at(slot as u16 % 2));
         let one = Map::new(1, |_| at(127));
-        let lane = |slot: usize| Some(Lane(slot as u8 % 128)).filter(|_| slot >= 1000);
-        let lanes = Map::new(2, |slot| Place { lane: lane(slot), ..at(3) });
-        let all_lanes = Map::new(2, |slot| Place { lane: Some(Lane(slot as u8 % 128)), ..at(3) });
+        let virtual_shard = |slot: usize| Some(VirtualShard(slot as u8 % 128)).filter(|_| slot >= 1000);
+        let virtual_shards = Map::new(2, |slot| Place { virtual_shard: virtual_shard(slot), ..at(3) });
+        let all_virtual_shards =
+            Map::new(2, |slot| Place { virtual_shard: Some(VirtualShard(slot as u8 % 128)), ..at(3) });
         let maps = [
             (Map::FIRST, 4),
             (few, 15),
             (many, 6 + SLOTS),
             (one, 9),
-            (lanes, 6 + 3 + 24 * 4),
-            (all_lanes, 6 + 2 * SLOTS),
+            (virtual_shards, 6 + 3 + 24 * 4),
+            (all_virtual_shards, 6 + 2 * SLOTS),
         ];
         for (map, most) in maps {
             let mut bytes = Vec::new();
@@ -203,23 +209,25 @@ mod tests {
                 assert_eq!(Map::decode(&mut Reader(&bytes[..cut])), None, "cut at {cut}");
             }
         }
-        // Runs that do not cover all slots, or more than those; a lane that is none.
-        for (len, lane) in [(SLOTS - 1, 1), (SLOTS + 1, 1), (SLOTS, LANES as u8 + 1)] {
+        // Runs that do not cover all slots, or more than those; a virtual shard that is none.
+        for (len, virtual_shard) in [(SLOTS - 1, 1), (SLOTS + 1, 1), (SLOTS, VIRTUAL_SHARDS as u8 + 1)] {
             let mut bytes = vec![1, 0, 0, 0, 1, 0];
-            wire::u16(&mut bytes, len as u16 | HAS_LANE);
-            bytes.extend_from_slice(&[3, lane]);
+            wire::u16(&mut bytes, len as u16 | HAS_VIRTUAL_SHARD);
+            bytes.extend_from_slice(&[3, virtual_shard]);
             assert_eq!(Map::decode(&mut Reader(&bytes)), None);
         }
     }
 
     #[test]
     fn lanes_are_shared_out_among_any_number_of_shards() {
-        for threads in 1..=LANES {
-            let of = |shard| Lane::of_shard(shard, threads);
-            assert_eq!((of(0).start, of(threads - 1).end), (0, LANES));
+        for threads in 1..=VIRTUAL_SHARDS {
+            let of = |shard| VirtualShard::of_shard(shard, threads);
+            assert_eq!((of(0).start, of(threads - 1).end), (0, VIRTUAL_SHARDS));
             for shard in 0..threads {
                 assert!(!of(shard).is_empty() && of(shard).end == of(shard + 1).start);
-                assert!(of(shard).all(|lane| Lane(lane as u8).shard(threads) == shard));
+                assert!(
+                    of(shard).all(|virtual_shard| VirtualShard(virtual_shard as u8).shard(threads) == shard)
+                );
             }
         }
     }
@@ -231,7 +239,10 @@ mod tests {
         assert_ne!(map(3, 1), map(4, 1));
         assert_ne!(map(3, 1), map(3, 2), "after a part of the order was lost, a version may come again");
         assert_ne!(map(1, 0), Map::FIRST);
-        assert_ne!(map(3, 1), Map::new(3, |slot| Place { lane: Some(Lane(0)), ..at(u16::from(slot == 5)) }));
+        assert_ne!(
+            map(3, 1),
+            Map::new(3, |slot| Place { virtual_shard: Some(VirtualShard(0)), ..at(u16::from(slot == 5)) })
+        );
         assert_eq!((map(3, 1).place(5), Map::FIRST.place(5)), (Some(at(1)), None));
     }
 }

@@ -5,8 +5,8 @@
 //! engine wants to know before it executes (read set, write set, read-only or not, can it abort) is read off
 //! the fragments; the code of a fragment is `(procedure, code)` and runs against one record.
 //!
-//! *Lent* fragments and *compute* fragments go together: a compute fragment has no key of its own, its members
-//! are the lent fragments among its inputs, and it runs once, with all their records in hand. That is how a
+//! *Shipped* fragments and *compute* fragments go together: a compute fragment has no key of its own, its members
+//! are the shipped fragments among its inputs, and it runs once, with all their records in hand. That is how a
 //! script reads and writes several keys: read everything, one compute step, write everything back.
 
 use smallvec::SmallVec;
@@ -56,10 +56,10 @@ pub struct Fragment {
     pub abortable: bool,
     /// Whether the reply does without its slot, so that no other shard need be told, unless it aborts.
     pub silent: bool,
-    /// Whether its record is a member of a later compute fragment instead of being run on here.
-    pub lent: bool,
-    /// Whether it reaches what lies below its record too ([`crate::cover`]).
-    pub covering: bool,
+    /// Whether its record is shipped to a later compute fragment, which runs on it instead.
+    pub shipped: bool,
+    /// Whether it reaches the child records of its record too ([`crate::children`]).
+    pub with_children: bool,
     /// Whether a later fragment has its slot or its record as an input.
     pub fed: bool,
     /// Whether it is handed records, or may be: it has its share of what its transaction may carry
@@ -67,7 +67,7 @@ pub struct Fragment {
     pub carries: bool,
     /// Whether it reads a record that its transaction neither writes nor checks: then it need not see what other
     /// transactions of its epoch write ([`Isolation::ReadCommitted`](crate::Isolation)). Known once the whole plan is.
-    pub pure: bool,
+    pub snapshot_readable: bool,
 }
 
 impl Fragment {
@@ -215,7 +215,7 @@ impl<'a> Planner<'a> {
     /// Key too long, too many keys, or a database below another.
     #[inline]
     pub fn key_in(&mut self, db: Db, code: u16, access: Access, key: Arg<'_>) -> Result<SlotNo, PlanError> {
-        if db.is_below() {
+        if db.holds_children() {
             return Err(PlanError::fixed("ERR what lies below a record is reached through the record alone"));
         }
         if key.bytes.len() > MAX_KEY_LEN {
@@ -228,14 +228,14 @@ impl<'a> Planner<'a> {
         self.push(code, access, db, KeyHash::of(key.bytes), key.at)
     }
 
-    /// Adds a fragment on a key whose record is lent to the next compute fragment.
+    /// Adds a fragment on a key whose record is shipped to the next compute fragment.
     ///
     /// # Errors
     /// Key too long, or too many keys.
-    pub fn lend(&mut self, access: Access, key: Arg<'_>) -> Result<SlotNo, PlanError> {
+    pub fn ship(&mut self, access: Access, key: Arg<'_>) -> Result<SlotNo, PlanError> {
         let slot = self.key(0, access, key)?;
         if let Some(fragment) = self.plans.fragments.last_mut() {
-            fragment.lent = true;
+            fragment.shipped = true;
             fragment.silent = true;
         }
         Ok(slot)
@@ -251,7 +251,7 @@ impl<'a> Planner<'a> {
         Ok(slot)
     }
 
-    /// Adds a compute fragment that runs on the shard of `near` and is lent no record.
+    /// Adds a compute fragment that runs on the shard of `near` and is shipped no record.
     ///
     /// # Errors
     /// Too many fragments.
@@ -278,7 +278,7 @@ impl<'a> Planner<'a> {
             self.plans.inputs.push(slot);
         }
         if let Some(source) = self.plans.fragments.get_mut(self.base + slot.0 as usize) {
-            debug_assert!(!(source.fed && source.lent), "a record is lent once");
+            debug_assert!(!(source.fed && source.shipped), "a record is shipped once");
             source.fed = true;
         }
     }
@@ -297,13 +297,13 @@ impl<'a> Planner<'a> {
         }
     }
 
-    /// Declares that the fragment added last reaches what lies below its record too ([`crate::cover`]). It must
-    /// have a record of its own to run on, in a database that clients can select.
-    pub fn covering(&mut self) {
+    /// Declares that the fragment added last reaches the child records of its record too ([`crate::children`]). It
+    /// must have a record of its own to run on, in a database that clients can select.
+    pub fn with_children(&mut self) {
         if let Some(fragment) = self.last() {
-            let may = fragment.is_keyed() && !fragment.lent && fragment.db.0 < Db::COUNT;
-            debug_assert!(may, "a fragment that cannot cover");
-            fragment.covering = may;
+            let may = fragment.is_keyed() && !fragment.shipped && fragment.db.0 < Db::COUNT;
+            debug_assert!(may, "a fragment that cannot have children");
+            fragment.with_children = may;
         }
     }
 
@@ -382,11 +382,11 @@ impl<'a> Planner<'a> {
             db,
             abortable: false,
             silent: false,
-            lent: false,
-            covering: false,
+            shipped: false,
+            with_children: false,
             fed: false,
             carries: false,
-            pure: false,
+            snapshot_readable: false,
         });
         Ok(SlotNo(slot as u32))
     }
@@ -397,10 +397,10 @@ const FEW: usize = 16;
 /// So many bits are enough for the hashes of most transactions to have one each.
 const BITS: usize = 1024;
 
-/// Says of each fragment of a transaction whether it is [pure](Fragment::pure). A check reads the record as the order has
-/// it, or else a validated read would prove nothing; so does whatever else its transaction reads under that name, in any database.
-/// What is over the whole table has its turn alone, and nothing is to be had from reading beside it.
-pub(crate) fn mark_pure(fragments: &mut [Fragment]) {
+/// Finds which fragments of a transaction are [snapshot-readable](Fragment::snapshot_readable). A check reads the record as
+/// the order has it, or else a validated read would prove nothing; so does every other read of its transaction under that
+/// name, in any database. A transaction over the whole table runs alone, so nothing is won by reading beside it.
+pub(crate) fn mark_snapshot_readable(fragments: &mut [Fragment]) {
     let is_read = |fragment: &Fragment| (fragment.access == Access::Read) & !fragment.abortable;
     // Mostly a bit says that nothing else has this name. What is read and what is written is in no order that a processor
     // could foresee, so this has no branches.
@@ -419,7 +419,7 @@ pub(crate) fn mark_pure(fragments: &mut [Fragment]) {
     for fragment in &mut *fragments {
         let (is_read, (word, bit)) = (is_read(fragment), place(fragment));
         let may_be_used = bits[word] >> bit & 1 == 1;
-        fragment.pure = is_read & !may_be_used;
+        fragment.snapshot_readable = is_read & !may_be_used;
         is_doubtful |= is_read & may_be_used;
     }
     if !is_doubtful {
@@ -434,7 +434,7 @@ pub(crate) fn mark_pure(fragments: &mut [Fragment]) {
     let is_used =
         |hash: &KeyHash| if are_few { used.contains(hash) } else { used.binary_search(hash).is_ok() };
     for fragment in fragments {
-        fragment.pure = is_read(fragment) && !is_used(&fragment.hash);
+        fragment.snapshot_readable = is_read(fragment) && !is_used(&fragment.hash);
     }
 }
 
@@ -488,11 +488,11 @@ mod tests {
             db: Db(0),
             abortable: false,
             silent: false,
-            lent: false,
-            covering: false,
+            shipped: false,
+            with_children: false,
             fed: false,
             carries: false,
-            pure: false,
+            snapshot_readable: false,
         }
     }
 
@@ -526,10 +526,10 @@ mod tests {
                 ..fragment()
             };
             let mut fragments: Vec<Fragment> = uses.iter().copied().map(fragment).collect();
-            mark_pure(&mut fragments);
+            mark_snapshot_readable(&mut fragments);
             for ((key, kind), fragment) in uses.iter().zip(&fragments) {
                 let is_used = uses.iter().any(|(other, kind)| other == key && *kind != 0);
-                prop_assert_eq!(fragment.pure, *kind == 0 && !is_used);
+                prop_assert_eq!(fragment.snapshot_readable, *kind == 0 && !is_used);
             }
         }
     }

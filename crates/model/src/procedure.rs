@@ -7,8 +7,8 @@ use std::sync::Arc;
 
 use crate::args::{Arg, ArgIter, Args};
 use crate::cell::{Cell, CellMut};
+use crate::children::Children;
 use crate::computing::{Stop, Stopwatch};
-use crate::cover::Below;
 use crate::datum::{Datum, Writer};
 use crate::error::{Abort, PlanError};
 use crate::ids::{Db, Millis, ProcedureId, SlotNo};
@@ -354,13 +354,13 @@ pub struct FragmentContext<'a> {
     pub inputs: Inputs<'a>,
     /// What the fragment works on.
     pub target: Target<'a>,
-    /// What lies below its record; for a covering fragment only.
-    pub below: Option<&'a mut dyn Below>,
+    /// The child records of its record; for a fragment with children only.
+    pub children: Option<&'a mut dyn Children>,
     /// The procedures' state on this shard.
     pub locals: &'a mut Locals,
     /// The procedures there are.
     pub registry: &'a Registry,
-    /// How many bytes of records it may hand on to fragments that carry them, or be handed.
+    /// The bytes of records that it may ship to fragments that carry them, or be shipped.
     pub share: usize,
     /// The longest answer, bytes: what would be longer is refused while it is written.
     pub most: usize,
@@ -406,15 +406,15 @@ impl FragmentContext<'_> {
         }
     }
 
-    /// What lies below the record.
+    /// The child records of the fragment's record.
     ///
     /// # Panics
-    /// If the fragment was not planned to be [covering](Planner::covering): a mistake of the procedure's plan.
+    /// If the fragment was not planned [with children](Planner::with_children): a mistake of the procedure's plan.
     #[inline]
-    pub fn below(&mut self) -> &mut dyn Below {
-        match &mut self.below {
-            Some(below) => &mut **below,
-            None => panic!("the fragment's plan gave it nothing below its record"),
+    pub fn children(&mut self) -> &mut dyn Children {
+        match &mut self.children {
+            Some(children) => &mut **children,
+            None => panic!("the fragment's plan gave it no child records"),
         }
     }
 }

@@ -11,8 +11,8 @@ use std::sync::Arc;
 use crate::args::Args;
 use crate::batch::Batch;
 use crate::cell::{Cell, CellMut, Journal};
+use crate::children::{Children, READ_ONLY_PARENT, change_child, child_key};
 use crate::chunk::{Chunk, Txn};
-use crate::cover::{Below, READ_ONLY_COVER, change_covered, covered_key};
 use crate::datum::{Writer, bounded_reply};
 use crate::digest::Digest;
 use crate::error::Abort;
@@ -58,7 +58,7 @@ pub struct ReferenceExecutor {
     locals: Locals,
     /// Of a cluster: where the slots are. It decides nothing but whether a transaction was planned under another map.
     layout: Option<Layout>,
-    /// The state that pure reads see, if not the one that everything else does.
+    /// The state that snapshot-readable fragments see, if not the one that everything else does.
     past: Option<Past>,
     /// What is dropped with what aborts.
     cascade: Option<Dirt>,
@@ -225,7 +225,8 @@ impl ReferenceExecutor {
             }
             return self.run_clean(gsn, now, chunk, txn);
         }
-        let keyed = || chunk.fragments(txn).iter().filter(|f| f.is_keyed() && !(is_past && f.pure));
+        let keyed =
+            || chunk.fragments(txn).iter().filter(|f| f.is_keyed() && !(is_past && f.snapshot_readable));
         let is_dirty = keyed().any(|fragment| dirt.contains(&fragment.hash));
         let result = if is_dirty {
             let mut reply = Vec::new();
@@ -268,7 +269,7 @@ impl ReferenceExecutor {
                 poisoned.push(true);
                 continue;
             }
-            if fragment.lent {
+            if fragment.shipped {
                 slots.push(Vec::new());
                 poisoned.push(false);
                 continue;
@@ -352,7 +353,7 @@ impl ReferenceExecutor {
             version: Version::NONE,
             inputs: Inputs { slots: step.slots, list: step.inputs },
             target: Target::Read(&Cell::ABSENT),
-            below: None,
+            children: None,
             locals: &mut self.locals,
             registry,
             share,
@@ -362,7 +363,7 @@ impl ReferenceExecutor {
         let code = registry.get(fragment.procedure).expect("planned, so registered");
         let (map, past) = (&mut self.map, &mut self.past);
         match fragment.access {
-            Access::Read | Access::Write if fragment.covering => {
+            Access::Read | Access::Write if fragment.with_children => {
                 let at = map_key(fragment, key.bytes);
                 let writes = fragment.access == Access::Write;
                 let mut record = match writes {
@@ -372,9 +373,16 @@ impl ReferenceExecutor {
                 let mut changed = false;
                 cx.version = record.version.into();
                 let is_past = is_past(gsn, fragment);
-                let mut below =
-                    MapBelow { map: &mut *map, past, is_past, before, cover: fragment, key: key.bytes, gsn };
-                cx.below = Some(&mut below);
+                let mut children = MapChildren {
+                    map: &mut *map,
+                    past,
+                    is_past,
+                    before,
+                    parent: fragment,
+                    key: key.bytes,
+                    gsn,
+                };
+                cx.children = Some(&mut children);
                 cx.target = if writes {
                     Target::Write(CellMut::new(&mut record.cell, &mut changed, None))
                 } else {
@@ -412,15 +420,15 @@ impl ReferenceExecutor {
                 let mut members = Hand { held: Vec::new(), journal: Journal::whole() };
                 let mut carried = 0;
                 for slot in step.inputs {
-                    let lent = &step.fragments[slot.0 as usize];
-                    if lent.lent {
-                        let at = map_key(lent, key_of(step.args, lent).bytes);
-                        let writable = lent.access == Access::Write;
+                    let shipped = &step.fragments[slot.0 as usize];
+                    if shipped.shipped {
+                        let at = map_key(shipped, key_of(step.args, shipped).bytes);
+                        let writable = shipped.access == Access::Write;
                         let record = match writable {
                             true => take(map, &at, now),
-                            false => seen(read(map, past, step, lent, &at), now),
+                            false => seen(read(map, past, step, shipped, &at), now),
                         };
-                        if lent.hash.slot() != fragment.hash.slot() {
+                        if shipped.hash.slot() != fragment.hash.slot() {
                             carried += record.cell.weight();
                         }
                         members.held.push(Held { at, record, changed: false, writable });
@@ -524,7 +532,7 @@ fn put(map: &mut BTreeMap<Key, Record>, at: Key, mut record: Record, changed: bo
 /// Whether a fragment sees the state before its epoch, where there is one that differs. Its transaction must be of the
 /// order: one that is run on a snapshot sees that.
 const fn is_past(gsn: Gsn, fragment: &Fragment) -> bool {
-    fragment.pure && !gsn.is_of_read()
+    fragment.snapshot_readable && !gsn.is_of_read()
 }
 
 /// What a fragment that reads finds.
@@ -547,25 +555,25 @@ fn seen(record: Option<&Record>, now: Millis) -> Record {
     record.cloned().unwrap_or(Record { cell: Cell::ABSENT, version: Gsn::NONE })
 }
 
-/// What lies below the record of a covering fragment.
-struct MapBelow<'a> {
+/// The child records of a fragment's record.
+struct MapChildren<'a> {
     map: &'a mut BTreeMap<Key, Record>,
     past: &'a mut Option<Past>,
     is_past: bool,
     before: &'a mut Before,
-    cover: &'a Fragment,
+    parent: &'a Fragment,
     key: &'a [u8],
     gsn: Gsn,
 }
 
-impl MapBelow<'_> {
+impl MapChildren<'_> {
     fn name(&self, suffix: &[u8]) -> Key {
-        let position = KeyHash::under(self.cover.hash, suffix).position();
-        (position, self.cover.db.below(), covered_key(self.key, suffix).to_vec())
+        let position = KeyHash::child(self.parent.hash, suffix).position();
+        (position, self.parent.db.children(), child_key(self.key, suffix).to_vec())
     }
 }
 
-impl Below for MapBelow<'_> {
+impl Children for MapChildren<'_> {
     fn read(&self, suffix: &[u8]) -> &Cell {
         let at = self.name(suffix);
         let record = match &*self.past {
@@ -576,7 +584,7 @@ impl Below for MapBelow<'_> {
     }
 
     fn edit(&mut self, suffix: &[u8], change: &mut dyn FnMut(&mut CellMut<'_>)) {
-        assert!(self.cover.access == Access::Write, "{READ_ONLY_COVER}");
+        assert!(self.parent.access == Access::Write, "{READ_ONLY_PARENT}");
         let at = self.name(suffix);
         if let Before::Records(records) = self.before {
             records.entry(at.clone()).or_insert_with(|| self.map.get(&at).cloned());
@@ -586,7 +594,7 @@ impl Below for MapBelow<'_> {
         }
         let mut record = take(self.map, &at, Millis(0));
         let mut changed = false;
-        change_covered(CellMut::new(&mut record.cell, &mut changed, None), change);
+        change_child(CellMut::new(&mut record.cell, &mut changed, None), change);
         put(self.map, at, record, changed, self.gsn);
     }
 }
@@ -686,7 +694,7 @@ impl Table for MapTable<'_> {
                 home if home == b => a,
                 home => home,
             };
-            let moved = if db.is_below() { to.below() } else { to };
+            let moved = if db.holds_children() { to.children() } else { to };
             if moved != db {
                 record.version = self.gsn;
             }

@@ -138,7 +138,7 @@ pub fn call(
     places.clear();
     Planner::plan(registry, procedure, db, args, plans)?;
     for fragment in &plans.fragments {
-        if !fragment.is_keyed() || fragment.lent || fragment.covering {
+        if !fragment.is_keyed() || fragment.shipped || fragment.with_children {
             return Err(CallError::NotAllowed);
         }
         let key = key_of(args, fragment);
@@ -172,7 +172,7 @@ pub fn call(
             version,
             inputs: Inputs { slots, list: plans.inputs_of(fragment) },
             target,
-            below: None,
+            children: None,
             locals,
             registry,
             share,

@@ -16,7 +16,7 @@ use crate::error::{Abort, PlanError};
 use crate::ids::{Db, PartitionId, ProcedureId, SlotNo};
 use crate::key::{Position, SLOTS};
 use crate::layout::{Layout, MAX_SHARDS};
-use crate::map::{LANES, Lane, Lanes};
+use crate::map::{VIRTUAL_SHARDS, VirtualShard, VirtualShards};
 use crate::plan::{Access, Planner, encode_call};
 use crate::procedure::{FragmentContext, Procedure, Registry, ReplyContext, Target, ValidatedRead};
 use crate::stamp::Version;
@@ -44,8 +44,9 @@ pub const CHECKPOINT: ProcedureId = ProcedureId(7);
 /// result: it is other shards that own the records from here on.
 pub const MOVE: ProcedureId = ProcedureId(8);
 
-/// Moves slots of a partition between its lanes: other shards of a node own the records from here on (qstore.md, section 2:
-/// the range balancer). Arguments: partition, then slot and lane, alternately; the number of lanes for none of them.
+/// Moves slots of a partition between its virtual shards (qstore.md, section 2: the range balancer): other shards of a node
+/// own the records from here on. Arguments: partition, then slot and virtual shard, alternately; the number of virtual
+/// shards for none of them.
 pub const BALANCE: ProcedureId = ProcedureId(9);
 
 /// Copies some records of a slot to the partition that it is to [move](MOVE) to. Arguments: see [`CopyPart`]. Neither the
@@ -534,20 +535,26 @@ fn move_of(args: Args<'_>) -> Option<(std::ops::Range<usize>, PartitionId)> {
 }
 
 /// Writes the arguments of [`BALANCE`].
-pub fn balance_args(of: PartitionId, lanes: &[(usize, Option<Lane>)], args: &mut ArgsBuilder<'_>) {
+pub fn balance_args(
+    of: PartitionId,
+    virtual_shards: &[(usize, Option<VirtualShard>)],
+    args: &mut ArgsBuilder<'_>,
+) {
     args.push_int(i64::from(of.0));
-    for (slot, lane) in lanes {
-        args.push_int(*slot as i64).push_int(lane.map_or(LANES as i64, |lane| i64::from(lane.0)));
+    for (slot, virtual_shard) in virtual_shards {
+        args.push_int(*slot as i64).push_int(
+            virtual_shard.map_or(VIRTUAL_SHARDS as i64, |virtual_shard| i64::from(virtual_shard.0)),
+        );
     }
 }
 
-fn balance_of(args: Args<'_>) -> Option<(PartitionId, Lanes)> {
+fn balance_of(args: Args<'_>) -> Option<(PartitionId, VirtualShards)> {
     let slot = |at| number(args, at).filter(|slot| *slot < SLOTS);
-    let lane = |at| {
-        let lane = number(args, at).filter(|lane| *lane <= LANES)?;
-        Some((lane < LANES).then_some(Lane(lane as u8)))
+    let virtual_shard = |at| {
+        let virtual_shard = number(args, at).filter(|virtual_shard| *virtual_shard <= VIRTUAL_SHARDS)?;
+        Some((virtual_shard < VIRTUAL_SHARDS).then_some(VirtualShard(virtual_shard as u8)))
     };
-    let pairs = (1..args.len()).step_by(2).map(|at| Some((slot(at)?, lane(at + 1)?)));
+    let pairs = (1..args.len()).step_by(2).map(|at| Some((slot(at)?, virtual_shard(at + 1)?)));
     Some((partition(args, 0)?, pairs.collect::<Option<_>>()?))
 }
 
@@ -561,7 +568,8 @@ fn partition(args: Args<'_>, at: usize) -> Option<PartitionId> {
 pub fn rearranged(procedure: ProcedureId, args: Args<'_>, layout: &Layout) -> Option<Layout> {
     match procedure {
         MOVE => move_of(args).and_then(|(slots, to)| layout.moved(&slots, to)),
-        BALANCE => balance_of(args).and_then(|(partition, lanes)| layout.balanced(partition, &lanes)),
+        BALANCE => balance_of(args)
+            .and_then(|(partition, virtual_shards)| layout.balanced(partition, &virtual_shards)),
         _ => None,
     }
 }
@@ -646,7 +654,8 @@ impl Procedure for Copy {
 }
 
 const MOVE_ARGS: &str = "ERR slots are moved from one of 0 to 1023 to another not before it, to a partition";
-const BALANCE_ARGS: &str = "ERR slots of 0 to 1023 are balanced over lanes of 0 to 127 of a partition";
+const BALANCE_ARGS: &str =
+    "ERR slots of 0 to 1023 are balanced over virtual shards of 0 to 127 of a partition";
 
 /// [`MOVE`] and [`BALANCE`]: whether arguments are some, and what is said if not.
 struct Rearrange(fn(Args<'_>) -> bool, &'static str);

@@ -69,7 +69,7 @@ impl Piece {
 /// of shards does not show.
 pub trait Table {
     /// How many records a database has, expired ones that nothing has removed yet included. What lies below them is
-    /// in a [database](Db::below) of its own.
+    /// in a [database](Db::children) of its own.
     fn len(&self, db: Db) -> u64;
 
     /// What the expiries of a database's records add up to; those of records that have expired and that nothing has

@@ -17,7 +17,7 @@
 //! **Past states.** A store can show what it held at the end of an epoch that is over
 //! ([`RecordStore::as_of`]; paxflow.md, sections 4.7 and 4.8), if it was told to [keep](RecordStore::keep) that state
 //! before a later epoch changed anything. All changes count, those of whole-table operations and of records that are
-//! lent too. What is undone with the version of before was never there.
+//! shipped too. What is undone with the version of before was never there.
 //!
 //! **The point.** Beside that, for a checkpoint alone, it can keep what each record holds at the end of one epoch, until it
 //! is captured ([`RecordStore::point`]; calvin.md, section 4.14, mode 2).
@@ -119,7 +119,7 @@ pub trait RecordStore: Handover {
     /// If `change` panics, the store is as sound as if it had returned at that point.
     fn edit<R>(&mut self, id: RecordId, version: Gsn, change: impl FnOnce(&mut Cell, &mut bool) -> R) -> R;
 
-    /// Takes content and version out for transaction `by`, to be lent to another shard without a copy. The record is
+    /// Takes content and version out for transaction `by`, to be shipped to another shard without a copy. The record is
     /// absent meanwhile; it is its lock word that keeps its place. Readers of past states still see it.
     fn take(&mut self, id: RecordId, by: Gsn) -> (Cell, Gsn);
 

@@ -99,7 +99,7 @@ impl Table for TableMut<'_> {
         self.store.generations.forget_arrivals(horizon);
         self.swap_contents(a, b);
         if a.0 < Db::COUNT && b.0 < Db::COUNT {
-            self.swap_contents(a.below(), b.below());
+            self.swap_contents(a.children(), b.children());
         }
     }
 

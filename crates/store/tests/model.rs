@@ -2,7 +2,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use ordain_model::cover::covered_key;
+use ordain_model::children::child_key;
 use ordain_model::key::SLOTS;
 use ordain_model::table::Expiring;
 use ordain_model::value::record_hash;
@@ -28,7 +28,7 @@ const DBS: [u8; 6] = [0, 1, 2, 128, 129, 255];
 
 /// The name that a key has in a database: below another, that of what lies below the key there.
 fn name(db: Db, key: usize) -> Vec<u8> {
-    if db.is_below() { covered_key(KEYS[key].as_bytes(), b"7").to_vec() } else { KEYS[key].into() }
+    if db.holds_children() { child_key(KEYS[key].as_bytes(), b"7").to_vec() } else { KEYS[key].into() }
 }
 
 #[derive(Clone, Debug)]
@@ -39,7 +39,7 @@ enum Step {
     Look { db: u8, key: usize },
     Lock { db: u8, key: usize },
     Unlock,
-    Lend { db: u8, key: usize, changed: bool },
+    Ship { db: u8, key: usize, changed: bool },
     Undo { db: u8, key: usize },
     Clear { db: Option<u8> },
     Swap { a: u8, b: u8 },
@@ -61,7 +61,7 @@ fn step() -> impl Strategy<Value = Step> {
         2 => (db(), key()).prop_map(|(db, key)| Step::Look { db, key }),
         2 => (db(), key()).prop_map(|(db, key)| Step::Lock { db, key }),
         1 => Just(Step::Unlock),
-        1 => (db(), key(), any::<bool>()).prop_map(|(db, key, changed)| Step::Lend { db, key, changed }),
+        1 => (db(), key(), any::<bool>()).prop_map(|(db, key, changed)| Step::Ship { db, key, changed }),
         1 => (db(), key()).prop_map(|(db, key)| Step::Undo { db, key }),
         1 => prop::option::of(db()).prop_map(|db| Step::Clear { db: db.map(|db| Db(db).home().0) }),
         1 => (0..3u8, 0..3u8).prop_map(|(a, b)| Step::Swap { a, b }),
@@ -160,7 +160,7 @@ impl Pair {
                     self.store.release_if_absent(id);
                 }
             }
-            Step::Lend { db, key, changed } => {
+            Step::Ship { db, key, changed } => {
                 let id = self.reserve(Db(db), key);
                 let (cell, version) = self.store.take(id, gsn);
                 prop_assert_eq!(self.store.cell(id), &Cell::ABSENT);
@@ -193,7 +193,8 @@ impl Pair {
                 self.store.table(gsn).swap(a, b);
                 if a != b {
                     for ((position, db, key), (cell, version)) in std::mem::take(&mut self.map) {
-                        let pairs = [(a, b), (b, a), (a.below(), b.below()), (b.below(), a.below())];
+                        let pairs =
+                            [(a, b), (b, a), (a.children(), b.children()), (b.children(), a.children())];
                         let to = pairs.iter().find(|(from, _)| *from == db).map_or(db, |(_, to)| *to);
                         let version = if to == db { version } else { gsn };
                         self.map.insert((position, to, key), (cell, version));
@@ -305,7 +306,7 @@ proptest! {
         }
         // Nothing is left behind once all is unlocked and cleared.
         pair.apply(Step::Unlock)?;
-        for db in DBS.into_iter().filter(|db| !Db(*db).is_below()) {
+        for db in DBS.into_iter().filter(|db| !Db(*db).holds_children()) {
             pair.apply(Step::Clear { db: Some(db) })?;
         }
         let memory = pair.store.memory();

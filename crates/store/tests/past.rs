@@ -6,7 +6,7 @@
 
 use std::collections::BTreeMap;
 
-use ordain_model::cover::covered_key;
+use ordain_model::children::child_key;
 use ordain_model::key::SLOTS;
 use ordain_model::table::Expiring;
 use ordain_model::value::record_hash;
@@ -26,8 +26,8 @@ type Name = (Position, Db, Vec<u8>);
 
 fn name(db: u8, key: usize) -> Name {
     let db = Db(db);
-    let key = if db.is_below() {
-        covered_key(KEYS[key].as_bytes(), b"7").to_vec()
+    let key = if db.holds_children() {
+        child_key(KEYS[key].as_bytes(), b"7").to_vec()
     } else {
         KEYS[key].as_bytes().to_vec()
     };
@@ -71,8 +71,8 @@ enum Step {
         key: usize,
         ahead: u64,
     },
-    /// One has the record lent to another shard until `Settle` comes.
-    Lend {
+    /// One has the record shipped to another shard until `Settle` comes.
+    Ship {
         db: u8,
         key: usize,
         ahead: u64,
@@ -134,13 +134,13 @@ fn step() -> impl Strategy<Value = Step> {
     };
     let change = (db(), key(), ahead(), content());
     let abort = (db(), key(), ahead(), content());
-    let lend = (db(), key(), ahead(), prop::option::of(content()));
+    let ship = (db(), key(), ahead(), prop::option::of(content()));
     prop_oneof![
         12 => change.prop_map(|(db, key, ahead, content)| Step::Change { db, key, ahead, content }),
         2 => abort.prop_map(|(db, key, ahead, content)| Step::Abort { db, key, ahead, content }),
         1 => (db(), key(), ahead(), 1..4u8).prop_map(|(db, key, ahead, times)| Step::AbortNow { db, key, ahead, times }),
         1 => (db(), key(), ahead()).prop_map(|(db, key, ahead)| Step::Look { db, key, ahead }),
-        2 => lend.prop_map(|(db, key, ahead, back)| Step::Lend { db, key, ahead, back }),
+        2 => ship.prop_map(|(db, key, ahead, back)| Step::Ship { db, key, ahead, back }),
         2 => (db(), key()).prop_map(|(db, key)| Step::Lock { db, key }),
         2 => Just(Step::Settle),
         2 => Just(Step::Unlock),
@@ -179,7 +179,7 @@ struct Open {
     id: RecordId,
     gsn: Gsn,
     before: (Cell, Gsn),
-    lent: bool,
+    shipped: bool,
     back: Option<Content>,
 }
 
@@ -273,9 +273,9 @@ impl World {
     }
 
     fn settle(&mut self) {
-        for Open { name, id, gsn, before, lent, back } in std::mem::take(&mut self.open) {
+        for Open { name, id, gsn, before, shipped, back } in std::mem::take(&mut self.open) {
             match back {
-                _ if !lent => self.undo(id, before),
+                _ if !shipped => self.undo(id, before),
                 None => self.store.put_back(id, before.0, before.1),
                 Some(content) => {
                     let mut cell = before.0;
@@ -314,7 +314,7 @@ impl World {
                 let before = (self.store.cell(id).clone(), self.store.version(id));
                 self.store.set_lock(id, 1);
                 self.edit(id, gsn, &content);
-                self.open.push(Open { name, id, gsn, before, lent: false, back: None });
+                self.open.push(Open { name, id, gsn, before, shipped: false, back: None });
             }
             Step::AbortNow { db, key, ahead, times } => {
                 let Some((_, id, gsn)) = self.begin(db, key, ahead) else { return Ok(()) };
@@ -334,11 +334,11 @@ impl World {
                 prop_assert_eq!((self.store.older(), self.store.version(id)), before);
                 self.store.release_if_absent(id);
             }
-            Step::Lend { db, key, ahead, back } => {
+            Step::Ship { db, key, ahead, back } => {
                 let Some((name, id, gsn)) = self.begin(db, key, ahead) else { return Ok(()) };
                 self.store.set_lock(id, 1);
                 let before = self.store.take(id, gsn);
-                self.open.push(Open { name, id, gsn, before, lent: true, back });
+                self.open.push(Open { name, id, gsn, before, shipped: true, back });
             }
             Step::Lock { db, key } => {
                 let (_, db, key) = name(db, key);
@@ -373,7 +373,7 @@ impl World {
                 self.store.table(gsn).swap(a, b);
                 let state = self.state(u64::MAX);
                 for ((position, db, key), (cell, _)) in state.iter().filter(|_| a != b) {
-                    let pairs = [(a, b), (b, a), (a.below(), b.below()), (b.below(), a.below())];
+                    let pairs = [(a, b), (b, a), (a.children(), b.children()), (b.children(), a.children())];
                     let Some((_, to)) = pairs.iter().find(|(from, _)| from == db) else { continue };
                     let to = (*position, *to, key.clone());
                     if !state.contains_key(&to) {

@@ -1,7 +1,7 @@
 //! Scripts and functions: Lua 5.1 over declared keys (DESIGN.md, idea 2: all reads, one compute step, writes).
 //!
 //! A script is planned as a fragment on its own record (EVAL notes the body under its SHA-1, which is the
-//! cache that EVALSHA reads and that survives a restart), one *lent* fragment a declared key, and one compute
+//! cache that EVALSHA reads and that survives a restart), one *shipped* fragment a declared key, and one compute
 //! fragment that runs the script with all those records in hand. `redis.call` plans and runs ordinary commands
 //! on them; a key that is not in hand is refused before it is touched. A script that raises an error is rolled
 //! back whole and answers the error: that is a reply, not an abort, so no other shard waits for a verdict.
@@ -217,7 +217,7 @@ fn plan_compute(
 ) -> Result<(), PlanError> {
     /// Up to so many keys are compared with each other; more are kept in a set.
     const FEW: usize = 16;
-    let mut lent = smallvec::SmallVec::<[SlotNo; 16]>::new();
+    let mut shipped = smallvec::SmallVec::<[SlotNo; 16]>::new();
     let mut seen = BTreeSet::new();
     for (i, key) in words.take(count).enumerate() {
         let again = match count {
@@ -225,12 +225,12 @@ fn plan_compute(
             _ => !seen.insert(key.bytes),
         };
         if !again {
-            lent.push(planner.lend(access, key)?);
+            shipped.push(planner.ship(access, key)?);
         }
     }
     let near = words.take(count).next().map_or(near, |key| key.bytes);
     planner.compute(code, KeyHash::of(near))?;
-    script.into_iter().chain(lent).for_each(|slot| planner.input(slot));
+    script.into_iter().chain(shipped).for_each(|slot| planner.input(slot));
     Ok(())
 }
 

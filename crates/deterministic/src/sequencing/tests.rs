@@ -8,8 +8,9 @@ use std::sync::Arc;
 
 use ordain_log::{LogConfig, LogWriter, MemoryDirectory, carry_out};
 use ordain_model::{
-    Batch, Call, Cell, Chunk, ChunkNo, Db, Epoch, Front, GatewayId, Gsn, Lane, Layout, Micros, Millis,
-    OutcomeStatus, PartitionId, PauseNo, Placed, Position, Registry, RequestNo, SessionId, Value, system,
+    Batch, Call, Cell, Chunk, ChunkNo, Db, Epoch, Front, GatewayId, Gsn, Layout, Micros, Millis,
+    OutcomeStatus, PartitionId, PauseNo, Placed, Position, Registry, RequestNo, SessionId, Value,
+    VirtualShard, system,
 };
 use ordain_replication::Covered;
 use ordain_role::{Address, Bytes, Directory, Event, NodeId, Now, Outbox, Role, TimerId};
@@ -339,7 +340,7 @@ fn while_the_disk_is_full_only_reads_and_retries_are_sequenced() {
     bench.finish(reads.epoch);
     // A sweep would be a write, and so would a move of slots.
     assert!(bench.tell(SHARDS[0], Sequencing::Expired { positions: slots(0, 32) }).is_empty());
-    let uneven = Sequencing::Uneven(PartitionId(0), vec![(7, Some(Lane(64)))]);
+    let uneven = Sequencing::Uneven(PartitionId(0), vec![(7, Some(VirtualShard(64)))]);
     assert!(bench.tell(SHARDS[0], uneven.clone()).is_empty());
     let sent = bench.submit(2, &[ask(1), ask(2), Ask::Read, ask(2)]);
     assert_eq!(outcomes_of(&sent), [(2, 1, OutcomeStatus::Refused), (2, 3, OutcomeStatus::Refused)]);

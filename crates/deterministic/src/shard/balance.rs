@@ -10,7 +10,7 @@
 use std::ops::Range;
 
 use ordain_model::key::SLOTS;
-use ordain_model::{Batch, Lane, Lanes, Layout, Micros};
+use ordain_model::{Batch, Layout, Micros, VirtualShard, VirtualShards};
 
 /// How the load of a partition is shared among its shards.
 #[derive(Clone, Copy, Debug)]
@@ -87,9 +87,9 @@ impl Load {
         }
     }
 
-    /// Returns the slots that should be in another lane; none if it is too early, too little is known, or the gain is
+    /// Returns the slots that should be in another virtual shard; none if it is too early, too little is known, or the gain is
     /// too small.
-    pub(crate) fn uneven(&mut self, now: Micros, layout: &Layout, shards: Range<usize>) -> Lanes {
+    pub(crate) fn uneven(&mut self, now: Micros, layout: &Layout, shards: Range<usize>) -> VirtualShards {
         let (first, threads) = (shards.start, shards.len());
         let needed = self.balance.samples.saturating_mul(threads as u32);
         if now.since(self.since) < self.balance.every || self.samples < needed {
@@ -98,13 +98,16 @@ impl Load {
         let moves = better(&self.slots, (&self.records, self.balance.records), layout, shards);
         (self.since, self.samples) = (now, 0);
         self.slots.iter_mut().for_each(|load| *load /= 2);
-        let lane = |(slot, shard): (usize, usize)| {
-            let is_back = shard == layout.without_lane(slot, layout.partition_of(slot));
-            let lanes = Lane::of_shard(shard - first, threads);
+        let virtual_shard = |(slot, shard): (usize, usize)| {
+            let is_back = shard == layout.own_shard(slot, layout.partition_of(slot));
+            let virtual_shards = VirtualShard::of_shard(shard - first, threads);
             // A replica with more threads has them on several.
-            (slot, (!is_back).then(|| Lane((lanes.start + slot % lanes.len()) as u8)))
+            (
+                slot,
+                (!is_back).then(|| VirtualShard((virtual_shards.start + slot % virtual_shards.len()) as u8)),
+            )
         };
-        moves.into_iter().map(lane).collect()
+        moves.into_iter().map(virtual_shard).collect()
     }
 }
 

@@ -278,7 +278,7 @@ impl<S: RecordStore> Core<S> {
     /// Returns whether a fragment sees the state before its epoch, whatever its place in the order.
     #[inline]
     pub fn is_past(&self, fragment: &Fragment) -> bool {
-        fragment.pure && self.settings.isolation == Isolation::ReadCommitted
+        fragment.snapshot_readable && self.settings.isolation == Isolation::ReadCommitted
     }
 
     /// Returns the epoch as of whose end such a fragment of a transaction sees the state. It need not be over yet.

@@ -59,7 +59,7 @@ impl Computation<'_> {
             version: Version::NONE,
             inputs: Inputs { slots, list: chunk.plans().inputs_of(fragment) },
             target: Target::Compute(members),
-            below: None,
+            children: None,
             locals,
             registry,
             share: registry.limits().share(txn.carriers),
@@ -98,7 +98,7 @@ impl InputSlots {
     pub(crate) fn of_inputs(chunk: &Chunk, at: usize, n: usize, slots: &dyn Slots) -> InputSlots {
         let fragments = chunk.fragments(&chunk.txns()[at]);
         let inputs = chunk.plans().inputs_of(&fragments[n]).iter();
-        let answered = inputs.filter(|slot| !fragments[slot.0 as usize].lent);
+        let answered = inputs.filter(|slot| !fragments[slot.0 as usize].shipped);
         InputSlots(answered.map(|slot| (*slot, slots.slot(*slot).to_vec())).collect())
     }
 }

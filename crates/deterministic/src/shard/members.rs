@@ -65,7 +65,7 @@ impl<'a> Members<'a> {
         };
         for slot in inputs {
             let fragment = &fragments[slot.0 as usize];
-            if !fragment.lent {
+            if !fragment.shipped {
                 continue;
             }
             let key = key_of(chunk.args(txn), fragment).bytes;
@@ -74,7 +74,7 @@ impl<'a> Members<'a> {
             let (cell, version) = if owner != me {
                 let received_records = active.received_records.get_mut(slot).and_then(Option::take);
                 received_records.unwrap_or((Cell::ABSENT, Gsn::NONE))
-            } else if let Some(epoch) = past.filter(|_| fragment.pure) {
+            } else if let Some(epoch) = past.filter(|_| fragment.snapshot_readable) {
                 let state = store.as_of(epoch);
                 let (cell, version) = past_of(&state, (fragment.db, key, fragment.hash), active.now);
                 (cell.clone(), version)
@@ -121,7 +121,7 @@ impl<'a> Members<'a> {
             journal: Journal::whole(),
             ..Members::default()
         };
-        for slot in inputs.iter().filter(|slot| fragments[slot.0 as usize].lent) {
+        for slot in inputs.iter().filter(|slot| fragments[slot.0 as usize].shipped) {
             let fragment = &fragments[slot.0 as usize];
             let (cell, version) = copies.remove(slot).unwrap_or((Cell::ABSENT, Gsn::NONE));
             members.held.push(Held {
@@ -162,8 +162,8 @@ impl Members<'_> {
         let here = fragments[n].hash.slot();
         let mut carried = 0;
         self.held.iter().any(|held| {
-            let lent = &fragments[held.slot.0 as usize];
-            carried += if lent.hash.slot() == here { 0 } else { held.cell.weight() };
+            let shipped = &fragments[held.slot.0 as usize];
+            carried += if shipped.hash.slot() == here { 0 } else { held.cell.weight() };
             carried > share || is_held_back(&held.slot)
         })
     }

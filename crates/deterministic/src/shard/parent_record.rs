@@ -6,7 +6,7 @@
 //! stays so while the transaction waits for verdicts.
 
 use ordain_model::cell::{CellMut, Journal};
-use ordain_model::cover::{Below, READ_ONLY_COVER, change_covered, covered_key};
+use ordain_model::children::{Children, READ_ONLY_PARENT, change_child, child_key};
 use ordain_model::{Abort, Access, Cell, Fragment, FragmentContext, Gsn, KeyHash, Millis, Procedure, Target};
 use ordain_store::{RecordId, RecordStore, Snapshot};
 
@@ -40,9 +40,9 @@ pub(super) fn run<S: RecordStore>(
             Some(record) => (store.cell(record), store.version(record)),
             None => (&Cell::ABSENT, Gsn::NONE),
         };
-        let mut below = ReadChildren { store: &*store, parent };
+        let mut children = ReadChildren { store: &*store, parent };
         let target = Target::Read(cell);
-        let mut cx = FragmentContext { target, version: version.into(), below: Some(&mut below), ..cx };
+        let mut cx = FragmentContext { target, version: version.into(), children: Some(&mut children), ..cx };
         return guarded(fragment.abortable, || code.run(fragment.code, &mut cx));
     }
     let record = find_or_reserve(store, guess, (fragment.db, parent.key, fragment.hash));
@@ -56,9 +56,9 @@ pub(super) fn run<S: RecordStore>(
     if cell.is_expired(now) {
         cell.delete();
     }
-    let mut below = WrittenChildren { store: &mut *store, parent, gsn, undo: undo.as_deref_mut() };
+    let mut children = WrittenChildren { store: &mut *store, parent, gsn, undo: undo.as_deref_mut() };
     let target = Target::Write(cell);
-    let mut cx = FragmentContext { target, version: version.into(), below: Some(&mut below), ..cx };
+    let mut cx = FragmentContext { target, version: version.into(), children: Some(&mut children), ..cx };
     let result = guarded(fragment.abortable, || code.run(fragment.code, &mut cx));
     store.put_back(record, content, if changed { gsn } else { before });
     if let Some(undo) = undo {
@@ -75,10 +75,10 @@ pub(super) fn read_past(
     code: &dyn Procedure,
     cx: FragmentContext<'_>,
 ) -> Result<(), Abort> {
-    let mut below = PastChildren::new(state, cx.key.bytes, fragment);
-    let below = fragment.covering.then_some(&mut below as &mut dyn Below);
+    let mut children = PastChildren::new(state, cx.key.bytes, fragment);
+    let children = fragment.with_children.then_some(&mut children as &mut dyn Children);
     let (cell, version) = past_of(state, (fragment.db, cx.key.bytes, fragment.hash), cx.now);
-    let mut cx = FragmentContext { target: Target::Read(cell), version: version.into(), below, ..cx };
+    let mut cx = FragmentContext { target: Target::Read(cell), version: version.into(), children, ..cx };
     guarded(fragment.abortable, || code.run(fragment.code, &mut cx))
 }
 
@@ -91,9 +91,9 @@ struct Parent<'a> {
 
 impl Parent<'_> {
     fn read<'s, S: RecordStore>(&self, store: &'s S, suffix: &[u8]) -> &'s Cell {
-        let key = covered_key(self.key, suffix);
-        let hash = KeyHash::under(self.fragment.hash, suffix);
-        store.find(self.fragment.db.below(), &key, hash).map_or(&Cell::ABSENT, |record| store.cell(record))
+        let key = child_key(self.key, suffix);
+        let hash = KeyHash::child(self.fragment.hash, suffix);
+        store.find(self.fragment.db.children(), &key, hash).map_or(&Cell::ABSENT, |record| store.cell(record))
     }
 }
 
@@ -103,13 +103,13 @@ struct ReadChildren<'a, S> {
     parent: Parent<'a>,
 }
 
-impl<S: RecordStore> Below for ReadChildren<'_, S> {
+impl<S: RecordStore> Children for ReadChildren<'_, S> {
     fn read(&self, suffix: &[u8]) -> &Cell {
         self.parent.read(self.store, suffix)
     }
 
     fn edit(&mut self, _suffix: &[u8], _change: &mut dyn FnMut(&mut CellMut<'_>)) {
-        panic!("{READ_ONLY_COVER}");
+        panic!("{READ_ONLY_PARENT}");
     }
 }
 
@@ -125,15 +125,15 @@ impl<'a, V> PastChildren<'a, V> {
     }
 }
 
-impl<V: Snapshot> Below for PastChildren<'_, V> {
+impl<V: Snapshot> Children for PastChildren<'_, V> {
     fn read(&self, suffix: &[u8]) -> &Cell {
         let Parent { key, fragment } = self.parent;
-        let (key, hash) = (covered_key(key, suffix), KeyHash::under(fragment.hash, suffix));
-        self.state.find(fragment.db.below(), &key, hash).map_or(&Cell::ABSENT, |(cell, _)| cell)
+        let (key, hash) = (child_key(key, suffix), KeyHash::child(fragment.hash, suffix));
+        self.state.find(fragment.db.children(), &key, hash).map_or(&Cell::ABSENT, |(cell, _)| cell)
     }
 
     fn edit(&mut self, _suffix: &[u8], _change: &mut dyn FnMut(&mut CellMut<'_>)) {
-        panic!("{READ_ONLY_COVER}");
+        panic!("{READ_ONLY_PARENT}");
     }
 }
 
@@ -145,25 +145,25 @@ struct WrittenChildren<'a, S> {
     undo: Option<&'a mut Undo>,
 }
 
-impl<S: RecordStore> Below for WrittenChildren<'_, S> {
+impl<S: RecordStore> Children for WrittenChildren<'_, S> {
     fn read(&self, suffix: &[u8]) -> &Cell {
         self.parent.read(self.store, suffix)
     }
 
     fn expect(&self, suffix: &[u8]) {
-        self.store.fetch_index(KeyHash::under(self.parent.fragment.hash, suffix));
+        self.store.fetch_index(KeyHash::child(self.parent.fragment.hash, suffix));
     }
 
     fn edit(&mut self, suffix: &[u8], change: &mut dyn FnMut(&mut CellMut<'_>)) {
         let WrittenChildren { store, parent: Parent { key, fragment }, gsn, undo } = self;
-        let key = covered_key(key, suffix);
-        let hash = KeyHash::under(fragment.hash, suffix);
-        let record = store.find_or_reserve(fragment.db.below(), &key, hash);
+        let key = child_key(key, suffix);
+        let hash = KeyHash::child(fragment.hash, suffix);
+        let record = store.find_or_reserve(fragment.db.children(), &key, hash);
         let note = undo.as_mut().map(|undo| {
             let tag = undo.touch(*store, record, fragment.hash);
             (&mut undo.journal, tag)
         });
-        store.edit(record, *gsn, |cell, changed| change_covered(CellMut::new(cell, changed, note), change));
+        store.edit(record, *gsn, |cell, changed| change_child(CellMut::new(cell, changed, note), change));
         store.release_if_absent(record);
     }
 }
@@ -185,14 +185,14 @@ mod tests {
     impl Procedure for Exchange {
         fn plan(&self, args: Args<'_>, planner: &mut Planner<'_>) -> Result<(), PlanError> {
             planner.key(0, Access::Write, args.iter().next().ok_or(PlanError::SYNTAX)?)?;
-            planner.covering();
+            planner.with_children();
             Ok(())
         }
 
         fn run(&self, _code: u16, cx: &mut FragmentContext<'_>) -> Result<(), Abort> {
             let (new, old) = (cx.args.get(1).unwrap_or_default(), cx.args.get(2).unwrap_or_default());
-            cx.below().edit(new, &mut |cell| cell.put(Value::String(vec![7; 40])));
-            cx.below().edit(old, &mut |cell| cell.delete());
+            cx.children().edit(new, &mut |cell| cell.put(Value::String(vec![7; 40])));
+            cx.children().edit(old, &mut |cell| cell.delete());
             let count = 1 + cx.cell().string().map_or(0, |bytes| bytes[0]);
             cx.cell_mut().put(Value::String(vec![count]));
             Ok(())
@@ -217,7 +217,7 @@ mod tests {
             version: ordain_model::Version::NONE,
             inputs: Inputs::none(),
             target: Target::Read(&Cell::ABSENT),
-            below: None,
+            children: None,
             locals: &mut Locals::default(),
             registry: &registry,
             share: registry.limits().carried,
@@ -247,8 +247,8 @@ mod tests {
         let one = store.memory();
         exchange(&mut store, Gsn(2), false, ["k", "an entry with a long nome", "an entry with a long name"]);
         assert_eq!(store.memory(), one, "places are used again");
-        let entry = covered_key(b"k", b"an entry with a long nome").to_vec();
-        assert_eq!(names(&store), [(Db(0), b"k".to_vec(), Gsn(2)), (Db(0).below(), entry, Gsn(2))]);
+        let entry = child_key(b"k", b"an entry with a long nome").to_vec();
+        assert_eq!(names(&store), [(Db(0), b"k".to_vec(), Gsn(2)), (Db(0).children(), entry, Gsn(2))]);
         assert_eq!(store.digest(), store.recompute_digest());
     }
 

@@ -489,7 +489,7 @@ impl Active {
     pub fn needs_grant(&self, txn: &Txn, fragments: &[Fragment], n: usize) -> bool {
         let may_be_undone =
             !self.is_speculative && (self.may_be_undone(txn, self.next) || !self.undo.touched.is_empty());
-        n >= self.next || fragments[n].lent || may_be_undone && fragments[n].writes()
+        n >= self.next || fragments[n].shipped || may_be_undone && fragments[n].writes()
     }
 
     /// Takes note of a failure: that of the lowest fragment decides, on whichever shard it is.

@@ -83,7 +83,7 @@ pub(crate) enum What {
     /// A fragment that writes its record.
     Write,
     /// A fragment that reaches child records.
-    Cover,
+    Parent,
 }
 
 impl Entry {
@@ -108,7 +108,7 @@ impl Entry {
             code: fragment.code,
             db: fragment.db,
             what: match fragment.access {
-                _ if fragment.covering => What::Cover,
+                _ if fragment.with_children => What::Parent,
                 _ if is_past => What::Past,
                 Access::Write => What::Write,
                 _ => What::Read,

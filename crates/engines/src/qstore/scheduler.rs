@@ -669,7 +669,7 @@ fn is_held_up<S: RecordStore>(core: &Core<S>) -> bool {
 /// (`docs/protocols/qstore.md`, Q8). Not if some compute on records of others.
 fn is_piecemeal(active: &Active, txn: &Txn, fragments: &[Fragment]) -> bool {
     !is_in_one_go(active, txn)
-        && fragments.iter().all(|fragment| fragment.access != Access::Compute && !fragment.lent)
+        && fragments.iter().all(|fragment| fragment.access != Access::Compute && !fragment.shipped)
 }
 
 /// Returns whether a group keeps all its ranges until it is done. A group that is executed again is shown other
@@ -728,7 +728,7 @@ impl Context<'_> {
             version: version.into(),
             inputs: Inputs::none(),
             target,
-            below: None,
+            children: None,
             locals,
             registry,
             share,
@@ -758,7 +758,7 @@ fn run_entry<S: RecordStore>(
             arena.extend_from_slice(CUT);
             Ok(())
         }
-        (What::Cover, _) => {
+        (What::Parent, _) => {
             if !Arc::ptr_eq(&bare.chunk, &planning.chunk) {
                 bare.chunk = planning.chunk.clone();
             }

@@ -257,12 +257,12 @@ fn a_lender_sends_no_more_than_may_be_carried() {
     words.extend(there.iter().map(|key| &key[..]));
     let shown = ask_here(&mut cluster, &words);
     assert!(shown.starts_with(TOO_MUCH), "{shown}");
-    let lent = |item: &ordain_deterministic::shard::Item| match item {
+    let shipped = |item: &ordain_deterministic::shard::Item| match item {
         ordain_deterministic::shard::Item::Ship { cell, .. } => cell.weight(),
         _ => 0,
     };
     let told = cluster.last_received(1, 0);
-    assert_eq!(told.items.iter().map(|(_, item)| lent(item)).sum::<usize>(), VALUE.len());
+    assert_eq!(told.items.iter().map(|(_, item)| shipped(item)).sum::<usize>(), VALUE.len());
     for node in [0, 1] {
         cluster.kill(node);
         cluster.settle();

@@ -8,10 +8,10 @@ use std::sync::Arc;
 
 use ordain_engines::{calvin, qstore};
 use ordain_model::args::encode;
-use ordain_model::map::LANES;
+use ordain_model::map::VIRTUAL_SHARDS;
 use ordain_model::{
-    Args, ArgsBuilder, Call, Cascade, Db, Isolation, KeyHash, Lane, Layout, Map, OutcomeStatus, PartitionId,
-    ProcedureId, ReferenceExecutor, RequestNo, SessionId, system,
+    Args, ArgsBuilder, Call, Cascade, Db, Isolation, KeyHash, Layout, Map, OutcomeStatus, PartitionId,
+    ProcedureId, ReferenceExecutor, RequestNo, SessionId, VirtualShard, system,
 };
 use ordain_sim::Random;
 use ordain_sim::workload::procedures as p;
@@ -40,8 +40,8 @@ fn move_to(slots: &std::ops::Range<usize>, to: usize) -> Change {
     change(system::MOVE, |args| system::move_args(slots, PartitionId(to as u16), args))
 }
 
-fn balance(partition: usize, lanes: &[(usize, Option<Lane>)]) -> Change {
-    change(system::BALANCE, |args| system::balance_args(PartitionId(partition as u16), lanes, args))
+fn balance(partition: usize, virtual_shards: &[(usize, Option<VirtualShard>)]) -> Change {
+    change(system::BALANCE, |args| system::balance_args(PartitionId(partition as u16), virtual_shards, args))
 }
 
 /// Asks for a move, in an epoch of its own, and answers the layout after it.
@@ -260,16 +260,16 @@ fn a_slot_moves_between_the_shards_of_a_node() {
         append(&mut cluster, &cold, b"1");
         cluster.settle();
         let last = threads - 1;
-        let lane = Lane(if cluster.layout.shard_of(slot) == last { 0 } else { 127 });
-        let to = lane.shard(threads);
-        let after = send_change(&mut cluster, &balance(0, &[(slot, Some(lane))]));
+        let virtual_shard = VirtualShard(if cluster.layout.shard_of(slot) == last { 0 } else { 127 });
+        let to = virtual_shard.shard(threads);
+        let after = send_change(&mut cluster, &balance(0, &[(slot, Some(virtual_shard))]));
         assert_eq!(after.shard_of(slot), to);
         let stale = append(&mut cluster, &hot, b"2");
         let untouched = append(&mut cluster, &cold, b"2");
         cluster.plans = after.clone();
         let again = append(&mut cluster, &hot, b"2");
         // It is there, and the partition has it still.
-        assert_eq!(send_change(&mut cluster, &balance(0, &[(slot, Some(lane))])).map(), after.map());
+        assert_eq!(send_change(&mut cluster, &balance(0, &[(slot, Some(virtual_shard))])).map(), after.map());
         cluster.settle();
         assert_eq!(shown(&cluster, stale), "moved: version 1");
         assert_eq!(
@@ -291,8 +291,8 @@ fn whole_tables_are_in_one_order_wherever_slots_are() {
     cluster.seal();
     cluster.plans = send_move(&mut cluster, 200..500, 2);
     cluster.plans = send_move(&mut cluster, 900..1000, 0);
-    let lanes: Vec<_> = (0..100).map(|slot| (2 * slot, Some(Lane(127)))).collect();
-    cluster.plans = send_change(&mut cluster, &balance(0, &lanes));
+    let virtual_shards: Vec<_> = (0..100).map(|slot| (2 * slot, Some(VirtualShard(127)))).collect();
+    cluster.plans = send_change(&mut cluster, &balance(0, &virtual_shards));
     let mut ask = |words: &[&[u8]]| {
         let (procedure, db, args) = crate::random::command(words, Db(0));
         let answer = cluster.ask(Call::new(procedure, db), &args);
@@ -364,8 +364,9 @@ proptest! {
                 let change = match random.chance(500_000) {
                     true => move_to(&slots, to),
                     false => {
-                        let lanes: Vec<_> = slots.map(|slot| (slot, Some(Lane(random.index(LANES) as u8)).filter(|_| random.chance(700_000)))).collect();
-                        balance(to, &lanes)
+                        let mut somewhere = || Some(VirtualShard(random.index(VIRTUAL_SHARDS) as u8)).filter(|_| random.chance(700_000));
+                        let virtual_shards: Vec<_> = slots.map(|slot| (slot, somewhere())).collect();
+                        balance(to, &virtual_shards)
                     }
                 };
                 let (now, (procedure, args)) = (known.last().expect("the first"), &change);

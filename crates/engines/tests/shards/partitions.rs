@@ -477,7 +477,7 @@ fn loans_come_back_whatever_comes_first() {
     let procedures = registry();
     let plain = Cluster::with(Shape::default(), procedures.clone());
     let (a, b) = (plain.key_in("a", 0), plain.key_in("b", 1));
-    // The record to be written is lent by node 0, to node 1, which has or lends the other; and the other way round.
+    // The record to be written is shipped by node 0, to node 1, which has or ships the other; and the other way round.
     for (written, read) in [(&a, &b), (&b, &a)] {
         for near in [&a, &b] {
             let start = || {
@@ -493,7 +493,7 @@ fn loans_come_back_whatever_comes_first() {
     }
 }
 
-/// A transaction that may abort: what was lent has to be as it was, if it does.
+/// A transaction that may abort: what was shipped has to be as it was, if it does.
 #[test]
 fn loans_are_undone_whatever_comes_first() {
     let procedures = registry();

@@ -11,9 +11,9 @@ use ordain_model::{
 /// Writes its first key, then checks silently that the second is absent: an abortable fragment whose slot the
 /// reply does without. Arguments: two keys.
 pub const GUARDED: ProcedureId = ProcedureId(61_000);
-/// A record is lent, another read, and one computes on both. Arguments: lent key, read key.
+/// A record is shipped, another read, and one computes on both. Arguments: shipped key, read key.
 pub const GATHER: ProcedureId = ProcedureId(61_001);
-/// Touches two keys by compute, with the second only lent to read. Arguments: written key, read key, where to run.
+/// Touches two keys by compute, with the second only shipped to read. Arguments: written key, read key, where to run.
 pub const PEEK: ProcedureId = ProcedureId(61_002);
 /// Sets when its key expires, and answers who wrote it last. Arguments: key, milliseconds from now.
 pub const EXPIRE_IN: ProcedureId = ProcedureId(61_003);
@@ -72,12 +72,12 @@ impl Procedure for Long {
             planner.key(1, Access::Write, keys.next().ok_or(ARITY)?)?;
         }
         let near = keys.last().map_or(KeyHash::default(), |key| KeyHash::of(key.bytes));
-        let lent = keys.map(|key| planner.lend(access, key)).collect::<Result<Vec<_>, _>>()?;
+        let shipped = keys.map(|key| planner.ship(access, key)).collect::<Result<Vec<_>, _>>()?;
         planner.compute(0, near)?;
         if how == b"2" {
             planner.abortable();
         }
-        lent.into_iter().for_each(|slot| planner.input(slot));
+        shipped.into_iter().for_each(|slot| planner.input(slot));
         Ok(())
     }
 
@@ -143,13 +143,13 @@ struct Gather;
 impl Procedure for Gather {
     fn plan(&self, args: Args<'_>, planner: &mut Planner<'_>) -> Result<(), PlanError> {
         let mut items = args.iter();
-        let (Some(lent), Some(read), None) = (items.next(), items.next(), items.next()) else {
+        let (Some(shipped), Some(read), None) = (items.next(), items.next(), items.next()) else {
             return Err(ARITY);
         };
-        let lent_slot = planner.lend(Access::Write, lent)?;
+        let shipped_slot = planner.ship(Access::Write, shipped)?;
         let read_slot = planner.key(0, Access::Read, read)?;
         planner.compute(1, KeyHash::of(read.bytes))?;
-        planner.input(lent_slot);
+        planner.input(shipped_slot);
         planner.input(read_slot);
         Ok(())
     }
@@ -188,8 +188,8 @@ impl Procedure for Peek {
         let (Some(written), Some(read), Some(near)) = (items.next(), items.next(), items.next()) else {
             return Err(ARITY);
         };
-        let written = planner.lend(Access::Write, written)?;
-        let read = planner.lend(Access::Read, read)?;
+        let written = planner.ship(Access::Write, written)?;
+        let read = planner.ship(Access::Read, read)?;
         planner.compute(0, KeyHash::of(near.bytes))?;
         planner.input(written);
         planner.input(read);
@@ -311,12 +311,12 @@ impl Ledger {
         text.and_then(|text| text.parse().ok()).unwrap_or(0i64).rem_euclid(Ledger::ENTRIES)
     }
 
-    /// What stands below: the numbers and lengths of the entries.
+    /// The children: the numbers and lengths of the entries.
     fn describe(cx: &mut FragmentContext<'_>) -> Vec<u8> {
-        let below = cx.below();
+        let children = cx.children();
         let mut text = Vec::new();
         for n in 0..Ledger::ENTRIES {
-            match &below.read(&n.to_be_bytes()).value {
+            match &children.read(&n.to_be_bytes()).value {
                 Some(Value::String(entry)) => text.extend([n as u8, entry.len() as u8]),
                 Some(Value::Hash(entry)) => text.extend([n as u8, 100 + entry.len() as u8]),
                 None => {}
@@ -339,7 +339,7 @@ impl Procedure for Ledger {
             let access = if code == 2 { Access::Read } else { Access::Write };
             let slot = planner.key(code as u16, access, key)?;
             if code < 3 {
-                planner.covering();
+                planner.with_children();
             }
             if bits & 1 << code != 0 {
                 planner.abortable();
@@ -368,13 +368,13 @@ impl Procedure for Ledger {
         match code {
             0 => {
                 let entry = vec![b'e'; 1 + given as usize % 40];
-                cx.below().edit(&next.to_be_bytes(), &mut |cell| cell.put_string(&entry));
+                cx.children().edit(&next.to_be_bytes(), &mut |cell| cell.put_string(&entry));
                 cx.cell_mut().put_string((next + 1).to_string().as_bytes());
             }
             1 if next == 5 => {
                 // Entries outlive their ledger.
                 cx.cell_mut().delete();
-                cx.below().edit(&given.rem_euclid(Ledger::ENTRIES).to_be_bytes(), &mut |cell| {
+                cx.children().edit(&given.rem_euclid(Ledger::ENTRIES).to_be_bytes(), &mut |cell| {
                     if cell.value.is_some() {
                         cell.delete();
                     }
@@ -383,11 +383,11 @@ impl Procedure for Ledger {
             1 => {
                 let from = (next + given).rem_euclid(Ledger::ENTRIES).to_be_bytes();
                 let mut taken = None;
-                cx.below().edit(&from, &mut |cell| {
+                cx.children().edit(&from, &mut |cell| {
                     taken = cell.value.clone();
                     cell.delete();
                 });
-                cx.below().edit(&next.to_be_bytes(), &mut |cell| {
+                cx.children().edit(&next.to_be_bytes(), &mut |cell| {
                     if cell.string().is_some() {
                         cell.delete();
                     }

@@ -193,8 +193,8 @@ fn what_is_turned_back_is_planned_again_in_order_before_what_came_later() {
 fn what_is_planned_by_a_newer_map_waits_for_what_was_planned_by_an_older() {
     let mut gateway = gateway();
     let layout = ordain_model::Layout::single(1);
-    let lanes = [(3, Some(ordain_model::Lane(7)))];
-    let balanced = layout.balanced(PartitionId(0), &lanes).unwrap();
+    let virtual_shards = [(3, Some(ordain_model::VirtualShard(7)))];
+    let balanced = layout.balanced(PartitionId(0), &virtual_shards).unwrap();
     write(&mut gateway, 7, 1, b"k", None);
     write(&mut gateway, 8, 2, b"k", None);
     let (_, chunk) = leaves(&mut gateway);

@@ -1,16 +1,16 @@
-//! The oracle itself, where no other crate looks at it from two sides: covered records.
+//! The oracle itself, where no other crate looks at it from two sides: child records.
 
 use super::*;
 use crate::args::Arg;
+use crate::children::split_child_key;
 use crate::chunk::Call;
-use crate::cover::split_covered;
 use crate::error::PlanError;
 use crate::ids::{ChunkNo, Epoch, GatewayId, PartitionId, ProcedureId};
 use crate::plan::Planner;
 use crate::procedure::Procedure;
 use crate::value::Value;
 
-/// A ledger: its record holds the number of the next entry, and the entries lie below it. Arguments: the name of
+/// A ledger: its record holds the number of the next entry, and the entries are its children. Arguments: the name of
 /// a step, then keys, on all of which it is done.
 struct Ledger;
 
@@ -29,7 +29,7 @@ impl Procedure for Ledger {
         let access = if matches!(name, "sum" | "misread") { Access::Read } else { Access::Write };
         for key in items {
             planner.key(code, access, key)?;
-            planner.covering();
+            planner.with_children();
             if !matches!(name, "sum" | "append") {
                 planner.abortable();
             }
@@ -45,17 +45,17 @@ impl Procedure for Ledger {
         let next = cx.cell().string().map_or(0, |bytes| bytes[0]);
         match STEPS[code as usize] {
             "append" | "fail" => {
-                cx.below().edit(&[next], &mut |entry| entry.put(Value::String(vec![next])));
+                cx.children().edit(&[next], &mut |entry| entry.put(Value::String(vec![next])));
                 cx.cell_mut().put(Value::String(vec![next + 1]));
                 // What is written is seen at once, on both sides.
-                assert_eq!(cx.below().read(&[next]).string(), Some(&[next][..]));
+                assert_eq!(cx.children().read(&[next]).string(), Some(&[next][..]));
                 assert_eq!(cx.cell().string(), Some(&[next + 1][..]));
                 cx.writer().int(i64::from(next));
                 if STEPS[code as usize] == "fail" { Err(Abort::Logic) } else { Ok(()) }
             }
             "sum" => {
-                let below = cx.below();
-                let entries = (0..=u8::MAX).filter_map(|n| below.read(&[n]).string());
+                let children = cx.children();
+                let entries = (0..=u8::MAX).filter_map(|n| children.read(&[n]).string());
                 let sum = entries.map(|entry| i64::from(entry[0])).sum();
                 cx.writer().int(sum);
                 Ok(())
@@ -65,16 +65,16 @@ impl Procedure for Ledger {
                 Ok(())
             }
             "expire" => {
-                cx.below().edit(&[0], &mut |entry| entry.set_expiry(Millis(1)));
+                cx.children().edit(&[0], &mut |entry| entry.set_expiry(Millis(1)));
                 Ok(())
             }
             "long" => {
-                cx.below().edit(&[0], &mut |entry| entry.delete());
-                cx.below().read(&vec![0; crate::key::MAX_KEY_LEN]);
+                cx.children().edit(&[0], &mut |entry| entry.delete());
+                cx.children().read(&vec![0; crate::key::MAX_KEY_LEN]);
                 Ok(())
             }
             _ => {
-                cx.below().edit(&[0], &mut |entry| entry.delete());
+                cx.children().edit(&[0], &mut |entry| entry.delete());
                 Ok(())
             }
         }
@@ -110,17 +110,17 @@ impl Bench {
 
     /// Cover and suffix of the entries there are.
     fn entries(&self) -> Vec<(String, u8)> {
-        let below = self.executor.records().filter(|(db, ..)| *db == Db(0).below());
-        let names = below.map(|(_, key, _)| split_covered(key).unwrap());
+        let children = self.executor.records().filter(|(db, ..)| *db == Db(0).children());
+        let names = children.map(|(_, key, _)| split_child_key(key).unwrap());
         let mut names: Vec<_> =
-            names.map(|(cover, suffix)| (String::from_utf8_lossy(cover).into(), suffix[0])).collect();
+            names.map(|(parent, suffix)| (String::from_utf8_lossy(parent).into(), suffix[0])).collect();
         names.sort();
         names
     }
 }
 
 #[test]
-fn entries_lie_below_their_ledger_and_nowhere_else() {
+fn entries_are_children_of_their_ledger_and_nowhere_else() {
     let mut bench = Bench::new();
     for args in [&["append", "a", "b"][..], &["append", "a"]] {
         assert_eq!(bench.run(args), OutcomeStatus::Committed);
@@ -128,12 +128,12 @@ fn entries_lie_below_their_ledger_and_nowhere_else() {
     assert_eq!(bench.entries(), [("a".into(), 0), ("a".into(), 1), ("b".into(), 0)]);
     assert_eq!(crate::Datum::first(&bench.result(&["sum", "a"]).reply), crate::Datum::Int(1));
     let mut table = MapTable { map: &mut bench.executor.map, gsn: Gsn::NONE };
-    assert_eq!((table.len(Db(0)), table.len(Db(0).below())), (2, 3));
+    assert_eq!((table.len(Db(0)), table.len(Db(0).children())), (2, 3));
     assert_eq!(table.digest().records, 5);
 }
 
 #[test]
-fn what_aborts_leaves_nothing_below() {
+fn what_aborts_leaves_no_children() {
     let mut bench = Bench::new();
     bench.run(&["append", "a"]);
     let digest = bench.executor.digest();
@@ -149,7 +149,7 @@ fn what_aborts_leaves_nothing_below() {
 }
 
 #[test]
-fn what_lies_below_outlives_its_cover_and_goes_with_the_database() {
+fn children_outlive_their_parent_and_go_with_the_database() {
     let mut bench = Bench::new();
     bench.run(&["append", "a"]);
     bench.run(&["append", "a"]);
@@ -160,7 +160,7 @@ fn what_lies_below_outlives_its_cover_and_goes_with_the_database() {
     assert_eq!(bench.entries().len(), 2);
     let mut table = MapTable { map: &mut bench.executor.map, gsn: Gsn(7) };
     table.swap(Db(0), Db(4));
-    assert_eq!((table.len(Db(4)), table.len(Db(4).below()), table.len(Db(0).below())), (1, 2, 0));
+    assert_eq!((table.len(Db(4)), table.len(Db(4).children()), table.len(Db(0).children())), (1, 2, 0));
     table.clear(Some(Db(0)));
     table.swap(Db(4), Db(0));
     assert_eq!(bench.entries().len(), 2);
@@ -169,11 +169,11 @@ fn what_lies_below_outlives_its_cover_and_goes_with_the_database() {
 }
 
 #[test]
-fn no_plan_names_what_lies_below() {
+fn no_plan_names_a_child_record() {
     struct Intruder;
     impl Procedure for Intruder {
         fn plan(&self, _: Args<'_>, planner: &mut Planner<'_>) -> std::result::Result<(), PlanError> {
-            planner.key_in(Db(0).below(), 0, Access::Read, Arg { bytes: b"a\0\x01\0", at: 0 }).map(drop)
+            planner.key_in(Db(0).children(), 0, Access::Read, Arg { bytes: b"a\0\x01\0", at: 0 }).map(drop)
         }
 
         fn run(&self, _: u16, _: &mut FragmentContext<'_>) -> std::result::Result<(), Abort> {

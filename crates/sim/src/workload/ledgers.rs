@@ -1,7 +1,7 @@
 //! Ledgers: procedures whose records come to have names only as they run.
 //!
-//! A ledger's record holds how many entries there are, and the entries lie below it, each with the balance that
-//! it leaves ([`ordain_model::cover`]). What one ledger is charged another is credited, so that all balances
+//! A ledger's record holds how many entries there are, and the entries are its children, each with the balance that
+//! it leaves ([`ordain_model::children`]). What one ledger is charged another is credited, so that all balances
 //! together are nothing, whoever looks; and every entry that a ledger's record counts is there, and no other.
 
 use std::sync::Arc;
@@ -10,7 +10,7 @@ use ordain_model::args::{Args, ArgsBuilder, encode};
 use ordain_model::procedure::{Known, Reconnaissance};
 use ordain_model::{
     Abort, Access, Datum, Db, FragmentContext, PlanError, Planner, Position, Procedure, ProcedureId,
-    Registry, ReplyContext, SlotNo, Target, Writer, split_covered, system,
+    Registry, ReplyContext, SlotNo, Target, Writer, split_child_key, system,
 };
 
 use super::procedures::{ARITY, COUNTERS, arg_number, each_key, held, number, sum_slots, text};
@@ -55,7 +55,7 @@ fn entry(n: i64) -> [u8; 8] {
 /// How many entries a ledger has, and the balance that the last of them leaves.
 fn standing(cx: &mut FragmentContext<'_>) -> (i64, i64) {
     let count = held(cx.cell(), 0);
-    let balance = if count == 0 { 0 } else { held(cx.below().read(&entry(count - 1)), LOST) };
+    let balance = if count == 0 { 0 } else { held(cx.children().read(&entry(count - 1)), LOST) };
     (count, balance)
 }
 
@@ -80,10 +80,10 @@ impl Procedure for Post {
         let (Some(from), Some(to), 3) = (items.next(), items.next(), args.len()) else { return Err(ARITY) };
         arg_number(args, 2)?;
         planner.key_in(LEDGERS, Post::CHARGE, Access::Write, from)?;
-        planner.covering();
+        planner.with_children();
         planner.abortable();
         planner.key_in(LEDGERS, Post::CREDIT, Access::Write, to)?;
-        planner.covering();
+        planner.with_children();
         Ok(())
     }
 
@@ -92,11 +92,11 @@ impl Procedure for Post {
         let (mut count, balance) = standing(cx);
         let balance = if code == Post::CHARGE { balance - amount } else { balance + amount };
         if count == FULL {
-            let below = cx.below();
-            (0..count).for_each(|n| below.edit(&entry(n), &mut |cell| cell.delete()));
+            let children = cx.children();
+            (0..count).for_each(|n| children.edit(&entry(n), &mut |cell| cell.delete()));
             count = 0;
         }
-        cx.below().edit(&entry(count), &mut |cell| cell.put(text(balance)));
+        cx.children().edit(&entry(count), &mut |cell| cell.put(text(balance)));
         cx.cell_mut().put(text(count + 1));
         if code == Post::CHARGE && balance < FLOOR {
             cx.writer().error(format!("ERR charged down to {balance}"));
@@ -119,7 +119,7 @@ impl Procedure for Statement {
     fn plan(&self, args: Args<'_>, planner: &mut Planner<'_>) -> Result<(), PlanError> {
         let (Some(ledger), 1) = (args.iter().next(), args.len()) else { return Err(ARITY) };
         planner.key_in(LEDGERS, 0, Access::Read, ledger)?;
-        planner.covering();
+        planner.with_children();
         Ok(())
     }
 
@@ -144,7 +144,7 @@ impl Procedure for Settle {
         let counter = items.nth(1).ok_or(ARITY)?;
         arg_number(args, 3)?;
         planner.key_in(LEDGERS, Settle::CHECK, Access::Read, ledger)?;
-        planner.covering();
+        planner.with_children();
         planner.abortable();
         planner.key_in(COUNTERS, Settle::ADD, Access::Write, counter).map(drop)
     }
@@ -195,7 +195,7 @@ impl Procedure for AuditLedgers {
     fn plan(&self, args: Args<'_>, planner: &mut Planner<'_>) -> Result<(), PlanError> {
         each_key(args, 0, |ledger| {
             planner.key_in(LEDGERS, 0, Access::Read, ledger)?;
-            planner.covering();
+            planner.with_children();
             Ok(())
         })
     }
@@ -225,8 +225,8 @@ impl Procedure for AuditEntries {
                 missing += held(cell, 0);
                 true
             });
-            table.scan(LEDGERS.below(), Position::default(), &mut |_, key, _| {
-                missing -= i64::from(split_covered(key).is_some());
+            table.scan(LEDGERS.children(), Position::default(), &mut |_, key, _| {
+                missing -= i64::from(split_child_key(key).is_some());
                 true
             });
         }

@@ -304,18 +304,18 @@ struct Compute;
 impl Procedure for Compute {
     fn plan(&self, args: Args<'_>, planner: &mut Planner<'_>) -> Result<(), PlanError> {
         arg_number(args, 0)?;
-        let mut lent: Vec<SlotNo> = Vec::new();
+        let mut shipped: Vec<SlotNo> = Vec::new();
         let mut near = None;
         each_key(args, 1, |key| {
             // The first of several members is only read.
-            let access = if lent.is_empty() && args.len() > 2 { Access::Read } else { Access::Write };
-            lent.push(planner.lend(access, key)?);
+            let access = if shipped.is_empty() && args.len() > 2 { Access::Read } else { Access::Write };
+            shipped.push(planner.ship(access, key)?);
             near = Some(ordain_model::KeyHash::of(key.bytes));
             Ok(())
         })?;
         planner.compute(0, near.unwrap_or_default())?;
         planner.abortable();
-        lent.into_iter().for_each(|slot| planner.input(slot));
+        shipped.into_iter().for_each(|slot| planner.input(slot));
         Ok(())
     }
 

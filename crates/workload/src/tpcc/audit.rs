@@ -16,13 +16,13 @@ use ordain_model::procedure::Target;
 use ordain_model::value::record_hash;
 use ordain_model::{
     Abort, Access, Args, Cell, Db, FragmentContext, PlanError, Planner, Position, Procedure, ProcedureId,
-    Registry, ReplyContext, Table, split_covered, system,
+    Registry, ReplyContext, Table, split_child_key, system,
 };
 
 use super::payment;
 use super::population::LOADED_MS;
 use super::rows::{Customer, District, History, Item, Order, OrderLine, Stock, Warehouse};
-use super::schema::{Covered, DB, MAX_DISTRICTS, Named, Row};
+use super::schema::{Child, DB, MAX_DISTRICTS, Named, Row};
 use crate::audit::{Audited, Found};
 use crate::random::mix;
 
@@ -395,11 +395,11 @@ impl Join {
         Some(())
     }
 
-    /// A covered row, except those of ORDER-LINE.
-    fn see_covered(&mut self, cover: Named<'_>, covered: Covered, bytes: &[u8]) -> Option<()> {
-        let (rows, warehouse) = (&mut self.rows, cover.warehouse);
-        match (cover.row, covered) {
-            (Row::District(district), Covered::Order(number)) => {
+    /// A child row, except those of ORDER-LINE.
+    fn see_child(&mut self, parent: Named<'_>, child: Child, bytes: &[u8]) -> Option<()> {
+        let (rows, warehouse) = (&mut self.rows, parent.warehouse);
+        match (parent.row, child) {
+            (Row::District(district), Child::Order(number)) => {
                 let row = Order::read(bytes)?;
                 rows.totals.orders += 1;
                 let order = self.orders.entry((warehouse, district, number)).or_default();
@@ -407,15 +407,15 @@ impl Join {
                 order.loaded = row.entered_ms == LOADED_MS;
                 order.all_local = row.all_local != 0;
             }
-            (Row::District(district), Covered::NewOrder(number)) => {
+            (Row::District(district), Child::NewOrder(number)) => {
                 rows.totals.new_orders += 1;
                 self.orders.entry((warehouse, district, number)).or_default().is_new = true;
             }
-            (Row::District(district), Covered::Newest(customer)) => {
+            (Row::District(district), Child::Newest(customer)) => {
                 let number = u32::from_le_bytes(bytes.try_into().ok()?);
                 self.newest.insert((warehouse, district, customer), number);
             }
-            (Row::Customer(district, customer), Covered::History(number)) => {
+            (Row::Customer(district, customer), Child::History(number)) => {
                 let row = History::read(bytes)?;
                 rows.totals.history += 1;
                 let paid = rows.paid.entry((row.warehouse, row.district)).or_default();
@@ -433,10 +433,10 @@ impl Join {
     }
 
     /// A row of ORDER-LINE, when all of ORDER are known.
-    fn see_line(&mut self, cover: Named<'_>, number: u32, bytes: &[u8]) -> Option<()> {
-        let Row::District(district) = cover.row else { return None };
+    fn see_line(&mut self, parent: Named<'_>, number: u32, bytes: &[u8]) -> Option<()> {
+        let Row::District(district) = parent.row else { return None };
         let row = OrderLine::read(bytes)?;
-        let order = self.orders.entry((cover.warehouse, district, number)).or_default();
+        let order = self.orders.entry((parent.warehouse, district, number)).or_default();
         order.lines += 1;
         if row.delivered_ms == 0 {
             order.undelivered_lines += 1;
@@ -444,7 +444,7 @@ impl Join {
             order.delivered_cents = order.delivered_cents.wrapping_add(row.amount_cents);
             order.delivered |= row.delivered_ms != LOADED_MS;
         }
-        let is_remote = row.supply_warehouse != cover.warehouse;
+        let is_remote = row.supply_warehouse != parent.warehouse;
         order.is_remote |= is_remote;
         if !order.loaded {
             self.rows.totals.new_lines += 1;
@@ -480,26 +480,26 @@ impl Join {
             true
         });
         for lines in [false, true] {
-            table.scan(DB.below(), Position::default(), &mut |_, key, cell| {
-                let parts = split_covered(key)
-                    .and_then(|(cover, suffix)| Some((Named::read(cover)?, Covered::read(suffix)?)));
+            table.scan(DB.children(), Position::default(), &mut |_, key, cell| {
+                let parts = split_child_key(key)
+                    .and_then(|(parent, suffix)| Some((Named::read(parent)?, Child::read(suffix)?)));
                 let seen = match (parts, cell.string()) {
-                    (Some((cover, Covered::OrderLine(number, _))), Some(bytes)) => {
+                    (Some((parent, Child::OrderLine(number, _))), Some(bytes)) => {
                         if lines {
-                            self.see_line(cover, number, bytes)
+                            self.see_line(parent, number, bytes)
                         } else {
                             Some(())
                         }
                     }
                     _ if lines => Some(()),
-                    (Some((cover, covered)), Some(bytes)) => self.see_covered(cover, covered, bytes),
+                    (Some((parent, child)), Some(bytes)) => self.see_child(parent, child, bytes),
                     _ => None,
                 };
                 if !lines {
-                    count(DB.below(), key, cell);
+                    count(DB.children(), key, cell);
                 }
                 if seen.is_none() {
-                    self.rows.wrong(DAMAGED, || format!("covered record {}", key.escape_ascii()));
+                    self.rows.wrong(DAMAGED, || format!("child record {}", key.escape_ascii()));
                 }
                 true
             });

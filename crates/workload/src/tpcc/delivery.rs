@@ -17,8 +17,8 @@ use ordain_model::{
 };
 
 use super::rows::{Customer, District, Order, OrderLine};
-use super::schema::{Covered, DB, MAX_DISTRICTS, Named, Row};
-use super::{DAMAGED, below, below_numbers, split_packed, string, write_numbers};
+use super::schema::{Child, DB, MAX_DISTRICTS, Named, Row};
+use super::{DAMAGED, child, put_child_numbers, split_packed, string, write_numbers};
 
 /// Delivers. Arguments: the keys of the warehouse's districts, D_ID 1 first; then O_CARRIER_ID, 1 byte.
 ///
@@ -73,7 +73,7 @@ const MAX_WINDOW: usize = 16;
 
 /// Whose the order `number` of the district is.
 fn due(cx: &FragmentContext<'_>, number: u32) -> Option<u32> {
-    Some(Order::read(below(cx.below.as_deref()?, Covered::Order(number))?)?.customer)
+    Some(Order::read(child(cx.children.as_deref()?, Child::Order(number))?)?.customer)
 }
 
 /// The customers of the next orders to be delivered, 0 where there is none.
@@ -154,21 +154,21 @@ impl Delivery {
         row.oldest_new_order = number + 1;
         let numbers = row.numbers();
         write_numbers(cx, &numbers);
-        let rows = cx.below();
-        let Some(mut order) = below(rows, Covered::Order(number)).and_then(Order::read) else {
+        let rows = cx.children();
+        let Some(mut order) = child(rows, Child::Order(number)).and_then(Order::read) else {
             return Ok(());
         };
         order.carrier = packed.carrier;
-        below_numbers(rows, Covered::Order(number), &order.numbers());
-        rows.edit(&Covered::NewOrder(number).suffix(), &mut |cell| cell.delete());
+        put_child_numbers(rows, Child::Order(number), &order.numbers());
+        rows.edit(&Child::NewOrder(number).suffix(), &mut |cell| cell.delete());
         let mut amount_cents = 0i64;
         for line in 1..=order.lines {
-            let covered = Covered::OrderLine(number, line);
-            let Some(mut row) = below(rows, covered).and_then(OrderLine::front::<0>) else { continue };
+            let name = Child::OrderLine(number, line);
+            let Some(mut row) = child(rows, name).and_then(OrderLine::front::<0>) else { continue };
             row.delivered_ms = delivered_ms;
             amount_cents = amount_cents.wrapping_add(row.amount_cents);
             let numbers = row.numbers();
-            below_numbers(rows, covered, &numbers);
+            put_child_numbers(rows, name, &numbers);
         }
         let mut slot = Writer(cx.out);
         slot.int(i64::from(number));
@@ -212,7 +212,7 @@ impl Procedure for Delivery {
         for (i, slot) in slots[..packed.districts].iter_mut().enumerate() {
             let Some(key) = next(Row::District(i as u8 + 1))? else { continue };
             *slot = planner.key_in(DB, Delivery::DISTRICT + i as u16, Access::Write, key)?;
-            planner.covering();
+            planner.with_children();
             planner.abortable();
         }
         for (i, slot) in slots[..packed.districts].iter().enumerate() {
@@ -315,7 +315,7 @@ impl Procedure for Peek {
                 return Err(DAMAGED);
             };
             planner.key_in(DB, 0, Access::Read, key)?;
-            planner.covering();
+            planner.with_children();
         }
         Ok(())
     }

@@ -14,8 +14,8 @@ use ordain_model::{
 
 use super::population::{Maker, Scale};
 use super::random::LastName;
-use super::schema::{Covered, DB, Named, Prefix, Row};
-use super::{DAMAGED, below_put, split_packed};
+use super::schema::{Child, DB, Named, Prefix, Row};
+use super::{DAMAGED, put_child, split_packed};
 
 /// Inserts rows of WAREHOUSE, DISTRICT, CUSTOMER (with its HISTORY), ITEM and STOCK. Arguments: keys, then an
 /// encoded [`Scale`].
@@ -44,7 +44,7 @@ impl Procedure for LoadRows {
             planner.key_in(DB, 0, Access::Write, key)?;
             planner.silent();
             match named.row {
-                Row::Customer(..) => planner.covering(),
+                Row::Customer(..) => planner.with_children(),
                 Row::Names(..) => return Err(DAMAGED),
                 _ => {}
             }
@@ -63,7 +63,7 @@ impl Procedure for LoadRows {
             Row::District(district) => maker.district(warehouse, district),
             Row::Customer(district, customer) => {
                 let history = maker.history(warehouse, district, customer);
-                below_put(cx, Covered::History(1), history);
+                put_child(cx, Child::History(1), history);
                 maker.customer(warehouse, district, customer)
             }
             Row::Item(item) => maker.item(item),
@@ -137,7 +137,7 @@ impl Procedure for LoadOrders {
         LoadOrders::orders(packed).ok_or(DAMAGED)?;
         let Some(Named { row: Row::District(_), .. }) = Named::read(key.bytes) else { return Err(DAMAGED) };
         planner.key_in(DB, 0, Access::Write, key)?;
-        planner.covering();
+        planner.with_children();
         planner.silent();
         Ok(())
     }
@@ -150,8 +150,8 @@ impl Procedure for LoadOrders {
         let Some((maker, orders)) = LoadOrders::orders(packed) else { return Ok(()) };
         let customers = maker.ordering_customers(warehouse, district);
         for (order, customer) in orders.clone().zip(&customers[orders.start as usize - 1..]) {
-            maker.order(warehouse, district, order, *customer, &mut |covered, row| {
-                below_put(cx, covered, row.to_vec());
+            maker.order(warehouse, district, order, *customer, &mut |child, row| {
+                put_child(cx, child, row.to_vec());
             });
         }
         Ok(())

@@ -8,7 +8,7 @@
 //! - [`audit`]: what must hold of the rows.
 //!
 //! What is not known before a transaction runs is dealt with in two ways. Rows whose names hold a number that the
-//! transaction draws (an order's) are covered by the row that the number is in. Rows that others lead to (a customer
+//! transaction draws (an order's) are child by the row that the number is in. Rows that others lead to (a customer
 //! by name, the customers of the orders to be delivered, the items sold of late) are found by a reconnaissance that
 //! the transaction checks (OLLP).
 //!
@@ -41,13 +41,13 @@ use std::sync::Arc;
 use ordain_model::args::Arg;
 use ordain_model::key::SLOTS;
 use ordain_model::procedure::Target;
-use ordain_model::{Args, Below, FragmentContext, PlanError, ProcedureId, Registry, Value, system};
+use ordain_model::{Args, Children, FragmentContext, PlanError, ProcedureId, Registry, Value, system};
 
 pub use population::Scale;
 
 use crate::{Finding, Param, Seen, Source, Workload};
 use population::MAX_ROWS;
-use schema::{Covered, MAX_DISTRICTS, MAX_WAREHOUSES, Prefix};
+use schema::{Child, MAX_DISTRICTS, MAX_WAREHOUSES, Prefix};
 
 const DAMAGED: PlanError = PlanError::fixed(
     "ERR damaged arguments of a TPC-C procedure: it takes the keys and the packed argument that \
@@ -103,25 +103,25 @@ fn overwrite(row: &mut [u8], numbers: &[u8]) {
     }
 }
 
-/// The bytes of a covered row; `None` if it is absent.
+/// The bytes of a child row; `None` if it is absent.
 #[inline]
-fn below(rows: &dyn Below, covered: Covered) -> Option<&[u8]> {
-    rows.read(&covered.suffix()).string()
+fn child(rows: &dyn Children, child: Child) -> Option<&[u8]> {
+    rows.read(&child.suffix()).string()
 }
 
-/// Puts a covered row in its place.
-fn below_put(cx: &mut FragmentContext<'_>, covered: Covered, row: Vec<u8>) {
+/// Puts a child row in its place.
+fn put_child(cx: &mut FragmentContext<'_>, child: Child, row: Vec<u8>) {
     let mut row = Some(row);
-    cx.below().edit(&covered.suffix(), &mut |cell| {
+    cx.children().edit(&child.suffix(), &mut |cell| {
         if let Some(row) = row.take() {
             cell.put(Value::String(row));
         }
     });
 }
 
-/// Changes the numbers that a covered row begins with.
-fn below_numbers(rows: &mut dyn Below, covered: Covered, numbers: &[u8]) {
-    rows.edit(&covered.suffix(), &mut |cell| cell.change_string(|row| overwrite(row, numbers)));
+/// Changes the numbers that a child row begins with.
+fn put_child_numbers(rows: &mut dyn Children, child: Child, numbers: &[u8]) {
+    rows.edit(&child.suffix(), &mut |cell| cell.change_string(|row| overwrite(row, numbers)));
 }
 
 /// How many of a hundred transactions are of each kind, on average.

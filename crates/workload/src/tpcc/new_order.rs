@@ -16,8 +16,8 @@ use ordain_model::{
 
 use super::random::is_original;
 use super::rows::{Customer, District, Item, Order, OrderLine, Stock, Warehouse};
-use super::schema::{Covered, DB, Named, Row};
-use super::{DAMAGED, below_put, string, write_numbers};
+use super::schema::{Child, DB, Named, Row};
+use super::{DAMAGED, put_child, string, write_numbers};
 use crate::packed::tail;
 
 /// Places an order. Arguments: the keys of the warehouse, the customer, the items, the stocks they come from in the
@@ -159,10 +159,9 @@ impl NewOrder {
         write_numbers(cx, &numbers);
 
         let (inputs, count) = (cx.inputs, quantities.len());
-        let lines = (1..=count).map(|line| Covered::OrderLine(number, line as u8));
-        for row in lines.chain([Covered::Order(number), Covered::NewOrder(number), Covered::Newest(customer)])
-        {
-            cx.below().expect(&row.suffix());
+        let lines = (1..=count).map(|line| Child::OrderLine(number, line as u8));
+        for row in lines.chain([Child::Order(number), Child::NewOrder(number), Child::Newest(customer)]) {
+            cx.children().expect(&row.suffix());
         }
         let mut all_local = true;
         for (i, (stock, quantity)) in keys.skip(count).zip(quantities).enumerate() {
@@ -178,13 +177,13 @@ impl NewOrder {
                 amount_cents: amount(inputs.raw(i), *quantity),
                 dist_info: Datum::first(inputs.raw(count + i)).as_bytes().unwrap_or_default(),
             };
-            below_put(cx, Covered::OrderLine(number, i as u8 + 1), row.encode());
+            put_child(cx, Child::OrderLine(number, i as u8 + 1), row.encode());
         }
         let row =
             Order { customer, entered_ms, carrier: 0, lines: count as u8, all_local: u8::from(all_local) };
-        below_put(cx, Covered::Order(number), row.encode());
-        below_put(cx, Covered::NewOrder(number), Vec::new());
-        below_put(cx, Covered::Newest(customer), number.to_le_bytes().to_vec());
+        put_child(cx, Child::Order(number), row.encode());
+        put_child(cx, Child::NewOrder(number), Vec::new());
+        put_child(cx, Child::Newest(customer), number.to_le_bytes().to_vec());
     }
 }
 
@@ -234,7 +233,7 @@ impl Procedure for NewOrder {
             return Err(DAMAGED);
         }
         planner.key_in(DB, NewOrder::DISTRICT, Access::Write, key)?;
-        planner.covering();
+        planner.with_children();
         (0..2 * count as u32).for_each(|slot| planner.input(ordain_model::SlotNo(first + slot)));
         Ok(())
     }

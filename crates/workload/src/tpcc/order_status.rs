@@ -12,8 +12,8 @@ use ordain_model::{
 use super::by_name::{self, Found};
 use super::payment::Who;
 use super::rows::{Customer, Order, OrderLine};
-use super::schema::{Covered, DB, Named, Row};
-use super::{DAMAGED, below, string};
+use super::schema::{Child, DB, Named, Row};
+use super::{DAMAGED, child, string};
 
 /// Looks an order up. Arguments: the keys of the customer, or of the customers of a last name, and of the district.
 ///
@@ -57,9 +57,9 @@ impl OrderStatus {
 
     fn newest_order(cx: &mut FragmentContext<'_>) -> Option<()> {
         let Row::Customer(_, customer) = Named::read(cx.args.get(0)?)?.row else { return None };
-        let rows = cx.below.as_deref()?;
-        let number = u32::from_le_bytes(below(rows, Covered::Newest(customer))?.try_into().ok()?);
-        let order = Order::read(below(rows, Covered::Order(number))?)?;
+        let rows = cx.children.as_deref()?;
+        let number = u32::from_le_bytes(child(rows, Child::Newest(customer))?.try_into().ok()?);
+        let order = Order::read(child(rows, Child::Order(number))?)?;
         let mut slot = Writer(cx.out);
         slot.array(4);
         slot.int(i64::from(number));
@@ -67,7 +67,7 @@ impl OrderStatus {
         slot.int(i64::from(order.carrier));
         slot.array(usize::from(order.lines));
         for line in 1..=order.lines {
-            let row = below(rows, Covered::OrderLine(number, line)).and_then(OrderLine::front::<0>);
+            let row = child(rows, Child::OrderLine(number, line)).and_then(OrderLine::front::<0>);
             let row = row.unwrap_or_default();
             slot.array(5);
             slot.int(i64::from(row.item));
@@ -92,7 +92,7 @@ impl Procedure for OrderStatus {
         by_name::plan_validation(args, 2, planner, OrderStatus::VALIDATE)?;
         planner.key_in(DB, OrderStatus::CUSTOMER, Access::Read, customer)?;
         planner.key_in(DB, OrderStatus::DISTRICT, Access::Read, district)?;
-        planner.covering();
+        planner.with_children();
         Ok(())
     }
 

@@ -15,8 +15,8 @@ use ordain_model::{
 
 use super::by_name::{self, Found};
 use super::rows::{Customer, District, History, Warehouse};
-use super::schema::{Covered, DB, Named, Row};
-use super::{DAMAGED, below_put, string, write_numbers};
+use super::schema::{Child, DB, Named, Row};
+use super::{DAMAGED, put_child, string, write_numbers};
 
 /// Makes a payment. Arguments: the keys of the warehouse, the district, and the customer or the customers of a last
 /// name; then the amount in cents, 8 bytes.
@@ -175,7 +175,7 @@ impl Payment {
         let (warehouse_name, district_name) = (name(cx.inputs.raw(0)), name(cx.inputs.raw(1)));
         let data = [warehouse_name, b"    ", district_name].concat();
         let row = History { warehouse: home.warehouse, district, at_ms, amount_cents, data: &data };
-        below_put(cx, Covered::History(number), row.encode());
+        put_child(cx, Child::History(number), row.encode());
     }
 }
 
@@ -219,7 +219,7 @@ impl Procedure for Payment {
         let inputs: [SlotNo; 2] =
             [write(Payment::WAREHOUSE, warehouse)?, write(Payment::DISTRICT, district)?];
         write(Payment::CUSTOMER, customer)?;
-        planner.covering();
+        planner.with_children();
         inputs.iter().for_each(|slot| planner.input(*slot));
         Ok(())
     }

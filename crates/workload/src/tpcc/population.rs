@@ -7,7 +7,7 @@ use std::ops::Range;
 
 use super::random::{self, LAST_NAMES, LastName, NuRand, uniform};
 use super::rows::{Customer, DIST_INFO_BYTES, District, History, Item, Order, OrderLine, Stock, Warehouse};
-use super::schema::{Covered, MAX_DISTRICTS, ORDER_LINES};
+use super::schema::{Child, MAX_DISTRICTS, ORDER_LINES};
 use crate::random::{Random, mix};
 
 /// The time that loaded rows bear, milliseconds since the epoch: the same in every run.
@@ -226,7 +226,7 @@ impl Maker {
         district: u8,
         order: u32,
         customer: u32,
-        put: &mut dyn FnMut(Covered, &[u8]),
+        put: &mut dyn FnMut(Child, &[u8]),
     ) {
         let mut random = self.random(b'o', warehouse, district, order);
         let delivered = order <= self.scale.orders - self.scale.undelivered;
@@ -239,10 +239,10 @@ impl Maker {
             lines,
             all_local: 1,
         };
-        put(Covered::Order(order), &row.encode());
-        put(Covered::Newest(customer), &order.to_le_bytes());
+        put(Child::Order(order), &row.encode());
+        put(Child::Newest(customer), &order.to_le_bytes());
         if !delivered {
-            put(Covered::NewOrder(order), &[]);
+            put(Child::NewOrder(order), &[]);
         }
         let mut dist_info = Vec::new();
         for line in 1..=lines {
@@ -257,7 +257,7 @@ impl Maker {
                 amount_cents: if delivered { 0 } else { amount_cents },
                 dist_info: &dist_info,
             };
-            put(Covered::OrderLine(order, line), &row.encode());
+            put(Child::OrderLine(order, line), &row.encode());
         }
     }
 

@@ -180,7 +180,7 @@ row! {
 }
 
 row! {
-    /// A row of HISTORY; the customer is the covering row.
+    /// A row of HISTORY; the customer is the parent row.
     History<'a> of &'a [u8] {
         /// H_W_ID.
         warehouse: u32,

@@ -13,7 +13,7 @@
 //! | ITEM | `i`, I_ID 4 bytes | a copy in each warehouse, as the papers' systems replicate it; never changes |
 //! | STOCK | `s`, I_ID 4 bytes | |
 //!
-//! The rows that others cover ([`ordain_model::cover`]) are named by a suffix to the covering row's key:
+//! The rows that others parent ([`ordain_model::children`]) are named by a suffix to the parent row's key:
 //!
 //! | table | below | suffix |
 //! |---|---|---|
@@ -254,7 +254,7 @@ impl std::ops::Deref for Key {
 
 /// A row that another covers.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub enum Covered {
+pub enum Child {
     /// An ORDER of a district, by O_ID.
     Order(u32),
     /// A NEW-ORDER of a district, by NO_O_ID.
@@ -267,16 +267,16 @@ pub enum Covered {
     History(u32),
 }
 
-impl Covered {
+impl Child {
     /// The suffix, and how many bytes of it count.
     #[inline]
     pub fn suffix(self) -> Suffix {
         let (table, number, line) = match self {
-            Covered::Order(order) => (b'o', order, None),
-            Covered::NewOrder(order) => (b'n', order, None),
-            Covered::OrderLine(order, line) => (b'l', order, Some(line)),
-            Covered::Newest(customer) => (b'c', customer, None),
-            Covered::History(payment) => (b'h', payment, None),
+            Child::Order(order) => (b'o', order, None),
+            Child::NewOrder(order) => (b'n', order, None),
+            Child::OrderLine(order, line) => (b'l', order, Some(line)),
+            Child::Newest(customer) => (b'c', customer, None),
+            Child::History(payment) => (b'h', payment, None),
         };
         let n = number.to_le_bytes();
         let bytes = [table, n[0], n[1], n[2], n[3], line.unwrap_or(0)];
@@ -284,22 +284,22 @@ impl Covered {
     }
 
     /// Reads a suffix; `None` if it is none of ours.
-    pub fn read(suffix: &[u8]) -> Option<Covered> {
+    pub fn read(suffix: &[u8]) -> Option<Child> {
         let (table, rest) = suffix.split_first()?;
         let (number, rest) = rest.split_first_chunk()?;
         let number = u32::from_le_bytes(*number);
         Some(match (table, rest) {
-            (b'o', []) => Covered::Order(number),
-            (b'n', []) => Covered::NewOrder(number),
-            (b'l', [line]) => Covered::OrderLine(number, *line),
-            (b'c', []) => Covered::Newest(number),
-            (b'h', []) => Covered::History(number),
+            (b'o', []) => Child::Order(number),
+            (b'n', []) => Child::NewOrder(number),
+            (b'l', [line]) => Child::OrderLine(number, *line),
+            (b'c', []) => Child::Newest(number),
+            (b'h', []) => Child::History(number),
             _ => return None,
         })
     }
 }
 
-/// The name of a covered row below its cover.
+/// The name of a child row below its parent.
 #[derive(Clone, Copy, Debug)]
 pub struct Suffix {
     bytes: [u8; 6],
@@ -393,19 +393,19 @@ mod tests {
     #[test]
     fn suffixes_are_read_back() {
         let all = [
-            Covered::Order(3_001),
-            Covered::NewOrder(3_001),
-            Covered::OrderLine(3_001, 15),
-            Covered::Newest(3_001),
-            Covered::History(3_001),
+            Child::Order(3_001),
+            Child::NewOrder(3_001),
+            Child::OrderLine(3_001, 15),
+            Child::Newest(3_001),
+            Child::History(3_001),
         ];
         let mut seen = std::collections::BTreeSet::new();
-        for covered in all {
-            let suffix = covered.suffix();
-            assert_eq!(Covered::read(&suffix), Some(covered));
+        for child in all {
+            let suffix = child.suffix();
+            assert_eq!(Child::read(&suffix), Some(child));
             assert!(seen.insert(suffix.to_vec()));
-            assert_eq!(Covered::read(&suffix[..suffix.len() - 1]).filter(|c| *c == covered), None);
+            assert_eq!(Child::read(&suffix[..suffix.len() - 1]).filter(|c| *c == child), None);
         }
-        assert_eq!(Covered::read(b"x\0\0\0\0"), None);
+        assert_eq!(Child::read(b"x\0\0\0\0"), None);
     }
 }

@@ -15,8 +15,8 @@ use ordain_model::{
 };
 
 use super::rows::{District, Order, OrderLine, Stock};
-use super::schema::{Covered, DB, Named, Row};
-use super::{DAMAGED, below, split_packed, string};
+use super::schema::{Child, DB, Named, Row};
+use super::{DAMAGED, child, split_packed, string};
 
 /// Counts. Arguments: the key of the district; then the threshold, 1 byte. Answers how many items there are whose
 /// stock is below it.
@@ -68,7 +68,7 @@ impl Sold {
     /// The items of the newest orders before this one, or, for 0, of the district.
     fn before(cx: &FragmentContext<'_>, next_order: u32) -> Sold {
         let (Some(district), Some(rows)) =
-            (string(&cx.target).and_then(District::front::<0>), cx.below.as_deref())
+            (string(&cx.target).and_then(District::front::<0>), cx.children.as_deref())
         else {
             return Sold::default();
         };
@@ -76,9 +76,9 @@ impl Sold {
             if next_order == 0 { district.next_order } else { next_order.min(district.next_order) };
         let mut items = BTreeSet::new();
         for number in next_order.saturating_sub(ORDERS).max(1)..next_order {
-            let order = below(rows, Covered::Order(number)).and_then(Order::read);
+            let order = child(rows, Child::Order(number)).and_then(Order::read);
             for line in 1..=order.map_or(0, |order| order.lines) {
-                let row = below(rows, Covered::OrderLine(number, line)).and_then(OrderLine::front::<0>);
+                let row = child(rows, Child::OrderLine(number, line)).and_then(OrderLine::front::<0>);
                 items.extend(row.map(|row| row.item));
             }
         }
@@ -134,7 +134,7 @@ impl Procedure for StockLevel {
         let district = Named::read(key.bytes).ok_or(DAMAGED)?;
         let Row::District(_) = district.row else { return Err(DAMAGED) };
         planner.key_in(DB, StockLevel::DISTRICT, Access::Read, key)?;
-        planner.covering();
+        planner.with_children();
         planner.abortable();
         for key in keys {
             match Named::read(key.bytes) {
@@ -201,7 +201,7 @@ impl Procedure for Peek {
         let (Some(key), 1) = (args.iter().next(), args.len()) else { return Err(DAMAGED) };
         let Some(Named { row: Row::District(_), .. }) = Named::read(key.bytes) else { return Err(DAMAGED) };
         planner.key_in(DB, 0, Access::Read, key)?;
-        planner.covering();
+        planner.with_children();
         Ok(())
     }
 

@@ -8,8 +8,8 @@ use std::sync::Arc;
 use ordain_checkpoint::Piece;
 use ordain_family::Incoming;
 use ordain_model::{
-    Abort, Batch, Cell, Chunk, ChunkNo, Epoch, Front, GatewayId, Gsn, Lanes, Millis, PartitionId, Position,
-    SlotNo,
+    Abort, Batch, Cell, Chunk, ChunkNo, Epoch, Front, GatewayId, Gsn, Millis, PartitionId, Position, SlotNo,
+    VirtualShards,
 };
 use ordain_replication::{self as replication, Arrival, Configuration, Decision, GroupMessage, Ship};
 use ordain_role::{PeerChange, Wire};
@@ -69,8 +69,8 @@ pub enum Sequencing {
         positions: std::ops::Range<Position>,
     },
     /// Shard to sequencer: too much of its partition's load is on one shard, and would be less so if these slots were in these
-    /// lanes, or where the partition has them by itself.
-    Uneven(PartitionId, Lanes),
+    /// virtual shards, or where the partition has them by itself.
+    Uneven(PartitionId, VirtualShards),
     /// Shard to the first shard of its partition: how many records it has in its large slots.
     Large {
         /// The shard's number through the replica.
@@ -141,8 +141,8 @@ pub enum Part {
         /// How it failed, if it did.
         failure: Option<Abort>,
     },
-    /// The record of a lent fragment, if it is there.
-    Lent {
+    /// The record of a shipped fragment, if it is there.
+    Shipped {
         /// The fragment.
         slot: SlotNo,
         /// The record.

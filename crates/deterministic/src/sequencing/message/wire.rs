@@ -307,7 +307,7 @@ impl Part {
                 wire::u8(out, failure.map_or(0, Abort::code));
                 wire::bytes(out, bytes);
             }
-            Part::Lent { slot, cell, version } => {
+            Part::Shipped { slot, cell, version } => {
                 wire::u8(out, 1);
                 wire::u32(out, slot.0);
                 wire::u64(out, version.0);
@@ -332,7 +332,7 @@ impl Part {
                 let (slot, version) = (SlotNo(bytes.u32()?), Gsn(bytes.u64()?));
                 let (cell, rest) = Cell::decode(bytes.0)?;
                 bytes.0 = rest;
-                Part::Lent { slot, cell, version }
+                Part::Shipped { slot, cell, version }
             }
             2 => Part::End,
             3 => Part::TooOld,

@@ -25,8 +25,8 @@ use std::sync::Arc;
 use ordain_family::TAKES_TRANSACTIONS;
 use ordain_model::{
     ArgsBuilder, Batch, Call, Cascade, Chunk, ChunkNo, Db, Epoch, Execution, Front, GatewayId, Gsn,
-    Histogram, Lane, Micros, Millis, OutcomeBatch, OutcomeStatus, PartitionId, Position, ProcedureId,
-    Registry, RequestNo, SessionId, Txn, system,
+    Histogram, Micros, Millis, OutcomeBatch, OutcomeStatus, PartitionId, Position, ProcedureId, Registry,
+    RequestNo, SessionId, Txn, VirtualShard, system,
 };
 use ordain_role::{Address, Bugs, Event, NodeId, Now, Outbox, PeerChange, PeerState, Role, Series, TimerId};
 
@@ -393,10 +393,12 @@ impl<X> Sequencer<X> {
         }
     }
 
-    /// Submits the move of slots between a partition's lanes.
-    fn balance(&mut self, partition: PartitionId, lanes: &[(usize, Option<Lane>)]) {
+    /// Submits the move of slots between a partition's virtual shards.
+    fn balance(&mut self, partition: PartitionId, virtual_shards: &[(usize, Option<VirtualShard>)]) {
         if self.leads() {
-            self.submit_for_house(system::BALANCE, |args| system::balance_args(partition, lanes, args));
+            self.submit_for_house(system::BALANCE, |args| {
+                system::balance_args(partition, virtual_shards, args)
+            });
         }
     }
 
@@ -454,7 +456,9 @@ impl<X: Send> Role for Sequencer<X> {
                 Message::Log(Log::Rejected(batch)) => self.rejected(now, &batch, out),
                 Message::Log(Log::Writable) => self.full = false,
                 Message::Sequencing(Sequencing::Expired { positions }) => self.sweep(&positions),
-                Message::Sequencing(Sequencing::Uneven(partition, lanes)) => self.balance(partition, &lanes),
+                Message::Sequencing(Sequencing::Uneven(partition, virtual_shards)) => {
+                    self.balance(partition, &virtual_shards)
+                }
                 Message::Saving(Saving::Begun(epoch)) => self.note_begun(from, epoch),
                 Message::Saving(Saving::Wanted) => self.checkpoints.is_wanted = true,
                 Message::Saving(Saving::StandsStill(is)) => self.checkpoints.stands_still = is,

@@ -60,7 +60,7 @@ impl<S: RecordStore> Core<S> {
         while let Some(fragment) = fragments.get(active.next) {
             let n = active.next;
             // A fragment whose record is shipped runs with the compute fragment that it is for.
-            if !fragment.lent && (self.owns(fragment) || fragment.access == Access::Compute) {
+            if !fragment.shipped && (self.owns(fragment) || fragment.access == Access::Compute) {
                 if active.shipped_out > 0 || active.is_away || n >= active.granted_until {
                     return Progress::Blocked;
                 }
@@ -106,7 +106,7 @@ impl<S: RecordStore> Core<S> {
         // A computation elsewhere had its inputs.
         for input in inputs.iter().filter(|_| computed.is_none()) {
             let source = &fragments[input.0 as usize];
-            if source.lent {
+            if source.shipped {
                 let here = self.owns(source);
                 let has_come = || matches!(active.received_records.get(input), Some(Some(_)));
                 if !here && !has_come() && active.slots.is_missing(*input) {
@@ -221,7 +221,7 @@ impl<S: RecordStore> Core<S> {
             version: Version::NONE,
             inputs: Inputs { slots: &active.slots, list: chunk.plans().inputs_of(fragment) },
             target: Target::Read(&Cell::ABSENT),
-            below: None,
+            children: None,
             locals: &mut self.code.locals,
             registry: &self.code.registry,
             share: self.code.registry.limits().share(txn.carriers),
@@ -233,7 +233,7 @@ impl<S: RecordStore> Core<S> {
         }
         let name = (fragment.db, key.bytes, fragment.hash);
         match fragment.access {
-            Access::Read | Access::Write if fragment.covering => {
+            Access::Read | Access::Write if fragment.with_children => {
                 let writer = parent_record::Writer { gsn, now, undo: undoable.then_some(&mut active.undo) };
                 parent_record::run((&mut self.store, guess), writer, fragment, code, cx)
             }
@@ -244,7 +244,8 @@ impl<S: RecordStore> Core<S> {
                     write_record(&mut self.store, guess, name, (gsn, now), undo, |mut cell, version| {
                         let before = cell.weight();
                         let target = Target::Write(cell.reborrow());
-                        let mut cx = FragmentContext { target, version: version.into(), below: None, ..cx };
+                        let mut cx =
+                            FragmentContext { target, version: version.into(), children: None, ..cx };
                         let result = guarded(fragment.abortable, || code.run(fragment.code, &mut cx));
                         changed_bytes = cell.weight().abs_diff(before);
                         result
@@ -261,7 +262,7 @@ impl<S: RecordStore> Core<S> {
                 let mut cx = FragmentContext {
                     target: Target::Read(cell),
                     version: version.into(),
-                    below: None,
+                    children: None,
                     ..cx
                 };
                 guarded(fragment.abortable, || code.run(fragment.code, &mut cx))
@@ -303,10 +304,10 @@ impl<S: RecordStore> Core<S> {
         }
         for held in members.held {
             if held.owner == self.site.number {
-                let lent = &chunk.fragments(txn)[held.slot.0 as usize];
+                let shipped = &chunk.fragments(txn)[held.slot.0 as usize];
                 // A member that was only to be read and is absent was not taken: it may be there, and expired.
-                if held.writable || held.cell.value.is_some() && !self.is_past(lent) {
-                    self.restore_record(active, lent, held);
+                if held.writable || held.cell.value.is_some() && !self.is_past(shipped) {
+                    self.restore_record(active, shipped, held);
                 }
             } else if held.writable && active.slots.is_missing(held.slot) {
                 let Held { slot, cell, changed, owner, .. } = held;

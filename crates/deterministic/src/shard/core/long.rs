@@ -95,7 +95,7 @@ impl<S: RecordStore> Core<S> {
         let mut records = BTreeMap::new();
         for slot in chunk.plans().inputs_of(&fragments[n]) {
             let fragment = &fragments[slot.0 as usize];
-            if !fragment.lent {
+            if !fragment.shipped {
                 continue;
             }
             let record = if self.owns(fragment) {

@@ -90,10 +90,10 @@ impl<S: RecordStore> Core<S> {
     pub(in crate::shard) fn look_at_load(&mut self, now: Micros, out: &mut Outbox<Message>) {
         let Some(load) = &mut self.upkeep.load else { return };
         let layout = self.maps.now();
-        let lanes = load.uneven(now, layout, self.site.partition.clone());
-        if !lanes.is_empty() {
+        let virtual_shards = load.uneven(now, layout, self.site.partition.clone());
+        if !virtual_shards.is_empty() {
             let partition = layout.partition_of_shard(self.site.number);
-            out.send(self.site.places.sequencer, Sequencing::Uneven(partition, lanes));
+            out.send(self.site.places.sequencer, Sequencing::Uneven(partition, virtual_shards));
         }
     }
 

@@ -14,17 +14,17 @@ use crate::shard::undo::WRITE_LOCKED;
 
 impl<S: RecordStore> Core<S> {
     /// Restores a record of this shard to the place from which it was taken.
-    pub(super) fn restore_record(&mut self, active: &mut Active, lent: &Fragment, held: Held<'_>) {
+    pub(super) fn restore_record(&mut self, active: &mut Active, shipped: &Fragment, held: Held<'_>) {
         let Held { db, key, cell, version, changed, before, .. } = held;
-        let known = self.store.find(db, key, lent.hash);
+        let known = self.store.find(db, key, shipped.hash);
         if known.is_none() && !changed {
             return;
         }
-        let record = known.unwrap_or_else(|| self.store.find_or_reserve(db, key, lent.hash));
+        let record = known.unwrap_or_else(|| self.store.find_or_reserve(db, key, shipped.hash));
         match before {
             Some(before) if changed => {
                 self.store.put_back(record, before, version);
-                let tag = active.undo.touch(&mut self.store, record, lent.hash);
+                let tag = active.undo.touch(&mut self.store, record, shipped.hash);
                 let journal = &mut active.undo.journal;
                 self.store.edit(record, active.gsn, |old, changed| {
                     CellMut::new(old, changed, Some((journal, tag))).replace(cell);
@@ -34,7 +34,7 @@ impl<S: RecordStore> Core<S> {
         }
         if self.store.lock(record) == WRITE_LOCKED
             && !(active.is_again && self.undo.holds(record))
-            && !active.undo.keeps(&mut self.store, record, lent.hash)
+            && !active.undo.keeps(&mut self.store, record, shipped.hash)
         {
             self.store.set_lock(record, 0);
         }
@@ -53,7 +53,7 @@ impl<S: RecordStore> Core<S> {
         let mut room = self.code.registry.limits().share(txn.carriers);
         for slot in chunk.plans().inputs_of(&fragments[compute]) {
             let fragment = &fragments[slot.0 as usize];
-            if fragment.lent && self.owns(fragment) {
+            if fragment.shipped && self.owns(fragment) {
                 back.extend(
                     self.ship(active, chunk, txn, *slot, (to, &mut room))
                         .map(|(cell, changed)| (*slot, cell, changed)),

@@ -9,7 +9,7 @@ use std::collections::{BTreeMap, VecDeque};
 use std::sync::Arc;
 
 use crate::sequencing::{Part, Parts, Reading};
-use ordain_model::cover::Below;
+use ordain_model::children::Children;
 use ordain_model::plan::nested_args;
 use ordain_model::procedure::{Inputs, Locals, Target};
 use ordain_model::serial::{key_of, seed_of};
@@ -111,7 +111,7 @@ struct Found {
     /// This shard's parts of whole-table slots.
     own_tables: Vec<(SlotNo, Vec<u8>)>,
     tables: Tables,
-    lent: BTreeMap<SlotNo, (Cell, Gsn)>,
+    shipped: BTreeMap<SlotNo, (Cell, Gsn)>,
     /// The compute fragment for which records are being read, and how many bytes of what it may be shipped were read
     /// here.
     carried: (usize, usize),
@@ -350,7 +350,7 @@ impl SnapshotReader {
                 found.slots.reset(fragments.len());
                 found.own_tables.clear();
                 found.tables.0.clear();
-                found.lent.clear();
+                found.shipped.clear();
                 found.carried = (0, 0);
                 found.failure = None;
             }
@@ -481,7 +481,7 @@ impl SnapshotReader {
                     }
                 }
             }
-            Part::Lent { slot, cell, version } => _ = found.lent.insert(slot, (cell, version)),
+            Part::Shipped { slot, cell, version } => _ = found.shipped.insert(slot, (cell, version)),
             Part::End => gathering.missing &= !bit,
             Part::TooOld => {
                 gathering.missing &= !bit;
@@ -550,7 +550,7 @@ impl SnapshotReader {
             now,
             registry: shard.registry.clone(),
             answers: InputSlots::of_inputs(chunk, txn, n, &found.slots),
-            records: std::mem::take(&mut found.lent),
+            records: std::mem::take(&mut found.shipped),
         };
         self.leaving.push((number, long));
         self.away.insert(number, Away { chunk: chunk.clone(), at, now, txn, found });
@@ -698,8 +698,8 @@ impl Found {
         for (slot, bytes) in self.own_tables.drain(..) {
             parts.push((index, Part::Slot { slot, bytes, failure: None }));
         }
-        for (slot, (cell, version)) in std::mem::take(&mut self.lent) {
-            parts.push((index, Part::Lent { slot, cell, version }));
+        for (slot, (cell, version)) in std::mem::take(&mut self.shipped) {
+            parts.push((index, Part::Shipped { slot, cell, version }));
         }
         parts.push((index, Part::End));
     }
@@ -739,11 +739,11 @@ impl<'a> At<'a> {
         let args = chunk.args(txn);
         let key = key_of(args, fragment);
         let name = (fragment.db, key.bytes, fragment.hash);
-        if fragment.lent {
+        if fragment.shipped {
             let (cell, version) = past_at(state, guess, name, now);
             if cell.value.is_some() {
                 match self.may_be_copied(registry, n, cell, found) {
-                    true => _ = found.lent.insert(slot, (cell.clone(), version)),
+                    true => _ = found.shipped.insert(slot, (cell.clone(), version)),
                     false => found.slots.fill(slot, CUT, false),
                 }
             }
@@ -753,14 +753,18 @@ impl<'a> At<'a> {
         if fragment.only_shows() && found.slots.is_beyond(limit) {
             return found.slots.leave_out(slot);
         }
-        let mut below;
-        let (target, version, below) = if fragment.is_table() {
+        let mut children;
+        let (target, version, children) = if fragment.is_table() {
             (Target::Table(state), Gsn::NONE, None)
         } else {
             let state = &*state;
             let (cell, version) = past_at(state, guess, name, now);
-            below = PastChildren::new(state, key.bytes, fragment);
-            (Target::Read(cell), version, fragment.covering.then_some(&mut below as &mut dyn Below))
+            children = PastChildren::new(state, key.bytes, fragment);
+            (
+                Target::Read(cell),
+                version,
+                fragment.with_children.then_some(&mut children as &mut dyn Children),
+            )
         };
         let mut arena = found.slots.take_arena();
         let at = arena.len();
@@ -773,7 +777,7 @@ impl<'a> At<'a> {
             version: version.into(),
             inputs: Inputs::none(),
             target,
-            below,
+            children,
             locals,
             registry,
             share: registry.limits().share(txn.carriers),
@@ -830,7 +834,7 @@ impl<'a> At<'a> {
         let mut result = Ok(());
         let limits = shard.registry.limits();
         let is_held_back = |slot: &SlotNo| !found.slots.is_missing(*slot);
-        let mut members = Members::of_copies(chunk, txn, n, &mut found.lent);
+        let mut members = Members::of_copies(chunk, txn, n, &mut found.shipped);
         if !failed && members.are_beyond(limits.share(txn.carriers), chunk, txn, n, is_held_back) {
             result = refuse(fragment, &mut bytes);
         } else if !failed {
@@ -839,7 +843,7 @@ impl<'a> At<'a> {
             result = computation.run(shard.registry, shard.locals, &found.slots, &mut members, &mut bytes);
             if shard.locals.take_given_up() {
                 let records = members.held.into_iter().map(|held| (held.slot, (held.cell, held.version)));
-                found.lent = records.collect();
+                found.shipped = records.collect();
                 return false;
             }
         }

@@ -149,7 +149,7 @@ struct Rows {
 impl Rows {
     fn insert(&mut self, key: &[u8], row: &[u8]) {
         let (db, key) = match key.split_first() {
-            Some((&COVERED, covered)) => (DB.below(), covered),
+            Some((&COVERED, covered)) => (DB.children(), covered),
             _ => (DB, key),
         };
         let cell = Cell { value: Some(Value::String(row.to_vec())), ..Cell::default() };
@@ -171,7 +171,7 @@ impl Rows {
             version: Version::NONE,
             inputs: Inputs::none(),
             target: Target::Table(self),
-            below: None,
+            children: None,
             locals: &mut Locals::default(),
             registry,
             share: registry.limits().carried,
@@ -222,8 +222,8 @@ impl Table for Rows {
         let other = |db: Db| match db {
             db if db == a => b,
             db if db == b => a,
-            db if db == a.below() => b.below(),
-            db if db == b.below() => a.below(),
+            db if db == a.children() => b.children(),
+            db if db == b.children() => a.children(),
             db => db,
         };
         self.rows = rows.into_iter().map(|((db, key), cell)| ((other(db), key), cell)).collect();
@@ -286,7 +286,7 @@ mod tests {
         // No server, no digest.
         assert_eq!(wrong(&mut rows, &form, &workload), BTreeSet::from(["digest"]));
         assert_eq!(rows.digest().records as usize, rows.rows.len());
-        let lost = rows.rows.keys().find(|(db, _)| *db == DB.below()).unwrap().clone();
+        let lost = rows.rows.keys().find(|(db, _)| *db == DB.children()).unwrap().clone();
         rows.rows.remove(&lost);
         assert!(wrong(&mut rows, &form, &workload).len() > 1);
     }
@@ -296,14 +296,14 @@ mod tests {
         let mut rows = Rows::default();
         rows.insert(b"{1}w", b"row");
         rows.insert(b"+{1}d\x01o\x01\0\0\0\x05\0", b"covered");
-        let below = DB.below();
+        let below = DB.children();
         assert_eq!((rows.len(DB), rows.len(below)), (1, 1));
         rows.swap(DB, Db(3));
-        assert_eq!((rows.len(DB), rows.len(Db(3)), rows.len(Db(3).below())), (0, 1, 1));
+        assert_eq!((rows.len(DB), rows.len(Db(3)), rows.len(Db(3).children())), (0, 1, 1));
         rows.clear(Some(DB));
         assert_eq!(rows.len(Db(3)), 1);
         rows.clear(None);
-        assert_eq!((rows.len(Db(3)), rows.len(Db(3).below())), (0, 0));
+        assert_eq!((rows.len(Db(3)), rows.len(Db(3).children())), (0, 0));
     }
 
     #[test]

@@ -38,8 +38,7 @@ fn every_condition_is_seen_to_fail() {
     // One that was placed in the run.
     let placed = oldest + new_orders - 1;
     assert!(placed > SMALL.orders);
-    let order =
-        Order::read(&bed.row(2, Row::District(1), Some(Covered::Order(undelivered))).unwrap()).unwrap();
+    let order = Order::read(&bed.row(2, Row::District(1), Some(Child::Order(undelivered))).unwrap()).unwrap();
 
     type Damage = fn(&mut Vec<u8>);
     macro_rules! numbers {
@@ -59,7 +58,7 @@ fn every_condition_is_seen_to_fail() {
     let d = Row::District(1);
     let c = Row::Customer(1, order.customer);
     /// What is damaged, how (or else deleted), and what is found then.
-    type Case<'a> = (Row<'a>, Option<Covered>, Option<Damage>, &'a [&'a str]);
+    type Case<'a> = (Row<'a>, Option<Child>, Option<Damage>, &'a [&'a str]);
     let cases: Vec<Case<'_>> = vec![
         (
             Row::Warehouse,
@@ -72,38 +71,38 @@ fn every_condition_is_seen_to_fail() {
         (d, None, numbers!(District, row => row.oldest_new_order += 1), &["condition_3", "condition_11"]),
         (
             d,
-            Some(Covered::NewOrder(undelivered)),
+            Some(Child::NewOrder(undelivered)),
             None,
             &["condition_3", "condition_5", "condition_11", "deliveries"],
         ),
         (
             d,
-            Some(Covered::Order(undelivered)),
+            Some(Child::Order(undelivered)),
             numbers!(Order, row => row.lines += 1),
             &["condition_4", "condition_6"],
         ),
         (
             d,
-            Some(Covered::Order(undelivered)),
+            Some(Child::Order(undelivered)),
             numbers!(Order, row => row.carrier = 1),
             &["condition_5", "condition_7", "condition_11"],
         ),
-        (d, Some(Covered::OrderLine(delivered, 1)), None, &["condition_4", "condition_6"]),
+        (d, Some(Child::OrderLine(delivered, 1)), None, &["condition_4", "condition_6"]),
         (
             d,
-            Some(Covered::OrderLine(delivered, 1)),
+            Some(Child::OrderLine(delivered, 1)),
             numbers!(OrderLine, row => row.delivered_ms = 0),
             &["condition_7"],
         ),
         (
             d,
-            Some(Covered::OrderLine(delivered, 1)),
+            Some(Child::OrderLine(delivered, 1)),
             numbers!(OrderLine, row => row.amount_cents = 5),
             &["condition_10", "condition_12"],
         ),
         (
             c,
-            Some(Covered::History(1)),
+            Some(Child::History(1)),
             numbers!(History, row => row.amount_cents += 1),
             &["condition_8", "condition_9", "condition_10", "payments"],
         ),
@@ -119,17 +118,17 @@ fn every_condition_is_seen_to_fail() {
             &["stock_quantities"],
         ),
         (c, None, numbers!(Customer, row => row.payments += 1), &["customer_counts"]),
-        (d, Some(Covered::Order(placed)), numbers!(Order, row => row.all_local ^= 1), &["orders_as_placed"]),
+        (d, Some(Child::Order(placed)), numbers!(Order, row => row.all_local ^= 1), &["orders_as_placed"]),
         (
             d,
-            Some(Covered::OrderLine(placed, 1)),
+            Some(Child::OrderLine(placed, 1)),
             numbers!(OrderLine, row => row.amount_cents += 1),
             &["orders_as_placed"],
         ),
-        (d, Some(Covered::OrderLine(placed, 1)), Some(last_byte), &["orders_as_placed"]),
+        (d, Some(Child::OrderLine(placed, 1)), Some(last_byte), &["orders_as_placed"]),
         (
             d,
-            Some(Covered::OrderLine(placed, 1)),
+            Some(Child::OrderLine(placed, 1)),
             numbers!(OrderLine, row => row.quantity += 1),
             &["orders_as_placed", "stocks"],
         ),
@@ -139,24 +138,24 @@ fn every_condition_is_seen_to_fail() {
         (Row::Item(3), None, Some(garbage), &["whole_rows"]),
         (Row::Item(3), None, None, &["loaded_rows"]),
         (Row::Names(1, b"BARBARBAR"), None, Some(garbage), &["whole_rows"]),
-        (d, Some(Covered::Newest(order.customer)), Some(first), &["newest_orders"]),
-        (d, Some(Covered::Newest(order.customer)), None, &["newest_orders"]),
+        (d, Some(Child::Newest(order.customer)), Some(first), &["newest_orders"]),
+        (d, Some(Child::Newest(order.customer)), None, &["newest_orders"]),
     ];
     let mut failed = std::collections::BTreeSet::new();
-    for (row, covered, damage, expected) in cases {
-        let before = bed.row(2, row, covered).unwrap();
+    for (row, child, damage, expected) in cases {
+        let before = bed.row(2, row, child).unwrap();
         let mut after = before.clone();
         if let Some(damage) = damage {
             damage(&mut after);
         }
-        bed.poke(2, row, covered, damage.map(|_| &*after));
+        bed.poke(2, row, child, damage.map(|_| &*after));
         let mut found = wrong(&bed.findings(testimony.clone()));
         found.sort_unstable();
         let mut expected = expected.to_vec();
         expected.sort_unstable();
-        assert_eq!(found, expected, "{row:?} {covered:?}");
+        assert_eq!(found, expected, "{row:?} {child:?}");
         failed.extend(found);
-        bed.poke(2, row, covered, Some(&before));
+        bed.poke(2, row, child, Some(&before));
     }
     assert_sound(&bed.findings(testimony.clone()));
 

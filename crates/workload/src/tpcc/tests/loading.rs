@@ -39,8 +39,8 @@ fn the_population_is_the_specifications() {
             Some(Row::Names(..)) => by_name += rows::customers_of_name(bytes).len(),
             _ => {}
         }
-        if let Some((_, suffix)) = ordain_model::split_covered(key).filter(|_| db != DB)
-            && let Some(Covered::Order(number)) = Covered::read(suffix)
+        if let Some((_, suffix)) = ordain_model::split_child_key(key).filter(|_| db != DB)
+            && let Some(Child::Order(number)) = Child::read(suffix)
         {
             let row = Order::read(bytes).unwrap();
             *lines.entry(row.lines).or_insert(0u64) += 1;

@@ -22,7 +22,7 @@ use super::order_status::{ORDER_STATUS, OrderStatusCall};
 use super::payment::{PAYMENT, PaymentCall, Who};
 use super::population::LOADED_MS;
 use super::rows::{Customer, District, History, Item, Order, OrderLine, Stock, Warehouse};
-use super::schema::{Covered, DB, Key, Named, Row};
+use super::schema::{Child, DB, Key, Named, Row};
 use super::source::{Clients, Transaction};
 use super::stock_level::{self, STOCK_LEVEL, StockLevelCall};
 use super::*;
@@ -44,7 +44,7 @@ const POKE: ProcedureId = ProcedureId(1069);
 impl Procedure for Poke {
     fn plan(&self, args: Args<'_>, planner: &mut Planner<'_>) -> Result<(), PlanError> {
         planner.key_in(DB, 0, Access::Write, args.iter().next().ok_or(DAMAGED)?)?;
-        planner.covering();
+        planner.with_children();
         Ok(())
     }
 
@@ -53,7 +53,7 @@ impl Procedure for Poke {
         let (suffix, row) = (args.get(1).unwrap_or_default(), args.get(2));
         let value = || row.map(|row| Value::String(row.to_vec()));
         if !suffix.is_empty() {
-            cx.below().edit(suffix, &mut |cell| match value() {
+            cx.children().edit(suffix, &mut |cell| match value() {
                 Some(value) => cell.put(value),
                 None => cell.delete(),
             });
@@ -263,20 +263,20 @@ impl Bed {
     }
 
     /// The bytes of a row, or of one that it covers.
-    fn row(&self, warehouse: u32, row: Row<'_>, covered: Option<Covered>) -> Option<Vec<u8>> {
+    fn row(&self, warehouse: u32, row: Row<'_>, child: Option<Child>) -> Option<Vec<u8>> {
         let key = self.key(warehouse, row);
-        let name = match covered {
+        let name = match child {
             None => key.to_vec(),
-            Some(covered) => ordain_model::cover::covered_key(&key, &covered.suffix()).to_vec(),
+            Some(child) => ordain_model::children::child_key(&key, &child.suffix()).to_vec(),
         };
-        let db = if covered.is_some() { DB.below() } else { DB };
+        let db = if child.is_some() { DB.children() } else { DB };
         let found = self.executor.records().find(|(of, key, _)| *of == db && *key == name);
         found.and_then(|(_, _, cell)| cell.string().map(<[u8]>::to_vec))
     }
 
-    fn poke(&mut self, warehouse: u32, row: Row<'_>, covered: Option<Covered>, bytes: Option<&[u8]>) {
+    fn poke(&mut self, warehouse: u32, row: Row<'_>, child: Option<Child>, bytes: Option<&[u8]>) {
         let key = self.key(warehouse, row);
-        let suffix = covered.map(|covered| covered.suffix().to_vec()).unwrap_or_default();
+        let suffix = child.map(|child| child.suffix().to_vec()).unwrap_or_default();
         let args: Vec<&[u8]> = [&*key, &suffix].into_iter().chain(bytes).collect();
         self.run(POKE, &encode(&args));
     }

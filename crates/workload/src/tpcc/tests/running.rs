@@ -78,10 +78,10 @@ fn the_transactions_do_what_the_specification_says() {
     let after = [stock(&bed, 1, 1), stock(&bed, 2, 2)];
     assert_eq!((after[0].0, after[0].1, after[0].2, after[0].3), (taken(taken(before[0].0, 4), 1), 5, 2, 0));
     assert_eq!((after[1].0, after[1].1, after[1].2, after[1].3), (taken(before[1].0, 10), 10, 1, 1));
-    let covered = |bed: &Bed, covered| bed.row(w, Row::District(d), Some(covered)).unwrap();
-    let order = Order::read(&covered(&bed, Covered::Order(number))).unwrap();
+    let child = |bed: &Bed, child| bed.row(w, Row::District(d), Some(child)).unwrap();
+    let order = Order::read(&child(&bed, Child::Order(number))).unwrap();
     assert_eq!((order.customer, order.carrier, order.lines, order.all_local), (5, 0, 3, 0));
-    let bytes = covered(&bed, Covered::OrderLine(number, 2));
+    let bytes = child(&bed, Child::OrderLine(number, 2));
     let second = OrderLine::read(&bytes).unwrap();
     let item = bed.row(w, Row::Item(2), None).unwrap();
     assert_eq!(second.amount_cents, 10 * rows::Item::read(&item).unwrap().price_cents);
@@ -114,7 +114,7 @@ fn the_transactions_do_what_the_specification_says() {
     let paid = customer(&bed);
     let paid = Customer::read(&paid).unwrap();
     assert_eq!((paid.balance_cents, paid.payments), (-2_234, 2));
-    let history = bed.row(w, Row::Customer(d, 5), Some(Covered::History(2))).unwrap();
+    let history = bed.row(w, Row::Customer(d, 5), Some(Child::History(2))).unwrap();
     let history = History::read(&history).unwrap();
     assert_eq!((history.warehouse, history.district, history.amount_cents), (2, 1, 1_234));
     let names = bed.row(2, Row::Warehouse, None).unwrap();
@@ -125,7 +125,7 @@ fn the_transactions_do_what_the_specification_says() {
     for _ in 0..SMALL.undelivered + 2 {
         bed.call(&call);
     }
-    let order = Order::read(&covered(&bed, Covered::Order(number))).unwrap();
+    let order = Order::read(&child(&bed, Child::Order(number))).unwrap();
     assert_eq!(order.carrier, 9);
     let reply = bed.call(&call).reply;
     assert_eq!(reply, {
@@ -136,7 +136,7 @@ fn the_transactions_do_what_the_specification_says() {
         none
     });
     let total: i64 = (1..=3)
-        .map(|line| OrderLine::read(&covered(&bed, Covered::OrderLine(number, line))).unwrap().amount_cents)
+        .map(|line| OrderLine::read(&child(&bed, Child::OrderLine(number, line))).unwrap().amount_cents)
         .sum();
     let rich = customer(&bed);
     let rich = Customer::read(&rich).unwrap();
