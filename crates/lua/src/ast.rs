@@ -28,6 +28,12 @@ pub(crate) enum Binary {
     Or,
 }
 
+impl Binary {
+    pub(crate) fn is_comparison(self) -> bool {
+        matches!(self, Binary::Eq | Binary::Ne | Binary::Lt | Binary::Le | Binary::Gt | Binary::Ge)
+    }
+}
+
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Unary {
     Minus,

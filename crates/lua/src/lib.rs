@@ -13,14 +13,18 @@
 
 mod ast;
 pub mod budget;
+mod calls;
 pub mod compiler;
 pub mod cost;
+mod faults;
 pub mod heap;
 mod lexer;
 pub mod library;
 pub mod machine;
+mod metamethods;
 pub mod number;
 mod op;
+mod operators;
 mod parser;
 mod pattern;
 mod table;

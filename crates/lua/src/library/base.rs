@@ -2,7 +2,8 @@
 
 use crate::budget::{Fault, Result};
 use crate::compiler::{self, CompileError};
-use crate::machine::{Args, Event, Host, MAX_VALUES, Machine};
+use crate::machine::{Args, Host, MAX_VALUES, Machine};
+use crate::metamethods::Event;
 use crate::value::Value;
 
 type Done = Result<()>;

@@ -34,48 +34,18 @@ fn shift(m: &mut Machine, args: Args, name: &str, f: fn(i32, u32) -> i32) -> Don
     Ok(())
 }
 
-pub(super) fn tobit(m: &mut Machine, _: &mut dyn Host, args: Args) -> Done {
-    one(m, args, "tobit", |x| x)
-}
-
-pub(super) fn bnot(m: &mut Machine, _: &mut dyn Host, args: Args) -> Done {
-    one(m, args, "bnot", |x| !x)
-}
-
-pub(super) fn bswap(m: &mut Machine, _: &mut dyn Host, args: Args) -> Done {
-    one(m, args, "bswap", i32::swap_bytes)
-}
-
-pub(super) fn band(m: &mut Machine, _: &mut dyn Host, args: Args) -> Done {
-    fold(m, args, "band", |a, b| a & b)
-}
-
-pub(super) fn bor(m: &mut Machine, _: &mut dyn Host, args: Args) -> Done {
-    fold(m, args, "bor", |a, b| a | b)
-}
-
-pub(super) fn bxor(m: &mut Machine, _: &mut dyn Host, args: Args) -> Done {
-    fold(m, args, "bxor", |a, b| a ^ b)
-}
-
-pub(super) fn lshift(m: &mut Machine, _: &mut dyn Host, args: Args) -> Done {
-    shift(m, args, "lshift", |x, n| x << n)
-}
-
-pub(super) fn rshift(m: &mut Machine, _: &mut dyn Host, args: Args) -> Done {
-    shift(m, args, "rshift", |x, n| ((x as u32) >> n) as i32)
-}
-
-pub(super) fn arshift(m: &mut Machine, _: &mut dyn Host, args: Args) -> Done {
-    shift(m, args, "arshift", |x, n| x >> n)
-}
-
-pub(super) fn rol(m: &mut Machine, _: &mut dyn Host, args: Args) -> Done {
-    shift(m, args, "rol", i32::rotate_left)
-}
-
-pub(super) fn ror(m: &mut Machine, _: &mut dyn Host, args: Args) -> Done {
-    shift(m, args, "ror", i32::rotate_right)
+functions! {
+    tobit = one(|x| x);
+    bnot = one(|x| !x);
+    bswap = one(i32::swap_bytes);
+    band = fold(|a, b| a & b);
+    bor = fold(|a, b| a | b);
+    bxor = fold(|a, b| a ^ b);
+    lshift = shift(|x, n| x << n);
+    rshift = shift(|x, n| ((x as u32) >> n) as i32);
+    arshift = shift(|x, n| x >> n);
+    rol = shift(i32::rotate_left);
+    ror = shift(i32::rotate_right);
 }
 
 pub(super) fn tohex(m: &mut Machine, _: &mut dyn Host, args: Args) -> Done {

@@ -3,7 +3,7 @@
 use crate::budget::{Fault, Result};
 use crate::machine::{Args, Host, Machine};
 use crate::number::format_g;
-use crate::value::{TableRef, Value};
+use crate::value::{Str, TableRef, Value};
 
 type Done = Result<()>;
 
@@ -59,19 +59,15 @@ fn at_most(m: &Machine, args: Args, most: usize, name: &str) -> Done {
     Ok(())
 }
 
-fn integer(
-    m: &mut Machine,
-    args: Args,
-    i: usize,
-    name: &str,
-    now: i64,
-    least: i64,
-    most: i64,
-) -> Result<i64> {
+/// The most of a number that has no other bound.
+const INT_MAX: i64 = i32::MAX as i64;
+
+fn integer(m: &mut Machine, args: Args, i: usize, name: &str, now: i64, bounds: (i64, i64)) -> Result<i64> {
     if m.arg(args, i).is_nil() {
         return Ok(now);
     }
     let value = m.int_arg(args, i, name)?;
+    let (least, most) = bounds;
     if !(least..=most).contains(&value) {
         let what = format!("expected integer between {least} and {most}");
         return Err(m.bad_argument(i + 1, name, &what));
@@ -94,11 +90,36 @@ fn boolean(m: &mut Machine, args: Args, i: usize, name: &str, now: bool) -> Resu
     }
 }
 
-pub(super) fn encode_keep_buffer(m: &mut Machine, _: &mut dyn Host, args: Args) -> Done {
-    at_most(m, args, 1, "encode_keep_buffer")?;
-    let keep = boolean(m, args, 0, "encode_keep_buffer", m.json.keep_buffer)?;
-    m.json.keep_buffer = keep;
-    m.give(Value::Bool(keep));
+functions! {
+    encode_keep_buffer = switch(|options| &mut options.keep_buffer);
+    decode_invalid_numbers = switch(|options| &mut options.decode_invalid);
+    encode_max_depth = number((|options| &mut options.encode_depth, INT_MAX));
+    decode_max_depth = number((|options| &mut options.decode_depth, INT_MAX));
+    encode_number_precision = number((|options| &mut options.digits, MAX_DIGITS));
+}
+
+/// Sets an option that is on or off, if there is an argument, and gives what it is then.
+fn switch(m: &mut Machine, args: Args, name: &str, option: fn(&mut Options) -> &mut bool) -> Done {
+    at_most(m, args, 1, name)?;
+    let now = *option(&mut m.json);
+    let value = boolean(m, args, 0, name, now)?;
+    *option(&mut m.json) = value;
+    m.give(Value::Bool(value));
+    Ok(())
+}
+
+/// Sets an option that is a number from 1 to some bound, if there is an argument, and gives what it is then.
+fn number(
+    m: &mut Machine,
+    args: Args,
+    name: &str,
+    (option, most): (fn(&mut Options) -> &mut i64, i64),
+) -> Done {
+    at_most(m, args, 1, name)?;
+    let now = *option(&mut m.json);
+    let value = integer(m, args, 0, name, now, (1, most))?;
+    *option(&mut m.json) = value;
+    m.give(Value::Number(value as f64));
     Ok(())
 }
 
@@ -107,34 +128,11 @@ pub(super) fn encode_sparse_array(m: &mut Machine, _: &mut dyn Host, args: Args)
     at_most(m, args, 3, NAME)?;
     let now = m.json;
     m.json.sparse_convert = boolean(m, args, 0, NAME, now.sparse_convert)?;
-    m.json.sparse_ratio = integer(m, args, 1, NAME, now.sparse_ratio, 0, i64::from(i32::MAX))?;
-    m.json.sparse_safe = integer(m, args, 2, NAME, now.sparse_safe, 0, i64::from(i32::MAX))?;
+    m.json.sparse_ratio = integer(m, args, 1, NAME, now.sparse_ratio, (0, INT_MAX))?;
+    m.json.sparse_safe = integer(m, args, 2, NAME, now.sparse_safe, (0, INT_MAX))?;
     m.give(Value::Bool(m.json.sparse_convert));
     m.give(Value::Number(m.json.sparse_ratio as f64));
     m.give(Value::Number(m.json.sparse_safe as f64));
-    Ok(())
-}
-
-pub(super) fn encode_max_depth(m: &mut Machine, _: &mut dyn Host, args: Args) -> Done {
-    at_most(m, args, 1, "encode_max_depth")?;
-    m.json.encode_depth =
-        integer(m, args, 0, "encode_max_depth", m.json.encode_depth, 1, i64::from(i32::MAX))?;
-    m.give(Value::Number(m.json.encode_depth as f64));
-    Ok(())
-}
-
-pub(super) fn decode_max_depth(m: &mut Machine, _: &mut dyn Host, args: Args) -> Done {
-    at_most(m, args, 1, "decode_max_depth")?;
-    m.json.decode_depth =
-        integer(m, args, 0, "decode_max_depth", m.json.decode_depth, 1, i64::from(i32::MAX))?;
-    m.give(Value::Number(m.json.decode_depth as f64));
-    Ok(())
-}
-
-pub(super) fn encode_number_precision(m: &mut Machine, _: &mut dyn Host, args: Args) -> Done {
-    at_most(m, args, 1, "encode_number_precision")?;
-    m.json.digits = integer(m, args, 0, "encode_number_precision", m.json.digits, 1, MAX_DIGITS)?;
-    m.give(Value::Number(m.json.digits as f64));
     Ok(())
 }
 
@@ -158,13 +156,6 @@ pub(super) fn encode_invalid_numbers(m: &mut Machine, _: &mut dyn Host, args: Ar
         Invalid::Null => m.give_text(b"null")?,
         other => m.give(Value::Bool(other == Invalid::Allowed)),
     }
-    Ok(())
-}
-
-pub(super) fn decode_invalid_numbers(m: &mut Machine, _: &mut dyn Host, args: Args) -> Done {
-    at_most(m, args, 1, "decode_invalid_numbers")?;
-    m.json.decode_invalid = boolean(m, args, 0, "decode_invalid_numbers", m.json.decode_invalid)?;
-    m.give(Value::Bool(m.json.decode_invalid));
     Ok(())
 }
 
@@ -198,12 +189,7 @@ fn write(m: &mut Machine, value: Value, depth: i64, out: &mut Vec<u8>) -> Done {
     match value {
         Value::Nil | Value::Null => out.extend_from_slice(b"null"),
         Value::Bool(b) => out.extend_from_slice(if b { b"true" } else { b"false" }),
-        Value::String(s) => {
-            let len = m.heap.str_len(s);
-            m.touch(len, 0)?;
-            m.heap.budget.fits(2 * (out.len() + 6 * len))?;
-            write_text(m.heap.bytes(s), out);
-        }
+        Value::String(s) => write_string(m, s, out)?,
         Value::Table(table) => {
             let depth = depth + 1;
             if depth > m.json.encode_depth.min(MAX_DEPTH) {
@@ -284,12 +270,7 @@ fn write_table(m: &mut Machine, table: TableRef, depth: i64, out: &mut Vec<u8>) 
                 write_number(m, x, out)?;
                 out.push(b'"');
             }
-            Value::String(s) => {
-                let len = m.heap.str_len(s);
-                m.touch(len, 0)?;
-                m.heap.budget.fits(2 * (out.len() + 6 * len))?;
-                write_text(m.heap.bytes(s), out);
-            }
+            Value::String(s) => write_string(m, s, out)?,
             other => {
                 let name = other.type_name();
                 let text = format!("Cannot serialise {name}: table key must be a number or string");
@@ -303,9 +284,12 @@ fn write_table(m: &mut Machine, table: TableRef, depth: i64, out: &mut Vec<u8>) 
     Ok(())
 }
 
-fn write_text(text: &[u8], out: &mut Vec<u8>) {
+fn write_string(m: &mut Machine, s: Str, out: &mut Vec<u8>) -> Done {
+    let len = m.heap.str_len(s);
+    m.touch(len, 0)?;
+    m.heap.budget.fits(2 * (out.len() + 6 * len))?;
     out.push(b'"');
-    for &b in text {
+    for &b in m.heap.bytes(s) {
         match b {
             b'"' => out.extend_from_slice(b"\\\""),
             b'\\' => out.extend_from_slice(b"\\\\"),
@@ -320,6 +304,7 @@ fn write_text(text: &[u8], out: &mut Vec<u8>) {
         }
     }
     out.push(b'"');
+    Ok(())
 }
 
 // Decoding.

@@ -71,9 +71,8 @@ fn write(m: &mut Machine, value: Value, depth: u32, out: &mut Vec<u8>) -> Done {
 
 fn integer(x: i64, out: &mut Vec<u8>) {
     match x {
-        0..128 => out.push(x as u8),
+        -32..128 => out.push(x as u8),
         128.. => head(out, [0xcc, 0xcd, 0xce, 0xcf], x as u64),
-        -32..0 => out.push(x as u8),
         -128..-32 => out.extend_from_slice(&[0xd0, x as u8]),
         -32768..-128 => {
             out.push(0xd1);
@@ -191,6 +190,8 @@ impl<'a> Reader<'a> {
         }
         let code = self.take(1)?[0];
         let number = |x: f64| Ok(Value::Number(x));
+        // Of the codes that come in rows, each has twice the bytes of the one before.
+        let width = |first: u8| 1 << (code - first);
         match code {
             0..=0x7f => number(f64::from(code)),
             0xe0..=0xff => number(f64::from(code as i8)),
@@ -200,42 +201,28 @@ impl<'a> Reader<'a> {
             0xc0 => Ok(Value::Nil),
             0xc2 => Ok(Value::Bool(false)),
             0xc3 => Ok(Value::Bool(true)),
-            0xc4 | 0xd9 => {
-                let len = self.number(1)?;
-                self.text(m, len)
-            }
-            0xc5 | 0xda => {
-                let len = self.number(2)?;
-                self.text(m, len)
-            }
-            0xc6 | 0xdb => {
-                let len = self.number(4)?;
+            0xc4..=0xc6 => {
+                let len = self.number(width(0xc4))?;
                 self.text(m, len)
             }
             0xca => number(f64::from(f32::from_bits(self.number(4)? as u32))),
             0xcb => number(f64::from_bits(self.number(8)?)),
-            0xcc => number(self.number(1)? as f64),
-            0xcd => number(self.number(2)? as f64),
-            0xce => number(self.number(4)? as f64),
-            0xcf => number(self.number(8)? as f64),
-            0xd0 => number(f64::from(self.number(1)? as i8)),
-            0xd1 => number(f64::from(self.number(2)? as i16)),
-            0xd2 => number(f64::from(self.number(4)? as i32)),
-            0xd3 => number(self.number(8)? as i64 as f64),
-            0xdc => {
-                let len = self.number(2)?;
+            0xcc..=0xcf => number(self.number(width(0xcc))? as f64),
+            0xd0..=0xd3 => {
+                let size = width(0xd0);
+                let unused = 64 - 8 * size as u32;
+                number(((self.number(size)? << unused) as i64 >> unused) as f64)
+            }
+            0xd9..=0xdb => {
+                let len = self.number(width(0xd9))?;
+                self.text(m, len)
+            }
+            0xdc | 0xdd => {
+                let len = self.number(2 * width(0xdc))?;
                 self.array(m, len, depth)
             }
-            0xdd => {
-                let len = self.number(4)?;
-                self.array(m, len, depth)
-            }
-            0xde => {
-                let len = self.number(2)?;
-                self.map(m, len, depth)
-            }
-            0xdf => {
-                let len = self.number(4)?;
+            0xde | 0xdf => {
+                let len = self.number(2 * width(0xde))?;
                 self.map(m, len, depth)
             }
             _ => Err("Bad data format in input.".into()),

@@ -3,41 +3,42 @@
 use crate::budget::Result;
 use crate::machine::{Args, Host, Machine};
 use crate::number::mix;
+use crate::operators::Arith;
 use crate::value::Value;
-use crate::vm::Arith;
 
 type Done = Result<()>;
 
-macro_rules! functions {
-    ($($name:ident => $f:expr;)*) => {
-        $(pub(super) fn $name(m: &mut Machine, _: &mut dyn Host, args: Args) -> Done {
-            let x = m.number_arg(args, 0, stringify!($name))?;
-            let f: fn(f64) -> f64 = $f;
-            m.give(Value::Number(f(x)));
-            Ok(())
-        })*
-    };
+functions! {
+    abs = one(f64::abs);
+    acos = one(f64::acos);
+    asin = one(f64::asin);
+    atan = one(f64::atan);
+    atan2 = two(f64::atan2);
+    ceil = one(f64::ceil);
+    cos = one(f64::cos);
+    cosh = one(f64::cosh);
+    deg = one(|x| x / (std::f64::consts::PI / 180.0));
+    exp = one(f64::exp);
+    floor = one(f64::floor);
+    fmod = two(|x, y| x % y);
+    ldexp = two(scaled);
+    log = one(f64::ln);
+    log10 = one(f64::log10);
+    max = choose(|x, best| x > best);
+    min = choose(|x, best| x < best);
+    pow = two(|x, y| Arith::Pow.apply(x, y));
+    rad = one(|x| x * (std::f64::consts::PI / 180.0));
+    sin = one(f64::sin);
+    sinh = one(f64::sinh);
+    sqrt = one(f64::sqrt);
+    tan = one(f64::tan);
+    tanh = one(f64::tanh);
 }
 
-functions! {
-    abs => f64::abs;
-    acos => f64::acos;
-    asin => f64::asin;
-    atan => f64::atan;
-    ceil => f64::ceil;
-    cos => f64::cos;
-    cosh => f64::cosh;
-    deg => |x| x / (std::f64::consts::PI / 180.0);
-    exp => f64::exp;
-    floor => f64::floor;
-    log => f64::ln;
-    log10 => f64::log10;
-    rad => |x| x * (std::f64::consts::PI / 180.0);
-    sin => f64::sin;
-    sinh => f64::sinh;
-    sqrt => f64::sqrt;
-    tan => f64::tan;
-    tanh => f64::tanh;
+fn one(m: &mut Machine, args: Args, name: &str, f: fn(f64) -> f64) -> Done {
+    let x = m.number_arg(args, 0, name)?;
+    m.give(Value::Number(f(x)));
+    Ok(())
 }
 
 fn two(m: &mut Machine, args: Args, name: &str, f: fn(f64, f64) -> f64) -> Done {
@@ -46,24 +47,11 @@ fn two(m: &mut Machine, args: Args, name: &str, f: fn(f64, f64) -> f64) -> Done 
     Ok(())
 }
 
-pub(super) fn atan2(m: &mut Machine, _: &mut dyn Host, args: Args) -> Done {
-    two(m, args, "atan2", f64::atan2)
-}
-
-pub(super) fn fmod(m: &mut Machine, _: &mut dyn Host, args: Args) -> Done {
-    two(m, args, "fmod", |x, y| x % y)
-}
-
-pub(super) fn pow(m: &mut Machine, _: &mut dyn Host, args: Args) -> Done {
-    two(m, args, "pow", |x, y| Arith::Pow.apply(x, y))
-}
-
-pub(super) fn ldexp(m: &mut Machine, _: &mut dyn Host, args: Args) -> Done {
-    two(m, args, "ldexp", |x, e| {
-        let e = (e as i64).clamp(-4200, 4200) as i32;
-        // In two steps, so that neither factor is out of range.
-        x * 2f64.powi(e / 4) * 2f64.powi(e / 4) * 2f64.powi(e / 4) * 2f64.powi(e - 3 * (e / 4))
-    })
+/// `x` times two to the power of `e`.
+fn scaled(x: f64, e: f64) -> f64 {
+    let e = (e as i64).clamp(-4200, 4200) as i32;
+    // In four steps, so that no factor is out of range.
+    x * 2f64.powi(e / 4) * 2f64.powi(e / 4) * 2f64.powi(e / 4) * 2f64.powi(e - 3 * (e / 4))
 }
 
 pub(super) fn frexp(m: &mut Machine, _: &mut dyn Host, args: Args) -> Done {
@@ -100,14 +88,6 @@ fn choose(m: &mut Machine, args: Args, name: &str, better: fn(f64, f64) -> bool)
     }
     m.give(Value::Number(best));
     Ok(())
-}
-
-pub(super) fn max(m: &mut Machine, _: &mut dyn Host, args: Args) -> Done {
-    choose(m, args, "max", |x, best| x > best)
-}
-
-pub(super) fn min(m: &mut Machine, _: &mut dyn Host, args: Args) -> Done {
-    choose(m, args, "min", |x, best| x < best)
 }
 
 pub(super) fn random(m: &mut Machine, _: &mut dyn Host, args: Args) -> Done {

@@ -1,5 +1,14 @@
 //! The libraries, and the table of what their functions cost.
 
+/// Declares functions that are one call of a helper each: `name = helper(what the name stands for);`.
+macro_rules! functions {
+    ($($name:ident = $helper:ident($of:expr);)*) => {$(
+        pub(super) fn $name(m: &mut Machine, _: &mut dyn Host, args: Args) -> Done {
+            $helper(m, args, stringify!($name), $of)
+        }
+    )*};
+}
+
 mod base;
 mod bit;
 pub(crate) mod cjson;
@@ -188,18 +197,12 @@ pub(crate) fn constants(m: &mut Machine) -> Result<()> {
     let math = m.library("math")?;
     m.heap.set_field(math, "pi", Value::Number(std::f64::consts::PI))?;
     m.heap.set_field(math, "huge", Value::Number(f64::INFINITY))?;
-    for (library, name, version) in [
-        ("cjson", "cjson", "2.1.0"),
-        ("cmsgpack", "cmsgpack", "lua-cmsgpack 0.4.0"),
-        ("struct", "struct", ""),
-    ] {
+    for (library, version) in [("cjson", "2.1.0"), ("cmsgpack", "lua-cmsgpack 0.4.0")] {
         let table = m.library(library)?;
-        let name = m.heap.text(name.as_bytes())?;
-        if library != "struct" {
-            let version = m.heap.text(version.as_bytes())?;
-            m.heap.set_field(table, "_NAME", name)?;
-            m.heap.set_field(table, "_VERSION", version)?;
-        }
+        let name = m.heap.text(library.as_bytes())?;
+        let version = m.heap.text(version.as_bytes())?;
+        m.heap.set_field(table, "_NAME", name)?;
+        m.heap.set_field(table, "_VERSION", version)?;
     }
     let cjson = m.library("cjson")?;
     m.heap.set_field(cjson, "null", Value::Null)?;

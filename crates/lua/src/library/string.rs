@@ -64,16 +64,10 @@ fn mapped(m: &mut Machine, args: Args, name: &str, f: fn(&[u8]) -> Vec<u8>) -> D
     m.give_text(&out)
 }
 
-pub(super) fn lower(m: &mut Machine, _: &mut dyn Host, args: Args) -> Done {
-    mapped(m, args, "lower", <[u8]>::to_ascii_lowercase)
-}
-
-pub(super) fn upper(m: &mut Machine, _: &mut dyn Host, args: Args) -> Done {
-    mapped(m, args, "upper", <[u8]>::to_ascii_uppercase)
-}
-
-pub(super) fn reverse(m: &mut Machine, _: &mut dyn Host, args: Args) -> Done {
-    mapped(m, args, "reverse", |text| text.iter().rev().copied().collect())
+functions! {
+    lower = mapped(<[u8]>::to_ascii_lowercase);
+    upper = mapped(<[u8]>::to_ascii_uppercase);
+    reverse = mapped(|text| text.iter().rev().copied().collect());
 }
 
 pub(super) fn rep(m: &mut Machine, _: &mut dyn Host, args: Args) -> Done {
