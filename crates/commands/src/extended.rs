@@ -5,7 +5,7 @@
 //! is 0.3 in it, and is not in 64 bits), so it is done here in integers: the same on every machine, rounding
 //! to the nearest, ties to even, at each of the three steps.
 
-use std::cmp::Ordering;
+use num_bigint::BigUint;
 
 /// A number with a 64-bit mantissa.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -45,83 +45,13 @@ impl Extended {
         if text.eq_ignore_ascii_case(b"inf") || text.eq_ignore_ascii_case(b"infinity") {
             return Some(Extended { negative, mantissa: 1 << 63, exponent: INFINITE });
         }
-        if let [b'0', b'x' | b'X', digits @ ..] = text {
-            return Extended::hexadecimal(negative, digits);
-        }
-        let (mut number, mut digits, mut significant) = (Big::default(), 0u32, 0i64);
-        let (mut exponent, mut point) = (0i64, false);
-        let mut rest = text;
-        while let [byte, tail @ ..] = rest {
-            match byte {
-                b'0'..=b'9' => {
-                    number.multiply_add(10, u32::from(byte - b'0'));
-                    digits += 1;
-                    significant += i64::from(!number.is_zero());
-                    exponent -= i64::from(point);
-                }
-                b'.' if !point => point = true,
-                _ => break,
-            }
-            rest = tail;
-        }
-        if digits == 0 {
-            return None;
-        }
-        if let [b'e' | b'E', tail @ ..] = rest {
-            exponent += decimal_exponent(tail)?;
-        } else if !rest.is_empty() {
-            return None;
-        }
-        if number.is_zero() {
-            return Some(Extended::ZERO);
-        }
-        if !DECIMAL_EXPONENTS.contains(&(significant + exponent)) {
-            return None;
-        }
-        let magnitude = if exponent >= 0 {
-            number.multiply_power(10, exponent as u32);
-            number.rounded()
-        } else {
-            quotient(number, exponent.unsigned_abs() as u32)
-        };
-        // A decimal that is too large for the format is refused, unlike a written infinity.
-        (magnitude.exponent != INFINITE).then_some(Extended { negative, ..magnitude })
-    }
-
-    /// Reads what follows `0x`: hexadecimal digits with or without a point, and a power of two after `p` if there is one, as
-    /// C's `strtold` does.
-    fn hexadecimal(negative: bool, text: &[u8]) -> Option<Extended> {
-        let (mut number, mut digits, mut exponent, mut point) = (Big::default(), 0u32, 0i64, false);
-        let mut rest = text;
-        while let [byte, tail @ ..] = rest {
-            match char::from(*byte).to_digit(16) {
-                Some(digit) => {
-                    number.multiply_add(16, digit);
-                    digits += 1;
-                    exponent -= 4 * i64::from(point);
-                }
-                None if *byte == b'.' && !point => point = true,
-                None => break,
-            }
-            rest = tail;
-        }
-        if digits == 0 {
-            return None;
-        }
-        if let [b'p' | b'P', tail @ ..] = rest {
-            exponent += decimal_exponent(tail)?;
-        } else if !rest.is_empty() {
-            return None;
-        }
-        if number.is_zero() {
-            return Some(Extended::ZERO);
-        }
-        let whole = number.rounded();
-        let exponent = i64::from(whole.exponent) + exponent;
-        if whole.exponent == INFINITE || !BINARY_EXPONENTS.contains(&exponent) {
-            return None;
-        }
-        Some(Extended { negative, mantissa: whole.mantissa, exponent: exponent as i32 })
+        let magnitude = match text {
+            [b'0', b'x' | b'X', digits @ ..] => Digits::parse(digits, 16, b'p')?.hexadecimal(),
+            digits => Digits::parse(digits, 10, b'e')?.decimal(),
+        }?;
+        // A number that is too large for the format is refused, unlike a written infinity.
+        let is_zero = magnitude == Extended::ZERO;
+        magnitude.is_finite().then_some(Extended { negative: negative && !is_zero, ..magnitude })
     }
 
     /// Whether it is no infinity.
@@ -158,9 +88,8 @@ impl Extended {
             text.push(b'-');
         }
         if self.exponent >= 0 {
-            let mut number = Big(vec![self.mantissa as u32, (self.mantissa >> 32) as u32]);
-            number.shift_left(self.exponent as u32);
-            text.extend_from_slice(&number.decimal());
+            let number = BigUint::from(self.mantissa) << self.exponent;
+            text.extend_from_slice(number.to_string().as_bytes());
             return text;
         }
         // At most 2^64 times 10^17, which is below 2^121.
@@ -186,8 +115,66 @@ impl Extended {
     }
 }
 
-/// Reads what stands after the `e`; anything far out of range is as good as any other such number.
-fn decimal_exponent(text: &[u8]) -> Option<i64> {
+/// A written number: its digits without the point, times its base to the power of `-after_point`, times what its exponent
+/// says.
+struct Digits {
+    number: BigUint,
+    /// The digits from the first on that is not 0.
+    significant: i64,
+    after_point: i64,
+    exponent: i64,
+}
+
+impl Digits {
+    /// Reads digits with or without a point, and an exponent after `mark` if there is one.
+    fn parse(text: &[u8], base: u32, mark: u8) -> Option<Digits> {
+        let end = text.iter().position(|byte| byte.eq_ignore_ascii_case(&mark)).unwrap_or(text.len());
+        let exponent = text.get(end + 1..).map_or(Some(0), exponent)?;
+        let mut halves = text[..end].splitn(2, |byte| *byte == b'.');
+        let (whole, fraction) = (halves.next().unwrap_or_default(), halves.next().unwrap_or_default());
+        let value = |byte: &u8| char::from(*byte).to_digit(base).map(|digit| digit as u8);
+        let digits = whole.iter().chain(fraction).map(value).collect::<Option<Vec<u8>>>()?;
+        let first = digits.iter().position(|digit| *digit > 0).unwrap_or(digits.len());
+        let number = BigUint::from_radix_be(&digits, base).filter(|_| !digits.is_empty())?;
+        let (significant, after_point) = ((digits.len() - first) as i64, fraction.len() as i64);
+        Some(Digits { number, significant, after_point, exponent })
+    }
+
+    /// The number where the exponent is one of ten; `None` if it overflows or is next to nothing.
+    fn decimal(self) -> Option<Extended> {
+        let exponent = self.exponent - self.after_point;
+        if self.number == BigUint::ZERO {
+            return Some(Extended::ZERO);
+        }
+        if !DECIMAL_EXPONENTS.contains(&(self.significant + exponent)) {
+            return None;
+        }
+        let power = BigUint::from(10u32).pow(exponent.unsigned_abs() as u32);
+        if exponent >= 0 {
+            return Some(nearest(&(self.number * power), 0, false));
+        }
+        // More bits than the mantissa has; the remainder decides ties.
+        let shift = (power.bits() + 70).saturating_sub(self.number.bits());
+        let dividend = self.number << shift;
+        let quotient = &dividend / &power;
+        let is_inexact = &quotient * power != dividend;
+        Some(nearest(&quotient, -(shift as i32), is_inexact))
+    }
+
+    /// The number where the exponent is one of two, as C's `strtold` reads it; `None` as for [`Digits::decimal`].
+    fn hexadecimal(self) -> Option<Extended> {
+        if self.number == BigUint::ZERO {
+            return Some(Extended::ZERO);
+        }
+        let whole = nearest(&self.number, 0, false);
+        let exponent = i64::from(whole.exponent) + self.exponent - 4 * self.after_point;
+        let is_in_range = whole.is_finite() && BINARY_EXPONENTS.contains(&exponent);
+        is_in_range.then_some(Extended { exponent: exponent as i32, ..whole })
+    }
+}
+
+/// Reads an exponent; anything far out of range is as good as any other such number.
+fn exponent(text: &[u8]) -> Option<i64> {
     let (negative, digits) = match text {
         [b'-', rest @ ..] => (true, rest),
         [b'+', rest @ ..] => (false, rest),
@@ -200,29 +187,12 @@ fn decimal_exponent(text: &[u8]) -> Option<i64> {
     Some(if negative { -magnitude } else { magnitude })
 }
 
-/// `number` divided by ten to the power of `k`.
-fn quotient(mut number: Big, k: u32) -> Extended {
-    /// More than the mantissa has; the remainder decides ties.
-    const BITS: i32 = 68;
-    let mut divisor = Big(vec![1]);
-    divisor.multiply_power(5, k);
-    // Aligned to the same length, the quotient lies between a half and two.
-    let shift = divisor.bits() as i32 - number.bits() as i32;
-    if shift >= 0 {
-        number.shift_left(shift as u32)
-    } else {
-        divisor.shift_left(shift.unsigned_abs())
-    }
-    let mut q = 0u128;
-    for _ in 0..BITS {
-        q <<= 1;
-        if number.cmp(&divisor) != Ordering::Less {
-            number.subtract(&divisor);
-            q |= 1;
-        }
-        number.shift_left(1);
-    }
-    round(q, 1 - BITS - shift - k as i32, !number.is_zero())
+/// As [`round`], of a number of any size.
+fn nearest(number: &BigUint, exponent: i32, inexact: bool) -> Extended {
+    let below = number.bits().saturating_sub(128);
+    let top = u128::try_from(number >> below).unwrap_or(u128::MAX);
+    let is_cut = number.trailing_zeros().is_some_and(|zeros| zeros < below);
+    round(top, exponent + below as i32, inexact || is_cut)
 }
 
 /// The number nearest to `m` times two to the power of `exponent`, or a little more than that if `inexact`;
@@ -244,110 +214,6 @@ fn round(m: u128, exponent: i32, inexact: bool) -> Extended {
         (mantissa, exponent) = (1 << 63, INFINITE);
     }
     Extended { negative: false, mantissa, exponent }
-}
-
-/// A natural number of any size, least significant word first, no zero words at the end.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
-struct Big(Vec<u32>);
-
-impl Big {
-    fn is_zero(&self) -> bool {
-        self.0.is_empty()
-    }
-
-    fn bits(&self) -> u32 {
-        self.0.last().map_or(0, |top| self.0.len() as u32 * 32 - top.leading_zeros())
-    }
-
-    fn trim(&mut self) {
-        while self.0.last() == Some(&0) {
-            self.0.pop();
-        }
-    }
-
-    fn multiply_add(&mut self, factor: u32, term: u32) {
-        let mut carry = u64::from(term);
-        for word in &mut self.0 {
-            carry += u64::from(*word) * u64::from(factor);
-            *word = carry as u32;
-            carry >>= 32;
-        }
-        if carry > 0 {
-            self.0.push(carry as u32);
-        }
-    }
-
-    fn multiply_power(&mut self, base: u32, power: u32) {
-        let step = base.pow(9);
-        for _ in 0..power / 9 {
-            self.multiply_add(step, 0);
-        }
-        self.multiply_add(base.pow(power % 9), 0);
-    }
-
-    fn shift_left(&mut self, by: u32) {
-        self.trim();
-        if self.is_zero() {
-            return;
-        }
-        let mut carry = 0u64;
-        for word in &mut self.0 {
-            carry |= u64::from(*word) << (by % 32);
-            *word = carry as u32;
-            carry >>= 32;
-        }
-        self.0.push(carry as u32);
-        let low = vec![0; (by / 32) as usize];
-        self.0.splice(0..0, low);
-        self.trim();
-    }
-
-    fn cmp(&self, other: &Big) -> Ordering {
-        self.0.len().cmp(&other.0.len()).then_with(|| self.0.iter().rev().cmp(other.0.iter().rev()))
-    }
-
-    /// Takes away a number that is not larger.
-    fn subtract(&mut self, other: &Big) {
-        let mut borrow = false;
-        for (i, word) in self.0.iter_mut().enumerate() {
-            let (rest, under) = word.overflowing_sub(other.0.get(i).copied().unwrap_or(0));
-            let (rest, again) = rest.overflowing_sub(u32::from(borrow));
-            (*word, borrow) = (rest, under || again);
-        }
-        self.trim();
-    }
-
-    fn rounded(&self) -> Extended {
-        let top = self.0.iter().rev().take(4).fold(0u128, |m, word| m << 32 | u128::from(*word));
-        let below = self.0.len().saturating_sub(4);
-        round(top, 32 * below as i32, self.0[..below].iter().any(|word| *word != 0))
-    }
-
-    fn decimal(mut self) -> Vec<u8> {
-        self.trim();
-        let mut digits = Vec::new();
-        while !self.is_zero() {
-            let mut rest = 0u64;
-            for word in self.0.iter_mut().rev() {
-                rest = rest << 32 | u64::from(*word);
-                *word = (rest / 1_000_000_000) as u32;
-                rest %= 1_000_000_000;
-            }
-            self.trim();
-            for _ in 0..9 {
-                digits.push(b'0' + (rest % 10) as u8);
-                rest /= 10;
-            }
-        }
-        while digits.last() == Some(&b'0') {
-            digits.pop();
-        }
-        if digits.is_empty() {
-            digits.push(b'0');
-        }
-        digits.reverse();
-        digits
-    }
 }
 
 #[cfg(test)]

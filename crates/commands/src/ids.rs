@@ -6,193 +6,105 @@
 use ordain_model::ProcedureId;
 
 macro_rules! ids {
-    ($($(#[$doc:meta])* $name:ident = $number:literal;)*) => {
-        $($(#[$doc])* pub const $name: ProcedureId = ProcedureId($number);)*
+    ($($name:ident = $number:literal, $doc:literal;)*) => {
+        $(#[doc = $doc] pub const $name: ProcedureId = ProcedureId($number);)*
     };
 }
 
 ids! {
-    /// GET.
-    GET = 100;
-    /// SET, and GETSET as `SET … GET`.
-    SET = 101;
-    /// SETNX.
-    SETNX = 102;
-    /// SETEX.
-    SETEX = 103;
-    /// PSETEX.
-    PSETEX = 104;
-    /// GETDEL.
-    GETDEL = 105;
-    /// GETEX.
-    GETEX = 106;
-    /// MGET.
-    MGET = 107;
-    /// MSET.
-    MSET = 108;
-    /// MSETNX.
-    MSETNX = 109;
-    /// APPEND.
-    APPEND = 110;
-    /// STRLEN.
-    STRLEN = 111;
-    /// GETRANGE and SUBSTR.
-    GETRANGE = 112;
-    /// SETRANGE.
-    SETRANGE = 113;
-    /// INCR.
-    INCR = 114;
-    /// DECR.
-    DECR = 115;
-    /// INCRBY.
-    INCRBY = 116;
-    /// DECRBY.
-    DECRBY = 117;
-    /// INCRBYFLOAT.
-    INCRBYFLOAT = 118;
+    GET = 100, "GET.";
+    SET = 101, "SET, and GETSET as `SET … GET`.";
+    SETNX = 102, "SETNX.";
+    SETEX = 103, "SETEX.";
+    PSETEX = 104, "PSETEX.";
+    GETDEL = 105, "GETDEL.";
+    GETEX = 106, "GETEX.";
+    MGET = 107, "MGET.";
+    MSET = 108, "MSET.";
+    MSETNX = 109, "MSETNX.";
+    APPEND = 110, "APPEND.";
+    STRLEN = 111, "STRLEN.";
+    GETRANGE = 112, "GETRANGE and SUBSTR.";
+    SETRANGE = 113, "SETRANGE.";
+    INCR = 114, "INCR.";
+    DECR = 115, "DECR.";
+    INCRBY = 116, "INCRBY.";
+    DECRBY = 117, "DECRBY.";
+    INCRBYFLOAT = 118, "INCRBYFLOAT.";
 
-    /// DEL and UNLINK.
-    DEL = 200;
-    /// EXISTS and TOUCH.
-    EXISTS = 201;
-    /// TYPE.
-    TYPE = 202;
-    /// RENAME.
-    RENAME = 203;
-    /// RENAMENX.
-    RENAMENX = 204;
-    /// COPY.
-    COPY = 205;
-    /// MOVE.
-    MOVE = 206;
-    /// KEYS.
-    KEYS = 207;
-    /// SCAN.
-    SCAN = 208;
-    /// RANDOMKEY.
-    RANDOMKEY = 209;
-    /// EXPIRE.
-    EXPIRE = 210;
-    /// PEXPIRE.
-    PEXPIRE = 211;
-    /// EXPIREAT.
-    EXPIREAT = 212;
-    /// PEXPIREAT.
-    PEXPIREAT = 213;
-    /// TTL.
-    TTL = 214;
-    /// PTTL.
-    PTTL = 215;
-    /// EXPIRETIME.
-    EXPIRETIME = 216;
-    /// PEXPIRETIME.
-    PEXPIRETIME = 217;
-    /// PERSIST.
-    PERSIST = 218;
-    /// DBSIZE.
-    DBSIZE = 219;
-    /// FLUSHALL.
-    FLUSHALL = 220;
-    /// FLUSHDB.
-    FLUSHDB = 221;
-    /// SWAPDB.
-    SWAPDB = 222;
-    /// OBJECT and its subcommands.
-    OBJECT = 223;
-    /// MEMORY and its subcommands.
-    MEMORY = 224;
+    DEL = 200, "DEL and UNLINK.";
+    EXISTS = 201, "EXISTS and TOUCH.";
+    TYPE = 202, "TYPE.";
+    RENAME = 203, "RENAME.";
+    RENAMENX = 204, "RENAMENX.";
+    COPY = 205, "COPY.";
+    MOVE = 206, "MOVE.";
+    KEYS = 207, "KEYS.";
+    SCAN = 208, "SCAN.";
+    RANDOMKEY = 209, "RANDOMKEY.";
+    EXPIRE = 210, "EXPIRE.";
+    PEXPIRE = 211, "PEXPIRE.";
+    EXPIREAT = 212, "EXPIREAT.";
+    PEXPIREAT = 213, "PEXPIREAT.";
+    TTL = 214, "TTL.";
+    PTTL = 215, "PTTL.";
+    EXPIRETIME = 216, "EXPIRETIME.";
+    PEXPIRETIME = 217, "PEXPIRETIME.";
+    PERSIST = 218, "PERSIST.";
+    DBSIZE = 219, "DBSIZE.";
+    FLUSHALL = 220, "FLUSHALL.";
+    FLUSHDB = 221, "FLUSHDB.";
+    SWAPDB = 222, "SWAPDB.";
+    OBJECT = 223, "OBJECT and its subcommands.";
+    MEMORY = 224, "MEMORY and its subcommands.";
 
-    /// HSET.
-    HSET = 300;
-    /// HSETNX.
-    HSETNX = 301;
-    /// HMSET.
-    HMSET = 302;
-    /// HGET.
-    HGET = 303;
-    /// HMGET.
-    HMGET = 304;
-    /// HGETALL.
-    HGETALL = 305;
-    /// HDEL.
-    HDEL = 306;
-    /// HEXISTS.
-    HEXISTS = 307;
-    /// HLEN.
-    HLEN = 308;
-    /// HKEYS.
-    HKEYS = 309;
-    /// HVALS.
-    HVALS = 310;
-    /// HSTRLEN.
-    HSTRLEN = 311;
-    /// HINCRBY.
-    HINCRBY = 312;
-    /// HINCRBYFLOAT.
-    HINCRBYFLOAT = 313;
-    /// HSCAN.
-    HSCAN = 314;
-    /// HRANDFIELD.
-    HRANDFIELD = 315;
+    HSET = 300, "HSET.";
+    HSETNX = 301, "HSETNX.";
+    HMSET = 302, "HMSET.";
+    HGET = 303, "HGET.";
+    HMGET = 304, "HMGET.";
+    HGETALL = 305, "HGETALL.";
+    HDEL = 306, "HDEL.";
+    HEXISTS = 307, "HEXISTS.";
+    HLEN = 308, "HLEN.";
+    HKEYS = 309, "HKEYS.";
+    HVALS = 310, "HVALS.";
+    HSTRLEN = 311, "HSTRLEN.";
+    HINCRBY = 312, "HINCRBY.";
+    HINCRBYFLOAT = 313, "HINCRBYFLOAT.";
+    HSCAN = 314, "HSCAN.";
+    HRANDFIELD = 315, "HRANDFIELD.";
 
-    /// EVAL.
-    EVAL = 400;
-    /// EVALSHA.
-    EVALSHA = 401;
-    /// EVAL_RO.
-    EVAL_RO = 402;
-    /// EVALSHA_RO.
-    EVALSHA_RO = 403;
-    /// FCALL.
-    FCALL = 404;
-    /// FCALL_RO.
-    FCALL_RO = 405;
-    /// SCRIPT LOAD.
-    SCRIPT_LOAD = 406;
-    /// SCRIPT EXISTS.
-    SCRIPT_EXISTS = 407;
-    /// SCRIPT FLUSH.
-    SCRIPT_FLUSH = 408;
-    /// FUNCTION LOAD.
-    FUNCTION_LOAD = 409;
-    /// FUNCTION DELETE.
-    FUNCTION_DELETE = 410;
-    /// FUNCTION FLUSH.
-    FUNCTION_FLUSH = 411;
-    /// FUNCTION LIST.
-    FUNCTION_LIST = 412;
-    /// FUNCTION STATS.
-    FUNCTION_STATS = 413;
-    /// FUNCTION DUMP.
-    FUNCTION_DUMP = 414;
-    /// FUNCTION RESTORE.
-    FUNCTION_RESTORE = 415;
+    EVAL = 400, "EVAL.";
+    EVALSHA = 401, "EVALSHA.";
+    EVAL_RO = 402, "EVAL_RO.";
+    EVALSHA_RO = 403, "EVALSHA_RO.";
+    FCALL = 404, "FCALL.";
+    FCALL_RO = 405, "FCALL_RO.";
+    SCRIPT_LOAD = 406, "SCRIPT LOAD.";
+    SCRIPT_EXISTS = 407, "SCRIPT EXISTS.";
+    SCRIPT_FLUSH = 408, "SCRIPT FLUSH.";
+    FUNCTION_LOAD = 409, "FUNCTION LOAD.";
+    FUNCTION_DELETE = 410, "FUNCTION DELETE.";
+    FUNCTION_FLUSH = 411, "FUNCTION FLUSH.";
+    FUNCTION_LIST = 412, "FUNCTION LIST.";
+    FUNCTION_STATS = 413, "FUNCTION STATS.";
+    FUNCTION_DUMP = 414, "FUNCTION DUMP.";
+    FUNCTION_RESTORE = 415, "FUNCTION RESTORE.";
 
-    /// EVAL with the rights of a user before its arguments.
-    EVAL_LIMITED = 420;
-    /// EVALSHA with rights.
-    EVALSHA_LIMITED = 421;
-    /// EVAL_RO with rights.
-    EVAL_RO_LIMITED = 422;
-    /// EVALSHA_RO with rights.
-    EVALSHA_RO_LIMITED = 423;
-    /// FCALL with rights.
-    FCALL_LIMITED = 424;
-    /// FCALL_RO with rights.
-    FCALL_RO_LIMITED = 425;
+    EVAL_LIMITED = 420, "EVAL with the rights of a user before its arguments.";
+    EVALSHA_LIMITED = 421, "EVALSHA with rights.";
+    EVAL_RO_LIMITED = 422, "EVAL_RO with rights.";
+    EVALSHA_RO_LIMITED = 423, "EVALSHA_RO with rights.";
+    FCALL_LIMITED = 424, "FCALL with rights.";
+    FCALL_RO_LIMITED = 425, "FCALL_RO with rights.";
 
-    /// EVAL while memory is short.
-    EVAL_FRUGAL = 430;
-    /// EVALSHA while memory is short.
-    EVALSHA_FRUGAL = 431;
-    /// FCALL while memory is short.
-    FCALL_FRUGAL = 432;
-    /// EVAL with rights while memory is short.
-    EVAL_LIMITED_FRUGAL = 433;
-    /// EVALSHA with rights while memory is short.
-    EVALSHA_LIMITED_FRUGAL = 434;
-    /// FCALL with rights while memory is short.
-    FCALL_LIMITED_FRUGAL = 435;
+    EVAL_FRUGAL = 430, "EVAL while memory is short.";
+    EVALSHA_FRUGAL = 431, "EVALSHA while memory is short.";
+    FCALL_FRUGAL = 432, "FCALL while memory is short.";
+    EVAL_LIMITED_FRUGAL = 433, "EVAL with rights while memory is short.";
+    EVALSHA_LIMITED_FRUGAL = 434, "EVALSHA with rights while memory is short.";
+    FCALL_LIMITED_FRUGAL = 435, "FCALL with rights while memory is short.";
 }
 
 /// The first number of the procedures of workloads.

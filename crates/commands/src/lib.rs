@@ -8,6 +8,7 @@
 //! the command's [`Action`] says which procedure to submit or that the session answers itself. [`ids`] are the
 //! procedures' numbers in the log.
 
+mod bits;
 mod expiry;
 mod extended;
 mod glob;

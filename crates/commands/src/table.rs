@@ -11,6 +11,7 @@ use std::sync::OnceLock;
 
 use ordain_model::{ArgsBuilder, PlanError, ProcedureId};
 
+use crate::bits::bits;
 use entries::COMMANDS;
 
 pub use reference::{
@@ -32,10 +33,6 @@ pub struct Command {
     pub last_key: i16,
     /// From one key to the next.
     pub step: i16,
-    /// The group COMMAND DOCS shows.
-    pub group: &'static str,
-    /// One line on what it does.
-    pub summary: &'static str,
     /// Who answers it.
     pub action: Action,
 }
@@ -116,77 +113,77 @@ pub fn answered_by(command: &'static Command, words: &[&[u8]]) -> &'static Comma
     }
 }
 
-/// The flags of a command, as COMMAND INFO names them.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Flags(u32);
-
-macro_rules! flags {
-    ($($(#[$doc:meta])* $name:ident = $bit:literal, $text:literal;)*) => {
-        impl Flags {
-            $($(#[$doc])* pub const $name: Flags = Flags(1 << $bit);)*
-            const NAMES: &'static [(Flags, &'static str)] = &[$((Flags::$name, $text)),*];
-        }
-    };
-}
-
-flags! {
-    /// May change the state.
-    WRITE = 0, "write";
-    /// Does not change the state.
-    READONLY = 1, "readonly";
-    /// Is refused when memory is short.
-    DENYOOM = 2, "denyoom";
-    /// Is for administrators.
-    ADMIN = 3, "admin";
-    /// Cannot be called by a script.
-    NOSCRIPT = 4, "noscript";
-    /// Is allowed while the database loads.
-    LOADING = 5, "loading";
-    /// Is allowed on a stale replica.
-    STALE = 6, "stale";
-    /// Is not shown by MONITOR.
-    SKIP_MONITOR = 7, "skip_monitor";
-    /// Is not noted in the slow log.
-    SKIP_SLOWLOG = 8, "skip_slowlog";
-    /// Takes constant or logarithmic time.
-    FAST = 9, "fast";
-    /// Is allowed before AUTH.
-    NO_AUTH = 10, "no_auth";
-    /// Cannot stand inside MULTI.
-    NO_MULTI = 11, "no_multi";
-    /// May be called without keys although it takes some.
-    NO_MANDATORY_KEYS = 12, "no_mandatory_keys";
-    /// Its keys are not where `first_key` says.
-    MOVABLEKEYS = 13, "movablekeys";
-    /// Is allowed while a script runs too long.
-    ALLOW_BUSY = 14, "allow_busy";
-    /// Is refused while a replica loads.
-    NO_ASYNC_LOADING = 15, "no_async_loading";
-    /// Is about publish and subscribe.
-    PUBSUB = 16, "pubsub";
+bits! {
+    /// The flags of a command, as COMMAND INFO names them.
+    Flags {
+        /// May change the state.
+        WRITE = 0, "write";
+        /// Does not change the state.
+        READONLY = 1, "readonly";
+        /// Is refused when memory is short.
+        DENYOOM = 2, "denyoom";
+        /// Is for administrators.
+        ADMIN = 3, "admin";
+        /// Cannot be called by a script.
+        NOSCRIPT = 4, "noscript";
+        /// Is allowed while the database loads.
+        LOADING = 5, "loading";
+        /// Is allowed on a stale replica.
+        STALE = 6, "stale";
+        /// Is not shown by MONITOR.
+        SKIP_MONITOR = 7, "skip_monitor";
+        /// Is not noted in the slow log.
+        SKIP_SLOWLOG = 8, "skip_slowlog";
+        /// Takes constant or logarithmic time.
+        FAST = 9, "fast";
+        /// Is allowed before AUTH.
+        NO_AUTH = 10, "no_auth";
+        /// Cannot stand inside MULTI.
+        NO_MULTI = 11, "no_multi";
+        /// May be called without keys although it takes some.
+        NO_MANDATORY_KEYS = 12, "no_mandatory_keys";
+        /// Its keys are not where `first_key` says.
+        MOVABLEKEYS = 13, "movablekeys";
+        /// Is allowed while a script runs too long.
+        ALLOW_BUSY = 14, "allow_busy";
+        /// Is refused while a replica loads.
+        NO_ASYNC_LOADING = 15, "no_async_loading";
+        /// Is about publish and subscribe.
+        PUBSUB = 16, "pubsub";
+    }
 }
 
 impl Flags {
-    /// None of them.
-    pub const NONE: Flags = Flags(0);
     /// Has subcommands, which [`check_subcommand`] checks. Clients are not shown it.
     pub const CONTAINER: Flags = Flags(1 << 31);
 
-    /// These and those.
-    #[must_use]
-    pub const fn and(self, more: Flags) -> Flags {
-        Flags(self.0 | more.0)
+    /// The flags with these names.
+    ///
+    /// # Panics
+    /// If there is no such flag: a mistake in the table.
+    const fn of(names: &[&str]) -> Flags {
+        let mut flags = Flags::NONE;
+        let mut i = 0;
+        while i < names.len() {
+            let mut at = 0;
+            while !is_same(Flags::NAMES[at].0, names[i]) {
+                at += 1;
+            }
+            flags = flags.and(Flags::NAMES[at].1);
+            i += 1;
+        }
+        flags
     }
+}
 
-    /// Whether all of `other` are set.
-    pub const fn has(self, other: Flags) -> bool {
-        self.0 & other.0 == other.0
+/// Whether two texts are the same, for constants.
+const fn is_same(a: &str, b: &str) -> bool {
+    let (a, b) = (a.as_bytes(), b.as_bytes());
+    let mut i = 0;
+    while i < a.len() && i < b.len() && a[i] == b[i] {
+        i += 1;
     }
-
-    /// The names of those that are set.
-    pub fn names(self) -> impl Iterator<Item = &'static str> {
-        Flags::NAMES.iter().filter(move |(flag, _)| self.has(*flag)).map(|(_, name)| *name)
-    }
+    i == a.len() && i == b.len()
 }
 
 /// The table at one address, so that a command's place in it can be told by its own.

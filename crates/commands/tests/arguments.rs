@@ -7,7 +7,7 @@
 mod harness;
 
 use harness::{Client, render};
-use ordain_commands::{Action, all};
+use ordain_commands::{Action, Flags, all};
 use ordain_model::{Call, Chunk, ChunkNo, GatewayId};
 use proptest::prelude::*;
 
@@ -70,7 +70,7 @@ proptest! {
     ) {
         let procedures: Vec<_> = all()
             .iter()
-            .filter(|command| command.group != "scripting")
+            .filter(|command| !command.flags.has(Flags::MOVABLEKEYS))
             .filter_map(|command| match command.action {
                 Action::Procedure { id, encode } => Some((command.name, id, encode)),
                 Action::Function { .. } | Action::Session(_) => None,

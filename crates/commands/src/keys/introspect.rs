@@ -10,7 +10,7 @@ use ordain_model::{
 use crate::ids;
 use crate::number::parse_i64;
 use crate::shape::{NOT_INTEGER, Refusal, SYNTAX, TOO_FEW, answer};
-use crate::table::unknown_subcommand;
+use crate::table::{takes, unknown_subcommand};
 
 pub(super) fn register(registry: &mut Registry) {
     registry.register(ids::OBJECT, "object", Arc::new(Container { name: "object", subcommands: OBJECT }));
@@ -65,8 +65,7 @@ impl Procedure for Container {
             return Err(unknown_subcommand(self.name, word));
         };
         let subcommand = &self.subcommands[at];
-        let (argc, wanted) = (args.len() + 1, usize::from(subcommand.arity.unsigned_abs()));
-        if argc < wanted || (subcommand.arity > 0 && argc > wanted) {
+        if !takes(subcommand.arity, args.len() + 1) {
             return Err(PlanError::arity(&format!("{}|{}", self.name, subcommand.name)));
         }
         match subcommand.code {

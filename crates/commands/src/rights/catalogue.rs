@@ -5,68 +5,67 @@
 
 use std::sync::LazyLock;
 
+use crate::bits::bits;
 use crate::table::{Command, Reference, Shown, all, reference, subcommands};
 
-/// Categories of a command.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Categories(u32);
-
-macro_rules! categories {
-    ($($name:ident = $bit:literal, $text:literal;)*) => {
-        $(const $name: Categories = Categories(1 << $bit);)*
-        /// The categories by name, in Redis's order.
-        const NAMES: &[(&str, Categories)] = &[$(($text, $name)),*];
-    };
-}
-
-categories! {
-    KEYSPACE = 0, "keyspace";
-    READ = 1, "read";
-    WRITE = 2, "write";
-    SET = 3, "set";
-    SORTEDSET = 4, "sortedset";
-    LIST = 5, "list";
-    HASH = 6, "hash";
-    STRING = 7, "string";
-    BITMAP = 8, "bitmap";
-    HYPERLOGLOG = 9, "hyperloglog";
-    GEO = 10, "geo";
-    STREAM = 11, "stream";
-    PUBSUB = 12, "pubsub";
-    ADMIN = 13, "admin";
-    FAST = 14, "fast";
-    SLOW = 15, "slow";
-    BLOCKING = 16, "blocking";
-    DANGEROUS = 17, "dangerous";
-    CONNECTION = 18, "connection";
-    TRANSACTION = 19, "transaction";
-    SCRIPTING = 20, "scripting";
+bits! {
+    /// Categories of a command.
+    Categories {
+        /// `@keyspace`.
+        KEYSPACE = 0, "keyspace";
+        /// `@read`.
+        READ = 1, "read";
+        /// `@write`.
+        WRITE = 2, "write";
+        /// `@set`.
+        SET = 3, "set";
+        /// `@sortedset`.
+        SORTEDSET = 4, "sortedset";
+        /// `@list`.
+        LIST = 5, "list";
+        /// `@hash`.
+        HASH = 6, "hash";
+        /// `@string`.
+        STRING = 7, "string";
+        /// `@bitmap`.
+        BITMAP = 8, "bitmap";
+        /// `@hyperloglog`.
+        HYPERLOGLOG = 9, "hyperloglog";
+        /// `@geo`.
+        GEO = 10, "geo";
+        /// `@stream`.
+        STREAM = 11, "stream";
+        /// `@pubsub`.
+        PUBSUB = 12, "pubsub";
+        /// `@admin`.
+        ADMIN = 13, "admin";
+        /// `@fast`.
+        FAST = 14, "fast";
+        /// `@slow`.
+        SLOW = 15, "slow";
+        /// `@blocking`.
+        BLOCKING = 16, "blocking";
+        /// `@dangerous`.
+        DANGEROUS = 17, "dangerous";
+        /// `@connection`.
+        CONNECTION = 18, "connection";
+        /// `@transaction`.
+        TRANSACTION = 19, "transaction";
+        /// `@scripting`.
+        SCRIPTING = 20, "scripting";
+    }
 }
 
 impl Categories {
     /// The category with this name, in any case.
     pub fn named(name: &[u8]) -> Option<Categories> {
         let is = |(text, _): &&(&str, Categories)| text.as_bytes().eq_ignore_ascii_case(name);
-        NAMES.iter().find(is).map(|(_, category)| *category)
+        Categories::NAMES.iter().find(is).map(|(_, category)| *category)
     }
 
     /// The names of all categories, in Redis's order.
     pub fn all() -> impl ExactSizeIterator<Item = &'static str> {
-        NAMES.iter().map(|(name, _)| *name)
-    }
-
-    /// The names of these categories.
-    pub fn names(self) -> impl Iterator<Item = &'static str> {
-        NAMES.iter().filter(move |(_, one)| self.has(*one)).map(|(name, _)| *name)
-    }
-
-    /// Whether all of `other` are among these.
-    pub const fn has(self, other: Categories) -> bool {
-        self.0 & other.0 == other.0
-    }
-
-    const fn and(self, more: Categories) -> Categories {
-        Categories(self.0 | more.0)
+        Categories::NAMES.iter().map(|(name, _)| *name)
     }
 }
 
@@ -135,7 +134,7 @@ impl Row {
         let need = |spec: Option<&Shown>| spec.map_or(Need::NONE, need_of);
         Row {
             name,
-            categories: categories.fold(Categories(0), Categories::and),
+            categories: categories.fold(Categories::NONE, Categories::and),
             first: need(described.key_specs.first()),
             rest: need(described.key_specs.last()),
         }
@@ -226,8 +225,17 @@ mod tests {
     fn every_command_has_a_row_and_the_rows_are_in_order() {
         for command in all() {
             let row = named(command.name);
-            assert_eq!(row.categories.has(WRITE), command.flags.has(Flags::WRITE), "{}", command.name);
-            assert!(row.categories.has(FAST) != row.categories.has(SLOW), "{}", command.name);
+            assert_eq!(
+                row.categories.has(Categories::WRITE),
+                command.flags.has(Flags::WRITE),
+                "{}",
+                command.name
+            );
+            assert!(
+                row.categories.has(Categories::FAST) != row.categories.has(Categories::SLOW),
+                "{}",
+                command.name
+            );
         }
         assert!(ROWS.is_sorted_by(|a, b| a.name < b.name));
         assert!(ROWS.len() < ROWS_MAX, "a set of rows has no more places");

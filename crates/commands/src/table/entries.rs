@@ -1,149 +1,162 @@
-//! The commands, one line each. Arity, flags, key positions and summaries are those of Redis 7.0.
+//! The commands, one line each: the name and the answerer. The rest is what the [reference](super::reference) says of the
+//! name.
 
+use super::SessionCommand::*;
+use super::reference::{is_container, of_command};
 use super::{Action, Command, Flags, SessionCommand, encode_all, encode_getset};
 use crate::ids;
 use crate::script::{encode_eval, encode_evalsha};
 use ordain_model::ProcedureId;
 
-const fn procedure(id: ProcedureId) -> Action {
-    Action::Procedure { id, encode: encode_all }
+const fn command(name: &'static str, action: Action) -> Command {
+    let reference = of_command(name);
+    let flags = Flags::of(reference.flags);
+    let flags = if is_container(reference) { flags.and(Flags::CONTAINER) } else { flags };
+    let (first_key, last_key, step) = reference.keys;
+    Command { name, arity: reference.arity, flags, first_key, last_key, step, action }
 }
 
-const fn command(
-    name: &'static str,
-    arity: i16,
-    flags: Flags,
-    (first_key, last_key, step): (i16, i16, i16),
-    group: &'static str,
-    summary: &'static str,
-    action: Action,
-) -> Command {
-    Command { name, arity, flags, first_key, last_key, step, group, summary, action }
+const fn procedure(name: &'static str, id: ProcedureId) -> Command {
+    command(name, Action::Procedure { id, encode: encode_all })
+}
+
+/// A container whose subcommands look at a key.
+const fn of_key(name: &'static str, id: ProcedureId) -> Command {
+    let container = procedure(name, id);
+    let flags = container.flags.and(Flags::READONLY);
+    Command { flags, first_key: 2, last_key: 2, step: 1, ..container }
+}
+
+const fn script(name: &'static str, id: ProcedureId) -> Command {
+    command(name, Action::Procedure { id, encode: encode_eval })
+}
+
+const fn script_by_sha(name: &'static str, id: ProcedureId) -> Command {
+    command(name, Action::Procedure { id, encode: encode_evalsha })
+}
+
+const fn function(name: &'static str, read_only: bool) -> Command {
+    command(name, Action::Function { read_only })
+}
+
+const fn session(name: &'static str, answers: SessionCommand) -> Command {
+    command(name, Action::Session(answers))
 }
 
 /// MEMORY, where the node answers it.
-pub(super) static MEMORY_OF_NODE: Command = command(
-    "memory",
-    -2,
-    Flags::CONTAINER,
-    (0, 0, 0),
-    "server",
-    "A container for memory diagnostics commands",
-    Action::Session(SessionCommand::Memory),
-);
+pub(super) static MEMORY_OF_NODE: Command = session("memory", Memory);
 
-/// All of them.
-#[rustfmt::skip]
+/// All commands.
 pub(super) const COMMANDS: &[Command] = &[
-    command("get", 2, Flags::READONLY.and(Flags::FAST), (1, 1, 1), "string", "Get the value of a key", procedure(ids::GET)),
-    command("set", -3, Flags::WRITE.and(Flags::DENYOOM), (1, 1, 1), "string", "Set the string value of a key", procedure(ids::SET)),
-    command("setnx", 3, Flags::WRITE.and(Flags::DENYOOM).and(Flags::FAST), (1, 1, 1), "string", "Set the value of a key, only if the key does not exist", procedure(ids::SETNX)),
-    command("setex", 4, Flags::WRITE.and(Flags::DENYOOM), (1, 1, 1), "string", "Set the value and expiration of a key", procedure(ids::SETEX)),
-    command("psetex", 4, Flags::WRITE.and(Flags::DENYOOM), (1, 1, 1), "string", "Set the value and expiration in milliseconds of a key", procedure(ids::PSETEX)),
-    command("getset", 3, Flags::WRITE.and(Flags::DENYOOM).and(Flags::FAST), (1, 1, 1), "string", "Set the string value of a key and return its old value", Action::Procedure { id: ids::SET, encode: encode_getset }),
-    command("getdel", 2, Flags::WRITE.and(Flags::FAST), (1, 1, 1), "string", "Get the value of a key and delete the key", procedure(ids::GETDEL)),
-    command("getex", -2, Flags::WRITE.and(Flags::FAST), (1, 1, 1), "string", "Get the value of a key and optionally set its expiration", procedure(ids::GETEX)),
-    command("mget", -2, Flags::READONLY.and(Flags::FAST), (1, -1, 1), "string", "Get the values of all the given keys", procedure(ids::MGET)),
-    command("mset", -3, Flags::WRITE.and(Flags::DENYOOM), (1, -1, 2), "string", "Set multiple keys to multiple values", procedure(ids::MSET)),
-    command("msetnx", -3, Flags::WRITE.and(Flags::DENYOOM), (1, -1, 2), "string", "Set multiple keys to multiple values, only if none of the keys exist", procedure(ids::MSETNX)),
-    command("append", 3, Flags::WRITE.and(Flags::DENYOOM).and(Flags::FAST), (1, 1, 1), "string", "Append a value to a key", procedure(ids::APPEND)),
-    command("strlen", 2, Flags::READONLY.and(Flags::FAST), (1, 1, 1), "string", "Get the length of the value stored in a key", procedure(ids::STRLEN)),
-    command("getrange", 4, Flags::READONLY, (1, 1, 1), "string", "Get a substring of the string stored at a key", procedure(ids::GETRANGE)),
-    command("substr", 4, Flags::READONLY, (1, 1, 1), "string", "Get a substring of the string stored at a key", procedure(ids::GETRANGE)),
-    command("setrange", 4, Flags::WRITE.and(Flags::DENYOOM), (1, 1, 1), "string", "Overwrite part of a string at key starting at the specified offset", procedure(ids::SETRANGE)),
-    command("incr", 2, Flags::WRITE.and(Flags::DENYOOM).and(Flags::FAST), (1, 1, 1), "string", "Increment the integer value of a key by one", procedure(ids::INCR)),
-    command("decr", 2, Flags::WRITE.and(Flags::DENYOOM).and(Flags::FAST), (1, 1, 1), "string", "Decrement the integer value of a key by one", procedure(ids::DECR)),
-    command("incrby", 3, Flags::WRITE.and(Flags::DENYOOM).and(Flags::FAST), (1, 1, 1), "string", "Increment the integer value of a key by the given amount", procedure(ids::INCRBY)),
-    command("decrby", 3, Flags::WRITE.and(Flags::DENYOOM).and(Flags::FAST), (1, 1, 1), "string", "Decrement the integer value of a key by the given number", procedure(ids::DECRBY)),
-    command("incrbyfloat", 3, Flags::WRITE.and(Flags::DENYOOM).and(Flags::FAST), (1, 1, 1), "string", "Increment the float value of a key by the given amount", procedure(ids::INCRBYFLOAT)),
-    command("del", -2, Flags::WRITE, (1, -1, 1), "generic", "Delete a key", procedure(ids::DEL)),
-    command("unlink", -2, Flags::WRITE.and(Flags::FAST), (1, -1, 1), "generic", "Delete a key asynchronously in another thread. Otherwise it is just as DEL, but non blocking", procedure(ids::DEL)),
-    command("exists", -2, Flags::READONLY.and(Flags::FAST), (1, -1, 1), "generic", "Determine if a key exists", procedure(ids::EXISTS)),
-    command("type", 2, Flags::READONLY.and(Flags::FAST), (1, 1, 1), "generic", "Determine the type stored at key", procedure(ids::TYPE)),
-    command("touch", -2, Flags::READONLY.and(Flags::FAST), (1, -1, 1), "generic", "Alters the last access time of a key(s). Returns the number of existing keys specified", procedure(ids::EXISTS)),
-    command("rename", 3, Flags::WRITE, (1, 2, 1), "generic", "Rename a key", procedure(ids::RENAME)),
-    command("renamenx", 3, Flags::WRITE.and(Flags::FAST), (1, 2, 1), "generic", "Rename a key, only if the new key does not exist", procedure(ids::RENAMENX)),
-    command("copy", -3, Flags::WRITE.and(Flags::DENYOOM), (1, 2, 1), "generic", "Copy a key", procedure(ids::COPY)),
-    command("move", 3, Flags::WRITE.and(Flags::FAST), (1, 1, 1), "generic", "Move a key to another database", procedure(ids::MOVE)),
-    command("keys", 2, Flags::READONLY, (0, 0, 0), "generic", "Find all keys matching the given pattern", procedure(ids::KEYS)),
-    command("scan", -2, Flags::READONLY, (0, 0, 0), "generic", "Incrementally iterate the keys space", procedure(ids::SCAN)),
-    command("randomkey", 1, Flags::READONLY, (0, 0, 0), "generic", "Return a random key from the keyspace", procedure(ids::RANDOMKEY)),
-    command("expire", -3, Flags::WRITE.and(Flags::FAST), (1, 1, 1), "generic", "Set a key's time to live in seconds", procedure(ids::EXPIRE)),
-    command("pexpire", -3, Flags::WRITE.and(Flags::FAST), (1, 1, 1), "generic", "Set a key's time to live in milliseconds", procedure(ids::PEXPIRE)),
-    command("expireat", -3, Flags::WRITE.and(Flags::FAST), (1, 1, 1), "generic", "Set the expiration for a key as a UNIX timestamp", procedure(ids::EXPIREAT)),
-    command("pexpireat", -3, Flags::WRITE.and(Flags::FAST), (1, 1, 1), "generic", "Set the expiration for a key as a UNIX timestamp specified in milliseconds", procedure(ids::PEXPIREAT)),
-    command("ttl", 2, Flags::READONLY.and(Flags::FAST), (1, 1, 1), "generic", "Get the time to live for a key in seconds", procedure(ids::TTL)),
-    command("pttl", 2, Flags::READONLY.and(Flags::FAST), (1, 1, 1), "generic", "Get the time to live for a key in milliseconds", procedure(ids::PTTL)),
-    command("expiretime", 2, Flags::READONLY.and(Flags::FAST), (1, 1, 1), "generic", "Get the expiration Unix timestamp for a key", procedure(ids::EXPIRETIME)),
-    command("pexpiretime", 2, Flags::READONLY.and(Flags::FAST), (1, 1, 1), "generic", "Get the expiration Unix timestamp for a key in milliseconds", procedure(ids::PEXPIRETIME)),
-    command("persist", 2, Flags::WRITE.and(Flags::FAST), (1, 1, 1), "generic", "Remove the expiration from a key", procedure(ids::PERSIST)),
-    command("dbsize", 1, Flags::READONLY.and(Flags::FAST), (0, 0, 0), "server", "Return the number of keys in the selected database", procedure(ids::DBSIZE)),
-    command("flushall", -1, Flags::WRITE, (0, 0, 0), "server", "Remove all keys from all databases", procedure(ids::FLUSHALL)),
-    command("flushdb", -1, Flags::WRITE, (0, 0, 0), "server", "Remove all keys from the current database", procedure(ids::FLUSHDB)),
-    command("swapdb", 3, Flags::WRITE.and(Flags::FAST), (0, 0, 0), "server", "Swaps two Redis databases", procedure(ids::SWAPDB)),
-    command("object", -2, Flags::READONLY.and(Flags::CONTAINER), (2, 2, 1), "generic", "A container for object introspection commands", procedure(ids::OBJECT)),
-    command("memory", -2, Flags::READONLY.and(Flags::CONTAINER), (2, 2, 1), "server", "A container for memory diagnostics commands", procedure(ids::MEMORY)),
-    command("hset", -4, Flags::WRITE.and(Flags::DENYOOM).and(Flags::FAST), (1, 1, 1), "hash", "Set the string value of a hash field", procedure(ids::HSET)),
-    command("hsetnx", 4, Flags::WRITE.and(Flags::DENYOOM).and(Flags::FAST), (1, 1, 1), "hash", "Set the value of a hash field, only if the field does not exist", procedure(ids::HSETNX)),
-    command("hmset", -4, Flags::WRITE.and(Flags::DENYOOM).and(Flags::FAST), (1, 1, 1), "hash", "Set multiple hash fields to multiple values", procedure(ids::HMSET)),
-    command("hget", 3, Flags::READONLY.and(Flags::FAST), (1, 1, 1), "hash", "Get the value of a hash field", procedure(ids::HGET)),
-    command("hmget", -3, Flags::READONLY.and(Flags::FAST), (1, 1, 1), "hash", "Get the values of all the given hash fields", procedure(ids::HMGET)),
-    command("hgetall", 2, Flags::READONLY, (1, 1, 1), "hash", "Get all the fields and values in a hash", procedure(ids::HGETALL)),
-    command("hdel", -3, Flags::WRITE.and(Flags::FAST), (1, 1, 1), "hash", "Delete one or more hash fields", procedure(ids::HDEL)),
-    command("hexists", 3, Flags::READONLY.and(Flags::FAST), (1, 1, 1), "hash", "Determine if a hash field exists", procedure(ids::HEXISTS)),
-    command("hlen", 2, Flags::READONLY.and(Flags::FAST), (1, 1, 1), "hash", "Get the number of fields in a hash", procedure(ids::HLEN)),
-    command("hkeys", 2, Flags::READONLY, (1, 1, 1), "hash", "Get all the fields in a hash", procedure(ids::HKEYS)),
-    command("hvals", 2, Flags::READONLY, (1, 1, 1), "hash", "Get all the values in a hash", procedure(ids::HVALS)),
-    command("hstrlen", 3, Flags::READONLY.and(Flags::FAST), (1, 1, 1), "hash", "Get the length of the value of a hash field", procedure(ids::HSTRLEN)),
-    command("hincrby", 4, Flags::WRITE.and(Flags::DENYOOM).and(Flags::FAST), (1, 1, 1), "hash", "Increment the integer value of a hash field by the given number", procedure(ids::HINCRBY)),
-    command("hincrbyfloat", 4, Flags::WRITE.and(Flags::DENYOOM).and(Flags::FAST), (1, 1, 1), "hash", "Increment the float value of a hash field by the given amount", procedure(ids::HINCRBYFLOAT)),
-    command("hscan", -3, Flags::READONLY, (1, 1, 1), "hash", "Incrementally iterate hash fields and associated values", procedure(ids::HSCAN)),
-    command("hrandfield", -2, Flags::READONLY, (1, 1, 1), "hash", "Get one or multiple random fields from a hash", procedure(ids::HRANDFIELD)),
-    command("eval", -3, Flags::NOSCRIPT.and(Flags::STALE).and(Flags::SKIP_MONITOR).and(Flags::NO_MANDATORY_KEYS).and(Flags::MOVABLEKEYS), (0, 0, 0), "scripting", "Execute a Lua script server side", Action::Procedure { id: ids::EVAL, encode: encode_eval }),
-    command("evalsha", -3, Flags::NOSCRIPT.and(Flags::STALE).and(Flags::SKIP_MONITOR).and(Flags::NO_MANDATORY_KEYS).and(Flags::MOVABLEKEYS), (0, 0, 0), "scripting", "Execute a Lua script server side", Action::Procedure { id: ids::EVALSHA, encode: encode_evalsha }),
-    command("eval_ro", -3, Flags::READONLY.and(Flags::NOSCRIPT).and(Flags::STALE).and(Flags::SKIP_MONITOR).and(Flags::NO_MANDATORY_KEYS).and(Flags::MOVABLEKEYS), (0, 0, 0), "scripting", "Execute a read-only Lua script server side", Action::Procedure { id: ids::EVAL_RO, encode: encode_eval }),
-    command("evalsha_ro", -3, Flags::READONLY.and(Flags::NOSCRIPT).and(Flags::STALE).and(Flags::SKIP_MONITOR).and(Flags::NO_MANDATORY_KEYS).and(Flags::MOVABLEKEYS), (0, 0, 0), "scripting", "Execute a read-only Lua script server side", Action::Procedure { id: ids::EVALSHA_RO, encode: encode_evalsha }),
-    command("fcall", -3, Flags::NOSCRIPT.and(Flags::STALE).and(Flags::SKIP_MONITOR).and(Flags::NO_MANDATORY_KEYS).and(Flags::MOVABLEKEYS), (0, 0, 0), "scripting", "Invoke a function", Action::Function { read_only: false }),
-    command("fcall_ro", -3, Flags::READONLY.and(Flags::NOSCRIPT).and(Flags::STALE).and(Flags::SKIP_MONITOR).and(Flags::NO_MANDATORY_KEYS).and(Flags::MOVABLEKEYS), (0, 0, 0), "scripting", "Invoke a read-only function", Action::Function { read_only: true }),
-    command("ping", -1, Flags::FAST, (0, 0, 0), "connection", "Ping the server", Action::Session(SessionCommand::Ping)),
-    command("echo", 2, Flags::LOADING.and(Flags::STALE).and(Flags::FAST), (0, 0, 0), "connection", "Echo the given string", Action::Session(SessionCommand::Echo)),
-    command("hello", -1, Flags::NOSCRIPT.and(Flags::LOADING).and(Flags::STALE).and(Flags::FAST).and(Flags::NO_AUTH).and(Flags::ALLOW_BUSY), (0, 0, 0), "connection", "Handshake with Redis", Action::Session(SessionCommand::Hello)),
-    command("auth", -2, Flags::NOSCRIPT.and(Flags::LOADING).and(Flags::STALE).and(Flags::FAST).and(Flags::NO_AUTH).and(Flags::ALLOW_BUSY), (0, 0, 0), "connection", "Authenticate to the server", Action::Session(SessionCommand::Auth)),
-    command("acl", -2, Flags::CONTAINER, (0, 0, 0), "server", "A container for Access List Control commands", Action::Session(SessionCommand::Acl)),
-    command("quit", -1, Flags::NOSCRIPT.and(Flags::LOADING).and(Flags::STALE).and(Flags::FAST).and(Flags::NO_AUTH).and(Flags::ALLOW_BUSY), (0, 0, 0), "connection", "Close the connection", Action::Session(SessionCommand::Quit)),
-    command("reset", 1, Flags::NOSCRIPT.and(Flags::LOADING).and(Flags::STALE).and(Flags::FAST).and(Flags::NO_AUTH).and(Flags::ALLOW_BUSY), (0, 0, 0), "connection", "Reset the connection", Action::Session(SessionCommand::Reset)),
-    command("select", 2, Flags::LOADING.and(Flags::STALE).and(Flags::FAST), (0, 0, 0), "connection", "Change the selected database for the current connection", Action::Session(SessionCommand::Select)),
-    command("client", -2, Flags::CONTAINER, (0, 0, 0), "connection", "A container for client connection commands", Action::Session(SessionCommand::Client)),
-    command("command", -1, Flags::LOADING.and(Flags::STALE).and(Flags::CONTAINER), (0, 0, 0), "server", "Get array of Redis command details", Action::Session(SessionCommand::Command)),
-    command("info", -1, Flags::LOADING.and(Flags::STALE), (0, 0, 0), "server", "Get information and statistics about the server", Action::Session(SessionCommand::Info)),
-    command("config", -2, Flags::CONTAINER, (0, 0, 0), "server", "A container for server configuration commands", Action::Session(SessionCommand::Config)),
-    command("time", 1, Flags::LOADING.and(Flags::STALE).and(Flags::FAST), (0, 0, 0), "server", "Return the current server time", Action::Session(SessionCommand::Time)),
-    command("multi", 1, Flags::NOSCRIPT.and(Flags::LOADING).and(Flags::STALE).and(Flags::FAST).and(Flags::ALLOW_BUSY), (0, 0, 0), "transactions", "Mark the start of a transaction block", Action::Session(SessionCommand::Multi)),
-    command("exec", 1, Flags::NOSCRIPT.and(Flags::LOADING).and(Flags::STALE).and(Flags::SKIP_SLOWLOG), (0, 0, 0), "transactions", "Execute all commands issued after MULTI", Action::Session(SessionCommand::Exec)),
-    command("discard", 1, Flags::NOSCRIPT.and(Flags::LOADING).and(Flags::STALE).and(Flags::FAST).and(Flags::ALLOW_BUSY), (0, 0, 0), "transactions", "Discard all commands issued after MULTI", Action::Session(SessionCommand::Discard)),
-    command("watch", -2, Flags::NOSCRIPT.and(Flags::LOADING).and(Flags::STALE).and(Flags::FAST).and(Flags::ALLOW_BUSY), (1, -1, 1), "transactions", "Watch the given keys to determine execution of the MULTI/EXEC block", Action::Session(SessionCommand::Watch)),
-    command("unwatch", 1, Flags::NOSCRIPT.and(Flags::LOADING).and(Flags::STALE).and(Flags::FAST).and(Flags::ALLOW_BUSY), (0, 0, 0), "transactions", "Forget about all watched keys", Action::Session(SessionCommand::Unwatch)),
-    command("debug", -2, Flags::ADMIN.and(Flags::NOSCRIPT).and(Flags::LOADING).and(Flags::STALE), (0, 0, 0), "server", "A container for debugging commands", Action::Session(SessionCommand::Debug)),
-    command("script", -2, Flags::CONTAINER, (0, 0, 0), "scripting", "A container for Lua scripts management commands", Action::Session(SessionCommand::Script)),
-    command("function", -2, Flags::CONTAINER, (0, 0, 0), "scripting", "A container for function commands", Action::Session(SessionCommand::Function)),
-    command("save", 1, Flags::ADMIN.and(Flags::NOSCRIPT).and(Flags::NO_ASYNC_LOADING).and(Flags::NO_MULTI), (0, 0, 0), "server", "Synchronously save the dataset to disk", Action::Session(SessionCommand::Save)),
-    command("bgsave", -1, Flags::ADMIN.and(Flags::NOSCRIPT).and(Flags::NO_ASYNC_LOADING), (0, 0, 0), "server", "Asynchronously save the dataset to disk", Action::Session(SessionCommand::BgSave)),
-    command("lastsave", 1, Flags::LOADING.and(Flags::STALE).and(Flags::FAST), (0, 0, 0), "server", "Get the UNIX time stamp of the last successful save to disk", Action::Session(SessionCommand::LastSave)),
-    command("slowlog", -2, Flags::CONTAINER, (0, 0, 0), "server", "A container for slow log commands", Action::Session(SessionCommand::SlowLog)),
-    command("latency", -2, Flags::CONTAINER, (0, 0, 0), "server", "A container for latency diagnostics commands", Action::Session(SessionCommand::Latency)),
-    command("txn.begin", -1, Flags::NOSCRIPT.and(Flags::FAST).and(Flags::NO_MULTI), (0, 0, 0), "transactions", "Start an interactive transaction", Action::Session(SessionCommand::TxnBegin)),
-    command("txn.commit", 1, Flags::NOSCRIPT.and(Flags::FAST).and(Flags::NO_MULTI), (0, 0, 0), "transactions", "Commit the interactive transaction", Action::Session(SessionCommand::TxnCommit)),
-    command("txn.abort", 1, Flags::NOSCRIPT.and(Flags::FAST).and(Flags::NO_MULTI), (0, 0, 0), "transactions", "Abandon the interactive transaction", Action::Session(SessionCommand::TxnAbort)),
-    command("publish", 3, Flags::PUBSUB.and(Flags::LOADING).and(Flags::STALE).and(Flags::FAST), (0, 0, 0), "pubsub", "Post a message to a channel", Action::Session(SessionCommand::Publish)),
-    command("spublish", 3, Flags::PUBSUB.and(Flags::LOADING).and(Flags::STALE).and(Flags::FAST), (1, 1, 1), "pubsub", "Post a message to a shard channel", Action::Session(SessionCommand::Publish)),
-    command("subscribe", -2, Flags::PUBSUB.and(Flags::NOSCRIPT).and(Flags::LOADING).and(Flags::STALE), (0, 0, 0), "pubsub", "Listen for messages published to the given channels", Action::Session(SessionCommand::Subscribe)),
-    command("unsubscribe", -1, Flags::PUBSUB.and(Flags::NOSCRIPT).and(Flags::LOADING).and(Flags::STALE), (0, 0, 0), "pubsub", "Stop listening for messages posted to the given channels", Action::Session(SessionCommand::Subscribe)),
-    command("psubscribe", -2, Flags::PUBSUB.and(Flags::NOSCRIPT).and(Flags::LOADING).and(Flags::STALE), (0, 0, 0), "pubsub", "Listen for messages published to channels matching the given patterns", Action::Session(SessionCommand::Subscribe)),
-    command("punsubscribe", -1, Flags::PUBSUB.and(Flags::NOSCRIPT).and(Flags::LOADING).and(Flags::STALE), (0, 0, 0), "pubsub", "Stop listening for messages posted to channels matching the given patterns", Action::Session(SessionCommand::Subscribe)),
-    command("ssubscribe", -2, Flags::PUBSUB.and(Flags::NOSCRIPT).and(Flags::LOADING).and(Flags::STALE), (1, -1, 1), "pubsub", "Listen for messages published to the given shard channels", Action::Session(SessionCommand::Subscribe)),
-    command("sunsubscribe", -1, Flags::PUBSUB.and(Flags::NOSCRIPT).and(Flags::LOADING).and(Flags::STALE), (1, -1, 1), "pubsub", "Stop listening for messages posted to the given shard channels", Action::Session(SessionCommand::Subscribe)),
-    command("pubsub", -2, Flags::CONTAINER, (0, 0, 0), "pubsub", "A container for Pub/Sub commands", Action::Session(SessionCommand::PubSub)),
-    command("wait", 3, Flags::NOSCRIPT, (0, 0, 0), "generic", "Wait for the synchronous replication of all the write commands sent in the context of the current connection", Action::Session(SessionCommand::Wait)),
-    command("role", 1, Flags::NOSCRIPT.and(Flags::LOADING).and(Flags::STALE).and(Flags::FAST), (0, 0, 0), "server", "Return the role of the instance in the context of replication", Action::Session(SessionCommand::Role)),
-    command("module", -2, Flags::CONTAINER, (0, 0, 0), "server", "A container for module commands", Action::Session(SessionCommand::Module)),
+    procedure("get", ids::GET),
+    procedure("set", ids::SET),
+    procedure("setnx", ids::SETNX),
+    procedure("setex", ids::SETEX),
+    procedure("psetex", ids::PSETEX),
+    command("getset", Action::Procedure { id: ids::SET, encode: encode_getset }),
+    procedure("getdel", ids::GETDEL),
+    procedure("getex", ids::GETEX),
+    procedure("mget", ids::MGET),
+    procedure("mset", ids::MSET),
+    procedure("msetnx", ids::MSETNX),
+    procedure("append", ids::APPEND),
+    procedure("strlen", ids::STRLEN),
+    procedure("getrange", ids::GETRANGE),
+    procedure("substr", ids::GETRANGE),
+    procedure("setrange", ids::SETRANGE),
+    procedure("incr", ids::INCR),
+    procedure("decr", ids::DECR),
+    procedure("incrby", ids::INCRBY),
+    procedure("decrby", ids::DECRBY),
+    procedure("incrbyfloat", ids::INCRBYFLOAT),
+    procedure("del", ids::DEL),
+    procedure("unlink", ids::DEL),
+    procedure("exists", ids::EXISTS),
+    procedure("type", ids::TYPE),
+    procedure("touch", ids::EXISTS),
+    procedure("rename", ids::RENAME),
+    procedure("renamenx", ids::RENAMENX),
+    procedure("copy", ids::COPY),
+    procedure("move", ids::MOVE),
+    procedure("keys", ids::KEYS),
+    procedure("scan", ids::SCAN),
+    procedure("randomkey", ids::RANDOMKEY),
+    procedure("expire", ids::EXPIRE),
+    procedure("pexpire", ids::PEXPIRE),
+    procedure("expireat", ids::EXPIREAT),
+    procedure("pexpireat", ids::PEXPIREAT),
+    procedure("ttl", ids::TTL),
+    procedure("pttl", ids::PTTL),
+    procedure("expiretime", ids::EXPIRETIME),
+    procedure("pexpiretime", ids::PEXPIRETIME),
+    procedure("persist", ids::PERSIST),
+    procedure("dbsize", ids::DBSIZE),
+    procedure("flushall", ids::FLUSHALL),
+    procedure("flushdb", ids::FLUSHDB),
+    procedure("swapdb", ids::SWAPDB),
+    of_key("object", ids::OBJECT),
+    of_key("memory", ids::MEMORY),
+    procedure("hset", ids::HSET),
+    procedure("hsetnx", ids::HSETNX),
+    procedure("hmset", ids::HMSET),
+    procedure("hget", ids::HGET),
+    procedure("hmget", ids::HMGET),
+    procedure("hgetall", ids::HGETALL),
+    procedure("hdel", ids::HDEL),
+    procedure("hexists", ids::HEXISTS),
+    procedure("hlen", ids::HLEN),
+    procedure("hkeys", ids::HKEYS),
+    procedure("hvals", ids::HVALS),
+    procedure("hstrlen", ids::HSTRLEN),
+    procedure("hincrby", ids::HINCRBY),
+    procedure("hincrbyfloat", ids::HINCRBYFLOAT),
+    procedure("hscan", ids::HSCAN),
+    procedure("hrandfield", ids::HRANDFIELD),
+    script("eval", ids::EVAL),
+    script_by_sha("evalsha", ids::EVALSHA),
+    script("eval_ro", ids::EVAL_RO),
+    script_by_sha("evalsha_ro", ids::EVALSHA_RO),
+    function("fcall", false),
+    function("fcall_ro", true),
+    session("ping", Ping),
+    session("echo", Echo),
+    session("hello", Hello),
+    session("auth", Auth),
+    session("acl", Acl),
+    session("quit", Quit),
+    session("reset", Reset),
+    session("select", Select),
+    session("client", Client),
+    session("command", SessionCommand::Command),
+    session("info", Info),
+    session("config", Config),
+    session("time", Time),
+    session("multi", Multi),
+    session("exec", Exec),
+    session("discard", Discard),
+    session("watch", Watch),
+    session("unwatch", Unwatch),
+    session("debug", Debug),
+    session("script", Script),
+    session("function", Function),
+    session("save", Save),
+    session("bgsave", BgSave),
+    session("lastsave", LastSave),
+    session("slowlog", SlowLog),
+    session("latency", Latency),
+    session("txn.begin", TxnBegin),
+    session("txn.commit", TxnCommit),
+    session("txn.abort", TxnAbort),
+    session("publish", Publish),
+    session("spublish", Publish),
+    session("subscribe", Subscribe),
+    session("unsubscribe", Subscribe),
+    session("psubscribe", Subscribe),
+    session("punsubscribe", Subscribe),
+    session("ssubscribe", Subscribe),
+    session("sunsubscribe", Subscribe),
+    session("pubsub", PubSub),
+    session("wait", Wait),
+    session("role", Role),
+    session("module", Module),
 ];

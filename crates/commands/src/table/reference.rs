@@ -9,7 +9,7 @@ mod redis;
 
 use ordain_model::PlanError;
 
-use super::Command;
+use super::{Command, is_same, takes};
 
 /// A command or subcommand as COMMAND INFO and COMMAND DOCS describe it.
 #[derive(Debug)]
@@ -51,6 +51,23 @@ pub enum Shown {
     Set(&'static [Shown]),
 }
 
+/// The description of a command that there is, for constants.
+pub(super) const fn of_command(name: &str) -> &'static Reference {
+    let (mut table, mut at) = (redis::REDIS, 0);
+    while !is_same(table[at].name, name) {
+        at += 1;
+        if at == redis::REDIS.len() {
+            (table, at) = (own::COMMANDS, 0);
+        }
+    }
+    &table[at]
+}
+
+/// Whether a command has subcommands.
+pub(super) const fn is_container(reference: &Reference) -> bool {
+    !reference.subcommands.is_empty()
+}
+
 /// The description of a command, by its name in lower case.
 pub fn reference(name: &str) -> Option<&'static Reference> {
     let find = |table: &'static [Reference]| {
@@ -81,8 +98,7 @@ pub fn check_subcommand(command: &Command, words: &[&[u8]]) -> Result<(), PlanEr
     let Some(found) = subcommand(command.name, word) else {
         return Err(unknown_subcommand(command.name, word));
     };
-    let wanted = usize::from(found.arity.unsigned_abs());
-    if words.len() == wanted || (found.arity < 0 && words.len() > wanted) {
+    if takes(found.arity, words.len()) {
         return Ok(());
     }
     Err(PlanError::arity(&format!("{}|{}", command.name, found.name)))
