@@ -44,6 +44,7 @@ pub mod serial;
 pub mod stamp;
 pub mod system;
 pub mod table;
+pub mod table_procedure;
 pub mod value;
 pub mod wire;
 

@@ -21,6 +21,7 @@ use crate::plan::{Access, Planner, encode_call};
 use crate::procedure::{FragmentContext, Procedure, Registry, ReplyContext, Target, ValidatedRead};
 use crate::stamp::Version;
 use crate::table::Expiring;
+use crate::table_procedure::{TableProcedure, any_args, ok_reply, run_ok, sum_reply};
 
 /// Reads records with their versions. Arguments: database and key, alternately.
 pub const READ: ProcedureId = ProcedureId(1);
@@ -58,13 +59,16 @@ pub fn register(registry: &mut Registry) {
     registry.register(READ, "ordain.read", Arc::new(Read));
     registry.register(COMMIT, "ordain.commit", Arc::new(Commit));
     registry.register(MULTI, "ordain.multi", Arc::new(Multi));
-    registry.register(EXPIRE, "ordain.expire", Arc::new(Expire));
-    registry.register(LENGTHS, "ordain.lengths", Arc::new(Lengths));
-    registry.register(DIGEST, "ordain.digest", Arc::new(StateDigest));
-    registry.register(CHECKPOINT, "ordain.checkpoint", Arc::new(Checkpoint));
-    registry.register(MOVE, "ordain.move", Arc::new(Rearrange(move_is_valid, MOVE_ARGS)));
-    registry.register(BALANCE, "ordain.balance", Arc::new(Rearrange(balance_is_valid, BALANCE_ARGS)));
-    registry.register(COPY, "ordain.copy", Arc::new(Copy));
+    let reads = TableProcedure::reads;
+    registry.register(LENGTHS, "ordain.lengths", reads(any_args, run_lengths, reply_lengths));
+    registry.register(DIGEST, "ordain.digest", reads(any_args, run_digest, reply_digest));
+    // But for EXPIRE they write nothing themselves: the shards see to what follows from their places in the order.
+    let writes = TableProcedure::writes;
+    registry.register(EXPIRE, "ordain.expire", writes(check_expire, expire, sum_reply));
+    registry.register(CHECKPOINT, "ordain.checkpoint", writes(any_args, run_ok, reply_checkpoint));
+    registry.register(MOVE, "ordain.move", writes(check_move, run_ok, ok_reply));
+    registry.register(BALANCE, "ordain.balance", writes(check_balance, run_ok, ok_reply));
+    registry.register(COPY, "ordain.copy", writes(check_copy, run_copy, reply_copy));
 }
 
 const DAMAGED: PlanError = PlanError::fixed("ERR damaged arguments of a system procedure");
@@ -327,28 +331,18 @@ impl Procedure for Multi {
     }
 }
 
-struct Expire;
+fn check_expire(args: Args<'_>) -> Result<(), PlanError> {
+    expired_of(args).map(drop).ok_or(DAMAGED)
+}
 
-impl Procedure for Expire {
-    fn plan(&self, args: Args<'_>, planner: &mut Planner<'_>) -> Result<(), PlanError> {
-        expired_of(args).ok_or(DAMAGED)?;
-        planner.table(0, Access::TableWrite).map(drop)
-    }
-
-    fn run(&self, _code: u16, cx: &mut FragmentContext<'_>) -> Result<(), Abort> {
-        let positions = expired_of(cx.args).unwrap_or_default();
-        let removed = match &mut cx.target {
-            Target::Table(table) => table.expire(cx.now, positions),
-            _ => 0,
-        };
-        cx.locals.counts.expired += removed;
-        cx.writer().int(removed as i64);
-        Ok(())
-    }
-
-    fn reply(&self, cx: &ReplyContext<'_>, out: &mut Vec<u8>) {
-        Writer(out).int(sum_parts(cx.slot(0)));
-    }
+fn expire(cx: &mut FragmentContext<'_>) {
+    let positions = expired_of(cx.args).unwrap_or_default();
+    let removed = match &mut cx.target {
+        Target::Table(table) => table.expire(cx.now, positions),
+        _ => 0,
+    };
+    cx.locals.counts.expired += removed;
+    cx.writer().int(removed as i64);
 }
 
 /// Writes the arguments of [`EXPIRE`]: at these positions it is looked.
@@ -402,8 +396,6 @@ pub fn parts(slot: &[u8]) -> impl Iterator<Item = &[u8]> {
     })
 }
 
-struct Lengths;
-
 /// What [`LENGTHS`] answers of a database.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Length {
@@ -448,80 +440,50 @@ fn write_lengths(lengths: &[Length], w: &mut Writer<'_>) {
     }
 }
 
-impl Procedure for Lengths {
-    fn plan(&self, _args: Args<'_>, planner: &mut Planner<'_>) -> Result<(), PlanError> {
-        planner.table(0, Access::TableRead).map(drop)
-    }
-
-    fn run(&self, _code: u16, cx: &mut FragmentContext<'_>) -> Result<(), Abort> {
-        let lengths: Vec<Length> = match &cx.target {
-            Target::Table(table) => lengths_of()
-                .map(|db| Length { records: table.len(db), expiring: table.expiring(db) })
-                .collect(),
-            _ => Vec::new(),
-        };
-        write_lengths(&lengths, &mut cx.writer());
-        Ok(())
-    }
-
-    fn reply(&self, cx: &ReplyContext<'_>, out: &mut Vec<u8>) {
-        let mut totals = vec![Length::default(); lengths_of().count()];
-        for part in parts(cx.slot(0)) {
-            for (total, length) in totals.iter_mut().zip(lengths_reply(part)) {
-                total.records += length.records;
-                total.expiring.records += length.expiring.records;
-                total.expiring.at_sum_ms += length.expiring.at_sum_ms;
-            }
+fn run_lengths(cx: &mut FragmentContext<'_>) {
+    let lengths: Vec<Length> = match &cx.target {
+        Target::Table(table) => {
+            lengths_of().map(|db| Length { records: table.len(db), expiring: table.expiring(db) }).collect()
         }
-        write_lengths(&totals, &mut Writer(out));
+        _ => Vec::new(),
+    };
+    write_lengths(&lengths, &mut cx.writer());
+}
+
+fn reply_lengths(cx: &ReplyContext<'_>, out: &mut Vec<u8>) {
+    let mut totals = vec![Length::default(); lengths_of().count()];
+    for part in parts(cx.slot(0)) {
+        for (total, length) in totals.iter_mut().zip(lengths_reply(part)) {
+            total.records += length.records;
+            total.expiring.records += length.expiring.records;
+            total.expiring.at_sum_ms += length.expiring.at_sum_ms;
+        }
+    }
+    write_lengths(&totals, &mut Writer(out));
+}
+
+fn run_digest(cx: &mut FragmentContext<'_>) {
+    if let Target::Table(table) = &mut cx.target {
+        let digest = table.digest();
+        let mut bytes = digest.sum.to_le_bytes().to_vec();
+        bytes.extend_from_slice(&digest.records.to_le_bytes());
+        Writer(cx.out).bulk(&bytes);
     }
 }
 
-struct StateDigest;
-
-impl Procedure for StateDigest {
-    fn plan(&self, _args: Args<'_>, planner: &mut Planner<'_>) -> Result<(), PlanError> {
-        planner.table(0, Access::TableRead).map(drop)
+fn reply_digest(cx: &ReplyContext<'_>, out: &mut Vec<u8>) {
+    let mut total = Digest::default();
+    for part in parts(cx.slot(0)) {
+        let Datum::Bulk(bytes) = Datum::first(part) else { continue };
+        let Some((sum, records)) = bytes.split_first_chunk::<16>() else { continue };
+        let records = records.first_chunk::<4>().map_or(0, |n| u32::from_le_bytes(*n));
+        total = total.plus(Digest { sum: u128::from_le_bytes(*sum), records });
     }
-
-    fn run(&self, _code: u16, cx: &mut FragmentContext<'_>) -> Result<(), Abort> {
-        if let Target::Table(table) = &mut cx.target {
-            let digest = table.digest();
-            let mut bytes = digest.sum.to_le_bytes().to_vec();
-            bytes.extend_from_slice(&digest.records.to_le_bytes());
-            Writer(cx.out).bulk(&bytes);
-        }
-        Ok(())
-    }
-
-    fn reply(&self, cx: &ReplyContext<'_>, out: &mut Vec<u8>) {
-        let mut total = Digest::default();
-        for part in parts(cx.slot(0)) {
-            let Datum::Bulk(bytes) = Datum::first(part) else { continue };
-            let Some((sum, records)) = bytes.split_first_chunk::<16>() else { continue };
-            let records = records.first_chunk::<4>().map_or(0, |n| u32::from_le_bytes(*n));
-            total = total.plus(Digest { sum: u128::from_le_bytes(*sum), records });
-        }
-        Writer(out).status(&total.to_string());
-    }
+    Writer(out).status(&total.to_string());
 }
 
-struct Checkpoint;
-
-impl Procedure for Checkpoint {
-    /// It writes nothing. As something that may, it is logged and has its place in the order of every replica.
-    fn plan(&self, _args: Args<'_>, planner: &mut Planner<'_>) -> Result<(), PlanError> {
-        planner.table(0, Access::TableWrite).map(drop)
-    }
-
-    fn run(&self, _code: u16, cx: &mut FragmentContext<'_>) -> Result<(), Abort> {
-        cx.writer().ok();
-        Ok(())
-    }
-
-    fn reply(&self, _cx: &ReplyContext<'_>, out: &mut Vec<u8>) {
-        Writer(out).status("Background saving started");
-    }
+fn reply_checkpoint(_cx: &ReplyContext<'_>, out: &mut Vec<u8>) {
+    Writer(out).status("Background saving started");
 }
 
 /// Writes the arguments of [`MOVE`].
@@ -628,61 +590,33 @@ pub fn copy_reply(reply: &[u8]) -> Option<Position> {
     }
 }
 
-struct Copy;
-
-impl Procedure for Copy {
-    /// It writes nothing: the shards send each other what is copied. As something that may, it is logged.
-    fn plan(&self, args: Args<'_>, planner: &mut Planner<'_>) -> Result<(), PlanError> {
-        CopyPart::of(COPY, args).ok_or(DAMAGED)?;
-        planner.table(0, Access::TableWrite).map(drop)
-    }
-
-    fn run(&self, _code: u16, cx: &mut FragmentContext<'_>) -> Result<(), Abort> {
-        let after = match (CopyPart::of(COPY, cx.args), &cx.target) {
-            (Some(part), Target::Table(table)) => table.after(part.from, part.records, part.bytes),
-            _ => Position::END,
-        };
-        cx.writer().int(if after < Position::END { after.0 as i64 } else { -1 });
-        Ok(())
-    }
-
-    /// One shard has records of the slot.
-    fn reply(&self, cx: &ReplyContext<'_>, out: &mut Vec<u8>) {
-        let next = parts(cx.slot(0)).filter_map(copy_reply).min();
-        Writer(out).int(next.map_or(-1, |next| next.0 as i64));
-    }
+fn check_copy(args: Args<'_>) -> Result<(), PlanError> {
+    CopyPart::of(COPY, args).map(drop).ok_or(DAMAGED)
 }
 
-const MOVE_ARGS: &str = "ERR slots are moved from one of 0 to 1023 to another not before it, to a partition";
-const BALANCE_ARGS: &str =
-    "ERR slots of 0 to 1023 are balanced over virtual shards of 0 to 127 of a partition";
-
-/// [`MOVE`] and [`BALANCE`]: whether arguments are some, and what is said if not.
-struct Rearrange(fn(Args<'_>) -> bool, &'static str);
-
-fn move_is_valid(args: Args<'_>) -> bool {
-    move_of(args).is_some()
+fn run_copy(cx: &mut FragmentContext<'_>) {
+    let after = match (CopyPart::of(COPY, cx.args), &cx.target) {
+        (Some(part), Target::Table(table)) => table.after(part.from, part.records, part.bytes),
+        _ => Position::END,
+    };
+    cx.writer().int(if after < Position::END { after.0 as i64 } else { -1 });
 }
 
-fn balance_is_valid(args: Args<'_>) -> bool {
-    balance_of(args).is_some()
+/// Composes the reply of [`COPY`]: one shard has records of the slot.
+fn reply_copy(cx: &ReplyContext<'_>, out: &mut Vec<u8>) {
+    let next = parts(cx.slot(0)).filter_map(copy_reply).min();
+    Writer(out).int(next.map_or(-1, |next| next.0 as i64));
 }
 
-impl Procedure for Rearrange {
-    /// It writes nothing itself: the shards see to it that records are where they are looked for from here on.
-    fn plan(&self, args: Args<'_>, planner: &mut Planner<'_>) -> Result<(), PlanError> {
-        if !self.0(args) {
-            return Err(PlanError::fixed(self.1));
-        }
-        planner.table(0, Access::TableWrite).map(drop)
-    }
+const MOVE_ARGS: PlanError =
+    PlanError::fixed("ERR slots are moved from one of 0 to 1023 to another not before it, to a partition");
+const BALANCE_ARGS: PlanError =
+    PlanError::fixed("ERR slots of 0 to 1023 are balanced over virtual shards of 0 to 127 of a partition");
 
-    fn run(&self, _code: u16, cx: &mut FragmentContext<'_>) -> Result<(), Abort> {
-        cx.writer().ok();
-        Ok(())
-    }
+fn check_move(args: Args<'_>) -> Result<(), PlanError> {
+    move_of(args).map(drop).ok_or(MOVE_ARGS)
+}
 
-    fn reply(&self, _cx: &ReplyContext<'_>, out: &mut Vec<u8>) {
-        Writer(out).ok();
-    }
+fn check_balance(args: Args<'_>) -> Result<(), PlanError> {
+    balance_of(args).map(drop).ok_or(BALANCE_ARGS)
 }

@@ -5,12 +5,11 @@
 //! moved. Records whose time has come are never shown, whether or not something
 //! has removed them yet; DBSIZE alone counts them, as in Redis.
 
-use std::sync::Arc;
-
-use ordain_model::system::{parts, sum_parts};
+use ordain_model::system::parts;
+use ordain_model::table_procedure::{TableProcedure, any_args, ok_reply, sum_reply};
 use ordain_model::{
-    Abort, Access, ArgIter, Args, Cell, Datum, Db, FragmentContext, KeyHash, PlanError, Planner, Position,
-    Procedure, Registry, ReplyContext, Table, Target, Writer,
+    ArgIter, Args, Cell, Datum, Db, FragmentContext, KeyHash, PlanError, Position, Registry, ReplyContext,
+    Table, Target, Writer,
 };
 
 use super::relocate::database;
@@ -22,13 +21,15 @@ use crate::scan::Scan;
 use crate::shape::{BAD_DB, Items, Refusal, SYNTAX, TOO_FEW, bulk_or_nil};
 
 pub(super) fn register(registry: &mut Registry) {
-    registry.register(ids::DBSIZE, "dbsize", Arc::new(DbSize));
-    registry.register(ids::KEYS, "keys", Arc::new(Keys));
-    registry.register(ids::SCAN, "scan", Arc::new(ScanKeys));
-    registry.register(ids::RANDOMKEY, "randomkey", Arc::new(RandomKey));
-    registry.register(ids::FLUSHALL, "flushall", Arc::new(Flush { all: true }));
-    registry.register(ids::FLUSHDB, "flushdb", Arc::new(Flush { all: false }));
-    registry.register(ids::SWAPDB, "swapdb", Arc::new(SwapDb));
+    let reads = TableProcedure::reads;
+    registry.register(ids::DBSIZE, "dbsize", reads(any_args, run_dbsize, sum_reply));
+    registry.register(ids::KEYS, "keys", reads(check_keys, run_keys, reply_keys));
+    registry.register(ids::SCAN, "scan", reads(check_scan, run_scan, reply_scan));
+    registry.register(ids::RANDOMKEY, "randomkey", reads(any_args, run_randomkey, reply_randomkey));
+    let writes = TableProcedure::writes;
+    registry.register(ids::FLUSHALL, "flushall", writes(check_flush, |cx| flush(cx, None), ok_reply));
+    registry.register(ids::FLUSHDB, "flushdb", writes(check_flush, |cx| flush(cx, Some(cx.db)), ok_reply));
+    registry.register(ids::SWAPDB, "swapdb", writes(check_swapdb, swapdb, ok_reply));
 }
 
 fn read_table<'t>(cx: &'t FragmentContext<'_>) -> Option<&'t dyn Table> {
@@ -38,22 +39,9 @@ fn read_table<'t>(cx: &'t FragmentContext<'_>) -> Option<&'t dyn Table> {
     }
 }
 
-struct DbSize;
-
-impl Procedure for DbSize {
-    fn plan(&self, _args: Args<'_>, planner: &mut Planner<'_>) -> Result<(), PlanError> {
-        planner.table(0, Access::TableRead).map(drop)
-    }
-
-    fn run(&self, _code: u16, cx: &mut FragmentContext<'_>) -> Result<(), Abort> {
-        let len = read_table(cx).map_or(0, |table| table.len(cx.db));
-        cx.writer().int(len as i64);
-        Ok(())
-    }
-
-    fn reply(&self, cx: &ReplyContext<'_>, out: &mut Vec<u8>) {
-        Writer(out).int(sum_parts(cx.slot(0)));
-    }
+fn run_dbsize(cx: &mut FragmentContext<'_>) {
+    let len = read_table(cx).map_or(0, |table| table.len(cx.db));
+    cx.writer().int(len as i64);
 }
 
 /// The most work of one KEYS, in comparisons of a byte: about a tenth of a second.
@@ -63,60 +51,54 @@ const WORK_OF_KEY: u64 = 64;
 const TOO_MUCH_WORK: &str = "ERR KEYS would look at more than 2097152 keys, or as much in bytes of their names times what \
                              the pattern takes for each: it would hold up all others; use SCAN";
 
+fn check_keys(args: Args<'_>) -> Result<(), PlanError> {
+    if args.is_empty() {
+        return Err(TOO_FEW.into());
+    }
+    Ok(Glob::check(args.iter().bytes())?)
+}
+
 /// KEYS. A shard answers with how much work it was, and with each key after its position unless that was too much. As parts
 /// only add up, what is too much for one shard is too much for all.
-struct Keys;
-
-impl Procedure for Keys {
-    fn plan(&self, args: Args<'_>, planner: &mut Planner<'_>) -> Result<(), PlanError> {
-        if args.is_empty() {
-            return Err(TOO_FEW.into());
-        }
-        Glob::check(args.iter().bytes())?;
-        planner.table(0, Access::TableRead).map(drop)
+fn run_keys(cx: &mut FragmentContext<'_>) {
+    let (now, mut keys, mut work) = (cx.now, Items::default(), 0u64);
+    // All of them are part of the reply: with more than that it is too long, whatever else is in it.
+    let (limit, mut bytes) = (cx.registry.limits().reply, 0);
+    if let (Ok(glob), Some(table)) = (Glob::new(cx.args.iter().bytes()), read_table(cx)) {
+        let steps = glob.steps() as u64;
+        table.scan(cx.db, Position::default(), &mut |position, key, cell| {
+            work += WORK_OF_KEY + key.len() as u64 * steps;
+            if work <= MAX_WORK && cell.is_live(now) && glob.matches(key) {
+                keys.push(|w| w.int(position.0 as i64));
+                keys.push(|w| w.bulk(key));
+                bytes += key.len();
+            }
+            bytes <= limit && work <= MAX_WORK
+        });
     }
-
-    fn run(&self, _code: u16, cx: &mut FragmentContext<'_>) -> Result<(), Abort> {
-        let (now, mut keys, mut work) = (cx.now, Items::default(), 0u64);
-        // All of them are part of the reply: with more than that it is too long, whatever else is in it.
-        let (limit, mut bytes) = (cx.registry.limits().reply, 0);
-        if let (Ok(glob), Some(table)) = (Glob::new(cx.args.iter().bytes()), read_table(cx)) {
-            let steps = glob.steps() as u64;
-            table.scan(cx.db, Position::default(), &mut |position, key, cell| {
-                work += WORK_OF_KEY + key.len() as u64 * steps;
-                if work <= MAX_WORK && cell.is_live(now) && glob.matches(key) {
-                    keys.push(|w| w.int(position.0 as i64));
-                    keys.push(|w| w.bulk(key));
-                    bytes += key.len();
-                }
-                bytes <= limit && work <= MAX_WORK
-            });
-        }
-        if work > MAX_WORK {
-            keys = Items::default();
-        }
-        let mut w = cx.writer();
-        w.array(2);
-        w.int(work as i64);
-        keys.finish(&mut w);
-        Ok(())
+    if work > MAX_WORK {
+        keys = Items::default();
     }
+    let mut w = cx.writer();
+    w.array(2);
+    w.int(work as i64);
+    keys.finish(&mut w);
+}
 
-    fn reply(&self, cx: &ReplyContext<'_>, out: &mut Vec<u8>) {
-        let (mut work, mut lists) = (0u64, Vec::new());
-        for part in parts(cx.slot(0)) {
-            let Some((Datum::Array(2), rest)) = Datum::split(part) else { continue };
-            let Some((Datum::Int(of_part), keys)) = Datum::split(rest) else { continue };
-            work = work.saturating_add(of_part as u64);
-            lists.push(seen_of(keys));
-        }
-        let mut w = Writer(out);
-        if work > MAX_WORK {
-            return w.error(TOO_MUCH_WORK);
-        }
-        w.array(lists.iter().map(Vec::len).sum());
-        merged(lists).for_each(|(_, key)| w.bulk(key.as_bytes().unwrap_or_default()));
+fn reply_keys(cx: &ReplyContext<'_>, out: &mut Vec<u8>) {
+    let (mut work, mut lists) = (0u64, Vec::new());
+    for part in parts(cx.slot(0)) {
+        let Some((Datum::Array(2), rest)) = Datum::split(part) else { continue };
+        let Some((Datum::Int(of_part), keys)) = Datum::split(rest) else { continue };
+        work = work.saturating_add(of_part as u64);
+        lists.push(seen_of(keys));
     }
+    let mut w = Writer(out);
+    if work > MAX_WORK {
+        return w.error(TOO_MUCH_WORK);
+    }
+    w.array(lists.iter().map(Vec::len).sum());
+    merged(lists).for_each(|(_, key)| w.bulk(key.as_bytes().unwrap_or_default()));
 }
 
 /// What shards have answered, each in canonical order, as one list in that order. What is at one place is on one shard.
@@ -132,13 +114,6 @@ fn merged<'a>(lists: Vec<Vec<(Position, Datum<'a>)>>) -> impl Iterator<Item = (P
 
 /// The most bytes of names that one SCAN looks at, whatever its count: then it stops at the next position.
 const SCAN_BYTES: usize = 1 << 20;
-
-/// SCAN. A shard answers, for the records from the cursor's position on that it has looked at, the position
-/// and the key, or the key's length in place of one that is not asked for; it looks at as many as the count asks
-/// for of the whole. Then the walk over all shards is cut where a walk over one would have stopped: at the first
-/// record after the count or [`SCAN_BYTES`] is reached, unless its position is that of the one before. The cursor is
-/// that record's position, so that what lies there or later is still to come, and 0 says that nothing does.
-struct ScanKeys;
 
 /// How far a walk has come.
 struct Walk {
@@ -163,54 +138,56 @@ impl Walk {
     }
 }
 
-impl Procedure for ScanKeys {
-    fn plan(&self, args: Args<'_>, planner: &mut Planner<'_>) -> Result<(), PlanError> {
-        Scan::parse(args.iter(), true)?;
-        planner.table(0, Access::TableRead).map(drop)
-    }
+fn check_scan(args: Args<'_>) -> Result<(), PlanError> {
+    Scan::parse(args.iter(), true)?;
+    Ok(())
+}
 
-    fn run(&self, _code: u16, cx: &mut FragmentContext<'_>) -> Result<(), Abort> {
-        let (now, mut seen) = (cx.now, Items::default());
-        if let (Ok(scan), Some(table)) = (Scan::parse(cx.args.iter(), true), read_table(cx))
-            && let Ok(filter) = scan.filter()
-        {
-            let mut walk = Walk::new(scan.count);
-            let from = Position(scan.cursor.min(Position::END.0));
-            table.scan(cx.db, from, &mut |position, key, cell| {
-                if !cell.is_live(now) {
-                    return true;
-                }
-                let done = walk.ends_before(position);
-                let shown = !done && is_of_type(&scan, cell) && filter.wants(key);
-                seen.push(|w| w.int(position.0 as i64));
-                seen.push(|w| if shown { w.bulk(key) } else { w.int(key.len() as i64) });
-                walk.look_at(position, key.len());
-                !done
-            });
-        }
-        seen.finish(&mut cx.writer());
-        Ok(())
+/// SCAN. A shard answers, for the records from the cursor's position on that it has looked at, the position
+/// and the key, or the key's length in place of one that is not asked for; it looks at as many as the count asks
+/// for of the whole. Then the walk over all shards is cut where a walk over one would have stopped: at the first
+/// record after the count or [`SCAN_BYTES`] is reached, unless its position is that of the one before. The cursor is
+/// that record's position, so that what lies there or later is still to come, and 0 says that nothing does.
+fn run_scan(cx: &mut FragmentContext<'_>) {
+    let (now, mut seen) = (cx.now, Items::default());
+    if let (Ok(scan), Some(table)) = (Scan::parse(cx.args.iter(), true), read_table(cx))
+        && let Ok(filter) = scan.filter()
+    {
+        let mut walk = Walk::new(scan.count);
+        let from = Position(scan.cursor.min(Position::END.0));
+        table.scan(cx.db, from, &mut |position, key, cell| {
+            if !cell.is_live(now) {
+                return true;
+            }
+            let done = walk.ends_before(position);
+            let shown = !done && is_of_type(&scan, cell) && filter.wants(key);
+            seen.push(|w| w.int(position.0 as i64));
+            seen.push(|w| if shown { w.bulk(key) } else { w.int(key.len() as i64) });
+            walk.look_at(position, key.len());
+            !done
+        });
     }
+    seen.finish(&mut cx.writer());
+}
 
-    fn reply(&self, cx: &ReplyContext<'_>, out: &mut Vec<u8>) {
-        let count = Scan::parse(cx.args().iter(), true).map_or(0, |scan| scan.count);
-        let (mut keys, mut walk, mut next) = (Items::default(), Walk::new(count), 0);
-        let lists: Vec<Vec<(Position, Datum<'_>)>> = parts(cx.slot(0)).map(seen_of).collect();
-        for (position, key) in merged(lists) {
-            if walk.ends_before(position) {
-                next = position.0;
-                break;
-            }
-            walk.look_at(position, key.as_int().map_or_else(|| length_of(key), |bytes| bytes as usize));
-            if let Datum::Bulk(key) = key {
-                keys.push(|w| w.bulk(key));
-            }
+fn reply_scan(cx: &ReplyContext<'_>, out: &mut Vec<u8>) {
+    let count = Scan::parse(cx.args().iter(), true).map_or(0, |scan| scan.count);
+    let (mut keys, mut walk, mut next) = (Items::default(), Walk::new(count), 0);
+    let lists: Vec<Vec<(Position, Datum<'_>)>> = parts(cx.slot(0)).map(seen_of).collect();
+    for (position, key) in merged(lists) {
+        if walk.ends_before(position) {
+            next = position.0;
+            break;
         }
-        let mut w = Writer(out);
-        w.array(2);
-        w.bulk(Decimal::unsigned(next).text());
-        keys.finish(&mut w);
+        walk.look_at(position, key.as_int().map_or_else(|| length_of(key), |bytes| bytes as usize));
+        if let Datum::Bulk(key) = key {
+            keys.push(|w| w.bulk(key));
+        }
     }
+    let mut w = Writer(out);
+    w.array(2);
+    w.bulk(Decimal::unsigned(next).text());
+    keys.finish(&mut w);
 }
 
 /// What a shard has answered: positions and keys, alternately.
@@ -236,122 +213,90 @@ fn is_of_type(scan: &Scan<'_>, cell: &Cell) -> bool {
 
 /// RANDOMKEY: the first key at or after a random position, around the end. A shard answers with its first key
 /// from there on and with its first key of all, each after its position.
-struct RandomKey;
-
-impl Procedure for RandomKey {
-    fn plan(&self, _args: Args<'_>, planner: &mut Planner<'_>) -> Result<(), PlanError> {
-        planner.table(0, Access::TableRead).map(drop)
-    }
-
-    fn run(&self, _code: u16, cx: &mut FragmentContext<'_>) -> Result<(), Abort> {
-        let position = KeyHash(Random(cx.seed).number()).position();
-        let now = cx.now;
-        let mut found = Vec::new();
-        Writer(&mut found).array(4);
-        for from in [position, Position::default()] {
-            let before = found.len();
-            if let Some(table) = read_table(cx) {
-                table.scan(cx.db, from, &mut |position, key, cell| {
-                    let live = cell.is_live(now);
-                    if live {
-                        Writer(&mut found).int(position.0 as i64);
-                        Writer(&mut found).bulk(key);
-                    }
-                    !live
-                });
-            }
-            if found.len() == before {
-                Writer(&mut found).nil();
-                Writer(&mut found).nil();
-            }
-        }
-        cx.writer().raw(&found);
-        Ok(())
-    }
-
-    fn reply(&self, cx: &ReplyContext<'_>, out: &mut Vec<u8>) {
-        // The lowest of what shards have found, from there on and of all.
-        let mut lowest: [Option<(i64, &[u8])>; 2] = [None; 2];
-        for part in parts(cx.slot(0)) {
-            let Some((Datum::Array(4), mut rest)) = Datum::split(part) else { continue };
-            for lowest in &mut lowest {
-                let Some((position, tail)) = Datum::split(rest) else { break };
-                let Some((key, tail)) = Datum::split(tail) else { break };
-                rest = tail;
-                if let (Datum::Int(position), Datum::Bulk(key)) = (position, key)
-                    && lowest.is_none_or(|(least, _)| position < least)
-                {
-                    *lowest = Some((position, key));
+fn run_randomkey(cx: &mut FragmentContext<'_>) {
+    let position = KeyHash(Random(cx.seed).number()).position();
+    let now = cx.now;
+    let mut found = Vec::new();
+    Writer(&mut found).array(4);
+    for from in [position, Position::default()] {
+        let before = found.len();
+        if let Some(table) = read_table(cx) {
+            table.scan(cx.db, from, &mut |position, key, cell| {
+                let live = cell.is_live(now);
+                if live {
+                    Writer(&mut found).int(position.0 as i64);
+                    Writer(&mut found).bulk(key);
                 }
+                !live
+            });
+        }
+        if found.len() == before {
+            Writer(&mut found).nil();
+            Writer(&mut found).nil();
+        }
+    }
+    cx.writer().raw(&found);
+}
+
+fn reply_randomkey(cx: &ReplyContext<'_>, out: &mut Vec<u8>) {
+    // The lowest of what shards have found, from there on and of all.
+    let mut lowest: [Option<(i64, &[u8])>; 2] = [None; 2];
+    for part in parts(cx.slot(0)) {
+        let Some((Datum::Array(4), mut rest)) = Datum::split(part) else { continue };
+        for lowest in &mut lowest {
+            let Some((position, tail)) = Datum::split(rest) else { break };
+            let Some((key, tail)) = Datum::split(tail) else { break };
+            rest = tail;
+            if let (Datum::Int(position), Datum::Bulk(key)) = (position, key)
+                && lowest.is_none_or(|(least, _)| position < least)
+            {
+                *lowest = Some((position, key));
             }
         }
-        let [after, first] = lowest.map(|found| found.map(|(_, key)| key));
-        bulk_or_nil(&mut Writer(out), after.or(first));
+    }
+    let [after, first] = lowest.map(|found| found.map(|(_, key)| key));
+    bulk_or_nil(&mut Writer(out), after.or(first));
+}
+
+fn check_flush(args: Args<'_>) -> Result<(), PlanError> {
+    // There is one way to flush; both words are understood.
+    let known = |w: &[u8]| w.eq_ignore_ascii_case(b"ASYNC") || w.eq_ignore_ascii_case(b"SYNC");
+    if args.len() > 1 || !args.iter().all(|word| known(word.bytes)) {
+        return Err(SYNTAX.into());
+    }
+    Ok(())
+}
+
+fn flush(cx: &mut FragmentContext<'_>, db: Option<Db>) {
+    if let Target::Table(table) = &mut cx.target {
+        table.clear(db);
+    }
+    cx.writer().ok();
+}
+
+fn swapped(mut items: ArgIter<'_>) -> Result<(Db, Db), Refusal> {
+    let (first, second) = (items.bytes(), items.bytes());
+    let bad_first = Refusal("ERR invalid first DB index");
+    let bad_second = Refusal("ERR invalid second DB index");
+    // Both must be numbers before it matters whether there is such a database.
+    let first = database(first, (bad_first, bad_first));
+    let second = database(second, (bad_second, bad_second));
+    match (first, second) {
+        (Ok(first), Ok(second)) => Ok((first, second)),
+        (Err(refusal), _) if refusal != BAD_DB => Err(refusal),
+        (_, Err(refusal)) => Err(refusal),
+        (Err(refusal), _) => Err(refusal),
     }
 }
 
-struct Flush {
-    all: bool,
+fn check_swapdb(args: Args<'_>) -> Result<(), PlanError> {
+    swapped(args.iter())?;
+    Ok(())
 }
 
-impl Procedure for Flush {
-    fn plan(&self, args: Args<'_>, planner: &mut Planner<'_>) -> Result<(), PlanError> {
-        // There is one way to flush; both words are understood.
-        let known = |w: &[u8]| w.eq_ignore_ascii_case(b"ASYNC") || w.eq_ignore_ascii_case(b"SYNC");
-        if args.len() > 1 || !args.iter().all(|word| known(word.bytes)) {
-            return Err(SYNTAX.into());
-        }
-        planner.table(0, Access::TableWrite).map(drop)
+fn swapdb(cx: &mut FragmentContext<'_>) {
+    if let (Ok((a, b)), Target::Table(table)) = (swapped(cx.args.iter()), &mut cx.target) {
+        table.swap(a, b);
     }
-
-    fn run(&self, _code: u16, cx: &mut FragmentContext<'_>) -> Result<(), Abort> {
-        let db = if self.all { None } else { Some(cx.db) };
-        if let Target::Table(table) = &mut cx.target {
-            table.clear(db);
-        }
-        cx.writer().ok();
-        Ok(())
-    }
-
-    fn reply(&self, _cx: &ReplyContext<'_>, out: &mut Vec<u8>) {
-        Writer(out).ok();
-    }
-}
-
-struct SwapDb;
-
-impl SwapDb {
-    fn parse(mut items: ArgIter<'_>) -> Result<(Db, Db), Refusal> {
-        let (first, second) = (items.bytes(), items.bytes());
-        let bad_first = Refusal("ERR invalid first DB index");
-        let bad_second = Refusal("ERR invalid second DB index");
-        // Both must be numbers before it matters whether there is such a database.
-        let first = database(first, (bad_first, bad_first));
-        let second = database(second, (bad_second, bad_second));
-        match (first, second) {
-            (Ok(first), Ok(second)) => Ok((first, second)),
-            (Err(refusal), _) if refusal != BAD_DB => Err(refusal),
-            (_, Err(refusal)) => Err(refusal),
-            (Err(refusal), _) => Err(refusal),
-        }
-    }
-}
-
-impl Procedure for SwapDb {
-    fn plan(&self, args: Args<'_>, planner: &mut Planner<'_>) -> Result<(), PlanError> {
-        SwapDb::parse(args.iter())?;
-        planner.table(0, Access::TableWrite).map(drop)
-    }
-
-    fn run(&self, _code: u16, cx: &mut FragmentContext<'_>) -> Result<(), Abort> {
-        if let (Ok((a, b)), Target::Table(table)) = (SwapDb::parse(cx.args.iter()), &mut cx.target) {
-            table.swap(a, b);
-        }
-        cx.writer().ok();
-        Ok(())
-    }
-
-    fn reply(&self, _cx: &ReplyContext<'_>, out: &mut Vec<u8>) {
-        Writer(out).ok();
-    }
+    cx.writer().ok();
 }

@@ -26,6 +26,7 @@ use ordain_model::args::Arg;
 use ordain_model::key::KeyHash;
 use ordain_model::plan::Planner;
 use ordain_model::procedure::{FragmentContext, Procedure, Registry, ReplyContext, Target};
+use ordain_model::table_procedure::{TableProcedure, any_args, ok_reply};
 use ordain_model::{
     Abort, Access, ArgIter, Args, ArgsBuilder, Datum, Db, PlanError, ProcedureId, SlotNo, Value, Writer,
 };
@@ -62,7 +63,8 @@ pub fn register(registry: &mut Registry) {
     registry.register(ids::EVALSHA_RO_LIMITED, "evalsha_ro.limited", limited(true, true));
     registry.register(ids::SCRIPT_LOAD, "script.load", Arc::new(ScriptLoad { programs: programs.clone() }));
     registry.register(ids::SCRIPT_EXISTS, "script.exists", Arc::new(ScriptExists));
-    registry.register(ids::SCRIPT_FLUSH, "script.flush", Arc::new(ScriptFlush));
+    let flush = TableProcedure::writes(any_args, flush_scripts, ok_reply);
+    registry.register(ids::SCRIPT_FLUSH, "script.flush", flush);
     functions::register(registry, &programs);
 }
 
@@ -476,25 +478,12 @@ impl Procedure for ScriptExists {
     }
 }
 
-/// SCRIPT FLUSH. No arguments.
-struct ScriptFlush;
-
-impl Procedure for ScriptFlush {
-    fn plan(&self, _args: Args<'_>, planner: &mut Planner<'_>) -> Result<(), PlanError> {
-        planner.table(0, Access::TableWrite).map(drop)
+/// Runs SCRIPT FLUSH on one shard.
+fn flush_scripts(cx: &mut FragmentContext<'_>) {
+    if let Target::Table(table) = &mut cx.target {
+        table.clear(Some(Db::SCRIPTS));
     }
-
-    fn run(&self, _code: u16, cx: &mut FragmentContext<'_>) -> Result<(), Abort> {
-        if let Target::Table(table) = &mut cx.target {
-            table.clear(Some(Db::SCRIPTS));
-        }
-        cx.writer().ok();
-        Ok(())
-    }
-
-    fn reply(&self, _cx: &ReplyContext<'_>, out: &mut Vec<u8>) {
-        Writer(out).ok();
-    }
+    cx.writer().ok();
 }
 
 /// What the first line of a script says of it.
