@@ -77,8 +77,8 @@ pub struct NodeSettings {
     pub replication: Replication,
     /// In which generation it is: a node that comes back without what it had on disk comes in a larger one.
     pub generation: u32,
-    /// How often it has been rebuilt in that generation.
-    pub started_over: u32,
+    /// How often it was rebuilt in that generation.
+    pub rebuilds: u32,
     /// A number that grows from one start of the node to the next.
     pub life: u64,
     /// How often it reports to the configuration service, where there is one. A primary is given up after eight times that.
@@ -125,7 +125,7 @@ impl NodeSettings {
             expect_log: false,
             replication: Replication::Sync,
             generation: 0,
-            started_over: 0,
+            rebuilds: 0,
             life: 0,
             configuration_service_pace: Micros::from_millis(100),
             segment_bytes: 64 << 20,

@@ -7,7 +7,7 @@
 //! on its votes. It *joins* with an empty directory, in a new generation that is written down there; so it is another
 //! member of its group than the lost one.
 //!
-//! A node whose primary was succeeded without it may have executed what is lost: it *starts over*, as another incarnation,
+//! A node whose primary was succeeded without it may have executed what is lost: it *is rebuilt*, as another incarnation,
 //! without some of what its directory holds. That it does, and without what, is written down here before anything is
 //! removed, so that a crash at any moment leaves a directory from which the next start goes on with it.
 
@@ -19,7 +19,7 @@ use ordain_archive::Owner;
 use ordain_deterministic::options::ISOLATION;
 use ordain_engines::registry::{self, Engine};
 use ordain_model::{Isolation, OptionInfo, Options};
-use ordain_role::StartOver;
+use ordain_role::Rebuild;
 use serde::{Deserialize, Serialize};
 
 use ordain_family::Replication;
@@ -70,12 +70,12 @@ pub struct Identity {
     /// In which generation the node is: 0 since the cluster began, or when it joined in place of one that was lost.
     #[serde(default)]
     pub generation: u32,
-    /// How often it has started over in that generation.
-    #[serde(default)]
-    pub started_over: u32,
-    /// It is about to start over: what of the directory is to be removed before anything of it is used.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub starts_over: Option<Without>,
+    /// How often it was rebuilt in that generation.
+    #[serde(default, rename = "started_over")]
+    pub rebuilds: u32,
+    /// What of the directory is to be removed before it is used, while the node is about to be rebuilt.
+    #[serde(default, rename = "starts_over", skip_serializing_if = "Option::is_none")]
+    pub pending_rebuild: Option<Without>,
     /// The log has been made: from now on a directory without one has lost it.
     pub has_log: bool,
     /// It is not what the file says any more.
@@ -87,7 +87,7 @@ fn default_level() -> String {
     Isolation::default().to_string()
 }
 
-/// What a node that starts over does without, besides what came in from other nodes.
+/// What a node that is rebuilt does without, besides what came in from other nodes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Without {
     /// Its log too.
@@ -299,8 +299,8 @@ impl Identity {
             starts: vec![0],
             threads,
             generation: 0,
-            started_over: 0,
-            starts_over: None,
+            rebuilds: 0,
+            pending_rebuild: None,
             has_log: false,
             is_changed: false,
         };
@@ -383,18 +383,18 @@ impl Identity {
         self.write(directory).map_err(|reason| IdentityError::Io { path: directory.join(FILE), reason })
     }
 
-    /// Notes that the node starts over: from now on it is another incarnation, and what it does without is void.
+    /// Notes that the node is rebuilt: from now on it is another incarnation, and what it does without is void.
     ///
     /// # Errors
     /// [`IdentityError::Io`]; nothing is changed then.
-    pub fn note_start_over(&mut self, directory: &Path, how: StartOver) -> Result<(), IdentityError> {
+    pub fn note_rebuild(&mut self, directory: &Path, how: Rebuild) -> Result<(), IdentityError> {
         // Of a former time that has not been carried out nothing is forgotten.
-        let without_log = how.without_log || self.starts_over.is_some_and(|former| former.without_log);
+        let without_log = how.without_log || self.pending_rebuild.is_some_and(|former| former.without_log);
         let without_receive_journal = how.without_receive_journal
-            || self.starts_over.is_some_and(|former| former.without_receive_journal);
+            || self.pending_rebuild.is_some_and(|former| former.without_receive_journal);
         let noted = Identity {
-            started_over: self.started_over + 1,
-            starts_over: Some(Without { without_log, without_receive_journal }),
+            rebuilds: self.rebuilds + 1,
+            pending_rebuild: Some(Without { without_log, without_receive_journal }),
             has_log: self.has_log && !without_log,
             ..self.clone()
         };
@@ -404,8 +404,8 @@ impl Identity {
     }
 
     /// What is to be removed before anything of the directory is used.
-    pub fn pending(&self) -> Option<StartOver> {
-        self.starts_over.map(|Without { without_log, without_receive_journal }| StartOver {
+    pub fn pending(&self) -> Option<Rebuild> {
+        self.pending_rebuild.map(|Without { without_log, without_receive_journal }| Rebuild {
             without_log,
             without_receive_journal,
         })
@@ -416,7 +416,7 @@ impl Identity {
     /// # Errors
     /// [`IdentityError::Io`].
     pub fn note_removed(&mut self, directory: &Path) -> Result<(), IdentityError> {
-        self.starts_over = None;
+        self.pending_rebuild = None;
         self.write(directory).map_err(|reason| IdentityError::Io { path: directory.join(FILE), reason })
     }
 
@@ -654,27 +654,27 @@ mod tests {
             }
             return identity;
         }
-        ordain_deterministic::assembly::start_over(&mut files, how).unwrap();
+        ordain_deterministic::assembly::discard(&mut files, how).unwrap();
         identity.note_removed(path).unwrap();
         identity
     }
 
     #[test]
-    fn a_start_over_is_carried_out_whenever_the_node_dies() {
+    fn a_rebuild_is_carried_out_whenever_the_node_dies() {
         let mine = place(3, |_| ());
         let ways = [(false, false), (false, true), (true, false), (true, true)];
         for how in ways
-            .map(|(without_log, without_receive_journal)| StartOver { without_log, without_receive_journal })
+            .map(|(without_log, without_receive_journal)| Rebuild { without_log, without_receive_journal })
         {
             for deaths in [&[][..], &[0], &[1], &[2], &[3], &[0, 1, 1, 3]] {
                 let (dir, names) = filled();
                 let mut identity = open(dir.path(), Some(&mine)).unwrap();
                 identity.note_log(dir.path()).unwrap();
-                identity.note_start_over(dir.path(), how).unwrap();
+                identity.note_rebuild(dir.path(), how).unwrap();
                 let has_log = !how.without_log;
                 for count in deaths {
                     let died = begin(dir.path(), &mine, Some(*count));
-                    assert_eq!((died.started_over, died.has_log), (1, has_log));
+                    assert_eq!((died.rebuilds, died.has_log), (1, has_log));
                     assert_eq!(died.pending(), Some(how), "it goes on with it");
                 }
                 let begun = begin(dir.path(), &mine, None);
@@ -682,7 +682,7 @@ mod tests {
                     if how.without_receive_journal { &[] } else { &["inbox-1.seg"] };
                 let log: &[&str] = if has_log { &["log-1.seg", "log-2.seg"] } else { &[] };
                 assert_eq!(names(dir.path()), [&["council-log-1.seg"], receive_journal, log].concat());
-                assert_eq!((begun.started_over, begun.has_log, begun.pending()), (1, has_log, None));
+                assert_eq!((begun.rebuilds, begun.has_log, begun.pending()), (1, has_log, None));
                 // What it has got since then stays.
                 fs::write(dir.path().join("inbox-9.seg"), "new").unwrap();
                 assert_eq!(begin(dir.path(), &mine, None), begun);
@@ -692,26 +692,26 @@ mod tests {
     }
 
     #[test]
-    fn a_node_that_starts_over_again_forgets_nothing_of_the_first_time() {
+    fn a_node_that_is_rebuilt_again_forgets_nothing_of_the_first_time() {
         let mine = place(1, |_| ());
         let (dir, names) = filled();
         let mut identity = open(dir.path(), Some(&mine)).unwrap();
         identity.note_log(dir.path()).unwrap();
         identity
-            .note_start_over(dir.path(), StartOver { without_log: true, without_receive_journal: true })
+            .note_rebuild(dir.path(), Rebuild { without_log: true, without_receive_journal: true })
             .unwrap();
         identity
-            .note_start_over(dir.path(), StartOver { without_log: false, without_receive_journal: false })
+            .note_rebuild(dir.path(), Rebuild { without_log: false, without_receive_journal: false })
             .unwrap();
         let begun = begin(dir.path(), &mine, None);
-        assert_eq!((begun.started_over, begun.has_log), (2, false));
+        assert_eq!((begun.rebuilds, begun.has_log), (2, false));
         assert_eq!(names(dir.path()), ["council-log-1.seg"]);
-        // What was written before nodes could start over is of one that has not.
+        // What was written before nodes could be rebuilt is of one that was not.
         let path = dir.path().join(FILE);
         let text = plain(&path).replace("\"started_over\": 2,", "");
         fs::write(&path, text).unwrap();
         let former = open(dir.path(), Some(&mine)).unwrap();
-        assert_eq!((former.started_over, former.pending()), (0, None));
+        assert_eq!((former.rebuilds, former.pending()), (0, None));
     }
 
     #[test]

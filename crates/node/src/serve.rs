@@ -16,7 +16,7 @@ use ordain_model::{Computations, Epoch, Micros, Options};
 use ordain_resp::diagnostics::Diagnostics;
 use ordain_resp::memory::Memory;
 use ordain_resp::{Access, DEFAULT, FileError, NodeInfo, Observed, Settings, Shared, Users};
-use ordain_role::{DiskError, NodeId, StartOver};
+use ordain_role::{DiskError, NodeId, Rebuild};
 use ordain_runtime::{DirLock, Handle, Running, StartError, Stopped};
 
 use crate::aborts::AbortsError;
@@ -201,9 +201,9 @@ pub enum ServeError {
     /// It cannot keep so little in its cluster.
     #[error(transparent)]
     Cluster(#[from] ClusterError),
-    /// What is in the way of starting over cannot be removed.
-    #[error("data directory {}: cannot start over: {reason}: check its owner and the disk, and start again", path.display())]
-    StartOver {
+    /// What the node is rebuilt without cannot be removed.
+    #[error("data directory {}: cannot be rebuilt: {reason}: check its owner and the disk, and start again", path.display())]
+    Rebuild {
         /// The data directory.
         path: PathBuf,
         /// What the disk says.
@@ -237,15 +237,15 @@ pub enum Ended {
     Stopped(Stopped),
     /// Nothing is wrong, but what it has is not to be trusted. That is noted in its directory: the next start of the
     /// process begins without it.
-    #[error("the node has to start over without {}: start it again", without(*.0))]
-    StartsOver(StartOver),
+    #[error("the node has to be rebuilt without {}: start it again", without(*.0))]
+    Rebuilds(Rebuild),
     /// Nothing is wrong: the next start of the process begins from what is in its directory.
     #[error("the node has to begin again: {reason}: start it again")]
     BeginsAgain {
         /// What it has got to know.
         reason: String,
     },
-    /// It was to start over, and that cannot be noted.
+    /// It was to be rebuilt, and that cannot be noted.
     #[error(transparent)]
     Identity(#[from] IdentityError),
 }
@@ -273,8 +273,8 @@ fn archive_settings(
     }
 }
 
-/// What a node that starts over does without, in words.
-pub const fn without(how: StartOver) -> &'static str {
+/// What a node that is rebuilt does without, in words.
+pub const fn without(how: Rebuild) -> &'static str {
     match (how.without_log, how.without_receive_journal) {
         (true, true) => "its log and what came in from other partitions",
         (false, true) => "what came in from other partitions",
@@ -300,7 +300,7 @@ pub struct Node {
     pub recovered: Option<Recovered>,
     /// How many transactions were replayed at start.
     pub replayed: u64,
-    /// It has no usable beginning: it takes no connections, gets a checkpoint from another node, and starts over.
+    /// It has no usable beginning: it takes no connections, gets a checkpoint from another node, and is rebuilt.
     pub is_waiting: bool,
     running: Running,
     /// Who it is, and where that is written.
@@ -341,12 +341,12 @@ impl Node {
     pub fn wait(self) -> Result<(), Ended> {
         match self.running.wait() {
             Ok(()) => Ok(()),
-            Err(Stopped::StartsOver(how)) => {
+            Err(Stopped::Rebuilds(how)) => {
                 // While the directory is still held.
                 if let Some((mut identity, directory)) = self.identity {
-                    identity.note_start_over(&directory, how)?;
+                    identity.note_rebuild(&directory, how)?;
                 }
-                Err(Ended::StartsOver(how))
+                Err(Ended::Rebuilds(how))
             }
             Err(Stopped::BeginsAgain { reason }) => Err(Ended::BeginsAgain { reason }),
             Err(stopped) => Err(Ended::Stopped(stopped)),

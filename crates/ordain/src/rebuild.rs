@@ -326,7 +326,7 @@ fn from_directories(
             )
         })?;
         let at = path.display().to_string();
-        ensure!(identity.pending().is_none(), "{at} is about to start over, so what it holds is void");
+        ensure!(identity.pending().is_none(), "{at} is about to be rebuilt, so what it holds is void");
         plan.accept(&identity.for_archive(Replication::None), &at)?;
         replicas.insert(identity.replica);
         found.push((at, identity, FsDirectory::open(path)?, lock));

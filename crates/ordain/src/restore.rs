@@ -171,7 +171,7 @@ impl Sound {
         let newest = complete.last().copied().unwrap_or_default();
         let last = (!is_group).then_some(report.last_epoch.max(newest));
         let sound = Sound { complete, left_out, log, begins_after, last };
-        // A node that is to start over does without what would be missing.
+        // A node that is to be rebuilt does without what would be missing.
         if identity.pending().is_none() {
             sound.reaches_back_to(until)?;
         }

@@ -561,15 +561,15 @@ pub fn run(args: ServeArgs) -> anyhow::Result<bool> {
         }
     })?;
     match node.wait() {
-        // It is noted; whoever starts it next has it start over.
-        Err(Ended::StartsOver(_) | Ended::BeginsAgain { .. }) if is_to_stop.load(Ordering::Acquire) => {}
+        // It is noted; whoever starts it next has it rebuilt.
+        Err(Ended::Rebuilds(_) | Ended::BeginsAgain { .. }) if is_to_stop.load(Ordering::Acquire) => {}
         Err(Ended::BeginsAgain { reason }) => {
             tracing::warn!("this node begins again: {reason}");
             return Err(again());
         }
-        Err(Ended::StartsOver(how)) => {
+        Err(Ended::Rebuilds(how)) => {
             tracing::warn!(
-                "this node was given up by the others, and may have what they have not: it starts over without {}",
+                "this node was given up by the others, and may have what they have not: it is rebuilt without {}",
                 without(how)
             );
             return Err(again());
@@ -593,7 +593,7 @@ fn again() -> anyhow::Error {
         Command::new(program).args(words).exec()
     };
     anyhow::Error::new(start())
-        .context("this node has to start over, and cannot start itself again: start it")
+        .context("this node has to be rebuilt, and cannot start itself again: start it")
 }
 
 #[cfg(test)]

@@ -251,7 +251,7 @@ fn to_json(report: &Report) -> serde_json::Value {
         "restarts": report.counts.restarts,
         "disk_shortages": report.counts.shortages,
         "disks_lost": report.counts.disks_lost,
-        "starts_over": report.counts.starts_over,
+        "starts_over": report.counts.rebuilds,
         "ends": report.counts.ends,
         "operations": report.counts.operations,
         "heeds": report.counts.heeds,

@@ -133,7 +133,7 @@ pub enum Ship {
         /// The largest epoch of the partition that is known to be sealed here.
         through: Epoch,
         /// The largest epoch of which somebody in this replica has executed something: so all before it was sealed.
-        evidence: Epoch,
+        executed: Epoch,
         /// The entries, in order.
         held: Vec<Held>,
         /// There is nothing after it. If there is, it is asked for by another `Collect`.
@@ -306,8 +306,8 @@ impl Ship {
                 numbers(4, &[*term, after.0]);
                 wire::u16(out, partition.0);
             }
-            Ship::Collected { partition, term, since, through, evidence, held, is_all } => {
-                numbers(5, &[*term, since.0, through.0, evidence.0]);
+            Ship::Collected { partition, term, since, through, executed, held, is_all } => {
+                numbers(5, &[*term, since.0, through.0, executed.0]);
                 wire::u16(out, partition.0);
                 wire::u8(out, u8::from(*is_all));
                 wire::u32(out, held.len() as u32);
@@ -340,7 +340,7 @@ impl Ship {
                 Ship::Collect { partition: PartitionId(bytes.u16()?), term, after }
             }
             5 => {
-                let [since, through, evidence] = [bytes.u64()?, bytes.u64()?, bytes.u64()?].map(Epoch);
+                let [since, through, executed] = [bytes.u64()?, bytes.u64()?, bytes.u64()?].map(Epoch);
                 let partition = PartitionId(bytes.u16()?);
                 let is_all = wire::flag(bytes)?;
                 let held = |bytes: &mut Reader<'_>| {
@@ -348,7 +348,7 @@ impl Ship {
                     Some(Held { epoch, parts, content: read_optional(bytes)? })
                 };
                 let held = (0..bytes.count(13)?).map(|_| held(bytes)).collect::<Option<Vec<Held>>>()?;
-                Ship::Collected { partition, term, since, through, evidence, held, is_all }
+                Ship::Collected { partition, term, since, through, executed, held, is_all }
             }
             6 => Ship::Trimmed { term, through: Epoch(bytes.u64()?) },
             _ => return None,

@@ -29,10 +29,10 @@ pub enum Bug {
     WrongInterleave,
     /// Every so often a node of the last replica changes a record that it was not told to.
     FlipRecord,
-    /// An exchange takes what comes in while a term is prepared, and from nodes that have to start over: a batch of a primary
+    /// An exchange takes what comes in while a term is prepared, and from nodes that have to be rebuilt: a batch of a primary
     /// who is none any more is accepted.
     IgnoreFence,
-    /// A node that has to start over keeps all that came in, and not only what is certain.
+    /// A node that has to be rebuilt keeps all that came in, and not only what is certain.
     KeepUncertain,
     /// While a checkpoint is taken, what was kept for it so far is freed.
     ForgetVersion,

@@ -141,8 +141,8 @@ pub struct Outbox<M> {
     pub memory_grows: Option<bool>,
     /// Set when an invariant is broken: the node stops with this reason rather than diverge silently.
     pub halt: Option<String>,
-    /// Set when what the node has is not to be trusted, although nothing is broken: see [`StartOver`].
-    pub start_over: Option<StartOver>,
+    /// Set when what the node has is not to be trusted, although nothing is broken: see [`Rebuild`].
+    pub rebuild: Option<Rebuild>,
     /// Set when the node has to begin again from what it has on disk, all of which it keeps: the reason. Only an edge asks for
     /// it.
     pub begin_again: Option<String>,
@@ -151,7 +151,7 @@ pub struct Outbox<M> {
 /// The node is stopped, does without some of what it has on disk, and is started again, in an incarnation whose number
 /// is larger by one. If it is stopped in the middle of that, it goes on there.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct StartOver {
+pub struct Rebuild {
     /// It does without its log, which may hold what does not count.
     pub without_log: bool,
     /// It does without all that came in from other nodes, as it begins from a checkpoint that it has got; else it keeps of
@@ -169,7 +169,7 @@ impl<M> Default for Outbox<M> {
             work: Vec::new(),
             memory_grows: None,
             halt: None,
-            start_over: None,
+            rebuild: None,
             begin_again: None,
         }
     }
@@ -213,9 +213,9 @@ impl<M> Outbox<M> {
         self.halt.get_or_insert(reason.into());
     }
 
-    /// Has the node start over.
-    pub fn start_over(&mut self, how: StartOver) {
-        self.start_over = Some(how);
+    /// Has the node rebuilt.
+    pub fn rebuild(&mut self, how: Rebuild) {
+        self.rebuild = Some(how);
     }
 
     /// Whether nothing was asked for.
@@ -227,7 +227,7 @@ impl<M> Outbox<M> {
             && self.work.is_empty()
             && self.memory_grows.is_none()
             && self.halt.is_none()
-            && self.start_over.is_none()
+            && self.rebuild.is_none()
             && self.begin_again.is_none()
     }
 }

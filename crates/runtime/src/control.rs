@@ -3,7 +3,7 @@
 use std::sync::atomic::{AtomicU8, AtomicUsize, Ordering};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 
-use ordain_role::StartOver;
+use ordain_role::Rebuild;
 
 use crate::lane::Party;
 use crate::running::Stopped;
@@ -80,9 +80,9 @@ impl Control {
         self.advance(Phase::Stopping);
     }
 
-    /// Stops the node at once, so that it starts over.
-    pub(crate) fn start_over(&self, how: StartOver) {
-        self.reason().get_or_insert(Stopped::StartsOver(how));
+    /// Stops the node at once, so that it is rebuilt.
+    pub(crate) fn rebuild(&self, how: Rebuild) {
+        self.reason().get_or_insert(Stopped::Rebuilds(how));
         self.advance(Phase::Stopping);
     }
 
@@ -103,7 +103,7 @@ impl Control {
         self.reason().clone()
     }
 
-    /// Whether the node has halted, or starts over.
+    /// Whether the node has halted, or is rebuilt.
     pub(crate) fn is_halted(&self) -> bool {
         self.phase() == Phase::Stopping && self.reason().is_some()
     }

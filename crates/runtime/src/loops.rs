@@ -182,7 +182,7 @@ pub(crate) struct Effects<M> {
     pub(crate) unanswered: usize,
     /// Messages sent to other loops.
     pub(crate) sent: u64,
-    /// An actor of this loop has stopped the node, or has it start over: nothing is handled any more.
+    /// An actor of this loop has stopped the node, or has it rebuilt: nothing is handled any more.
     pub(crate) halted: bool,
 }
 
@@ -192,9 +192,9 @@ impl<M> Effects<M> {
         if let Some(reason) = out.halt.take() {
             return self.halt(format!("{}: {reason}", actor.actor.name()));
         }
-        if let Some(how) = out.start_over.take() {
+        if let Some(how) = out.rebuild.take() {
             self.halted = true;
-            return self.control.start_over(how);
+            return self.control.rebuild(how);
         }
         if let Some(reason) = out.begin_again.take() {
             self.halted = true;

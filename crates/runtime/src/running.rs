@@ -11,7 +11,7 @@ use std::time::{Duration, Instant};
 
 use core_affinity::CoreId;
 use ordain_model::{Histogram, Micros};
-use ordain_role::{Address, NodeId, Role, StartOver, Work};
+use ordain_role::{Address, NodeId, Rebuild, Role, Work};
 
 use crate::clock::{Clock, micros};
 use crate::control::{Control, Phase};
@@ -119,8 +119,8 @@ pub enum Stopped {
         reason: String,
     },
     /// Nothing is broken: a role wants the node to be started again without some of what it has on disk.
-    #[error("the node has to start over")]
-    StartsOver(StartOver),
+    #[error("the node has to be rebuilt")]
+    Rebuilds(Rebuild),
     /// Nothing is broken: the node wants to be started again from all that it has on disk.
     #[error("the node has to begin again: {reason}")]
     BeginsAgain {

@@ -16,8 +16,8 @@ use mio::net::{TcpListener, TcpStream};
 use mio::{Interest, Registry};
 use ordain_model::Micros;
 use ordain_role::{
-    Address, Bytes, Directory, DiskDone, DiskError, DiskOp, DiskRequest, Event, NodeId, Now, Outbox, Role,
-    StartOver, TimerId, Work, WorkDone,
+    Address, Bytes, Directory, DiskDone, DiskError, DiskOp, DiskRequest, Event, NodeId, Now, Outbox, Rebuild,
+    Role, TimerId, Work, WorkDone,
 };
 use ordain_runtime::{
     Disk, Edge, FsDirectory, LoopSpec, Options, Runtime, StartError, Stopped, Tokens, Turn,
@@ -359,13 +359,13 @@ fn what_was_asked_of_the_disk_is_done_before_a_stop_returns() {
 fn reason(ended: Result<(), Stopped>) -> String {
     match ended.unwrap_err() {
         Stopped::Halted { reason } => reason,
-        Stopped::StartsOver(how) => panic!("it starts over: {how:?}"),
+        Stopped::Rebuilds(how) => panic!("it is rebuilt: {how:?}"),
         Stopped::BeginsAgain { reason } => panic!("it begins again: {reason}"),
     }
 }
 
 #[test]
-fn a_role_has_the_whole_node_start_over_and_says_how() {
+fn a_role_has_the_whole_node_rebuilt_and_says_how() {
     for without_log in [false, true] {
         let (said, heard) = channel();
         let watcher = Acts(move |_, event, _: &mut Outbox<Msg>| {
@@ -375,14 +375,14 @@ fn a_role_has_the_whole_node_start_over_and_says_how() {
         });
         let role = Acts(move |_, _, out: &mut Outbox<Msg>| {
             out.send(at(1), Msg::Ping(1));
-            out.start_over(StartOver { without_log, without_receive_journal: false });
+            out.rebuild(Rebuild { without_log, without_receive_journal: false });
         });
         let loops = vec![LoopSpec::new("a").role(1, watcher), LoopSpec::new("b").role(2, role)];
         let (directory, ..) = watched();
         let running = Runtime::start(options(), Some(Disk::new(directory)), loops).unwrap();
         assert_eq!(
             running.wait().unwrap_err(),
-            Stopped::StartsOver(StartOver { without_log, without_receive_journal: false })
+            Stopped::Rebuilds(Rebuild { without_log, without_receive_journal: false })
         );
         assert!(heard.recv().is_err(), "what it has is not to be trusted, so nothing is left in good order");
     }

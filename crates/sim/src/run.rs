@@ -103,7 +103,7 @@ pub struct Report {
     pub rejected: u64,
     /// Requests whose fate no client knows.
     pub unknown: u64,
-    /// Answers that need not hold: they were given by a node that had to start over.
+    /// Answers that need not hold: they were given by a node that had to be rebuilt.
     pub voided: u64,
     /// Entries in the durable logs of all nodes.
     pub entries: u64,
@@ -207,7 +207,7 @@ impl<S: System> Simulator<'_, S> {
                 let life = self.nodes[node].incarnation;
                 self.run(bound, |s| s.history.get(probe).is_open() && s.nodes[node].incarnation == life);
                 if self.nodes[node].incarnation != life && self.failed.is_none() {
-                    // It has started over, and has forgotten that it was asked: nobody will say how that ended.
+                    // It has been rebuilt, and has forgotten that it was asked: nobody will say how that ended.
                     self.history.answered(probe, OutcomeStatus::Unknown, Stamp::NONE, &[]);
                     self.run(bound, |s| !s.nodes[node].up);
                     self.probe_again(node, probe);

@@ -159,8 +159,8 @@ pub struct Counts {
     pub shortages: u32,
     /// Disks that were lost.
     pub disks_lost: u32,
-    /// Times that a node started over.
-    pub starts_over: u32,
+    /// Times that a node was rebuilt.
+    pub rebuilds: u32,
     /// Syncs that failed.
     pub sync_failures: u32,
     /// Times that the network fell apart.
@@ -711,11 +711,11 @@ impl<'a, S: System> Simulator<'a, S> {
             }
             return self.fail(broken(ViolationKind::Halted, reason));
         }
-        if let Some(how) = out.start_over {
-            self.trace.note(self.now, format_args!("node {number} starts over: {how:?}"));
-            self.counts.starts_over += 1;
+        if let Some(how) = out.rebuild {
+            self.trace.note(self.now, format_args!("node {number} is rebuilt: {how:?}"));
+            self.counts.rebuilds += 1;
             self.crash(number);
-            return self.system.start_over(NodeId(number as u16), how);
+            return self.system.rebuild(NodeId(number as u16), how);
         }
         if is_news {
             self.has_heard(number, role);

@@ -6,7 +6,7 @@ use std::sync::Arc;
 use ordain_family::Message;
 use ordain_gateway::{Gateway, Router};
 use ordain_model::{Digest, Gsn, Registry, Stamp};
-use ordain_role::{Address, Directory, NodeId, Role, StartOver};
+use ordain_role::{Address, Directory, NodeId, Rebuild, Role};
 
 use crate::judgement::{Ending, Judgement};
 
@@ -112,8 +112,8 @@ pub trait System {
         Ok(())
     }
 
-    /// A role of a node that has stopped has asked that it starts over: it does so next, in a larger incarnation.
-    fn start_over(&mut self, node: NodeId, how: StartOver) {
+    /// A role of a node that has stopped has asked that it is rebuilt: it does so next, in a larger incarnation.
+    fn rebuild(&mut self, node: NodeId, how: Rebuild) {
         let _ = (node, how);
     }
 

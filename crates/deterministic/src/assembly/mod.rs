@@ -13,7 +13,7 @@ mod plan;
 mod receive_journal;
 mod waiting;
 
-pub use open::{Assembly, AssemblyError, Begun, Refused, start_over};
+pub use open::{Assembly, AssemblyError, Begun, Refused, discard};
 pub use plan::Plan;
 
 /// The role numbers of a node.

@@ -15,7 +15,7 @@ use ordain_replication::{
     ConfigurationEntry, ConfigurationService, Decisions, EntryType as _, GroupError, GroupJournal, GroupLog,
     GroupSettings, Index, InputLog, LogSettings, resume_after,
 };
-use ordain_role::{Address, Directory, DiskError, DiskOp, Role, StartOver, UnderWay};
+use ordain_role::{Address, Directory, DiskError, DiskOp, Rebuild, Role, UnderWay};
 use ordain_store::MemoryStore;
 
 use super::receive_journal::ReceiveJournal;
@@ -481,14 +481,15 @@ fn lacking(
     Ok(Some(NeedsCheckpoint { needed, reach }))
 }
 
-/// Removes what a node does without that starts over. It may be stopped in the middle and begin again.
+/// Removes from the directory of a node that is rebuilt what it does without. It may be stopped in the middle and begin
+/// again.
 ///
 /// Checkpoints stay: where primaries may change, none is sealed that holds anything that may be lost with one. Of what came
 /// in that part stays that counts for certain; which that is the journal says itself, to whoever opens it in the next incarnation.
 ///
 /// # Errors
 /// The disk's.
-pub fn start_over(directory: &mut dyn Directory, how: StartOver) -> Result<(), DiskError> {
+pub fn discard(directory: &mut dyn Directory, how: Rebuild) -> Result<(), DiskError> {
     let is_in_vain = |name: &str| {
         (how.without_receive_journal && name.starts_with(RECEIVE_JOURNAL))
             || (how.without_log && name.starts_with(LOG))

@@ -67,9 +67,9 @@ impl Plan<'_> {
         self.shards().into_iter().filter(|shard| shard.node == self.node).collect()
     }
 
-    /// How often it has started over, over all its generations.
+    /// How often it has been rebuilt, over all its generations.
     pub(super) fn incarnation(&self) -> u64 {
-        u64::from(self.generation) << 32 | u64::from(self.started_over)
+        u64::from(self.generation) << 32 | u64::from(self.rebuilds)
     }
 
     /// As whom it has started.

@@ -38,8 +38,8 @@ impl ReceiveJournal {
         let (mut journal_records, mut index) = (Vec::new(), Index::new(settings.segment_bytes));
         let mut counting = Counting::default();
         let space = Space::new(directory, RECEIVE_JOURNAL);
-        // Whoever starts over does without it, and keeps its log or not.
-        let expect_existing = settings.expect_log && settings.started_over == 0;
+        // Whoever is rebuilt does without it, and keeps its log or not.
+        let expect_existing = settings.expect_log && settings.rebuilds == 0;
         // One that is begun with a checkpoint does not have what came before; nor has one that was trimmed.
         let begins_after = Epoch(u64::from(begun > Epoch(0)));
         let config = LogConfig { expect_existing, begins_after, ..settings.log_config() };

@@ -19,12 +19,12 @@
 //! | 9 a request twice | transcripts | | e2e `retries`, and `faults`: sessions that turn to other nodes |
 //! | 10 a reconnaissance that is stale twice | transcript | | sim |
 //! | 11 a crash between sync and dispatch | transcript | | e2e `kill`, `faults` |
-//! | 11 its second half: what was dispatched is lost, a survivor was told of it | | `configuration_service`: `what_only_the_dead_node_knew…`, `evidence_of_what_nobody_knows…` | sim async |
+//! | 11 its second half: what was dispatched is lost, a survivor was told of it | | `configuration_service`: `what_only_the_dead_node_knew…`, `execution_of_what_nobody_knows…` | sim async |
 //! | 12 killed amid a hundred | | `partitions`, from log and journal | e2e `faults` |
 //! | 12 from a checkpoint that its peers have gone on from | | `partitions` | sim; e2e `checkpoint` |
 //! | 13 two nodes die together | | `partitions`, from logs and journals; from checkpoints, each from its own: there need be no common one | e2e `faults`: all three; sim |
 //! | 14 a record comes and goes around a checkpoint | `checkpoint` | | sim |
-//! | 15 an old primary comes back, and has executed what was dropped | | `log`: `who_has_to_start_over…`, `what_comes_from_an_earlier_term…`; `configuration_service`: configuration entries | sim async; of a leader that comes back: e2e `faults`, sim |
+//! | 15 an old primary comes back, and has executed what was dropped | | `log`: `who_has_to_be_rebuilt…`, `what_comes_from_an_earlier_term…`; `configuration_service`: configuration entries | sim async; of a leader that comes back: e2e `faults`, sim |
 //! | 16 a hot key | below | | |
 //! | 17 the partition map changes | | `moving`: transactions of the epoch before under way, both sides killed, random; `exchanges`: a batch under another number of partitions is refused | e2e `faults`: `slots_move_under_load…`; sim |
 //! | 18 another digest on one replica | transcript (between shards) | `members` | sim: `a_replica_that_diverges_takes_itself_out` |

@@ -73,8 +73,8 @@ pub struct About {
     pub memory: Arc<Memory>,
     /// Its place in a cluster; none: it is on its own.
     pub cluster: Option<Membership>,
-    /// How often it has started over.
-    pub started_over: u32,
+    /// How often it has been rebuilt.
+    pub rebuilds: u32,
     /// Its links to other nodes.
     pub links: NetStatus,
     /// Where its checkpoints are taken to, and how that goes.

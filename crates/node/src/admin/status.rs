@@ -259,7 +259,7 @@ pub(super) fn status(observed: &Observed, samples: &Samples) -> Value {
         "behind_bytes": samples.max("ordain_ship_behind_bytes") as u64,
         "checkpoint": checkpoint(samples),
         "checkpoint_store": about.archive.as_ref().map(archive),
-        "started_over": about.started_over,
+        "started_over": about.rebuilds,
         "map_version": samples.max("ordain_shard_map_version") as u64,
         "slots": samples.sum("ordain_shard_slots") as u64,
         "members": place.map(members).unwrap_or_default(),
@@ -384,7 +384,7 @@ mod tests {
             run_times: Vec::new(),
             memory: std::sync::Arc::new(ordain_resp::memory::Memory::new(|| 0, (0, 1), 1)),
             cluster: Some(Membership::new(ClusterConfig::new(&file).unwrap(), id).unwrap()),
-            started_over: 0,
+            rebuilds: 0,
             links: NetStatus::default(),
             archive: None,
         }

@@ -33,7 +33,7 @@ use crate::identity::Identity;
 use crate::procedures;
 use crate::tls::AuthClients;
 use crate::users_file::{Desk, UsersFile};
-use ordain_deterministic::assembly::start_over;
+use ordain_deterministic::assembly::discard;
 use ordain_engines::family::EngineVisitor;
 
 /// The start of a node as the configuration says, whatever its engine's family.
@@ -151,10 +151,10 @@ impl Place {
         if let Some((identity, directory)) = identity.as_mut().zip(directory.as_mut())
             && let Some(how) = identity.pending()
         {
-            let times = identity.started_over;
-            tracing::warn!(times, "starting over without {}: the others have it", without(how));
-            start_over(directory, how)
-                .map_err(|reason| ServeError::StartOver { path: config.data_dir.clone(), reason })?;
+            let times = identity.rebuilds;
+            tracing::warn!(times, "being rebuilt without {}: the others have it", without(how));
+            discard(directory, how)
+                .map_err(|reason| ServeError::Rebuild { path: config.data_dir.clone(), reason })?;
             identity.note_removed(&config.data_dir)?;
         }
         let under_way = if keeps { open_under_way(&config.data_dir) } else { Vec::new() };
@@ -185,7 +185,7 @@ fn settings_of(
         expect_log: identity.is_some_and(|identity| identity.has_log),
         replication: cluster.map_or(Replication::None, |place| place.cluster.replication),
         generation: identity.map_or(0, |identity| identity.generation),
-        started_over: identity.map_or(0, |identity| identity.started_over),
+        rebuilds: identity.map_or(0, |identity| identity.rebuilds),
         life: SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default().as_micros() as u64,
         checkpoint_bytes: if identity.is_some() { config.checkpoint_log_bytes } else { 0 },
         log_keep_bytes: config.log_keep_bytes,
@@ -261,7 +261,7 @@ impl<F: Family> Opening<'_, F> {
             run_times,
             memory,
             cluster: config.cluster.clone(),
-            started_over: settings.started_over,
+            rebuilds: settings.rebuilds,
             links,
             archive: config.checkpoint_store.as_ref().map(|(location, _)| location.clone()).zip(standing),
         };

@@ -19,7 +19,7 @@ use ordain_node::aborts::Aborts;
 use ordain_node::procedures;
 use ordain_replication::ConfigurationEntry;
 use ordain_role::{
-    Address, Bug, Bugs, Bytes, Directory, DiskError, DiskOp, Event, NodeId, Now, Outbox, Role, StartOver,
+    Address, Bug, Bugs, Bytes, Directory, DiskError, DiskOp, Event, NodeId, Now, Outbox, Rebuild, Role,
     Topology,
 };
 use ordain_sim::system::{FrontDoor, Roles};
@@ -36,8 +36,8 @@ pub(super) struct DeterministicSystem {
     pub(super) settings: NodeSettings,
     /// In which generation each node is.
     generations: Vec<u32>,
-    /// How often each node has started over, and whether it is still to be done.
-    started_over: Vec<(u32, Option<StartOver>)>,
+    /// How often each node has been rebuilt, and whether it is still to be done.
+    rebuilds: Vec<(u32, Option<Rebuild>)>,
     /// What was given up when another became primary.
     cuts: Vec<Cut>,
     /// What logs have dispatched: it may be trimmed from them since.
@@ -103,7 +103,7 @@ struct Cut {
     decided: (Epoch, PartitionId),
     /// In which life each node was then.
     lives: BTreeMap<NodeId, u64>,
-    /// Who had to start over.
+    /// Who had to be rebuilt.
     evicted: BTreeSet<NodeId>,
 }
 
@@ -184,13 +184,13 @@ impl DeterministicSystem {
             "--replication async needs three nodes at least, or else nobody could tell who is primary"
         );
         let nodes = usize::from(settings.topology.nodes());
-        let (generations, started_over) = (vec![0; nodes], vec![(0, None); nodes]);
+        let (generations, rebuilds) = (vec![0; nodes], vec![(0, None); nodes]);
         Ok(DeterministicSystem {
             registry: Arc::new(registry),
             family,
             settings,
             generations,
-            started_over,
+            rebuilds,
             cuts: Vec::new(),
             dispatched: Dispatched::default(),
             damages: args.faults.has(Fault::Disk).then_some(seed),
@@ -228,9 +228,9 @@ impl DeterministicSystem {
     /// The settings of a node.
     fn of(&self, node: NodeId) -> NodeSettings {
         let generation = self.generations[usize::from(node.0)];
-        let (started_over, _) = self.started_over[usize::from(node.0)];
+        let (rebuilds, _) = self.rebuilds[usize::from(node.0)];
         let under_way = self.operator.as_ref().map_or_else(Vec::new, |operator| operator.under_way(node));
-        NodeSettings { node, generation, started_over, under_way, ..self.settings.clone() }
+        NodeSettings { node, generation, rebuilds, under_way, ..self.settings.clone() }
     }
 }
 
@@ -293,9 +293,9 @@ impl System for DeterministicSystem {
         disk: &mut dyn Directory,
     ) -> Result<Roles<shard::Message>, String> {
         let settings = NodeSettings { life: u64::from(incarnation), ..self.of(node) };
-        let (_, pending) = &mut self.started_over[usize::from(node.0)];
+        let (_, pending) = &mut self.rebuilds[usize::from(node.0)];
         if let Some(how) = *pending {
-            assembly::start_over(disk, how).map_err(|e| e.to_string())?;
+            assembly::discard(disk, how).map_err(|e| e.to_string())?;
             *pending = None;
             if how.without_log {
                 // It may have held what was lost; but not where a checkpoint was sealed.
@@ -417,13 +417,13 @@ impl System for DeterministicSystem {
         Ok(())
     }
 
-    fn start_over(&mut self, node: NodeId, how: StartOver) {
-        let (times, pending) = &mut self.started_over[usize::from(node.0)];
+    fn rebuild(&mut self, node: NodeId, how: Rebuild) {
+        let (times, pending) = &mut self.rebuilds[usize::from(node.0)];
         *times += 1;
         let without_log = how.without_log || pending.is_some_and(|pending| pending.without_log);
         let without_receive_journal =
             how.without_receive_journal || pending.is_some_and(|pending| pending.without_receive_journal);
-        *pending = Some(StartOver { without_log, without_receive_journal });
+        *pending = Some(Rebuild { without_log, without_receive_journal });
     }
 
     fn place(&self, stamp: Stamp) -> String {

@@ -132,7 +132,7 @@ fn seeds_of_clusters_with_primaries_are_sound() {
     }
     // With one partition there is no exchange to say what is certain.
     demand_sound_of(&grid("1", "3"), 19..20);
-    // A candidate whose own exchange was slow evicted itself; a node that had started over was not told that its log
+    // A candidate whose own exchange was slow evicted itself; a node that had been rebuilt was not told that its log
     // was wrong; what was answered in a life that had ended was held to; slices were forgotten that a member had not on
     // its disk; a primary that had been given up was told what was made of its successor's batches.
     demand_sound_of(&grid("2", "2"), 553..554);
@@ -186,7 +186,7 @@ fn seeds_in_queues_are_sound() {
     // A batch that a full disk refused was executed without its writes, and still said that it may be speculated, to
     // this node alone.
     demand_sound(&[&speculative[..], &["--partitions", "2"]].concat(), 37..38);
-    // A node that was asked for its digest started over, and was then expected to answer both times.
+    // A node that was asked for its digest was rebuilt, and was then expected to answer both times.
     demand_sound(&[&speculative[..], &primaries].concat(), 82_011..82_012);
     // An answer of a node that had yet to meet the one which had met it.
     demand_sound(&[&speculative[..], &primaries].concat(), 96_056..96_057);

@@ -183,7 +183,7 @@ fn succeed(partitions: usize, replicas: usize) {
 }
 
 #[test]
-fn a_primary_that_is_gone_is_succeeded_and_starts_over() {
+fn a_primary_that_is_gone_is_succeeded_and_rebuilt() {
     succeed(2, 2);
 }
 
@@ -222,14 +222,14 @@ fn what_a_primary_alone_has_is_lost_with_it_and_nobody_keeps_it() {
     grid.await_ready();
     grid.await_equal_digests();
     let lost = writers.lost(&grid);
-    let started_over: Vec<u64> =
+    let rebuilds: Vec<u64> =
         (0..grid.len()).map(|node| grid.status(node)["started_over"].as_u64().unwrap()).collect();
-    println!("{} acknowledged writes are lost; nodes have started over {started_over:?} times", lost.len());
+    println!("{} acknowledged writes are lost; nodes have been rebuilt {rebuilds:?} times", lost.len());
     if terms(&grid)[1] == Some(1) {
         let is_of_then = |at: &&Instant| **at + PATIENCE > cut && **at <= killed + PATIENCE;
         assert_eq!(lost.iter().filter(is_of_then).count(), lost.len(), "only what the member has not got");
     }
-    assert!(lost.is_empty() || started_over[primary] > 0, "whoever has what is lost does without it");
+    assert!(lost.is_empty() || rebuilds[primary] > 0, "whoever has what is lost does without it");
     ends_well(grid);
 }
 

@@ -1,5 +1,5 @@
 //! A log is kept for a member that is away only up to `--log-keep-bytes`: one that was away for longer finds its continuation
-//! gone, starts over from a member's checkpoint, and has all that was acknowledged meanwhile.
+//! gone, is rebuilt from a member's checkpoint, and has all that was acknowledged meanwhile.
 
 use std::collections::BTreeSet;
 
@@ -77,7 +77,7 @@ fn comes_back(mut grid: Grid, gone: usize, mut writer: Writer) {
 }
 
 #[test]
-fn a_member_that_was_away_for_too_long_starts_over_from_a_checkpoint() {
+fn a_member_that_was_away_for_too_long_is_rebuilt_from_a_checkpoint() {
     let mut grid = Grid::start(1, 3, BOUNDED);
     let (gone, writer) = away_for_too_long(&mut grid);
     comes_back(grid, gone, writer);

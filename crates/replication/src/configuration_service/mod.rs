@@ -42,7 +42,7 @@ use std::sync::Arc;
 
 use ordain_model::wire::{self, Reader};
 use ordain_model::{Epoch, Micros, PartitionId};
-use ordain_role::{Address, Event, NodeId, Now, Outbox, ReplicaId, Role, StartOver, TimerId, Topology};
+use ordain_role::{Address, Event, NodeId, Now, Outbox, Rebuild, ReplicaId, Role, TimerId, Topology};
 
 use crate::entry::EntryType;
 use crate::message::{Carrier, Configuration, Log, Message, Ship};
@@ -259,7 +259,7 @@ impl<T: EntryType, M: Carrier<Decision>> ConfigurationService<T, M> {
         };
         let has_leadership_record = leadership_record.primary == node || leadership_record.fence.is_some();
         if !eviction.without_log || !has_leadership_record {
-            out.start_over(StartOver { without_log: eviction.without_log, without_receive_journal: false });
+            out.rebuild(Rebuild { without_log: eviction.without_log, without_receive_journal: false });
         }
     }
 
@@ -471,11 +471,11 @@ impl<T: EntryType, M: Carrier<Decision>> Role for ConfigurationService<T, M> {
                     term,
                     since,
                     through,
-                    evidence,
+                    executed,
                     held,
                     is_all,
                 })) => {
-                    let (about, far) = ((partition, term), Knowledge { since, through, evidence });
+                    let (about, far) = ((partition, term), Knowledge { since, through, executed });
                     self.gather((at, from), about, far, (held, is_all), out);
                 }
                 Ok(Message::Log(Log::Sealed(decision))) => match self.decided(at, &decision) {

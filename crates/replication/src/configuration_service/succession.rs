@@ -51,7 +51,7 @@ pub(super) struct Knowledge {
     /// Everything up to this epoch is sealed.
     pub through: Epoch,
     /// A node of its replica has executed something of this epoch.
-    pub evidence: Epoch,
+    pub executed: Epoch,
 }
 
 /// The parts found of one entry.
@@ -162,7 +162,7 @@ impl Succession {
                 .map(|(at, respondent)| (at, respondent.knows))
         };
         let known = answered().map(|(_, knows)| knows.through).fold(own, Epoch::max);
-        let seen = answered().map(|(_, knows)| knows.evidence).fold(known, Epoch::max);
+        let seen = answered().map(|(_, knows)| knows.executed).fold(known, Epoch::max);
         // Up to where it is known of every epoch whether there was something in it.
         let mut reach = own;
         while let Some((_, further)) =
@@ -185,10 +185,10 @@ impl Succession {
             }
         }
         let lost = lost.or((known > reach).then(|| reach.next()));
-        // Whoever has heard that the epoch of a lost entry is sealed may have gone beyond it. Evidence beyond what any
-        // of those who answer knows means that somebody has, who does not answer.
+        // Whoever has heard that the epoch of a lost entry is sealed may have gone beyond it. One executed later than
+        // all who answer know means that a node has which does not answer.
         let is_stained = |knows: &Knowledge| {
-            lost.is_some_and(|lost| knows.through.max(knows.evidence) >= lost) || knows.evidence > known
+            lost.is_some_and(|lost| knows.through.max(knows.executed) >= lost) || knows.executed > known
         };
         let stained = answered().filter(|(_, knows)| is_stained(knows));
         let stained = stained.map(|(at, _)| topology.replica_of(at.node)).collect();

@@ -112,15 +112,15 @@ fn succession() -> Succession {
     succession
 }
 
-fn hear(succession: &mut Succession, node: u16, through: u64, evidence: u64, held: Vec<Held>) {
-    hear_since(succession, node, [0, through, evidence], held);
+fn hear(succession: &mut Succession, node: u16, through: u64, executed: u64, held: Vec<Held>) {
+    hear_since(succession, node, [0, through, executed], held);
 }
 
 /// The same of one that does not know of everything.
 fn hear_since(succession: &mut Succession, node: u16, knows: [u64; 3], held: Vec<Held>) {
-    let [since, through, evidence] = knows.map(Epoch);
+    let [since, through, executed] = knows.map(Epoch);
     let from = (at(node, EXCHANGE), false, Micros(5));
-    assert!(!succession.take_answer(from, Knowledge { since, through, evidence }, held, true));
+    assert!(!succession.take_answer(from, Knowledge { since, through, executed }, held, true));
 }
 
 fn nodes(of: &Conclusion) -> (Vec<u16>, Vec<u16>) {
@@ -200,7 +200,7 @@ fn a_member_that_has_a_batch_whole_makes_slices_needless() {
 }
 
 #[test]
-fn evidence_of_what_nobody_knows_makes_a_replica_start_over() {
+fn execution_of_what_nobody_knows_has_a_replica_rebuilt() {
     let mut succession = succession();
     hear(&mut succession, 1, 5, 0, Vec::new());
     // Somebody who has executed something of epoch 9 told node 2 about it, and does not answer.

@@ -16,7 +16,7 @@ use std::sync::Arc;
 
 use ordain_log::{LogWriter, Progress};
 use ordain_model::{Epoch, Micros};
-use ordain_role::{Address, Bug, Bugs, Event, Now, Outbox, Role, StartOver, TimerId, shared};
+use ordain_role::{Address, Bug, Bugs, Event, Now, Outbox, Rebuild, Role, TimerId, shared};
 
 use crate::catch_up;
 use crate::entry::EntryType;
@@ -264,10 +264,9 @@ impl<T: EntryType, M: Carrier<T::Entry>> Role for InputLog<T, M> {
             Event::Message { from, message } => match message.try_into() {
                 Ok(Message::Log(Log::Append(entry))) => self.append(entry, out),
                 Ok(Message::Log(Log::Trim(covered))) => self.covered = covered,
-                Ok(Message::Log(Log::BeginAgain(epoch))) => out.start_over(StartOver {
-                    without_log: self.reach() < epoch,
-                    without_receive_journal: true,
-                }),
+                Ok(Message::Log(Log::BeginAgain(epoch))) => {
+                    out.rebuild(Rebuild { without_log: self.reach() < epoch, without_receive_journal: true })
+                }
                 Ok(message) => {
                     if let Err(reason) = self.receive(from, message, out) {
                         out.halt(format!("the input log was sent a message that is not for it: {reason}"));

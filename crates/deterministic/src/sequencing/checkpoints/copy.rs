@@ -9,7 +9,7 @@ use ordain_checkpoint::{Seal, file_name, seal_name};
 use ordain_model::{Epoch, Millis};
 use ordain_role::{
     Address, Bytes, DiskDone, DiskOp, DiskRequest, Fetched, NodeId, Now, Outbox, PeerChange, PeerState,
-    StartOver,
+    Rebuild,
 };
 
 use super::{Checkpointer, NeedsCheckpoint};
@@ -109,11 +109,11 @@ impl<X> Checkpointer<X> {
         if let Some(NeedsCheckpoint { reach, .. }) = self.needs {
             // A replication group's member must not forget its votes; any other log has nothing beyond a later checkpoint.
             let without_log = self.settings.primaries_change && reach < epoch;
-            return out.start_over(StartOver { without_log, without_receive_journal: true });
+            return out.rebuild(Rebuild { without_log, without_receive_journal: true });
         }
         match self.settings.primaries_change {
             true => out.send(self.settings.log, Log::BeginAgain(epoch)),
-            false => out.start_over(StartOver { without_log: false, without_receive_journal: true }),
+            false => out.rebuild(Rebuild { without_log: false, without_receive_journal: true }),
         }
     }
 

@@ -7,7 +7,7 @@ use std::sync::Arc;
 use ordain_checkpoint::{CheckpointError, Item, Kind, Piece, list, read, verify};
 use ordain_log::{MemoryDirectory, carry_out};
 use ordain_model::{Cell, Db, Gsn, KeyHash, Layout, Micros, Registry, Value};
-use ordain_role::{Directory, StartOver, Wire};
+use ordain_role::{Directory, Rebuild, Wire};
 
 use super::*;
 use ordain_fuzz::Random;
@@ -37,7 +37,7 @@ struct World {
     /// On its way between checkpointers.
     mail: VecDeque<(Address, Address, Message<()>)>,
     /// Nodes that have asked to begin again.
-    begun_again: Vec<(u16, StartOver)>,
+    begun_again: Vec<(u16, Rebuild)>,
     /// Exchanges do not have everything on disk yet.
     holds_covered: bool,
     now: Now,
@@ -97,7 +97,7 @@ impl World {
         assert_eq!((out.halt, role.check()), (None, Ok(())));
         *memory_grows = out.memory_grows.unwrap_or(*memory_grows);
         assert_eq!(*memory_grows, role.current.is_some(), "shards keep what they replace while one is made");
-        self.begun_again.extend(out.start_over.map(|how| (node, how)));
+        self.begun_again.extend(out.rebuild.map(|how| (node, how)));
         requests.extend(out.disk);
         for (to, message) in out.sends {
             match message {
@@ -651,7 +651,7 @@ impl World {
     }
 
     fn has_begun_again(&self, node: u16) -> bool {
-        let how = StartOver { without_log: false, without_receive_journal: true };
+        let how = Rebuild { without_log: false, without_receive_journal: true };
         self.begun_again.contains(&(node, how))
     }
 }
@@ -703,7 +703,7 @@ fn a_node_that_cannot_begin_with_what_it_has_gets_a_checkpoint_of_another_member
         world.restart_needing(1, lacking, primaries_change);
         world.settle();
         assert_eq!(world.complete(1), [12]);
-        let how = StartOver { without_log, without_receive_journal: true };
+        let how = Rebuild { without_log, without_receive_journal: true };
         assert_eq!((&world.begun_again[..], &world.log_begins[..]), (&[(1, how)][..], &[][..]));
     }
 }

@@ -38,8 +38,8 @@ pub(super) struct InputFence<X> {
     recent: Vec<VecDeque<Held>>,
     /// By partition, of which epochs it is known here whether there was something in them.
     known: Vec<KnownEpochs>,
-    /// The last transaction of which anything was heard that only who executes it can say.
-    evidence: Gsn,
+    /// The last transaction that some node is known to have executed, by what it has sent.
+    executed: Gsn,
     bugs: Bugs,
 }
 
@@ -67,7 +67,7 @@ impl<X> InputFence<X> {
             introduced: BTreeMap::new(),
             recent: (0..partitions).map(|_| VecDeque::new()).collect(),
             known: vec![KnownEpochs::default(); usize::from(partitions)],
-            evidence: Gsn::NONE,
+            executed: Gsn::NONE,
         }
     }
 
@@ -176,8 +176,8 @@ impl<X> InputFence<X> {
     }
 
     /// Notes that a node has executed something of this transaction.
-    pub fn note_evidence(&mut self, gsn: Gsn) {
-        self.evidence = self.evidence.max(gsn);
+    pub fn note_executed(&mut self, gsn: Gsn) {
+        self.executed = self.executed.max(gsn);
     }
 
     /// All who may be primaries have what is up to these epochs. Should one who has not be made primary nevertheless, then
@@ -205,8 +205,8 @@ impl<X> InputFence<X> {
             self.leadership_records.as_ref()?.leadership_records.get(usize::from(partition.0))?;
         leadership_record.fence.filter(|fence| fence.term == term)?;
         // Whoever executes a transaction has every batch before its own, and that.
-        let has_own = self.evidence.partition() >= partition;
-        let evidence = Epoch(self.evidence.epoch().0.saturating_sub(u64::from(!has_own)));
+        let has_own = self.executed.partition() >= partition;
+        let executed = Epoch(self.executed.epoch().0.saturating_sub(u64::from(!has_own)));
         let (mut held, mut bytes) = (Vec::new(), 0);
         let mut rest =
             self.recent[usize::from(partition.0)].iter().filter(|held| held.epoch > after).peekable();
@@ -216,7 +216,7 @@ impl<X> InputFence<X> {
         }
         let is_all = rest.peek().is_none();
         let since = self.known[usize::from(partition.0)].since;
-        Some(Ship::Collected { partition, term, since, through, evidence, held, is_all })
+        Some(Ship::Collected { partition, term, since, through, executed, held, is_all })
     }
 }
 

@@ -70,7 +70,7 @@ impl<X: RemoteResult> Exchange<X> {
                 .halt(format!("node {} sent a remote result for shard {to}, which is not here", from.0));
         };
         self.counts.remote_results_in += 1;
-        self.fence.iter_mut().for_each(|fence| fence.note_evidence(remote_result.last()));
+        self.fence.iter_mut().for_each(|fence| fence.note_executed(remote_result.last()));
         if remote_result.epoch() <= self.progress {
             // Somebody tells again what is done with.
             self.counts.known += 1;

@@ -810,7 +810,7 @@ fn slices_that_a_checkpoint_covers_are_still_there_for_a_candidate() {
 }
 
 #[test]
-fn whoever_starts_over_keeps_what_is_certain_and_others_keep_the_rest_for_it() {
+fn whoever_is_rebuilt_keeps_what_is_certain_and_others_keep_the_rest_for_it() {
     let topology = Topology { layout: Arc::new(Layout::even(3, 1).unwrap()), replicas: 2 };
     let leadership_records = || Configuration::Records {
         leadership_records: Arc::new(LeadershipRecords::new(&topology)),

@@ -151,7 +151,7 @@ impl Grid {
         self.dir.path().join(format!("node-{id}"))
     }
 
-    /// Waits until a node takes connections, which one that starts over does once more.
+    /// Waits until a node takes connections, which one that is rebuilt does once more.
     #[track_caller]
     pub fn await_line(&self, id: usize) {
         let process = self.process(id);
@@ -213,7 +213,7 @@ impl Grid {
         try_http(self.nodes[id].admin, "/readyz").map(|(_, _, body)| body).unwrap_or_default()
     }
 
-    /// What a node says of itself, if it is there: it may be starting over.
+    /// What a node says of itself, if it is there: it may just be rebuilt.
     fn try_status(&self, id: usize) -> Option<Value> {
         serde_json::from_str(&try_http(self.nodes[id].admin, "/status").ok()?.2).ok()
     }

@@ -64,7 +64,7 @@ impl<T: EntryType> Shipping<T> {
             }
         }
         let (partition, term) = (self.settings.partition, fence.term);
-        let (since, through, evidence) = (Epoch(0), view.last(), view.dispatched);
-        out.send(who, Ship::Collected { partition, term, since, through, evidence, held, is_all });
+        let (since, through, executed) = (Epoch(0), view.last(), view.dispatched);
+        out.send(who, Ship::Collected { partition, term, since, through, executed, held, is_all });
     }
 }

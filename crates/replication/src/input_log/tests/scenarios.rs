@@ -468,7 +468,7 @@ fn who_knows_of_a_term_before_its_primary_does_is_answered_when_that_knows() {
 }
 
 #[test]
-fn who_has_to_start_over_is_sent_nothing_and_takes_nothing() {
+fn who_has_to_be_rebuilt_is_sent_nothing_and_takes_nothing() {
     let mut world = world(2);
     let eviction = Eviction { incarnation: 0, without_log: false };
     world
