@@ -150,6 +150,12 @@ impl Process {
 
 impl Drop for Process {
     fn drop(&mut self) {
+        if thread::panicking() {
+            let stderr = self.stderr();
+            let tail: Vec<&str> = stderr.lines().rev().take(60).collect();
+            eprintln!("process {:?}, ended: {}, its last lines:", self.pid(), self.has_ended());
+            tail.iter().rev().for_each(|line| eprintln!("  {line}"));
+        }
         // It may have ended already.
         let _ = self.child.kill();
         let _ = self.child.wait();

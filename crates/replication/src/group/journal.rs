@@ -363,7 +363,10 @@ impl Journal {
     fn write_memo<M>(&mut self, memo_write: MemoWrite, store: &Store, out: &mut Outbox<M>) {
         let (Some(memo), None) = (&self.memo, &self.memo_write) else { return };
         let (base, offered) = match &memo_write {
-            MemoWrite::Trim(base, _) => (base.clone(), None),
+            // The offer stays: the checkpoint that lets this log begin there also lets its own entries be trimmed.
+            MemoWrite::Trim(base, _) => {
+                (base.clone(), self.offered.clone().filter(|offered| offered.index > base.index))
+            }
             MemoWrite::Offer(offered) => (store.base().clone(), Some(offered.clone())),
         };
         let Some(ops) = memo.write(&Beginning { base, offered }.encode()) else { return };
@@ -386,7 +389,7 @@ impl Journal {
         match memo_write {
             MemoWrite::Offer(offered) => Ok(Outcome::Offered(self.offered.insert(offered).epoch)),
             MemoWrite::Trim(base, place) => {
-                self.offered = None;
+                self.offered.take_if(|offered| offered.index <= base.index);
                 // What is being read may not be there any more.
                 let first = base.index + 1;
                 store.trim(base);

@@ -435,6 +435,30 @@ fn a_member_that_is_too_far_behind_is_told_so_and_stays_there_until_it_gets_a_ch
     assert_eq!(world.nodes[2].seen, 131);
 }
 
+/// The checkpoint that a member gets lets it trim its own log, too. The offer has to outlast that, or the member begins at
+/// its old place once more, and has to be rebuilt a second time.
+#[test]
+fn a_member_whose_log_is_trimmed_before_it_begins_again_begins_where_the_leader_s_log_does() {
+    let mut world = at_rest(3);
+    work(&mut world, 60, 1000);
+    world.stop(2, true);
+    work(&mut world, 100, 1000);
+    trim_all(&mut world);
+    world.start(2).unwrap();
+    world.run(3_000_000).unwrap();
+    assert!(world.nodes[2].behind.is_some());
+    world.set_cut(2, true);
+    let covered = world.nodes[0].checkpoint;
+    world.trim(2, covered).unwrap();
+    world.run(500_000).unwrap();
+    assert!(first_of(&world, 2) > 1.0, "its own log is trimmed");
+    assert!(world.copy_checkpoint(2).unwrap());
+    assert_eq!(first_of(&world, 2), first_of(&world, 0));
+    world.set_cut(2, false);
+    settle(&mut world);
+    assert_eq!(world.nodes[2].seen, 160);
+}
+
 /// A member's log after a checkpoint begins where the leader's does, and who was a member by then is known.
 #[test]
 fn a_newcomer_joins_a_group_whose_log_is_trimmed() {
