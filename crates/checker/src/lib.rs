@@ -161,7 +161,7 @@ pub struct NodeLog {
 
 /// What a run leaves behind to be checked.
 #[derive(Debug)]
-pub struct Evidence<'a> {
+pub struct Run<'a> {
     /// The procedures there are.
     pub registry: &'a Arc<Registry>,
     /// Where the slots were at first, of a system in which they can move.
@@ -188,13 +188,13 @@ pub struct Evidence<'a> {
 ///
 /// # Errors
 /// The first violation.
-pub fn check(evidence: &Evidence<'_>) -> Result<Digest, Violation> {
-    let log = order::merge(evidence.logs)?;
-    sessions::check(&log, evidence.history)?;
-    let digest = serial::check(evidence, &log)?;
-    strict::check(evidence.history, evidence.promise)?;
-    pipelines::check(evidence.history, evidence.promise)?;
-    conserved::check(evidence.history, evidence.conserved)?;
+pub fn check(run: &Run<'_>) -> Result<Digest, Violation> {
+    let log = order::merge(run.logs)?;
+    sessions::check(&log, run.history)?;
+    let digest = serial::check(run, &log)?;
+    strict::check(run.history, run.promise)?;
+    pipelines::check(run.history, run.promise)?;
+    conserved::check(run.history, run.conserved)?;
     Ok(digest)
 }
 
@@ -321,7 +321,7 @@ pub(crate) mod fixture {
     ) -> Result<Digest, ViolationKind> {
         let logs = [NodeLog { node: NodeId(0), partition: PartitionId(0), batches: log.to_vec() }];
         let conserved = [(p::AUDIT, reply_int(0))];
-        let evidence = Evidence {
+        let run = Run {
             registry,
             layout: None,
             aborted: &BTreeSet::new(),
@@ -333,7 +333,7 @@ pub(crate) mod fixture {
             promise: Promise::Strict,
             isolation: Isolation::Serializable,
         };
-        check(&evidence).map_err(|violation| violation.kind)
+        check(&run).map_err(|violation| violation.kind)
     }
 
     #[test]

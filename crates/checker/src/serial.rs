@@ -11,7 +11,7 @@
 use std::collections::BTreeMap;
 
 use super::sessions::clients_number;
-use super::{Evidence, Violation, ViolationKind};
+use super::{Run, Violation, ViolationKind};
 use crate::history::{Answer, History, Request, RequestId};
 use ordain_model::args::{Args, ArgsBuilder};
 use ordain_model::reference::Result as Expected;
@@ -25,8 +25,8 @@ use ordain_model::{
 /// # Errors
 /// [`ViolationKind::AcknowledgedLost`], [`ViolationKind::WrongPlace`], [`ViolationKind::WrongAnswer`],
 /// [`ViolationKind::EffectTwice`], [`ViolationKind::Phantom`] and [`ViolationKind::WrongState`].
-pub fn check(evidence: &Evidence<'_>, log: &[Batch]) -> Result<Digest, Violation> {
-    let Evidence { registry, layout, history, digests, isolation, .. } = *evidence;
+pub fn check(run: &Run<'_>, log: &[Batch]) -> Result<Digest, Violation> {
+    let Run { registry, layout, history, digests, isolation, .. } = *run;
     let mut reads = Vec::new();
     let mut acknowledged: BTreeMap<Gsn, Vec<(RequestId, &Request, &Answer)>> = BTreeMap::new();
     for (id, request, answer) in history.answers() {
@@ -63,8 +63,8 @@ pub fn check(evidence: &Evidence<'_>, log: &[Batch]) -> Result<Digest, Violation
                 continue;
             }
             let mut expected = reference.run_placed(gsn, batch.now, chunk, txn);
-            if evidence.aborted.contains(&gsn) && expected.status != OutcomeStatus::Moved {
-                if !evidence.fatal.contains(&txn.call.procedure) {
+            if run.aborted.contains(&gsn) && expected.status != OutcomeStatus::Moved {
+                if !run.fatal.contains(&txn.call.procedure) {
                     let text = "an operator was told to abort what ends no process";
                     return Err(Violation::new(ViolationKind::WrongPlace, text).at(gsn));
                 }
@@ -380,7 +380,7 @@ mod tests {
         let logs = [NodeLog { node: NodeId(0), partition: ordain_model::PartitionId(0), batches: log }];
         let verdict = |digest| {
             let digests = [(NodeId(0), right), (NodeId(3), digest)];
-            let evidence = Evidence {
+            let run = Run {
                 registry: &registry,
                 fatal: &[],
                 aborted: &std::collections::BTreeSet::new(),
@@ -392,7 +392,7 @@ mod tests {
                 promise: super::super::Promise::Strict,
                 isolation: ordain_model::Isolation::Serializable,
             };
-            check_all(&evidence).map_err(|violation| violation.kind)
+            check_all(&run).map_err(|violation| violation.kind)
         };
         assert_eq!(verdict(right), Ok(right));
         assert_eq!(verdict(Digest::default()), Err(ViolationKind::WrongState));

@@ -8,8 +8,8 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
+use ordain_model::random::mix;
 use ordain_role::{Event, Now, Outbox, Role};
-use ordain_workload::random::mix;
 use rustix::time::{ClockId, clock_gettime};
 
 /// Processor time of the calling thread.

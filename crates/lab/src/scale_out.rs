@@ -16,7 +16,7 @@
 use std::cmp::Reverse;
 use std::collections::{BinaryHeap, VecDeque};
 
-use ordain_workload::random::Random;
+use ordain_model::Random;
 
 /// A cluster and what it is asked for.
 #[derive(Clone, Debug)]

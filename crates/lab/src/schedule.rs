@@ -4,7 +4,7 @@
 //! should have been made in that second, not just for the one that waited (coordinated omission).
 
 use ordain_model::Micros;
-use ordain_workload::random::Random;
+use ordain_model::Random;
 
 /// Intended times with exponential gaps: independent clients of a given rate together, as a seed has them.
 #[derive(Clone, Debug)]

@@ -38,6 +38,7 @@ pub mod options;
 pub mod outcome;
 pub mod plan;
 pub mod procedure;
+pub mod random;
 pub mod reads;
 pub mod reference;
 pub mod serial;
@@ -78,6 +79,7 @@ pub use plan::{Access, Fragment, Planner};
 pub use procedure::{
     FragmentContext, Known, Members, Procedure, Reconnaissance, Registry, ReplyContext, Target,
 };
+pub use random::Random;
 pub use reads::{Reads, Snapshot, UnknownReads, View};
 pub use reference::ReferenceExecutor;
 pub use stamp::{Effect, Stamp, Token, Version};

@@ -8,6 +8,7 @@ use crate::error::{Abort, PlanError};
 use crate::ids::{Db, Gsn, Millis, ProcedureId, SlotNo};
 use crate::plan::{Access, Fragment, Planner, Plans, nested_args};
 use crate::procedure::{FragmentContext, Inputs, Locals, Members, Registry, ReplyContext, Slots, Target};
+use crate::random::mix;
 use crate::stamp::Version;
 use crate::value::Value;
 
@@ -227,11 +228,7 @@ pub fn key_of<'a>(txn_args: Args<'a>, fragment: &Fragment) -> Arg<'a> {
 
 /// The seed of a transaction: well mixed, a function of its sequence number alone.
 pub const fn seed_of(gsn: Gsn) -> u64 {
-    // The finalizer of SplitMix64.
-    let mut z = gsn.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
-    z = (z ^ (z >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
-    z = (z ^ (z >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
-    z ^ (z >> 31)
+    mix(gsn.0)
 }
 
 /// Slots whose buffers are kept.

@@ -17,10 +17,8 @@
 mod client;
 mod clock;
 pub mod faults;
-pub mod judgement;
 mod network;
 mod node;
-pub mod random;
 pub mod run;
 mod serve;
 pub mod simulator;
@@ -28,12 +26,13 @@ pub mod system;
 #[cfg(test)]
 mod tests;
 pub mod trace;
+pub mod verdict;
 pub mod workload;
 
 pub use faults::{Fault, Faults};
-pub use judgement::{Ending, Judgement};
-pub use random::Random;
+pub use ordain_model::Random;
 pub use run::{Config, Report, run_seed};
 pub use simulator::{Counts, Simulator};
 pub use system::{FrontDoor, Roles, System};
+pub use verdict::{Ending, Verdict};
 pub use workload::{Mix, Workload};

@@ -14,10 +14,10 @@ use ordain_link::{Frame, Life, Link, Received, Room};
 use ordain_model::Micros;
 use ordain_role::{Address, Bytes, Event, NodeId, PeerChange, PeerState, Wire};
 
-use crate::random::Random;
 use crate::simulator::{Happening, Simulator};
 use crate::system::System;
 use ordain_checker::{Violation, ViolationKind};
+use ordain_model::Random;
 
 /// The role number under which the driver itself speaks to roles.
 pub(crate) const DRIVER: u16 = u16::MAX;

@@ -7,10 +7,10 @@ use ordain_model::{Abort, Call, Db, Digest, Isolation, Micros, OutcomeStatus, Pr
 use ordain_role::{Directory, NodeId};
 
 use crate::faults::Faults;
-use crate::judgement::{Ending, Judgement};
 use crate::simulator::{Counts, Simulator};
 use crate::system::System;
 use crate::trace::Sink;
+use crate::verdict::{Ending, Verdict};
 use crate::workload::Workload;
 
 /// What a run is a function of, besides the system and the workload.
@@ -148,7 +148,7 @@ pub fn run_seed<'a, S: System>(
         simulator.drain();
         digests.extend(simulator.digests());
     }
-    let judgement = simulator.judge(digests, conserved);
+    let checked = simulator.check(digests, conserved);
     let mut report = Report {
         seed: config.seed,
         virtual_time: simulator.now,
@@ -157,14 +157,14 @@ pub fn run_seed<'a, S: System>(
         aborted: 0,
         rejected: 0,
         unknown: 0,
-        voided: judgement.voided,
-        entries: judgement.entries,
+        voided: checked.voided,
+        entries: checked.entries,
         counts: simulator.counts,
         events: simulator.trace.events(),
         trace_hash: simulator.trace.hash(),
-        closing_draw: simulator.random.draw(),
-        digest: judgement.digest,
-        verdict: judgement.verdict,
+        closing_draw: simulator.random.bits(),
+        digest: checked.digest,
+        verdict: checked.verdict,
     };
     for (_, request) in simulator.history.requests() {
         let count = match request.answers.first().map(|a| a.status) {
@@ -258,18 +258,18 @@ impl<S: System> Simulator<'_, S> {
     }
 
     /// Has the system judge what there would be if every node lost power now, unless something is broken already.
-    fn judge(&mut self, digests: Vec<(NodeId, Digest)>, conserved: Vec<(ProcedureId, Vec<u8>)>) -> Judgement {
+    fn check(&mut self, digests: Vec<(NodeId, Digest)>, conserved: Vec<(ProcedureId, Vec<u8>)>) -> Verdict {
         let mut disks: Vec<(NodeId, Box<dyn Directory>)> = Vec::new();
         for number in 0..self.nodes.len() {
             let mut disk = self.nodes[number].disk.clone();
-            disk.crash(|| self.random.draw());
+            disk.crash(|| self.random.bits());
             disks.push((NodeId(number as u16), Box::new(disk)));
         }
         if let Some(violation) = self.failed.take() {
-            return Judgement { digest: Digest::default(), entries: 0, voided: 0, verdict: Err(violation) };
+            return Verdict { digest: Digest::default(), entries: 0, voided: 0, verdict: Err(violation) };
         }
         let Simulator { system, history, registry, config, .. } = self;
         let registry = registry.clone();
-        system.judge(Ending { disks, history, digests, conserved, registry, config })
+        system.check(Ending { disks, history, digests, conserved, registry, config })
     }
 }

@@ -24,13 +24,13 @@ use crate::clock::Clock;
 use crate::faults::Intensity;
 use crate::network::{Cuts, DRIVER, Packet};
 use crate::node::{FailingDirectory, Node, Slot};
-use crate::random::Random;
 use crate::run::Config;
 use crate::system::System;
 use crate::trace::{Sink, Trace};
 use crate::workload::Workload;
 use ordain_checker::{History, RequestId};
 use ordain_checker::{Violation, ViolationKind};
+use ordain_model::Random;
 
 /// The longest time that work takes which a role gives away, microseconds: longer than most of what happens meanwhile.
 const WORK_US_MAX: u64 = 20_000;
@@ -493,7 +493,7 @@ impl<'a, S: System> Simulator<'a, S> {
         self.counts.crashes += 1;
         let random = &mut self.random;
         let crashed = &mut self.nodes[node];
-        crashed.lose_power(|| random.draw());
+        crashed.lose_power(|| random.bits());
         let life = crashed.incarnation;
         self.lanes.retain(|(from, _), _| from.node.0 as usize != node);
         for (n, door) in (0..).zip(self.doors.iter_mut().filter(|door| door.node.0 as usize == node)) {

@@ -8,7 +8,7 @@ use ordain_gateway::{Gateway, Router};
 use ordain_model::{Digest, Gsn, Registry, Stamp};
 use ordain_role::{Address, Directory, NodeId, Rebuild, Role};
 
-use crate::judgement::{Ending, Judgement};
+use crate::verdict::{Ending, Verdict};
 
 /// The roles of a node, by number.
 pub type Roles<M> = Vec<(u16, Box<dyn Role<Message = M>>)>;
@@ -55,7 +55,7 @@ pub trait System {
     }
 
     /// Judges a run by what it has left behind.
-    fn judge(&mut self, ending: Ending<'_>) -> Judgement;
+    fn check(&mut self, ending: Ending<'_>) -> Verdict;
 
     /// Whether a node may ever lose its disk.
     fn bears_loss(&self) -> bool {

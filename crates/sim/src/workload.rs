@@ -11,8 +11,8 @@ use ordain_model::key::SLOTS;
 use ordain_model::system::CopyPart;
 use ordain_model::{Call, Db, KeyHash, Position, ProcedureId, Version, system};
 
-use crate::random::Random;
 use ledgers as l;
+use ordain_model::Random;
 use procedures as p;
 
 /// Makes up requests.

@@ -5,12 +5,12 @@ use std::hint::black_box;
 
 use criterion::{Criterion, Throughput, criterion_group, criterion_main};
 use ordain_model::ArgsBuilder;
+use ordain_model::Random;
 use ordain_workload::Workload;
 use ordain_workload::append::{self, Append};
 use ordain_workload::bank::{self, Bank};
 use ordain_workload::choice::{Choice, Distribution};
 use ordain_workload::micro::{Calvin, Micro, Regions};
-use ordain_workload::random::Random;
 use ordain_workload::tpcc::{self, Tpcc};
 use ordain_workload::ycsb::{self, Ycsb};
 

@@ -1,4 +1,4 @@
-//! Audits: one read-only transaction reads a whole database, and answers what it makes of the records.
+//! Audits: one read-only transaction reads a whole database, and answers an aggregate of the records.
 //!
 //! Every shard folds its own records, and the parts are merged, so that the number of shards does not show.
 //! An audit computes the digest of the records from their bytes too, so that the digest which a node has kept
@@ -10,33 +10,22 @@ use ordain_model::procedure::Target;
 use ordain_model::value::record_hash;
 use ordain_model::{
     Abort, Access, Args, Cell, Datum, Db, Digest, FragmentContext, PlanError, Planner, Position, Procedure,
-    ReplyContext, Writer, system,
+    ReplyContext, Table, Writer, system,
 };
 
-use crate::{Finding, Seen};
+use crate::aggregate::{Aggregate, sums};
+use crate::{Finding, Results};
 
-/// What an audit makes of records: of those of one shard, and then of all.
-pub trait Found: Default {
-    /// Adds what was found of other records.
-    fn merge(&mut self, other: Self);
-
-    /// Appends an encoding.
-    fn encode(&self, out: &mut Vec<u8>);
-
-    /// Decodes what [`Found::encode`] wrote; `None` for anything else.
-    fn decode(bytes: &[u8]) -> Option<Self>;
-}
-
-/// What a whole database was found to be.
+/// What the records of a shard, or of all shards, were found to be.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Audited<F> {
-    /// What the workload's own fold made of the records.
+    /// The result of the workload's own fold over the records.
     pub found: F,
     /// The digest of the records, computed from their bytes.
     pub digest: Digest,
 }
 
-impl<F: Found> Audited<F> {
+impl<F: Aggregate> Audited<F> {
     const DIGEST_BYTES: usize = 16 + 4;
 
     /// Reads the reply of an audit; `None` if it is none.
@@ -48,8 +37,14 @@ impl<F: Found> Audited<F> {
         Some(Audited { digest: Digest { sum: u128::from_le_bytes(*sum), records }, found: F::decode(found)? })
     }
 
-    /// Answers with it.
-    pub(crate) fn write(&self, out: &mut Vec<u8>) {
+    /// Counts a record in the digest.
+    pub(crate) fn count(&mut self, db: Db, key: &[u8], cell: &Cell) {
+        if let Some(value) = &cell.value {
+            self.digest.add(record_hash(db, key, value, cell.expires_at));
+        }
+    }
+
+    fn write(&self, out: &mut Vec<u8>) {
         let mut bytes = Vec::with_capacity(Audited::<F>::DIGEST_BYTES);
         bytes.extend_from_slice(&self.digest.sum.to_le_bytes());
         bytes.extend_from_slice(&self.digest.records.to_le_bytes());
@@ -57,41 +52,46 @@ impl<F: Found> Audited<F> {
         Writer(out).bulk(&bytes);
     }
 
-    /// The two together.
-    pub(crate) fn merge(mut self, other: Audited<F>) -> Audited<F> {
+    fn merge(mut self, other: Audited<F>) -> Audited<F> {
         self.digest = self.digest.plus(other.digest);
         self.found.merge(other.found);
         self
     }
 }
 
+/// The audit of the records of one shard.
+type OfShard<F> = fn(&dyn Table) -> Audited<F>;
+
 /// The procedure that audits a database. It takes no arguments.
-struct Audit<F> {
-    db: Db,
-    see: fn(&mut F, &[u8], &Cell),
+struct Audit<F>(OfShard<F>);
+
+/// The procedure that audits every shard by `of_shard`.
+pub fn procedure<F: Aggregate + 'static>(of_shard: OfShard<F>) -> Arc<dyn Procedure> {
+    Arc::new(Audit(of_shard))
 }
 
-/// The procedure that has `see` look at every record of `db`.
-pub fn procedure<F: Found + 'static>(db: Db, see: fn(&mut F, &[u8], &Cell)) -> Arc<dyn Procedure> {
-    Arc::new(Audit { db, see })
+/// Audits the records of a shard in one database, each of which `see` adds.
+pub fn fold<F: Aggregate>(table: &dyn Table, db: Db, see: impl Fn(&mut F, &[u8], &Cell)) -> Audited<F> {
+    let mut audited = Audited::default();
+    table.scan(db, Position::default(), &mut |_, key, cell| {
+        see(&mut audited.found, key, cell);
+        audited.count(db, key, cell);
+        true
+    });
+    audited
 }
 
-impl<F: Found> Procedure for Audit<F> {
-    fn plan(&self, _args: Args<'_>, planner: &mut Planner<'_>) -> Result<(), PlanError> {
+impl<F: Aggregate> Procedure for Audit<F> {
+    fn plan(&self, args: Args<'_>, planner: &mut Planner<'_>) -> Result<(), PlanError> {
+        if !args.is_empty() {
+            return Err(PlanError::fixed("ERR an audit takes no arguments"));
+        }
         planner.table(0, Access::TableRead).map(drop)
     }
 
     fn run(&self, _code: u16, cx: &mut FragmentContext<'_>) -> Result<(), Abort> {
-        let mut audited = Audited::<F>::default();
-        if let Target::Table(table) = &cx.target {
-            table.scan(self.db, Position::default(), &mut |_, key, cell| {
-                (self.see)(&mut audited.found, key, cell);
-                if let Some(value) = &cell.value {
-                    audited.digest.add(record_hash(self.db, key, value, cell.expires_at));
-                }
-                true
-            });
-        }
+        let audited =
+            if let Target::Table(table) = &cx.target { (self.0)(*table) } else { Audited::default() };
         audited.write(cx.out);
         Ok(())
     }
@@ -102,20 +102,21 @@ impl<F: Found> Procedure for Audit<F> {
     }
 }
 
-/// What the records of a workload whose records hold one number each add up to.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Numbers {
-    /// How many records there are.
-    pub records: u64,
-    /// What their numbers add up to.
-    pub sum: u64,
-    /// How many records are not what the workload may have made of them.
-    pub damaged: u64,
+sums! {
+    /// The records of a workload whose records hold one number each.
+    pub struct Numbers {
+        /// The number of records.
+        pub records: u64,
+        /// The sum of their numbers.
+        pub sum: u64,
+        /// The number of records that are not what the workload may have made of them.
+        pub damaged: u64,
+    }
 }
 
 impl Numbers {
-    /// Counts a record with its number; `None` for a damaged one.
-    pub fn see(&mut self, number: Option<u64>) {
+    /// Adds a record with its number; `None` for a damaged one.
+    pub fn add(&mut self, number: Option<u64>) {
         self.records += 1;
         match number {
             Some(number) => self.sum = self.sum.wrapping_add(number),
@@ -131,30 +132,12 @@ impl Numbers {
     }
 }
 
-impl Found for Numbers {
-    fn merge(&mut self, other: Numbers) {
-        self.records += other.records;
-        self.sum = self.sum.wrapping_add(other.sum);
-        self.damaged += other.damaged;
-    }
-
-    fn encode(&self, out: &mut Vec<u8>) {
-        [self.records, self.sum, self.damaged].iter().for_each(|word| out.extend(word.to_le_bytes()));
-    }
-
-    fn decode(bytes: &[u8]) -> Option<Numbers> {
-        let ([records, sum, damaged], []) = bytes.as_chunks::<8>() else { return None };
-        let [records, sum, damaged] = [records, sum, damaged].map(|word| u64::from_le_bytes(*word));
-        Some(Numbers { records, sum, damaged })
-    }
-}
-
 /// The answers to a workload's audit and then to [`system::DIGEST`], and whether the two agree on the digest.
 ///
 /// # Errors
 /// The finding that the audit was not answered.
-pub fn read<F: Found>(seen: &Seen) -> Result<(Audited<F>, Finding), Finding> {
-    let answer = |i: usize| seen.audits.get(i).map_or(&[][..], |answer| answer);
+pub(crate) fn read<F: Aggregate>(results: &Results) -> Result<(Audited<F>, Finding), Finding> {
+    let answer = |i: usize| results.audits.get(i).map_or(&[][..], |answer| answer);
     let Some(audited) = Audited::<F>::read(answer(0)) else {
         return Err(Finding { name: "audit", wrong: Some("the audit was not answered".to_owned()) });
     };
@@ -165,6 +148,17 @@ pub fn read<F: Found>(seen: &Seen) -> Result<(Audited<F>, Finding), Finding> {
         format!("the node says its digest is {kept}, and its records have {computed}")
     });
     Ok((audited, finding))
+}
+
+/// Checks a run by what its audit has found and by the digest; an audit without an answer is the only finding.
+pub(crate) fn check<F: Aggregate>(
+    results: &Results,
+    findings: impl FnOnce(F, Finding) -> Vec<Finding>,
+) -> Vec<Finding> {
+    match read::<F>(results) {
+        Ok((audited, digest)) => findings(audited.found, digest),
+        Err(unanswered) => vec![unanswered],
+    }
 }
 
 #[cfg(test)]
@@ -190,12 +184,12 @@ mod tests {
 
     #[test]
     fn an_unanswered_audit_and_another_digest_are_found() {
-        assert_eq!(read::<Numbers>(&Seen::default()).unwrap_err().name, "audit");
+        assert_eq!(read::<Numbers>(&Results::default()).unwrap_err().name, "audit");
         let mut audits = vec![Vec::new(), Vec::new()];
         let audited = Audited::<Numbers>::default();
         audited.write(&mut audits[0]);
         let verdict = |audits: &[Vec<u8>]| {
-            read::<Numbers>(&Seen { audits: audits.to_vec(), ..Seen::default() }).unwrap().1
+            read::<Numbers>(&Results { audits: audits.to_vec(), ..Results::default() }).unwrap().1
         };
         assert!(verdict(&audits).wrong.is_some());
         Writer(&mut audits[1]).status(&audited.digest.to_string());

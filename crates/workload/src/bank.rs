@@ -13,16 +13,18 @@ use std::sync::Arc;
 use ordain_model::key::MAX_KEYS;
 use ordain_model::{
     Abort, Access, Args, ArgsBuilder, Cell, Datum, Db, FragmentContext, OutcomeStatus, PlanError, Planner,
-    Procedure, ProcedureId, Registry, ReplyContext, Writer, system,
+    Procedure, ProcedureId, Registry, ReplyContext, Writer,
 };
 
+use crate::aggregate::{Aggregate, sums, word};
 use crate::audit::{self, Audited, Numbers};
-use crate::choice::{ChoiceError, Distribution, MAX_RECORDS};
-use crate::pool::{Drawn, Partition, Pool, share_of};
-use crate::random::Random;
+use crate::choice::{Distribution, MAX_RECORDS};
+use crate::parameters::{ParameterError, parameters, require, require_in};
+use crate::pool::{Partition, Pool};
+use crate::population::Population;
 use crate::reads::answer_sum;
 use crate::words::{Word, number_of};
-use crate::{Counts, Finding, Made, Param, Seen, Source, Workload};
+use crate::{Counts, Finding, Made, Param, Results, Source, Workload};
 
 /// Opens accounts. Arguments: accounts, then the balance of each.
 pub const OPEN: ProcedureId = ProcedureId(1010);
@@ -50,7 +52,7 @@ const BALANCES_TAKES: PlanError =
 pub(crate) fn register(registry: &mut Registry) {
     registry.register_native(OPEN, "bank.open", Arc::new(Open));
     registry.register_native(TRANSFER, "bank.transfer", Arc::new(Transfer));
-    registry.register_native(TOTAL, "bank.total", audit::procedure(DB, see));
+    registry.register_native(TOTAL, "bank.total", audit::procedure(|table| audit::fold(table, DB, see)));
     registry.register_native(BALANCES, "bank.balances", Arc::new(Balances));
 }
 
@@ -91,9 +93,9 @@ fn balance(cx: &FragmentContext<'_>) -> u64 {
     cx.cell().string().and_then(number_of).unwrap_or(0)
 }
 
-/// Looks at a record for the audit: its balance, if it is an account.
+/// Adds a record to the audit: its balance, if it is an account.
 fn see(numbers: &mut Numbers, key: &[u8], cell: &Cell) {
-    numbers.see(cell.string().filter(|_| is_account(key)).and_then(number_of));
+    numbers.add(cell.string().filter(|_| is_account(key)).and_then(number_of));
 }
 
 struct Open;
@@ -191,82 +193,24 @@ impl Procedure for Balances {
     }
 }
 
-/// What the bank is like, and what is done with it.
-#[derive(Clone, Debug, PartialEq)]
-pub struct Parameters {
-    /// How many accounts there are.
-    pub accounts: u64,
-    /// What each of them holds at first.
-    pub balance: u64,
-    /// A transfer moves 1 to so much.
-    pub amount_max: u64,
-    /// How accounts are chosen.
-    pub distribution: Distribution,
-    /// The share of transactions that read the balances of some accounts.
-    pub balances: f64,
-    /// Of how many.
-    pub accounts_per_read: usize,
-    /// The share of transactions that read the total of all accounts.
-    pub totals: f64,
-}
-
-impl Default for Parameters {
-    fn default() -> Parameters {
-        Parameters {
-            accounts: 100_000,
-            balance: 1_000,
-            amount_max: 100,
-            distribution: Distribution::UNIFORM,
-            balances: 0.1,
-            accounts_per_read: 10,
-            totals: 0.0,
-        }
+parameters! {
+    /// What the bank is like, and what is done with it.
+    pub struct Parameters {
+        /// The number of accounts.
+        pub accounts: u64 = 100_000,
+        /// The balance of each at first.
+        pub balance: u64 = 1_000,
+        /// The most that a transfer moves; the least is 1.
+        pub amount_max: u64 = 100,
+        /// How accounts are chosen.
+        pub distribution: Distribution = Distribution::UNIFORM,
+        /// The share of transactions that read the balances of some accounts.
+        pub balances: f64 = 0.1,
+        /// The number of accounts that they read.
+        pub accounts_per_read: usize = 10,
+        /// The share of transactions that read the total of all accounts.
+        pub totals: f64 = 0.0,
     }
-}
-
-/// Why there is no such bank.
-#[derive(Clone, Debug, PartialEq, thiserror::Error)]
-pub enum BankError {
-    /// The accounts cannot be chosen that way.
-    #[error(transparent)]
-    Choice(#[from] ChoiceError),
-    /// Nobody to transfer to.
-    #[error("accounts must be 2 to {MAX_RECORDS}, not {0}")]
-    Accounts(u64),
-    /// More money than can be counted.
-    #[error("balance {balance} in each of {accounts} accounts is more together than a 64-bit integer holds")]
-    Balance {
-        /// What was asked for.
-        balance: u64,
-        /// For how many.
-        accounts: u64,
-    },
-    /// Nothing to move, or more than there is.
-    #[error("amount_max must be 1 to {most}, what all accounts hold, not {amount_max}")]
-    Amount {
-        /// What was asked for.
-        amount_max: u64,
-        /// All there is.
-        most: u64,
-    },
-    /// Not a share, or more than all together.
-    #[error(
-        "balances and totals must be shares from 0 to 1, 1 together at most, not {balances} and {totals}"
-    )]
-    Shares {
-        /// What was asked for.
-        balances: f64,
-        /// What was asked for.
-        totals: f64,
-    },
-    /// None to read, or too many.
-    #[error("accounts_per_read must be 1 to {most}, not {per_read}")]
-    PerRead {
-        /// What was asked for.
-        per_read: usize,
-        /// The accounts there are, or the keys of a transaction.
-        most: u64,
-    },
 }
 
 /// The workload.
@@ -281,23 +225,25 @@ impl Bank {
     ///
     /// # Errors
     /// A parameter that makes no sense, by name.
-    pub fn new(parameters: Parameters) -> Result<Bank, BankError> {
+    pub fn new(parameters: Parameters) -> Result<Bank, ParameterError> {
         let Parameters { accounts, balance, amount_max, distribution, balances, totals, .. } = parameters;
-        if !(2..=MAX_RECORDS).contains(&accounts) {
-            return Err(BankError::Accounts(accounts));
-        }
-        let total = accounts.checked_mul(balance).filter(|total| i64::try_from(*total).is_ok());
-        let most = total.ok_or(BankError::Balance { balance, accounts })?;
-        if !(1..=most).contains(&amount_max) {
-            return Err(BankError::Amount { amount_max, most });
-        }
-        if !(balances >= 0.0 && totals >= 0.0 && balances + totals <= 1.0) {
-            return Err(BankError::Shares { balances, totals });
-        }
-        let (per_read, most) = (parameters.accounts_per_read, accounts.min(MAX_KEYS as u64));
-        if !(1..=most).contains(&(per_read as u64)) {
-            return Err(BankError::PerRead { per_read, most });
-        }
+        require_in("accounts", accounts, 2..=MAX_RECORDS)?;
+        let total = u128::from(accounts) * u128::from(balance);
+        require(i64::try_from(total).is_ok(), || {
+            format!(
+                "balance {balance} in each of {accounts} accounts is more together than a 64-bit integer holds"
+            )
+        })?;
+        require((1..=total).contains(&amount_max.into()), || {
+            format!("amount_max must be 1 to {total}, what all accounts hold, not {amount_max}")
+        })?;
+        require(balances >= 0.0 && totals >= 0.0 && balances + totals <= 1.0, || {
+            format!(
+                "balances and totals must be shares from 0 to 1, 1 together at most, not {balances} and {totals}"
+            )
+        })?;
+        let per_read = parameters.accounts_per_read as u64;
+        require_in("accounts_per_read", per_read, 1..=accounts.min(MAX_KEYS as u64))?;
         Ok(Bank { pool: Pool::whole(&Partition::all(accounts), distribution)?, parameters })
     }
 
@@ -342,97 +288,90 @@ impl Workload for Bank {
     fn source(&self, seed: u64, number: usize, populations: usize) -> Box<dyn Source> {
         Box::new(Customers {
             bank: self.clone(),
-            random: Random::stream(seed, number as u64),
-            to_open: share_of(self.parameters.accounts, number, populations),
+            population: Population::new(seed, number, populations, self.parameters.accounts),
             made: OPEN,
             number: 0,
-            accounts: Drawn::default(),
-            testimony: Testimony::default(),
+            summary: Summary::default(),
         })
     }
 
-    fn audits(&self) -> Vec<ProcedureId> {
-        vec![TOTAL, system::DIGEST]
+    fn audit(&self) -> ProcedureId {
+        TOTAL
     }
 
-    fn check(&self, seen: &Seen) -> Vec<Finding> {
-        let (audited, digest) = match audit::read::<Numbers>(seen) {
-            Ok(read) => read,
-            Err(unanswered) => return vec![unanswered],
-        };
-        let (total, sum) = (self.total(), audited.found.sum);
-        let heard = seen
-            .testimonies
-            .iter()
-            .filter_map(|bytes| Testimony::decode(bytes))
-            .fold(Testimony::default(), Testimony::merge);
-        let reads = seen.by_kind.iter().skip(usize::from(BALANCE_READS)).fold(
-            Counts::default(),
-            |mut sum, counts| {
-                sum += *counts;
-                sum
-            },
-        );
-        vec![
-            Finding::new("total", sum == total, || {
-                format!("the accounts hold {sum} in the end, and {total} in the beginning")
-            }),
-            Finding::new("isolation", heard.torn == 0 && heard.reads == reads.committed, || {
-                let Testimony { torn, reads: told, example, .. } = heard;
-                let reads = reads.committed;
-                format!("{torn} of {reads} reads ({told} told of) saw what cannot be: {example} of {total}")
-            }),
-            Finding::new("aborts", heard.odd == 0 && reads.aborted == 0, || {
-                let (odd, aborted) = (heard.odd, reads.aborted);
-                format!(
-                    "{odd} transfers aborted for another reason than NOFUNDS, and {aborted} reads aborted"
-                )
-            }),
-            audited.found.finding(self.parameters.accounts),
-            digest,
-        ]
+    fn check(&self, results: &Results) -> Vec<Finding> {
+        audit::check(results, |numbers: Numbers, digest| {
+            let (total, sum) = (self.total(), numbers.sum);
+            let (Summary { counts, example }, _) = results.merged();
+            let Sums { reads: counted, torn, odd } = counts;
+            let mut reads = results.of_kind(BALANCE_READS);
+            reads += results.of_kind(TOTAL_READS);
+            let Counts { committed, aborted, .. } = reads;
+            vec![
+                Finding::new("total", sum == total, || {
+                    format!("the accounts hold {sum} in the end, and {total} in the beginning")
+                }),
+                Finding::new("isolation", torn == 0 && counted == committed, || {
+                    format!(
+                        "{torn} of {committed} reads ({counted} counted by clients) saw what cannot be: {example} of {total}"
+                    )
+                }),
+                Finding::new("aborts", odd == 0 && aborted == 0, || {
+                    format!(
+                        "{odd} transfers aborted for another reason than NOFUNDS, and {aborted} reads aborted"
+                    )
+                }),
+                numbers.finding(self.parameters.accounts),
+                digest,
+            ]
+        })
     }
 }
 
-/// What a population has heard that bears on the money.
+sums! {
+    /// The answers of a population that bear on the money.
+    struct Sums {
+        /// The reads that were answered.
+        reads: u64,
+        /// The reads among them with a sum that no state between two transactions has.
+        torn: u64,
+        /// The transfers that aborted for another reason than missing funds.
+        odd: u64,
+    }
+}
+
+/// The counts of a population, and one of the sums that no state has.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-struct Testimony {
-    /// How many reads were answered.
-    reads: u64,
-    /// How many of them with a sum that no state between two transactions has.
-    torn: u64,
-    /// One of these sums.
+struct Summary {
+    counts: Sums,
     example: u64,
-    /// How many transfers aborted for another reason than missing funds.
-    odd: u64,
 }
 
-impl Testimony {
-    fn hear(&mut self, sum: u64, possible: bool) {
-        self.reads += 1;
-        if !possible {
-            self.torn += 1;
+impl Summary {
+    fn count(&mut self, sum: u64, is_possible: bool) {
+        self.counts.reads += 1;
+        if !is_possible {
+            self.counts.torn += 1;
             self.example = sum;
         }
     }
+}
 
-    fn merge(self, other: Testimony) -> Testimony {
-        Testimony {
-            reads: self.reads + other.reads,
-            torn: self.torn + other.torn,
-            example: if other.torn > 0 { other.example } else { self.example },
-            odd: self.odd + other.odd,
+impl Aggregate for Summary {
+    fn merge(&mut self, other: Summary) {
+        if other.counts.torn > 0 {
+            self.example = other.example;
         }
+        self.counts.merge(other.counts);
     }
 
-    fn encode(&self) -> Vec<u8> {
-        [self.reads, self.torn, self.example, self.odd].into_iter().flat_map(u64::to_le_bytes).collect()
+    fn encode(&self, out: &mut Vec<u8>) {
+        self.counts.encode(out);
+        out.extend_from_slice(&self.example.to_le_bytes());
     }
 
-    fn decode(bytes: &[u8]) -> Option<Testimony> {
-        let ([reads, torn, example, odd], []) = bytes.as_chunks::<8>() else { return None };
-        let [reads, torn, example, odd] = [reads, torn, example, odd].map(|word| u64::from_le_bytes(*word));
-        Some(Testimony { reads, torn, example, odd })
+    fn decode_front(bytes: &mut &[u8]) -> Option<Summary> {
+        Some(Summary { counts: Sums::decode_front(bytes)?, example: word(bytes)? })
     }
 }
 
@@ -440,78 +379,70 @@ impl Testimony {
 #[derive(Clone, Debug)]
 struct Customers {
     bank: Bank,
-    random: Random,
-    to_open: std::ops::Range<u64>,
-    /// The transaction made up last: what to call, the number behind its accounts, and these.
+    population: Population,
+    /// The procedure of the transaction made up last, and the number behind its accounts.
     made: ProcedureId,
     number: u64,
-    accounts: Drawn,
-    testimony: Testimony,
-}
-
-impl Customers {
-    /// How many accounts a transaction of loading opens.
-    const OPEN_BATCH: usize = 64;
+    summary: Summary,
 }
 
 impl Source for Customers {
     fn load(&mut self) -> Option<ProcedureId> {
         self.made = OPEN;
         self.number = self.bank.parameters.balance;
-        self.accounts.begin(Customers::OPEN_BATCH);
-        self.to_open.by_ref().take(Customers::OPEN_BATCH).for_each(|account| _ = self.accounts.add(account));
-        (!self.accounts.records().is_empty()).then_some(OPEN)
+        self.population.load(Population::LOAD_BATCH).then_some(OPEN)
     }
 
     fn next(&mut self) -> Made {
         let Parameters { balances, totals, accounts_per_read, amount_max, .. } = self.bank.parameters;
-        let lot = if balances + totals > 0.0 { self.random.unit() } else { 1.0 };
-        let (procedure, kind, accounts) = if lot < totals {
+        let Population { random, drawn, .. } = &mut self.population;
+        let draw = if balances + totals > 0.0 { random.unit() } else { 1.0 };
+        let (procedure, kind, accounts) = if draw < totals {
             (TOTAL, TOTAL_READS, 0)
-        } else if lot < totals + balances {
+        } else if draw < totals + balances {
             (BALANCES, BALANCE_READS, accounts_per_read)
         } else {
-            self.number = 1 + self.random.below(amount_max);
+            self.number = 1 + random.below(amount_max);
             (TRANSFER, TRANSFERS, 2)
         };
         self.made = procedure;
-        self.accounts.begin(accounts);
-        (0..accounts).for_each(|_| self.bank.pool.draw(&mut self.random, &mut self.accounts));
+        drawn.begin(accounts);
+        (0..accounts).for_each(|_| self.bank.pool.draw(random, drawn));
         Made { procedure, kind }
     }
 
     fn write_args(&self, args: &mut ArgsBuilder<'_>) {
-        self.accounts.records().iter().for_each(|account| _ = args.push(&key(*account)));
+        self.population.write_keys(key, args);
         if !matches!(self.made, TOTAL | BALANCES) {
             args.push(&Word::number(self.number));
         }
     }
 
-    fn heard(&mut self, kind: u8, status: OutcomeStatus, reply: &[u8]) {
+    fn answered(&mut self, kind: u8, status: OutcomeStatus, reply: &[u8]) {
         let total = self.bank.total();
         match (kind, status) {
             (TRANSFERS, OutcomeStatus::Aborted(Abort::Logic)) => {
                 let lacks_funds =
                     matches!(Datum::first(reply), Datum::Error(text) if text.starts_with(b"NOFUNDS"));
-                self.testimony.odd += u64::from(!lacks_funds);
+                self.summary.counts.odd += u64::from(!lacks_funds);
             }
             (BALANCE_READS, OutcomeStatus::Committed) => {
                 // An answer that is no number is a sum that cannot be.
                 let sum = Datum::first(reply).as_int().map_or(u64::MAX, |sum| sum as u64);
                 let reads_all =
                     self.bank.parameters.accounts_per_read as u64 == self.bank.parameters.accounts;
-                self.testimony.hear(sum, if reads_all { sum == total } else { sum <= total });
+                self.summary.count(sum, if reads_all { sum == total } else { sum <= total });
             }
             (TOTAL_READS, OutcomeStatus::Committed) => {
                 let sum = Audited::<Numbers>::read(reply).map_or(u64::MAX, |audited| audited.found.sum);
-                self.testimony.hear(sum, sum == total);
+                self.summary.count(sum, sum == total);
             }
             _ => {}
         }
     }
 
-    fn testimony(&mut self) -> Vec<u8> {
-        self.testimony.encode()
+    fn summary(&mut self) -> Vec<u8> {
+        self.summary.encoded()
     }
 }
 
@@ -536,11 +467,11 @@ mod tests {
     fn transfers_keep_the_total_and_some_of_them_abort() {
         for accounts in [2, 20] {
             let bank = Bank::new(parameters(accounts)).unwrap();
-            let (_, seen) = run(&bank, 2, 1_000);
-            assert_eq!(wrong(&bank.check(&seen)), [""; 0]);
-            let names: Vec<_> = bank.check(&seen).iter().map(|finding| finding.name).collect();
+            let (_, results) = run(&bank, 2, 1_000);
+            assert_eq!(wrong(&bank.check(&results)), [""; 0]);
+            let names: Vec<_> = bank.check(&results).iter().map(|finding| finding.name).collect();
             assert_eq!(names, ["total", "isolation", "aborts", "records", "digest"]);
-            let [transfers, balances, totals] = seen.by_kind[..] else { panic!("three kinds") };
+            let [transfers, balances, totals] = results.by_kind[..] else { panic!("three kinds") };
             assert!(transfers.committed > 300 && transfers.aborted > 100, "{transfers:?}");
             assert!((140..260).contains(&balances.committed) && (60..140).contains(&totals.committed));
         }
@@ -549,30 +480,30 @@ mod tests {
     #[test]
     fn lost_money_and_a_torn_read_are_found() {
         let bank = Bank::new(parameters(20)).unwrap();
-        let (mut bed, mut seen) = run(&bank, 2, 100);
+        let (mut bed, mut results) = run(&bank, 2, 100);
         let mut customers = bank.source(1, 0, 1);
         let mut reply = Vec::new();
         Writer(&mut reply).int(2_001);
-        customers.heard(BALANCE_READS, OutcomeStatus::Committed, &reply);
-        seen.testimonies.push(customers.testimony());
-        seen.by_kind[1].committed += 1;
-        assert_eq!(wrong(&bank.check(&seen)), ["isolation"]);
-        seen.testimonies.pop();
-        // Nobody told of a read.
-        assert_eq!(wrong(&bank.check(&seen)), ["isolation"]);
-        seen.by_kind[1].committed -= 1;
-        assert_eq!(wrong(&bank.check(&seen)), [""; 0]);
-        let total = seen.audits[0].clone();
+        customers.answered(BALANCE_READS, OutcomeStatus::Committed, &reply);
+        results.summaries.push(customers.summary());
+        results.by_kind[1].committed += 1;
+        assert_eq!(wrong(&bank.check(&results)), ["isolation"]);
+        results.summaries.pop();
+        // No population counted the read.
+        assert_eq!(wrong(&bank.check(&results)), ["isolation"]);
+        results.by_kind[1].committed -= 1;
+        assert_eq!(wrong(&bank.check(&results)), [""; 0]);
+        let total = results.audits[0].clone();
         let mut others = Bank::new(Parameters { accounts: 21, ..parameters(21) }).unwrap().source(1, 0, 1);
-        others.heard(TOTAL_READS, OutcomeStatus::Committed, &total);
-        assert_eq!(Testimony::decode(&others.testimony()).unwrap().torn, 1);
-        customers.heard(TRANSFERS, OutcomeStatus::Aborted(Abort::Logic), &reply);
-        seen.testimonies.push(customers.testimony());
-        seen.by_kind[1].committed += 1;
-        assert_eq!(wrong(&bank.check(&seen)), ["isolation", "aborts"]);
+        others.answered(TOTAL_READS, OutcomeStatus::Committed, &total);
+        assert_eq!(Summary::decode(&others.summary()).unwrap().counts.torn, 1);
+        customers.answered(TRANSFERS, OutcomeStatus::Aborted(Abort::Logic), &reply);
+        results.summaries.push(customers.summary());
+        results.by_kind[1].committed += 1;
+        assert_eq!(wrong(&bank.check(&results)), ["isolation", "aborts"]);
         bed.run(OPEN, |args| _ = args.push(&key(3)).push(b"5000"));
-        seen.audits = bank.audits().into_iter().map(|audit| bed.run(audit, |_| {})).collect();
-        assert_eq!(wrong(&bank.check(&seen)), ["total", "isolation", "aborts"]);
+        results.audits = bank.audits().into_iter().map(|audit| bed.run(audit, |_| {})).collect();
+        assert_eq!(wrong(&bank.check(&results)), ["total", "isolation", "aborts"]);
     }
 
     #[test]

@@ -7,8 +7,10 @@
 
 use std::sync::Arc;
 
+use ordain_model::Random;
+
 use crate::Param;
-use crate::random::Random;
+use crate::parameters::{ParameterError, require, require_in, require_share};
 
 /// The most records that there can be to choose from.
 pub const MAX_RECORDS: u64 = 1 << 32;
@@ -34,7 +36,7 @@ impl Distribution {
     /// All are as likely.
     pub const UNIFORM: Distribution = Distribution::Zipfian { theta: 0.0 };
 
-    /// Its knobs, as a report tells them.
+    /// The parameters, as a report has them.
     pub fn params(&self) -> Vec<(&'static str, Param)> {
         match *self {
             Distribution::Zipfian { theta } => vec![("theta", Param::Real(theta))],
@@ -43,31 +45,6 @@ impl Distribution {
             }
         }
     }
-}
-
-/// Why a choice cannot be made that way.
-#[derive(Clone, Copy, Debug, PartialEq, thiserror::Error)]
-pub enum ChoiceError {
-    /// There is nothing to choose from, or too much.
-    #[error("records must be 1 to {MAX_RECORDS}, not {0}")]
-    Records(u64),
-    /// Not an exponent.
-    #[error("theta must be a number from 0 on, not {0}")]
-    Theta(f64),
-    /// The one exponent at which the generators of the papers divide by zero: nothing to compare with.
-    #[error("theta 1.0 exactly has no Zipfian generator in the papers' sense: take 0.99 or 1.01")]
-    ThetaOne,
-    /// More hot records than records, or none.
-    #[error("hot records must be 1 to {records}, not {hot}")]
-    Hot {
-        /// What was asked for.
-        hot: u64,
-        /// How many there are.
-        records: u64,
-    },
-    /// Not a share.
-    #[error("the share of choices of hot records must be from 0 to 1, not {0}")]
-    Share(f64),
 }
 
 /// Draws records.
@@ -89,25 +66,26 @@ impl Choice {
     /// A choice among `records` records.
     ///
     /// # Errors
-    /// [`ChoiceError`]: a parameter that makes no sense.
-    pub fn new(records: u64, distribution: Distribution) -> Result<Choice, ChoiceError> {
-        if !(1..=MAX_RECORDS).contains(&records) {
-            return Err(ChoiceError::Records(records));
-        }
+    /// A parameter that makes no sense, by name.
+    pub fn new(records: u64, distribution: Distribution) -> Result<Choice, ParameterError> {
+        require_in("records", records, 1..=MAX_RECORDS)?;
         let kind = match distribution {
-            Distribution::Zipfian { theta: 1.0 } => return Err(ChoiceError::ThetaOne),
-            Distribution::Zipfian { theta } if !theta.is_finite() || theta < 0.0 => {
-                return Err(ChoiceError::Theta(theta));
+            Distribution::Zipfian { theta } => {
+                // The generators of the papers divide by zero there: nothing to compare with.
+                require(theta != 1.0, || {
+                    "theta 1.0 exactly has no Zipfian generator in the papers' sense: take 0.99 or 1.01"
+                        .to_owned()
+                })?;
+                require(theta.is_finite() && theta >= 0.0, || {
+                    format!("theta must be a number from 0 on, not {theta}")
+                })?;
+                if theta == 0.0 { Kind::Uniform } else { Kind::Zipfian(Zipfian::new(records, theta)) }
             }
-            Distribution::Zipfian { theta: 0.0 } => Kind::Uniform,
-            Distribution::Zipfian { theta } => Kind::Zipfian(Zipfian::new(records, theta)),
-            Distribution::HotSet { hot, .. } if !(1..=records).contains(&hot) => {
-                return Err(ChoiceError::Hot { hot, records });
+            Distribution::HotSet { hot, share } => {
+                require_in("hot records", hot, 1..=records)?;
+                require_share("the share of choices of hot records", share)?;
+                Kind::HotSet { hot, share }
             }
-            Distribution::HotSet { share, .. } if !(0.0..=1.0).contains(&share) => {
-                return Err(ChoiceError::Share(share));
-            }
-            Distribution::HotSet { hot, share } => Kind::HotSet { hot, share },
         };
         Ok(Choice { records, kind, scatter: Scatter::new(records) })
     }

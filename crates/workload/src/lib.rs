@@ -10,17 +10,19 @@
 //! packed argument with everything else: so that the front door can call it as `FCALL name numkeys key… arg`. Those of the
 //! bank, which people call by hand, take words instead.
 //!
-//! [`random`], [`choice`] and [`pool`] are the generators: everything that is drawn is a function of a seed.
-//! [`audit`] is how a workload looks at all of its records at once.
+//! [`choice`] and [`pool`] are the generators: everything that is drawn is a function of a seed.
+//! [`audit`] reads all records of a workload at once; [`aggregate`] has what is counted apart and merged.
 
+pub mod aggregate;
 pub mod append;
 pub mod audit;
 pub mod bank;
 pub mod choice;
 pub mod micro;
 mod packed;
+mod parameters;
 pub mod pool;
-pub mod random;
+mod population;
 mod reads;
 #[cfg(test)]
 mod testing;
@@ -30,7 +32,10 @@ pub mod ycsb;
 
 use std::fmt;
 
-use ordain_model::{ArgsBuilder, OutcomeStatus, ProcedureId, Registry};
+use ordain_model::{Abort, ArgsBuilder, OutcomeStatus, ProcedureId, Registry, system};
+
+use aggregate::Aggregate;
+pub use parameters::ParameterError;
 
 /// Adds the procedures of all workloads, which have the numbers 1000 to 1099.
 pub fn register(registry: &mut Registry) {
@@ -41,28 +46,33 @@ pub fn register(registry: &mut Registry) {
     append::register(registry);
 }
 
-/// A workload with its parameters: who loads, who runs, and what must hold afterwards.
+/// A workload with its parameters: how it is loaded and run, and what must hold afterwards.
 pub trait Workload: fmt::Debug + Send + Sync {
-    /// Its name on the command line.
+    /// The name on the command line.
     fn name(&self) -> &'static str;
 
-    /// The kinds of its transactions, by name; [`Made::kind`] counts from 0 here.
+    /// The names of the kinds of transactions; [`Made::kind`] counts from 0 here.
     fn kinds(&self) -> &'static [&'static str];
 
-    /// Its knobs, with the papers' names, as a report tells them.
+    /// The parameters, with the papers' names, as a report has them.
     fn params(&self) -> Vec<(&'static str, Param)>;
 
-    /// How many record accesses a committed transaction of each kind has, on average.
+    /// The record accesses of a committed transaction of each kind, on average.
     fn accesses(&self) -> Vec<f64>;
 
-    /// Population `number` of `populations`, which share the loading between them.
+    /// The source of population `number` of `populations`, which share the loading between them.
     fn source(&self, seed: u64, number: usize, populations: usize) -> Box<dyn Source>;
 
-    /// Procedures without arguments that are called, one after the other, when nothing is under way any more.
-    fn audits(&self) -> Vec<ProcedureId>;
+    /// The audit of the records: a procedure without arguments.
+    fn audit(&self) -> ProcedureId;
 
-    /// What must hold.
-    fn check(&self, seen: &Seen) -> Vec<Finding>;
+    /// The procedures without arguments that are called, one after the other, when nothing is under way any more.
+    fn audits(&self) -> Vec<ProcedureId> {
+        vec![self.audit(), system::DIGEST]
+    }
+
+    /// Checks what must hold after a run.
+    fn check(&self, results: &Results) -> Vec<Finding>;
 }
 
 /// A population of clients: makes up transactions, first those that load the data, then those that are
@@ -80,28 +90,28 @@ pub trait Source: Send {
     /// Writes the arguments of the transaction made up last.
     fn write_args(&self, args: &mut ArgsBuilder<'_>);
 
-    /// Hears how a transaction of the run ended, in the order of the answers; `reply` is an encoded
+    /// Takes note of how a transaction of the run ended, in the order of the answers; `reply` is an encoded
     /// [`Datum`](ordain_model::Datum).
-    fn heard(&mut self, kind: u8, status: OutcomeStatus, reply: &[u8]) {
+    fn answered(&mut self, kind: u8, status: OutcomeStatus, reply: &[u8]) {
         let _ = (kind, status, reply);
     }
 
-    /// What it has learnt from the answers, in an encoding of the workload's own, for [`Workload::check`].
-    fn testimony(&mut self) -> Vec<u8> {
+    /// Sums the answers up, in an encoding of the workload's own, for [`Workload::check`].
+    fn summary(&mut self) -> Vec<u8> {
         Vec::new()
     }
 }
 
-/// A transaction that was made up.
+/// A transaction that a [`Source`] made up.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Made {
-    /// What to call.
+    /// The procedure to call.
     pub procedure: ProcedureId,
-    /// Which of [`Workload::kinds`] it is.
+    /// The place of its kind in [`Workload::kinds`].
     pub kind: u8,
 }
 
-/// The value of a knob.
+/// The value of a parameter in a report.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Param {
     /// A count.
@@ -112,27 +122,26 @@ pub enum Param {
     Text(String),
 }
 
-/// How transactions of one kind ended, loading apart.
+/// The ends of the transactions of one kind, loading apart.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Counts {
-    /// They took effect.
+    /// Transactions that took effect.
     pub committed: u64,
-    /// They took no effect, by their own logic.
+    /// Transactions without effect, by their own logic.
     pub aborted: u64,
-    /// They took no effect, because their reconnaissance was out of date too often.
+    /// Transactions without effect, because their reconnaissance was out of date too often.
     pub restarted_out: u64,
-    /// They were turned away, because the pipeline or the disk was full.
+    /// Transactions that were rejected, because the pipeline or the disk was full.
     pub turned_away: u64,
-    /// Whether they took effect nobody can tell: the node that would have said so is gone.
+    /// Transactions of unknown end: the node that would have answered is gone.
     pub unknown: u64,
-    /// How often they were started over, because their reconnaissance was out of date; 0 where a driver cannot know.
+    /// Restarts, because a reconnaissance was out of date; 0 where a driver cannot know.
     pub restarts: u64,
 }
 
 impl Counts {
     /// Counts one.
     pub fn count(&mut self, status: OutcomeStatus) {
-        use ordain_model::Abort;
         match status {
             OutcomeStatus::Committed => self.committed += 1,
             OutcomeStatus::Aborted(Abort::Restart | Abort::Conflict | Abort::Cascade) => {
@@ -160,18 +169,35 @@ impl std::ops::AddAssign for Counts {
     }
 }
 
-/// What a run has left behind: what [`Workload::check`] judges.
+/// The results of a run, for [`Workload::check`].
 #[derive(Clone, Debug, Default)]
-pub struct Seen {
-    /// How the transactions ended, from the end of loading to the end of the run, by kind.
+pub struct Results {
+    /// The ends of the transactions by kind, from the end of loading to the end of the run.
     pub by_kind: Vec<Counts>,
-    /// What [`Workload::audits`] answered, in order; empty for one that was not answered.
+    /// The answers of [`Workload::audits`], in order; empty for one that was not answered.
     pub audits: Vec<Vec<u8>>,
-    /// What each population has learnt.
-    pub testimonies: Vec<Vec<u8>>,
+    /// The summary of each population ([`Source::summary`]).
+    pub summaries: Vec<Vec<u8>>,
 }
 
-impl Seen {
+impl Results {
+    /// The ends of the transactions of one kind.
+    pub fn of_kind(&self, kind: u8) -> Counts {
+        self.by_kind.get(usize::from(kind)).copied().unwrap_or_default()
+    }
+
+    /// The summaries of all populations together, and the number of those that cannot be read.
+    pub(crate) fn merged<S: Aggregate>(&self) -> (S, u64) {
+        let (mut sum, mut unreadable) = (S::default(), 0);
+        for summary in &self.summaries {
+            match S::decode(summary) {
+                Some(summary) => sum.merge(summary),
+                None => unreadable += 1,
+            }
+        }
+        (sum, unreadable)
+    }
+
     /// All kinds together.
     pub fn total(&self) -> Counts {
         self.by_kind.iter().fold(Counts::default(), |mut sum, counts| {
@@ -191,17 +217,17 @@ impl Seen {
     }
 }
 
-/// Whether something that must hold does.
+/// The result of checking something that must hold.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Finding {
-    /// Its name in the report.
+    /// The name in the report.
     pub name: &'static str,
-    /// Nothing if it holds; otherwise what is wrong, with the figures.
+    /// The error with its figures; `None` if it holds.
     pub wrong: Option<String>,
 }
 
 impl Finding {
-    /// A finding; `wrong` is only asked for if it does not hold.
+    /// Makes a finding; `wrong` is only called if it does not hold.
     pub fn new(name: &'static str, holds: bool, wrong: impl FnOnce() -> String) -> Finding {
         Finding { name, wrong: (!holds).then(wrong) }
     }

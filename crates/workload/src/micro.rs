@@ -19,16 +19,18 @@ use ordain_model::args::Arg;
 use ordain_model::key::{MAX_KEYS, SLOTS};
 use ordain_model::{
     Abort, Access, Args, ArgsBuilder, Cell, Db, FragmentContext, OutcomeStatus, PlanError, Planner,
-    Procedure, ProcedureId, Registry, ReplyContext, Writer, system,
+    Procedure, ProcedureId, Registry, ReplyContext, Writer,
 };
 
+use crate::aggregate::Aggregate;
 use crate::audit::{self, Numbers};
-use crate::choice::{ChoiceError, Distribution, MAX_RECORDS};
-use crate::packed::{self, KEY_BYTES, split, tail, tail_number};
+use crate::choice::{Distribution, MAX_RECORDS};
+use crate::packed::{self, KEY_BYTES, damaged, split, tail, tail_number};
+use crate::parameters::{ParameterError, parameters, require, require_in, require_share};
 use crate::pool::{Drawn, Partition, Pool, share_of};
-use crate::random::Random;
+use crate::population::Population;
 use crate::reads::{Answers, answer_sum};
-use crate::{Counts, Finding, Made, Param, Seen, Source, Workload};
+use crate::{Counts, Finding, Made, Param, Results, Source, Workload};
 
 /// Sets counters to 0. Arguments: keys, then nothing, 0 bytes.
 pub const LOAD: ProcedureId = ProcedureId(1020);
@@ -48,15 +50,12 @@ const PACKED_BYTES: usize = 1 + 8;
 const NEVER: u64 = 0;
 const ALWAYS: u64 = u64::MAX;
 
-const DAMAGED: PlanError = PlanError::fixed(
-    "ERR damaged arguments of a microbenchmark's procedure: it takes the keys and the packed argument that \
-     ordain bench writes, and is not made to be called by hand",
-);
+const DAMAGED: PlanError = damaged!("a microbenchmark's procedure");
 
 pub(crate) fn register(registry: &mut Registry) {
     registry.register_native(LOAD, "micro.load", Arc::new(Load));
     registry.register_native(RUN, "micro.run", Arc::new(Run));
-    registry.register_native(AUDIT, "micro.audit", audit::procedure(DB, see));
+    registry.register_native(AUDIT, "micro.audit", audit::procedure(|table| audit::fold(table, DB, see)));
 }
 
 /// The key of a record.
@@ -69,9 +68,9 @@ fn counter(content: &[u8]) -> Option<u64> {
     content.try_into().ok().map(u64::from_le_bytes)
 }
 
-/// Looks at a record for the audit: its counter, if it is a record of ours.
+/// Adds a record to the audit: its counter, if it is a record of ours.
 fn see(numbers: &mut Numbers, key: &[u8], cell: &Cell) {
-    numbers.see(packed::record_of(b'm', key).and(cell.string()).and_then(counter));
+    numbers.add(packed::record_of(b'm', key).and(cell.string()).and_then(counter));
 }
 
 struct Load;
@@ -189,126 +188,41 @@ impl Procedure for Run {
     }
 }
 
-/// What the Calvin paper's microbenchmark is like. The defaults are the paper's, on one partition.
-#[derive(Clone, Debug, PartialEq)]
-pub struct Calvin {
-    /// How many partitions there are.
-    pub partitions: usize,
-    /// How many records each has, about.
-    pub records_per_partition: u64,
-    /// The share of a partition's hot records that a transaction there updates: the inverse of their number.
-    pub contention_index: f64,
-    /// The share of transactions on two partitions.
-    pub multi_partition: f64,
-    /// How many records a transaction updates, one or two hot ones included.
-    pub ops_per_txn: usize,
-    /// Whether a constraint is checked, and the share of transactions whose check fails.
-    pub constraint_fails: Option<f64>,
-    /// The share of transactions in which half of the records are updated by what was found in the others: with two
-    /// partitions, in the other one. They check nothing.
-    pub dependent: f64,
-    /// Whether the (first) partition of a transaction is that of the node which its client turns to, as in the paper, where
-    /// every machine makes up its own; otherwise clients turn to any node.
-    pub at_home: bool,
-}
-
-impl Default for Calvin {
-    fn default() -> Calvin {
-        Calvin {
-            partitions: 1,
-            records_per_partition: 1_000_000,
-            contention_index: 0.0001,
-            multi_partition: 0.0,
-            ops_per_txn: 10,
-            constraint_fails: Some(0.0),
-            dependent: 0.0,
-            at_home: false,
-        }
+parameters! {
+    /// What the Calvin paper's microbenchmark is like. The defaults are the paper's, on one partition.
+    pub struct Calvin {
+        /// The number of partitions.
+        pub partitions: usize = 1,
+        /// The number of records of each, about.
+        pub records_per_partition: u64 = 1_000_000,
+        /// The share of a partition's hot records that a transaction there updates: the inverse of their number.
+        pub contention_index: f64 = 0.0001,
+        /// The share of transactions on two partitions.
+        pub multi_partition: f64 = 0.0,
+        /// The number of records that a transaction updates, one or two hot ones included.
+        pub ops_per_txn: usize = 10,
+        /// Whether a constraint is checked, and the share of transactions whose check fails.
+        pub constraint_fails: Option<f64> = Some(0.0),
+        /// The share of transactions in which half of the records are updated by what was found in the others: with two
+        /// partitions, in the other one. They check nothing.
+        pub dependent: f64 = 0.0,
+        /// Whether the (first) partition of a transaction is that of the node which its client is connected to, as in the
+        /// paper, where every machine makes up its own; otherwise clients use any node.
+        pub at_home: bool = false,
     }
 }
 
-/// What the regions paper's microbenchmark is like. The defaults are the paper's: high contention is 50
-/// records.
-#[derive(Clone, Debug, PartialEq)]
-pub struct Regions {
-    /// How many records there are.
-    pub records: u64,
-    /// How many of them a transaction uses.
-    pub ops_per_txn: usize,
-    /// The share of transactions that only read; the others read, modify and write.
-    pub read_only: f64,
-}
-
-impl Default for Regions {
-    fn default() -> Regions {
-        Regions { records: 1_000_000, ops_per_txn: 10, read_only: 0.0 }
+parameters! {
+    /// What the regions paper's microbenchmark is like. The defaults are the paper's: high contention is 50
+    /// records.
+    pub struct Regions {
+        /// The number of records.
+        pub records: u64 = 1_000_000,
+        /// The number of them that a transaction uses.
+        pub ops_per_txn: usize = 10,
+        /// The share of transactions that only read; the others read, modify and write.
+        pub read_only: f64 = 0.0,
     }
-}
-
-/// Why there is no such microbenchmark.
-#[derive(Clone, Debug, PartialEq, thiserror::Error)]
-pub enum MicroError {
-    /// The records cannot be chosen that way.
-    #[error(transparent)]
-    Choice(#[from] ChoiceError),
-    /// No partition, or too many.
-    #[error("partitions must be 1 to {SLOTS}, not {0}")]
-    Partitions(usize),
-    /// No records, or too many.
-    #[error(
-        "records_per_partition {per_partition} on {partitions} partitions must be 1 to {MAX_RECORDS} together"
-    )]
-    Records {
-        /// What was asked for.
-        per_partition: u64,
-        /// On how many.
-        partitions: usize,
-    },
-    /// Not the inverse of a number of records.
-    #[error("contention_index must be more than 0 and at most 1, not {0}")]
-    ContentionIndex(f64),
-    /// More hot records than a partition has to spare.
-    #[error(
-        "contention_index {index} makes {hot} of partition {partition}'s {there} records hot: {cold} must be cold"
-    )]
-    TooFewRecords {
-        /// What was asked for.
-        index: f64,
-        /// Its inverse.
-        hot: u64,
-        /// A partition with too few records.
-        partition: usize,
-        /// How many it has.
-        there: u64,
-        /// How many a transaction uses beside the hot one.
-        cold: usize,
-    },
-    /// Not a share.
-    #[error("{knob} must be from 0 to 1, not {share}")]
-    Share {
-        /// Which of them.
-        knob: &'static str,
-        /// What was asked for.
-        share: f64,
-    },
-    /// Transactions of two partitions where there is one.
-    #[error("multi_partition {0} needs partitions to be 2 or more")]
-    OnePartition(f64),
-    /// A transaction cannot have so many operations.
-    #[error("ops_per_txn must be 1 to {most}, not {ops}")]
-    Ops {
-        /// What was asked for.
-        ops: usize,
-        /// The most there may be.
-        most: u64,
-    },
-    /// They have no halves.
-    #[error("ops_per_txn must be even where transactions have two partitions or are dependent, not {0}")]
-    OddOps(usize),
-}
-
-fn share(knob: &'static str, share: f64) -> Result<f64, MicroError> {
-    if (0.0..=1.0).contains(&share) { Ok(share) } else { Err(MicroError::Share { knob, share }) }
 }
 
 /// One of the two workloads.
@@ -331,50 +245,53 @@ impl Micro {
     ///
     /// # Errors
     /// A parameter that makes no sense, by name.
-    pub fn calvin(parameters: Calvin) -> Result<Micro, MicroError> {
-        let Calvin { partitions, records_per_partition: per_partition, contention_index: index, .. } =
-            parameters;
-        if !(1..=SLOTS).contains(&partitions) {
-            return Err(MicroError::Partitions(partitions));
-        }
+    pub fn calvin(parameters: Calvin) -> Result<Micro, ParameterError> {
+        let Calvin {
+            partitions,
+            records_per_partition: per_partition,
+            contention_index: index,
+            multi_partition,
+            ops_per_txn: ops,
+            ..
+        } = parameters;
+        require_in("partitions", partitions, 1..=SLOTS)?;
         let records = per_partition.saturating_mul(partitions as u64);
-        if !(1..=MAX_RECORDS).contains(&records) {
-            return Err(MicroError::Records { per_partition, partitions });
-        }
-        if !(index > 0.0 && index <= 1.0) {
-            return Err(MicroError::ContentionIndex(index));
-        }
-        let several = share("multi_partition", parameters.multi_partition)? > 0.0;
-        share("constraint_fails", parameters.constraint_fails.unwrap_or(0.0))?;
-        if several && partitions == 1 {
-            return Err(MicroError::OnePartition(parameters.multi_partition));
-        }
-        let ops = parameters.ops_per_txn;
-        if !(1..=MAX_KEYS).contains(&ops) {
-            return Err(MicroError::Ops { ops, most: MAX_KEYS as u64 });
-        }
-        let has_halves = several || share("dependent", parameters.dependent)? > 0.0;
-        if has_halves && ops % 2 == 1 {
-            return Err(MicroError::OddOps(ops));
-        }
-        let (hot, cold) = ((1.0 / index).round() as u64, ops - 1);
+        require((1..=MAX_RECORDS).contains(&records), || {
+            format!(
+                "records_per_partition {per_partition} on {partitions} partitions must be 1 to {MAX_RECORDS} together"
+            )
+        })?;
+        require(index > 0.0 && index <= 1.0, || {
+            format!("contention_index must be more than 0 and at most 1, not {index}")
+        })?;
+        require_share("multi_partition", multi_partition)?;
+        require_share("constraint_fails", parameters.constraint_fails.unwrap_or(0.0))?;
+        require_share("dependent", parameters.dependent)?;
+        require(multi_partition == 0.0 || partitions > 1, || {
+            format!("multi_partition {multi_partition} needs partitions to be 2 or more")
+        })?;
+        require_in("ops_per_txn", ops, 1..=MAX_KEYS)?;
+        let has_halves = multi_partition > 0.0 || parameters.dependent > 0.0;
+        require(!has_halves || ops.is_multiple_of(2), || {
+            format!(
+                "ops_per_txn must be even where transactions have two partitions or are dependent, not {ops}"
+            )
+        })?;
+        // One record stays cold even if none is used, so that there is a choice.
+        let (hot, cold) = ((1.0 / index).round() as u64, (ops - 1).max(1));
         let partitions = Partition::divide(records, partitions, key);
         let pools = partitions.iter().enumerate().map(|(number, partition)| {
             let there = partition.count();
-            // One record stays cold even if none is used, so that there is a choice.
-            if there.saturating_sub(hot) < cold.max(1) as u64 {
-                return Err(MicroError::TooFewRecords {
-                    index,
-                    hot,
-                    partition: number,
-                    there,
-                    cold: cold.max(1),
-                });
-            }
+            require(there.saturating_sub(hot) >= cold as u64, || {
+                format!(
+                    "contention_index {index} makes {hot} of partition {number}'s {there} records hot: \
+                     {cold} must be cold"
+                )
+            })?;
             let (hot, cold) = Pool::hot_and_cold(partition, hot, Distribution::UNIFORM)?;
             Ok((Some(hot), cold))
         });
-        let pools = pools.collect::<Result<_, MicroError>>()?;
+        let pools = pools.collect::<Result<_, ParameterError>>()?;
         Ok(Micro { paper: Paper::Calvin(parameters), partitions, pools })
     }
 
@@ -382,16 +299,11 @@ impl Micro {
     ///
     /// # Errors
     /// A parameter that makes no sense, by name.
-    pub fn regions(parameters: Regions) -> Result<Micro, MicroError> {
-        let Regions { records, ops_per_txn: ops, read_only } = parameters;
-        share("read_only", read_only)?;
-        if !(1..=MAX_RECORDS).contains(&records) {
-            return Err(ChoiceError::Records(records).into());
-        }
-        let most = records.min(MAX_KEYS as u64);
-        if !(1..=most).contains(&(ops as u64)) {
-            return Err(MicroError::Ops { ops, most });
-        }
+    pub fn regions(parameters: Regions) -> Result<Micro, ParameterError> {
+        let Regions { records, ops_per_txn, read_only } = parameters;
+        require_share("read_only", read_only)?;
+        require_in("records", records, 1..=MAX_RECORDS)?;
+        require_in("ops_per_txn", ops_per_txn as u64, 1..=records.min(MAX_KEYS as u64))?;
         let partition = Partition::all(records);
         let pool = Pool::whole(&partition, Distribution::UNIFORM)?;
         Ok(Micro {
@@ -482,38 +394,38 @@ impl Workload for Micro {
         Box::new(Clients::new(self, seed, number, populations))
     }
 
-    fn audits(&self) -> Vec<ProcedureId> {
-        vec![AUDIT, system::DIGEST]
+    fn audit(&self) -> ProcedureId {
+        AUDIT
     }
 
-    fn check(&self, seen: &Seen) -> Vec<Finding> {
-        let (audited, digest) = match audit::read::<Numbers>(seen) {
-            Ok(read) => read,
-            Err(unanswered) => return vec![unanswered],
-        };
-        let (sum, ops) = (audited.found.sum, self.ops() as u64);
-        let adding = (0..).zip(&seen.by_kind).filter(|(kind, _)| self.adds(*kind));
-        let committed: u64 = adding.map(|(_, counts)| counts.committed).sum();
-        let mut findings = vec![
-            Finding::new("increments", sum == committed * ops, || {
-                format!(
-                    "the counters add up to {sum}, and {committed} updates of {ops} counters were committed"
-                )
-            }),
-            audited.found.finding(self.records()),
-            digest,
-            Answers::finding(seen),
-        ];
-        findings.push(match &self.paper {
-            Paper::Calvin(Calvin { constraint_fails: Some(share), .. }) if *share > 0.0 => {
-                let Counts { committed, restarted_out, .. } = seen.total();
-                Finding::new("constraint", restarted_out == 0 && (*share < 1.0 || committed == 0), || {
-                    format!("{committed} committed, {restarted_out} restarted in vain; {share} of all were to fail")
-                })
-            }
-            _ => seen.no_aborts(),
-        });
-        findings
+    fn check(&self, results: &Results) -> Vec<Finding> {
+        audit::check(results, |numbers: Numbers, digest| {
+            let (sum, ops) = (numbers.sum, self.ops() as u64);
+            let adding = (0..).zip(&results.by_kind).filter(|(kind, _)| self.adds(*kind));
+            let committed: u64 = adding.map(|(_, counts)| counts.committed).sum();
+            let aborts = match &self.paper {
+                Paper::Calvin(Calvin { constraint_fails: Some(share), .. }) if *share > 0.0 => {
+                    let Counts { committed, restarted_out, .. } = results.total();
+                    Finding::new("constraint", restarted_out == 0 && (*share < 1.0 || committed == 0), || {
+                        format!(
+                            "{committed} committed, {restarted_out} restarted in vain; {share} of all were to fail"
+                        )
+                    })
+                }
+                _ => results.no_aborts(),
+            };
+            vec![
+                Finding::new("increments", sum == committed * ops, || {
+                    format!(
+                        "the counters add up to {sum}, and {committed} updates of {ops} counters were committed"
+                    )
+                }),
+                numbers.finding(self.records()),
+                digest,
+                Answers::finding(results),
+                aborts,
+            ]
+        })
     }
 }
 
@@ -521,22 +433,17 @@ impl Workload for Micro {
 #[derive(Clone, Debug)]
 struct Clients {
     micro: Micro,
-    random: Random,
-    to_load: std::ops::Range<u64>,
-    /// The partitions of their node, if it is there that they want something.
+    population: Population,
+    /// The partitions of the clients' own node, if they use no others.
     home: Option<std::ops::Range<u64>>,
-    /// The transaction made up last: its records, and behind them what is to be done with them, or nothing.
-    drawn: Drawn,
+    /// The bytes behind the keys of the transaction made up last: what is to be done with the records, or nothing.
     packed: Vec<u8>,
-    /// Its partitions.
+    /// The partitions of the transaction made up last.
     partitions: Drawn,
     answers: Answers,
 }
 
 impl Clients {
-    /// How many records a transaction of loading sets.
-    const LOAD_BATCH: usize = 64;
-
     fn new(micro: &Micro, seed: u64, number: usize, populations: usize) -> Clients {
         let is_at_home = matches!(micro.paper, Paper::Calvin(Calvin { at_home: true, .. }));
         let home = is_at_home.then(|| {
@@ -547,9 +454,7 @@ impl Clients {
         Clients {
             home,
             micro: micro.clone(),
-            random: Random::stream(seed, number as u64),
-            to_load: share_of(micro.records(), number, populations),
-            drawn: Drawn::default(),
+            population: Population::new(seed, number, populations, micro.records()),
             packed: Vec::new(),
             partitions: Drawn::default(),
             answers: Answers::default(),
@@ -559,22 +464,21 @@ impl Clients {
     /// Draws so many records for a transaction on so many partitions: one hot of each, if some are, and the
     /// rest.
     fn draw(&mut self, ops: usize, partitions: usize) {
+        let Population { random, drawn, .. } = &mut self.population;
         let pools = &self.micro.pools;
         self.partitions.begin(partitions);
         if let Some(home) = &self.home {
-            self.partitions.add(home.start + self.random.below(home.end - home.start));
+            self.partitions.add(home.start + random.below(home.end - home.start));
         }
-        self.partitions.draw_rest(&mut self.random, pools.len() as u64, partitions);
-        self.drawn.begin(ops);
+        self.partitions.draw_rest(random, pools.len() as u64, partitions);
+        drawn.begin(ops);
         for partition in self.partitions.records() {
             let (hot, rest) = &pools[*partition as usize];
-            let share = ops / partitions;
-            for i in 0..share {
-                let pool = hot.as_ref().filter(|_| i == 0).unwrap_or(rest);
-                pool.draw(&mut self.random, &mut self.drawn);
+            for i in 0..ops / partitions {
+                hot.as_ref().filter(|_| i == 0).unwrap_or(rest).draw(random, drawn);
             }
         }
-        self.drawn.look_up(&self.micro.partitions);
+        drawn.look_up(&self.micro.partitions);
     }
 
     /// Writes down what is to be done with the records.
@@ -584,29 +488,27 @@ impl Clients {
         self.packed.extend_from_slice(&floor.to_le_bytes());
     }
 
-    fn is_one_of(&mut self, share: f64) -> bool {
-        share > 0.0 && self.random.unit() < share
+    fn is_in(&mut self, share: f64) -> bool {
+        self.population.random.is_in(share)
     }
 }
 
 impl Source for Clients {
     fn load(&mut self) -> Option<ProcedureId> {
         self.packed.clear();
-        self.drawn.begin(Clients::LOAD_BATCH);
-        self.to_load.by_ref().take(Clients::LOAD_BATCH).for_each(|record| _ = self.drawn.add(record));
-        (!self.drawn.records().is_empty()).then_some(LOAD)
+        self.population.load(Population::LOAD_BATCH).then_some(LOAD)
     }
 
     fn next(&mut self) -> Made {
         let ops = self.micro.ops();
         let kind = match self.micro.paper {
             Paper::Calvin(Calvin { multi_partition, constraint_fails, dependent, .. }) => {
-                let several = self.is_one_of(multi_partition);
+                let several = self.is_in(multi_partition);
                 self.draw(ops, if several { 2 } else { 1 });
                 match constraint_fails {
-                    _ if self.is_one_of(dependent) => self.pack(Run::DEPEND, NEVER),
+                    _ if self.is_in(dependent) => self.pack(Run::DEPEND, NEVER),
                     Some(share) => {
-                        let floor = if self.is_one_of(share) { ALWAYS } else { NEVER };
+                        let floor = if self.is_in(share) { ALWAYS } else { NEVER };
                         self.pack(Run::CHECK_AND_ADD, floor);
                     }
                     None => self.pack(Run::ADD, NEVER),
@@ -614,7 +516,7 @@ impl Source for Clients {
                 if several { MULTI } else { SINGLE }
             }
             Paper::Regions(Regions { read_only, .. }) => {
-                let reads = self.is_one_of(read_only);
+                let reads = self.is_in(read_only);
                 self.draw(ops, 1);
                 self.pack(if reads { Run::READ } else { Run::ADD }, NEVER);
                 if reads { READS } else { WRITES }
@@ -624,16 +526,16 @@ impl Source for Clients {
     }
 
     fn write_args(&self, args: &mut ArgsBuilder<'_>) {
-        self.drawn.records().iter().for_each(|record| _ = args.push(&key(*record)));
+        self.population.write_keys(key, args);
         args.push(&self.packed);
     }
 
-    fn heard(&mut self, _kind: u8, status: OutcomeStatus, reply: &[u8]) {
-        self.answers.hear(status, reply);
+    fn answered(&mut self, _kind: u8, status: OutcomeStatus, reply: &[u8]) {
+        self.answers.count(status, reply);
     }
 
-    fn testimony(&mut self) -> Vec<u8> {
-        self.answers.testimony()
+    fn summary(&mut self) -> Vec<u8> {
+        self.answers.encoded()
     }
 }
 
@@ -747,7 +649,7 @@ mod tests {
             several += partitions - 1;
             used += partitions;
             let mut ops = [(0, 0); 4];
-            for record in clients.drawn.records() {
+            for record in clients.population.drawn.records() {
                 let at = shard_of_slot(KeyHash::of(&key(*record)).slot(), 4);
                 ops[at].0 += 1;
                 if let Some(i) = hot.iter().position(|hot| hot == record) {
@@ -778,7 +680,7 @@ mod tests {
             for _ in 0..500 {
                 clients.next();
                 let partition = |record: &u64| shard_of_slot(KeyHash::of(&key(*record)).slot(), 4);
-                let used: Vec<usize> = clients.drawn.records().iter().map(partition).collect();
+                let used: Vec<usize> = clients.population.drawn.records().iter().map(partition).collect();
                 assert!(home.contains(&used[0]));
                 used.iter().for_each(|partition| seen[*partition] = true);
             }

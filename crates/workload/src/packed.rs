@@ -5,6 +5,18 @@
 use ordain_model::Args;
 use ordain_model::args::Arg;
 
+/// Makes the error that refuses the arguments of a procedure which only a generator writes.
+macro_rules! damaged {
+    ($procedure:literal) => {
+        ordain_model::PlanError::fixed(concat!(
+            "ERR damaged arguments of ",
+            $procedure,
+            ": it takes the keys and the packed argument that ordain bench writes, and is not made to be called by hand"
+        ))
+    };
+}
+pub(crate) use damaged;
+
 /// The length of a key made by [`key`].
 pub const KEY_BYTES: usize = 9;
 

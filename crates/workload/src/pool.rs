@@ -12,8 +12,9 @@ use ordain_model::KeyHash;
 use ordain_model::fetch::fetch;
 use ordain_model::key::shard_of_slot;
 
-use crate::choice::{Choice, ChoiceError, Distribution, Scatter};
-use crate::random::Random;
+use crate::choice::{Choice, Distribution, Scatter};
+use crate::parameters::{ParameterError, require_in};
+use ordain_model::Random;
 
 /// The records of one partition, each with a place from 0 on.
 #[derive(Clone)]
@@ -96,7 +97,7 @@ impl Pool {
     ///
     /// # Errors
     /// A distribution that makes no sense.
-    pub fn whole(partition: &Partition, distribution: Distribution) -> Result<Pool, ChoiceError> {
+    pub fn whole(partition: &Partition, distribution: Distribution) -> Result<Pool, ParameterError> {
         Pool::of(partition, 0, partition.count, distribution)
     }
 
@@ -109,11 +110,9 @@ impl Pool {
         partition: &Partition,
         hot: u64,
         distribution: Distribution,
-    ) -> Result<(Pool, Pool), ChoiceError> {
+    ) -> Result<(Pool, Pool), ParameterError> {
         let records = partition.count;
-        if hot == 0 || hot >= records {
-            return Err(ChoiceError::Hot { hot, records });
-        }
+        require_in("hot records", hot, 1..=records.saturating_sub(1))?;
         let cold = Pool::of(partition, hot, records - hot, Distribution::UNIFORM)?;
         Ok((Pool::of(partition, 0, hot, distribution)?, cold))
     }
@@ -123,7 +122,7 @@ impl Pool {
         first: u64,
         count: u64,
         distribution: Distribution,
-    ) -> Result<Pool, ChoiceError> {
+    ) -> Result<Pool, ParameterError> {
         Ok(Pool {
             partition: u64::from(partition.number) << PLACE_BITS,
             scatter: (count < partition.count || distribution != Distribution::UNIFORM)
@@ -223,7 +222,7 @@ impl Drawn {
         self.draw_rest(random, n, count);
     }
 
-    /// The same for those that are missing to `count`.
+    /// Adds numbers below `n`, all as likely, until there are `count`. `n` must be as large as `count`.
     #[inline]
     pub fn draw_rest(&mut self, random: &mut Random, n: u64, count: usize) {
         while self.records.len() < count {

@@ -9,7 +9,7 @@ use ordain_model::{
     ProcedureId, ReferenceExecutor, Registry, system,
 };
 
-use crate::{Counts, Finding, Made, Seen, Source, Workload};
+use crate::{Counts, Finding, Made, Results, Source, Workload};
 
 /// A state, and the procedures of all workloads.
 pub struct Bed {
@@ -72,32 +72,32 @@ impl Bed {
         let Made { procedure, kind } = source.next();
         let result = self.call(procedure, |args| source.write_args(args));
         by_kind[kind as usize].count(result.status);
-        source.heard(kind, result.status, &result.reply);
+        source.answered(kind, result.status, &result.reply);
     }
 
     /// What is there to be judged.
-    pub fn seen(
+    pub fn results(
         &mut self,
         workload: &dyn Workload,
         sources: &mut [Box<dyn Source>],
         by_kind: Vec<Counts>,
-    ) -> Seen {
+    ) -> Results {
         let audits = workload.audits().into_iter().map(|audit| self.run(audit, |_| {})).collect();
-        let testimonies = sources.iter_mut().map(|source| source.testimony()).collect();
-        Seen { by_kind, audits, testimonies }
+        let summaries = sources.iter_mut().map(|source| source.summary()).collect();
+        Results { by_kind, audits, summaries }
     }
 }
 
 /// Loads a workload and runs `txns` transactions of `populations` populations in turns.
-pub fn run(workload: &dyn Workload, populations: usize, txns: usize) -> (Bed, Seen) {
+pub fn run(workload: &dyn Workload, populations: usize, txns: usize) -> (Bed, Results) {
     let mut bed = Bed::new();
     let mut sources: Vec<Box<dyn Source>> =
         (0..populations).map(|number| workload.source(7, number, populations)).collect();
     sources.iter_mut().for_each(|source| bed.load(&mut **source));
     let mut by_kind = vec![Counts::default(); workload.kinds().len()];
     (0..txns).for_each(|n| bed.step(&mut *sources[n % populations], &mut by_kind));
-    let seen = bed.seen(workload, &mut sources, by_kind);
-    (bed, seen)
+    let results = bed.results(workload, &mut sources, by_kind);
+    (bed, results)
 }
 
 /// The names of what does not hold.

@@ -27,7 +27,8 @@ const MAY_BE_UNSAFE: &[Allowance] = &[
     ("crates/runtime/src/under_way.rs", "a page that is shared with a file, which only the system can map"),
 ];
 
-const RUST_LINES_MAX: usize = 1_200;
+const RUST_LINES_MAX: usize = 900;
+const FUNCTION_LINES_MAX: usize = 100;
 const FILE_KIB_MAX: u64 = 300;
 const ARCHITECTURE_LINES_MAX: usize = 250;
 
@@ -40,6 +41,7 @@ const RULES: &[Rule] = &[
     sleeping_tests,
     module_docs,
     long_rust_files,
+    long_functions,
     whitespace,
     large_files,
     long_architecture,
@@ -136,10 +138,55 @@ fn module_docs(file: &SourceFile) -> Vec<Finding> {
 fn long_rust_files(file: &SourceFile) -> Vec<Finding> {
     let lines = file.text.lines().count();
     if file.is_rust() && lines > RUST_LINES_MAX {
-        let what = format!("{lines} lines, and {RUST_LINES_MAX} are the most; look for the two rooms in it");
+        let what =
+            format!("{lines} lines, and {RUST_LINES_MAX} are the most; cut it by concept or by scenario");
         return vec![Finding::at(file, RUST_LINES_MAX + 1, what)];
     }
     Vec::new()
+}
+
+fn long_functions(file: &SourceFile) -> Vec<Finding> {
+    let mut findings = Vec::new();
+    if !file.is_rust() {
+        return findings;
+    }
+    // The functions around the line at hand: where each begins, and the column of its first word.
+    let mut open: Vec<(usize, usize)> = Vec::new();
+    for (number, line) in file.code_lines() {
+        let words = line.trim_start();
+        if words.is_empty() {
+            continue;
+        }
+        let column = line.len() - words.len();
+        // A declaration ends without a brace, and what is around it goes on further left.
+        while open.pop_if(|(_, begun)| *begun > column).is_some() {}
+        let is_whole = words.trim_end().ends_with([';', '}']);
+        if let Some((start, _)) = open.pop_if(|(_, begun)| *begun == column && is_whole) {
+            let lines = number + 1 - start;
+            if lines > FUNCTION_LINES_MAX && words.starts_with('}') {
+                let what = format!(
+                    "a function of {lines} lines, and {FUNCTION_LINES_MAX} are the most; name its parts"
+                );
+                findings.push(Finding::at(file, start, what));
+            }
+        }
+        // rustfmt puts the brace that closes a function under its first word.
+        if begins_function(words) && !is_whole {
+            open.push((number, column));
+        }
+    }
+    findings
+}
+
+/// Whether a line of code begins a function.
+fn begins_function(line: &str) -> bool {
+    let before_parameters = line.split(['(', '<']).next().unwrap_or_default();
+    // A visibility such as `pub(crate)` has parentheses too.
+    let rest =
+        line.strip_prefix("pub(").and_then(|rest| rest.split_once(") ")).map_or(before_parameters, |r| r.1);
+    let mut words = rest.split_whitespace();
+    let is_qualifier = |word: &&str| ["pub", "const", "async", "unsafe", "extern"].contains(word);
+    words.find(|word| !is_qualifier(word)) == Some("fn")
 }
 
 fn whitespace(file: &SourceFile) -> Vec<Finding> {
@@ -284,12 +331,27 @@ mod tests {
 
     #[test]
     fn files_too_long() {
-        assert_eq!(lines(long_rust_files, LIB, &"a\n".repeat(1_201)), [1_201]);
-        assert_eq!(lines(long_rust_files, LIB, &"a\n".repeat(1_200)), NONE);
+        assert_eq!(lines(long_rust_files, LIB, &"a\n".repeat(901)), [901]);
+        assert_eq!(lines(long_rust_files, LIB, &"a\n".repeat(900)), NONE);
         assert_eq!(lines(long_architecture, "ARCHITECTURE.md", &"a\n".repeat(251)), [251]);
         assert_eq!(lines(long_architecture, "ARCHITECTURE.md", &"a\n".repeat(250)), NONE);
         assert_eq!(lines(large_files, "plot.svg", &"a".repeat(300 * 1024 + 1)), [0]);
         assert_eq!(lines(large_files, "plot.svg", &"a".repeat(300 * 1024)), NONE);
+    }
+
+    #[test]
+    fn functions_too_long() {
+        let body = |lines| "        a();\n".repeat(lines);
+        let method = |head: &str, lines| format!("impl A {{\n    {head} {{\n{}    }}\n}}\n", body(lines));
+        for head in ["fn f()", "pub(crate) const fn f<T>(a: T)", "pub async fn f(\n        a: u8,\n    )"] {
+            let others = head.lines().count() + 1;
+            assert_eq!(lines(long_functions, LIB, &method(head, 101 - others)), [2], "{head}");
+            assert_eq!(lines(long_functions, LIB, &method(head, 100 - others)), NONE, "{head}");
+        }
+        let declared =
+            format!("trait A {{\n    fn f(\n        a: u8,\n    );\n    fn g();\n{}}}\n", body(120));
+        assert_eq!(lines(long_functions, LIB, &declared), NONE);
+        assert_eq!(lines(long_functions, LIB, &format!("const F: fn() = {{\n{}}};\n", body(120))), NONE);
     }
 
     #[test]

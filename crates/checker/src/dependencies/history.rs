@@ -114,14 +114,14 @@ pub fn chunk(bytes: &[u8]) -> Option<(&[u8], &[u8])> {
 
 /// What a population tells, as it grows.
 #[derive(Clone, Debug, Default)]
-pub struct Telling {
+pub struct HistoryWriter {
     committed: Vec<u8>,
     aborted: Vec<u8>,
     loose_txns: u64,
     loose_appends: u64,
 }
 
-impl Telling {
+impl HistoryWriter {
     /// Adds a committed transaction, encoded.
     pub fn committed(&mut self, txn: &[u8]) {
         self.committed.extend_from_slice(&(txn.len() as u32).to_le_bytes());
@@ -204,14 +204,14 @@ mod tests {
         };
         assert_eq!(Txn::decode(&bytes), Some(txn.clone()));
         (0..bytes.len()).for_each(|n| assert_eq!(Txn::decode(&bytes[..n]), None, "cut at {n}"));
-        let mut telling = Telling::default();
+        let mut telling = HistoryWriter::default();
         telling.committed(&bytes);
         telling.aborted(0x400);
         telling.loose(5);
         let told = telling.encode();
         let mut history = History::default();
         history.add(&told).unwrap();
-        history.add(&Telling::default().encode()).unwrap();
+        history.add(&HistoryWriter::default().encode()).unwrap();
         let aborted = [0x400].into();
         assert_eq!(history, History { committed: vec![txn], aborted, loose_txns: 1, loose_appends: 5 });
         // What is told is whole after the aborted, and after each transaction.

@@ -19,7 +19,7 @@ use ordain_model::{
 };
 use ordain_role::{Address, Bug, Bugs, Directory, Event, NodeId, Now, Outbox, Role, Topology};
 use ordain_sim::{
-    Config, Ending, Faults, FrontDoor, Judgement, Random, Report, Roles, System, Workload, run_seed,
+    Config, Ending, Faults, FrontDoor, Random, Report, Roles, System, Verdict, Workload, run_seed,
 };
 use ordain_workload::append;
 
@@ -199,7 +199,7 @@ impl System for OneNode {
         None
     }
 
-    fn judge(&mut self, mut ending: Ending<'_>) -> Judgement {
+    fn check(&mut self, mut ending: Ending<'_>) -> Verdict {
         let (node, disk) = &mut ending.disks[0];
         let opened = self.family.open(Some(&mut **disk), &self.settings, &self.registry);
         let decisions = CommitFamily::decisions(&mut **disk, &self.settings);
@@ -207,11 +207,11 @@ impl System for OneNode {
         let read = read.and_then(|decisions| OneNode::lists(&decisions).map(|lists| (decisions, lists)));
         let (digest, decisions, lists) = match (opened, read) {
             (Ok(opened), Ok((decisions, lists))) => (opened.digest(), decisions, lists),
-            (Err(reason), _) => return Judgement::unreadable(*node, &reason.to_string()),
-            (_, Err(reason)) => return Judgement::unreadable(*node, &reason),
+            (Err(reason), _) => return Verdict::unreadable(*node, &reason.to_string()),
+            (_, Err(reason)) => return Verdict::unreadable(*node, &reason),
         };
         let verdict = judge(ending.history, &lists).and_then(|()| self.check_told(&decisions));
-        Judgement { digest, entries: decisions.len() as u64, voided: 0, verdict }
+        Verdict { digest, entries: decisions.len() as u64, voided: 0, verdict }
     }
 }
 

@@ -337,7 +337,7 @@ impl Bench {
             carry_out(&mut self.directory, &DiskRequest::new(request.token, ops));
         }
         let random = &mut self.random;
-        self.directory.crash(|| random.draw());
+        self.directory.crash(|| random.bits());
         self.directory.set_full_from(None);
         self.links.clear();
         self.held.clear();

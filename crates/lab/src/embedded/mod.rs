@@ -32,7 +32,7 @@ use ordain_gateway::Dispatcher;
 use ordain_model::{Digest, Micros, ProcedureId, Registry};
 use ordain_role::Topology;
 use ordain_runtime::{Options, Running, Runtime};
-use ordain_workload::{Counts, Seen, Source, Workload};
+use ordain_workload::{Counts, Results, Source, Workload};
 
 use crate::host;
 use crate::interrupt;
@@ -113,7 +113,7 @@ pub struct Measured {
     /// What was answered.
     pub book: Book,
     /// What the workload's checks are told: of each node if they are apart, otherwise of all together.
-    pub seen: Vec<Seen>,
+    pub seen: Vec<Results>,
     /// What the audits of the [`Setup`] answered in each replica, in order; empty for one that was not answered.
     pub audits: Vec<Vec<Vec<u8>>>,
     /// How many transactions were never answered.
@@ -430,7 +430,7 @@ impl Lead<'_> {
         } else {
             (1, usize::from(setup.grid.replicas))
         };
-        let nothing = Seen { by_kind: vec![Counts::default(); kinds], ..Seen::default() };
+        let nothing = Results { by_kind: vec![Counts::default(); kinds], ..Results::default() };
         let mut measured = Measured {
             seconds: 0.0,
             load_seconds,
@@ -457,7 +457,7 @@ impl Lead<'_> {
             }
             if report.place.replica == 0 {
                 let seen = &mut measured.seen[report.place.data];
-                seen.testimonies.push(report.testimony);
+                seen.summaries.push(report.summary);
                 seen.by_kind.iter_mut().zip(&report.book.whole_run).for_each(|(sum, counts)| *sum += *counts);
             }
             // All begin together, and a budget of transactions is spent when the last has spent its share.

@@ -56,7 +56,7 @@ pub(super) struct Place {
 pub(super) struct Report {
     pub place: Place,
     pub book: Book,
-    pub testimony: Vec<u8>,
+    pub summary: Vec<u8>,
     pub unanswered: u64,
     pub staleness: Option<Staleness>,
     pub used: LoopUse,
@@ -447,7 +447,7 @@ impl<M: Message> Population<M> {
         let spent = ended.meters.iter().zip(&begun.meters).map(|(end, begin)| end.saturating_sub(*begin));
         let parts: Vec<(&'static str, Duration)> =
             self.meters.parts.iter().map(|(name, _)| *name).zip(spent).collect();
-        let testimony = self.source.testimony();
+        let summary = self.source.summary();
         let used = LoopUse {
             node: self.place.node,
             wall: ended.at - begun.at,
@@ -457,7 +457,7 @@ impl<M: Message> Population<M> {
         let report = Report {
             place: self.place,
             book: self.book.clone(),
-            testimony,
+            summary,
             unanswered: self.gateway.outstanding() as u64,
             staleness: self.staleness.clone(),
             used,
@@ -508,7 +508,7 @@ impl<M: Message> Population<M> {
                     Path::Snapshot => {}
                 }
             }
-            source.heard(kind, finished.status, finished.reply);
+            source.answered(kind, finished.status, finished.reply);
             let (status, restarts) = (finished.status, finished.restarts.into());
             book.note(Answer { kind, status, restarts, asked, now });
         });

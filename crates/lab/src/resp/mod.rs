@@ -25,7 +25,7 @@ use std::time::{Duration, Instant};
 
 use anyhow::{Context, bail};
 use ordain_model::{Datum, Digest, ProcedureId};
-use ordain_workload::{Finding, Seen, Workload};
+use ordain_workload::{Finding, Results, Workload};
 
 use crate::embedded::Length;
 use crate::interrupt;
@@ -80,7 +80,7 @@ pub struct RespMeasured {
     /// What was answered.
     pub book: Book,
     /// What the workload's checks were told.
-    pub seen: Seen,
+    pub seen: Results,
     /// What the audits of the [`RespSetup`] answered, in order.
     pub audits: Vec<Vec<u8>>,
     /// What was checked; nothing after a failure. Digests are compared only where the server keeps one and held nothing
@@ -348,7 +348,7 @@ impl Led {
             seconds: 0.0,
             load_seconds: self.load_seconds,
             book: Book::new(kinds)?,
-            seen: Seen::default(),
+            seen: Results::default(),
             audits: Vec::new(),
             findings: Vec::new(),
             unanswered: 0,
@@ -359,7 +359,7 @@ impl Led {
         };
         for report in reports {
             measured.book.add(&report.book)?;
-            measured.seen.testimonies.push(report.testimony);
+            measured.seen.summaries.push(report.summary);
             measured.unanswered += report.unanswered;
             // All begin together, and a budget of transactions is spent when the last has spent its share.
             measured.seconds = measured.seconds.max(report.measured.as_secs_f64());

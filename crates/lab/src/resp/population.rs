@@ -61,7 +61,7 @@ pub struct Report {
     /// What was answered.
     pub book: Book,
     /// What the source has learnt.
-    pub testimony: Vec<u8>,
+    pub summary: Vec<u8>,
     /// Asked and not answered.
     pub unanswered: u64,
     /// How long it measured, and what processor time its thread used in that.
@@ -246,7 +246,7 @@ impl Population {
         let report = Report {
             unanswered: self.in_flight() as u64,
             book: self.book,
-            testimony: self.task.source.testimony(),
+            summary: self.task.source.summary(),
             measured,
             cpu,
             failure,
@@ -466,7 +466,7 @@ impl Population {
             }
             return Ok(true);
         }
-        self.task.source.heard(kind, status, &self.reply);
+        self.task.source.answered(kind, status, &self.reply);
         self.book.note(Answer { kind, status, restarts: 0, asked, now });
         Ok(committed)
     }

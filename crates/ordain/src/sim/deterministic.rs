@@ -24,7 +24,7 @@ use ordain_role::{
 };
 use ordain_sim::system::{FrontDoor, Roles};
 use ordain_sim::workload::procedures as simulated;
-use ordain_sim::{Ending, Fault, Judgement, System};
+use ordain_sim::{Ending, Fault, System, Verdict};
 
 use super::operator::Operator;
 use super::{Replication, SimArgs};
@@ -344,20 +344,20 @@ impl System for DeterministicSystem {
         self.family.hears_of_peers(&self.of(node))
     }
 
-    fn judge(&mut self, mut ending: Ending<'_>) -> Judgement {
+    fn check(&mut self, mut ending: Ending<'_>) -> Verdict {
         let mut logs = Vec::new();
         for (node, disk) in &mut ending.disks {
             let partition = self.settings.topology.partition_of(*node);
             match self.log(*node, &mut **disk) {
                 Ok(batches) => logs.push(NodeLog { node: *node, partition, batches }),
-                Err(reason) => return Judgement::unreadable(*node, &reason),
+                Err(reason) => return Verdict::unreadable(*node, &reason),
             }
         }
         let is_void = |answer: &Answer| self.is_void(answer.answerer.0, answer.answerer.1, answer.stamp);
         let voided = ending.history.void(is_void) as u64;
         let aborted = self.operator.as_ref().map_or_else(BTreeSet::new, |operator| operator.aborted.clone());
         let layout = (*self.settings.topology.layout).clone();
-        Judgement { voided, ..ending.by_replay(&logs, Some(&layout), &aborted) }
+        Verdict { voided, ..ending.by_replay(&logs, Some(&layout), &aborted) }
     }
 
     fn bears_loss(&self) -> bool {

@@ -13,7 +13,7 @@ use ordain_role::{
 
 use crate::network::Cuts;
 use crate::system::{FrontDoor, Roles, System};
-use crate::{Config, Counts, Ending, Fault, Faults, Judgement, Mix, Simulator};
+use crate::{Config, Counts, Ending, Fault, Faults, Mix, Simulator, Verdict};
 
 const SEND: u16 = 0;
 const RECEIVE: u16 = 1;
@@ -202,7 +202,7 @@ impl System for Pair {
         vec![RECEIVE]
     }
 
-    fn judge(&mut self, ending: Ending<'_>) -> Judgement {
+    fn check(&mut self, ending: Ending<'_>) -> Verdict {
         ending.by_replay(&[], None, &BTreeSet::new())
     }
 }

@@ -21,8 +21,8 @@ use ordain_role::{
     TimerId, Wire, shared,
 };
 
-use crate::judgement::{Ending, Judgement};
 use crate::system::{FrontDoor, Roles, System};
+use crate::verdict::{Ending, Verdict};
 use crate::workload::procedures;
 use follow::{FOLLOW, Follow};
 
@@ -311,12 +311,12 @@ impl System for Toy {
         vec![if node == MAIN { ORDER } else { FOLLOW }]
     }
 
-    fn judge(&mut self, mut ending: Ending<'_>) -> Judgement {
+    fn check(&mut self, mut ending: Ending<'_>) -> Verdict {
         let mut logs = Vec::new();
         for (node, disk) in &mut ending.disks {
             match self.log(&mut **disk) {
                 Ok(batches) => logs.push(NodeLog { node: *node, partition: PartitionId(0), batches }),
-                Err(reason) => return Judgement::unreadable(*node, &reason),
+                Err(reason) => return Verdict::unreadable(*node, &reason),
             }
         }
         ending.by_replay(&logs, None, &BTreeSet::new())

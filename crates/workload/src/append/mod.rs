@@ -16,16 +16,18 @@ use ordain_model::key::MAX_VALUE_LEN;
 use ordain_model::procedure::Target;
 use ordain_model::{
     Abort, Access, Args, ArgsBuilder, Cell, Datum, Db, FragmentContext, OutcomeStatus, PlanError, Planner,
-    Procedure, ProcedureId, Registry, ReplyContext, SlotNo, Writer, system,
+    Procedure, ProcedureId, Registry, ReplyContext, SlotNo, Writer,
 };
 
-use crate::audit::{self, Found};
-use crate::choice::{Choice, ChoiceError, Distribution};
-use crate::packed::{self, KEY_BYTES, split, tail_number};
-use crate::random::Random;
-use crate::{Counts, Finding, Made, Param, Seen, Source, Workload};
-use ordain_checker::dependencies::history::{self, History, MAX_OPS, Op, Telling, Txn};
+use crate::aggregate::{Aggregate, word};
+use crate::audit;
+use crate::choice::{Choice, Distribution};
+use crate::packed::{self, KEY_BYTES, damaged, split, tail_number};
+use crate::parameters::{ParameterError, parameters, require_in, require_share};
+use crate::{Counts, Finding, Made, Param, Results, Source, Workload};
+use ordain_checker::dependencies::history::{self, History, HistoryWriter, MAX_OPS, Op, Txn};
 use ordain_checker::dependencies::{self, Class};
+use ordain_model::Random;
 
 /// Appends to lists and reads them. Arguments: keys, one for each operation, then a bit for each that says
 /// whether it appends, 1 byte that says whether the last operation fails, and the transaction's base, 8
@@ -40,14 +42,15 @@ pub const DB: Db = Db(0);
 /// Lists from this number on are not kept to be judged.
 pub const LOOSE: u64 = 1 << 63;
 
-const DAMAGED: PlanError = PlanError::fixed(
-    "ERR damaged arguments of an append procedure: it takes the keys and the packed argument that \
-     ordain bench writes, and is not made to be called by hand",
-);
+const DAMAGED: PlanError = damaged!("an append procedure");
 
 pub(crate) fn register(registry: &mut Registry) {
     registry.register_native(RUN, "append.run", Arc::new(Run));
-    registry.register_native(AUDIT, "append.audit", audit::procedure(DB, Lists::see));
+    registry.register_native(
+        AUDIT,
+        "append.audit",
+        audit::procedure(|table| audit::fold(table, DB, Lists::add)),
+    );
 }
 
 /// The key of a list.
@@ -175,7 +178,7 @@ pub struct Lists {
 }
 
 impl Lists {
-    fn see(&mut self, key: &[u8], cell: &Cell) {
+    fn add(&mut self, key: &[u8], cell: &Cell) {
         let list = cell.string().and_then(history::values_of);
         match (packed::record_of(b'a', key), list) {
             (Some(key), Some(list)) if key < LOOSE => _ = self.lists.insert(key, list),
@@ -185,7 +188,7 @@ impl Lists {
     }
 }
 
-impl Found for Lists {
+impl Aggregate for Lists {
     fn merge(&mut self, other: Lists) {
         self.lists.extend(other.lists);
         self.loose += other.loose;
@@ -202,77 +205,38 @@ impl Found for Lists {
         }
     }
 
-    fn decode(bytes: &[u8]) -> Option<Lists> {
-        let (loose, rest) = history::word(bytes)?;
-        let (damaged, mut rest) = history::word(rest)?;
+    fn decode_front(bytes: &mut &[u8]) -> Option<Lists> {
+        let (loose, damaged) = (word(bytes)?, word(bytes)?);
         let mut lists = BTreeMap::new();
-        while !rest.is_empty() {
-            let (key, tail) = history::word(rest)?;
-            let (list, tail) = history::chunk(tail)?;
+        while !bytes.is_empty() {
+            let key = word(bytes)?;
+            let (list, rest) = history::chunk(bytes)?;
             lists.insert(key, history::values_of(list)?);
-            rest = tail;
+            *bytes = rest;
         }
         Some(Lists { lists, loose, damaged })
     }
 }
 
-/// What the transactions are like.
-#[derive(Clone, Debug, PartialEq)]
-pub struct Parameters {
-    /// How many lists are in use at a time.
-    pub lists: u64,
-    /// How they are chosen.
-    pub distribution: Distribution,
-    /// A transaction has 1 to so many operations.
-    pub ops_max: usize,
-    /// The share of transactions that only read. The others append by half of their operations, and once at
-    /// least.
-    pub read_only: f64,
-    /// The share of the others that fail at their end, when all has been done.
-    pub fails: f64,
-    /// A list is given up for a fresh one when it has got about so many appends.
-    pub appends_per_list: u64,
-    /// How many transactions of each population are kept to be judged.
-    pub history: u64,
-}
-
-impl Default for Parameters {
-    fn default() -> Parameters {
-        Parameters {
-            lists: 10,
-            distribution: Distribution::UNIFORM,
-            ops_max: 4,
-            read_only: 0.2,
-            fails: 0.05,
-            appends_per_list: 64,
-            history: 20_000,
-        }
+parameters! {
+    /// What the transactions are like.
+    pub struct Parameters {
+        /// The number of lists in use at a time.
+        pub lists: u64 = 10,
+        /// How they are chosen.
+        pub distribution: Distribution = Distribution::UNIFORM,
+        /// The most operations of a transaction; the least is 1.
+        pub ops_max: usize = 4,
+        /// The share of transactions that only read. The others append by half of their operations, and once at
+        /// least.
+        pub read_only: f64 = 0.2,
+        /// The share of the others that fail at their end, when all has been done.
+        pub fails: f64 = 0.05,
+        /// The appends, about, after which a list is given up for a fresh one.
+        pub appends_per_list: u64 = 64,
+        /// The number of transactions of each population that are kept to be checked.
+        pub history: u64 = 20_000,
     }
-}
-
-/// Why there is no such workload.
-#[derive(Clone, Debug, PartialEq, thiserror::Error)]
-pub enum AppendError {
-    /// The lists cannot be chosen that way.
-    #[error(transparent)]
-    Choice(#[from] ChoiceError),
-    /// No operations, or more than can be numbered.
-    #[error("ops_max must be 1 to {MAX_OPS}, not {0}")]
-    Ops(usize),
-    /// Not a share.
-    #[error("{knob} must be from 0 to 1, not {share}")]
-    Share {
-        /// Which of them.
-        knob: &'static str,
-        /// What was asked for.
-        share: f64,
-    },
-    /// Lists that get nothing, or are too long to be read.
-    #[error("appends_per_list must be 1 to {APPENDS_MAX}, not {0}")]
-    AppendsPerList(u64),
-    /// More than there is memory for.
-    #[error("history must be 0 to {HISTORY_MAX} transactions of a population, not {0}")]
-    History(u64),
 }
 
 /// The longest list: one of 8 KiB is enough for anything, and every read is kept.
@@ -292,22 +256,12 @@ impl Append {
     ///
     /// # Errors
     /// A parameter that makes no sense, by name.
-    pub fn new(parameters: Parameters) -> Result<Append, AppendError> {
-        let Parameters { ops_max, read_only, fails, appends_per_list, history, .. } = parameters;
-        if !(1..=MAX_OPS).contains(&ops_max) {
-            return Err(AppendError::Ops(ops_max));
-        }
-        for (knob, share) in [("read_only", read_only), ("fails", fails)] {
-            if !(0.0..=1.0).contains(&share) {
-                return Err(AppendError::Share { knob, share });
-            }
-        }
-        if !(1..=APPENDS_MAX).contains(&appends_per_list) {
-            return Err(AppendError::AppendsPerList(appends_per_list));
-        }
-        if history > HISTORY_MAX {
-            return Err(AppendError::History(history));
-        }
+    pub fn new(parameters: Parameters) -> Result<Append, ParameterError> {
+        require_in("ops_max", parameters.ops_max, 1..=MAX_OPS)?;
+        require_share("read_only", parameters.read_only)?;
+        require_share("fails", parameters.fails)?;
+        require_in("appends_per_list", parameters.appends_per_list, 1..=APPENDS_MAX)?;
+        require_in("history", parameters.history, 0..=HISTORY_MAX)?;
         Ok(Append { choice: Choice::new(parameters.lists, parameters.distribution)?, parameters })
     }
 }
@@ -346,46 +300,41 @@ impl Workload for Append {
         Box::new(Clients::new(self, seed, number, populations))
     }
 
-    fn audits(&self) -> Vec<ProcedureId> {
-        vec![AUDIT, system::DIGEST]
+    fn audit(&self) -> ProcedureId {
+        AUDIT
     }
 
-    fn check(&self, seen: &Seen) -> Vec<Finding> {
-        let (audited, digest) = match audit::read::<Lists>(seen) {
-            Ok(read) => read,
-            Err(unanswered) => return vec![unanswered],
-        };
-        let mut history = History::default();
-        if seen.testimonies.iter().any(|told| history.add(told).is_none()) {
-            return vec![Finding {
-                name: "history",
-                wrong: Some("what a population told is damaged".to_owned()),
-            }];
-        }
-        let Lists { lists, loose, damaged } = audited.found;
-        let told = history.committed.len() as u64 + history.loose_txns;
-        let Counts { committed, aborted, .. } = seen.total();
-        let doomed = history.aborted.len() as u64;
-        let appended = history.loose_appends;
-        let mut findings = vec![
-            Finding::new("history", told == committed, || {
-                format!("{committed} transactions were committed, and the populations told of {told}")
-            }),
-            Finding::new("aborts", aborted == doomed, || {
-                format!("{aborted} transactions aborted, and {doomed} of them were to")
-            }),
-            Finding::new("records", damaged == 0, || format!("{damaged} records are no lists of values")),
-            digest,
-            Finding::new("loose_appends", loose == appended, || {
-                format!("{appended} values were appended beyond the history, and {loose} are there")
-            }),
-        ];
-        let anomalies = dependencies::check(&history, &lists);
-        findings.extend(Class::ALL.map(|class| {
-            let wrong = anomalies.of(class).map(|(count, example)| format!("{count} times; {example}"));
-            Finding { name: class.finding(), wrong }
-        }));
-        findings
+    fn check(&self, results: &Results) -> Vec<Finding> {
+        audit::check(results, |Lists { lists, loose, damaged }, digest| {
+            let mut history = History::default();
+            if results.summaries.iter().any(|summary| history.add(summary).is_none()) {
+                let wrong = Some("the summary of a population is damaged".to_owned());
+                return vec![Finding { name: "history", wrong }];
+            }
+            let kept = history.committed.len() as u64 + history.loose_txns;
+            let Counts { committed, aborted, .. } = results.total();
+            let doomed = history.aborted.len() as u64;
+            let appended = history.loose_appends;
+            let mut findings = vec![
+                Finding::new("history", kept == committed, || {
+                    format!("{committed} transactions were committed, and the populations know of {kept}")
+                }),
+                Finding::new("aborts", aborted == doomed, || {
+                    format!("{aborted} transactions aborted, and {doomed} of them were to")
+                }),
+                Finding::new("records", damaged == 0, || format!("{damaged} records are no lists of values")),
+                digest,
+                Finding::new("loose_appends", loose == appended, || {
+                    format!("{appended} values were appended beyond the history, and {loose} are there")
+                }),
+            ];
+            let anomalies = dependencies::check(&history, &lists);
+            findings.extend(Class::ALL.map(|class| {
+                let wrong = anomalies.of(class).map(|(count, example)| format!("{count} times; {example}"));
+                Finding { name: class.finding(), wrong }
+            }));
+            findings
+        })
     }
 }
 
@@ -404,7 +353,7 @@ struct Clients {
     /// The transaction made up last: its lists, and what is behind them.
     keys: Vec<u64>,
     packed: Vec<u8>,
-    telling: Telling,
+    history: HistoryWriter,
 }
 
 impl Clients {
@@ -419,12 +368,8 @@ impl Clients {
             lists: vec![(0, 0); append.parameters.lists as usize],
             keys: Vec::new(),
             packed: Vec::new(),
-            telling: Telling::default(),
+            history: HistoryWriter::default(),
         }
-    }
-
-    fn is_one_of(&mut self, share: f64) -> bool {
-        share > 0.0 && self.random.unit() < share
     }
 
     /// The list in a place; the one after it, once it has had our share of appends. Populations that keep
@@ -456,7 +401,7 @@ impl Source for Clients {
         let loose = if self.made < history { 0 } else { LOOSE };
         self.made += 1;
         let ops = 1 + self.random.below(ops_max as u64) as usize;
-        let reads = self.is_one_of(read_only);
+        let reads = self.random.is_in(read_only);
         let certain = self.random.below(ops as u64) as usize;
         self.keys.clear();
         self.packed.clear();
@@ -469,7 +414,7 @@ impl Source for Clients {
             self.packed[op / 8] |= u8::from(appends) << (op % 8);
         }
         let at = Run::mask_bytes(ops);
-        self.packed[at] = u8::from(!reads && self.is_one_of(fails));
+        self.packed[at] = u8::from(!reads && self.random.is_in(fails));
         let base = self.number << 48 | self.made << 8;
         self.packed[at + 1..].copy_from_slice(&base.to_le_bytes());
         Made { procedure: RUN, kind: if reads { READS } else { APPENDS } }
@@ -480,28 +425,28 @@ impl Source for Clients {
         args.push(&self.packed);
     }
 
-    fn heard(&mut self, _kind: u8, status: OutcomeStatus, reply: &[u8]) {
+    fn answered(&mut self, _kind: u8, status: OutcomeStatus, reply: &[u8]) {
         match status {
             OutcomeStatus::Committed => {
                 let bytes = Datum::first(reply).as_bytes().unwrap_or_default();
-                // A reply that cannot be read is missed: the transactions told of are counted.
+                // A reply that cannot be read is missed: the transactions kept are counted.
                 let Some(txn) = Txn::decode(bytes) else { return };
                 if txn.ops.first().is_some_and(|op| op.key() < LOOSE) {
-                    self.telling.committed(bytes);
+                    self.history.committed(bytes);
                 } else {
                     let appends = txn.ops.iter().filter(|op| matches!(op, Op::Append { .. }));
-                    self.telling.loose(appends.count() as u64);
+                    self.history.loose(appends.count() as u64);
                 }
             }
             OutcomeStatus::Aborted(Abort::Logic) => {
-                doomed(reply).into_iter().for_each(|base| self.telling.aborted(base));
+                doomed(reply).into_iter().for_each(|base| self.history.aborted(base));
             }
             _ => {}
         }
     }
 
-    fn testimony(&mut self) -> Vec<u8> {
-        self.telling.encode()
+    fn summary(&mut self) -> Vec<u8> {
+        self.history.encode()
     }
 }
 
@@ -527,8 +472,8 @@ mod tests {
     #[test]
     fn a_serial_run_is_found_to_be_serializable() {
         let append = append(200);
-        let (_, seen) = run(&append, 3, 900);
-        let findings = append.check(&seen);
+        let (_, results) = run(&append, 3, 900);
+        let findings = append.check(&results);
         assert_eq!(wrong(&findings), [""; 0], "{findings:?}");
         let names: Vec<_> = findings.iter().map(|finding| finding.name).collect();
         let expected = [
@@ -544,13 +489,13 @@ mod tests {
         ];
         assert_eq!(names[..9], expected);
         assert_eq!(names[9..], ["prefixes", "no_g0", "no_g1c", "no_g_single", "no_g2"]);
-        let Lists { lists, loose, damaged } = audit::read::<Lists>(&seen).unwrap().0.found;
+        let Lists { lists, loose, damaged } = audit::read::<Lists>(&results).unwrap().0.found;
         // Lists are given up in time, whatever the populations' pace; both sorts are in use.
         assert!(
             lists.len() > 30 && lists.values().all(|list| list.len() <= 12) && loose > 100 && damaged == 0
         );
         let mut history = History::default();
-        seen.testimonies.iter().for_each(|told| history.add(told).unwrap());
+        results.summaries.iter().for_each(|summary| history.add(summary).unwrap());
         assert!((60..200).contains(&history.aborted.len()), "{}", history.aborted.len());
         assert!(history.committed.iter().any(|txn| {
             txn.ops.iter().any(|op| matches!(op, Op::Read { values, .. } if values.len() > 5))
@@ -560,18 +505,18 @@ mod tests {
     #[test]
     fn what_happens_behind_the_back_of_a_run_is_found() {
         let append = append(1_000);
-        let (mut bed, mut seen) = run(&append, 2, 200);
-        let list = *audit::read::<Lists>(&seen).unwrap().0.found.lists.keys().next().unwrap();
+        let (mut bed, mut results) = run(&append, 2, 200);
+        let list = *audit::read::<Lists>(&results).unwrap().0.found.lists.keys().next().unwrap();
         bed.run(RUN, args(&[list], 1, 0, 77 << 48));
         bed.run(RUN, args(&[LOOSE], 1, 0, 78 << 48));
-        seen.audits = append.audits().into_iter().map(|audit| bed.run(audit, |_| {})).collect();
-        assert_eq!(wrong(&append.check(&seen)), ["loose_appends", "appends"]);
-        seen.by_kind[0].committed += 1;
-        assert_eq!(wrong(&append.check(&seen)), ["history", "loose_appends", "appends"]);
-        seen.by_kind[0].aborted += 1;
-        assert_eq!(wrong(&append.check(&seen)), ["history", "aborts", "loose_appends", "appends"]);
-        seen.testimonies[0].pop();
-        assert_eq!(wrong(&append.check(&seen)), ["history"]);
+        results.audits = append.audits().into_iter().map(|audit| bed.run(audit, |_| {})).collect();
+        assert_eq!(wrong(&append.check(&results)), ["loose_appends", "appends"]);
+        results.by_kind[0].committed += 1;
+        assert_eq!(wrong(&append.check(&results)), ["history", "loose_appends", "appends"]);
+        results.by_kind[0].aborted += 1;
+        assert_eq!(wrong(&append.check(&results)), ["history", "aborts", "loose_appends", "appends"]);
+        results.summaries[0].pop();
+        assert_eq!(wrong(&append.check(&results)), ["history"]);
     }
 
     #[test]

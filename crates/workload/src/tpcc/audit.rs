@@ -1,36 +1,31 @@
 //! What must hold of the rows: the specification's consistency conditions (clause 3.3.2), and that the tables have
 //! grown by what was answered.
 //!
-//! One read-only transaction looks at all rows. All rows of a warehouse are on one shard, so each shard joins its own
-//! and judges what is within a warehouse: conditions 2 to 7 and 10 to 12. A payment is below its customer, and an
+//! One read-only transaction reads all rows. All rows of a warehouse are on one shard, so each shard joins its own
+//! and checks what is within a warehouse: conditions 2 to 7 and 10 to 12. A payment is below its customer, and an
 //! order line is where the order is, so what a warehouse has of others' is summed up by warehouse and district, and
-//! judged when the shards' parts are together (in `check.rs`): conditions 1, 8 and 9, and the stocks.
+//! checked when the shards' parts are together (in `check.rs`): conditions 1, 8 and 9, and the stocks.
 //!
 //! Condition 11 is the specification's for the loaded database (2,100 orders of each district are delivered); ours
 //! is what it becomes as orders are delivered.
 
 use std::collections::BTreeMap;
-use std::sync::Arc;
 
-use ordain_model::procedure::Target;
-use ordain_model::value::record_hash;
-use ordain_model::{
-    Abort, Access, Args, Cell, Db, FragmentContext, PlanError, Planner, Position, Procedure, ProcedureId,
-    Registry, ReplyContext, Table, split_child_key, system,
-};
+use ordain_model::random::mix;
+use ordain_model::{Cell, Position, ProcedureId, Registry, Table, split_child_key};
 
 use super::payment;
 use super::population::LOADED_MS;
 use super::rows::{Customer, District, History, Item, Order, OrderLine, Stock, Warehouse};
 use super::schema::{Child, DB, MAX_DISTRICTS, Named, Row};
-use crate::audit::{Audited, Found};
-use crate::random::mix;
+use crate::aggregate::{Aggregate, sums, word};
+use crate::audit::{self, Audited};
 
-/// Looks at all rows. No arguments. Answers an [`Audited`] with [`Rows`].
+/// Reads all rows. No arguments. Answers an [`Audited`] with [`Rows`].
 pub const AUDIT: ProcedureId = ProcedureId(1055);
 
 pub(super) fn register(registry: &mut Registry) {
-    registry.register_native(AUDIT, "tpcc.audit", Arc::new(Audit));
+    registry.register_native(AUDIT, "tpcc.audit", audit::procedure(Join::audit));
 }
 
 /// What is found wrong, by what it violates.
@@ -58,70 +53,52 @@ pub(super) const PLACED: u8 = 15;
 /// A customer whose payments or deliveries are other than the rows say, or whose bad credit does not show in C_DATA.
 pub(super) const CUSTOMER: u8 = 16;
 
-/// How many rows there are, and what some of their columns add up to.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Totals {
-    /// WAREHOUSE rows.
-    pub warehouses: u64,
-    /// DISTRICT rows.
-    pub districts: u64,
-    /// CUSTOMER rows.
-    pub customers: u64,
-    /// Rows of customers by last name.
-    pub names: u64,
-    /// ITEM rows, all copies.
-    pub items: u64,
-    /// STOCK rows.
-    pub stocks: u64,
-    /// HISTORY rows.
-    pub history: u64,
-    /// ORDER rows.
-    pub orders: u64,
-    /// NEW-ORDER rows.
-    pub new_orders: u64,
-    /// ORDER-LINE rows of orders that were not loaded.
-    pub new_lines: u64,
-    /// What C_DELIVERY_CNT adds up to.
-    pub deliveries: u64,
+sums! {
+    /// The numbers of rows, and the sums of some of their columns.
+    pub struct Totals {
+        /// WAREHOUSE rows.
+        pub warehouses: u64,
+        /// DISTRICT rows.
+        pub districts: u64,
+        /// CUSTOMER rows.
+        pub customers: u64,
+        /// Rows of customers by last name.
+        pub names: u64,
+        /// ITEM rows, all copies.
+        pub items: u64,
+        /// STOCK rows.
+        pub stocks: u64,
+        /// HISTORY rows.
+        pub history: u64,
+        /// ORDER rows.
+        pub orders: u64,
+        /// NEW-ORDER rows.
+        pub new_orders: u64,
+        /// ORDER-LINE rows of orders that were not loaded.
+        pub new_lines: u64,
+        /// The sum of C_DELIVERY_CNT.
+        pub deliveries: u64,
+    }
 }
 
-macro_rules! totals {
-    ($($field:ident),*) => {
-        impl Totals {
-            const WORDS: usize = [$(stringify!($field)),*].len();
-
-            fn words(&self) -> [u64; Totals::WORDS] {
-                [$(self.$field),*]
-            }
-
-            fn of([$($field),*]: [u64; Totals::WORDS]) -> Totals {
-                Totals { $($field),* }
-            }
-        }
-    };
+sums! {
+    /// The payments of a district, or of a warehouse (district 0): by its own row, and by the rows of HISTORY.
+    pub(super) struct Paid {
+        pub(super) ytd_cents: i64,
+        pub(super) history_cents: i64,
+    }
 }
 
-totals!(
-    warehouses, districts, customers, names, items, stocks, history, orders, new_orders, new_lines,
-    deliveries
-);
-
-/// What a district's rows, or a warehouse's (district 0), add up to on one side and on the other.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub(super) struct Paid {
-    pub(super) ytd_cents: i64,
-    pub(super) history_cents: i64,
-}
-
-/// What the stocks of a warehouse say was ordered of them, and what the order lines say.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub(super) struct Ordered {
-    quantity: u64,
-    lines: u64,
-    remote: u64,
-    /// The same item by item, as one number: each item counts with random factors of its own, so that what one item
-    /// has too much and another too little does not even out.
-    by_item: u64,
+sums! {
+    /// The orders of a warehouse's stocks: by the stocks, or by the order lines.
+    pub(super) struct Ordered {
+        quantity: u64,
+        lines: u64,
+        remote: u64,
+        /// The three item by item, as one number: each item counts with random factors of its own, so that what one item
+        /// has too much and another too little does not even out.
+        by_item: u64,
+    }
 }
 
 impl Ordered {
@@ -164,10 +141,9 @@ impl Rows {
     }
 }
 
-impl Found for Rows {
+impl Aggregate for Rows {
     fn merge(&mut self, other: Rows) {
-        let (mine, others) = (self.totals.words(), other.totals.words());
-        self.totals = Totals::of(std::array::from_fn(|i| mine[i].wrapping_add(others[i])));
+        self.totals.merge(other.totals);
         for (condition, theirs) in other.wrong {
             let wrong = self.wrong.entry(condition).or_default();
             wrong.times += theirs.times;
@@ -175,90 +151,65 @@ impl Found for Rows {
             wrong.examples.truncate(Wrong::EXAMPLES);
         }
         for (place, theirs) in other.paid {
-            let paid = self.paid.entry(place).or_default();
-            paid.ytd_cents = paid.ytd_cents.wrapping_add(theirs.ytd_cents);
-            paid.history_cents = paid.history_cents.wrapping_add(theirs.history_cents);
+            self.paid.entry(place).or_default().merge(theirs);
         }
         for (warehouse, theirs) in other.ordered {
             let sides = self.ordered.entry(warehouse).or_default();
-            for (side, theirs) in sides.iter_mut().zip(theirs) {
-                side.quantity += theirs.quantity;
-                side.lines += theirs.lines;
-                side.remote += theirs.remote;
-                side.by_item = side.by_item.wrapping_add(theirs.by_item);
-            }
+            sides.iter_mut().zip(theirs).for_each(|(side, theirs)| side.merge(theirs));
         }
     }
 
     fn encode(&self, out: &mut Vec<u8>) {
-        let mut word = |n: u64| out.extend_from_slice(&n.to_le_bytes());
-        self.totals.words().into_iter().for_each(&mut word);
-        word(self.paid.len() as u64);
+        fn word(n: u64, out: &mut Vec<u8>) {
+            out.extend_from_slice(&n.to_le_bytes());
+        }
+        self.totals.encode(out);
+        word(self.paid.len() as u64, out);
         for ((warehouse, district), paid) in &self.paid {
-            word(u64::from(*warehouse) << 8 | u64::from(*district));
-            word(paid.ytd_cents as u64);
-            word(paid.history_cents as u64);
+            word(u64::from(*warehouse) << 8 | u64::from(*district), out);
+            paid.encode(out);
         }
-        word(self.ordered.len() as u64);
+        word(self.ordered.len() as u64, out);
         for (warehouse, sides) in &self.ordered {
-            word(u64::from(*warehouse));
-            for side in sides {
-                [side.quantity, side.lines, side.remote, side.by_item].into_iter().for_each(&mut word);
-            }
+            word(u64::from(*warehouse), out);
+            sides.iter().for_each(|side| side.encode(out));
         }
-        word(self.wrong.len() as u64);
+        word(self.wrong.len() as u64, out);
         for (condition, wrong) in &self.wrong {
-            let mut word = |n: u64| out.extend_from_slice(&n.to_le_bytes());
-            word(u64::from(*condition));
-            word(wrong.times);
-            word(wrong.examples.len() as u64);
+            word(u64::from(*condition), out);
+            word(wrong.times, out);
+            word(wrong.examples.len() as u64, out);
             for example in &wrong.examples {
-                out.extend_from_slice(&(example.len() as u64).to_le_bytes());
+                word(example.len() as u64, out);
                 out.extend_from_slice(example.as_bytes());
             }
         }
     }
 
-    fn decode(bytes: &[u8]) -> Option<Rows> {
-        let mut rest = bytes;
-        let mut rows = Rows::default();
-        let mut words = [0; Totals::WORDS];
-        for total in &mut words {
-            *total = word(&mut rest)?;
+    fn decode_front(bytes: &mut &[u8]) -> Option<Rows> {
+        let mut rows = Rows { totals: Totals::decode_front(bytes)?, ..Rows::default() };
+        for _ in 0..word(bytes)? {
+            let place = word(bytes)?;
+            rows.paid.insert(((place >> 8) as u32, place as u8), Paid::decode_front(bytes)?);
         }
-        rows.totals = Totals::of(words);
-        for _ in 0..word(&mut rest)? {
-            let place = word(&mut rest)?;
-            let (ytd_cents, history_cents) = (word(&mut rest)? as i64, word(&mut rest)? as i64);
-            rows.paid.insert(((place >> 8) as u32, place as u8), Paid { ytd_cents, history_cents });
-        }
-        for _ in 0..word(&mut rest)? {
-            let warehouse = word(&mut rest)? as u32;
-            let mut sides = [Ordered::default(); 2];
-            for side in &mut sides {
-                let (quantity, lines) = (word(&mut rest)?, word(&mut rest)?);
-                *side = Ordered { quantity, lines, remote: word(&mut rest)?, by_item: word(&mut rest)? };
-            }
+        for _ in 0..word(bytes)? {
+            let warehouse = word(bytes)? as u32;
+            let sides = [Ordered::decode_front(bytes)?, Ordered::decode_front(bytes)?];
             rows.ordered.insert(warehouse, sides);
         }
-        for _ in 0..word(&mut rest)? {
-            let condition = word(&mut rest)? as u8;
-            let mut wrong = Wrong { times: word(&mut rest)?, examples: Vec::new() };
-            for _ in 0..word(&mut rest)? {
-                let (text, tail) = { rest }.split_at_checked(usize::try_from(word(&mut rest)?).ok()? + 8)?;
-                wrong.examples.push(String::from_utf8_lossy(&text[8..]).into_owned());
-                rest = tail;
+        for _ in 0..word(bytes)? {
+            let condition = word(bytes)? as u8;
+            let mut wrong = Wrong { times: word(bytes)?, examples: Vec::new() };
+            for _ in 0..word(bytes)? {
+                let len = usize::try_from(word(bytes)?).ok()?;
+                let (text, rest) = bytes.split_at_checked(len)?;
+                wrong.examples.push(String::from_utf8_lossy(text).into_owned());
+                *bytes = rest;
             }
             rows.wrong.insert(condition, wrong);
         }
-        rest.is_empty().then_some(rows)
+        Some(rows)
     }
-}
-
-fn word(rest: &mut &[u8]) -> Option<u64> {
-    let (word, tail) = rest.split_first_chunk()?;
-    *rest = tail;
-    Some(u64::from_le_bytes(*word))
 }
 
 /// The rows of one shard, as far as they are to be joined.
@@ -330,16 +281,16 @@ impl CustomerSums {
 }
 
 impl Join {
-    fn see(&mut self, key: &[u8], cell: &Cell) {
+    fn add(&mut self, key: &[u8], cell: &Cell) {
         let (Some(named), Some(bytes)) = (Named::read(key), cell.string()) else {
             return self.rows.wrong(DAMAGED, || format!("a record {} that is no row", key.escape_ascii()));
         };
-        if self.see_row(named, bytes).is_none() {
+        if self.add_row(named, bytes).is_none() {
             self.rows.wrong(DAMAGED, || format!("{:?} of warehouse {}", named.row, named.warehouse));
         }
     }
 
-    fn see_row(&mut self, named: Named<'_>, bytes: &[u8]) -> Option<()> {
+    fn add_row(&mut self, named: Named<'_>, bytes: &[u8]) -> Option<()> {
         let (rows, warehouse) = (&mut self.rows, named.warehouse);
         match named.row {
             Row::Warehouse => {
@@ -396,7 +347,7 @@ impl Join {
     }
 
     /// A child row, except those of ORDER-LINE.
-    fn see_child(&mut self, parent: Named<'_>, child: Child, bytes: &[u8]) -> Option<()> {
+    fn add_child(&mut self, parent: Named<'_>, child: Child, bytes: &[u8]) -> Option<()> {
         let (rows, warehouse) = (&mut self.rows, parent.warehouse);
         match (parent.row, child) {
             (Row::District(district), Child::Order(number)) => {
@@ -433,7 +384,7 @@ impl Join {
     }
 
     /// A row of ORDER-LINE, when all of ORDER are known.
-    fn see_line(&mut self, parent: Named<'_>, number: u32, bytes: &[u8]) -> Option<()> {
+    fn add_line(&mut self, parent: Named<'_>, number: u32, bytes: &[u8]) -> Option<()> {
         let Row::District(district) = parent.row else { return None };
         let row = OrderLine::read(bytes)?;
         let order = self.orders.entry((parent.warehouse, district, number)).or_default();
@@ -468,45 +419,41 @@ impl Join {
         Some(())
     }
 
-    fn scan(&mut self, table: &dyn Table, digest: &mut ordain_model::Digest) {
-        let mut count = |db: Db, key: &[u8], cell: &Cell| {
-            if let Some(value) = &cell.value {
-                digest.add(record_hash(db, key, value, cell.expires_at));
-            }
-        };
+    /// Audits the rows of a shard: ORDER-LINE in a scan of its own, when all other rows are known.
+    fn audit(table: &dyn Table) -> Audited<Rows> {
+        let (mut join, mut audited) = (Join::default(), Audited::<Rows>::default());
         table.scan(DB, Position::default(), &mut |_, key, cell| {
-            count(DB, key, cell);
-            self.see(key, cell);
+            audited.count(DB, key, cell);
+            join.add(key, cell);
             true
         });
         for lines in [false, true] {
             table.scan(DB.children(), Position::default(), &mut |_, key, cell| {
                 let parts = split_child_key(key)
                     .and_then(|(parent, suffix)| Some((Named::read(parent)?, Child::read(suffix)?)));
-                let seen = match (parts, cell.string()) {
-                    (Some((parent, Child::OrderLine(number, _))), Some(bytes)) => {
-                        if lines {
-                            self.see_line(parent, number, bytes)
-                        } else {
-                            Some(())
-                        }
+                let added = match (parts, cell.string()) {
+                    (Some((parent, Child::OrderLine(number, _))), Some(bytes)) if lines => {
+                        join.add_line(parent, number, bytes)
                     }
+                    (Some((_, Child::OrderLine(..))), Some(_)) => Some(()),
                     _ if lines => Some(()),
-                    (Some((parent, child)), Some(bytes)) => self.see_child(parent, child, bytes),
+                    (Some((parent, child)), Some(bytes)) => join.add_child(parent, child, bytes),
                     _ => None,
                 };
                 if !lines {
-                    count(DB.children(), key, cell);
+                    audited.count(DB.children(), key, cell);
                 }
-                if seen.is_none() {
-                    self.rows.wrong(DAMAGED, || format!("child record {}", key.escape_ascii()));
+                if added.is_none() {
+                    join.rows.wrong(DAMAGED, || format!("child record {}", key.escape_ascii()));
                 }
                 true
             });
         }
+        audited.found = join.close();
+        audited
     }
 
-    /// Judges what is within a warehouse.
+    /// Checks what is within a warehouse.
     fn close(mut self) -> Rows {
         let Join { rows, districts, customers, orders, newest, .. } = &mut self;
         for (&(w, d, o), order) in &*orders {
@@ -567,14 +514,14 @@ impl Join {
             });
         }
         for (&(w, d), &(next_order, oldest)) in &*districts {
-            judge_district(rows, orders.range((w, d, 0)..=(w, d, u32::MAX)), (w, d), next_order, oldest);
+            check_district(rows, orders.range((w, d, 0)..=(w, d, u32::MAX)), (w, d), next_order, oldest);
         }
         self.rows
     }
 }
 
-/// Judges what the orders of a district amount to.
-fn judge_district<'o>(
+/// Checks what the orders of a district amount to.
+fn check_district<'o>(
     rows: &mut Rows,
     orders: impl Iterator<Item = (&'o (u32, u8, u32), &'o OrderSums)>,
     (w, d): (u32, u8),
@@ -583,13 +530,13 @@ fn judge_district<'o>(
 ) {
     let (mut count, mut delivered, mut last) = (0u32, 0u32, 0);
     let (mut new_orders, mut new_range) = (0u32, None);
-    let (mut said, mut lines) = (0u64, 0u64);
+    let (mut counted, mut lines) = (0u64, 0u64);
     for (&(_, _, number), order) in orders {
         lines += u64::from(order.lines);
         if let Some((_, carrier, of)) = order.row {
             count += 1;
             delivered += u32::from(carrier != 0);
-            said += u64::from(of);
+            counted += u64::from(of);
             last = number;
         }
         if order.is_new {
@@ -606,10 +553,10 @@ fn judge_district<'o>(
     let contiguous =
         new_range.is_none_or(|(first, newest)| newest - first + 1 == new_orders && oldest == first);
     rows.require(3, contiguous && (new_range.is_some() || oldest == next_order), || {
-        format!("{} has {new_orders} new orders of {new_range:?}, the oldest said to be {oldest}", place())
+        format!("{} has {new_orders} new orders of {new_range:?}, the oldest {oldest} by its row", place())
     });
-    rows.require(4, said == lines, || {
-        format!("{} has {lines} lines where O_OL_CNT adds up to {said}", place())
+    rows.require(4, counted == lines, || {
+        format!("{} has {lines} lines where O_OL_CNT adds up to {counted}", place())
     });
     rows.require(
         11,
@@ -621,29 +568,4 @@ fn judge_district<'o>(
             )
         },
     );
-}
-
-struct Audit;
-
-impl Procedure for Audit {
-    fn plan(&self, args: Args<'_>, planner: &mut Planner<'_>) -> Result<(), PlanError> {
-        if !args.is_empty() {
-            return Err(super::DAMAGED);
-        }
-        planner.table(0, Access::TableRead).map(drop)
-    }
-
-    fn run(&self, _code: u16, cx: &mut FragmentContext<'_>) -> Result<(), Abort> {
-        let (mut join, mut digest) = (Join::default(), ordain_model::Digest::default());
-        if let Target::Table(table) = &cx.target {
-            join.scan(*table, &mut digest);
-        }
-        Audited { found: join.close(), digest }.write(cx.out);
-        Ok(())
-    }
-
-    fn reply(&self, cx: &ReplyContext<'_>, out: &mut Vec<u8>) {
-        let parts = system::parts(cx.slot(0)).filter_map(Audited::<Rows>::read);
-        parts.fold(Audited::default(), Audited::merge).write(out);
-    }
 }

@@ -3,51 +3,37 @@
 //! The arguments of the real transaction are those of the client, with the customer's key in the place of the
 //! name's, and behind them the validated read: the record of the name, and its version.
 
-use ordain_model::procedure::ValidatedRead;
 use ordain_model::{
     Abort, Args, ArgsBuilder, Known, PlanError, Planner, Reconnaissance, ReplyContext, SlotNo, Writer, system,
 };
 
 use super::DAMAGED;
 use super::rows::customers_of_name;
-use super::schema::{DB, Key, Named, Row};
+use super::schema::{DB, Named, Row};
 
-const NOBODY: PlanError = PlanError::fixed("ERR no customer has this last name");
-
-/// What is known about the customer.
-pub(super) enum Found<'a> {
-    /// The client has named it by its number: nothing is to be found.
-    AsItIs,
-    /// This is to be found out first.
-    Wanted(Reconnaissance),
-    /// The key of the customer, and what shows that it is the one.
-    Customer(Key, Shown<'a>),
-}
-
-/// The record of the name, as it was read.
-pub(super) struct Shown<'a>(&'a ValidatedRead);
-
-impl Shown<'_> {
-    /// Writes it behind the arguments of the real transaction.
-    pub(super) fn push(&self, args: &mut ArgsBuilder<'_>) {
-        let ValidatedRead { db, key, version, .. } = self.0;
-        system::validation_args([(*db, &**key, *version)].into_iter(), args);
-    }
-}
+const UNKNOWN_NAME: PlanError = PlanError::fixed("ERR no customer has this last name");
 
 /// Finds the customer whose key, or that of whose name, is argument `at`: of all who have the name the middle one,
 /// rounded up, in the order of C_FIRST (clause 2.5.2.2).
-pub(super) fn find<'k>(args: Args<'_>, at: usize, known: &'k Known) -> Result<Found<'k>, PlanError> {
+pub(super) fn reconnoitre(args: Args<'_>, at: usize, known: &Known) -> Result<Reconnaissance, PlanError> {
     let key = args.get(at).ok_or(DAMAGED)?;
     let named = Named::read(key).ok_or(DAMAGED)?;
-    let Row::Names(district, _) = named.row else { return Ok(Found::AsItIs) };
+    let Row::Names(district, _) = named.row else {
+        return Ok(Reconnaissance::Ready(args.encoded().to_vec()));
+    };
     let Some(read) = known.reads.iter().find(|read| read.key == key) else {
-        return Ok(Found::Wanted(Reconnaissance::Read(vec![(DB, key.to_vec())])));
+        return Ok(Reconnaissance::Read(vec![(DB, key.to_vec())]));
     };
     let mut customers = customers_of_name(read.cell.string().unwrap_or_default());
-    let middle = customers.len().div_ceil(2).checked_sub(1).ok_or(NOBODY)?;
-    let customer = customers.nth(middle).ok_or(NOBODY)?;
-    Ok(Found::Customer(named.prefix.key(Row::Customer(district, customer)), Shown(read)))
+    let middle = customers.len().div_ceil(2).checked_sub(1).ok_or(UNKNOWN_NAME)?;
+    let customer = named.prefix.key(Row::Customer(district, customers.nth(middle).ok_or(UNKNOWN_NAME)?));
+    let mut ready = Vec::new();
+    let mut builder = ArgsBuilder::new(&mut ready);
+    for (place, arg) in args.iter().enumerate() {
+        builder.push(if place == at { &customer } else { arg.bytes });
+    }
+    system::validation_args([(read.db, &*read.key, read.version)].into_iter(), &mut builder);
+    Ok(Reconnaissance::Ready(ready))
 }
 
 /// Plans the fragment that validates the read behind the first `count` arguments, if there is any.

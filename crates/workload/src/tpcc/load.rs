@@ -15,7 +15,7 @@ use ordain_model::{
 use super::population::{Maker, Scale};
 use super::random::LastName;
 use super::schema::{Child, DB, Named, Prefix, Row};
-use super::{DAMAGED, put_child, split_packed};
+use super::{DAMAGED, put_child, last, split_packed};
 
 /// Inserts rows of WAREHOUSE, DISTRICT, CUSTOMER (with its HISTORY), ITEM and STOCK. Arguments: keys, then an
 /// encoded [`Scale`].
@@ -53,8 +53,8 @@ impl Procedure for LoadRows {
     }
 
     fn run(&self, _code: u16, cx: &mut FragmentContext<'_>) -> Result<(), Abort> {
-        let packed = cx.args.iter().last().map_or(&[][..], |packed| packed.bytes);
-        let (Some((maker, _)), Some(named)) = (Maker::decode(packed), Named::read(cx.key.bytes)) else {
+        let (Some((maker, _)), Some(named)) = (Maker::decode(last(cx.args)), Named::read(cx.key.bytes))
+        else {
             return Ok(());
         };
         let warehouse = named.warehouse;
@@ -107,8 +107,7 @@ impl Procedure for LoadNames {
     }
 
     fn run(&self, code: u16, cx: &mut FragmentContext<'_>) -> Result<(), Abort> {
-        let packed = cx.args.iter().last().map_or(&[][..], |packed| packed.bytes);
-        let list = name_lists(packed).nth(usize::from(code)).unwrap_or_default();
+        let list = name_lists(last(cx.args)).nth(usize::from(code)).unwrap_or_default();
         cx.cell_mut().put(Value::String(list.to_vec()));
         Ok(())
     }
@@ -143,11 +142,10 @@ impl Procedure for LoadOrders {
     }
 
     fn run(&self, _code: u16, cx: &mut FragmentContext<'_>) -> Result<(), Abort> {
-        let packed = cx.args.iter().last().map_or(&[][..], |packed| packed.bytes);
         let Some(Named { warehouse, row: Row::District(district), .. }) = Named::read(cx.key.bytes) else {
             return Ok(());
         };
-        let Some((maker, orders)) = LoadOrders::orders(packed) else { return Ok(()) };
+        let Some((maker, orders)) = LoadOrders::orders(last(cx.args)) else { return Ok(()) };
         let customers = maker.ordering_customers(warehouse, district);
         for (order, customer) in orders.clone().zip(&customers[orders.start as usize - 1..]) {
             maker.order(warehouse, district, order, *customer, &mut |child, row| {

@@ -41,18 +41,17 @@ use std::sync::Arc;
 use ordain_model::args::Arg;
 use ordain_model::key::SLOTS;
 use ordain_model::procedure::Target;
-use ordain_model::{Args, Children, FragmentContext, PlanError, ProcedureId, Registry, Value, system};
+use ordain_model::{Args, Children, FragmentContext, PlanError, ProcedureId, Registry, Value};
 
 pub use population::Scale;
 
-use crate::{Finding, Param, Seen, Source, Workload};
+use crate::packed::damaged;
+use crate::parameters::{ParameterError, parameters, require, require_in};
+use crate::{Finding, Param, Results, Source, Workload};
 use population::MAX_ROWS;
 use schema::{Child, MAX_DISTRICTS, MAX_WAREHOUSES, Prefix};
 
-const DAMAGED: PlanError = PlanError::fixed(
-    "ERR damaged arguments of a TPC-C procedure: it takes the keys and the packed argument that \
-     ordain bench writes, and is not made to be called by hand",
-);
+const DAMAGED: PlanError = damaged!("a TPC-C procedure");
 
 pub(crate) fn register(registry: &mut Registry) {
     register_all(registry, false);
@@ -79,6 +78,11 @@ fn split_packed(args: Args<'_>) -> Result<(impl Iterator<Item = Arg<'_>>, &[u8])
     let keys = args.len().checked_sub(1).filter(|keys| *keys > 0).ok_or(DAMAGED)?;
     let packed = args.get(keys).ok_or(DAMAGED)?;
     Ok((args.iter().take(keys), packed))
+}
+
+/// The last argument, in which a fragment finds what is packed behind the keys; nothing if there is none.
+fn last(args: Args<'_>) -> &[u8] {
+    args.iter().last().map_or(&[], |packed| packed.bytes)
 }
 
 /// The bytes of the record that a fragment has; `None` if it is absent.
@@ -171,10 +175,12 @@ impl Mix {
         [self.new_order, self.payment, self.order_status, self.delivery, self.stock_level]
     }
 
-    fn is_sound(&self) -> bool {
+    fn require_sound(&self) -> Result<(), ParameterError> {
         let percents = self.percents();
-        percents.iter().all(|p| (0.0..=100.0).contains(p))
-            && (percents.iter().sum::<f64>() - 100.0).abs() < 1e-6
+        let add_up = (percents.iter().sum::<f64>() - 100.0).abs() < 1e-6;
+        require(percents.iter().all(|p| (0.0..=100.0).contains(p)) && add_up, || {
+            format!("the percentages of a mix must be 0 to 100 and add up to 100, not {self}")
+        })
     }
 }
 
@@ -194,24 +200,29 @@ impl FromStr for Mix {
     type Err = ParameterError;
 
     fn from_str(text: &str) -> Result<Mix, ParameterError> {
-        let unknown = || ParameterError::MixName(text.to_owned());
-        let number = |text: &str| text.parse::<f64>().map_err(|_| unknown());
-        let mix = match text {
-            "full" => Mix::FULL,
-            "new-order" => Mix::NEW_ORDER,
-            "payment" => Mix::PAYMENT,
-            "halves" => Mix::HALVES,
-            _ => match text.strip_prefix("read-only:") {
-                Some(percent) => Mix::read_only(number(percent)?),
-                None => {
-                    let percents = text.split('/').map(number).collect::<Result<Vec<_>, _>>()?;
-                    let [new_order, payment, order_status, delivery, stock_level] =
-                        percents.try_into().map_err(|_| unknown())?;
-                    Mix { new_order, payment, order_status, delivery, stock_level }
-                }
-            },
+        let by_percents = || {
+            if let Some(percent) = text.strip_prefix("read-only:") {
+                return Some(Mix::read_only(percent.parse().ok()?));
+            }
+            let percents = text.split('/').map(str::parse).collect::<Result<Vec<f64>, _>>().ok()?;
+            let [new_order, payment, order_status, delivery, stock_level] = percents.try_into().ok()?;
+            Some(Mix { new_order, payment, order_status, delivery, stock_level })
         };
-        if mix.is_sound() { Ok(mix) } else { Err(ParameterError::Mix(mix)) }
+        let mix = match text {
+            "full" => Some(Mix::FULL),
+            "new-order" => Some(Mix::NEW_ORDER),
+            "payment" => Some(Mix::PAYMENT),
+            "halves" => Some(Mix::HALVES),
+            _ => by_percents(),
+        };
+        let mix = mix.ok_or_else(|| {
+            ParameterError::new(format!(
+                "a mix is full, new-order, payment, halves, read-only:PERCENT or five percentages as 45/43/4/4/4, not \
+                 {text}"
+            ))
+        })?;
+        mix.require_sound()?;
+        Ok(mix)
     }
 }
 
@@ -226,71 +237,21 @@ pub enum Remote {
     Share(f64),
 }
 
-/// What the database and the transactions are like.
-#[derive(Clone, Copy, Debug, PartialEq)]
-pub struct Parameters {
-    /// Warehouses.
-    pub warehouses: u32,
-    /// The size of each.
-    pub scale: Scale,
-    /// Over how many partitions they are spread.
-    pub partitions: usize,
-    /// The transactions.
-    pub mix: Mix,
-    /// Second warehouses.
-    pub remote: Remote,
-}
-
-impl Default for Parameters {
-    fn default() -> Parameters {
-        Parameters {
-            warehouses: 1,
-            scale: Scale::default(),
-            partitions: 1,
-            mix: Mix::FULL,
-            remote: Remote::Standard,
-        }
+parameters! {
+    /// What the database and the transactions are like.
+    #[derive(Copy)]
+    pub struct Parameters {
+        /// The number of warehouses.
+        pub warehouses: u32 = 1,
+        /// The size of each.
+        pub scale: Scale = Scale::default(),
+        /// The number of partitions that they are spread over.
+        pub partitions: usize = 1,
+        /// The transactions.
+        pub mix: Mix = Mix::FULL,
+        /// Second warehouses.
+        pub remote: Remote = Remote::Standard,
     }
-}
-
-/// A parameter that makes no sense.
-#[derive(Clone, Debug, PartialEq, thiserror::Error)]
-pub enum ParameterError {
-    /// None, or too many.
-    #[error("warehouses must be 1 to {MAX_WAREHOUSES}, not {0}")]
-    Warehouses(u32),
-    /// None, or too many.
-    #[error("partitions must be 1 to {SLOTS}, not {0}")]
-    Partitions(usize),
-    /// None, or too many.
-    #[error("districts must be 1 to {MAX_DISTRICTS}, not {0}")]
-    Districts(u8),
-    /// None, or too many.
-    #[error("customers and items must be 1 to {MAX_ROWS}, not {0}")]
-    Rows(u32),
-    /// More orders than customers, or more undelivered orders than orders.
-    #[error(
-        "{undelivered} undelivered of {orders} orders of {customers} customers: each must be no more than the next"
-    )]
-    Orders {
-        /// Undelivered orders.
-        undelivered: u32,
-        /// Orders.
-        orders: u32,
-        /// Customers.
-        customers: u32,
-    },
-    /// Percentages that do not add up.
-    #[error("the percentages of a mix must be 0 to 100 and add up to 100, not {0}")]
-    Mix(Mix),
-    /// No such mix.
-    #[error(
-        "a mix is full, new-order, payment, halves, read-only:PERCENT or five percentages as 45/43/4/4/4, not {0}"
-    )]
-    MixName(String),
-    /// Not a share.
-    #[error("the share of remote transactions must be 0 to 1, and 0 with one warehouse, not {0}")]
-    Remote(f64),
 }
 
 /// The workload.
@@ -309,28 +270,23 @@ impl Tpcc {
     pub fn new(parameters: Parameters) -> Result<Tpcc, ParameterError> {
         let Parameters { warehouses, scale, partitions, mix, remote } = parameters;
         let Scale { districts, customers, items, orders, undelivered } = scale;
-        if !(1..=MAX_WAREHOUSES).contains(&warehouses) {
-            return Err(ParameterError::Warehouses(warehouses));
-        }
-        if !(1..=SLOTS).contains(&partitions) {
-            return Err(ParameterError::Partitions(partitions));
-        }
-        if !(1..=MAX_DISTRICTS).contains(&districts) {
-            return Err(ParameterError::Districts(districts));
-        }
-        if let Some(rows) = [customers, items].into_iter().find(|rows| !(1..=MAX_ROWS).contains(rows)) {
-            return Err(ParameterError::Rows(rows));
-        }
-        if orders > customers || undelivered > orders {
-            return Err(ParameterError::Orders { undelivered, orders, customers });
-        }
-        if !mix.is_sound() {
-            return Err(ParameterError::Mix(mix));
-        }
-        if let Remote::Share(share) = remote
-            && (!(0.0..=1.0).contains(&share) || (share > 0.0 && warehouses == 1))
-        {
-            return Err(ParameterError::Remote(share));
+        require_in("warehouses", warehouses, 1..=MAX_WAREHOUSES)?;
+        require_in("partitions", partitions, 1..=SLOTS)?;
+        require_in("districts", districts, 1..=MAX_DISTRICTS)?;
+        require_in("customers", customers, 1..=MAX_ROWS)?;
+        require_in("items", items, 1..=MAX_ROWS)?;
+        require(orders <= customers && undelivered <= orders, || {
+            format!(
+                "{undelivered} undelivered of {orders} orders of {customers} customers: each must be no more than the next"
+            )
+        })?;
+        mix.require_sound()?;
+        if let Remote::Share(share) = remote {
+            require((0.0..=1.0).contains(&share) && (share == 0.0 || warehouses > 1), || {
+                format!(
+                    "the share of remote transactions must be 0 to 1, and 0 with one warehouse, not {share}"
+                )
+            })?;
         }
         let prefixes = (1..=warehouses).map(|warehouse| Prefix::new(warehouse, partitions)).collect();
         Ok(Tpcc { parameters, prefixes })
@@ -416,11 +372,11 @@ impl Workload for Tpcc {
         Box::new(source::Clients::new(self, seed, number, populations))
     }
 
-    fn audits(&self) -> Vec<ProcedureId> {
-        vec![audit::AUDIT, system::DIGEST]
+    fn audit(&self) -> ProcedureId {
+        audit::AUDIT
     }
 
-    fn check(&self, seen: &Seen) -> Vec<Finding> {
-        check::check(&self.parameters, seen)
+    fn check(&self, results: &Results) -> Vec<Finding> {
+        check::check(&self.parameters, results)
     }
 }

@@ -5,11 +5,11 @@
 use std::sync::Arc;
 
 use ordain_model::{
-    Abort, Access, Args, ArgsBuilder, Datum, FragmentContext, Known, PlanError, Planner, Procedure,
-    ProcedureId, Reconnaissance, Registry, ReplyContext, SlotNo, Writer, system,
+    Abort, Access, Args, Datum, FragmentContext, Known, PlanError, Planner, Procedure, ProcedureId,
+    Reconnaissance, Registry, ReplyContext, SlotNo, Writer, system,
 };
 
-use super::by_name::{self, Found};
+use super::by_name;
 use super::payment::Who;
 use super::rows::{Customer, Order, OrderLine};
 use super::schema::{Child, DB, Named, Row};
@@ -145,17 +145,7 @@ impl Procedure for OrderStatus {
 
     fn reconnoitre(&self, args: Args<'_>, known: &Known) -> Result<Reconnaissance, PlanError> {
         OrderStatusCall::decode(args).ok_or(DAMAGED)?;
-        match by_name::find(args, 0, known)? {
-            Found::AsItIs => Ok(Reconnaissance::Ready(args.encoded().to_vec())),
-            Found::Wanted(step) => Ok(step),
-            Found::Customer(customer, read) => {
-                let mut ready = Vec::new();
-                let mut builder = ArgsBuilder::new(&mut ready);
-                builder.push(&customer).push(args.get(1).unwrap_or_default());
-                read.push(&mut builder);
-                Ok(Reconnaissance::Ready(ready))
-            }
-        }
+        by_name::reconnoitre(args, 0, known)
     }
 }
 

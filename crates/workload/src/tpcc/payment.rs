@@ -9,11 +9,11 @@ use std::sync::Arc;
 
 use ordain_model::args::Arg;
 use ordain_model::{
-    Abort, Access, Args, ArgsBuilder, Datum, FragmentContext, Known, PlanError, Planner, Procedure,
-    ProcedureId, Reconnaissance, Registry, ReplyContext, SlotNo, Value, Writer, system,
+    Abort, Access, Args, Datum, FragmentContext, Known, PlanError, Planner, Procedure, ProcedureId,
+    Reconnaissance, Registry, ReplyContext, SlotNo, Value, Writer, system,
 };
 
-use super::by_name::{self, Found};
+use super::by_name;
 use super::rows::{Customer, District, History, Warehouse};
 use super::schema::{Child, DB, Named, Row};
 use super::{DAMAGED, put_child, string, write_numbers};
@@ -27,7 +27,7 @@ pub const PAYMENT: ProcedureId = ProcedureId(1046);
 
 /// How much of C_DATA there can be, and how much of it is displayed.
 const DATA_MAX: usize = 500;
-const DATA_SHOWN: usize = 200;
+const DATA_DISPLAYED: usize = 200;
 
 pub(super) fn register(registry: &mut Registry) {
     registry.register_native(PAYMENT, "tpcc.payment", Arc::new(Payment));
@@ -44,9 +44,9 @@ pub struct PaymentCall {
     pub customer_warehouse: u32,
     /// The district of the customer.
     pub customer_district: u8,
-    /// Who pays.
+    /// The customer who pays.
     pub customer: Who,
-    /// How much.
+    /// The amount.
     pub amount_cents: i64,
 }
 
@@ -159,7 +159,7 @@ impl Payment {
         slot.int(row.credit_limit_cents);
         slot.int(i64::from(row.discount_bp));
         slot.int(row.balance_cents);
-        slot.bulk(if bad_credit { &row.data[..row.data.len().min(DATA_SHOWN)] } else { b"" });
+        slot.bulk(if bad_credit { &row.data[..row.data.len().min(DATA_DISPLAYED)] } else { b"" });
         if bad_credit {
             let whole = row.encode();
             cx.cell_mut().put(Value::String(whole));
@@ -270,19 +270,8 @@ impl Procedure for Payment {
     }
 
     fn reconnoitre(&self, args: Args<'_>, known: &Known) -> Result<Reconnaissance, PlanError> {
-        let call = PaymentCall::decode(args).ok_or(DAMAGED)?;
-        match by_name::find(args, 2, known)? {
-            Found::AsItIs => Ok(Reconnaissance::Ready(args.encoded().to_vec())),
-            Found::Wanted(step) => Ok(step),
-            Found::Customer(customer, read) => {
-                let mut ready = Vec::new();
-                let mut builder = ArgsBuilder::new(&mut ready);
-                args.iter().take(2).for_each(|key| _ = builder.push(key.bytes));
-                builder.push(&customer).push(&call.amount_cents.to_le_bytes());
-                read.push(&mut builder);
-                Ok(Reconnaissance::Ready(ready))
-            }
-        }
+        PaymentCall::decode(args).ok_or(DAMAGED)?;
+        by_name::reconnoitre(args, 2, known)
     }
 }
 

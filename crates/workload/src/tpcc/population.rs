@@ -8,31 +8,28 @@ use std::ops::Range;
 use super::random::{self, LAST_NAMES, LastName, NuRand, uniform};
 use super::rows::{Customer, DIST_INFO_BYTES, District, History, Item, Order, OrderLine, Stock, Warehouse};
 use super::schema::{Child, MAX_DISTRICTS, ORDER_LINES};
-use crate::random::{Random, mix};
+use crate::parameters::parameters;
+use ordain_model::random::{Random, mix};
 
 /// The time that loaded rows bear, milliseconds since the epoch: the same in every run.
 pub const LOADED_MS: u64 = 1_000_000_000_000;
 /// What each customer has paid when it is loaded, and owes the other way around.
 pub const LOADED_PAYMENT_CENTS: i64 = 1_000;
 
-/// How large a warehouse is. The default is the specification's (clause 4.3.3.1).
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Scale {
-    /// Districts of a warehouse.
-    pub districts: u8,
-    /// Customers of a district.
-    pub customers: u32,
-    /// Items, and so stocks of a warehouse.
-    pub items: u32,
-    /// Orders of a district, at most one for each customer.
-    pub orders: u32,
-    /// How many of them, the newest, are not delivered.
-    pub undelivered: u32,
-}
-
-impl Default for Scale {
-    fn default() -> Scale {
-        Scale { districts: 10, customers: 3_000, items: 100_000, orders: 3_000, undelivered: 900 }
+parameters! {
+    /// How large a warehouse is. The default is the specification's (clause 4.3.3.1).
+    #[derive(Copy, Eq)]
+    pub struct Scale {
+        /// The districts of a warehouse.
+        pub districts: u8 = 10,
+        /// The customers of a district.
+        pub customers: u32 = 3_000,
+        /// The items, and so the stocks of a warehouse.
+        pub items: u32 = 100_000,
+        /// The orders of a district, at most one for each customer.
+        pub orders: u32 = 3_000,
+        /// The number of them, the newest, that are not delivered.
+        pub undelivered: u32 = 900,
     }
 }
 
@@ -105,38 +102,29 @@ impl Maker {
     pub(super) fn warehouse(&self, warehouse: u32) -> Vec<u8> {
         let mut random = self.random(b'w', warehouse, 0, 0);
         let mut texts = Texts::default();
-        let name = texts.add(|out| random::text(&mut random, 6, 10, out));
-        let address = texts.address(&mut random);
-        Warehouse {
-            ytd_cents: self.scale.warehouse_ytd_cents(),
-            tax_bp: uniform(&mut random, 0, 2_000) as u16,
-            name: texts.get(&name),
-            street_1: texts.get(&address[0]),
-            street_2: texts.get(&address[1]),
-            city: texts.get(&address[2]),
-            state: texts.get(&address[3]),
-            zip: texts.get(&address[4]),
-        }
-        .encode()
+        let named = texts.name_and_address(&mut random);
+        let [name, street_1, street_2, city, state, zip] = named.each_ref().map(|text| texts.get(text));
+        let (ytd_cents, tax_bp) = (self.scale.warehouse_ytd_cents(), uniform(&mut random, 0, 2_000) as u16);
+        Warehouse { ytd_cents, tax_bp, name, street_1, street_2, city, state, zip }.encode()
     }
 
     pub(super) fn district(&self, warehouse: u32, district: u8) -> Vec<u8> {
         let mut random = self.random(b'd', warehouse, district, 0);
         let mut texts = Texts::default();
-        let name = texts.add(|out| random::text(&mut random, 6, 10, out));
-        let address = texts.address(&mut random);
-        let next_order = self.scale.orders + 1;
+        let named = texts.name_and_address(&mut random);
+        let [name, street_1, street_2, city, state, zip] = named.each_ref().map(|text| texts.get(text));
+        let (ytd_cents, next_order) = (self.scale.district_ytd_cents(), self.scale.orders + 1);
         District {
-            ytd_cents: self.scale.district_ytd_cents(),
+            ytd_cents,
             next_order,
             oldest_new_order: next_order - self.scale.undelivered,
             tax_bp: uniform(&mut random, 0, 2_000) as u16,
-            name: texts.get(&name),
-            street_1: texts.get(&address[0]),
-            street_2: texts.get(&address[1]),
-            city: texts.get(&address[2]),
-            state: texts.get(&address[3]),
-            zip: texts.get(&address[4]),
+            name,
+            street_1,
+            street_2,
+            city,
+            state,
+            zip,
         }
         .encode()
     }
@@ -158,6 +146,7 @@ impl Maker {
         let address = texts.address(&mut random);
         let phone = texts.add(|out| random::digits(&mut random, 16, out));
         let data = texts.add(|out| random::text(&mut random, 300, 500, out));
+        let [street_1, street_2, city, state, zip] = address.each_ref().map(|text| texts.get(text));
         Customer {
             balance_cents: -LOADED_PAYMENT_CENTS,
             ytd_payment_cents: LOADED_PAYMENT_CENTS,
@@ -169,11 +158,11 @@ impl Maker {
             first: texts.get(&first),
             middle: b"OE",
             last: &LastName::new(name),
-            street_1: texts.get(&address[0]),
-            street_2: texts.get(&address[1]),
-            city: texts.get(&address[2]),
-            state: texts.get(&address[3]),
-            zip: texts.get(&address[4]),
+            street_1,
+            street_2,
+            city,
+            state,
+            zip,
             phone: texts.get(&phone),
             credit: if random.below(10) == 0 { b"BC" } else { b"GC" },
             data: texts.get(&data),
@@ -304,6 +293,13 @@ impl Texts {
         let start = self.bytes.len();
         write(&mut self.bytes);
         start..self.bytes.len()
+    }
+
+    /// The name of a warehouse or district, and the address.
+    fn name_and_address(&mut self, random: &mut Random) -> [Range<usize>; 6] {
+        let name = self.add(|out| random::text(random, 6, 10, out));
+        let [street_1, street_2, city, state, zip] = self.address(random);
+        [name, street_1, street_2, city, state, zip]
     }
 
     /// Two streets, city, state, zip.

@@ -1,6 +1,6 @@
 //! The specification's random values (clauses 2.1.6, 4.3.2 and 4.3.3): NURand, last names, strings.
 
-use crate::random::Random;
+use ordain_model::Random;
 
 /// The longest last name: three syllables of five letters.
 pub const LAST_NAME_MAX: usize = 15;

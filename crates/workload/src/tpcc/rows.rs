@@ -3,22 +3,23 @@
 //!
 //! Money is in cents, rates are in basis points, 0 stands for a null date or carrier.
 
-use crate::random::mix;
+use ordain_model::random::mix;
 
 /// The length of the text that a stock has for each district.
 pub const DIST_INFO_BYTES: usize = 24;
 
+/// Declares a row: its numbers and its texts in their order, each column with what it is in the specification.
 macro_rules! row {
     ($(#[$doc:meta])* $name:ident $(<$life:lifetime>)? of $bytes:ty {
-        $($(#[$number_doc:meta])* $number:ident: $int:ty,)*
+        $($number:ident: $int:ty = $number_doc:literal,)*
     } texts {
-        $($(#[$text_doc:meta])* $text:ident,)*
+        $($text:ident = $text_doc:literal,)*
     }) => {
         $(#[$doc])*
         #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
         pub struct $name $(<$life>)? {
-            $($(#[$number_doc])* pub $number: $int,)*
-            $($(#[$text_doc])* pub $text: $bytes,)*
+            $(#[doc = $number_doc] pub $number: $int,)*
+            $(#[doc = $text_doc] pub $text: $bytes,)*
         }
 
         impl $(<$life>)? $name $(<$life>)? {
@@ -88,180 +89,120 @@ macro_rules! row {
 row! {
     /// A row of WAREHOUSE.
     Warehouse<'a> of &'a [u8] {
-        /// W_YTD.
-        ytd_cents: i64,
-        /// W_TAX.
-        tax_bp: u16,
+        ytd_cents: i64 = "W_YTD.",
+        tax_bp: u16 = "W_TAX.",
     } texts {
-        /// W_NAME.
-        name,
-        /// W_STREET_1.
-        street_1,
-        /// W_STREET_2.
-        street_2,
-        /// W_CITY.
-        city,
-        /// W_STATE.
-        state,
-        /// W_ZIP.
-        zip,
+        name = "W_NAME.",
+        street_1 = "W_STREET_1.",
+        street_2 = "W_STREET_2.",
+        city = "W_CITY.",
+        state = "W_STATE.",
+        zip = "W_ZIP.",
     }
 }
 
 row! {
     /// A row of DISTRICT.
     District<'a> of &'a [u8] {
-        /// D_YTD.
-        ytd_cents: i64,
-        /// D_NEXT_O_ID.
-        next_order: u32,
-        /// The smallest NO_O_ID, or D_NEXT_O_ID if the district has no new order: no column of the specification,
-        /// but what an index on NEW-ORDER would begin with. New orders are contiguous (condition 3).
-        oldest_new_order: u32,
-        /// D_TAX.
-        tax_bp: u16,
+        ytd_cents: i64 = "D_YTD.",
+        next_order: u32 = "D_NEXT_O_ID.",
+        oldest_new_order: u32 =
+            "The smallest NO_O_ID, or D_NEXT_O_ID if the district has no new order: no column of the \
+             specification, but what an index on NEW-ORDER would begin with. New orders are contiguous (condition \
+             3).",
+        tax_bp: u16 = "D_TAX.",
     } texts {
-        /// D_NAME.
-        name,
-        /// D_STREET_1.
-        street_1,
-        /// D_STREET_2.
-        street_2,
-        /// D_CITY.
-        city,
-        /// D_STATE.
-        state,
-        /// D_ZIP.
-        zip,
+        name = "D_NAME.",
+        street_1 = "D_STREET_1.",
+        street_2 = "D_STREET_2.",
+        city = "D_CITY.",
+        state = "D_STATE.",
+        zip = "D_ZIP.",
     }
 }
 
 row! {
     /// A row of CUSTOMER.
     Customer<'a> of &'a [u8] {
-        /// C_BALANCE.
-        balance_cents: i64,
-        /// C_YTD_PAYMENT.
-        ytd_payment_cents: i64,
-        /// C_PAYMENT_CNT.
-        payments: u32,
-        /// C_DELIVERY_CNT.
-        deliveries: u32,
-        /// C_CREDIT_LIM.
-        credit_limit_cents: i64,
-        /// C_SINCE, milliseconds since the epoch.
-        since_ms: u64,
-        /// C_DISCOUNT.
-        discount_bp: u16,
+        balance_cents: i64 = "C_BALANCE.",
+        ytd_payment_cents: i64 = "C_YTD_PAYMENT.",
+        payments: u32 = "C_PAYMENT_CNT.",
+        deliveries: u32 = "C_DELIVERY_CNT.",
+        credit_limit_cents: i64 = "C_CREDIT_LIM.",
+        since_ms: u64 = "C_SINCE, milliseconds since the epoch.",
+        discount_bp: u16 = "C_DISCOUNT.",
     } texts {
-        /// C_FIRST.
-        first,
-        /// C_MIDDLE.
-        middle,
-        /// C_LAST.
-        last,
-        /// C_STREET_1.
-        street_1,
-        /// C_STREET_2.
-        street_2,
-        /// C_CITY.
-        city,
-        /// C_STATE.
-        state,
-        /// C_ZIP.
-        zip,
-        /// C_PHONE.
-        phone,
-        /// C_CREDIT: `GC` or `BC`.
-        credit,
-        /// C_DATA.
-        data,
+        first = "C_FIRST.",
+        middle = "C_MIDDLE.",
+        last = "C_LAST.",
+        street_1 = "C_STREET_1.",
+        street_2 = "C_STREET_2.",
+        city = "C_CITY.",
+        state = "C_STATE.",
+        zip = "C_ZIP.",
+        phone = "C_PHONE.",
+        credit = "C_CREDIT: `GC` or `BC`.",
+        data = "C_DATA.",
     }
 }
 
 row! {
     /// A row of HISTORY; the customer is the parent row.
     History<'a> of &'a [u8] {
-        /// H_W_ID.
-        warehouse: u32,
-        /// H_D_ID.
-        district: u8,
-        /// H_DATE, milliseconds since the epoch.
-        at_ms: u64,
-        /// H_AMOUNT.
-        amount_cents: i64,
+        warehouse: u32 = "H_W_ID.",
+        district: u8 = "H_D_ID.",
+        at_ms: u64 = "H_DATE, milliseconds since the epoch.",
+        amount_cents: i64 = "H_AMOUNT.",
     } texts {
-        /// H_DATA.
-        data,
+        data = "H_DATA.",
     }
 }
 
 row! {
     /// A row of ORDER.
     Order of &[u8] {
-        /// O_C_ID.
-        customer: u32,
-        /// O_ENTRY_D, milliseconds since the epoch.
-        entered_ms: u64,
-        /// O_CARRIER_ID, 0 for null.
-        carrier: u8,
-        /// O_OL_CNT.
-        lines: u8,
-        /// O_ALL_LOCAL.
-        all_local: u8,
+        customer: u32 = "O_C_ID.",
+        entered_ms: u64 = "O_ENTRY_D, milliseconds since the epoch.",
+        carrier: u8 = "O_CARRIER_ID, 0 for null.",
+        lines: u8 = "O_OL_CNT.",
+        all_local: u8 = "O_ALL_LOCAL.",
     } texts {}
 }
 
 row! {
     /// A row of ORDER-LINE.
     OrderLine<'a> of &'a [u8] {
-        /// OL_I_ID.
-        item: u32,
-        /// OL_SUPPLY_W_ID.
-        supply_warehouse: u32,
-        /// OL_DELIVERY_D, milliseconds since the epoch, 0 for null.
-        delivered_ms: u64,
-        /// OL_QUANTITY.
-        quantity: u8,
-        /// OL_AMOUNT.
-        amount_cents: i64,
+        item: u32 = "OL_I_ID.",
+        supply_warehouse: u32 = "OL_SUPPLY_W_ID.",
+        delivered_ms: u64 = "OL_DELIVERY_D, milliseconds since the epoch, 0 for null.",
+        quantity: u8 = "OL_QUANTITY.",
+        amount_cents: i64 = "OL_AMOUNT.",
     } texts {
-        /// OL_DIST_INFO.
-        dist_info,
+        dist_info = "OL_DIST_INFO.",
     }
 }
 
 row! {
     /// A row of ITEM.
     Item<'a> of &'a [u8] {
-        /// I_IM_ID.
-        image: u32,
-        /// I_PRICE.
-        price_cents: i64,
+        image: u32 = "I_IM_ID.",
+        price_cents: i64 = "I_PRICE.",
     } texts {
-        /// I_NAME.
-        name,
-        /// I_DATA.
-        data,
+        name = "I_NAME.",
+        data = "I_DATA.",
     }
 }
 
 row! {
     /// A row of STOCK.
     Stock<'a> of &'a [u8] {
-        /// S_QUANTITY.
-        quantity: i16,
-        /// S_YTD.
-        ytd: u32,
-        /// S_ORDER_CNT.
-        orders: u32,
-        /// S_REMOTE_CNT.
-        remote_orders: u32,
+        quantity: i16 = "S_QUANTITY.",
+        ytd: u32 = "S_YTD.",
+        orders: u32 = "S_ORDER_CNT.",
+        remote_orders: u32 = "S_REMOTE_CNT.",
     } texts {
-        /// S_DIST_01 to S_DIST_10, one after the other.
-        dist,
-        /// S_DATA.
-        data,
+        dist = "S_DIST_01 to S_DIST_10, one after the other.",
+        data = "S_DATA.",
     }
 }
 

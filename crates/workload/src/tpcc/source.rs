@@ -13,8 +13,9 @@ use super::random::{LastName, NuRand, uniform};
 use super::schema::{ORDER_LINES, Prefix, Row};
 use super::stock_level::{STOCK_LEVEL, StockLevelCall};
 use super::{Kind, Parameters, Remote, Tpcc};
-use crate::random::Random;
+use crate::aggregate::{Aggregate, sums};
 use crate::{Made, Source};
+use ordain_model::Random;
 
 /// One population of clients of several.
 #[derive(Clone, Debug)]
@@ -25,7 +26,7 @@ pub struct Clients {
     random: Random,
     /// The transaction made up last; none as long as it loads.
     made: Option<Transaction>,
-    learnt: Testimony,
+    summary: Summary,
 }
 
 /// A transaction that was made up.
@@ -43,47 +44,21 @@ pub enum Transaction {
     StockLevel(StockLevelCall),
 }
 
-/// What a population has learnt from the answers of the transactions that committed.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Testimony {
-    /// How many lines the orders had.
-    pub lines: u64,
-    /// What was paid.
-    pub paid_cents: u64,
-    /// How many orders were delivered.
-    pub delivered: u64,
-    /// How many answers were not what such a transaction answers, or aborts without a reason.
-    pub odd: u64,
-    /// How many NewOrders were made up, whatever became of them.
-    pub new_orders: u64,
-    /// How many of these have an item that there is not.
-    pub unused_items: u64,
-}
-
-impl Testimony {
-    fn encode(&self) -> Vec<u8> {
-        let Testimony { lines, paid_cents, delivered, odd, new_orders, unused_items } = *self;
-        let words = [lines, paid_cents, delivered, odd, new_orders, unused_items];
-        words.iter().flat_map(|word| word.to_le_bytes()).collect()
-    }
-
-    /// Reads a testimony; `None` if it is none.
-    pub fn decode(bytes: &[u8]) -> Option<Testimony> {
-        let (words, []) = bytes.as_chunks() else { return None };
-        let words: &[[u8; 8]; 6] = words.try_into().ok()?;
-        let [lines, paid_cents, delivered, odd, new_orders, unused_items] = words.map(u64::from_le_bytes);
-        Some(Testimony { lines, paid_cents, delivered, odd, new_orders, unused_items })
-    }
-}
-
-impl std::ops::AddAssign for Testimony {
-    fn add_assign(&mut self, other: Testimony) {
-        self.lines += other.lines;
-        self.paid_cents += other.paid_cents;
-        self.delivered += other.delivered;
-        self.odd += other.odd;
-        self.new_orders += other.new_orders;
-        self.unused_items += other.unused_items;
+sums! {
+    /// The sums of a population's answers to transactions that committed.
+    pub struct Summary {
+        /// The lines of the orders.
+        pub lines: u64,
+        /// The payments, in cents.
+        pub paid_cents: u64,
+        /// The orders that were delivered.
+        pub delivered: u64,
+        /// The answers that are not what such a transaction answers, and the aborts without a reason.
+        pub odd: u64,
+        /// The NewOrders that were made up, whatever became of them.
+        pub new_orders: u64,
+        /// The NewOrders with an item that there is not.
+        pub unused_items: u64,
     }
 }
 
@@ -105,7 +80,7 @@ impl Clients {
             loader: Loader::new(seed, scale, warehouses, number, populations),
             random: Random::stream(seed, number as u64),
             made: None,
-            learnt: Testimony::default(),
+            summary: Summary::default(),
         }
     }
 
@@ -186,9 +161,9 @@ impl Clients {
             && let Some(last) = lines.last_mut()
         {
             last.item = items + 1;
-            self.learnt.unused_items += 1;
+            self.summary.unused_items += 1;
         }
-        self.learnt.new_orders += 1;
+        self.summary.new_orders += 1;
         NewOrderCall { warehouse, district, customer, lines }
     }
 
@@ -252,7 +227,7 @@ impl Source for Clients {
         }
     }
 
-    fn heard(&mut self, kind: u8, status: OutcomeStatus, reply: &[u8]) {
+    fn answered(&mut self, kind: u8, status: OutcomeStatus, reply: &[u8]) {
         match status {
             OutcomeStatus::Committed => {}
             // To be started over in vain is an engine's good right; any other abort has one reason only.
@@ -261,30 +236,30 @@ impl Source for Clients {
             {
                 let is_expected = (kind, abort) == (Kind::NewOrder as u8, Abort::Logic)
                     && Datum::first(reply) == Datum::Error(new_order::UNUSED_ITEM.as_bytes());
-                self.learnt.odd += u64::from(!is_expected);
+                self.summary.odd += u64::from(!is_expected);
                 return;
             }
             _ => return,
         }
         let understood = match Kind::ALL.get(usize::from(kind)) {
             Some(Kind::NewOrder) => {
-                new_order::read_reply(reply).map(|lines| self.learnt.lines += u64::from(lines))
+                new_order::read_reply(reply).map(|lines| self.summary.lines += u64::from(lines))
             }
             Some(Kind::Payment) => {
-                payment::read_reply(reply).map(|cents| self.learnt.paid_cents += cents.unsigned_abs())
+                payment::read_reply(reply).map(|cents| self.summary.paid_cents += cents.unsigned_abs())
             }
             Some(Kind::Delivery) => {
-                delivery::read_reply(reply).map(|delivered| self.learnt.delivered += delivered)
+                delivery::read_reply(reply).map(|delivered| self.summary.delivered += delivered)
             }
             Some(Kind::OrderStatus) => super::order_status::is_reply(reply).then_some(()),
             Some(Kind::StockLevel) => super::stock_level::is_reply(reply).then_some(()),
             None => None,
         };
-        self.learnt.odd += u64::from(understood.is_none());
+        self.summary.odd += u64::from(understood.is_none());
     }
 
-    fn testimony(&mut self) -> Vec<u8> {
-        self.learnt.encode()
+    fn summary(&mut self) -> Vec<u8> {
+        self.summary.encoded()
     }
 }
 

@@ -16,7 +16,7 @@ use ordain_model::{
 
 use super::rows::{District, Order, OrderLine, Stock};
 use super::schema::{Child, DB, Named, Row};
-use super::{DAMAGED, child, split_packed, string};
+use super::{DAMAGED, below, last, split_packed, string};
 
 /// Counts. Arguments: the key of the district; then the threshold, 1 byte. Answers how many items there are whose
 /// stock is below it.
@@ -108,7 +108,7 @@ fn read_packed(packed: &[u8]) -> Option<(u8, u32)> {
 
 /// That of a transaction.
 fn packed_of(args: Args<'_>) -> Option<(u8, u32)> {
-    read_packed(args.iter().last()?.bytes)
+    read_packed(last(args))
 }
 
 /// The items whose stocks the real transaction names, between the district's key and the threshold.

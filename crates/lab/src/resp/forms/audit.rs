@@ -8,7 +8,8 @@ use std::collections::BTreeSet;
 
 use anyhow::{Context, bail};
 use ordain_model::{Datum, Writer};
-use ordain_workload::audit::{Found, Numbers};
+use ordain_workload::aggregate::Aggregate;
+use ordain_workload::audit::Numbers;
 use ordain_workload::{Param, Workload};
 
 use crate::resp::link::{Link, no_error};
@@ -45,7 +46,7 @@ pub fn numbers(
         0..records,
         |record, out| write(*record, out),
         |record, reply| {
-            found.see(read(record, reply));
+            found.add(read(record, reply));
             Ok(())
         },
     )?;
@@ -55,13 +56,13 @@ pub fn numbers(
         Datum::first(&reply).as_int().and_then(|n| u64::try_from(n).ok()).context("DBSIZE is no number")?;
     // Records that are missing were damaged just now, those that nobody loaded are damage too.
     for _ in records..there {
-        found.see(None);
+        found.add(None);
     }
     Ok(found)
 }
 
 /// The reply of an audit that found this.
-pub fn answer<F: Found>(found: &F) -> Vec<u8> {
+pub fn answer<F: Aggregate>(found: &F) -> Vec<u8> {
     // The digest, which nobody kept, in front.
     let mut bytes = vec![0; 16 + 4];
     found.encode(&mut bytes);

@@ -241,7 +241,7 @@ mod tests {
     use std::collections::BTreeSet;
 
     use ordain_workload::tpcc::{Mix, Parameters, Remote, Scale};
-    use ordain_workload::{Finding, Seen, Workload, tpcc};
+    use ordain_workload::{Finding, Results, Workload, tpcc};
 
     use super::super::tests::transcript;
     use super::*;
@@ -274,7 +274,7 @@ mod tests {
 
     fn wrong(rows: &mut Rows, form: &Tpcc, workload: &dyn Workload) -> BTreeSet<&'static str> {
         let audits = vec![rows.audit(&form.registry).unwrap()];
-        let seen = Seen { audits, by_kind: vec![Default::default(); 5], ..Seen::default() };
+        let seen = Results { audits, by_kind: vec![Default::default(); 5], ..Results::default() };
         let findings = workload.check(&seen).into_iter();
         findings.filter(|Finding { wrong, .. }| wrong.is_some()).map(|finding| finding.name).collect()
     }

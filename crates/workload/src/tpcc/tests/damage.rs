@@ -1,5 +1,7 @@
 //! What the checks find: every finding and what it takes to bring it about, a planted bug, and nonsense in arguments.
 
+use std::collections::BTreeSet;
+
 use super::*;
 
 #[test]
@@ -12,54 +14,81 @@ fn a_skipped_stock_update_is_caught() {
     assert!(text.contains("the stocks of warehouse 1 say"), "{text}");
 }
 
-/// Damages one row after another, each time sees what is found, and repairs it.
-#[test]
-fn every_condition_is_seen_to_fail() {
-    let mut bed = Bed::loaded(parameters(2));
-    let mix = Mix { delivery: 2.0, new_order: 47.0, ..Mix::FULL };
-    bed.workload = Tpcc::new(Parameters { mix, ..parameters(2) }).unwrap();
-    let mut source = Clients::new(&bed.workload, 1, 0, 1);
-    for _ in 0..300 {
-        let Made { kind, .. } = source.next();
-        let made = source.made().unwrap().clone();
-        let result = bed.call(&made);
-        bed.by_kind[usize::from(kind)].count(result.status);
-        source.heard(kind, result.status, &result.reply);
-    }
-    let testimony = vec![source.testimony()];
-    assert_sound(&bed.findings(testimony.clone()));
+type Damage = fn(&mut Vec<u8>);
 
-    let district = |bed: &Bed| bed.row(2, Row::District(1), None).unwrap();
-    let oldest = District::read(&district(&bed)).unwrap().oldest_new_order;
-    let new_orders = District::read(&district(&bed)).unwrap().next_order - oldest;
-    assert!(oldest > 1 && new_orders > 3, "{oldest} {new_orders}");
-    // A loaded order that is delivered, whose lines are for nothing; and a new one, and its customer.
-    let (delivered, undelivered) = (1, oldest + 1);
-    // One that was placed in the run.
-    let placed = oldest + new_orders - 1;
-    assert!(placed > SMALL.orders);
-    let order = Order::read(&bed.row(2, Row::District(1), Some(Child::Order(undelivered))).unwrap()).unwrap();
+/// The damaged row, the change (none: it is deleted), and the findings then.
+type Case = (Row<'static>, Option<Child>, Option<Damage>, &'static [&'static str]);
 
-    type Damage = fn(&mut Vec<u8>);
-    macro_rules! numbers {
-        ($table:ident, $row:ident => $change:expr) => {{
-            let damage: Damage = |bytes| {
-                let mut $row = $table::read(bytes).unwrap();
-                $change;
-                let numbers = $row.numbers();
-                overwrite(bytes, &numbers);
-            };
-            Some(damage)
-        }};
+/// A bed after a run, with the orders of a district that the cases are about.
+struct Finished {
+    bed: Bed,
+    summaries: Vec<Vec<u8>>,
+    /// A loaded order that is delivered, whose lines are for nothing.
+    delivered: u32,
+    /// An order that is not delivered, and its customer.
+    undelivered: u32,
+    customer: u32,
+    /// An order that was placed in the run.
+    placed: u32,
+}
+
+impl Finished {
+    fn new() -> Finished {
+        let mut bed = Bed::loaded(parameters(2));
+        let mix = Mix { delivery: 2.0, new_order: 47.0, ..Mix::FULL };
+        bed.workload = Tpcc::new(Parameters { mix, ..parameters(2) }).unwrap();
+        let mut source = Clients::new(&bed.workload, 1, 0, 1);
+        for _ in 0..300 {
+            let Made { kind, .. } = source.next();
+            let made = source.made().unwrap().clone();
+            let result = bed.call(&made);
+            bed.by_kind[usize::from(kind)].count(result.status);
+            source.answered(kind, result.status, &result.reply);
+        }
+        let district = bed.row(2, Row::District(1), None).unwrap();
+        let District { next_order, oldest_new_order: oldest, .. } = District::read(&district).unwrap();
+        assert!(oldest > 1 && next_order > oldest + 3, "{oldest} {next_order}");
+        assert!(next_order - 1 > SMALL.orders);
+        let undelivered = oldest + 1;
+        let order = bed.row(2, Row::District(1), Some(Child::Order(undelivered))).unwrap();
+        let customer = Order::read(&order).unwrap().customer;
+        let (summaries, placed) = (vec![source.summary()], next_order - 1);
+        let mut finished = Finished { bed, summaries, delivered: 1, undelivered, customer, placed };
+        finished.assert_sound();
+        finished
     }
+
+    fn assert_sound(&mut self) {
+        assert_sound(&self.bed.findings(self.summaries.clone()));
+    }
+
+    fn wrong(&mut self) -> Vec<&'static str> {
+        wrong(&self.bed.findings(self.summaries.clone()))
+    }
+}
+
+/// Makes a change of the numbers of a row.
+macro_rules! numbers {
+    ($table:ident, $row:ident => $change:expr) => {{
+        let damage: Damage = |bytes| {
+            let mut $row = $table::read(bytes).unwrap();
+            $change;
+            let numbers = $row.numbers();
+            overwrite(bytes, &numbers);
+        };
+        Some(damage)
+    }};
+}
+
+/// A case for each row that can be damaged.
+fn cases(finished: &Finished) -> Vec<Case> {
+    let Finished { delivered, undelivered, customer, placed, .. } = *finished;
     let garbage: Damage = |bytes| bytes.push(0);
     let last_byte: Damage = |bytes| *bytes.last_mut().unwrap() ^= 1;
     let first: Damage = |bytes| bytes.copy_from_slice(&99u32.to_le_bytes());
     let d = Row::District(1);
-    let c = Row::Customer(1, order.customer);
-    /// What is damaged, how (or else deleted), and what is found then.
-    type Case<'a> = (Row<'a>, Option<Child>, Option<Damage>, &'a [&'a str]);
-    let cases: Vec<Case<'_>> = vec![
+    let c = Row::Customer(1, customer);
+    vec![
         (
             Row::Warehouse,
             None,
@@ -138,55 +167,79 @@ fn every_condition_is_seen_to_fail() {
         (Row::Item(3), None, Some(garbage), &["whole_rows"]),
         (Row::Item(3), None, None, &["loaded_rows"]),
         (Row::Names(1, b"BARBARBAR"), None, Some(garbage), &["whole_rows"]),
-        (d, Some(Child::Newest(order.customer)), Some(first), &["newest_orders"]),
-        (d, Some(Child::Newest(order.customer)), None, &["newest_orders"]),
-    ];
-    let mut failed = std::collections::BTreeSet::new();
-    for (row, child, damage, expected) in cases {
-        let before = bed.row(2, row, child).unwrap();
+        (d, Some(Child::Newest(customer)), Some(first), &["newest_orders"]),
+        (d, Some(Child::Newest(customer)), None, &["newest_orders"]),
+    ]
+}
+
+/// Damages one row after another, each time checks what is found, and repairs it.
+#[test]
+fn every_condition_is_seen_to_fail() {
+    let mut finished = Finished::new();
+    let mut failed = damage_rows(&mut finished);
+    damage_of_several_rows(&mut finished);
+    failed.extend(wrong_answers(&mut finished));
+    failed.insert("digest");
+    let all: BTreeSet<_> =
+        finished.bed.findings(finished.summaries.clone()).iter().map(|finding| finding.name).collect();
+    assert_eq!(failed, all);
+}
+
+/// Runs the cases, and returns all findings.
+fn damage_rows(finished: &mut Finished) -> BTreeSet<&'static str> {
+    let mut failed = BTreeSet::new();
+    for (row, child, damage, expected) in cases(finished) {
+        let before = finished.bed.row(2, row, child).unwrap();
         let mut after = before.clone();
         if let Some(damage) = damage {
             damage(&mut after);
         }
-        bed.poke(2, row, child, damage.map(|_| &*after));
-        let mut found = wrong(&bed.findings(testimony.clone()));
-        found.sort_unstable();
-        let mut expected = expected.to_vec();
-        expected.sort_unstable();
-        assert_eq!(found, expected, "{row:?} {child:?}");
+        finished.bed.poke(2, row, child, damage.map(|_| &*after));
+        let found: BTreeSet<_> = finished.wrong().into_iter().collect();
+        assert_eq!(found, expected.iter().copied().collect(), "{row:?} {child:?}");
         failed.extend(found);
-        bed.poke(2, row, child, Some(&before));
+        finished.bed.poke(2, row, child, Some(&before));
     }
-    assert_sound(&bed.findings(testimony.clone()));
+    finished.assert_sound();
+    failed
+}
 
+fn damage_of_several_rows(finished: &mut Finished) {
     // What one stock has too much and another too little is not evened out.
-    let stocks = [3, 4].map(|item| bed.row(2, Row::Stock(item), None).unwrap());
+    let stocks = [3, 4].map(|item| finished.bed.row(2, Row::Stock(item), None).unwrap());
     for (item, before, more) in [(3, &stocks[0], 1), (4, &stocks[1], u32::MAX)] {
         let row = Stock::read(before).unwrap();
         let row = Stock { orders: row.orders.wrapping_add(more), ..row };
         assert_ne!(row.orders, u32::MAX, "the second must have been ordered");
-        bed.poke(2, Row::Stock(item), None, Some(&row.encode()));
+        finished.bed.poke(2, Row::Stock(item), None, Some(&row.encode()));
     }
-    assert_eq!(wrong(&bed.findings(testimony.clone())), ["stocks"]);
-    [3, 4].into_iter().zip(&stocks).for_each(|(item, row)| bed.poke(2, Row::Stock(item), None, Some(row)));
+    assert_eq!(finished.wrong(), ["stocks"]);
+    [3, 4]
+        .into_iter()
+        .zip(&stocks)
+        .for_each(|(item, row)| finished.bed.poke(2, Row::Stock(item), None, Some(row)));
     // Bad credit that does not show: of a customer who has paid in the run.
-    let payer = (1..=SMALL.customers)
-        .find(|c| Customer::read(&bed.row(2, Row::Customer(1, *c), None).unwrap()).unwrap().payments > 1);
+    let payer = (1..=SMALL.customers).find(|c| {
+        Customer::read(&finished.bed.row(2, Row::Customer(1, *c), None).unwrap()).unwrap().payments > 1
+    });
     let payer = Row::Customer(1, payer.unwrap());
-    let before = bed.row(2, payer, None).unwrap();
+    let before = finished.bed.row(2, payer, None).unwrap();
     let row = Customer { credit: b"BC", data: b"nothing of payments", ..Customer::read(&before).unwrap() };
-    bed.poke(2, payer, None, Some(&row.encode()));
-    assert_eq!(wrong(&bed.findings(testimony.clone())), ["customer_counts"]);
-    bed.poke(2, payer, None, Some(&before));
+    finished.bed.poke(2, payer, None, Some(&row.encode()));
+    assert_eq!(finished.wrong(), ["customer_counts"]);
+    finished.bed.poke(2, payer, None, Some(&before));
+}
 
-    // What was answered and what is there are held against each other too.
-    let rolled_back = bed.by_kind[Kind::NewOrder as usize].aborted;
+/// Holds answers and rows against each other, and returns the findings.
+fn wrong_answers(finished: &mut Finished) -> BTreeSet<&'static str> {
+    let mut failed = BTreeSet::new();
+    let rolled_back = finished.bed.by_kind[Kind::NewOrder as usize].aborted;
     for aborted in [rolled_back + 1, rolled_back - 1] {
         // One that had no reason to, and one that had and did not.
-        let counts = &mut bed.by_kind[Kind::NewOrder as usize];
+        let counts = &mut finished.bed.by_kind[Kind::NewOrder as usize];
         (counts.aborted, counts.committed) = (aborted, counts.committed + rolled_back - aborted);
-        assert!(wrong(&bed.findings(testimony.clone())).contains(&"rollbacks"), "{aborted} {rolled_back}");
-        let counts = &mut bed.by_kind[Kind::NewOrder as usize];
+        assert!(finished.wrong().contains(&"rollbacks"), "{aborted} {rolled_back}");
+        let counts = &mut finished.bed.by_kind[Kind::NewOrder as usize];
         (counts.aborted, counts.committed) = (rolled_back, counts.committed + aborted - rolled_back);
     }
     for (kind, status, text) in [
@@ -196,32 +249,31 @@ fn every_condition_is_seen_to_fail() {
     ] {
         let mut reply = Vec::new();
         ordain_model::Writer(&mut reply).error(text);
-        let mut source = Clients::new(&bed.workload, 1, 0, 1);
-        source.heard(kind as u8, status, &reply);
-        let told = vec![testimony[0].clone(), source.testimony()];
+        let mut source = Clients::new(&finished.bed.workload, 1, 0, 1);
+        source.answered(kind as u8, status, &reply);
+        let summaries = vec![finished.summaries[0].clone(), source.summary()];
         // A panic is never a reason, whatever it says.
-        assert_eq!(wrong(&bed.findings(told)), ["answers"], "{kind:?} {text}");
+        assert_eq!(wrong(&finished.bed.findings(summaries)), ["answers"], "{kind:?} {text}");
     }
     for (kind, name) in [(Kind::NewOrder, "orders"), (Kind::Payment, "history")] {
-        bed.by_kind[kind as usize].committed += 1;
-        assert_eq!(wrong(&bed.findings(testimony.clone())), [name]);
-        bed.by_kind[kind as usize].committed -= 1;
+        finished.bed.by_kind[kind as usize].committed += 1;
+        assert_eq!(finished.wrong(), [name]);
+        finished.bed.by_kind[kind as usize].committed -= 1;
         failed.insert(name);
     }
     for kind in [Kind::Payment, Kind::OrderStatus] {
-        bed.by_kind[kind as usize].restarts += 1;
-        assert_eq!(wrong(&bed.findings(testimony.clone())), ["no_restarts_by_name"]);
-        bed.by_kind[kind as usize].restarts -= 1;
+        finished.bed.by_kind[kind as usize].restarts += 1;
+        assert_eq!(finished.wrong(), ["no_restarts_by_name"]);
+        finished.bed.by_kind[kind as usize].restarts -= 1;
         failed.insert("no_restarts_by_name");
     }
-    let silence = wrong(&bed.findings(Vec::new()));
+    let silence = wrong(&finished.bed.findings(Vec::new()));
     assert_eq!(silence, ["order_lines", "payments", "deliveries", "rollbacks"]);
-    assert_eq!(wrong(&bed.findings(vec![testimony[0].clone(), vec![1]])), ["answers"]);
+    let damaged = vec![finished.summaries[0].clone(), vec![1]];
+    assert_eq!(wrong(&finished.bed.findings(damaged)), ["answers"]);
     failed.extend(silence);
-    failed.extend(["answers", "digest"]);
-    let all: std::collections::BTreeSet<_> =
-        bed.findings(testimony).iter().map(|finding| finding.name).collect();
-    assert_eq!(failed, all);
+    failed.insert("answers");
+    failed
 }
 
 /// The arguments with one change: an item dropped, repeated, replaced, cut or with another byte.

@@ -26,8 +26,8 @@ use super::schema::{Child, DB, Key, Named, Row};
 use super::source::{Clients, Transaction};
 use super::stock_level::{self, STOCK_LEVEL, StockLevelCall};
 use super::*;
-use crate::random::Random;
 use crate::{Counts, Made};
+use ordain_model::Random;
 
 /// A database of few rows, so that transactions meet.
 const SMALL: Scale = Scale { districts: 3, customers: 24, items: 40, orders: 20, undelivered: 6 };
@@ -240,22 +240,22 @@ impl Bed {
                 if let Some(result) = self.step(&mut flying[at]) {
                     let Flight { population, made, .. } = flying.swap_remove(at);
                     self.by_kind[usize::from(made.kind)].count(result.status);
-                    sources[population].heard(made.kind, result.status, &result.reply);
+                    sources[population].answered(made.kind, result.status, &result.reply);
                 }
             }
             if n >= txns {
                 break;
             }
         }
-        let testimonies = sources.iter_mut().map(|source| source.testimony()).collect();
-        self.findings(testimonies)
+        let summaries = sources.iter_mut().map(|source| source.summary()).collect();
+        self.findings(summaries)
     }
 
-    fn findings(&mut self, testimonies: Vec<Vec<u8>>) -> Vec<Finding> {
+    fn findings(&mut self, summaries: Vec<Vec<u8>>) -> Vec<Finding> {
         let none = encode::<&str>(&[]);
         let audits = self.workload.audits();
         let audits = audits.into_iter().map(|audit| self.run(audit, &none).reply).collect();
-        self.workload.check(&Seen { by_kind: self.by_kind.clone(), audits, testimonies })
+        self.workload.check(&Results { by_kind: self.by_kind.clone(), audits, summaries })
     }
 
     fn key(&self, warehouse: u32, row: Row<'_>) -> Key {

@@ -3,7 +3,7 @@
 use std::collections::BTreeSet;
 use std::sync::Arc;
 
-use ordain_checker::{Evidence, History, NodeLog, Violation, ViolationKind, check};
+use ordain_checker::{History, NodeLog, Run, Violation, ViolationKind, check};
 use ordain_model::{Digest, Gsn, Layout, ProcedureId, Registry};
 use ordain_role::{Directory, NodeId};
 
@@ -28,7 +28,7 @@ pub struct Ending<'a> {
 
 /// What a system makes of a run.
 #[derive(Clone, Debug)]
-pub struct Judgement {
+pub struct Verdict {
     /// The digest of the state that the run should have come to.
     pub digest: Digest,
     /// Entries in the durable logs of all nodes.
@@ -39,20 +39,20 @@ pub struct Judgement {
     pub verdict: Result<(), Violation>,
 }
 
-impl Judgement {
+impl Verdict {
     /// A run whose log of a node cannot be read.
-    pub fn unreadable(node: NodeId, reason: &str) -> Judgement {
+    pub fn unreadable(node: NodeId, reason: &str) -> Verdict {
         let text = format!("the log of node {} cannot be read: {reason}", node.0);
         let verdict = Err(Violation::new(ViolationKind::Recovery, text));
-        Judgement { digest: Digest::default(), entries: 0, voided: 0, verdict }
+        Verdict { digest: Digest::default(), entries: 0, voided: 0, verdict }
     }
 }
 
 impl Ending<'_> {
     /// Judges the run of a deterministic system by the serial execution of its logs. `layout` is where the slots were at
     /// first, if they can move; `aborted` is what an operator has aborted by its place.
-    pub fn by_replay(&self, logs: &[NodeLog], layout: Option<&Layout>, aborted: &BTreeSet<Gsn>) -> Judgement {
-        let evidence = Evidence {
+    pub fn by_replay(&self, logs: &[NodeLog], layout: Option<&Layout>, aborted: &BTreeSet<Gsn>) -> Verdict {
+        let run = Run {
             registry: &self.registry,
             layout,
             aborted,
@@ -64,11 +64,11 @@ impl Ending<'_> {
             promise: self.config.promise,
             isolation: self.config.isolation,
         };
-        let (digest, verdict) = match check(&evidence) {
+        let (digest, verdict) = match check(&run) {
             Ok(digest) => (digest, Ok(())),
             Err(violation) => (Digest::default(), Err(violation)),
         };
         let entries = logs.iter().map(|log| log.batches.len() as u64).sum();
-        Judgement { digest, entries, voided: 0, verdict }
+        Verdict { digest, entries, voided: 0, verdict }
     }
 }
