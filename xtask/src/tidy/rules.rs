@@ -40,14 +40,20 @@ const RULES: &[Rule] = &[
     leftover_words,
     sleeping_tests,
     module_docs,
-    long_rust_files,
-    long_functions,
     whitespace,
     large_files,
     long_architecture,
     inherited_lints,
     unsafe_code,
 ];
+
+/// Rules that are printed and do not fail yet: the tree does not pass them.
+const COMING_RULES: &[Rule] = &[long_rust_files, long_functions];
+
+/// Every finding of the rules that do not fail yet in one file.
+pub(super) fn check_coming(file: &SourceFile) -> Vec<Finding> {
+    COMING_RULES.iter().flat_map(|rule| rule(file)).collect()
+}
 
 /// Every finding of every rule in one file.
 pub(super) fn check(file: &SourceFile) -> Vec<Finding> {

@@ -18,7 +18,7 @@ use ordain_model::{
 
 use super::rows::{Customer, District, Order, OrderLine};
 use super::schema::{Child, DB, MAX_DISTRICTS, Named, Row};
-use super::{DAMAGED, below, put_child_numbers, last, split_packed, string, write_numbers};
+use super::{DAMAGED, child, last, put_child_numbers, split_packed, string, write_numbers};
 
 /// Delivers. Arguments: the keys of the warehouse's districts, D_ID 1 first; then O_CARRIER_ID, 1 byte.
 ///

@@ -15,7 +15,7 @@ use ordain_model::{
 use super::population::{Maker, Scale};
 use super::random::LastName;
 use super::schema::{Child, DB, Named, Prefix, Row};
-use super::{DAMAGED, put_child, last, split_packed};
+use super::{DAMAGED, last, put_child, split_packed};
 
 /// Inserts rows of WAREHOUSE, DISTRICT, CUSTOMER (with its HISTORY), ITEM and STOCK. Arguments: keys, then an
 /// encoded [`Scale`].

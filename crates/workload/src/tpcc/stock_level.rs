@@ -16,7 +16,7 @@ use ordain_model::{
 
 use super::rows::{District, Order, OrderLine, Stock};
 use super::schema::{Child, DB, Named, Row};
-use super::{DAMAGED, below, last, split_packed, string};
+use super::{DAMAGED, child, last, split_packed, string};
 
 /// Counts. Arguments: the key of the district; then the threshold, 1 byte. Answers how many items there are whose
 /// stock is below it.
