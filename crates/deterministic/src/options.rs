@@ -26,9 +26,9 @@ const FLAG: OptionInfo = OptionInfo {
 pub static READS: OptionInfo = OptionInfo {
     name: "reads",
     value_name: "HOW",
-    doc: "How transactions that only read are run: `ordered` in the sequence like all others, or on a snapshot: `session` \
-          holds all that the connection has seen, `previous` is of the epoch before, `strict` holds all that anybody was \
-          answered",
+    doc: "How transactions that only read are run. `ordered`: in the sequence, like all others. Else on a snapshot: \
+          `session` includes all that the connection has seen, `previous` is the state at the end of the epoch \
+          before the open one, `strict` includes all that any client was answered before the request",
     kind: OptionKind::Name { names: &Reads::NAMES, wrong: Reads::WRONG },
     default: OptionValue::Name("ordered"),
     ..FLAG
@@ -38,9 +38,9 @@ pub static READS: OptionInfo = OptionInfo {
 pub static CHECKPOINT_MODE: OptionInfo = OptionInfo {
     name: "checkpoint-mode",
     value_name: "HOW",
-    doc: "How the state of a checkpoint is kept while transactions go on. `multiversion`: what they replace is kept beside. \
-          `zigzag`: a record that they change has two copies until it is captured. `naive`: one replica stands still until \
-          its state is written, and clients turn to another",
+    doc: "How the state of a checkpoint is kept while transactions go on. `multiversion`: replaced contents are \
+          kept beside the new ones. `zigzag`: a changed record has two copies until it is captured. `naive`: one \
+          replica executes nothing until its state is written, and clients use another one",
     kind: OptionKind::Name { names: &CheckpointMode::NAMES, wrong: CheckpointMode::WRONG },
     default: OptionValue::Name("multiversion"),
     ..FLAG
@@ -50,9 +50,10 @@ pub static CHECKPOINT_MODE: OptionInfo = OptionInfo {
 pub static EXECUTION: OptionInfo = OptionInfo {
     name: "execution",
     value_name: "HOW",
-    doc: "How transactions are executed that may abort by a verdict of another thread or node. `conservative`: what they \
-          write is seen when all verdicts are known. `speculative`: nobody waits; what turns out wrong is undone, with all \
-          that depends on it, and executed again. `auto`: whichever is found to be faster. The results are the same",
+    doc: "How a transaction is executed that may abort by the verdict of another thread or node. `conservative`: \
+          its writes are visible once all verdicts are known. `speculative`: they are visible at once; after an \
+          abort they are undone, and transactions that used them are executed again. `auto`: the faster of the two, \
+          measured batch by batch. The results are the same",
     kind: OptionKind::Name { names: &Execution::NAMES, wrong: Execution::WRONG },
     default: OptionValue::Name("conservative"),
     ..FLAG
@@ -62,9 +63,9 @@ pub static EXECUTION: OptionInfo = OptionInfo {
 pub static CASCADE: OptionInfo = OptionInfo {
     name: "cascade",
     value_name: "HOW",
-    doc: "What becomes of a transaction that was executed speculatively on what another one had written which then aborted. \
-          `repair`: it is executed again, and the results are those of one after the other. `abort`: it is answered \
-          TXNABORT, as the paper has it, and its client asks again",
+    doc: "The fate of a transaction that was executed speculatively on writes of another one that then aborted. \
+          `repair`: it is executed again, and the results are those of one transaction after the other. `abort`: it \
+          is answered TXNABORT, as in the paper, and its client may ask again",
     kind: OptionKind::Name { names: &Cascade::NAMES, wrong: Cascade::WRONG },
     default: OptionValue::Name("repair"),
     needs: Some(Need {
@@ -80,9 +81,9 @@ pub static CASCADE: OptionInfo = OptionInfo {
 pub static ISOLATION: OptionInfo = OptionInfo {
     name: "isolation",
     value_name: "LEVEL",
-    doc: "What transactions see of each other: `serializable`, or `read-committed`: what a transaction only reads it sees as \
-          of the end of the epoch before its own, and waits for nobody; what it writes, or watches, is as with \
-          `serializable`",
+    doc: "What transactions see of each other. `serializable`: the results are those of one transaction after the \
+          other. `read-committed`: a record that a transaction only reads is seen as at the end of the epoch before \
+          its own, without waiting; records that it writes or watches are as with `serializable`",
     kind: OptionKind::Name { names: &Isolation::NAMES, wrong: Isolation::WRONG },
     default: OptionValue::Name("serializable"),
     is_identity: true,
@@ -94,7 +95,7 @@ pub static ISOLATION: OptionInfo = OptionInfo {
 pub static BALANCE: OptionInfo = OptionInfo {
     name: "balance",
     value_name: "BOOL",
-    doc: "Move slots of which much is asked to threads that have less to do, with what is in them",
+    doc: "Move slots that are used most, with their records, to threads that have less to do",
     kind: OptionKind::Bool,
     default: OptionValue::Bool(true),
     ..FLAG
@@ -104,7 +105,7 @@ pub static BALANCE: OptionInfo = OptionInfo {
 pub static PLAN_AHEAD: OptionInfo = OptionInfo {
     name: "plan-ahead",
     value_name: "N",
-    doc: "How many batches may be closed, logged and planned while one is executed; they are kept in memory",
+    doc: "Most batches that are closed, logged and planned while one is executed; they are kept in memory",
     kind: OptionKind::Integer { unit: "batches", min: 0, max: 64 },
     default: OptionValue::Integer(3),
     ..FLAG
@@ -114,7 +115,8 @@ pub static PLAN_AHEAD: OptionInfo = OptionInfo {
 pub static LINGER_US: OptionInfo = OptionInfo {
     name: "linger-us",
     value_name: "US",
-    doc: "How long a batch waits for more transactions although it could be closed",
+    doc: "Time, in microseconds, that a batch waits for more transactions although it could be closed: batches \
+          grow, and latency with them",
     kind: OptionKind::Integer { unit: "microseconds", min: 0, max: u64::MAX },
     default: OptionValue::Integer(0),
     ..FLAG
@@ -124,7 +126,7 @@ pub static LINGER_US: OptionInfo = OptionInfo {
 pub static WINDOW: OptionInfo = OptionInfo {
     name: "window",
     value_name: "N",
-    doc: "Most transactions under way in a shard; more wait in their batches",
+    doc: "Most transactions under way in a shard; further ones wait in their batches",
     kind: OptionKind::Integer { unit: "transactions", min: 1, max: 65_536 },
     default: OptionValue::Integer(2000),
     is_flag: false,

@@ -468,7 +468,7 @@ mod tests {
     #[test]
     fn values_out_of_range_and_unknown_names_are_refused() {
         assert!(refusal("qstore", &[("execution", "hopeful")]).contains("'hopeful' is no way to execute"));
-        assert!(refusal("qstore", &[("cascade", "retry")]).contains("'retry' is nothing that can become"));
+        assert!(refusal("qstore", &[("cascade", "retry")]).contains("'retry' is no way to handle a cascade"));
         assert!(refusal("qstore", &[("isolation", "snapshot")]).contains("'snapshot' is no isolation level"));
         assert_eq!(
             refusal("calvin", &[("window", "0")]),

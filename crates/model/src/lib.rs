@@ -52,14 +52,14 @@ pub mod wire;
 pub use args::{ArgIter, Args, ArgsBuilder};
 pub use batch::{Batch, Lookup, Placed};
 pub use cell::{Cell, CellMut, Journal};
-pub use checkpoint_mode::{CheckpointMode, UnknownCheckpointMode};
+pub use checkpoint_mode::CheckpointMode;
 pub use children::{Children, split_child_key};
 pub use chunk::{Call, Chunk, Txn};
 pub use computing::{Computations, Ending, Stop, Stopwatch};
 pub use datum::{Datum, Writer};
 pub use digest::{Digest, DigestSpan};
 pub use error::{Abort, PlanError};
-pub use execution::{Cascade, Choice, Execution, UnknownCascade, UnknownExecution};
+pub use execution::{Cascade, Choice, Execution};
 pub use expiry::{Expiry, StringForm};
 pub use flow::{Flow, PauseNo};
 pub use front::Front;
@@ -68,11 +68,12 @@ pub use ids::{
     ChunkNo, Db, Epoch, GatewayId, Gsn, Micros, Millis, PartitionId, ProcedureId, RequestNo, SessionId,
     SlotNo,
 };
-pub use isolation::{Isolation, UnknownIsolation};
+pub use isolation::Isolation;
 pub use key::{KeyHash, Position};
 pub use layout::{Layout, Layouts, PartitionSet};
 pub use limits::Limits;
 pub use map::{Map, Place, VirtualShard, VirtualShards};
+pub use named::UnknownName;
 pub use options::{Need, Offer, OptionError, OptionInfo, OptionKind, OptionValue, Options};
 pub use outcome::{KeptReply, OutcomeBatch, OutcomeStatus};
 pub use plan::{Access, Fragment, Planner};
@@ -80,7 +81,7 @@ pub use procedure::{
     FragmentContext, Known, Members, Procedure, Reconnaissance, Registry, ReplyContext, Target,
 };
 pub use random::Random;
-pub use reads::{Reads, Snapshot, UnknownReads, View};
+pub use reads::{Reads, Snapshot, View};
 pub use reference::ReferenceExecutor;
 pub use stamp::{Effect, Stamp, Token, Version};
 pub use table::Table;

@@ -1,45 +1,82 @@
 //! Choices that people make by name, on command lines and in files.
 
-/// Lets a choice be written and read by its name in `ALL`, and says what is wrong with another name.
+use crate::options::any_of;
+
+/// A name that is none of a choice's.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("'{name}' is {wrong}: {}", any_of(known))]
+pub struct UnknownName {
+    /// The name.
+    pub name: String,
+    /// What it is instead: "no such thing".
+    pub wrong: &'static str,
+    /// The choice's names.
+    pub known: &'static [&'static str],
+}
+
+/// Declares a choice from one table: each of its values with its name. The text says what any other name is.
 macro_rules! named {
-    ($choice:ident, $unknown:ident, $wrong:literal) => {
+    ($(#[$doc:meta])* $choice:ident, $wrong:literal { $($(#[$about:meta])* $value:ident = $name:literal;)* }) => {
+        $(#[$doc])*
+        #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+        pub enum $choice {
+            $($(#[$about])* $value,)*
+        }
+
         impl $choice {
+            /// All values, by name.
+            pub const ALL: [(&'static str, $choice); [$($name),*].len()] = [$(($name, $choice::$value)),*];
             /// The names alone.
-            pub const NAMES: [&'static str; Self::ALL.len()] = {
-                let mut names = [""; Self::ALL.len()];
-                let mut i = 0;
-                while i < names.len() {
-                    names[i] = Self::ALL[i].0;
-                    i += 1;
-                }
-                names
-            };
-            /// What an error says of any other name: "no such thing: the names".
+            pub const NAMES: [&'static str; Self::ALL.len()] = [$($name),*];
+            /// What an error says of any other name: "no such thing".
             pub const WRONG: &'static str = $wrong;
         }
 
         impl std::fmt::Display for $choice {
             fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-                f.write_str(
-                    $choice::ALL.iter().find(|(_, choice)| choice == self).map_or("", |(name, _)| name),
-                )
+                f.write_str($choice::NAMES[*self as usize])
             }
         }
 
-        #[doc = concat!("A name that is no [`", stringify!($choice), "`].")]
-        #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-        #[error("'{0}' is {wrong}", wrong = $wrong)]
-        pub struct $unknown(pub String);
-
         impl std::str::FromStr for $choice {
-            type Err = $unknown;
+            type Err = $crate::named::UnknownName;
 
-            fn from_str(name: &str) -> Result<$choice, $unknown> {
+            fn from_str(name: &str) -> Result<$choice, Self::Err> {
                 let known = $choice::ALL.iter().find(|(known, _)| *known == name);
-                known.map(|(_, choice)| *choice).ok_or_else(|| $unknown(name.into()))
+                known.map(|(_, value)| *value).ok_or_else(|| $crate::named::UnknownName {
+                    name: name.to_owned(),
+                    wrong: $choice::WRONG,
+                    known: &$choice::NAMES,
+                })
             }
         }
     };
 }
 
 pub(crate) use named;
+
+#[cfg(test)]
+mod tests {
+    use std::fmt::{Debug, Display};
+    use std::str::FromStr;
+
+    use super::UnknownName;
+    use crate::{Cascade, CheckpointMode, Execution, Isolation, Reads};
+
+    fn check<T: FromStr<Err = UnknownName> + Display + Debug + PartialEq>(all: &[(&str, T)], wrong: &str) {
+        for (name, value) in all {
+            assert_eq!(name.parse().as_ref(), Ok(value));
+            assert_eq!(value.to_string(), *name);
+        }
+        assert_eq!("other".parse::<T>().unwrap_err().to_string(), format!("'other' is {wrong}"));
+    }
+
+    #[test]
+    fn names_are_read_as_they_are_written() {
+        check(&Isolation::ALL, "no isolation level: serializable or read-committed");
+        check(&CheckpointMode::ALL, "no way to take a checkpoint: multiversion, naive or zigzag");
+        check(&Execution::ALL, "no way to execute transactions: speculative, conservative or auto");
+        check(&Cascade::ALL, "no way to handle a cascade: repair or abort");
+        check(&Reads::ALL, "no way to run reads: ordered, previous, session or strict");
+    }
+}

@@ -56,7 +56,7 @@ pub enum OptionKind {
     Name {
         /// The names.
         names: &'static [&'static str],
-        /// What an error says of any other: "no such thing: the names".
+        /// What an error says of any other: "no such thing".
         wrong: &'static str,
     },
     /// `true` or `false`.
@@ -179,8 +179,8 @@ pub enum OptionError {
     },
     /// A value that makes no sense with that of another option.
     #[error(
-        "{} is for --{} {}, and {}: leave it out, or say {}", .option.written(.need.value), .need.other, any_of(.need.values),
-        .need.why, said(.need.other, .need.values)
+        "{} is for --{} {}, and {}: leave it out, or say --{} {}", .option.written(.need.value), .need.other,
+        any_of(.need.values), .need.why, .need.other, .need.values.first().unwrap_or(&"")
     )]
     Needs {
         /// The option.
@@ -198,12 +198,7 @@ pub enum OptionError {
     },
 }
 
-/// How another option is given the first of the values that it must have.
-fn said(name: &str, values: &[&str]) -> String {
-    format!("--{name} {}", values.first().unwrap_or(&""))
-}
-
-/// How an option is given.
+/// The flag by which an option is given.
 fn flag_of(option: &OptionInfo) -> String {
     if option.is_flag { format!("--{}", option.name) } else { format!("--option {}", option.name) }
 }
@@ -220,7 +215,7 @@ impl OptionInfo {
     /// What is wrong with a value that it does not take.
     pub fn wrong(&self, value: &str) -> String {
         match self.kind {
-            OptionKind::Name { wrong, .. } => format!("'{value}' is {wrong}"),
+            OptionKind::Name { names, wrong } => format!("'{value}' is {wrong}: {}", any_of(names)),
             kind => format!("'{value}' is out of range: it takes {kind}"),
         }
     }
@@ -430,7 +425,7 @@ mod tests {
         is_flag: true,
         ..option(
             "colour",
-            OptionKind::Name { names: &["red", "blue"], wrong: "no colour: red or blue" },
+            OptionKind::Name { names: &["red", "blue"], wrong: "no colour" },
             OptionValue::Name("red"),
         )
     };

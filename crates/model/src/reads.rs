@@ -5,55 +5,44 @@ use crate::named::named;
 use crate::stamp::Token;
 use crate::wire::{self, Reader};
 
-/// Where a node runs transactions that only read.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub enum Reads {
-    /// In the order, like all others.
-    #[default]
-    Ordered,
-    /// On the state as of the epoch before the one that is open in this partition.
-    Previous,
-    /// On the last state that this node has published, or a later one that holds all that the connection has seen.
-    Session,
-    /// On a state that holds all that anybody was answered before the request came.
-    Strict,
+named! {
+    /// Where a node runs transactions that only read.
+    Reads, "no way to run reads" {
+        /// In the order, like all other transactions.
+        #[default]
+        Ordered = "ordered";
+        /// On the state at the end of the epoch before the one that is open in this partition.
+        Previous = "previous";
+        /// On the last state that this node has published, or a later one that includes all that the connection has seen.
+        Session = "session";
+        /// On a state that includes all that any client was answered before the request.
+        Strict = "strict";
+    }
 }
-
-impl Reads {
-    /// All of them, by name.
-    pub const ALL: [(&'static str, Reads); 4] = [
-        ("ordered", Reads::Ordered),
-        ("previous", Reads::Previous),
-        ("session", Reads::Session),
-        ("strict", Reads::Strict),
-    ];
-}
-
-named!(Reads, UnknownReads, "no way to run reads: ordered, previous, session or strict");
 
 /// The state that a transaction is to see, if it only reads.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum View {
-    /// The state at its own place in the order, whatever the node does with reads.
+    /// The state at its own place in the order, however the node runs reads.
     Ordered,
-    /// A state that holds at least all that this token has seen.
+    /// A state that includes at least all that this token has seen.
     Since(Token),
-    /// A state that holds at least all that this token has seen, kept until it is released: more of it will be asked for.
+    /// As `Since`, and kept until it is released: more reads of it follow.
     Open(Token),
-    /// The very state that a read had seen which was given this token.
+    /// The very state that was seen by the read that was given this token.
     At(Token),
 }
 
-/// Which state a chunk of reads is to be run on, as the gateway asks its sequencer.
+/// The state that a chunk of reads is run on, as the gateway asks its sequencer for it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Snapshot {
     /// The last state that the partition has closed.
     Closed,
-    /// The last state that the node has published, or a later one that holds all that this token has seen.
+    /// The last state that the node has published, or a later one that includes all that this token has seen.
     Published(Token),
-    /// A state that holds all that was answered before, and all that this token has seen.
+    /// A state that includes all that was answered before, and all that this token has seen.
     Latest(Token),
-    /// The very state that a read had seen which was given this token.
+    /// The very state that was seen by the read that was given this token.
     At(Token),
 }
 

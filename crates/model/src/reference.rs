@@ -255,29 +255,41 @@ impl ReferenceExecutor {
                 past.table = Some(self.map.clone());
             }
         }
+        let (slots, failure) = self.run_fragments(gsn, now, chunk, txn, &mut before);
+        let (status, reply) = self.reply(chunk, txn, slots, failure);
+        if failure.is_some() {
+            self.restore(before);
+        }
+        Result { gsn, status, reply }
+    }
+
+    /// Runs the fragments of a transaction in order. Answers their slots, and the first failure with its slot.
+    fn run_fragments(
+        &mut self,
+        gsn: Gsn,
+        now: Millis,
+        chunk: &Chunk,
+        txn: &Txn,
+        before: &mut Before,
+    ) -> (Vec<Vec<u8>>, Option<(SlotNo, Abort)>) {
         let registry = self.registry.clone();
         let args = chunk.args(txn);
         let fragments = chunk.fragments(txn);
         let mut slots: Vec<Vec<u8>> = Vec::with_capacity(fragments.len());
-        let mut poisoned: Vec<bool> = Vec::with_capacity(fragments.len());
+        let mut failed: Vec<bool> = Vec::with_capacity(fragments.len());
         let mut failure: Option<(SlotNo, Abort)> = None;
-        let mut answered = 0;
         for (n, fragment) in fragments.iter().enumerate() {
             let inputs = chunk.plans().inputs_of(fragment);
-            if inputs.iter().any(|s| poisoned[s.0 as usize]) {
+            let lacks_input = inputs.iter().any(|s| failed[s.0 as usize]);
+            if lacks_input || fragment.shipped {
                 slots.push(Vec::new());
-                poisoned.push(true);
-                continue;
-            }
-            if fragment.shipped {
-                slots.push(Vec::new());
-                poisoned.push(false);
+                failed.push(lacks_input);
                 continue;
             }
             let mut out = Vec::new();
             let step =
                 Step { registry: &registry, gsn, now, args, txn, fragments, fragment, inputs, slots: &slots };
-            let result = catch_unwind(AssertUnwindSafe(|| self.run_fragment(&step, &mut before, &mut out)));
+            let result = catch_unwind(AssertUnwindSafe(|| self.run_fragment(&step, before, &mut out)));
             let result = match result {
                 Ok(result) => result,
                 Err(_) if fragment.abortable => {
@@ -291,48 +303,57 @@ impl ReferenceExecutor {
                 Writer(&mut out).array(1);
                 out.extend_from_slice(&part);
             }
-            if fragment.only_answers() {
-                answered += out.len();
-            }
             slots.push(out);
-            poisoned.push(result.is_err());
+            failed.push(result.is_err());
             if let (Err(abort), None) = (result, failure) {
                 failure = Some((SlotNo(n as u32), abort));
             }
         }
+        (slots, failure)
+    }
+
+    /// Composes the reply from the slots.
+    fn reply(
+        &self,
+        chunk: &Chunk,
+        txn: &Txn,
+        mut slots: Vec<Vec<u8>>,
+        failure: Option<(SlotNo, Abort)>,
+    ) -> (OutcomeStatus, Vec<u8>) {
+        let registry = &*self.registry;
+        let fragments = chunk.fragments(txn);
         let limit = registry.limits().reply;
-        let is_too_long = answered > limit;
+        let answers = slots.iter_mut().zip(fragments).filter(|(_, fragment)| fragment.only_answers());
+        let answers: Vec<&mut Vec<u8>> = answers.map(|(slot, _)| slot).collect();
+        let is_too_long = answers.iter().map(|slot| slot.len()).sum::<usize>() > limit;
         if is_too_long {
-            let answers = slots.iter_mut().zip(fragments).filter(|(_, fragment)| fragment.only_answers());
-            answers.for_each(|(slot, _)| *slot = Vec::new());
+            answers.into_iter().for_each(|slot| *slot = Vec::new());
         }
         let cx = ReplyContext {
-            txn_args: args,
+            txn_args: chunk.args(txn),
             call_at: 0,
             db: txn.call.db,
             slots: &slots,
             first: 0,
             count: fragments.len() as u32,
             calls: chunk.calls(txn),
-            registry: &registry,
+            registry,
         };
         let mut reply = Vec::new();
         let procedure = registry.get(txn.call.procedure).expect("planned, so registered");
-        let status = match failure {
+        match failure {
             None => {
                 bounded_reply(limit, &mut reply, |reply| match is_too_long {
                     true => Writer(reply).too_long(),
                     false => procedure.reply(&cx, reply),
                 });
-                OutcomeStatus::Committed
+                (OutcomeStatus::Committed, reply)
             }
             Some((slot, abort)) => {
                 bounded_reply(limit, &mut reply, |reply| procedure.abort_reply(abort, slot, &cx, reply));
-                self.restore(before);
-                OutcomeStatus::Aborted(abort)
+                (OutcomeStatus::Aborted(abort), reply)
             }
-        };
-        Result { gsn, status, reply }
+        }
     }
 
     fn run_fragment(
@@ -363,7 +384,7 @@ impl ReferenceExecutor {
         let code = registry.get(fragment.procedure).expect("planned, so registered");
         let (map, past) = (&mut self.map, &mut self.past);
         match fragment.access {
-            Access::Read | Access::Write if fragment.with_children => {
+            Access::Read | Access::Write => {
                 let at = map_key(fragment, key.bytes);
                 let writes = fragment.access == Access::Write;
                 let mut record = match writes {
@@ -373,16 +394,12 @@ impl ReferenceExecutor {
                 let mut changed = false;
                 cx.version = record.version.into();
                 let is_past = is_past(gsn, fragment);
-                let mut children = MapChildren {
-                    map: &mut *map,
-                    past,
-                    is_past,
-                    before,
-                    parent: fragment,
-                    key: key.bytes,
-                    gsn,
-                };
-                cx.children = Some(&mut children);
+                let key = key.bytes;
+                let mut children =
+                    MapChildren { map: &mut *map, past, is_past, before, parent: fragment, key, gsn };
+                if fragment.with_children {
+                    cx.children = Some(&mut children);
+                }
                 cx.target = if writes {
                     Target::Write(CellMut::new(&mut record.cell, &mut changed, None))
                 } else {
@@ -392,23 +409,6 @@ impl ReferenceExecutor {
                 if writes {
                     put(map, at, record, changed, gsn);
                 }
-                result
-            }
-            Access::Read => {
-                if let Some(record) = read(map, past, step, fragment, &map_key(fragment, key.bytes)) {
-                    cx.target = Target::Read(record.cell.at(now));
-                    cx.version = if record.cell.is_live(now) { record.version.into() } else { Version::NONE };
-                }
-                code.run(fragment.code, &mut cx)
-            }
-            Access::Write => {
-                let at = map_key(fragment, key.bytes);
-                let mut record = take(map, &at, now);
-                let mut changed = false;
-                cx.version = record.version.into();
-                cx.target = Target::Write(CellMut::new(&mut record.cell, &mut changed, None));
-                let result = code.run(fragment.code, &mut cx);
-                put(map, at, record, changed, gsn);
                 result
             }
             Access::TableRead | Access::TableWrite => {
