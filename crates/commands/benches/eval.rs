@@ -1,4 +1,4 @@
-//! What a script costs on a shard: `cargo bench -p ordain-commands --bench eval`.
+//! The cost of a script on a shard: `cargo bench -p ordain-commands --bench eval`.
 //!
 //! The compute fragment of EVAL is run as a shard runs it, on records that are taken out of a table and put back.
 //! Each script has keys of its own, drawn from a hundred thousand, so that its strings are new to the interpreter

@@ -20,7 +20,7 @@ macro_rules! bits {
                 $set(self.0 | more.0)
             }
 
-            /// Whether all of `other` are in the set.
+            /// True if all of `other` are in the set.
             pub const fn has(self, other: $set) -> bool {
                 self.0 & other.0 == other.0
             }

@@ -1,4 +1,4 @@
-//! When a record ceases to exist: the units and bounds that all commands with a time share.
+//! Times of expiry: the units and bounds that all commands with a time share.
 
 use ordain_model::{ArgIter, CellMut, Millis, PlanError};
 
@@ -156,7 +156,7 @@ impl Conditions {
         Ok(c)
     }
 
-    /// Whether an expiry may be changed from `old` to `new`. No expiry counts as one that never comes.
+    /// True if an expiry may be changed from `old` to `new`. No expiry counts as one that never comes.
     pub(crate) fn allow(self, old: Millis, new: i64) -> bool {
         let old = i64::try_from(old.0).ok().filter(|at| *at != 0);
         !(self.only_without && old.is_some()

@@ -13,7 +13,7 @@ pub(crate) struct Extended {
     negative: bool,
     /// Its top bit is set, except for zero.
     mantissa: u64,
-    /// What power of two the mantissa is to be multiplied by; [`INFINITE`] for infinity.
+    /// The power of two by which the mantissa is multiplied; [`INFINITE`] for infinity.
     exponent: i32,
 }
 
@@ -26,7 +26,7 @@ const DECIMAL_EXPONENTS: std::ops::RangeInclusive<i64> = -4950..=4933;
 const BINARY_EXPONENTS: std::ops::RangeInclusive<i64> = -16445 - 63..=MAX_EXPONENT as i64;
 /// Redis refuses longer texts.
 const MAX_TEXT: usize = 5 * 1024;
-/// How many digits after the point are written.
+/// The number of digits that are written after the point.
 const FRACTION_DIGITS: usize = 17;
 
 impl Extended {
@@ -54,7 +54,7 @@ impl Extended {
         magnitude.is_finite().then_some(Extended { negative: negative && !is_zero, ..magnitude })
     }
 
-    /// Whether it is no infinity.
+    /// True if the number is no infinity.
     pub(crate) fn is_finite(self) -> bool {
         self.exponent != INFINITE
     }

@@ -30,7 +30,7 @@ pub(crate) struct Glob {
     middle: Vec<Part>,
     /// The elements after the last star; `None` without a star.
     last: Option<Vec<Element>>,
-    /// Whether it matches no text at all: in Redis 7.0 only one star or nothing does, however many stars there are.
+    /// True if the pattern matches the empty text: in Redis 7.0 only one star or nothing does, however many stars there are.
     matches_empty: bool,
 }
 
@@ -73,7 +73,7 @@ impl Part {
         }
     }
 
-    /// Where its leftmost place in the text ends.
+    /// The end of its leftmost place in the text.
     fn find(&self, text: &[u8]) -> Option<usize> {
         match self {
             Part::Byte(byte) => memchr(*byte, text).map(|at| at + 1),

@@ -1,4 +1,4 @@
-//! What SCAN and HSCAN share: the cursor and the options.
+//! The cursor and the options of SCAN and HSCAN.
 
 use ordain_model::ArgIter;
 
@@ -11,10 +11,10 @@ const BAD_CURSOR: Refusal = Refusal("ERR invalid cursor");
 /// Most names that one step looks at: COUNT says about how many, and a step that looks at more holds up others.
 const MAX_COUNT: usize = 10_000;
 
-/// One step of a walk.
+/// A step of a walk.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Scan<'a> {
-    /// Where to go on; 0 at first.
+    /// The cursor from which to go on; 0 at first.
     pub(crate) cursor: u64,
     /// About how many to look at, [`MAX_COUNT`] at most.
     pub(crate) count: usize,
@@ -51,7 +51,7 @@ impl<'a> Scan<'a> {
         Ok(scan)
     }
 
-    /// What MATCH lets through.
+    /// The filter of MATCH.
     pub(crate) fn filter(&self) -> Result<Filter, Refusal> {
         Ok(Filter(self.pattern.map(Glob::new).transpose()?))
     }
@@ -62,7 +62,7 @@ impl<'a> Scan<'a> {
 pub(crate) struct Filter(Option<Glob>);
 
 impl Filter {
-    /// Whether a name is let through.
+    /// True if a name is let through.
     pub(crate) fn wants(&self, name: &[u8]) -> bool {
         self.0.as_ref().is_none_or(|glob| glob.matches(name))
     }

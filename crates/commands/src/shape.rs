@@ -34,7 +34,7 @@ pub(crate) const BAD_DB: Refusal = Refusal("ERR DB index is out of range");
 /// For callers that skip the check of the command table.
 pub(crate) const TOO_FEW: Refusal = Refusal("ERR wrong number of arguments");
 
-/// What the code of a command sees besides the record.
+/// The input of a command's code besides the record.
 #[derive(Clone, Copy)]
 pub(crate) struct Input<'a> {
     /// The arguments after the key.
@@ -121,7 +121,7 @@ impl Items {
         write(&mut Writer(&mut self.encoded));
     }
 
-    /// How many bytes they are.
+    /// The bytes that the items take.
     pub(crate) fn bytes(&self) -> usize {
         self.encoded.len()
     }
@@ -216,7 +216,7 @@ pub(crate) fn answer(out: &mut Vec<u8>, write: impl FnOnce(&mut Writer<'_>) -> R
     }
 }
 
-/// How the slots of many keys become one reply.
+/// The way in which the slots of many keys become one reply.
 #[derive(Clone, Copy)]
 pub(crate) enum Together {
     /// The sum of integers.
@@ -245,7 +245,7 @@ impl Together {
 pub(crate) struct ReadEach<R> {
     /// Answers for one key.
     pub(crate) run: R,
-    /// How the answers go together.
+    /// The way in which the answers become one.
     pub(crate) together: Together,
 }
 
@@ -278,7 +278,7 @@ pub(crate) struct WriteEach<R> {
     pub(crate) check: fn(Args<'_>) -> Result<(), PlanError>,
     /// Changes the record of one key and answers for it.
     pub(crate) run: R,
-    /// How the answers go together.
+    /// The way in which the answers become one.
     pub(crate) together: Together,
 }
 

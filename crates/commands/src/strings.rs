@@ -5,7 +5,9 @@ mod multi;
 use std::sync::Arc;
 
 use ordain_model::key::MAX_VALUE_LEN;
-use ordain_model::{ArgIter, Args, Cell, CellMut, Millis, PlanError, Registry, StringForm, Value, Writer};
+use ordain_model::{
+    ArgIter, Args, Cell, CellMut, Millis, PlanError, ProcedureId, Registry, StringForm, Value, Writer,
+};
 
 use crate::expiry::{StringOptions, TimeUnit, expire_at};
 use crate::extended::Extended;
@@ -29,26 +31,15 @@ pub(crate) fn register(registry: &mut Registry) {
     registry.register(ids::GET, "get", Arc::new(ReadKey { check: any, run: get }));
     registry.register(ids::SET, "set", Arc::new(WriteKey { check: check_set, run: set }));
     registry.register(ids::SETNX, "setnx", Arc::new(WriteKey { check: check_value, run: setnx }));
-    registry.register(
-        ids::SETEX,
-        "setex",
-        Arc::new(WriteKey {
-            check: |rest: ArgIter<'_>| check_setex(rest, TimeUnit::EX, BAD_SETEX_EXPIRY),
-            run: |input: Input<'_>, cell: CellMut<'_>, w: &mut Writer<'_>| {
-                setex(input, cell, w, TimeUnit::EX, BAD_SETEX_EXPIRY)
-            },
-        }),
-    );
-    registry.register(
-        ids::PSETEX,
-        "psetex",
-        Arc::new(WriteKey {
-            check: |rest: ArgIter<'_>| check_setex(rest, TimeUnit::PX, BAD_PSETEX_EXPIRY),
-            run: |input: Input<'_>, cell: CellMut<'_>, w: &mut Writer<'_>| {
-                setex(input, cell, w, TimeUnit::PX, BAD_PSETEX_EXPIRY)
-            },
-        }),
-    );
+    let mut setter = |id: ProcedureId, name: &'static str, unit: TimeUnit, invalid: Refusal| {
+        let check = move |rest: ArgIter<'_>| check_setex(rest, unit, invalid);
+        let run = move |input: Input<'_>, cell: CellMut<'_>, w: &mut Writer<'_>| {
+            setex(input, cell, w, unit, invalid)
+        };
+        registry.register(id, name, Arc::new(WriteKey { check, run }));
+    };
+    setter(ids::SETEX, "setex", TimeUnit::EX, BAD_SETEX_EXPIRY);
+    setter(ids::PSETEX, "psetex", TimeUnit::PX, BAD_PSETEX_EXPIRY);
     registry.register(ids::GETDEL, "getdel", Arc::new(WriteKey { check: any, run: getdel }));
     registry.register(ids::GETEX, "getex", Arc::new(WriteKey { check: check_getex, run: getex }));
     registry.register(ids::MGET, "mget", Arc::new(ReadEach { run: mget, together: Together::Array }));

@@ -18,31 +18,31 @@ pub use reference::{
     Reference, Shown, check_subcommand, quoted, reference, subcommand, subcommands, unknown_subcommand,
 };
 
-/// One command.
+/// A command.
 #[derive(Clone, Copy, Debug)]
 pub struct Command {
     /// Its name in lower case.
     pub name: &'static str,
-    /// How many words it takes, its name included; negative: that many at least.
+    /// The number of words that it takes, its name included; negative: that many at least.
     pub arity: i16,
-    /// What COMMAND INFO shows.
+    /// The flags that COMMAND INFO shows.
     pub flags: Flags,
-    /// Where the first key stands, counted from the name; 0 if there is none to be found this way.
+    /// The place of the first key, counted from the name; 0 if there is none to be found this way.
     pub first_key: i16,
-    /// Where the last key stands; negative: counted from the end.
+    /// The place of the last key; negative: counted from the end.
     pub last_key: i16,
     /// From one key to the next.
     pub step: i16,
-    /// Who answers it.
+    /// The answerer.
     pub action: Action,
 }
 
-/// Who answers a command.
+/// The answerer of a command.
 #[derive(Clone, Copy, Debug)]
 pub enum Action {
     /// A transaction.
     Procedure {
-        /// Which.
+        /// The procedure.
         id: ProcedureId,
         /// Writes the procedure's arguments from the client's, the command's name left out.
         encode: fn(args: &[&[u8]], &mut ArgsBuilder<'_>),
@@ -50,7 +50,7 @@ pub enum Action {
     /// A transaction that is looked up by name: a native procedure, or a function of a library
     /// ([`function_call`](crate::script::functions::function_call)).
     Function {
-        /// Whether it must not write.
+        /// True if it must not write.
         read_only: bool,
     },
     /// The session of the connection.
@@ -176,7 +176,7 @@ impl Flags {
     }
 }
 
-/// Whether two texts are the same, for constants.
+/// True if two texts are the same, for constants.
 const fn is_same(a: &str, b: &str) -> bool {
     let (a, b) = (a.as_bytes(), b.as_bytes());
     let mut i = 0;
@@ -189,7 +189,7 @@ const fn is_same(a: &str, b: &str) -> bool {
 /// The table at one address, so that a command's place in it can be told by its own.
 static TABLE: &[Command] = COMMANDS;
 
-/// How many places the index has: a power of two, sparse enough for short probes.
+/// The number of places of the index: a power of two, sparse enough for short probes.
 const PLACES: usize = 1024;
 const EMPTY: u8 = u8::MAX;
 static INDEX: [u8; PLACES] = index();
@@ -209,7 +209,7 @@ const fn index() -> [u8; PLACES] {
     index
 }
 
-/// Where a name's probe begins, whatever its case: the names are told apart by their length and up to eight
+/// The place where a name's probe begins, whatever its case: the names are told apart by their length and up to eight
 /// bytes from each end.
 #[inline]
 const fn place(name: &[u8]) -> usize {
@@ -318,7 +318,7 @@ pub fn all() -> &'static [Command] {
     TABLE
 }
 
-/// Whether a command may be called with this many words, its name included.
+/// Checks that a command may be called with this many words, its name included.
 ///
 /// # Errors
 /// The error Redis gives.

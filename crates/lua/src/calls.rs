@@ -134,9 +134,7 @@ impl Machine {
                 other => {
                     let method = self.metamethod(other, Event::Call);
                     if method.is_nil() {
-                        return Err(Fault::Text(
-                            format!("attempt to call a {} value", other.type_name()).into(),
-                        ));
+                        return Err(format!("attempt to call a {} value", other.type_name()).into());
                     }
                     Operator::Metamethod.charge(&mut self.heap.budget, 0, 1 + count)?;
                     self.ensure(at + count + 2)?;

@@ -35,9 +35,9 @@ pub struct Program {
 /// The reason for which a source was not compiled.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum CompileError {
-    /// It is no Lua: the error, with the name of the source and the line.
+    /// The source is no Lua: the error, with the name of the source and the line.
     Syntax(Vec<u8>),
-    /// It is too large for the budget.
+    /// The source is too large for the budget.
     Dead(Death),
 }
 

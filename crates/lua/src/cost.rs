@@ -6,7 +6,7 @@
 
 use crate::budget::{Budget, Result};
 
-/// What something costs.
+/// The cost of a function or an operator.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Cost {
     /// Units each time.
@@ -36,7 +36,7 @@ pub const fn cost(base: u32, bytes_per_unit: u32, item: u32) -> Cost {
     Cost { base, bytes_per_unit, item }
 }
 
-/// What the machine does by itself. The instruction is one unit besides.
+/// An operator: work that the machine does by itself. The instruction is one unit besides.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Operator {
     /// `..`: the bytes are those of the result.
@@ -57,7 +57,7 @@ pub enum Operator {
     Walk,
 }
 
-/// One row an operator.
+/// The costs of the operators, one row each.
 pub const OPERATORS: &[(Operator, Cost)] = &[
     (Operator::Concat, cost(2, COPY, 1)),
     (Operator::Compare, cost(0, COPY, 0)),

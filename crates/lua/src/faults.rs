@@ -55,11 +55,11 @@ impl Machine {
                 text.extend_from_slice(format!("' (a {kind} value)").as_bytes());
                 Fault::Text(text)
             }
-            None => Fault::Text(format!("attempt to {what} a {kind} value").into()),
+            None => format!("attempt to {what} a {kind} value").into(),
         }
     }
 
-    /// Where the value of a register comes from, and its name there.
+    /// The origin of the value of a register, and its name there.
     pub(crate) fn name_of(&self, frame: &Frame, operand: Operand) -> Option<(&'static str, Vec<u8>)> {
         if operand & CONSTANT != 0 {
             return None;

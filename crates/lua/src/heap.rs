@@ -46,7 +46,7 @@ struct Base {
     slots: usize,
 }
 
-/// What a run makes, and its budget.
+/// The values that a run makes, and its budget.
 #[derive(Debug)]
 pub struct Heap {
     bytes: Vec<u8>,
@@ -58,7 +58,7 @@ pub struct Heap {
     pub(crate) closures: Vec<ClosureEntry>,
     pub(crate) captured: Vec<u32>,
     pub(crate) upvalues: Vec<Upvalue>,
-    /// What the run may still use.
+    /// The budget of the run.
     pub budget: Budget,
     /// Canonical strings in the order in which they came into the slots, since the base.
     added: Vec<u32>,
@@ -90,6 +90,13 @@ fn hash_bytes(bytes: &[u8], seed: u64) -> u32 {
 
 /// The seed by which strings are hashed. Their places never show; long searches are charged.
 const STRING_SEED: u64 = 0x51_7c_c1_b7_27_22_0a_95;
+
+/// Gives back memory of an emptied vector that has room for more than `most`, down to `kept`.
+pub(crate) fn trim<T>(vector: &mut Vec<T>, most: usize, kept: usize) {
+    if vector.capacity() > most {
+        vector.shrink_to(kept);
+    }
+}
 
 impl Heap {
     pub(crate) fn new() -> Heap {
@@ -152,22 +159,12 @@ impl Heap {
         self.captured.clear();
         self.upvalues.clear();
         const KEPT: usize = 1 << 20;
-        if self.bytes.capacity() > KEPT {
-            self.bytes.shrink_to(KEPT / 4);
-        }
-        if self.strings.capacity() > KEPT / 16 {
-            self.strings.shrink_to(KEPT / 64);
-        }
-        if self.tables.capacity() > KEPT / 64 {
-            self.tables.shrink_to(KEPT / 256);
-        }
-        if self.closures.capacity() > KEPT / 16 {
-            self.closures.shrink_to(0);
-        }
-        if self.upvalues.capacity() > KEPT / 16 {
-            self.upvalues.shrink_to(0);
-            self.captured.shrink_to(0);
-        }
+        trim(&mut self.bytes, KEPT, KEPT / 4);
+        trim(&mut self.strings, KEPT / 16, KEPT / 64);
+        trim(&mut self.tables, KEPT / 64, KEPT / 256);
+        trim(&mut self.closures, KEPT / 16, 0);
+        trim(&mut self.upvalues, KEPT / 16, 0);
+        trim(&mut self.captured, KEPT / 4, 0);
         self.budget = budget;
     }
 

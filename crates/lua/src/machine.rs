@@ -8,7 +8,7 @@ use std::sync::Arc;
 use crate::budget::{Budget, Result};
 use crate::compiler::Program;
 use crate::cost::Cost;
-use crate::heap::Heap;
+use crate::heap::{Heap, trim};
 use crate::library::{Body, Row};
 use crate::metamethods::Event;
 use crate::op::{Constant, Op, Proto};
@@ -106,7 +106,7 @@ pub struct Machine {
     pub(crate) depth: usize,
     pub(crate) results: Vec<Value>,
     pub(crate) rows: Vec<&'static Row>,
-    /// What the function that runs costs.
+    /// The cost of the function that runs.
     pub(crate) row: Cost,
     pub(crate) events: [Str; Event::NAMES.len()],
     pub(crate) string_meta: TableRef,
@@ -235,18 +235,12 @@ impl Machine {
         self.loaded.clear();
         self.open.clear();
         const KEPT: usize = 1 << 16;
-        if self.stack.capacity() > KEPT {
-            self.stack.shrink_to(KEPT / 4);
-        }
-        if self.code.capacity() > KEPT {
-            self.code.shrink_to(KEPT / 4);
-            self.constants.shrink_to(KEPT / 4);
-            self.loaded.shrink_to(KEPT / 64);
-        }
-        if self.frames.capacity() > KEPT / 16 {
-            self.frames.shrink_to(KEPT / 64);
-            self.open.shrink_to(KEPT / 64);
-        }
+        trim(&mut self.stack, KEPT, KEPT / 4);
+        trim(&mut self.code, KEPT, KEPT / 4);
+        trim(&mut self.constants, KEPT, KEPT / 4);
+        trim(&mut self.loaded, KEPT / 16, KEPT / 64);
+        trim(&mut self.frames, KEPT / 16, KEPT / 64);
+        trim(&mut self.open, KEPT / 16, KEPT / 64);
         (self.top, self.free, self.high, self.depth) = (0, 0, 0, 0);
         self.results.clear();
         self.error_line = 0;
@@ -317,6 +311,16 @@ impl Machine {
     #[inline]
     pub fn give(&mut self, value: Value) {
         self.results.push(value);
+    }
+
+    /// Gives the last result of the function that runs.
+    ///
+    /// # Errors
+    /// None: this is the end of a function that may have some.
+    #[inline]
+    pub fn answer(&mut self, value: Value) -> Result<()> {
+        self.give(value);
+        Ok(())
     }
 
     /// Forgets what calls within this one have given.

@@ -1,6 +1,6 @@
 //! Metamethods: the functions that a table's metatable has for the operations that the table lacks.
 
-use crate::budget::{Fault, Result};
+use crate::budget::Result;
 use crate::cost::Operator;
 use crate::machine::{Host, MAX_CHAIN, Machine};
 use crate::value::{TableRef, Value};
@@ -65,7 +65,7 @@ impl Machine {
     /// The metamethod by which a value that is no table is indexed.
     fn handler(&self, object: Value, event: Event) -> Result<Value> {
         match self.metamethod(object, event) {
-            Value::Nil => Err(Fault::Text(format!("attempt to index a {} value", object.type_name()).into())),
+            Value::Nil => Err(format!("attempt to index a {} value", object.type_name()).into()),
             handler => Ok(handler),
         }
     }

@@ -11,7 +11,7 @@ pub(crate) const fn mix(state: u64) -> u64 {
     z ^ (z >> 31)
 }
 
-/// What C's `printf("%.*g", precision, x)` prints.
+/// Formats a number as C's `printf("%.*g", precision, x)` prints it.
 pub fn format_g(x: f64, precision: usize) -> String {
     if x.is_nan() {
         return if x.is_sign_negative() { "-nan" } else { "nan" }.into();

@@ -112,7 +112,7 @@ pub(crate) enum Constant {
 /// A variable that a function takes from the one around it.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Capture {
-    /// It is a variable of the function around this one, and not one that that one captures.
+    /// True for a variable of the function around this one; false for one that that one captures.
     pub is_local: bool,
     /// Its register, or its place among the captured.
     pub index: u8,

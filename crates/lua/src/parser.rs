@@ -7,7 +7,7 @@ use crate::ast::{Binary, BlockId, Expr, ExprId, Field, Function, NameId, Stat, T
 use crate::budget::Budget;
 use crate::lexer::{Lexed, Lexer, SyntaxError, Token};
 
-/// How deep syntax may nest.
+/// The deepest nesting of syntax.
 const MAX_LEVELS: u32 = 200;
 /// Bytes that a node of the tree is counted as, with what the compiler makes of it.
 const NODE_BYTES: usize = 96;
@@ -196,6 +196,22 @@ impl<'a, 'b> Parser<'a, 'b> {
         }
     }
 
+    /// The rest of a list of names.
+    fn names(&mut self, first: NameId) -> Parsed<Vec<NameId>> {
+        let mut names = vec![first];
+        while self.skip(",")? {
+            names.push(self.name()?);
+        }
+        Ok(names)
+    }
+
+    /// The field of a value, whose name comes next.
+    fn field(&mut self, of: ExprId, line: u32) -> Parsed<ExprId> {
+        let key = self.name()?;
+        let key = self.expr_at(Expr::Text(key), line)?;
+        self.expr_at(Expr::Index(of, key), line)
+    }
+
     fn enter(&mut self) -> Parsed<()> {
         self.levels += 1;
         if self.levels > MAX_LEVELS { self.fail_plainly("chunk has too many syntax levels") } else { Ok(()) }
@@ -271,9 +287,7 @@ impl<'a, 'b> Parser<'a, 'b> {
                 while !is_method && (self.is(".") || self.is(":")) {
                     is_method = self.is(":");
                     self.advance()?;
-                    let key = self.name()?;
-                    let key = self.expr_at(Expr::Text(key), name_line)?;
-                    target = self.expr_at(Expr::Index(target, key), name_line)?;
+                    target = self.field(target, name_line)?;
                     count += 1;
                     if count > MAX_LEVELS {
                         return self.fail_plainly("chunk has too many syntax levels");
@@ -288,10 +302,8 @@ impl<'a, 'b> Parser<'a, 'b> {
                     let name = self.name()?;
                     Stat::LocalFunction(name, self.function_body(false, line)?)
                 } else {
-                    let mut names = vec![self.name()?];
-                    while self.skip(",")? {
-                        names.push(self.name()?);
-                    }
+                    let first = self.name()?;
+                    let names = self.names(first)?;
                     let values = if self.skip("=")? { self.expressions()? } else { Vec::new() };
                     Stat::Local(names, values)
                 }
@@ -345,10 +357,7 @@ impl<'a, 'b> Parser<'a, 'b> {
             self.expect("do")?;
             Stat::For(first, from, to, step, self.loop_block()?)
         } else if self.is(",") || self.is("in") {
-            let mut names = vec![first];
-            while self.skip(",")? {
-                names.push(self.name()?);
-            }
+            let names = self.names(first)?;
             self.expect("in")?;
             let values = self.expressions()?;
             self.expect("do")?;
@@ -482,9 +491,7 @@ impl<'a, 'b> Parser<'a, 'b> {
             expr = match &self.token {
                 Token::Sign(".") => {
                     self.advance()?;
-                    let key = self.name()?;
-                    let key = self.expr_at(Expr::Text(key), line)?;
-                    self.expr_at(Expr::Index(expr, key), line)?
+                    self.field(expr, line)?
                 }
                 Token::Sign("[") => {
                     self.advance()?;

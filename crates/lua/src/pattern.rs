@@ -3,7 +3,7 @@
 //! The C library's matcher backtracks without end on a pattern such as `.-.-.-.-x`, inside one call, where no
 //! instruction hook can stop it. This one does the same in the same order and counts its steps.
 
-/// Why a match was given up.
+/// The reason for which a match was given up.
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) enum PatternError {
     /// The pattern is wrong, in Lua's words.
@@ -18,7 +18,7 @@ type Matched = Result<Option<usize>, PatternError>;
 
 /// The most captures of a pattern.
 const MAX_CAPTURES: usize = 32;
-/// How deep items of a pattern may nest on the stack.
+/// The deepest nesting of a pattern's items on the stack.
 const MAX_DEPTH: u32 = 200;
 const ESCAPE: u8 = b'%';
 
@@ -27,29 +27,29 @@ const ESCAPE: u8 = b'%';
 pub(crate) struct Capture {
     /// Offset of the first byte.
     pub start: usize,
-    /// How it ended.
+    /// The end of the capture.
     pub span: Span,
 }
 
-/// What a capture spans.
+/// The span of a capture.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Span {
     /// Not closed yet.
     Open,
     /// `()`: the position is what is captured.
     Position,
-    /// This many bytes.
+    /// A number of bytes.
     Bytes(usize),
 }
 
-/// One search.
+/// A search.
 #[derive(Debug)]
 pub(crate) struct Matcher<'a> {
     subject: &'a [u8],
     pattern: &'a [u8],
     captures: Vec<Capture>,
     depth: u32,
-    /// How many steps may still be taken.
+    /// The steps that may still be taken.
     pub steps: u64,
 }
 
@@ -179,7 +179,7 @@ impl<'a> Matcher<'a> {
         }
     }
 
-    /// Where the single-character class at `p` ends.
+    /// The end of the single-character class at `p`.
     fn class_end(&self, p: usize) -> Result<usize, PatternError> {
         match self.pattern[p] {
             ESCAPE if p + 1 >= self.pattern.len() => Err(Malformed("malformed pattern (ends with '%')")),
@@ -223,7 +223,7 @@ impl<'a> Matcher<'a> {
         })
     }
 
-    /// Whether `c` is in the set from the bracket at `p` to the one at `close`.
+    /// True if `c` is in the set from the bracket at `p` to the one at `close`.
     fn in_set(&self, c: u8, mut p: usize, close: usize) -> bool {
         let mut answer = true;
         if self.pattern[p + 1] == b'^' {

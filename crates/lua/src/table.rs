@@ -237,7 +237,7 @@ impl Table {
         }
     }
 
-    /// What follows a key in a walk, and how many empty places were passed. `None`: the key is not there.
+    /// The pair that follows a key in a walk, and the number of empty places passed. `None`: the key is not there.
     pub fn next(&self, key: Value, budget: &Budget) -> Option<(Option<(Value, Value)>, usize)> {
         let from = match key {
             Value::Nil => 0,

@@ -1,6 +1,6 @@
 //! The loop that runs instructions.
 
-use crate::budget::{Death, Fault, Result};
+use crate::budget::{Death, Result};
 use crate::cost::Operator;
 use crate::heap::Upvalue;
 use crate::machine::{Host, Machine};
@@ -327,7 +327,7 @@ impl Machine {
                     for (i, what) in ["initial value", "limit", "step"].into_iter().enumerate() {
                         let at = base + usize::from(a) + i;
                         let Some(x) = self.as_number(self.stack[at])? else {
-                            return Err(Fault::Text(format!("'for' {what} must be a number").into()));
+                            return Err(format!("'for' {what} must be a number").into());
                         };
                         self.stack[at] = Value::Number(x);
                     }

@@ -12,7 +12,7 @@ pub struct Args<'a> {
     bytes: &'a [u8],
 }
 
-/// One argument: its bytes and where it stands, in bytes from the start of the arguments.
+/// An argument: its bytes and its place, in bytes from the start of the arguments.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Arg<'a> {
     /// The argument.
@@ -42,13 +42,13 @@ impl<'a> Args<'a> {
         Args { bytes }
     }
 
-    /// How many arguments there are.
+    /// The number of arguments.
     #[inline]
     pub fn len(&self) -> usize {
         self.bytes.first_chunk::<WORD>().map_or(0, |n| u32::from_le_bytes(*n) as usize)
     }
 
-    /// Whether there are none.
+    /// True without arguments.
     pub fn is_empty(&self) -> bool {
         self.len() == 0
     }
@@ -147,7 +147,7 @@ impl<'a> ArgsBuilder<'a> {
         self
     }
 
-    /// So many more arguments have been written.
+    /// Counts arguments that have been written.
     #[inline]
     fn count(&mut self, more: u32) {
         let count = &mut self.buffer[self.start..self.start + WORD];

@@ -23,10 +23,10 @@ pub struct Batch {
     pub layout: u32,
     /// The time that every transaction of the batch sees. Never smaller than the batch before's.
     pub now: Millis,
-    /// How it is executed from here to the end of the epoch, unless a batch before it has said so. Every partition has to know
+    /// The execution from here to the end of the epoch, unless an earlier batch of it has decided. Every partition has to know
     /// that, also one in which nothing of the batch takes part.
     pub choice: Option<Choice>,
-    /// One more than the largest index.
+    /// The largest index plus one.
     pub total: u32,
     /// Its transactions.
     pub chunks: Vec<Placed>,
@@ -54,7 +54,7 @@ pub struct Lookup {
     pub session: SessionId,
     /// The request.
     pub request: RequestNo,
-    /// Who asks.
+    /// The gateway that asks.
     pub gateway: GatewayId,
     /// The chunk in which the retry came.
     pub chunk: ChunkNo,
@@ -74,7 +74,7 @@ impl Placed {
         self.chunk.txns().iter().filter(|txn| self.skipped.is_empty() || !self.is_skipped(txn.index))
     }
 
-    /// Whether a transaction of the chunk is left out.
+    /// True if a transaction of the chunk is left out.
     pub fn is_skipped(&self, index: u32) -> bool {
         self.skipped.binary_search(&index).is_ok()
     }
@@ -109,7 +109,7 @@ impl Batch {
         Gsn::new(self.epoch, self.partition, base + txn.index)
     }
 
-    /// Whether the log has to keep anything of the batch.
+    /// True if the log has to keep anything of the batch.
     pub fn is_logged(&self) -> bool {
         self.chunks.iter().any(Placed::is_logged)
     }
@@ -119,7 +119,7 @@ impl Batch {
         self.chunks.iter().filter(|placed| placed.is_logged())
     }
 
-    /// How many of its transactions the log has to keep.
+    /// The number of the batch's transactions that the log has to keep.
     pub fn count_logged(&self) -> u32 {
         self.txns().filter(|(_, _, txn)| txn.logged).count() as u32
     }
@@ -259,7 +259,7 @@ impl Batch {
     }
 }
 
-/// What stands in a log entry about one of its chunks.
+/// The part of a log entry about one of its chunks.
 struct Head {
     base: u32,
     len: usize,
@@ -295,7 +295,7 @@ pub enum BatchError {
     Chunk {
         /// The batch's epoch.
         epoch: Epoch,
-        /// What is wrong.
+        /// The chunk's error.
         source: ChunkError,
     },
 }

@@ -20,9 +20,9 @@ pub use journal::Journal;
 /// A record's value and expiry. No value: the record is absent, and then there is no expiry either.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Cell {
-    /// What the record holds.
+    /// The value; none for an absent record.
     pub value: Option<Value>,
-    /// When it ceases to exist, and how a string was written.
+    /// The time at which the record ceases to exist, and the way in which a string was written.
     pub expires_at: Expiry,
 }
 
@@ -30,19 +30,19 @@ impl Cell {
     /// The absent record.
     pub const ABSENT: Cell = Cell { value: None, expires_at: Expiry::NEVER };
 
-    /// Whether the record exists at `now`.
+    /// True if the record exists at `now`.
     #[inline]
     pub fn is_live(&self, now: Millis) -> bool {
         self.value.is_some() && !self.is_expired(now)
     }
 
-    /// Whether the record's time has come.
+    /// True if the record has expired at `now`.
     #[inline]
     pub fn is_expired(&self, now: Millis) -> bool {
         !self.expires_at.is_never() && self.expires_at.time() <= now
     }
 
-    /// This cell as a transaction at `now` sees it: an expired one is absent.
+    /// The cell as a transaction at `now` sees it: an expired one is absent.
     #[inline]
     pub fn at(&self, now: Millis) -> &Cell {
         if self.is_expired(now) { &Cell::ABSENT } else { self }

@@ -16,7 +16,7 @@ use crate::plan::{Access, CallSpan, Fragment, Planner, Plans, mark_snapshot_read
 use crate::procedure::Registry;
 use crate::wire::{self, Reader};
 
-/// Which procedure to call, for whom.
+/// A call of a procedure, by a client's request or without one.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Call {
     /// The procedure.
@@ -34,33 +34,33 @@ impl Call {
     }
 }
 
-/// One transaction of a chunk.
+/// A transaction of a chunk.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Txn {
-    /// What was called, for whom.
+    /// The call.
     pub call: Call,
     /// Its place in the chunk; unique and ascending, not dense once a log has left out the reads.
     pub index: u32,
-    /// Whether it cannot change the state.
+    /// True if the transaction cannot change the state.
     pub read_only: bool,
-    /// Whether the log keeps it: it may change the state, or several partitions take part, of which one may have to
+    /// True if the log keeps it: it may change the state, or several partitions take part, of which one may have to
     /// be told of it again.
     pub logged: bool,
-    /// Whether it follows others of its connection that are under way. Under another map than its chunk's one of them may be
+    /// True if it follows others of its connection that are under way. Under another map than its chunk's one of them may be
     /// turned back, so it is turned back too, wherever its own slots are: nothing overtakes what is planned again.
     pub follows: bool,
-    /// Whether one of its fragments may abort it.
+    /// True if one of its fragments may abort it.
     pub abortable: bool,
-    /// How many of its fragments are handed records by others.
+    /// The number of its fragments that are handed records by others.
     pub carriers: u32,
     /// Its first fragment from which on none may abort it.
     pub abortable_until: u32,
-    /// Whether one of its fragments is over the whole table.
+    /// True if one of its fragments is over the whole table.
     pub table: bool,
-    /// Whether it can be run on a snapshot: it only reads, and nothing that it reads elsewhere depends on what it has
+    /// True if it can be run on a snapshot: it only reads, and nothing that it reads elsewhere depends on what it has
     /// read.
     pub detached: bool,
-    /// Whether its fragments need nothing of each other, each has a record of its own to run on, and none may abort: then
+    /// True if its fragments need nothing of each other, each has a record of its own to run on, and none may abort: then
     /// they can be run apart, each when its record's turn comes (qstore.md, section 4.2).
     pub independent: bool,
     /// The first and the last of the slots of its fragments.
@@ -71,19 +71,19 @@ pub struct Txn {
 }
 
 impl Txn {
-    /// Where its fragments are among those of the chunk's [plans](Chunk::plans).
+    /// The places of its fragments among those of the chunk's [plans](Chunk::plans).
     #[inline]
     pub fn fragments(&self) -> Range<usize> {
         self.fragments.start as usize..self.fragments.end as usize
     }
 
-    /// Where its bytes are, those of its head included.
+    /// The place of its bytes, those of its head included.
     fn record(&self) -> Range<usize> {
         let head = HEAD + if self.call.session.is_some() { SESSION } else { 0 };
         self.args.start as usize - head..self.args.end as usize
     }
 
-    /// Where its arguments are, for [`Chunk::args_at`].
+    /// The place of its arguments, for [`Chunk::args_at`].
     #[inline]
     pub fn args(&self) -> Range<u32> {
         self.args.clone()
@@ -93,13 +93,13 @@ impl Txn {
 /// Planned transactions and their bytes.
 #[derive(Clone, Debug, Default)]
 pub struct Chunk {
-    /// Who built it and waits for the outcomes.
+    /// The gateway that built it and waits for the outcomes.
     pub gateway: GatewayId,
     /// Its number among that gateway's chunks.
     pub number: ChunkNo,
-    /// Which replica sends the outcomes.
+    /// The replica that sends the outcomes.
     pub replica: u16,
-    /// Where records live, if not all in one partition; only while it is built.
+    /// The layout of a cluster of several partitions; only while the chunk is built.
     layout: Option<Arc<Layout>>,
     /// Under which map its transactions were planned.
     pub map: Map,
@@ -138,7 +138,7 @@ const HEAD: usize = 12;
 const SESSION: usize = 16;
 const HAS_SESSION: u8 = 1;
 const FOLLOWS: u8 = 2;
-/// Where a transaction's flags stand in its bytes.
+/// The offset of a transaction's flags in its bytes.
 const FLAGS: usize = 11;
 
 impl Chunk {
@@ -147,7 +147,7 @@ impl Chunk {
         Chunk { gateway, number, ..Chunk::default() }
     }
 
-    /// The same, empty, for a cluster: outcomes are sent by a replica, records live where the layout says.
+    /// The empty chunk for a cluster: outcomes are sent by a replica, records live where the layout says.
     #[must_use]
     pub fn in_cluster(self, replica: u16, layout: Arc<Layout>) -> Chunk {
         let map = layout.map().clone();
@@ -450,12 +450,12 @@ impl Chunk {
         &self.txns
     }
 
-    /// One more than the largest index.
+    /// The largest index plus one.
     pub fn span(&self) -> u32 {
         self.txns.last().map_or(0, |t| t.index + 1)
     }
 
-    /// How many bytes the chunk holds.
+    /// The bytes that the chunk holds.
     pub fn bytes(&self) -> usize {
         self.logged.len() + self.unlogged.len()
     }
@@ -478,7 +478,7 @@ impl Chunk {
         self.args_at(txn.args.clone(), txn.logged)
     }
 
-    /// The same by their [place](Txn::args): those of a transaction that the log keeps, or does not.
+    /// The arguments at a [place](Txn::args) of the logged bytes, or of those that the log does not keep.
     #[inline]
     pub fn args_at(&self, place: Range<u32>, is_logged: bool) -> Args<'_> {
         let blob = if is_logged { &self.logged } else { &self.unlogged };
@@ -547,7 +547,7 @@ impl Chunk {
         is_only.then_some(first)
     }
 
-    /// Whether a partition is among them: that is known as soon as one of its fragments is found.
+    /// True if a partition takes part: that is known as soon as one of its fragments is found.
     pub fn takes_part(&self, txn: &Txn, layout: &Layout, partition: PartitionId) -> bool {
         if txn.table {
             return true;
@@ -564,7 +564,7 @@ impl Chunk {
         takes_part
     }
 
-    /// Whether a slot of a transaction is elsewhere by this layout than by the map that it was planned under, or it
+    /// True if a slot of a transaction is elsewhere by this layout than by the map that it was planned under, or it
     /// [follows](Txn::follows) others of which that may be so. What is done to whole tables is done wherever they are.
     pub fn is_moved(&self, txn: &Txn, layout: &Layout) -> bool {
         let keyed = self.fragments(txn).iter().filter(|fragment| !fragment.is_table());
@@ -572,7 +572,7 @@ impl Chunk {
         self.map != *layout.map() && (txn.follows || slots.any(|slot| layout.is_moved(slot, &self.map)))
     }
 
-    /// Whether a slot of which a transaction reads the state as of an earlier moment was elsewhere then, or it
+    /// True if a slot of which a transaction reads the state as of an earlier moment was elsewhere then, or it
     /// [follows](Txn::follows) others of which that may be so: nobody has that state where the slot is now.
     pub fn reads_moved(&self, txn: &Txn, then: &Layout, now: &Layout) -> bool {
         let mut slots = self.fragments(txn).iter().filter(|f| f.snapshot_readable).map(|f| f.hash.slot());

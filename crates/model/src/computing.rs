@@ -36,13 +36,13 @@ struct Running {
 /// The answer to an operator who wants computations to end.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Ending {
-    /// None is running.
+    /// No computation is running.
     Nothing,
-    /// Those of the kind that was meant will end within some milliseconds.
+    /// The computations of the kind that was meant will end within some milliseconds.
     Soon,
-    /// One is running that other replicas execute too, or a restart will.
+    /// A computation is running that other replicas execute too, or a restart will.
     Repeated,
-    /// What is running and may be ended is of another kind.
+    /// The computations that are running and may be ended are of another kind.
     OtherKind,
 }
 

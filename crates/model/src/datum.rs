@@ -1,4 +1,4 @@
-//! What a fragment writes into its slot and a transaction answers: a small self-describing value.
+//! Datums: the small self-describing values that fragments write into their slots and transactions answer.
 //!
 //! The encoding is protocol-neutral bytes, so that results are appended to one buffer, compared byte by byte
 //! with the reference executor's, and turned into RESP2 or RESP3 only where the connection is known.
@@ -36,14 +36,14 @@ pub enum Datum<'a> {
     Status(&'a [u8]),
     /// An error text that begins with its code.
     Error(&'a [u8]),
-    /// This many items follow.
+    /// An array: the number of items that follow.
     Array(u32),
-    /// This many pairs of items follow.
+    /// A map: the number of pairs of items that follow.
     Map(u32),
-    /// This many pairs of items follow, none of which has items of its own: an array of arrays in RESP3, and as flat as a
+    /// The number of pairs of items that follow, none of which has items of its own: an array of arrays in RESP3, and as flat as a
     /// map in RESP2.
     Pairs(u32),
-    /// This many distinct items follow.
+    /// A set: the number of distinct items that follow.
     Set(u32),
     /// A truth value.
     Bool(bool),
@@ -58,7 +58,7 @@ pub enum Datum<'a> {
 }
 
 impl<'a> Datum<'a> {
-    /// Whether the value at the start of `bytes` is an error.
+    /// True if the value at the start of `bytes` is an error.
     #[inline]
     pub fn is_error(bytes: &[u8]) -> bool {
         bytes.first() == Some(&ERROR)
@@ -153,7 +153,7 @@ impl<'a> Datum<'a> {
 
 pub(crate) const TOO_MUCH: &str = "ERR the records that go from key to key exceed the limit of 512 MiB, or an equal share of it for \
                         each command of a transaction that carries some: it did nothing, carry less at once";
-/// What stands in the place of a reply that would be longer than [`MAX_REPLY`](crate::limits::MAX_REPLY).
+/// The error in the place of a reply that would be longer than [`MAX_REPLY`](crate::limits::MAX_REPLY).
 pub const TOO_LONG: &str =
     "ERR the reply exceeds the limit of 256 MiB: ask for less at once (what was to be written is written)";
 
@@ -281,12 +281,12 @@ impl Writer<'_> {
         self.0.extend_from_slice(encoded);
     }
 
-    /// What stands in the place of a reply that would be too long.
+    /// The error in the place of a reply that would be too long.
     pub fn too_long(&mut self) {
         self.error(TOO_LONG);
     }
 
-    /// What a fragment answers that is handed more than its share of what its transaction may carry.
+    /// The answer of a fragment that is handed more than its share of what its transaction may carry.
     pub fn too_much(&mut self) {
         self.error(TOO_MUCH);
     }

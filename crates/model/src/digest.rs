@@ -32,7 +32,7 @@ impl Digest {
         self.records = self.records.wrapping_sub(1);
     }
 
-    /// What has to be added to another digest to make this one.
+    /// The difference to another digest: added to that one it makes this one.
     #[must_use]
     pub fn minus(self, other: Digest) -> Digest {
         Digest { sum: self.sum.wrapping_sub(other.sum), records: self.records.wrapping_sub(other.records) }

@@ -6,7 +6,7 @@
 
 use std::borrow::Cow;
 
-/// Why a call was refused before it was sequenced. The text is the error a Redis client is shown, byte by byte: it may quote
+/// The refusal of a call before it is sequenced. The text is the error a Redis client is shown, byte by byte: it may quote
 /// words that are not UTF-8.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("{}", String::from_utf8_lossy(.0))]
@@ -43,7 +43,7 @@ impl PlanError {
 /// Declares [`Abort`] from one table, so that each reason's code, label and text stand in one place.
 macro_rules! aborts {
     ($($(#[$doc:meta])* $name:ident = $code:literal, $label:literal, $repeat:ident, $text:literal;)*) => {
-        /// Why a transaction had no effect. The reasons are those of all engines; each engine gives some of them.
+        /// The reason for which a transaction had no effect. The reasons are those of all engines; each engine gives some of them.
         ///
         /// An engine that orders transactions before it executes them finds the same reason on every replica; with one that
         /// executes first the reason is part of the decision. Of a transaction that may have taken effect, nobody says that
@@ -79,7 +79,7 @@ macro_rules! aborts {
                 }
             }
 
-            /// Whether the same transaction may succeed if its client asks again.
+            /// True if the same transaction may succeed when its client asks again.
             pub const fn is_retryable(self) -> bool {
                 match self {
                     $(Abort::$name => $repeat,)*
@@ -107,22 +107,22 @@ aborts! {
     Panic = 4, "panic", false, "ERR transaction aborted: the procedure failed with a panic; this is a bug in it";
     /// The procedure ran past its budget of work, memory or fragments. Of every engine.
     Budget = 5, "budget", false, "ERR transaction aborted: the procedure ran past its budget";
-    /// It used what another transaction had written that aborted: Q-Store with [`Cascade::Abort`](crate::Cascade), and the
+    /// The transaction used writes of another one that aborted: Q-Store with [`Cascade::Abort`](crate::Cascade), and the
     /// commit dependencies of the regions' MVOCC.
     Cascade = 6, "cascade", true, "TXNABORT it used what another transaction had written that aborted: retry";
     /// An operator has aborted the transaction by its place in the order. Of the deterministic engines.
     Operator = 7, "operator", false, "ERR transaction aborted by the operator";
     /// A lock that it asked for was held. Of NO-WAIT, and of optimistic engines for the locks of their validation.
     LockRefused = 8, "lock_refused", true, "TXNABORT a lock that the transaction needs was held by another: retry";
-    /// It was younger than a transaction whose lock it would have waited for. Of WAIT-DIE and the regions' 2PL.
+    /// The transaction was younger than one whose lock it would have waited for. Of WAIT-DIE and the regions' 2PL.
     Died = 9, "died", true, "TXNABORT an older transaction held a lock that the transaction needs: retry";
     /// A transaction that goes first has taken its locks or claims from it. Of the regions' 2PL and MVOCC.
     Wounded = 10, "wounded", true, "TXNABORT a transaction that goes first took the locks of this one: retry";
-    /// It waited in a circle. Of engines that detect deadlocks.
+    /// The transaction waited in a circle. Of engines that detect deadlocks.
     Deadlock = 11, "deadlock", true, "TXNABORT the transaction was in a deadlock: retry";
-    /// It waited for a lock, or for a prepared transaction, as long as it may. Of engines that wait.
+    /// The transaction waited for a lock, or for a prepared transaction, as long as it may. Of engines that wait.
     LockTimeout = 12, "lock_timeout", true, "TXNABORT a lock that the transaction needs was held for too long: retry";
-    /// What it read was not the newest when it validated. Of the optimistic engines: 2PC with OCC, Silo, MVOCC.
+    /// A record that the transaction read was not the newest when it validated. Of the optimistic engines: 2PC with OCC, Silo, MVOCC.
     Validation = 13, "validation", true, "TXNABORT a record was changed before the transaction had validated: retry";
     /// Another has written a record that it writes, and was first. Of parallel snapshot isolation (Walter, FW-KV) and MVOCC.
     WriteConflict = 14, "write_conflict", true, "TXNABORT another transaction was first to write a record: retry";
@@ -134,7 +134,7 @@ aborts! {
     EmptyInterval = 17, "empty_interval", true, "TXNABORT no place was left among the transactions that it met: retry";
     /// The state that it was to read, or to follow with a write, is not kept any more. Of engines with old versions.
     SnapshotTooOld = 18, "snapshot_too_old", true, "TXNABORT the state that the transaction reads is not kept any more: retry";
-    /// What it has read of another region was too old to be validated. Of the regions.
+    /// A record read of another region was too old to be validated. Of the regions.
     StaleView = 19, "stale_view", true, "TXNABORT what the transaction read of another region was too old: retry";
     /// A partition that it has touched has another leader, or a leader of another term. Of engines with two-phase commit.
     TermChanged = 20, "term_changed", true, "TXNABORT a partition that the transaction had touched changed its leader: retry";
@@ -150,7 +150,7 @@ mod tests {
 
     use super::*;
 
-    /// Of each abort: its number in logs and checkpoints, its name in metrics, and whether its client may ask again.
+    /// Each abort with its number in logs and checkpoints, its name in metrics, and whether its client may ask again.
     const TABLE: [(Abort, u8, &str, bool); 22] = [
         (Abort::Logic, 1, "logic", false),
         (Abort::Conflict, 2, "conflict", true),

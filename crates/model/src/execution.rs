@@ -3,7 +3,7 @@
 use crate::named::named;
 
 named! {
-    /// How what depends on verdicts of other shards is executed (the Q-Store paper, section 4.2; qstore.md, sections 4.7 and
+    /// The execution of what depends on verdicts of other shards (the Q-Store paper, section 4.2; qstore.md, sections 4.7 and
     /// 4.8). The results are the same.
     Execution, "no way to execute transactions" {
         /// Writes are visible at once. After an abort they are undone, and the transactions that used them are executed again.
@@ -16,26 +16,26 @@ named! {
     }
 }
 
-/// What a batch says of how its epoch is to be executed (qstore.md, section 4.8: the choice stands in the log, so that every
+/// The choice of a batch for the execution of its epoch (qstore.md, section 4.8: the choice stands in the log, so that every
 /// replica makes the same). One in which nobody would have to wait for a verdict says nothing. Of an epoch the first batch that
 /// says something decides, for all that follows in it: what came before is executed alike in either way.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Choice {
     /// Writes are visible once all verdicts are known.
     Wait,
-    /// It may be executed before it is known what aborts (the Q-Store paper, section 4.2; qstore.md, section 4.7). Then
+    /// The epoch may be executed before it is known what aborts (the Q-Store paper, section 4.2; qstore.md, section 4.7). Then
     /// this becomes of what has used something of it.
     Speculate(Cascade),
 }
 
 named! {
-    /// What becomes of a transaction that was executed on what another one had written which then aborted (the Q-Store paper,
+    /// The fate of a transaction that was executed on writes of another one that then aborted (the Q-Store paper,
     /// section 4.2; qstore.md, section 4.7, step 7).
     Cascade, "no way to handle a cascade" {
-        /// It is executed again: the results are those of one after the other.
+        /// The transaction is executed again: the results are those of one after the other.
         #[default]
         Repair = "repair";
-        /// It aborts too, as the paper has it, and its client asks again.
+        /// The transaction aborts too, as in the paper, and its client may ask again.
         Abort = "abort";
     }
 }

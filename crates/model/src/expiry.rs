@@ -1,4 +1,4 @@
-//! When a record ceases to exist, and beside it how its string was written.
+//! Expiry: the time at which a record ceases to exist, and beside it the way in which its string was written.
 //!
 //! OBJECT ENCODING of Redis tells how a string was written last, which its bytes do not: `12` is an integer after SET, a short
 //! text after INCRBYFLOAT, and a buffer after APPEND. A record fills a cache line (`store/src/slab.rs`), so this lies in bits that
@@ -8,13 +8,13 @@ use std::fmt;
 
 use crate::ids::Millis;
 
-/// How a string was written last: what OBJECT ENCODING needs beside its bytes.
+/// The way in which a string was written last: OBJECT ENCODING needs it beside the bytes.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum StringForm {
-    /// As a whole: its bytes alone tell the encoding.
+    /// Written as a whole: the bytes alone tell the encoding.
     #[default]
     Whole,
-    /// As a text, though it may look like an integer: INCRBYFLOAT.
+    /// Written as a text, though it may look like an integer: INCRBYFLOAT.
     Text,
     /// In place, into a buffer that can grow: APPEND, SETRANGE.
     Buffer,
@@ -35,19 +35,19 @@ impl Expiry {
     /// No expiry, and no form but the usual one.
     pub const NEVER: Expiry = Expiry(0);
 
-    /// When the record ceases to exist, by transaction time; 0 for never.
+    /// The transaction time at which the record ceases to exist, in milliseconds; 0 for never.
     #[inline]
     pub const fn time(self) -> Millis {
         Millis(if self.0 & HAS_FORM == 0 { self.0 } else { self.0 & TIME })
     }
 
-    /// Whether the record stays until something else removes it.
+    /// True if the record never expires.
     #[inline]
     pub const fn is_never(self) -> bool {
         self.time().0 == 0
     }
 
-    /// How the record's string was written last.
+    /// The way in which the record's string was written last.
     #[inline]
     pub const fn form(self) -> StringForm {
         match (self.0 & HAS_FORM, self.0 & IS_BUFFER) {
@@ -57,7 +57,7 @@ impl Expiry {
         }
     }
 
-    /// This time with another form.
+    /// The expiry with the same time and another form.
     #[inline]
     #[must_use]
     pub const fn with_form(self, form: StringForm) -> Expiry {
@@ -69,7 +69,7 @@ impl Expiry {
         })
     }
 
-    /// This form with another time; 0 for never. A time of 2^63 ms or later is that much less one.
+    /// The expiry with the same form and another time; 0 for never. A time of 2^63 ms or later is that much less one.
     #[inline]
     #[must_use]
     pub const fn with_time(self, time: Millis) -> Expiry {
@@ -82,7 +82,7 @@ impl Expiry {
         self.0
     }
 
-    /// What a word of an encoding means. Each has a meaning; those of before there were forms have only times.
+    /// The expiry that a word of an encoding stands for. Each has a meaning; those of before there were forms have only times.
     pub const fn from_bits(bits: u64) -> Expiry {
         Expiry(bits)
     }

@@ -1,4 +1,4 @@
-//! What goes to another node a few pieces at a time, so that no link has to keep more.
+//! Flows: messages that go to another node a few pieces at a time, so that no link has to keep more.
 
 use std::collections::VecDeque;
 
@@ -7,22 +7,22 @@ use std::collections::VecDeque;
 pub struct PauseNo(pub u64);
 
 impl PauseNo {
-    /// Of a pause before anything is sent: its answer says that the other side has met this one.
+    /// The pause before anything is sent: its answer says that the other side has met this one.
     pub const GREETING: PauseNo = PauseNo(0);
 }
 
-/// How many pieces may be on their way: one is taken in at the other end while the next travels.
+/// The pieces that may be on their way: one is taken in at the other end while the next travels.
 const PIECES: u64 = 2;
 
-/// What somebody sends to one node. After each piece it makes a [pause](crate::Front::Pause), and that is answered.
+/// A flow of messages to one node. After each piece it makes a [pause](crate::Front::Pause), and that is answered.
 #[derive(Debug)]
 pub struct Flow<T> {
-    /// How many bytes were sent since the last pause.
+    /// The bytes sent since the last pause.
     bytes: usize,
     /// The last pause that was made, and the last up to which everything has come.
     made: PauseNo,
     come: PauseNo,
-    /// What is to be sent when more has come.
+    /// Messages to be sent when more has arrived.
     waiting: VecDeque<T>,
 }
 
@@ -47,7 +47,7 @@ impl<T> Flow<T> {
         Some(item)
     }
 
-    /// So many bytes are sent. If they are the last of a piece, a pause follows.
+    /// Notes bytes that are sent. If they are the last of a piece, a pause follows.
     pub fn note_sent(&mut self, bytes: usize, piece: usize) -> Option<PauseNo> {
         self.bytes += bytes;
         (self.bytes >= piece).then(|| {

@@ -1,4 +1,4 @@
-//! What passes between a gateway and whatever engine stands behind it, whichever it is.
+//! Messages between a gateway and the engine behind it, whichever it is.
 
 use std::sync::Arc;
 
@@ -24,13 +24,13 @@ pub enum Front {
     /// Gateway to engine, or from where chunks are passed on: to be answered at once, as a sign that what was sent before
     /// it has come.
     Pause(PauseNo),
-    /// What was sent before this pause has come.
+    /// Everything sent before this pause has arrived.
     Continue(PauseNo),
     /// Gateway to gateway of another node: how this node's memory stands.
     Memory {
-        /// It holds more than its limit.
+        /// True if the node holds more than its limit.
         is_over: bool,
-        /// So many bytes are left to its limit; `u64::MAX` without one.
+        /// The bytes left to its limit; `u64::MAX` without one.
         room: u64,
     },
 }
@@ -73,7 +73,7 @@ impl Front {
         }
     }
 
-    /// What the bytes are, if they are one.
+    /// The message that the bytes are, if they are one.
     pub fn decode(registry: &Registry, bytes: &mut Reader<'_>) -> Option<Front> {
         match bytes.u8()? {
             0 => Chunk::decode_whole(registry, bytes).map(|chunk| Front::Submit(Arc::new(chunk))),

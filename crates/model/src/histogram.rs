@@ -109,7 +109,7 @@ impl Histogram {
         change
     }
 
-    /// How many values were counted.
+    /// The number of values counted.
     pub const fn count(&self) -> u64 {
         self.count
     }
@@ -119,7 +119,7 @@ impl Histogram {
         self.sum
     }
 
-    /// How many values are less than `bound`, which is exact if that is the lower bound of a bucket.
+    /// The number of values less than `bound`, which is exact if that is the lower bound of a bucket.
     pub fn below(&self, bound: u64) -> u64 {
         self.counts[..bucket_of(bound)].iter().sum()
     }

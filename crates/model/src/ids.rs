@@ -25,7 +25,7 @@ id! {
     PartitionId(u16)
 }
 id! {
-    /// One gateway of the cluster: the state that builds chunks for, and takes outcomes to, one event loop of a
+    /// A gateway of the cluster: the state that builds chunks for, and takes outcomes to, one event loop of a
     /// node. The node's number stands in the upper 16 bits.
     GatewayId(u32)
 }
@@ -48,7 +48,7 @@ id! {
 impl RequestNo {
     /// The largest number that a client may give a request: the highest eight bits count restarts.
     pub const LARGEST: u64 = u64::MAX >> RequestNo::RESTART_BITS;
-    /// How many bits of a number in the log count how often the request was started over.
+    /// The bits of a number in the log that count how often the request was restarted.
     pub const RESTART_BITS: u32 = 8;
 }
 
@@ -74,7 +74,7 @@ impl Db {
     pub const SCRIPTS: Db = Db(255);
     /// Function libraries by name, and functions by name.
     pub const FUNCTIONS: Db = Db(254);
-    /// How many databases a client can select.
+    /// The number of databases that a client can select.
     pub const COUNT: u8 = 16;
     /// The database of the child records of database 0; the others follow.
     const CHILDREN: u8 = 128;
@@ -90,7 +90,7 @@ impl Db {
         Db(Db::CHILDREN + self.0)
     }
 
-    /// Whether this database holds the child records of another.
+    /// True if this database holds the child records of another.
     #[inline]
     pub const fn holds_children(self) -> bool {
         self.0 >= Db::CHILDREN && self.0 < Db::CHILDREN + Db::COUNT
@@ -130,7 +130,7 @@ impl Micros {
         Micros(ms * 1000)
     }
 
-    /// This time plus `other`, saturating.
+    /// The sum of two times, saturating.
     #[must_use]
     pub const fn plus(self, other: Micros) -> Micros {
         Micros(self.0.saturating_add(other.0))
@@ -179,18 +179,18 @@ impl Gsn {
         Gsn::new(epoch, PartitionId(255), (salt % Gsn::MAX_BATCH as u64) as u32)
     }
 
-    /// Whether it is the place of such a read.
+    /// True if the number is the place of such a read.
     pub const fn is_of_read(self) -> bool {
         self.partition().0 == 255
     }
 
-    /// The same transaction, executed a second time: what shards say of it then is told apart by this (qstore.md, section
+    /// The number of the transaction's second execution: what shards say of it then is told apart by this (qstore.md, section
     /// 4.7, step 7). It comes after every transaction that is executed for the first time.
     pub const fn again(self) -> Gsn {
         Gsn(self.0 | Gsn::AGAIN)
     }
 
-    /// Whether it is a transaction that is executed a second time.
+    /// True if the number is that of a second execution.
     pub const fn is_again(self) -> bool {
         self.0 & Gsn::AGAIN != 0
     }

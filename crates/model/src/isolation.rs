@@ -1,4 +1,4 @@
-//! What transactions see of each other.
+//! Isolation: the view that transactions have of each other.
 
 use crate::named::named;
 
@@ -8,7 +8,7 @@ named! {
         /// The results are those of one transaction after the other.
         #[default]
         Serializable = "serializable";
-        /// What a transaction only reads it sees as it was at the end of the epoch before its own; what it writes or checks is as
+        /// A record that a transaction only reads is seen as at the end of the epoch before its own; what it writes or checks is as
         /// its place in the order has it. The plan says which fragments these are
         /// ([`Fragment::snapshot_readable`](crate::Fragment::snapshot_readable)).
         ReadCommitted = "read-committed";

@@ -12,7 +12,7 @@ use xxhash_rust::xxh3::{xxh3_64, xxh3_64_with_seed};
 use crate::children::split_child_key;
 use crate::ids::{Db, SessionId};
 
-/// How many slots the key space of a partition is divided in. A slot is the unit of placement: shards own
+/// The number of slots of the key space. A slot is the unit of placement: shards own
 /// whole slots, so the number of shards never shows in a result.
 pub const SLOTS: usize = 1 << SLOT_BITS;
 const SLOT_BITS: u32 = 10;
@@ -75,14 +75,14 @@ impl KeyHash {
         (self.0 >> (64 - SLOT_BITS - 32)) as u32
     }
 
-    /// Where the key stands in the canonical order of the key space.
+    /// The key's place in the canonical order of the key space.
     #[inline]
     pub const fn position(self) -> Position {
         Position(self.0 >> (64 - SLOT_BITS - 32))
     }
 }
 
-/// Whether there may be a hash tag. Nearly all keys are short and without one, and a call of a general search costs
+/// True if there may be a hash tag. Nearly all keys are short and without one, and a call of a general search costs
 /// several times the hash of such a key; this is a few instructions.
 #[inline]
 fn holds_brace(key: &[u8]) -> bool {

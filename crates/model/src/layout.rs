@@ -1,4 +1,4 @@
-//! Where records live: which partition owns a slot, and which shard of that partition.
+//! Layouts: the partition that owns each slot, and the shard of that partition.
 //!
 //! At first a partition owns a contiguous run of the 1,024 slots, and the shards of a node, one a core, divide that run
 //! among them. Shards are numbered through all partitions of a replica, so that an engine addresses them all
@@ -22,7 +22,7 @@ pub const MAX_SHARDS: usize = 128;
 pub struct PartitionSet(pub u128);
 
 impl PartitionSet {
-    /// None.
+    /// The empty set.
     pub const EMPTY: PartitionSet = PartitionSet(0);
 
     /// The first `count` partitions.
@@ -35,17 +35,17 @@ impl PartitionSet {
         self.0 |= 1 << partition.0;
     }
 
-    /// Whether it holds one.
+    /// True if the set holds a partition.
     pub const fn contains(self, partition: PartitionId) -> bool {
         self.0 >> partition.0 & 1 != 0
     }
 
-    /// How many it holds.
+    /// The number of partitions in the set.
     pub const fn len(self) -> u32 {
         self.0.count_ones()
     }
 
-    /// Whether it holds none.
+    /// True if the set is empty.
     pub const fn is_empty(self) -> bool {
         self.0 == 0
     }
@@ -56,7 +56,7 @@ impl PartitionSet {
     }
 }
 
-/// Why a layout cannot be.
+/// The reason for which a layout is refused.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum LayoutError {
     /// Too few or too many partitions or threads.
@@ -78,17 +78,17 @@ pub enum LayoutError {
     Starts(usize, usize),
 }
 
-/// Which partition owns a slot, and which shard; the same on every node of a cluster.
+/// The owner of each slot, a partition and a shard; the same on every node of a cluster.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Layout {
-    /// Of the division by the cluster's file; on every batch.
+    /// The version of the division by the cluster's file; on every batch.
     version: u32,
     /// The first slot of each partition by that division.
     starts: Vec<usize>,
     threads: usize,
     /// The shard of each slot by that division.
     first: Arc<[u8]>,
-    /// Where the slots are now.
+    /// The places of the slots now.
     map: Map,
     /// The shard of each slot.
     shard_of: Box<[u8]>,
@@ -97,7 +97,7 @@ pub struct Layout {
 }
 
 impl Layout {
-    /// One partition, on a node with so many threads.
+    /// A layout of one partition, on a node with so many threads.
     ///
     /// # Panics
     /// If `threads` is 0 or above [`MAX_SHARDS`]: whoever reads it from a user refuses it.
@@ -137,7 +137,7 @@ impl Layout {
         Ok(Layout { version, starts, threads, first, map: Map::FIRST, shard_of: shard_of.into(), run_ends })
     }
 
-    /// The same partitions and shards, with the slots where a map says.
+    /// The layout of the same partitions and shards, with the slots where a map says.
     #[must_use]
     pub fn under(&self, map: &Map) -> Layout {
         let shard_of = (0..SLOTS).map(|slot| {
@@ -192,13 +192,13 @@ impl Layout {
         is_other.then(|| self.under(&Map::new(self.map.version().saturating_add(1), then)))
     }
 
-    /// Where each slot is.
+    /// The map: the place of each slot.
     #[inline]
     pub const fn map(&self) -> &Map {
         &self.map
     }
 
-    /// Where a slot is under another map.
+    /// The place of a slot under another map.
     #[inline]
     pub fn place_under(&self, map: &Map, slot: usize) -> Place {
         let first = || self.partition_of_shard(usize::from(self.first[slot]));
@@ -207,7 +207,7 @@ impl Layout {
         map.place(slot).filter(is_here).unwrap_or_else(|| Place { owner: first(), virtual_shard: None })
     }
 
-    /// Whether a slot is elsewhere now than under another map.
+    /// True if a slot is elsewhere now than under another map.
     #[inline]
     pub fn is_moved(&self, slot: usize, since: &Map) -> bool {
         self.place_under(since, slot) != self.place_under(&self.map, slot)
@@ -218,12 +218,12 @@ impl Layout {
         self.version
     }
 
-    /// How many partitions there are.
+    /// The number of partitions.
     pub fn partitions(&self) -> u16 {
         self.starts.len() as u16
     }
 
-    /// All of them.
+    /// The set of all partitions.
     pub fn all(&self) -> PartitionSet {
         PartitionSet::all(self.partitions())
     }
@@ -233,12 +233,12 @@ impl Layout {
         &self.starts
     }
 
-    /// How many shards a partition has.
+    /// The number of shards of a partition.
     pub const fn threads(&self) -> usize {
         self.threads
     }
 
-    /// How many shards there are in all.
+    /// The number of shards of all partitions.
     pub fn shards(&self) -> usize {
         self.starts.len() * self.threads
     }
@@ -313,7 +313,7 @@ fn run_ends(shard_of: &[u8]) -> Box<[u16]> {
 pub struct Layouts(Arc<Layout>);
 
 impl Layouts {
-    /// Of these partitions.
+    /// The layouts of these partitions.
     pub const fn new(layout: Arc<Layout>) -> Layouts {
         Layouts(layout)
     }

@@ -1,4 +1,4 @@
-//! How much one transaction may hold in memory of what it reads.
+//! Limits on what one transaction may hold in memory of what it reads.
 //!
 //! Whoever executes a transaction must decide alike whether it holds too much: on one shard or on a hundred, for the first
 //! time or again. So nothing here asks who holds what. A shard may see from its own part alone that a limit is exceeded, as
@@ -9,10 +9,10 @@
 /// as long. A connection that leaves more than this unread is closed.
 pub const MAX_REPLY: usize = 256 << 20;
 
-/// How many bytes of records a transaction may carry from fragments to others, as many as may come with one as arguments.
+/// The most bytes of records that a transaction may carry from fragments to others, as many as may come with one as arguments.
 pub const MAX_CARRIED: usize = 512 << 20;
 
-/// What one transaction may hold. All who execute the same log must have the same; only tests have others than the usual.
+/// The limits of one transaction. All who execute the same log must have the same; only tests have others than the usual.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Limits {
     /// [`MAX_REPLY`].
@@ -28,7 +28,7 @@ impl Default for Limits {
 }
 
 impl Limits {
-    /// How much each of so many fragments may be handed that carry records: it is known before anything is read, so none
+    /// The share of each of so many fragments that carry records: it is known before anything is read, so none
     /// of them has to hear how much the others carry.
     pub const fn share(self, carriers: u32) -> usize {
         if carriers > 1 { self.carried / carriers as usize } else { self.carried }

@@ -12,7 +12,7 @@ use crate::ids::PartitionId;
 use crate::key::SLOTS;
 use crate::wire::{self, Reader};
 
-/// How many virtual shards a partition has.
+/// The number of virtual shards of a partition.
 pub const VIRTUAL_SHARDS: usize = 128;
 
 /// A share of a partition's cores. On a node with `threads` shards virtual shard `v` is on shard
@@ -38,25 +38,25 @@ impl VirtualShard {
 /// Slots of a partition with the virtual shard that each is to be in; none: where the partition has it by itself.
 pub type VirtualShards = Vec<(usize, Option<VirtualShard>)>;
 
-/// Where a slot is.
+/// The place of a slot.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Place {
     /// The partition that owns it.
     pub owner: PartitionId,
-    /// Which of its virtual shards it was sent to, if it was; or else it is where the partition has it by itself.
+    /// The virtual shard to which the slot was sent; none: the slot is where the partition has it by itself.
     pub virtual_shard: Option<VirtualShard>,
 }
 
-/// Where each slot is.
+/// The place of each slot.
 #[derive(Clone, Debug, Default)]
 pub struct Map(Option<Arc<Places>>);
 
-/// What has been moved; of the first map, which is the cluster's file's, nothing.
+/// The places after moves; the first map, which is the cluster's file's, has none.
 #[derive(Debug, PartialEq, Eq)]
 struct Places {
     version: u32,
     owners: [u8; SLOTS],
-    /// One more than the virtual shard; 0 for none.
+    /// The virtual shard plus one; 0 for none.
     virtual_shards: [u8; SLOTS],
 }
 
@@ -75,12 +75,12 @@ impl Map {
         Map(Some(Arc::new(places)))
     }
 
-    /// How many moves have led to it.
+    /// The number of moves that have led to the map.
     pub fn version(&self) -> u32 {
         self.0.as_ref().map_or(0, |places| places.version)
     }
 
-    /// Where a slot is; none if that is as in the cluster's file.
+    /// The place of a slot; none if that is as in the cluster's file.
     #[inline]
     pub fn place(&self, slot: usize) -> Option<Place> {
         self.0.as_ref().map(|places| Place {
@@ -116,7 +116,7 @@ impl Map {
         }
     }
 
-    /// What the bytes are, if they are one.
+    /// The map that the bytes are, if they are one.
     pub fn decode(bytes: &mut Reader<'_>) -> Option<Map> {
         let version = bytes.u32()?;
         if version == 0 {
@@ -152,7 +152,7 @@ impl Map {
     }
 }
 
-/// So many runs take as many bytes as each slot's owner does.
+/// The number of runs that take as many bytes as each slot's owner does.
 const MAX_RUNS: usize = SLOTS / 3;
 /// In the place of the number of runs: each slot's owner follows, or those and each slot's virtual shard.
 const EACH: u16 = 0;

@@ -8,7 +8,7 @@ use crate::options::any_of;
 pub struct UnknownName {
     /// The name.
     pub name: String,
-    /// What it is instead: "no such thing".
+    /// The verdict: "no such thing".
     pub wrong: &'static str,
     /// The choice's names.
     pub known: &'static [&'static str],
@@ -28,7 +28,7 @@ macro_rules! named {
             pub const ALL: [(&'static str, $choice); [$($name),*].len()] = [$(($name, $choice::$value)),*];
             /// The names alone.
             pub const NAMES: [&'static str; Self::ALL.len()] = [$($name),*];
-            /// What an error says of any other name: "no such thing".
+            /// The verdict on any other name, for an error: "no such thing".
             pub const WRONG: &'static str = $wrong;
         }
 

@@ -24,13 +24,13 @@ pub struct OptionInfo {
     pub kind: OptionKind,
     /// The value where an engine gives no default of its own. An engine without the option behaves by this value.
     pub default: OptionValue,
-    /// Whether the option is a flag, a key and a variable by its own name, beside `--option`.
+    /// True if the option is a flag, a key and a variable by its own name, beside `--option`.
     pub is_flag: bool,
-    /// Whether a data directory keeps its value: with another one the same log would have other results.
+    /// True if a data directory keeps its value: with another one the same log would have other results.
     pub is_identity: bool,
-    /// Whether all nodes of a cluster must have the same value.
+    /// True if all nodes of a cluster must have the same value.
     pub is_of_cluster: bool,
-    /// Whether the value can change while a node runs.
+    /// True if the value can change while a node runs.
     pub changes_at_run_time: bool,
     /// The demand of one of the values on another option.
     pub needs: Option<Need>,
@@ -52,18 +52,18 @@ pub struct Need {
 /// The kind of an option's value, and its range, both ends included.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum OptionKind {
-    /// One of some names.
+    /// A name out of a list.
     Name {
         /// The names.
         names: &'static [&'static str],
-        /// What an error says of any other: "no such thing".
+        /// The verdict on any other, for an error: "no such thing".
         wrong: &'static str,
     },
     /// `true` or `false`.
     Bool,
     /// A whole number of something.
     Integer {
-        /// Of what: `batches`.
+        /// The plural of what is counted: `batches`.
         unit: &'static str,
         /// The least.
         min: u64,
@@ -89,7 +89,7 @@ pub enum OptionKind {
 /// A value of an option.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum OptionValue {
-    /// One of the names.
+    /// A name of the option's list.
     Name(&'static str),
     /// Yes or no.
     Bool(bool),
@@ -144,13 +144,13 @@ pub fn any_of(names: &[&str]) -> String {
     }
 }
 
-/// Why options are refused.
+/// The reason for which options are refused.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum OptionError {
     /// No engine has such an option.
     #[error("there is no option '{name}'; engine {engine} has: {}", .known.join(", "))]
     Unknown {
-        /// What was asked for.
+        /// The name that was asked for.
         name: String,
         /// The engine.
         engine: &'static str,
@@ -185,7 +185,7 @@ pub enum OptionError {
     Needs {
         /// The option.
         option: &'static OptionInfo,
-        /// What it demands.
+        /// The demand.
         need: Need,
     },
     /// Two values in one place.
@@ -204,7 +204,7 @@ fn flag_of(option: &OptionInfo) -> String {
 }
 
 impl OptionInfo {
-    /// How it is given a value on a command line.
+    /// The command line's words that give the option a value.
     pub fn written(&self, value: &str) -> String {
         match self.is_flag {
             true => format!("--{} {value}", self.name),
@@ -212,7 +212,7 @@ impl OptionInfo {
         }
     }
 
-    /// What is wrong with a value that it does not take.
+    /// The error about a value that the option does not take.
     pub fn wrong(&self, value: &str) -> String {
         match self.kind {
             OptionKind::Name { names, wrong } => format!("'{value}' is {wrong}: {}", any_of(names)),
@@ -321,12 +321,12 @@ impl Options {
         self.engine
     }
 
-    /// Whether the engine has an option.
+    /// True if the engine has an option.
     pub fn has(&self, info: &OptionInfo) -> bool {
         self.offers.iter().any(|offer| offer.info.name == info.name)
     }
 
-    /// Whether somebody has set an option.
+    /// True if an option was set.
     pub fn is_given(&self, info: &OptionInfo) -> bool {
         self.given.contains_key(info.name)
     }

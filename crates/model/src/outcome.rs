@@ -10,24 +10,24 @@ use crate::ids::{ChunkNo, GatewayId};
 use crate::stamp::{Effect, Stamp, Token};
 use crate::wire::{self, Reader};
 
-/// How a submitted transaction ended.
+/// The end of a submitted transaction.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum OutcomeStatus {
-    /// It took effect; the reply is its own.
+    /// The transaction took effect; the reply is its own.
     Committed,
-    /// It took no effect, deterministically.
+    /// The transaction took no effect, deterministically.
     Aborted(Abort),
-    /// It was not sequenced, because the pipeline is full: submit it again later. There is no reply.
+    /// The transaction was not sequenced, because the pipeline is full: submit it again later. There is no reply.
     Busy,
-    /// It was not sequenced, because this node cannot make it durable now. There is no reply.
+    /// The transaction was not sequenced, because this node cannot make it durable now. There is no reply.
     Refused,
-    /// Whether it took effect cannot be told: the node that would have said so is gone. There is no reply.
+    /// The effect is not known: the node that would have reported it is gone. There is no reply.
     Unknown,
     /// A retry of a request whose session has gone on since: its outcome was kept until then and is gone.
     Superseded,
-    /// It only reads, and the state that it was to see is not kept any more. There is no reply.
+    /// The transaction only reads, and the state that it was to see is not kept any more. There is no reply.
     TooOld,
-    /// It was planned under another [map](crate::Map) than the one in force at its place, and one of its slots has moved: it
+    /// The transaction was planned under another [map](crate::Map) than the one in force at its place, and one of its slots has moved: it
     /// took no effect. In the place of a reply stands the map in force there. Gateways plan it again; no client hears of it.
     Moved,
 }
@@ -62,14 +62,14 @@ impl OutcomeStatus {
     }
 }
 
-/// One outcome; the reply is a range of the batch's bytes.
+/// The outcome of a transaction; the reply is a range of the batch's bytes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Outcome {
     /// The chunk the transaction was submitted in.
     pub chunk: ChunkNo,
     /// Its index in the chunk.
     pub index: u32,
-    /// How it ended.
+    /// The end of the transaction.
     pub status: OutcomeStatus,
     /// The stamp of its effect; [`Stamp::NONE`] if it has none.
     pub stamp: Stamp,
@@ -165,7 +165,7 @@ impl OutcomeBatch {
         &self.tokens[outcome.token as usize]
     }
 
-    /// Whether there are none.
+    /// True without outcomes.
     pub fn is_empty(&self) -> bool {
         self.outcomes.is_empty()
     }
@@ -188,7 +188,7 @@ impl OutcomeBatch {
         }
     }
 
-    /// What the bytes are, if they are one.
+    /// The batch that the bytes are, if they are one.
     pub fn decode(bytes: &mut Reader<'_>) -> Option<OutcomeBatch> {
         let (gateway, replies) = (GatewayId(bytes.u32()?), bytes.bytes()?.to_vec());
         let tokens = (0..bytes.count(9)?).map(|_| Token::decode(bytes)).collect::<Option<SmallVec<_>>>()?;

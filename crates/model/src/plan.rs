@@ -17,7 +17,7 @@ use crate::ids::{Db, ProcedureId, SlotNo};
 use crate::key::{KeyHash, MAX_KEY_LEN, MAX_KEYS};
 use crate::procedure::Registry;
 
-/// What a fragment does to what it names; decides the lock it takes.
+/// The access of a fragment to what it names; decides the lock that it takes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Access {
     /// Reads one record under a shared lock.
@@ -32,69 +32,69 @@ pub enum Access {
     TableWrite,
 }
 
-/// One step of a transaction. Offsets are into the transaction's arguments.
+/// A step of a transaction. Offsets are into the transaction's arguments.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Fragment {
     /// Hash of the key, or of the place where a compute fragment runs.
     pub hash: KeyHash,
-    /// Where the arguments of the call that the fragment belongs to begin.
+    /// The offset of the arguments of the call that the fragment belongs to.
     pub call_at: u32,
-    /// Where the key's argument stands, from the start of the call's arguments.
+    /// The offset of the key's argument, from the start of the call's arguments.
     pub key_at: u32,
-    /// Where its inputs begin in the chunk's list of inputs.
+    /// The place of its first input in the chunk's list of inputs.
     pub(crate) inputs_at: u32,
     pub(crate) inputs_len: u32,
     /// The procedure whose code it runs.
     pub procedure: ProcedureId,
-    /// Which of the procedure's fragments it is.
+    /// The procedure's own number for the fragment.
     pub code: u16,
-    /// What it does to its record.
+    /// The access to its record.
     pub access: Access,
     /// The database of its key.
     pub db: Db,
-    /// Whether it may abort the transaction: every other participant must hear its verdict.
+    /// True if it may abort the transaction: every other participant must know its verdict.
     pub abortable: bool,
-    /// Whether the reply does without its slot, so that no other shard need be told, unless it aborts.
+    /// True if the reply does without its slot, so that no other shard need be told, unless it aborts.
     pub silent: bool,
-    /// Whether its record is shipped to a later compute fragment, which runs on it instead.
+    /// True if its record is shipped to a later compute fragment, which runs on it instead.
     pub shipped: bool,
-    /// Whether it reaches the child records of its record too ([`crate::children`]).
+    /// True if it reaches the child records of its record too ([`crate::children`]).
     pub with_children: bool,
-    /// Whether a later fragment has its slot or its record as an input.
+    /// True if a later fragment has its slot or its record as an input.
     pub fed: bool,
-    /// Whether it is handed records, or may be: it has its share of what its transaction may carry
+    /// True if it is handed records, or may be: it has its share of what its transaction may carry
     /// ([`Limits`](crate::Limits)).
     pub carries: bool,
-    /// Whether it reads a record that its transaction neither writes nor checks: then it need not see what other
+    /// True if it reads a record that its transaction neither writes nor checks: then it need not see what other
     /// transactions of its epoch write ([`Isolation::ReadCommitted`](crate::Isolation)). Known once the whole plan is.
     pub snapshot_readable: bool,
 }
 
 impl Fragment {
-    /// Whether the fragment names one record.
+    /// True if the fragment names one record.
     pub const fn is_keyed(&self) -> bool {
         matches!(self.access, Access::Read | Access::Write)
     }
 
-    /// Whether the fragment may change the state.
+    /// True if the fragment may change the state.
     pub const fn writes(&self) -> bool {
         matches!(self.access, Access::Write | Access::TableWrite)
     }
 
-    /// Whether nothing but the reply is made from its slot. Then nobody need be told of it once the reply is certain to be
+    /// True if nothing but the reply is made from its slot. Then nobody need be told of it once the reply is certain to be
     /// too long. What a check has found is not of that kind: it may be the reply to a failure.
     #[inline]
     pub const fn only_answers(&self) -> bool {
         !(self.silent || self.abortable || self.fed || self.is_table())
     }
 
-    /// Whether it need not be run once the reply is certain to be too long: nobody would see that it was.
+    /// True if the fragment need not be run once the reply is certain to be too long: its effect would not show.
     #[inline]
     pub const fn only_shows(&self) -> bool {
         self.only_answers() && matches!(self.access, Access::Read)
     }
 
-    /// Whether every shard takes part in it.
+    /// True if every shard takes part in the fragment.
     pub const fn is_table(&self) -> bool {
         matches!(self.access, Access::TableRead | Access::TableWrite)
     }
@@ -107,11 +107,11 @@ pub struct CallSpan {
     pub procedure: ProcedureId,
     /// The database selected at that point.
     pub db: Db,
-    /// Where its arguments begin in the transaction's.
+    /// The offset of its arguments in the transaction's.
     pub call_at: u32,
     /// Its first fragment, counted from the transaction's first.
     pub first: u32,
-    /// How many fragments it has.
+    /// The number of its fragments.
     pub count: u32,
 }
 
@@ -137,7 +137,7 @@ impl Plans {
 /// The most fragments that one transaction may have.
 pub const MAX_FRAGMENTS: usize = 4 * MAX_KEYS;
 
-/// Where a procedure writes its plan.
+/// The planner: a procedure writes its plan with it.
 #[derive(Debug)]
 pub struct Planner<'a> {
     plans: &'a mut Plans,
@@ -312,7 +312,7 @@ impl<'a> Planner<'a> {
         self.silent_if(true);
     }
 
-    /// The same, if so it is.
+    /// As [`Planner::silent`], on a condition.
     #[inline]
     pub fn silent_if(&mut self, is_silent: bool) {
         if let Some(fragment) = self.last() {
@@ -392,9 +392,9 @@ impl<'a> Planner<'a> {
     }
 }
 
-/// So many hashes are sooner looked through than sorted.
+/// The most hashes that are sooner looked through than sorted.
 const FEW: usize = 16;
-/// So many bits are enough for the hashes of most transactions to have one each.
+/// The number of bits that are enough for the hashes of most transactions to have one each.
 const BITS: usize = 1024;
 
 /// Finds which fragments of a transaction are [snapshot-readable](Fragment::snapshot_readable). A check reads the record as

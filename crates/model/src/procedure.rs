@@ -46,7 +46,7 @@ pub trait Procedure: Send + Sync {
         }
     }
 
-    /// Whether the caller may not know the keys: then the gateway asks [`Procedure::reconnoitre`] before it
+    /// True if the caller may not know the keys: then the gateway asks [`Procedure::reconnoitre`] before it
     /// plans (calvin.md, section 4.7).
     fn is_dependent(&self) -> bool {
         false
@@ -76,13 +76,13 @@ pub struct ValidatedRead {
     pub db: Db,
     /// The record's key.
     pub key: Vec<u8>,
-    /// Which write its content is of; [`Version::NONE`] for an absent record.
+    /// The version of its content; [`Version::NONE`] for an absent record.
     pub version: Version,
-    /// What it held.
+    /// The content as it was read.
     pub cell: Cell,
 }
 
-/// What the reconnaissance has found out so far.
+/// The findings of the reconnaissance so far.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Known {
     /// The records read, each as it was seen last.
@@ -116,7 +116,7 @@ pub enum Reconnaissance {
 
 /// Slots of one transaction.
 pub trait Slots {
-    /// What a fragment wrote; empty if it has not run.
+    /// The slot that a fragment wrote; empty if it has not run.
     fn slot(&self, slot: SlotNo) -> &[u8];
 }
 
@@ -129,9 +129,9 @@ impl Slots for Vec<Vec<u8>> {
 /// The inputs of a fragment, in the order in which its plan named them.
 #[derive(Clone, Copy)]
 pub struct Inputs<'a> {
-    /// Where slots are found.
+    /// The slots of the transaction.
     pub slots: &'a dyn Slots,
-    /// Which slots are inputs.
+    /// The numbers of the slots that are inputs.
     pub list: &'a [SlotNo],
 }
 
@@ -158,12 +158,12 @@ impl<'a> Inputs<'a> {
         Datum::first(self.raw(i))
     }
 
-    /// How many inputs there are.
+    /// The number of inputs.
     pub fn len(&self) -> usize {
         self.list.len()
     }
 
-    /// Whether there are none.
+    /// True if there are none.
     pub fn is_empty(&self) -> bool {
         self.list.is_empty()
     }
@@ -177,9 +177,9 @@ impl fmt::Debug for Inputs<'_> {
 
 /// The records in the hands of a compute fragment.
 pub trait Members {
-    /// How many there are.
+    /// The number of members.
     fn len(&self) -> usize;
-    /// Whether there are none.
+    /// True if there are none.
     fn is_empty(&self) -> bool {
         self.len() == 0
     }
@@ -198,11 +198,11 @@ pub trait Members {
     fn roll_back(&mut self);
 }
 
-/// What a fragment works on.
+/// The target of a fragment.
 pub enum Target<'a> {
-    /// One record, shared.
+    /// A record, shared.
     Read(&'a Cell),
-    /// One record, exclusive.
+    /// A record, exclusive.
     Write(CellMut<'a>),
     /// The whole table of a shard.
     Table(&'a mut dyn Table),
@@ -230,11 +230,11 @@ pub struct Locals {
     has_given_up: bool,
     stop: Option<Stop>,
     stopwatch: Option<Arc<dyn Stopwatch>>,
-    /// What is counted for INFO.
+    /// Counts for INFO.
     pub counts: RecordCounts,
 }
 
-/// What the commands run on a shard have found, since the node was started.
+/// Counts of what the commands run on a shard have found, since the node was started.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct RecordCounts {
     /// Reads of a key that found a record.
@@ -309,21 +309,21 @@ impl Locals {
         self.has_given_up
     }
 
-    /// Whether the last run gave up, and no bound from now on.
+    /// Answers whether the last run gave up, and removes the bound.
     pub fn take_given_up(&mut self) -> bool {
         self.patience = None;
         std::mem::take(&mut self.has_given_up)
     }
 }
 
-/// What times the runs of scripts and functions, where a driver does.
+/// The stopwatch: times the runs of scripts and functions, where a driver has one.
 impl Locals {
     /// Sets what times runs from now on; none: nothing does.
     pub fn set_stopwatch(&mut self, stopwatch: Option<Arc<dyn Stopwatch>>) {
         self.stopwatch = stopwatch;
     }
 
-    /// What times runs, if anything does.
+    /// The stopwatch of runs, if there is one.
     pub fn stopwatch(&self) -> Option<Arc<dyn Stopwatch>> {
         self.stopwatch.clone()
     }
@@ -348,11 +348,11 @@ pub struct FragmentContext<'a> {
     pub now: Millis,
     /// The transaction's own seed: the only source of randomness.
     pub seed: u64,
-    /// Which write the record's content is of; [`Version::NONE`] if it is absent.
+    /// The version of the record's content; [`Version::NONE`] if it is absent.
     pub version: Version,
-    /// What earlier fragments answered.
+    /// The answers of earlier fragments.
     pub inputs: Inputs<'a>,
-    /// What the fragment works on.
+    /// The fragment's target.
     pub target: Target<'a>,
     /// The child records of its record; for a fragment with children only.
     pub children: Option<&'a mut dyn Children>,
@@ -364,7 +364,7 @@ pub struct FragmentContext<'a> {
     pub share: usize,
     /// The longest answer, bytes: what would be longer is refused while it is written.
     pub most: usize,
-    /// Where the slot is written.
+    /// The buffer of the slot.
     pub out: &'a mut Vec<u8>,
 }
 
@@ -419,12 +419,12 @@ impl FragmentContext<'_> {
     }
 }
 
-/// What a reply is composed from.
+/// The context from which a reply is composed.
 #[derive(Clone, Copy)]
 pub struct ReplyContext<'a> {
     /// The arguments of the transaction.
     pub txn_args: Args<'a>,
-    /// Where this call's arguments begin in them.
+    /// The offset of this call's arguments in them.
     pub call_at: u32,
     /// The database of the call.
     pub db: Db,
@@ -432,7 +432,7 @@ pub struct ReplyContext<'a> {
     pub slots: &'a dyn Slots,
     /// The call's first fragment.
     pub first: u32,
-    /// How many fragments the call has.
+    /// The number of the call's fragments.
     pub count: u32,
     /// The calls inside this one; for composite transactions only.
     pub calls: &'a [CallSpan],
@@ -483,7 +483,7 @@ pub struct Registry {
     by_id: Vec<Option<(&'static str, Arc<dyn Procedure>)>>,
     by_name: BTreeMap<&'static str, ProcedureId>,
     limits: Limits,
-    /// Those that clients may call by name.
+    /// The procedures that clients may call by name.
     natives: BTreeMap<&'static [u8], ProcedureId>,
 }
 
@@ -512,13 +512,13 @@ impl Registry {
         self.natives.insert(name.as_bytes(), id);
     }
 
-    /// What a transaction may hold of what it reads.
+    /// The limits on what a transaction may hold of what it reads.
     #[inline]
     pub fn limits(&self) -> Limits {
         self.limits
     }
 
-    /// The same procedures under other limits than the usual, for a test that exceeds them.
+    /// The registry under other limits than the usual, for a test that exceeds them.
     #[must_use]
     pub fn limited(self, limits: Limits) -> Registry {
         Registry { limits, ..self }

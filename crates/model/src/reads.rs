@@ -1,4 +1,4 @@
-//! How read-only transactions are run: in the order like all others, or on a state that is kept
+//! Read-only transactions: run in the order like all others, or on a state that is kept
 //! (paxflow.md, section 4.6).
 
 use crate::named::named;
@@ -6,7 +6,7 @@ use crate::stamp::Token;
 use crate::wire::{self, Reader};
 
 named! {
-    /// Where a node runs transactions that only read.
+    /// The way in which a node runs transactions that only read.
     Reads, "no way to run reads" {
         /// In the order, like all other transactions.
         #[default]

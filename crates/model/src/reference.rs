@@ -39,12 +39,12 @@ struct Record {
     version: Gsn,
 }
 
-/// What a transaction came to.
+/// The result of a transaction.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Result {
     /// Its place in the order.
     pub gsn: Gsn,
-    /// Whether it took effect.
+    /// The end of the transaction.
     pub status: OutcomeStatus,
     /// Its reply, encoded as a [`crate::Datum`].
     pub reply: Vec<u8>,
@@ -56,11 +56,11 @@ pub struct ReferenceExecutor {
     registry: Arc<Registry>,
     map: BTreeMap<Key, Record>,
     locals: Locals,
-    /// Of a cluster: where the slots are. It decides nothing but whether a transaction was planned under another map.
+    /// The layout of a cluster. It decides nothing but whether a transaction was planned under another map.
     layout: Option<Layout>,
     /// The state that snapshot-readable fragments see, if not the one that everything else does.
     past: Option<Past>,
-    /// What is dropped with what aborts.
+    /// The transactions to drop with what aborts.
     cascade: Option<Dirt>,
 }
 
@@ -68,10 +68,10 @@ pub struct ReferenceExecutor {
 /// oracle 2).
 #[derive(Debug)]
 struct Dirt {
-    /// Where it begins, and what the batch there says: mostly that nothing is dropped, and none of a later batch changes that.
+    /// The beginning, and the choice of the batch there: mostly that nothing is dropped. No later batch changes that.
     from: Gsn,
     choice: Choice,
-    /// What dropped ones were to write, since the whole table was written last.
+    /// The keys that dropped transactions were to write, since the whole table was written last.
     keys: BTreeSet<KeyHash>,
 }
 
@@ -79,11 +79,11 @@ struct Dirt {
 #[derive(Debug, Default)]
 struct Past {
     epoch: Epoch,
-    /// What records held that the epoch has changed, by the first such change.
+    /// The contents, before its first change in the epoch, of each record that the epoch has changed.
     changed: BTreeMap<Key, Option<Record>>,
     /// All other records, once it has changed the whole table.
     table: Option<BTreeMap<Key, Record>>,
-    /// Where the slots were.
+    /// The layout at the end of that epoch.
     layout: Option<Layout>,
 }
 
@@ -116,13 +116,13 @@ impl ReferenceExecutor {
         }
     }
 
-    /// The same of a cluster, in which slots may move.
+    /// The executor of a cluster, in which slots may move.
     #[must_use]
     pub fn in_cluster(self, layout: Layout) -> ReferenceExecutor {
         ReferenceExecutor { layout: Some(layout), ..self }
     }
 
-    /// The same, at this level.
+    /// The executor at an isolation level.
     #[must_use]
     pub fn isolated(self, level: Isolation) -> ReferenceExecutor {
         let past = (level == Isolation::ReadCommitted).then(Past::default);
@@ -134,7 +134,7 @@ impl ReferenceExecutor {
         self.layout = self.layout.as_ref().map(|layout| layout.under(map));
     }
 
-    /// Where the slots are; of a cluster only.
+    /// The layout now; of a cluster only.
     pub fn layout(&self) -> Option<&Layout> {
         self.layout.as_ref()
     }
@@ -203,7 +203,7 @@ impl ReferenceExecutor {
         }
     }
 
-    /// What a transaction uses of what dropped ones were to write counts, and what it was to write itself if it is dropped.
+    /// The keys that dropped transactions were to write, where a transaction that uses one of them is dropped too.
     fn dirt(&mut self, gsn: Gsn) -> Option<&mut BTreeSet<KeyHash>> {
         let is_in = |dirt: &&mut Dirt| {
             dirt.choice == Choice::Speculate(Cascade::Abort)
@@ -483,7 +483,7 @@ impl ReferenceExecutor {
     }
 }
 
-/// What was there before a transaction that may abort.
+/// The state before a transaction that may abort, as far as it may change it.
 enum Before {
     Nothing,
     /// The records that its plan writes, and those that it has changed below them.
@@ -503,7 +503,7 @@ struct Step<'a> {
     slots: &'a Vec<Vec<u8>>,
 }
 
-/// What a compute fragment does that has more in its hands than may be carried.
+/// Refuses a compute fragment that has more in its hands than may be carried.
 fn refuse(fragment: &Fragment, out: &mut Vec<u8>) -> std::result::Result<(), Abort> {
     Writer(out).too_much();
     if fragment.abortable { Err(Abort::Budget) } else { Ok(()) }
@@ -529,13 +529,13 @@ fn put(map: &mut BTreeMap<Key, Record>, at: Key, mut record: Record, changed: bo
     }
 }
 
-/// Whether a fragment sees the state before its epoch, where there is one that differs. Its transaction must be of the
+/// True if a fragment sees the state before its epoch, where there is one that differs. Its transaction must be of the
 /// order: one that is run on a snapshot sees that.
 const fn is_past(gsn: Gsn, fragment: &Fragment) -> bool {
     fragment.snapshot_readable && !gsn.is_of_read()
 }
 
-/// What a fragment that reads finds.
+/// The record that a fragment finds which reads.
 fn read<'a>(
     map: &'a BTreeMap<Key, Record>,
     past: &'a Option<Past>,

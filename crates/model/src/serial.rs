@@ -12,32 +12,32 @@ use crate::random::mix;
 use crate::stamp::Version;
 use crate::value::Value;
 
-/// Why a call inside a transaction did not run. It had no effect.
+/// The reason for which a call inside a transaction did not run. It had no effect.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum CallError {
     /// The arguments were refused.
     #[error("{0}")]
     Plan(#[from] PlanError),
-    /// It touches a key that is not in hand.
+    /// The call touches a key that is not in hand.
     #[error("key was not declared")]
     Undeclared,
-    /// It writes a key that was declared read-only, or writes in a read-only script.
+    /// The call writes a key that was declared read-only, or writes in a read-only script.
     #[error("write to a read-only key")]
     ReadOnly,
-    /// It is over the whole table, reaches below a record, or runs a script of its own.
+    /// The call is over the whole table, reaches below a record, or runs a script of its own.
     #[error("this command cannot run inside a transaction's code")]
     NotAllowed,
     /// Its answer takes more than the memory that it was given.
     #[error("no room for the answer")]
     NoRoom,
-    /// It aborted.
+    /// The call aborted.
     #[error("aborted")]
     Abort(Abort),
 }
 
 /// The records that a plan may touch.
 pub trait Hand {
-    /// Where a record stands, if it is in hand.
+    /// The place of a record, if it is in hand.
     fn find(&self, db: Db, key: &[u8]) -> Option<usize>;
     /// The record that stands there for reading, as the transaction sees it, and its version.
     fn read(&self, at: usize) -> (&Cell, Version);
@@ -64,19 +64,19 @@ impl Hand for dyn Members + '_ {
 pub struct Scratch {
     plans: Plans,
     slots: SlotBuffer,
-    /// Where the record of each fragment stands.
+    /// The place of each fragment's record.
     places: Vec<usize>,
     touched: Touched,
 }
 
 impl Scratch {
-    /// What the last call touched.
+    /// The sizes of what the last call touched.
     pub fn touched(&self) -> Touched {
         self.touched
     }
 }
 
-/// How large the records are that a call touches, before it and after.
+/// The sizes of the records that a call touches, before it and after.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Touched {
     /// Fragments on records.
@@ -98,7 +98,7 @@ impl Touched {
     }
 }
 
-/// What a call sees besides the records.
+/// The surroundings of a call: what it sees besides the records.
 #[derive(Clone, Copy, Debug)]
 pub struct Surroundings<'a> {
     /// The procedures there are.
@@ -107,7 +107,7 @@ pub struct Surroundings<'a> {
     pub now: Millis,
     /// A seed for this call alone.
     pub seed: u64,
-    /// Whether writing is refused altogether.
+    /// True if writing is refused altogether.
     pub read_only: bool,
     /// Bytes that the answers of the call's fragments may take, and its reply as many.
     pub room: usize,

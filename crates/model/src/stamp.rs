@@ -1,4 +1,4 @@
-//! What the parts above an engine know of its order: stamps, tokens and versions.
+//! Stamps, tokens and versions: what the parts above an engine know of its order.
 //!
 //! A gateway, a session, a benchmark and the simulator carry these values and never look inside, so they serve engines
 //! that count in epochs, in clock stamps and in vectors alike. Only the engine that made a value takes it apart. The
@@ -50,7 +50,7 @@ impl fmt::Display for Stamp {
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Token {
     first: u64,
-    /// None if it would be empty, so that equal tokens have one form.
+    /// The rest; none if it would be empty, so that equal tokens have one form.
     rest: Option<Box<Rest>>,
 }
 
@@ -135,7 +135,7 @@ impl Token {
         self
     }
 
-    /// Whether merging another token would change nothing.
+    /// True if merging another token would change nothing.
     #[inline]
     pub fn covers(&self, other: &Token) -> bool {
         self.first >= other.first && other.rest.as_ref().is_none_or(|rest| self.covers_rest(rest))

@@ -185,7 +185,7 @@ pub fn plan_validation(
     Ok(count)
 }
 
-/// Whether the record is still of the write that is named.
+/// True if the record is still of the write that is named.
 fn is_as_seen(cx: &FragmentContext<'_>) -> bool {
     let expected = cx.rest().next().and_then(|version| Version::from_bytes(version.bytes));
     expected == Some(cx.version)
@@ -396,12 +396,12 @@ pub fn parts(slot: &[u8]) -> impl Iterator<Item = &[u8]> {
     })
 }
 
-/// What [`LENGTHS`] answers of a database.
+/// The answer of [`LENGTHS`] for a database.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Length {
-    /// How many records it has.
+    /// The number of its records.
     pub records: u64,
-    /// What their expiries add up to.
+    /// The sum of their expiries.
     pub expiring: Expiring,
 }
 
@@ -541,13 +541,13 @@ pub fn rearranged(procedure: ProcedureId, args: Args<'_>, layout: &Layout) -> Op
 pub struct CopyPart {
     /// The partition.
     pub to: PartitionId,
-    /// Where the part begins: at the beginning of a slot, or where the part before it ended. At the slot's [last](CopyPart::last)
+    /// The beginning of the part: at the beginning of a slot, or where the part before it ended. At the slot's [last](CopyPart::last)
     /// position once all of it is copied: then the part is of what has changed since.
     pub from: Position,
-    /// How many records it has at most, but for those at one position. As many that were copied earlier, and have changed,
+    /// The most records of the part, but for those at one position. As many that were copied earlier, and have changed,
     /// are copied anew.
     pub records: usize,
-    /// How many bytes of keys and cells, about.
+    /// The most bytes of keys and cells, about.
     pub bytes: usize,
 }
 
@@ -576,7 +576,7 @@ impl CopyPart {
         Position(Position::of_slot(slot + 1).0 - 1)
     }
 
-    /// Whether the part begins at the last position of its slot.
+    /// True if the part begins at the last position of its slot.
     pub fn is_last(&self) -> bool {
         self.from == CopyPart::last(self.slot())
     }

@@ -1,14 +1,14 @@
-//! What a fragment that touches no single key may do: the whole table of one shard, or of the oracle.
+//! The whole table of one shard, or of the oracle, as a fragment without a key sees it.
 
 use crate::cell::Cell;
 use crate::digest::Digest;
 use crate::ids::{Db, Millis};
 use crate::key::Position;
 
-/// What the expiries of some records add up to.
+/// The sum of the expiries of some records.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Expiring {
-    /// How many records have one.
+    /// The number of records that expire.
     pub records: u64,
     /// The sum of their times, milliseconds since the Unix epoch.
     pub at_sum_ms: u128,
@@ -32,7 +32,7 @@ impl Expiring {
     }
 }
 
-/// How many bytes a record is in a piece of a slot: those of its key and of the image of its cell.
+/// The weight of a record in a piece of a slot, bytes: those of its key and of the image of its cell.
 pub fn weight(key: &[u8], cell: &Cell) -> usize {
     let mut image = Vec::new();
     cell.encode(&mut image);
@@ -48,12 +48,12 @@ pub struct Piece {
 }
 
 impl Piece {
-    /// One that takes records until it has so many, or so many bytes.
+    /// A piece that takes records until it has so many, or so many bytes.
     pub const fn of(records: usize, bytes: usize) -> Piece {
         Piece { records, bytes, last: None }
     }
 
-    /// Whether the next record in canonical order is of the piece. What is at one position stays together.
+    /// True if the next record in canonical order is of the piece. What is at one position stays together.
     pub fn takes(&mut self, position: Position, weight: usize) -> bool {
         let takes = self.records > 0 && self.bytes > 0 || self.last == Some(position);
         if takes {
@@ -68,11 +68,11 @@ impl Piece {
 /// Records in canonical order. A shard implements it for its slots; results are combined so that the number
 /// of shards does not show.
 pub trait Table {
-    /// How many records a database has, expired ones that nothing has removed yet included. What lies below them is
+    /// The number of records of a database, expired ones that nothing has removed yet included. What lies below them is
     /// in a [database](Db::children) of its own.
     fn len(&self, db: Db) -> u64;
 
-    /// What the expiries of a database's records add up to; those of records that have expired and that nothing has
+    /// The sum of the expiries of a database's records; those of records that have expired and that nothing has
     /// removed yet included.
     fn expiring(&self, db: Db) -> Expiring {
         let mut sum = Expiring::default();

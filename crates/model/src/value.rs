@@ -11,7 +11,7 @@ use std::sync::Arc;
 use smallvec::SmallVec;
 use xxhash_rust::xxh3::{xxh3_64, xxh3_128};
 
-/// What a key holds.
+/// The value of a key.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Value {
     /// Bytes.
@@ -93,7 +93,7 @@ impl Value {
         }
     }
 
-    /// How much it counts as something that is carried from one fragment to another: about as many bytes as its encoding
+    /// The weight of the value as it is carried from one fragment to another: about as many bytes as its encoding
     /// has, at no cost. It depends on the content alone.
     pub fn weight(&self) -> usize {
         match self {
@@ -129,7 +129,7 @@ pub struct HashValue {
     bytes: usize,
     /// Wrapping sum over the fields of a hash of (field, value).
     content: u128,
-    /// It had more fields than [`HashValue::COMPACT_MAX`], or one longer than [`HashValue::COMPACT_BYTES_MAX`], since it was
+    /// True if the hash had more fields than [`HashValue::COMPACT_MAX`], or one longer than [`HashValue::COMPACT_BYTES_MAX`], since it was
     /// made.
     is_table: bool,
 }
@@ -148,22 +148,22 @@ impl HashValue {
     /// The most bytes of a field, and of a value, that Redis keeps in a list (`hash-max-listpack-value`).
     pub const COMPACT_BYTES_MAX: usize = 64;
 
-    /// How many fields there are.
+    /// The number of fields.
     pub fn len(&self) -> usize {
         self.len
     }
 
-    /// Whether there are none; the database deletes a hash that becomes empty.
+    /// True without fields; the database deletes a hash that becomes empty.
     pub fn is_empty(&self) -> bool {
         self.len == 0
     }
 
-    /// Whether the fields are still in insertion order.
+    /// True if the fields are still in insertion order.
     pub fn is_small(&self) -> bool {
         matches!(self.fields, Fields::Small(_))
     }
 
-    /// Whether Redis would keep it in a table rather than in a list. Once it would, it does for as long as the hash exists.
+    /// True if Redis would keep the hash in a table rather than in a list: from then on for as long as the hash exists.
     pub fn is_table(&self) -> bool {
         self.is_table
     }

@@ -20,7 +20,7 @@ const OUT_OF_RANGE: Refusal = Refusal("ERR value is out of range");
 const NOT_IN_RANGE: Refusal =
     Refusal("ERR value is out of range, value must between -9223372036854775807 and 9223372036854775807");
 
-/// How many fields, and whether their values too; no count asks for one field.
+/// The number of fields, and whether their values too; no count asks for one field.
 fn options(mut rest: ArgIter<'_>) -> Result<Option<(i64, bool)>, Refusal> {
     let Some(count) = rest.next() else { return Ok(None) };
     let count = parse_i64(count.bytes).ok_or(NOT_INTEGER)?;
@@ -118,7 +118,7 @@ fn fields_at<'a>(hash: &'a HashValue, places: &[u32]) -> Vec<(&'a [u8], &'a [u8]
     fields
 }
 
-/// One field: of a small hash the n-th, of a large one the first at or after a random place of its order.
+/// Writes one field: of a small hash the n-th, of a large one the first at or after a random place of its order.
 fn one(hash: &HashValue, random: &mut Random, w: &mut Writer<'_>) {
     if hash.is_small() {
         let n = random.below(hash.len());

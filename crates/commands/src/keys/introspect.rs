@@ -143,7 +143,7 @@ fn check_samples(mut rest: ArgIter<'_>) -> Result<(), Refusal> {
     Ok(())
 }
 
-/// What the record's content takes, and not what the allocator happened to give: that could differ between
+/// The memory of the record's content, and not what the allocator happened to give: that could differ between
 /// replicas.
 fn usage(cell: &Cell, key_len: usize, w: &mut Writer<'_>) -> Result<(), Refusal> {
     /// A record beside its key and value, roughly.

@@ -101,7 +101,7 @@ fn reply_keys(cx: &ReplyContext<'_>, out: &mut Vec<u8>) {
     merged(lists).for_each(|(_, key)| w.bulk(key.as_bytes().unwrap_or_default()));
 }
 
-/// What shards have answered, each in canonical order, as one list in that order. What is at one place is on one shard.
+/// Merges the answers of shards, each in canonical order, into one list in that order. What is at one place is on one shard.
 fn merged<'a>(lists: Vec<Vec<(Position, Datum<'a>)>>) -> impl Iterator<Item = (Position, Datum<'a>)> {
     let ends = lists.iter().filter_map(|list| Some([list.first()?.0, list.last()?.0]));
     let is_in_order = ends.flatten().is_sorted();
@@ -115,7 +115,7 @@ fn merged<'a>(lists: Vec<Vec<(Position, Datum<'a>)>>) -> impl Iterator<Item = (P
 /// The most bytes of names that one SCAN looks at, whatever its count: then it stops at the next position.
 const SCAN_BYTES: usize = 1 << 20;
 
-/// How far a walk has come.
+/// The progress of a walk.
 struct Walk {
     count: usize,
     looked: usize,
@@ -128,7 +128,7 @@ impl Walk {
         Walk { count, looked: 0, bytes: 0, last: None }
     }
 
-    /// Whether it ends before a record at this position.
+    /// True if the walk ends before a record at this position.
     fn ends_before(&self, position: Position) -> bool {
         (self.looked >= self.count || self.bytes >= SCAN_BYTES) && self.last != Some(position)
     }
@@ -190,7 +190,7 @@ fn reply_scan(cx: &ReplyContext<'_>, out: &mut Vec<u8>) {
     keys.finish(&mut w);
 }
 
-/// What a shard has answered: positions and keys, alternately.
+/// The answer of a shard: positions and keys, alternately.
 fn seen_of(part: &[u8]) -> Vec<(Position, Datum<'_>)> {
     let Some((Datum::Array(_), mut rest)) = Datum::split(part) else { return Vec::new() };
     let next = || {

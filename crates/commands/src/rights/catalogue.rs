@@ -75,21 +75,21 @@ impl Categories {
 pub struct Need(u8);
 
 impl Need {
-    /// Neither.
+    /// Access to neither.
     pub const NONE: Need = Need(0);
     /// To its value.
     pub const READ: Need = Need(1);
     /// To change it.
     pub const WRITE: Need = Need(2);
-    /// Both.
+    /// Access to both.
     pub const BOTH: Need = Need(3);
 
-    /// Whether all of `other` is in this.
+    /// True if all of `other` is in this.
     pub const fn has(self, other: Need) -> bool {
         self.0 & other.0 == other.0
     }
 
-    /// Both this and `more`.
+    /// The union of two accesses.
     #[must_use]
     pub const fn and(self, more: Need) -> Need {
         Need(self.0 | more.0)
@@ -109,7 +109,7 @@ pub struct Row {
     pub rest: Need,
 }
 
-/// How many rows there may be.
+/// The most rows that there may be.
 pub(super) const ROWS_MAX: usize = 256;
 
 /// The rows of all commands and subcommands that there are, in order of name, from what COMMAND INFO shows of them.
@@ -187,7 +187,7 @@ impl RowNo {
         sub.or_else(|| RowNo::named(command.name.as_bytes()))
     }
 
-    /// This row and those of its subcommands.
+    /// The row and those of its subcommands.
     pub(super) fn family(self) -> impl Iterator<Item = RowNo> {
         let name = &*self.row().name;
         let rest = ROWS[usize::from(self.0) + 1..].iter();
@@ -196,7 +196,7 @@ impl RowNo {
         (self.0..=self.0 + subs.count() as u16).map(RowNo)
     }
 
-    /// Whether it has subcommands.
+    /// True if the row has subcommands.
     pub(super) fn is_container(self) -> bool {
         self.family().count() > 1
     }

@@ -20,7 +20,7 @@ use catalogue::RowNo;
 pub use catalogue::{Categories, Need, Row, rows};
 pub use selector::{RuleError, Selector};
 
-/// Why a command is not permitted. A later one says more of what is missing than an earlier one.
+/// The reason for which a command is not permitted. A later one says more of what is missing than an earlier one.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Denied {
     /// The command, or the subcommand.
@@ -52,7 +52,7 @@ pub fn full_name(command: &Command, words: &[&[u8]]) -> &'static str {
     RowNo::of(command, words).map_or(command.name, |row| &*row.row().name)
 }
 
-/// What somebody may do.
+/// The rights of a user.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Rights {
     /// The first selector.
@@ -67,12 +67,12 @@ impl Rights {
         Rights { root: Selector::everything(), more: Vec::new() }
     }
 
-    /// Whether nothing is refused to them.
+    /// True if they refuse nothing.
     pub fn are_full(&self) -> bool {
         self.root.is_full()
     }
 
-    /// Whether a command may be run. Its words must be as many as it takes.
+    /// Checks that a command may be run. Its words must be as many as it takes.
     ///
     /// # Errors
     /// Why not: of the selectors, the reason of the one that permits most.
@@ -87,7 +87,7 @@ impl Rights {
         Err(reason)
     }
 
-    /// Whether a command may be run on any keys at all.
+    /// True if a command may be run on any keys at all.
     pub fn permits_on_all_keys(&self, command: &Command, words: &[&[u8]]) -> bool {
         let mut all = std::iter::once(&self.root).chain(&self.more);
         all.any(|selector| selector.has_all_keys() && selector.permits(command, words))

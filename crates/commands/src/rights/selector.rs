@@ -1,4 +1,4 @@
-//! One list of rules: commands, keys, channels.
+//! Selectors: lists of rules about commands, keys and channels.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -8,21 +8,21 @@ use super::{Denied, channels, keys};
 use crate::glob::Glob;
 use crate::table::{Command, Flags};
 
-/// Why a rule is refused. The texts are Redis's.
+/// The reason for which a rule is refused. The texts are Redis's.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum RuleError {
-    /// It is no rule.
+    /// The text is no rule.
     Syntax,
     /// There is no such command, subcommand or category.
     Unknown,
-    /// It adds a key pattern to all keys.
+    /// The rule adds a key pattern to all keys.
     AfterAllKeys,
-    /// It adds a channel pattern to all channels.
+    /// The rule adds a channel pattern to all channels.
     AfterAllChannels,
 }
 
 impl RuleError {
-    /// What is wrong with the rule.
+    /// The error's text.
     pub const fn text(self) -> &'static str {
         match self {
             RuleError::Syntax => "Syntax error",
@@ -93,7 +93,7 @@ struct Rule {
     what: Box<str>,
 }
 
-/// One list of rules. The one that is made by default permits nothing.
+/// A list of rules. The one that is made by default permits nothing.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Selector {
     all_keys: bool,
@@ -104,7 +104,7 @@ pub struct Selector {
     all_commands: bool,
     /// The rules after that, in the order given, without those that later ones have made void.
     rules: Vec<Rule>,
-    /// What follows from the rules.
+    /// The rows that the rules permit.
     permitted: RowSet,
     /// First arguments with which a command is permitted that otherwise is not, in lower case.
     arguments: BTreeMap<u16, BTreeSet<Box<[u8]>>>,
@@ -118,12 +118,12 @@ impl Selector {
         selector
     }
 
-    /// Whether it permits everything.
+    /// True if the selector permits everything.
     pub fn is_full(&self) -> bool {
         self.all_keys && self.all_channels && self.all_commands && self.rules.is_empty()
     }
 
-    /// Whether it permits all keys, for reading and writing.
+    /// True if the selector permits all keys, for reading and writing.
     pub fn has_all_keys(&self) -> bool {
         self.all_keys
     }
@@ -250,7 +250,7 @@ impl Selector {
         self.arguments.remove(&row.0);
     }
 
-    /// Whether a command may be run, whatever its keys are.
+    /// True if a command may be run, whatever its keys are.
     pub fn permits(&self, command: &Command, words: &[&[u8]]) -> bool {
         if command.flags.has(Flags::NO_AUTH) {
             return true;
@@ -263,7 +263,7 @@ impl Selector {
         self.permitted.has(row) || with_argument().unwrap_or(false)
     }
 
-    /// Whether a command may be run on its keys.
+    /// Checks that a command may be run on its keys.
     ///
     /// # Errors
     /// Why not.
@@ -463,7 +463,7 @@ mod tests {
     }
 
     proptest! {
-        /// What is shown means what was said, and so does what a script carries.
+        /// Described rules mean what the given ones do, and so do those that a script carries.
         #[test]
         fn printed_and_parsed_it_is_the_same(rules in prop::collection::vec(rule(), 0..12)) {
             let mut selector = Selector::default();

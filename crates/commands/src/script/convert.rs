@@ -4,7 +4,7 @@ use ordain_lua::number::{format_g, truncate};
 use ordain_lua::{Machine, Result, Str, TableRef, Value};
 use ordain_model::{Datum, Writer};
 
-/// How deep a reply may nest.
+/// The deepest nesting of a reply.
 const MAX_DEPTH: u32 = 128;
 /// Units of work that a value costs on its way.
 const VALUE: u64 = 16;

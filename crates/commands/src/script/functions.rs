@@ -49,7 +49,7 @@ fn encode_record(args: &[&[u8]], builder: &mut ArgsBuilder<'_>) {
     push_all(args, builder);
 }
 
-/// What to submit for FUNCTION: `words` is what follows the name. The encoder is given the words after the
+/// The procedure to submit for FUNCTION: `words` is what follows the name. The encoder is given the words after the
 /// subcommand.
 ///
 /// # Errors
@@ -84,7 +84,7 @@ pub fn function_subcommand(words: &[&[u8]]) -> Result<(ProcedureId, Encode), Pla
 const NOT_FOUND: PlanError = PlanError::fixed("ERR Function not found");
 const BAD_COUNT: PlanError = PlanError::fixed("ERR Bad number of keys provided");
 
-/// What to submit for FCALL, or for FCALL_RO if it must not write, and the words that the encoder is given. `words`
+/// The procedure to submit for FCALL, or for FCALL_RO if it must not write, and the words that the encoder is given. `words`
 /// is what follows the command: a name, the number of keys, keys, arguments.
 ///
 /// # Errors
@@ -126,7 +126,7 @@ struct Fcall {
     read_only: bool,
     /// The rights that its commands need stand before all that.
     limited: bool,
-    /// What needs memory is refused.
+    /// True if commands that need memory are refused.
     frugal: bool,
     programs: Arc<Programs>,
 }

@@ -13,64 +13,43 @@ use crate::table::{
     Action, Command, Flags, absent_from_scripts, check_arity, check_subcommand, lookup, subcommand, takes,
 };
 
-/// The functions of the host.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-#[repr(u16)]
-enum Function {
-    Call,
-    Pcall,
-    ErrorReply,
-    StatusReply,
-    Sha1Hex,
-    Log,
-    SetResp,
-    SetRepl,
-    ReplicateCommands,
-    AclCheckCommand,
-    Breakpoint,
-    Debug,
-    Register,
+/// Declares the functions of the host from one table: each with its name and its cost.
+macro_rules! functions {
+    ($($function:ident = $name:literal, $cost:expr;)*) => {
+        /// A function of the host.
+        #[derive(Clone, Copy, Debug, PartialEq, Eq)]
+        #[repr(u16)]
+        enum Function {
+            $($function),*
+        }
+
+        const FUNCTIONS: &[Function] = &[$(Function::$function),*];
+
+        /// What the functions cost. Commands cost what [`CLASSES`] says besides.
+        pub(super) const ROWS: &[Row] = &[$(
+            Row { name: $name, cost: $cost, body: Body::Host(Function::$function as u16) },
+        )*];
+    };
 }
 
-const FUNCTIONS: [Function; 13] = [
-    Function::Call,
-    Function::Pcall,
-    Function::ErrorReply,
-    Function::StatusReply,
-    Function::Sha1Hex,
-    Function::Log,
-    Function::SetResp,
-    Function::SetRepl,
-    Function::ReplicateCommands,
-    Function::AclCheckCommand,
-    Function::Breakpoint,
-    Function::Debug,
-    Function::Register,
-];
-
-const fn row(name: &'static str, cost: Cost, function: Function) -> Row {
-    Row { name, cost, body: Body::Host(function as u16) }
+// Units each time, bytes to a unit, units an item.
+functions! {
+    Call = "redis.call", cost(20, COPY, 2);
+    Pcall = "redis.pcall", cost(20, COPY, 2);
+    ErrorReply = "redis.error_reply", cost(20, SCAN, 0);
+    StatusReply = "redis.status_reply", cost(20, SCAN, 0);
+    Sha1Hex = "redis.sha1hex", cost(40, COMPUTE, 0);
+    Log = "redis.log", cost(8, COPY, 0);
+    SetResp = "redis.setresp", cost(8, COPY, 0);
+    SetRepl = "redis.set_repl", cost(8, COPY, 0);
+    ReplicateCommands = "redis.replicate_commands", cost(8, COPY, 0);
+    AclCheckCommand = "redis.acl_check_cmd", cost(40, COPY, 2);
+    Breakpoint = "redis.breakpoint", cost(8, COPY, 0);
+    Debug = "redis.debug", cost(8, COPY, 0);
+    Register = "redis.register_function", cost(200, SCAN, 20);
 }
 
-/// What the functions cost: units each time, bytes to a unit, units an item. Commands cost what [`CLASSES`] says besides.
-#[rustfmt::skip]
-pub(super) const ROWS: &[Row] = &[
-    row("redis.call",               cost(20, COPY, 2),    Function::Call),
-    row("redis.pcall",              cost(20, COPY, 2),    Function::Pcall),
-    row("redis.error_reply",        cost(20, SCAN, 0),    Function::ErrorReply),
-    row("redis.status_reply",       cost(20, SCAN, 0),    Function::StatusReply),
-    row("redis.sha1hex",            cost(40, COMPUTE, 0), Function::Sha1Hex),
-    row("redis.log",                cost(8, COPY, 0),     Function::Log),
-    row("redis.setresp",            cost(8, COPY, 0),     Function::SetResp),
-    row("redis.set_repl",           cost(8, COPY, 0),     Function::SetRepl),
-    row("redis.replicate_commands", cost(8, COPY, 0),     Function::ReplicateCommands),
-    row("redis.acl_check_cmd",      cost(40, COPY, 2),    Function::AclCheckCommand),
-    row("redis.breakpoint",         cost(8, COPY, 0),     Function::Breakpoint),
-    row("redis.debug",              cost(8, COPY, 0),     Function::Debug),
-    row("redis.register_function",  cost(200, SCAN, 20),  Function::Register),
-];
-
-/// How much of its records a command touches.
+/// The part of its records that a command touches.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Class {
     /// Nothing: it is refused, or needs no record.
@@ -83,7 +62,7 @@ pub(super) enum Class {
     Range,
 }
 
-/// What a command costs by its class, besides the call. The bytes are its arguments, its reply and what it touches.
+/// The cost of a command by its class, besides the call. The bytes are its arguments, its reply and what it touches.
 pub(super) const CLASSES: [(Class, Cost); 4] = [
     (Class::None, cost(60, COPY, 0)),
     (Class::Point, cost(100, COPY, 60)),
@@ -137,9 +116,9 @@ pub(super) struct Reach<'a> {
     pub locals: &'a mut Locals,
     pub surroundings: Surroundings<'a>,
     pub db: Db,
-    /// What the user may do whose script it is; none: everything.
+    /// The rights of the user whose script it is; none: all rights.
     pub rights: Option<&'a Rights>,
-    /// What needs memory is refused.
+    /// True if commands that need memory are refused.
     pub frugal: bool,
 }
 
@@ -149,9 +128,9 @@ pub(super) struct Hands<'a> {
     pub reach: Option<Reach<'a>>,
     pub buffers: &'a mut Buffers,
     pub resp3: bool,
-    /// What ended the run, if a command did.
+    /// The abort of the command that ended the run, if one did.
     pub abort: Option<Abort>,
-    /// What a library has registered so far, while it is loaded.
+    /// The functions that a library has registered so far, while it is loaded.
     pub registered: Option<Vec<(Registered, Value)>>,
     pub calls: u64,
 }

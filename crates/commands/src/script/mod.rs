@@ -148,7 +148,7 @@ fn encode_exists(args: &[&[u8]], builder: &mut ArgsBuilder<'_>) {
 
 fn encode_nothing(_: &[&[u8]], _: &mut ArgsBuilder<'_>) {}
 
-/// What to submit for SCRIPT: `words` is what follows the name. The encoder is given the words after the
+/// The procedure to submit for SCRIPT: `words` is what follows the name. The encoder is given the words after the
 /// subcommand.
 ///
 /// # Errors
@@ -290,7 +290,7 @@ struct Eval {
     read_only: bool,
     /// The rights that its commands need stand before all that.
     limited: bool,
-    /// What needs memory is refused.
+    /// True if commands that need memory are refused.
     frugal: bool,
     programs: Arc<Programs>,
 }
@@ -486,7 +486,7 @@ fn flush_scripts(cx: &mut FragmentContext<'_>) {
     cx.writer().ok();
 }
 
-/// What the first line of a script says of it.
+/// The manner of a script, by its first line.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Manner {
     /// There is no such line: the script may do what its command lets it.

@@ -5,6 +5,7 @@
 
 use std::borrow::Cow;
 
+use crc::{CRC_64_REDIS, Crc, Table};
 use ordain_model::PlanError;
 use ordain_model::key::MAX_VALUE_LEN;
 
@@ -27,38 +28,8 @@ const TOO_MUCH: PlanError = PlanError::fixed(
     "ERR the libraries of the payload exceed the limit of 16 MiB together: restore fewer at once",
 );
 
-/// The tables of the checksum (CRC-64 by Jones's polynomial, bits in reverse), for eight bytes at a time.
-static CRC: [[u64; 256]; 8] = {
-    const POLYNOMIAL: u64 = 0x95ac_9329_ac4b_c9b5;
-    let mut tables = [[0u64; 256]; 8];
-    let mut byte = 0;
-    while byte < 256 {
-        let (mut crc, mut bit) = (byte as u64, 0);
-        while bit < 8 {
-            crc = (crc >> 1) ^ if crc & 1 == 1 { POLYNOMIAL } else { 0 };
-            bit += 1;
-        }
-        tables[0][byte] = crc;
-        byte += 1;
-    }
-    let mut at = 256;
-    while at < 8 * 256 {
-        let (table, byte) = (at / 256, at % 256);
-        let before = tables[table - 1][byte];
-        tables[table][byte] = tables[0][(before & 255) as usize] ^ (before >> 8);
-        at += 1;
-    }
-    tables
-};
-
-fn checksum(bytes: &[u8]) -> u64 {
-    let (words, rest) = bytes.as_chunks::<8>();
-    let crc = words.iter().fold(0, |crc, word| {
-        let mixed = (crc ^ u64::from_le_bytes(*word)).to_le_bytes();
-        CRC.iter().rev().zip(mixed).fold(0, |crc, (table, byte)| crc ^ table[usize::from(byte)])
-    });
-    rest.iter().fold(crc, |crc, byte| CRC[0][usize::from(crc as u8 ^ byte)] ^ (crc >> 8))
-}
+/// The checksum, sixteen bytes at a time.
+static CHECKSUM: Crc<u64, Table<16>> = Crc::<u64, Table<16>>::new(&CRC_64_REDIS);
 
 /// Appends the payload of libraries, of which the sources are given.
 pub(super) fn write<'a>(sources: impl Iterator<Item = &'a [u8]>, out: &mut Vec<u8>) {
@@ -69,7 +40,7 @@ pub(super) fn write<'a>(sources: impl Iterator<Item = &'a [u8]>, out: &mut Vec<u
         out.extend_from_slice(source);
     }
     out.extend_from_slice(&VERSION.to_le_bytes());
-    let crc = checksum(out.get(start..).unwrap_or_default());
+    let crc = CHECKSUM.checksum(out.get(start..).unwrap_or_default());
     out.extend_from_slice(&crc.to_le_bytes());
 }
 
@@ -100,7 +71,7 @@ pub(super) fn check(payload: &[u8]) -> Result<(), PlanError> {
     let (summed, crc) = payload.split_last_chunk::<8>().ok_or(WRONG_FOOTER)?;
     let version = summed.get(body..).and_then(|bytes| bytes.try_into().ok()).map(u16::from_le_bytes);
     let known = version.is_some_and(|version| version <= VERSION);
-    if known && checksum(summed) == u64::from_le_bytes(*crc) { Ok(()) } else { Err(WRONG_FOOTER) }
+    if known && CHECKSUM.checksum(summed) == u64::from_le_bytes(*crc) { Ok(()) } else { Err(WRONG_FOOTER) }
 }
 
 /// The sources of the libraries in a payload that was checked, one after the other. An item is an error, as Redis gives it, where
@@ -258,7 +229,7 @@ mod tests {
         }
         let footed = |body: &[u8], version: u16| {
             let mut payload = [body, &version.to_le_bytes()].concat();
-            payload.extend_from_slice(&checksum(&payload).to_le_bytes());
+            payload.extend_from_slice(&CHECKSUM.checksum(&payload).to_le_bytes());
             payload
         };
         assert_eq!((check(&footed(b"x", 11)), check(&footed(b"x", 9))), (Err(WRONG_FOOTER), Ok(())));

@@ -51,7 +51,7 @@ pub(super) struct Engine {
     vm: Option<Box<Vm>>,
 }
 
-/// What is run.
+/// The entry of a run.
 #[derive(Clone, Copy)]
 pub(super) enum Entry<'a> {
     /// A script.
@@ -60,18 +60,18 @@ pub(super) enum Entry<'a> {
     Function(&'a str),
 }
 
-/// One run of a script or function.
+/// A run of a script or function.
 #[derive(Clone, Copy)]
 pub(super) struct Run<'a> {
     /// The SHA-1 of the code, in hexadecimal digits.
     pub sha: &'a [u8],
     /// The code.
     pub code: &'a [u8],
-    /// What of it is run.
+    /// The part of the code that is run.
     pub entry: Entry<'a>,
     /// KEYS, then ARGV.
     pub words: ArgIter<'a>,
-    /// How many of them are KEYS.
+    /// The number of KEYS among them.
     pub keys: usize,
     /// The selected database.
     pub db: Db,
@@ -81,9 +81,9 @@ pub(super) struct Run<'a> {
     pub seed: u64,
     /// Writing is refused.
     pub read_only: bool,
-    /// What the user may do whose script it is; none: everything.
+    /// The rights of the user whose script it is; none: all rights.
     pub rights: Option<&'a Rights>,
-    /// What needs memory is refused.
+    /// True if commands that need memory are refused.
     pub frugal: bool,
     /// The procedures there are.
     pub registry: &'a Registry,
@@ -218,7 +218,7 @@ impl Engine {
 pub(super) struct Left {
     /// Units left of the budget; the loading ends when they are used up.
     pub budget: i64,
-    /// Of what may be done here, if there is a bound: beyond it the loading is to be done elsewhere, from its beginning.
+    /// Units left of what may be done here, if there is a bound: beyond it the loading is to be done elsewhere, from its beginning.
     pub patience: Option<i64>,
 }
 
@@ -260,7 +260,7 @@ impl Failure {
     }
 }
 
-/// One machine with its worlds: what programs see as globals.
+/// A machine with its worlds: what programs see as globals.
 struct Vm {
     machine: Machine,
     /// A script's.

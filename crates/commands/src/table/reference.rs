@@ -1,4 +1,4 @@
-//! What COMMAND shows of the commands and subcommands: documentation, key specifications, tips, access categories.
+//! The reference of COMMAND for commands and subcommands: documentation, key specifications, tips, access categories.
 //!
 //! For what Redis has too, the table is recorded from a server of version 7.0 (`reference/record.py`); what is our own
 //! is written by hand. The subcommands listed here are those that are answered, and a word that names none of them is
@@ -16,17 +16,17 @@ use super::{Command, is_same, takes};
 pub struct Reference {
     /// Its name in lower case, without its container's.
     pub name: &'static str,
-    /// How many words it takes, its name and its container's included; negative: that many at least.
+    /// The number of words that it takes, its name and its container's included; negative: that many at least.
     pub arity: i16,
     /// The flags, as COMMAND INFO names them.
     pub flags: &'static [&'static str],
-    /// Where the first and the last key stand, and from one key to the next.
+    /// The places of the first and the last key, and the step from one key to the next.
     pub keys: (i16, i16, i16),
     /// The access categories, each with `@` in front.
     pub categories: &'static [&'static str],
     /// The tips for clients and proxies.
     pub tips: &'static [&'static str],
-    /// Where the keys are, as maps.
+    /// The places of the keys, as maps.
     pub key_specs: &'static [Shown],
     /// The fields that COMMAND DOCS shows, without subcommands.
     pub docs: &'static [(&'static str, Shown)],
@@ -63,7 +63,7 @@ pub(super) const fn of_command(name: &str) -> &'static Reference {
     &table[at]
 }
 
-/// Whether a command has subcommands.
+/// True if a command has subcommands.
 pub(super) const fn is_container(reference: &Reference) -> bool {
     !reference.subcommands.is_empty()
 }
@@ -88,7 +88,7 @@ pub fn subcommand(name: &str, word: &[u8]) -> Option<&'static Reference> {
     subcommands(name).find(|subcommand| subcommand.name.as_bytes().eq_ignore_ascii_case(word))
 }
 
-/// Whether a container of subcommands may be called with these words, its name first: what Redis checks before it
+/// Checks that a container of subcommands may be called with these words, its name first: what Redis checks before it
 /// runs or queues a command.
 ///
 /// # Errors

@@ -34,8 +34,7 @@ pub(super) fn collectgarbage(m: &mut Machine, _: &mut dyn Host, args: Args) -> D
         _ => false,
     };
     let used = m.heap.budget.used();
-    m.give(Value::Number(if count { used as f64 / 1024.0 } else { 0.0 }));
-    Ok(())
+    m.answer(Value::Number(if count { used as f64 / 1024.0 } else { 0.0 }))
 }
 
 pub(super) fn error(m: &mut Machine, _: &mut dyn Host, args: Args) -> Done {
@@ -74,8 +73,7 @@ pub(super) fn getmetatable(m: &mut Machine, _: &mut dyn Host, args: Args) -> Don
             shown => shown,
         },
     };
-    m.give(answer);
-    Ok(())
+    m.answer(answer)
 }
 
 pub(super) fn setmetatable(m: &mut Machine, _: &mut dyn Host, args: Args) -> Done {
@@ -91,8 +89,7 @@ pub(super) fn setmetatable(m: &mut Machine, _: &mut dyn Host, args: Args) -> Don
         return Err("cannot change a protected metatable".into());
     }
     m.heap.tables[table.0 as usize].meta = meta;
-    m.give(Value::Table(table));
-    Ok(())
+    m.answer(Value::Table(table))
 }
 
 pub(super) fn ipairs(m: &mut Machine, _: &mut dyn Host, args: Args) -> Done {
@@ -100,8 +97,7 @@ pub(super) fn ipairs(m: &mut Machine, _: &mut dyn Host, args: Args) -> Done {
     let step = m.native("ipairs_step").map_or(Value::Nil, Value::Native);
     m.give(step);
     m.give(Value::Table(table));
-    m.give(Value::Number(0.0));
-    Ok(())
+    m.answer(Value::Number(0.0))
 }
 
 pub(super) fn ipairs_step(m: &mut Machine, _: &mut dyn Host, args: Args) -> Done {
@@ -122,8 +118,7 @@ pub(super) fn pairs(m: &mut Machine, _: &mut dyn Host, args: Args) -> Done {
     let next = m.native("next").map_or(Value::Nil, Value::Native);
     m.give(next);
     m.give(Value::Table(table));
-    m.give(Value::Nil);
-    Ok(())
+    m.answer(Value::Nil)
 }
 
 pub(super) fn next(m: &mut Machine, _: &mut dyn Host, args: Args) -> Done {
@@ -211,16 +206,14 @@ fn protected(m: &mut Machine, host: &mut dyn Host, args: Args, count: usize, han
 pub(super) fn rawequal(m: &mut Machine, _: &mut dyn Host, args: Args) -> Done {
     let (a, b) = (m.any_arg(args, 0, "rawequal")?, m.any_arg(args, 1, "rawequal")?);
     let equal = m.heap.raw_equal(a, b)?;
-    m.give(Value::Bool(equal));
-    Ok(())
+    m.answer(Value::Bool(equal))
 }
 
 pub(super) fn rawget(m: &mut Machine, _: &mut dyn Host, args: Args) -> Done {
     let table = m.table_arg(args, 0, "rawget")?;
     let key = m.any_arg(args, 1, "rawget")?;
     let value = m.heap.raw_get(table, key)?;
-    m.give(value);
-    Ok(())
+    m.answer(value)
 }
 
 pub(super) fn rawset(m: &mut Machine, _: &mut dyn Host, args: Args) -> Done {
@@ -228,16 +221,14 @@ pub(super) fn rawset(m: &mut Machine, _: &mut dyn Host, args: Args) -> Done {
     let (key, value) = (m.any_arg(args, 1, "rawset")?, m.any_arg(args, 2, "rawset")?);
     m.check_writable(table)?;
     m.set_raw(table, key, value)?;
-    m.give(Value::Table(table));
-    Ok(())
+    m.answer(Value::Table(table))
 }
 
 pub(super) fn select(m: &mut Machine, _: &mut dyn Host, args: Args) -> Done {
     if let Value::String(s) = m.arg(args, 0)
         && m.heap.bytes(s).first() == Some(&b'#')
     {
-        m.give(Value::Number(args.len() as f64 - 1.0));
-        return Ok(());
+        return m.answer(Value::Number(args.len() as f64 - 1.0));
     }
     let n = m.int_arg(args, 0, "select")?;
     let count = args.len() as i64;
@@ -257,8 +248,7 @@ pub(super) fn tonumber(m: &mut Machine, _: &mut dyn Host, args: Args) -> Done {
     let value = m.any_arg(args, 0, "tonumber")?;
     if base == 10 {
         let number = m.as_number(value)?;
-        m.give(number.map_or(Value::Nil, Value::Number));
-        return Ok(());
+        return m.answer(number.map_or(Value::Nil, Value::Number));
     }
     let text = m.text_arg(args, 0, "tonumber")?;
     if !(2..=36).contains(&base) {
@@ -266,8 +256,7 @@ pub(super) fn tonumber(m: &mut Machine, _: &mut dyn Host, args: Args) -> Done {
     }
     m.touch(m.heap.str_len(text), 0)?;
     let number = based(m.heap.bytes(text), base as u32);
-    m.give(number.map_or(Value::Nil, Value::Number));
-    Ok(())
+    m.answer(number.map_or(Value::Nil, Value::Number))
 }
 
 /// A whole number in a base, as C's `strtoul` reads it.
@@ -300,8 +289,7 @@ pub(super) fn tostring(m: &mut Machine, host: &mut dyn Host, args: Args) -> Done
     let value = m.any_arg(args, 0, "tostring")?;
     let text = m.shown(host, value)?;
     m.clear_results();
-    m.give(text);
-    Ok(())
+    m.answer(text)
 }
 
 pub(super) fn type_of(m: &mut Machine, _: &mut dyn Host, args: Args) -> Done {
@@ -385,8 +373,7 @@ fn compile(m: &mut Machine, source: &[u8], name: &[u8]) -> Done {
     match compiler::compile(source, &compiler::chunk_name(name), room, left) {
         Ok(program) => {
             let function = m.load(&program)?;
-            m.give(function);
-            Ok(())
+            m.answer(function)
         }
         Err(CompileError::Syntax(text)) => {
             m.touch(source.len(), 0)?;

@@ -14,8 +14,7 @@ fn bits(m: &mut Machine, args: Args, i: usize, name: &str) -> Result<i32> {
 
 fn one(m: &mut Machine, args: Args, name: &str, f: fn(i32) -> i32) -> Done {
     let x = bits(m, args, 0, name)?;
-    m.give(Value::Number(f64::from(f(x))));
-    Ok(())
+    m.answer(Value::Number(f64::from(f(x))))
 }
 
 fn fold(m: &mut Machine, args: Args, name: &str, f: fn(i32, i32) -> i32) -> Done {
@@ -24,14 +23,12 @@ fn fold(m: &mut Machine, args: Args, name: &str, f: fn(i32, i32) -> i32) -> Done
     for i in 1..args.len() {
         x = f(x, bits(m, args, i, name)?);
     }
-    m.give(Value::Number(f64::from(x)));
-    Ok(())
+    m.answer(Value::Number(f64::from(x)))
 }
 
 fn shift(m: &mut Machine, args: Args, name: &str, f: fn(i32, u32) -> i32) -> Done {
     let (x, n) = (bits(m, args, 0, name)?, bits(m, args, 1, name)?);
-    m.give(Value::Number(f64::from(f(x, n as u32 & 31))));
-    Ok(())
+    m.answer(Value::Number(f64::from(f(x, n as u32 & 31))))
 }
 
 functions! {

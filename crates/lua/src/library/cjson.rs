@@ -12,7 +12,7 @@ const MAX_DEPTH: i64 = 1000;
 /// The most digits of a number.
 const MAX_DIGITS: i64 = 14;
 
-/// What a script can set.
+/// The options that a script can set.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Options {
     keep_buffer: bool,
@@ -26,7 +26,7 @@ pub(crate) struct Options {
     decode_invalid: bool,
 }
 
-/// How numbers are encoded that are no JSON.
+/// The encoding of numbers that are no JSON.
 #[derive(Clone, Copy, Debug, PartialEq)]
 enum Invalid {
     Refused,
@@ -104,8 +104,7 @@ fn switch(m: &mut Machine, args: Args, name: &str, option: fn(&mut Options) -> &
     let now = *option(&mut m.json);
     let value = boolean(m, args, 0, name, now)?;
     *option(&mut m.json) = value;
-    m.give(Value::Bool(value));
-    Ok(())
+    m.answer(Value::Bool(value))
 }
 
 /// Sets an option that is a number from 1 to some bound, if there is an argument, and gives what it is then.
@@ -119,8 +118,7 @@ fn number(
     let now = *option(&mut m.json);
     let value = integer(m, args, 0, name, now, (1, most))?;
     *option(&mut m.json) = value;
-    m.give(Value::Number(value as f64));
-    Ok(())
+    m.answer(Value::Number(value as f64))
 }
 
 pub(super) fn encode_sparse_array(m: &mut Machine, _: &mut dyn Host, args: Args) -> Done {
@@ -132,8 +130,7 @@ pub(super) fn encode_sparse_array(m: &mut Machine, _: &mut dyn Host, args: Args)
     m.json.sparse_safe = integer(m, args, 2, NAME, now.sparse_safe, (0, INT_MAX))?;
     m.give(Value::Bool(m.json.sparse_convert));
     m.give(Value::Number(m.json.sparse_ratio as f64));
-    m.give(Value::Number(m.json.sparse_safe as f64));
-    Ok(())
+    m.answer(Value::Number(m.json.sparse_safe as f64))
 }
 
 pub(super) fn encode_invalid_numbers(m: &mut Machine, _: &mut dyn Host, args: Args) -> Done {
@@ -168,8 +165,7 @@ pub(super) fn new(m: &mut Machine, _: &mut dyn Host, _: Args) -> Done {
     for (key, value) in pairs {
         m.heap.raw_set(table, key, value)?;
     }
-    m.give(Value::Table(table));
-    Ok(())
+    m.answer(Value::Table(table))
 }
 
 // Encoding.
@@ -321,11 +317,10 @@ pub(super) fn decode(m: &mut Machine, _: &mut dyn Host, args: Args) -> Done {
     let (most, invalid) = (m.json.decode_depth.min(MAX_DEPTH), m.json.decode_invalid);
     let mut parser = Parser { text: &text, at: 0, depth: 0, most, invalid };
     let value = parser.document(m)?;
-    m.give(value);
-    Ok(())
+    m.answer(value)
 }
 
-/// What stands at the parser's place.
+/// The token at the parser's place.
 enum Token {
     ObjectBegin,
     ObjectEnd,

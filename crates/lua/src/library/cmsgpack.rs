@@ -7,9 +7,9 @@ use crate::value::{TableRef, Value};
 type Done = Result<()>;
 
 const TWO_63: f64 = 9_223_372_036_854_775_808.0;
-/// How deep tables are packed; deeper ones are nil.
+/// The deepest nesting of tables that are packed; deeper ones are nil.
 const MAX_PACKED: u32 = 16;
-/// How deep values may nest that are unpacked.
+/// The deepest nesting of values that are unpacked.
 const MAX_UNPACKED: u32 = 128;
 
 pub(super) fn pack(m: &mut Machine, _: &mut dyn Host, args: Args) -> Done {

@@ -6,7 +6,7 @@ use crate::number::{format_g, truncate};
 
 type Done = Result<()>;
 
-/// How one value is shown.
+/// The format of one value.
 #[derive(Clone, Copy, Debug, Default)]
 struct Spec {
     left: bool,

@@ -37,14 +37,12 @@ functions! {
 
 fn one(m: &mut Machine, args: Args, name: &str, f: fn(f64) -> f64) -> Done {
     let x = m.number_arg(args, 0, name)?;
-    m.give(Value::Number(f(x)));
-    Ok(())
+    m.answer(Value::Number(f(x)))
 }
 
 fn two(m: &mut Machine, args: Args, name: &str, f: fn(f64, f64) -> f64) -> Done {
     let (x, y) = (m.number_arg(args, 0, name)?, m.number_arg(args, 1, name)?);
-    m.give(Value::Number(f(x, y)));
-    Ok(())
+    m.answer(Value::Number(f(x, y)))
 }
 
 /// `x` times two to the power of `e`.
@@ -66,15 +64,13 @@ pub(super) fn frexp(m: &mut Machine, _: &mut dyn Host, args: Args) -> Done {
         (fraction, exponent - shift)
     };
     m.give(Value::Number(fraction));
-    m.give(Value::Number(f64::from(exponent)));
-    Ok(())
+    m.answer(Value::Number(f64::from(exponent)))
 }
 
 pub(super) fn modf(m: &mut Machine, _: &mut dyn Host, args: Args) -> Done {
     let x = m.number_arg(args, 0, "modf")?;
     m.give(Value::Number(x.trunc()));
-    m.give(Value::Number(if x.is_infinite() { 0.0 } else { x - x.trunc() }));
-    Ok(())
+    m.answer(Value::Number(if x.is_infinite() { 0.0 } else { x - x.trunc() }))
 }
 
 fn choose(m: &mut Machine, args: Args, name: &str, better: fn(f64, f64) -> bool) -> Done {
@@ -86,8 +82,7 @@ fn choose(m: &mut Machine, args: Args, name: &str, better: fn(f64, f64) -> bool)
             best = x;
         }
     }
-    m.give(Value::Number(best));
-    Ok(())
+    m.answer(Value::Number(best))
 }
 
 pub(super) fn random(m: &mut Machine, _: &mut dyn Host, args: Args) -> Done {
@@ -112,8 +107,7 @@ pub(super) fn random(m: &mut Machine, _: &mut dyn Host, args: Args) -> Done {
         }
         _ => return Err("wrong number of arguments".into()),
     };
-    m.give(Value::Number(number));
-    Ok(())
+    m.answer(Value::Number(number))
 }
 
 pub(super) fn randomseed(m: &mut Machine, _: &mut dyn Host, args: Args) -> Done {

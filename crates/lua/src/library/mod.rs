@@ -50,9 +50,9 @@ impl std::fmt::Debug for Body {
 pub struct Row {
     /// `library.function`, or `function` for a global one.
     pub name: &'static str,
-    /// What a call costs.
+    /// The cost of a call.
     pub cost: Cost,
-    /// What is run.
+    /// The code.
     pub body: Body,
 }
 
@@ -188,7 +188,7 @@ pub const ROWS: &[Row] = &[
     hidden("missing",     cost(20, COPY, 0),    base::missing),
 ];
 
-/// What the libraries hold besides functions.
+/// Sets what the libraries hold besides functions.
 pub(crate) fn constants(m: &mut Machine) -> Result<()> {
     let globals = m.globals;
     let version = m.heap.text(b"Lua 5.1")?;

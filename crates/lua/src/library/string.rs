@@ -1,6 +1,6 @@
 //! `string`, but for `format`.
 
-use crate::budget::{Fault, Result};
+use crate::budget::Result;
 use crate::machine::{Args, Host, MAX_VALUES, Machine};
 use crate::pattern::{Capture, Matcher, PatternError, Span};
 use crate::value::{Str, Value};
@@ -51,8 +51,7 @@ pub(super) fn char(m: &mut Machine, _: &mut dyn Host, args: Args) -> Done {
 
 pub(super) fn len(m: &mut Machine, _: &mut dyn Host, args: Args) -> Done {
     let text = m.text_arg(args, 0, "len")?;
-    m.give(Value::Number(m.heap.str_len(text) as f64));
-    Ok(())
+    m.answer(Value::Number(m.heap.str_len(text) as f64))
 }
 
 fn mapped(m: &mut Machine, args: Args, name: &str, f: fn(&[u8]) -> Vec<u8>) -> Done {
@@ -81,8 +80,7 @@ pub(super) fn rep(m: &mut Machine, _: &mut dyn Host, args: Args) -> Done {
     let times = times as usize;
     m.touch(len * times, 0)?;
     let made = m.heap.repeat(text, times)?;
-    m.give(Value::String(made));
-    Ok(())
+    m.answer(Value::String(made))
 }
 
 pub(super) fn sub(m: &mut Machine, _: &mut dyn Host, args: Args) -> Done {
@@ -96,16 +94,14 @@ pub(super) fn sub(m: &mut Machine, _: &mut dyn Host, args: Args) -> Done {
     }
     let (from, to) = (from as usize - 1, to as usize);
     if to - from == len {
-        m.give(Value::String(text));
-        return Ok(());
+        return m.answer(Value::String(text));
     }
     m.touch(to - from, 0)?;
     let part = m.heap.part(text, from, to)?;
-    m.give(Value::String(part));
-    Ok(())
+    m.answer(Value::String(part))
 }
 
-/// What a search found: where it begins and ends, and its captures.
+/// The find of a search: where it begins and ends, and its captures.
 struct Found {
     start: usize,
     end: usize,
@@ -169,7 +165,7 @@ fn give_captures(m: &mut Machine, subject: Str, found: &Found, whole: bool) -> D
     Ok(())
 }
 
-/// Where a search begins that is told to begin at a place, from 0 on.
+/// The place where a search begins, from 0 on, by its third argument.
 fn start_of(m: &mut Machine, args: Args, name: &str, len: usize) -> Result<usize> {
     let from = m.int_or(args, 2, name, 1)?;
     Ok((from_end(from, len) as usize).saturating_sub(1).min(len))
@@ -200,10 +196,7 @@ pub(super) fn find(m: &mut Machine, _: &mut dyn Host, args: Args) -> Done {
             m.give(Value::Number(found.end as f64));
             give_captures(m, subject, &found, false)
         }
-        None => {
-            m.give(Value::Nil);
-            Ok(())
-        }
+        None => m.answer(Value::Nil),
     }
 }
 
@@ -212,10 +205,7 @@ pub(super) fn matches(m: &mut Machine, _: &mut dyn Host, args: Args) -> Done {
     let from = start_of(m, args, "match", m.heap.str_len(subject))?;
     match search(m, subject, pattern, from, true)? {
         Some(found) => give_captures(m, subject, &found, true),
-        None => {
-            m.give(Value::Nil);
-            Ok(())
-        }
+        None => m.answer(Value::Nil),
     }
 }
 
@@ -225,8 +215,7 @@ pub(super) fn gmatch(m: &mut Machine, _: &mut dyn Host, args: Args) -> Done {
     let state = m.heap.table(3, 0)?;
     m.heap.set_list(state, 1, &[Value::String(subject), Value::String(pattern), Value::Number(0.0)])?;
     let step = m.bind("gmatch_step", state)?;
-    m.give(step);
-    Ok(())
+    m.answer(step)
 }
 
 pub(super) fn gmatch_step(m: &mut Machine, _: &mut dyn Host, args: Args) -> Done {
@@ -249,8 +238,7 @@ pub(super) fn gmatch_step(m: &mut Machine, _: &mut dyn Host, args: Args) -> Done
         None => {
             let end = m.heap.str_len(subject) + 1;
             m.heap.raw_set(state, Value::Number(3.0), Value::Number(end as f64))?;
-            m.give(Value::Nil);
-            Ok(())
+            m.answer(Value::Nil)
         }
     }
 }
@@ -289,8 +277,7 @@ pub(super) fn gsub(m: &mut Machine, host: &mut dyn Host, args: Args) -> Done {
     }
     m.clear_results();
     m.give_text(&out)?;
-    m.give(Value::Number(done as f64));
-    Ok(())
+    m.answer(Value::Number(done as f64))
 }
 
 /// Appends a part of a string to a buffer that becomes a string.
@@ -331,7 +318,7 @@ fn replace(
             Some(text) => append(m, out, text, 0, m.heap.str_len(text)),
             None => {
                 let kind = value.type_name();
-                Err(Fault::Text(format!("invalid replacement value (a {kind})").into()))
+                Err(format!("invalid replacement value (a {kind})").into())
             }
         },
     }

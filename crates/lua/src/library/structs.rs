@@ -233,8 +233,7 @@ pub(super) fn unpack(m: &mut Machine, _: &mut dyn Host, args: Args) -> Done {
         at = (at + used).min(len);
     }
     values.into_iter().for_each(|value| m.give(value));
-    m.give(Value::Number(at as f64 + 1.0));
-    Ok(())
+    m.answer(Value::Number(at as f64 + 1.0))
 }
 
 fn integer(bytes: &[u8], size: usize, signed: bool, big: bool) -> f64 {
@@ -269,6 +268,5 @@ pub(super) fn size(m: &mut Machine, _: &mut dyn Host, args: Args) -> Done {
             return Err(m.bad_argument(1, "size", "format result too large"));
         }
     }
-    m.give(Value::Number(total as f64));
-    Ok(())
+    m.answer(Value::Number(total as f64))
 }

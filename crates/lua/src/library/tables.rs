@@ -1,6 +1,6 @@
 //! `table`.
 
-use crate::budget::{Fault, Result};
+use crate::budget::Result;
 use crate::machine::{Args, Host, Machine};
 use crate::value::{TableRef, Value};
 
@@ -8,16 +8,14 @@ type Done = Result<()>;
 
 pub(super) fn getn(m: &mut Machine, _: &mut dyn Host, args: Args) -> Done {
     let table = m.table_arg(args, 0, "getn")?;
-    m.give(Value::Number(m.heap.len(table) as f64));
-    Ok(())
+    m.answer(Value::Number(m.heap.len(table) as f64))
 }
 
 pub(super) fn maxn(m: &mut Machine, _: &mut dyn Host, args: Args) -> Done {
     let table = m.table_arg(args, 0, "maxn")?;
     m.touch(0, m.heap.extent(table))?;
     let most = m.heap.pairs(table).filter_map(|(key, _)| key.number()).fold(0.0, f64::max);
-    m.give(Value::Number(most));
-    Ok(())
+    m.answer(Value::Number(most))
 }
 
 pub(super) fn insert(m: &mut Machine, _: &mut dyn Host, args: Args) -> Done {
@@ -55,8 +53,7 @@ pub(super) fn remove(m: &mut Machine, _: &mut dyn Host, args: Args) -> Done {
         m.heap.raw_set(table, Value::Number(i as f64), moved)?;
     }
     m.heap.raw_set(table, Value::Number(end as f64), Value::Nil)?;
-    m.give(removed);
-    Ok(())
+    m.answer(removed)
 }
 
 pub(super) fn concat(m: &mut Machine, _: &mut dyn Host, args: Args) -> Done {
@@ -84,9 +81,7 @@ pub(super) fn concat(m: &mut Machine, _: &mut dyn Host, args: Args) -> Done {
             }
             other => {
                 let kind = other.type_name();
-                return Err(Fault::Text(
-                    format!("invalid value ({kind}) at index {i} in table for 'concat'").into(),
-                ));
+                return Err(format!("invalid value ({kind}) at index {i} in table for 'concat'").into());
             }
         }
         if i < to
@@ -111,8 +106,7 @@ pub(super) fn foreach(m: &mut Machine, host: &mut dyn Host, args: Args) -> Done 
         let answer = m.call_one(host, function, &[k, v])?;
         if !answer.is_nil() {
             m.clear_results();
-            m.give(answer);
-            return Ok(());
+            return m.answer(answer);
         }
         key = k;
     }
@@ -129,8 +123,7 @@ pub(super) fn foreachi(m: &mut Machine, host: &mut dyn Host, args: Args) -> Done
         let answer = m.call_one(host, function, &[Value::Number(i as f64), value])?;
         if !answer.is_nil() {
             m.clear_results();
-            m.give(answer);
-            return Ok(());
+            return m.answer(answer);
         }
     }
     m.clear_results();

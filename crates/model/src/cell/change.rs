@@ -35,7 +35,7 @@ impl<'a> CellMut<'a> {
         CellMut { cell, changed, journal }
     }
 
-    /// The same access for a shorter time.
+    /// The access for a shorter time.
     pub fn reborrow(&mut self) -> CellMut<'_> {
         CellMut {
             cell: self.cell,

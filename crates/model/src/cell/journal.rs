@@ -12,7 +12,7 @@ use crate::value::Value;
 #[derive(Debug, Default)]
 pub struct Journal {
     changes: Vec<(u32, Inverse)>,
-    /// What short strings were before they were written over, in the order of the changes.
+    /// The contents of short strings before they were written over, in the order of the changes.
     pub(super) strings: Vec<u8>,
     /// Bytes that the inverses stand for, whichever way they are kept.
     bytes: usize,
@@ -25,9 +25,9 @@ pub struct Journal {
 pub(super) struct Noted {
     /// Bytes that the cell's inverses stand for.
     bytes: usize,
-    /// One of them is all that the cell was: no later change is noted.
+    /// True if one of them is all that the cell was: no later change is noted.
     pub(super) has_image: bool,
-    /// One of them is what its expiry was first.
+    /// True if one of them is the cell's first expiry.
     pub(super) has_expiry: bool,
     /// The length to which its string is cut when the first write into it is undone.
     pub(super) kept: Option<usize>,
@@ -73,7 +73,7 @@ impl Inverse {
         INVERSE_BYTES + held
     }
 
-    /// Where what it needs begins among the journal's strings, if it needs anything of them.
+    /// The place of its first byte among the journal's strings, if it needs any of them.
     fn strings_at(&mut self) -> Option<&mut usize> {
         match self {
             Inverse::String { at, .. } | Inverse::Range { at, .. } => Some(at),
@@ -96,7 +96,7 @@ impl Inverse {
         }
     }
 
-    /// Whether it is all that the cell was.
+    /// True if it is all that the cell was.
     fn is_image(&self) -> bool {
         matches!(self, Inverse::Cell(_) | Inverse::String { .. })
     }
@@ -118,7 +118,7 @@ impl Journal {
         self.bytes
     }
 
-    /// What is noted of a cell; nothing, if each change is noted.
+    /// The notes of a cell; none, if each change is noted.
     pub(super) fn noted(&self, tag: u32) -> Noted {
         let noted = self.cells.as_ref().and_then(|cells| cells.get(tag as usize));
         noted.copied().unwrap_or_default()
@@ -161,7 +161,7 @@ impl Journal {
         }
     }
 
-    /// How many changes are noted: a mark to roll back to.
+    /// The number of changes that are noted: a mark to roll back to.
     pub fn mark(&self) -> usize {
         self.changes.len()
     }

@@ -97,7 +97,7 @@ fn take_loaded(cx: &FragmentContext<'_>) -> Result<Vec<Library>, Vec<u8>> {
     Ok(libraries)
 }
 
-/// Whether a library is to be replaced, its code and its name.
+/// The request of FUNCTION LOAD: whether a library is to be replaced, its code and its name.
 fn load_request(args: Args<'_>) -> Result<(bool, &[u8], String), PlanError> {
     let mut words = args.iter();
     words.bytes();
@@ -215,7 +215,7 @@ impl Library {
         Ok(Library { name: name.to_string(), sha, functions: functions.collect() })
     }
 
-    /// All of it as arguments: name, SHA-1 of the code, then of each function its name and what its field is to hold.
+    /// The library as arguments: name, SHA-1 of the code, then of each function its name and what its field is to hold.
     fn encode(&self) -> Vec<u8> {
         let functions = self.functions.iter().flat_map(|f| [f.name.as_bytes(), &f.about]);
         let items: Vec<&[u8]> = [self.name.as_bytes(), &self.sha].into_iter().chain(functions).collect();
@@ -265,11 +265,11 @@ fn taken_function(name: &str) -> Vec<u8> {
 /// The policy of FUNCTION RESTORE towards libraries that exist.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Policy {
-    /// They stay, and none of theirs may be restored.
+    /// Libraries that exist stay, and none of their names may be restored.
     Append,
     /// A library of the payload replaces the one of its name.
     Replace,
-    /// All of them go.
+    /// All libraries that exist go.
     Flush,
 }
 
@@ -311,7 +311,7 @@ fn load_all(cx: &mut FragmentContext<'_>, programs: &Programs) -> Result<Vec<Lib
     Ok(libraries)
 }
 
-/// All of it or nothing: what is wrong is found before anything is changed.
+/// Puts all libraries or none: what is wrong is found before anything is changed.
 fn put_all(cx: &mut FragmentContext<'_>) -> Result<(), Vec<u8>> {
     let (payload, policy) = restore_request(cx.args).map_err(refused)?;
     let loaded = take_loaded(cx)?;

@@ -12,9 +12,9 @@ use crate::glob::Glob;
 use crate::ids;
 use crate::script::payload;
 
-/// What a field of a library begins with; its code follows the 40 digits of the code's SHA-1.
+/// The first byte of a library's field; its code follows the 40 digits of the code's SHA-1.
 pub(super) const LIBRARY: u8 = b'l';
-/// What a field of a function begins with; its value is arguments: library, description, flags.
+/// The first byte of a function's field; its value is arguments: library, description, flags.
 pub(super) const FUNCTION: u8 = b'f';
 /// The digits in front of a library's code.
 pub(super) const SHA_BYTES: usize = 40;
