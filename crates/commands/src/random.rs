@@ -1,16 +1,16 @@
 //! Random choices that are a function of the transaction's seed.
 
+use ordain_model::random::mix;
+
 /// SplitMix64: a good generator for a few numbers from a seed.
 pub(crate) struct Random(pub(crate) u64);
 
 impl Random {
     /// Any number.
     pub(crate) fn number(&mut self) -> u64 {
+        let number = mix(self.0);
         self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
-        let mut z = self.0;
-        z = (z ^ (z >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
-        z = (z ^ (z >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
-        z ^ (z >> 31)
+        number
     }
 
     /// A number below `bound`, which is not 0.
