@@ -66,6 +66,16 @@ impl Model {
         let now = self.now;
         self.records.retain(|_, (_, end)| end.is_none_or(|end| end > now));
         let words: Vec<&str> = words.iter().map(String::as_str).collect();
+        match words[0] {
+            "DEL" | "EXISTS" | "TYPE" | "RENAME" | "RENAMENX" | "COPY" | "PEXPIRE" | "PTTL" | "PERSIST" => {
+                self.run_on_key(&words, now)
+            }
+            name if name.starts_with('H') => self.run_on_hash(&words),
+            _ => self.run_on_string(&words, now),
+        }
+    }
+
+    fn run_on_string(&mut self, words: &[&str], now: u64) -> Result<String, String> {
         Ok(match *words {
             ["SET", key, value] => {
                 self.set(key, value.into());
@@ -160,6 +170,12 @@ impl Model {
                 let get = |key| bulk(self.text(key).unwrap_or(None));
                 format!("[{} {}]", get(a), get(b))
             }
+            _ => panic!("no model of {words:?}"),
+        })
+    }
+
+    fn run_on_key(&mut self, words: &[&str], now: u64) -> Result<String, String> {
+        Ok(match *words {
             ["DEL", a, b] => int([a, b].iter().filter(|key| self.records.remove(**key).is_some()).count()),
             ["EXISTS", a, b] => int([a, b].iter().filter(|key| self.records.contains_key(**key)).count()),
             ["TYPE", key] => match self.records.get(key) {
@@ -205,6 +221,12 @@ impl Model {
                 let had = self.records.get_mut(key).and_then(|(_, end)| end.take());
                 int(u8::from(had.is_some()))
             }
+            _ => panic!("no model of {words:?}"),
+        })
+    }
+
+    fn run_on_hash(&mut self, words: &[&str]) -> Result<String, String> {
+        Ok(match *words {
             ["HSET", key, field, value] => {
                 if self.fields(key)?.is_none() {
                     self.records.insert(key.into(), (Held::Fields(BTreeMap::new()), None));

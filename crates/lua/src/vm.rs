@@ -3,7 +3,7 @@
 use crate::budget::{Death, Result};
 use crate::cost::Operator;
 use crate::heap::Upvalue;
-use crate::machine::{Host, Machine};
+use crate::machine::{Frame, Host, Machine};
 use crate::metamethods::Event;
 use crate::op::{CONSTANT, Op, Operand};
 use crate::operators::Arith;
@@ -74,6 +74,45 @@ impl Machine {
                 };
             }};
         }
+        macro_rules! compare {
+            ($when:expr, $b:expr, $c:expr, $operator:tt, $otherwise:ident) => {{
+                let (x, y) = (rk!($b), rk!($c));
+                let holds = match (x, y) {
+                    (Value::Number(x), Value::Number(y)) => x $operator y,
+                    _ => {
+                        save!();
+                        self.$otherwise(host, x, y)?
+                    }
+                };
+                if holds != $when {
+                    pc += 1;
+                }
+            }};
+        }
+        // Looks at once into a table whose key is known as it is.
+        macro_rules! get {
+            ($a:expr, $b:expr, $object:expr, $key:expr, $is_known:expr) => {
+                if $is_known && let Value::Table(t) = $object {
+                    let table = &self.heap.tables[t.0 as usize];
+                    let value = table.get($key, &self.heap.budget);
+                    if !value.is_nil() || table.meta.is_none() {
+                        r!($a) = value;
+                        continue;
+                    }
+                }
+                save!();
+                r!($a) = self.index_named(host, $object, $key, u16::from($b))?;
+            };
+        }
+        // So many values from a place of the stack on, or up to the top.
+        macro_rules! count {
+            ($n:expr, $from:expr) => {
+                match $n {
+                    0 => self.top - ($from),
+                    n => usize::from(n) - 1,
+                }
+            };
+        }
         macro_rules! jump {
             ($to:expr) => {
                 pc = pc.wrapping_add_signed($to as isize)
@@ -130,31 +169,12 @@ impl Machine {
                     self.set_index(host, Value::Table(self.globals), key, value)?;
                 }
                 Op::GetField { a, b, k } => {
-                    let object = r!(b);
-                    let key = self.constants[frame.constants + usize::from(k)];
-                    if let Value::Table(t) = object {
-                        let table = &self.heap.tables[t.0 as usize];
-                        let value = table.get(key, &self.heap.budget);
-                        if !value.is_nil() || table.meta.is_none() {
-                            r!(a) = value;
-                            continue;
-                        }
-                    }
-                    save!();
-                    r!(a) = self.index_named(host, object, key, u16::from(b))?;
+                    let (object, key) = (r!(b), self.constants[frame.constants + usize::from(k)]);
+                    get!(a, b, object, key, matches!(object, Value::Table(_)));
                 }
                 Op::GetTable { a, b, c } => {
                     let (object, key) = (r!(b), rk!(c));
-                    if let (Value::Table(t), Value::Number(_)) = (object, key) {
-                        let table = &self.heap.tables[t.0 as usize];
-                        let value = table.get(key, &self.heap.budget);
-                        if !value.is_nil() || table.meta.is_none() {
-                            r!(a) = value;
-                            continue;
-                        }
-                    }
-                    save!();
-                    r!(a) = self.index_named(host, object, key, u16::from(b))?;
+                    get!(a, b, object, key, matches!((object, key), (Value::Table(_), Value::Number(_))));
                 }
                 Op::SetTable { a, b, c } => {
                     let (object, key, value) = (r!(a), rk!(b), rk!(c));
@@ -216,52 +236,13 @@ impl Machine {
                         jump!(to);
                     }
                 }
-                Op::Eq { when, b, c } => {
-                    let (x, y) = (rk!(b), rk!(c));
-                    let equal = match (x, y) {
-                        (Value::Number(x), Value::Number(y)) => x == y,
-                        _ => {
-                            save!();
-                            self.equal(host, x, y)?
-                        }
-                    };
-                    if equal != when {
-                        pc += 1;
-                    }
-                }
-                Op::Lt { when, b, c } => {
-                    let (x, y) = (rk!(b), rk!(c));
-                    let less = match (x, y) {
-                        (Value::Number(x), Value::Number(y)) => x < y,
-                        _ => {
-                            save!();
-                            self.less(host, x, y)?
-                        }
-                    };
-                    if less != when {
-                        pc += 1;
-                    }
-                }
-                Op::Le { when, b, c } => {
-                    let (x, y) = (rk!(b), rk!(c));
-                    let less = match (x, y) {
-                        (Value::Number(x), Value::Number(y)) => x <= y,
-                        _ => {
-                            save!();
-                            self.less_equal(host, x, y)?
-                        }
-                    };
-                    if less != when {
-                        pc += 1;
-                    }
-                }
+                Op::Eq { when, b, c } => compare!(when, b, c, ==, equal),
+                Op::Lt { when, b, c } => compare!(when, b, c, <, less),
+                Op::Le { when, b, c } => compare!(when, b, c, <=, less_equal),
                 Op::Call { a, args, results } => {
                     save!();
                     let at = base + usize::from(a);
-                    let count = match args {
-                        0 => self.top - at - 1,
-                        n => usize::from(n) - 1,
-                    };
+                    let count = count!(args, at + 1);
                     self.check_callable(at, a)?;
                     if self.precall(host, at, count, i32::from(results) - 1, false)? {
                         reload!();
@@ -270,10 +251,7 @@ impl Machine {
                 Op::TailCall { a, args } => {
                     save!();
                     let at = base + usize::from(a);
-                    let count = match args {
-                        0 => self.top - at - 1,
-                        n => usize::from(n) - 1,
-                    };
+                    let count = count!(args, at + 1);
                     self.check_callable(at, a)?;
                     if !matches!(self.stack[at], Value::Closure(_)) {
                         // The instruction that follows returns what this gives.
@@ -291,10 +269,7 @@ impl Machine {
                 }
                 Op::Return { a, count } => {
                     let from = base + usize::from(a);
-                    let given = match count {
-                        0 => self.top - from,
-                        n => usize::from(n) - 1,
-                    };
+                    let given = count!(count, from);
                     if !self.open.is_empty() {
                         self.close(base);
                     }
@@ -324,16 +299,7 @@ impl Machine {
                 }
                 Op::ForPrepare { a, to } => {
                     save!();
-                    for (i, what) in ["initial value", "limit", "step"].into_iter().enumerate() {
-                        let at = base + usize::from(a) + i;
-                        let Some(x) = self.as_number(self.stack[at])? else {
-                            return Err(format!("'for' {what} must be a number").into());
-                        };
-                        self.stack[at] = Value::Number(x);
-                    }
-                    if let (Value::Number(from), Value::Number(step)) = (r!(a), r!(a + 2)) {
-                        r!(a) = Value::Number(from - step);
-                    }
+                    self.prepare_for(base + usize::from(a))?;
                     jump!(to);
                 }
                 Op::ForLoop { a, to } => {
@@ -369,10 +335,7 @@ impl Machine {
                 Op::SetList { a, n, first } => {
                     save!();
                     let from = base + usize::from(a) + 1;
-                    let count = match n {
-                        0 => self.top - from,
-                        n => usize::from(n) - 1,
-                    };
+                    let count = count!(n, from);
                     Operator::Values.charge(&mut self.heap.budget, 0, count)?;
                     if let Value::Table(t) = r!(a) {
                         let Machine { heap, stack, .. } = self;
@@ -382,47 +345,76 @@ impl Machine {
                 Op::Close { a } => self.close(base + usize::from(a)),
                 Op::Closure { a, p } => {
                     save!();
-                    let proto = self.loaded[frame.proto as usize].children + p;
-                    let captures = self.loaded[proto as usize].proto.clone();
-                    let captures = &captures.captures;
-                    Operator::Closure.charge(&mut self.heap.budget, 0, captures.len())?;
-                    self.heap.budget.take(4 * captures.len())?;
-                    let captured = self.heap.captured.len() as u32;
-                    for capture in captures {
-                        let upvalue = match capture.is_local {
-                            true => self.capture(base + usize::from(capture.index))?,
-                            false => self.heap.captured[(frame.captured + u32::from(capture.index)) as usize],
-                        };
-                        self.heap.captured.push(upvalue);
-                    }
-                    r!(a) = self.closure(proto, captured)?;
+                    r!(a) = self.capturing(&frame, p)?;
                 }
                 Op::Vararg { a, n } => {
                     save!();
-                    let have = frame.varargs as usize;
-                    let wanted = if n == 0 { have } else { usize::from(n) - 1 };
-                    Operator::Values.charge(&mut self.heap.budget, 0, wanted)?;
-                    let at = base + usize::from(a);
-                    self.ensure(at + wanted + 1)?;
-                    let moved = have.min(wanted);
-                    self.stack.copy_within(base - have..base - have + moved, at);
-                    self.stack[at + moved..at + wanted].fill(Value::Nil);
-                    if n == 0 {
-                        self.top = at + have;
-                    }
+                    self.load_varargs(&frame, base + usize::from(a), n)?;
                 }
                 Op::ArgTable { a } => {
                     save!();
-                    let have = frame.varargs as usize;
-                    Operator::Values.charge(&mut self.heap.budget, 0, have)?;
-                    let table = self.heap.table(have, 1)?;
-                    let Machine { heap, stack, .. } = self;
-                    heap.set_list(table, 1, &stack[base - have..base])?;
-                    heap.set_field(table, "n", Value::Number(have as f64))?;
-                    r!(a) = Value::Table(table);
+                    r!(a) = self.arg_table(&frame)?;
                 }
             }
         }
+    }
+
+    /// Checks the three values of a numeric loop, and takes one step back.
+    fn prepare_for(&mut self, at: usize) -> Result<()> {
+        let mut values = [0.0; 3];
+        for (i, what) in ["initial value", "limit", "step"].into_iter().enumerate() {
+            let Some(x) = self.as_number(self.stack[at + i])? else {
+                return Err(format!("'for' {what} must be a number").into());
+            };
+            values[i] = x;
+            self.stack[at + i] = Value::Number(x);
+        }
+        self.stack[at] = Value::Number(values[0] - values[2]);
+        Ok(())
+    }
+
+    /// Makes a function of one of the frame's prototypes, with the variables that it captures.
+    fn capturing(&mut self, frame: &Frame, child: u32) -> Result<Value> {
+        let proto = self.loaded[frame.proto as usize].children + child;
+        let captures = self.loaded[proto as usize].proto.clone();
+        let captures = &captures.captures;
+        Operator::Closure.charge(&mut self.heap.budget, 0, captures.len())?;
+        self.heap.budget.take(4 * captures.len())?;
+        let captured = self.heap.captured.len() as u32;
+        for capture in captures {
+            let upvalue = match capture.is_local {
+                true => self.capture(frame.base + usize::from(capture.index))?,
+                false => self.heap.captured[(frame.captured + u32::from(capture.index)) as usize],
+            };
+            self.heap.captured.push(upvalue);
+        }
+        self.closure(proto, captured)
+    }
+
+    /// Loads `n - 1` of the frame's variable arguments to a place of the stack, or all for 0.
+    fn load_varargs(&mut self, frame: &Frame, at: usize, n: u16) -> Result<()> {
+        let have = frame.varargs as usize;
+        let wanted = if n == 0 { have } else { usize::from(n) - 1 };
+        Operator::Values.charge(&mut self.heap.budget, 0, wanted)?;
+        self.ensure(at + wanted + 1)?;
+        let (moved, first) = (have.min(wanted), frame.base - have);
+        self.stack.copy_within(first..first + moved, at);
+        self.stack[at + moved..at + wanted].fill(Value::Nil);
+        if n == 0 {
+            self.top = at + have;
+        }
+        Ok(())
+    }
+
+    /// Makes the table `arg` of Lua 5.0.
+    fn arg_table(&mut self, frame: &Frame) -> Result<Value> {
+        let have = frame.varargs as usize;
+        Operator::Values.charge(&mut self.heap.budget, 0, have)?;
+        let table = self.heap.table(have, 1)?;
+        let Machine { heap, stack, .. } = self;
+        heap.set_list(table, 1, &stack[frame.base - have..frame.base])?;
+        heap.set_field(table, "n", Value::Number(have as f64))?;
+        Ok(Value::Table(table))
     }
 
     fn check_callable(&mut self, at: usize, register: u8) -> Result<()> {

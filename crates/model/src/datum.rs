@@ -19,7 +19,6 @@ const SET: u8 = 10;
 const VERBATIM: u8 = 11;
 const BIG_NUMBER: u8 = 12;
 const PAIRS: u8 = 13;
-const POISON: u8 = 255;
 
 /// A decoded value. Composite values say how many items follow them in the same buffer.
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -53,8 +52,6 @@ pub enum Datum<'a> {
     Verbatim([u8; 3], &'a [u8]),
     /// An integer of any size, in decimal.
     BigNumber(&'a [u8]),
-    /// The fragment did not run, because one that it needs input from aborted.
-    Poison,
 }
 
 impl<'a> Datum<'a> {
@@ -107,7 +104,6 @@ impl<'a> Datum<'a> {
                 (Datum::Verbatim(*format, text), tail)
             }
             BIG_NUMBER => text(rest).map(|(t, tail)| (Datum::BigNumber(t), tail))?,
-            POISON => (Datum::Poison, rest),
             _ => return None,
         })
     }
@@ -268,11 +264,6 @@ impl Writer<'_> {
     /// [`Datum::BigNumber`]: digits, with a sign in front or without.
     pub fn big_number(&mut self, digits: &[u8]) {
         self.text(BIG_NUMBER, digits);
-    }
-
-    /// [`Datum::Poison`].
-    pub fn poison(&mut self) {
-        self.0.push(POISON);
     }
 
     /// A value that is already encoded.

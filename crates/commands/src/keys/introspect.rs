@@ -1,16 +1,18 @@
 //! OBJECT and MEMORY: containers of subcommands, of which most look at one key.
 
+use std::iter;
 use std::sync::Arc;
 
 use ordain_model::{
     Abort, Access, ArgIter, Args, Cell, FragmentContext, KeyHash, PlanError, Planner, Procedure, Registry,
     StringForm, Target, Value, Writer,
 };
+use smallvec::SmallVec;
 
 use crate::ids;
 use crate::number::parse_i64;
 use crate::shape::{NOT_INTEGER, Refusal, SYNTAX, TOO_FEW, answer};
-use crate::table::{takes, unknown_subcommand};
+use crate::table::{check_subcommand, lookup};
 
 pub(super) fn register(registry: &mut Registry) {
     registry.register(ids::OBJECT, "object", Arc::new(Container { name: "object", subcommands: OBJECT }));
@@ -19,59 +21,50 @@ pub(super) fn register(registry: &mut Registry) {
 
 struct Container {
     name: &'static str,
-    subcommands: &'static [Subcommand],
-}
-
-struct Subcommand {
-    name: &'static str,
-    /// As [`crate::Command::arity`], container and subcommand included.
-    arity: i16,
-    check: fn(ArgIter<'_>) -> Result<(), Refusal>,
-    code: Code,
+    /// The subcommands by name.
+    subcommands: &'static [(&'static str, Code)],
 }
 
 enum Code {
-    /// Looks at a record, which exists; the key's length is given.
-    Key(fn(&Cell, usize, &mut Writer<'_>) -> Result<(), Refusal>),
+    /// Checks the arguments after the key; looks at a record, which exists, given the key's length.
+    Key(fn(ArgIter<'_>) -> Result<(), Refusal>, fn(&Cell, usize, &mut Writer<'_>) -> Result<(), Refusal>),
     /// Looks at nothing.
     Text(fn(&mut Writer<'_>)),
     /// The node's own to answer, so only a script gets here.
     OfNode,
 }
 
-const OBJECT: &[Subcommand] = &[
-    Subcommand { name: "encoding", arity: 3, check: nothing_more, code: Code::Key(encoding) },
-    Subcommand { name: "refcount", arity: 3, check: nothing_more, code: Code::Key(refcount) },
-    Subcommand { name: "idletime", arity: 3, check: nothing_more, code: Code::Key(idletime) },
-    Subcommand { name: "freq", arity: 3, check: nothing_more, code: Code::Key(freq) },
-    Subcommand { name: "help", arity: 2, check: nothing_more, code: Code::Text(object_help) },
+const OBJECT: &[(&str, Code)] = &[
+    ("encoding", Code::Key(nothing_more, encoding)),
+    ("refcount", Code::Key(nothing_more, refcount)),
+    ("idletime", Code::Key(nothing_more, idletime)),
+    ("freq", Code::Key(nothing_more, freq)),
+    ("help", Code::Text(object_help)),
 ];
 
-const MEMORY: &[Subcommand] = &[
-    Subcommand { name: "usage", arity: -3, check: check_samples, code: Code::Key(usage) },
-    Subcommand { name: "doctor", arity: 2, check: nothing_more, code: Code::Text(doctor) },
-    Subcommand { name: "stats", arity: 2, check: nothing_more, code: Code::OfNode },
-    Subcommand { name: "malloc-stats", arity: 2, check: nothing_more, code: Code::OfNode },
-    Subcommand { name: "purge", arity: 2, check: nothing_more, code: Code::Text(|w| w.ok()) },
-    Subcommand { name: "help", arity: 2, check: nothing_more, code: Code::Text(memory_help) },
+const MEMORY: &[(&str, Code)] = &[
+    ("usage", Code::Key(check_samples, usage)),
+    ("doctor", Code::Text(doctor)),
+    ("stats", Code::OfNode),
+    ("malloc-stats", Code::OfNode),
+    ("purge", Code::Text(|w| w.ok())),
+    ("help", Code::Text(memory_help)),
 ];
 
 impl Procedure for Container {
     fn plan(&self, args: Args<'_>, planner: &mut Planner<'_>) -> Result<(), PlanError> {
+        let container = lookup(self.name.as_bytes()).ok_or(SYNTAX)?;
+        let words: SmallVec<[&[u8]; 4]> =
+            iter::once(self.name.as_bytes()).chain(args.iter().map(|arg| arg.bytes)).collect();
+        check_subcommand(container, &words)?;
         let mut rest = args.iter();
         let word = rest.next().ok_or(TOO_FEW)?.bytes;
-        let at = self.subcommands.iter().position(|s| word.eq_ignore_ascii_case(s.name.as_bytes()));
-        let Some(at) = at else {
-            return Err(unknown_subcommand(self.name, word));
-        };
-        let subcommand = &self.subcommands[at];
-        if !takes(subcommand.arity, args.len() + 1) {
-            return Err(PlanError::arity(&format!("{}|{}", self.name, subcommand.name)));
-        }
-        match subcommand.code {
-            Code::Key(_) => {
+        let named = |(name, _): &(&str, Code)| word.eq_ignore_ascii_case(name.as_bytes());
+        let at = self.subcommands.iter().position(named).ok_or(SYNTAX)?;
+        match self.subcommands[at].1 {
+            Code::Key(check, _) => {
                 let key = rest.next().ok_or(TOO_FEW)?;
-                (subcommand.check)(rest)?;
+                check(rest)?;
                 planner.key(at as u16, Access::Read, key).map(drop)
             }
             Code::OfNode => Err(PlanError::fixed("ERR This Redis command is not allowed from script")),
@@ -81,9 +74,9 @@ impl Procedure for Container {
 
     fn run(&self, code: u16, cx: &mut FragmentContext<'_>) -> Result<(), Abort> {
         let key_len = cx.key.bytes.len();
-        match (&self.subcommands[usize::from(code)].code, &cx.target) {
+        match (&self.subcommands[usize::from(code)].1, &cx.target) {
             (Code::Text(text), _) => text(&mut Writer(cx.out)),
-            (Code::Key(look), Target::Read(cell)) if cell.value.is_some() => {
+            (Code::Key(_, look), Target::Read(cell)) if cell.value.is_some() => {
                 answer(cx.out, |w| look(cell, key_len, w));
             }
             _ => cx.writer().nil(),

@@ -49,8 +49,8 @@ fn split<'a>(m: &mut Machine, reply: &'a [u8], resp3: bool) -> Result<(Value, &'
     m.heap.budget.work(1)?;
     let Some((datum, rest)) = Datum::split(reply) else { return Ok((Value::Nil, &[])) };
     let value = match datum {
-        Datum::Nil | Datum::NilArray | Datum::Poison if resp3 => Value::Nil,
-        Datum::Nil | Datum::NilArray | Datum::Poison => Value::Bool(false),
+        Datum::Nil | Datum::NilArray if resp3 => Value::Nil,
+        Datum::Nil | Datum::NilArray => Value::Bool(false),
         Datum::Int(i) => Value::Number(i as f64),
         Datum::Bulk(bytes) => m.heap.text(bytes)?,
         Datum::Status(bytes) => {

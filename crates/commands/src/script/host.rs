@@ -85,6 +85,15 @@ pub(super) fn class_of(command: &Command) -> Class {
     }
 }
 
+const NOT_ALLOWED: PlanError = PlanError::fixed("ERR This Redis command is not allowed from script");
+const UNKNOWN: PlanError = PlanError::fixed("ERR Unknown Redis command called from script");
+const WRONG_ARITY: PlanError = PlanError::fixed("ERR Wrong number of args calling Redis command from script");
+const WHOLE_TABLE: PlanError = PlanError::fixed(
+    "ERR This Redis command is not allowed from script: it goes over all keys, and a script has those that it declares",
+);
+const READ_ONLY: PlanError = PlanError::fixed("ERR Write commands are not allowed from read-only scripts.");
+const OUTSIDE: PlanError = PlanError::fixed("ERR redis.call can only be called inside a script or function");
+
 /// Vectors that are used again from call to call.
 #[derive(Default)]
 pub(super) struct Buffers {
@@ -305,18 +314,6 @@ impl Hands<'_> {
     }
 
     fn command(&mut self, m: &mut Machine, args: Args) -> Result<std::result::Result<(), PlanError>> {
-        const NOT_ALLOWED: PlanError = PlanError::fixed("ERR This Redis command is not allowed from script");
-        const UNKNOWN: PlanError = PlanError::fixed("ERR Unknown Redis command called from script");
-        const WRONG_ARITY: PlanError =
-            PlanError::fixed("ERR Wrong number of args calling Redis command from script");
-        const WHOLE_TABLE: PlanError = PlanError::fixed(
-            "ERR This Redis command is not allowed from script: it goes over all keys, and a script has those that \
-             it declares",
-        );
-        const READ_ONLY: PlanError =
-            PlanError::fixed("ERR Write commands are not allowed from read-only scripts.");
-        const OUTSIDE: PlanError =
-            PlanError::fixed("ERR redis.call can only be called inside a script or function");
         if let Err(text) = self.collect(m, args)? {
             return Ok(Err(PlanError::fixed(text)));
         }
@@ -329,61 +326,17 @@ impl Hands<'_> {
             list.push(&words[from..end]);
             from = end;
         }
-        let absent = |list: &[&[u8]]| match absent_from_scripts(list) {
-            Some(arity) if takes(arity, list.len()) => NOT_ALLOWED,
-            Some(_) => WRONG_ARITY,
-            None => UNKNOWN,
-        };
-        let Some(command) = lookup(list[0]) else {
-            charge(m, Class::None, 0, 0)?;
-            return Ok(Err(absent(&list)));
+        let command = match permitted(reach, &list, words.len()) {
+            Ok(command) => command,
+            Err(Refused { refusal, bytes, items }) => {
+                charge(m, Class::None, bytes, items)?;
+                return Ok(Err(refusal));
+            }
         };
         let class = class_of(command);
-        if check_arity(command, list.len()).is_err() {
-            charge(m, Class::None, 0, 0)?;
-            return Ok(Err(WRONG_ARITY));
-        }
-        if command.flags.has(Flags::CONTAINER)
-            && let Some(word) = list.get(1)
-            && check_subcommand(command, &list).is_err()
-        {
-            charge(m, Class::None, 0, 0)?;
-            let is_there = subcommand(command.name, word).is_some();
-            return Ok(Err(if is_there { WRONG_ARITY } else { absent(&list) }));
-        }
-        if command.flags.has(Flags::NOSCRIPT) {
-            charge(m, Class::None, 0, 0)?;
-            return Ok(Err(NOT_ALLOWED));
-        }
-        if let Some(Err(denied)) = reach.rights.map(|rights| rights.check(command, &list)) {
-            charge(m, Class::None, words.len(), list.len())?;
-            return Ok(Err(PlanError::fixed(denied.in_script())));
-        }
-        if reach.frugal && command.flags.has(Flags::DENYOOM) {
-            charge(m, Class::None, words.len(), list.len())?;
-            return Ok(Err(PlanError::fixed("OOM command not allowed when used memory > 'maxmemory'.")));
-        }
-        let mut answer = Writer(reply);
-        let (id, encode) = match command.action {
-            Action::Procedure { id, encode } => (id, encode),
-            other => {
-                charge(m, Class::None, words.len(), 0)?;
-                let Action::Session(_) = other else { return Ok(Err(NOT_ALLOWED)) };
-                match command.name {
-                    "time" => {
-                        let now = reach.surroundings.now.0;
-                        answer.array(2);
-                        answer.bulk((now / 1000).to_string().as_bytes());
-                        answer.bulk((now % 1000 * 1000).to_string().as_bytes());
-                    }
-                    "ping" if list.len() == 1 => answer.status("PONG"),
-                    "ping" | "echo" if list.len() == 2 => answer.bulk(list[1]),
-                    // Nobody subscribes.
-                    "publish" | "spublish" => answer.int(0),
-                    _ => return Ok(Err(NOT_ALLOWED)),
-                }
-                return Ok(Ok(()));
-            }
+        let Action::Procedure { id, encode } = command.action else {
+            charge(m, Class::None, words.len(), 0)?;
+            return Ok(answer_here(command, &list, reach.surroundings.now.0, &mut Writer(reply)));
         };
         if reach.surroundings.read_only && command.flags.has(Flags::WRITE) {
             charge(m, class, 0, 0)?;
@@ -561,6 +514,69 @@ impl Hands<'_> {
         }
         Ok(list)
     }
+}
+
+/// A refusal of a command, with the bytes and the items that it is charged for.
+struct Refused {
+    refusal: PlanError,
+    bytes: usize,
+    items: usize,
+}
+
+/// The command that a script calls by a list of words, if it may call it. `bytes` is the length of all words.
+fn permitted(
+    reach: &Reach<'_>,
+    list: &[&[u8]],
+    bytes: usize,
+) -> std::result::Result<&'static Command, Refused> {
+    let early = |refusal| Refused { refusal, bytes: 0, items: 0 };
+    let late = |refusal| Refused { refusal: PlanError::fixed(refusal), bytes, items: list.len() };
+    let absent = || match absent_from_scripts(list) {
+        Some(arity) if takes(arity, list.len()) => early(NOT_ALLOWED),
+        Some(_) => early(WRONG_ARITY),
+        None => early(UNKNOWN),
+    };
+    let command = lookup(list[0]).ok_or_else(absent)?;
+    check_arity(command, list.len()).map_err(|_| early(WRONG_ARITY))?;
+    if command.flags.has(Flags::CONTAINER)
+        && let Some(word) = list.get(1)
+        && check_subcommand(command, list).is_err()
+    {
+        let is_there = subcommand(command.name, word).is_some();
+        return Err(if is_there { early(WRONG_ARITY) } else { absent() });
+    }
+    if command.flags.has(Flags::NOSCRIPT) {
+        return Err(early(NOT_ALLOWED));
+    }
+    if let Some(Err(denied)) = reach.rights.map(|rights| rights.check(command, list)) {
+        return Err(late(denied.in_script()));
+    }
+    if reach.frugal && command.flags.has(Flags::DENYOOM) {
+        return Err(late("OOM command not allowed when used memory > 'maxmemory'."));
+    }
+    Ok(command)
+}
+
+/// Answers a command of the session that scripts may call. `now` is the transaction's time, milliseconds.
+fn answer_here(
+    command: &Command,
+    list: &[&[u8]],
+    now: u64,
+    answer: &mut Writer<'_>,
+) -> std::result::Result<(), PlanError> {
+    match (command.action, command.name) {
+        (Action::Session(_), "time") => {
+            answer.array(2);
+            answer.bulk((now / 1000).to_string().as_bytes());
+            answer.bulk((now % 1000 * 1000).to_string().as_bytes());
+        }
+        (Action::Session(_), "ping") if list.len() == 1 => answer.status("PONG"),
+        (Action::Session(_), "ping" | "echo") if list.len() == 2 => answer.bulk(list[1]),
+        // There are no subscribers.
+        (Action::Session(_), "publish" | "spublish") => answer.int(0),
+        _ => return Err(NOT_ALLOWED),
+    }
+    Ok(())
 }
 
 fn charge(m: &mut Machine, class: Class, bytes: usize, items: usize) -> Result<()> {

@@ -9,8 +9,6 @@
 //! `vm` runs the interpreter and says why a script's outcome is the same everywhere; `host` has the functions of `redis`;
 //! [`functions`] are FUNCTION and FCALL.
 
-#[cfg(test)]
-mod attacks;
 mod convert;
 pub mod functions;
 mod host;

@@ -1,6 +1,7 @@
 //! Scripts and functions through the reference executor. Where a text is compared it is what Redis 7.0.15
 //! answers, unless a test says otherwise.
 
+mod attacks;
 mod functions;
 mod interpreter;
 mod scripts;
@@ -20,7 +21,7 @@ use super::*;
 use crate::table::{Action, lookup};
 
 /// A database of one.
-pub(super) struct Database {
+struct Database {
     registry: Arc<Registry>,
     executor: ReferenceExecutor,
     gsn: Gsn,
@@ -29,7 +30,7 @@ pub(super) struct Database {
 const NOW: Millis = Millis(1_700_000_000_123);
 
 impl Database {
-    pub(super) fn new() -> Database {
+    fn new() -> Database {
         let mut registry = Registry::default();
         system::register(&mut registry);
         crate::register(&mut registry);
@@ -79,7 +80,7 @@ impl Database {
         show(&result.reply)
     }
 
-    pub(super) fn run<T: AsRef<[u8]>>(&mut self, words: &[T]) -> String {
+    fn run<T: AsRef<[u8]>>(&mut self, words: &[T]) -> String {
         let words: Vec<&[u8]> = words.iter().map(AsRef::as_ref).collect();
         match self.encode(&words) {
             Ok((id, encoded)) => self.submit(id, &encoded),
@@ -87,24 +88,24 @@ impl Database {
         }
     }
 
-    pub(super) fn eval(&mut self, script: &str) -> String {
+    fn eval(&mut self, script: &str) -> String {
         self.run(&["EVAL", script, "3", "a", "b", "c", "x", "y"])
     }
 
     /// The error of a script, without where it happened.
-    pub(super) fn error(&mut self, script: &str) -> String {
+    fn error(&mut self, script: &str) -> String {
         let error = self.eval(script);
         assert!(error.starts_with('-'), "{script}: {error}");
         error.split(" script: ").next().unwrap().to_string()
     }
 
-    pub(super) fn digest(&self) -> ordain_model::Digest {
+    fn digest(&self) -> ordain_model::Digest {
         self.executor.digest()
     }
 }
 
 /// The error of a library that runs for too long as it is loaded.
-pub(super) fn over_load_budget() -> String {
+fn over_load_budget() -> String {
     format!("-ERR script stopped: it ran past its budget of {} units of work", vm::LOAD_BUDGET)
 }
 
@@ -113,7 +114,7 @@ fn over_restore_budget() -> String {
     format!("ERR script stopped: it ran past its budget of {} units of work", vm::RESTORE_BUDGET)
 }
 
-pub(super) fn over_budget() -> String {
+fn over_budget() -> String {
     format!("-ERR script stopped: it ran past its budget of {} units of work", vm::WORK_BUDGET)
 }
 
@@ -132,7 +133,7 @@ fn show(reply: &[u8]) -> String {
         };
         let text = String::from_utf8_lossy;
         match datum {
-            Datum::Nil | Datum::NilArray | Datum::Poison => out.push_str("nil"),
+            Datum::Nil | Datum::NilArray => out.push_str("nil"),
             Datum::Int(i) => out.push_str(&i.to_string()),
             Datum::Bulk(b) => out.push_str(&text(b)),
             Datum::Status(b) => out.push_str(&format!("+{}", text(b))),

@@ -133,7 +133,6 @@ impl Engine {
         out: &mut Vec<u8>,
     ) {
         let start = out.len();
-        let mut vm = self.vm.take().unwrap_or_else(|| Box::new(Vm::new()));
         let patience = locals.patience().and_then(|units| i64::try_from(units).ok());
         let work = patience.filter(|units| *units < WORK_BUDGET);
         let budget = Budget::new(work.unwrap_or(WORK_BUDGET), MEMORY_LIMIT);
@@ -142,17 +141,8 @@ impl Engine {
             None => budget,
         };
         let is_bounded = work.is_some();
-        let ran =
-            catch_unwind(AssertUnwindSafe(|| vm.run(&run, (budget, is_bounded), &mut *members, locals, out)));
-        let failure = match ran {
-            Ok(result) => {
-                self.vm = Some(vm);
-                result.err()
-            }
-            // The machine that failed is not used again.
-            Err(_) => Some(Failure::Death(Death::Internal)),
-        };
-        if let Some(failure) = failure {
+        let ran = self.guarded(|vm| vm.run(&run, (budget, is_bounded), &mut *members, locals, out));
+        if let Err(failure) = ran {
             members.roll_back();
             out.truncate(start);
             match failure {
@@ -175,7 +165,7 @@ impl Engine {
         code: &[u8],
         is_bounded: bool,
     ) -> Result<(), Refusal> {
-        self.guarded(|vm| vm.script(programs, sha, code, is_bounded).map(drop))
+        Ok(self.guarded(|vm| vm.script(programs, sha, code, is_bounded).map(drop))?)
     }
 
     /// Runs a library and lists what it registers, within its budget and within what may be done here; both are counted
@@ -191,25 +181,26 @@ impl Engine {
         seed: u64,
         left: &mut Left,
     ) -> Result<Vec<Registered>, Refusal> {
-        self.guarded(|vm| vm.list(programs, sha, code, seed, left))
+        Ok(self.guarded(|vm| vm.list(programs, sha, code, seed, left))?)
     }
 
-    fn guarded<T>(&mut self, f: impl FnOnce(&mut Vm) -> Result<T, Failure>) -> Result<T, Refusal> {
+    /// Uses the machine. One that panics is not used again.
+    fn guarded<T>(&mut self, f: impl FnOnce(&mut Vm) -> Result<T, Failure>) -> Result<T, Failure> {
         let mut vm = self.vm.take().unwrap_or_else(|| Box::new(Vm::new()));
-        let failure = match catch_unwind(AssertUnwindSafe(|| f(&mut vm))) {
-            Ok(result) => {
-                self.vm = Some(vm);
-                match result {
-                    Ok(done) => return Ok(done),
-                    Err(failure) => failure,
-                }
-            }
-            Err(_) => Failure::Death(Death::Internal),
-        };
-        Err(match failure {
+        let result = catch_unwind(AssertUnwindSafe(|| f(&mut vm)));
+        if result.is_ok() {
+            self.vm = Some(vm);
+        }
+        result.unwrap_or(Err(Failure::Death(Death::Internal)))
+    }
+}
+
+impl From<Failure> for Refusal {
+    fn from(failure: Failure) -> Refusal {
+        match failure {
             Failure::Patience => Refusal::Patience,
             failure => Refusal::Error(failure.text()),
-        })
+        }
     }
 }
 

@@ -151,7 +151,7 @@ fn render_one<'a>(bytes: &'a [u8], text: &mut String) -> &'a [u8] {
         Datum::Double(d) => write!(text, ",{d}").unwrap(),
         Datum::Verbatim(_, bytes) => write!(text, "=\"{}\"", bytes.escape_ascii()).unwrap(),
         Datum::BigNumber(digits) => write!(text, "({}", digits.escape_ascii()).unwrap(),
-        Datum::Pairs(_) | Datum::Poison => panic!("a poisoned reply"),
+        Datum::Pairs(_) => panic!("pairs are the reply of no command here"),
     }
     rest
 }

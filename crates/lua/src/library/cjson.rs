@@ -408,46 +408,51 @@ impl Parser<'_> {
 
     fn object(&mut self, m: &mut Machine) -> Result<Value> {
         let table = m.heap.table(0, 0)?;
-        let (mut token, mut at) = self.token();
-        if matches!(token, Token::ObjectEnd) {
-            return Ok(Value::Table(table));
-        }
-        loop {
+        let is_end = |token: &Token| matches!(token, Token::ObjectEnd);
+        self.list(is_end, "comma or object end", |parser, token, at| {
             let Token::Text(key) = token else { return Err(expected("object key string", &token, at)) };
-            match self.token() {
+            match parser.token() {
                 (Token::Colon, _) => {}
                 (token, at) => return Err(expected("colon", &token, at)),
             }
-            (token, at) = self.token();
-            let value = self.value(m, token, at)?;
+            let (token, at) = parser.token();
+            let value = parser.value(m, token, at)?;
             let key = m.heap.text(&key)?;
-            m.heap.raw_set(table, key, value)?;
-            match self.token() {
-                (Token::ObjectEnd, _) => return Ok(Value::Table(table)),
-                (Token::Comma, _) => {}
-                (token, at) => return Err(expected("comma or object end", &token, at)),
-            }
-            (token, at) = self.token();
-        }
+            m.heap.raw_set(table, key, value)
+        })?;
+        Ok(Value::Table(table))
     }
 
     fn array(&mut self, m: &mut Machine) -> Result<Value> {
-        let table = m.heap.table(0, 0)?;
-        let (mut token, mut at) = self.token();
-        if matches!(token, Token::ArrayEnd) {
-            return Ok(Value::Table(table));
-        }
-        for i in 1.. {
-            let value = self.value(m, token, at)?;
-            m.heap.raw_set(table, Value::Number(f64::from(i)), value)?;
-            match self.token() {
-                (Token::ArrayEnd, _) => break,
-                (Token::Comma, _) => {}
-                (token, at) => return Err(expected("comma or array end", &token, at)),
-            }
-            (token, at) = self.token();
-        }
+        let (table, mut place) = (m.heap.table(0, 0)?, 0.0);
+        let is_end = |token: &Token| matches!(token, Token::ArrayEnd);
+        self.list(is_end, "comma or array end", |parser, token, at| {
+            let value = parser.value(m, token, at)?;
+            place += 1.0;
+            m.heap.raw_set(table, Value::Number(place), value)
+        })?;
         Ok(Value::Table(table))
+    }
+
+    /// Reads items with commas between them, up to the end's token.
+    fn list(
+        &mut self,
+        is_end: fn(&Token) -> bool,
+        comma_or_end: &str,
+        mut item: impl FnMut(&mut Self, Token, usize) -> Done,
+    ) -> Done {
+        let (mut token, mut at) = self.token();
+        if is_end(&token) {
+            return Ok(());
+        }
+        loop {
+            item(self, token, at)?;
+            match self.token() {
+                (token, _) if is_end(&token) => return Ok(()),
+                (Token::Comma, _) => (token, at) = self.token(),
+                (token, at) => return Err(expected(comma_or_end, &token, at)),
+            }
+        }
     }
 
     /// The next token and where it begins.

@@ -183,7 +183,6 @@ fn one(protocol: Protocol, datum: Datum<'_>, out: &mut Vec<u8>) -> u64 {
         }
         Datum::BigNumber(digits) if is_3 => line(b'(', digits, out),
         Datum::Verbatim(_, text) | Datum::BigNumber(text) => bulk(text, out),
-        Datum::Poison => line(b'-', b"ERR a step of the transaction did not run; this is a bug", out),
     }
     0
 }

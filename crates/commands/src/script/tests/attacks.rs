@@ -2,8 +2,8 @@
 
 use ordain_lua::{Body, Machine, Value};
 
-use super::host::{CLASSES, Class, ROWS, class_of};
-use super::tests::{Database, over_budget, over_load_budget};
+use super::super::host::{CLASSES, Class, ROWS, class_of};
+use super::{Database, over_budget, over_load_budget};
 use crate::table::{Action, all};
 
 const OUT_OF_MEMORY: &str = "-ERR script stopped: it allocated more than 128 MiB";
