@@ -27,6 +27,20 @@ const MAY_BE_UNSAFE: &[Allowance] = &[
     ("crates/runtime/src/under_way.rs", "a page that is shared with a file, which only the system can map"),
 ];
 
+/// How a place in the order is made of a stamp, or a stamp of it.
+const STAMP_CONVERSIONS: &[&str] =
+    &["Gsn::from(", "Stamp::from(", "Gsn::into", "stamp.into(", "gsn.into(", "gsn().into("];
+
+/// Crates whose code may take a stamp apart: the families, their engines, and the one that defines the conversions.
+const STAMP_CRATES: &[&str] = &["deterministic", "commit", "engines", "model"];
+
+/// Files of other crates that may, because they are about the deterministic family alone.
+const MAY_CONVERT_STAMPS: &[Allowance] = &[
+    ("crates/checker/src/history.rs", "the check of serial order, which takes the family's log"),
+    ("crates/node/src/aborts.rs", "an operator aborts a transaction by its place in the order"),
+    ("crates/ordain/src/sim/deterministic.rs", "the system of the simulator that runs the family"),
+];
+
 const RUST_LINES_MAX: usize = 900;
 const FUNCTION_LINES_MAX: usize = 100;
 const FILE_KIB_MAX: u64 = 300;
@@ -45,6 +59,7 @@ const RULES: &[Rule] = &[
     long_architecture,
     inherited_lints,
     unsafe_code,
+    stamps_taken_apart,
 ];
 
 /// Rules that are printed and do not fail yet: the tree does not pass them.
@@ -64,7 +79,8 @@ pub(super) fn check(file: &SourceFile) -> Vec<Finding> {
 pub(super) fn check_allowances(files: &[SourceFile]) -> Vec<Finding> {
     let sleepers = unused(files, "MAY_SLEEP", MAY_SLEEP, |file| !sleeps(file).is_empty());
     let unsafes = unused(files, "MAY_BE_UNSAFE", MAY_BE_UNSAFE, |file| !unsafe_lines(file).is_empty());
-    sleepers.into_iter().chain(unsafes).collect()
+    let stamps = unused(files, "MAY_CONVERT_STAMPS", MAY_CONVERT_STAMPS, |file| !stamps(file).is_empty());
+    sleepers.into_iter().chain(unsafes).chain(stamps).collect()
 }
 
 fn unused(
@@ -263,6 +279,26 @@ fn unsafe_code(file: &SourceFile) -> Vec<Finding> {
     unsafe_lines(file).into_iter().map(|line| Finding::at(file, line, what)).collect()
 }
 
+/// Conversions in product code between a stamp and a place in the order.
+fn stamps(file: &SourceFile) -> Vec<Finding> {
+    let parts: Vec<&str> = file.path.split('/').collect();
+    if !file.is_rust() || !matches!(parts[..], ["crates", name, "src", ..] if !STAMP_CRATES.contains(&name)) {
+        return Vec::new();
+    }
+    let tests = file.test_lines();
+    let product = file.code_lines().filter(|line| !tests.contains(line));
+    each_line(file, product, STAMP_CONVERSIONS, |call| {
+        format!(
+            "`{call}` outside a family: a stamp is opaque there; compare it, or name the file in MAY_CONVERT_STAMPS with \
+             the reason (xtask/src/tidy/rules.rs)"
+        )
+    })
+}
+
+fn stamps_taken_apart(file: &SourceFile) -> Vec<Finding> {
+    if is_allowed(file, MAY_CONVERT_STAMPS) { Vec::new() } else { stamps(file) }
+}
+
 /// A finding for every line and word of the list on it.
 fn each_line<'a>(
     file: &SourceFile,
@@ -385,6 +421,17 @@ mod tests {
     }
 
     #[test]
+    fn stamps_converted_outside_a_family() {
+        let code = "let a = Gsn::from(stamp);\nlet b: Stamp = gsn.into();\nlet c = new_gsn::from(1);\n// Stamp::from(d)\n";
+        assert_eq!(lines(stamps_taken_apart, "crates/gateway/src/lib.rs", code), [1, 2]);
+        for path in ["crates/engines/src/lib.rs", "crates/sim/tests/a.rs", "crates/node/src/aborts.rs"] {
+            assert_eq!(lines(stamps_taken_apart, path, code), NONE, "{path}");
+        }
+        let in_test = "#[cfg(test)]\nmod tests {\n    let a = Gsn::from(stamp);\n}\n";
+        assert_eq!(lines(stamps_taken_apart, "crates/gateway/src/lib.rs", in_test), NONE);
+    }
+
+    #[test]
     fn allowances_without_need() {
         let files = [SourceFile::new("a.rs", "unsafe { b() }"), SourceFile::new("c.rs", "d()")];
         let allowances = [("a.rs", "it binds b"), ("c.rs", "it once did")];
@@ -395,10 +442,10 @@ mod tests {
     #[test]
     fn every_rule_runs() {
         let findings = check(&SourceFile::new(LIB, "fn f() { todo!() }\t\n"));
-        let said: Vec<_> =
+        let heads: Vec<_> =
             findings.iter().map(|finding| finding.what.split([',', ';']).next().unwrap()).collect();
         let expected =
             ["`todo!` is left over", "no module doc", "a tab", "whitespace at the end of the line"];
-        assert_eq!(said, expected);
+        assert_eq!(heads, expected);
     }
 }

@@ -19,8 +19,8 @@ const METRICS: &[(&str, &str)] = &[
     ("ordain_archive_uploading", "1 while a checkpoint is uploaded."),
     ("ordain_batch_bytes", "Size of the batches that this node's sequencer closed, in bytes of requests."),
     ("ordain_batch_transactions", "Size of the batches that this node's sequencer closed, in transactions."),
-    ("ordain_certificates_failing", "Whether new files of certificates are not used because something is wrong with them."),
-    ("ordain_certificates_renewed_total", "How often certificates were replaced while the node ran."),
+    ("ordain_certificates_failing", "1 while new files of certificates are not used because something is wrong with them."),
+    ("ordain_certificates_renewed_total", "Certificates replaced while the node ran."),
     ("ordain_checkpoint_bytes", "Bytes of the checkpoint written last."),
     ("ordain_checkpoint_completed_total", "Checkpoints completed since the start."),
     ("ordain_checkpoint_copying", "Checkpoints that are copied to or from another node."),
@@ -118,7 +118,7 @@ const METRICS: &[(&str, &str)] = &[
     ("ordain_loop_sleeps_total", "How often an event loop went to sleep."),
     ("ordain_loop_turn_seconds", "Time of an event loop's turn in which there was something to do."),
     ("ordain_loop_turns_total", "Turns of an event loop."),
-    ("ordain_memory_limit_bytes", "The limit of memory, maxmemory; 0: none."),
+    ("ordain_memory_limit_bytes", "The limit of memory, `maxmemory`; 0: no limit."),
     ("ordain_network_connected", "Other nodes that are connected."),
     ("ordain_network_input_bytes_total", "Bytes received from all other nodes."),
     ("ordain_network_kept_bytes", "Bytes that other nodes have not acknowledged."),
@@ -208,14 +208,39 @@ pub(super) fn help(name: &str) -> &'static str {
 mod tests {
     use super::*;
 
-    #[test]
-    fn metrics_are_in_order_and_in_the_manual() {
-        let manual = include_str!("../../../../docs/operate.md");
-        assert!(METRICS.is_sorted_by(|(one, _), (other, _)| one < other));
-        for (name, help) in METRICS {
-            assert!(help.ends_with('.'), "{name}");
-            assert!(manual.contains(&format!("`{name}`")), "{name} is not in docs/operate.md");
+    /// Metrics whose names do not tell that they are distributions.
+    const SIZES: [&str; 2] = ["ordain_batch_bytes", "ordain_batch_transactions"];
+    /// Metrics in seconds that are levels.
+    const LEVELS: [&str; 3] =
+        ["ordain_checkpoint_seconds", "ordain_link_round_trip_seconds", "ordain_loop_longest_turn_seconds"];
+
+    /// The kind of a metric by the rules of its name.
+    fn kind(name: &str) -> &'static str {
+        if name.ends_with("_total") {
+            "counter"
+        } else if SIZES.contains(&name) || (name.ends_with("_seconds") && !LEVELS.contains(&name)) {
+            "histogram"
+        } else {
+            "gauge"
         }
+    }
+
+    #[test]
+    fn metrics_are_in_order_and_in_the_table_of_the_manual() {
+        let manual = include_str!("../../../../docs/operate.md");
+        let (_, table) = manual.split_once("| metric | kind | unit | meaning |\n").unwrap();
+        let rows = table.lines().skip(1).map_while(|line| {
+            let mut cells = line.strip_prefix("| `")?.strip_suffix(" |")?.splitn(4, " | ");
+            let (name, kind, _unit) = (cells.next()?.strip_suffix('`')?, cells.next()?, cells.next()?);
+            Some((name, kind, cells.next()?))
+        });
+        let rows: Vec<(&str, &str, &str)> = rows.collect();
+        assert!(METRICS.is_sorted_by(|(one, _), (other, _)| one < other));
+        for (row, (name, help)) in rows.iter().zip(METRICS) {
+            assert!(help.ends_with('.'), "{name}");
+            assert_eq!(*row, (*name, kind(name), *help));
+        }
+        assert_eq!(rows.len(), METRICS.len());
         assert_eq!(help("ordain_link_up"), "1 while the other node is reached.");
     }
 }

@@ -28,7 +28,7 @@ use crate::admin::{About, Admin, PATIENCE};
 use crate::admin_client::Asker;
 use crate::certificates::{Renewals, Watch};
 use crate::cluster::{Membership, check_replication};
-use crate::front::{Door, Mailboxes};
+use crate::front::{ConnectionServer, Mailboxes};
 use crate::identity::Identity;
 use crate::procedures;
 use crate::tls::AuthClients;
@@ -228,9 +228,9 @@ impl<F: Family> Opening<'_, F> {
         let is_member = network.is_some();
         let memory = memory_of(config, &settings);
         let diagnostics: Arc<Diagnostics> = Arc::default();
-        let doors = (0..config.threads as u16).map(|i| settings.at(places::GATEWAYS + i)).collect();
+        let servers = (0..config.threads as u16).map(|i| settings.at(places::GATEWAYS + i)).collect();
         let info = node_info(config, self.listeners.resp_at, &settings);
-        let mailboxes = Arc::new(Mailboxes::new(doors, info));
+        let mailboxes = Arc::new(Mailboxes::new(servers, info));
         let parts = Parts { mailboxes, memory, diagnostics, computations };
         let loops = self.loops(opened, network, &settings, &registry, &parts)?;
         let Opening { access, secured, listeners, place, .. } = self;
@@ -356,7 +356,7 @@ impl<F: Family> Opening<'_, F> {
             let mut spec = LoopSpec::new(format!("ordain-{i}"));
             spec.roles.append(&mut head);
             spec.roles.push(shard);
-            let door = Door::new(
+            let server = ConnectionServer::new(
                 i,
                 family.gateway(settings, i as u16, settings.life, registry),
                 Dispatcher::new(family.router(settings)),
@@ -371,7 +371,7 @@ impl<F: Family> Opening<'_, F> {
             )
             .with_users_file(users_file.clone().map(Desk::new).transpose().map_err(StartError::System)?)
             .with_tls(secured.clients.clone(), listeners.tls.take());
-            spec = spec.edge(places::GATEWAYS + i as u16, door);
+            spec = spec.edge(places::GATEWAYS + i as u16, server);
             // Not on the first loop, which has most to do, if there is another.
             if i + 1 == config.threads
                 && let Some(network) = network.take()

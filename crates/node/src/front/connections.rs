@@ -1,0 +1,247 @@
+//! The connections of one event loop: a socket each, its session, and input that is not consumed.
+
+use std::io::{self, Read, Write};
+
+use ordain_gateway::Finished;
+use ordain_model::{KeptReply, Micros};
+use ordain_resp::{ConnectionId, Context, Received, Session, Shared};
+use ordain_runtime::Stream;
+
+/// How much is read from one connection before the next, bytes.
+pub(super) const READ: usize = 64 << 10;
+/// How much is sent to one connection before the next, bytes.
+const SENT_AT_ONCE: usize = 4 << 20;
+/// Most room that is made ahead for the rest of a command, bytes. What a client announces is not what it sends.
+const ROOM_AHEAD: usize = READ;
+
+/// A connection of a client.
+#[derive(Debug)]
+pub(super) struct Connection {
+    pub(super) socket: Stream,
+    /// When it was made, time since the node started.
+    pub(super) since: Micros,
+    pub(super) session: Session,
+    /// What was read and not consumed.
+    pub(super) input: Vec<u8>,
+    /// The socket may have more to read: events are edge-triggered and do not repeat that.
+    pub(super) readable: bool,
+    /// An event has said that the other end has closed its side or the socket has failed, and reading has not come to that
+    /// yet. No further event will say so.
+    pub(super) closing: bool,
+    /// The session took no more of `input` although a whole command may be in it.
+    stopped: bool,
+    /// The other end has closed its side, or the socket has failed.
+    ended: bool,
+    is_touched: bool,
+    /// It is among those that wait for room.
+    pub(super) is_in_line: bool,
+}
+
+impl Connection {
+    /// A connection made at some time since the node started, with whatever it may have sent already.
+    pub(super) fn new(socket: Stream, since: Micros, session: Session) -> Connection {
+        Connection {
+            socket,
+            since,
+            session,
+            input: Vec::new(),
+            readable: true,
+            closing: false,
+            stopped: false,
+            ended: false,
+            is_touched: false,
+            is_in_line: false,
+        }
+    }
+
+    /// Has the session take what is in `input`, and removes what it consumed.
+    fn receive_kept(&mut self, cx: &mut Context<'_>) {
+        let Received { consumed, wanted } = self.session.receive(&self.input, cx);
+        self.input.drain(..consumed.min(self.input.len()));
+        self.stopped = wanted == 0;
+    }
+
+    /// Reads and handles what the client has sent, for as long as it may. `buffer` is where what was read lies first.
+    pub(super) fn take_input(&mut self, buffer: &mut [u8], cx: &mut Context<'_>) {
+        let has_input = self.session.is_waiting() || !self.input.is_empty();
+        if has_input && self.session.wants_input(cx.shared) {
+            self.receive_kept(cx);
+        }
+        let mut budget = READ;
+        while self.readable && budget > 0 && self.session.wants_input(cx.shared) {
+            match self.socket.read(buffer) {
+                Ok(0) => {
+                    self.readable = false;
+                    self.ended = true;
+                }
+                Ok(n) => {
+                    budget = budget.saturating_sub(n);
+                    // A short read has emptied the socket, but for the end that an event has announced already; what
+                    // comes later is a new event.
+                    self.readable = n == buffer.len() || self.closing || self.socket.is_tls();
+                    self.take_bytes(&buffer[..n], cx);
+                }
+                Err(error) if error.kind() == io::ErrorKind::WouldBlock => self.readable = false,
+                Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
+                Err(_) => {
+                    self.readable = false;
+                    self.ended = true;
+                    self.session.kill();
+                }
+            }
+        }
+        if self.ended {
+            self.session.drain();
+        }
+        self.session.keep_input(self.input.len(), cx.shared);
+    }
+
+    /// Has the session take bytes after what is in `input`, and keeps what it does not consume.
+    fn take_bytes(&mut self, bytes: &[u8], cx: &mut Context<'_>) {
+        if self.input.is_empty() {
+            let Received { consumed, wanted } = self.session.receive(bytes, cx);
+            let rest = &bytes[consumed.min(bytes.len())..];
+            self.stopped = wanted == 0;
+            let room = if rest.is_empty() { 0 } else { rest.len() + wanted.min(ROOM_AHEAD) };
+            self.input.reserve_exact(room);
+            self.input.extend_from_slice(rest);
+        } else {
+            self.input.extend_from_slice(bytes);
+            self.receive_kept(cx);
+        }
+        if self.input.is_empty() && self.input.capacity() > READ {
+            self.input = Vec::new();
+        }
+    }
+
+    /// Whether it can go on with input that no event will announce.
+    pub(super) fn can_go_on(&self, shared: &Shared) -> bool {
+        self.session.wants_input(shared) && (self.readable || (self.stopped && !self.input.is_empty()))
+    }
+
+    /// Writes what the session has to send. Answers how many bytes were taken, and whether the socket takes more.
+    pub(super) fn write_output(&mut self) -> (usize, bool) {
+        self.is_touched = false;
+        let mut sent = 0;
+        while !self.session.output().is_empty() {
+            if sent >= SENT_AT_ONCE {
+                return (sent, true);
+            }
+            match self.socket.write(self.session.output()) {
+                Ok(n) => {
+                    sent += n;
+                    self.session.sent(n);
+                }
+                Err(error) if error.kind() == io::ErrorKind::WouldBlock => break,
+                Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
+                Err(_) => {
+                    self.session.kill();
+                    break;
+                }
+            }
+        }
+        (sent, false)
+    }
+}
+
+/// The table of an event loop's connections, by slot.
+#[derive(Debug, Default)]
+pub(super) struct Connections {
+    slots: Vec<Slot>,
+    vacant: Vec<u32>,
+    /// Slots of connections that have something to send or to go on with.
+    touched: Vec<u32>,
+}
+
+#[derive(Debug, Default)]
+struct Slot {
+    /// How many connections have been in the slot.
+    generation: u32,
+    connection: Option<Connection>,
+}
+
+impl Connections {
+    /// A slot without a connection, which is the caller's.
+    pub(super) fn take_slot(&mut self) -> u32 {
+        self.vacant.pop().unwrap_or_else(|| {
+            self.slots.push(Slot::default());
+            self.slots.len() as u32 - 1
+        })
+    }
+
+    /// Gives a slot back that was not filled.
+    pub(super) fn give_back(&mut self, slot: u32) {
+        self.vacant.push(slot);
+    }
+
+    /// The id of the connection that is or comes into a slot.
+    pub(super) fn id(&self, slot: u32) -> ConnectionId {
+        ConnectionId::new(slot, self.slots[slot as usize].generation)
+    }
+
+    /// Fills a slot.
+    pub(super) fn put(&mut self, slot: u32, connection: Connection) {
+        self.slots[slot as usize].connection = Some(connection);
+    }
+
+    /// Takes a connection out, whose slot is vacant then.
+    pub(super) fn remove(&mut self, slot: u32) -> Option<Connection> {
+        let place = &mut self.slots[slot as usize];
+        let connection = place.connection.take()?;
+        place.generation = place.generation.wrapping_add(1);
+        self.vacant.push(slot);
+        Some(connection)
+    }
+
+    /// The connection in a slot.
+    pub(super) fn get(&mut self, slot: u32) -> Option<&mut Connection> {
+        self.slots.get_mut(slot as usize)?.connection.as_mut()
+    }
+
+    /// The connection in a slot, whose output is looked at when the roles have run.
+    pub(super) fn touch(&mut self, slot: u32) -> Option<&mut Connection> {
+        let connection = self.slots.get_mut(slot as usize)?.connection.as_mut()?;
+        if !std::mem::replace(&mut connection.is_touched, true) {
+            self.touched.push(slot);
+        }
+        Some(connection)
+    }
+
+    /// The slots touched since this was last called. Each must be written to, which ends that it is touched.
+    pub(super) fn take_touched(&mut self) -> Vec<u32> {
+        std::mem::take(&mut self.touched)
+    }
+
+    /// Whether no connection is touched.
+    pub(super) fn is_untouched(&self) -> bool {
+        self.touched.is_empty()
+    }
+
+    /// How many connections there are.
+    pub(super) fn count(&self) -> usize {
+        self.slots.len() - self.vacant.len()
+    }
+
+    /// All connections, with their slots.
+    pub(super) fn iter_mut(&mut self) -> impl Iterator<Item = (u32, &mut Connection)> {
+        let slots = (0..).zip(&mut self.slots);
+        slots.filter_map(|(number, slot)| Some((number, slot.connection.as_mut()?)))
+    }
+
+    /// Touches the connections for which `is_changed` says so.
+    pub(super) fn touch_if(&mut self, mut is_changed: impl FnMut(&mut Connection) -> bool) {
+        for slot in 0..self.slots.len() as u32 {
+            if self.get(slot).is_some_and(&mut is_changed) {
+                self.touch(slot);
+            }
+        }
+    }
+
+    /// Hands a session the end of its request.
+    pub(super) fn finish(&mut self, finished: &Finished<'_>, kept: Option<KeptReply>, cx: &mut Context<'_>) {
+        let slot = ConnectionId::of(finished.ticket).slot() as u32;
+        if let Some(connection) = self.touch(slot) {
+            connection.session.finished_kept(finished, kept, cx);
+        }
+    }
+}
