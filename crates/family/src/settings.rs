@@ -77,7 +77,7 @@ pub struct NodeSettings {
     pub replication: Replication,
     /// In which generation it is: a node that comes back without what it had on disk comes in a larger one.
     pub generation: u32,
-    /// How often it was rebuilt in that generation.
+    /// How often it has been rebuilt in that generation.
     pub rebuilds: u32,
     /// A number that grows from one start of the node to the next.
     pub life: u64,

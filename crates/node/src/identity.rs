@@ -7,9 +7,9 @@
 //! on its votes. It *joins* with an empty directory, in a new generation that is written down there; so it is another
 //! member of its group than the lost one.
 //!
-//! A node whose primary was succeeded without it may have executed what is lost: it *is rebuilt*, as another incarnation,
-//! without some of what its directory holds. That it does, and without what, is written down here before anything is
-//! removed, so that a crash at any moment leaves a directory from which the next start goes on with it.
+//! A node whose primary was succeeded without it may have executed what is lost: it is *rebuilt*, as another incarnation,
+//! without some of what its directory holds. The identity says so before anything is removed, so that a crash at any
+//! moment leaves a directory from which the next start goes on with the rebuild.
 
 use std::collections::BTreeMap;
 use std::fs;
@@ -73,9 +73,9 @@ pub struct Identity {
     /// How often it was rebuilt in that generation.
     #[serde(default, rename = "started_over")]
     pub rebuilds: u32,
-    /// What of the directory is to be removed before it is used, while the node is about to be rebuilt.
+    /// A rebuild that is not carried out: what is to be removed before anything of the directory is used.
     #[serde(default, rename = "starts_over", skip_serializing_if = "Option::is_none")]
-    pub pending_rebuild: Option<Without>,
+    pending_rebuild: Option<Without>,
     /// The log has been made: from now on a directory without one has lost it.
     pub has_log: bool,
     /// It is not what the file says any more.
@@ -87,14 +87,12 @@ fn default_level() -> String {
     Isolation::default().to_string()
 }
 
-/// What a node that is rebuilt does without, besides what came in from other nodes.
+/// A [`Rebuild`] as the file has it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Without {
-    /// Its log too.
-    pub without_log: bool,
-    /// All that came in from other nodes, too.
+struct Without {
+    without_log: bool,
     #[serde(default)]
-    pub without_receive_journal: bool,
+    without_receive_journal: bool,
 }
 
 /// The part of an identity that is always first to be read: another format may have no more in common.
@@ -383,15 +381,12 @@ impl Identity {
         self.write(directory).map_err(|reason| IdentityError::Io { path: directory.join(FILE), reason })
     }
 
-    /// Notes that the node is rebuilt: from now on it is another incarnation, and what it does without is void.
+    /// Notes that the node is to be rebuilt: from now on it is another incarnation, and what it does without is void.
     ///
     /// # Errors
     /// [`IdentityError::Io`]; nothing is changed then.
     pub fn note_rebuild(&mut self, directory: &Path, how: Rebuild) -> Result<(), IdentityError> {
-        // Of a former time that has not been carried out nothing is forgotten.
-        let without_log = how.without_log || self.pending_rebuild.is_some_and(|former| former.without_log);
-        let without_receive_journal = how.without_receive_journal
-            || self.pending_rebuild.is_some_and(|former| former.without_receive_journal);
+        let Rebuild { without_log, without_receive_journal } = how.and(self.pending());
         let noted = Identity {
             rebuilds: self.rebuilds + 1,
             pending_rebuild: Some(Without { without_log, without_receive_journal }),
@@ -403,15 +398,13 @@ impl Identity {
         Ok(())
     }
 
-    /// What is to be removed before anything of the directory is used.
+    /// The rebuild that is not carried out, if there is one.
     pub fn pending(&self) -> Option<Rebuild> {
-        self.pending_rebuild.map(|Without { without_log, without_receive_journal }| Rebuild {
-            without_log,
-            without_receive_journal,
-        })
+        let Without { without_log, without_receive_journal } = self.pending_rebuild?;
+        Some(Rebuild { without_log, without_receive_journal })
     }
 
-    /// Notes that it has been.
+    /// Notes that the pending rebuild has removed what it does without.
     ///
     /// # Errors
     /// [`IdentityError::Io`].
@@ -692,7 +685,7 @@ mod tests {
     }
 
     #[test]
-    fn a_node_that_is_rebuilt_again_forgets_nothing_of_the_first_time() {
+    fn a_second_rebuild_forgets_nothing_of_the_first() {
         let mine = place(1, |_| ());
         let (dir, names) = filled();
         let mut identity = open(dir.path(), Some(&mine)).unwrap();

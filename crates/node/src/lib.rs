@@ -15,7 +15,7 @@ pub mod given;
 pub mod identity;
 mod notices;
 pub mod procedures;
-pub mod rebuild;
+pub mod restore;
 mod sealed;
 pub mod secrets;
 pub mod serve;

@@ -201,7 +201,7 @@ pub enum ServeError {
     /// It cannot keep so little in its cluster.
     #[error(transparent)]
     Cluster(#[from] ClusterError),
-    /// What the node is rebuilt without cannot be removed.
+    /// What a rebuild discards cannot be removed.
     #[error("data directory {}: cannot be rebuilt: {reason}: check its owner and the disk, and start again", path.display())]
     Rebuild {
         /// The data directory.
@@ -240,8 +240,8 @@ pub enum Ended {
     #[error("the node has to be rebuilt without {}: start it again", without(*.0))]
     Rebuilds(Rebuild),
     /// Nothing is wrong: the next start of the process begins from what is in its directory.
-    #[error("the node has to begin again: {reason}: start it again")]
-    BeginsAgain {
+    #[error("the node has to be started again: {reason}")]
+    Restarts {
         /// What it has got to know.
         reason: String,
     },
@@ -273,7 +273,7 @@ fn archive_settings(
     }
 }
 
-/// What a node that is rebuilt does without, in words.
+/// What a rebuild discards, in words.
 pub const fn without(how: Rebuild) -> &'static str {
     match (how.without_log, how.without_receive_journal) {
         (true, true) => "its log and what came in from other partitions",
@@ -348,7 +348,7 @@ impl Node {
                 }
                 Err(Ended::Rebuilds(how))
             }
-            Err(Stopped::BeginsAgain { reason }) => Err(Ended::BeginsAgain { reason }),
+            Err(Stopped::Restarts { reason }) => Err(Ended::Restarts { reason }),
             Err(stopped) => Err(Ended::Stopped(stopped)),
         }
     }

@@ -8,7 +8,6 @@ mod engines;
 mod log;
 mod memory;
 mod object_store;
-mod rebuild;
 mod restore;
 mod row;
 mod serve;

@@ -1,8 +1,10 @@
 //! `ordain checkpoint restore`: a new data directory from that of a stopped node, or from a copy of one; as it is, or as it
-//! was at the end of an epoch. A whole cluster, and what is in a store, is put together by `rebuild`.
+//! was at the end of an epoch. A whole cluster, and what is in a store, is put together by [`cluster`].
 //!
 //! Everything is read and checked before anything is written, and what says whose directory it is comes last: a copy that
 //! was interrupted is no node's.
+
+mod cluster;
 
 use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
@@ -18,8 +20,6 @@ use ordain_replication::{GroupJournal, GroupRecord};
 use ordain_role::{Directory, DiskOp};
 use ordain_runtime::{DirLock, FsDirectory};
 use serde_json::json;
-
-use crate::rebuild;
 
 /// From where to where.
 #[derive(Debug, Args)]
@@ -60,7 +60,7 @@ pub fn run(args: &RestoreArgs) -> anyhow::Result<bool> {
         ([from], Some(data_dir)) if args.config.is_none() && !Location::is_one(from) => {
             (Path::new(from), data_dir)
         }
-        _ => return rebuild::run(args),
+        _ => return cluster::run(args),
     };
     ensure!(from.is_dir(), "there is no data directory {}: name it with --from", from.display());
     ensure_empty(data_dir)?;

@@ -561,10 +561,10 @@ pub fn run(args: ServeArgs) -> anyhow::Result<bool> {
         }
     })?;
     match node.wait() {
-        // It is noted; whoever starts it next has it rebuilt.
-        Err(Ended::Rebuilds(_) | Ended::BeginsAgain { .. }) if is_to_stop.load(Ordering::Acquire) => {}
-        Err(Ended::BeginsAgain { reason }) => {
-            tracing::warn!("this node begins again: {reason}");
+        // It is noted, so the next start carries it out.
+        Err(Ended::Rebuilds(_) | Ended::Restarts { .. }) if is_to_stop.load(Ordering::Acquire) => {}
+        Err(Ended::Restarts { reason }) => {
+            tracing::warn!("this node is started again: {reason}");
             return Err(again());
         }
         Err(Ended::Rebuilds(how)) => {
@@ -593,7 +593,7 @@ fn again() -> anyhow::Error {
         Command::new(program).args(words).exec()
     };
     anyhow::Error::new(start())
-        .context("this node has to be rebuilt, and cannot start itself again: start it")
+        .context("this node has to be started again, and cannot do that itself: start it")
 }
 
 #[cfg(test)]

@@ -141,22 +141,33 @@ pub struct Outbox<M> {
     pub memory_grows: Option<bool>,
     /// Set when an invariant is broken: the node stops with this reason rather than diverge silently.
     pub halt: Option<String>,
-    /// Set when what the node has is not to be trusted, although nothing is broken: see [`Rebuild`].
+    /// Set when some of what the node has is not to be trusted, although nothing is broken.
     pub rebuild: Option<Rebuild>,
-    /// Set when the node has to begin again from what it has on disk, all of which it keeps: the reason. Only an edge asks for
-    /// it.
-    pub begin_again: Option<String>,
+    /// Set, with the reason, when the node has to be started again from all that it has on disk. Only an edge asks for that.
+    pub restart: Option<String>,
 }
 
-/// The node is stopped, does without some of what it has on disk, and is started again, in an incarnation whose number
-/// is larger by one. If it is stopped in the middle of that, it goes on there.
+/// A rebuild of a node: it stops, discards some of what it has on disk, and starts in an incarnation whose number is larger
+/// by one. A rebuild that is interrupted goes on at the next start.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Rebuild {
-    /// It does without its log, which may hold what does not count.
+    /// The log is discarded, as it may hold what does not count.
     pub without_log: bool,
-    /// It does without all that came in from other nodes, as it begins from a checkpoint that it has got; else it keeps of
-    /// that what counts for certain.
+    /// The whole receive journal is discarded, as the node begins from a checkpoint that it has got; else it keeps of that
+    /// what counts for certain.
     pub without_receive_journal: bool,
+}
+
+impl Rebuild {
+    /// The rebuild that discards what either of two does, given one that has not been carried out.
+    #[must_use]
+    pub fn and(self, pending: Option<Rebuild>) -> Rebuild {
+        let Some(pending) = pending else { return self };
+        Rebuild {
+            without_log: self.without_log || pending.without_log,
+            without_receive_journal: self.without_receive_journal || pending.without_receive_journal,
+        }
+    }
 }
 
 impl<M> Default for Outbox<M> {
@@ -170,7 +181,7 @@ impl<M> Default for Outbox<M> {
             memory_grows: None,
             halt: None,
             rebuild: None,
-            begin_again: None,
+            restart: None,
         }
     }
 }
@@ -213,7 +224,7 @@ impl<M> Outbox<M> {
         self.halt.get_or_insert(reason.into());
     }
 
-    /// Has the node rebuilt.
+    /// Has the node be rebuilt.
     pub fn rebuild(&mut self, how: Rebuild) {
         self.rebuild = Some(how);
     }
@@ -228,7 +239,7 @@ impl<M> Outbox<M> {
             && self.memory_grows.is_none()
             && self.halt.is_none()
             && self.rebuild.is_none()
-            && self.begin_again.is_none()
+            && self.restart.is_none()
     }
 }
 

@@ -86,9 +86,9 @@ impl Control {
         self.advance(Phase::Stopping);
     }
 
-    /// Stops the node at once, so that it begins again from what it has on disk.
-    pub(crate) fn begin_again(&self, reason: String) {
-        self.reason().get_or_insert(Stopped::BeginsAgain { reason });
+    /// Stops the node at once, so that it is started again from what it has on disk.
+    pub(crate) fn restart(&self, reason: String) {
+        self.reason().get_or_insert(Stopped::Restarts { reason });
         self.advance(Phase::Stopping);
     }
 
@@ -103,7 +103,7 @@ impl Control {
         self.reason().clone()
     }
 
-    /// Whether the node has halted, or is rebuilt.
+    /// Whether the node has halted, or is to be rebuilt.
     pub(crate) fn is_halted(&self) -> bool {
         self.phase() == Phase::Stopping && self.reason().is_some()
     }

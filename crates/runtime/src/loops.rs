@@ -182,7 +182,7 @@ pub(crate) struct Effects<M> {
     pub(crate) unanswered: usize,
     /// Messages sent to other loops.
     pub(crate) sent: u64,
-    /// An actor of this loop has stopped the node, or has it rebuilt: nothing is handled any more.
+    /// An actor of this loop has stopped the node, or has it be rebuilt: nothing is handled any more.
     pub(crate) halted: bool,
 }
 
@@ -196,9 +196,9 @@ impl<M> Effects<M> {
             self.halted = true;
             return self.control.rebuild(how);
         }
-        if let Some(reason) = out.begin_again.take() {
+        if let Some(reason) = out.restart.take() {
             self.halted = true;
-            return self.control.begin_again(reason);
+            return self.control.restart(reason);
         }
         let (from, sent) = (actor.address, self.sent);
         for (to, message) in out.sends.drain(..) {

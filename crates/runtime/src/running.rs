@@ -122,8 +122,8 @@ pub enum Stopped {
     #[error("the node has to be rebuilt")]
     Rebuilds(Rebuild),
     /// Nothing is broken: the node wants to be started again from all that it has on disk.
-    #[error("the node has to begin again: {reason}")]
-    BeginsAgain {
+    #[error("the node has to be started again: {reason}")]
+    Restarts {
         /// What it has got to know.
         reason: String,
     },

@@ -360,12 +360,12 @@ fn reason(ended: Result<(), Stopped>) -> String {
     match ended.unwrap_err() {
         Stopped::Halted { reason } => reason,
         Stopped::Rebuilds(how) => panic!("it is rebuilt: {how:?}"),
-        Stopped::BeginsAgain { reason } => panic!("it begins again: {reason}"),
+        Stopped::Restarts { reason } => panic!("it restarts: {reason}"),
     }
 }
 
 #[test]
-fn a_role_has_the_whole_node_rebuilt_and_says_how() {
+fn a_role_has_the_whole_node_be_rebuilt_and_says_how() {
     for without_log in [false, true] {
         let (said, heard) = channel();
         let watcher = Acts(move |_, event, _: &mut Outbox<Msg>| {

@@ -112,7 +112,7 @@ pub trait System {
         Ok(())
     }
 
-    /// A role of a node that has stopped has asked that it is rebuilt: it does so next, in a larger incarnation.
+    /// Notes that a role of a node, which has stopped, asked for a rebuild: the next start carries it out.
     fn rebuild(&mut self, node: NodeId, how: Rebuild) {
         let _ = (node, how);
     }

@@ -481,8 +481,7 @@ fn lacking(
     Ok(Some(NeedsCheckpoint { needed, reach }))
 }
 
-/// Removes from the directory of a node that is rebuilt what it does without. It may be stopped in the middle and begin
-/// again.
+/// Removes what a rebuild discards. It may be stopped in the middle and begin again.
 ///
 /// Checkpoints stay: where primaries may change, none is sealed that holds anything that may be lost with one. Of what came
 /// in that part stays that counts for certain; which that is the journal says itself, to whoever opens it in the next incarnation.

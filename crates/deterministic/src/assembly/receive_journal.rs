@@ -38,7 +38,7 @@ impl ReceiveJournal {
         let (mut journal_records, mut index) = (Vec::new(), Index::new(settings.segment_bytes));
         let mut counting = Counting::default();
         let space = Space::new(directory, RECEIVE_JOURNAL);
-        // Whoever is rebuilt does without it, and keeps its log or not.
+        // A node that was rebuilt does without it, and keeps its log or not.
         let expect_existing = settings.expect_log && settings.rebuilds == 0;
         // One that is begun with a checkpoint does not have what came before; nor has one that was trimmed.
         let begins_after = Epoch(u64::from(begun > Epoch(0)));

@@ -73,7 +73,7 @@ pub struct About {
     pub memory: Arc<Memory>,
     /// Its place in a cluster; none: it is on its own.
     pub cluster: Option<Membership>,
-    /// How often it has been rebuilt.
+    /// How often it was rebuilt.
     pub rebuilds: u32,
     /// Its links to other nodes.
     pub links: NetStatus,

@@ -78,7 +78,7 @@ pub(super) fn greeting(
         });
         match taken {
             Ok(taken) if taken.is_empty() => Heeded::Nothing,
-            Ok(taken) => Heeded::BeginAgain(format!(
+            Ok(taken) => Heeded::Restart(format!(
                 "node {} has said that an operator has aborted {}, which this node has not come to: it is noted here too",
                 peer.0,
                 taken.iter().map(Gsn::to_string).collect::<Vec<_>>().join(", ")

@@ -152,7 +152,7 @@ impl Place {
             && let Some(how) = identity.pending()
         {
             let times = identity.rebuilds;
-            tracing::warn!(times, "being rebuilt without {}: the others have it", without(how));
+            tracing::warn!(times, "rebuilding without {}: the others have it", without(how));
             discard(directory, how)
                 .map_err(|reason| ServeError::Rebuild { path: config.data_dir.clone(), reason })?;
             identity.note_removed(&config.data_dir)?;

@@ -36,7 +36,7 @@ pub(super) struct DeterministicSystem {
     pub(super) settings: NodeSettings,
     /// In which generation each node is.
     generations: Vec<u32>,
-    /// How often each node has been rebuilt, and whether it is still to be done.
+    /// How often each node was rebuilt, and whether it is still to be done.
     rebuilds: Vec<(u32, Option<Rebuild>)>,
     /// What was given up when another became primary.
     cuts: Vec<Cut>,
@@ -103,7 +103,7 @@ struct Cut {
     decided: (Epoch, PartitionId),
     /// In which life each node was then.
     lives: BTreeMap<NodeId, u64>,
-    /// Who had to be rebuilt.
+    /// The nodes that had to be rebuilt.
     evicted: BTreeSet<NodeId>,
 }
 
@@ -420,10 +420,7 @@ impl System for DeterministicSystem {
     fn rebuild(&mut self, node: NodeId, how: Rebuild) {
         let (times, pending) = &mut self.rebuilds[usize::from(node.0)];
         *times += 1;
-        let without_log = how.without_log || pending.is_some_and(|pending| pending.without_log);
-        let without_receive_journal =
-            how.without_receive_journal || pending.is_some_and(|pending| pending.without_receive_journal);
-        *pending = Some(Rebuild { without_log, without_receive_journal });
+        *pending = Some(how.and(*pending));
     }
 
     fn place(&self, stamp: Stamp) -> String {

@@ -224,7 +224,7 @@ fn what_a_primary_alone_has_is_lost_with_it_and_nobody_keeps_it() {
     let lost = writers.lost(&grid);
     let rebuilds: Vec<u64> =
         (0..grid.len()).map(|node| grid.status(node)["started_over"].as_u64().unwrap()).collect();
-    println!("{} acknowledged writes are lost; nodes have been rebuilt {rebuilds:?} times", lost.len());
+    println!("{} acknowledged writes are lost; nodes were rebuilt {rebuilds:?} times", lost.len());
     if terms(&grid)[1] == Some(1) {
         let is_of_then = |at: &&Instant| **at + PATIENCE > cut && **at <= killed + PATIENCE;
         assert_eq!(lost.iter().filter(is_of_then).count(), lost.len(), "only what the member has not got");

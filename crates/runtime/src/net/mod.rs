@@ -146,8 +146,8 @@ pub type Heed = Box<dyn FnMut(NodeId, &[u8]) -> Heeded + Send>;
 pub enum Heeded {
     /// It changes nothing.
     Nothing,
-    /// The node is to begin again from what it has on disk, for a reason; nothing of that peer is taken until then.
-    BeginAgain(String),
+    /// The node is to be started again from what it has on disk, for a reason; nothing of that peer is taken until then.
+    Restart(String),
     /// The node has to stop, for a reason.
     Halt(String),
 }
@@ -641,7 +641,7 @@ impl<M: Wire + From<PeerChange>> Network<M> {
         let Some(greeting) = &mut self.greeting else { return Ok(()) };
         match (greeting.heed)(node, words) {
             Heeded::Nothing => return Ok(()),
-            Heeded::BeginAgain(reason) => out.begin_again = Some(reason),
+            Heeded::Restart(reason) => out.restart = Some(reason),
             Heeded::Halt(reason) => out.halt(reason),
         }
         Err(None)
@@ -1054,7 +1054,7 @@ mod tests {
     #[test]
     fn a_greeting_is_the_first_message_of_a_stream_and_what_a_peer_says_so_is_heeded() {
         let heed = |node: NodeId, words: &[u8]| match words {
-            b"again" => Heeded::BeginAgain(format!("node {} said so", node.0)),
+            b"again" => Heeded::Restart(format!("node {} said so", node.0)),
             b"no" => Heeded::Halt("it cannot be".to_owned()),
             _ => Heeded::Nothing,
         };
@@ -1092,7 +1092,7 @@ mod tests {
                 |out: &mut Outbox<Msg>| edge.packet(0, packet(), &mut Output::default(), Now::default(), out);
             let taken = take(&mut out);
             assert_eq!((taken.is_ok(), out.relayed.is_empty()), (sequence == 1, true), "{words}");
-            let asked = (out.begin_again.take(), out.halt.take());
+            let asked = (out.restart.take(), out.halt.take());
             let expected = [(None, None), (Some("node 2 said so"), None), (None, Some("it cannot be"))];
             let (again, halt) = expected[sequence as usize - 1];
             assert_eq!(asked, (again.map(str::to_owned), halt.map(str::to_owned)), "{words}");

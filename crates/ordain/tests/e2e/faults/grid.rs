@@ -213,7 +213,7 @@ impl Grid {
         try_http(self.nodes[id].admin, "/readyz").map(|(_, _, body)| body).unwrap_or_default()
     }
 
-    /// What a node says of itself, if it is there: it may just be rebuilt.
+    /// What a node says of itself, if it is there: it may be being rebuilt.
     fn try_status(&self, id: usize) -> Option<Value> {
         serde_json::from_str(&try_http(self.nodes[id].admin, "/status").ok()?.2).ok()
     }

@@ -68,18 +68,18 @@ impl<'a> Source<'a> {
         directory: &'a dyn Directory,
         (partition, name): (PartitionId, String),
         (identity, has_log): (Vec<u8>, bool),
-    ) -> Result<Source<'a>, RebuildError> {
+    ) -> Result<Source<'a>, RestoreError> {
         let files = directory.list()?;
         if has_log && !files.iter().any(|(file, _)| file.starts_with(LOG) && file.ends_with(".seg")) {
-            return Err(RebuildError::OutOfReach(format!(
+            return Err(RestoreError::OutOfReach(format!(
                 "{name}: the log is lost: there is none, and there was one"
             )));
         }
         let found = ordain_checkpoint::list(directory).map_err(CheckpointError::from);
-        let found = found.map_err(|reason| RebuildError::Checkpoint { name: name.clone(), reason })?;
+        let found = found.map_err(|reason| RestoreError::Checkpoint { name: name.clone(), reason })?;
         let complete = found.iter().filter(|found| found.is_complete()).map(|found| found.epoch);
         let extent = log::visit(directory, &identity, &mut |_, _| Ok(()));
-        let extent = extent.map_err(|reason| RebuildError::Log { name: name.clone(), reason })?;
+        let extent = extent.map_err(|reason| RestoreError::Log { name: name.clone(), reason })?;
         Ok(Source {
             partition,
             name,
@@ -107,7 +107,7 @@ impl<'a> Source<'a> {
 
 /// Why a state cannot be put together.
 #[derive(Debug, thiserror::Error)]
-pub enum RebuildError {
+pub enum RestoreError {
     /// A checkpoint is refused.
     #[error("{name}: {reason}")]
     Checkpoint {
@@ -137,7 +137,7 @@ pub enum RebuildError {
 
 /// What was put together.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Rebuilt {
+pub struct Restored {
     /// It is the state at the end of this epoch.
     pub until: Epoch,
     /// It was begun from checkpoints of this one; 0: from nothing.
@@ -161,13 +161,13 @@ pub type Target<'t> = dyn FnMut(PartitionId) -> Result<Option<Box<dyn Directory>
 /// for each partition to where `target` says, which is complete since `at`.
 ///
 /// # Errors
-/// [`RebuildError`]; what was written until then is worth nothing.
-pub fn rebuild(
+/// [`RestoreError`]; what was written until then is worth nothing.
+pub fn restore(
     sources: &[Source<'_>],
     (layout, registry, isolation): (&Arc<Layout>, &Arc<Registry>, Isolation),
     (until, at): (Option<Epoch>, Millis),
     target: &mut Target<'_>,
-) -> Result<Rebuilt, RebuildError> {
+) -> Result<Restored, RestoreError> {
     let mut refused: BTreeMap<Epoch, String> = BTreeMap::new();
     let chosen: BTreeMap<PartitionId, &Source<'_>> = choose(sources);
     let last = sources.iter().map(Source::last).max().unwrap_or_default();
@@ -180,9 +180,9 @@ pub fn rebuild(
             Ok((totals, executed)) => {
                 let refused = refused.into_values().rev().collect();
                 let undecided = chosen.values().filter_map(|source| source.log?.undecided).min();
-                return Ok(Rebuilt { until: end, from, begins, executed, totals, refused, undecided });
+                return Ok(Restored { until: end, from, begins, executed, totals, refused, undecided });
             }
-            Err(RebuildError::Checkpoint { name, reason }) if is_damage(&reason) && from > Epoch(0) => {
+            Err(RestoreError::Checkpoint { name, reason }) if is_damage(&reason) && from > Epoch(0) => {
                 refused.insert(from, format!("{name}: {reason}"));
                 // What some partitions have already is of another epoch than what they get now.
                 for partition in chosen.keys() {
@@ -240,10 +240,10 @@ fn way(
     layout: &Layout,
     until: Option<Epoch>,
     refused: &BTreeSet<Epoch>,
-) -> Result<(Epoch, Epoch), RebuildError> {
+) -> Result<(Epoch, Epoch), RestoreError> {
     let mut all = (0..layout.partitions()).map(PartitionId);
     if let Some(missing) = all.find(|partition| !sources.contains_key(partition)) {
-        return Err(RebuildError::Missing(missing));
+        return Err(RestoreError::Missing(missing));
     }
     let sources: Vec<&Source<'_>> = sources.values().copied().collect();
     let of_all = |epoch: &Epoch| sources.iter().all(|source| source.checkpoints.contains(epoch));
@@ -268,7 +268,7 @@ fn way(
             .map(|(from, end)| (from, end.min(until)))
             .next(),
     };
-    chosen.ok_or_else(|| RebuildError::OutOfReach(out_of_reach(&usable, until, refused, &end_from)))
+    chosen.ok_or_else(|| RestoreError::OutOfReach(out_of_reach(&usable, until, refused, &end_from)))
 }
 
 /// Why there is no way, in words.
@@ -320,7 +320,7 @@ impl Plan<'_, '_> {
     fn carry_out(
         &self,
         target: &mut Target<'_>,
-    ) -> Result<(BTreeMap<PartitionId, Totals>, u64), RebuildError> {
+    ) -> Result<(BTreeMap<PartitionId, Totals>, u64), RestoreError> {
         let mut totals = BTreeMap::new();
         if self.from == self.until && self.from > Epoch(0) {
             for (&partition, source) in self.sources {
@@ -347,12 +347,12 @@ impl Plan<'_, '_> {
                 }
                 Ok(())
             });
-            collected.map_err(|reason| RebuildError::Log { name: source.name.clone(), reason })?;
+            collected.map_err(|reason| RestoreError::Log { name: source.name.clone(), reason })?;
         }
         let mut executed = 0;
         for ((epoch, partition), bytes) in input {
             executed += state.execute(&bytes).map_err(|reason| {
-                RebuildError::OutOfReach(format!(
+                RestoreError::OutOfReach(format!(
                     "the batch of epoch {epoch}, partition {partition}: {reason}"
                 ))
             })?;
@@ -371,8 +371,8 @@ impl Plan<'_, '_> {
         &self,
         source: &Source<'_>,
         visit: &mut dyn FnMut(ordain_checkpoint::Item<'_>) -> Result<(), String>,
-    ) -> Result<(), RebuildError> {
+    ) -> Result<(), RestoreError> {
         let read = ordain_checkpoint::read(source.directory, &self.header(source, self.from), visit);
-        read.map(drop).map_err(|reason| RebuildError::Checkpoint { name: source.name.clone(), reason })
+        read.map(drop).map_err(|reason| RestoreError::Checkpoint { name: source.name.clone(), reason })
     }
 }

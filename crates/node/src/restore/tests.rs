@@ -163,35 +163,35 @@ fn a_damaged_checkpoint_of_one_partition_has_all_take_the_one_before() {
             Ok(wanted.then(|| Box::new(open(partition)) as Box<dyn Directory>))
         };
         let until = (until.map(Epoch), Millis(99));
-        let rebuilt = rebuild(&sources, (&layout, &registry, Isolation::Serializable), until, &mut target)?;
+        let restored = restore(&sources, (&layout, &registry, Isolation::Serializable), until, &mut target)?;
         let contents =
             partitions.into_iter().filter(|partition| skips != Some(*partition)).map(|partition| {
-                let header = Header::new(&identity(partition), &layout, partition, rebuilt.begins);
+                let header = Header::new(&identity(partition), &layout, partition, restored.begins);
                 let found = ordain_checkpoint::list(&open(partition)).unwrap();
-                assert_eq!((found.len(), found[0].epoch), (1, rebuilt.begins), "nothing of other attempts");
+                assert_eq!((found.len(), found[0].epoch), (1, restored.begins), "nothing of other attempts");
                 content(&open(partition), &header)
             });
         let contents: Vec<Vec<String>> = contents.collect();
-        Ok::<_, RebuildError>((rebuilt, contents))
+        Ok::<_, RestoreError>((restored, contents))
     };
-    let (rebuilt, contents) = run(&disks, None, None).unwrap();
-    assert_eq!((rebuilt.from, rebuilt.until, rebuilt.refused.len()), (Epoch(8), Epoch(8), 0));
+    let (restored, contents) = run(&disks, None, None).unwrap();
+    assert_eq!((restored.from, restored.until, restored.refused.len()), (Epoch(8), Epoch(8), 0));
     for ((disk, partition), content_now) in disks.iter().zip(partitions).zip(&contents) {
         let header = Header::new(&identity(partition), &layout, partition, Epoch(8));
         assert_eq!(content_now, &content(disk, &header), "what it was, item by item");
         assert_eq!(content_now.len(), 7);
     }
     disks[1].damage(&ordain_checkpoint::file_name(Epoch(8)), 700, 1);
-    let (rebuilt, before) = run(&disks, None, None).unwrap();
-    assert_eq!((rebuilt.from, rebuilt.until), (Epoch(5), Epoch(5)));
+    let (restored, before) = run(&disks, None, None).unwrap();
+    assert_eq!((restored.from, restored.until), (Epoch(5), Epoch(5)));
     assert!(
-        rebuilt.refused[0].contains("partition 1") && rebuilt.refused[0].contains("damaged"),
-        "{rebuilt:?}"
+        restored.refused[0].contains("partition 1") && restored.refused[0].contains("damaged"),
+        "{restored:?}"
     );
     assert!(before.concat().iter().all(|item| !item.contains("String([56])")), "nothing of 8: {before:?}");
     // Who makes one partition alone decides as all do.
     let (alone, only) = run(&disks, None, Some(PartitionId(1))).unwrap();
-    assert_eq!((alone.begins, alone.from), (rebuilt.begins, rebuilt.from));
+    assert_eq!((alone.begins, alone.from), (restored.begins, restored.from));
     assert_eq!(only, before[..1]);
     let said = run(&disks, Some(8), None).unwrap_err().to_string();
     assert!(

@@ -1,5 +1,5 @@
 //! `ordain checkpoint restore` of more than a directory: a whole cluster, from directories of all its partitions or from a
-//! store; or a node on its own from a store. What is made is a cluster that begins with a checkpoint (`ordain_node::rebuild`).
+//! store; or a node on its own from a store. What is made is a cluster that begins with a checkpoint (`ordain_node::restore`).
 //!
 //! Everything is read before anything counts: what says whose directory it is comes last, so one that was interrupted is no
 //! node's.
@@ -21,14 +21,14 @@ use ordain_model::{Epoch, Isolation, Layout, Millis, PartitionId};
 use ordain_node::cluster::{ClusterConfig, ClusterFile, Membership};
 use ordain_node::identity::{FILE, Identity, LOCK, log_identity};
 use ordain_node::procedures;
-use ordain_node::rebuild::{Rebuilt, Source, rebuild};
+use ordain_node::restore::{Restored, Source, restore};
 use ordain_replication::found_after;
 use ordain_role::{Directory, DiskOp, NodeId};
 use ordain_runtime::{DirLock, FsDirectory};
 use serde_json::json;
 
+use super::{RestoreArgs, clear, ensure_empty};
 use crate::object_store::StoredCluster;
-use crate::restore::{RestoreArgs, clear, ensure_empty};
 
 /// Restores.
 ///
@@ -42,21 +42,21 @@ pub fn run(args: &RestoreArgs) -> anyhow::Result<bool> {
         [url] if Location::is_one(url) => from_store(url, args, &plan, &mut targets),
         directories => from_directories(directories, args, &plan, &mut targets),
     };
-    let rebuilt = match restored.and_then(|rebuilt| targets.finish(&plan, &rebuilt).map(|()| rebuilt)) {
-        Ok(rebuilt) => rebuilt,
+    let restored = match restored.and_then(|restored| targets.finish(&plan, &restored).map(|()| restored)) {
+        Ok(restored) => restored,
         Err(error) => return Err(targets.give_up(error)),
     };
-    for refused in &rebuilt.refused {
+    for refused in &restored.refused {
         eprintln!("note: a checkpoint cannot be used, so the one before it is: {refused}");
     }
-    if let Some(first) = rebuilt.undecided.filter(|_| args.to_epoch.is_none()) {
+    if let Some(first) = restored.undecided.filter(|_| args.to_epoch.is_none()) {
         eprintln!(
             "note: what was written from epoch {first} on is not known to be agreed on, and was left out: if these nodes can \
              still be started, start them, stop them in good order, and restore then"
         );
     }
-    let records: u64 = rebuilt.totals.values().map(|totals| totals.records).sum();
-    let Rebuilt { until, from, begins, executed, .. } = &rebuilt;
+    let records: u64 = restored.totals.values().map(|totals| totals.records).sum();
+    let Restored { until, from, begins, executed, .. } = &restored;
     println!(
         "restored {} as it was at the end of epoch {until}: {records} records, from checkpoints of epoch {from} and {executed} \
          transactions after them; it begins with epoch {begins}",
@@ -71,7 +71,7 @@ pub fn run(args: &RestoreArgs) -> anyhow::Result<bool> {
             "executed": executed,
             "begins": begins.0,
             "records": records,
-            "refused": rebuilt.refused,
+            "refused": restored.refused,
             "directories": targets.paths().collect::<Vec<_>>(),
         }))?;
         std::fs::write(path, text).with_context(|| format!("cannot write {}", path.display()))?;
@@ -232,13 +232,13 @@ impl Targets {
         plan: &Plan,
         (sources, owner, isolation): (&[Source<'_>], Owner, Isolation),
         until: Option<u64>,
-    ) -> anyhow::Result<Rebuilt> {
+    ) -> anyhow::Result<Restored> {
         self.make()?;
         let registry = procedures::all();
         let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
         let at = Millis(now.as_millis() as u64);
         let made = &self.made;
-        let rebuilt = rebuild(
+        let restored = restore(
             sources,
             (&plan.layout()?, &registry, isolation),
             (until.map(Epoch), at),
@@ -248,18 +248,18 @@ impl Targets {
             },
         )?;
         self.owner = Some(owner);
-        Ok(rebuilt)
+        Ok(restored)
     }
 
     /// Copies it to the other directories, and says of all whose they are.
-    fn finish(&mut self, plan: &Plan, rebuilt: &Rebuilt) -> anyhow::Result<()> {
+    fn finish(&mut self, plan: &Plan, restored: &Restored) -> anyhow::Result<()> {
         let mut first: BTreeMap<PartitionId, FsDirectory> = BTreeMap::new();
         for Target { partition, directory, .. } in &mut self.made {
             let Some(source) = first.get(partition) else {
                 first.insert(*partition, directory.clone());
                 continue;
             };
-            let files = [file_name(rebuilt.begins), seal_name(rebuilt.begins)];
+            let files = [file_name(restored.begins), seal_name(restored.begins)];
             for (file, len) in source.list()?.into_iter().filter(|(file, _)| files.contains(file)) {
                 copy_file(source, directory, &file, len, len)?;
             }
@@ -276,7 +276,7 @@ impl Targets {
                     let members: Vec<NodeId> = topology.group(place.partition()).collect();
                     if config.replication == Replication::Sync && members.len() > 1 {
                         let identity = log_identity(&config.id, config.engine.name(), place.partition().0);
-                        found_after(&mut target.directory, &identity, &members, rebuilt.begins)?;
+                        found_after(&mut target.directory, &identity, &members, restored.begins)?;
                     }
                     Identity::begin(path, Ok(place))?;
                 }
@@ -309,7 +309,7 @@ fn from_directories(
     args: &RestoreArgs,
     plan: &Plan,
     targets: &mut Targets,
-) -> anyhow::Result<Rebuilt> {
+) -> anyhow::Result<Restored> {
     let (mut found, mut replicas) = (Vec::new(), BTreeSet::new());
     for path in paths {
         ensure!(
@@ -351,7 +351,7 @@ fn from_directories(
 }
 
 /// Puts together what is in a store.
-fn from_store(url: &str, args: &RestoreArgs, plan: &Plan, targets: &mut Targets) -> anyhow::Result<Rebuilt> {
+fn from_store(url: &str, args: &RestoreArgs, plan: &Plan, targets: &mut Targets) -> anyhow::Result<Restored> {
     let cluster = match plan {
         Plan::Alone(_) => args.cluster.as_deref(),
         Plan::Cluster { config, .. } => Some(config.id.as_str()),
