@@ -34,6 +34,11 @@ pub(crate) struct Glob {
     matches_empty: bool,
 }
 
+/// Whether a text matches a pattern; false for a pattern that is too long or too complex.
+pub fn glob_matches(pattern: &[u8], text: &[u8]) -> bool {
+    Glob::new(pattern).is_ok_and(|glob| glob.matches(text))
+}
+
 /// An element that matches one byte.
 #[derive(Debug)]
 enum Element {

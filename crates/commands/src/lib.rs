@@ -27,6 +27,7 @@ pub mod words;
 
 use ordain_model::Registry;
 
+pub use glob::glob_matches;
 pub use table::{Action, Command, Flags, SessionCommand, all, check_arity, check_subcommand, lookup};
 
 /// Adds the procedures behind all commands.

@@ -144,7 +144,7 @@ impl Family for CommitFamily {
         Box::new(AloneRouter(settings.at(COORDINATOR)))
     }
 
-    fn hears_of_peers(&self, _: &NodeSettings) -> Vec<u16> {
+    fn peer_watchers(&self, _: &NodeSettings) -> Vec<u16> {
         Vec::new()
     }
 }

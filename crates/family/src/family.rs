@@ -43,8 +43,8 @@ pub trait Family: Clone + Debug + Send + Sync + 'static {
     /// The routes of the node's front doors.
     fn router(&self, settings: &NodeSettings) -> Box<dyn Router>;
 
-    /// The roles that hear what becomes of the streams to other nodes, besides the front doors.
-    fn hears_of_peers(&self, settings: &NodeSettings) -> Vec<u16>;
+    /// The roles that are sent every change of the streams to other nodes, besides the front doors.
+    fn peer_watchers(&self, settings: &NodeSettings) -> Vec<u16>;
 }
 
 /// A node that has been opened.

@@ -1,14 +1,14 @@
-//! Transactions that an operator has aborted by their place in the order: the file in a data directory that says so.
+//! Transactions that an operator has aborted by their place in the order, as a file of the data directory names them.
 //!
 //! A transaction that ends the process which executes it ends it again at each start, as it is in the log. `ordain log
 //! abort` writes it down here, while the node is stopped, in the data directory of every node. From then on it has no
-//! effect: not when the log is replayed, nor when it is heard of from others.
+//! effect: not when the log is replayed, nor when other nodes send it.
 //!
 //! The file is the node's own and not part of the log, which all members of a replication group have byte for byte. A
-//! checkpoint of a later epoch has the transaction as it ended, so nobody who begins from that needs the file.
+//! checkpoint of a later epoch has the transaction as it ended, so a node that begins from that needs no file.
 //!
-//! A node says what is in its file before all else to every node that it meets. One that has not come to such a place yet
-//! writes it into its own file and begins again: a node that joins, or was away, needs nothing by hand.
+//! A node greets every node that it meets with the content of its file. One that has not come to such a place yet writes it
+//! into its own file and starts again: a node that joins, or was away, needs nothing by hand.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
@@ -23,7 +23,7 @@ use crate::sealed;
 /// The name of the file.
 pub const FILE: &str = "operator-aborts.json";
 const FORMAT: u32 = 1;
-/// Each is looked up when its turn comes; nobody aborts more than a few.
+/// The most transactions of a file. Each is looked up before it is executed.
 const MOST: usize = 1024;
 
 /// The transactions of one data directory that an operator has aborted, by place in the order.
@@ -32,19 +32,19 @@ pub struct Aborts {
     entries: BTreeMap<Gsn, Aborted>,
 }
 
-/// One of them.
+/// A transaction that an operator has aborted.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Aborted {
-    /// What the operator gave as the reason; may be empty.
+    /// The reason that the operator gave; may be empty.
     pub reason: String,
-    /// The node has been started with it: others may have been told what follows from it.
+    /// The node was started with it: other nodes may have got what follows from it.
     pub in_force: bool,
 }
 
 /// Why aborts cannot be read, written or undone.
 #[derive(Debug, thiserror::Error)]
 pub enum AbortsError {
-    /// Something about the file system.
+    /// The file system refuses it.
     #[error("cannot use {}: {reason}: check its owner and permissions", path.display())]
     Io {
         /// The file.
@@ -61,16 +61,16 @@ pub enum AbortsError {
          the data directory, or write it anew with ordain log abort after removing it"
     )]
     Damaged(String),
-    /// Undone too late.
+    /// It is too late to undo it.
     #[error(
         "transaction {0} was aborted before the last start of the node, which has executed what comes after it since: undoing \
          that now would have this node differ from all others"
     )]
     InForce(Gsn),
-    /// There is nothing to undo.
+    /// The transaction is not aborted, so there is nothing to undo.
     #[error("transaction {0} is not aborted here: see ordain log inspect")]
     Unknown(Gsn),
-    /// Too many.
+    /// There would be too many.
     #[error("{MOST} transactions are aborted here already, which is the most that there may be")]
     TooMany,
 }
@@ -93,7 +93,7 @@ struct Row {
 }
 
 impl Aborts {
-    /// Reads those of a directory; none if there is no file.
+    /// Reads the aborts of a directory; none if there is no file.
     ///
     /// # Errors
     /// [`AbortsError::Disk`], [`AbortsError::Damaged`].
@@ -103,7 +103,7 @@ impl Aborts {
         Aborts::parse(&directory.read(&file, 0, usize::try_from(len).unwrap_or(usize::MAX))?)
     }
 
-    /// Reads those of a data directory; none if there is no file.
+    /// Reads the aborts of a data directory; none if there is no file.
     ///
     /// # Errors
     /// [`AbortsError::Io`], [`AbortsError::Damaged`].
@@ -134,7 +134,7 @@ impl Aborts {
         Ok(Aborts { entries: entries.map_err(|reason| AbortsError::Damaged(reason.to_owned()))? })
     }
 
-    /// Writes them into a data directory; when this returns, they are durable.
+    /// Writes the aborts into a data directory, durably.
     ///
     /// # Errors
     /// [`AbortsError::Io`]; the former content is still there then.
@@ -162,7 +162,7 @@ impl Aborts {
         Content { format: FORMAT, aborts: self.entries.iter().map(row).collect() }
     }
 
-    /// What a node says of them to another before all else; empty if there are none.
+    /// The content of the greeting to other nodes; empty if there are no aborts.
     pub fn greeting(&self) -> Vec<u8> {
         if self.entries.is_empty() {
             return Vec::new();
@@ -171,14 +171,14 @@ impl Aborts {
         serde_json::to_vec(&self.content()).unwrap_or_default()
     }
 
-    /// Takes over what another node has said of its own, but for what is here and for what `is_past` says to be executed already:
-    /// the exchange of digests finds who has executed it otherwise. Answers which those are.
+    /// Takes over the aborts of another node's greeting, but for those that are here and those whose epochs `is_past` says to
+    /// be executed already: the exchange of digests finds a node that executed them otherwise. Answers what was new.
     ///
     /// # Errors
-    /// [`AbortsError::Damaged`] if the words are not such a list, [`AbortsError::TooMany`]; nothing is taken over then.
-    pub fn heed(&mut self, words: &[u8], is_past: impl Fn(Epoch) -> bool) -> Result<Vec<Gsn>, AbortsError> {
+    /// [`AbortsError::Damaged`] if the content is no such list, [`AbortsError::TooMany`]; nothing is taken over then.
+    pub fn take(&mut self, content: &[u8], is_past: impl Fn(Epoch) -> bool) -> Result<Vec<Gsn>, AbortsError> {
         let content =
-            serde_json::from_slice(words).map_err(|error| AbortsError::Damaged(error.to_string()))?;
+            serde_json::from_slice(content).map_err(|error| AbortsError::Damaged(error.to_string()))?;
         let (mut all, mut taken) = (self.clone(), Vec::new());
         for (gsn, aborted) in Aborts::of_content(content)?.entries {
             if !is_past(gsn.epoch()) && all.add(gsn, &aborted.reason)? {
@@ -189,7 +189,7 @@ impl Aborts {
         Ok(taken)
     }
 
-    /// Adds one. Says no if it is there already, whatever the reason was.
+    /// Adds a transaction; false if it is there already, with whatever reason.
     ///
     /// # Errors
     /// [`AbortsError::TooMany`].
@@ -204,7 +204,7 @@ impl Aborts {
         Ok(true)
     }
 
-    /// Takes one back that the node has not been started with.
+    /// Removes a transaction that the node has not been started with.
     ///
     /// # Errors
     /// [`AbortsError::InForce`], [`AbortsError::Unknown`].
@@ -219,13 +219,13 @@ impl Aborts {
         }
     }
 
-    /// The node is about to be started with all of them. Says whether that was not known of one of them.
+    /// Marks all as in force, as the node is about to be started with them; false if they were already.
     pub fn take_effect(&mut self) -> bool {
         let new = self.entries.values_mut().filter(|aborted| !aborted.in_force);
         new.map(|aborted| aborted.in_force = true).count() > 0
     }
 
-    /// All of them, in order.
+    /// All aborted transactions, in order.
     pub fn iter(&self) -> impl Iterator<Item = (Gsn, &Aborted)> {
         self.entries.iter().map(|(gsn, aborted)| (*gsn, aborted))
     }
@@ -281,17 +281,17 @@ mod tests {
         theirs.take_effect();
         mine.add(known, "mine").unwrap();
         let is_past = |epoch| epoch <= Epoch(5);
-        assert_eq!(mine.heed(&theirs.greeting(), is_past).unwrap(), [new]);
+        assert_eq!(mine.take(&theirs.greeting(), is_past).unwrap(), [new]);
         let all: Vec<(Gsn, &str)> =
             mine.iter().map(|(gsn, aborted)| (gsn, aborted.reason.as_str())).collect();
         assert_eq!(all, [(new, "theirs"), (known, "mine")]);
         assert!(mine.take_effect(), "it is in force once this node has been started with it");
-        assert_eq!(mine.heed(&theirs.greeting(), is_past).unwrap(), []);
-        assert!(matches!(mine.heed(b"{", is_past), Err(AbortsError::Damaged(_))));
+        assert_eq!(mine.take(&theirs.greeting(), is_past).unwrap(), []);
+        assert!(matches!(mine.take(b"{", is_past), Err(AbortsError::Damaged(_))));
         let mut many = Aborts::default();
         (0..MOST as u32).for_each(|index| _ = many.add(gsn(9, 0, index).unwrap(), "").unwrap());
         let before = mine.clone();
-        assert!(matches!(mine.heed(&many.greeting(), is_past), Err(AbortsError::TooMany)));
+        assert!(matches!(mine.take(&many.greeting(), is_past), Err(AbortsError::TooMany)));
         assert_eq!(mine, before);
     }
 

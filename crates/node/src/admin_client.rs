@@ -1,4 +1,4 @@
-//! The client of admin servers: other nodes ask for a node's status with it, and so does `ordain cluster`.
+//! The client of admin servers, by which nodes and `ordain cluster` ask for the status of nodes.
 //!
 //! A login is sent in TLS at once. Without TLS it is sent only to a server that has asked for one, so that it does not pass in
 //! the clear to a port that speaks TLS.
@@ -8,6 +8,8 @@ use std::io::{self, ErrorKind};
 use std::str::FromStr;
 use std::time::Duration;
 
+use base64::Engine as _;
+use base64::engine::general_purpose::STANDARD;
 use ordain_runtime::Current;
 use rustls::ClientConfig;
 use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt};
@@ -19,7 +21,7 @@ use crate::tls::host_name;
 /// The longest answer that is read, bytes.
 const ANSWER_MAX: u64 = 4 << 20;
 
-/// A user of admin servers and its password. It is never shown.
+/// A user of admin servers and its password, which is never printed.
 #[derive(Clone, PartialEq, Eq)]
 pub struct Login {
     /// The user's name.
@@ -38,7 +40,7 @@ impl Login {
     /// The header of a request that names the login (RFC 7617).
     fn header(&self) -> String {
         let both = format!("{}:{}", self.user, self.password);
-        format!("Authorization: Basic {}\r\n", base64(both.as_bytes()))
+        format!("Authorization: Basic {}\r\n", STANDARD.encode(both))
     }
 }
 
@@ -83,7 +85,7 @@ impl fmt::Display for Target {
     }
 }
 
-/// Why an admin server has not told what it was asked for.
+/// Why an admin server has not given what it was asked for.
 #[derive(Debug, thiserror::Error)]
 pub enum AskError {
     /// There is no connection to it, or it broke.
@@ -92,10 +94,10 @@ pub enum AskError {
     /// It does not answer.
     #[error("it does not answer in time")]
     Late,
-    /// It has closed the connection without a word.
+    /// It has closed the connection without an answer.
     #[error("it has closed the connection without an answer")]
     Closed,
-    /// It asks for a login and was shown none.
+    /// It asks for a login and was given none.
     #[error("its admin server asks for a login, and none is given here (401)")]
     NoLogin,
     /// It does not take the login.
@@ -103,7 +105,7 @@ pub enum AskError {
         "its admin server refuses the login of user '{0}' (401): no such user, a wrong password, or switched off"
     )]
     WrongLogin(String),
-    /// The user may not look.
+    /// The user has no right to it.
     #[error("user '{0}' may not look at its admin server (403): that takes the right to the command 'info'")]
     Forbidden(String),
     /// Too many logins from here have failed.
@@ -126,16 +128,16 @@ pub enum AskError {
 }
 
 impl AskError {
-    /// Whether another login could be let in.
+    /// Whether another login could be admitted.
     pub fn is_about_login(&self) -> bool {
         matches!(self, AskError::NoLogin | AskError::WrongLogin(_) | AskError::Forbidden(_))
     }
 }
 
-/// What asks admin servers.
+/// A client of admin servers.
 #[derive(Clone, Debug)]
 pub struct Asker {
-    /// The login to show where one is asked for.
+    /// The login to give where one is asked for.
     pub login: Option<Login>,
     /// The authorities whose certificates are good.
     pub trust: Option<Current<ClientConfig>>,
@@ -144,7 +146,7 @@ pub struct Asker {
 }
 
 impl Asker {
-    /// What is at a path.
+    /// The content at a path.
     ///
     /// # Errors
     /// [`AskError`].
@@ -162,7 +164,7 @@ impl Asker {
         tokio::time::timeout(self.patience, asked).await.unwrap_or(Err(AskError::Late))
     }
 
-    /// The same, for a thread that has no async runtime.
+    /// The content at a path, for a thread that has no async runtime.
     ///
     /// # Errors
     /// [`AskError`].
@@ -200,7 +202,7 @@ impl Asker {
     }
 }
 
-/// What a failure of a connection in TLS was.
+/// The cause of a failure of a connection in TLS.
 fn tls(error: io::Error) -> AskError {
     let inner = error.get_ref().and_then(|inner| inner.downcast_ref::<rustls::Error>());
     match inner {
@@ -219,7 +221,7 @@ async fn send(mut stream: impl AsyncRead + AsyncWrite + Unpin, request: &str) ->
     Ok(answer)
 }
 
-/// What an answer to a request with this login says.
+/// The body of an answer to a request with this login, or the refusal that the answer is.
 fn read(mut answer: Vec<u8>, login: Option<&Login>) -> Result<Vec<u8>, AskError> {
     let end = answer.windows(4).position(|four| four == b"\r\n\r\n");
     let is_http = answer.starts_with(b"HTTP/1.");
@@ -244,32 +246,12 @@ fn read(mut answer: Vec<u8>, login: Option<&Login>) -> Result<Vec<u8>, AskError>
     }
 }
 
-/// Encodes in base64 (RFC 4648, 4).
-fn base64(bytes: &[u8]) -> String {
-    const REMOTE_RESULTS: &[u8; 64] = b"ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789+/";
-    let mut text = String::new();
-    for chunk in bytes.chunks(3) {
-        let bits =
-            chunk.iter().enumerate().fold(0_u32, |bits, (at, byte)| bits | u32::from(*byte) << (16 - 8 * at));
-        for at in 0..4 {
-            let remote_result = REMOTE_RESULTS[(bits >> (18 - 6 * at) & 63) as usize];
-            text.push(if at <= chunk.len() { char::from(remote_result) } else { '=' });
-        }
-    }
-    text
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
 
     #[test]
     fn a_login_is_encoded_as_the_rfc_has_it_and_not_printed() {
-        for (text, encoded) in
-            [("", ""), ("f", "Zg=="), ("fo", "Zm8="), ("foo", "Zm9v"), ("foobar", "Zm9vYmFy")]
-        {
-            assert_eq!(base64(text.as_bytes()), encoded);
-        }
         let login = Login { user: "default".into(), password: "hunter2".into() };
         assert_eq!(login.header(), "Authorization: Basic ZGVmYXVsdDpodW50ZXIy\r\n");
         assert!(!format!("{login:?}").contains("hunter2"));

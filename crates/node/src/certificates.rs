@@ -1,4 +1,4 @@
-//! Certificates that are replaced while a node runs: their files are looked at each second, and read when they have changed.
+//! Certificates that are replaced while a node runs: their files are polled each second, and read when they have changed.
 //!
 //! What begins after that has the new certificate; connections that are there go on as they began. Files that cannot be
 //! used change nothing: the node keeps what it had, says why in its log, in `/status` and in a metric, and looks again.
@@ -14,7 +14,7 @@ use std::time::Duration;
 
 use crate::tls::TlsError;
 
-/// How often the files are looked at.
+/// The period of the poll.
 const LOOK_AFTER: Duration = Duration::from_secs(1);
 /// After how many looks files that could not be used are read again although they have not changed.
 const AGAIN_AFTER: u32 = 10;

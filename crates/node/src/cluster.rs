@@ -27,7 +27,7 @@ use crate::secrets::{self, SecretError};
 use crate::size::Size;
 use crate::tls::{AuthClients, LinkFiles};
 
-/// The most replicas: a group of more gains no safety that anybody needs, and each of them must hear of every write.
+/// The most replicas. More would gain little safety, and each costs a message for every write.
 pub const MAX_REPLICAS: u16 = 9;
 /// How many nodes the configuration service has that says who is primary, where input is replicated asynchronously.
 const CONFIGURATION_SERVICE: u32 = 3;
@@ -49,18 +49,18 @@ pub fn check_replication(replication: Replication, keep: Keep) -> Result<(), Clu
     }
 }
 
-/// What the nodes of a cluster know and nobody else. It is never shown.
+/// The secret that the nodes of a cluster share. It is never printed.
 #[derive(Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(transparent)]
 pub struct Secret(String);
 
 impl Secret {
-    /// A new one that nobody can guess.
+    /// A new secret of 256 random bits.
     pub fn random() -> Secret {
         Secret(format!("{:032x}{:032x}", rand::random::<u128>(), rand::random::<u128>()))
     }
 
-    /// What it is: for whoever has to prove or to check it.
+    /// The text of the secret, to prove or to check it.
     pub fn reveal(&self) -> &str {
         &self.0
     }
@@ -78,110 +78,99 @@ impl fmt::Debug for Secret {
     }
 }
 
-/// What stands in the file. The keys are named as the flags of `ordain serve` are; an underscore does for a hyphen.
+/// The content of the file. The keys are named as the flags of `ordain serve` are; an underscore does for a hyphen.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub struct ClusterFile {
     /// The cluster's name, which tells it from all others.
     pub cluster: String,
-    /// What its nodes prove to each other that they know.
-    #[serde(skip_serializing_if = "Option::is_none")]
+    /// The secret by which its nodes know each other.
     pub secret: Option<Secret>,
-    /// A file that holds it instead.
-    #[serde(alias = "secret_file", skip_serializing_if = "Option::is_none")]
+    /// A file with the secret instead.
+    #[serde(alias = "secret_file")]
     pub secret_file: Option<PathBuf>,
-    /// How many parts the data is divided in.
+    /// How many partitions the data is divided into.
     pub partitions: u16,
-    /// How many copies there are of each.
+    /// How many replicas there are of each partition.
     pub replicas: u16,
     /// Event loops of a node, each with a share of its partition.
     pub threads: usize,
     /// The engine.
-    #[serde(skip_serializing_if = "Option::is_none")]
     pub engine: Option<String>,
     /// When an acknowledged write is durable on a node: `fsync`, `os` or `none`.
-    #[serde(skip_serializing_if = "Option::is_none")]
     pub durability: Option<String>,
     /// Nodes keep nothing on disk.
-    #[serde(skip_serializing_if = "Option::is_none")]
     pub ephemeral: Option<bool>,
     /// How input reaches the other replicas.
-    #[serde(skip_serializing_if = "Option::is_none")]
     pub replication: Option<Replication>,
     /// The first slot of each partition, where they are not to be of one size.
-    #[serde(skip_serializing_if = "Option::is_none")]
     pub starts: Option<Vec<usize>>,
     /// One-way delay that is added between nodes, for experiments.
-    #[serde(alias = "latency_us", skip_serializing_if = "Option::is_none")]
+    #[serde(alias = "latency_us")]
     pub latency_us: Option<u64>,
     /// After so many bytes of input a node asks for a checkpoint.
-    #[serde(alias = "checkpoint_log_bytes", skip_serializing_if = "Option::is_none")]
+    #[serde(alias = "checkpoint_log_bytes")]
     pub checkpoint_log_bytes: Option<u64>,
     /// About how long a log may be before what members that are away may want is trimmed too.
-    #[serde(alias = "log_keep_bytes", skip_serializing_if = "Option::is_none")]
+    #[serde(alias = "log_keep_bytes")]
     pub log_keep_bytes: Option<u64>,
     /// How long a file of a log is.
-    #[serde(alias = "log_segment_bytes", skip_serializing_if = "Option::is_none")]
+    #[serde(alias = "log_segment_bytes")]
     pub log_segment_bytes: Option<u64>,
-    /// Where copies of complete checkpoints are taken to.
-    #[serde(alias = "checkpoint_store", skip_serializing_if = "Option::is_none")]
+    /// The store for copies of complete checkpoints.
+    #[serde(alias = "checkpoint_store")]
     pub checkpoint_store: Option<Location>,
     /// How many of them are kept there.
-    #[serde(alias = "checkpoint_store_keep", skip_serializing_if = "Option::is_none")]
+    #[serde(alias = "checkpoint_store_keep")]
     pub checkpoint_store_keep: Option<NonZeroUsize>,
     /// How much memory each node may have allocated before what needs more is refused.
-    #[serde(skip_serializing_if = "Option::is_none")]
     pub maxmemory: Option<Size>,
     /// Whether the admin servers are in TLS.
-    #[serde(alias = "admin_tls", skip_serializing_if = "Option::is_none")]
+    #[serde(alias = "admin_tls")]
     pub admin_tls: Option<bool>,
     /// The user as which nodes ask each other's admin servers.
-    #[serde(alias = "admin_user", skip_serializing_if = "Option::is_none")]
+    #[serde(alias = "admin_user")]
     pub admin_user: Option<String>,
     /// A file with its password.
-    #[serde(alias = "admin_password_file", skip_serializing_if = "Option::is_none")]
+    #[serde(alias = "admin_password_file")]
     pub admin_password_file: Option<PathBuf>,
-    /// What clients must say first.
-    #[serde(skip_serializing_if = "Option::is_none")]
+    /// The password of the default user.
     pub password: Option<Secret>,
-    /// A file that holds it instead, on each node.
-    #[serde(alias = "password_file", skip_serializing_if = "Option::is_none")]
+    /// A file with the password instead, on each node.
+    #[serde(alias = "password_file")]
     pub password_file: Option<PathBuf>,
     /// The ACL file of a node.
-    #[serde(alias = "users_file", skip_serializing_if = "Option::is_none")]
+    #[serde(alias = "users_file")]
     pub users_file: Option<PathBuf>,
     /// The port for clients in TLS, on the address of each node.
-    #[serde(alias = "tls_port", skip_serializing_if = "Option::is_none")]
+    #[serde(alias = "tls_port")]
     pub tls_port: Option<u16>,
     /// Whether clients can connect in TLS alone.
-    #[serde(alias = "tls_only", skip_serializing_if = "Option::is_none")]
+    #[serde(alias = "tls_only")]
     pub tls_only: Option<bool>,
-    /// The certificate that clients are shown.
-    #[serde(alias = "tls_cert_file", skip_serializing_if = "Option::is_none")]
+    /// The certificate of the port for clients.
+    #[serde(alias = "tls_cert_file")]
     pub tls_cert_file: Option<PathBuf>,
     /// Its key.
-    #[serde(alias = "tls_key_file", skip_serializing_if = "Option::is_none")]
+    #[serde(alias = "tls_key_file")]
     pub tls_key_file: Option<PathBuf>,
     /// The authorities of clients' certificates.
-    #[serde(alias = "tls_ca_cert_file", skip_serializing_if = "Option::is_none")]
+    #[serde(alias = "tls_ca_cert_file")]
     pub tls_ca_cert_file: Option<PathBuf>,
     /// Whether clients must show a certificate.
-    #[serde(alias = "tls_auth_clients", skip_serializing_if = "Option::is_none")]
+    #[serde(alias = "tls_auth_clients")]
     pub tls_auth_clients: Option<AuthClients>,
     /// Be reachable from other machines without a secret and a password.
-    #[serde(skip_serializing_if = "Option::is_none")]
     pub insecure: Option<bool>,
-    /// What nodes log on stderr.
-    #[serde(skip_serializing_if = "Option::is_none")]
+    /// The filter of log lines on stderr.
     pub log: Option<String>,
     /// Log lines as JSON.
-    #[serde(alias = "log_json", skip_serializing_if = "Option::is_none")]
+    #[serde(alias = "log_json")]
     pub log_json: Option<bool>,
     /// The engine's options.
     #[serde(flatten)]
     pub options: Given,
     /// TLS between the nodes.
-    #[serde(skip_serializing_if = "Option::is_none")]
     pub tls: Option<LinkFiles>,
     /// Its nodes.
     #[serde(default)]
@@ -201,11 +190,11 @@ pub struct NodeEntry {
     /// Where its admin server is.
     pub admin: String,
     /// Where it keeps its data.
-    #[serde(alias = "data_dir", skip_serializing_if = "Option::is_none")]
+    #[serde(alias = "data_dir")]
     pub data_dir: Option<PathBuf>,
 }
 
-/// What is wrong with a cluster's configuration.
+/// An error in a cluster's configuration.
 #[derive(Debug, thiserror::Error)]
 pub enum ClusterError {
     /// It is not TOML, a key is not known or lacks, or a value is of the wrong kind.
@@ -260,9 +249,9 @@ pub enum ClusterError {
          replicas = 1"
     )]
     Unreplicated(u16),
-    /// Nobody to replicate to.
+    /// There is no replica to replicate to.
     #[error(
-        "replication = \"async\" with one replica: there is nobody to send anything to: choose \"none\", or replicas = 2"
+        "replication = \"async\" with one replica: there is no node to send anything to: choose \"none\", or replicas = 2"
     )]
     Lonely,
     /// Too few nodes to tell who is primary.
@@ -321,7 +310,7 @@ pub enum ClusterError {
         /// Why it is none.
         reason: String,
     },
-    /// An address that nobody can connect to.
+    /// An address that cannot be connected to.
     #[error(
         "[[node]] id = {node}, {key} = \"{text}\": others must be able to connect to it: write the address that they \
          see (a node listens elsewhere when its own --listen or --admin say so)"
@@ -355,9 +344,9 @@ pub enum ClusterError {
         "the secret has {0} bytes and could be guessed: take {SECRET_MIN} or more, such as `openssl rand -hex 32`"
     )]
     ShortSecret(usize),
-    /// Anybody could take part.
+    /// Any machine could take part.
     #[error(
-        "other machines can reach {0}, where nodes talk to each other, and there is no secret: anybody could take \
+        "other machines can reach {0}, where nodes talk to each other, and there is no secret: any of them could take \
          part: set secret-file, or say --insecure"
     )]
     Exposed(SocketAddr),
@@ -371,9 +360,9 @@ pub enum ClusterError {
     },
 }
 
-/// Whether the admin server at an address is in TLS: as it is said, or else where clients can be, and other machines reach it.
-pub fn is_admin_in_tls(said: Option<bool>, has_client_tls: bool, admin: SocketAddr) -> bool {
-    said.unwrap_or(has_client_tls && !admin.ip().is_loopback())
+/// Whether the admin server at an address is in TLS: as configured, or else where clients can be, and other machines reach it.
+pub fn is_admin_in_tls(configured: Option<bool>, has_client_tls: bool, admin: SocketAddr) -> bool {
+    configured.unwrap_or(has_client_tls && !admin.ip().is_loopback())
 }
 
 fn list(numbers: &[u16]) -> String {
@@ -386,7 +375,7 @@ impl ClusterFile {
         ["node", "cluster", "partitions", "replicas", "replication", "starts", "secret"];
 
     /// Whether a configuration file describes a cluster, and not a node on its own. A file that is not TOML does
-    /// not: whoever reads it next says why.
+    /// not, and is refused when it is read.
     pub fn is_one(text: &str) -> bool {
         text.parse::<toml::Table>()
             .is_ok_and(|table| ClusterFile::KEYS.iter().any(|key| table.contains_key(*key)))
@@ -405,7 +394,7 @@ impl ClusterFile {
         Ok(file)
     }
 
-    /// What is asked of a node's disk.
+    /// The durability of a node.
     fn keep(&self) -> Result<Keep, ClusterError> {
         match (self.ephemeral.unwrap_or(false), self.durability.as_deref()) {
             (true, None) if self.replicas > 1 => Err(ClusterError::Forgetful(self.replicas)),
@@ -552,9 +541,9 @@ pub struct Member {
 pub struct ClusterConfig {
     /// Its name.
     pub id: String,
-    /// What its nodes prove to each other that they know; empty: nothing.
+    /// The secret of its nodes; empty if there is none.
     pub secret: Secret,
-    /// Who holds what.
+    /// The division of the data.
     pub layout: Arc<Layout>,
     /// How many replicas there are.
     pub replicas: u16,
@@ -562,7 +551,7 @@ pub struct ClusterConfig {
     pub engine: Engine,
     /// Its options.
     pub options: Options,
-    /// What a node keeps, unless it is told otherwise.
+    /// What a node keeps on disk, unless its own flags differ.
     pub keep: Keep,
     /// How input reaches the other replicas.
     pub replication: Replication,

@@ -35,7 +35,7 @@ impl Notices {
     pub(crate) fn note(&mut self, notice: Notice<'_>) {
         match notice {
             Notice::Foreign { peer, foreign } if self.foreign.admit() => {
-                tracing::warn!(peer, "{}", said(foreign))
+                tracing::warn!(peer, "{}", text(foreign))
             }
             Notice::LogInFailed { peer, user } if self.logins.admit() => {
                 let user = user[..user.len().min(64)].escape_ascii();
@@ -58,11 +58,11 @@ impl Notices {
     }
 }
 
-fn said(foreign: Foreign) -> &'static str {
+fn text(foreign: Foreign) -> &'static str {
     match foreign {
         Foreign::Http => {
             "possible attack: HTTP on the port for Redis clients (POST or Host: as a command). A web page or another \
-             program may be trying to reach this node through somebody's browser or server. The connection was closed \
+             program may be trying to reach this node through a browser or a server. The connection was closed \
              and nothing after that line was executed"
         }
         Foreign::Tls => {

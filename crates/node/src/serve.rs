@@ -41,15 +41,15 @@ use start::Start;
 pub struct ServeConfig {
     /// How much memory it may have allocated before what needs more is refused, bytes; 0: no limit.
     pub maxmemory_bytes: u64,
-    /// Says how much memory the process has allocated, bytes; 0 if nobody counts it.
+    /// The function that gives the bytes of memory that the process has allocated; 0 if they are not counted.
     pub allocated_bytes: fn() -> u64,
-    /// Where Redis clients connect.
+    /// The address for Redis clients.
     pub listen: SocketAddr,
-    /// Where the admin HTTP server listens.
+    /// The address of the admin HTTP server.
     pub admin: SocketAddr,
-    /// Where the node keeps what it keeps.
+    /// The data directory.
     pub data_dir: PathBuf,
-    /// What it keeps.
+    /// What it keeps on disk.
     pub keep: Keep,
     /// The engine.
     pub engine: Engine,
@@ -129,7 +129,7 @@ pub enum ServeError {
     /// What an operator has aborted cannot be read, or not be written down.
     #[error(transparent)]
     Aborts(#[from] AbortsError),
-    /// Anybody could come in.
+    /// Any machine could use it.
     #[error(
         "refusing to listen on {address} ({flag}), which other machines can reach, without a password: set --password-file, \
          or a password for the user default in --users-file, or say --insecure"
@@ -142,7 +142,7 @@ pub enum ServeError {
     },
     /// There is no certificate for the admin server.
     #[error(
-        "--admin-tls has the admin server show the certificate that clients are shown, and there is none: set --tls-port, \
+        "--admin-tls has the admin server use the certificate of the port for clients, and there is none: set --tls-port, \
          --tls-cert-file and --tls-key-file"
     )]
     AdminTls,
@@ -154,7 +154,7 @@ pub enum ServeError {
         "the password is empty, and an empty password is none: choose one, or leave --password and ORDAIN_PASSWORD out"
     )]
     EmptyPassword,
-    /// The password of the default user is said twice.
+    /// The password of the default user is given twice.
     #[error("{} says how the user default logs in, and so does --password: drop one", .0.display())]
     TwoPasswords(PathBuf),
     /// A file with secrets cannot be used.
@@ -215,7 +215,7 @@ pub enum ServeError {
     /// Nothing can be taken to the store, whatever becomes of it.
     #[error("--checkpoint-store: {0}")]
     Archive(#[from] ArchiveError),
-    /// There is nobody that it could get from what it has lost.
+    /// There is no node that could give it what it has lost.
     #[error("--join: {0}")]
     Join(&'static str),
     /// The threads do not start.
@@ -286,11 +286,11 @@ pub const fn without(how: Rebuild) -> &'static str {
 /// A node that runs.
 #[derive(Debug)]
 pub struct Node {
-    /// Where Redis clients connect.
+    /// The address for Redis clients.
     pub resp: SocketAddr,
-    /// Where they connect in TLS, if they can.
+    /// The address for clients in TLS, if there is one.
     pub tls: Option<SocketAddr>,
-    /// Where the admin HTTP server listens.
+    /// The address of the admin HTTP server.
     pub admin: SocketAddr,
     /// Its engine.
     pub engine: Engine,
@@ -337,7 +337,7 @@ impl Node {
     /// Waits until it has stopped.
     ///
     /// # Errors
-    /// Why it stopped, if nobody asked it to.
+    /// The reason why it stopped by itself.
     pub fn wait(self) -> Result<(), Ended> {
         match self.running.wait() {
             Ok(()) => Ok(()),
@@ -359,7 +359,7 @@ impl Node {
 fn newcomer(config: &ServeConfig) -> Result<(&Membership, u32), ServeError> {
     let Some(place) = &config.cluster else {
         return Err(ServeError::Join(
-            "a node on its own has nobody to get its data from: restore a copy of it",
+            "a node on its own has no other node to get its data from: restore a copy of it",
         ));
     };
     if place.cluster.replicas == 1 {

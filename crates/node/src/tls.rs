@@ -28,7 +28,7 @@ pub enum AuthClients {
     Yes,
     /// They are not asked.
     No,
-    /// They may; one that is shown must be good.
+    /// They may; a certificate that is given must be good.
     Optional,
 }
 
@@ -91,7 +91,7 @@ pub enum TlsError {
         /// What is wrong.
         reason: String,
     },
-    /// A certificate would be refused by those who are shown it.
+    /// A certificate that the other side would refuse.
     #[error("{}: others would refuse this certificate: {reason}: get another one", path.display())]
     NoGood {
         /// The file.
@@ -236,7 +236,7 @@ impl ClientTls {
     pub fn check(&self) -> Result<(), TlsError> {
         let chain = certificates(&self.cert_file)?;
         let mut itself = RootCertStore::empty();
-        // One that is no authority is refused as such below, after its time has been looked at.
+        // One that is no authority is refused as such below, after its time has been checked.
         let _ = chain.first().map(|own| itself.add(own.clone()));
         let name = ServerName::from(IpAddr::from([127, 0, 0, 1]));
         let reason = |error: &CertificateError| {

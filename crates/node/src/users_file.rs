@@ -1,7 +1,7 @@
 //! The file of users, read and written by a thread of its own for ACL LOAD and ACL SAVE.
 //!
 //! Reading waits for a disk, or for a file system that does not answer, and writing for a sync; an event loop waits for
-//! neither. Whoever asks has a [`Desk`]: what is done is laid there, and a byte in a socket wakes the loop that watches it.
+//! neither. Each has a [`Desk`], where results are laid; a byte in a socket wakes the loop that watches it.
 
 use std::io::{self, Read, Write};
 use std::path::{Path, PathBuf};
@@ -15,7 +15,7 @@ use ordain_resp::{Access, Users, UsersFileError};
 
 use crate::secrets;
 
-/// What is to be done with the file.
+/// A job on the file.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Action {
     /// Read it.
@@ -24,7 +24,7 @@ pub(crate) enum Action {
     Save,
 }
 
-/// What has been done.
+/// The result of a job.
 #[derive(Debug)]
 pub(crate) enum Done {
     /// It was read, and these are its users.
@@ -48,7 +48,7 @@ fn lock(finished: &Finished) -> MutexGuard<'_, Vec<(Ticket, Done)>> {
     finished.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// The way to the thread that reads and writes the file. The thread ends when all of them are gone.
+/// The channel to the thread that reads and writes the file. The thread ends when all of them are gone.
 #[derive(Clone, Debug)]
 pub(crate) struct UsersFile(Sender<Job>);
 
@@ -76,18 +76,18 @@ fn work(path: &Path, access: &Access, jobs: &Receiver<Job>) {
             }
         };
         lock(&finished).push((ticket, done));
-        // A socket that is full wakes its reader already, and one without a reader has nobody to wake.
+        // A socket that is full wakes its reader already, and one without a reader has nothing to wake.
         let _ = (&*bell).write(&[1]);
     }
 }
 
-/// Where one event loop asks for work on the file, and finds what is done.
+/// The desk of one event loop: it takes jobs on the file, and holds their results.
 #[derive(Debug)]
 pub(crate) struct Desk {
     file: UsersFile,
     finished: Finished,
     bell: Arc<std::os::unix::net::UnixStream>,
-    /// Readable when something has been finished.
+    /// Readable when there is a result.
     pub(crate) wake: UnixStream,
 }
 
@@ -104,11 +104,11 @@ impl Desk {
         Ok(Desk { file, finished: Arc::default(), bell: Arc::new(bell), wake })
     }
 
-    /// Asks for something; its end comes under the ticket.
+    /// Asks for a job, whose result comes under the ticket.
     pub(crate) fn ask(&self, action: Action, ticket: Ticket) {
         let (finished, bell) = (self.finished.clone(), self.bell.clone());
         if self.file.0.send(Job { action, ticket, finished, bell }).is_err() {
-            // It has panicked. Nobody must wait for it.
+            // It has panicked, and no client may wait for it.
             let gone = "the thread that does it has ended: start the node again".to_owned();
             let done = match action {
                 Action::Load => Done::Loaded(Err(UsersFileError::Unread(gone))),
@@ -119,10 +119,10 @@ impl Desk {
         }
     }
 
-    /// What has been finished since this was last asked.
+    /// The results since this was last called.
     pub(crate) fn take(&mut self) -> Vec<(Ticket, Done)> {
         let mut bytes = [0; 64];
-        // Until it says that there is no more: nobody says twice that there is something.
+        // Until it is empty, as events are edge-triggered.
         while matches!(self.wake.read(&mut bytes), Ok(1..)) {}
         std::mem::take(&mut *lock(&self.finished))
     }

@@ -34,7 +34,7 @@ pub enum CheckpointCommand {
 /// Whose checkpoints.
 #[derive(Debug, Args)]
 pub struct Which {
-    /// The node's data directory. The node may run: what it is making meanwhile is shown as unfinished.
+    /// The node's data directory. The node may run: what it is making meanwhile is listed as unfinished.
     #[arg(long, env = "ORDAIN_DATA_DIR", default_value = "ordain-data", value_name = "DIR")]
     data_dir: PathBuf,
     /// Look into this checkpoint store instead.

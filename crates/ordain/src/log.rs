@@ -97,7 +97,7 @@ fn open(which: &Which) -> anyhow::Result<(DirLock, FsDirectory)> {
     Ok((lock, FsDirectory::open(&which.data_dir)?))
 }
 
-/// Prints until nobody reads any more.
+/// Prints until the pipe is closed.
 struct Printer(bool);
 
 impl Printer {
@@ -111,9 +111,9 @@ impl Printer {
 struct Found {
     registry: Arc<Registry>,
     printer: Printer,
-    /// Each entry is shown, and kept for the file.
+    /// Each entry is printed, and kept for the file.
     shows: bool,
-    /// What the log is of, once an entry has told.
+    /// The identity of the log, once an entry has it.
     form: Option<Form>,
     records: u64,
     batches: u64,
@@ -251,7 +251,7 @@ fn member(node: NodeId, generation: u32) -> String {
     }
 }
 
-/// What a look through a log has shown.
+/// The result of reading a log.
 struct Inspection {
     found: Found,
     report: Report,

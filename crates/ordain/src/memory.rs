@@ -4,7 +4,7 @@
 //! frees some next. That thread is a loop, which stands still for some 20 us for each MiB. What goes back is often wanted
 //! again the next moment, and the system clears each page and may have to find it first; and a node that has become idle
 //! keeps what it will not need. So a thread of its own gives back all that is free, every ten seconds (as long as Redis
-//! with jemalloc keeps what is not used), and nobody else does.
+//! with jemalloc keeps what is not used), and no other part of the program does.
 
 use std::alloc::{GlobalAlloc, Layout};
 use std::cell::Cell;
@@ -17,28 +17,28 @@ use std::time::Duration;
 static ALLOCATOR: Counting = Counting;
 
 /// The allocator, which counts what it has given out: data, queues, buffers and interpreters alike. The system's figure would
-/// not do for a limit: what is free again stays with the process for a while, and how much that is nobody can tell.
+/// not do for a limit: what is free again stays with the process for a while, and its amount is not known.
 struct Counting;
 
-/// What all threads have said that they have allocated, less what they have freed.
+/// The bytes that all threads have reported as allocated, less those freed.
 static ALLOCATED: AtomicI64 = AtomicI64::new(0);
 /// So many bytes a thread allocates or frees before it says so: an atomic operation each time would cost more than the rest.
 const SAID_AFTER: i64 = 64 << 10;
 
 thread_local! {
-    /// What this thread has not said. It needs no destructor, so it can be used for as long as the thread lives.
-    static UNSAID: Cell<i64> = const { Cell::new(0) };
+    /// The bytes that this thread has not reported. It needs no destructor, so it can be used for as long as the thread lives.
+    static UNREPORTED: Cell<i64> = const { Cell::new(0) };
 }
 
 #[inline]
 fn count(bytes: i64) {
-    UNSAID.with(|unsaid| {
-        let now = unsaid.get() + bytes;
+    UNREPORTED.with(|unreported| {
+        let now = unreported.get() + bytes;
         if now.abs() < SAID_AFTER {
-            unsaid.set(now);
+            unreported.set(now);
         } else {
             ALLOCATED.fetch_add(now, Relaxed);
-            unsaid.set(0);
+            unreported.set(0);
         }
     });
 }
@@ -89,8 +89,8 @@ const PURGE_DELAY: c_int = 15;
 /// An hour: with [`KEPT`] between two times that all is given back, never.
 const NEVER_MS: c_long = 60 * 60 * 1000;
 
-/// Has free memory given back to the system every [`KEPT`], beside whatever the process does. Whoever sets
-/// `MIMALLOC_PURGE_DELAY` has the allocator do that by itself too, after so many milliseconds, or nobody ever (-1).
+/// Has free memory given back to the system every [`KEPT`], beside all that the process does. With
+/// `MIMALLOC_PURGE_DELAY` set, the allocator does that by itself too, after so many milliseconds, or never (-1).
 pub(crate) fn give_back_now_and_then() -> std::io::Result<()> {
     // SAFETY: it takes any number. An option that the environment has set stays as it is: that was read before `main`. The
     // options are plain words, and this is before there is another thread.

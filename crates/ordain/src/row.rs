@@ -7,7 +7,7 @@ use anyhow::Context;
 use ordain_checkpoint::Totals;
 use serde_json::{Value, json};
 
-/// What a look at a checkpoint has shown.
+/// The result of inspecting a checkpoint.
 #[derive(Debug)]
 pub struct Inspection {
     pub is_complete: bool,
@@ -18,7 +18,7 @@ pub struct Inspection {
 }
 
 impl Inspection {
-    /// How it stands, in a word.
+    /// Its state, in a word.
     pub fn standing(&self) -> &'static str {
         match (&self.reason, self.is_complete) {
             (Some(_), true) => "damaged",
@@ -55,10 +55,10 @@ impl fmt::Display for Inspection {
 
 /// A checkpoint, as it is printed.
 pub trait Row: fmt::Display {
-    /// What a look at it has shown.
+    /// The result of inspecting it.
     fn inspection(&self) -> &Inspection;
 
-    /// What is known of it besides, as a JSON object.
+    /// All else that is known of it, as a JSON object.
     fn json(&self) -> Value;
 }
 

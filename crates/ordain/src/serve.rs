@@ -25,19 +25,19 @@ use serde::Deserialize;
 use signal_hook::consts::{SIGINT, SIGTERM};
 use signal_hook::iterator::Signals;
 
-/// Where the admin server listens if nothing else is said.
+/// The address of the admin server by default.
 pub const ADMIN: SocketAddr = SocketAddr::new(IpAddr::V4(Ipv4Addr::LOCALHOST), 9121);
-/// The user that a client is who has named none.
+/// The user of a client that has named none.
 pub const DEFAULT_USER: &str = "default";
 
-/// What a configuration file says to whoever looks after the nodes.
+/// The part of a configuration file that is for operators' tools.
 #[derive(Debug, Default)]
 pub struct ForOperators {
     /// The admin servers.
     pub admin: Vec<Target>,
-    /// Who may ask them.
+    /// The login for them.
     pub login: Option<Login>,
-    /// The authorities whose certificates they may show.
+    /// The authorities of their certificates.
     pub authority: Option<PathBuf>,
     /// Whether clients can connect in TLS.
     pub has_client_tls: bool,
@@ -99,7 +99,7 @@ impl Door for OfServe {
     const CHECKS_NAMES: bool = false;
 }
 
-/// What the help says of `--engine`.
+/// The help text of `--engine`.
 fn engine_help() -> String {
     let engines = registry::built().map(|engine| format!("`{}`: {}", engine.name(), engine.info().what));
     let engines = engines.collect::<Vec<_>>().join(". ");
@@ -160,7 +160,7 @@ pub struct ServeArgs {
     /// Whether clients must show a certificate: yes, no or optional [default: yes]
     #[arg(long, env = "ORDAIN_TLS_AUTH_CLIENTS", value_name = "WHETHER", value_parser = auth_clients)]
     tls_auth_clients: Option<AuthClients>,
-    /// Whether the admin server is in TLS, with the certificate that clients are shown [default: where --tls-port is set and
+    /// Whether the admin server is in TLS, with the certificate of --tls-cert-file [default: where --tls-port is set and
     /// --admin is not loopback]
     #[arg(long, env = "ORDAIN_ADMIN_TLS", num_args = 0..=1, default_missing_value = "true", value_name = "BOOL")]
     admin_tls: Option<bool>,
@@ -228,6 +228,13 @@ pub struct ServeArgs {
     log_json: Option<bool>,
 }
 
+/// The arguments of which each has what the first of two has, or else what the second has; and some by themselves.
+macro_rules! first_given {
+    ($first:ident, $second:ident: $($name:ident),+; { $($rest:tt)* }) => {
+        ServeArgs { $($name: $first.$name.or($second.$name),)+ $($rest)* }
+    };
+}
+
 impl ServeArgs {
     /// Reads the file of a node on its own.
     fn parse(text: &str) -> anyhow::Result<ServeArgs> {
@@ -248,45 +255,21 @@ impl ServeArgs {
         if self.ephemeral == Some(true) {
             file.durability = None;
         }
-        ServeArgs {
-            listen: self.listen.or(file.listen),
-            admin: self.admin.or(file.admin),
-            data_dir: self.data_dir.or(file.data_dir),
-            ephemeral: self.ephemeral.or(file.ephemeral),
-            engine: self.engine.or(file.engine),
-            durability: self.durability.or(file.durability),
-            threads: self.threads.or(file.threads),
-            password: self.password.or(file.password),
-            password_file: self.password_file.or(file.password_file),
-            users_file: self.users_file.or(file.users_file),
-            tls_port: self.tls_port.or(file.tls_port),
-            tls_only: self.tls_only.or(file.tls_only),
-            tls_cert_file: self.tls_cert_file.or(file.tls_cert_file),
-            tls_key_file: self.tls_key_file.or(file.tls_key_file),
-            tls_ca_cert_file: self.tls_ca_cert_file.or(file.tls_ca_cert_file),
-            tls_auth_clients: self.tls_auth_clients.or(file.tls_auth_clients),
-            admin_tls: self.admin_tls.or(file.admin_tls),
-            admin_user: self.admin_user.or(file.admin_user),
-            admin_password_file: self.admin_password_file.or(file.admin_password_file),
-            insecure: self.insecure.or(file.insecure),
-            checkpoint_log_bytes: self.checkpoint_log_bytes.or(file.checkpoint_log_bytes),
-            log_keep_bytes: self.log_keep_bytes.or(file.log_keep_bytes),
-            log_segment_bytes: self.log_segment_bytes.or(file.log_segment_bytes),
-            checkpoint_store: self.checkpoint_store.or(file.checkpoint_store),
-            checkpoint_store_keep: self.checkpoint_store_keep.or(file.checkpoint_store_keep),
+        first_given!(self, file:
+            listen, admin, data_dir, ephemeral, engine, durability, threads, password, password_file,
+            users_file, tls_port, tls_only, tls_cert_file, tls_key_file, tls_ca_cert_file, tls_auth_clients,
+            admin_tls, admin_user, admin_password_file, insecure, checkpoint_log_bytes, log_keep_bytes,
+            log_segment_bytes, checkpoint_store, checkpoint_store_keep, maxmemory, log, log_json; {
             options: self.options.given.or(&file.options.given).into(),
-            maxmemory: self.maxmemory.or(file.maxmemory),
             config: self.config,
             node: self.node,
             join: self.join,
             secret_file: self.secret_file,
             parent: self.parent,
-            log: self.log.or(file.log),
-            log_json: self.log_json.or(file.log_json),
-        }
+        })
     }
 
-    /// All that was given, and the place in a cluster, if there is one.
+    /// All arguments, and the place in a cluster, if there is one.
     fn resolve(self) -> anyhow::Result<(ServeArgs, Option<Membership>)> {
         let text = match &self.config {
             None => String::new(),
@@ -306,7 +289,7 @@ impl ServeArgs {
         Ok((self.or(file), None))
     }
 
-    /// What a cluster's file says to each of its nodes.
+    /// The arguments that a cluster's file has for each of its nodes.
     fn of(file: ClusterFile) -> ServeArgs {
         ServeArgs {
             ephemeral: file.ephemeral,
@@ -485,14 +468,14 @@ fn auth_clients(text: &str) -> Result<AuthClients, String> {
 }
 
 /// Has the system kill this process when the one that started it ends, in whatever way: a cluster that is run by one
-/// command leaves no nodes behind. Elsewhere than on Linux that is up to whoever kills that command.
+/// command leaves no nodes behind. Elsewhere than on Linux the nodes stay.
 fn end_with(parent: u32) -> anyhow::Result<()> {
     #[cfg(target_os = "linux")]
     {
         use rustix::process::{Pid, Signal, getppid, set_parent_process_death_signal};
         set_parent_process_death_signal(Some(Signal::KILL))
             .context("cannot watch the process that started this")?;
-        // It may have ended before anybody watched.
+        // It may have ended before that.
         let is_there =
             getppid().map(Pid::as_raw_nonzero).is_some_and(|pid| pid.get().cast_unsigned() == parent);
         anyhow::ensure!(is_there, "process {parent}, which started this one, is gone");
@@ -501,7 +484,7 @@ fn end_with(parent: u32) -> anyhow::Result<()> {
     Ok(())
 }
 
-/// Runs a node until it is told to stop. True: it drained and stopped.
+/// Runs a node until a signal asks it to stop. True: it drained and stopped.
 ///
 /// # Errors
 /// Why it did not start, or stopped by itself.
@@ -552,7 +535,7 @@ pub fn run(args: ServeArgs) -> anyhow::Result<bool> {
     thread::Builder::new().name("ordain-signals".into()).spawn(move || {
         for (times, signal) in signals.forever().enumerate() {
             if times > 0 {
-                // Asked twice: whoever asks does not want to wait for slow clients.
+                // A second signal does not wait for slow clients.
                 std::process::exit(1);
             }
             tracing::info!(signal, "stopping: finishing what was begun");
@@ -580,8 +563,8 @@ pub fn run(args: ServeArgs) -> anyhow::Result<bool> {
     Ok(true)
 }
 
-/// Has this process become the same program from its beginning, with the same arguments: whoever looks after it sees no
-/// end. Sockets and files close themselves. Comes back only with the reason why that did not go.
+/// Executes the same program anew in this process, with the same arguments, so that its supervisor sees no end. Sockets
+/// and files close themselves. Returns only the reason of a failure.
 fn again() -> anyhow::Error {
     let start = || -> std::io::Error {
         let program = match std::env::current_exe() {

@@ -1,7 +1,7 @@
-//! What a node remembers of its requests: how long each command took, the slow ones, and latency spikes.
+//! Measurements of a node's requests: the time of each command, the slow requests, and latency spikes.
 //!
 //! One [`Diagnostics`] belongs to all connections of a node. Each event loop counts into [`CommandTimes`] of its own, with
-//! plain loads and stores of atomics, so that counting costs no synchronization and everybody can read; slow requests and
+//! plain loads and stores of atomics, so that counting costs no synchronization and any thread can read; slow requests and
 //! spikes are rare and take a lock.
 //!
 //! The time of a request runs from when it was read until its reply was made, so it includes waiting for the order and
@@ -19,7 +19,7 @@ use ordain_model::{Datum, Histogram, Micros};
 const WORDS: usize = 32;
 /// Bytes of a word that are kept.
 const WORD_BYTES: usize = 128;
-/// How many kinds of errors are told apart; the rest, which only scripts can make up, is counted together.
+/// How many kinds of errors are counted apart; the rest, which only scripts can make up, is counted together.
 const ERRORS_MAX: usize = 128;
 /// Bytes of the first word of an error that are kept.
 const CODE_BYTES: usize = 64;
@@ -31,7 +31,7 @@ fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// What the requests of one command did on one event loop.
+/// Counts of the requests of one command on one event loop.
 struct Counts {
     buckets: [AtomicU64; BUCKETS],
     sum_us: AtomicU64,
@@ -115,7 +115,7 @@ impl CommandTimes {
     }
 }
 
-/// What the requests of a command did, on all event loops.
+/// Counts of the requests of a command on all event loops.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct CommandStats {
     /// Times, in microseconds.
@@ -161,7 +161,7 @@ pub struct Spikes {
     pub max_ms: u64,
 }
 
-/// What a node remembers of its requests.
+/// The measurements of all connections of a node.
 #[derive(Debug, Default)]
 pub struct Diagnostics {
     loops: Mutex<Vec<Arc<CommandTimes>>>,
@@ -178,7 +178,7 @@ impl Diagnostics {
         times
     }
 
-    /// What a command's requests did so far, by its place in the command table; nothing if there was none.
+    /// The counts of a command, by its place in the command table; none if there was no request.
     pub fn command(&self, command: usize) -> Option<CommandStats> {
         let mut stats = CommandStats::default();
         for times in lock(&self.loops).iter() {
@@ -301,7 +301,7 @@ pub(crate) fn place_of(command: &'static Command) -> usize {
     (std::ptr::from_ref(command) as usize).wrapping_sub(first) / size_of::<Command>()
 }
 
-/// The family that a command's times are shown under.
+/// The family of a command, by which its times are reported.
 pub fn family(command: &Command) -> &'static str {
     match command.action {
         Action::Session(SessionCommand::Exec | SessionCommand::TxnCommit) => "multi",

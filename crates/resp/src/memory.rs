@@ -27,11 +27,11 @@ pub(crate) const OUT_OF_MEMORY: &str = "OOM command not allowed when used memory
 pub const EXPECTED_MAX: u64 = 64 << 20;
 /// How long a reply with values is taken to be on a connection that has had none yet, for each value, bytes.
 pub(crate) const UNKNOWN_REPLY: usize = 4 << 20;
-/// `maxmemory-clients`, unless it is said: as much as all connections may hold, bytes.
+/// `maxmemory-clients` by default: as much as all connections may hold, bytes.
 pub const CLIENTS_MAX: u64 = 1 << 30;
 /// A connection that holds less need not be known to other event loops.
 const LARGE: u64 = 1 << 20;
-/// How long what another node has said of its memory counts.
+/// How long a report of another node counts.
 pub const REPORT_FOR: Micros = Micros::from_millis(3000);
 
 /// How a node of the cluster stands, as it says itself.
@@ -48,9 +48,9 @@ impl Report {
     pub const UNLIMITED: Report = Report { is_over: false, room: u64::MAX };
 }
 
-/// What another node has said, and when.
+/// A report of another node, and when it came.
 #[derive(Clone, Copy, Debug)]
-struct Heard {
+struct NodeReport {
     node: u16,
     partition: u16,
     report: Report,
@@ -63,7 +63,7 @@ pub struct Memory {
     held: AtomicU64,
     expected: AtomicU64,
     needed: AtomicU64,
-    /// Of writes that have ended since the other nodes have last said how they stand, and of those before.
+    /// The needs of writes that have ended since the last reports of other nodes, and of those before.
     ended: [AtomicU64; 2],
     /// Of connections that were closed before their writes had ended, and when: for two looks they count.
     orphaned: [AtomicU64; 2],
@@ -77,11 +77,11 @@ pub struct Memory {
     /// By partition; empty on a node on its own.
     short: Vec<AtomicBool>,
     is_any_short: AtomicBool,
-    /// The least room that another node has told of.
+    /// The least room that another node has reported.
     room_elsewhere: AtomicU64,
     partition: u16,
     nodes: u64,
-    heard: Mutex<Vec<Heard>>,
+    reports: Mutex<Vec<NodeReport>>,
 }
 
 impl Default for Memory {
@@ -110,7 +110,7 @@ impl Memory {
             room_elsewhere: AtomicU64::new(u64::MAX),
             partition,
             nodes: u64::from(nodes.max(1)),
-            heard: Mutex::default(),
+            reports: Mutex::default(),
         }
     }
 
@@ -131,7 +131,7 @@ impl Memory {
         self.clients_max.store(if bytes == 0 { u64::MAX } else { bytes }, Relaxed);
     }
 
-    /// Bytes that the process has allocated; 0 where nobody counts them.
+    /// Bytes that the process has allocated; 0 where they are not counted.
     pub fn used(&self) -> u64 {
         (self.used)()
     }
@@ -216,43 +216,42 @@ impl Memory {
             0 => Report::UNLIMITED,
             _ => Report { is_over, room: limit.saturating_sub(self.used()) },
         };
-        self.sum_up(&self.heard.lock().unwrap_or_else(PoisonError::into_inner));
+        self.sum_up(&self.reports.lock().unwrap_or_else(PoisonError::into_inner));
         report
     }
 
-    /// Another node has said how it stands.
+    /// Takes a report of another node.
     pub fn report(&self, (node, partition): (u16, u16), report: Report, at: Micros) {
-        let mut heard = self.heard.lock().unwrap_or_else(PoisonError::into_inner);
-        heard.retain(|heard| heard.node != node && at.since(heard.at) < REPORT_FOR);
+        let mut reports = self.reports.lock().unwrap_or_else(PoisonError::into_inner);
+        reports.retain(|one| one.node != node && at.since(one.at) < REPORT_FOR);
         if report != Report::UNLIMITED {
-            heard.push(Heard { node, partition, report, at });
+            reports.push(NodeReport { node, partition, report, at });
         }
-        self.sum_up(&heard);
+        self.sum_up(&reports);
     }
 
-    /// Time has passed: what was said long ago does not count any more, and what has ended by the time of the last look
-    /// but one is in what the others have said since.
+    /// Drops reports that are too old, and the needs of writes that newer reports include.
     pub fn pass(&self, now: Micros) {
         self.largest.store(self.largest.load(Relaxed) / 2, Relaxed);
         for parts in [&self.ended, &self.orphaned] {
             parts[1].store(parts[0].swap(0, Relaxed), Relaxed);
         }
-        let mut heard = self.heard.lock().unwrap_or_else(PoisonError::into_inner);
-        heard.retain(|heard| now.since(heard.at) < REPORT_FOR);
-        self.sum_up(&heard);
+        let mut reports = self.reports.lock().unwrap_or_else(PoisonError::into_inner);
+        reports.retain(|one| now.since(one.at) < REPORT_FOR);
+        self.sum_up(&reports);
     }
 
-    fn sum_up(&self, heard: &[Heard]) {
+    fn sum_up(&self, reports: &[NodeReport]) {
         let mut is_any_short = false;
         for (partition, short) in (0..).zip(&self.short) {
             let is_own = partition == self.partition && self.is_over.load(Relaxed);
             let is_short =
-                is_own || heard.iter().any(|heard| heard.partition == partition && heard.report.is_over);
+                is_own || reports.iter().any(|one| one.partition == partition && one.report.is_over);
             short.store(is_short, Relaxed);
             is_any_short |= is_short;
         }
         self.is_any_short.store(is_any_short, Relaxed);
-        let least = heard.iter().map(|heard| heard.report.room).min();
+        let least = reports.iter().map(|one| one.report.room).min();
         self.room_elsewhere.store(least.unwrap_or(u64::MAX), Relaxed);
     }
 
@@ -376,7 +375,7 @@ mod tests {
         assert!(!memory.is_short());
         memory.report((4, 1), over, NOW);
         memory.pass(NOW.plus(REPORT_FOR));
-        assert!(!memory.is_short(), "nobody has heard of it for long");
+        assert!(!memory.is_short(), "its report is too old");
     }
 
     #[test]
@@ -414,7 +413,7 @@ mod tests {
         account.settle(&memory, 0, 0, 60);
         assert!(memory.can_need(40) && !memory.can_need(41));
         account.settle(&memory, 0, 0, 0);
-        assert!(!memory.can_need(41), "what has ended is not yet in what was said");
+        assert!(!memory.can_need(41), "what has ended is not yet in a report");
         memory.pass(NOW);
         assert!(!memory.can_need(41));
         memory.pass(NOW);
@@ -429,7 +428,7 @@ mod tests {
         small.settle(&memory, 2 * LARGE, 0, 0);
         assert!(!memory.is_to_close(small.held()) && memory.is_to_close(large.held()));
         large.close(&memory);
-        // It is forgotten after a while, and whoever is the largest then is closed.
+        // It is forgotten after a while, and the largest then is closed.
         (0..3).for_each(|_| memory.pass(NOW));
         assert!(memory.is_to_close(small.held()));
         assert!(!memory.is_to_close(0));

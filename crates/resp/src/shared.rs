@@ -1,4 +1,4 @@
-//! What all connections of one event loop share, and what they ask of the node around them.
+//! The state that all connections of one event loop share, and their requests to the node around them.
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -14,7 +14,7 @@ use crate::diagnostics::{CommandTimes, Diagnostics};
 use crate::memory::{CLIENTS_MAX, Memory};
 use crate::session::{ClientId, Cost, Session};
 
-/// What a session has at hand while it handles something.
+/// The context of a call of a session.
 pub struct Context<'a> {
     /// Where transactions go.
     pub gateway: &'a mut Gateway,
@@ -32,13 +32,13 @@ impl fmt::Debug for Context<'_> {
     }
 }
 
-/// What a session asks of the node around it.
+/// The requests of a session to the node around it.
 pub trait Control {
     /// Takes a request over all connections of the node. Its answer, a [`ordain_model::Datum`], comes to
     /// [`Session::finished`] under the ticket, sooner or later.
     fn request(&mut self, ticket: Ticket, request: ControlRequest);
 
-    /// CONFIG SET changed a setting of this event loop; the other loops must hear of it
+    /// CONFIG SET changed a setting of this event loop; the other loops get it too
     /// ([`Settings::set`]).
     fn setting_changed(&mut self, name: &'static str, value: &str);
 
@@ -48,10 +48,10 @@ pub trait Control {
     /// Takes note of something that the operator should read in the node's log.
     fn notice(&mut self, notice: Notice<'_>);
 
-    /// The users have changed: every session of the node is to hear of it soon ([`Session::note_users`]).
+    /// The users have changed: every session of the node is to note them soon ([`Session::note_users`]).
     fn users_changed(&mut self);
 
-    /// Fills bytes that nobody can guess.
+    /// Fills random bytes for secrets.
     ///
     /// # Errors
     /// The system has none.
@@ -68,11 +68,11 @@ pub enum Notice<'a> {
         /// Which protocol.
         foreign: Foreign,
     },
-    /// Somebody has tried to log in in vain.
+    /// A login failed.
     LogInFailed {
         /// The address that it came from.
         peer: &'a str,
-        /// Who it wanted to be.
+        /// The user that it named.
         user: &'a [u8],
     },
 }
@@ -103,7 +103,7 @@ pub enum ControlRequest {
     SaveUsers,
 }
 
-/// Which connections are meant.
+/// A filter of connections.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct ClientFilter {
     /// Only these, unless empty.
@@ -121,7 +121,7 @@ pub struct ClientFilter {
 }
 
 impl ClientFilter {
-    /// Whether a connection is meant.
+    /// Whether a connection matches.
     pub fn matches(&self, session: &Session) -> bool {
         let is = |wanted: &Option<Vec<u8>>, have: &str| wanted.as_ref().is_none_or(|w| w == have.as_bytes());
         !self.nothing
@@ -181,14 +181,14 @@ struct Parameter {
     takes: Takes,
 }
 
-/// What CONFIG SET may give a parameter.
+/// The values that CONFIG SET may give a parameter.
 #[derive(Clone, Debug, PartialEq, Eq)]
 enum Takes {
     /// Only the value that it has.
     Same,
     /// Nothing, not even the value that it has.
     Nothing,
-    /// Only the value that it has, or else this is said.
+    /// Only the value that it has; else this is the error.
     SameOr(&'static str),
     /// A number in this range.
     Number(RangeInclusive<i64>),
@@ -196,7 +196,7 @@ enum Takes {
     Size,
 }
 
-/// Why CONFIG SET did not.
+/// The reason why CONFIG SET refuses a value.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum SettingError {
     /// There is no such parameter.
@@ -321,7 +321,7 @@ impl Settings {
         self.thresholds
     }
 
-    /// How long a latency spike is at least, milliseconds; nothing if none are looked for.
+    /// The least duration of a latency spike, milliseconds; none if spikes are not recorded.
     pub fn spike_ms(&self) -> Option<u64> {
         Some(self.thresholds.spike_ms).filter(|ms| *ms > 0)
     }
@@ -336,7 +336,7 @@ impl Settings {
     }
 
     /// Whether a parameter could take a value; gives its name as it is kept. Every parameter takes the value
-    /// that it has, but for those that no Redis server lets anybody set.
+    /// that it has, but for those that no Redis server lets clients set.
     ///
     /// # Errors
     /// [`SettingError`].
@@ -545,9 +545,12 @@ pub(crate) struct Scratch {
     pub(crate) plans: plan::Plans,
 }
 
+/// The error of Redis for a word that is no integer.
+pub(crate) const NOT_INTEGER: &str = "ERR value is not an integer or out of range";
+
 /// Reads a database number that a client can select.
 pub(crate) fn parse_db(text: &[u8]) -> Result<Db, &'static str> {
-    let n: i64 = parse_int(text).ok_or("ERR value is not an integer or out of range")?;
+    let n: i64 = parse_int(text).ok_or(NOT_INTEGER)?;
     match u8::try_from(n) {
         Ok(db) if db < Db::COUNT => Ok(Db(db)),
         _ => Err("ERR DB index is out of range"),

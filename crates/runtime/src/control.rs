@@ -5,7 +5,7 @@ use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 
 use ordain_role::Rebuild;
 
-use crate::lane::Party;
+use crate::mailbox::Party;
 use crate::running::Stopped;
 
 /// How far a node is. It only ever advances.
@@ -16,7 +16,7 @@ pub(crate) enum Phase {
     Running,
     /// Edges finish what was begun and begin nothing new.
     Draining,
-    /// Roles have been told that the node stops, and bring what they have left to say to disk.
+    /// Roles know that the node stops, and bring what they have left to disk.
     Closing,
     /// Loops end.
     Stopping,
@@ -28,7 +28,7 @@ pub(crate) struct Control {
     phase: AtomicU8,
     /// Why the node ends by itself; the first reason stands.
     ended: Mutex<Option<Stopped>>,
-    /// Wakes whoever waits for the node not to run any more.
+    /// Wakes the threads that wait for the node to end.
     ending: Condvar,
     /// Loops with edges that have not finished.
     undrained: AtomicUsize,
@@ -67,7 +67,7 @@ impl Control {
     /// Advances the phase, and makes sure that every thread sees it.
     pub(crate) fn advance(&self, phase: Phase) {
         self.phase.fetch_max(phase as u8, Ordering::AcqRel);
-        // With the lock, so that nobody has looked at the phase and does not wait yet.
+        // With the lock, so that no thread has read the phase and does not wait yet.
         drop(self.reason());
         self.ending.notify_all();
         self.wake_all();
@@ -109,11 +109,11 @@ impl Control {
     }
 
     fn reason(&self) -> MutexGuard<'_, Option<Stopped>> {
-        // Nobody panics while holding it; if someone did, the reason would be as good as it was.
+        // A panic of a holder would leave the reason whole.
         self.ended.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// A loop's edges have finished. When all have, the roles are told that the node stops.
+    /// A loop's edges have finished. When all have, the roles get [`Event::Stop`](ordain_role::Event::Stop).
     pub(crate) fn loop_drained(&self) {
         if self.undrained.fetch_sub(1, Ordering::AcqRel) == 1 {
             self.advance(Phase::Closing);

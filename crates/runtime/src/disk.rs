@@ -8,7 +8,7 @@
 //!
 //! What is asked for in the background, such as to write a checkpoint, is done by a disk thread of its own: a large write,
 //! a sync of it, the removal of a file take as long as many small writes, and clients wait for those. Nothing of it is done
-//! by a loop: a file system may hold up whoever writes to a file behind the sync of another.
+//! by a loop: a file system may hold up a write to a file behind the sync of another.
 //!
 //! Order within a role is kept by one rule: as long as a request of a role is at its disk thread, its later ones
 //! follow it there.
@@ -49,8 +49,8 @@ impl fmt::Debug for Disk {
 /// A request on its way to the disk thread.
 #[derive(Debug)]
 pub(crate) struct Job {
-    /// The seat of the role on its loop.
-    seat: usize,
+    /// The place of the role on its loop.
+    place: usize,
     request: DiskRequest,
 }
 
@@ -58,7 +58,7 @@ pub(crate) struct Job {
 #[derive(Debug)]
 pub(crate) struct Answer {
     /// As in the job.
-    pub(crate) seat: usize,
+    pub(crate) place: usize,
     /// What to tell the role.
     pub(crate) done: DiskDone,
     /// How long it took, if that tells the disk's pace.
@@ -105,7 +105,7 @@ impl SyncPace {
     }
 }
 
-/// A loop that syncs this much or less itself keeps nobody waiting who would not wait anyway: for this very batch.
+/// The most bytes that a loop syncs itself: what else it serves would wait for this very batch anyway.
 const LITTLE: usize = 16 << 10;
 
 /// Whether a request writes a little and then syncs it, once, and no more.
@@ -125,12 +125,12 @@ impl DiskPort {
     pub(crate) fn new(
         directory: Box<dyn Directory + Send>,
         lines: [DiskLine; LINES],
-        seats: usize,
+        actors: usize,
     ) -> DiskPort {
         DiskPort {
             directory,
             lines,
-            queued: vec![0; seats],
+            queued: vec![0; actors],
             pace: SyncPace::default(),
             syncs: Histogram::default(),
         }
@@ -142,12 +142,12 @@ impl DiskPort {
     }
 
     /// Carries a request out, if that can be done here and now; otherwise hands it over.
-    pub(crate) fn submit(&mut self, seat: usize, request: DiskRequest) -> Option<DiskDone> {
+    pub(crate) fn submit(&mut self, place: usize, request: DiskRequest) -> Option<DiskDone> {
         if request.in_background {
-            self.lines[BACKGROUND].jobs.send(Job { seat, request });
+            self.lines[BACKGROUND].jobs.send(Job { place, request });
             return None;
         }
-        if self.queued[seat] == 0 {
+        if self.queued[place] == 0 {
             if request.ops.iter().all(|op| matches!(op, DiskOp::Write { .. })) {
                 return Some(perform(&mut *self.directory, request));
             }
@@ -158,8 +158,8 @@ impl DiskPort {
                 return Some(done);
             }
         }
-        self.queued[seat] += 1;
-        self.lines[0].jobs.send(Job { seat, request });
+        self.queued[place] += 1;
+        self.lines[0].jobs.send(Job { place, request });
         None
     }
 
@@ -174,7 +174,7 @@ impl DiskPort {
         for (number, line) in lines.iter_mut().enumerate() {
             line.answers.take(usize::MAX, |answer| {
                 if number != BACKGROUND {
-                    queued[answer.seat] -= 1;
+                    queued[answer.place] -= 1;
                     answer.took.into_iter().for_each(|took| pace.learn(took));
                     answer.synced.into_iter().for_each(|took| syncs.record_time(micros(took)));
                 }
@@ -205,7 +205,7 @@ impl DiskPort {
             if self.lines.iter().all(|line| line.jobs.is_flushed() || line.jobs.is_abandoned()) {
                 return;
             }
-            // A disk thread may be waiting for room for its answers, which nobody reads any more.
+            // A disk thread may be waiting for room for its answers, which no loop reads any more.
             self.answers(drop);
             std::thread::yield_now();
         }
@@ -242,7 +242,7 @@ pub(crate) fn no_disk(request: &DiskRequest) -> DiskDone {
 pub(crate) fn serve(mut directory: Box<dyn Directory + Send>) -> Box<dyn FnMut(Job) -> Answer + Send> {
     Box::new(move |job| {
         let (done, took, synced) = timed(&mut *directory, job.request);
-        Answer { seat: job.seat, done, took, synced }
+        Answer { place: job.place, done, took, synced }
     })
 }
 
@@ -255,7 +255,7 @@ mod tests {
 
     use super::*;
     use crate::control::Control;
-    use crate::lane::lane;
+    use crate::mailbox::mailbox;
     use crate::poller::Poller;
     use crate::service::{Debt, Service};
 
@@ -311,7 +311,7 @@ mod tests {
         assert!(!little(vec![write(1)]) && !little(Vec::new()));
     }
 
-    /// A directory that notes who writes and syncs, and fails when told to.
+    /// A directory that notes the threads of writes and syncs, and fails on demand.
     #[derive(Clone)]
     struct Tape {
         place: &'static str,
@@ -353,8 +353,8 @@ mod tests {
             let (lines, threads): (Vec<_>, Vec<_>) = ["disk", "background"]
                 .map(|place| {
                     let (poller, me) = Poller::new().unwrap();
-                    let (jobs, inbound) = lane(8, &loop_party, &me);
-                    let (outbound, answers) = lane(8, &me, &loop_party);
+                    let (jobs, inbound) = mailbox(8, &loop_party, &me);
+                    let (outbound, answers) = mailbox(8, &me, &loop_party);
                     let thread = Service {
                         poller,
                         me,
@@ -379,8 +379,8 @@ mod tests {
         }
 
         /// The places where a request's operations were carried out, if they were at once.
-        fn submit(&mut self, seat: usize, token: u64, ops: &[DiskOp]) -> Option<Vec<&'static str>> {
-            let done = self.port.submit(seat, DiskRequest::new(token, ops.to_vec()))?;
+        fn submit(&mut self, place: usize, token: u64, ops: &[DiskOp]) -> Option<Vec<&'static str>> {
+            let done = self.port.submit(place, DiskRequest::new(token, ops.to_vec()))?;
             assert_eq!(done.token, token);
             Some(self.ops())
         }
@@ -399,7 +399,7 @@ mod tests {
             self.port.announce();
             assert!(self.threads[line].turn());
             let mut answers = Vec::new();
-            self.port.answers(|a| answers.push((a.seat, a.done.token, a.done.result.is_ok())));
+            self.port.answers(|a| answers.push((a.place, a.done.token, a.done.result.is_ok())));
             answers
         }
     }
@@ -410,7 +410,7 @@ mod tests {
         assert_eq!(bench.submit(0, 1, &[write(1), sync()]), None);
         assert_eq!(bench.disk(), [(0, 1, true)]);
         assert_eq!(bench.ops(), ["disk", "disk"]);
-        assert!(bench.port.pace.0.is_some(), "the disk thread has told");
+        assert!(bench.port.pace.0.is_some(), "the disk thread has reported its pace");
     }
 
     #[test]
@@ -445,7 +445,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_in_the_background_holds_up_nobody() {
+    fn work_in_the_background_holds_up_no_other() {
         let mut bench = Bench::quick();
         let in_background = |bench: &mut Bench, token, ops| {
             let done = bench.port.submit(0, DiskRequest::in_background(token, ops));

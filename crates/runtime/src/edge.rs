@@ -38,25 +38,25 @@ impl Tokens {
     }
 }
 
-/// Whether an edge has something left to do that no event will remind it of.
+/// The answer of an edge: whether it has something left to do that no event will announce.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Turn {
     /// It waits for events.
     Idle,
-    /// It wants another turn at once.
+    /// It wants another call at once.
     Again,
 }
 
 /// A message that a role of this node has sent to another node.
 #[derive(Debug)]
 pub struct Departing<M> {
-    /// Who sent it.
+    /// The sender.
     pub from: Address,
-    /// To whom.
+    /// The receiver.
     pub to: Address,
-    /// How many messages of the network edge's own the sender had handled by then. So the edge knows whether the
-    /// sender knew what it has been told.
-    pub heard: u64,
+    /// How many changes of peers, which the network edge has sent it, the sender had handled by then. So the edge knows
+    /// whether the sender knew of the present stream.
+    pub changes_seen: u64,
     /// The message.
     pub message: M,
 }
@@ -77,22 +77,22 @@ pub trait Edge: Role {
     /// The system's; the node does not start.
     fn register(&mut self, registry: Registry, tokens: Tokens) -> io::Result<()>;
 
-    /// Something has happened to a socket.
+    /// Handles the readiness of a socket.
     fn ready(&mut self, event: &Event, now: Now, out: &mut Outbox<Self::Message>);
 
-    /// Once a turn, before the roles run: the place to hand over what this turn's sockets have brought.
+    /// Runs once an iteration of the loop, before the roles: hands over what the sockets have brought.
     fn turn(&mut self, now: Now, out: &mut Outbox<Self::Message>) -> Turn {
         let _ = (now, out);
         Turn::Idle
     }
 
-    /// Once a turn, after the roles have run.
+    /// Runs once an iteration of the loop, after the roles: writes what they have answered.
     fn flush(&mut self, now: Now, out: &mut Outbox<Self::Message>);
 
-    /// The node is to stop: take no more connections or requests, and finish what has been begun.
+    /// Begins the end of the node: takes no more connections or requests, and finishes what has been begun.
     fn stop(&mut self, now: Now, out: &mut Outbox<Self::Message>);
 
-    /// A role has sent a message to another node. Only the network edge is asked
+    /// Takes a message of a role to another node. Only the network edge is called
     /// ([`Options::network`](crate::Options::network)).
     fn depart(&mut self, departing: Departing<Self::Message>, now: Now, out: &mut Outbox<Self::Message>) {
         let _ = now;

@@ -18,14 +18,14 @@ use ordain_role::{Bytes, Directory, DiskError, DiskOp};
 use rustix::fs::{AtFlags, CWD, Dir, FallocateFlags, FileType, FlockOperation, Mode, OFlags, RenameFlags};
 use rustix::io::{Errno, retry_on_intr};
 
-/// Nobody but the owner reads or writes a file, or looks into the directory.
+/// The modes of files and of the directory: they are for the owner alone.
 const MODE: Mode = Mode::from_raw_mode(0o600);
 const DIRECTORY_MODE: u32 = 0o700;
 /// The most buffers that one `pwritev` takes (`IOV_MAX` of Linux).
 const BUFFERS_MAX: usize = 1024;
 /// What the errors about the directory as a whole name.
 const WHOLE: &str = "the data directory";
-/// The lock file. A name with a leading dot is nobody's but ours: the directory neither lists nor takes such.
+/// The lock file. Names with a leading dot are reserved: the directory neither lists nor takes such.
 const LOCK: &str = ".lock";
 
 /// Why a data directory cannot be used.
@@ -75,7 +75,7 @@ impl FsDirectory {
     }
 
     fn files(&self) -> MutexGuard<'_, BTreeMap<String, Arc<OpenFile>>> {
-        // Whoever panicked while holding it was not in the middle of anything: each use is one map operation.
+        // A panic of a holder leaves it whole: each use is one map operation.
         self.shared.files.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
@@ -105,7 +105,7 @@ impl FsDirectory {
             }
             Err(errno) => {
                 // Nothing is left behind, so that the same request may be made again when there is space. If
-                // the removal fails too, the one that comes again is told that the file exists.
+                // the removal fails too, the next attempt fails because the file exists.
                 let _ = rustix::fs::unlinkat(&self.shared.dir, file, AtFlags::empty());
                 Err(error(file, errno))
             }
@@ -319,7 +319,7 @@ pub enum LockError {
 
 /// The exclusive right to a data directory, for as long as this value lives.
 ///
-/// It is an advisory lock on the directory itself, which nobody can remove while there are files in it, and on a file in
+/// It is an advisory lock on the directory itself, which cannot be removed while there are files in it, and on a file in
 /// it that names the process. The system takes both back from a process that dies, and the file that stays behind
 /// means nothing.
 #[derive(Debug)]
@@ -550,7 +550,7 @@ mod tests {
         let refused = DirLock::acquire(temp.path()).unwrap_err();
         assert!(matches!(refused, LockError::Held { pid: Some(pid), .. } if pid == std::process::id()));
         assert!(refused.to_string().contains(&format!("process {}", std::process::id())));
-        // Nor does it help to remove what names it; that is not made again by whoever is refused.
+        // Nor does it help to remove what names it; that is not made again by a process that is refused.
         std::fs::remove_file(temp.path().join(LOCK)).unwrap();
         let refused = DirLock::acquire(temp.path()).unwrap_err();
         assert!(matches!(refused, LockError::Held { pid: None, .. }), "{refused}");
@@ -561,7 +561,7 @@ mod tests {
     }
 
     #[test]
-    fn nobody_else_may_read_what_is_made() {
+    fn only_the_owner_may_read_what_is_made() {
         use std::os::unix::fs::PermissionsExt;
         let temp = TempDir::new().unwrap();
         let path = temp.path().join("a").join("b");

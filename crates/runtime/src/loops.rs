@@ -18,7 +18,7 @@ use crate::clock::Clock;
 use crate::control::{Control, Phase};
 use crate::disk::{DiskPort, no_disk};
 use crate::edge::{Departing, Edge, Tokens, Turn};
-use crate::lane::{Inlet, Outlet, Party};
+use crate::mailbox::{Inlet, Outlet, Party};
 use crate::memory::SmallPages;
 use crate::poller::Poller;
 use crate::service::Line;
@@ -33,7 +33,7 @@ const INTAKE: usize = 64;
 /// How old a snapshot may get while a loop works.
 const SNAPSHOT_AGE: Micros = Micros::from_millis(100);
 
-/// What a loop looked like a moment ago: at most 100 ms, plus the turn that was under way.
+/// The state of a loop at most 100 ms ago, plus the turn that was under way.
 #[derive(Clone, Debug, Default)]
 pub struct LoopSnapshot {
     /// The loop's name.
@@ -70,68 +70,48 @@ pub struct RoleSnapshot {
 }
 
 /// A role or an edge.
-pub(crate) enum Actor<M> {
+pub(crate) enum Behaviour<M> {
     Role(Box<dyn Role<Message = M>>),
     Edge(Box<dyn Edge<Message = M>>),
 }
 
-impl<M> Actor<M> {
+impl<M> Behaviour<M> {
+    /// The behaviour as a role, which every edge is too.
+    pub(crate) fn role(&self) -> &dyn Role<Message = M> {
+        match self {
+            Behaviour::Role(role) => &**role,
+            Behaviour::Edge(edge) => &**edge,
+        }
+    }
+
     fn handle(&mut self, now: Now, event: Event<M>, out: &mut Outbox<M>) {
         match self {
-            Actor::Role(role) => role.handle(now, event, out),
-            Actor::Edge(edge) => edge.handle(now, event, out),
-        }
-    }
-
-    pub(crate) fn name(&self) -> &'static str {
-        match self {
-            Actor::Role(role) => role.name(),
-            Actor::Edge(edge) => edge.name(),
-        }
-    }
-
-    fn gauges(&self, report: &mut dyn FnMut(&'static str, f64)) {
-        match self {
-            Actor::Role(role) => role.gauges(report),
-            Actor::Edge(edge) => edge.gauges(report),
-        }
-    }
-
-    fn histograms(&self, report: &mut dyn FnMut(Series, &Histogram)) {
-        match self {
-            Actor::Role(role) => role.histograms(report),
-            Actor::Edge(edge) => edge.histograms(report),
-        }
-    }
-
-    fn digests(&self, report: &mut dyn FnMut(DigestSpan)) {
-        match self {
-            Actor::Role(role) => role.digests(report),
-            Actor::Edge(edge) => edge.digests(report),
+            Behaviour::Role(role) => role.handle(now, event, out),
+            Behaviour::Edge(edge) => edge.handle(now, event, out),
         }
     }
 }
 
-/// An actor's place on a loop.
-pub(crate) struct Seat<M> {
+/// A role or an edge on its loop.
+pub(crate) struct Actor<M> {
     pub(crate) address: Address,
-    pub(crate) actor: Actor<M>,
+    pub(crate) behaviour: Behaviour<M>,
     /// Events handled.
     pub(crate) events: u64,
-    /// Messages of the network edge's own handled.
-    pub(crate) heard: u64,
+    /// Changes of peers handled, which the network edge has sent.
+    pub(crate) changes_seen: u64,
     /// How long each event took, microseconds.
     pub(crate) times: Histogram,
 }
 
-/// Where the role of a number sits.
+/// The loop and the place of a role.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Route {
     pub(crate) on_loop: usize,
-    pub(crate) seat: usize,
+    pub(crate) place: usize,
 }
 
-/// What happens to an actor.
+/// An event or a message for an actor.
 pub(crate) enum Arrival<M> {
     Event(Event<M>),
     /// To the network edge: a message for another node. In a box, so that messages within the node are not moved
@@ -147,16 +127,16 @@ impl<M> Arrival<M> {
 
 /// A message on its way to another loop.
 pub(crate) enum Envelope<M> {
-    Message { from: Address, seat: usize, message: M },
-    Departing { seat: usize, departing: Box<Departing<M>> },
+    Message { from: Address, place: usize, message: M },
+    Departing { place: usize, departing: Box<Departing<M>> },
 }
 
 impl<M> Envelope<M> {
-    /// The seat it is for, and what happens there.
+    /// The place it is for, and what happens there.
     fn open(self) -> (usize, Arrival<M>) {
         match self {
-            Envelope::Message { from, seat, message } => (seat, Arrival::message(from, message)),
-            Envelope::Departing { seat, departing } => (seat, Arrival::Departing(departing)),
+            Envelope::Message { from, place, message } => (place, Arrival::message(from, message)),
+            Envelope::Departing { place, departing } => (place, Arrival::Departing(departing)),
         }
     }
 }
@@ -170,13 +150,13 @@ pub(crate) struct Effects<M> {
     /// To each loop of the node; none to this one.
     pub(crate) outlets: Vec<Option<Outlet<Envelope<M>>>>,
     pub(crate) disk: Option<DiskPort>,
-    /// To and from the work thread, by seat.
+    /// To and from the work thread, by place.
     pub(crate) work: Line<(usize, Work), (usize, WorkDone)>,
     pub(crate) control: Arc<Control>,
-    /// What has happened to the actors of this loop, by seat, in order.
+    /// What has happened to the actors of this loop, by place, in order.
     pub(crate) arrivals: VecDeque<(usize, Arrival<M>)>,
     pub(crate) timers: Timers,
-    /// Of the seats whose roles have said that memory grows.
+    /// By place: the actors whose memory grows.
     pub(crate) small_pages: BTreeMap<usize, SmallPages>,
     /// Disk requests whose answers have not been handled.
     pub(crate) unanswered: usize,
@@ -187,10 +167,10 @@ pub(crate) struct Effects<M> {
 }
 
 impl<M> Effects<M> {
-    /// Carries out what the actor at a seat asks for, and leaves the outbox empty.
-    fn carry_out(&mut self, seat: usize, actor: &Seat<M>, now: Now, out: &mut Outbox<M>) {
+    /// Carries out what the actor at a place asks for, and leaves the outbox empty.
+    fn carry_out(&mut self, place: usize, actor: &Actor<M>, now: Now, out: &mut Outbox<M>) {
         if let Some(reason) = out.halt.take() {
-            return self.halt(format!("{}: {reason}", actor.actor.name()));
+            return self.halt(format!("{}: {reason}", actor.behaviour.role().name()));
         }
         if let Some(how) = out.rebuild.take() {
             self.halted = true;
@@ -205,23 +185,23 @@ impl<M> Effects<M> {
             let is_here = to.node == from.node;
             let role = if is_here { Some(to.role) } else { self.network.map(|network| network.role) };
             let Some(route) = role.and_then(|role| self.route(role)) else {
-                let name = actor.actor.name();
+                let name = actor.behaviour.role().name();
                 return self.halt(format!("{name} sent a message to {to:?}, which does not exist"));
             };
-            let seat = route.seat;
+            let place = route.place;
             self.deliver(
                 route,
                 if is_here {
-                    Envelope::Message { from, seat, message }
+                    Envelope::Message { from, place, message }
                 } else {
-                    let departing = Departing { from, to, heard: actor.heard, message };
-                    Envelope::Departing { seat, departing: Box::new(departing) }
+                    let departing = Departing { from, to, changes_seen: actor.changes_seen, message };
+                    Envelope::Departing { place, departing: Box::new(departing) }
                 },
             );
         }
         for (from, to, message) in out.relayed.drain(..) {
             match self.route(to.role) {
-                Some(route) => self.deliver(route, Envelope::Message { from, seat: route.seat, message }),
+                Some(route) => self.deliver(route, Envelope::Message { from, place: route.place, message }),
                 // Another node must not be able to halt this one.
                 None => {
                     tracing::error!(?from, ?to, "dropped a message for a role that this node does not have")
@@ -229,22 +209,22 @@ impl<M> Effects<M> {
             }
         }
         if self.sent > sent {
-            // At once, not at the end of the turn: a message is a batch, and whoever waits for it may start.
+            // At once, not at the end of the turn: a message is a batch, and its receiver may start.
             self.announce();
         }
         for (timer, delay) in out.timers.drain(..) {
-            self.timers.set((seat, timer), delay.map(|delay| now.elapsed.plus(delay)));
+            self.timers.set((place, timer), delay.map(|delay| now.elapsed.plus(delay)));
         }
         if !out.disk.is_empty() {
-            self.submit(seat, out.disk.drain(..));
+            self.submit(place, out.disk.drain(..));
         }
         if !out.work.is_empty() {
-            out.work.drain(..).for_each(|work| self.work.jobs.send((seat, work)));
+            out.work.drain(..).for_each(|work| self.work.jobs.send((place, work)));
             self.work.jobs.announce();
         }
         match out.memory_grows.take() {
-            Some(true) => _ = self.small_pages.entry(seat).or_insert_with(SmallPages::begin),
-            Some(false) => _ = self.small_pages.remove(&seat),
+            Some(true) => _ = self.small_pages.entry(place).or_insert_with(SmallPages::begin),
+            Some(false) => _ = self.small_pages.remove(&place),
             None => {}
         }
     }
@@ -264,14 +244,14 @@ impl<M> Effects<M> {
         }
     }
 
-    fn submit(&mut self, seat: usize, requests: impl Iterator<Item = DiskRequest>) {
+    fn submit(&mut self, place: usize, requests: impl Iterator<Item = DiskRequest>) {
         for request in requests {
             self.unanswered += 1;
             let done = match &mut self.disk {
-                Some(disk) => disk.submit(seat, request),
+                Some(disk) => disk.submit(place, request),
                 None => Some(no_disk(&request)),
             };
-            self.arrivals.extend(done.map(|done| (seat, Arrival::Event(Event::Disk(done)))));
+            self.arrivals.extend(done.map(|done| (place, Arrival::Event(Event::Disk(done)))));
         }
         self.disk.iter_mut().for_each(DiskPort::announce);
     }
@@ -350,7 +330,7 @@ pub(crate) struct EventLoop<M> {
     pub(crate) me: Arc<Party>,
     pub(crate) control: Arc<Control>,
     /// Roles first, then edges.
-    pub(crate) seats: Vec<Seat<M>>,
+    pub(crate) actors: Vec<Actor<M>>,
     pub(crate) first_edge: usize,
     pub(crate) inlets: Vec<Inlet<Envelope<M>>>,
     pub(crate) effects: Effects<M>,
@@ -364,14 +344,14 @@ pub(crate) struct State<M> {
     now: Now,
     /// Empty between calls of actors; here to keep its memory.
     out: Outbox<M>,
-    /// The seat whose actor was called last: the one to name if it panics.
+    /// The place whose actor was called last: the one to name if it panics.
     acting: usize,
     /// The phase that this loop has acted upon.
     phase: Phase,
     /// While edges or roles finish: when they must have.
     finish_by: Option<Micros>,
-    /// Roles that have not been told yet that the node stops.
-    untold: usize,
+    /// How many roles have not handled yet that the node stops.
+    unstopped: usize,
     /// An edge wants another turn at once.
     again: bool,
     /// When there last was something to do.
@@ -393,7 +373,7 @@ impl<M> Default for State<M> {
             acting: 0,
             phase: Phase::Running,
             finish_by: None,
-            untold: 0,
+            unstopped: 0,
             again: false,
             busy_at: Micros(0),
             turns: 0,
@@ -415,8 +395,8 @@ impl<M> EventLoop<M> {
     /// Runs until the node stops.
     pub(crate) fn run(&mut self) {
         self.state.now = self.clock.now();
-        for seat in 0..self.seats.len() {
-            self.handle(seat, Event::Start);
+        for place in 0..self.actors.len() {
+            self.handle(place, Event::Start);
         }
         while !self.effects.halted && self.obey() {
             self.rest();
@@ -445,12 +425,12 @@ impl<M> EventLoop<M> {
         }
     }
 
-    /// Who was being called when it panicked.
+    /// The name of the actor that was called last.
     pub(crate) fn acting(&self) -> &'static str {
-        self.seats.get(self.state.acting).map_or("an empty loop", |seat| seat.actor.name())
+        self.actors.get(self.state.acting).map_or("an empty loop", |actor| actor.behaviour.role().name())
     }
 
-    /// Does what the phase asks for, and says whether to go on.
+    /// Does what the phase asks for; false at the end.
     fn obey(&mut self) -> bool {
         let phase = self.control.phase();
         if phase == Phase::Stopping {
@@ -462,8 +442,8 @@ impl<M> EventLoop<M> {
             match phase {
                 Phase::Draining => self.call_edges(|edge, now, out| edge.stop(now, out)),
                 Phase::Closing => {
-                    self.state.untold = self.first_edge;
-                    let stops = (0..self.first_edge).map(|seat| (seat, Arrival::Event(Event::Stop)));
+                    self.state.unstopped = self.first_edge;
+                    let stops = (0..self.first_edge).map(|place| (place, Arrival::Event(Event::Stop)));
                     self.effects.arrivals.extend(stops);
                 }
                 Phase::Running | Phase::Stopping => {}
@@ -472,7 +452,7 @@ impl<M> EventLoop<M> {
         if let Some(by) = self.state.finish_by {
             let finished = match phase {
                 Phase::Draining => self.edges().all(|edge| edge.drained()),
-                _ => self.state.untold == 0 && self.effects.unanswered == 0,
+                _ => self.state.unstopped == 0 && self.effects.unanswered == 0,
             };
             if finished || self.state.now.elapsed >= by {
                 if !finished {
@@ -489,14 +469,14 @@ impl<M> EventLoop<M> {
     }
 
     fn edges(&self) -> impl Iterator<Item = &dyn Edge<Message = M>> {
-        self.seats.iter().filter_map(|seat| match &seat.actor {
-            Actor::Edge(edge) => Some(&**edge),
-            Actor::Role(_) => None,
+        self.actors.iter().filter_map(|actor| match &actor.behaviour {
+            Behaviour::Edge(edge) => Some(&**edge),
+            Behaviour::Role(_) => None,
         })
     }
 
     fn has_edges(&self) -> bool {
-        self.first_edge < self.seats.len()
+        self.first_edge < self.actors.len()
     }
 
     /// Looks at the sockets; sleeps first if there is nothing to do.
@@ -548,15 +528,15 @@ impl<M> EventLoop<M> {
             if self.effects.halted {
                 return;
             }
-            let seat = self.first_edge + Tokens::edge_of(event.token());
-            if let Some(place) = self.seats.get_mut(seat)
-                && let Actor::Edge(edge) = &mut place.actor
+            let place = self.first_edge + Tokens::edge_of(event.token());
+            if let Some(actor) = self.actors.get_mut(place)
+                && let Behaviour::Edge(edge) = &mut actor.behaviour
             {
-                *acting = seat;
+                *acting = place;
                 *changed = true;
-                place.events += 1;
+                actor.events += 1;
                 edge.ready(event, *now, out);
-                self.effects.carry_out(seat, place, *now, out);
+                self.effects.carry_out(place, actor, *now, out);
             }
         }
         let mut again = false;
@@ -566,14 +546,14 @@ impl<M> EventLoop<M> {
 
     fn call_edges(&mut self, mut call: impl FnMut(&mut dyn Edge<Message = M>, Now, &mut Outbox<M>)) {
         let State { now, out, acting, .. } = &mut self.state;
-        for (seat, place) in self.seats.iter_mut().enumerate().skip(self.first_edge) {
+        for (place, actor) in self.actors.iter_mut().enumerate().skip(self.first_edge) {
             // An edge must not tell its clients anything once the node is known to be wrong.
-            if let Actor::Edge(edge) = &mut place.actor
+            if let Behaviour::Edge(edge) = &mut actor.behaviour
                 && !self.effects.halted
             {
-                *acting = seat;
+                *acting = place;
                 call(&mut **edge, *now, out);
-                self.effects.carry_out(seat, place, *now, out);
+                self.effects.carry_out(place, actor, *now, out);
             }
         }
     }
@@ -587,10 +567,10 @@ impl<M> EventLoop<M> {
             }
         }
         let work = &mut self.effects.work.answers;
-        work.take(INTAKE, |(seat, done)| arrivals.push_back((seat, Arrival::Event(Event::Work(done)))));
+        work.take(INTAKE, |(place, done)| arrivals.push_back((place, Arrival::Event(Event::Work(done)))));
         if let Some(disk) = &mut self.effects.disk {
             disk.answers(|answer| {
-                arrivals.push_back((answer.seat, Arrival::Event(Event::Disk(answer.done))))
+                arrivals.push_back((answer.place, Arrival::Event(Event::Disk(answer.done))))
             });
         }
     }
@@ -601,14 +581,14 @@ impl<M> EventLoop<M> {
             if self.effects.halted {
                 break;
             }
-            let Some((seat, arrival)) = self.effects.arrivals.pop_front() else { break };
+            let Some((place, arrival)) = self.effects.arrivals.pop_front() else { break };
             match arrival {
-                Arrival::Event(event) => self.handle(seat, event),
-                Arrival::Departing(departing) => self.depart(seat, *departing),
+                Arrival::Event(event) => self.handle(place, event),
+                Arrival::Departing(departing) => self.depart(place, *departing),
             }
             let begun = self.state.now.elapsed;
             self.state.now = self.clock.since(self.state.now);
-            self.seats[seat].times.record_time(self.state.now.elapsed.since(begun));
+            self.actors[place].times.record_time(self.state.now.elapsed.since(begun));
             if self.has_edges() && self.state.now.elapsed >= until {
                 break;
             }
@@ -618,43 +598,43 @@ impl<M> EventLoop<M> {
     fn fire_timers(&mut self) {
         let pass = self.effects.timers.next_no();
         while !self.effects.halted
-            && let Some((seat, timer)) = self.effects.timers.pop(self.state.now.elapsed, pass)
+            && let Some((place, timer)) = self.effects.timers.pop(self.state.now.elapsed, pass)
         {
-            self.handle(seat, Event::Timer(timer));
+            self.handle(place, Event::Timer(timer));
         }
     }
 
-    fn handle(&mut self, seat: usize, event: Event<M>) {
-        let State { now, out, acting, changed, untold, .. } = &mut self.state;
-        let place = &mut self.seats[seat];
-        *acting = seat;
+    fn handle(&mut self, place: usize, event: Event<M>) {
+        let State { now, out, acting, changed, unstopped, .. } = &mut self.state;
+        let actor = &mut self.actors[place];
+        *acting = place;
         *changed = true;
         match event {
             Event::Disk(_) => self.effects.unanswered -= 1,
-            Event::Stop => *untold -= 1,
-            Event::Message { from, .. } if self.effects.network == Some(from) => place.heard += 1,
+            Event::Stop => *unstopped -= 1,
+            Event::Message { from, .. } if self.effects.network == Some(from) => actor.changes_seen += 1,
             Event::Start | Event::Message { .. } | Event::Timer(_) | Event::Work(_) => {}
         }
-        place.events += 1;
-        place.actor.handle(*now, event, out);
+        actor.events += 1;
+        actor.behaviour.handle(*now, event, out);
         if !out.is_empty() {
-            self.effects.carry_out(seat, place, *now, out);
+            self.effects.carry_out(place, actor, *now, out);
         }
     }
 
     /// Hands the network edge a message for another node.
-    fn depart(&mut self, seat: usize, departing: Departing<M>) {
+    fn depart(&mut self, place: usize, departing: Departing<M>) {
         let State { now, out, acting, changed, .. } = &mut self.state;
-        let place = &mut self.seats[seat];
-        *acting = seat;
+        let actor = &mut self.actors[place];
+        *acting = place;
         *changed = true;
-        place.events += 1;
-        match &mut place.actor {
-            Actor::Edge(edge) => edge.depart(departing, *now, out),
-            Actor::Role(role) => out.halt(format!("{} is no network edge", role.name())),
+        actor.events += 1;
+        match &mut actor.behaviour {
+            Behaviour::Edge(edge) => edge.depart(departing, *now, out),
+            Behaviour::Role(role) => out.halt(format!("{} is no network edge", role.name())),
         }
         if !out.is_empty() {
-            self.effects.carry_out(seat, place, *now, out);
+            self.effects.carry_out(place, actor, *now, out);
         }
     }
 
@@ -666,8 +646,7 @@ impl<M> EventLoop<M> {
     }
 
     pub(crate) fn report_now(&mut self) {
-        // A reader holds it for a moment: next turn, then. Nobody panics while holding it, and if someone
-        // did, what is in it gets overwritten whole.
+        // A reader holds it for a moment: next turn, then. After a panic of a holder it is overwritten whole.
         let mut snapshot = match self.snapshot.try_lock() {
             Ok(snapshot) => snapshot,
             Err(TryLockError::Poisoned(poisoned)) => poisoned.into_inner(),
@@ -684,19 +663,22 @@ impl<M> EventLoop<M> {
         if let Some(disk) = &self.effects.disk {
             snapshot.histograms.push((Series::new("ordain_disk_sync_seconds"), disk.syncs().clone()));
         }
-        snapshot.roles.resize_with(self.seats.len(), RoleSnapshot::default);
-        for (role, seat) in snapshot.roles.iter_mut().zip(&self.seats) {
-            role.role = seat.address.role;
-            role.name = seat.actor.name();
-            role.events = seat.events;
+        snapshot.roles.resize_with(self.actors.len(), RoleSnapshot::default);
+        for (role, actor) in snapshot.roles.iter_mut().zip(&self.actors) {
+            role.role = actor.address.role;
+            role.name = actor.behaviour.role().name();
+            role.events = actor.events;
             role.gauges.clear();
-            seat.actor.gauges(&mut |name, value| role.gauges.push((name, value)));
+            actor.behaviour.role().gauges(&mut |name, value| role.gauges.push((name, value)));
             role.histograms.clear();
             let series = Series { name: "ordain_role_event_seconds", label: Some(("role", role.name)) };
-            role.histograms.push((series, seat.times.clone()));
-            seat.actor.histograms(&mut |series, histogram| role.histograms.push((series, histogram.clone())));
+            role.histograms.push((series, actor.times.clone()));
+            actor
+                .behaviour
+                .role()
+                .histograms(&mut |series, histogram| role.histograms.push((series, histogram.clone())));
             role.digests.clear();
-            seat.actor.digests(&mut |span| role.digests.push(span));
+            actor.behaviour.role().digests(&mut |span| role.digests.push(span));
         }
         drop(snapshot);
         self.state.snapshot_at = self.state.now.elapsed;

@@ -1,7 +1,7 @@
 //! Memory in small pages, while much of it is new.
 //!
 //! Where the allocator asks for it the system hands out memory 2 MiB at a time. That is good for what is to stay (with
-//! pages of 4 KiB a shard takes up to a third longer), but whoever touches one first stands still until all of it is cleared:
+//! pages of 4 KiB a shard takes up to a third longer), but the thread that touches one first stands still until all of it is cleared:
 //! 0.1 ms, and 4 to 10 where the host of a virtual machine has yet to find it. A loop that keeps aside all that it replaces
 //! asks for one every few milliseconds, so some turns have two of these. Pages of 4 KiB cost as much together, but each
 //! turn has its share of them.
@@ -18,7 +18,7 @@ pub(crate) struct SmallPages(());
 struct Process {
     /// How many there are.
     begun: usize,
-    /// Without any of them pages are small too: somebody else has said so.
+    /// Pages are small without any of them too, as another part of the process asked for that.
     were_small: bool,
 }
 

@@ -15,7 +15,7 @@ use rustix::time::{
     Itimerspec, TimerfdClockId, TimerfdFlags, TimerfdTimerFlags, Timespec, timerfd_create, timerfd_settime,
 };
 
-use crate::lane::Party;
+use crate::mailbox::Party;
 
 const WAKE: Token = Token(usize::MAX);
 const TIMER: Token = Token(usize::MAX - 1);

@@ -17,8 +17,8 @@ use crate::clock::{Clock, micros};
 use crate::control::{Control, Phase};
 use crate::disk::{self, Disk, DiskLine, DiskPort, LINES};
 use crate::edge::{Edge, Tokens};
-use crate::lane::{Inlet, Outlet, Party, lane};
-use crate::loops::{Actor, Beat, Effects, EventLoop, LoopSnapshot, Pace, Route, Seat, State};
+use crate::loops::{Actor, Beat, Behaviour, Effects, EventLoop, LoopSnapshot, Pace, Route, State};
+use crate::mailbox::{Inlet, Outlet, Party, mailbox};
 use crate::poller::Poller;
 use crate::service::{Debt, Line, Service};
 use crate::timers::Timers;
@@ -135,7 +135,7 @@ const HANGS_AFTER: Duration = Duration::from_secs(2);
 const WORK_THREAD: &str = "work";
 /// The names of the disk threads.
 const DISK_THREADS: [&str; LINES] = ["disk", "disk-background"];
-/// How often it is looked whether a thread has ended, once it is to.
+/// The period of checks whether a thread has ended, once it is to.
 const LOOK_AGAIN: Duration = Duration::from_millis(2);
 
 /// Starts nodes.
@@ -182,19 +182,19 @@ impl Runtime {
         let parts = loops.into_iter().zip(pollers).zip(mesh(&loop_parties, ring));
         for ((spec, (poller, me)), ends) in parts {
             let core = spec.core;
-            let (seats, first_edge) = seats(options.node, spec.roles, spec.edges, &poller)?;
+            let (actors, first_edge) = actors(options.node, spec.roles, spec.edges, &poller)?;
             let port = disk.as_mut().map(|disk| {
                 let lines = std::array::from_fn(|line| {
                     let (_, disk_party) = &disk_pollers[line];
-                    let (jobs, inbound) = lane(ring, &me, disk_party);
-                    let (outbound, answers) = lane(ring, disk_party, &me);
+                    let (jobs, inbound) = mailbox(ring, &me, disk_party);
+                    let (outbound, answers) = mailbox(ring, disk_party, &me);
                     disk_ports[line].push((inbound, outbound));
                     DiskLine { jobs, answers }
                 });
-                DiskPort::new(disk.handle(), lines, seats.len())
+                DiskPort::new(disk.handle(), lines, actors.len())
             });
-            let (jobs, inbound) = lane(ring, &me, &work_party);
-            let (outbound, answers) = lane(ring, &work_party, &me);
+            let (jobs, inbound) = mailbox(ring, &me, &work_party);
+            let (outbound, answers) = mailbox(ring, &work_party, &me);
             work_ports.push((inbound, outbound));
             let work = Line { jobs, answers };
             let snapshot = LoopSnapshot { name: spec.name.clone(), ..LoopSnapshot::default() };
@@ -219,7 +219,7 @@ impl Runtime {
                 poller,
                 me,
                 control: control.clone(),
-                seats,
+                actors,
                 first_edge,
                 inlets: ends.inlets,
                 effects,
@@ -227,7 +227,7 @@ impl Runtime {
                 beat: Arc::default(),
                 state: State::default(),
             };
-            // Whoever looks before the loop's first turn sees how it begins.
+            // A reader before the loop's first turn sees how it begins.
             event_loop.report_now();
             built.push((core, event_loop));
         }
@@ -253,7 +253,7 @@ impl Runtime {
             control: control.clone(),
             // What is not done of a transaction when the node stops is done again from the log.
             debt: Debt::Dropped,
-            serve: Box::new(|(seat, work): (usize, Work)| (seat, work.run())),
+            serve: Box::new(|(place, work): (usize, Work)| (place, work.run())),
             ports: work_ports,
         };
         running.adopt(spawn_service(WORK_THREAD, work_thread))?;
@@ -270,7 +270,7 @@ fn routes<M>(loops: &[LoopSpec<M>]) -> Result<Arc<[Option<Route>]>, StartError> 
     let mut routes = Vec::new();
     for (on_loop, spec) in loops.iter().enumerate() {
         let numbers = spec.roles.iter().map(|(n, _)| *n).chain(spec.edges.iter().map(|(n, _)| *n));
-        for (seat, number) in numbers.enumerate() {
+        for (place, number) in numbers.enumerate() {
             if !taken.insert(number) {
                 return Err(StartError::DuplicateRole(number));
             }
@@ -278,27 +278,27 @@ fn routes<M>(loops: &[LoopSpec<M>]) -> Result<Arc<[Option<Route>]>, StartError> 
             if routes.len() <= number {
                 routes.resize(number + 1, None);
             }
-            routes[number] = Some(Route { on_loop, seat });
+            routes[number] = Some(Route { on_loop, place });
         }
     }
     Ok(routes.into())
 }
 
-/// One loop's ends of its lanes to and from all others.
+/// One loop's ends of its mailboxes to and from all others.
 struct Ends<T> {
     /// By target; none to itself.
     outlets: Vec<Option<Outlet<T>>>,
     inlets: Vec<Inlet<T>>,
 }
 
-/// Makes a lane for every ordered pair of loops.
+/// Makes a mailbox for every ordered pair of loops.
 fn mesh<T>(parties: &[Arc<Party>], ring: usize) -> Vec<Ends<T>> {
     let mut ends: Vec<Ends<T>> =
         parties.iter().map(|_| Ends { outlets: Vec::new(), inlets: Vec::new() }).collect();
     for (from, source) in parties.iter().enumerate() {
         for (to, target) in parties.iter().enumerate() {
             let outlet = (from != to).then(|| {
-                let (outlet, inlet) = lane(ring, source, target);
+                let (outlet, inlet) = mailbox(ring, source, target);
                 ends[to].inlets.push(inlet);
                 outlet
             });
@@ -309,29 +309,29 @@ fn mesh<T>(parties: &[Arc<Party>], ring: usize) -> Vec<Ends<T>> {
 }
 
 /// Puts roles and edges on a loop, and lets edges register their sockets.
-fn seats<M>(
+fn actors<M>(
     node: NodeId,
     roles: Vec<(u16, Box<dyn Role<Message = M>>)>,
     edges: Vec<(u16, Box<dyn Edge<Message = M>>)>,
     poller: &Poller,
-) -> Result<(Vec<Seat<M>>, usize), StartError> {
+) -> Result<(Vec<Actor<M>>, usize), StartError> {
     let first_edge = roles.len();
-    let seat = |role, actor| Seat {
+    let actor = |role, behaviour| Actor {
         address: Address { node, role },
-        actor,
+        behaviour,
         events: 0,
-        heard: 0,
+        changes_seen: 0,
         times: Histogram::default(),
     };
-    let mut seats: Vec<Seat<M>> =
-        roles.into_iter().map(|(number, role)| seat(number, Actor::Role(role))).collect();
+    let mut actors: Vec<Actor<M>> =
+        roles.into_iter().map(|(number, role)| actor(number, Behaviour::Role(role))).collect();
     for (i, (number, mut edge)) in edges.into_iter().enumerate() {
         let registry = poller.registry().try_clone()?;
         edge.register(registry, Tokens::new(i))
             .map_err(|reason| StartError::Edge { edge: edge.name(), reason })?;
-        seats.push(seat(number, Actor::Edge(edge)));
+        actors.push(actor(number, Behaviour::Edge(edge)));
     }
-    Ok((seats, first_edge))
+    Ok((actors, first_edge))
 }
 
 fn spawn_loop<M: Send + 'static>(
@@ -347,7 +347,7 @@ fn spawn_loop<M: Send + 'static>(
         let control = event_loop.control.clone();
         if let Err(panic) = catch_unwind(AssertUnwindSafe(|| event_loop.run())) {
             let (name, role) = (&event_loop.name, event_loop.acting());
-            control.halt(format!("{role} on loop {name} panicked: {}", said(&*panic)));
+            control.halt(format!("{role} on loop {name} panicked: {}", text_of(&*panic)));
         }
         control.loop_ended();
     })
@@ -359,12 +359,12 @@ fn spawn_service<J: Send + 'static, A: Send + 'static>(
 ) -> io::Result<JoinHandle<()>> {
     thread::Builder::new().name(thread.to_owned()).spawn(move || {
         if let Err(panic) = catch_unwind(AssertUnwindSafe(|| service.run())) {
-            service.control.halt(format!("the {thread} thread panicked: {}", said(&*panic)));
+            service.control.halt(format!("the {thread} thread panicked: {}", text_of(&*panic)));
         }
     })
 }
 
-fn said(panic: &(dyn Any + Send)) -> &str {
+fn text_of(panic: &(dyn Any + Send)) -> &str {
     let text = panic.downcast_ref::<&str>().copied();
     text.or_else(|| panic.downcast_ref::<String>().map(String::as_str)).unwrap_or("without a word")
 }
@@ -436,7 +436,7 @@ impl Running {
             }
             // What a thread may panic with has been caught inside; a role whose drop panics ends here.
             if let Err(panic) = thread.join() {
-                self.control.halt(format!("a thread panicked while ending: {}", said(&*panic)));
+                self.control.halt(format!("a thread panicked while ending: {}", text_of(&*panic)));
             }
         }
     }
@@ -466,16 +466,16 @@ impl Handle {
         self.control.advance(Phase::Draining);
     }
 
-    /// How long the longest of the turns takes that are under way: a loop that stands still serves nobody.
+    /// How long the longest of the turns takes that are under way: a loop that stands still serves no client.
     pub fn longest_turn(&self) -> Micros {
         let now = self.clock.now().elapsed;
         self.beats.iter().map(|beat| beat.turn(now)).max().unwrap_or_default()
     }
 
-    /// Shows what each loop looked like a moment ago.
+    /// Shows the latest snapshot of each loop.
     pub fn inspect(&self, mut look: impl FnMut(&LoopSnapshot)) {
         for snapshot in self.snapshots.iter() {
-            // A poisoned one was being shown to a closure that panicked: it is as good as it was.
+            // A closure that panicked has only read it.
             look(&snapshot.lock().unwrap_or_else(PoisonError::into_inner));
         }
     }

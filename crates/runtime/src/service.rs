@@ -1,9 +1,9 @@
-//! Threads that do for event loops what would hold them up, and the lanes by which each loop reaches one of them.
+//! Threads that do for event loops what would hold them up, and the mailboxes by which each loop reaches one of them.
 
 use std::sync::Arc;
 
 use crate::control::Control;
-use crate::lane::{Inlet, Outlet, Party};
+use crate::mailbox::{Inlet, Outlet, Party};
 use crate::poller::Poller;
 
 /// The most requests that a service thread takes from one loop before it looks at the next.
@@ -20,7 +20,7 @@ pub(crate) struct Line<J, A> {
 pub(crate) enum Debt {
     /// What they asked for is done nevertheless.
     Paid,
-    /// Nobody needs it.
+    /// It is not needed.
     Dropped,
 }
 
@@ -40,7 +40,7 @@ impl<J, A> Service<J, A> {
     /// Works until all loops have ended and, if that is owed, what they asked for is done, or until the node halts.
     pub(crate) fn run(&mut self) {
         loop {
-            // Read before looking at the lanes: the last jobs were sent before the last loop ended.
+            // Read before looking at the mailboxes: the last jobs were sent before the last loop ended.
             let last = self.control.loops_have_ended();
             if self.control.is_halted() || last && self.debt == Debt::Dropped || !self.turn() && last {
                 return;
@@ -50,7 +50,7 @@ impl<J, A> Service<J, A> {
 
     /// Does some of what there is, or sleeps until there is something; says whether anything was done.
     pub(crate) fn turn(&mut self) -> bool {
-        // Whoever gives nothing that counts after its end gives long jobs: loops have their turns job by job.
+        // Jobs that do not count after the end are long ones: loops are served in turn, job by job.
         let turn = if self.debt == Debt::Dropped { 1 } else { TURN };
         let mut done = 0;
         for (jobs, answers) in &mut self.ports {

@@ -5,7 +5,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use ordain_model::Micros;
 use ordain_role::TimerId;
 
-/// Which timer of whom: the seat of a role on the loop, and the role's own name for the timer.
+/// Which timer of whom: the place of a role on the loop, and the role's own name for the timer.
 pub(crate) type TimerKey = (usize, TimerId);
 
 /// The running number of a setting, by which timers of one time fire in the order in which they were set.
@@ -100,8 +100,8 @@ mod tests {
         ) {
             let mut timers = Timers::default();
             let mut list: Vec<(u64, usize, TimerKey)> = Vec::new();
-            for (i, (seat, id, at, fire)) in steps.into_iter().enumerate() {
-                let key = (seat, TimerId(id));
+            for (i, (place, id, at, fire)) in steps.into_iter().enumerate() {
+                let key = (place, TimerId(id));
                 timers.set(key, at.map(Micros));
                 list.retain(|(.., k)| *k != key);
                 list.extend(at.map(|at| (at, i, key)));

@@ -165,7 +165,7 @@ impl Secured {
                 other => return other,
             }
             match self.tls.read_tls(&mut self.socket) {
-                // The reader tells whether the other side had said so.
+                // The reader finds out whether the other side had closed it.
                 Ok(0) => {
                     let _ = self.tls.process_new_packets();
                     return match self.tls.reader().read(buffer) {
@@ -175,7 +175,7 @@ impl Secured {
                 }
                 Ok(_) => {
                     if let Err(error) = self.tls.process_new_packets() {
-                        // The other side is told what is wrong, if it listens.
+                        // The other side gets the alert, if it reads.
                         let _ = self.flush();
                         return Err(io::Error::new(ErrorKind::InvalidData, error));
                     }

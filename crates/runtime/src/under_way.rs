@@ -73,7 +73,7 @@ pub fn open(directory: &Path) -> io::Result<(Vec<UnderWay>, Executing)> {
     let places = (0..MAX_SHARDS).map(|shard| {
         let at = |offset: usize| -> &'static AtomicU64 {
             // SAFETY: a shard's place, with `WORK` or `LATEST` added or not, lies within the `LEN` bytes that were mapped, which stay mapped
-            // for ever, and the file is at least as long and is not made shorter by anybody who respects the directory's
+            // for ever, and the file is at least as long and is not made shorter by any process that respects the directory's
             // lock. It is aligned to 8, as the mapping is to a page, a line has 64 bytes and `WORK` and `LATEST` are multiples of 8. This process
             // accesses it as an atomic only; the other processes that may have the file open read it as a file.
             unsafe { AtomicU64::from_ptr(mapped.byte_add(offset).cast()) }
@@ -143,7 +143,7 @@ mod tests {
             let both = model.into_iter().enumerate().flat_map(|(shard, (own, work))| [(shard, own), (shard, work)]);
             let expected: Vec<(usize, u64)> = both.filter(|(_, n)| *n != 0).collect();
             prop_assert_eq!(read(directory.path()).unwrap(), expected.clone());
-            // The next process hears it, and says when it has.
+            // The next process reads it, and reports it.
             let (places, former) = open(directory.path()).unwrap();
             prop_assert_eq!(former, expected);
             places.iter().for_each(|place| [*place, place.of_work()].iter().for_each(|place| place.end()));

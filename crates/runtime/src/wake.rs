@@ -2,7 +2,7 @@
 //! wake-up.
 //!
 //! The sleeper announces that it is about to sleep, *then* looks once more whether there is something to do.
-//! Whoever makes something to do publishes it first, *then* looks whether the sleeper has announced itself.
+//! A thread that makes work publishes it first, *then* checks whether the sleeper has announced itself.
 //! A full fence stands between the two steps on either side. Fences have one total order, so
 //!
 //! - if the ringer's fence comes first, the sleeper's second look sees what was published, and it does not

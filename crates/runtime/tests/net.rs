@@ -141,7 +141,7 @@ fn config(number: u16, listener: TcpListener, peers: &[(u16, SocketAddr)]) -> Ne
         secret: b"secret".to_vec(),
         fingerprint: 7,
         life: life(),
-        hears: vec![PUPPET],
+        watchers: vec![PUPPET],
         delay: Micros(0),
         procedures: Arc::new(Registry::default()),
         tls: None,

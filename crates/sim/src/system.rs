@@ -48,8 +48,8 @@ pub trait System {
     /// Front door `n` of a node, in that life of it.
     fn door(&self, node: NodeId, incarnation: u32, n: u16) -> FrontDoor;
 
-    /// The roles of a node that hear what becomes of the streams to other nodes, besides its front doors.
-    fn hears_of_peers(&self, node: NodeId) -> Vec<u16> {
+    /// The roles of a node that are sent every change of the streams to other nodes, besides its front doors.
+    fn peer_watchers(&self, node: NodeId) -> Vec<u16> {
         let _ = node;
         Vec::new()
     }

@@ -97,21 +97,21 @@ impl Family for Deterministic {
         Box::new(ReplicaRouter::new(settings.topology.clone(), settings.node, places::SEQUENCER))
     }
 
-    fn hears_of_peers(&self, settings: &NodeSettings) -> Vec<u16> {
+    fn peer_watchers(&self, settings: &NodeSettings) -> Vec<u16> {
         let plan = self.plan(settings);
-        let mut hears = Vec::new();
+        let mut watchers = Vec::new();
         if plan.replication() != Replication::None {
-            hears.extend([places::SEQUENCER, places::LOG]);
+            watchers.extend([places::SEQUENCER, places::LOG]);
         }
         if plan.has_peers() {
-            hears.push(places::EXCHANGE);
+            watchers.push(places::EXCHANGE);
         }
         if plan.is_configuration_service_member() {
-            hears.push(places::CONFIGURATION_SERVICE_LOG);
+            watchers.push(places::CONFIGURATION_SERVICE_LOG);
         }
         if plan.keep != Keep::Nothing && plan.topology.nodes() > 1 {
-            hears.push(places::CHECKPOINTER);
+            watchers.push(places::CHECKPOINTER);
         }
-        hears
+        watchers
     }
 }

@@ -214,8 +214,8 @@ pub(super) fn build<F: Family>(
             spec.roles.push((number, Box::new(Metered::new(role, meter))));
         }
         if let Some(listener) = listeners.next() {
-            let hears = family.hears_of_peers(&settings);
-            let network = network(grid, (&settings, hears), listener, &addresses, registry)?;
+            let watchers = family.peer_watchers(&settings);
+            let network = network(grid, (&settings, watchers), listener, &addresses, registry)?;
             // Not on the loop of the sequencer, if there is another: as in a node that serves.
             if let Some((spec, meters)) = loops.last_mut() {
                 let meter = Meter::default();
@@ -238,13 +238,13 @@ pub(super) fn build<F: Family>(
 /// The edge by which a node talks to those that it belongs with, as `ordain serve` sets it up.
 fn network<M: Message>(
     grid: &Grid,
-    (settings, hears): (&NodeSettings, Vec<u16>),
+    (settings, watchers): (&NodeSettings, Vec<u16>),
     listener: TcpListener,
     addresses: &[(NodeId, SocketAddr)],
     registry: &Arc<Registry>,
 ) -> anyhow::Result<Network<M>> {
-    let doors = (0..settings.gateways as u16).map(|i| places::GATEWAYS + i);
-    let hears = doors.chain(hears).collect();
+    let servers = (0..settings.gateways as u16).map(|i| places::GATEWAYS + i);
+    let watchers = servers.chain(watchers).collect();
     let config = NetConfig {
         me: Address { node: settings.node, role: places::NETWORK },
         listener,
@@ -253,7 +253,7 @@ fn network<M: Message>(
         secret: b"only nodes of this very process".to_vec(),
         fingerprint: 1,
         life: LIFE,
-        hears,
+        watchers,
         delay: grid.delay.near(),
         procedures: registry.clone(),
         // Threads that share a few cores may be silent for long, and no node dies.

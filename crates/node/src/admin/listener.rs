@@ -1,6 +1,6 @@
 //! The admin server's port: connections as they come, or in TLS, and what each may take.
 //!
-//! Handshakes go on beside each other, so that nobody who is slow, or silent, keeps others out; and there are only so many.
+//! Handshakes go on beside each other, so that a client that is slow, or silent, keeps no other out; and there are only so many.
 //! The number of connections is bounded, how long one may take over a request's head, how long that head may be, and how long
 //! a connection lasts.
 
@@ -178,7 +178,7 @@ mod tests {
 
     use super::*;
 
-    /// Runs something in a time that passes when nobody has anything to do.
+    /// Runs something in a time that passes when nothing is left to do.
     fn run<F: Future>(what: F) -> F::Output {
         let runtime = tokio::runtime::Builder::new_current_thread().enable_all().start_paused(true).build();
         runtime.unwrap().block_on(what)

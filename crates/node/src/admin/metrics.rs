@@ -150,7 +150,7 @@ impl Samples {
         self.numbers.get(name).into_iter().flatten().map(|sample| sample.value)
     }
 
-    /// Whether somebody reports a metric.
+    /// Whether any role reports a metric.
     pub(super) fn has(&self, name: &str) -> bool {
         self.numbers.contains_key(name)
     }

@@ -97,7 +97,7 @@ struct Observed {
     opened: Mutex<Opened>,
     traffic: Arc<Traffic>,
     history: Mutex<History>,
-    /// What the other nodes of the cluster have said of themselves last.
+    /// The latest summaries of the other nodes of the cluster.
     others: Mutex<Vec<Value>>,
 }
 
@@ -107,7 +107,7 @@ const SLOW: usize = 20;
 const REFRESH: Duration = Duration::from_millis(500);
 
 fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
-    // Whoever panicked while holding it has left it as good as it was: all is overwritten or added to whole.
+    // A panic of a holder leaves it usable: all is overwritten or added to whole.
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
@@ -179,7 +179,7 @@ impl Admin {
 
 impl Drop for Admin {
     fn drop(&mut self) {
-        // If nobody listens the thread has ended already.
+        // Without a receiver the thread has ended already.
         let _ = self.stop.send(true);
         if let Some(thread) = self.thread.take() {
             let _ = thread.join();
@@ -309,8 +309,8 @@ async fn show_series(State(observed): State<Arc<Observed>>) -> impl IntoResponse
         })
     });
     let (slow, others) = (slow.collect(), lock(&observed.others).clone());
-    let shown = lock(&observed.history).show(&samples, &others, slow);
-    Json(shown)
+    let series = lock(&observed.history).show(&samples, &others, slow);
+    Json(series)
 }
 
 async fn show_status(State(observed): State<Arc<Observed>>) -> impl IntoResponse {

@@ -171,10 +171,10 @@ fn summarize(series: &Series, histogram: &Histogram) -> Value {
     })
 }
 
-/// What another node says of itself, or why it says nothing.
+/// The summary of another node's status, or the reason why there is none.
 pub(super) async fn ask(node: u16, target: Target, asker: Asker) -> Value {
-    let said = asker.get(&target, "/status").await;
-    let parsed = said.map_err(|error| match &error {
+    let answer = asker.get(&target, "/status").await;
+    let parsed = answer.map_err(|error| match &error {
         AskError::NoAuthority => format!("{error} with tls-ca-cert-file"),
         error if error.is_about_login() => {
             format!("{error}: set admin-user and admin-password-file to a user of that node")
@@ -185,10 +185,10 @@ pub(super) async fn ask(node: u16, target: Target, asker: Asker) -> Value {
         Ok(status) => {
             let keys =
                 ["role", "term", "epoch", "applied_epoch", "lag", "digest", "digest_epoch", "not_ready"];
-            let mut shown: Map<String, Value> =
+            let mut summary: Map<String, Value> =
                 keys.iter().map(|key| ((*key).to_owned(), status[*key].clone())).collect();
-            shown.insert("node".to_owned(), json!(node));
-            Value::Object(shown)
+            summary.insert("node".to_owned(), json!(node));
+            Value::Object(summary)
         }
         Err(reason) => json!({ "node": node, "unreachable": reason }),
     }

@@ -1,7 +1,6 @@
-//! What a node says of itself: whether it is ready, its place in the cluster, its digests.
+//! The status of a node: whether it is ready, its place in the cluster, its digests.
 //!
-//! Nothing here asks for a transaction: whoever polls must not cost anything, and a node that is stuck must be able to
-//! say so. All is read from what the roles report of themselves and from the links.
+//! Nothing here asks for a transaction: polls must cost nothing, and a node that is stuck must be able to say so. All is read from what the roles report of themselves and from the links.
 
 use ordain_archive::{Location, Standing};
 use ordain_family::{Replication, TAKES_TRANSACTIONS};
@@ -17,10 +16,10 @@ use crate::cluster::{Member, Membership};
 
 /// How long an event loop may be in one turn before the node counts as one that stands still.
 const STANDS_STILL: Micros = Micros::from_millis(2000);
-/// How many late digests are shown.
+/// How many of the latest digests `/status` has.
 const DIGESTS: usize = 24;
 
-/// Who decides what a partition's input is, as far as this node knows.
+/// The role of this node in its partition, and the partition's leader or primary, as far as this node knows.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) struct Command {
     pub(super) role: &'static str,
@@ -46,7 +45,7 @@ impl Command {
         if replication == Replication::Async {
             let is = |name| samples.max(name) > 0.0;
             let is_primary = is("ordain_ship_is_primary");
-            // Until the configuration service has heard of this node it knows no more than who led when all began.
+            // Until the configuration service knows of this node it knows no more than who led when all began.
             let is_known = is("ordain_configuration_service_has_arrived")
                 && !is("ordain_configuration_service_is_fenced");
             let known = is_known.then(|| samples.max("ordain_configuration_service_primary") as u16);
@@ -67,7 +66,7 @@ impl Command {
     }
 }
 
-/// What stands between a node and its work, as far as it knows; nothing: it is ready.
+/// The obstacles between a node and its work, as far as it knows; none: it is ready.
 ///
 /// A node is ready if it and all that it needs are there: its event loops turn, its log takes writes, what was ordered is
 /// executed here, its partition has a leader, every partition has enough members for one, and of one replica every node is
@@ -113,7 +112,7 @@ pub(super) fn obstacles(
     found
 }
 
-/// Which nodes are not reached without which transactions cannot be answered.
+/// The nodes that are not reached, and without which transactions cannot be answered.
 fn unreached(place: &Membership, links: &[PeerStatus]) -> Vec<String> {
     let grid = place.cluster.topology();
     let is_there = |node: NodeId| {
@@ -154,7 +153,7 @@ fn unreached(place: &Membership, links: &[PeerStatus]) -> Vec<String> {
     found
 }
 
-/// That so many members of the configuration service are missing that nobody can be made primary.
+/// The obstacle that too few members of the configuration service are reached to agree on a primary.
 fn configuration_service_is_gone(about: &About, links: &[PeerStatus]) -> Option<String> {
     let members = configuration_service_members(&about.cluster.as_ref()?.cluster.topology());
     let is_missing =
@@ -184,7 +183,7 @@ fn behind(samples: &Samples) -> f64 {
 
 const JOINING: &str = "this node is joining and not let in yet";
 
-/// What a node has not got that it needs.
+/// The parts that a node lacks.
 fn shortfalls(place: &Membership, samples: &Samples) -> Vec<String> {
     let mut found = Vec::new();
     if samples.max("ordain_group_unfounded") > 0.0 {
@@ -230,7 +229,7 @@ pub(super) fn status(observed: &Observed, samples: &Samples) -> Value {
     let (epoch, applied) = epochs(samples);
     let place = about.cluster.as_ref();
     let digests = &samples.digests;
-    let shown = digests.iter().rev().take(DIGESTS).map(|span| {
+    let latest = digests.iter().rev().take(DIGESTS).map(|span| {
         json!({
             "first_epoch": span.first.0,
             "last_epoch": span.last.0,
@@ -266,7 +265,7 @@ pub(super) fn status(observed: &Observed, samples: &Samples) -> Value {
         "peers": links.iter().map(peer).collect::<Vec<_>>(),
         "digest": digests.last().map(|span| span.digest.to_string()),
         "digest_epoch": digests.last().map(|span: &DigestSpan| span.last.0),
-        "digests": shown.collect::<Vec<_>>(),
+        "digests": latest.collect::<Vec<_>>(),
         "committed": samples.sum("ordain_shard_committed_total") as u64,
         "aborted": samples.sum("ordain_shard_aborted_total") as u64,
         "connections": observed.mailboxes.connections().0,
@@ -322,7 +321,7 @@ fn members(place: &Membership) -> Vec<Value> {
     place.cluster.members.iter().map(member).collect()
 }
 
-/// A link, as it is shown.
+/// A link, as `/status` has it.
 fn peer(link: &PeerStatus) -> Value {
     let (state, reason) = match link.reach {
         Reach::Connecting => ("connecting", None),

@@ -381,7 +381,7 @@ impl<M: Message> ConnectionServer<M> {
     }
 
     /// Gives up what has been waited for too long, and turns away what was held as long: that was never sequenced. A node
-    /// that stops gives up at once what nobody can answer because a partition is gone.
+    /// that stops gives up at once what cannot be answered because a partition is gone.
     fn give_up_overdue(&mut self) {
         let now = self.now;
         for owed in self.dispatcher.give_up(now) {

@@ -154,7 +154,7 @@ pub struct Restored {
     pub undecided: Option<Epoch>,
 }
 
-/// Says where a partition's checkpoint is to be written; nowhere, if somebody else does that.
+/// The directory for a partition's checkpoint; none, if another run writes it.
 pub type Target<'t> = dyn FnMut(PartitionId) -> Result<Option<Box<dyn Directory>>, DiskError> + 't;
 
 /// Puts a replica together as it was at the end of `until`, or as far as everything is known, and writes a checkpoint of it
@@ -228,7 +228,7 @@ fn choose<'c, 's>(sources: &'c [Source<'s>]) -> BTreeMap<PartitionId, &'c Source
     chosen
 }
 
-/// Whether the checkpoint before may do, or whoever asks has to think again.
+/// Whether an earlier checkpoint may do.
 fn is_damage(reason: &CheckpointError) -> bool {
     use CheckpointError::{Damaged, Refused, Unfinished};
     matches!(reason, Damaged { .. } | Unfinished { .. } | Refused { .. })

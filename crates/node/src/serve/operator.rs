@@ -1,4 +1,5 @@
-//! What an operator has aborted, and what a node was executing when it ended: noted in the directory, told to other nodes.
+//! Transactions that an operator has aborted, and those that a node was executing when it ended: noted in the directory,
+//! sent to other nodes.
 
 use std::fs::Permissions;
 use std::os::unix::fs::PermissionsExt;
@@ -6,13 +7,13 @@ use std::path::Path;
 
 use ordain_model::{Epoch, Gsn};
 use ordain_role::{NodeId, UnderWay};
-use ordain_runtime::{Greeting, Heeded, under_way};
+use ordain_runtime::{Greeted, Greeting, under_way};
 
 use super::ServeError;
 use crate::aborts::Aborts;
 
-/// Where the shards of a node say what they are executing. Says what the process before this one was at, if it died of it
-/// or in the middle of it.
+/// Opens the places where the shards of a node note what they execute. Logs the transactions that the process before this
+/// one was executing when it ended.
 pub(super) fn open_under_way(directory: &Path) -> Vec<UnderWay> {
     match under_way::open(directory) {
         Ok((places, former)) => {
@@ -33,8 +34,8 @@ pub(super) fn open_under_way(directory: &Path) -> Vec<UnderWay> {
     }
 }
 
-/// From now on others hear what follows from what an operator has aborted here: it cannot be undone any more. Nor is the
-/// directory for everybody's eyes.
+/// Puts the aborts of a directory in force: from now on they cannot be undone, as other nodes get what follows from them.
+/// Closes the directory to other users.
 pub(super) fn begin_with_aborts(directory: &Path) -> Result<(), ServeError> {
     let mut aborts = Aborts::read(directory)?;
     if aborts.take_effect() {
@@ -56,38 +57,38 @@ pub(super) fn begin_with_aborts(directory: &Path) -> Result<(), ServeError> {
     Ok(())
 }
 
-/// Says to every other node what an operator has aborted here, and takes over what one has been aborted there that this node
-/// has not come to yet: see [`aborts`](crate::aborts). `begun` is the epoch of the checkpoint that the node begins from.
+/// The greeting that exchanges operators' aborts between nodes, as far as their transactions are not executed: see
+/// [`aborts`](crate::aborts). `begun` is the epoch of the checkpoint that the node begins from.
 pub(super) fn greeting(
     directory: &Path,
     begun: Epoch,
     under_way: Vec<UnderWay>,
 ) -> Result<Greeting, ServeError> {
-    let words = Aborts::read(directory)?.greeting();
+    let content = Aborts::read(directory)?.greeting();
     let directory = directory.to_owned();
-    let heed = move |peer: NodeId, words: &[u8]| {
+    let take = move |peer: NodeId, content: &[u8]| {
         let latest = || under_way.iter().map(|place| Gsn(place.latest()).epoch()).max();
-        // If that is not noted, nobody knows.
+        // Without such notes everything may be executed already.
         let is_past = |epoch: Epoch| latest().is_none_or(|latest| epoch <= latest.max(begun));
         let taken = Aborts::read(&directory).and_then(|mut aborts| {
-            let taken = aborts.heed(words, is_past)?;
+            let taken = aborts.take(content, is_past)?;
             if !taken.is_empty() {
                 aborts.write(&directory)?;
             }
             Ok(taken)
         });
         match taken {
-            Ok(taken) if taken.is_empty() => Heeded::Nothing,
-            Ok(taken) => Heeded::Restart(format!(
-                "node {} has said that an operator has aborted {}, which this node has not come to: it is noted here too",
+            Ok(taken) if taken.is_empty() => Greeted::Nothing,
+            Ok(taken) => Greeted::Restart(format!(
+                "node {} reports that an operator has aborted {}, which this node has not executed yet: it is noted here too",
                 peer.0,
                 taken.iter().map(Gsn::to_string).collect::<Vec<_>>().join(", ")
             )),
-            Err(error) => Heeded::Halt(format!(
-                "node {} has said what an operator has aborted, and it cannot be noted here: {error}",
+            Err(error) => Greeted::Halt(format!(
+                "node {} reports what an operator has aborted, and it cannot be noted here: {error}",
                 peer.0
             )),
         }
     };
-    Ok(Greeting { words: words.into(), heed: Box::new(heed) })
+    Ok(Greeting { content: content.into(), take: Box::new(take) })
 }

@@ -28,7 +28,7 @@ impl Secured {
         if is_admin_in_tls && config.tls.is_none() {
             return Err(ServeError::AdminTls);
         }
-        // A node is started with a certificate that is good for nobody, so that the others go on; a later one is not taken.
+        // A node is started with a certificate that is of no use, so that the others go on; a later one is not taken.
         let warn = |checked: Result<(), TlsError>| {
             checked.unwrap_or_else(|error| tracing::error!("{error}"));
         };

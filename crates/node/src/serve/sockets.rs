@@ -13,18 +13,18 @@ use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 use super::ServeError;
 use crate::cluster::Membership;
 
-/// The edge by which a node talks to the other nodes of its cluster. Its front doors and the roles in `hears` are told what
-/// becomes of the streams.
+/// Opens the edge between a node and the other nodes of its cluster. Its connection servers and the roles in `watchers` are
+/// sent every change of a peer.
 pub(super) fn open_network<M: Message>(
     place: &Membership,
     listener: TcpListener,
     tls: Option<LinkTls>,
-    (settings, hears): (&NodeSettings, Vec<u16>),
+    (settings, watchers): (&NodeSettings, Vec<u16>),
     procedures: &Arc<Registry>,
 ) -> Result<Network<M>, ServeError> {
     let cluster = &place.cluster;
-    let doors = (0..settings.gateways as u16).map(|i| places::GATEWAYS + i);
-    let hears = doors.chain(hears).collect();
+    let servers = (0..settings.gateways as u16).map(|i| places::GATEWAYS + i);
+    let watchers = servers.chain(watchers).collect();
     Network::new(NetConfig {
         me: Address { node: place.node, role: places::NETWORK },
         listener,
@@ -33,7 +33,7 @@ pub(super) fn open_network<M: Message>(
         secret: cluster.secret.reveal().as_bytes().to_vec(),
         fingerprint: cluster.fingerprint(),
         life: Life(settings.life),
-        hears,
+        watchers,
         delay: cluster.latency,
         procedures: procedures.clone(),
         tls,
@@ -42,7 +42,7 @@ pub(super) fn open_network<M: Message>(
     .map_err(ServeError::Network)
 }
 
-/// What names the address at which a node's peers connect.
+/// The source of the address at which a node's peers connect, for messages.
 pub(super) const PEERS: &str = "the cluster's file";
 
 /// Lets this process have as many connections as the system permits, not only as many as the shell that started it

@@ -58,10 +58,10 @@ impl EngineVisitor for Start<'_> {
     }
 }
 
-/// Refuses a node that anybody could enter.
+/// Refuses a node that other machines could use without a password.
 fn check_exposure(config: &ServeConfig, access: &Access) -> Result<(), ServeError> {
     let is_open = access.users(|users| users.default_user().is_open());
-    // A certificate of a client does for its password, where nobody comes in without one.
+    // A certificate of a client does for its password, where none is admitted without one.
     let tls = config.tls.as_ref();
     let has_certificates = tls.is_some_and(|tls| tls.only && tls.auth_clients == AuthClients::Yes);
     for (address, flag, is_safe) in
@@ -327,8 +327,8 @@ impl<F: Family> Opening<'_, F> {
         let Some((membership, listener)) = config.cluster.as_ref().zip(listeners.peers.take()) else {
             return Ok(None);
         };
-        let hears = family.hears_of_peers(settings);
-        let edge = open_network(membership, listener, secured.links.clone(), (settings, hears), registry)?;
+        let watchers = family.peer_watchers(settings);
+        let edge = open_network(membership, listener, secured.links.clone(), (settings, watchers), registry)?;
         Ok(Some(match place.directory {
             Some(_) => {
                 edge.greeting(greeting(&config.data_dir, opened.begins_after(), place.under_way.clone())?)

@@ -30,7 +30,7 @@ pub(super) struct ClusterArgs {
     /// The data directory of a cluster that `ordain cluster up` runs
     #[arg(long, env = "ORDAIN_DATA_DIR", default_value = "ordain-data", value_name = "DIR")]
     data_dir: PathBuf,
-    /// The configuration file of the nodes: their addresses, login and authority, as far as nothing else is said here
+    /// The configuration file of the nodes: their addresses, login and authority, as far as no flag says otherwise
     #[arg(long, env = "ORDAIN_CONFIG", value_name = "FILE")]
     config: Option<PathBuf>,
     /// The user to log in as, where the nodes ask for a login [default: default]
@@ -57,7 +57,7 @@ pub(super) struct ClusterArgs {
 /// The way to the nodes of a cluster.
 #[derive(Debug)]
 pub(super) struct Way {
-    /// Where to ask first, and next if nobody is there.
+    /// The admin servers to ask, in this order, until one answers.
     pub(super) candidates: Vec<Target>,
     asker: Asker,
     /// What connections to the ports for clients are in TLS with, if nodes offer that.
@@ -85,7 +85,7 @@ impl ClusterArgs {
             (None, None) => self.record()?,
             _ => None,
         };
-        // Whoever may not read the file of a cluster that runs here may look at it all the same, if nobody asks for a login.
+        // A user who may not read the file of a cluster that runs here may ask all the same, where no login is needed.
         let of_record = record.as_ref().and_then(|record| ForOperators::read(&record.config).ok());
         let of_file = named.or(of_record).unwrap_or_default();
         let candidates = match (&self.admin, record) {

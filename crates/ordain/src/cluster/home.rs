@@ -19,10 +19,10 @@ use super::{NodeRecord, RECORD, Record};
 
 /// The name of the file that describes the cluster to its nodes.
 const CONFIG: &str = "cluster.toml";
-/// Where ports begin if nobody says.
+/// The first port by default.
 const BASE_PORT: u16 = 7000;
 
-/// What is asked of a cluster. What is not said is as it was, or as is usual.
+/// The flags of a cluster. What is not given is as it was, or by default.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Wanted {
     pub partitions: Option<u16>,
@@ -122,12 +122,12 @@ impl Home {
         }
     }
 
-    /// Writes down which nodes run. After a crash of the machine none does, so nobody waits for the disk.
+    /// Writes down which nodes run. After a crash of the machine none does, so the disk is not waited for.
     pub(super) fn note(&self, record: &Record) -> anyhow::Result<()> {
         self.write(RECORD, serde_json::to_string_pretty(record)?.as_bytes(), false)
     }
 
-    /// Writes a file of ours: whoever reads it sees what was there or what is there now. Only its owner may read it:
+    /// Writes a file whole: a reader sees the content of before or of now. Only its owner may read it:
     /// the secret stands in one of them.
     fn write(&self, name: &str, bytes: &[u8], durably: bool) -> anyhow::Result<()> {
         let path = self.directory.join(name);
@@ -192,7 +192,7 @@ fn invent(directory: &Path, wanted: &Wanted) -> anyhow::Result<ClusterFile> {
         log_json: None,
         node: Vec::new(),
     };
-    // Ports are looked for when it is known that there are not too many.
+    // Ports are searched for when it is known that there are not too many.
     file.check_grid()?;
     let addresses = addresses(wanted.base_port.unwrap_or(BASE_PORT), 3 * nodes)?;
     file.node = (0..nodes)

@@ -63,6 +63,6 @@ struct NodeRecord {
     /// None: it does not run.
     pid: Option<u32>,
     data_dir: PathBuf,
-    /// What it has said.
+    /// The line that it printed.
     log: PathBuf,
 }

@@ -1,7 +1,6 @@
-//! `ordain cluster status`: every node of a cluster asked how it is, and their digests held against each other.
+//! `ordain cluster status`: the status of every node of a cluster, and their digests compared.
 //!
-//! One node tells which others there are; then each is asked for itself, so that what is shown of a node is what that
-//! node says and not hearsay. No transaction is run: each node shows digests of its part of the data at the ends of
+//! One node lists the others; then each is asked for its own status. No transaction is run: each node shows digests of its part of the data at the ends of
 //! several late epochs. Nodes of one partition must have the same one at the end of the same epoch; the digests of all
 //! partitions at the end of one epoch add up to that of all data, which is what `DEBUG DIGEST` answers.
 
@@ -34,7 +33,7 @@ pub struct StatusArgs {
     json: Option<PathBuf>,
 }
 
-/// What a node says of itself.
+/// The status of a node.
 #[derive(Clone, Debug, Default, Deserialize)]
 #[serde(default)]
 pub(super) struct Status {
@@ -61,7 +60,7 @@ pub(super) struct Status {
     peers: Vec<Peer>,
 }
 
-/// The digest of a node's data at the ends of some epochs, as it is shown.
+/// The digest of a node's data at the ends of some epochs, as `/status` has it.
 #[derive(Clone, Debug, Deserialize)]
 struct Span {
     first_epoch: u64,
@@ -108,7 +107,7 @@ impl Member {
     }
 }
 
-/// Why nothing is known of a node, and how it counts.
+/// The reason why nothing is known of a node, and the state that it counts as.
 #[derive(Clone, Debug)]
 pub(super) struct Unasked {
     state: State,
@@ -127,7 +126,7 @@ struct Peer {
     state: String,
 }
 
-/// How a node is.
+/// The state of a node.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "kebab-case")]
 enum State {
@@ -135,11 +134,11 @@ enum State {
     Ok,
     /// It does not answer.
     Unreachable,
-    /// It does not tell this user how it is.
+    /// It refuses its status to this user.
     Refused,
     /// It answers, and takes no transactions.
     NotReady,
-    /// It is another node than is said to be there.
+    /// Another node answers at its address.
     Stranger,
     /// It has other data than the others.
     Differs,
@@ -214,7 +213,7 @@ pub fn run(args: &StatusArgs) -> anyhow::Result<bool> {
         std::fs::write(path, serde_json::to_string_pretty(&found)?)
             .with_context(|| format!("cannot write {}", path.display()))?;
     }
-    // Whoever reads only the exit code closes the pipe early.
+    // A script that needs only the exit code closes the pipe early.
     let whole = found
         .whole
         .map(|whole| format!("; of all data at the end of epoch {}: {}", whole.last, whole.digest));
@@ -225,18 +224,18 @@ pub fn run(args: &StatusArgs) -> anyhow::Result<bool> {
     }
 }
 
-/// What the digests have shown.
+/// The result of comparing digests.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Digests {
-    /// No node has told one.
+    /// No node has one.
     Unknown,
     Equal,
-    /// Some nodes have shown none of the same epoch.
+    /// Some nodes have none of the same epoch.
     Moving,
     Differ,
 }
 
-/// What was found out by the digests of all nodes.
+/// The comparison of all nodes' digests.
 #[derive(Debug)]
 struct Compared {
     digests: Digests,
@@ -301,13 +300,13 @@ impl Digests {
         match self {
             Digests::Unknown => "not available",
             Digests::Equal => "equal",
-            Digests::Moving => "not compared, because some nodes have shown none of the same epoch",
+            Digests::Moving => "not compared, because some nodes have none of the same epoch",
             Digests::Differ => "differ",
         }
     }
 }
 
-/// What the first node says that answers.
+/// The status of the first node that answers.
 ///
 /// # Errors
 /// None does.
@@ -484,7 +483,7 @@ impl Line {
     }
 }
 
-/// What is wrong, in a line.
+/// All that is wrong, in a line.
 fn unwell(lines: &[Line]) -> Option<String> {
     let of = |line: &Line| {
         let what = line.reason.as_deref().unwrap_or("no reason is known");

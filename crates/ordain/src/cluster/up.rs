@@ -1,7 +1,7 @@
-//! `ordain cluster up`: every node a process of this very program, and one process that looks after them.
+//! `ordain cluster up`: every node a process of this very program, and one process that supervises them.
 //!
-//! One thread does all of it: it starts the nodes, hears of what becomes of them and of signals through one channel,
-//! and stops them. A node is told to die with the process that started it, so nothing is left behind even by
+//! One thread does all of it: it starts the nodes, gets their ends and signals through one channel,
+//! and stops them. A node dies with the process that started it, so nothing is left behind even by
 //! `kill -9`; and it is in a process group of its own, so that the Ctrl-C of a terminal reaches it once, from here.
 
 use std::collections::BTreeMap;
@@ -37,7 +37,7 @@ const STOP_WITHIN: Duration = Duration::from_secs(25);
 const RESTART_AFTER: (Duration, Duration) = (Duration::from_millis(500), Duration::from_secs(30));
 /// A node that has run for so long is not in a hurry to die.
 const STEADY_AFTER: Duration = Duration::from_secs(30);
-/// How much of a node's last words is read.
+/// How much of the end of a node's log is read.
 const TAIL: u64 = 4096;
 
 /// How input reaches the other replicas.
@@ -111,7 +111,7 @@ pub struct UpArgs {
     json: Option<PathBuf>,
 }
 
-/// Runs a cluster until it is told to stop. True: all nodes stopped in good order.
+/// Runs a cluster until a signal asks it to stop. True: all nodes stopped in good order.
 ///
 /// # Errors
 /// Why it could not be started, or that nothing of it is left.
@@ -140,7 +140,7 @@ pub fn run(args: &UpArgs) -> anyhow::Result<bool> {
     let mut fleet = Fleet::new(home, args.restart, events)?;
     let ready = fleet.start(&events_in, Duration::from_secs(args.ready_within_s));
     let lasted = match ready {
-        Ok(true) => fleet.announce(args.json.as_deref()).and_then(|()| fleet.look_after(&events_in)),
+        Ok(true) => fleet.announce(args.json.as_deref()).and_then(|()| fleet.supervise(&events_in)),
         Ok(false) => Ok(()),
         Err(error) => Err(error),
     };
@@ -149,14 +149,14 @@ pub fn run(args: &UpArgs) -> anyhow::Result<bool> {
     stopped
 }
 
-/// What the thread in charge hears of.
+/// An event for the thread in charge.
 #[derive(Debug)]
 enum Event {
     /// A node takes connections.
     Ready(u16),
     /// A node has closed its output: it ends.
     Ended(u16),
-    /// Somebody wants all this to stop.
+    /// A signal asks for the end.
     Signal,
 }
 
@@ -239,13 +239,13 @@ impl Fleet {
             if let Some(output) = output {
                 listen(id, BufReader::new(output), log, &events);
             }
-            // Nobody hears it any more if all this is over.
+            // There is no receiver any more if all this is over.
             let _ = events.send(Event::Ended(id));
         })?;
         Ok(())
     }
 
-    /// Starts all nodes and waits until they are ready. False: somebody wanted to stop meanwhile.
+    /// Starts all nodes and waits until they are ready. False: a signal came meanwhile.
     fn start(&mut self, events_in: &Receiver<Event>, within: Duration) -> anyhow::Result<bool> {
         for id in 0..self.record.nodes.len() as u16 {
             self.launch(id)?;
@@ -256,7 +256,7 @@ impl Fleet {
                 Ok(Event::Ready(id)) => self.note_ready(id),
                 Ok(Event::Signal) => return Ok(false),
                 Ok(Event::Ended(id)) => {
-                    let (_, how) = self.bury(id)?;
+                    let (_, how) = self.reap(id)?;
                     anyhow::bail!("node {id} did not start: {how}");
                 }
                 Err(_) => {
@@ -280,7 +280,7 @@ impl Fleet {
     }
 
     /// Takes note of the end of a process; whether it was in good order, and how it was.
-    fn bury(&mut self, id: u16) -> anyhow::Result<(bool, String)> {
+    fn reap(&mut self, id: u16) -> anyhow::Result<(bool, String)> {
         self.node(id).pid = None;
         let Some(mut node) = self.up.remove(&id) else { return Ok((true, "it was not there".to_owned())) };
         let status = node.child.wait().with_context(|| format!("cannot tell how node {id} ended"))?;
@@ -307,7 +307,7 @@ impl Fleet {
         }
         let (cluster, nodes) = (&self.record.cluster, self.record.nodes.len());
         let json = self.home.record_path();
-        // If nobody reads it the cluster runs all the same.
+        // Without a reader the cluster runs all the same.
         let _ = writeln!(
             std::io::stdout(),
             "{table}\nready cluster={cluster} nodes={nodes} json={}",
@@ -316,8 +316,8 @@ impl Fleet {
         Ok(())
     }
 
-    /// Sees to it that the nodes run until somebody wants to stop.
-    fn look_after(&mut self, events_in: &Receiver<Event>) -> anyhow::Result<()> {
+    /// Keeps the nodes running until a signal asks for the end.
+    fn supervise(&mut self, events_in: &Receiver<Event>) -> anyhow::Result<()> {
         loop {
             let event = match self.due.values().min() {
                 Some(next) => events_in.recv_timeout(next.saturating_duration_since(Instant::now())),
@@ -329,16 +329,16 @@ impl Fleet {
                     self.note_ready(id);
                     say(format_args!("node {id} is ready again"));
                 }
-                Ok(Event::Ended(id)) => self.mourn(id)?,
+                Ok(Event::Ended(id)) => self.note_end(id)?,
                 Err(_) => self.restart_due()?,
             }
         }
     }
 
     /// A node has died: says so, and starts it again in a while if that is wanted.
-    fn mourn(&mut self, id: u16) -> anyhow::Result<()> {
+    fn note_end(&mut self, id: u16) -> anyhow::Result<()> {
         let lived = self.up.get(&id).map(|node| node.since.elapsed()).unwrap_or_default();
-        let (_, how) = self.bury(id)?;
+        let (_, how) = self.reap(id)?;
         self.home.note(&self.record)?;
         if self.restart {
             let (first, most) = RESTART_AFTER;
@@ -380,7 +380,7 @@ impl Fleet {
         while !self.up.is_empty() {
             match events_in.recv_timeout(deadline.saturating_duration_since(Instant::now())) {
                 Ok(Event::Ended(id)) => {
-                    let (success, how) = self.bury(id)?;
+                    let (success, how) = self.reap(id)?;
                     if !success {
                         in_order = false;
                         say(format_args!("node {id} did not stop in good order: {how}"));
@@ -404,7 +404,7 @@ impl Fleet {
 
     fn signal(&self, signal: Signal) {
         for node in self.up.values() {
-            // One that is gone already is heard of by its output.
+            // One that is gone already has closed its output.
             let _ = kill_process(Pid::from_child(&node.child), signal);
         }
     }
@@ -426,10 +426,10 @@ impl Fleet {
     }
 }
 
-/// Says a line on standard error with one write, so that whoever reads along sees all of it or nothing: `eprintln!`
-/// writes it piece by piece.
+/// Prints a line on standard error with one write, so that a reader gets all of it or nothing: `eprintln!` writes it piece
+/// by piece.
 fn say(line: fmt::Arguments<'_>) {
-    // If nobody hears it the cluster runs all the same.
+    // Without a reader the cluster runs all the same.
     let _ = std::io::stderr().write_all(format!("{line}\n").as_bytes());
 }
 

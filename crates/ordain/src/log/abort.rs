@@ -28,7 +28,7 @@ pub struct AbortArgs {
     /// A cluster's file: every data directory that it names and that is on this machine
     #[arg(long, value_name = "FILE", conflicts_with = "data_dir")]
     config: Option<PathBuf>,
-    /// Why; it is shown by `ordain log inspect` and at each start
+    /// Why; `ordain log inspect` and each start of the node repeat it
     #[arg(long, value_name = "TEXT", default_value = "")]
     reason: String,
     /// Take it back, which is possible until the node is started
@@ -40,7 +40,7 @@ pub struct AbortArgs {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 struct Place {
     epoch: u64,
-    /// Not said: the directory's own.
+    /// Not given: the directory's own.
     partition: Option<u16>,
     index: u32,
 }
@@ -71,14 +71,14 @@ impl FromStr for Place {
 #[derive(Clone, Debug)]
 pub struct Described {
     pub procedure: String,
-    /// Its keys, as many as are shown.
+    /// Its first keys.
     pub keys: Vec<String>,
     pub keys_count: usize,
     /// Bytes of its arguments.
     pub bytes: usize,
 }
 
-/// How many keys are shown, and how much of each.
+/// How many keys are printed, and how much of each.
 const KEYS_SHOWN: usize = 8;
 const KEY_SHOWN: usize = 64;
 

@@ -340,8 +340,8 @@ impl System for DeterministicSystem {
         FrontDoor { address: Address { node, role: places::GATEWAYS + n }, gateway, router }
     }
 
-    fn hears_of_peers(&self, node: NodeId) -> Vec<u16> {
-        self.family.hears_of_peers(&self.of(node))
+    fn peer_watchers(&self, node: NodeId) -> Vec<u16> {
+        self.family.peer_watchers(&self.of(node))
     }
 
     fn check(&mut self, mut ending: Ending<'_>) -> Verdict {

@@ -95,7 +95,7 @@ impl Operator {
     /// Takes over what another node has said. False if there is nothing that this one has yet to come to.
     pub fn heed(&self, node: NodeId, words: &[u8], disk: &mut dyn Directory) -> bool {
         let taken = Aborts::of(disk).map_err(|error| error.to_string()).and_then(|mut aborts| {
-            let taken = aborts.heed(words, |epoch| self.is_past(node, epoch)).map_err(|e| e.to_string())?;
+            let taken = aborts.take(words, |epoch| self.is_past(node, epoch)).map_err(|e| e.to_string())?;
             if taken.is_empty() { Ok(false) } else { write(&mut aborts, disk).map(|()| true) }
         });
         // A node that cannot write it down stops, and hears it again.
@@ -106,7 +106,7 @@ impl Operator {
     pub fn unheard(&self, known: &dyn Directory, of: NodeId, disk: &dyn Directory) -> Vec<Gsn> {
         let words = Operator::greeting(known);
         let own = Aborts::of(disk).ok().filter(|_| !words.is_empty());
-        own.and_then(|mut own| own.heed(&words, |epoch| self.is_past(of, epoch)).ok()).unwrap_or_default()
+        own.and_then(|mut own| own.take(&words, |epoch| self.is_past(of, epoch)).ok()).unwrap_or_default()
     }
 
     /// Aborts on a node what the operator has found. One that has not come to it is forgotten now and then, the first time.

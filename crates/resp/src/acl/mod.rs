@@ -136,7 +136,7 @@ impl Access {
         self.users(|users| users.get(name).filter(|user| user.id() == id).cloned())
     }
 
-    /// Somebody at an address wants to log in.
+    /// Takes note of an attempt to log in from an address.
     pub fn attempt(&self, peer: &str, now: Micros) -> Attempt {
         self.state().throttle.attempt(peer, now)
     }
@@ -145,8 +145,8 @@ impl Access {
     /// there is none of.
     pub fn log_in(&self, name: &[u8], password: &[u8], peer: &str, now: Micros) -> Option<Arc<User>> {
         let user = self.users(|users| users.get(name).cloned());
-        let nobody = || Arc::new(User::closed(name, 0));
-        let (user, is_there) = (user.clone().unwrap_or_else(nobody), user.is_some());
+        let unknown = || Arc::new(User::closed(name, 0));
+        let (user, is_there) = (user.clone().unwrap_or_else(unknown), user.is_some());
         if user.accepts(password) & is_there {
             return Some(user);
         }
@@ -223,7 +223,7 @@ mod tests {
     }
 
     #[test]
-    fn wrong_passwords_are_counted_whoever_they_are_for() {
+    fn wrong_passwords_are_counted_for_any_user() {
         let access = Access::new(Users::parse(b"user a on >p\nuser default on >d").unwrap());
         let log_in =
             |name: &[u8], password: &[u8]| access.log_in(name, password, "10.0.0.1:5", Micros(0)).is_some();

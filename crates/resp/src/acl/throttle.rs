@@ -1,6 +1,6 @@
-//! Slows down whoever guesses passwords, by the address that the guesses come from.
+//! A throttle of password guesses, by the address that they come from.
 //!
-//! The first wrong ones of an address cost nothing. After that an attempt is looked at only after a wait, be it right or
+//! The first wrong ones of an address cost nothing. After that an attempt is checked only after a wait, be it right or
 //! wrong: if only the wrong ones waited, a guesser would hang up as soon as there is no answer at once. A wait doubles
 //! up to [`LONGEST`], and at most [`WAITING_MAX`] attempts of an address wait at one time, on however many connections; so
 //! an address has about `WAITING_MAX / LONGEST` guesses a second. Who has logged in already notices nothing of it.
@@ -26,11 +26,11 @@ const ADDRESSES_MAX: usize = 4096;
 /// What becomes of an attempt to log in.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Attempt {
-    /// It may be looked at.
+    /// It may be checked.
     Now,
-    /// It may be looked at after so much time.
+    /// It may be checked after so much time.
     After(Micros),
-    /// It is not looked at: too many of its address wait already.
+    /// It is not checked: too many of its address wait already.
     Refused,
 }
 
@@ -41,7 +41,7 @@ type Network = IpAddr;
 struct Record {
     failures: u32,
     last: Micros,
-    /// When those that wait are looked at.
+    /// The times at which those that wait are checked.
     waiting: VecDeque<Micros>,
 }
 
@@ -64,7 +64,7 @@ fn network(peer: &str) -> Network {
 }
 
 impl Throttle {
-    /// Somebody wants to log in.
+    /// Takes note of an attempt to log in.
     pub(super) fn attempt(&mut self, peer: &str, now: Micros) -> Attempt {
         let Some(record) = self.records.get_mut(&network(peer)) else { return Attempt::Now };
         if now.since(record.last) > FORGOTTEN {

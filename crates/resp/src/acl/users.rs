@@ -466,7 +466,7 @@ impl Users {
         text
     }
 
-    /// Whether the rights of somebody are restricted.
+    /// Whether the rights of any user are restricted.
     pub fn are_restricted(&self) -> bool {
         self.iter().any(|user| !user.is_unrestricted())
     }

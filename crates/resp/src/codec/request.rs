@@ -4,8 +4,8 @@
 //! arguments stand in them; it copies nothing. It remembers how far it came, so that a command that arrives in
 //! a thousand pieces is walked once. The texts of its errors are those of Redis 7.0.
 //!
-//! Two kinds of bad input are told apart. A [`ProtocolError`] means that the stream has lost its framing: the
-//! connection is told and closed. A [`Refusal`] means that the framing is sound and the command is more than
+//! Bad input is of two kinds. A [`ProtocolError`] means that the stream has lost its framing: the client gets an error
+//! and the connection is closed. A [`Refusal`] means that the framing is sound and the command is more than
 //! we take: its bytes are dropped as they arrive, without being held, and the connection goes on.
 
 use std::fmt;
@@ -53,7 +53,7 @@ pub enum ProtocolError {
     ExpectedDollar(u8),
     TooBigInline,
     UnbalancedQuotes,
-    /// The beginning of TLS. The other end does not speak this protocol, so it is told nothing in it.
+    /// The beginning of TLS. The other end does not speak this protocol, so it gets no error in it.
     Tls,
 }
 
@@ -83,7 +83,7 @@ pub enum Refusal {
 }
 
 impl Refusal {
-    /// What the client is told.
+    /// The text for the client.
     pub const fn text(self) -> &'static str {
         match self {
             Refusal::ArgumentTooLong => "ERR value exceeds the limit of 16 MiB",

@@ -4,9 +4,8 @@
 use ordain_model::Writer;
 
 use super::Words;
-use super::dispatch::{wrong_arity, wrong_words};
-use super::server::help;
-use crate::shared::{Context, parse_int};
+use super::dispatch::{help_or_wrong_arity, wrong_words};
+use crate::shared::{Context, NOT_INTEGER, parse_int};
 
 /// MODULE LIST and MODULE HELP.
 pub(super) fn module(words: &Words<'_>, out: &mut Vec<u8>) {
@@ -14,14 +13,16 @@ pub(super) fn module(words: &Words<'_>, out: &mut Vec<u8>) {
     let sub = words[1].to_ascii_lowercase();
     match (&*sub, &words[2..]) {
         (b"list", []) => w.array(0),
-        (b"help", []) => {
-            help(&mut w, "MODULE", &["LIST: the modules that are loaded. This server takes none."])
-        }
-        _ => w.error(wrong_arity("module", &String::from_utf8_lossy(&sub))),
+        _ => help_or_wrong_arity(
+            "module",
+            words,
+            &["LIST: the modules that are loaded. This server takes none."],
+            &mut w,
+        ),
     }
 }
 
-/// PUBSUB and its subcommands: nobody is subscribed to anything.
+/// PUBSUB and its subcommands: there are no subscriptions.
 pub(super) fn pubsub(words: &Words<'_>, out: &mut Vec<u8>) {
     let mut w = Writer(out);
     let sub = words[1].to_ascii_lowercase();
@@ -35,19 +36,19 @@ pub(super) fn pubsub(words: &Words<'_>, out: &mut Vec<u8>) {
                 w.int(0);
             }
         }
-        (b"help", []) => help(
-            &mut w,
-            "PUBSUB",
-            &["CHANNELS, NUMPAT, NUMSUB, SHARDCHANNELS, SHARDNUMSUB: accepted; there are no subscriptions."],
-        ),
         (b"channels" | b"shardchannels", _) => {
             w.error(wrong_words("pubsub", &String::from_utf8_lossy(words[1])));
         }
-        _ => w.error(wrong_arity("pubsub", &String::from_utf8_lossy(&sub))),
+        _ => help_or_wrong_arity(
+            "pubsub",
+            words,
+            &["CHANNELS, NUMPAT, NUMSUB, SHARDCHANNELS, SHARDNUMSUB: accepted; there are no subscriptions."],
+            &mut w,
+        ),
     }
 }
 
-/// SUBSCRIBE and its kin. Refused, as a client that was told yes would wait for messages that never come.
+/// SUBSCRIBE and its kin. Refused, as a client that got OK would wait for messages that never come.
 pub(super) fn subscribe(words: &Words<'_>, out: &mut Vec<u8>) {
     let name = String::from_utf8_lossy(words[0]).to_ascii_uppercase();
     Writer(out).error(format!(
@@ -61,7 +62,7 @@ pub(super) fn wait(words: &Words<'_>, cx: &Context<'_>, out: &mut Vec<u8>) {
     let mut w = Writer(out);
     let (wanted, timeout) = (parse_int(words[1]), parse_int(words[2]));
     match (wanted, timeout) {
-        (None, _) => w.error("ERR value is not an integer or out of range"),
+        (None, _) => w.error(NOT_INTEGER),
         (_, None) => w.error("ERR timeout is not an integer or out of range"),
         (_, Some(..0)) => w.error("ERR timeout is negative"),
         _ => w.int(i64::from(cx.shared.node.members_that_hold)),

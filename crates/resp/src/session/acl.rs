@@ -4,15 +4,14 @@ use ordain_commands::rights::{Categories, Denied, Rights, Selector, full_name, r
 use ordain_commands::{check_arity, lookup};
 use ordain_model::Writer;
 
-use super::dispatch::{Answered, Place, unknown_subcommand, wrong_arity};
-use super::server::help;
+use super::dispatch::{Answered, Place, help_or_wrong_arity, wrong_words};
 use super::{Awaiting, Session, Words};
 use crate::acl::{DEFAULT, User, is_name};
-use crate::shared::{Context, ControlRequest, parse_int};
+use crate::shared::{Context, ControlRequest, NOT_INTEGER, parse_int};
 
-/// How many bits a password of ACL GENPASS has, if nothing is said, and at most.
+/// How many bits a password of ACL GENPASS has by default, and at most.
 const BITS: (i64, i64) = (256, 4096);
-/// How many entries ACL LOG shows, if nothing is said.
+/// How many entries ACL LOG shows by default.
 const ENTRIES: usize = 10;
 
 impl Session {
@@ -36,7 +35,7 @@ impl Session {
         self.ask(request, Awaiting::UsersFile, place, cx, out)
     }
 
-    /// What needs no file.
+    /// The subcommands that need no file.
     fn acl_now(&mut self, sub: &[u8], words: &Words<'_>, cx: &mut Context<'_>, out: &mut Vec<u8>) {
         let mut w = Writer(out);
         match (sub, words.get(2..).unwrap_or_default()) {
@@ -86,14 +85,17 @@ impl Session {
             (b"dryrun", [name, command @ ..]) if !command.is_empty() => dry_run(name, command, cx, &mut w),
             (b"genpass", bits @ ([] | [_])) => generate(bits.first().copied(), cx, &mut w),
             (b"log", options @ ([] | [_])) => log(options.first().copied(), cx, &mut w),
-            (b"help", []) => help(
-                &mut w,
-                "ACL",
+            (b"cat" | b"genpass" | b"log", _) => {
+                w.error(wrong_words("acl", &String::from_utf8_lossy(words[1])));
+            }
+            _ => help_or_wrong_arity(
+                "acl",
+                words,
                 &[
                     "CAT [<category>]: the categories of commands, or the commands of one.",
                     "DELUSER <username> [<username> ...]: removes users and closes their connections.",
                     "DRYRUN <username> <command> [<arg> ...]: whether a user may run a command.",
-                    "GENPASS [<bits>]: a password that nobody can guess, of 256 bits unless told otherwise.",
+                    "GENPASS [<bits>]: a random password, of 256 bits by default.",
                     "GETUSER <username>: what a user may do.",
                     "LIST: the users, as in the ACL file.",
                     "LOAD: reads the ACL file again.",
@@ -103,19 +105,8 @@ impl Session {
                     "USERS: the names of the users.",
                     "WHOAMI: the user of this connection.",
                 ],
+                &mut w,
             ),
-            (b"cat" | b"genpass" | b"log", _) => {
-                let sub = String::from_utf8_lossy(words[1]);
-                w.error(format!(
-                    "ERR unknown subcommand or wrong number of arguments for '{sub}'. Try ACL HELP."
-                ));
-            }
-            (
-                b"whoami" | b"users" | b"list" | b"getuser" | b"setuser" | b"deluser" | b"dryrun" | b"load"
-                | b"save" | b"help",
-                _,
-            ) => w.error(wrong_arity("acl", &String::from_utf8_lossy(sub))),
-            _ => w.error(unknown_subcommand("acl", words.get(1).copied().unwrap_or_default())),
         }
     }
 }
@@ -208,7 +199,7 @@ fn generate(bits: Option<&[u8]>, cx: &mut Context<'_>, w: &mut Writer<'_>) {
                  4096",
             );
         }
-        Some(None) => return w.error("ERR value is not an integer or out of range"),
+        Some(None) => return w.error(NOT_INTEGER),
     };
     // Four bits a digit, rounded up.
     let digits = (bits as usize).div_ceil(4);
@@ -232,7 +223,7 @@ fn log(option: Option<&[u8]>, cx: &Context<'_>, w: &mut Writer<'_>) {
         }
         Some(word) => match parse_int(word) {
             Some(count) => usize::try_from(count).unwrap_or(0),
-            None => return w.error("ERR value is not an integer or out of range"),
+            None => return w.error(NOT_INTEGER),
         },
     };
     let entries = cx.shared.access.log(count);

@@ -2,7 +2,7 @@
 //!
 //! A command is weighed before it is run: how many values may be in its reply, and, only while there is a limit of
 //! memory, how much it may make of memory at most. If there is no room for that beside what is under way it is kept,
-//! whole, and nothing more of its connection is looked at until there is: when others have ended.
+//! whole, and nothing more of its connection is read until there is: when others have ended.
 //!
 //! While memory is short, commands with Redis's flag `denyoom` are refused if they write in a partition that is short,
 //! in a block as they are queued and at EXEC, as Redis has it. Scripts are run, but as procedures of other numbers
@@ -31,7 +31,7 @@ fn needs_memory(command: &Command, words: &Words<'_>, cx: &Context<'_>) -> bool 
     };
     match command.action {
         Action::Session(SessionCommand::Function) => sub(&["load", "restore"]),
-        // Unlike Redis: what is loaded is kept, and nobody could bound it.
+        // Unlike Redis: what is loaded is kept, without a bound.
         Action::Session(SessionCommand::Script) => sub(&["load"]),
         // A native procedure; those of libraries are scripts.
         Action::Function { read_only: false } => {

@@ -1,16 +1,15 @@
-//! HELLO, AUTH, RESET and CLIENT: what a connection says about itself.
+//! HELLO, AUTH, RESET and CLIENT: commands about the connection.
 
 use std::fmt::Write as _;
 
 use ordain_commands::table::CommandNo;
 use ordain_model::{Micros, RequestNo, SessionId, Writer};
 
-use super::dispatch::{Answered, Place, unknown_subcommand, wrong_arity, wrong_words};
-use super::server::help;
+use super::dispatch::{Answered, Place, help_or_wrong_arity, refuse, wrong_words};
 use super::{Awaiting, ClientId, Mode, ReplyMode, Session, Words};
 use crate::acl::{Attempt, DEFAULT, Reason, Users};
 use crate::codec::Protocol;
-use crate::shared::{ClientFilter, Context, ControlRequest, Notice, parse_int};
+use crate::shared::{ClientFilter, Context, ControlRequest, NOT_INTEGER, Notice, parse_int};
 
 /// The version of Redis whose commands and texts these are.
 pub(super) const REDIS_VERSION: &str = "7.0.15";
@@ -68,10 +67,7 @@ impl Session {
                     options = rest;
                 }
                 _ => {
-                    let mut text = b"ERR Syntax error in HELLO option '".to_vec();
-                    text.extend_from_slice(option);
-                    text.push(b'\'');
-                    return w.error(text);
+                    return w.error([b"ERR Syntax error in HELLO option '", *option, b"'"].concat());
                 }
             }
         }
@@ -280,7 +276,7 @@ impl Session {
                     self.retry = (id != 0).then_some((SessionId(id), None));
                     w.ok();
                 }
-                None => w.error("ERR value is not an integer or out of range"),
+                None => w.error(NOT_INTEGER),
             },
             (b"request", [request]) => match (number(request), &mut self.retry) {
                 (_, None) => w.error("ERR CLIENT REQUEST without CLIENT SESSION"),
@@ -298,10 +294,7 @@ impl Session {
                 }
                 Err(refusal) => w.error(refusal),
             },
-            (b"help", []) => help(
-                &mut w,
-                "CLIENT",
-                &[
+                        _ => help_or_wrong_arity("client", words, &[
                     "CACHING, GETREDIR, TRACKING OFF, TRACKINGINFO: accepted; there is no tracking of keys.",
                     "EPOCH [<epoch>]: the last epoch that this connection has seen; or have it see at least that of \
                      another connection: its reads on snapshots hold it.",
@@ -318,32 +311,21 @@ impl Session {
                     "SESSION <id>: the durable session that REQUEST numbers belong to; 0 for none.",
                     "SETINFO (LIB-NAME|LIB-VER) <value>: the library behind this connection.",
                     "SETNAME <name>: names this connection.",
-                ],
-            ),
-            (
-                b"id" | b"getname" | b"setname" | b"setinfo" | b"info" | b"kill" | b"no-evict" | b"no-touch"
-                | b"reply" | b"session" | b"request" | b"epoch" | b"tracking" | b"trackinginfo" | b"getredir"
-                | b"caching" | b"pause" | b"unpause" | b"unblock" | b"help",
-                _,
-            ) => w.error(wrong_arity("client", &String::from_utf8_lossy(&sub))),
-            _ => w.error(unknown_subcommand("client", words[1])),
+                ], &mut w),
         }
         Answered::Now
     }
 
     fn set_info(&mut self, option: &[u8], value: &[u8], w: &mut Writer<'_>) {
-        let (field, shown) = match &*option.to_ascii_lowercase() {
+        let (field, name) = match &*option.to_ascii_lowercase() {
             b"lib-name" => (&mut self.library, "lib-name"),
             b"lib-ver" => (&mut self.library_version, "lib-ver"),
             _ => {
-                let mut text = b"ERR Unrecognized option '".to_vec();
-                text.extend_from_slice(option);
-                text.push(b'\'');
-                return w.error(text);
+                return w.error([b"ERR Unrecognized option '", option, b"'"].concat());
             }
         };
         if !is_plain(value) {
-            return w.error(format!("ERR {shown} cannot contain spaces, newlines or special characters."));
+            return w.error(format!("ERR {name} cannot contain spaces, newlines or special characters."));
         }
         *field = value.into();
         w.ok();
@@ -538,22 +520,17 @@ fn pause(timeout: &[u8], mode: &Words<'_>, w: &mut Writer<'_>) {
 /// CLIENT UNBLOCK: no command blocks.
 fn unblock(id: &[u8], reason: &Words<'_>, w: &mut Writer<'_>) {
     match (reason, parse_int(id)) {
-        ([], None) => w.error("ERR value is not an integer or out of range"),
+        ([], None) => w.error(NOT_INTEGER),
         ([], Some(_)) => w.int(0),
         ([reason], _)
             if !reason.eq_ignore_ascii_case(b"timeout") && !reason.eq_ignore_ascii_case(b"error") =>
         {
             w.error("ERR CLIENT UNBLOCK reason should be TIMEOUT or ERROR");
         }
-        ([_], None) => w.error("ERR value is not an integer or out of range"),
+        ([_], None) => w.error(NOT_INTEGER),
         ([_], Some(_)) => w.int(0),
         _ => w.error(wrong_words("client", "UNBLOCK")),
     }
-}
-
-fn refuse(text: &[u8], out: &mut Vec<u8>) -> Answered {
-    Writer(out).error(text);
-    Answered::Now
 }
 
 fn on_or_off(choice: &[u8], flag: &mut bool, w: &mut Writer<'_>) {
@@ -570,12 +547,7 @@ fn has_clients_of(kind: &[u8]) -> Result<bool, Vec<u8>> {
     match &*kind.to_ascii_lowercase() {
         b"normal" => Ok(true),
         b"master" | b"replica" | b"slave" | b"pubsub" => Ok(false),
-        _ => {
-            let mut text = b"ERR Unknown client type '".to_vec();
-            text.extend_from_slice(kind);
-            text.push(b'\'');
-            Err(text)
-        }
+        _ => Err([b"ERR Unknown client type '", kind, b"'"].concat()),
     }
 }
 
@@ -583,6 +555,7 @@ fn client_id(text: &[u8]) -> Option<ClientId> {
     number(text).filter(|id| *id > 0).map(ClientId)
 }
 
-fn number(text: &[u8]) -> Option<u64> {
+/// Reads a number from 0 on.
+pub(super) fn number(text: &[u8]) -> Option<u64> {
     parse_int(text).and_then(|n| u64::try_from(n).ok())
 }

@@ -1,24 +1,23 @@
-//! How long requests take: noted as they are answered, and shown by SLOWLOG, LATENCY and INFO.
+//! Times of requests: noted as they are answered, for SLOWLOG, LATENCY and INFO.
 
 use std::fmt::Write as _;
 
 use ordain_commands::{Command, Flags, lookup};
 use ordain_model::{Histogram, Micros, Writer};
 
-use super::dispatch::{unknown_subcommand, wrong_arity};
+use super::dispatch::help_or_wrong_arity;
 use super::replies::{Done, Sequence};
-use super::server::help;
 use super::{Mode, Session, Words};
 use crate::diagnostics::{CommandStats, SlowRequest, Spikes, pack, place_of, unpack};
 use crate::shared::{Context, parse_int};
 
-/// How many slow requests are shown if nobody says how many.
+/// How many slow requests SLOWLOG GET shows by default.
 const SHOWN: usize = 10;
-/// What stands for words that were not kept.
+/// The text in the place of words that were not kept.
 const NOT_KEPT: &[u8] = b"... (words not kept: too many requests under way)";
 
 impl Session {
-    /// A request has been handled: if it waits for its answer, it is noted what it is; else it is done.
+    /// Notes a request that was handled: its command if it waits for its answer, else its time.
     #[inline]
     pub(super) fn note_taken(&mut self, words: &Words<'_>, cx: &Context<'_>) {
         let Some(number) = self.command.filter(|_| std::mem::take(&mut self.is_known)) else { return };
@@ -41,7 +40,7 @@ impl Session {
         }
     }
 
-    /// A request that waited is answered.
+    /// Notes the time of a request that waited and is answered.
     #[inline]
     pub(super) fn note_done(&self, sequence: Sequence, done: &Done, cx: &Context<'_>) {
         let took = Micros(u64::from((cx.shared.elapsed.0 as u32).wrapping_sub(done.since)));
@@ -126,20 +125,17 @@ pub(super) fn slowlog(words: &Words<'_>, cx: &Context<'_>, out: &mut Vec<u8>) {
             diagnostics.reset_slow();
             w.ok();
         }
-        (b"help", []) => help(
-            &mut w,
-            "SLOWLOG",
+        _ => help_or_wrong_arity(
+            "slowlog",
+            words,
             &[
                 "GET [<count>]: the last slow requests of this node (10, or -1 for all), with the time from when each was \
                  read until its reply was made.",
                 "LEN: how many are kept.",
                 "RESET: forgets them.",
             ],
+            &mut w,
         ),
-        (b"get" | b"len" | b"reset" | b"help", _) => {
-            w.error(wrong_arity("slowlog", &String::from_utf8_lossy(&sub)));
-        }
-        _ => w.error(unknown_subcommand("slowlog", words[1])),
     }
 }
 
@@ -175,12 +171,7 @@ pub(super) fn latency(words: &Words<'_>, cx: &Context<'_>, out: &mut Vec<u8>) {
             Some((name, spikes)) => {
                 w.verbatim(*b"txt", graph(name, &spikes, cx.now.0 / 1_000_000).as_bytes())
             }
-            None => {
-                let mut text = b"ERR No samples available for event '".to_vec();
-                text.extend_from_slice(event);
-                text.push(b'\'');
-                w.error(text);
-            }
+            None => w.error([b"ERR No samples available for event '", *event, b"'"].concat()),
         },
         (b"doctor", []) => w.verbatim(*b"txt", doctor(cx).as_bytes()),
         (b"histogram", names) => {
@@ -199,9 +190,9 @@ pub(super) fn latency(words: &Words<'_>, cx: &Context<'_>, out: &mut Vec<u8>) {
                 histogram(&stats.times, &mut w);
             }
         }
-        (b"help", []) => help(
-            &mut w,
-            "LATENCY",
+        _ => help_or_wrong_arity(
+            "latency",
+            words,
             &[
                 "DOCTOR: what was seen, in words.",
                 "GRAPH <event>: the latest spikes of an event.",
@@ -210,11 +201,8 @@ pub(super) fn latency(words: &Words<'_>, cx: &Context<'_>, out: &mut Vec<u8>) {
                 "LATEST: the last spike of every event.",
                 "RESET [<event> ...]: forgets the spikes of all or of some events.",
             ],
+            &mut w,
         ),
-        (b"latest" | b"history" | b"doctor" | b"graph" | b"help", _) => {
-            w.error(wrong_arity("latency", &String::from_utf8_lossy(&sub)));
-        }
-        _ => w.error(unknown_subcommand("latency", words[1])),
     }
 }
 
@@ -252,14 +240,14 @@ fn histogram(times: &Histogram, w: &mut Writer<'_>) {
 fn graph(name: &str, spikes: &Spikes, now_s: u64) -> String {
     const ROWS: u64 = 4;
     const COLUMNS: usize = 80;
-    let shown: Vec<(u64, u64)> = spikes.latest.iter().rev().take(COLUMNS).rev().copied().collect();
-    let high = shown.iter().map(|(_, ms)| *ms).max().unwrap_or_default();
-    let low = shown.iter().map(|(_, ms)| *ms).min().unwrap_or_default();
+    let columns: Vec<(u64, u64)> = spikes.latest.iter().rev().take(COLUMNS).rev().copied().collect();
+    let high = columns.iter().map(|(_, ms)| *ms).max().unwrap_or_default();
+    let low = columns.iter().map(|(_, ms)| *ms).min().unwrap_or_default();
     let mut text = format!("{name} - high {high} ms, low {low} ms (all time high {} ms)\n", spikes.max_ms);
     text.push_str(&"-".repeat(COLUMNS));
     text.push('\n');
     for row in (0..ROWS).rev() {
-        for (_, ms) in &shown {
+        for (_, ms) in &columns {
             let height = (ms - low) * (ROWS - 1) / (high - low).max(1);
             text.push(match height.cmp(&row) {
                 std::cmp::Ordering::Greater => '|',
@@ -269,7 +257,7 @@ fn graph(name: &str, spikes: &Spikes, now_s: u64) -> String {
         }
         text.push('\n');
     }
-    let ages: Vec<Vec<char>> = shown.iter().map(|(at_s, _)| age(now_s.saturating_sub(*at_s))).collect();
+    let ages: Vec<Vec<char>> = columns.iter().map(|(at_s, _)| age(now_s.saturating_sub(*at_s))).collect();
     text.push('\n');
     for line in 0..ages.iter().map(Vec::len).max().unwrap_or_default() {
         text.extend(ages.iter().map(|age| age.get(line).copied().unwrap_or(' ')));
@@ -278,7 +266,7 @@ fn graph(name: &str, spikes: &Spikes, now_s: u64) -> String {
     text
 }
 
-/// How long ago something was, in the largest unit of which it is at least one.
+/// An age in the largest unit of which it is at least one.
 fn age(seconds: u64) -> Vec<char> {
     let text = match seconds {
         0..60 => format!("{seconds}s"),
@@ -289,7 +277,7 @@ fn age(seconds: u64) -> Vec<char> {
     text.chars().collect()
 }
 
-/// What was seen, in words, and what to do about it.
+/// The text of LATENCY DOCTOR: the spikes, and what to do about them.
 fn doctor(cx: &Context<'_>) -> String {
     let events = cx.shared.observed.diagnostics.events();
     let Some(threshold) = cx.shared.settings.spike_ms() else {

@@ -1,7 +1,5 @@
 //! From the words of a command to a transaction, or to the session's own commands.
 
-use std::borrow::Cow;
-
 use ordain_commands::script::functions::{function_call, function_subcommand};
 use ordain_commands::script::{frugal, script_subcommand};
 use ordain_commands::table::{self, CommandNo, quoted};
@@ -23,7 +21,7 @@ pub(super) struct Planned<'w, 'a> {
     pub(super) args: &'w [&'a [u8]],
 }
 
-/// Whether the answer to a command is there.
+/// Whether a command has been answered.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) enum Answered {
     /// It was written.
@@ -98,11 +96,6 @@ fn unknown(words: &Words<'_>) -> Vec<u8> {
     text
 }
 
-/// The error Redis gives for a subcommand it does not know.
-pub(super) fn unknown_subcommand(container: &str, sub: &[u8]) -> Cow<'static, [u8]> {
-    table::unknown_subcommand(container, sub).0
-}
-
 /// The error Redis gives for a subcommand with too many or too few words where it looks at them itself.
 pub(super) fn wrong_words(container: &str, sub: &str) -> String {
     let container = container.to_ascii_uppercase();
@@ -114,8 +107,28 @@ pub(super) fn wrong_arity(container: &str, sub: &str) -> String {
     format!("ERR wrong number of arguments for '{container}|{sub}' command")
 }
 
+/// Answers a subcommand that nothing else has answered: HELP, with these lines, or one with too many words. A subcommand that
+/// there is not, or with too few words, was refused by [`check_subcommand`].
+pub(super) fn help_or_wrong_arity(container: &str, words: &Words<'_>, lines: &[&str], w: &mut Writer<'_>) {
+    let sub = words[1].to_ascii_lowercase();
+    if sub != b"help" || words.len() > 2 {
+        return w.error(wrong_arity(container, &String::from_utf8_lossy(&sub)));
+    }
+    // Framed as Redis frames its own.
+    let container = container.to_ascii_uppercase();
+    w.array(lines.len() + 1);
+    w.status(&format!("{container} <subcommand> [<arg> [value] [opt] ...]. Subcommands are:"));
+    lines.iter().for_each(|line| w.status(line));
+}
+
+/// Writes an error as the answer to a command.
+pub(super) fn refuse(text: impl AsRef<[u8]>, out: &mut Vec<u8>) -> Answered {
+    Writer(out).error(text);
+    Answered::Now
+}
+
 impl Session {
-    /// What has to be done at the start of every command.
+    /// Begins a command: CLIENT REPLY SKIP counts commands.
     #[inline]
     pub(super) fn begin_command(&mut self) {
         match self.reply_mode {
@@ -133,7 +146,7 @@ impl Session {
         let argument_bytes = words.iter().map(|word| word.len()).sum::<usize>();
         self.argument_bytes = u32::try_from(argument_bytes).unwrap_or(u32::MAX);
         let Some(number) = self.command else {
-            // Before anything else is looked at, in MULTI and before AUTH too, as in Redis.
+            // Before any other check, in MULTI and before AUTH too, as in Redis.
             if is_http(words[0]) {
                 return self.cut_off(Foreign::Http, cx);
             }

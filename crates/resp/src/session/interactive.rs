@@ -44,7 +44,7 @@ impl Interactive {
     }
 }
 
-/// What a commit is told whose commands were checked against other rights.
+/// The error of a commit whose commands were checked against other rights.
 const RIGHTS_CHANGED: &str =
     "TXNABORT the rights of this connection's user have changed since TXN.BEGIN: begin it again";
 

@@ -1,11 +1,11 @@
-//! COMMAND: the command table, shown to clients that want to know.
+//! COMMAND: the command table, for clients.
 
 use ordain_commands::table::{Reference, Shown, reference, subcommand, subcommands};
-use ordain_commands::{Command, Flags, all, lookup};
+use ordain_commands::{Command, Flags, all, glob_matches, lookup};
 use ordain_model::Writer;
 
 use super::Words;
-use super::dispatch::{unknown_subcommand, wrong_arity};
+use super::dispatch::help_or_wrong_arity;
 use crate::shared::parse_int;
 
 /// A command or subcommand, and its full name: `get`, `config|get`.
@@ -96,9 +96,9 @@ pub(super) fn command(words: &Words<'_>, out: &mut Vec<u8>) {
             }
             Err(text) => w.error(text),
         },
-        (b"help", []) => super::server::help(
-            &mut w,
-            "COMMAND",
+        _ => help_or_wrong_arity(
+            "command",
+            words,
             &[
                 "(no subcommand): details of all commands.",
                 "COUNT: how many commands there are.",
@@ -108,11 +108,8 @@ pub(super) fn command(words: &Words<'_>, out: &mut Vec<u8>) {
                 "INFO [<name> ...]: arity, flags and key positions.",
                 "LIST [FILTERBY ACLCAT <category> | PATTERN <pattern> | MODULE <name>]: their names.",
             ],
+            &mut w,
         ),
-        (b"count" | b"getkeys" | b"getkeysandflags" | b"help", _) => {
-            w.error(wrong_arity("command", &String::from_utf8_lossy(&sub_lower)));
-        }
-        _ => w.error(unknown_subcommand("command", sub)),
     }
 }
 
@@ -131,7 +128,7 @@ fn list(filter: &Words<'_>, w: &mut Writer<'_>) {
         }
         [by, kind, pattern] if is(by, "filterby") && is(kind, "pattern") => {
             let pattern = pattern.to_ascii_lowercase();
-            with_subcommands.filter(|c| super::server::matches(&pattern, c.name.as_bytes())).collect()
+            with_subcommands.filter(|c| glob_matches(&pattern, c.name.as_bytes())).collect()
         }
         _ => return w.error("ERR syntax error"),
     };

@@ -1,4 +1,4 @@
-//! A connection's session: what it has sent, what it is owed, and what its commands mean.
+//! A connection's session: its requests, the replies that it is owed, and the meaning of its commands.
 //!
 //! A [`Session`] is a state machine. The edge that owns the socket gives it input with [`Session::receive`] and
 //! answers with [`Session::finished`], and takes [`Session::output`] away; the session owns no socket, and all
@@ -63,7 +63,7 @@ impl fmt::Display for ClientId {
     }
 }
 
-/// What [`Session::receive`] made of its input.
+/// The result of [`Session::receive`].
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Received {
     /// Bytes from the start of the input that need not be given again.
@@ -73,7 +73,7 @@ pub struct Received {
     pub wanted: usize,
 }
 
-/// What the edge is to do with the connection.
+/// The future of a connection, for the edge.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Fate {
     /// Go on.
@@ -87,19 +87,19 @@ pub enum Fate {
 /// The words of a command, its name first.
 pub(crate) type Words<'a> = [&'a [u8]];
 
-/// What CLIENT REPLY has asked for.
+/// The mode of CLIENT REPLY.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 enum ReplyMode {
     #[default]
     On,
     Off,
-    /// SKIP was said just now: it is not answered, and the next command is not either.
+    /// SKIP came just now: it is not answered, and the next command is not either.
     SkipNext,
     /// This command is not answered.
     Skip,
 }
 
-/// What a connection is in the middle of.
+/// The transaction that a connection is composing, if any.
 #[derive(Debug, Default)]
 enum Mode {
     #[default]
@@ -123,7 +123,7 @@ enum Awaiting {
     Commit,
     Info(server::Sections),
     MemoryStats,
-    /// The words of AUTH or HELLO, which is looked at after a wait.
+    /// The words of AUTH or HELLO, which is checked after a wait.
     LogIn(Vec<Vec<u8>>),
     ClientList,
     /// The file of users was read or written.
@@ -163,7 +163,7 @@ pub struct Session {
     argument_bytes: u32,
     protocol: Protocol,
     db: Db,
-    /// Whom it has logged in as, or begun as.
+    /// The user that it has logged in as, or begun as.
     user: Arc<User>,
     is_authenticated: bool,
     /// The version of the users of which `user` is.
@@ -173,7 +173,7 @@ pub struct Session {
     no_evict: bool,
     no_touch: bool,
     reply_mode: ReplyMode,
-    /// All that it was told of: what it reads on a snapshot holds that.
+    /// All that it has seen: its reads on snapshots hold that.
     seen: Token,
     /// Names requests, so that they can be retried: the session, and the next request's number once given.
     retry: Option<(SessionId, Option<RequestNo>)>,
@@ -296,7 +296,7 @@ impl Session {
     }
 
     /// Takes the answer to a request of this connection: a transaction's, or the node's
-    /// ([`Control`](crate::Control)). An answer to somebody else's is ignored.
+    /// ([`Control`](crate::Control)). An answer to another connection's is ignored.
     #[inline]
     pub fn finished(&mut self, finished: &Finished<'_>, cx: &mut Context<'_>) {
         self.finished_kept(finished, None, cx);
@@ -367,14 +367,14 @@ impl Session {
         cx.shared.scratch.datum = reply;
     }
 
-    /// The reply to a request is there.
+    /// Takes the reply to a request.
     #[inline]
     fn finish(&mut self, sequence: Sequence, reply: &[u8], cx: &Context<'_>) {
         self.note_finish(sequence, reply, cx);
         self.replies.finish(sequence, reply);
     }
 
-    /// The reply to a request is there, and is encoded as room comes.
+    /// Takes the reply to a request, which is encoded as room comes.
     fn finish_kept(&mut self, sequence: Sequence, reply: KeptReply, cx: &Context<'_>) {
         self.note_finish(sequence, &reply, cx);
         self.replies.finish_kept(sequence, reply);
@@ -464,7 +464,7 @@ impl Session {
         }
     }
 
-    /// Which connection this is.
+    /// The id of the connection.
     pub fn id(&self) -> ConnectionId {
         self.id
     }
@@ -489,7 +489,7 @@ impl Session {
         self.active
     }
 
-    /// Whom it has logged in as, or begun as.
+    /// The user that it has logged in as, or begun as.
     pub fn user(&self) -> &User {
         &self.user
     }
@@ -537,7 +537,7 @@ impl Session {
         self.submit_to(View::Since(self.seen.clone()), call, cx, write_args)
     }
 
-    /// The same; if it only reads it sees what the view says. It takes effect after what was submitted before.
+    /// Submits a transaction that sees what the view says if it only reads, and takes effect after what was submitted before.
     #[inline]
     fn submit_to(
         &mut self,
@@ -609,7 +609,7 @@ impl Answer for Finished<'_> {
     fn answer<'a>(&'a self, buffer: &'a mut Vec<u8>) -> &'a [u8] {
         match self.status {
             OutcomeStatus::Committed | OutcomeStatus::Aborted(_) | OutcomeStatus::Superseded => return self.reply,
-            // No gateway hands on that something has moved; whoever did would say that nothing was done.
+            // No gateway hands on that something has moved; it would mean that nothing was done.
             OutcomeStatus::Busy | OutcomeStatus::Moved => {
                 Writer(buffer).error("BUSY the pipeline is full: retry later");
             }

@@ -44,7 +44,7 @@ pub(super) struct Multi {
     db: Db,
     /// The rights of the user when the block was begun: those that its scripts carry.
     user: Arc<User>,
-    /// The words of the commands, where somebody's rights are restricted: they are checked again if the user's change.
+    /// The words of the commands, where any user's rights are restricted: they are checked again if the user's change.
     words: Vec<u8>,
 }
 
@@ -155,7 +155,7 @@ impl Multi {
             let list = queued.words.clone().and_then(|range| Args::parse(self.words.get(range)?));
             let words: Option<SmallVec<[&[u8]; 8]>> =
                 list.map(|list| list.iter().map(|word| word.bytes).collect());
-            // What was queued when nobody was restricted has left no words to look at; and a script carries the rights that
+            // What was queued while no user was restricted has left no words to check; and a script carries the rights that
             // it was queued with.
             let result = match &words {
                 Some(words) if !is_script(queued.command) => user.rights().check(queued.command, words),

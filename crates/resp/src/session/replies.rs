@@ -1,7 +1,7 @@
 //! The replies a connection is owed, in the order of its requests.
 //!
 //! Answers may come in any order. The one that is next in line is translated straight into the output; one that
-//! comes early is translated into a stash and moved when its turn comes.
+//! comes early is translated into a stash and moved when those before it are there.
 //!
 //! Each request that waits has its [`Cost`]: how many bytes it came in, how long its reply is expected to be, and what a
 //! write may need. So what is under way is bounded in bytes, however many requests that are.
@@ -45,7 +45,7 @@ impl ConnectionId {
         ConnectionId { slot, generation: generation & ((1 << GENERATION_BITS) - 1) }
     }
 
-    /// Whose request a ticket is.
+    /// The connection whose request a ticket is.
     pub const fn of(ticket: Ticket) -> ConnectionId {
         let rest = (ticket.0 >> SEQUENCE_BITS) as u32 & ((1 << GENERATION_BITS) - 1);
         ConnectionId { slot: (ticket.0 >> (SEQUENCE_BITS + GENERATION_BITS)) as u32, generation: rest }
@@ -101,12 +101,12 @@ impl Style {
     }
 }
 
-/// What a request under way takes.
+/// The cost of a request under way.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Cost {
-    /// In how many bytes it came.
+    /// Bytes of the request.
     pub(crate) request: usize,
-    /// With how many values it may be answered.
+    /// The most values of its answer.
     pub(crate) values: usize,
     /// How many bytes a write may make of memory at most, while there is a limit of memory.
     pub(crate) need: u64,
@@ -132,7 +132,7 @@ enum Pending {
     },
 }
 
-/// A request that is under way, for those who want to know how long it took.
+/// A request under way, for the measurement of its time.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Request {
     /// The command's place in the command table.
@@ -144,7 +144,7 @@ pub(crate) struct Request {
 }
 
 impl Request {
-    /// What stands for a request that nobody asks after.
+    /// The entry of a request that is not measured.
     const NONE: Request = Request { command: u16::MAX, words: 0, since: 0 };
 }
 
@@ -270,13 +270,13 @@ impl Replies {
         }
     }
 
-    /// The number that the next request will have.
+    /// The number of the next request.
     #[inline]
     pub(crate) fn next(&self) -> Sequence {
         self.first.plus(self.pending.len())
     }
 
-    /// A request was submitted under [`Replies::next`].
+    /// Notes a request that was submitted under [`Replies::next`].
     #[inline]
     pub(crate) fn expect(&mut self, style: Style, cost: Cost) {
         let Cost { request, values, need } = cost;
@@ -338,7 +338,7 @@ impl Replies {
         })
     }
 
-    /// A request was answered at once.
+    /// Takes the answer of a request that was answered at once.
     pub(crate) fn answer(&mut self, style: Style, reply: &[u8]) {
         self.last_failed = Datum::is_error(reply);
         if self.pending.is_empty() {
@@ -349,13 +349,13 @@ impl Replies {
         }
     }
 
-    /// The answer to a request that was submitted. One that nobody waits for is ignored.
+    /// Takes the answer to a request that was submitted. One that is not awaited is ignored.
     #[inline]
     pub(crate) fn finish(&mut self, sequence: Sequence, reply: &[u8]) {
         self.finish_with(sequence, reply, None);
     }
 
-    /// The answer to a request that was submitted, which may be kept to be encoded as room comes.
+    /// Takes the answer to a request that was submitted, which may be kept to be encoded as room comes.
     pub(crate) fn finish_kept(&mut self, sequence: Sequence, reply: KeptReply) {
         let kept = (reply.len() >= LARGE_REPLY).then(|| reply.clone());
         self.finish_with(sequence, &reply, kept);
@@ -393,7 +393,7 @@ impl Replies {
         }
     }
 
-    /// The answer to a request is to be written in a protocol that its connection has turned to since.
+    /// Has the answer to a request written in the protocol that its connection has changed to since.
     pub(crate) fn write_in(&mut self, sequence: Sequence, protocol: Protocol) {
         if let Some((Pending::Waiting(waiting), _)) = self.pending.get_mut(sequence.since(self.first)) {
             waiting.style.protocol = protocol;
@@ -689,7 +689,7 @@ mod tests {
     }
 
     #[test]
-    fn answers_nobody_waits_for_are_ignored() {
+    fn answers_that_are_not_awaited_are_ignored() {
         let mut replies = Replies::new();
         let first = replies.next();
         replies.finish(first, &int(1));

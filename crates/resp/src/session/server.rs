@@ -1,19 +1,22 @@
-//! INFO, CONFIG and the other commands that look at the server.
+//! INFO, CONFIG and the other commands about the server.
 
 use std::fmt::Write as _;
 
+use ordain_commands::glob_matches;
 use ordain_commands::script::is_function;
 use ordain_model::key::SLOTS;
 use ordain_model::system::{CopyPart, Length};
 use ordain_model::{
-    Call, Computations, Db, Ending, Micros, PartitionId, PlanError, Position, Writer, system,
+    ArgsBuilder, Call, Computations, Db, Ending, Micros, PartitionId, PlanError, Position, ProcedureId,
+    Writer, system,
 };
 
 use super::connection::REDIS_VERSION;
-use super::dispatch::{Answered, Place, unknown_subcommand, wrong_arity};
+use super::connection::number;
+use super::dispatch::{Answered, Place, help_or_wrong_arity, refuse, wrong_arity};
 use super::{Awaiting, Session, Words};
 use crate::acl::Reason;
-use crate::shared::{Context, NodeInfo, SettingError};
+use crate::shared::{Context, NOT_INTEGER, NodeInfo, SettingError};
 
 /// The sections of INFO that were asked for, by name in lower case.
 #[derive(Debug)]
@@ -99,6 +102,28 @@ impl Session {
         Answered::Now
     }
 
+    /// Submits a transaction that a command is outside of MULTI alone; `what` names the command in the refusal.
+    fn submit_alone(
+        &mut self,
+        procedure: ProcedureId,
+        what: &str,
+        place: Place,
+        cx: &mut Context<'_>,
+        out: &mut Vec<u8>,
+        write_args: impl FnOnce(&mut ArgsBuilder<'_>),
+    ) -> Answered {
+        if place != Place::Alone {
+            return refuse(
+                format!("ERR {what} is a transaction of its own: run it outside of MULTI and TXN.BEGIN"),
+                out,
+            );
+        }
+        match self.submit(Call::new(procedure, self.db), cx, write_args) {
+            Ok(_) => Answered::Later,
+            Err(refusal) => refuse(&refusal.0, out),
+        }
+    }
+
     /// BGSAVE: a transaction that cuts a checkpoint. Its answer comes when that is cut; when it is complete LASTSAVE tells.
     pub(super) fn bgsave(
         &mut self,
@@ -107,25 +132,15 @@ impl Session {
         cx: &mut Context<'_>,
         out: &mut Vec<u8>,
     ) -> Answered {
-        let mut w = Writer(out);
         match &words[1..] {
             [] => {}
             [schedule] if schedule.eq_ignore_ascii_case(b"schedule") => {}
-            _ => {
-                w.error("ERR syntax error");
-                return Answered::Now;
-            }
+            _ => return refuse("ERR syntax error", out),
         }
-        if place != Place::Alone {
-            w.error("ERR BGSAVE is a transaction of its own: run it outside of MULTI and TXN.BEGIN");
-        } else if !has_log(cx) {
-            w.error("ERR this node keeps nothing (--ephemeral), so there is nothing to save");
-        } else if let Err(refusal) = self.submit(Call::new(system::CHECKPOINT, self.db), cx, |_| {}) {
-            w.error(&refusal.0);
-        } else {
-            return Answered::Later;
+        if place == Place::Alone && !has_log(cx) {
+            return refuse("ERR this node keeps nothing (--ephemeral), so there is nothing to save", out);
         }
-        Answered::Now
+        self.submit_alone(system::CHECKPOINT, "BGSAVE", place, cx, out, |_| {})
     }
 
     /// DEBUG MOVE-SLOTS first last partition: a transaction that moves slots to a partition, with what is in them.
@@ -136,31 +151,22 @@ impl Session {
         cx: &mut Context<'_>,
         out: &mut Vec<u8>,
     ) -> Answered {
-        let mut w = Writer(out);
-        let number = |word: &[u8]| std::str::from_utf8(word).ok()?.parse::<usize>().ok();
-        let partitions = cx.gateway.partitions();
         let [_, _, first, last, to] = words else {
-            w.error(wrong_arity("debug", "move-slots"));
-            return Answered::Now;
+            return refuse(wrong_arity("debug", "move-slots"), out);
         };
         let (Some(first), Some(last), Some(to)) = (number(first), number(last), number(to)) else {
-            w.error("ERR value is not an integer or out of range");
-            return Answered::Now;
+            return refuse(NOT_INTEGER, out);
         };
-        if first > last || last >= SLOTS {
-            w.error("ERR slots are 0 to 1023, the first not after the last");
-        } else if to >= usize::from(partitions) {
-            w.error(format!("ERR there is no partition {to}: this cluster has {partitions}, from 0 on"));
-        } else if place != Place::Alone {
-            w.error("ERR a move of slots is a transaction of its own: run it outside of MULTI and TXN.BEGIN");
-        } else if let Err(refusal) = self.submit(Call::new(system::MOVE, self.db), cx, |args| {
-            system::move_args(&(first..last + 1), PartitionId(to as u16), args);
-        }) {
-            w.error(&refusal.0);
-        } else {
-            return Answered::Later;
+        if first > last || last >= SLOTS as u64 {
+            return refuse("ERR slots are 0 to 1023, the first not after the last", out);
         }
-        Answered::Now
+        let to = match partition(to, cx) {
+            Ok(to) => to,
+            Err(text) => return refuse(text, out),
+        };
+        self.submit_alone(system::MOVE, "a move of slots", place, cx, out, |args| {
+            system::move_args(&(first as usize..last as usize + 1), to, args);
+        })
     }
 
     /// DEBUG COPY-SLOT slot partition [position]: a transaction that copies a part of a slot to where it is to move. Answers the
@@ -172,39 +178,34 @@ impl Session {
         cx: &mut Context<'_>,
         out: &mut Vec<u8>,
     ) -> Answered {
-        let mut w = Writer(out);
-        let number = |word: &[u8]| std::str::from_utf8(word).ok()?.parse::<u64>().ok();
-        let partitions = cx.gateway.partitions();
         let (slot, to, from) = match words[2..] {
             [slot, to] => (number(slot), number(to), None),
             [slot, to, from] => (number(slot), number(to), Some(number(from))),
-            _ => {
-                w.error(wrong_arity("debug", "copy-slot"));
-                return Answered::Now;
-            }
+            _ => return refuse(wrong_arity("debug", "copy-slot"), out),
         };
         let (Some(slot), Some(to), false) = (slot, to, from == Some(None)) else {
-            w.error("ERR value is not an integer or out of range");
-            return Answered::Now;
+            return refuse(NOT_INTEGER, out);
         };
         let from = from.flatten().map_or(Position::of_slot(slot.min(SLOTS as u64) as usize), Position);
         if slot >= SLOTS as u64 || from.slot() as u64 != slot {
-            w.error("ERR slots are 0 to 1023, and a part begins in its slot");
-        } else if to >= u64::from(partitions) {
-            w.error(format!("ERR there is no partition {to}: this cluster has {partitions}, from 0 on"));
-        } else if place != Place::Alone {
-            w.error(
-                "ERR a copy of a slot is a transaction of its own: run it outside of MULTI and TXN.BEGIN",
-            );
-        } else if let Err(refusal) = self.submit(Call::new(system::COPY, self.db), cx, |args| {
-            let to = PartitionId(to as u16);
-            CopyPart { to, from, records: COPIED_RECORDS, bytes: COPIED_BYTES }.write(args);
-        }) {
-            w.error(&refusal.0);
-        } else {
-            return Answered::Later;
+            return refuse("ERR slots are 0 to 1023, and a part begins in its slot", out);
         }
-        Answered::Now
+        let to = match partition(to, cx) {
+            Ok(to) => to,
+            Err(text) => return refuse(text, out),
+        };
+        self.submit_alone(system::COPY, "a copy of a slot", place, cx, out, |args| {
+            CopyPart { to, from, records: COPIED_RECORDS, bytes: COPIED_BYTES }.write(args);
+        })
+    }
+}
+
+/// The partition of a number, if there is one.
+fn partition(number: u64, cx: &Context<'_>) -> Result<PartitionId, String> {
+    let partitions = cx.gateway.partitions();
+    match u16::try_from(number) {
+        Ok(number) if number < partitions => Ok(PartitionId(number)),
+        _ => Err(format!("ERR there is no partition {number}: this cluster has {partitions}, from 0 on")),
     }
 }
 
@@ -478,7 +479,7 @@ pub(super) fn config(words: &Words<'_>, cx: &mut Context<'_>, out: &mut Vec<u8>)
         (b"get", patterns @ [_, ..]) => {
             let patterns: Vec<Vec<u8>> = patterns.iter().map(|p| p.to_ascii_lowercase()).collect();
             let chosen: Vec<(&str, &str)> = (cx.shared.settings.iter())
-                .filter(|(name, _)| patterns.iter().any(|p| matches(p, name.as_bytes())))
+                .filter(|(name, _)| patterns.iter().any(|pattern| glob_matches(pattern, name.as_bytes())))
                 .collect();
             w.map(chosen.len());
             for (name, value) in chosen {
@@ -494,19 +495,16 @@ pub(super) fn config(words: &Words<'_>, cx: &mut Context<'_>, out: &mut Vec<u8>)
             w.ok();
         }
         (b"rewrite", []) => w.error("ERR this server does not write its config file"),
-        (b"help", []) => help(
-            &mut w,
-            "CONFIG",
+        _ => help_or_wrong_arity(
+            "config",
+            words,
             &[
                 "GET <pattern> ...: parameters and their values.",
                 "RESETSTAT: sets the counters of INFO to zero.",
                 "SET <parameter> <value> ...: changes parameters, until the next start.",
             ],
+            &mut w,
         ),
-        (b"get" | b"set" | b"resetstat" | b"rewrite" | b"help", _) => {
-            w.error(wrong_arity("config", &String::from_utf8_lossy(&sub)));
-        }
-        _ => w.error(unknown_subcommand("config", words[1])),
     }
 }
 
@@ -518,7 +516,7 @@ fn config_set(words: &Words<'_>, cx: &mut Context<'_>, w: &mut Writer<'_>) {
             (name, String::from_utf8_lossy(value).into_owned())
         })
         .collect();
-    // What is wrong with a name is said of the name as it was sent, as in Redis.
+    // Errors about a name quote it as it was sent, as in Redis.
     let mut failed = |name: &[u8], reason: &str| {
         let before = "ERR CONFIG SET failed (possibly related to argument '";
         w.error(PlanError::quoting(before, name, &format!("') - {reason}")).0);
@@ -561,53 +559,23 @@ fn config_set(words: &Words<'_>, cx: &mut Context<'_>, w: &mut Writer<'_>) {
     w.ok();
 }
 
-/// Whether a text matches a pattern of `*`, `?` and bytes that stand for themselves.
-pub(super) fn matches(pattern: &[u8], text: &[u8]) -> bool {
-    let (mut p, mut t) = (0, 0);
-    // Where to go on if what follows the last star does not fit here.
-    let mut retry: Option<(usize, usize)> = None;
-    while t < text.len() {
-        match pattern.get(p) {
-            Some(b'*') => {
-                retry = Some((p + 1, t));
-                p += 1;
-            }
-            Some(byte) if *byte == b'?' || *byte == text[t] => {
-                p += 1;
-                t += 1;
-            }
-            _ => match retry {
-                Some((after_star, at)) => {
-                    retry = Some((after_star, at + 1));
-                    (p, t) = (after_star, at + 1);
-                }
-                None => return false,
-            },
-        }
-    }
-    pattern[p..].iter().all(|byte| *byte == b'*')
-}
-
 /// DEBUG, but for DIGEST, COPY-SLOT and MOVE-SLOTS, which are transactions.
 pub(super) fn debug(words: &Words<'_>, out: &mut Vec<u8>) {
     let mut w = Writer(out);
-    match &*words[1].to_ascii_lowercase() {
-        b"digest" => w.error(wrong_arity("debug", "digest")),
-        b"sleep" => {
-            w.error("ERR DEBUG SLEEP is not supported: it would stop every connection of its event loop")
-        }
-        b"help" => help(
-            &mut w,
-            "DEBUG",
-            &[
-                "COPY-SLOT <slot> <partition> [<position>]: copies a part of a hash slot to a partition that it is to move to; \
-                 answers the position of the next, or -1.",
-                "DIGEST: 40 hexadecimal digits over the whole committed state.",
-                "MOVE-SLOTS <first> <last> <partition>: moves hash slots to a partition; see ordain cluster move.",
-            ],
-        ),
-        _ => w.error(unknown_subcommand("debug", words[1])),
+    if words[1].eq_ignore_ascii_case(b"sleep") {
+        return w.error("ERR DEBUG SLEEP is not supported: it would stop every connection of its event loop");
     }
+    help_or_wrong_arity(
+        "debug",
+        words,
+        &[
+            "COPY-SLOT <slot> <partition> [<position>]: copies a part of a hash slot to a partition that it is to move to; \
+             answers the position of the next, or -1.",
+            "DIGEST: 40 hexadecimal digits over the whole committed state.",
+            "MOVE-SLOTS <first> <last> <partition>: moves hash slots to a partition; see ordain cluster move.",
+        ],
+        &mut w,
+    );
 }
 
 /// SCRIPT DEBUG, SCRIPT KILL and SCRIPT HELP; the others are transactions.
@@ -667,51 +635,25 @@ fn scripting(
     out: &mut Vec<u8>,
 ) {
     let mut w = Writer(out);
-    let sub = words[1].to_ascii_lowercase();
-    match (&*sub, &words[2..]) {
-        (b"kill", []) => {
-            let functions = container == "function";
-            match computations.end(|procedure| is_function(procedure) == functions) {
-                Ending::Nothing => w.error("NOTBUSY No scripts in execution right now."),
-                Ending::Soon => w.ok(),
-                Ending::Repeated => w.error(UNKILLABLE),
-                Ending::OtherKind if functions => w.error("BUSY an EVAL script is running: use SCRIPT KILL"),
-                Ending::OtherKind => w.error("BUSY a function is running: use FUNCTION KILL"),
-            }
-        }
-        (b"help", []) => help(&mut w, &container.to_ascii_uppercase(), lines),
-        _ => w.error(wrong_arity(container, &String::from_utf8_lossy(&sub))),
+    if !words[1].eq_ignore_ascii_case(b"kill") || words.len() > 2 {
+        return help_or_wrong_arity(container, words, lines, &mut w);
+    }
+    let functions = container == "function";
+    match computations.end(|procedure| is_function(procedure) == functions) {
+        Ending::Nothing => w.error("NOTBUSY No scripts in execution right now."),
+        Ending::Soon => w.ok(),
+        Ending::Repeated => w.error(UNKILLABLE),
+        Ending::OtherKind if functions => w.error("BUSY an EVAL script is running: use SCRIPT KILL"),
+        Ending::OtherKind => w.error("BUSY a function is running: use FUNCTION KILL"),
     }
 }
 
 const UNKILLABLE: &str = "UNKILLABLE The script is in the log, as it may write or reads on several partitions: every \
                           replica executes it to the same end, which is that of its budget of work at the latest.";
 
-/// A help text, framed as Redis frames its own.
-pub(super) fn help(w: &mut Writer<'_>, container: &str, lines: &[&str]) {
-    w.array(lines.len() + 1);
-    w.status(&format!("{container} <subcommand> [<arg> [value] [opt] ...]. Subcommands are:"));
-    lines.iter().for_each(|line| w.status(line));
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    #[test]
-    fn patterns_match_as_globs() {
-        for (pattern, text, fits) in [
-            ("*", "", true),
-            ("max*", "maxmemory", true),
-            ("*max*y", "maxmemory-policy", true),
-            ("s?ve", "save", true),
-            ("save", "save2", false),
-            ("a*b*c", "abbbc", true),
-            ("a*b*c", "abbb", false),
-        ] {
-            assert_eq!(matches(pattern.as_bytes(), text.as_bytes()), fits, "{pattern} {text}");
-        }
-    }
 
     #[test]
     fn sizes_are_shown_as_redis_shows_them() {

@@ -10,19 +10,19 @@ use super::handshake::Handshake;
 use super::output::Output;
 use crate::tls::Stream;
 
-/// How much is read before others get their turn.
+/// How much is read before other connections are served.
 pub(super) const READ_AT_ONCE: usize = 1 << 20;
 /// How much is read with one call.
 pub(super) const CHUNK: usize = 64 << 10;
 /// A buffer that was larger gives its memory back when it is empty.
 const USUAL: usize = 1 << 20;
 
-/// How far a connection is.
+/// The stage of a connection.
 #[derive(Debug)]
 pub(super) enum Stage {
-    /// Nothing that it says is believed. It must be over by a time.
+    /// Nothing that comes is believed. The stage must be over by a time.
     Unproven { handshake: Box<Handshake>, dialled: Option<usize>, by: Micros },
-    /// It is to this peer, by its place in the list, since a time.
+    /// The other side is this peer, by its place in the list, since a time.
     Proven { peer: usize, since: Micros },
 }
 
@@ -45,7 +45,7 @@ pub(super) struct Connection {
     pub(super) is_over: bool,
 }
 
-/// What reading has come to.
+/// The outcome of a read.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Intake {
     /// So many bytes.
@@ -143,8 +143,8 @@ impl Connection {
         Ok(count)
     }
 
-    /// Writes what it can of a last word; then the connection is dropped.
-    pub(super) fn last_word(mut self) {
+    /// Writes what the system still takes, and drops the connection.
+    pub(super) fn close(mut self) {
         // Whether it arrives is all the same to us.
         let _ = self.write(Micros(u64::MAX));
         self.stream.close();

@@ -9,8 +9,8 @@
 //! ```
 //!
 //! A proof is over both greetings, so over both nonces, and over which of the two sides it is from: it is of no use on
-//! another connection, and not when sent back. Whoever does not like what it reads answers with a [`Refusal`]; so does
-//! whoever likes it not before the proof, and a refusal is not proven: it is shown to people and believed by nobody.
+//! another connection, and not when sent back. A side that refuses what it reads answers
+//! with a [`Refusal`]. As that may come before the proof, a refusal is not proven: `/status` has it, and no code relies on it.
 //! The bytes that follow are not encrypted or signed: the network between nodes must be one's own.
 //!
 //! A message is at most [`HEAD`] + 255 bytes; more is garbage.
@@ -43,7 +43,7 @@ pub enum Refusal {
     Version,
     /// The other node belongs to another cluster.
     Cluster,
-    /// Both belong to the cluster, and have been told different things about it.
+    /// Both belong to the cluster, and their configurations of it differ.
     Fingerprint,
     /// The other node is not the one that the configuration has at its address, or was looking for another than this.
     Node,
@@ -168,7 +168,7 @@ enum Stage {
 #[derive(Debug)]
 pub(super) struct Handshake {
     side: Side,
-    /// Whom a dialer wants. An acceptor takes whoever proves to be of the cluster.
+    /// The node that a dialer wants. An acceptor takes any that proves to be of the cluster.
     peer: Option<NodeId>,
     nonce: [u8; 32],
     /// Our greeting, as it was sent.
@@ -277,7 +277,7 @@ impl Handshake {
                 } else if theirs.to != identity.node || self.peer.is_some_and(|peer| peer != theirs.from) {
                     Some(Refusal::Node)
                 } else if self.side == Side::Acceptor && theirs.from >= identity.node {
-                    // The lower number dials, and nobody meets himself.
+                    // The lower number dials, and no node meets itself.
                     Some(Refusal::Node)
                 } else if theirs.fingerprint != identity.fingerprint {
                     Some(Refusal::Fingerprint)
@@ -418,7 +418,7 @@ mod tests {
             spoil(&mut acceptor);
             assert_eq!(reasons(meet(&identity(1), &acceptor, 2, |_| ())), [Some(reason); 2]);
         }
-        // The higher number does not dial, and nobody is his own peer.
+        // The higher number does not dial, and no node is its own peer.
         assert_eq!(reasons(meet(&identity(3), &identity(2), 2, |_| ())), [Some(Refusal::Node); 2]);
         assert_eq!(reasons(meet(&identity(2), &identity(2), 2, |_| ())), [Some(Refusal::Node); 2]);
         let newer = |bytes: &mut Vec<u8>| {
@@ -432,14 +432,14 @@ mod tests {
     #[test]
     fn a_proof_does_not_serve_on_another_connection_or_sent_back() {
         let (dialer, acceptor) = (identity(1), identity(2));
-        let mut said = Vec::new();
-        let ends = meet(&dialer, &acceptor, 2, |bytes| said.push(bytes.clone()));
+        let mut sent = Vec::new();
+        let ends = meet(&dialer, &acceptor, 2, |bytes| sent.push(bytes.clone()));
         assert_eq!(ends[1], Ok(Some(NodeId(1))));
         // Replayed to an acceptor with another nonce.
         let mut other = Handshake::accept([3; 32]);
         let mut out = Vec::new();
-        assert_eq!(other.take(&acceptor, &mut input(&said[0]), &mut out), Ok(None));
-        let end = other.take(&acceptor, &mut input(&said[1]), &mut out);
+        assert_eq!(other.take(&acceptor, &mut input(&sent[0]), &mut out), Ok(None));
+        let end = other.take(&acceptor, &mut input(&sent[1]), &mut out);
         assert_eq!(end.unwrap_err().reason, Refusal::Secret);
         // The dialer's own proof, sent back to it. The greeting that it takes for the acceptor's is real.
         let (mut hello, mut answer) = (Vec::new(), Vec::new());
@@ -459,7 +459,7 @@ mod tests {
         assert_eq!(out, []);
     }
 
-    /// The fuzz target of the port for other nodes: damaged handshakes, from somebody without the secret and with it.
+    /// The fuzz target of the port for other nodes: damaged handshakes, from a peer without the secret and with it.
     #[test]
     fn fuzz_handshakes() {
         ordain_fuzz::target("handshakes", 3000, |source| {
@@ -487,7 +487,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn nobody_is_believed_after_a_byte_was_changed(at in 0usize..200, change in 1u8..) {
+        fn no_peer_is_believed_after_a_byte_was_changed(at in 0usize..200, change in 1u8..) {
             let mut seen = 0;
             let [_, acceptor] = meet(&identity(1), &identity(2), 2, |bytes| {
                 let here = at.wrapping_sub(seen);

@@ -12,7 +12,7 @@ const PIECES: usize = 64;
 /// Room that was larger is given back when it is empty.
 const USUAL: usize = 2 << 20;
 
-/// Bytes in order: small ones gathered, large ones shared with whoever sends them.
+/// Bytes in order: small ones gathered, large ones shared with their sender.
 #[derive(Debug, Default)]
 pub(super) struct Output {
     pieces: VecDeque<Bytes>,

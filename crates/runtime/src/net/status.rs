@@ -16,7 +16,7 @@ pub enum Reach {
     Connecting,
     /// Connected.
     Connected,
-    /// It has not been heard of for a while.
+    /// Nothing has come from it for a while.
     Lost,
     /// The two do not belong together.
     Refused(Refusal),
@@ -66,8 +66,8 @@ impl NetStatus {
 
     pub(super) fn publish(&self, peers: impl Iterator<Item = PeerStatus>) {
         // It is overwritten whole, so a reader that panicked has left nothing behind.
-        let mut shown = self.0.lock().unwrap_or_else(PoisonError::into_inner);
-        shown.clear();
-        shown.extend(peers);
+        let mut latest = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        latest.clear();
+        latest.extend(peers);
     }
 }

@@ -84,7 +84,7 @@ fn end(out: &mut Vec<u8>, end: End) {
     u64(out, end.stream);
 }
 
-/// Life 0 is nobody's: it stands for "none".
+/// Life 0 belongs to no process and stands for "none".
 fn end_or_none(out: &mut Vec<u8>, given: Option<End>) {
     end(out, given.unwrap_or(End { life: Life(0), stream: 0 }));
 }

@@ -198,7 +198,7 @@ impl System for Pair {
         FrontDoor { address, gateway, router: Box::new(AloneRouter(Address { node, role: RECEIVE })) }
     }
 
-    fn hears_of_peers(&self, _: NodeId) -> Vec<u16> {
+    fn peer_watchers(&self, _: NodeId) -> Vec<u16> {
         vec![RECEIVE]
     }
 

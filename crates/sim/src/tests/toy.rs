@@ -307,7 +307,7 @@ impl System for Toy {
         FrontDoor { address: Address { node, role: DOORS + n }, gateway, router }
     }
 
-    fn hears_of_peers(&self, node: NodeId) -> Vec<u16> {
+    fn peer_watchers(&self, node: NodeId) -> Vec<u16> {
         vec![if node == MAIN { ORDER } else { FOLLOW }]
     }
 

@@ -1,4 +1,4 @@
-//! A one-way lane between two threads: a bounded ring, and memory of the sender's for what does not fit.
+//! A one-way mailbox between two threads: a bounded ring, and memory of the sender's for what does not fit.
 //!
 //! The sender never blocks and nothing is dropped. When the ring is full, items wait in order on the sender's
 //! side and follow as soon as there is room; how much may be under way at all is for the roles to bound. The
@@ -44,8 +44,8 @@ impl Party {
     }
 }
 
-/// Makes a lane whose ring holds `capacity` items.
-pub(crate) fn lane<T>(capacity: usize, source: &Arc<Party>, target: &Arc<Party>) -> (Outlet<T>, Inlet<T>) {
+/// Makes a mailbox whose ring holds `capacity` items.
+pub(crate) fn mailbox<T>(capacity: usize, source: &Arc<Party>, target: &Arc<Party>) -> (Outlet<T>, Inlet<T>) {
     let (producer, consumer) = RingBuffer::new(capacity);
     let room = Arc::new(Doorbell::new());
     let outlet = Outlet {
@@ -71,7 +71,7 @@ pub(crate) struct Outlet<T> {
 }
 
 impl<T> Outlet<T> {
-    /// Sends an item. The receiver is told by the next [`Outlet::announce`].
+    /// Sends an item. The next [`Outlet::announce`] wakes the receiver.
     pub(crate) fn send(&mut self, item: T) {
         if !self.overflow.is_empty() {
             return self.overflow.push_back(item);
@@ -172,7 +172,7 @@ mod tests {
     fn a_sleeping_sender_is_woken_by_room_and_a_sleeping_receiver_by_items() {
         let (mut sender, a) = Poller::new().unwrap();
         let (mut receiver, b) = Poller::new().unwrap();
-        let (mut outlet, mut inlet) = lane::<u32>(2, &a, &b);
+        let (mut outlet, mut inlet) = mailbox::<u32>(2, &a, &b);
         for i in 0..3 {
             outlet.send(i);
         }
@@ -196,7 +196,7 @@ mod tests {
         fn keeps_order_and_loses_nothing(capacity in 1usize..5, steps in prop::collection::vec(0usize..7, 0..80)) {
             let (_, a) = Poller::new().unwrap();
             let (_, b) = Poller::new().unwrap();
-            let (mut outlet, mut inlet) = lane(capacity, &a, &b);
+            let (mut outlet, mut inlet) = mailbox(capacity, &a, &b);
             let (mut sent, mut got) = (0, Vec::new());
             for step in steps {
                 match step {
