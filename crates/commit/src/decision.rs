@@ -117,6 +117,12 @@ mod tests {
                 writes: writes.clone(),
             });
             let bytes = Decisions::encode(&decision);
+            let hex: String = bytes.iter().map(|byte| format!("{byte:02x}")).collect();
+            let head = "08000000000000000000000000010000030000000000000000020000";
+            let session = if session.is_some() { "0105000000000000000900000000000000" } else { "00" };
+            let tail = "030000002b4f4b020000000001000000610e00000007000000000000000101000000760f000000000900000000000000\
+                        0000000000";
+            assert_eq!(hex, [head, session, tail].concat());
             assert_eq!(Decisions::decode(&(), &bytes), Ok(decision));
             assert_eq!(ordain_replication::epoch_of(&bytes), Some(Epoch(8)));
             assert!((0..bytes.len()).all(|cut| Decisions::decode(&(), &bytes[..cut]).is_err()));

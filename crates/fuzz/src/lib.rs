@@ -13,6 +13,7 @@
 //! seed in the record, where `cargo xtask fuzz` finds it. A round that does not end within [`ROUND_LIMIT`] is a stall: a
 //! watchdog names its seed and aborts.
 
+mod golden;
 mod random;
 
 use std::fs;
@@ -25,6 +26,7 @@ use std::time::{Duration, Instant};
 use rand::rngs::Xoshiro256PlusPlus;
 use rand::{RngExt as _, SeedableRng as _};
 
+pub use golden::{damage_each, golden};
 pub use random::Random;
 
 /// Names the environment variable with the seconds for which each target runs on new seeds.

@@ -18,6 +18,8 @@
 mod catch_up;
 mod configuration_service;
 mod entry;
+#[cfg(test)]
+mod golden;
 mod group;
 mod input_log;
 mod message;

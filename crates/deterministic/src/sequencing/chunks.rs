@@ -68,3 +68,23 @@ impl Chunks {
         Some(Chunks(all))
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn chunks_are_in_a_checkpoint_as_they_always_were() {
+        let numbers = |numbers: [u64; 2]| BTreeSet::from(numbers.map(ChunkNo));
+        let chunks = [(GatewayId(0x11), numbers([0x12, 0x13])), (GatewayId(0x21), numbers([0x22, 0x23]))];
+        let mut bytes = Vec::new();
+        Chunks(BTreeMap::from(chunks)).encode(&mut bytes);
+        let hex: String = bytes.iter().map(|byte| format!("{byte:02x}")).collect();
+        let expected = "02000000110000000200000012000000000000001300000000000000210000000200000022000000000000002300000000\
+                        000000";
+        assert_eq!(hex, expected);
+        let mut reader = Reader(&bytes);
+        assert_eq!(Chunks::decode(&mut reader).map(|chunks| chunks.0.len()), Some(2));
+        assert!(reader.is_empty());
+    }
+}

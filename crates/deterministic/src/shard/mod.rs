@@ -50,6 +50,8 @@ mod capture;
 mod core;
 mod deferred_replies;
 mod digest_exchange;
+#[cfg(test)]
+mod golden;
 mod long;
 mod maps;
 mod members;

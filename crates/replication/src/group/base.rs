@@ -169,6 +169,19 @@ mod tests {
         }
     }
 
+    #[test]
+    fn the_memo_has_the_bytes_that_it_always_had() {
+        let members = ConfState { voters: vec![0x31, 0x32], learners: vec![0x33], ..ConfState::default() };
+        let base = Base { index: 0x11, term: 0x12, epoch: Epoch(0x13), members, void: Epoch(0x14) };
+        let offered = Some(Base { index: 0x21, term: 0x22, ..Base::default() });
+        let found = Beginning { base, offered }.encode();
+        let found: String = found.iter().map(|byte| format!("{byte:02x}")).collect();
+        let expected = "01110000000000000012000000000000001300000000000000140000000000000002000000310000000000000032000000\
+                        000000000100000033000000000000000121000000000000002200000000000000000000000000000000000000000000\
+                        000000000000000000";
+        assert_eq!(found, expected);
+    }
+
     fn after(index: u64, term: u64) -> Records {
         Records::after(&Base { index, term, ..Base::default() })
     }

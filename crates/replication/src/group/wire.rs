@@ -214,6 +214,41 @@ mod tests {
     }
 
     #[test]
+    fn members_speak_in_the_bytes_that_they_always_spoke_in() {
+        let hex = |message: Wire| {
+            let (head, tail) = message.encode();
+            [&head[..], &tail].concat().iter().map(|byte| format!("{byte:02x}")).collect::<String>()
+        };
+        let mut message = RaftMessage { reject: true, context: vec![0x0a].into(), ..RaftMessage::default() };
+        message.msg_type = MessageType::MsgAppend;
+        (message.to, message.from, message.term, message.log_term) = (1, 2, 3, 4);
+        (message.index, message.commit, message.commit_term, message.reject_hint) = (5, 6, 7, 8);
+        for (index, data) in [(9, vec![0x0b]), (10, vec![7; 3])] {
+            let mut entry = Entry { index, term: 3, data: data.into(), ..Entry::default() };
+            entry.entry_type = EntryType::EntryConfChange;
+            message.entries.push(entry);
+        }
+        let base = Base { index: 9, term: 8, epoch: ordain_model::Epoch(7), ..Base::default() };
+        let found = [
+            hex(Wire::Raft(message)),
+            hex(Wire::Join(Member { node: NodeId(3), generation: 2 })),
+            hex(Wire::Found { is_ready: true, has_begun: false }),
+            hex(Wire::Behind(base)),
+        ];
+        assert_eq!(
+            found,
+            [
+                "00030101000000000000000200000000000000030000000000000004000000000000000500000000000000060000000000000007\
+             000000000000000800000000000000010000000a020000000900000000000000030000000000000001010000000b0a00000000\
+             00000003000000000000000103000000070707",
+                "01030002000000",
+                "020100",
+                "0309000000000000000800000000000000070000000000000000000000000000000000000000000000",
+            ]
+        );
+    }
+
+    #[test]
     fn a_request_to_join_is_read() {
         let member = Member { node: NodeId(3), generation: 2 };
         let join = Wire::Join(member).encode().0;

@@ -1,0 +1,171 @@
+//! The bytes between the nodes of a log, and on its disk: each variant once, compared with `golden/bytes.txt`.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
+
+use ordain_fuzz::{damage_each, golden};
+use ordain_model::wire::Reader;
+use ordain_model::{Epoch, PartitionId};
+use ordain_role::{Bytes, NodeId, ReplicaId};
+
+use crate::{
+    Arrival, Configuration, ConfigurationEntry, Decision, Decisions, Ending, EntryType as _, Eviction, Fence,
+    GroupMessage, Held, LeadershipRecord, LeadershipRecords, Ship,
+};
+
+fn ships() -> Vec<(&'static str, Ship)> {
+    let content = || Some(Arc::new(b"content".to_vec()));
+    let held = |content| Held { epoch: Epoch(0x71), parts: 0x72, content };
+    let (term, after, through) = (0x0102_0304_0506_0708, Epoch(0x1112), Epoch(0x2122));
+    let (partition, since, evidence) = (PartitionId(0x3132), Epoch(0x41), Epoch(0x51));
+    vec![
+        ("ship.entry", Ship::Entry { term, after, through, content: content() }),
+        ("ship.entry.empty", Ship::Entry { term, after, through, content: None }),
+        ("ship.pause", Ship::Pause { term }),
+        ("ship.want", Ship::Want { term, after }),
+        ("ship.have", Ship::Have { term, through }),
+        ("ship.collect", Ship::Collect { partition, term, after }),
+        (
+            "ship.collected",
+            Ship::Collected {
+                partition,
+                term,
+                since,
+                through,
+                evidence,
+                held: vec![held(content()), held(None)],
+                is_all: true,
+            },
+        ),
+        ("ship.trimmed", Ship::Trimmed { term, through }),
+        ("ship.decided", Ship::Decided { term, entries: Vec::new() }),
+    ]
+}
+
+fn leadership_records() -> LeadershipRecords {
+    let record = |term, fence| LeadershipRecord {
+        term,
+        primary: NodeId(0x21),
+        first: Epoch(0x31),
+        fence,
+        in_sync: vec![NodeId(0x41), NodeId(0x42)],
+    };
+    let fence = Fence { term: 0x12, candidate: NodeId(0x22) };
+    let eviction = |without_log| Eviction { incarnation: 0x51, without_log };
+    let arrival = Arrival { incarnation: 0x61, life: 0x62 };
+    LeadershipRecords {
+        version: 0x71,
+        leadership_records: vec![record(0x11, None), record(0x11, Some(fence))],
+        evicted: BTreeMap::from([(NodeId(1), eviction(true)), (NodeId(2), eviction(false))]),
+        arrivals: BTreeMap::from([(NodeId(3), arrival)]),
+    }
+}
+
+fn configurations() -> Vec<(&'static str, Configuration)> {
+    let arrival = Arrival { incarnation: 0x61, life: 0x62 };
+    let ending = Ending {
+        partition: PartitionId(0x11),
+        term: 0x12,
+        end: Epoch(0x13),
+        first: Epoch(0x14),
+        absent: BTreeSet::from([NodeId(5), NodeId(6)]),
+        stained: BTreeSet::from([ReplicaId(7)]),
+    };
+    let (version, through, in_sync) = (0x21, Epoch(0x22), vec![NodeId(0x23)]);
+    let report =
+        |ending| Configuration::Report { arrival, version, through, in_sync: in_sync.clone(), ending };
+    let state = Configuration::State {
+        leadership_records: Box::new(leadership_records()),
+        low_watermarks: vec![Epoch(0x31), Epoch(0x32)],
+    };
+    vec![
+        ("configuration.report", report(None)),
+        ("configuration.report.ending", report(Some(ending))),
+        ("configuration.state", state),
+        ("configuration.stable", Configuration::Stable(Epoch(1))),
+    ]
+}
+
+fn entries() -> Vec<(&'static str, ConfigurationEntry)> {
+    let (partition, term) = (PartitionId(0x11), 0x12);
+    let eviction = Eviction { incarnation: 0x51, without_log: true };
+    vec![
+        (
+            "entry.arrive",
+            ConfigurationEntry::Arrive {
+                node: NodeId(3),
+                arrival: Arrival { incarnation: 0x61, life: 0x62 },
+            },
+        ),
+        (
+            "entry.sync",
+            ConfigurationEntry::Sync { partition, term, in_sync: vec![NodeId(0x23), NodeId(0x24)] },
+        ),
+        (
+            "entry.fence",
+            ConfigurationEntry::Fence { partition, fence: Fence { term, candidate: NodeId(0x22) } },
+        ),
+        (
+            "entry.leadership",
+            ConfigurationEntry::LeadershipRecord {
+                partition,
+                term,
+                end: Epoch(0x13),
+                first: Epoch(0x14),
+                evicted: vec![(NodeId(9), eviction)],
+            },
+        ),
+    ]
+}
+
+/// The bytes that one function appends.
+fn written(encode: impl FnOnce(&mut Vec<u8>)) -> Vec<u8> {
+    let mut out = Vec::new();
+    encode(&mut out);
+    out
+}
+
+#[test]
+fn bytes_are_as_they_were() {
+    let mut all = Vec::new();
+    all.extend(ships().into_iter().map(|(name, ship)| (name, written(|out| ship.encode(out)))));
+    let configurations = configurations().into_iter();
+    all.extend(configurations.map(|(name, message)| (name, written(|out| message.encode(out)))));
+    let decision = |entry| Decisions::encode(&Decision { epoch: Epoch(0x81), entry });
+    all.extend(entries().into_iter().map(|(name, entry)| (name, decision(entry))));
+    let (head, tail) = (Bytes::from_static(b"head"), Bytes::from_static(b"tail"));
+    let group = GroupMessage { from: NodeId(0x0102), head, tail };
+    all.push(("group.head", written(|out| group.encode(out))));
+    golden(concat!(env!("CARGO_MANIFEST_DIR"), "/golden/bytes.txt"), &all);
+}
+
+/// A truncated message is none. A damaged one is none, or one that could have been written.
+#[test]
+fn damage_is_harmless() {
+    for (name, ship) in ships() {
+        let bytes = written(|out| ship.encode(out));
+        damage_each(&bytes, |damaged| {
+            let mut reader = Reader(damaged);
+            let Some(read) = Ship::decode(&mut reader).and_then(|read| reader.end(read)) else { return };
+            assert_eq!(damaged.len(), bytes.len(), "{name}");
+            assert_eq!(written(|out| read.encode(out)), damaged, "{name}");
+        });
+    }
+    for (name, configuration) in configurations() {
+        let bytes = written(|out| configuration.encode(out));
+        damage_each(&bytes, |damaged| {
+            let mut reader = Reader(damaged);
+            let read = Configuration::decode(&mut reader).and_then(|read| reader.end(read));
+            assert!(read.is_none() || damaged.len() == bytes.len(), "{name}");
+        });
+    }
+    for (name, entry) in entries() {
+        let decision = Decision { epoch: Epoch(0x81), entry };
+        let bytes = Decisions::encode(&decision);
+        assert_eq!(Decisions::decode(&(), &bytes), Ok(decision), "{name}");
+        damage_each(&bytes, |damaged| {
+            let read = Decisions::decode(&(), damaged);
+            assert!(read.is_err() || damaged.len() == bytes.len(), "{name}");
+        });
+    }
+}
