@@ -2,8 +2,8 @@
 //!
 //! All numbers are little-endian. `docs/checkpoint-format.md` has the tables.
 
-use ordain_model::wire::{self, Reader};
-use ordain_model::{Digest, Epoch, Layout, Millis, PartitionId};
+use ordain_model::wire::{self, Codec, Reader};
+use ordain_model::{Epoch, Layout, Millis, PartitionId, codec};
 
 use crate::write::Totals;
 
@@ -21,9 +21,6 @@ const MAX_IDENTITY: usize = 256;
 
 /// Length of a frame's head.
 pub(crate) const HEAD: usize = 24;
-
-/// Length of the end frame's payload.
-pub(crate) const END: usize = 36;
 
 /// Kind of the end frame; those before it are of [pieces](crate::Kind).
 pub(crate) const KIND_END: u32 = 0x4b43_4504;
@@ -94,12 +91,9 @@ impl Header {
 
     pub(crate) fn encode(&self) -> Vec<u8> {
         let mut block = Vec::with_capacity(HEADER as usize);
-        block.extend_from_slice(&MAGIC);
-        wire::u32(&mut block, VERSION);
-        wire::u32(&mut block, self.layout);
-        let small = [self.partitions, self.partition.0, self.slots.start, self.slots.end];
-        small.iter().for_each(|number| wire::u16(&mut block, *number));
-        wire::u64(&mut block, self.epoch.0);
+        (MAGIC, VERSION, self.layout).encode(&mut block);
+        (self.partitions, self.partition).encode(&mut block);
+        (self.slots.start, self.slots.end, self.epoch).encode(&mut block);
         wire::bytes(&mut block, &self.identity[..self.identity.len().min(MAX_IDENTITY)]);
         block.resize(HEADER as usize - 4, 0);
         let crc = crc32c::crc32c(&block);
@@ -113,21 +107,20 @@ impl Header {
             return Err(HeaderError::Short);
         }
         let (body, crc) = block.split_at(HEADER as usize - 4);
-        let mut rest = Reader(body);
-        rest.0 = body.strip_prefix(&MAGIC).ok_or(HeaderError::Damaged("the header has no magic number"))?;
+        let rest = body.strip_prefix(&MAGIC).ok_or(HeaderError::Damaged("the header has no magic number"))?;
+        let mut rest = Reader::new(rest);
         // Another version may have its checksum elsewhere.
         match rest.u32() {
             Some(OLDEST_VERSION..=VERSION) => {}
             found => return Err(HeaderError::Version(found.unwrap_or_default())),
         }
         let chain = crc32c::crc32c(body);
-        if Reader(crc).u32() != Some(chain) {
+        if u32::from_bytes(crc) != Some(chain) {
             return Err(HeaderError::Damaged("the header's checksum is wrong"));
         }
         let mut parse = || {
-            let (layout, partitions, partition) = (rest.u32()?, rest.u16()?, PartitionId(rest.u16()?));
-            let (first, end, epoch) = (rest.u16()?, rest.u16()?, Epoch(rest.u64()?));
-            let identity = rest.bytes()?.to_vec();
+            let (layout, partitions, partition) = Codec::decode(&mut rest)?;
+            let ((first, end, epoch), identity) = Codec::decode(&mut rest)?;
             Some(Header { identity, layout, partitions, partition, slots: first..end, epoch })
         };
         parse().map(|header| (header, chain)).ok_or(HeaderError::Damaged("the header contradicts itself"))
@@ -148,6 +141,8 @@ pub(crate) struct Head {
     pub chain: u32,
 }
 
+codec!(struct Head { kind, count, len, payload, chain });
+
 impl Head {
     pub fn of(chain: u32, kind: u32, count: u32, payload: &[u8]) -> Head {
         let mut head =
@@ -156,52 +151,18 @@ impl Head {
         head
     }
 
-    fn numbers(&self) -> Vec<u8> {
-        let mut numbers = Vec::with_capacity(HEAD);
-        wire::u32(&mut numbers, self.kind);
-        wire::u32(&mut numbers, self.count);
-        wire::u64(&mut numbers, self.len);
-        wire::u32(&mut numbers, self.payload);
-        numbers
-    }
-
     fn chain_from(&self, chain: u32) -> u32 {
-        crc32c::crc32c_append(chain, &self.numbers())
-    }
-
-    pub fn encode(&self) -> Vec<u8> {
-        let mut head = self.numbers();
-        wire::u32(&mut head, self.chain);
-        head
+        crc32c::crc32c_append(chain, &self.to_bytes()[..HEAD - size_of_val(&self.chain)])
     }
 
     /// Reads a head that must continue from `chain`.
-    pub fn decode(bytes: &[u8], chain: u32) -> Option<Head> {
-        let mut bytes = Reader(bytes);
-        let (kind, count, len) = (bytes.u32()?, bytes.u32()?, bytes.u64()?);
-        let head = Head { kind, count, len, payload: bytes.u32()?, chain: bytes.u32()? };
+    pub fn read(bytes: &[u8], chain: u32) -> Option<Head> {
+        let head = Head::decode(&mut Reader::new(bytes))?;
         (head.chain_from(chain) == head.chain).then_some(head)
     }
 }
 
-impl Totals {
-    pub(crate) fn encode(&self) -> Vec<u8> {
-        let mut end = Vec::with_capacity(END);
-        wire::u64(&mut end, self.records);
-        wire::u64(&mut end, self.outcomes);
-        end.extend_from_slice(&self.digest.sum.to_le_bytes());
-        wire::u32(&mut end, self.digest.records);
-        end
-    }
-
-    pub(crate) fn decode(end: &[u8]) -> Option<Totals> {
-        let mut end = Reader(end);
-        let (records, outcomes) = (end.u64()?, end.u64()?);
-        let (low, high) = (end.u64()?, end.u64()?);
-        let digest = Digest { sum: u128::from(high) << 64 | u128::from(low), records: end.u32()? };
-        end.end(Totals { records, outcomes, digest })
-    }
-}
+codec!(struct Totals { records, outcomes, digest });
 
 /// What says that a checkpoint is complete.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -215,9 +176,7 @@ pub struct Seal {
 impl Seal {
     /// The whole content of its file.
     pub fn encode(&self) -> Vec<u8> {
-        let mut bytes = SEAL_MAGIC.to_vec();
-        wire::u64(&mut bytes, self.epoch.0);
-        wire::u64(&mut bytes, self.at.0);
+        let mut bytes = (SEAL_MAGIC, self.epoch, self.at).to_bytes();
         let crc = crc32c::crc32c(&bytes);
         wire::u32(&mut bytes, crc);
         bytes
@@ -226,10 +185,8 @@ impl Seal {
     /// Reads the content of its file. A crash may have cut it short: then there is no seal.
     pub fn decode(bytes: &[u8]) -> Option<Seal> {
         let (body, crc) = bytes.split_last_chunk()?;
-        let mut rest = Reader(body.strip_prefix(&SEAL_MAGIC)?);
-        let seal = Seal { epoch: Epoch(rest.u64()?), at: Millis(rest.u64()?) };
-        (u32::from_le_bytes(*crc) == crc32c::crc32c(body)).then_some(())?;
-        rest.end(seal)
+        let (SEAL_MAGIC, epoch, at) = Codec::from_bytes(body)? else { return None };
+        (u32::from_le_bytes(*crc) == crc32c::crc32c(body)).then_some(Seal { epoch, at })
     }
 }
 

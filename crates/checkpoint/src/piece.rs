@@ -3,7 +3,7 @@
 use std::fmt;
 
 use ordain_model::value::record_hash;
-use ordain_model::wire::{self, Reader};
+use ordain_model::wire::{self, Codec, Reader};
 use ordain_model::{Cell, Db, Digest, Gsn, Map, OutcomeStatus, RequestNo, SessionId};
 
 /// What is in a piece.
@@ -93,17 +93,14 @@ impl Piece {
 
     /// Where the slots are.
     pub fn map(map: &Map) -> Piece {
-        let mut bytes = Vec::new();
-        map.encode(&mut bytes);
-        Piece { count: 1, bytes, ..Piece::new(Kind::Map) }
+        Piece { count: 1, bytes: map.to_bytes(), ..Piece::new(Kind::Map) }
     }
 
     /// Adds a record. It must have content.
     pub fn push_record(&mut self, db: Db, key: &[u8], cell: &Cell, version: Gsn) {
         debug_assert!(self.kind == Kind::Records && cell.value.is_some());
         let Some(value) = &cell.value else { return };
-        wire::u8(&mut self.bytes, db.0);
-        wire::u64(&mut self.bytes, version.0);
+        (db, version).encode(&mut self.bytes);
         wire::bytes(&mut self.bytes, key);
         cell.encode(&mut self.bytes);
         self.digest.add(record_hash(db, key, value, cell.expires_at));
@@ -113,10 +110,8 @@ impl Piece {
     /// Adds an outcome.
     pub fn push_outcome(&mut self, outcome: &Outcome<'_>) {
         debug_assert_eq!(self.kind, Kind::Outcomes);
-        wire::u64(&mut self.bytes, outcome.session.0);
-        wire::u64(&mut self.bytes, outcome.request.0);
-        wire::u64(&mut self.bytes, outcome.gsn.0);
-        wire::u8(&mut self.bytes, outcome.status.code());
+        (outcome.session, outcome.request).encode(&mut self.bytes);
+        (outcome.gsn, outcome.status).encode(&mut self.bytes);
         wire::bytes(&mut self.bytes, outcome.reply);
         self.count += 1;
     }
@@ -157,7 +152,7 @@ pub(crate) fn items(
     if kind == Kind::Input {
         return (count == 1).then(|| visit(Item::Input(payload)));
     }
-    let mut rest = Reader(payload);
+    let mut rest = Reader::new(payload);
     if kind == Kind::Map {
         let map = Map::decode(&mut rest).filter(|_| count == 1)?;
         return rest.end(visit(Item::Map(map)));
@@ -172,14 +167,13 @@ pub(crate) fn items(
 }
 
 fn record<'a>(rest: &mut Reader<'a>) -> Option<Item<'a>> {
-    let (db, version, key) = (Db(rest.u8()?), Gsn(rest.u64()?), rest.bytes()?);
-    let (cell, tail) = Cell::decode(rest.0)?;
-    rest.0 = tail;
+    let (db, version) = Codec::decode(rest)?;
+    let (key, cell) = (rest.bytes()?, Cell::decode(rest)?);
     cell.value.is_some().then_some(Item::Record { db, key, cell, version })
 }
 
 fn outcome<'a>(rest: &mut Reader<'a>) -> Option<Item<'a>> {
-    let (session, request) = (SessionId(rest.u64()?), RequestNo(rest.u64()?));
-    let (gsn, status) = (Gsn(rest.u64()?), OutcomeStatus::from_code(rest.u8()?)?);
+    let (session, request) = Codec::decode(rest)?;
+    let (gsn, status) = Codec::decode(rest)?;
     Some(Item::Outcome(Outcome { session, request, gsn, status, reply: rest.bytes()? }))
 }

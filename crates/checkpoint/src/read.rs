@@ -1,12 +1,11 @@
 //! Reads a checkpoint, and refuses it at the first byte that is not what was written.
 
 use ordain_model::value::record_hash;
+use ordain_model::wire::Codec as _;
 use ordain_model::{Digest, Epoch, Map};
 use ordain_role::{Directory, DiskError};
 
-use crate::format::{
-    END, HEAD, HEADER, Head, Header, HeaderError, KIND_END, OLDEST_VERSION, VERSION, file_name,
-};
+use crate::format::{HEAD, HEADER, Head, Header, HeaderError, KIND_END, OLDEST_VERSION, VERSION, file_name};
 use crate::piece::{Item, Kind, items};
 use crate::write::Totals;
 
@@ -173,7 +172,7 @@ impl Source<'_> {
             if bytes.len() < HEAD {
                 return Err(self.unfinished(offset + bytes.len() as u64));
             }
-            let head = Head::decode(&bytes, chain)
+            let head = Head::read(&bytes, chain)
                 .ok_or_else(|| self.damaged(offset, "no frame that continues the one before begins here"))?;
             chain = head.chain;
             let at = offset + HEAD as u64;
@@ -223,7 +222,7 @@ impl Source<'_> {
     }
 
     fn end(&self, offset: u64, next: u64, payload: &[u8], totals: Totals) -> Result<Totals, CheckpointError> {
-        if payload.len() != END || Totals::decode(payload) != Some(totals) {
+        if Totals::from_bytes(payload) != Some(totals) {
             return Err(self.damaged(offset, "what it holds does not add up to what its end says"));
         }
         if !self.directory.read(&self.file, next, 1)?.is_empty() {

@@ -1,6 +1,7 @@
 //! Puts pieces into the bytes of a file, one after the other: nothing but the totals is held.
 
 use ordain_model::Digest;
+use ordain_model::wire::Codec as _;
 use ordain_role::Bytes;
 
 use crate::format::{HEAD, Head, Header, KIND_END};
@@ -54,14 +55,14 @@ impl Encoder {
 
     /// The last frame: what there is in all.
     pub fn end(mut self) -> ([Bytes; 2], Totals) {
-        (self.put(KIND_END, 0, self.totals.encode()), self.totals)
+        (self.put(KIND_END, 0, self.totals.to_bytes()), self.totals)
     }
 
     fn put(&mut self, kind: u32, count: u32, payload: Vec<u8>) -> [Bytes; 2] {
         let head = Head::of(self.chain, kind, count, &payload);
         self.chain = head.chain;
         self.len += (HEAD + payload.len()) as u64;
-        [Bytes::from(head.encode()), Bytes::from(payload)]
+        [Bytes::from(head.to_bytes()), Bytes::from(payload)]
     }
 
     /// How long the file is so far.

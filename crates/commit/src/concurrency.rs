@@ -2,11 +2,14 @@
 
 use std::fmt::{self, Debug};
 
+use ordain_model::codec;
 use ordain_store::{MemoryStore, RecordId};
 
 /// A transaction, by a number that its coordinator gives once.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct TransactionId(pub u64);
+
+codec!(struct TransactionId(_));
 
 /// One attempt at a transaction. A later attempt has a larger number.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -16,6 +19,8 @@ pub struct AttemptId {
     /// Which attempt at it, from 1.
     pub attempt: u32,
 }
+
+codec!(struct AttemptId { transaction, attempt });
 
 impl fmt::Display for AttemptId {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {

@@ -3,11 +3,11 @@
 use std::sync::Arc;
 
 use ordain_execution::Write;
-use ordain_model::wire::{self, Reader};
-use ordain_model::{Cell, Db, Epoch, Millis, RequestNo, SessionId};
+use ordain_model::wire::Codec as _;
+use ordain_model::{Epoch, Millis, RequestNo, SessionId, codec};
 use ordain_replication::EntryType;
 
-use crate::concurrency::{AttemptId, TransactionId};
+use crate::concurrency::AttemptId;
 
 /// The decision to commit an attempt. There is no entry for an abort: what is not decided has not happened.
 #[derive(Clone, Debug, PartialEq)]
@@ -26,6 +26,8 @@ pub struct Decision {
     pub writes: Vec<Write>,
 }
 
+codec!(struct Decision { stamp, attempt, now, session, reply, writes });
+
 /// Decisions as the entries of a log.
 #[derive(Clone, Copy, Debug)]
 pub struct Decisions;
@@ -43,60 +45,22 @@ impl EntryType for Decisions {
     }
 
     fn encode(entry: &Arc<Decision>) -> Vec<u8> {
-        let mut out = Vec::new();
-        wire::u64(&mut out, entry.stamp.0);
-        wire::u64(&mut out, entry.attempt.transaction.0);
-        wire::u32(&mut out, entry.attempt.attempt);
-        wire::u64(&mut out, entry.now.0);
-        wire::u8(&mut out, u8::from(entry.session.is_some()));
-        if let Some((session, request)) = entry.session {
-            wire::u64(&mut out, session.0);
-            wire::u64(&mut out, request.0);
-        }
-        wire::bytes(&mut out, &entry.reply);
-        wire::u32(&mut out, entry.writes.len() as u32);
-        for Write { db, key, cell } in &entry.writes {
-            wire::u8(&mut out, db.0);
-            wire::bytes(&mut out, key);
-            let mut image = Vec::new();
-            cell.encode(&mut image);
-            wire::bytes(&mut out, &image);
-        }
-        out
+        entry.to_bytes()
     }
 
     fn decode((): &(), bytes: &[u8]) -> Result<Arc<Decision>, String> {
-        decode(bytes).map(Arc::new).ok_or_else(|| {
+        Arc::from_bytes(bytes).ok_or_else(|| {
             "it is no decision of a commit engine: another version wrote it, or it is damaged".to_owned()
         })
     }
 }
 
-fn decode(bytes: &[u8]) -> Option<Decision> {
-    let mut bytes = Reader(bytes);
-    let stamp = Epoch(bytes.u64()?);
-    let attempt = AttemptId { transaction: TransactionId(bytes.u64()?), attempt: bytes.u32()? };
-    let now = Millis(bytes.u64()?);
-    let session = match wire::flag(&mut bytes)? {
-        true => Some((SessionId(bytes.u64()?), RequestNo(bytes.u64()?))),
-        false => None,
-    };
-    let reply = bytes.bytes()?.to_vec();
-    let mut writes = Vec::new();
-    // A database, a key and an image, each with its length.
-    for _ in 0..bytes.count(9)? {
-        let (db, key) = (Db(bytes.u8()?), bytes.bytes()?.to_vec());
-        let (cell, []) = Cell::decode(bytes.bytes()?)? else { return None };
-        writes.push(Write { db, key, cell });
-    }
-    bytes.end(Decision { stamp, attempt, now, session, reply, writes })
-}
-
 #[cfg(test)]
 mod tests {
-    use ordain_model::Value;
+    use ordain_model::{Cell, Db, Value};
 
     use super::*;
+    use crate::concurrency::TransactionId;
 
     #[test]
     fn a_decision_is_read_back_and_every_truncation_is_refused() {

@@ -4,8 +4,7 @@ use std::sync::Arc;
 
 use ordain_execution::Write;
 use ordain_family::Incoming;
-use ordain_model::wire::Reader;
-use ordain_model::{Abort, Chunk, Front, Millis, Registry, SlotNo};
+use ordain_model::{Abort, Chunk, Front, Millis, SlotNo, codec};
 use ordain_replication::{Configuration, GroupMessage, Log, Ship};
 use ordain_role::{PeerChange, Wire};
 
@@ -92,21 +91,12 @@ impl ordain_family::Message for Message {
     }
 }
 
-/// A node of the miniature is alone: nothing but what front doors say crosses nodes.
-impl Wire for Message {
-    fn encode(&self, out: &mut Vec<u8>) {
-        match self {
-            Message::Front(front) => front.encode(out),
-            other => unreachable!("a message that stays on its node was sent to another: {other:?}"),
-        }
-    }
+// A node of the miniature is alone: only what front doors say crosses nodes.
+codec!(enum Message {
+    0 => Front(front),
+}, local Access | Accessed | Finish | Log | Peer);
 
-    fn decode(registry: &Registry, bytes: &[u8]) -> Option<Message> {
-        let mut bytes = Reader(bytes);
-        let front = Front::decode(registry, &mut bytes)?;
-        bytes.end(Message::Front(front))
-    }
-}
+impl Wire for Message {}
 
 impl From<Log<Arc<Decision>>> for Message {
     fn from(message: Log<Arc<Decision>>) -> Message {
@@ -152,16 +142,15 @@ impl TryFrom<Message> for ordain_replication::Message<Arc<Decision>> {
 #[cfg(test)]
 mod tests {
     use ordain_model::PauseNo;
+    use ordain_model::wire::Codec as _;
 
     use super::*;
 
     #[test]
     fn a_message_of_a_front_door_travels() {
-        let mut bytes = Vec::new();
-        Message::Front(Front::Pause(PauseNo(3))).encode(&mut bytes);
-        let registry = Registry::default();
-        assert!(matches!(Message::decode(&registry, &bytes), Some(Message::Front(Front::Pause(PauseNo(3))))));
+        let mut bytes = Message::Front(Front::Pause(PauseNo(3))).to_bytes();
+        assert!(matches!(Message::from_bytes(&bytes), Some(Message::Front(Front::Pause(PauseNo(3))))));
         bytes.push(0);
-        assert!(Message::decode(&registry, &bytes).is_none());
+        assert!(Message::from_bytes(&bytes).is_none());
     }
 }

@@ -3,7 +3,8 @@
 use std::collections::BTreeMap;
 
 use ordain_model::cell::CellMut;
-use ordain_model::{Cell, Db, Millis, Version};
+use ordain_model::wire::Framed;
+use ordain_model::{Cell, Db, Millis, Version, codec};
 use ordain_store::RecordStore;
 
 use crate::step::{Name, Records};
@@ -18,6 +19,8 @@ pub struct Write {
     /// Its content; absent if it is deleted.
     pub cell: Cell,
 }
+
+codec!(struct Write { db, key, cell as Framed });
 
 /// Records that an attempt has written, by name.
 #[derive(Debug, Default)]

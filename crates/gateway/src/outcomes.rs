@@ -8,7 +8,7 @@ use std::sync::Arc;
 
 use ordain_model::args::ArgsBuilder;
 use ordain_model::outcome::Outcome;
-use ordain_model::wire::Reader;
+use ordain_model::wire::Codec as _;
 use ordain_model::{Call, Chunk, Front, Map, OutcomeBatch, OutcomeStatus, View};
 
 use crate::pending::{Asker, Place};
@@ -106,7 +106,7 @@ impl Gateway {
                 return Meaning::Late;
             }
             OutcomeStatus::Moved => {
-                if let Some(map) = Map::decode(&mut Reader(batch.reply(outcome))) {
+                if let Some(map) = Map::from_bytes(batch.reply(outcome)) {
                     return Meaning::Refuted(map);
                 }
             }

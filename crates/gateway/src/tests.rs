@@ -7,6 +7,7 @@ use std::sync::Arc;
 
 use ordain_model::args::encode;
 use ordain_model::procedure::{FragmentContext, Known, Procedure, Reconnaissance};
+use ordain_model::wire::Codec as _;
 use ordain_model::{
     Abort, Access, Args, ArgsBuilder, Call, Cell, Chunk, ChunkNo, Datum, Db, Effect, Fragment, GatewayId,
     Gsn, KeyHash, OutcomeBatch, OutcomeStatus, PartitionId, PlanError, Planner, ProcedureId, Reads, Registry,
@@ -474,7 +475,7 @@ fn what_reads_and_what_writes_are_told_apart_whatever_came_before() {
     while let Some(departure) = gateway.flush() {
         let Some(chunk) = departure.chunk().cloned() else { panic!("{departure:?}") };
         let (logged, unlogged) = (chunk.logged().to_vec(), chunk.unlogged().to_vec());
-        let again = Chunk::decode(&registry, chunk.gateway, logged, unlogged).unwrap();
+        let again = Chunk::rebuild(&registry, chunk.gateway, logged, unlogged).unwrap();
         assert_eq!(again.txns().len(), chunk.txns().len());
         for (txn, expected) in chunk.txns().iter().zip(again.txns()) {
             let [plan, alone] = [(&*chunk, txn), (&again, expected)].map(|(chunk, txn)| {

@@ -23,6 +23,8 @@
 
 use std::collections::VecDeque;
 
+use ordain_model::codec;
+
 pub use ordain_role::PeerState;
 
 /// Of what a side keeps for the other while that is away, one message counts for at most this part.
@@ -42,6 +44,8 @@ pub struct Room {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Life(pub u64);
 
+codec!(struct Life(_));
+
 /// One side's end of a stream.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct End {
@@ -50,6 +54,8 @@ pub struct End {
     /// Which of its streams with this peer, from 1 on.
     pub stream: u64,
 }
+
+codec!(struct End { life, stream });
 
 /// What one side knows, for the other.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

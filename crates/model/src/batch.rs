@@ -4,12 +4,13 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use crate::chunk::{Chunk, ChunkError, Txn};
+use crate::codec;
 use crate::execution::{Cascade, Choice};
 use crate::ids::{ChunkNo, Epoch, GatewayId, Gsn, Millis, PartitionId, RequestNo, SessionId};
 use crate::layout::Layouts;
 use crate::map::Map;
 use crate::procedure::Registry;
-use crate::wire::{self, Reader};
+use crate::wire::{self, Codec, Reader};
 
 /// The ordered requests of one sequencer in one epoch. Sealed: it never changes.
 #[derive(Clone, Debug, Default)]
@@ -79,15 +80,10 @@ impl Placed {
         self.skipped.binary_search(&index).is_ok()
     }
 
-    fn encode_head(&self, len: usize, skipped: &[u32], out: &mut Vec<u8>) {
-        wire::u32(out, self.base);
-        wire::u32(out, len as u32);
-        wire::u32(out, self.chunk.gateway.0);
-        wire::u64(out, self.chunk.number.0);
-        wire::u16(out, self.chunk.replica);
-        self.chunk.map.encode(out);
-        wire::u32(out, skipped.len() as u32);
-        skipped.iter().for_each(|index| wire::u32(out, *index));
+    /// What a log entry says of so many bytes of the chunk.
+    fn head(&self, len: usize, skipped: Vec<u32>) -> Head {
+        let Chunk { gateway, number, replica, ref map, .. } = *self.chunk;
+        Head { base: self.base, len: len as u32, gateway, number, replica, map: map.clone(), skipped }
     }
 
     fn is_logged(&self) -> bool {
@@ -128,7 +124,7 @@ impl Batch {
     pub fn encode_head(&self) -> Vec<u8> {
         let mut head = self.encode_start(self.logged().count());
         for placed in self.logged() {
-            placed.encode_head(placed.chunk.logged().len(), &placed.skipped, &mut head);
+            placed.head(placed.chunk.logged().len(), placed.skipped.clone()).encode(&mut head);
         }
         head
     }
@@ -154,7 +150,7 @@ impl Batch {
         let by_chunk = taken.chunk_by(|(a, _), (b, _)| std::ptr::eq(*a, *b));
         let mut slice = self.encode_start(by_chunk.clone().count());
         slice.reserve(len(&taken));
-        by_chunk.for_each(|records| records[0].0.encode_head(len(records), &[], &mut slice));
+        by_chunk.for_each(|records| records[0].0.head(len(records), Vec::new()).encode(&mut slice));
         taken.iter().for_each(|(_, record)| slice.extend_from_slice(record));
         (!taken.is_empty() || self.choice.is_some()).then_some(slice)
     }
@@ -186,7 +182,7 @@ impl Batch {
         let mut whole = Batch { chunks: Vec::new(), lookups: Vec::new(), ..*first };
         for (base, (chunk, records)) in chunks {
             let bytes: Vec<&[u8]> = records.into_values().collect();
-            let mut merged = Chunk::decode(registry, chunk.gateway, bytes.concat(), Vec::new())
+            let mut merged = Chunk::rebuild(registry, chunk.gateway, bytes.concat(), Vec::new())
                 .map_err(|source| BatchError::Chunk { epoch: first.epoch, source })?;
             (merged.number, merged.replica, merged.map) = (chunk.number, chunk.replica, chunk.map.clone());
             whole.chunks.push(Placed::whole(base, Arc::new(merged)));
@@ -216,7 +212,7 @@ impl Batch {
 
     /// The epoch of the batch that a log entry holds; `None` if it holds none.
     pub fn epoch_of(entry: &[u8]) -> Option<Epoch> {
-        Reader(entry).u64().map(Epoch)
+        Epoch::decode(&mut Reader::new(entry))
     }
 
     /// Rebuilds a batch from a log entry: the head, then the chunks' bytes.
@@ -224,7 +220,7 @@ impl Batch {
     /// # Errors
     /// [`BatchError`] if the bytes are not such an entry.
     pub fn decode(registry: &Registry, entry: &[u8]) -> Result<Batch, BatchError> {
-        let mut rest = Reader(entry);
+        let mut rest = Reader::new(entry);
         let parse = |rest: &mut Reader<'_>| -> Option<(Batch, Vec<Head>)> {
             let (epoch, now) = (Epoch(rest.u64()?), Millis(rest.u64()?));
             let partition = PartitionId(u16::from(rest.u8()?));
@@ -236,16 +232,16 @@ impl Batch {
                 _ => return None,
             };
             let (layout, total) = (rest.u32()?, rest.u32()?);
-            let chunks = rest.count(Head::LEAST)?;
-            let heads = (0..chunks).map(|_| Head::decode(rest)).collect::<Option<Vec<Head>>>()?;
+            let heads = Vec::<Head>::decode(rest)?;
             let (chunks, lookups) = (Vec::new(), Vec::new());
             let batch = Batch { epoch, partition, layout, now, choice, total, chunks, lookups };
-            (total <= Gsn::MAX_BATCH).then_some((batch, heads))
+            let are_sorted = heads.iter().all(|head| head.skipped.is_sorted());
+            (total <= Gsn::MAX_BATCH && are_sorted).then_some((batch, heads))
         };
         let (mut batch, heads) = parse(&mut rest).ok_or(BatchError::Head)?;
         for Head { base, len, gateway, number, replica, map, skipped } in heads {
-            let (bytes, tail) = rest.0.split_at_checked(len).ok_or(BatchError::Head)?;
-            let mut chunk = Chunk::decode(registry, gateway, bytes.to_vec(), Vec::new())
+            let bytes = rest.take(len as usize).ok_or(BatchError::Head)?;
+            let mut chunk = Chunk::rebuild(registry, gateway, bytes.to_vec(), Vec::new())
                 .map_err(|source| BatchError::Chunk { epoch: batch.epoch, source })?;
             (chunk.number, chunk.replica, chunk.map) = (number, replica, map);
             let after_last = batch.chunks.last().map_or(0, |p| p.base + p.chunk.span());
@@ -253,7 +249,6 @@ impl Batch {
                 return Err(BatchError::Head);
             }
             batch.chunks.push(Placed { base, chunk: Arc::new(chunk), skipped });
-            rest = Reader(tail);
         }
         if rest.is_empty() { Ok(batch) } else { Err(BatchError::Head) }
     }
@@ -262,7 +257,8 @@ impl Batch {
 /// The part of a log entry about one of its chunks.
 struct Head {
     base: u32,
-    len: usize,
+    /// Bytes of its transactions.
+    len: u32,
     gateway: GatewayId,
     number: ChunkNo,
     replica: u16,
@@ -270,19 +266,7 @@ struct Head {
     skipped: Vec<u32>,
 }
 
-impl Head {
-    /// The fewest bytes that one takes.
-    const LEAST: usize = 30;
-
-    fn decode(rest: &mut Reader<'_>) -> Option<Head> {
-        let (base, len) = (rest.u32()?, rest.u32()? as usize);
-        let (gateway, number, replica) = (GatewayId(rest.u32()?), ChunkNo(rest.u64()?), rest.u16()?);
-        let map = Map::decode(rest)?;
-        let count = rest.count(4)?;
-        let skipped = (0..count).map(|_| rest.u32()).collect::<Option<Vec<u32>>>()?;
-        skipped.is_sorted().then_some(Head { base, len, gateway, number, replica, map, skipped })
-    }
-}
+codec!(struct Head { base, len, gateway, number, replica, map, skipped });
 
 /// A log entry that cannot be what was written.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]

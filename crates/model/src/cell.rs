@@ -13,6 +13,7 @@ use std::sync::Arc;
 use crate::expiry::Expiry;
 use crate::ids::Millis;
 use crate::value::{HashValue, Value};
+use crate::wire::{Codec, Reader};
 
 pub use change::CellMut;
 pub use journal::Journal;
@@ -68,25 +69,27 @@ impl Cell {
     pub fn weight(&self) -> usize {
         self.value.as_ref().map_or(0, Value::weight)
     }
+}
 
-    /// Appends an encoding: expiry (with the form of a string), then the value if there is one.
-    pub fn encode(&self, out: &mut Vec<u8>) {
-        out.extend_from_slice(&self.expires_at.to_bits().to_le_bytes());
+/// The expiry (with the form of a string), then the value, or 0 if there is none.
+impl Codec for Cell {
+    const LEAST: usize = 9;
+
+    fn encode(&self, out: &mut Vec<u8>) {
+        self.expires_at.to_bits().encode(out);
         match &self.value {
             Some(value) => value.encode(out),
             None => out.push(0),
         }
     }
 
-    /// Decodes a cell from the start of `bytes`; `None` for damaged bytes.
-    pub fn decode(bytes: &[u8]) -> Option<(Cell, &[u8])> {
-        let (expiry, rest) = bytes.split_first_chunk::<8>()?;
-        let expires_at = Expiry::from_bits(u64::from_le_bytes(*expiry));
-        if rest.first()? == &0 {
-            return Some((Cell::ABSENT, &rest[1..]));
+    fn decode(bytes: &mut Reader<'_>) -> Option<Cell> {
+        let expires_at = Expiry::from_bits(bytes.u64()?);
+        if *bytes.rest().first()? == 0 {
+            bytes.take(1)?;
+            return Some(Cell::ABSENT);
         }
-        let (value, rest) = Value::decode(rest)?;
-        Some((Cell { value: Some(value), expires_at }, rest))
+        Some(Cell { value: Some(bytes.take_by(Value::decode)?), expires_at })
     }
 }
 

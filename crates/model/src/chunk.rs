@@ -14,7 +14,7 @@ use crate::layout::{Layout, PartitionSet};
 use crate::map::Map;
 use crate::plan::{Access, CallSpan, Fragment, Planner, Plans, mark_snapshot_readable};
 use crate::procedure::Registry;
-use crate::wire::{self, Reader};
+use crate::wire::{Codec, Reader};
 
 /// A call of a procedure, by a client's request or without one.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -140,6 +140,24 @@ const HAS_SESSION: u8 = 1;
 const FOLLOWS: u8 = 2;
 /// The offset of a transaction's flags in its bytes.
 const FLAGS: usize = 11;
+
+impl Codec for Chunk {
+    const LEAST: usize = 26;
+
+    fn encode(&self, out: &mut Vec<u8>) {
+        (self.gateway, self.number, self.replica).encode(out);
+        self.map.encode(out);
+        self.logged.encode(out);
+        self.unlogged.encode(out);
+    }
+
+    fn decode(bytes: &mut Reader<'_>) -> Option<Chunk> {
+        let (gateway, number, replica) = Codec::decode(bytes)?;
+        let (map, logged, unlogged) = Codec::decode(bytes)?;
+        let chunk = Chunk::rebuild(bytes.registry()?, gateway, logged, unlogged).ok()?;
+        Some(Chunk { number, replica, map, ..chunk })
+    }
+}
 
 impl Chunk {
     /// An empty chunk.
@@ -307,29 +325,11 @@ impl Chunk {
         self.txns.push(txn);
     }
 
-    /// Appends the bytes by which it travels to another node, outcomes to be sent from where it says.
-    pub fn encode(&self, out: &mut Vec<u8>) {
-        wire::u32(out, self.gateway.0);
-        wire::u64(out, self.number.0);
-        wire::u16(out, self.replica);
-        self.map.encode(out);
-        wire::bytes(out, &self.logged);
-        wire::bytes(out, &self.unlogged);
-    }
-
-    /// The chunk that came by [`Chunk::encode`], if it is one.
-    pub fn decode_whole(registry: &Registry, bytes: &mut Reader<'_>) -> Option<Chunk> {
-        let (gateway, number) = (GatewayId(bytes.u32()?), ChunkNo(bytes.u64()?));
-        let (replica, map, logged) = (bytes.u16()?, Map::decode(bytes)?, bytes.bytes()?.to_vec());
-        let chunk = Chunk::decode(registry, gateway, logged, bytes.bytes()?.to_vec()).ok()?;
-        Some(Chunk { number, replica, map, ..chunk })
-    }
-
     /// Rebuilds a chunk from the bytes of its transactions: those that the log keeps, and those that it does not.
     ///
     /// # Errors
     /// [`ChunkError`]; nothing of the chunk may be used then.
-    pub fn decode(
+    pub fn rebuild(
         registry: &Registry,
         gateway: GatewayId,
         logged: Vec<u8>,

@@ -17,6 +17,8 @@ pub struct Digest {
     pub records: u32,
 }
 
+crate::codec!(struct Digest { sum, records });
+
 impl Digest {
     /// Adds one record.
     #[inline]

@@ -6,6 +6,8 @@
 
 use std::borrow::Cow;
 
+use crate::wire::{Codec, Reader};
+
 /// The refusal of a call before it is sequenced. The text is the error a Redis client is shown, byte by byte: it may quote
 /// words that are not UTF-8.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
@@ -93,6 +95,18 @@ impl Abort {
     /// The reason's number in logs, checkpoints and messages; 1 to 239, never given to another reason.
     pub const fn code(self) -> u8 {
         self as u8
+    }
+}
+
+impl Codec for Abort {
+    const LEAST: usize = 1;
+
+    fn encode(&self, out: &mut Vec<u8>) {
+        out.push(self.code());
+    }
+
+    fn decode(bytes: &mut Reader<'_>) -> Option<Abort> {
+        bytes.u8().and_then(Abort::from_code)
     }
 }
 

@@ -6,6 +6,8 @@ use std::collections::VecDeque;
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
 pub struct PauseNo(pub u64);
 
+crate::codec!(struct PauseNo(_));
+
 impl PauseNo {
     /// The pause before anything is sent: its answer says that the other side has met this one.
     pub const GREETING: PauseNo = PauseNo(0);

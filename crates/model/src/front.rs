@@ -3,12 +3,11 @@
 use std::sync::Arc;
 
 use crate::chunk::Chunk;
+use crate::codec;
 use crate::flow::PauseNo;
 use crate::ids::{ChunkNo, GatewayId};
 use crate::outcome::OutcomeBatch;
-use crate::procedure::Registry;
 use crate::reads::Snapshot;
-use crate::wire::{self, Reader};
 
 /// A message of the front door.
 #[derive(Clone, Debug)]
@@ -35,58 +34,12 @@ pub enum Front {
     },
 }
 
-impl Front {
-    /// Appends the bytes by which it travels to another node.
-    pub fn encode(&self, out: &mut Vec<u8>) {
-        match self {
-            Front::Submit(chunk) => {
-                wire::u8(out, 0);
-                chunk.encode(out);
-            }
-            Front::Outcomes(batch) => {
-                wire::u8(out, 1);
-                batch.encode(out);
-            }
-            Front::Read(chunk, snapshot) => {
-                wire::u8(out, 2);
-                snapshot.encode(out);
-                chunk.encode(out);
-            }
-            Front::ReadDone(gateway, number) => {
-                wire::u8(out, 3);
-                wire::u32(out, gateway.0);
-                wire::u64(out, number.0);
-            }
-            Front::Pause(number) => {
-                wire::u8(out, 4);
-                wire::u64(out, number.0);
-            }
-            Front::Continue(number) => {
-                wire::u8(out, 5);
-                wire::u64(out, number.0);
-            }
-            Front::Memory { is_over, room } => {
-                wire::u8(out, 6);
-                wire::u8(out, u8::from(*is_over));
-                wire::u64(out, *room);
-            }
-        }
-    }
-
-    /// The message that the bytes are, if they are one.
-    pub fn decode(registry: &Registry, bytes: &mut Reader<'_>) -> Option<Front> {
-        match bytes.u8()? {
-            0 => Chunk::decode_whole(registry, bytes).map(|chunk| Front::Submit(Arc::new(chunk))),
-            1 => OutcomeBatch::decode(bytes).map(Front::Outcomes),
-            2 => {
-                let snapshot = Snapshot::decode(bytes)?;
-                Chunk::decode_whole(registry, bytes).map(|chunk| Front::Read(Arc::new(chunk), snapshot))
-            }
-            3 => Some(Front::ReadDone(GatewayId(bytes.u32()?), ChunkNo(bytes.u64()?))),
-            4 => bytes.u64().map(|number| Front::Pause(PauseNo(number))),
-            5 => bytes.u64().map(|number| Front::Continue(PauseNo(number))),
-            6 => Some(Front::Memory { is_over: bytes.u8()? != 0, room: bytes.u64()? }),
-            _ => None,
-        }
-    }
-}
+codec!(enum Front {
+    0 => Submit(chunk),
+    1 => Outcomes(batch),
+    2 => Read(chunk, snapshot),
+    3 => ReadDone(gateway, number),
+    4 => Pause(number),
+    5 => Continue(number),
+    6 => Memory { is_over, room },
+});

@@ -8,6 +8,8 @@ macro_rules! id {
         #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
         pub struct $name(pub $inner);
 
+        $crate::codec!(struct $name(_));
+
         impl fmt::Display for $name {
             fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
                 write!(f, "{}", self.0)
@@ -166,6 +168,8 @@ impl Epoch {
 /// them could be used up within months.) [`Gsn::NONE`] is before all and stands for "no transaction".
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Gsn(pub u64);
+
+crate::codec!(struct Gsn(_));
 
 impl Gsn {
     /// Before every transaction; the version of an absent record.

@@ -10,7 +10,7 @@ use std::sync::Arc;
 
 use crate::ids::PartitionId;
 use crate::key::SLOTS;
-use crate::wire::{self, Reader};
+use crate::wire::{self, Codec, Reader};
 
 /// The number of virtual shards of a partition.
 pub const VIRTUAL_SHARDS: usize = 128;
@@ -88,10 +88,13 @@ impl Map {
             virtual_shard: places.virtual_shards[slot].checked_sub(1).map(VirtualShard),
         })
     }
+}
 
-    /// Appends its bytes: the version, and unless that is 0 the runs of slots with one place, or, if they are many, each
-    /// slot's.
-    pub fn encode(&self, out: &mut Vec<u8>) {
+/// The version, and unless that is 0 the runs of slots with one place, or, if they are many, each slot's.
+impl Codec for Map {
+    const LEAST: usize = 4;
+
+    fn encode(&self, out: &mut Vec<u8>) {
         wire::u32(out, self.version());
         let Some(places) = &self.0 else { return };
         let at = |slot: usize| (places.owners[slot], places.virtual_shards[slot]);
@@ -116,21 +119,15 @@ impl Map {
         }
     }
 
-    /// The map that the bytes are, if they are one.
-    pub fn decode(bytes: &mut Reader<'_>) -> Option<Map> {
+    fn decode(bytes: &mut Reader<'_>) -> Option<Map> {
         let version = bytes.u32()?;
         if version == 0 {
             return Some(Map::FIRST);
         }
         let (mut owners, mut virtual_shards) = ([0; SLOTS], [0; SLOTS]);
-        let each = |bytes: &mut Reader<'_>| {
-            let (all, rest) = bytes.0.split_first_chunk::<SLOTS>()?;
-            bytes.0 = rest;
-            Some(*all)
-        };
         match bytes.u16()? {
-            EACH => owners = each(bytes)?,
-            EACH_WITH_VIRTUAL_SHARD => (owners, virtual_shards) = (each(bytes)?, each(bytes)?),
+            EACH => owners = bytes.array()?,
+            EACH_WITH_VIRTUAL_SHARD => (owners, virtual_shards) = (bytes.array()?, bytes.array()?),
             runs => {
                 let mut slot = 0;
                 for _ in 0..runs {
@@ -199,14 +196,11 @@ mod tests {
             (all_virtual_shards, 6 + 2 * SLOTS),
         ];
         for (map, most) in maps {
-            let mut bytes = Vec::new();
-            map.encode(&mut bytes);
+            let bytes = map.to_bytes();
             assert_eq!(bytes.len(), most);
-            let mut rest = Reader(&bytes);
-            assert_eq!(Map::decode(&mut rest), Some(map.clone()));
-            assert!(rest.is_empty());
+            assert_eq!(Map::from_bytes(&bytes), Some(map.clone()));
             for cut in 0..bytes.len() {
-                assert_eq!(Map::decode(&mut Reader(&bytes[..cut])), None, "cut at {cut}");
+                assert_eq!(Map::from_bytes(&bytes[..cut]), None, "cut at {cut}");
             }
         }
         // Runs that do not cover all slots, or more than those; a virtual shard that is none.
@@ -214,7 +208,7 @@ mod tests {
             let mut bytes = vec![1, 0, 0, 0, 1, 0];
             wire::u16(&mut bytes, len as u16 | HAS_VIRTUAL_SHARD);
             bytes.extend_from_slice(&[3, virtual_shard]);
-            assert_eq!(Map::decode(&mut Reader(&bytes)), None);
+            assert_eq!(Map::from_bytes(&bytes), None);
         }
     }
 

@@ -5,10 +5,11 @@ use std::sync::Arc;
 
 use smallvec::SmallVec;
 
+use crate::codec;
 use crate::error::Abort;
 use crate::ids::{ChunkNo, GatewayId};
 use crate::stamp::{Effect, Stamp, Token};
-use crate::wire::{self, Reader};
+use crate::wire::{self, Codec, Reader};
 
 /// The end of a submitted transaction.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -78,6 +79,8 @@ pub struct Outcome {
     at: u32,
     len: u32,
 }
+
+codec!(struct Outcome { chunk, index, status, stamp, token, at, len });
 
 /// Outcomes for one gateway.
 #[derive(Clone, Debug, Default)]
@@ -170,44 +173,45 @@ impl OutcomeBatch {
         self.outcomes.is_empty()
     }
 
-    /// Appends the bytes by which it travels to another node.
-    pub fn encode(&self, out: &mut Vec<u8>) {
-        wire::u32(out, self.gateway.0);
-        wire::bytes(out, &self.replies);
-        wire::u32(out, self.tokens.len() as u32);
-        self.tokens.iter().for_each(|token| token.encode(out));
-        wire::u32(out, self.outcomes.len() as u32);
-        for outcome in &self.outcomes {
-            wire::u64(out, outcome.chunk.0);
-            wire::u32(out, outcome.index);
-            wire::u8(out, outcome.status.code());
-            wire::u64(out, outcome.stamp.number());
-            wire::u32(out, outcome.token);
-            wire::u32(out, outcome.at);
-            wire::u32(out, outcome.len);
-        }
-    }
-
-    /// The batch that the bytes are, if they are one.
-    pub fn decode(bytes: &mut Reader<'_>) -> Option<OutcomeBatch> {
-        let (gateway, replies) = (GatewayId(bytes.u32()?), bytes.bytes()?.to_vec());
-        let tokens = (0..bytes.count(9)?).map(|_| Token::decode(bytes)).collect::<Option<SmallVec<_>>>()?;
-        let count = bytes.count(33)?;
-        let mut outcomes = Vec::with_capacity(count);
-        for _ in 0..count {
-            let (chunk, index) = (ChunkNo(bytes.u64()?), bytes.u32()?);
-            let (status, stamp) = (OutcomeStatus::from_code(bytes.u8()?)?, Stamp::new(bytes.u64()?));
-            let (token, at, len) = (bytes.u32()?, bytes.u32()?, bytes.u32()?);
-            let is_within = at.checked_add(len)? as usize <= replies.len() && (token as usize) < tokens.len();
-            is_within.then_some(())?;
-            outcomes.push(Outcome { chunk, index, status, stamp, token, at, len });
-        }
-        Some(OutcomeBatch { gateway, outcomes, replies, tokens })
-    }
-
     /// Bytes of replies held: what decides when a batch is worth sending.
     pub fn bytes(&self) -> usize {
         self.replies.len()
+    }
+}
+
+impl Codec for OutcomeStatus {
+    const LEAST: usize = 1;
+
+    fn encode(&self, out: &mut Vec<u8>) {
+        out.push(self.code());
+    }
+
+    fn decode(bytes: &mut Reader<'_>) -> Option<OutcomeStatus> {
+        bytes.u8().and_then(OutcomeStatus::from_code)
+    }
+}
+
+impl Codec for OutcomeBatch {
+    const LEAST: usize = 16;
+
+    fn encode(&self, out: &mut Vec<u8>) {
+        self.gateway.encode(out);
+        self.replies.encode(out);
+        wire::u32(out, self.tokens.len() as u32);
+        Token::encode_all(&self.tokens, out);
+        self.outcomes.encode(out);
+    }
+
+    fn decode(bytes: &mut Reader<'_>) -> Option<OutcomeBatch> {
+        let (gateway, replies) = <(GatewayId, Vec<u8>)>::decode(bytes)?;
+        let tokens = 0..bytes.count(Token::LEAST)?;
+        let tokens = tokens.map(|_| Token::decode(bytes)).collect::<Option<SmallVec<_>>>()?;
+        let outcomes = Vec::<Outcome>::decode(bytes)?;
+        let is_within = |outcome: &Outcome| {
+            let end = outcome.at.checked_add(outcome.len);
+            end.is_some_and(|end| end as usize <= replies.len()) && (outcome.token as usize) < tokens.len()
+        };
+        outcomes.iter().all(is_within).then_some(OutcomeBatch { gateway, outcomes, replies, tokens })
     }
 }
 
@@ -228,16 +232,15 @@ mod tests {
             let effect = Effect { stamp: Stamp::new(9), token };
             batch.push(ChunkNo(i as u64), 7, effect, status, |out| out.extend_from_slice(&reply));
         }
-        let mut bytes = Vec::new();
-        batch.encode(&mut bytes);
-        let back = OutcomeBatch::decode(&mut Reader(&bytes)).unwrap();
+        let bytes = batch.to_bytes();
+        let back = OutcomeBatch::from_bytes(&bytes).unwrap();
         assert_eq!((back.gateway, &back.outcomes), (batch.gateway, &batch.outcomes));
         assert!(back.outcomes.iter().all(|outcome| back.reply(outcome) == batch.reply(outcome)));
         assert!(back.outcomes.iter().all(|outcome| back.token(outcome) == batch.token(outcome)));
         let odd = batch.clone().take_out(|outcome| outcome.chunk.0 % 2 == 1);
         assert!(odd.outcomes.iter().all(|outcome| odd.token(outcome).number() == outcome.chunk.0 / 3));
         for cut in 0..bytes.len() {
-            assert!(OutcomeBatch::decode(&mut Reader(&bytes[..cut])).is_none());
+            assert!(OutcomeBatch::from_bytes(&bytes[..cut]).is_none());
         }
     }
 }

@@ -1,9 +1,9 @@
 //! Read-only transactions: run in the order like all others, or on a state that is kept
 //! (paxflow.md, section 4.6).
 
+use crate::codec;
 use crate::named::named;
 use crate::stamp::Token;
-use crate::wire::{self, Reader};
 
 named! {
     /// The way in which a node runs transactions that only read.
@@ -46,29 +46,9 @@ pub enum Snapshot {
     At(Token),
 }
 
-impl Snapshot {
-    /// Appends the bytes by which it travels.
-    pub fn encode(&self, out: &mut Vec<u8>) {
-        let (kind, token) = match self {
-            Snapshot::Closed => (0, &Token::NOTHING),
-            Snapshot::Published(token) => (1, token),
-            Snapshot::Latest(token) => (2, token),
-            Snapshot::At(token) => (3, token),
-        };
-        wire::u8(out, kind);
-        token.encode(out);
-    }
-
-    /// The snapshot that the bytes are, if they are one.
-    pub fn decode(bytes: &mut Reader<'_>) -> Option<Snapshot> {
-        let kind = bytes.u8()?;
-        let token = Token::decode(bytes)?;
-        Some(match kind {
-            0 => Snapshot::Closed,
-            1 => Snapshot::Published(token),
-            2 => Snapshot::Latest(token),
-            3 => Snapshot::At(token),
-            _ => return None,
-        })
-    }
-}
+codec!(enum Snapshot {
+    0 => Closed,
+    1 => Published(token),
+    2 => Latest(token),
+    3 => At(token),
+});

@@ -184,7 +184,7 @@ impl ReferenceExecutor {
         };
         if let Some(layout) = self.layout.as_ref().filter(is_moved) {
             let mut reply = Vec::new();
-            layout.map().encode(&mut reply);
+            crate::wire::Codec::encode(layout.map(), &mut reply);
             return Result { gsn, status: OutcomeStatus::Moved, reply };
         }
         if let Some(layout) = self.layout.as_mut().filter(|_| txn.table)

@@ -6,13 +6,16 @@
 
 use std::fmt;
 
+use crate::codec;
 use crate::ids::{Epoch, Gsn};
-use crate::wire::{self, Reader};
+use crate::wire::{Codec, Reader};
 
 /// A stamp: where a transaction has taken effect, as its engine counts (a place in the order, a commit stamp, a sequence
 /// number).
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Stamp(u64);
+
+codec!(struct Stamp(_));
 
 impl Stamp {
     /// The stamp of a transaction that has taken effect nowhere.
@@ -62,6 +65,8 @@ struct Rest {
     /// In ascending order, each once.
     marks: Vec<u128>,
 }
+
+codec!(struct Rest { numbers, marks });
 
 impl Token {
     /// The token of a connection that has seen nothing.
@@ -150,44 +155,27 @@ impl Token {
             && other.numbers.iter().enumerate().all(is_covered)
             && other.marks.iter().all(|mark| rest.marks.binary_search(mark).is_ok())
     }
+}
 
-    /// Appends the bytes by which the token travels.
-    pub fn encode(&self, out: &mut Vec<u8>) {
-        let Some(rest) = &self.rest else {
-            wire::u8(out, Token::ONE_NUMBER);
-            return wire::u64(out, self.first);
-        };
-        wire::u8(out, Token::VECTOR);
-        wire::u64(out, self.first);
-        wire::u32(out, rest.numbers.len() as u32);
-        rest.numbers.iter().for_each(|number| wire::u64(out, *number));
-        wire::u32(out, rest.marks.len() as u32);
-        rest.marks.iter().for_each(|mark| out.extend_from_slice(&mark.to_le_bytes()));
+impl Codec for Token {
+    const LEAST: usize = 9;
+
+    fn encode(&self, out: &mut Vec<u8>) {
+        self.rest.is_some().encode(out);
+        self.first.encode(out);
+        self.rest.iter().for_each(|rest| Rest::encode(rest, out));
     }
 
-    /// The token that the bytes are, if they are one.
-    pub fn decode(bytes: &mut Reader<'_>) -> Option<Token> {
-        let (kind, first) = (bytes.u8()?, bytes.u64()?);
-        match kind {
-            Token::ONE_NUMBER => Some(Token::of(first)),
-            Token::VECTOR => {
-                let numbers = (0..bytes.count(8)?).map(|_| bytes.u64()).collect::<Option<Vec<u64>>>()?;
-                let mark = |bytes: &mut Reader<'_>| {
-                    let (low, high) = (bytes.u64()?, bytes.u64()?);
-                    Some(u128::from(high) << 64 | u128::from(low))
-                };
-                let marks = (0..bytes.count(16)?).map(|_| mark(bytes)).collect::<Option<Vec<u128>>>()?;
-                let rest = Rest { numbers, marks };
-                let is_in_order = rest.marks.is_sorted_by(|one, next| one < next);
-                let token = Token::in_one_form(first, rest.clone());
-                (is_in_order && token.rest.as_deref() == Some(&rest)).then_some(token)
-            }
-            _ => None,
+    fn decode(bytes: &mut Reader<'_>) -> Option<Token> {
+        let (has_rest, first) = <(bool, u64)>::decode(bytes)?;
+        if !has_rest {
+            return Some(Token::of(first));
         }
+        let rest = Rest::decode(bytes)?;
+        let is_in_order = rest.marks.is_sorted_by(|one, next| one < next);
+        let token = Token::in_one_form(first, rest.clone());
+        (is_in_order && token.rest.as_deref() == Some(&rest)).then_some(token)
     }
-
-    const ONE_NUMBER: u8 = 0;
-    const VECTOR: u8 = 1;
 }
 
 /// The effect of a transaction: where it has taken effect, and what whoever is told of it has seen by that.
@@ -314,10 +302,10 @@ mod tests {
     fn travelled(token: &Token) -> Token {
         let mut bytes = Vec::new();
         token.encode(&mut bytes);
-        let mut reader = Reader(&bytes);
+        let mut reader = Reader::new(&bytes);
         let back = Token::decode(&mut reader).unwrap();
         for cut in 0..bytes.len() {
-            assert!(Token::decode(&mut Reader(&bytes[..cut])).is_none());
+            assert!(Token::from_bytes(&bytes[..cut]).is_none());
         }
         reader.end(back).unwrap()
     }
@@ -350,11 +338,11 @@ mod tests {
 
         #[test]
         fn bytes_that_are_a_token_are_the_bytes_of_that_token(bytes in prop::collection::vec(0..3u8, 0..80)) {
-            let mut reader = Reader(&bytes);
+            let mut reader = Reader::new(&bytes);
             if let Some(token) = Token::decode(&mut reader) {
                 let mut again = Vec::new();
                 token.encode(&mut again);
-                prop_assert_eq!(&bytes[..bytes.len() - reader.0.len()], &again[..]);
+                prop_assert_eq!(&bytes[..bytes.len() - reader.rest().len()], &again[..]);
             }
         }
 

@@ -22,6 +22,7 @@ use crate::procedure::{FragmentContext, Procedure, Registry, ReplyContext, Targe
 use crate::stamp::Version;
 use crate::table::Expiring;
 use crate::table_procedure::{TableProcedure, any_args, ok_reply, run_ok, sum_reply};
+use crate::wire::{Codec as _, Reader};
 
 /// Reads records with their versions. Arguments: database and key, alternately.
 pub const READ: ProcedureId = ProcedureId(1);
@@ -97,8 +98,7 @@ pub fn read_reply<'k>(
 
 /// Writes a record's version and content as two values.
 fn write_image(version: Version, cell: &Cell, out: &mut Vec<u8>) {
-    let mut image = Vec::new();
-    cell.encode(&mut image);
+    let image = cell.to_bytes();
     let mut w = Writer(out);
     match version.number() {
         Some(number) => w.int(number as i64),
@@ -114,7 +114,7 @@ fn split_image(bytes: &[u8]) -> Option<(Version, Cell, &[u8])> {
         _ => return None,
     };
     let (Datum::Bulk(image), rest) = Datum::split(rest)? else { return None };
-    let (cell, _) = Cell::decode(image)?;
+    let cell = Cell::decode(&mut Reader::new(image))?;
     Some((version, cell, rest))
 }
 
@@ -265,7 +265,7 @@ impl Procedure for Commit {
         while let Some(db) = items.next() {
             let key = items.next().ok_or(DAMAGED)?;
             let image = items.next().ok_or(DAMAGED)?;
-            if !matches!(Cell::decode(image.bytes), Some((_, []))) {
+            if Cell::from_bytes(image.bytes).is_none() {
                 return Err(DAMAGED);
             }
             planner.key_in(db_of(db)?, Commit::WRITE, Access::Write, key)?;
@@ -277,7 +277,7 @@ impl Procedure for Commit {
         if code == Commit::CHECK {
             return check_version(cx);
         }
-        if let Some((cell, _)) = Cell::decode(cx.rest().bytes()) {
+        if let Some(cell) = Cell::decode(&mut Reader::new(cx.rest().bytes())) {
             cx.cell_mut().replace(cell);
         }
         Ok(())

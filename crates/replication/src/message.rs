@@ -2,8 +2,8 @@
 
 use std::sync::Arc;
 
-use ordain_model::wire::{self, Reader};
-use ordain_model::{Epoch, PartitionId};
+use ordain_model::wire::{self, Codec, Reader};
+use ordain_model::{Epoch, PartitionId, codec};
 use ordain_role::{Bytes, NodeId, PeerChange};
 
 use crate::configuration_service::{Arrival, Ending, LeadershipRecords};
@@ -271,149 +271,49 @@ impl<E> From<PeerChange> for Message<E> {
     }
 }
 
+codec!(struct Held { epoch, parts, content });
+
+codec!(enum Ship {
+    0 => Entry { term, after, through, content },
+    1 => Pause { term },
+    2 => Want { term, after },
+    3 => Have { term, through },
+    4 => Collect { term, after, partition },
+    5 => Collected { term, since, through, executed, partition, is_all, held },
+    6 => Trimmed { term, through },
+}, local Decided);
+
+codec!(enum Configuration {
+    0 => Report { arrival, version, through, in_sync, ending },
+    1 => State { leadership_records, low_watermarks },
+}, local Records | Kept | LowWatermarks | Stable);
+
 impl GroupMessage {
-    /// Appends what stands before the tail.
-    pub fn encode(&self, out: &mut Vec<u8>) {
-        wire::u16(out, self.from.0);
+    /// Appends the bytes before the tail.
+    pub fn encode_head(&self, out: &mut Vec<u8>) {
+        self.from.encode(out);
         wire::u32(out, (self.head.len() + self.tail.len()) as u32);
         out.extend_from_slice(&self.head);
     }
 
-    /// Reads what was written so; `None` if the bytes are no such message.
-    pub fn decode(bytes: &Bytes) -> Option<GroupMessage> {
-        let mut reader = Reader(bytes);
-        let (from, head) = (NodeId(reader.u16()?), reader.bytes()?);
+    /// As [`Codec::decode`], of all the bytes of a message, which keeps them instead of a copy.
+    pub fn decode_shared(bytes: &Bytes) -> Option<GroupMessage> {
+        let mut reader = Reader::new(bytes);
+        let (from, head) = (NodeId::decode(&mut reader)?, reader.bytes()?);
         reader.end(GroupMessage { from, head: bytes.slice_ref(head), tail: Bytes::new() })
     }
 }
 
-impl Ship {
-    /// Appends its bytes as they cross nodes.
-    pub fn encode(&self, out: &mut Vec<u8>) {
-        let mut numbers = |tag, numbers: &[u64]| {
-            wire::u8(out, tag);
-            numbers.iter().for_each(|number| wire::u64(out, *number));
-        };
-        match self {
-            Ship::Entry { term, after, through, content } => {
-                numbers(0, &[*term, after.0, through.0]);
-                optional(out, content.as_ref());
-            }
-            Ship::Pause { term } => numbers(1, &[*term]),
-            Ship::Want { term, after } => numbers(2, &[*term, after.0]),
-            Ship::Have { term, through } => numbers(3, &[*term, through.0]),
-            Ship::Collect { partition, term, after } => {
-                numbers(4, &[*term, after.0]);
-                wire::u16(out, partition.0);
-            }
-            Ship::Collected { partition, term, since, through, executed, held, is_all } => {
-                numbers(5, &[*term, since.0, through.0, executed.0]);
-                wire::u16(out, partition.0);
-                wire::u8(out, u8::from(*is_all));
-                wire::u32(out, held.len() as u32);
-                for Held { epoch, parts, content } in held {
-                    wire::u64(out, epoch.0);
-                    wire::u32(out, *parts);
-                    optional(out, content.as_ref());
-                }
-            }
-            Ship::Trimmed { term, through } => numbers(6, &[*term, through.0]),
-            // It stays on its node: nobody sends it to another.
-            Ship::Decided { .. } => wire::u8(out, u8::MAX),
-        }
+impl Codec for GroupMessage {
+    const LEAST: usize = 6;
+
+    fn encode(&self, out: &mut Vec<u8>) {
+        self.encode_head(out);
+        out.extend_from_slice(&self.tail);
     }
 
-    /// Reads what was written so; `None` if the bytes are no such message.
-    pub fn decode(bytes: &mut Reader<'_>) -> Option<Ship> {
-        let tag = bytes.u8()?;
-        let term = bytes.u64()?;
-        Some(match tag {
-            0 => {
-                let (after, through) = (Epoch(bytes.u64()?), Epoch(bytes.u64()?));
-                Ship::Entry { term, after, through, content: read_optional(bytes)? }
-            }
-            1 => Ship::Pause { term },
-            2 => Ship::Want { term, after: Epoch(bytes.u64()?) },
-            3 => Ship::Have { term, through: Epoch(bytes.u64()?) },
-            4 => {
-                let after = Epoch(bytes.u64()?);
-                Ship::Collect { partition: PartitionId(bytes.u16()?), term, after }
-            }
-            5 => {
-                let [since, through, executed] = [bytes.u64()?, bytes.u64()?, bytes.u64()?].map(Epoch);
-                let partition = PartitionId(bytes.u16()?);
-                let is_all = wire::flag(bytes)?;
-                let held = |bytes: &mut Reader<'_>| {
-                    let (epoch, parts) = (Epoch(bytes.u64()?), bytes.u32()?);
-                    Some(Held { epoch, parts, content: read_optional(bytes)? })
-                };
-                let held = (0..bytes.count(13)?).map(|_| held(bytes)).collect::<Option<Vec<Held>>>()?;
-                Ship::Collected { partition, term, since, through, executed, held, is_all }
-            }
-            6 => Ship::Trimmed { term, through: Epoch(bytes.u64()?) },
-            _ => return None,
-        })
+    fn decode(bytes: &mut Reader<'_>) -> Option<GroupMessage> {
+        let (from, head) = <(NodeId, Vec<u8>)>::decode(bytes)?;
+        Some(GroupMessage { from, head: head.into(), tail: Bytes::new() })
     }
-}
-
-impl Configuration {
-    /// Appends its bytes as they cross nodes.
-    pub fn encode(&self, out: &mut Vec<u8>) {
-        match self {
-            Configuration::Report { arrival, version, through, in_sync, ending } => {
-                wire::u8(out, 0);
-                let numbers = [arrival.incarnation, arrival.life, *version, through.0];
-                numbers.iter().for_each(|number| wire::u64(out, *number));
-                LeadershipRecords::encode_nodes(in_sync, out);
-                wire::u8(out, u8::from(ending.is_some()));
-                ending.iter().for_each(|ending| ending.encode(out));
-            }
-            Configuration::State { leadership_records, low_watermarks } => {
-                wire::u8(out, 1);
-                leadership_records.encode(out);
-                wire::u32(out, low_watermarks.len() as u32);
-                low_watermarks.iter().for_each(|epoch| wire::u64(out, epoch.0));
-            }
-            // These stay on their node: nobody sends them to another.
-            Configuration::Records { .. }
-            | Configuration::Kept { .. }
-            | Configuration::LowWatermarks(_)
-            | Configuration::Stable(_) => wire::u8(out, u8::MAX),
-        }
-    }
-
-    /// Reads what was written so; `None` if the bytes are no such message.
-    pub fn decode(bytes: &mut Reader<'_>) -> Option<Configuration> {
-        Some(match bytes.u8()? {
-            0 => {
-                let arrival = Arrival { incarnation: bytes.u64()?, life: bytes.u64()? };
-                let (version, through) = (bytes.u64()?, Epoch(bytes.u64()?));
-                let in_sync = LeadershipRecords::decode_nodes(bytes)?;
-                let has_ended = wire::flag(bytes)?;
-                let ending = if has_ended { Some(Ending::decode(bytes)?) } else { None };
-                Configuration::Report { arrival, version, through, in_sync, ending }
-            }
-            1 => {
-                let leadership_records = Box::new(LeadershipRecords::decode(bytes)?);
-                let low_watermarks = (0..bytes.count(8)?).map(|_| bytes.u64().map(Epoch));
-                Configuration::State {
-                    leadership_records,
-                    low_watermarks: low_watermarks.collect::<Option<Vec<Epoch>>>()?,
-                }
-            }
-            _ => return None,
-        })
-    }
-}
-
-fn optional(out: &mut Vec<u8>, content: Option<&Arc<Vec<u8>>>) {
-    wire::u8(out, u8::from(content.is_some()));
-    content.into_iter().for_each(|content| wire::bytes(out, content));
-}
-
-fn read_optional(bytes: &mut Reader<'_>) -> Option<Option<Arc<Vec<u8>>>> {
-    Some(match wire::flag(bytes)? {
-        true => Some(Arc::new(bytes.bytes()?.to_vec())),
-        false => None,
-    })
 }

@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use ordain_model::wire::{self, Reader};
+use ordain_model::wire::Codec;
 use ordain_model::{Epoch, PartitionId};
 
 use crate::EntryType;
@@ -50,23 +50,13 @@ impl EntryType for Notes {
     }
 
     fn encode(note: &Note) -> Vec<u8> {
-        let mut out = Vec::new();
-        wire::u64(&mut out, note.epoch.0);
-        wire::u64(&mut out, note.id);
-        wire::u16(&mut out, note.partition.0);
-        wire::bytes(&mut out, &note.text);
-        out
+        ((note.epoch, note.id, note.partition), note.text.clone()).to_bytes()
     }
 
     fn decode(_context: &(), bytes: &[u8]) -> Result<Note, String> {
-        let parse = || {
-            let mut bytes = Reader(bytes);
-            let (epoch, id) = (Epoch(bytes.u64()?), bytes.u64()?);
-            let partition = PartitionId(bytes.u16()?);
-            let text = Arc::new(bytes.bytes()?.to_vec());
-            bytes.end(Note { epoch, id, partition, term: 0, text })
-        };
-        parse().ok_or_else(|| "it is no note".to_owned())
+        let ((epoch, id, partition), text) =
+            Codec::from_bytes(bytes).ok_or_else(|| "it is no note".to_owned())?;
+        Ok(Note { epoch, id, partition, term: 0, text })
     }
 
     fn empty(epoch: Epoch, partition: PartitionId) -> Note {

@@ -22,7 +22,8 @@ pub mod topology;
 pub mod under_way;
 pub mod work;
 
-use ordain_model::{DigestSpan, Histogram, Micros, Registry};
+use ordain_model::wire::{Codec, Reader};
+use ordain_model::{DigestSpan, Histogram, Micros, Registry, codec};
 
 pub use bugs::{Bug, Bugs};
 pub use bytes::Bytes;
@@ -34,6 +35,8 @@ pub use work::{Work, WorkDone};
 /// A node of the cluster.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct NodeId(pub u16);
+
+codec!(struct NodeId(_));
 
 /// Where a message goes: a role of a node. Roles learn the addresses of their peers when they are built.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -80,22 +83,17 @@ pub enum PeerState {
 }
 
 /// A message that can travel to another node.
-pub trait Wire: Sized {
-    /// Appends its bytes.
-    fn encode(&self, out: &mut Vec<u8>);
-
-    /// The message that the bytes are; `None` if they are none. Damaged and hostile bytes are possible.
-    fn decode(registry: &Registry, bytes: &[u8]) -> Option<Self>;
-
-    /// As [`Wire::encode`], but what is large and stands at the end is answered instead, without a copy.
+pub trait Wire: Codec {
+    /// As [`Codec::encode`], but what is large and stands at the end is answered instead, without a copy.
     fn encode_shared(&self, out: &mut Vec<u8>) -> Bytes {
         self.encode(out);
         Bytes::new()
     }
 
-    /// As [`Wire::decode`], of bytes that the message may keep instead of a copy.
+    /// The message of which these are all the bytes, which it may keep instead of a copy; `None` if they are none.
+    /// Damaged and hostile bytes are possible. Transactions in them are of the procedures of `registry`.
     fn decode_shared(registry: &Registry, bytes: &Bytes) -> Option<Self> {
-        Self::decode(registry, bytes)
+        Reader::of(registry, bytes).whole()
     }
 }
 

@@ -15,7 +15,8 @@ use std::time::{Duration, Instant};
 use std::collections::BTreeMap;
 
 use ordain_link::{Life, Room};
-use ordain_model::{Micros, Registry};
+use ordain_model::Micros;
+use ordain_model::wire::{Codec, Reader};
 use ordain_role::{Address, Bytes, Event, NodeId, Now, Outbox, PeerChange, PeerState, Role, TimerId, Wire};
 use ordain_runtime::{
     LinkTls, LoopSpec, NetConfig, NetLimits, NetStatus, Network, Options, PeerStatus, Reach, Refusal,
@@ -52,7 +53,9 @@ impl From<PeerChange> for Msg {
     }
 }
 
-impl Wire for Msg {
+impl Codec for Msg {
+    const LEAST: usize = 1;
+
     fn encode(&self, out: &mut Vec<u8>) {
         match self {
             Msg::Number(n) => {
@@ -68,6 +71,20 @@ impl Wire for Msg {
         }
     }
 
+    fn decode(bytes: &mut Reader<'_>) -> Option<Msg> {
+        match bytes.u8()? {
+            0 => bytes.u64().map(Msg::Number),
+            1 => {
+                let rest = bytes.take_rest();
+                let byte = *rest.first()?;
+                rest.iter().all(|other| *other == byte).then_some(Msg::Bulk(byte, rest.len()))
+            }
+            _ => None,
+        }
+    }
+}
+
+impl Wire for Msg {
     fn encode_shared(&self, out: &mut Vec<u8>) -> Bytes {
         match self {
             Msg::Bulk(byte, count) => {
@@ -78,17 +95,6 @@ impl Wire for Msg {
                 self.encode(out);
                 Bytes::new()
             }
-        }
-    }
-
-    fn decode(_: &Registry, bytes: &[u8]) -> Option<Msg> {
-        match bytes.split_first()? {
-            (0, rest) => Some(Msg::Number(u64::from_le_bytes(rest.try_into().ok()?))),
-            (1, rest) => {
-                let byte = *rest.first()?;
-                rest.iter().all(|other| *other == byte).then_some(Msg::Bulk(byte, rest.len()))
-            }
-            _ => None,
         }
     }
 }
@@ -143,7 +149,7 @@ fn config(number: u16, listener: TcpListener, peers: &[(u16, SocketAddr)]) -> Ne
         life: life(),
         watchers: vec![PUPPET],
         delay: Micros(0),
-        procedures: Arc::new(Registry::default()),
+        procedures: Arc::default(),
         tls: None,
         limits: NetLimits {
             kept: Room { parted: 1 << 20, open: 8 << 20 },

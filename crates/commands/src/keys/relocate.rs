@@ -7,6 +7,7 @@
 use std::sync::Arc;
 
 use ordain_model::args::Arg;
+use ordain_model::wire::Codec as _;
 use ordain_model::{
     Abort, Access, ArgIter, Args, Cell, Datum, Db, FragmentContext, PlanError, Planner, Procedure, Registry,
     ReplyContext, SlotNo, Target, Writer,
@@ -39,9 +40,7 @@ pub(super) fn database(text: &[u8], invalid: (Refusal, Refusal)) -> Result<Db, R
 fn write_cell(cell: &Cell, share: usize, out: &mut Vec<u8>) -> bool {
     let may_be_carried = cell.weight() <= share;
     if may_be_carried {
-        let mut image = Vec::new();
-        cell.encode(&mut image);
-        Writer(out).bulk(&image);
+        Writer(out).bulk(&cell.to_bytes());
     } else {
         Writer(out).too_much();
     }
@@ -51,7 +50,7 @@ fn write_cell(cell: &Cell, share: usize, out: &mut Vec<u8>) -> bool {
 /// The record that an earlier fragment answered with.
 fn read_cell(datum: Datum<'_>) -> Option<Cell> {
     match datum {
-        Datum::Bulk(image) => Cell::decode(image).map(|(cell, _)| cell),
+        Datum::Bulk(image) => Cell::from_bytes(image),
         _ => None,
     }
 }

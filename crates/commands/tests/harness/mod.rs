@@ -92,7 +92,7 @@ impl Client {
     pub fn check_log(&self, chunk: &Chunk) {
         let txn = &chunk.txns()[0];
         let decoded =
-            Chunk::decode(&self.registry, GatewayId(0), chunk.logged().to_vec(), Vec::new()).unwrap();
+            Chunk::rebuild(&self.registry, GatewayId(0), chunk.logged().to_vec(), Vec::new()).unwrap();
         if txn.read_only {
             assert!(decoded.txns().is_empty());
             return;

@@ -5,12 +5,13 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use ordain_model::wire::{self, Reader};
-use ordain_model::{Batch, Chunk, ChunkNo, GatewayId};
+use ordain_model::{Batch, Chunk, ChunkNo, GatewayId, codec};
 
 /// The last chunks by gateway.
 #[derive(Debug, Default)]
 pub(crate) struct Chunks(BTreeMap<GatewayId, BTreeSet<ChunkNo>>);
+
+codec!(struct Chunks(_));
 
 impl Chunks {
     /// How many of each gateway are remembered. One that is so old that it was forgotten counts as known.
@@ -47,44 +48,23 @@ impl Chunks {
             known.pop_first();
         }
     }
-
-    /// Appends all of it, for a checkpoint.
-    pub(crate) fn encode(&self, out: &mut Vec<u8>) {
-        wire::u32(out, self.0.len() as u32);
-        for (gateway, known) in &self.0 {
-            wire::u32(out, gateway.0);
-            wire::u32(out, known.len() as u32);
-            known.iter().for_each(|number| wire::u64(out, number.0));
-        }
-    }
-
-    pub(crate) fn decode(bytes: &mut Reader<'_>) -> Option<Chunks> {
-        let mut all = BTreeMap::new();
-        for _ in 0..bytes.count(8)? {
-            let gateway = GatewayId(bytes.u32()?);
-            let known = (0..bytes.count(8)?).map(|_| bytes.u64().map(ChunkNo)).collect::<Option<_>>()?;
-            all.insert(gateway, known);
-        }
-        Some(Chunks(all))
-    }
 }
 
 #[cfg(test)]
 mod tests {
+    use ordain_model::wire::Codec as _;
+
     use super::*;
 
     #[test]
     fn chunks_are_in_a_checkpoint_as_they_always_were() {
         let numbers = |numbers: [u64; 2]| BTreeSet::from(numbers.map(ChunkNo));
         let chunks = [(GatewayId(0x11), numbers([0x12, 0x13])), (GatewayId(0x21), numbers([0x22, 0x23]))];
-        let mut bytes = Vec::new();
-        Chunks(BTreeMap::from(chunks)).encode(&mut bytes);
+        let bytes = Chunks(BTreeMap::from(chunks)).to_bytes();
         let hex: String = bytes.iter().map(|byte| format!("{byte:02x}")).collect();
         let expected = "02000000110000000200000012000000000000001300000000000000210000000200000022000000000000002300000000\
                         000000";
         assert_eq!(hex, expected);
-        let mut reader = Reader(&bytes);
-        assert_eq!(Chunks::decode(&mut reader).map(|chunks| chunks.0.len()), Some(2));
-        assert!(reader.is_empty());
+        assert_eq!(Chunks::from_bytes(&bytes).map(|chunks| chunks.0.len()), Some(2));
     }
 }

@@ -47,9 +47,9 @@ fn read_number(bytes: &mut Reader<'_>) -> Option<u32> {
 impl<'a> WireAnswers<'a> {
     /// Reads answers; `None` if the bytes are no answers.
     pub fn read(bytes: &'a [u8]) -> Option<WireAnswers<'a>> {
-        let mut rest = WireAnswers(Reader(bytes));
+        let mut rest = WireAnswers(Reader::new(bytes));
         rest.by_ref().for_each(drop);
-        rest.0.end(WireAnswers(Reader(bytes)))
+        rest.0.end(WireAnswers(Reader::new(bytes)))
     }
 }
 
@@ -60,8 +60,8 @@ impl<'a> Iterator for WireAnswers<'a> {
     fn next(&mut self) -> Option<(SlotNo, &'a [u8])> {
         let mut rest = self.0;
         let (slot, len) = (read_number(&mut rest)?, read_number(&mut rest)?);
-        let (bytes, rest) = rest.0.split_at_checked(len as usize)?;
-        self.0 = Reader(rest);
+        let bytes = rest.take(len as usize)?;
+        self.0 = rest;
         Some((SlotNo(slot), bytes))
     }
 }

@@ -4,12 +4,13 @@
 use std::sync::Arc;
 
 use ordain_fuzz::{damage_each, golden};
+use ordain_model::wire::{Codec as _, LOCAL, Reader};
 use ordain_model::{
     Abort, Call, Cell, Chunk, ChunkNo, Db, Digest, Epoch, Front, GatewayId, Gsn, Millis, OutcomeBatch,
     OutcomeStatus, PartitionId, PauseNo, Registry, SlotNo, Snapshot, Token, Value, system,
 };
 use ordain_replication::{Arrival, Configuration, GroupMessage, Ship};
-use ordain_role::{Bytes, NodeId, Wire as _};
+use ordain_role::{Bytes, NodeId};
 
 use super::messages::{Copies, Item, Message, MovedRecord, Round, ShardMessage, Unlogged};
 use crate::sequencing::{ExchangeMessage, Has, Part, Parts, Reading, Saving, Sequencing};
@@ -126,7 +127,7 @@ fn readings() -> Vec<(&'static str, Message)> {
     let parts = vec![
         (0x21, slot(None)),
         (0x21, slot(Some(Abort::Conflict))),
-        (0x22, Part::Lent { slot: SlotNo(0x15), cell: cell(), version: Gsn(0x16) }),
+        (0x22, Part::Shipped { slot: SlotNo(0x15), cell: cell(), version: Gsn(0x16) }),
         (0x22, Part::End),
         (0x23, Part::TooOld),
     ];
@@ -172,35 +173,31 @@ fn all() -> Vec<(&'static str, Message)> {
     [fronts(), exchanges(), readings(), others()].concat()
 }
 
-fn written(message: &Message) -> Vec<u8> {
-    let mut out = Vec::new();
-    message.encode(&mut out);
-    out
+fn read(bytes: &[u8]) -> Option<Message> {
+    Reader::of(&registry(), bytes).whole()
 }
 
 #[test]
 fn bytes_are_as_they_were() {
-    let all: Vec<_> = all().into_iter().map(|(name, message)| (name, written(&message))).collect();
+    let all: Vec<_> = all().into_iter().map(|(name, message)| (name, message.to_bytes())).collect();
     golden(concat!(env!("CARGO_MANIFEST_DIR"), "/golden/bytes.txt"), &all);
 }
 
 /// A message is read as it was written. What is read of damaged bytes could have been written.
 #[test]
 fn damage_is_harmless() {
-    let registry = registry();
     for (name, message) in all() {
-        let bytes = written(&message);
-        if bytes.last() == Some(&u8::MAX) {
+        let bytes = message.to_bytes();
+        if bytes.last() == Some(&LOCAL) {
             // The message stays on its node.
-            assert!(Message::decode(&registry, &bytes).is_none(), "{name}");
+            assert!(read(&bytes).is_none(), "{name}");
             continue;
         }
-        let read = Message::decode(&registry, &bytes).expect(name);
-        assert_eq!(written(&read), bytes, "{name}");
+        assert_eq!(read(&bytes).expect(name).to_bytes(), bytes, "{name}");
         damage_each(&bytes, |damaged| {
-            let Some(read) = Message::decode(&registry, damaged) else { return };
-            let again = Message::decode(&registry, &written(&read)).expect(name);
-            assert_eq!(written(&again), written(&read), "{name}");
+            let Some(read) = read(damaged) else { return };
+            let again = self::read(&read.to_bytes()).expect(name);
+            assert_eq!(again.to_bytes(), read.to_bytes(), "{name}");
         });
     }
 }

@@ -1,9 +1,8 @@
 //! The messages between the shards of a replica: remote results (`docs/protocols/calvin.md`, C19; READ_RESULT of the paper).
 
 use crate::sequencing::RemoteResult;
-use ordain_model::wire::{self, Reader};
-use ordain_model::{Abort, Cell, Db, Digest, Gsn, Registry, SlotNo};
-use ordain_role::Wire;
+use ordain_model::wire::{Codec, Form, Reader, Short};
+use ordain_model::{Abort, Cell, Db, Digest, Gsn, SlotNo, codec};
 
 use super::answers::WireAnswers;
 
@@ -147,17 +146,18 @@ pub enum Copies {
     Over,
 }
 
-impl Copies {
-    fn encode(self, out: &mut Vec<u8>) {
-        let (code, count) = match self {
+impl Codec for Copies {
+    const LEAST: usize = 5;
+
+    fn encode(&self, out: &mut Vec<u8>) {
+        let code_and_count: (u8, u32) = match self {
             Copies::None => (0, 0),
-            Copies::Count(count) => (1, count),
+            Copies::Count(count) => (1, *count),
             Copies::First => (2, 0),
             Copies::More => (3, 0),
             Copies::Over => (4, 0),
         };
-        wire::u8(out, code);
-        wire::u32(out, count);
+        code_and_count.encode(out);
     }
 
     fn decode(bytes: &mut Reader<'_>) -> Option<Copies> {
@@ -201,60 +201,6 @@ impl Item {
         }
     }
 
-    /// Appends its bytes; where those of a slot begin follows from the slots before it.
-    fn encode(&self, out: &mut Vec<u8>) {
-        let (kind, slot) = self.what();
-        wire::u8(out, kind);
-        match self {
-            Item::Slot { len, failed, .. } => {
-                wire::u32(out, slot.0);
-                wire::u32(out, *len);
-                wire::u8(out, u8::from(*failed));
-            }
-            Item::Answers { len, .. } => wire::u32(out, *len),
-            Item::Vote(None) => wire::u8(out, 0),
-            Item::Vote(Some((slot, abort))) => {
-                wire::u8(out, abort.code());
-                wire::u32(out, slot.0);
-            }
-            Item::Ship { cell, version, .. } => {
-                wire::u32(out, slot.0);
-                wire::u64(out, version.0);
-                cell.encode(out);
-            }
-            Item::Return { cell, changed, .. } => {
-                wire::u32(out, slot.0);
-                wire::u8(out, u8::from(*changed));
-                cell.encode(out);
-            }
-            Item::Records { number, is_last, copies, records } => {
-                wire::u32(out, *number);
-                wire::u8(out, u8::from(*is_last));
-                copies.encode(out);
-                wire::u32(out, records.len() as u32);
-                for MovedRecord { db, key, cell, version } in records {
-                    wire::u8(out, db.0);
-                    wire::u64(out, version.0);
-                    wire::bytes(out, key);
-                    cell.encode(out);
-                }
-            }
-            Item::Taken(number) => wire::u32(out, *number),
-            Item::Round(round) => {
-                let Round { number, aborts, affected, unlogged } = &**round;
-                wire::u32(out, *number);
-                write_found(out, aborts, affected);
-                write_found(out, &unlogged.aborts, &unlogged.affected);
-            }
-            Item::Attestation { digest: Digest { sum, records }, doubted } => {
-                wire::u64(out, (sum >> 64) as u64);
-                wire::u64(out, *sum as u64);
-                wire::u32(out, *records);
-                wire::u8(out, u8::from(*doubted));
-            }
-        }
-    }
-
     /// The bytes of the item, among those of its message; none if it has no bytes.
     pub fn bytes<'a>(&self, all: &'a [u8]) -> &'a [u8] {
         match *self {
@@ -264,57 +210,73 @@ impl Item {
             _ => &[],
         }
     }
+}
 
-    /// Decodes the next item; `at` is where the bytes of the next slot begin, of `all` that there are.
-    fn decode(bytes: &mut Reader<'_>, at: &mut u32, all: &[u8]) -> Option<Item> {
-        let slot = |bytes: &mut Reader<'_>| bytes.u32().map(SlotNo);
-        Some(match bytes.u8()? {
-            SLOT => {
-                let (slot, len, failed) = (slot(bytes)?, bytes.u32()?, flag(bytes)?);
-                let begin = std::mem::replace(at, at.checked_add(len)?);
-                Item::Slot { slot, at: begin, len, failed }
-            }
-            ANSWERS => {
-                let len = bytes.u32()?;
-                let begin = std::mem::replace(at, at.checked_add(len)?);
-                let (first, _) = WireAnswers::read(all.get(begin as usize..*at as usize)?)?.next()?;
-                Item::Answers { first, at: begin, len }
-            }
-            VOTE => Item::Vote(match bytes.u8()? {
-                0 => None,
-                code => Some((slot(bytes)?, Abort::from_code(code)?)),
-            }),
-            SHIP => {
-                let (slot, version) = (slot(bytes)?, Gsn(bytes.u64()?));
-                Item::Ship { slot, cell: cell(bytes)?, version }
-            }
-            RETURN => {
-                let (slot, changed) = (slot(bytes)?, flag(bytes)?);
-                Item::Return { slot, cell: cell(bytes)?, changed }
-            }
-            ATTESTATION => {
-                let sum = u128::from(bytes.u64()?) << 64 | u128::from(bytes.u64()?);
-                Item::Attestation { digest: Digest { sum, records: bytes.u32()? }, doubted: flag(bytes)? }
-            }
-            RECORDS => {
-                let (number, is_last, copies) = (bytes.u32()?, flag(bytes)?, Copies::decode(bytes)?);
-                let record = |bytes: &mut Reader<'_>| {
-                    let (db, version, key) = (Db(bytes.u8()?), Gsn(bytes.u64()?), bytes.bytes()?.to_vec());
-                    Some(MovedRecord { db, key, cell: cell(bytes)?, version })
-                };
-                let records = (0..bytes.count(MovedRecord::LEAST)?).map(|_| record(bytes));
-                Item::Records { number, is_last, copies, records: records.collect::<Option<Vec<_>>>()? }
-            }
-            TAKEN => Item::Taken(bytes.u32()?),
-            ROUND => {
-                let number = bytes.u32()?;
-                let (aborts, affected) = found(bytes)?;
-                let home = found(bytes)?;
-                let unlogged = Unlogged { aborts: home.0, affected: home.1 };
-                Item::Round(Box::new(Round { number, aborts, affected, unlogged }))
-            }
-            _ => return None,
-        })
+codec!(enum Item {
+    SLOT => Slot { slot, len, failed, at as Derived },
+    VOTE => Vote(vote as Verdict),
+    SHIP => Ship { slot, version, cell },
+    RETURN => Return { slot, changed, cell },
+    ATTESTATION => Attestation { digest as HighHalfFirst, doubted },
+    RECORDS => Records { number, is_last, copies, records },
+    TAKEN => Taken(number),
+    ROUND => Round(round),
+    ANSWERS => Answers { len, at as Derived, first as Derived },
+});
+
+codec!(struct Round { number, aborts, affected, unlogged });
+
+codec!(struct Unlogged { aborts, affected });
+
+codec!(struct MovedRecord { db, version, key, cell });
+
+/// The form of what follows from other bytes of the message: it has no bytes, and [`ShardMessage`] puts it right.
+enum Derived {}
+
+impl<T: Default> Form<T> for Derived {
+    const LEAST: usize = 0;
+
+    fn encode(_value: &T, _out: &mut Vec<u8>) {}
+
+    fn decode(_bytes: &mut Reader<'_>) -> Option<T> {
+        Some(T::default())
+    }
+}
+
+/// The form of a vote: the code of the abort, or 0; then the fragment that failed, if one did.
+enum Verdict {}
+
+impl Form<Option<(SlotNo, Abort)>> for Verdict {
+    const LEAST: usize = 1;
+
+    fn encode(vote: &Option<(SlotNo, Abort)>, out: &mut Vec<u8>) {
+        match vote {
+            None => out.push(0),
+            Some((slot, abort)) => (*abort, *slot).encode(out),
+        }
+    }
+
+    fn decode(bytes: &mut Reader<'_>) -> Option<Option<(SlotNo, Abort)>> {
+        match bytes.u8()? {
+            0 => Some(None),
+            code => Some(Some((SlotNo::decode(bytes)?, Abort::from_code(code)?))),
+        }
+    }
+}
+
+/// The form of a digest: the high half of its sum, the low one, the number of records.
+enum HighHalfFirst {}
+
+impl Form<Digest> for HighHalfFirst {
+    const LEAST: usize = 20;
+
+    fn encode(Digest { sum, records }: &Digest, out: &mut Vec<u8>) {
+        ((sum >> 64) as u64, *sum as u64, *records).encode(out);
+    }
+
+    fn decode(bytes: &mut Reader<'_>) -> Option<Digest> {
+        let (high, low, records) = <(u64, u64, u32)>::decode(bytes)?;
+        Some(Digest { sum: u128::from(high) << 64 | u128::from(low), records })
     }
 }
 
@@ -326,9 +288,6 @@ impl MovedRecord {
     pub fn weight(&self) -> usize {
         self.key.len() + self.cell.value.as_ref().map_or(0, |value| value.heap_bytes())
     }
-
-    /// The fewest bytes that one takes.
-    const LEAST: usize = 14;
 }
 
 const SLOT: u8 = 0;
@@ -341,67 +300,28 @@ const TAKEN: u8 = 6;
 const ROUND: u8 = 7;
 const ANSWERS: u8 = 8;
 
-/// The fewest bytes that an item takes, with its transaction: those of a vote.
-const LEAST: usize = 10;
+impl Codec for ShardMessage {
+    const LEAST: usize = 10;
 
-fn flag(bytes: &mut Reader<'_>) -> Option<bool> {
-    match bytes.u8()? {
-        0 => Some(false),
-        1 => Some(true),
-        _ => None,
-    }
-}
-
-fn write_found(out: &mut Vec<u8>, aborts: &[(Gsn, SlotNo, Abort)], affected: &[Gsn]) {
-    wire::u32(out, aborts.len() as u32);
-    for (gsn, slot, abort) in aborts {
-        wire::u64(out, gsn.0);
-        wire::u32(out, slot.0);
-        wire::u8(out, abort.code());
-    }
-    wire::u32(out, affected.len() as u32);
-    affected.iter().for_each(|gsn| wire::u64(out, gsn.0));
-}
-
-type Found = (Vec<(Gsn, SlotNo, Abort)>, Vec<Gsn>);
-
-fn found(bytes: &mut Reader<'_>) -> Option<Found> {
-    let abort = |bytes: &mut Reader<'_>| {
-        Some((Gsn(bytes.u64()?), SlotNo(bytes.u32()?), Abort::from_code(bytes.u8()?)?))
-    };
-    let aborts = (0..bytes.count(13)?).map(|_| abort(bytes)).collect::<Option<Vec<_>>>()?;
-    let affected = (0..bytes.count(8)?).map(|_| bytes.u64().map(Gsn)).collect::<Option<Vec<_>>>()?;
-    Some((aborts, affected))
-}
-
-fn cell(bytes: &mut Reader<'_>) -> Option<Cell> {
-    let (cell, rest) = Cell::decode(bytes.0)?;
-    bytes.0 = rest;
-    Some(cell)
-}
-
-impl Wire for ShardMessage {
     fn encode(&self, out: &mut Vec<u8>) {
-        wire::u16(out, self.from as u16);
-        wire::bytes(out, &self.bytes);
-        wire::u32(out, self.items.len() as u32);
-        for (gsn, item) in &self.items {
-            wire::u64(out, gsn.0);
-            item.encode(out);
-        }
+        Short::encode(&self.from, out);
+        self.bytes.encode(out);
+        self.items.encode(out);
     }
 
-    fn decode(_registry: &Registry, bytes: &[u8]) -> Option<Self> {
-        let mut rest = Reader(bytes);
-        let (from, bytes) = (usize::from(rest.u16()?), rest.bytes()?.to_vec());
-        let (mut items, mut at) = (Vec::new(), 0);
-        for _ in 0..rest.count(LEAST)? {
-            items.push((Gsn(rest.u64()?), Item::decode(&mut rest, &mut at, &bytes)?));
+    fn decode(bytes: &mut Reader<'_>) -> Option<ShardMessage> {
+        let (from, all) = (Short::decode(bytes)?, Vec::<u8>::decode(bytes)?);
+        let mut items = Vec::<(Gsn, Item)>::decode(bytes)?;
+        let mut next = 0_u32;
+        for (_, item) in &mut items {
+            if let Item::Slot { at, len, .. } | Item::Answers { at, len, .. } = item {
+                (*at, next) = (next, next.checked_add(*len)?);
+            }
+            if let Item::Answers { first, at, .. } = item {
+                (*first, _) = WireAnswers::read(all.get(*at as usize..next as usize)?)?.next()?;
+            }
         }
-        if at as usize != bytes.len() {
-            return None;
-        }
-        rest.end(ShardMessage { from, items, bytes })
+        (next as usize == all.len()).then_some(ShardMessage { from, items, bytes: all })
     }
 }
 
@@ -451,7 +371,9 @@ mod tests {
         })
     }
 
-    fn found() -> impl Strategy<Value = super::Found> {
+    type Found = (Vec<(Gsn, SlotNo, Abort)>, Vec<Gsn>);
+
+    fn found() -> impl Strategy<Value = Found> {
         let abort = (any::<u64>(), any::<u32>(), prop::sample::select(Abort::ALL.to_vec()));
         let aborts = prop::collection::vec(abort, 0..4);
         (aborts, prop::collection::vec(any::<u64>(), 0..4)).prop_map(|(aborts, affected)| {
@@ -524,19 +446,14 @@ mod tests {
         }
     }
 
-    fn decode(bytes: &[u8]) -> Option<ShardMessage> {
-        ShardMessage::decode(&Registry::default(), bytes)
-    }
-
     proptest! {
         #[test]
         fn a_remote_result_arrives_as_it_was_written_and_whole(remote_result in remote_results(), cut in any::<prop::sample::Index>()) {
-            let mut bytes = Vec::new();
-            remote_result.encode(&mut bytes);
-            prop_assert_eq!(decode(&bytes), Some(remote_result));
-            prop_assert_eq!(decode(&bytes[..cut.index(bytes.len())]), None);
+            let mut bytes = remote_result.to_bytes();
+            prop_assert_eq!(ShardMessage::from_bytes(&bytes), Some(remote_result));
+            prop_assert_eq!(ShardMessage::from_bytes(&bytes[..cut.index(bytes.len())]), None);
             bytes.push(0);
-            prop_assert_eq!(decode(&bytes), None);
+            prop_assert_eq!(ShardMessage::from_bytes(&bytes), None);
         }
 
         /// Whatever is read of damaged bytes is a remote result that could have been written.
@@ -545,13 +462,12 @@ mod tests {
             remote_result in remote_results(),
             changes in prop::collection::vec((any::<prop::sample::Index>(), any::<u8>()), 1..4),
         ) {
-            let mut bytes = Vec::new();
-            remote_result.encode(&mut bytes);
+            let mut bytes = remote_result.to_bytes();
             for (at, byte) in changes {
                 let at = at.index(bytes.len());
                 bytes[at] = byte;
             }
-            if let Some(read) = decode(&bytes) {
+            if let Some(read) = ShardMessage::from_bytes(&bytes) {
                 let mut next = 0;
                 for (_, item) in &read.items {
                     if let Item::Slot { at, len, .. } | Item::Answers { at, len, .. } = item {
@@ -565,7 +481,7 @@ mod tests {
 
         #[test]
         fn noise_is_no_remote_result_or_a_small_one(bytes in prop::collection::vec(any::<u8>(), 0..64)) {
-            if let Some(remote_result) = decode(&bytes) {
+            if let Some(remote_result) = ShardMessage::from_bytes(&bytes) {
                 prop_assert!(remote_result.bytes.len() + remote_result.items.len() <= bytes.len());
             }
         }

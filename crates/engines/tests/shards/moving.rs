@@ -9,6 +9,7 @@ use std::sync::Arc;
 use ordain_engines::{calvin, qstore};
 use ordain_model::args::encode;
 use ordain_model::map::VIRTUAL_SHARDS;
+use ordain_model::wire::Codec as _;
 use ordain_model::{
     Args, ArgsBuilder, Call, Cascade, Db, Isolation, KeyHash, Layout, Map, OutcomeStatus, PartitionId,
     ProcedureId, ReferenceExecutor, RequestNo, SessionId, VirtualShard, system,
@@ -61,7 +62,7 @@ fn send_change(cluster: &mut Cluster, (procedure, args): &Change) -> Arc<Layout>
 fn shown(cluster: &Cluster, ticket: Ticket) -> String {
     cluster.answer(ticket).map_or("-".into(), |answer| match answer.status {
         OutcomeStatus::Moved => {
-            let map = Map::decode(&mut ordain_model::wire::Reader(&answer.reply)).unwrap();
+            let map = Map::from_bytes(&answer.reply).unwrap();
             format!("moved: version {}", map.version())
         }
         _ => render(&answer.reply),

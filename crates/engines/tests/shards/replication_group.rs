@@ -7,10 +7,11 @@ use ordain_deterministic::sequencing::Log;
 use ordain_deterministic::shard::{self, Message, Places, Shard, ShardMessage};
 use ordain_engines::calvin;
 use ordain_model::args::encode;
+use ordain_model::wire::Codec as _;
 use ordain_model::{
     Args, Batch, Call, Chunk, ChunkNo, Epoch, GatewayId, Layout, Micros, Millis, Placed, Registry,
 };
-use ordain_role::{Address, Bug, Bugs, Event, NodeId, Now, Outbox, Role, TimerId, Wire};
+use ordain_role::{Address, Bug, Bugs, Event, NodeId, Now, Outbox, Role, TimerId};
 use ordain_sim::Random;
 use ordain_sim::workload::procedures as p;
 use ordain_store::MemoryStore;
@@ -74,9 +75,8 @@ impl Members {
         self.shards[member].handle(Now::default(), event, &mut out);
         for (to, message) in out.sends {
             if let Message::Engine(remote_result) = message {
-                let mut bytes = Vec::new();
-                remote_result.encode(&mut bytes);
-                let remote_result = ShardMessage::decode(&self.registry, &bytes).expect("a remote result");
+                let bytes = remote_result.to_bytes();
+                let remote_result = ShardMessage::from_bytes(&bytes).expect("a remote result");
                 self.remote_results[member][usize::from(to.node.0)].push_back(remote_result);
             }
         }

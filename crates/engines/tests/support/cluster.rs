@@ -13,12 +13,13 @@ use ordain_deterministic::sequencing::{ExchangeMessage, Log, Reading, Saving, Se
 use ordain_deterministic::shard::{self, Message, Places, Scheduling, Shard, ShardMessage};
 use ordain_engines::{calvin, qstore};
 use ordain_model::args::Args;
+use ordain_model::wire::{Codec as _, Reader};
 use ordain_model::{
     Batch, Call, Cascade, CheckpointMode, Choice, Chunk, ChunkNo, Digest, Epoch, Front, GatewayId, Isolation,
     KeyHash, Layout, Layouts, Micros, Millis, OutcomeStatus, PartitionId, Placed, ReferenceExecutor,
     Registry, SessionId,
 };
-use ordain_role::{Address, Event, NodeId, Now, Outbox, Role, TimerId, Wire, Work};
+use ordain_role::{Address, Event, NodeId, Now, Outbox, Role, TimerId, Work};
 use ordain_sim::Random;
 use ordain_store::MemoryStore;
 
@@ -425,9 +426,7 @@ impl Cluster {
     pub fn run_read(&mut self, shard: usize, (gateway, number, _): Ticket) {
         let (chunk, at, now) = self.reads[&(gateway, number)].clone();
         let run: Message = Reading::Run { chunk, at, now }.into();
-        let mut bytes = Vec::new();
-        run.encode(&mut bytes);
-        self.say(shard, Message::decode(&self.registry, &bytes).expect("it travels"));
+        self.say(shard, Reader::of(&self.registry, &run.to_bytes()).whole().expect("it travels"));
     }
 
     /// All shards are told to run a read as of an epoch.
@@ -511,8 +510,7 @@ impl Cluster {
                     queue.push_back(remote_result.clone());
                 }
                 self.nodes[to].received.entry(from).or_default().push(remote_result.clone());
-                let read =
-                    ShardMessage::decode(&self.registry, &remote_result.bytes).expect("a remote result");
+                let read = ShardMessage::from_bytes(&remote_result.bytes).expect("a remote result");
                 assert_eq!(self.node_of(read.from), from);
                 self.handle(usize::from(remote_result.to), tell(Message::Engine(read)));
             }
@@ -529,7 +527,7 @@ impl Cluster {
             }
             Next::Part(from, to) => {
                 if let Some(part) = self.parts.get_mut(&(from, to)).and_then(VecDeque::pop_front) {
-                    self.say(to, Message::decode(&self.registry, &part).expect("it travels"));
+                    self.say(to, Reader::of(&self.registry, &part).whole().expect("it travels"));
                 }
             }
             Next::Taken(shard) => {
@@ -577,13 +575,12 @@ impl Cluster {
     pub fn last_received(&self, from: usize, to: usize) -> ShardMessage {
         let remote_results = self.nodes[to].received.get(&from);
         let last = remote_results.and_then(|remote_results| remote_results.last()).expect("a remote result");
-        ShardMessage::decode(&self.registry, &last.bytes).expect("a remote result")
+        ShardMessage::from_bytes(&last.bytes).expect("a remote result")
     }
 
     /// A remote result that no shard has written goes on its way.
     pub fn forge(&mut self, to: usize, remote_result: &ShardMessage) {
-        let mut bytes = Vec::new();
-        remote_result.encode(&mut bytes);
+        let bytes = remote_result.to_bytes();
         let link = (self.node_of(remote_result.from), self.node_of(to));
         self.across.entry(link).or_default().push_back(RemoteResult { to: to as u16, bytes, kept: false });
     }
@@ -675,15 +672,13 @@ impl Cluster {
                     self.inside.entry((shard, to)).or_default().push_back(remote_result);
                 }
                 Message::Reading(_) => {
-                    let mut bytes = Vec::new();
-                    message.encode(&mut bytes);
+                    let bytes = message.to_bytes();
                     let to = its_node * self.shape.threads + usize::from(to.role - SHARD);
                     self.parts.entry((shard, to)).or_default().push_back(bytes);
                 }
                 Message::Exchange(ExchangeMessage::RemoteResult { to: receiver, remote_result }) => {
                     assert_eq!(to.role, EXCHANGE);
-                    let mut bytes = Vec::new();
-                    remote_result.encode(&mut bytes);
+                    let bytes = remote_result.to_bytes();
                     let link = (node, self.node_of(usize::from(receiver)));
                     self.across.entry(link).or_default().push_back(RemoteResult {
                         to: receiver,

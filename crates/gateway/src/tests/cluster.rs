@@ -4,6 +4,7 @@ use super::Orders;
 use crate::Departure;
 use std::sync::Arc;
 
+use ordain_model::wire::{Codec as _, Reader};
 use ordain_model::{
     ArgsBuilder, Call, Cell, Chunk, ChunkNo, Db, Front, GatewayId, Gsn, KeyHash, Layout, Millis,
     OutcomeBatch, OutcomeStatus, PartitionId, PauseNo, Registry, RequestNo, SessionId, Value, system,
@@ -55,10 +56,9 @@ fn a_transaction_is_sequenced_at_its_home() {
         let logged: Vec<bool> = chunk.txns().iter().map(|txn| txn.logged).collect();
         homes.push((home.0, chunk.number.0 - (1 << 40), logged));
         // It is the same after the way to another node.
-        let mut bytes = Vec::new();
-        Front::Submit(chunk.clone()).encode(&mut bytes);
-        let reader = &mut ordain_model::wire::Reader(&bytes);
-        let Some(Front::Submit(back)) = Front::decode(gateway.registry(), reader) else { panic!("a chunk") };
+        let bytes = Front::Submit(chunk.clone()).to_bytes();
+        let read = |bytes| Reader::of(gateway.registry(), bytes).whole::<Front>();
+        let Some(Front::Submit(back)) = read(&bytes) else { panic!("a chunk") };
         assert_eq!((back.number, back.gateway, back.txns()), (chunk.number, chunk.gateway, chunk.txns()));
         for (here, there) in chunk.txns().iter().zip(back.txns()) {
             assert_eq!(chunk.record(here), back.record(there));
@@ -66,9 +66,7 @@ fn a_transaction_is_sequenced_at_its_home() {
             assert_eq!(chunk.participants(here, &layout), back.participants(there, &layout));
         }
         for cut in 0..bytes.len() {
-            assert!(
-                Front::decode(gateway.registry(), &mut ordain_model::wire::Reader(&bytes[..cut])).is_none()
-            );
+            assert!(read(&bytes[..cut]).is_none());
         }
     }
     // One that only one partition knows of is not logged if it only reads; one of several is.

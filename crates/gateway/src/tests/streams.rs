@@ -2,6 +2,7 @@
 
 use std::sync::Arc;
 
+use ordain_model::wire::{Codec as _, Reader};
 use ordain_model::{
     ArgsBuilder, Call, Cell, Chunk, Datum, Db, Epoch, Gsn, KeyHash, Map, Millis, OutcomeBatch, OutcomeStatus,
     PartitionId, Reads, RequestNo, SessionId, Token, Value, View, system,
@@ -151,10 +152,7 @@ fn reads_are_logged_where_they_have_the_fate_of_writes_or_are_sequenced_elsewher
         let name = ["ra", "rb", "rc"][home as usize];
         assert_eq!((at, shown(&chunk, &keys)), (Some(home), format!("{name} {expected}")));
         // It is the same after the way to another node, and the log has what it is to have.
-        let mut bytes = Vec::new();
-        chunk.encode(&mut bytes);
-        let reader = &mut ordain_model::wire::Reader(&bytes);
-        let back = Chunk::decode_whole(gateway.registry(), reader).unwrap();
+        let back: Chunk = Reader::of(gateway.registry(), &chunk.to_bytes()).whole().unwrap();
         assert_eq!((back.txns(), back.logged()), (chunk.txns(), chunk.logged()));
         for (here, there) in chunk.txns().iter().zip(back.txns()) {
             assert_eq!(chunk.record(here), back.record(there));

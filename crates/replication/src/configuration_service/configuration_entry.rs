@@ -1,8 +1,8 @@
 //! The configuration service's decisions, one at a time. What they make of [`LeadershipRecords`] is a function of their
 //! order alone.
 
-use ordain_model::wire::{self, Reader};
-use ordain_model::{Epoch, PartitionId};
+use ordain_model::wire::Codec as _;
+use ordain_model::{Epoch, PartitionId, codec};
 use ordain_role::NodeId;
 
 use super::frame;
@@ -131,86 +131,21 @@ impl EntryType for Decisions {
     }
 
     fn encode(decision: &Decision) -> Vec<u8> {
-        let mut text = Vec::new();
-        decision.entry.encode(&mut text);
-        frame::encode(decision.epoch, &text)
+        frame::encode(decision.epoch, &decision.entry.to_bytes())
     }
 
     fn decode(_context: &(), bytes: &[u8]) -> Result<Decision, String> {
         let parse = || {
             let (epoch, text) = frame::decode(bytes)?;
-            let mut text = Reader(text);
-            let entry = ConfigurationEntry::decode(&mut text)?;
-            text.end(Decision { epoch, entry })
+            Some(Decision { epoch, entry: ConfigurationEntry::from_bytes(text)? })
         };
         parse().ok_or_else(|| "it is no configuration entry".to_owned())
     }
 }
 
-impl ConfigurationEntry {
-    fn encode(&self, out: &mut Vec<u8>) {
-        match self {
-            ConfigurationEntry::Arrive { node, arrival } => {
-                wire::u8(out, 0);
-                wire::u16(out, node.0);
-                wire::u64(out, arrival.incarnation);
-                wire::u64(out, arrival.life);
-            }
-            ConfigurationEntry::Sync { partition, term, in_sync } => {
-                wire::u8(out, 1);
-                wire::u16(out, partition.0);
-                wire::u64(out, *term);
-                LeadershipRecords::encode_nodes(in_sync, out);
-            }
-            ConfigurationEntry::Fence { partition, fence } => {
-                wire::u8(out, 2);
-                wire::u16(out, partition.0);
-                wire::u64(out, fence.term);
-                wire::u16(out, fence.candidate.0);
-            }
-            ConfigurationEntry::LeadershipRecord { partition, term, end, first, evicted } => {
-                wire::u8(out, 3);
-                wire::u16(out, partition.0);
-                wire::u64(out, *term);
-                wire::u64(out, end.0);
-                wire::u64(out, first.0);
-                LeadershipRecords::encode_evicted(evicted.iter().copied(), out);
-            }
-        }
-    }
-
-    fn decode(bytes: &mut Reader<'_>) -> Option<ConfigurationEntry> {
-        Some(match bytes.u8()? {
-            0 => {
-                let node = NodeId(bytes.u16()?);
-                ConfigurationEntry::Arrive {
-                    node,
-                    arrival: Arrival { incarnation: bytes.u64()?, life: bytes.u64()? },
-                }
-            }
-            1 => {
-                let (partition, term) = (PartitionId(bytes.u16()?), bytes.u64()?);
-                ConfigurationEntry::Sync { partition, term, in_sync: LeadershipRecords::decode_nodes(bytes)? }
-            }
-            2 => {
-                let (partition, term) = (PartitionId(bytes.u16()?), bytes.u64()?);
-                ConfigurationEntry::Fence {
-                    partition,
-                    fence: Fence { term, candidate: NodeId(bytes.u16()?) },
-                }
-            }
-            3 => {
-                let (partition, term) = (PartitionId(bytes.u16()?), bytes.u64()?);
-                let (end, first) = (Epoch(bytes.u64()?), Epoch(bytes.u64()?));
-                ConfigurationEntry::LeadershipRecord {
-                    partition,
-                    term,
-                    end,
-                    first,
-                    evicted: LeadershipRecords::decode_evicted(bytes)?,
-                }
-            }
-            _ => return None,
-        })
-    }
-}
+codec!(enum ConfigurationEntry {
+    0 => Arrive { node, arrival },
+    1 => Sync { partition, term, in_sync },
+    2 => Fence { partition, fence },
+    3 => LeadershipRecord { partition, term, end, first, evicted },
+});

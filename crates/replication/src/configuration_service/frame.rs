@@ -17,7 +17,7 @@
 //! | 4, 4 | number of arguments, 1; length of the argument |
 //! | … | the decision |
 
-use ordain_model::wire::{self, Reader};
+use ordain_model::wire::{self, Codec as _, Reader};
 use ordain_model::{Epoch, GatewayId};
 
 /// Number of the procedure.
@@ -50,8 +50,7 @@ pub(super) fn encode(number: Epoch, text: &[u8]) -> Vec<u8> {
 
 /// The number and the bytes of the decision that is framed so; `None` if the bytes are no such frame.
 pub(super) fn decode(bytes: &[u8]) -> Option<(Epoch, &[u8])> {
-    let mut rest = Reader(bytes);
-    let number = Epoch(rest.u64()?);
+    let number = Epoch::decode(&mut Reader::new(bytes))?;
     // The frame of a decision is a function of its number and length, so a frame is right if it is the one.
     let head = encode(number, &[]).len();
     let text = bytes.get(head..)?;

@@ -3,8 +3,7 @@
 
 use std::collections::BTreeMap;
 
-use ordain_model::wire::{self, Reader};
-use ordain_model::{Epoch, PartitionId};
+use ordain_model::{Epoch, PartitionId, codec};
 use ordain_role::{NodeId, ReplicaId, Topology};
 
 /// The primary of a partition, and the members that may follow it.
@@ -22,6 +21,8 @@ pub struct LeadershipRecord {
     pub in_sync: Vec<NodeId>,
 }
 
+codec!(struct LeadershipRecord { term, primary, first, fence, in_sync });
+
 /// A term that is being prepared.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Fence {
@@ -30,6 +31,8 @@ pub struct Fence {
     /// The node that gathers what is left of the terms before, and will be primary.
     pub candidate: NodeId,
 }
+
+codec!(struct Fence { term, candidate });
 
 impl LeadershipRecord {
     /// The largest term that there is, decided or not.
@@ -52,6 +55,8 @@ pub struct Eviction {
     pub without_log: bool,
 }
 
+codec!(struct Eviction { incarnation, without_log });
+
 /// A node that has introduced itself.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Arrival {
@@ -60,6 +65,8 @@ pub struct Arrival {
     /// Which of its lives this is.
     pub life: u64,
 }
+
+codec!(struct Arrival { incarnation, life });
 
 /// Everything that the configuration service has decided, as of one of its decisions.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -73,6 +80,8 @@ pub struct LeadershipRecords {
     /// As whom each node has introduced itself last.
     pub arrivals: BTreeMap<NodeId, Arrival>,
 }
+
+codec!(struct LeadershipRecords { version, leadership_records, evicted, arrivals });
 
 impl LeadershipRecords {
     /// Before the first decision: the first replica has all primaries.
@@ -145,85 +154,5 @@ impl LeadershipRecords {
             }
         }
         Ok(())
-    }
-
-    /// Appends its bytes.
-    pub fn encode(&self, out: &mut Vec<u8>) {
-        wire::u64(out, self.version);
-        wire::u32(out, self.leadership_records.len() as u32);
-        for leadership_record in &self.leadership_records {
-            wire::u64(out, leadership_record.term);
-            wire::u16(out, leadership_record.primary.0);
-            wire::u64(out, leadership_record.first.0);
-            let fence = leadership_record.fence.unwrap_or(Fence { term: 0, candidate: NodeId(0) });
-            wire::u64(out, fence.term);
-            wire::u16(out, fence.candidate.0);
-            LeadershipRecords::encode_nodes(&leadership_record.in_sync, out);
-        }
-        LeadershipRecords::encode_evicted(self.evicted.iter().map(|(node, out)| (*node, *out)), out);
-        wire::u32(out, self.arrivals.len() as u32);
-        for (node, arrival) in &self.arrivals {
-            wire::u16(out, node.0);
-            wire::u64(out, arrival.incarnation);
-            wire::u64(out, arrival.life);
-        }
-    }
-
-    /// Reads what was written so.
-    pub fn decode(bytes: &mut Reader<'_>) -> Option<LeadershipRecords> {
-        let version = bytes.u64()?;
-        let leadership_record = |bytes: &mut Reader<'_>| {
-            let (term, primary, first) = (bytes.u64()?, NodeId(bytes.u16()?), Epoch(bytes.u64()?));
-            let fence = Fence { term: bytes.u64()?, candidate: NodeId(bytes.u16()?) };
-            let fence = Some(fence).filter(|fence| fence.term > 0);
-            Some(LeadershipRecord {
-                term,
-                primary,
-                first,
-                fence,
-                in_sync: LeadershipRecords::decode_nodes(bytes)?,
-            })
-        };
-        let leadership_records = (0..bytes.count(32)?)
-            .map(|_| leadership_record(bytes))
-            .collect::<Option<Vec<LeadershipRecord>>>()?;
-        let evicted = LeadershipRecords::decode_evicted(bytes)?.into_iter().collect();
-        let arrivals = (0..bytes.count(18)?)
-            .map(|_| Some((NodeId(bytes.u16()?), Arrival { incarnation: bytes.u64()?, life: bytes.u64()? })));
-        let arrivals = arrivals.collect::<Option<BTreeMap<NodeId, Arrival>>>()?;
-        Some(LeadershipRecords { version, leadership_records, evicted, arrivals })
-    }
-
-    /// Appends some nodes.
-    pub(crate) fn encode_nodes(nodes: &[NodeId], out: &mut Vec<u8>) {
-        wire::u32(out, nodes.len() as u32);
-        nodes.iter().for_each(|node| wire::u16(out, node.0));
-    }
-
-    /// Reads what was written so.
-    pub(crate) fn decode_nodes(bytes: &mut Reader<'_>) -> Option<Vec<NodeId>> {
-        (0..bytes.count(2)?).map(|_| bytes.u16().map(NodeId)).collect()
-    }
-
-    /// Appends who has to be rebuilt.
-    pub(super) fn encode_evicted(
-        evicted: impl ExactSizeIterator<Item = (NodeId, Eviction)>,
-        out: &mut Vec<u8>,
-    ) {
-        wire::u32(out, evicted.len() as u32);
-        for (node, Eviction { incarnation, without_log }) in evicted {
-            wire::u16(out, node.0);
-            wire::u64(out, incarnation);
-            wire::u8(out, u8::from(without_log));
-        }
-    }
-
-    /// Reads what was written so.
-    pub(super) fn decode_evicted(bytes: &mut Reader<'_>) -> Option<Vec<(NodeId, Eviction)>> {
-        let one = |bytes: &mut Reader<'_>| {
-            let (node, incarnation) = (NodeId(bytes.u16()?), bytes.u64()?);
-            Some((node, Eviction { incarnation, without_log: wire::flag(bytes)? }))
-        };
-        (0..bytes.count(11)?).map(|_| one(bytes)).collect()
     }
 }

@@ -40,8 +40,7 @@ mod tests;
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
-use ordain_model::wire::{self, Reader};
-use ordain_model::{Epoch, Micros, PartitionId};
+use ordain_model::{Epoch, Micros, PartitionId, codec};
 use ordain_role::{Address, Event, NodeId, Now, Outbox, Rebuild, ReplicaId, Role, TimerId, Topology};
 
 use crate::entry::EntryType;
@@ -135,24 +134,7 @@ pub struct Ending {
     pub stained: BTreeSet<ReplicaId>,
 }
 
-impl Ending {
-    pub(crate) fn encode(&self, out: &mut Vec<u8>) {
-        wire::u16(out, self.partition.0);
-        [self.term, self.end.0, self.first.0].iter().for_each(|number| wire::u64(out, *number));
-        LeadershipRecords::encode_nodes(&self.absent.iter().copied().collect::<Vec<NodeId>>(), out);
-        let stained = self.stained.iter().map(|replica| NodeId(replica.0));
-        LeadershipRecords::encode_nodes(&stained.collect::<Vec<NodeId>>(), out);
-    }
-
-    pub(crate) fn decode(bytes: &mut Reader<'_>) -> Option<Ending> {
-        let (partition, term) = (PartitionId(bytes.u16()?), bytes.u64()?);
-        let (end, first) = (Epoch(bytes.u64()?), Epoch(bytes.u64()?));
-        let absent = LeadershipRecords::decode_nodes(bytes)?.into_iter().collect();
-        let stained =
-            LeadershipRecords::decode_nodes(bytes)?.into_iter().map(|node| ReplicaId(node.0)).collect();
-        Some(Ending { partition, term, end, first, absent, stained })
-    }
-}
+codec!(struct Ending { partition, term, end, first, absent, stained });
 
 #[derive(Debug, Default)]
 struct Counts {

@@ -1,6 +1,7 @@
 //! What candidates conclude, and what configuration entries make of the leadership records. Whole configuration services run in the simulator.
 
 use ordain_model::Layout;
+use ordain_model::wire::{Codec, Reader};
 
 use super::succession::{Conclusion, Knowledge};
 use super::*;
@@ -43,23 +44,21 @@ impl EntryType for DividedEntries {
 
     fn encode(entry: &Divided) -> Vec<u8> {
         let mut out = Vec::new();
-        wire::u64(&mut out, entry.epoch.0);
+        entry.epoch.encode(&mut out);
         for (number, partitions) in &entry.parts {
-            wire::u32(&mut out, *number);
-            wire::u32(&mut out, partitions.len() as u32);
-            partitions.iter().for_each(|partition| wire::u16(&mut out, *partition));
+            number.encode(&mut out);
+            partitions.encode(&mut out);
         }
         out
     }
 
     fn decode(_context: &(), bytes: &[u8]) -> Result<Divided, String> {
-        let mut bytes = Reader(bytes);
+        let mut bytes = Reader::new(bytes);
         let mut parse = || {
-            let epoch = Epoch(bytes.u64()?);
+            let epoch = Epoch::decode(&mut bytes)?;
             let mut parts = BTreeMap::new();
             while !bytes.is_empty() {
-                let number = bytes.u32()?;
-                let partitions = (0..bytes.count(2)?).map(|_| bytes.u16()).collect::<Option<Vec<u16>>>()?;
+                let (number, partitions) = Codec::decode(&mut bytes)?;
                 parts.insert(number, partitions);
             }
             Some(Divided { epoch, parts })
@@ -373,8 +372,7 @@ fn configuration_entries_make_leadership_records_in_their_order() {
     // Somebody of an earlier life is late.
     leadership_records.apply(&arrive(0, 5));
     assert_eq!(leadership_records.arrivals[&NodeId(0)], Arrival { incarnation: 2, life: 6 });
-    let mut bytes = Vec::new();
-    leadership_records.encode(&mut bytes);
-    assert_eq!(LeadershipRecords::decode(&mut Reader(&bytes)), Some(leadership_records));
-    assert!((0..bytes.len()).all(|cut| LeadershipRecords::decode(&mut Reader(&bytes[..cut])).is_none()));
+    let bytes = leadership_records.to_bytes();
+    assert_eq!(LeadershipRecords::from_bytes(&bytes), Some(leadership_records));
+    assert!((0..bytes.len()).all(|cut| LeadershipRecords::from_bytes(&bytes[..cut]).is_none()));
 }

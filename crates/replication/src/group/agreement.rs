@@ -189,7 +189,7 @@ impl<T: EntryType, M: Carrier<T::Entry>> GroupLog<T, M> {
     }
 
     pub(super) fn send_to(&self, node: NodeId, message: &Wire, out: &mut Outbox<M>) {
-        let (head, tail) = message.encode();
+        let (head, tail) = message.encode_shared();
         let message = GroupMessage { from: self.settings.me.node, head: head.into(), tail };
         out.send(Address { node, ..self.settings.me }, message);
     }

@@ -10,8 +10,8 @@
 //! The records of a journal may reach back farther than the base, and the first of them may be of entries that others have taken the place of later, with
 //! those in between gone. Both is told from damage by [`Records`].
 
-use ordain_model::Epoch;
-use ordain_model::wire::{self, Reader};
+use ordain_model::wire::{Codec, Form, Reader};
+use ordain_model::{Epoch, codec};
 use raft::eraftpb::ConfState;
 
 /// The file that says where a group's log begins.
@@ -43,42 +43,37 @@ pub(super) struct Beginning {
     pub offered: Option<Base>,
 }
 
-impl Beginning {
-    pub fn encode(&self) -> Vec<u8> {
-        let mut out = Vec::new();
-        wire::u8(&mut out, VERSION);
-        self.base.encode(&mut out);
-        wire::u8(&mut out, u8::from(self.offered.is_some()));
-        self.offered.iter().for_each(|offered| offered.encode(&mut out));
-        out
+codec!(struct Base { index, term, epoch, void, members as Members });
+
+/// The form of the members of a group: voters, then learners.
+enum Members {}
+
+impl Form<ConfState> for Members {
+    const LEAST: usize = 8;
+
+    fn encode(members: &ConfState, out: &mut Vec<u8>) {
+        members.voters.encode(out);
+        members.learners.encode(out);
     }
 
-    pub fn decode(bytes: &[u8]) -> Option<Beginning> {
-        let mut bytes = Reader(bytes);
-        if bytes.u8()? != VERSION {
-            return None;
-        }
-        let base = Base::decode(&mut bytes)?;
-        let offered = if wire::flag(&mut bytes)? { Some(Base::decode(&mut bytes)?) } else { None };
-        bytes.end(Beginning { base, offered })
+    fn decode(bytes: &mut Reader<'_>) -> Option<ConfState> {
+        let (voters, learners) = Codec::decode(bytes)?;
+        Some(ConfState { voters, learners, ..ConfState::default() })
     }
 }
 
-impl Base {
-    pub fn encode(&self, out: &mut Vec<u8>) {
-        [self.index, self.term, self.epoch.0, self.void.0].iter().for_each(|n| wire::u64(out, *n));
-        for members in [&self.members.voters, &self.members.learners] {
-            wire::u32(out, members.len() as u32);
-            members.iter().for_each(|member| wire::u64(out, *member));
-        }
+codec!(struct Beginning { base, offered });
+
+impl Beginning {
+    /// The content of the memo, behind the version of its format.
+    pub fn memo(self) -> Vec<u8> {
+        (VERSION, self).to_bytes()
     }
 
-    pub fn decode(bytes: &mut Reader<'_>) -> Option<Base> {
-        let (index, term) = (bytes.u64()?, bytes.u64()?);
-        let (epoch, void) = (Epoch(bytes.u64()?), Epoch(bytes.u64()?));
-        let mut list = || (0..bytes.count(8)?).map(|_| bytes.u64()).collect::<Option<Vec<u64>>>();
-        let members = ConfState { voters: list()?, learners: list()?, ..ConfState::default() };
-        Some(Base { index, term, epoch, members, void })
+    /// Reads the content of the memo; `None` if it is none.
+    pub fn of_memo(memo: &[u8]) -> Option<Beginning> {
+        let (version, beginning) = <(u8, Beginning)>::from_bytes(memo)?;
+        (version == VERSION).then_some(beginning)
     }
 }
 
@@ -160,11 +155,11 @@ mod tests {
             let base = Base { index, term, epoch: Epoch(epoch), members, void: Epoch(void) };
             for offered in [None, Some(Base { index: void, ..base.clone() })] {
                 let beginning = Beginning { base: base.clone(), offered };
-                let bytes = beginning.encode();
+                let bytes = beginning.clone().memo();
                 for cut in 0..bytes.len() {
-                    prop_assert!(Beginning::decode(&bytes[..cut]).is_none());
+                    prop_assert!(Beginning::of_memo(&bytes[..cut]).is_none());
                 }
-                prop_assert_eq!(Beginning::decode(&bytes), Some(beginning));
+                prop_assert_eq!(Beginning::of_memo(&bytes), Some(beginning));
             }
         }
     }
@@ -174,7 +169,7 @@ mod tests {
         let members = ConfState { voters: vec![0x31, 0x32], learners: vec![0x33], ..ConfState::default() };
         let base = Base { index: 0x11, term: 0x12, epoch: Epoch(0x13), members, void: Epoch(0x14) };
         let offered = Some(Base { index: 0x21, term: 0x22, ..Base::default() });
-        let found = Beginning { base, offered }.encode();
+        let found = Beginning { base, offered }.memo();
         let found: String = found.iter().map(|byte| format!("{byte:02x}")).collect();
         let expected = "01110000000000000012000000000000001300000000000000140000000000000002000000310000000000000032000000\
                         000000000100000033000000000000000121000000000000002200000000000000000000000000000000000000000000\

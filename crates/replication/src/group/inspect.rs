@@ -108,7 +108,7 @@ impl GroupJournal {
     /// # Errors
     /// What says where the journal begins cannot be read.
     pub fn of(directory: &dyn Directory) -> Result<GroupJournal, LogError> {
-        let beginning = Memo::read(directory, MEMO, None)?.and_then(|bytes| Beginning::decode(&bytes));
+        let beginning = Memo::read(directory, MEMO, None)?.and_then(|bytes| Beginning::of_memo(&bytes));
         let base = beginning.unwrap_or_default().base;
         Ok(GroupJournal { records: Records::after(&base), base })
     }

@@ -106,7 +106,7 @@ pub(super) fn open(
     let (store, offered) = match Memo::read(directory, MEMO, Some(&identity))? {
         None => (Store::new(founders, segment_bytes), None),
         Some(bytes) => {
-            let beginning = Beginning::decode(&bytes).ok_or("it does not say where a group's log begins");
+            let beginning = Beginning::of_memo(&bytes).ok_or("it does not say where a group's log begins");
             let Beginning { base, offered } = beginning.map_err(|reason| damaged(reason.to_owned()))?;
             (Store::after(base, segment_bytes), offered)
         }
@@ -145,7 +145,7 @@ pub(super) fn open(
             replay.agree(offered.index, &mut visit).map_err(damaged)?;
         } else {
             let base = Base { void: writer.appended(), ..offered };
-            let ops = memo.write(&Beginning { base: base.clone(), offered: None }.encode());
+            let ops = memo.write(&Beginning { base: base.clone(), offered: None }.memo());
             ops.iter().flatten().try_for_each(|op| directory.apply(op))?;
             memo.written();
             replay.begin_after(base, segment_bytes);
@@ -177,7 +177,7 @@ pub fn found_after(
     // An entry that nobody ever has: with none the group would begin at its beginning, without a checkpoint.
     let base = Base { index: 1, term: 1, epoch, members, void: Epoch(0) };
     let (memo, _) = Memo::open(directory, MEMO, identity)?;
-    let ops = memo.write(&Beginning { base, offered: None }.encode());
+    let ops = memo.write(&Beginning { base, offered: None }.memo());
     Ok(ops.iter().flatten().try_for_each(|op| directory.apply(op))?)
 }
 
@@ -369,7 +369,7 @@ impl Journal {
             }
             MemoWrite::Offer(offered) => (store.base().clone(), Some(offered.clone())),
         };
-        let Some(ops) = memo.write(&Beginning { base, offered }.encode()) else { return };
+        let Some(ops) = memo.write(&Beginning { base, offered }.memo()) else { return };
         out.disk(DiskRequest::new(BASE, ops));
         self.memo_write = Some(memo_write);
     }

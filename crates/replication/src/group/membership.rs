@@ -23,6 +23,8 @@ pub(super) struct Member {
     pub generation: u32,
 }
 
+ordain_model::codec!(struct Member { node, generation });
+
 impl Member {
     /// The number by which the protocol knows it; 0 is none.
     pub fn id(self) -> u64 {

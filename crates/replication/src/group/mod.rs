@@ -357,7 +357,7 @@ impl<T: EntryType, M: Carrier<T::Entry>> Role for GroupLog<T, M> {
                 Ok(Message::Log(Log::Append(entry))) => self.append(entry, out),
                 Ok(Message::Log(Log::Trim(covered))) => self.journal.cover(covered),
                 Ok(Message::Group(GroupMessage { head, tail, .. })) => {
-                    self.receive(now, from.node, Wire::decode(&head, &tail), out);
+                    self.receive(now, from.node, Wire::decode_shared(&head, &tail), out);
                 }
                 Ok(Message::Peer(change)) => self.peer(change, out),
                 Ok(_) | Err(_) => out.halt("the group's log was sent a message that is not for it"),

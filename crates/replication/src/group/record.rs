@@ -12,62 +12,78 @@
 //! | 8, 8, 1, 4 each | index, term, kind (0 entry, 1 change of the membership), length |
 //! | … | their bytes, in order |
 
-use ordain_model::wire::{self, Reader};
+use ordain_model::codec;
+use ordain_model::wire::{Codec as _, Reader};
 use ordain_role::Bytes;
 use raft::eraftpb::{Entry, EntryType, HardState};
 
+use super::store::is_change;
+
 const VERSION: u8 = 1;
 
-/// Bytes that each entry takes at least.
-const ENTRY: usize = 21;
+/// A record, but for the bytes of its entries.
+struct Head {
+    version: u8,
+    term: u64,
+    vote: u64,
+    commit: u64,
+    entries: Vec<EntryHead>,
+}
+
+codec!(struct Head { version, term, vote, commit, entries });
+
+/// An entry, but for its bytes.
+pub(super) struct EntryHead {
+    pub index: u64,
+    pub term: u64,
+    pub is_change: bool,
+    pub len: u32,
+}
+
+codec!(struct EntryHead { index, term, is_change, len });
+
+impl EntryHead {
+    pub fn of(entry: &Entry) -> EntryHead {
+        EntryHead {
+            index: entry.index,
+            term: entry.term,
+            is_change: is_change(entry),
+            len: entry.data.len() as u32,
+        }
+    }
+
+    pub fn with(self, data: Bytes) -> Entry {
+        let mut entry = Entry { index: self.index, term: self.term, data, ..Entry::default() };
+        if self.is_change {
+            entry.entry_type = EntryType::EntryConfChange;
+        }
+        entry
+    }
+}
 
 /// The parts of a record; the entries' bytes are shared, not copied.
 pub(super) fn encode(hard: &HardState, entries: &[Entry]) -> Vec<Bytes> {
-    let mut head = Vec::with_capacity(29 + ENTRY * entries.len());
-    wire::u8(&mut head, VERSION);
-    wire::u64(&mut head, hard.term);
-    wire::u64(&mut head, hard.vote);
-    wire::u64(&mut head, hard.commit);
-    wire::u32(&mut head, entries.len() as u32);
-    for entry in entries {
-        wire::u64(&mut head, entry.index);
-        wire::u64(&mut head, entry.term);
-        wire::u8(&mut head, u8::from(entry.entry_type != EntryType::EntryNormal));
-        wire::u32(&mut head, entry.data.len() as u32);
-    }
+    let heads = entries.iter().map(EntryHead::of).collect();
+    let HardState { term, vote, commit, .. } = *hard;
+    let head = Head { version: VERSION, term, vote, commit, entries: heads };
     let data = entries.iter().filter(|entry| !entry.data.is_empty());
-    let mut parts = vec![Bytes::from(head)];
+    let mut parts = vec![Bytes::from(head.to_bytes())];
     parts.extend(data.map(|entry| entry.data.clone()));
     parts
 }
 
 /// The record in some bytes; `None` if they are none.
 pub(super) fn decode(bytes: &[u8]) -> Option<(HardState, Vec<Entry>)> {
-    let mut rest = Reader(bytes);
-    if rest.u8()? != VERSION {
+    let mut rest = Reader::new(bytes);
+    let Head { version: VERSION, term, vote, commit, entries } = Head::decode(&mut rest)? else {
         return None;
-    }
-    let hard =
-        HardState { term: rest.u64()?, vote: rest.u64()?, commit: rest.u64()?, ..HardState::default() };
-    let count = rest.count(ENTRY)?;
-    let mut entries = Vec::with_capacity(count);
-    let mut lens = Vec::with_capacity(count);
-    for _ in 0..count {
-        let mut entry = Entry { index: rest.u64()?, term: rest.u64()?, ..Entry::default() };
-        entry.entry_type = match rest.u8()? {
-            0 => EntryType::EntryNormal,
-            1 => EntryType::EntryConfChange,
-            _ => return None,
-        };
-        lens.push(rest.u32()? as usize);
-        entries.push(entry);
-    }
-    for (entry, len) in entries.iter_mut().zip(lens) {
-        let (data, tail) = rest.0.split_at_checked(len)?;
-        entry.data = data.to_vec().into();
-        rest = Reader(tail);
-    }
-    rest.end((hard, entries))
+    };
+    let with_data = |head: EntryHead| {
+        let data = rest.take(head.len as usize)?.to_vec();
+        Some(head.with(data.into()))
+    };
+    let entries = entries.into_iter().map(with_data).collect::<Option<Vec<Entry>>>()?;
+    rest.end((HardState { term, vote, commit, ..HardState::default() }, entries))
 }
 
 #[cfg(test)]

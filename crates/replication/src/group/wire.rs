@@ -4,17 +4,15 @@
 //! to overflow the stack by whoever chooses the bytes (RUSTSEC-2024-0437). All numbers are little-endian; fields that
 //! our members never set are left out.
 
-use ordain_model::wire::{self, Reader};
-use ordain_role::{Bytes, NodeId};
+use ordain_model::codec;
+use ordain_model::wire::{self, Codec, Reader};
+use ordain_role::Bytes;
 use protobuf::ProtobufEnum as _;
-use raft::eraftpb::{Entry, EntryType, Message as RaftMessage, MessageType};
+use raft::eraftpb::{Message as RaftMessage, MessageType};
 
 use super::base::Base;
 use super::membership::Member;
-use super::store::is_change;
-
-/// Bytes that an entry takes at least.
-const ENTRY: usize = 21;
+use super::record::EntryHead;
 
 /// An entry of so many bytes is shared rather than copied. A small one is not: as long as it is kept, all would be that
 /// has arrived together with it.
@@ -38,127 +36,87 @@ pub(super) enum Wire {
     Behind(Base),
 }
 
+codec!(enum Wire {
+    1 => Join(member),
+    2 => Found { is_ready, has_begun },
+    3 => Behind(base),
+}, local Raft); // Written apart, so that its last entry can be shared.
+
+/// The tag of [`Wire::Raft`].
+const RAFT: u8 = 0;
+
 impl Wire {
     /// The bytes, and how they go on: a last entry that is large is shared, not copied.
-    pub fn encode(&self) -> (Vec<u8>, Bytes) {
-        let mut out = Vec::new();
-        let mut tail = Bytes::new();
+    pub fn encode_shared(&self) -> (Vec<u8>, Bytes) {
         match self {
-            Wire::Raft(message) => {
-                wire::u8(&mut out, 0);
-                tail = encode(message, &mut out);
-            }
-            Wire::Join(member) => {
-                wire::u8(&mut out, 1);
-                wire::u16(&mut out, member.node.0);
-                wire::u32(&mut out, member.generation);
-            }
-            Wire::Found { is_ready, has_begun } => {
-                wire::u8(&mut out, 2);
-                wire::u8(&mut out, u8::from(*is_ready));
-                wire::u8(&mut out, u8::from(*has_begun));
-            }
-            Wire::Behind(base) => {
-                wire::u8(&mut out, 3);
-                base.encode(&mut out);
-            }
+            Wire::Raft(message) => encode(message),
+            other => (other.to_bytes(), Bytes::new()),
         }
-        (out, tail)
     }
 
-    /// What the bytes say, which go on with the tail, if it was not appended to them on the way; `None` if they are
-    /// nothing that a member says.
-    pub fn decode(head: &Bytes, tail: &Bytes) -> Option<Wire> {
-        let mut bytes = Reader(head);
-        let kind = bytes.u8()?;
-        if kind == 0 {
-            return decode(head, bytes, tail).map(Wire::Raft);
+    /// The message in some bytes, which go on with the tail, if it was not appended to them on the way; `None` if members
+    /// send no such bytes.
+    pub fn decode_shared(head: &Bytes, tail: &Bytes) -> Option<Wire> {
+        match head.first()? {
+            &RAFT => decode(head, tail).map(Wire::Raft),
+            _ => Wire::from_bytes(head).filter(|_| tail.is_empty()),
         }
-        let message = match kind {
-            1 => Wire::Join(Member { node: NodeId(bytes.u16()?), generation: bytes.u32()? }),
-            2 => Wire::Found { is_ready: flag(bytes.u8()?)?, has_begun: flag(bytes.u8()?)? },
-            3 => Wire::Behind(Base::decode(&mut bytes)?),
-            _ => return None,
-        };
-        bytes.end(message).filter(|_| tail.is_empty())
     }
 }
 
-fn encode(message: &RaftMessage, out: &mut Vec<u8>) -> Bytes {
-    wire::u8(out, message.msg_type.value() as u8);
-    wire::u8(out, u8::from(message.reject));
-    for number in [
-        message.to,
-        message.from,
-        message.term,
-        message.log_term,
-        message.index,
-        message.commit,
-        message.commit_term,
-        message.reject_hint,
-    ] {
-        wire::u64(out, number);
-    }
-    wire::bytes(out, &message.context);
-    wire::u32(out, message.entries.len() as u32);
+fn encode(message: &RaftMessage) -> (Vec<u8>, Bytes) {
+    let mut out = vec![RAFT, message.msg_type.value() as u8, u8::from(message.reject)];
+    let RaftMessage { to, from, term, log_term, index, commit, commit_term, reject_hint, .. } = *message;
+    u64::encode_all(&[to, from, term, log_term, index, commit, commit_term, reject_hint], &mut out);
+    wire::bytes(&mut out, &message.context);
+    wire::u32(&mut out, message.entries.len() as u32);
     let mut tail = Bytes::new();
     for (i, entry) in message.entries.iter().enumerate() {
-        wire::u64(out, entry.index);
-        wire::u64(out, entry.term);
-        wire::u8(out, u8::from(is_change(entry)));
-        wire::u32(out, entry.data.len() as u32);
+        EntryHead::of(entry).encode(&mut out);
         if i + 1 == message.entries.len() && entry.data.len() >= LARGE {
             tail = entry.data.clone();
         } else {
             out.extend_from_slice(&entry.data);
         }
     }
-    tail
+    (out, tail)
 }
 
-fn decode(head: &Bytes, mut bytes: Reader<'_>, tail: &Bytes) -> Option<RaftMessage> {
-    let bytes = &mut bytes;
-    let msg_type = MessageType::from_i32(i32::from(bytes.u8()?))?;
-    let reject = flag(bytes.u8()?)?;
-    let (to, from, term) = (bytes.u64()?, bytes.u64()?, bytes.u64()?);
-    let (log_term, index) = (bytes.u64()?, bytes.u64()?);
-    let (commit, commit_term, reject_hint) = (bytes.u64()?, bytes.u64()?, bytes.u64()?);
+fn decode(head: &Bytes, tail: &Bytes) -> Option<RaftMessage> {
+    let mut bytes = Reader::new(head.get(1..)?);
+    let (msg_type, reject) = (MessageType::from_i32(i32::from(bytes.u8()?))?, bool::decode(&mut bytes)?);
+    let numbers = u64::decode_all(8, &mut bytes)?;
+    let [to, from, term, log_term, index, commit, commit_term, reject_hint] = numbers.try_into().ok()?;
     let context = bytes.bytes()?.to_vec().into();
     let mut entries = Vec::new();
     let mut tail = Some(tail).filter(|tail| !tail.is_empty());
-    for _ in 0..bytes.count(ENTRY)? {
-        let mut entry = Entry { index: bytes.u64()?, term: bytes.u64()?, ..Entry::default() };
-        if flag(bytes.u8()?)? {
-            entry.entry_type = EntryType::EntryConfChange;
-        }
-        let len = bytes.u32()? as usize;
-        entry.data = match tail.take_if(|tail| bytes.is_empty() && tail.len() == len) {
+    for _ in 0..bytes.count(EntryHead::LEAST)? {
+        let entry = EntryHead::decode(&mut bytes)?;
+        let len = entry.len as usize;
+        let data = match tail.take_if(|tail| bytes.is_empty() && tail.len() == len) {
             Some(tail) => tail.clone(),
             None => {
-                let (data, rest) = bytes.0.split_at_checked(len)?;
-                bytes.0 = rest;
+                let data = bytes.take(len)?;
                 if len >= LARGE { head.slice_ref(data) } else { Bytes::copy_from_slice(data) }
             }
         };
-        entries.push(entry);
+        entries.push(entry.with(data));
     }
     if !bytes.is_empty() || tail.is_some() {
         return None;
     }
-    let mut message =
-        RaftMessage { msg_type, reject, to, from, term, log_term, index, ..RaftMessage::default() };
-    (message.commit, message.commit_term, message.reject_hint) = (commit, commit_term, reject_hint);
-    (message.context, message.entries) = (context, entries.into());
-    Some(message)
-}
-
-fn flag(byte: u8) -> Option<bool> {
-    (byte < 2).then_some(byte == 1)
+    let message = RaftMessage { msg_type, reject, to, from, term, log_term, index, ..RaftMessage::default() };
+    let entries = entries.into();
+    Some(RaftMessage { commit, commit_term, reject_hint, context, entries, ..message })
 }
 
 #[cfg(test)]
 mod tests {
     use proptest::prelude::*;
+
+    use raft::eraftpb::{Entry, EntryType};
+
+    use ordain_role::NodeId;
 
     use super::*;
 
@@ -170,7 +128,7 @@ mod tests {
 
     /// As they come from another node.
     fn received(bytes: &[u8]) -> Option<Wire> {
-        Wire::decode(&Bytes::copy_from_slice(bytes), &Bytes::new())
+        Wire::decode_shared(&Bytes::copy_from_slice(bytes), &Bytes::new())
     }
 
     proptest! {
@@ -194,16 +152,16 @@ mod tests {
                 }
                 message.entries.push(entry);
             }
-            let (mut bytes, tail) = Wire::Raft(message.clone()).encode();
-            let apart = Wire::decode(&bytes.clone().into(), &tail);
+            let (mut bytes, tail) = Wire::Raft(message.clone()).encode_shared();
+            let apart = Wire::decode_shared(&bytes.clone().into(), &tail);
             prop_assert!(matches!(apart, Some(Wire::Raft(read)) if read == message));
-            prop_assert!(Wire::decode(&bytes.clone().into(), &Bytes::from_static(b"more")).is_none());
+            prop_assert!(Wire::decode_shared(&bytes.clone().into(), &Bytes::from_static(b"more")).is_none());
             bytes.extend_from_slice(&tail);
             let bytes = Bytes::from(bytes);
             for cut in (0..bytes.len()).rev().take(300) {
-                prop_assert!(Wire::decode(&bytes.slice(..cut), &Bytes::new()).is_none());
+                prop_assert!(Wire::decode_shared(&bytes.slice(..cut), &Bytes::new()).is_none());
             }
-            let whole = Wire::decode(&bytes, &Bytes::new());
+            let whole = Wire::decode_shared(&bytes, &Bytes::new());
             prop_assert!(matches!(whole, Some(Wire::Raft(read)) if read == message));
         }
 
@@ -216,7 +174,7 @@ mod tests {
     #[test]
     fn members_speak_in_the_bytes_that_they_always_spoke_in() {
         let hex = |message: Wire| {
-            let (head, tail) = message.encode();
+            let (head, tail) = message.encode_shared();
             [&head[..], &tail].concat().iter().map(|byte| format!("{byte:02x}")).collect::<String>()
         };
         let mut message = RaftMessage { reject: true, context: vec![0x0a].into(), ..RaftMessage::default() };
@@ -251,14 +209,14 @@ mod tests {
     #[test]
     fn a_request_to_join_is_read() {
         let member = Member { node: NodeId(3), generation: 2 };
-        let join = Wire::Join(member).encode().0;
+        let join = Wire::Join(member).encode_shared().0;
         assert!(matches!(received(&join), Some(Wire::Join(newcomer)) if newcomer == member));
         assert!(received(&join[..6]).is_none() && received(&[]).is_none() && received(&[3]).is_none());
-        let found = Wire::Found { is_ready: true, has_begun: false }.encode().0;
+        let found = Wire::Found { is_ready: true, has_begun: false }.encode_shared().0;
         assert!(matches!(received(&found), Some(Wire::Found { is_ready: true, has_begun: false })));
         assert!(received(&found[..2]).is_none() && received(&[2, 1, 2]).is_none());
         let base = Base { index: 9, ..Base::default() };
-        let behind = Wire::Behind(base.clone()).encode().0;
+        let behind = Wire::Behind(base.clone()).encode_shared().0;
         assert!(matches!(received(&behind), Some(Wire::Behind(read)) if read == base));
         assert!(received(&behind[..8]).is_none() && received(&[4]).is_none());
     }

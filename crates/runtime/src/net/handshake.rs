@@ -20,12 +20,13 @@ use std::fmt;
 use bytes::{Buf as _, BytesMut};
 use hmac::{Hmac, KeyInit, Mac};
 use ordain_link::Life;
-use ordain_model::wire::{Reader, u8, u16, u64};
+use ordain_model::codec;
+use ordain_model::wire::{Codec as _, Reader};
 use ordain_role::NodeId;
 use sha2::{Digest, Sha256};
 
 /// The version of the handshake and of everything after it.
-pub(super) const VERSION: u16 = 15;
+pub(super) const VERSION: u16 = 16;
 const MAGIC: [u8; 4] = *b"ORDN";
 /// Magic, version, kind, length.
 const HEAD: usize = 8;
@@ -127,27 +128,7 @@ struct Greeting {
     nonce: [u8; 32],
 }
 
-impl Greeting {
-    fn encode(&self) -> Vec<u8> {
-        let mut out = self.cluster.to_vec();
-        u64(&mut out, self.fingerprint);
-        u16(&mut out, self.from.0);
-        u16(&mut out, self.to.0);
-        u64(&mut out, self.life.0);
-        out.extend_from_slice(&self.nonce);
-        out
-    }
-
-    fn decode(bytes: &[u8]) -> Option<Greeting> {
-        let (cluster, rest) = bytes.split_first_chunk()?;
-        let mut reader = Reader(rest);
-        let fingerprint = reader.u64()?;
-        let (from, to) = (NodeId(reader.u16()?), NodeId(reader.u16()?));
-        let life = Life(reader.u64()?);
-        let nonce = reader.0.try_into().ok()?;
-        (life.0 != 0).then_some(Greeting { cluster: *cluster, fingerprint, from, to, life, nonce })
-    }
-}
+codec!(struct Greeting { cluster, fingerprint, from, to, life, nonce });
 
 /// Which side of a connection.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -186,9 +167,8 @@ pub(super) struct Failure {
 
 fn message(out: &mut Vec<u8>, kind: u8, body: &[u8]) {
     out.extend_from_slice(&MAGIC);
-    u16(out, VERSION);
-    u8(out, kind);
-    u8(out, u8::try_from(body.len()).expect("the messages of a handshake are of fixed sizes below 256"));
+    let len = u8::try_from(body.len()).expect("the messages of a handshake are of fixed sizes below 256");
+    (VERSION, kind, len).encode(out);
     out.extend_from_slice(body);
 }
 
@@ -225,7 +205,7 @@ impl Handshake {
         out: &mut Vec<u8>,
     ) -> Result<Option<NodeId>, Failure> {
         loop {
-            let mut reader = Reader(input);
+            let mut reader = Reader::new(input);
             // What is not ours from the first bytes on is not waited for.
             let seen = input.len().min(MAGIC.len());
             if input[..seen] != MAGIC[..seen] {
@@ -243,7 +223,7 @@ impl Handshake {
                 }
                 return Err(self.failure(Refusal::Version));
             }
-            let Some(body) = reader.0.get(..usize::from(len)) else { return Ok(None) };
+            let Some(body) = reader.take(usize::from(len)) else { return Ok(None) };
             let body = body.to_vec();
             let taken = HEAD + body.len();
             input.advance(taken);
@@ -271,7 +251,9 @@ impl Handshake {
     ) -> Result<Option<NodeId>, Failure> {
         match (&self.stage, kind) {
             (Stage::Greeting, GREETING) => {
-                let theirs = Greeting::decode(body).ok_or_else(|| self.failure(Refusal::Garbage))?;
+                let theirs = Greeting::from_bytes(body)
+                    .filter(|greeting| greeting.life.0 != 0)
+                    .ok_or_else(|| self.failure(Refusal::Garbage))?;
                 let wrong = if theirs.cluster != identity.cluster {
                     Some(Refusal::Cluster)
                 } else if theirs.to != identity.node || self.peer.is_some_and(|peer| peer != theirs.from) {
@@ -312,7 +294,7 @@ impl Handshake {
     fn greet(&mut self, identity: &Identity, to: NodeId, out: &mut Vec<u8>) {
         let Identity { node, life, cluster, fingerprint, .. } = *identity;
         let greeting = Greeting { cluster, fingerprint, from: node, to, life, nonce: self.nonce };
-        self.greeting = greeting.encode();
+        self.greeting = greeting.to_bytes();
         message(out, GREETING, &self.greeting);
     }
 
@@ -323,7 +305,7 @@ impl Handshake {
 
     /// What `side` proves that it knows the secret by.
     fn mac(&self, identity: &Identity, theirs: &Greeting, side: Side) -> Hmac<Sha256> {
-        let theirs = theirs.encode();
+        let theirs = theirs.to_bytes();
         let (dialer, acceptor) = match self.side {
             Side::Dialer => (&self.greeting, &theirs),
             Side::Acceptor => (&theirs, &self.greeting),

@@ -3,6 +3,8 @@
 use ordain_link::{Frame, Life, Link};
 use ordain_role::NodeId;
 
+use ordain_model::wire::{Codec, Reader};
+
 use super::*;
 
 const ME: Address = Address { node: NodeId(1), role: 3 };
@@ -19,13 +21,17 @@ impl From<PeerChange> for Msg {
     }
 }
 
-impl Wire for Msg {
+impl Codec for Msg {
+    const LEAST: usize = 0;
+
     fn encode(&self, _: &mut Vec<u8>) {}
 
-    fn decode(_: &ordain_model::Registry, bytes: &[u8]) -> Option<Msg> {
-        bytes.is_empty().then_some(Msg(None))
+    fn decode(_: &mut Reader<'_>) -> Option<Msg> {
+        Some(Msg(None))
     }
 }
+
+impl Wire for Msg {}
 
 fn edge() -> Network<Msg> {
     let config = NetConfig {

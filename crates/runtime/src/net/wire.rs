@@ -8,7 +8,7 @@
 
 use bytes::BytesMut;
 use ordain_link::{End, Frame, Hello, Life};
-use ordain_model::wire::{Reader, u8, u16, u64};
+use ordain_model::wire::{Codec, Form, Reader};
 use ordain_role::Bytes;
 
 use super::output::Output;
@@ -70,7 +70,7 @@ fn frame(out: &mut Output, kind: u8, tail: &Bytes, write: impl FnOnce(&mut Vec<u
     let small = out.small();
     let start = small.len();
     small.extend_from_slice(&[0; HEAD]);
-    u8(small, kind);
+    small.push(kind);
     write(small);
     let body = &small[start + HEAD..];
     let (len, crc) = (body.len() + tail.len(), crc32c::crc32c_append(crc32c::crc32c(body), tail));
@@ -79,84 +79,69 @@ fn frame(out: &mut Output, kind: u8, tail: &Bytes, write: impl FnOnce(&mut Vec<u
     out.share(tail);
 }
 
-fn end(out: &mut Vec<u8>, end: End) {
-    u64(out, end.life.0);
-    u64(out, end.stream);
-}
+/// The form of an end that may be none, which a life of 0 stands for.
+enum Zeroable {}
 
-/// Life 0 belongs to no process and stands for "none".
-fn end_or_none(out: &mut Vec<u8>, given: Option<End>) {
-    end(out, given.unwrap_or(End { life: Life(0), stream: 0 }));
+impl Form<Option<End>> for Zeroable {
+    const LEAST: usize = End::LEAST;
+
+    fn encode(end: &Option<End>, out: &mut Vec<u8>) {
+        end.unwrap_or(End { life: Life(0), stream: 0 }).encode(out);
+    }
+
+    fn decode(bytes: &mut Reader<'_>) -> Option<Option<End>> {
+        let end = End::decode(bytes)?;
+        Some((end.life.0 != 0).then_some(end))
+    }
 }
 
 /// Appends a frame of a link.
 pub(super) fn write_link(out: &mut Output, link: &Frame<Parcel>) {
     match link {
         Frame::Hello(hello) => frame(out, HELLO, &NOTHING, |out| {
-            end(out, hello.me);
-            end_or_none(out, hello.bound);
             let (heard, its_bound) = hello.heard.map_or((None, None), |(end, bound)| (Some(end), bound));
-            end_or_none(out, heard);
-            end_or_none(out, its_bound);
-            u64(out, hello.received);
-            u8(out, u8::from(hello.is_settled));
+            [Some(hello.me), hello.bound, heard, its_bound].iter().for_each(|end| Zeroable::encode(end, out));
+            (hello.received, hello.is_settled).encode(out);
         }),
         Frame::Data { to, sequence, received, payload } => frame(out, DATA, &payload.tail, |out| {
-            end(out, *to);
-            u64(out, *sequence);
-            u64(out, *received);
-            u16(out, payload.from);
-            u16(out, payload.to);
+            (*to, *sequence, *received).encode(out);
+            (payload.from, payload.to).encode(out);
             out.extend_from_slice(&payload.payload);
         }),
         Frame::Ack { to, received } => frame(out, ACK, &NOTHING, |out| {
-            end(out, *to);
-            u64(out, *received);
+            (*to, *received).encode(out);
         }),
     }
 }
 
 /// Appends a question for a sign of life.
 pub(super) fn write_ping(out: &mut Output, number: u64) {
-    frame(out, PING, &NOTHING, |out| u64(out, number));
+    frame(out, PING, &NOTHING, |out| number.encode(out));
 }
 
 /// Appends the answer.
 pub(super) fn write_pong(out: &mut Output, number: u64) {
-    frame(out, PONG, &NOTHING, |out| u64(out, number));
-}
-
-fn read_end(reader: &mut Reader<'_>) -> Option<Option<End>> {
-    let end = End { life: Life(reader.u64()?), stream: reader.u64()? };
-    Some((end.life.0 != 0).then_some(end))
+    frame(out, PONG, &NOTHING, |out| number.encode(out));
 }
 
 fn read_body(body: &Bytes) -> Option<Packet> {
-    let mut reader = Reader(body);
+    let reader = &mut Reader::new(body);
     let packet = match reader.u8()? {
         HELLO => {
-            let me = read_end(&mut reader)??;
-            let bound = read_end(&mut reader)?;
-            let heard = read_end(&mut reader)?;
-            let its_bound = read_end(&mut reader)?;
-            let received = reader.u64()?;
-            let is_settled = match reader.u8()? {
-                0 => false,
-                1 => true,
-                _ => return None,
-            };
+            let (me, bound) = (Zeroable::decode(reader)??, Zeroable::decode(reader)?);
+            let (heard, its_bound) = (Zeroable::decode(reader)?, Zeroable::decode(reader)?);
+            let (received, is_settled) = Codec::decode(reader)?;
             let heard = heard.map(|end| (end, its_bound));
             Packet::Link(Frame::Hello(Hello { me, bound, heard, received, is_settled }))
         }
         DATA => {
-            let to = read_end(&mut reader)??;
-            let (sequence, received) = (reader.u64()?, reader.u64()?);
-            let (from, to_role) = (reader.u16()?, reader.u16()?);
-            let payload = body.slice_ref(std::mem::take(&mut reader.0));
+            let to = Zeroable::decode(reader)??;
+            let ((sequence, received), (from, to_role)) = Codec::decode(reader)?;
+            let payload = body.slice_ref(reader.take_rest());
             let frame = Frame::Data { to, sequence, received, payload: () };
             Packet::Data { frame, from, to: to_role, payload }
         }
-        ACK => Packet::Link(Frame::Ack { to: read_end(&mut reader)??, received: reader.u64()? }),
+        ACK => Packet::Link(Frame::Ack { to: Zeroable::decode(reader)??, received: reader.u64()? }),
         PING => Packet::Ping(reader.u64()?),
         PONG => Packet::Pong(reader.u64()?),
         _ => return None,
@@ -166,13 +151,13 @@ fn read_body(body: &Bytes) -> Option<Packet> {
 
 /// Takes the first packet, if all of it is there; makes room for it if not. A message may hold `limit` bytes.
 pub(super) fn read(input: &mut BytesMut, limit: usize) -> Result<Option<Packet>, Damaged> {
-    let mut reader = Reader(input);
+    let mut reader = Reader::new(input);
     let (Some(len), Some(crc)) = (reader.u32(), reader.u32()) else { return Ok(None) };
     let len = len as usize;
     if len > limit.saturating_add(ABOUT) {
         return Err(Damaged);
     }
-    let Some(missing) = len.checked_sub(reader.0.len()).filter(|missing| *missing > 0) else {
+    let Some(missing) = len.checked_sub(reader.rest().len()).filter(|missing| *missing > 0) else {
         let body = input.split_to(HEAD + len).freeze().slice(HEAD..);
         if crc32c::crc32c(&body) != crc {
             return Err(Damaged);

@@ -5,7 +5,7 @@ use std::sync::{Arc, Mutex};
 
 use ordain_family::Incoming;
 use ordain_gateway::{AloneRouter, Gateway};
-use ordain_model::{Front, GatewayId, Micros, Registry};
+use ordain_model::{Front, GatewayId, Micros, Registry, codec};
 use ordain_role::{
     Address, Bytes, Directory, DiskOp, DiskRequest, Event, NodeId, Now, Outbox, PeerChange, PeerState, Role,
     TimerId, Wire,
@@ -31,17 +31,11 @@ impl From<PeerChange> for Message {
     }
 }
 
-impl Wire for Message {
-    fn encode(&self, out: &mut Vec<u8>) {
-        if let Message::Number(n) = self {
-            out.extend_from_slice(&n.to_le_bytes());
-        }
-    }
+codec!(enum Message {
+    0 => Number(number),
+}, local Front | Peer);
 
-    fn decode(_: &Registry, bytes: &[u8]) -> Option<Message> {
-        Some(Message::Number(u64::from_le_bytes(bytes.try_into().ok()?)))
-    }
-}
+impl Wire for Message {}
 
 impl From<Front> for Message {
     fn from(_: Front) -> Message {

@@ -11,10 +11,11 @@ use ordain_checker::{NodeLog, ViolationKind};
 use ordain_family::Incoming;
 use ordain_gateway::{Gateway, Owed, Route, Router};
 use ordain_log::{LogConfig, LogWriter, Progress};
+use ordain_model::wire::{Form, Reader};
 use ordain_model::{
     Batch, Chunk, ChunkNo, Digest, Epoch, Front, GatewayId, Gsn, Layout, Lookup, Micros, Millis,
     OutcomeBatch, OutcomeStatus, PartitionId, Placed, ReferenceExecutor, Registry, RequestNo, SessionId,
-    reference, system, wire,
+    codec, reference, system,
 };
 use ordain_role::{
     Address, Bytes, Directory, DiskOp, Event, NodeId, Now, Outbox, PeerChange, PeerState, ReplicaId, Role,
@@ -149,39 +150,28 @@ impl From<PeerChange> for Message {
     }
 }
 
-impl Wire for Message {
-    fn encode(&self, out: &mut Vec<u8>) {
-        match self {
-            Message::Front(front) => {
-                wire::u8(out, 0);
-                front.encode(out);
-            }
-            Message::Copy { before, batch } => {
-                wire::u8(out, 1);
-                wire::u64(out, before.0);
-                out.extend(batch.encode());
-            }
-            Message::Follow { after } => {
-                wire::u8(out, 2);
-                wire::u64(out, after.0);
-            }
-            Message::Run(_) | Message::Peer(_) => wire::u8(out, u8::MAX),
-        }
+codec!(enum Message {
+    0 => Front(front),
+    1 => Copy { before, batch as LogEntry },
+    2 => Follow { after },
+}, local Run | Peer);
+
+/// The form of a batch: that of its log entry.
+enum LogEntry {}
+
+impl Form<Arc<Batch>> for LogEntry {
+    const LEAST: usize = 0;
+
+    fn encode(batch: &Arc<Batch>, out: &mut Vec<u8>) {
+        out.extend(batch.encode());
     }
 
-    fn decode(registry: &Registry, bytes: &[u8]) -> Option<Message> {
-        let mut bytes = wire::Reader(bytes);
-        Some(match bytes.u8()? {
-            0 => Message::Front(Front::decode(registry, &mut bytes)?),
-            1 => Message::Copy {
-                before: Epoch(bytes.u64()?),
-                batch: Arc::new(Batch::decode(registry, bytes.0).ok()?),
-            },
-            2 => Message::Follow { after: Epoch(bytes.u64()?) },
-            _ => return None,
-        })
+    fn decode(bytes: &mut Reader<'_>) -> Option<Arc<Batch>> {
+        Batch::decode(bytes.registry()?, bytes.take_rest()).ok().map(Arc::new)
     }
 }
+
+impl Wire for Message {}
 
 impl From<Front> for Message {
     fn from(front: Front) -> Message {

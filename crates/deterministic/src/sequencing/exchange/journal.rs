@@ -11,10 +11,10 @@ use std::collections::VecDeque;
 use std::sync::Arc;
 
 use ordain_log::{AppendError, LogWriter, in_space};
-use ordain_model::wire::{self, Reader};
-use ordain_model::{Epoch, Registry};
+use ordain_model::wire::{Codec, Form, Framed, Reader};
+use ordain_model::{Epoch, Registry, codec};
 use ordain_replication::{self as replication, CatchUps, Index, Piece};
-use ordain_role::{Bytes, DiskDone, NodeId, Outbox, Wire as _};
+use ordain_role::{Bytes, DiskDone, NodeId, Outbox};
 
 use crate::sequencing::message::{ExchangeMessage, Message, RemoteResult};
 
@@ -63,54 +63,39 @@ impl<X: RemoteResult> JournalRecord<X> {
         self.epoch() <= stable
     }
 
-    fn encode(&self, out: &mut Vec<u8>) {
-        let me = NodeId(0);
-        match self {
-            JournalRecord::Message(from, post) => encode_post(*from, post, out),
-            JournalRecord::Progress(node, epoch) => encode_mark(PROGRESS, *node, &[epoch.0], out),
-            JournalRecord::Stable(epoch) => encode_mark(STABLE, me, &[epoch.0], out),
-            JournalRecord::Incarnation(number, stable) => {
-                encode_mark(INCARNATION, me, &[*number, stable.0], out)
-            }
-        }
-    }
-
     /// Reads an entry of a journal: what came in, in order.
     pub(super) fn read(registry: &Registry, entry: &[u8]) -> Option<Vec<JournalRecord<X>>> {
-        let mut bytes = Reader(entry);
+        let mut bytes = Reader::of(registry, entry);
         let mut journal_records = Vec::new();
         while !bytes.is_empty() {
-            let (kind, node) = (bytes.u8()?, NodeId(bytes.u16()?));
-            journal_records.push(match kind {
-                POST => JournalRecord::Message(node, ExchangeMessage::decode(registry, bytes.bytes()?)?),
-                PROGRESS => JournalRecord::Progress(node, Epoch(bytes.u64()?)),
-                STABLE => JournalRecord::Stable(Epoch(bytes.u64()?)),
-                INCARNATION => JournalRecord::Incarnation(bytes.u64()?, Epoch(bytes.u64()?)),
-                _ => return None,
-            });
+            journal_records.push(JournalRecord::decode(&mut bytes)?);
         }
         Some(journal_records)
     }
 }
 
-const POST: u8 = 0;
-const PROGRESS: u8 = 1;
-const STABLE: u8 = 2;
-const INCARNATION: u8 = 3;
+codec!(enum JournalRecord<X> {
+    0 => Message(node, message as Framed),
+    1 => Progress(node, epoch),
+    2 => Stable(epoch as OfNoNode),
+    3 => Incarnation(number as OfNoNode, stable),
+});
 
-fn encode_mark(kind: u8, node: NodeId, numbers: &[u64], out: &mut Vec<u8>) {
-    wire::u8(out, kind);
-    wire::u16(out, node.0);
-    numbers.iter().for_each(|number| wire::u64(out, *number));
-}
+/// The form of what stands behind the number of a node in other records: 0 is in its place.
+enum OfNoNode {}
 
-fn encode_post<X: RemoteResult>(from: NodeId, post: &ExchangeMessage<X>, out: &mut Vec<u8>) {
-    encode_mark(POST, from, &[], out);
-    let at = out.len();
-    wire::u32(out, 0);
-    post.encode(out);
-    let len = (out.len() - at - 4) as u32;
-    out[at..at + 4].copy_from_slice(&len.to_le_bytes());
+impl<T: Codec> Form<T> for OfNoNode {
+    const LEAST: usize = 2 + T::LEAST;
+
+    fn encode(value: &T, out: &mut Vec<u8>) {
+        NodeId(0).encode(out);
+        value.encode(out);
+    }
+
+    fn decode(bytes: &mut Reader<'_>) -> Option<T> {
+        NodeId::decode(bytes)?;
+        T::decode(bytes)
+    }
 }
 
 /// Which entries of a journal count, as far as it has been read.
@@ -224,7 +209,7 @@ impl Journal {
             && let Some((_, stable)) = limits.last().filter(|(number, _)| *number == next)
         {
             // Ahead of all that comes in now.
-            encode_mark(INCARNATION, NodeId(0), &[*incarnation, stable.0], &mut pending);
+            JournalRecord::<()>::Incarnation(*incarnation, *stable).encode(&mut pending);
         }
         Journal {
             next,
@@ -242,7 +227,7 @@ impl Journal {
 
     /// Takes down what a node has sent.
     pub fn note_message<X: RemoteResult>(&mut self, from: NodeId, post: &ExchangeMessage<X>) {
-        encode_post(from, post, &mut self.pending);
+        JournalRecord::Message(from, post.clone()).encode(&mut self.pending);
         let epoch = match post {
             ExchangeMessage::Slot { through, .. } => *through,
             ExchangeMessage::RemoteResult { remote_result, .. } => remote_result.epoch(),
@@ -253,7 +238,7 @@ impl Journal {
 
     /// Takes down how far a node is.
     pub fn note_progress(&mut self, node: NodeId, epoch: Epoch) {
-        encode_mark(PROGRESS, node, &[epoch.0], &mut self.pending);
+        JournalRecord::<()>::Progress(node, epoch).encode(&mut self.pending);
     }
 
     /// Makes an entry of what waits. Progress at this time may be told once it is durable; where primaries may change, so much of
@@ -262,7 +247,7 @@ impl Journal {
         if let Some(counting) = self.counting.as_mut().filter(|counting| progress > counting.stable) {
             counting.stable = progress;
             self.largest = self.largest.max(progress);
-            encode_mark(STABLE, NodeId(0), &[progress.0], &mut self.pending);
+            JournalRecord::<()>::Stable(progress).encode(&mut self.pending);
         }
         if !self.pending.is_empty() {
             let entry = std::mem::take(&mut self.pending);
@@ -376,5 +361,35 @@ impl Journal {
     /// A member does not read any more.
     pub fn leave(&mut self, member: NodeId) {
         self.readers.leave(member);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn records_have_the_bytes_that_they_always_had() {
+        let records = [
+            JournalRecord::<()>::Message(NodeId(3), ExchangeMessage::Progress(Epoch(9))),
+            JournalRecord::Progress(NodeId(4), Epoch(5)),
+            JournalRecord::Stable(Epoch(6)),
+            JournalRecord::Incarnation(7, Epoch(8)),
+        ];
+        let mut bytes = Vec::new();
+        records.iter().for_each(|record| record.encode(&mut bytes));
+        let expected = [
+            &[0, 3, 0, 9, 0, 0, 0, 1, 9, 0, 0, 0, 0, 0, 0, 0][..],
+            &[1, 4, 0, 5, 0, 0, 0, 0, 0, 0, 0],
+            &[2, 0, 0, 6, 0, 0, 0, 0, 0, 0, 0],
+            &[3, 0, 0, 7, 0, 0, 0, 0, 0, 0, 0, 8, 0, 0, 0, 0, 0, 0, 0],
+        ];
+        assert_eq!(bytes, expected.concat());
+        let mut reader = Reader::new(&bytes);
+        for record in records {
+            let read = JournalRecord::<()>::decode(&mut reader).map(|read| format!("{read:?}"));
+            assert_eq!(read, Some(format!("{record:?}")));
+        }
+        assert!(reader.is_empty());
     }
 }

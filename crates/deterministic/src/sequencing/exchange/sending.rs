@@ -2,8 +2,9 @@
 
 use std::sync::Arc;
 
+use ordain_model::wire::Codec as _;
 use ordain_model::{Batch, Epoch, PartitionId};
-use ordain_role::{Bug, NodeId, Outbox, Wire as _};
+use ordain_role::{Bug, NodeId, Outbox};
 
 use super::Exchange;
 use super::outgoing::{Forgotten, Outgoing, Piece};

@@ -7,12 +7,13 @@ use std::sync::Arc;
 
 use ordain_checkpoint::Piece;
 use ordain_family::Incoming;
+use ordain_model::wire::Codec;
 use ordain_model::{
     Abort, Batch, Cell, Chunk, ChunkNo, Epoch, Front, GatewayId, Gsn, Millis, PartitionId, Position, SlotNo,
     VirtualShards,
 };
 use ordain_replication::{self as replication, Arrival, Configuration, Decision, GroupMessage, Ship};
-use ordain_role::{PeerChange, Wire};
+use ordain_role::PeerChange;
 
 /// A message between a log of batches and the roles of its node.
 pub type Log = replication::Log<Arc<Batch>>;
@@ -291,7 +292,7 @@ pub enum ExchangeMessage<X> {
 }
 
 /// Something that one role of an engine tells another on another node.
-pub trait RemoteResult: Wire + Clone + std::fmt::Debug + Send + Sync {
+pub trait RemoteResult: Codec + Clone + Debug + Send + Sync {
     /// The last of the transactions that it is about: the sender has executed something of it.
     fn last(&self) -> Gsn;
 
@@ -404,7 +405,7 @@ impl<X> From<PeerChange> for Message<X> {
     }
 }
 
-impl<X: Wire + Clone + Debug + Send + Sync + 'static> ordain_family::Message for Message<X> {
+impl<X: Codec + Clone + Debug + Send + Sync + 'static> ordain_family::Message for Message<X> {
     fn incoming(self) -> Incoming<Self> {
         match self {
             Message::Front(front) => Incoming::Front(front),

@@ -4,7 +4,7 @@
 use std::sync::Arc;
 
 use ordain_checkpoint::{Outcome, Piece};
-use ordain_model::wire::{self, Reader};
+use ordain_model::wire::{Codec as _, Reader};
 use ordain_model::{Batch, Call, Chunk, ChunkNo, Db, Epoch, GatewayId, Millis, system};
 use ordain_role::{Address, Outbox};
 
@@ -36,15 +36,12 @@ pub(super) struct Checkpoints {
 
 /// What a sequencer adds to a checkpoint whose last batch was of this time, if no gateway of before will be met again.
 pub fn input_at(now: Millis) -> Vec<u8> {
-    let mut input = Vec::new();
-    wire::u64(&mut input, now.0);
-    Chunks::default().encode(&mut input);
-    input
+    (now, Chunks::default()).to_bytes()
 }
 
 /// The time of the last batch, out of what a sequencer has added to a checkpoint.
 pub fn time_of_input(input: &[u8]) -> Option<Millis> {
-    Reader(input).u64().map(Millis)
+    Millis::decode(&mut Reader::new(input))
 }
 
 impl<X> Sequencer<X> {
@@ -53,13 +50,8 @@ impl<X> Sequencer<X> {
     /// # Errors
     /// It is not what a sequencer adds.
     pub fn restore(&mut self, epoch: Epoch, input: &[u8]) -> Result<(), String> {
-        let mut input = Reader(input);
-        let mut parse = || {
-            let now = Millis(input.u64()?);
-            let sealed = Chunks::decode(&mut input)?;
-            input.end((now, sealed))
-        };
-        let (now, sealed) = parse().ok_or("what it says of the input does not parse")?;
+        let (now, sealed) =
+            <(Millis, Chunks)>::from_bytes(input).ok_or("what it says of the input does not parse")?;
         self.epoch = self.epoch.max(epoch);
         self.now = self.now.max(now);
         self.checkpoints.through = epoch;
@@ -93,7 +85,7 @@ impl<X> Sequencer<X> {
         if let Some((to, epoch)) = self.checkpoints.asked.take_if(|(_, epoch)| *epoch <= through) {
             // What it knows of later epochs too does no harm: those are in the log, from which it will hear it again.
             let mut input = Vec::new();
-            wire::u64(&mut input, self.now.0);
+            self.now.encode(&mut input);
             let none = Chunks::default();
             self.members.as_ref().map_or(&none, |members| &members.sealed).encode(&mut input);
             out.send(to, Saving::Piece { epoch, piece: Piece::input(input) });

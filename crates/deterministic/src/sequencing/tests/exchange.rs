@@ -1,8 +1,9 @@
 //! The exchange by itself: what it sends, keeps, sends again, journals and asks for.
 
 use ordain_log::Space;
+use ordain_model::wire::{Codec, Reader};
 use ordain_model::{KeyHash, Layout, Layouts};
-use ordain_role::{DiskDone, DiskRequest, PeerChange, PeerState, Topology, Wire};
+use ordain_role::{DiskDone, DiskRequest, PeerChange, PeerState, Topology};
 
 use super::*;
 use ordain_fuzz::Random;
@@ -15,15 +16,15 @@ use crate::sequencing::{
 #[derive(Clone, Debug, PartialEq)]
 pub(super) struct Note(u64, u8);
 
-impl Wire for Note {
+impl Codec for Note {
+    const LEAST: usize = 9;
+
     fn encode(&self, out: &mut Vec<u8>) {
-        out.extend_from_slice(&self.0.to_le_bytes());
-        out.push(self.1);
+        (self.0, self.1).encode(out);
     }
 
-    fn decode(_: &Registry, bytes: &[u8]) -> Option<Note> {
-        let (epoch, rest) = bytes.split_first_chunk()?;
-        Some(Note(u64::from_le_bytes(*epoch), *rest.first()?))
+    fn decode(bytes: &mut Reader<'_>) -> Option<Note> {
+        <(u64, u8)>::decode(bytes).map(|(epoch, number)| Note(epoch, number))
     }
 }
 

@@ -2,8 +2,8 @@
 
 use ordain_fuzz::{Source, target};
 use ordain_model::OutcomeBatch;
+use ordain_model::wire::{Codec as _, Reader};
 use ordain_replication::GroupMessage;
-use ordain_role::Wire;
 
 use super::exchange::Note;
 use super::*;
@@ -77,14 +77,13 @@ fn fuzz_messages() {
                 (0..source.within(0..80)).map(|_| if source.once_in(2) { 0 } else { source.number() as u8 }),
             );
         } else {
-            message(source).encode(&mut bytes);
+            bytes = message(source).to_bytes();
             source.damage(&mut bytes);
         }
-        let Some(read) = Message::<Note>::decode(&registry, &bytes) else { return };
-        let (mut once, mut twice) = (Vec::new(), Vec::new());
-        read.encode(&mut once);
-        let again = Message::<Note>::decode(&registry, &once).expect("what was read can be written");
-        again.encode(&mut twice);
-        assert_eq!(once, twice);
+        let Some(read) = Reader::of(&registry, &bytes).whole::<Message<Note>>() else { return };
+        let once = read.to_bytes();
+        let again: Message<Note> =
+            Reader::of(&registry, &once).whole().expect("what was read can be written");
+        assert_eq!(once, again.to_bytes());
     });
 }

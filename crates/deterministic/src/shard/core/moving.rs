@@ -16,6 +16,7 @@ use std::sync::Arc;
 
 use crate::sequencing::Sequencing;
 use ordain_model::system::CopyPart;
+use ordain_model::wire::Codec as _;
 use ordain_model::{
     Cell, Chunk, Db, Epoch, Gsn, Isolation, KeyHash, Layout, Map, Micros, OutcomeStatus, Position, Table,
     Txn, system,

@@ -13,6 +13,7 @@ use ordain_model::children::Children;
 use ordain_model::plan::nested_args;
 use ordain_model::procedure::{Inputs, Locals, Target};
 use ordain_model::serial::{key_of, seed_of};
+use ordain_model::wire::Codec as _;
 use ordain_model::{
     Abort, Access, Cell, Chunk, ChunkNo, Epoch, Fragment, FragmentContext, Front, GatewayId, Gsn, KeyHash,
     Layout, Map, Micros, Millis, OutcomeBatch, OutcomeStatus, PartitionId, Registry, SlotNo, Txn,

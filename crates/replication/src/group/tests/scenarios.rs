@@ -599,7 +599,7 @@ fn ask_for_vote(world: &mut World, node: usize, candidate: u16, term: u64) -> St
     let (msg_type, to, from) = (MessageType::MsgRequestVote, id(node as u16), id(candidate));
     let (index, log_term) = (1000, 49);
     let request = RaftMessage { msg_type, to, from, term, index, log_term, ..RaftMessage::default() };
-    let (head, tail) = Wire::Raft(request).encode();
+    let (head, tail) = Wire::Raft(request).encode_shared();
     let from = Address { node: NodeId(candidate), role: 1 };
     let message = GroupMessage { from: from.node, head: head.into(), tail }.into();
     world.transcript = Some(String::new());

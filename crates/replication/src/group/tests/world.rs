@@ -392,7 +392,7 @@ impl World {
 
     fn post(&mut self, from: usize, to: usize, message: Message) {
         if let Message::Group(GroupMessage { head, tail, .. }) = &message
-            && let Some(Wire::Raft(said)) = Wire::decode(head, tail)
+            && let Some(Wire::Raft(said)) = Wire::decode_shared(head, tail)
             && !format!("{:?}", said.msg_type).contains("Heartbeat")
         {
             self.note(|| words(from, to, &said));

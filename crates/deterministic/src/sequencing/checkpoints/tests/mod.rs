@@ -6,8 +6,9 @@ use std::sync::Arc;
 
 use ordain_checkpoint::{CheckpointError, Item, Kind, Piece, list, read, verify};
 use ordain_log::{MemoryDirectory, carry_out};
-use ordain_model::{Cell, Db, Gsn, KeyHash, Layout, Micros, Registry, Value};
-use ordain_role::{Directory, Rebuild, Wire};
+use ordain_model::wire::Codec as _;
+use ordain_model::{Cell, Db, Gsn, KeyHash, Layout, Micros, Value};
+use ordain_role::{Directory, Rebuild};
 
 use super::*;
 use ordain_fuzz::Random;
