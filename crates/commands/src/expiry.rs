@@ -34,7 +34,7 @@ impl TimeUnit {
     }
 
     /// The point in time that `n` of this unit means, milliseconds since the Unix epoch; `None` if that
-    /// cannot be said in 64 bits. It may lie in the past, even before 1970.
+    /// does not fit 64 bits. It may lie in the past, even before 1970.
     pub(crate) fn instant(self, n: i64, now: Millis) -> Option<i64> {
         let n = if self.seconds { n.checked_mul(1000)? } else { n };
         if self.absolute { Some(n) } else { n.checked_add(i64::try_from(now.0).ok()?) }

@@ -168,7 +168,7 @@ impl Glob {
         if pattern.len() > MAX_BYTES {
             return Err(TOO_LONG);
         }
-        // Of the part that is looked at: how many elements, and whether one is not literal.
+        // Of the current part: the number of elements, and whether all are literal.
         let (mut count, mut is_plain, mut is_first, mut total, mut rest) = (0, true, true, 0, pattern);
         while let [head, ..] = rest {
             if *head == b'*' {

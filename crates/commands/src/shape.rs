@@ -90,7 +90,7 @@ pub(crate) fn bulk_or_nil(w: &mut Writer<'_>, value: Option<&[u8]>) {
 }
 
 /// Writes one thing after the other, and refuses to go on once the reply would be too long: by what the record and the
-/// arguments are, so whoever executes the command refuses it alike.
+/// arguments are, so every replica refuses the command alike.
 pub(crate) fn write_each<T>(
     w: &mut Writer<'_>,
     most: usize,

@@ -92,7 +92,7 @@ pub enum SessionCommand {
     Latency,
     Module,
     PubSub,
-    /// PUBLISH and SPUBLISH: nobody can be subscribed.
+    /// PUBLISH and SPUBLISH: there are no subscribers.
     Publish,
     /// SUBSCRIBE and its kin.
     Subscribe,
@@ -186,7 +186,7 @@ const fn is_same(a: &str, b: &str) -> bool {
     i == a.len() && i == b.len()
 }
 
-/// The table at one address, so that a command's place in it can be told by its own.
+/// The table at one address, so that a command's address gives its place.
 static TABLE: &[Command] = COMMANDS;
 
 /// The number of places of the index: a power of two, sparse enough for short probes.
@@ -209,7 +209,7 @@ const fn index() -> [u8; PLACES] {
     index
 }
 
-/// The place where a name's probe begins, whatever its case: the names are told apart by their length and up to eight
+/// The place where a name's probe begins, whatever its case: names differ in their length or in up to eight
 /// bytes from each end.
 #[inline]
 const fn place(name: &[u8]) -> usize {

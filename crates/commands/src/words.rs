@@ -7,7 +7,7 @@ fn is_space(byte: u8) -> bool {
 }
 
 /// Splits a line into words as Redis's `sdssplitargs` does: words may be quoted, in double quotes with escapes. The bytes
-/// of the words are appended to `words`, and `ended` is told where each lies. `None` if a quote is not closed or a closing one
+/// of the words are appended to `words`, and `ended` is given the place of each. `None` if a quote is not closed or a closing one
 /// is not followed by space.
 pub fn split_words(line: &[u8], words: &mut Vec<u8>, mut ended: impl FnMut(Range<usize>)) -> Option<()> {
     let mut rest = line;

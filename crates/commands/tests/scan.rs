@@ -1,4 +1,4 @@
-//! SCAN's promise, and that nobody can tell how many shards answered.
+//! SCAN's promise; the number of shards shows in no answer.
 
 #![allow(clippy::unwrap_used, reason = "a test fails where it unwraps")]
 

@@ -80,7 +80,7 @@ impl Budget {
         self
     }
 
-    /// Says that there are units of work left, of the reserve too, and that nobody has stopped the run.
+    /// Says that there are units of work left, of the reserve too, and that the run was not stopped.
     #[cold]
     fn refill(&mut self) -> bool {
         if self.stop.as_ref().is_some_and(|stop| stop.load(Ordering::Relaxed)) {

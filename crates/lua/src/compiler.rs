@@ -23,7 +23,7 @@ const ITEMS_AT_ONCE: usize = 50;
 /// Units of work that a byte of source costs.
 const UNITS_PER_BYTE: u64 = 2;
 
-/// A compiled source, with what compiling it costs, whoever compiles it.
+/// A compiled source, with the cost of compiling it, which every run of it is charged.
 #[derive(Clone, Debug)]
 pub struct Program {
     pub(crate) proto: Arc<Proto>,

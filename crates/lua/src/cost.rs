@@ -26,7 +26,7 @@ impl Cost {
 
 /// Bytes are copied or compared as fast as memory allows.
 pub const COPY: u32 = 64;
-/// Bytes are looked at one by one.
+/// Bytes are read one by one.
 pub const SCAN: u32 = 8;
 /// Bytes are computed on one by one.
 pub const COMPUTE: u32 = 4;

@@ -72,7 +72,7 @@ impl Machine {
             Some(Value::String(s)) => self.heap.bytes(*s).to_vec(),
             _ => b"?".to_vec(),
         };
-        // A value that was moved is looked for where it came from, a few times.
+        // A value that was moved is followed to its origin, a few times.
         for _ in 0..4 {
             let is_it = |local: &&LocalName| {
                 local.register == register && (local.from as usize..local.to as usize).contains(&pc)

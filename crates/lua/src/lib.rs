@@ -1,4 +1,4 @@
-//! Lua 5.1 for scripts that nobody trusts.
+//! Lua 5.1 for scripts that are not trusted.
 //!
 //! An interpreter whose outcome is a function of the script, its arguments and the answers of its host alone: a script
 //! cannot end the process, cannot run or allocate without bound, and finds nothing that another left

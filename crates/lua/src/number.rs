@@ -1,6 +1,6 @@
 //! Numbers as C prints them.
 //!
-//! Numbers are shown through `%.14g`, and Redis hands them to commands through `%.17g`. Both are computed here, exactly
+//! Numbers become text by `%.14g`, and Redis hands them to commands by `%.17g`. Both are computed here, exactly
 //! rounded, so that no C library's printf shows in a record.
 
 /// A well mixed number: the finalizer of SplitMix64.

@@ -10,7 +10,7 @@ pub(crate) const CONSTANT: u16 = 0x8000;
 /// Declares [`Op`] from one table: the fields of each instruction, and the registers that it writes.
 macro_rules! ops {
     ($($(#[$doc:meta])* $name:ident { $($field:ident: $kind:ty),* } => $written:expr;)*) => {
-        /// An instruction. `a` is a register, `b` and `c` are operands unless it is said otherwise; jumps are from the
+        /// An instruction. `a` is a register, `b` and `c` are operands where nothing else is written; jumps are from the
         /// instruction that follows.
         #[derive(Clone, Copy, Debug, PartialEq)]
         pub(crate) enum Op {

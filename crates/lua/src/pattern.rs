@@ -92,7 +92,7 @@ impl<'a> Matcher<'a> {
         Ok(())
     }
 
-    /// Takes steps for what is looked at in the pattern.
+    /// Takes steps for the bytes of the pattern that are read.
     fn spend(&mut self, steps: usize) -> Result<(), PatternError> {
         self.steps = self.steps.checked_sub(steps as u64).ok_or(Exhausted)?;
         Ok(())

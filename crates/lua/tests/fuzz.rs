@@ -1,4 +1,4 @@
-//! Sources and calls of library functions that nobody would write, through the machine. Each ends within its budget, without
+//! Drawn sources and calls of library functions, most of them senseless, through the machine. Each ends within its budget, without
 //! a panic, and in the same way in a machine that has run others before and in a new one.
 
 use std::fmt::Write as _;

@@ -47,7 +47,7 @@ pub struct Placed {
     pub skipped: Vec<u32>,
 }
 
-/// A retried request: whoever keeps its session answers with the outcome of the first attempt, once there is
+/// A retried request: the shard that keeps its session answers with the outcome of the first attempt, once there is
 /// one (calvin.md, section 4.1).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Lookup {

@@ -44,7 +44,7 @@ pub struct Txn {
     /// True if the transaction cannot change the state.
     pub read_only: bool,
     /// True if the log keeps it: it may change the state, or several partitions take part, of which one may have to
-    /// be told of it again.
+    /// hear of it again.
     pub logged: bool,
     /// True if it follows others of its connection that are under way. Under another map than its chunk's one of them may be
     /// turned back, so it is turned back too, wherever its own slots are: nothing overtakes what is planned again.
@@ -61,7 +61,7 @@ pub struct Txn {
     /// read.
     pub detached: bool,
     /// True if its fragments need nothing of each other, each has a record of its own to run on, and none may abort: then
-    /// they can be run apart, each when its record's turn comes (qstore.md, section 4.2).
+    /// they can be run apart, each when its record is free (qstore.md, section 4.2).
     pub independent: bool,
     /// The first and the last of the slots of its fragments.
     slots: (u16, u16),
@@ -234,7 +234,7 @@ impl Chunk {
         let txn = self.txns.last().expect("admitted just above");
         let is_shared = |layout: &Arc<Layout>| self.only_partition(txn, layout).is_none();
         if txn.read_only && !self.layout.as_ref().is_some_and(is_shared) {
-            // It has no effect to recover and nobody else is to be told of it, so it does not reach the log.
+            // It has no effect to recover and no other partition takes part, so it does not reach the log.
             let at = (self.unlogged.len() + args - start) as u32;
             self.unlogged.extend_from_slice(&self.logged[start..]);
             self.logged.truncate(start);
@@ -505,7 +505,7 @@ impl Chunk {
     }
 
     /// The only shard that takes part in a transaction, its reply included. None if several do, or if that takes a look at
-    /// each of its fragments to tell: this takes none.
+    /// each of its fragments: this function takes none.
     #[inline]
     pub fn only_shard(&self, txn: &Txn, layout: &Layout) -> Option<usize> {
         let (first, last) = txn.slots;
@@ -573,7 +573,7 @@ impl Chunk {
     }
 
     /// True if a slot of which a transaction reads the state as of an earlier moment was elsewhere then, or it
-    /// [follows](Txn::follows) others of which that may be so: nobody has that state where the slot is now.
+    /// [follows](Txn::follows) others of which that may be so: no shard has that state where the slot is now.
     pub fn reads_moved(&self, txn: &Txn, then: &Layout, now: &Layout) -> bool {
         let mut slots = self.fragments(txn).iter().filter(|f| f.snapshot_readable).map(|f| f.hash.slot());
         let is_behind = txn.follows && then.map() != now.map();

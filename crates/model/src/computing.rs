@@ -1,4 +1,4 @@
-//! Long computations that are running on a node, so that an operator can end those which nobody else repeats.
+//! Long computations that are running on a node, so that an operator can end those that are not repeated elsewhere.
 //!
 //! A shard gives a long computation to another thread and says so here. What it says is for operators: no result depends on
 //! it, except that of a computation which an operator ends, and only one whose outcome is not replayed from a log or

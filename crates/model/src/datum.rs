@@ -154,7 +154,7 @@ pub const TOO_LONG: &str =
     "ERR the reply exceeds the limit of 256 MiB: ask for less at once (what was to be written is written)";
 
 /// Appends the reply of a transaction, or in the place of one that is longer than this an error that says so. It
-/// depends on nothing but the reply, so whoever executes the transaction has the same.
+/// depends on nothing but the reply, so every replica has the same.
 pub fn bounded_reply(most: usize, out: &mut Vec<u8>, write: impl FnOnce(&mut Vec<u8>)) {
     let at = out.len();
     write(out);

@@ -8,7 +8,7 @@ use std::borrow::Cow;
 
 use crate::wire::{Codec, Reader};
 
-/// The refusal of a call before it is sequenced. The text is the error a Redis client is shown, byte by byte: it may quote
+/// The refusal of a call before it is sequenced. The text is the error that a Redis client gets, byte by byte: it may quote
 /// words that are not UTF-8.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("{}", String::from_utf8_lossy(.0))]
@@ -48,8 +48,8 @@ macro_rules! aborts {
         /// The reason for which a transaction had no effect. The reasons are those of all engines; each engine gives some of them.
         ///
         /// An engine that orders transactions before it executes them finds the same reason on every replica; with one that
-        /// executes first the reason is part of the decision. Of a transaction that may have taken effect, nobody says that
-        /// it has aborted: that is [`OutcomeStatus::Unknown`](crate::OutcomeStatus::Unknown).
+        /// executes first the reason is part of the decision. A transaction that may have taken effect
+        /// is not reported as aborted: that is [`OutcomeStatus::Unknown`](crate::OutcomeStatus::Unknown).
         #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
         pub enum Abort {
             $($(#[$doc])* $name = $code,)*
@@ -74,7 +74,7 @@ macro_rules! aborts {
                 }
             }
 
-            /// The error that a client is shown, unless the transaction's procedure has one of its own.
+            /// The error that a client gets, unless the transaction's procedure has one of its own.
             pub const fn text(self) -> &'static str {
                 match self {
                     $(Abort::$name => $text,)*
@@ -140,7 +140,7 @@ aborts! {
     Validation = 13, "validation", true, "TXNABORT a record was changed before the transaction had validated: retry";
     /// Another has written a record that it writes, and was first. Of parallel snapshot isolation (Walter, FW-KV) and MVOCC.
     WriteConflict = 14, "write_conflict", true, "TXNABORT another transaction was first to write a record: retry";
-    /// A participant has voted no and has not said why. Of engines with two-phase commit.
+    /// A participant has voted no without a reason. Of engines with two-phase commit.
     VoteNo = 15, "vote_no", true, "TXNABORT a participant of the transaction refused to commit it: retry";
     /// A transaction of a later stamp has read or written what it reads or writes. Of TIMESTAMP and MVCC.
     TooLate = 16, "too_late", true, "TXNABORT a transaction with a later stamp went first: retry";

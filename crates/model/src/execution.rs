@@ -17,8 +17,8 @@ named! {
 }
 
 /// The choice of a batch for the execution of its epoch (qstore.md, section 4.8: the choice stands in the log, so that every
-/// replica makes the same). One in which nobody would have to wait for a verdict says nothing. Of an epoch the first batch that
-/// says something decides, for all that follows in it: what came before is executed alike in either way.
+/// replica makes the same). A batch in which no shard would have to wait for a verdict has no choice. The first batch of an epoch
+/// that has one decides for all that follows in it: what came before is executed alike in either way.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Choice {
     /// Writes are visible once all verdicts are known.

@@ -1,6 +1,6 @@
 //! Expiry: the time at which a record ceases to exist, and beside it the way in which its string was written.
 //!
-//! OBJECT ENCODING of Redis tells how a string was written last, which its bytes do not: `12` is an integer after SET, a short
+//! OBJECT ENCODING of Redis depends on how a string was written last, which its bytes do not show: `12` is an integer after SET, a short
 //! text after INCRBYFLOAT, and a buffer after APPEND. A record fills a cache line (`store/src/slab.rs`), so this lies in bits that
 //! no time uses.
 
@@ -11,7 +11,7 @@ use crate::ids::Millis;
 /// The way in which a string was written last: OBJECT ENCODING needs it beside the bytes.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum StringForm {
-    /// Written as a whole: the bytes alone tell the encoding.
+    /// Written as a whole: the bytes alone decide the encoding.
     #[default]
     Whole,
     /// Written as a text, though it may look like an integer: INCRBYFLOAT.

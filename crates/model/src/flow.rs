@@ -2,7 +2,7 @@
 
 use std::collections::VecDeque;
 
-/// The pauses that somebody makes in what it sends to one node, from 1 on.
+/// The number of a pause in a flow to one node, from 1 on.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
 pub struct PauseNo(pub u64);
 

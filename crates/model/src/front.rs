@@ -16,7 +16,7 @@ pub enum Front {
     Submit(Arc<Chunk>),
     /// Gateway to engine: run these on a snapshot. They only read.
     Read(Arc<Chunk>, Snapshot),
-    /// Gateway to engine: whoever waited for this chunk of reads has been answered, or does not wait any more.
+    /// Gateway to engine: the clients of this chunk of reads are answered, or do not wait any more.
     ReadDone(GatewayId, ChunkNo),
     /// Engine to gateway: these have ended.
     Outcomes(OutcomeBatch),

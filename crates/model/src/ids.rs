@@ -107,7 +107,7 @@ impl Db {
 }
 
 impl GatewayId {
-    /// The transactions that the database itself submits; nobody waits for their outcomes.
+    /// The gateway of transactions that the database itself submits; no client waits for their outcomes.
     pub const HOUSE: GatewayId = GatewayId(u32::MAX);
 
     /// Gateway `number` of a node.
@@ -178,7 +178,7 @@ impl Gsn {
     pub const MAX_BATCH: u32 = 1 << 15;
 
     /// The place of a read that was run as of the end of an epoch: after all of that epoch, and before the next.
-    /// `salt` tells such reads apart, mostly.
+    /// Reads of one epoch mostly differ in `salt`.
     pub const fn of_read(epoch: Epoch, salt: u64) -> Gsn {
         Gsn::new(epoch, PartitionId(255), (salt % Gsn::MAX_BATCH as u64) as u32)
     }
@@ -188,7 +188,7 @@ impl Gsn {
         self.partition().0 == 255
     }
 
-    /// The number of the transaction's second execution: what shards say of it then is told apart by this (qstore.md, section
+    /// The number of the transaction's second execution: it distinguishes what shards send about it (qstore.md, section
     /// 4.7, step 7). It comes after every transaction that is executed for the first time.
     pub const fn again(self) -> Gsn {
         Gsn(self.0 | Gsn::AGAIN)

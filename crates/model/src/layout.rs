@@ -100,7 +100,7 @@ impl Layout {
     /// A layout of one partition, on a node with so many threads.
     ///
     /// # Panics
-    /// If `threads` is 0 or above [`MAX_SHARDS`]: whoever reads it from a user refuses it.
+    /// If `threads` is 0 or above [`MAX_SHARDS`]: the reader of a configuration refuses it.
     pub fn single(threads: usize) -> Layout {
         Layout::even(1, threads).expect("1 to 128 threads")
     }

@@ -1,9 +1,9 @@
 //! Limits on what one transaction may hold in memory of what it reads.
 //!
-//! Whoever executes a transaction must decide alike whether it holds too much: on one shard or on a hundred, for the first
-//! time or again. So nothing here asks who holds what. A shard may see from its own part alone that a limit is exceeded, as
-//! parts only add up; that none is exceeded only whoever is told all parts can say, and that is the one who needs them:
-//! the collector for the reply, the owner of a fragment for what that is handed (decision 29).
+//! Every execution of a transaction must come to the same verdict on a limit: on one shard or on a hundred, for the first
+//! time or again. So no limit depends on which shard holds what. A shard may see from its own part alone that a limit is
+//! exceeded, as parts only add up. That none is exceeded is known where all parts come together: at the collector for the
+//! reply, at the owner of a fragment for what that is handed (decision 29).
 
 /// Longest reply of a transaction, bytes as it is written. What a reply is made from, and nothing else uses, may together be
 /// as long. A connection that leaves more than this unread is closed.

@@ -1,9 +1,9 @@
 //! The map: where each slot is, after all the moves until some place in the order (calvin.md, section 5, gap 18): which
 //! partition owns it, and which of that partition's cores (qstore.md, section 2: the range table).
 //!
-//! A transaction is planned under a map and carries it. Where its turn comes, every shard compares that with the map in
+//! A transaction is planned under a map and carries it. At its place in the order, every shard compares that with the map in
 //! force there, and all come to the same verdict without a word between them. So a map must say by itself what it is:
-//! whoever cuts a batch may not have executed the move by which it came to be.
+//! the sequencer of a batch may not have executed the move by which it came to be.
 
 use std::ops::Range;
 use std::sync::Arc;

@@ -306,7 +306,7 @@ impl Offer {
 pub struct Options {
     engine: &'static str,
     offers: &'static [Offer],
-    /// By name, the values that are not the engine's defaults because somebody has set them.
+    /// The values that were set, by name.
     given: BTreeMap<&'static str, OptionValue>,
 }
 
@@ -331,7 +331,7 @@ impl Options {
         self.given.contains_key(info.name)
     }
 
-    /// The options that somebody has set, with their values.
+    /// The options that were set, with their values.
     pub fn given(&self) -> impl Iterator<Item = (&'static OptionInfo, OptionValue)> + '_ {
         self.iter().filter(|(info, _)| self.is_given(info))
     }
@@ -464,8 +464,8 @@ mod tests {
             for text in wrong {
                 let refusal = info.parse(text).unwrap_err();
                 assert_eq!(refusal, OptionError::Value { option: info, value: (*text).to_owned() });
-                let said = refusal.to_string();
-                assert!(said.contains(&format!("'{text}'")) && said.contains(info.name), "{said}");
+                let text_of = refusal.to_string();
+                assert!(text_of.contains(&format!("'{text}'")) && text_of.contains(info.name), "{text_of}");
             }
         }
         assert_eq!(ROOM.parse("1kb"), Ok(OptionValue::Bytes(1 << 10)));

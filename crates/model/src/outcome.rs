@@ -162,7 +162,7 @@ impl OutcomeBatch {
         &self.replies[outcome.at as usize..(outcome.at + outcome.len) as usize]
     }
 
-    /// The token of what whoever is told of an outcome has seen by that.
+    /// The token of what a client has seen by an outcome.
     #[inline]
     pub fn token(&self, outcome: &Outcome) -> &Token {
         &self.tokens[outcome.token as usize]

@@ -54,7 +54,7 @@ pub struct Fragment {
     pub db: Db,
     /// True if it may abort the transaction: every other participant must know its verdict.
     pub abortable: bool,
-    /// True if the reply does without its slot, so that no other shard need be told, unless it aborts.
+    /// True if the reply does without its slot, so that no other shard needs it, unless it aborts.
     pub silent: bool,
     /// True if its record is shipped to a later compute fragment, which runs on it instead.
     pub shipped: bool,
@@ -81,7 +81,7 @@ impl Fragment {
         matches!(self.access, Access::Write | Access::TableWrite)
     }
 
-    /// True if nothing but the reply is made from its slot. Then nobody need be told of it once the reply is certain to be
+    /// True if nothing but the reply is made from its slot. Then no other shard needs it once the reply is certain to be
     /// too long. What a check has found is not of that kind: it may be the reply to a failure.
     #[inline]
     pub const fn only_answers(&self) -> bool {
@@ -392,7 +392,7 @@ impl<'a> Planner<'a> {
     }
 }
 
-/// The most hashes that are sooner looked through than sorted.
+/// The most hashes for which a search is faster than sorting.
 const FEW: usize = 16;
 /// The number of bits that are enough for the hashes of most transactions to have one each.
 const BITS: usize = 1024;

@@ -293,7 +293,7 @@ impl Locals {
         self.has_given_up = true;
     }
 
-    /// Sets the flag that ends the next runs of fragments from outside; none: nobody ends them. Only for a run that is
+    /// Sets the flag that ends the next runs of fragments from outside; none: they are not ended. Only for a run that is
     /// made once: what is executed by others too must come to the same end there.
     pub fn set_stop(&mut self, stop: Option<Stop>) {
         self.stop = stop;

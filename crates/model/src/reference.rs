@@ -61,13 +61,13 @@ pub struct ReferenceExecutor {
     /// The state that snapshot-readable fragments see, if not the one that everything else does.
     past: Option<Past>,
     /// The transactions to drop with what aborts.
-    cascade: Option<Dirt>,
+    cascade: Option<Dropped>,
 }
 
 /// The part of an epoch in which whatever uses what a dropped transaction was to write is dropped too (qstore.md, section 8,
 /// oracle 2).
 #[derive(Debug)]
-struct Dirt {
+struct Dropped {
     /// The beginning, and the choice of the batch there: mostly that nothing is dropped. No later batch changes that.
     from: Gsn,
     choice: Choice,
@@ -145,12 +145,12 @@ impl ReferenceExecutor {
         batch.txns().map(|(gsn, chunk, txn)| self.run_placed(gsn, batch.now, chunk, txn)).collect()
     }
 
-    /// The order has come to a batch. To be said before its transactions are run one by one.
+    /// Opens a batch, before its transactions are run one by one.
     pub fn open(&mut self, batch: &Batch) {
-        let is_of_epoch = |dirt: &Dirt| dirt.from.epoch() == batch.epoch;
+        let is_of_epoch = |dropped: &Dropped| dropped.from.epoch() == batch.epoch;
         if let Some(choice) = batch.choice.filter(|_| !self.cascade.as_ref().is_some_and(is_of_epoch)) {
             let from = Gsn::new(batch.epoch, batch.partition, 0);
-            self.cascade = Some(Dirt { from, choice, keys: BTreeSet::new() });
+            self.cascade = Some(Dropped { from, choice, keys: BTreeSet::new() });
         }
     }
 
@@ -164,7 +164,7 @@ impl ReferenceExecutor {
         self.map.iter().map(|((_, db, key), record)| (*db, &**key, &record.cell))
     }
 
-    /// Puts a record into the state, as whoever wrote it left it.
+    /// Puts a record into the state, as its writer left it.
     pub fn put_back(&mut self, db: Db, key: &[u8], cell: Cell, version: Gsn) {
         let position = KeyHash::of_record(db, key).position();
         self.map.insert((position, db, key.to_vec()), Record { cell, version });
@@ -204,47 +204,47 @@ impl ReferenceExecutor {
     }
 
     /// The keys that dropped transactions were to write, where a transaction that uses one of them is dropped too.
-    fn dirt(&mut self, gsn: Gsn) -> Option<&mut BTreeSet<KeyHash>> {
-        let is_in = |dirt: &&mut Dirt| {
-            dirt.choice == Choice::Speculate(Cascade::Abort)
-                && dirt.from.epoch() == gsn.epoch()
-                && gsn >= dirt.from
+    fn dropped_keys(&mut self, gsn: Gsn) -> Option<&mut BTreeSet<KeyHash>> {
+        let is_in = |dropped: &&mut Dropped| {
+            dropped.choice == Choice::Speculate(Cascade::Abort)
+                && dropped.from.epoch() == gsn.epoch()
+                && gsn >= dropped.from
                 && !gsn.is_of_read()
         };
-        self.cascade.as_mut().filter(is_in).map(|dirt| &mut dirt.keys)
+        self.cascade.as_mut().filter(is_in).map(|dropped| &mut dropped.keys)
     }
 
     /// Runs one transaction.
     pub fn run_txn(&mut self, gsn: Gsn, now: Millis, chunk: &Chunk, txn: &Txn) -> Result {
         let is_past = self.past.is_some();
-        let Some(dirt) = self.dirt(gsn) else { return self.run_clean(gsn, now, chunk, txn) };
+        let Some(dropped) = self.dropped_keys(gsn) else { return self.run_kept(gsn, now, chunk, txn) };
         if txn.table {
             // It runs alone, when what came before is decided.
             if !txn.read_only {
-                dirt.clear();
+                dropped.clear();
             }
-            return self.run_clean(gsn, now, chunk, txn);
+            return self.run_kept(gsn, now, chunk, txn);
         }
         let keyed =
             || chunk.fragments(txn).iter().filter(|f| f.is_keyed() && !(is_past && f.snapshot_readable));
-        let is_dirty = keyed().any(|fragment| dirt.contains(&fragment.hash));
-        let result = if is_dirty {
+        let uses_dropped = keyed().any(|fragment| dropped.contains(&fragment.hash));
+        let result = if uses_dropped {
             let mut reply = Vec::new();
             Writer(&mut reply).abort(Abort::Cascade);
             Result { gsn, status: OutcomeStatus::Aborted(Abort::Cascade), reply }
         } else {
-            self.run_clean(gsn, now, chunk, txn)
+            self.run_kept(gsn, now, chunk, txn)
         };
         if result.status != OutcomeStatus::Committed
-            && let Some(dirt) = self.dirt(gsn)
+            && let Some(dropped) = self.dropped_keys(gsn)
         {
-            dirt.extend(keyed().filter(|fragment| fragment.writes()).map(|fragment| fragment.hash));
+            dropped.extend(keyed().filter(|fragment| fragment.writes()).map(|fragment| fragment.hash));
         }
         result
     }
 
-    /// Runs one that uses nothing that a dropped one was to write.
-    fn run_clean(&mut self, gsn: Gsn, now: Millis, chunk: &Chunk, txn: &Txn) -> Result {
+    /// Runs a transaction that uses nothing that a dropped one was to write.
+    fn run_kept(&mut self, gsn: Gsn, now: Millis, chunk: &Chunk, txn: &Txn) -> Result {
         self.reach(gsn);
         let mut before = self.images(chunk, txn);
         if let Some(past) = self.past.as_mut().filter(|_| !txn.read_only) {

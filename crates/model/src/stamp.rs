@@ -178,17 +178,17 @@ impl Codec for Token {
     }
 }
 
-/// The effect of a transaction: where it has taken effect, and what whoever is told of it has seen by that.
+/// The effect of a transaction: its place, and what a client that knows of it has seen.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Effect {
     /// The place of the effect.
     pub stamp: Stamp,
-    /// The token of what its client has seen by being told.
+    /// The token of what its client has seen by its answer.
     pub token: Token,
 }
 
 impl Effect {
-    /// No effect, of which nobody has seen anything.
+    /// No effect, which no client has seen.
     pub const NONE: Effect = Effect { stamp: Stamp::NONE, token: Token::NOTHING };
 }
 

@@ -30,8 +30,8 @@ pub const READ: ProcedureId = ProcedureId(1);
 pub const COMMIT: ProcedureId = ProcedureId(2);
 /// Validates reads, then runs calls in order. See [`multi_args`].
 pub const MULTI: ProcedureId = ProcedureId(3);
-/// Removes records whose time has come from some slots. Arguments: first slot, slot after the last; and then, if not all that is
-/// in them is looked at, the first position and the one after the last. See [`expire_args`].
+/// Removes the expired records of some slots. Arguments: first slot, slot after the last; then, for a part of these slots
+/// alone, the first position and the one after the last. See [`expire_args`].
 pub const EXPIRE: ProcedureId = ProcedureId(4);
 /// Answers the digest of the whole state as 40 hexadecimal digits. No arguments.
 pub const DIGEST: ProcedureId = ProcedureId(6);
@@ -191,8 +191,7 @@ fn is_as_seen(cx: &FragmentContext<'_>) -> bool {
     expected == Some(cx.version)
 }
 
-/// Runs a validated read of a transaction that is not planned again: nobody asks how things are. All that is answered is
-/// the abort.
+/// Runs a validated read of a transaction that is not planned again: its answer is the abort.
 fn check_version(cx: &FragmentContext<'_>) -> Result<(), Abort> {
     if is_as_seen(cx) { Ok(()) } else { Err(Abort::Conflict) }
 }
@@ -345,7 +344,7 @@ fn expire(cx: &mut FragmentContext<'_>) {
     cx.writer().int(removed as i64);
 }
 
-/// Writes the arguments of [`EXPIRE`]: at these positions it is looked.
+/// Writes the arguments of [`EXPIRE`] for some positions.
 pub fn expire_args(positions: &Range<Position>, args: &mut ArgsBuilder<'_>) {
     let end = positions.end.min(Position::END);
     let slots = positions.start.slot()..end.slot() + usize::from(end.tag() > 0);
@@ -405,7 +404,7 @@ pub struct Length {
     pub expiring: Expiring,
 }
 
-/// The databases that [`LENGTHS`] tells of: those that clients can select, in order, then that of the scripts.
+/// The databases of [`LENGTHS`]: those that clients can select, in order, then that of the scripts.
 fn lengths_of() -> impl Iterator<Item = Db> {
     (0..Db::COUNT).map(Db).chain([Db::SCRIPTS])
 }

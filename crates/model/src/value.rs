@@ -16,7 +16,7 @@ use xxhash_rust::xxh3::{xxh3_64, xxh3_128};
 pub enum Value {
     /// Bytes.
     String(Vec<u8>),
-    /// Fields and their values. Shared so that a reader on another shard can be lent it for nothing; the
+    /// Fields and their values. Shared, so that shipping it to a reader on another shard costs nothing; the
     /// holder of the exclusive lock is the only owner and changes it in place.
     Hash(Arc<HashValue>),
 }
@@ -34,7 +34,7 @@ impl Value {
     pub fn content_hash(&self) -> u128 {
         match self {
             Value::String(bytes) => xxh3_128(bytes),
-            // The constant tells an empty-sum hash from a string.
+            // The constant distinguishes a hash whose sum is 0 from a string.
             Value::Hash(hash) => hash.content.wrapping_add(0x6861_7368),
         }
     }
@@ -341,7 +341,7 @@ pub fn record_hash(db: crate::Db, key: &[u8], value: &Value, expires_at: crate::
     named_hash(name_hash(db, key), value, expires_at)
 }
 
-/// The part of a record's hash that is of its name: for whoever hashes several contents of one record.
+/// The part of a record's hash that is of its name: for those who hash several contents of one record.
 #[inline]
 pub fn name_hash(db: crate::Db, key: &[u8]) -> u64 {
     xxh3_64(key).wrapping_add(u64::from(db.0).wrapping_mul(0xc2b2_ae3d_27d4_eb4f))
@@ -355,7 +355,7 @@ pub fn named_hash(name: u64, value: &Value, expires_at: crate::Expiry) -> u128 {
 }
 
 /// Contributions are added up, so what goes in here must not be a sum of what belongs to the name and what belongs to the
-/// content when it comes out: otherwise two records could exchange their contents and nobody would know. Each step can be
+/// content when it comes out: otherwise two records could exchange their contents unnoticed. Each step can be
 /// undone, so different contents of one name never come out the same.
 #[inline]
 fn mix(name: u64, content: u128) -> u128 {

@@ -1,9 +1,8 @@
 //! Commands over a whole database.
 //!
-//! Every shard answers for its part, in canonical order, and `reply` puts the parts together so that nobody
-//! can tell how many shards there are, nor which slots are where: shards come in the order of their slots until some are
-//! moved. Records whose time has come are never shown, whether or not something
-//! has removed them yet; DBSIZE alone counts them, as in Redis.
+//! Every shard answers for its part, in canonical order, and `reply` merges the parts, so that neither the number of
+//! shards nor the places of slots show: shards come in the order of their slots until some are moved. Expired records
+//! are never shown, whether or not they are removed yet; DBSIZE alone counts them, as in Redis.
 
 use ordain_model::system::parts;
 use ordain_model::table_procedure::{TableProcedure, any_args, ok_reply, sum_reply};

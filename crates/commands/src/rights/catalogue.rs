@@ -69,7 +69,7 @@ impl Categories {
     }
 }
 
-/// Access to a key that a pattern must grant: to its value (READ), to change it (WRITE). A command that tells of a key no
+/// Access to a key that a pattern must grant: to its value (READ), to change it (WRITE). A command that answers of a key no
 /// more than what it is (EXISTS, TYPE, STRLEN) needs neither, but any pattern that the key matches.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Need(u8);
@@ -141,7 +141,7 @@ impl Row {
     }
 }
 
-/// The access that a key specification asks for. Like Redis, it goes by what the command tells of the value or does to it.
+/// The access that a key specification asks for. Like Redis, it goes by what the command answers of the value or does to it.
 fn need_of(spec: &Shown) -> Need {
     let Shown::Map(fields) = spec else { return Need::BOTH };
     let flags = fields.iter().find(|(name, _)| *name == "flags");
@@ -181,7 +181,7 @@ impl RowNo {
         ROWS.binary_search_by(order).ok().map(|at| RowNo(at as u16))
     }
 
-    /// The row of what a client has called: the subcommand's, if it is one. None: a command that nobody has given a row.
+    /// The row of what a client has called: the subcommand's, if it is one. None: a command without a row.
     pub(super) fn of(command: &Command, words: &[&[u8]]) -> Option<RowNo> {
         let sub = words.get(1).and_then(|sub| RowNo::of_subcommand(command.name, sub));
         sub.or_else(|| RowNo::named(command.name.as_bytes()))

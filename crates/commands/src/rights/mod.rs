@@ -1,4 +1,4 @@
-//! Rights: which commands somebody may run, and on which keys and channels, in the syntax of Redis's access control lists.
+//! Rights: the commands that a user may run, and the keys and channels, in the syntax of Redis's access control lists.
 //!
 //! A [`Selector`] is one list of rules, and [`Rights`] are a first selector and any number of further ones; what one of
 //! them permits whole is permitted. The front door asks them for each command of a client. A script asks them for each
@@ -93,7 +93,7 @@ impl Rights {
         all.any(|selector| selector.has_all_keys() && selector.permits(command, words))
     }
 
-    /// The rights of a script that is run for somebody, as the script's arguments carry them.
+    /// The rights of a script that is run for a user, as the script's arguments carry them.
     pub fn carried(&self) -> Vec<u8> {
         let mut out = Vec::new();
         let mut list = ArgsBuilder::new(&mut out);

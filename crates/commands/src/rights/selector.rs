@@ -236,7 +236,7 @@ impl Selector {
             }
             self.arguments.entry(row.0).or_default().insert(argument.as_bytes().into());
         }
-        // It makes void what was said of the same thing, and of parts of it.
+        // The rule makes void earlier ones about the same thing, and about parts of it.
         self.rules.retain(|rule| {
             let rest = rule.what.strip_prefix(&*what);
             !rest.is_some_and(|rest| rest.is_empty() || rest.starts_with('|'))

@@ -5,7 +5,7 @@
 //! has run, so they could not be keys of a plan; and FCALL needs no more than this record to find its code.
 //!
 //! FCALL of a procedure that was registered for clients to call ([`Registry::register_native`]) is a call of that very
-//! procedure, with the words after the number of keys as its arguments: [`function_call`] tells the two apart where
+//! procedure, with the words after the number of keys as its arguments: [`function_call`] distinguishes the two where
 //! words become a call, so that nothing of FCALL is left in what is planned, logged and executed.
 
 mod loading;
@@ -134,7 +134,7 @@ struct Fcall {
 impl Fcall {
     const FETCH: u16 = 0;
     const COMPUTE: u16 = 1;
-    /// The number of keys is none: the function is looked for all the same, as an error about it goes before.
+    /// The number of keys is none: the function is searched for all the same, as an error about it goes first.
     const REFUSE: u16 = 2;
 }
 

@@ -205,7 +205,7 @@ fn check_key_count(number: &[u8], words: usize, bad_number: PlanError) -> Result
 }
 
 /// Plans the records that are in a script's hands, each once, and the fragment that runs it. `script` is the
-/// slot that tells its code, if one does; `words` begin with the keys.
+/// slot that holds its code, if one does; `words` begin with the keys.
 fn plan_compute(
     planner: &mut Planner<'_>,
     code: u16,

@@ -496,8 +496,8 @@ impl Vm {
         let whole = LOAD_BUDGET.min(left.budget);
         let budget = left.patience.map_or(whole, |patience| patience.min(whole));
         let is_bounded = budget < whole;
-        let told = if whole < LOAD_BUDGET { RESTORE_BUDGET } else { LOAD_BUDGET };
-        let beyond = || if is_bounded { Failure::Patience } else { Failure::Text(past(told)) };
+        let named = if whole < LOAD_BUDGET { RESTORE_BUDGET } else { LOAD_BUDGET };
+        let beyond = || if is_bounded { Failure::Patience } else { Failure::Text(past(named)) };
         // The compiler's work is the first of the run's: a source that would use all of it is not compiled to its end.
         let work = (budget, left.patience.is_some());
         let program = self.library(programs, sha, code, work).map_err(|failure| match failure {

@@ -9,7 +9,7 @@ use crate::shape::{Input, each_key};
 
 /// Sets all keys, or none if one of them exists.
 ///
-/// All keys are looked at first. The fragment that writes the first key takes all those answers, decides and
+/// All keys are read first. The fragment that writes the first key takes all those answers, decides and
 /// says what it decided; the others take that decision. So no fragment but one has many inputs, and there are
 /// three steps however many keys.
 pub(super) struct SetAllIfAbsent;

@@ -28,7 +28,7 @@ pub(super) fn assert(m: &mut Machine, _: &mut dyn Host, args: Args) -> Done {
 }
 
 pub(super) fn collectgarbage(m: &mut Machine, _: &mut dyn Host, args: Args) -> Done {
-    // Nothing is collected while a script runs; what it has made so far is told.
+    // Nothing is collected while a script runs; the answer is what it has made so far.
     let count = match m.arg(args, 0) {
         Value::String(s) => m.heap.bytes(s) == b"count",
         _ => false,
