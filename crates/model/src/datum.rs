@@ -147,6 +147,42 @@ impl<'a> Datum<'a> {
     }
 }
 
+/// Reads values one after the other. A method for one kind of value answers `None` where another kind stands, or none.
+#[derive(Clone, Copy, Debug)]
+pub struct DatumReader<'a>(pub &'a [u8]);
+
+impl<'a> Iterator for DatumReader<'a> {
+    type Item = Datum<'a>;
+
+    fn next(&mut self) -> Option<Datum<'a>> {
+        let (datum, rest) = Datum::split(self.0)?;
+        self.0 = rest;
+        Some(datum)
+    }
+}
+
+impl<'a> DatumReader<'a> {
+    /// The next value, an integer.
+    pub fn int(&mut self) -> Option<i64> {
+        self.next()?.as_int()
+    }
+
+    /// The next value, a truth value.
+    pub fn bool(&mut self) -> Option<bool> {
+        if let Datum::Bool(is_true) = self.next()? { Some(is_true) } else { None }
+    }
+
+    /// The next value, a bulk.
+    pub fn bulk(&mut self) -> Option<&'a [u8]> {
+        if let Datum::Bulk(bytes) = self.next()? { Some(bytes) } else { None }
+    }
+
+    /// The next value, an array: the number of items that follow.
+    pub fn array(&mut self) -> Option<u32> {
+        if let Datum::Array(items) = self.next()? { Some(items) } else { None }
+    }
+}
+
 pub(crate) const TOO_MUCH: &str = "ERR the records that go from key to key exceed the limit of 512 MiB, or an equal share of it for \
                         each command of a transaction that carries some: it did nothing, carry less at once";
 /// The error in the place of a reply that would be longer than [`MAX_REPLY`](crate::limits::MAX_REPLY).

@@ -5,12 +5,13 @@
 //! them: [`READ`] says what a record holds and which write that is of, and a *validated read* checks that
 //! this is still so (calvin.md, section 4.7).
 
+use std::iter;
 use std::ops::Range;
 use std::sync::Arc;
 
 use crate::args::{Arg, ArgIter, Args, ArgsBuilder};
 use crate::cell::Cell;
-use crate::datum::{Datum, Writer};
+use crate::datum::{Datum, DatumReader, Writer};
 use crate::digest::Digest;
 use crate::error::{Abort, PlanError};
 use crate::ids::{Db, PartitionId, ProcedureId, SlotNo};
@@ -86,14 +87,13 @@ pub fn read_reply<'k>(
     keys: impl IntoIterator<Item = (Db, &'k [u8])>,
     reply: &[u8],
 ) -> Option<Vec<ValidatedRead>> {
-    let (Datum::Array(_), mut rest) = Datum::split(reply)? else { return None };
-    let mut reads = Vec::new();
-    for (db, key) in keys {
-        let (version, cell, tail) = split_image(rest)?;
-        reads.push(ValidatedRead { db, key: key.to_vec(), version, cell });
-        rest = tail;
-    }
-    Some(reads)
+    let mut values = DatumReader(reply);
+    values.array()?;
+    let mut read = |(db, key): (Db, &[u8])| {
+        let (version, cell) = read_image(&mut values)?;
+        Some(ValidatedRead { db, key: key.to_vec(), version, cell })
+    };
+    keys.into_iter().map(&mut read).collect()
 }
 
 /// Writes a record's version and content as two values.
@@ -107,15 +107,14 @@ fn write_image(version: Version, cell: &Cell, out: &mut Vec<u8>) {
     w.bulk(&image);
 }
 
-fn split_image(bytes: &[u8]) -> Option<(Version, Cell, &[u8])> {
-    let (version, rest) = match Datum::split(bytes)? {
-        (Datum::Int(number), rest) => (Version::of(number as u64), rest),
-        (Datum::Bulk(bytes), rest) => (Version::from_bytes(bytes)?, rest),
+fn read_image(values: &mut DatumReader<'_>) -> Option<(Version, Cell)> {
+    let version = match values.next()? {
+        Datum::Int(number) => Version::of(number as u64),
+        Datum::Bulk(bytes) => Version::from_bytes(bytes)?,
         _ => return None,
     };
-    let (Datum::Bulk(image), rest) = Datum::split(rest)? else { return None };
-    let cell = Cell::decode(&mut Reader::new(image))?;
-    Some((version, cell, rest))
+    let cell = Cell::decode(&mut Reader::new(values.bulk()?))?;
+    Some((version, cell))
 }
 
 struct Read;
@@ -223,16 +222,13 @@ pub fn restart_reply(cx: &ReplyContext<'_>, first: u32, count: u32, out: &mut Ve
 
 /// Reads what [`restart_reply`] wrote; `None` for damaged bytes.
 pub fn restart_reads(reply: &[u8]) -> Option<Vec<ValidatedRead>> {
-    let (Datum::Array(n), mut rest) = Datum::split(reply)? else { return None };
-    let mut reads = Vec::new();
-    for _ in 0..n / 4 {
-        let (Datum::Int(db), tail) = Datum::split(rest)? else { return None };
-        let (Datum::Bulk(key), tail) = Datum::split(tail)? else { return None };
-        let (version, cell, tail) = split_image(tail)?;
-        reads.push(ValidatedRead { db: Db(u8::try_from(db).ok()?), key: key.to_vec(), version, cell });
-        rest = tail;
-    }
-    Some(reads)
+    let mut values = DatumReader(reply);
+    let reads = (0..values.array()? / 4).map(|_| {
+        let (db, key) = (values.int()?, values.bulk()?.to_vec());
+        let (version, cell) = read_image(&mut values)?;
+        Some(ValidatedRead { db: Db(u8::try_from(db).ok()?), key, version, cell })
+    });
+    reads.collect()
 }
 
 /// Writes the arguments of [`COMMIT`]: validated reads, then database, key and new content of each record written.
@@ -372,14 +368,8 @@ fn number(args: Args<'_>, at: usize) -> Option<usize> {
 
 /// The sum of the integers that shards answered to a table fragment.
 pub fn sum_parts(slot: &[u8]) -> i64 {
-    let Some((Datum::Array(n), mut rest)) = Datum::split(slot) else { return 0 };
-    let mut sum = 0i64;
-    for _ in 0..n {
-        let Some((Datum::Int(part), tail)) = Datum::split(rest) else { break };
-        sum = sum.wrapping_add(part);
-        rest = tail;
-    }
-    sum
+    let mut values = DatumReader(slot);
+    (0..values.array().unwrap_or(0)).map_while(|_| values.int()).fold(0, i64::wrapping_add)
 }
 
 /// Walks the parts that shards answered to a table fragment, in shard order, each a whole value.
@@ -412,22 +402,17 @@ fn lengths_of() -> impl Iterator<Item = Db> {
 /// Reads what [`LENGTHS`] has answered: the databases that clients can select, in order, then that of the scripts;
 /// nothing, if it is something else.
 pub fn lengths_reply(reply: &[u8]) -> Vec<Length> {
-    let Some((Datum::Array(_), mut rest)) = Datum::split(reply) else { return Vec::new() };
-    let mut lengths = Vec::new();
-    while let Some((length, tail)) = split_length(rest) {
-        lengths.push(length);
-        rest = tail;
+    let mut values = DatumReader(reply);
+    match values.array() {
+        Some(_) => iter::from_fn(|| read_length(&mut values)).collect(),
+        None => Vec::new(),
     }
-    lengths
 }
 
-fn split_length(bytes: &[u8]) -> Option<(Length, &[u8])> {
-    let (Datum::Int(records), rest) = Datum::split(bytes)? else { return None };
-    let (Datum::Int(expiring), rest) = Datum::split(rest)? else { return None };
-    let (Datum::Bulk(sum), rest) = Datum::split(rest)? else { return None };
-    let at_sum_ms = u128::from_le_bytes(*sum.first_chunk()?);
-    let expiring = Expiring { records: expiring as u64, at_sum_ms };
-    Some((Length { records: records as u64, expiring }, rest))
+fn read_length(values: &mut DatumReader<'_>) -> Option<Length> {
+    let (records, expiring) = (values.int()? as u64, values.int()? as u64);
+    let at_sum_ms = u128::from_le_bytes(*values.bulk()?.first_chunk()?);
+    Some(Length { records, expiring: Expiring { records: expiring, at_sum_ms } })
 }
 
 fn write_lengths(lengths: &[Length], w: &mut Writer<'_>) {

@@ -4,6 +4,7 @@
 //! shards nor the places of slots show: shards come in the order of their slots until some are moved. Expired records
 //! are never shown, whether or not they are removed yet; DBSIZE alone counts them, as in Redis.
 
+use ordain_model::datum::DatumReader;
 use ordain_model::system::parts;
 use ordain_model::table_procedure::{TableProcedure, any_args, ok_reply, sum_reply};
 use ordain_model::{
@@ -87,10 +88,10 @@ fn run_keys(cx: &mut FragmentContext<'_>) {
 fn reply_keys(cx: &ReplyContext<'_>, out: &mut Vec<u8>) {
     let (mut work, mut lists) = (0u64, Vec::new());
     for part in parts(cx.slot(0)) {
-        let Some((Datum::Array(2), rest)) = Datum::split(part) else { continue };
-        let Some((Datum::Int(of_part), keys)) = Datum::split(rest) else { continue };
+        let mut values = DatumReader(part);
+        let (Some(2), Some(of_part)) = (values.array(), values.int()) else { continue };
         work = work.saturating_add(of_part as u64);
-        lists.push(seen_of(keys));
+        lists.push(seen_of(values.0));
     }
     let mut w = Writer(out);
     if work > MAX_WORK {
@@ -191,14 +192,11 @@ fn reply_scan(cx: &ReplyContext<'_>, out: &mut Vec<u8>) {
 
 /// The answer of a shard: positions and keys, alternately.
 fn seen_of(part: &[u8]) -> Vec<(Position, Datum<'_>)> {
-    let Some((Datum::Array(_), mut rest)) = Datum::split(part) else { return Vec::new() };
-    let next = || {
-        let (Datum::Int(position), tail) = Datum::split(rest)? else { return None };
-        let (key, tail) = Datum::split(tail)?;
-        rest = tail;
-        Some((Position(position as u64), key))
-    };
-    std::iter::from_fn(next).collect()
+    let mut values = DatumReader(part);
+    match values.array() {
+        Some(_) => std::iter::from_fn(|| Some((Position(values.int()? as u64), values.next()?))).collect(),
+        None => Vec::new(),
+    }
 }
 
 fn length_of(key: Datum<'_>) -> usize {
@@ -241,11 +239,12 @@ fn reply_randomkey(cx: &ReplyContext<'_>, out: &mut Vec<u8>) {
     // The lowest of what shards have found, from there on and of all.
     let mut lowest: [Option<(i64, &[u8])>; 2] = [None; 2];
     for part in parts(cx.slot(0)) {
-        let Some((Datum::Array(4), mut rest)) = Datum::split(part) else { continue };
+        let mut values = DatumReader(part);
+        if values.array() != Some(4) {
+            continue;
+        }
         for lowest in &mut lowest {
-            let Some((position, tail)) = Datum::split(rest) else { break };
-            let Some((key, tail)) = Datum::split(tail) else { break };
-            rest = tail;
+            let (Some(position), Some(key)) = (values.next(), values.next()) else { break };
             if let (Datum::Int(position), Datum::Bulk(key)) = (position, key)
                 && lowest.is_none_or(|(least, _)| position < least)
             {

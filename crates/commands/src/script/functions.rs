@@ -14,9 +14,10 @@ mod record;
 use std::sync::Arc;
 
 use ordain_model::args;
+use ordain_model::datum::DatumReader;
 use ordain_model::plan::{Planner, Plans};
 use ordain_model::procedure::{FragmentContext, Procedure, Registry, ReplyContext};
-use ordain_model::{Abort, Access, Args, ArgsBuilder, Datum, Db, PlanError, ProcedureId, SlotNo, Writer};
+use ordain_model::{Abort, Access, Args, ArgsBuilder, Db, PlanError, ProcedureId, SlotNo, Writer};
 
 use super::vm::{Entry, Programs};
 use super::{
@@ -181,11 +182,9 @@ impl Procedure for Fcall {
             return Ok(());
         }
         let fetched = || {
-            let (Datum::Bool(no_writes), rest) = Datum::split(cx.inputs.raw(0))? else { return None };
-            let (Datum::Bulk(name), rest) = Datum::split(rest)? else { return None };
-            let (Datum::Bulk(sha), rest) = Datum::split(rest)? else { return None };
-            let (Datum::Bulk(code), _) = Datum::split(rest)? else { return None };
-            Some((no_writes, sha, code, std::str::from_utf8(name).ok()?))
+            let mut values = DatumReader(cx.inputs.raw(0));
+            let (no_writes, name) = (values.bool()?, std::str::from_utf8(values.bulk()?).ok()?);
+            Some((no_writes, values.bulk()?, values.bulk()?, name))
         };
         match fetched() {
             None => cx.writer().error(&NOT_FOUND.0),

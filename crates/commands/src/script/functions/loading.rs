@@ -5,6 +5,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 use ordain_model::args::{self, Arg};
+use ordain_model::datum::DatumReader;
 use ordain_model::key::KeyHash;
 use ordain_model::procedure::{FragmentContext, Procedure, Registry, ReplyContext};
 use ordain_model::{Abort, Access, Args, Datum, Db, PlanError, Planner, Writer};
@@ -85,14 +86,14 @@ fn write_loaded(cx: &mut FragmentContext<'_>, loaded: Result<Vec<Library>, Refus
 fn take_loaded(cx: &FragmentContext<'_>) -> Result<Vec<Library>, Vec<u8>> {
     const DAMAGED: &[u8] = b"ERR what a library registers was not understood; this is a bug";
     let mut libraries = Vec::new();
-    let mut rest = match Datum::split(cx.inputs.raw(0)) {
-        Some((Datum::Status(_), rest)) => rest,
-        Some((Datum::Error(text), _)) => return Err(text.to_vec()),
+    let mut values = DatumReader(cx.inputs.raw(0));
+    match values.next() {
+        Some(Datum::Status(_)) => {}
+        Some(Datum::Error(text)) => return Err(text.to_vec()),
         _ => return Err(DAMAGED.to_vec()),
-    };
-    while let Some((Datum::Bulk(library), tail)) = Datum::split(rest) {
+    }
+    while let Some(library) = values.bulk() {
         libraries.push(Library::decode(library).ok_or(DAMAGED)?);
-        rest = tail;
     }
     Ok(libraries)
 }
