@@ -99,6 +99,16 @@ pub fn check_writable(flag: &str, path: Option<&Path>) -> anyhow::Result<()> {
     })
 }
 
+/// Writes a value to the file of `--json`, if one is named.
+///
+/// # Errors
+/// The system's, with the path.
+pub fn write_json(path: Option<&Path>, value: &impl Serialize) -> anyhow::Result<()> {
+    let Some(path) = path else { return Ok(()) };
+    let text = serde_json::to_string_pretty(value).context("a value that is no JSON")?;
+    std::fs::write(path, text).with_context(|| format!("cannot write {}", path.display()))
+}
+
 /// What was run, repetitions apart.
 #[derive(Clone, Debug)]
 pub struct Setting {

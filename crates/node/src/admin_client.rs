@@ -85,7 +85,7 @@ impl fmt::Display for Target {
     }
 }
 
-/// Why an admin server has not given what it was asked for.
+/// The reason why an admin server has not given what it was asked for.
 #[derive(Debug, thiserror::Error)]
 pub enum AskError {
     /// There is no connection to it, or it broke.
@@ -128,7 +128,7 @@ pub enum AskError {
 }
 
 impl AskError {
-    /// Whether another login could be admitted.
+    /// Tells whether another login could be admitted.
     pub fn is_about_login(&self) -> bool {
         matches!(self, AskError::NoLogin | AskError::WrongLogin(_) | AskError::Forbidden(_))
     }

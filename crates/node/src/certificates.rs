@@ -40,7 +40,7 @@ fn stamps(files: &[PathBuf]) -> Vec<Stamp> {
     files.iter().map(stamp).collect()
 }
 
-/// How replacing certificates goes.
+/// The count of replaced certificates, and the failures.
 #[derive(Debug, Default)]
 pub(crate) struct Renewals {
     renewed: AtomicU64,
@@ -53,12 +53,12 @@ impl Renewals {
         self.failures.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// How often certificates have been replaced.
+    /// The number of replacements.
     pub(crate) fn total(&self) -> u64 {
         self.renewed.load(Ordering::Relaxed)
     }
 
-    /// Why new files are not used, with what they are for.
+    /// The reasons why new files are not used, by purpose.
     pub(crate) fn failing(&self) -> Option<String> {
         let failures = self.failures();
         let lines: Vec<String> = failures.iter().map(|(purpose, why)| format!("{purpose}: {why}")).collect();

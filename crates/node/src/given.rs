@@ -48,7 +48,7 @@ impl Given {
         is_new
     }
 
-    /// What was given of an option.
+    /// The value given for an option.
     pub fn get(&self, info: &OptionInfo) -> Option<&str> {
         self.texts.get(info.name).map(String::as_str)
     }
@@ -83,7 +83,7 @@ impl Given {
     }
 }
 
-/// What stands at a key of a file.
+/// The content of a key of a file.
 #[derive(Deserialize)]
 #[serde(untagged)]
 enum Entry {

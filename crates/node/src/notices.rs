@@ -13,7 +13,7 @@ pub(crate) struct Notices {
     logins: Lines,
 }
 
-/// How many notices of a kind there were since the last tick.
+/// The number of notices of a kind since the last tick.
 #[derive(Debug, Default)]
 struct Lines(u64);
 

@@ -8,7 +8,7 @@ use std::path::{Path, PathBuf};
 /// The longest file of users or secrets that is read, bytes.
 const FILE_MAX: u64 = 16 << 20;
 
-/// Why a file with secrets cannot be used.
+/// The reason why a file with secrets cannot be used.
 #[derive(Debug, thiserror::Error)]
 pub enum SecretError {
     /// It cannot be read.

@@ -36,7 +36,7 @@ mod start;
 
 use start::Start;
 
-/// How a node is to run.
+/// The configuration of a node.
 #[derive(Clone, Debug)]
 pub struct ServeConfig {
     /// How much memory it may have allocated before what needs more is refused, bytes; 0: no limit.
@@ -114,7 +114,7 @@ impl ServeConfig {
     }
 }
 
-/// How admin servers are reached.
+/// The access to admin servers.
 #[derive(Clone, Debug, Default)]
 pub struct Operators {
     /// Whether this node's is in TLS; none: where clients can be, and other machines reach it.
@@ -123,7 +123,7 @@ pub struct Operators {
     pub login: Option<Login>,
 }
 
-/// Why a node does not start.
+/// The reason why a node does not start.
 #[derive(Debug, thiserror::Error)]
 pub enum ServeError {
     /// What an operator has aborted cannot be read, or not be written down.
@@ -229,7 +229,7 @@ pub enum ServeError {
     Admin(std::io::Error),
 }
 
-/// Why a node ended other than by being asked to.
+/// The reason why a node ended other than by being asked to.
 #[derive(Debug, thiserror::Error)]
 pub enum Ended {
     /// Something is wrong.
@@ -253,7 +253,7 @@ pub enum Ended {
 /// For how long a replica leaves a checkpoint to the one before it, which has completed the same one.
 const TURN: Duration = Duration::from_secs(30);
 
-/// How a node takes its checkpoints to a store.
+/// The settings by which a node takes its checkpoints to a store.
 fn archive_settings(
     config: &ServeConfig,
     (location, keep): (Location, NonZeroUsize),
@@ -428,7 +428,7 @@ fn shared(
     shared
 }
 
-/// Where clients reach the other members of a node's replication group, and how many of them hold what is answered.
+/// The addresses for clients of the other members of a node's replication group, and how many of them hold what is answered.
 fn members_beside(place: &Membership) -> (Vec<(String, u16)>, u16) {
     let cluster = &place.cluster;
     let topology = cluster.topology();

@@ -19,7 +19,7 @@ use serde::{Deserialize, Serialize};
 use crate::cluster::ClusterConfig;
 use crate::secrets::{self, SecretError};
 
-/// Whether clients must show a certificate.
+/// The choice whether clients must show a certificate.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum AuthClients {
@@ -45,11 +45,11 @@ pub struct ClientTls {
     pub key_file: PathBuf,
     /// The certificates of the authorities for those of clients, PEM.
     pub ca_cert_file: Option<PathBuf>,
-    /// Whether clients must show one.
+    /// The choice whether clients must show one.
     pub auth_clients: AuthClients,
 }
 
-/// Why there can be no TLS.
+/// The reason why there can be no TLS.
 #[derive(Debug, thiserror::Error)]
 pub enum TlsError {
     /// A file with a key cannot be used.
@@ -155,7 +155,7 @@ fn server(
     builder.with_single_cert(chain, key)
 }
 
-/// What a client needs that trusts the authorities in a file, and shows a certificate of its own if there is one.
+/// The configuration of a client that trusts the authorities in a file, and has a certificate of its own if one is named.
 ///
 /// # Errors
 /// [`TlsError`].
@@ -177,7 +177,7 @@ pub fn client(ca: &Path, own: Option<(&Path, &Path)>) -> Result<Arc<ClientConfig
     Ok(Arc::new(config))
 }
 
-/// Whether a certificate is good for a server of this name at this moment, by these authorities.
+/// Checks that a certificate is good for a server of this name at this moment, by these authorities.
 fn verify(
     path: &Path,
     chain: &[CertificateDer<'static>],
@@ -312,7 +312,7 @@ impl LinkFiles {
         verify(&self.cert_file, &chain, &name, authorities)
     }
 
-    /// What the certificates of peers must be for.
+    /// The names that the certificates of peers must be for.
     pub fn names(cluster: &ClusterConfig) -> BTreeMap<NodeId, ServerName<'static>> {
         let members = cluster.members.iter();
         members.filter_map(|member| Some((member.node, host_name(&member.cluster_name)?))).collect()

@@ -13,7 +13,7 @@ use crate::object_store::StoredCluster;
 use crate::restore::{self, RestoreArgs};
 use crate::row::{self, Inspection, Row};
 
-/// What to do with checkpoints.
+/// The subcommands of `ordain checkpoint`.
 #[derive(Debug, Subcommand)]
 pub enum CheckpointCommand {
     /// Print which there are: epoch, whether it is complete, bytes, of what it is. Reads their heads alone.
@@ -80,7 +80,7 @@ fn show(which: &Which, only: Option<Epoch>, reads: bool) -> anyhow::Result<bool>
     row::show(found.into_iter().map(|found| Shown::new(&directory, found, reads)), which.json.as_deref())
 }
 
-/// What is known of one.
+/// A checkpoint of a directory, as it is listed.
 struct Shown {
     found: Found,
     header: Option<Header>,

@@ -46,7 +46,7 @@ pub fn run(args: &EnginesArgs) -> anyhow::Result<bool> {
     Ok(true)
 }
 
-/// What an engine has that can be chosen.
+/// The offers of an engine that is built.
 fn offered(info: &EngineInfo) -> Option<registry::Built> {
     info.built.filter(|_| info.is_offered)
 }

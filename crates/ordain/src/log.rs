@@ -10,6 +10,7 @@ use std::sync::Arc;
 
 use anyhow::Context;
 use clap::{Args, Subcommand};
+use ordain_lab::report;
 use ordain_log::{EntryInfo, Item, Kind, Report, SegmentInfo};
 use ordain_model::{Batch, Epoch, Gsn, Registry};
 use ordain_node::aborts::Aborts;
@@ -21,7 +22,7 @@ use serde_json::{Value, json};
 
 use abort::{AbortArgs, Described};
 
-/// What to do with a log.
+/// The subcommands of `ordain log`.
 #[derive(Debug, Subcommand)]
 pub enum LogCommand {
     /// Print every entry: file, offset, epoch, transactions, bytes; of a replication group also terms, votes, members.
@@ -46,7 +47,7 @@ pub enum LogCommand {
     Abort(AbortArgs),
 }
 
-/// Which log.
+/// The flags that name a log.
 #[derive(Debug, Args)]
 pub struct Which {
     /// The node's data directory.
@@ -107,7 +108,7 @@ impl Printer {
     }
 }
 
-/// What is found on the way through a log.
+/// The entries of a log read so far.
 struct Found {
     registry: Arc<Registry>,
     printer: Printer,
@@ -128,7 +129,7 @@ struct Found {
     last_epoch: Epoch,
 }
 
-/// What the entries of a log are.
+/// The form of a log's entries.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Form {
     /// Batches.
@@ -349,7 +350,7 @@ fn walk(which: &Which, shows: bool) -> anyhow::Result<bool> {
         let what = describe(&gsn);
         printer.line(format_args!("aborted by the operator{since}: transaction {gsn}: {what}; {reason}"));
     }
-    if let Some(path) = &which.json {
+    if which.json.is_some() {
         let mut json = json!({
             "segments": report.segments,
             "batches": batches,
@@ -376,8 +377,7 @@ fn walk(which: &Which, shows: bool) -> anyhow::Result<bool> {
             json["last"] = last.into();
             json["commit"] = commit.into();
         }
-        std::fs::write(path, serde_json::to_string_pretty(&json)?)
-            .with_context(|| format!("cannot write {}", path.display()))?;
+        report::write_json(which.json.as_deref(), &json)?;
     }
     Ok(true)
 }

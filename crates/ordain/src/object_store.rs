@@ -92,7 +92,7 @@ fn names(all: &[String]) -> String {
     if all.is_empty() { "none".to_owned() } else { format!("'{}'", all.join("', '")) }
 }
 
-/// What is known of one.
+/// A checkpoint of a store, as it is listed.
 struct Shown {
     cluster: String,
     partition: u16,

@@ -13,6 +13,7 @@ use anyhow::{Context, ensure};
 use clap::Args;
 use ordain_archive::Location;
 use ordain_deterministic::assembly::{CONFIGURATION_SERVICE, RECEIVE_JOURNAL};
+use ordain_lab::report;
 use ordain_log::{Item, Kind, Space, copy_file, copy_until};
 use ordain_model::Epoch;
 use ordain_node::identity::{FILE, Identity, LOCK};
@@ -97,16 +98,14 @@ pub fn run(args: &RestoreArgs) -> anyhow::Result<bool> {
         files.len(),
         checkpoints.len()
     );
-    if let Some(path) = json {
-        let text = serde_json::to_string_pretty(&json!({
-            "owner": identity.owner(),
-            "epoch": epoch.map(|epoch| epoch.0),
-            "checkpoints": checkpoints,
-            "files": files.len(),
-            "bytes": bytes,
-        }))?;
-        std::fs::write(path, text).with_context(|| format!("cannot write {}", path.display()))?;
-    }
+    let summary = json!({
+        "owner": identity.owner(),
+        "epoch": epoch.map(|epoch| epoch.0),
+        "checkpoints": checkpoints,
+        "files": files.len(),
+        "bytes": bytes,
+    });
+    report::write_json(json.as_deref(), &summary)?;
     Ok(true)
 }
 
@@ -178,7 +177,7 @@ impl Sound {
         Ok(sound)
     }
 
-    /// Whether the state at the end of an epoch can be put together.
+    /// Checks that the state at the end of an epoch can be put together.
     fn reaches_back_to(&self, until: Epoch) -> anyhow::Result<()> {
         let begins_after = self.begins_after;
         let follows = |epoch: &&Epoch| **epoch >= begins_after;
@@ -250,7 +249,7 @@ pub(crate) fn ensure_empty(directory: &Path) -> anyhow::Result<()> {
 mod tests {
     use super::*;
 
-    /// Whether an epoch can be restored of a log that begins after one, with complete checkpoints of these.
+    /// Tells whether an epoch can be restored of a log that begins after one, with complete checkpoints of these.
     fn can(begins_after: u64, complete: &[u64], until: u64) -> Result<(), String> {
         let sound = Sound {
             complete: complete.iter().map(|epoch| Epoch(*epoch)).collect(),

@@ -3,8 +3,8 @@
 use std::fmt;
 use std::path::Path;
 
-use anyhow::Context;
 use ordain_checkpoint::Totals;
+use ordain_lab::report;
 use serde_json::{Value, json};
 
 /// The result of inspecting a checkpoint.
@@ -18,7 +18,7 @@ pub struct Inspection {
 }
 
 impl Inspection {
-    /// Its state, in a word.
+    /// The state of the checkpoint, in a word.
     pub fn standing(&self) -> &'static str {
         match (&self.reason, self.is_complete) {
             (Some(_), true) => "damaged",
@@ -71,11 +71,8 @@ pub fn show<R: Row>(rows: impl Iterator<Item = R>, json: Option<&Path>) -> anyho
     let complete = rows.iter().filter(|row| row.inspection().is_complete).count();
     let sound = rows.iter().all(|row| row.inspection().is_sound());
     println!("{} checkpoints, {complete} complete{}", rows.len(), if sound { "" } else { ", some damaged" });
-    if let Some(path) = json {
-        let rows: Vec<Value> = rows.iter().map(whole).collect();
-        let text = serde_json::to_string_pretty(&json!({ "checkpoints": rows, "sound": sound }))?;
-        std::fs::write(path, text).with_context(|| format!("cannot write {}", path.display()))?;
-    }
+    let rows: Vec<Value> = rows.iter().map(whole).collect();
+    report::write_json(json, &json!({ "checkpoints": rows, "sound": sound }))?;
     Ok(sound)
 }
 

@@ -78,7 +78,7 @@ impl ForOperators {
     }
 }
 
-/// When an acknowledged write is durable.
+/// The moment from which an acknowledged write is durable.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Durability {
@@ -90,7 +90,7 @@ pub enum Durability {
     None,
 }
 
-/// How `ordain serve` takes the options of engines.
+/// The form in which `ordain serve` takes the options of engines.
 #[derive(Clone, Debug, Default)]
 pub struct OfServe;
 

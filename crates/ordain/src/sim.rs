@@ -9,6 +9,7 @@ use ordain_checker::Promise;
 use ordain_deterministic::options::Knobs;
 use ordain_engines::registry;
 use ordain_lab::options::{Door, OptionArgs};
+use ordain_lab::report;
 use ordain_model::Reads;
 use ordain_role::Bug;
 use ordain_sim::{Config, Faults, Mix, Report, run_seed};
@@ -194,10 +195,7 @@ pub fn run(args: &SimArgs) -> anyhow::Result<bool> {
         }
         reports.push(to_json(&report));
     }
-    if let Some(path) = &args.json {
-        std::fs::write(path, serde_json::to_string_pretty(&reports)?)
-            .with_context(|| format!("cannot write {}", path.display()))?;
-    }
+    report::write_json(args.json.as_deref(), &reports)?;
     Ok(sound)
 }
 

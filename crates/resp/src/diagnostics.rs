@@ -60,7 +60,7 @@ fn bump(counter: &AtomicU64, by: u64) {
     counter.store(counter.load(Ordering::Relaxed).wrapping_add(by), Ordering::Relaxed);
 }
 
-/// How long the commands of one event loop took, by command. Only that loop may record.
+/// The times of the commands of one event loop, by command. Only that loop may record.
 #[derive(Default)]
 pub struct CommandTimes {
     commands: Vec<OnceLock<Box<Counts>>>,
@@ -199,7 +199,7 @@ impl Diagnostics {
         all().iter().enumerate().filter_map(stats).collect()
     }
 
-    /// How many errors of each kind were answered.
+    /// The number of errors of each kind.
     pub fn errors(&self) -> Errors {
         let mut sum = Errors::new();
         for times in lock(&self.loops).iter() {
@@ -237,12 +237,12 @@ impl Diagnostics {
         lock(&self.slow).entries.iter().take(most).cloned().collect()
     }
 
-    /// How many slow requests are kept.
+    /// The number of slow requests that are kept.
     pub fn slow_len(&self) -> usize {
         lock(&self.slow).entries.len()
     }
 
-    /// How many there were since the start.
+    /// The number of slow requests since the start.
     pub fn slow_total(&self) -> u64 {
         self.slow_total.load(Ordering::Relaxed)
     }
@@ -368,7 +368,7 @@ pub(crate) fn unpack(mut packed: &[u8]) -> Vec<Vec<u8>> {
     words
 }
 
-/// Whether a command's words may hold a secret.
+/// Tells whether a command's words may hold a secret.
 fn is_secret(command: &Command) -> bool {
     matches!(command.name, "auth" | "hello" | "acl" | "config")
 }

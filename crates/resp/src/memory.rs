@@ -34,7 +34,7 @@ const LARGE: u64 = 1 << 20;
 /// How long a report of another node counts.
 pub const REPORT_FOR: Micros = Micros::from_millis(3000);
 
-/// How a node of the cluster stands, as it says itself.
+/// A node's report of its memory.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Report {
     /// It is over its limit.
@@ -141,12 +141,12 @@ impl Memory {
         self.held.load(Relaxed)
     }
 
-    /// Whether all connections hold more than they may.
+    /// Tells whether all connections hold more than they may.
     pub fn is_crowded(&self) -> bool {
         self.held() > self.clients_max.load(Relaxed)
     }
 
-    /// Whether a connection that holds so much is to be closed while all hold too much: if none of another event loop is
+    /// Tells whether a connection that holds so much is to be closed while all hold too much: if none of another event loop is
     /// known that holds more than twice as much.
     pub fn is_to_close(&self, held: u64) -> bool {
         let largest = self.largest.fetch_max(held, Relaxed).max(held);
@@ -157,18 +157,18 @@ impl Memory {
         is_largest
     }
 
-    /// Whether those that do not take their replies are to wait before they ask for more.
+    /// Tells whether those that do not take their replies are to wait before they ask for more.
     pub(crate) fn is_filling(&self) -> bool {
         self.held() > self.clients_max.load(Relaxed) / 4 * 3
     }
 
-    /// Whether a request whose reply may be so long can be submitted: if not, as soon as others have ended.
+    /// Tells whether a request whose reply may be so long can be submitted: if not, as soon as others have ended.
     pub(crate) fn can_expect(&self, bytes: u64) -> bool {
         let expected = self.expected.load(Relaxed);
         expected == 0 || expected.saturating_add(bytes) <= EXPECTED_MAX
     }
 
-    /// Whether a write that may need so much can be submitted: if not, as soon as others have ended.
+    /// Tells whether a write that may need so much can be submitted: if not, as soon as others have ended.
     pub(crate) fn can_need(&self, bytes: u64) -> bool {
         let limit = self.limit();
         let sum = |parts: &[AtomicU64; 2]| parts.iter().map(|part| part.load(Relaxed)).sum::<u64>();
@@ -183,25 +183,25 @@ impl Memory {
         fits_here && fits_there
     }
 
-    /// Whether it matters what a write needs.
+    /// Tells whether it matters what a write needs.
     #[inline]
     pub(crate) fn is_limited(&self) -> bool {
         self.limit() > 0 || self.room_elsewhere.load(Relaxed) < u64::MAX
     }
 
-    /// Whether anything that needs memory may have to be refused.
+    /// Tells whether anything that needs memory may have to be refused.
     #[inline]
     pub(crate) fn is_short(&self) -> bool {
         self.is_any_short.load(Relaxed) || self.limit() > 0 && self.is_over_now()
     }
 
-    /// Whether this node is over its limit.
+    /// Tells whether this node is over its limit.
     pub(crate) fn is_over_now(&self) -> bool {
         let (limit, used) = (self.limit(), self.used());
         limit > 0 && used > if self.is_over.load(Relaxed) { limit - limit / 64 } else { limit }
     }
 
-    /// Whether a node of this partition is over its limit.
+    /// Tells whether a node of this partition is over its limit.
     pub(crate) fn is_short_in(&self, partition: u16) -> bool {
         let is_said = self.short.get(usize::from(partition)).is_some_and(|short| short.load(Relaxed));
         is_said || partition == self.partition && self.is_over_now()
@@ -305,7 +305,7 @@ impl Account {
         self.settle(memory, 0, 0, 0);
     }
 
-    /// What its writes under way may need, bytes.
+    /// The bytes that its writes under way may need.
     pub(crate) fn needed(&self) -> u64 {
         self.needed
     }

@@ -86,7 +86,7 @@ pub enum Foreign {
     Tls,
 }
 
-/// What is asked of the node.
+/// A request to the node.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum ControlRequest {
     /// A bulk: [`Session::describe`] of the connections that match, one a line.
@@ -121,7 +121,7 @@ pub struct ClientFilter {
 }
 
 impl ClientFilter {
-    /// Whether a connection matches.
+    /// Tells whether a connection matches.
     pub fn matches(&self, session: &Session) -> bool {
         let is = |wanted: &Option<Vec<u8>>, have: &str| wanted.as_ref().is_none_or(|w| w == have.as_bytes());
         !self.nothing
@@ -133,7 +133,7 @@ impl ClientFilter {
     }
 }
 
-/// How much one connection may hold.
+/// The bounds of what one connection may hold.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Limits {
     /// Requests that wait for their answers; no more input is taken beyond.
@@ -255,7 +255,7 @@ const IMMUTABLE: &[&str] = &[
 const NO_EVENTS: &str = "this server sends no keyspace notifications: it takes only the empty value";
 
 impl Default for Settings {
-    /// What a client that knows Redis asks for, with the values that describe this server.
+    /// The parameters that clients of Redis ask for, with the values that describe this server.
     fn default() -> Settings {
         let thresholds = Thresholds { slow_us: SLOW_US, slow_len: SLOW_LEN as usize, spike_ms: 0 };
         let mut settings = Settings { parameters: BTreeMap::new(), thresholds };
@@ -335,7 +335,7 @@ impl Settings {
         self.parameters.get(name).and_then(|p| p.value.parse().ok()).unwrap_or(0)
     }
 
-    /// Whether a parameter could take a value; gives its name as it is kept. Every parameter takes the value
+    /// Tells whether a parameter could take a value; gives its name as it is kept. Every parameter takes the value
     /// that it has, but for those that no Redis server lets clients set.
     ///
     /// # Errors
@@ -384,7 +384,7 @@ impl Settings {
     }
 }
 
-/// What INFO shows of the node. The node brings it up to date from time to time; counters are sums over all
+/// The contents of INFO. The node brings them up to date from time to time; counters are sums over all
 /// event loops.
 #[derive(Clone, Debug, Default)]
 #[allow(missing_docs)]
@@ -452,13 +452,13 @@ impl NodeInfo {
         }
     }
 
-    /// What LASTSAVE answers: without a checkpoint, when the node was started, as in Redis.
+    /// The reply of LASTSAVE: without a checkpoint, when the node was started, as in Redis.
     pub fn last_save_s(&self) -> u64 {
         if self.checkpoint_s > 0 { self.checkpoint_s } else { self.started.0 / 1_000_000 }
     }
 }
 
-/// What the sessions of this event loop count.
+/// The counts of the sessions of one event loop.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Counters {
     /// Commands handled.
@@ -471,7 +471,7 @@ pub struct Counters {
     pub cut_off_total: u64,
 }
 
-/// Where the requests of one event loop are counted.
+/// The counters of the requests of one event loop.
 #[derive(Clone, Debug)]
 pub struct Observed {
     /// The node's.
@@ -494,7 +494,7 @@ impl Default for Observed {
     }
 }
 
-/// What all connections of one event loop share.
+/// The state that all connections of one event loop share.
 #[derive(Default)]
 pub struct Shared {
     /// Parameters.

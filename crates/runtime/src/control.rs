@@ -8,7 +8,7 @@ use ordain_role::Rebuild;
 use crate::mailbox::Party;
 use crate::running::Stopped;
 
-/// How far a node is. It only ever advances.
+/// The phase of a node, which only ever advances.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 #[repr(u8)]
 pub(crate) enum Phase {
@@ -26,7 +26,7 @@ pub(crate) enum Phase {
 #[derive(Debug)]
 pub(crate) struct Control {
     phase: AtomicU8,
-    /// Why the node ends by itself; the first reason stands.
+    /// The reason why the node ends by itself; the first reason stands.
     ended: Mutex<Option<Stopped>>,
     /// Wakes the threads that wait for the node to end.
     ending: Condvar,
@@ -54,7 +54,7 @@ impl Control {
         }
     }
 
-    /// How far the node is.
+    /// The phase of the node.
     pub(crate) fn phase(&self) -> Phase {
         match self.phase.load(Ordering::Acquire) {
             0 => Phase::Running,
@@ -98,12 +98,12 @@ impl Control {
         drop(self.ending.wait_while(self.reason(), runs).unwrap_or_else(PoisonError::into_inner));
     }
 
-    /// Why the node has ended by itself, if it has.
+    /// The reason why the node has ended by itself, if it has.
     pub(crate) fn ended(&self) -> Option<Stopped> {
         self.reason().clone()
     }
 
-    /// Whether the node has halted, or is to be rebuilt.
+    /// Tells whether the node has halted, or is to be rebuilt.
     pub(crate) fn is_halted(&self) -> bool {
         self.phase() == Phase::Stopping && self.reason().is_some()
     }
@@ -134,7 +134,7 @@ impl Control {
         }
     }
 
-    /// Whether all loops have ended.
+    /// Tells whether all loops have ended.
     pub(crate) fn loops_have_ended(&self) -> bool {
         self.alive.load(Ordering::Acquire) == 0
     }

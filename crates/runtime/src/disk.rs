@@ -85,7 +85,7 @@ const BACKGROUND: usize = 1;
 /// A loop's way to one disk thread.
 pub(crate) type DiskLine = Line<Job, Answer>;
 
-/// How long it takes to sync a little, on average; unknown until it has been done.
+/// The time that a small sync takes, on average; unknown until it has been done.
 #[derive(Debug, Default)]
 struct SyncPace(Option<Duration>);
 
@@ -108,7 +108,7 @@ impl SyncPace {
 /// The most bytes that a loop syncs itself: what else it serves would wait for this very batch anyway.
 const LITTLE: usize = 16 << 10;
 
-/// Whether a request writes a little and then syncs it, once, and no more.
+/// Tells whether a request writes a little and then syncs it, once, and no more.
 fn syncs_a_little(request: &DiskRequest) -> bool {
     let Some((DiskOp::Sync { .. }, writes)) = request.ops.split_last() else { return false };
     let mut bytes = 0;
@@ -183,7 +183,7 @@ impl DiskPort {
         }
     }
 
-    /// Whether no answer is waiting to be taken.
+    /// Tells whether no answer is waiting to be taken.
     pub(crate) fn is_empty(&self) -> bool {
         self.lines.iter().all(|line| line.answers.is_empty())
     }

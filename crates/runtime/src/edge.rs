@@ -21,7 +21,7 @@ impl Tokens {
         Tokens { edge }
     }
 
-    /// Which edge a token belongs to.
+    /// The edge that a token belongs to.
     pub(crate) fn edge_of(token: Token) -> usize {
         token.0 >> BITS
     }
@@ -99,7 +99,7 @@ pub trait Edge: Role {
         out.halt(format!("was given a message for {:?}, and is no network edge", departing.to));
     }
 
-    /// Whether everything begun is finished. Asked after [`Edge::stop`], and after each turn from then on.
+    /// Tells whether everything begun is finished. Asked after [`Edge::stop`], and after each turn from then on.
     fn drained(&self) -> bool;
 }
 

@@ -28,7 +28,7 @@ const WHOLE: &str = "the data directory";
 /// The lock file. Names with a leading dot are reserved: the directory neither lists nor takes such.
 const LOCK: &str = ".lock";
 
-/// Why a data directory cannot be used.
+/// The reason why a data directory cannot be used.
 #[derive(Debug, thiserror::Error)]
 #[error("cannot open the data directory {}: {reason}; name another one, or mend its permissions", path.display())]
 pub struct OpenError {
@@ -292,7 +292,7 @@ fn io(file: &str, reason: impl Into<String>) -> DiskError {
     DiskError::Io { file: file.to_owned(), reason: reason.into() }
 }
 
-/// Why a data directory cannot be locked.
+/// The reason why a data directory cannot be locked.
 #[derive(Debug, thiserror::Error)]
 pub enum LockError {
     /// Another process uses it.

@@ -267,7 +267,7 @@ impl<M> Effects<M> {
         self.disk.iter_mut().for_each(DiskPort::announce);
     }
 
-    /// Whether whatever could not be handed over yet will wake this loop when it can.
+    /// Tells whether all that could not be handed over yet will wake this loop when it can.
     fn may_sleep(&self) -> bool {
         self.outlets.iter().flatten().all(Outlet::may_sleep)
             && self.work.jobs.may_sleep()
@@ -299,7 +299,7 @@ impl Beat {
         self.0.store(Beat::RESTS, Ordering::Relaxed);
     }
 
-    /// How long the present turn has taken; nothing while the loop rests.
+    /// The duration of the present turn; 0 while the loop rests.
     pub(crate) fn turn(&self, now: Micros) -> Micros {
         let begun = self.0.load(Ordering::Relaxed);
         if begun == Beat::RESTS { Micros(0) } else { now.since(Micros(begun)) }
@@ -339,7 +339,7 @@ pub(crate) struct EventLoop<M> {
     pub(crate) state: State<M>,
 }
 
-/// What a loop keeps from turn to turn.
+/// The state of a loop between turns.
 pub(crate) struct State<M> {
     now: Now,
     /// Empty between calls of actors; here to keep its memory.

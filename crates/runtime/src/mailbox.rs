@@ -26,7 +26,7 @@ impl Party {
         Party { bell: Doorbell::new(), waker }
     }
 
-    /// What the thread announces its sleep with.
+    /// The bell by which the thread announces its sleep.
     pub(crate) fn bell(&self) -> &Doorbell {
         &self.bell
     }
@@ -98,17 +98,17 @@ impl<T> Outlet<T> {
         }
     }
 
-    /// Whether everything sent is in the ring.
+    /// Tells whether everything sent is in the ring.
     pub(crate) fn is_flushed(&self) -> bool {
         self.overflow.is_empty()
     }
 
-    /// Whether the receiver's thread has ended.
+    /// Tells whether the receiver's thread has ended.
     pub(crate) fn is_abandoned(&self) -> bool {
         self.producer.is_abandoned()
     }
 
-    /// Whether the sender may sleep: nothing waits, or the receiver will wake it when there is room.
+    /// Tells whether the sender may sleep: nothing waits, or the receiver will wake it when there is room.
     pub(crate) fn may_sleep(&self) -> bool {
         self.overflow.is_empty() || self.room.listen(|| self.producer.is_full())
     }
@@ -150,7 +150,7 @@ impl<T> Inlet<T> {
         count
     }
 
-    /// Whether the ring is empty.
+    /// Tells whether the ring is empty.
     pub(crate) fn is_empty(&self) -> bool {
         self.consumer.is_empty()
     }

@@ -14,7 +14,7 @@ use rustix::thread::{disable_transparent_huge_pages, transparent_huge_pages_are_
 #[derive(Debug)]
 pub(crate) struct SmallPages(());
 
-/// What is the whole process's, which may hold several nodes.
+/// The state of the whole process, which may hold several nodes.
 struct Process {
     /// How many there are.
     begun: usize,
@@ -24,7 +24,7 @@ struct Process {
 
 static PROCESS: Mutex<Process> = Mutex::new(Process { begun: 0, were_small: false });
 
-/// Where the system does not know of it, pages are as they are.
+/// Sets the size of pages, where the system can.
 fn set(small: bool) {
     if let Err(error) = disable_transparent_huge_pages(small) {
         tracing::debug!(%error, small, "the size of new memory's pages stays");

@@ -48,7 +48,7 @@ impl Poller {
         Ok((poller, Arc::new(party)))
     }
 
-    /// Where sockets are registered.
+    /// The registry of sockets.
     pub(crate) fn registry(&self) -> &Registry {
         self.poll.registry()
     }
@@ -96,7 +96,7 @@ impl Poller {
         }
     }
 
-    /// What has happened to sockets since the last look or sleep.
+    /// The readiness events since the last poll.
     pub(crate) fn sockets(&self) -> impl Iterator<Item = &mio::event::Event> {
         self.events.iter().filter(|event| event.token() < TIMER)
     }

@@ -23,7 +23,7 @@ use crate::poller::Poller;
 use crate::service::{Debt, Line, Service};
 use crate::timers::Timers;
 
-/// What sits on one loop. Role numbers are the node's: no two roles or edges have the same.
+/// The roles and edges of one loop. Role numbers are the node's: no two roles or edges have the same.
 pub struct LoopSpec<M> {
     /// The name of its thread, and of the loop in metrics.
     pub name: String,
@@ -41,14 +41,14 @@ impl<M> LoopSpec<M> {
         LoopSpec { name: name.into(), roles: Vec::new(), edges: Vec::new(), core: None }
     }
 
-    /// The same loop with one more role.
+    /// Adds a role.
     #[must_use]
     pub fn role(mut self, number: u16, role: impl Role<Message = M> + 'static) -> LoopSpec<M> {
         self.roles.push((number, Box::new(role)));
         self
     }
 
-    /// The same loop with one more edge.
+    /// Adds an edge.
     #[must_use]
     pub fn edge(mut self, number: u16, edge: impl Edge<Message = M> + 'static) -> LoopSpec<M> {
         self.edges.push((number, Box::new(edge)));
@@ -62,7 +62,7 @@ impl<M> fmt::Debug for LoopSpec<M> {
     }
 }
 
-/// How a node runs.
+/// The options of a node's runtime.
 #[derive(Clone, Copy, Debug)]
 pub struct Options {
     /// Which node of the cluster it is: the node in its roles' addresses.
@@ -87,7 +87,7 @@ impl Default for Options {
     }
 }
 
-/// Why a node does not start.
+/// The reason why a node does not start.
 #[derive(Debug, thiserror::Error)]
 pub enum StartError {
     /// There is nothing to run.
@@ -109,7 +109,7 @@ pub enum StartError {
     System(#[from] io::Error),
 }
 
-/// Why a node ended other than by being asked to.
+/// The reason why a node ended other than by being asked to.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum Stopped {
     /// An invariant is broken, or there was a panic.
@@ -261,7 +261,7 @@ impl Runtime {
     }
 }
 
-/// Where each role sits, by number.
+/// The loop and the place of each role, by number.
 fn routes<M>(loops: &[LoopSpec<M>]) -> Result<Arc<[Option<Route>]>, StartError> {
     if loops.is_empty() {
         return Err(StartError::NoLoops);
@@ -466,7 +466,7 @@ impl Handle {
         self.control.advance(Phase::Draining);
     }
 
-    /// How long the longest of the turns takes that are under way: a loop that stands still serves no client.
+    /// The duration of the longest turn under way: a loop that stands still serves no client.
     pub fn longest_turn(&self) -> Micros {
         let now = self.clock.now().elapsed;
         self.beats.iter().map(|beat| beat.turn(now)).max().unwrap_or_default()

@@ -38,7 +38,7 @@ impl Timers {
         }
     }
 
-    /// When the next timer fires.
+    /// The time at which the next timer fires.
     pub(crate) fn next_due(&self) -> Option<Micros> {
         self.due.first().map(|(at, ..)| *at)
     }

@@ -115,17 +115,17 @@ impl Stream {
         }
     }
 
-    /// Whether it is in TLS.
+    /// Tells whether the connection is in TLS.
     pub fn is_tls(&self) -> bool {
         matches!(self, Stream::Tls(_))
     }
 
-    /// Whether the two sides have not agreed on keys yet.
+    /// Tells whether the two sides have not agreed on keys yet.
     pub fn is_handshaking(&self) -> bool {
         matches!(self, Stream::Tls(secured) if secured.tls.is_handshaking())
     }
 
-    /// Whether bytes that were taken for writing have not reached the socket.
+    /// Tells whether bytes that were taken for writing have not reached the socket.
     pub fn has_pending(&self) -> bool {
         matches!(self, Stream::Tls(secured) if secured.tls.wants_write())
     }

@@ -85,7 +85,7 @@ pub fn open(directory: &Path) -> io::Result<(Vec<UnderWay>, Executing)> {
     Ok((places.collect(), former))
 }
 
-/// What the shards of a node were executing when its process ended, by shard; nothing of those that executed nothing.
+/// The transactions that the shards of a node were executing when its process ended, by shard; nothing of those that executed nothing.
 ///
 /// # Errors
 /// The system's. A directory without such a file is none.

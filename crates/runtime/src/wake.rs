@@ -28,7 +28,7 @@ pub(crate) struct Doorbell {
 }
 
 impl Doorbell {
-    /// Of a thread that is awake.
+    /// The bell of a thread that is awake.
     pub(crate) fn new() -> Doorbell {
         Doorbell { listening: AtomicBool::new(false) }
     }

@@ -198,7 +198,7 @@ const METRICS: &[(&str, &str)] = &[
     ("ordain_takes_transactions", "1 once the role that takes this node's transactions has started."),
 ];
 
-/// What a metric means; for one that is not in the table, that it has no description.
+/// The meaning of a metric, or a text that it has no description.
 pub(super) fn help(name: &str) -> &'static str {
     let found = METRICS.binary_search_by_key(&name, |(name, _)| name);
     found.ok().and_then(|at| METRICS.get(at)).map_or("No description.", |(_, help)| help)

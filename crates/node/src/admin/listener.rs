@@ -76,7 +76,7 @@ impl Port {
     }
 }
 
-/// What the connections of the admin server do, for its metrics.
+/// The counts of the admin server's connections, for its metrics.
 #[derive(Debug, Default)]
 pub(super) struct Traffic {
     open: AtomicUsize,
@@ -160,7 +160,7 @@ impl Port {
     }
 }
 
-/// Whether an error is of the connection that was to be accepted, and not of all.
+/// Tells whether an error is of the connection that was to be accepted, and not of all.
 fn is_of_one(error: &io::Error) -> bool {
     use io::ErrorKind::{ConnectionAborted, ConnectionRefused, ConnectionReset};
     matches!(error.kind(), ConnectionAborted | ConnectionRefused | ConnectionReset)

@@ -22,7 +22,7 @@ pub(super) struct Sample {
     pub(super) value: f64,
 }
 
-/// What all loops of a node report, as of a moment ago.
+/// The latest samples of all loops of a node.
 #[derive(Debug, Default)]
 pub(super) struct Samples {
     numbers: BTreeMap<&'static str, Vec<Sample>>,
@@ -150,7 +150,7 @@ impl Samples {
         self.numbers.get(name).into_iter().flatten().map(|sample| sample.value)
     }
 
-    /// Whether any role reports a metric.
+    /// Tells whether any role reports a metric.
     pub(super) fn has(&self, name: &str) -> bool {
         self.numbers.contains_key(name)
     }

@@ -46,7 +46,7 @@ use series::History;
 pub(crate) use listener::Peer;
 pub(crate) use series::PATIENCE;
 
-/// What the node is.
+/// The identity and the parts of a node that its pages describe.
 #[derive(Debug)]
 pub struct About {
     /// Its engine.

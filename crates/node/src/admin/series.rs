@@ -22,7 +22,7 @@ const POINTS: usize = 300;
 /// How long another node has to answer.
 pub(crate) const PATIENCE: Duration = Duration::from_millis(1500);
 
-/// What a point is made from: counters so far.
+/// The counters that a point is made from.
 #[derive(Debug, Default)]
 struct Counters {
     committed: f64,

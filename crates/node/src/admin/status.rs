@@ -170,7 +170,7 @@ fn configuration_service_is_gone(about: &About, links: &[PeerStatus]) -> Option<
     })
 }
 
-/// Whether a node has yet to be let into its group: it may answer, but its partition does not count on it, so that no
+/// Tells whether a node is not a voter of its group yet: it may answer, but its partition does not count on it, so that no
 /// other node should be stopped.
 fn is_joining(samples: &Samples) -> bool {
     samples.has("ordain_group_is_voter") && samples.max("ordain_group_is_voter") == 0.0
@@ -289,7 +289,7 @@ fn checkpoint(samples: &Samples) -> Value {
     })
 }
 
-/// Where checkpoints are taken to, and how that goes.
+/// The store of checkpoints, and the state of uploads.
 fn archive((location, standing): &(Location, Standing)) -> Value {
     let report = standing.report();
     json!({

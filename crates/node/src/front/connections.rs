@@ -114,7 +114,7 @@ impl Connection {
         }
     }
 
-    /// Whether it can go on with input that no event will announce.
+    /// Tells whether the connection can go on with input that no event will announce.
     pub(super) fn can_go_on(&self, shared: &Shared) -> bool {
         self.session.wants_input(shared) && (self.readable || (self.stopped && !self.input.is_empty()))
     }
@@ -212,12 +212,12 @@ impl Connections {
         std::mem::take(&mut self.touched)
     }
 
-    /// Whether no connection is touched.
+    /// Tells whether no connection is touched.
     pub(super) fn is_untouched(&self) -> bool {
         self.touched.is_empty()
     }
 
-    /// How many connections there are.
+    /// The number of connections.
     pub(super) fn count(&self) -> usize {
         self.slots.len() - self.vacant.len()
     }

@@ -128,7 +128,7 @@ impl Mailboxes {
         (self.open.load(at), self.clients.load(at), self.refused.load(at))
     }
 
-    /// How many connection servers there are.
+    /// The number of connection servers.
     pub(super) fn count(&self) -> usize {
         self.boxes.len()
     }

@@ -43,7 +43,7 @@ use state::{State, Writer};
 /// two checkpoints, and small beside the 2^41 that there are.
 const LEAP: u64 = 1 << 32;
 
-/// What there is of a partition.
+/// The checkpoints and the log of a partition.
 pub struct Source<'a> {
     /// The partition.
     pub partition: PartitionId,
@@ -60,7 +60,7 @@ pub struct Source<'a> {
 }
 
 impl<'a> Source<'a> {
-    /// Of a node's directory: the checkpoints that are complete there, and its log, which may have begun or not.
+    /// The source in a node's directory: the checkpoints that are complete there, and its log, which may have begun or not.
     ///
     /// # Errors
     /// The log is damaged, or lost.
@@ -105,7 +105,7 @@ impl<'a> Source<'a> {
     }
 }
 
-/// Why a state cannot be put together.
+/// The reason why a state cannot be put together.
 #[derive(Debug, thiserror::Error)]
 pub enum RestoreError {
     /// A checkpoint is refused.
@@ -135,7 +135,7 @@ pub enum RestoreError {
     Disk(#[from] DiskError),
 }
 
-/// What was put together.
+/// A restored state.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Restored {
     /// It is the state at the end of this epoch.
@@ -212,7 +212,7 @@ fn begins(last: Epoch, until: Epoch) -> Epoch {
     Epoch(last.0 + LEAP + (xxh3_64(&until.0.to_le_bytes()) >> 33))
 }
 
-/// Of members the one that knows most.
+/// The member of each partition that knows most.
 fn choose<'c, 's>(sources: &'c [Source<'s>]) -> BTreeMap<PartitionId, &'c Source<'s>> {
     let mut chosen: BTreeMap<PartitionId, &Source<'s>> = BTreeMap::new();
     let knows = |source: &Source<'_>| {
@@ -228,7 +228,7 @@ fn choose<'c, 's>(sources: &'c [Source<'s>]) -> BTreeMap<PartitionId, &'c Source
     chosen
 }
 
-/// Whether an earlier checkpoint may do.
+/// Tells whether an earlier checkpoint may do.
 fn is_damage(reason: &CheckpointError) -> bool {
     use CheckpointError::{Damaged, Refused, Unfinished};
     matches!(reason, Damaged { .. } | Unfinished { .. } | Refused { .. })
@@ -271,7 +271,7 @@ fn way(
     chosen.ok_or_else(|| RestoreError::OutOfReach(out_of_reach(&usable, until, refused, &end_from)))
 }
 
-/// Why there is no way, in words.
+/// The reason why an epoch is out of reach.
 fn out_of_reach(
     usable: &BTreeSet<Epoch>,
     until: Option<Epoch>,

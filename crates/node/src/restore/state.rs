@@ -30,7 +30,7 @@ struct Last {
 }
 
 impl State {
-    /// Of a cluster that has just begun.
+    /// The state of a cluster that has just begun.
     pub(super) fn new(registry: Arc<Registry>, layout: &Layout, isolation: Isolation) -> State {
         let records = ReferenceExecutor::new(registry.clone()).in_cluster(layout.clone()).isolated(isolation);
         State { registry, records, sessions: BTreeMap::new(), now: Millis(0) }

@@ -122,7 +122,7 @@ impl Listeners {
     }
 }
 
-/// Where a node keeps what it keeps.
+/// The data directory of a node, if it keeps anything.
 struct Place {
     directory: Option<FsDirectory>,
     lock: Option<DirLock>,
@@ -384,7 +384,7 @@ impl<F: Family> Opening<'_, F> {
     }
 }
 
-/// What the front doors of a node and its admin server share.
+/// The parts that the connection servers of a node and its admin server share.
 struct Parts {
     mailboxes: Arc<Mailboxes>,
     memory: Arc<Memory>,

@@ -20,7 +20,7 @@ const ANSWER_WITHIN: Duration = Duration::from_secs(5);
 const LOG_IN: &str = "name a user with the right to 'info' with --user, and its password with --password-file or \
                       ORDAIN_PASSWORD, or the cluster's file with --config";
 
-/// Which cluster, and as whom.
+/// The flags that name a cluster and a login.
 #[derive(Debug, Args)]
 pub(super) struct ClusterArgs {
     /// The admin address of any node, https://HOST:PORT where it is in TLS [default: those of --config, or of cluster.json in
@@ -124,7 +124,7 @@ impl ClusterArgs {
         }
     }
 
-    /// What `ordain cluster up` has written down of a cluster in the data directory.
+    /// The record that `ordain cluster up` has written of a cluster in the data directory.
     fn record(&self) -> anyhow::Result<Option<Record>> {
         let path = self.data_dir.join(RECORD);
         let Ok(bytes) = std::fs::read(&path) else { return Ok(None) };
@@ -153,7 +153,7 @@ impl Way {
     }
 }
 
-/// Why a node did not say what it was asked for, and what to do about it.
+/// The reason why a node gave no answer, and what to do about it.
 pub(super) fn explain(error: &AskError) -> String {
     match error {
         AskError::NoAuthority => format!("{error} with --tls-ca-cert-file"),

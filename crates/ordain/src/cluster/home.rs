@@ -1,41 +1,105 @@
 //! The data directory of a cluster on this machine: what it was made as, and that it stays that.
 
 use std::fs;
-use std::io::Write;
 use std::net::{SocketAddr, TcpListener};
-use std::os::unix::fs::{DirBuilderExt, OpenOptionsExt};
+use std::os::unix::fs::DirBuilderExt;
 use std::path::{Path, PathBuf};
 use std::thread;
 
 use anyhow::Context;
+use clap::{Args, ValueEnum};
 use ordain_archive::Location;
 use ordain_family::Replication;
+use ordain_lab::options::{Door, OptionArgs};
 use ordain_node::cluster::{ClusterConfig, ClusterFile, NodeEntry, Secret};
-use ordain_node::given::Given;
 use ordain_node::size::Size;
 use ordain_runtime::DirLock;
 
 use super::{NodeRecord, RECORD, Record};
+use crate::serve::Durability;
 
 /// The name of the file that describes the cluster to its nodes.
 const CONFIG: &str = "cluster.toml";
 /// The first port by default.
 const BASE_PORT: u16 = 7000;
 
-/// The flags of a cluster. What is not given is as it was, or by default.
+/// How input reaches the other replicas.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub(super) enum ReplicationName {
+    /// There is one replica.
+    None,
+    /// A primary has it, and sends it to the others after it has answered. Needs three nodes.
+    Async,
+    /// A majority has it before it takes effect.
+    Sync,
+}
+
+impl From<ReplicationName> for Replication {
+    fn from(name: ReplicationName) -> Replication {
+        match name {
+            ReplicationName::None => Replication::None,
+            ReplicationName::Async => Replication::Async,
+            ReplicationName::Sync => Replication::Sync,
+        }
+    }
+}
+
+/// The form in which `ordain cluster up` takes the options of engines.
 #[derive(Clone, Debug, Default)]
+pub(super) struct OfUp;
+
+impl Door for OfUp {
+    const CHECKS_NAMES: bool = false;
+    const ELSE: &'static str = ", or as it was";
+}
+
+/// The flags that describe a cluster. What is not given is as it was, or by default.
+#[derive(Clone, Debug, Default, Args)]
 pub(super) struct Wanted {
+    /// How many parts the data is divided in [default: 1, or as it was]
+    #[arg(long, value_name = "P")]
     pub partitions: Option<u16>,
+    /// How many copies there are of each [default: 1, or as it was]
+    #[arg(long, value_name = "R")]
     pub replicas: Option<u16>,
+    /// The engine [default: calvin]
+    #[arg(long, value_name = "NAME")]
     pub engine: Option<String>,
+    /// Event loops of a node [default: this machine's cores divided by the nodes, at least 1]
+    #[arg(long, value_name = "N")]
     pub threads: Option<usize>,
+    /// The first of the ports: one a node for clients, then one a node for the admin servers, then one a node for the
+    /// cluster. 0: any that are free [default: 7000, or as it was]
+    #[arg(long, value_name = "N")]
     pub base_port: Option<u16>,
-    pub durability: Option<String>,
-    pub replication: Option<Replication>,
-    pub options: Given,
+    /// When an acknowledged write is durable on a node [default: fsync]
+    #[arg(long)]
+    pub durability: Option<Durability>,
+    /// How input reaches the other replicas [default: none with one replica, else sync]
+    #[arg(long)]
+    pub replication: Option<ReplicationName>,
+    #[command(flatten)]
+    pub options: OptionArgs<OfUp>,
+    /// How much memory each node may have allocated, as 200mb or 4gb, before what needs more is refused (OOM); 0: no limit
+    /// [default: 0, or as it was]
+    #[arg(long, value_name = "SIZE")]
     pub maxmemory: Option<Size>,
+    /// One-way delay that is added between nodes, for experiments, microseconds [default: 0]
+    #[arg(long, value_name = "L")]
     pub latency_us: Option<u64>,
+    /// Take copies of complete checkpoints to this store: `file:///DIR` or `s3://BUCKET/PREFIX` [default: none, or as it was]
+    #[arg(long, env = "ORDAIN_CHECKPOINT_STORE", value_name = "URL")]
     pub checkpoint_store: Option<Location>,
+}
+
+impl Wanted {
+    fn durability(&self) -> Option<String> {
+        Some(self.durability?.to_possible_value()?.get_name().to_owned())
+    }
+
+    fn replication(&self) -> Option<Replication> {
+        self.replication.map(Replication::from)
+    }
 }
 
 /// A data directory that is ours as long as this lives.
@@ -74,21 +138,21 @@ impl Home {
         let head =
             "# Made by `ordain cluster up`. The same for all nodes: ordain serve --config FILE --node N\n\n";
         let text = toml::to_string(&home.file).context("cannot write down the cluster")?;
-        home.write(CONFIG, format!("{head}{text}").as_bytes(), true)?;
+        home.write(CONFIG, format!("{head}{text}").as_bytes())?;
         Ok(home)
     }
 
-    /// Where the cluster is described.
+    /// The path of the cluster's file.
     pub(super) fn config_path(&self) -> PathBuf {
         self.directory.join(CONFIG)
     }
 
-    /// Where it is written down which nodes run.
+    /// The path of the record of running nodes.
     pub(super) fn record_path(&self) -> PathBuf {
         self.directory.join(RECORD)
     }
 
-    /// Whether a node has lost its data: the cluster was ready once, so there was a directory, and it is empty.
+    /// Tells whether a node has lost its data: the cluster was ready once, so there was a directory, and it is empty.
     pub(super) fn has_lost(&self, id: u16) -> bool {
         let member = self.config.members.get(usize::from(id));
         let directory = member.and_then(|member| member.data_dir.as_ref());
@@ -122,26 +186,17 @@ impl Home {
         }
     }
 
-    /// Writes down which nodes run. After a crash of the machine none does, so the disk is not waited for.
+    /// Writes down which nodes run.
     pub(super) fn note(&self, record: &Record) -> anyhow::Result<()> {
-        self.write(RECORD, serde_json::to_string_pretty(record)?.as_bytes(), false)
+        self.write(RECORD, serde_json::to_string_pretty(record)?.as_bytes())
     }
 
-    /// Writes a file whole: a reader sees the content of before or of now. Only its owner may read it:
-    /// the secret stands in one of them.
-    fn write(&self, name: &str, bytes: &[u8], durably: bool) -> anyhow::Result<()> {
+    /// Writes a file whole: a reader sees the content of before or of now. Only its owner may read it: the secret stands in
+    /// one of them.
+    fn write(&self, name: &str, bytes: &[u8]) -> anyhow::Result<()> {
         let path = self.directory.join(name);
-        let aside = self.directory.join(format!("{name}.new"));
-        let write = || {
-            let mut file =
-                fs::OpenOptions::new().write(true).create(true).truncate(true).mode(0o600).open(&aside)?;
-            file.write_all(bytes)?;
-            if durably {
-                file.sync_all()?;
-            }
-            fs::rename(&aside, &path)
-        };
-        write().with_context(|| format!("cannot write {}: check its owner and the disk", path.display()))
+        ordain_node::secrets::write(&path, bytes)
+            .with_context(|| format!("cannot write {}: check its owner and the disk", path.display()))
     }
 }
 
@@ -157,40 +212,17 @@ fn invent(directory: &Path, wanted: &Wanted) -> anyhow::Result<ClusterFile> {
     let mut file = ClusterFile {
         cluster: format!("local-{}", &Secret::random().reveal()[..8]),
         secret: Some(Secret::random()),
-        secret_file: None,
         partitions,
         replicas,
         threads: wanted.threads.unwrap_or_else(|| (cores / nodes.max(1)).max(1)),
         engine: wanted.engine.clone(),
-        durability: wanted.durability.clone(),
-        ephemeral: None,
-        replication: wanted.replication,
-        starts: None,
+        durability: wanted.durability(),
+        replication: wanted.replication(),
         latency_us: wanted.latency_us,
-        checkpoint_log_bytes: None,
-        log_keep_bytes: None,
-        log_segment_bytes: None,
         checkpoint_store: wanted.checkpoint_store.clone(),
-        checkpoint_store_keep: None,
-        options: wanted.options.clone(),
+        options: wanted.options.given.clone(),
         maxmemory: wanted.maxmemory,
-        admin_tls: None,
-        admin_user: None,
-        admin_password_file: None,
-        password: None,
-        password_file: None,
-        tls_port: None,
-        tls_only: None,
-        tls_cert_file: None,
-        tls_key_file: None,
-        tls_ca_cert_file: None,
-        tls_auth_clients: None,
-        tls: None,
-        users_file: None,
-        insecure: None,
-        log: None,
-        log_json: None,
-        node: Vec::new(),
+        ..ClusterFile::default()
     };
     // Ports are searched for when it is known that there are not too many.
     file.check_grid()?;
@@ -225,12 +257,12 @@ fn recall(directory: &Path, wanted: &Wanted) -> anyhow::Result<ClusterFile> {
     stays("replicas", wanted.replicas.map(|n| n.to_string()), file.replicas.to_string())?;
     stays("engine", wanted.engine.clone(), config.engine.name().to_owned())?;
     for (info, found) in config.options.iter().filter(|(info, _)| info.is_identity) {
-        stays(info.name, wanted.options.get(info).map(str::to_owned), found.to_string())?;
+        stays(info.name, wanted.options.given.get(info).map(str::to_owned), found.to_string())?;
     }
     stays("threads", wanted.threads.map(|n| n.to_string()), file.threads.to_string())?;
     stays(
         "replication",
-        wanted.replication.map(|r| r.name().to_owned()),
+        wanted.replication().map(|r| r.name().to_owned()),
         config.replication.name().to_owned(),
     )?;
     // Zero asks for any ports, and those that it has are any.
@@ -238,8 +270,8 @@ fn recall(directory: &Path, wanted: &Wanted) -> anyhow::Result<ClusterFile> {
     let base = wanted.base_port.filter(|port| *port != 0);
     stays("base-port", base.map(|n| n.to_string()), first.to_string())?;
     // These may change from start to start.
-    file.durability = wanted.durability.clone().or(file.durability);
-    file.options = wanted.options.clone().or(&file.options);
+    file.durability = wanted.durability().or(file.durability);
+    file.options = wanted.options.given.clone().or(&file.options);
     file.maxmemory = wanted.maxmemory.or(file.maxmemory);
     file.latency_us = wanted.latency_us.or(file.latency_us);
     file.checkpoint_store = wanted.checkpoint_store.clone().or(file.checkpoint_store);
@@ -296,7 +328,7 @@ mod tests {
             assert_eq!(again.file.secret, key);
             assert_eq!(format!("{:?}", again.record()), format!("{first:?}"));
         }
-        let changed = Wanted { durability: Some("os".into()), latency_us: Some(9), ..Wanted::default() };
+        let changed = Wanted { durability: Some(Durability::Os), latency_us: Some(9), ..Wanted::default() };
         drop(Home::open(dir.path(), &changed).unwrap());
         let kept = Home::open(dir.path(), &Wanted::default()).unwrap();
         assert_eq!((kept.file.durability.as_deref(), kept.file.latency_us), (Some("os"), Some(9)));
@@ -316,7 +348,7 @@ mod tests {
         refused(dir.path(), &other(|w| w.replicas = Some(1)), &["--replicas 3, not 1"]);
         refused(dir.path(), &other(|w| w.threads = Some(77)), &["not 77"]);
         refused(dir.path(), &other(|w| w.engine = Some("maat".into())), &["--engine calvin, not maat"]);
-        refused(dir.path(), &other(|w| w.replication = Some(Replication::None)), &["sync, not none"]);
+        refused(dir.path(), &other(|w| w.replication = Some(ReplicationName::None)), &["sync, not none"]);
         refused(dir.path(), &other(|w| w.base_port = Some(1)), &["--base-port", "not 1"]);
     }
 
@@ -341,7 +373,7 @@ mod tests {
         refused(&data, &wanted(1, 10), &["replicas = 10"]);
         refused(&data, &Wanted { engine: Some("maat".into()), ..wanted(1, 1) }, &["'maat' is not built yet"]);
         refused(&data, &Wanted { base_port: Some(65530), ..wanted(3, 1) }, &["--base-port 65530", "9 ports"]);
-        let none = Wanted { replication: Some(Replication::None), ..wanted(1, 3) };
+        let none = Wanted { replication: Some(ReplicationName::None), ..wanted(1, 3) };
         refused(&data, &none, &["3 replicas"]);
         assert!(!data.exists());
     }

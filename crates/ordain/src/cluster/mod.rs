@@ -11,7 +11,7 @@ use std::path::PathBuf;
 use clap::Subcommand;
 use serde::{Deserialize, Serialize};
 
-/// What to do with a cluster.
+/// The subcommands of `ordain cluster`.
 #[derive(Debug, Subcommand)]
 pub enum ClusterCommand {
     /// Run a cluster on this machine, every node a process, until Ctrl-C or SIGTERM.

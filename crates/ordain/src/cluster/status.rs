@@ -10,7 +10,6 @@ use std::path::PathBuf;
 use std::thread;
 use std::time::Duration;
 
-use anyhow::Context;
 use clap::Args;
 use ordain_lab::report;
 use ordain_model::{Digest, DigestSpan, Epoch};
@@ -101,7 +100,7 @@ pub(super) struct Member {
 }
 
 impl Member {
-    /// Its admin server.
+    /// The member's admin server.
     pub(super) fn target(&self) -> Target {
         Target { address: self.admin.clone(), is_tls: self.admin_tls }
     }
@@ -127,12 +126,13 @@ struct Peer {
 }
 
 /// The state of a node.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "kebab-case")]
 enum State {
     /// All is well.
     Ok,
     /// It does not answer.
+    #[default]
     Unreachable,
     /// It refuses its status to this user.
     Refused,
@@ -145,7 +145,7 @@ enum State {
 }
 
 /// A line of the table.
-#[derive(Debug, Serialize)]
+#[derive(Debug, Default, Serialize)]
 struct Line {
     node: u16,
     partition: u16,
@@ -201,18 +201,15 @@ pub fn run(args: &StatusArgs) -> anyhow::Result<bool> {
         table.add_row(line.cells());
     }
     let (cluster, unwell) = (first.cluster.as_deref(), unwell(&lines));
-    if let Some(path) = &args.json {
-        let found = serde_json::json!({
-            "cluster": cluster,
-            "digests": digests.name(),
-            "digest": found.whole.map(|whole| whole.digest.to_string()),
-            "digest_epoch": found.whole.map(|whole| whole.last.0),
-            "ok": unwell.is_none(),
-            "nodes": lines,
-        });
-        std::fs::write(path, serde_json::to_string_pretty(&found)?)
-            .with_context(|| format!("cannot write {}", path.display()))?;
-    }
+    let summary = serde_json::json!({
+        "cluster": cluster,
+        "digests": digests.name(),
+        "digest": found.whole.map(|whole| whole.digest.to_string()),
+        "digest_epoch": found.whole.map(|whole| whole.last.0),
+        "ok": unwell.is_none(),
+        "nodes": lines,
+    });
+    report::write_json(args.json.as_deref(), &summary)?;
     // A script that needs only the exit code closes the pipe early.
     let whole = found
         .whole
@@ -288,7 +285,7 @@ impl Compared {
     }
 }
 
-/// Whether two nodes had the same data at the end of the last epoch of which both know; nothing if there is none.
+/// Tells whether two nodes had the same data at the end of the last epoch of which both know; nothing if there is none.
 fn are_same(one: &[DigestSpan], other: &[DigestSpan]) -> Option<bool> {
     let meets = |a: &DigestSpan, b: &DigestSpan| a.first.max(b.first) <= a.last.min(b.last);
     let pairs = one.iter().flat_map(|a| other.iter().filter(|b| meets(a, b)).map(move |b| (a, b)));
@@ -395,28 +392,7 @@ fn ask_all(way: &Way, members: &[Member]) -> Vec<Result<Status, Unasked>> {
 fn line(member: &Member, answer: Result<Status, Unasked>, is_odd: bool) -> Line {
     let Member { node, partition, replica, resp, .. } = member.clone();
     let admin = member.target().to_string();
-    let unknown = Line {
-        node,
-        partition,
-        replica,
-        role: None,
-        leader: None,
-        term: None,
-        epoch: None,
-        applied_epoch: None,
-        lag: None,
-        rebuilds: None,
-        map_version: None,
-        slots: None,
-        digest: None,
-        digest_epoch: None,
-        links_up: 0,
-        links: 0,
-        resp,
-        admin,
-        state: State::Unreachable,
-        reason: None,
-    };
+    let unknown = Line { node, partition, replica, resp, admin, ..Line::default() };
     let status = match answer {
         Ok(status) => status,
         Err(Unasked { state, reason }) => return Line { state, reason: Some(reason), ..unknown },

@@ -17,19 +17,14 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use anyhow::Context;
-use clap::{Args, ValueEnum};
-use ordain_archive::Location;
-use ordain_family::Replication;
-use ordain_lab::options::{Door, OptionArgs};
+use clap::Args;
 use ordain_lab::report;
-use ordain_node::size::Size;
 use rustix::process::{Pid, Signal, kill_process};
 use signal_hook::consts::{SIGINT, SIGTERM};
 use signal_hook::iterator::Signals;
 
 use super::home::{Home, Wanted};
 use super::{NodeRecord, Record};
-use crate::serve::Durability;
 
 /// How long nodes have to stop by themselves: they take ten seconds for their clients and ten for their disks at most.
 const STOP_WITHIN: Duration = Duration::from_secs(25);
@@ -40,66 +35,14 @@ const STEADY_AFTER: Duration = Duration::from_secs(30);
 /// How much of the end of a node's log is read.
 const TAIL: u64 = 4096;
 
-/// How input reaches the other replicas.
-#[derive(Clone, Copy, Debug, ValueEnum)]
-enum ReplicationName {
-    /// There is one replica.
-    None,
-    /// A primary has it, and sends it to the others after it has answered. Needs three nodes.
-    Async,
-    /// A majority has it before it takes effect.
-    Sync,
-}
-
-/// How `ordain cluster up` takes the options of engines.
-#[derive(Clone, Debug, Default)]
-pub struct OfUp;
-
-impl Door for OfUp {
-    const CHECKS_NAMES: bool = false;
-    const ELSE: &'static str = ", or as it was";
-}
-
 /// The flags of `ordain cluster up`.
 #[derive(Debug, Args)]
 pub struct UpArgs {
-    /// How many parts the data is divided in [default: 1, or as it was]
-    #[arg(long, value_name = "P")]
-    partitions: Option<u16>,
-    /// How many copies there are of each [default: 1, or as it was]
-    #[arg(long, value_name = "R")]
-    replicas: Option<u16>,
-    /// The engine [default: calvin]
-    #[arg(long, value_name = "NAME")]
-    engine: Option<String>,
-    /// Event loops of a node [default: this machine's cores divided by the nodes, at least 1]
-    #[arg(long, value_name = "N")]
-    threads: Option<usize>,
-    /// The first of the ports: one a node for clients, then one a node for the admin servers, then one a node for the
-    /// cluster. 0: any that are free [default: 7000, or as it was]
-    #[arg(long, value_name = "N")]
-    base_port: Option<u16>,
+    #[command(flatten)]
+    wanted: Wanted,
     /// Where the cluster keeps its data and its nodes' logs, and cluster.json
     #[arg(long, env = "ORDAIN_DATA_DIR", default_value = "ordain-data", value_name = "DIR")]
     data_dir: PathBuf,
-    /// When an acknowledged write is durable on a node [default: fsync]
-    #[arg(long)]
-    durability: Option<Durability>,
-    /// How input reaches the other replicas [default: none with one replica, else sync]
-    #[arg(long)]
-    replication: Option<ReplicationName>,
-    #[command(flatten)]
-    options: OptionArgs<OfUp>,
-    /// How much memory each node may have allocated, as 200mb or 4gb, before what needs more is refused (OOM); 0: no limit
-    /// [default: 0, or as it was]
-    #[arg(long, value_name = "SIZE")]
-    maxmemory: Option<Size>,
-    /// One-way delay that is added between nodes, for experiments, microseconds [default: 0]
-    #[arg(long, value_name = "L")]
-    latency_us: Option<u64>,
-    /// Take copies of complete checkpoints to this store: `file:///DIR` or `s3://BUCKET/PREFIX` [default: none, or as it was]
-    #[arg(long, env = "ORDAIN_CHECKPOINT_STORE", value_name = "URL")]
-    checkpoint_store: Option<Location>,
     /// Start a node again that has died
     #[arg(long)]
     restart: bool,
@@ -119,24 +62,7 @@ pub fn run(args: &UpArgs) -> anyhow::Result<bool> {
     report::check_writable("--json", args.json.as_deref())?;
     let (events, events_in) = mpsc::channel();
     watch_signals(events.clone())?;
-    let wanted = Wanted {
-        partitions: args.partitions,
-        replicas: args.replicas,
-        engine: args.engine.clone(),
-        threads: args.threads,
-        base_port: args.base_port,
-        durability: args.durability.and_then(|name| Some(name.to_possible_value()?.get_name().to_owned())),
-        replication: args.replication.map(|name| match name {
-            ReplicationName::None => Replication::None,
-            ReplicationName::Async => Replication::Async,
-            ReplicationName::Sync => Replication::Sync,
-        }),
-        options: args.options.given.clone(),
-        maxmemory: args.maxmemory,
-        latency_us: args.latency_us,
-        checkpoint_store: args.checkpoint_store.clone(),
-    };
-    let home = Home::open(&args.data_dir, &wanted)?;
+    let home = Home::open(&args.data_dir, &args.wanted)?;
     let mut fleet = Fleet::new(home, args.restart, events)?;
     let ready = fleet.start(&events_in, Duration::from_secs(args.ready_within_s));
     let lasted = match ready {
@@ -295,10 +221,7 @@ impl Fleet {
     /// Tells where everything is.
     fn announce(&self, json: Option<&Path>) -> anyhow::Result<()> {
         self.home.note(&self.record)?;
-        if let Some(path) = json {
-            std::fs::write(path, serde_json::to_string_pretty(&self.record)?)
-                .with_context(|| format!("cannot write {}", path.display()))?;
-        }
+        report::write_json(json, &self.record)?;
         let mut table = report::table(&["node", "partition", "replica", "clients", "admin", "log"], 6);
         for node in &self.record.nodes {
             let NodeRecord { id, partition, replica, resp, admin, log, .. } = node;

@@ -16,7 +16,7 @@ use ordain_node::cluster::{ClusterConfig, ClusterFile};
 use ordain_node::identity::Identity;
 use ordain_runtime::{DirLock, FsDirectory};
 
-/// What is aborted, and where.
+/// The flags of `ordain log abort`.
 #[derive(Debug, Args)]
 pub struct AbortArgs {
     /// The transaction, as `ordain log inspect` names it: EPOCH.PARTITION.INDEX, or EPOCH:INDEX of a node on its own

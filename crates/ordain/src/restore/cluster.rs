@@ -16,6 +16,7 @@ use ordain_checkpoint::{file_name, seal_name};
 use ordain_engines::registry::Engine;
 use ordain_family::Keep;
 use ordain_family::Replication;
+use ordain_lab::report;
 use ordain_log::copy_file;
 use ordain_model::{Epoch, Isolation, Layout, Millis, PartitionId};
 use ordain_node::cluster::{ClusterConfig, ClusterFile, Membership};
@@ -63,23 +64,21 @@ pub fn run(args: &RestoreArgs) -> anyhow::Result<bool> {
         plan.name()
     );
     targets.paths().for_each(|path| println!("{}", path.display()));
-    if let Some(path) = &args.json {
-        let text = serde_json::to_string_pretty(&json!({
-            "owner": plan.name(),
-            "epoch": until.0,
-            "from": from.0,
-            "executed": executed,
-            "begins": begins.0,
-            "records": records,
-            "refused": restored.refused,
-            "directories": targets.paths().collect::<Vec<_>>(),
-        }))?;
-        std::fs::write(path, text).with_context(|| format!("cannot write {}", path.display()))?;
-    }
+    let summary = json!({
+        "owner": plan.name(),
+        "epoch": until.0,
+        "from": from.0,
+        "executed": executed,
+        "begins": begins.0,
+        "records": records,
+        "refused": restored.refused,
+        "directories": targets.paths().collect::<Vec<_>>(),
+    });
+    report::write_json(args.json.as_deref(), &summary)?;
     Ok(true)
 }
 
-/// What is to be made.
+/// The nodes to be restored.
 enum Plan {
     /// A node on its own, in this directory.
     Alone(PathBuf),

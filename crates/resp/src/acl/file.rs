@@ -6,7 +6,7 @@ use ordain_model::Writer;
 
 use super::{Access, FileError, Users};
 
-/// Why ACL LOAD or ACL SAVE did not do what it was asked.
+/// The reason why ACL LOAD or ACL SAVE failed.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum UsersFileError {
     /// The node has no such file.
@@ -38,7 +38,7 @@ impl fmt::Display for UsersFileError {
 impl std::error::Error for UsersFileError {}
 
 impl UsersFileError {
-    /// What ACL LOAD or ACL SAVE answers.
+    /// The reply of ACL LOAD or ACL SAVE.
     pub fn reply(done: Result<(), UsersFileError>) -> Vec<u8> {
         let mut reply = Vec::new();
         match done {

@@ -27,7 +27,7 @@ const ALIKE: Micros = Micros::from_millis(60_000);
 /// How much of what was refused is noted, bytes.
 const OBJECT_MAX: usize = 128;
 
-/// Why something was refused.
+/// The reason of a refusal.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Reason {
     /// A wrong password.
@@ -81,7 +81,7 @@ struct State {
     log: VecDeque<Refusal>,
 }
 
-/// Who may log in to a node, and what was refused.
+/// The users of a node, and the log of refusals.
 #[derive(Debug, Default)]
 pub struct Access {
     state: Mutex<State>,
@@ -108,7 +108,7 @@ impl Access {
         self.version.load(Ordering::Acquire)
     }
 
-    /// Whether the rights of any user are restricted.
+    /// Tells whether the rights of any user are restricted.
     #[inline]
     pub fn is_restricted(&self) -> bool {
         self.is_restricted.load(Ordering::Acquire)
@@ -160,7 +160,7 @@ impl Access {
         self.refused[reason as usize].fetch_add(1, Ordering::Relaxed);
     }
 
-    /// How often something was refused for a reason.
+    /// The number of refusals for a reason.
     pub fn refused(&self, reason: Reason) -> u64 {
         self.refused[reason as usize].load(Ordering::Relaxed)
     }

@@ -23,7 +23,7 @@ const FORGOTTEN: Micros = Micros::from_millis(60_000);
 /// How many addresses are remembered.
 const ADDRESSES_MAX: usize = 4096;
 
-/// What becomes of an attempt to log in.
+/// The decision on an attempt to log in.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Attempt {
     /// It may be checked.
@@ -51,7 +51,7 @@ pub(super) struct Throttle {
     records: BTreeMap<Network, Record>,
 }
 
-/// Where a connection comes from; one whose address is not known shares that of all such.
+/// The network of a connection's address; one whose address is not known shares that of all such.
 fn network(peer: &str) -> Network {
     match peer.parse::<SocketAddr>().map(|address| address.ip().to_canonical()) {
         Ok(IpAddr::V6(address)) => {

@@ -63,7 +63,7 @@ impl Password {
     }
 }
 
-/// Why a modifier of ACL SETUSER, or a word of an ACL file, is refused.
+/// The reason why a modifier of ACL SETUSER, or a word of an ACL file, is refused.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum ModifierError {
     /// As a rule.
@@ -94,7 +94,7 @@ impl ModifierError {
     }
 }
 
-/// Why modifiers are refused.
+/// The reason why modifiers are refused.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum ModifiersError {
     /// One of them is wrong.
@@ -145,7 +145,7 @@ impl User {
         user
     }
 
-    /// Its name.
+    /// The user's name.
     pub fn name(&self) -> &[u8] {
         &self.name
     }
@@ -155,44 +155,44 @@ impl User {
         self.id
     }
 
-    /// Whether it may log in at all.
+    /// Tells whether the user may log in at all.
     pub fn is_on(&self) -> bool {
         self.is_on
     }
 
-    /// Whether any password does.
+    /// Tells whether any password does.
     pub fn has_no_pass(&self) -> bool {
         self.no_pass
     }
 
-    /// Whether a connection has it without logging in.
+    /// Tells whether a connection has the user without logging in.
     pub fn is_open(&self) -> bool {
         self.is_on && self.no_pass
     }
 
-    /// What it may do.
+    /// The user's rights.
     pub fn rights(&self) -> &Rights {
         &self.rights
     }
 
-    /// Whether nothing is refused to it.
+    /// Tells whether nothing is refused to the user.
     #[inline]
     pub fn is_unrestricted(&self) -> bool {
         self.carried.is_none()
     }
 
-    /// Its rights as a script carries them; none: all of them.
+    /// The user's rights as a script carries them; none: all of them.
     #[inline]
     pub fn carried(&self) -> Option<&[u8]> {
         self.carried.as_deref()
     }
 
-    /// Its passwords: the SHA-256 of each in hexadecimal digits.
+    /// The user's passwords: the SHA-256 of each in hexadecimal digits.
     pub fn hashes(&self) -> impl ExactSizeIterator<Item = String> {
         self.passwords.iter().map(Password::describe)
     }
 
-    /// Whether it may log in with a password. It takes as long whichever is wrong.
+    /// Tells whether the user may log in with a password, in a time that does not depend on which is wrong.
     pub fn accepts(&self, password: &[u8]) -> bool {
         let given = Password::of(password);
         let mut found = subtle::Choice::from(u8::from(self.no_pass));
@@ -287,7 +287,7 @@ impl User {
         self.rights.describe(out);
     }
 
-    /// Whether another one is the same but for its id.
+    /// Tells whether another user is the same but for its id.
     fn is_like(&self, other: &User) -> bool {
         User { id: other.id, ..self.clone() } == *other
     }
@@ -320,7 +320,7 @@ fn merged(modifiers: &[&[u8]]) -> Result<Vec<Vec<u8>>, ModifiersError> {
     }
 }
 
-/// Whether a user may have this name.
+/// Tells whether a user may have this name.
 pub fn is_name(name: &[u8]) -> bool {
     !name.is_empty() && !name.iter().any(|byte| byte.is_ascii_whitespace() || *byte == 0)
 }
@@ -340,7 +340,7 @@ impl Default for Users {
     }
 }
 
-/// What is wrong with an ACL file.
+/// An error in an ACL file.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct FileError {
     /// Which line.
@@ -466,7 +466,7 @@ impl Users {
         text
     }
 
-    /// Whether the rights of any user are restricted.
+    /// Tells whether the rights of any user are restricted.
     pub fn are_restricted(&self) -> bool {
         self.iter().any(|user| !user.is_unrestricted())
     }

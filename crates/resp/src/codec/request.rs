@@ -28,7 +28,7 @@ const TLS_MAJOR: u8 = 3;
 /// Room for arguments that a parser keeps from one command to the next.
 const SPANS_KEPT: usize = 1024;
 
-/// How much one command may ask for.
+/// The bounds of one command.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct RequestLimits {
     args_max: i64,
@@ -92,7 +92,7 @@ impl Refusal {
     }
 }
 
-/// What the parser made of the bytes it was given. `consumed` counts bytes from their start that need not be
+/// The result of parsing some bytes. `consumed` counts bytes from their start that need not be
 /// given again.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Step {
@@ -342,7 +342,7 @@ impl RequestParser {
         self.spans = Vec::new();
     }
 
-    /// What has been passed over of a command that is being dropped need not be held.
+    /// Ends a step with an incomplete command. The part of a dropped command that was passed over is not held.
     fn incomplete(&mut self, wanted: usize) -> Step {
         let consumed = if self.refused.is_some() { std::mem::take(&mut self.at) } else { 0 };
         Step::Incomplete { consumed, wanted }

@@ -20,7 +20,7 @@ pub(super) fn carrying(procedure: ProcedureId, rights: Option<&[u8]>) -> (Proced
     }
 }
 
-/// Whether a command runs a script, whose commands are checked as it calls them.
+/// Tells whether a command runs a script, whose commands are checked as it calls them.
 pub(super) fn is_script(command: &Command) -> bool {
     match command.action {
         Action::Procedure { id, .. } => with_rights(id).is_some(),
@@ -49,7 +49,7 @@ pub(super) const fn changed(denied: Denied) -> &'static str {
 }
 
 impl Session {
-    /// Whether the user may run a command.
+    /// Tells whether the user may run a command.
     pub(super) fn check_rights(
         &self,
         command: &Command,

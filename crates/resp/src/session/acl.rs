@@ -161,7 +161,7 @@ fn set_user(name: &[u8], modifiers: &Words<'_>, cx: &mut Context<'_>, w: &mut Wr
     }
 }
 
-/// Whether a user may run a command, without running it.
+/// Tells whether a user may run a command, without running it.
 fn dry_run(name: &[u8], words: &Words<'_>, cx: &Context<'_>, w: &mut Writer<'_>) {
     let Some(user) = cx.shared.access.users(|users| users.get(name).cloned()) else {
         return w.error([b"ERR User '", name, b"' not found"].concat());

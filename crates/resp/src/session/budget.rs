@@ -24,7 +24,7 @@ const VALUE: u64 = 16 << 20;
 /// Output of so few bytes is not counted: counting would cost more than it is.
 const UNCOUNTED: u64 = (16 << 10) - 1;
 
-/// Whether a command needs memory, by Redis's table.
+/// Tells whether a command needs memory, by Redis's table.
 fn needs_memory(command: &Command, words: &Words<'_>, cx: &Context<'_>) -> bool {
     let sub = |names: &[&str]| {
         words.get(1).is_some_and(|sub| names.iter().any(|name| sub.eq_ignore_ascii_case(name.as_bytes())))
@@ -41,7 +41,7 @@ fn needs_memory(command: &Command, words: &Words<'_>, cx: &Context<'_>) -> bool 
     }
 }
 
-/// How many values may be in the reply to a command.
+/// The most values in the reply to a command.
 fn values(command: &Command, words: &Words<'_>) -> usize {
     let id = match command.action {
         Action::Procedure { id, .. } => id,
@@ -59,7 +59,7 @@ fn values(command: &Command, words: &Words<'_>) -> usize {
     }
 }
 
-/// How much a command may make of memory at most, bytes. Its arguments are held twice while it is under way.
+/// The most bytes of memory that a command may take. Its arguments are held twice while it is under way.
 fn need(command: &Command, words: &Words<'_>) -> u64 {
     let number = |at: usize| -> u64 {
         words.get(at).and_then(|word| std::str::from_utf8(word).ok()?.parse().ok()).unwrap_or(0)
@@ -107,7 +107,7 @@ impl Session {
         }
     }
 
-    /// Whether there is room for a command.
+    /// Tells whether there is room for a command.
     #[inline]
     pub(super) fn can_afford(&self, cost: &Cost, shared: &Shared) -> bool {
         cost.values == 0 && cost.need == 0 || self.has_room_for(cost, shared)
@@ -127,7 +127,7 @@ impl Session {
         cost.need == 0 || memory.can_need(cost.need)
     }
 
-    /// Whether a command is kept until there is room for it: then [`Session::receive`] is to be called, with or without
+    /// Tells whether a command is kept until there is room for it: then [`Session::receive`] is to be called, with or without
     /// input, once [`Session::wants_input`] says so.
     pub fn is_waiting(&self) -> bool {
         self.waiting.is_some()
@@ -218,7 +218,7 @@ impl Session {
         true
     }
 
-    /// Whether a command writes in a partition that is short.
+    /// Tells whether a command writes in a partition that is short.
     fn is_short_for(&self, command: &Command, words: &Words<'_>, cx: &mut Context<'_>) -> bool {
         let registry = cx.gateway.registry().clone();
         // What is refused anyway is refused for that.
@@ -270,7 +270,7 @@ impl Session {
     }
 }
 
-/// Whether a call writes in a partition that is short; one that is refused for what it is does not.
+/// Tells whether a call writes in a partition that is short; one that is refused for what it is does not.
 fn writes_where_short(procedure: ProcedureId, db: Db, args: &[u8], cx: &mut Context<'_>) -> bool {
     let (registry, layout) = (cx.gateway.registry(), cx.gateway.layout());
     if layout.partitions() == 1 || registry.get(procedure).is_some_and(|procedure| procedure.is_dependent()) {

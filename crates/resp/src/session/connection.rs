@@ -18,7 +18,7 @@ pub(super) const REDIS_VERSION: &str = "7.0.15";
 const FAILED_LOGINS_MAX: u32 = 10;
 const WRONG_PASSWORD: &str = "WRONGPASS invalid username-password pair or user is disabled.";
 
-/// Whether a name may be shown in CLIENT LIST: printable, without spaces.
+/// Tells whether a name may be shown in CLIENT LIST: printable, without spaces.
 fn is_plain(name: &[u8]) -> bool {
     name.iter().all(|b| (b'!'..=b'~').contains(b))
 }
@@ -542,7 +542,7 @@ fn on_or_off(choice: &[u8], flag: &mut bool, w: &mut Writer<'_>) {
     w.ok();
 }
 
-/// Whether this server has connections of a kind: all its clients are normal ones.
+/// Tells whether this server has connections of a kind: all its clients are normal ones.
 fn has_clients_of(kind: &[u8]) -> Result<bool, Vec<u8>> {
     match &*kind.to_ascii_lowercase() {
         b"normal" => Ok(true),

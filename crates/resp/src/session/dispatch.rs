@@ -72,7 +72,7 @@ pub(super) fn planned<'w, 'a>(
     Ok(Some(Planned { procedure, encode, args }))
 }
 
-/// Whether a command's name is a line of an HTTP request. Each request has one of the two: a form that a page sends
+/// Tells whether a command's name is a line of an HTTP request. Each request has one of the two: a form that a page sends
 /// is a POST, and every other request of HTTP/1.1 names its host. So what its body or path holds is never executed.
 fn is_http(name: &[u8]) -> bool {
     name.eq_ignore_ascii_case(b"post") || name.eq_ignore_ascii_case(b"host:")

@@ -30,7 +30,7 @@ impl Interactive {
         self.transaction.bytes()
     }
 
-    /// Whether its commit writes in a partition that is short of memory.
+    /// Tells whether its commit writes in a partition that is short of memory.
     pub(super) fn writes_where_short(&self, cx: &Context<'_>) -> bool {
         let (layout, memory) = (cx.gateway.layout(), &cx.shared.memory);
         if layout.partitions() == 1 {

@@ -12,7 +12,7 @@
 //! - `dispatch`: from words to a transaction or to the session's own commands;
 //! - `multi`: MULTI, EXEC, DISCARD, WATCH, UNWATCH;
 //! - `interactive`: TXN.BEGIN, TXN.COMMIT, TXN.ABORT and everything between;
-//! - `connection`: HELLO, AUTH, CLIENT and their like; `server`: INFO, CONFIG, COMMAND and theirs;
+//! - `connection`: HELLO, AUTH, CLIENT and their like; `server`: CONFIG, BGSAVE, DEBUG and theirs; `info`: INFO; `introspection`: COMMAND;
 //! - `access`: the rights of its user; `acl`: ACL;
 //! - `absent`: commands about what this server has nothing of;
 //! - `replies`: the order of replies;
@@ -25,6 +25,7 @@ mod budget;
 mod connection;
 mod diagnostics;
 mod dispatch;
+mod info;
 mod interactive;
 mod introspection;
 mod multi;
@@ -121,7 +122,7 @@ enum Awaiting {
     Exec(Box<Multi>),
     Transaction,
     Commit,
-    Info(server::Sections),
+    Info(info::Sections),
     MemoryStats,
     /// The words of AUTH or HELLO, which is checked after a wait.
     LogIn(Vec<Vec<u8>>),
@@ -337,8 +338,8 @@ impl Session {
                     reply.extend_from_slice(answer);
                 }
             }
-            Awaiting::Info(sections) if is_committed => server::info(&sections, Some(answer), cx, &mut reply),
-            Awaiting::MemoryStats if is_committed => server::memory_stats(Some(answer), cx, &mut reply),
+            Awaiting::Info(sections) if is_committed => info::info(&sections, Some(answer), cx, &mut reply),
+            Awaiting::MemoryStats if is_committed => info::memory_stats(Some(answer), cx, &mut reply),
             Awaiting::ClientList => match Datum::first(answer) {
                 Datum::Bulk(lines) => Writer(&mut reply).verbatim(*b"txt", lines),
                 _ => reply.extend_from_slice(answer),
@@ -388,7 +389,7 @@ impl Session {
         }
     }
 
-    /// Whether there is room for more commands. While there is not, the edge should not read from the socket.
+    /// Tells whether there is room for more commands. While there is not, the edge should not read from the socket.
     #[inline]
     pub fn wants_input(&self, shared: &Shared) -> bool {
         match self.waiting.as_deref() {
@@ -417,7 +418,7 @@ impl Session {
         }
     }
 
-    /// What is to be sent.
+    /// The bytes to be sent.
     pub fn output(&self) -> &[u8] {
         self.replies.output()
     }
@@ -427,7 +428,7 @@ impl Session {
         self.replies.sent(bytes);
     }
 
-    /// What the edge is to do with the connection. When it closes it, it drops the session, and with it an open
+    /// The fate of the connection, for the edge. When it closes it, it drops the session, and with it an open
     /// transaction.
     pub fn fate(&self) -> Fate {
         match self.closing {
@@ -451,7 +452,7 @@ impl Session {
         self.kill();
     }
 
-    /// Whether the connection is to be closed without what it is owed.
+    /// Tells whether the connection is to be closed without what it is owed.
     pub fn is_killed(&self) -> bool {
         self.closing == Closing::Now
     }
@@ -469,7 +470,7 @@ impl Session {
         self.id
     }
 
-    /// Its number on the node.
+    /// The client's number on the node.
     pub fn client(&self) -> ClientId {
         self.client
     }
@@ -484,7 +485,7 @@ impl Session {
         &self.local
     }
 
-    /// When it last sent something.
+    /// The time at which the client last sent something.
     pub fn active(&self) -> Micros {
         self.active
     }
@@ -494,7 +495,7 @@ impl Session {
         &self.user
     }
 
-    /// How many of its requests are under way, or wait until there is room.
+    /// The number of its requests that are under way, or wait until there is room.
     pub fn pending(&self) -> usize {
         self.replies.pending() + usize::from(self.waiting.is_some())
     }

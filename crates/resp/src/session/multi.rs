@@ -36,7 +36,7 @@ pub(super) struct Multi {
     args: Vec<u8>,
     /// A command was refused as it came: EXEC will not run.
     is_spoiled: bool,
-    /// What its commands take together.
+    /// The cost of its commands together.
     cost: Cost,
     /// One of them needs memory.
     needs_memory: bool,
@@ -92,7 +92,7 @@ impl Multi {
         self.needs_memory |= needs_memory;
     }
 
-    /// What its commands take together.
+    /// The cost of its commands together.
     pub(super) fn cost(&self) -> Cost {
         Cost { request: self.args.len(), ..self.cost }
     }
@@ -102,12 +102,12 @@ impl Multi {
         self.db
     }
 
-    /// Whether one of them needs memory.
+    /// Tells whether one of them needs memory.
     pub(super) fn needs_memory(&self) -> bool {
         self.needs_memory
     }
 
-    /// Its scripts and functions must do without memory.
+    /// Has its scripts and functions refuse commands that need memory.
     fn be_frugal(&mut self) {
         for queued in &mut self.queue {
             if let Part::Call(procedure, _) = &mut queued.what {
@@ -121,7 +121,7 @@ impl Multi {
         self.calls()
     }
 
-    /// How many commands are queued.
+    /// The number of commands that are queued.
     pub(super) fn len(&self) -> usize {
         self.queue.len()
     }

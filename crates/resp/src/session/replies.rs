@@ -84,7 +84,7 @@ impl Sequence {
     }
 }
 
-/// How a reply is to be written: fixed when the request is taken, because a later one may change it.
+/// The form in which a reply is written: fixed when the request is taken, because a later one may change it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Style {
     pub(crate) protocol: Protocol,
@@ -232,32 +232,32 @@ impl Replies {
         }
     }
 
-    /// How long a reply of so many values is expected to be, bytes.
+    /// The expected length of a reply of so many values, bytes.
     #[inline]
     pub(crate) fn expected_of(&self, values: usize) -> u64 {
         self.value.saturating_mul(values).min(MAX_REPLY) as u64
     }
 
-    /// How long the replies under way are expected to be, bytes.
+    /// The expected length of all replies under way, bytes.
     #[inline]
     pub(crate) fn expected(&self) -> u64 {
         self.expected << 10
     }
 
-    /// How much the writes under way may need, bytes.
+    /// The bytes of memory that the writes under way may need.
     #[inline]
     pub(crate) fn needed(&self) -> u64 {
         self.needed << 10
     }
 
-    /// Whether there is room for a request whose reply is expected to be so long. A client that asks for large values and
+    /// Tells whether there is room for a request whose reply is expected to be so long. A client that asks for large values and
     /// reads none has few requests under way, so that what is on its way to it when its output is full stays small.
     #[inline]
     pub(crate) fn can_expect(&self, bytes: u64) -> bool {
         self.expected == 0 || self.expected() + bytes <= UNDER_WAY
     }
 
-    /// Whether the requests under way came in as many bytes as they may.
+    /// Tells whether the requests under way came in as many bytes as they may.
     #[inline]
     pub(crate) fn is_full(&self) -> bool {
         self.requests << 10 > REQUESTS_MAX
@@ -400,12 +400,12 @@ impl Replies {
         }
     }
 
-    /// Whether the last reply that was there at once was an error.
+    /// Tells whether the last reply that was there at once was an error.
     pub(crate) const fn last_failed(&self) -> bool {
         self.last_failed
     }
 
-    /// Where the next reply is to be appended.
+    /// The buffer to which the next reply is appended.
     #[inline]
     fn end(&mut self) -> &mut Vec<u8> {
         end_of(&mut self.out, &mut self.behind)

@@ -66,7 +66,7 @@ pub struct NetConfig {
     pub limits: NetLimits,
 }
 
-/// What the connections between nodes need to be in TLS.
+/// The TLS of the connections between nodes.
 #[derive(Clone, Debug)]
 pub struct LinkTls {
     /// TLS with peers that dial this node. It must ask for their certificates.

@@ -109,12 +109,12 @@ impl Connection {
         self.late.push_back((at, what));
     }
 
-    /// When the next late bytes leave.
+    /// The time at which the next late bytes leave.
     pub(super) fn late_due(&self) -> Option<Micros> {
         self.late.front().map(|(at, _)| *at)
     }
 
-    /// How much has not left yet.
+    /// The number of bytes that have not left yet.
     pub(super) fn pending(&self) -> usize {
         self.output.len() + self.late_bytes
     }

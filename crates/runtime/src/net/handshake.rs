@@ -35,7 +35,7 @@ const GREETING: u8 = 1;
 const PROOF: u8 = 2;
 const REFUSAL: u8 = 3;
 
-/// Why two nodes do not belong together.
+/// The reason why two nodes do not belong together.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Refusal {
     /// The other side does not speak this protocol at all.
@@ -94,7 +94,7 @@ impl fmt::Display for Refusal {
     }
 }
 
-/// What a node says of itself to every other.
+/// The identity that a node gives to every other.
 #[derive(Clone)]
 pub(super) struct Identity {
     pub(super) node: NodeId,
@@ -130,7 +130,7 @@ struct Greeting {
 
 codec!(struct Greeting { cluster, fingerprint, from, to, life, nonce });
 
-/// Which side of a connection.
+/// A side of a connection.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Side {
     Dialer,
@@ -157,7 +157,7 @@ pub(super) struct Handshake {
     stage: Stage,
 }
 
-/// Why a handshake has failed.
+/// The reason why a handshake has failed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Failure {
     pub(super) reason: Refusal,
@@ -303,7 +303,7 @@ impl Handshake {
         message(out, PROOF, &proof);
     }
 
-    /// What `side` proves that it knows the secret by.
+    /// The proof of `side` that it knows the secret.
     fn mac(&self, identity: &Identity, theirs: &Greeting, side: Side) -> Hmac<Sha256> {
         let theirs = theirs.to_bytes();
         let (dialer, acceptor) = match self.side {

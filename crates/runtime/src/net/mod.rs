@@ -149,7 +149,7 @@ impl<M: Wire + From<PeerChange>> Network<M> {
         })
     }
 
-    /// This edge, with a greeting for every peer.
+    /// Gives the edge a greeting for every peer.
     #[must_use]
     pub fn greeting(mut self, greeting: Greeting) -> Network<M> {
         self.greeting = Some(greeting);
@@ -427,7 +427,7 @@ impl<M: Wire + From<PeerChange>> Network<M> {
         now.elapsed.since(self.peers[peer].received_at) >= self.patience()
     }
 
-    /// When something is due next.
+    /// The time at which something is due next.
     fn next_due(&self) -> Option<Micros> {
         let patience = self.patience();
         let peers = self.peers.iter().flat_map(|peer| {

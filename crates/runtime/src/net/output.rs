@@ -25,12 +25,12 @@ pub(super) struct Output {
 }
 
 impl Output {
-    /// How much has not left.
+    /// The number of bytes that have not left.
     pub(super) fn len(&self) -> usize {
         self.len + self.small.len() - self.written
     }
 
-    /// Where to append what is small.
+    /// The buffer for small pieces.
     pub(super) fn small(&mut self) -> &mut Vec<u8> {
         &mut self.small
     }
@@ -56,7 +56,7 @@ impl Output {
         }
     }
 
-    /// What is small and comes next follows a piece.
+    /// Ends the buffer of small pieces before a large one.
     fn end_small(&mut self) {
         if !self.small.is_empty() {
             let small = std::mem::take(&mut self.small);

@@ -9,7 +9,7 @@ use ordain_role::NodeId;
 
 use super::handshake::Refusal;
 
-/// How it stands with a peer.
+/// The state of the connection to a peer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Reach {
     /// No connection, or not for long enough to call it lost.
@@ -54,7 +54,7 @@ pub struct PeerStatus {
     pub reconnects: u64,
 }
 
-/// What the network edge shows of all peers: at most a heartbeat old, and at once when a connection comes or goes.
+/// The status of all peers: at most a heartbeat old, and at once when a connection comes or goes.
 #[derive(Clone, Debug, Default)]
 pub struct NetStatus(Arc<Mutex<Vec<PeerStatus>>>);
 

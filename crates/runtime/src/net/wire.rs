@@ -41,7 +41,7 @@ pub(super) struct Parcel {
 }
 
 impl Parcel {
-    /// How many bytes of memory it holds, about.
+    /// The approximate number of bytes that it holds.
     pub(super) fn bytes(&self) -> usize {
         self.payload.len() + self.tail.len() + ABOUT
     }
