@@ -41,7 +41,7 @@ pub struct Aborted {
     pub in_force: bool,
 }
 
-/// Why aborts cannot be read, written or undone.
+/// The reason why aborts cannot be read, written or undone.
 #[derive(Debug, thiserror::Error)]
 pub enum AbortsError {
     /// The file system refuses it.
@@ -49,7 +49,7 @@ pub enum AbortsError {
     Io {
         /// The file.
         path: PathBuf,
-        /// What the system says.
+        /// The error of the system.
         reason: std::io::Error,
     },
     /// The disk failed.

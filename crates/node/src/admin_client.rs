@@ -26,7 +26,7 @@ const ANSWER_MAX: u64 = 4 << 20;
 pub struct Login {
     /// The user's name.
     pub user: String,
-    /// Its password.
+    /// The password.
     pub password: String,
 }
 
@@ -49,7 +49,7 @@ impl Login {
 pub struct Target {
     /// Host and port.
     pub address: String,
-    /// Whether the server is in TLS.
+    /// True if the server is in TLS.
     pub is_tls: bool,
 }
 
@@ -119,7 +119,7 @@ pub enum AskError {
     /// Nothing says whose certificates are good.
     #[error("its admin server is in TLS, and nothing says whose certificates are good: name the authority")]
     NoAuthority,
-    /// Its certificate or its TLS is no good.
+    /// The certificate or its TLS is no good.
     #[error("TLS with its admin server failed: {0}: check its certificate, the authority and the name")]
     Tls(String),
     /// It is something else.
@@ -141,7 +141,7 @@ pub struct Asker {
     pub login: Option<Login>,
     /// The authorities whose certificates are good.
     pub trust: Option<Current<ClientConfig>>,
-    /// How long a server has to answer.
+    /// The time that a server has to answer.
     pub patience: Duration,
 }
 

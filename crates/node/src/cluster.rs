@@ -47,50 +47,50 @@ pub fn is_admin_in_tls(configured: Option<bool>, has_client_tls: bool, admin: So
 /// A node of a cluster.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Member {
-    /// Its number.
+    /// The number.
     pub node: NodeId,
-    /// Where the other nodes reach it.
+    /// The address for other nodes.
     pub cluster: SocketAddr,
-    /// That address as the file has it.
+    /// The same address as the file has it.
     pub cluster_name: String,
-    /// Where clients reach it.
+    /// The address for clients.
     pub resp: SocketAddr,
-    /// Where its admin server is.
+    /// The address of the admin server.
     pub admin: SocketAddr,
-    /// That address as the file has it.
+    /// The same address as the file has it.
     pub admin_name: String,
-    /// Where it keeps its data, if the file says so.
+    /// The data directory, if the file says so.
     pub data_dir: Option<PathBuf>,
 }
 
 /// A cluster, checked: what every node of it starts from.
 #[derive(Clone, Debug)]
 pub struct ClusterConfig {
-    /// Its name.
+    /// The name.
     pub id: String,
     /// The secret of its nodes; empty if there is none.
     pub secret: Secret,
     /// The division of the data.
     pub layout: Arc<Layout>,
-    /// How many replicas there are.
+    /// The number of replicas.
     pub replicas: u16,
     /// The engine.
     pub engine: Engine,
-    /// Its options.
+    /// The options.
     pub options: Options,
     /// What a node keeps on disk, unless its own flags differ.
     pub keep: Keep,
-    /// How input reaches the other replicas.
+    /// The way by which input reaches the other replicas.
     pub replication: Replication,
     /// One-way delay that is added between nodes.
     pub latency: Micros,
     /// TLS between them.
     pub tls: Option<LinkFiles>,
-    /// Whether the admin servers are in TLS; none: where [`is_admin_in_tls`] has it.
+    /// True if the admin servers are in TLS; none: where [`is_admin_in_tls`] has it.
     pub admin_tls: Option<bool>,
-    /// Whether clients can connect in TLS.
+    /// True if clients can connect in TLS.
     pub has_client_tls: bool,
-    /// Its nodes, by number.
+    /// The nodes, by number.
     pub members: Vec<Member>,
 }
 
@@ -177,7 +177,7 @@ impl ClusterConfig {
 pub struct Membership {
     /// The cluster.
     pub cluster: Arc<ClusterConfig>,
-    /// Which of its nodes.
+    /// The number of the node.
     pub node: NodeId,
 }
 

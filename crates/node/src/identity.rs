@@ -73,7 +73,7 @@ pub struct Identity {
     /// In which generation the node is: 0 since the cluster began, or when it joined in place of one that was lost.
     #[serde(default)]
     pub generation: u32,
-    /// How often it was rebuilt in that generation.
+    /// The number of rebuilds in that generation.
     #[serde(default, rename = "started_over")]
     pub rebuilds: u32,
     /// A rebuild that is not carried out: what is to be removed before anything of the directory is used.
@@ -114,7 +114,7 @@ pub enum IdentityError {
     Io {
         /// The file or directory.
         path: PathBuf,
-        /// What the system says.
+        /// The error of the system.
         reason: std::io::Error,
     },
     /// `ordain.json` is not what was written.
@@ -122,7 +122,7 @@ pub enum IdentityError {
     Damaged {
         /// The file.
         path: PathBuf,
-        /// Why.
+        /// The reason.
         reason: String,
     },
     /// Another format.
@@ -130,7 +130,7 @@ pub enum IdentityError {
     Format {
         /// The file.
         path: PathBuf,
-        /// Its version.
+        /// The version.
         found: u32,
     },
     /// Another engine.
@@ -138,7 +138,7 @@ pub enum IdentityError {
     Engine {
         /// The file.
         path: PathBuf,
-        /// Its engine.
+        /// The engine.
         found: String,
         /// The engine asked for.
         asked: String,
@@ -148,7 +148,7 @@ pub enum IdentityError {
     Option {
         /// The file.
         path: PathBuf,
-        /// Its value, as it is given on a command line.
+        /// The value, as it is given on a command line.
         found: String,
         /// The value asked for.
         asked: String,

@@ -3,7 +3,7 @@
 
 use ordain_resp::{Foreign, Notice};
 
-/// How many lines of one kind are written between two ticks.
+/// The number of lines of one kind that are written between two ticks.
 const LINES: u64 = 3;
 
 /// Notices of one event loop since the last tick.

@@ -16,7 +16,7 @@ pub enum SecretError {
     Unreadable {
         /// The file.
         path: PathBuf,
-        /// What the system says.
+        /// The error of the system.
         reason: io::Error,
     },
     /// It is far longer than any such file.

@@ -39,7 +39,7 @@ use start::Start;
 /// The configuration of a node.
 #[derive(Clone, Debug)]
 pub struct ServeConfig {
-    /// How much memory it may have allocated before what needs more is refused, bytes; 0: no limit.
+    /// The memory that it may have allocated before what needs more is refused, bytes; 0: no limit.
     pub maxmemory_bytes: u64,
     /// The function that gives the bytes of memory that the process has allocated; 0 if they are not counted.
     pub allocated_bytes: fn() -> u64,
@@ -49,11 +49,11 @@ pub struct ServeConfig {
     pub admin: SocketAddr,
     /// The data directory.
     pub data_dir: PathBuf,
-    /// What it keeps on disk.
+    /// The durability of the node.
     pub keep: Keep,
     /// The engine.
     pub engine: Engine,
-    /// Its options.
+    /// The options.
     pub options: Options,
     /// Event loops, each with a shard of the data.
     pub threads: usize,
@@ -71,11 +71,11 @@ pub struct ServeConfig {
     pub checkpoint_log_bytes: u64,
     /// About how long a log may be before what members that are away may want is trimmed too.
     pub log_keep_bytes: u64,
-    /// How long a file of a log is.
+    /// The length of a file of a log, bytes.
     pub log_segment_bytes: u64,
     /// Where copies of complete checkpoints are taken to, and how many are kept there.
     pub checkpoint_store: Option<(Location, NonZeroUsize)>,
-    /// Its place in a cluster; none: it is on its own.
+    /// The place in a cluster; none: it is on its own.
     pub cluster: Option<Membership>,
     /// It has lost what it had: it comes back with an empty directory, as another member of its group.
     pub join: bool,
@@ -117,7 +117,7 @@ impl ServeConfig {
 /// The access to admin servers.
 #[derive(Clone, Debug, Default)]
 pub struct Operators {
-    /// Whether this node's is in TLS; none: where clients can be, and other machines reach it.
+    /// True if this node's is in TLS; none: where clients can be, and other machines reach it.
     pub tls: Option<bool>,
     /// The user as which this node asks those of the other nodes.
     pub login: Option<Login>,
@@ -137,7 +137,7 @@ pub enum ServeError {
     Exposed {
         /// The address.
         address: SocketAddr,
-        /// Which flag names it.
+        /// The flag that names it.
         flag: &'static str,
     },
     /// There is no certificate for the admin server.
@@ -165,7 +165,7 @@ pub enum ServeError {
     Users {
         /// The file.
         path: PathBuf,
-        /// What is wrong with it.
+        /// The error.
         source: FileError,
     },
     /// No event loops, or too many.
@@ -176,9 +176,9 @@ pub enum ServeError {
     Listen {
         /// The address.
         address: SocketAddr,
-        /// Which flag names it.
+        /// The flag that names it.
         flag: &'static str,
-        /// What the system says.
+        /// The error of the system.
         reason: std::io::Error,
     },
     /// The data directory cannot be used.
@@ -206,7 +206,7 @@ pub enum ServeError {
     Rebuild {
         /// The data directory.
         path: PathBuf,
-        /// What the disk says.
+        /// The error of the disk.
         reason: DiskError,
     },
     /// There are none to be taken anywhere.
@@ -242,7 +242,7 @@ pub enum Ended {
     /// Nothing is wrong: the next start of the process begins from what is in its directory.
     #[error("the node has to be started again: {reason}")]
     Restarts {
-        /// What it has got to know.
+        /// The reason.
         reason: String,
     },
     /// It was to be rebuilt, and that cannot be noted.
@@ -292,18 +292,18 @@ pub struct Node {
     pub tls: Option<SocketAddr>,
     /// The address of the admin HTTP server.
     pub admin: SocketAddr,
-    /// Its engine.
+    /// The engine.
     pub engine: Engine,
-    /// Its number.
+    /// The number.
     pub id: NodeId,
     /// What its log held, if it has one.
     pub recovered: Option<Recovered>,
-    /// How many transactions were replayed at start.
+    /// The number of transactions that were replayed at start.
     pub replayed: u64,
     /// It has no usable beginning: it takes no connections, gets a checkpoint from another node, and is rebuilt.
     pub is_waiting: bool,
     running: Running,
-    /// Who it is, and where that is written.
+    /// The identity of the node, and its directory.
     identity: Option<(Identity, PathBuf)>,
     _archiver: Option<Archiver>,
     _admin: Admin,
@@ -378,7 +378,7 @@ fn newcomer(config: &ServeConfig) -> Result<(&Membership, u32), ServeError> {
     }
 }
 
-/// When the year 2020 began, in seconds of Unix time.
+/// The time at which the year 2020 began, in seconds of Unix time.
 const YEAR_2020: u64 = 1_577_836_800;
 
 /// The users that a node begins with.

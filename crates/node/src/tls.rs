@@ -41,7 +41,7 @@ pub struct ClientTls {
     pub only: bool,
     /// The node's certificate and those between it and the authority, PEM.
     pub cert_file: PathBuf,
-    /// Its key, PEM.
+    /// The key, PEM.
     pub key_file: PathBuf,
     /// The certificates of the authorities for those of clients, PEM.
     pub ca_cert_file: Option<PathBuf>,
@@ -60,9 +60,9 @@ pub enum TlsError {
     Pem {
         /// The file.
         path: PathBuf,
-        /// What it should hold.
+        /// The content that it should have.
         what: &'static str,
-        /// What is wrong.
+        /// The error.
         reason: rustls::pki_types::pem::Error,
     },
     /// It holds none.
@@ -70,7 +70,7 @@ pub enum TlsError {
     Nothing {
         /// The file.
         path: PathBuf,
-        /// What it should hold.
+        /// The content that it should have.
         what: &'static str,
     },
     /// The certificate and the key cannot be used, or not together.
@@ -80,7 +80,7 @@ pub enum TlsError {
         cert: PathBuf,
         /// The file of the key.
         key: PathBuf,
-        /// What is wrong.
+        /// The error.
         reason: rustls::Error,
     },
     /// The certificates of authorities cannot be used.
@@ -88,7 +88,7 @@ pub enum TlsError {
     Authorities {
         /// The file.
         path: PathBuf,
-        /// What is wrong.
+        /// The error.
         reason: String,
     },
     /// A certificate that the other side would refuse.
@@ -96,7 +96,7 @@ pub enum TlsError {
     NoGood {
         /// The file.
         path: PathBuf,
-        /// Why.
+        /// The reason.
         reason: String,
     },
     /// Clients must show a certificate, and nothing says whose are good.
@@ -268,7 +268,7 @@ pub struct LinkFiles {
     /// The node's certificate and those between it and the authority, PEM.
     #[serde(alias = "cert_file")]
     pub cert_file: PathBuf,
-    /// Its key, PEM.
+    /// The key, PEM.
     #[serde(alias = "key_file")]
     pub key_file: PathBuf,
     /// The certificates of the authorities that the nodes' are of, PEM.

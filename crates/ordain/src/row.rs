@@ -13,7 +13,7 @@ pub struct Inspection {
     pub is_complete: bool,
     /// If it was read and is sound.
     pub totals: Option<Totals>,
-    /// Why it cannot be used.
+    /// The reason why it cannot be used.
     pub reason: Option<String>,
 }
 

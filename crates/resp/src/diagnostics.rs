@@ -19,7 +19,7 @@ use ordain_model::{Datum, Histogram, Micros};
 const WORDS: usize = 32;
 /// Bytes of a word that are kept.
 const WORD_BYTES: usize = 128;
-/// How many kinds of errors are counted apart; the rest, which only scripts can make up, is counted together.
+/// The number of kinds of errors that are counted apart; the rest, which only scripts can make up, is counted together.
 const ERRORS_MAX: usize = 128;
 /// Bytes of the first word of an error that are kept.
 const CODE_BYTES: usize = 64;
@@ -67,7 +67,7 @@ pub struct CommandTimes {
     errors: Mutex<Errors>,
 }
 
-/// How many errors were answered, by the first word of their texts.
+/// The number of errors that were answered, by the first word of their texts.
 pub type Errors = BTreeMap<Box<[u8]>, u64>;
 
 impl std::fmt::Debug for CommandTimes {
@@ -129,13 +129,13 @@ pub struct CommandStats {
 /// A request that took long.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct SlowRequest {
-    /// Its number: one more than that of the one before.
+    /// The number: one more than that of the one before.
     pub id: u64,
-    /// When it was answered, seconds of Unix time.
+    /// The time at which it was answered, seconds of Unix time.
     pub at_s: u64,
-    /// How long it took.
+    /// The time that it took.
     pub took: Micros,
-    /// Its words, shortened as Redis does.
+    /// The words, shortened as Redis does.
     pub words: Vec<Vec<u8>>,
     /// The client's address and port.
     pub peer: String,

@@ -23,7 +23,7 @@ use ordain_model::Micros;
 /// What Redis answers, and so this.
 pub(crate) const OUT_OF_MEMORY: &str = "OOM command not allowed when used memory > 'maxmemory'.";
 
-/// How many bytes of replies may be under way together, judging by how long the last ones were.
+/// The number of bytes of replies that may be under way together, judging by how long the last ones were.
 pub const EXPECTED_MAX: u64 = 64 << 20;
 /// How long a reply with values is taken to be on a connection that has had none yet, for each value, bytes.
 pub(crate) const UNKNOWN_REPLY: usize = 4 << 20;
@@ -39,7 +39,7 @@ pub const REPORT_FOR: Micros = Micros::from_millis(3000);
 pub struct Report {
     /// It is over its limit.
     pub is_over: bool,
-    /// How many bytes are left to its limit; `u64::MAX` without one.
+    /// The number of bytes that are left to its limit; `u64::MAX` without one.
     pub room: u64,
 }
 
@@ -72,7 +72,7 @@ pub struct Memory {
     clients_max: AtomicU64,
     limit: AtomicU64,
     used: fn() -> u64,
-    /// Its own report, with hysteresis: it is over until a sixty-fourth of the limit is free.
+    /// This node's own report, with hysteresis: it is over until a sixty-fourth of the limit is free.
     is_over: AtomicBool,
     /// By partition; empty on a node on its own.
     short: Vec<AtomicBool>,

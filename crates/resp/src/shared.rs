@@ -16,9 +16,9 @@ use crate::session::{ClientId, Cost, Session};
 
 /// The context of a call of a session.
 pub struct Context<'a> {
-    /// Where transactions go.
+    /// The gateway that takes transactions.
     pub gateway: &'a mut Gateway,
-    /// What the connections of this event loop share.
+    /// The state that the connections of this event loop share.
     pub shared: &'a mut Shared,
     /// The node.
     pub control: &'a mut dyn Control,
@@ -63,9 +63,9 @@ pub trait Control {
 pub enum Notice<'a> {
     /// A connection was closed because its other end speaks another protocol.
     Foreign {
-        /// Its address.
+        /// The address.
         peer: &'a str,
-        /// Which protocol.
+        /// The protocol.
         foreign: Foreign,
     },
     /// A login failed.
@@ -169,7 +169,7 @@ pub struct Settings {
 pub(crate) struct Thresholds {
     /// Requests that take so many microseconds or more are noted as slow; below 0: none.
     pub(crate) slow_us: i64,
-    /// How many slow requests are kept.
+    /// The number of slow requests that are kept.
     pub(crate) slow_len: usize,
     /// Requests that take so many milliseconds or more are latency spikes; 0: none.
     pub(crate) spike_ms: u64,
@@ -215,7 +215,7 @@ pub enum SettingError {
 
 /// Which requests are slow at first, microseconds: as in Redis.
 const SLOW_US: i64 = 10_000;
-/// How many slow requests are kept at first.
+/// The number of slow requests that are kept at first.
 const SLOW_LEN: i64 = 128;
 
 /// Parameters of Redis that no running server changes: refused as such although there are none here.
@@ -397,14 +397,14 @@ pub struct NodeInfo {
     pub process: u32,
     pub port: u16,
     pub config_file: String,
-    /// When the node started, wall-clock.
+    /// The time at which the node started, wall-clock.
     pub started: Micros,
     pub threads: usize,
     pub clients: u64,
     pub memory_bytes: u64,
     pub memory_peak_bytes: u64,
     pub memory_resident_bytes: u64,
-    /// What all connections hold.
+    /// The memory that all connections hold, bytes.
     pub memory_clients_bytes: u64,
     pub connections_total: u64,
     /// Reads that found a record, and those that did not.
@@ -420,7 +420,7 @@ pub struct NodeInfo {
     pub epoch: u64,
     pub cpu_system_us: u64,
     pub cpu_user_us: u64,
-    /// When the newest checkpoint became complete, seconds since the Unix epoch; 0 if there is none.
+    /// The time at which the newest checkpoint became complete, seconds since the Unix epoch; 0 if there is none.
     pub checkpoint_s: u64,
     /// One is being made.
     pub checkpoint_is_made: bool,
@@ -428,7 +428,7 @@ pub struct NodeInfo {
     pub checkpoint_failed: bool,
     /// The other members of the partition's replication group, by the host and port that clients connect to.
     pub members: Vec<(String, u16)>,
-    /// How many of them hold a write, at least, once it is answered.
+    /// The number of them that hold a write, at least, once it is answered.
     pub members_that_hold: u16,
     /// Numbers of the engine's own, by name.
     pub engine_gauges: Vec<(String, String)>,
@@ -499,19 +499,19 @@ impl Default for Observed {
 pub struct Shared {
     /// Parameters.
     pub settings: Settings,
-    /// Who may log in, and what was refused; of the whole node.
+    /// The users and the refusals of the whole node.
     pub access: Arc<Access>,
-    /// What one connection may hold.
+    /// The bounds of one connection.
     pub limits: Limits,
-    /// What INFO shows.
+    /// The contents of INFO.
     pub node: NodeInfo,
-    /// What has been counted.
+    /// The counts of the loop.
     pub counters: Counters,
-    /// What is remembered of requests.
+    /// The measurements of requests.
     pub observed: Observed,
     /// Time since the node started, as of the event that is handled: what requests are timed by.
     pub elapsed: Micros,
-    /// What the connections of all event loops hold, and the limit of memory.
+    /// The memory that the connections of all event loops hold, and the limit.
     pub memory: Arc<Memory>,
     /// The long computations that are running on the node: what SCRIPT KILL and FUNCTION KILL end.
     pub computations: Computations,
@@ -538,7 +538,7 @@ impl fmt::Debug for Shared {
 /// Buffers used again from command to command.
 #[derive(Default)]
 pub(crate) struct Scratch {
-    /// What the command at hand takes.
+    /// The cost of the command at hand.
     pub(crate) cost: Cost,
     pub(crate) datum: Vec<u8>,
     pub(crate) args: Vec<u8>,

@@ -59,11 +59,11 @@ pub(crate) struct Job {
 pub(crate) struct Answer {
     /// As in the job.
     pub(crate) place: usize,
-    /// What to tell the role.
+    /// The answer for the role.
     pub(crate) done: DiskDone,
-    /// How long it took, if that tells the disk's pace.
+    /// The time that it took, if that tells the disk's pace.
     took: Option<Duration>,
-    /// How long it took, if it synced something and did not fail.
+    /// The time that it took, if it synced something and did not fail.
     synced: Option<Duration>,
 }
 
@@ -71,10 +71,10 @@ pub(crate) struct Answer {
 pub(crate) struct DiskPort {
     directory: Box<dyn Directory + Send>,
     lines: [DiskLine; LINES],
-    /// How many requests of each role are at the disk thread, those in the background not counted.
+    /// The number of requests of each role that are at the disk thread, those in the background not counted.
     queued: Vec<usize>,
     pace: SyncPace,
-    /// How long requests took that sync, those in the background not counted.
+    /// The time that requests took that sync, those in the background not counted.
     syncs: Histogram,
 }
 
@@ -90,7 +90,7 @@ pub(crate) type DiskLine = Line<Job, Answer>;
 struct SyncPace(Option<Duration>);
 
 impl SyncPace {
-    /// How long a loop may stand still for a sync, on average. No single sync is bounded: one that hangs holds up
+    /// The time that a loop may stand still for a sync, on average. No single sync is bounded: one that hangs holds up
     /// this loop once, and the many that follow are the disk thread's.
     const QUICK: Duration = Duration::from_micros(700);
 
@@ -136,7 +136,7 @@ impl DiskPort {
         }
     }
 
-    /// How long requests took that sync, in microseconds, without those in the background.
+    /// The time that requests took that sync, in microseconds, without those in the background.
     pub(crate) const fn syncs(&self) -> &Histogram {
         &self.syncs
     }

@@ -34,7 +34,7 @@ const LOCK: &str = ".lock";
 pub struct OpenError {
     /// The directory.
     pub path: PathBuf,
-    /// What the system says.
+    /// The error of the system.
     pub reason: std::io::Error,
 }
 
@@ -312,7 +312,7 @@ pub enum LockError {
     Io {
         /// The directory.
         path: PathBuf,
-        /// What the system says.
+        /// The error of the system.
         reason: std::io::Error,
     },
 }

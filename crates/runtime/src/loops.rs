@@ -26,7 +26,7 @@ use crate::timers::Timers;
 
 /// How many events roles handle in one turn at most.
 const BURST: usize = 256;
-/// How long roles may run in one turn of a loop that has sockets to serve; one event may overrun it.
+/// The time that roles may run in one turn of a loop that has sockets to serve; one event may overrun it.
 const BURST_TIME: Micros = Micros(500);
 /// How many messages a turn takes from each other loop, so that none of them is starved.
 const INTAKE: usize = 64;
@@ -42,28 +42,28 @@ pub struct LoopSnapshot {
     pub cpu: Duration,
     /// Turns made.
     pub turns: u64,
-    /// How often it went to sleep.
+    /// The number of sleeps.
     pub sleeps: u64,
     /// Messages sent to other loops.
     pub sent: u64,
     /// Distributions of the loop's own: its turns, and the syncs that its roles have waited for.
     pub histograms: Vec<(Series, Histogram)>,
-    /// Its roles and edges.
+    /// The roles and edges.
     pub roles: Vec<RoleSnapshot>,
 }
 
 /// A role's part of a [`LoopSnapshot`].
 #[derive(Clone, Debug, Default)]
 pub struct RoleSnapshot {
-    /// Its number on the node.
+    /// The number on the node.
     pub role: u16,
-    /// What it is called.
+    /// The name.
     pub name: &'static str,
     /// Events handled.
     pub events: u64,
-    /// What it reports of itself, by metric name.
+    /// The gauges, by metric name.
     pub gauges: Vec<(&'static str, f64)>,
-    /// Its distributions.
+    /// The distributions.
     pub histograms: Vec<(Series, Histogram)>,
     /// Digests of its state at the ends of epochs, in order of epochs.
     pub digests: Vec<DigestSpan>,
@@ -100,7 +100,7 @@ pub(crate) struct Actor<M> {
     pub(crate) events: u64,
     /// Changes of peers handled, which the network edge has sent.
     pub(crate) changes_seen: u64,
-    /// How long each event took, microseconds.
+    /// The time that each event took, microseconds.
     pub(crate) times: Histogram,
 }
 
@@ -315,9 +315,9 @@ impl Default for Beat {
 /// The times that pace a loop.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Pace {
-    /// How long to look for work before sleeping.
+    /// The time to look for work before sleeping.
     pub(crate) spin: Micros,
-    /// How long edges may take to finish what was begun, and roles after them.
+    /// The time that edges may take to finish what was begun, and roles after them.
     pub(crate) drain: Micros,
 }
 
@@ -350,15 +350,15 @@ pub(crate) struct State<M> {
     phase: Phase,
     /// While edges or roles finish: when they must have.
     finish_by: Option<Micros>,
-    /// How many roles have not handled yet that the node stops.
+    /// The number of roles that have not handled yet that the node stops.
     unstopped: usize,
     /// An edge wants another turn at once.
     again: bool,
-    /// When there last was something to do.
+    /// The time at which there last was something to do.
     busy_at: Micros,
     turns: u64,
     sleeps: u64,
-    /// How long each turn took in which something was handled, microseconds.
+    /// The time that each turn took in which something was handled, microseconds.
     turn_times: Histogram,
     snapshot_at: Micros,
     /// Something was handled since the last snapshot.

@@ -63,7 +63,7 @@ pub(crate) struct Outlet<T> {
     producer: Producer<T>,
     /// What did not fit. Not empty only while the ring was full when last tried; newer items queue behind.
     overflow: VecDeque<T>,
-    /// Whether something was pushed since the receiver was last roused.
+    /// True if something was pushed since the receiver was last roused.
     unannounced: bool,
     /// Rung by the receiver when it has made room, if the sender waits for that.
     room: Arc<Doorbell>,

@@ -16,7 +16,7 @@ pub(crate) struct SmallPages(());
 
 /// The state of the whole process, which may hold several nodes.
 struct Process {
-    /// How many there are.
+    /// The number of them.
     begun: usize,
     /// Pages are small without any of them too, as another part of the process asked for that.
     were_small: bool,

@@ -28,7 +28,7 @@ pub(crate) struct Poller {
     poll: Poll,
     events: Events,
     timer: OwnedFd,
-    /// When the timer goes off; zero if it did or was never set.
+    /// The time at which the timer goes off; zero if it did or was never set.
     timer_at: Micros,
 }
 

@@ -27,9 +27,9 @@ use crate::timers::Timers;
 pub struct LoopSpec<M> {
     /// The name of its thread, and of the loop in metrics.
     pub name: String,
-    /// Its roles.
+    /// The roles.
     pub roles: Vec<(u16, Box<dyn Role<Message = M>>)>,
-    /// Its edges.
+    /// The edges.
     pub edges: Vec<(u16, Box<dyn Edge<Message = M>>)>,
     /// The core to run on, if on a certain one.
     pub core: Option<usize>,
@@ -73,7 +73,7 @@ pub struct Options {
     /// How long an idle loop looks for work before it sleeps. It pays where a core is free to do so: not with
     /// a single loop, and not on two cores or fewer, where the default is not to.
     pub spin: Duration,
-    /// How long a stop waits for edges to finish what was begun, and then once more for roles and the disk.
+    /// The time that a stop waits for edges to finish what was begun, and then once more for roles and the disk.
     pub drain: Duration,
     /// How many messages a ring between two loops holds.
     pub ring: usize,
@@ -99,9 +99,9 @@ pub enum StartError {
     /// An edge cannot have what it needs, such as its address.
     #[error("cannot start {edge}: {reason}")]
     Edge {
-        /// Which one.
+        /// The edge.
         edge: &'static str,
-        /// What the system says.
+        /// The error of the system.
         reason: io::Error,
     },
     /// The system refuses threads or file descriptors.
@@ -115,7 +115,7 @@ pub enum Stopped {
     /// An invariant is broken, or there was a panic.
     #[error("the node stopped: {reason}")]
     Halted {
-        /// What was found.
+        /// The reason.
         reason: String,
     },
     /// Nothing is broken: a role wants the node to be started again without some of what it has on disk.
@@ -124,7 +124,7 @@ pub enum Stopped {
     /// Nothing is broken: the node wants to be started again from all that it has on disk.
     #[error("the node has to be started again: {reason}")]
     Restarts {
-        /// What it has got to know.
+        /// The reason.
         reason: String,
     },
 }
@@ -377,7 +377,7 @@ type Beats = Arc<[Arc<Beat>]>;
 pub struct Running {
     control: Arc<Control>,
     clock: Clock,
-    /// How long its threads may take to end.
+    /// The time that its threads may take to end.
     patience: Duration,
     threads: Vec<JoinHandle<()>>,
     snapshots: Snapshots,

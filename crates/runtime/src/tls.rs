@@ -14,7 +14,7 @@ use mio::net::TcpStream;
 use rustls::pki_types::ServerName;
 use rustls::{ClientConfig, ClientConnection, ServerConfig, ServerConnection};
 
-/// How much is encrypted ahead of what the system takes, bytes.
+/// The number of bytes encrypted ahead of what the system takes.
 const AHEAD: usize = 64 << 10;
 
 /// A configuration of TLS that may be replaced: each connection begins with the one of its moment and keeps it.

@@ -23,7 +23,7 @@ use tokio::task::JoinSet;
 use tokio::time::{sleep, timeout};
 use tokio_rustls::TlsAcceptor;
 
-/// How long a client has to agree on keys.
+/// The time that a client has to agree on keys.
 const HANDSHAKE: Duration = Duration::from_secs(10);
 /// The most handshakes at one time; who comes beyond waits.
 const HANDSHAKES: usize = 256;
@@ -31,13 +31,13 @@ const HANDSHAKES: usize = 256;
 const PAUSE: Duration = Duration::from_millis(100);
 /// The most connections at one time; those beyond it are closed.
 const CONNECTIONS: usize = 256;
-/// How long a client has to send the head of a request, and how long a connection may lie idle.
+/// The time that a client has to send the head of a request, and how long a connection may lie idle.
 const HEAD: Duration = Duration::from_secs(10);
 /// The longest head of a request, bytes.
 const HEAD_BYTES: usize = 16 << 10;
 /// How long a connection lasts: then it is closed after the answer under way.
 const LIFE: Duration = Duration::from_secs(120);
-/// How long that answer may take.
+/// The time that that answer may take.
 const LAST_ANSWER: Duration = Duration::from_secs(10);
 
 /// A connection, whether it is in TLS or not.

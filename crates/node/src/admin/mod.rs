@@ -49,35 +49,35 @@ pub(crate) use series::PATIENCE;
 /// The identity and the parts of a node that its pages describe.
 #[derive(Debug)]
 pub struct About {
-    /// Its engine.
+    /// The engine.
     pub engine: Engine,
-    /// Its number.
+    /// The number.
     pub node: NodeId,
-    /// Where its front door is.
+    /// The address for clients.
     pub resp: SocketAddr,
-    /// Who may look.
+    /// The users and their rights.
     pub access: Arc<Access>,
-    /// Where clients connect in TLS, if they can.
+    /// The address for clients in TLS, if there is one.
     pub tls: Option<SocketAddr>,
-    /// What has the admin server be in TLS, if it is.
+    /// The TLS of the admin server, if it is in TLS.
     pub admin_tls: Option<Current<ServerConfig>>,
-    /// What asks the admin servers of the other nodes.
+    /// The client of the other nodes' admin servers.
     pub asker: Asker,
-    /// How replacing certificates goes.
+    /// The replacements of certificates.
     pub(crate) renewals: Arc<Renewals>,
-    /// What its requests did.
+    /// The measurements of its requests.
     pub diagnostics: Arc<Diagnostics>,
-    /// How long its scripts ran, by shard.
+    /// The times that its scripts ran, by shard.
     pub run_times: Vec<RunTimes>,
     /// The limit of its memory.
     pub memory: Arc<Memory>,
-    /// Its place in a cluster; none: it is on its own.
+    /// The place in a cluster; none: it is on its own.
     pub cluster: Option<Membership>,
-    /// How often it was rebuilt.
+    /// The number of rebuilds.
     pub rebuilds: u32,
-    /// Its links to other nodes.
+    /// The links to other nodes.
     pub links: NetStatus,
-    /// Where its checkpoints are taken to, and how that goes.
+    /// The store of its checkpoints, and the state of uploads.
     pub archive: Option<(Location, Standing)>,
 }
 
@@ -269,7 +269,7 @@ impl Observed {
 struct Opened(VecDeque<u64>);
 
 impl Opened {
-    /// How many refreshes are remembered: so long has an epoch to be executed.
+    /// The number of refreshes that are remembered: so long has an epoch to be executed.
     const KEPT: usize = 6;
 
     fn note(&mut self, epoch: u64) {

@@ -17,9 +17,9 @@ use crate::admin_client::{AskError, Asker, Target};
 
 /// How often a point is taken, seconds.
 pub(super) const STEP_S: u64 = 2;
-/// How many points are kept: ten minutes.
+/// The number of points that are kept: ten minutes.
 const POINTS: usize = 300;
-/// How long another node has to answer.
+/// The time that another node has to answer.
 pub(crate) const PATIENCE: Duration = Duration::from_millis(1500);
 
 /// The counters that a point is made from.

@@ -14,7 +14,7 @@ use super::metrics::{Samples, resident_bytes};
 use super::{About, Observed};
 use crate::cluster::{Member, Membership};
 
-/// How long an event loop may be in one turn before the node counts as one that stands still.
+/// The time that an event loop may be in one turn before the node counts as one that stands still.
 const STANDS_STILL: Micros = Micros::from_millis(2000);
 /// How many of the latest digests `/status` has.
 const DIGESTS: usize = 24;

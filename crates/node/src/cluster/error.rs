@@ -45,7 +45,7 @@ pub enum ClusterError {
     Starts {
         /// How many are named.
         found: usize,
-        /// How many there are.
+        /// The number of them.
         partitions: u16,
     },
     /// No such durability.
@@ -90,7 +90,7 @@ pub enum ClusterError {
          nodes replica x partitions + partition"
     )]
     Stranger {
-        /// Its number.
+        /// The number.
         id: u16,
         /// Partitions.
         partitions: u16,
@@ -108,7 +108,7 @@ pub enum ClusterError {
          replicas) must be named: add what is missing", list(.missing)
     )]
     Missing {
-        /// Which.
+        /// The numbers of the nodes.
         missing: Vec<u16>,
         /// Partitions.
         partitions: u16,
@@ -120,11 +120,11 @@ pub enum ClusterError {
     Address {
         /// The node.
         node: u16,
-        /// Which address.
+        /// The key of the address.
         key: &'static str,
-        /// What is written.
+        /// The text of the key.
         text: String,
-        /// Why it is none.
+        /// The reason why it is none.
         reason: String,
     },
     /// An address that cannot be connected to.
@@ -135,9 +135,9 @@ pub enum ClusterError {
     Unreachable {
         /// The node.
         node: u16,
-        /// Which address.
+        /// The key of the address.
         key: &'static str,
-        /// What is written.
+        /// The text of the key.
         text: String,
     },
     /// One address for two servers.
@@ -170,7 +170,7 @@ pub enum ClusterError {
     /// The process is none of the nodes.
     #[error("--node {node}: the cluster has nodes 0 to {last}: say which of them this one is")]
     NoSuchNode {
-        /// Which it would be.
+        /// The number of the node.
         node: u16,
         /// The largest number.
         last: u16,

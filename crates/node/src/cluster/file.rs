@@ -70,7 +70,7 @@ pub struct ClusterFile {
     pub secret_file: Option<PathBuf>,
     /// How many partitions the data is divided into.
     pub partitions: u16,
-    /// How many replicas there are of each partition.
+    /// The number of replicas of each partition.
     pub replicas: u16,
     /// Event loops of a node, each with a share of its partition.
     pub threads: usize,
@@ -80,7 +80,7 @@ pub struct ClusterFile {
     pub durability: Option<String>,
     /// Nodes keep nothing on disk.
     pub ephemeral: Option<bool>,
-    /// How input reaches the other replicas.
+    /// The way by which input reaches the other replicas.
     pub replication: Option<Replication>,
     /// The first slot of each partition, where they are not to be of one size.
     pub starts: Option<Vec<usize>>,
@@ -93,18 +93,18 @@ pub struct ClusterFile {
     /// About how long a log may be before what members that are away may want is trimmed too.
     #[serde(alias = "log_keep_bytes")]
     pub log_keep_bytes: Option<u64>,
-    /// How long a file of a log is.
+    /// The length of a file of a log, bytes.
     #[serde(alias = "log_segment_bytes")]
     pub log_segment_bytes: Option<u64>,
     /// The store for copies of complete checkpoints.
     #[serde(alias = "checkpoint_store")]
     pub checkpoint_store: Option<Location>,
-    /// How many of them are kept there.
+    /// The number of them that are kept there.
     #[serde(alias = "checkpoint_store_keep")]
     pub checkpoint_store_keep: Option<NonZeroUsize>,
-    /// How much memory each node may have allocated before what needs more is refused.
+    /// The memory that each node may have allocated before what needs more is refused.
     pub maxmemory: Option<Size>,
-    /// Whether the admin servers are in TLS.
+    /// True if the admin servers are in TLS.
     #[serde(alias = "admin_tls")]
     pub admin_tls: Option<bool>,
     /// The user as which nodes ask each other's admin servers.
@@ -124,13 +124,13 @@ pub struct ClusterFile {
     /// The port for clients in TLS, on the address of each node.
     #[serde(alias = "tls_port")]
     pub tls_port: Option<u16>,
-    /// Whether clients can connect in TLS alone.
+    /// True if clients can connect in TLS alone.
     #[serde(alias = "tls_only")]
     pub tls_only: Option<bool>,
     /// The certificate of the port for clients.
     #[serde(alias = "tls_cert_file")]
     pub tls_cert_file: Option<PathBuf>,
-    /// Its key.
+    /// The key.
     #[serde(alias = "tls_key_file")]
     pub tls_key_file: Option<PathBuf>,
     /// The authorities of clients' certificates.
@@ -151,7 +151,7 @@ pub struct ClusterFile {
     pub options: Given,
     /// TLS between the nodes.
     pub tls: Option<LinkFiles>,
-    /// Its nodes.
+    /// The nodes.
     #[serde(default)]
     pub node: Vec<NodeEntry>,
 }
@@ -160,15 +160,15 @@ pub struct ClusterFile {
 #[derive(Clone, Debug, Serialize, Deserialize)]
 #[serde(deny_unknown_fields, rename_all = "kebab-case")]
 pub struct NodeEntry {
-    /// Its number: replica times partitions, plus partition.
+    /// The number: replica times partitions, plus partition.
     pub id: u16,
-    /// Where the other nodes reach it.
+    /// The address for other nodes.
     pub cluster: String,
-    /// Where clients reach it.
+    /// The address for clients.
     pub resp: String,
-    /// Where its admin server is.
+    /// The address of the admin server.
     pub admin: String,
-    /// Where it keeps its data.
+    /// The data directory.
     #[serde(alias = "data_dir")]
     pub data_dir: Option<PathBuf>,
 }

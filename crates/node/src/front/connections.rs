@@ -7,9 +7,9 @@ use ordain_model::{KeptReply, Micros};
 use ordain_resp::{ConnectionId, Context, Received, Session, Shared};
 use ordain_runtime::Stream;
 
-/// How much is read from one connection before the next, bytes.
+/// The number of bytes read from one connection before the next.
 pub(super) const READ: usize = 64 << 10;
-/// How much is sent to one connection before the next, bytes.
+/// The number of bytes sent to one connection before the next.
 const SENT_AT_ONCE: usize = 4 << 20;
 /// Most room that is made ahead for the rest of a command, bytes. What a client announces is not what it sends.
 const ROOM_AHEAD: usize = READ;
@@ -18,7 +18,7 @@ const ROOM_AHEAD: usize = READ;
 #[derive(Debug)]
 pub(super) struct Connection {
     pub(super) socket: Stream,
-    /// When it was made, time since the node started.
+    /// The time since the node started at which it was made.
     pub(super) since: Micros,
     pub(super) session: Session,
     /// What was read and not consumed.
@@ -155,7 +155,7 @@ pub(super) struct Connections {
 
 #[derive(Debug, Default)]
 struct Slot {
-    /// How many connections have been in the slot.
+    /// The number of connections that have been in the slot.
     generation: u32,
     connection: Option<Connection>,
 }

@@ -50,7 +50,7 @@ pub(super) struct ClientQuery {
     pub(super) ticket: Ticket,
     /// The number of the server whose client asks.
     pub(super) asker: usize,
-    /// How many servers have not added their part yet.
+    /// The number of servers that have not added their part yet.
     pub(super) left: AtomicUsize,
     pub(super) killed: AtomicU64,
     pub(super) lines: Mutex<Vec<(ClientId, String)>>,

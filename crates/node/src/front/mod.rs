@@ -52,7 +52,7 @@ const TLS_LISTENER: usize = 1;
 const USERS_FILE: usize = 2;
 /// The token number of the first connection.
 const FIRST_CONNECTION: usize = 3;
-/// How long a client has to agree on keys.
+/// The time that a client has to agree on keys.
 const TLS_HANDSHAKE: Micros = Micros::from_millis(10_000);
 
 /// The connection server of one event loop: its sockets, their sessions, and the gateway.
@@ -94,8 +94,8 @@ pub struct ConnectionServer<M> {
     /// The version of the users that the sessions know.
     users_version: u64,
     now: Micros,
-    /// When the first of the outcomes came in whose replies are to be sent at the end of this turn, time since the node
-    /// started.
+    /// The time since the node started at which the first of the outcomes came in whose replies are sent at the end of this
+    /// turn.
     answered_since: Option<Micros>,
     /// From then until the replies were written, microseconds.
     reply_times: Histogram,

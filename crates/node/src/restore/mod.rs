@@ -47,9 +47,9 @@ const LEAP: u64 = 1 << 32;
 pub struct Source<'a> {
     /// The partition.
     pub partition: PartitionId,
-    /// Where it is, in words.
+    /// The place, for messages.
     pub name: String,
-    /// Its files: checkpoints, and a log if it has one.
+    /// The files: checkpoints, and a log if it has one.
     pub directory: &'a dyn Directory,
     /// Whose checkpoints and log they must be.
     pub identity: Vec<u8>,
@@ -111,17 +111,17 @@ pub enum RestoreError {
     /// A checkpoint is refused.
     #[error("{name}: {reason}")]
     Checkpoint {
-        /// Where it is.
+        /// The place, for messages.
         name: String,
-        /// Why.
+        /// The reason.
         reason: CheckpointError,
     },
     /// A log is refused.
     #[error("{name}: {reason}")]
     Log {
-        /// Where it is.
+        /// The place, for messages.
         name: String,
-        /// Why.
+        /// The reason.
         reason: LogError,
     },
     /// Nothing is known of some partitions.
@@ -144,7 +144,7 @@ pub struct Restored {
     pub from: Epoch,
     /// The checkpoints that hold it now are of this one.
     pub begins: Epoch,
-    /// How many transactions were executed again.
+    /// The number of transactions that were executed again.
     pub executed: u64,
     /// What each partition holds.
     pub totals: BTreeMap<PartitionId, Totals>,

@@ -127,7 +127,7 @@ struct Place {
     directory: Option<FsDirectory>,
     lock: Option<DirLock>,
     identity: Option<Identity>,
-    /// What an operator has aborted.
+    /// The transactions that an operator has aborted.
     aborted: Arc<BTreeSet<Stamp>>,
     under_way: Vec<UnderWay>,
 }

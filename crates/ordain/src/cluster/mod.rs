@@ -58,7 +58,7 @@ struct NodeRecord {
     replica: u16,
     resp: String,
     admin: String,
-    /// Where the other nodes reach it.
+    /// The address for other nodes.
     cluster: String,
     /// None: it does not run.
     pid: Option<u32>,

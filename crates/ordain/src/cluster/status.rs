@@ -39,7 +39,7 @@ pub(super) struct Status {
     node: u16,
     cluster: Option<String>,
     resp: String,
-    /// Where clients connect in TLS, if they can.
+    /// The address for clients in TLS, if there is one.
     pub(super) tls: Option<String>,
     role: String,
     leader: Option<u16>,

@@ -115,7 +115,7 @@ struct Fleet {
     home: Home,
     record: Record,
     up: BTreeMap<u16, Up>,
-    /// When those that are down are started again.
+    /// The time at which those that are down are started again.
     due: BTreeMap<u16, Instant>,
     /// How long the next restart of a node waits.
     delays: BTreeMap<u16, Duration>,

@@ -13,7 +13,7 @@ pub enum UsersFileError {
     NoFile,
     /// The file cannot be read.
     Unread(String),
-    /// Its text is no ACL file; the users are as they were.
+    /// The file's text is no ACL file; the users are as they were.
     Wrong(FileError),
     /// The file cannot be written; it is as it was.
     Unwritten(String),

@@ -44,7 +44,7 @@ impl Reason {
     /// All of them.
     pub const ALL: [Reason; 4] = [Reason::Auth, Reason::Command, Reason::Key, Reason::Channel];
 
-    /// Its name in ACL LOG.
+    /// The name in ACL LOG.
     pub const fn name(self) -> &'static str {
         match self {
             Reason::Auth => "auth",
@@ -58,9 +58,9 @@ impl Reason {
 /// An entry of ACL LOG.
 #[derive(Clone, Debug)]
 pub struct Refusal {
-    /// How often it happened.
+    /// The number of times.
     pub count: u64,
-    /// Why it was refused.
+    /// The reason why it was refused.
     pub reason: Reason,
     /// In a MULTI block, and not as it came.
     pub in_multi: bool,
@@ -68,7 +68,7 @@ pub struct Refusal {
     pub object: Box<[u8]>,
     /// Whose connection it was, or who it wanted to be.
     pub user: Box<[u8]>,
-    /// When it last happened.
+    /// The time at which it last happened.
     pub at: Micros,
     /// The line of CLIENT LIST of the last connection.
     pub client: Box<str>,

@@ -16,11 +16,11 @@ const FREE: u32 = 5;
 const FIRST: Micros = Micros::from_millis(100);
 /// The longest wait.
 pub(super) const LONGEST: Micros = Micros::from_millis(2000);
-/// How many attempts of one address may wait.
+/// The number of attempts of one address that may wait.
 pub(super) const WAITING_MAX: usize = 32;
 /// After so much time without a wrong password an address begins anew.
 const FORGOTTEN: Micros = Micros::from_millis(60_000);
-/// How many addresses are remembered.
+/// The number of addresses that are remembered.
 const ADDRESSES_MAX: usize = 4096;
 
 /// The decision on an attempt to log in.

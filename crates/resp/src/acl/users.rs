@@ -343,9 +343,9 @@ impl Default for Users {
 /// An error in an ACL file.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct FileError {
-    /// Which line.
+    /// The line.
     pub line: usize,
-    /// What is wrong with it.
+    /// The error.
     pub text: String,
 }
 

@@ -17,7 +17,7 @@ pub enum Protocol {
 }
 
 impl Protocol {
-    /// Its number, as HELLO takes it.
+    /// The number, as HELLO takes it.
     pub const fn number(self) -> i64 {
         match self {
             Protocol::Resp2 => 2,

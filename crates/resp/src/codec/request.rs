@@ -98,19 +98,19 @@ impl Refusal {
 pub enum Step {
     /// A whole command: see [`RequestParser::args`].
     Command {
-        /// Its length.
+        /// The length.
         consumed: usize,
     },
     /// Nothing that asks for an answer, such as an empty line.
     Empty {
-        /// Its length.
+        /// The length.
         consumed: usize,
     },
     /// The end of a command that was dropped.
     Refused {
         /// What was left of it.
         consumed: usize,
-        /// Why.
+        /// The reason.
         refusal: Refusal,
     },
     /// More bytes are needed.
@@ -151,7 +151,7 @@ pub struct RequestParser {
     stage: Stage,
     /// Where to go on, counted from the start of the command or, when it is being dropped, of the input.
     at: usize,
-    /// How many arguments are still to come.
+    /// The number of arguments that are still to come.
     left: u32,
     refused: Option<Refusal>,
     spans: Vec<Span>,

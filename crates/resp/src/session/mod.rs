@@ -158,9 +158,9 @@ pub struct Session {
     command: Option<CommandNo>,
     /// The command at hand has been let pass.
     is_known: bool,
-    /// How many bytes it came in.
+    /// The number of bytes that it came in.
     command_bytes: u32,
-    /// How many bytes its words have together.
+    /// The number of bytes that its words have together.
     argument_bytes: u32,
     protocol: Protocol,
     db: Db,

@@ -63,7 +63,7 @@ enum Part {
     Call(ProcedureId, Db),
     /// The session answers it, when the transaction has committed. Its words are its arguments.
     Own(SessionCommand),
-    /// Its arguments are refused.
+    /// The command's arguments are refused.
     Refused(PlanError),
 }
 

@@ -51,7 +51,7 @@ impl ConnectionId {
         ConnectionId { slot: (ticket.0 >> (SEQUENCE_BITS + GENERATION_BITS)) as u32, generation: rest }
     }
 
-    /// Its slot in the event loop's table.
+    /// The slot in the event loop's table.
     pub const fn slot(self) -> usize {
         self.slot as usize
     }
@@ -108,7 +108,7 @@ pub(crate) struct Cost {
     pub(crate) request: usize,
     /// The most values of its answer.
     pub(crate) values: usize,
-    /// How many bytes a write may make of memory at most, while there is a limit of memory.
+    /// The most bytes of memory that a write may make, while there is a limit of memory.
     pub(crate) need: u64,
 }
 
@@ -139,7 +139,7 @@ pub(crate) struct Request {
     pub(crate) command: u16,
     /// Bytes of its words among those that are kept.
     words: u16,
-    /// When it was taken, microseconds since the node started, modulo 2^32.
+    /// The time at which it was taken, microseconds since the node started, modulo 2^32.
     since: u32,
 }
 
@@ -152,12 +152,12 @@ impl Request {
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) struct Done {
     pub(crate) command: usize,
-    /// When it was taken, microseconds since the node started, modulo 2^32.
+    /// The time at which it was taken, microseconds since the node started, modulo 2^32.
     pub(crate) since: u32,
     pub(crate) failed: bool,
 }
 
-/// How many bytes of the words of requests under way are kept, for the slow ones among them.
+/// The number of bytes of the words of requests under way that are kept, for the slow ones among them.
 const WORDS_MAX: usize = 64 << 10;
 
 /// Replies to come and replies to send.
@@ -202,9 +202,9 @@ impl Behind {
     }
 }
 
-/// How many bytes of replies the requests under way may come to, if they are as large as the last ones.
+/// The number of bytes of replies that the requests under way may come to, if they are as large as the last ones.
 const UNDER_WAY: u64 = 8 << 20;
-/// How many bytes of requests may be under way.
+/// The number of bytes of requests that may be under way.
 const REQUESTS_MAX: u64 = 64 << 20;
 
 /// Whole KiB: what is shorter is bounded by how many may wait.

@@ -5,8 +5,7 @@ use ordain_commands::script::is_function;
 use ordain_model::key::SLOTS;
 use ordain_model::system::CopyPart;
 use ordain_model::{
-    ArgsBuilder, Call, Computations, Ending, PartitionId, PlanError, Position, ProcedureId,
-    Writer, system,
+    ArgsBuilder, Call, Computations, Ending, PartitionId, PlanError, Position, ProcedureId, Writer, system,
 };
 
 use super::connection::number;

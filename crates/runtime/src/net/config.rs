@@ -16,7 +16,7 @@ use crate::tls::Current;
 /// The bounds of a link, and the times that pace it.
 #[derive(Clone, Copy, Debug)]
 pub struct NetLimits {
-    /// How many bytes of messages are kept for one peer until it acknowledges them.
+    /// The number of bytes of messages that are kept for one peer until it acknowledges them.
     pub kept: Room,
     /// The largest message that is taken from a peer.
     pub message_bytes: usize,
@@ -40,7 +40,7 @@ impl Default for NetLimits {
 
 /// The configuration of a network edge.
 pub struct NetConfig {
-    /// Its own address: this node, and the number that [`Options::network`](crate::Options::network) names too.
+    /// This edge's own address: this node, and the number that [`Options::network`](crate::Options::network) names too.
     pub me: Address,
     /// The socket that peers of lower numbers connect to.
     pub listener: std::net::TcpListener,

@@ -10,9 +10,9 @@ use super::handshake::Handshake;
 use super::output::Output;
 use crate::tls::Stream;
 
-/// How much is read before other connections are served.
+/// The number of bytes read before other connections are served.
 pub(super) const READ_AT_ONCE: usize = 1 << 20;
-/// How much is read with one call.
+/// The number of bytes read with one call.
 pub(super) const CHUNK: usize = 64 << 10;
 /// A buffer that was larger gives its memory back when it is empty.
 const USUAL: usize = 1 << 20;

@@ -51,11 +51,11 @@ const BACKOFF_MAX: Micros = Micros::from_millis(1000);
 const REFUSED: Micros = Micros::from_millis(2000);
 /// A connection that lasts so long was not hopeless: the next is dialled soon.
 const LASTING: Micros = Micros::from_millis(100);
-/// How long a handshake may take.
+/// The time that a handshake may take.
 const HANDSHAKE: Micros = Micros::from_millis(2000);
-/// How many connections may be unproven; more, and the oldest goes.
+/// The number of connections that may be unproven; more, and the oldest goes.
 const UNPROVEN: usize = 64;
-/// How much is encoded ahead of what the system takes.
+/// The number of bytes encoded ahead of what the system takes.
 const AHEAD: usize = 1 << 20;
 /// Room for most messages.
 const ROOM: usize = 128;

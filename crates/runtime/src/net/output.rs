@@ -7,7 +7,7 @@ use ordain_role::Bytes;
 
 /// So many bytes are written from where they are; fewer are sooner copied.
 const SHARED: usize = 4 << 10;
-/// How many pieces are written with one call.
+/// The number of pieces that are written with one call.
 const PIECES: usize = 64;
 /// Room that was larger is given back when it is empty.
 const USUAL: usize = 2 << 20;

@@ -19,13 +19,13 @@ pub(super) struct Peer {
     pub(super) link: Link<Parcel>,
     /// The number of the proven connection.
     pub(super) connection: Option<usize>,
-    /// When to dial it; none while a connection is there or under way, and if it is the peer that dials.
+    /// The time at which to dial it; none while a connection is there or under way, and if it is the peer that dials.
     pub(super) dial_at: Option<Micros>,
     pub(super) backoff: Micros,
-    /// When something last came from it.
+    /// The time at which something last came from it.
     pub(super) received_at: Micros,
     pub(super) ping_at: Micros,
-    /// When it was last asked for a sign of life, which also measures the round trip.
+    /// The time at which it was last asked for a sign of life, which also measures the round trip.
     pub(super) pinged_at: Micros,
     /// Something has left since a sign of life was last considered.
     pub(super) has_sent: bool,
@@ -34,7 +34,7 @@ pub(super) struct Peer {
     /// By the place in `watchers`: how many changes of peers the role must have handled to know of the stream.
     pub(super) fences: Vec<u64>,
     pub(super) rtt: Option<Micros>,
-    /// How many bytes have come since something left that acknowledges.
+    /// The number of bytes that have come since something left that acknowledges.
     pub(super) unacknowledged: usize,
     pub(super) input_bytes: u64,
     pub(super) output_bytes: u64,

@@ -36,11 +36,11 @@ impl fmt::Display for Reach {
 /// A peer, as this node sees it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct PeerStatus {
-    /// Its number.
+    /// The number.
     pub node: NodeId,
-    /// Where the configuration has it.
+    /// The address in the configuration.
     pub address: SocketAddr,
-    /// How it stands.
+    /// The state of the connection.
     pub reach: Reach,
     /// The way there and back, at the last heartbeat.
     pub rtt: Option<Micros>,
@@ -50,7 +50,7 @@ pub struct PeerStatus {
     pub output_bytes: u64,
     /// Bytes of messages that it has not acknowledged.
     pub kept_bytes: u64,
-    /// How often the connection was made again.
+    /// The number of reconnections.
     pub reconnects: u64,
 }
 
