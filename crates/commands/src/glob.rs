@@ -6,7 +6,6 @@
 //! or `[…]` by a bit for each element (Baeza-Yates and Gonnet's Shift-And), 64 elements a word. So a match takes
 //! time in proportion to the text, and [`MAX_ELEMENTS`] bounds the factor.
 
-use memchr::memchr;
 use memchr::memmem::Finder;
 
 use crate::shape::Refusal;
@@ -60,7 +59,6 @@ impl Element {
 /// Something to be found anywhere.
 #[derive(Debug)]
 enum Part {
-    Byte(u8),
     Bytes(Box<Finder<'static>>),
     Elements(Automaton),
 }
@@ -72,7 +70,6 @@ impl Part {
             _ => None,
         };
         match elements.iter().map(literal).collect::<Option<Vec<u8>>>() {
-            Some(bytes) if bytes.len() == 1 => Part::Byte(bytes[0]),
             Some(bytes) => Part::Bytes(Box::new(Finder::new(&bytes).into_owned())),
             None => Part::Elements(Automaton::of(elements)),
         }
@@ -81,7 +78,6 @@ impl Part {
     /// The end of its leftmost place in the text.
     fn find(&self, text: &[u8]) -> Option<usize> {
         match self {
-            Part::Byte(byte) => memchr(*byte, text).map(|at| at + 1),
             Part::Bytes(finder) => finder.find(text).map(|at| at + finder.needle().len()),
             Part::Elements(automaton) => automaton.find(text),
         }
@@ -154,7 +150,7 @@ impl Glob {
     pub(crate) fn steps(&self) -> usize {
         let steps = |part: &Part| match part {
             Part::Elements(automaton) => automaton.words,
-            Part::Byte(_) | Part::Bytes(_) => 1,
+            Part::Bytes(_) => 1,
         };
         self.middle.iter().map(steps).max().unwrap_or(1)
     }

@@ -8,13 +8,13 @@ use ordain_model::{ArgIter, Cell, CellMut, HashValue, PlanError, Registry, Write
 
 use crate::extended::Extended;
 use crate::ids;
-use crate::number::{Decimal, parse_i64};
+use crate::number::Decimal;
 use crate::scan::Scan;
 use crate::shape::{
-    Input, Items, LONG_REPLY, NOT_FLOAT, OVERFLOW, ReadKey, Refusal, WriteKey, any, bulk_or_nil, hash,
-    integer, write_each,
+    Input, Items, LONG_REPLY, NOT_FLOAT, ReadKey, Refusal, WriteKey, any, bulk_or_nil, hash, increment,
+    increment_float, integer, write_each,
 };
-use crate::strings::{NOT_FINITE, check_length};
+use crate::strings::check_length;
 
 const NOT_HASH_INTEGER: Refusal = Refusal("ERR hash value is not an integer");
 const NOT_HASH_FLOAT: Refusal = Refusal("ERR hash value is not a float");
@@ -171,11 +171,7 @@ fn check_hincrby(mut rest: ArgIter<'_>) -> Result<(), PlanError> {
 fn hincrby(mut input: Input<'_>, mut cell: CellMut<'_>, w: &mut Writer<'_>) -> Result<(), Refusal> {
     let field = input.rest.bytes();
     let by = integer(&mut input.rest)?;
-    let old = match hash(&cell)?.and_then(|hash| hash.get(field)) {
-        Some(text) => parse_i64(text).ok_or(NOT_HASH_INTEGER)?,
-        None => 0,
-    };
-    let new = old.checked_add(by).ok_or(OVERFLOW)?;
+    let new = increment(hash(&cell)?.and_then(|hash| hash.get(field)), by, NOT_HASH_INTEGER)?;
     cell.set_field(field, Decimal::of(new).text());
     w.int(new);
     Ok(())
@@ -183,24 +179,19 @@ fn hincrby(mut input: Input<'_>, mut cell: CellMut<'_>, w: &mut Writer<'_>) -> R
 
 fn check_hincrbyfloat(mut rest: ArgIter<'_>) -> Result<(), PlanError> {
     check_length(rest.bytes())?;
-    increment(&mut rest)?;
+    finite(&mut rest)?;
     Ok(())
 }
 
-fn increment(rest: &mut ArgIter<'_>) -> Result<Extended, Refusal> {
+fn finite(rest: &mut ArgIter<'_>) -> Result<Extended, Refusal> {
     let by = Extended::parse(rest.bytes()).ok_or(NOT_FLOAT)?;
     if by.is_finite() { Ok(by) } else { Err(INFINITE_INCREMENT) }
 }
 
 fn hincrbyfloat(mut input: Input<'_>, mut cell: CellMut<'_>, w: &mut Writer<'_>) -> Result<(), Refusal> {
     let field = input.rest.bytes();
-    let by = increment(&mut input.rest)?;
-    let old = hash(&cell)?.and_then(|hash| hash.get(field)).unwrap_or(b"0");
-    let new = Extended::parse(old).ok_or(NOT_HASH_FLOAT)?.plus(by);
-    if !new.is_finite() {
-        return Err(NOT_FINITE);
-    }
-    let text = new.text();
+    let by = finite(&mut input.rest)?;
+    let text = increment_float(hash(&cell)?.and_then(|hash| hash.get(field)), by, NOT_HASH_FLOAT)?;
     cell.set_field(field, &text);
     w.bulk(&text);
     Ok(())

@@ -11,6 +11,8 @@ use ordain_model::{
     Planner, Procedure, ReplyContext, Target, Value, Writer,
 };
 
+use crate::extended::Extended;
+
 /// An error with a fixed text: either before the command is sequenced or as its answer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Refusal(pub(crate) &'static str);
@@ -26,6 +28,7 @@ pub(crate) const WRONG_TYPE: Refusal =
 pub(crate) const SYNTAX: Refusal = Refusal("ERR syntax error");
 pub(crate) const NOT_INTEGER: Refusal = Refusal("ERR value is not an integer or out of range");
 pub(crate) const NOT_FLOAT: Refusal = Refusal("ERR value is not a valid float");
+pub(crate) const NOT_FINITE: Refusal = Refusal("ERR increment would produce NaN or Infinity");
 pub(crate) const OVERFLOW: Refusal = Refusal("ERR increment or decrement would overflow");
 pub(crate) const NO_SUCH_KEY: Refusal = Refusal("ERR no such key");
 pub(crate) const LONG_REPLY: Refusal = Refusal(ordain_model::datum::TOO_LONG);
@@ -79,6 +82,22 @@ pub(crate) fn hash(cell: &Cell) -> Result<Option<&HashValue>, Refusal> {
         None => Ok(None),
         Some(_) => Err(WRONG_TYPE),
     }
+}
+
+/// An integer after an increment; it is 0 if there is none, and `invalid` is the answer to any other text.
+pub(crate) fn increment(old: Option<&[u8]>, by: i64, invalid: Refusal) -> Result<i64, Refusal> {
+    let old = old.map_or(Ok(0), |text| crate::number::parse_i64(text).ok_or(invalid))?;
+    old.checked_add(by).ok_or(OVERFLOW)
+}
+
+/// The text of a float after an increment, 0 if there is none; `invalid` is the answer to any other text.
+pub(crate) fn increment_float(
+    old: Option<&[u8]>,
+    by: Extended,
+    invalid: Refusal,
+) -> Result<Vec<u8>, Refusal> {
+    let new = Extended::parse(old.unwrap_or(b"0")).ok_or(invalid)?.plus(by);
+    if new.is_finite() { Ok(new.text()) } else { Err(NOT_FINITE) }
 }
 
 /// A value or nothing.

@@ -12,10 +12,10 @@ use ordain_model::{
 use crate::expiry::{StringOptions, TimeUnit, expire_at};
 use crate::extended::Extended;
 use crate::ids;
-use crate::number::{Decimal, parse_i64};
+use crate::number::Decimal;
 use crate::shape::{
-    Input, NOT_FLOAT, NOT_INTEGER, OVERFLOW, ReadEach, ReadKey, Refusal, TOO_LONG, Together, WriteEach,
-    WriteKey, any, bulk_or_nil, integer, string,
+    Input, NOT_FLOAT, NOT_INTEGER, ReadEach, ReadKey, Refusal, TOO_LONG, Together, WriteEach, WriteKey, any,
+    bulk_or_nil, increment, increment_float, integer, string,
 };
 
 const BAD_SET_EXPIRY: Refusal = Refusal("ERR invalid expire time in 'set' command");
@@ -23,7 +23,6 @@ const BAD_SETEX_EXPIRY: Refusal = Refusal("ERR invalid expire time in 'setex' co
 const BAD_PSETEX_EXPIRY: Refusal = Refusal("ERR invalid expire time in 'psetex' command");
 const BAD_GETEX_EXPIRY: Refusal = Refusal("ERR invalid expire time in 'getex' command");
 const DECREMENT_OVERFLOW: Refusal = Refusal("ERR decrement would overflow");
-pub(crate) const NOT_FINITE: Refusal = Refusal("ERR increment would produce NaN or Infinity");
 const BAD_OFFSET: Refusal = Refusal("ERR offset is out of range");
 
 /// Adds the procedures.
@@ -69,22 +68,6 @@ fn check_value(mut rest: ArgIter<'_>) -> Result<(), PlanError> {
     Ok(check_length(rest.bytes())?)
 }
 
-/// Puts a string into a record and clears its expiry; uses the memory of the old one if it fits.
-#[inline]
-fn put(cell: &mut CellMut<'_>, value: &[u8]) {
-    match &cell.value {
-        Some(Value::String(old))
-            if old.capacity() >= value.len() && old.capacity() <= 2 * value.len() + 32 =>
-        {
-            overwrite(cell, value);
-            if !cell.expires_at.is_never() {
-                cell.set_expiry(Millis(0));
-            }
-        }
-        _ => cell.put(Value::String(value.to_vec())),
-    }
-}
-
 /// Puts a string into a record that holds one or nothing, as a whole, and keeps its expiry.
 #[inline]
 fn overwrite(cell: &mut CellMut<'_>, value: &[u8]) {
@@ -113,7 +96,7 @@ fn set(input: Input<'_>, mut cell: CellMut<'_>, w: &mut Writer<'_>) -> Result<()
     let value = rest.bytes();
     let mut words = rest;
     if words.next().is_none() {
-        put(&mut cell, value);
+        cell.put_string(value);
         w.ok();
         return Ok(());
     }
@@ -133,7 +116,7 @@ fn set(input: Input<'_>, mut cell: CellMut<'_>, w: &mut Writer<'_>) -> Result<()
     if options.keep_ttl {
         cell.put_keep_expiry(Value::String(value.to_vec()));
     } else {
-        put(&mut cell, value);
+        cell.put_string(value);
     }
     if let Some(at) = expiry {
         expire_at(&mut cell, at, input.now);
@@ -147,7 +130,7 @@ fn set(input: Input<'_>, mut cell: CellMut<'_>, w: &mut Writer<'_>) -> Result<()
 fn setnx(mut input: Input<'_>, mut cell: CellMut<'_>, w: &mut Writer<'_>) -> Result<(), Refusal> {
     let absent = cell.value.is_none();
     if absent {
-        put(&mut cell, input.rest.bytes());
+        cell.put_string(input.rest.bytes());
     }
     w.int(i64::from(absent));
     Ok(())
@@ -166,7 +149,7 @@ fn setex(
     invalid: Refusal,
 ) -> Result<(), Refusal> {
     let at = unit.positive(input.rest.bytes(), input.now, invalid)?;
-    put(&mut cell, input.rest.bytes());
+    cell.put_string(input.rest.bytes());
     expire_at(&mut cell, at, input.now);
     w.ok();
     Ok(())
@@ -220,7 +203,7 @@ fn check_mset(args: Args<'_>) -> Result<(), PlanError> {
 }
 
 fn mset(mut input: Input<'_>, mut cell: CellMut<'_>, w: &mut Writer<'_>) -> Result<(), Refusal> {
-    put(&mut cell, input.rest.bytes());
+    cell.put_string(input.rest.bytes());
     w.ok();
     Ok(())
 }
@@ -287,11 +270,7 @@ fn setrange(mut input: Input<'_>, mut cell: CellMut<'_>, w: &mut Writer<'_>) -> 
 
 #[inline]
 fn add(cell: &mut CellMut<'_>, by: i64, w: &mut Writer<'_>) -> Result<(), Refusal> {
-    let old = match string(cell)? {
-        Some(text) => parse_i64(text).ok_or(NOT_INTEGER)?,
-        None => 0,
-    };
-    let new = old.checked_add(by).ok_or(OVERFLOW)?;
+    let new = increment(string(cell)?, by, NOT_INTEGER)?;
     overwrite(cell, Decimal::of(new).text());
     w.int(new);
     Ok(())
@@ -328,12 +307,9 @@ fn decrby(mut input: Input<'_>, mut cell: CellMut<'_>, w: &mut Writer<'_>) -> Re
 }
 
 fn incrbyfloat(mut input: Input<'_>, mut cell: CellMut<'_>, w: &mut Writer<'_>) -> Result<(), Refusal> {
-    let old = Extended::parse(string(&cell)?.unwrap_or(b"0")).ok_or(NOT_FLOAT)?;
-    let new = old.plus(Extended::parse(input.rest.bytes()).ok_or(NOT_FLOAT)?);
-    if !new.is_finite() {
-        return Err(NOT_FINITE);
-    }
-    let text = new.text();
+    let old = string(&cell)?;
+    let by = Extended::parse(input.rest.bytes()).ok_or(NOT_FLOAT)?;
+    let text = increment_float(old, by, NOT_FLOAT)?;
     overwrite(&mut cell, &text);
     cell.set_form(StringForm::Text);
     w.bulk(&text);

@@ -228,8 +228,11 @@ pub struct Locals {
     entries: Vec<Box<dyn Any + Send>>,
     patience: Option<u64>,
     has_given_up: bool,
-    stop: Option<Stop>,
-    stopwatch: Option<Arc<dyn Stopwatch>>,
+    /// The flag that ends the next runs of fragments from outside; none: they are not ended. Only for a run that is made
+    /// once: what is executed by others too must come to the same end there.
+    pub stop: Option<Stop>,
+    /// The stopwatch that times the runs of scripts and functions, where a driver has one.
+    pub stopwatch: Option<Arc<dyn Stopwatch>>,
     /// Counts for INFO.
     pub counts: RecordCounts,
 }
@@ -293,17 +296,6 @@ impl Locals {
         self.has_given_up = true;
     }
 
-    /// Sets the flag that ends the next runs of fragments from outside; none: they are not ended. Only for a run that is
-    /// made once: what is executed by others too must come to the same end there.
-    pub fn set_stop(&mut self, stop: Option<Stop>) {
-        self.stop = stop;
-    }
-
-    /// The flag that ends a run from outside, if one does.
-    pub fn stop(&self) -> Option<Stop> {
-        self.stop.clone()
-    }
-
     /// Says whether the last run gave up.
     pub fn has_given_up(&self) -> bool {
         self.has_given_up
@@ -313,19 +305,6 @@ impl Locals {
     pub fn take_given_up(&mut self) -> bool {
         self.patience = None;
         std::mem::take(&mut self.has_given_up)
-    }
-}
-
-/// The stopwatch: times the runs of scripts and functions, where a driver has one.
-impl Locals {
-    /// Sets what times runs from now on; none: nothing does.
-    pub fn set_stopwatch(&mut self, stopwatch: Option<Arc<dyn Stopwatch>>) {
-        self.stopwatch = stopwatch;
-    }
-
-    /// The stopwatch of runs, if there is one.
-    pub fn stopwatch(&self) -> Option<Arc<dyn Stopwatch>> {
-        self.stopwatch.clone()
     }
 }
 

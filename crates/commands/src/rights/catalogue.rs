@@ -84,6 +84,15 @@ impl Need {
     /// Access to both.
     pub const BOTH: Need = Need(3);
 
+    /// The sign of a pattern that grants the access.
+    pub(super) const fn sign(self) -> &'static [u8] {
+        match self {
+            Need::READ => b"%R~",
+            Need::WRITE => b"%W~",
+            _ => b"~",
+        }
+    }
+
     /// True if all of `other` is in this.
     pub const fn has(self, other: Need) -> bool {
         self.0 & other.0 == other.0

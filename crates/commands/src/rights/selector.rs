@@ -300,11 +300,7 @@ impl Selector {
             if i > 0 {
                 out.push(b' ');
             }
-            out.extend_from_slice(match *grants {
-                Need::READ => b"%R~",
-                Need::WRITE => b"%W~",
-                _ => b"~",
-            });
+            out.extend_from_slice(grants.sign());
             out.extend_from_slice(&pattern.text);
         }
     }
@@ -371,14 +367,9 @@ impl Selector {
         }
         match self.all_keys {
             true => rules.push(b"~*".to_vec()),
-            false => rules.extend(self.keys.iter().map(|keys| {
-                let sign: &[u8] = match keys.grants {
-                    Need::READ => b"%R~",
-                    Need::WRITE => b"%W~",
-                    _ => b"~",
-                };
-                [sign, &keys.pattern.text].concat()
-            })),
+            false => {
+                rules.extend(self.keys.iter().map(|keys| [keys.grants.sign(), &keys.pattern.text].concat()))
+            }
         }
         match self.all_channels {
             true => rules.push(b"&*".to_vec()),

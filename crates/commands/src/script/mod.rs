@@ -267,7 +267,7 @@ fn execute(
         programs,
     };
     let mut engine = std::mem::take(cx.locals.get(Engine::default));
-    let stopwatch = cx.locals.stopwatch();
+    let stopwatch = cx.locals.stopwatch.clone();
     let mut run = || {
         if let Target::Compute(members) = &mut cx.target {
             engine.run(run, &mut **members, cx.locals, cx.out);

@@ -136,7 +136,7 @@ impl Engine {
         let patience = locals.patience().and_then(|units| i64::try_from(units).ok());
         let work = patience.filter(|units| *units < WORK_BUDGET);
         let budget = Budget::new(work.unwrap_or(WORK_BUDGET), MEMORY_LIMIT);
-        let budget = match locals.stop() {
+        let budget = match locals.stop.clone() {
             Some(stop) => budget.stopped_by(stop),
             None => budget,
         };

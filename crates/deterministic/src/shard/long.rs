@@ -135,8 +135,8 @@ impl Long {
         let computation = Computation { chunk, at: *at, n: *n, gsn: *gsn, now: *now };
         let mut answer = Vec::new();
         let mut locals = Locals::default();
-        locals.set_stop(stop);
-        locals.set_stopwatch(stopwatch);
+        locals.stop = stop;
+        locals.stopwatch = stopwatch;
         let result = computation.run(registry, &mut locals, answers, &mut members, &mut answer);
         let written = members.held.into_iter().filter(|held| held.writable);
         let records = written.map(|held| (held.slot, held.cell, held.changed)).collect();

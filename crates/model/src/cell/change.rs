@@ -59,6 +59,7 @@ impl<'a> CellMut<'a> {
 
     /// Sets the value to a string and clears the expiry. It is written where the old one lies, if it fits well: at a
     /// million records, to free and allocate costs more than all the rest.
+    #[inline]
     pub fn put_string(&mut self, new: &[u8]) {
         let fits =
             |old: &Vec<u8>| old.capacity() >= new.len() && old.capacity() - new.len() <= 16 + new.len() / 4;

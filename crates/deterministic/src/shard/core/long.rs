@@ -71,7 +71,7 @@ impl<S: RecordStore> Core<S> {
 
     /// Sets the clock by which scripts are timed, here and on work threads.
     pub(in crate::shard) fn time_scripts(&mut self, stopwatch: Arc<dyn Stopwatch>) {
-        self.code.locals.set_stopwatch(Some(stopwatch.clone()));
+        self.code.locals.stopwatch = Some(stopwatch.clone());
         self.away.stopwatch = Some(stopwatch);
     }
 
