@@ -8,7 +8,7 @@
 //! each thread has its own share of the accesses.
 //!
 //! Records that the transactions of the run would make are there from the start, so that every access finds something.
-//! What is accessed is what plans name. What a transaction finds out as it runs (the rows below a district of TPC-C,
+//! Plans name the records that are accessed. Those that a transaction finds out as it runs (the rows below a district of TPC-C,
 //! the keys that a reconnaissance looks up) is not in it, so the ceiling of such a workload is a little too high and
 //! a share of it a little too low.
 
@@ -22,14 +22,11 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use anyhow::Context;
-use ordain_model::children::{Children, child_key};
 use ordain_model::key::{SLOTS, shard_of_slot};
-use ordain_model::plan::nested_args;
-use ordain_model::procedure::{Inputs, Locals, Target};
-use ordain_model::serial::{key_of, seed_of};
+use ordain_model::serial::key_of;
 use ordain_model::{
-    Access, ArgsBuilder, Call, Cell, CellMut, Chunk, ChunkNo, Db, Epoch, Fragment, FragmentContext,
-    GatewayId, Gsn, KeyHash, Millis, PartitionId, Registry, Txn, Version,
+    Access, ArgsBuilder, Call, Cell, CellMut, Chunk, ChunkNo, Db, Fragment, GatewayId, Gsn, KeyHash, Millis,
+    ReferenceExecutor, Registry,
 };
 use ordain_role::{Bytes, Directory, DiskOp};
 use ordain_runtime::FsDirectory;
@@ -40,23 +37,27 @@ use crate::bench::{Common, registry, seconds};
 use crate::host;
 use crate::interrupt;
 use crate::progress::Progress;
-use crate::report::{Check, Latency, RawRate, Report, Run, Setting, median, table};
+use crate::report::{
+    Check, Group, Latency, Report, Run, by_setting, checks, describe, median, varying, whole,
+};
+use crate::table::{Table, cells, number, text};
+use crate::tally::histogram;
 use crate::workloads::Knobs;
 use crate::workloads::ycsb::YcsbKnobs;
 
-/// What `ordain bench ceiling` takes.
+/// Arguments of `ordain bench ceiling`.
 #[derive(Clone, Debug, clap::Args)]
 pub struct CeilingArgs {
     #[command(flatten)]
     knobs: YcsbKnobs,
     #[command(flatten)]
     common: Common,
-    /// How long to measure, seconds
+    /// Time of measuring, seconds
     #[arg(long, default_value_t = 3.0)]
     duration: f64,
 }
 
-/// Runs `ordain bench ceiling`; says whether its checks passed.
+/// Runs `ordain bench ceiling`; returns whether its checks passed.
 ///
 /// # Errors
 /// A parameter that makes no sense, or the machine refuses something.
@@ -82,34 +83,36 @@ pub fn run(args: &CeilingArgs) -> anyhow::Result<bool> {
         }
     }
     drop(progress);
-    let mut accesses =
-        table(&["threads", "setting", "accesses/s", "ns an access", "as txn/s", "MiB", "checks"], 0);
-    let groups = crate::report::by_setting(&report.runs);
-    let varying = crate::report::varying(&groups);
-    for group in &groups {
-        let rate = median(group.iter().map(|run| run.op_per_s));
-        let peak = median(group.iter().map(|run| run.peak_rss_bytes as f64));
-        accesses.add_row([
-            group[0].threads.to_string(),
-            crate::report::describe(group[0], &varying),
-            format!("{rate:.0}"),
-            format!("{:.1}", 1e9 * group[0].threads as f64 / rate.max(1.0)),
-            format!("{:.0}", median(group.iter().map(|run| run.txn_per_s))),
-            format!("{:.0}", peak / (1 << 20) as f64),
-            if group.iter().all(|run| run.passed()) { "pass" } else { "FAIL" }.to_owned(),
-        ]);
-    }
-    println!("{accesses}");
+    println!("{}", accesses(&report.runs));
     measure_machine(scratch.path(), &mut report)?;
-    println!("{}", machine_table(&report));
+    report.machine_table(whole).iter().for_each(|table| println!("{table}"));
     args.common.write(&report)?;
     Ok(report.passed())
 }
 
+/// One row for each setting: how many accesses a second, and how many transactions that would be.
+fn accesses(runs: &[Run]) -> Table {
+    let groups = by_setting(runs);
+    let knobs = varying(&groups);
+    let rate = |group: &Group<'_>| median(group.iter().map(|run| run.op_per_s));
+    let of = |name: &'static str, value: fn(&Run) -> f64| {
+        number(name, move |group: &Group<'_>| whole(median(group.iter().map(|run| value(run)))))
+    };
+    let columns = vec![
+        number("threads", |group: &Group<'_>| group[0].threads.to_string()),
+        text("setting", |group: &Group<'_>| describe(group[0], &knobs)),
+        of("accesses/s", |run| run.op_per_s),
+        number("ns an access", |group: &Group<'_>| {
+            format!("{:.1}", 1e9 * group[0].threads as f64 / rate(group).max(1.0))
+        }),
+        of("as txn/s", |run| run.txn_per_s),
+        of("MiB", |run| run.peak_rss_bytes as f64 / (1 << 20) as f64),
+        cells("checks", false, |group: &Group<'_>| checks(group)),
+    ];
+    Table::of("Plain accesses", groups.clone(), columns)
+}
+
 /// Measures the raw rates of the disk below a directory and of the loopback, for [`Report::machine`].
-///
-/// # Errors
-/// The system's.
 pub fn measure_machine(directory: &Path, report: &mut Report) -> anyhow::Result<()> {
     for (name, latency) in
         [("fdatasync", sync_latency(directory)?), ("loopback_round_trip", loopback_latency()?)]
@@ -119,39 +122,27 @@ pub fn measure_machine(directory: &Path, report: &mut Report) -> anyhow::Result<
     Ok(())
 }
 
-/// The raw rates of a report as a table.
-pub fn machine_table(report: &Report) -> comfy_table::Table {
-    let mut table = table(&["raw rates of the machine", "a second", "p50 us", "p99 us"], 1);
-    for RawRate { name, per_second, p50, p99 } in report.raw_rates() {
-        table.add_row([name, format!("{per_second:.0}"), format!("{p50:.0}"), format!("{p99:.0}")]);
-    }
-    table
-}
-
 /// One access that a thread will make.
 #[derive(Clone, Copy)]
 struct Draw {
     hash: KeyHash,
-    /// Where its key is in the thread's list of keys.
+    /// Place of its key in the thread's list of keys.
     at: u32,
     len: u16,
     db: Db,
     writes: bool,
 }
 
-/// How many accesses a thread has prepared; it goes round them. What they touch fits in no cache.
+/// Accesses that a thread prepares and goes round: their records fit in no cache.
 const DRAWS: usize = 1 << 20;
 /// A short measurement needs fewer: no thread makes more than this many a second.
 const DRAWS_PER_S: f64 = 10e6;
-/// How many records are prefetched together.
+/// Records that are prefetched together.
 const BATCH: usize = 16;
 /// Accesses between two looks at the clock.
 const ROUND: usize = 4096;
 
 /// Measures plain accesses.
-///
-/// # Errors
-/// The workload cannot be planned.
 pub fn measure(
     workload: &dyn Workload,
     registry: &Arc<Registry>,
@@ -186,8 +177,10 @@ pub fn measure(
     let accesses: u64 = results.iter().map(|thread| thread.accesses).sum();
     let whole = results.iter().all(|thread| thread.found == thread.writes);
     let per_txn = results.iter().map(|thread| thread.per_txn).sum::<f64>().max(f64::MIN_POSITIVE);
-    let setting = Setting { threads, seed, ..Setting::of("ceiling", workload) };
     Ok(Run {
+        threads,
+        seed,
+        repetition,
         seconds: slowest.as_secs_f64(),
         committed: (accesses as f64 / per_txn) as u64,
         txn_per_s: op_per_s / per_txn,
@@ -195,17 +188,17 @@ pub fn measure(
         peak_rss_bytes: host::peak_rss_bytes(),
         checks: [("writes", Check::from(whole))].into(),
         load_seconds: (begun.elapsed().saturating_sub(slowest)).as_secs_f64(),
-        ..Run::new(setting, repetition)
+        ..Run::of("ceiling", workload)
     })
 }
 
-/// What one thread did.
+/// The outcome of one thread.
 struct Thread {
     accesses: u64,
     writes: u64,
     /// By how much the first words of its records have grown.
     found: u64,
-    /// How many accesses of a transaction are this shard's, on average.
+    /// Accesses of a transaction on this shard, on average.
     per_txn: f64,
     took: Duration,
 }
@@ -243,57 +236,29 @@ impl Shard {
         let Range { start, end } = slots;
         let mut shard = Shard { number, threads, store: MemoryStore::new(start..end) };
         let mut source = workload.source(seed, 0, 1);
-        let mut locals = Locals::default();
         let mut chunk = Chunk::new(GatewayId(0), ChunkNo(0));
         while let Some(procedure) = source.load() {
             let txn = chunk.push(registry, Call::new(procedure, Db(0)), |args| source.write_args(args));
             let txn = txn.map_err(|refusal| anyhow::anyhow!("loading was refused: {refusal}"))?.clone();
-            for fragment in chunk.fragments(&txn) {
-                if fragment.access == Access::Write && shard.owns(fragment) {
-                    shard.write(registry, &mut locals, &chunk, &txn, fragment);
-                }
+            let mut executor = ReferenceExecutor::new(registry.clone());
+            // What loads has no reason to abort, and the checks of the workload would show it.
+            executor.run_txn(Gsn(1), Millis(1), &chunk, &txn);
+            for (db, key, cell) in executor.records() {
+                shard.insert(db, key, cell);
             }
             chunk = Chunk::after(&chunk);
         }
         Ok(shard)
     }
 
-    /// Runs a fragment of loading.
-    fn write(
-        &mut self,
-        registry: &Registry,
-        locals: &mut Locals,
-        chunk: &Chunk,
-        txn: &Txn,
-        fragment: &Fragment,
-    ) {
-        let (args, gsn) = (chunk.args(txn), Gsn::new(Epoch(1), PartitionId(0), 0));
-        let key = key_of(args, fragment);
-        let Some(code) = registry.get(fragment.procedure) else { return };
-        let record = self.store.find_or_reserve(fragment.db, key.bytes, fragment.hash);
-        let (mut cell, _) = self.store.take(record, gsn);
-        let mut children = Under { store: &mut self.store, parent: fragment, key: key.bytes };
-        let (mut changed, mut slot) = (false, Vec::new());
-        let mut cx = FragmentContext {
-            args: nested_args(args, fragment.call_at),
-            db: fragment.db,
-            key,
-            now: Millis(1),
-            seed: seed_of(gsn),
-            version: Version::NONE,
-            inputs: Inputs::none(),
-            target: Target::Write(CellMut::new(&mut cell, &mut changed, None)),
-            children: Some(&mut children),
-            locals,
-            registry,
-            share: registry.limits().carried,
-            most: registry.limits().reply,
-            out: &mut slot,
-        };
-        // A fragment that loads has no reason to abort, and the checks of the workload would show it.
-        let _ = code.run(fragment.code, &mut cx);
-        self.store.put_back(record, cell, gsn);
-        self.store.release_if_absent(record);
+    /// Inserts a record, if it is this shard's.
+    fn insert(&mut self, db: Db, key: &[u8], cell: &Cell) {
+        let hash = KeyHash::of_record(db, key);
+        if shard_of_slot(hash.slot(), self.threads) == self.number {
+            let record = self.store.find_or_reserve(db, key, hash);
+            self.store.take(record, Gsn(1));
+            self.store.put_back(record, cell.clone(), Gsn(1));
+        }
     }
 
     /// Makes up transactions until this shard has so many accesses.
@@ -407,7 +372,7 @@ impl Shard {
     }
 }
 
-/// Adds one to the first word of a record; says how much was added.
+/// Adds one to the first word of a record; returns how much was added.
 fn add_one(cell: &mut Cell, changed: &mut bool) -> u64 {
     if cell.string().is_none_or(|content| content.len() < 8) {
         return 0;
@@ -416,43 +381,17 @@ fn add_one(cell: &mut Cell, changed: &mut bool) -> u64 {
     1
 }
 
-/// What lies below the record of a fragment of loading.
-struct Under<'a> {
-    store: &'a mut MemoryStore,
-    parent: &'a Fragment,
-    key: &'a [u8],
-}
-
-impl Children for Under<'_> {
-    fn read(&self, suffix: &[u8]) -> &Cell {
-        let (key, hash) = (child_key(self.key, suffix), KeyHash::child(self.parent.hash, suffix));
-        let found = self.store.find(self.parent.db.children(), &key, hash);
-        found.map_or(&Cell::ABSENT, |record| self.store.cell(record))
-    }
-
-    fn edit(&mut self, suffix: &[u8], change: &mut dyn FnMut(&mut CellMut<'_>)) {
-        let (key, hash) = (child_key(self.key, suffix), KeyHash::child(self.parent.hash, suffix));
-        let record = self.store.find_or_reserve(self.parent.db.children(), &key, hash);
-        self.store.edit(record, Gsn(1), |cell, changed| change(&mut CellMut::new(cell, changed, None)));
-        self.store.release_if_absent(record);
-    }
-}
-
-/// How long the raw measurements may take.
+/// Time of each raw measurement.
 const RAW: Duration = Duration::from_millis(700);
 
-fn latencies(samples: Vec<Duration>) -> anyhow::Result<Latency> {
-    let mut histogram = hdrhistogram::Histogram::<u64>::new_with_bounds(1, 60_000_000, 3)
-        .context("a histogram of latencies")?;
+fn latencies(samples: &[Duration]) -> Latency {
+    let mut histogram = histogram();
     samples.iter().for_each(|sample| histogram.saturating_record(sample.as_micros() as u64));
     let mean = samples.iter().sum::<Duration>().as_secs_f64() * 1e6 / samples.len().max(1) as f64;
-    Ok(Latency { mean, ..Latency::from(&histogram) })
+    Latency { mean, ..Latency::from(&histogram) }
 }
 
-/// How long it takes to write 4 KiB and make them durable, one after the other in a file of known length.
-///
-/// # Errors
-/// The system's.
+/// Measures writing and syncing 4 KiB, one after the other in a file of known length.
 pub fn sync_latency(directory: &Path) -> anyhow::Result<Latency> {
     let mut disk = FsDirectory::open(directory)?;
     let file = "ceiling".to_owned();
@@ -471,13 +410,10 @@ pub fn sync_latency(directory: &Path) -> anyhow::Result<Latency> {
         samples.push(at.elapsed());
     }
     apply(DiskOp::Remove { file })?;
-    latencies(samples)
+    Ok(latencies(&samples))
 }
 
-/// How long 64 bytes take over loopback and back, with nothing else under way.
-///
-/// # Errors
-/// The system's.
+/// Measures 64 bytes over loopback and back, with nothing else under way.
 pub fn loopback_latency() -> anyhow::Result<Latency> {
     const MESSAGE: usize = 64;
     let ping = || -> std::io::Result<Vec<Duration>> {
@@ -504,7 +440,7 @@ pub fn loopback_latency() -> anyhow::Result<Latency> {
         let _ = echo.join();
         Ok(samples)
     };
-    latencies(ping().context("measuring loopback round trips")?)
+    Ok(latencies(&ping().context("measuring loopback round trips")?))
 }
 
 #[cfg(test)]
@@ -545,7 +481,7 @@ mod tests {
         measure_machine(scratch.path(), &mut report).unwrap();
         assert_eq!(std::fs::read_dir(scratch.path()).unwrap().count(), 0);
         assert!(report.machine["fdatasync_us"]["mean"].as_f64().unwrap() > 0.0);
-        assert!(machine_table(&report).to_string().contains("loopback round trip"));
+        assert!(report.machine_table(whole).unwrap().to_string().contains("loopback round trip"));
     }
 
     #[test]

@@ -1,6 +1,6 @@
-//! Service demands, and what they say about machines with more cores than this one (calvin.md, section 7).
+//! Service demands, and the throughput that follows for machines with more cores than this one (calvin.md, section 7).
 //!
-//! On a machine with few cores, wall-clock scaling says little: all threads share the same cores, so a role that could
+//! On a machine with few cores, wall-clock scaling means little: all threads share the same cores, so a role that could
 //! be a bottleneck never is one. What can be measured anywhere is the demand: processor time that each role needs for
 //! one committed transaction. From the demands follows what `c` cores could do at best:
 //!
@@ -12,15 +12,15 @@
 //! cores; the others (shards, gateways) are divided among as many threads as there are cores. The model knows no
 //! waiting, no cache and no memory bandwidth: it is an upper bound, and a plot shows it as a model.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use serde::Serialize;
 
-use crate::html::{Cell, Table};
 use crate::plot::{Series, si};
 use crate::report::median;
+use crate::table::{Cell, Table};
 
-/// Whether a role can use more than one core.
+/// The number of threads of a role.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Threads {
@@ -32,11 +32,11 @@ pub enum Threads {
     Client,
 }
 
-/// How the parts of a run, by the names that [`Run::cpu_us_per_txn`](crate::report::Run) gives them, are divided among
+/// The threads of a part of a run, by the name that [`Run::cpu_us_per_txn`](crate::report::Run) gives it: how it is divided among
 /// threads.
 pub fn threads_of(part: &str) -> Threads {
     const CLIENT: [&str; 3] = ["driver", "client", "generate"];
-    // What is told of a server is told by its threads, each of which is one.
+    // A server is measured by its threads, each of which is one.
     const SINGLE: [&str; 5] = ["sequencer", "lock-manager", "input-log", "disk", "server: "];
     if CLIENT.iter().any(|name| part.starts_with(name)) {
         Threads::Client
@@ -47,12 +47,11 @@ pub fn threads_of(part: &str) -> Threads {
     }
 }
 
-/// What one part of a node needs for a transaction.
+/// The demand of one part of a node.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct Demand {
     /// The role, or part of the driver.
     pub part: String,
-    /// How it is divided among threads.
     pub threads: Threads,
     /// Processor time for each committed transaction.
     pub us_per_txn: f64,
@@ -66,7 +65,7 @@ impl Demands {
     /// The medians of some runs of one setting; a part that a run does not have costs it nothing.
     pub fn of<'a>(runs: impl IntoIterator<Item = &'a BTreeMap<String, f64>>) -> Demands {
         let runs: Vec<_> = runs.into_iter().collect();
-        let parts: std::collections::BTreeSet<&String> = runs.iter().flat_map(|run| run.keys()).collect();
+        let parts: BTreeSet<&String> = runs.iter().flat_map(|run| run.keys()).collect();
         Demands(
             parts
                 .into_iter()
@@ -79,12 +78,12 @@ impl Demands {
         )
     }
 
-    /// Those of servers: clients are on other machines.
+    /// The demands of the servers: clients are on other machines.
     fn served(&self) -> impl Iterator<Item = &Demand> {
         self.0.iter().filter(|demand| demand.threads != Threads::Client)
     }
 
-    /// What all of a node's parts need together.
+    /// The demand of all of a node's parts together, microseconds.
     pub fn sum_us(&self) -> f64 {
         self.served().map(|demand| demand.us_per_txn).sum()
     }
@@ -105,7 +104,7 @@ impl Demands {
         self.bottleneck().map_or(shared, |single| shared.min(1e6 / single.us_per_txn))
     }
 
-    /// How many cores the single thread that needs most lets a node use.
+    /// The most cores that a node can use before its busiest single thread is the limit.
     pub fn cores_used_at_most(&self) -> Option<f64> {
         self.bottleneck().map(|single| self.sum_us() / single.us_per_txn)
     }
@@ -117,38 +116,36 @@ impl Demands {
     }
 }
 
-/// A table of demands: a row for each part, a column for each setting, and below them what follows.
+/// A table of demands: a row for each part with its share of all, a column for each setting, and below them what follows.
 pub fn table(settings: &[(String, Demands)]) -> Table {
+    let names = settings.iter().map(|(name, _)| name);
     let mut table = Table::new("Service demands: processor microseconds for each committed transaction")
-        .text_column("part")
-        .text_column("threads");
-    for (name, _) in settings {
-        table = table.number_column(name);
-    }
-    let parts: std::collections::BTreeSet<&str> =
-        settings.iter().flat_map(|(_, demands)| &demands.0).map(|demand| demand.part.as_str()).collect();
-    for part in parts {
+        .text_columns(["part", "threads"])
+        .number_columns(names);
+    let parts = settings.iter().flat_map(|(_, demands)| &demands.0).map(|demand| demand.part.as_str());
+    for part in parts.collect::<BTreeSet<_>>() {
         let threads = match threads_of(part) {
             Threads::One => "one",
             Threads::Many => "one a core",
             Threads::Client => "client's, not counted",
         };
-        let mut row = vec![Cell::text(part), Cell::text(threads)];
-        for (_, demands) in settings {
-            let found = demands.0.iter().find(|demand| demand.part == part);
-            row.push(Cell::number(
-                found.map_or_else(String::new, |demand| format!("{:.2}", demand.us_per_txn)),
-            ));
-        }
-        table.row(row);
+        let figures = settings.iter().map(|(_, demands)| {
+            let all: f64 = demands.0.iter().map(|demand| demand.us_per_txn).sum();
+            let Some(demand) = demands.0.iter().find(|demand| demand.part == part) else {
+                return Cell::number("");
+            };
+            let share = 100.0 * demand.us_per_txn / all.max(f64::MIN_POSITIVE);
+            Cell::number(format!("{:.2}", demand.us_per_txn)).beside(format!("{share:.0}%"))
+        });
+        table.row([Cell::text(part), Cell::text(threads)].into_iter().chain(figures));
     }
-    let mut sum = vec![Cell::text("all of the node"), Cell::text("")];
-    sum.extend(settings.iter().map(|(_, demands)| Cell::number(format!("{:.2}", demands.sum_us()))));
-    table.row(sum);
+    let mut row = |name: String, kind: &str, figure: &dyn Fn(&Demands) -> String| {
+        let figures = settings.iter().map(|(_, demands)| Cell::number(figure(demands)));
+        table.row([Cell::text(name), Cell::text(kind)].into_iter().chain(figures));
+    };
+    row("all of the node".to_owned(), "", &|demands| format!("{:.2}", demands.sum_us()));
     for cores in [1.0, 2.0, 4.0, 8.0, 16.0] {
-        let mut row = vec![Cell::text(format!("X({cores} cores), txn/s")), Cell::text("model")];
-        row.extend(settings.iter().map(|(_, demands)| Cell::number(si(demands.txn_per_s(cores)))));
-        table.row(row);
+        row(format!("X({cores} cores), txn/s"), "model", &|demands| si(demands.txn_per_s(cores)));
     }
     table
 }

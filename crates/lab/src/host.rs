@@ -9,9 +9,9 @@ use serde::Serialize;
 /// The machine of a report.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct Host {
-    /// What the processor calls itself.
+    /// The processor's name for itself.
     pub cpu: String,
-    /// How many cores this process may use.
+    /// Cores that this process may use.
     pub cores: usize,
     /// The machine's memory.
     pub memory_bytes: u64,
@@ -38,13 +38,13 @@ pub fn reset_peak_rss() {
     let _ = fs::write("/proc/self/clear_refs", "5");
 }
 
-/// The peak of resident memory since [`reset_peak_rss`]; 0 if the system does not tell.
+/// The peak of resident memory since [`reset_peak_rss`]; 0 if it is not known.
 pub fn peak_rss_bytes() -> u64 {
     kilobytes(&fs::read_to_string("/proc/self/status").unwrap_or_default(), "VmHWM:")
 }
 
-/// What the host of a virtual machine has taken from its processors since it was started, all of them together; nothing if the
-/// system does not tell. It counts in hundredths of a second, on most.
+/// Time that the host of a virtual machine has taken from all of its processors since it was started; 0 if it
+/// is not known. It counts in hundredths of a second, on most.
 pub fn stolen() -> Duration {
     // The file is long where there are many interrupts, and this is in its first line.
     let mut begin = [0; 256];

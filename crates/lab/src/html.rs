@@ -1,6 +1,6 @@
 //! Pages: a report that is one file.
 //!
-//! A [`Page`] holds everything itself, style and pictures, runs no script and asks nobody for anything, so that it can
+//! A [`Page`] holds everything itself, style and pictures, runs no script and loads nothing, so that it can
 //! be mailed, archived and opened in ten years. It follows the reader's choice of light or dark, prints on white with
 //! its sections kept together, and on a phone a wide table scrolls in its own box. Every text is escaped where it is
 //! written, and nowhere else.
@@ -8,36 +8,35 @@
 use std::fmt::Write;
 use std::time::SystemTime;
 
-use serde::Serialize;
-
-use crate::demand::{self, Demands};
+use crate::demand;
 use crate::host::Host;
 use crate::plot::{Plot, si};
-use crate::report::{RawRate, Report, Run, by_setting, extent, median, varying, with_demands};
+use crate::report::{Report, demands_of, runs_table};
+use crate::table::Table;
 
 /// A page.
 #[derive(Clone, Debug)]
 pub struct Page {
-    /// What it is about.
+    /// The heading.
     pub title: String,
-    /// What it is, in a paragraph.
+    /// The paragraph below the heading.
     pub lead: String,
-    /// What the figures have to be read with, as name and value.
+    /// Facts of the machine and the version, as name and value.
     pub facts: Vec<(String, String)>,
     /// The commands that make it again.
     pub commands: Vec<String>,
-    /// What it says.
+    /// The content.
     pub sections: Vec<Section>,
 }
 
 /// A section of a page.
 #[derive(Clone, Debug)]
 pub struct Section {
-    /// Its name in links.
+    /// The name in links.
     pub id: String,
-    /// Its heading.
+    /// The heading.
     pub title: String,
-    /// What stands in it.
+    /// The content, from above.
     pub blocks: Vec<Block>,
 }
 
@@ -52,135 +51,6 @@ pub enum Block {
     Table(Table),
     /// Points of a list.
     Notes(Vec<String>),
-}
-
-/// A table.
-#[derive(Clone, Debug, PartialEq, Serialize)]
-pub struct Table {
-    /// What it shows.
-    pub caption: String,
-    columns: Vec<Column>,
-    rows: Vec<Vec<Cell>>,
-}
-
-#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
-struct Column {
-    name: String,
-    is_number: bool,
-}
-
-/// A cell of a table.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
-pub struct Cell {
-    text: String,
-    /// Smaller, behind the text: how far repetitions spread.
-    #[serde(skip_serializing_if = "String::is_empty")]
-    spread: String,
-    kind: CellKind,
-}
-
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
-#[serde(rename_all = "lowercase")]
-enum CellKind {
-    Text,
-    Number,
-    Good,
-    Bad,
-}
-
-impl Cell {
-    fn new(kind: CellKind, text: impl Into<String>) -> Cell {
-        Cell { text: text.into(), spread: String::new(), kind }
-    }
-
-    /// Words.
-    pub fn text(text: impl Into<String>) -> Cell {
-        Cell::new(CellKind::Text, text)
-    }
-
-    /// A number, as it is to be read.
-    pub fn number(text: impl Into<String>) -> Cell {
-        Cell::new(CellKind::Number, text)
-    }
-
-    /// The median of repetitions, and how far they spread if there were several.
-    pub fn median(values: &[f64], show: impl Fn(f64) -> String) -> Cell {
-        let mut cell = Cell::number(show(median(values.iter().copied())));
-        if values.len() > 1 {
-            let (low, high) = extent(values.iter().copied());
-            cell.spread = format!("{} to {}", show(low), show(high));
-        }
-        cell
-    }
-
-    /// A verdict, with a mark that can be told without its colour.
-    pub fn verdict(good: bool, text: &str) -> Cell {
-        let (kind, mark) = if good { (CellKind::Good, "\u{2713}") } else { (CellKind::Bad, "\u{2717}") };
-        Cell::new(kind, format!("{mark} {text}"))
-    }
-}
-
-impl Table {
-    /// A table without columns yet.
-    pub fn new(caption: &str) -> Table {
-        Table { caption: caption.to_owned(), columns: Vec::new(), rows: Vec::new() }
-    }
-
-    /// Adds a column of words.
-    #[must_use]
-    pub fn text_column(mut self, name: &str) -> Table {
-        self.columns.push(Column { name: name.to_owned(), is_number: false });
-        self
-    }
-
-    /// Adds a column of numbers.
-    #[must_use]
-    pub fn number_column(mut self, name: &str) -> Table {
-        self.columns.push(Column { name: name.to_owned(), is_number: true });
-        self
-    }
-
-    /// Adds a row.
-    pub fn row(&mut self, cells: Vec<Cell>) {
-        self.rows.push(cells);
-    }
-
-    /// Whether there is nothing in it.
-    pub fn is_empty(&self) -> bool {
-        self.rows.is_empty()
-    }
-
-    /// Itself as HTML.
-    pub fn html(&self) -> String {
-        let mut out = String::from("<div class=\"scroll\" tabindex=\"0\"><table>\n");
-        let _ = writeln!(out, "<caption>{}</caption>", escaped(&self.caption));
-        out.push_str("<thead><tr>");
-        for column in &self.columns {
-            let class = if column.is_number { " class=\"number\"" } else { "" };
-            let _ = write!(out, "<th scope=\"col\"{class}>{}</th>", escaped(&column.name));
-        }
-        out.push_str("</tr></thead>\n<tbody>\n");
-        for row in &self.rows {
-            out.push_str("<tr>");
-            for (i, cell) in row.iter().enumerate() {
-                let class = match cell.kind {
-                    CellKind::Text => "",
-                    CellKind::Number => " class=\"number\"",
-                    CellKind::Good => " class=\"good\"",
-                    CellKind::Bad => " class=\"bad\"",
-                };
-                let text = escaped(&cell.text);
-                let _ = match i {
-                    0 => write!(out, "<th scope=\"row\"{class}>{text}</th>"),
-                    _ if cell.spread.is_empty() => write!(out, "<td{class}>{text}</td>"),
-                    _ => write!(out, "<td{class}>{text} <small>{}</small></td>", escaped(&cell.spread)),
-                };
-            }
-            out.push_str("</tr>\n");
-        }
-        out.push_str("</tbody></table></div>\n");
-        out
-    }
 }
 
 impl Page {
@@ -279,7 +149,7 @@ pub(crate) fn allowed(letter: char) -> char {
     if forbidden { '\u{fffd}' } else { letter }
 }
 
-/// What every page says of where its figures come from.
+/// The facts of every page: version, machine and day.
 pub fn facts(version: &str, host: &Host, date: &str) -> Vec<(String, String)> {
     let memory = format!("{:.1} GiB", host.memory_bytes as f64 / f64::from(1 << 30));
     let cpu = if host.cpu.is_empty() { "unknown" } else { host.cpu.as_str() };
@@ -313,92 +183,14 @@ fn day(days: u64) -> String {
     format!("{year:04}-{month:02}-{day:02}")
 }
 
-/// A row for each setting: medians, spreads, checks.
-pub fn runs_table(caption: &str, runs: &[Run]) -> Table {
-    let groups = by_setting(runs);
-    let mut table = Table::new(caption).text_column("engine").text_column("workload");
-    let differing = varying(&groups);
-    for name in &differing {
-        table = table.text_column(&name.replace('_', " "));
-    }
-    for name in
-        ["threads", "clients", "txn/s", "op/s", "aborted", "p50 us", "p99 us", "p99.9 us", "of ceiling"]
-    {
-        table = table.number_column(name);
-    }
-    table = table.text_column("checks");
-    for group in groups {
-        let first = group[0];
-        let passed = group.iter().all(|run| run.passed());
-        let of = |value: fn(&Run) -> f64| -> Vec<f64> { group.iter().map(|run| value(run)).collect() };
-        let mut row = vec![Cell::text(first.engine.as_str()), Cell::text(first.workload.to_string())];
-        row.extend(differing.iter().map(|name| Cell::text(first.param(name))));
-        row.push(Cell::number(first.threads.to_string()));
-        row.push(Cell::number(first.clients.to_string()));
-        row.push(Cell::median(&of(|run| run.txn_per_s), si));
-        row.push(Cell::median(&of(|run| run.op_per_s), si));
-        row.push(Cell::number(si(median(of(|run| run.aborted as f64)))));
-        for value in [
-            (|run: &Run| run.latency_us.p50 as f64) as fn(&Run) -> f64,
-            |run| run.latency_us.p99 as f64,
-            |run| run.latency_us.p999 as f64,
-        ] {
-            let answered = first.latency_us.max > 0;
-            row.push(Cell::number(if answered { si(median(of(value))) } else { String::new() }));
-        }
-        // No ratio from runs whose checks failed.
-        let shares: Vec<f64> = group.iter().filter_map(|run| run.share_of_ceiling).collect();
-        row.push(if passed && !shares.is_empty() {
-            Cell::median(&shares, |share| format!("{:.1}%", share * 100.0))
-        } else {
-            Cell::number("")
-        });
-        row.push(checks(&group));
-        table.row(row);
-    }
-    table
-}
-
-/// All that was checked, or what failed of it.
-fn checks(group: &[&Run]) -> Cell {
-    let failed: Vec<&str> = group
-        .iter()
-        .flat_map(|run| &run.checks)
-        .filter(|(_, check)| **check != crate::report::Check::Pass)
-        .map(|(name, _)| name.as_ref())
-        .collect();
-    let count: usize = group.iter().map(|run| run.checks.len()).sum();
-    match (failed.is_empty(), count) {
-        (true, 0) => Cell::text("none"),
-        (true, _) => Cell::verdict(true, &format!("{count} passed")),
-        (false, _) => Cell::verdict(false, &format!("failed: {}", failed.join(", "))),
-    }
-}
-
-/// Where the time of some runs goes, if they tell.
-pub fn demands_of(runs: &[Run]) -> Vec<(String, Demands)> {
-    let groups = with_demands(runs);
-    let differing = varying(&groups);
-    let named = groups.iter().map(|group| {
-        let run = group[0];
-        let mut words = vec![run.engine.clone()];
-        let there = differing.iter().filter(|name| run.params.contains_key(*name));
-        words.extend(there.map(|name| format!("{} {}", name.replace('_', " "), run.param(name))));
-        words.push(format!("{} threads", run.threads));
-        (words.join(", "), Demands::of(group.iter().map(|run| &run.cpu_us_per_txn)))
-    });
-    named.collect()
-}
-
 /// The page of `ordain bench … --report FILE`.
 pub fn bench_page(report: &Report, plots: &[Plot], command: &str) -> String {
     let failed = report.runs.iter().filter(|run| !run.passed()).count();
     let mut results = Section::new("results", "Results");
     results.blocks.extend(plots.iter().cloned().map(Block::Plot));
     if !report.runs.is_empty() {
-        results
-            .blocks
-            .push(Block::Table(runs_table("Every setting: the median of its repetitions", &report.runs)));
+        let caption = "Every setting: the median of its repetitions";
+        results.blocks.push(Block::Table(runs_table(caption, &report.runs, si)));
     }
     let mut sections = vec![results];
     let demands = demands_of(&report.runs);
@@ -412,15 +204,7 @@ pub fn bench_page(report: &Report, plots: &[Plot], command: &str) -> String {
         section.blocks.push(Block::Table(demand::table(&demands)));
         sections.push(section);
     }
-    if !report.machine.is_empty() {
-        let mut table = Table::new("What the machine itself can do").text_column("measured");
-        for name in ["a second", "p50 us", "p99 us"] {
-            table = table.number_column(name);
-        }
-        for RawRate { name, per_second, p50, p99 } in report.raw_rates() {
-            let figures = [per_second, p50, p99].map(|value| Cell::number(si(value)));
-            table.row([Cell::text(name)].into_iter().chain(figures).collect());
-        }
+    if let Some(table) = report.machine_table(si) {
         let mut section = Section::new("machine", "The machine");
         section.blocks.push(Block::Table(table));
         sections.push(section);
@@ -446,10 +230,11 @@ const STYLE: &str = include_str!("html/page.css");
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::table::Cell;
 
     fn page() -> Page {
-        let mut table =
-            Table::new("Medians").text_column("engine").number_column("txn/s").text_column("checks");
+        let mut table = Table::new("Medians").text_columns(["engine"]).number_columns(["txn/s"]);
+        table = table.text_columns(["checks"]);
         table.row(vec![
             Cell::text("<calvin>"),
             Cell::median(&[100e3, 300e3, 200e3], si),

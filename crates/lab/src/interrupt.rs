@@ -11,15 +11,12 @@ use signal_hook::iterator::Signals;
 
 static REQUESTED: AtomicBool = AtomicBool::new(false);
 
-/// What a run that was interrupted ended with.
+/// The reason of a run that was interrupted.
 pub const INTERRUPTED: &str = "interrupted by a signal";
 /// Signals that are closer together are one request: `timeout` sends one to the process and one to its group.
 const ONE_REQUEST: Duration = Duration::from_secs(1);
 
 /// Watches for SIGINT and SIGTERM, for the rest of the process.
-///
-/// # Errors
-/// The system does not let us.
 pub fn watch() -> anyhow::Result<()> {
     let mut signals = Signals::new([SIGINT, SIGTERM]).context("cannot watch for signals")?;
     let watching = move || {
@@ -35,15 +32,12 @@ pub fn watch() -> anyhow::Result<()> {
     Ok(())
 }
 
-/// Whether we were asked to stop.
+/// True after a signal to stop.
 pub fn is_requested() -> bool {
     REQUESTED.load(Ordering::Relaxed)
 }
 
 /// Goes on, unless we were asked to stop.
-///
-/// # Errors
-/// We were.
 pub fn check() -> anyhow::Result<()> {
     if is_requested() { bail!(INTERRUPTED) } else { Ok(()) }
 }

@@ -1,50 +1,58 @@
-//! The lab: workloads driven against engines, and what came out of it, told honestly.
+//! The lab: workloads driven against engines, with checks, reports and figures.
 //!
-//! [`bench`](mod@bench) is `ordain bench WORKLOAD`, with the knobs of [`workloads`], and [`ceiling`] is `ordain bench
-//! ceiling`, [`failover`] is `ordain bench failover`, [`pauses`] is `ordain bench pauses`; the binary mounts [`BenchCommand`]. [`figures`] is `ordain lab`.
+//! | modules | what they are |
+//! |---|---|
+//! | `bench`, `workloads` | `ordain bench WORKLOAD`: its flags, the knobs of each workload, the systems compared |
+//! | `embedded` | the driver against the roles of nodes, on the real runtime and without client sockets |
+//! | `resp`, `server` | the driver against a server that speaks the Redis protocol, one of ours or another's |
+//! | `stage`, `schedule`, `tally`, `stretches`, `staleness` | parts of both drivers: the stages of a run, the times of an open loop, answers counted, answers while a checkpoint is captured, staleness of reads |
+//! | `ceiling`, `failover`, `pauses`, `cluster` | `ordain bench ceiling`, `failover` and `pauses`; clusters of processes |
+//! | [`figures`], `scale_out` | `ordain lab`: the papers' figures, and a model of clusters with more nodes |
+//! | `meter`, `demand`, `host` | processor time by role, throughput with more cores that follows from it, the machine |
+//! | [`report`], `table`, `plot`, `html` | the JSON of the outer contract, tables, plots and pages |
+//! | [`options`], `progress`, `interrupt` | options of engines on the command line, the line meanwhile, Ctrl-C |
 //!
-//! [`options`] is how commands take the options of engines.
-//!
-//! There are two drivers: [`embedded`] drives any [workload](ordain_workload::Workload) against the roles of a node, on
-//! the real runtime and without sockets, and [`resp`] does the same to a server that speaks the Redis protocol, one of
-//! ours ([`server`]) or another's. They have in common the [stages](stage) of a run, the [`schedule`] of an open loop,
-//! and the [`tally`] of what was answered ([`stretches`] of it while a
-//! checkpoint was captured), and [`staleness`] of what was read. [`meter`] tells apart where processor time goes, [`host`] is the machine,
-//! [`demand`] is what service demands say about machines with more cores, [`scale_out`] about clusters with more nodes.
-//!
-//! [`report`] is the JSON of the outer contract and the tables that people read, [`plot`] and [`html`] are the pictures
-//! and the page; [`progress`] is the line meanwhile, and [`interrupt`] is Ctrl-C.
-//!
-//! What holds for every figure: the data are checked after each run, and a run whose checks fail is no result.
-//! Settings that are compared run in turns within one invocation, so that a machine that gets slower does not
-//! favour whoever ran first. A throughput can be told as a share of the [`ceiling`] of the same minute.
+//! The data are checked after each run, and a run whose checks fail is no result. Settings that are compared run in turns
+//! within one invocation, so that a machine that gets slower favours none. A throughput can be given as a share of the
+//! ceiling of the same minute.
 
-pub mod bench;
-pub mod ceiling;
-pub mod demand;
-pub mod embedded;
-pub mod failover;
+mod bench;
+mod ceiling;
+mod cluster;
+mod demand;
+mod embedded;
+mod failover;
 pub mod figures;
-pub mod host;
-pub mod html;
-pub mod interrupt;
-pub mod meter;
+mod host;
+mod html;
+mod interrupt;
+mod meter;
 pub mod options;
-pub mod pauses;
-pub mod plot;
-pub mod progress;
+mod pauses;
+mod plot;
+mod progress;
 pub mod report;
-pub mod resp;
-pub mod scale_out;
-pub mod schedule;
-pub mod server;
-pub mod stage;
-pub mod staleness;
-pub mod stretches;
-pub mod tally;
-pub mod workloads;
+mod resp;
+mod scale_out;
+mod schedule;
+mod server;
+mod stage;
+mod staleness;
+mod stretches;
+mod table;
+mod tally;
+mod workloads;
 
 use bench::BenchArgs;
+
+/// The driver over sockets and a node behind one, for tests of the whole product.
+pub mod sockets {
+    pub use crate::bench::Ours;
+    pub use crate::embedded::Length;
+    pub use crate::progress::Progress;
+    pub use crate::resp::{FormName, RespMeasured, RespSetup, Target, run};
+    pub use crate::server::{Launch, Server};
+}
 
 /// The subcommands of `ordain bench`.
 #[derive(Debug, clap::Subcommand)]
@@ -59,7 +67,7 @@ pub enum BenchCommand {
     Micro(BenchArgs<workloads::micro::MicroKnobs>),
     /// List-append: every answer is judged, and a breach of serializability is named
     Append(BenchArgs<workloads::append::AppendKnobs>),
-    /// The same record accesses with no transaction system at all: what this machine could do at best
+    /// Ceiling: record accesses of a workload with no transaction system at all, the best that this machine can do
     Ceiling(ceiling::CeilingArgs),
     /// For how long writes are not acknowledged when a node that leads is killed
     Failover(failover::FailoverArgs),
@@ -67,7 +75,7 @@ pub enum BenchCommand {
     Pauses(pauses::PausesArgs),
 }
 
-/// Runs a benchmark; says whether all of its checks passed.
+/// Runs a benchmark; returns whether all of its checks passed.
 ///
 /// # Errors
 /// A parameter that makes no sense, before anything has run; or what went wrong in a run.

@@ -1,4 +1,4 @@
-//! Where processor time goes: a role, wrapped so that the time of its thread that it uses is added up.
+//! Meters of processor time: a role, wrapped so that the time of its thread that it uses is added up.
 //!
 //! The clock is the thread's own, so a core that is taken away in the middle of an event does not count. Reading it
 //! costs a system call. Roles handle batches, so there are few events for many transactions; where there are many
@@ -31,7 +31,7 @@ fn read(clock: ClockId) -> Duration {
 #[derive(Clone, Debug, Default)]
 pub struct Meter {
     nanoseconds: Arc<AtomicU64>,
-    /// How often something was done.
+    /// Number of times that work was done.
     done: Arc<AtomicU64>,
 }
 

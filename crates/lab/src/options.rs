@@ -1,6 +1,6 @@
 //! Options of engines on a command line: flags made from their descriptions, and `--option NAME=VALUE`.
 //!
-//! A command says with a [`Door`] how it shows them. [`OptionArgs`] takes one value of each option and [`ComparedArgs`]
+//! A command describes its flags with [`OptionFlags`]. [`OptionArgs`] takes one value of each option and [`ComparedArgs`]
 //! several, which are compared. Which engine checks them is known only when all is read.
 
 use std::collections::BTreeMap;
@@ -15,15 +15,17 @@ use ordain_model::{OptionInfo, OptionKind};
 use ordain_node::given::Given;
 use serde::Deserialize;
 
-/// How a command shows options.
-pub trait Door: Clone + Debug + Default + Send + Sync + 'static {
-    /// Whether `ORDAIN_*` variables do for flags.
+use crate::report::grouped;
+
+/// The flags that a command has for options.
+pub trait OptionFlags: Clone + Debug + Default + Send + Sync + 'static {
+    /// True: `ORDAIN_*` variables do for flags.
     const HAS_ENVIRONMENT: bool = false;
-    /// Whether several values of an option are taken, separated by commas.
+    /// True: several values of an option are taken, separated by commas.
     const IS_SEVERAL: bool = false;
-    /// Whether a name that an option does not take is wrong usage. If not, the engine refuses it.
+    /// True: a name that an option does not take is wrong usage. If not, the engine refuses it.
     const CHECKS_NAMES: bool = true;
-    /// What the help says after a default.
+    /// Text of the help after a default.
     const ELSE: &'static str = "";
 
     /// The flag of an option, if it has one here.
@@ -42,15 +44,10 @@ fn id_of(info: &OptionInfo) -> String {
 
 /// The defaults of an option in words: each with the engines that have it.
 pub fn default_of(info: &OptionInfo) -> String {
-    let mut defaults: Vec<(String, Vec<&str>)> = Vec::new();
-    for engine in registry::built() {
-        let Some(offer) = engine.offers().iter().find(|offer| offer.info.name == info.name) else { continue };
-        let value = offer.default.to_string();
-        match defaults.iter_mut().find(|(known, _)| *known == value) {
-            Some((_, engines)) => engines.push(engine.name()),
-            None => defaults.push((value, vec![engine.name()])),
-        }
-    }
+    let mut defaults = grouped(registry::built().filter_map(|engine| {
+        let offer = engine.offers().iter().find(|offer| offer.info.name == info.name)?;
+        Some((offer.default.to_string(), engine.name()))
+    }));
     defaults.sort_by_key(|(_, engines)| std::cmp::Reverse(engines.len()));
     let only = engines_of(info);
     let words = defaults.iter().enumerate().map(|(i, (value, engines))| match (i, &only) {
@@ -65,20 +62,20 @@ fn engines_of(info: &OptionInfo) -> Option<Vec<&'static str>> {
     Some(registry::engines_with(info)).filter(|engines| engines.len() < registry::built().count())
 }
 
-fn help<D: Door>(info: &OptionInfo) -> String {
+fn help<D: OptionFlags>(info: &OptionInfo) -> String {
     let range = match info.kind {
         OptionKind::Name { .. } | OptionKind::Bool if D::IS_SEVERAL => format!(": {}", info.kind),
         OptionKind::Name { .. } | OptionKind::Bool => String::new(),
         kind => format!(" ({kind})"),
     };
-    // Benchmarks compare; what the values are is said where one is chosen.
+    // Benchmarks compare; the values are explained where one is chosen.
     let doc =
         if D::IS_SEVERAL { info.doc.split(['.', ':', ';']).next().unwrap_or(info.doc) } else { info.doc };
     let several = if D::IS_SEVERAL { "; several are compared" } else { "" };
     format!("{doc}{range}{several} [default: {}{}]", default_of(info), D::ELSE)
 }
 
-fn argument<D: Door>(info: &'static OptionInfo, flag: &'static str) -> Arg {
+fn argument<D: OptionFlags>(info: &'static OptionInfo, flag: &'static str) -> Arg {
     let is_checked = D::CHECKS_NAMES || !matches!(info.kind, OptionKind::Name { .. });
     let mut arg = Arg::new(id_of(info)).long(flag).value_name(info.value_name).help(help::<D>(info));
     arg = arg.value_parser(move |text: &str| match info.parse(text) {
@@ -102,7 +99,7 @@ pub fn variable(info: &OptionInfo) -> String {
 }
 
 /// The arguments of a command.
-fn augment<D: Door>(command: Command) -> Command {
+fn augment<D: OptionFlags>(command: Command) -> Command {
     let flags = registry::all_options().into_iter().filter_map(|info| Some((info, D::flag(info)?)));
     let command = flags.fold(command, |command, (info, flag)| command.arg(argument::<D>(info, flag)));
     let several = if D::IS_SEVERAL { "; several values of one are compared" } else { "" };
@@ -118,8 +115,8 @@ fn augment<D: Door>(command: Command) -> Command {
     command.arg(if D::HAS_ENVIRONMENT { any.env("ORDAIN_OPTION") } else { any })
 }
 
-/// What was given, by name: of an option on the command line nothing that the environment has counts.
-fn collect<D: Door>(matches: &ArgMatches) -> Result<BTreeMap<String, Vec<String>>, clap::Error> {
+/// The options given, by name; the command line beats the environment.
+fn collect<D: OptionFlags>(matches: &ArgMatches) -> Result<BTreeMap<String, Vec<String>>, clap::Error> {
     let mut all: Vec<(String, Vec<String>, bool)> = Vec::new();
     let is_typed = |id: &str| matches.value_source(id) == Some(ValueSource::CommandLine);
     for info in registry::all_options().into_iter().filter(|info| D::flag(info).is_some()) {
@@ -164,18 +161,18 @@ fn refusal(text: &str) -> clap::Error {
 #[derive(Clone, Debug, Default, Deserialize)]
 #[serde(from = "Given")]
 pub struct OptionArgs<D> {
-    /// What was given.
+    /// The options given, by name.
     pub given: Given,
-    door: PhantomData<D>,
+    flags: PhantomData<D>,
 }
 
 impl<D> From<Given> for OptionArgs<D> {
     fn from(given: Given) -> OptionArgs<D> {
-        OptionArgs { given, door: PhantomData }
+        OptionArgs { given, flags: PhantomData }
     }
 }
 
-impl<D: Door> clap::FromArgMatches for OptionArgs<D> {
+impl<D: OptionFlags> clap::FromArgMatches for OptionArgs<D> {
     fn from_arg_matches(matches: &ArgMatches) -> Result<Self, clap::Error> {
         let mut given = Given::default();
         for (name, values) in collect::<D>(matches)? {
@@ -190,7 +187,7 @@ impl<D: Door> clap::FromArgMatches for OptionArgs<D> {
     }
 }
 
-impl<D: Door> clap::Args for OptionArgs<D> {
+impl<D: OptionFlags> clap::Args for OptionArgs<D> {
     fn augment_args(command: Command) -> Command {
         augment::<D>(command)
     }
@@ -232,7 +229,7 @@ impl clap::Args for ComparedArgs {
 #[derive(Clone, Debug, Default)]
 pub struct Bench;
 
-impl Door for Bench {
+impl OptionFlags for Bench {
     const IS_SEVERAL: bool = true;
 
     fn flag(info: &OptionInfo) -> Option<&'static str> {
@@ -250,7 +247,7 @@ impl Door for Bench {
 #[derive(Clone, Debug, Default)]
 pub struct Plain;
 
-impl Door for Plain {
+impl OptionFlags for Plain {
     fn flag(_: &OptionInfo) -> Option<&'static str> {
         None
     }

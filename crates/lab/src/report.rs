@@ -1,18 +1,19 @@
-//! What is printed and what is written: the JSON of CONTRACT.md, tables, and the arithmetic between runs.
+//! Reports: the JSON of CONTRACT.md, tables of runs, and the arithmetic between runs.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs::OpenOptions;
 use std::path::Path;
 
 use anyhow::Context;
-use comfy_table::{CellAlignment, ContentArrangement, Table, presets};
 use hdrhistogram::Histogram;
 use serde::Serialize;
 use serde_json::{Map, Value};
 
 use ordain_workload::{Param, Workload};
 
+use crate::demand::Demands;
 use crate::host::Host;
+use crate::table::{Cell, Shows, Table, cells, number, text};
 
 /// A whole report.
 #[derive(Clone, Debug, Serialize)]
@@ -23,7 +24,7 @@ pub struct Report {
     pub host: Host,
     /// Every run, in the order in which they ran.
     pub runs: Vec<Run>,
-    /// What else was measured of the machine, by name with its unit.
+    /// Further measurements of the machine, by name with its unit.
     #[serde(skip_serializing_if = "Map::is_empty")]
     pub machine: Map<String, Value>,
 }
@@ -39,46 +40,28 @@ impl Report {
         }
     }
 
-    /// Whether every check of every run passed.
+    /// True if every check of every run passed.
     pub fn passed(&self) -> bool {
         self.runs.iter().all(Run::passed)
     }
 
-    /// The raw rates among what was measured of the machine.
-    pub fn raw_rates(&self) -> impl Iterator<Item = RawRate> {
-        self.machine.iter().filter_map(|(name, latency)| {
-            let of = |figure: &str| latency.get(figure).and_then(Value::as_f64);
-            Some(RawRate {
-                name: name.trim_end_matches("_us").replace('_', " "),
-                per_second: 1e6 / of("mean")?.max(0.001),
-                p50: of("p50")?,
-                p99: of("p99")?,
-            })
-        })
+    /// The raw rates of the machine, if they were measured.
+    pub fn machine_table(&self, show: fn(f64) -> String) -> Option<Table> {
+        let latency = |figure: &'static str| {
+            move |(_, latency): &(String, Value)| latency.get(figure).and_then(Value::as_f64).unwrap_or(0.0)
+        };
+        let (mean, p50, p99) = (latency("mean"), latency("p50"), latency("p99"));
+        let rows = self.machine.iter().map(|(name, latency)| (name.clone(), latency.clone()));
+        let columns = vec![
+            text("raw rates of the machine", |(name, _): &(String, Value)| {
+                name.trim_end_matches("_us").replace('_', " ")
+            }),
+            number("a second", move |row| show(1e6 / mean(row).max(0.001))),
+            number("p50 us", move |row| show(p50(row))),
+            number("p99 us", move |row| show(p99(row))),
+        ];
+        Table::of("What the machine itself can do", rows, columns).or_none()
     }
-
-    /// Writes the report to a file.
-    ///
-    /// # Errors
-    /// The system's, with the path.
-    pub fn write(&self, path: &Path) -> anyhow::Result<()> {
-        let mut text = serde_json::to_string_pretty(self).context("a report that is no JSON")?;
-        text.push('\n');
-        std::fs::write(path, text).with_context(|| format!("cannot write --json {}", path.display()))
-    }
-}
-
-/// How often, and how fast, the machine does something when it does nothing else.
-#[derive(Clone, Debug, PartialEq)]
-pub struct RawRate {
-    /// What it does.
-    pub name: String,
-    /// How often.
-    pub per_second: f64,
-    /// Half take at most so many microseconds.
-    pub p50: f64,
-    /// 99 in a hundred.
-    pub p99: f64,
 }
 
 impl Default for Report {
@@ -99,61 +82,8 @@ pub fn check_writable(flag: &str, path: Option<&Path>) -> anyhow::Result<()> {
     })
 }
 
-/// Writes a value to the file of `--json`, if one is named.
-///
-/// # Errors
-/// The system's, with the path.
-pub fn write_json(path: Option<&Path>, value: &impl Serialize) -> anyhow::Result<()> {
-    let Some(path) = path else { return Ok(()) };
-    let text = serde_json::to_string_pretty(value).context("a value that is no JSON")?;
-    std::fs::write(path, text).with_context(|| format!("cannot write {}", path.display()))
-}
-
-/// What was run, repetitions apart.
-#[derive(Clone, Debug)]
-pub struct Setting {
-    /// The engine, or `ceiling`, or the server at the other end.
-    pub engine: String,
-    /// The workload.
-    pub workload: &'static str,
-    /// The workload's knobs, and how the node was set up.
-    pub params: Map<String, Value>,
-    /// How many nodes.
-    pub nodes: u16,
-    /// How many loops, each with a shard.
-    pub threads: usize,
-    /// How many clients, all loops together.
-    pub clients: usize,
-    /// Where everything that is drawn comes from.
-    pub seed: u64,
-}
-
-impl Setting {
-    /// A workload with its knobs; the rest is for the caller to say.
-    pub fn of(engine: &str, workload: &dyn Workload) -> Setting {
-        let mut params = Map::new();
-        for (name, value) in workload.params() {
-            let value = match value {
-                Param::Int(value) => value.into(),
-                Param::Real(value) => value.into(),
-                Param::Text(value) => value.into(),
-            };
-            params.insert(name.to_owned(), value);
-        }
-        Setting {
-            engine: engine.to_owned(),
-            workload: workload.name(),
-            params,
-            nodes: 1,
-            threads: 1,
-            clients: 0,
-            seed: 0,
-        }
-    }
-}
-
 /// One run.
-#[derive(Clone, Debug, Serialize)]
+#[derive(Clone, Debug, Default, Serialize)]
 pub struct Run {
     /// The engine, or `ceiling`.
     pub engine: String,
@@ -161,13 +91,13 @@ pub struct Run {
     pub workload: &'static str,
     /// The workload's knobs, and how the node kept its log.
     pub params: Map<String, Value>,
-    /// How many nodes.
+    /// Number of nodes.
     pub nodes: u16,
-    /// How many loops, each with a shard.
+    /// Loops of a node, each with a shard.
     pub threads: usize,
-    /// How many clients, all loops together.
+    /// Clients of all loops together.
     pub clients: usize,
-    /// How long was measured.
+    /// Time measured, seconds.
     pub seconds: f64,
     /// Transactions that took effect.
     pub committed: u64,
@@ -182,21 +112,21 @@ pub struct Run {
     pub latency_us: Latency,
     /// The peak of the process's resident memory.
     pub peak_rss_bytes: u64,
-    /// What was checked.
+    /// Checks by name.
     pub checks: BTreeMap<&'static str, Check>,
-    /// Which of the repetitions it is, from 1 on.
+    /// Number of the repetition, from 1 on.
     pub repetition: usize,
-    /// Where everything that was drawn came from.
+    /// Seed of everything that was drawn.
     pub seed: u64,
     /// Throughput as a share of the ceiling of the same repetition.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub share_of_ceiling: Option<f64>,
-    /// How long loading took.
+    /// Time of loading, seconds.
     pub load_seconds: f64,
     /// Processor time while measuring, microseconds for each committed transaction, by role.
     #[serde(skip_serializing_if = "BTreeMap::is_empty")]
     pub cpu_us_per_txn: BTreeMap<String, f64>,
-    /// The same of each node, where there are several, divided by the transactions of all.
+    /// Processor time of each node, where there are several, divided by the transactions of all.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub cpu_us_per_txn_by_node: Vec<BTreeMap<String, f64>>,
     /// Transactions a second of replaying the run's log.
@@ -205,12 +135,12 @@ pub struct Run {
     /// By kind of transaction, where there are several.
     #[serde(skip_serializing_if = "BTreeMap::is_empty")]
     pub kinds: BTreeMap<&'static str, KindOfRun>,
-    /// How often transactions were started over, because their reconnaissance was out of date.
+    /// Restarts of transactions whose reconnaissance was out of date.
     pub restarts: u64,
-    /// What was asked for a second, in an open loop.
+    /// Transactions a second asked for, in an open loop.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub offered_txn_per_s: Option<f64>,
-    /// How many requests of an open loop were due and not made when measuring ended.
+    /// Requests of an open loop that were due and not made when measuring ended.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub behind: Option<u64>,
     /// Commits over time while measuring: the end of a tick in seconds, and how many there were in it.
@@ -219,10 +149,10 @@ pub struct Run {
     /// The checkpoint that was taken while measuring.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub checkpoint: Option<CheckpointOfRun>,
-    /// What reads on snapshots saw and what was kept for them, where that was watched.
+    /// Staleness of reads on snapshots and contents kept for them, where that was measured.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub snapshots: Option<SnapshotsOfRun>,
-    /// What a failed check found, and what else went wrong.
+    /// Findings of failed checks, and other failures.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub wrong: Vec<String>,
 }
@@ -234,7 +164,7 @@ pub struct KindOfRun {
     pub committed: u64,
     /// Transactions that did not.
     pub aborted: u64,
-    /// How often they were started over.
+    /// Restarts.
     pub restarts: u64,
     /// From submission to answer.
     pub latency_us: Latency,
@@ -243,20 +173,20 @@ pub struct KindOfRun {
 /// A checkpoint that was taken while measuring.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize)]
 pub struct CheckpointOfRun {
-    /// When it was asked for, in seconds.
+    /// Start, seconds.
     pub asked_s: f64,
-    /// When it was complete, if it was.
+    /// End, seconds, if it was complete.
     pub complete_s: Option<f64>,
-    /// What was answered while it was captured.
+    /// Answers while it was captured.
     pub during: StretchOfRun,
-    /// What was answered before it and after it.
+    /// Answers before it and after it.
     pub beside: StretchOfRun,
 }
 
-/// What was answered in a part of the time measured.
+/// Answers in a part of the time measured.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Serialize)]
 pub struct StretchOfRun {
-    /// How long it was.
+    /// Length, seconds.
     pub seconds: f64,
     /// Committed transactions a second.
     pub txn_per_s: f64,
@@ -266,7 +196,7 @@ pub struct StretchOfRun {
     pub pause_us: u64,
     /// Processor time that the loop used in it.
     pub pause_cpu_us: u64,
-    /// What the host took from the machine's processors in it and in a tenth of a second before it.
+    /// Processor time that the host took from the machine in it and in a tenth of a second before it.
     pub pause_stolen_us: u64,
     /// The longest such time less what the host took around it.
     pub own_pause_us: u64,
@@ -274,25 +204,25 @@ pub struct StretchOfRun {
     pub cpu_us_per_txn: f64,
 }
 
-/// What reads on snapshots saw while measuring, and what was kept for them.
+/// Staleness of reads on snapshots while measuring, and contents kept for them.
 #[derive(Clone, Debug, Default, PartialEq, Serialize)]
 pub struct SnapshotsOfRun {
-    /// How many transactions were read on snapshots.
+    /// Transactions that read on snapshots.
     pub reads: u64,
-    /// The share of them that missed nothing that anybody had been answered with when they were asked.
+    /// The share of them that missed nothing that any client had been answered with when they were asked.
     pub fresh: f64,
     /// For how long there had been an answer that they missed: microseconds, 0 for those that are fresh.
     pub staleness_us: Latency,
-    /// Of so many microseconds at most, by what share of them.
+    /// Distribution of the staleness: microseconds, and the share of reads that is no staler.
     pub staleness_cdf: Vec<(u64, f64)>,
-    /// What was kept of a record, beside what it held then.
+    /// Contents kept of a record, beside its current one.
     pub kept: KeptOfRun,
 }
 
-/// How many older contents were kept, by a look at every shard each tenth of a second.
+/// Older contents kept, by an inspection of every shard each tenth of a second.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Serialize)]
 pub struct KeptOfRun {
-    /// How often a shard was looked at.
+    /// Inspections of a shard.
     pub looks: u64,
     /// For each record, on average.
     pub per_record: f64,
@@ -307,7 +237,7 @@ pub struct KeptOfRun {
 }
 
 impl CheckpointOfRun {
-    /// How long it took, seconds, if it was complete in the end.
+    /// Duration, seconds, if it was complete in the end.
     pub fn took(&self) -> Option<f64> {
         self.complete_s.map(|complete| complete - self.asked_s)
     }
@@ -319,51 +249,30 @@ impl CheckpointOfRun {
 }
 
 impl Run {
-    /// A run in which nothing was measured yet.
-    pub fn new(setting: Setting, repetition: usize) -> Run {
-        let Setting { engine, workload, params, nodes, threads, clients, seed } = setting;
+    /// A run of a workload with its knobs, in which nothing was measured yet.
+    pub fn of(engine: &str, workload: &dyn Workload) -> Run {
+        let params = workload.params().into_iter().map(|(name, value)| {
+            let value = match value {
+                Param::Int(value) => value.into(),
+                Param::Real(value) => value.into(),
+                Param::Text(value) => value.into(),
+            };
+            (name.to_owned(), value)
+        });
         Run {
-            engine,
-            workload,
-            params,
-            nodes,
-            threads,
-            clients,
-            seconds: 0.0,
-            committed: 0,
-            aborted: 0,
-            txn_per_s: 0.0,
-            op_per_s: 0.0,
-            latency_us: Latency::default(),
-            peak_rss_bytes: 0,
-            checks: BTreeMap::new(),
-            repetition,
-            seed,
-            share_of_ceiling: None,
-            load_seconds: 0.0,
-            cpu_us_per_txn: BTreeMap::new(),
-            cpu_us_per_txn_by_node: Vec::new(),
-            replay_txn_per_s: None,
-            kinds: BTreeMap::new(),
-            restarts: 0,
-            offered_txn_per_s: None,
-            behind: None,
-            timeline: Vec::new(),
-            checkpoint: None,
-            snapshots: None,
-            wrong: Vec::new(),
+            engine: engine.to_owned(),
+            workload: workload.name(),
+            params: params.collect(),
+            nodes: 1,
+            threads: 1,
+            repetition: 1,
+            ..Run::default()
         }
     }
 
-    /// Whether its checks passed.
+    /// True if all checks of the run passed.
     pub fn passed(&self) -> bool {
         self.checks.values().all(|check| *check == Check::Pass)
-    }
-
-    fn failed_checks(&self) -> String {
-        let failed: Vec<&str> =
-            self.checks.iter().filter(|(_, check)| **check == Check::Fail).map(|(name, _)| *name).collect();
-        if failed.is_empty() { "pass".to_owned() } else { format!("FAIL: {}", failed.join(", ")) }
     }
 
     /// The value of a knob as text; nothing if there is none.
@@ -376,7 +285,7 @@ impl Run {
     }
 }
 
-/// How a check came out.
+/// The outcome of a check.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Check {
@@ -439,40 +348,46 @@ pub fn extent(values: impl IntoIterator<Item = f64>) -> (f64, f64) {
     values.into_iter().fold((f64::MAX, f64::MIN), |(low, high), value| (low.min(value), high.max(value)))
 }
 
-/// A table of ours: a header, and columns of numbers on the right.
-pub fn table(header: &[&str], text_columns: usize) -> Table {
-    let mut table = Table::new();
-    table.load_style(presets::UTF8_FULL_CONDENSED);
-    table.set_header(header.to_vec());
-    for column in table.column_iter_mut().skip(text_columns) {
-        column.set_cell_alignment(CellAlignment::Right);
-    }
-    table
+/// An empty table for a terminal: a header, and columns of numbers on the right.
+pub fn table(header: &[&str], text_columns: usize) -> comfy_table::Table {
+    let (texts, numbers) = header.split_at(text_columns);
+    let table = Table::new("").text_columns(texts.iter().copied()).number_columns(numbers.iter().copied());
+    table.on_a_terminal()
 }
 
 /// An empty table of texts that are wrapped to the width of the terminal.
-pub fn wrapped_table(header: &[&str]) -> Table {
-    let mut table = table(header, header.len());
-    table.set_content_arrangement(ContentArrangement::Dynamic);
-    table
+pub fn wrapped_table(header: &[&str]) -> comfy_table::Table {
+    Table::new("").text_columns(header.iter().copied()).wrapped()
 }
 
-/// Runs with the same setting: everything but the repetition.
-fn is_same_setting(a: &Run, b: &Run) -> bool {
-    (&a.engine, a.workload, &a.params, a.nodes, a.threads, a.clients)
-        == (&b.engine, b.workload, &b.params, b.nodes, b.threads, b.clients)
+/// Writes a value to the file of `--json`, if one is named.
+///
+/// # Errors
+/// The system's, with the path.
+pub fn write_json(path: Option<&Path>, value: &impl Serialize) -> anyhow::Result<()> {
+    let Some(path) = path else { return Ok(()) };
+    let text = serde_json::to_string_pretty(value).context("a value that is no JSON")?;
+    std::fs::write(path, text + "\n").with_context(|| format!("cannot write {}", path.display()))
 }
 
-/// Runs by setting, in the order in which the settings first ran.
-pub fn by_setting(runs: &[Run]) -> Vec<Vec<&Run>> {
-    let mut groups: Vec<Vec<&Run>> = Vec::new();
-    for run in runs {
-        match groups.iter_mut().find(|group| is_same_setting(group[0], run)) {
-            Some(group) => group.push(run),
-            None => groups.push(vec![run]),
+/// Values by key, in the order in which the keys first come.
+pub fn grouped<K: PartialEq, V>(items: impl IntoIterator<Item = (K, V)>) -> Vec<(K, Vec<V>)> {
+    let mut groups: Vec<(K, Vec<V>)> = Vec::new();
+    for (key, value) in items {
+        match groups.iter_mut().find(|(known, _)| *known == key) {
+            Some((_, values)) => values.push(value),
+            None => groups.push((key, vec![value])),
         }
     }
     groups
+}
+
+/// Runs by setting, which is everything but the repetition, in the order in which the settings first ran.
+pub fn by_setting(runs: &[Run]) -> Vec<Group<'_>> {
+    let keyed = runs
+        .iter()
+        .map(|run| ((&run.engine, run.workload, &run.params, run.nodes, run.threads, run.clients), run));
+    grouped(keyed).into_iter().map(|(_, group)| group).collect()
 }
 
 /// The knobs whose values differ from setting to setting: all others need no place in a table. What only some
@@ -486,10 +401,10 @@ pub fn varying(groups: &[Vec<&Run>]) -> Vec<String> {
     names.iter().filter(differs).map(|name| (*name).clone()).collect()
 }
 
-/// The values of some knobs, as a person would say them.
+/// The values of some knobs in words.
 pub fn describe(run: &Run, knobs: &[String]) -> String {
-    let said = knobs.iter().filter(|name| run.params.contains_key(*name));
-    said.map(|name| format!("{name} {}", run.param(name))).collect::<Vec<_>>().join(", ")
+    let known = knobs.iter().filter(|name| run.params.contains_key(*name));
+    known.map(|name| format!("{name} {}", run.param(name))).collect::<Vec<_>>().join(", ")
 }
 
 /// A setting in a few words: the system, its threads, and the knobs whose values differ.
@@ -497,238 +412,223 @@ fn name_of(run: &Run, knobs: &[String]) -> String {
     format!("{} x{} {}", run.engine, run.threads, describe(run, knobs)).trim_end().to_owned()
 }
 
-/// One row for each setting: medians of its repetitions, how far they spread, and the ratio to the first setting.
-pub fn throughput_table(runs: &[Run]) -> Table {
-    let groups = by_setting(runs);
-    let knobs = varying(&groups);
-    let answered: Vec<&Vec<&Run>> = groups.iter().filter(|group| group[0].clients > 0).collect();
-    let several = answered.len() > 1;
-    let is_open = runs.iter().any(|run| run.offered_txn_per_s.is_some());
-    let replays = runs.iter().any(|run| run.replay_txn_per_s.is_some());
-    let restarts = runs.iter().any(|run| run.restarts > 0);
-    let mut header = vec!["system"];
-    header.extend(knobs.iter().map(String::as_str));
-    let text_columns = header.len() + 1;
-    header.extend(["checks", "threads", "clients", "txn/s", "spread", "op/s", "aborts"]);
-    header.extend(restarts.then_some("restarts"));
-    header.extend(["p50 us", "p99 us", "p99.9 us", "max us", "MiB"]);
-    header.extend(is_open.then_some("behind"));
-    header.push("of ceiling");
-    header.extend(several.then_some("ratio"));
-    header.extend(replays.then_some("replay/s"));
-    let mut table = table(&header, text_columns);
-    let rate = |group: &[&Run]| median(group.iter().map(|run| run.txn_per_s));
-    let base = answered.first().filter(|group| group.iter().all(|run| run.passed())).map(|group| rate(group));
-    for group in &groups {
-        let first = group[0];
-        let of = |value: fn(&Run) -> f64| format!("{:.0}", median(group.iter().map(|run| value(run))));
-        let (low, high) = extent(group.iter().map(|run| run.txn_per_s));
-        let failed = group.iter().find(|run| !run.passed());
-        // No ratio from runs whose checks failed.
-        let ratio = |value: f64, show: &dyn Fn(f64) -> String| match failed {
-            None if value > 0.0 => show(value),
-            _ => String::new(),
-        };
-        // The ceiling answers nobody.
-        let answers = first.clients > 0;
-        let latency = |value: fn(&Latency) -> u64| match answers {
-            false => String::new(),
-            true => format!("{:.0}", median(group.iter().map(|run| value(&run.latency_us) as f64))),
-        };
-        let mut row = vec![first.engine.clone()];
-        row.extend(knobs.iter().map(|name| first.param(name)));
-        row.extend([
-            failed.map_or_else(|| "pass".to_owned(), |run| run.failed_checks()),
-            first.threads.to_string(),
-            first.clients.to_string(),
-            format!("{:.0}", rate(group)),
-            if group.len() > 1 { format!("{low:.0}..{high:.0}") } else { String::new() },
-            of(|run| run.op_per_s),
-            of(|run| run.aborted as f64),
-        ]);
-        row.extend(restarts.then(|| of(|run| run.restarts as f64)));
-        row.extend([
-            latency(|latency| latency.p50),
-            latency(|latency| latency.p99),
-            latency(|latency| latency.p999),
-            latency(|latency| latency.max),
-            of(|run| run.peak_rss_bytes as f64 / (1 << 20) as f64),
-        ]);
-        row.extend(is_open.then(|| of(|run| run.behind.unwrap_or(0) as f64)));
-        let share = median(group.iter().filter_map(|run| run.share_of_ceiling));
-        row.push(ratio(share, &|share| format!("{:.1}%", share * 100.0)));
-        if several {
-            let times = base.filter(|base| *base > 0.0 && answers).map_or(0.0, |base| rate(group) / base);
-            row.push(ratio(times, &|times| format!("{times:.2}")));
-        }
-        if replays {
-            let replay = median(group.iter().filter_map(|run| run.replay_txn_per_s));
-            row.push(ratio(replay, &|replay| format!("{replay:.0}")));
-        }
-        table.add_row(row);
+/// The runs of one setting.
+pub type Group<'a> = Vec<&'a Run>;
+
+fn has_passed(group: &[&Run]) -> bool {
+    group.iter().all(|run| run.passed())
+}
+
+/// The median of the runs of a setting.
+fn median_of(group: &[&Run], value: impl Fn(&Run) -> f64) -> f64 {
+    median(group.iter().map(|run| value(run)))
+}
+
+/// A number without decimals.
+pub fn whole(value: f64) -> String {
+    format!("{value:.0}")
+}
+
+fn hundredths(value: f64) -> String {
+    format!("{value:.2}")
+}
+
+fn thousandths(value: f64) -> String {
+    format!("{value:.3}")
+}
+
+fn percent(value: f64) -> String {
+    format!("{:.1}%", value * 100.0)
+}
+
+/// The outcome of the checks of a setting, with the names of those that failed.
+pub fn checks(group: &[&Run]) -> Cell {
+    let checks = || group.iter().flat_map(|run| &run.checks);
+    let failed = checks().filter(|(_, check)| **check == Check::Fail).map(|(name, _)| *name);
+    let failed = failed.collect::<BTreeSet<_>>().into_iter().collect::<Vec<_>>();
+    match (failed.is_empty(), checks().count()) {
+        (true, 0) => Cell::text("none"),
+        (true, count) => Cell::verdict(true, &format!("pass: {count}")),
+        (false, _) => Cell::verdict(false, &format!("FAIL: {}", failed.join(", "))),
     }
-    table
+}
+
+/// A ratio as text: nothing of runs whose checks failed, and nothing where it is not known.
+fn ratio(group: &[&Run], value: f64, show: fn(f64) -> String) -> String {
+    if has_passed(group) && value > 0.0 { show(value) } else { String::new() }
+}
+
+/// One row for each setting: medians of its repetitions, how far they spread, and the ratio to the first setting.
+pub fn runs_table(caption: &str, runs: &[Run], show: fn(f64) -> String) -> Table {
+    let groups = by_setting(runs);
+    let answered: Vec<&Group<'_>> = groups.iter().filter(|group| group[0].clients > 0).collect();
+    let several = answered.len() > 1;
+    let base =
+        answered.first().filter(|group| has_passed(group)).map(|group| median_of(group, |run| run.txn_per_s));
+    let base = base.filter(|base| *base > 0.0);
+    let any = |is_so: fn(&Run) -> bool| runs.iter().any(is_so);
+    let count = |name: &'static str, value: fn(&Run) -> f64| {
+        number(name, move |group: &Group<'_>| show(median_of(group, value)))
+    };
+    let rate = cells("txn/s", true, |group: &Group<'_>| {
+        Cell::median(&group.iter().map(|run| run.txn_per_s).collect::<Vec<_>>(), show)
+    });
+    // The ceiling answers no client.
+    let latency = |name: &'static str, value: fn(&Latency) -> u64| {
+        number(name, move |group: &Group<'_>| {
+            let median = median_of(group, |run| value(&run.latency_us) as f64);
+            if group[0].clients > 0 { show(median) } else { String::new() }
+        })
+    };
+    let mut columns = vec![text("system", |group: &Group<'_>| group[0].engine.clone())];
+    for name in varying(&groups) {
+        columns.push(text(name.clone(), move |group: &Group<'_>| group[0].param(&name)));
+    }
+    columns.extend([
+        cells("checks", false, |group: &Group<'_>| checks(group)),
+        number("threads", |group: &Group<'_>| group[0].threads.to_string()),
+        number("clients", |group: &Group<'_>| group[0].clients.to_string()),
+        rate,
+        count("op/s", |run| run.op_per_s),
+        count("aborts", |run| run.aborted as f64),
+    ]);
+    if any(|run| run.restarts > 0) {
+        columns.push(count("restarts", |run| run.restarts as f64));
+    }
+    columns.extend([
+        latency("p50 us", |latency| latency.p50),
+        latency("p99 us", |latency| latency.p99),
+        latency("p99.9 us", |latency| latency.p999),
+        latency("max us", |latency| latency.max),
+        count("MiB", |run| run.peak_rss_bytes as f64 / (1 << 20) as f64),
+    ]);
+    if any(|run| run.offered_txn_per_s.is_some()) {
+        columns.push(count("behind", |run| run.behind.unwrap_or(0) as f64));
+    }
+    columns.push(number("of ceiling", |group: &Group<'_>| {
+        ratio(group, median(group.iter().filter_map(|run| run.share_of_ceiling)), percent)
+    }));
+    if several {
+        columns.push(number("ratio", |group: &Group<'_>| {
+            let base = base.filter(|_| group[0].clients > 0);
+            let times = base.map_or(0.0, |base| median_of(group, |run| run.txn_per_s) / base);
+            ratio(group, times, hundredths)
+        }));
+    }
+    if any(|run| run.replay_txn_per_s.is_some()) {
+        columns.push(number("replay/s", |group: &Group<'_>| {
+            ratio(group, median(group.iter().filter_map(|run| run.replay_txn_per_s)), show)
+        }));
+    }
+    Table::of(caption, groups.clone(), columns)
+}
+
+/// The settings whose runs have a thing, and the columns of their names and checks.
+fn with<'a>(
+    title: &str,
+    runs: &'a [Run],
+    has: impl Fn(&Run) -> bool,
+) -> (Vec<Group<'a>>, Vec<Shows<'a, Group<'a>>>) {
+    let groups: Vec<Group<'a>> = by_setting(runs).into_iter().filter(|group| has(group[0])).collect();
+    let knobs = varying(&groups);
+    let name = text(title, move |group: &Group<'a>| name_of(group[0], &knobs));
+    (groups, vec![name, cells("checks", false, |group: &Group<'a>| checks(group))])
+}
+
+/// A column of the median of a number of the thing that runs have.
+fn medians<'a, T: 'a>(
+    name: &str,
+    show: fn(f64) -> String,
+    thing: fn(&Run) -> Option<&T>,
+    value: fn(&T) -> f64,
+) -> Shows<'a, Group<'a>> {
+    let things = move |group: &Group<'a>| median(group.iter().filter_map(|run| thing(run)).map(value));
+    number(name, move |group| show(things(group)))
 }
 
 /// One row for each kind of transaction of each setting, where there are several kinds.
 pub fn kinds_table(runs: &[Run]) -> Option<Table> {
-    let groups: Vec<Vec<&Run>> =
-        by_setting(runs).into_iter().filter(|group| group[0].kinds.len() > 1).collect();
+    let groups = by_setting(runs).into_iter().filter(|group| group[0].kinds.len() > 1).collect::<Vec<_>>();
     let knobs = varying(&groups);
-    let header = ["system", "kind", "committed", "aborts", "restarts", "p50 us", "p99 us", "max us"];
-    let mut table = table(&header, 2);
-    for group in &groups {
-        for kind in group[0].kinds.keys() {
-            let runs: Vec<&KindOfRun> = group.iter().filter_map(|run| run.kinds.get(kind)).collect();
-            let of = |value: fn(&KindOfRun) -> u64| {
-                format!("{:.0}", median(runs.iter().map(|run| value(run) as f64)))
-            };
-            table.add_row([
-                name_of(group[0], &knobs),
-                (*kind).to_owned(),
-                of(|run| run.committed),
-                of(|run| run.aborted),
-                of(|run| run.restarts),
-                of(|run| run.latency_us.p50),
-                of(|run| run.latency_us.p99),
-                of(|run| run.latency_us.max),
-            ]);
-        }
-    }
-    (!groups.is_empty()).then_some(table)
+    let rows = groups.into_iter().flat_map(|group| {
+        let kinds: Vec<&str> = group[0].kinds.keys().copied().collect();
+        kinds.into_iter().map(move |kind| (group.clone(), kind))
+    });
+    let of = |name: &'static str, value: fn(&KindOfRun) -> u64| {
+        number(name, move |(group, kind): &(Group<'_>, &str)| {
+            let kinds = group.iter().filter_map(|run| run.kinds.get(kind));
+            whole(median(kinds.map(|kind| value(kind) as f64)))
+        })
+    };
+    let columns = vec![
+        text("system", |(group, _): &(Group<'_>, &str)| name_of(group[0], &knobs)),
+        text("kind", |(_, kind): &(Group<'_>, &str)| (*kind).to_owned()),
+        of("committed", |kind| kind.committed),
+        of("aborts", |kind| kind.aborted),
+        of("restarts", |kind| kind.restarts),
+        of("p50 us", |kind| kind.latency_us.p50),
+        of("p99 us", |kind| kind.latency_us.p99),
+        of("max us", |kind| kind.latency_us.max),
+    ];
+    Table::of("Kinds of transactions", rows, columns).or_none()
 }
 
-/// One row for each setting in which checkpoints were taken: medians of what was answered while they were captured, and of
-/// what was beside them.
+/// One row for each setting in which checkpoints were taken: medians of what was answered while they were captured, and
+/// otherwise.
 pub fn checkpoints_table(runs: &[Run]) -> Option<Table> {
-    let groups: Vec<Vec<&Run>> =
-        by_setting(runs).into_iter().filter(|group| group[0].checkpoint.is_some()).collect();
-    let knobs = varying(&groups);
-    let header = [
-        "while a checkpoint is captured",
-        "checks",
-        "took s",
-        "txn/s",
-        "beside it",
-        "share",
-        "p99 us",
-        "beside it",
-        "pause us",
-        "beside it",
-        "less stolen",
-        "beside it",
-        "cpu us a txn",
-        "beside it",
-    ];
-    let mut table = table(&header, 2);
-    for group in &groups {
-        let all: Vec<CheckpointOfRun> = group.iter().filter_map(|run| run.checkpoint).collect();
-        let failed = group.iter().find(|run| !run.passed());
-        let of = |value: fn(&CheckpointOfRun) -> f64| median(all.iter().map(value));
-        let took: Vec<f64> = all.iter().filter_map(CheckpointOfRun::took).collect();
-        let is_complete = took.len() == all.len();
-        table.add_row([
-            name_of(group[0], &knobs),
-            failed.map_or_else(|| "pass".to_owned(), |run| run.failed_checks()),
-            if is_complete { format!("{:.1}", median(took)) } else { "not complete".to_owned() },
-            format!("{:.0}", of(|all| all.during.txn_per_s)),
-            format!("{:.0}", of(|all| all.beside.txn_per_s)),
-            // No ratio from runs whose checks failed.
-            failed.map_or_else(|| format!("{:.2}", of(CheckpointOfRun::share)), |_| String::new()),
-            format!("{:.0}", of(|all| all.during.latency_us.p99 as f64)),
-            format!("{:.0}", of(|all| all.beside.latency_us.p99 as f64)),
-            format!("{:.0}", of(|all| all.during.pause_us as f64)),
-            format!("{:.0}", of(|all| all.beside.pause_us as f64)),
-            format!("{:.0}", of(|all| all.during.own_pause_us as f64)),
-            format!("{:.0}", of(|all| all.beside.own_pause_us as f64)),
-            format!("{:.3}", of(|all| all.during.cpu_us_per_txn)),
-            format!("{:.3}", of(|all| all.beside.cpu_us_per_txn)),
-        ]);
-    }
-    (!groups.is_empty()).then_some(table)
+    let (groups, mut columns) = with("while a checkpoint is captured", runs, |run| run.checkpoint.is_some());
+    let of = |name, show, value| medians(name, show, |run| run.checkpoint.as_ref(), value);
+    columns.extend([
+        number("took s", |group: &Group<'_>| {
+            let took = group.iter().map(|run| run.checkpoint?.took()).collect::<Option<Vec<f64>>>();
+            took.map_or_else(|| "not complete".to_owned(), |took| format!("{:.1}", median(took)))
+        }),
+        of("txn/s", whole, |all| all.during.txn_per_s),
+        of("beside it", whole, |all| all.beside.txn_per_s),
+        number("share", |group: &Group<'_>| {
+            let share = median(group.iter().filter_map(|run| Some(run.checkpoint?.share())));
+            ratio(group, share, hundredths)
+        }),
+        of("p99 us", whole, |all| all.during.latency_us.p99 as f64),
+        of("beside it", whole, |all| all.beside.latency_us.p99 as f64),
+        of("pause us", whole, |all| all.during.pause_us as f64),
+        of("beside it", whole, |all| all.beside.pause_us as f64),
+        of("less stolen", whole, |all| all.during.own_pause_us as f64),
+        of("beside it", whole, |all| all.beside.own_pause_us as f64),
+        of("cpu us a txn", thousandths, |all| all.during.cpu_us_per_txn),
+        of("beside it", thousandths, |all| all.beside.cpu_us_per_txn),
+    ]);
+    Table::of("While a checkpoint is captured", groups, columns).or_none()
 }
 
 /// One row for each setting whose reads on snapshots were watched.
 pub fn snapshots_table(runs: &[Run]) -> Option<Table> {
-    let groups: Vec<Vec<&Run>> =
-        by_setting(runs).into_iter().filter(|group| group[0].snapshots.is_some()).collect();
-    let knobs = varying(&groups);
-    let header = [
-        "read on snapshots",
-        "checks",
-        "reads",
-        "fresh",
-        "stale p50 us",
-        "p99 us",
-        "max us",
-        "kept a record",
-        "a changed one",
-        "p99",
-        "max",
-        "epochs",
-    ];
-    let mut table = table(&header, 2);
-    for group in &groups {
-        let all: Vec<&SnapshotsOfRun> = group.iter().filter_map(|run| run.snapshots.as_ref()).collect();
-        let of = |value: fn(&SnapshotsOfRun) -> f64| median(all.iter().map(|all| value(all)));
-        let failed = group.iter().find(|run| !run.passed());
-        table.add_row([
-            name_of(group[0], &knobs),
-            failed.map_or_else(|| "pass".to_owned(), |run| run.failed_checks()),
-            format!("{:.0}", of(|all| all.reads as f64)),
-            format!("{:.1}%", of(|all| all.fresh) * 100.0),
-            format!("{:.0}", of(|all| all.staleness_us.p50 as f64)),
-            format!("{:.0}", of(|all| all.staleness_us.p99 as f64)),
-            format!("{:.0}", of(|all| all.staleness_us.max as f64)),
-            format!("{:.3}", of(|all| all.kept.per_record)),
-            format!("{:.2}", of(|all| all.kept.per_changed_record)),
-            format!("{:.0}", of(|all| all.kept.p99)),
-            format!("{:.0}", of(|all| all.kept.max)),
-            format!("{:.0}", of(|all| all.kept.epochs)),
-        ]);
-    }
-    (!groups.is_empty()).then_some(table)
+    let (groups, mut columns) = with("read on snapshots", runs, |run| run.snapshots.is_some());
+    let of = |name, show, value| medians(name, show, |run| run.snapshots.as_ref(), value);
+    columns.extend([
+        of("reads", whole, |all: &SnapshotsOfRun| all.reads as f64),
+        of("fresh", percent, |all| all.fresh),
+        of("stale p50 us", whole, |all| all.staleness_us.p50 as f64),
+        of("p99 us", whole, |all| all.staleness_us.p99 as f64),
+        of("max us", whole, |all| all.staleness_us.max as f64),
+        of("kept a record", thousandths, |all| all.kept.per_record),
+        of("a changed one", hundredths, |all| all.kept.per_changed_record),
+        of("p99", whole, |all| all.kept.p99),
+        of("max", whole, |all| all.kept.max),
+        of("epochs", whole, |all| all.kept.epochs),
+    ]);
+    Table::of("Reads on snapshots", groups, columns).or_none()
 }
 
-/// The settings that tell where their time went, if all checks of theirs passed: there is no share of a wrong result.
-pub fn with_demands(runs: &[Run]) -> Vec<Vec<&Run>> {
-    let tells = |group: &Vec<&Run>| group.iter().all(|run| run.passed() && !run.cpu_us_per_txn.is_empty());
-    by_setting(runs).into_iter().filter(tells).collect()
-}
-
-/// Where the time goes: processor microseconds for each committed transaction, a row for each part and a column
-/// for each setting.
-pub fn cpu_table(runs: &[Run]) -> Option<Table> {
-    let groups = with_demands(runs);
+/// The service demands of each setting that has some, if all of its checks passed: there is no share of a wrong result.
+pub fn demands_of(runs: &[Run]) -> Vec<(String, Demands)> {
+    let has = |group: &Group<'_>| has_passed(group) && group.iter().all(|run| !run.cpu_us_per_txn.is_empty());
+    let groups: Vec<Group<'_>> = by_setting(runs).into_iter().filter(has).collect();
     let knobs = varying(&groups);
-    let parts: BTreeSet<&String> =
-        groups.iter().flatten().flat_map(|run| run.cpu_us_per_txn.keys()).collect();
-    if groups.is_empty() {
-        return None;
-    }
-    let mut header = vec!["processor us a transaction".to_owned()];
-    header.extend(groups.iter().map(|group| name_of(group[0], &knobs)));
-    let header: Vec<&str> = header.iter().map(String::as_str).collect();
-    let mut table = table(&header, 1);
-    let cost = |group: &[&Run], part: &str| {
-        median(group.iter().map(|run| run.cpu_us_per_txn.get(part).copied().unwrap_or(0.0)))
-    };
-    let totals: Vec<f64> = groups
+    let named = groups
         .iter()
-        .map(|group| median(group.iter().map(|run| run.cpu_us_per_txn.values().sum())))
-        .collect();
-    for part in parts {
-        let mut row = vec![part.clone()];
-        row.extend(groups.iter().zip(&totals).map(|(group, total)| {
-            let cost = cost(group, part);
-            format!("{cost:.2}  {:3.0}%", 100.0 * cost / total.max(f64::MIN_POSITIVE))
-        }));
-        table.add_row(row);
-    }
-    let mut row = vec!["all".to_owned()];
-    row.extend(totals.iter().map(|total| format!("{total:.2}  100%")));
-    table.add_row(row);
-    Some(table)
+        .map(|group| (name_of(group[0], &knobs), Demands::of(group.iter().map(|run| &run.cpu_us_per_txn))));
+    named.collect()
 }
 
 #[cfg(test)]
@@ -739,7 +639,7 @@ mod tests {
         let mut params = Map::new();
         params.insert("theta".to_owned(), 0.5.into());
         params.insert("durability".to_owned(), "none".into());
-        let setting = Setting {
+        Run {
             engine: engine.to_owned(),
             workload: "ycsb",
             params,
@@ -747,8 +647,7 @@ mod tests {
             threads: 1,
             clients: 8,
             seed: 1,
-        };
-        Run {
+            repetition,
             seconds: 1.0,
             committed: 10,
             txn_per_s,
@@ -756,7 +655,7 @@ mod tests {
             checks: BTreeMap::from([("counters", Check::from(check))]),
             share_of_ceiling: Some(0.25),
             cpu_us_per_txn: BTreeMap::from([("calvin".to_owned(), 2.0), ("runtime".to_owned(), 2.0)]),
-            ..Run::new(setting, repetition)
+            ..Run::default()
         }
     }
 
@@ -768,20 +667,17 @@ mod tests {
             run("a", 2, 300.0, true),
             run("a", 3, 200.0, true),
         ];
-        let text = throughput_table(&runs).to_string();
-        assert!(text.contains("100..300") && text.contains(" 200 ") && text.contains("25.0%"), "{text}");
+        let text = runs_table("", &runs, whole).to_string();
+        assert!(text.contains("200  100 to 300") && text.contains("25.0%"), "{text}");
         assert_eq!(text.lines().filter(|line| line.contains("pass")).count(), 2);
         assert!(text.contains(" 0.35 ") && text.contains(" 1.00 "), "the ratio to the first: {text}");
-        let text = throughput_table(&[run("a", 1, 100.0, true), run("a", 2, 100.0, false)]).to_string();
+        let text = runs_table("", &[run("a", 1, 100.0, true), run("a", 2, 100.0, false)], whole).to_string();
         assert!(text.contains("FAIL: counters") && !text.contains("25.0%"), "{text}");
-        let text = throughput_table(&[run("a", 1, 100.0, false), run("b", 1, 50.0, true)]).to_string();
+        let text = runs_table("", &[run("a", 1, 100.0, false), run("b", 1, 50.0, true)], whole).to_string();
         assert!(!text.contains("0.50"), "no ratio to a run that failed: {text}");
-        assert!(cpu_table(&[run("a", 1, 100.0, true), run("a", 2, 100.0, false)]).is_none());
-        let text = cpu_table(&runs).unwrap().to_string();
-        assert!(
-            text.contains("calvin") && text.contains("2.00   50%") && text.contains("4.00  100%"),
-            "{text}"
-        );
+        assert!(demands_of(&[run("a", 1, 100.0, true), run("a", 2, 100.0, false)]).is_empty());
+        let text = crate::demand::table(&demands_of(&runs)).to_string();
+        assert!(text.contains("calvin") && text.contains("2.00  50%") && text.contains("4.00"), "{text}");
     }
 
     #[test]

@@ -1,17 +1,17 @@
 //! Many nodes on few cores: a cluster as a discrete-event model with virtual cores and virtual links (calvin.md,
 //! section 7).
 //!
-//! What each transaction costs a node is measured; how nodes wait for one another follows from the protocol, which the
-//! model plays in full: every sequencer closes its batch at the end of an epoch, a node takes the batches of all in one
+//! The cost of each transaction is measured; how nodes wait for one another follows from the protocol, which the
+//! model simulates in full: every sequencer closes its batch at the end of an epoch, a node takes the batches of all in one
 //! order, a transaction's hot record is locked in that order, one of two partitions waits with its locks until the
 //! other's reads have come, and a client asks again when it is answered. Cold records never meet, and are left out.
 //! Each node has one core, and its speed; how long a transaction takes there varies from one to the next.
 //!
-//! With every epoch each node hears from all others, which costs its core a little for each of them: that grows with the
+//! With every epoch each node receives from all others, which costs its core a little for each of them: that grows with the
 //! cluster.
 //!
 //! A model is no measurement, and figures show it as one. It knows no cache, no bandwidth, and nothing else that gets
-//! dearer with the number of nodes beyond what the demands that it is given say.
+//! dearer with the number of nodes beyond the demands that it is given.
 
 use std::cmp::Reverse;
 use std::collections::{BinaryHeap, VecDeque};
@@ -25,7 +25,7 @@ pub struct Model {
     pub speeds: Vec<f64>,
     /// Processor time of a transaction on one partition, microseconds.
     pub single_us: f64,
-    /// Of one on two partitions, on each of them.
+    /// Processor time of a transaction on two partitions, on each of them, microseconds.
     pub multi_us: f64,
     /// The share of those.
     pub multi: f64,
@@ -33,15 +33,15 @@ pub struct Model {
     pub contention_index: f64,
     /// From node to node, one way, microseconds.
     pub link_us: f64,
-    /// How long an epoch lasts, microseconds.
+    /// Length of an epoch, microseconds.
     pub epoch_us: f64,
     /// Processor time that an epoch costs a node for each other node, microseconds: what they send each other of it.
     pub peer_us: f64,
-    /// How many clients each node has; each has one transaction under way.
+    /// Clients of each node; each has one transaction under way.
     pub clients: u32,
-    /// How long it is watched, microseconds; as much again before that it is not.
+    /// Time measured, microseconds, after as long a warm-up.
     pub watched_us: f64,
-    /// Where everything that is drawn comes from.
+    /// Seed of everything that is drawn.
     pub seed: u64,
 }
 
@@ -55,12 +55,12 @@ enum What {
     /// All batches of an epoch have arrived everywhere.
     Arrive,
     /// A node's core is done with what other nodes have sent of an epoch.
-    Heeded { node: u32 },
+    Handled { node: u32 },
     /// A node's core has done a transaction's work.
     Worked { node: u32, txn: u32 },
     /// The reads of the other partition have come.
-    Heard { side: u8, txn: u32 },
-    /// A client hears that its transaction is done.
+    Reads { side: u8, txn: u32 },
+    /// A client is answered.
     Answered { txn: u32 },
 }
 
@@ -70,7 +70,7 @@ struct Side {
     node: u32,
     hot: u32,
     worked: bool,
-    heard: bool,
+    has_reads: bool,
 }
 
 #[derive(Clone, Copy, Debug)]
@@ -83,19 +83,19 @@ struct Txn {
 }
 
 struct Node {
-    /// What its clients have asked for since the last epoch.
+    /// Transactions asked for since the last epoch.
     waiting: Vec<u32>,
-    /// Who holds, and who waits for, each hot record.
+    /// Holder of each hot record, and those that wait for it.
     locks: Vec<VecDeque<u32>>,
-    /// What has its locks and waits for the core.
+    /// Transactions that have their locks and wait for the core.
     ready: VecDeque<u32>,
-    /// How many epochs have arrived that the core has not heeded.
-    unheeded: u32,
+    /// Epochs that have arrived and that the core has not heeded.
+    unhandled: u32,
     is_busy: bool,
     random: Random,
 }
 
-struct Play<'a> {
+struct Simulation<'a> {
     model: &'a Model,
     nodes: Vec<Node>,
     txns: Vec<Txn>,
@@ -122,11 +122,11 @@ impl Model {
             waiting: Vec::new(),
             locks: vec![VecDeque::new(); hot],
             ready: VecDeque::new(),
-            unheeded: 0,
+            unhandled: 0,
             is_busy: false,
             random: Random::stream(self.seed, number.into()),
         };
-        let mut play = Play {
+        let mut simulation = Simulation {
             model: self,
             nodes: (0..nodes).map(node).collect(),
             txns: Vec::new(),
@@ -138,17 +138,17 @@ impl Model {
             committed: 0,
         };
         for node in 0..nodes {
-            (0..self.clients).for_each(|_| play.ask(node));
+            (0..self.clients).for_each(|_| simulation.ask(node));
         }
-        play.schedule(0.0, What::Close);
-        play.until(time(self.watched_us));
-        let before = play.committed;
-        play.until(time(2.0 * self.watched_us));
-        (play.committed - before) as f64 / (self.watched_us / 1e6)
+        simulation.schedule(0.0, What::Close);
+        simulation.until(time(self.watched_us));
+        let before = simulation.committed;
+        simulation.until(time(2.0 * self.watched_us));
+        (simulation.committed - before) as f64 / (self.watched_us / 1e6)
     }
 }
 
-impl Play<'_> {
+impl Simulation<'_> {
     fn schedule(&mut self, after_us: f64, what: What) {
         self.scheduled += 1;
         self.events.push(Reverse((self.now + time(after_us), self.scheduled, what)));
@@ -164,13 +164,13 @@ impl Play<'_> {
             match what {
                 What::Close => self.close(),
                 What::Arrive => self.arrive(),
-                What::Heeded { node } => {
+                What::Handled { node } => {
                     self.nodes[node as usize].is_busy = false;
                     self.work(node);
                 }
                 What::Worked { node, txn } => self.worked(node, txn),
-                What::Heard { side, txn } => {
-                    self.txns[txn as usize].sides[usize::from(side)].heard = true;
+                What::Reads { side, txn } => {
+                    self.txns[txn as usize].sides[usize::from(side)].has_reads = true;
                     self.go_on(txn, usize::from(side));
                 }
                 What::Answered { txn } => {
@@ -213,7 +213,7 @@ impl Play<'_> {
     fn close(&mut self) {
         let batches = self.nodes.iter_mut().map(|node| std::mem::take(&mut node.waiting)).collect();
         self.sent.push_back(batches);
-        // A node on its own hears from nobody.
+        // A node on its own receives nothing.
         let link = if self.nodes.len() > 1 { self.model.link_us } else { 0.0 };
         self.schedule(link, What::Arrive);
         self.schedule(self.model.epoch_us, What::Close);
@@ -233,7 +233,7 @@ impl Play<'_> {
             }
         }
         for number in 0..self.nodes.len() as u32 {
-            self.nodes[number as usize].unheeded += 1;
+            self.nodes[number as usize].unhandled += 1;
             self.work(number);
         }
     }
@@ -245,11 +245,11 @@ impl Play<'_> {
         if node.is_busy {
             return;
         }
-        if node.unheeded > 0 {
-            node.unheeded -= 1;
+        if node.unhandled > 0 {
+            node.unhandled -= 1;
             node.is_busy = true;
             let us = others as f64 * self.model.peer_us / self.model.speeds[number as usize];
-            return self.schedule(us, What::Heeded { node: number });
+            return self.schedule(us, What::Handled { node: number });
         }
         let Some(txn) = node.ready.pop_front() else { return };
         node.is_busy = true;
@@ -264,17 +264,17 @@ impl Play<'_> {
         let side = usize::from(sides[0].node != number);
         self.txns[txn as usize].sides[side].worked = true;
         if count == 2 {
-            self.schedule(self.model.link_us, What::Heard { side: 1 - side as u8, txn });
+            self.schedule(self.model.link_us, What::Reads { side: 1 - side as u8, txn });
         }
         self.go_on(txn, side);
         self.work(number);
     }
 
-    /// A part that has done its work and heard from the other is done: its lock goes to the next.
+    /// A part that has done its work and has the reads of the other is done: its lock goes to the next.
     fn go_on(&mut self, txn: u32, side: usize) {
         let Txn { sides, count, .. } = self.txns[txn as usize];
-        let Side { node: number, hot, worked, heard } = sides[side];
-        if !worked || (count == 2 && !heard) {
+        let Side { node: number, hot, worked, has_reads } = sides[side];
+        if !worked || (count == 2 && !has_reads) {
             return;
         }
         let node = &mut self.nodes[number as usize];

@@ -1,4 +1,4 @@
-//! When an open loop asks: at times that were fixed beforehand, whether or not the system keeps up.
+//! Times of an open loop: they are fixed beforehand, whether or not the system keeps up.
 //!
 //! Latency counts from the intended time. A system that stalls for a second is so charged for every request that
 //! should have been made in that second, not just for the one that waited (coordinated omission).
@@ -23,7 +23,7 @@ impl Schedule {
         schedule
     }
 
-    /// When the next request is due.
+    /// The time of the next request.
     pub fn next(&self) -> Micros {
         Micros(self.next_us as u64)
     }
@@ -39,7 +39,7 @@ impl Schedule {
         ((now.0 as f64 - self.next_us) / self.gap_us).max(0.0).ceil() as u64
     }
 
-    /// How long the first `count` of those that are due and have not been made have waited, about: in groups of so
+    /// Waits of the first `count` of those that are due and have not been made, about: in groups of so
     /// many, the longest first.
     pub fn waiting(&self, now: Micros, count: u64) -> impl Iterator<Item = (Micros, u64)> {
         const GROUPS: u64 = 1_000;

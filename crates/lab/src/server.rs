@@ -15,16 +15,16 @@ use crate::bench::{Ours, scratch};
 use crate::host;
 use crate::resp::Target;
 
-/// How a node of ours is to run.
+/// The settings of a node of ours.
 #[derive(Clone, Debug)]
 pub struct Launch {
     /// The engine, and how.
     pub ours: Ours,
     /// Event loops, each with a shard of the data.
     pub threads: usize,
-    /// When an acknowledged write is durable; none: nothing is kept.
+    /// The durability of an acknowledged write; none: nothing is kept.
     pub durability: Option<String>,
-    /// Where the temporary directory with its data is made; none: where the system makes them.
+    /// The place of the temporary directory with its data; none: the system's.
     pub place: Option<PathBuf>,
 }
 
@@ -33,20 +33,19 @@ pub struct Launch {
 pub struct Server {
     child: Child,
     target: Target,
-    /// Its data, and what it logs.
+    /// Data and logs.
     _directory: tempfile::TempDir,
 }
 
-/// How long a node may take to stop when it is told to.
+/// Longest time until a node stops.
 const STOP: Duration = Duration::from_secs(30);
-/// How often that is looked at.
 const LOOK: Duration = Duration::from_millis(10);
 
 impl Server {
     /// Starts `binary serve` on ports of its own choice and waits until it takes connections.
     ///
     /// # Errors
-    /// It does not start, with what it said.
+    /// The server does not start, with its last words.
     pub fn start(binary: &Path, launch: &Launch) -> anyhow::Result<Server> {
         let directory = scratch(launch.place.as_deref())?;
         let log = directory.path().join("stderr");
@@ -84,28 +83,23 @@ impl Server {
             // It has ended or is about to, or is not what we take it for.
             let _ = child.kill();
             let _ = child.wait();
-            let said = fs::read_to_string(&log).unwrap_or_default();
-            bail!("the server did not start: {}", last_words(&said));
+            let output = fs::read_to_string(&log).unwrap_or_default();
+            bail!("the server did not start: {}", last_error(&output));
         };
         Ok(Server { child, target: Target::at(address), _directory: directory })
     }
 
-    /// Where it is.
+    /// The address of the server.
     pub fn target(&self) -> &Target {
         &self.target
-    }
-
-    /// Its process.
-    pub fn process(&self) -> Process {
-        Process::new(self.child.id())
     }
 
     /// Stops it and waits until it has drained.
     ///
     /// # Errors
-    /// It does not stop, or says that something went wrong.
+    /// The server does not stop, or ends with an error.
     pub fn stop(mut self) -> anyhow::Result<()> {
-        kill_process(Pid::from_child(&self.child), Signal::TERM).context("cannot tell the server to stop")?;
+        kill_process(Pid::from_child(&self.child), Signal::TERM).context("cannot stop the server")?;
         let begun = Instant::now();
         while begun.elapsed() < STOP {
             if let Some(status) = self.child.try_wait().context("waiting for the server to stop")? {
@@ -128,13 +122,13 @@ impl Drop for Server {
     }
 }
 
-/// The error that a program has ended with, of all that it said; the last line, if none looks like one.
-pub(crate) fn last_words(said: &str) -> &str {
+/// The error in the output of a program that has ended; the last line, if none looks like one.
+pub(crate) fn last_error(output: &str) -> &str {
     let is_error = |line: &&str| line.starts_with("ordain: ") || line.starts_with("error: ");
-    said.lines().rfind(is_error).or_else(|| said.lines().last()).unwrap_or("it said nothing")
+    output.lines().rfind(is_error).or_else(|| output.lines().last()).unwrap_or("without a message")
 }
 
-/// The address in the line that says that a node takes connections.
+/// The address in the line by which a node announces that it takes connections.
 fn ready(line: &str) -> Option<SocketAddr> {
     let mut words = line.split_whitespace();
     if words.next()? != "ready" {
@@ -155,7 +149,7 @@ impl Process {
         Process { id }
     }
 
-    /// Whether we can look at it.
+    /// True if the process exists and is visible.
     pub fn is_there(self) -> bool {
         self.path("status").exists()
     }
@@ -164,7 +158,7 @@ impl Process {
         PathBuf::from(format!("/proc/{}/{name}", self.id))
     }
 
-    /// The processor time that its threads have used so far, by their names. Nothing where the system does not tell.
+    /// The processor time of the threads so far, by their names; nothing where it is not known.
     pub fn cpu(self) -> BTreeMap<String, Duration> {
         let mut sums: BTreeMap<String, Duration> = BTreeMap::new();
         for task in fs::read_dir(self.path("task")).into_iter().flatten().flatten() {
@@ -178,7 +172,7 @@ impl Process {
         sums
     }
 
-    /// The peak of its resident memory; 0 if the system does not tell.
+    /// The peak of the resident memory, bytes; 0 if it is not known.
     pub fn peak_rss_bytes(self) -> u64 {
         host::kilobytes(&fs::read_to_string(self.path("status")).unwrap_or_default(), "VmHWM:")
     }
@@ -199,7 +193,7 @@ fn ticks(text: &str) -> Option<Duration> {
     Some(Duration::from_secs_f64(ticks as f64 / per_second as f64))
 }
 
-/// What was used between two looks; a name that was not there before is new since.
+/// Processor time between two looks, by the threads' names.
 pub fn cpu_since(
     before: &BTreeMap<String, Duration>,
     after: BTreeMap<String, Duration>,
@@ -228,20 +222,21 @@ mod tests {
     #[test]
     fn the_error_is_found_among_what_was_said() {
         let usage = "error: no such flag\n\nFor more information, try '--help'.\n";
-        assert_eq!(last_words(usage), "error: no such flag");
-        assert_eq!(last_words("WARN slow\nordain: no room\n"), "ordain: no room");
-        assert_eq!((last_words("WARN slow\n"), last_words("")), ("WARN slow", "it said nothing"));
+        assert_eq!(last_error(usage), "error: no such flag");
+        assert_eq!(last_error("WARN slow\nordain: no room\n"), "ordain: no room");
+        assert_eq!((last_error("WARN slow\n"), last_error("")), ("WARN slow", "without a message"));
     }
 
     #[test]
-    fn a_program_that_is_no_server_is_told_so() {
+    fn a_program_that_is_no_server_is_an_error() {
         let launch = Launch {
             ours: Ours::new(ordain_engines::registry::Engine::default()),
             threads: 1,
             durability: None,
             place: None,
         };
-        for (program, part) in [("/nonexistent/ordain", "cannot start"), ("/bin/false", "it said nothing")] {
+        for (program, part) in [("/nonexistent/ordain", "cannot start"), ("/bin/false", "without a message")]
+        {
             let error = format!("{:#}", Server::start(Path::new(program), &launch).unwrap_err());
             assert!(error.contains(part), "{error}");
         }

@@ -1,8 +1,8 @@
-//! Where a run is: the stages that all populations of clients go through together, led by one thread.
+//! Stages of a run: all populations of clients go through them together, led by one thread.
 
 use std::sync::atomic::{AtomicBool, AtomicU8, AtomicU64, Ordering};
 
-/// Where a run is. It only advances.
+/// The stage of a run, which only advances.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 #[repr(u8)]
 pub enum Stage {
@@ -14,19 +14,19 @@ pub enum Stage {
     Measure,
     /// Asking for nothing more.
     Drain,
-    /// Nothing is under way any more: looking at the data.
+    /// Checking the data, with nothing under way any more.
     Audit,
 }
 
-/// What populations share with the thread that leads them.
+/// State that populations share with the leading thread.
 #[derive(Debug, Default)]
 pub struct Stages {
     stage: AtomicU8,
     /// Commits so far, for the progress line.
     pub answered: AtomicU64,
-    /// Somebody is to ask for a checkpoint.
+    /// A population is to ask for a checkpoint.
     wants_checkpoint: AtomicBool,
-    /// It is being captured, as far as is known.
+    /// A checkpoint is being captured, as far as is known.
     is_capturing: AtomicBool,
 }
 
@@ -36,7 +36,7 @@ impl Stages {
         self.stage.store(stage as u8, Ordering::Release);
     }
 
-    /// Has whoever is to do so ask for a checkpoint.
+    /// Makes a population ask for a checkpoint.
     pub fn ask_for_checkpoint(&self) {
         self.is_capturing.store(true, Ordering::Release);
         self.wants_checkpoint.store(true, Ordering::Release);
@@ -47,17 +47,17 @@ impl Stages {
         self.is_capturing.store(false, Ordering::Release);
     }
 
-    /// Whether a checkpoint was asked for that is not complete.
+    /// True if a checkpoint was asked for that is not complete.
     pub fn is_capturing(&self) -> bool {
         self.is_capturing.load(Ordering::Relaxed)
     }
 
-    /// Whether a checkpoint is to be asked for now; then it is not any more.
+    /// Takes the request for a checkpoint, if there is one.
     pub fn takes_checkpoint(&self) -> bool {
         self.wants_checkpoint.load(Ordering::Relaxed) && self.wants_checkpoint.swap(false, Ordering::Acquire)
     }
 
-    /// Where the run is.
+    /// The stage of the run.
     pub fn stage(&self) -> Stage {
         match self.stage.load(Ordering::Acquire) {
             0 => Stage::Load,

@@ -1,5 +1,5 @@
-//! How stale what is read on snapshots is, as those who ask can tell: for how long, when they asked, somebody had been
-//! answered with a change that what they read does not hold (paxflow.md, section 7, E3).
+//! Staleness of reads on snapshots, as clients can measure it: for how long, when a client asked, another had been
+//! answered with a change that the read does not hold (paxflow.md, section 7, E3).
 //!
 //! A read that misses nothing is *fresh*. One that is asked in strict mode must be: so this is a check too.
 
@@ -7,11 +7,12 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
-use anyhow::Context;
 use hdrhistogram::Histogram;
 use ordain_model::Epoch;
 
-/// When somebody was first answered with a change of which epoch, or a later one; all clients of a run share it.
+use crate::tally::{add_up, histogram};
+
+/// Times of the first answers with changes of each epoch, shared by all clients of a run.
 #[derive(Debug, Default)]
 pub struct Answered {
     newest: AtomicU64,
@@ -20,7 +21,7 @@ pub struct Answered {
 }
 
 impl Answered {
-    /// Somebody is answered with a change of this epoch.
+    /// Notes that a client is answered with a change of this epoch.
     pub fn note(&self, epoch: Epoch, at: Instant) {
         // Most answers are of an epoch of which there was one before.
         if self.newest.load(Ordering::Relaxed) >= epoch.0 {
@@ -54,13 +55,8 @@ pub struct Staleness {
 }
 
 impl Staleness {
-    /// Nothing yet.
-    ///
-    /// # Errors
-    /// Never, as long as the bounds of the histogram make sense.
-    pub fn new() -> anyhow::Result<Staleness> {
-        const MAX_US: u64 = 3_600_000_000;
-        Ok(Staleness { us: Histogram::new_with_bounds(1, MAX_US, 3).context("a histogram of staleness")? })
+    pub fn new() -> Staleness {
+        Staleness { us: histogram() }
     }
 
     /// Something was read.
@@ -69,14 +65,11 @@ impl Staleness {
     }
 
     /// Adds what another population has read.
-    ///
-    /// # Errors
-    /// Never, as all histograms have the same bounds.
-    pub fn add(&mut self, other: &Staleness) -> anyhow::Result<()> {
-        self.us.add(&other.us).context("adding up staleness")
+    pub fn add(&mut self, other: &Staleness) {
+        add_up(&mut self.us, &other.us);
     }
 
-    /// How much of it was fresh.
+    /// The number of fresh reads.
     pub fn fresh(&self) -> u64 {
         self.us.count_at(0)
     }
@@ -98,10 +91,10 @@ mod tests {
         assert_eq!([stale(4, 50), stale(5, 50), stale(6, 50)], [40, 30, 30]);
         // An answer that was given after it was asked is none that it had to know of.
         assert_eq!([stale(12, 90), stale(11, 90), stale(11, 39), stale(8, 50)], [0, 50, 0, 30]);
-        let mut all = Staleness::new().unwrap();
+        let mut all = Staleness::new();
         [0, 1, 999, 1_001, 1_500_000].map(Duration::from_nanos).into_iter().for_each(|s| all.note(s));
         let other = all.clone();
-        all.add(&other).unwrap();
+        all.add(&other);
         assert_eq!((all.us.len(), all.fresh(), all.us.max()), (10, 2, 1_500));
     }
 }

@@ -1,23 +1,23 @@
-//! What was answered while a checkpoint was captured, beside what was answered otherwise in the same run.
+//! Answers while a checkpoint was captured, beside the answers otherwise in the same run.
 //!
 //! Throughput before and after is what the checkpoint is held against: the same node, data and minute. A *pause* is the
-//! longest time in which no client of a loop was answered. Latency does not tell one in a closed loop of many clients,
-//! where everybody waits for everybody else anyway.
+//! longest time in which no client of a loop was answered. Latency does not show one in a closed loop of many clients,
+//! where all wait for one another anyway.
 //!
-//! Not every pause is the node's doing. A virtual machine stands still when its host gives its processors to somebody else,
+//! Not every pause is the node's doing. A virtual machine stands still when its host gives its processors to another,
 //! which the system counts as *stolen*. So beside the longest pause stand how much processor time its loop used in it, how much
 //! was stolen from the machine around it, and the longest pause less that.
 
 use std::time::Duration;
 
-use anyhow::Context;
 use hdrhistogram::Histogram;
 use ordain_model::Micros;
 
-/// What was answered in a part of the time measured.
+use crate::tally::{add_up, histogram};
+
+/// Answers in a part of the time measured.
 #[derive(Clone, Debug)]
 pub struct Stretch {
-    /// How long it was.
     pub length: Micros,
     /// Microseconds from submission to answer, of what was committed.
     pub latency_us: Histogram<u64>,
@@ -30,11 +30,10 @@ pub struct Stretch {
 /// A time in which no client of a loop was answered.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Pause {
-    /// How long it was.
     pub length: Micros,
     /// Processor time that the loop's thread used in it.
     pub cpu: Duration,
-    /// What was stolen from all processors of the machine in it and in a tenth of a second before it.
+    /// Time stolen from all processors of the machine in it and in a tenth of a second before it.
     pub stolen: Duration,
 }
 
@@ -44,7 +43,7 @@ impl Pause {
     }
 }
 
-/// How old the last look at what was stolen may be. A look takes a system call of some 20 us.
+/// Greatest age of the last look at stolen time. A look takes a system call of some 20 us.
 const LOOK_AGAIN: Micros = Micros::from_millis(100);
 /// After a time without an answer that is as long there is a look in any case.
 const LONG: Micros = Micros::from_millis(5);
@@ -54,17 +53,17 @@ pub trait Clocks {
     /// Processor time of this thread.
     fn thread_cpu(&mut self) -> Duration;
 
-    /// What was stolen from the machine, since it was started.
+    /// Time stolen from the machine since it was started.
     fn stolen(&mut self) -> Duration;
 }
 
 impl Stretch {
     /// Adds what another population was answered at the same time.
-    fn add(&mut self, other: &Stretch) -> anyhow::Result<()> {
+    fn add(&mut self, other: &Stretch) {
         self.length = self.length.max(other.length);
         self.pause = self.pause.or_longer(other.pause);
         self.own_pause = self.own_pause.max(other.own_pause);
-        self.latency_us.add(&other.latency_us).context("adding up latencies")
+        add_up(&mut self.latency_us, &other.latency_us);
     }
 }
 
@@ -78,28 +77,24 @@ pub struct Stretches {
     is_capturing: bool,
     /// Since when it has been one or the other.
     since: Micros,
-    /// When there last was an answer, and the processor time of the thread then.
-    heard: (Micros, Duration),
-    /// When it was last looked at what was stolen, and what that was.
-    looked: (Micros, Duration),
+    /// Time of the last answer, and the processor time of the thread then.
+    last_answer: (Micros, Duration),
+    /// Time of the last look at stolen time, and its result.
+    last_look: (Micros, Duration),
 }
 
 impl Stretches {
-    /// Measuring begins; `histogram` is an empty one.
-    pub fn new(now: Micros, clocks: &mut impl Clocks, histogram: Histogram<u64>) -> Stretches {
-        let nothing = Stretch {
-            length: Micros(0),
-            latency_us: histogram,
-            pause: Pause::default(),
-            own_pause: Micros(0),
-        };
+    /// Measuring begins.
+    pub fn new(now: Micros, clocks: &mut impl Clocks) -> Stretches {
+        let (length, own_pause) = (Micros(0), Micros(0));
+        let nothing = Stretch { length, latency_us: histogram(), pause: Pause::default(), own_pause };
         Stretches {
             beside: nothing.clone(),
             during: nothing,
             is_capturing: false,
             since: now,
-            heard: (now, clocks.thread_cpu()),
-            looked: (now, clocks.stolen()),
+            last_answer: (now, clocks.thread_cpu()),
+            last_look: (now, clocks.stolen()),
         }
     }
 
@@ -108,14 +103,14 @@ impl Stretches {
     }
 
     /// There are answers, or measuring ends; a checkpoint is being captured, or none is.
-    pub fn hear(&mut self, now: Micros, clocks: &mut impl Clocks, is_capturing: bool) {
-        let (gone, length) = (now.since(self.since), now.since(self.heard.0));
+    pub fn answered(&mut self, now: Micros, clocks: &mut impl Clocks, is_capturing: bool) {
+        let (gone, length) = (now.since(self.since), now.since(self.last_answer.0));
         let cpu = clocks.thread_cpu();
-        let mut pause = Pause { length, cpu: cpu.saturating_sub(self.heard.1), stolen: Duration::ZERO };
-        if length >= LONG || now.since(self.looked.0) >= LOOK_AGAIN {
+        let mut pause = Pause { length, cpu: cpu.saturating_sub(self.last_answer.1), stolen: Duration::ZERO };
+        if length >= LONG || now.since(self.last_look.0) >= LOOK_AGAIN {
             let stolen = clocks.stolen();
-            pause.stolen = stolen.saturating_sub(self.looked.1);
-            self.looked = (now, stolen);
+            pause.stolen = stolen.saturating_sub(self.last_look.1);
+            self.last_look = (now, stolen);
         }
         self.current().length.0 += gone.0;
         // A pause that a checkpoint may have made is charged to it.
@@ -124,7 +119,7 @@ impl Stretches {
         stretch.pause = stretch.pause.or_longer(pause);
         let stolen = Micros(pause.stolen.as_micros() as u64);
         stretch.own_pause = stretch.own_pause.max(length.since(stolen));
-        (self.is_capturing, self.since, self.heard) = (is_capturing, now, (now, cpu));
+        (self.is_capturing, self.since, self.last_answer) = (is_capturing, now, (now, cpu));
     }
 
     /// A transaction was committed, after this long.
@@ -133,12 +128,9 @@ impl Stretches {
     }
 
     /// Adds what another population was answered.
-    ///
-    /// # Errors
-    /// Never, as all histograms have the same bounds.
-    pub fn add(&mut self, other: &Stretches) -> anyhow::Result<()> {
-        self.beside.add(&other.beside)?;
-        self.during.add(&other.during)
+    pub fn add(&mut self, other: &Stretches) {
+        self.beside.add(&other.beside);
+        self.during.add(&other.during);
     }
 }
 
@@ -146,10 +138,10 @@ impl Stretches {
 mod tests {
     use super::*;
 
-    /// Half of the time is used; what was stolen is as told.
-    struct Told(Micros, u64);
+    /// Clocks of a thread that uses half of the time, with the stolen time given.
+    struct Given(Micros, u64);
 
-    impl Clocks for Told {
+    impl Clocks for Given {
         fn thread_cpu(&mut self) -> Duration {
             Duration::from_micros(self.0.0 / 2)
         }
@@ -160,48 +152,48 @@ mod tests {
     }
 
     fn stretches() -> Stretches {
-        Stretches::new(Micros(0), &mut Told(Micros(0), 0), Histogram::new(3).unwrap())
+        Stretches::new(Micros(0), &mut Given(Micros(0), 0))
     }
 
     #[test]
     fn answers_and_pauses_belong_to_the_part_in_which_they_are() {
         let mut all = stretches();
-        let mut hear = |now: u64, is_capturing, answers: usize| {
-            all.hear(Micros(now), &mut Told(Micros(now), 0), is_capturing);
+        let mut answer = |now: u64, is_capturing, answers: usize| {
+            all.answered(Micros(now), &mut Given(Micros(now), 0), is_capturing);
             (0..answers).for_each(|_| all.note(Micros(7)));
         };
-        hear(1_000, false, 1);
-        hear(3_000, false, 1);
-        // It has begun since, and nobody was answered for long.
-        hear(9_000, true, 2);
-        hear(10_000, true, 2);
+        answer(1_000, false, 1);
+        answer(3_000, false, 1);
+        // It has begun since, and no client was answered for long.
+        answer(9_000, true, 2);
+        answer(10_000, true, 2);
         // It has ended since, after this silence or in it.
-        hear(18_000, false, 1);
-        hear(19_000, false, 0);
+        answer(18_000, false, 1);
+        answer(19_000, false, 0);
         let of = |stretch: &Stretch| (stretch.length.0, stretch.latency_us.len(), stretch.pause.length.0);
         assert_eq!((of(&all.beside), of(&all.during)), ((10_000, 3, 2_000), (9_000, 4, 8_000)));
         let other = all.clone();
-        all.add(&other).unwrap();
+        all.add(&other);
         assert_eq!((of(&all.beside), of(&all.during)), ((10_000, 6, 2_000), (9_000, 8, 8_000)));
     }
 
     #[test]
     fn what_was_stolen_around_a_pause_is_not_its_own() {
         let mut all = stretches();
-        let mut hear = |now: u64, stolen| all.hear(Micros(now), &mut Told(Micros(now), stolen), false);
-        hear(30_000, 20);
-        hear(31_000, 20);
-        // Nothing is looked at for a short silence, but what was stolen then is seen with the next long one.
-        hear(33_000, 30);
-        hear(40_000, 30);
-        hear(46_000, 40);
+        let mut answer = |now: u64, stolen| all.answered(Micros(now), &mut Given(Micros(now), stolen), false);
+        answer(30_000, 20);
+        answer(31_000, 20);
+        // Nothing is last_look at for a short silence, but what was stolen then is seen with the next long one.
+        answer(33_000, 30);
+        answer(40_000, 30);
+        answer(46_000, 40);
         let Stretch { pause, own_pause, .. } = all.beside;
         let [cpu, stolen] = [15, 20].map(Duration::from_millis);
         assert_eq!((pause, own_pause), (Pause { length: Micros(30_000), cpu, stolen }, Micros(10_000)));
         // A long silence is the longer one of two loops.
         let mut other = stretches();
-        other.hear(Micros(50_000), &mut Told(Micros(50_000), 0), false);
-        all.add(&other).unwrap();
+        other.answered(Micros(50_000), &mut Given(Micros(50_000), 0), false);
+        all.add(&other);
         assert_eq!((all.beside.pause.length, all.beside.own_pause), (Micros(50_000), Micros(50_000)));
     }
 }

@@ -1,14 +1,13 @@
-//! What the clients of a population were answered: how many transactions of each kind, how fast, and when.
+//! Answers to the clients of a population: how many transactions of each kind, how fast, and when.
 //!
 //! Throughput is of what was answered while measuring. So are the latencies of a closed loop. An open loop owes its
 //! clients more: who asked before the end of measuring and was answered after it, or could not even ask, was late too,
-//! and a system that stalls until the end must not look as if nobody had waited. Those are the *late* ones: their
+//! and a system that stalls until the end must not look as if no client had waited. Those are the *late* ones: their
 //! latency is recorded, until the answer or, for what was never asked, until measuring ended; they count as nothing
 //! else.
 
 use std::time::Duration;
 
-use anyhow::Context;
 use hdrhistogram::Histogram;
 use ordain_model::{Micros, OutcomeStatus};
 use ordain_workload::Counts;
@@ -20,8 +19,6 @@ use crate::stretches::{Clocks, Stretches};
 
 /// The resolution of [`Book::timeline`].
 pub const TICK: Duration = Duration::from_millis(100);
-/// The longest latency that is told apart.
-const LATENCY_MAX_US: u64 = 3_600_000_000;
 
 /// The clocks of this machine.
 struct Machine;
@@ -36,65 +33,61 @@ impl Clocks for Machine {
     }
 }
 
-/// How the transactions of a kind ended, and how long those that were committed took.
+/// Transactions of a kind: how they ended, and the latencies of those that were committed.
 #[derive(Clone, Debug)]
 pub struct Tally {
-    /// How they ended.
     pub counts: Counts,
     /// From submission, or from when it was due, to the answer: microseconds, of what was committed.
     pub latency_us: Histogram<u64>,
 }
 
 impl Tally {
-    /// Nothing yet.
-    ///
-    /// # Errors
-    /// Never, as long as the bounds of the histogram make sense.
-    pub fn new() -> anyhow::Result<Tally> {
-        let latency_us =
-            Histogram::new_with_bounds(1, LATENCY_MAX_US, 3).context("a histogram of latencies")?;
-        Ok(Tally { counts: Counts::default(), latency_us })
-    }
-
-    /// Adds what another population saw.
-    ///
-    /// # Errors
-    /// Never, as all histograms have the same bounds.
-    pub fn add(&mut self, other: &Tally) -> anyhow::Result<()> {
-        self.counts += other.counts;
-        self.latency_us.add(&other.latency_us).context("adding up latencies")
+    pub fn new() -> Tally {
+        Tally { counts: Counts::default(), latency_us: histogram() }
     }
 }
 
-/// How one transaction ended.
+/// An empty histogram of microseconds; longer times than an hour count as an hour.
+pub fn histogram() -> Histogram<u64> {
+    Histogram::new_with_bounds(1, 3_600_000_000, 3).expect("the bounds make sense")
+}
+
+/// Adds a histogram to another; both are of [`histogram`].
+pub fn add_up(sum: &mut Histogram<u64>, other: &Histogram<u64>) {
+    sum.add(other).expect("all histograms have the same bounds");
+}
+
+/// The end of one transaction.
 #[derive(Clone, Copy, Debug)]
 pub struct Answer {
-    /// Which of the workload's kinds it is.
+    /// Number of the kind.
     pub kind: u8,
-    /// How it ended.
     pub status: OutcomeStatus,
-    /// How often it was started over.
     pub restarts: u32,
-    /// When it was submitted, or due.
+    /// Time at which it was submitted, or due.
     pub asked: Micros,
-    /// When its answer was there.
+    /// Time of the answer.
     pub now: Micros,
 }
 
-/// What a population, or all of them, were answered from the end of loading on.
+/// Answers to a population, or to all of them, from the end of loading on.
 #[derive(Clone, Debug)]
 pub struct Book {
-    /// What was answered while measuring, by kind.
+    /// Answers while measuring, by kind.
     pub kinds: Vec<Tally>,
-    /// What was answered from the end of loading to the end, by kind.
+    /// Answers from the end of loading to the end, by kind.
     pub whole_run: Vec<Counts>,
+    /// Time measured, seconds; of several populations the longest.
+    pub seconds: f64,
+    /// Transactions that were never answered.
+    pub unanswered: u64,
     /// Commits of each [`TICK`] of the time measured.
     pub timeline: Vec<u64>,
-    /// What of it was answered while a checkpoint was captured, if one was wanted.
+    /// Answers while a checkpoint was captured and otherwise, if one was wanted.
     pub stretches: Option<Stretches>,
-    /// How many requests of an open loop were due and not made when measuring ended.
+    /// Requests of an open loop that were due and not made when measuring ended.
     pub behind: u64,
-    /// How late an open loop's requests were that were not answered by then: see above.
+    /// Latencies of an open loop's requests that were not answered by then: see above.
     pub late_us: Histogram<u64>,
     is_open: bool,
     from: Option<Micros>,
@@ -102,22 +95,21 @@ pub struct Book {
 }
 
 impl Book {
-    /// Nothing yet, of so many kinds.
-    ///
-    /// # Errors
-    /// As [`Tally::new`].
-    pub fn new(kinds: usize) -> anyhow::Result<Book> {
-        Ok(Book {
-            kinds: (0..kinds).map(|_| Tally::new()).collect::<anyhow::Result<_>>()?,
+    /// A book of so many kinds.
+    pub fn new(kinds: usize) -> Book {
+        Book {
+            kinds: vec![Tally::new(); kinds],
             whole_run: vec![Counts::default(); kinds],
+            seconds: 0.0,
+            unanswered: 0,
             timeline: Vec::new(),
             stretches: None,
             behind: 0,
-            late_us: Tally::new()?.latency_us,
+            late_us: histogram(),
             is_open: false,
             from: None,
             to: None,
-        })
+        }
     }
 
     /// Measuring begins.
@@ -126,19 +118,15 @@ impl Book {
     }
 
     /// A checkpoint is to be captured while measuring, which begins.
-    ///
-    /// # Errors
-    /// As [`Tally::new`].
-    pub fn expect_checkpoint(&mut self, now: Micros) -> anyhow::Result<()> {
-        self.stretches = Some(Stretches::new(now, &mut Machine, Tally::new()?.latency_us));
-        Ok(())
+    pub fn expect_checkpoint(&mut self, now: Micros) {
+        self.stretches = Some(Stretches::new(now, &mut Machine));
     }
 
     /// There are answers; a checkpoint is being captured, or none is.
-    pub fn hear(&mut self, now: Micros, is_capturing: bool) {
+    pub fn answered(&mut self, now: Micros, is_capturing: bool) {
         if let Some(stretches) = self.stretches.as_mut().filter(|_| self.from.is_some() && self.to.is_none())
         {
-            stretches.hear(now, &mut Machine, is_capturing);
+            stretches.answered(now, &mut Machine, is_capturing);
         }
     }
 
@@ -149,17 +137,13 @@ impl Book {
         }
         self.begin(now);
         self.to = Some(now);
+        self.seconds = self.from.map_or(0.0, |from| now.since(from).0 as f64 / 1e6);
         let Some(schedule) = schedule else { return };
         self.is_open = true;
         self.behind = schedule.behind(now).min(at_most);
         for (waited, count) in schedule.waiting(now, self.behind) {
             self.late_us.saturating_record_n(waited.0, count);
         }
-    }
-
-    /// Whether what is answered now is measured.
-    pub fn is_measuring(&self) -> bool {
-        self.from.is_some() && self.to.is_none()
     }
 
     /// Writes an answer down.
@@ -194,25 +178,25 @@ impl Book {
     }
 
     /// Adds what another population was answered.
-    ///
-    /// # Errors
-    /// Never, as all histograms have the same bounds.
-    pub fn add(&mut self, other: &Book) -> anyhow::Result<()> {
+    pub fn add(&mut self, other: &Book) {
         for (sum, tally) in self.kinds.iter_mut().zip(&other.kinds) {
-            sum.add(tally)?;
+            sum.counts += tally.counts;
+            add_up(&mut sum.latency_us, &tally.latency_us);
         }
-        for (sum, counts) in self.whole_run.iter_mut().zip(&other.whole_run) {
-            *sum += *counts;
-        }
+        self.whole_run.iter_mut().zip(&other.whole_run).for_each(|(sum, counts)| *sum += *counts);
+        // All begin together, and a budget of transactions is spent when the last has spent its share.
+        self.seconds = self.seconds.max(other.seconds);
+        self.unanswered += other.unanswered;
         self.timeline.resize(self.timeline.len().max(other.timeline.len()), 0);
         self.timeline.iter_mut().zip(&other.timeline).for_each(|(sum, commits)| *sum += commits);
-        match (&mut self.stretches, &other.stretches) {
-            (Some(sum), Some(stretches)) => sum.add(stretches)?,
-            (sum @ None, Some(stretches)) => *sum = Some(stretches.clone()),
-            (_, None) => {}
+        if let Some(stretches) = &other.stretches {
+            match &mut self.stretches {
+                Some(sum) => sum.add(stretches),
+                sum @ None => *sum = Some(stretches.clone()),
+            }
         }
         self.behind += other.behind;
-        self.late_us.add(&other.late_us).context("adding up latencies")
+        add_up(&mut self.late_us, &other.late_us);
     }
 }
 
@@ -227,7 +211,7 @@ mod tests {
 
     #[test]
     fn warming_up_and_draining_are_not_measured() {
-        let mut book = Book::new(1).unwrap();
+        let mut book = Book::new(1);
         book.note(answer(0, 900));
         book.begin(Micros(1_000));
         book.note(answer(900, 1_100));
@@ -237,15 +221,15 @@ mod tests {
         assert_eq!((book.kinds[0].counts.committed, book.whole_run[0].committed), (2, 4));
         assert_eq!((book.timeline.as_slice(), book.kinds[0].latency_us.len()), (&[1, 1][..], 2));
         assert_eq!((book.behind, book.late_us.len()), (0, 0));
-        let mut sum = Book::new(1).unwrap();
-        sum.add(&book).unwrap();
-        sum.add(&book).unwrap();
+        let mut sum = Book::new(1);
+        sum.add(&book);
+        sum.add(&book);
         assert_eq!((sum.kinds[0].counts.committed, sum.timeline), (4, vec![2, 2]));
     }
 
     #[test]
     fn an_open_loop_that_stalls_to_the_end_is_charged_for_all_who_wait() {
-        let (second, mut book) = (1_000_000, Book::new(1).unwrap());
+        let (second, mut book) = (1_000_000, Book::new(1));
         let mut schedule = Schedule::new(1_000.0, Micros(0), 7, 0);
         book.begin(Micros(0));
         // Five seconds of quick answers, then none: one is under way and its clients cannot ask for more.
@@ -268,7 +252,7 @@ mod tests {
 
     #[test]
     fn what_is_beyond_a_budget_is_not_due() {
-        let mut book = Book::new(1).unwrap();
+        let mut book = Book::new(1);
         book.end(Micros(1_000_000), Some(&Schedule::new(1e6, Micros(0), 1, 0)), 5);
         assert_eq!((book.behind, book.late_us.len()), (5, 5));
     }

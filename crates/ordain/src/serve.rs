@@ -15,7 +15,7 @@ use clap::{Args, ValueEnum};
 use ordain_archive::Location;
 use ordain_engines::registry::{self, Engine};
 use ordain_family::Keep;
-use ordain_lab::options::{Door, OptionArgs};
+use ordain_lab::options::{OptionArgs, OptionFlags};
 use ordain_node::admin_client::{Login, Target};
 use ordain_node::cluster::{ClusterConfig, ClusterFile, Membership, is_admin_in_tls};
 use ordain_node::serve::{Ended, Node, Operators, ServeConfig, without};
@@ -94,7 +94,7 @@ pub enum Durability {
 #[derive(Clone, Debug, Default)]
 pub struct OfServe;
 
-impl Door for OfServe {
+impl OptionFlags for OfServe {
     const HAS_ENVIRONMENT: bool = true;
     const CHECKS_NAMES: bool = false;
 }

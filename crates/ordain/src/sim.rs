@@ -8,7 +8,7 @@ use clap::{Args, ValueEnum};
 use ordain_checker::Promise;
 use ordain_deterministic::options::Knobs;
 use ordain_engines::registry;
-use ordain_lab::options::{Door, OptionArgs};
+use ordain_lab::options::{OptionArgs, OptionFlags};
 use ordain_lab::report;
 use ordain_model::Reads;
 use ordain_role::Bug;
@@ -45,7 +45,7 @@ pub enum Replication {
 #[derive(Clone, Debug, Default)]
 pub struct OfSim;
 
-impl Door for OfSim {
+impl OptionFlags for OfSim {
     const ELSE: &'static str = ", or as the seed has it";
 }
 

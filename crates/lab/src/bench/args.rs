@@ -1,10 +1,11 @@
-//! The command line of `ordain bench WORKLOAD`: what may be said, and what is refused by name before anything runs.
+//! The command line of `ordain bench WORKLOAD`: its flags, and the refusals before anything runs.
 
 use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use anyhow::{Context, bail};
+use clap::builder::{PossibleValuesParser, TypedValueParser};
 use ordain_engines::registry::{self, Engine};
 use ordain_family::Replication;
 use ordain_model::key::SLOTS;
@@ -16,12 +17,12 @@ use super::measure::Sockets;
 use super::systems::{Durability, Ours, System};
 use crate::embedded::{Delay, Grid, Length};
 use crate::options::ComparedArgs;
-use crate::report::{Report, check_writable};
+use crate::report::{Report, check_writable, write_json};
 use crate::resp::{FormName, Target};
-use crate::workloads::{Knobs, each};
+use crate::workloads::Knobs;
 use crate::{host, html, plot};
 
-/// What `ordain bench WORKLOAD` takes.
+/// Arguments of `ordain bench WORKLOAD`.
 #[derive(Clone, Debug, clap::Args)]
 pub struct BenchArgs<K: Knobs> {
     #[command(flatten)]
@@ -32,21 +33,21 @@ pub struct BenchArgs<K: Knobs> {
     pub(super) terms: Terms,
 }
 
-/// What every measurement takes.
+/// Arguments of every measurement.
 #[derive(Clone, Debug, clap::Args)]
 pub struct Common {
-    /// How many event loops a node has, each with a shard of the records [default: one a core, all nodes together];
+    /// Event loops of a node, each with a shard of the records [default: one a core, all nodes together];
     /// several are compared
     #[arg(long, value_delimiter = ',')]
     pub threads: Vec<usize>,
-    /// How many partitions the workload counts with: equal runs of hash slots [default: one a node, or on a node on its
+    /// Partitions that the workload counts with: equal runs of hash slots [default: one a node, or on a node on its
     /// own one a thread]
     #[arg(long)]
     pub partitions: Option<usize>,
-    /// Where everything that is drawn comes from; each repetition adds one
+    /// Seed of everything that is drawn; each repetition adds one
     #[arg(long, default_value_t = 1)]
     pub seed: u64,
-    /// How often each setting runs, in turns with the others; tables show medians
+    /// Runs of each setting, in turns with the others; tables show medians
     #[arg(long, default_value_t = 1)]
     pub repeat: usize,
     /// Write the report to this file, as JSON
@@ -58,7 +59,7 @@ pub struct Common {
     /// Write a page with tables, plots, machine and command to this file, as HTML
     #[arg(long, value_name = "FILE")]
     pub report: Option<PathBuf>,
-    /// Where temporary files go [default: the system's directory for such]
+    /// Directory of temporary files [default: the system's]
     #[arg(long, value_name = "DIR")]
     pub data_dir: Option<PathBuf>,
 }
@@ -76,9 +77,6 @@ impl Common {
     }
 
     /// Refuses what makes no sense, by name, and what could not be written afterwards.
-    ///
-    /// # Errors
-    /// What and why.
     pub fn check(&self) -> anyhow::Result<()> {
         if let Some(threads) = self.threads.iter().find(|threads| !(1..=MAX_SHARDS).contains(*threads)) {
             bail!("--threads must be 1 to {MAX_SHARDS}, not {threads}");
@@ -103,13 +101,8 @@ impl Common {
     }
 
     /// Writes the report wherever it is wanted.
-    ///
-    /// # Errors
-    /// The system's, with the path.
     pub fn write(&self, report: &Report) -> anyhow::Result<()> {
-        if let Some(path) = &self.json {
-            report.write(path)?;
-        }
+        write_json(self.json.as_deref(), report)?;
         let command = std::env::args().collect::<Vec<_>>().join(" ");
         let write = |flag: &str, path: &PathBuf, text: String| {
             std::fs::write(path, text).with_context(|| format!("cannot write {flag} {}", path.display()))
@@ -128,18 +121,12 @@ impl Common {
     }
 
     /// A directory that is removed afterwards.
-    ///
-    /// # Errors
-    /// The system's, with the path.
     pub fn scratch(&self) -> anyhow::Result<tempfile::TempDir> {
         scratch(self.data_dir.as_deref())
     }
 }
 
 /// A directory that is removed afterwards, in a place of the caller's or the system's.
-///
-/// # Errors
-/// The system's, with the path.
 pub fn scratch(place: Option<&Path>) -> anyhow::Result<tempfile::TempDir> {
     let mut builder = tempfile::Builder::new();
     builder.prefix("ordain-bench-");
@@ -156,7 +143,7 @@ pub fn scratch(place: Option<&Path>) -> anyhow::Result<tempfile::TempDir> {
     }
 }
 
-/// How a workload is run, and against what.
+/// Systems that a workload runs against, and its clients.
 #[derive(Clone, Debug, clap::Args)]
 pub struct Terms {
     /// Engines to compare, separated by commas [default: calvin]
@@ -164,10 +151,10 @@ pub struct Terms {
     pub(super) engine: Vec<Engine>,
     #[command(flatten)]
     pub(super) options: ComparedArgs,
-    /// When a write is acknowledged; several are compared
+    /// Time at which a write is acknowledged; several are compared
     #[arg(long, value_enum, value_delimiter = ',', default_value = "fsync")]
     pub(super) durability: Vec<Durability>,
-    /// How many clients there are, all threads together; each has one transaction under way [default: 2000 embedded;
+    /// Clients of all threads together; each has one transaction under way [default: 2000 embedded;
     /// --connections times --pipeline over sockets]
     #[arg(long)]
     pub(super) clients: Option<usize>,
@@ -175,57 +162,57 @@ pub struct Terms {
     /// from when each was due; several are compared [default: each client asks again when it is answered]
     #[arg(long, value_delimiter = ',', value_name = "TXN/S")]
     pub(super) rate: Vec<f64>,
-    /// How long to measure, seconds
+    /// Time of measuring, seconds
     #[arg(long, default_value_t = 10.0)]
     pub(super) duration: f64,
-    /// How long to run before measuring, seconds
+    /// Time of running before measuring, seconds
     #[arg(long, default_value_t = 2.0)]
     pub(super) warmup: f64,
     /// Measure this many transactions instead of a time, without a warm-up
     #[arg(long, value_name = "N")]
     pub(super) txns: Option<u64>,
-    /// How clients reach our engines; both are compared
+    /// Way of the clients to our engines; both are compared
     #[arg(long, value_enum, value_delimiter = ',', default_value = "embedded")]
     pub(super) via: Vec<Via>,
     /// Run against this server too, redis://[[user:]password@]host[:port][/db]; its database must be empty. Without
     /// --engine, against it alone
     #[arg(long, value_delimiter = ',', value_name = "URL")]
     pub(super) target: Vec<Target>,
-    /// How transactions travel over sockets: calls of our procedures, MULTI blocks or Lua scripts [default: native to
+    /// Form of transactions over sockets: calls of our procedures, MULTI blocks or Lua scripts [default: native to
     /// ours, script to others]; several are compared
     #[arg(long, value_enum, value_delimiter = ',')]
     pub(super) form: Vec<FormName>,
-    /// How many connections, over sockets [default: 50]
+    /// Connections, over sockets [default: 50]
     #[arg(long)]
     pub(super) connections: Option<usize>,
-    /// How many transactions each connection has under way [default: 1]
+    /// Transactions under way on each connection [default: 1]
     #[arg(long)]
     pub(super) pipeline: Option<usize>,
-    /// How many threads the clients have, over sockets [default: 1]
+    /// Threads of the clients, over sockets [default: 1]
     #[arg(long)]
     pub(super) client_threads: Option<usize>,
     /// Delete what is in the database of a --target
     #[arg(long)]
     pub(super) flush: bool,
-    /// How many nodes the cluster has, each with a partition and with --threads loops, all in this process; several are
+    /// Nodes of the cluster, each with a partition and with --threads loops, all in this process; several are
     /// compared
     #[arg(long, value_delimiter = ',', default_value = "1")]
     pub(super) nodes: Vec<u16>,
-    /// How many replicas of every partition, each on a node of its own [default: 1, or 3 with --replication sync or
+    /// Replicas of every partition, each on a node of its own [default: 1, or 3 with --replication sync or
     /// async]
     #[arg(long)]
     pub(super) replicas: Option<u16>,
-    /// How input reaches the replicas: sync agrees on it before it is executed, async ships it afterwards, none has one
+    /// Replication of the input: sync agrees on it before it is executed, async ships it afterwards, none has one
     /// replica; several are compared [default: none with one replica, else sync]
-    #[arg(long, value_enum, value_delimiter = ',')]
-    pub(super) replication: Vec<ReplicationName>,
+    #[arg(long, value_parser = replication(), value_delimiter = ',')]
+    pub(super) replication: Vec<Replication>,
     /// One-way delay between nodes, microseconds
     #[arg(long, default_value_t = 0)]
     pub(super) latency_us: u64,
     /// Compare every cluster with as many nodes on their own, of the same threads, which run side by side and have a
     /// share of the data each
-    #[arg(long, value_enum)]
-    pub(super) against: Option<Against>,
+    #[arg(long, value_parser = ["independent"])]
+    pub(super) against: Option<String>,
     /// Take a checkpoint when a quarter of the time has been measured, and keep its state like this while it is taken:
     /// multiversion, naive or zigzag; several are compared. For engines in this process that keep a log
     #[arg(long, value_delimiter = ',', conflicts_with = "txns")]
@@ -245,7 +232,7 @@ pub struct Terms {
     pub(super) bugs: Bugs,
 }
 
-/// How clients reach the node.
+/// The way of clients to a node.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, clap::ValueEnum)]
 pub(super) enum Via {
     /// In the node's own process, without sockets
@@ -254,28 +241,14 @@ pub(super) enum Via {
     Resp,
 }
 
-/// How input reaches the replicas.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum)]
-pub(super) enum ReplicationName {
-    /// There is one replica
-    None,
-    /// One replica leads, the others follow some time after
-    Async,
-    /// A majority has it before it takes effect
-    Sync,
-}
-
-/// What a cluster is compared with.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum)]
-pub(super) enum Against {
-    /// Nodes that do not know each other
-    Independent,
+/// Parses the way of input to the replicas.
+fn replication() -> impl TypedValueParser<Value = Replication> {
+    let all = [Replication::None, Replication::Async, Replication::Sync];
+    let by_name = move |name: String| all.into_iter().find(|mode| mode.name() == name);
+    PossibleValuesParser::new(all.map(Replication::name)).map(move |name| by_name(name).unwrap_or(all[0]))
 }
 
 /// A length of time of the command line.
-///
-/// # Errors
-/// It is none.
 pub fn seconds(name: &str, seconds: f64) -> anyhow::Result<Duration> {
     match Duration::try_from_secs_f64(seconds) {
         Ok(length) if length >= Duration::from_millis(10) && seconds <= 1e6 => Ok(length),
@@ -285,16 +258,13 @@ pub fn seconds(name: &str, seconds: f64) -> anyhow::Result<Duration> {
 
 impl Terms {
     /// The checkpoints that are taken in the middle of runs of a system, one a run; or none.
-    ///
-    /// # Errors
-    /// It cannot take any.
     pub(super) fn checkpoints(&self, system: &System) -> anyhow::Result<Vec<Option<CheckpointMode>>> {
         if self.checkpoint_mode.is_empty() {
             return Ok(vec![None]);
         }
         if !system.can_take_checkpoints() {
             bail!(
-                "--checkpoint-mode: {system} cannot be told to take a checkpoint, or keeps none: leave it out"
+                "--checkpoint-mode: {system} cannot take a checkpoint on demand, or keeps none: leave it out"
             );
         }
         Ok(self.checkpoint_mode.iter().copied().map(Some).collect())
@@ -308,7 +278,7 @@ impl Terms {
             bail!("--clients must be 1 to {CLIENTS_MAX}, not {clients}");
         }
         if self.clients.is_some() && !self.is_embedded() {
-            bail!("--clients says nothing over sockets: say --connections and --pipeline");
+            bail!("--clients means nothing over sockets: give --connections and --pipeline");
         }
         if self.is_behind_sockets() {
             self.sockets().check()?;
@@ -359,7 +329,7 @@ impl Terms {
         if let Some(nodes) = self.nodes.iter().find(|nodes| !(1..=MAX_SHARDS as u16).contains(*nodes)) {
             bail!("--nodes must be 1 to {MAX_SHARDS}, not {nodes}");
         }
-        let is_async = self.replication.contains(&ReplicationName::Async);
+        let is_async = self.replication.contains(&Replication::Async);
         let forgets =
             |durability: &&Durability| matches!(durability, Durability::None | Durability::Ephemeral);
         if let Some(durability) = self.durability.iter().find(forgets).filter(|_| is_async) {
@@ -369,16 +339,18 @@ impl Terms {
             );
         }
         match (self.replicas, &self.replication[..]) {
-            (Some(replicas @ 2..), [ReplicationName::None]) => {
+            (Some(replicas @ 2..), [Replication::None]) => {
                 bail!(
                     "--replication none with --replicas {replicas}: nothing would ever reach the other replicas: say sync"
                 )
             }
             (Some(1), _) if is_async => {
-                bail!("--replication async with --replicas 1: there is nobody to ship to: say 3, or none")
+                bail!("--replication async with --replicas 1: there is no member to ship to: say 3, or none")
             }
-            (Some(1), given) if given.contains(&ReplicationName::Sync) => {
-                bail!("--replication sync with --replicas 1: there is nobody to agree with: say 3, or none")
+            (Some(1), given) if given.contains(&Replication::Sync) => {
+                bail!(
+                    "--replication sync with --replicas 1: there is no member to agree with: say 3, or none"
+                )
             }
             _ => {}
         }
@@ -414,17 +386,11 @@ impl Terms {
         const REPLICAS: u16 = 3;
         let given = self.replicas.unwrap_or(1);
         let several = self.replicas.unwrap_or(REPLICAS);
+        let replicas_of = |mode| if mode == Replication::None { 1 } else { several };
         let modes: Vec<(Replication, u16)> = match &self.replication[..] {
             [] if given == 1 => vec![(Replication::None, 1)],
             [] => vec![(Replication::Sync, given)],
-            modes => modes
-                .iter()
-                .map(|mode| match mode {
-                    ReplicationName::None => (Replication::None, 1),
-                    ReplicationName::Async => (Replication::Async, several),
-                    ReplicationName::Sync => (Replication::Sync, several),
-                })
-                .collect(),
+            modes => modes.iter().map(|mode| (*mode, replicas_of(*mode))).collect(),
         };
         let delay = Delay::Even(Micros(self.latency_us));
         let mut grids = Vec::new();
@@ -438,22 +404,22 @@ impl Terms {
         grids
     }
 
-    /// What a cluster is compared with besides other clusters.
+    /// The nodes that a cluster is compared with besides other clusters.
     pub(super) fn apart_from(&self, grid: &Grid) -> Option<Grid> {
         (self.against.is_some() && grid.nodes > 1).then(|| Grid { apart: true, ..Grid::of(grid.nodes) })
     }
 
-    /// Whether some of our engines run in this process.
+    /// True if some of our engines run in this process.
     fn is_embedded(&self) -> bool {
         !self.engines().is_empty() && self.via.contains(&Via::Embedded)
     }
 
-    /// Whether some clients are behind sockets.
+    /// True if some clients are behind sockets.
     fn is_behind_sockets(&self) -> bool {
         !self.target.is_empty() || self.via.contains(&Via::Resp)
     }
 
-    /// The flags given that say something of such clients only.
+    /// The flags given that are for such clients only.
     fn flags_of_sockets(&self) -> impl Iterator<Item = &'static str> {
         let given = [
             ("--form", !self.form.is_empty()),
@@ -464,7 +430,7 @@ impl Terms {
         given.into_iter().filter(|(_, given)| *given).map(|(flag, _)| flag)
     }
 
-    /// How clients behind sockets are.
+    /// The clients behind sockets.
     pub(super) fn sockets(&self) -> Sockets {
         Sockets {
             client_threads: self.client_threads.unwrap_or(1),
@@ -487,9 +453,10 @@ impl Terms {
     fn systems_of_ours(&self) -> Result<Vec<Ours>, OptionError> {
         let mut combinations: Vec<Vec<(&str, &str)>> = vec![Vec::new()];
         for (name, values) in &self.options.given {
-            let values: Vec<(&str, &str)> = values.iter().map(|value| (&**name, &**value)).collect();
-            let more = each(&combinations, &values).into_iter();
-            combinations = more.map(|(combination, value)| [combination, vec![value]].concat()).collect();
+            let more = combinations.iter().flat_map(|combination| {
+                values.iter().map(move |value| [&combination[..], &[(&**name, &**value)]].concat())
+            });
+            combinations = more.collect();
         }
         let engines = self.engines();
         let is_skipped = |engine: Engine, name: &str| {
@@ -513,9 +480,6 @@ impl Terms {
     }
 
     /// Everything that is compared on the same nodes with the same threads, and how many clients it has.
-    ///
-    /// # Errors
-    /// As [`Terms::check`].
     pub(super) fn systems(&self, grid: &Grid) -> Result<Vec<(System, usize)>, OptionError> {
         /// Enough to hide a sync behind the work of others.
         const CLIENTS: usize = 2000;

@@ -13,13 +13,13 @@ use ordain_model::{Datum, OptionValue, Registry, system};
 use ordain_role::Bugs;
 
 use super::args::scratch;
-use super::summary::{tell_embedded, tell_resp};
+use super::summary::{embedded_run, resp_run};
 use super::{Durability, Ours, Point, System};
 use crate::ceiling;
 use crate::embedded::{self, Delay, Grid, Length, Setup};
-use crate::options::{Bench as OptionsOfBench, Door as _};
+use crate::options::{Bench as OptionsOfBench, OptionFlags as _};
 use crate::progress::Progress;
-use crate::report::{Run, Setting};
+use crate::report::Run;
 use crate::resp::{self, FormName, RespSetup, Target};
 use crate::server::{Launch, Server};
 
@@ -31,24 +31,19 @@ pub fn registry() -> Arc<Registry> {
     Arc::new(registry)
 }
 
-/// How clients behind sockets are.
+/// Clients behind sockets.
 #[derive(Clone, Copy, Debug)]
 pub struct Sockets {
-    /// How many threads they have.
     pub client_threads: usize,
-    /// How many connections.
     pub connections: usize,
-    /// How many transactions each has under way.
+    /// Transactions under way on each connection.
     pub pipeline: usize,
-    /// Whether what is in a server's database may be deleted.
+    /// True: the contents of a server's database may be deleted.
     pub flush: bool,
 }
 
 impl Sockets {
     /// Refuses what makes no sense, by name.
-    ///
-    /// # Errors
-    /// What and why.
     pub fn check(&self) -> anyhow::Result<()> {
         for (flag, value, most) in [
             ("--connections", self.connections, 20_000),
@@ -67,8 +62,8 @@ impl Sockets {
     }
 }
 
-/// Says how our nodes are set.
-fn say_ours(ours: &Ours, setting: &mut Setting) {
+/// Notes how our nodes are set.
+fn note_ours(ours: &Ours, run: &mut Run) {
     for info in registry::all_options() {
         let name = match OptionsOfBench::flag(info) {
             Some(flag) => flag,
@@ -80,39 +75,38 @@ fn say_ours(ours: &Ours, setting: &mut Setting) {
             OptionValue::Integer(number) | OptionValue::Bytes(number) => number.into(),
             other => other.to_string().into(),
         };
-        setting.params.insert(name.replace('-', "_"), value);
+        run.params.insert(name.replace('-', "_"), value);
     }
 }
 
-/// Says which nodes a run has.
-fn say_grid(grid: &Grid, setting: &mut Setting) {
-    setting.nodes = grid.nodes;
-    let mut say = |name: &str, value: serde_json::Value| setting.params.insert(name.to_owned(), value);
-    say("replicas", grid.replicas.into());
-    say("replication", grid.replication.name().into());
-    say("apart", grid.apart.into());
+/// Notes which nodes a run has.
+fn note_grid(grid: &Grid, run: &mut Run) {
+    run.nodes = grid.nodes;
+    let mut note = |name: &str, value: serde_json::Value| run.params.insert(name.to_owned(), value);
+    note("replicas", grid.replicas.into());
+    note("replication", grid.replication.name().into());
+    note("apart", grid.apart.into());
     match &grid.delay {
-        Delay::Even(delay) => say("latency_us", delay.0.into()),
+        Delay::Even(delay) => note("latency_us", delay.0.into()),
         Delay::Regions { near, far } => {
-            say("latency_us", near.0.into());
+            note("latency_us", near.0.into());
             let far = far.iter().map(|((a, b), delay)| format!("{a}-{b}: {}", delay.0)).collect::<Vec<_>>();
-            say("latency_us_between_replicas", far.join(", ").into())
+            note("latency_us_between_replicas", far.join(", ").into())
         }
     };
 }
 
-/// What all runs have in common.
+/// Measures points, one after the other.
 #[derive(Debug)]
 pub struct Bench {
     /// The procedures there are: [`registry()`].
     pub registry: Arc<Registry>,
-    /// How long a run is.
     pub length: Length,
-    /// Whether logs are replayed.
+    /// True: logs are replayed.
     pub replay: bool,
-    /// Where temporary files go.
+    /// Directory of temporary files; none: the system's.
     pub data_dir: Option<PathBuf>,
-    /// How clients behind sockets are.
+    /// Clients behind sockets.
     pub sockets: Sockets,
     /// Servers that were empty at first and have been used.
     used: BTreeMap<String, Target>,
@@ -135,9 +129,6 @@ impl Bench {
     }
 
     /// Measures the ceiling of a point.
-    ///
-    /// # Errors
-    /// The workload cannot be planned.
     pub fn ceiling(&self, point: &Point, seed: u64, duration: f64, repetition: usize) -> anyhow::Result<Run> {
         /// The ceiling has no waiting in it, so it needs no longer.
         const ENOUGH: f64 = 2.0;
@@ -146,9 +137,6 @@ impl Bench {
     }
 
     /// Measures a point once.
-    ///
-    /// # Errors
-    /// The node does not start, or stops by itself.
     pub fn measure(
         &mut self,
         point: &Point,
@@ -157,36 +145,36 @@ impl Bench {
         progress: &Progress,
     ) -> anyhow::Result<Run> {
         let workload = &*point.workload;
-        let mut setting =
-            Setting { threads: point.threads, clients: point.clients, seed, ..Setting::of("", workload) };
-        let mut say = |name: &str, value: serde_json::Value| setting.params.insert(name.to_owned(), value);
+        let (threads, clients) = (point.threads, point.clients);
+        let mut run = Run { threads, clients, seed, repetition, ..Run::of("", workload) };
+        let mut note = |name: &str, value: serde_json::Value| run.params.insert(name.to_owned(), value);
         if let Length::Time { warmup, .. } = self.length {
-            say("warmup", warmup.as_secs_f64().into());
+            note("warmup", warmup.as_secs_f64().into());
         }
         if let Some(rate) = point.rate {
-            say("rate", rate.into());
+            note("rate", rate.into());
         }
         if let Some(mode) = point.checkpoint {
-            say("checkpoint_mode", mode.to_string().into());
+            note("checkpoint_mode", mode.to_string().into());
         }
         match &point.system {
             System::Embedded { ours, durability, grid } => {
-                say("via", "embedded".into());
-                say("durability", durability.to_string().into());
-                say_ours(ours, &mut setting);
+                note("via", "embedded".into());
+                note("durability", durability.to_string().into());
+                note_ours(ours, &mut run);
                 if grid.all() > 1 {
-                    say_grid(grid, &mut setting);
+                    note_grid(grid, &mut run);
                 }
-                setting.engine = ours.engine.name().to_owned();
+                run.engine = ours.engine.name().to_owned();
                 let system = (ours.clone(), *durability, grid);
-                self.measure_embedded(point, system, Run::new(setting, repetition), progress)
+                self.measure_embedded(point, system, run, progress)
             }
             System::Served { ours, durability, form } => {
-                say("via", "resp".into());
-                say("form", form.name().into());
-                say("durability", durability.to_string().into());
-                say_ours(ours, &mut setting);
-                setting.engine = ours.engine.name().to_owned();
+                note("via", "resp".into());
+                note("form", form.name().into());
+                note("durability", durability.to_string().into());
+                note_ours(ours, &mut run);
+                run.engine = ours.engine.name().to_owned();
                 let launch = Launch {
                     ours: ours.clone(),
                     threads: point.threads,
@@ -200,20 +188,20 @@ impl Bench {
                 if measured.failure.is_none() {
                     server.stop()?;
                 }
-                Ok(tell_resp(point, &measured, Run::new(setting, repetition)))
+                Ok(resp_run(point, &measured, run))
             }
             System::Remote { target, form } => {
-                say("via", "resp".into());
-                say("form", form.name().into());
-                say("target", target.to_string().into());
+                note("via", "resp".into());
+                note("form", form.name().into());
+                note("target", target.to_string().into());
                 let mut setup = self.resp_setup(target.clone(), *form, point, seed);
                 let name = format!("{target}/{}", target.db);
                 setup.flush |= self.used.contains_key(&name);
                 let measured = resp::run(&setup, workload, progress)?;
-                // Only now: what was refused because it is somebody's is not ours to clean up.
+                // Only now: a database that was refused because it is in use is not ours to clean up.
                 self.used.insert(name, target.clone());
-                setting.engine = format!("{} {}", measured.server.software, measured.server.version);
-                Ok(tell_resp(point, &measured, Run::new(setting, repetition)))
+                run.engine = format!("{} {}", measured.server.software, measured.server.version);
+                Ok(resp_run(point, &measured, run))
             }
         }
     }
@@ -253,7 +241,7 @@ impl Bench {
             patience: if self.bugs == Bugs::NONE { embedded::PATIENCE } else { Duration::from_millis(100) },
         };
         let measured = embedded::run(&setup, &self.registry, &*point.workload, progress)?;
-        run = tell_embedded(point, &measured, run);
+        run = embedded_run(point, &measured, run);
         if self.replay && keeps {
             progress.show(Duration::ZERO, "replaying");
             let replayed = embedded::replay(&setup, &self.registry)?;

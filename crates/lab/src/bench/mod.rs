@@ -1,6 +1,6 @@
 //! `ordain bench WORKLOAD`: load, warm up, measure, check; several settings in turns.
 //!
-//! What is compared are systems: our engines in this very process or behind their sockets, and any server that speaks
+//! Systems are compared: our engines in this very process or behind their sockets, and any server that speaks
 //! the Redis protocol. A run starts a node of its own in an empty directory, so no run sees what another left; a server
 //! that was there before must be empty, and is emptied between runs and in the end. After a run, what the workload
 //! knows of its data must hold. With `--replay` the node is started once more from its log, and must come to the same
@@ -22,18 +22,18 @@ use anyhow::{Context, bail};
 
 use crate::embedded::{Grid, Length};
 use crate::progress::Progress;
-use crate::report::{Report, checkpoints_table, cpu_table, kinds_table, snapshots_table, throughput_table};
+use crate::report::{Report, checkpoints_table, demands_of, kinds_table, runs_table, snapshots_table, whole};
 use crate::workloads::Knobs;
-use crate::{ceiling, interrupt};
+use crate::{ceiling, demand, interrupt};
 use ordain_workload::Workload;
 
-pub use args::{BenchArgs, Common, Terms, scratch, seconds};
-pub use measure::{Bench, Sockets, registry};
+pub use args::{BenchArgs, Common, scratch, seconds};
+pub use measure::{Bench, registry};
 pub use systems::{Durability, Ours, Point, System};
 
 use summary::COMPLETED;
 
-/// Runs `ordain bench WORKLOAD`; says whether all checks passed.
+/// Runs `ordain bench WORKLOAD`; returns whether all checks passed.
 ///
 /// # Errors
 /// A parameter that makes no sense, before anything runs; or what went wrong in a run, after what was measured
@@ -45,18 +45,17 @@ pub fn run<K: Knobs>(args: &BenchArgs<K>) -> anyhow::Result<bool> {
     let mut report = Report::new();
     let result = measure_all(args, length, &points, &mut report);
     if !report.runs.is_empty() {
-        println!("{}", throughput_table(&report.runs));
+        println!("{}", runs_table("Runs", &report.runs, whole));
+        let demands = demands_of(&report.runs);
         let more = [
             checkpoints_table(&report.runs),
             snapshots_table(&report.runs),
             kinds_table(&report.runs),
-            cpu_table(&report.runs),
+            (!demands.is_empty()).then(|| demand::table(&demands)),
             ratios::table_of(&ratios::ratios(&report.runs)),
+            report.machine_table(whole),
         ];
         more.into_iter().flatten().for_each(|table| println!("{table}"));
-        if !report.machine.is_empty() {
-            println!("{}", ceiling::machine_table(&report));
-        }
         for run in &report.runs {
             run.wrong.iter().for_each(|wrong| eprintln!("{} run {}: {wrong}", run.engine, run.repetition));
         }
@@ -146,7 +145,7 @@ fn measure_all<K: Knobs>(
     bench.replay = args.terms.replay;
     bench.sockets = args.terms.sockets();
     bench.bugs = args.terms.bugs;
-    let result = bench.measure_in_turns(args, points, each, &mut progress, report);
+    let result = bench.measure_interleaved(args, points, each, &mut progress, report);
     let cleaned = bench.clean_up();
     drop(progress);
     // A server that has died cannot be cleaned up, and why it died is the better story.
@@ -158,7 +157,7 @@ fn measure_all<K: Knobs>(
 }
 
 impl Bench {
-    fn measure_in_turns<K: Knobs>(
+    fn measure_interleaved<K: Knobs>(
         &mut self,
         args: &BenchArgs<K>,
         points: &[Point],

@@ -1,13 +1,12 @@
-//! What a cluster costs, as ratios of one report: processor time for each transaction against that of nodes that do not
+//! The cost of a cluster, as ratios of one report: processor time for each transaction against that of nodes that do not
 //! know each other, and that of agreement among replicas against doing without it.
 //!
 //! Processor time is compared, not throughput: all nodes share this machine's cores, so that a slower cluster and a
 //! machine that is busy otherwise look alike by the clock. The clients' own time is left out.
 
-use comfy_table::Table;
-
 use crate::demand::{Threads, threads_of};
-use crate::report::{Run, by_setting, describe, median, table, varying};
+use crate::report::{Run, by_setting, describe, median, varying, whole};
+use crate::table::{Table, number, text};
 
 /// Processor microseconds of the nodes for each committed transaction, the clients' apart: of one replica, as every
 /// replica has machines of its own.
@@ -24,7 +23,7 @@ fn is_apart(run: &Run) -> bool {
     run.params.get("apart").and_then(serde_json::Value::as_bool).unwrap_or(false)
 }
 
-/// The same but for one thing.
+/// True if two runs have the same setting but for the nodes' relation and replication.
 fn is_sibling(a: &Run, b: &Run) -> bool {
     let same = ["durability", "ops_per_txn", "contention_index", "theta", "mix", "rate"];
     (&a.engine, a.workload, a.nodes, a.threads, a.clients)
@@ -76,7 +75,7 @@ pub fn ratios(runs: &[Run]) -> Vec<Ratio> {
 /// A cluster beside something else.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Ratio {
-    /// Which setting.
+    /// The setting, by the knobs that differ.
     pub setting: String,
     /// Beside what.
     pub what: &'static str,
@@ -92,31 +91,17 @@ pub struct Ratio {
     pub base_p50_us: f64,
 }
 
-/// The ratios as people read them.
+/// The ratios as a table, if there are some.
 pub fn table_of(ratios: &[Ratio]) -> Option<Table> {
-    if ratios.is_empty() {
-        return None;
-    }
-    let header = [
-        "cluster",
-        "beside",
-        "us/txn",
-        "other us/txn",
-        "throughput at equal processor time",
-        "p50 us",
-        "other p50 us",
+    let hundredths = |value: f64| format!("{value:.2}");
+    let columns = vec![
+        text("cluster", |ratio: &&Ratio| ratio.setting.clone()),
+        text("beside", |ratio: &&Ratio| ratio.what.to_owned()),
+        number("us/txn", |ratio: &&Ratio| hundredths(ratio.us)),
+        number("other us/txn", |ratio: &&Ratio| hundredths(ratio.base_us)),
+        number("throughput at equal processor time", |ratio: &&Ratio| hundredths(ratio.per_cpu)),
+        number("p50 us", |ratio: &&Ratio| whole(ratio.p50_us)),
+        number("other p50 us", |ratio: &&Ratio| whole(ratio.base_p50_us)),
     ];
-    let mut table = table(&header, 2);
-    for ratio in ratios {
-        table.add_row([
-            ratio.setting.clone(),
-            ratio.what.to_owned(),
-            format!("{:.2}", ratio.us),
-            format!("{:.2}", ratio.base_us),
-            format!("{:.2}", ratio.per_cpu),
-            format!("{:.0}", ratio.p50_us),
-            format!("{:.0}", ratio.base_p50_us),
-        ]);
-    }
-    Some(table)
+    Table::of("Ratios", ratios, columns).or_none()
 }

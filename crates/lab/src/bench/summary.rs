@@ -1,4 +1,4 @@
-//! What the drivers tell, as a [`Run`] of the report.
+//! The outcomes of the drivers, as a [`Run`] of the report.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
@@ -15,35 +15,23 @@ use crate::report::{
 use crate::resp::RespMeasured;
 use crate::staleness::Staleness;
 use crate::stretches::{Stretch, Stretches};
-use crate::tally::{Book, TICK, Tally};
+use crate::tally::{Book, TICK, Tally, add_up};
 
 /// The check of a run that has ended before its time: only such a run has it.
 pub(super) const COMPLETED: &str = "completed";
 
-/// What both drivers tell of a run.
-struct Summary<'a> {
-    seconds: f64,
-    load_seconds: f64,
-    book: &'a Book,
-    turned_away: u64,
-    findings: Vec<Finding>,
-    unanswered: u64,
-}
-
-impl Summary<'_> {
-    /// Puts into a run what was measured, and what must hold of it.
-    fn put(self, workload: &dyn Workload, rate: Option<f64>, run: &mut Run) {
+impl Run {
+    /// Puts in what was answered, and what must hold of it.
+    fn put(&mut self, book: &Book, mut findings: Vec<Finding>, workload: &dyn Workload, rate: Option<f64>) {
         let mut all = Counts::default();
         let mut operations = 0.0;
-        let mut latency = self.book.late_us.clone();
-        for ((name, tally), accesses) in
-            workload.kinds().iter().zip(&self.book.kinds).zip(workload.accesses())
-        {
+        let mut latency = book.late_us.clone();
+        for ((name, tally), accesses) in workload.kinds().iter().zip(&book.kinds).zip(workload.accesses()) {
             let Tally { counts, latency_us } = tally;
             all += *counts;
             operations += counts.committed as f64 * accesses;
-            run.restarts += counts.restarts;
-            latency.add(latency_us).expect("all histograms of a book have the same bounds");
+            self.restarts += counts.restarts;
+            add_up(&mut latency, latency_us);
             if workload.kinds().len() > 1 && *counts != Counts::default() {
                 let kind = KindOfRun {
                     committed: counts.committed,
@@ -51,25 +39,24 @@ impl Summary<'_> {
                     restarts: counts.restarts,
                     latency_us: Latency::from(latency_us),
                 };
-                run.kinds.insert(name, kind);
+                self.kinds.insert(name, kind);
             }
         }
-        let seconds = self.seconds.max(f64::MIN_POSITIVE);
-        run.seconds = self.seconds;
-        run.load_seconds = self.load_seconds;
-        run.committed = all.committed;
-        run.aborted = all.aborted + all.restarted_out;
-        run.txn_per_s = all.committed as f64 / seconds;
-        run.op_per_s = operations / seconds;
-        run.offered_txn_per_s = rate;
-        run.behind = rate.map(|_| self.book.behind);
-        run.latency_us = Latency::from(&latency);
+        let seconds = book.seconds.max(f64::MIN_POSITIVE);
+        self.seconds = book.seconds;
+        self.committed = all.committed;
+        self.aborted = all.aborted + all.restarted_out;
+        self.txn_per_s = all.committed as f64 / seconds;
+        self.op_per_s = operations / seconds;
+        self.offered_txn_per_s = rate;
+        self.behind = rate.map(|_| book.behind);
+        self.latency_us = Latency::from(&latency);
         // The last tick is not a whole one.
-        let whole = (self.seconds / TICK.as_secs_f64()) as usize;
+        let whole = (book.seconds / TICK.as_secs_f64()) as usize;
         let tick = |(i, commits): (usize, &u64)| ((i + 1) as f64 * TICK.as_secs_f64(), *commits);
-        run.timeline = self.book.timeline.iter().take(whole).enumerate().map(tick).collect();
-        let mut findings = self.findings;
-        let (unanswered, turned_away) = (self.unanswered, self.turned_away);
+        self.timeline = book.timeline.iter().take(whole).enumerate().map(tick).collect();
+        let unanswered = book.unanswered;
+        let turned_away: u64 = book.whole_run.iter().map(|counts| counts.turned_away).sum();
         findings.push(Finding::new("all_answered", unanswered == 0, || {
             format!("{unanswered} transactions were never answered")
         }));
@@ -77,9 +64,9 @@ impl Summary<'_> {
             format!("{turned_away} transactions were turned away")
         }));
         for finding in findings {
-            run.wrong.extend(finding.wrong.iter().map(|wrong| format!("{}: {wrong}", finding.name)));
+            self.wrong.extend(finding.wrong.iter().map(|wrong| format!("{}: {wrong}", finding.name)));
             // The same may have to hold of several nodes.
-            let check = run.checks.entry(finding.name).or_insert(Check::Pass);
+            let check = self.checks.entry(finding.name).or_insert(Check::Pass);
             if finding.wrong.is_some() {
                 *check = Check::Fail;
             }
@@ -88,21 +75,14 @@ impl Summary<'_> {
 }
 
 /// A run in this process.
-pub(super) fn tell_embedded(point: &Point, measured: &embedded::Measured, mut run: Run) -> Run {
+pub(super) fn embedded_run(point: &Point, measured: &embedded::Measured, mut run: Run) -> Run {
     let workload = &*point.workload;
     let mut findings: Vec<Finding> = measured.seen.iter().flat_map(|seen| workload.check(seen)).collect();
     findings.extend(replicas_agree(point, &measured.audits));
     findings.extend(same_primaries(point, measured.deposed.as_deref()));
     findings.extend(strict_is_fresh(point, measured.staleness.as_ref()));
-    let told = Summary {
-        seconds: measured.seconds,
-        load_seconds: measured.load_seconds,
-        book: &measured.book,
-        turned_away: measured.seen.iter().map(|seen| seen.total().turned_away).sum(),
-        findings,
-        unanswered: measured.unanswered,
-    };
-    told.put(workload, point.rate, &mut run);
+    run.put(&measured.book, findings, workload, point.rate);
+    run.load_seconds = measured.load_seconds;
     run.checkpoint = measured.checkpoint.zip(measured.book.stretches.as_ref()).map(checkpoint_of);
     run.snapshots = measured.staleness.as_ref().map(|staleness| snapshots_of(staleness, &measured.kept));
     run.peak_rss_bytes = measured.peak_rss_bytes;
@@ -111,7 +91,7 @@ pub(super) fn tell_embedded(point: &Point, measured: &embedded::Measured, mut ru
     run
 }
 
-/// What reads on snapshots saw, and what was kept for them.
+/// Staleness of reads on snapshots, and contents kept for them.
 fn snapshots_of(staleness: &Staleness, kept: &[Kept]) -> SnapshotsOfRun {
     let us = &staleness.us;
     let share = |count: u64| count as f64 / us.len().max(1) as f64;
@@ -139,7 +119,7 @@ fn snapshots_of(staleness: &Staleness, kept: &[Kept]) -> SnapshotsOfRun {
     }
 }
 
-/// Whoever reads strictly misses nothing that anybody had been answered with before.
+/// Strict reads miss nothing that any client had been answered with before.
 fn strict_is_fresh(point: &Point, staleness: Option<&Staleness>) -> Option<Finding> {
     let System::Embedded { ours, .. } = &point.system else { return None };
     if ours.reads() != Reads::Strict {
@@ -152,9 +132,9 @@ fn strict_is_fresh(point: &Point, staleness: Option<&Staleness>) -> Option<Findi
     }))
 }
 
-/// What a checkpoint was beside.
+/// Answers while a checkpoint was captured, and otherwise.
 fn checkpoint_of((taken, stretches): (Taken, &Stretches)) -> CheckpointOfRun {
-    let told = |stretch: &Stretch, cpu: Duration| {
+    let of = |stretch: &Stretch, cpu: Duration| {
         let (seconds, committed) = (stretch.length.0 as f64 / 1e6, stretch.latency_us.len());
         StretchOfRun {
             seconds,
@@ -168,26 +148,19 @@ fn checkpoint_of((taken, stretches): (Taken, &Stretches)) -> CheckpointOfRun {
         }
     };
     let Taken { asked, complete, cpu: [cpu_during, cpu_beside] } = taken;
-    let (during, beside) = (told(&stretches.during, cpu_during), told(&stretches.beside, cpu_beside));
+    let (during, beside) = (of(&stretches.during, cpu_during), of(&stretches.beside, cpu_beside));
     CheckpointOfRun { asked_s: asked, complete_s: complete, during, beside }
 }
 
 /// A run over sockets.
-pub(super) fn tell_resp(point: &Point, measured: &RespMeasured, mut run: Run) -> Run {
+pub(super) fn resp_run(point: &Point, measured: &RespMeasured, mut run: Run) -> Run {
     let workload = &*point.workload;
     if let Some(failure) = &measured.failure {
         run.wrong.push(failure.clone());
         run.checks.insert(COMPLETED, Check::Fail);
     }
-    let told = Summary {
-        seconds: measured.seconds,
-        load_seconds: measured.load_seconds,
-        book: &measured.book,
-        turned_away: measured.seen.total().turned_away,
-        findings: measured.findings.clone(),
-        unanswered: measured.unanswered,
-    };
-    told.put(workload, point.rate, &mut run);
+    run.put(&measured.book, measured.findings.clone(), workload, point.rate);
+    run.load_seconds = measured.load_seconds;
     run.peak_rss_bytes = measured.server_peak_rss_bytes;
     let per_txn = |time| per_txn(time, run.committed);
     let mut parts: BTreeMap<String, f64> = measured
@@ -221,11 +194,11 @@ fn same_primaries(point: &Point, deposed: Option<&str>) -> Option<Finding> {
     let System::Embedded { grid: Grid { replication: Replication::Async, .. }, .. } = &point.system else {
         return None;
     };
-    let told = || format!("in the end {}", deposed.unwrap_or_default());
-    Some(Finding::new("same_primaries", deposed.is_none(), told))
+    let wrong = || format!("in the end {}", deposed.unwrap_or_default());
+    Some(Finding::new("same_primaries", deposed.is_none(), wrong))
 }
 
-/// The same of each node, if there are several: their sum is that of all, but for the disk threads.
+/// Processor time of each node, if there are several: the sum is that of all, but for the disk threads.
 fn cpu_by_node(measured: &embedded::Measured, committed: u64) -> Vec<BTreeMap<String, f64>> {
     let nodes: BTreeSet<u16> = measured.loops.iter().map(|used| used.node).collect();
     if nodes.len() < 2 {

@@ -1,4 +1,4 @@
-//! What a workload runs against, and the points that are compared.
+//! The systems that a workload runs against, and the points that are compared.
 
 use std::fmt;
 use std::sync::Arc;
@@ -10,7 +10,7 @@ use ordain_model::{CheckpointMode, OptionInfo, OptionValue, Options, Reads};
 use ordain_workload::Workload;
 
 use crate::embedded::Grid;
-use crate::options::{Bench, Door as _};
+use crate::options::{Bench, OptionFlags as _};
 use crate::resp::{FormName, Target};
 
 /// An engine of ours, and its options.
@@ -18,35 +18,35 @@ use crate::resp::{FormName, Target};
 pub struct Ours {
     /// The engine.
     pub engine: Engine,
-    /// Its options.
+    /// The options of the engine.
     pub options: Options,
 }
 
 impl Ours {
-    /// As the engine does it unless it is told otherwise.
+    /// The engine with its defaults.
     pub fn new(engine: Engine) -> Ours {
         Ours { engine, options: engine.defaults() }
     }
 
-    /// The same with an option set, if the engine has it.
+    /// Sets an option, if the engine has it.
     #[must_use]
     pub fn with(mut self, info: &'static OptionInfo, value: OptionValue) -> Ours {
         self.options.set(info, value);
         self
     }
 
-    /// The same by another engine, with the options set that it has too.
+    /// Changes the engine, and keeps the options set that it has too.
     #[must_use]
     pub fn by(&self, engine: Engine) -> Ours {
         self.options.given().fold(Ours::new(engine), |ours, (info, value)| ours.with(info, value))
     }
 
-    /// How what only reads is run.
+    /// The way of read-only transactions.
     pub fn reads(&self) -> Reads {
         self.options.choice(&READS)
     }
 
-    /// Whether what only reads is run on snapshots.
+    /// True if read-only transactions run on snapshots.
     pub fn reads_on_snapshots(&self) -> bool {
         self.reads() != Reads::Ordered
     }
@@ -66,34 +66,26 @@ impl fmt::Display for Ours {
     }
 }
 
-/// What a workload runs against.
+/// A system that a workload runs against.
 #[derive(Clone, Debug)]
 pub enum System {
     /// An engine in this process.
     Embedded {
-        /// Which, and how.
+        /// The engine and its options.
         ours: Ours,
-        /// When its writes are acknowledged.
         durability: Durability,
         /// On which nodes.
         grid: Grid,
     },
     /// A node of ours in a process of its own, behind a socket.
     Served {
-        /// Its engine, and how.
+        /// The engine and its options.
         ours: Ours,
-        /// When its writes are acknowledged.
         durability: Durability,
-        /// How transactions travel.
         form: FormName,
     },
     /// A server that is there already.
-    Remote {
-        /// Where.
-        target: Target,
-        /// How transactions travel.
-        form: FormName,
-    },
+    Remote { target: Target, form: FormName },
 }
 
 impl fmt::Display for System {
@@ -119,23 +111,23 @@ impl fmt::Display for System {
 }
 
 impl System {
-    /// Whether it is in this process, and what only reads is run on snapshots.
+    /// True if the engine is in this process, and runs read-only transactions on snapshots.
     pub fn reads_on_snapshots(&self) -> bool {
         matches!(self, System::Embedded { ours, .. } if ours.reads_on_snapshots())
     }
 
-    /// Whether it is in this process, so that it can be told to, and has a disk.
+    /// True if the engine is in this process and has a disk.
     pub(super) fn can_take_checkpoints(&self) -> bool {
         matches!(self, System::Embedded { durability, .. } if *durability != Durability::Ephemeral)
     }
 }
 
-/// When a write is acknowledged.
+/// The time at which a write is acknowledged.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum)]
 pub enum Durability {
-    /// When it will survive the loss of power
+    /// Once it survives the loss of power
     Fsync,
-    /// When it will survive the death of the process
+    /// Once it survives the death of the process
     Os,
     /// Without waiting for the log
     None,
@@ -168,24 +160,22 @@ impl fmt::Display for Durability {
 /// One of the things that are compared.
 #[derive(Clone, Debug)]
 pub struct Point {
-    /// What runs.
     pub system: System,
-    /// How many loops a node has; 0 for a server that does not tell.
+    /// Loops of a node; 0 for a server where they are not known.
     pub threads: usize,
-    /// How many transactions there may be under way.
+    /// Most transactions under way.
     pub clients: usize,
-    /// What is asked for a second in an open loop.
+    /// Transactions a second, in an open loop.
     pub rate: Option<f64>,
-    /// What they ask for.
     pub workload: Arc<dyn Workload>,
-    /// Whether it is watched what reads on snapshots see and what is kept for them: in this process.
+    /// True: staleness and contents kept are measured; in this process only.
     pub watch: bool,
-    /// How the state of a checkpoint is kept that is taken while measuring, if one is: in this process, with a log.
+    /// Mode of the checkpoint that is taken while measuring, if one is: in this process, with a log.
     pub checkpoint: Option<CheckpointMode>,
 }
 
 impl Point {
-    /// How many loops execute each transaction's kind of work, all nodes of a replica together; 0 if nobody can tell.
+    /// Loops of all nodes of a replica together; 0 if that is not known.
     pub fn loops(&self) -> usize {
         match &self.system {
             System::Embedded { grid, .. } => self.threads * usize::from(grid.nodes),

@@ -1,4 +1,4 @@
-//! Whole runs, small: what is measured, what is checked, what is refused.
+//! Small whole runs: measurements, checks and refusals.
 
 use clap::Parser;
 use ordain_role::{Bug, Bugs};
@@ -82,8 +82,8 @@ fn a_checkpoint_is_taken_in_the_middle_in_every_mode() {
     let table = checkpoints_table(&report.runs).unwrap().to_string();
     assert!(table.contains("zigzag") && table.contains("naive") && table.contains("pass"), "{table}");
     for (line, said) in [
-        ("x --durability ephemeral --checkpoint-mode naive", "cannot be told to take a checkpoint"),
-        ("x --via resp --checkpoint-mode naive", "cannot be told to take a checkpoint"),
+        ("x --durability ephemeral --checkpoint-mode naive", "cannot take a checkpoint on demand"),
+        ("x --via resp --checkpoint-mode naive", "cannot take a checkpoint on demand"),
     ] {
         let refusal = run(&ycsb(line)).unwrap_err().to_string();
         assert!(refusal.contains(said), "{line}: {refusal}");
@@ -93,7 +93,7 @@ fn a_checkpoint_is_taken_in_the_middle_in_every_mode() {
 }
 
 #[test]
-fn what_snapshots_miss_and_what_is_kept_for_them_is_told() {
+fn staleness_and_contents_kept_are_measured() {
     let line = "x --engine paxflow --reads ordered,previous,session,strict --records 2000 --ops-per-txn 4 --read-only 0.3 \
                 --read-only-ops 500 --clients 40 --threads 2 --durability none --warmup 0.05 --duration 0.5 --no-ceiling \
                 --watch-reads";
@@ -126,7 +126,7 @@ fn an_open_loop_keeps_its_rate_and_charges_for_what_is_late() {
     let run = measured(&ycsb(line)).runs.remove(0);
     assert!(run.passed() && run.offered_txn_per_s == Some(2000.0), "{run:?}");
     assert!((1_400.0..2_600.0).contains(&run.txn_per_s), "{run:?}");
-    // One client cannot keep up with this: the others are late, and their lateness is told.
+    // One client cannot keep up with this: the others are late, and their lateness counts.
     let line = line.replace("--clients 200 --rate 2000", "--clients 1 --rate 10000000");
     let run = measured(&ycsb(&line)).runs.remove(0);
     assert!(run.behind.unwrap() > 10_000, "{run:?}");
@@ -304,11 +304,11 @@ fn nonsense_and_what_is_not_built_are_refused_by_name() {
         ("x --nodes 64 --threads 2 --replicas 3", "384 event loops"),
         ("x --nodes 2 --replicas 10", "--replicas must be"),
         ("x --nodes 1 --replicas 2 --replication async", "async on 2 nodes: three of them"),
-        ("x --nodes 2 --replicas 1 --replication async", "nobody to ship to"),
+        ("x --nodes 2 --replicas 1 --replication async", "no member to ship to"),
         ("x --nodes 2 --replication async --durability fsync,none", "async with --durability none"),
         ("x --nodes 2 --replication none,async --durability ephemeral", "async with --durability ephemeral"),
         ("x --nodes 2 --replicas 3 --replication none", "nothing would ever reach"),
-        ("x --nodes 2 --replicas 1 --replication sync", "nobody to agree with"),
+        ("x --nodes 2 --replicas 1 --replication sync", "no member to agree with"),
         ("x --nodes 2 --partitions 3", "on two nodes: say a multiple of 2"),
         ("x --latency-us 5", "--latency-us 5"),
         ("x --nodes 2 --latency-us 1000001", "--latency-us must be at most"),

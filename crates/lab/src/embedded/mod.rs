@@ -1,19 +1,18 @@
 //! Drives a workload against the roles of nodes on the real runtime, without sockets between clients and nodes.
 //!
 //! A run has one node, or a whole cluster in this process, whose nodes talk over TCP as they do anywhere ([`Grid`]).
-//! Each loop of a node holds a shard and, in place of the front door, an edge with a gateway and a population of
+//! Each loop of a node holds a shard and, in place of the connection server, an edge with a gateway and a population of
 //! clients. A client has one transaction under way. In a closed loop it asks for the next as soon as it is answered;
-//! in an open one clients ask when a `Schedule` says so, and a request that finds no client free is late from then
+//! in an open one clients ask at the times of a `Schedule`, and a request that finds no client free is late from then
 //! on. What the clients of one loop ask for in one turn leaves as one chunk, as it does from behind sockets.
 //!
 //! All populations go through the same stages, led by the calling thread: load, warm up, measure, drain, audit.
-//! What is measured is what was answered while a loop was in the measuring stage, against the time and the
+//! The result is the answers while a loop was in the measuring stage, against the time and the
 //! processor time of that very loop between entering and leaving it.
 
+mod gauges;
 mod population;
-mod primaries;
 mod remote;
-mod shards;
 mod sites;
 mod waiting;
 
@@ -42,13 +41,13 @@ use crate::stage::{Stage, Stages, share};
 use crate::staleness::{Answered, Staleness};
 use crate::tally::Book;
 
-use population::{Asking, Meters, Nobody, Place, Population, Reach, Told, Word};
-pub use shards::Kept;
+pub use gauges::Kept;
+use population::{Clients, Meters, NoClients, Place, Population, Reach, Shared, Update};
 use sites::Site;
 pub use sites::{Delay, Grid};
 use waiting::Turns;
 
-/// How a run ends.
+/// The end of a run.
 #[derive(Clone, Copy, Debug)]
 pub enum Length {
     /// After a time.
@@ -62,33 +61,30 @@ pub enum Length {
     Txns(u64),
 }
 
-/// What to run.
+/// A run: nodes, clients, and when it ends.
 #[derive(Clone, Debug)]
 pub struct Setup {
     /// The engine.
     pub engine: Engine,
-    /// What all nodes have in common: all but their places, shards and gateways.
+    /// Settings of all nodes, but for places, shards and gateways.
     pub node: NodeSettings,
-    /// Which nodes there are.
     pub grid: Grid,
-    /// Where the logs are, for nodes that keep them.
+    /// Directory of the logs, for nodes that keep them.
     pub directory: Option<PathBuf>,
-    /// How many loops a node has, each with a shard and, in the first replica, a population.
+    /// Loops of a node, each with a shard and, in the first replica, a population.
     pub loops: usize,
-    /// How many clients there are in all populations together.
+    /// Clients of all populations together.
     pub clients: usize,
-    /// How many transactions a second are asked for, in an open loop; none: a closed one.
+    /// Transactions a second, in an open loop; none: a closed one.
     pub rate: Option<f64>,
-    /// Where everything that is drawn comes from.
     pub seed: u64,
-    /// When it ends.
     pub length: Length,
     /// Procedures without arguments that are called after the workload's own audits.
     pub audits: Vec<ProcedureId>,
-    /// How long the clients of a loop wait when none of them is answered, before they give up. Time in which a loop is
+    /// Longest wait of the clients of a loop without an answer, before they give up. Time in which a loop is
     /// busy with one thing does not count.
     pub patience: Duration,
-    /// How stale what is read on snapshots is, and how many older contents are kept for it, is told. It costs a little.
+    /// True: staleness of reads on snapshots, and contents kept for them, are measured. That costs a little.
     pub watch: bool,
     /// A checkpoint is taken when a quarter of the time has been measured.
     pub checkpoint: bool,
@@ -97,31 +93,24 @@ pub struct Setup {
 /// A [`Setup::patience`] that no disk that works should try.
 pub const PATIENCE: Duration = Duration::from_secs(30);
 
-/// What a run came to.
+/// The outcome of a run.
 #[derive(Debug)]
 pub struct Measured {
-    /// How long was measured.
-    pub seconds: f64,
-    /// How long loading took.
     pub load_seconds: f64,
     /// The checkpoint, if one was wanted.
     pub checkpoint: Option<Taken>,
-    /// How stale what was read on snapshots was, if that was to be told.
+    /// Staleness of reads on snapshots, if it was measured.
     pub staleness: Option<Staleness>,
-    /// What was kept for it, each time that somebody looked.
+    /// Contents kept for them, by each inspection.
     pub kept: Vec<Kept>,
-    /// What was answered.
     pub book: Book,
-    /// What the workload's checks are told: of each node if they are apart, otherwise of all together.
+    /// Input of the workload's checks: of each node if they are apart, otherwise of all together.
     pub seen: Vec<Results>,
-    /// What the audits of the [`Setup`] answered in each replica, in order; empty for one that was not answered.
+    /// Answers of each replica to the audits of the [`Setup`], in order; empty for one that was not answered.
     pub audits: Vec<Vec<Vec<u8>>>,
-    /// How many transactions were never answered.
-    pub unanswered: u64,
-    /// What is wrong with the primaries after the last transaction, where input is replicated asynchronously: they are to be
+    /// A fault of the primaries after the last transaction, where input is replicated asynchronously: they are to be
     /// who they were, with all their members behind them.
     pub deposed: Option<String>,
-    /// Where the time went, loop by loop.
     pub loops: Vec<LoopUse>,
     /// Processor time of the process while measuring: the loops' and that of the disk threads.
     pub process_cpu: Duration,
@@ -132,9 +121,9 @@ pub struct Measured {
 /// A checkpoint that was taken while measuring, in seconds since it began; to a tenth of a second.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Taken {
-    /// When it was asked for.
+    /// Start.
     pub asked: f64,
-    /// When it was complete, if it was in the end.
+    /// End, if it was complete in the end.
     pub complete: Option<f64>,
     /// Processor time of the process from the one to the other, and in the rest of the time measured.
     pub cpu: [Duration; 2],
@@ -143,10 +132,7 @@ pub struct Taken {
 /// Processor time of one loop while measuring, and what it was used for.
 #[derive(Clone, Debug)]
 pub struct LoopUse {
-    /// Whose it is.
     pub node: u16,
-    /// How long the loop was measured.
-    pub wall: Duration,
     /// Processor time of its thread.
     pub cpu: Duration,
     /// By role or part of the driver. What is missing to the sum is the runtime's: messages, wake-ups, polling.
@@ -157,16 +143,13 @@ pub struct LoopUse {
 pub mod parts {
     /// Making transactions up: the client's work.
     pub const GENERATE: &str = "driver: generate";
-    /// Planning them and writing them into chunks: the front door's work.
+    /// Planning them and writing them into chunks: the connection server's work.
     pub const PLAN: &str = "gateway: plan";
-    /// Taking answers: the front door's work, and the clients' stop-watches.
+    /// Taking answers: the connection server's work, and the clients' stop-watches.
     pub const ANSWER: &str = "gateway: answer";
 }
 
 /// Runs a workload, with a source for each loop that has clients.
-///
-/// # Errors
-/// A node does not start, or stops by itself.
 pub fn run(
     setup: &Setup,
     registry: &Arc<Registry>,
@@ -191,50 +174,50 @@ impl EngineVisitor for Run<'_> {
         let Run { setup, registry, workload, progress } = self;
         host::reset_peak_rss();
         let (stages, answered) = (Arc::new(Stages::default()), Arc::new(Answered::default()));
-        let (words, heard) = channel();
+        let (updates, received) = channel();
         let own_audits = workload.audits();
         let directory = setup.directory.as_ref();
         let sites = sites::build(&family, &setup.grid, setup.loops, &setup.node, directory, registry)?;
         let turns = Turns::of(usize::from(setup.grid.all()) * setup.loops);
-        let mut crowd = Crowd {
+        let mut placing = Placing {
             family: &family,
             setup,
             workload,
             registry,
             stages: stages.clone(),
             answered,
-            words,
+            updates,
             turns,
             placed: 0,
             auditors: 0,
         };
-        let mut lead = Lead { running: Vec::new(), heard, stages, kept: Vec::new(), progress };
+        let mut lead = Lead { running: Vec::new(), received, stages, kept: Vec::new(), progress };
         for site in sites {
-            lead.running.push(crowd.start(site, &own_audits)?);
+            lead.running.push(placing.start(site, &own_audits)?);
         }
-        let auditors = crowd.auditors;
-        drop(crowd);
+        let auditors = placing.auditors;
+        drop(placing);
         lead.through(setup, workload, auditors)
     }
 }
 
 /// Places populations on loops.
-struct Crowd<'a, F> {
+struct Placing<'a, F> {
     family: &'a F,
     setup: &'a Setup,
     workload: &'a dyn Workload,
     registry: &'a Arc<Registry>,
     stages: Arc<Stages>,
     answered: Arc<Answered>,
-    words: Sender<Word>,
+    updates: Sender<Update>,
     turns: Turns,
-    /// How many loops have their population.
+    /// Loops that have their population.
     placed: usize,
-    /// How many populations will be asked to audit.
+    /// Populations that will be asked to audit.
     auditors: usize,
 }
 
-impl<F: Family> Crowd<'_, F> {
+impl<F: Family> Placing<'_, F> {
     /// Gives every loop of a node its population, and starts the node.
     fn start(&mut self, site: Site<F::Message>, own_audits: &[ProcedureId]) -> anyhow::Result<Running> {
         let Site { place, settings, disk, loops, peers } = site;
@@ -257,24 +240,24 @@ impl<F: Family> Crowd<'_, F> {
                 audits.extend(&self.setup.audits);
             }
             self.auditors += usize::from(!audits.is_empty());
-            let (source, asking) = self.clients(place, i);
+            let (source, clients) = self.clients(place, i);
             let population: Population<F::Message> = Population::new(
                 place,
                 self.family.gateway(&settings, i as u16, 1, self.registry),
-                (source, asking),
+                (source, clients),
                 Reach {
                     dispatcher: Dispatcher::new(self.family.router(&settings)),
                     unmet: peers.iter().copied().collect(),
                     ungreeted: peers.iter().copied().collect(),
                 },
                 audits,
-                Told {
+                Shared {
                     turns: (self.turns.clone(), self.placed),
                     stages: self.stages.clone(),
                     answered: self.answered.clone(),
-                    words: self.words.clone(),
+                    updates: self.updates.clone(),
                 },
-                Book::new(self.workload.kinds().len())?,
+                Book::new(self.workload.kinds().len()),
                 Meters { parts: meters, generating, planning, answering },
             );
             self.placed += 1;
@@ -293,14 +276,14 @@ impl<F: Family> Crowd<'_, F> {
         Ok(Runtime::start(options, disk, specs)?)
     }
 
-    /// What the clients of a loop ask for, and how: nothing, but in the first replica.
-    fn clients(&self, place: Place, i: usize) -> (Box<dyn Source>, Asking) {
+    /// The source and the pace of the clients of a loop; only the first replica has clients.
+    fn clients(&self, place: Place, i: usize) -> (Box<dyn Source>, Clients) {
         let Setup { grid, loops, clients, rate, seed, length, patience, watch, checkpoint, .. } = self.setup;
         let patience = Micros(patience.as_micros() as u64);
         if place.replica > 0 {
             return (
-                Box::new(Nobody),
-                Asking {
+                Box::new(NoClients),
+                Clients {
                     clients: 0,
                     rate: None,
                     budget: matches!(length, Length::Txns(_)).then_some(0),
@@ -320,13 +303,13 @@ impl<F: Family> Crowd<'_, F> {
             self.workload.source(*seed, number, all)
         };
         let own = share(*clients as u64, number, all) as usize;
-        // Where there are fewer clients than loops, some loops have nobody to ask for anything.
-        let asking = all.min(*clients);
-        let asking = Asking {
+        // Where there are fewer clients than loops, some loops have none.
+        let clients = all.min(*clients);
+        let clients = Clients {
             clients: own,
-            rate: rate.filter(|_| own > 0).map(|rate| rate / asking as f64),
+            rate: rate.filter(|_| own > 0).map(|rate| rate / clients as f64),
             budget: match length {
-                Length::Txns(txns) => Some(share(*txns, number, asking)),
+                Length::Txns(txns) => Some(share(*txns, number, clients)),
                 Length::Time { .. } => None,
             },
             seed: (*seed, number as u64),
@@ -334,25 +317,21 @@ impl<F: Family> Crowd<'_, F> {
             watch: *watch,
             checkpoint: checkpoint.then_some(number == 0),
         };
-        (source, asking)
+        (source, clients)
     }
 }
 
-/// What replaying a log came to.
+/// The outcome of replaying a log.
 #[derive(Clone, Copy, Debug)]
 pub struct Replayed {
     /// The digest of the state.
     pub digest: Digest,
-    /// How many transactions the log held.
+    /// Transactions of the log.
     pub txns: u64,
-    /// How long it took.
     pub took: Duration,
 }
 
 /// Starts the node of a run that has ended once more, from its log alone.
-///
-/// # Errors
-/// The log is refused.
 pub fn replay(setup: &Setup, registry: &Arc<Registry>) -> anyhow::Result<Replayed> {
     with_family(setup.engine, Again { setup, registry })
 }
@@ -380,9 +359,9 @@ impl EngineVisitor for Again<'_> {
 struct Lead<'a> {
     /// By [`Place::node`].
     running: Vec<Running>,
-    heard: Receiver<Word>,
+    received: Receiver<Update>,
     stages: Arc<Stages>,
-    /// What shards kept for reads on snapshots when they were looked at.
+    /// Contents that shards kept for reads on snapshots, by each inspection.
     kept: Vec<Kept>,
     progress: &'a Progress,
 }
@@ -397,7 +376,7 @@ impl Lead<'_> {
         let loops = self.running.len() * setup.loops;
         let begun = Instant::now();
         for _ in 0..loops {
-            self.hear("loading")?;
+            self.receive("loading")?;
         }
         let load_seconds = begun.elapsed().as_secs_f64();
         self.await_members(&setup.grid, setup.patience)?;
@@ -432,26 +411,23 @@ impl Lead<'_> {
         };
         let nothing = Results { by_kind: vec![Counts::default(); kinds], ..Results::default() };
         let mut measured = Measured {
-            seconds: 0.0,
             load_seconds,
             checkpoint,
             staleness: None,
             kept: std::mem::take(&mut self.kept),
-            book: Book::new(kinds)?,
+            book: Book::new(kinds),
             seen: vec![nothing; data],
             audits: vec![Vec::new(); data * copies],
-            unanswered: 0,
             deposed: None,
             loops: Vec::new(),
             process_cpu: cpu,
             peak_rss_bytes: 0,
         };
         for _ in 0..loops {
-            let Word::Drained(report) = self.hear("finishing")? else { continue };
-            measured.book.add(&report.book)?;
-            measured.unanswered += report.unanswered;
+            let Update::Drained(report) = self.receive("finishing")? else { continue };
+            measured.book.add(&report.book);
             match (&mut measured.staleness, report.staleness) {
-                (Some(all), Some(staleness)) => all.add(&staleness)?,
+                (Some(all), Some(staleness)) => all.add(&staleness),
                 (all @ None, staleness) => *all = staleness,
                 (Some(_), None) => {}
             }
@@ -460,16 +436,14 @@ impl Lead<'_> {
                 seen.summaries.push(report.summary);
                 seen.by_kind.iter_mut().zip(&report.book.whole_run).for_each(|(sum, counts)| *sum += *counts);
             }
-            // All begin together, and a budget of transactions is spent when the last has spent its share.
-            measured.seconds = measured.seconds.max(report.used.wall.as_secs_f64());
             measured.loops.push(report.used);
         }
         // Whether the configuration service knows at this moment that all members are in sync does not matter: they are compared.
-        measured.deposed = self.lacking(&setup.grid, 0);
+        measured.deposed = self.missing(&setup.grid, 0);
         self.stages.enter(Stage::Audit);
         let own_audits = workload.audits().len();
         for _ in 0..auditors {
-            let Word::Audited(place, mut answers) = self.hear("checking")? else { continue };
+            let Update::Audited(place, mut answers) = self.receive("checking")? else { continue };
             if place.replica == 0 {
                 let others = answers.split_off(own_audits);
                 measured.seen[place.data].audits = std::mem::replace(&mut answers, others);
@@ -490,14 +464,14 @@ impl Lead<'_> {
         let begun = Instant::now();
         while let Some(left) = measure.checked_sub(begun.elapsed()).filter(|left| !left.is_zero()) {
             self.let_run("measuring", before + begun.elapsed(), left.min(LOOK_AGAIN))?;
-            self.running.iter().for_each(|node| self.kept.extend(shards::kept(&node.handle())));
+            self.running.iter().for_each(|node| self.kept.extend(gauges::kept(&node.handle())));
         }
         Ok(())
     }
 
-    /// Has a checkpoint taken while measuring.
+    /// Measures, and takes a checkpoint meanwhile.
     fn take_checkpoint(&mut self, before: Duration, measure: Duration) -> anyhow::Result<Taken> {
-        /// What a loop shows of itself is not newer than this.
+        /// A loop publishes its gauges no more often.
         const LOOK_AGAIN: Duration = Duration::from_millis(50);
         let (begun, cpu) = (Instant::now(), process_cpu());
         self.let_run("measuring", before, measure / 4)?;
@@ -511,7 +485,7 @@ impl Lead<'_> {
                 continue;
             }
             self.let_run("measuring while a checkpoint is taken", gone, left.min(LOOK_AGAIN))?;
-            let taken = |node: &Running| primaries::gauges(&node.handle()).get(COMPLETED).copied();
+            let taken = |node: &Running| gauges::of_node(&node.handle()).get(COMPLETED).copied();
             let is_complete = self.running.iter().filter_map(taken).any(|count| count > 0.0);
             if is_complete {
                 self.stages.end_checkpoint();
@@ -530,41 +504,49 @@ impl Lead<'_> {
     /// Waits until all members have what is loaded and are shipped everything at once: before that, what a transaction costs
     /// is not what it will.
     fn await_members(&mut self, grid: &Grid, patience: Duration) -> anyhow::Result<()> {
-        /// What a loop shows of itself is not newer than this.
+        /// A loop publishes its gauges no more often.
         const LOOK_AGAIN: Duration = Duration::from_millis(20);
         let begun = Instant::now();
-        while let Some(lacking) = self.lacking(grid, grid.replicas - 1) {
+        while let Some(missing) = self.missing(grid, grid.replicas - 1) {
             if begun.elapsed() > patience {
-                bail!("after {} s {lacking}", patience.as_secs());
+                bail!("after {} s {missing}", patience.as_secs());
             }
             self.let_run("waiting for the members", Duration::ZERO, LOOK_AGAIN)?;
         }
         Ok(())
     }
 
-    /// What a partition lacks of what it has to have where input is replicated asynchronously, if any does: its primary in
+    /// The condition that a partition does not meet where input is replicated asynchronously: it needs its primary in
     /// the first replica, and so many members in sync.
-    fn lacking(&self, grid: &Grid, members: u16) -> Option<String> {
+    fn missing(&self, grid: &Grid, members: u16) -> Option<String> {
         if grid.replication != Replication::Async {
             return None;
         }
         let firsts = self.running.iter().take(grid.nodes.into());
         firsts.zip(0..).find_map(|(node, number): (_, u16)| {
-            let lacking = primaries::lacking(&primaries::gauges(&node.handle()), members)?;
-            Some(format!("node {number} {lacking}"))
+            let missing = gauges::missing(&gauges::of_node(&node.handle()), members)?;
+            Some(format!("node {number} {missing}"))
         })
     }
 
-    /// Waits for the next population to say something.
-    fn hear(&mut self, doing: &str) -> anyhow::Result<Word> {
+    /// Waits for the next update of a population, for a fifth of a second or less.
+    fn next(&mut self, wait: Duration) -> anyhow::Result<Option<Update>> {
+        interrupt::check()?;
+        match self.received.recv_timeout(wait.min(Duration::from_millis(200))) {
+            Ok(Update::Failed(reason)) => bail!("{reason}"),
+            Ok(Update::Gone(place)) => Err(self.ended(place)),
+            Ok(update) => Ok(Some(update)),
+            Err(RecvTimeoutError::Timeout) => Ok(None),
+            Err(RecvTimeoutError::Disconnected) => bail!("all nodes ended in the middle of the run"),
+        }
+    }
+
+    /// Waits for the next update of a population, however long.
+    fn receive(&mut self, doing: &str) -> anyhow::Result<Update> {
         loop {
-            interrupt::check()?;
-            match self.heard.recv_timeout(Duration::from_millis(200)) {
-                Ok(Word::Failed(reason)) => bail!("{reason}"),
-                Ok(Word::Gone(place)) => return Err(self.ended(place)),
-                Ok(word) => return Ok(word),
-                Err(RecvTimeoutError::Timeout) => self.progress.show(Duration::ZERO, doing),
-                Err(RecvTimeoutError::Disconnected) => bail!("all nodes ended in the middle of the run"),
+            match self.next(Duration::MAX)? {
+                Some(update) => return Ok(update),
+                None => self.progress.show(Duration::ZERO, doing),
             }
         }
     }
@@ -573,27 +555,17 @@ impl Lead<'_> {
     fn let_run(&mut self, doing: &str, before: Duration, length: Duration) -> anyhow::Result<()> {
         let begun = Instant::now();
         let answered = self.stages.answered.load(Ordering::Relaxed);
-        loop {
-            interrupt::check()?;
-            let gone = begun.elapsed();
-            if gone >= length {
-                return Ok(());
-            }
-            match self.heard.recv_timeout((length - gone).min(Duration::from_millis(200))) {
-                Ok(Word::Failed(reason)) => bail!("{reason}"),
-                Ok(Word::Gone(place)) => return Err(self.ended(place)),
-                Ok(_) => {}
-                Err(RecvTimeoutError::Timeout) => {
-                    let answered = self.stages.answered.load(Ordering::Relaxed) - answered;
-                    let rate = answered as f64 / begun.elapsed().as_secs_f64();
-                    self.progress.show(before + begun.elapsed(), format!("{doing}: {rate:.0} txn/s"));
-                }
-                Err(RecvTimeoutError::Disconnected) => bail!("all nodes ended in the middle of the run"),
+        while let Some(left) = length.checked_sub(begun.elapsed()).filter(|left| !left.is_zero()) {
+            if self.next(left)?.is_none() {
+                let answered = self.stages.answered.load(Ordering::Relaxed) - answered;
+                let rate = answered as f64 / begun.elapsed().as_secs_f64();
+                self.progress.show(before + begun.elapsed(), format!("{doing}: {rate:.0} txn/s"));
             }
         }
+        Ok(())
     }
 
-    /// A population is gone, so its node has ended: why?
+    /// The reason why a population is gone, and its node with it.
     fn ended(&mut self, place: Place) -> anyhow::Error {
         let node = self.running.swap_remove(usize::from(place.node));
         match node.wait() {
@@ -604,7 +576,7 @@ impl Lead<'_> {
     }
 }
 
-/// How many checkpoints have become complete on a node.
+/// Gauge of the checkpoints that have become complete on a node.
 const COMPLETED: &str = "ordain_checkpoint_completed_total";
 
 /// Processor time by role or part of the driver, of some loops together, and of the runtime itself. Parts are estimates, a

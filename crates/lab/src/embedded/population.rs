@@ -27,45 +27,42 @@ use crate::stage::{Stage, Stages};
 use crate::staleness::{Answered, Staleness};
 use crate::tally::{Answer, Book};
 
-/// What a population tells.
+/// A message of a population to the leading thread.
 #[derive(Debug)]
-pub(super) enum Word {
+pub(super) enum Update {
     Loaded,
     Drained(Box<Report>),
-    /// Its own audits, in order; whose they are is the first.
+    /// Answers to its audits, in order.
     Audited(Place, Vec<Vec<u8>>),
-    /// It cannot go on.
     Failed(String),
-    /// It has ended, and its node with it.
+    /// The population has ended, and its node with it.
     Gone(Place),
 }
 
-/// Where a population is.
+/// The place of a population.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Place {
-    /// Which of several sets of data, where nodes are apart.
+    /// Number of the set of data, where nodes are apart.
     pub data: usize,
-    /// Which copy of them.
     pub replica: u16,
-    /// Which node, of all that run.
+    /// Number of the node, of all that run.
     pub node: u16,
 }
 
-/// What a population has to tell when it is through.
+/// The outcome of a population.
 #[derive(Debug)]
 pub(super) struct Report {
     pub place: Place,
     pub book: Book,
     pub summary: Vec<u8>,
-    pub unanswered: u64,
     pub staleness: Option<Staleness>,
     pub used: LoopUse,
 }
 
 /// A source for a loop whose clients ask for nothing.
-pub(super) struct Nobody;
+pub(super) struct NoClients;
 
-impl Source for Nobody {
+impl Source for NoClients {
     fn load(&mut self) -> Option<ProcedureId> {
         None
     }
@@ -80,24 +77,22 @@ impl Source for Nobody {
 /// A stop-watch's reading of a loop.
 #[derive(Clone, Debug)]
 pub(super) struct Reading {
-    at: Instant,
     cpu: Duration,
     meters: Vec<Duration>,
 }
 
-/// How the clients of a loop ask.
-pub(super) struct Asking {
-    /// How many there are.
+/// The clients of a loop.
+pub(super) struct Clients {
     pub clients: usize,
-    /// How many transactions a second they ask for, in an open loop.
+    /// Transactions a second, in an open loop.
     pub rate: Option<f64>,
-    /// How many transactions they ask for, if that is what ends the run.
+    /// Transactions to ask for, if that ends the run.
     pub budget: Option<u64>,
-    /// What is drawn from: a seed and a stream of it.
+    /// Seed and stream of everything that is drawn.
     pub seed: (u64, u64),
-    /// How long they wait when none is answered, while all loops turn.
+    /// Longest wait without an answer, while all loops turn.
     pub patience: Micros,
-    /// How stale what they read on snapshots is, is told.
+    /// True: staleness is measured.
     pub watch: bool,
     /// A checkpoint is wanted while measuring; and if so, whether it is they who ask for it.
     pub checkpoint: Option<bool>,
@@ -105,7 +100,6 @@ pub(super) struct Asking {
 
 /// The nodes that a population asks.
 pub(super) struct Reach {
-    /// What takes its gateway's departures to them.
     pub dispatcher: Dispatcher,
     /// Nodes whose stream with this one has not begun yet.
     pub unmet: BTreeSet<NodeId>,
@@ -113,16 +107,16 @@ pub(super) struct Reach {
     pub ungreeted: BTreeSet<NodeId>,
 }
 
-/// What leads a population, and hears from it.
-pub(super) struct Told {
-    /// How often all loops have turned, and which of them this one is.
+/// The connection of a population with the leading thread and the other populations.
+pub(super) struct Shared {
+    /// Turns of all loops, and the number of this one.
     pub turns: (Turns, usize),
     pub stages: Arc<Stages>,
     pub answered: Arc<Answered>,
-    pub words: Sender<Word>,
+    pub updates: Sender<Update>,
 }
 
-/// Where the time of its loop goes.
+/// Meters of the processor time of a loop.
 pub(super) struct Meters {
     /// The loop's roles, by name, and the parts of the population.
     pub parts: Vec<(&'static str, Meter)>,
@@ -146,13 +140,12 @@ pub(super) struct Population<M> {
     place: Place,
     gateway: Gateway,
     source: Box<dyn Source>,
-    asking: Asking,
+    clients: Clients,
     reach: Reach,
-    told: Told,
+    shared: Shared,
     meters: Meters,
-    /// When the clients of an open loop ask.
     schedule: Option<Schedule>,
-    /// How many transactions it has left to ask for, if that is what ends it.
+    /// Transactions left to ask for, if that ends the run.
     budget: Option<u64>,
     audits: Vec<ProcedureId>,
     answers: Vec<Vec<u8>>,
@@ -164,11 +157,11 @@ pub(super) struct Population<M> {
     stopping: bool,
     /// Clients without a transaction under way.
     free: Vec<u32>,
-    /// When each client's transaction was submitted, or was due; and which kind it is.
+    /// Time at which each client's transaction was submitted, or was due; and its kind.
     submitted: Vec<(Micros, u8)>,
-    /// What each client has seen: what it reads next holds that.
+    /// Token of each client: its next read holds that.
     seen: Vec<Token>,
-    /// When each client's transaction was handed to the gateway, if staleness is told.
+    /// Time at which each client's transaction was handed to the gateway, if staleness is measured.
     handed: Vec<Instant>,
     staleness: Option<Staleness>,
     book: Book,
@@ -178,7 +171,7 @@ pub(super) struct Population<M> {
     messages: PhantomData<fn(M)>,
 }
 
-/// How many transactions of loading a population has under way: enough to hide a sync.
+/// Transactions of loading under way: enough to hide a sync.
 const LOAD_WINDOW: usize = 64;
 /// A population looks for the next stage when something happens, and besides this often: when nothing is under
 /// way, and when it waits for answers.
@@ -189,7 +182,7 @@ const LOOK_WAITING: Micros = Micros::from_millis(50);
 const LOOK_AT_OTHERS: Micros = Micros::from_millis(20);
 /// The ticket of the first audit; the next have smaller ones. Clients number from 0.
 const AUDIT_TICKET: u64 = u64::MAX;
-/// The ticket of a checkpoint, which nobody waits for.
+/// The ticket of a checkpoint, whose answer no client waits for.
 const CHECKPOINT_TICKET: u64 = 1 << 63;
 
 impl<M: Message> Population<M> {
@@ -197,10 +190,10 @@ impl<M: Message> Population<M> {
     pub fn new(
         place: Place,
         gateway: Gateway,
-        (source, asking): (Box<dyn Source>, Asking),
+        (source, clients): (Box<dyn Source>, Clients),
         reach: Reach,
         audits: Vec<ProcedureId>,
-        told: Told,
+        shared: Shared,
         book: Book,
         meters: Meters,
     ) -> Self {
@@ -209,22 +202,22 @@ impl<M: Message> Population<M> {
             gateway,
             source,
             reach,
-            waiting: Waiting::new(told.turns.0.clone()),
-            told,
+            waiting: Waiting::new(shared.turns.0.clone()),
+            shared,
             meters,
             schedule: None,
-            budget: asking.budget,
+            budget: clients.budget,
             audits,
             answers: Vec::new(),
             stage: Stage::Load,
             done: false,
             stopping: false,
             free: (0..LOAD_WINDOW as u32).collect(),
-            submitted: vec![(Micros(0), 0); asking.clients.max(LOAD_WINDOW)],
-            seen: vec![Token::NOTHING; asking.clients.max(LOAD_WINDOW)],
-            handed: vec![Instant::now(); if asking.watch { asking.clients.max(LOAD_WINDOW) } else { 0 }],
+            submitted: vec![(Micros(0), 0); clients.clients.max(LOAD_WINDOW)],
+            seen: vec![Token::NOTHING; clients.clients.max(LOAD_WINDOW)],
+            handed: vec![Instant::now(); if clients.watch { clients.clients.max(LOAD_WINDOW) } else { 0 }],
             staleness: None,
-            asking,
+            clients,
             book,
             requests: Requests::default(),
             begun: None,
@@ -235,24 +228,24 @@ impl<M: Message> Population<M> {
 
     /// Acts upon the stage, and submits for every client that is free.
     fn go_on(&mut self, now: Now, out: &mut Outbox<M>) {
-        let stage = self.told.stages.stage();
+        let stage = self.shared.stages.stage();
         if stage != self.stage {
             self.enter(stage, now.elapsed);
-            self.waiting.hear(now.elapsed);
+            self.waiting.reset(now.elapsed);
         }
         if !self.stopping
             && let Err(refusal) = self.submit(now.elapsed)
         {
-            self.say(Word::Failed(refusal));
+            self.send(Update::Failed(refusal));
         }
         self.reach.dispatcher.flush(&mut self.gateway, now.elapsed, |to, message| out.send(to, message));
         if self.gateway.outstanding() == 0 {
-            self.waiting.hear(now.elapsed);
+            self.waiting.reset(now.elapsed);
             self.finish_stage(now.elapsed);
-        } else if self.is_audited() || self.waiting.look(now.elapsed) > self.asking.patience {
+        } else if self.is_audited() || self.waiting.waited(now.elapsed) > self.clients.patience {
             self.finish_stage(now.elapsed);
         }
-        let look = match (self.asking.clients, self.gateway.outstanding()) {
+        let look = match (self.clients.clients, self.gateway.outstanding()) {
             (0, 0) => LOOK_AT_OTHERS,
             (_, 0) => LOOK_IDLE,
             _ => LOOK_WAITING,
@@ -273,14 +266,14 @@ impl<M: Message> Population<M> {
         let _ = self.reach.dispatcher.change(&mut self.gateway, now, change);
         if change.state == PeerState::Fresh && !self.reach.unmet.remove(&change.node) {
             let (here, there) = (self.place.node, change.node.0);
-            self.say(Word::Failed(format!(
+            self.send(Update::Failed(format!(
                 "the stream between nodes {here} and {there} began anew, and what was under way is lost: more had to be \
                  kept than a link may keep"
             )));
         }
     }
 
-    /// It has asked for everything that it had to. Loading is no part of that.
+    /// True if the budget is spent. Loading is no part of it.
     fn is_spent(&self) -> bool {
         self.stage != Stage::Load && self.budget == Some(0)
     }
@@ -292,15 +285,17 @@ impl<M: Message> Population<M> {
 
     fn enter(&mut self, stage: Stage, now: Micros) {
         if self.stage == Stage::Load {
-            self.free = (0..self.asking.clients as u32).collect();
-            let (seed, stream) = self.asking.seed;
-            self.schedule = self.asking.rate.map(|rate| Schedule::new(rate, now, seed, stream));
+            self.free = (0..self.clients.clients as u32).collect();
+            let (seed, stream) = self.clients.seed;
+            self.schedule = self.clients.rate.map(|rate| Schedule::new(rate, now, seed, stream));
         }
         if stage >= Stage::Measure && self.begun.is_none() {
             self.begun = Some(self.read_watch());
-            if let Err(error) = self.begin_measuring(now) {
-                self.say(Word::Failed(error.to_string()));
+            self.book.begin(now);
+            if self.clients.checkpoint.is_some() {
+                self.book.expect_checkpoint(now);
             }
+            self.staleness = self.clients.watch.then(Staleness::new);
         }
         if self.stage == Stage::Measure {
             self.end_measuring(now);
@@ -310,20 +305,8 @@ impl<M: Message> Population<M> {
         self.done = self.done && stage == Stage::Drain;
     }
 
-    fn begin_measuring(&mut self, now: Micros) -> anyhow::Result<()> {
-        self.book.begin(now);
-        if self.asking.checkpoint.is_some() {
-            self.book.expect_checkpoint(now)?;
-        }
-        if self.asking.watch {
-            self.staleness = Some(Staleness::new()?);
-        }
-        Ok(())
-    }
-
     fn read_watch(&self) -> Reading {
         Reading {
-            at: Instant::now(),
             cpu: thread_cpu(),
             meters: self.meters.parts.iter().map(|(_, meter)| meter.total()).collect(),
         }
@@ -332,15 +315,15 @@ impl<M: Message> Population<M> {
     fn end_measuring(&mut self, now: Micros) {
         if self.ended.is_none() {
             self.ended = Some(self.read_watch());
-            self.book.hear(now, self.told.stages.is_capturing());
+            self.book.answered(now, self.shared.stages.is_capturing());
             self.book.end(now, self.schedule.as_ref(), self.budget.unwrap_or(u64::MAX));
         }
     }
 
     fn submit(&mut self, now: Micros) -> Result<(), String> {
-        if self.asking.checkpoint == Some(true)
+        if self.clients.checkpoint == Some(true)
             && self.stage == Stage::Measure
-            && self.told.stages.takes_checkpoint()
+            && self.shared.stages.takes_checkpoint()
         {
             let call = Call::new(system::CHECKPOINT, Db(0));
             let refused = self.gateway.submit_to(Ticket(CHECKPOINT_TICKET), call, View::Ordered, |_| {});
@@ -401,10 +384,10 @@ impl<M: Message> Population<M> {
         }
     }
 
-    /// The front door's work: plans what was made up.
+    /// The connection server's work: plans what was made up.
     fn ask(&mut self) -> Result<(), String> {
         let Requests { list, args } = &mut self.requests;
-        let now = self.asking.watch.then(Instant::now);
+        let now = self.clients.watch.then(Instant::now);
         for (client, procedure, at) in list.drain(..) {
             if let Some((handed, now)) = self.handed.get_mut(client as usize).zip(now) {
                 *handed = now;
@@ -420,14 +403,14 @@ impl<M: Message> Population<M> {
         Ok(())
     }
 
-    /// Nothing is under way, or nothing that will be answered: says so, once a stage.
+    /// Reports the end of a stage, once: nothing is under way, or nothing that will be answered.
     fn finish_stage(&mut self, now: Micros) {
         if self.done {
             return;
         }
         let given_up = self.gateway.outstanding() > 0;
         match self.stage {
-            Stage::Load => self.say(Word::Loaded),
+            Stage::Load => self.send(Update::Loaded),
             Stage::Measure if self.budget.is_some_and(|left| left == 0 || given_up) => {
                 self.end_measuring(now);
                 self.report();
@@ -435,7 +418,7 @@ impl<M: Message> Population<M> {
             Stage::Drain => self.report(),
             Stage::Audit if !self.answers.is_empty() => {
                 let answers = std::mem::take(&mut self.answers);
-                self.say(Word::Audited(self.place, answers));
+                self.send(Update::Audited(self.place, answers));
             }
             Stage::WarmUp | Stage::Measure | Stage::Audit => return,
         }
@@ -448,33 +431,23 @@ impl<M: Message> Population<M> {
         let parts: Vec<(&'static str, Duration)> =
             self.meters.parts.iter().map(|(name, _)| *name).zip(spent).collect();
         let summary = self.source.summary();
-        let used = LoopUse {
-            node: self.place.node,
-            wall: ended.at - begun.at,
-            cpu: ended.cpu.saturating_sub(begun.cpu),
-            parts,
-        };
-        let report = Report {
-            place: self.place,
-            book: self.book.clone(),
-            summary,
-            unanswered: self.gateway.outstanding() as u64,
-            staleness: self.staleness.clone(),
-            used,
-        };
-        self.say(Word::Drained(Box::new(report)));
+        let used = LoopUse { node: self.place.node, cpu: ended.cpu.saturating_sub(begun.cpu), parts };
+        let mut book = self.book.clone();
+        book.unanswered = self.gateway.outstanding() as u64;
+        let report = Report { place: self.place, book, summary, staleness: self.staleness.clone(), used };
+        self.send(Update::Drained(Box::new(report)));
     }
 
-    fn say(&self, word: Word) {
-        // If nobody listens any more, the run has been given up.
-        let _ = self.told.words.send(word);
+    fn send(&self, update: Update) {
+        // If the channel is closed, the run has been given up.
+        let _ = self.shared.updates.send(update);
     }
 
     fn take(&mut self, outcomes: &OutcomeBatch, now: Micros) {
-        self.waiting.hear(now);
+        self.waiting.reset(now);
         let Self { gateway, source, stage, free, submitted, seen, book, .. } = self;
-        book.hear(now, self.told.stages.is_capturing());
-        let watched = self.asking.watch.then(Instant::now);
+        book.answered(now, self.shared.stages.is_capturing());
+        let watched = self.clients.watch.then(Instant::now);
         let (mut committed, mut lost) = (0, 0);
         gateway.take_outcomes(outcomes, |finished| {
             if *stage == Stage::Audit {
@@ -499,10 +472,10 @@ impl<M: Message> Population<M> {
             if let Some(answered_at) = watched {
                 let epoch = Epoch::from(finished.token);
                 match finished.path {
-                    Path::Order => self.told.answered.note(epoch, answered_at),
+                    Path::Order => self.shared.answered.note(epoch, answered_at),
                     Path::Snapshot if *stage == Stage::Measure => {
                         let handed = self.handed[client as usize];
-                        let staleness = self.told.answered.staleness(epoch, handed);
+                        let staleness = self.shared.answered.staleness(epoch, handed);
                         self.staleness.iter_mut().for_each(|all| all.note(staleness));
                     }
                     Path::Snapshot => {}
@@ -513,9 +486,9 @@ impl<M: Message> Population<M> {
             book.note(Answer { kind, status, restarts, asked, now });
         });
         if lost > 0 {
-            self.say(Word::Failed("the node turned away transactions that load the data".to_owned()));
+            self.send(Update::Failed("the node turned away transactions that load the data".to_owned()));
         }
-        self.told.stages.answered.fetch_add(committed, Ordering::Relaxed);
+        self.shared.stages.answered.fetch_add(committed, Ordering::Relaxed);
     }
 }
 
@@ -562,7 +535,7 @@ impl<M: Message> Edge for Population<M> {
     }
 
     fn flush(&mut self, now: Now, out: &mut Outbox<M>) {
-        self.told.turns.0.turn(self.told.turns.1);
+        self.shared.turns.0.turn(self.shared.turns.1);
         if self.reach.unmet.is_empty() && self.reach.ungreeted.is_empty() {
             self.go_on(now, out);
         } else {
@@ -582,7 +555,7 @@ impl<M: Message> Edge for Population<M> {
 
 impl<M> Drop for Population<M> {
     fn drop(&mut self) {
-        // If nobody listens any more, the run has been given up.
-        let _ = self.told.words.send(Word::Gone(self.place));
+        // If the channel is closed, the run has been given up.
+        let _ = self.shared.updates.send(Update::Gone(self.place));
     }
 }

@@ -15,10 +15,10 @@ use ordain_runtime::{Departing, Edge, Network, Tokens, Turn};
 
 use crate::meter::Meter;
 
-/// What it is made of.
+/// The parts of a [`Remote`].
 pub(super) struct RemoteParts<M: Message> {
     pub network: Network<M>,
-    /// How much later what goes to a node leaves.
+    /// Further delay of what goes to a node.
     pub delays: BTreeMap<NodeId, Micros>,
     pub meter: Meter,
 }
@@ -27,7 +27,6 @@ pub(super) struct RemoteParts<M: Message> {
 pub(super) struct Remote<M: Message> {
     parts: RemoteParts<M>,
     waiting: BTreeMap<NodeId, VecDeque<(Micros, Departing<M>)>>,
-    /// When the timer fires.
     due: Option<Micros>,
 }
 

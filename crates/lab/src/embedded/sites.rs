@@ -1,7 +1,7 @@
 //! The nodes of a run: what each is made of, where its clients are, and what joins it to the others.
 //!
 //! A node here is what `ordain serve` starts, with the same roles and the same network edge over TCP to the nodes that
-//! it belongs with; only the front doors are replaced by populations of clients, and all nodes are in one process.
+//! it belongs with; only the connection servers are replaced by populations of clients, and all nodes are in one process.
 
 use std::collections::BTreeMap;
 use std::net::{Ipv4Addr, SocketAddr, TcpListener};
@@ -22,25 +22,24 @@ use super::population::Place;
 use super::remote::{Remote, RemoteParts};
 use crate::meter::{Meter, Metered};
 
-/// Which nodes a run has, and how far they are from one another.
+/// The nodes of a run, and the delay between them.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Grid {
-    /// How many nodes a replica has, each with a partition; or how many there are, if they are apart.
+    /// Nodes of a replica, each with a partition; or all nodes, if they are apart.
     pub nodes: u16,
-    /// How many replicas there are of every partition.
+    /// Replicas of every partition.
     pub replicas: u16,
-    /// How input reaches them.
     pub replication: Replication,
-    /// How long it takes from node to node, one way, beyond what it takes anyway.
+    /// Delay added between nodes, one way.
     pub delay: Delay,
-    /// They are nodes on their own, side by side, each with data of its own: what a cluster is compared with.
+    /// True: nodes on their own, side by side, each with data of its own, to compare a cluster with.
     pub apart: bool,
 }
 
 /// Delay that is added between nodes, one way.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Delay {
-    /// The same everywhere.
+    /// One delay everywhere.
     Even(Micros),
     /// Between the nodes of a replica, and between those of two replicas, by their numbers.
     Regions {
@@ -85,15 +84,12 @@ impl Grid {
         Grid { nodes, ..Grid::ALONE }
     }
 
-    /// How many nodes run, all replicas together.
+    /// Nodes of all replicas together.
     pub fn all(&self) -> u16 {
         self.nodes * self.replicas
     }
 
     /// Refuses what cannot be, with the reason.
-    ///
-    /// # Errors
-    /// What and why.
     pub fn check(&self, threads: usize) -> anyhow::Result<()> {
         /// More threads than this, and a machine for a benchmark does nothing but change between them.
         const LOOPS_MAX: usize = 256;
@@ -126,9 +122,6 @@ impl Grid {
     }
 
     /// The nodes, with so many threads each.
-    ///
-    /// # Errors
-    /// There cannot be so many.
     fn members(&self, threads: usize) -> anyhow::Result<Vec<(Place, NodeId, Topology)>> {
         if self.apart {
             let member = |node: u16| {
@@ -160,7 +153,7 @@ pub(super) struct Site<M> {
     pub peers: Vec<NodeId>,
 }
 
-/// Where a node keeps what it keeps.
+/// The directory of a node.
 pub(super) fn directory_of(root: Option<&PathBuf>, grid: &Grid, node: u16) -> Option<PathBuf> {
     let root = root?;
     Some(if *grid == Grid::ALONE { root.clone() } else { root.join(format!("node-{node}")) })

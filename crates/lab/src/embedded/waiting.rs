@@ -1,7 +1,7 @@
-//! How long clients have waited in vain, counted only while every loop of the run goes on.
+//! Time that clients have waited in vain, counted only while every loop of the run goes on.
 //!
-//! A loop that executes something long, such as an audit of some millions of rows, answers nobody meanwhile; on a busy machine
-//! that takes longer than anybody would wait for a node that has lost a request. So time counts in steps, and a step
+//! A loop that executes something long, such as an audit of some millions of rows, answers no client meanwhile; on a busy machine
+//! that takes longer than a client would wait for a node that has lost a request. So time counts in steps, and a step
 //! counts when all loops have turned since the one before: what is still computed is not given up.
 
 use std::sync::Arc;
@@ -17,7 +17,7 @@ const STEP_MAX: Micros = Micros::from_millis(100);
 #[repr(align(64))]
 struct Counter(AtomicU64);
 
-/// How often each loop of a run has turned.
+/// Counts the turns of each loop of a run.
 #[derive(Clone, Debug)]
 pub(super) struct Turns(Arc<[Counter]>);
 
@@ -39,7 +39,7 @@ impl Turns {
     }
 }
 
-/// The time that the clients of one loop have waited since they heard something.
+/// The time that the clients of one loop have waited since an answer.
 #[derive(Debug)]
 pub(super) struct Waiting {
     turns: Turns,
@@ -55,12 +55,12 @@ impl Waiting {
     }
 
     /// Begins anew: there was an answer, or nothing to wait for.
-    pub fn hear(&mut self, now: Micros) {
+    pub fn reset(&mut self, now: Micros) {
         (self.stepped_at, self.waited) = (now, Micros(0));
     }
 
     /// Returns the time waited by now.
-    pub fn look(&mut self, now: Micros) -> Micros {
+    pub fn waited(&mut self, now: Micros) -> Micros {
         if self.seen.iter().zip(self.turns.now()).all(|(seen, turned)| *seen != turned) {
             self.seen.iter_mut().zip(self.turns.now()).for_each(|(seen, turned)| *seen = turned);
             self.waited.0 += now.since(self.stepped_at).min(STEP_MAX).0;
@@ -74,12 +74,12 @@ impl Waiting {
 mod tests {
     use super::*;
 
-    /// Two loops turn every 50 ms; says when the first has waited for a second, in vain.
+    /// Turns two loops every 50 ms, and returns when the first has waited for a second in vain.
     fn given_up_at(waiting: &mut Waiting, turns: &Turns, is_held: impl Fn(u64) -> [bool; 2]) -> u64 {
         for at in (0..).step_by(50) {
             let held = is_held(at);
             (0..2).filter(|number| !held[*number]).for_each(|number| turns.turn(number));
-            if !held[0] && waiting.look(Micros::from_millis(at)) > Micros::from_millis(1000) {
+            if !held[0] && waiting.waited(Micros::from_millis(at)) > Micros::from_millis(1000) {
                 return at;
             }
         }
@@ -90,19 +90,19 @@ mod tests {
     fn time_counts_while_all_loops_turn() {
         let turns = Turns::of(2);
         let mut waiting = Waiting::new(turns.clone());
-        waiting.hear(Micros(0));
+        waiting.reset(Micros(0));
         assert_eq!(given_up_at(&mut waiting, &turns, |_| [false, false]), 1050);
         // Another loop is held from 500 ms to 60 s: its time counts as one step.
-        waiting.hear(Micros(0));
+        waiting.reset(Micros(0));
         let held = |at: u64| (500..60_000).contains(&at);
         assert_eq!(given_up_at(&mut waiting, &turns, |at| [false, held(at)]), 60_500);
         // So does the time in which the own loop is.
-        waiting.hear(Micros(0));
+        waiting.reset(Micros(0));
         assert_eq!(given_up_at(&mut waiting, &turns, |at| [held(at), false]), 60_500);
         // An answer begins it anew.
-        waiting.hear(Micros::from_millis(60_500));
+        waiting.reset(Micros::from_millis(60_500));
         turns.turn(0);
         turns.turn(1);
-        assert_eq!(waiting.look(Micros::from_millis(60_550)), Micros::from_millis(50));
+        assert_eq!(waiting.waited(Micros::from_millis(60_550)), Micros::from_millis(50));
     }
 }

@@ -4,29 +4,32 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use ordain_model::CheckpointMode;
+use ordain_workload::Workload;
 use ordain_workload::micro::{Calvin, Micro};
 
-use super::summary::{at, middle};
-use super::{Beside, Experiment, FigurePoint, Measured, Shape, Size, Summary, scale, thread_counts};
+use super::experiment::{Experiment, LINEAR, Line, THROUGHPUT, Values};
+use super::summary::{or_not, rate_at};
+use super::{Measured, Shape, Size, Summary, scale};
 use crate::demand;
-use crate::plot::{Axis, Kind, Plot, Scale, Series, si};
-use crate::report::{CheckpointOfRun, Run};
+use crate::plot::{Plot, Series, si};
+use crate::report::{CheckpointOfRun, Run, median};
 
-/// What the paper's one machine did: 8 virtual cores of 2012.
+/// The throughput of the paper's one machine: 8 virtual cores of 2012.
 const ONE_MACHINE: f64 = 27_000.0;
 /// Up to how many cores the model is drawn.
-pub(super) const MODEL_CORES: u32 = 16;
+const MODEL_CORES: u32 = 16;
 
-fn micro(size: Size, contention_index: f64) -> anyhow::Result<Arc<Micro>> {
+/// The paper's microbenchmark, on as many records of a partition as the size has.
+pub fn micro(size: Size, parameters: Calvin) -> anyhow::Result<Arc<dyn Workload>> {
     let records_per_partition = size.records(1_000_000);
-    Ok(Arc::new(Micro::calvin(Calvin { records_per_partition, contention_index, ..Calvin::default() })?))
+    Ok(Arc::new(Micro::calvin(Calvin { records_per_partition, ..parameters })?))
 }
 
-/// Figure 3: throughput over time while a checkpoint is captured, in each of the three modes.
-#[derive(Debug)]
-pub struct Figure3;
+fn contended(size: Size, contention_index: f64) -> anyhow::Result<Arc<dyn Workload>> {
+    micro(size, Calvin { contention_index, ..Calvin::default() })
+}
 
-/// How long a point of the line is.
+/// The length of a point of the line, seconds.
 const TICK: f64 = 0.1;
 /// The line of the run without a checkpoint.
 const WITHOUT: &str = "no checkpoint";
@@ -47,7 +50,7 @@ struct Dip {
     least: f64,
     /// The longest time without an answer, then and otherwise, milliseconds.
     pauses: [f64; 2],
-    /// How long it was captured, seconds.
+    /// Time of the capture, seconds.
     took: f64,
 }
 
@@ -56,7 +59,7 @@ impl Dip {
     fn of(run: &Run) -> Option<Dip> {
         let CheckpointOfRun { asked_s, complete_s, during, beside } = run.checkpoint?;
         let complete_s = complete_s?;
-        let line = Figure3::timeline(&run.timeline).into_iter();
+        let line = timeline(&run.timeline).into_iter();
         // A tick that it began or ended in is partly in it.
         let inside = line.filter(|(at, _)| (asked_s - TICK..=complete_s + TICK).contains(at));
         let least = inside.map(|(_, rate)| rate).reduce(f64::min)?;
@@ -69,7 +72,7 @@ impl Dip {
         })
     }
 
-    fn told(&self) -> String {
+    fn text(&self) -> String {
         let Dip { outside, mean, least, pauses: [during, beside], took } = self;
         format!(
             "{} txn/s for {took:.1} s, at least {}, beside {}: {:.2}; longest pause {during:.1} ms, beside {beside:.1} ms",
@@ -81,118 +84,98 @@ impl Dip {
     }
 }
 
-impl Figure3 {
-    /// Commits in ticks of the same length, as a rate.
-    fn timeline(ticks: &[(f64, u64)]) -> Vec<(f64, f64)> {
-        let mut before = 0.0;
-        let rate = |(end, commits): &(f64, u64)| {
-            let from = std::mem::replace(&mut before, *end);
-            let is_whole = end - from > TICK * 0.75;
-            is_whole.then(|| ((from + end) / 2.0, *commits as f64 / (end - from)))
-        };
-        ticks.iter().filter_map(rate).collect()
-    }
+/// Commits in ticks of the same length, as a rate.
+fn timeline(ticks: &[(f64, u64)]) -> Vec<(f64, f64)> {
+    let mut before = 0.0;
+    let rate = |(end, commits): &(f64, u64)| {
+        let from = std::mem::replace(&mut before, *end);
+        let is_whole = end - from > TICK * 0.75;
+        is_whole.then(|| ((from + end) / 2.0, *commits as f64 / (end - from)))
+    };
+    ticks.iter().filter_map(rate).collect()
 }
 
-impl Experiment for Figure3 {
-    fn points(&self, size: Size, cores: usize) -> anyhow::Result<Vec<FigurePoint>> {
-        let workload = micro(size, 0.0001)?;
-        let mut points = vec![FigurePoint::calvin(WITHOUT, 0.0, cores, workload.clone())];
+/// The run of a mode, if its checks passed.
+fn run_of(measured: &Measured, line: &str) -> Option<Run> {
+    measured.places(line).first().map(|(_, runs)| runs[0].clone())
+}
+
+fn dip(measured: &Measured, mode: CheckpointMode) -> Option<Dip> {
+    Dip::of(&run_of(measured, &mode.to_string())?)
+}
+
+/// Figure 3: throughput over time while a checkpoint is captured, in each of the three modes.
+pub static FIGURE_3: Experiment = Experiment {
+    title: "Throughput over time while a checkpoint is captured",
+    subtitle: "microbenchmark, contention index 0.0001, one node, a checkpoint a quarter of the way",
+    x: ("time", "s", LINEAR),
+    values: Values::At(&[]),
+    also: |size, cores| {
+        let workload = contended(size, 0.0001)?;
+        let mut points = vec![Line::node(WITHOUT, cores).at(0.0, workload.clone())];
         for (i, (name, mode)) in CheckpointMode::ALL.into_iter().enumerate() {
-            let mut point = FigurePoint::calvin(name, (i + 1) as f64, cores, workload.clone());
-            point.point.checkpoint = Some(mode);
-            points.push(point);
+            let line = Line { checkpoint: Some(mode), ..Line::node(name, cores) };
+            points.push(line.at((i + 1) as f64, workload.clone()));
         }
         Ok(points)
-    }
-
-    fn measure(&self, size: Size) -> Duration {
-        Duration::from_secs(if size == Size::Quick { 6 } else { 60 })
-    }
-
-    fn repetitions(&self, _size: Size) -> usize {
-        1
-    }
-
-    fn tell(&self, measured: &Measured) -> Summary {
-        let runs: Vec<_> = measured.runs.iter().filter(|(_, _, run)| run.passed()).collect();
-        let line = |run: &Run| Figure3::timeline(&run.timeline);
-        let series: Vec<Series> =
-            runs.iter().map(|(name, _, run)| Series::measured(name, line(run))).collect();
-        let dip = |mode: CheckpointMode| {
-            let name = mode.to_string();
-            runs.iter().find(|(line, _, _)| *line == name).and_then(|(_, _, run)| Dip::of(run))
-        };
-        let shape = |what: String, dip: Option<Dip>, holds: fn(&Dip) -> bool| match dip {
-            None => Shape::unknown(what, "no checkpoint was completed while measuring"),
-            Some(dip) => Shape::new(what, holds(&dip), dip.told()),
+    },
+    measure: |size| Duration::from_secs(size.pick(6, 60)),
+    repetitions: |_| 1,
+    paper: &[
+        ("throughput on one machine, low contention", "27 K txn/s (section 6.3)", |m| {
+            let run = run_of(m, WITHOUT);
+            or_not(run, |run| {
+                let rates = timeline(&run.timeline).into_iter().map(|(_, rate)| rate);
+                format!("{} txn/s", si(median(rates)))
+            })
+        }),
+        ("while a checkpoint is captured, Zig-Zag variant", "a moderate dip (the image is lost)", |m| {
+            or_not(dip(m, CheckpointMode::ZigZag), |dip| dip.text())
+        }),
+        ("the same, from the multiversion store", "not shown", |m| {
+            or_not(dip(m, CheckpointMode::Multiversion), |dip| dip.text())
+        }),
+        ("the same, naive, with one replica", "execution stops for the duration", |m| {
+            or_not(dip(m, CheckpointMode::Naive), |dip| dip.text())
+        }),
+    ],
+    shapes: |m| {
+        let shape = |mode: CheckpointMode, must: String, holds: fn(&Dip) -> bool| {
+            let must = format!("{mode}: {must}");
+            match dip(m, mode) {
+                None => Shape::unknown(must, "no checkpoint was completed while measuring"),
+                Some(dip) => Shape::new(must, holds(&dip), dip.text()),
+            }
         };
         let mut shapes = Vec::new();
         for mode in [CheckpointMode::ZigZag, CheckpointMode::Multiversion] {
-            shapes.push(shape(
-                format!("{mode}: no stall: no tenth of a second under {STALL} of the median without"),
-                dip(mode),
-                |dip| dip.least >= STALL * dip.outside,
-            ));
-            shapes.push(shape(
-                format!("{mode}: a moderate dip while the checkpoint is captured: at least {MODERATE}"),
-                dip(mode),
-                |dip| dip.mean >= MODERATE * dip.outside,
-            ));
+            let stall = format!("no stall: no tenth of a second under {STALL} of the median without");
+            let moderate = format!("a moderate dip while the checkpoint is captured: at least {MODERATE}");
+            shapes.push(shape(mode, stall, |dip| dip.least >= STALL * dip.outside));
+            shapes.push(shape(mode, moderate, |dip| dip.mean >= MODERATE * dip.outside));
         }
-        shapes.push(shape(
-            format!("{}: one replica alone stands still", CheckpointMode::Naive),
-            dip(CheckpointMode::Naive),
-            |dip| dip.pauses[0] >= STANDSTILL * dip.pauses[1],
-        ));
-        let known = |dip: Option<Dip>| dip.map_or_else(|| "not measured".to_owned(), |dip| dip.told());
-        let without = series.iter().find(|series| series.name == WITHOUT);
-        let asked = runs.iter().filter_map(|(name, _, run)| {
+        let naive = "one replica alone stands still".to_owned();
+        shapes.push(shape(CheckpointMode::Naive, naive, |dip| dip.pauses[0] >= STANDSTILL * dip.pauses[1]));
+        shapes
+    },
+    notes: &[
+        "A node gives a checkpoint away slowly while transactions come, so that the dip is long and shallow.",
+    ],
+    more: |figure, m, summary| {
+        let runs = m.lines().into_iter().filter_map(|line| Some((line, run_of(m, line)?)));
+        let runs: Vec<(&str, Run)> = runs.collect();
+        let series = runs.iter().map(|(name, run)| Series::measured(*name, timeline(&run.timeline)));
+        let notes = runs.iter().filter_map(|(name, run)| {
             let CheckpointOfRun { asked_s, complete_s, .. } = run.checkpoint?;
-            let complete = complete_s.map_or_else(
-                || "not complete in the end".to_owned(),
-                |complete_s| format!("complete after {complete_s:.1} s"),
-            );
+            let complete = complete_s.map(|complete_s| format!("complete after {complete_s:.1} s"));
+            let complete = complete.unwrap_or_else(|| "not complete in the end".to_owned());
             Some(format!("{name}: asked for after {asked_s:.1} s, {complete}"))
         });
-        Summary {
-            beside: vec![
-                Beside::new(
-                    "throughput on one machine, low contention",
-                    "27 K txn/s (section 6.3)",
-                    without.map_or_else(|| "not measured".to_owned(), |s| format!("{} txn/s", si(middle(s)))),
-                ),
-                Beside::new(
-                    "while a checkpoint is captured, Zig-Zag variant",
-                    "a moderate dip (the image is lost)",
-                    known(dip(CheckpointMode::ZigZag)),
-                ),
-                Beside::new(
-                    "the same, from the multiversion store",
-                    "not shown",
-                    known(dip(CheckpointMode::Multiversion)),
-                ),
-                Beside::new(
-                    "the same, naive, with one replica",
-                    "execution stops for the duration",
-                    known(dip(CheckpointMode::Naive)),
-                ),
-            ],
-            plots: vec![Plot {
-                title: "Throughput over time while a checkpoint is captured".to_owned(),
-                subtitle: "microbenchmark, contention index 0.0001, one node, a checkpoint a quarter of the way".to_owned(),
-                x: Axis::new("time", "s", Scale::Linear),
-                y: Axis::throughput(),
-                kind: Kind::Lines,
-                series,
-                notes: asked.collect(),
-            }],
-            shapes,
-            notes: vec!["A node gives a checkpoint away slowly while transactions come, so that the dip is long and shallow.".to_owned()],
-            tables: Vec::new(),
-        }
-    }
-}
+        let plot = figure.plot("", THROUGHPUT, series.collect());
+        summary.plots.push(Plot { notes: notes.collect(), ..plot });
+    },
+    ..Experiment::PLAIN
+};
 
 /// The paper's three lines, whose legend is lost in our copy: these are from memory.
 const LINES: [scale::Line; 3] = [
@@ -201,93 +184,76 @@ const LINES: [scale::Line; 3] = [
     scale::Line { name: "10% on two nodes, C = 0.01", multi: 0.1, contention_index: 0.01 },
 ];
 
-/// Figure 5: the microbenchmark, on one node, with what the service demands say about more cores and more nodes.
-#[derive(Debug)]
-pub struct Figure5;
-
 const LOW: &str = "C = 0.0001";
 const HIGH: &str = "C = 0.01";
+/// Stands beside the paper's numbers of clusters.
+pub const SEE_THE_MODEL: &str = "see the model";
 
-impl Experiment for Figure5 {
-    fn points(&self, size: Size, cores: usize) -> anyhow::Result<Vec<FigurePoint>> {
-        let (low, high) = (micro(size, 0.0001)?, micro(size, 0.01)?);
-        let of = |threads: usize| {
-            let x = threads as f64;
-            [
-                FigurePoint::calvin(LOW, x, threads, low.clone()),
-                FigurePoint::calvin(HIGH, x, threads, high.clone()),
-            ]
-        };
-        let mut points: Vec<FigurePoint> = thread_counts(cores).into_iter().flat_map(of).collect();
+/// The throughput of a line on all cores, as text.
+pub fn on_cores(measured: &Measured, line: &str) -> String {
+    let cores = measured.last_x(line);
+    format!("{} on {cores} cores", rate_at(&measured.clock(line), cores))
+}
+
+/// Figure 5: the microbenchmark, on one node, with what follows from the service demands for more cores and more nodes.
+pub static FIGURE_5: Experiment = Experiment {
+    title: "Microbenchmark on one node",
+    subtitle: "10 read-modify-writes, 1 of them hot",
+    lines: |_| vec![Line::node(LOW, 1).knob(0.0001), Line::node(HIGH, 1).knob(0.01)],
+    setting: |size, _, line| contended(size, line.knob),
+    also: |size, _| {
+        let mut points = Vec::new();
         for line in &LINES {
             points.extend(scale::points(line, |nodes, multi_partition| {
-                Ok(Arc::new(Micro::calvin(Calvin {
-                    partitions: nodes.into(),
-                    records_per_partition: size.records(1_000_000),
-                    contention_index: line.contention_index,
-                    multi_partition,
-                    at_home: true,
-                    ..Calvin::default()
-                })?))
+                let (partitions, contention_index) = (nodes.into(), line.contention_index);
+                let at_home = true;
+                micro(
+                    size,
+                    Calvin { partitions, contention_index, multi_partition, at_home, ..Calvin::default() },
+                )
             })?);
         }
         points.extend(scale::epochs()?);
         Ok(points)
-    }
+    },
+    paper: &[
+        ("one machine, low contention", "27 K txn/s on 8 virtual cores of 2012 (section 6.3)", |m| {
+            on_cores(m, LOW)
+        }),
+        ("one machine, contention index 0.01", "only in the image", |m| {
+            rate_at(&m.clock(HIGH), m.last_x(LOW))
+        }),
+        ("100 machines, TPC-C-like contention", "only in the image", |_| SEE_THE_MODEL.to_owned()),
+    ],
+    shapes: |m| {
+        let [low, high] = [LOW, HIGH].map(|line| m.clock(line).at(m.last_x(LOW)));
+        let at_least = "one node does no less than the paper's one machine (27 K txn/s)";
+        let costs = "on one node a contention index of 0.01 costs little: at least 0.75 of 0.0001";
+        let ratio = low.zip(high).map(|(low, high)| high / low);
+        vec![
+            Shape::at_least(at_least, low, ONE_MACHINE),
+            Shape::of(costs, ratio.map(|ratio| (ratio >= 0.75, format!("{ratio:.2}")))),
+        ]
+    },
+    more: |figure, m, summary| {
+        one_node(figure, m, &[("the paper's one machine: 27 K", ONE_MACHINE)], summary);
+        scale::add(summary, &LINES, m, "Microbenchmark on 1 to 100 nodes");
+    },
+    ..Experiment::PLAIN
+};
 
-    fn tell(&self, everything: &Measured) -> Summary {
-        let measured = &everything.only(|line| !scale::is_on_nodes(line));
-        let mut told = model(
-            measured,
-            "Microbenchmark on one node",
-            "10 read-modify-writes, 1 of them hot",
-            ("the paper's one machine: 27 K", ONE_MACHINE),
-        );
-        let (low, high) =
-            (measured.series(LOW, |run| run.txn_per_s), measured.series(HIGH, |run| run.txn_per_s));
-        let cores = measured.last_x(LOW).unwrap_or(1.0);
-        told.beside = vec![
-            Beside::new(
-                "one machine, low contention",
-                "27 K txn/s on 8 virtual cores of 2012 (section 6.3)",
-                format!("{} on {cores} cores", at(&low, cores)),
-            ),
-            Beside::new("one machine, contention index 0.01", "only in the image", at(&high, cores)),
-            Beside::new("100 machines, TPC-C-like contention", "only in the image", "see the model"),
-        ];
-        let ratio = low.at(cores).zip(high.at(cores)).map(|(low, high)| high / low);
-        told.shapes = vec![
-            Shape::at_least(
-                "one node does no less than the paper's one machine (27 K txn/s)",
-                low.at(cores),
-                ONE_MACHINE,
-            ),
-            match ratio {
-                Some(ratio) => Shape::new(
-                    "on one node a contention index of 0.01 costs little: at least 0.75 of 0.0001",
-                    ratio >= 0.75,
-                    format!("{ratio:.2}"),
-                ),
-                None => Shape::unknown("on one node a contention index of 0.01 costs little", "not measured"),
-            },
-        ];
-        scale::tell(&mut told, &LINES, everything, "Microbenchmark on 1 to 100 nodes");
-        told
-    }
-}
-
-/// Measured throughput over threads, and the model beside it: what figures that ask for more cores have in common.
-pub(super) fn model(measured: &Measured, title: &str, subtitle: &str, reference: (&str, f64)) -> Summary {
+/// Adds measured throughput over threads with the model and the paper's numbers beside it: what figures that ask for
+/// more cores have in common.
+pub fn one_node(figure: &Experiment, measured: &Measured, references: &[(&str, f64)], summary: &mut Summary) {
     let mut series = Vec::new();
     let mut demands = Vec::new();
     let mut models = Vec::new();
-    for line in measured.lines() {
-        let name = format!("{line}, measured");
-        series.push(Series { name, ..measured.series(line, |run| run.txn_per_s) });
-        // With all threads, so that what they say to one another is in it.
-        let Some(threads) = measured.last_x(line) else { continue };
+    for line in measured.lines().into_iter().filter(|line| !scale::is_on_nodes(line)) {
+        series.push(Series { name: format!("{line}, measured"), ..measured.clock(line) });
+        // With all threads, so that their messages to one another are in it.
+        let threads = measured.last_x(line);
         let known = measured.demands(line, threads);
-        // One core would run one thread, which has nobody to talk to.
+        // One core would run one thread, which sends no other anything.
         let mut model = known.series(format!("{line}, X(c)"), 1..=MODEL_CORES);
         let alone = measured.demands(line, 1.0);
         if let Some(first) = model.points.first_mut().filter(|_| alone.sum_us() > 0.0) {
@@ -297,7 +263,7 @@ pub(super) fn model(measured: &Measured, title: &str, subtitle: &str, reference:
         demands.push((format!("{line}, {threads} threads"), known));
     }
     series.extend(models);
-    series.push(Series::reference(reference.0, vec![(1.0, reference.1)]));
+    series.extend(references.iter().map(|(name, rate)| Series::reference(*name, vec![(1.0, *rate)])));
     let bounds = demands.iter().filter_map(|(name, known)| {
         let (single, cores) = (known.bottleneck()?, known.cores_used_at_most()?);
         Some(format!(
@@ -308,25 +274,14 @@ pub(super) fn model(measured: &Measured, title: &str, subtitle: &str, reference:
     let notes = [
         "X(c) = min(1 / largest demand of a single thread, c / sum of demands), clients not counted: what a machine with \
          c cores could do at best. X(1) is from the demands of the run with one thread, the others from those of the run \
-         with the most, which pay for what shards say to one another. Measured points include the clients, which share \
+         with the most, which pay for the messages between shards. Measured points include the clients, which share \
          the cores."
             .to_owned(),
         "Clients do not wait for the log to be on disk, as the paper's did not.".to_owned(),
     ];
-    Summary {
-        plots: vec![Plot {
-            title: title.to_owned(),
-            subtitle: subtitle.to_owned(),
-            x: Axis::new("cores", "", Scale::Linear),
-            y: Axis::throughput(),
-            kind: Kind::Lines,
-            series,
-            notes: Vec::new(),
-        }],
-        notes: notes.into_iter().chain(bounds).collect(),
-        tables: vec![demand::table(&demands)],
-        ..Summary::default()
-    }
+    summary.notes.extend(notes.into_iter().chain(bounds));
+    summary.plots.push(figure.plot("", THROUGHPUT, series));
+    summary.tables.push(demand::table(&demands));
 }
 
 #[cfg(test)]
@@ -338,10 +293,10 @@ mod tests {
     #[test]
     fn ticks_become_rates_and_a_rest_is_left_out() {
         let ticks = [(0.1, 100), (0.2, 100), (0.22, 100)];
-        let line = Figure3::timeline(&ticks);
+        let line = timeline(&ticks);
         assert_eq!(line.len(), 2, "{line:?}");
         assert!(line.iter().all(|(_, rate)| (rate - 1000.0).abs() < 1.0), "{line:?}");
-        assert!(Figure3::timeline(&[]).is_empty());
+        assert!(timeline(&[]).is_empty());
     }
 
     #[test]
@@ -352,9 +307,9 @@ mod tests {
         let (during, beside) = (stretch(745.0, 19_000), stretch(1000.0, 8_000));
         let mut checkpoint = CheckpointOfRun { asked_s: 2.0, complete_s: Some(3.0), during, beside };
         let mut run = Run { timeline, checkpoint: Some(checkpoint), ..testing::run("calvin", 0, 1.0, true) };
-        let told = Dip::of(&run).unwrap().told();
+        let text = Dip::of(&run).unwrap().text();
         assert_eq!(
-            told,
+            text,
             "745 txn/s for 1.0 s, at least 700, beside 1 K: 0.74; longest pause 19.0 ms, beside 8.0 ms"
         );
         checkpoint.complete_s = None;

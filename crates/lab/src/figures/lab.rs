@@ -6,20 +6,22 @@ use std::path::Path;
 use std::time::Duration;
 
 use anyhow::{Context, bail};
-use comfy_table::ContentArrangement;
 use serde_json::{Value, json};
 
+use super::experiment::{FigurePoint, Measure, interleaved};
 use super::registry::{FIGURES, Figure, find};
-use super::{Experiment, FigurePoint, LabCommand, ListArgs, Measured, Paper, RunArgs, Size, Summary};
+use super::{Experiment, LabCommand, ListArgs, Measured, Paper, RunArgs, Shape, Size, Summary};
 use crate::bench::{Bench, scratch};
 use crate::embedded::Length;
 use crate::host::Host;
-use crate::html::{self, Block, Cell, Page, Section, Table};
+use crate::html::{self, Block, Page, Section};
 use crate::interrupt;
+use crate::plot::si;
 use crate::progress::Progress;
-use crate::report::{self, Run, check_writable};
+use crate::report::{Run, check_writable, runs_table, write_json};
+use crate::table::{Table, text};
 
-/// Runs `ordain lab …`; says whether every check of the data passed.
+/// Runs `ordain lab …`; returns whether every check of the data passed.
 ///
 /// # Errors
 /// A name that is no figure or cannot run, or a directory that cannot be written, before anything runs.
@@ -35,24 +37,28 @@ pub fn run(command: LabCommand) -> anyhow::Result<bool> {
 
 fn list(args: &ListArgs) -> anyhow::Result<bool> {
     check_writable("--json", args.json.as_deref())?;
-    let mut table = report::wrapped_table(&["name", "paper", "where", "shows", "this version"]);
-    for figure in &FIGURES {
-        let paper = figure.paper.to_string();
-        table.add_row([figure.id, &paper, figure.source, figure.what, &figure.state()]);
-    }
-    println!("{table}");
-    if let Some(path) = &args.json {
-        let text = serde_json::to_string_pretty(&list_json()).context("a list that is no JSON")?;
-        fs::write(path, text + "\n").with_context(|| format!("cannot write --json {}", path.display()))?;
-    }
+    println!("{}", all_figures().wrapped());
+    write_json(args.json.as_deref(), &list_json())?;
     Ok(true)
+}
+
+/// A row for each figure and table of the papers.
+fn all_figures() -> Table {
+    let columns = vec![
+        text("name", |figure: &&Figure| figure.id.to_owned()),
+        text("paper", |figure: &&Figure| figure.paper().to_string()),
+        text("where", |figure: &&Figure| figure.source.to_owned()),
+        text("shows", |figure: &&Figure| figure.what.to_owned()),
+        text("this version", |figure: &&Figure| figure.state()),
+    ];
+    Table::of("Every figure and table of the papers", &FIGURES, columns)
 }
 
 fn list_json() -> Value {
     let figures = FIGURES.iter().map(|figure| {
         json!({
             "name": figure.id,
-            "paper": figure.paper,
+            "paper": figure.paper(),
             "where": figure.source,
             "shows": figure.what,
             "runs": figure.experiment.map(|(_, part)| part),
@@ -63,7 +69,7 @@ fn list_json() -> Value {
 }
 
 /// The figures that were asked for, in the order of the registry.
-fn chosen(names: &[String]) -> anyhow::Result<Vec<(&'static Figure, &'static dyn Experiment)>> {
+fn chosen(names: &[String]) -> anyhow::Result<Vec<(&'static Figure, &'static Experiment)>> {
     let runnable = || FIGURES.iter().filter_map(|figure| Some((figure, figure.experiment?.0)));
     let there = || runnable().map(|(figure, _)| figure.id).collect::<Vec<_>>().join(", ");
     for name in names.iter().filter(|name| *name != "all") {
@@ -85,68 +91,86 @@ fn chosen(names: &[String]) -> anyhow::Result<Vec<(&'static Figure, &'static dyn
 
 /// Makes sure that files can be written to a directory, before anything runs.
 fn prepare(out: &Path) -> anyhow::Result<()> {
-    let told =
+    let refusal =
         || format!("cannot write to --out {}: name a directory that is yours, or can be made", out.display());
-    fs::create_dir_all(out).with_context(told)?;
+    fs::create_dir_all(out).with_context(refusal)?;
     let index = out.join("index.html");
-    fs::OpenOptions::new().create(true).append(true).open(index).map(drop).with_context(told)
+    fs::OpenOptions::new().create(true).append(true).open(index).map(drop).with_context(refusal)
 }
 
-fn run_figures(args: &RunArgs) -> anyhow::Result<bool> {
-    let figures = chosen(&args.names)?;
-    prepare(&args.out)?;
-    check_writable("--json", args.json.as_deref())?;
-    scratch(args.data_dir.as_deref()).map(drop)?;
-    let size = if args.full { Size::Full } else { Size::Quick };
-    let host = Host::look();
+/// A figure with the points to measure.
+struct Planned {
+    figure: &'static Figure,
+    experiment: &'static Experiment,
+    points: Vec<FigurePoint>,
+}
+
+/// Makes up the points of figures, and sets the options that were given.
+fn plan(args: &RunArgs, size: Size, host: &Host) -> anyhow::Result<Vec<Planned>> {
     let mut planned = Vec::new();
     let mut used = BTreeSet::new();
-    let mut total = Duration::ZERO;
-    for (figure, experiment) in figures {
+    for (figure, experiment) in chosen(&args.names)? {
         let mut points =
             experiment.points(size, host.cores).with_context(|| format!("figure {}", figure.id))?;
         for point in &mut points {
             used.extend(point.take_options(&args.options.given)?);
         }
-        let runs = points.len() * experiment.repetitions(size);
-        total += (size.warmup() + experiment.measure(size)) * runs as u32;
-        planned.push((figure, experiment, points));
+        planned.push(Planned { figure, experiment, points });
     }
     if let Some((name, _)) = args.options.given.iter().find(|(name, _)| !used.contains(*name)) {
         bail!(
             "--option {name}: no engine of these figures has it, or each figure sets it itself: leave it out"
         );
     }
-    let mut here = Here { args, size, progress: Progress::new(total) };
+    Ok(planned)
+}
+
+fn run_figures(args: &RunArgs) -> anyhow::Result<bool> {
+    let size = if args.full { Size::Full } else { Size::Quick };
+    let host = Host::look();
+    chosen(&args.names)?;
+    prepare(&args.out)?;
+    check_writable("--json", args.json.as_deref())?;
+    scratch(args.data_dir.as_deref()).map(drop)?;
+    let planned = plan(args, size, &host)?;
+    let length = planned.iter().map(|Planned { experiment, points, .. }| {
+        let runs = points.len() * (experiment.repetitions)(size);
+        (size.warmup() + (experiment.measure)(size)) * runs as u32
+    });
+    let mut progress = Progress::new(length.sum());
     let mut outcomes = Vec::new();
     let measure_all = || -> anyhow::Result<()> {
-        for (figure, experiment, points) in planned {
-            let measured =
-                here.figure(experiment, &points).with_context(|| format!("figure {}", figure.id))?;
-            let outcome = Outcome { figure, told: experiment.tell(&measured), measured };
+        for Planned { figure, experiment, points } in planned {
+            let mut here = Here::new(args, size, experiment, &mut progress);
+            let repetitions = (experiment.repetitions)(size);
+            let measured = interleaved(&points, repetitions, experiment.with_ceiling, &mut here)
+                .with_context(|| format!("figure {}", figure.id))?;
+            let outcome = Outcome { figure, summary: experiment.summary(&measured), measured };
             outcome.write(&args.out, size, &host)?;
             outcomes.push(outcome);
         }
         Ok(())
     };
-    // If a figure fails, those before it are told all the same.
+    // If a figure fails, those before it are reported all the same.
     let result = measure_all();
-    drop(here);
+    drop(progress);
+    report(args, size, &host, &outcomes)?;
+    result.map(|()| outcomes.iter().all(Outcome::passed))
+}
+
+/// Writes the page and the data of all figures, and prints what they came to.
+fn report(args: &RunArgs, size: Size, host: &Host, outcomes: &[Outcome]) -> anyhow::Result<()> {
     let options = args.options.given.iter().map(|(name, value)| format!(" --option {name}={value}"));
-    let (names, out) = (args.names.join(" "), args.out.display());
-    let command =
-        format!("ordain lab run {names} --{} --out {out}{}", size_name(size), options.collect::<String>());
-    let page = page(&outcomes, size, &host, &command, &html::today());
+    let (names, out, options) = (args.names.join(" "), args.out.display(), options.collect::<String>());
+    let command = format!("ordain lab run {names} --{} --out {out}{options}", size.name());
+    let page = page(outcomes, size, host, &command, &html::today());
     let index = args.out.join("index.html");
     fs::write(&index, page.html()).with_context(|| format!("cannot write {}", index.display()))?;
-    if let Some(path) = &args.json {
-        let figures: Vec<Value> = outcomes.iter().map(|outcome| outcome.json(size, &host)).collect();
-        let json = json!({ "version": env!("CARGO_PKG_VERSION"), "host": host, "figures": figures });
-        fs::write(path, format!("{json:#}\n"))
-            .with_context(|| format!("cannot write --json {}", path.display()))?;
-    }
-    println!("{}", summary(&outcomes));
-    for outcome in &outcomes {
+    let figures: Vec<Value> = outcomes.iter().map(|outcome| outcome.json(size, host)).collect();
+    let json = json!({ "version": env!("CARGO_PKG_VERSION"), "host": host, "figures": figures });
+    write_json(args.json.as_deref(), &json)?;
+    println!("{}", verdicts(outcomes).wrapped());
+    for outcome in outcomes {
         for (line, x, run) in &outcome.measured.runs {
             for wrong in &run.wrong {
                 eprintln!("{}: {line} at {x}, run {}: {wrong}", outcome.figure.id, run.repetition);
@@ -154,87 +178,31 @@ fn run_figures(args: &RunArgs) -> anyhow::Result<bool> {
         }
     }
     println!("{}", index.display());
-    result.map(|()| outcomes.iter().all(Outcome::passed))
+    Ok(())
 }
 
-fn size_name(size: Size) -> &'static str {
-    match size {
-        Size::Quick => "quick",
-        Size::Full => "full",
-    }
-}
-
-/// Measures points.
-pub trait Measure {
-    /// Measures a point once.
-    ///
-    /// # Errors
-    /// What went wrong in the run.
-    fn measure(&mut self, point: &FigurePoint, repetition: usize) -> anyhow::Result<Run>;
-
-    /// Measures the ceiling of a point.
-    ///
-    /// # Errors
-    /// What went wrong.
-    fn ceiling(&mut self, point: &FigurePoint, repetition: usize) -> anyhow::Result<Run>;
-}
-
-/// Every point once, then every point again, until each has had its repetitions.
-fn in_turns(
-    points: &[FigurePoint],
-    repetitions: usize,
-    with_ceiling: bool,
-    measure: &mut dyn Measure,
-) -> anyhow::Result<Measured> {
-    let mut measured = Measured::default();
-    for repetition in 1..=repetitions {
-        for point in points {
-            interrupt::check()?;
-            let told = || format!("{} at {}", point.line, point.x);
-            let mut run = measure.measure(point, repetition).with_context(told)?;
-            if with_ceiling {
-                let ceiling = measure.ceiling(point, repetition).with_context(told)?;
-                // No ratio from runs whose checks failed.
-                run.share_of_ceiling =
-                    (run.passed() && ceiling.passed()).then(|| run.txn_per_s / ceiling.txn_per_s);
-            }
-            measured.runs.push((point.line.clone(), point.x, run));
-        }
-    }
-    Ok(measured)
-}
-
-/// Measuring on this machine.
+/// Measures the points of a figure on this machine.
 struct Here<'a> {
-    args: &'a RunArgs,
-    size: Size,
-    progress: Progress,
-}
-
-impl Here<'_> {
-    fn figure(&mut self, experiment: &dyn Experiment, points: &[FigurePoint]) -> anyhow::Result<Measured> {
-        let length = Length::Time { warmup: self.size.warmup(), measure: experiment.measure(self.size) };
-        let bench = Bench::embedded(length, self.args.data_dir.clone());
-        let each = self.size.warmup() + experiment.measure(self.size);
-        let mut one = OneFigure { bench, each, seed: self.args.seed, progress: &mut self.progress };
-        in_turns(points, experiment.repetitions(self.size), experiment.with_ceiling(), &mut one)
-    }
-}
-
-struct OneFigure<'a> {
     bench: Bench,
+    /// The length of a run, its warm-up included.
     each: Duration,
     seed: u64,
     progress: &'a mut Progress,
 }
 
-impl OneFigure<'_> {
+impl<'a> Here<'a> {
+    fn new(args: &RunArgs, size: Size, experiment: &Experiment, progress: &'a mut Progress) -> Here<'a> {
+        let (warmup, measure) = (size.warmup(), (experiment.measure)(size));
+        let bench = Bench::embedded(Length::Time { warmup, measure }, args.data_dir.clone());
+        Here { bench, each: warmup + measure, seed: args.seed, progress }
+    }
+
     fn seed_of(&self, repetition: usize) -> u64 {
         self.seed.wrapping_add(repetition as u64 - 1)
     }
 }
 
-impl Measure for OneFigure<'_> {
+impl Measure for Here<'_> {
     fn measure(&mut self, point: &FigurePoint, repetition: usize) -> anyhow::Result<Run> {
         let run = self.bench.measure(&point.point, self.seed_of(repetition), repetition, self.progress);
         self.progress.advance(self.each);
@@ -251,7 +219,7 @@ impl Measure for OneFigure<'_> {
 struct Outcome {
     figure: &'static Figure,
     measured: Measured,
-    told: Summary,
+    summary: Summary,
 }
 
 impl Outcome {
@@ -262,15 +230,13 @@ impl Outcome {
     /// Writes the pictures and the data.
     fn write(&self, out: &Path, size: Size, host: &Host) -> anyhow::Result<()> {
         let id = self.figure.id;
-        for (number, plot) in self.told.plots.iter().enumerate() {
+        for (number, plot) in self.summary.plots.iter().enumerate() {
             let name = if number == 0 { format!("{id}.svg") } else { format!("{id}-{}.svg", number + 1) };
             let path = out.join(name);
             fs::write(&path, plot.svg()).with_context(|| format!("cannot write {}", path.display()))?;
         }
         let path = out.join(format!("{id}.json"));
-        let text =
-            serde_json::to_string_pretty(&self.json(size, host)).context("a figure that is no JSON")?;
-        fs::write(&path, text + "\n").with_context(|| format!("cannot write {}", path.display()))
+        write_json(Some(&path), &self.json(size, host))
     }
 
     fn json(&self, size: Size, host: &Host) -> Value {
@@ -278,7 +244,7 @@ impl Outcome {
             self.measured.runs.iter().map(|(line, x, run)| json!({ "line": line, "x": x, "run": run }));
         json!({
             "name": self.figure.id,
-            "paper": self.figure.paper,
+            "paper": self.figure.paper(),
             "where": self.figure.source,
             "shows": self.figure.what,
             "missing": self.figure.missing(),
@@ -286,70 +252,56 @@ impl Outcome {
             "host": host,
             "size": size,
             "passed": self.passed(),
-            "plots": self.told.plots,
-            "tables": self.told.tables,
-            "beside": self.told.beside,
-            "shapes": self.told.shapes,
-            "notes": self.told.notes,
+            "plots": self.summary.plots,
+            "tables": self.summary.tables,
+            "beside": self.summary.beside,
+            "shapes": self.summary.shapes,
+            "notes": self.summary.notes,
             "runs": runs.collect::<Vec<_>>(),
         })
     }
 
     fn section(&self) -> Section {
-        let Figure { id, paper, source, what, .. } = self.figure;
+        let (Figure { id, source, what, .. }, paper) = (self.figure, self.figure.paper());
         let title =
-            if *paper == Paper::Ours { (*what).to_owned() } else { format!("{paper}, {source}: {what}") };
+            if paper == Paper::Ours { (*what).to_owned() } else { format!("{paper}, {source}: {what}") };
         let mut section = Section::new(id, &title);
         section.blocks.push(Block::Text(format!("{id}: {}.", self.figure.state())));
-        section.blocks.extend(self.told.plots.iter().cloned().map(Block::Plot));
-        let tables = [self.told.beside_table(), self.told.shape_table()].into_iter().flatten();
+        section.blocks.extend(self.summary.plots.iter().cloned().map(Block::Plot));
+        let tables = [self.summary.beside_table(), self.summary.shape_table()].into_iter().flatten();
         section.blocks.extend(tables.map(Block::Table));
-        if !self.told.notes.is_empty() {
-            section.blocks.push(Block::Notes(self.told.notes.clone()));
+        if !self.summary.notes.is_empty() {
+            section.blocks.push(Block::Notes(self.summary.notes.clone()));
         }
-        section.blocks.extend(self.told.tables.iter().cloned().map(Block::Table));
+        section.blocks.extend(self.summary.tables.iter().cloned().map(Block::Table));
         let runs: Vec<Run> = self.measured.runs.iter().map(|(_, _, run)| run.clone()).collect();
         let caption = "What was measured: medians, from the least to the most";
-        section.blocks.push(Block::Table(html::runs_table(caption, &runs)));
+        section.blocks.push(Block::Table(runs_table(caption, &runs, si)));
         section
     }
 }
 
-/// What is printed in the end.
-fn summary(outcomes: &[Outcome]) -> comfy_table::Table {
-    let mut table = report::table(&["figure", "checks", "must", "shape", "ours"], 5);
-    table.set_content_arrangement(ContentArrangement::Dynamic);
-    for outcome in outcomes {
-        let checks = if outcome.passed() { "pass" } else { "FAIL" };
-        for shape in &outcome.told.shapes {
-            let verdict = match shape.holds {
-                Some(true) => "as in the paper",
-                Some(false) => "differs",
-                None => "not known",
-            };
-            table.add_row([outcome.figure.id, checks, &shape.must, verdict, &shape.ours]);
-        }
-    }
-    table
+/// A row for each requirement of a figure, with its verdict.
+fn verdicts(outcomes: &[Outcome]) -> Table {
+    let shapes =
+        outcomes.iter().flat_map(|outcome| outcome.summary.shapes.iter().map(move |shape| (outcome, shape)));
+    type Row<'a> = (&'a Outcome, &'a Shape);
+    let columns = vec![
+        text("figure", |(outcome, _): &Row<'_>| outcome.figure.id.to_owned()),
+        text("checks", |(outcome, _): &Row<'_>| if outcome.passed() { "pass" } else { "FAIL" }.to_owned()),
+        text("must", |(_, shape): &Row<'_>| shape.must.clone()),
+        text("shape", |(_, shape): &Row<'_>| shape.verdict().to_owned()),
+        text("ours", |(_, shape): &Row<'_>| shape.ours.clone()),
+    ];
+    Table::of("Verdicts", shapes, columns)
 }
 
 fn page(outcomes: &[Outcome], size: Size, host: &Host, command: &str, date: &str) -> Page {
     let mut sections: Vec<Section> = outcomes.iter().map(Outcome::section).collect();
-    let mut table = Table::new("Every figure and table of the papers")
-        .text_column("name")
-        .text_column("paper")
-        .text_column("where")
-        .text_column("shows")
-        .text_column("this version");
-    for figure in &FIGURES {
-        let paper = figure.paper.to_string();
-        let cells = [figure.id, &paper, figure.source, figure.what, &figure.state()];
-        table.row(cells.into_iter().map(Cell::text).collect());
-    }
     let mut all = Section::new("all", "All figures, and what is missing for them");
-    all.blocks.push(Block::Table(table));
+    all.blocks.push(Block::Table(all_figures()));
     sections.push(all);
-    let shapes: Vec<_> = outcomes.iter().flat_map(|outcome| &outcome.told.shapes).collect();
+    let shapes: Vec<_> = outcomes.iter().flat_map(|outcome| &outcome.summary.shapes).collect();
     let count = |wanted: Option<bool>| shapes.iter().filter(|shape| shape.holds == wanted).count();
     let checks = if outcomes.iter().all(Outcome::passed) {
         "Every check of the data that the runs left behind passed."
@@ -455,8 +407,8 @@ mod tests {
         let (experiment, _) = figure.experiment.unwrap();
         let points = experiment.points(Size::Quick, 2).unwrap();
         let mut measure = Computed::default();
-        let measured = in_turns(&points, 2, experiment.with_ceiling(), &mut measure).unwrap();
-        Outcome { figure, told: experiment.tell(&measured), measured }
+        let measured = interleaved(&points, 2, experiment.with_ceiling, &mut measure).unwrap();
+        Outcome { figure, summary: experiment.summary(&measured), measured }
     }
 
     #[test]
@@ -464,7 +416,7 @@ mod tests {
         let mut points = calvin_points();
         points.retain(|point| !scale::is_on_nodes(&point.line));
         let mut measure = Computed::default();
-        in_turns(&points, 3, false, &mut measure).unwrap();
+        interleaved(&points, 3, false, &mut measure).unwrap();
         let lines: Vec<(usize, &str)> =
             measure.asked.iter().map(|(line, _, rep)| (*rep, line.as_str())).collect();
         let (low, high) = ("C = 0.0001", "C = 0.01");
@@ -480,7 +432,7 @@ mod tests {
     fn every_figure_that_runs_tells_a_whole_story() {
         for figure in FIGURES.iter().filter(|figure| figure.experiment.is_some()) {
             let outcome = computed(figure.id);
-            let Summary { plots, shapes, .. } = &outcome.told;
+            let Summary { plots, shapes, .. } = &outcome.summary;
             assert!(!plots.is_empty() && !shapes.is_empty(), "{}", figure.id);
             for plot in plots {
                 let svg = plot.svg();
@@ -500,7 +452,7 @@ mod tests {
     fn figure_5_shows_the_measured_node_the_model_and_what_is_absent() {
         let outcome = computed("calvin-5");
         // The model of many nodes comes first, each node and all of them; then one node with many cores.
-        let [nodes, _, cores] = &outcome.told.plots[..] else { panic!("{:?}", outcome.told.plots) };
+        let [nodes, _, cores] = &outcome.summary.plots[..] else { panic!("{:?}", outcome.summary.plots) };
         assert!(nodes.series.iter().all(|series| series.style != crate::plot::Style::Measured), "{nodes:?}");
         assert_eq!(nodes.series[0].points.last().map(|(x, _)| *x), Some(100.0));
         let names: Vec<&str> = cores.series.iter().map(|series| series.name.as_str()).collect();
@@ -516,30 +468,32 @@ mod tests {
         }
     }
 
-    fn verdicts(told: &Summary) -> Vec<(Option<bool>, &str)> {
-        told.shapes.iter().map(|shape| (shape.holds, shape.ours.as_str())).collect()
+    fn of_shapes(summary: &Summary) -> Vec<(Option<bool>, &str)> {
+        summary.shapes.iter().map(|shape| (shape.holds, shape.ours.as_str())).collect()
     }
 
     #[test]
     fn figure_3_has_a_line_for_each_mode_and_says_how_deep_each_dips() {
-        let told = computed("calvin-3").told;
-        let names: Vec<&str> = told.plots[0].series.iter().map(|series| series.name.as_str()).collect();
+        let summary = computed("calvin-3").summary;
+        let names: Vec<&str> = summary.plots[0].series.iter().map(|series| series.name.as_str()).collect();
         assert_eq!(names[..4], ["no checkpoint", "multiversion", "naive", "zigzag"]);
         let ours =
             "91 K txn/s for 1.0 s, at least 100 K, beside 100 K: 0.91; longest pause 15.0 ms, beside 9.0 ms";
-        assert!(verdicts(&told).contains(&(Some(true), ours)), "{:?}", told.shapes);
-        assert!(told.shapes.iter().any(|shape| shape.must.starts_with("naive") && shape.holds == Some(true)));
-        assert!(told.plots[0].notes.iter().any(|note| note.starts_with("zigzag: asked for after 1.5 s")));
+        assert!(of_shapes(&summary).contains(&(Some(true), ours)), "{:?}", summary.shapes);
+        assert!(
+            summary.shapes.iter().any(|shape| shape.must.starts_with("naive") && shape.holds == Some(true))
+        );
+        assert!(summary.plots[0].notes.iter().any(|note| note.starts_with("zigzag: asked for after 1.5 s")));
     }
 
     #[test]
     fn e2_is_measured_on_two_nodes_too_by_share_of_transactions_on_both() {
-        let told = computed("paxflow-e2").told;
-        let [here, across] = &told.plots[..] else { panic!("{:?}", told.plots) };
-        assert_eq!((here.series.len(), across.series.len(), told.shapes.len()), (3, 6, 6));
+        let summary = computed("paxflow-e2").summary;
+        let [here, across] = &summary.plots[..] else { panic!("{:?}", summary.plots) };
+        assert_eq!((here.series.len(), across.series.len(), summary.shapes.len()), (3, 6, 6));
         assert_eq!(across.series[4].name, "PaxFlow, snapshot reads, 20% on both nodes");
         assert_eq!(across.series[5].name, "PaxFlow, reads of a session, 20% on both nodes");
-        assert!(told.shapes.iter().all(|shape| shape.holds == Some(true)), "{:?}", told.shapes);
+        assert!(summary.shapes.iter().all(|shape| shape.holds == Some(true)), "{:?}", summary.shapes);
         let points = find("paxflow-e2").unwrap().experiment.unwrap().0.points(Size::Quick, 2).unwrap();
         let far = points.iter().find(|point| point.line == across.series[4].name).unwrap();
         assert!(far.point.system.to_string().ends_with("on 2 nodes"), "{}", far.point.system);
@@ -549,17 +503,17 @@ mod tests {
 
     #[test]
     fn e3_tells_how_stale_each_mode_is_and_e4_how_much_is_kept() {
-        let told = computed("paxflow-e3").told;
-        let names: Vec<&str> = told.plots[1].series.iter().map(|series| series.name.as_str()).collect();
+        let summary = computed("paxflow-e3").summary;
+        let names: Vec<&str> = summary.plots[1].series.iter().map(|series| series.name.as_str()).collect();
         assert_eq!(names, ["previous", "session", "strict"]);
-        assert_eq!(told.plots[1].series[0].points, [(1.0, 50.0), (1_024.0, 100.0)]);
-        let verdicts = verdicts(&told);
+        assert_eq!(summary.plots[1].series[0].points, [(1.0, 50.0), (1_024.0, 100.0)]);
+        let verdicts = of_shapes(&summary);
         assert!(verdicts.contains(&(Some(true), "the stalest misses 0 us")), "{verdicts:?}");
-        assert!(told.tables[0].html().contains("fresh %"));
-        let told = computed("paxflow-e4").told;
-        assert!(told.shapes.iter().any(|shape| shape.ours == "at most 9 and that one, for 9 epochs"));
+        assert!(summary.tables[0].html().contains("fresh %"));
+        let summary = computed("paxflow-e4").summary;
+        assert!(summary.shapes.iter().any(|shape| shape.ours == "at most 9 and that one, for 9 epochs"));
         // Nothing is kept for locked reads.
-        let html = told.tables[0].html();
+        let html = summary.tables[0].html();
         assert!(html.contains("PaxFlow, snapshot reads") && !html.contains("Calvin, locked reads"), "{html}");
     }
 
@@ -573,18 +527,22 @@ mod tests {
     fn a_figure_whose_checks_failed_has_no_points_and_says_so() {
         let figure = find("calvin-5").unwrap();
         let mut measure = Computed { fails: true, ..Computed::default() };
-        let measured = in_turns(&calvin_points(), 1, false, &mut measure).unwrap();
-        let told = figure.experiment.unwrap().0.tell(&measured);
-        let outcome = Outcome { figure, told, measured };
+        let measured = interleaved(&calvin_points(), 1, false, &mut measure).unwrap();
+        let summary = figure.experiment.unwrap().0.summary(&measured);
+        let outcome = Outcome { figure, summary, measured };
         assert!(!outcome.passed());
-        assert!(outcome.told.shapes.iter().all(|shape| shape.holds.is_none()), "{:?}", outcome.told.shapes);
+        assert!(
+            outcome.summary.shapes.iter().all(|shape| shape.holds.is_none()),
+            "{:?}",
+            outcome.summary.shapes
+        );
         assert!(outcome.section_html().contains("Some runs failed the checks"));
     }
 
     #[test]
     fn the_share_of_the_ceiling_is_of_the_same_turn() {
         let outcome = computed("ours-ceiling");
-        let plot = &outcome.told.plots[0];
+        let plot = &outcome.summary.plots[0];
         assert_eq!(plot.series[0].at(0.0).map(si).as_deref(), Some("10.2"));
         assert_eq!(plot.series[1].name, "2 threads");
     }
@@ -637,7 +595,7 @@ mod tests {
         for name in ["index.html", "paxflow-2.svg", "paxflow-2.json"] {
             assert!(directory.path().join(name).exists(), "{name}");
         }
-        let printed = summary(&[outcome]).to_string();
+        let printed = verdicts(&[outcome]).wrapped().to_string();
         assert!(printed.contains("paxflow-2") && printed.contains("differs"), "{printed}");
     }
 

@@ -1,16 +1,17 @@
 //! `ordain lab`: the papers' figures, reproduced.
 //!
-//! Every figure and table of the five papers has an entry in [`FIGURES`], also those that this version cannot
-//! run: these say what is missing, and are refused by name rather than faked. An entry that can run has an
-//! [`Experiment`]: the points to measure, and what they come to as plots, tables, the paper's numbers beside ours, and
-//! shape checks that say in words what the paper's curve requires and whether ours does it.
+//! Every figure and table of the five papers has a row in `registry.rs`, also those that this version cannot
+//! run: these name what is missing, and are refused rather than faked. An entry that can run has an
+//! `Experiment`, a value that describes what to measure and what it comes to: plots, tables, the paper's numbers beside
+//! ours, and shape checks: requirements of the paper's curve in words, each with a verdict.
 //!
-//! What a figure must do is measured the same way everywhere ([`run()`]): its points run in turns, again and again, so
-//! that a machine that gets slower favours none; medians and spreads are shown; the data are checked after each run.
+//! All figures are measured in the same way ([`run()`]): the points run in turns, again and again, so that a machine that
+//! gets slower favours none; medians and spreads are shown; the data are checked after each run.
 
 mod calvin;
 mod cluster;
 mod contest;
+mod experiment;
 mod lab;
 mod ours;
 mod paxflow;
@@ -24,24 +25,17 @@ mod tpcc;
 
 use std::fmt;
 use std::path::PathBuf;
-use std::sync::Arc;
 use std::time::Duration;
 
-use ordain_deterministic::options::READS;
-use ordain_engines::registry::{Engine, option};
+use ordain_engines::registry::Engine;
 use ordain_model::layout::MAX_SHARDS;
-use ordain_model::{OptionError, OptionInfo, OptionValue, Reads};
 use ordain_node::cluster::MAX_REPLICAS;
-use ordain_node::given::Given;
-use ordain_workload::Workload;
 use serde::Serialize;
 
-pub use lab::{Measure, run};
-pub use registry::{FIGURES, Figure, find};
-pub use summary::{Beside, Measured, Shape, Summary};
+use experiment::Experiment;
+pub use lab::run;
+use summary::{Beside, Measured, Shape, Summary};
 
-use crate::bench::{Durability, Ours, Point, System};
-use crate::embedded::Grid;
 use crate::options::{OptionArgs, Plain};
 
 /// The subcommands of `ordain lab`.
@@ -53,7 +47,7 @@ pub enum LabCommand {
     Run(RunArgs),
 }
 
-/// What `ordain lab list` takes.
+/// Arguments of `ordain lab list`.
 #[derive(Debug, clap::Args)]
 pub struct ListArgs {
     /// Write the list to this file, as JSON
@@ -61,7 +55,7 @@ pub struct ListArgs {
     pub json: Option<PathBuf>,
 }
 
-/// What `ordain lab run` takes.
+/// Arguments of `ordain lab run`.
 #[derive(Clone, Debug, clap::Args)]
 pub struct RunArgs {
     /// The figures by name, or all that this version can run
@@ -73,16 +67,16 @@ pub struct RunArgs {
     /// The papers' database sizes, long runs, five repetitions
     #[arg(long)]
     pub full: bool,
-    /// Where the page goes: index.html, and an SVG and a JSON file for each figure
+    /// Directory of the page: index.html, and an SVG and a JSON file for each figure
     #[arg(long, value_name = "DIR")]
     pub out: PathBuf,
     /// Write the data of all figures to this file too, as JSON
     #[arg(long, value_name = "FILE")]
     pub json: Option<PathBuf>,
-    /// Where temporary files go [default: the system's directory for such]
+    /// Directory of temporary files [default: the system's]
     #[arg(long, value_name = "DIR")]
     pub data_dir: Option<PathBuf>,
-    /// Where everything that is drawn comes from
+    /// Seed of everything that is drawn
     #[arg(long, default_value_t = 1)]
     pub seed: u64,
     /// Options of the engines, where a figure does not set them itself
@@ -90,7 +84,7 @@ pub struct RunArgs {
     pub options: OptionArgs<Plain>,
 }
 
-/// Which paper a figure is from.
+/// The paper of a figure.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Paper {
@@ -121,7 +115,7 @@ impl fmt::Display for Paper {
     }
 }
 
-/// What a figure cannot be without.
+/// A thing that a figure cannot be without.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Need {
     /// An engine, by its name.
@@ -132,12 +126,12 @@ pub enum Need {
     Replicas(u16),
     /// Something that is not built.
     Part(&'static str),
-    /// Nothing: it is a drawing or a list of settings, and there is nothing to measure.
+    /// Never met: a drawing or a list of settings, which cannot be measured.
     Nothing(&'static str),
 }
 
 impl Need {
-    /// Whether this version has it.
+    /// True if this version has it.
     pub fn is_met(self) -> bool {
         match self {
             Need::Engine(name) => name.parse::<Engine>().is_ok(),
@@ -161,7 +155,7 @@ impl fmt::Display for Need {
     }
 }
 
-/// How much trouble is taken.
+/// The effort of a run.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Size {
@@ -172,159 +166,36 @@ pub enum Size {
 }
 
 impl Size {
-    /// Before measuring.
+    /// The one of two values that is for this size.
+    pub fn pick<T>(self, quick: T, full: T) -> T {
+        match self {
+            Size::Quick => quick,
+            Size::Full => full,
+        }
+    }
+
+    /// The name on the command line.
+    pub fn name(self) -> &'static str {
+        self.pick("quick", "full")
+    }
+
+    /// The time before measuring.
     pub fn warmup(self) -> Duration {
-        Duration::from_millis(if self == Size::Quick { 500 } else { 5_000 })
+        Duration::from_millis(self.pick(500, 5_000))
     }
 
-    /// While measuring.
+    /// The time of measuring.
     pub fn measure(self) -> Duration {
-        Duration::from_millis(if self == Size::Quick { 1_000 } else { 15_000 })
+        Duration::from_secs(self.pick(1, 15))
     }
 
-    /// How often each point is measured.
+    /// The number of runs of each point.
     pub fn repetitions(self) -> usize {
-        if self == Size::Quick { 3 } else { 5 }
+        self.pick(3, 5)
     }
 
-    /// How many records, where the paper has so many.
+    /// The number of records, where the paper has so many.
     pub fn records(self, papers: u64) -> u64 {
-        if self == Size::Quick { papers.min(100_000) } else { papers.min(4_000_000) }
+        papers.min(self.pick(100_000, 4_000_000))
     }
-}
-
-/// A point of a figure: what to measure, and where it belongs.
-#[derive(Clone, Debug)]
-pub struct FigurePoint {
-    /// The line that it is on.
-    pub line: String,
-    /// Where on it.
-    pub x: f64,
-    /// What to measure.
-    pub point: Point,
-}
-
-impl FigurePoint {
-    /// Calvin on one node, whose clients do not wait for the log, as the papers' did not: on every core.
-    fn calvin(line: &str, x: f64, threads: usize, workload: Arc<dyn Workload>) -> FigurePoint {
-        let point = Point {
-            system: System::Embedded {
-                ours: Ours::new(engine("calvin")),
-                durability: Durability::None,
-                grid: Grid::ALONE,
-            },
-            threads,
-            clients: CLIENTS,
-            rate: None,
-            workload,
-            watch: false,
-            checkpoint: None,
-        };
-        FigurePoint { line: line.to_owned(), x, point }
-    }
-
-    /// The same on the nodes of a grid, each with so many threads, and what only reads is run as this says: on snapshots, if
-    /// not in the order.
-    fn reading(
-        line: &str,
-        x: f64,
-        (threads, grid): (usize, Grid),
-        reads: Reads,
-        workload: Arc<dyn Workload>,
-    ) -> FigurePoint {
-        let mut point = FigurePoint::calvin(line, x, threads, workload);
-        let by = engine(if reads == Reads::Ordered { "calvin" } else { "paxflow" });
-        let name = Reads::ALL.iter().find(|(_, known)| *known == reads).map_or("", |(name, _)| name);
-        let ours = Ours::new(by).with(&READS, OptionValue::Name(name));
-        point.point.system = System::Embedded { ours, durability: Durability::None, grid };
-        point
-    }
-
-    /// Calvin on the nodes of a grid, with a thread each and nothing kept: what is between nodes is what is measured.
-    fn cluster(line: &str, x: f64, grid: Grid, clients: usize, workload: Arc<dyn Workload>) -> FigurePoint {
-        let system =
-            System::Embedded { ours: Ours::new(engine("calvin")), durability: Durability::Ephemeral, grid };
-        let point =
-            Point { system, threads: 1, clients, rate: None, workload, watch: false, checkpoint: None };
-        FigurePoint { line: line.to_owned(), x, point }
-    }
-
-    /// The same by another engine.
-    fn of_engine(mut self, by: &str) -> FigurePoint {
-        if let System::Embedded { ours, .. } = &mut self.point.system {
-            *ours = ours.by(engine(by));
-        }
-        self
-    }
-
-    /// The same, with an option of the engine set.
-    fn with(mut self, info: &'static OptionInfo, value: OptionValue) -> FigurePoint {
-        if let System::Embedded { ours, .. } = &mut self.point.system {
-            ours.options.set(info, value);
-        }
-        self
-    }
-}
-
-impl FigurePoint {
-    /// Sets options of the engine that the figure does not set itself; which they were.
-    ///
-    /// # Errors
-    /// No engine has such an option, or it takes no such value.
-    fn take_options<'a>(&mut self, given: &'a Given) -> Result<Vec<&'a str>, OptionError> {
-        let System::Embedded { ours, .. } = &mut self.point.system else { return Ok(Vec::new()) };
-        let mut used = Vec::new();
-        for (name, text) in given.iter() {
-            let Some(info) = option(name) else {
-                return ours.engine.options([(name, text)]).map(|_| Vec::new());
-            };
-            let value = info.parse(text)?;
-            if ours.options.has(info) && !ours.options.is_given(info) {
-                ours.options.set(info, value);
-                used.push(name);
-            }
-        }
-        ours.options.check()?;
-        Ok(used)
-    }
-}
-
-/// An engine of a figure's line.
-fn engine(name: &str) -> Engine {
-    name.parse().expect("figures are of engines that are built")
-}
-
-/// How many clients a figure has: enough for batches of the papers' sizes.
-const CLIENTS: usize = 2000;
-
-/// How a figure is made.
-pub trait Experiment: fmt::Debug + Sync {
-    /// What to measure, on a machine with so many cores.
-    ///
-    /// # Errors
-    /// A workload that cannot be made.
-    fn points(&self, size: Size, cores: usize) -> anyhow::Result<Vec<FigurePoint>>;
-
-    /// How long a point is measured.
-    fn measure(&self, size: Size) -> Duration {
-        size.measure()
-    }
-
-    /// How often.
-    fn repetitions(&self, size: Size) -> usize {
-        size.repetitions()
-    }
-
-    /// Whether the ceiling is measured beside every point.
-    fn with_ceiling(&self) -> bool {
-        false
-    }
-
-    /// What it came to.
-    fn tell(&self, measured: &Measured) -> Summary;
-}
-
-/// The numbers of threads that a figure of one node shows: one, and one a core.
-fn thread_counts(cores: usize) -> Vec<usize> {
-    if cores > 1 { vec![1, cores] } else { vec![1] }
 }

@@ -5,59 +5,42 @@ use std::sync::Arc;
 use ordain_workload::choice::Distribution;
 use ordain_workload::ycsb::{Parameters, Ycsb};
 
-use super::{Experiment, FigurePoint, Measured, Shape, Size, Summary, thread_counts};
-use crate::plot::{Axis, Kind, Plot, Scale};
+use super::Shape;
+use super::experiment::{Experiment, LINEAR, Line, PICTURE, Picture, Values};
+use crate::figures::Measured;
+use crate::plot::Series;
 
-/// What transactions cost: throughput as a share of plain accesses to the same records.
-#[derive(Debug)]
-pub struct Ceiling;
-
-impl Experiment for Ceiling {
-    fn points(&self, size: Size, cores: usize) -> anyhow::Result<Vec<FigurePoint>> {
-        let mut points = Vec::new();
-        for theta in [0.0, 0.8, 0.99] {
-            let workload = Arc::new(Ycsb::new(Parameters {
-                records: size.records(1_000_000),
-                distribution: Distribution::Zipfian { theta },
-                ops_per_txn: 16,
-                writes_per_txn: 8,
-                ..Parameters::default()
-            })?);
-            for threads in thread_counts(cores) {
-                let line = if threads == 1 { "1 thread".to_owned() } else { format!("{threads} threads") };
-                points.push(FigurePoint::calvin(&line, theta, threads, workload.clone()));
-            }
-        }
-        Ok(points)
-    }
-
-    fn with_ceiling(&self) -> bool {
-        true
-    }
-
-    fn tell(&self, measured: &Measured) -> Summary {
-        let series = measured.all_series(|run| run.share_of_ceiling.unwrap_or(f64::NAN) * 100.0);
-        let shapes = series.iter().map(|line| {
-            Shape::flat("the share does not collapse with skew: within 60% of its best", line, 0.6)
-        });
-        Summary {
-            shapes: shapes.collect(),
-            plots: vec![Plot {
-                title: "Throughput as a share of the ceiling".to_owned(),
-                subtitle: "YCSB, 16 operations, half of them writes, one node; clients included".to_owned(),
-                x: Axis::new("theta", "", Scale::Linear),
-                y: Axis::new("share of plain accesses", "%", Scale::Linear),
-                kind: Kind::Lines,
-                series,
-                notes: Vec::new(),
-            }],
-            notes: vec![
-                "The ceiling is the same record accesses by plain loops over the same tables, prefetched, with nobody \
-                 asking or being answered; it was measured beside every point. It rises with skew, because hot records \
-                 stay in the cache, so that the share falls where throughput does not."
-                    .to_owned(),
-            ],
-            ..Summary::default()
-        }
-    }
+fn share(measured: &Measured, line: &str) -> Series {
+    measured.series(line, |run| run.share_of_ceiling.unwrap_or(f64::NAN) * 100.0)
 }
+
+/// The cost of transactions: throughput as a share of plain accesses to the same records.
+pub static CEILING: Experiment = Experiment {
+    title: "Throughput as a share of the ceiling",
+    subtitle: "YCSB, 16 operations, half of them writes, one node; clients included",
+    x: ("theta", "", LINEAR),
+    values: Values::At(&[0.0, 0.8, 0.99]),
+    lines: |cores| {
+        let one = Line::node("1 thread", 1);
+        if cores > 1 { vec![one, Line::node(format!("{cores} threads"), cores)] } else { vec![one] }
+    },
+    setting: |size, theta, _| {
+        let records = size.records(1_000_000);
+        let distribution = Distribution::Zipfian { theta };
+        let parameters =
+            Parameters { records, distribution, ops_per_txn: 16, writes_per_txn: 8, ..Parameters::default() };
+        Ok(Arc::new(Ycsb::new(parameters)?))
+    },
+    with_ceiling: true,
+    plots: &[Picture { y: ("share of plain accesses", "%", LINEAR), series: share, ..PICTURE }],
+    shapes: |m| {
+        let must = "the share does not collapse with skew: within 60% of its best";
+        m.lines().into_iter().map(|line| Shape::flat(must, &share(m, line), 0.6)).collect()
+    },
+    notes: &[
+        "The ceiling is the same record accesses by plain loops over the same tables, prefetched, with no client \
+         that asks or is answered; it was measured beside every point. It rises with skew, because hot records \
+         stay in the cache, so that the share falls where throughput does not.",
+    ],
+    ..Experiment::PLAIN
+};

@@ -9,21 +9,24 @@ use ordain_workload::Workload;
 use ordain_workload::choice::Distribution;
 use ordain_workload::ycsb::{Parameters, Ycsb};
 
-use super::contest::{CALVIN, CLIENTS, NODES, Number, OP, QSTORE, Setting, Sweep, TWO_PHASE, TXN};
-use super::{Shape, Size};
-use crate::plot::Scale;
+use super::contest::{
+    CALVIN, CLIENTS, CONTEST, LATENCY, MODEL, NODES, OPERATIONS, QSTORE, is_ahead, lead, model, operations,
+    own, two_phase,
+};
+use super::experiment::{Experiment, LINEAR, Values};
+use super::{Measured, Shape, Size};
 
-/// How many partitions the paper has, each on a server.
+/// The paper's partitions, each on a server.
 const PARTITIONS: usize = 16;
-/// How many of them a multi-partition transaction uses.
+/// Partitions of a multi-partition transaction.
 const PER_TXN: usize = 8;
 const OPS: usize = 16;
 
-pub(super) const SUBTITLE: &str = "YCSB, 16 partitions on 4 nodes, half of the transactions on 8 of them, 16 operations of which half are \
+pub const SUBTITLE: &str = "YCSB, 16 partitions on 4 nodes, half of the transactions on 8 of them, 16 operations of which half are \
                         writes, theta 0, where not swept";
 
 /// The paper's defaults (Table 1), with the records that qstore.md has for four nodes of one machine.
-fn defaults(size: Size) -> Parameters {
+pub fn defaults(size: Size) -> Parameters {
     Parameters {
         records: size.records(1_000_000),
         record_bytes: 100,
@@ -37,36 +40,33 @@ fn defaults(size: Size) -> Parameters {
     }
 }
 
-fn ycsb(parameters: Parameters) -> anyhow::Result<Setting> {
-    Ok(Setting::of(Arc::new(Ycsb::new(parameters)?)))
+pub fn ycsb(parameters: Parameters) -> anyhow::Result<Arc<dyn Workload>> {
+    Ok(Arc::new(Ycsb::new(parameters)?))
 }
 
-/// What the figures sweep one parameter of.
-pub(super) fn workload(size: Size) -> anyhow::Result<Arc<dyn Workload>> {
-    Ok(Arc::new(Ycsb::new(defaults(size))?))
-}
+const YCSB: Experiment = Experiment { subtitle: SUBTITLE, ..CONTEST };
 
 /// Figure 5: batches.
-pub static FIGURE_5: Sweep = Sweep {
+pub static FIGURE_5: Experiment = Experiment {
     title: "Transactions in a batch",
-    subtitle: SUBTITLE,
-    x: ("transactions under way, which is the most that a batch can have", "", Scale::Linear),
-    values: &[2_000.0, 5_000.0, 10_000.0, 20_000.0, 40_000.0],
-    setting: |size, clients| Ok(Setting { clients: clients as usize, ..ycsb(defaults(size))? }),
-    y: TXN,
+    x: ("transactions under way, which is the most that a batch can have", "", LINEAR),
+    values: Values::At(&[2_000.0, 5_000.0, 10_000.0, 20_000.0, 40_000.0]),
+    setting: |size, clients, line| {
+        line.clients = clients as usize;
+        ycsb(defaults(size))
+    },
     paper: &[
-        ("Q-Store over Calvin with 40 K", "22.1 x", Number::Lead(Some(40_000.0))),
-        ("Q-Store over Calvin, best", "22.1 x", Number::Lead(None)),
+        ("Q-Store over Calvin with 40 K", "22.1 x", |m| lead(m, Some(40_000.0))),
+        ("Q-Store over Calvin, best", "22.1 x", |m| lead(m, None)),
     ],
-    shapes: |contest| {
+    shapes: |m| {
         vec![
-            Shape::changes(
+            Shape::grows_at_least(
                 "Q-Store rises with the batch, or is as high at once",
-                &contest.clock(QSTORE),
+                &m.clock(QSTORE),
                 0.9,
-                f64::INFINITY,
             ),
-            contest.is_ahead("Calvin is low: Q-Store is above it throughout"),
+            is_ahead(m, "Calvin is low: Q-Store is above it throughout"),
         ]
     },
     notes: &[
@@ -74,93 +74,89 @@ pub static FIGURE_5: Sweep = Sweep {
          Ours close as soon as the pipeline can take them, so that what is swept is what is under way: a bound of the \
          batch.",
     ],
+    ..YCSB
 };
 
 /// Figure 6: skew.
-pub static FIGURE_6: Sweep = Sweep {
+pub static FIGURE_6: Experiment = Experiment {
     title: "Skew",
-    subtitle: SUBTITLE,
-    x: ("theta", "", Scale::Linear),
-    values: &[0.0, 0.4, 0.8, 0.9, 0.99],
-    setting: |size, theta| {
+    x: ("theta", "", LINEAR),
+    values: Values::At(&[0.0, 0.4, 0.8, 0.9, 0.99]),
+    setting: |size, theta, _| {
         ycsb(Parameters { distribution: Distribution::Zipfian { theta }, ..defaults(size) })
     },
-    y: TXN,
     paper: &[
-        ("Q-Store over Calvin, best", "6 x", Number::Lead(None)),
-        ("Q-Store over two-phase commit at high skew", "about 100 x", TWO_PHASE),
+        ("Q-Store over Calvin, best", "6 x", |m| lead(m, None)),
+        ("Q-Store over two-phase commit at high skew", "about 100 x", two_phase),
     ],
-    shapes: |contest| {
+    shapes: |m| {
         vec![
-            Shape::flat("Calvin is flat: within 30%", &contest.clock(CALVIN), 0.3),
-            Shape::flat("Q-Store is flat, then drops a little: within 20%", &contest.clock(QSTORE), 0.2),
+            Shape::flat("Calvin is flat: within 30%", &m.clock(CALVIN), 0.3),
+            Shape::flat("Q-Store is flat, then drops a little: within 20%", &m.clock(QSTORE), 0.2),
         ]
     },
     notes: &[
         "The paper's Calvin is flat because its single sequencer and scheduler threads are busy before any lock is; our \
          own divides that work, so contention for hot records and their warmth in the caches show.",
     ],
+    ..YCSB
 };
 
 /// Figure 7: multi-partition transactions.
-pub static FIGURE_7: Sweep = Sweep {
+pub static FIGURE_7: Experiment = Experiment {
     title: "Multi-partition transactions",
-    subtitle: SUBTITLE,
-    x: ("multi-partition transactions", "%", Scale::Linear),
-    values: &[0.0, 10.0, 20.0, 50.0, 80.0, 100.0],
-    setting: |size, percent| ycsb(Parameters { multi_partition: percent / 100.0, ..defaults(size) }),
-    y: TXN,
-    paper: &[("Q-Store over Calvin, best", "10.6 x", Number::Lead(None))],
-    shapes: |contest| {
+    x: ("multi-partition transactions", "%", LINEAR),
+    values: Values::At(&[0.0, 10.0, 20.0, 50.0, 80.0, 100.0]),
+    setting: |size, percent, _| ycsb(Parameters { multi_partition: percent / 100.0, ..defaults(size) }),
+    paper: &[("Q-Store over Calvin, best", "10.6 x", |m| lead(m, None))],
+    shapes: |m| {
         vec![
-            Shape::flat("Q-Store is flat by processor time: within 15%", &contest.cpu(QSTORE), 0.15),
-            Shape::changes(
+            Shape::flat("Q-Store is flat by processor time: within 15%", &m.cpu(QSTORE), 0.15),
+            Shape::grows_at_most(
                 "Calvin falls with the share of multi-partition transactions",
-                &contest.clock(CALVIN),
-                0.0,
+                &m.clock(CALVIN),
                 0.9,
             ),
         ]
     },
     notes: &[
         "A multi-partition transaction uses 8 of 16 partitions, which lie on 4 nodes: nearly all of them, on average.",
-        "A batch's messages do not depend on the share, but what is in them does: here every node is told what it \
-         has to do of a transaction, and the one that replies is told the answers.",
+        "A batch's messages do not depend on the share, but what is in them does: here every node is sent its share \
+         of a transaction, and the one that replies is sent the answers.",
     ],
+    ..YCSB
 };
 
 /// Figure 8: updates.
-pub static FIGURE_8: Sweep = Sweep {
+pub static FIGURE_8: Experiment = Experiment {
     title: "Updates",
-    subtitle: SUBTITLE,
-    x: ("update operations", "%", Scale::Linear),
-    values: &[0.0, 5.0, 20.0, 50.0, 80.0, 95.0],
-    setting: |size, percent| {
+    x: ("update operations", "%", LINEAR),
+    values: Values::At(&[0.0, 5.0, 20.0, 50.0, 80.0, 95.0]),
+    setting: |size, percent, _| {
         let writes_per_txn = (percent / 100.0 * OPS as f64).round() as usize;
         ycsb(Parameters { writes_per_txn, ..defaults(size) })
     },
-    y: TXN,
     paper: &[
-        ("Q-Store over Calvin, best", "5.9 x", Number::Lead(None)),
-        ("Q-Store over MVCC, best", "17.1 x", TWO_PHASE),
-        ("aborts of NO-WAIT, MaaT, TIMESTAMP, MVCC at 95%", "41, 19, 7, 6%", TWO_PHASE),
+        ("Q-Store over Calvin, best", "5.9 x", |m| lead(m, None)),
+        ("Q-Store over MVCC, best", "17.1 x", two_phase),
+        ("aborts of NO-WAIT, MaaT, TIMESTAMP, MVCC at 95%", "41, 19, 7, 6%", two_phase),
     ],
-    shapes: |contest| {
+    shapes: |m| {
         vec![
-            Shape::flat("Calvin is flat: within 30%", &contest.clock(CALVIN), 0.3),
-            Shape::flat("Q-Store is flat: within 10%", &contest.clock(QSTORE), 0.1),
+            Shape::flat("Calvin is flat: within 30%", &m.clock(CALVIN), 0.3),
+            Shape::flat("Q-Store is flat: within 10%", &m.clock(QSTORE), 0.1),
         ]
     },
     notes: &["Writes of a transaction are whole operations of 16: 5% is 1, 95% is 15."],
+    ..YCSB
 };
 
 /// Figure 9: operations, each in a partition of its own.
-pub static FIGURE_9: Sweep = Sweep {
+pub static FIGURE_9: Experiment = Experiment {
     title: "Operations per transaction",
-    subtitle: SUBTITLE,
-    x: ("operations per transaction, each on its own partition", "", Scale::Linear),
-    values: &[2.0, 4.0, 8.0, 12.0, 16.0],
-    setting: |size, ops| {
+    x: ("operations per transaction, each on its own partition", "", LINEAR),
+    values: Values::At(&[2.0, 4.0, 8.0, 12.0, 16.0]),
+    setting: |size, ops, _| {
         let ops = ops as usize;
         ycsb(Parameters {
             ops_per_txn: ops,
@@ -169,80 +165,73 @@ pub static FIGURE_9: Sweep = Sweep {
             ..defaults(size)
         })
     },
-    y: OP,
+    plots: &[OPERATIONS, MODEL, LATENCY],
     paper: &[
-        ("Q-Store, 16 operations", "nearly 16 M op/s", Number::Own(16.0)),
-        ("Q-Store over Calvin at 16", "12 x", Number::Lead(Some(16.0))),
-        ("Q-Store over NO-WAIT at 16", "20 x", TWO_PHASE),
+        ("Q-Store, 16 operations", "nearly 16 M op/s", |m| own(m, 16.0, operations)),
+        ("Q-Store over Calvin at 16", "12 x", |m| lead(m, Some(16.0))),
+        ("Q-Store over NO-WAIT at 16", "20 x", two_phase),
     ],
-    shapes: |contest| {
+    shapes: |m| {
         vec![
-            Shape::changes(
+            Shape::grows_at_least(
                 "Q-Store does more operations in larger transactions: op/s at 16 at least 1.5 x those at 2",
-                &contest.clock(QSTORE),
+                &operations(m, QSTORE),
                 1.5,
-                f64::INFINITY,
             ),
-            Shape::changes(
+            Shape::grows_at_most(
                 "Calvin does not scale with larger transactions: op/s at 16 less than 3 x those at 2",
-                &contest.clock(CALVIN),
-                0.0,
+                &operations(m, CALVIN),
                 3.0,
             ),
         ]
     },
-    notes: &[],
+    ..YCSB
 };
 
 /// Figure 10: partitions.
-pub static FIGURE_10: Sweep = Sweep {
+pub static FIGURE_10: Experiment = Experiment {
     title: "Partitions per transaction",
-    subtitle: SUBTITLE,
-    x: ("partitions per transaction of 16 operations", "", Scale::Linear),
-    values: &[2.0, 4.0, 8.0, 12.0, 16.0],
-    setting: |size, partitions| {
+    x: ("partitions per transaction of 16 operations", "", LINEAR),
+    values: Values::At(&[2.0, 4.0, 8.0, 12.0, 16.0]),
+    setting: |size, partitions, _| {
         ycsb(Parameters { partitions_per_txn: partitions as usize, ..defaults(size) })
     },
-    y: TXN,
-    paper: &[("Q-Store, flat", "about 1 M txn/s", Number::Own(8.0))],
-    shapes: |contest| {
+    paper: &[("Q-Store, flat", "about 1 M txn/s", |m| own(m, 8.0, Measured::clock))],
+    shapes: |m| {
         vec![
-            Shape::flat("Q-Store is flat: within 15%", &contest.clock(QSTORE), 0.15),
-            Shape::changes("Calvin falls with the number of partitions", &contest.clock(CALVIN), 0.0, 0.95),
+            Shape::flat("Q-Store is flat: within 15%", &m.clock(QSTORE), 0.15),
+            Shape::grows_at_most("Calvin falls with the number of partitions", &m.clock(CALVIN), 0.95),
         ]
     },
     notes: &["Beyond four partitions a transaction is on all four nodes, mostly."],
+    ..YCSB
 };
 
 /// Figure 11: servers.
-pub static FIGURE_11: Sweep = Sweep {
+pub static FIGURE_11: Experiment = Experiment {
     title: "Servers",
     subtitle: "YCSB, a partition on each node, half of the transactions on all of them, 16 operations of which half are writes",
-    x: ("nodes", "", Scale::Linear),
-    values: &[2.0, 4.0, 8.0, 16.0],
-    setting: |size, nodes| {
-        let parameters =
-            Parameters { partitions: nodes as usize, partitions_per_txn: nodes as usize, ..defaults(size) };
-        let clients = CLIENTS * nodes as usize / usize::from(NODES);
-        Ok(Setting { nodes: nodes as u16, clients, ..ycsb(parameters)? })
+    x: ("nodes", "", LINEAR),
+    values: Values::At(&[2.0, 4.0, 8.0, 16.0]),
+    setting: |size, nodes, line| {
+        line.grid.nodes = nodes as u16;
+        line.clients = CLIENTS * nodes as usize / usize::from(NODES);
+        ycsb(Parameters { partitions: nodes as usize, partitions_per_txn: nodes as usize, ..defaults(size) })
     },
-    y: TXN,
     paper: &[
-        ("Q-Store, 16 servers", "more than 1 M txn/s", Number::Own(16.0)),
-        ("Q-Store over Calvin at 16", "only in the image", Number::Lead(Some(16.0))),
+        ("Q-Store, 16 servers", "more than 1 M txn/s", |m| own(m, 16.0, Measured::clock)),
+        ("Q-Store over Calvin at 16", "only in the image", |m| lead(m, Some(16.0))),
     ],
-    shapes: |contest| {
+    shapes: |m| {
         vec![
-            Shape::changes(
+            Shape::grows_at_least(
                 "Q-Store grows with the servers, by X(8): at 16 at least 4 x what 2 do",
-                &contest.model(QSTORE),
+                &model(m, QSTORE),
                 4.0,
-                f64::INFINITY,
             ),
-            Shape::changes(
+            Shape::grows_at_most(
                 "Calvin hardly grows, by X(8): at 16 less than 3 x what 2 do",
-                &contest.model(CALVIN),
-                0.0,
+                &model(m, CALVIN),
                 3.0,
             ),
         ]
@@ -250,4 +239,5 @@ pub static FIGURE_11: Sweep = Sweep {
     notes: &[
         "By the clock more nodes cannot do more here: all of them share one machine. The model is what grows.",
     ],
+    ..YCSB
 };

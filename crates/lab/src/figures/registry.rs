@@ -1,44 +1,52 @@
-//! Every figure and table of the five papers, one line each, and the questions that the spec sheets add.
+//! Every figure and table of the five papers, one row each, and the questions that the spec sheets add.
 //!
-//! An entry without an experiment cannot run in this version; its needs say why. One with an experiment may still have
-//! needs: then it runs in part, and says of which part.
+//! A row without an experiment cannot run in this version; its needs are the reason. One with an experiment may still have
+//! needs: then it runs in part, and names the part.
 
 use super::{Experiment, Need, Paper, calvin, cluster, ours, paxflow, qstore, queues, reads, tpcc};
 
 /// A figure or table.
 #[derive(Clone, Copy, Debug)]
 pub struct Figure {
-    /// Its name on the command line.
+    /// The name on the command line, which begins with the paper's.
     pub id: &'static str,
-    /// The paper.
-    pub paper: Paper,
-    /// Where it is there.
+    /// The number in the paper, or the section.
     pub source: &'static str,
-    /// What it shows.
+    /// The question.
     pub what: &'static str,
-    /// What it cannot be whole without.
+    /// Conditions of the whole figure.
     pub needs: &'static [Need],
-    /// How it is made, as far as this version can, and which part that is.
-    pub experiment: Option<(&'static dyn Experiment, &'static str)>,
+    /// The experiment, as far as this version can, and the part that it covers.
+    pub experiment: Option<(&'static Experiment, &'static str)>,
 }
 
 impl Figure {
-    /// What is missing for the whole of it: engines together, and then the rest.
-    pub fn missing(&self) -> Vec<String> {
-        let unmet = || self.needs.iter().filter(|need| !need.is_met());
-        let engines: Vec<&str> = unmet()
-            .filter_map(|need| if let Need::Engine(name) = need { Some(*name) } else { None })
-            .collect();
-        let engines = match engines.len() {
-            0 => None,
-            1 => Some(format!("engine {}", engines.join(""))),
-            _ => Some(format!("engines {}", engines.join(", "))),
-        };
-        let rest = unmet().filter(|need| !matches!(need, Need::Engine(_))).map(Need::to_string);
-        engines.into_iter().chain(rest).collect()
+    /// The paper.
+    pub fn paper(&self) -> Paper {
+        match self.id.split_once('-').map(|(paper, _)| paper) {
+            Some("calvin") => Paper::Calvin,
+            Some("paxflow") => Paper::PaxFlow,
+            Some("qstore") => Paper::QStore,
+            Some("fwkv") => Paper::FwKv,
+            Some("regions") => Paper::Regions,
+            _ => Paper::Ours,
+        }
     }
 
-    /// What this version can do of it, in words.
+    /// The needs that are not met: engines together, and then the rest.
+    pub fn missing(&self) -> Vec<String> {
+        let unmet = self.needs.iter().filter(|need| !need.is_met());
+        let (engines, rest): (Vec<&Need>, Vec<&Need>) =
+            unmet.partition(|need| matches!(need, Need::Engine(_)));
+        let mut missing: Vec<String> = engines.iter().map(|need| need.to_string()).collect();
+        if missing.len() > 1 {
+            missing = vec![format!("engines {}", missing.join(", ").replace("engine ", ""))];
+        }
+        missing.extend(rest.iter().map(|need| need.to_string()));
+        missing
+    }
+
+    /// The part that this version can run, in words.
     pub fn state(&self) -> String {
         let missing = self.missing().join("; ");
         match (&self.experiment, missing.is_empty()) {
@@ -48,6 +56,10 @@ impl Figure {
             (Some((_, part)), false) => format!("runs: {part}; the rest needs {missing}"),
         }
     }
+
+    const fn by(self, experiment: &'static Experiment, part: &'static str) -> Figure {
+        Figure { experiment: Some((experiment, part)), ..self }
+    }
 }
 
 /// The figure with a name.
@@ -55,266 +67,146 @@ pub fn find(id: &str) -> Option<&'static Figure> {
     FIGURES.iter().find(|figure| figure.id == id)
 }
 
-const fn figure(
-    paper: Paper,
-    id: &'static str,
-    source: &'static str,
-    what: &'static str,
-    needs: &'static [Need],
-) -> Figure {
-    Figure { id, paper, source, what, needs, experiment: None }
-}
-
-impl Figure {
-    const fn by(self, experiment: &'static dyn Experiment, part: &'static str) -> Figure {
-        Figure { experiment: Some((experiment, part)), ..self }
-    }
+const fn row(id: &'static str, source: &'static str, what: &'static str, needs: &'static [Need]) -> Figure {
+    Figure { id, source, what, needs, experiment: None }
 }
 
 use Need::{Engine, Nodes, Nothing, Part, Replicas};
-use Paper::{Calvin, FwKv, Ours, PaxFlow, QStore, Regions};
 
-const DRAWING: Need = Nothing("a drawing");
-const EXAMPLE: Need = Nothing("an example of an execution");
-const PSI: [Need; 4] = [Engine("fwkv"), Engine("walter"), Engine("occ-2pc"), Nodes(20)];
-const FRESH: [Need; 3] = [Engine("fwkv"), Engine("walter"), Nodes(20)];
-const REGIONS: [Need; 3] = [Engine("regions-2pl"), Engine("regions-silo"), Engine("regions-mvocc")];
-const REGIONS_APART: [Need; 4] =
-    [Engine("regions-2pl"), Engine("regions-silo"), Engine("regions-mvocc"), Nodes(2)];
-const DENEVA: [Need; 6] =
-    [Engine("no-wait"), Engine("wait-die"), Engine("timestamp"), Engine("mvcc"), Engine("maat"), Nodes(16)];
+const DRAWING: &[Need] = &[Nothing("a drawing")];
+const EXAMPLE: &[Need] = &[Nothing("an example of an execution")];
+const HARDWARE: &[Need] = &[Nothing("a list of settings")];
+const PAXFLOW_2: &[Need] =
+    &[Nothing("a list of settings, which paxflow-2 runs with and shows beside its own")];
+const QSTORE_5: &[Need] = &[Nothing("a list of settings, which qstore-5 to qstore-13 run with")];
+const PAXFLOW: &[Need] = &[Engine("paxflow")];
+const QSTORE: &[Need] = &[Engine("qstore"), Nodes(4)];
+const PSI: &[Need] = &[Engine("fwkv"), Engine("walter"), Engine("occ-2pc"), Nodes(20)];
+const FRESH: &[Need] = &[Engine("fwkv"), Engine("walter"), Nodes(20)];
+const REGIONS: &[Need] = &[Engine("regions-2pl"), Engine("regions-silo"), Engine("regions-mvocc")];
+const REGIONS_APART: &[Need] =
+    &[Engine("regions-2pl"), Engine("regions-silo"), Engine("regions-mvocc"), Nodes(2)];
+const REGIONS_COPIED: &[Need] =
+    &[Engine("regions-2pl"), Engine("regions-silo"), Engine("regions-mvocc"), Replicas(3)];
+const DENEVA: &[Need] =
+    &[Engine("no-wait"), Engine("wait-die"), Engine("timestamp"), Engine("mvcc"), Engine("maat"), Nodes(16)];
+const EVERY: &[Need] = &[Engine("paxflow"), Engine("qstore"), Engine("fwkv"), Engine("regions-silo")];
 const LINES: &str = "Q-Store's line and both Calvins' on four nodes";
+const BOTH: &str = "both engines";
 
 /// Every figure and table.
 pub static FIGURES: [Figure; 55] = [
-    figure(Calvin, "calvin-1", "Figure 1", "The architecture", &[DRAWING]),
-    figure(
-        Calvin,
+    row("calvin-1", "Figure 1", "The architecture", DRAWING),
+    row(
         "calvin-2",
         "Figure 2",
         "Latency by replication mode, in one data centre and in three",
         &[Nodes(4), Replicas(3)],
     )
-    .by(&cluster::Figure2, "none, async and sync, delays injected"),
-    figure(
-        Calvin,
+    .by(&cluster::FIGURE_2, "none, async and sync, delays injected"),
+    row(
         "calvin-disk",
         "section 4, text",
         "Throughput with a share of transactions on records that are on disk",
         &[Part("a store larger than memory")],
     ),
-    figure(Calvin, "calvin-3", "Figure 3", "Throughput over time while a checkpoint is captured", &[])
-        .by(&calvin::Figure3, "all three modes, and without a checkpoint"),
-    figure(Calvin, "calvin-4", "Figure 4", "TPC-C New Order throughput, 1 to 100 nodes", &[Nodes(100)])
-        .by(&tpcc::Calvin4, "demands measured on 1 to 4 nodes, 1 to 100 modelled"),
-    figure(Calvin, "calvin-5", "Figure 5", "Microbenchmark throughput, 1 to 100 nodes", &[Nodes(100)])
-        .by(&calvin::Figure5, "demands measured on 1 to 4 nodes, 1 to 100 modelled"),
-    figure(
-        Calvin,
+    row("calvin-3", "Figure 3", "Throughput over time while a checkpoint is captured", &[])
+        .by(&calvin::FIGURE_3, "all three modes, and without a checkpoint"),
+    row("calvin-4", "Figure 4", "TPC-C New Order throughput, 1 to 100 nodes", &[Nodes(100)])
+        .by(&tpcc::CALVIN_4, "demands measured on 1 to 4 nodes, 1 to 100 modelled"),
+    row("calvin-5", "Figure 5", "Microbenchmark throughput, 1 to 100 nodes", &[Nodes(100)])
+        .by(&calvin::FIGURE_5, "demands measured on 1 to 4 nodes, 1 to 100 modelled"),
+    row(
         "calvin-6",
         "Figure 6",
         "Slowdown of multi-partition transactions by contention, beside two-phase commit",
         &[Nodes(8), Engine("no-wait")],
     )
-    .by(&cluster::Figure6, "Calvin for real, two-phase commit as the paper's model"),
-    figure(PaxFlow, "paxflow-1", "Figure 1", "How transactions go through Calvin and PaxFlow", &[DRAWING]),
-    figure(
-        PaxFlow,
-        "paxflow-table-1",
-        "Table 1",
-        "The settings of Figure 2",
-        &[Nothing("a list of settings, which paxflow-2 runs with and shows beside its own")],
-    ),
-    figure(
-        PaxFlow,
+    .by(&cluster::FIGURE_6, "Calvin for real, two-phase commit as the paper's model"),
+    row("paxflow-1", "Figure 1", "How transactions go through Calvin and PaxFlow", DRAWING),
+    row("paxflow-table-1", "Table 1", "The settings of Figure 2", PAXFLOW_2),
+    row(
         "paxflow-2",
         "Figure 2",
         "Read-only YCSB: Calvin and PaxFlow",
         &[Engine("paxflow"), Engine("calvin-paper")],
     )
-    .by(&paxflow::Figure2, "PaxFlow and both Calvins; service demands and X(c)"),
-    figure(
-        PaxFlow,
-        "paxflow-e1",
-        "paxflow.md, E1",
-        "The share of read-only transactions, 0 to 100%",
-        &[Engine("paxflow")],
-    )
-    .by(&reads::E1, "both engines"),
-    figure(
-        PaxFlow,
-        "paxflow-e2",
-        "paxflow.md, E2",
-        "Read-only latency while the hot records are written",
-        &[Engine("paxflow")],
-    )
-    .by(&reads::E2, "both engines, p99, on one node and on two"),
-    figure(
-        PaxFlow,
-        "paxflow-e3",
-        "paxflow.md, E3",
-        "Latency and staleness of the freshness modes",
-        &[Engine("paxflow")],
-    )
-    .by(&reads::E3, "latency and staleness of each mode"),
-    figure(
-        PaxFlow,
-        "paxflow-e4",
-        "paxflow.md, E4",
-        "Long read-only transactions beside writers",
-        &[Engine("paxflow")],
-    )
-    .by(&reads::E4, "both engines, writers' p99, and versions of a record"),
-    figure(PaxFlow, "paxflow-e5", "paxflow.md, E5", "4, 16 and 100 operations", &[Engine("paxflow")])
-        .by(&reads::E5, "both engines"),
-    figure(QStore, "qstore-1", "Figure 1", "How transactions go through Calvin and Q-Store", &[DRAWING]),
-    figure(QStore, "qstore-2", "Figure 2", "Dependencies between transactions in queues", &[EXAMPLE]),
-    figure(QStore, "qstore-3", "Figure 3", "The architecture of the system", &[DRAWING]),
-    figure(QStore, "qstore-4", "Figure 4", "The architecture of a server", &[DRAWING]),
-    figure(
-        QStore,
-        "qstore-table-1",
-        "Table 1",
-        "The parameters of the workloads",
-        &[Nothing("a list of settings, which qstore-5 to qstore-13 run with")],
-    ),
-    figure(
-        QStore,
-        "qstore-5",
-        "Figure 5",
-        "Throughput and latency by batch size",
-        &[Engine("qstore"), Nodes(16)],
-    )
-    .by(&qstore::FIGURE_5, "Q-Store and both Calvins on four nodes, by what is under way"),
-    figure(QStore, "qstore-6", "Figure 6", "Throughput by skew", &DENEVA).by(&qstore::FIGURE_6, LINES),
-    figure(QStore, "qstore-7", "Figure 7", "Throughput by share of multi-partition transactions", &DENEVA)
+    .by(&paxflow::FIGURE_2, "PaxFlow and both Calvins; service demands and X(c)"),
+    row("paxflow-e1", "paxflow.md, E1", "The share of read-only transactions, 0 to 100%", PAXFLOW)
+        .by(&reads::E1, BOTH),
+    row("paxflow-e2", "paxflow.md, E2", "Read-only latency while the hot records are written", PAXFLOW)
+        .by(&reads::E2, "both engines, p99, on one node and on two"),
+    row("paxflow-e3", "paxflow.md, E3", "Latency and staleness of the freshness modes", PAXFLOW)
+        .by(&reads::E3, "latency and staleness of each mode"),
+    row("paxflow-e4", "paxflow.md, E4", "Long read-only transactions beside writers", PAXFLOW)
+        .by(&reads::E4, "both engines, writers' p99, and versions of a record"),
+    row("paxflow-e5", "paxflow.md, E5", "4, 16 and 100 operations", PAXFLOW).by(&reads::E5, BOTH),
+    row("qstore-1", "Figure 1", "How transactions go through Calvin and Q-Store", DRAWING),
+    row("qstore-2", "Figure 2", "Dependencies between transactions in queues", EXAMPLE),
+    row("qstore-3", "Figure 3", "The architecture of the system", DRAWING),
+    row("qstore-4", "Figure 4", "The architecture of a server", DRAWING),
+    row("qstore-table-1", "Table 1", "The parameters of the workloads", QSTORE_5),
+    row("qstore-5", "Figure 5", "Throughput and latency by batch size", &[Engine("qstore"), Nodes(16)])
+        .by(&qstore::FIGURE_5, "Q-Store and both Calvins on four nodes, by what is under way"),
+    row("qstore-6", "Figure 6", "Throughput by skew", DENEVA).by(&qstore::FIGURE_6, LINES),
+    row("qstore-7", "Figure 7", "Throughput by share of multi-partition transactions", DENEVA)
         .by(&qstore::FIGURE_7, LINES),
-    figure(QStore, "qstore-8", "Figure 8", "Throughput by share of updates", &DENEVA)
-        .by(&qstore::FIGURE_8, LINES),
-    figure(QStore, "qstore-9", "Figure 9", "Throughput by operations per transaction", &DENEVA)
+    row("qstore-8", "Figure 8", "Throughput by share of updates", DENEVA).by(&qstore::FIGURE_8, LINES),
+    row("qstore-9", "Figure 9", "Throughput by operations per transaction", DENEVA)
         .by(&qstore::FIGURE_9, LINES),
-    figure(QStore, "qstore-10", "Figure 10", "Throughput by partitions per transaction", &DENEVA)
+    row("qstore-10", "Figure 10", "Throughput by partitions per transaction", DENEVA)
         .by(&qstore::FIGURE_10, LINES),
-    figure(QStore, "qstore-11", "Figure 11", "Throughput, 2 to 16 servers", &DENEVA)
+    row("qstore-11", "Figure 11", "Throughput, 2 to 16 servers", DENEVA)
         .by(&qstore::FIGURE_11, "Q-Store's line and both Calvins', X(8) as a model"),
-    figure(QStore, "qstore-12", "Figure 12", "TPC-C: NewOrder, Payment, and half of each", &DENEVA)
+    row("qstore-12", "Figure 12", "TPC-C: NewOrder, Payment, and half of each", DENEVA)
         .by(&tpcc::QSTORE_12, LINES),
-    figure(QStore, "qstore-13", "Figure 13", "TPC-C by share of multi-partition transactions", &DENEVA)
+    row("qstore-13", "Figure 13", "TPC-C by share of multi-partition transactions", DENEVA)
         .by(&tpcc::QSTORE_13, LINES),
-    figure(
-        QStore,
-        "qstore-a",
-        "qstore.md, ours A",
-        "Speculative and conservative execution by share of aborts",
-        &[Engine("qstore"), Nodes(4)],
-    )
-    .by(&queues::Aborts, "Q-Store's three ways on four nodes"),
-    figure(
-        QStore,
-        "qstore-b",
-        "qstore.md, ours B",
-        "Planning ahead, by delay between nodes and batch size",
-        &[Engine("qstore"), Nodes(4)],
-    )
-    .by(&queues::Barriers, "by delay, by what is planned ahead and by what is under way"),
-    figure(
-        QStore,
-        "qstore-c",
-        "qstore.md, ours C",
-        "The share of data dependencies, local and remote",
-        &[Engine("qstore"), Nodes(4)],
-    )
-    .by(&queues::Dependencies, "Q-Store and Calvin on four nodes"),
-    figure(FwKv, "fwkv-1", "Figure 1", "A long fork that Walter accepts", &[EXAMPLE]),
-    figure(FwKv, "fwkv-2", "Figure 2", "A read-only transaction that moves its snapshot on", &[EXAMPLE]),
-    figure(FwKv, "fwkv-3", "Figure 3", "How an update transaction gets its snapshot", &[EXAMPLE]),
-    figure(FwKv, "fwkv-4", "Figure 4", "An abort that a fresher snapshot saves", &[EXAMPLE]),
-    figure(FwKv, "fwkv-5", "Figure 5", "YCSB throughput, up to 20 nodes, 20% and 50% read-only", &PSI),
-    figure(
-        FwKv,
+    row("qstore-a", "qstore.md, ours A", "Speculative and conservative execution by share of aborts", QSTORE)
+        .by(&queues::A, "Q-Store's three ways on four nodes"),
+    row("qstore-b", "qstore.md, ours B", "Planning ahead, by delay between nodes and batch size", QSTORE)
+        .by(&queues::B, "by delay, by what is planned ahead and by what is under way"),
+    row("qstore-c", "qstore.md, ours C", "The share of data dependencies, local and remote", QSTORE)
+        .by(&queues::C, "Q-Store and Calvin on four nodes"),
+    row("fwkv-1", "Figure 1", "A long fork that Walter accepts", EXAMPLE),
+    row("fwkv-2", "Figure 2", "A read-only transaction that moves its snapshot on", EXAMPLE),
+    row("fwkv-3", "Figure 3", "How an update transaction gets its snapshot", EXAMPLE),
+    row("fwkv-4", "Figure 4", "An abort that a fresher snapshot saves", EXAMPLE),
+    row("fwkv-5", "Figure 5", "YCSB throughput, up to 20 nodes, 20% and 50% read-only", PSI),
+    row(
         "fwkv-6",
         "Figure 6",
         "Anti-dependencies that an update transaction collects",
         &[Engine("fwkv"), Nodes(20)],
     ),
-    figure(FwKv, "fwkv-7", "Figure 7", "Aborts while propagation is delayed", &FRESH),
-    figure(FwKv, "fwkv-8", "Figure 8", "TPC-C throughput by warehouses and nodes", &PSI),
-    figure(FwKv, "fwkv-9a", "Figure 9(a)", "TPC-C aborts while propagation is delayed", &FRESH),
-    figure(FwKv, "fwkv-9b", "Figure 9(b)", "FW-KV's slowdown against Walter by warehouses", &PSI),
-    figure(
-        Regions,
+    row("fwkv-7", "Figure 7", "Aborts while propagation is delayed", FRESH),
+    row("fwkv-8", "Figure 8", "TPC-C throughput by warehouses and nodes", PSI),
+    row("fwkv-9a", "Figure 9(a)", "TPC-C aborts while propagation is delayed", FRESH),
+    row("fwkv-9b", "Figure 9(b)", "FW-KV's slowdown against Walter by warehouses", PSI),
+    row(
         "regions-layout",
         "figures of section 3",
         "How records are laid out for each concurrency control",
-        &[DRAWING],
+        DRAWING,
     ),
-    figure(Regions, "regions-table-1", "Table 1", "The hardware", &[Nothing("a list of settings")]),
-    figure(Regions, "regions-ro", "read-only figure", "10 reads, high and low contention", &REGIONS),
-    figure(
-        Regions,
-        "regions-rmw",
-        "read-write figure",
-        "10 read-modify-writes, high and low contention",
-        &REGIONS,
-    ),
-    figure(
-        Regions,
-        "regions-rmw-5",
-        "second read-write figure",
-        "5 read-modify-writes of 50 records",
-        &REGIONS,
-    ),
-    figure(
-        Regions,
-        "regions-mixed",
-        "mixed figure",
-        "Read-only and read-modify-write, low contention",
-        &REGIONS,
-    ),
-    figure(Regions, "regions-wal", "WAL text", "Bytes of log for each transaction", &REGIONS),
-    figure(
-        Regions,
+    row("regions-table-1", "Table 1", "The hardware", HARDWARE),
+    row("regions-ro", "read-only figure", "10 reads, high and low contention", REGIONS),
+    row("regions-rmw", "read-write figure", "10 read-modify-writes, high and low contention", REGIONS),
+    row("regions-rmw-5", "second read-write figure", "5 read-modify-writes of 50 records", REGIONS),
+    row("regions-mixed", "mixed figure", "Read-only and read-modify-write, low contention", REGIONS),
+    row("regions-wal", "WAL text", "Bytes of log for each transaction", REGIONS),
+    row(
         "regions-f1",
         "regions.md, F1 and F2",
         "Delay between regions, 0 to 200 ms, by share of multi-region transactions",
-        &REGIONS_APART,
+        REGIONS_APART,
     ),
-    figure(
-        Regions,
-        "regions-f3",
-        "regions.md, F3",
-        "More regions, transactions on 2 of them",
-        &REGIONS_APART,
-    ),
-    figure(
-        Regions,
-        "regions-f4",
-        "regions.md, F4",
-        "A slow or dead storage replica: quorum and full",
-        &[Engine("regions-2pl"), Engine("regions-silo"), Engine("regions-mvocc"), Replicas(3)],
-    ),
-    figure(
-        Regions,
-        "regions-f5",
-        "regions.md, F5",
-        "TPC-C with warehouses at home in a region",
-        &REGIONS_APART,
-    ),
-    figure(
-        Ours,
-        "ours-engines",
-        "ours",
-        "Every engine on one workload, as shares of the ceiling",
-        &[Engine("paxflow"), Engine("qstore"), Engine("fwkv"), Engine("regions-silo")],
-    ),
-    figure(
-        Ours,
-        "ours-ceiling",
-        "ours",
-        "Throughput as a share of plain record accesses, by skew and threads",
-        &[],
-    )
-    .by(&ours::Ceiling, "Calvin on one node"),
+    row("regions-f3", "regions.md, F3", "More regions, transactions on 2 of them", REGIONS_APART),
+    row("regions-f4", "regions.md, F4", "A slow or dead storage replica: quorum and full", REGIONS_COPIED),
+    row("regions-f5", "regions.md, F5", "TPC-C with warehouses at home in a region", REGIONS_APART),
+    row("ours-engines", "ours", "Every engine on one workload, as shares of the ceiling", EVERY),
+    row("ours-ceiling", "ours", "Throughput as a share of plain record accesses, by skew and threads", &[])
+        .by(&ours::CEILING, "Calvin on one node"),
 ];
 
 #[cfg(test)]

@@ -1,5 +1,5 @@
 //! Scale-out, for the Calvin paper's Figures 4 and 5: what transactions cost nodes is measured on one, two and four of
-//! them, what an epoch costs for each other node on four and sixteen, and a model plays clusters of up to a hundred with
+//! them, what an epoch costs for each other node on four and sixteen, and a model simulates clusters of up to a hundred with
 //! these demands.
 
 use std::sync::Arc;
@@ -7,16 +7,16 @@ use std::sync::Arc;
 use ordain_workload::Workload;
 use ordain_workload::micro::{Calvin, Micro};
 
-use super::{FigurePoint, Measured, Shape, Summary};
+use super::experiment::{self, FigurePoint, LINEAR, THROUGHPUT, axis};
+use super::{Measured, Shape, Summary};
 use crate::embedded::Grid;
-use crate::html::{Cell, Table};
-use crate::plot::{Axis, Kind, Plot, Scale, Series, si};
+use crate::plot::{Kind, Plot, Series, si};
 use crate::scale_out::Model;
+use crate::table::{Cell, Table};
 
 /// A line of a figure: a workload on any number of nodes.
 #[derive(Clone, Copy, Debug)]
 pub struct Line {
-    /// Its name.
     pub name: &'static str,
     /// The share of transactions on two nodes.
     pub multi: f64,
@@ -24,21 +24,21 @@ pub struct Line {
     pub contention_index: f64,
 }
 
-/// What a line's name begins with when it is measured on clusters.
+/// Begins the name of a line that is measured on clusters.
 const ON_NODES: &str = "on nodes: ";
-/// How many nodes are measured.
+/// Numbers of nodes that are measured.
 const NODES: [u16; 3] = [1, 2, 4];
-/// How many are played.
-const PLAYED: [usize; 9] = [1, 2, 4, 6, 8, 10, 20, 50, 100];
+/// Numbers of nodes that are simulated.
+const SIMULATED: [usize; 9] = [1, 2, 4, 6, 8, 10, 20, 50, 100];
 /// The eighth node is the paper's slow instance.
 const SLOW: (usize, f64) = (7, 0.8);
-/// Up to how many nodes it is played with that one. The others come to wait for it as their clients do, one after the
-/// other; in a larger cluster that takes longer than can be played.
+/// Up to how many nodes it is simulated with that one. The others come to wait for it as their clients do, one after the
+/// other; in a larger cluster that takes longer than can be simulated.
 const SLOW_MAX: usize = 10;
-/// How long it is played, in epochs, and how long with the slow node: until most clients have come to wait for it.
-const PLAYED_FOR: f64 = 6.0;
-const SLOW_FOR: f64 = 60.0;
-/// How long it takes from one node's transactions to another's in the paper's cluster, one way (section 6.3).
+/// Epochs that are simulated, and with the slow node: until most clients have come to wait for it.
+const EPOCHS_SIMULATED: f64 = 6.0;
+const SLOW_EPOCHS_SIMULATED: f64 = 60.0;
+/// Delay between two nodes of the paper's cluster, one way (section 6.3).
 const LINK_US: f64 = 2_000.0;
 /// The paper's (section 3.1). Ours are shorter where the network is quick, and as long with `--linger-us`.
 const EPOCH_US: f64 = 10_000.0;
@@ -47,18 +47,18 @@ const CLIENTS: usize = 4_000;
 
 /// The line on which next to nothing is asked for, so that epochs are all that costs something.
 const EPOCHS: &str = "on nodes: epochs";
-/// How many nodes that is measured on.
+/// Numbers of nodes that epochs are measured on.
 const FEW: u16 = 4;
 const MORE: u16 = 16;
 /// Transactions a second there, all nodes together: each opens an epoch.
 const RATE: f64 = 250.0;
 
-/// Whether a line was measured on clusters.
+/// True if a line was measured on clusters.
 pub fn is_on_nodes(line: &str) -> bool {
     line.starts_with(ON_NODES)
 }
 
-/// What has to be measured for a line; `workload` is that of so many nodes, of which a share uses two.
+/// The points of a line; `workload` is that of so many nodes, of which a share uses two.
 pub fn points(
     line: &Line,
     workload: impl Fn(u16, f64) -> anyhow::Result<Arc<dyn Workload>>,
@@ -66,13 +66,13 @@ pub fn points(
     let name = format!("{ON_NODES}{}", line.name);
     let point = |&nodes: &u16| {
         let multi = if nodes > 1 { line.multi } else { 0.0 };
-        let workload = workload(nodes, multi)?;
-        Ok(FigurePoint::cluster(&name, f64::from(nodes), Grid::of(nodes), CLIENTS, workload))
+        let measured = experiment::Line::cluster(&*name, Grid::of(nodes), CLIENTS);
+        Ok(measured.at(f64::from(nodes), workload(nodes, multi)?))
     };
     NODES.iter().map(point).collect()
 }
 
-/// What has to be measured for all lines of a figure.
+/// The points that all lines of a figure need.
 pub fn epochs() -> anyhow::Result<Vec<FigurePoint>> {
     let point = |nodes: u16| {
         let workload = Micro::calvin(Calvin {
@@ -82,10 +82,8 @@ pub fn epochs() -> anyhow::Result<Vec<FigurePoint>> {
             at_home: true,
             ..Calvin::default()
         })?;
-        let grid = Grid::of(nodes);
-        let mut point = FigurePoint::cluster(EPOCHS, f64::from(nodes), grid, CLIENTS, Arc::new(workload));
-        point.point.rate = Some(RATE);
-        Ok(point)
+        let line = experiment::Line::cluster(EPOCHS, Grid::of(nodes), CLIENTS);
+        Ok(experiment::Line { rate: Some(RATE), ..line }.at(f64::from(nodes), Arc::new(workload)))
     };
     [FEW, MORE].map(point).into_iter().collect()
 }
@@ -98,7 +96,7 @@ fn peer_us(measured: &Measured) -> Option<f64> {
 }
 
 /// By how much a node's share of a cluster's cost is more with each other node. What every node has to do for an epoch,
-/// whoever else there is, is not in it: the demands of transactions, measured under load, have that already.
+/// however many others there are, is not in it: the demands of transactions, measured under load, have that already.
 fn more_for_each((few, few_us): (u16, f64), (more, more_us): (u16, f64)) -> f64 {
     let share = |nodes: u16, us: f64| us / f64::from(nodes);
     ((share(more, more_us) - share(few, few_us)) / f64::from(more - few)).max(0.0)
@@ -106,7 +104,7 @@ fn more_for_each((few, few_us): (u16, f64), (more, more_us): (u16, f64)) -> f64 
 
 /// A line's demands, and what the model makes of them.
 #[derive(Clone, Debug)]
-struct Played {
+struct Simulated {
     line: Line,
     /// Processor microseconds for each transaction on one node, two and four.
     demands: Vec<(u16, f64)>,
@@ -114,25 +112,25 @@ struct Played {
     peer_us: f64,
     /// Transactions a second of a node, by the number of nodes, all alike.
     per_node: Vec<(f64, f64)>,
-    /// The same, if one of them is slow.
+    /// Transactions a second of a node, if one of them is slow.
     slow: Vec<(f64, f64)>,
 }
 
-impl Played {
-    fn of(line: Line, measured: &Measured) -> Option<Played> {
+impl Simulated {
+    fn of(line: Line, measured: &Measured) -> Option<Simulated> {
         let name = format!("{ON_NODES}{}", line.name);
         let demand = |&nodes: &u16| (nodes, measured.demands(&name, f64::from(nodes)).sum_us());
         let demands: Vec<(u16, f64)> = NODES.iter().map(demand).collect();
         let peer_us = peer_us(measured).filter(|_| demands.iter().all(|(_, us)| *us > 0.0))?;
         let rate = |nodes: usize, slow: Option<(usize, f64)>, epochs: f64| {
             let watched_us = epochs * EPOCH_US;
-            let played = Model { watched_us, ..model(&line, (&demands, peer_us), nodes, slow) };
-            (nodes as f64, played.txn_per_s() / nodes as f64)
+            let simulated = Model { watched_us, ..model(&line, (&demands, peer_us), nodes, slow) };
+            (nodes as f64, simulated.txn_per_s() / nodes as f64)
         };
-        let per_node = PLAYED.iter().map(|nodes| rate(*nodes, None, PLAYED_FOR)).collect();
-        let few = PLAYED.iter().filter(|nodes| **nodes <= SLOW_MAX);
-        let slow = few.map(|nodes| rate(*nodes, Some(SLOW), SLOW_FOR)).collect();
-        Some(Played { line, demands, peer_us, per_node, slow })
+        let per_node = SIMULATED.iter().map(|nodes| rate(*nodes, None, EPOCHS_SIMULATED)).collect();
+        let few = SIMULATED.iter().filter(|nodes| **nodes <= SLOW_MAX);
+        let slow = few.map(|nodes| rate(*nodes, Some(SLOW), SLOW_EPOCHS_SIMULATED)).collect();
+        Some(Simulated { line, demands, peer_us, per_node, slow })
     }
 
     fn at(&self, nodes: f64) -> f64 {
@@ -176,79 +174,77 @@ fn model(
         peer_us,
         // So many that the core has twice as much to do as there is time until an answer comes.
         clients: (2.0 * (EPOCH_US + 2.0 * LINK_US) / each_us).ceil() as u32,
-        watched_us: PLAYED_FOR * EPOCH_US,
+        watched_us: EPOCHS_SIMULATED * EPOCH_US,
         seed: 1,
     }
 }
 
-/// Adds to what one node has told: the picture of up to a hundred nodes, the demands, and whether the shape is the
+/// Adds to the summary of one node: the plots of up to a hundred nodes, the demands, and whether the shape is the
 /// paper's. The first line is that of low contention, the last that of high.
-pub fn tell(told: &mut Summary, lines: &[Line], measured: &Measured, title: &str) {
-    let played: Vec<Played> = lines.iter().filter_map(|line| Played::of(*line, measured)).collect();
-    told.shapes.extend(shapes(lines, &played));
-    if played.is_empty() {
+pub fn add(summary: &mut Summary, lines: &[Line], measured: &Measured, title: &str) {
+    let simulated: Vec<Simulated> = lines.iter().filter_map(|line| Simulated::of(*line, measured)).collect();
+    summary.shapes.extend(shapes(lines, &simulated));
+    if simulated.is_empty() {
         return;
     }
     let mut series: Vec<Series> = Vec::new();
-    for Played { line, per_node, slow, .. } in &played {
+    for Simulated { line, per_node, slow, .. } in &simulated {
         series.push(Series::model(line.name, per_node.clone()));
         series.push(Series::reference(format!("{}, one node at 0.8", line.name), slow.clone()));
     }
     let plot = |title: String, series| Plot {
         title,
         subtitle: "a model with the demands measured on 1, 2, 4 and 16 nodes; a core a node".to_owned(),
-        x: Axis::new("nodes", "", Scale::Linear),
-        y: Axis::throughput(),
+        x: axis(("nodes", "", LINEAR)),
+        y: axis(THROUGHPUT),
         kind: Kind::Lines,
         series,
         notes: Vec::new(),
     };
-    let total = |played: &Played| {
-        let points = played.per_node.iter().map(|(nodes, rate)| (*nodes, nodes * rate)).collect();
-        Series::model(played.line.name, points)
+    let total = |simulated: &Simulated| {
+        let points = simulated.per_node.iter().map(|(nodes, rate)| (*nodes, nodes * rate)).collect();
+        Series::model(simulated.line.name, points)
     };
-    told.plots.insert(0, plot(format!("{title}, each node"), series));
-    told.plots.insert(1, plot(format!("{title}, all nodes"), played.iter().map(total).collect()));
-    told.tables.insert(0, demands_table(&played));
-    told.notes.push(format!(
+    summary.plots.insert(0, plot(format!("{title}, each node"), series));
+    summary.plots.insert(1, plot(format!("{title}, all nodes"), simulated.iter().map(total).collect()));
+    summary.tables.insert(0, demands_table(&simulated));
+    summary.notes.push(format!(
         "1 to 100 nodes are a discrete-event model, not a measurement: processor time for each transaction was measured \
          on 1, 2 and 4 nodes that shared this machine, and beyond 4 it is taken to stay; epochs, locks, remote reads and \
-         clients, more than a core can serve, are played. Each node has one core, {} ms lie between two (the paper's 2 ms), \
+         clients, more than a core can serve, are simulated. Each node has one core, {} ms lie between two (the paper's 2 ms), \
          and in a line of its own, for up to {SLOW_MAX} nodes and {} s, the eighth is as slow as the paper's slow instance is \
          thought to be (0.8). An epoch lasts {} ms, as in the \
          paper, and costs each node {:.1} us for each other node: that is measured on {FEW} and {MORE} nodes which next to \
          nothing is asked of. What it costs a node anyway is in what its transactions cost.",
         LINK_US / 1e3,
-        2.0 * SLOW_FOR * EPOCH_US / 1e6,
+        2.0 * SLOW_EPOCHS_SIMULATED * EPOCH_US / 1e6,
         EPOCH_US / 1e3,
-        played[0].peer_us
+        simulated[0].peer_us
     ));
 }
 
-fn demands_table(played: &[Played]) -> Table {
-    let mut table =
-        Table::new("Measured: processor microseconds of all nodes for each transaction").text_column("line");
-    for nodes in NODES {
-        table = table.number_column(&format!("{nodes} nodes"));
-    }
-    for Played { line, demands, .. } in played {
-        let mut row = vec![Cell::text(line.name)];
-        row.extend(demands.iter().map(|(_, us)| Cell::number(format!("{us:.2}"))));
-        table.row(row);
+fn demands_table(simulated: &[Simulated]) -> Table {
+    let caption = "Measured: processor microseconds of all nodes for each transaction";
+    let mut table = Table::new(caption)
+        .text_columns(["line"])
+        .number_columns(NODES.map(|nodes| format!("{nodes} nodes")));
+    for Simulated { line, demands, .. } in simulated {
+        let figures = demands.iter().map(|(_, us)| Cell::number(format!("{us:.2}")));
+        table.row([Cell::text(line.name)].into_iter().chain(figures));
     }
     table
 }
 
-fn shapes(lines: &[Line], played: &[Played]) -> Vec<Shape> {
+fn shapes(lines: &[Line], simulated: &[Simulated]) -> Vec<Shape> {
     const DROP: &str = "a sharp drop of each node's throughput from 1 node to 2: to 0.85 or less";
     const STEP: &str = "a step between 6 and 8 nodes, where the slow one is added, and none without it";
     const FLAT: &str = "at low contention flat within 10% from 10 to 100 nodes";
     const LONGER: &str =
         "at high contention the decline goes on for longer: less is left at 100 nodes of what was at 10";
-    let (Some(low), Some(high)) = (played.first(), played.last()) else {
+    let (Some(low), Some(high)) = (simulated.first(), simulated.last()) else {
         return [DROP, STEP, FLAT, LONGER].map(|must| Shape::unknown(must, "not measured")).into();
     };
-    let ratio = |line: &Played, to: f64, from: f64| line.at(to) / line.at(from);
+    let ratio = |line: &Simulated, to: f64, from: f64| line.at(to) / line.at(from);
     let drop = ratio(low, 2.0, 1.0);
     let slow = |nodes: f64| low.slow.iter().find(|(at, _)| *at == nodes).map_or(0.0, |(_, rate)| *rate);
     let (step, without) = (slow(8.0) / slow(6.0), ratio(low, 8.0, 6.0));
@@ -261,7 +257,7 @@ fn shapes(lines: &[Line], played: &[Played]) -> Vec<Shape> {
         Shape::new(STEP, step <= 0.95 && without >= 0.95, format!("x {step:.2}; all alike x {without:.2}")),
         Shape::flat(FLAT, &tail, 0.1),
     ];
-    if lines.len() > 1 && played.len() == lines.len() {
+    if lines.len() > 1 && simulated.len() == lines.len() {
         let (low_left, high_left) = (ratio(low, 100.0, 10.0), ratio(high, 100.0, 10.0));
         let ours = format!(
             "{low_left:.2} left at low contention, {high_left:.2} at high ({} a node)",
@@ -300,9 +296,9 @@ mod tests {
 
     #[test]
     fn nothing_measured_is_nothing_known() {
-        let mut told = Summary::default();
-        tell(&mut told, &[LINE], &Measured::default(), "t");
-        assert_eq!((told.shapes.len(), told.plots.len()), (4, 0));
-        assert!(told.shapes.iter().all(|shape| shape.holds.is_none()));
+        let mut summary = Summary::default();
+        add(&mut summary, &[LINE], &Measured::default(), "t");
+        assert_eq!((summary.shapes.len(), summary.plots.len()), (4, 0));
+        assert!(summary.shapes.iter().all(|shape| shape.holds.is_none()));
     }
 }

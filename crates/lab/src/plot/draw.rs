@@ -1,23 +1,18 @@
-//! The picture of a plot.
+//! The SVG of a plot.
 //!
-//! `plotters` draws shapes with one colour each on whole pixels. So everything is drawn ten times as large as it is
-//! shown, in reserved colours, and afterwards each reserved colour becomes what it stands for: the ink of the
-//! surrounding text, a colour of the palette, dashes. The palette is that of Okabe and Ito, which those who see few
-//! colours can tell apart and which is legible on white and on black.
+//! Coordinates are whole tenths of a pixel. Inks name what they stand for: the ink of the surrounding text, a colour
+//! of the palette, dashes. The palette is that of Okabe and Ito, which those who see few colours can distinguish and which is
+//! legible on white and on black.
 
-use plotters::element::{Circle, PathElement, Polygon, Rectangle, Text};
-use plotters::prelude::{
-    Color, DrawingArea, FontDesc, FontFamily, FontStyle, IntoDrawingArea, RGBColor, SVGBackend, ShapeStyle,
-};
-use plotters::style::TextStyle;
-use plotters::style::text_anchor::{HPos, Pos, VPos};
+use std::fmt::Write as _;
 
 use super::scale::{Fitted, fit};
 use super::{Kind, Plot, Scale, Series, Style};
+use crate::html::escaped;
 
-/// How many units a shown pixel has.
+/// Units of a pixel.
 const UNIT: f64 = 10.0;
-/// How wide a picture is shown where there is room for it.
+/// Width of a picture where there is room for it, in pixels, as are all lengths.
 const WIDTH: f64 = 680.0;
 const MARGIN: f64 = 14.0;
 const PANEL_HEIGHT: f64 = 290.0;
@@ -30,145 +25,131 @@ const SMALL: f64 = 11.5;
 const PALETTE: [&str; 7] = ["#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9", "#7A6A00"];
 const DASHES: [&str; 4] = ["90 50", "40 35", "130 40 25 40", "20 30"];
 const GREY: &str = "#808080";
-/// References are grey: what tells them apart.
+/// References are grey, with different dots.
 const DOTS: [&str; 3] = ["15 40", "70 35 15 35", "15 20"];
 
-/// What something is drawn in.
+/// The colour and the dashes of something.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Ink {
     Text,
     Soft,
     Grid,
-    Paper,
     /// Grey, with dots of its own.
     Reference(usize),
     /// A colour of the palette.
     Solid(usize),
-    /// The same, with its own dashes.
+    /// A colour of the palette, with dashes of its own.
     Dashed(usize),
 }
 
 impl Ink {
-    /// The reserved colour.
-    fn code(self) -> RGBColor {
-        let (kind, number) = match self {
-            Ink::Text => (0, 0),
-            Ink::Soft => (1, 0),
-            Ink::Grid => (2, 0),
-            Ink::Paper => (3, 0),
-            Ink::Reference(i) => (4, i % DOTS.len()),
-            Ink::Solid(i) => (5, i % PALETTE.len()),
-            Ink::Dashed(i) => (6, i % (PALETTE.len() * DASHES.len())),
-        };
-        RGBColor(0xF0, kind, number as u8)
-    }
-
-    /// Every ink that there is.
-    fn all() -> impl Iterator<Item = Ink> {
-        let plain = [Ink::Text, Ink::Soft, Ink::Grid, Ink::Paper];
-        let grey = (0..DOTS.len()).map(Ink::Reference);
-        let solid = (0..PALETTE.len()).map(Ink::Solid);
-        let dashed = (0..PALETTE.len() * DASHES.len()).map(Ink::Dashed);
-        plain.into_iter().chain(grey).chain(solid).chain(dashed)
-    }
-
-    /// Puts what it stands for in the place of the reserved colour.
-    fn replace(self, svg: &str) -> String {
-        let RGBColor(r, g, b) = self.code();
-        let code = format!("#{r:02X}{g:02X}{b:02X}");
-        if !svg.contains(&code) {
-            return svg.to_owned();
+    fn colour(self) -> &'static str {
+        match self {
+            Ink::Text | Ink::Soft | Ink::Grid => "currentColor",
+            Ink::Reference(_) => GREY,
+            Ink::Solid(i) | Ink::Dashed(i) => PALETTE[i % PALETTE.len()],
         }
-        let (colour, fill, dashes) = match self {
-            Ink::Text => ("currentColor", "", ""),
-            Ink::Soft => ("currentColor", " fill-opacity=\"0.72\"", ""),
-            Ink::Grid => ("currentColor", "", ""),
-            Ink::Paper => ("#FFFFFF", " class=\"paper\"", ""),
-            Ink::Reference(i) => (GREY, "", DOTS[i % DOTS.len()]),
-            Ink::Solid(i) => (PALETTE[i % PALETTE.len()], "", ""),
-            Ink::Dashed(i) => (PALETTE[i % PALETTE.len()], "", DASHES[i % DASHES.len()]),
-        };
-        let stroke = match self {
+    }
+
+    /// The attributes of an area or a text.
+    fn fill(self) -> String {
+        let opacity = if self == Ink::Soft { " fill-opacity=\"0.72\"" } else { "" };
+        format!("fill=\"{}\"{opacity}", self.colour())
+    }
+
+    /// The attributes of a line.
+    fn stroke(self) -> String {
+        let more = match self {
             Ink::Soft => " stroke-opacity=\"0.72\"".to_owned(),
             Ink::Grid => " stroke-opacity=\"0.16\"".to_owned(),
-            Ink::Reference(_) | Ink::Dashed(_) => format!(" stroke-dasharray=\"{dashes}\""),
-            _ => String::new(),
+            Ink::Reference(i) => format!(" stroke-dasharray=\"{}\"", DOTS[i % DOTS.len()]),
+            Ink::Dashed(i) => format!(" stroke-dasharray=\"{}\"", DASHES[i % DASHES.len()]),
+            Ink::Text | Ink::Solid(_) => String::new(),
         };
-        svg.replace(&format!("fill=\"{code}\""), &format!("fill=\"{colour}\"{fill}"))
-            .replace(&format!("stroke=\"{code}\""), &format!("stroke=\"{colour}\"{stroke}"))
+        format!("stroke=\"{}\"{more}", self.colour())
     }
 }
 
-/// A drawing in shown pixels.
-struct Canvas<'a> {
-    area: DrawingArea<SVGBackend<'a>, plotters::coord::Shift>,
+/// The elements drawn so far.
+#[derive(Default)]
+struct Canvas {
+    svg: String,
 }
 
 type Place = (f64, f64);
 
-fn units(at: Place) -> (i32, i32) {
-    ((at.0 * UNIT).round() as i32, (at.1 * UNIT).round() as i32)
+fn units(length: f64) -> i32 {
+    (length * UNIT).round() as i32
 }
 
-impl Canvas<'_> {
-    fn draw<'e, E>(&self, element: &'e E)
-    where
-        &'e E: plotters::element::PointCollection<'e, (i32, i32)>,
-        E: for<'b> plotters::element::Drawable<SVGBackend<'b>>,
-    {
-        let drawn = self.area.draw(element);
-        // The backend writes into a string, which cannot fail.
-        drawn.expect("a picture in memory can be drawn");
+fn points(places: impl IntoIterator<Item = Place>) -> String {
+    places.into_iter().map(|(x, y)| format!("{},{} ", units(x), units(y))).collect()
+}
+
+/// The anchor of a text: horizontal, and vertical.
+type Anchor = (&'static str, &'static str);
+const LEFT: &str = "start";
+const MIDDLE: &str = "middle";
+const RIGHT: &str = "end";
+const BELOW: &str = "0.76em";
+const BESIDE: &str = "0.5ex";
+const ABOVE: &str = "-0.5ex";
+
+impl Canvas {
+    fn element(&mut self, element: &str) {
+        self.svg.push_str(element);
+        self.svg.push('\n');
     }
 
-    fn line(&self, points: &[Place], ink: Ink, width: f64) {
-        let style = ink.code().stroke_width((width * UNIT).round() as u32);
-        self.draw(&PathElement::new(points.iter().copied().map(units).collect::<Vec<_>>(), style));
+    fn line(&mut self, places: &[Place], ink: Ink, width: f64) {
+        let (stroke, width, points) = (ink.stroke(), units(width), points(places.iter().copied()));
+        self.element(&format!(
+            "<polyline fill=\"none\" {stroke} stroke-width=\"{width}\" points=\"{points}\"/>"
+        ));
     }
 
-    fn area(&self, from: Place, to: Place, ink: Ink) {
-        self.draw(&Rectangle::new([units(from), units(to)], ink.code().filled()));
+    fn area(&mut self, from: Place, to: Place, fill: &str) {
+        let [x, y, right, bottom] = [from.0, from.1, to.0, to.1].map(units);
+        let (width, height) = (right - x, bottom - y);
+        let size = format!("width=\"{width}\" height=\"{height}\"");
+        self.element(&format!("<rect x=\"{x}\" y=\"{y}\" {size} {fill} stroke=\"none\"/>"));
     }
 
-    fn text(&self, text: &str, at: Place, size: f64, ink: Ink, anchor: (HPos, VPos)) {
-        self.styled(text, at, size, ink, anchor, FontStyle::Normal);
+    fn text(&mut self, text: &str, at: Place, size: f64, ink: Ink, anchor: Anchor) {
+        self.styled(text, at, size, &ink.fill(), anchor);
     }
 
-    fn styled(&self, text: &str, at: Place, size: f64, ink: Ink, anchor: (HPos, VPos), style: FontStyle) {
-        // The backend divides by this, for fonts that it has measured.
-        const OF_THE_BACKEND: f64 = 1.24;
-        let font = FontDesc::new(FontFamily::SansSerif, size * UNIT * OF_THE_BACKEND, style);
-        let colour = ink.code();
-        let style = TextStyle::from(font).color(&colour).pos(Pos::new(anchor.0, anchor.1));
-        // The backend escapes, but does not mind letters that no document may hold.
-        let text: String = text.chars().map(crate::html::allowed).collect();
-        self.draw(&Text::new(text, units(at), style));
+    fn styled(&mut self, text: &str, at: Place, size: f64, style: &str, (anchor, dy): Anchor) {
+        let place =
+            format!("x=\"{}\" y=\"{}\" dy=\"{dy}\" text-anchor=\"{anchor}\"", units(at.0), units(at.1));
+        let font = format!("font-family=\"Helvetica, Arial, sans-serif\" font-size=\"{}\"", units(size));
+        self.element(&format!("<text {place} {font} {style}>\n{}\n</text>", escaped(text)));
     }
 
     /// The marker of the series with this number: each has its own shape.
-    fn marker(&self, at: Place, number: usize) {
-        let ink = Ink::Solid(number).code();
-        let filled: ShapeStyle = ink.filled();
-        let hollow: ShapeStyle = ink.stroke_width((1.6 * UNIT) as u32);
-        let around = |corners: &[Place]| -> Vec<(i32, i32)> {
-            corners.iter().map(|(x, y)| units((at.0 + x, at.1 + y))).collect()
+    fn marker(&mut self, (x, y): Place, number: usize) {
+        let ink = Ink::Solid(number);
+        let (fill, hollow) = (ink.fill(), format!("fill=\"none\" {} stroke-width=\"16\"", ink.stroke()));
+        let around = |corners: &[Place]| points(corners.iter().map(|(dx, dy)| (x + dx, y + dy)));
+        let polygon = |corners: &[Place]| format!("<polygon {fill} points=\"{}\"/>", around(corners));
+        let circle = |radius: f64, style: &str| {
+            format!("<circle cx=\"{}\" cy=\"{}\" r=\"{}\" {style}/>", units(x), units(y), units(radius))
         };
         let square = [(-3.6, -3.6), (3.6, -3.6), (3.6, 3.6), (-3.6, 3.6), (-3.6, -3.6)];
-        match number % 7 {
-            0 => self.draw(&Circle::new(units(at), (4.2 * UNIT) as i32, filled)),
-            1 => self.draw(&Polygon::new(around(&square), filled)),
-            2 => self.draw(&Polygon::new(around(&[(0.0, -5.2), (4.8, 3.4), (-4.8, 3.4)]), filled)),
-            3 => {
-                self.draw(&Polygon::new(around(&[(0.0, -5.6), (5.6, 0.0), (0.0, 5.6), (-5.6, 0.0)]), filled))
-            }
-            4 => self.draw(&Circle::new(units(at), (4.0 * UNIT) as i32, hollow)),
-            5 => self.draw(&PathElement::new(around(&square), hollow)),
-            _ => self.draw(&Polygon::new(around(&[(0.0, 5.2), (4.8, -3.4), (-4.8, -3.4)]), filled)),
-        }
+        let element = match number % 7 {
+            0 => circle(4.2, &format!("{fill} stroke=\"none\"")),
+            1 => polygon(&square),
+            2 => polygon(&[(0.0, -5.2), (4.8, 3.4), (-4.8, 3.4)]),
+            3 => polygon(&[(0.0, -5.6), (5.6, 0.0), (0.0, 5.6), (-5.6, 0.0)]),
+            4 => circle(4.0, &hollow),
+            5 => format!("<polyline {hollow} points=\"{}\"/>", around(&square)),
+            _ => polygon(&[(0.0, 5.2), (4.8, -3.4), (-4.8, -3.4)]),
+        };
+        self.element(&element);
     }
 }
 
-/// How wide a text will be, about.
+/// The width of a text, about.
 fn width_of(text: &str, size: f64) -> f64 {
     text.chars().count() as f64 * size * LETTER
 }
@@ -231,7 +212,7 @@ fn legend(looks: &[Looks<'_>]) -> (Vec<Place>, f64) {
     (places, if looks.is_empty() { 0.0 } else { y + 19.0 })
 }
 
-/// How long the sample of a line is in the legend.
+/// Length of the sample of a line in the legend.
 const SAMPLE: f64 = 30.0;
 const BAR: f64 = 17.0;
 
@@ -242,7 +223,7 @@ pub(super) fn svg(plot: &Plot) -> String {
     let subtitle = wrap(&plot.subtitle, TEXT, WIDTH - 2.0 * MARGIN);
     let notes: Vec<String> =
         plot.notes.iter().flat_map(|note| wrap(note, SMALL, WIDTH - 2.0 * MARGIN)).collect();
-    // One bar or line, and nothing beside it, is told by the title and the axes.
+    // One bar or line alone is named by the title and the axes.
     let (places, legend_height) =
         legend(if plot.kind == Kind::Bars && looks.len() < 2 { &[] } else { &looks });
     let head = MARGIN + title.len() as f64 * 21.0 + subtitle.len() as f64 * 18.0 + 6.0;
@@ -253,41 +234,36 @@ pub(super) fn svg(plot: &Plot) -> String {
     };
     let bottom = 46.0 + notes.len() as f64 * 15.0 + if notes.is_empty() { 0.0 } else { 8.0 };
     let height = (top + panel + bottom).round();
-    let mut svg = String::new();
-    {
-        let size = ((WIDTH * UNIT) as u32, (height * UNIT) as u32);
-        let canvas = Canvas { area: SVGBackend::with_string(&mut svg, size).into_drawing_area() };
-        canvas.area((0.0, 0.0), (WIDTH, height), Ink::Paper);
-        let mut y = MARGIN;
-        for line in &title {
-            canvas.styled(line, (MARGIN, y), TITLE, Ink::Text, (HPos::Left, VPos::Top), FontStyle::Bold);
-            y += 21.0;
-        }
-        for line in &subtitle {
-            canvas.text(line, (MARGIN, y), TEXT, Ink::Soft, (HPos::Left, VPos::Top));
-            y += 18.0;
-        }
-        for (look, (x, row)) in looks.iter().zip(&places) {
-            draw_legend_entry(&canvas, plot.kind, look, (MARGIN + x, head + row + 9.0));
-        }
-        match plot.kind {
-            Kind::Bars => draw_bars(&canvas, plot, &looks, top, panel),
-            Kind::Lines | Kind::Cdf => draw_lines(&canvas, plot, &looks, top, panel),
-        }
-        for (i, line) in notes.iter().enumerate() {
-            let at = (MARGIN, top + panel + 50.0 + i as f64 * 15.0);
-            canvas.text(line, at, SMALL, Ink::Soft, (HPos::Left, VPos::Top));
-        }
-        let presented = canvas.area.present();
-        presented.expect("a picture in memory can be finished");
+    let mut canvas = Canvas::default();
+    canvas.area((0.0, 0.0), (WIDTH, height), "fill=\"#FFFFFF\" class=\"paper\"");
+    let mut y = MARGIN;
+    for line in &title {
+        let bold = format!("{} font-weight=\"bold\"", Ink::Text.fill());
+        canvas.styled(line, (MARGIN, y), TITLE, &bold, (LEFT, BELOW));
+        y += 21.0;
     }
-    finish(plot, svg, height)
+    for line in &subtitle {
+        canvas.text(line, (MARGIN, y), TEXT, Ink::Soft, (LEFT, BELOW));
+        y += 18.0;
+    }
+    for (look, (x, row)) in looks.iter().zip(&places) {
+        draw_legend_entry(&mut canvas, plot.kind, look, (MARGIN + x, head + row + 9.0));
+    }
+    match plot.kind {
+        Kind::Bars => draw_bars(&mut canvas, plot, &looks, top, panel),
+        Kind::Lines | Kind::Cdf => draw_lines(&mut canvas, plot, &looks, top, panel),
+    }
+    for (i, line) in notes.iter().enumerate() {
+        let at = (MARGIN, top + panel + 50.0 + i as f64 * 15.0);
+        canvas.text(line, at, SMALL, Ink::Soft, (LEFT, BELOW));
+    }
+    document(plot, &canvas, height)
 }
 
-fn draw_legend_entry(canvas: &Canvas<'_>, kind: Kind, look: &Looks<'_>, at: Place) {
+fn draw_legend_entry(canvas: &mut Canvas, kind: Kind, look: &Looks<'_>, at: Place) {
     let middle = (at.0 + SAMPLE / 2.0, at.1);
     if kind == Kind::Bars && !is_line_across(look.series) {
-        canvas.area((at.0 + 8.0, at.1 - 6.0), (at.0 + SAMPLE - 4.0, at.1 + 6.0), bar_ink(look));
+        canvas.area((at.0 + 8.0, at.1 - 6.0), (at.0 + SAMPLE - 4.0, at.1 + 6.0), &bar_ink(look).fill());
     } else {
         canvas.line(&[at, (at.0 + SAMPLE, at.1)], look.ink(), 2.0);
         if look.has_markers() {
@@ -295,7 +271,7 @@ fn draw_legend_entry(canvas: &Canvas<'_>, kind: Kind, look: &Looks<'_>, at: Plac
         }
     }
     let text = (at.0 + SAMPLE + 6.0, at.1);
-    canvas.text(&look.series.name, text, TEXT, Ink::Text, (HPos::Left, VPos::Center));
+    canvas.text(&look.series.name, text, TEXT, Ink::Text, (LEFT, BESIDE));
 }
 
 /// A reference with one value holds for all of the axis.
@@ -310,7 +286,7 @@ fn values<'a>(looks: &'a [Looks<'_>]) -> impl Iterator<Item = f64> + 'a {
     })
 }
 
-fn draw_lines(canvas: &Canvas<'_>, plot: &Plot, looks: &[Looks<'_>], top: f64, height: f64) {
+fn draw_lines(canvas: &mut Canvas, plot: &Plot, looks: &[Looks<'_>], top: f64, height: f64) {
     let swept = looks.iter().filter(|look| !is_line_across(look.series));
     let x = fit(&plot.x.scale, swept.flat_map(|look| look.series.points.iter().map(|(x, _)| *x)), false);
     let y = fit(&plot.y.scale, values(looks), true);
@@ -320,11 +296,11 @@ fn draw_lines(canvas: &Canvas<'_>, plot: &Plot, looks: &[Looks<'_>], top: f64, h
     let across = |share: f64| left + share * (right - left);
     let up = |share: f64| top + (1.0 - share) * height;
 
-    canvas.text(&plot.y.caption(), (MARGIN, top - 10.0), TEXT, Ink::Soft, (HPos::Left, VPos::Bottom));
+    canvas.text(&plot.y.caption(), (MARGIN, top - 10.0), TEXT, Ink::Soft, (LEFT, ABOVE));
     for (tick, label) in y.ticks.iter().zip(&labels) {
         let Some(share) = y.share(*tick) else { continue };
         canvas.line(&[(left, up(share)), (right, up(share))], Ink::Grid, 1.0);
-        canvas.text(label, (left - 7.0, up(share)), TEXT, Ink::Text, (HPos::Right, VPos::Center));
+        canvas.text(label, (left - 7.0, up(share)), TEXT, Ink::Text, (RIGHT, BESIDE));
     }
     draw_x_axis(canvas, plot.x.caption().as_str(), &x, (left, right), top + height);
 
@@ -357,16 +333,16 @@ fn draw_lines(canvas: &Canvas<'_>, plot: &Plot, looks: &[Looks<'_>], top: f64, h
     }
 }
 
-fn draw_x_axis(canvas: &Canvas<'_>, caption: &str, x: &Fitted, (left, right): (f64, f64), base: f64) {
+fn draw_x_axis(canvas: &mut Canvas, caption: &str, x: &Fitted, (left, right): (f64, f64), base: f64) {
     canvas.line(&[(left, base), (right, base)], Ink::Soft, 1.0);
     for tick in &x.ticks {
         let Some(share) = x.share(*tick) else { continue };
         let at = left + share * (right - left);
         canvas.line(&[(at, base), (at, base + 5.0)], Ink::Soft, 1.0);
-        canvas.text(&x.scale.label(*tick), (at, base + 8.0), TEXT, Ink::Text, (HPos::Center, VPos::Top));
+        canvas.text(&x.scale.label(*tick), (at, base + 8.0), TEXT, Ink::Text, (MIDDLE, BELOW));
     }
     let middle = ((left + right) / 2.0, base + 27.0);
-    canvas.text(caption, middle, TEXT, Ink::Soft, (HPos::Center, VPos::Top));
+    canvas.text(caption, middle, TEXT, Ink::Soft, (MIDDLE, BELOW));
 }
 
 fn names(plot: &Plot) -> &[String] {
@@ -396,7 +372,7 @@ fn bar_ink(look: &Looks<'_>) -> Ink {
 }
 
 /// Bars lie, so that the names of settings can be read.
-fn draw_bars(canvas: &Canvas<'_>, plot: &Plot, looks: &[Looks<'_>], top: f64, height: f64) {
+fn draw_bars(canvas: &mut Canvas, plot: &Plot, looks: &[Looks<'_>], top: f64, height: f64) {
     let names = names(plot);
     let length = fit(&plot.y.scale, values(looks), true);
     let widest = names.iter().map(|name| width_of(name, TEXT)).fold(0.0, f64::max).min(WIDTH * 0.4);
@@ -415,7 +391,7 @@ fn draw_bars(canvas: &Canvas<'_>, plot: &Plot, looks: &[Looks<'_>], top: f64, he
         let first = middle - (lines.len().min(2) as f64 - 1.0) * 7.5;
         for (line, text) in lines.iter().take(2).enumerate() {
             let at = (left - 8.0, first + line as f64 * 15.0);
-            canvas.text(text, at, TEXT, Ink::Text, (HPos::Right, VPos::Center));
+            canvas.text(text, at, TEXT, Ink::Text, (RIGHT, BESIDE));
         }
         for (row, look) in barred(looks).enumerate() {
             let y = top + i as f64 * group + 6.0 + row as f64 * (BAR + 2.0);
@@ -425,7 +401,7 @@ fn draw_bars(canvas: &Canvas<'_>, plot: &Plot, looks: &[Looks<'_>], top: f64, he
             };
             let Some(end) = length.share(value).map(across) else { continue };
             let zero = across(length.share(0.0).unwrap_or(0.0));
-            canvas.area((zero.min(end), y), (zero.max(end), y + BAR), bar_ink(look));
+            canvas.area((zero.min(end), y), (zero.max(end), y + BAR), &bar_ink(look).fill());
             let mut beside = end;
             if let Some((low, high)) = look.series.spread.as_ref().and_then(|spread| spread.get(number))
                 && let (Some(low), Some(high)) = (length.share(*low), length.share(*high))
@@ -438,7 +414,7 @@ fn draw_bars(canvas: &Canvas<'_>, plot: &Plot, looks: &[Looks<'_>], top: f64, he
                 beside = beside.max(high);
             }
             let label = length.scale.label(value);
-            canvas.text(&label, (beside + 5.0, y + BAR / 2.0), SMALL, Ink::Text, (HPos::Left, VPos::Center));
+            canvas.text(&label, (beside + 5.0, y + BAR / 2.0), SMALL, Ink::Text, (LEFT, BESIDE));
         }
     }
     for look in looks.iter().filter(|look| is_line_across(look.series)) {
@@ -450,19 +426,19 @@ fn draw_bars(canvas: &Canvas<'_>, plot: &Plot, looks: &[Looks<'_>], top: f64, he
     draw_x_axis(canvas, &plot.y.caption(), &length, (left, right), top + height);
 }
 
-/// Turns what the backend has written into the document that is wanted.
-fn finish(plot: &Plot, drawn: String, height: f64) -> String {
-    let (width, units_wide, units_high) = (WIDTH, WIDTH * UNIT, height * UNIT);
-    let mut svg = format!(
-        "<svg xmlns=\"http://www.w3.org/2000/svg\" width=\"{width}\" height=\"{height}\" \
-         viewBox=\"0 0 {units_wide} {units_high}\" style=\"max-width:100%;height:auto\" role=\"img\" \
-         color=\"#1B1F24\" stroke-linejoin=\"round\">\n<title>{}</title>\n<desc>{}</desc>\n",
-        crate::html::escaped(&plot.title),
-        crate::html::escaped(&plot.in_words()),
+/// The document that holds what was drawn.
+fn document(plot: &Plot, canvas: &Canvas, height: f64) -> String {
+    let (title, description) = (escaped(&plot.title), escaped(&plot.in_words()));
+    let mut svg = String::with_capacity(canvas.svg.len() + 1024);
+    let _ = write!(
+        svg,
+        "<svg xmlns=\"http://www.w3.org/2000/svg\" width=\"{WIDTH}\" height=\"{height}\" \
+         viewBox=\"0 0 {} {}\" style=\"max-width:100%;height:auto\" role=\"img\" \
+         color=\"#1B1F24\" stroke-linejoin=\"round\">\n<title>{title}</title>\n<desc>{description}</desc>\n\
+         {}</svg>\n",
+        WIDTH * UNIT,
+        height * UNIT,
+        canvas.svg,
     );
-    let body = drawn.split_once('>').map_or("", |(_, body)| body.trim_start());
-    let body = body.replace("font-family=\"sans-serif\"", "font-family=\"Helvetica, Arial, sans-serif\"");
-    let body = body.replace(" opacity=\"1\"", "");
-    svg.push_str(&Ink::all().fold(body, |svg, ink| ink.replace(&svg)));
     svg
 }

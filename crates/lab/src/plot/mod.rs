@@ -1,11 +1,11 @@
-//! Plots: what is to be shown, as plain data, and the SVG that shows it.
+//! Plots as plain data, and their SVG.
 //!
-//! A [`Plot`] says what its axes and series mean and nothing about pixels, so that a figure, a report and a test can
-//! look at the same thing. [`Plot::svg`] draws it with `plotters`: one picture for the screen, for print and for the
+//! A [`Plot`] holds the meaning of its axes and series and no pixels, so that a figure, a report and a test can
+//! look at the same thing. [`Plot::svg`] draws it: one picture for the screen, for print and for the
 //! dark, legible without colour (every series has its own marker or dashes) and to those who see few colours.
 //! [`of_runs`] is what `ordain bench … --plot` draws.
 //!
-//! What holds for every plot: throughput axes begin at zero, the legend stands beside the data and never on them,
+//! In every plot throughput axes begin at zero, the legend stands beside the data and never on them,
 //! and a measured point shows the spread of its repetitions if there were several.
 
 mod draw;
@@ -24,7 +24,7 @@ pub use scale::{Scale, si};
 /// A plot.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct Plot {
-    /// What it shows.
+    /// The title.
     pub title: String,
     /// Under which circumstances.
     pub subtitle: String,
@@ -32,22 +32,22 @@ pub struct Plot {
     pub x: Axis,
     /// Upwards; for bars, which lie: how long they are.
     pub y: Axis,
-    /// How the series are drawn.
+    /// The form of the series.
     pub kind: Kind,
-    /// What is drawn.
+    /// The series, in the order of the legend.
     pub series: Vec<Series>,
-    /// What has to be known to read it, under the picture.
+    /// Notes under the picture.
     pub notes: Vec<String>,
 }
 
 /// An axis.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct Axis {
-    /// What it measures.
+    /// The quantity.
     pub label: String,
     /// In which unit; empty if it has none.
     pub unit: String,
-    /// How values become places.
+    /// The scale.
     pub scale: Scale,
 }
 
@@ -71,7 +71,7 @@ impl Axis {
     }
 }
 
-/// How series are drawn.
+/// The form of series.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Kind {
@@ -86,24 +86,24 @@ pub enum Kind {
 /// Points that belong together.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct Series {
-    /// Its name in the legend.
+    /// The name in the legend.
     pub name: String,
-    /// Where it goes through, in the order of `x`; the `x` of a category is its number.
+    /// The points in the order of `x`; the `x` of a category is its number.
     pub points: Vec<(f64, f64)>,
     /// The least and the most of each point's repetitions.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub spread: Option<Vec<(f64, f64)>>,
-    /// What kind of thing it is.
+    /// The kind of the series.
     pub style: Style,
 }
 
 impl Series {
-    /// What was measured.
+    /// A measured series.
     pub fn measured(name: impl Into<String>, points: Vec<(f64, f64)>) -> Series {
         Series { name: name.into(), points, spread: None, style: Style::Measured }
     }
 
-    /// What was measured several times: of each point the repetitions, of which it shows the median and the spread.
+    /// A series measured several times: the median and the spread of each point's repetitions.
     pub fn repeated(name: impl Into<String>, points: &[(f64, Vec<f64>)]) -> Series {
         let middle = points.iter().map(|(x, values)| (*x, median(values.iter().copied())));
         let spread = points.iter().map(|(_, values)| extent(values.iter().copied()));
@@ -111,31 +111,31 @@ impl Series {
         Series { spread: several.then(|| spread.collect()), ..Series::measured(name, middle.collect()) }
     }
 
-    /// What follows from a model.
+    /// A series that follows from a model.
     pub fn model(name: impl Into<String>, points: Vec<(f64, f64)>) -> Series {
         Series { style: Style::Model, ..Series::measured(name, points) }
     }
 
-    /// What it is held against; a single point is a line all across.
+    /// A series to compare with; a single point is a line all across.
     pub fn reference(name: impl Into<String>, points: Vec<(f64, f64)>) -> Series {
         Series { style: Style::Reference, ..Series::measured(name, points) }
     }
 
-    /// Its value at `x`.
+    /// The value at `x`.
     pub fn at(&self, x: f64) -> Option<f64> {
         self.points.iter().find(|(at, _)| *at == x).map(|(_, y)| *y)
     }
 }
 
-/// What kind of thing a series is: drawn so that nobody takes a model for a measurement.
+/// The kind of a series: a model is not drawn like a measurement.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Style {
     /// We measured it: a solid line with markers.
     Measured,
-    /// It follows from a model: dashes without markers.
+    /// A model: dashes without markers.
     Model,
-    /// It is what ours is held against, such as the ceiling or the paper's number: dots, grey.
+    /// A value to compare with, such as the ceiling or the paper's number: dots, grey.
     Reference,
 }
 
@@ -146,7 +146,7 @@ impl Plot {
         draw::svg(self)
     }
 
-    /// What it shows in words, for those who do not see it.
+    /// The plot in words, for those who do not see it.
     pub fn in_words(&self) -> String {
         let mut text = format!("{}. {}.", self.title, self.subtitle);
         for series in &self.series {

@@ -1,14 +1,14 @@
-//! What `ordain bench … --plot` draws: the plot that the runs themselves ask for.
+//! The plot of `ordain bench … --plot`, which follows from the runs.
 //!
 //! If a number was swept, it is the axis, and everything else that differs between the runs names a line. If not,
-//! each setting is a bar. Runs whose checks failed are no result: they are not drawn, and the plot says so.
+//! each setting is a bar. Runs whose checks failed are no result: they are not drawn, which the plot notes.
 
 use std::collections::BTreeSet;
 
 use serde_json::Value;
 
 use super::{Axis, Kind, Plot, Scale, Series, Style};
-use crate::report::{Latency, Run, median};
+use crate::report::{Latency, Run, grouped, median};
 
 /// Everything that can differ between two runs, by name, in the order of the report.
 fn knobs(run: &Run) -> Vec<(String, Value)> {
@@ -35,7 +35,7 @@ fn text(value: &Value) -> String {
     }
 }
 
-/// Whether it is the ceiling that engines are held against.
+/// True if the run is the ceiling.
 fn is_ceiling(run: &Run) -> bool {
     run.engine == "ceiling"
 }
@@ -48,13 +48,10 @@ fn of_engines<'a>(runs: &[&'a Run]) -> Vec<&'a Run> {
 
 /// The names of the knobs that differ, and the values of each.
 fn varied(runs: &[&Run]) -> Vec<(String, Vec<Value>)> {
-    let mut found: Vec<(String, Vec<Value>)> = Vec::new();
-    for (name, value) in of_engines(runs).into_iter().flat_map(knobs) {
-        match found.iter_mut().find(|(known, _)| *known == name) {
-            Some((_, values)) if values.contains(&value) => {}
-            Some((_, values)) => values.push(value),
-            None => found.push((name, vec![value])),
-        }
+    let mut found = grouped(of_engines(runs).into_iter().flat_map(knobs));
+    for (_, values) in &mut found {
+        let all = std::mem::take(values);
+        values.extend(grouped(all.into_iter().map(|value| (value, ()))).into_iter().map(|(value, _)| value));
     }
     found.retain(|(_, values)| values.len() > 1);
     found
@@ -83,39 +80,28 @@ fn name(run: &Run, varied: &[(String, Vec<Value>)], without: &[&str]) -> String 
     words.join(", ")
 }
 
-/// What all of the runs have in common.
+/// The knobs that all of the runs have in common.
 fn circumstances(runs: &[&Run]) -> String {
     let Some(first) = of_engines(runs).first().copied() else { return String::new() };
     let varied = varied(runs);
-    let told =
+    let known =
         ["records", "warehouses", "ops_per_txn", "record_bytes", "write_ratio", "theta", "contention_index"];
-    let common = |name: &str| !varied.iter().any(|(varied, _)| varied == name);
-    let mut words = Vec::new();
-    for name in told.into_iter().filter(|name| common(name)) {
-        if let Some(value) = first.params.get(name) {
-            words.push(format!("{} {}", name.replace('_', " "), text(value)));
-        }
-    }
-    for (name, count) in [("threads", first.threads), ("clients", first.clients)] {
-        if common(name) {
-            words.push(format!("{name} {}", super::si(count as f64)));
-        }
-    }
-    if common("durability")
-        && let Some(value) = first.params.get("durability")
-    {
-        words.push(format!("durability {}", text(value)));
-    }
-    words.join(", ")
+    let known = known.into_iter().chain(["threads", "clients", "durability"]);
+    let common = known.filter(|name| !varied.iter().any(|(varied, _)| varied == name));
+    let words = common.filter_map(|name| {
+        let value = knob(first, name)?;
+        Some(format!("{} {}", name.replace('_', " "), text(&value)))
+    });
+    words.collect::<Vec<_>>().join(", ")
 }
 
-/// The runs that may be shown, and what has to be said of the others.
+/// The runs that may be drawn, and notes on the others.
 fn sound(runs: &[Run]) -> (Vec<&Run>, Vec<String>) {
     let passed: Vec<&Run> = runs.iter().filter(|run| run.passed()).collect();
     let failed = runs.len() - passed.len();
     let mut notes = Vec::new();
     if failed > 0 {
-        notes.push(format!("{failed} of {} runs failed their checks and are not shown.", runs.len()));
+        notes.push(format!("{failed} of {} runs failed their checks and are not drawn.", runs.len()));
     }
     let repetitions = passed.iter().map(|run| run.repetition).max().unwrap_or(1);
     if repetitions > 1 {
@@ -127,15 +113,11 @@ fn sound(runs: &[Run]) -> (Vec<&Run>, Vec<String>) {
 }
 
 fn title(runs: &[&Run], what: &str) -> String {
-    let workloads: BTreeSet<String> = runs.iter().map(|run| run.workload.to_string()).collect();
+    let workloads: BTreeSet<&str> = runs.iter().map(|run| run.workload).collect();
+    let workloads = workloads.into_iter().collect::<Vec<_>>().join(" and ");
     let engines: BTreeSet<&str> = of_engines(runs).iter().map(|run| run.engine.as_str()).collect();
-    let workloads: Vec<String> = workloads.into_iter().collect();
-    let engines = if engines.len() == 1 {
-        format!(", {}", engines.into_iter().collect::<String>())
-    } else {
-        String::new()
-    };
-    format!("{what}, {}{engines}", workloads.join(" and "))
+    let engine = engines.first().filter(|_| engines.len() == 1);
+    format!("{what}, {workloads}{}", engine.map(|engine| format!(", {engine}")).unwrap_or_default())
 }
 
 /// Committed transactions a second, over whatever was swept.
@@ -167,13 +149,7 @@ pub fn of_runs(runs: &[Run]) -> Plot {
 
 /// The throughputs of some runs by a place that each of them has.
 fn points(runs: &[&Run], place: impl Fn(&Run) -> Option<f64>) -> Vec<(f64, Vec<f64>)> {
-    let mut points: Vec<(f64, Vec<f64>)> = Vec::new();
-    for (run, x) in runs.iter().filter_map(|run| Some((run, place(run)?))) {
-        match points.iter_mut().find(|(at, _)| *at == x) {
-            Some((_, values)) => values.push(run.txn_per_s),
-            None => points.push((x, vec![run.txn_per_s])),
-        }
-    }
+    let mut points = grouped(runs.iter().filter_map(|run| Some((place(run)?, run.txn_per_s))));
     points.sort_by(|(a, _), (b, _)| a.total_cmp(b));
     points
 }
@@ -203,12 +179,8 @@ fn bars(runs: &[&Run], varied: &[(String, Vec<Value>)]) -> (Vec<String>, Vec<Ser
         if name.is_empty() { run.engine.clone() } else { name }
     };
     let engines = of_engines(runs);
-    let mut categories: Vec<String> = Vec::new();
-    for name in engines.iter().map(|run| category(run)) {
-        if !categories.contains(&name) {
-            categories.push(name);
-        }
-    }
+    let categories: Vec<String> =
+        group(&engines, category).into_iter().map(|(category, _)| category).collect();
     let place = |run: &Run| categories.iter().position(|known| *known == category(run)).map(|x| x as f64);
     let named = |run: &Run| if by_engine { run.engine.clone() } else { "throughput".to_owned() };
     let mut series: Vec<Series> = group(&engines, named)
@@ -227,18 +199,10 @@ fn bars(runs: &[&Run], varied: &[(String, Vec<Value>)]) -> (Vec<String>, Vec<Ser
 
 /// Runs by name, in the order in which they ran.
 fn group<'a>(runs: &[&'a Run], name: impl Fn(&Run) -> String) -> Vec<(String, Vec<&'a Run>)> {
-    let mut groups: Vec<(String, Vec<&'a Run>)> = Vec::new();
-    for run in runs {
-        let name = name(run);
-        match groups.iter_mut().find(|(known, _)| *known == name) {
-            Some((_, group)) => group.push(run),
-            None => groups.push((name, vec![run])),
-        }
-    }
-    groups
+    grouped(runs.iter().map(|run| (name(run), *run)))
 }
 
-/// Which share of the transactions was answered within which time; nothing if nobody was answered.
+/// The distribution of latencies; nothing if no run has any.
 pub fn latency_of_runs(runs: &[Run]) -> Option<Plot> {
     let (runs, mut notes) = sound(runs);
     let runs: Vec<&Run> = runs.into_iter().filter(|run| run.latency_us.max > 0).collect();
@@ -252,7 +216,7 @@ pub fn latency_of_runs(runs: &[Run]) -> Option<Plot> {
     let series = group(&runs, |run| name(run, &varied, &[])).into_iter().map(|(name, group)| {
         let point = |number: usize| {
             let of = |run: &Run| quantiles(&run.latency_us)[number];
-            // A microsecond is the least that is told apart.
+            // A microsecond is the resolution.
             (median(group.iter().map(|run| of(run).1 as f64)).max(1.0), of(group[0]).0)
         };
         let name = if name.is_empty() { group[0].engine.clone() } else { name };
@@ -274,28 +238,24 @@ pub fn latency_of_runs(runs: &[Run]) -> Option<Plot> {
 pub(crate) mod testing {
     use std::collections::BTreeMap;
 
-    use serde_json::Map;
-
-    use crate::report::{Check, Run, Setting};
+    use crate::report::{Check, Run};
 
     /// A run of one second that came to this many transactions.
     pub(crate) fn run(engine: &str, repetition: usize, txn_per_s: f64, passes: bool) -> Run {
-        let setting = Setting {
+        Run {
             engine: engine.to_owned(),
             workload: "ycsb",
-            params: Map::new(),
             nodes: 1,
             threads: 2,
             clients: 2000,
             seed: 1,
-        };
-        Run {
+            repetition,
             seconds: 1.0,
             committed: txn_per_s as u64,
             txn_per_s,
             op_per_s: txn_per_s * 10.0,
             checks: BTreeMap::from([("counters", Check::from(passes))]),
-            ..Run::new(setting, repetition)
+            ..Run::default()
         }
     }
 }

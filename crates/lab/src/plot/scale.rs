@@ -1,8 +1,8 @@
-//! How values become places on an axis, and which of them get a label.
+//! Places of values on an axis, and the values that get a label.
 
 use serde::Serialize;
 
-/// How the values of an axis become places.
+/// The scale of an axis.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Scale {
@@ -17,7 +17,7 @@ pub enum Scale {
 }
 
 impl Scale {
-    /// Where a value is before the axis is fitted to its space; `None` if it has no place.
+    /// The place of a value before the axis is fitted to its space; `None` if it has none.
     pub(super) fn place(&self, value: f64) -> Option<f64> {
         let place = match self {
             Scale::Linear | Scale::Categories(_) => value,
@@ -27,7 +27,7 @@ impl Scale {
         (value.is_finite() && place.is_finite()).then_some(place)
     }
 
-    /// What a tick is called.
+    /// The label of a tick.
     pub(super) fn label(&self, value: f64) -> String {
         match self {
             Scale::Linear | Scale::Log => si(value),
@@ -49,7 +49,7 @@ pub(super) struct Fitted {
 }
 
 impl Fitted {
-    /// Where a value is, 0 to 1.
+    /// The place of a value, 0 to 1.
     pub fn share(&self, value: f64) -> Option<f64> {
         let place = self.scale.place(value)?;
         Some(((place - self.from) / (self.to - self.from)).clamp(-0.02, 1.02))
@@ -93,7 +93,7 @@ fn linear(low: f64, high: f64, from_zero: bool, known: &[f64]) -> Fitted {
     let step = step((high - low) / 5.0);
     let ticks = |from: f64, to: f64| -> Vec<f64> {
         let (first, last) = ((from / step - 1e-9).ceil() as i64, (to / step + 1e-9).floor() as i64);
-        // Five or so; values too large or too small to be told apart must not make it more.
+        // Five or so; values too close to be distinct must not make it more.
         (first..=last.min(first.saturating_add(20))).map(|i| i as f64 * step).collect()
     };
     if from_zero {
@@ -101,7 +101,7 @@ fn linear(low: f64, high: f64, from_zero: bool, known: &[f64]) -> Fitted {
         let from = (low / step + 1e-9).floor() * step;
         return Fitted { scale: Scale::Linear, from, to, ticks: ticks(from, to) };
     }
-    // What was swept is told by its own values, where they do not crowd.
+    // Swept values are the ticks, where they do not crowd.
     let margin = (high - low) * 0.03;
     let apart = known.windows(2).all(|pair| pair[1] - pair[0] > (high - low) * 0.055);
     let ticks = if apart && known.len() <= 16 { known.to_vec() } else { ticks(low, high) };

@@ -10,11 +10,10 @@ use ordain_model::Datum;
 use super::target::Target;
 use super::wire::{Commands, Read, Replies};
 
-/// How long an answer to one question may take: loading is over then, or has not begun.
+/// Longest wait for an answer: loading is over then, or has not begun.
 const PATIENCE: Duration = Duration::from_secs(60);
-/// How long a connection may take to come about.
 const CONNECT: Duration = Duration::from_secs(10);
-/// How many commands are sent before their replies are read.
+/// Commands that are sent before their replies are read.
 const WINDOW: usize = 512;
 
 /// A connection with a server that has let us in.
@@ -25,21 +24,21 @@ pub struct Link {
     replies: Replies,
 }
 
-/// Which protocol replies come in.
+/// The protocol of replies.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Speech {
-    /// What every server speaks.
+pub enum Protocol {
+    /// Every server speaks it.
     Resp2,
-    /// Where kinds of values must not be lost.
+    /// For replies whose kinds of values must not be lost.
     Resp3,
 }
 
 impl Link {
-    /// Connects, says the password and chooses the database.
+    /// Connects, logs in and selects the database.
     ///
     /// # Errors
-    /// Nobody is there, or will not let us in.
-    pub fn open(target: &Target, speech: Speech) -> anyhow::Result<Link> {
+    /// No server is there, or it refuses the connection.
+    pub fn open(target: &Target, protocol: Protocol) -> anyhow::Result<Link> {
         let address = target.resolve()?;
         let stream = TcpStream::connect_timeout(&address, CONNECT)
             .with_context(|| format!("cannot connect to {target}: is a server running there?"))?;
@@ -52,7 +51,7 @@ impl Link {
             link.expect_ok(&words.collect::<Vec<_>>())
                 .with_context(|| format!("{target} refuses the password"))?;
         }
-        if speech == Speech::Resp3 {
+        if protocol == Protocol::Resp3 {
             let hello = link.ask(&["HELLO", "3"])?;
             no_error(&hello).with_context(|| format!("{target} does not speak RESP3"))?;
         }
@@ -64,26 +63,17 @@ impl Link {
     }
 
     /// The address of the other end.
-    ///
-    /// # Errors
-    /// The connection is gone.
     pub fn peer(&self) -> anyhow::Result<SocketAddr> {
         self.stream.peer_addr().context("the connection is gone")
     }
 
     /// The socket, for a caller that will not wait. All that was asked must have been answered.
-    ///
-    /// # Errors
-    /// The socket cannot be made so.
     pub fn into_stream(self) -> anyhow::Result<TcpStream> {
         self.stream.set_nonblocking(true).context("making a socket non-blocking")?;
         Ok(self.stream)
     }
 
     /// Sends one command and waits for its reply: an encoded [`Datum`], which may be an error.
-    ///
-    /// # Errors
-    /// The connection broke.
     pub fn ask<T: AsRef<[u8]>>(&mut self, words: &[T]) -> anyhow::Result<Vec<u8>> {
         let mut commands = Commands::default();
         commands.command(words);
@@ -93,10 +83,15 @@ impl Link {
         Ok(reply)
     }
 
+    /// Sends one command that must answer with a count.
+    pub fn ask_count(&mut self, command: &str) -> anyhow::Result<u64> {
+        let reply = self.ask(&[command])?;
+        no_error(&reply).with_context(|| format!("{command} was refused"))?;
+        let count = Datum::first(&reply).as_int().and_then(|count| u64::try_from(count).ok());
+        count.with_context(|| format!("{command} answered no number"))
+    }
+
     /// Sends one command that must answer OK.
-    ///
-    /// # Errors
-    /// What it answered, or the connection broke.
     pub fn expect_ok<T: AsRef<[u8]>>(&mut self, words: &[T]) -> anyhow::Result<()> {
         let reply = self.ask(words)?;
         match Datum::first(&reply) {
@@ -109,7 +104,7 @@ impl Link {
     /// Sends a command for each item, many at once, and hands each reply to `take` with its item.
     ///
     /// # Errors
-    /// The connection broke, a reply is an error, or `take` says so.
+    /// The connection broke, a reply is an error, or `take` refuses it.
     pub fn ask_all<I>(
         &mut self,
         items: impl IntoIterator<Item = I>,
@@ -160,9 +155,6 @@ impl Link {
 }
 
 /// Refuses an error.
-///
-/// # Errors
-/// The error.
 pub fn no_error(reply: &[u8]) -> anyhow::Result<()> {
     match Datum::first(reply) {
         Datum::Error(text) => bail!("{}", String::from_utf8_lossy(text)),

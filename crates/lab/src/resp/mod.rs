@@ -1,11 +1,11 @@
 //! Drives a workload against a server over the Redis protocol, Ordain's or any other.
 //!
-//! The same [`Source`](ordain_workload::Source)s make up the same transactions as for the [embedded](crate::embedded)
+//! [`Source`](ordain_workload::Source)s make up the very transactions that they make up for the [embedded](crate::embedded)
 //! driver. Each population has a thread with an event loop and its share of the connections, and each connection has a
-//! number of transactions in flight. What a transaction is told a server as is its [form](forms).
+//! number of transactions in flight. The commands of a transaction are its [form](forms).
 //!
 //! All populations go through the same stages, led by the calling thread: load, warm up, measure, drain; then the
-//! calling thread audits. The processor time of the clients' threads is told apart from that of the server's. A server
+//! calling thread audits. The processor time of the clients' threads is apart from that of the server's. A server
 //! that dies in the middle ends the run with what was measured so far and the reason.
 
 pub mod forms;
@@ -35,13 +35,13 @@ use crate::stage::{Stage, share};
 use crate::tally::Book;
 
 pub use forms::FormName;
-pub use link::{Link, Speech};
+pub use link::{Link, Protocol};
 pub use probe::ServerInfo;
 pub use target::Target;
 
-use population::{Population, Report, Shared, Task, Word};
+use population::{Population, Report, Shared, Task, Update};
 
-/// What to run, and against whom.
+/// A run against a server.
 #[derive(Clone, Debug)]
 pub struct RespSetup {
     /// The server.
@@ -58,36 +58,32 @@ pub struct RespSetup {
     pub rate: Option<f64>,
     /// Where everything that is drawn comes from.
     pub seed: u64,
-    /// When it ends.
+    /// The end of the run.
     pub length: Length,
     /// Procedures without arguments that are called after the workload's own audits; natively only.
     pub audits: Vec<ProcedureId>,
-    /// How long a population waits when nothing is answered, before it gives up.
+    /// Longest wait of a population without an answer, before it gives up.
     pub patience: Duration,
-    /// Whether whatever is in the database may be deleted.
+    /// True: whatever is in the database may be deleted.
     pub flush: bool,
 }
 
-/// What a run came to.
+/// The outcome of a run.
 #[derive(Debug)]
 pub struct RespMeasured {
-    /// Who answered.
+    /// The server.
     pub server: ServerInfo,
-    /// How long was measured.
-    pub seconds: f64,
-    /// How long loading took.
+    /// Time of loading, seconds.
     pub load_seconds: f64,
-    /// What was answered.
+    /// The answers.
     pub book: Book,
-    /// What the workload's checks were told.
+    /// Input of the workload's checks.
     pub seen: Results,
-    /// What the audits of the [`RespSetup`] answered, in order.
+    /// Answers to the audits of the [`RespSetup`], in order.
     pub audits: Vec<Vec<u8>>,
-    /// What was checked; nothing after a failure. Digests are compared only where the server keeps one and held nothing
+    /// Outcomes of the checks; nothing after a failure. Digests are compared only where the server keeps one and held nothing
     /// before.
     pub findings: Vec<Finding>,
-    /// How many transactions were never answered.
-    pub unanswered: u64,
     /// Processor time of the clients' threads while measuring.
     pub client_cpu: Duration,
     /// Processor time of the server while measuring, by the names of its threads; nothing if it is elsewhere.
@@ -115,18 +111,18 @@ pub fn run(setup: &RespSetup, workload: &dyn Workload, progress: &Progress) -> a
     if *form == FormName::Native && target.db != 0 {
         bail!("native procedures use database 0: leave the database out of the target");
     }
-    let mut link = Link::open(target, form.speech())?;
+    let mut link = Link::open(target, form.protocol())?;
     let server = ServerInfo::ask(&mut link).with_context(|| target.to_string())?;
     let form: Arc<dyn forms::Form> = forms::prepare(*form, workload, &server, &mut link)?.into();
     make_room(&mut link, target, setup.flush)?;
     let is_alone = setup.form == FormName::Native && is_empty(&mut link)?;
 
     let shared = Arc::new(Shared::new());
-    let (words, heard) = channel();
+    let (updates, received) = channel();
     let mut all = Vec::new();
     for i in 0..*populations {
         let streams = (0..share(*connections as u64, i, *populations))
-            .map(|_| Link::open(target, setup.form.speech())?.into_stream())
+            .map(|_| Link::open(target, setup.form.protocol())?.into_stream())
             .collect::<anyhow::Result<_>>()?;
         let task = Task {
             source: workload.source(setup.seed, i, *populations),
@@ -142,25 +138,25 @@ pub fn run(setup: &RespSetup, workload: &dyn Workload, progress: &Progress) -> a
             },
             patience: setup.patience,
         };
-        all.push(Population::new(task, shared.clone(), words.clone())?);
+        all.push(Population::new(task, shared.clone(), updates.clone())?);
     }
-    drop(words);
+    drop(updates);
     let mut threads = Vec::new();
     for (i, population) in all.into_iter().enumerate() {
         let thread = std::thread::Builder::new().name(format!("clients-{i}"));
         threads.push(thread.spawn(move || population.run()).context("cannot start a thread of clients")?);
     }
     let process = server.process();
-    let mut lead = Lead { heard, shared, progress, process, running: threads.len(), reports: Vec::new() };
+    let mut lead = Lead { received, shared, progress, process, running: threads.len(), reports: Vec::new() };
     let led = lead.through(setup)?;
     for thread in threads {
-        // A panic has been told on stderr; its report is missing, and that is told below.
+        // A panic has been printed; its missing report is an error below.
         let _ = thread.join();
     }
     let mut measured = led.sum(lead.reports, workload.kinds().len(), server)?;
     measured.server_peak_rss_bytes = process.map_or(0, Process::peak_rss_bytes);
     if interrupt::is_requested() {
-        // A server of ours heard the same Ctrl-C: that it closed its connections is no news.
+        // A server of ours got the same Ctrl-C, and has closed its connections.
         measured.failure = Some(interrupt::INTERRUPTED.to_owned());
     }
     if measured.failure.is_none() {
@@ -182,26 +178,20 @@ pub fn run(setup: &RespSetup, workload: &dyn Workload, progress: &Progress) -> a
 
 /// Sees to it that the database is empty.
 fn make_room(link: &mut Link, target: &Target, flush: bool) -> anyhow::Result<()> {
-    let reply = link.ask(&["DBSIZE"])?;
-    link::no_error(&reply).context("DBSIZE was refused")?;
-    match Datum::first(&reply).as_int() {
-        Some(0) => Ok(()),
-        Some(_) if flush => link.expect_ok(&["FLUSHDB"]).context("FLUSHDB was refused"),
-        Some(keys) => bail!(
+    match link.ask_count("DBSIZE")? {
+        0 => Ok(()),
+        _ if flush => link.expect_ok(&["FLUSHDB"]).context("FLUSHDB was refused"),
+        keys => bail!(
             "database {} of {target} holds {keys} keys, and a benchmark would mix with them: choose another, or say \
              --flush to delete them",
             target.db
         ),
-        None => bail!("DBSIZE answered no number"),
     }
 }
 
 /// Deletes what is in the database of a server.
-///
-/// # Errors
-/// It is not there any more, or refuses.
 pub fn empty(target: &Target) -> anyhow::Result<()> {
-    Link::open(target, Speech::Resp2)?.expect_ok(&["FLUSHDB"]).context("FLUSHDB was refused")
+    Link::open(target, Protocol::Resp2)?.expect_ok(&["FLUSHDB"]).context("FLUSHDB was refused")
 }
 
 /// Whether the server holds nothing at all, in whatever database, nor any script: only then is its digest that of a
@@ -211,7 +201,7 @@ fn is_empty(link: &mut Link) -> anyhow::Result<bool> {
     Ok(Datum::first(&reply).as_bytes() == Some(Digest::default().to_string().as_bytes()))
 }
 
-/// What audits answered, in order.
+/// Answers of audits, in order.
 type Answers = Vec<Vec<u8>>;
 
 /// The answers to the workload's audits, and to those of the setup.
@@ -231,7 +221,7 @@ fn audit(
 
 /// The calling thread: leads all populations from stage to stage.
 struct Lead<'a> {
-    heard: Receiver<Word>,
+    received: Receiver<Update>,
     shared: Arc<Shared>,
     progress: &'a Progress,
     process: Option<Process>,
@@ -248,7 +238,7 @@ struct Led {
 }
 
 /// What a population's end means for the others.
-enum Heard {
+enum Received {
     Loaded,
     Ended,
     Nothing,
@@ -260,7 +250,7 @@ impl Lead<'_> {
         let begun = Instant::now();
         let mut loading = self.running;
         while loading > 0 && self.is_well() {
-            if let Heard::Loaded = self.hear(Duration::from_millis(200))? {
+            if let Received::Loaded = self.receive(Duration::from_millis(200))? {
                 loading -= 1;
             }
             self.show(begun, Duration::ZERO, "loading");
@@ -288,7 +278,7 @@ impl Lead<'_> {
         led.server_cpu = cpu_since(&before, self.server_cpu());
         self.shared.stages.enter(Stage::Drain);
         while self.running > 0 {
-            self.hear(Duration::from_millis(200))?;
+            self.receive(Duration::from_millis(200))?;
         }
         Ok(led)
     }
@@ -298,7 +288,7 @@ impl Lead<'_> {
         self.process.map(Process::cpu).unwrap_or_default()
     }
 
-    /// Whether no population has failed, and nobody wants us to stop.
+    /// True if no population has failed, and no signal to stop has come.
     fn is_well(&self) -> bool {
         !interrupt::is_requested() && self.reports.iter().all(|report| report.failure.is_none())
     }
@@ -314,7 +304,7 @@ impl Lead<'_> {
                 Some(length) => (length - gone).min(Duration::from_millis(200)),
                 None => Duration::from_millis(200),
             };
-            self.hear(wait)?;
+            self.receive(wait)?;
             self.show(begun, before, doing);
         }
         Ok(())
@@ -327,15 +317,15 @@ impl Lead<'_> {
         self.progress.show(into, format!("{doing}: {rate:.0} txn/s"));
     }
 
-    fn hear(&mut self, wait: Duration) -> anyhow::Result<Heard> {
-        match self.heard.recv_timeout(wait) {
-            Ok(Word::Loaded) => Ok(Heard::Loaded),
-            Ok(Word::Ended(report)) => {
+    fn receive(&mut self, wait: Duration) -> anyhow::Result<Received> {
+        match self.received.recv_timeout(wait) {
+            Ok(Update::Loaded) => Ok(Received::Loaded),
+            Ok(Update::Ended(report)) => {
                 self.running -= 1;
                 self.reports.push(*report);
-                Ok(Heard::Ended)
+                Ok(Received::Ended)
             }
-            Err(RecvTimeoutError::Timeout) => Ok(Heard::Nothing),
+            Err(RecvTimeoutError::Timeout) => Ok(Received::Nothing),
             Err(RecvTimeoutError::Disconnected) => bail!("a thread of clients has ended without a word"),
         }
     }
@@ -345,24 +335,19 @@ impl Led {
     fn sum(self, reports: Vec<Report>, kinds: usize, server: ServerInfo) -> anyhow::Result<RespMeasured> {
         let mut measured = RespMeasured {
             server,
-            seconds: 0.0,
             load_seconds: self.load_seconds,
-            book: Book::new(kinds)?,
+            book: Book::new(kinds),
             seen: Results::default(),
             audits: Vec::new(),
             findings: Vec::new(),
-            unanswered: 0,
             client_cpu: Duration::ZERO,
             server_cpu: self.server_cpu,
             server_peak_rss_bytes: 0,
             failure: None,
         };
         for report in reports {
-            measured.book.add(&report.book)?;
+            measured.book.add(&report.book);
             measured.seen.summaries.push(report.summary);
-            measured.unanswered += report.unanswered;
-            // All begin together, and a budget of transactions is spent when the last has spent its share.
-            measured.seconds = measured.seconds.max(report.measured.as_secs_f64());
             measured.client_cpu += report.cpu;
             measured.failure = measured.failure.or(report.failure);
         }

@@ -1,7 +1,7 @@
 //! One thread of clients: connections, each with transactions in flight, on one event loop.
 //!
 //! In a closed loop every place in every pipeline holds a transaction, and the next is made up when one is answered.
-//! In an open loop a [`Schedule`] says when each is due, whether or not there is a place for it: one that has to wait
+//! In an open loop each is due at a time of a [`Schedule`], whether or not there is a place for it: one that has to wait
 //! is late from when it was due, and those that never got their turn are counted. A timer of the kernel wakes the
 //! thread when the next is due, to the microsecond: a poll's milliseconds would show in the latencies.
 
@@ -30,10 +30,9 @@ use crate::schedule::Schedule;
 use crate::stage::{Stage, Stages};
 use crate::tally::{Answer, Book};
 
-/// What the populations share with the thread that leads them.
+/// State that populations share with the leading thread.
 #[derive(Debug)]
 pub struct Shared {
-    /// Where the run is.
     pub stages: Stages,
     /// From when all times count.
     pub origin: Instant,
@@ -46,59 +45,48 @@ impl Shared {
     }
 }
 
-/// What a population tells the leading thread.
+/// A message of a population to the leading thread.
 #[derive(Debug)]
-pub enum Word {
-    /// Its share is loaded.
+pub enum Update {
     Loaded,
-    /// It has ended.
     Ended(Box<Report>),
 }
 
-/// What a population has seen.
+/// The outcome of a population.
 #[derive(Debug)]
 pub struct Report {
-    /// What was answered.
     pub book: Book,
-    /// What the source has learnt.
     pub summary: Vec<u8>,
-    /// Asked and not answered.
-    pub unanswered: u64,
-    /// How long it measured, and what processor time its thread used in that.
-    pub measured: Duration,
-    /// See `measured`.
+    /// Processor time of the thread while measuring.
     pub cpu: Duration,
-    /// Why it could not go on.
+    /// The reason why it could not go on.
     pub failure: Option<String>,
 }
 
-/// What a population is to do.
+/// The task of a population.
 pub struct Task {
-    /// What is made up.
     pub source: Box<dyn Source>,
-    /// How many kinds there are.
     pub kinds: usize,
-    /// How it travels.
     pub form: Arc<dyn Form>,
     /// Connections that were let in.
     pub streams: Vec<std::net::TcpStream>,
-    /// How many transactions a connection has in flight at most.
+    /// Most transactions in flight on a connection.
     pub pipeline: usize,
     /// Transactions a second, in an open loop.
     pub rate: Option<f64>,
-    /// Where the schedule comes from: a seed, and the number of the population.
+    /// Seed and stream of the schedule.
     pub seed: (u64, u64),
-    /// How many transactions it has to ask for, if that is what ends it.
+    /// Transactions to ask for, if that ends the run.
     pub budget: Option<u64>,
-    /// How long it waits when nothing is answered.
+    /// Longest wait without an answer.
     pub patience: Duration,
 }
 
-/// How many transactions of loading a connection has in flight: enough to hide a sync.
+/// Transactions of loading in flight on a connection: enough to hide a sync.
 const LOAD_PIPELINE: usize = 16;
 /// Unsent bytes of a connection beyond which it is given nothing more to send.
 const UNSENT_MAX: usize = 1 << 20;
-/// How often a population looks for the next stage: when nothing is in flight, and when it waits for answers.
+/// Longest time until a population looks for the next stage: with nothing in flight, and while it waits for answers.
 const LOOK_IDLE: Duration = Duration::from_millis(1);
 const LOOK_WAITING: Duration = Duration::from_millis(20);
 /// The token of the timer; connections number from 0.
@@ -110,7 +98,7 @@ struct InFlight {
     procedure: ProcedureId,
     kind: u8,
     replies: u32,
-    /// When it was asked, or was due.
+    /// Time at which it was asked, or was due.
     asked: Micros,
 }
 
@@ -121,7 +109,7 @@ struct Connection {
     sent: usize,
     input: Vec<u8>,
     reader: Replies,
-    /// Of the oldest transaction in flight, as far as they have come.
+    /// Replies to the oldest transaction in flight, as far as they have come.
     replies: Vec<u8>,
     in_flight: VecDeque<InFlight>,
 }
@@ -142,7 +130,7 @@ impl Connection {
         Ok(())
     }
 
-    /// Takes what has come; says whether there may be more.
+    /// Takes what has come; returns whether there may be more.
     fn receive(&mut self, piece: &mut [u8]) -> anyhow::Result<bool> {
         match self.stream.read(piece) {
             Ok(0) => bail!("the server has closed a connection"),
@@ -166,7 +154,7 @@ impl Connection {
 pub struct Population {
     task: Task,
     shared: Arc<Shared>,
-    words: Sender<Word>,
+    updates: Sender<Update>,
     poll: Poll,
     timer: OwnedFd,
     connections: Vec<Connection>,
@@ -175,20 +163,18 @@ pub struct Population {
     schedule: Option<Schedule>,
     stage: Stage,
     loaded: bool,
-    heard_at: Micros,
+    answered_at: Micros,
     args: Vec<u8>,
     reply: Vec<u8>,
     book: Book,
-    begun: Option<(Micros, Duration)>,
-    ended: Option<(Micros, Duration)>,
+    /// Processor time of the thread when measuring began and ended.
+    begun: Option<Duration>,
+    ended: Option<Duration>,
 }
 
 impl Population {
     /// Takes the connections over.
-    ///
-    /// # Errors
-    /// The system has no more files or timers.
-    pub fn new(mut task: Task, shared: Arc<Shared>, words: Sender<Word>) -> anyhow::Result<Population> {
+    pub fn new(mut task: Task, shared: Arc<Shared>, updates: Sender<Update>) -> anyhow::Result<Population> {
         let poll = Poll::new().context("an event loop")?;
         let timer = timerfd_create(TimerfdClockId::Monotonic, TimerfdFlags::NONBLOCK | TimerfdFlags::CLOEXEC)
             .context("a timer")?;
@@ -212,9 +198,9 @@ impl Population {
             });
         }
         Ok(Population {
-            book: Book::new(task.kinds)?,
+            book: Book::new(task.kinds),
             shared,
-            words,
+            updates,
             poll,
             timer,
             connections,
@@ -222,7 +208,7 @@ impl Population {
             schedule: None,
             stage: Stage::Load,
             loaded: false,
-            heard_at: Micros(0),
+            answered_at: Micros(0),
             args: Vec::new(),
             reply: Vec::new(),
             begun: None,
@@ -231,28 +217,18 @@ impl Population {
         })
     }
 
-    /// Goes through all stages, and says how it ended.
+    /// Goes through all stages, and reports the outcome.
     pub fn run(mut self) {
         let failure = self.go().err().map(|error| format!("{error:#}"));
         if self.stage == Stage::Measure {
             self.end_measuring(self.now());
         }
-        let (measured, cpu) = match (self.begun, self.ended) {
-            (Some((from, cpu_from)), Some((to, cpu_to))) => {
-                (Duration::from_micros(to.since(from).0), cpu_to.saturating_sub(cpu_from))
-            }
-            _ => (Duration::ZERO, Duration::ZERO),
-        };
-        let report = Report {
-            unanswered: self.in_flight() as u64,
-            book: self.book,
-            summary: self.task.source.summary(),
-            measured,
-            cpu,
-            failure,
-        };
-        // If nobody listens any more, the run has been given up.
-        let _ = self.words.send(Word::Ended(Box::new(report)));
+        let cpu = self.begun.zip(self.ended).map(|(begun, ended)| ended.saturating_sub(begun));
+        self.book.unanswered = self.in_flight() as u64;
+        let (book, summary) = (self.book, self.task.source.summary());
+        let report = Report { book, summary, cpu: cpu.unwrap_or_default(), failure };
+        // If the channel is closed, the run has been given up.
+        let _ = self.updates.send(Update::Ended(Box::new(report)));
     }
 
     fn now(&self) -> Micros {
@@ -278,11 +254,11 @@ impl Population {
             }
             let idle = self.in_flight() == 0;
             if idle {
-                self.heard_at = now;
+                self.answered_at = now;
                 match self.stage {
                     Stage::Load if !self.loaded => {
                         self.loaded = true;
-                        let _ = self.words.send(Word::Loaded);
+                        let _ = self.updates.send(Update::Loaded);
                     }
                     Stage::Measure if self.task.budget == Some(0) => {
                         self.end_measuring(now);
@@ -291,7 +267,7 @@ impl Population {
                     Stage::Drain => return Ok(()),
                     _ => {}
                 }
-            } else if now.since(self.heard_at).0 > self.task.patience.as_micros() as u64 {
+            } else if now.since(self.answered_at).0 > self.task.patience.as_micros() as u64 {
                 bail!("the server has answered nothing for {} s", self.task.patience.as_secs());
             }
             self.wait(idle, &mut events)?;
@@ -346,25 +322,25 @@ impl Population {
             self.schedule = self.task.rate.map(|rate| Schedule::new(rate, now, seed, stream));
         }
         if stage == Stage::Measure {
-            self.begun = Some((now, thread_cpu()));
+            self.begun = Some(thread_cpu());
             self.book.begin(now);
         }
         if self.stage == Stage::Measure {
             self.end_measuring(now);
         }
         self.stage = stage;
-        self.heard_at = now;
+        self.answered_at = now;
     }
 
     fn end_measuring(&mut self, now: Micros) {
         if self.ended.is_none() {
-            self.ended = Some((now, thread_cpu()));
+            self.ended = Some(thread_cpu());
             // Those beyond the budget are not due, however late it is.
             self.book.end(now, self.schedule.as_ref(), self.task.budget.unwrap_or(u64::MAX));
         }
     }
 
-    /// It has asked for everything that it had to. Loading is no part of that.
+    /// True if the budget is spent. Loading is no part of it.
     fn is_spent(&self) -> bool {
         self.stage != Stage::Load && self.task.budget == Some(0)
     }
@@ -445,12 +421,12 @@ impl Population {
             answered += u64::from(self.finish(status, kind, asked, now)?);
         }
         self.connections[at].input.drain(..done);
-        self.heard_at = now;
+        self.answered_at = now;
         self.shared.stages.answered.fetch_add(answered, Ordering::Relaxed);
         Ok(())
     }
 
-    /// A transaction has ended with the reply at hand; says whether it took effect.
+    /// Notes that a transaction has ended with the reply at hand; returns whether it took effect.
     fn finish(
         &mut self,
         status: OutcomeStatus,

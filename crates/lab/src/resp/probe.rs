@@ -1,4 +1,4 @@
-//! What a server says about itself.
+//! Identity of a server, by its INFO.
 
 use std::fmt;
 use std::net::SocketAddr;
@@ -12,23 +12,20 @@ use crate::server::Process;
 /// A server, by its INFO.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ServerInfo {
-    /// What it is: `ordain`, `redis`, `valkey`, …
+    /// The software: `ordain`, `redis`, `valkey`, …
     pub software: String,
-    /// Its version.
+    /// The version of the software.
     pub version: String,
-    /// Its engine, if it says so.
+    /// The engine, if INFO names one.
     pub engine: Option<String>,
-    /// Its number among the processes of its machine, if it says so.
+    /// The process id on the server's machine, if INFO names it.
     pub process_id: Option<u32>,
-    /// Where it is.
+    /// The address of the server.
     pub address: SocketAddr,
 }
 
 impl ServerInfo {
     /// Asks a server.
-    ///
-    /// # Errors
-    /// It does not answer INFO.
     pub fn ask(link: &mut Link) -> anyhow::Result<ServerInfo> {
         let reply = link.ask(&["INFO"])?;
         no_error(&reply).context("INFO was refused")?;
@@ -58,12 +55,12 @@ impl ServerInfo {
         }
     }
 
-    /// Whether it is one of ours.
+    /// True if the server is Ordain.
     pub fn is_ordain(&self) -> bool {
         self.software == "ordain"
     }
 
-    /// Its process, if that is on this machine.
+    /// The server's process, if it is on this machine.
     pub fn process(&self) -> Option<Process> {
         let process = Process::new(self.process_id?);
         (self.address.ip().is_loopback() && process.is_there()).then_some(process)
@@ -85,7 +82,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn servers_are_told_apart() {
+    fn servers_are_distinguished() {
         let read = |text: &str| ServerInfo::read(text, SocketAddr::from(([10, 0, 0, 1], 6379)));
         let redis = read("# Server\r\nredis_version:7.0.15\r\nprocess_id:12\r\n");
         assert_eq!(

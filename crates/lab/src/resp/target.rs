@@ -1,4 +1,4 @@
-//! Where a server is: `redis://[[user]:password@]host[:port][/db]`, as other tools for Redis write it.
+//! The address of a server: `redis://[[user]:password@]host[:port][/db]`, as other tools for Redis write it.
 
 use std::fmt;
 use std::net::{SocketAddr, ToSocketAddrs};
@@ -9,15 +9,15 @@ use anyhow::{Context, bail};
 /// A server, and the database to use there.
 #[derive(Clone, PartialEq, Eq)]
 pub struct Target {
-    /// Its name or address.
+    /// The host's name or address.
     pub host: String,
-    /// Its port.
+    /// The port.
     pub port: u16,
-    /// Who to say one is; none: the default user.
+    /// The user to log in as; none: the default user.
     pub user: Option<String>,
-    /// What to say for it.
+    /// The password of the user.
     pub password: Option<String>,
-    /// Which database.
+    /// The database's number.
     pub db: u8,
 }
 
@@ -27,10 +27,7 @@ impl Target {
         Target { host: address.ip().to_string(), port: address.port(), user: None, password: None, db: 0 }
     }
 
-    /// Its address.
-    ///
-    /// # Errors
-    /// The name is not known.
+    /// Resolves the host's name.
     pub fn resolve(&self) -> anyhow::Result<SocketAddr> {
         let mut found = (&*self.host, self.port)
             .to_socket_addrs()

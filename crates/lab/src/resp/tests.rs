@@ -49,15 +49,15 @@ fn small_ycsb() -> ycsb::Ycsb {
     ycsb::Ycsb::new(ycsb::Parameters { records: 1_000, read_only: 0.3, ..Default::default() }).unwrap()
 }
 
-/// What any run that went well has in common.
+/// Asserts what any run that went well has in common.
 fn assert_well(measured: &RespMeasured, txns: u64) {
     assert_eq!(measured.failure, None);
-    assert_eq!((measured.unanswered, measured.book.behind), (0, 0));
+    assert_eq!((measured.book.unanswered, measured.book.behind), (0, 0));
     assert_eq!(measured.seen.by_kind.iter().map(all).sum::<u64>(), txns);
     let committed: u64 = measured.book.kinds.iter().map(|kind| kind.counts.committed).sum();
     assert_eq!(measured.book.kinds.iter().map(|kind| kind.latency_us.len()).sum::<u64>(), committed);
     assert_eq!(measured.book.timeline.iter().sum::<u64>(), committed);
-    assert!(measured.seconds > 0.0 && measured.client_cpu > Duration::ZERO);
+    assert!(measured.book.seconds > 0.0 && measured.client_cpu > Duration::ZERO);
     for Finding { name, wrong } in &measured.findings {
         assert_eq!(*wrong, None, "{name}");
     }
@@ -80,7 +80,7 @@ fn native_procedures_are_loaded_run_and_audited_over_sockets() {
         assert!(measured.server.is_ordain() && !measured.server_cpu.is_empty());
         assert!(measured.findings.iter().any(|finding| finding.name == "digest"));
     }
-    // What is there is not deleted unasked, and a wrong password is told.
+    // Data that are there are not deleted unasked, and a wrong password is an error.
     let refused =
         run(&setup(target.clone(), FormName::Native), &small_bank(), &Progress::silent()).unwrap_err();
     assert!(format!("{refused:#}").contains("holds 1000 keys"), "{refused:#}");
@@ -148,7 +148,7 @@ fn what_another_client_does_to_the_data_is_found() {
     let target = Target::at(node.resp);
     let workload = small_ycsb();
     let setup = RespSetup { flush: true, ..setup(target.clone(), FormName::Multi) };
-    let mut link = Link::open(&target, Speech::Resp2).unwrap();
+    let mut link = Link::open(&target, Protocol::Resp2).unwrap();
     let server = ServerInfo::ask(&mut link).unwrap();
     run(&setup, &workload, &Progress::silent()).unwrap();
     let form = forms::prepare(FormName::Multi, &workload, &server, &mut link).unwrap();
@@ -176,7 +176,7 @@ fn an_open_loop_asks_at_its_rate() {
     let measured = run(&setup, &small_bank(), &Progress::silent()).unwrap();
     assert_well(&measured, 400);
     // The last of 200 requests at 2,000 a second in each population is due about 100 ms after the first.
-    assert!(measured.seconds > 0.05, "{}", measured.seconds);
+    assert!(measured.book.seconds > 0.05, "{}", measured.book.seconds);
     // A thread of clients without a share of the transactions has one of the loading all the same.
     let setup = RespSetup { length: Length::Txns(1), flush: true, ..setup };
     assert_well(&run(&setup, &small_bank(), &Progress::silent()).unwrap(), 1);
@@ -192,13 +192,13 @@ struct Fake {
 
 #[derive(Clone, Copy)]
 enum End {
-    /// It closes all connections.
+    /// Closes all connections.
     Close,
-    /// It says something that is no reply.
+    /// Sends something that is no reply.
     Babble,
-    /// It refuses a transaction.
+    /// Refuses a transaction.
     Refuse,
-    /// It says no more.
+    /// Sends no more.
     FallSilent,
 }
 
@@ -280,12 +280,12 @@ fn a_server_that_dies_in_the_middle_leaves_what_was_measured_and_the_reason() {
 }
 
 #[test]
-fn a_server_that_dies_while_loading_is_told() {
+fn a_server_that_dies_while_loading_ends_the_run() {
     let fake = Fake::start(3, End::Close);
     let measured =
         run(&setup(Target::at(fake.address), FormName::Native), &small_bank(), &Progress::silent()).unwrap();
     assert!(measured.failure.is_some_and(|failure| failure.contains("the server has")));
-    assert_eq!(measured.seconds, 0.0);
+    assert_eq!(measured.book.seconds, 0.0);
 }
 
 #[test]
@@ -307,7 +307,7 @@ fn nonsense_is_refused_before_anything_runs() {
 fn an_answer_that_is_no_commit_is_counted_as_what_it_is() {
     let mut counts = Counts::default();
     for text in ["NOFUNDS x", "BUSY x", "TXNABORT the transaction's key set"] {
-        counts.count(forms::judge(text.as_bytes()).unwrap());
+        counts.count(forms::outcome_of(text.as_bytes()).unwrap());
     }
     counts.count(OutcomeStatus::Committed);
     assert_eq!(

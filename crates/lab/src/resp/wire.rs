@@ -10,9 +10,9 @@ use ordain_model::{Args, Writer};
 /// Commands, written one after the other.
 #[derive(Debug, Default)]
 pub struct Commands {
-    /// What is to be sent.
+    /// Bytes to send.
     pub bytes: Vec<u8>,
-    /// How many there are, and so how many replies will come.
+    /// Number of commands, and so of the replies that will come.
     pub count: u32,
 }
 
@@ -79,7 +79,7 @@ impl Commands {
 #[error("the server's reply is not RESP: it has {0:?} where a reply begins, or a length that is none")]
 pub struct WireError(char);
 
-/// What [`Replies::read`] made of its input.
+/// The outcome of [`Replies::read`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Read {
     /// A whole reply ends after so many bytes.
@@ -100,9 +100,6 @@ pub struct Replies {
 
 impl Replies {
     /// Translates as much of `input` as is there, up to the end of a reply, and appends it to `out`.
-    ///
-    /// # Errors
-    /// Bytes that are no reply.
     pub fn read(&mut self, input: &[u8], out: &mut Vec<u8>) -> Result<Read, WireError> {
         let mut at = 0;
         self.owed = self.owed.max(1);
@@ -174,7 +171,7 @@ fn value(input: &[u8], out: &mut Vec<u8>) -> Result<Option<(usize, u64)>, WireEr
             };
             match tag {
                 b'!' => w.error(&text[..n]),
-                // Three letters say what the text is, and a colon.
+                // Three letters for the kind of text, and a colon, come first.
                 b'=' => w.bulk(text[..n].get(4..).unwrap_or_default()),
                 _ => w.bulk(&text[..n]),
             }
@@ -261,7 +258,7 @@ mod tests {
     }
 
     #[test]
-    fn one_reply_is_read_at_a_time_and_nothings_are_told_apart() {
+    fn one_reply_is_read_at_a_time_and_nothings_differ() {
         let (mut replies, mut out) = (Replies::default(), Vec::new());
         let input = b"$-1\r\n*-1\r\n*0\r\n=5\r\ntxt:x\r\n";
         let mut at = 0;

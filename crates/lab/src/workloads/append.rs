@@ -12,7 +12,7 @@ use super::Knobs;
 /// The knobs of list-append, whose answers prove isolation: transactions append unique numbers to lists and read them.
 #[derive(Clone, Debug, clap::Args)]
 pub struct AppendKnobs {
-    /// How many lists are in use at a time
+    /// Lists in use at a time
     #[arg(long, default_value_t = 10)]
     pub lists: u64,
     /// Zipfian skew of the choice of lists
@@ -30,7 +30,7 @@ pub struct AppendKnobs {
     /// A list is given up for a fresh one when it has got about so many appends
     #[arg(long, default_value_t = 64)]
     pub appends_per_list: u64,
-    /// How many transactions of each thread of clients are kept to be judged
+    /// Transactions of each thread of clients that are kept to be judged
     #[arg(long, default_value_t = 20_000)]
     pub history: u64,
 }

@@ -6,15 +6,15 @@ use ordain_workload::Workload;
 use ordain_workload::bank::{Bank, Parameters};
 use ordain_workload::choice::Distribution;
 
-use super::{Knobs, each};
+use super::{Knobs, Settings};
 
 /// The knobs of the bank.
 #[derive(Clone, Debug, clap::Args)]
 pub struct BankKnobs {
-    /// How many accounts there are
+    /// Number of accounts
     #[arg(long, default_value_t = 100_000)]
     pub accounts: u64,
-    /// What each of them holds at first
+    /// Initial balance of each account
     #[arg(long, default_value_t = 1_000)]
     pub balance: u64,
     /// A transfer moves 1 to so much; it aborts where the funds are missing
@@ -26,7 +26,7 @@ pub struct BankKnobs {
     /// Share of transactions that read the balances of some accounts
     #[arg(long, value_delimiter = ',', default_value = "0.1")]
     pub balances: Vec<f64>,
-    /// Of how many
+    /// Number of accounts of such a read
     #[arg(long, default_value_t = 10)]
     pub accounts_per_read: usize,
     /// Share of transactions that add up all accounts: a scan each, whose every answer is checked
@@ -36,20 +36,18 @@ pub struct BankKnobs {
 
 impl Knobs for BankKnobs {
     fn workloads(&self, _partitions: usize) -> anyhow::Result<Vec<Arc<dyn Workload>>> {
-        let mut workloads: Vec<Arc<dyn Workload>> = Vec::new();
-        for (theta, balances) in each(&self.theta, &self.balances) {
-            let parameters = Parameters {
-                accounts: self.accounts,
-                balance: self.balance,
-                amount_max: self.amount_max,
-                distribution: Distribution::Zipfian { theta },
-                balances,
-                accounts_per_read: self.accounts_per_read,
-                totals: self.totals,
-            };
-            workloads.push(Arc::new(Bank::new(parameters)?));
-        }
-        Ok(workloads)
+        let parameters = Parameters {
+            accounts: self.accounts,
+            balance: self.balance,
+            amount_max: self.amount_max,
+            accounts_per_read: self.accounts_per_read,
+            totals: self.totals,
+            ..Parameters::default()
+        };
+        Settings::of(parameters)
+            .each(&self.theta, |p, theta| p.distribution = Distribution::Zipfian { theta })
+            .each(&self.balances, |p, share| p.balances = share)
+            .workloads(Bank::new)
     }
 
     fn alone(&self, nodes: usize) -> BankKnobs {

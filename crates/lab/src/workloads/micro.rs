@@ -6,12 +6,12 @@ use anyhow::bail;
 use ordain_workload::Workload;
 use ordain_workload::micro::{Calvin, Micro, Regions};
 
-use super::{Knobs, each};
+use super::{Knobs, Settings};
 
 /// The knobs of the microbenchmarks of two papers.
 #[derive(Clone, Debug, clap::Args)]
 pub struct MicroKnobs {
-    /// Whose: the Calvin paper's, with hot and cold records, or the regions paper's, with few or many
+    /// Paper: the Calvin paper's, with hot and cold records, or the regions paper's, with few or many
     #[arg(long, value_enum, default_value = "calvin")]
     pub paper: Paper,
     /// calvin: how many records each partition has [default: 1000000]
@@ -21,7 +21,7 @@ pub struct MicroKnobs {
     /// 1 / contention-index hot records [default: 0.0001]
     #[arg(long, value_delimiter = ',')]
     pub contention_index: Vec<f64>,
-    /// calvin: the same said otherwise: how many hot records each partition has
+    /// calvin: hot records of each partition, in place of --contention-index
     #[arg(long, value_delimiter = ',', conflicts_with = "contention_index")]
     pub hot_records: Vec<u64>,
     /// calvin: share of transactions that use two partitions [default: 0]
@@ -40,7 +40,7 @@ pub struct MicroKnobs {
     /// calvin: clients turn to a node that has a partition of their transaction, as in the paper, and not to any node
     #[arg(long)]
     pub at_home: bool,
-    /// How many records a transaction uses (regions: 10 or 5)
+    /// Records of a transaction (regions: 10 or 5)
     #[arg(long, value_delimiter = ',', default_value = "10")]
     pub ops_per_txn: Vec<usize>,
     /// regions: how many records there are (50 or 1000000) [default: 1000000]
@@ -52,7 +52,7 @@ pub struct MicroKnobs {
 }
 
 impl MicroKnobs {
-    /// Refuses what is said of the other paper's.
+    /// Refuses knobs of the other paper.
     fn check(&self) -> anyhow::Result<()> {
         let calvin = [
             ("--records-per-partition", self.records_per_partition.is_some()),
@@ -79,12 +79,12 @@ impl MicroKnobs {
     }
 }
 
-/// What was given, or else the default.
+/// The values given, or else the default.
 fn or<T: Clone>(given: &[T], otherwise: T) -> Vec<T> {
     if given.is_empty() { vec![otherwise] } else { given.to_vec() }
 }
 
-/// Whose microbenchmark.
+/// The paper of a microbenchmark.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum)]
 pub enum Paper {
     /// The Calvin paper, section 6.2
@@ -96,42 +96,34 @@ pub enum Paper {
 impl Knobs for MicroKnobs {
     fn workloads(&self, partitions: usize) -> anyhow::Result<Vec<Arc<dyn Workload>>> {
         self.check()?;
-        let mut workloads: Vec<Arc<dyn Workload>> = Vec::new();
         match self.paper {
             Paper::Calvin => {
-                let by_records = self.hot_records.iter().map(|hot| 1.0 / *hot as f64).collect::<Vec<_>>();
-                let indices =
-                    if by_records.is_empty() { or(&self.contention_index, 0.0001) } else { by_records };
-                let shares = each(&or(&self.multi_partition, 0.0), &or(&self.dependent, 0.0));
-                for (ops_per_txn, (contention_index, (multi_partition, dependent))) in
-                    each(&self.ops_per_txn, &each(&indices, &shares))
-                {
-                    let parameters = Calvin {
-                        partitions,
-                        records_per_partition: self.records_per_partition.unwrap_or(1_000_000),
-                        contention_index,
-                        multi_partition,
-                        ops_per_txn,
-                        constraint_fails: (!self.no_constraint).then(|| self.constraint_fails.unwrap_or(0.0)),
-                        dependent,
-                        at_home: self.at_home,
-                    };
-                    workloads.push(Arc::new(Micro::calvin(parameters)?));
-                }
+                let by_records: Vec<f64> = self.hot_records.iter().map(|hot| 1.0 / *hot as f64).collect();
+                let indices = if by_records.is_empty() { &self.contention_index } else { &by_records };
+                let parameters = Calvin {
+                    partitions,
+                    records_per_partition: self.records_per_partition.unwrap_or(1_000_000),
+                    constraint_fails: (!self.no_constraint).then(|| self.constraint_fails.unwrap_or(0.0)),
+                    at_home: self.at_home,
+                    ..Calvin::default()
+                };
+                Settings::of(parameters)
+                    .each(&self.ops_per_txn, |p, ops| p.ops_per_txn = ops)
+                    .each(&or(indices, 0.0001), |p, index| p.contention_index = index)
+                    .each(&or(&self.multi_partition, 0.0), |p, share| p.multi_partition = share)
+                    .each(&or(&self.dependent, 0.0), |p, share| p.dependent = share)
+                    .workloads(Micro::calvin)
             }
-            Paper::Regions => {
-                for (ops_per_txn, (records, read_only)) in
-                    each(&self.ops_per_txn, &each(&or(&self.records, 1_000_000), &or(&self.read_only, 0.0)))
-                {
-                    workloads.push(Arc::new(Micro::regions(Regions { records, ops_per_txn, read_only })?));
-                }
-            }
+            Paper::Regions => Settings::of(Regions::default())
+                .each(&self.ops_per_txn, |p, ops| p.ops_per_txn = ops)
+                .each(&or(&self.records, 1_000_000), |p, records| p.records = records)
+                .each(&or(&self.read_only, 0.0), |p, share| p.read_only = share)
+                .workloads(Micro::regions),
         }
-        Ok(workloads)
     }
 
     fn alone(&self, nodes: usize) -> MicroKnobs {
-        // What is said for each partition is said for each node already.
+        // Numbers for each partition are for each node already.
         let records = self.records.iter().map(|records| (records / nodes as u64).max(1)).collect();
         MicroKnobs { multi_partition: Vec::new(), records, ..self.clone() }
     }

@@ -22,18 +22,47 @@ pub trait Knobs: clap::Args + Clone + Debug {
     /// A value that makes no sense, by the name of its flag.
     fn workloads(&self, partitions: usize) -> anyhow::Result<Vec<Arc<dyn Workload>>>;
 
-    /// The same for one of so many nodes that do not know each other: its share of the data, and no transaction that
+    /// The knobs for one of so many nodes that do not know each other: its share of the data, and no transaction that
     /// needs a second partition.
     #[must_use]
     fn alone(&self, nodes: usize) -> Self;
 
-    /// Whether it matters to the workload how many partitions its data are in.
+    /// True if the workload depends on the number of partitions.
     fn has_partitions(&self) -> bool {
         true
     }
 }
 
-/// Every combination of two lists, the second changing fastest.
-pub(crate) fn each<A: Clone, B: Clone>(a: &[A], b: &[B]) -> Vec<(A, B)> {
-    a.iter().flat_map(|a| b.iter().map(|b| (a.clone(), b.clone()))).collect()
+/// The parameters of a workload with every combination of the values of swept knobs, the last knob changing fastest.
+pub(crate) struct Settings<P>(Vec<P>);
+
+impl<P: Clone> Settings<P> {
+    /// One setting, before any knob is swept.
+    pub fn of(parameters: P) -> Settings<P> {
+        Settings(vec![parameters])
+    }
+
+    /// Sweeps a knob.
+    #[must_use]
+    pub fn each<V: Clone>(self, values: &[V], set: impl Fn(&mut P, V)) -> Settings<P> {
+        let with = |parameters: &P, value: &V| {
+            let mut parameters = parameters.clone();
+            set(&mut parameters, value.clone());
+            parameters
+        };
+        Settings(
+            self.0.iter().flat_map(|parameters| values.iter().map(|value| with(parameters, value))).collect(),
+        )
+    }
+
+    /// The workload of each setting.
+    pub fn workloads<W: Workload + 'static, E: Into<anyhow::Error>>(
+        self,
+        new: impl Fn(P) -> Result<W, E>,
+    ) -> anyhow::Result<Vec<Arc<dyn Workload>>> {
+        let workload = |parameters| -> anyhow::Result<Arc<dyn Workload>> {
+            Ok(Arc::new(new(parameters).map_err(E::into)?))
+        };
+        self.0.into_iter().map(workload).collect()
+    }
 }

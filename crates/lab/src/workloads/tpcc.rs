@@ -6,12 +6,12 @@ use anyhow::bail;
 use ordain_workload::Workload;
 use ordain_workload::tpcc::{Mix, Parameters, Remote, Scale, Tpcc};
 
-use super::{Knobs, each};
+use super::{Knobs, Settings};
 
 /// The knobs of TPC-C.
 #[derive(Clone, Debug, clap::Args)]
 pub struct TpccKnobs {
-    /// How many warehouses there are: about 600,000 records each
+    /// Number of warehouses: about 600,000 records each
     #[arg(long, value_delimiter = ',', default_value = "1")]
     pub warehouses: Vec<u32>,
     /// The transactions: full, new-order, payment, halves (NewOrder and Payment), read-only:PERCENT, or the five
@@ -47,11 +47,11 @@ impl Knobs for TpccKnobs {
             [] => vec![Remote::Standard],
             shares => shares.iter().copied().map(Remote::Share).collect(),
         };
-        let mut workloads: Vec<Arc<dyn Workload>> = Vec::new();
-        for (warehouses, (mix, remote)) in each(&self.warehouses, &each(&self.mix, &remote)) {
-            workloads.push(Arc::new(Tpcc::new(Parameters { warehouses, scale, partitions, mix, remote })?));
-        }
-        Ok(workloads)
+        Settings::of(Parameters { scale, partitions, ..Parameters::default() })
+            .each(&self.warehouses, |p, warehouses| p.warehouses = warehouses)
+            .each(&self.mix, |p, mix| p.mix = mix)
+            .each(&remote, |p, remote| p.remote = remote)
+            .workloads(Tpcc::new)
     }
 
     fn alone(&self, nodes: usize) -> TpccKnobs {

@@ -10,7 +10,7 @@ use anyhow::Context;
 use clap::{Args, ValueEnum};
 use ordain_archive::Location;
 use ordain_family::Replication;
-use ordain_lab::options::{Door, OptionArgs};
+use ordain_lab::options::{OptionArgs, OptionFlags};
 use ordain_node::cluster::{ClusterConfig, ClusterFile, NodeEntry, Secret};
 use ordain_node::size::Size;
 use ordain_runtime::DirLock;
@@ -48,7 +48,7 @@ impl From<ReplicationName> for Replication {
 #[derive(Clone, Debug, Default)]
 pub(super) struct OfUp;
 
-impl Door for OfUp {
+impl OptionFlags for OfUp {
     const CHECKS_NAMES: bool = false;
     const ELSE: &'static str = ", or as it was";
 }

@@ -3,10 +3,9 @@
 use std::path::Path;
 use std::time::Duration;
 
-use ordain_lab::embedded::Length;
-use ordain_lab::progress::Progress;
-use ordain_lab::resp::{FormName, RespMeasured, RespSetup, Target};
-use ordain_lab::server::{Launch, Server as Child};
+use ordain_lab::sockets::{
+    self, FormName, Launch, Length, Ours, Progress, RespMeasured, RespSetup, Server as Child, Target,
+};
 use ordain_workload::bank::{Bank, Parameters};
 
 use crate::support::{Client, Reply, Server, serve_dir};
@@ -60,13 +59,13 @@ fn drive(target: &Target, length: Length, meanwhile: impl FnOnce() + Send) -> Re
     };
     std::thread::scope(|scope| {
         scope.spawn(meanwhile);
-        ordain_lab::resp::run(&setup, &bank, &Progress::silent()).unwrap()
+        sockets::run(&setup, &bank, &Progress::silent()).unwrap()
     })
 }
 
 fn launch() -> Launch {
     Launch {
-        ours: ordain_lab::bench::Ours::new(ordain_engines::registry::Engine::default()),
+        ours: Ours::new(ordain_engines::registry::Engine::default()),
         threads: 1,
         durability: Some("os".into()),
         place: None,

@@ -1,21 +1,21 @@
 //! Append without native procedures: a list is a string, which APPEND appends to and GET reads.
 //!
-//! The answer that the workload judges says what was done, which a block's replies do not. So the block is told to echo
-//! it; a script puts the answer together itself.
+//! The workload checks answers that hold the operations, which a block's replies do not. So the block echoes them; a script
+//! puts the answer together itself.
 
 use anyhow::{Context, bail};
 use ordain_checker::dependencies::history::{Txn, values_of};
-use ordain_model::{Args, Datum, OutcomeStatus, ProcedureId, Writer};
+use ordain_model::{Args, Datum, ProcedureId, Writer};
 use ordain_workload::append::{LOOSE, Lists, RUN};
 use ordain_workload::{Param, Workload};
 
 use super::script::Script;
-use super::{Form, audit, block, read_one, split_packed};
+use super::{Form, audit, block, split_packed};
 use crate::resp::link::Link;
 use crate::resp::wire::Commands;
 
-/// What a transaction does, in Lua, with the encoding of what it saw. Arguments: a digit for each key that says whether
-/// it is appended to, the transaction's base, and then for each operation the value that it would append.
+/// A transaction in Lua, with the encoding of its results. Arguments: a digit for each key, 1 if it is
+/// appended to, the transaction's base, and then for each operation the value that it would append.
 const BODY: &str = "local out = {ARGV[2], string.char(#KEYS)}
 for i, key in ipairs(KEYS) do
   local number = string.sub(key, 2)
@@ -34,7 +34,7 @@ return table.concat(out)";
 /// The bytes of a base, and of a list's number, which ends its key.
 const WORD: usize = 8;
 
-/// How append travels.
+/// The form of append.
 #[derive(Debug)]
 pub struct Append {
     script: Option<Script>,
@@ -42,20 +42,17 @@ pub struct Append {
 
 impl Append {
     /// As a script, or else as a block.
-    ///
-    /// # Errors
-    /// Transactions that are to fail, or a server that does not take the script.
     pub fn prepare(workload: &dyn Workload, as_script: bool, link: &mut Link) -> anyhow::Result<Append> {
         if audit::param(workload, "fails") != Some(Param::Real(0.0)) {
             bail!(
                 "neither a block nor a script can undo what it did: leave --fails at 0, or choose --form native"
             );
         }
-        Ok(Append { script: if as_script { Some(Script::load(link, BODY)?) } else { None } })
+        Ok(Append { script: as_script.then(|| Script::load(link, BODY)).transpose()? })
     }
 }
 
-/// What the packed argument says: of operation i whether it appends; the base.
+/// Unpacks the packed argument: whether operation i appends, and the base.
 fn unpack(packed: &[u8], ops: usize) -> anyhow::Result<(impl Fn(usize) -> bool, u64)> {
     let base = packed.last_chunk::<WORD>().filter(|_| packed.len() == ops.div_ceil(8) + 1 + WORD);
     let base = u64::from_le_bytes(*base.context("append has no such arguments")?);
@@ -93,16 +90,14 @@ impl Form for Append {
         Ok(())
     }
 
-    fn read(&self, _: ProcedureId, replies: &[u8], reply: &mut Vec<u8>) -> anyhow::Result<OutcomeStatus> {
-        if self.script.is_some() {
-            return read_one(replies, reply);
-        }
-        let (status, items) = block::read(replies)?;
-        if status == OutcomeStatus::Committed {
-            let txn = told(items).context("a block of append was not answered what it was told to echo")?;
-            Writer(reply).bulk(&txn);
-        }
-        Ok(status)
+    fn is_block(&self) -> bool {
+        self.script.is_none()
+    }
+
+    fn read_block(&self, replies: &[u8], reply: &mut Vec<u8>) -> anyhow::Result<()> {
+        let txn = transaction(replies).context("a block of append was not answered with its echo")?;
+        Writer(reply).bulk(&txn);
+        Ok(())
     }
 
     fn audit(&self, _: &[ProcedureId], link: &mut Link) -> anyhow::Result<Vec<Vec<u8>>> {
@@ -125,8 +120,8 @@ impl Form for Append {
     }
 }
 
-/// The transaction that a block's replies tell of: the echo of its arguments, and what each operation was answered.
-fn told(items: &[u8]) -> Option<Vec<u8>> {
+/// The transaction that a block's replies describe: the echo of its arguments, and what each operation was answered.
+fn transaction(items: &[u8]) -> Option<Vec<u8>> {
     let (Datum::Bulk(echo), mut rest) = Datum::split(items)? else { return None };
     let args = Args::parse(echo)?;
     let (keys, packed) = split_packed(args).ok()?;
@@ -183,8 +178,8 @@ mod tests {
         w.int(8);
         w.bulk(&7u64.to_le_bytes());
         let ops = vec![Op::Append { key: 1, value: BASE }, Op::Read { key: 2, values: vec![7] }];
-        assert_eq!(Txn::decode(&told(&items).unwrap()), Some(Txn { base: BASE, ops }));
-        assert_eq!(told(&items[..items.len() - 1]), None);
-        assert_eq!(told(&[]), None);
+        assert_eq!(Txn::decode(&transaction(&items).unwrap()), Some(Txn { base: BASE, ops }));
+        assert_eq!(transaction(&items[..items.len() - 1]), None);
+        assert_eq!(transaction(&[]), None);
     }
 }

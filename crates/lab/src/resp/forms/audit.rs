@@ -1,7 +1,7 @@
 //! Audits by the client, of servers that cannot run a workload's own: every record is read, and what the workload's
 //! check needs is computed here and written as its audit would have answered.
 //!
-//! There is no digest: such a server keeps none that could be held against its records, and what the check says of it
+//! There is no digest: such a server keeps none that could be held against its records, and the check of it
 //! is not reported.
 
 use std::collections::BTreeSet;
@@ -16,9 +16,6 @@ use crate::resp::link::{Link, no_error};
 use crate::resp::wire::Commands;
 
 /// A knob of a workload that is a count.
-///
-/// # Errors
-/// It has none: a mistake in the program.
 pub fn count(workload: &dyn Workload, knob: &str) -> anyhow::Result<u64> {
     match param(workload, knob) {
         Some(Param::Int(n)) => Ok(n),
@@ -32,9 +29,6 @@ pub fn param(workload: &dyn Workload, knob: &str) -> Option<Param> {
 }
 
 /// Reads the records `0..records` and counts each with its number, and whatever else there is as damaged.
-///
-/// # Errors
-/// The connection broke.
 pub fn numbers(
     link: &mut Link,
     records: u64,
@@ -50,20 +44,27 @@ pub fn numbers(
             Ok(())
         },
     )?;
-    let reply = link.ask(&["DBSIZE"])?;
-    no_error(&reply)?;
-    let there =
-        Datum::first(&reply).as_int().and_then(|n| u64::try_from(n).ok()).context("DBSIZE is no number")?;
-    // Records that are missing were damaged just now, those that nobody loaded are damage too.
-    for _ in records..there {
+    // Records that are missing were damaged just now; those that were not loaded are damage too.
+    for _ in records..link.ask_count("DBSIZE")? {
         found.add(None);
     }
     Ok(found)
 }
 
+/// Audits records that are numbers under their keys.
+pub fn counters<K: AsRef<[u8]>>(
+    link: &mut Link,
+    records: u64,
+    key: fn(u64) -> K,
+) -> anyhow::Result<Vec<Vec<u8>>> {
+    let ask = |record, out: &mut Commands| _ = out.begin(2).word("GET").word(key(record));
+    let found = numbers(link, records, ask, |_, reply| integer(Datum::first(reply)))?;
+    Ok(vec![answer(&found)])
+}
+
 /// The reply of an audit that found this.
 pub fn answer<F: Aggregate>(found: &F) -> Vec<u8> {
-    // The digest, which nobody kept, in front.
+    // No digest was kept: zeros in front.
     let mut bytes = vec![0; 16 + 4];
     found.encode(&mut bytes);
     let mut reply = Vec::new();
@@ -72,9 +73,6 @@ pub fn answer<F: Aggregate>(found: &F) -> Vec<u8> {
 }
 
 /// All keys of the database.
-///
-/// # Errors
-/// The connection broke.
 pub fn all_keys(link: &mut Link) -> anyhow::Result<BTreeSet<Vec<u8>>> {
     let mut keys = BTreeSet::new();
     let mut cursor = b"0".to_vec();

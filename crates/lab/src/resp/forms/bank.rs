@@ -1,12 +1,12 @@
 //! The bank without native procedures: an account is a number, and a transfer is a script, as it has to decide.
 
 use anyhow::bail;
-use ordain_model::{Args, Datum, OutcomeStatus, ProcedureId};
+use ordain_model::{Args, ProcedureId};
 use ordain_workload::bank::{BALANCES, OPEN, TRANSFER, key};
 use ordain_workload::{Param, Workload};
 
 use super::script::Script;
-use super::{Form, audit, plain, read_one, split_packed};
+use super::{Form, audit, split_packed};
 use crate::resp::link::Link;
 use crate::resp::wire::Commands;
 
@@ -17,12 +17,12 @@ end
 local left = redis.call('DECRBY', KEYS[1], ARGV[1])
 redis.call('INCRBY', KEYS[2], ARGV[1])
 return left";
-/// What some accounts hold together, in Lua.
+/// The sum of some accounts, in Lua.
 const SUM: &str = "local sum = 0
 for _, key in ipairs(KEYS) do sum = sum + redis.call('GET', key) end
 return sum";
 
-/// How the bank travels.
+/// The form of the bank.
 #[derive(Debug)]
 pub struct Bank {
     transfer: Script,
@@ -70,23 +70,12 @@ impl Form for Bank {
         Ok(())
     }
 
-    fn read(
-        &self,
-        procedure: ProcedureId,
-        replies: &[u8],
-        reply: &mut Vec<u8>,
-    ) -> anyhow::Result<OutcomeStatus> {
-        if procedure == OPEN { plain(replies, reply) } else { read_one(replies, reply) }
+    fn loads(&self, procedure: ProcedureId) -> bool {
+        procedure == OPEN
     }
 
     fn audit(&self, _: &[ProcedureId], link: &mut Link) -> anyhow::Result<Vec<Vec<u8>>> {
-        let found = audit::numbers(
-            link,
-            self.accounts,
-            |account, out| _ = out.begin(2).word("GET").word(key(account)),
-            |_, reply| audit::integer(Datum::first(reply)),
-        )?;
-        Ok(vec![audit::answer(&found)])
+        audit::counters(link, self.accounts, key)
     }
 }
 

@@ -3,7 +3,7 @@
 use anyhow::bail;
 use ordain_model::{Abort, Datum, OutcomeStatus};
 
-use super::judge;
+use super::outcome_of;
 use crate::resp::wire::Commands;
 
 /// Writes a block around what `commands` writes.
@@ -22,7 +22,7 @@ pub fn read(replies: &[u8]) -> anyhow::Result<(OutcomeStatus, &[u8])> {
     loop {
         let Some((reply, tail)) = Datum::split_whole(rest) else { bail!("a block was answered nothing") };
         match Datum::split(reply) {
-            Some((Datum::Error(text), _)) => return Ok((judge(text)?, &[])),
+            Some((Datum::Error(text), _)) => return Ok((outcome_of(text)?, &[])),
             // OK, and QUEUED of every command.
             Some(_) if !tail.is_empty() => rest = tail,
             Some((Datum::Array(_), items)) => {

@@ -1,16 +1,16 @@
 //! The microbenchmarks without native procedures: a record is a number.
 
 use anyhow::bail;
-use ordain_model::{Args, Datum, OutcomeStatus, ProcedureId, Writer};
+use ordain_model::{Args, Datum, ProcedureId, Writer};
 use ordain_workload::micro::{LOAD, RUN, key};
 use ordain_workload::{Param, Workload};
 
 use super::script::Script;
-use super::{Form, audit, block, plain, read_one, split_packed};
+use super::{Form, audit, block, split_packed};
 use crate::resp::link::Link;
 use crate::resp::wire::Commands;
 
-/// What a transaction does, in Lua. Arguments: what to do with all of the records (0 reads, 1 adds, 2 adds if none is
+/// A transaction in Lua. Arguments: what to do with all of the records (0 reads, 1 adds, 2 adds if none is
 /// below the floor, 3 adds to the latter half by what is found in the first), and the floor.
 const BODY: &str = "if ARGV[1] == '0' then
   local sum = 0
@@ -37,7 +37,7 @@ end
 for _, key in ipairs(KEYS) do redis.call('INCR', key) end
 return 0";
 
-/// How a microbenchmark travels.
+/// The form of a microbenchmark.
 #[derive(Debug)]
 pub struct Micro {
     script: Option<Script>,
@@ -46,9 +46,6 @@ pub struct Micro {
 
 impl Micro {
     /// As a script, or else as a block.
-    ///
-    /// # Errors
-    /// A block cannot do it, or the server does not take the script.
     pub fn prepare(workload: &dyn Workload, as_script: bool, link: &mut Link) -> anyhow::Result<Micro> {
         let checks = matches!(audit::param(workload, "constraint_fails"), Some(Param::Real(_)));
         if checks && !as_script {
@@ -63,7 +60,7 @@ impl Micro {
             }
             None => audit::count(workload, "records")?,
         };
-        Ok(Micro { script: if as_script { Some(Script::load(link, BODY)?) } else { None }, records })
+        Ok(Micro { script: as_script.then(|| Script::load(link, BODY)).transpose()?, records })
     }
 }
 
@@ -95,39 +92,29 @@ impl Form for Micro {
         Ok(())
     }
 
-    fn read(
-        &self,
-        procedure: ProcedureId,
-        replies: &[u8],
-        reply: &mut Vec<u8>,
-    ) -> anyhow::Result<OutcomeStatus> {
-        if procedure == LOAD {
-            return plain(replies, reply);
-        }
-        if self.script.is_some() {
-            return read_one(replies, reply);
-        }
-        let (status, items) = block::read(replies)?;
+    fn loads(&self, procedure: ProcedureId) -> bool {
+        procedure == LOAD
+    }
+
+    fn is_block(&self) -> bool {
+        self.script.is_none()
+    }
+
+    fn read_block(&self, replies: &[u8], reply: &mut Vec<u8>) -> anyhow::Result<()> {
         // Of a read the one reply is an array of digits; of additions the replies are integers, and not reported.
         let mut sum = 0u64;
-        if let Some((Datum::Array(_), mut rest)) = Datum::split(items) {
+        if let Some((Datum::Array(_), mut rest)) = Datum::split(replies) {
             while let Some((datum, tail)) = Datum::split(rest) {
                 sum = sum.wrapping_add(audit::integer(datum).unwrap_or(0));
                 rest = tail;
             }
         }
         Writer(reply).int(sum as i64);
-        Ok(status)
+        Ok(())
     }
 
     fn audit(&self, _: &[ProcedureId], link: &mut Link) -> anyhow::Result<Vec<Vec<u8>>> {
-        let found = audit::numbers(
-            link,
-            self.records,
-            |record, out| _ = out.begin(2).word("GET").word(key(record)),
-            |_, reply| audit::integer(Datum::first(reply)),
-        )?;
-        Ok(vec![audit::answer(&found)])
+        audit::counters(link, self.records, key)
     }
 }
 
@@ -171,6 +158,6 @@ mod tests {
         w.bulk(b"2");
         let mut reply = Vec::new();
         let status = Micro { script: None, records: 9 }.read(RUN, &replies, &mut reply).unwrap();
-        assert_eq!((status, Datum::first(&reply)), (OutcomeStatus::Committed, Datum::Int(42)));
+        assert_eq!((status, Datum::first(&reply)), (ordain_model::OutcomeStatus::Committed, Datum::Int(42)));
     }
 }

@@ -1,12 +1,12 @@
-//! How a transaction that a workload made up travels: its *form*.
+//! Forms: the commands by which a transaction of a workload travels.
 //!
 //! A workload makes up a procedure and its arguments. Ordain takes them as they are (`native`: FCALL). Any other
-//! server for Redis's protocol is told the same in its own words: as a block (`multi`: MULTI … EXEC), which suits what
+//! server for Redis's protocol gets equivalent commands: as a block (`multi`: MULTI … EXEC), which suits what
 //! needs no decision in the middle, or as a script (`script`: EVALSHA), which may decide. Records are laid out as
 //! such a server would have them, so that the comparison is with what its users would do: a record with a counter is
 //! a hash, an account a number, a list a string that is appended to.
 //!
-//! [`prepare`] is the one place that says which workloads have which forms.
+//! [`prepare`] is the one place that knows which workloads have which forms.
 
 mod append;
 mod audit;
@@ -19,7 +19,6 @@ mod tpcc;
 mod ycsb;
 
 use std::fmt;
-use std::str::FromStr;
 
 use anyhow::bail;
 use ordain_model::{Abort, Args, Datum, OutcomeStatus, ProcedureId, Writer};
@@ -27,26 +26,23 @@ use ordain_workload::Workload;
 use ordain_workload::tpcc::new_order::UNUSED_ITEM;
 use smallvec::SmallVec;
 
-use super::link::{Link, Speech};
+use super::link::{Link, Protocol};
 use super::probe::ServerInfo;
 use super::wire::Commands;
 
 /// The forms there are.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, clap::ValueEnum)]
 pub enum FormName {
-    /// FCALL of the very procedure: Ordain only.
+    /// FCALL of the very procedure: Ordain only
     Native,
-    /// MULTI … EXEC of ordinary commands.
+    /// MULTI … EXEC of ordinary commands
     Multi,
-    /// EVALSHA of a Lua script.
+    /// EVALSHA of a Lua script
     Script,
 }
 
 impl FormName {
-    /// All of them.
-    pub const ALL: [FormName; 3] = [FormName::Native, FormName::Multi, FormName::Script];
-
-    /// Its name on the command line.
+    /// The name on the command line.
     pub const fn name(self) -> &'static str {
         match self {
             FormName::Native => "native",
@@ -55,11 +51,11 @@ impl FormName {
         }
     }
 
-    /// What replies are to come in.
-    pub const fn speech(self) -> Speech {
+    /// The protocol of the replies.
+    pub const fn protocol(self) -> Protocol {
         match self {
-            FormName::Native => Speech::Resp3,
-            FormName::Multi | FormName::Script => Speech::Resp2,
+            FormName::Native => Protocol::Resp3,
+            FormName::Multi | FormName::Script => Protocol::Resp2,
         }
     }
 }
@@ -67,17 +63,6 @@ impl FormName {
 impl fmt::Display for FormName {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(self.name())
-    }
-}
-
-impl FromStr for FormName {
-    type Err = anyhow::Error;
-
-    fn from_str(text: &str) -> anyhow::Result<FormName> {
-        match FormName::ALL.into_iter().find(|form| form.name() == text) {
-            Some(form) => Ok(form),
-            None => bail!("there is no form {text:?}: there are native, multi and script"),
-        }
     }
 }
 
@@ -89,8 +74,29 @@ pub trait Form: fmt::Debug + Send + Sync {
     /// A procedure that this form does not know: a mistake in the program.
     fn write(&self, procedure: ProcedureId, args: Args<'_>, out: &mut Commands) -> anyhow::Result<()>;
 
-    /// Makes one outcome of the replies to those commands, each an encoded [`Datum`], one after the other. Appends
-    /// the reply that the native procedure would have given, as far as the workload looks at it.
+    /// True if a procedure loads: then none of its commands may fail.
+    fn loads(&self, procedure: ProcedureId) -> bool {
+        let _ = procedure;
+        false
+    }
+
+    /// True if transactions are blocks; if not, each is one command.
+    fn is_block(&self) -> bool {
+        false
+    }
+
+    /// Appends the reply of the native procedure, as far as the workload looks at it, from the replies of a block's
+    /// commands. There are none if the block did not take effect.
+    ///
+    /// # Errors
+    /// The server did something that no run can go on after.
+    fn read_block(&self, replies: &[u8], reply: &mut Vec<u8>) -> anyhow::Result<()> {
+        let _ = (replies, reply);
+        Ok(())
+    }
+
+    /// Makes one outcome of the replies to a transaction's commands, each an encoded [`Datum`], one after the other, and
+    /// appends the reply of the native procedure.
     ///
     /// # Errors
     /// The server did something that no run can go on after.
@@ -99,12 +105,21 @@ pub trait Form: fmt::Debug + Send + Sync {
         procedure: ProcedureId,
         replies: &[u8],
         reply: &mut Vec<u8>,
-    ) -> anyhow::Result<OutcomeStatus>;
+    ) -> anyhow::Result<OutcomeStatus> {
+        if self.loads(procedure) {
+            return plain(replies, reply);
+        }
+        if !self.is_block() {
+            return read_one(replies, reply);
+        }
+        let (status, items) = block::read(replies)?;
+        if status == OutcomeStatus::Committed {
+            self.read_block(items, reply)?;
+        }
+        Ok(status)
+    }
 
     /// Answers the workload's audits, in order.
-    ///
-    /// # Errors
-    /// The connection broke.
     fn audit(&self, audits: &[ProcedureId], link: &mut Link) -> anyhow::Result<Vec<Vec<u8>>>;
 }
 
@@ -155,11 +170,11 @@ fn others(workload: &str) -> Option<&'static str> {
     }
 }
 
-/// What an error that a server answered means for the transaction.
+/// The outcome of a transaction that was answered with an error.
 ///
 /// # Errors
 /// Something is wrong with the server or with what it was asked: the run cannot go on.
-pub fn judge(text: &[u8]) -> anyhow::Result<OutcomeStatus> {
+pub fn outcome_of(text: &[u8]) -> anyhow::Result<OutcomeStatus> {
     let is = |prefix: &str| text.starts_with(prefix.as_bytes());
     Ok(match text.split(|byte| *byte == b' ').next().unwrap_or_default() {
         b"BUSY" => OutcomeStatus::Busy,
@@ -203,17 +218,18 @@ fn plain(replies: &[u8], reply: &mut Vec<u8>) -> anyhow::Result<OutcomeStatus> {
     Ok(OutcomeStatus::Committed)
 }
 
-/// The outcome that a single reply tells, which is appended.
+/// The outcome of a single reply, which is appended.
 fn read_one(replies: &[u8], reply: &mut Vec<u8>) -> anyhow::Result<OutcomeStatus> {
     reply.extend_from_slice(replies);
     match Datum::first(replies) {
-        Datum::Error(text) => judge(text),
+        Datum::Error(text) => outcome_of(text),
         _ => Ok(OutcomeStatus::Committed),
     }
 }
 
 #[cfg(test)]
 mod tests {
+    use clap::ValueEnum as _;
     use ordain_model::args;
 
     use super::*;
@@ -255,7 +271,7 @@ mod tests {
     }
 
     #[test]
-    fn errors_are_told_apart() {
+    fn errors_are_distinguished() {
         let logic = OutcomeStatus::Aborted(Abort::Logic);
         for (text, status) in [
             ("NOFUNDS not enough in the account", Some(logic)),
@@ -266,7 +282,7 @@ mod tests {
             ("WRONGTYPE Operation against", None),
             ("ERR Function not found", None),
         ] {
-            assert_eq!(judge(text.as_bytes()).ok(), status, "{text}");
+            assert_eq!(outcome_of(text.as_bytes()).ok(), status, "{text}");
         }
         // The texts that the model gives to each abort.
         for abort in Abort::ALL {
@@ -275,15 +291,15 @@ mod tests {
             let mut reply = Vec::new();
             Writer(&mut reply).abort(abort);
             let Datum::Error(text) = Datum::first(&reply) else { panic!() };
-            assert_eq!(judge(text).ok(), status, "{abort:?}");
+            assert_eq!(outcome_of(text).ok(), status, "{abort:?}");
         }
     }
 
     #[test]
     fn forms_have_names() {
-        for form in FormName::ALL {
-            assert_eq!(form.name().parse::<FormName>().unwrap(), form);
+        for form in FormName::value_variants() {
+            assert_eq!(FormName::from_str(form.name(), false).unwrap(), *form);
         }
-        assert!("lua".parse::<FormName>().is_err());
+        assert!(FormName::from_str("lua", false).is_err());
     }
 }

@@ -3,11 +3,11 @@
 use std::collections::BTreeMap;
 
 use anyhow::Context;
-use ordain_model::{Args, OutcomeStatus, ProcedureId, Registry, system};
+use ordain_model::{Args, ProcedureId, Registry, system};
 use ordain_workload::bank::BALANCES;
 use ordain_workload::tpcc::order_status::ORDER_STATUS;
 
-use super::{Form, read_one};
+use super::Form;
 use crate::resp::link::{Link, no_error};
 use crate::resp::wire::Commands;
 
@@ -39,10 +39,6 @@ impl Form for Native {
         };
         out.begin(3 + args.len()).word("FCALL").word(self.name(procedure)?).number(keys as i64).args(args);
         Ok(())
-    }
-
-    fn read(&self, _: ProcedureId, replies: &[u8], reply: &mut Vec<u8>) -> anyhow::Result<OutcomeStatus> {
-        read_one(replies, reply)
     }
 
     fn audit(&self, audits: &[ProcedureId], link: &mut Link) -> anyhow::Result<Vec<Vec<u8>>> {

@@ -13,10 +13,7 @@ pub struct Script {
 }
 
 impl Script {
-    /// Has the server keep a script.
-    ///
-    /// # Errors
-    /// It refuses it.
+    /// Loads a script into the server.
     pub fn load(link: &mut Link, body: &str) -> anyhow::Result<Script> {
         let reply = link.ask(&["SCRIPT", "LOAD", body])?;
         no_error(&reply).context("the server does not take a script")?;

@@ -9,16 +9,12 @@
 //! do the same.
 
 use std::collections::BTreeMap;
-use std::ops::Range;
 use std::sync::Arc;
 
 use anyhow::{Context, bail};
-use ordain_model::key::KeyHash;
-use ordain_model::procedure::{Inputs, Locals};
-use ordain_model::value::record_hash;
 use ordain_model::{
-    Args, ArgsBuilder, Call, Cell, Chunk, ChunkNo, Datum, Db, Digest, FragmentContext, GatewayId, Gsn,
-    Millis, OutcomeStatus, Position, ProcedureId, ReferenceExecutor, Registry, Table, Target, Value, Version,
+    Args, ArgsBuilder, Call, Cell, Chunk, ChunkNo, Datum, Db, GatewayId, Gsn, Millis, OutcomeStatus,
+    ProcedureId, ReferenceExecutor, Registry, Value,
 };
 use ordain_workload::tpcc::audit::AUDIT;
 use ordain_workload::tpcc::delivery::DELIVERY;
@@ -30,12 +26,12 @@ use ordain_workload::tpcc::schema::DB;
 use ordain_workload::tpcc::stock_level::STOCK_LEVEL;
 
 use super::script::Script;
-use super::{Form, audit, plain, read_one, split_packed};
+use super::{Form, audit, split_packed};
 use crate::resp::link::Link;
 use crate::resp::wire::Commands;
 
-/// What stands in front of the keys of covered rows.
-const COVERED: u8 = b'+';
+/// Prefix of the keys of child rows.
+const CHILD: u8 = b'+';
 
 const COMMON: &str = include_str!("tpcc/common.lua");
 const BODIES: [(ProcedureId, &str); 5] = [
@@ -46,7 +42,7 @@ const BODIES: [(ProcedureId, &str); 5] = [
     (STOCK_LEVEL, include_str!("tpcc/stock_level.lua")),
 ];
 
-/// How TPC-C travels.
+/// The form of TPC-C.
 #[derive(Debug)]
 pub struct Tpcc {
     scripts: BTreeMap<ProcedureId, Script>,
@@ -55,9 +51,6 @@ pub struct Tpcc {
 
 impl Tpcc {
     /// As scripts.
-    ///
-    /// # Errors
-    /// The server does not take them.
     pub fn prepare(link: &mut Link) -> anyhow::Result<Tpcc> {
         let load = |link: &mut Link, body| Script::load(link, &format!("{COMMON}\n{body}"));
         let scripts = BODIES.map(|(procedure, body)| load(link, body).map(|script| (procedure, script)));
@@ -70,27 +63,53 @@ impl Tpcc {
         Tpcc { scripts, registry: Arc::new(registry) }
     }
 
-    /// Writes the rows that a procedure of loading makes up.
-    fn load(&self, procedure: ProcedureId, args: Args<'_>, out: &mut Commands) -> anyhow::Result<()> {
+    /// Runs a procedure of the workload on rows, and returns its reply.
+    fn run(
+        &self,
+        executor: &mut ReferenceExecutor,
+        procedure: ProcedureId,
+        args: Args<'_>,
+    ) -> anyhow::Result<Vec<u8>> {
         let mut chunk = Chunk::new(GatewayId(0), ChunkNo(0));
         let write = |into: &mut ArgsBuilder<'_>| args.iter().for_each(|arg| _ = into.push(arg.bytes));
         let txn = chunk.push(&self.registry, Call::new(procedure, DB), write)?.clone();
-        let mut executor = ReferenceExecutor::new(self.registry.clone());
         let result = executor.run_txn(Gsn::NONE, Millis(0), &chunk, &txn);
         if result.status != OutcomeStatus::Committed {
-            bail!("TPC-C's data could not be made up: {:?}", Datum::first(&result.reply));
+            bail!("a procedure of TPC-C aborted: {:?}", Datum::first(&result.reply));
         }
+        Ok(result.reply)
+    }
+
+    /// Writes the rows that a procedure of loading makes up.
+    fn load(&self, procedure: ProcedureId, args: Args<'_>, out: &mut Commands) -> anyhow::Result<()> {
+        let mut executor = ReferenceExecutor::new(self.registry.clone());
+        self.run(&mut executor, procedure, args)?;
         for (db, key, cell) in executor.records() {
             let row = cell.string().context("a row of TPC-C is no string")?;
             out.begin(3).word("SET").word(name(db, key)).word(row);
         }
         Ok(())
     }
+
+    /// Runs the native audit on rows of the server, by their keys there.
+    fn audit_rows(&self, rows: impl IntoIterator<Item = (Vec<u8>, Vec<u8>)>) -> anyhow::Result<Vec<u8>> {
+        let mut executor = ReferenceExecutor::new(self.registry.clone());
+        for (key, row) in rows {
+            let (db, key) = match key.split_first() {
+                Some((&CHILD, child)) => (DB.children(), child),
+                _ => (DB, &*key),
+            };
+            let cell = Cell { value: Some(Value::String(row)), ..Cell::default() };
+            executor.put_back(db, key, cell, Gsn(1));
+        }
+        let no_args = ordain_model::args::encode::<&[u8]>(&[]);
+        self.run(&mut executor, AUDIT, Args::parse(&no_args).context("no arguments")?)
+    }
 }
 
 /// The key on the server of a row of ours.
 fn name(db: Db, key: &[u8]) -> Vec<u8> {
-    if db == DB { key.to_vec() } else { [&[COVERED], key].concat() }
+    if db == DB { key.to_vec() } else { [&[CHILD], key].concat() }
 }
 
 impl Form for Tpcc {
@@ -115,124 +134,23 @@ impl Form for Tpcc {
         Ok(())
     }
 
-    fn read(
-        &self,
-        procedure: ProcedureId,
-        replies: &[u8],
-        reply: &mut Vec<u8>,
-    ) -> anyhow::Result<OutcomeStatus> {
-        if self.scripts.contains_key(&procedure) { read_one(replies, reply) } else { plain(replies, reply) }
+    fn loads(&self, procedure: ProcedureId) -> bool {
+        !self.scripts.contains_key(&procedure)
     }
 
     fn audit(&self, _: &[ProcedureId], link: &mut Link) -> anyhow::Result<Vec<Vec<u8>>> {
-        let mut rows = Rows::default();
+        let mut rows = BTreeMap::new();
         let keys = audit::all_keys(link)?;
         link.ask_all(
             keys,
             |key, out| _ = out.begin(2).word("GET").word(key),
             |key, reply| {
                 let row = Datum::first(reply).as_bytes().context("a key of TPC-C has gone")?;
-                rows.insert(&key, row);
+                rows.insert(key, row.to_vec());
                 Ok(())
             },
         )?;
-        Ok(vec![rows.audit(&self.registry)?])
-    }
-}
-
-/// Rows that were read back, as a table that the native audit can look at.
-#[derive(Debug, Default)]
-struct Rows {
-    rows: BTreeMap<(Db, Vec<u8>), Cell>,
-}
-
-impl Rows {
-    fn insert(&mut self, key: &[u8], row: &[u8]) {
-        let (db, key) = match key.split_first() {
-            Some((&COVERED, covered)) => (DB.children(), covered),
-            _ => (DB, key),
-        };
-        let cell = Cell { value: Some(Value::String(row.to_vec())), ..Cell::default() };
-        self.rows.insert((db, key.to_vec()), cell);
-    }
-
-    /// What the native audit answers.
-    fn audit(&mut self, registry: &Registry) -> anyhow::Result<Vec<u8>> {
-        let mut reply = Vec::new();
-        let procedure = registry.get(AUDIT).context("TPC-C has no audit")?;
-        let no_args = ordain_model::args::encode::<&[u8]>(&[]);
-        let args = Args::parse(&no_args).context("no arguments")?;
-        let mut cx = FragmentContext {
-            args,
-            db: DB,
-            key: ordain_model::args::Arg { bytes: &[], at: 0 },
-            now: Millis(0),
-            seed: 0,
-            version: Version::NONE,
-            inputs: Inputs::none(),
-            target: Target::Table(self),
-            children: None,
-            locals: &mut Locals::default(),
-            registry,
-            share: registry.limits().carried,
-            most: registry.limits().reply,
-            out: &mut reply,
-        };
-        if procedure.run(0, &mut cx).is_err() {
-            bail!("the audit of TPC-C aborted");
-        }
-        Ok(reply)
-    }
-}
-
-impl Table for Rows {
-    fn len(&self, db: Db) -> u64 {
-        self.rows.keys().filter(|(of, _)| *of == db).count() as u64
-    }
-
-    fn digest(&mut self) -> Digest {
-        let mut digest = Digest::default();
-        for ((db, key), cell) in &self.rows {
-            if let Some(value) = &cell.value {
-                digest.add(record_hash(*db, key, value, cell.expires_at));
-            }
-        }
-        digest
-    }
-
-    fn scan(&self, db: Db, from: Position, visit: &mut dyn FnMut(Position, &[u8], &Cell) -> bool) {
-        let rows = self.rows.iter().filter(|((of, _), _)| *of == db);
-        let mut rows: Vec<_> =
-            rows.map(|((_, key), cell)| (KeyHash::of_record(db, key).position(), key, cell)).collect();
-        rows.retain(|(position, ..)| *position >= from);
-        rows.sort_by_key(|(position, ..)| *position);
-        for (position, key, cell) in rows {
-            if !visit(position, key, cell) {
-                return;
-            }
-        }
-    }
-
-    fn clear(&mut self, db: Option<Db>) {
-        self.rows.retain(|(of, _), _| db.is_some_and(|db| of.home() != db));
-    }
-
-    fn swap(&mut self, a: Db, b: Db) {
-        let rows = std::mem::take(&mut self.rows);
-        let other = |db: Db| match db {
-            db if db == a => b,
-            db if db == b => a,
-            db if db == a.children() => b.children(),
-            db if db == b.children() => a.children(),
-            db => db,
-        };
-        self.rows = rows.into_iter().map(|((db, key), cell)| ((other(db), key), cell)).collect();
-    }
-
-    fn expire(&mut self, now: Millis, positions: Range<Position>) -> u64 {
-        // Rows of TPC-C do not expire.
-        let _ = (now, positions);
-        0
+        Ok(vec![self.audit_rows(rows)?])
     }
 }
 
@@ -257,23 +175,25 @@ mod tests {
         tpcc::Tpcc::new(parameters).unwrap()
     }
 
+    type Rows = BTreeMap<Vec<u8>, Vec<u8>>;
+
     /// The rows that a form loads.
     fn loaded(form: &Tpcc, workload: &dyn Workload) -> Rows {
-        let (mut rows, mut source) = (Rows::default(), workload.source(7, 0, 1));
+        let (mut rows, mut source) = (Rows::new(), workload.source(7, 0, 1));
         while let Some(procedure) = source.load() {
             let mut args = Vec::new();
             source.write_args(&mut ArgsBuilder::new(&mut args));
             for line in super::super::tests::commands(form, procedure, &args) {
                 let [set, key, row] = &line[..] else { panic!("{line:?}") };
                 assert_eq!(set, b"SET");
-                rows.insert(key, row);
+                rows.insert(key.clone(), row.clone());
             }
         }
         rows
     }
 
-    fn wrong(rows: &mut Rows, form: &Tpcc, workload: &dyn Workload) -> BTreeSet<&'static str> {
-        let audits = vec![rows.audit(&form.registry).unwrap()];
+    fn wrong(rows: &Rows, form: &Tpcc, workload: &dyn Workload) -> BTreeSet<&'static str> {
+        let audits = vec![form.audit_rows(rows.clone()).unwrap()];
         let seen = Results { audits, by_kind: vec![Default::default(); 5], ..Results::default() };
         let findings = workload.check(&seen).into_iter();
         findings.filter(|Finding { wrong, .. }| wrong.is_some()).map(|finding| finding.name).collect()
@@ -284,26 +204,10 @@ mod tests {
         let (form, workload) = (form(), small());
         let mut rows = loaded(&form, &workload);
         // No server, no digest.
-        assert_eq!(wrong(&mut rows, &form, &workload), BTreeSet::from(["digest"]));
-        assert_eq!(rows.digest().records as usize, rows.rows.len());
-        let lost = rows.rows.keys().find(|(db, _)| *db == DB.children()).unwrap().clone();
-        rows.rows.remove(&lost);
-        assert!(wrong(&mut rows, &form, &workload).len() > 1);
-    }
-
-    #[test]
-    fn rows_are_a_table() {
-        let mut rows = Rows::default();
-        rows.insert(b"{1}w", b"row");
-        rows.insert(b"+{1}d\x01o\x01\0\0\0\x05\0", b"covered");
-        let below = DB.children();
-        assert_eq!((rows.len(DB), rows.len(below)), (1, 1));
-        rows.swap(DB, Db(3));
-        assert_eq!((rows.len(DB), rows.len(Db(3)), rows.len(Db(3).children())), (0, 1, 1));
-        rows.clear(Some(DB));
-        assert_eq!(rows.len(Db(3)), 1);
-        rows.clear(None);
-        assert_eq!((rows.len(Db(3)), rows.len(Db(3).children())), (0, 0));
+        assert_eq!(wrong(&rows, &form, &workload), BTreeSet::from(["digest"]));
+        let lost = rows.keys().find(|key| key.starts_with(b"+")).unwrap().clone();
+        rows.remove(&lost);
+        assert!(wrong(&rows, &form, &workload).len() > 1);
     }
 
     #[test]

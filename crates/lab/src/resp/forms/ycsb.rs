@@ -4,16 +4,16 @@
 //! client is sent what was read; as a script it stays on the server, as it does natively.
 
 use anyhow::bail;
-use ordain_model::{Args, Datum, OutcomeStatus, ProcedureId, Writer};
+use ordain_model::{Args, Datum, ProcedureId, Writer};
 use ordain_workload::Workload;
 use ordain_workload::ycsb::{COUNTER_BYTES, LOAD, RUN, initial, key};
 
 use super::script::Script;
-use super::{Form, audit, block, plain, read_one, split_packed};
+use super::{Form, audit, block, split_packed};
 use crate::resp::link::Link;
 use crate::resp::wire::Commands;
 
-/// What a transaction does, in Lua. A digit of the argument says of each key whether it is written.
+/// A transaction in Lua. A digit of the argument for each key: 1 if it is written.
 const BODY: &str = "local sum = 0
 for i, key in ipairs(KEYS) do
   if string.byte(ARGV[1], i) == 49 then
@@ -26,7 +26,7 @@ for i, key in ipairs(KEYS) do
 end
 return sum";
 
-/// How YCSB travels.
+/// The form of YCSB.
 #[derive(Debug)]
 pub struct Ycsb {
     script: Option<Script>,
@@ -36,12 +36,9 @@ pub struct Ycsb {
 
 impl Ycsb {
     /// As a script, or else as a block.
-    ///
-    /// # Errors
-    /// The server does not take the script.
     pub fn prepare(workload: &dyn Workload, as_script: bool, link: &mut Link) -> anyhow::Result<Ycsb> {
         Ok(Ycsb {
-            script: if as_script { Some(Script::load(link, BODY)?) } else { None },
+            script: as_script.then(|| Script::load(link, BODY)).transpose()?,
             records: audit::count(workload, "records")?,
             record_bytes: audit::count(workload, "record_bytes")? as usize,
         })
@@ -82,21 +79,17 @@ impl Form for Ycsb {
         Ok(())
     }
 
-    fn read(
-        &self,
-        procedure: ProcedureId,
-        replies: &[u8],
-        reply: &mut Vec<u8>,
-    ) -> anyhow::Result<OutcomeStatus> {
-        if procedure == LOAD {
-            return plain(replies, reply);
-        }
-        if self.script.is_some() {
-            return read_one(replies, reply);
-        }
-        let (status, _) = block::read(replies)?;
+    fn loads(&self, procedure: ProcedureId) -> bool {
+        procedure == LOAD
+    }
+
+    fn is_block(&self) -> bool {
+        self.script.is_none()
+    }
+
+    fn read_block(&self, _: &[u8], reply: &mut Vec<u8>) -> anyhow::Result<()> {
         Writer(reply).nil();
-        Ok(status)
+        Ok(())
     }
 
     fn audit(&self, _: &[ProcedureId], link: &mut Link) -> anyhow::Result<Vec<Vec<u8>>> {

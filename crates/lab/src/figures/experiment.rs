@@ -1,0 +1,341 @@
+//! A figure as a value: the lines that it compares, the axis that it sweeps, the setting of each place, what is read off
+//! the runs, and what the shape must be.
+//!
+//! One runner ([`interleaved`]) measures all figures, and one renderer ([`Experiment::summary`], then the page) draws them.
+//! A figure of one more engine is a value like this one, and a row of the [registry](super::registry):
+//!
+//! ```text
+//! pub static FIGURE_6: Experiment = Experiment {
+//!     title: "Skew",
+//!     subtitle: "YCSB, 16 partitions on 4 nodes, 16 operations of which half are writes",
+//!     x: ("theta", "", LINEAR),
+//!     values: Values::At(&[0.0, 0.4, 0.8, 0.9, 0.99]),
+//!     lines: |_| ["no-wait", "mvcc"].map(|name| Line::cluster(name, Grid::of(4), 8_000).by(name)).into(),
+//!     setting: |size, theta, _| ycsb(Parameters { distribution: Zipfian { theta }, ..defaults(size) }),
+//!     plots: &[Picture { y: THROUGHPUT, series: Measured::clock, ..PICTURE }],
+//!     paper: &[("MVCC at 0.99", "3 M txn/s (section 6)", |m| rate_at(&m.clock("mvcc"), 0.99))],
+//!     shapes: |m| vec![Shape::flat("mvcc is flat: within 20%", &m.clock("mvcc"), 0.2)],
+//!     notes: &["The paper's nodes are 16 servers, ours share a machine."],
+//!     ..Experiment::PLAIN
+//! };
+//! ```
+//!
+//! Anything beside this (a table, a model, a plot over something else than the swept axis) a figure adds in
+//! [`Experiment::more`].
+
+use std::fmt;
+use std::sync::Arc;
+use std::time::Duration;
+
+use anyhow::Context;
+use ordain_deterministic::options::READS;
+use ordain_engines::registry::{Engine, option};
+use ordain_model::{CheckpointMode, OptionError, OptionInfo, OptionValue, Reads};
+use ordain_node::given::Given;
+use ordain_workload::Workload;
+
+use super::{Beside, Measured, Shape, Size, Summary};
+use crate::bench::{Durability, Ours, Point, System};
+use crate::embedded::Grid;
+use crate::interrupt;
+use crate::plot::{Axis, Kind, Plot, Scale, Series};
+use crate::report::Run;
+
+/// An axis: its label, its unit and its scale.
+pub type Dimension = (&'static str, &'static str, fn() -> Scale);
+
+pub const LINEAR: fn() -> Scale = || Scale::Linear;
+pub const THROUGHPUT: Dimension = ("throughput", "txn/s", LINEAR);
+/// The axis of figures that sweep the threads of one node, a core for each.
+pub const CORES: Dimension = ("cores", "", LINEAR);
+
+/// Clients of one node: enough for batches of the papers' sizes.
+const CLIENTS: usize = 2000;
+
+/// The places of a swept axis.
+#[derive(Clone, Copy, Debug)]
+pub enum Values {
+    At(&'static [f64]),
+    /// One thread, and one for each core of the machine; each line gets as many.
+    Threads,
+}
+
+/// A line of a figure: a system, and how clients ask it.
+#[derive(Clone, Debug)]
+pub struct Line {
+    pub name: String,
+    pub ours: Ours,
+    pub durability: Durability,
+    pub grid: Grid,
+    /// Event loops of a node.
+    pub threads: usize,
+    /// Transactions under way on all nodes.
+    pub clients: usize,
+    /// Transactions a second, in an open loop.
+    pub rate: Option<f64>,
+    /// True: staleness and kept contents are measured, where reads are on snapshots.
+    pub watches_reads: bool,
+    pub checkpoint: Option<CheckpointMode>,
+    /// Number by which the lines' workloads differ; only the figure's setting reads it.
+    pub knob: f64,
+}
+
+impl Line {
+    /// Calvin on one node, whose clients do not wait for the log, as the papers' did not.
+    pub fn node(name: impl Into<String>, threads: usize) -> Line {
+        Line {
+            name: name.into(),
+            ours: Ours::new(engine("calvin")),
+            durability: Durability::None,
+            grid: Grid::ALONE,
+            threads,
+            clients: CLIENTS,
+            rate: None,
+            watches_reads: false,
+            checkpoint: None,
+            knob: 0.0,
+        }
+    }
+
+    /// Calvin on a cluster whose nodes have a thread each and no log, so that what is between nodes is measured.
+    pub fn cluster(name: impl Into<String>, grid: Grid, clients: usize) -> Line {
+        Line { durability: Durability::Ephemeral, grid, clients, ..Line::node(name, 1) }
+    }
+
+    /// Sets the engine, by its name.
+    pub fn by(self, name: &str) -> Line {
+        Line { ours: self.ours.by(engine(name)), ..self }
+    }
+
+    /// Sets an option of the engine.
+    pub fn with(mut self, info: &'static OptionInfo, value: OptionValue) -> Line {
+        self.ours.options.set(info, value);
+        self
+    }
+
+    /// Sets how read-only transactions run: in the order by `calvin`, on snapshots by `paxflow`.
+    pub fn reading(self, reads: Reads) -> Line {
+        let name = Reads::ALL.iter().find(|(_, known)| *known == reads).map_or("", |(name, _)| name);
+        let by = if reads == Reads::Ordered { "calvin" } else { "paxflow" };
+        self.by(by).with(&READS, OptionValue::Name(name))
+    }
+
+    /// Sets [`Line::knob`].
+    pub fn knob(self, knob: f64) -> Line {
+        Line { knob, ..self }
+    }
+
+    /// The line's point at a place of the axis.
+    pub fn at(self, x: f64, workload: Arc<dyn Workload>) -> FigurePoint {
+        let Line { name, ours, durability, grid, threads, clients, rate, watches_reads, checkpoint, .. } =
+            self;
+        let watch = watches_reads && ours.reads_on_snapshots();
+        let system = System::Embedded { ours, durability, grid };
+        FigurePoint {
+            line: name,
+            x,
+            point: Point { system, threads, clients, rate, workload, watch, checkpoint },
+        }
+    }
+}
+
+fn engine(name: &str) -> Engine {
+    name.parse().expect("figures are of engines that are built")
+}
+
+/// A point of a figure: what to measure, on which line, and where on it.
+#[derive(Clone, Debug)]
+pub struct FigurePoint {
+    pub line: String,
+    pub x: f64,
+    pub point: Point,
+}
+
+impl FigurePoint {
+    /// Sets options of the engine that the figure does not set itself; returns the names of those that it set.
+    ///
+    /// # Errors
+    /// No engine has such an option, or it takes no such value.
+    pub fn take_options<'a>(&mut self, given: &'a Given) -> Result<Vec<&'a str>, OptionError> {
+        let System::Embedded { ours, .. } = &mut self.point.system else { return Ok(Vec::new()) };
+        let mut used = Vec::new();
+        for (name, text) in given.iter() {
+            let Some(info) = option(name) else {
+                return ours.engine.options([(name, text)]).map(|_| Vec::new());
+            };
+            let value = info.parse(text)?;
+            if ours.options.has(info) && !ours.options.is_given(info) {
+                ours.options.set(info, value);
+                used.push(name);
+            }
+        }
+        ours.options.check()?;
+        Ok(used)
+    }
+}
+
+/// A plot of some lines over the swept axis.
+#[derive(Clone, Copy)]
+pub struct Picture {
+    /// Stands behind the figure's title.
+    pub suffix: &'static str,
+    pub y: Dimension,
+    pub kind: Kind,
+    /// The lines that are in it.
+    pub has: fn(&str) -> bool,
+    pub series: fn(&Measured, &str) -> Series,
+}
+
+/// All lines by the clock.
+pub const PICTURE: Picture =
+    Picture { suffix: "", y: THROUGHPUT, kind: Kind::Lines, has: |_| true, series: Measured::clock };
+
+/// A figure that can be measured.
+#[derive(Clone, Copy)]
+pub struct Experiment {
+    pub title: &'static str,
+    pub subtitle: &'static str,
+    /// The swept axis, and its places.
+    pub x: Dimension,
+    pub values: Values,
+    /// The lines, on a machine with so many cores.
+    pub lines: fn(usize) -> Vec<Line>,
+    /// The workload at a place of a line, which may set the line's clients, rate and nodes too.
+    pub setting: fn(Size, f64, &mut Line) -> anyhow::Result<Arc<dyn Workload>>,
+    /// Points that are not on the swept axis.
+    pub also: fn(Size, usize) -> anyhow::Result<Vec<FigurePoint>>,
+    /// Time and number of the runs of a point.
+    pub measure: fn(Size) -> Duration,
+    pub repetitions: fn(Size) -> usize,
+    /// True: the ceiling is measured beside every point.
+    pub with_ceiling: bool,
+    pub plots: &'static [Picture],
+    /// Numbers of the paper: of what, the number with its section, and what of ours stands beside it.
+    pub paper: &'static [(&'static str, &'static str, fn(&Measured) -> String)],
+    /// Requirements on the lines.
+    pub shapes: fn(&Measured) -> Vec<Shape>,
+    /// Differences to the paper, and their reasons.
+    pub notes: &'static [&'static str],
+    /// Anything that no other field can describe.
+    pub more: fn(&Experiment, &Measured, &mut Summary),
+}
+
+impl fmt::Debug for Experiment {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_tuple("Experiment").field(&self.title).finish()
+    }
+}
+
+impl Experiment {
+    /// The defaults, without lines.
+    pub const PLAIN: Experiment = Experiment {
+        title: "",
+        subtitle: "",
+        x: CORES,
+        values: Values::Threads,
+        lines: |_| Vec::new(),
+        setting: |_, _, line| anyhow::bail!("line {} has no setting", line.name),
+        also: |_, _| Ok(Vec::new()),
+        measure: Size::measure,
+        repetitions: Size::repetitions,
+        with_ceiling: false,
+        plots: &[],
+        paper: &[],
+        shapes: |_| Vec::new(),
+        notes: &[],
+        more: |_, _, _| {},
+    };
+
+    /// The points to measure, on a machine with so many cores.
+    pub fn points(&self, size: Size, cores: usize) -> anyhow::Result<Vec<FigurePoint>> {
+        let values = match self.values {
+            Values::At(values) => values.to_vec(),
+            Values::Threads if cores > 1 => vec![1.0, cores as f64],
+            Values::Threads => vec![1.0],
+        };
+        let mut points = Vec::new();
+        for x in values {
+            for mut line in (self.lines)(cores) {
+                if matches!(self.values, Values::Threads) {
+                    line.threads = x as usize;
+                }
+                let workload = (self.setting)(size, x, &mut line)?;
+                points.push(line.at(x, workload));
+            }
+        }
+        points.extend((self.also)(size, cores)?);
+        Ok(points)
+    }
+
+    /// The summary of the runs.
+    pub fn summary(&self, measured: &Measured) -> Summary {
+        let notes = self.notes.iter().map(|note| (*note).to_owned());
+        let paper = self.paper.iter().map(|(what, paper, ours)| Beside::new(what, paper, ours(measured)));
+        let mut summary = Summary {
+            plots: self.plots.iter().map(|picture| self.picture(picture, measured)).collect(),
+            beside: paper.collect(),
+            shapes: (self.shapes)(measured),
+            notes: notes.collect(),
+            tables: Vec::new(),
+        };
+        (self.more)(self, measured, &mut summary);
+        summary
+    }
+
+    fn picture(&self, picture: &Picture, measured: &Measured) -> Plot {
+        let lines = measured.lines().into_iter().filter(|line| (picture.has)(line));
+        let series = lines.map(|line| (picture.series)(measured, line)).collect();
+        Plot { kind: picture.kind, ..self.plot(picture.suffix, picture.y, series) }
+    }
+
+    /// A plot over the swept axis.
+    pub fn plot(&self, suffix: &str, y: Dimension, series: Vec<Series>) -> Plot {
+        Plot {
+            title: format!("{}{suffix}", self.title),
+            subtitle: self.subtitle.to_owned(),
+            x: axis(self.x),
+            y: axis(y),
+            kind: Kind::Lines,
+            series,
+            notes: Vec::new(),
+        }
+    }
+}
+
+pub fn axis((label, unit, scale): Dimension) -> Axis {
+    Axis::new(label, unit, scale())
+}
+
+/// Measures points.
+pub trait Measure {
+    /// Measures a point once.
+    fn measure(&mut self, point: &FigurePoint, repetition: usize) -> anyhow::Result<Run>;
+
+    /// Measures the ceiling of a point.
+    fn ceiling(&mut self, point: &FigurePoint, repetition: usize) -> anyhow::Result<Run>;
+}
+
+/// Measures every point once, then every point again, until each has had its repetitions.
+pub fn interleaved(
+    points: &[FigurePoint],
+    repetitions: usize,
+    with_ceiling: bool,
+    measure: &mut dyn Measure,
+) -> anyhow::Result<Measured> {
+    let mut measured = Measured::default();
+    for repetition in 1..=repetitions {
+        for point in points {
+            interrupt::check()?;
+            let place = || format!("{} at {}", point.line, point.x);
+            let mut run = measure.measure(point, repetition).with_context(place)?;
+            if with_ceiling {
+                let ceiling = measure.ceiling(point, repetition).with_context(place)?;
+                // No ratio from runs whose checks failed.
+                run.share_of_ceiling =
+                    (run.passed() && ceiling.passed()).then(|| run.txn_per_s / ceiling.txn_per_s);
+            }
+            measured.runs.push((point.line.clone(), point.x, run));
+        }
+    }
+    Ok(measured)
+}
