@@ -564,16 +564,16 @@ impl Chunk {
         takes_part
     }
 
-    /// True if a slot of a transaction is elsewhere by this layout than by the map that it was planned under, or it
-    /// [follows](Txn::follows) others of which that may be so. What is done to whole tables is done wherever they are.
+    /// True if a slot of a transaction has moved since the map that it was planned under. True as well if it
+    /// [follows](Txn::follows) others of which that may be so. Fragments over whole tables have no slot that could move.
     pub fn is_moved(&self, txn: &Txn, layout: &Layout) -> bool {
         let keyed = self.fragments(txn).iter().filter(|fragment| !fragment.is_table());
         let mut slots = keyed.map(|fragment| fragment.hash.slot());
         self.map != *layout.map() && (txn.follows || slots.any(|slot| layout.is_moved(slot, &self.map)))
     }
 
-    /// True if a slot of which a transaction reads the state as of an earlier moment was elsewhere then, or it
-    /// [follows](Txn::follows) others of which that may be so: no shard has that state where the slot is now.
+    /// True if a slot that a transaction reads as of an earlier moment was elsewhere then: no shard has that state where
+    /// the slot is now. True as well if it [follows](Txn::follows) others of which that may be so.
     pub fn reads_moved(&self, txn: &Txn, then: &Layout, now: &Layout) -> bool {
         let mut slots = self.fragments(txn).iter().filter(|f| f.snapshot_readable).map(|f| f.hash.slot());
         let is_behind = txn.follows && then.map() != now.map();

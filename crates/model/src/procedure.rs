@@ -52,8 +52,8 @@ pub trait Procedure: Send + Sync {
         false
     }
 
-    /// Turns a caller's arguments and what is known so far into either something more to find out or the
-    /// arguments of the real transaction, validated reads included.
+    /// Finds the next step of the reconnaissance from a caller's arguments and what is known so far: something more to
+    /// find out, or the arguments of the real transaction, validated reads included.
     ///
     /// The real transaction checks that what it was made from still holds, and if not it aborts with
     /// [`Abort::Restart`]. Its reply then says how things are, and no new reconnaissance is made of what it says

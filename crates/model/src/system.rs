@@ -509,8 +509,7 @@ fn partition(args: Args<'_>, at: usize) -> Option<PartitionId> {
     (usize::from(to) < MAX_SHARDS).then_some(PartitionId(to))
 }
 
-/// The layout that is in force from the place of a transaction on, if that is one that moves slots, and they are not there
-/// already.
+/// The layout in force after a transaction that moves slots; none if it moves none, or they are there already.
 pub fn rearranged(procedure: ProcedureId, args: Args<'_>, layout: &Layout) -> Option<Layout> {
     match procedure {
         MOVE => move_of(args).and_then(|(slots, to)| layout.moved(&slots, to)),

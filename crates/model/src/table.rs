@@ -89,8 +89,9 @@ pub trait Table {
     /// `visit` says to stop with `false`.
     fn scan(&self, db: Db, from: Position, visit: &mut dyn FnMut(Position, &[u8], &Cell) -> bool);
 
-    /// The position after so many records of a slot from a position on, or after so many bytes of keys and images of cells, whichever
-    /// comes first: what is at one position stays together. [`Position::END`] if the slot has no more than that.
+    /// The position at which a piece of a slot ends that begins at `from`. It has so many records, or so many bytes of keys
+    /// and images of cells, whichever comes first; what is at one position stays together. [`Position::END`] if the slot has
+    /// no more than that.
     fn after(&self, from: Position, records: usize, bytes: usize) -> Position {
         let mut slot = Vec::new();
         for db in (0..=u8::MAX).map(Db) {

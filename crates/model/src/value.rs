@@ -354,8 +354,8 @@ pub fn named_hash(name: u64, value: &Value, expires_at: crate::Expiry) -> u128 {
     mix(name.wrapping_add(expires_at.time().0.wrapping_mul(0x9e37_79b9_7f4a_7c15)), value.content_hash())
 }
 
-/// Contributions are added up, so what goes in here must not be a sum of what belongs to the name and what belongs to the
-/// content when it comes out: otherwise two records could exchange their contents unnoticed. Each step can be
+/// Mixes the hashes of a record's name and content. Contributions are added up, so the mix must not be a sum of a part of
+/// the name and a part of the content: otherwise two records could exchange their contents unnoticed. Each step can be
 /// undone, so different contents of one name never come out the same.
 #[inline]
 fn mix(name: u64, content: u128) -> u128 {

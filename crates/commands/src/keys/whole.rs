@@ -143,11 +143,12 @@ fn check_scan(args: Args<'_>) -> Result<(), PlanError> {
     Ok(())
 }
 
-/// SCAN. A shard answers, for the records from the cursor's position on that it has looked at, the position
-/// and the key, or the key's length in place of one that is not asked for; it looks at as many as the count asks
-/// for of the whole. Then the walk over all shards is cut where a walk over one would have stopped: at the first
-/// record after the count or [`SCAN_BYTES`] is reached, unless its position is that of the one before. The cursor is
-/// that record's position, so that what lies there or later is still to come, and 0 says that nothing does.
+/// Runs SCAN on one shard, which visits the records from the cursor's position on, as many as the count asks for of the
+/// whole. It answers the position of each and its key, or the key's length if the key is not asked for.
+///
+/// The reply cuts the walk over all shards where a walk over one would have stopped: at the first record after the count
+/// or [`SCAN_BYTES`] is reached, unless its position is that of the one before. The cursor is that record's position;
+/// 0 at the end of the walk.
 fn run_scan(cx: &mut FragmentContext<'_>) {
     let (now, mut seen) = (cx.now, Items::default());
     if let (Ok(scan), Some(table)) = (Scan::parse(cx.args.iter(), true), read_table(cx))

@@ -101,9 +101,9 @@ fn take_rights<'a>(words: &mut ArgIter<'a>, limited: bool) -> Option<&'a [u8]> {
     limited.then(|| words.bytes())
 }
 
-/// The procedure that does what another one does, but refuses to scripts what needs memory, as they call it (Redis's flag
-/// `denyoom`), and keeps no script. It has a number of its own, so what a script was refused stands in the log. The other
-/// one itself if that runs no script that may write.
+/// The variant of a procedure for times when memory is short: it refuses to scripts the commands that need memory (Redis's
+/// flag `denyoom`), and keeps no script. It has a number of its own, so what a script was refused stands in the log. The
+/// procedure itself if it runs no script that may write.
 pub const fn frugal(procedure: ProcedureId) -> ProcedureId {
     match procedure {
         ids::EVAL => ids::EVAL_FRUGAL,
