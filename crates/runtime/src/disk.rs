@@ -255,7 +255,6 @@ mod tests {
 
     use super::*;
     use crate::control::Control;
-    use crate::mailbox::mailbox;
     use crate::poller::Poller;
     use crate::service::{Debt, Service};
 
@@ -353,17 +352,16 @@ mod tests {
             let (lines, threads): (Vec<_>, Vec<_>) = ["disk", "background"]
                 .map(|place| {
                     let (poller, me) = Poller::new().unwrap();
-                    let (jobs, inbound) = mailbox(8, &loop_party, &me);
-                    let (outbound, answers) = mailbox(8, &me, &loop_party);
+                    let (line, port) = DiskLine::new(8, &loop_party, &me);
                     let thread = Service {
                         poller,
                         me,
                         control: Arc::new(Control::new(1, Vec::new())),
                         debt: Debt::Paid,
                         serve: serve(Box::new(Tape { place, ..there.clone() })),
-                        ports: vec![(inbound, outbound)],
+                        ports: vec![port],
                     };
-                    (DiskLine { jobs, answers }, thread)
+                    (line, thread)
                 })
                 .into_iter()
                 .unzip();

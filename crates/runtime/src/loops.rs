@@ -144,29 +144,53 @@ impl<M> Envelope<M> {
 /// Carries out what actors ask for.
 pub(crate) struct Effects<M> {
     /// By role number.
-    pub(crate) routes: Arc<[Option<Route>]>,
+    routes: Arc<[Option<Route>]>,
     /// The node's network edge.
-    pub(crate) network: Option<Address>,
+    network: Option<Address>,
     /// To each loop of the node; none to this one.
-    pub(crate) outlets: Vec<Option<Outlet<Envelope<M>>>>,
-    pub(crate) disk: Option<DiskPort>,
+    outlets: Vec<Option<Outlet<Envelope<M>>>>,
+    disk: Option<DiskPort>,
     /// To and from the work thread, by place.
-    pub(crate) work: Line<(usize, Work), (usize, WorkDone)>,
-    pub(crate) control: Arc<Control>,
+    work: Line<(usize, Work), (usize, WorkDone)>,
+    control: Arc<Control>,
     /// What has happened to the actors of this loop, by place, in order.
-    pub(crate) arrivals: VecDeque<(usize, Arrival<M>)>,
-    pub(crate) timers: Timers,
+    arrivals: VecDeque<(usize, Arrival<M>)>,
+    timers: Timers,
     /// By place: the actors whose memory grows.
-    pub(crate) small_pages: BTreeMap<usize, SmallPages>,
+    small_pages: BTreeMap<usize, SmallPages>,
     /// Disk requests whose answers have not been handled.
-    pub(crate) unanswered: usize,
+    unanswered: usize,
     /// Messages sent to other loops.
-    pub(crate) sent: u64,
+    sent: u64,
     /// An actor of this loop has stopped the node, or has it be rebuilt: nothing is handled any more.
-    pub(crate) halted: bool,
+    halted: bool,
 }
 
 impl<M> Effects<M> {
+    /// The effects of a loop on which nothing has happened, given its ways to other loops, the disk and the work thread.
+    pub(crate) fn new(
+        (routes, network): (Arc<[Option<Route>]>, Option<Address>),
+        outlets: Vec<Option<Outlet<Envelope<M>>>>,
+        disk: Option<DiskPort>,
+        work: Line<(usize, Work), (usize, WorkDone)>,
+        control: Arc<Control>,
+    ) -> Effects<M> {
+        Effects {
+            routes,
+            network,
+            outlets,
+            disk,
+            work,
+            control,
+            arrivals: VecDeque::new(),
+            timers: Timers::default(),
+            small_pages: BTreeMap::new(),
+            unanswered: 0,
+            sent: 0,
+            halted: false,
+        }
+    }
+
     /// Carries out what the actor at a place asks for, and leaves the outbox empty.
     fn carry_out(&mut self, place: usize, actor: &Actor<M>, now: Now, out: &mut Outbox<M>) {
         if let Some(reason) = out.halt.take() {

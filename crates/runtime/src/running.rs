@@ -1,7 +1,7 @@
 //! Starting a node's threads, and stopping them.
 
 use std::any::Any;
-use std::collections::{BTreeMap, BTreeSet, VecDeque};
+use std::collections::BTreeSet;
 use std::fmt;
 use std::io;
 use std::panic::{AssertUnwindSafe, catch_unwind};
@@ -21,7 +21,6 @@ use crate::loops::{Actor, Beat, Behaviour, Effects, EventLoop, LoopSnapshot, Pac
 use crate::mailbox::{Inlet, Outlet, Party, mailbox};
 use crate::poller::Poller;
 use crate::service::{Debt, Line, Service};
-use crate::timers::Timers;
 
 /// The roles and edges of one loop. Role numbers are the node's: no two roles or edges have the same.
 pub struct LoopSpec<M> {
@@ -186,32 +185,17 @@ impl Runtime {
             let port = disk.as_mut().map(|disk| {
                 let lines = std::array::from_fn(|line| {
                     let (_, disk_party) = &disk_pollers[line];
-                    let (jobs, inbound) = mailbox(ring, &me, disk_party);
-                    let (outbound, answers) = mailbox(ring, disk_party, &me);
-                    disk_ports[line].push((inbound, outbound));
-                    DiskLine { jobs, answers }
+                    let (line_to_disk, port) = DiskLine::new(ring, &me, disk_party);
+                    disk_ports[line].push(port);
+                    line_to_disk
                 });
                 DiskPort::new(disk.handle(), lines, actors.len())
             });
-            let (jobs, inbound) = mailbox(ring, &me, &work_party);
-            let (outbound, answers) = mailbox(ring, &work_party, &me);
-            work_ports.push((inbound, outbound));
-            let work = Line { jobs, answers };
+            let (work, work_port) = Line::new(ring, &me, &work_party);
+            work_ports.push(work_port);
             let snapshot = LoopSnapshot { name: spec.name.clone(), ..LoopSnapshot::default() };
-            let effects = Effects {
-                routes: routes.clone(),
-                network: options.network.map(|role| Address { node: options.node, role }),
-                outlets: ends.outlets,
-                disk: port,
-                work,
-                control: control.clone(),
-                arrivals: VecDeque::new(),
-                timers: Timers::default(),
-                small_pages: BTreeMap::new(),
-                unanswered: 0,
-                sent: 0,
-                halted: false,
-            };
+            let network = options.network.map(|role| Address { node: options.node, role });
+            let effects = Effects::new((routes.clone(), network), ends.outlets, port, work, control.clone());
             let mut event_loop = EventLoop {
                 name: spec.name,
                 clock,

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use crate::control::Control;
-use crate::mailbox::{Inlet, Outlet, Party};
+use crate::mailbox::{Inlet, Outlet, Party, mailbox};
 use crate::poller::Poller;
 
 /// The most requests that a service thread takes from one loop before it looks at the next.
@@ -13,6 +13,18 @@ const TURN: usize = 64;
 pub(crate) struct Line<J, A> {
     pub(crate) jobs: Outlet<J>,
     pub(crate) answers: Inlet<A>,
+}
+
+/// A service thread's ends of a loop's line.
+pub(crate) type Port<J, A> = (Inlet<J>, Outlet<A>);
+
+impl<J, A> Line<J, A> {
+    /// A line of two mailboxes between a loop and a service thread, and its port.
+    pub(crate) fn new(capacity: usize, own: &Arc<Party>, server: &Arc<Party>) -> (Line<J, A>, Port<J, A>) {
+        let (jobs, inbound) = mailbox(capacity, own, server);
+        let (outbound, answers) = mailbox(capacity, server, own);
+        (Line { jobs, answers }, (inbound, outbound))
+    }
 }
 
 /// The end of what a service thread owes to loops that have ended.
@@ -33,7 +45,7 @@ pub(crate) struct Service<J, A> {
     /// Does one job.
     pub(crate) serve: Box<dyn FnMut(J) -> A + Send>,
     /// To and from each loop.
-    pub(crate) ports: Vec<(Inlet<J>, Outlet<A>)>,
+    pub(crate) ports: Vec<Port<J, A>>,
 }
 
 impl<J, A> Service<J, A> {

@@ -198,7 +198,7 @@ impl Connections {
         self.slots.get_mut(slot as usize)?.connection.as_mut()
     }
 
-    /// The connection in a slot, whose output is looked at when the roles have run.
+    /// The connection in a slot, whose output is written when the roles have run.
     pub(super) fn touch(&mut self, slot: u32) -> Option<&mut Connection> {
         let connection = self.slots.get_mut(slot as usize)?.connection.as_mut()?;
         if !std::mem::replace(&mut connection.is_touched, true) {

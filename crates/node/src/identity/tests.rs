@@ -155,7 +155,7 @@ fn a_directory_belongs_to_one_node_of_one_cluster() {
 }
 
 #[test]
-fn whoever_joins_has_nothing_and_is_in_a_generation_of_its_own() {
+fn a_node_that_joins_has_nothing_and_is_in_a_generation_of_its_own() {
     let dir = tempfile::tempdir().unwrap();
     let mine = place(3, |_| ());
     fs::write(dir.path().join(LOCK), "4711").unwrap();

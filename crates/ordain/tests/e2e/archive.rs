@@ -150,6 +150,14 @@ fn state(client: &mut Client) -> BTreeMap<String, String> {
         .collect()
 }
 
+/// Sends a numbered request of a session, which counts the requests that took effect.
+fn count_in_session(client: &mut Client, request: usize) {
+    client.run("CLIENT SESSION 77");
+    client.run(&format!("CLIENT REQUEST {request}"));
+    assert_eq!(client.run("INCR session").int(), request as i64);
+    client.run("CLIENT SESSION 0");
+}
+
 /// Writes over all partitions; answers the epoch of the last of it.
 fn write(client: &mut Client, round: usize) -> i64 {
     let pairs: Vec<String> =
@@ -196,10 +204,7 @@ fn a_cluster_goes_back_to_a_past_epoch_all_together() {
     let mut client = cluster.client(0);
     let mut states = Vec::new();
     for round in 0..6 {
-        client.run("CLIENT SESSION 77");
-        client.run(&format!("CLIENT REQUEST {}", round + 1));
-        assert_eq!(client.run("INCR session").int(), round as i64 + 1);
-        client.run("CLIENT SESSION 0");
+        count_in_session(&mut client, round + 1);
         let epoch = write(&mut client, round);
         states.push((epoch, state(&mut client), client.insist("DEBUG DIGEST")));
         if [1, 3].contains(&round) {
@@ -245,10 +250,7 @@ fn a_cluster_goes_back_to_a_past_epoch_all_together() {
         let mut client = cluster.client(1);
         assert_eq!(&client.insist("DEBUG DIGEST"), digest);
         // What a session was answered last holds, and the next is new.
-        client.run("CLIENT SESSION 77");
-        client.run(&format!("CLIENT REQUEST {}", n + 1));
-        assert_eq!(client.run("INCR session").int(), n as i64 + 1);
-        client.run("CLIENT SESSION 0");
+        count_in_session(&mut client, n + 1);
         // It goes on from there, keeps what it does, and its replicas agree.
         write(&mut client, 40);
         let after = state(&mut client);

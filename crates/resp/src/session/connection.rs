@@ -294,24 +294,7 @@ impl Session {
                 }
                 Err(refusal) => w.error(refusal),
             },
-                        _ => help_or_wrong_arity("client", words, &[
-                    "CACHING, GETREDIR, TRACKING OFF, TRACKINGINFO: accepted; there is no tracking of keys.",
-                    "EPOCH [<epoch>]: the last epoch that this connection has seen; or have it see at least that of \
-                     another connection: its reads on snapshots hold it.",
-                    "GETNAME: the name of this connection.",
-                    "ID: the number of this connection.",
-                    "INFO: what LIST says of this connection.",
-                    "KILL <ip:port> | <option> <value> ...: close connections, by ID, ADDR, LADDR, USER, TYPE, SKIPME.",
-                    "LIST [TYPE <type>] [ID <id> ...]: the connections of this node.",
-                    "NO-EVICT (ON|OFF): accepted; this server evicts no connection.",
-                    "NO-TOUCH (ON|OFF): accepted; reading a key changes nothing about it.",
-                    "REPLY (ON|OFF|SKIP): whether this connection is answered.",
-                    "REQUEST <number>: the number of the next transaction in its session; a retry under the same \
-                     number takes effect once and is answered alike.",
-                    "SESSION <id>: the durable session that REQUEST numbers belong to; 0 for none.",
-                    "SETINFO (LIB-NAME|LIB-VER) <value>: the library behind this connection.",
-                    "SETNAME <name>: names this connection.",
-                ], &mut w),
+                        _ => help_or_wrong_arity("client", words, HELP, &mut w),
         }
         Answered::Now
     }
@@ -394,7 +377,7 @@ impl Session {
                     filter.user = Some(value.to_vec());
                 }
                 b"user" => {
-                    return refuse(&[b"ERR No such user '", *value, b"'"].concat(), out);
+                    return refuse([b"ERR No such user '", *value, b"'"].concat(), out);
                 }
                 b"type" => match has_clients_of(value) {
                     Ok(any) => filter.nothing |= !any,
@@ -496,6 +479,26 @@ impl Session {
         );
     }
 }
+
+/// The lines of CLIENT HELP.
+const HELP: &[&str] = &[
+    "CACHING, GETREDIR, TRACKING OFF, TRACKINGINFO: accepted; there is no tracking of keys.",
+    "EPOCH [<epoch>]: the last epoch that this connection has seen; or have it see at least that of \
+     another connection: its reads on snapshots hold it.",
+    "GETNAME: the name of this connection.",
+    "ID: the number of this connection.",
+    "INFO: what LIST says of this connection.",
+    "KILL <ip:port> | <option> <value> ...: close connections, by ID, ADDR, LADDR, USER, TYPE, SKIPME.",
+    "LIST [TYPE <type>] [ID <id> ...]: the connections of this node.",
+    "NO-EVICT (ON|OFF): accepted; this server evicts no connection.",
+    "NO-TOUCH (ON|OFF): accepted; reading a key changes nothing about it.",
+    "REPLY (ON|OFF|SKIP): whether this connection is answered.",
+    "REQUEST <number>: the number of the next transaction in its session; a retry under the same \
+     number takes effect once and is answered alike.",
+    "SESSION <id>: the durable session that REQUEST numbers belong to; 0 for none.",
+    "SETINFO (LIB-NAME|LIB-VER) <value>: the library behind this connection.",
+    "SETNAME <name>: names this connection.",
+];
 
 const NO_TRACKING: &str = "ERR CLIENT TRACKING is not supported: this server sends no invalidation messages; switch \
                            client-side caching off in the client";

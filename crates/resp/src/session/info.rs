@@ -9,7 +9,7 @@ use super::connection::REDIS_VERSION;
 use super::dispatch::{Answered, Place};
 use super::{Awaiting, Session, Words};
 use crate::acl::Reason;
-use crate::shared::{Context, NodeInfo};
+use crate::shared::Context;
 
 /// The sections of INFO that were asked for, by name in lower case.
 #[derive(Debug)]
@@ -138,27 +138,15 @@ pub(super) fn info(sections: &Sections, lengths: Option<&[u8]>, cx: &Context<'_>
     Writer(out).verbatim(*b"txt", text.as_bytes());
 }
 
-fn fields(section: &str, cx: &Context<'_>, put: &mut dyn FnMut(&str, &dyn std::fmt::Display)) {
-    let node: &NodeInfo = &cx.shared.node;
-    let uptime_s = cx.now.since(node.started).0 / 1_000_000;
+/// Takes a field and its value.
+type Put<'a> = dyn FnMut(&str, &dyn std::fmt::Display) + 'a;
+
+/// The fields of a section.
+fn fields(section: &str, cx: &Context<'_>, put: &mut Put<'_>) {
+    let node = &cx.shared.node;
     let seconds = |us: u64| format!("{}.{:06}", us / 1_000_000, us % 1_000_000);
     match section {
-        "server" => {
-            put("redis_version", &REDIS_VERSION);
-            put("redis_mode", &"standalone");
-            put("server_name", &"ordain");
-            put("ordain_version", &env!("CARGO_PKG_VERSION"));
-            put("os", &node.os);
-            put("arch_bits", &usize::BITS);
-            put("process_id", &node.process);
-            put("run_id", &node.run_id);
-            put("tcp_port", &node.port);
-            put("server_time_usec", &cx.now.0);
-            put("uptime_in_seconds", &uptime_s);
-            put("uptime_in_days", &(uptime_s / 86_400));
-            put("config_file", &node.config_file);
-            put("io_threads_active", &i32::from(node.threads > 1));
-        }
+        "server" => server(cx, put),
         "clients" => {
             put("connected_clients", &node.clients);
             put("maxclients", &cx.shared.settings.number("maxclients"));
@@ -167,27 +155,7 @@ fn fields(section: &str, cx: &Context<'_>, put: &mut dyn FnMut(&str, &dyn std::f
             put("tracking_clients", &0);
             put("clients_in_timeout_table", &0);
         }
-        "memory" => {
-            let memory = &cx.shared.memory;
-            let used = if memory.used() > 0 { memory.used() } else { node.memory_bytes };
-            put("used_memory", &used);
-            put("used_memory_human", &human(used));
-            put("used_memory_dataset", &node.memory_bytes);
-            put("used_memory_rss", &node.memory_resident_bytes);
-            put("used_memory_rss_human", &human(node.memory_resident_bytes));
-            put("used_memory_peak", &node.memory_peak_bytes);
-            put("used_memory_peak_human", &human(node.memory_peak_bytes));
-            put("maxmemory", &memory.limit());
-            put("maxmemory_human", &human(memory.limit()));
-            put("maxmemory_policy", &"noeviction");
-            put("mem_clients_normal", &node.memory_clients_bytes);
-            let ratio = node.memory_resident_bytes as f64 / used.max(1) as f64;
-            put("mem_fragmentation_ratio", &format!("{ratio:.2}"));
-            put("mem_fragmentation_bytes", &node.memory_resident_bytes.saturating_sub(used));
-            put("mem_allocator", &"mimalloc");
-            put("active_defrag_running", &0);
-            put("lazyfree_pending_objects", &0);
-        }
+        "memory" => memory(cx, put),
         "persistence" => {
             put("loading", &0);
             put("async_loading", &0);
@@ -200,58 +168,8 @@ fn fields(section: &str, cx: &Context<'_>, put: &mut dyn FnMut(&str, &dyn std::f
             put("aof_last_write_status", &"ok");
             put("aof_last_bgrewrite_status", &"ok");
         }
-        "stats" => {
-            put("total_connections_received", &node.connections_total);
-            put("total_commands_processed", &node.commands_total);
-            put("instantaneous_ops_per_sec", &node.commands_per_second);
-            put("total_net_input_bytes", &node.input_bytes_total);
-            put("total_net_output_bytes", &node.output_bytes_total);
-            put("rejected_connections", &node.connections_refused_total);
-            put("sync_full", &0);
-            put("sync_partial_ok", &0);
-            put("sync_partial_err", &0);
-            put("expired_keys", &node.expired_total);
-            put("evicted_keys", &0);
-            put("evicted_clients", &0);
-            put("keyspace_hits", &node.hits_total);
-            put("keyspace_misses", &node.misses_total);
-            put("pubsub_channels", &0);
-            put("pubsub_patterns", &0);
-            for (field, reason) in [
-                ("acl_access_denied_auth", Reason::Auth),
-                ("acl_access_denied_cmd", Reason::Command),
-                ("acl_access_denied_key", Reason::Key),
-                ("acl_access_denied_channel", Reason::Channel),
-            ] {
-                put(field, &cx.shared.access.refused(reason));
-            }
-            put("pubsubshard_channels", &0);
-            put("latest_fork_usec", &0);
-            put("total_forks", &0);
-            put("tracking_total_keys", &0);
-            let diagnostics = &cx.shared.observed.diagnostics;
-            let errors: u64 = diagnostics.errors().values().sum();
-            put("total_error_replies", &errors);
-            let rejected: u64 = diagnostics.commands().iter().map(|(_, stats)| stats.rejected).sum();
-            put("rejected_calls", &rejected);
-        }
-        "replication" => {
-            put("role", &"master");
-            put("connected_slaves", &node.members.len());
-            for (number, (host, port)) in node.members.iter().enumerate() {
-                put(
-                    &format!("slave{number}"),
-                    &format!("ip={host},port={port},state=online,offset={},lag=0", node.epoch),
-                );
-            }
-            put("master_failover_state", &"no-failover");
-            put("master_replid", &node.run_id);
-            put("master_replid2", &"0".repeat(40));
-            put("master_repl_offset", &node.epoch);
-            put("second_repl_offset", &-1);
-            put("repl_backlog_active", &0);
-            put("repl_backlog_size", &0);
-        }
+        "stats" => stats(cx, put),
+        "replication" => replication(cx, put),
         "cpu" => {
             put("used_cpu_sys", &seconds(node.cpu_system_us));
             put("used_cpu_user", &seconds(node.cpu_user_us));
@@ -268,6 +186,108 @@ fn fields(section: &str, cx: &Context<'_>, put: &mut dyn FnMut(&str, &dyn std::f
         }
         _ => {}
     }
+}
+
+/// The section `server`: version, process, uptime.
+fn server(cx: &Context<'_>, put: &mut Put<'_>) {
+    let node = &cx.shared.node;
+    let uptime_s = cx.now.since(node.started).0 / 1_000_000;
+    put("redis_version", &REDIS_VERSION);
+    put("redis_mode", &"standalone");
+    put("server_name", &"ordain");
+    put("ordain_version", &env!("CARGO_PKG_VERSION"));
+    put("os", &node.os);
+    put("arch_bits", &usize::BITS);
+    put("process_id", &node.process);
+    put("run_id", &node.run_id);
+    put("tcp_port", &node.port);
+    put("server_time_usec", &cx.now.0);
+    put("uptime_in_seconds", &uptime_s);
+    put("uptime_in_days", &(uptime_s / 86_400));
+    put("config_file", &node.config_file);
+    put("io_threads_active", &i32::from(node.threads > 1));
+}
+
+/// The section `memory`: memory used and its limit.
+fn memory(cx: &Context<'_>, put: &mut Put<'_>) {
+    let node = &cx.shared.node;
+    let memory = &cx.shared.memory;
+    let used = if memory.used() > 0 { memory.used() } else { node.memory_bytes };
+    put("used_memory", &used);
+    put("used_memory_human", &human(used));
+    put("used_memory_dataset", &node.memory_bytes);
+    put("used_memory_rss", &node.memory_resident_bytes);
+    put("used_memory_rss_human", &human(node.memory_resident_bytes));
+    put("used_memory_peak", &node.memory_peak_bytes);
+    put("used_memory_peak_human", &human(node.memory_peak_bytes));
+    put("maxmemory", &memory.limit());
+    put("maxmemory_human", &human(memory.limit()));
+    put("maxmemory_policy", &"noeviction");
+    put("mem_clients_normal", &node.memory_clients_bytes);
+    let ratio = node.memory_resident_bytes as f64 / used.max(1) as f64;
+    put("mem_fragmentation_ratio", &format!("{ratio:.2}"));
+    put("mem_fragmentation_bytes", &node.memory_resident_bytes.saturating_sub(used));
+    put("mem_allocator", &"mimalloc");
+    put("active_defrag_running", &0);
+    put("lazyfree_pending_objects", &0);
+}
+
+/// The section `stats`: counts of connections, requests, keys and refusals.
+fn stats(cx: &Context<'_>, put: &mut Put<'_>) {
+    let node = &cx.shared.node;
+    put("total_connections_received", &node.connections_total);
+    put("total_commands_processed", &node.commands_total);
+    put("instantaneous_ops_per_sec", &node.commands_per_second);
+    put("total_net_input_bytes", &node.input_bytes_total);
+    put("total_net_output_bytes", &node.output_bytes_total);
+    put("rejected_connections", &node.connections_refused_total);
+    put("sync_full", &0);
+    put("sync_partial_ok", &0);
+    put("sync_partial_err", &0);
+    put("expired_keys", &node.expired_total);
+    put("evicted_keys", &0);
+    put("evicted_clients", &0);
+    put("keyspace_hits", &node.hits_total);
+    put("keyspace_misses", &node.misses_total);
+    put("pubsub_channels", &0);
+    put("pubsub_patterns", &0);
+    for (field, reason) in [
+        ("acl_access_denied_auth", Reason::Auth),
+        ("acl_access_denied_cmd", Reason::Command),
+        ("acl_access_denied_key", Reason::Key),
+        ("acl_access_denied_channel", Reason::Channel),
+    ] {
+        put(field, &cx.shared.access.refused(reason));
+    }
+    put("pubsubshard_channels", &0);
+    put("latest_fork_usec", &0);
+    put("total_forks", &0);
+    put("tracking_total_keys", &0);
+    let diagnostics = &cx.shared.observed.diagnostics;
+    let errors: u64 = diagnostics.errors().values().sum();
+    put("total_error_replies", &errors);
+    let rejected: u64 = diagnostics.commands().iter().map(|(_, stats)| stats.rejected).sum();
+    put("rejected_calls", &rejected);
+}
+
+/// The section `replication`: the other members, as replicas.
+fn replication(cx: &Context<'_>, put: &mut Put<'_>) {
+    let node = &cx.shared.node;
+    put("role", &"master");
+    put("connected_slaves", &node.members.len());
+    for (number, (host, port)) in node.members.iter().enumerate() {
+        put(
+            &format!("slave{number}"),
+            &format!("ip={host},port={port},state=online,offset={},lag=0", node.epoch),
+        );
+    }
+    put("master_failover_state", &"no-failover");
+    put("master_replid", &node.run_id);
+    put("master_replid2", &"0".repeat(40));
+    put("master_repl_offset", &node.epoch);
+    put("second_repl_offset", &-1);
+    put("repl_backlog_active", &0);
+    put("repl_backlog_size", &0);
 }
 
 /// Writes a line for each database with records: how many, how many of them expire, and after what time on average.

@@ -92,7 +92,7 @@ fn a_role_sends_into_a_stream_once_it_has_handled_the_news_of_it() {
         assert_eq!(std::mem::take(&mut out.relayed), [of(PeerState::Lost), of(PeerState::Fresh)]);
         assert!(!kept(&mut edge, WATCHER, 2 * life - 1), "it knows of the loss only");
         assert!(kept(&mut edge, WATCHER, 2 * life), "it knows of the stream");
-        assert!(kept(&mut edge, WATCHER + 1, 0), "nobody tells this one");
+        assert!(kept(&mut edge, WATCHER + 1, 0), "no change is sent to this one");
     }
 }
 
