@@ -15,33 +15,33 @@ const PART: u64 = 8 << 20;
 /// The most parts that an upload may have.
 const PARTS_MAX: u64 = 9_000;
 
-/// What went wrong with an archive. Nothing that counted before counts less now.
+/// The failure of an archive. Everything that counted before still counts.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum ArchiveError {
     /// The store cannot be reached, refuses, or has not got it.
     #[error("cannot {what}: {reason}")]
     Store {
-        /// What was tried.
+        /// The attempt.
         what: String,
-        /// What it says.
+        /// The store's message.
         reason: String,
     },
     /// Something of this machine.
     #[error("{0}")]
     Local(String),
-    /// What is there is not what was written, or is somebody else's.
+    /// The object is not what was written, or is another cluster's.
     #[error("{name}: {reason}")]
     Unusable {
         /// The object.
         name: String,
-        /// Why not.
+        /// The difference.
         reason: String,
     },
 }
 
 impl ArchiveError {
     pub(crate) fn of(what: String, error: &object_store::Error) -> ArchiveError {
-        // The library's own errors say the outermost thing alone.
+        // The library's errors show only the outermost cause.
         let mut reason = error.to_string();
         let mut source = std::error::Error::source(error);
         while let Some(error) = source {
@@ -60,7 +60,7 @@ impl ArchiveError {
 pub struct Object {
     /// The last part of its name.
     pub name: String,
-    /// How long it is.
+    /// The length, bytes.
     pub bytes: u64,
 }
 
@@ -74,22 +74,22 @@ pub struct Archive {
 }
 
 impl Archive {
-    /// A way to the store; whether it can be reached is seen when it is used.
+    /// Makes a client of the store, which connects at its first use.
     ///
     /// # Errors
-    /// [`ArchiveError::Store`]: what the environment says of it cannot be.
+    /// [`ArchiveError::Store`]: the environment's values for it cannot be used.
     pub fn open(location: &Location, environment: &Environment) -> Result<Archive, ArchiveError> {
         let (store, root) = location.open(environment)?;
         Ok(Archive { location: location.clone(), store, root, part: PART })
     }
 
-    /// With parts of this length, for tests.
+    /// Sets the length of parts, for tests.
     #[must_use]
     pub fn with_part(self, part: u64) -> Archive {
         Archive { part, ..self }
     }
 
-    /// Where it is.
+    /// The store's location.
     pub fn location(&self) -> &Location {
         &self.location
     }
@@ -130,7 +130,7 @@ impl Archive {
         self.failed("write", name, put).map(drop)
     }
 
-    /// Puts a file there, part by part, and says how long it was. It is there when this says so, and not before.
+    /// Uploads a file, part by part, and answers its length. The object is there when this returns, and not before.
     ///
     /// # Errors
     /// [`ArchiveError::Store`], and [`ArchiveError::Local`] if the file cannot be read.
@@ -164,7 +164,7 @@ impl Archive {
             self.failed("write", name, upload.complete().await).map(drop)
         };
         if let Err(error) = all.await {
-            // Whoever charges for parts that nobody needs has rules for those that are left behind.
+            // Stores that charge for unfinished parts have rules for those that are left behind.
             let _ = upload.abort().await;
             return Err(error);
         }
@@ -201,7 +201,7 @@ impl Archive {
     }
 }
 
-/// An archive for whoever may wait: the command line.
+/// An archive whose calls block: for the command line.
 #[derive(Debug)]
 pub struct Blocking {
     runtime: Runtime,
@@ -209,7 +209,7 @@ pub struct Blocking {
 }
 
 impl Blocking {
-    /// As [`Archive::open`].
+    /// Makes a client as [`Archive::open`].
     ///
     /// # Errors
     /// [`ArchiveError`].
@@ -217,12 +217,12 @@ impl Blocking {
         Ok(Blocking { runtime: runtime()?, archive: Archive::open(location, environment)? })
     }
 
-    /// Where it is.
+    /// The store's location.
     pub fn location(&self) -> &Location {
         self.archive.location()
     }
 
-    /// As [`Archive::list`].
+    /// Lists objects as [`Archive::list`].
     ///
     /// # Errors
     /// [`ArchiveError::Store`].
@@ -230,7 +230,7 @@ impl Blocking {
         self.runtime.block_on(self.archive.list(under))
     }
 
-    /// As [`Archive::read`].
+    /// Reads part of an object as [`Archive::read`].
     ///
     /// # Errors
     /// [`ArchiveError::Store`].
@@ -238,7 +238,7 @@ impl Blocking {
         self.runtime.block_on(self.archive.read(name, offset, len))
     }
 
-    /// As [`Archive::get`].
+    /// Reads an object as [`Archive::get`].
     ///
     /// # Errors
     /// [`ArchiveError::Store`].
@@ -247,7 +247,7 @@ impl Blocking {
     }
 }
 
-/// Everything that is asked of a store runs on the thread of whoever asks.
+/// A runtime that works on the thread of the caller.
 pub(crate) fn runtime() -> Result<Runtime, ArchiveError> {
     let built = tokio::runtime::Builder::new_current_thread().enable_all().max_blocking_threads(1).build();
     built.map_err(|error| ArchiveError::Local(format!("cannot set up input and output: {error}")))

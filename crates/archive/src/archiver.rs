@@ -26,28 +26,29 @@ use crate::location::{Environment, Location};
 use crate::names::{Kind, Name};
 use crate::seal::{Owner, Sealed};
 
-/// How an archiver is set up.
+/// The settings of an archiver.
 #[derive(Clone, Debug)]
 pub struct ArchiverSettings {
     /// The store.
     pub location: Location,
-    /// What the environment says of it.
+    /// The environment's values for the store.
     pub environment: Environment,
     /// The node's data directory.
     pub data_dir: PathBuf,
     /// The node.
     pub node: NodeId,
-    /// Whose checkpoints they are.
+    /// The owner of the checkpoints.
     pub owner: Owner,
-    /// What a checkpoint of the node says of itself, but for its epoch.
+    /// The header of the node's checkpoints, but for the epoch.
     pub header: Header,
-    /// How many checkpoints of the partition are kept in the store.
+    /// The number of the partition's checkpoints that are kept in the store.
     pub keep: usize,
-    /// For how long after it has completed one this node leaves it to a member; none if what members have is not the same.
+    /// The time after its completion for which this node leaves a checkpoint to a member; `None` if members'
+    /// checkpoints are not the same.
     pub patience: Option<Duration>,
-    /// How often it looks for a new one.
+    /// The pace at which it looks for a new one.
     pub pace: Duration,
-    /// How long it waits after the first failure; then twice that, up to [`WAIT_MAX`].
+    /// The wait after the first failure, doubled after each, up to [`WAIT_MAX`].
     pub wait: Duration,
     /// The length of a part of an upload; none: the usual one.
     pub part: Option<u64>,
@@ -57,7 +58,7 @@ pub struct ArchiverSettings {
 pub const WAIT_MAX: Duration = Duration::from_secs(60);
 
 impl ArchiverSettings {
-    /// With the usual times.
+    /// Settings with the usual times.
     pub fn new(
         location: Location,
         data_dir: PathBuf,
@@ -84,40 +85,40 @@ impl ArchiverSettings {
     }
 }
 
-/// How many checkpoints are kept in the store if nobody says.
+/// The default number of checkpoints that are kept in the store.
 pub const KEEP: NonZeroUsize = NonZeroUsize::new(7).expect("it is not zero");
 
-/// How an archive stands, as its node sees it.
+/// The state of an archive, as its node sees it.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Report {
     /// Epoch of the newest checkpoint of the partition that is known to be there.
     pub epoch: Epoch,
-    /// How many of the partition are there.
+    /// The number of the partition's checkpoints in the store.
     pub kept: usize,
     /// Epoch of the one that is being taken there.
     pub uploading: Option<Epoch>,
-    /// How many this node has taken there since it was started.
+    /// The number of uploads by this node since its start.
     pub uploaded: u64,
     /// Their bytes.
     pub bytes: u64,
-    /// How many attempts have failed.
+    /// The number of failed attempts.
     pub failures: u64,
-    /// Why the last attempt failed, if it did.
+    /// The reason of the last attempt's failure, if it failed.
     pub failing: Option<String>,
 }
 
-/// A report that is being written, for whoever wants to read it.
+/// A report that one thread writes and others read.
 #[derive(Clone, Debug, Default)]
 pub struct Standing(Arc<Mutex<Report>>);
 
 impl Standing {
-    /// What it says now.
+    /// The current report.
     pub fn report(&self) -> Report {
         self.0.lock().unwrap_or_else(PoisonError::into_inner).clone()
     }
 
     fn note(&self, change: impl FnOnce(&mut Report)) {
-        // Each change leaves a report behind, whoever panics in between.
+        // Each change leaves a whole report behind, even if a thread panics in between.
         change(&mut self.0.lock().unwrap_or_else(PoisonError::into_inner));
     }
 }
@@ -131,7 +132,7 @@ pub struct Archiver {
     ended: mpsc::Receiver<()>,
 }
 
-/// How long a node that stops waits for it: what hangs in a store that is mounted would hang for ever.
+/// The time for which a node that stops waits for its archiver: a mounted store that hangs would hang for ever.
 const END_WITHIN: Duration = Duration::from_secs(2);
 
 impl Archiver {
@@ -168,7 +169,7 @@ impl Archiver {
         Ok(Archiver { standing, stop, ended })
     }
 
-    /// How it goes.
+    /// The state of the archive.
     pub fn standing(&self) -> Standing {
         self.standing.clone()
     }
@@ -176,13 +177,13 @@ impl Archiver {
 
 impl Drop for Archiver {
     fn drop(&mut self) {
-        // If nobody listens the thread has ended already.
+        // Without a receiver the thread has ended already.
         let _ = self.stop.send(true);
         let _ = self.ended.recv_timeout(END_WITHIN);
     }
 }
 
-/// What the thread works with.
+/// The state of the archiver's thread.
 struct Work {
     settings: ArchiverSettings,
     directory: FsDirectory,
@@ -246,12 +247,12 @@ impl Work {
         Ok(())
     }
 
-    /// Whether it is this node's turn.
+    /// Tells whether this node takes the checkpoint now.
     fn is_due(&self, found: &Found) -> bool {
         let patience = self.settings.patience.unwrap_or_default();
         let at = found.seal.map_or(Millis(0), |seal| seal.at);
         let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
-        // A clock that was set back makes nobody wait longer than that.
+        // The bound of the wait holds for a clock that was set back too.
         let age = now.checked_sub(Duration::from_millis(at.0)).unwrap_or(patience);
         age >= patience
     }

@@ -14,7 +14,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::archive::ArchiveError;
 
-/// Where a store is.
+/// The location of a store.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(try_from = "String", into = "String")]
 pub enum Location {
@@ -22,20 +22,20 @@ pub enum Location {
     Directory(PathBuf),
     /// A bucket.
     Bucket {
-        /// Its name.
+        /// The bucket's name.
         bucket: String,
-        /// What all names in it begin with; may be empty.
+        /// The first part of all names in the bucket; may be empty.
         prefix: String,
     },
 }
 
-/// Why a URL is refused.
+/// The reason why a URL is refused.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("'{url}' is not the URL of a checkpoint store: {reason}: write file:///DIR or s3://BUCKET/PREFIX")]
 pub struct LocationError {
-    /// What was written.
+    /// The URL, as it was written.
     pub url: String,
-    /// What is wrong with it.
+    /// The reason.
     pub reason: &'static str,
 }
 
@@ -86,13 +86,13 @@ impl fmt::Display for Location {
     }
 }
 
-/// How long a connection may take to be made.
+/// The time that a connection may take to be made.
 const CONNECT: &str = "5 seconds";
-/// How long one request may take: a part of an upload, at the worst.
+/// The time that one request may take: a part of an upload, at the worst.
 const REQUEST: &str = "120 seconds";
 
 impl Location {
-    /// Whether a word on the command line is meant to be one, and not the name of a file.
+    /// Tells whether a word on the command line is meant to be a location, and not the name of a file.
     pub fn is_one(word: &str) -> bool {
         word.contains("://")
     }
@@ -110,7 +110,7 @@ impl Location {
                 Ok((Arc::new(store.with_fsync(true)), Path::default()))
             }
             Location::Bucket { bucket, prefix } => {
-                // One that somebody else has installed does as well.
+                // A provider that was installed before does as well.
                 let _ = rustls::crypto::ring::default_provider().install_default();
                 let told = environment.0.iter().filter_map(|(key, value)| Some((key.parse().ok()?, value)));
                 let builder = told
@@ -131,13 +131,13 @@ impl Location {
     }
 }
 
-/// What the environment says of services: where they are, and who asks.
+/// The environment's values for services: their addresses and the credentials.
 #[derive(Clone, Default)]
 pub struct Environment(Vec<(String, String)>);
 
 impl Environment {
-    /// That of this process: `AWS_ACCESS_KEY_ID`, `AWS_SECRET_ACCESS_KEY`, `AWS_REGION`, `AWS_ENDPOINT`, `AWS_ALLOW_HTTP`, and
-    /// whatever else begins so and is known to the client.
+    /// The variables of this process: `AWS_ACCESS_KEY_ID`, `AWS_SECRET_ACCESS_KEY`, `AWS_REGION`, `AWS_ENDPOINT`,
+    /// `AWS_ALLOW_HTTP`, and others of that prefix that the client knows.
     pub fn of_process() -> Environment {
         Environment::new(
             std::env::vars_os()
@@ -145,7 +145,7 @@ impl Environment {
         )
     }
 
-    /// One that is made up.
+    /// An environment of given variables.
     pub fn new(variables: impl IntoIterator<Item = (String, String)>) -> Environment {
         let known = variables.into_iter().map(|(key, value)| (key.to_ascii_lowercase(), value));
         Environment(known.filter(|(key, _)| key.starts_with("aws_")).collect())
@@ -153,13 +153,14 @@ impl Environment {
 }
 
 impl fmt::Debug for Environment {
-    /// Without what nobody is to see.
+    /// Leaves the credentials out.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_list().entries(self.0.iter().map(|(key, _)| key)).finish()
     }
 }
 
-/// Whoever asks waits between attempts itself, and says so: here only what is over in a moment is tried again.
+/// The client's own retries, for failures of a moment only: the archiver waits between attempts itself, and reports
+/// them.
 fn retry() -> RetryConfig {
     let backoff = BackoffConfig {
         init_backoff: Duration::from_millis(50),

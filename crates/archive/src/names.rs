@@ -20,7 +20,7 @@ const PREFIX: &str = "checkpoint-";
 pub enum Kind {
     /// The state: the very bytes of the node's file.
     State,
-    /// What says that it is all there.
+    /// The seal, which marks a complete checkpoint.
     Seal,
 }
 
@@ -29,7 +29,7 @@ pub enum Kind {
 pub struct Name {
     /// The checkpoint's epoch.
     pub epoch: Epoch,
-    /// Whose it was.
+    /// The node that took it.
     pub node: NodeId,
     /// Which of the two.
     pub kind: Kind,

@@ -9,12 +9,12 @@ use serde::{Deserialize, Serialize};
 /// The version of the object.
 const FORMAT: u32 = 1;
 
-/// Whose checkpoint it is: what a node's directory says of itself, as far as it stays the same on another disk.
+/// The owner of a checkpoint: the identity of a node's directory, as far as it stays the same on another disk.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Owner {
     /// The cluster's name, or what a node on its own was called at its first start.
     pub cluster: String,
-    /// It is a node on its own.
+    /// The node is on its own.
     pub alone: bool,
     /// The engine whose results it holds.
     pub engine: String,
@@ -24,29 +24,29 @@ pub struct Owner {
     pub starts: Vec<usize>,
     /// The partition.
     pub partition: u16,
-    /// How its input was replicated.
+    /// The replication of its input.
     pub replication: String,
 }
 
-/// What is said of a checkpoint that is all there.
+/// The content of the seal of a complete checkpoint.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Sealed {
     format: u32,
-    /// Its epoch.
+    /// The checkpoint's epoch.
     pub epoch: u64,
-    /// When it became complete on the node, milliseconds since the Unix epoch.
+    /// The time when it became complete on the node, milliseconds since the Unix epoch.
     pub completed_ms: u64,
     /// The length of the state.
     pub bytes: u64,
     /// The node that it was copied from.
     pub node: u16,
-    /// Whose it is.
+    /// The checkpoint's owner.
     #[serde(flatten)]
     pub owner: Owner,
 }
 
 impl Sealed {
-    /// What is to be said.
+    /// Makes a seal.
     pub fn new(epoch: Epoch, at: Millis, bytes: u64, node: u16, owner: Owner) -> Sealed {
         Sealed { format: FORMAT, epoch: epoch.0, completed_ms: at.0, bytes, node, owner }
     }

@@ -13,7 +13,7 @@ use crate::archive::{ArchiveError, Blocking, Object};
 use crate::names::{Kind, Name};
 use crate::seal::Sealed;
 
-/// How much is asked for at a time: a checkpoint is read from its beginning to its end.
+/// The bytes asked for at a time: a checkpoint is read from its beginning to its end.
 const AHEAD: u64 = 8 << 20;
 
 /// Longest seal that is read.
@@ -25,9 +25,9 @@ pub struct StoredCheckpoints<'a> {
     archive: &'a Blocking,
     /// The place where its objects are.
     place: String,
-    /// What there is, by epoch; of each that is from one node.
+    /// The states in the store, by epoch; of each that of one node.
     states: BTreeMap<Epoch, (Name, u64)>,
-    /// What is here of the object that is being read.
+    /// The part that is here of the object that is being read.
     ahead: RefCell<Ahead>,
 }
 
@@ -41,21 +41,21 @@ struct Ahead {
 /// A checkpoint that there is something of.
 #[derive(Clone, Debug)]
 pub struct Kept {
-    /// Its epoch.
+    /// The checkpoint's epoch.
     pub epoch: Epoch,
     /// The node that it was copied from.
     pub node: NodeId,
-    /// How long the state is, if it is there.
+    /// The length of the state, bytes, if it is there.
     pub bytes: Option<u64>,
-    /// What its seal says, or why it cannot be used; none: there is no seal.
+    /// The seal, or why it cannot be used; `None`: there is no seal.
     pub sealed: Option<Result<Sealed, String>>,
 }
 
 impl Kept {
-    /// Whether it counts, as far as its seal says; or why not.
+    /// The seal, if the checkpoint counts by it.
     ///
     /// # Errors
-    /// In words why it does not.
+    /// The reason why it does not, in words.
     pub fn sound(&self) -> Result<&Sealed, String> {
         let sealed = match &self.sealed {
             None => return Err("it was never finished: there is no seal".to_owned()),
@@ -73,7 +73,7 @@ impl Kept {
     }
 }
 
-/// What there is below a place, the oldest first, and of one epoch by node.
+/// Lists the checkpoints below a place, the oldest first, and those of one epoch by node.
 ///
 /// # Errors
 /// The store cannot be reached.

@@ -10,9 +10,9 @@ use crate::format::{Seal, file_name, parse_name, seal_name};
 /// A checkpoint of which there is a file, or a seal.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Found {
-    /// Its epoch.
+    /// The checkpoint's epoch.
     pub epoch: Epoch,
-    /// How long the file with the state is; `None` if there is none.
+    /// The length of the file with the state, bytes; `None` if there is none.
     pub bytes: Option<u64>,
     /// The seal, if there is one and it is whole.
     pub seal: Option<Seal>,
@@ -21,8 +21,8 @@ pub struct Found {
 }
 
 impl Found {
-    /// Whether it is complete: it was written to its end, and every partition had one. That it still is what was written
-    /// only [reading](crate::read) it can tell.
+    /// Tells whether the checkpoint is complete: it was written to its end, and every partition had one. Damage since
+    /// then only [reading](crate::read) finds.
     pub fn is_complete(&self) -> bool {
         self.bytes.is_some() && self.seal.is_some()
     }

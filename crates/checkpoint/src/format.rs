@@ -34,7 +34,7 @@ pub fn file_name(epoch: Epoch) -> String {
     format!("{PREFIX}{:016x}.state", epoch.0)
 }
 
-/// The name of the file that says that the checkpoint of an epoch is complete.
+/// The name of the file that marks the checkpoint of an epoch as complete.
 pub fn seal_name(epoch: Epoch) -> String {
     format!("{PREFIX}{:016x}.seal", epoch.0)
 }
@@ -48,24 +48,24 @@ pub(crate) fn parse_name(file: &str) -> Option<(Epoch, bool)> {
     (name == file).then_some((epoch, is_seal))
 }
 
-/// What stands first in a checkpoint: of what it is.
+/// The first block of a checkpoint: the cluster, partition and epoch of the state.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Header {
-    /// Whose state it is, as in the node's log.
+    /// The identity of the node's cluster, as in the node's log.
     pub identity: Vec<u8>,
     /// The version of the layout.
     pub layout: u32,
-    /// How many partitions it has.
+    /// The number of partitions.
     pub partitions: u16,
     /// The partition.
     pub partition: PartitionId,
-    /// Its slots by the cluster's file. Which of them were moved by then, a frame of its own says.
+    /// The partition's slots by the cluster's file. Slots that were moved by then are in a frame of their own.
     pub slots: std::ops::Range<u16>,
-    /// Everything of this epoch and before is in it, nothing of later ones.
+    /// The last epoch whose effects are in the checkpoint.
     pub epoch: Epoch,
 }
 
-/// Why a block is not a header.
+/// The reason why a block is not a header.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum HeaderError {
     Short,
@@ -131,9 +131,9 @@ impl Header {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Head {
     pub kind: u32,
-    /// How many items it has.
+    /// The number of items.
     pub count: u32,
-    /// How long its payload is: a hash of many fields is in one.
+    /// The length of the payload, bytes; 64 bits, as a hash of many fields is in one frame.
     pub len: u64,
     /// Checksum of the payload.
     pub payload: u32,
@@ -164,12 +164,12 @@ impl Head {
 
 codec!(struct Totals { records, outcomes, digest });
 
-/// What says that a checkpoint is complete.
+/// The mark of a complete checkpoint.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Seal {
     /// The checkpoint's epoch.
     pub epoch: Epoch,
-    /// When it became complete, by the node's wall clock.
+    /// The time when it became complete, by the node's wall clock.
     pub at: Millis,
 }
 

@@ -6,16 +6,16 @@ use ordain_model::value::record_hash;
 use ordain_model::wire::{self, Codec, Reader};
 use ordain_model::{Cell, Db, Digest, Gsn, Map, OutcomeStatus, RequestNo, SessionId};
 
-/// What is in a piece.
+/// The kind of the items in a piece.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Kind {
     /// Records.
     Records,
-    /// What became of the last request of sessions.
+    /// Outcomes of the last requests of sessions.
     Outcomes,
-    /// What the sequencer knows of the input; only it can read it.
+    /// The sequencer's knowledge of the input; only it can read that.
     Input,
-    /// Where the slots were, if any had moved: then this stands before the first records.
+    /// The places of slots, if any had moved: it stands before the first records then.
     Map,
 }
 
@@ -34,7 +34,7 @@ impl Kind {
     }
 }
 
-/// Some of the content of a checkpoint, encoded.
+/// A part of the content of a checkpoint, encoded.
 #[derive(Clone, PartialEq)]
 pub struct Piece {
     pub(crate) kind: Kind,
@@ -43,40 +43,40 @@ pub struct Piece {
     pub(crate) digest: Digest,
 }
 
-/// What became of the last request of a session.
+/// The outcome of the last request of a session.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Outcome<'a> {
     /// The session.
     pub session: SessionId,
     /// The request.
     pub request: RequestNo,
-    /// Its transaction.
+    /// The request's transaction.
     pub gsn: Gsn,
-    /// How that ended.
+    /// The end of the transaction.
     pub status: OutcomeStatus,
-    /// What was answered.
+    /// The reply, encoded.
     pub reply: &'a [u8],
 }
 
-/// One thing in a checkpoint.
+/// An item of a checkpoint.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Item<'a> {
     /// A record.
     Record {
-        /// Its database.
+        /// The record's database.
         db: Db,
-        /// Its key.
+        /// The record's key.
         key: &'a [u8],
-        /// Its content; it has one.
+        /// The record's content; never absent.
         cell: Cell,
-        /// Who wrote it.
+        /// The transaction that wrote the record last.
         version: Gsn,
     },
     /// An outcome.
     Outcome(Outcome<'a>),
-    /// What the sequencer has given.
+    /// The sequencer's knowledge of the input.
     Input(&'a [u8]),
-    /// Where the slots were.
+    /// The places of slots.
     Map(Map),
 }
 
@@ -86,12 +86,12 @@ impl Piece {
         Piece { kind, count: 0, bytes: Vec::new(), digest: Digest::default() }
     }
 
-    /// What the sequencer has to keep.
+    /// Makes a piece of the sequencer's knowledge of the input.
     pub fn input(bytes: Vec<u8>) -> Piece {
         Piece { count: 1, bytes, ..Piece::new(Kind::Input) }
     }
 
-    /// Where the slots are.
+    /// Makes a piece of the places of slots.
     pub fn map(map: &Map) -> Piece {
         Piece { count: 1, bytes: map.to_bytes(), ..Piece::new(Kind::Map) }
     }
@@ -116,7 +116,7 @@ impl Piece {
         self.count += 1;
     }
 
-    /// What is in it.
+    /// The kind of its items.
     pub fn kind(&self) -> Kind {
         self.kind
     }
@@ -126,12 +126,12 @@ impl Piece {
         self.digest
     }
 
-    /// How long it is, bytes.
+    /// The length, bytes.
     pub fn len(&self) -> usize {
         self.bytes.len()
     }
 
-    /// Whether there is nothing in it.
+    /// Tells whether the piece has no items.
     pub fn is_empty(&self) -> bool {
         self.count == 0
     }
@@ -143,7 +143,8 @@ impl fmt::Debug for Piece {
     }
 }
 
-/// Shows what the payload of a frame holds. `None` if it is not what such a frame can hold; else what `visit` says.
+/// Hands `visit` the items in the payload of a frame. `None` if the payload is not of the kind; else the answer of
+/// `visit`.
 pub(crate) fn items(
     (kind, count): (Kind, u32),
     payload: &[u8],

@@ -9,7 +9,7 @@ use crate::format::{HEAD, HEADER, Head, Header, HeaderError, KIND_END, OLDEST_VE
 use crate::piece::{Item, Kind, items};
 use crate::write::Totals;
 
-/// Why a checkpoint is refused. Nothing was changed.
+/// The reason why a checkpoint is refused. Nothing was changed.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum CheckpointError {
     /// The disk failed, or there is no such file.
@@ -22,10 +22,10 @@ pub enum CheckpointError {
     Version {
         /// The file.
         file: String,
-        /// Its version.
+        /// The version in the file.
         found: u32,
     },
-    /// Written by somebody else.
+    /// The checkpoint is of another cluster or node.
     #[error("{file} belongs to another node or cluster: check the data directory")]
     Identity {
         /// The file.
@@ -38,42 +38,42 @@ pub enum CheckpointError {
     Layout {
         /// The file.
         file: String,
-        /// What it is of.
+        /// The state that the file is of.
         found: String,
-        /// What it should be of.
+        /// The state that it should be of.
         expected: String,
     },
-    /// Its bytes are not what was written.
+    /// The bytes are not what was written.
     #[error("checkpoint damaged: {file} at byte {offset}: {reason}")]
     Damaged {
         /// The file.
         file: String,
-        /// Where the first damage is.
+        /// The place of the first damage.
         offset: u64,
-        /// What is wrong there.
+        /// The kind of damage.
         reason: &'static str,
     },
-    /// It ends before its end: it was being written, or was cut.
+    /// The file ends before its end frame: it was being written, or was cut.
     #[error("checkpoint unfinished: {file} ends at byte {len}, before its end frame")]
     Unfinished {
         /// The file.
         file: String,
-        /// How long it is.
+        /// The length of the file, bytes.
         len: u64,
     },
-    /// Whoever it was shown to could not use it.
+    /// The receiver of the items could not use one.
     #[error("{file} at byte {offset} cannot be used: {reason}")]
     Refused {
         /// The file.
         file: String,
-        /// Where the frame begins.
+        /// The place where the frame begins.
         offset: u64,
-        /// What they said.
+        /// The receiver's reason.
         reason: String,
     },
 }
 
-/// Of what a checkpoint is, from its header alone.
+/// Reads the header of a checkpoint, and nothing more.
 ///
 /// # Errors
 /// [`CheckpointError`].
@@ -81,11 +81,11 @@ pub fn read_header(directory: &dyn Directory, epoch: Epoch) -> Result<Header, Ch
     Source { directory, file: file_name(epoch) }.header(epoch).map(|(header, _)| header)
 }
 
-/// Reads the checkpoint of `expected.epoch`, shows all that is in it, and answers what that is in all. It must be
-/// of the same cluster, layout and partition.
+/// Reads the checkpoint of `expected.epoch`, hands its items to `visit`, and answers their totals. It must be of the
+/// same cluster, layout and partition.
 ///
 /// # Errors
-/// [`CheckpointError`]; what was shown until then is worth nothing.
+/// [`CheckpointError`]; the items handed over until then are not to be used.
 pub fn read(
     directory: &dyn Directory,
     expected: &Header,

@@ -7,7 +7,7 @@ use ordain_role::Bytes;
 use crate::format::{HEAD, Head, Header, KIND_END};
 use crate::piece::{Kind, Piece};
 
-/// What a checkpoint holds.
+/// The totals of a checkpoint.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Totals {
     /// Records, in all databases.
@@ -65,7 +65,7 @@ impl Encoder {
         [Bytes::from(head.to_bytes()), Bytes::from(payload)]
     }
 
-    /// How long the file is so far.
+    /// The length of the file so far, bytes.
     pub fn written(&self) -> u64 {
         self.len
     }

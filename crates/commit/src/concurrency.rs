@@ -11,7 +11,7 @@ pub struct TransactionId(pub u64);
 
 codec!(struct TransactionId(_));
 
-/// One attempt at a transaction. A later attempt has a larger number.
+/// An attempt at a transaction. A later attempt has a larger number.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct AttemptId {
     /// The transaction.
@@ -31,9 +31,9 @@ impl fmt::Display for AttemptId {
 /// The mode of an access.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Mode {
-    /// It reads the record.
+    /// The fragment reads the record.
     Shared,
-    /// It may change the record.
+    /// The fragment may change the record.
     Exclusive,
 }
 

@@ -57,7 +57,7 @@ struct Live {
     chunk: Arc<Chunk>,
     at: usize,
     attempt: u32,
-    /// When it was taken, time since the node started.
+    /// The time of its submission, since the node started.
     since: Micros,
     state: State,
 }
@@ -66,9 +66,9 @@ struct Live {
 enum State {
     /// Participants run it.
     Executing(Executing),
-    /// It was refused, and is attempted again at this time since the node started.
+    /// The attempt was refused; the next begins at this time since the node started.
     Waiting(Micros),
-    /// Its decision is on its way to the log.
+    /// The decision is on its way to the log.
     Deciding,
 }
 
@@ -102,7 +102,7 @@ pub struct Coordinator {
     layout: Arc<Layout>,
     registry: Arc<Registry>,
     log: Address,
-    /// By number.
+    /// The transactions under way, by number.
     participants: Vec<Address>,
     /// The role number of a node's first front door.
     gateways: u16,
@@ -289,7 +289,7 @@ impl Coordinator {
         for (slot, result) in accessed.slots {
             executing.slots[slot.0 as usize] = Some(result);
         }
-        // It holds nothing there any more once it is refused.
+        // A refused attempt holds nothing there any more.
         if accessed.failure != Some(Failure::Refused) {
             executing.writes.insert(shard, accessed.writes);
         }
@@ -446,7 +446,7 @@ impl Coordinator {
                 self.take_chunk(&chunk, now, out);
             }
             Message::Front(Front::Pause(pause)) => out.send(from, Front::Continue(pause)),
-            // Nothing is kept for reads.
+            // Reads keep nothing.
             Message::Front(Front::ReadDone(..)) => {}
             Message::Accessed(accessed) => match self.shard_at(from) {
                 Some(shard) => self.accessed(shard, accessed, now, out),

@@ -24,7 +24,7 @@ const LOG: u16 = 1;
 /// An engine of the family.
 #[derive(Clone, Copy, Debug)]
 pub struct CommitEngine {
-    /// Its name.
+    /// The engine's name.
     pub name: &'static str,
     /// Makes the concurrency control of one participant, with the bugs that a test has planted.
     pub control: fn(Bugs) -> Box<dyn ConcurrencyControl>,
@@ -37,7 +37,7 @@ pub struct CommitFamily(
     pub CommitEngine,
 );
 
-/// Why a node cannot be opened.
+/// The reason why a node cannot be opened.
 #[derive(Debug, thiserror::Error)]
 pub enum OpenError {
     /// The log is refused.

@@ -6,7 +6,7 @@ use ordain_execution::Write;
 use ordain_family::Incoming;
 use ordain_model::{Abort, Chunk, Front, Millis, SlotNo, codec};
 use ordain_replication::{Configuration, GroupMessage, Log, Ship};
-use ordain_role::{PeerChange, Wire};
+use ordain_role::{PeerChange, Wire, from_variants};
 
 use crate::concurrency::AttemptId;
 use crate::decision::Decision;
@@ -22,9 +22,9 @@ pub enum Message {
     Accessed(Accessed),
     /// Coordinator to participant: the attempt is over and has written nothing.
     Finish(AttemptId),
-    /// To and from the log of decisions.
+    /// Appender and log of decisions, to each other.
     Log(Log<Arc<Decision>>),
-    /// From the driver: the stream to another node has changed.
+    /// Driver to roles: the stream to another node has changed.
     Peer(PeerChange),
 }
 
@@ -69,17 +69,7 @@ pub enum Failure {
     Aborted(SlotNo, Abort),
 }
 
-impl From<Front> for Message {
-    fn from(front: Front) -> Message {
-        Message::Front(front)
-    }
-}
-
-impl From<PeerChange> for Message {
-    fn from(change: PeerChange) -> Message {
-        Message::Peer(change)
-    }
-}
+from_variants!(Message { Front(Front), Log(Log<Arc<Decision>>), Peer(PeerChange) });
 
 impl ordain_family::Message for Message {
     fn incoming(self) -> Incoming<Message> {
@@ -97,12 +87,6 @@ codec!(enum Message {
 }, local Access | Accessed | Finish | Log | Peer);
 
 impl Wire for Message {}
-
-impl From<Log<Arc<Decision>>> for Message {
-    fn from(message: Log<Arc<Decision>>) -> Message {
-        Message::Log(message)
-    }
-}
 
 /// The message that a node without replicas was never to send.
 fn has_no_members(message: impl std::fmt::Debug) -> Message {

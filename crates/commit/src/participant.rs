@@ -16,7 +16,7 @@ use crate::concurrency::{AttemptId, ConcurrencyControl, Mode, Verdict};
 use crate::decision::Decision;
 use crate::message::{Access, Accessed, Failure, Message};
 
-/// One shard of the records.
+/// A shard of the records.
 #[derive(Debug)]
 pub struct Participant {
     number: usize,

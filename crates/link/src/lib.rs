@@ -27,10 +27,10 @@ use ordain_model::codec;
 
 pub use ordain_role::PeerState;
 
-/// Of what a side keeps for the other while that is away, one message counts for at most this part.
+/// The divisor of the room for kept messages: one message counts for at most this part of it.
 const LARGEST: usize = 8;
 
-/// How many bytes of messages that are not acknowledged a side keeps.
+/// The most bytes of unacknowledged messages that a side keeps.
 #[derive(Clone, Copy, Debug)]
 pub struct Room {
     /// While there is no connection over which both have met. No message counts for more than an eighth of this, however
@@ -46,7 +46,7 @@ pub struct Life(pub u64);
 
 codec!(struct Life(_));
 
-/// One side's end of a stream.
+/// An end of a stream.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct End {
     /// The process.
@@ -57,22 +57,22 @@ pub struct End {
 
 codec!(struct End { life, stream });
 
-/// What one side knows, for the other.
+/// The knowledge of one side, for the other.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Hello {
     /// The sender's end.
     pub me: End,
     /// The receiver's end that it is bound to.
     pub bound: Option<End>,
-    /// The receiver's end, and what that was bound to, in the last hello heard.
+    /// The receiver's end, and what that was bound to, in the last hello received.
     pub heard: Option<(End, Option<End>)>,
-    /// Up to which number messages have been received.
+    /// The number up to which messages have been received.
     pub received: u64,
-    /// Whether the sender has what it needs; if not, it wants an answer.
+    /// The sender has what it needs; if not, it wants an answer.
     pub is_settled: bool,
 }
 
-/// What travels.
+/// A unit of transport.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Frame<T> {
     /// See [`Hello`].
@@ -81,14 +81,14 @@ pub enum Frame<T> {
     Data {
         /// The end it is meant for.
         to: End,
-        /// Its number; the first message of a stream is 1.
+        /// The message's number; the first message of a stream is 1.
         sequence: u64,
         /// The sender has received everything up to this number.
         received: u64,
         /// The message.
         payload: T,
     },
-    /// Everything up to a number has been received.
+    /// The receipt of all messages up to a number.
     Ack {
         /// The end it is meant for.
         to: End,
@@ -98,7 +98,7 @@ pub enum Frame<T> {
 }
 
 impl<T> Frame<T> {
-    /// The same frame with another payload, if it has one.
+    /// Replaces the payload, if the frame has one.
     pub fn map<U>(self, with: impl FnOnce(T) -> U) -> Frame<U> {
         match self {
             Frame::Hello(hello) => Frame::Hello(hello),
@@ -110,7 +110,7 @@ impl<T> Frame<T> {
     }
 }
 
-/// What a frame has brought.
+/// The result of taking a frame.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Received<T> {
     /// Nothing for the roles.
@@ -131,15 +131,15 @@ struct Kept<T> {
     bytes: usize,
 }
 
-/// What holds while this side is bound.
+/// The state of a side that is bound.
 #[derive(Clone, Copy, Debug)]
 struct Bond {
     to: End,
-    /// The other side has said that it is bound to us.
+    /// The other side has reported that it is bound to this one.
     is_joined: bool,
 }
 
-/// One side of the stream between two nodes.
+/// A side of the stream between two nodes.
 #[derive(Clone, Debug)]
 pub struct Link<T> {
     me: End,
@@ -149,23 +149,23 @@ pub struct Link<T> {
     kept: VecDeque<Kept<T>>,
     /// The number of the first of `kept`, or that the next will have.
     first: u64,
-    /// How many of `kept` have been sent over this connection.
+    /// The number of messages of `kept` that were sent over this connection.
     sent: usize,
     bytes: usize,
     room: Room,
     received: u64,
     /// There is something to send frames over.
     is_connected: bool,
-    /// Over this connection we have heard that the other side is bound to us.
+    /// The other side has reported over this connection that it is bound to this one.
     is_open: bool,
-    /// The roles have been told that the other side is lost.
+    /// The roles know that the other side is lost.
     is_lost: bool,
     hello_due: bool,
     ack_due: bool,
 }
 
 impl<T: Clone> Link<T> {
-    /// A side that has met nobody.
+    /// Makes a side that has met no other.
     pub fn new(life: Life, room: Room) -> Link<T> {
         Link {
             me: End { life, stream: 1 },
@@ -185,9 +185,9 @@ impl<T: Clone> Link<T> {
         }
     }
 
-    /// Sends a message, which counts as so many bytes, and says whether it will arrive unless the stream ends. Before
-    /// the first meeting, and from giving up the stream to the next, there is none and the message is dropped. One
-    /// that there is no room for ends the stream.
+    /// Sends a message, which counts as so many bytes, and answers whether it will arrive unless the stream ends.
+    /// Before the first meeting, and from giving up the stream to the next, there is no stream and the message is
+    /// dropped. A message without room ends the stream.
     pub fn send(&mut self, payload: T, bytes: usize) -> bool {
         if !self.is_joined() {
             return false;
@@ -202,7 +202,7 @@ impl<T: Clone> Link<T> {
         true
     }
 
-    /// There is a new connection: this side says hello.
+    /// Begins a new connection with a hello.
     pub fn connected(&mut self) {
         self.is_connected = true;
         self.is_open = false;
@@ -215,14 +215,13 @@ impl<T: Clone> Link<T> {
         self.is_open = false;
     }
 
-    /// Nothing has been heard for a while although something was sent: send it again. For carriers that lose frames.
+    /// Sends everything unacknowledged again, after a silence. For carriers that lose frames.
     pub fn resend(&mut self) {
         self.sent = 0;
         self.hello_due |= !self.is_open;
     }
 
-    /// The other side has not been reached for so long that the roles shall know; answers what to tell them, if they
-    /// do not know yet.
+    /// Gives up the other side, after a long silence; answers the change for the roles, if they do not know yet.
     /// Nothing is taken from the other side until the two have met again.
     pub fn lost(&mut self) -> Option<PeerState> {
         self.is_open = false;
@@ -246,8 +245,8 @@ impl<T: Clone> Link<T> {
         Some(Frame::Data { to, sequence, received: self.received, payload: next.payload.clone() })
     }
 
-    /// The acknowledgement that no message has carried, if there is one. Nobody waits for it but the memory of the other
-    /// side, and a frame of its own costs both sides a call to the system: whoever carries it may let some time pass.
+    /// The acknowledgement that no message has carried, if there is one. Only the memory of the other side waits for
+    /// it, and a frame of its own costs both sides a system call: a carrier may let some time pass.
     pub fn poll_ack(&mut self) -> Option<Frame<T>> {
         let to = self.bond.filter(|_| self.is_connected && self.is_open)?.to;
         std::mem::take(&mut self.ack_due).then_some(Frame::Ack { to, received: self.received })
@@ -260,7 +259,7 @@ impl<T: Clone> Link<T> {
             Frame::Data { to, received, .. } | Frame::Ack { to, received } => (*to, *received),
         };
         if to != self.me || !self.is_joined() || self.is_lost {
-            // Of a stream that is over, or ahead of the hello that begins it or goes on with it.
+            // A frame of a stream that is over, or ahead of the hello that begins it or goes on with it.
             self.hello_due = true;
             return Received::Nothing;
         }
@@ -278,22 +277,22 @@ impl<T: Clone> Link<T> {
         Received::Message(payload)
     }
 
-    /// Whether there is a stream: messages are kept until they arrive.
+    /// Tells whether there is a stream: messages are kept until they arrive.
     pub fn is_joined(&self) -> bool {
         self.bond.is_some_and(|bond| bond.is_joined)
     }
 
-    /// Whether messages are on their way that may have to be sent again, or a hello that wants an answer.
+    /// Tells whether messages are on their way that may have to be sent again, or a hello that wants an answer.
     pub fn is_waiting(&self) -> bool {
         self.is_connected && (!self.is_open || self.sent > 0)
     }
 
-    /// How many bytes of messages are kept.
+    /// The bytes of the messages that are kept.
     pub fn bytes(&self) -> usize {
         self.bytes
     }
 
-    /// This side's end; the number in it grows with every stream that was given up.
+    /// The end of this side; the number in it grows with every stream that was given up.
     pub fn end(&self) -> End {
         self.me
     }
@@ -322,7 +321,7 @@ impl<T: Clone> Link<T> {
         change
     }
 
-    /// Whether a hello from an end that this side is not bound to comes from a newer one.
+    /// Tells whether a hello from an end that this side is not bound to comes from a newer one.
     fn is_news(&self, theirs: &Hello) -> bool {
         match self.bond {
             None => true,
@@ -331,7 +330,7 @@ impl<T: Clone> Link<T> {
         }
     }
 
-    /// Each side is bound to the other.
+    /// Tells whether each side is bound to the other.
     fn mutual(&mut self, received: u64) -> Option<PeerState> {
         let was_joined = self.is_joined();
         self.acknowledged(received);
@@ -360,7 +359,7 @@ impl<T: Clone> Link<T> {
         }
     }
 
-    /// Ends the stream: this side takes a new end, and says so.
+    /// Ends the stream: this side takes a new end and announces it.
     fn give_up(&mut self) {
         self.me.stream += 1;
         self.bond = None;

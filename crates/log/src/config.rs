@@ -5,7 +5,7 @@ use ordain_role::{Bugs, DiskError};
 
 use crate::format::{HEADER, LINK, MAX_IDENTITY, VERSION};
 
-/// What "durable" means.
+/// The meaning of "durable" for a log.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Durability {
     /// Synced: survives the loss of power.
@@ -16,20 +16,19 @@ pub enum Durability {
     Os,
 }
 
-/// How to open a log.
+/// The settings of a log.
 #[derive(Clone, Debug)]
 pub struct LogConfig {
-    /// Whose log this is: cluster, node, fingerprint of the procedures. Every segment carries it, and a log with
+    /// The owner of the log: cluster, node, fingerprint of the procedures. Every segment carries it, and a log with
     /// another identity is refused. At most [`MAX_IDENTITY`] bytes.
     pub identity: Vec<u8>,
     /// Length of a segment file. An entry that does not fit gets a larger one of its own.
     pub segment_bytes: u64,
-    /// What "durable" means.
+    /// The meaning of "durable".
     pub durability: Durability,
-    /// If there is no log, the new one begins after this epoch: a checkpoint has what came before.
+    /// The epoch after which a new log begins: a checkpoint has what came before.
     pub begins_after: Epoch,
-    /// The caller remembers that this log was opened before, so that one without any segment is not a new log
-    /// but a lost one.
+    /// The caller remembers that this log was opened before: a directory without any segment has lost its log then.
     pub expect_existing: bool,
     /// Planted bugs; none outside tests of the checkers.
     pub bugs: Bugs,
@@ -67,7 +66,7 @@ impl LogConfig {
     }
 }
 
-/// Why a log is refused. Nothing was changed by whatever returns it, unless it is [`LogError::Disk`].
+/// The reason why a log is refused. Nothing was changed, unless it is [`LogError::Disk`].
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum LogError {
     /// The disk failed.
@@ -81,9 +80,9 @@ pub enum LogError {
     Damaged {
         /// The segment.
         file: String,
-        /// Where the first damage is.
+        /// The place of the first damage.
         offset: u64,
-        /// What is wrong there.
+        /// The kind of damage.
         reason: String,
     },
     /// A segment in the middle or at the end is not there.
@@ -109,10 +108,10 @@ pub enum LogError {
     Version {
         /// The segment.
         file: String,
-        /// Its version.
+        /// The version in the file.
         found: u32,
     },
-    /// Written by somebody else.
+    /// The log is of another cluster or node.
     #[error(
         "{file} belongs to another node or cluster, or was written with other procedures: check the data directory"
     )]
@@ -120,16 +119,16 @@ pub enum LogError {
         /// The segment.
         file: String,
     },
-    /// Whoever the entries were shown to could not use one.
+    /// The visitor of the entries could not use one.
     #[error("log entry of epoch {epoch} in {file} at byte {offset} cannot be used: {reason}")]
     Refused {
         /// The segment.
         file: String,
-        /// Where the entry begins.
+        /// The place where the entry begins.
         offset: u64,
         /// The entry's epoch.
         epoch: Epoch,
-        /// What the visitor said.
+        /// The visitor's reason.
         reason: String,
     },
     /// The configuration cannot be.

@@ -15,7 +15,7 @@ use crate::config::LogError;
 use crate::format::{EntryHead, HEAD, HEADER, Kind, file_name, seed};
 use crate::recovery::Entry;
 
-/// Where in a log an entry begins, or will.
+/// The place in a log where an entry begins, or will.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Place {
     /// The first epoch in the segment's name.
@@ -23,10 +23,10 @@ pub struct Place {
     pub(crate) offset: u64,
 }
 
-/// How much is read at a time, unless an entry is longer.
+/// The bytes read at a time, unless an entry is longer.
 const PIECE: usize = 1 << 20;
 
-/// No entry is as long: a head that says so is damaged.
+/// The length that no entry has: a head with a longer one is damaged.
 const LONGEST: u64 = 1 << 32;
 
 /// Reads a log from a place on.
@@ -34,7 +34,7 @@ const LONGEST: u64 = 1 << 32;
 pub struct Fetch {
     identity: Vec<u8>,
     at: Place,
-    /// How much to read next.
+    /// The bytes to read next.
     len: usize,
 }
 
@@ -44,12 +44,12 @@ impl Fetch {
         Fetch { identity: identity.to_vec(), at: from, len: PIECE }
     }
 
-    /// Where it reads next.
+    /// The place where the next read begins.
     pub fn place(&self) -> Place {
         self.at
     }
 
-    /// What to ask of the disk for the next piece.
+    /// The disk operation that reads the next piece.
     pub fn op(&self, into: &Fetched) -> DiskOp {
         DiskOp::Read {
             file: file_name(self.at.segment),
@@ -71,7 +71,7 @@ impl Fetch {
         loop {
             let (head, payload) = match self.parse(rest) {
                 Ok(found) => found,
-                // What follows the entries may be in the middle of being written.
+                // A write may be under way behind the entries.
                 Err(_) if rest.len() < piece.len() => return Ok(entries),
                 Err(Parse::Longer(len)) if piece.len() == asked && len > asked => {
                     self.len = len;
@@ -124,7 +124,7 @@ impl Fetch {
 }
 
 enum Parse {
-    /// So many bytes are needed.
+    /// An entry needs so many bytes.
     Longer(usize),
     /// No valid entry.
     Invalid,

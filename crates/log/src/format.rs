@@ -26,12 +26,12 @@ pub(crate) const EARLY: u32 = 1;
 const MAGIC: [u8; 8] = *b"ORDAINLG";
 const ENTRY_MAGIC: u32 = 0x4c4e_4500;
 
-/// What an entry is.
+/// The kind of an entry.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Kind {
-    /// What somebody appended.
+    /// A payload that was appended.
     Data,
-    /// Nothing but the word that everything before it is durable.
+    /// A mark: everything before it is durable.
     Mark,
     /// The last of its segment: names the next one.
     Link,
@@ -70,19 +70,19 @@ pub(crate) fn parse_name(file: &str) -> Option<Epoch> {
 /// A segment's header block.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct SegmentHeader {
-    /// One more than the epoch of the last entry before this segment. The file's name says the same.
+    /// The epoch after that of the last entry before this segment, as in the file's name.
     pub first_epoch: Epoch,
-    /// How long the file is at least, header included.
+    /// The least length of the file, bytes, header included.
     pub len: u64,
     /// Checksum of the last entry before this segment.
     pub chain: u32,
     /// Every segment before this one was synced before this header was written.
     pub synced_before: bool,
-    /// Whose log it is.
+    /// The owner of the log.
     pub identity: Vec<u8>,
 }
 
-/// Why a block is not a header.
+/// The reason why a block is not a header.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum HeaderError {
     Version(u32),
@@ -138,8 +138,8 @@ impl SegmentHeader {
         Epoch(self.first_epoch.0.saturating_sub(1))
     }
 
-    /// What the checksum of every entry of this segment begins with: an entry of another log or segment does
-    /// not pass in this one.
+    /// The start of the checksum of every entry of this segment, so that an entry of another log or segment does not
+    /// pass in this one.
     pub fn seed(&self) -> u32 {
         seed(&self.identity, self.first_epoch)
     }
@@ -163,12 +163,11 @@ pub(crate) struct EntryHead {
     pub epoch: Epoch,
     /// The term.
     pub term: u32,
-    /// What it is.
+    /// The entry's kind.
     pub kind: Kind,
-    /// Where in the segment it begins.
+    /// The place in the segment where the entry begins.
     pub offset: u64,
-    /// Everything before this offset of the segment, and every segment before, was synced before this entry was
-    /// written.
+    /// The offset before which, as all earlier segments, the segment was synced before this entry was written.
     pub synced: u64,
 }
 
@@ -186,8 +185,8 @@ impl EntryHead {
         head
     }
 
-    /// Reads a head and makes sure that an entry of this shape can stand at `offset` of a segment of
-    /// `segment_len` bytes. The checksum is the caller's to check.
+    /// Reads a head, and refuses one whose entry cannot stand at `offset` of a segment of `segment_len` bytes. The
+    /// caller checks the checksum.
     pub fn decode(head: &[u8], offset: u64, segment_len: u64) -> Result<EntryHead, &'static str> {
         let Some((head, _)) = head.split_first_chunk::<{ HEAD as usize }>() else {
             return Err("the segment ends inside an entry");
@@ -217,7 +216,7 @@ impl EntryHead {
         Ok(entry)
     }
 
-    /// Where the next entry begins.
+    /// The place where the next entry begins.
     pub fn end(&self) -> u64 {
         self.offset + entry_size(self.len)
     }

@@ -22,16 +22,16 @@ pub const MEMO_MAX: usize = SECTOR as usize - HEAD - 4;
 pub struct Memo {
     file: &'static str,
     identity: Vec<u8>,
-    /// Of the one that counts; 0 if nothing was written yet.
+    /// The number of the sector that counts; 0 if nothing was written yet.
     number: u64,
 }
 
 impl Memo {
-    /// What a directory's memo of this name says; nothing if it was never written. Changes nothing. Without an identity
-    /// whoever wrote it is believed.
+    /// Reads the content of a directory's memo; `None` if it was never written. Changes nothing. Without an identity
+    /// any owner's memo is read.
     ///
     /// # Errors
-    /// The disk's, and [`LogError::Damaged`] if it says something and that cannot be read.
+    /// The disk's, and [`LogError::Damaged`] if there is a content that cannot be read.
     pub fn read(
         directory: &dyn Directory,
         file: &str,
@@ -40,7 +40,7 @@ impl Memo {
         Ok(latest(directory, file, identity)?.map(|(_, bytes)| bytes))
     }
 
-    /// Opens the memo of this name, or makes it, and says what it says.
+    /// Opens the memo of this name, or makes it, and answers its content.
     ///
     /// # Errors
     /// As [`Memo::read`].
@@ -65,8 +65,8 @@ impl Memo {
         Ok((Memo { file, identity: identity.to_vec(), number }, latest.map(|(_, bytes)| bytes)))
     }
 
-    /// What to ask of the disk, in one request, so that the memo says this from now on. `None` if it is too long. Until
-    /// [`Memo::written`] it is the other sector that counts, whatever becomes of this.
+    /// The disk operations, for one request, that replace the content. `None` if it is too long. Until
+    /// [`Memo::written`] the other sector counts, whatever becomes of the request.
     pub fn write(&self, bytes: &[u8]) -> Option<Vec<DiskOp>> {
         let number = self.number + 1;
         let sector = encode(number, &self.identity, bytes)?;
@@ -75,7 +75,7 @@ impl Memo {
         Some(vec![write, DiskOp::Sync { file }])
     }
 
-    /// What was asked of the disk is done.
+    /// Notes that the request is done.
     pub fn written(&mut self) {
         self.number += 1;
     }
@@ -113,7 +113,7 @@ fn encode(number: u64, identity: &[u8], bytes: &[u8]) -> Option<Vec<u8>> {
     sector.extend_from_slice(&MAGIC);
     sector.extend_from_slice(&number.to_le_bytes());
     sector.extend_from_slice(&(bytes.len() as u16).to_le_bytes());
-    // Apart from the other checksum: who does not know whose it is can still tell damage.
+    // A checksum apart from the other: a reader that does not know the owner can still tell damage.
     sector.extend_from_slice(&crc32c::crc32c(identity).to_le_bytes());
     sector.extend_from_slice(bytes);
     sector.resize(SECTOR as usize - 4, 0);

@@ -31,7 +31,7 @@ pub struct MemoryDirectory {
     next_file: u64,
     names: BTreeMap<String, u64>,
     durable_names: BTreeMap<String, u64>,
-    /// What happened to names since they were synced.
+    /// The changes of names since the last sync.
     changes: Vec<Change>,
     ops: u64,
     capacity: Option<u64>,
@@ -58,7 +58,7 @@ struct Image {
 struct File {
     live: Image,
     durable: Image,
-    /// For each sector written since the last sync, what it was after each write; `None` is zeros.
+    /// The contents of each sector after each write since the last sync; `None` is zeros.
     dirty: BTreeMap<u64, Vec<Option<Sector>>>,
     /// The lengths since the last sync.
     lens: Vec<u64>,
@@ -167,29 +167,29 @@ impl MemoryDirectory {
         MemoryDirectory::default()
     }
 
-    /// How many operations were asked for so far, failed ones included. A simulator that wants to crash in the
-    /// middle of a request stops applying its operations when this reaches a number.
+    /// The number of operations so far, failed ones included. A simulator that crashes in the middle of a request
+    /// stops applying its operations when this reaches a number.
     pub fn ops(&self) -> u64 {
         self.ops
     }
 
-    /// How many bytes all files together may have; `None` for no limit.
+    /// Limits the bytes of all files together; `None` for no limit.
     pub fn set_capacity(&mut self, bytes: Option<u64>) {
         self.capacity = bytes;
     }
 
-    /// From the operation with this number on (the first is 0), whatever needs space finds none, writes into
-    /// reserved space included, as on file systems that copy on write. `None` ends it.
+    /// Fails every operation that needs space, from the one with this number on (the first is 0). Writes into reserved
+    /// space fail too, as on file systems that copy on write. `None` ends it.
     pub fn set_full_from(&mut self, op: Option<u64>) {
         self.full_from = op;
     }
 
-    /// Whether everything but reading is refused.
+    /// Refuses everything but reading, or takes it again.
     pub fn set_read_only(&mut self, read_only: bool) {
         self.read_only = read_only;
     }
 
-    /// Whether every `Sync` and `SyncDirectory` fails.
+    /// Fails every `Sync` and `SyncDirectory`, or none.
     pub fn fail_syncs(&mut self, failing: bool) {
         self.failing_syncs = failing;
     }
@@ -256,14 +256,14 @@ fn io(file: &str, reason: &str) -> DiskError {
     DiskError::Io { file: file.to_owned(), reason: reason.to_owned() }
 }
 
-/// How much of a write the disk still takes that becomes full in its midst.
+/// The bytes of a write that a disk still takes when it becomes full in its midst.
 fn half(offset: u64, bytes: u64, len: u64) -> u64 {
     let end = offset + bytes / 2;
     let torn = if end < len { end % SECTOR } else { 0 };
     (bytes / 2).saturating_sub(torn)
 }
 
-/// What errors about the directory itself name.
+/// The name of the directory itself in errors.
 const ITSELF: &str = ".";
 
 impl Directory for MemoryDirectory {
@@ -368,7 +368,7 @@ impl Directory for MemoryDirectory {
                 self.forget_unnamed();
                 Ok(())
             }
-            // It was carried out above: a full or read-only disk can be read.
+            // A read was carried out above: a full or read-only disk can be read.
             DiskOp::Read { .. } => Ok(()),
         }
     }

@@ -15,15 +15,15 @@ use crate::writer::{Current, LogWriter, Progress, encode_link, zeros};
 /// An entry of a log that is being opened.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Entry {
-    /// Its epoch.
+    /// The entry's epoch.
     pub epoch: Epoch,
-    /// Its term.
+    /// The entry's term.
     pub term: u32,
-    /// Its bytes.
+    /// The entry's bytes.
     pub payload: Vec<u8>,
 }
 
-/// What was found when a log was opened.
+/// The result of opening a log.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Recovered {
     /// There was no log; there is one now.
@@ -43,11 +43,11 @@ pub struct Recovered {
 }
 
 impl LogWriter {
-    /// Opens the log of a directory, or makes one, and shows every entry in order to `visit`.
+    /// Opens the log of a directory, or makes one, and hands every entry in order to `visit`.
     ///
-    /// All checks come before the first change. When this returns, every entry that was shown is durable, whatever
-    /// became of the process that wrote it; so nothing that follows from the entries may leave the node before. If
-    /// the disk is full, it may return a log that [is full](LogWriter::is_full).
+    /// All checks come before the first change. When this returns, every entry handed over is durable, whatever became
+    /// of the process that wrote it; so nothing that follows from the entries may leave the node before. If the disk
+    /// is full, the writer may [be full](LogWriter::is_full).
     ///
     /// # Errors
     /// [`LogError`]; see there. If it is the disk's, opening again is safe.
@@ -59,7 +59,7 @@ impl LogWriter {
         LogWriter::open_placed(directory, config, |_, entry| visit(entry))
     }
 
-    /// As [`LogWriter::open`], and says of each entry where it stands, for a later [`Fetch`](crate::Fetch).
+    /// Opens a log as [`LogWriter::open`], and hands over each entry's place too, for a later [`Fetch`](crate::Fetch).
     ///
     /// # Errors
     /// As [`LogWriter::open`].
@@ -80,7 +80,7 @@ pub struct Unopened {
 }
 
 impl Unopened {
-    /// Reads the log of a directory as [`LogWriter::open_placed`] does, and changes nothing. What is shown may not be
+    /// Reads the log of a directory as [`LogWriter::open_placed`] does, and changes nothing. The entries may not be
     /// durable before [`Unopened::open`].
     ///
     /// # Errors
@@ -114,7 +114,7 @@ impl Unopened {
         if self.walk.segments.is_empty() { self.config.begins_after } else { self.walk.last_epoch }
     }
 
-    /// Epoch of the last entry before the first segment, or that a log which is yet to be made begins after.
+    /// The epoch of the last entry before the first segment, or after which a log begins that is yet to be made.
     pub fn starts_after(&self) -> Epoch {
         self.walk.segments.first().map_or(self.config.begins_after, SegmentHeader::previous_epoch)
     }
@@ -125,12 +125,12 @@ impl Unopened {
     /// The disk's; opening again is safe then.
     pub fn open(self, directory: &mut dyn Directory) -> Result<(LogWriter, Recovered), LogError> {
         let Unopened { config, walk } = self;
-        // It was never written to, and nobody knows how much of it there is.
+        // A segment prepared ahead was never written to, and its length is unknown.
         let ahead = directory.list()?.into_iter().map(|(file, _)| file).find(|file| file == AHEAD);
         if let Some(file) = ahead {
             directory.apply(&DiskOp::Remove { file })?;
         }
-        // From the end on, so that what is left after a crash in between is a log.
+        // Removal goes from the end on, so that a crash in between leaves a log.
         for file in walk.leftover.iter().rev() {
             directory.apply(&DiskOp::Remove { file: file.clone() })?;
             directory.apply(&DiskOp::SyncDirectory)?;
@@ -167,7 +167,7 @@ impl Unopened {
         older.pop_back();
         let mut writer = LogWriter::new(config, current, older, walk.chain, last_epoch, is_marked);
         if walk.last_kind.is_some() && !is_marked {
-            // From here on damage to anything that was shown is damage, not a torn tail.
+            // Behind this mark damage to any entry handed over is damage, not a torn tail.
             writer.force_mark();
             while !writer.is_idle()
                 && let Some(request) = writer.next_request()
@@ -199,10 +199,10 @@ fn create(directory: &mut dyn Directory, config: &LogConfig) -> Result<SegmentHe
     Ok(header)
 }
 
-/// Makes the last segment what the walk said it is, and everything that the walk has shown durable.
+/// Makes the last segment as the walk found it, and every entry of the walk durable.
 ///
-/// What was read may never have reached the disk: it may have been written and not synced, or a sync may have failed
-/// and the system forgotten that there was anything to write. So whatever no entry attests is written again.
+/// Bytes that were read may never have reached the disk: written and not synced, or forgotten by the system after a
+/// failed sync. So all that no entry attests is written again.
 fn make_durable(directory: &mut dyn Directory, header: &SegmentHeader, walk: &Walk) -> Result<(), DiskError> {
     const PIECE: u64 = 1 << 20;
     let file = file_name(header.first_epoch);
@@ -226,7 +226,7 @@ fn make_durable(directory: &mut dyn Directory, header: &SegmentHeader, walk: &Wa
         (Some(link), [.., before, _]) => Some((link, before)),
         _ => None,
     };
-    // Where an entry follows, the link to its segment was synced before, if entries are.
+    // An entry behind it proves that the link to its segment was synced, if entries are.
     if let Some((link, before)) = link.filter(|_| walk.last_kind.is_none()) {
         write_link(directory, before, link)?;
     }

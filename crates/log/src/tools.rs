@@ -7,7 +7,7 @@ use crate::config::LogError;
 use crate::format::{HEADER, Kind, SegmentHeader, parse_name};
 use crate::walk::{Item, READ, SegmentInfo, Torn, headers, walk};
 
-/// What a sound log holds.
+/// The content of a sound log, in numbers.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Report {
     /// Segment files.
@@ -26,12 +26,12 @@ pub struct Report {
     pub leftover: Vec<String>,
 }
 
-/// Reads the whole log and shows each segment and valid entry on the way. Changes nothing. Without an identity,
+/// Reads the whole log and hands over each segment and valid entry on the way. Changes nothing. Without an identity,
 /// that of the first segment is taken to be right.
 ///
 /// # Errors
-/// Whatever a start would refuse the log for; everything before the damage has been shown by then. Also what
-/// `visit` says.
+/// The reason for which a start would refuse the log, after everything before the damage was handed over; also the
+/// error of `visit`.
 pub fn inspect(
     directory: &dyn Directory,
     identity: Option<&[u8]>,
@@ -84,7 +84,7 @@ pub fn trim(
         if next.first_epoch > before {
             break;
         }
-        // One at a time: if two removals could reach the disk in either order, a crash could leave a gap.
+        // Removals go one at a time: in either order on the disk, a crash between two could leave a gap.
         directory.apply(&DiskOp::Remove { file: file.clone() })?;
         directory.apply(&DiskOp::SyncDirectory)?;
         removed.push(file.clone());
@@ -122,7 +122,7 @@ pub fn copy_until(from: &dyn Directory, to: &mut dyn Directory, last: Epoch) -> 
 /// Copies the first `end` bytes of a file into a new one of the same name and `len` bytes, and syncs that.
 ///
 /// # Errors
-/// That of either disk.
+/// The error of either disk.
 pub fn copy_file(
     from: &dyn Directory,
     to: &mut dyn Directory,
@@ -138,7 +138,7 @@ pub fn copy_file(
             return Err(DiskError::Io { file: file.to_owned(), reason: format!("it ends at byte {offset}") });
         }
         let read = piece.len() as u64;
-        // What is reserved reads as zeros already, and most of a log is.
+        // Reserved bytes read as zeros already, and most of a log is reserved.
         if piece.iter().any(|byte| *byte != 0) {
             to.apply(&DiskOp::Write { file: file.to_owned(), offset, data: vec![Bytes::from(piece)] })?;
         }

@@ -13,7 +13,7 @@ use crate::format::{
     EARLY, EntryHead, HEAD, HEADER, HeaderError, Kind, SegmentHeader, file_name, padding, parse_name,
 };
 
-/// How much is read at a time. An entry that is longer is read in one piece.
+/// The bytes read at a time. An entry that is longer is read in one piece.
 pub(crate) const READ: usize = 1 << 20;
 
 /// A segment that was met.
@@ -21,13 +21,13 @@ pub(crate) const READ: usize = 1 << 20;
 pub struct SegmentInfo {
     /// The file.
     pub file: String,
-    /// One more than the epoch of the last entry before it.
+    /// The epoch after that of the last entry before the segment.
     pub first_epoch: Epoch,
-    /// Its length in bytes, as reserved.
+    /// The length in bytes, as reserved.
     pub len: u64,
-    /// Whether everything before it was synced when it was begun.
+    /// Everything before the segment was synced when it was begun.
     pub synced_before: bool,
-    /// Whose log it is.
+    /// The owner of the log.
     pub identity: Vec<u8>,
 }
 
@@ -36,21 +36,21 @@ pub struct SegmentInfo {
 pub struct EntryInfo {
     /// The segment's file.
     pub file: String,
-    /// Where in the file the entry begins.
+    /// The place in the file where the entry begins.
     pub offset: u64,
     /// Bytes that it takes, head and padding included.
     pub size: u64,
-    /// What it is.
+    /// The entry's kind.
     pub kind: Kind,
     /// The epoch; of a mark or link, that of the entry before.
     pub epoch: Epoch,
     /// The term.
     pub term: u32,
-    /// Everything before this offset of the segment was synced when the entry was written.
+    /// The offset of the segment before which everything was synced when the entry was written.
     pub synced: u64,
 }
 
-/// What a walk meets, in order.
+/// An item of a log, in order.
 #[derive(Debug)]
 pub enum Item {
     /// A segment begins.
@@ -64,11 +64,11 @@ pub enum Item {
 pub struct Torn {
     /// The segment.
     pub file: String,
-    /// Where the log ends.
+    /// The place where the log ends.
     pub offset: u64,
     /// Bytes from there to the last one that is not zero.
     pub bytes: u64,
-    /// What is wrong at `offset`.
+    /// The kind of damage at `offset`.
     pub reason: &'static str,
 }
 
@@ -81,7 +81,7 @@ pub(crate) struct Link {
 }
 
 impl Link {
-    /// Nobody waited for that segment to be durable, header and name, and it was not yet.
+    /// Tells whether the segment was begun before it was durable, header and name, by a writer that did not wait.
     pub const fn is_early(&self) -> bool {
         self.head.term == EARLY
     }
@@ -90,7 +90,7 @@ impl Link {
 /// A log that is sound up to where it ends.
 #[derive(Debug)]
 pub(crate) struct Walk {
-    /// Its segments, in order.
+    /// The segments, in order.
     pub segments: Vec<SegmentHeader>,
     /// Offset in the last segment at which the log ends.
     pub position: u64,
@@ -98,25 +98,25 @@ pub(crate) struct Walk {
     pub chain: u32,
     /// Epoch of the last data entry.
     pub last_epoch: Epoch,
-    /// What the last entry of the last segment says was synced.
+    /// The synced offset that the last entry of the last segment attests.
     pub synced: u64,
     /// The link to the last segment, in the one before it.
     pub link: Option<Link>,
     /// Kind of the last entry of the last segment.
     pub last_kind: Option<Kind>,
-    /// Whether the last segment has a data entry.
+    /// The last segment has a data entry.
     pub has_data: bool,
     /// Data entries.
     pub entries: u64,
     /// Their payload bytes.
     pub payload_bytes: u64,
-    /// What has to be cut.
+    /// The torn tail, which has to be cut.
     pub torn: Option<Torn>,
     /// Files of segments that were begun and never used, to be removed.
     pub leftover: Vec<String>,
 }
 
-/// What is called for each item; an error stops the walk.
+/// The visitor of each item; an error stops the walk.
 pub(crate) type Visit<'a> = &'a mut dyn FnMut(Item) -> Result<(), String>;
 
 /// A file read through a window.
@@ -132,7 +132,7 @@ impl<'a> Window<'a> {
         Window { dir, file, base: 0, bytes: Vec::new() }
     }
 
-    /// Up to `len` bytes from `offset` on; fewer only at the end of the file.
+    /// Reads up to `len` bytes from `offset` on; fewer only at the end of the file.
     fn slice(&mut self, offset: u64, len: usize) -> Result<&[u8], DiskError> {
         let inside = offset >= self.base && offset + len as u64 <= self.base + self.bytes.len() as u64;
         if !inside {
@@ -165,7 +165,7 @@ impl<'a> Window<'a> {
         Ok(())
     }
 
-    /// One past the last byte from `from` to `to` that is not zero.
+    /// The place after the last byte from `from` to `to` that is not zero.
     fn last_nonzero(&mut self, from: u64, to: u64) -> Result<Option<u64>, DiskError> {
         let mut last = None;
         self.pieces(from, to, |at, piece| {
@@ -177,7 +177,7 @@ impl<'a> Window<'a> {
         Ok(last)
     }
 
-    /// Whether the checksum in `head` is right, without holding the payload.
+    /// Tells whether the checksum in `head` is right, without holding the payload.
     fn holds(&mut self, head: &EntryHead, seed: u32) -> Result<bool, DiskError> {
         let mut crc = crc32c::crc32c_append(seed, &head.encode()[4..]);
         self.pieces(head.offset + HEAD, head.end(), |_, piece| crc = crc32c::crc32c_append(crc, piece))?;
@@ -185,12 +185,12 @@ impl<'a> Window<'a> {
     }
 }
 
-/// What stands at a place.
+/// The finding at a place.
 enum Found {
     Entry(EntryHead, Vec<u8>),
     /// Zeros to the end of the segment.
     End,
-    /// Nothing valid.
+    /// No valid entry, and the reason.
     Nothing(&'static str),
     /// An entry that is whole and cannot follow the one before it: no crash writes that.
     Wrong(&'static str),
@@ -252,8 +252,8 @@ impl Segment {
     }
 }
 
-/// Looks for a valid entry after `from` which says that more than `threshold` bytes of the segment were synced
-/// when it was written; returns where it begins and its epoch.
+/// Looks for a valid entry after `from` that attests more than `threshold` synced bytes of the segment; answers its
+/// place and epoch.
 fn witness(
     dir: &dyn Directory,
     segment: &Segment,
@@ -292,7 +292,7 @@ struct Files {
 struct Unfinished {
     file: String,
     first_epoch: Epoch,
-    /// What it lacks, and where.
+    /// The place and the kind of what is missing.
     lacks: (u64, String),
     /// Something was written to it besides.
     is_used: bool,
@@ -303,7 +303,8 @@ impl Unfinished {
         damaged(&self.file, self.lacks.0, self.lacks.1.clone())
     }
 
-    /// Nobody who wrote to it, after these segments, knew it to be durable, header and name. Else it is damaged.
+    /// Tells whether the segment may have been lost: its writer never knew it to be durable, header and name. Else it
+    /// is damaged.
     fn may_be_lost(&self, dir: &dyn Directory, before: &[Segment]) -> Result<(), LogError> {
         let Some(Segment { header, .. }) = before.last().filter(|_| self.is_used) else { return Ok(()) };
         let files = dir.list()?;
@@ -432,11 +433,11 @@ pub(crate) fn walk(dir: &dyn Directory, identity: Option<&[u8]>, visit: Visit<'_
     Ok(walk)
 }
 
-/// Why a log is cut before a link.
+/// The reason for a cut before a link.
 const LOST: &str = "the segment that it links to was not on the disk yet";
 
-/// How a segment ended: at a link, or where no valid entry stands, with the reason if it is not plain zeros. That is where the
-/// walk's position is.
+/// The end of a segment: at a link, or where no valid entry stands, with the reason if it is not plain zeros. The
+/// walk's position is there.
 enum Ended {
     Linked(Link),
     Here(Option<&'static str>),

@@ -25,10 +25,10 @@ use crate::format::{
     AHEAD, EARLY, EntryHead, HEADER, Kind, LINK, SegmentHeader, entry_size, file_name, padding,
 };
 
-/// How a request ended, for whoever waits for entries.
+/// The end of a request, for the role that waits for entries.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Progress {
-    /// Everything up to this epoch is durable. It may be the epoch that was named before.
+    /// Everything up to this epoch is durable. It may be the epoch of the answer before.
     Durable(Epoch),
     /// The disk is full. What was not durable is still pending, nothing of it may be acknowledged, and nothing is
     /// asked of the disk (but to remove trimmed segments) until [`LogWriter::retry`].
@@ -38,12 +38,12 @@ pub enum Progress {
     },
     /// The disk failed. What has reached it is unknown, so the node must stop; recovery will find out.
     Failed {
-        /// What failed.
+        /// The operation that failed, and how.
         reason: String,
     },
 }
 
-/// Why an entry was not taken.
+/// The reason why an entry was not taken.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum AppendError {
     /// Epochs only grow.
@@ -62,11 +62,11 @@ pub enum AppendError {
 /// An entry that was appended and is not durable.
 #[derive(Clone, Debug)]
 pub struct Pending {
-    /// Its epoch.
+    /// The entry's epoch.
     pub epoch: Epoch,
-    /// Its term.
+    /// The entry's term.
     pub term: u32,
-    /// Its payload, in parts.
+    /// The payload, in parts.
     pub parts: Vec<Bytes>,
 }
 
@@ -98,11 +98,11 @@ struct Queued {
 #[derive(Clone, Debug)]
 pub(crate) struct Current {
     pub header: SegmentHeader,
-    /// Where the next entry goes.
+    /// The place of the next entry.
     pub position: u64,
-    /// Up to where everything is known to be synced; 0 while not even the header is.
+    /// The offset up to which everything is known to be synced; 0 while not even the header is.
     pub synced: u64,
-    /// Whether it has a data entry.
+    /// The segment has a data entry.
     pub has_data: bool,
 }
 
@@ -121,7 +121,7 @@ impl Current {
     }
 }
 
-/// What a request is for.
+/// The purpose of a request.
 #[derive(Clone, Debug)]
 enum Work {
     /// Write the first `count` queued entries, up to offset `end`.
@@ -145,18 +145,18 @@ enum Work {
 enum Ahead {
     /// There is none.
     None,
-    /// It is being created by this request, this long.
+    /// The file is being created by the request with this token, with this length.
     Asked(u64, u64),
-    /// It is there, this long.
+    /// The file is there, with this length.
     Ready(u64),
     /// There was no space for it, or for its new name. What is left of it is not touched before the next start.
     Refused,
 }
 
-/// How far the removal of trimmed segments is.
+/// The state of the removal of trimmed segments.
 #[derive(Debug, Default)]
 struct Removal {
-    /// Everything before this epoch may go.
+    /// The epoch before which everything may go.
     before: Epoch,
     /// The request that is in flight.
     token: Option<u64>,
@@ -166,9 +166,9 @@ struct Removal {
     is_blocked: bool,
 }
 
-/// The syncs of the current segment's header and name, which entries that are not synced do not wait for, and then the
-/// link to it once more, as one to a segment that is durable. The next segment waits for that, so only the last of a log
-/// may be lost with its file.
+/// The syncs of the current segment's header and name, which entries that are not synced do not wait for; then the
+/// link to it once more, as one to a durable segment. The next segment waits for that, so only the last segment of a
+/// log may be lost with its file.
 #[derive(Debug)]
 struct Settling {
     ops: Vec<DiskOp>,
@@ -184,7 +184,7 @@ pub struct LogWriter {
     config: LogConfig,
     current: Current,
     chain: u32,
-    /// Of the last entry on disk.
+    /// The epoch of the last entry on disk.
     last_epoch: Epoch,
     /// The largest that was appended.
     appended: Epoch,
@@ -192,17 +192,17 @@ pub struct LogWriter {
     queue: VecDeque<Queued>,
     pending_bytes: u64,
     in_flight: Option<Work>,
-    /// What has to be done before anything else.
+    /// The work that comes before any other.
     next: Option<Work>,
-    /// Up to where attempts that did not succeed may have written.
+    /// The offset up to which failed attempts may have written.
     dirty: u64,
     full: bool,
     /// The last entry on disk is a mark.
     marked: bool,
     failed: Option<String>,
-    /// Of the request that was made last.
+    /// The token of the request that was made last.
     last_token: u64,
-    /// Of the request in flight.
+    /// The token of the request in flight.
     token: u64,
     /// First epochs of the segments before the current one.
     older: VecDeque<Epoch>,
@@ -262,9 +262,9 @@ impl LogWriter {
         Ok(())
     }
 
-    /// Queues the word that everything before it is durable, as each later entry says too. It lets recovery refuse
-    /// damage to the last batch rather than take it for a torn one; worth it when the log goes idle and at a clean
-    /// stop. Nothing is queued if the last thing in the log is a mark or there is nothing new.
+    /// Queues a mark: everything before it is durable, as each later entry attests too. Recovery refuses damage to the
+    /// last batch then, rather than take it for a torn one; worth it when the log goes idle and at a clean stop.
+    /// Nothing is queued behind a mark, or if there is nothing new.
     pub fn mark(&mut self) {
         let says_nothing = match self.queue.back() {
             Some(last) => last.epoch.is_none(),
@@ -275,7 +275,7 @@ impl LogWriter {
         }
     }
 
-    /// As [`LogWriter::mark`], in every mode and on top of a mark.
+    /// Queues a mark as [`LogWriter::mark`], in every mode and on top of a mark.
     pub(crate) fn force_mark(&mut self) {
         self.queue.push_back(Queued { epoch: None, term: 0, len: 0, parts: Vec::new() });
     }
@@ -290,13 +290,13 @@ impl LogWriter {
         self.truncate_before(place.segment);
     }
 
-    /// Whether [`LogWriter::truncate_to`] would remove anything, and leave an entry that is durable.
+    /// Tells whether [`LogWriter::truncate_to`] would remove anything, and leave an entry that is durable.
     pub fn can_trim_to(&self, place: Place) -> bool {
         (self.begins().segment.next()..=self.durable).contains(&place.segment)
     }
 
-    /// Where the log begins once everything is removed that is to be: what stands before must not be read any more. Only
-    /// grows.
+    /// The place where the log begins once the removal under way is done; what stands before must not be read any
+    /// more. Only grows.
     pub fn begins(&self) -> Place {
         let segments = || self.older.iter().chain([&self.current.header.first_epoch]);
         let stays =
@@ -304,8 +304,8 @@ impl LogWriter {
         Place { segment: stays.copied().unwrap_or_default(), offset: HEADER }
     }
 
-    /// The next request, if there is something to do: one is in flight at a time, and others in the background beside it.
-    /// Whoever takes it carries it out and brings the answer to [`LogWriter::done`].
+    /// The next request, if there is work: one is in flight at a time, and others in the background beside it. The
+    /// caller carries it out and brings the answer to [`LogWriter::done`].
     pub fn next_request(&mut self) -> Option<DiskRequest> {
         if self.failed.is_some() {
             return None;
@@ -342,7 +342,7 @@ impl LogWriter {
         self.last_token
     }
 
-    /// Whether the file of the next segment is to be made: the current one is half full, and the log is in use.
+    /// Tells whether the file of the next segment is to be made: the current one is half full, and the log is in use.
     fn wants_ahead(&self) -> bool {
         let is_half_full = self.current.position * 2 >= self.current.header.len;
         let is_in_use = self.current.has_data && !self.marked;
@@ -387,7 +387,7 @@ impl LogWriter {
             };
             if self.ahead == Ahead::Ready(next.len) { Work::Rename(next) } else { Work::Create(next) }
         } else {
-            // Nothing is in it, so it can become long enough; its successor would have the same name.
+            // An empty segment can become long enough; its successor would have the same name.
             let len = self.config.segment_len(self.current.position - HEADER + size);
             Work::Grow(SegmentHeader { len, ..self.current.header.clone() })
         };
@@ -395,7 +395,7 @@ impl LogWriter {
         Some((work, ops))
     }
 
-    /// Everything queued that fits into the current segment.
+    /// Gathers all that is queued and fits into the current segment.
     fn gather(&self) -> (Work, Vec<DiskOp>) {
         let (mut end, mut chain, mut last) = (self.current.position, self.chain, self.last_epoch);
         let (mut count, mut has_data) = (0, self.current.has_data);
@@ -432,7 +432,7 @@ impl LogWriter {
         (Work::Group { count, end, chain, last, has_data }, ops)
     }
 
-    /// Whether entries are synced at all.
+    /// Tells whether entries are synced at all.
     fn syncs(&self) -> bool {
         self.config.durability == Durability::Fsync && !self.config.bugs.has(Bug::SkipSync)
     }
@@ -442,7 +442,7 @@ impl LogWriter {
         let header_of = |header: &SegmentHeader| vec![Bytes::from(header.encode())];
         let file = self.current.file();
         match work {
-            // It is made where it is chosen.
+            // A group's operations are made where it is chosen.
             Work::Group { .. } => Vec::new(),
             Work::Create(next) => {
                 vec![DiskOp::Create { file: file_name(next.first_epoch), len: next.len }]
@@ -463,7 +463,7 @@ impl LogWriter {
                 }
                 ops
             }
-            // The file must be long for certain before the header may say so.
+            // The file must have its length for certain before the header may claim it.
             Work::Grow(header) => vec![
                 DiskOp::SetLen { file: file.clone(), len: header.len },
                 DiskOp::Sync { file: file.clone() },
@@ -494,8 +494,8 @@ impl LogWriter {
         link
     }
 
-    /// The next segment's header and name are synced in every mode: recovery knows then that a damaged header is damage. The
-    /// link says so.
+    /// The syncs of the next segment's header and name, in every mode: recovery knows then that a damaged header is
+    /// damage. The link attests it.
     fn settle(&self, next: &SegmentHeader) -> [DiskOp; 3] {
         let (offset, data) = (self.current.position, self.link(next, 0));
         [
@@ -533,7 +533,7 @@ impl LogWriter {
                 self.succeed(work);
                 Progress::Durable(self.durable)
             }
-            // Whether the file was there is what we do not know. If it still is, creating it will fail.
+            // Whether the file was there is unknown. If it still is, creating it will fail.
             (Err(DiskError::Io { .. }), Work::Clear(_)) => Progress::Durable(self.durable),
             (Err(DiskError::Full { file }), work) => {
                 self.full = true;
@@ -644,19 +644,18 @@ impl LogWriter {
         self.settling.iter_mut().for_each(|settling| settling.found_full = false);
     }
 
-    /// After [`Progress::Full`]: hands back all entries that are not durable, for their clients to be told, and
-    /// forgets them, so that their epochs can be used again. What they have left on the disk is overwritten before
-    /// anything else is written; until the log [is idle](LogWriter::is_idle), a crash may still bring some back.
-    /// The log is not full any more, unless it is the overwriting, or the syncs of a new segment, that found no space: that
-    /// waits for [`LogWriter::retry`].
+    /// Hands back, after [`Progress::Full`], all entries that are not durable, and forgets them, so that their epochs
+    /// can be used again. Their remains on the disk are overwritten before anything else is written; until the log [is
+    /// idle](LogWriter::is_idle), a crash may still bring some back. The log is not full any more, unless the
+    /// overwriting, or the syncs of a new segment, found no space: that waits for [`LogWriter::retry`].
     ///
-    /// Nothing is given back while something is being written or the disk is not full.
+    /// Nothing is given back during a write, or if the disk is not full.
     pub fn give_up(&mut self) -> Vec<Pending> {
         if !self.full || self.in_flight.is_some() {
             return Vec::new();
         }
         match self.next {
-            // Cleaning up is what found no space: not again before somebody says so.
+            // Cleaning up found no space: it is tried again only on request.
             Some(Work::Zero(_)) => {}
             // Begun for an entry that is given up. What has been done of it does no harm.
             Some(Work::Create(_) | Work::Grow(_)) => {
@@ -678,17 +677,17 @@ impl LogWriter {
         self.queue.drain(..).filter_map(pending).collect()
     }
 
-    /// Whether the disk was full at the last attempt.
+    /// Tells whether the disk was full at the last attempt.
     pub fn is_full(&self) -> bool {
         self.full
     }
 
-    /// Why the log has failed, if it has.
+    /// The reason why the log has failed, if it has.
     pub fn failure(&self) -> Option<&str> {
         self.failed.as_deref()
     }
 
-    /// Everything up to this epoch is durable.
+    /// The epoch up to which everything is durable.
     pub fn durable(&self) -> Epoch {
         self.durable
     }
@@ -698,17 +697,17 @@ impl LogWriter {
         self.appended
     }
 
-    /// Where the next entry that is written will begin, at the earliest: all that is durable stands before.
+    /// The earliest place of the next entry that is written: all that is durable stands before.
     pub fn place(&self) -> Place {
         Place { segment: self.current.header.first_epoch, offset: self.current.position }
     }
 
-    /// Whether nothing is queued or being written, and nothing that was given up can come back.
+    /// Tells whether nothing is queued or being written, and nothing that was given up can come back.
     pub fn is_idle(&self) -> bool {
         self.queue.is_empty() && self.in_flight.is_none() && !self.cleans_up()
     }
 
-    /// Whether something has to be put right even if no entry waits.
+    /// Tells whether something has to be put right even if no entry waits.
     fn cleans_up(&self) -> bool {
         matches!(self.next, Some(Work::Zero(_) | Work::Clear(_)))
     }

@@ -18,8 +18,6 @@
 mod catch_up;
 mod configuration_service;
 mod entry;
-#[cfg(test)]
-mod golden;
 mod group;
 mod input_log;
 mod message;

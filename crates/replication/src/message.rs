@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use ordain_model::wire::{self, Codec, Reader};
 use ordain_model::{Epoch, PartitionId, codec};
-use ordain_role::{Bytes, NodeId, PeerChange};
+use ordain_role::{Bytes, NodeId, PeerChange, from_variants};
 
 use crate::configuration_service::{Arrival, Ending, LeadershipRecords};
 
@@ -241,35 +241,13 @@ pub struct GroupMessage {
     pub tail: Bytes,
 }
 
-impl<E> From<Log<E>> for Message<E> {
-    fn from(message: Log<E>) -> Self {
-        Message::Log(message)
-    }
-}
-
-impl<E> From<GroupMessage> for Message<E> {
-    fn from(message: GroupMessage) -> Self {
-        Message::Group(message)
-    }
-}
-
-impl<E> From<Ship> for Message<E> {
-    fn from(message: Ship) -> Self {
-        Message::Ship(message)
-    }
-}
-
-impl<E> From<Configuration> for Message<E> {
-    fn from(message: Configuration) -> Self {
-        Message::Configuration(message)
-    }
-}
-
-impl<E> From<PeerChange> for Message<E> {
-    fn from(change: PeerChange) -> Self {
-        Message::Peer(change)
-    }
-}
+from_variants!(<E> Message<E> {
+    Log(Log<E>),
+    Group(GroupMessage),
+    Ship(Ship),
+    Configuration(Configuration),
+    Peer(PeerChange),
+});
 
 codec!(struct Held { epoch, parts, content });
 

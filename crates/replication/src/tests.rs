@@ -1,5 +1,7 @@
 //! The entry type on which the logs are tested: a note.
 
+mod golden;
+
 use std::sync::Arc;
 
 use ordain_model::wire::Codec;

@@ -9,9 +9,9 @@
 pub enum Bug {
     /// A batch is handed to execution before it is durable.
     DispatchBeforeDurable,
-    /// The log says that a batch is durable without having synced it.
+    /// The log reports a batch as durable without having synced it.
     SkipSync,
-    /// Every so often a shard grants a lock although somebody is ahead in the queue.
+    /// Now and then a shard grants a lock although another transaction is ahead in the queue.
     GrantLockEarly,
     /// Every so often a shard skips one transaction of a batch.
     SkipTransaction,
@@ -23,16 +23,16 @@ pub enum Bug {
     IgnoreRemoteVote,
     /// A node takes another partition's batch for an empty one.
     SkipSlot,
-    /// What a shard tells one of another node is lost on the way.
+    /// A remote result between shards of two nodes is lost on the way.
     LoseRemoteResult,
     /// A node executes the batches of an epoch in another order of the partitions.
     WrongInterleave,
-    /// Every so often a node of the last replica changes a record that it was not told to.
+    /// Now and then a node of the last replica changes a record without reason.
     FlipRecord,
     /// An exchange takes what comes in while a term is prepared, and from nodes that have to be rebuilt: a batch of a primary
     /// who is none any more is accepted.
     IgnoreFence,
-    /// A node that has to be rebuilt keeps all that came in, and not only what is certain.
+    /// A node that has to be rebuilt keeps all that came in, not only what is stable.
     KeepUncertain,
     /// While a checkpoint is taken, what was kept for it so far is freed.
     ForgetVersion,
@@ -42,26 +42,26 @@ pub enum Bug {
     StaleLayout,
     /// Every so often two places of a queue are taken in the wrong order.
     SkipRankOrder,
-    /// A shard that begins to keep what changes replace says that it can show the last published state, though some of a
-    /// later epoch has been executed.
+    /// A shard that begins to keep past states claims the last published one, though some of a later epoch is
+    /// executed.
     KeepLate,
-    /// One change of a transaction that was executed before it was known that it aborts is not undone.
+    /// One change of a speculated transaction that aborts is not undone.
     LoseUndo,
-    /// What a transaction only reads it sees as it is just now, where it is to see the state before its epoch.
+    /// A transaction reads records as they are now, where read committed shows the state before its epoch.
     ReadUncommitted,
-    /// Who has used what aborts is undone, where all that is tainted aborts too, and is answered as if it had not been.
+    /// With cascading aborts, a transaction that is undone with another is answered as if it had committed.
     SpareAffected,
-    /// A gateway sends each request of a connection to the sequencer that suits it, whatever others of the connection are under
-    /// way.
+    /// A gateway sends each request of a connection to the sequencer that suits it, whatever others of the connection
+    /// are under way.
     ForgetStay,
-    /// A node does not say on a fresh stream what an operator has aborted.
+    /// A node leaves out of a fresh stream what an operator has aborted.
     ForgetAborts,
     /// A slot moves without the first of its records that has changed since it was copied.
     KeepStaleCopy,
 }
 
 impl Bug {
-    /// How many partitions and replicas there must be for it to show.
+    /// The least number of partitions and of replicas with which the bug shows.
     pub const fn shows_with(self) -> (u16, u16) {
         match self {
             Bug::SkipSlot
@@ -79,37 +79,37 @@ impl Bug {
         }
     }
 
-    /// Whether it shows only where primaries change.
+    /// Tells whether the bug shows only where primaries change.
     pub const fn is_of_primaries(self) -> bool {
         matches!(self, Bug::IgnoreFence | Bug::KeepUncertain)
     }
 
-    /// Says whether it shows only where transactions end nodes and an operator aborts them.
+    /// Tells whether the bug shows only where transactions end nodes and an operator aborts them.
     pub const fn is_of_operators(self) -> bool {
         matches!(self, Bug::ForgetAborts)
     }
 
-    /// Whether it shows only where reads are run on snapshots.
+    /// Tells whether the bug shows only where reads are run on snapshots.
     pub const fn is_of_reads(self) -> bool {
         matches!(self, Bug::ReadEarly | Bug::KeepLate)
     }
 
-    /// Whether it shows only where transactions are executed in queues.
+    /// Tells whether the bug shows only where transactions are executed in queues.
     pub const fn is_of_queues(self) -> bool {
         matches!(self, Bug::SkipRankOrder | Bug::LoseUndo | Bug::ReadUncommitted | Bug::SpareAffected)
     }
 
-    /// Whether it shows only where transactions read what is committed, at whatever moment.
+    /// Tells whether the bug shows only with read committed.
     pub const fn is_of_read_committed(self) -> bool {
         matches!(self, Bug::ReadUncommitted)
     }
 
-    /// Whether it shows only where aborts cascade.
+    /// Tells whether the bug shows only where aborts cascade.
     pub const fn is_of_cascades(self) -> bool {
         matches!(self, Bug::SpareAffected)
     }
 
-    /// All of them, with the names by which a command line plants them.
+    /// Every bug with the name by which a command line plants it.
     pub const ALL: [(Bug, &'static str); 24] = [
         (Bug::DispatchBeforeDurable, "dispatch-before-durable"),
         (Bug::SkipSync, "skip-sync"),
@@ -146,13 +146,13 @@ impl Bugs {
     /// None: what everything but a test of the checkers runs with.
     pub const NONE: Bugs = Bugs(0);
 
-    /// This set and one more.
+    /// Adds a bug to the set.
     #[must_use]
     pub const fn with(self, bug: Bug) -> Bugs {
         Bugs(self.0 | 1 << bug as u32)
     }
 
-    /// Whether a bug is planted.
+    /// Tells whether a bug is planted.
     #[inline]
     pub const fn has(self, bug: Bug) -> bool {
         self.0 & (1 << bug as u32) != 0

@@ -9,23 +9,23 @@ use std::sync::{Arc, OnceLock};
 
 use bytes::Bytes;
 
-/// One operation on a file of the node's directory.
+/// An operation on a file of the node's directory.
 #[derive(Clone, Debug)]
 pub enum DiskOp {
     /// Creates a file, which must not exist, and reserves `len` bytes that read as zero.
     Create {
-        /// Its name.
+        /// The file's name.
         file: String,
-        /// How many bytes to reserve.
+        /// The number of bytes to reserve.
         len: u64,
     },
     /// Writes parts one after the other, from `offset` on.
     Write {
         /// The file.
         file: String,
-        /// Where to begin.
+        /// The first byte to write.
         offset: u64,
-        /// What to write.
+        /// The bytes to write, in parts.
         data: Vec<Bytes>,
     },
     /// Makes everything written to the file durable.
@@ -39,14 +39,14 @@ pub enum DiskOp {
     SetLen {
         /// The file.
         file: String,
-        /// Its new length.
+        /// The new length, bytes.
         len: u64,
     },
     /// Gives a file another name, which must be free. After a crash it has the one or the other.
     Rename {
-        /// Its name.
+        /// The file's name.
         file: String,
-        /// Its new one.
+        /// The file's new name.
         to: String,
     },
     /// Removes a file.
@@ -58,16 +58,16 @@ pub enum DiskOp {
     Read {
         /// The file.
         file: String,
-        /// Where to begin.
+        /// The first byte to read.
         offset: u64,
-        /// How much to read at most.
+        /// The most bytes to read.
         len: usize,
-        /// Where to put it. Whoever asks keeps a copy, and looks when the request is done.
+        /// The place for the bytes. The role that asks keeps a copy and takes the bytes when the request is done.
         into: Fetched,
     },
 }
 
-/// Where a disk puts what was read from it.
+/// The place where a disk puts the bytes of a read.
 #[derive(Clone, Default)]
 pub struct Fetched(Arc<OnceLock<Vec<u8>>>);
 
@@ -77,7 +77,7 @@ impl Fetched {
         self.0.get_or_init(|| bytes);
     }
 
-    /// What was read; nothing if nothing was.
+    /// Takes the bytes; none if nothing was read.
     pub fn bytes(&self) -> &[u8] {
         self.0.get().map_or(&[], Vec::as_slice)
     }
@@ -127,7 +127,7 @@ pub fn shared<T: AsRef<[u8]> + Send + Sync + 'static>(owner: Arc<T>) -> Bytes {
 pub struct DiskRequest {
     /// Comes back in [`DiskDone`].
     pub token: u64,
-    /// What to do.
+    /// The operations, in order.
     pub ops: Vec<DiskOp>,
     /// No client waits for it, and it may take long: it holds up nothing that is not in the background too, and is never
     /// carried out by a thread that runs roles.
@@ -135,7 +135,7 @@ pub struct DiskRequest {
 }
 
 impl DiskRequest {
-    /// A request that somebody waits for.
+    /// Makes a request that a role waits for.
     pub fn new(token: u64, ops: Vec<DiskOp>) -> DiskRequest {
         DiskRequest { token, ops, in_background: false }
     }
@@ -151,11 +151,11 @@ impl DiskRequest {
 pub struct DiskDone {
     /// The request's.
     pub token: u64,
-    /// Whether all of it was done.
+    /// `Ok` if all operations were done.
     pub result: Result<(), DiskError>,
 }
 
-/// Why a disk operation failed.
+/// The reason why a disk operation failed.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum DiskError {
     /// No space: what was asked may be asked again once there is some.
@@ -175,7 +175,7 @@ pub enum DiskError {
     Io {
         /// The file.
         file: String,
-        /// What the system says.
+        /// The system's message.
         reason: String,
     },
 }

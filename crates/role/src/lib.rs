@@ -38,7 +38,7 @@ pub struct NodeId(pub u16);
 
 codec!(struct NodeId(_));
 
-/// Where a message goes: a role of a node. Roles learn the addresses of their peers when they are built.
+/// The receiver of a message: a role of a node. Roles learn the addresses of their peers when they are built.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Address {
     /// The node.
@@ -60,13 +60,13 @@ pub struct Now {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct TimerId(pub u32);
 
-/// What becomes of the stream of messages between this node and another. The driver sends it, as a message, to
-/// the roles that were named for it.
+/// A change of the stream of messages between this node and another. The driver sends it, as a message, to the roles
+/// that were named for it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct PeerChange {
     /// The other node.
     pub node: NodeId,
-    /// What has happened.
+    /// The new state.
     pub state: PeerState,
 }
 
@@ -78,13 +78,13 @@ pub enum PeerState {
     Fresh,
     /// The nodes have not reached each other for a while. The stream is kept and may go on.
     Lost,
-    /// They reach each other again, and the stream goes on: nothing was lost.
+    /// The nodes reach each other again, and the stream goes on: nothing was lost.
     Back,
 }
 
 /// A message that can travel to another node.
 pub trait Wire: Codec {
-    /// As [`Codec::encode`], but what is large and stands at the end is answered instead, without a copy.
+    /// Appends the bytes but for a large end, which is answered instead, without a copy.
     fn encode_shared(&self, out: &mut Vec<u8>) -> Bytes {
         self.encode(out);
         Bytes::new()
@@ -97,14 +97,44 @@ pub trait Wire: Codec {
     }
 }
 
-/// What happens to a role.
+/// Makes an enum of messages from the contents of its variants, each of another type.
+///
+/// ```
+/// #[derive(Debug, PartialEq)]
+/// enum Message {
+///     Number(u64),
+///     Text(String),
+/// }
+///
+/// ordain_role::from_variants!(Message { Number(u64), Text(String) });
+///
+/// assert_eq!(Message::from(7), Message::Number(7));
+/// ```
+#[macro_export]
+macro_rules! from_variants {
+    (<$param:ident> $name:ty { $($variant:ident($content:ty)),+ $(,)? }) => {
+        $($crate::from_variants!(@one [<$param>] $name, $variant, $content);)+
+    };
+    ($name:ident { $($variant:ident($content:ty)),+ $(,)? }) => {
+        $($crate::from_variants!(@one [] $name, $variant, $content);)+
+    };
+    (@one [$($params:tt)*] $name:ty, $variant:ident, $content:ty) => {
+        impl $($params)* From<$content> for $name {
+            fn from(content: $content) -> Self {
+                Self::$variant(content)
+            }
+        }
+    };
+}
+
+/// An event for a role.
 #[derive(Debug)]
 pub enum Event<M> {
     /// The node has started; the first event of every role.
     Start,
     /// A message has arrived.
     Message {
-        /// Who sent it.
+        /// The sender.
         from: Address,
         /// The message.
         message: M,
@@ -115,9 +145,9 @@ pub enum Event<M> {
     Disk(DiskDone),
     /// Work that was given away is done.
     Work(WorkDone),
-    /// The node stops in good order: what clients had begun is finished or given up. The time to leave things on
-    /// disk as the next start would like to find them. What is asked of the disk now and upon its answers is waited
-    /// for; messages and timers are not. A node that halts or loses power says nothing.
+    /// The node stops in good order: what clients had begun is finished or given up. Roles leave things on disk as the
+    /// next start would like to find them. The driver waits for the disk requests made now and upon their answers; not
+    /// for messages and timers. A node that halts or loses power sends no such event.
     Stop,
 }
 
@@ -126,8 +156,8 @@ pub enum Event<M> {
 pub struct Outbox<M> {
     /// Messages to other roles.
     pub sends: Vec<(Address, M)>,
-    /// Only of the runtime's network edge: messages that came from other nodes, from whom and to whom. They are
-    /// delivered as if their senders were here.
+    /// Messages from other nodes, with sender and receiver, set only by the runtime's network edge. They are delivered
+    /// as if their senders were here.
     pub relayed: Vec<(Address, Address, M)>,
     /// Timers to set: fire after this long, or never if `None`.
     pub timers: Vec<(TimerId, Option<Micros>)>,
@@ -145,14 +175,14 @@ pub struct Outbox<M> {
     pub restart: Option<String>,
 }
 
-/// A rebuild of a node: it stops, discards some of what it has on disk, and starts in an incarnation whose number is larger
-/// by one. A rebuild that is interrupted goes on at the next start.
+/// A rebuild of the node: it stops, discards some of what it has on disk, and starts in the next incarnation. A node
+/// that is stopped in the middle of that goes on there.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Rebuild {
-    /// The log is discarded, as it may hold what does not count.
+    /// The log is discarded: it may hold what does not count.
     pub without_log: bool,
-    /// The whole receive journal is discarded, as the node begins from a checkpoint that it has got; else it keeps of that
-    /// what counts for certain.
+    /// The receive journal is discarded, as the node begins from a checkpoint that it has got; else its stable part is
+    /// kept.
     pub without_receive_journal: bool,
 }
 
@@ -210,9 +240,8 @@ impl<M> Outbox<M> {
         self.work.push(work);
     }
 
-    /// Says that from now on what is worked on at full speed needs new memory all the time, or does not any more. It has no
-    /// effect but on how smoothly memory is had: a driver may see to it that nobody waits long for any of it, at the cost
-    /// of somewhat slower memory.
+    /// Announces that full speed needs new memory all the time from now on, or does so no more. A driver may then
+    /// prepare memory ahead, so that no role waits long for any, at the cost of somewhat slower memory.
     pub fn memory_grows(&mut self, grows: bool) {
         self.memory_grows = Some(grows);
     }
@@ -227,7 +256,7 @@ impl<M> Outbox<M> {
         self.rebuild = Some(how);
     }
 
-    /// Whether nothing was asked for.
+    /// Tells whether the role has asked for nothing.
     pub fn is_empty(&self) -> bool {
         self.sends.is_empty()
             && self.relayed.is_empty()
@@ -241,12 +270,12 @@ impl<M> Outbox<M> {
     }
 }
 
-/// What a histogram of a role is called in metrics, and the unit of its values.
+/// The name of a role's histogram in metrics, and the unit of its values.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Series {
     /// The metric's name: `ordain_…_seconds` if the values are microseconds, else it ends in the values' own unit.
     pub name: &'static str,
-    /// What tells this histogram from others of the same name: a label and its value.
+    /// The label, and its value, that tells this histogram from others of the same name.
     pub label: Option<(&'static str, &'static str)>,
 }
 
@@ -256,7 +285,7 @@ impl Series {
         Series { name, label: None }
     }
 
-    /// One stage of the way of a transaction, in microseconds.
+    /// A stage of the way of a transaction, in microseconds.
     pub const fn stage(stage: &'static str) -> Series {
         Series { name: "ordain_stage_seconds", label: Some(("stage", stage)) }
     }
@@ -270,7 +299,7 @@ pub trait Role: Send {
     /// Handles one event.
     fn handle(&mut self, now: Now, event: Event<Self::Message>, out: &mut Outbox<Self::Message>);
 
-    /// What the role is called in traces and metrics.
+    /// The role's name in traces and metrics.
     fn name(&self) -> &'static str;
 
     /// Checks the invariants that are too dear to check on every step; called by the simulator after each.

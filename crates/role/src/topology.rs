@@ -28,7 +28,7 @@ impl fmt::Display for ReplicaId {
 pub struct Topology {
     /// Which partition and shard owns what; the same in every replica.
     pub layout: Arc<Layout>,
-    /// How many replicas there are.
+    /// The number of replicas.
     pub replicas: u16,
 }
 
@@ -38,7 +38,7 @@ impl Topology {
         Topology { layout: Arc::new(Layout::single(threads)), replicas: 1 }
     }
 
-    /// How many nodes there are.
+    /// The number of nodes.
     pub fn nodes(&self) -> u16 {
         self.replicas * self.layout.partitions()
     }

@@ -10,7 +10,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 #[derive(Clone, Copy, Default)]
 pub struct UnderWay {
     own: Option<&'static AtomicU64>,
-    /// For the work that is given away.
+    /// The place for work that is given away.
     work: Option<&'static AtomicU64>,
     /// The last that was executed, once nothing is.
     latest: Option<&'static AtomicU64>,
@@ -22,13 +22,13 @@ impl UnderWay {
         UnderWay { own: Some(own), work: Some(work), latest: None }
     }
 
-    /// This place, and another one that goes on holding the number of the transaction that was executed last.
+    /// This place beside `other`, which goes on holding the number of the transaction that was executed last.
     #[must_use]
     pub const fn keeping(self, latest: &'static AtomicU64) -> UnderWay {
         UnderWay { latest: Some(latest), ..self }
     }
 
-    /// Where the work says what it executes that was given away: it goes on beside its role.
+    /// The place where work that is given away notes what it executes; it goes on beside its role.
     #[must_use]
     pub const fn of_work(self) -> UnderWay {
         UnderWay { own: self.work, work: None, latest: None }
@@ -42,7 +42,7 @@ impl UnderWay {
         computed
     }
 
-    /// The execution of the transaction with this number begins or goes on.
+    /// Notes that the execution of the transaction with this number begins or goes on.
     #[inline]
     pub fn begin(self, number: u64) {
         if let Some(place) = self.own {
@@ -50,7 +50,7 @@ impl UnderWay {
         }
     }
 
-    /// Nothing is executed any more.
+    /// Notes that nothing is executed any more.
     #[inline]
     pub fn end(self) {
         if let (Some(own), Some(latest)) = (self.own, self.latest) {
@@ -62,8 +62,8 @@ impl UnderWay {
         self.begin(0);
     }
 
-    /// The number of the transaction that is executed, or was last; 0 if there is none, or nobody notes it. For those beside the
-    /// roles: the driver, and whoever looks at the node.
+    /// The number of the transaction that is executed, or was last; 0 if there is none or none is noted. For the
+    /// driver and for diagnostics beside the roles.
     pub fn latest(self) -> u64 {
         let read = |place: Option<&'static AtomicU64>| place.map_or(0, |place| place.load(Ordering::Relaxed));
         read(self.own).max(read(self.latest))

@@ -8,8 +8,8 @@ pub type Product = Box<dyn Any + Send>;
 
 /// A computation that takes longer than an event loop may stand still.
 ///
-/// It is a function of what it holds: no clock, no randomness, nothing that another thread changes. So where and when a
-/// driver runs it shows in nothing but the time at which its [`WorkDone`] comes.
+/// It is a function of what it holds: no clock, no randomness, nothing that another thread changes. So where and when
+/// a driver runs it shows in nothing but the time at which its [`WorkDone`] comes.
 pub struct Work {
     /// The role's own name for it; comes back with its outcome.
     pub token: u64,
@@ -36,9 +36,9 @@ impl fmt::Debug for Work {
 
 /// A [`Work`] that is done.
 pub struct WorkDone {
-    /// As in the work.
+    /// The number that the work had.
     pub token: u64,
-    /// Its outcome.
+    /// The outcome of the work.
     pub product: Product,
 }
 

@@ -36,13 +36,13 @@ pub mod places {
     pub const LOCK_MANAGER: u16 = 7;
 }
 
-/// What the names of the files begin with in which the exchange's journal is.
+/// The first part of the names of the receive journal's files.
 pub const RECEIVE_JOURNAL: &str = "inbox-";
 
-/// What the names of the files begin with in which the configuration service's log is.
+/// The first part of the names of the files of the configuration service's log.
 pub const CONFIGURATION_SERVICE: &str = "council-";
 
-/// What the names of the files begin with in which the partition's log is.
+/// The first part of the names of the files of the partition's log.
 pub const LOG: &str = "log-";
 
 /// The deterministic family, as one of its engines.
@@ -50,9 +50,9 @@ pub const LOG: &str = "log-";
 pub struct Deterministic {
     /// The engine's scheduling of transactions on the records of a shard.
     pub scheduling: Scheduling,
-    /// How long after the last read on a snapshot what such reads need is kept.
+    /// The time after the last read on a snapshot for which past states are kept.
     pub silence: Micros,
-    /// How the shards of a node share what is asked of its partition, if the options say that they do.
+    /// The settings of the balance between the shards of a node, if the options ask for it.
     pub balance: shard::Balance,
 }
 

@@ -12,8 +12,8 @@ use ordain_family::{Keep, Notice, Opened, Replication, Roles};
 use ordain_log::{LogConfig, LogError, LogWriter, Recovered, Space};
 use ordain_model::{Batch, Digest, Epoch, Gsn, KeyHash, Registry};
 use ordain_replication::{
-    ConfigurationEntry, ConfigurationService, Decisions, EntryType as _, GroupError, GroupJournal, GroupLog,
-    GroupSettings, Index, InputLog, LogSettings, resume_after,
+    ConfigurationEntry, ConfigurationService, Decision, Decisions, EntryType as _, GroupError, GroupJournal,
+    GroupLog, GroupSettings, Index, InputLog, LogSettings, resume_after,
 };
 use ordain_role::{Address, Directory, DiskError, DiskOp, Rebuild, Role, UnderWay};
 use ordain_store::MemoryStore;
@@ -29,7 +29,7 @@ pub struct Assembly {
     pub log: Box<dyn Role<Message = shard::Message>>,
     /// The exchange, where there are other partitions.
     pub exchange: Option<Exchange<ShardMessage>>,
-    /// Its part of the configuration service, where input is replicated asynchronously.
+    /// The node's part of the configuration service, where input is replicated asynchronously.
     pub configuration_service: Option<ConfigurationService<Batches, shard::Message>>,
     /// The configuration service's log, on its members.
     pub configuration_service_log: Option<GroupLog<Decisions, shard::Message>>,
@@ -46,31 +46,31 @@ pub struct Assembly {
     /// No checkpoint on the disk covers what comes before the log: the node waits for one of another member, and takes
     /// no part meanwhile.
     pub lacking: Option<NeedsCheckpoint>,
-    /// What the log held.
+    /// The result of reading the log.
     pub recovered: Option<Recovered>,
-    /// How many transactions were replayed.
+    /// The number of transactions that were replayed.
     pub replayed: u64,
 }
 
 /// The checkpoint that a node begins from.
 #[derive(Clone, Copy, Debug)]
 pub struct Begun {
-    /// Its epoch.
+    /// The checkpoint's epoch.
     pub epoch: Epoch,
-    /// What it held.
+    /// The totals of its content.
     pub totals: Totals,
 }
 
 /// A checkpoint that counted as complete and cannot be used.
 #[derive(Clone, Debug)]
 pub struct Refused {
-    /// Its epoch.
+    /// The checkpoint's epoch.
     pub epoch: Epoch,
-    /// Why.
+    /// The reason.
     pub reason: CheckpointError,
 }
 
-/// Why a node cannot be built from its directory.
+/// The reason why a node cannot be built from its directory.
 #[derive(Debug, thiserror::Error)]
 pub enum AssemblyError {
     /// The log is refused.
@@ -99,7 +99,7 @@ pub enum AssemblyError {
          segments were trimmed or lost: restore them, or a checkpoint, from a copy of the data directory"
     )]
     Beginning(Epoch),
-    /// What was kept cannot be executed again.
+    /// A log entry or journal record cannot be executed again.
     #[error("{0}")]
     Replay(String),
 }
@@ -156,8 +156,8 @@ impl Assembly {
         // The log was in order, and so is this: only now may anything else be changed.
         let journal = receive_journal.open(directory)?;
         assembly.open_configuration_service(directory, settings)?;
-        // Of what members have agreed on, or are shipped, what comes next may be any epoch after the log's last; a node on its
-        // own has used some that are not there.
+        // After entries that members agreed on, or were shipped, any epoch may follow; a node on its own has used some
+        // epochs that left no trace.
         let sealed = match settings.replication() {
             Replication::None => resume_after(last),
             Replication::Sync | Replication::Async => last,
@@ -236,7 +236,7 @@ impl Assembly {
                     self.exchange.iter_mut().for_each(|exchange| exchange.begin_after(epoch));
                     break;
                 }
-                // It is sound: to do without it could be to do without all there is.
+                // A sound checkpoint: to do without it could be to do without all there is.
                 Err(
                     error @ (CheckpointError::Version { .. }
                     | CheckpointError::Identity { .. }
@@ -300,24 +300,14 @@ impl Assembly {
             return Ok(());
         };
         let me = settings.at(places::CONFIGURATION_SERVICE);
-        let config = LogConfig { expect_existing: false, ..settings.log_config() };
-        let visit = |_, entry: &[u8]| configuration_service.replay(&Decisions::decode(&(), entry)?);
-        let mut space = Space::new(directory, CONFIGURATION_SERVICE);
-        let log_settings = settings.configuration_service_log_settings();
-        let opened = GroupLog::<Decisions, _>::open(
-            &mut space,
-            config,
-            log_settings,
-            Arc::new(()),
-            (me, vec![me]),
-            visit,
-        );
-        let (log, _) = opened.map_err(AssemblyError::ConfigurationService)?;
+        let replay = |decision| configuration_service.replay(&decision);
+        let log = open_configuration_service_log(directory, settings, me, replay)?;
         self.configuration_service_log = Some(log.in_space(CONFIGURATION_SERVICE));
         Ok(())
     }
 
-    /// What the configuration service has decided, as far as a directory's copy of its log knows; nothing on a node that has none.
+    /// The decisions of the configuration service, as far as a directory's copy of its log has them; none on a node
+    /// without a copy.
     ///
     /// # Errors
     /// [`AssemblyError`].
@@ -329,23 +319,10 @@ impl Assembly {
         if !settings.is_configuration_service_member() {
             return Ok(configuration_entries);
         }
-        let visit = |_, entry: &[u8]| {
-            configuration_entries.push(Decisions::decode(&(), entry)?.entry);
+        open_configuration_service_log(directory, settings, Address::default(), |decision| {
+            configuration_entries.push(decision.entry);
             Ok(())
-        };
-        let (config, ends) = (settings.log_config(), (Address::default(), Vec::new()));
-        let config = LogConfig { expect_existing: false, ..config };
-        let mut space = Space::new(directory, CONFIGURATION_SERVICE);
-        let log_settings = settings.configuration_service_log_settings();
-        GroupLog::<Decisions, shard::Message>::open(
-            &mut space,
-            config,
-            log_settings,
-            Arc::new(()),
-            ends,
-            visit,
-        )
-        .map_err(AssemblyError::ConfigurationService)?;
+        })?;
         Ok(configuration_entries)
     }
 
@@ -368,22 +345,15 @@ impl Assembly {
             let ends = (Address::default(), Vec::new());
             let (config, group) = (settings.log_config(), settings.group_settings());
             let visit = |_, entry: &[u8]| visit(entry);
-            GroupLog::<Batches, shard::Message>::open(
-                directory,
-                config,
-                group,
-                registry.clone(),
-                ends,
-                visit,
-            )?
-            .1
+            let registry = registry.clone();
+            GroupLog::<Batches, shard::Message>::open(directory, config, group, registry, ends, visit)?.1
         } else {
             LogWriter::open(directory, settings.log_config(), |entry| visit(&entry.payload))?.1
         };
         Ok((recovered.starts_after, batches))
     }
 
-    /// What was to be executed again has been: no batch of this partition up to `sealed` is still to come.
+    /// Begins normal work after the replay: no batch of this partition up to `sealed` is still to come.
     fn begin(&mut self, receive_journal: Option<OpenedJournal>, sealed: Epoch) {
         match &mut self.exchange {
             Some(exchange) => exchange.begin(receive_journal, sealed),
@@ -392,28 +362,40 @@ impl Assembly {
     }
 
     fn all_roles(self) -> Vec<(u16, Box<dyn Role<Message = shard::Message>>)> {
-        let mut roles: Vec<(u16, Box<dyn Role<Message = shard::Message>>)> =
-            vec![(places::SEQUENCER, Box::new(self.sequencer)), (places::LOG, self.log)];
-        if let Some(exchange) = self.exchange {
-            roles.push((places::EXCHANGE, Box::new(exchange)));
+        fn boxed(
+            role: Option<impl Role<Message = shard::Message> + 'static>,
+        ) -> Option<Box<dyn Role<Message = shard::Message>>> {
+            role.map(|role| Box::new(role) as _)
         }
-        if let Some(configuration_service) = self.configuration_service {
-            roles.push((places::CONFIGURATION_SERVICE, Box::new(configuration_service)));
-        }
-        if let Some(log) = self.configuration_service_log {
-            roles.push((places::CONFIGURATION_SERVICE_LOG, Box::new(log)));
-        }
-        if let Some(checkpointer) = self.checkpointer {
-            roles.push((places::CHECKPOINTER, Box::new(checkpointer)));
-        }
-        if let Some(lock_manager) = self.lock_manager {
-            roles.push((places::LOCK_MANAGER, lock_manager));
-        }
-        for (i, shard) in self.shards.into_iter().enumerate() {
-            roles.push((places::SHARDS + i as u16, Box::new(shard)));
-        }
-        roles
+        let shards = (places::SHARDS..).zip(self.shards.into_iter().map(|shard| boxed(Some(shard))));
+        let others = [
+            (places::SEQUENCER, boxed(Some(self.sequencer))),
+            (places::LOG, Some(self.log)),
+            (places::EXCHANGE, boxed(self.exchange)),
+            (places::CONFIGURATION_SERVICE, boxed(self.configuration_service)),
+            (places::CONFIGURATION_SERVICE_LOG, boxed(self.configuration_service_log)),
+            (places::CHECKPOINTER, boxed(self.checkpointer)),
+            (places::LOCK_MANAGER, self.lock_manager.map(|role| role as _)),
+        ];
+        let roles = others.into_iter().chain(shards);
+        roles.filter_map(|(number, role)| Some((number, role?))).collect()
     }
+}
+
+/// Opens the configuration service's log, whose appender and receiver is one role, and hands `visit` each decision in it.
+fn open_configuration_service_log(
+    directory: &mut dyn Directory,
+    settings: Plan<'_>,
+    role: Address,
+    mut visit: impl FnMut(Decision) -> Result<(), String>,
+) -> Result<GroupLog<Decisions, shard::Message>, AssemblyError> {
+    let config = LogConfig { expect_existing: false, ..settings.log_config() };
+    let group = settings.configuration_service_log_settings();
+    let visit = |_, entry: &[u8]| visit(Decisions::decode(&(), entry)?);
+    let mut space = Space::new(directory, CONFIGURATION_SERVICE);
+    GroupLog::open(&mut space, config, group, Arc::new(()), (role, vec![role]), visit)
+        .map(|(log, _)| log)
+        .map_err(AssemblyError::ConfigurationService)
 }
 
 /// Opens the log of the node's partition, and has `again` execute each entry that it holds.
@@ -463,7 +445,8 @@ fn open_log(
     Ok((log, found))
 }
 
-/// What the log of a directory lacks, if it begins after what a node has that begins after `begun`. Changes nothing.
+/// The checkpoint that a directory lacks, if its log begins after `begun`, where the node's state ends. Changes
+/// nothing.
 fn lacking(
     directory: &dyn Directory,
     settings: Plan<'_>,
@@ -481,10 +464,11 @@ fn lacking(
     Ok(Some(NeedsCheckpoint { needed, reach }))
 }
 
-/// Removes what a rebuild discards. It may be stopped in the middle and begin again.
+/// Removes from the directory of a node that is rebuilt what the rebuild discards. The node may be stopped in the
+/// middle and begin again.
 ///
-/// Checkpoints stay: where primaries may change, none is sealed that holds anything that may be lost with one. Of what came
-/// in that part stays that counts for certain; which that is the journal says itself, to whoever opens it in the next incarnation.
+/// Checkpoints stay: where primaries may change, none is sealed that holds anything that may be lost with one. Of the
+/// receive journal the stable part counts; the journal itself marks it, for the next incarnation.
 ///
 /// # Errors
 /// The disk's.
@@ -504,7 +488,7 @@ pub fn discard(directory: &mut dyn Directory, how: Rebuild) -> Result<(), DiskEr
 impl Opened for Assembly {
     type Message = shard::Message;
 
-    /// Of a node that waits for a checkpoint all roles but the checkpointer do nothing.
+    /// On a node that waits for a checkpoint only the checkpointer works.
     fn into_roles(self) -> Roles<shard::Message> {
         let lacking = self.lacking;
         let mut roles = self.all_roles();

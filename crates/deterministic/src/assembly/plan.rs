@@ -22,8 +22,8 @@ use ordain_store::MemoryStore;
 
 use super::{Deterministic, Refused, places};
 
-/// How many batches a sequencer has members agree on at once: what is asked for meanwhile waits for a share of the round
-/// trip, and not for the rest of it.
+/// The number of batches that a sequencer has members agree on at once. Requests that come meanwhile wait for a share
+/// of the round trip, not for the rest of it.
 const IN_GROUP: usize = 16;
 
 /// A node of the family: what its roles are made from.
@@ -42,7 +42,7 @@ impl Deref for Plan<'_> {
 }
 
 impl Plan<'_> {
-    /// What the options say.
+    /// The values of the options.
     pub(super) fn knobs(&self) -> Knobs {
         Knobs::of(&self.options)
     }
@@ -62,17 +62,17 @@ impl Plan<'_> {
         shards.collect()
     }
 
-    /// Its own shards.
+    /// The partition's shards on this node.
     pub(super) fn own_shards(&self) -> Vec<Address> {
         self.shards().into_iter().filter(|shard| shard.node == self.node).collect()
     }
 
-    /// How often it has been rebuilt, over all its generations.
+    /// The number of rebuilds of the node, over all its generations.
     pub(super) fn incarnation(&self) -> u64 {
         u64::from(self.generation) << 32 | u64::from(self.rebuilds)
     }
 
-    /// As whom it has started.
+    /// The node's introduction in this life.
     fn arrival(&self) -> Arrival {
         Arrival { incarnation: self.incarnation(), life: self.life }
     }
@@ -122,17 +122,17 @@ impl Plan<'_> {
         }
     }
 
-    /// Whether there are other partitions.
+    /// Tells whether there are other partitions.
     pub(super) fn has_peers(&self) -> bool {
         self.layout().partitions() > 1
     }
 
-    /// Whoever executes what the log has decided.
+    /// The roles that execute the decided entries of the log.
     pub(super) fn executors(&self) -> Vec<Address> {
         if self.has_peers() { vec![self.at(places::EXCHANGE)] } else { self.own_shards() }
     }
 
-    /// Whoever hears what the members have agreed on: the sequencer too, which must know what another's held.
+    /// The roles that hear of the members' agreement: the sequencer too, which must know what another's batches held.
     pub(super) fn group_sinks(&self) -> Vec<Address> {
         let mut sinks = self.executors();
         sinks.push(self.at(places::SEQUENCER));
@@ -256,7 +256,8 @@ impl Plan<'_> {
             isolation: knobs.isolation,
             checkpoints: knobs.checkpoint_mode,
             piece: self.checkpoint_piece,
-            // What one partition alone has sealed comes to the same if it counts: all that it rests on does too.
+            // A batch that one partition alone has sealed has the same effects if it counts: all that it rests on
+            // counts too.
             may_be_lost: self.replication() == Replication::Async && self.has_peers(),
             balance: knobs.balance.then_some(self.family.balance),
             bugs: self.bugs,

@@ -14,7 +14,7 @@ use ordain_store::MemoryStore;
 
 use super::{AssemblyError, Plan, RECEIVE_JOURNAL};
 
-/// What had come in from other nodes, to be taken again in the order in which it came.
+/// The messages that had come in from other nodes, to be taken again in the order in which they came.
 #[derive(Default)]
 pub(super) struct ReceiveJournal {
     journal: Option<Unopened>,
@@ -38,9 +38,9 @@ impl ReceiveJournal {
         let (mut journal_records, mut index) = (Vec::new(), Index::new(settings.segment_bytes));
         let mut counting = Counting::default();
         let space = Space::new(directory, RECEIVE_JOURNAL);
-        // A node that was rebuilt does without it, and keeps its log or not.
+        // A node that is rebuilt discards its journal, and keeps its log or not.
         let expect_existing = settings.expect_log && settings.rebuilds == 0;
-        // One that is begun with a checkpoint does not have what came before; nor has one that was trimmed.
+        // A journal that was begun with a checkpoint, or trimmed, lacks what came before.
         let begins_after = Epoch(u64::from(begun > Epoch(0)));
         let config = LogConfig { expect_existing, begins_after, ..settings.log_config() };
         let journal = Unopened::read(&space, config, |place, entry| {
@@ -81,7 +81,8 @@ impl ReceiveJournal {
         Ok(Some(OpenedJournal { writer, prefix: RECEIVE_JOURNAL, identity, index, counting }))
     }
 
-    /// Takes what came of epochs before one; so nothing has to be kept for long that comes before its turn.
+    /// Replays the messages of epochs before one, so that little has to be kept for long before its place in the
+    /// order.
     pub(super) fn replay_before(
         &mut self,
         epoch: Epoch,

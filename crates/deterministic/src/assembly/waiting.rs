@@ -5,9 +5,9 @@ use crate::shard::Message;
 use ordain_model::Epoch;
 use ordain_role::{Event, Now, Outbox, Role};
 
-/// A role that does nothing, in place of one that must not do anything on a state that is not the right one.
+/// A role that does nothing, in place of one that must not work on a state that is not the right one.
 ///
-/// What others send it is lost, as it would be if the node were down; they send it again to the node that begins anew.
+/// Messages to it are lost, as if the node were down; their senders send them again to the node that begins anew.
 #[derive(Debug)]
 pub(super) struct Waiting {
     name: &'static str,

@@ -51,7 +51,7 @@ mod core;
 mod deferred_replies;
 mod digest_exchange;
 #[cfg(test)]
-mod golden;
+mod golden_tests;
 mod long;
 mod maps;
 mod members;

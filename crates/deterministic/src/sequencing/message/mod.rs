@@ -13,7 +13,7 @@ use ordain_model::{
     VirtualShards,
 };
 use ordain_replication::{self as replication, Arrival, Configuration, Decision, GroupMessage, Ship};
-use ordain_role::PeerChange;
+use ordain_role::{PeerChange, from_variants};
 
 /// A message between a log of batches and the roles of its node.
 pub type Log = replication::Log<Arc<Batch>>;
@@ -305,47 +305,19 @@ pub trait RemoteResult: Codec + Clone + Debug + Send + Sync {
     }
 }
 
-impl<X> From<Front> for Message<X> {
-    fn from(message: Front) -> Self {
-        Message::Front(message)
-    }
-}
-
-impl<X> From<Sequencing> for Message<X> {
-    fn from(message: Sequencing) -> Self {
-        Message::Sequencing(message)
-    }
-}
-
-impl<X> From<Log> for Message<X> {
-    fn from(message: Log) -> Self {
-        Message::Log(message)
-    }
-}
-
-impl<X> From<replication::Log<Decision>> for Message<X> {
-    fn from(message: replication::Log<Decision>) -> Self {
-        Message::ConfigurationLog(message)
-    }
-}
-
-impl<X> From<GroupMessage> for Message<X> {
-    fn from(message: GroupMessage) -> Self {
-        Message::Group(message)
-    }
-}
-
-impl<X> From<Ship> for Message<X> {
-    fn from(message: Ship) -> Self {
-        Message::Ship(message)
-    }
-}
-
-impl<X> From<Configuration> for Message<X> {
-    fn from(message: Configuration) -> Self {
-        Message::Configuration(message)
-    }
-}
+from_variants!(<X> Message<X> {
+    Front(Front),
+    Sequencing(Sequencing),
+    Reading(Reading),
+    Exchange(ExchangeMessage<X>),
+    Log(Log),
+    ConfigurationLog(replication::Log<Decision>),
+    Group(GroupMessage),
+    Ship(Ship),
+    Configuration(Configuration),
+    Saving(Saving),
+    Peer(PeerChange),
+});
 
 impl<X> TryFrom<Message<X>> for replication::Message<Arc<Batch>> {
     type Error = Message<X>;
@@ -378,30 +350,6 @@ fn carried<X, E>(message: Message<X>) -> Result<replication::Message<E>, Message
         Message::Configuration(message) => Ok(message.into()),
         Message::Peer(change) => Ok(change.into()),
         other => Err(other),
-    }
-}
-
-impl<X> From<Reading> for Message<X> {
-    fn from(message: Reading) -> Self {
-        Message::Reading(message)
-    }
-}
-
-impl<X> From<ExchangeMessage<X>> for Message<X> {
-    fn from(message: ExchangeMessage<X>) -> Self {
-        Message::Exchange(message)
-    }
-}
-
-impl<X> From<Saving> for Message<X> {
-    fn from(message: Saving) -> Self {
-        Message::Saving(message)
-    }
-}
-
-impl<X> From<PeerChange> for Message<X> {
-    fn from(change: PeerChange) -> Self {
-        Message::Peer(change)
     }
 }
 
