@@ -9,17 +9,17 @@ use ordain_log::{Fetch, Place, in_space};
 use ordain_model::Epoch;
 use ordain_role::{DiskDone, DiskRequest, Fetched, Outbox};
 
-/// Where in a log things are, roughly: made while it is read at the start, and kept up as it grows.
+/// A rough index of a log: made while the log is read at the start, and kept up as it grows.
 #[derive(Clone, Debug)]
 pub struct Index {
-    /// Entries from this number on stand at this place or behind it, and those before have nothing to do with epochs
-    /// beyond this one. Ascending in all.
+    /// Number, place, epoch: entries from the number on stand at the place or behind it, and those before have nothing
+    /// to do with epochs beyond the epoch. Ascending in all.
     places: Vec<(Epoch, Place, Epoch)>,
     /// The largest epoch of anything so far.
     largest: Epoch,
     /// Bytes since the last place.
     since: usize,
-    /// How much of the log there is between two places, at least.
+    /// The least number of bytes between two places.
     stride: usize,
 }
 
@@ -30,7 +30,7 @@ impl Index {
         Index { places: Vec::new(), largest: Epoch(0), since: 0, stride }
     }
 
-    /// Of a log that begins later: before all that was noted there was something of epochs up to this one.
+    /// Notes that the log begins later: before all that was noted there were entries of epochs up to this one.
     pub fn note_beginning(&mut self, up_to: Epoch) {
         self.largest = self.largest.max(up_to);
         self.places.iter_mut().for_each(|(.., before)| *before = up_to.max(*before));
@@ -67,8 +67,8 @@ impl Index {
         self.largest
     }
 
-    /// What stands before a place is not there any more. All entries from a number on are behind it, and those before have
-    /// nothing to do with epochs beyond this one.
+    /// Forgets what stands before a place. All entries from a number on are behind it, and those before have nothing
+    /// to do with epochs beyond this one.
     pub fn trim(&mut self, begins: Place, (kept, before): (Epoch, Epoch)) {
         let gone = self.places.partition_point(|(number, place, _)| *place < begins && *number < kept);
         self.places.drain(..gone);
@@ -79,13 +79,13 @@ impl Index {
         }
     }
 
-    /// Up to which epoch something may not be there any more.
+    /// The epoch up to which entries may be gone.
     pub fn begins_after(&self) -> Epoch {
         self.places.first().map_or(self.largest, |(.., before)| *before)
     }
 
-    /// The last place before which nothing has to do with epochs beyond one, and no entry has this number or a larger one:
-    /// the number of the first entry there, and the largest epoch before.
+    /// The last place before which no entry has this number or a larger one, or to do with epochs beyond one: the
+    /// number of the first entry there, and the largest epoch before.
     pub fn covered_by(&self, epoch: Epoch, number: Epoch) -> Option<(Epoch, Epoch)> {
         let is_covered = |(first, _, before): &(Epoch, Place, Epoch)| *before <= epoch && *first <= number;
         let (first, _, before) = self.places.get(self.places.partition_point(is_covered).checked_sub(1)?)?;
@@ -98,8 +98,8 @@ impl Index {
         (self.places.len() - before) * self.stride + self.since
     }
 
-    /// Where to begin to read for somebody who wants the entries from a number on, and has no use for anything up to an
-    /// epoch. Also the number of the first entry to be found there.
+    /// The place where a reader begins that wants the entries from a number on and needs nothing up to an epoch, with
+    /// the number of the first entry to be found there.
     pub fn find(&self, number: Epoch, after: Epoch) -> Option<(Epoch, Place)> {
         let by_number = self.places.partition_point(|(first, ..)| *first <= number);
         let by_epoch = self.places.partition_point(|(.., before)| *before <= after);
@@ -116,11 +116,11 @@ pub struct CatchUps<K> {
     identity: Vec<u8>,
     readers: BTreeMap<K, CatchUp>,
     reads: u64,
-    /// Nothing before this place is read any more.
+    /// The place before which nothing is read any more.
     begins: Option<Place>,
 }
 
-/// How far one of them is.
+/// The state of one reader.
 #[derive(Debug)]
 struct CatchUp {
     fetch: Fetch,
@@ -150,13 +150,13 @@ pub struct Piece {
 /// Marks the requests that read; the others are the writer's.
 const READ: u64 = 1 << 63;
 
-/// Whether an answer of the disk is to a request that reads.
+/// Tells whether an answer of the disk is to a request that reads.
 pub fn is_read(done: &DiskDone) -> bool {
     done.token & READ != 0
 }
 
 impl CatchUp {
-    /// All that was read is given, and the next would stand before a place.
+    /// Tells whether all that was read is given, and the next would stand before a place.
     fn is_before(&self, place: Option<Place>) -> bool {
         self.found.is_empty() && place.is_some_and(|place| self.fetch.place() < place)
     }
@@ -168,10 +168,10 @@ impl<K: Ord + Copy> CatchUps<K> {
         CatchUps { prefix, identity, readers: BTreeMap::new(), reads: 0, begins: None }
     }
 
-    /// Somebody wants the entries from a number on, and has no use for anything up to an epoch. `None` if the log does
-    /// not go back as far.
+    /// Begins to read the entries from a number on, for a reader that needs nothing up to an epoch. `None` if the log
+    /// does not go back as far.
     pub fn ask(&mut self, who: K, index: &Index, (from, after): (Epoch, Epoch)) -> Option<()> {
-        // Whoever goes on where it has stopped needs no new place.
+        // A reader that goes on where it has stopped needs no new place.
         let goes_on = |reading: &CatchUp| reading.next == from && reading.token.is_none() && !reading.is_over;
         if !self.readers.get(&who).is_some_and(goes_on) {
             let (first, place) = index.find(from, after)?;
@@ -219,8 +219,8 @@ impl<K: Ord + Copy> CatchUps<K> {
         Some(Piece { asked: reading.asked, next: reading.next, entries })
     }
 
-    /// Takes what the disk has read, up to the entry with this number, and says for whom that was; nobody, if it does not
-    /// want it any more.
+    /// Takes what the disk has read, up to the entry with this number, and answers the reader; `None` if that wants it
+    /// no more.
     pub fn was_read(&mut self, done: &DiskDone, up_to: Epoch) -> Result<Option<K>, String> {
         let found = self.readers.iter_mut().find(|(_, reading)| reading.token == Some(done.token));
         let Some((who, reading)) = found else { return Ok(None) };
@@ -241,14 +241,14 @@ impl<K: Ord + Copy> CatchUps<K> {
         self.begins = Some(begins);
     }
 
-    /// Who would have to read what is not there any more. They do not read any more.
+    /// Drops the readers that would have to read what is gone, and answers them.
     pub fn late(&mut self) -> Vec<K> {
         let begins = self.begins;
         let is_late = |reading: &CatchUp| reading.token.is_none() && reading.is_before(begins);
         self.readers.extract_if(.., |_, reading| is_late(reading)).map(|(who, _)| who).collect()
     }
 
-    /// The entry that comes next for whoever is the farthest behind.
+    /// The next entry of the reader that is the farthest behind.
     pub fn least(&self) -> Option<Epoch> {
         self.readers.values().map(|reading| reading.next).min()
     }

@@ -11,23 +11,23 @@ use ordain_role::Bytes;
 /// An implementation is a type without values, named for what its log holds (`Batches`, `Decisions`), so that a family
 /// can describe a type that it shares with other crates.
 pub trait EntryType: Debug + Send + Sync + 'static {
-    /// One entry. Cloned for every receiver, so what is large in it is shared.
+    /// An entry. Cloned for every receiver, so what is large in it is shared.
     type Entry: Clone + Debug + Send + 'static;
 
-    /// What decoding needs beside the bytes, such as a registry of procedures.
+    /// The context of decoding beside the bytes, such as a registry of procedures.
     type Context: Debug + Send + Sync;
 
     /// The number of an entry in its log. Numbers rise along the log, and may have gaps.
     fn epoch(entry: &Self::Entry) -> Epoch;
 
-    /// Whether an entry must be durable before anybody is handed it. One that need not be leaves no trace in a log that a
-    /// single node writes; members that agree log every entry.
+    /// Tells whether an entry must be durable before any role is handed it. An entry that need not be leaves no trace
+    /// in a log that a single node writes; members that agree log every entry.
     fn must_be_durable(entry: &Self::Entry) -> bool;
 
     /// The bytes that the log keeps. They begin with the number, 8 bytes little-endian ([`epoch_of`]).
     fn encode(entry: &Self::Entry) -> Vec<u8>;
 
-    /// The same bytes in parts, of which large ones are shared with the entry rather than copied.
+    /// The bytes of [`EntryType::encode`] in parts, of which large ones are shared with the entry rather than copied.
     fn encode_parts(entry: &Self::Entry) -> Vec<Bytes> {
         vec![Self::encode(entry).into()]
     }
@@ -38,8 +38,8 @@ pub trait EntryType: Debug + Send + Sync + 'static {
     /// Why the bytes are none, for the operator.
     fn decode(context: &Self::Context, bytes: &[u8]) -> Result<Self::Entry, String>;
 
-    /// An entry with this number of this partition, that says nothing: with it a log says that no other
-    /// entry up to there follows.
+    /// An entry of this number and partition without content: with it a log announces that no other entry up to there
+    /// follows.
     ///
     /// Only a log that ships needs it.
     fn empty(epoch: Epoch, partition: PartitionId) -> Self::Entry {
@@ -51,12 +51,12 @@ pub trait EntryType: Debug + Send + Sync + 'static {
         PartitionId(0)
     }
 
-    /// Tells an entry in which term it was agreed on, before anybody is handed it. Entries that have no use for their
-    /// term do nothing.
+    /// Notes in an entry the term in which it was agreed on, before any role is handed it. Entries that have no use
+    /// for their term do nothing.
     fn note_term(_entry: &mut Self::Entry, _term: u64) {}
 
-    /// How many separable parts of an entry have to be kept. A reader that gathers shares of the entry from several nodes
-    /// has all of it when it has so many parts.
+    /// The number of separable parts of an entry that have to be kept. A reader that gathers shares of the entry from
+    /// several nodes has all of it when it has so many parts.
     fn count_parts(_entry: &Self::Entry) -> u32 {
         1
     }

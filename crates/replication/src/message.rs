@@ -19,7 +19,7 @@ pub enum Message<E> {
     Ship(Ship),
     /// Between the configuration service and the nodes.
     Configuration(Configuration),
-    /// From the driver: what becomes of the stream to another node.
+    /// Driver to log: the stream to another node has changed.
     Peer(PeerChange),
 }
 
@@ -44,11 +44,11 @@ pub enum Log<E> {
     Sealed(E),
     /// Log to appender: the entry with this number is taken; the next may come.
     Logged(Epoch),
-    /// Log to appender: the disk is full. This entry was not made durable and nobody will apply it.
+    /// Log to appender: the disk is full. This entry was not made durable and no role will apply it.
     Rejected(E),
     /// Log to appender: the disk has space again.
     Writable,
-    /// Log to appender: members have agreed on something else in the place of this entry; nobody will apply it.
+    /// Log to appender: members have agreed on another entry in the place of this one; no role will apply it.
     Lost(E),
     /// Log to appender: whose entries the members take.
     Leader {
@@ -56,15 +56,15 @@ pub enum Log<E> {
         node: Option<NodeId>,
         /// Since which term.
         term: u64,
-        /// Whether it is this node, and knows all that was agreed on before.
+        /// The leader is this node, and knows all that was agreed on before.
         is_me: bool,
         /// The largest number in this node's log.
         last: Epoch,
     },
-    /// Checkpointer to log, and to whoever journals what it receives: so much is covered by complete checkpoints.
+    /// Checkpointer to log and receive journal: complete checkpoints cover so much.
     Trim(Covered),
-    /// Log, or receive journal, to checkpointer: what this node needs next is not kept any more by whoever was asked. A
-    /// checkpoint has to be got from a member that covers everything up to this number; then the node is to begin again.
+    /// Log or receive journal to checkpointer: the entries that this node needs next are kept by no member. A
+    /// checkpoint of this number or a larger one has to be got from a member; then the node is to begin again.
     Behind(Epoch),
     /// Checkpointer to log, where primaries may change: the node is to begin again with a checkpoint of this epoch.
     /// Without the log, if that does not reach there.
@@ -81,12 +81,13 @@ pub enum Ship {
         term: u64,
         /// The last epoch before that holds anything to keep: if that has not arrived, this must not count.
         after: Epoch,
-        /// Up to where.
+        /// The last sealed epoch.
         through: Epoch,
-        /// What is to be kept of the entry of that epoch, as [`EntryType::encode`](crate::EntryType::encode) writes it.
+        /// The part of that epoch's entry that is to be kept, as [`EntryType::encode`](crate::EntryType::encode)
+        /// writes it.
         content: Option<Arc<Vec<u8>>>,
     },
-    /// Primary to member: this was not all of what it wants. It says when it has taken it.
+    /// Primary to member: more follows once the member has taken this.
     Pause {
         /// The primary's term.
         term: u64,
@@ -102,14 +103,14 @@ pub enum Ship {
     Have {
         /// The term that it follows.
         term: u64,
-        /// Up to where.
+        /// The last epoch on disk.
         through: Epoch,
     },
     /// Primary to member: of what it wants, what is up to this epoch is not kept any more.
     Trimmed {
         /// The primary's term.
         term: u64,
-        /// Up to where.
+        /// The last epoch that is gone.
         through: Epoch,
     },
     /// Candidate to logs of its partition and exchanges of the others: what is there of it after this epoch? Only who is
@@ -128,11 +129,11 @@ pub enum Ship {
         partition: PartitionId,
         /// The term that is being prepared.
         term: u64,
-        /// Of what is up to this epoch nothing is known here, whether or not there was something.
+        /// The epoch up to which the sender knows nothing, whether or not there was something.
         since: Epoch,
         /// The largest epoch of the partition that is known to be sealed here.
         through: Epoch,
-        /// The largest epoch of which somebody in this replica has executed something: so all before it was sealed.
+        /// The largest epoch of which a node of this replica has executed something: so all before it was sealed.
         executed: Epoch,
         /// The entries, in order.
         held: Vec<Held>,
@@ -152,9 +153,9 @@ pub enum Ship {
 /// Between the configuration service and the nodes, and between a node's part of it and the roles of that node.
 #[derive(Clone, Debug)]
 pub enum Configuration {
-    /// To the members: the sender is there.
+    /// Node to members: the node's introduction and state.
     Report {
-        /// As whom.
+        /// The node's introduction.
         arrival: Arrival,
         /// The latest configuration entry that it knows of.
         version: u64,
@@ -167,26 +168,26 @@ pub enum Configuration {
     },
     /// The leader's answer: what was decided.
     State {
-        /// All of it.
+        /// The leadership records.
         leadership_records: Box<LeadershipRecords>,
-        /// Up to which epoch nobody will ask for slices, by partition.
+        /// The epochs up to which no node will ask for slices, by partition.
         low_watermarks: Vec<Epoch>,
     },
     /// A node's part to its log and its exchange: who is primary of what.
     Records {
-        /// As the configuration service has decided.
+        /// The latest decisions of the configuration service.
         leadership_records: Arc<LeadershipRecords>,
         /// The service has answered lately: a node that has no answer must not go on as primary.
         in_touch: bool,
     },
     /// Log to its node's part, the answer to `Records`: how far the log is.
     Kept {
-        /// Its last epoch.
+        /// The log's last epoch.
         through: Epoch,
         /// The members that a primary's log sends at once what it seals.
         in_sync: Vec<NodeId>,
     },
-    /// A node's part to its exchange: up to which epoch nobody will ask for slices, by partition.
+    /// A node's part to its exchange: the epochs up to which no node will ask for slices, by partition.
     LowWatermarks(Vec<Epoch>),
     /// Exchange to its shards, a node's part to its checkpointer: nothing that was sealed up to this epoch, by whatever
     /// partition, can be lost with a primary.
@@ -198,33 +199,36 @@ pub enum Configuration {
 pub struct Held {
     /// The epoch.
     pub epoch: Epoch,
-    /// How many parts of it are to be kept, here or elsewhere ([`EntryType::count_parts`](crate::EntryType::count_parts)).
+    /// The number of its parts that are to be kept, here or elsewhere
+    /// ([`EntryType::count_parts`](crate::EntryType::count_parts)).
     pub parts: u32,
-    /// Those that are here: the whole entry, or a share of it ([`EntryType::merge`](crate::EntryType::merge)).
+    /// The parts that are here: the whole entry, or a share of it ([`EntryType::merge`](crate::EntryType::merge)).
     pub content: Option<Arc<Vec<u8>>>,
 }
 
-/// Up to where complete checkpoints cover what is logged.
+/// The epochs up to which complete checkpoints cover the log.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Covered {
-    /// This node and all its members have one: nobody is to ask for any of that again.
+    /// The epoch of a checkpoint that this node and all its members have: no node asks for any of that again.
     pub by_all: Epoch,
-    /// This node has one, and keeps it: a member that asks for what is covered gets that instead.
+    /// The epoch of a checkpoint that this node has and keeps: a member that asks for what it covers gets the
+    /// checkpoint instead.
     pub by_own: Epoch,
 }
 
 impl Covered {
-    /// This node and all its members have a checkpoint of an epoch.
+    /// Coverage by a checkpoint that this node and all its members have.
     pub const fn by_all(epoch: Epoch) -> Covered {
         Covered { by_all: epoch, by_own: epoch }
     }
 
-    /// Of all its members this node alone has a checkpoint of an epoch.
+    /// Coverage by a checkpoint that of all members this node alone has.
     pub const fn by_own(epoch: Epoch) -> Covered {
         Covered { by_all: Epoch(0), by_own: epoch }
     }
 
-    /// What may go of a log that has so many bytes and is to have no more than `most` for the sake of members that are away.
+    /// The epoch up to which a log of so many bytes may be trimmed; it keeps at most `most` bytes for members that are
+    /// away.
     pub fn through(&self, bytes: u64, most: u64) -> Epoch {
         if bytes > most { self.by_own } else { self.by_all }
     }
@@ -274,7 +278,7 @@ impl GroupMessage {
         out.extend_from_slice(&self.head);
     }
 
-    /// As [`Codec::decode`], of all the bytes of a message, which keeps them instead of a copy.
+    /// Reads a message of which these are all the bytes, and keeps them instead of a copy.
     pub fn decode_shared(bytes: &Bytes) -> Option<GroupMessage> {
         let mut reader = Reader::new(bytes);
         let (from, head) = (NodeId::decode(&mut reader)?, reader.bytes()?);

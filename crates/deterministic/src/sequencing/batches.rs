@@ -8,8 +8,8 @@ use ordain_role::{Bytes, shared};
 
 /// The entry type of a partition's log: batches, read with the registry of procedures.
 ///
-/// What only reads is not part of the bytes. A proposer's own log hands on the batch with its reads; the others have
-/// nobody to answer.
+/// Reads are not part of the bytes. A proposer's own log hands on the batch with its reads; the others have no client
+/// to answer.
 #[derive(Clone, Copy, Debug)]
 pub enum Batches {}
 

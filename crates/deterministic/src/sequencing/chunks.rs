@@ -14,15 +14,16 @@ pub(crate) struct Chunks(BTreeMap<GatewayId, BTreeSet<ChunkNo>>);
 codec!(struct Chunks(_));
 
 impl Chunks {
-    /// How many of each gateway are remembered. One that is so old that it was forgotten counts as known.
+    /// The number of chunks of each gateway that are remembered. A chunk that is so old that it was forgotten counts
+    /// as known.
     pub(crate) const MAX: usize = 1 << 12;
 
-    /// Whether what of a chunk is logged was agreed on, or may have been too long ago to tell.
+    /// Tells whether a chunk's logged part was agreed on, or may have been too long ago to tell.
     pub(crate) fn is_known(&self, chunk: &Chunk) -> bool {
         self.is_there(chunk) || self.is_forgotten(chunk)
     }
 
-    /// Whether a chunk is so old that nobody can tell any more.
+    /// Tells whether a chunk is older than all that are remembered.
     pub(crate) fn is_forgotten(&self, chunk: &Chunk) -> bool {
         let is_before = |known: &BTreeSet<ChunkNo>| known.first().is_some_and(|first| chunk.number < *first);
         self.0.get(&chunk.gateway).is_some_and(|known| known.len() >= Chunks::MAX && is_before(known))

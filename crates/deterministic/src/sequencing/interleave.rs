@@ -67,7 +67,7 @@ impl Interleave {
         Put::New
     }
 
-    /// Up to where a sequencer's epochs are known.
+    /// The epoch up to which a sequencer's batches are known.
     pub(crate) fn through(&self, sequencer: PartitionId) -> Epoch {
         self.streams[usize::from(sequencer.0)].through
     }
@@ -103,7 +103,7 @@ impl Interleave {
         Epoch(self.next.0.0 - 1)
     }
 
-    /// How many batches wait for others to come before them.
+    /// The number of batches that wait for others to come before them.
     pub(crate) fn waiting(&self) -> usize {
         self.streams.iter().map(|stream| stream.batches.len()).sum()
     }

@@ -14,10 +14,10 @@ pub struct Sessions {
 }
 
 impl Sessions {
-    /// How many sessions are remembered. Beyond it the one that has been silent longest is forgotten.
+    /// The number of sessions that are remembered. Beyond it the one that has been silent longest is forgotten.
     pub const MAX: usize = 1 << 20;
 
-    /// Whether this request of the session was sequenced before.
+    /// Tells whether this request of the session was sequenced before.
     pub fn is_known(&self, session: SessionId, request: RequestNo) -> bool {
         self.last.get(&session).is_some_and(|(last, _)| *last >= request)
     }

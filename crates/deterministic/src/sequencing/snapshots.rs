@@ -20,7 +20,7 @@ use ordain_role::{Address, NodeId, Outbox};
 
 use crate::sequencing::message::{Message, Reading};
 
-/// Where the shards of a replica are.
+/// The addresses of a replica's shards.
 #[derive(Clone, Debug)]
 pub struct Readers {
     /// Which shard owns what.
@@ -29,10 +29,10 @@ pub struct Readers {
     pub shards: Vec<Address>,
 }
 
-/// Whoever wants a state that holds all that anybody has been answered: it is that of the next epoch to be sealed.
+/// A reader of a state that holds all that any client has been answered: that of the next epoch to be sealed.
 #[derive(Clone, Debug)]
 pub(crate) enum Wanted {
-    /// These reads, which must also hold an epoch.
+    /// Reads of this node, on a state that also holds an epoch.
     Here(Arc<Chunk>, Epoch),
     /// A member, for reads of its own.
     Member(NodeId, (GatewayId, ChunkNo)),
@@ -41,14 +41,14 @@ pub(crate) enum Wanted {
 /// After so long nothing is kept any more for a chunk of reads: it is lost, or waits for an epoch that does not come.
 const PATIENCE: Micros = Micros::from_millis(10_000);
 
-/// Whether the shards keep what reads may need.
+/// The state of keeping: do the shards keep what reads may need?
 #[derive(Debug)]
 enum Keeping {
     /// No read has come for a while.
     No,
-    /// They were told to; these have not said from where on.
+    /// All shards were asked to; these have not answered from which epoch on.
     Begun(BTreeSet<Address>),
-    /// All of them do, or those that can be reached.
+    /// All shards keep, or all that can be reached.
     Yes,
 }
 
@@ -62,17 +62,17 @@ pub(crate) struct Snapshots {
     /// The last epoch of which everything is executed on this node.
     published: Epoch,
     keeping: Keeping,
-    /// The oldest epoch as of which all shards that have said so can show the state.
+    /// The oldest epoch as of which all shards that have answered can show the state.
     kept: Epoch,
     /// Reads that came before all of them had.
     held: Vec<(Arc<Chunk>, Snapshot)>,
-    /// Somebody has read since it was last looked whether anybody does.
+    /// A client has read since the last call of `rest`.
     is_in_use: bool,
     /// Chunks that are being read, with the epoch.
     open: BTreeMap<(GatewayId, ChunkNo), (Epoch, Arc<Chunk>)>,
-    /// How many of them there are, by epoch.
+    /// The number of open reads, by epoch.
     by_epoch: BTreeMap<Epoch, u32>,
-    /// Since when, oldest first. Those that are done stay until their turn.
+    /// The open reads with the time of their beginning, oldest first. Finished ones stay until they are the oldest.
     by_age: VecDeque<(Micros, (GatewayId, ChunkNo))>,
     /// The low watermark as the shards of this node know it, and those of others.
     reported: (Epoch, Epoch),
@@ -105,7 +105,7 @@ impl Snapshots {
         }
     }
 
-    /// All up to this epoch was sealed and executed before the node was started.
+    /// Begins after an epoch up to which all was sealed and executed before the node was started.
     pub(crate) fn resume_after(&mut self, epoch: Epoch) {
         self.published = self.published.max(epoch);
     }
@@ -114,18 +114,18 @@ impl Snapshots {
         self.published = self.published.max(epoch);
     }
 
-    /// The earliest epoch as of which reads that are not of a certain one can be run at once.
+    /// The earliest epoch as of which reads without an epoch of their own can be run at once.
     pub(crate) fn earliest(&self) -> Epoch {
         self.published.max(self.kept)
     }
 
-    /// The same where the reads wait for an epoch anyway.
+    /// The earliest epoch for reads that wait for an epoch anyway.
     pub(crate) const fn kept(&self) -> Epoch {
         self.kept
     }
 
-    /// Somebody reads. If the shards do not keep what that may need they are told to, and the reads are held until they
-    /// do; says so.
+    /// Holds reads until the shards keep what they may need, and has the shards begin to keep it; false if they do
+    /// already.
     pub(crate) fn hold<X>(
         &mut self,
         chunk: &Arc<Chunk>,
@@ -156,7 +156,7 @@ impl Snapshots {
         }
     }
 
-    /// Shards that have not said anything are not waited for: what is to be read there may be too old.
+    /// Ends the wait for shards that have not answered: what is to be read there may be too old.
     pub(crate) fn hold_no_longer(&mut self) -> Vec<(Arc<Chunk>, Snapshot)> {
         if matches!(self.keeping, Keeping::Begun(_)) {
             self.keeping = Keeping::Yes;
@@ -164,12 +164,12 @@ impl Snapshots {
         std::mem::take(&mut self.held)
     }
 
-    /// Whether the shards keep anything, or are about to.
+    /// Tells whether the shards keep anything, or are about to.
     pub(crate) const fn is_keeping(&self) -> bool {
         !matches!(self.keeping, Keeping::No)
     }
 
-    /// If nobody has read since this was last asked, nor reads now, the shards need not keep anything.
+    /// Lets the shards keep nothing, if no client has read since the last call, nor reads now.
     pub(crate) fn rest<X>(&mut self, out: &mut Outbox<Message<X>>) {
         let was_in_use = std::mem::take(&mut self.is_in_use);
         if !was_in_use && self.open.is_empty() && matches!(self.keeping, Keeping::Yes) {
@@ -188,8 +188,8 @@ impl Snapshots {
         }
     }
 
-    /// Whether the state of the last epoch that was closed here holds all that anybody has been answered: nobody else
-    /// closes any.
+    /// Tells whether the state of the last epoch closed here holds all that any client has been answered: no other
+    /// node closes any.
     pub(crate) fn is_alone(&self, has_members: bool) -> bool {
         self.readers.layout.partitions() == 1 && !has_members
     }
@@ -241,7 +241,7 @@ impl Snapshots {
         Some(chunk)
     }
 
-    /// Takes out what has been open for too long; those who wait for it are to be told.
+    /// Takes out the reads that have been open for too long, for their clients to be answered.
     pub(crate) fn give_up(&mut self, now: Micros) -> Vec<Arc<Chunk>> {
         let mut late = Vec::new();
         while let Some((_, id)) = self
@@ -253,13 +253,13 @@ impl Snapshots {
         late
     }
 
-    /// Whether anything is open, or was.
+    /// Tells whether anything is open, or was.
     pub(crate) fn is_open(&self) -> bool {
         !self.by_age.is_empty()
     }
 
-    /// Tells the shards which states are still wanted, if that has changed: those of this node always, the others too
-    /// if `far`. Says whether the others are to be told later.
+    /// Sends the shards the low watermark, if it has changed: those of this node always, the others too if `far`. True
+    /// if the others still have to hear of it.
     pub(crate) fn report_low_watermark<X>(&mut self, far: bool, out: &mut Outbox<Message<X>>) -> bool {
         if !self.is_keeping() {
             return false;

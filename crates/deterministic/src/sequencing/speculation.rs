@@ -4,32 +4,33 @@
 
 use ordain_model::{Batch, Cascade, Choice, Chunk, Execution, Layout, Micros, Txn};
 
-/// So many batches at the beginning of either way are not timed: they are executed while some of the other kind still are.
+/// The number of batches at the beginning of either way that are not timed: they are executed while some of the other
+/// kind still are.
 const SETTLE: u32 = 8;
 /// After so many timed ones it is enough of a try if what is seen is clear: the other way is slower by [`LOSS`], or faster by
 /// [`SURE`].
 const ENOUGH: u32 = 6;
 const LOSS: f64 = 1.3;
 const SURE: f64 = 1.5;
-/// What the shortest try has; and as many batches the first way has before the first try.
+/// The batches of the shortest try; and of the first way before the first try.
 const LOOK: u32 = SETTLE + ENOUGH;
-/// What the longest has, of ways that are near each other.
+/// The batches of the longest try, of ways that are near each other.
 const TRY: u32 = 32;
-/// Of the way in use so many, and up to twice as many, are timed before a try.
+/// The batches of the way in use that are timed before a try; up to twice as many.
 const TIMED: u32 = 24;
-/// By so much the other way must be faster: what is measured is noisy, and to change has its price.
+/// The factor by which the other way must be faster: measurements are noisy, and a change has its price.
 const GAIN: f64 = 1.05;
-/// So many batches later a way that won is doubted, if not by much.
+/// The number of batches after which a way that won narrowly is doubted.
 const SOON: u32 = 32;
-/// So many times as many batches as a try has cost there are before the next: a try costs no more than such a part of the time.
-/// And so many times as many as there were before the last that was no use, up to the most.
+/// The number of batches between tries, as a multiple of what a try has cost: a try costs no more than such a part of
+/// the time. After a try that was of no use the number grows, up to the most.
 const SHARE: f64 = 64.0;
 const RARER: u32 = 4;
 const MOST: u32 = 4096;
-/// A try that lost, but not clearly, is trusted for no more than so many times as many: a way that is much faster may have looked
-/// so while what the other left behind was still executed.
+/// The most that the number grows after a try that lost, but not clearly: a way that is much faster may have looked
+/// slow while the other's remains were still executed.
 const UNCLEAR: u32 = 8;
-/// What is found in the first moments of a load, when memory and caches are cold, is not trusted for longer.
+/// The time at the beginning of a load, when memory and caches are cold, whose findings are not trusted for longer.
 const COLD: Micros = Micros::from_millis(250);
 const MOST_COLD: u32 = 512;
 
@@ -43,16 +44,16 @@ pub(crate) struct Speculation {
     cascade: Cascade,
     /// The way that was found to be the faster one speculates.
     is_better: bool,
-    /// How many transactions a microsecond it did when it was timed last.
+    /// The transactions a microsecond when it was timed last.
     rate: f64,
-    /// How many batches it has before the other is tried.
+    /// The number of batches that it has before the other way is tried.
     between: u32,
-    /// How many it had, until a try after which the way was changed, as long as that was the last try: it may have been
-    /// faster by chance.
+    /// The number of batches that it had until a try after which the way was changed, as long as that was the last
+    /// try: it may have been faster by chance.
     doubted: Option<u32>,
     /// The other way is tried.
     is_trial: bool,
-    /// When the first batch and the last one that count were closed.
+    /// The times at which the first and the last batch that count were closed.
     began: Option<Micros>,
     last: Micros,
     /// Batches so far, in this way; those of them that are timed last, and those that were before.
@@ -66,7 +67,7 @@ pub(crate) struct Speculation {
 struct Timed {
     batches: u32,
     txns: u64,
-    /// How long they all took, and how long the one that took longest.
+    /// The time that all took, and that of the longest.
     took: Micros,
     longest: Micros,
 }
@@ -82,8 +83,8 @@ impl Timed {
         self.txns += u64::from(txns);
     }
 
-    /// Transactions, and in how many microseconds; without the batch that took longest. One pause says nothing of the way that
-    /// it came in: the machine was used by others, or there was no load.
+    /// Transactions and microseconds without the batch that took longest. One pause tells nothing of the way that it
+    /// came in: the machine was used by others, or there was no load.
     fn usual(&self) -> (f64, f64) {
         let counted = f64::from(self.batches.saturating_sub(1)) / f64::from(self.batches.max(1));
         (self.txns as f64 * counted, self.took.since(self.longest).0 as f64)
@@ -108,8 +109,8 @@ impl Speculation {
         }
     }
 
-    /// What a batch that is closed now says of its epoch. There is only something to say if somebody would have to wait for a
-    /// verdict. Who always waits says nothing, as all wait where nobody says anything.
+    /// Chooses for a batch that is closed now how its epoch is executed. There is only a choice if a transaction would
+    /// have to wait for a verdict. `Wait` needs no choice, as all wait without one.
     pub(crate) fn choose(&mut self, now: Micros, batch: &Batch, layout: &Layout) -> Option<Choice> {
         if self.execution == Execution::Conservative {
             return None;
@@ -127,7 +128,7 @@ impl Speculation {
         Some(if speculates { Choice::Speculate(self.cascade) } else { Choice::Wait })
     }
 
-    /// One more batch. So many at a time are closed as are executed, as soon as there are more than can be.
+    /// Counts a batch. As many at a time are closed as are executed, as soon as there are more than can be.
     fn count(&mut self, now: Micros, txns: u32) {
         let began = *self.began.get_or_insert(now);
         let time = if self.all.batches == 0 { Micros(0) } else { now.since(self.last) };
@@ -151,7 +152,7 @@ impl Speculation {
         self.last = now;
     }
 
-    /// Whether the present way has had its batches.
+    /// Tells whether the present way has had its batches.
     fn is_over(&self) -> bool {
         if !self.is_trial {
             return self.all.batches >= self.between;
@@ -161,7 +162,7 @@ impl Speculation {
         self.all.batches == TRY || self.all.batches >= LOOK && is_clear
     }
 
-    /// How many transactions a microsecond there were of late, in the present way.
+    /// The transactions a microsecond of late, in the present way.
     fn rate(&self) -> f64 {
         let ((before, took_before), (timed, took)) = (self.before.usual(), self.timed.usual());
         (before + timed) / (took_before + took).max(1.0)
@@ -173,17 +174,17 @@ impl Speculation {
         let affordable = |lost: f64| ((lost * SHARE) as u32).min(most);
         let ratio = self.rate() / self.rate;
         let is_faster = ratio > GAIN;
-        // What was faster by chance, or no use, is not tried again before this.
+        // A way that was faster by chance, or of no use, is not tried again before this.
         let in_vain = |between: u32| (RARER * between).min(most);
         (self.between, self.doubted) = if is_faster {
             let is_sure = ratio >= SURE;
-            // What it will cost to try the other, at least.
+            // The least cost of trying the other way.
             let sure = if is_sure { affordable(f64::from(LOOK) * (ratio - 1.0)) } else { 0 };
             let doubted = self.doubted.take();
             let between = sure.max(doubted.map_or(SOON, in_vain));
             (between, (doubted.is_none() && !is_sure).then_some(self.between))
         } else {
-            // How many batches more there would have been in the time that it took, changing to and fro included.
+            // The batches lost by the try, changing to and fro included.
             let (txns, took) = self.all.usual();
             let lost = f64::from(self.all.batches) * (self.rate * took / txns - 1.0).max(0.0);
             let trusted = if ratio * LOSS < 1.0 { MOST } else { UNCLEAR * self.between };
@@ -193,7 +194,7 @@ impl Speculation {
     }
 }
 
-/// Whether several shards take part.
+/// Tells whether several shards take part.
 fn crosses(chunk: &Chunk, txn: &Txn, layout: &Layout) -> bool {
     let mut shards = chunk.fragments(txn).iter().map(|fragment| layout.shard_of(fragment.hash.slot()));
     let first = shards.next();

@@ -16,10 +16,10 @@ pub enum ConfigurationEntry {
     Arrive {
         /// The node.
         node: NodeId,
-        /// As whom.
+        /// The node's introduction.
         arrival: Arrival,
     },
-    /// These members of a partition have all that its primary has, but for what is on its way.
+    /// The members of a partition that have all that its primary has, but for what is on its way.
     Sync {
         /// The partition.
         partition: PartitionId,
@@ -41,10 +41,10 @@ pub enum ConfigurationEntry {
         partition: PartitionId,
         /// The term that was prepared.
         term: u64,
-        /// The last epoch that was decided of the terms before, and the first of this one. What anybody has sealed
-        /// between them is lost.
+        /// The last epoch that was decided of the terms before. What any node has sealed between it and `first` is
+        /// lost.
         end: Epoch,
-        /// See `end`.
+        /// The first epoch of the new term.
         first: Epoch,
         /// The nodes that have to be rebuilt.
         evicted: Vec<(NodeId, Eviction)>,
@@ -96,7 +96,7 @@ impl LeadershipRecords {
 
     fn evict(&mut self, evicted: &[(NodeId, Eviction)]) {
         for (node, eviction) in evicted {
-            // Whoever was to discard its log, and has been silent since, still is.
+            // A node that was to discard its log, and has been silent since, still is.
             let still_out = self.is_out(*node);
             let known = self.evicted.entry(*node).or_insert(*eviction);
             known.without_log = eviction.without_log || (still_out && known.without_log);
@@ -108,7 +108,7 @@ impl LeadershipRecords {
 /// A configuration entry in the service's log, with its number there.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Decision {
-    /// Its number.
+    /// The entry's number.
     pub epoch: Epoch,
     /// The decision.
     pub entry: ConfigurationEntry,

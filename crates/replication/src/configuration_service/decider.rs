@@ -14,7 +14,7 @@ use super::{Ending, Kept, PREPARATION, SILENCE};
 #[derive(Debug)]
 pub(super) struct Decider {
     pub(super) pace: Micros,
-    /// As of the last configuration entry in the log of this member.
+    /// The leadership records as of the last configuration entry in the log of this member.
     pub(super) leadership_records: LeadershipRecords,
     pub(super) leads: bool,
     pub(super) last: Epoch,
@@ -26,7 +26,8 @@ pub(super) struct Decider {
     pub(super) earlier_lives: BTreeSet<(NodeId, u64)>,
     /// The latest report of each node.
     pub(super) reports: BTreeMap<NodeId, Report>,
-    /// Members that a primary has named as in sync and no configuration entry has, and how far its log was when it named them first.
+    /// Members that a primary has named as in sync and no configuration entry has, with its log's last epoch when it
+    /// named them first.
     pub(super) joining: BTreeMap<(PartitionId, u64, NodeId), Epoch>,
     /// Since when each term is being prepared, as far as this member has seen.
     pub(super) fenced: BTreeMap<(PartitionId, u64), Micros>,
@@ -37,7 +38,7 @@ pub(super) struct Decider {
 pub(super) struct Report {
     pub(super) at: Micros,
     pub(super) arrival: Arrival,
-    /// As of which configuration entry.
+    /// The version of the leadership records.
     pub(super) version: u64,
     pub(super) kept: Kept,
     pub(super) conclusion: Option<Ending>,
@@ -61,7 +62,7 @@ impl Decider {
 
     pub(super) fn is_live(&self, node: NodeId, now: Micros) -> bool {
         let heard = self.reports.get(&node).map(|report| report.at);
-        // Whoever has just begun to lead has heard from nobody yet.
+        // A member that has just begun to lead has heard from no node yet.
         now.since(heard.unwrap_or(self.since).max(self.since)) < Micros(self.pace.0 * SILENCE)
     }
 
@@ -76,7 +77,7 @@ impl Decider {
             let is_known = known.is_some_and(|known| {
                 *known == report.arrival || known.incarnation > report.arrival.incarnation
             });
-            // What an earlier life has reported may reach a leader of the service late.
+            // Reports of an earlier life may reach a leader of the service late.
             let is_known = is_known || self.earlier_lives.contains(&(*node, report.arrival.life));
             (!is_known).then_some(ConfigurationEntry::Arrive { node: *node, arrival: report.arrival })
         };
@@ -156,11 +157,12 @@ impl Decider {
         }
     }
 
-    /// Whether a member that its primary has named has on its disk all that may have been below the [low watermark](Decider::low_watermark) without
-    /// it: only then may it be an heir. What is safe counts for certain, whoever is primary next.
+    /// Tells whether a member that its primary has named has on its disk all that may have been below the [low
+    /// watermark](Decider::low_watermark) without it: only then may it be an heir. Entries below the watermark are
+    /// stable, whichever node is primary next.
     pub(super) fn has_joined(&self, partition: PartitionId, member: NodeId) -> bool {
         let named_at = self.joining.get(&(partition, self.leadership_records.of(partition).term, member));
-        // What it said before it began anew it may have lost with its log.
+        // A member that began anew may have lost with its log what it reported before.
         let is_it = |report: &&Report| self.leadership_records.arrivals.get(&member) == Some(&report.arrival);
         let report = self.reports.get(&member).filter(is_it);
         named_at.zip(report).is_some_and(|(named_at, report)| report.kept.through >= *named_at)
@@ -168,9 +170,10 @@ impl Decider {
 
     /// The configuration entry that makes the candidate primary, by what it has come to.
     pub(super) fn leadership_record(&self, ending: &Ending, topology: &Topology) -> ConfigurationEntry {
-        let Ending { partition, term, end, first, ref absent, ref stained } = *ending;
+        let Ending { partition, term, end, first, ref absent, ref suspects } = *ending;
         let nodes = (0..topology.nodes()).map(NodeId);
-        let out = nodes.filter(|node| absent.contains(node) || stained.contains(&topology.replica_of(*node)));
+        let out =
+            nodes.filter(|node| absent.contains(node) || suspects.contains(&topology.replica_of(*node)));
         let evicted = out.map(|node| {
             let without_log = absent.contains(&node) && topology.partition_of(node) == partition;
             (node, Eviction { incarnation: self.leadership_records.last_incarnation_of(node), without_log })
@@ -178,8 +181,9 @@ impl Decider {
         ConfigurationEntry::LeadershipRecord { partition, term, end, first, evicted: evicted.collect() }
     }
 
-    /// Up to which epoch all of a partition's heirs have everything: nobody will ever ask for slices of it. A member counts
-    /// from its primary's word on: until that is decided, more of what it has not must not be forgotten.
+    /// The epoch up to which all of a partition's heirs have everything: no node will ever ask for slices of it. A
+    /// member counts as soon as its primary names it: until that is decided, no more of what it lacks may be
+    /// forgotten.
     pub(super) fn low_watermark(&self, topology: &Topology, partition: PartitionId) -> Epoch {
         let leadership_record = self.leadership_records.of(partition);
         let reported =

@@ -11,11 +11,11 @@ use ordain_role::{NodeId, ReplicaId, Topology};
 pub struct LeadershipRecord {
     /// The number of the leadership. What comes from an earlier one is refused.
     pub term: u64,
-    /// Whose entries the members take.
+    /// The node whose entries the members take.
     pub primary: NodeId,
     /// The term's first epoch. What earlier terms have sealed is all before it.
     pub first: Epoch,
-    /// A later term is being prepared: until it is decided, nothing of the partition is taken from anybody.
+    /// A later term that is being prepared: until it is decided, nothing of the partition is taken from any node.
     pub fence: Option<Fence>,
     /// The members that have all that the primary has, but for what is on its way: only they may follow it.
     pub in_sync: Vec<NodeId>,
@@ -26,7 +26,7 @@ codec!(struct LeadershipRecord { term, primary, first, fence, in_sync });
 /// A term that is being prepared.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Fence {
-    /// Its number.
+    /// The term's number.
     pub term: u64,
     /// The node that gathers what is left of the terms before, and will be primary.
     pub candidate: NodeId,
@@ -46,10 +46,10 @@ impl LeadershipRecord {
     }
 }
 
-/// A node that has to be rebuilt: nothing that it says counts before it has.
+/// The eviction of a node: none of its messages counts before it was rebuilt.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Eviction {
-    /// Its last incarnation of which that is true.
+    /// The last incarnation that is evicted.
     pub incarnation: u64,
     /// Not even its log can be trusted: it may hold entries that were not decided.
     pub without_log: bool,
@@ -60,7 +60,7 @@ codec!(struct Eviction { incarnation, without_log });
 /// A node that has introduced itself.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Arrival {
-    /// How often it was rebuilt.
+    /// The number of times that it was rebuilt.
     pub incarnation: u64,
     /// Which of its lives this is.
     pub life: u64,
@@ -68,16 +68,16 @@ pub struct Arrival {
 
 codec!(struct Arrival { incarnation, life });
 
-/// Everything that the configuration service has decided, as of one of its decisions.
+/// The decisions of the configuration service, as of one of them.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct LeadershipRecords {
-    /// How many decisions that is.
+    /// The number of decisions.
     pub version: u64,
-    /// By partition.
+    /// The record of each partition.
     pub leadership_records: Vec<LeadershipRecord>,
     /// The nodes that have to be rebuilt, or had to be.
     pub evicted: BTreeMap<NodeId, Eviction>,
-    /// As whom each node has introduced itself last.
+    /// The latest introduction of each node.
     pub arrivals: BTreeMap<NodeId, Arrival>,
 }
 
@@ -105,7 +105,7 @@ impl LeadershipRecords {
         &self.leadership_records[usize::from(partition.0)]
     }
 
-    /// Whether a term is being prepared anywhere.
+    /// Tells whether a term is being prepared anywhere.
     pub fn is_fenced(&self) -> bool {
         self.leadership_records.iter().any(|leadership_record| leadership_record.fence.is_some())
     }
@@ -118,31 +118,31 @@ impl LeadershipRecords {
             .sum()
     }
 
-    /// Why a node in this incarnation has to be rebuilt, if it has to be.
+    /// The eviction of a node in this incarnation, if it is evicted.
     pub fn eviction(&self, node: NodeId, incarnation: u64) -> Option<Eviction> {
         self.evicted.get(&node).copied().filter(|eviction| incarnation <= eviction.incarnation)
     }
 
-    /// Whether a node has to be rebuilt, and was not.
+    /// Tells whether a node is evicted and was not rebuilt yet.
     pub fn is_out(&self, node: NodeId) -> bool {
         self.eviction(node, self.incarnation_of(node)).is_some()
     }
 
-    /// In which incarnation a node was seen last.
+    /// The last incarnation in which a node has arrived.
     pub fn incarnation_of(&self, node: NodeId) -> u64 {
         self.arrivals.get(&node).map_or(0, |arrival| arrival.incarnation)
     }
 
-    /// The last incarnation in which a node may be by now. One that has to be rebuilt may have, and been silent since;
-    /// but not twice, as it hears of nothing before it has arrived.
+    /// The last incarnation in which a node may be by now. An evicted node may have been rebuilt and silent since; but
+    /// not twice, as it hears of no eviction before it has arrived.
     pub fn last_incarnation_of(&self, node: NodeId) -> u64 {
         self.incarnation_of(node) + u64::from(self.is_out(node))
     }
 
-    /// Whether every partition has one of its own nodes as primary and candidate, and others of them in sync.
+    /// Checks that every partition has one of its own nodes as primary and candidate, and others of them in sync.
     ///
     /// # Errors
-    /// What is wrong, for the operator.
+    /// The contradiction, for the operator.
     pub fn check(&self, topology: &Topology) -> Result<(), String> {
         for (record, partition) in self.leadership_records.iter().zip((0..).map(PartitionId)) {
             let is_member = |node: NodeId| topology.group(partition).any(|member| member == node);

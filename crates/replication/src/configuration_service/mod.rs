@@ -52,7 +52,7 @@ pub use leadership_records::{Arrival, Eviction, Fence, LeadershipRecord, Leaders
 use decider::{Decider, Report};
 use succession::{Knowledge, Succession};
 
-/// How a node's part of the configuration service is set up.
+/// The settings of a node's part of the configuration service.
 #[derive(Clone, Debug)]
 pub struct ConfigurationServiceSettings<T: EntryType> {
     /// The cluster.
@@ -67,9 +67,9 @@ pub struct ConfigurationServiceSettings<T: EntryType> {
     pub exchange: Option<u16>,
     /// The role number of the checkpointer.
     pub checkpointer: u16,
-    /// How often this node was rebuilt, and which of its lives this is: a number that is never used again.
+    /// The node's introduction: how often it was rebuilt, and a number of this life that is never used again.
     pub arrival: Arrival,
-    /// How often it reports. Everything that it waits for takes a multiple of this.
+    /// The pace of reports. Every wait is a multiple of it.
     pub pace: Micros,
     /// The context for entries of the partitions' logs.
     pub context: Arc<T::Context>,
@@ -99,18 +99,18 @@ pub struct ConfigurationService<T: EntryType, M> {
     leadership_records: Arc<LeadershipRecords>,
     /// The configuration entry of this node's arrival was among them.
     has_arrived: bool,
-    /// When the leader answered last.
+    /// The time of the leader's last answer.
     last_contact: Option<Micros>,
-    /// The latest word of this node's log on itself.
+    /// The latest report of this node's log on itself.
     kept: Kept,
     succession: Option<Succession>,
-    /// Only on members.
+    /// The state of a member of the service.
     decider: Option<Decider>,
     counts: Counts,
     marker: std::marker::PhantomData<fn() -> M>,
 }
 
-/// How far a node's log is.
+/// The extent of a node's log.
 #[derive(Clone, Debug, Default)]
 struct Kept {
     through: Epoch,
@@ -130,11 +130,11 @@ pub struct Ending {
     pub first: Epoch,
     /// The nodes that did not answer.
     pub absent: BTreeSet<NodeId>,
-    /// Whose nodes may have executed what is lost.
-    pub stained: BTreeSet<ReplicaId>,
+    /// The replicas whose nodes may have executed what is lost.
+    pub suspects: BTreeSet<ReplicaId>,
 }
 
-codec!(struct Ending { partition, term, end, first, absent, stained });
+codec!(struct Ending { partition, term, end, first, absent, suspects });
 
 #[derive(Debug, Default)]
 struct Counts {
@@ -198,12 +198,12 @@ impl<T: EntryType, M: Carrier<Decision>> ConfigurationService<T, M> {
         self.settings.topology.partition_of(self.node())
     }
 
-    /// The leader has said what the leadership records are.
+    /// Takes the leadership records from the leader's answer.
     fn take_records(&mut self, now: Micros, leadership_records: LeadershipRecords, out: &mut Outbox<M>) {
         if leadership_records.version < self.leadership_records.version
             || leadership_records.leadership_records.len() != self.leadership_records.leadership_records.len()
         {
-            // Somebody who led; or of another cluster.
+            // An earlier leader's answer; or one of another cluster.
             return;
         }
         self.has_arrived |= leadership_records.arrivals.get(&self.node()) == Some(&self.settings.arrival);
@@ -233,7 +233,7 @@ impl<T: EntryType, M: Carrier<Decision>> ConfigurationService<T, M> {
         }
     }
 
-    /// A node that is out stops, and comes back as another. Not before somebody else has what only it may have.
+    /// Has an evicted node rebuilt, but not before another node has what only this one may have.
     fn rebuild_if_evicted(&self, out: &mut Outbox<M>) {
         let (node, leadership_record) = (self.node(), self.leadership_records.of(self.partition()));
         let Some(eviction) = self.leadership_records.eviction(node, self.settings.arrival.incarnation) else {
@@ -266,7 +266,7 @@ impl<T: EntryType, M: Carrier<Decision>> ConfigurationService<T, M> {
         self.succession = term.map(|term| Succession::new((partition, term), others.into_iter(), now));
         if let Some(term) = term {
             self.counts.successions += 1;
-            // Its own log is fenced by now. It says how far it is.
+            // The candidate's own log is fenced by now, and answers its last epoch.
             let after = Epoch(u64::MAX);
             out.send(self.at(me, self.settings.log), Ship::Collect { partition, term, after });
         }
@@ -303,7 +303,7 @@ impl<T: EntryType, M: Carrier<Decision>> ConfigurationService<T, M> {
         self.conclude(now, out);
     }
 
-    /// Asks whoever has not told everything.
+    /// Asks the nodes that have not answered everything.
     fn ask(&self, out: &mut Outbox<M>) {
         let Some(succession) = &self.succession else { return };
         let (partition, term) = (succession.partition, succession.term);
@@ -312,7 +312,7 @@ impl<T: EntryType, M: Carrier<Decision>> ConfigurationService<T, M> {
         }
     }
 
-    /// Concludes once all have told everything, or those that have not are waited for no more.
+    /// Concludes once all have answered everything, or the wait for the others is over.
     fn conclude(&mut self, now: Micros, out: &mut Outbox<M>) {
         let (patience, me) = (self.times(PATIENCE), self.node());
         let Some(succession) = self.succession.as_mut().filter(|s| s.conclusion.is_none()) else { return };
@@ -332,8 +332,8 @@ impl<T: EntryType, M: Carrier<Decision>> ConfigurationService<T, M> {
     /// Tells the members how far this node is.
     fn report(&self, out: &mut Outbox<M>) {
         let ending = self.succession.as_ref().and_then(|succession| {
-            // Nobody is to be primary of what it would not have after a crash: while a term is being prepared, the log says
-            // only what is on its disk.
+            // No node is to be primary of what it would not have after a crash: while a term is being prepared, the
+            // log reports only what is on its disk.
             let conclusion = succession.conclusion.as_ref().filter(|c| self.kept.through >= c.end)?;
             Some(Ending {
                 partition: succession.partition,
@@ -341,19 +341,19 @@ impl<T: EntryType, M: Carrier<Decision>> ConfigurationService<T, M> {
                 end: conclusion.end,
                 first: conclusion.first,
                 absent: conclusion.absent.clone(),
-                stained: conclusion.stained.clone(),
+                suspects: conclusion.suspects.clone(),
             })
         });
         let version = if self.has_arrived { self.leadership_records.version } else { 0 };
         for member in configuration_service_members(&self.settings.topology) {
-            let counsel = Configuration::Report {
+            let report = Configuration::Report {
                 arrival: self.settings.arrival,
                 version,
                 through: self.kept.through,
                 in_sync: self.kept.in_sync.clone(),
                 ending: ending.clone(),
             };
-            out.send(self.at(member, self.settings.me.role), counsel);
+            out.send(self.at(member, self.settings.me.role), report);
         }
     }
 
@@ -382,7 +382,7 @@ impl<T: EntryType, M: Carrier<Decision>> ConfigurationService<T, M> {
         out.send(log, Log::Append(Decision { epoch: decider.last.next(), entry: configuration_entry }));
     }
 
-    /// The leader answers whoever reports.
+    /// Answers a node's report, as the leader.
     fn answer(&self, node: NodeId, out: &mut Outbox<M>) {
         let Some(decider) = self.decider.as_ref().filter(|decider| decider.leads) else {
             return;

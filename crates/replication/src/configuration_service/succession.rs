@@ -23,9 +23,9 @@ use crate::message::Held;
 pub(super) struct Succession {
     pub partition: PartitionId,
     pub term: u64,
-    /// When somebody has answered last; before that, when it began.
+    /// The time of the last answer; before that, of the beginning.
     pub last_answer: Micros,
-    /// Up to where its own log has everything, once that has said so.
+    /// The last epoch of the candidate's own log, once that has answered.
     own: Option<Epoch>,
     others: BTreeMap<Address, Respondent>,
     /// The parts found of each epoch's entry.
@@ -37,18 +37,18 @@ pub(super) struct Succession {
 /// A log or an exchange that is asked.
 #[derive(Debug, Default)]
 struct Respondent {
-    /// Up to where it has answered what it has.
+    /// The epoch up to which it has answered.
     answered: Epoch,
     is_done: bool,
     knows: Knowledge,
 }
 
-/// How far somebody knows the partition's epochs.
+/// The knowledge that a node has of the partition's epochs.
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct Knowledge {
-    /// Nothing of what is up to here.
+    /// The epoch up to which it knows nothing.
     pub since: Epoch,
-    /// Everything up to this epoch is sealed.
+    /// The epoch up to which everything is sealed.
     pub through: Epoch,
     /// A node of its replica has executed something of this epoch.
     pub executed: Epoch,
@@ -73,8 +73,8 @@ pub(super) struct Conclusion {
     pub first: Epoch,
     /// The nodes that did not answer.
     pub absent: BTreeSet<NodeId>,
-    /// Whose nodes may have executed what is lost.
-    pub stained: BTreeSet<ReplicaId>,
+    /// The replicas whose nodes may have executed what is lost.
+    pub suspects: BTreeSet<ReplicaId>,
 }
 
 impl Succession {
@@ -100,19 +100,19 @@ impl Succession {
         self.own.get_or_insert(own);
     }
 
-    /// Up to where the candidate's own log has everything.
+    /// The last epoch of the candidate's own log.
     pub fn own(&self) -> Option<Epoch> {
         self.own
     }
 
-    /// Who is to be asked, and for what comes after which epoch; once the candidate's own log is known.
+    /// The nodes to ask, each with the epoch after which it is asked; once the candidate's own log is known.
     pub fn questions(&self) -> Vec<(Address, Epoch)> {
         let Some(own) = self.own.filter(|_| self.conclusion.is_none()) else { return Vec::new() };
         let open = self.others.iter().filter(|(_, respondent)| !respondent.is_done);
         open.map(|(at, respondent)| (*at, own.max(respondent.answered))).collect()
     }
 
-    /// Somebody has answered; a log tells of whole entries. True: it has more to say.
+    /// Takes an answer; a log's has whole entries. True if the node has more.
     pub fn take_answer(
         &mut self,
         (from, is_log, now): (Address, bool, Micros),
@@ -138,17 +138,17 @@ impl Succession {
         !is_all
     }
 
-    /// Whether a node has answered. The candidate's own has to, or else it would not know what it may have executed itself.
+    /// Tells whether a node has answered. The candidate's own has to: it may have executed something itself.
     pub fn has_answer_of(&self, node: NodeId) -> bool {
         self.own.is_some() && self.others.iter().all(|(at, respondent)| at.node != node || respondent.is_done)
     }
 
-    /// Whether everybody has answered.
+    /// Tells whether all nodes have answered.
     pub fn has_all_answers(&self) -> bool {
         self.own.is_some() && self.others.values().all(|respondent| respondent.is_done)
     }
 
-    /// Decides by what was heard.
+    /// Concludes from the answers.
     pub fn conclude<T: EntryType>(
         &mut self,
         topology: &Topology,
@@ -163,7 +163,7 @@ impl Succession {
         };
         let known = answered().map(|(_, knows)| knows.through).fold(own, Epoch::max);
         let seen = answered().map(|(_, knows)| knows.executed).fold(known, Epoch::max);
-        // Up to where it is known of every epoch whether there was something in it.
+        // The epoch up to which every epoch is known to be empty or not.
         let mut reach = own;
         while let Some((_, further)) =
             answered().find(|(_, knows)| knows.since <= reach && knows.through > reach)
@@ -185,14 +185,14 @@ impl Succession {
             }
         }
         let lost = lost.or((known > reach).then(|| reach.next()));
-        // Whoever has heard that the epoch of a lost entry is sealed may have gone beyond it. One executed later than
-        // all who answer know means that a node has which does not answer.
-        let is_stained = |knows: &Knowledge| {
+        // A node that knows the epoch of a lost entry as sealed may have gone beyond it. If an epoch later than all
+        // that answers know was executed, a node that does not answer has executed it.
+        let is_suspect = |knows: &Knowledge| {
             lost.is_some_and(|lost| knows.through.max(knows.executed) >= lost) || knows.executed > known
         };
-        let stained = answered().filter(|(_, knows)| is_stained(knows));
-        let stained = stained.map(|(at, _)| topology.replica_of(at.node)).collect();
-        let conclusion = Conclusion { entries, end, first: seen.next(), absent: absent.collect(), stained };
+        let suspects = answered().filter(|(_, knows)| is_suspect(knows));
+        let suspects = suspects.map(|(at, _)| topology.replica_of(at.node)).collect();
+        let conclusion = Conclusion { entries, end, first: seen.next(), absent: absent.collect(), suspects };
         self.remains.clear();
         Some(self.conclusion.insert(conclusion))
     }

@@ -123,8 +123,8 @@ fn hear_since(succession: &mut Succession, node: u16, knows: [u64; 3], held: Vec
 }
 
 fn nodes(of: &Conclusion) -> (Vec<u16>, Vec<u16>) {
-    let (absent, stained) = (of.absent.iter().map(|n| n.0), of.stained.iter().map(|r| r.0));
-    (absent.collect(), stained.collect())
+    let (absent, suspects) = (of.absent.iter().map(|n| n.0), of.suspects.iter().map(|r| r.0));
+    (absent.collect(), suspects.collect())
 }
 
 #[test]
@@ -169,7 +169,7 @@ fn what_only_the_dead_node_knew_ends_what_is_decided() {
 fn an_epoch_of_which_nobody_knows_whether_it_was_empty_ends_what_is_decided() {
     let (six, eight) = (entry(6, &[&[0, 1], &[0, 2]]), entry(8, &[&[0, 1]]));
     // Node 2 knows of nothing up to epoch 7. Node 1 knows all, or nothing up to epoch 5, which is beyond what is decided.
-    for (since, end, entries, stained) in [(0, 8, 2, vec![]), (5, 4, 0, vec![0])] {
+    for (since, end, entries, suspects) in [(0, 8, 2, vec![]), (5, 4, 0, vec![0])] {
         let mut succession = succession();
         hear_since(&mut succession, 2, [7, 9, 0], vec![slice(&eight, 2)]);
         hear_since(&mut succession, 1, [since, 9, 0], vec![slice(&six, 1), slice(&eight, 1)]);
@@ -177,7 +177,7 @@ fn an_epoch_of_which_nobody_knows_whether_it_was_empty_ends_what_is_decided() {
         hear(&mut succession, 3, 4, 0, vec![slice(&six, 2)]);
         let conclusion = succession.conclude::<DividedEntries>(&topology(), &()).unwrap();
         assert_eq!((conclusion.end, conclusion.entries.len()), (Epoch(end), entries));
-        assert_eq!((nodes(conclusion).1, conclusion.first), (stained, Epoch(10)));
+        assert_eq!((nodes(conclusion).1, conclusion.first), (suspects, Epoch(10)));
     }
 }
 
@@ -352,8 +352,8 @@ fn configuration_entries_make_leadership_records_in_their_order() {
         ),
         (1, 0)
     );
-    let stained = Eviction { incarnation: 1, without_log: false };
-    let evicted = vec![(NodeId(0), stained), (NodeId(2), stained)];
+    let with_log = Eviction { incarnation: 1, without_log: false };
+    let evicted = vec![(NodeId(0), with_log), (NodeId(2), with_log)];
     leadership_records.apply(&fence(3));
     leadership_records.apply(&ConfigurationEntry::LeadershipRecord {
         partition,
@@ -366,7 +366,7 @@ fn configuration_entries_make_leadership_records_in_their_order() {
         leadership_records.eviction(NodeId(0), 0),
         Some(Eviction { incarnation: 1, without_log: true })
     );
-    assert_eq!(leadership_records.eviction(NodeId(2), 1), Some(stained));
+    assert_eq!(leadership_records.eviction(NodeId(2), 1), Some(with_log));
     leadership_records.apply(&arrive(2, 6));
     assert!(!leadership_records.is_out(NodeId(0)));
     // Somebody of an earlier life is late.

@@ -19,7 +19,7 @@ impl<T: EntryType, M: Carrier<T::Entry>> GroupLog<T, M> {
         open.unwrap_or(self.dispatched.1)
     }
 
-    /// Whether this member leads, knows all that was agreed on before, and can write.
+    /// Tells whether this member leads, knows all that was agreed on before, and can write.
     pub(super) fn may_propose(&self) -> bool {
         let raft = &self.raft.raft;
         raft.state == StateRole::Leader
@@ -52,12 +52,12 @@ impl<T: EntryType, M: Carrier<T::Entry>> GroupLog<T, M> {
                 self.receive_founding(from, (is_ready, has_begun), out)
             }
             Some(Wire::Behind(base)) => self.receive_behind(from, base, out),
-            // Bytes that nobody of this version sends.
+            // No member of this version sends such bytes.
             Some(Wire::Join(_)) | None => {}
         }
     }
 
-    /// Takes a message of the protocol, unless it is for somebody else or of a kind that no member sends.
+    /// Takes a message of the protocol, unless it is for another member or of a kind that no member sends.
     pub(super) fn step(&mut self, now: Now, from: NodeId, message: RaftMessage, out: &mut Outbox<M>) {
         use MessageType::*;
         let is_from_there = Member::of(message.from).is_some_and(|sender| sender.node == from);
@@ -67,7 +67,7 @@ impl<T: EntryType, M: Carrier<T::Entry>> GroupLog<T, M> {
         }
         match message.msg_type {
             MsgAppend | MsgHeartbeat if message.term >= self.raft.raft.term => {
-                if let Err(reason) = self.judge(&message) {
+                if let Err(reason) = self.check_possible(&message) {
                     out.halt(reason);
                     return;
                 }
@@ -86,13 +86,12 @@ impl<T: EntryType, M: Carrier<T::Entry>> GroupLog<T, M> {
         if self.raft.raft.prs().get(message.from).is_some() {
             self.last_received.insert(message.from, now.elapsed);
         }
-        // It refuses what comes from somebody who is no member; that is as good as lost.
+        // The protocol refuses messages from nodes that are no members; such a message is as good as lost.
         let _ = self.raft.step(message);
     }
 
-    /// Looks for what a leader can only say if one of the two has lost what it had made durable. The crate would
-    /// panic.
-    pub(super) fn judge(&self, message: &RaftMessage) -> Result<(), String> {
+    /// Finds a message by which one of the two has lost what it had made durable. The crate would panic.
+    pub(super) fn check_possible(&self, message: &RaftMessage) -> Result<(), String> {
         let log = &self.raft.raft.raft_log;
         if message.msg_type == MessageType::MsgHeartbeat && message.commit > log.last_index() {
             return Err(format!(
@@ -102,7 +101,7 @@ impl<T: EntryType, M: Carrier<T::Entry>> GroupLog<T, M> {
                 log.last_index()
             ));
         }
-        // Of what is trimmed the term is not known any more.
+        // The term of a trimmed entry is not known any more.
         let known = log.first_index().saturating_sub(1)..=log.committed;
         let differs =
             |entry: &&Entry| known.contains(&entry.index) && !log.match_term(entry.index, entry.term);
@@ -149,10 +148,10 @@ impl<T: EntryType, M: Carrier<T::Entry>> GroupLog<T, M> {
         }
     }
 
-    /// What waits for the same record as what is there already waits with it.
+    /// Messages that wait for the same record wait together.
     pub(super) fn wait(&mut self, mut waiting: Waiting) {
         if self.journal.is_full() {
-            // It may be long until there is space, and whatever is said then is old. Messages may always be lost.
+            // It may be long until there is space, and the messages are old by then. Messages may always be lost.
             waiting.messages.clear();
         }
         match self.waiting.back_mut() {
@@ -203,8 +202,8 @@ impl<T: EntryType, M: Carrier<T::Entry>> GroupLog<T, M> {
                 Some(own) if own.term == entry.term => (Some(own.entry), None),
                 other => (None, other),
             };
-            // A log that has a proposal of an earlier term here or behind cannot have this entry, and every leader
-            // from now on has it.
+            // A log with a proposal of an earlier term here or behind cannot have this entry, and every leader from
+            // now on has it.
             let lost = self.proposals.extract_if(.., |_, proposal| proposal.term < entry.term);
             let lost: Vec<Proposal<T::Entry>> =
                 other.into_iter().chain(lost.map(|(_, proposal)| proposal)).collect();

@@ -14,7 +14,7 @@ use ordain_model::wire::{Codec, Form, Reader};
 use ordain_model::{Epoch, codec};
 use raft::eraftpb::ConfState;
 
-/// The file that says where a group's log begins.
+/// The name of the memo: where a group's log begins.
 pub(super) const MEMO: &str = "log-base";
 
 const VERSION: u8 = 1;
@@ -22,9 +22,9 @@ const VERSION: u8 = 1;
 /// The last entry that is not there any more.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub(super) struct Base {
-    /// Its index; 0 if all entries are there.
+    /// The entry's index; 0 if all entries are there.
     pub index: u64,
-    /// Its term.
+    /// The entry's term.
     pub term: u64,
     /// Epoch of the last entry up to it.
     pub epoch: Epoch,
@@ -37,9 +37,9 @@ pub(super) struct Base {
 /// The content of the memo.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub(super) struct Beginning {
-    /// Where the log begins.
+    /// The base of the log.
     pub base: Base,
-    /// Where it may begin if a checkpoint covers that, and the log does not reach there.
+    /// The base at which it may begin if a checkpoint covers that, and the log does not reach there.
     pub offered: Option<Base>,
 }
 
@@ -77,14 +77,14 @@ impl Beginning {
     }
 }
 
-/// Follows the records of a journal and says which of their entries count.
+/// Follows the records of a journal and finds which of their entries count.
 #[derive(Debug)]
 pub(super) struct Records {
     /// Index and term of the last entry that is gone.
     base: (u64, u64),
     /// The last entry so far.
     last: u64,
-    /// How far entries are agreed on, as the last record says.
+    /// The index up to which entries are agreed on, by the last record.
     commit: u64,
     /// The last entries that were met do not follow the base: others must take their place.
     is_stale: bool,
@@ -96,20 +96,20 @@ impl Records {
         Records { base: (base.index, base.term), last: base.index, commit: 0, is_stale: false }
     }
 
-    /// How many entries there are, and how many are known to be agreed on.
+    /// The number of entries, and of those that are known to be agreed on.
     pub fn extent(&self) -> (u64, u64) {
         (self.last, self.commit.max(self.base.0))
     }
 
-    /// Takes a record, which says how far entries are agreed on and has these, by index and term. Says how many of the
-    /// first of them do not count; `None` if the record cannot follow.
+    /// Takes a record: the index up to which entries are agreed on, and its entries by index and term. Answers how
+    /// many of the first of them do not count; `None` if the record cannot follow.
     pub fn take(&mut self, commit: u64, entries: impl ExactSizeIterator<Item = (u64, u64)>) -> Option<usize> {
         let mut skip = 0;
         let count = entries.len();
         let mut entries = entries.peekable();
         if let Some((first, _)) = entries.peek().copied() {
             let (base, term) = self.base;
-            // What is agreed on is not replaced.
+            // An entry that is agreed on is not replaced.
             if first == 0 || first <= self.commit {
                 return None;
             }
@@ -132,7 +132,7 @@ impl Records {
         Some(skip)
     }
 
-    /// Whether the journal may end here.
+    /// Tells whether the journal may end here.
     pub fn may_end(&self) -> bool {
         !self.is_stale && self.commit <= self.last
     }

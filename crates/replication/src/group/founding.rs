@@ -24,10 +24,10 @@ use super::wire::Wire;
 use crate::entry::EntryType;
 use crate::message::Carrier;
 
-/// What a founder knows that does not know yet that the group has begun.
+/// The knowledge of a founder that does not know yet that the group has begun.
 #[derive(Debug)]
 pub(super) struct Founding {
-    /// Its own record says that it is ready, or will once it is durable.
+    /// The record by which this founder is ready, once it is durable.
     record: Option<Epoch>,
     is_ready: bool,
     /// The founders that have answered, and whether they are ready.
@@ -49,7 +49,7 @@ impl<T: EntryType, M: Carrier<T::Entry>> GroupLog<T, M> {
         self.settings.members.iter().copied().filter(|node| *node != self.member.node).collect()
     }
 
-    /// How many members have to be heard of before this member takes part.
+    /// The number of members that this one has to meet before it takes part.
     pub(super) fn unfounded(&self) -> usize {
         let Some(founding) = &self.founding else { return 0 };
         self.others().len() - founding.answered.values().filter(|is_ready| **is_ready).count()
@@ -73,7 +73,7 @@ impl<T: EntryType, M: Carrier<T::Entry>> GroupLog<T, M> {
         }
     }
 
-    /// A member says how far it is.
+    /// Takes another founder's report.
     pub(super) fn receive_founding(
         &mut self,
         from: NodeId,
@@ -84,7 +84,7 @@ impl<T: EntryType, M: Carrier<T::Entry>> GroupLog<T, M> {
             return;
         }
         let Some(founding) = &mut self.founding else {
-            // One that has joined and is not in yet knows nothing of the beginning.
+            // A newcomer that is not in yet knows nothing of the beginning.
             if !has_begun && self.is_voter() {
                 self.send_founding(from, out);
             }

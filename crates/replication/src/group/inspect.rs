@@ -10,14 +10,14 @@ use super::membership::{Member, parse_change};
 use super::record;
 use super::store::is_change;
 
-/// What a record makes durable: later ones win.
+/// The content of a record. Later records win.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct GroupRecord {
     /// The latest term that the member knows of.
     pub term: u64,
-    /// For which member it has voted in it: node and generation.
+    /// The member, node and generation, for which it has voted in the term.
     pub vote: Option<(NodeId, u32)>,
-    /// Up to which entry it knows the log to be agreed on.
+    /// The entry up to which it knows the log to be agreed on.
     pub commit: u64,
     /// Entries; they take the place of those from the first one's index on.
     pub entries: Vec<GroupEntry>,
@@ -26,7 +26,7 @@ pub struct GroupRecord {
 /// An entry of a group's log.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct GroupEntry {
-    /// Its place.
+    /// The entry's place in the log.
     pub index: u64,
     /// The term of the leader that has proposed it.
     pub term: u64,
@@ -45,9 +45,9 @@ pub enum GroupContent {
     Change {
         /// The member's new standing.
         becomes: Standing,
-        /// Its node.
+        /// The member's node.
         node: NodeId,
-        /// Its generation.
+        /// The member's generation.
         generation: u32,
     },
 }
@@ -64,7 +64,7 @@ pub enum Standing {
 }
 
 impl Standing {
-    /// Its name.
+    /// The name of the kind.
     pub const fn name(self) -> &'static str {
         match self {
             Standing::Voter => "voter",
@@ -95,7 +95,7 @@ pub struct GroupJournal {
 }
 
 impl GroupJournal {
-    /// Whether a directory's log is a member's journal, as far as can be told without reading it.
+    /// Tells whether a directory's log is a member's journal, without reading it.
     ///
     /// # Errors
     /// The disk's.
@@ -106,7 +106,7 @@ impl GroupJournal {
     /// The journal in a directory.
     ///
     /// # Errors
-    /// What says where the journal begins cannot be read.
+    /// The memo with its beginning cannot be read.
     pub fn of(directory: &dyn Directory) -> Result<GroupJournal, LogError> {
         let beginning = Memo::read(directory, MEMO, None)?.and_then(|bytes| Beginning::of_memo(&bytes));
         let base = beginning.unwrap_or_default().base;
@@ -118,7 +118,7 @@ impl GroupJournal {
         (self.base.index, self.base.epoch)
     }
 
-    /// How many entries there are, and how many are known to be agreed on.
+    /// The number of entries, and of those that are known to be agreed on.
     pub fn extent(&self) -> (u64, u64) {
         self.records.extent()
     }
@@ -132,7 +132,7 @@ impl GroupJournal {
         self.records.take(record.commit, record.entries.iter().map(|entry| (entry.index, entry.term)))
     }
 
-    /// Whether the journal may end here.
+    /// Tells whether the journal may end here.
     pub fn may_end(&self) -> bool {
         self.records.may_end()
     }

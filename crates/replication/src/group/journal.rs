@@ -13,28 +13,28 @@ use super::membership::{founders, parse_change};
 use super::record;
 use super::store::{Store, epoch_of, is_change};
 
-/// How many bytes of entries are read for a member before it gets some.
+/// The bytes of entries that are read for a member before it gets some.
 const FETCH_BYTES: usize = 4 << 20;
 
 /// Marks the requests that read; the others are the writer's.
 const READ: u64 = 1 << 63;
 
-/// Marks the request that says where the log is to begin.
+/// Marks the request that writes the memo.
 const BASE: u64 = 1 << 62;
 
 /// The journal, or none for a member that keeps everything in memory.
 #[derive(Debug)]
 pub(super) struct Journal {
     writer: Option<LogWriter>,
-    /// The file that says what the log begins after.
+    /// The file with the log's base.
     memo: Option<Memo>,
     /// The write that is under way there.
     memo_write: Option<MemoWrite>,
-    /// Where it says that the log may begin with a checkpoint.
+    /// The base at which the log may begin with a checkpoint, by the memo.
     offered: Option<Base>,
     covered: Covered,
     identity: Vec<u8>,
-    /// How far entries are committed, as the last record says.
+    /// The index up to which entries are committed, by the last record.
     commit: u64,
     reading: Option<MemberFetch>,
     reads: u64,
@@ -50,7 +50,7 @@ struct MemberFetch {
     token: u64,
     fetch: Fetch,
     into: Fetched,
-    /// From which entry on, and up to which.
+    /// The first entry, and the end.
     low: u64,
     high: u64,
     found: Vec<Entry>,
@@ -77,7 +77,7 @@ pub(super) enum Outcome {
     Full,
     /// Entries were read for these.
     Fetched(Vec<GetEntriesContext>),
-    /// The memo says that the log may begin later, with a checkpoint of this epoch or a later one.
+    /// The memo allows the log to begin later, with a checkpoint of this epoch or a later one.
     Offered(Epoch),
 }
 
@@ -91,9 +91,11 @@ pub(super) struct Opened {
     pub recovered: Recovered,
 }
 
-/// Opens or makes the journal of a group that began with these members, and shows the entries that it knows to be agreed
-/// on. If there is a checkpoint of everything up to `executed` and the leader has offered a base that it covers, the log
-/// begins there, unless it reaches there by itself.
+/// Opens or makes the journal of a group that began with these members, and hands over the entries that it knows to be
+/// agreed on.
+///
+/// The log begins at a base that the leader has offered, if a checkpoint of everything up to `executed` covers that,
+/// and the log does not reach there by itself.
 pub(super) fn open(
     directory: &mut dyn Directory,
     config: LogConfig,
@@ -162,8 +164,9 @@ pub(super) fn open(
     Ok(Opened { journal, store, dispatched, recovered })
 }
 
-/// Gives a directory without a journal the beginning of a group whose members all have a checkpoint of everything up to an
-/// epoch, and whose log holds what comes after that. Whoever joins later and lacks the checkpoint is told so.
+/// Gives a directory without a journal the beginning of a group whose members all have a checkpoint of everything up
+/// to an epoch. Their log holds what comes after that. A member that joins later and lacks the checkpoint gets one
+/// from another.
 ///
 /// # Errors
 /// The disk's.
@@ -174,7 +177,7 @@ pub fn found_after(
     epoch: Epoch,
 ) -> Result<(), LogError> {
     let members = ConfState { voters: founders(members), ..ConfState::default() };
-    // An entry that nobody ever has: with none the group would begin at its beginning, without a checkpoint.
+    // An entry that no member ever has: with none the group would begin at its beginning, without a checkpoint.
     let base = Base { index: 1, term: 1, epoch, members, void: Epoch(0) };
     let (memo, _) = Memo::open(directory, MEMO, identity)?;
     let ops = memo.write(&Beginning { base, offered: None }.memo());
@@ -223,7 +226,7 @@ impl Replay {
 }
 
 impl Journal {
-    /// Nothing is kept.
+    /// A journal that keeps nothing.
     pub fn none() -> Journal {
         Journal {
             writer: None,
@@ -240,12 +243,12 @@ impl Journal {
         }
     }
 
-    /// Whether there is one.
+    /// Tells whether the journal is on a disk.
     pub fn is_on_disk(&self) -> bool {
         self.writer.is_some()
     }
 
-    /// Whether the disk was full at the last attempt.
+    /// Tells whether the disk was full at the last attempt.
     pub fn is_full(&self) -> bool {
         self.writer.as_ref().is_some_and(LogWriter::is_full)
     }
@@ -255,12 +258,12 @@ impl Journal {
         self.writer.iter_mut().for_each(LogWriter::retry);
     }
 
-    /// Queues a record and says how long it is.
+    /// Queues a record and answers its length, bytes.
     pub fn write(&mut self, hard: &HardState, entries: &[Entry]) -> Result<u64, AppendError> {
         let Some(writer) = &mut self.writer else { return Ok(0) };
         let parts = record::encode(hard, entries);
         let bytes = parts.iter().map(|part| part.len() as u64).sum();
-        // The label is for whoever looks at the log; the record says it again.
+        // The label serves readers of the log; the record has the term too.
         writer.append(writer.appended().next(), u32::try_from(hard.term).unwrap_or(u32::MAX), parts)?;
         self.commit = hard.commit;
         Ok(bytes)
@@ -284,7 +287,7 @@ impl Journal {
         self.writer.as_ref().map_or(Epoch(0), LogWriter::durable)
     }
 
-    /// Where the record after the last durable one begins, at the earliest.
+    /// The earliest place of the record after the last durable one.
     pub fn place(&self) -> Option<Place> {
         self.writer.as_ref().map(LogWriter::place)
     }
@@ -379,7 +382,7 @@ impl Journal {
         let Some(memo_write) = self.memo_write.take() else { return Ok(Outcome::Nothing) };
         match &done.result {
             Ok(()) => self.memo.iter_mut().for_each(Memo::written),
-            // Until somebody asks again.
+            // The disk has space again only when asked.
             Err(DiskError::Full { .. }) => {
                 self.covered = Covered::default();
                 return Ok(Outcome::Nothing);
@@ -390,7 +393,7 @@ impl Journal {
             MemoWrite::Offer(offered) => Ok(Outcome::Offered(self.offered.insert(offered).epoch)),
             MemoWrite::Trim(base, place) => {
                 self.offered.take_if(|offered| offered.index <= base.index);
-                // What is being read may not be there any more.
+                // Entries that are being read may be gone.
                 let first = base.index + 1;
                 store.trim(base);
                 if let Some(writer) = &mut self.writer {
@@ -448,7 +451,7 @@ impl MemberFetch {
         DiskRequest::in_background(self.token, vec![self.fetch.op(&self.into)])
     }
 
-    /// Takes what was read; says whether it is enough.
+    /// Takes the entries that were read; true if they are enough.
     fn take(&mut self, store: &Store) -> Result<bool, String> {
         for piece in self.fetch.take(self.into.bytes()).map_err(|error| error.to_string())? {
             let Some((_, entries)) = record::decode(&piece.payload) else {

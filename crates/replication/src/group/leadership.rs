@@ -32,8 +32,8 @@ impl<T: EntryType, M: Carrier<T::Entry>> GroupLog<T, M> {
         out.send(self.appender, Log::Leader { node, term, is_me, last: self.last_epoch() });
     }
 
-    /// The disk is full. A leader lets somebody else lead who can write; if that comes to nothing, it lets go all the
-    /// same, and the others elect one.
+    /// Yields the leadership, as the disk is full, to a member that can write; if that comes to nothing, gives it up
+    /// all the same, and the others elect a leader.
     pub(super) fn yield_leadership(&mut self) {
         let raft = &self.raft.raft;
         if raft.state != StateRole::Leader || self.raft.store().members.voters.len() < 2 {
@@ -67,7 +67,7 @@ impl<T: EntryType, M: Carrier<T::Entry>> GroupLog<T, M> {
         if change.state == PeerState::Fresh && self.founding.is_some() {
             self.send_founding(change.node, out);
         }
-        // Of what was on its way something may be lost: go back to what is known to have arrived.
+        // Messages on their way may be lost: go back to what is known to have arrived.
         if matches!(change.state, PeerState::Lost | PeerState::Fresh) {
             let of_node = |id: &u64| Member::of(*id).is_some_and(|member| member.node == change.node);
             let ids: Vec<u64> = self.raft.raft.prs().iter().map(|(id, _)| *id).filter(of_node).collect();

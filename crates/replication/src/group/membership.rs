@@ -56,15 +56,15 @@ pub(super) fn parse_change(bytes: &[u8]) -> Result<ConfChange, String> {
         .map_err(|e| format!("a change of the group's membership cannot be read: {e}"))
 }
 
-/// For how long a member must have been silent to be taken for dead.
+/// The silence after which a member is taken for dead.
 const SILENCE: Micros = Micros::from_millis(5000);
 /// A newcomer asks every so many ticks.
 const ASK_EVERY: u64 = 25;
-/// By how many entries a learner may be behind and still count as one that has the log.
+/// The number of entries by which a learner may be behind and still count as one that has the log.
 const NEARLY: u64 = 64;
 
 impl<T: EntryType, M: Carrier<T::Entry>> GroupLog<T, M> {
-    /// Whether this member sees itself among the voters.
+    /// Tells whether this member sees itself among the voters.
     pub(super) fn is_voter(&self) -> bool {
         self.raft.store().members.voters.contains(&self.member.id())
     }
@@ -80,7 +80,7 @@ impl<T: EntryType, M: Carrier<T::Entry>> GroupLog<T, M> {
         }
     }
 
-    /// Whether another member has been silent for long, if this one leads.
+    /// Tells whether another member has been silent for long, if this one leads.
     pub(super) fn is_silent(&self, id: u64, now: Now) -> bool {
         let heard = self.last_received.get(&id).copied().unwrap_or(self.leads_since);
         now.elapsed.since(heard) >= SILENCE
@@ -98,7 +98,7 @@ impl<T: EntryType, M: Carrier<T::Entry>> GroupLog<T, M> {
         let Some((kind, id)) = next_step(&self.raft.store().members, newcomer, has_log, is_dead) else {
             return;
         };
-        // If the protocol does not take it now, the newcomer will ask again.
+        // If the protocol does not take the change now, the newcomer asks again.
         let change = ConfChange { change_type: kind, node_id: id, ..ConfChange::default() };
         let _ = self.raft.propose_conf_change(Vec::new(), change);
     }

@@ -76,24 +76,24 @@ use wire::Wire;
 pub use inspect::{GroupContent, GroupEntry, GroupJournal, GroupRecord, Standing};
 pub use journal::found_after;
 
-/// How a group's log is set up.
+/// The settings of a group's log.
 #[derive(Clone, Debug)]
 pub struct GroupSettings {
-    /// Where this role is. It has the same number on every member.
+    /// The address of this role. It has the same number on every member.
     pub me: Address,
     /// The nodes that hold the partition, this one among them; in the same order on all of them.
     pub members: Vec<NodeId>,
-    /// How often this node has come back without what it had on disk.
+    /// The number of times that this node has come back without what it had on disk.
     pub generation: u32,
-    /// Up to this epoch a checkpoint has everything already: no such entry is sealed again.
+    /// The epoch up to which a checkpoint has everything already: no such entry is sealed again.
     pub executed: Epoch,
     /// The role that gets a checkpoint for a member that is too far behind, if there is one.
     pub checkpointer: Option<Address>,
-    /// How much of what is dispatched is kept in memory for members that lag.
+    /// The bytes of dispatched entries that are kept in memory for members that lag.
     pub tail_bytes: usize,
-    /// How much is kept on disk, though a checkpoint covers it, for members that are catching up.
+    /// The bytes that are kept on disk, though a checkpoint covers them, for members that are catching up.
     pub kept_max: u64,
-    /// About how many bytes there may be before what members that are away may want goes, once a checkpoint covers it.
+    /// The bytes, about, beyond which entries that a checkpoint covers go, though members that are away may want them.
     pub keep_bytes: u64,
     /// An entry longer than this has a message of its own; shorter ones share.
     pub message_bytes: usize,
@@ -116,7 +116,7 @@ impl GroupSettings {
     }
 }
 
-/// Why a group's log could not be opened.
+/// The reason why a group's log could not be opened.
 #[derive(Debug, thiserror::Error)]
 pub enum GroupError {
     /// The journal is refused.
@@ -132,21 +132,22 @@ const TICK_EVERY: Micros = Micros::from_millis(20);
 /// A full disk is tried again.
 const PROBE: TimerId = TimerId(2);
 const PROBE_EVERY: Micros = Micros::from_millis(500);
-/// A journal that has been idle for a while is marked as synced, as the input log of a node on its own is.
+/// The timer of the mark: an idle journal is marked as synced, as the input log of a node on its own is.
 const MARK: TimerId = TimerId(3);
 const MARK_AFTER: Micros = Micros::from_millis(200);
 
-/// In ticks: how often a leader is heard from.
+/// The pace of a leader's heartbeats, in ticks.
 const HEARTBEAT: usize = 2;
-/// In ticks: for how long a voter that hears from a leader sticks to it, and a leader that hears from no majority
-/// goes on.
+/// The time, in ticks, for which a voter sticks to a leader that it hears from, and a leader goes on without a
+/// majority.
 const LEASE: usize = 10;
 /// In ticks: after how long without a leader the first member stands for election, and how much later the last.
 const ELECTION: (usize, usize) = (12, 8);
-/// How many messages with entries a member may have to answer: how much it may have to keep while it cannot write, and a
-/// link until it is there. A member that lags must not be sent more than a link has room for.
+/// The number of messages with entries that a member may have to answer. It bounds what the member keeps while it
+/// cannot write, and what a link keeps until it is there: a link must have room for what is sent to a member that
+/// lags.
 const MESSAGES_OPEN: usize = 16;
-/// In ticks: how often a member is told that what it needs is not kept any more.
+/// The pace, in ticks, at which a member hears that what it needs is not kept any more.
 const BEHIND_EVERY: u64 = 25;
 
 /// Agrees with its members on entries, makes them durable and dispatches them.
@@ -171,14 +172,14 @@ pub struct GroupLog<T: EntryType, M> {
     announced: Option<Announced>,
     /// The state of founding; until the group has begun this member takes no part.
     founding: Option<Founding>,
-    /// Since when this member leads, and when it has heard from each other one since.
+    /// The time since which this member leads, and when it has heard from each other one since.
     leads_since: Micros,
     last_received: BTreeMap<u64, Micros>,
     ticks: u64,
     /// A leader that cannot write has asked another to lead.
     gives_way: bool,
     is_stopping: bool,
-    /// What the names of its journal's files begin with, before what all journals' begin with.
+    /// The first part of the names of its journal's files, before that of all journals.
     prefix: &'static str,
     counts: Counts,
     marker: std::marker::PhantomData<fn() -> M>,
@@ -221,8 +222,8 @@ struct Counts {
 }
 
 impl<T: EntryType, M: Carrier<T::Entry>> GroupLog<T, M> {
-    /// Opens the journal of a directory, or makes one, and shows the bytes of every entry that it knows to be agreed
-    /// on to `visit`, in order. What was agreed on beyond that is sealed when the leader says so.
+    /// Opens the journal of a directory, or makes one, and hands `visit` the bytes of every entry that it knows to be
+    /// agreed on, in order. Later entries that were agreed on are sealed when the leader confirms them.
     ///
     /// # Errors
     /// [`GroupError`].
@@ -387,7 +388,7 @@ impl<T: EntryType, M: Carrier<T::Entry>> Role for GroupLog<T, M> {
                 }
             }
             Event::Stop => {
-                // Whoever takes over need not find out by itself that this node is gone.
+                // The next leader need not find out by itself that this node is gone.
                 if self.raft.raft.state == StateRole::Leader
                     && let Some(successor) = self.successor()
                 {

@@ -17,7 +17,7 @@ use raft::{GetEntriesContext, RaftState, Storage, StorageError};
 
 use super::base::Base;
 
-/// How many who wait for entries are remembered. Whoever is forgotten asks again at the next heartbeat.
+/// The most readers of entries that are remembered. A reader that is forgotten asks again at the next heartbeat.
 const WAITING_MAX: usize = 16;
 
 /// The log of a member.
@@ -32,23 +32,23 @@ pub(super) struct Store {
     last: u64,
     /// The last entry that cannot be had at all.
     base: Base,
-    /// Where each term begins, ascending in both.
+    /// The first index of each term, ascending in both.
     terms: Vec<(u64, u64)>,
     /// Entries from this index on stand at this place of the journal or behind it; ascending in both.
     places: Vec<(u64, Place)>,
     /// Journal bytes since the last place.
     since: u64,
-    /// How much of the journal there is between two places, or two marks, at least.
+    /// The least number of bytes of the journal between two places, or two marks.
     stride: u64,
     /// Some entries that are dispatched: the log can be trimmed up to each. Ascending.
     marks: VecDeque<Mark>,
-    /// How much was dispatched.
+    /// The bytes that were dispatched.
     total: u64,
     /// The last change of the membership that is in force.
     changed: u64,
     /// Entries that were read from disk, without a gap.
     fetched: Vec<Entry>,
-    /// From which index on entries are wanted, and by whom.
+    /// The index from which on entries are wanted, by reader.
     wanted: RefCell<Vec<(u64, GetEntriesContext)>>,
     /// Members that need what cannot be had any more.
     behind: RefCell<BTreeSet<u64>>,
@@ -60,7 +60,7 @@ struct Mark {
     index: u64,
     /// The epoch of the last log entry up to it.
     epoch: Epoch,
-    /// How much was dispatched by then.
+    /// The bytes that were dispatched by then.
     total: u64,
 }
 
@@ -177,12 +177,12 @@ impl Store {
         self.total - known.map_or(0, |known| self.marks[known].total)
     }
 
-    /// Where the log can begin if nothing is needed of the entries up to an epoch, nor any entry up to an index; and the
-    /// place of the journal before which all can go then.
+    /// The base at which the log can begin if nothing is needed of the entries up to an epoch, nor any entry up to an
+    /// index; and the place of the journal before which all can go then.
     pub fn base_for(&self, epoch: Epoch, index: u64) -> Option<(Base, Place)> {
         let fits = self.marks.partition_point(|mark| mark.epoch <= epoch && mark.index <= index);
         let mark = self.marks[fits.checked_sub(1)?];
-        // Who the members were before the last change is not known any more.
+        // The members before the last change are not known any more.
         if mark.index <= self.base.index || mark.index < self.changed {
             return None;
         }
@@ -202,12 +202,12 @@ impl Store {
         self.places.drain(..gone);
         self.marks.retain(|mark| mark.index > base.index);
         self.fetched.clear();
-        // Who wants some of it asks again.
+        // A reader of trimmed entries asks again.
         self.wanted.get_mut().retain(|(low, _)| *low > base.index);
         self.base = base;
     }
 
-    /// Members that have asked for what cannot be had any more, since this was looked at the last time.
+    /// Takes the members that have asked for trimmed entries since the last call.
     pub fn take_behind(&mut self) -> BTreeSet<u64> {
         std::mem::take(self.behind.get_mut())
     }
@@ -217,8 +217,8 @@ impl Store {
         (self.tail.len() + self.fetched.len(), self.tail_bytes + self.fetched.iter().map(size).sum::<usize>())
     }
 
-    /// The valid entries from `index` on stand at `place` of the journal or behind it, which has grown by `bytes` since
-    /// this was said before. Remembered every so often.
+    /// Notes that the valid entries from `index` on stand at `place` of the journal or behind it, which has grown by
+    /// `bytes` since the last call. Some of the places are remembered.
     pub fn note_place(&mut self, index: u64, place: Place, bytes: u64) {
         self.since += bytes;
         if self.places.is_empty() || self.since >= self.stride {
@@ -228,24 +228,24 @@ impl Store {
         }
     }
 
-    /// What has to be read from disk first, if anything: from which index on, where to begin, and up to which index.
+    /// The first index, the place and the end of the entries that have to be read from disk, if any.
     pub fn wanted(&self) -> Option<(u64, Place, u64)> {
         let low = self.wanted.borrow().iter().map(|(low, _)| *low).min()?;
         let known = self.places.partition_point(|(index, _)| *index <= low).checked_sub(1)?;
         Some((low, self.places[known].1, self.last - self.tail.len() as u64))
     }
 
-    /// Whether the log has an entry of this index and term.
+    /// Tells whether the log has an entry of this index and term.
     pub fn has(&self, index: u64, term: u64) -> bool {
         (self.base.index..=self.last).contains(&index) && self.term_of(index) == term
     }
 
-    /// Whether an entry that was read from disk is of this log, and not one that another has taken the place of.
+    /// Tells whether an entry that was read from disk is of this log, and not one that another has taken the place of.
     pub fn is_valid(&self, entry: &Entry) -> bool {
         self.has(entry.index, entry.term)
     }
 
-    /// Takes what was read from disk, and says who waits for entries.
+    /// Takes entries that were read from disk, and answers the readers that wait for some.
     pub fn fetched(&mut self, entries: Vec<Entry>) -> Vec<GetEntriesContext> {
         self.fetched = entries;
         self.wanted.take().into_iter().map(|(_, context)| context).collect()
@@ -268,7 +268,7 @@ impl Store {
         }
     }
 
-    /// Whether what is known of the entries fits together.
+    /// Checks the invariants of the entries.
     pub fn check(&self) -> Result<(), String> {
         let in_order = self.tail.iter().rev().zip((0..=self.last).rev()).all(|(e, index)| e.index == index);
         let terms_fit = self.tail.iter().all(|entry| self.term_of(entry.index) == entry.term);
@@ -291,7 +291,7 @@ impl Store {
     }
 }
 
-/// As many of the entries as fit into `max` bytes, but at least one.
+/// Takes as many of the entries as fit into `max` bytes, but at least one.
 fn limit<'a>(entries: impl Iterator<Item = &'a Entry>, max: Option<u64>) -> Vec<Entry> {
     let mut left = max.unwrap_or(u64::MAX);
     let mut taken = Vec::new();
@@ -339,7 +339,7 @@ impl Storage for Store {
             }
             return Err(raft::Error::Store(StorageError::LogTemporarilyUnavailable));
         }
-        // Everything that is not dispatched is in memory, and nothing else is asked for in this way.
+        // Entries that are not dispatched are in memory, and others are not asked for in this way.
         Err(raft::Error::Store(StorageError::Unavailable))
     }
 
@@ -374,7 +374,7 @@ pub(super) fn epoch_of(entry: &Entry) -> Option<Epoch> {
     crate::entry::epoch_of(&entry.data).filter(|_| !is_change(entry))
 }
 
-/// Whether an entry is a change of the membership.
+/// Tells whether an entry is a change of the membership.
 pub(super) fn is_change(entry: &Entry) -> bool {
     entry.entry_type != EntryType::EntryNormal
 }

@@ -13,10 +13,10 @@ use crate::entry::EntryType;
 use crate::message::{Carrier, Log};
 
 impl<T: EntryType, M: Carrier<T::Entry>> GroupLog<T, M> {
-    /// Everything else is done: the journal is written, what memory need not hold is dropped, what is wanted from
-    /// disk is asked for.
+    /// Keeps house after everything else: the journal is written, memory is freed, entries that members want are read
+    /// from disk.
     pub(super) fn housekeeping(&mut self, now: Now, out: &mut Outbox<M>) {
-        // What is dispatched is durable here.
+        // Dispatched entries are durable here.
         let (dispatched, bytes) = (self.dispatched.0, self.settings.tail_bytes);
         self.raft.mut_store().shrink(dispatched, bytes, self.journal.is_on_disk());
         if self.is_stopping && self.waiting.is_empty() {
@@ -69,7 +69,7 @@ impl<T: EntryType, M: Carrier<T::Entry>> GroupLog<T, M> {
             return;
         }
         if base.index <= self.dispatched.0 {
-            // It has come back with a checkpoint, or its log, and the leader does not know.
+            // The member has come back with a checkpoint, or its log, and the leader does not know.
             let (to, from, term) = (raft.leader_id, self.member.id(), raft.term);
             let (index, commit) = (self.dispatched.0, raft.raft_log.committed);
             let msg_type = MessageType::MsgAppendResponse;
@@ -84,7 +84,7 @@ impl<T: EntryType, M: Carrier<T::Entry>> GroupLog<T, M> {
         }
     }
 
-    /// With a checkpoint this member can go on, if it still needs one.
+    /// Asks for a checkpoint, with which this member can go on, if it still needs one.
     pub(super) fn ask_for_checkpoint(&self, epoch: Epoch, out: &mut Outbox<M>) {
         let checkpointer = self.settings.checkpointer.filter(|_| self.behind.is_some());
         checkpointer.into_iter().for_each(|to| out.send(to, Log::Behind(epoch)));

@@ -25,11 +25,11 @@ pub(super) enum Wire {
     Raft(RaftMessage),
     /// A newcomer asks to be let in.
     Join(Member),
-    /// How far a founder is.
+    /// The state of a founder.
     Found {
         /// The founder has met all the others.
         is_ready: bool,
-        /// All were ready.
+        /// All founders were ready.
         has_begun: bool,
     },
     /// The leader to a member: what it needs next is not kept any more. The leader's log begins after this.
@@ -54,8 +54,8 @@ impl Wire {
         }
     }
 
-    /// The message in some bytes, which go on with the tail, if it was not appended to them on the way; `None` if members
-    /// send no such bytes.
+    /// Reads a message from some bytes and the tail that they go on with, if it was not appended on the way; `None` if
+    /// members send no such bytes.
     pub fn decode_shared(head: &Bytes, tail: &Bytes) -> Option<Wire> {
         match head.first()? {
             &RAFT => decode(head, tail).map(Wire::Raft),

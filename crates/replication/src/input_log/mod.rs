@@ -27,21 +27,21 @@ pub use shipping::ShippingSettings;
 use shipping::{ASK, Shipping};
 use tail::Content;
 
-/// How the input log is set up.
+/// The settings of an input log.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct LogSettings {
     /// Entries are dispatched without waiting for the disk: acknowledged writes may be lost.
     pub dispatch_early: bool,
-    /// Up to this epoch a checkpoint has everything already.
+    /// The epoch up to which a checkpoint has everything already.
     pub executed: Epoch,
-    /// About how many bytes there may be before what members that are away may want goes, once a checkpoint covers it.
+    /// The bytes, about, beyond which entries that a checkpoint covers go, though members that are away may want them.
     pub keep_bytes: u64,
     /// Bugs that a test has planted.
     pub bugs: Bugs,
 }
 
-/// How many epochs after the last logged one may be given to entries that are not logged. A restart skips as
-/// many, so that no epoch is ever used twice.
+/// The number of epochs after the last logged one that unlogged entries may use. A restart skips as many, so that no
+/// epoch is ever used twice.
 pub const RESERVE: u64 = 1 << 24;
 
 /// Makes entries durable and dispatches them.
@@ -67,7 +67,7 @@ pub struct InputLog<T: EntryType, M> {
     covered: Covered,
     /// The node stops: a mark is the last that is written.
     is_stopping: bool,
-    /// Only if there are members to ship to.
+    /// The shipping to members, if there are any.
     shipping: Option<Box<Shipping<T>>>,
     marker: std::marker::PhantomData<fn() -> M>,
 }
@@ -88,8 +88,8 @@ struct Queued<E> {
 /// A full disk is tried again.
 const PROBE: TimerId = TimerId(1);
 const PROBE_EVERY: Micros = Micros::from_millis(500);
-/// A log that has been idle for a while is marked as synced, and so is one whose node stops, so that damage to its
-/// last entry is refused at the next start and not taken for a torn write.
+/// The timer of the mark: a log that has been idle for a while, or whose node stops, is marked as synced. Damage to
+/// its last entry is refused at the next start then, and not taken for a torn write.
 const MARK: TimerId = TimerId(2);
 const MARK_AFTER: Micros = Micros::from_millis(200);
 
@@ -127,7 +127,7 @@ impl<T: EntryType, M: Carrier<T::Entry>> InputLog<T, M> {
 
     fn append(&mut self, entry: T::Entry, out: &mut Outbox<M>) {
         if self.is_stopping {
-            // Whoever asked for it has been given up, and nothing may stand behind the mark.
+            // The entries were given up, and nothing may stand behind the mark.
             return;
         }
         if let Some((shipping, view)) = self.shipping()
@@ -143,7 +143,7 @@ impl<T: EntryType, M: Carrier<T::Entry>> InputLog<T, M> {
         self.enqueue(Queued { entry, epoch, waits: false, content, is_own: true }, is_logged, out);
     }
 
-    /// Makes an entry of an entry if it is to have one; then it waits for its turn.
+    /// Gives an entry its log entry, if it is to have one, and queues it.
     fn enqueue(&mut self, mut queued: Queued<T::Entry>, is_logged: bool, out: &mut Outbox<M>) {
         let Queued { entry, epoch, content, .. } = &queued;
         if is_logged && let Some(writer) = &mut self.writer {
@@ -189,10 +189,11 @@ impl<T: EntryType, M: Carrier<T::Entry>> InputLog<T, M> {
         }
     }
 
-    /// The disk is full: whatever is not durable is taken back. What of it has reached the disk is overwritten
-    /// before anybody is told that it was refused, so that no crash can bring it back.
+    /// Takes back all that is not durable, as the disk is full. Remains of it on the disk are overwritten before any
+    /// role hears of the refusal, so that no crash can bring them back.
     ///
-    /// What members have shipped, or know to be here, is kept until there is space: it is not for this log to refuse.
+    /// Entries that members have shipped, or know to be here, are kept until there is space: it is not for this log to
+    /// refuse them.
     fn take_back(&mut self, out: &mut Outbox<M>) {
         out.set_timer(PROBE, PROBE_EVERY);
         if self.shipping.as_ref().is_some_and(|shipping| !shipping.takes()) {
@@ -216,7 +217,7 @@ impl<T: EntryType, M: Carrier<T::Entry>> InputLog<T, M> {
         }
     }
 
-    /// If there is something new and all of it is durable, says so: soon, or at once if there will be no later.
+    /// Marks the log as synced, if something is new and all of it durable: soon, or at once if there will be no later.
     fn mark(&mut self, out: &mut Outbox<M>, is_due: bool) {
         let Some(writer) = &mut self.writer else { return };
         if !writer.is_idle() || writer.durable() <= self.marked {
@@ -243,7 +244,7 @@ impl<T: EntryType, M: Carrier<T::Entry>> InputLog<T, M> {
         }
     }
 
-    /// Everything up to this epoch is on disk.
+    /// The epoch up to which everything is on disk.
     fn reach(&self) -> Epoch {
         let durable = self.writer.as_ref().map_or(Epoch(0), LogWriter::durable);
         if durable >= self.named { self.dispatched_through } else { durable.min(self.dispatched_through) }
@@ -281,7 +282,7 @@ impl<T: EntryType, M: Carrier<T::Entry>> Role for InputLog<T, M> {
                 Some(Progress::Durable(_)) | None => {}
             },
             Event::Timer(PROBE) => {
-                // Whether there is space again only a write can tell: the next one is let through.
+                // Only a write can tell whether there is space again: the next one is let through.
                 self.writer.iter_mut().for_each(LogWriter::retry);
                 if self.refused.is_empty() {
                     out.send(self.appender, Log::Writable);
@@ -304,7 +305,8 @@ impl<T: EntryType, M: Carrier<T::Entry>> Role for InputLog<T, M> {
         self.reject_if_clean(out);
         self.dispatch(out);
         let appender = self.appender;
-        let sealed = self.shipping().and_then(|(shipping, view)| shipping.tend(appender, view, out));
+        let sealed =
+            self.shipping().and_then(|(shipping, view)| shipping.report_progress(appender, view, out));
         sealed.into_iter().for_each(|epoch| self.seal_through(epoch, out));
         self.mark(out, self.is_stopping);
     }

@@ -13,7 +13,7 @@ pub(super) type Content = Arc<Vec<u8>>;
 pub(super) struct Tail {
     kept: VecDeque<(Epoch, Content)>,
     bytes: usize,
-    /// Everything after this epoch is here. It is that of an entry, or none is before.
+    /// The epoch after which everything is here. It is that of an entry, or none is before.
     since: Epoch,
     /// The last entry's.
     last: Epoch,
@@ -30,7 +30,7 @@ impl Tail {
         self.last
     }
 
-    /// Everything after this epoch is here.
+    /// The epoch after which everything is here.
     pub fn since(&self) -> Epoch {
         self.since
     }
@@ -40,7 +40,7 @@ impl Tail {
         self.bytes
     }
 
-    /// One more was dispatched.
+    /// Adds an entry that was dispatched.
     pub fn push(&mut self, epoch: Epoch, content: Content) {
         self.bytes += content.len();
         self.kept.push_back((epoch, content));
@@ -65,13 +65,13 @@ impl Tail {
         (after >= self.since).then(|| self.kept.range(skip..))
     }
 
-    /// How many bytes of what is here come after an epoch.
+    /// The bytes of the entries here that come after an epoch.
     pub fn bytes_after(&self, after: Epoch) -> usize {
         let skip = self.kept.partition_point(|(epoch, _)| *epoch <= after);
         self.kept.range(skip..).map(|(_, content)| content.len()).sum()
     }
 
-    /// Whether what is said above is true.
+    /// Checks the invariants of the fields.
     pub fn check(&self) -> Result<(), String> {
         let epochs: Vec<Epoch> = self.kept.iter().map(|(epoch, _)| *epoch).collect();
         let bytes: usize = self.kept.iter().map(|(_, content)| content.len()).sum();

@@ -69,7 +69,7 @@ fn configurations() -> Vec<(&'static str, Configuration)> {
         end: Epoch(0x13),
         first: Epoch(0x14),
         absent: BTreeSet::from([NodeId(5), NodeId(6)]),
-        stained: BTreeSet::from([ReplicaId(7)]),
+        suspects: BTreeSet::from([ReplicaId(7)]),
     };
     let (version, through, in_sync) = (0x21, Epoch(0x22), vec![NodeId(0x23)]);
     let report =

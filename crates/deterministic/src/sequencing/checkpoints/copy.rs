@@ -15,13 +15,13 @@ use ordain_role::{
 use super::{Checkpointer, NeedsCheckpoint};
 use crate::sequencing::message::{Log, Message, Saving};
 
-/// One that is being got.
+/// A checkpoint that is being copied.
 #[derive(Debug)]
 pub(super) struct Copying {
-    /// Whose it is.
+    /// The member that has it.
     from: NodeId,
     epoch: Epoch,
-    /// How much of it is here.
+    /// The bytes of it that are here.
     offset: u64,
     /// The disk request that is under way.
     writing: Option<Writing>,
@@ -34,11 +34,11 @@ struct Writing {
     what: Step,
 }
 
-/// How far it is when that is done.
+/// The progress of the copy once a write is done.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Step {
     More,
-    /// That was all of it. It became complete at that time.
+    /// All of it is here. It became complete at that time.
     Last(Millis),
     Sealed(Seal),
 }
@@ -53,7 +53,7 @@ pub(super) struct Read {
 }
 
 impl<X> Checkpointer<X> {
-    /// What this node needs next is not kept any more by anybody, up to an epoch.
+    /// Looks for a checkpoint of this epoch or a later one: no node keeps the entries up to there that this one needs.
     pub(super) fn fetch(&mut self, now: Now, needed: Epoch, out: &mut Outbox<Message<X>>) {
         if self.newest().is_some_and(|(epoch, _)| epoch >= needed) {
             return self.begin_again(out);
@@ -61,13 +61,13 @@ impl<X> Checkpointer<X> {
         let (topology, me) = (&self.settings.topology, self.settings.me);
         let members = topology.group(topology.partition_of(me.node)).filter(|node| *node != me.node);
         let have = members.filter_map(|node| Some((self.others.get(&node)?.complete, node)));
-        // One that came damaged is asked for again after a while. The newest of the others will do meanwhile.
+        // A checkpoint that came damaged is asked for again after a while. The newest of the others will do meanwhile.
         let is_wanted = |epoch: &Epoch| *epoch >= needed.max(Epoch(1)) && !self.refused.contains(epoch);
         let have: Vec<(Epoch, NodeId)> = have.filter(|(epoch, _)| is_wanted(epoch)).collect();
         let newest = have.iter().map(|(epoch, _)| *epoch).max();
         let of: Vec<NodeId> =
             have.iter().filter(|(e, _)| Some(*e) == newest).map(|(_, node)| *node).collect();
-        // Of those that have it another one each second: what is damaged at one need not be at the other.
+        // Another of the members that have it each second: damage at one need not be at the other.
         let turn = (now.wall.to_millis().0 / 1000) as usize % of.len().max(1);
         let Some((epoch, from)) = newest.zip(of.get(turn).copied()) else { return };
         if self.copying.is_some() {
@@ -88,7 +88,7 @@ impl<X> Checkpointer<X> {
         }
     }
 
-    /// Looks again for a checkpoint, on a node that has no usable beginning, and asks now and then that one be made.
+    /// Looks again for a checkpoint, on a node without a usable beginning, and now and then asks for a new one.
     pub(super) fn look(&mut self, now: Now, out: &mut Outbox<Message<X>>) {
         let Some(NeedsCheckpoint { needed, .. }) = self.needs else { return };
         self.fetch_needed(now, out);
@@ -102,8 +102,8 @@ impl<X> Checkpointer<X> {
         out.set_timer(super::LOOK, super::LOOK_EVERY);
     }
 
-    /// The node begins again with the newest checkpoint. Where primaries may change, what is in its log may be all that there is of
-    /// it: the log says whether it goes on from there or has to begin anew.
+    /// Has the node begin again with the newest checkpoint. Where primaries may change, its log may hold the only copy
+    /// of some entries: the log decides whether it goes on from there or begins anew.
     fn begin_again(&self, out: &mut Outbox<Message<X>>) {
         let Some((epoch, _)) = self.newest() else { return };
         if let Some(NeedsCheckpoint { reach, .. }) = self.needs {
@@ -117,7 +117,7 @@ impl<X> Checkpointer<X> {
         }
     }
 
-    /// Some of the checkpoint has come.
+    /// Takes a part of the checkpoint.
     pub(super) fn take_part(
         &mut self,
         from: NodeId,
@@ -178,7 +178,7 @@ impl<X> Checkpointer<X> {
         }
     }
 
-    /// It comes to nothing. If it is still needed, it will be asked for again.
+    /// Gives up the copy. If it is still needed, it will be asked for again.
     pub(super) fn give_up_copy(&mut self, reason: &str, out: &mut Outbox<Message<X>>) {
         let Some(Copying { from, epoch, .. }) = self.copying.take() else { return };
         self.failure =
@@ -194,7 +194,7 @@ impl<X> Checkpointer<X> {
         }
     }
 
-    /// What was on its way to or from another node may be lost.
+    /// Messages to and from another node may be lost.
     pub(super) fn copy_peer(&mut self, PeerChange { node, state }: PeerChange, out: &mut Outbox<Message<X>>) {
         if state != PeerState::Back && self.copying.as_ref().is_some_and(|copying| copying.from == node) {
             self.give_up_copy("it cannot be reached", out);

@@ -6,8 +6,8 @@ use ordain_checkpoint::{Encoder, Header, Piece, Totals, file_name};
 use ordain_model::Epoch;
 use ordain_role::{Address, Bytes, DiskOp};
 
-/// So much is written at most without a sync. The disk serves the log too, whose syncs share it with this one's: the
-/// more is left to the end, the longer every client waits then.
+/// The most bytes written without a sync. The disk serves the log too, whose syncs share it with this file's: the more
+/// is left to the end, the longer every client waits then.
 const UNSYNCED: u64 = 2 << 20;
 
 /// The file.
@@ -15,16 +15,16 @@ pub(super) struct File {
     epoch: Epoch,
     /// None once the end is written.
     encoder: Option<Encoder>,
-    /// Who has not said yet that it has given all.
+    /// The roles that have not given all yet.
     missing: BTreeSet<Address>,
-    /// What is to be written next, and where it came from.
+    /// The bytes to be written next, and their senders.
     gathered: Vec<Bytes>,
     from: Vec<Address>,
-    /// From where came what is being written.
+    /// The senders of the bytes that are being written.
     on_its_way: Vec<Address>,
     /// The disk has been asked for something.
     is_busy: bool,
-    /// Up to where it is written, or being written; up to where synced.
+    /// The offset up to which it is written, or being written; then that up to which it is synced.
     offset: u64,
     synced: u64,
 }
@@ -66,7 +66,7 @@ impl File {
         }
     }
 
-    /// Nothing more comes from there. After the last of all comes the end.
+    /// Notes that a role has given all. After the last of all comes the end.
     pub fn last(&mut self, from: Address) {
         self.missing.remove(&from);
         if self.missing.is_empty()
@@ -77,7 +77,7 @@ impl File {
         }
     }
 
-    /// What the disk is to do next; nothing if it is at something, or there is nothing.
+    /// The next disk operations; none during others, or without work.
     pub fn next(&mut self) -> Vec<DiskOp> {
         if self.is_busy || self.gathered.is_empty() {
             return Vec::new();
@@ -102,7 +102,7 @@ impl File {
         std::mem::take(&mut self.on_its_way)
     }
 
-    /// Whether the end has been written.
+    /// The end, once it has been written.
     pub fn ended(&self) -> Option<Ended> {
         let is_whole = self.encoder.is_none() && self.gathered.is_empty() && !self.is_busy;
         is_whole.then_some(Ended { bytes: self.offset })

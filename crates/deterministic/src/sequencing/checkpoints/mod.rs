@@ -47,15 +47,15 @@ use crate::sequencing::message::{Has, Log, Message, Saving};
 use copy::{Copying, Read};
 use file::{Ended, File};
 
-/// What was damaged may be got from a member again.
+/// The timer after which a damaged checkpoint may be copied again.
 const ASK_AGAIN: TimerId = TimerId(1);
 /// Whole checkpoints travel: if they come damaged again and again, that is as often as it happens.
 const ASK_AGAIN_AFTER: Micros = Micros::from_millis(10_000);
 
-/// A node without a usable beginning looks again for a checkpoint among the other members of its group.
+/// The timer of a node without a usable beginning, which looks for a checkpoint among the other members of its group.
 const LOOK: TimerId = TimerId(2);
 const LOOK_EVERY: Micros = Micros::from_millis(1_000);
-/// It asks for a new checkpoint on every so manyth look.
+/// The number of looks between two requests for a new checkpoint.
 const WANT_EVERY: u32 = 10;
 
 /// The log of a node that has no usable beginning: no checkpoint on its disk covers what comes before that log.
@@ -67,7 +67,7 @@ pub struct NeedsCheckpoint {
     pub reach: Epoch,
 }
 
-/// How a checkpointer is set up.
+/// The settings of a checkpointer.
 #[derive(Clone, Debug)]
 pub struct CheckpointSettings {
     /// The cluster.
@@ -80,13 +80,13 @@ pub struct CheckpointSettings {
     pub exchange: Option<Address>,
     /// The log of this node.
     pub log: Address,
-    /// Whether that and the exchange's journal are trimmed.
+    /// The log and the receive journal are trimmed.
     pub trims: bool,
     /// The shards of this node.
     pub shards: Vec<Address>,
-    /// Whose state it is, as in the log.
+    /// The owner of the state, as in the log.
     pub identity: Vec<u8>,
-    /// How many complete checkpoints are kept.
+    /// The number of complete checkpoints that are kept.
     pub keep: usize,
     /// About how many bytes of one a member is given at a time.
     pub piece: usize,
@@ -99,15 +99,15 @@ pub struct Checkpointer<X> {
     settings: CheckpointSettings,
     /// The one that is being made.
     current: Option<File>,
-    /// What has come for those after it.
+    /// Pieces of the checkpoints after it.
     early: BTreeMap<Epoch, Vec<(Address, Saving)>>,
     /// The last epoch that a checkpoint was begun of, or that anything has come for.
     newest: Epoch,
-    /// One whose file is whole. What came in until then is not on disk yet, so far as is known.
+    /// A checkpoint whose file is whole. The input until then may not be on disk yet.
     whole: Option<Epoch>,
-    /// One that is saved and not complete.
+    /// A checkpoint that is saved and not complete.
     saved: Option<Epoch>,
-    /// One that is being sealed.
+    /// A checkpoint that is being sealed.
     sealing: Option<Seal>,
     /// Complete ones, and when they became that.
     complete: BTreeMap<Epoch, Millis>,
@@ -117,24 +117,24 @@ pub struct Checkpointer<X> {
     leftovers: BTreeSet<String>,
     /// The checkpoints that other nodes have.
     others: BTreeMap<NodeId, Has>,
-    /// One that is being got from a member.
+    /// A checkpoint that is being copied from a member.
     copying: Option<Copying>,
     /// The node has no usable beginning: it does nothing but get one.
     needs: Option<NeedsCheckpoint>,
-    /// How often it has looked for one.
+    /// The number of looks for one.
     looks: u32,
     /// The reads for members, by token.
     reads: BTreeMap<u64, Read>,
-    /// The driver was told that one is being made.
+    /// The driver knows that one is being made.
     is_making: bool,
-    /// Nothing up to this epoch can be lost with a primary.
+    /// The epoch up to which nothing can be lost with a primary.
     stable: Epoch,
     /// The latest word to log and journal on it.
     covered: Covered,
     /// The disk requests under way, by token.
     asked: BTreeMap<u64, Asked>,
     next_token: u64,
-    /// Why the last one came to nothing.
+    /// The reason why the last one failed.
     failure: Option<String>,
     counts: Counts,
     marker: std::marker::PhantomData<fn() -> X>,
@@ -147,7 +147,7 @@ enum Asked {
     File(Epoch),
     /// The seal of the one that is being sealed.
     Seal,
-    /// To remove what is not needed.
+    /// The removal of files that are not needed.
     Clean,
 }
 
@@ -233,7 +233,7 @@ impl<X> Checkpointer<X> {
 
     // ---- gathering ---------------------------------------------------------------------------------------
 
-    /// Something of the state at the end of an epoch has come. Every shard says something of each, in order.
+    /// Takes a message on the state at the end of an epoch. Every shard sends some on each, in order.
     fn take(&mut self, from: Address, epoch: Epoch, what: Saving, out: &mut Outbox<Message<X>>) {
         if self.current.as_ref().is_some_and(|file| file.epoch() == epoch) {
             return self.gather(from, what, out);
@@ -248,8 +248,8 @@ impl<X> Checkpointer<X> {
         }
     }
 
-    /// A shard of this node, which has just been started, had executed all up to an epoch before. If another had not, that one
-    /// would give what nobody completes.
+    /// Passes over a checkpoint: a shard of this node, which has just been started, had executed all up to its epoch
+    /// before. If another had not, that one would give pieces that no other completes.
     fn pass_by(&mut self, epoch: Epoch, out: &mut Outbox<Message<X>>) {
         const REASON: &str = "a shard had passed it by before the node was started";
         self.newest = self.newest.max(epoch);
@@ -321,7 +321,8 @@ impl<X> Checkpointer<X> {
             Some(Ended { bytes }) => {
                 self.counts.bytes = bytes;
                 self.current = None;
-                // Before the exchange can say so, shards may have to execute more, and stand still for the next one.
+                // Before the exchange can confirm it, shards may have to execute more, and stand still for the next
+                // one.
                 self.leftovers.extend(self.whole.replace(epoch).map(file_name));
                 self.clean(out);
                 match self.settings.exchange {
@@ -349,7 +350,7 @@ impl<X> Checkpointer<X> {
         self.settings.shards.iter().for_each(|shard| out.send(*shard, Saving::Dropped(epoch)));
     }
 
-    /// A shard has not kept the state at the end of an epoch, because it was still at the checkpoint before.
+    /// Drops a checkpoint for which a shard has not kept the state, because it was still at the one before.
     fn skipped(&mut self, from: Address, epoch: Epoch, out: &mut Outbox<Message<X>>) {
         if self.current.as_ref().is_some_and(|file| file.epoch() == epoch) {
             return self.gather(from, Saving::Skipped(epoch), out);
@@ -367,7 +368,7 @@ impl<X> Checkpointer<X> {
         if self.whole.take_if(|whole| *whole == epoch).is_none() {
             return;
         }
-        // One that was saved and has not become complete is not waited for any more.
+        // An earlier one that was saved and has not become complete is not waited for any more.
         self.leftovers.extend(self.saved.replace(epoch).map(file_name));
         self.clean(out);
         self.report_to_others(out);
@@ -438,7 +439,7 @@ impl<X> Checkpointer<X> {
 
     fn peer_changed(&mut self, PeerChange { node, state }: PeerChange, out: &mut Outbox<Message<X>>) {
         if state == PeerState::Fresh && node != self.settings.me.node {
-            // It may have come back without what it had.
+            // The node may have come back without what it had.
             self.others.remove(&node);
             out.send(Address { node, ..self.settings.me }, Saving::Has(self.has()));
         }

@@ -18,7 +18,7 @@ use crate::sequencing::message::{ExchangeMessage, Log, Message, RemoteResult};
 /// The state of catching up: what this node misses, and from which member it reads that.
 #[derive(Debug, Default)]
 pub(super) struct CatchUp {
-    /// Up to which epoch everything that has come in is here, executed or not.
+    /// The epoch up to which everything that has come in is here, executed or not.
     covered: Epoch,
     /// The senders that keep nothing any more up to an epoch that is not covered.
     by: BTreeMap<NodeId, Epoch>,
@@ -32,26 +32,26 @@ pub(super) struct CatchUp {
 /// A journal that is being read.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct JournalRequest {
-    /// Whose it is.
+    /// The member whose journal it is.
     pub member: NodeId,
     /// The entry that comes next.
     pub from: Epoch,
-    /// Nothing up to this epoch is of any use.
+    /// The epoch up to which nothing is of any use.
     pub after: Epoch,
 }
 
 impl CatchUp {
-    /// Up to which epoch everything that comes in is here, on a node with this progress.
+    /// The epoch up to which everything that comes in is here, on a node with this progress.
     pub fn reach(&self, progress: Epoch) -> Epoch {
         self.covered.max(progress)
     }
 
-    /// The largest epoch that is not covered and that nobody keeps any more; 0 if nothing is missing.
+    /// The largest epoch that is not covered and that no sender keeps any more; 0 if nothing is missing.
     pub fn up_to(&self) -> Epoch {
         self.by.values().max().copied().unwrap_or_default()
     }
 
-    /// A node says that it keeps nothing any more up to an epoch.
+    /// Notes that a node keeps nothing any more up to an epoch.
     pub fn note(&mut self, node: NodeId, epoch: Epoch) {
         self.by.insert(node, epoch);
     }
@@ -84,7 +84,7 @@ impl CatchUp {
         self.reading
     }
 
-    /// A piece has come. What comes next, if there is more; `Err` if nobody has asked for this.
+    /// Takes a piece, and answers what comes next, if there is more; `Err` if it was not asked for.
     pub fn take(
         &mut self,
         member: NodeId,
@@ -107,14 +107,14 @@ impl CatchUp {
         Ok(self.reading)
     }
 
-    /// The journal that is read does not go back as far as this epoch. `Err` if nobody has asked.
+    /// Notes that the journal does not go back as far as this epoch. `Err` if it was not asked for.
     pub fn refused(&mut self, member: NodeId, up_to: Epoch) -> Result<(), ()> {
         self.reading.take_if(|reading| reading.member == member).ok_or(())?;
         self.no_help.insert(member, up_to);
         Ok(())
     }
 
-    /// If none of these members can help: what is missing is not in their journals any more up to this epoch.
+    /// The epoch up to which what is missing is in the journals of none of these members, if none can help.
     pub fn beyond_help(&self, members: &[NodeId]) -> Option<Epoch> {
         let can_none = !members.is_empty() && members.iter().all(|member| self.no_help.contains_key(member));
         let gone = self.no_help.values().copied().filter(|epoch| *epoch > Epoch(0)).min();
@@ -147,7 +147,8 @@ impl<X: RemoteResult> Exchange<X> {
             return out.halt(format!("node {} asks for a journal, and is no member", member.0));
         }
         self.counts.served += 1;
-        // Of one that misses something itself, a member would get what it has sent, and the other way round, for ever.
+        // From a member that misses something itself, this one would get what it has sent, and the other way round,
+        // for ever.
         let journal = self.journal.as_mut().filter(|_| self.catch_up.up_to() == Epoch(0));
         let piece = match journal {
             Some(journal) => journal.read(member, wanted, (&self.registry, self.settings.piece), out),
@@ -188,7 +189,7 @@ impl<X: RemoteResult> Exchange<X> {
                 JournalRecord::Message(from, ExchangeMessage::RemoteResult { to, remote_result }) => {
                     self.take_remote_result(from, to, remote_result, out)
                 }
-                // How far others were then is not how far they are, and what is stable this node hears itself.
+                // The others' progress of then is not that of now, and this node learns by itself what is stable.
                 JournalRecord::Message(..)
                 | JournalRecord::Progress(..)
                 | JournalRecord::Stable(_)
@@ -200,7 +201,7 @@ impl<X: RemoteResult> Exchange<X> {
                 self.send_when_durable(member, ExchangeMessage::Fetch { from, after }, out)
             }
             None => {
-                // Whoever has no more may have some later, and another one may have more.
+                // A member that has no more may have some later, and another one may have more.
                 for node in self.catch_up.settled(self.progress) {
                     out.send(self.at(node), ExchangeMessage::Resume(self.catch_up.reach(self.progress)));
                 }
@@ -218,7 +219,7 @@ impl<X: RemoteResult> Exchange<X> {
         }
     }
 
-    /// If no member that can be reached has what is missing, only a checkpoint helps.
+    /// Asks for a checkpoint, if no member that can be reached has what is missing.
     pub(super) fn ask_for_checkpoint(&self, out: &mut Outbox<Message<X>>) {
         if let (Some(epoch), Some(to)) =
             (self.catch_up.beyond_help(&self.members()), self.settings.checkpointer)

@@ -32,11 +32,11 @@ pub(super) struct InputFence<X> {
     leadership_records: Option<Arc<LeadershipRecords>>,
     /// The messages that are held back, in order, and how their senders had introduced themselves.
     held: VecDeque<(NodeId, Introduced, ExchangeMessage<X>)>,
-    /// As whom each node has introduced itself.
+    /// The introduction of each node.
     introduced: BTreeMap<NodeId, Introduced>,
-    /// By partition.
+    /// The recent shares of batches, by partition.
     recent: Vec<VecDeque<Held>>,
-    /// By partition, of which epochs it is known here whether there was something in them.
+    /// The epochs known here to be empty or not, by partition.
     known: Vec<KnownEpochs>,
     /// The last transaction that some node is known to have executed, by what it has sent.
     executed: Gsn,
@@ -50,7 +50,7 @@ struct KnownEpochs {
     through: Epoch,
 }
 
-/// How a node has introduced itself.
+/// The introduction of a node.
 #[derive(Clone, Copy, Debug, Default)]
 struct Introduced {
     arrival: Arrival,
@@ -72,19 +72,19 @@ impl<X> InputFence<X> {
     }
 
     /// Takes a message of a node: the answer is the message, if it may be taken at once.
-    pub fn admit(&mut self, from: NodeId, post: ExchangeMessage<X>) -> Option<ExchangeMessage<X>> {
+    pub fn admit(&mut self, from: NodeId, message: ExchangeMessage<X>) -> Option<ExchangeMessage<X>> {
         let introduced = self.introduced.entry(from).or_default();
-        match post {
+        match message {
             ExchangeMessage::Arrival(arrival) => *introduced = Introduced { arrival, terms: 0 },
             ExchangeMessage::Terms(terms) => introduced.terms = terms,
             _ => {}
         }
-        if matches!(post, ExchangeMessage::Arrival(_) | ExchangeMessage::Terms(_)) {
+        if matches!(message, ExchangeMessage::Arrival(_) | ExchangeMessage::Terms(_)) {
             return None;
         }
         let introduced = *introduced;
         if self.bugs.has(Bug::IgnoreFence) {
-            return Some(post);
+            return Some(message);
         }
         let is_open = self
             .leadership_records
@@ -94,16 +94,18 @@ impl<X> InputFence<X> {
         if self.is_out(from, introduced) {
             None
         } else if is_open {
-            Some(post)
+            Some(message)
         } else {
-            self.held.push_back((from, introduced, post));
+            self.held.push_back((from, introduced, message));
             None
         }
     }
 
-    /// Whether a node that has introduced itself so has to be rebuilt, or has had a later life when a term began that it does
-    /// not know of. A node knows of no term before it has arrived, and of all that began before: so one that knows of some,
-    /// and of fewer than there were when another life of it had arrived last, is of an earlier life.
+    /// Tells whether a node with this introduction is evicted, or has had a later life when a term began that it does
+    /// not know of.
+    ///
+    /// A node knows of no term before it has arrived, and of all that began before. So a life that knows of some
+    /// terms, and of fewer than there were when another life arrived last, is an earlier one.
     fn is_out(&self, node: NodeId, introduced: Introduced) -> bool {
         let Some(leadership_records) = &self.leadership_records else { return false };
         let is_late = introduced.terms > 0 && introduced.terms < leadership_records.terms();
@@ -125,7 +127,7 @@ impl<X> InputFence<X> {
         let is_ahead = |held: &(NodeId, Introduced, ExchangeMessage<X>)| is_fenced || held.1.terms > terms;
         let ready = held.iter().position(is_ahead).unwrap_or(held.len());
         self.held = held.split_off(ready);
-        held.into_iter().map(|(from, _, post)| (from, post)).collect()
+        held.into_iter().map(|(from, _, message)| (from, message)).collect()
     }
 
     /// The number of terms that it knows of.
@@ -133,7 +135,7 @@ impl<X> InputFence<X> {
         self.leadership_records.as_ref().map_or(0, |leadership_records| leadership_records.terms())
     }
 
-    /// Whether what is held back has a reason to be, and no share is of an epoch that is not known.
+    /// Checks that messages held back have a reason to be, and that no share is of an epoch that is not known.
     pub fn check(&self) -> Result<(), String> {
         let is_fenced = self.leadership_records.as_ref().is_none_or(|records| records.is_fenced());
         let terms = self.terms();
@@ -150,7 +152,7 @@ impl<X> InputFence<X> {
         Ok(())
     }
 
-    /// How much is held back.
+    /// The number of messages held back.
     pub fn held(&self) -> usize {
         self.held.len()
     }
@@ -167,8 +169,7 @@ impl<X> InputFence<X> {
         }
     }
 
-    /// All that the node has written down has been noted again. It begins after this epoch, and will not be told of what is
-    /// before.
+    /// Begins after an epoch, once all that is in the journal was noted again: earlier epochs will not come again.
     pub fn begin_after(&mut self, epoch: Epoch) {
         for known in self.known.iter_mut().filter(|known| known.through < epoch) {
             *known = KnownEpochs { since: epoch, through: epoch };
@@ -180,8 +181,8 @@ impl<X> InputFence<X> {
         self.executed = self.executed.max(gsn);
     }
 
-    /// All who may be primaries have what is up to these epochs. Should one who has not be made primary nevertheless, then
-    /// nobody here knows of it any more.
+    /// Forgets what all possible primaries have: the epochs up to these. Should a node without them be made primary
+    /// nevertheless, then no node here knows of them any more.
     pub fn forget(&mut self, low_watermarks: &[Epoch]) {
         for ((recent, known), low_watermark) in
             self.recent.iter_mut().zip(&mut self.known).zip(low_watermarks)
@@ -192,8 +193,8 @@ impl<X> InputFence<X> {
         }
     }
 
-    /// What is there of a partition's batches after an epoch, about so many bytes of it; nothing, if this node has not
-    /// heard that the term is being prepared.
+    /// Collects a partition's batches after an epoch, about so many bytes of them; `None` if this node does not know
+    /// yet that the term is being prepared.
     pub fn collect(
         &self,
         (partition, term): (PartitionId, u64),
@@ -204,7 +205,7 @@ impl<X> InputFence<X> {
         let leadership_record =
             self.leadership_records.as_ref()?.leadership_records.get(usize::from(partition.0))?;
         leadership_record.fence.filter(|fence| fence.term == term)?;
-        // Whoever executes a transaction has every batch before its own, and that.
+        // A node that executes a transaction has every batch before its own, and that.
         let has_own = self.executed.partition() >= partition;
         let executed = Epoch(self.executed.epoch().0.saturating_sub(u64::from(!has_own)));
         let (mut held, mut bytes) = (Vec::new(), 0);
@@ -281,11 +282,11 @@ mod tests {
 
     /// The epochs of what is taken once the configuration service has spoken.
     fn released(fence: &mut InputFence<()>, leadership_records: Arc<LeadershipRecords>) -> Vec<u64> {
-        let epoch = |post| match post {
+        let epoch = |message| match message {
             ExchangeMessage::Opened(epoch) => epoch.0,
             other => panic!("{other:?} was not held back"),
         };
-        fence.note_records(leadership_records).into_iter().map(|(_, post)| epoch(post)).collect()
+        fence.note_records(leadership_records).into_iter().map(|(_, message)| epoch(message)).collect()
     }
 
     #[test]

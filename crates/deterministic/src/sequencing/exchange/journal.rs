@@ -21,13 +21,13 @@ use crate::sequencing::message::{ExchangeMessage, Message, RemoteResult};
 /// A record of the receive journal.
 #[derive(Clone, Debug)]
 pub enum JournalRecord<X> {
-    /// From another node.
+    /// A message from another node.
     Message(NodeId, ExchangeMessage<X>),
-    /// How far another node was.
+    /// The progress of another node.
     Progress(NodeId, Epoch),
-    /// Everything of this epoch or before is stable.
+    /// The epoch up to which everything is stable.
     Stable(Epoch),
-    /// This node has come in this incarnation: of what stands before, only that counts which is of this epoch or before.
+    /// A new incarnation of this node: of what stands before, only what is of this epoch or before counts.
     Incarnation(u64, Epoch),
 }
 
@@ -45,20 +45,20 @@ impl<X: RemoteResult> JournalRecord<X> {
         journal_records.iter().map(JournalRecord::epoch).max().unwrap_or_default()
     }
 
-    /// Once everything up to this epoch is executed, it is done with.
+    /// The epoch with whose execution the record is done with.
     fn epoch(&self) -> Epoch {
         match self {
             JournalRecord::Message(_, ExchangeMessage::RemoteResult { remote_result, .. }) => {
                 remote_result.epoch()
             }
-            // Whoever goes on from there needs to know.
+            // A start from there on needs the mark.
             JournalRecord::Stable(epoch) => *epoch,
             other => other.opens(),
         }
     }
 
-    /// Whether it still counts when only what is of this epoch or before does. How far other nodes are they say themselves, and
-    /// never more than that.
+    /// Tells whether the record still counts when only what is of this epoch or before does. Records of other nodes'
+    /// progress always do: the nodes report it themselves, and never more than that.
     fn outlasts(&self, stable: Epoch) -> bool {
         self.epoch() <= stable
     }
@@ -103,7 +103,7 @@ impl<T: Codec> Form<T> for OfNoNode {
 pub struct Counting {
     stable: Epoch,
     incarnation: u64,
-    /// Of the entries before the one with this number only that counts which is of this epoch or before. Ascending.
+    /// Number and epoch: of the entries before the number only what is of the epoch or before counts. Ascending.
     limits: Vec<(Epoch, Epoch)>,
 }
 
@@ -133,7 +133,8 @@ impl Counting {
         all.retain(|journal_record| journal_record.outlasts(stable));
     }
 
-    /// All is read, and the next entry will have this number. A node in a later incarnation than before keeps what is stable.
+    /// Ends the reading; the next entry will have this number. A node in a later incarnation than before keeps what is
+    /// stable.
     pub fn begin<X: RemoteResult>(
         &mut self,
         number: Epoch,
@@ -146,7 +147,7 @@ impl Counting {
         }
     }
 
-    /// Up to which epoch what an entry holds counts.
+    /// The epoch up to which the content of an entry counts, if there is a limit.
     fn limit_of(&self, number: Epoch) -> Option<Epoch> {
         let later = self.limits.iter().filter(|(before, _)| *before > number);
         later.map(|(_, stable)| *stable).min()
@@ -160,9 +161,9 @@ pub struct Opened {
     pub writer: LogWriter,
     /// The beginning of the names of its files.
     pub prefix: &'static str,
-    /// Whose it is.
+    /// The owner of the journal.
     pub identity: Vec<u8>,
-    /// Where things are in it.
+    /// The index of its entries.
     pub index: Index,
     /// The records that count, where primaries may change.
     pub counting: Option<Counting>,
@@ -192,7 +193,7 @@ pub(super) struct Journal {
 #[derive(Debug)]
 struct Mark {
     number: Epoch,
-    /// Progress at that time, which may be told once it is durable.
+    /// The progress at that time, which may be reported once the entry is durable.
     progress: Epoch,
     largest: Epoch,
     bytes: usize,
@@ -226,9 +227,9 @@ impl Journal {
     }
 
     /// Takes down what a node has sent.
-    pub fn note_message<X: RemoteResult>(&mut self, from: NodeId, post: &ExchangeMessage<X>) {
-        JournalRecord::Message(from, post.clone()).encode(&mut self.pending);
-        let epoch = match post {
+    pub fn note_message<X: RemoteResult>(&mut self, from: NodeId, message: &ExchangeMessage<X>) {
+        JournalRecord::Message(from, message.clone()).encode(&mut self.pending);
+        let epoch = match message {
             ExchangeMessage::Slot { through, .. } => *through,
             ExchangeMessage::RemoteResult { remote_result, .. } => remote_result.epoch(),
             _ => Epoch(0),
@@ -241,8 +242,8 @@ impl Journal {
         JournalRecord::<()>::Progress(node, epoch).encode(&mut self.pending);
     }
 
-    /// Makes an entry of what waits. Progress at this time may be told once it is durable; where primaries may change, so much of
-    /// it as is stable.
+    /// Makes an entry of the waiting records. The progress at this time may be reported once it is durable; where
+    /// primaries may change, the stable part of it.
     pub fn append(&mut self, progress: Epoch) -> Result<(), AppendError> {
         if let Some(counting) = self.counting.as_mut().filter(|counting| progress > counting.stable) {
             counting.stable = progress;
@@ -335,11 +336,11 @@ impl Journal {
         out: &mut Outbox<Message<X>>,
     ) -> Result<Option<(NodeId, ExchangeMessage<X>)>, String> {
         let Some(member) = self.readers.was_read(done, Epoch(u64::MAX))? else { return Ok(None) };
-        Ok(self.go_on(member, terms, out)?.map(|post| (member, post)))
+        Ok(self.go_on(member, terms, out)?.map(|message| (member, message)))
     }
 
-    /// Lets go what has nothing to do with epochs beyond this one, but not what a member is being given that is not more than
-    /// so many bytes behind. Says who is told that it is too late, and what.
+    /// Trims the entries that have nothing to do with epochs beyond this one, but none that a member is being given
+    /// and is at most so many bytes behind. Answers the members that are too late, and the messages for them.
     pub fn trim<X>(&mut self, through: Epoch, most: usize) -> Vec<(NodeId, ExchangeMessage<X>)> {
         let is_near = |next: &Epoch| self.index.bytes_from(*next) <= most;
         let spared = self.readers.least().filter(is_near).unwrap_or(self.next);
@@ -353,7 +354,7 @@ impl Journal {
         self.readers.late().into_iter().map(|member| (member, ExchangeMessage::Trimmed(through))).collect()
     }
 
-    /// Whether an answer of the disk is to a request that reads.
+    /// Tells whether an answer of the disk is to a request that reads.
     pub fn is_read(done: &DiskDone) -> bool {
         replication::is_read(done)
     }

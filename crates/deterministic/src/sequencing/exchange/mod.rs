@@ -46,7 +46,7 @@ use journal::Journal;
 use outgoing::Outgoing;
 use peers::Substitute;
 
-/// How an exchange is set up.
+/// The settings of an exchange.
 #[derive(Clone, Debug)]
 pub struct ExchangeSettings {
     /// The cluster.
@@ -59,15 +59,16 @@ pub struct ExchangeSettings {
     pub checkpointer: Option<Address>,
     /// The shards of this node, in order.
     pub shards: Vec<Address>,
-    /// How much is kept for the nodes of a partition that are behind the majority of them, bytes at most. What the
-    /// majority of them has not on disk yet is kept in any case.
+    /// The most bytes kept for the nodes of a partition that are behind the majority of them. Batches that the
+    /// majority has not on disk yet are kept in any case.
     pub kept_max: usize,
-    /// About how many bytes the journal may have before what members that are away may want goes, once a checkpoint covers it.
+    /// The bytes, about, beyond which journal entries that a checkpoint covers go, though members that are away may
+    /// want them.
     pub keep_bytes: u64,
     /// About how many bytes are sent again, read again or written at once at most. A link has room for several times as
     /// many.
     pub piece: usize,
-    /// As whom this node has started, where primaries may change.
+    /// The node's introduction in this life, where primaries may change.
     pub arrival: Option<Arrival>,
     /// Bugs that a test has planted.
     pub bugs: Bugs,
@@ -79,18 +80,18 @@ pub struct Exchange<X> {
     settings: ExchangeSettings,
     registry: Arc<Registry>,
     partition: PartitionId,
-    /// By which batches are divided: by the map of each chunk, whether or not this node has come to it.
+    /// The layouts by which batches are divided: by the map of each chunk, whether or not this node has come to it.
     layouts: Layouts,
     order: Interleave,
     /// The largest epoch that this partition's log has sealed.
     sealed: Epoch,
-    /// Everything of this epoch or before was executed before the node began.
+    /// The epoch up to which everything was executed before the node began.
     begun: Epoch,
     /// The messages to each partition; none to this one.
     outgoing: Vec<Outgoing<X>>,
     /// Batches that were handed to the shards and are not executed by all, in order.
     handed: VecDeque<(Epoch, PartitionId)>,
-    /// The epoch up to which the shards have been told that they have all.
+    /// The epoch up to which the shards know that they have all.
     passed: Epoch,
     /// The last batch that each shard has executed.
     applied: BTreeMap<Address, (Epoch, PartitionId)>,
@@ -101,7 +102,8 @@ pub struct Exchange<X> {
     journal: Option<Journal>,
     /// Progress as far as all that it came from is on disk.
     durable: Epoch,
-    /// How much of that the other nodes of this replica have been told, and how much all that keep something for this one.
+    /// The part of it that was reported to the other nodes of this replica, and to all that keep something for this
+    /// one.
     reported_to_peers: Epoch,
     reported_to_all: Epoch,
     /// The timer that ends a pause in writing is set.
@@ -113,14 +115,14 @@ pub struct Exchange<X> {
     /// The substitutes of the nodes of this replica that are lost, or are back and not up to date.
     substitutes: BTreeMap<NodeId, Substitute>,
     catch_up: CatchUp,
-    /// Where primaries may change.
+    /// The fence, where primaries may change.
     fence: Option<InputFence<X>>,
     /// The checkpointer waits until all that has come in up to an epoch is on disk.
     saving: Option<(Address, Epoch)>,
     /// Messages that leave once the journal's entry of that number is durable.
     deferred: VecDeque<(Epoch, NodeId, ExchangeMessage<X>)>,
     covered: Covered,
-    /// Where primaries may change: nothing up to here can be lost with one.
+    /// The epoch up to which nothing can be lost with a primary, where primaries may change.
     stable: Epoch,
     /// The node executes again what it had before it was stopped: nothing leaves.
     is_replaying: bool,
@@ -143,14 +145,15 @@ struct Counts {
 
 const FLUSH: TimerId = TimerId(1);
 const PROBE: TimerId = TimerId(2);
-/// A member's journal is looked at again.
+/// The timer of the next look at a member's journal.
 const FETCH: TimerId = TimerId(3);
 const FETCH_EVERY: Micros = Micros::from_millis(200);
-/// Progress is told.
+/// The timer of reports of progress.
 const REPORT: TimerId = TimerId(4);
-/// After how long it is told to those to whom nothing else goes. Until then they keep more than they need to.
+/// The time after which progress is reported to nodes that get no other message. Until then they keep more than they
+/// need to.
 const REPORT_EVERY: Micros = Micros::from_millis(100);
-/// How long what has come in may wait to be written. Until then its sender keeps it.
+/// The time for which messages that came in may wait to be written. Until then their sender keeps them.
 const FLUSH_EVERY: Micros = Micros::from_millis(10);
 const PROBE_EVERY: Micros = Micros::from_millis(500);
 
@@ -206,7 +209,7 @@ impl<X: RemoteResult> Exchange<X> {
     /// Takes note again of what came in before the node was stopped. What it asks for is for this node's own roles.
     pub fn replay(&mut self, journal_record: JournalRecord<X>, out: &mut Outbox<Message<X>>) {
         match journal_record {
-            JournalRecord::Message(from, post) => self.receive(from, post, out),
+            JournalRecord::Message(from, message) => self.receive(from, message, out),
             JournalRecord::Progress(node, epoch) => self.note_progress(node, epoch),
             JournalRecord::Stable(epoch) => self.stable = self.stable.max(epoch),
             JournalRecord::Incarnation(..) => {}
@@ -214,8 +217,8 @@ impl<X: RemoteResult> Exchange<X> {
         self.deliver(out);
     }
 
-    /// The node begins where everything of an epoch and before was executed: it knows nothing of that any more, and
-    /// will not be asked. To be said first.
+    /// Begins where everything of an epoch and before was executed: the exchange knows nothing of that any more, and
+    /// will not be asked. To be called first.
     pub fn begin_after(&mut self, epoch: Epoch) {
         self.order = Interleave::after(self.partitions(), epoch);
         (self.begun, self.sealed, self.progress, self.durable) = (epoch, epoch, epoch, epoch);
@@ -223,8 +226,8 @@ impl<X: RemoteResult> Exchange<X> {
         self.outgoing.iter_mut().for_each(|outgoing| outgoing.begin_after(epoch));
     }
 
-    /// What was to be executed again has been. From now on what comes in is kept in a journal, if there is one, and no
-    /// batch of this partition up to `sealed` is still to come.
+    /// Begins normal work after the replay. From now on messages that come in are kept in a journal, if there is one,
+    /// and no batch of this partition up to `sealed` is still to come.
     pub fn begin(&mut self, journal: Option<Opened>, sealed: Epoch) {
         self.is_replaying = false;
         self.fence.iter_mut().for_each(|fence| fence.begin_after(self.begun));
@@ -234,7 +237,7 @@ impl<X: RemoteResult> Exchange<X> {
         self.journal = journal.map(|opened| Journal::new(opened, stable));
         let durable = self.journal.as_ref().map_or(Epoch(0), |journal| journal.durable);
         self.durable = self.durable.max(durable);
-        // Whoever is met is told.
+        // Each node that is met gets a report.
         (self.reported_to_peers, self.reported_to_all) = (self.durable, self.durable);
     }
 
@@ -243,7 +246,7 @@ impl<X: RemoteResult> Exchange<X> {
         self.progress
     }
 
-    /// So much of progress as nobody has to take back: others are told of no more, and keep the rest.
+    /// The progress that no node has to take back: others hear of no more, and keep the rest.
     fn stable_progress(&self) -> Epoch {
         let stable = self.fence.as_ref().map_or(Epoch(u64::MAX), |_| self.stable.max(self.begun));
         self.progress.min(stable)
@@ -290,12 +293,12 @@ impl<X: RemoteResult> Role for Exchange<X> {
                 Message::Exchange(ExchangeMessage::RemoteResult { to, remote_result })
                     if from.node == self.settings.me.node =>
                 {
-                    self.post(to, remote_result, out);
+                    self.send_remote_result(to, remote_result, out);
                 }
-                Message::Exchange(post) => self.admit(from.node, post, out),
+                Message::Exchange(message) => self.admit(from.node, message, out),
                 Message::Configuration(Configuration::Records { leadership_records, .. }) => {
                     let released = self.note_records(leadership_records, out);
-                    released.into_iter().for_each(|(from, post)| self.receive(from, post, out));
+                    released.into_iter().for_each(|(from, message)| self.receive(from, message, out));
                 }
                 Message::Configuration(Configuration::LowWatermarks(epochs)) => {
                     self.fence.iter_mut().for_each(|fence| fence.forget(&epochs));
@@ -342,7 +345,7 @@ impl<X: RemoteResult> Role for Exchange<X> {
                 }
             }
             Event::Start => {
-                // What others had opened is in the journal, and the sequencer begins with what is in the log.
+                // Epochs that others had opened are in the journal, and the sequencer begins with what is in the log.
                 if self.opened > self.sealed {
                     out.send(self.settings.sequencer, Sequencing::Reached(self.opened));
                 }

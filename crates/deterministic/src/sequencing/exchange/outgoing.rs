@@ -22,13 +22,13 @@ pub(super) struct Outgoing<X> {
     dropped: Epoch,
     /// The epoch of the last slice.
     pub last_slice: Epoch,
-    /// Whom it is sent to: the node of this replica, and those for which this one stands in.
+    /// The receivers: the node of this replica, and those for which this one substitutes.
     to: BTreeMap<NodeId, Option<Behind>>,
-    /// Up to where each node that may ask needs nothing more.
+    /// The epoch up to which each node that may ask needs nothing more.
     progress: BTreeMap<NodeId, Epoch>,
 }
 
-/// How far a node has been sent again what it asked for.
+/// The state of a node that is sent again what it asked for.
 #[derive(Debug)]
 struct Behind {
     /// The number of what comes next.
@@ -44,13 +44,13 @@ pub(super) struct Forgotten(pub Epoch);
 /// The next of what a node has asked for.
 #[derive(Debug)]
 pub(super) struct Piece<X> {
-    pub posts: Vec<ExchangeMessage<X>>,
+    pub messages: Vec<ExchangeMessage<X>>,
     /// There is nothing more. From now on the node is sent everything at once.
     pub is_last: bool,
 }
 
 impl<X: Clone> Outgoing<X> {
-    /// Nothing yet, for a partition that these nodes hold, one of which is of this replica.
+    /// Makes an empty queue for a partition that these nodes hold, one of which is of this replica.
     pub fn new(holders: impl Iterator<Item = NodeId>, near: Option<NodeId>) -> Outgoing<X> {
         Outgoing {
             kept: VecDeque::new(),
@@ -63,7 +63,7 @@ impl<X: Clone> Outgoing<X> {
         }
     }
 
-    /// Nothing of an epoch and before is kept.
+    /// Begins after an epoch: nothing up to it is kept.
     pub fn begin_after(&mut self, epoch: Epoch) {
         (self.dropped, self.last_slice) = (epoch, epoch);
     }
@@ -74,14 +74,14 @@ impl<X: Clone> Outgoing<X> {
     }
 
     /// Keeps something for as long as a node may ask for it.
-    pub fn keep(&mut self, epoch: Epoch, bytes: usize, post: ExchangeMessage<X>) {
+    pub fn keep(&mut self, epoch: Epoch, bytes: usize, message: ExchangeMessage<X>) {
         if epoch <= self.least() {
             // A node that executes again what the others have behind them.
             self.dropped = self.dropped.max(epoch);
             return;
         }
         self.bytes += bytes;
-        self.kept.push_back((epoch, bytes, post));
+        self.kept.push_back((epoch, bytes, message));
     }
 
     /// The nodes that are sent a message of an epoch at once.
@@ -91,7 +91,7 @@ impl<X: Clone> Outgoing<X> {
         live.filter(move |node| !is_past(node))
     }
 
-    /// Whether a node is sent what goes to this partition.
+    /// Tells whether a node is sent the messages for this partition.
     pub fn serves(&self, node: NodeId) -> bool {
         self.to.contains_key(&node)
     }
@@ -101,8 +101,8 @@ impl<X: Clone> Outgoing<X> {
         self.to.remove(&node);
     }
 
-    /// A node wants everything after an epoch, and will get it in pieces; unless something of that is not kept any more:
-    /// then it is sent nothing. One that has said before that it is farther has lost what it had.
+    /// Sends a node everything after an epoch again, in pieces; nothing if some of that is not kept any more. A node
+    /// that has reported a larger progress before has lost what it had.
     pub fn ask_again(&mut self, node: NodeId, after: Epoch) -> Result<(), Forgotten> {
         if let Some(known) = self.progress.get_mut(&node) {
             *known = after.min(*known);
@@ -125,7 +125,8 @@ impl<X: Clone> Outgoing<X> {
         let progress = self.progress_of(node);
         let Some(Some(behind)) = self.to.get_mut(&node) else { return Ok(None) };
         let Some(skip) = behind.next.checked_sub(self.first) else {
-            // Some was forgotten before it was its turn. If not all of that was executed there, it is missing.
+            // Some messages were forgotten before they were sent. Unless all of that was executed there, it is
+            // missing.
             behind.next = self.first;
             if self.dropped <= behind.after.max(progress) {
                 return self.next_piece(node, most, size);
@@ -133,28 +134,29 @@ impl<X: Clone> Outgoing<X> {
             self.to.remove(&node);
             return Err(Forgotten(self.dropped));
         };
-        let (mut posts, mut bytes) = (Vec::new(), 0);
-        for (epoch, _, post) in self.kept.iter().skip(skip as usize) {
+        let (mut messages, mut bytes) = (Vec::new(), 0);
+        for (epoch, _, message) in self.kept.iter().skip(skip as usize) {
             if bytes >= most {
-                return Ok(Some(Piece { posts, is_last: false }));
+                return Ok(Some(Piece { messages, is_last: false }));
             }
             behind.next += 1;
             if *epoch > behind.after {
-                bytes += size(post);
-                posts.push(post.clone());
+                bytes += size(message);
+                messages.push(message.clone());
             }
         }
         self.to.insert(node, None);
-        Ok(Some(Piece { posts, is_last: true }))
+        Ok(Some(Piece { messages, is_last: true }))
     }
 
-    /// Up to where a node needs nothing more, as far as is known.
+    /// The epoch up to which a node is known to need nothing more.
     pub fn progress_of(&self, node: NodeId) -> Epoch {
         self.progress.get(&node).copied().unwrap_or_default()
     }
 
-    /// A node needs nothing more up to an epoch. What nobody will ask for is forgotten; and beyond `most` bytes, what a
-    /// majority of the partition's nodes have on their disks, where the others can get it.
+    /// Notes that a node needs nothing more up to an epoch. Messages that no node will ask for are forgotten; and
+    /// beyond `most` bytes, those that a majority of the partition's nodes have on their disks, where the others can
+    /// get them.
     pub fn note_progress(&mut self, node: NodeId, epoch: Epoch, most: usize) {
         let Some(known) = self.progress.get_mut(&node) else { return };
         *known = epoch;
@@ -171,7 +173,7 @@ impl<X: Clone> Outgoing<X> {
         }
     }
 
-    /// Whether what is kept is counted right, and nobody is behind what is kept.
+    /// Checks that kept messages are counted right, and that no node is behind them.
     pub fn check(&self) -> Result<(), String> {
         // The sum is for tests: what is kept may be much.
         let bytes = || self.kept.iter().map(|(_, bytes, _)| bytes).sum::<usize>();
@@ -189,7 +191,7 @@ impl<X: Clone> Outgoing<X> {
         self.progress.values().min().copied().unwrap_or_default()
     }
 
-    /// How far more than half of the nodes are.
+    /// The progress that more than half of the nodes have.
     fn majority(&self) -> Epoch {
         let mut far: Vec<Epoch> = self.progress.values().copied().collect();
         far.sort_unstable();
@@ -214,14 +216,16 @@ mod tests {
 
     /// The epochs of a piece, and whether there is more.
     fn piece(outgoing: &mut Outgoing<()>, node: u16, most: usize) -> (Vec<u64>, &'static str) {
-        let epochs = |posts: Vec<ExchangeMessage<()>>| {
-            let epoch = |post: &ExchangeMessage<()>| {
-                if let ExchangeMessage::Opened(epoch) = post { epoch.0 } else { 0 }
+        let epochs = |messages: Vec<ExchangeMessage<()>>| {
+            let epoch = |message: &ExchangeMessage<()>| {
+                if let ExchangeMessage::Opened(epoch) = message { epoch.0 } else { 0 }
             };
-            posts.iter().map(epoch).collect()
+            messages.iter().map(epoch).collect()
         };
         match outgoing.next_piece(NodeId(node), most, |_| 10) {
-            Ok(Some(Piece { posts, is_last })) => (epochs(posts), if is_last { "last" } else { "more" }),
+            Ok(Some(Piece { messages, is_last })) => {
+                (epochs(messages), if is_last { "last" } else { "more" })
+            }
             Ok(None) => (Vec::new(), "nothing"),
             Err(Forgotten(epoch)) => (vec![epoch.0], "forgotten"),
         }

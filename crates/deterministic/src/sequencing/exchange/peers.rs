@@ -25,7 +25,7 @@ impl<X: RemoteResult> Exchange<X> {
             return;
         }
         if state == PeerState::Lost {
-            // The stream may be the same when it is back: whoever waits for an answer then still does.
+            // The stream may be the same when the node is back: its questions are still open then.
             self.lost.insert(node);
             self.catch_up.leave(node);
         } else {
@@ -36,7 +36,7 @@ impl<X: RemoteResult> Exchange<X> {
                 out.send(self.at(node), ExchangeMessage::Arrival(arrival));
                 out.send(self.at(node), ExchangeMessage::Terms(fence.terms()));
             }
-            // What was asked may not have arrived, nor the answer.
+            // The question may not have arrived, nor the answer.
             self.catch_up.drop(node);
             self.deferred.retain(|(_, to, _)| *to != node);
             self.journal.iter_mut().for_each(|journal| journal.leave(node));
@@ -53,7 +53,7 @@ impl<X: RemoteResult> Exchange<X> {
         self.go_on_catching_up(out);
     }
 
-    /// A node of this replica is lost, or is back: then whoever substitutes for it does so until it is up to date.
+    /// Notes that a node of this replica is lost, or is back: then its substitute goes on until it is up to date.
     pub(super) fn note_peer(&mut self, node: NodeId, state: PeerState, out: &mut Outbox<Message<X>>) {
         if state == PeerState::Lost {
             self.substitutes.entry(node).or_default().until = None;
@@ -61,7 +61,7 @@ impl<X: RemoteResult> Exchange<X> {
         }
         if let Some(substitute) = self.substitutes.get_mut(&node) {
             substitute.until = Some(self.progress);
-            // One that begins anew says how far it is.
+            // A node that begins anew reports its own progress.
             if state == PeerState::Back || substitute.node.is_none() {
                 self.relieve(node, out);
             }
@@ -90,14 +90,14 @@ impl<X: RemoteResult> Exchange<X> {
             out.send(self.at(node), ExchangeMessage::Resume(self.catch_up.reach(self.progress)));
             return;
         }
-        // Whoever it substituted for will be said again.
+        // The nodes that it substituted for will be named again.
         self.outgoing_to(node).leave(node);
         for substitute in self.substitutes.values_mut().filter(|substitute| substitute.node == Some(node)) {
             substitute.node = None;
         }
     }
 
-    /// For every lost peer without a substitute, asks one of its members that can be reached.
+    /// Asks, for every lost peer without a substitute, one of its members that can be reached.
     pub(super) fn find_substitutes(&mut self, out: &mut Outbox<Message<X>>) {
         let topology = self.settings.topology.clone();
         let reach = self.catch_up.reach(self.progress);

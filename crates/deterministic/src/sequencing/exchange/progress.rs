@@ -9,7 +9,7 @@ use super::{Exchange, FLUSH, FLUSH_EVERY, PROBE, PROBE_EVERY, REPORT, REPORT_EVE
 use crate::sequencing::message::{ExchangeMessage, Message, RemoteResult};
 
 impl<X: RemoteResult> Exchange<X> {
-    /// Writes what has come in, and tells how far this node is.
+    /// Writes the messages that have come in, and reports this node's progress.
     pub(super) fn flush(&mut self, out: &mut Outbox<Message<X>>) {
         let progress = self.stable_progress();
         let durable = match &mut self.journal {
@@ -48,7 +48,7 @@ impl<X: RemoteResult> Exchange<X> {
         }
     }
 
-    /// Flushes soon if there is anything to flush, at once if it is much; and sees to it that progress is told.
+    /// Flushes soon if there is anything to flush, at once if it is much; and has progress reported.
     pub(super) fn pace(&mut self, out: &mut Outbox<Message<X>>) {
         let is_ahead = self.stable_progress() > self.durable;
         let (waits, much) = match &self.journal {
@@ -69,23 +69,23 @@ impl<X: RemoteResult> Exchange<X> {
         }
     }
 
-    /// Says something once all that has come in so far is on disk: so nobody sends more than this node can write.
+    /// Sends a message once all that has come in so far is on disk: so no node sends more than this one can write.
     pub(super) fn send_when_durable(
         &mut self,
         to: NodeId,
-        post: ExchangeMessage<X>,
+        message: ExchangeMessage<X>,
         out: &mut Outbox<Message<X>>,
     ) {
         self.flush(out);
         let number = self.journal.as_ref().map_or(Epoch(0), |journal| journal.writer.appended());
-        self.deferred.push_back((number, to, post));
+        self.deferred.push_back((number, to, message));
         self.send_deferred(out);
     }
 
     pub(super) fn send_deferred(&mut self, out: &mut Outbox<Message<X>>) {
         let durable = self.journal.as_ref().map_or(Epoch(0), |journal| journal.writer.durable());
-        while let Some((_, to, post)) = self.deferred.pop_front_if(|(number, ..)| *number <= durable) {
-            out.send(self.at(to), post);
+        while let Some((_, to, message)) = self.deferred.pop_front_if(|(number, ..)| *number <= durable) {
+            out.send(self.at(to), message);
         }
     }
 
@@ -118,8 +118,8 @@ impl<X: RemoteResult> Exchange<X> {
         let (most, keep_bytes) = (self.settings.kept_max, self.settings.keep_bytes);
         let Some(journal) = &mut self.journal else { return };
         let covered = self.covered.through(journal.writer.stats().bytes, keep_bytes);
-        for (member, post) in journal.trim(covered, most) {
-            out.send(self.at(member), post);
+        for (member, message) in journal.trim(covered, most) {
+            out.send(self.at(member), message);
         }
     }
 }

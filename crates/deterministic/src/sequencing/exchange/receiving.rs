@@ -12,17 +12,22 @@ use crate::sequencing::message::{ExchangeMessage, Log, Message, RemoteResult, Se
 
 impl<X: RemoteResult> Exchange<X> {
     /// Something has come from another node.
-    pub(super) fn admit(&mut self, from: NodeId, post: ExchangeMessage<X>, out: &mut Outbox<Message<X>>) {
+    pub(super) fn admit(&mut self, from: NodeId, message: ExchangeMessage<X>, out: &mut Outbox<Message<X>>) {
         let admitted = match &mut self.fence {
-            None => Some(post),
-            Some(fence) => fence.admit(from, post),
+            None => Some(message),
+            Some(fence) => fence.admit(from, message),
         };
-        admitted.into_iter().for_each(|post| self.receive(from, post, out));
+        admitted.into_iter().for_each(|message| self.receive(from, message, out));
     }
 
     /// Takes something from another node, or again from the journal.
-    pub(super) fn receive(&mut self, from: NodeId, post: ExchangeMessage<X>, out: &mut Outbox<Message<X>>) {
-        match post {
+    pub(super) fn receive(
+        &mut self,
+        from: NodeId,
+        message: ExchangeMessage<X>,
+        out: &mut Outbox<Message<X>>,
+    ) {
+        match message {
             ExchangeMessage::Slot { sequencer, after, through, logged, content } => {
                 if self.take_slot(from, sequencer, (after, through), (logged, content), out) {
                     self.note_opened(through, out);
@@ -72,7 +77,7 @@ impl<X: RemoteResult> Exchange<X> {
         self.counts.remote_results_in += 1;
         self.fence.iter_mut().for_each(|fence| fence.note_executed(remote_result.last()));
         if remote_result.epoch() <= self.progress {
-            // Somebody tells again what is done with.
+            // The node sends again a remote result that is done with.
             self.counts.known += 1;
             return;
         }
@@ -85,7 +90,7 @@ impl<X: RemoteResult> Exchange<X> {
         out.send(shard, Message::Engine(Arc::unwrap_or_clone(remote_result)));
     }
 
-    /// Takes what a sequencer has sealed, and says whether it was something new.
+    /// Takes a batch that a sequencer has sealed; true if it was new.
     pub(super) fn take_slot(
         &mut self,
         from: NodeId,
@@ -106,7 +111,7 @@ impl<X: RemoteResult> Exchange<X> {
                 Held { epoch: through, parts: logged, content: content.clone() },
             );
         }
-        // What is known or has a gap before it need not be looked into.
+        // A batch that is known or has a gap before it need not be decoded.
         let known = self.order.through(sequencer);
         if through <= known || after > known {
             self.counts.known += u64::from(through <= known);
@@ -158,7 +163,7 @@ impl<X: RemoteResult> Exchange<X> {
         self.settings.topology.layout.version()
     }
 
-    /// Some sequencer has opened an epoch.
+    /// Notes that a sequencer has opened an epoch.
     pub(super) fn note_opened(&mut self, epoch: Epoch, out: &mut Outbox<Message<X>>) {
         if epoch > self.opened {
             self.opened = epoch;
@@ -168,7 +173,7 @@ impl<X: RemoteResult> Exchange<X> {
         }
     }
 
-    /// Hands the shards what has its turn, and notes how far they are.
+    /// Hands the shards the batches that come next, and notes the epoch up to which they have all.
     pub(super) fn deliver(&mut self, out: &mut Outbox<Message<X>>) {
         while let Some(batch) = self.order.pop() {
             let mut next = vec![batch];

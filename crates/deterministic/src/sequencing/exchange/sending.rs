@@ -21,7 +21,8 @@ impl<X: RemoteResult> Exchange<X> {
             return out.halt(format!("the log sealed epoch {} after {}", batch.epoch, self.sealed));
         }
         self.sealed = batch.epoch;
-        // Where a next primary may have to know it, all are told of every batch, and not only who takes part in it.
+        // Where a next primary may have to know it, all partitions hear of every batch, and not only those that take
+        // part in it.
         let logged = self.fence.as_ref().map_or(0, |_| batch.count_logged());
         for to in (0..self.partitions()).map(PartitionId).filter(|to| *to != self.partition) {
             let content = batch.encode_slice(to, &mut self.layouts).map(Arc::new);
@@ -41,34 +42,39 @@ impl<X: RemoteResult> Exchange<X> {
         self.order.put(self.partition, Epoch(0), batch.epoch, content);
     }
 
-    /// Sends something of an epoch to whoever is to have what goes to a partition.
+    /// Sends a message of an epoch to the nodes that are to have what goes to a partition.
     pub(super) fn send(
         &self,
         to: PartitionId,
         epoch: Epoch,
-        post: ExchangeMessage<X>,
+        message: ExchangeMessage<X>,
         out: &mut Outbox<Message<X>>,
     ) {
         if self.is_replaying {
             return;
         }
         for node in self.outgoing[usize::from(to.0)].receivers(epoch) {
-            out.send(self.at(node), post.clone());
+            out.send(self.at(node), message.clone());
         }
     }
 
-    /// A shard of this node tells one of another partition something.
-    pub(super) fn post(&mut self, to: u16, remote_result: Arc<X>, out: &mut Outbox<Message<X>>) {
+    /// Sends a remote result of a shard of this node to one of another partition.
+    pub(super) fn send_remote_result(
+        &mut self,
+        to: u16,
+        remote_result: Arc<X>,
+        out: &mut Outbox<Message<X>>,
+    ) {
         let partition = self.settings.topology.layout.partition_of_shard(usize::from(to));
         let (epoch, weight) = (remote_result.epoch(), remote_result.weight());
         self.counts.remote_results_out += 1;
-        let post = ExchangeMessage::RemoteResult { to, remote_result };
+        let message = ExchangeMessage::RemoteResult { to, remote_result };
         let outgoing = &mut self.outgoing[usize::from(partition.0)];
-        outgoing.keep(epoch, weight, post.clone());
+        outgoing.keep(epoch, weight, message.clone());
         if self.settings.bugs.has(Bug::LoseRemoteResult) && self.counts.remote_results_out % 53 == 7 {
             return;
         }
-        self.send(partition, epoch, post, out);
+        self.send(partition, epoch, message, out);
     }
 
     pub(super) fn outgoing_to(&mut self, node: NodeId) -> &mut Outgoing<X> {
@@ -93,18 +99,18 @@ impl<X: RemoteResult> Exchange<X> {
     /// Sends a node the next of what it has asked for.
     pub(super) fn go_on(&mut self, node: NodeId, out: &mut Outbox<Message<X>>) {
         let (at, sealed, sequencer, most) = (self.at(node), self.sealed, self.partition, self.settings.piece);
-        let size = |post: &ExchangeMessage<X>| {
+        let size = |message: &ExchangeMessage<X>| {
             let mut bytes = Vec::new();
-            post.encode(&mut bytes);
+            message.encode(&mut bytes);
             bytes.len()
         };
         let outgoing = self.outgoing_to(node);
         let piece = outgoing.next_piece(node, most, size);
         let after = outgoing.last_slice;
         match piece {
-            Ok(Some(Piece { posts, is_last })) => {
-                self.counts.sent_again += posts.len() as u64;
-                posts.into_iter().for_each(|post| out.send(at, post));
+            Ok(Some(Piece { messages, is_last })) => {
+                self.counts.sent_again += messages.len() as u64;
+                messages.into_iter().for_each(|message| out.send(at, message));
                 if !is_last {
                     return out.send(at, ExchangeMessage::Pause);
                 }

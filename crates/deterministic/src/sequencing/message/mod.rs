@@ -29,7 +29,7 @@ pub enum Message<X> {
     Reading(Reading),
     /// Between the engine's own roles.
     Engine(X),
-    /// To and between exchanges: what crosses partitions.
+    /// Between exchanges, and between an exchange and its node: what crosses partitions.
     Exchange(ExchangeMessage<X>),
     /// Between a partition's log and the roles of its node. Exchanges hand slices on to shards, and the first shard
     /// batches to a lock manager, in the same words.
@@ -42,9 +42,9 @@ pub enum Message<X> {
     Ship(Ship),
     /// Between the configuration service and the nodes.
     Configuration(Configuration),
-    /// To and from checkpointers.
+    /// Between checkpointers, and between a checkpointer and its node.
     Saving(Saving),
-    /// From the driver: what becomes of the stream to another node.
+    /// Driver to roles: the stream to another node has changed.
     Peer(PeerChange),
 }
 
@@ -61,7 +61,7 @@ pub enum Sequencing {
     Applied {
         /// The batch's epoch.
         epoch: Epoch,
-        /// Its partition.
+        /// The batch's partition.
         partition: PartitionId,
     },
     /// Shard to sequencer: records at these positions have outlived their time.
@@ -84,7 +84,8 @@ pub enum Sequencing {
     Reached(Epoch),
 }
 
-/// Reads on a snapshot (docs/protocols/paxflow.md, section 3). None of it is logged or told again: who asked asks again.
+/// Reads on a snapshot (docs/protocols/paxflow.md, section 3). None of it is logged or sent again: the reader asks
+/// again.
 #[derive(Clone, Debug)]
 pub enum Reading {
     /// Sequencer to every shard that takes part: run these as of the end of an epoch (RO_TXN).
@@ -98,9 +99,9 @@ pub enum Reading {
     },
     /// Shard to the shard that composes the reply: what it has read (RO_READ).
     Parts(Parts),
-    /// Sequencer to the shards of its replica: nobody that it knows of will read as of an earlier epoch.
+    /// Sequencer to the shards of its replica: no reader that it knows of will read as of an earlier epoch.
     LowWatermark {
-        /// Whose sequencer.
+        /// The sequencer's partition.
         partition: PartitionId,
         /// The epoch.
         epoch: Epoch,
@@ -109,9 +110,9 @@ pub enum Reading {
     Keep(PartitionId),
     /// The answer: the oldest epoch as of which the shard can show the state.
     Kept(Epoch),
-    /// Sequencer to the shards of its replica: nobody that it knows of reads any more; it says when that changes.
+    /// Sequencer to the shards of its replica: no reader that it knows of reads any more, until the next `Keep`.
     Forget(PartitionId),
-    /// Sequencer to the leader's: as of which epoch has a state all that anybody was answered until now?
+    /// Sequencer to the leader's: as of which epoch does a state hold all that any client was answered until now?
     Ask(GatewayId, ChunkNo),
     /// The answer.
     Stamp(GatewayId, ChunkNo, Epoch),
@@ -124,13 +125,13 @@ pub struct Parts {
     pub from: usize,
     /// The chunk.
     pub chunk: (GatewayId, ChunkNo),
-    /// As of which epoch it was read.
+    /// The epoch as of which it was read.
     pub at: Epoch,
-    /// By transaction; the parts of one are together and complete.
+    /// The results by transaction; those of one are together and complete.
     pub parts: Vec<(u32, Part)>,
 }
 
-/// One thing that a shard has read.
+/// A result of a read on a shard.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Part {
     /// The answer of a fragment.
@@ -139,7 +140,7 @@ pub enum Part {
         slot: SlotNo,
         /// The answer.
         bytes: Vec<u8>,
-        /// How it failed, if it did.
+        /// The reason why it failed, if it did.
         failure: Option<Abort>,
     },
     /// The record of a shipped fragment, if it is there.
@@ -157,14 +158,14 @@ pub enum Part {
     TooOld,
 }
 
-/// To and from checkpointers (docs/protocols/calvin.md, section 4.14).
+/// Between checkpointers, and between a checkpointer and its node (docs/protocols/calvin.md, section 4.14).
 #[derive(Clone, Debug)]
 pub enum Saving {
     /// Shard or sequencer to checkpointer: some of the state at the end of an epoch.
     Piece {
         /// The epoch.
         epoch: Epoch,
-        /// Some of it.
+        /// The piece.
         piece: Piece,
     },
     /// Shard or sequencer to checkpointer: that was all of it.
@@ -178,7 +179,8 @@ pub enum Saving {
     Taken(Epoch),
     /// Checkpointer to shards: no checkpoint of this epoch is made; the state need not be kept for it.
     Dropped(Epoch),
-    /// Shard to sequencer: its replica executes nothing until a checkpoint is written, and others go on; or it goes on too.
+    /// Shard to sequencer: its replica executes nothing until a checkpoint is written, and others go on; or it goes on
+    /// too.
     StandsStill(bool),
     /// Checkpointer to sequencer: one has been begun; what has the sequencer to add?
     Begun(Epoch),
@@ -190,16 +192,16 @@ pub enum Saving {
     Want {
         /// The checkpoint's epoch.
         epoch: Epoch,
-        /// How much of it is there already.
+        /// The bytes that are there already.
         offset: u64,
     },
     /// The answer: some of the file.
     Part {
         /// The checkpoint's epoch.
         epoch: Epoch,
-        /// When it became complete.
+        /// The time when it became complete.
         at: Millis,
-        /// Where in the file this stands.
+        /// The place of the bytes in the file.
         offset: u64,
         /// The bytes.
         bytes: Vec<u8>,
@@ -221,23 +223,23 @@ pub struct Has {
     pub complete: Epoch,
 }
 
-/// To and between exchanges.
+/// Between exchanges, and between an exchange and its node.
 #[derive(Clone, Debug)]
 pub enum ExchangeMessage<X> {
     /// Sequencer to its exchange, and on to the peers': a batch of this epoch is on its way.
     Opened(Epoch),
-    /// All epochs of a sequencer up to one are sealed, and those since the last such message are empty but perhaps
-    /// the last (docs/protocols/calvin.md, section 3: BATCH, BATCH_RANGE).
+    /// Exchange to exchange: all epochs of a sequencer up to one are sealed, and those since the last such message are
+    /// empty but perhaps the last (docs/protocols/calvin.md, section 3: BATCH, BATCH_RANGE).
     Slot {
         /// The sequencer.
         sequencer: PartitionId,
         /// The last epoch before in which there was anything for the receiver: if that has not arrived, this must not
         /// count.
         after: Epoch,
-        /// Up to where.
+        /// The last sealed epoch.
         through: Epoch,
-        /// How many transactions of the batch of that epoch are to be kept, whoever takes part in them. Known only where
-        /// a next primary may have to put it together from its slices.
+        /// The number of transactions of that epoch's batch that are to be kept, for all partitions. Known only where
+        /// a next primary may have to put the batch together from its slices.
         logged: u32,
         /// The receiver's slice of the batch of that epoch, as [`Batch::encode_slice`] writes it.
         content: Option<Arc<Vec<u8>>>,
@@ -249,18 +251,18 @@ pub enum ExchangeMessage<X> {
         /// The remote result.
         remote_result: Arc<X>,
     },
-    /// Everything up to this epoch is executed at the sender, and it could do it again alone (docs/protocols/calvin.md, section 3:
-    /// PROGRESS).
+    /// The sender's progress: everything up to this epoch is executed there, and it could do it again alone
+    /// (docs/protocols/calvin.md, section 3: PROGRESS).
     Progress(Epoch),
-    /// The sender asks for everything after this epoch that the receiver has for it (docs/protocols/calvin.md, section 3: RESEND).
-    /// If the receiver is not of the sender's replica, it substitutes for its member there until told otherwise.
+    /// The sender asks for everything after this epoch that the receiver has for it (docs/protocols/calvin.md, section
+    /// 3: RESEND). A receiver of another replica substitutes for its member in the sender's until `Relieved`.
     Resume(Epoch),
     /// The receiver need not substitute for its member any more.
     Relieved,
-    /// What the receiver has asked for again, or needs, is not kept any more up to this epoch. It is sent nothing until
-    /// it asks for what comes after.
+    /// The sender keeps nothing any more up to this epoch, of what the receiver has asked for again or needs. The
+    /// receiver gets nothing until it asks for what comes after.
     Forgotten(Epoch),
-    /// This was not all of what the receiver has asked for: it says when it has taken it.
+    /// More of what the receiver has asked for follows once it has taken this.
     Pause,
     /// The sender has taken all up to the pause: it wants more.
     Continue,
@@ -268,30 +270,31 @@ pub enum ExchangeMessage<X> {
     Fetch {
         /// The number of the first entry of the journal that it wants.
         from: Epoch,
-        /// It has no use for anything up to this epoch.
+        /// The epoch up to which the sender has no use for anything.
         after: Epoch,
     },
-    /// Of what the receiver has asked for, what is up to this epoch is not in the sender's journal any more.
+    /// The sender's journal has nothing any more up to this epoch, of what the receiver has asked for.
     Trimmed(Epoch),
-    /// As whom the sender has started: the first that it says in a stream, where nodes may have to be rebuilt.
+    /// The sender's introduction: the first message of a stream, where nodes may have to be rebuilt.
     Arrival(Arrival),
-    /// How many terms the sender knows of, begun or decided ([`LeadershipRecords::terms`](replication::LeadershipRecords::terms)). What it says from here on may be of the last
-    /// of them: it is for whoever knows of as many.
+    /// The number of terms that the sender knows of, begun or decided
+    /// ([`LeadershipRecords::terms`](replication::LeadershipRecords::terms)). Messages from here on may be of the last
+    /// of them: they are for receivers that know of as many.
     Terms(u64),
-    /// Some of the journal of the sender.
+    /// A part of the sender's journal.
     Fetched {
         /// The number of the first entry that was asked for.
         from: Epoch,
         /// The number of the entry that comes next.
         next: Epoch,
-        /// If there is none: up to which epoch everything that has come in stands in those before.
+        /// The epoch up to which everything that has come in stands in the entries before, if no entry follows.
         covers: Option<Epoch>,
         /// The entries, one after the other.
         journal_records: Arc<Vec<u8>>,
     },
 }
 
-/// Something that one role of an engine tells another on another node.
+/// A message of an engine from one role to another on another node.
 pub trait RemoteResult: Codec + Clone + Debug + Send + Sync {
     /// The last of the transactions that it is about: the sender has executed something of it.
     fn last(&self) -> Gsn;

@@ -25,16 +25,17 @@ impl<X> Sequencer<X> {
     pub(super) fn rejected(&mut self, now: Now, batch: &Batch, out: &mut Outbox<Message<X>>) {
         self.full = true;
         self.want_again(batch.epoch);
-        // Its epoch is given to another batch below. No later one may have been given away, so a log that refuses batches
-        // is given one at a time (`Settings::in_log_max`); the log that members agree on takes several and refuses none.
+        // The epoch is given to another batch below. No later one may have been given away, so a log that refuses
+        // batches is given one at a time (`Settings::in_log_max`); the log that members agree on takes several and
+        // refuses none.
         if let Some(entry) = self.in_log.front() {
             let later = entry.batch.epoch;
             return out
                 .halt(format!("the log refused epoch {} although it has epoch {later} too", batch.epoch));
         }
         if !batch.is_logged() {
-            // Not even a mark fits on the disk, and the epochs that need none are used up. This one can be had
-            // again: nobody has seen it.
+            // Not even a mark fits on the disk, and the epochs that need none are used up. This epoch can be used
+            // again: no role has seen it.
             self.epoch = Epoch(batch.epoch.0 - 1);
             self.under_way.retain(|epoch| *epoch != batch.epoch);
             batch.chunks.iter().for_each(|placed| {
@@ -51,9 +52,9 @@ impl<X> Sequencer<X> {
             }
             return;
         }
-        // The epoch too can be had again: to use it up would count as a lag that nobody ever makes up for.
+        // The epoch can be used again too: to use it up would count as a lag that is never made up for.
         let mut reads = batch.clone();
-        // What is not in the log says nothing to anybody but this node.
+        // A choice that is not in the log binds no other node.
         reads.choice = None;
         let away = batch.chunks.iter().filter(|placed| self.turn_away(&placed.chunk, out));
         let away: BTreeSet<_> = away.map(|placed| (placed.chunk.gateway, placed.chunk.number)).collect();

@@ -13,7 +13,7 @@ use super::{PAUSE, PAUSE_FOR, Sequencer};
 use crate::sequencing::chunks::Chunks;
 use crate::sequencing::message::{Message, Sequencing};
 
-/// Whose batches the members take.
+/// The node whose batches the members take.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Leader {
     Me,
@@ -26,20 +26,20 @@ pub(super) enum Leader {
 #[derive(Debug, Default)]
 pub(super) struct Members {
     pub(super) sealed: Chunks,
-    /// Those that were turned away here. Whoever asked has been told, but may not have heard it.
+    /// Chunks that were turned away here. Their gateways were answered, but may not have received it.
     away: Chunks,
     /// Chunks that wait here, or are on their way.
     pub(super) queued: BTreeSet<(GatewayId, ChunkNo)>,
-    /// Those of them that others have had, and may yet put into a batch: nobody can say for sure that they will not.
+    /// Waiting chunks that others have had, and may yet put into a batch.
     pub(super) travelled: BTreeSet<(GatewayId, ChunkNo)>,
-    /// Those that have left for whoever leads and were not seen since, with when they left, oldest first.
+    /// Chunks that have left for the leader and were not seen since, with the time, oldest first.
     passed_on: VecDeque<(Micros, Arc<Chunk>)>,
-    /// What is passed on to whoever leads. What waits there has not left: it is not dropped however long it takes.
+    /// Chunks on their way to the leader. One that waits there has not left: it is not dropped however long it takes.
     flow: Flow<Arc<Chunk>>,
 }
 
 impl Members {
-    /// After so long a chunk that was passed on is not passed on again: nobody waits for it any more.
+    /// The time after which a chunk is not passed on again: its client waits no more.
     const PATIENCE: Micros = Micros::from_millis(10_000);
 
     /// A chunk does not wait here any more.
@@ -48,14 +48,14 @@ impl Members {
         self.travelled.remove(&id);
     }
 
-    /// A chunk was turned away: whoever asked has been told, so nothing of it may come to be here later.
+    /// Turns a chunk away: its gateway was answered, so nothing of it may be sequenced here later.
     pub(super) fn turn_away(&mut self, chunk: &Chunk) {
         self.forget((chunk.gateway, chunk.number));
         self.away.note_chunk(chunk);
     }
 
-    /// Whether a chunk that is submitted again will never be answered by those that execute batches: it was turned away
-    /// here, or is too old for anybody to say what has become of it.
+    /// Tells whether a chunk that is submitted again will never be answered by the shards: it was turned away here, or
+    /// is too old to tell.
     pub(super) fn is_unanswered(&self, chunk: &Chunk) -> bool {
         self.sealed.is_forgotten(chunk) || self.away.is_known(chunk) && !self.sealed.is_known(chunk)
     }
@@ -96,7 +96,7 @@ impl<X> Sequencer<X> {
         }
     }
 
-    /// Whoever led may not have come to what was passed on to it: it goes on its way again, before what did not leave yet.
+    /// Passes chunks on again that a former leader may have lost, before those that have not left yet.
     pub(super) fn pass_on_again(&mut self, now: Now, out: &mut Outbox<Message<X>>) {
         let Some(members) = &mut self.members else { return };
         let passed_on = std::mem::take(&mut members.passed_on).into_iter();
@@ -136,7 +136,7 @@ impl<X> Sequencer<X> {
         let is_in_log = self.in_log.iter().any(|entry| entry.batch.chunks.iter().any(is_it));
         let Some(members) = &mut self.members else { return };
         if is_in_log {
-            // It is on its way still: should that batch be lost, it waits here again, and not twice.
+            // The chunk is on its way still: should that batch be lost, it waits here again, and not twice.
             members.travelled.insert(id);
         } else {
             members.forget(id);
@@ -158,7 +158,7 @@ impl<X> Sequencer<X> {
         self.pass_on_all(now, waiting.unwrap_or_default(), out);
     }
 
-    /// A batch did not come to be: its transactions are sequenced again, here or by whoever leads.
+    /// Takes back a batch that was lost: its transactions are sequenced again, here or by the leader.
     pub(super) fn lost(&mut self, now: Now, batch: &Batch, out: &mut Outbox<Message<X>>) {
         self.counts.lost += u64::from(batch.total);
         self.want_again(batch.epoch);
@@ -171,8 +171,8 @@ impl<X> Sequencer<X> {
         self.led_by(now, self.leader, self.epoch, out);
     }
 
-    /// Where others might still take a chunk, one that writes is turned away as a whole if its writes cannot be taken: no
-    /// part of it may go on its way again. Says whether it was.
+    /// Turns a whole chunk away whose writes cannot be taken, where others might still take it: no part of it may go
+    /// on its way again. True if it did.
     pub(super) fn turn_away(&mut self, chunk: &Chunk, out: &mut Outbox<Message<X>>) -> bool {
         let is_known = |members: &Members| members.sealed.is_known(chunk);
         if self.members.as_ref().is_none_or(is_known) || !chunk.txns().iter().any(|txn| txn.logged) {

@@ -48,7 +48,7 @@ use waiting::Waiting;
 
 pub use saving::{input_at, time_of_input};
 
-/// How the sequencer is set up.
+/// The settings of a sequencer.
 #[derive(Clone, Debug)]
 pub struct Settings {
     /// The partition whose sequencer this is.
@@ -59,23 +59,23 @@ pub struct Settings {
     pub batch_cap: u32,
     /// Most bytes of a batch, but for one chunk that is larger.
     pub batch_bytes: usize,
-    /// How many of its batches may be unexecuted before no new one is closed (`lag_max`).
+    /// The number of its batches that may be unexecuted before no new one is closed (`lag_max`).
     pub lag_max: u64,
-    /// How long an open batch waits for more before it closes although the pipeline is ready.
+    /// The time for which an open batch waits for more before it closes although the pipeline is ready.
     pub linger: Micros,
-    /// How many batches may be in the log at once.
+    /// The number of batches that may be in the log at once.
     pub in_log_max: usize,
-    /// Reads are run on snapshots: the shards are told which are still wanted.
+    /// Reads are run on snapshots: the shards are sent low watermarks.
     pub snapshots: bool,
     /// After about so long without any of them the shards need not keep anything for them.
     pub silence: Micros,
-    /// Chunks are passed on to whoever leads in pieces of about so many bytes.
+    /// The bytes, about, of a piece of the chunks that are passed on to the leader.
     pub piece: usize,
-    /// How many transactions may wait for a batch; beyond it chunks are answered with BUSY.
+    /// The number of transactions that may wait for a batch; beyond it chunks are answered with BUSY.
     pub backlog_max: usize,
     /// After so many bytes of batches a checkpoint is asked for; 0 for never.
     pub checkpoint_bytes: u64,
-    /// Of how many replicas one at a time takes a checkpoint; all do at once if it is one.
+    /// The number of replicas that take checkpoints one after the other; 1: all do at once.
     pub checkpoint_turns: u16,
     /// Which batches are executed before it is known what aborts.
     pub execution: Execution,
@@ -108,14 +108,14 @@ impl Default for Settings {
     }
 }
 
-/// Where a sequencer's neighbours are.
+/// The addresses of a sequencer's neighbours.
 #[derive(Clone, Debug)]
 pub struct Neighbours {
     /// The address of this role; it has the same number on the other nodes.
     pub me: Address,
     /// The input log.
     pub log: Address,
-    /// The roles that say what is executed here: the shards, or the exchange for them.
+    /// The roles that report what is executed here: the shards, or the exchange for them.
     pub executors: Vec<Address>,
     /// The exchange, if there are other partitions.
     pub exchange: Option<Address>,
@@ -126,13 +126,13 @@ pub struct Neighbours {
 }
 
 impl Neighbours {
-    /// Where outcomes for a gateway go, if anybody waits for them.
+    /// The address for a gateway's outcomes, if a gateway waits for them.
     pub fn gateway(&self, gateway: GatewayId) -> Option<Address> {
         gateway_address(self.gateways, gateway)
     }
 }
 
-/// Where a gateway is, given the role number of the first on every node.
+/// The address of a gateway, given the role number of the first on every node.
 pub fn gateway_address(first: u16, gateway: GatewayId) -> Option<Address> {
     let at = Address { node: NodeId(gateway.node()), role: first.wrapping_add(gateway.number()) };
     (gateway != GatewayId::HOUSE).then_some(at)
@@ -151,11 +151,11 @@ pub struct Sequencer<X> {
     stages: Stages,
     /// The epoch sealed last.
     epoch: Epoch,
-    /// Its time; the time of a batch is never smaller than that of the one before.
+    /// The time of the last batch; the next is never of an earlier one.
     now: Millis,
     /// The batches that the log has not made durable yet, in order.
     in_log: VecDeque<InLog>,
-    /// How long the log has taken lately.
+    /// The time that the log has taken lately.
     log_takes: Micros,
     /// The timer for the next batch that may follow those in the log is set.
     pacing: bool,
@@ -165,7 +165,7 @@ pub struct Sequencer<X> {
     under_way: VecDeque<Epoch>,
     /// The largest epoch that any partition has opened.
     reached: Epoch,
-    /// Whose batches count, and which role of it to pass chunks on to. Where there are no members: this one's.
+    /// The node whose batches count, and its role that chunks are passed on to. Without members: this one.
     leader: Leader,
     sessions: Sessions,
     members: Option<Members>,
@@ -181,7 +181,7 @@ pub struct Sequencer<X> {
     full: bool,
     /// The timer that closes a lingering batch is set.
     lingering: bool,
-    /// The log has turned a batch away, and has not said that another leads: it is asked again a little later.
+    /// The log has turned a batch away without naming another leader: it is asked again a little later.
     pausing: bool,
     house: u64,
     /// Slots whose sweep is waiting, so that each is asked for once.
@@ -191,14 +191,14 @@ pub struct Sequencer<X> {
     marker: std::marker::PhantomData<fn() -> X>,
 }
 
-/// How long batches take on their way through the sequencer, in microseconds, and how large they are.
+/// The times of batches on their way through the sequencer, in microseconds, and their sizes.
 #[derive(Debug, Default)]
 struct Stages {
-    /// From the first of a batch's transactions to when it is closed.
+    /// The time from the first of a batch's transactions until it is closed.
     waiting: Histogram,
-    /// From then until it is durable, or agreed on.
+    /// The time from then until it is durable, or agreed on.
     log: Histogram,
-    /// From then until everything of it is executed by this node.
+    /// The time from then until everything of it is executed by this node.
     execution: Histogram,
     /// The batches that are being executed, and since when.
     executing: VecDeque<(Epoch, Micros)>,
@@ -208,7 +208,7 @@ struct Stages {
     bytes: Histogram,
 }
 
-/// A batch that the log has and has said nothing of.
+/// A batch that the log has and has not answered.
 #[derive(Debug)]
 struct InLog {
     batch: Arc<Batch>,
@@ -234,19 +234,19 @@ const LINGER: TimerId = TimerId(1);
 const PAUSE: TimerId = TimerId(2);
 const PAUSE_FOR: Micros = Micros::from_millis(5);
 const PACE: TimerId = TimerId(4);
-/// How soon a batch may follow another that is still in the log.
+/// The time after which a batch may follow another that is still in the log.
 const PACE_MIN: Micros = Micros::from_millis(1);
-/// Shards of other nodes are told this often at most which states are still wanted.
+/// The timer of low watermarks for shards of other nodes.
 const LOW_WATERMARK: TimerId = TimerId(5);
 const LOW_WATERMARK_EVERY: Micros = Micros::from_millis(2);
-/// When reads are looked for that nobody has answered, and whether there were any.
+/// The timer of the search for reads that were never answered.
 const LATE: TimerId = TimerId(6);
-/// So long reads wait for shards that have not said that they keep what is needed.
+/// The timer of reads that wait for shards to keep what is needed.
 const HOLD: TimerId = TimerId(7);
 const HOLD_FOR: Micros = Micros::from_millis(20);
 
 impl<X> Sequencer<X> {
-    /// A sequencer that has sealed nothing yet. With members it leads once it is told to.
+    /// Makes a sequencer that has sealed nothing yet. With members it leads once the log names it.
     pub fn new(
         settings: Settings,
         registry: Arc<Registry>,
@@ -328,8 +328,8 @@ impl<X> Sequencer<X> {
         self.waiting.push(chunk);
     }
 
-    /// Answers the transactions of a chunk that `which` names without executing them. The status says it all: the
-    /// words for it are the session's.
+    /// Answers the transactions of a chunk that `which` names without executing them. The status is the whole answer:
+    /// the session has the words for it.
     fn answer_all(
         &self,
         chunk: &Chunk,
@@ -402,12 +402,12 @@ impl<X> Sequencer<X> {
         }
     }
 
-    /// Whether what the partition itself has to do is submitted here, and can be.
+    /// Tells whether the partition's own transactions are submitted here, and can be.
     fn leads(&self) -> bool {
         !self.full && self.leader == Leader::Me
     }
 
-    /// Submits what nobody waits for.
+    /// Submits a transaction that no client waits for.
     fn submit_for_house(&mut self, procedure: ProcedureId, write: impl FnOnce(&mut ArgsBuilder<'_>)) {
         self.house += 1;
         let mut chunk = Chunk::new(GatewayId::HOUSE, ChunkNo(self.house));
@@ -562,10 +562,10 @@ fn name_of<X>(message: &Message<X>) -> &'static str {
         Message::Sequencing(_) => "sequencing",
         Message::Reading(_) => "reading",
         Message::Engine(_) => "engine",
-        Message::Exchange(_) => "post",
+        Message::Exchange(_) => "exchange",
         Message::Group(_) => "group",
         Message::Ship(_) => "ship",
-        Message::Configuration(_) => "counsel",
+        Message::Configuration(_) => "configuration",
         Message::Saving(_) => "saving",
         Message::Peer(_) => "peer",
     }

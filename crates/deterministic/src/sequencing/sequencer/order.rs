@@ -12,24 +12,24 @@ use super::{InLog, LINGER, PACE, PACE_MIN, Sequencer};
 use crate::sequencing::message::{ExchangeMessage, Log, Message};
 
 impl<X> Sequencer<X> {
-    /// Whether the log takes batches of this sequencer, and has room.
+    /// Tells whether the log takes batches of this sequencer, and has room.
     pub(super) fn has_turn(&self) -> bool {
         self.in_log.len() < self.settings.in_log_max && self.leader == Leader::Me && !self.pausing
     }
 
-    /// Whether there is something to close and the pipeline can take it.
+    /// Tells whether there is something to close and the pipeline can take it.
     pub(super) fn may_close(&self) -> bool {
         !self.waiting.is_empty() && self.has_turn() && self.has_room()
     }
 
-    /// Whether execution is not too far behind what the log has let go.
+    /// Tells whether execution is not too far behind what the log has let go.
     pub(super) fn has_room(&self) -> bool {
         let is_let_go = |epoch: &&Epoch| self.in_log.front().is_none_or(|first| **epoch < first.batch.epoch);
         let lag_max = if self.checkpoints.stands_still { LAG_STANDING } else { self.settings.lag_max };
         (self.under_way.iter().take_while(is_let_go).count() as u64) < lag_max
     }
 
-    /// How long it is too soon to let a batch follow the last one into the log.
+    /// The time for which it is too soon to let a batch follow the last one into the log.
     pub(super) fn too_soon(&self, now: Now) -> Micros {
         let Some(last) = self.in_log.back() else { return Micros(0) };
         let pace = Micros(self.log_takes.0 / self.settings.in_log_max as u64).max(PACE_MIN);
@@ -176,14 +176,15 @@ impl<X> Sequencer<X> {
         self.in_log.remove(at)
     }
 
-    /// A batch did not come to be: whoever was to read as of it waits for another.
+    /// Has reads as of a lost batch wait for another.
     pub(super) fn want_again(&mut self, epoch: Epoch) {
         let wanted = self.leaves_log(epoch).map(|entry| entry.wanted);
         self.snapshots.wanted.extend(wanted.into_iter().flatten());
     }
 
-    /// A request that was sequenced before, here, in a batch that is in the log or earlier in this very one, is looked
-    /// up instead. Should the batch in the log be lost, who looks it up is answered when it is sequenced again.
+    /// Looks a request up instead of sequencing it again: it was sequenced before, here, in a batch that is in the log
+    /// or earlier in this very one. Should the batch in the log be lost, the lookup is answered when the request is
+    /// sequenced again.
     pub(super) fn lookup(
         &mut self,
         chunk: &Chunk,

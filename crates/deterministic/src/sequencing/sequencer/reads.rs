@@ -50,13 +50,13 @@ impl<X> Sequencer<X> {
         at: Epoch,
         out: &mut Outbox<Message<X>>,
     ) {
-        // What is written later is not of an earlier time.
+        // No later write is of an earlier time.
         self.now = self.now.max(now.wall.to_millis());
         self.snapshots.run((at, self.now), now.elapsed, chunk, out);
         self.check_late(out);
     }
 
-    /// Some shards keep what reads may need: those that were held for that are run.
+    /// Runs the reads that were held until the shards keep what they need.
     pub(super) fn run_held(
         &mut self,
         now: Now,
@@ -87,7 +87,7 @@ impl<X> Sequencer<X> {
         }
     }
 
-    /// Where another leads it is for that one to say what the latest state is.
+    /// The latest state is for the leader to name, where another node leads.
     pub(super) fn ask_leader(&mut self, out: &mut Outbox<Message<X>>) {
         let Leader::Other(node) = self.leader else { return };
         let is_here = |wanted: &mut Wanted| matches!(wanted, Wanted::Here(..));
@@ -115,7 +115,7 @@ impl<X> Sequencer<X> {
         out: &mut Outbox<Message<X>>,
     ) {
         match reading {
-            // One that does not lead, or does not know it yet, answers when it does: another may have by then.
+            // A sequencer that does not lead, or does not know it yet, answers when it does: another may have by then.
             Reading::Ask(gateway, number) => {
                 self.snapshots.wanted.push(Wanted::Member(from.node, (gateway, number)));
             }

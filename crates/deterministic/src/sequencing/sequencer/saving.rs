@@ -13,28 +13,28 @@ use super::members::Leader;
 use crate::sequencing::chunks::Chunks;
 use crate::sequencing::message::{Message, Saving};
 
-/// How many of its batches may be unexecuted here while this replica stands still for a checkpoint and others execute
-/// them. Its shards hold them all meanwhile.
+/// The number of its batches that may be unexecuted here while this replica stands still for a checkpoint and others
+/// execute them. Its shards hold them all meanwhile.
 pub(super) const LAG_STANDING: u64 = 4096;
 
 /// The sequencer's state for checkpoints.
 #[derive(Debug, Default)]
 pub(super) struct Checkpoints {
-    /// Whether this replica executes nothing until a checkpoint is written, while others go on.
+    /// This replica executes nothing until a checkpoint is written, while others go on.
     pub(super) stands_still: bool,
-    /// Which replica is to take the next one, where they take turns.
+    /// The replica that takes the next one, where one at a time does.
     turn: u16,
-    /// Everything of this epoch and before is durable.
+    /// The epoch up to which everything is durable.
     through: Epoch,
     /// The checkpointer that waits for the sequencer's part, and the epoch.
     asked: Option<(Address, Epoch)>,
-    /// How many bytes of batches have become durable since the last one was begun.
+    /// The bytes of batches that have become durable since the last one was begun.
     logged: u64,
     /// A member of the group needs a newer checkpoint than there is.
     pub(super) is_wanted: bool,
 }
 
-/// What a sequencer adds to a checkpoint whose last batch was of this time, if no gateway of before will be met again.
+/// The sequencer's part of a checkpoint whose last batch was of this time, if no gateway of before will be met again.
 pub fn input_at(now: Millis) -> Vec<u8> {
     (now, Chunks::default()).to_bytes()
 }
@@ -45,10 +45,11 @@ pub fn time_of_input(input: &[u8]) -> Option<Millis> {
 }
 
 impl<X> Sequencer<X> {
-    /// Begins where a checkpoint of an epoch ends, with what this sequencer, or a member of it, had added to it.
+    /// Begins where a checkpoint of an epoch ends, with the part that this sequencer, or a member of it, had added to
+    /// it.
     ///
     /// # Errors
-    /// It is not what a sequencer adds.
+    /// It is no such part.
     pub fn restore(&mut self, epoch: Epoch, input: &[u8]) -> Result<(), String> {
         let (now, sealed) =
             <(Millis, Chunks)>::from_bytes(input).ok_or("what it says of the input does not parse")?;
@@ -83,7 +84,7 @@ impl<X> Sequencer<X> {
     pub(super) fn save(&mut self, out: &mut Outbox<Message<X>>) {
         let through = self.checkpoints.through;
         if let Some((to, epoch)) = self.checkpoints.asked.take_if(|(_, epoch)| *epoch <= through) {
-            // What it knows of later epochs too does no harm: those are in the log, from which it will hear it again.
+            // Knowledge of later epochs in it does no harm: those are in the log, from which they are taken again.
             let mut input = Vec::new();
             self.now.encode(&mut input);
             let none = Chunks::default();

@@ -11,12 +11,13 @@ pub(super) struct Waiting {
     chunks: VecDeque<Arc<Chunk>>,
     /// The transactions of all of them.
     txns: usize,
-    /// How many chunks, in front, are of batches that were lost: the chunks of the next lost batch come behind them.
+    /// The number of chunks in front that are of batches that were lost: those of the next lost batch come behind
+    /// them.
     returned: usize,
 }
 
 impl Waiting {
-    /// Whether no chunk waits.
+    /// Tells whether no chunk waits.
     pub fn is_empty(&self) -> bool {
         self.chunks.is_empty()
     }
@@ -57,7 +58,7 @@ impl Waiting {
         std::mem::take(self).chunks
     }
 
-    /// Whether the counts fit the chunks.
+    /// Checks that the counts fit the chunks.
     pub fn check(&self) -> Result<(), String> {
         let txns: usize = self.chunks.iter().map(|chunk| chunk.txns().len()).sum();
         if txns != self.txns || self.returned > self.chunks.len() {

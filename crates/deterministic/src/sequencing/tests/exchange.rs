@@ -127,7 +127,7 @@ impl Desk {
         let mut away = Vec::new();
         for (to, message) in out.sends {
             match message {
-                Message::Exchange(post) => away.push((to.node.0, post)),
+                Message::Exchange(message) => away.push((to.node.0, message)),
                 Message::Ship(ship) => self.shipped.push(ship),
                 Message::Sequencing(message) if to == at(0) => self.sequencer.push(message),
                 Message::Log(Log::Behind(epoch)) if to == CHECKPOINTER => {
@@ -149,8 +149,8 @@ impl Desk {
         self.take(out)
     }
 
-    fn hear(&mut self, node: u16, post: ExchangeMessage<Note>) -> Vec<(u16, ExchangeMessage<Note>)> {
-        self.event(Event::Message { from: exchange_of(node), message: post.into() })
+    fn hear(&mut self, node: u16, message: ExchangeMessage<Note>) -> Vec<(u16, ExchangeMessage<Note>)> {
+        self.event(Event::Message { from: exchange_of(node), message: message.into() })
     }
 
     fn tell(
@@ -245,7 +245,7 @@ fn empty_slot(sequencer: u16, through: u64) -> ExchangeMessage<Note> {
 fn shown(sent: &[(u16, ExchangeMessage<Note>)]) -> Vec<String> {
     let mut shown: Vec<String> = sent
         .iter()
-        .map(|(node, post)| match post {
+        .map(|(node, message)| match message {
             ExchangeMessage::Slot { after, through, content, .. } => {
                 format!("{node}: {after}..{through}{}", if content.is_some() { " full" } else { "" })
             }
@@ -415,7 +415,7 @@ fn what_is_sent_again_comes_in_pieces() {
     let (mut pauses, mut full) = (0, Vec::new());
     loop {
         let is_paused = matches!(sent.last(), Some((2, ExchangeMessage::Pause)));
-        let slots = sent.iter().filter_map(|(_, post)| match post {
+        let slots = sent.iter().filter_map(|(_, message)| match message {
             ExchangeMessage::Slot { through, content: Some(content), .. } => Some((through.0, content.len())),
             _ => None,
         });
@@ -502,7 +502,7 @@ fn what_nobody_keeps_any_more_is_in_the_journal_of_a_member() {
             let waits = wanted.is_empty() || after > 0;
             assert!(is_last || waits, "the next is asked for when this one is on disk: {wanted:?}");
             wanted.extend(new.disk_is_done());
-            wanted.retain(|(_, post)| !matches!(post, ExchangeMessage::Progress(_)));
+            wanted.retain(|(_, message)| !matches!(message, ExchangeMessage::Progress(_)));
             assert_eq!(new.hear(3, piece.clone()).len(), 0, "an answer that nobody waits for");
         };
         assert_eq!(shown(&asked_again), ["1: Resume(Epoch(30))"], "partition 2 has forgotten more");

@@ -25,7 +25,7 @@ impl<T: EntryType> Shipping<T> {
         if !view.is_clean {
             return;
         }
-        // For the candidate's own configuration service what is here counts as decided, so that has to be on disk too.
+        // The candidate's own configuration service counts entries here as decided, so they have to be on disk too.
         let me = self.settings.me.node;
         let may_tell = |who: &Address| who.node != me || view.is_at_rest();
         let open = self.collects.iter().filter(|(who, collect)| !collect.is_being_read && may_tell(who));

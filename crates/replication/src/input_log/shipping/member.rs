@@ -9,7 +9,7 @@ use crate::entry::EntryType;
 use crate::message::{Carrier, Log, Ship};
 
 impl<T: EntryType> Shipping<T> {
-    /// Whether an entry that was shipped is to be taken: it comes from the primary, and next.
+    /// Tells whether a shipped entry is to be taken: it comes from the primary, and next.
     pub(in crate::input_log) fn expects(
         &mut self,
         from: NodeId,
@@ -31,7 +31,7 @@ impl<T: EntryType> Shipping<T> {
         if through <= view.last() {
             return false;
         }
-        // It is asked for again when there is room.
+        // The entry is asked for again when there is room.
         self.wants = view.pending > self.settings.kept_bytes as u64;
         self.counts.taken += u64::from(!self.wants);
         !self.wants
@@ -84,7 +84,7 @@ impl<T: EntryType> Shipping<T> {
         }
     }
 
-    /// Nothing has come for a while: what was asked may have been asked too early.
+    /// Asks again after a silence: the question may have come too early.
     pub(in crate::input_log) fn ask_again(&mut self) {
         self.wants |= self.asked.take().is_some();
     }

@@ -39,12 +39,12 @@ use crate::configuration_service::{Fence, LeadershipRecord, LeadershipRecords};
 use crate::entry::{EntryType, epoch_of};
 use crate::message::{Carrier, Configuration, Log, Message, Ship};
 
-/// How a log ships to members.
+/// The settings of a log that ships to members.
 #[derive(Clone, Debug)]
 pub struct ShippingSettings {
     /// The address of this role; it has the same number on the members.
     pub me: Address,
-    /// Whose log it is.
+    /// The log's partition.
     pub partition: PartitionId,
     /// The other nodes that hold the partition.
     pub members: Vec<NodeId>,
@@ -52,8 +52,8 @@ pub struct ShippingSettings {
     pub checkpointer: Option<Address>,
     /// The identity in the log's files, which are read again for members that are far behind.
     pub identity: Vec<u8>,
-    /// How much of what was dispatched is kept in memory for members that are behind, bytes at most; and how much of what it
-    /// was shipped a member holds that its disk has not taken yet.
+    /// The most bytes of dispatched entries that are kept in memory for members that are behind; and of shipped
+    /// entries that a member holds before its disk has taken them.
     pub kept_bytes: usize,
     /// About how many bytes a member that is behind is sent at a time. A link has room for several times as many.
     pub piece: usize,
@@ -68,7 +68,7 @@ const ASK_EVERY: Micros = Micros::from_millis(500);
 pub(super) struct Shipping<T: EntryType> {
     settings: ShippingSettings,
     context: Arc<T::Context>,
-    /// As the configuration service has said last.
+    /// The latest decisions of the configuration service.
     leadership_records: Option<Arc<LeadershipRecords>>,
     in_touch: bool,
     /// The appender may append: this log is the primary's, and everything of the terms before is handed on.
@@ -81,16 +81,16 @@ pub(super) struct Shipping<T: EntryType> {
     members: BTreeMap<NodeId, Member>,
     /// The open questions of candidates.
     collects: BTreeMap<Address, Collect>,
-    /// As a member: it is to ask its primary for what it lacks, as soon as what it has is on disk.
+    /// As a member: it asks its primary for what it lacks as soon as what it has is on disk.
     wants: bool,
     /// The epoch after which this member has asked for everything, while nothing has come yet.
     asked: Option<Epoch>,
     /// The epoch up to which the primary keeps nothing any more that this member has asked for.
     behind: Option<Epoch>,
-    /// The last epoch that the primary was told this member has on disk.
+    /// The last epoch that was reported to the primary as on disk here.
     reported: Epoch,
     announced: Option<Announced>,
-    /// The configuration service waits to be told how far the log is.
+    /// The configuration service that waits to learn how far the log is.
     asks_how_far: Option<Address>,
     counts: Counts,
 }
@@ -102,7 +102,7 @@ struct Member {
     is_live: bool,
     /// The last epoch that the member has on its disk.
     have: Epoch,
-    /// It knew of a term before this node did, and wanted what comes after an epoch.
+    /// The term that the member knew before this node did, and the epoch after which it wanted entries.
     early: Option<(u64, Epoch)>,
 }
 
@@ -134,11 +134,11 @@ struct Counts {
 pub(super) struct View<'a, E> {
     queue: &'a VecDeque<Queued<E>>,
     dispatched: Epoch,
-    /// Everything up to here can be read again.
+    /// The epoch up to which everything can be read again.
     durable: Epoch,
     /// Bytes that are not durable yet.
     pending: u64,
-    /// Nothing that was taken back can come to be again.
+    /// No entry that was taken back can come back.
     is_clean: bool,
 }
 
@@ -151,7 +151,7 @@ impl<E> Clone for View<'_, E> {
 impl<E> Copy for View<'_, E> {}
 
 impl<E> View<'_, E> {
-    /// All that it has is on disk, and nothing else is there.
+    /// Tells whether all that the log has is on disk, and nothing else is there.
     fn is_at_rest(&self) -> bool {
         self.queue.is_empty() && self.is_clean
     }
@@ -163,7 +163,7 @@ impl<E> View<'_, E> {
 }
 
 impl<T: EntryType> Shipping<T> {
-    /// The shipping of a log with this writer, whose entries so far stand where the index says.
+    /// Makes the shipping of a log with this writer, whose entries so far the index describes.
     pub fn new(
         settings: ShippingSettings,
         context: Arc<T::Context>,
@@ -172,7 +172,7 @@ impl<T: EntryType> Shipping<T> {
     ) -> Shipping<T> {
         let last = writer.map_or(Epoch(0), LogWriter::appended);
         if let Some(writer) = writer {
-            // If there are no entries, all that there were are trimmed.
+            // Without entries, all that there were are trimmed.
             index.grow(0, last);
             index.reach(last.next(), writer.place());
         }
@@ -238,12 +238,12 @@ impl<T: EntryType> Shipping<T> {
         Address { node, ..self.settings.me }
     }
 
-    /// Whether what the appender appends is refused if it has to be, and not kept until there is space.
+    /// Tells whether an entry of the appender may be refused, rather than kept until there is space.
     pub fn takes(&self) -> bool {
         self.takes
     }
 
-    /// Whether the appender may append an entry of this epoch.
+    /// Tells whether the appender may append an entry of this epoch.
     pub fn may_append(&self, epoch: Epoch, view: View<'_, T::Entry>) -> bool {
         self.takes && epoch > self.last_used(view)
     }
@@ -258,7 +258,7 @@ impl<T: EntryType> Shipping<T> {
         view.last().max(reserved).max(Epoch(before))
     }
 
-    /// The configuration service has said who is primary.
+    /// Takes the leadership records: this node leads now, follows or waits.
     fn note_records<M: Carrier<T::Entry>>(
         &mut self,
         leadership_records: Arc<LeadershipRecords>,
@@ -275,7 +275,7 @@ impl<T: EntryType> Shipping<T> {
         if known.is_none() || posture(self) != before {
             self.begin(view, out);
         } else if self.leads().is_some() {
-            // Who was out and has come again may have asked too early.
+            // A member that was evicted and has come again may have asked too early.
             let was_out = |node: &NodeId| known.as_ref().is_some_and(|known| known.is_out(*node));
             let back: Vec<NodeId> = self.members.keys().copied().filter(was_out).collect();
             back.into_iter().for_each(|member| self.pause(member, out));
@@ -321,9 +321,9 @@ impl<T: EntryType> Shipping<T> {
         }
     }
 
-    /// Everything else is done: who has to be told something is. Returns up to where a primary that begins has to seal
-    /// everything, as others may know of it, with nothing in it.
-    pub fn tend<M: Carrier<T::Entry>>(
+    /// Reports the progress, after everything else is done. Answers the epoch up to which a primary that begins has to
+    /// seal empty epochs, as others may know of them.
+    pub fn report_progress<M: Carrier<T::Entry>>(
         &mut self,
         appender: Address,
         view: View<'_, T::Entry>,
@@ -341,8 +341,9 @@ impl<T: EntryType> Shipping<T> {
         (self.takes && !took && used > view.last()).then_some(used)
     }
 
-    /// Tells the configuration service how far the log is, on disk: up to there nobody remembers slices for it. While a term is being
-    /// prepared it waits until all is: nobody is to be primary of what it would not have after a crash.
+    /// Answers the configuration service with the log's last epoch on disk: up to there no node remembers slices for
+    /// it. While a term is being prepared the answer waits until all is on disk: no node is to be primary of what it
+    /// would not have after a crash.
     fn answer_configuration_service<M: Carrier<T::Entry>>(
         &mut self,
         view: View<'_, T::Entry>,
@@ -379,7 +380,7 @@ impl<T: EntryType> Shipping<T> {
         report("ordain_log_behind_epoch", self.behind.unwrap_or_default().0 as f64);
     }
 
-    /// Whether what it keeps is in order.
+    /// Checks the invariants of the entries that are kept.
     pub fn check(&self) -> Result<(), String> {
         self.tail.check()?;
         if self.takes && self.leads().is_none() {
@@ -399,8 +400,8 @@ impl<T: EntryType> Shipping<T> {
 }
 
 impl<T: EntryType, M: Carrier<T::Entry>> InputLog<T, M> {
-    /// A log that ships what it dispatches to members, or is shipped it, once the configuration service has said who is primary. The
-    /// index says where the entries are that the log has already.
+    /// Makes it a log with members, which ships what it dispatches, or is shipped it, once the configuration service
+    /// has named a primary. The index has the places of the entries that the log has already.
     pub fn with_members(
         mut self,
         settings: ShippingSettings,
@@ -421,7 +422,7 @@ impl<T: EntryType, M: Carrier<T::Entry>> InputLog<T, M> {
         self.shipping.as_deref_mut().map(|shipping| (shipping, view))
     }
 
-    /// Takes something that only a log with members is told; says whether it has.
+    /// Takes a message that only a log with members gets; false if it is none.
     pub(super) fn receive(
         &mut self,
         from: Address,

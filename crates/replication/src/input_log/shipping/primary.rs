@@ -170,7 +170,7 @@ impl<T: EntryType> Shipping<T> {
         self.readers.late().into_iter().for_each(|who| self.refuse(who, through, out));
     }
 
-    /// Gives somebody what was read, or reads more.
+    /// Gives a member what was read, or reads more.
     pub(in crate::input_log) fn read_on<M: Carrier<T::Entry>>(
         &mut self,
         who: Address,
