@@ -72,7 +72,7 @@ const LAYERS: &[Row] = &[
                        "resp", "runtime", "archive", "workload"], &[]),
     row("lab",       &["model", "role", "family", "checker", "link", "store", "deterministic", "engines", "node", "workload", "runtime", "gateway", "sim",
                        "commands"], &[]),
-    row("ordain",    &["model", "role", "family", "checker", "store", "log", "checkpoint", "replication", "gateway", "deterministic", "engines", "commands",
+    row("ordain",    &["model", "role", "family", "checker", "store", "log", "checkpoint", "replication", "gateway", "deterministic", "commit", "engines", "commands",
                        "resp", "runtime", "archive", "workload", "sim", "node", "lab"], &[]),
     // The tool you are reading.
     row("xtask",     &[], &[]),

@@ -55,9 +55,9 @@ pub struct Request {
     pub at: Micros,
     /// The answers that say what became of it, in the order in which they came.
     pub answers: Vec<Answer>,
-    /// How many times a client was told that it was not sequenced.
+    /// The number of answers that it was not sequenced.
     pub rejections: u32,
-    /// How many times a client was told that nobody can tell.
+    /// The number of answers that its end is unknown.
     pub unknowns: u32,
     /// How many times it was sent.
     pub attempts: u32,
@@ -122,7 +122,7 @@ impl History {
         self.requests[request.0].attempts += 1;
     }
 
-    /// Notes an answer. Being told that a request was not sequenced counts as a rejection.
+    /// Notes an answer. That a request was not sequenced counts as a rejection.
     pub fn answered(
         &mut self,
         request: RequestId,
@@ -156,14 +156,14 @@ impl History {
         }
     }
 
-    /// The last answer to a request has reached nobody.
+    /// The last answer to a request has not reached its client.
     pub fn missed(&mut self, request: RequestId) {
         if let Some(answer) = self.requests[request.0].answers.last_mut() {
             answer.has_reached = false;
         }
     }
 
-    /// Takes back answers that need not hold: whoever was given one does not know what became of the request.
+    /// Takes back answers that need not hold: the ends of their requests are unknown then.
     pub fn void(&mut self, is_void: impl Fn(&Answer) -> bool) -> usize {
         let mut voided = 0;
         for request in &mut self.requests {

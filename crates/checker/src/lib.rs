@@ -1,4 +1,4 @@
-//! The checkers: they judge what clients saw, and know no driver and no engine.
+//! The checkers of what clients saw: they know no driver and no engine.
 //!
 //! One kind compares with a serial execution. It looks at the [`History`] and at the durable log and nothing else:
 //! [`check`] runs all of these and reports the first violation; what one may take for granted is what the ones before it
@@ -14,8 +14,10 @@
 //! | [`conserved`] | what every transaction conserves is conserved in every answer |
 //!
 //! The other needs no log: [`dependencies`] derives from appends and reads alone which transactions depend on which, and
-//! names the anomalies, of which each isolation level forbids some.
+//! names the anomalies, of which each isolation level forbids some; [`appends`] holds a [`History`] to strict serializability
+//! by them.
 
+pub mod appends;
 pub mod conserved;
 pub mod dependencies;
 pub mod history;
@@ -35,67 +37,68 @@ use ordain_role::NodeId;
 pub use history::{History, RequestId};
 pub use strict::Promise;
 
-/// What kind of promise was broken.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub enum ViolationKind {
-    /// The log is not one ascending sequence, or its replicas differ.
-    LogOrder,
-    /// A request of a session took effect twice.
-    EffectTwice,
-    /// Two answers to one request differ.
-    AnswersDiffer,
-    /// An acknowledged transaction is not in the durable log.
-    AcknowledgedLost,
-    /// The log holds another transaction where an acknowledged one stands.
-    WrongPlace,
-    /// The log holds a transaction more often than it was asked for, or one that was refused.
-    Phantom,
-    /// An answer is not that of the serial execution.
-    WrongAnswer,
-    /// A node's state is not that of the serial execution.
-    WrongState,
-    /// A request answered earlier stands later in the serial order than one asked afterwards.
-    RealTime,
-    /// A request stands earlier in the serial order than one that was sent before it over the same connection.
-    Overtaken,
-    /// A conserved quantity was seen to change.
-    NotConserved,
-    /// A role found one of its invariants broken.
-    Invariant,
-    /// A role stopped its node.
-    Halted,
-    /// A role panicked.
-    Panicked,
-    /// A node could not be started from what is on its disk, or its log could not be read.
-    Recovery,
-    /// With everything healed, requests were not finished within the bound.
-    Stuck,
+/// Declares an enum of which each variant has a name in reports.
+macro_rules! named {
+    ($(#[$doc:meta])* pub enum $enum:ident { $($(#[$variant_doc:meta])* $variant:ident = $name:literal,)* }) => {
+        $(#[$doc])*
+        #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+        pub enum $enum {
+            $($(#[$variant_doc])* $variant,)*
+        }
+
+        impl $enum {
+            /// All of them, in order.
+            pub const ALL: [$enum; [$($name),*].len()] = [$($enum::$variant),*];
+
+            /// The name in reports.
+            pub const fn name(self) -> &'static str {
+                [$($name),*][self as usize]
+            }
+        }
+    };
+}
+pub(crate) use named;
+
+named! {
+    /// The kind of a broken promise.
+    pub enum ViolationKind {
+        /// The log is not one ascending sequence, or its replicas differ.
+        LogOrder = "log-order",
+        /// A request of a session took effect twice.
+        EffectTwice = "effect-twice",
+        /// Two answers to one request differ.
+        AnswersDiffer = "answers-differ",
+        /// An acknowledged transaction is not in the durable log.
+        AcknowledgedLost = "acknowledged-lost",
+        /// The log holds another transaction where an acknowledged one stands.
+        WrongPlace = "wrong-place",
+        /// The log holds a transaction more often than it was asked for, or one that was refused.
+        Phantom = "phantom",
+        /// An answer is not that of the serial execution.
+        WrongAnswer = "wrong-answer",
+        /// A node's state is not that of the serial execution.
+        WrongState = "wrong-state",
+        /// A request answered earlier stands later in the serial order than one asked afterwards.
+        RealTime = "real-time",
+        /// A request stands earlier in the serial order than one that was sent before it over the same connection.
+        Overtaken = "overtaken",
+        /// A conserved quantity was seen to change.
+        NotConserved = "not-conserved",
+        /// A role found one of its invariants broken.
+        Invariant = "invariant",
+        /// A role stopped its node.
+        Halted = "halted",
+        /// A role panicked.
+        Panicked = "panicked",
+        /// A node could not be started from what is on its disk, or its log could not be read.
+        Recovery = "recovery",
+        /// With everything healed, requests were not finished within the bound.
+        Stuck = "stuck",
+    }
 }
 
 impl ViolationKind {
-    /// The name by which reports call it.
-    pub const fn name(self) -> &'static str {
-        match self {
-            ViolationKind::LogOrder => "log-order",
-            ViolationKind::EffectTwice => "effect-twice",
-            ViolationKind::AnswersDiffer => "answers-differ",
-            ViolationKind::AcknowledgedLost => "acknowledged-lost",
-            ViolationKind::WrongPlace => "wrong-place",
-            ViolationKind::Phantom => "phantom",
-            ViolationKind::WrongAnswer => "wrong-answer",
-            ViolationKind::WrongState => "wrong-state",
-            ViolationKind::RealTime => "real-time",
-            ViolationKind::Overtaken => "overtaken",
-            ViolationKind::NotConserved => "not-conserved",
-            ViolationKind::Invariant => "invariant",
-            ViolationKind::Halted => "halted",
-            ViolationKind::Panicked => "panicked",
-            ViolationKind::Recovery => "recovery",
-            ViolationKind::Stuck => "stuck",
-        }
-    }
-
-    /// Whether something did not happen that should have, as opposed to something wrong that did.
+    /// True of an event that is missing, as opposed to a wrong one that happened.
     pub const fn is_liveness(self) -> bool {
         matches!(self, ViolationKind::Stuck)
     }
@@ -104,9 +107,9 @@ impl ViolationKind {
 /// A broken promise, and where to look.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Violation {
-    /// Which promise.
+    /// The kind of the promise.
     pub kind: ViolationKind,
-    /// What was found, in words.
+    /// The finding, in words.
     pub message: String,
     /// The places in the serial order that it is about.
     pub gsns: Vec<Gsn>,
@@ -159,28 +162,28 @@ pub struct NodeLog {
     pub batches: Vec<Batch>,
 }
 
-/// What a run leaves behind to be checked.
+/// The remains of a run, to be checked.
 #[derive(Debug)]
 pub struct Run<'a> {
-    /// The procedures there are.
+    /// All procedures.
     pub registry: &'a Arc<Registry>,
-    /// Where the slots were at first, of a system in which they can move.
+    /// The layout at first, of a system in which slots can move.
     pub layout: Option<&'a Layout>,
-    /// What an operator has aborted by its place.
+    /// The places of the transactions that an operator has aborted.
     pub aborted: &'a BTreeSet<Gsn>,
     /// Procedures that end the process that executes them: an operator aborts no other.
     pub fatal: &'a [ProcedureId],
     /// The durable log of each node.
     pub logs: &'a [NodeLog],
-    /// What the clients saw.
+    /// The requests and answers of the clients.
     pub history: &'a History,
     /// The digest of each node's state after the whole log, where it is known.
     pub digests: &'a [(NodeId, Digest)],
     /// Procedures whose reply must always be this.
     pub conserved: &'a [(ProcedureId, Vec<u8>)],
-    /// What the system promises of the place in time of reads on snapshots.
+    /// The promise about the place in time of reads on snapshots.
     pub promise: Promise,
-    /// What transactions see of each other.
+    /// The isolation level.
     pub isolation: Isolation,
 }
 

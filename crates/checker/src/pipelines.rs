@@ -3,7 +3,7 @@
 //!
 //! A read on a snapshot stands behind all of its epoch; several of one epoch stand together. With `previous` it may miss
 //! what is of the epoch of what was answered last, of its own connection too, but not what was under way when it was sent. A request that was sent more than once is left out:
-//! its place may be that of any attempt. So is one without a place: turned away, or of an unknown end.
+//! its place may be that of any attempt. So is one without a place: rejected, or of an unknown end.
 
 use std::collections::BTreeMap;
 
@@ -104,7 +104,7 @@ mod tests {
             (vec![(1, 1, read(5)), (1, 1, gsn(5, 1, 0))], false),
             (vec![(1, 1, gsn(6, 1, 0)), (1, 1, read(5))], false),
             (vec![(1, 1, read(6)), (1, 1, read(5))], false),
-            // One without a place says nothing.
+            // A request without a place shows nothing.
             (vec![(1, 1, gsn(5, 0, 1)), (1, 1, Gsn::NONE), (1, 1, gsn(5, 0, 2))], true),
             (vec![(1, 1, gsn(5, 0, 2)), (1, 1, Gsn::NONE), (1, 1, gsn(5, 0, 1))], false),
         ] {

@@ -59,13 +59,13 @@ pub fn check(run: &Run<'_>, log: &[Batch]) -> Result<Digest, Violation> {
             }
             now = batch.now;
             if txn.read_only && !is_dependent(registry, txn.call.procedure) {
-                // It changes nothing, whoever asked for it and however often; who was answered is among the reads.
+                // It changes nothing, however often it was asked; the answered ones are among the reads.
                 continue;
             }
             let mut expected = reference.run_placed(gsn, batch.now, chunk, txn);
             if run.aborted.contains(&gsn) && expected.status != OutcomeStatus::Moved {
                 if !run.fatal.contains(&txn.call.procedure) {
-                    let text = "an operator was told to abort what ends no process";
+                    let text = "an operator aborts what ends no process";
                     return Err(Violation::new(ViolationKind::WrongPlace, text).at(gsn));
                 }
                 // It has no effect here either.
@@ -215,7 +215,7 @@ impl Ledger<'_> {
     }
 
     fn settle(&mut self, gsn: Gsn, chunk: &Chunk, txn: &Txn, result: &Expected) -> Result<(), Violation> {
-        // Nobody asks for what the database submits by itself. A stale reconnaissance has no effect and is tried again, and
+        // The database submits these by itself. A stale reconnaissance has no effect and is tried again, and
         // so is what was planned by a stale map.
         let by_itself = [system::EXPIRE, system::CHECKPOINT, system::BALANCE].contains(&txn.call.procedure)
             && chunk.gateway == GatewayId::HOUSE;
@@ -289,7 +289,7 @@ mod tests {
         let batches = [batch(&registry, 1, &[ADD]), batch(&registry, 2, &[SEE]), batch(&registry, 3, &[ADD])];
         let (log, history) = good(&registry, &batches);
         assert!(run(&registry, &log, &history).is_ok());
-        // The same reply, said to be from before the first or after the last write.
+        // The reply with a place before the first or after the last write.
         for epoch in [0, 4] {
             let place = Gsn::new(ordain_model::Epoch(epoch), ordain_model::PartitionId(0), 1);
             let wrong = tampered(&history, 1, |r| r.answers[0].stamp = place.into());

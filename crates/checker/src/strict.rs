@@ -1,10 +1,10 @@
 //! Places in time (calvin.md, section 8, oracle 5; paxflow.md, section 8, oracle 3): if the answer to T1 came before T2
 //! was asked, T1 stands before T2 in the serial order.
 //!
-//! Of what is run on a snapshot less is promised. `strict`: it sees all that anybody was told before. `session`: all that
-//! its own client was told. `previous`: it may miss what is of the epoch of what was told last, and nothing older, where
+//! A read on a snapshot is promised less. `strict`: it sees all that any client was answered before. `session`: all that
+//! its own client was answered. `previous`: it may miss the epoch of what was answered last, and nothing older, where
 //! every node leads its partition.
-//! Whatever is sequenced stands behind every read that was answered before it was asked. That is of places; what is seen
+//! A sequenced transaction stands behind every read that was answered before it was asked. That is of places; what is seen
 //! from one is up to the isolation level, and to [`serial`](super::serial).
 
 use std::collections::BTreeMap;
@@ -14,24 +14,24 @@ use ordain_model::Gsn;
 use super::{Violation, ViolationKind};
 use crate::history::{History, Moment, RequestId};
 
-/// What a system promises of the place in time of what it runs on snapshots.
+/// The promise of a system about the place in time of reads on snapshots.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Promise {
-    /// It stands behind all that was answered to anybody before it was asked.
+    /// A read stands behind all that any client was answered before it was asked.
     #[default]
     Strict,
-    /// Behind all that was answered to its own client.
+    /// A read stands behind all that its own client was answered.
     Session,
-    /// It misses nothing but what is of the epoch of what was answered last.
+    /// A read misses nothing but the epoch of what was answered last.
     Previous,
-    /// Nothing: it has some place.
+    /// A read has some place.
     Serializable,
 }
 
-/// The latest place, and whose it is.
+/// The latest place, with its request.
 type Latest = Option<(Gsn, RequestId)>;
 
-/// What had been answered when something was asked.
+/// The places that were answered when a request was asked.
 #[derive(Clone, Copy, Default)]
 struct Known {
     sequenced: Latest,

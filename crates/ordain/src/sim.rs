@@ -7,16 +7,18 @@ use anyhow::Context;
 use clap::{Args, ValueEnum};
 use ordain_checker::Promise;
 use ordain_deterministic::options::Knobs;
-use ordain_engines::registry;
+use ordain_engines::registry::{self, Engine, Make};
 use ordain_lab::options::{OptionArgs, OptionFlags};
 use ordain_lab::report;
 use ordain_model::Reads;
 use ordain_role::Bug;
 use ordain_sim::{Config, Faults, Mix, Report, run_seed};
 
+mod commit;
 mod deterministic;
 mod operator;
 
+use commit::{AppendMix, CommitSystem};
 use deterministic::DeterministicSystem;
 
 /// What clients ask for.
@@ -90,6 +92,9 @@ pub struct SimArgs {
     /// About two transactions in a hundred end the process that executes them, until an operator aborts them
     #[arg(long)]
     operator: bool,
+    /// Accept an engine that is not finished, on one node: clients append to lists and read them, whatever --workload says.
+    #[arg(long, hide = true)]
+    unfinished: bool,
     /// Plant a bug, to see that it is found.
     #[arg(long, value_parser = parse_bug, hide = true)]
     plant: Option<Bug>,
@@ -120,26 +125,47 @@ const fn moves_slots(seed: u64) -> bool {
     seed % 5 < 3
 }
 
+/// The lines of a trace are given to it.
+type Sink<'a> = Option<&'a mut dyn FnMut(&str)>;
+
 /// Runs one seed.
-fn simulate(args: &SimArgs, seed: u64, sink: Option<&mut dyn FnMut(&str)>) -> anyhow::Result<Report> {
-    let system = DeterministicSystem::new(args, seed)?;
-    let promise = match Knobs::of(&system.settings.options).reads {
-        Reads::Ordered | Reads::Strict => Promise::Strict,
-        Reads::Session => Promise::Session,
-        Reads::Previous if args.replicas == 1 => Promise::Previous,
-        // Who follows may be any number of epochs behind.
-        Reads::Previous => Promise::Serializable,
-    };
-    held_to(promise, system, args, seed, sink)
+fn simulate(args: &SimArgs, seed: u64, sink: Sink<'_>) -> anyhow::Result<Report> {
+    let unfinished = args.unfinished.then(|| Engine::unfinished(&args.engine)).flatten();
+    let engine = unfinished.map_or_else(|| args.engine.parse(), Ok)?;
+    match engine.make() {
+        Make::Deterministic(_) => {
+            let system = DeterministicSystem::new(args, seed)?;
+            let promise = match Knobs::of(&system.settings.options).reads {
+                Reads::Ordered | Reads::Strict => Promise::Strict,
+                Reads::Session => Promise::Session,
+                Reads::Previous if args.replicas == 1 => Promise::Previous,
+                // Members that follow may be any number of epochs behind.
+                Reads::Previous => Promise::Serializable,
+            };
+            held_to(promise, system, args, seed, sink)
+        }
+        Make::Commit(commit) => {
+            anyhow::ensure!(
+                (args.partitions, args.replicas, args.operator) == (1, 1, false),
+                "engine {engine} is not finished: it runs on one node, without an operator"
+            );
+            let config = Config { txns: args.txns, faults: args.faults, ..Config::new(seed) };
+            let (system, mut mix) = (CommitSystem::new(commit, args, seed)?, AppendMix::default());
+            Ok(match sink {
+                Some(sink) => run_seed(&config, system, &mut mix, Some(sink)),
+                None => run_seed(&config, system, &mut mix, None),
+            })
+        }
+    }
 }
 
-/// Runs one seed of a system and holds it to a promise.
+/// Runs one seed of a deterministic system and holds it to a promise.
 fn held_to(
     promise: Promise,
     system: DeterministicSystem,
     args: &SimArgs,
     seed: u64,
-    sink: Option<&mut dyn FnMut(&str)>,
+    sink: Sink<'_>,
 ) -> anyhow::Result<Report> {
     let nodes = system.settings.topology.nodes();
     let isolation = Knobs::of(&system.settings.options).isolation;
@@ -218,6 +244,9 @@ fn reproduce(args: &SimArgs, seed: u64) -> String {
     command += &format!(" --faults {}", args.faults);
     if args.operator {
         command += " --operator";
+    }
+    if args.unfinished {
+        command += " --unfinished";
     }
     if let Some(workload) = args.workload.to_possible_value() {
         command += &format!(" --workload {}", workload.get_name());

@@ -1,7 +1,7 @@
 //! The clients and the front doors that they stand at.
 //!
 //! A front door is a gateway of a node with its connections. A client has one connection and one or more
-//! *lanes*, each a closed loop: think, ask, wait for the answer. Several lanes are a pipelining client. A client
+//! *loops*, each closed: think, ask, wait for the answer. Several loops are a pipelining client. A client
 //! with a session numbers its requests and sends them again, under the same numbers and at any node that is there,
 //! whenever it does not know what became of them; one without never does.
 
@@ -76,8 +76,7 @@ impl Door {
         self.redeem_all(finished)
     }
 
-    /// Takes note of a change of the stream to another node: the answers to those who wait for what nobody can tell any
-    /// more.
+    /// Takes note of a change of the stream to another node, and returns the answers of unknown end.
     pub(crate) fn change(&mut self, change: PeerChange) -> Vec<Answered> {
         // No clock: the simulator's clients wait until everything is healed.
         let owed = self.dispatcher.change(&mut self.gateway, Micros(0), change);
@@ -151,16 +150,16 @@ pub(crate) struct Client {
     pub(crate) connections: u32,
     pub(crate) session: Option<SessionId>,
     next_request: u64,
-    /// All that it has been told of.
+    /// The token of all answers that it was given.
     pub(crate) seen: Token,
-    /// What each lane waits for.
-    pub(crate) lanes: Vec<Option<RequestId>>,
+    /// The request that each loop waits for.
+    pub(crate) loops: Vec<Option<RequestId>>,
 }
 
 impl Client {
-    pub(crate) fn new(door: usize, session: Option<SessionId>, lanes: usize) -> Client {
+    pub(crate) fn new(door: usize, session: Option<SessionId>, loops: usize) -> Client {
         let (connected, connections, next_request, seen) = (false, 0, 0, Token::NOTHING);
-        Client { door, connected, connections, session, next_request, seen, lanes: vec![None; lanes] }
+        Client { door, connected, connections, session, next_request, seen, loops: vec![None; loops] }
     }
 
     /// The session and number of the next request.
@@ -170,23 +169,23 @@ impl Client {
         Some((session, RequestNo(self.next_request)))
     }
 
-    /// The connection is gone. Without a session nobody will ever know what became of what was asked for over it.
+    /// Drops the connection. Without a session, the ends of the requests over it stay unknown.
     pub(crate) fn disconnect(&mut self) {
         self.connected = false;
         if self.session.is_none() {
-            self.lanes.fill(None);
+            self.loops.fill(None);
         }
     }
 
-    /// What the lanes wait for, oldest request first.
+    /// The requests that the loops wait for, oldest first.
     pub(crate) fn waiting(&self) -> Vec<RequestId> {
-        let mut waiting: Vec<RequestId> = self.lanes.iter().flatten().copied().collect();
+        let mut waiting: Vec<RequestId> = self.loops.iter().flatten().copied().collect();
         waiting.sort_unstable();
         waiting
     }
 
-    /// The lane that waits for a request.
-    pub(crate) fn lane_of(&self, request: RequestId) -> Option<usize> {
-        self.lanes.iter().position(|lane| *lane == Some(request))
+    /// The loop that waits for a request.
+    pub(crate) fn loop_of(&self, request: RequestId) -> Option<usize> {
+        self.loops.iter().position(|loop_no| *loop_no == Some(request))
     }
 }

@@ -19,9 +19,12 @@ mod clock;
 pub mod faults;
 mod network;
 mod node;
+mod outages;
+mod queue;
 pub mod run;
 mod serve;
 pub mod simulator;
+mod steps;
 pub mod system;
 #[cfg(test)]
 mod tests;

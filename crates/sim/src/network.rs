@@ -4,7 +4,7 @@
 //! the link's frames cross the network as packets, which are late, lost, doubled and reordered as far as the faults
 //! allow and are held up nowhere by the order of connections; and what the other link makes of them is given to the
 //! roles at once, in order. Connections break, on each side in its own time, and nodes say hello again. A node that
-//! has not been reached for a while is told of as lost.
+//! has not been reached for a while is reported as lost.
 //!
 //! As in the runtime, what a role sends before it has handled the news of a fresh stream is dropped with the old one.
 
@@ -14,7 +14,8 @@ use ordain_link::{Frame, Life, Link, Received, Room};
 use ordain_model::Micros;
 use ordain_role::{Address, Bytes, Event, NodeId, PeerChange, PeerState, Wire};
 
-use crate::simulator::{Happening, Simulator};
+use crate::queue::Happening;
+use crate::simulator::Simulator;
 use crate::system::System;
 use ordain_checker::{Violation, ViolationKind};
 use ordain_model::Random;
@@ -30,7 +31,7 @@ const HEAD: usize = 16;
 pub(crate) struct Parcel {
     from: u16,
     to: u16,
-    /// In which of its lives the sender has said it. It may arrive in another.
+    /// The life of the sender when it was sent. It may arrive in another.
     life: u32,
     bytes: Bytes,
 }
@@ -48,7 +49,7 @@ pub(crate) enum Packet {
 pub(crate) struct End {
     link: Link<Parcel>,
     is_connected: bool,
-    /// When the other node was last known to hear this one, and to be heard.
+    /// The last time that packets were known to arrive both ways.
     reached: Micros,
     /// A look at what has to be sent again is scheduled.
     is_watched: bool,
@@ -58,9 +59,9 @@ pub(crate) struct End {
     acknowledged: u64,
     seen: u64,
     /// How often each role has yet to hear that the stream is a fresh one.
-    unheard: BTreeMap<u16, u32>,
-    /// A message of a role has come in from this life of the other node: what that knows to be aborted was said before.
-    heard_from: Option<u32>,
+    unhandled: BTreeMap<u16, u32>,
+    /// The life of the other node that the last message of a role came from: a greeting with its aborts came first.
+    last_life: Option<u32>,
 }
 
 impl End {
@@ -73,8 +74,8 @@ impl End {
             pause: 0,
             acknowledged: 0,
             seen: 0,
-            unheard: BTreeMap::new(),
-            heard_from: None,
+            unhandled: BTreeMap::new(),
+            last_life: None,
         }
     }
 }
@@ -220,7 +221,7 @@ impl<S: System> Simulator<'_, S> {
         let life = self.nodes[here].incarnation;
         let parcel = Parcel { from: from.role, to: to.role, life, bytes: bytes.into() };
         let Some(end) = self.nodes[here].ends.get_mut(&there) else { return };
-        if end.unheard.contains_key(&from.role) || !end.link.send(parcel, size) {
+        if end.unhandled.contains_key(&from.role) || !end.link.send(parcel, size) {
             self.trace.note(self.now, format_args!("no stream that {from:?} knows of to {to:?}: lost"));
         }
         self.pump(here, there);
@@ -318,17 +319,17 @@ impl<S: System> Simulator<'_, S> {
 
     fn unpack(&mut self, from: usize, to: usize, parcel: &Parcel) {
         if parcel.to == DRIVER {
-            return self.heed(to, &parcel.bytes);
+            return self.take_aborts(to, &parcel.bytes);
         }
         let end = self.nodes[to].ends.get_mut(&from);
-        let is_first = end.is_some_and(|end| end.heard_from.replace(parcel.life) != Some(parcel.life));
-        // What is under way from a former life was said by one that may have known less.
+        let is_first = end.is_some_and(|end| end.last_life.replace(parcel.life) != Some(parcel.life));
+        // A message under way from a former life is of a node that may have known less.
         if is_first && parcel.life == self.nodes[from].incarnation {
             let (theirs, own) = (&self.nodes[from].disk, &self.nodes[to].disk);
-            let unheard = self.system.unheard(theirs, NodeId(to as u16), own);
-            if !unheard.is_empty() {
+            let missing = self.system.missing_aborts(theirs, NodeId(to as u16), own);
+            if !missing.is_empty() {
                 let text = format!(
-                    "node {to} took a message of node {from} before it had heard that an operator has aborted {unheard:?}"
+                    "node {to} took a message of node {from} before the news that an operator has aborted {missing:?}"
                 );
                 return self.fail(Violation::new(ViolationKind::Invariant, text));
             }
@@ -371,22 +372,22 @@ impl<S: System> Simulator<'_, S> {
             let is_fresh = state == PeerState::Fresh;
             slot.news.push_back(is_fresh.then_some(there));
             if is_fresh {
-                *end.unheard.entry(role).or_default() += 1;
+                *end.unhandled.entry(role).or_default() += 1;
             }
             self.push_event(here, role, Event::Message { from, message: change.into() });
         }
         self.tell_doors(here, change);
     }
 
-    /// A role has handled what it was told of a stream.
-    pub(crate) fn has_heard(&mut self, here: usize, role: u16) {
+    /// A role has handled the news of a stream.
+    pub(crate) fn news_handled(&mut self, here: usize, role: u16) {
         let node = &mut self.nodes[here];
         let news = node.roles.get_mut(&role).and_then(|slot| slot.news.pop_front()).flatten();
         let Some(end) = news.and_then(|there| node.ends.get_mut(&there)) else { return };
-        if let Some(times) = end.unheard.get_mut(&role) {
+        if let Some(times) = end.unhandled.get_mut(&role) {
             *times -= 1;
             if *times == 0 {
-                end.unheard.remove(&role);
+                end.unhandled.remove(&role);
             }
         }
     }

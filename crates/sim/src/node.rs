@@ -8,7 +8,7 @@ use ordain_role::{Directory, DiskDone, DiskError, DiskOp, DiskRequest, Event, Ro
 
 use crate::clock::Clock;
 use crate::network::End;
-use crate::simulator::Happening;
+use crate::queue::Happening;
 
 /// A node, up or down. Its disk and the offset of its wall clock outlive a crash; nothing else does.
 #[derive(Debug)]
@@ -62,7 +62,7 @@ impl<M> Node<M> {
         self.disk.crash(draw);
     }
 
-    /// Whether every role has heard what it was told of a stop, and all that it asked of the disk is answered.
+    /// Whether every role has handled the stop, and all that it asked of the disk is answered.
     pub(crate) fn has_closed(&self) -> bool {
         let waits = |event: &Event<M>| matches!(event, Event::Stop | Event::Disk(_));
         self.roles

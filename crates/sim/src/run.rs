@@ -29,9 +29,9 @@ pub struct Config {
     /// What may go wrong.
     pub faults: Faults,
     /// How many requests a client without a session has under way at most.
-    pub lanes: usize,
+    pub loops: usize,
     /// The same for a client with a session.
-    pub session_lanes: usize,
+    pub session_loops: usize,
     /// The chance of a client to have a session, per million.
     pub session_chance: u32,
     /// How long a client thinks at most.
@@ -61,8 +61,8 @@ impl Config {
             clients: 8,
             txns: 400,
             faults: Faults::ALL,
-            lanes: 4,
-            session_lanes: 1,
+            loops: 4,
+            session_loops: 1,
             session_chance: 500_000,
             think_us_max: 4_000,
             faults_last: Micros::from_millis(180_000),
@@ -207,7 +207,7 @@ impl<S: System> Simulator<'_, S> {
                 let life = self.nodes[node].incarnation;
                 self.run(bound, |s| s.history.get(probe).is_open() && s.nodes[node].incarnation == life);
                 if self.nodes[node].incarnation != life && self.failed.is_none() {
-                    // It has been rebuilt, and has forgotten that it was asked: nobody will say how that ended.
+                    // It has been rebuilt, and has forgotten the request, the end of which stays unknown.
                     self.history.answered(probe, OutcomeStatus::Unknown, Stamp::NONE, &[]);
                     self.run(bound, |s| !s.nodes[node].up);
                     self.probe_again(node, probe);

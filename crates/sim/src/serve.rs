@@ -6,7 +6,8 @@ use ordain_model::{Call, Effect, Front, Micros, OutcomeBatch, OutcomeStatus, Ses
 use ordain_role::{Address, NodeId, PeerChange};
 
 use crate::client::{Answered, Client, Waiter};
-use crate::simulator::{Happening, Simulator};
+use crate::queue::Happening;
+use crate::simulator::Simulator;
 use crate::system::System;
 use ordain_checker::RequestId;
 use ordain_checker::{Violation, ViolationKind};
@@ -16,20 +17,20 @@ impl<S: System> Simulator<'_, S> {
         for number in 0..self.config.clients {
             let door = number as usize % self.doors.len().max(1);
             let session = self.random.chance(self.config.session_chance);
-            let (session, lanes) = match session {
-                true => (Some(SessionId(u64::from(number) + 1)), self.config.session_lanes),
-                false => (None, self.config.lanes),
+            let (session, loops) = match session {
+                true => (Some(SessionId(u64::from(number) + 1)), self.config.session_loops),
+                false => (None, self.config.loops),
             };
-            self.clients.push(Client::new(door, session, lanes.max(1)));
+            self.clients.push(Client::new(door, session, loops.max(1)));
         }
     }
 
     /// Whether a client waits for an answer.
     pub(crate) fn is_waited_for(&self) -> bool {
-        self.clients.iter().any(|client| client.lanes.iter().any(Option::is_some))
+        self.clients.iter().any(|client| client.loops.iter().any(Option::is_some))
     }
 
-    /// A node has started: whoever has no connection tries to get one.
+    /// A node has started: clients without a connection try to get one.
     pub(crate) fn reconnect_clients(&mut self) {
         for client in 0..self.clients.len() {
             if !self.clients[client].connected {
@@ -65,29 +66,29 @@ impl<S: System> Simulator<'_, S> {
         for request in self.clients[number].waiting() {
             self.resend(number, request);
         }
-        for lane in 0..self.clients[number].lanes.len() {
-            if self.clients[number].lanes[lane].is_none() {
-                self.think_soon(number, lane);
+        for loop_no in 0..self.clients[number].loops.len() {
+            if self.clients[number].loops[loop_no].is_none() {
+                self.think_soon(number, loop_no);
             }
         }
     }
 
-    fn think_soon(&mut self, client: usize, lane: usize) {
+    fn think_soon(&mut self, client: usize, loop_no: usize) {
         let delay = self.random.tail(self.config.think_us_max);
-        self.after(delay, Happening::Think { client, lane });
+        self.after(delay, Happening::Think { client, loop_no });
     }
 
-    pub(crate) fn think(&mut self, number: usize, lane: usize) {
+    pub(crate) fn think(&mut self, number: usize, loop_no: usize) {
         let client = &mut self.clients[number];
         let enough = self.history.len() as u64 >= self.config.txns;
-        if self.healed || enough || !client.connected || client.lanes[lane].is_some() {
+        if self.healed || enough || !client.connected || client.loops[loop_no].is_some() {
             return;
         }
         let (mut call, args) = self.workload.next(&mut self.random);
         call.session = client.number();
         let by = (Some(number), client.connections);
         let request = self.history.sent_over(by, self.now, call, args);
-        client.lanes[lane] = Some(request);
+        client.loops[loop_no] = Some(request);
         self.submit(Some(number), request);
     }
 
@@ -113,7 +114,7 @@ impl<S: System> Simulator<'_, S> {
 
     /// Whether a client waits for just this attempt at a request.
     fn is_latest(&self, client: usize, request: RequestId, attempt: u32) -> bool {
-        self.clients[client].lane_of(request).is_some() && self.history.get(request).attempts == attempt
+        self.clients[client].loop_of(request).is_some() && self.history.get(request).attempts == attempt
     }
 
     /// Asks the state's digest at a node's first door, for the driver itself.
@@ -150,7 +151,7 @@ impl<S: System> Simulator<'_, S> {
         let waiter = Waiter { request, client, attempt: self.history.get(request).attempts };
         let node = &mut self.nodes[self.doors[number].node.0 as usize];
         if node.is_frozen {
-            // It has arrived, and nobody reads it.
+            // It has arrived, and is read when the node goes on.
             node.held.push(Happening::Ask { door: number, life: node.incarnation, waiter });
         } else {
             self.enter(number, waiter);
@@ -293,11 +294,11 @@ impl<S: System> Simulator<'_, S> {
         );
         self.history.answered_by(answerer, request, status, effect.stamp, reply);
         let Some(number) = client else { return };
-        // An answer to an attempt whose connection was dropped is noted, but reaches nobody.
+        // An answer to an attempt whose connection was dropped is noted, but does not reach the client.
         if !self.is_latest(number, request, attempt) {
             return self.history.missed(request);
         }
-        let Some(lane) = self.clients[number].lane_of(request) else { return };
+        let Some(loop_no) = self.clients[number].loop_of(request) else { return };
         self.clients[number].seen.merge(&effect.token);
         if status == OutcomeStatus::Superseded {
             // Its session has not gone on: this is the request that it waits for.
@@ -311,10 +312,10 @@ impl<S: System> Simulator<'_, S> {
             self.after(pause, Happening::Resend { client: number, request, attempt });
             return;
         }
-        self.clients[number].lanes[lane] = None;
+        self.clients[number].loops[loop_no] = None;
         // One that was turned away does not come back at once.
         let pause = if rejected { Micros(100 + self.random.tail(10_000)) } else { Micros(0) };
         let delay = pause.plus(Micros(self.random.tail(self.config.think_us_max)));
-        self.after(delay.0, Happening::Think { client: number, lane });
+        self.after(delay.0, Happening::Think { client: number, loop_no });
     }
 }

@@ -1,4 +1,4 @@
-//! What the simulator has to be told about the system it drives: how a node is built, where its front doors
+//! The simulator's view of the system that it drives: how a node is built, where its front doors
 //! are, what it holds, and how a run of it is judged.
 
 use std::sync::Arc;
@@ -85,15 +85,15 @@ pub trait System {
         Vec::new()
     }
 
-    /// Takes what another node has said so. True if the node begins again from what it has on disk, which may fail as that is
+    /// Takes the greeting of another node. True if the node begins again from what it has on disk, which may fail as that is
     /// noted there.
-    fn heed(&mut self, node: NodeId, words: &[u8], disk: &mut dyn Directory) -> bool {
+    fn take_aborts(&mut self, node: NodeId, words: &[u8], disk: &mut dyn Directory) -> bool {
         let _ = (node, words, disk);
         false
     }
 
-    /// What an operator has aborted that one node knows and another has neither heard of nor come to, by their disks.
-    fn unheard(&self, known: &dyn Directory, of: NodeId, disk: &dyn Directory) -> Vec<Gsn> {
+    /// The aborts of an operator that one node knows and another neither knows nor has come to, by their disks.
+    fn missing_aborts(&self, known: &dyn Directory, of: NodeId, disk: &dyn Directory) -> Vec<Gsn> {
         let _ = (known, of, disk);
         Vec::new()
     }

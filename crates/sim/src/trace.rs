@@ -1,12 +1,14 @@
 //! The event trace: what happened, one line an event.
 //!
-//! Every line goes into a hash, always; the text itself is handed on only when somebody asked for it. Two runs
+//! Every line goes into a hash, always; the text itself is handed on only to a sink. Two runs
 //! of a seed have the same hash, so a source of nondeterminism is found the day it enters (STYLE.md, 15).
 
 use std::fmt::{self, Write};
 
-use ordain_model::Micros;
-use xxhash_rust::xxh3::Xxh3;
+use ordain_family::{Incoming, Message};
+use ordain_model::{Front, Micros};
+use ordain_role::Event;
+use xxhash_rust::xxh3::{Xxh3, xxh3_64};
 
 /// Takes the lines of a trace, without line ends.
 pub type Sink<'a> = &'a mut dyn FnMut(&str);
@@ -55,6 +57,55 @@ impl fmt::Debug for Trace<'_> {
     }
 }
 
+/// The text of an event: of a message of the front door what it holds, of another message, which may hold whole batches,
+/// the beginning of its text and a hash of all of it.
+pub(crate) struct EventText<'e, M>(pub(crate) &'e Event<M>);
+
+impl<M: Message> fmt::Display for EventText<'_, M> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        const LONGEST: usize = 160;
+        let (from, message) = match self.0 {
+            Event::Message { from, message } => (from, message),
+            other => return write!(f, "{other:?}"),
+        };
+        write!(f, "from {}/{} ", from.node.0, from.role)?;
+        match message.clone().incoming() {
+            Incoming::Front(Front::Submit(chunk)) => write!(
+                f,
+                "submit gateway {} chunk {} txns {} {:016x}",
+                chunk.gateway,
+                chunk.number,
+                chunk.txns().len(),
+                xxh3_64(chunk.logged())
+            ),
+            Incoming::Front(Front::Read(chunk, snapshot)) => write!(
+                f,
+                "read gateway {} chunk {} txns {} {snapshot:?}",
+                chunk.gateway,
+                chunk.number,
+                chunk.txns().len()
+            ),
+            Incoming::Front(Front::ReadDone(gateway, number)) => {
+                write!(f, "read gateway {gateway} chunk {number} done")
+            }
+            Incoming::Front(Front::Outcomes(batch)) => write!(f, "outcomes {}", batch.outcomes.len()),
+            Incoming::Front(Front::Pause(pause)) => write!(f, "pause {}", pause.0),
+            Incoming::Front(Front::Continue(pause)) => write!(f, "continue after {}", pause.0),
+            Incoming::Front(Front::Memory { is_over, room }) => write!(f, "memory {is_over} {room}"),
+            Incoming::Peer(_) | Incoming::Role(_) => {
+                let mut text = String::new();
+                write!(text, "{message:?}")?;
+                match text.char_indices().nth(LONGEST) {
+                    Some((cut, _)) => {
+                        write!(f, "{}... {:016x}", &text[..cut], xxh3_64(text.as_bytes()))
+                    }
+                    None => f.write_str(&text),
+                }
+            }
+        }
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -63,14 +114,14 @@ mod tests {
     fn the_hash_is_of_the_text_and_the_text_goes_to_the_sink() {
         let mut text = Vec::new();
         let mut sink = |line: &str| text.push(line.to_owned());
-        let mut told = Trace::new(Some(&mut sink));
+        let mut loud = Trace::new(Some(&mut sink));
         let mut quiet = Trace::new(None);
-        for trace in [&mut told, &mut quiet] {
+        for trace in [&mut loud, &mut quiet] {
             trace.note(Micros(5), format_args!("crash of node {}", 1));
             trace.note(Micros(7), format_args!("restart"));
         }
-        let hash = told.hash();
-        assert_eq!((hash, told.events()), (quiet.hash(), 2));
+        let hash = loud.hash();
+        assert_eq!((hash, loud.events()), (quiet.hash(), 2));
         quiet.note(Micros(7), format_args!("restart"));
         assert_ne!(hash, quiet.hash());
         assert_eq!(text, ["           5 crash of node 1", "           7 restart"]);

@@ -16,7 +16,7 @@ pub struct Ending<'a> {
     pub disks: Vec<(NodeId, Box<dyn Directory>)>,
     /// What the clients saw.
     pub history: &'a mut History,
-    /// The digests that nodes have told without a transaction, when nothing was under way.
+    /// The digests that nodes have reported without a transaction, when nothing was under way.
     pub digests: Vec<(NodeId, Digest)>,
     /// Procedures whose reply must always be this.
     pub conserved: Vec<(ProcedureId, Vec<u8>)>,

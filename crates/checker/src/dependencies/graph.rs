@@ -43,7 +43,7 @@ pub struct Graph {
     edges: Vec<Vec<Edge>>,
 }
 
-/// Which kinds of dependencies are looked at.
+/// The kinds of dependencies that a search follows.
 pub type Allowed = fn(Kind) -> bool;
 
 impl Graph {
@@ -72,7 +72,7 @@ impl Graph {
             if index[root] != UNSEEN {
                 continue;
             }
-            // The transactions on the way from the root, each with the edge to be looked at next.
+            // The transactions on the way from the root, each with the edge that is next.
             path.push((root, 0));
             while let Some((at, edge)) = path.last_mut() {
                 let node = *at;
@@ -127,7 +127,7 @@ impl Graph {
     }
 
     /// A shortest cycle that begins with `first` and goes on inside a component along allowed dependencies.
-    /// `budget` is lowered by the dependencies looked at; a search that would exceed it finds nothing.
+    /// `budget` is lowered by each dependency on the way; a search that would exceed it finds nothing.
     pub fn cycle(
         &self,
         first: &Edge,

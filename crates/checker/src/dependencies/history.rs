@@ -165,9 +165,9 @@ pub struct History {
 }
 
 impl History {
-    /// Adds what a population told; `None` for damaged bytes.
-    pub fn add(&mut self, told: &[u8]) -> Option<()> {
-        let (loose_txns, rest) = word(told)?;
+    /// Adds the encoded history of a population; `None` for damaged bytes.
+    pub fn add(&mut self, encoded: &[u8]) -> Option<()> {
+        let (loose_txns, rest) = word(encoded)?;
         let (loose_appends, rest) = word(rest)?;
         let (aborted_bytes, rest) = word(rest)?;
         let (aborted, mut rest) = rest.split_at_checked(usize::try_from(aborted_bytes).ok()?)?;
@@ -188,7 +188,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_is_told_is_understood_and_every_truncation_is_refused() {
+    fn what_is_encoded_is_decoded_and_every_truncation_is_refused() {
         let mut bytes = Vec::new();
         Txn::encode_head(0x300, 3, &mut bytes);
         Txn::encode_append(7, &mut bytes);
@@ -204,20 +204,20 @@ mod tests {
         };
         assert_eq!(Txn::decode(&bytes), Some(txn.clone()));
         (0..bytes.len()).for_each(|n| assert_eq!(Txn::decode(&bytes[..n]), None, "cut at {n}"));
-        let mut telling = HistoryWriter::default();
-        telling.committed(&bytes);
-        telling.aborted(0x400);
-        telling.loose(5);
-        let told = telling.encode();
+        let mut writer = HistoryWriter::default();
+        writer.committed(&bytes);
+        writer.aborted(0x400);
+        writer.loose(5);
+        let encoded = writer.encode();
         let mut history = History::default();
-        history.add(&told).unwrap();
+        history.add(&encoded).unwrap();
         history.add(&HistoryWriter::default().encode()).unwrap();
         let aborted = [0x400].into();
         assert_eq!(history, History { committed: vec![txn], aborted, loose_txns: 1, loose_appends: 5 });
-        // What is told is whole after the aborted, and after each transaction.
-        let whole = [24 + 8, told.len()];
-        for n in 0..told.len() {
-            assert_eq!(History::default().add(&told[..n]).is_some(), whole.contains(&n), "cut at {n}");
+        // The encoding is whole after the aborted, and after each transaction.
+        let whole = [24 + 8, encoded.len()];
+        for n in 0..encoded.len() {
+            assert_eq!(History::default().add(&encoded[..n]).is_some(), whole.contains(&n), "cut at {n}");
         }
         assert_eq!(base_of(0x302), 0x300);
     }

@@ -11,70 +11,42 @@ pub mod history;
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt::Write;
 
+use super::named;
 use graph::{Allowed, Edge, Graph, Kind};
 use history::{History, Op, Txn, base_of};
 
-/// What can be wrong, in the order in which it is told.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub enum Class {
-    /// A committed append is missing, or there twice, or one is there that nobody committed.
-    Appends,
-    /// A transaction does not see its own appends, or sees a list change under it.
-    Internal,
-    /// A read saw what was not committed: G1a.
-    AbortedRead,
-    /// A read saw what its writer had not finished: G1b.
-    IntermediateRead,
-    /// A read saw another order of writes than the list has in the end.
-    Order,
-    /// A cycle of writes: G0.
-    WriteCycle,
-    /// A cycle of writes, and reads of them: G1c.
-    InformationCycle,
-    /// A cycle with one read that did not see a write: lost updates, read skew; G-single.
-    ReadSkew,
-    /// A cycle with several of them: write skew, long forks; G2.
-    WriteSkew,
-}
-
-impl Class {
-    /// All there are, in order.
-    pub const ALL: [Class; 9] = [
-        Class::Appends,
-        Class::Internal,
-        Class::AbortedRead,
-        Class::IntermediateRead,
-        Class::Order,
-        Class::WriteCycle,
-        Class::InformationCycle,
-        Class::ReadSkew,
-        Class::WriteSkew,
-    ];
-
-    /// The name of the finding that there is none.
-    pub fn finding(self) -> &'static str {
-        match self {
-            Class::Appends => "appends",
-            Class::Internal => "internal",
-            Class::AbortedRead => "no_g1a",
-            Class::IntermediateRead => "no_g1b",
-            Class::Order => "prefixes",
-            Class::WriteCycle => "no_g0",
-            Class::InformationCycle => "no_g1c",
-            Class::ReadSkew => "no_g_single",
-            Class::WriteSkew => "no_g2",
-        }
+named! {
+    /// The classes of anomalies, in the order of reports; the name is that of the finding that there is none.
+    pub enum Class {
+        /// A committed append is missing, or there twice, or one is there that was not committed.
+        Appends = "appends",
+        /// A transaction does not see its own appends, or sees a list change under it.
+        Internal = "internal",
+        /// A read saw what was not committed: G1a.
+        AbortedRead = "no_g1a",
+        /// A read saw what its writer had not finished: G1b.
+        IntermediateRead = "no_g1b",
+        /// A read saw another order of writes than the list has in the end.
+        Order = "prefixes",
+        /// A cycle of writes: G0.
+        WriteCycle = "no_g0",
+        /// A cycle of writes, and reads of them: G1c.
+        InformationCycle = "no_g1c",
+        /// A cycle with one read that did not see a write: lost updates, read skew; G-single.
+        ReadSkew = "no_g_single",
+        /// A cycle with several of them: write skew, long forks; G2.
+        WriteSkew = "no_g2",
     }
 }
 
-/// What is wrong: of each class how often, and one example.
+/// The anomalies of a history: of each class the number, and one example.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Anomalies {
     found: BTreeMap<Class, (usize, String)>,
 }
 
 impl Anomalies {
-    /// How often there is one of a class, and an example.
+    /// The number of anomalies of a class, and an example.
     pub fn of(&self, class: Class) -> Option<&(usize, String)> {
         self.found.get(&class)
     }
@@ -84,7 +56,7 @@ impl Anomalies {
     }
 }
 
-/// A transaction, as it is told of: who made it up, and its number there.
+/// The name of a transaction in reports: its population, and its number there.
 struct Name(u64);
 
 impl std::fmt::Display for Name {
@@ -93,20 +65,20 @@ impl std::fmt::Display for Name {
     }
 }
 
-/// Judges a history by the lists that it has left behind.
+/// Finds the anomalies of a history by the lists at its end.
 pub fn check(history: &History, lists: &BTreeMap<u64, Vec<u64>>) -> Anomalies {
-    let mut judge = Judge::new(history, lists);
-    judge.appends();
+    let mut analysis = Analysis::new(history, lists);
+    analysis.appends();
     for txn in &history.committed {
-        judge.internal(txn);
-        judge.reads(txn);
+        analysis.internal(txn);
+        analysis.reads(txn);
     }
-    let graph = judge.dependencies();
-    judge.cycles(&graph);
-    judge.anomalies
+    let graph = analysis.dependencies();
+    analysis.cycles(&graph);
+    analysis.anomalies
 }
 
-struct Judge<'a> {
+struct Analysis<'a> {
     history: &'a History,
     lists: &'a BTreeMap<u64, Vec<u64>>,
     /// Who appended each value, by its place in the history, and to which list.
@@ -114,8 +86,8 @@ struct Judge<'a> {
     anomalies: Anomalies,
 }
 
-impl<'a> Judge<'a> {
-    fn new(history: &'a History, lists: &'a BTreeMap<u64, Vec<u64>>) -> Judge<'a> {
+impl<'a> Analysis<'a> {
+    fn new(history: &'a History, lists: &'a BTreeMap<u64, Vec<u64>>) -> Analysis<'a> {
         let mut writers = BTreeMap::new();
         for (at, txn) in history.committed.iter().enumerate() {
             for op in &txn.ops {
@@ -124,14 +96,14 @@ impl<'a> Judge<'a> {
                 }
             }
         }
-        Judge { history, lists, writers, anomalies: Anomalies::default() }
+        Analysis { history, lists, writers, anomalies: Anomalies::default() }
     }
 
     fn list(&self, key: u64) -> &'a [u64] {
         self.lists.get(&key).map_or(&[], |list| list)
     }
 
-    /// Where a value that nobody committed comes from.
+    /// The origin of a value that was not committed.
     fn origin(&self, value: u64) -> &'static str {
         if self.history.aborted.contains(&base_of(value)) { "which aborted" } else { "which never committed" }
     }
@@ -252,7 +224,7 @@ impl<'a> Judge<'a> {
     fn cycles(&mut self, graph: &Graph) {
         let mut budget = BUDGET;
         let mut search = |search: Search, spare: &BTreeSet<usize>| {
-            let mut told = BTreeSet::new();
+            let mut reported = BTreeSet::new();
             for component in graph.components(search.within).into_iter().take(COMPONENTS) {
                 if component.iter().any(|txn| spare.contains(txn)) {
                     continue;
@@ -263,11 +235,11 @@ impl<'a> Judge<'a> {
                     .take(ATTEMPTS)
                     .find_map(|first| graph.cycle(first, search.further, &is_member, &mut budget));
                 if let Some(cycle) = cycle {
-                    self.anomalies.add(class_of(&cycle), || self::tell(&cycle, self.history));
-                    told.extend(component);
+                    self.anomalies.add(class_of(&cycle), || describe(&cycle, self.history));
+                    reported.extend(component);
                 }
             }
-            told
+            reported
         };
         let none = BTreeSet::new();
         search(Search::WRITES, &none);
@@ -319,7 +291,7 @@ fn class_of(cycle: &[Edge]) -> Class {
 }
 
 /// A cycle in words: each transaction, and why the next comes after it.
-fn tell(cycle: &[Edge], history: &History) -> String {
+fn describe(cycle: &[Edge], history: &History) -> String {
     /// Nobody reads on.
     const STEPS: usize = 12;
     let name = |txn: usize| Name(history.committed.get(txn).map_or(0, |txn| txn.base));
@@ -353,7 +325,7 @@ mod tests {
         Txn { base: base(n), ops: ops.to_vec() }
     }
 
-    fn judge(committed: &[Txn], lists: &[(u64, &[u64])]) -> Vec<(Class, String)> {
+    fn anomalies(committed: &[Txn], lists: &[(u64, &[u64])]) -> Vec<(Class, String)> {
         let history =
             History { committed: committed.to_vec(), aborted: [base(9)].into(), ..History::default() };
         let lists = lists.iter().map(|(key, list)| (*key, list.to_vec())).collect();
@@ -361,7 +333,7 @@ mod tests {
     }
 
     fn classes(committed: &[Txn], lists: &[(u64, &[u64])]) -> Vec<Class> {
-        judge(committed, lists).into_iter().map(|(class, _)| class).collect()
+        anomalies(committed, lists).into_iter().map(|(class, _)| class).collect()
     }
 
     const A: u64 = base(1);
@@ -374,22 +346,22 @@ mod tests {
             txn(2, &[read(1, &[A, A + 1]), append(2, B + 1), read(3, &[])]),
             txn(3, &[read(1, &[A, A + 1]), read(2, &[B + 1])]),
         ];
-        assert_eq!(judge(&history, &[(1, &[A, A + 1]), (2, &[B + 1])]), []);
+        assert_eq!(anomalies(&history, &[(1, &[A, A + 1]), (2, &[B + 1])]), []);
     }
 
     #[test]
     fn lost_and_doubled_and_phantom_appends_are_found() {
         let history = [txn(1, &[append(1, A)]), txn(2, &[append(1, B)])];
         assert_eq!(classes(&history, &[(1, &[A, B])]), []);
-        let told = |list: &[u64]| match &judge(&history, &[(1, list)])[..] {
+        let example = |list: &[u64]| match &anomalies(&history, &[(1, list)])[..] {
             [(Class::Appends, example)] => example.clone(),
             other => panic!("{other:?}"),
         };
-        assert!(told(&[B]).contains("T0.1 to the list of 1 is lost"));
-        assert!(told(&[A, B, base(9)]).contains("T0.9, which aborted"));
-        assert!(told(&[A, B, base(8)]).contains("T0.8, which never committed"));
+        assert!(example(&[B]).contains("T0.1 to the list of 1 is lost"));
+        assert!(example(&[A, B, base(9)]).contains("T0.9, which aborted"));
+        assert!(example(&[A, B, base(8)]).contains("T0.8, which never committed"));
         assert!(
-            judge(&history, &[(1, &[A, B, A])])
+            anomalies(&history, &[(1, &[A, B, A])])
                 .iter()
                 .any(|(class, text)| { *class == Class::Appends && text.contains("twice") })
         );
@@ -400,7 +372,7 @@ mod tests {
     fn a_lost_update_is_read_skew() {
         // Both read the empty list and then append.
         let history = [txn(1, &[read(1, &[]), append(1, A + 1)]), txn(2, &[read(1, &[]), append(1, B + 1)])];
-        let found = judge(&history, &[(1, &[A + 1, B + 1])]);
+        let found = anomalies(&history, &[(1, &[A + 1, B + 1])]);
         assert_eq!(found, [(Class::ReadSkew, "T0.2 -rw 1-> T0.1 -ww 1-> T0.2".to_owned())]);
     }
 
@@ -442,11 +414,11 @@ mod tests {
     fn read_skew_and_write_skew_and_long_forks_are_told_apart() {
         // Read skew: one of two appends of a transaction is seen, the other is not.
         let history = [txn(1, &[append(1, A), append(2, A + 1)]), txn(2, &[read(1, &[]), read(2, &[A + 1])])];
-        let found = judge(&history, &[(1, &[A]), (2, &[A + 1])]);
+        let found = anomalies(&history, &[(1, &[A]), (2, &[A + 1])]);
         assert_eq!(found, [(Class::ReadSkew, "T0.2 -rw 1-> T0.1 -wr 2-> T0.2".to_owned())]);
         // Write skew: each reads what the other writes.
         let history = [txn(1, &[read(1, &[]), append(2, A + 1)]), txn(2, &[read(2, &[]), append(1, B + 1)])];
-        let found = judge(&history, &[(1, &[B + 1]), (2, &[A + 1])]);
+        let found = anomalies(&history, &[(1, &[B + 1]), (2, &[A + 1])]);
         assert_eq!(found, [(Class::WriteSkew, "T0.1 -rw 1-> T0.2 -rw 2-> T0.1".to_owned())]);
         // A long fork: two readers see two writers in opposite orders. Parallel snapshot isolation allows it.
         let history = [

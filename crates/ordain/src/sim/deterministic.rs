@@ -395,11 +395,11 @@ impl System for DeterministicSystem {
         operator.map_or_else(Vec::new, |_| Operator::greeting(disk))
     }
 
-    fn unheard(&self, known: &dyn Directory, of: NodeId, disk: &dyn Directory) -> Vec<Gsn> {
+    fn missing_aborts(&self, known: &dyn Directory, of: NodeId, disk: &dyn Directory) -> Vec<Gsn> {
         self.operator.as_ref().map_or_else(Vec::new, |operator| operator.unheard(known, of, disk))
     }
 
-    fn heed(&mut self, node: NodeId, words: &[u8], disk: &mut dyn Directory) -> bool {
+    fn take_aborts(&mut self, node: NodeId, words: &[u8], disk: &mut dyn Directory) -> bool {
         self.operator.as_ref().is_some_and(|operator| operator.heed(node, words, disk))
     }
 

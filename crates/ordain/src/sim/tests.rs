@@ -87,6 +87,42 @@ fn an_operator_aborts_what_ends_nodes_and_all_members_agree() {
     }
 }
 
+fn no_wait(flags: &[&str]) -> SimArgs {
+    args(&[&["--engine", "no-wait", "--unfinished", "--txns", "300"], flags].concat())
+}
+
+#[test]
+fn no_wait_is_strictly_serializable_on_one_node_with_all_faults() {
+    let (mut committed, mut crashes) = (0, 0);
+    for seed in 0..40 {
+        let report = simulate(&no_wait(&[]), seed, None).unwrap();
+        assert!(report.verdict.is_ok(), "{report}\nreproduce: {}", reproduce(&no_wait(&[]), seed));
+        committed += report.committed;
+        crashes += report.counts.crashes;
+    }
+    assert!(committed > 40 * 150 && crashes > 40, "{committed} committed, {crashes} crashes");
+    let run = || simulate(&no_wait(&[]), 7, None).unwrap();
+    assert_eq!(run(), run());
+}
+
+/// Answers before their decision is durable are lost by the next crash; a lock is granted although another attempt holds it.
+#[test]
+fn planted_bugs_of_no_wait_are_found() {
+    for bug in ["dispatch-before-durable", "grant-lock-early"] {
+        let args = no_wait(&["--plant", bug]);
+        let found = (0..40).filter(|seed| simulate(&args, *seed, None).unwrap().verdict.is_err());
+        assert!(found.count() > 5, "{bug}");
+    }
+}
+
+#[test]
+fn an_unfinished_engine_is_refused_unless_it_is_asked_for_as_such() {
+    let refusal = |flags: &[&str]| simulate(&args(flags), 1, None).unwrap_err().to_string();
+    assert!(refusal(&["--engine", "no-wait"]).contains("no-wait"));
+    assert!(refusal(&["--engine", "no-wait", "--unfinished", "--replicas", "3"]).contains("one node"));
+    assert!(reproduce(&no_wait(&[]), 1).contains(" --unfinished"));
+}
+
 #[test]
 fn seeds_of_the_bank_are_sound() {
     demand_sound(&["--workload", "bank", "--keys", "6"], 1000..1060);

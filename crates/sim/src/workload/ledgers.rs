@@ -2,18 +2,19 @@
 //!
 //! A ledger's record holds how many entries there are, and the entries are its children, each with the balance that
 //! it leaves ([`ordain_model::children`]). What one ledger is charged another is credited, so that all balances
-//! together are nothing, whoever looks; and every entry that a ledger's record counts is there, and no other.
+//! together are nothing at any place in the order; and every entry that a ledger's record counts is there, and no other.
 
 use std::sync::Arc;
 
 use ordain_model::args::{Args, ArgsBuilder, encode};
 use ordain_model::procedure::{Known, Reconnaissance};
+use ordain_model::table_procedure::{TableProcedure, any_args, sum_reply};
 use ordain_model::{
     Abort, Access, Datum, Db, FragmentContext, PlanError, Planner, Position, Procedure, ProcedureId,
-    Registry, ReplyContext, SlotNo, Target, Writer, split_child_key, system,
+    Registry, ReplyContext, SlotNo, Target, Writer, split_child_key,
 };
 
-use super::procedures::{ARITY, COUNTERS, arg_number, each_key, held, number, sum_slots, text};
+use super::procedures::{ARITY, COUNTERS, OfKeys, Takes, arg_number, held, number, text};
 
 /// Charges an amount to one ledger and credits it to another; aborts if the first is charged too much, when it is
 /// written already. Arguments: two ledgers, amount.
@@ -41,10 +42,19 @@ const COUNTERS_NAMED: i64 = 3;
 
 pub(super) fn register(registry: &mut Registry) {
     registry.register(POST, "sim.post", Arc::new(Post));
-    registry.register(STATEMENT, "sim.statement", Arc::new(Statement));
+    registry.register(
+        STATEMENT,
+        "sim.statement",
+        OfKeys::new(Takes::Key, Access::Read, statement).of(LEDGERS).with_children().shared(),
+    );
     registry.register(SETTLE, "sim.settle", Arc::new(Settle));
-    registry.register(AUDIT_LEDGERS, "sim.audit-ledgers", Arc::new(AuditLedgers));
-    registry.register(AUDIT_ENTRIES, "sim.audit-entries", Arc::new(AuditEntries));
+    let audit_ledgers = OfKeys::new(Takes::Keys, Access::Read, audit_ledger).of(LEDGERS).with_children();
+    registry.register(AUDIT_LEDGERS, "sim.audit-ledgers", audit_ledgers.answering_sum().shared());
+    registry.register(
+        AUDIT_ENTRIES,
+        "sim.audit-entries",
+        TableProcedure::reads(any_args, audit_entries, sum_reply),
+    );
 }
 
 /// The suffix of an entry.
@@ -59,12 +69,12 @@ fn standing(cx: &mut FragmentContext<'_>) -> (i64, i64) {
     (count, balance)
 }
 
-/// Answers a ledger's standing, and says it.
-fn state(cx: &mut FragmentContext<'_>) -> Vec<u8> {
+/// Answers the standing of a ledger, and returns the answer.
+fn answer_standing(cx: &mut FragmentContext<'_>) -> Vec<u8> {
     let (count, balance) = standing(cx);
-    let state = format!("{count} {balance}").into_bytes();
-    cx.writer().bulk(&state);
-    state
+    let answer = format!("{count} {balance}").into_bytes();
+    cx.writer().bulk(&answer);
+    answer
 }
 
 struct Post;
@@ -113,20 +123,9 @@ impl Procedure for Post {
     }
 }
 
-struct Statement;
-
-impl Procedure for Statement {
-    fn plan(&self, args: Args<'_>, planner: &mut Planner<'_>) -> Result<(), PlanError> {
-        let (Some(ledger), 1) = (args.iter().next(), args.len()) else { return Err(ARITY) };
-        planner.key_in(LEDGERS, 0, Access::Read, ledger)?;
-        planner.with_children();
-        Ok(())
-    }
-
-    fn run(&self, _code: u16, cx: &mut FragmentContext<'_>) -> Result<(), Abort> {
-        state(cx);
-        Ok(())
-    }
+fn statement(cx: &mut FragmentContext<'_>) -> Result<(), Abort> {
+    answer_standing(cx);
+    Ok(())
 }
 
 struct Settle;
@@ -137,7 +136,7 @@ impl Settle {
 }
 
 impl Procedure for Settle {
-    /// Plans what [`Settle::reconnoitre`] made of the caller's arguments: ledger, what it said, counter, amount.
+    /// Plans what [`Settle::reconnoitre`] made of the caller's arguments: ledger, its statement, counter, amount.
     fn plan(&self, args: Args<'_>, planner: &mut Planner<'_>) -> Result<(), PlanError> {
         let mut items = args.iter();
         let ledger = items.next().ok_or(ARITY)?;
@@ -152,8 +151,8 @@ impl Procedure for Settle {
     fn run(&self, code: u16, cx: &mut FragmentContext<'_>) -> Result<(), Abort> {
         if code == Settle::CHECK {
             // The slot is what STATEMENT would answer, right or wrong: the reply of a restart.
-            let state = state(cx);
-            return if cx.args.get(1) == Some(&*state) { Ok(()) } else { Err(Abort::Restart) };
+            let standing = answer_standing(cx);
+            return if cx.args.get(1) == Some(&*standing) { Ok(()) } else { Err(Abort::Restart) };
         }
         let n = held(cx.cell(), 0).wrapping_add(arg_number(cx.args, 3).unwrap_or(0));
         cx.cell_mut().put(text(n));
@@ -180,61 +179,32 @@ impl Procedure for Settle {
         let Some(answer) = known.answers.last() else {
             return Ok(Reconnaissance::Ask(STATEMENT, encode(&[ledger])));
         };
-        let said = Datum::first(answer).as_bytes().ok_or(ARITY)?;
-        let balance = said.split(|byte| *byte == b' ').next_back().and_then(number).ok_or(ARITY)?;
+        let statement = Datum::first(answer).as_bytes().ok_or(ARITY)?;
+        let balance = statement.split(|byte| *byte == b' ').next_back().and_then(number).ok_or(ARITY)?;
         let counter = format!("n{}", balance.rem_euclid(COUNTERS_NAMED));
         let mut ready = Vec::new();
-        ArgsBuilder::new(&mut ready).push(ledger).push(said).push(counter.as_bytes()).push(amount);
+        ArgsBuilder::new(&mut ready).push(ledger).push(statement).push(counter.as_bytes()).push(amount);
         Ok(Reconnaissance::Ready(ready))
     }
 }
 
-struct AuditLedgers;
-
-impl Procedure for AuditLedgers {
-    fn plan(&self, args: Args<'_>, planner: &mut Planner<'_>) -> Result<(), PlanError> {
-        each_key(args, 0, |ledger| {
-            planner.key_in(LEDGERS, 0, Access::Read, ledger)?;
-            planner.with_children();
-            Ok(())
-        })
-    }
-
-    fn run(&self, _code: u16, cx: &mut FragmentContext<'_>) -> Result<(), Abort> {
-        let (_, balance) = standing(cx);
-        cx.writer().int(balance);
-        Ok(())
-    }
-
-    fn reply(&self, cx: &ReplyContext<'_>, out: &mut Vec<u8>) {
-        sum_slots(cx, out);
-    }
+fn audit_ledger(cx: &mut FragmentContext<'_>) -> Result<(), Abort> {
+    let (_, balance) = standing(cx);
+    cx.writer().int(balance);
+    Ok(())
 }
 
-struct AuditEntries;
-
-impl Procedure for AuditEntries {
-    fn plan(&self, _args: Args<'_>, planner: &mut Planner<'_>) -> Result<(), PlanError> {
-        planner.table(0, Access::TableRead).map(drop)
+fn audit_entries(cx: &mut FragmentContext<'_>) {
+    let mut missing = 0;
+    if let Target::Table(table) = &cx.target {
+        table.scan(LEDGERS, Position::default(), &mut |_, _, cell| {
+            missing += held(cell, 0);
+            true
+        });
+        table.scan(LEDGERS.children(), Position::default(), &mut |_, key, _| {
+            missing -= i64::from(split_child_key(key).is_some());
+            true
+        });
     }
-
-    fn run(&self, _code: u16, cx: &mut FragmentContext<'_>) -> Result<(), Abort> {
-        let mut missing = 0;
-        if let Target::Table(table) = &cx.target {
-            table.scan(LEDGERS, Position::default(), &mut |_, _, cell| {
-                missing += held(cell, 0);
-                true
-            });
-            table.scan(LEDGERS.children(), Position::default(), &mut |_, key, _| {
-                missing -= i64::from(split_child_key(key).is_some());
-                true
-            });
-        }
-        cx.writer().int(missing);
-        Ok(())
-    }
-
-    fn reply(&self, cx: &ReplyContext<'_>, out: &mut Vec<u8>) {
-        Writer(out).int(system::sum_parts(cx.slot(0)));
-    }
+    cx.writer().int(missing);
 }

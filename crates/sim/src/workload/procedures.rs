@@ -8,6 +8,7 @@ use std::sync::Arc;
 
 use ordain_model::args::{Args, ArgsBuilder};
 use ordain_model::procedure::{Known, Reconnaissance};
+use ordain_model::table_procedure::{TableProcedure, any_args, sum_reply};
 use ordain_model::{
     Abort, Access, Cell, Datum, Db, FragmentContext, Millis, PlanError, Planner, Position, Procedure,
     ProcedureId, Registry, ReplyContext, SlotNo, Target, Value, Writer, system,
@@ -65,28 +66,38 @@ pub const POINTERS: Db = Db(5);
 /// Where objects come and go.
 pub const OBJECTS: Db = Db(6);
 
-/// What an account holds that nobody has touched.
+/// The balance of an account without a record.
 pub const OPENING_BALANCE: i64 = 100;
 
 /// Adds the procedures.
 pub fn register(registry: &mut Registry) {
+    use Access::{Read, Write};
+    use Takes::{Key, KeyAndWord, Keys, NumberAndKeys};
     registry.register(TRANSFER, "sim.transfer", Arc::new(Transfer));
     registry.register(SKIM, "sim.skim", Arc::new(Skim));
     registry.register(ROTATE, "sim.rotate", Arc::new(Rotate));
-    registry.register(APPEND, "sim.append", Arc::new(Append));
-    registry.register(INCREMENT, "sim.increment", Arc::new(Increment));
+    registry.register(APPEND, "sim.append", OfKeys::new(KeyAndWord, Write, append).shared());
+    registry.register(INCREMENT, "sim.increment", OfKeys::new(Keys, Write, increment).shared());
     registry.register(COMPUTE, "sim.compute", Arc::new(Compute));
-    registry.register(PANIC, "sim.panic", Arc::new(Panic));
+    registry.register(PANIC, "sim.panic", OfKeys::new(NumberAndKeys, Write, panic).abortable().shared());
     registry.register(DEPENDENT, "sim.dependent", Arc::new(Dependent));
-    registry.register(REPOINT, "sim.repoint", Arc::new(Put { answer_old: true }));
-    registry.register(INSERT, "sim.insert", Arc::new(Insert));
-    registry.register(DELETE, "sim.delete", Arc::new(Delete));
-    registry.register(PUT, "sim.put", Arc::new(Put { answer_old: false }));
-    registry.register(GET, "sim.get", Arc::new(Get));
-    registry.register(AUDIT, "sim.audit", Arc::new(Audit));
-    registry.register(AUDIT_TABLE, "sim.audit-table", Arc::new(AuditTable));
-    registry.register(COUNT, "sim.count", Arc::new(Count));
-    registry.register(CLEAR, "sim.clear", Arc::new(Clear));
+    registry.register(REPOINT, "sim.repoint", OfKeys::new(KeyAndWord, Write, repoint).shared());
+    registry.register(INSERT, "sim.insert", OfKeys::new(KeyAndWord, Write, insert).abortable().shared());
+    registry.register(DELETE, "sim.delete", OfKeys::new(Key, Write, delete).shared());
+    registry.register(PUT, "sim.put", OfKeys::new(KeyAndWord, Write, put).shared());
+    registry.register(GET, "sim.get", OfKeys::new(Keys, Read, get).shared());
+    registry.register(
+        AUDIT,
+        "sim.audit",
+        OfKeys::new(Keys, Read, audit).of(ACCOUNTS).answering_sum().shared(),
+    );
+    registry.register(
+        AUDIT_TABLE,
+        "sim.audit-table",
+        TableProcedure::reads(any_args, audit_table, sum_reply),
+    );
+    registry.register(COUNT, "sim.count", TableProcedure::reads(any_args, count, sum_reply));
+    registry.register(CLEAR, "sim.clear", TableProcedure::writes(any_args, clear, sum_reply));
     registry.register(EVEN, "sim.even", Arc::new(Even));
     super::ledgers::register(registry);
 }
@@ -134,9 +145,103 @@ fn all_slots(cx: &ReplyContext<'_>, slots: std::ops::Range<u32>, out: &mut Vec<u
 }
 
 /// Answers the sum of the call's slots.
-pub(super) fn sum_slots(cx: &ReplyContext<'_>, out: &mut Vec<u8>) {
+fn sum_slots(cx: &ReplyContext<'_>, out: &mut Vec<u8>) {
     let sum = (0..cx.count).filter_map(|i| Datum::first(cx.slot(i)).as_int()).sum();
     Writer(out).int(sum);
+}
+
+/// The arguments of a procedure of keys.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub(super) enum Takes {
+    /// One key.
+    Key,
+    /// One key, and a word behind it.
+    KeyAndWord,
+    /// One key or several.
+    Keys,
+    /// A number, and then one key or several.
+    NumberAndKeys,
+}
+
+/// A procedure of equal fragments, one for each key. It answers the slot of its only key, or those of all its keys.
+pub(super) struct OfKeys {
+    takes: Takes,
+    access: Access,
+    run: fn(&mut FragmentContext<'_>) -> Result<(), Abort>,
+    /// The database of the keys, if it is not the call's.
+    db: Option<Db>,
+    is_abortable: bool,
+    with_children: bool,
+    answers_sum: bool,
+}
+
+impl OfKeys {
+    pub(super) fn new(
+        takes: Takes,
+        access: Access,
+        run: fn(&mut FragmentContext<'_>) -> Result<(), Abort>,
+    ) -> OfKeys {
+        OfKeys { takes, access, run, db: None, is_abortable: false, with_children: false, answers_sum: false }
+    }
+
+    fn abortable(self) -> OfKeys {
+        OfKeys { is_abortable: true, ..self }
+    }
+
+    pub(super) fn of(self, db: Db) -> OfKeys {
+        OfKeys { db: Some(db), ..self }
+    }
+
+    pub(super) fn with_children(self) -> OfKeys {
+        OfKeys { with_children: true, ..self }
+    }
+
+    pub(super) fn answering_sum(self) -> OfKeys {
+        OfKeys { answers_sum: true, ..self }
+    }
+
+    pub(super) fn shared(self) -> Arc<OfKeys> {
+        Arc::new(self)
+    }
+}
+
+impl Procedure for OfKeys {
+    fn plan(&self, args: Args<'_>, planner: &mut Planner<'_>) -> Result<(), PlanError> {
+        let (first, count) = match (self.takes, args.len()) {
+            (Takes::Key, 1) | (Takes::KeyAndWord, 2) => (0, 1),
+            (Takes::Keys, keys @ 1..) => (0, keys),
+            (Takes::NumberAndKeys, arguments @ 2..) => (1, arguments - 1),
+            _ => return Err(ARITY),
+        };
+        if self.takes == Takes::NumberAndKeys {
+            arg_number(args, 0)?;
+        }
+        for key in args.iter().skip(first).take(count) {
+            match self.db {
+                Some(db) => planner.key_in(db, 0, self.access, key)?,
+                None => planner.key(0, self.access, key)?,
+            };
+            if self.with_children {
+                planner.with_children();
+            }
+            if self.is_abortable {
+                planner.abortable();
+            }
+        }
+        Ok(())
+    }
+
+    fn run(&self, _code: u16, cx: &mut FragmentContext<'_>) -> Result<(), Abort> {
+        (self.run)(cx)
+    }
+
+    fn reply(&self, cx: &ReplyContext<'_>, out: &mut Vec<u8>) {
+        match self.takes {
+            _ if self.answers_sum => sum_slots(cx, out),
+            Takes::Key | Takes::KeyAndWord => out.extend_from_slice(cx.slot(0)),
+            Takes::Keys | Takes::NumberAndKeys => all_slots(cx, 0..cx.count, out),
+        }
+    }
 }
 
 struct Transfer;
@@ -247,47 +352,26 @@ impl Procedure for Rotate {
     }
 }
 
-struct Append;
-
-impl Procedure for Append {
-    fn plan(&self, args: Args<'_>, planner: &mut Planner<'_>) -> Result<(), PlanError> {
-        let (Some(key), 2) = (args.iter().next(), args.len()) else { return Err(ARITY) };
-        planner.key(0, Access::Write, key).map(drop)
-    }
-
-    fn run(&self, _code: u16, cx: &mut FragmentContext<'_>) -> Result<(), Abort> {
-        let item = cx.rest().bytes().to_vec();
-        cx.cell_mut().change_string(|list| {
-            // Long lists would make long runs slow: start over, which shows in the answer as well.
-            if list.len() > 512 {
-                list.clear();
-            }
-            list.extend_from_slice(&item);
-            list.push(b',');
-        });
-        let list = cx.cell().string().unwrap_or_default().to_vec();
-        cx.writer().bulk(&list);
-        Ok(())
-    }
+fn append(cx: &mut FragmentContext<'_>) -> Result<(), Abort> {
+    let item = cx.rest().bytes().to_vec();
+    cx.cell_mut().change_string(|list| {
+        // Long lists would make long runs slow: start over, which shows in the answer as well.
+        if list.len() > 512 {
+            list.clear();
+        }
+        list.extend_from_slice(&item);
+        list.push(b',');
+    });
+    let list = cx.cell().string().unwrap_or_default().to_vec();
+    cx.writer().bulk(&list);
+    Ok(())
 }
 
-struct Increment;
-
-impl Procedure for Increment {
-    fn plan(&self, args: Args<'_>, planner: &mut Planner<'_>) -> Result<(), PlanError> {
-        each_key(args, 0, |key| planner.key(0, Access::Write, key).map(drop))
-    }
-
-    fn run(&self, _code: u16, cx: &mut FragmentContext<'_>) -> Result<(), Abort> {
-        let n = held(cx.cell(), 0).wrapping_add(1);
-        cx.cell_mut().put(text(n));
-        cx.writer().int(n);
-        Ok(())
-    }
-
-    fn reply(&self, cx: &ReplyContext<'_>, out: &mut Vec<u8>) {
-        all_slots(cx, 0..cx.count, out);
-    }
+fn increment(cx: &mut FragmentContext<'_>) -> Result<(), Abort> {
+    let n = held(cx.cell(), 0).wrapping_add(1);
+    cx.cell_mut().put(text(n));
+    cx.writer().int(n);
+    Ok(())
 }
 
 /// Has every third compute fragment give up where it stands on an event loop, as one does that takes long.
@@ -346,33 +430,16 @@ impl Procedure for Compute {
     }
 }
 
-struct Panic;
-
-impl Procedure for Panic {
-    fn plan(&self, args: Args<'_>, planner: &mut Planner<'_>) -> Result<(), PlanError> {
-        arg_number(args, 0)?;
-        each_key(args, 1, |key| {
-            planner.key(0, Access::Write, key)?;
-            planner.abortable();
-            Ok(())
-        })
+fn panic(cx: &mut FragmentContext<'_>) -> Result<(), Abort> {
+    let salt = cx.args.get(0).and_then(number).unwrap_or(0);
+    let n = held(cx.cell(), 0).wrapping_add(1);
+    cx.cell_mut().put(text(n));
+    cx.writer().int(n);
+    if n.wrapping_add(salt) % 4 == 0 {
+        // A panic like any other, but for the message that a panic's hook would print.
+        std::panic::resume_unwind(Box::new("a panic that was asked for"));
     }
-
-    fn run(&self, _code: u16, cx: &mut FragmentContext<'_>) -> Result<(), Abort> {
-        let salt = cx.args.get(0).and_then(number).unwrap_or(0);
-        let n = held(cx.cell(), 0).wrapping_add(1);
-        cx.cell_mut().put(text(n));
-        cx.writer().int(n);
-        if n.wrapping_add(salt) % 4 == 0 {
-            // A panic like any other, but for the message that a panic's hook would print.
-            std::panic::resume_unwind(Box::new("a panic that was asked for"));
-        }
-        Ok(())
-    }
-
-    fn reply(&self, cx: &ReplyContext<'_>, out: &mut Vec<u8>) {
-        all_slots(cx, 0..cx.count, out);
-    }
+    Ok(())
 }
 
 /// Ends the process that executes it.
@@ -391,7 +458,7 @@ impl Procedure for Fatal {
 
     fn run(&self, _code: u16, cx: &mut FragmentContext<'_>) -> Result<(), Abort> {
         (self.ends)();
-        // Nobody sees what becomes of it.
+        // The process has ended: this has no effect.
         cx.cell_mut().put(text(666));
         Err(Abort::Logic)
     }
@@ -459,177 +526,89 @@ impl Procedure for Dependent {
     }
 }
 
-struct Insert;
-
-impl Procedure for Insert {
-    fn plan(&self, args: Args<'_>, planner: &mut Planner<'_>) -> Result<(), PlanError> {
-        let (Some(key), 2) = (args.iter().next(), args.len()) else { return Err(ARITY) };
-        planner.key(0, Access::Write, key)?;
-        planner.abortable();
-        Ok(())
+fn insert(cx: &mut FragmentContext<'_>) -> Result<(), Abort> {
+    if cx.cell().value.is_some() {
+        cx.writer().error("ERR the object exists");
+        return Err(Abort::Logic);
     }
-
-    fn run(&self, _code: u16, cx: &mut FragmentContext<'_>) -> Result<(), Abort> {
-        if cx.cell().value.is_some() {
-            cx.writer().error("ERR the object exists");
-            return Err(Abort::Logic);
-        }
-        let value = cx.rest().bytes().to_vec();
-        cx.cell_mut().put(Value::String(value));
-        cx.writer().ok();
-        Ok(())
-    }
+    let value = cx.rest().bytes().to_vec();
+    cx.cell_mut().put(Value::String(value));
+    cx.writer().ok();
+    Ok(())
 }
 
-struct Delete;
-
-impl Procedure for Delete {
-    fn plan(&self, args: Args<'_>, planner: &mut Planner<'_>) -> Result<(), PlanError> {
-        let (Some(key), 1) = (args.iter().next(), args.len()) else { return Err(ARITY) };
-        planner.key(0, Access::Write, key).map(drop)
+fn delete(cx: &mut FragmentContext<'_>) -> Result<(), Abort> {
+    let there = cx.cell().value.is_some();
+    if there {
+        cx.cell_mut().delete();
     }
-
-    fn run(&self, _code: u16, cx: &mut FragmentContext<'_>) -> Result<(), Abort> {
-        let there = cx.cell().value.is_some();
-        if there {
-            cx.cell_mut().delete();
-        }
-        cx.writer().int(i64::from(there));
-        Ok(())
-    }
+    cx.writer().int(i64::from(there));
+    Ok(())
 }
 
-struct Put {
-    answer_old: bool,
+fn put(cx: &mut FragmentContext<'_>) -> Result<(), Abort> {
+    cx.writer().ok();
+    replace(cx);
+    Ok(())
 }
 
-impl Procedure for Put {
-    fn plan(&self, args: Args<'_>, planner: &mut Planner<'_>) -> Result<(), PlanError> {
-        let (Some(key), 2) = (args.iter().next(), args.len()) else { return Err(ARITY) };
-        planner.key(0, Access::Write, key).map(drop)
-    }
-
-    fn run(&self, _code: u16, cx: &mut FragmentContext<'_>) -> Result<(), Abort> {
-        if self.answer_old {
-            let old = cx.cell().string().unwrap_or_default().to_vec();
-            cx.writer().bulk(&old);
-        } else {
-            cx.writer().ok();
-        }
-        let value = cx.rest().bytes().to_vec();
-        // An expiry far ahead, so that it is part of what is compared and never of what happens.
-        let expires_at = Millis(if value.len().is_multiple_of(2) { 0 } else { 1 << 50 });
-        cx.cell_mut().replace(Cell { value: Some(Value::String(value)), expires_at: expires_at.into() });
-        Ok(())
-    }
+fn repoint(cx: &mut FragmentContext<'_>) -> Result<(), Abort> {
+    let old = cx.cell().string().unwrap_or_default().to_vec();
+    cx.writer().bulk(&old);
+    replace(cx);
+    Ok(())
 }
 
-struct Get;
-
-impl Procedure for Get {
-    fn plan(&self, args: Args<'_>, planner: &mut Planner<'_>) -> Result<(), PlanError> {
-        each_key(args, 0, |key| planner.key(0, Access::Read, key).map(drop))
-    }
-
-    fn run(&self, _code: u16, cx: &mut FragmentContext<'_>) -> Result<(), Abort> {
-        match cx.cell().string().map(<[u8]>::to_vec) {
-            Some(bytes) => cx.writer().bulk(&bytes),
-            None => cx.writer().nil(),
-        }
-        Ok(())
-    }
-
-    fn reply(&self, cx: &ReplyContext<'_>, out: &mut Vec<u8>) {
-        all_slots(cx, 0..cx.count, out);
-    }
+fn replace(cx: &mut FragmentContext<'_>) {
+    let value = cx.rest().bytes().to_vec();
+    // An expiry far ahead, so that it is part of what is compared and never of what happens.
+    let expires_at = Millis(if value.len().is_multiple_of(2) { 0 } else { 1 << 50 });
+    cx.cell_mut().replace(Cell { value: Some(Value::String(value)), expires_at: expires_at.into() });
 }
 
-struct Audit;
-
-impl Procedure for Audit {
-    fn plan(&self, args: Args<'_>, planner: &mut Planner<'_>) -> Result<(), PlanError> {
-        each_key(args, 0, |key| planner.key_in(ACCOUNTS, 0, Access::Read, key).map(drop))
+fn get(cx: &mut FragmentContext<'_>) -> Result<(), Abort> {
+    match cx.cell().string().map(<[u8]>::to_vec) {
+        Some(bytes) => cx.writer().bulk(&bytes),
+        None => cx.writer().nil(),
     }
-
-    fn run(&self, _code: u16, cx: &mut FragmentContext<'_>) -> Result<(), Abort> {
-        let off = held(cx.cell(), OPENING_BALANCE) - OPENING_BALANCE;
-        cx.writer().int(off);
-        Ok(())
-    }
-
-    fn reply(&self, cx: &ReplyContext<'_>, out: &mut Vec<u8>) {
-        sum_slots(cx, out);
-    }
+    Ok(())
 }
 
-struct AuditTable;
-
-impl Procedure for AuditTable {
-    fn plan(&self, _args: Args<'_>, planner: &mut Planner<'_>) -> Result<(), PlanError> {
-        planner.table(0, Access::TableRead).map(drop)
-    }
-
-    fn run(&self, _code: u16, cx: &mut FragmentContext<'_>) -> Result<(), Abort> {
-        let mut off = 0;
-        if let Target::Table(table) = &cx.target {
-            table.scan(ACCOUNTS, Position::default(), &mut |_, _, cell| {
-                off += held(cell, OPENING_BALANCE) - OPENING_BALANCE;
-                true
-            });
-        }
-        cx.writer().int(off);
-        Ok(())
-    }
-
-    fn reply(&self, cx: &ReplyContext<'_>, out: &mut Vec<u8>) {
-        Writer(out).int(system::sum_parts(cx.slot(0)));
-    }
+fn audit(cx: &mut FragmentContext<'_>) -> Result<(), Abort> {
+    let off = held(cx.cell(), OPENING_BALANCE) - OPENING_BALANCE;
+    cx.writer().int(off);
+    Ok(())
 }
 
-struct Count;
-
-impl Procedure for Count {
-    fn plan(&self, _args: Args<'_>, planner: &mut Planner<'_>) -> Result<(), PlanError> {
-        planner.table(0, Access::TableRead).map(drop)
+fn audit_table(cx: &mut FragmentContext<'_>) {
+    let mut off = 0;
+    if let Target::Table(table) = &cx.target {
+        table.scan(ACCOUNTS, Position::default(), &mut |_, _, cell| {
+            off += held(cell, OPENING_BALANCE) - OPENING_BALANCE;
+            true
+        });
     }
-
-    fn run(&self, _code: u16, cx: &mut FragmentContext<'_>) -> Result<(), Abort> {
-        let mut count = 0;
-        if let Target::Table(table) = &cx.target {
-            table.scan(cx.db, Position::default(), &mut |_, _, _| {
-                count += 1;
-                true
-            });
-        }
-        cx.writer().int(count);
-        Ok(())
-    }
-
-    fn reply(&self, cx: &ReplyContext<'_>, out: &mut Vec<u8>) {
-        Writer(out).int(system::sum_parts(cx.slot(0)));
-    }
+    cx.writer().int(off);
 }
 
-struct Clear;
-
-impl Procedure for Clear {
-    fn plan(&self, _args: Args<'_>, planner: &mut Planner<'_>) -> Result<(), PlanError> {
-        planner.table(0, Access::TableWrite).map(drop)
+fn count(cx: &mut FragmentContext<'_>) {
+    let mut count = 0;
+    if let Target::Table(table) = &cx.target {
+        table.scan(cx.db, Position::default(), &mut |_, _, _| {
+            count += 1;
+            true
+        });
     }
+    cx.writer().int(count);
+}
 
-    fn run(&self, _code: u16, cx: &mut FragmentContext<'_>) -> Result<(), Abort> {
-        let mut removed = 0;
-        if let Target::Table(table) = &mut cx.target {
-            removed = table.len(OBJECTS) as i64;
-            table.clear(Some(OBJECTS));
-        }
-        cx.writer().int(removed);
-        Ok(())
+fn clear(cx: &mut FragmentContext<'_>) {
+    let mut removed = 0;
+    if let Target::Table(table) = &mut cx.target {
+        removed = table.len(OBJECTS) as i64;
+        table.clear(Some(OBJECTS));
     }
-
-    fn reply(&self, cx: &ReplyContext<'_>, out: &mut Vec<u8>) {
-        Writer(out).int(system::sum_parts(cx.slot(0)));
-    }
+    cx.writer().int(removed);
 }
 
 struct Even;

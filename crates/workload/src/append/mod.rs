@@ -331,7 +331,7 @@ impl Workload for Append {
             let anomalies = dependencies::check(&history, &lists);
             findings.extend(Class::ALL.map(|class| {
                 let wrong = anomalies.of(class).map(|(count, example)| format!("{count} times; {example}"));
-                Finding { name: class.finding(), wrong }
+                Finding { name: class.name(), wrong }
             }));
             findings
         })

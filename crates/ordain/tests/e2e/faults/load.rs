@@ -297,7 +297,7 @@ fn judge(client: &mut Client, sessions: &[Session], plain: &[Plain]) {
     let committed = sessions.iter().flat_map(|session| session.committed.iter().cloned()).collect();
     let anomalies = dependencies::check(&History { committed, ..History::default() }, &lists);
     for class in Class::ALL {
-        assert_eq!(anomalies.of(class), None, "{}", class.finding());
+        assert_eq!(anomalies.of(class), None, "{}", class.name());
     }
 
     let accounts = (0..ACCOUNTS).map(|i| number(client.run(&format!("GET account:{i}"))));
