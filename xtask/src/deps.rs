@@ -65,7 +65,7 @@ const LAYERS: &[Row] = &[
     row("resp",      &["model", "commands", "gateway"], &["fuzz"]),
     row("runtime",   &["model", "role", "link", "gateway"], &["fuzz"]),
     row("sim",       &["model", "role", "family", "link", "gateway", "log", "checker"], &["store", "engines"]),
-    // Checkpoints afar, in an object store. It meets checkpoints as files, and nobody who makes them.
+    // Checkpoints in an object store. It knows checkpoints as files, and no maker of them.
     row("archive",   &["model", "role", "checkpoint", "runtime"], &["log"]),
     // What knows everything below it.
     row("node",      &["model", "role", "family", "link", "store", "log", "checkpoint", "replication", "gateway", "deterministic", "engines", "commands",
@@ -73,7 +73,7 @@ const LAYERS: &[Row] = &[
     row("lab",       &["model", "role", "family", "checker", "link", "store", "deterministic", "engines", "node", "workload", "runtime", "gateway", "sim",
                        "commands"], &[]),
     row("ordain",    &["model", "role", "family", "checker", "store", "log", "checkpoint", "replication", "gateway", "deterministic", "commit", "engines", "commands",
-                       "resp", "runtime", "archive", "workload", "sim", "node", "lab"], &[]),
+                       "resp", "runtime", "archive", "workload", "sim", "node", "lab"], &["fuzz"]),
     // The tool you are reading.
     row("xtask",     &[], &[]),
 ];

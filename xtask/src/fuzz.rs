@@ -1,4 +1,4 @@
-//! `cargo xtask fuzz`: runs every fuzz target on new seeds for as long as it is told to.
+//! `cargo xtask fuzz`: runs every fuzz target on new seeds for a given time.
 //!
 //! A target is a test whose name begins with `fuzz_` (see the crate `fuzz`). Targets are built as tests are: with little
 //! optimisation, with debug assertions and checked arithmetic, because the faults that these find count too. Each target
@@ -26,7 +26,7 @@ impl Fuzz {
         Self { filter: "fuzz_".to_string(), seconds, from: None }
     }
 
-    /// Reads the arguments after `fuzz`. The error says what is wrong with them.
+    /// Reads the arguments after `fuzz`; the error names what is wrong with them.
     pub(crate) fn parse(args: &[String]) -> Result<Self, String> {
         let mut fuzz = Self::for_seconds(60);
         let mut args = args.iter();

@@ -43,7 +43,7 @@ enum Command {
 }
 
 impl Command {
-    /// Reads the arguments after `cargo xtask`. The error says what is wrong with them.
+    /// Reads the arguments after `cargo xtask`. The error names what is wrong with them.
     fn parse(args: &[String]) -> Result<Self, String> {
         let Some((name, rest)) = args.split_first() else {
             return Err("a command is needed".to_string());

@@ -17,7 +17,7 @@ pub(crate) struct Range {
 }
 
 impl Range {
-    /// Reads the arguments after `seeds`. The error says what is wrong with them.
+    /// Reads the arguments after `seeds`. The error names what is wrong with them.
     pub(crate) fn parse(args: &[String]) -> Result<Self, String> {
         let (mut engine, mut from, mut to, mut passed_on) = (None, None, None, Vec::new());
         let mut args = args.iter();
@@ -72,7 +72,7 @@ mod tests {
     }
 
     #[test]
-    fn all_faults_unless_told_otherwise() {
+    fn all_faults_unless_given_otherwise() {
         let range = parse("--engine qstore --from 1 --to 100 --txns 50").unwrap();
         assert_eq!(range.sim_args().join(" "), "sim --engine qstore --seeds 1..100 --faults all --txns 50");
 

@@ -1,7 +1,7 @@
 //! `cargo xtask tidy`: what the compiler does not check.
 //!
 //! Each rule is a small function from files to findings; [`rules`] has those that look at one file, [`links`] the one
-//! that looks at them all. A finding says where, what, and what to do about it. Rules look at what git tracks and at
+//! that reads them all. A finding has the place, what is there, and what to do about it. Rules read what git tracks and at
 //! what it would track, so that a new file is held to them before it is committed.
 
 mod links;

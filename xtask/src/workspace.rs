@@ -41,25 +41,25 @@ impl Workspace {
 
 /// Runs a program that talks to the terminal itself; failing is an error.
 pub(crate) fn run(mut command: Command) -> anyhow::Result<()> {
-    let status = command.status().with_context(|| format!("cannot start {}", shown(&command)))?;
+    let status = command.status().with_context(|| format!("cannot start {}", line_of(&command)))?;
     if !status.success() {
-        bail!("{} failed ({status})", shown(&command));
+        bail!("{} failed ({status})", line_of(&command));
     }
     Ok(())
 }
 
 /// Runs a program and returns what it printed; failing is an error that carries what it complained of.
 pub(crate) fn output(mut command: Command) -> anyhow::Result<String> {
-    let output = command.output().with_context(|| format!("cannot start {}", shown(&command)))?;
+    let output = command.output().with_context(|| format!("cannot start {}", line_of(&command)))?;
     if !output.status.success() {
         let complaint = String::from_utf8_lossy(&output.stderr);
-        bail!("{} failed ({}): {}", shown(&command), output.status, complaint.trim());
+        bail!("{} failed ({}): {}", line_of(&command), output.status, complaint.trim());
     }
-    String::from_utf8(output.stdout).with_context(|| format!("{} printed bad UTF-8", shown(&command)))
+    String::from_utf8(output.stdout).with_context(|| format!("{} printed bad UTF-8", line_of(&command)))
 }
 
 /// The command line as one would type it.
-fn shown(command: &Command) -> String {
+fn line_of(command: &Command) -> String {
     let program = Path::new(command.get_program()).file_name().unwrap_or(command.get_program());
     let words: Vec<_> =
         std::iter::once(program).chain(command.get_args()).map(OsStr::to_string_lossy).collect();

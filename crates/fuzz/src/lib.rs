@@ -2,7 +2,7 @@
 //!
 //! A target is an ordinary test whose name begins with `fuzz_` and that calls [`target`]. `cargo test` runs it for a fixed
 //! number of rounds, so it is a regression test of the same cost everywhere; `cargo xtask fuzz` sets [`SECONDS`] and
-//! [`RECORD`] and runs it on new seeds for as long as it was told to. A round draws all it does from its seed, so the
+//! [`RECORD`] and runs it on new seeds for a given time. A round draws all it does from its seed, so the
 //! number alone reproduces it:
 //!
 //! ```text

@@ -21,7 +21,7 @@ pub(crate) struct Door {
     pub(crate) address: Address,
     pub(crate) gateway: Gateway,
     pub(crate) dispatcher: Dispatcher,
-    /// Whether the event loop's turn at which the chunk is sent is scheduled.
+    /// The step at which the chunk is sent is scheduled.
     pub(crate) flushing: bool,
     next_ticket: u64,
     waiting: BTreeMap<Ticket, Waiter>,
@@ -31,7 +31,7 @@ pub(crate) struct Door {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Waiter {
     pub(crate) request: RequestId,
-    /// Which attempt at it, from 1.
+    /// The number of the attempt, from 1.
     pub(crate) attempt: u32,
     /// The client's number; none for the driver's own probes.
     pub(crate) client: Option<usize>,
@@ -46,7 +46,7 @@ pub(crate) struct Answered {
     pub(crate) reply: Vec<u8>,
 }
 
-/// How a request ended, by the gateway's name for it.
+/// The end of a request, by the gateway's name for it.
 struct Ended {
     ticket: Ticket,
     status: OutcomeStatus,
@@ -104,14 +104,14 @@ impl Door {
         finished.into_iter().filter_map(redeem).collect()
     }
 
-    /// What the gateway sends now, in order, and to whom.
+    /// Takes what the gateway sends now, in order, with the addresses.
     pub(crate) fn flush(&mut self) -> Vec<(Address, Front)> {
         let mut sent = Vec::new();
         self.dispatcher.flush(&mut self.gateway, Micros(0), |to, front| sent.push((to, front)));
         sent
     }
 
-    /// What was held and can be sent now.
+    /// Takes what was held and can be sent now.
     pub(crate) fn retry(&mut self) -> Vec<(Address, Front)> {
         let mut sent = Vec::new();
         self.dispatcher.retry(&mut self.gateway, |to, front| sent.push((to, front)));
@@ -121,7 +121,7 @@ impl Door {
     /// Checks the gateway, and that it owes an answer for each ticket that is out.
     ///
     /// # Errors
-    /// What is broken.
+    /// The invariant that is broken.
     pub(crate) fn check(&self) -> Result<(), String> {
         self.gateway.check()?;
         let (owed, out) = (self.gateway.outstanding(), self.waiting.len());
@@ -143,10 +143,10 @@ impl Door {
 /// A client.
 #[derive(Debug)]
 pub(crate) struct Client {
-    /// Where it is connected, or was last.
+    /// The door that it is connected to, or was last.
     pub(crate) door: usize,
     pub(crate) connected: bool,
-    /// How many connections it has had.
+    /// The number of connections so far.
     pub(crate) connections: u32,
     pub(crate) session: Option<SessionId>,
     next_request: u64,

@@ -10,9 +10,9 @@ const START_WALL: Micros = Micros(1_790_000_000_000_000);
 #[derive(Clone, Debug)]
 pub struct Clock {
     started: Micros,
-    /// How far the clock advances in a million true microseconds.
+    /// The advance of the clock in a million true microseconds.
     rate: u64,
-    /// How far the wall clock has been moved.
+    /// The sum of the wall clock's jumps.
     jumped: i64,
 }
 
@@ -24,14 +24,14 @@ impl Clock {
         Clock { started: now, rate, jumped }
     }
 
-    /// What the node's clocks show at a true time.
+    /// Reads the node's clocks at a true time.
     pub fn read(&self, now: Micros) -> Now {
         let elapsed = scale(now.since(self.started).0, self.rate, 1_000_000);
         let wall = START_WALL.plus(self.started).0.saturating_add(elapsed).saturating_add_signed(self.jumped);
         Now { elapsed: Micros(elapsed), wall: Micros(wall) }
     }
 
-    /// How much true time passes while the node's clock advances by `delay`, rounded up.
+    /// The true time that passes while the node's clock advances by `delay`, rounded up.
     pub fn true_time(&self, delay: Micros) -> Micros {
         Micros(scale(delay.0, 1_000_000, self.rate).saturating_add(u64::from(self.rate != 1_000_000)))
     }
@@ -41,7 +41,7 @@ impl Clock {
         self.jumped = self.jumped.saturating_add(by);
     }
 
-    /// How far the wall clock has been moved.
+    /// The sum of the wall clock's jumps.
     pub fn jumped(&self) -> i64 {
         self.jumped
     }

@@ -1,4 +1,4 @@
-//! What may go wrong in a run, and how badly.
+//! The faults of a run, and how hard they are.
 //!
 //! [`Faults`] is what a user asks for; [`Intensity`] is what one seed makes of it. Every seed draws its own
 //! rates and some seeds leave a fault out altogether, because a run in which everything fails all the time
@@ -58,19 +58,19 @@ impl Faults {
     /// Every kind.
     pub const ALL: Faults = Faults((1 << Fault::ALL.len()) - 1);
 
-    /// This set and one more.
+    /// The set with one more.
     #[must_use]
     pub const fn with(self, fault: Fault) -> Faults {
         Faults(self.0 | 1 << fault as u16)
     }
 
-    /// This set without one.
+    /// The set without one.
     #[must_use]
     pub const fn without(self, fault: Fault) -> Faults {
         Faults(self.0 & !(1 << fault as u16))
     }
 
-    /// Whether a kind is in it.
+    /// True if a kind is in the set.
     pub const fn has(self, fault: Fault) -> bool {
         self.0 & (1 << fault as u16) != 0
     }
@@ -113,24 +113,24 @@ impl fmt::Display for Faults {
     }
 }
 
-/// What one seed makes of the faults it may use. Chances are per million; times are virtual microseconds.
+/// The faults of one seed. Chances are per million; times are virtual microseconds.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Intensity {
     /// Longest delay of a message between roles of one node.
     pub local_delay_us_max: u64,
     /// Longest delay of a packet between nodes.
     pub link_delay_us_max: u64,
-    /// How soon a link sends again what is not acknowledged.
+    /// The time after which a link sends again what is not acknowledged.
     pub retransmit_us: u64,
     /// Longest time until a broken connection is made again.
     pub redial_us_max: u64,
-    /// How long a node is not reached before it is called lost.
+    /// The time after which a node that is not reached is called lost.
     pub lost_after_us: u64,
-    /// How many bytes a link keeps until they are acknowledged.
+    /// The most bytes that a link keeps until they are acknowledged.
     pub link_bytes_max: u64,
     /// Chance that a message or a role is held up.
     pub stall_chance: u32,
-    /// For how long at most.
+    /// Longest time of that.
     pub stall_us_max: u64,
     /// Mean time between two stands of a node; 0 for none.
     pub freeze_every_us: u64,
@@ -146,7 +146,7 @@ pub struct Intensity {
     pub break_every_us: u64,
     /// Chance that a client of a session does not wait for its answer.
     pub impatience_chance: u32,
-    /// How long any client of a cluster waits at most before it tries another node; 0 for as long as it takes.
+    /// The longest time that a client of a cluster waits before it tries another node; 0 for no bound.
     pub patience_us_max: u64,
     /// Mean time between two crashes; 0 for none.
     pub crash_every_us: u64,
@@ -172,7 +172,7 @@ pub struct Intensity {
     pub full_us_max: u64,
     /// Mean time between two losses of a disk; 0 for none.
     pub loss_every_us: u64,
-    /// How far a clock's rate may be from the true one, per million.
+    /// The most that a clock's rate is off the true one, per million.
     pub clock_drift: u32,
     /// Mean time between two jumps of a wall clock; 0 for none.
     pub jump_every_us: u64,

@@ -1,6 +1,6 @@
 //! The simulator: whole clusters on one thread, in virtual time, from one seed.
 //!
-//! It drives the very roles that the runtime drives (DESIGN.md, idea 1), with everything around them that can
+//! The simulator drives the very roles that the runtime drives (DESIGN.md, idea 1), with everything around them that can
 //! go wrong going wrong: late, lost, doubled and reordered packets, cut networks and broken connections, nodes that
 //! stand still, slow and full disks, clocks that drift and jump, and the loss of power between any two disk
 //! operations. It knows the roles' trait and no engine.

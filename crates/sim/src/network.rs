@@ -23,7 +23,7 @@ use ordain_model::Random;
 /// The role number under which the driver itself speaks to roles.
 pub(crate) const DRIVER: u16 = u16::MAX;
 
-/// What a message costs a link besides its bytes.
+/// The cost of a message for a link besides its bytes.
 const HEAD: usize = 16;
 
 /// A message on its way to another node, between two of its roles.
@@ -36,7 +36,7 @@ pub(crate) struct Parcel {
     bytes: Bytes,
 }
 
-/// What crosses the network.
+/// A packet on the network.
 #[derive(Clone, Debug)]
 pub(crate) enum Packet {
     Frame(Frame<Parcel>),
@@ -53,12 +53,12 @@ pub(crate) struct End {
     reached: Micros,
     /// A look at what has to be sent again is scheduled.
     is_watched: bool,
-    /// How soon the next one is; grows while nothing moves.
+    /// The time until the next look; grows while nothing moves.
     pause: u64,
     /// The latest number that was acknowledged, and the same when it was last looked at.
     acknowledged: u64,
     seen: u64,
-    /// How often each role has yet to hear that the stream is a fresh one.
+    /// The news of fresh streams that each role has yet to handle.
     unhandled: BTreeMap<u16, u32>,
     /// The life of the other node that the last message of a role came from: a greeting with its aborts came first.
     last_life: Option<u32>,
@@ -80,7 +80,7 @@ impl End {
     }
 }
 
-/// Which ways between nodes are cut.
+/// The ways between nodes that are cut.
 #[derive(Debug, Default)]
 pub(crate) struct Cuts(BTreeSet<(usize, usize)>);
 
@@ -190,7 +190,7 @@ impl<S: System> Simulator<'_, S> {
         self.pump(here, there);
     }
 
-    /// How often a node says that it is there.
+    /// The time between two signs of life of a node.
     fn beat(&self) -> u64 {
         self.intensity.lost_after_us / 4 + 1
     }

@@ -14,7 +14,7 @@ use crate::queue::Happening;
 #[derive(Debug)]
 pub(crate) struct Node<M> {
     pub(crate) up: bool,
-    /// How many times it has been started. What was under way for an earlier life is void.
+    /// The number of starts. What was under way for an earlier life is void.
     pub(crate) incarnation: u32,
     pub(crate) roles: BTreeMap<u16, Slot<M>>,
     pub(crate) disk: MemoryDirectory,
@@ -24,11 +24,11 @@ pub(crate) struct Node<M> {
     /// The node loses power when its disk has been asked for this many operations.
     pub(crate) crash_at_op: Option<u64>,
     pub(crate) clock: Clock,
-    /// Its side of the links to the others, by their number.
+    /// The node's side of the links to the others, by their number.
     pub(crate) ends: BTreeMap<usize, End>,
     /// The node stands still.
     pub(crate) is_frozen: bool,
-    /// What has come due for it meanwhile.
+    /// The happenings that have come due for it meanwhile.
     pub(crate) held: Vec<Happening<M>>,
 }
 
@@ -62,7 +62,7 @@ impl<M> Node<M> {
         self.disk.crash(draw);
     }
 
-    /// Whether every role has handled the stop, and all that it asked of the disk is answered.
+    /// True once every role has handled the stop, and all that it asked of the disk is answered.
     pub(crate) fn has_closed(&self) -> bool {
         let waits = |event: &Event<M>| matches!(event, Event::Stop | Event::Disk(_));
         self.roles
@@ -90,15 +90,15 @@ pub(crate) struct Slot<M> {
     pub(crate) mailbox: VecDeque<Event<M>>,
     /// For each change of a stream in the receive journal, the node to which a fresh one has begun.
     pub(crate) news: VecDeque<Option<usize>>,
-    /// Whether a turn is scheduled.
+    /// A step is scheduled.
     pub(crate) awake: bool,
     /// Busy with the step before until then.
     pub(crate) ready_at: Micros,
-    /// How long a step takes at most: some roles are slow for a whole life, so that others run far ahead.
+    /// The longest time of a step: some roles are slow for a whole life, so that others run far ahead.
     pub(crate) step_us_max: u64,
     /// The valid setting of each timer.
     pub(crate) timers: BTreeMap<TimerId, u64>,
-    /// What it has asked the disk for, and what in the background.
+    /// The disk requests in order, and those in the background.
     pub(crate) disk: [DiskQueue; 2],
 }
 
@@ -127,7 +127,7 @@ impl<M> std::fmt::Debug for Slot<M> {
 #[derive(Debug, Default)]
 pub(crate) struct DiskQueue {
     requests: VecDeque<DiskRequest>,
-    /// How many operations of the first request are done.
+    /// The operations of the first request that are done.
     done: usize,
 }
 
@@ -156,7 +156,7 @@ impl DiskQueue {
         Some(DiskDone { token, result })
     }
 
-    /// Whether a request is under way.
+    /// True while a request is under way.
     pub(crate) fn is_busy(&self) -> bool {
         !self.requests.is_empty()
     }
@@ -165,12 +165,12 @@ impl DiskQueue {
 /// A directory whose machine loses power after some operations: what recovery works on when it is interrupted.
 pub(crate) struct FailingDirectory<'a> {
     pub(crate) disk: &'a mut MemoryDirectory,
-    /// How many more operations are carried out; `None` for all.
+    /// The number of operations that are still carried out; `None` for all.
     pub(crate) left: Option<u64>,
 }
 
 impl FailingDirectory<'_> {
-    /// Whether power was lost.
+    /// True once power was lost.
     pub(crate) fn has_failed(&self) -> bool {
         self.left == Some(0)
     }

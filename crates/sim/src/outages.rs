@@ -1,4 +1,4 @@
-//! What befalls whole nodes: they lose power or their disk, stand still, end and start again.
+//! Outages of whole nodes: they lose power or their disk, stand still, end and start again.
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
 
@@ -60,7 +60,7 @@ impl<S: System> Simulator<'_, S> {
         self.crash_for(node, self.intensity.down_us_max);
     }
 
-    /// The same, for so long at most.
+    /// A node loses power, for so long at most.
     fn crash_for(&mut self, node: usize, down_us_max: u64) {
         self.trace.note(self.now, format_args!("node {node} crashes"));
         self.counts.crashes += 1;

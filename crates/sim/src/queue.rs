@@ -1,4 +1,4 @@
-//! What will happen in a run, in the order of virtual time.
+//! The happenings of a run, in the order of virtual time.
 
 use std::cmp::Reverse;
 use std::collections::BinaryHeap;
@@ -63,7 +63,7 @@ pub(crate) enum Happening<M> {
     Lose,
     /// A node stands still.
     Freeze { node: usize },
-    /// It goes on.
+    /// A node that stood still goes on.
     Thaw { node: usize, life: u32 },
     /// A wall clock jumps.
     Jump { node: usize },

@@ -13,41 +13,41 @@ use crate::trace::Sink;
 use crate::verdict::{Ending, Verdict};
 use crate::workload::Workload;
 
-/// What a run is a function of, besides the system and the workload.
+/// The input of a run, besides the system and the workload.
 #[derive(Clone, Debug)]
 pub struct Config {
     /// The seed. Any number is one.
     pub seed: u64,
-    /// How many nodes there are; what each of them holds is the system's business.
+    /// The number of nodes; what each of them holds is up to the system.
     pub nodes: u16,
-    /// How many front doors each has.
+    /// The number of front doors of each.
     pub doors: u16,
-    /// How many clients there are.
+    /// The number of clients.
     pub clients: u32,
-    /// How many requests they make together.
+    /// The number of requests that they make together.
     pub txns: u64,
-    /// What may go wrong.
+    /// The faults that may happen.
     pub faults: Faults,
-    /// How many requests a client without a session has under way at most.
+    /// The most requests that a client without a session has under way.
     pub loops: usize,
-    /// The same for a client with a session.
+    /// The most requests that a client with a session has under way.
     pub session_loops: usize,
     /// The chance of a client to have a session, per million.
     pub session_chance: u32,
-    /// How long a client thinks at most.
+    /// The longest time that a client thinks.
     pub think_us_max: u64,
-    /// How long the faults last at most, in virtual time.
+    /// The longest time of the faults, in virtual time.
     pub faults_last: Micros,
-    /// How soon everything must be answered once the faults have ended.
+    /// The time within which everything must be answered once the faults have ended.
     pub liveness_bound: Micros,
-    /// How many events a run may have: the bound on a system that is busy with nothing.
+    /// The most events of a run: the bound on a system that is busy with nothing.
     pub events_max: u64,
-    /// Whether every node loses power at the end and must come back with the same state: all at once, or one after the
+    /// True if every node loses power at the end and must come back with the same state: all at once, or one after the
     /// other, of which some have stopped in good order.
     pub power_cycle: bool,
-    /// What the system promises of the place in time of reads on snapshots.
+    /// The system's promise about the place in time of reads on snapshots.
     pub promise: Promise,
-    /// What transactions see of each other.
+    /// The isolation level.
     pub isolation: Isolation,
 }
 
@@ -86,12 +86,12 @@ impl Config {
     }
 }
 
-/// What a run came to.
+/// The result of a run.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Report {
-    /// Its seed.
+    /// The seed.
     pub seed: u64,
-    /// How long it took, in virtual time.
+    /// The duration, in virtual time.
     pub virtual_time: Micros,
     /// Requests made.
     pub transactions: u64,
@@ -107,7 +107,7 @@ pub struct Report {
     pub voided: u64,
     /// Entries in the durable logs of all nodes.
     pub entries: u64,
-    /// What went wrong, and how often.
+    /// The faults that happened.
     pub counts: Counts,
     /// Lines of the event trace.
     pub events: u64,

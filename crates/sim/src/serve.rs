@@ -25,7 +25,7 @@ impl<S: System> Simulator<'_, S> {
         }
     }
 
-    /// Whether a client waits for an answer.
+    /// True while a client waits for an answer.
     pub(crate) fn is_waited_for(&self) -> bool {
         self.clients.iter().any(|client| client.loops.iter().any(Option::is_some))
     }
@@ -112,7 +112,7 @@ impl<S: System> Simulator<'_, S> {
         self.reconnect(number);
     }
 
-    /// Whether a client waits for just this attempt at a request.
+    /// True if a client waits for just this attempt at a request.
     fn is_latest(&self, client: usize, request: RequestId, attempt: u32) -> bool {
         self.clients[client].loop_of(request).is_some() && self.history.get(request).attempts == attempt
     }

@@ -88,7 +88,7 @@ pub struct Simulator<'a, S: System> {
     pub(crate) queue: Queue<S::Message>,
     /// When the last message of each pair of roles of a node arrives: the next one arrives no earlier.
     pub(crate) arrivals: BTreeMap<(Address, Address), Micros>,
-    /// The same for packets of each ordered pair of nodes, unless they are to overtake each other.
+    /// When the last packet of each ordered pair of nodes arrives, unless packets are to overtake each other.
     pub(crate) wires: BTreeMap<(usize, usize), Micros>,
     pub(crate) cuts: Cuts,
     pub(crate) addresses: BTreeMap<Address, usize>,

@@ -16,17 +16,17 @@ pub type Roles<M> = Vec<(u16, Box<dyn Role<Message = M>>)>;
 /// A place where clients connect, as it is when its node starts.
 #[derive(Debug)]
 pub struct FrontDoor {
-    /// Where outcomes for it are sent.
+    /// The address for outcomes.
     pub address: Address,
-    /// Its gateway. No life of a node may number its chunks as another did: outcomes of an earlier one may still come.
+    /// The gateway. No life of a node may number its chunks as another did: outcomes of an earlier one may still come.
     pub gateway: Gateway,
-    /// Its routes.
+    /// The router.
     pub router: Box<dyn Router>,
 }
 
 /// A system under simulation.
 pub trait System {
-    /// What its roles say to each other and to the front doors. It crosses nodes as the bytes that it encodes to.
+    /// The messages between roles and to front doors. A message crosses nodes as the bytes that it encodes to.
     type Message: Message;
 
     /// The procedures there are.
@@ -36,7 +36,7 @@ pub trait System {
     /// again after every crash.
     ///
     /// # Errors
-    /// Why the node cannot start. That is a violation, unless the disk is full or the node crashed in the
+    /// The reason why the node cannot start. That is a violation, unless the disk is full or the node crashed in the
     /// middle of it.
     fn start(
         &mut self,
@@ -57,13 +57,13 @@ pub trait System {
     /// Judges a run by what it has left behind.
     fn check(&mut self, ending: Ending<'_>) -> Verdict;
 
-    /// Whether a node may ever lose its disk.
+    /// True if a node may ever lose its disk.
     fn bears_loss(&self) -> bool {
         false
     }
 
-    /// Whether a node that runs may lose its disk now, so that nothing is gone with it that was promised. `gauge` tells
-    /// what the roles of a node report, unless it is down.
+    /// True if a node that runs may lose its disk now, so that nothing is gone with it that was promised. `gauge` reads
+    /// a metric of the roles of a node, unless it is down.
     fn may_lose(&self, node: NodeId, gauge: &dyn Fn(NodeId, &str) -> Option<f64>) -> bool {
         let _ = (node, gauge);
         false
@@ -74,12 +74,12 @@ pub trait System {
         let _ = node;
     }
 
-    /// Whether something that was executed since this was asked last would have ended the process. Asked after every step.
+    /// True if a transaction that was executed since the last call would have ended the process. Called after every step.
     fn has_ended(&mut self) -> bool {
         false
     }
 
-    /// What a node says to every other before all else; nothing if it is empty.
+    /// The greeting of a node to every other, sent before all else; none if it is empty.
     fn greeting(&self, node: NodeId, disk: &dyn Directory) -> Vec<u8> {
         let _ = (node, disk);
         Vec::new()
@@ -106,7 +106,7 @@ pub trait System {
     /// An operator aborts transactions by their places on a node that does not run.
     ///
     /// # Errors
-    /// Why that cannot be written down.
+    /// The reason why that cannot be written down.
     fn abort(&mut self, node: NodeId, places: &[Gsn], disk: &mut dyn Directory) -> Result<(), String> {
         let _ = (node, places, disk);
         Ok(())

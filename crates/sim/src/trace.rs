@@ -45,7 +45,7 @@ impl<'a> Trace<'a> {
         self.hash.digest128()
     }
 
-    /// How many lines there were.
+    /// The number of lines.
     pub fn events(&self) -> u64 {
         self.events
     }

@@ -10,11 +10,11 @@ use ordain_role::{Directory, NodeId};
 use crate::run::Config;
 use crate::workload::procedures::FATAL;
 
-/// What a run leaves behind.
+/// The remains of a run.
 pub struct Ending<'a> {
     /// The disk of each node as a loss of power would leave it. It is a copy: recovery may change it.
     pub disks: Vec<(NodeId, Box<dyn Directory>)>,
-    /// What the clients saw.
+    /// The requests and answers of the clients.
     pub history: &'a mut History,
     /// The digests that nodes have reported without a transaction, when nothing was under way.
     pub digests: Vec<(NodeId, Digest)>,
@@ -22,11 +22,11 @@ pub struct Ending<'a> {
     pub conserved: Vec<(ProcedureId, Vec<u8>)>,
     /// The procedures there are.
     pub registry: Arc<Registry>,
-    /// What the run was a function of.
+    /// The configuration of the run.
     pub config: &'a Config,
 }
 
-/// What a system makes of a run.
+/// The result of checking a run.
 #[derive(Clone, Debug)]
 pub struct Verdict {
     /// The digest of the state that the run should have come to.

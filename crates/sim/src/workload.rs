@@ -1,4 +1,4 @@
-//! What the clients of a simulation ask for.
+//! The requests of the clients of a simulation.
 //!
 //! Key spaces are small, so that nearly every transaction conflicts with one that is under way, and answers
 //! carry what was read, so that a lost, doubled or reordered update shows in the next answer.
@@ -160,7 +160,7 @@ impl Mix {
         Mix::new(keys, &weights)
     }
 
-    /// The same with so many checkpoints among a hundred requests, on a system that has them.
+    /// Adds so many checkpoints to a hundred requests, on a system that has them.
     #[must_use]
     pub fn with_checkpoints(mut self, percent: u64) -> Mix {
         let weight = (self.total * percent).div_ceil(100);
@@ -169,7 +169,7 @@ impl Mix {
         self
     }
 
-    /// The same with so many moves of slots among a hundred requests, on a system of several partitions.
+    /// Adds so many moves of slots to a hundred requests, on a system of several partitions.
     #[must_use]
     pub fn with_moves(mut self, percent: u64, partitions: u16) -> Mix {
         let weight = (self.total * percent).div_ceil(100);
@@ -178,7 +178,7 @@ impl Mix {
         Mix { partitions, ..self }
     }
 
-    /// The same with about so many among a hundred requests that end the process, in a run that has an operator.
+    /// Adds to a hundred requests about so many that end the process, in a run that has an operator.
     #[must_use]
     pub fn with_fatal(mut self, percent: u64) -> Mix {
         let weight = (self.total * percent).div_ceil(100);

@@ -16,7 +16,7 @@ use ordain_model::{
 use crate::aggregate::{Aggregate, sums};
 use crate::{Finding, Results};
 
-/// What the records of a shard, or of all shards, were found to be.
+/// The audit of the records of a shard, or of all shards.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Audited<F> {
     /// The result of the workload's own fold over the records.
@@ -124,7 +124,7 @@ impl Numbers {
         }
     }
 
-    /// Whether exactly the records that were loaded are there, all whole.
+    /// Checks that exactly the records that were loaded are there, all whole.
     pub fn finding(&self, loaded: u64) -> Finding {
         Finding::new("records", self.records == loaded && self.damaged == 0, || {
             format!("{} records, {} of them damaged, where {loaded} were loaded", self.records, self.damaged)
@@ -145,7 +145,7 @@ pub(crate) fn read<F: Aggregate>(results: &Results) -> Result<(Audited<F>, Findi
     let computed = audited.digest.to_string();
     let finding = Finding::new("digest", kept == computed.as_bytes(), || {
         let kept = String::from_utf8_lossy(kept);
-        format!("the node says its digest is {kept}, and its records have {computed}")
+        format!("the digest of the node is {kept}, and its records have {computed}")
     });
     Ok((audited, finding))
 }

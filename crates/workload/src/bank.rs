@@ -1,11 +1,11 @@
 //! Bank: money moves between accounts, and none is made or lost.
 //!
 //! A transfer aborts when the funds are missing, and then no part of it may show: the simplest workload whose
-//! transactions have a verdict that all participants must hear. Beside the transfers, balances of some
+//! transactions have a verdict that all participants must know. Beside the transfers, balances of some
 //! accounts and the total of all are read; a total that is ever another than at the beginning proves that a
 //! transaction saw a part of another.
 //!
-//! Its procedures take words that people can type, and an account holds a text that GET shows: `b17` is an account, `30` an
+//! The procedures take words that people can type, and an account holds a text that GET shows: `b17` is an account, `30` an
 //! amount.
 
 use std::sync::Arc;
@@ -36,7 +36,7 @@ pub const TOTAL: ProcedureId = ProcedureId(1012);
 /// Answers what some accounts hold together. Arguments: accounts.
 pub const BALANCES: ProcedureId = ProcedureId(1013);
 
-/// Where the accounts are.
+/// The database of the accounts.
 pub const DB: Db = Db(0);
 
 const OPEN_TAKES: PlanError = PlanError::fixed(
@@ -194,7 +194,7 @@ impl Procedure for Balances {
 }
 
 parameters! {
-    /// What the bank is like, and what is done with it.
+    /// The bank, and its transactions.
     pub struct Parameters {
         /// The number of accounts.
         pub accounts: u64 = 100_000,
@@ -202,7 +202,7 @@ parameters! {
         pub balance: u64 = 1_000,
         /// The most that a transfer moves; the least is 1.
         pub amount_max: u64 = 100,
-        /// How accounts are chosen.
+        /// The choice of accounts.
         pub distribution: Distribution = Distribution::UNIFORM,
         /// The share of transactions that read the balances of some accounts.
         pub balances: f64 = 0.1,

@@ -1,4 +1,4 @@
-//! Which record next: uniform, Zipfian or hot-set choice among `n` records.
+//! The choice of records: uniform, Zipfian or hot-set choice among `n` records.
 //!
 //! The Zipfian generator is exact for every exponent and needs no sum over all records: it draws by rejection
 //! from a staircase above the weights. YCSB's own (Gray et al., SIGMOD 1994) is exact for the two most
@@ -15,7 +15,7 @@ use crate::parameters::{ParameterError, require, require_in, require_share};
 /// The most records that there can be to choose from.
 pub const MAX_RECORDS: u64 = 1 << 32;
 
-/// How records are chosen.
+/// The distribution of the choices of records.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub enum Distribution {
     /// Rank r is chosen with a likelihood proportional to 1 / r^theta. Theta 0 is uniform.
@@ -25,7 +25,7 @@ pub enum Distribution {
     },
     /// A share of the choices falls on a few records, evenly; the rest on the others, evenly.
     HotSet {
-        /// How many records are hot.
+        /// The number of hot records.
         hot: u64,
         /// The share of choices that fall on them.
         share: f64,
@@ -90,7 +90,7 @@ impl Choice {
         Ok(Choice { records, kind, scatter: Scatter::new(records) })
     }
 
-    /// How many records there are to choose from.
+    /// The number of records to choose from.
     pub fn records(&self) -> u64 {
         self.records
     }
@@ -135,7 +135,7 @@ impl Scatter {
         Scatter { count, stride: coprime_near_golden(count) }
     }
 
-    /// How many places there are.
+    /// The number of places.
     pub fn count(&self) -> u64 {
         self.count
     }
@@ -176,7 +176,7 @@ struct Block {
     /// The share, of 2^64, of the draws of this place that stay here; the others go to `other`.
     stay: u64,
     other: u32,
-    /// Its first rank, from 0 on, and how many it has.
+    /// The first rank, from 0 on, and the number of ranks.
     first: u32,
     count: u32,
     /// The share, of 2^64, at which no rank of the block is rejected.

@@ -7,7 +7,7 @@
 //! protocol, so that every engine is given the very same transactions.
 //!
 //! The arguments of a procedure are the keys of its records, in the order of its fragments, and then one
-//! packed argument with everything else: so that the front door can call it as `FCALL name numkeys key… arg`. Those of the
+//! packed argument with everything else: so that a connection server can call it as `FCALL name numkeys key… arg`. Those of the
 //! bank, which people call by hand, take words instead.
 //!
 //! [`choice`] and [`pool`] are the generators: everything that is drawn is a function of a seed.
@@ -206,7 +206,7 @@ impl Results {
         })
     }
 
-    /// Whether nothing was aborted: for workloads whose transactions have no reason to.
+    /// Checks that nothing was aborted: for workloads whose transactions have no reason to.
     pub fn no_aborts(&self) -> Finding {
         let Counts { aborted, restarted_out, .. } = self.total();
         Finding::new("no_aborts", aborted + restarted_out == 0, || {

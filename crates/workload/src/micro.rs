@@ -42,7 +42,7 @@ pub const RUN: ProcedureId = ProcedureId(1021);
 /// Reads everything. No arguments. Answers [`Numbers`]: what the counters add up to.
 pub const AUDIT: ProcedureId = ProcedureId(1022);
 
-/// Where the records are.
+/// The database of the records.
 pub const DB: Db = Db(0);
 /// The length of the packed argument of [`RUN`].
 const PACKED_BYTES: usize = 1 + 8;
@@ -189,7 +189,7 @@ impl Procedure for Run {
 }
 
 parameters! {
-    /// What the Calvin paper's microbenchmark is like. The defaults are the paper's, on one partition.
+    /// The Calvin paper's microbenchmark. The defaults are the paper's, on one partition.
     pub struct Calvin {
         /// The number of partitions.
         pub partitions: usize = 1,
@@ -201,19 +201,19 @@ parameters! {
         pub multi_partition: f64 = 0.0,
         /// The number of records that a transaction updates, one or two hot ones included.
         pub ops_per_txn: usize = 10,
-        /// Whether a constraint is checked, and the share of transactions whose check fails.
+        /// The share of transactions whose check of a constraint fails; `None` if none is checked.
         pub constraint_fails: Option<f64> = Some(0.0),
         /// The share of transactions in which half of the records are updated by what was found in the others: with two
         /// partitions, in the other one. They check nothing.
         pub dependent: f64 = 0.0,
-        /// Whether the (first) partition of a transaction is that of the node which its client is connected to, as in the
+        /// True if the (first) partition of a transaction is that of the node which its client is connected to, as in the
         /// paper, where every machine makes up its own; otherwise clients use any node.
         pub at_home: bool = false,
     }
 }
 
 parameters! {
-    /// What the regions paper's microbenchmark is like. The defaults are the paper's: high contention is 50
+    /// The regions paper's microbenchmark. The defaults are the paper's: high contention is 50
     /// records.
     pub struct Regions {
         /// The number of records.
@@ -328,7 +328,7 @@ impl Micro {
         }
     }
 
-    /// Whether transactions of a kind add to what they use.
+    /// True if transactions of a kind add to what they use.
     fn adds(&self, kind: u8) -> bool {
         matches!(self.paper, Paper::Calvin(_)) || kind == WRITES
     }

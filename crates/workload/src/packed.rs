@@ -1,4 +1,4 @@
-//! How the workloads' procedures lay their arguments out: keys of one length, in the order of the fragments,
+//! The layout of the arguments of the workloads' procedures: keys of one length, in the order of the fragments,
 //! and then one packed argument with everything else. And the keys of most workloads: a letter, which keeps
 //! workloads apart that share a database, and a number.
 

@@ -54,7 +54,7 @@ impl Partition {
         (0..).zip(lists).map(listed).collect()
     }
 
-    /// How many there are.
+    /// The number of records.
     pub fn count(&self) -> u64 {
         self.count
     }
@@ -133,7 +133,7 @@ impl Pool {
         })
     }
 
-    /// How many records it has.
+    /// The number of records.
     pub fn count(&self) -> u64 {
         self.choice.records()
     }
@@ -170,7 +170,7 @@ impl Pool {
     }
 }
 
-/// How many bits the number of a place has.
+/// The number of bits of a place.
 const PLACE_BITS: u32 = 32;
 
 /// Different records of one transaction, in the order in which they were drawn.

@@ -6,7 +6,7 @@ use ordain_model::{Datum, OutcomeStatus, ReplyContext, Writer};
 use crate::aggregate::sums;
 use crate::{Finding, Results};
 
-/// What stands in place of the sum where a record that was to be read is not there.
+/// The answer in place of the sum where a record that was to be read is not there.
 const MISSING: &str = "ERR a record that was to be read is not there";
 
 /// Composes the answer: the sum of the numbers in the slots of the fragments `reads`, or an error if one of them has none.
@@ -35,7 +35,7 @@ impl Answers {
         self.errors += u64::from(status == OutcomeStatus::Committed && is_error);
     }
 
-    /// Whether there was none in all of a run.
+    /// Checks that there was none in all of a run.
     pub fn finding(results: &Results) -> Finding {
         let (Answers { errors }, unreadable) = results.merged();
         let errors = errors.saturating_add(unreadable);

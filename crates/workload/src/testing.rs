@@ -43,7 +43,7 @@ impl Bed {
         result.reply
     }
 
-    /// Whether the arguments are refused.
+    /// True if the arguments are refused.
     pub fn refuses<T: AsRef<[u8]>>(&self, procedure: ProcedureId, args: &[T]) -> bool {
         self.refusal(procedure, args).is_some()
     }
@@ -67,7 +67,7 @@ impl Bed {
         }
     }
 
-    /// Runs the next transaction of a source, and lets it hear.
+    /// Runs the next transaction of a source, and gives it the answer.
     pub fn step(&mut self, source: &mut dyn Source, by_kind: &mut [Counts]) {
         let Made { procedure, kind } = source.next();
         let result = self.call(procedure, |args| source.write_args(args));
@@ -75,7 +75,7 @@ impl Bed {
         source.answered(kind, result.status, &result.reply);
     }
 
-    /// What is there to be judged.
+    /// The results, for the check.
     pub fn results(
         &mut self,
         workload: &dyn Workload,

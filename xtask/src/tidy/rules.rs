@@ -22,7 +22,7 @@ const MAY_SLEEP: &[Allowance] = &[];
 /// file needs it at all.
 const MAY_BE_UNSAFE: &[Allowance] = &[
     ("crates/model/src/fetch.rs", "the prefetch instruction, which the language has no safe name for"),
-    ("crates/ordain/src/memory.rs", "what the allocator is told is told in C"),
+    ("crates/ordain/src/memory.rs", "the allocator's settings are functions of C"),
     ("crates/engines/tests/allocations/main.rs", "an allocator that counts; there is no safe way to be one"),
     ("crates/runtime/src/under_way.rs", "a page that is shared with a file, which only the system can map"),
 ];

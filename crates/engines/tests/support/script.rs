@@ -126,12 +126,8 @@ impl Script {
             ["disk"] if bench.disk_step() => Ok(String::new()),
             ["disk"] => Err("the disk has nothing to do".into()),
             // hold LINK | disk, release LINK | disk: keeps what comes there from `run`.
-            ["hold", "disk"] => {
-                bench.disk_held = true;
-                Ok(String::new())
-            }
-            ["release", "disk"] => {
-                bench.disk_held = false;
+            [verb @ ("hold" | "release"), "disk"] => {
+                bench.disk_held = *verb == "hold";
                 Ok(String::new())
             }
             ["hold", name] => {

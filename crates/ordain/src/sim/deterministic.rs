@@ -34,28 +34,28 @@ pub(super) struct DeterministicSystem {
     registry: Arc<Registry>,
     family: Deterministic,
     pub(super) settings: NodeSettings,
-    /// In which generation each node is.
+    /// The generation of each node.
     generations: Vec<u32>,
-    /// How often each node was rebuilt, and whether it is still to be done.
+    /// The number of times that each node was rebuilt, and the rebuild that is still to be done.
     rebuilds: Vec<(u32, Option<Rebuild>)>,
-    /// What was given up when another became primary.
+    /// The cuts of the order where another became primary.
     cuts: Vec<Cut>,
-    /// What logs have dispatched: it may be trimmed from them since.
+    /// The batches that logs have dispatched: they may be trimmed since.
     dispatched: Dispatched,
-    /// Where it is drawn from which checkpoints are damaged, if disks have faults.
+    /// The seed that draws which checkpoints are damaged, if disks have faults.
     damages: Option<u64>,
-    /// Of each node, the one that was damaged last.
+    /// The checkpoint of each node that was damaged last.
     damaged: Vec<Epoch>,
-    /// After which epoch the log of each node begins that has begun one anew.
+    /// The epoch after which the log of each node begins that has begun one anew.
     begun: Vec<Epoch>,
-    /// Where transactions end the process that executes them.
+    /// The operator, if transactions end the process that executes them.
     operator: Option<Operator>,
 }
 
 /// The batches that logs have dispatched, as they are logged.
 type Dispatched = Arc<Mutex<BTreeMap<(PartitionId, (Epoch, NodeId)), Batch>>>;
 
-/// Where a batch of a node's log is among those.
+/// The place of a batch of a node's log among the dispatched ones.
 const fn place_of(batch: &Batch, node: NodeId) -> (PartitionId, (Epoch, NodeId)) {
     (batch.partition, (batch.epoch, node))
 }
@@ -97,11 +97,11 @@ impl Role for Watched {
     }
 }
 
-/// Where what was sealed ended that counts, when a partition got another primary.
+/// The end of the sealed batches that count, when a partition got another primary.
 struct Cut {
     /// The last place in the order that was decided.
     decided: (Epoch, PartitionId),
-    /// In which life each node was then.
+    /// The life of each node then.
     lives: BTreeMap<NodeId, u64>,
     /// The nodes that had to be rebuilt.
     evicted: BTreeSet<NodeId>,
@@ -126,7 +126,7 @@ impl DeterministicSystem {
         let drawn = if partitions == 1 { [1, 2, 3, 4, 8][seed as usize % 5] } else { 1 + seed as usize % 3 };
         let shards = args.shards.map_or(drawn, usize::from);
         let layout = Arc::new(Layout::even(partitions, shards)?);
-        // Who has lost its disk then gets a checkpoint of a member.
+        // A node that has lost its disk then gets a checkpoint of a member.
         let trims = seed % 4 < 3;
         let mut options = engine.options(args.options.given.iter())?;
         let mut draw = |info: &'static OptionInfo, drawn: OptionValue| {
@@ -134,9 +134,9 @@ impl DeterministicSystem {
                 options.set(info, drawn);
             }
         };
-        // Mostly the way in which more can go wrong. A seed that is conservative has nothing to undo.
-        let ways = ["conservative", "auto", "speculative", "speculative"];
-        draw(&EXECUTION, OptionValue::Name(ways[seed as usize % 4]));
+        // Mostly the mode in which more can go wrong. A seed that is conservative has nothing to undo.
+        let modes = ["conservative", "auto", "speculative", "speculative"];
+        draw(&EXECUTION, OptionValue::Name(modes[seed as usize % 4]));
         draw(&CHECKPOINT_MODE, OptionValue::Name(["multiversion", "zigzag"][seed as usize % 2]));
         // Narrow, so that the bounds are met.
         draw(&WINDOW, OptionValue::Integer(1 + seed % 40));
@@ -207,7 +207,7 @@ impl DeterministicSystem {
         let Some(seed) = self.damages.filter(|_| self.settings.checkpoints_kept > 1) else { return Ok(()) };
         let complete: Vec<Found> = list(disk)?.into_iter().filter(Found::is_complete).collect();
         let [.., older, Found { epoch, bytes: Some(len), .. }] = &complete[..] else { return Ok(()) };
-        // Whoever began again without its log has none that goes back as far.
+        // A node that began again without its log has none that goes back as far.
         if older.epoch < self.begun[usize::from(node.0)] {
             return Ok(());
         }

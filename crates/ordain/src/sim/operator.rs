@@ -1,7 +1,7 @@
 //! An operator in simulated clusters: transactions end the process that executes them, and what was under way then is
 //! aborted by its place in the order.
 //!
-//! A step of the simulator is not interrupted, so a transaction that ends its node says at once what stands in the places of all
+//! A step of the simulator is not interrupted, so a transaction that ends its node reads at once the places of all
 //! shards: only the shard that executes it has something there.
 
 use std::collections::BTreeSet;
@@ -14,10 +14,10 @@ use ordain_node::aborts::{Aborts, FILE};
 use ordain_role::{Bytes, Directory, DiskOp, NodeId, UnderWay};
 use ordain_sim::workload::procedures::register_fatal;
 
-/// Where a shard says what it executes, what is executed that it gave away, and what it has executed last.
+/// The places in the order that a shard executes, that is executed for it elsewhere, and that it has executed last.
 type Place = [AtomicU64; 3];
 
-/// What is under way on all nodes, and what was when one of them ended.
+/// The transactions under way on all nodes, and those that have ended nodes.
 pub struct Operator {
     seed: u64,
     /// By node and shard.
@@ -35,7 +35,7 @@ fn lock<T>(of: &Mutex<T>) -> MutexGuard<'_, T> {
 }
 
 impl Operator {
-    /// One for so many nodes; adds the procedure that ends them.
+    /// An operator of so many nodes; adds the procedure that ends them.
     pub fn new(seed: u64, nodes: usize, registry: &mut Registry) -> Operator {
         // Places of shards live as long as the process; a run has a few kilobytes of them.
         let of_node = || -> &'static [Place] {
@@ -67,7 +67,7 @@ impl Operator {
         }
     }
 
-    /// It has started, and goes on after a checkpoint.
+    /// A node has started, and goes on after a checkpoint.
     pub fn begins(&mut self, node: NodeId, begun: Epoch) {
         self.under_way(node).iter().for_each(|place| [*place, place.of_work()].iter().for_each(|p| p.end()));
         self.begun[usize::from(node.0)] = begun;
@@ -77,12 +77,12 @@ impl Operator {
         std::mem::take(&mut *lock(&self.has_ended))
     }
 
-    /// What has ended nodes since the last inspection.
+    /// Takes the transactions that have ended nodes since the last inspection.
     pub fn culprits(&mut self) -> Vec<Gsn> {
         std::mem::take(&mut *lock(&self.culprits)).into_iter().collect()
     }
 
-    /// Whether a node has executed transactions of an epoch or later ones.
+    /// True if a node has executed transactions of an epoch or later ones.
     fn is_past(&self, node: NodeId, epoch: Epoch) -> bool {
         let latest = self.under_way(node).iter().map(|place| Gsn(place.latest()).epoch()).max();
         epoch <= latest.unwrap_or_default().max(self.begun[usize::from(node.0)])
@@ -92,24 +92,24 @@ impl Operator {
         Aborts::of(disk).map(|aborts| aborts.greeting()).unwrap_or_default()
     }
 
-    /// Takes over what another node has said. False if there is nothing that this one has yet to come to.
+    /// Takes over the aborts in another node's greeting. False if there is none that this one has yet to come to.
     pub fn heed(&self, node: NodeId, words: &[u8], disk: &mut dyn Directory) -> bool {
         let taken = Aborts::of(disk).map_err(|error| error.to_string()).and_then(|mut aborts| {
             let taken = aborts.take(words, |epoch| self.is_past(node, epoch)).map_err(|e| e.to_string())?;
             if taken.is_empty() { Ok(false) } else { write(&mut aborts, disk).map(|()| true) }
         });
-        // A node that cannot write it down stops, and hears it again.
+        // A node that cannot write them down stops, and is greeted again.
         taken.unwrap_or(true)
     }
 
-    /// What is aborted on one disk that the node of another one would take over.
+    /// The aborts on one disk that the node of another one would take over.
     pub fn unheard(&self, known: &dyn Directory, of: NodeId, disk: &dyn Directory) -> Vec<Gsn> {
         let words = Operator::greeting(known);
         let own = Aborts::of(disk).ok().filter(|_| !words.is_empty());
         own.and_then(|mut own| own.take(&words, |epoch| self.is_past(of, epoch)).ok()).unwrap_or_default()
     }
 
-    /// Aborts on a node what the operator has found. One that has not come to it is forgotten now and then, the first time.
+    /// Aborts on a node what the operator has found. A node that has not come to it is forgotten now and then, the first time.
     pub fn abort(&mut self, node: NodeId, places: &[Gsn], disk: &mut dyn Directory) -> Result<(), String> {
         let mut aborts = Aborts::of(disk).map_err(|error| error.to_string())?;
         for gsn in places {

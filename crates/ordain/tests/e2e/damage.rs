@@ -7,7 +7,7 @@ use std::fs;
 use std::os::unix::fs::FileExt;
 use std::path::{Path, PathBuf};
 
-use crate::support::{Numbers, Process, Reply, Server, ordain, run, serve_dir};
+use crate::support::{Process, Random, Reply, Server, ordain, run, serve_dir};
 
 /// How many transactions the history has, each in a batch of its own.
 const HISTORY: u64 = 40;
@@ -125,7 +125,7 @@ fn flip(at: u64, bit: u64) -> impl FnOnce(&fs::File) {
 
 #[test]
 fn a_flipped_bit_is_refused_or_cuts_what_nothing_vouches_for() {
-    let mut numbers = Numbers(1);
+    let mut numbers = Random(1);
     for is_stopped_cleanly in [false, true] {
         let original = original(is_stopped_cleanly);
         for at in [0, 9, 17, 25, 41, 509] {
@@ -161,7 +161,7 @@ fn a_flipped_bit_is_refused_or_cuts_what_nothing_vouches_for() {
 
 #[test]
 fn a_log_that_was_cut_is_refused_or_is_a_first_part() {
-    let mut numbers = Numbers(2);
+    let mut numbers = Random(2);
     let original = original(false);
     for _ in 0..12 {
         let first = original.entries[0];

@@ -202,7 +202,7 @@ fn a_connection_that_ends_with_half_a_command_is_closed() {
 #[test]
 fn random_bytes_break_one_connection_at_most() {
     let server = Server::start(serve(["--ephemeral", "--threads", "2"]));
-    let mut numbers = crate::support::Numbers(7);
+    let mut numbers = crate::support::Random(7);
     let pieces: [&[u8]; 12] =
         [b"*", b"$", b"\r\n", b"3", b"-1", b"GET", b"MULTI", b"EXEC", b"key", b"\0\xff", b"\"", b"999999999"];
     for _ in 0..300 {

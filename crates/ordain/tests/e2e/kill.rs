@@ -8,7 +8,7 @@ use std::sync::mpsc;
 use std::thread;
 use std::time::Duration;
 
-use crate::support::{Client, DEADLINE, Numbers, Process, Reply, Server, command, ordain, run, serve_dir};
+use crate::support::{Client, DEADLINE, Process, Random, Reply, Server, command, ordain, run, serve_dir};
 
 const ROUNDS: u64 = 50;
 const WORKERS: usize = 4;
@@ -29,7 +29,7 @@ enum Step {
 }
 
 impl Step {
-    fn draw(numbers: &mut Numbers) -> Step {
+    fn draw(numbers: &mut Random) -> Step {
         match numbers.below(4) {
             0 => Step::Append,
             1 => Step::Count,
@@ -92,7 +92,7 @@ struct Worker {
 
 impl Worker {
     /// Goes on until the connection breaks, telling of every acknowledged step.
-    fn load(&mut self, me: usize, server: SocketAddr, numbers: &mut Numbers, acks: &mpsc::Sender<()>) {
+    fn load(&mut self, me: usize, server: SocketAddr, numbers: &mut Random, acks: &mpsc::Sender<()>) {
         let Ok(mut client) = Client::connect(server) else { return };
         while self.exchange(me, &mut client, numbers, acks).is_ok() {}
     }
@@ -101,7 +101,7 @@ impl Worker {
         &mut self,
         me: usize,
         client: &mut Client,
-        numbers: &mut Numbers,
+        numbers: &mut Random,
         acks: &mpsc::Sender<()>,
     ) -> std::io::Result<()> {
         let mut bytes = Vec::new();
@@ -233,7 +233,7 @@ fn kills_of_a_node_with_a_lock_manager_lose_nothing_that_was_acknowledged() {
 
 fn kill_under_load(engine: &str, rounds: u64) {
     let dir = tempfile::tempdir().unwrap();
-    let mut numbers = Numbers(0x0bad_5eed);
+    let mut numbers = Random(0x0bad_5eed);
     let mut workers = vec![Worker::default(); WORKERS];
     let (mut shared, mut acknowledged) = (0, 0);
 
@@ -262,7 +262,7 @@ fn kill_under_load(engine: &str, rounds: u64) {
         thread::scope(|scope| {
             let (sender, acks) = mpsc::channel();
             for (me, worker) in workers.iter_mut().enumerate() {
-                let (address, sender, mut numbers) = (server.resp, sender.clone(), Numbers(numbers.next()));
+                let (address, sender, mut numbers) = (server.resp, sender.clone(), Random(numbers.next()));
                 let killed = &killed;
                 scope.spawn(move || {
                     worker.load(me, address, &mut numbers, &sender);

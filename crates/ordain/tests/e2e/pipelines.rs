@@ -7,7 +7,7 @@ use ordain_model::KeyHash;
 use ordain_model::key::SLOTS;
 
 use crate::cluster::Cluster;
-use crate::support::{Client, Numbers, Reply, Server, command, serve_dir, until};
+use crate::support::{Client, Random, Reply, Server, command, serve_dir, until};
 
 /// Sends commands in one piece, one a line, and answers their replies as text.
 #[track_caller]
@@ -119,7 +119,7 @@ fn demand_order(client: &mut Client, what: &str, rounds: u32, session: &mut u64)
 
 /// A long pipeline of reads and writes, held to what a map says that does the same one after the other.
 fn demand_model(client: &mut Client, what: &str, seed: u64) -> Sound {
-    let mut numbers = Numbers(seed);
+    let mut numbers = Random(seed);
     let mut model: BTreeMap<String, i64> = BTreeMap::new();
     let (mut lines, mut expected) = (vec!["FLUSHALL".to_owned()], vec!["+OK".to_owned()]);
     let told = |value: Option<&i64>| value.map_or("nil".to_owned(), |value| format!("\"{value}\""));

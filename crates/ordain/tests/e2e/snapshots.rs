@@ -6,7 +6,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread;
 
 use crate::faults::grid::Grid;
-use crate::support::{Client, Numbers, Reply, Server, command, run, serve, serve_dir, until};
+use crate::support::{Client, Random, Reply, Server, command, run, serve, serve_dir, until};
 
 const ACCOUNTS: usize = 8;
 const OPENING: i64 = 100;
@@ -23,7 +23,7 @@ fn deposit(client: &mut Client) {
 
 /// Moves money between accounts, mostly of different partitions, until it is told to stop.
 fn transfer(door: SocketAddr, seed: u64, is_over: &AtomicBool) {
-    let mut random = Numbers(seed);
+    let mut random = Random(seed);
     let mut client = Client::connect(door).unwrap();
     while !is_over.load(Ordering::Relaxed) {
         let (from, to) = (random.below(ACCOUNTS as u64), random.below(ACCOUNTS as u64));

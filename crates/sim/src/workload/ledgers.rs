@@ -28,7 +28,7 @@ pub const AUDIT_LEDGERS: ProcedureId = ProcedureId(60_021);
 /// Answers how many more entries the ledgers count than there are, by a scan of the whole table. No arguments.
 pub const AUDIT_ENTRIES: ProcedureId = ProcedureId(60_022);
 
-/// Where the ledgers are.
+/// The database of the ledgers.
 pub const LEDGERS: Db = Db(7);
 
 /// A ledger must not be charged below this.
@@ -37,7 +37,7 @@ const FLOOR: i64 = -60;
 const FULL: i64 = 6;
 /// The balance of an entry that is counted and not there: no audit comes out right with it.
 const LOST: i64 = 1 << 40;
-/// How many counters balances name.
+/// The number of counters that balances name.
 const COUNTERS_NAMED: i64 = 3;
 
 pub(super) fn register(registry: &mut Registry) {
@@ -62,7 +62,7 @@ fn entry(n: i64) -> [u8; 8] {
     n.to_be_bytes()
 }
 
-/// How many entries a ledger has, and the balance that the last of them leaves.
+/// The number of entries of a ledger, and the balance that the last of them leaves.
 fn standing(cx: &mut FragmentContext<'_>) -> (i64, i64) {
     let count = held(cx.cell(), 0);
     let balance = if count == 0 { 0 } else { held(cx.children().read(&entry(count - 1)), LOST) };

@@ -1,7 +1,7 @@
 //! The simulator's own procedures: each is small, and each goes a way through an engine that a checker can
 //! see the end of.
 //!
-//! They live in databases of their own so that what one conserves the others do not touch. Numbers are kept
+//! The procedures work in databases of their own so that what one conserves the others do not touch. Numbers are kept
 //! as decimal text; a record that is absent counts as its database's starting value.
 
 use std::sync::Arc;
@@ -44,7 +44,7 @@ pub const PUT: ProcedureId = ProcedureId(60_011);
 pub const GET: ProcedureId = ProcedureId(60_012);
 /// Answers how far all the accounts together are from what they started with, key by key. Arguments: keys.
 pub const AUDIT: ProcedureId = ProcedureId(60_013);
-/// The same as [`AUDIT`] by a scan of the whole table. No arguments.
+/// Answers the same as [`AUDIT`], by a scan of the whole table. No arguments.
 pub const AUDIT_TABLE: ProcedureId = ProcedureId(60_014);
 /// Counts the records of the call's database by a scan. No arguments.
 pub const COUNT: ProcedureId = ProcedureId(60_015);
@@ -53,17 +53,17 @@ pub const CLEAR: ProcedureId = ProcedureId(60_016);
 /// Reads keys and answers their sum, or aborts if it is odd: a read that may abort. Arguments: keys.
 pub const EVEN: ProcedureId = ProcedureId(60_017);
 
-/// Where the accounts are.
+/// The database of the accounts.
 pub const ACCOUNTS: Db = Db(1);
-/// Where [`ROTATE`], [`COMPUTE`] and [`PANIC`] work.
+/// The database of [`ROTATE`], [`COMPUTE`] and [`PANIC`].
 pub const CELLS: Db = Db(2);
-/// Where the lists are.
+/// The database of the lists.
 pub const LISTS: Db = Db(3);
-/// Where the counters are.
+/// The database of the counters.
 pub const COUNTERS: Db = Db(4);
-/// Where the pointers are.
+/// The database of the pointers.
 pub const POINTERS: Db = Db(5);
-/// Where objects come and go.
+/// The database of objects that come and go.
 pub const OBJECTS: Db = Db(6);
 
 /// The balance of an account without a record.

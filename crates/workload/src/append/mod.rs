@@ -1,12 +1,12 @@
-//! Append: lists to which transactions append numbers that nobody else appends, and which they read, as in
+//! Append: lists to which transactions append numbers of their own, and which they read, as in
 //! Jepsen's list-append test. What was read, and the lists at the end, prove how isolated the transactions
 //! were.
 //!
-//! A list is a string to which 8 bytes are appended, as APPEND does. The answer of a transaction says what it
-//! did and saw ([`history`]); [`dependencies`] judges what all of them say together.
+//! A list is a string to which 8 bytes are appended, as APPEND does. The answer of a transaction has what it
+//! did and saw ([`history`]); [`dependencies`] checks all of them together.
 //!
 //! Two things are bounded. A list is given up for a fresh one when it has got so many appends, so that reads
-//! stay short. And only the first transactions of each population are kept to be judged; later ones go to
+//! stay short. And only the first transactions of each population are kept to be checked; later ones go to
 //! lists of their own, of which only the appends are counted.
 
 use std::collections::BTreeMap;
@@ -37,9 +37,9 @@ pub const RUN: ProcedureId = ProcedureId(1030);
 /// Reads everything. No arguments. Answers [`Lists`].
 pub const AUDIT: ProcedureId = ProcedureId(1031);
 
-/// Where the lists are.
+/// The database of the lists.
 pub const DB: Db = Db(0);
-/// Lists from this number on are not kept to be judged.
+/// Lists from this number on are not kept to be checked.
 pub const LOOSE: u64 = 1 << 63;
 
 const DAMAGED: PlanError = damaged!("an append procedure");
@@ -166,14 +166,14 @@ fn doomed(reply: &[u8]) -> Option<u64> {
     std::str::from_utf8(text.strip_prefix(b"DOOMED ")?).ok()?.parse().ok()
 }
 
-/// What an audit finds.
+/// The lists that an audit finds.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Lists {
-    /// The lists that are judged.
+    /// The lists that are checked.
     pub lists: BTreeMap<u64, Vec<u64>>,
-    /// How many values the others hold.
+    /// The number of values in the other lists.
     pub loose: u64,
-    /// How many records are no lists of values.
+    /// The number of records that are no lists of values.
     pub damaged: u64,
 }
 
@@ -219,11 +219,11 @@ impl Aggregate for Lists {
 }
 
 parameters! {
-    /// What the transactions are like.
+    /// The transactions.
     pub struct Parameters {
         /// The number of lists in use at a time.
         pub lists: u64 = 10,
-        /// How they are chosen.
+        /// The choice of lists.
         pub distribution: Distribution = Distribution::UNIFORM,
         /// The most operations of a transaction; the least is 1.
         pub ops_max: usize = 4,
@@ -344,11 +344,11 @@ struct Clients {
     append: Append,
     random: Random,
     number: u64,
-    /// How many transactions it has made up.
+    /// The number of transactions made up.
     made: u64,
-    /// How many appends of its own a list gets before it is given up: its share of all populations'.
+    /// The number of appends of its own after which a list is given up: its share of all populations'.
     share: u64,
-    /// Which list each of those in use is, counted from the first, and how many appends of ours it has.
+    /// The generation of the list in each place, and the number of this population's appends to it.
     lists: Vec<(u64, u64)>,
     /// The transaction made up last: its lists, and what is behind them.
     keys: Vec<u64>,

@@ -1,4 +1,4 @@
-//! What must hold of the rows: the specification's consistency conditions (clause 3.3.2), and that the tables have
+//! The audit of the rows: the specification's consistency conditions (clause 3.3.2), and that the tables have
 //! grown by what was answered.
 //!
 //! One read-only transaction reads all rows. All rows of a warehouse are on one shard, so each shard joins its own
@@ -28,10 +28,10 @@ pub(super) fn register(registry: &mut Registry) {
     registry.register_native(AUDIT, "tpcc.audit", audit::procedure(Join::audit));
 }
 
-/// What is found wrong, by what it violates.
+/// The violations of a condition.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Wrong {
-    /// How often it is violated.
+    /// The number of violations.
     pub times: u64,
     /// The first few cases.
     pub examples: Vec<String>,
@@ -113,12 +113,12 @@ impl Ordered {
     }
 }
 
-/// What the rows are found to be.
+/// The findings about the rows.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Rows {
-    /// How many there are.
+    /// The numbers of rows.
     pub totals: Totals,
-    /// What is wrong within a warehouse, by the number of the condition.
+    /// The violations within a warehouse, by the number of the condition.
     pub(super) wrong: BTreeMap<u8, Wrong>,
     pub(super) paid: BTreeMap<(u32, u8), Paid>,
     /// By warehouse: the stocks, the lines.
@@ -226,7 +226,7 @@ struct Join {
     dist_infos: BTreeMap<(u32, u32), [u16; MAX_DISTRICTS as usize]>,
 }
 
-/// What tells one S_DIST_xx from another.
+/// A hash of an S_DIST_xx.
 fn hash_of(dist_info: &[u8]) -> u16 {
     let words = dist_info.as_chunks().0.iter().map(|word| u64::from_le_bytes(*word));
     words.fold(dist_info.len() as u64, |hash, word| mix(hash ^ word)) as u16
@@ -236,12 +236,12 @@ fn hash_of(dist_info: &[u8]) -> u16 {
 struct CustomerSums {
     payments: u32,
     deliveries: u32,
-    /// How many rows of HISTORY there are, and which is the newest: its number, H_W_ID, H_D_ID and H_AMOUNT.
+    /// The number of rows of HISTORY, and the newest: its number, H_W_ID, H_D_ID and H_AMOUNT.
     history: u32,
     last_paid: (u32, (u32, u8), i64),
     /// C_DATA, if the credit is bad.
     bad_credit: Option<Vec<u8>>,
-    /// How many orders were delivered that were not loaded so.
+    /// The number of orders that transactions have delivered.
     delivered: u32,
     balance_cents: i64,
     ytd_payment_cents: i64,
@@ -257,9 +257,9 @@ struct OrderSums {
     loaded: bool,
     all_local: bool,
     is_new: bool,
-    /// Whether a line comes from another warehouse.
+    /// A line comes from another warehouse.
     is_remote: bool,
-    /// Whether a line was delivered by a transaction.
+    /// A line was delivered by a transaction.
     delivered: bool,
     lines: u32,
     undelivered_lines: u32,
@@ -267,7 +267,7 @@ struct OrderSums {
 }
 
 impl CustomerSums {
-    /// Whether the counts are those of the rows, and the last payment shows where it must.
+    /// True if the counts are those of the rows, and the last payment is where it must be.
     fn counts_agree(&self, customer: (u32, u8, u32)) -> bool {
         let (number, at, amount_cents) = self.last_paid;
         let shows = self.bad_credit.as_ref().is_none_or(|data| {

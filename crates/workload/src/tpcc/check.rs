@@ -72,14 +72,14 @@ fn across_warehouses(rows: &Rows) -> [(&'static str, Option<Wrong>); 4] {
     }
     for (w, [stocks, lines]) in &rows.ordered {
         found.require(STOCK, stocks == lines, || {
-            format!("the stocks of warehouse {w} say {stocks:?}, the order lines {lines:?}")
+            format!("the stocks of warehouse {w} count {stocks:?}, the order lines {lines:?}")
         });
     }
     [("condition_1", 1), ("condition_8", 8), ("condition_9", 9), ("stocks", STOCK)]
         .map(|(name, condition)| (name, found.wrong.remove(&condition)))
 }
 
-/// Whether the tables have grown by what was answered, and by nothing else.
+/// Checks that the tables have grown by what was answered, and by nothing else.
 fn growth(parameters: &Parameters, results: &Results, rows: &Rows) -> Vec<Finding> {
     let Parameters { warehouses, scale, .. } = parameters;
     let warehouses = u64::from(*warehouses);
@@ -143,7 +143,7 @@ fn growth(parameters: &Parameters, results: &Results, rows: &Rows) -> Vec<Findin
         ),
         // The index by last name never changes (calvin.md, section 4.7, rule 5).
         Finding::new("no_restarts_by_name", restarts == 0, || {
-            format!("{restarts} Payments and OrderStatuses were started over")
+            format!("{restarts} Payments and OrderStatuses restarted")
         }),
         // Of the orders of an item that there is not, those that were answered have aborted, and no others.
         Finding::new(

@@ -1,12 +1,12 @@
 //! Delivery: the oldest new order of each district of a warehouse is delivered (clause 2.7).
 //!
-//! Whose orders these are is not known in advance. So a read-only transaction looks ([`PEEK`]), and the real one,
-//! which names these customers, looks again: if a district's turn is that of a customer it does not name, it starts
-//! over with what it found (OLLP; calvin.md, section 4.7). What counts is the keys: another order of the same
+//! Whose orders these are is not known in advance. So a read-only transaction reads them ([`PEEK`]), and the real one,
+//! which names these customers, reads them again: if the next order of a district is that of a customer it does not name, it restarts
+//! with what it found (OLLP; calvin.md, section 4.7). What counts is the keys: another order of the same
 //! customer will do.
 //!
-//! Deliveries to one warehouse are each other's only disturbance, and each makes all others stale. So one that starts
-//! over names twice as many customers of each district as before, those who are next, and has to start over again
+//! Deliveries to one warehouse are each other's only disturbance, and each makes all others stale. So one that restarts
+//! names twice as many customers of each district as before, those who are next, and has to restart again
 //! only if more deliveries than that came first.
 
 use std::sync::Arc;
@@ -24,8 +24,8 @@ use super::{DAMAGED, child, last, put_child_numbers, split_packed, string, write
 ///
 /// Answers the O_ID of each district, nil where there was nothing to deliver.
 pub const DELIVERY: ProcedureId = ProcedureId(1048);
-/// Who is to be delivered to. Arguments: the keys of districts. Answers one bulk: of each district the O_C_ID of the
-/// smallest NO_O_ID, 4 bytes, 0 if there is none. The answer of a delivery that starts over is alike, but has several
+/// The next customers to be delivered to. Arguments: the keys of districts. Answers one bulk: of each district the O_C_ID of the
+/// smallest NO_O_ID, 4 bytes, 0 if there is none. The answer of a delivery that restarts is alike, but has several
 /// of each district, those of the next orders.
 pub const PEEK: ProcedureId = ProcedureId(1049);
 
@@ -39,9 +39,9 @@ pub(super) fn register(registry: &mut Registry) {
 pub struct DeliveryCall {
     /// The warehouse.
     pub warehouse: u32,
-    /// How many districts it has.
+    /// The number of its districts.
     pub districts: u8,
-    /// Who delivers.
+    /// The carrier.
     pub carrier: u8,
 }
 
@@ -111,12 +111,12 @@ impl<'a> Packed<'a> {
         sound.then_some(packed)
     }
 
-    /// That of a transaction: its last argument.
+    /// Reads the last argument of a transaction.
     fn of(args: Args<'a>) -> Option<Packed<'a>> {
         Packed::read(last(args))
     }
 
-    /// How many customers there are of each district.
+    /// The number of customers of each district.
     fn length(&self) -> usize {
         self.customers.len() / self.districts
     }
@@ -192,7 +192,7 @@ impl Delivery {
     }
 }
 
-/// What a district's fragment has delivered: the order, its customer, and what it amounts to.
+/// The delivery of a district's fragment: the order, its customer, and the amount.
 fn read_slot(slot: &[u8]) -> Option<(u32, u32, i64)> {
     let (Datum::Int(order), rest) = Datum::split(slot)? else { return None };
     let (Datum::Int(customer), rest) = Datum::split(rest)? else { return None };
@@ -333,7 +333,7 @@ impl Procedure for Peek {
     }
 }
 
-/// How many orders a delivery that was answered delivered; `None` for another answer.
+/// The number of orders that an answered delivery delivered; `None` for another answer.
 pub(super) fn read_reply(reply: &[u8]) -> Option<u64> {
     let (Datum::Array(districts), mut rest) = Datum::split(reply)? else { return None };
     let mut delivered = 0;

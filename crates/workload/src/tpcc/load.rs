@@ -182,9 +182,9 @@ enum Part {
 }
 
 impl Loader {
-    /// How many rows a transaction inserts; a customer comes with a row of history.
+    /// The number of rows that a transaction inserts; a customer comes with a row of history.
     const ROWS: u32 = 128;
-    /// How many orders one inserts: some 12 rows each.
+    /// The number of orders that a transaction inserts: some 12 rows each.
     const ORDERS: u32 = 10;
 
     /// Population `number` of `populations` loads its share.

@@ -7,7 +7,7 @@
 //! - [`source`]: which of them come next, with which arguments;
 //! - [`audit`]: what must hold of the rows.
 //!
-//! What is not known before a transaction runs is dealt with in two ways. Rows whose names hold a number that the
+//! Keys that are not known before a transaction runs are found in two ways. Rows whose names hold a number that the
 //! transaction draws (an order's) are child by the row that the number is in. Rows that others lead to (a customer
 //! by name, the customers of the orders to be delivered, the items sold of late) are found by a reconnaissance that
 //! the transaction checks (OLLP).
@@ -128,7 +128,7 @@ fn put_child_numbers(rows: &mut dyn Children, child: Child, numbers: &[u8]) {
     rows.edit(&child.suffix(), &mut |cell| cell.change_string(|row| overwrite(row, numbers)));
 }
 
-/// How many of a hundred transactions are of each kind, on average.
+/// The transactions of each kind among a hundred, on average.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Mix {
     /// NewOrder.
@@ -226,7 +226,7 @@ impl FromStr for Mix {
     }
 }
 
-/// How often transactions reach into a second warehouse.
+/// The share of transactions that use a second warehouse.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub enum Remote {
     /// As the specification has it: one order line in a hundred comes from another warehouse, 15 customers in a
@@ -238,7 +238,7 @@ pub enum Remote {
 }
 
 parameters! {
-    /// What the database and the transactions are like.
+    /// The database and the transactions.
     #[derive(Copy)]
     pub struct Parameters {
         /// The number of warehouses.
@@ -292,7 +292,7 @@ impl Tpcc {
         Ok(Tpcc { parameters, prefixes })
     }
 
-    /// Its parameters.
+    /// The parameters.
     pub fn parameters(&self) -> &Parameters {
         &self.parameters
     }

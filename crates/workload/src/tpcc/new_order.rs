@@ -27,7 +27,7 @@ use crate::packed::tail;
 /// I_NAME, S_QUANTITY, the brand (`B` or `G`), I_PRICE and OL_AMOUNT. Aborts with [`UNUSED_ITEM`].
 pub const NEW_ORDER: ProcedureId = ProcedureId(1045);
 
-/// What an order of an item that there is not answers.
+/// The answer to an order of an item that there is not.
 pub const UNUSED_ITEM: &str = "ERR Item number is not valid";
 
 /// The most lines that the procedure takes.
@@ -47,18 +47,18 @@ pub struct NewOrderCall {
     pub district: u8,
     /// The customer.
     pub customer: u32,
-    /// What is ordered.
+    /// The lines of the order.
     pub lines: Vec<Line>,
 }
 
-/// What is ordered in one line.
+/// A line of an order.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Line {
     /// The item.
     pub item: u32,
     /// The warehouse it comes from.
     pub supply_warehouse: u32,
-    /// How many.
+    /// The quantity.
     pub quantity: u8,
 }
 
@@ -187,7 +187,7 @@ impl NewOrder {
     }
 }
 
-/// Whether two keys are of one warehouse.
+/// True if two keys are of one warehouse.
 #[inline]
 fn same_warehouse(a: &[u8], b: &[u8]) -> bool {
     a.iter().zip(b).find(|(a, b)| a != b || **a == b'}').is_some_and(|(a, b)| a == b)
@@ -322,7 +322,7 @@ fn total(sum_cents: i64, discount_bp: i64, taxes_bp: i64) -> i64 {
     ((exact + WHOLE * WHOLE / 2) / (WHOLE * WHOLE)) as i64
 }
 
-/// How many lines an order has that was answered; `None` for another answer.
+/// The number of lines of an order that was answered; `None` for another answer.
 pub(super) fn read_reply(reply: &[u8]) -> Option<u32> {
     let (Datum::Array(9), mut rest) = Datum::split(reply)? else { return None };
     for _ in 0..8 {
@@ -346,7 +346,7 @@ mod tests {
     }
 
     #[test]
-    fn keys_of_one_warehouse_are_told_from_others() {
+    fn keys_of_one_warehouse_differ_from_others() {
         assert!(same_warehouse(b"{1a}w", b"{1a}sxx"));
         for other in [&b"{1b}w"[..], b"{1}w", b"{11a}w", b"{1aa}w", b"", b"{1a"] {
             assert!(!same_warehouse(b"{1a}w", other), "{other:?}");

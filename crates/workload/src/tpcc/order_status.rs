@@ -149,7 +149,7 @@ impl Procedure for OrderStatus {
     }
 }
 
-/// Whether this is what an OrderStatus that found its customer answers.
+/// True for the reply of an OrderStatus that found its customer.
 pub(super) fn is_reply(reply: &[u8]) -> bool {
     Datum::first(reply) == Datum::Array(2)
 }

@@ -25,7 +25,7 @@ use super::{DAMAGED, put_child, string, write_numbers};
 /// what the specification displays of the customer.
 pub const PAYMENT: ProcedureId = ProcedureId(1046);
 
-/// How much of C_DATA there can be, and how much of it is displayed.
+/// The longest C_DATA, and the part of it that is displayed.
 const DATA_MAX: usize = 500;
 const DATA_DISPLAYED: usize = 200;
 
@@ -36,9 +36,9 @@ pub(super) fn register(registry: &mut Registry) {
 /// The arguments of a call.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct PaymentCall {
-    /// Where the payment is made.
+    /// The warehouse where the payment is made.
     pub warehouse: u32,
-    /// The district where it is made.
+    /// The district where the payment is made.
     pub district: u8,
     /// The warehouse of the customer.
     pub customer_warehouse: u32,
@@ -50,7 +50,7 @@ pub struct PaymentCall {
     pub amount_cents: i64,
 }
 
-/// How a customer is named.
+/// The name of a customer.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Who {
     /// By C_ID.
@@ -179,7 +179,7 @@ impl Payment {
     }
 }
 
-/// What C_DATA keeps of a payment of a customer with bad credit, in front of what it kept before (clause 2.5.2.2):
+/// The note in C_DATA of a payment of a customer with bad credit, in front of what it kept before (clause 2.5.2.2):
 /// who has paid, warehouse, district and number, where, warehouse and district, and how much.
 pub(super) fn note(payer: (u32, u8, u32), at: (u32, u8), amount_cents: i64, out: &mut Vec<u8>) {
     let ((customer_warehouse, customer_district, customer), (warehouse, district)) = (payer, at);

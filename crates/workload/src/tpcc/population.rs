@@ -1,6 +1,6 @@
 //! The population that a database starts from (clause 4.3.3.1): what each loaded row holds.
 //!
-//! That is a function of the seed and of the row's own number, and of nothing else: the state is the same whoever loads
+//! A row is a function of the seed and of its own number, and of nothing else: the state does not depend on who loads
 //! which part, in whatever order, on whatever engine; it holds no time but [`LOADED_MS`].
 
 use std::ops::Range;
@@ -13,11 +13,11 @@ use ordain_model::random::{Random, mix};
 
 /// The time that loaded rows bear, milliseconds since the epoch: the same in every run.
 pub const LOADED_MS: u64 = 1_000_000_000_000;
-/// What each customer has paid when it is loaded, and owes the other way around.
+/// The payment of each loaded customer, and its balance the other way around.
 pub const LOADED_PAYMENT_CENTS: i64 = 1_000;
 
 parameters! {
-    /// How large a warehouse is. The default is the specification's (clause 4.3.3.1).
+    /// The size of a warehouse. The default is the specification's (clause 4.3.3.1).
     #[derive(Copy, Eq)]
     pub struct Scale {
         /// The districts of a warehouse.
@@ -34,7 +34,7 @@ parameters! {
 }
 
 impl Scale {
-    /// How many last names its customers have.
+    /// The number of last names of the customers.
     pub fn last_names(&self) -> u32 {
         self.customers.min(LAST_NAMES)
     }
@@ -49,7 +49,7 @@ impl Scale {
     }
 }
 
-/// What loaded rows are functions of, besides their names.
+/// The input of loaded rows, besides their names.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Maker {
     pub(super) seed: u64,

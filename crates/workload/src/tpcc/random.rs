@@ -4,7 +4,7 @@ use ordain_model::Random;
 
 /// The longest last name: three syllables of five letters.
 pub const LAST_NAME_MAX: usize = 15;
-/// How many different last names there are.
+/// The number of different last names.
 pub const LAST_NAMES: u32 = 1_000;
 
 const SYLLABLES: [&str; 10] =
@@ -105,7 +105,7 @@ pub fn data(random: &mut Random, low: u32, high: u32, out: &mut Vec<u8>) {
     }
 }
 
-/// Whether a text holds `ORIGINAL`. All of it is looked at, a word at each place: texts are short, and nearly none
+/// True if a text holds `ORIGINAL`. All of it is read, a word at each place: texts are short, and nearly none
 /// gives a reason to stop early.
 #[inline]
 pub fn is_original(data: &[u8]) -> bool {

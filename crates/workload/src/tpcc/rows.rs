@@ -1,4 +1,4 @@
-//! How the rows of the tables are laid out: their numbers at fixed places, little-endian, and then their texts, each
+//! The layout of the rows of the tables: their numbers at fixed places, little-endian, and then their texts, each
 //! behind its length in two bytes. So a row is read in place and most changes write a few bytes at its front.
 //!
 //! Money is in cents, rates are in basis points, 0 stands for a null date or carrier.
@@ -31,7 +31,7 @@ macro_rules! row {
             }
 
             /// Reads the numbers of a row and the first `TEXTS` of its texts, and leaves the others empty: what is
-            /// not asked for is not looked at, so that it need not be in the cache.
+            /// not asked for is not read, so that it need not be in the cache.
             #[inline]
             pub fn front<const TEXTS: usize>(bytes: $bytes) -> Option<$name $(<$life>)?> {
                 Some($name::split::<TEXTS>(bytes)?.0)
@@ -214,7 +214,7 @@ impl<'a> Stock<'a> {
         10 + (words.fold(0, |hash, word| mix(hash ^ word)) % 91) as i16
     }
 
-    /// What S_QUANTITY must be after S_YTD: each order takes its quantity away, and refills by 91 where fewer than
+    /// The S_QUANTITY that must be after S_YTD: each order takes its quantity away, and refills by 91 where fewer than
     /// 10 would be left (clause 2.4.2.2).
     pub fn expected_quantity(&self) -> i16 {
         let left = i64::from(self.loaded_quantity()) - 10 - i64::from(self.ytd);

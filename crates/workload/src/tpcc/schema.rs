@@ -30,7 +30,7 @@ use ordain_model::{Db, KeyHash};
 
 use super::random::LAST_NAME_MAX;
 
-/// Where the rows are.
+/// The database of the rows.
 pub const DB: Db = Db(0);
 /// The most warehouses there can be.
 pub const MAX_WAREHOUSES: u32 = 65_535;
@@ -39,7 +39,7 @@ pub const MAX_DISTRICTS: u8 = 10;
 /// The fewest and the most lines of an order.
 pub const ORDER_LINES: (u32, u32) = (5, 15);
 
-/// What the keys of all rows of one warehouse begin with: its hash tag in braces.
+/// The prefix of the keys of all rows of one warehouse: its hash tag in braces.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Prefix {
     bytes: [u8; Prefix::MAX],
@@ -154,7 +154,7 @@ impl Prefix {
     }
 }
 
-/// Which row of a warehouse.
+/// A row of a warehouse.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Row<'a> {
     /// The WAREHOUSE row.
@@ -197,10 +197,10 @@ impl<'a> Row<'a> {
     }
 }
 
-/// What a key names.
+/// The row that a key names.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Named<'a> {
-    /// What the keys of the warehouse begin with.
+    /// The prefix of the keys of the warehouse.
     pub prefix: Prefix,
     /// The number of the warehouse.
     pub warehouse: u32,

@@ -1,4 +1,4 @@
-//! Which transaction comes next, and with which arguments (clauses 2.4.1 to 2.8.1).
+//! The next transaction, and its arguments (clauses 2.4.1 to 2.8.1).
 
 use std::sync::Arc;
 
@@ -230,7 +230,7 @@ impl Source for Clients {
     fn answered(&mut self, kind: u8, status: OutcomeStatus, reply: &[u8]) {
         match status {
             OutcomeStatus::Committed => {}
-            // To be started over in vain is an engine's good right; any other abort has one reason only.
+            // An engine may restart a transaction in vain; any other abort has one reason only.
             OutcomeStatus::Aborted(abort)
                 if !matches!(abort, Abort::Restart | Abort::Conflict | Abort::Cascade) =>
             {

@@ -1,9 +1,9 @@
 //! StockLevel: how many of the items that a district sold of late are nearly sold out (clause 2.8). It only reads.
 //!
-//! Which items these are is not known in advance. So one transaction looks ([`PEEK`]), and the real one, which names
-//! their stocks, looks again, and starts over if an order that came between has an item that it does not name (OLLP;
+//! The items are not known in advance. So one transaction reads them ([`PEEK`]), and the real one, which names their
+//! stocks, reads them again, and restarts if an order that came between has an item that it does not name (OLLP;
 //! calvin.md, section 4.7). In a district that sells faster than transactions pass, that would go on. So one that
-//! starts over takes the orders as they were found then, which do not change any more: the specification asks no more
+//! restarts takes the orders as they were found then, which do not change any more: the specification asks no more
 //! than that what is read was committed, and was the newest when the client asked (clause 2.8.2.3).
 
 use std::collections::BTreeSet;
@@ -21,12 +21,12 @@ use super::{DAMAGED, child, last, split_packed, string};
 /// Counts. Arguments: the key of the district; then the threshold, 1 byte. Answers how many items there are whose
 /// stock is below it.
 pub const STOCK_LEVEL: ProcedureId = ProcedureId(1050);
-/// What a district sold of late. Arguments: its key. Answers one bulk: 0, 4 bytes, and the I_IDs of the newest 20
-/// orders, each once and in order, 4 bytes each. The answer of a StockLevel that starts over is alike, but begins with
+/// The items that a district sold of late. Arguments: its key. Answers one bulk: 0, 4 bytes, and the I_IDs of the newest 20
+/// orders, each once and in order, 4 bytes each. The answer of a StockLevel that restarts is alike, but begins with
 /// D_NEXT_O_ID as it was then.
 pub const PEEK: ProcedureId = ProcedureId(1051);
 
-/// How many orders count.
+/// The number of orders that count.
 const ORDERS: u32 = 20;
 
 pub(super) fn register(registry: &mut Registry) {
@@ -41,7 +41,7 @@ pub struct StockLevelCall {
     pub warehouse: u32,
     /// The district.
     pub district: u8,
-    /// What counts as nearly sold out.
+    /// The stock below which an item is nearly sold out.
     pub threshold: u8,
 }
 
@@ -56,7 +56,7 @@ impl StockLevelCall {
     }
 }
 
-/// What a district sold of late.
+/// The items that a district sold of late.
 #[derive(Debug, Default)]
 struct Sold {
     /// D_NEXT_O_ID at that time, or 0 for now, whenever that is.
@@ -106,7 +106,7 @@ fn read_packed(packed: &[u8]) -> Option<(u8, u32)> {
     Some((*threshold, u32::from_le_bytes(next_order.try_into().ok()?)))
 }
 
-/// That of a transaction.
+/// The packed argument of a transaction.
 fn packed_of(args: Args<'_>) -> Option<(u8, u32)> {
     read_packed(last(args))
 }
@@ -211,7 +211,7 @@ impl Procedure for Peek {
     }
 }
 
-/// Whether this is what a StockLevel answers.
+/// True for the reply of a StockLevel.
 pub(super) fn is_reply(reply: &[u8]) -> bool {
     Datum::first(reply).as_int().is_some()
 }

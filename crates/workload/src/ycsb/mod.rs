@@ -37,13 +37,13 @@ pub(crate) fn register(registry: &mut Registry) {
 }
 
 parameters! {
-    /// What the transactions are like. The defaults are 10 operations on one partition, half of them writes.
+    /// The transactions. The defaults are 10 operations on one partition, half of them writes.
     pub struct Parameters {
         /// The number of records.
         pub records: u64 = 1_000_000,
         /// The length of a record.
         pub record_bytes: usize = 100,
-        /// How the records of a partition are chosen; if some are hot, how these are.
+        /// The choice of the records of a partition; if some are hot, of these.
         pub distribution: Distribution = Distribution::UNIFORM,
         /// The number of different records that a transaction uses.
         pub ops_per_txn: usize = 10,
@@ -55,7 +55,7 @@ parameters! {
         pub read_only_ops: Option<usize> = None,
         /// The number of partitions that the records are divided in.
         pub partitions: usize = 1,
-        /// How much more often the first partitions are used than the others: the exponent of a Zipfian choice. With 0, all
+        /// The skew of the partitions: the exponent of a Zipfian choice. With 0, all
         /// are used as often.
         pub partition_theta: f64 = 0.0,
         /// The share of transactions that use several partitions; the others use one.
@@ -76,7 +76,7 @@ parameters! {
 pub struct Ycsb {
     parameters: Parameters,
     partitions: Arc<[Partition]>,
-    /// Which of them a transaction uses.
+    /// The choice of the partitions that a transaction uses.
     choice: Choice,
     /// For each partition its pool, and that of its hot records if there are some.
     pools: Arc<[Pools]>,
@@ -88,7 +88,7 @@ struct Pools {
     rest: Pool,
 }
 
-/// What the transactions of one kind are like.
+/// The operations of the transactions of one kind.
 #[derive(Clone, Copy, Debug)]
 struct Shape {
     ops: usize,

@@ -21,7 +21,7 @@ pub const RUN: ProcedureId = ProcedureId(1001);
 /// Reads everything. No arguments. Answers [`Numbers`]: what the counters add up to.
 pub const AUDIT: ProcedureId = ProcedureId(1002);
 
-/// Where the records are.
+/// The database of the records.
 pub const DB: Db = Db(0);
 /// The length of a record's counter: the shortest record there can be.
 pub const COUNTER_BYTES: usize = 8;
@@ -70,7 +70,7 @@ fn payload_word(record: u64, i: usize) -> [u8; 8] {
     mix(record.wrapping_mul(0x9e37_79b9_7f4a_7c15).wrapping_add(i as u64)).to_le_bytes()
 }
 
-/// Whether everything behind the counter is as it was loaded.
+/// True if everything behind the counter is as it was loaded.
 fn payload_is_whole(record: u64, content: &[u8]) -> bool {
     let words = content.get(COUNTER_BYTES..).unwrap_or_default().chunks(8);
     words.enumerate().all(|(i, word)| payload_word(record, i)[..word.len()] == *word)

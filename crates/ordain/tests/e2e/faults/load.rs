@@ -15,7 +15,7 @@ use std::time::{Duration, Instant};
 use ordain_checker::dependencies::history::{History, Op, Txn, values_of};
 use ordain_checker::dependencies::{self, Class};
 
-use crate::support::{Client, DEADLINE, Numbers, Reply, command};
+use crate::support::{Client, DEADLINE, Random, Reply, command};
 
 const SESSIONS: usize = 5;
 const PLAIN: usize = 2;
@@ -75,13 +75,13 @@ pub fn under_load(doors: &[SocketAddr], seed: u64, faults: impl FnOnce(&Load)) {
         answered: Mutex::new(0),
         progress: Condvar::new(),
     };
-    let mut numbers = Numbers(seed);
+    let mut numbers = Random(seed);
     let (sessions, plain) = thread::scope(|scope| {
         let load = &load;
         let over = Over(load);
         let sessions: Vec<_> = (0..SESSIONS)
             .map(|me| {
-                let mut session = Session::new(me, Numbers(numbers.next()));
+                let mut session = Session::new(me, Random(numbers.next()));
                 scope.spawn(move || {
                     while !load.is_over() {
                         session.step(load);
@@ -121,7 +121,7 @@ pub fn under_load(doors: &[SocketAddr], seed: u64, faults: impl FnOnce(&Load)) {
 /// A client with a session.
 struct Session {
     me: usize,
-    numbers: Numbers,
+    numbers: Random,
     client: Option<Client>,
     door: usize,
     /// The request sent last.
@@ -143,7 +143,7 @@ enum NoAnswer {
 }
 
 impl Session {
-    fn new(me: usize, numbers: Numbers) -> Session {
+    fn new(me: usize, numbers: Random) -> Session {
         let (door, shared, committed) = (me, Vec::new(), Vec::new());
         Session { me, numbers, client: None, door, number: 0, retries: 0, count: 0, shared, committed }
     }

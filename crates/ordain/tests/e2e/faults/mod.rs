@@ -13,7 +13,7 @@ use rustix::process::Signal;
 
 use self::grid::Grid;
 use self::load::{Load, under_load};
-use crate::support::{Client, Numbers, Reply, command};
+use crate::support::{Client, Random, Reply, command};
 
 fn rounds(usual: u64) -> u64 {
     let more = std::env::var("ORDAIN_TEST_ROUNDS").ok().and_then(|text| text.parse::<u64>().ok());
@@ -38,7 +38,7 @@ fn apart(partitions: usize, replicas: usize, test: impl FnOnce(Grid)) {
 #[test]
 fn nodes_of_one_replica_are_killed_and_come_back() {
     let mut grid = Grid::start(3, 1, "");
-    let mut numbers = Numbers(31);
+    let mut numbers = Random(31);
     let doors = grid.doors();
     under_load(&doors, 31, |load| {
         for _ in 0..rounds(3) {
@@ -74,7 +74,7 @@ fn a_node_of_one_replica_stands_still_and_goes_on() {
 }
 
 /// Any one node may be missing, and work goes on.
-fn survive(grid: &mut Grid, load: &Load, numbers: &mut Numbers) {
+fn survive(grid: &mut Grid, load: &Load, numbers: &mut Random) {
     load.advance(80);
     let (kind, id) = (numbers.below(3), numbers.below(grid.len() as u64) as usize);
     match kind {
@@ -103,7 +103,7 @@ fn survive(grid: &mut Grid, load: &Load, numbers: &mut Numbers) {
 #[test]
 fn one_node_at_a_time_is_not_missed() {
     let mut grid = Grid::start(2, 3, "");
-    let mut numbers = Numbers(33);
+    let mut numbers = Random(33);
     let doors = grid.doors();
     under_load(&doors, 33, |load| {
         for _ in 0..rounds(5) {
@@ -118,7 +118,7 @@ fn one_node_at_a_time_is_not_missed() {
 #[test]
 fn slots_move_under_load_while_nodes_are_killed() {
     let mut grid = Grid::start(2, 3, "");
-    let mut numbers = Numbers(37);
+    let mut numbers = Random(37);
     let doors = grid.doors();
     under_load(&doors, 37, |load| {
         for round in 0..rounds(4) as usize {

@@ -11,7 +11,7 @@ fn a_skipped_stock_update_is_caught() {
     let findings = bed.drive(5, 500, 4);
     assert_eq!(wrong(&findings), ["stocks"]);
     let text = findings.iter().find_map(|finding| finding.wrong.as_ref()).unwrap();
-    assert!(text.contains("the stocks of warehouse 1 say"), "{text}");
+    assert!(text.contains("the stocks of warehouse 1 count"), "{text}");
 }
 
 type Damage = fn(&mut Vec<u8>);

@@ -1,4 +1,4 @@
-//! Loading: the population is the specification's, and the same whoever loads it.
+//! Loading: the population is the specification's, and the same for any loader.
 
 use super::*;
 

@@ -73,7 +73,7 @@ struct Bed {
     executor: ReferenceExecutor,
     epoch: u64,
     by_kind: Vec<Counts>,
-    /// How often transactions were started over, by procedure.
+    /// How often transactions restarted, by procedure.
     restarts: BTreeMap<ProcedureId, u32>,
 }
 
