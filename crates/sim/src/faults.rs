@@ -114,7 +114,7 @@ impl fmt::Display for Faults {
 }
 
 /// The faults of one seed. Chances are per million; times are virtual microseconds.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Intensity {
     /// Longest delay of a message between roles of one node.
     pub local_delay_us_max: u64,
@@ -190,31 +190,9 @@ impl Intensity {
             redial_us_max: 1 << random.between(8, 14),
             lost_after_us: 1 << random.between(15, 19),
             link_bytes_max: u64::MAX,
-            stall_chance: 0,
-            stall_us_max: 0,
-            freeze_every_us: 0,
-            freeze_us_max: 0,
-            reorder_chance: 0,
-            duplicate_chance: 0,
-            drop_chance: 0,
-            break_every_us: 0,
-            impatience_chance: 0,
-            patience_us_max: 0,
-            crash_every_us: 0,
-            down_us_max: 0,
-            crash_in_recovery_chance: 0,
-            partition_every_us: 0,
-            partition_us_max: 0,
             write_us_max: 1 << random.between(2, 6),
             sync_us_max: 1 << random.between(7, 12),
-            slow_disk_chance: 0,
-            sync_failure_chance: 0,
-            full_every_us: 0,
-            full_us_max: 0,
-            loss_every_us: 0,
-            clock_drift: 0,
-            jump_every_us: 0,
-            jump_us_max: 0,
+            ..Intensity::default()
         }
     }
 

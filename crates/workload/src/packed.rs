@@ -2,8 +2,45 @@
 //! and then one packed argument with everything else. And the keys of most workloads: a letter, which keeps
 //! workloads apart that share a database, and a number.
 
+use std::ops::Deref;
+
 use ordain_model::Args;
 use ordain_model::args::Arg;
+
+/// A text of at most `MAX` bytes, which are at most 255, without an allocation.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Short<const MAX: usize> {
+    bytes: [u8; MAX],
+    len: u8,
+}
+
+impl<const MAX: usize> Short<MAX> {
+    /// The text without bytes.
+    pub const EMPTY: Short<MAX> = Short { bytes: [0; MAX], len: 0 };
+
+    /// The first `len` of these bytes; `len` is at most `MAX`.
+    #[inline]
+    pub const fn front(bytes: [u8; MAX], len: u8) -> Short<MAX> {
+        Short { bytes, len }
+    }
+
+    /// Appends bytes, for which there must be room.
+    #[inline]
+    pub fn push(&mut self, bytes: &[u8]) {
+        let at = usize::from(self.len);
+        self.bytes[at..at + bytes.len()].copy_from_slice(bytes);
+        self.len += bytes.len() as u8;
+    }
+}
+
+impl<const MAX: usize> Deref for Short<MAX> {
+    type Target = [u8];
+
+    #[inline]
+    fn deref(&self) -> &[u8] {
+        &self.bytes[..usize::from(self.len)]
+    }
+}
 
 /// Makes the error that refuses the arguments of a procedure which only a generator writes.
 macro_rules! damaged {

@@ -13,7 +13,7 @@ use ordain_model::{
 };
 
 use super::population::{Maker, Scale};
-use super::random::LastName;
+use super::random::last_name;
 use super::schema::{Child, DB, Named, Prefix, Row};
 use super::{DAMAGED, last, put_child, split_packed};
 
@@ -272,7 +272,7 @@ impl Loader {
             Part::Names(district, names) => {
                 packed.clear();
                 for (name, customers) in self.maker.customers_by_name(*warehouse, *district, names.clone()) {
-                    push(Row::Names(*district, &LastName::new(name)));
+                    push(Row::Names(*district, &last_name(name)));
                     let count = customers.len().min(usize::from(u16::MAX));
                     packed.extend_from_slice(&(count as u16).to_le_bytes());
                     customers[..count].iter().for_each(|id| packed.extend_from_slice(&id.to_le_bytes()));

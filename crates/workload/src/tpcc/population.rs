@@ -5,7 +5,7 @@
 
 use std::ops::Range;
 
-use super::random::{self, LAST_NAMES, LastName, NuRand, uniform};
+use super::random::{self, LAST_NAMES, NuRand, last_name, uniform};
 use super::rows::{Customer, DIST_INFO_BYTES, District, History, Item, Order, OrderLine, Stock, Warehouse};
 use super::schema::{Child, MAX_DISTRICTS, ORDER_LINES};
 use crate::parameters::parameters;
@@ -157,7 +157,7 @@ impl Maker {
             discount_bp: uniform(&mut random, 0, 5_000) as u16,
             first: texts.get(&first),
             middle: b"OE",
-            last: &LastName::new(name),
+            last: &last_name(name),
             street_1,
             street_2,
             city,

@@ -2,6 +2,8 @@
 
 use ordain_model::Random;
 
+use crate::packed::Short;
+
 /// The longest last name: three syllables of five letters.
 pub const LAST_NAME_MAX: usize = 15;
 /// The number of different last names.
@@ -45,33 +47,16 @@ pub fn uniform(random: &mut Random, low: u32, high: u32) -> u32 {
     low + random.below(u64::from(high - low) + 1) as u32
 }
 
-/// The last name of a number below [`LAST_NAMES`]: a syllable for each digit.
-#[derive(Clone, Copy, Debug)]
-pub struct LastName {
-    bytes: [u8; LAST_NAME_MAX],
-    len: u8,
-}
+/// A last name (clause 4.3.2.3): three syllables, by the digits of its number.
+pub type LastName = Short<LAST_NAME_MAX>;
 
-impl LastName {
-    /// The name of a number.
-    pub fn new(number: u32) -> LastName {
-        let mut name = LastName { bytes: [0; LAST_NAME_MAX], len: 0 };
-        for digit in [number / 100, number / 10, number] {
-            let syllable = SYLLABLES[(digit % 10) as usize].as_bytes();
-            let at = usize::from(name.len);
-            name.bytes[at..at + syllable.len()].copy_from_slice(syllable);
-            name.len += syllable.len() as u8;
-        }
-        name
+/// The last name of a number.
+pub fn last_name(number: u32) -> LastName {
+    let mut name = LastName::EMPTY;
+    for digit in [number / 100, number / 10, number] {
+        name.push(SYLLABLES[(digit % 10) as usize].as_bytes());
     }
-}
-
-impl std::ops::Deref for LastName {
-    type Target = [u8];
-
-    fn deref(&self) -> &[u8] {
-        &self.bytes[..usize::from(self.len)]
-    }
+    name
 }
 
 /// Appends `low` to `high` random characters: letters, digits, `-` and space.
@@ -198,11 +183,11 @@ mod tests {
 
     #[test]
     fn last_names_are_the_specifications() {
-        assert_eq!(&*LastName::new(371), b"PRICALLYOUGHT");
-        assert_eq!(&*LastName::new(40), b"BARPRESBAR");
-        assert_eq!(&*LastName::new(0), b"BARBARBAR");
+        assert_eq!(&*last_name(371), b"PRICALLYOUGHT");
+        assert_eq!(&*last_name(40), b"BARPRESBAR");
+        assert_eq!(&*last_name(0), b"BARBARBAR");
         let names: std::collections::BTreeSet<Vec<u8>> =
-            (0..LAST_NAMES).map(|n| LastName::new(n).to_vec()).collect();
+            (0..LAST_NAMES).map(|n| last_name(n).to_vec()).collect();
         assert_eq!(names.len(), 1_000);
         assert_eq!(names.iter().map(Vec::len).max(), Some(LAST_NAME_MAX));
     }

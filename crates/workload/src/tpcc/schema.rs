@@ -29,6 +29,7 @@ use ordain_model::key::{SLOTS, shard_of_slot};
 use ordain_model::{Db, KeyHash};
 
 use super::random::LAST_NAME_MAX;
+use crate::packed::Short;
 
 /// The database of the rows.
 pub const DB: Db = Db(0);
@@ -41,10 +42,7 @@ pub const ORDER_LINES: (u32, u32) = (5, 15);
 
 /// The prefix of the keys of all rows of one warehouse: its hash tag in braces.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Prefix {
-    bytes: [u8; Prefix::MAX],
-    len: u8,
-}
+pub struct Prefix(Short<{ Prefix::MAX }>);
 
 impl Prefix {
     /// Braces, the digits of the largest number, and the letters that the search may need.
@@ -73,42 +71,37 @@ impl Prefix {
 
     /// The tag of a warehouse with the `letters`-th suffix: nothing, a … z, aa, ba …
     fn with_letters(warehouse: u32, mut letters: u32) -> Prefix {
-        let mut prefix = Prefix { bytes: [0; Prefix::MAX], len: 0 };
-        prefix.push(b'{');
+        let mut prefix = Short::EMPTY;
+        prefix.push(b"{");
         let digits = warehouse.checked_ilog10().unwrap_or(0);
         for place in (0..=digits).rev() {
-            prefix.push(b'0' + (warehouse / 10u32.pow(place) % 10) as u8);
+            prefix.push(&[b'0' + (warehouse / 10u32.pow(place) % 10) as u8]);
         }
         while letters > 0 {
             letters -= 1;
-            prefix.push(b'a' + (letters % 26) as u8);
+            prefix.push(&[b'a' + (letters % 26) as u8]);
             letters /= 26;
         }
-        prefix.push(b'}');
-        prefix
-    }
-
-    fn push(&mut self, byte: u8) {
-        self.bytes[usize::from(self.len)] = byte;
-        self.len += 1;
+        prefix.push(b"}");
+        Prefix(prefix)
     }
 
     /// The hash tag, without its braces.
     pub fn tag(&self) -> &[u8] {
-        &self.bytes[1..usize::from(self.len) - 1]
+        &self.0[1..self.0.len() - 1]
     }
 
     /// The prefix of a key; `None` if it has none.
     fn of(key: &[u8]) -> Option<Prefix> {
         let len = key.iter().take(Prefix::MAX).position(|byte| *byte == b'}')? + 1;
-        let mut prefix = Prefix { bytes: [0; Prefix::MAX], len: len as u8 };
-        prefix.bytes[..len].copy_from_slice(&key[..len]);
-        Some(prefix)
+        let mut prefix = Short::EMPTY;
+        prefix.push(&key[..len]);
+        Some(Prefix(prefix))
     }
 
     /// The number of the warehouse; `None` if the prefix is none of ours.
     fn warehouse(&self) -> Option<u32> {
-        let tag = self.bytes[..usize::from(self.len)].strip_prefix(b"{")?.strip_suffix(b"}")?;
+        let tag = self.0.strip_prefix(b"{")?.strip_suffix(b"}")?;
         let digits = tag.iter().take_while(|byte| byte.is_ascii_digit()).count();
         let (digits, letters) = tag.split_at(digits);
         let plain = letters.iter().all(u8::is_ascii_lowercase) && digits.first() != Some(&b'0');
@@ -120,16 +113,16 @@ impl Prefix {
     /// less work than to [read](Named::read) the key.
     #[inline]
     pub fn row<'a>(&self, key: &'a [u8]) -> Option<Row<'a>> {
-        let (prefix, rest) = key.split_at_checked(usize::from(self.len))?;
+        let (prefix, rest) = key.split_at_checked(self.0.len())?;
         // Byte by byte: they are a few, and a call costs more than that.
-        let is_ours = prefix.iter().zip(&self.bytes).all(|(a, b)| a == b);
+        let is_ours = prefix.iter().zip(&*self.0).all(|(a, b)| a == b);
         if is_ours { Row::read(rest) } else { None }
     }
 
     /// The key of a row of this warehouse.
     pub fn key(&self, row: Row<'_>) -> Key {
-        let mut key = Key { bytes: [0; Key::MAX], len: 0 };
-        key.push(&self.bytes[..usize::from(self.len)]);
+        let mut key = Key::EMPTY;
+        key.push(&self.0);
         match row {
             Row::Warehouse => key.push(b"w"),
             Row::District(district) => key.push(&[b'd', district]),
@@ -213,7 +206,7 @@ impl<'a> Named<'a> {
     pub fn read(key: &'a [u8]) -> Option<Named<'a>> {
         let prefix = Prefix::of(key)?;
         let warehouse = prefix.warehouse()?;
-        Some(Named { prefix, warehouse, row: Row::read(&key[usize::from(prefix.len)..])? })
+        Some(Named { prefix, warehouse, row: Row::read(&key[prefix.0.len()..])? })
     }
 
     /// Reads another key, which most often is of the same warehouse.
@@ -226,31 +219,8 @@ impl<'a> Named<'a> {
     }
 }
 
-/// A key.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Key {
-    bytes: [u8; Key::MAX],
-    len: u8,
-}
-
-impl Key {
-    const MAX: usize = Prefix::MAX + 2 + LAST_NAME_MAX;
-
-    fn push(&mut self, bytes: &[u8]) {
-        let at = usize::from(self.len);
-        self.bytes[at..at + bytes.len()].copy_from_slice(bytes);
-        self.len += bytes.len() as u8;
-    }
-}
-
-impl std::ops::Deref for Key {
-    type Target = [u8];
-
-    #[inline]
-    fn deref(&self) -> &[u8] {
-        &self.bytes[..usize::from(self.len)]
-    }
-}
+/// A key: a prefix, and at most a letter, a D_ID and a last name behind it.
+pub type Key = Short<{ Prefix::MAX + 2 + LAST_NAME_MAX }>;
 
 /// A row that another covers.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -268,7 +238,7 @@ pub enum Child {
 }
 
 impl Child {
-    /// The suffix, and how many bytes of it count.
+    /// The suffix to the parent's key.
     #[inline]
     pub fn suffix(self) -> Suffix {
         let (table, number, line) = match self {
@@ -280,7 +250,7 @@ impl Child {
         };
         let n = number.to_le_bytes();
         let bytes = [table, n[0], n[1], n[2], n[3], line.unwrap_or(0)];
-        Suffix { bytes, len: if line.is_some() { 6 } else { 5 } }
+        Suffix::front(bytes, if line.is_some() { 6 } else { 5 })
     }
 
     /// Reads a suffix; `None` if it is none of ours.
@@ -300,20 +270,7 @@ impl Child {
 }
 
 /// The name of a child row below its parent.
-#[derive(Clone, Copy, Debug)]
-pub struct Suffix {
-    bytes: [u8; 6],
-    len: u8,
-}
-
-impl std::ops::Deref for Suffix {
-    type Target = [u8];
-
-    #[inline]
-    fn deref(&self) -> &[u8] {
-        &self.bytes[..usize::from(self.len)]
-    }
-}
+pub type Suffix = Short<6>;
 
 #[cfg(test)]
 mod tests {

@@ -9,7 +9,7 @@ use super::load::Loader;
 use super::new_order::{self, Line, NEW_ORDER, NewOrderCall};
 use super::order_status::{ORDER_STATUS, OrderStatusCall};
 use super::payment::{self, PAYMENT, PaymentCall, Who};
-use super::random::{LastName, NuRand, uniform};
+use super::random::{NuRand, last_name, uniform};
 use super::schema::{ORDER_LINES, Prefix, Row};
 use super::stock_level::{STOCK_LEVEL, StockLevelCall};
 use super::{Kind, Parameters, Remote, Tpcc};
@@ -132,7 +132,7 @@ impl Clients {
     fn who(&mut self) -> Who {
         if self.random.unit() < BY_NAME {
             let names = self.parameters.scale.last_names();
-            Who::Name(LastName::new(NuRand::LAST_NAME.draw(&mut self.random, 0, names - 1)).to_vec())
+            Who::Name(last_name(NuRand::LAST_NAME.draw(&mut self.random, 0, names - 1)).to_vec())
         } else {
             Who::Id(self.customer())
         }
