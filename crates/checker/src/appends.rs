@@ -138,3 +138,85 @@ fn check_connections(
     }
     Ok(())
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use ordain_model::{Call, Db, Gsn, Micros, ProcedureId};
+
+    /// Requests whose arguments are the transaction's appends, and whose replies are the transaction.
+    const PROTOCOL: Protocol = Protocol {
+        asked: |request| {
+            let mut txn = Txn::decode(&request.args).unwrap_or_default();
+            txn.ops.retain(|op| matches!(op, Op::Append { .. }));
+            txn
+        },
+        committed: |answer| Txn::decode(&answer.reply).filter(|_| answer.status == OutcomeStatus::Committed),
+    };
+
+    fn append(base: u64, list: u64) -> Vec<u8> {
+        let mut txn = Vec::new();
+        Txn::encode_head(base, 1, &mut txn);
+        Txn::encode_append(list, &mut txn);
+        txn
+    }
+
+    fn read(base: u64, list: u64, values: &[u64]) -> Vec<u8> {
+        let mut txn = Vec::new();
+        let bytes: Vec<u8> = values.iter().flat_map(|value| value.to_le_bytes()).collect();
+        Txn::encode_head(base, 1, &mut txn);
+        Txn::encode_read(list, &bytes, &mut txn);
+        txn
+    }
+
+    fn send(history: &mut History, client: usize, txn: &[u8]) -> RequestId {
+        history.sent_over((Some(client), 1), Micros(0), Call::new(ProcedureId(1), Db(0)), txn.to_vec())
+    }
+
+    fn answer(history: &mut History, id: RequestId, reply: &[u8]) {
+        history.answered(id, OutcomeStatus::Committed, Gsn(1), reply);
+    }
+
+    fn verdict(history: &History) -> Result<(), ViolationKind> {
+        check(history, &[(1, vec![0x100])].into(), PROTOCOL).map_err(|violation| violation.kind)
+    }
+
+    #[test]
+    fn a_read_has_what_was_answered_before_it_was_asked() {
+        for (values, expected) in [(&[0x100][..], Ok(())), (&[], Err(ViolationKind::RealTime))] {
+            let (mut history, write) = (History::default(), append(0x100, 1));
+            let writer = send(&mut history, 1, &write);
+            answer(&mut history, writer, &write);
+            let read = read(0x200, 1, values);
+            let reader = send(&mut history, 2, &read);
+            answer(&mut history, reader, &read);
+            assert_eq!(verdict(&history), expected);
+        }
+    }
+
+    #[test]
+    fn a_read_has_what_its_connection_sent_before_it() {
+        for (client, expected) in [(2, Ok(())), (1, Err(ViolationKind::Overtaken))] {
+            let (mut history, write, read) = (History::default(), append(0x100, 1), read(0x200, 1, &[]));
+            let (writer, reader) = (send(&mut history, 1, &write), send(&mut history, client, &read));
+            answer(&mut history, writer, &write);
+            answer(&mut history, reader, &read);
+            assert_eq!(verdict(&history), expected);
+        }
+    }
+
+    #[test]
+    fn answers_that_differ_or_are_none_are_found() {
+        for (reply, expected) in
+            [(append(0x100, 1), ViolationKind::AnswersDiffer), (vec![1], ViolationKind::WrongAnswer)]
+        {
+            let (mut history, write) = (History::default(), append(0x100, 1));
+            let writer = send(&mut history, 1, &write);
+            answer(&mut history, writer, &reply);
+            if expected == ViolationKind::AnswersDiffer {
+                answer(&mut history, writer, &append(0x300, 1));
+            }
+            assert_eq!(verdict(&history), Err(expected));
+        }
+    }
+}

@@ -1,5 +1,5 @@
 //! Conservation (calvin.md, section 8, oracle 7): what no transaction changes is the same in every answer,
-//! whatever the log says. It needs no reference executor, so a mistake in that does not hide here.
+//! whatever the log holds. It needs no reference executor, so a mistake in that does not hide here.
 
 use ordain_model::{OutcomeStatus, ProcedureId};
 

@@ -152,7 +152,7 @@ fn compare(
     answer: &Answer,
     expected: &Expected,
 ) -> Result<(), Violation> {
-    // The gateway tells a client to retry in words of its own.
+    // The gateway answers a client that may retry in words of its own.
     let in_words = answer.status == OutcomeStatus::Aborted(Abort::Restart);
     if answer.status == expected.status && (in_words || answer.reply == expected.reply) {
         return Ok(());
@@ -339,7 +339,7 @@ mod tests {
         assert!(run(&registry, &log, &history).is_ok());
         for request in [1, 3] {
             let unanswered = tampered(&history, request, |r| r.answers.clear());
-            assert!(run(&registry, &log, &unanswered).is_ok(), "nobody asked twice, or for nothing");
+            assert!(run(&registry, &log, &unanswered).is_ok(), "none was asked twice, or for nothing");
             let wrong = tampered(&history, request, |r| r.answers[0].reply = reply_int(8));
             assert_eq!(run(&registry, &log, &wrong), Err(ViolationKind::WrongAnswer));
         }

@@ -51,7 +51,7 @@ fn a_right_system_passes_under_each_fault_and_under_all() {
     }
     assert!(seen.crashes > 100 && seen.shortages > 100 && seen.jumps > 100, "{seen:?}");
     assert!(seen.sync_failures > 5, "{seen:?}");
-    assert!(unknown > 100, "crashes leave requests of which nobody knows: {unknown}");
+    assert!(unknown > 100, "crashes leave requests of unknown end: {unknown}");
     assert!(rejected > 20, "full disks refuse requests: {rejected}");
 }
 

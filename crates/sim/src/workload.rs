@@ -26,68 +26,39 @@ pub trait Workload {
     }
 }
 
-/// A kind of request of a [`Mix`].
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub enum Kind {
-    /// [`p::TRANSFER`].
+/// A kind of request of a [`Mix`]: a procedure of the simulator or of the system by its name; `Multi` calls several of
+/// the others, `Copy` copies a slot, then once more what has changed, and then moves it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Kind {
     Transfer,
-    /// [`p::SKIM`].
     Skim,
-    /// [`p::ROTATE`].
     Rotate,
-    /// [`p::APPEND`].
     Append,
-    /// [`p::INCREMENT`].
     Increment,
-    /// [`p::COMPUTE`].
     Compute,
-    /// [`p::PANIC`].
     Panic,
-    /// [`p::FATAL`].
     Fatal,
-    /// [`p::DEPENDENT`].
     Dependent,
-    /// [`p::REPOINT`].
     Repoint,
-    /// [`p::INSERT`].
     Insert,
-    /// [`p::DELETE`].
     Delete,
-    /// [`p::PUT`].
     Put,
-    /// [`p::GET`].
     Get,
-    /// [`p::AUDIT`].
     Audit,
-    /// [`p::AUDIT_TABLE`].
     AuditTable,
-    /// [`p::COUNT`].
     Count,
-    /// [`p::CLEAR`].
     Clear,
-    /// [`p::EVEN`].
     Even,
-    /// [`l::POST`].
     Post,
-    /// [`l::STATEMENT`].
     Statement,
-    /// [`l::SETTLE`].
     Settle,
-    /// [`l::AUDIT_LEDGERS`].
     AuditLedgers,
-    /// [`l::AUDIT_ENTRIES`].
     AuditEntries,
-    /// [`system::MULTI`] over several of the others.
     Multi,
-    /// [`system::LENGTHS`].
     Lengths,
-    /// [`system::READ`].
     Read,
-    /// [`system::CHECKPOINT`].
     Checkpoint,
-    /// [`system::MOVE`].
     Move,
-    /// [`system::COPY`] of a slot; then once more, of what has changed; then its move.
     Copy,
 }
 
@@ -107,7 +78,7 @@ pub struct Mix {
 
 impl Mix {
     /// A mix over `keys` keys a database.
-    pub fn new(keys: u64, weights: &[(Kind, u64)]) -> Mix {
+    fn new(keys: u64, weights: &[(Kind, u64)]) -> Mix {
         let total = weights.iter().map(|(_, w)| w).sum();
         Mix { keys: keys.max(1), partitions: 1, copied: None, weights: weights.to_vec(), total, serial: 0 }
     }

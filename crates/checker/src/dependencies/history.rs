@@ -1,5 +1,5 @@
 //! What clients of the append workload did and saw, and its encoding: in the replies of the transactions, and
-//! in what a population tells.
+//! in what a population has recorded.
 
 /// One operation of a transaction, as it was answered.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -112,7 +112,7 @@ pub fn chunk(bytes: &[u8]) -> Option<(&[u8], &[u8])> {
     rest.split_at_checked(u32::from_le_bytes(*length) as usize)
 }
 
-/// What a population tells, as it grows.
+/// The history of a population, as it grows.
 #[derive(Clone, Debug, Default)]
 pub struct HistoryWriter {
     committed: Vec<u8>,

@@ -1,6 +1,6 @@
 //! What a history of appends and reads proves about isolation, as in Elle (Kingsbury and Alvaro, VLDB 2020).
 //!
-//! Every value is appended once, so a list tells who wrote it and in which order. The lists at the end give
+//! Every value is appended once, so a list has its writers in their order. The lists at the end give
 //! the order of all writes; a read gives what its transaction saw of it. From that the dependencies between
 //! transactions follow (Adya, 1999), and a history is serializable if and only if every read is of committed,
 //! final and whole writes and the dependencies have no cycle.
@@ -292,7 +292,7 @@ fn class_of(cycle: &[Edge]) -> Class {
 
 /// A cycle in words: each transaction, and why the next comes after it.
 fn describe(cycle: &[Edge], history: &History) -> String {
-    /// Nobody reads on.
+    /// No reader goes on.
     const STEPS: usize = 12;
     let name = |txn: usize| Name(history.committed.get(txn).map_or(0, |txn| txn.base));
     let mut text = String::new();
@@ -411,7 +411,7 @@ mod tests {
     }
 
     #[test]
-    fn read_skew_and_write_skew_and_long_forks_are_told_apart() {
+    fn read_skew_and_write_skew_and_long_forks_differ() {
         // Read skew: one of two appends of a transaction is seen, the other is not.
         let history = [txn(1, &[append(1, A), append(2, A + 1)]), txn(2, &[read(1, &[]), read(2, &[A + 1])])];
         let found = anomalies(&history, &[(1, &[A]), (2, &[A + 1])]);

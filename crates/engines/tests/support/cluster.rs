@@ -139,7 +139,7 @@ pub struct Cluster {
     parts: BTreeMap<(usize, usize), VecDeque<Vec<u8>>>,
     /// Reads on snapshots: the chunk, its epoch and its time.
     reads: BTreeMap<(GatewayId, ChunkNo), (Arc<Chunk>, Epoch, Millis)>,
-    /// As of which epoch each shard has said that it can show the state.
+    /// The epoch as of which each shard can show the state, by its message.
     kept: BTreeMap<usize, Epoch>,
     /// By shard: the timers that have run out.
     turns: BTreeMap<usize, VecDeque<TimerId>>,
@@ -152,7 +152,7 @@ pub struct Cluster {
     pieces: BTreeMap<usize, VecDeque<Epoch>>,
     /// Whether the disks are so slow that nothing of a checkpoint is written.
     pub writes_nothing: bool,
-    /// What each shard has last said to be applied.
+    /// The applied epoch in the last message of each shard.
     applied: BTreeMap<usize, (Epoch, PartitionId)>,
     /// Chunks that are being built, by home, version of the map and gateway.
     building: BTreeMap<(usize, u32, u16), Chunk>,
@@ -296,7 +296,7 @@ impl Cluster {
         Some((gateway, chunk.number, chunk.span() - 1))
     }
 
-    /// What a batch says of its epoch: anything, or nothing.
+    /// The mark of a batch about its epoch, if any.
     fn chosen(&mut self) -> Option<Choice> {
         match self.random.below(3) {
             0 => Some(Choice::Speculate(self.shape.cascade)),
@@ -379,14 +379,14 @@ impl Cluster {
         self.epoch
     }
 
-    /// The shards of a node are told that they have all up to the end of an epoch.
+    /// Gives the shards of a node the end of an epoch: they have all up to there.
     pub fn pass(&mut self, node: usize, epoch: Epoch) {
         for shard in self.layout.shards_of(PartitionId(node as u16)) {
             self.say(shard, Sequencing::Passed(epoch).into());
         }
     }
 
-    /// A shard is told by all sequencers that reads will come; answers as of which epoch it can show the state.
+    /// Announces reads to a shard by all sequencers; returns the epoch as of which it can show the state.
     pub fn keep(&mut self, shard: usize) -> Epoch {
         for partition in (0..self.layout.partitions()).map(PartitionId) {
             self.say(shard, Reading::Keep(partition).into());
@@ -394,12 +394,12 @@ impl Cluster {
         self.kept[&shard]
     }
 
-    /// A shard is told by a sequencer that it knows of no reads.
+    /// Gives a shard the news of a sequencer that knows of no reads.
     pub fn forget(&mut self, shard: usize, partition: u16) {
         self.say(shard, Reading::Forget(PartitionId(partition)).into());
     }
 
-    /// All shards are told by all sequencers that nobody reads as of an earlier epoch any more.
+    /// Gives all shards, by all sequencers, the low watermark of reads.
     pub fn floor(&mut self, epoch: Epoch) {
         for shard in 0..self.layout.shards() {
             for partition in (0..self.layout.partitions()).map(PartitionId) {
@@ -422,14 +422,14 @@ impl Cluster {
         (gateway, number, 0)
     }
 
-    /// A shard is told to run it.
+    /// Gives a shard the read to run.
     pub fn run_read(&mut self, shard: usize, (gateway, number, _): Ticket) {
         let (chunk, at, now) = self.reads[&(gateway, number)].clone();
         let run: Message = Reading::Run { chunk, at, now }.into();
         self.say(shard, Reader::of(&self.registry, &run.to_bytes()).whole().expect("it travels"));
     }
 
-    /// All shards are told to run a read as of an epoch.
+    /// Gives all shards a read to run as of an epoch.
     pub fn read_at(&mut self, call: Call, args: &[u8], at: Epoch) -> Ticket {
         let ticket = self.read(call, args, at);
         (0..self.layout.shards()).for_each(|shard| self.run_read(shard, ticket));
@@ -549,7 +549,7 @@ impl Cluster {
         }
     }
 
-    /// Lets one thing happen, by a seeded choice; says whether there was any.
+    /// Lets one thing happen, by a seeded choice; returns whether there was any.
     pub fn step(&mut self) -> bool {
         let choices = self.choices();
         if choices.is_empty() {
@@ -752,7 +752,7 @@ impl Cluster {
         answers.len()
     }
 
-    /// Everything was delivered: everybody was answered, as often as may be, as the reference executor says; the state
+    /// Everything was delivered: every client was answered, as often as may be, as the reference executor does; the state
     /// is its state; nothing is left over.
     pub fn verify(&mut self) {
         assert_eq!(self.halted, None);
@@ -767,13 +767,13 @@ impl Cluster {
             .in_cluster((*self.layout).clone())
             .isolated(self.shape.isolation);
         let restarts: usize = self.nodes.iter().map(|node| node.restarts).sum();
-        let mut told = 0;
+        let mut answered = 0;
         let mut reads: Vec<_> = self.reads.values().collect();
         reads.sort_by_key(|(_, at, _)| *at);
         let mut reads = reads.into_iter().peekable();
         for batch in &self.sealed {
             while let Some((chunk, at, now)) = reads.next_if(|(_, at, _)| *at < batch.epoch) {
-                told += self.verify_read(&mut reference, chunk, *at, *now);
+                answered += self.verify_read(&mut reference, chunk, *at, *now);
             }
             let results = reference.run(batch);
             for ((gsn, chunk, txn), result) in batch.txns().zip(results) {
@@ -783,8 +783,8 @@ impl Cluster {
                 let name = self.registry.name(txn.call.procedure).unwrap_or("?");
                 let what = || format!("{gsn} {name} {}", chunk.args(txn).encoded().escape_ascii());
                 for answer in answers {
-                    let told = (answer.gsn, answer.status, &answer.reply);
-                    assert_eq!(told, (result.gsn, result.status, &result.reply), "{}", what());
+                    let answered = (answer.gsn, answer.status, &answer.reply);
+                    assert_eq!(answered, (result.gsn, result.status, &result.reply), "{}", what());
                 }
                 let home = &self.nodes[usize::from(batch.partition.0)];
                 // What is not logged only this replica knows, so it answers.
@@ -792,13 +792,13 @@ impl Cluster {
                 let least = usize::from(is_ours && (txn.logged || home.restarts == 0));
                 let most = if is_ours { 1 + restarts } else { 0 };
                 assert!((least..=most).contains(&answers.len()), "{}: {} answers", what(), answers.len());
-                told += answers.len();
+                answered += answers.len();
             }
         }
         for (chunk, at, now) in reads {
-            told += self.verify_read(&mut reference, chunk, *at, *now);
+            answered += self.verify_read(&mut reference, chunk, *at, *now);
         }
-        assert_eq!(told, self.answers.values().map(Vec::len).sum::<usize>(), "answers to nobody");
+        assert_eq!(answered, self.answers.values().map(Vec::len).sum::<usize>(), "answers to no client");
         assert_eq!(self.digest(), reference.digest(), "the state is not the reference executor's");
         verify_records(&self.shards, &reference);
         for (number, shard) in self.shards.iter().enumerate() {

@@ -152,7 +152,7 @@ pub struct Bench {
     pub reads: BTreeMap<(GatewayId, ChunkNo), (Arc<Chunk>, Epoch, Millis)>,
     /// Outcomes since the last start, by who waits for them.
     outcomes: BTreeMap<Place, Vec<Answer>>,
-    /// What was told to anybody of a write, ever.
+    /// The answers about writes to any client.
     acknowledged: BTreeMap<Gsn, Answer>,
     answers: BTreeMap<Ticket, Answer>,
     /// Tickets without an answer yet.
@@ -328,7 +328,7 @@ impl Bench {
     }
 
     /// The machine loses power: what was under way is gone, and of the disk what was not synced. Then the node
-    /// starts again, with space on the disk, and everything that anybody was told of must be in its log.
+    /// starts again, with space on the disk, and everything that any client was answered must be in its log.
     pub fn crash(&mut self) {
         self.verify_answers(false);
         if let Some(request) = self.disk.pop_front() {
@@ -424,7 +424,7 @@ impl Bench {
         self.links.get(&(from, to)).map_or(0, VecDeque::len)
     }
 
-    /// Delivers the next message of a link, held or not; says whether there was one.
+    /// Delivers the next message of a link, held or not; returns whether there was one.
     pub fn deliver(&mut self, from: u16, to: u16) -> bool {
         let Some(message) = self.links.get_mut(&(from, to)).and_then(VecDeque::pop_front) else {
             return false;
@@ -447,7 +447,7 @@ impl Bench {
         self.links.entry((from, to)).or_default().push_back(message);
     }
 
-    /// Carries out the oldest disk request; says whether there was one.
+    /// Carries out the oldest disk request; returns whether there was one.
     pub fn disk_step(&mut self) -> bool {
         let Some(request) = self.disk.pop_front() else { return false };
         let done = carry_out(&mut self.directory, &request);
@@ -455,7 +455,7 @@ impl Bench {
         true
     }
 
-    /// Does the oldest computation that was given away; says whether there was one.
+    /// Does the oldest computation that was given away; returns whether there was one.
     pub fn work_step(&mut self) -> bool {
         let Some((role, work)) = self.work.pop_front() else { return false };
         self.handle(role, Event::Work(work.run()));
@@ -467,7 +467,7 @@ impl Bench {
         self.disk.len()
     }
 
-    /// Does one thing of all that may happen next, by a seeded choice; says whether there was any.
+    /// Does one thing of all that may happen next, by a seeded choice; returns whether there was any.
     pub fn step(&mut self) -> bool {
         if self.halted.is_some() {
             return false;
@@ -647,9 +647,13 @@ impl Bench {
             for (gsn, chunk, txn) in batch.txns().filter(|(_, chunk, _)| chunk.gateway != GatewayId::HOUSE) {
                 let place = (chunk.gateway, chunk.number, txn.index);
                 expected.insert(place);
-                let told = self.outcomes.get(&place).map_or(&[][..], |told| told);
-                assert!(told.len() == 1 || !all && told.is_empty(), "{gsn} has {} outcomes", told.len());
-                for answer in told {
+                let answered = self.outcomes.get(&place).map_or(&[][..], |answered| answered);
+                assert!(
+                    answered.len() == 1 || !all && answered.is_empty(),
+                    "{gsn} has {} outcomes",
+                    answered.len()
+                );
+                for answer in answered {
                     assert_eq!(answer.gsn, gsn);
                     as_reference(answer);
                     if !txn.read_only {
@@ -660,9 +664,13 @@ impl Bench {
             for lookup in &batch.lookups {
                 let place = (lookup.gateway, lookup.chunk, lookup.index);
                 expected.insert(place);
-                let told = self.outcomes.get(&place).map_or(&[][..], |told| told);
-                assert!(told.len() == 1 || !all && told.is_empty(), "{lookup:?} has {} answers", told.len());
-                told.iter().filter(|answer| answer.gsn != Gsn::NONE).for_each(as_reference);
+                let answered = self.outcomes.get(&place).map_or(&[][..], |answered| answered);
+                assert!(
+                    answered.len() == 1 || !all && answered.is_empty(),
+                    "{lookup:?} has {} answers",
+                    answered.len()
+                );
+                answered.iter().filter(|answer| answer.gsn != Gsn::NONE).for_each(as_reference);
             }
         }
         let mut reference = ReferenceExecutor::new(self.registry.clone()).isolated(self.options.isolation);
@@ -676,9 +684,9 @@ impl Bench {
             for txn in chunk.txns() {
                 let place = (chunk.gateway, chunk.number, txn.index);
                 expected.insert(place);
-                let told = self.outcomes.get(&place).map_or(&[][..], |told| told);
-                assert!(told.len() <= 1, "a read has {} outcomes", told.len());
-                for answer in told.iter().filter(|answer| answer.gsn.is_of_read()) {
+                let answered = self.outcomes.get(&place).map_or(&[][..], |answered| answered);
+                assert!(answered.len() <= 1, "a read has {} outcomes", answered.len());
+                for answer in answered.iter().filter(|answer| answer.gsn.is_of_read()) {
                     assert_eq!(answer.gsn.epoch(), *at);
                     let result = reference.run_txn(answer.gsn, *now, chunk, txn);
                     assert_eq!((answer.status, &answer.reply), (result.status, &result.reply), "as of {at}");

@@ -63,7 +63,7 @@ fn seeds_with_all_faults_are_sound() {
     demand_sound(&[], 0..120);
 }
 
-/// Members that an operator has forgotten, as they had not come to it, and empty ones that join hear of an abort from others.
+/// Members that an operator has forgotten, as they had not come to it, and empty ones that join learn of an abort from others.
 #[test]
 fn an_operator_aborts_what_ends_nodes_and_all_members_agree() {
     for engine in ["calvin", "calvin-paper", "qstore", "paxflow"] {
@@ -168,11 +168,11 @@ fn seeds_of_clusters_with_primaries_are_sound() {
     }
     // With one partition there is no exchange to say what is certain.
     demand_sound_of(&grid("1", "3"), 19..20);
-    // A candidate whose own exchange was slow evicted itself; a node that had been rebuilt was not told that its log
+    // A candidate whose own exchange was slow evicted itself; a rebuilt node did not learn that its log
     // was wrong; what was answered in a life that had ended was held to; slices were forgotten that a member had not on
-    // its disk; a primary that had been given up was told what was made of its successor's batches.
+    // its disk; a primary that had been given up learnt what was made of its successor's batches.
     demand_sound_of(&grid("2", "2"), 553..554);
-    // What a node had said before it crashed arrived when it ran again, and was held against its later life.
+    // What a node had sent before it crashed arrived when it ran again, and was held against its later life.
     demand_sound_of(&grid("2", "2"), 932..933);
     demand_sound_of(&grid("2", "2"), 225..226);
     demand_sound_of(&grid("2", "2"), 141..142);
@@ -180,7 +180,7 @@ fn seeds_of_clusters_with_primaries_are_sound() {
     demand_sound_of(&grid("2", "2"), 106..107);
     // A full disk left half of a sector that was written before.
     demand_sound_of(&grid("3", "2"), 209..210);
-    // What a node had said and forgotten with a crash was held back elsewhere, and hid a batch of the next term.
+    // What a node had sent and forgotten with a crash was held back elsewhere, and hid a batch of the next term.
     let small = |flags: &[&str]| {
         let grid = ["--partitions", "2", "--replicas", "3", "--replication", "async", "--txns"];
         args(&[&grid[..], flags].concat())
@@ -219,7 +219,7 @@ fn seeds_in_queues_are_sound() {
     demand_sound(&[&speculative[..], &["--partitions", "2", "--replicas", "2"]].concat(), 500..504);
     // A unit was not over as long as the batch after it had to wait for a checkpoint, which waited for the unit.
     demand_sound(&[&speculative[..], &["--checkpoint-mode", "naive"]].concat(), 0..8);
-    // A batch that a full disk refused was executed without its writes, and still said that it may be speculated, to
+    // A batch that a full disk refused was executed without its writes, and was still marked as one to be speculated, to
     // this node alone.
     demand_sound(&[&speculative[..], &["--partitions", "2"]].concat(), 37..38);
     // A node that was asked for its digest was rebuilt, and was then expected to answer both times.
@@ -279,7 +279,7 @@ fn previous_may_miss_what_session_and_strict_do_not() {
     };
     // What is of the same epoch is rarely answered and asked for by two clients just then.
     for reads in ["previous", "session"] {
-        assert_ne!(missed(reads, 300..700), None, "{reads}: what others were told may be missed");
+        assert_ne!(missed(reads, 300..700), None, "{reads}: answers to others may be missed");
     }
     assert_eq!(missed("strict", 300..320), None);
 }
@@ -320,7 +320,7 @@ fn nodes_lose_their_disks_and_come_back() {
     assert!(lost > 5, "only {lost} disks were lost");
 }
 
-/// Nobody has to compare digests in the end: a replica that has diverged says so itself.
+/// No comparison of digests is needed in the end: a replica that has diverged reports it.
 #[test]
 fn a_replica_that_diverges_takes_itself_out() {
     for (partitions, replicas) in [(1, 3), (2, 3), (1, 2)] {

@@ -87,22 +87,22 @@ impl Role for Sender {
     }
 }
 
-/// A number and who said it, or what has become of the stream to another node.
+/// A number with its sender, or what has become of the stream to another node.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Heard {
+enum Received {
     Number(NodeId, u64),
     Peer(PeerChange),
 }
 
-type Notes = Arc<Mutex<Vec<Heard>>>;
+type Notes = Arc<Mutex<Vec<Received>>>;
 
-/// Writes down what it hears, and one file for each, and wants the disk's answers in order. Has some more to write
+/// Writes down what it receives, and one file for each, and wants the disk's answers in order. Has some more to write
 /// when its node stops, one file after the other.
 struct Receiver {
-    heard: Notes,
+    received: Notes,
     asked: u64,
     answered: u64,
-    /// How many files it still has to write, once it was told that its node stops.
+    /// How many files it still has to write, once its node stops.
     last: Option<u64>,
 }
 
@@ -130,11 +130,11 @@ impl Role for Receiver {
     fn handle(&mut self, _now: Now, event: Event<Message>, out: &mut Outbox<Message>) {
         match event {
             Event::Message { from, message: Message::Number(n) } if self.last.is_none() => {
-                self.heard.lock().unwrap().push(Heard::Number(from.node, n));
+                self.received.lock().unwrap().push(Received::Number(from.node, n));
                 self.write(out);
             }
             Event::Message { message: Message::Peer(change), .. } => {
-                self.heard.lock().unwrap().push(Heard::Peer(change));
+                self.received.lock().unwrap().push(Received::Peer(change));
             }
             Event::Disk(done) if done.token == self.answered => {
                 self.answered += 1;
@@ -158,7 +158,7 @@ impl Role for Receiver {
 
 #[derive(Default)]
 struct Pair {
-    heard: [Notes; 2],
+    received: [Notes; 2],
     lives: u32,
 }
 
@@ -179,10 +179,10 @@ impl System for Pair {
         for (file, _) in disk.list().map_err(|e| e.to_string())? {
             disk.apply(&DiskOp::Remove { file }).map_err(|e| e.to_string())?;
         }
-        let heard = self.heard[usize::from(node.0)].clone();
-        heard.lock().unwrap().clear();
+        let received = self.received[usize::from(node.0)].clone();
+        received.lock().unwrap().clear();
         let sender = Sender { node, sent: 0, last: Now::default() };
-        let receiver = Receiver { heard, asked: 0, answered: 0, last: None };
+        let receiver = Receiver { received, asked: 0, answered: 0, last: None };
         Ok(vec![(SEND, Box::new(sender)), (RECEIVE, Box::new(receiver))])
     }
 
@@ -201,27 +201,27 @@ impl System for Pair {
     }
 }
 
-/// Lets node 0 and node 1 talk for a while; what node 1 heard, and what happened.
-fn run(seed: u64, faults: &str, for_us: u64) -> (Vec<Heard>, Counts) {
+/// Lets node 0 and node 1 talk for a while; what node 1 received, and what happened.
+fn run(seed: u64, faults: &str, for_us: u64) -> (Vec<Received>, Counts) {
     let faults: Faults = faults.parse().unwrap();
     let config = Config { nodes: 2, clients: 0, faults, ..Config::new(seed) };
     let pair = Pair::default();
-    let heard = pair.heard[1].clone();
+    let received = pair.received[1].clone();
     let mut mix = Mix::bank(1);
     let mut simulator = Simulator::new(pair, &mut mix, &config, None);
     simulator.run(Micros(for_us), |_| true);
     assert_eq!(simulator.violation(), None, "seed {seed} faults {faults}");
-    let heard = heard.lock().unwrap().clone();
-    (heard, simulator.counts)
+    let received = received.lock().unwrap().clone();
+    (received, simulator.counts)
 }
 
-/// The numbers that a node has said, in the streams in which they came.
-fn streams(heard: &[Heard], node: NodeId) -> Vec<Vec<u64>> {
+/// The numbers that a node has sent, in the streams in which they came.
+fn streams(received: &[Received], node: NodeId) -> Vec<Vec<u64>> {
     let mut streams = vec![Vec::new()];
-    for heard in heard {
-        match heard {
-            Heard::Number(from, n) if *from == node => streams.last_mut().unwrap().push(*n),
-            Heard::Peer(change) if change.node == node && change.state == PeerState::Fresh => {
+    for received in received {
+        match received {
+            Received::Number(from, n) if *from == node => streams.last_mut().unwrap().push(*n),
+            Received::Peer(change) if change.node == node && change.state == PeerState::Fresh => {
                 streams.push(Vec::new());
             }
             _ => {}
@@ -250,8 +250,8 @@ fn messages_between_nodes_arrive_in_order_and_once_in_each_stream() {
     let single = Fault::ALL.iter().map(|(fault, _)| *fault).map(|fault| Faults::NONE.with(fault).to_string());
     for faults in single.chain(["reorder,duplicate".to_owned(), "all".to_owned()]) {
         for seed in 0..20 {
-            let (heard, counts) = run(seed, &faults, 60_000);
-            let streams = streams(&heard, NodeId(0));
+            let (received, counts) = run(seed, &faults, 60_000);
+            let streams = streams(&received, NodeId(0));
             assert_eq!(streams[0], [], "nothing arrives before the first stream");
             assert!(streams.iter().all(|stream| is_consecutive(stream)), "seed {seed} faults {faults}");
             let all = streams.concat();
@@ -267,8 +267,8 @@ fn messages_between_nodes_arrive_in_order_and_once_in_each_stream() {
 #[test]
 fn without_faults_there_is_one_stream_and_nothing_of_it_is_lost() {
     for seed in 0..20 {
-        let (heard, counts) = run(seed, "none", 40_000);
-        let streams = streams(&heard, NodeId(0));
+        let (received, counts) = run(seed, "none", 40_000);
+        let streams = streams(&received, NodeId(0));
         assert_eq!((streams.len(), counts.packets_lost, counts.losses), (2, 0, 0), "seed {seed}");
         assert!(streams[1].len() > 200, "seed {seed}: {}", streams[1].len());
     }
@@ -276,12 +276,12 @@ fn without_faults_there_is_one_stream_and_nothing_of_it_is_lost() {
 
 /// What the wire loses, doubles and turns around does not show; a cut shows as silence, and then it goes on.
 #[test]
-fn a_partition_is_told_and_heals_without_loss() {
+fn a_partition_is_reported_and_heals_without_loss() {
     let (mut losses, mut returns) = (0, 0);
     for seed in 0..10 {
         let config = Config { nodes: 2, clients: 0, faults: Faults::NONE, ..Config::new(seed) };
         let pair = Pair::default();
-        let heard = pair.heard[1].clone();
+        let received = pair.received[1].clone();
         let mut mix = Mix::bank(1);
         let mut simulator = Simulator::new(pair, &mut mix, &config, None);
         simulator.intensity.lost_after_us = 1 << 15;
@@ -293,10 +293,10 @@ fn a_partition_is_told_and_heals_without_loss() {
         simulator.cuts.mend();
         simulator.run(Micros(300_000), |_| true);
         assert_eq!(simulator.violation(), None, "seed {seed}");
-        let heard = heard.lock().unwrap();
-        let told = |state| heard.contains(&Heard::Peer(PeerChange { node: NodeId(0), state }));
-        assert!(told(PeerState::Lost) && told(PeerState::Back), "seed {seed}");
-        let streams = streams(&heard, NodeId(0));
+        let received = received.lock().unwrap();
+        let is_reported = |state| received.contains(&Received::Peer(PeerChange { node: NodeId(0), state }));
+        assert!(is_reported(PeerState::Lost) && is_reported(PeerState::Back), "seed {seed}");
+        let streams = streams(&received, NodeId(0));
         assert_eq!(streams.len(), 2, "seed {seed}");
         assert!(is_consecutive(&streams[1]) && streams[1].len() > 1_000, "seed {seed}: {}", streams[1].len());
         losses += simulator.counts.losses;
@@ -305,14 +305,14 @@ fn a_partition_is_told_and_heals_without_loss() {
     assert!(losses >= 20 && returns == losses, "{losses} {returns}");
 }
 
-/// A node that stands still hears nothing, says nothing and misses nothing.
+/// A node that stands still receives nothing, sends nothing and misses nothing.
 #[test]
 fn a_node_that_stood_still_goes_on_where_it_was() {
     for seed in 0..20 {
         let faults = Faults::NONE;
         let config = Config { nodes: 2, clients: 0, faults, ..Config::new(seed) };
         let pair = Pair::default();
-        let heard = pair.heard[1].clone();
+        let received = pair.received[1].clone();
         let mut mix = Mix::bank(1);
         let mut simulator = Simulator::new(pair, &mut mix, &config, None);
         simulator.run(Micros(10_000), |_| true);
@@ -320,28 +320,28 @@ fn a_node_that_stood_still_goes_on_where_it_was() {
         simulator.intensity.local_delay_us_max = 1 << 12;
         simulator.intensity.freeze_us_max = 1 << 14;
         simulator.run(Micros(20_000), |_| true);
-        let before = heard.lock().unwrap().len();
+        let before = received.lock().unwrap().len();
         simulator.freeze(1);
         let is_still = |s: &Simulator<'_, Pair>| s.nodes[1].is_frozen;
         simulator.run(Micros(100_000), |s| is_still(s) && s.nodes[1].held.len() < 20);
         if is_still(&simulator) {
-            assert_eq!(heard.lock().unwrap().len(), before, "seed {seed}");
+            assert_eq!(received.lock().unwrap().len(), before, "seed {seed}");
         }
         simulator.run(Micros(200_000), |_| true);
         assert_eq!((simulator.violation(), simulator.counts.freezes), (None, 1), "seed {seed}");
-        let heard = heard.lock().unwrap();
-        assert!(heard.len() > before + 1_000, "seed {seed}");
-        assert!([0, 1].map(NodeId).iter().all(|node| is_consecutive(&streams(&heard, *node).concat())));
+        let received = received.lock().unwrap();
+        assert!(received.len() > before + 1_000, "seed {seed}");
+        assert!([0, 1].map(NodeId).iter().all(|node| is_consecutive(&streams(&received, *node).concat())));
     }
 }
 
 /// A node that stops loses nothing that its roles asked of the disk then, or upon its answers; then it is down.
 #[test]
-fn a_stop_in_good_order_is_told_once_and_waits_for_the_disk() {
+fn a_stop_in_good_order_is_handled_once_and_waits_for_the_disk() {
     for seed in 0..20 {
         let config = Config { nodes: 2, clients: 0, faults: Faults::NONE, ..Config::new(seed) };
         let pair = Pair::default();
-        let heard = pair.heard[1].clone();
+        let received = pair.received[1].clone();
         let mut mix = Mix::bank(1);
         let mut simulator = Simulator::new(pair, &mut mix, &config, None);
         simulator.run(Micros(2_000), |_| true);
@@ -349,7 +349,7 @@ fn a_stop_in_good_order_is_told_once_and_waits_for_the_disk() {
         assert_eq!(simulator.violation(), None, "seed {seed}");
         assert!(!simulator.nodes[1].up && simulator.nodes[0].up);
         let files = simulator.nodes[1].disk.list().unwrap();
-        let numbers = heard.lock().unwrap().iter().filter(|h| matches!(h, Heard::Number(..))).count();
+        let numbers = received.lock().unwrap().iter().filter(|h| matches!(h, Received::Number(..))).count();
         assert_eq!(files.len(), numbers + 5, "seed {seed}");
         assert!(files.iter().all(|(_, len)| *len == 9), "seed {seed}: {files:?}");
         // And it starts again.

@@ -32,7 +32,7 @@ const EXECUTE: u16 = 1;
 /// Role number of a node's first front door, and more than the most doors of a node.
 const DOORS: u16 = 100;
 const MAIN: NodeId = NodeId(0);
-/// The gateway of transactions whose outcomes nobody waits for.
+/// The gateway of transactions whose outcomes no client waits for.
 const NOBODY: GatewayId = GatewayId::HOUSE;
 
 /// A mistake that can be planted.
@@ -70,7 +70,7 @@ pub enum Mistake {
     DamageLog,
     /// Requests are refused and run all the same.
     RunRefused,
-    /// The state digest that is told is wrong.
+    /// The state digest that is reported is wrong.
     WrongDigest,
     /// A follower that asks is not sent what it has missed.
     SkipMissed,
@@ -312,7 +312,7 @@ impl System for Toy {
         ending.by_replay(&logs, None, &BTreeSet::new())
     }
 
-    /// A follower that has not heard of the last batch has another state, and rightly.
+    /// A follower without the last batch has another state, and rightly.
     fn digest(&mut self, node: NodeId) -> Option<Digest> {
         let digests = self.digests.lock().ok()?;
         let (last, _) = digests.get(&MAIN)?;
@@ -494,7 +494,7 @@ impl Role for Order {
                     self.open.push(chunk.clone());
                 }
                 if run_refused {
-                    // Nobody knows this gateway, so the outcomes are not sent twice.
+                    // No client uses this gateway, so the outcomes are not sent twice.
                     let mut orphan = (*chunk).clone();
                     orphan.gateway = NOBODY;
                     self.open.push(Arc::new(orphan));
@@ -615,8 +615,8 @@ impl Execute {
         if batch.is_logged() {
             self.last = batch.epoch;
         }
-        if let Ok(mut told) = self.digests.lock() {
-            told.insert(MAIN, (self.last, digest));
+        if let Ok(mut digests) = self.digests.lock() {
+            digests.insert(MAIN, (self.last, digest));
         }
     }
 }

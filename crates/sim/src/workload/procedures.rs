@@ -73,8 +73,13 @@ pub const OPENING_BALANCE: i64 = 100;
 pub fn register(registry: &mut Registry) {
     use Access::{Read, Write};
     use Takes::{Key, KeyAndWord, Keys, NumberAndKeys};
-    registry.register(TRANSFER, "sim.transfer", Arc::new(Transfer));
-    registry.register(SKIM, "sim.skim", Arc::new(Skim));
+    let share = |balance: i64, percent: i64| balance * percent.clamp(0, 100) / 100;
+    registry.register(
+        TRANSFER,
+        "sim.transfer",
+        Arc::new(Pay { taken: |_, amount| amount, is_checked: true }),
+    );
+    registry.register(SKIM, "sim.skim", Arc::new(Pay { taken: share, is_checked: false }));
     registry.register(ROTATE, "sim.rotate", Arc::new(Rotate));
     registry.register(APPEND, "sim.append", OfKeys::new(KeyAndWord, Write, append).shared());
     registry.register(INCREMENT, "sim.increment", OfKeys::new(Keys, Write, increment).shared());
@@ -244,70 +249,52 @@ impl Procedure for OfKeys {
     }
 }
 
-struct Transfer;
+/// Takes money from one account and gives it to another.
+struct Pay {
+    /// The money to take from a balance, by the number behind the accounts.
+    taken: fn(i64, i64) -> i64,
+    /// Aborts if there is not enough, and answers for both accounts.
+    is_checked: bool,
+}
 
-impl Procedure for Transfer {
+impl Procedure for Pay {
     fn plan(&self, args: Args<'_>, planner: &mut Planner<'_>) -> Result<(), PlanError> {
         let mut items = args.iter();
         let (Some(from), Some(to), 3) = (items.next(), items.next(), args.len()) else { return Err(ARITY) };
         arg_number(args, 2)?;
         let taken = planner.key(0, Access::Write, from)?;
-        planner.abortable();
+        if self.is_checked {
+            planner.abortable();
+        }
         planner.key(1, Access::Write, to)?;
         planner.input(taken);
+        planner.silent_if(!self.is_checked);
         Ok(())
     }
 
     fn run(&self, code: u16, cx: &mut FragmentContext<'_>) -> Result<(), Abort> {
         let balance = held(cx.cell(), OPENING_BALANCE);
         if code == 0 {
-            let amount = cx.args.get(2).and_then(number).unwrap_or(0);
+            let taken = (self.taken)(balance, cx.args.get(2).and_then(number).unwrap_or(0));
             // Written before it is checked, so that an abort has something to undo.
-            cx.cell_mut().put(text(balance - amount));
-            if balance < amount {
+            cx.cell_mut().put(text(balance - taken));
+            if self.is_checked && balance < taken {
                 cx.writer().error(format!("ERR insufficient funds: {balance}"));
                 return Err(Abort::Logic);
             }
-            cx.writer().int(amount);
+            cx.writer().int(taken);
         } else {
-            let amount = cx.inputs.get(0).as_int().unwrap_or(0);
-            cx.cell_mut().put(text(balance + amount));
-            cx.writer().int(balance + amount);
+            let balance = balance + cx.inputs.get(0).as_int().unwrap_or(0);
+            cx.cell_mut().put(text(balance));
+            if self.is_checked {
+                cx.writer().int(balance);
+            }
         }
         Ok(())
     }
 
     fn reply(&self, cx: &ReplyContext<'_>, out: &mut Vec<u8>) {
-        all_slots(cx, 0..2, out);
-    }
-}
-
-struct Skim;
-
-impl Procedure for Skim {
-    fn plan(&self, args: Args<'_>, planner: &mut Planner<'_>) -> Result<(), PlanError> {
-        let mut items = args.iter();
-        let (Some(from), Some(to), 3) = (items.next(), items.next(), args.len()) else { return Err(ARITY) };
-        arg_number(args, 2)?;
-        let taken = planner.key(0, Access::Write, from)?;
-        planner.key(1, Access::Write, to)?;
-        planner.input(taken);
-        planner.silent();
-        Ok(())
-    }
-
-    fn run(&self, code: u16, cx: &mut FragmentContext<'_>) -> Result<(), Abort> {
-        let balance = held(cx.cell(), OPENING_BALANCE);
-        if code == 0 {
-            let percent = cx.args.get(2).and_then(number).unwrap_or(0).clamp(0, 100);
-            let taken = balance * percent / 100;
-            cx.cell_mut().put(text(balance - taken));
-            cx.writer().int(taken);
-        } else {
-            let taken = cx.inputs.get(0).as_int().unwrap_or(0);
-            cx.cell_mut().put(text(balance + taken));
-        }
-        Ok(())
+        if self.is_checked { all_slots(cx, 0..2, out) } else { out.extend_from_slice(cx.slot(0)) }
     }
 }
 

@@ -62,30 +62,6 @@ pub struct Line {
     pub quantity: u8,
 }
 
-impl NewOrderCall {
-    /// Reads the arguments of [`NEW_ORDER`]; `None` if they are none.
-    pub fn decode(args: Args<'_>) -> Option<NewOrderCall> {
-        let (district, quantities) = split(args)?;
-        let mut names = args.iter().map(|arg| Named::read(arg.bytes));
-        let home = names.next()??;
-        let customer = names.next()??.row.customer_of(district)?;
-        let at_home = |named: Named<'_>| named.prefix == home.prefix;
-        let mut lines = Vec::with_capacity(quantities.len());
-        for quantity in quantities {
-            let Row::Item(item) = names.next()?.filter(|named| at_home(*named))?.row else { return None };
-            lines.push(Line { item, supply_warehouse: home.warehouse, quantity: *quantity });
-        }
-        for line in &mut lines {
-            let named = names.next()??;
-            (named.row == Row::Stock(line.item)).then_some(())?;
-            line.supply_warehouse = named.warehouse;
-        }
-        let district_is_there = names.next()?? == Named { row: Row::District(district), ..home };
-        let sound = home.row == Row::Warehouse && district_is_there;
-        sound.then_some(NewOrderCall { warehouse: home.warehouse, district, customer, lines })
-    }
-}
-
 /// D_ID and the quantities, if there are as many arguments as they ask for.
 #[inline]
 fn split(args: Args<'_>) -> Option<(u8, &[u8])> {
@@ -335,6 +311,30 @@ pub(super) fn read_reply(reply: &[u8]) -> Option<u32> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    impl NewOrderCall {
+        /// Reads the arguments of [`NEW_ORDER`]; `None` if they are none.
+        pub fn decode(args: Args<'_>) -> Option<NewOrderCall> {
+            let (district, quantities) = split(args)?;
+            let mut names = args.iter().map(|arg| Named::read(arg.bytes));
+            let home = names.next()??;
+            let customer = names.next()??.row.customer_of(district)?;
+            let at_home = |named: Named<'_>| named.prefix == home.prefix;
+            let mut lines = Vec::with_capacity(quantities.len());
+            for quantity in quantities {
+                let Row::Item(item) = names.next()?.filter(|named| at_home(*named))?.row else { return None };
+                lines.push(Line { item, supply_warehouse: home.warehouse, quantity: *quantity });
+            }
+            for line in &mut lines {
+                let named = names.next()??;
+                (named.row == Row::Stock(line.item)).then_some(())?;
+                line.supply_warehouse = named.warehouse;
+            }
+            let district_is_there = names.next()?? == Named { row: Row::District(district), ..home };
+            let sound = home.row == Row::Warehouse && district_is_there;
+            sound.then_some(NewOrderCall { warehouse: home.warehouse, district, customer, lines })
+        }
+    }
 
     #[test]
     fn totals_are_discounted_taxed_and_rounded() {

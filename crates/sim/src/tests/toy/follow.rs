@@ -42,8 +42,8 @@ impl Follow {
     fn run(&mut self, batch: &Batch) {
         self.reference.run(batch);
         self.last = batch.epoch;
-        if let Ok(mut told) = self.digests.lock() {
-            told.insert(self.node, (self.last, self.reference.digest()));
+        if let Ok(mut digests) = self.digests.lock() {
+            digests.insert(self.node, (self.last, self.reference.digest()));
         }
     }
 
