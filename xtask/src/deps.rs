@@ -56,10 +56,10 @@ const LAYERS: &[Row] = &[
     row("execution", &["model", "store"], &[]),
     row("replication", &["model", "role", "log"], &["fuzz"]),
     // The two families. They do not know each other, and name no engine.
-    row("deterministic", &["model", "role", "store", "gateway", "log", "family", "replication", "checkpoint"], &["fuzz"]),
+    row("deterministic", &["model", "role", "store", "gateway", "log", "family", "execution", "replication", "checkpoint"], &["fuzz"]),
     row("commit",    &["model", "role", "store", "gateway", "log", "family", "execution", "replication"], &[]),
     // One folder an engine. An engine meets the simulator and real commands in its tests only.
-    row("engines",   &["model", "role", "store", "family", "deterministic", "commit"], &["replication", "checker", "commands", "workload", "sim", "gateway", "log",
+    row("engines",   &["model", "role", "store", "family", "execution", "deterministic", "commit"], &["replication", "checker", "commands", "workload", "sim", "gateway", "log",
                        "checkpoint"]),
     // The front door and the two drivers. A driver knows the traits of roles, not the engines.
     row("resp",      &["model", "commands", "gateway"], &["fuzz"]),

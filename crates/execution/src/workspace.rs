@@ -1,10 +1,12 @@
-//! The private workspace of an attempt: what it has written, which nobody else sees.
+//! The private workspace of an attempt: what it has written, which no other attempt sees.
 
 use std::collections::BTreeMap;
 
 use ordain_model::cell::CellMut;
+use ordain_model::children::{READ_ONLY_PARENT, change_child};
+use ordain_model::table::Table;
 use ordain_model::wire::Framed;
-use ordain_model::{Cell, Db, Millis, Version, codec};
+use ordain_model::{Cell, Children, Db, KeyHash, Millis, Version, codec};
 use ordain_store::RecordStore;
 
 use crate::step::{Name, Records};
@@ -62,38 +64,151 @@ pub struct InWorkspace<'a, S> {
 }
 
 impl<S: RecordStore> InWorkspace<'_, S> {
-    fn committed(&self, name: Name<'_>, now: Millis) -> (&Cell, Version) {
-        let found = self.store.find(name.db, name.key, name.hash);
+    /// The committed content and version of a record.
+    fn committed(&self, db: Db, key: &[u8], hash: KeyHash, now: Millis) -> (&Cell, Version) {
+        let found = self.store.find(db, key, hash);
         let live = found.filter(|record| self.store.cell(*record).is_live(now));
         live.map_or((&Cell::ABSENT, Version::NONE), |record| {
             (self.store.cell(record), self.store.version(record).into())
         })
     }
+
+    fn find(&self, db: Db, key: &[u8], hash: KeyHash, now: Millis) -> (&Cell, Version) {
+        match self.workspace.drafts.get(&(db, key.to_vec())) {
+            Some(draft) => (draft.cell.at(now), draft.version),
+            None => self.committed(db, key, hash, now),
+        }
+    }
+
+    /// The draft of a record, made from its committed content at first.
+    fn draft(&mut self, db: Db, key: &[u8], hash: KeyHash, now: Millis) -> &mut Draft {
+        let name = (db, key.to_vec());
+        if !self.workspace.drafts.contains_key(&name) {
+            let (cell, version) = self.committed(db, key, hash, now);
+            let draft = Draft { cell: cell.clone(), version, changed: false };
+            self.workspace.drafts.insert(name.clone(), draft);
+        }
+        self.workspace.drafts.get_mut(&name).expect("it was inserted above if it was missing")
+    }
+}
+
+impl Draft {
+    /// The record as code that writes it sees it: absent if its time has come.
+    fn to_write(&mut self, now: Millis) -> (CellMut<'_>, Version) {
+        let mut cell = CellMut::new(&mut self.cell, &mut self.changed, None);
+        if cell.is_expired(now) {
+            cell.delete();
+        }
+        (cell, self.version)
+    }
 }
 
 impl<S: RecordStore> Records for InWorkspace<'_, S> {
     fn read<R>(&mut self, name: Name<'_>, now: Millis, run: impl FnOnce(&Cell, Version) -> R) -> R {
-        match self.workspace.drafts.get(&(name.db, name.key.to_vec())) {
-            Some(draft) => run(draft.cell.at(now), draft.version),
-            None => {
-                let (cell, version) = self.committed(name, now);
-                run(cell, version)
-            }
-        }
+        let (cell, version) = self.find(name.db, name.key, name.hash, now);
+        run(cell, version)
     }
 
     fn write<R>(&mut self, name: Name<'_>, now: Millis, run: impl FnOnce(CellMut<'_>, Version) -> R) -> R {
-        let key = (name.db, name.key.to_vec());
-        if !self.workspace.drafts.contains_key(&key) {
-            let (cell, version) = self.committed(name, now);
-            let draft = Draft { cell: cell.clone(), version, changed: false };
-            self.workspace.drafts.insert(key.clone(), draft);
-        }
-        let draft = self.workspace.drafts.get_mut(&key).expect("it was inserted above if it was missing");
-        let mut cell = CellMut::new(&mut draft.cell, &mut draft.changed, None);
-        if cell.is_expired(now) {
-            cell.delete();
-        }
-        run(cell, draft.version)
+        let (cell, version) = self.draft(name.db, name.key, name.hash, now).to_write(now);
+        run(cell, version)
+    }
+
+    fn read_parent<R>(
+        &mut self,
+        name: Name<'_>,
+        now: Millis,
+        run: impl FnOnce(&Cell, Version, &mut dyn Children) -> R,
+    ) -> R {
+        let (cell, version) = self.find(name.db, name.key, name.hash, now);
+        run(cell, version, &mut ReadChildren { records: &*self, parent: name, now })
+    }
+
+    fn write_parent<R>(
+        &mut self,
+        name: Name<'_>,
+        now: Millis,
+        run: impl FnOnce(CellMut<'_>, Version, &mut dyn Children) -> R,
+    ) -> R {
+        // The parent's draft is taken out while its children are reached, and is put back below.
+        let empty = Draft { cell: Cell::ABSENT, version: Version::NONE, changed: false };
+        let mut draft = std::mem::replace(self.draft(name.db, name.key, name.hash, now), empty);
+        let (cell, version) = draft.to_write(now);
+        let mut children = DraftChildren { records: self, parent: name, now };
+        let result = run(cell, version, &mut children);
+        *self.draft(name.db, name.key, name.hash, now) = draft;
+        result
+    }
+
+    fn table<R>(&mut self, _: impl FnOnce(&mut dyn Table) -> R) -> R {
+        panic!("a whole-table fragment has no workspace");
+    }
+}
+
+/// The children of a record that is read, as the attempt has left them.
+struct ReadChildren<'a, 'w, S> {
+    records: &'a InWorkspace<'w, S>,
+    parent: Name<'a>,
+    now: Millis,
+}
+
+impl<S: RecordStore> Children for ReadChildren<'_, '_, S> {
+    fn read(&self, suffix: &[u8]) -> &Cell {
+        let (db, key, hash) = self.parent.child(suffix);
+        self.records.find(db, &key, hash, self.now).0
+    }
+
+    fn edit(&mut self, _suffix: &[u8], _change: &mut dyn FnMut(&mut CellMut<'_>)) {
+        panic!("{READ_ONLY_PARENT}");
+    }
+}
+
+/// The children of a record that is written, as the attempt has left them.
+struct DraftChildren<'a, 'w, S> {
+    records: &'a mut InWorkspace<'w, S>,
+    parent: Name<'a>,
+    now: Millis,
+}
+
+impl<S: RecordStore> Children for DraftChildren<'_, '_, S> {
+    fn read(&self, suffix: &[u8]) -> &Cell {
+        let (db, key, hash) = self.parent.child(suffix);
+        self.records.find(db, &key, hash, self.now).0
+    }
+
+    fn edit(&mut self, suffix: &[u8], change: &mut dyn FnMut(&mut CellMut<'_>)) {
+        let (db, key, hash) = self.parent.child(suffix);
+        change_child(self.records.draft(db, &key, hash, self.now).to_write(self.now).0, change);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use ordain_model::Value;
+    use ordain_model::key::SLOTS;
+    use ordain_store::MemoryStore;
+
+    use super::*;
+
+    #[test]
+    fn a_parent_and_its_children_stay_in_the_workspace() {
+        let store = MemoryStore::new(0..SLOTS);
+        let mut workspace = Workspace::default();
+        let mut records = InWorkspace { store: &store, workspace: &mut workspace };
+        let name = Name { db: Db(0), key: b"k", hash: KeyHash::of(b"k") };
+        let text = |byte: u8| Value::String(vec![byte]);
+        records.write_parent(name, Millis(1), |mut cell, _, children| {
+            children.edit(b"a", &mut |child| child.put(text(1)));
+            assert_eq!(children.read(b"a").string(), Some(&[1][..]));
+            cell.put(text(2));
+        });
+        records.read_parent(name, Millis(1), |cell, version, children| {
+            assert_eq!((cell.string(), version), (Some(&[2][..]), Version::NONE));
+            assert_eq!(children.read(b"a").string(), Some(&[1][..]));
+            assert!(children.read(b"b").value.is_none());
+        });
+        let written: Vec<Db> = workspace.writes().iter().map(|write| write.db).collect();
+        assert_eq!(written, [Db(0), Db(0).children()]);
+        assert_eq!(store.records(), 0, "the store is unchanged");
     }
 }

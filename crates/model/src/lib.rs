@@ -78,7 +78,7 @@ pub use options::{Need, Offer, OptionError, OptionInfo, OptionKind, OptionValue,
 pub use outcome::{KeptReply, OutcomeBatch, OutcomeStatus};
 pub use plan::{Access, Fragment, Planner};
 pub use procedure::{
-    FragmentContext, Known, Members, Procedure, Reconnaissance, Registry, ReplyContext, Target,
+    FragmentContext, Frame, Known, Members, Procedure, Reconnaissance, Registry, ReplyContext, Target,
 };
 pub use random::Random;
 pub use reads::{Reads, Snapshot, View};

@@ -347,6 +347,61 @@ pub struct FragmentContext<'a> {
     pub out: &'a mut Vec<u8>,
 }
 
+/// All that a fragment's code sees but its record: an executor makes it before it has found that.
+#[derive(Clone, Copy, Debug)]
+pub struct Frame<'a> {
+    /// [`FragmentContext::args`].
+    pub args: Args<'a>,
+    /// [`FragmentContext::db`].
+    pub db: Db,
+    /// [`FragmentContext::key`].
+    pub key: Arg<'a>,
+    /// [`FragmentContext::now`].
+    pub now: Millis,
+    /// [`FragmentContext::seed`].
+    pub seed: u64,
+    /// [`FragmentContext::inputs`].
+    pub inputs: Inputs<'a>,
+    /// [`FragmentContext::registry`].
+    pub registry: &'a Registry,
+    /// [`FragmentContext::share`].
+    pub share: usize,
+    /// [`FragmentContext::most`].
+    pub most: usize,
+}
+
+impl<'a> Frame<'a> {
+    /// The context of the code on what it works on. It is assembled where it is used: one that is handed on is copied each
+    /// time.
+    #[inline(always)]
+    pub fn on(
+        self,
+        target: Target<'a>,
+        version: Version,
+        children: Option<&'a mut dyn Children>,
+        locals: &'a mut Locals,
+        out: &'a mut Vec<u8>,
+    ) -> FragmentContext<'a> {
+        let Frame { args, db, key, now, seed, inputs, registry, share, most } = self;
+        FragmentContext {
+            args,
+            db,
+            key,
+            now,
+            seed,
+            version,
+            inputs,
+            target,
+            children,
+            locals,
+            registry,
+            share,
+            most,
+            out,
+        }
+    }
+}
+
 impl FragmentContext<'_> {
     /// Writes the slot.
     #[inline]

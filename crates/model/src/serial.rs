@@ -7,7 +7,7 @@ use crate::datum::{Datum, TOO_LONG, TOO_MUCH};
 use crate::error::{Abort, PlanError};
 use crate::ids::{Db, Gsn, Millis, ProcedureId, SlotNo};
 use crate::plan::{Access, Fragment, Planner, Plans, nested_args};
-use crate::procedure::{FragmentContext, Inputs, Locals, Members, Registry, ReplyContext, Slots, Target};
+use crate::procedure::{Frame, Inputs, Locals, Members, Registry, ReplyContext, Slots, Target};
 use crate::random::mix;
 use crate::stamp::Version;
 use crate::value::Value;
@@ -164,23 +164,18 @@ pub fn call(
         } else {
             Target::Read(hand.read(at).0)
         };
-        let mut cx = FragmentContext {
+        let frame = Frame {
             args: nested_args(args, fragment.call_at),
             db: fragment.db,
             key,
             now,
             seed,
-            version,
             inputs: Inputs { slots, list: plans.inputs_of(fragment) },
-            target,
-            children: None,
-            locals,
             registry,
             share,
             most,
-            out: &mut slot,
         };
-        let result = code.run(fragment.code, &mut cx);
+        let result = code.run(fragment.code, &mut frame.on(target, version, None, locals, &mut slot));
         // The command refuses by the limits that it was given, which are the room if that is less than the usual.
         let is_refused = match Datum::first(&slot) {
             Datum::Error(text) => {

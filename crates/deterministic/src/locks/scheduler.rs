@@ -2,6 +2,7 @@
 
 use std::sync::Arc;
 
+use ordain_execution::WRITE_LOCKED;
 use ordain_model::key::KeyHash;
 use ordain_model::serial::key_of;
 use ordain_model::{Access, Batch, Chunk, Fragment, Gsn, Txn};
@@ -9,7 +10,7 @@ use ordain_role::Bug;
 use ordain_store::{RecordId, RecordStore};
 
 use super::table::LockTable;
-use crate::shard::{Active, Core, Item, Prefetch, Progress, Scheduler, WRITE_LOCKED};
+use crate::shard::{Active, Core, Item, Prefetch, Progress, Scheduler};
 
 /// The most fragments of a transaction that gives up locks early: with more, the search each time that it is blocked
 /// would take longer than that spares others.

@@ -3,10 +3,10 @@
 
 use std::collections::{BTreeSet, VecDeque};
 use std::ops::Range;
-use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
 
 use crate::sequencing::{Log, Sequencing};
+use ordain_execution::Undo;
 use ordain_model::procedure::{Locals, Slots};
 use ordain_model::{
     Abort, Batch, Chunk, Epoch, Fragment, Front, Gsn, Isolation, Millis, OutcomeStatus, Position, Registry,
@@ -30,7 +30,6 @@ use super::snapshot_reader::{ShardView, SnapshotReader};
 use super::spans::Spans;
 use super::state::{Active, ShardSet};
 use super::table::ActiveTable;
-use super::undo::Undo;
 
 pub(super) mod capture;
 mod execution;
@@ -648,13 +647,6 @@ const READ_BUDGET: usize = 256;
 /// The fragments of reads while nothing that is ordered waits: so much later it begins at most, less than a
 /// millisecond.
 const IDLE_READ_BUDGET: usize = 2048;
-/// Runs code and catches its panic if it may abort: that is an abort like any other, the same on every replica. A
-/// panic of any other fragment is a bug of ours and stops the node (`docs/protocols/qstore.md`, Q27).
-#[inline]
-pub(crate) fn guarded(abortable: bool, run: impl FnOnce() -> Result<(), Abort>) -> Result<(), Abort> {
-    if abortable { catch_unwind(AssertUnwindSafe(run)).unwrap_or(Err(Abort::Panic)) } else { run() }
-}
-
 /// Returns the epoch before that of a transaction.
 pub const fn before(gsn: Gsn) -> Epoch {
     Epoch(gsn.epoch().0.saturating_sub(1))

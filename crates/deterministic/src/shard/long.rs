@@ -8,71 +8,13 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use ordain_model::plan::nested_args;
-use ordain_model::procedure::{Inputs, Locals, Slots, Target};
-use ordain_model::serial::{key_of, seed_of};
-use ordain_model::{
-    Abort, Cell, Chunk, FragmentContext, Gsn, Members as _, Millis, ProcedureId, Registry, SlotNo, Stop,
-    Stopwatch, Version,
-};
-
-use super::core::guarded;
-use super::members::Members;
+use ordain_execution::{ShippedRecords, Step};
+use ordain_model::procedure::{Locals, Slots};
+use ordain_model::serial::seed_of;
+use ordain_model::{Abort, Cell, Chunk, Gsn, Millis, ProcedureId, Registry, SlotNo, Stop, Stopwatch};
 
 /// The work that a fragment may do on its event loop, in instructions of a script: some milliseconds.
 pub(crate) const PATIENCE: u64 = 200_000;
-
-/// A compute fragment, and what it sees of its transaction.
-#[derive(Clone, Copy)]
-pub(crate) struct Computation<'a> {
-    pub(crate) chunk: &'a Chunk,
-    /// The transaction's position among the chunk's.
-    pub(crate) at: usize,
-    /// The fragment's position in the transaction.
-    pub(crate) n: usize,
-    /// The transaction's place in the order.
-    pub(crate) gsn: Gsn,
-    pub(crate) now: Millis,
-}
-
-impl Computation<'_> {
-    /// Runs the fragment on its members. On an error they are as they were.
-    pub(crate) fn run(
-        self,
-        registry: &Registry,
-        locals: &mut Locals,
-        slots: &dyn Slots,
-        members: &mut Members<'_>,
-        out: &mut Vec<u8>,
-    ) -> Result<(), Abort> {
-        let Computation { chunk, at, n, gsn, now } = self;
-        let txn = &chunk.txns()[at];
-        let fragment = &chunk.fragments(txn)[n];
-        let Some(code) = registry.get(fragment.procedure) else { return Ok(()) };
-        let args = chunk.args(txn);
-        let mut cx = FragmentContext {
-            args: nested_args(args, fragment.call_at),
-            db: fragment.db,
-            key: key_of(args, fragment),
-            now,
-            seed: seed_of(gsn),
-            version: Version::NONE,
-            inputs: Inputs { slots, list: chunk.plans().inputs_of(fragment) },
-            target: Target::Compute(members),
-            children: None,
-            locals,
-            registry,
-            share: registry.limits().share(txn.carriers),
-            most: registry.limits().reply,
-            out,
-        };
-        let result = guarded(fragment.abortable, || code.run(fragment.code, &mut cx));
-        if result.is_err() {
-            members.roll_back();
-        }
-        result
-    }
-}
 
 /// A compute fragment that has given up, with all that it needs.
 #[derive(Debug)]
@@ -130,16 +72,16 @@ impl Long {
     /// Runs the fragment to its end, or until the flag is set.
     pub(crate) fn run(mut self, stop: Option<Stop>, stopwatch: Option<Arc<dyn Stopwatch>>) -> Computed {
         let Long { chunk, at, n, gsn, now, registry, answers, records } = &mut self;
-        let txn = &chunk.txns()[*at];
-        let mut members = Members::of_copies(chunk, txn, *n, records);
-        let computation = Computation { chunk, at: *at, n: *n, gsn: *gsn, now: *now };
+        let (n, txn) = (*n, &chunk.txns()[*at]);
+        let mut shipped = ShippedRecords::of_copies(chunk, txn, n, records);
+        let step = Step { registry, chunk, txn, n, now: *now, seed: seed_of(*gsn), slots: &*answers };
         let mut answer = Vec::new();
         let mut locals = Locals::default();
         locals.stop = stop;
         locals.stopwatch = stopwatch;
-        let result = computation.run(registry, &mut locals, answers, &mut members, &mut answer);
-        let written = members.held.into_iter().filter(|held| held.writable);
+        let result = step.compute(&mut shipped, |_| false, &mut locals, &mut answer);
+        let written = shipped.held.into_iter().filter(|held| held.writable);
         let records = written.map(|held| (held.slot, held.cell, held.changed)).collect();
-        Computed { n: *n, records, answer, result }
+        Computed { n, records, answer, result }
     }
 }

@@ -4,6 +4,7 @@ use std::collections::BTreeMap;
 use std::ops::Range;
 use std::sync::Arc;
 
+use ordain_execution::Undo;
 use ordain_model::cell::Journal;
 use ordain_model::layout::MAX_SHARDS;
 use ordain_model::procedure::Slots;
@@ -11,7 +12,6 @@ use ordain_model::{Abort, Cell, Chunk, Fragment, Gsn, Layout, Millis, SlotNo, Tx
 use ordain_store::RecordId;
 
 use super::long::Computed;
-use super::undo::Undo;
 
 /// A set of the shards of a replica, one bit each.
 pub type ShardSet = u128;

@@ -3,13 +3,10 @@
 use std::ops::Range;
 use std::sync::Arc;
 
-use ordain_model::args::Arg;
-use ordain_model::procedure::{Inputs, Locals, Target};
+use ordain_execution::{InPlace, Name, Records, past_of};
+use ordain_model::procedure::{Inputs, Target};
 use ordain_model::serial::seed_of;
-use ordain_model::{
-    Abort, Access, Args, Batch, Chunk, Db, Fragment, FragmentContext, Gsn, Isolation, Millis, Placed,
-    Registry, SlotNo, Txn,
-};
+use ordain_model::{Abort, Access, Batch, Chunk, Fragment, Frame, Gsn, Isolation, Placed, SlotNo, Txn};
 use ordain_role::Bug;
 use ordain_store::{RecordId, RecordStore};
 
@@ -21,8 +18,7 @@ use super::queues::{
 use super::ranges::{Place, RANGES, range_of};
 use super::speculation::SpeculativeBatch;
 use ordain_deterministic::shard::{
-    Active, CUT, Core, Item, Known, OutOfOrderItem, Progress, Round, Scheduler, WireAnswers, batch_of,
-    before, past_of, read_record, write_record,
+    Active, CUT, Core, Item, Known, OutOfOrderItem, Progress, Round, Scheduler, WireAnswers, batch_of, before,
 };
 
 /// The places that are run between two checks of the budget.
@@ -698,46 +694,6 @@ fn need_of(active: &Active) -> Need {
         .map_or(Need::Nothing, |next| Need::Range(range_of(next.hash)))
 }
 
-/// The context of a fragment of an independent transaction, beside its record.
-struct Context<'a> {
-    args: Args<'a>,
-    key: Arg<'a>,
-    now: Millis,
-    gsn: Gsn,
-    db: Db,
-    share: usize,
-    registry: &'a Registry,
-}
-
-impl Context<'_> {
-    #[inline(always)]
-    fn on<'a>(
-        &'a self,
-        target: Target<'a>,
-        version: Gsn,
-        locals: &'a mut Locals,
-        out: &'a mut Vec<u8>,
-    ) -> FragmentContext<'a> {
-        let Context { args, key, now, gsn, db, share, registry } = *self;
-        FragmentContext {
-            args,
-            db,
-            key,
-            now,
-            seed: seed_of(gsn),
-            version: version.into(),
-            inputs: Inputs::none(),
-            target,
-            children: None,
-            locals,
-            registry,
-            share,
-            most: registry.limits().reply,
-            out,
-        }
-    }
-}
-
 /// Runs a fragment of an independent transaction.
 #[inline]
 fn run_entry<S: RecordStore>(
@@ -772,27 +728,28 @@ fn run_entry<S: RecordStore>(
             let (args_at, len) = entry.args;
             let args = planning.chunk.args_at(args_at..args_at + len, entry.is_logged);
             let (key, now) = (entry.key(args), planning.now);
-            let name = (entry.db, key.bytes, entry.hash);
-            let share = core.code.registry.limits().carried;
+            let name = Name { db: entry.db, key: key.bytes, hash: entry.hash };
             let (store, undo, locals, registry) =
                 (&mut core.store, &mut core.undo, &mut core.code.locals, &core.code.registry);
-            // The context is assembled where it is used, and not handed on.
-            let cx = Context { args, key, now, gsn, db: entry.db, share, registry };
+            let (limits, seed) = (registry.limits(), seed_of(gsn));
+            let (share, most, db, inputs) = (limits.carried, limits.reply, entry.db, Inputs::none());
+            let frame = Frame { args, db, key, now, seed, inputs, registry, share, most };
             match what {
                 What::Write => {
                     undo.writer = Some(gsn).filter(|_| planning.is_speculative);
                     let undo = planning.is_speculative.then_some(undo);
-                    write_record(store, guess, name, (gsn, now), undo, |cell, version| {
-                        code.run(entry.code, &mut cx.on(Target::Write(cell), version, locals, arena))
+                    InPlace::new(store, gsn, undo).guessing(guess).write(name, now, |cell, version| {
+                        code.run(entry.code, &mut frame.on(Target::Write(cell), version, None, locals, arena))
                     })
                 }
                 What::Past => {
                     let state = store.as_of(past);
-                    let (cell, version) = past_of(&state, name, now);
-                    code.run(entry.code, &mut cx.on(Target::Read(cell), version, locals, arena))
+                    let (cell, version) = past_of(&state, None, name, now);
+                    let target = Target::Read(cell);
+                    code.run(entry.code, &mut frame.on(target, version.into(), None, locals, arena))
                 }
-                _ => read_record(store, guess, name, now, |cell, version| {
-                    code.run(entry.code, &mut cx.on(Target::Read(cell), version, locals, arena))
+                _ => InPlace::new(store, gsn, None).guessing(guess).read(name, now, |cell, version| {
+                    code.run(entry.code, &mut frame.on(Target::Read(cell), version, None, locals, arena))
                 }),
             }
         }

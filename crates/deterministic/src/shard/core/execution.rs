@@ -3,21 +3,16 @@
 
 use std::sync::Arc;
 
-use ordain_model::plan::nested_args;
-use ordain_model::procedure::{Inputs, Slots, Target};
-use ordain_model::serial::{key_of, seed_of};
-use ordain_model::{Abort, Access, Cell, Chunk, FragmentContext, Isolation, SlotNo, Txn, Version};
+use ordain_execution::{Held, InPlace, OnSnapshot, Step, WRITE_LOCKED};
+use ordain_model::procedure::Slots;
+use ordain_model::serial::seed_of;
+use ordain_model::{Abort, Access, Chunk, SlotNo, Txn};
 use ordain_role::Bug;
 use ordain_store::{RecordId, RecordStore};
 
-use super::{Core, Progress, guarded};
-use crate::shard::long::Computation;
-use crate::shard::members::{Held, Members, refuse};
+use super::{Code, Core, Progress};
 use crate::shard::messages::Item;
-use crate::shard::parent_record;
-use crate::shard::records::{read_record, write_record};
 use crate::shard::state::{Active, CUT, empty};
-use crate::shard::undo::WRITE_LOCKED;
 
 impl<S: RecordStore> Core<S> {
     /// Runs this shard's fragments of a transaction as far as their inputs are there, then applies its verdict.
@@ -205,73 +200,26 @@ impl<S: RecordStore> Core<S> {
         out: &mut Vec<u8>,
     ) -> Result<(), Abort> {
         let fragment = &chunk.fragments(txn)[n];
-        let args = chunk.args(txn);
-        let key = key_of(args, fragment);
-        let Some(code) = self.code.registry.get(fragment.procedure) else { return Err(Abort::Panic) };
         let (gsn, now) = (active.gsn, active.now);
         let undoable = active.may_be_undone(txn, n);
         let guess = active.guesses.get(n).copied().flatten();
         let past = self.is_past(fragment).then(|| self.seen_by(gsn));
-        let mut cx = FragmentContext {
-            args: nested_args(args, fragment.call_at),
-            db: fragment.db,
-            key,
-            now,
-            seed: seed_of(gsn),
-            version: Version::NONE,
-            inputs: Inputs { slots: &active.slots, list: chunk.plans().inputs_of(fragment) },
-            target: Target::Read(&Cell::ABSENT),
-            children: None,
-            locals: &mut self.code.locals,
-            registry: &self.code.registry,
-            share: self.code.registry.limits().share(txn.carriers),
-            most: self.code.registry.limits().reply,
-            out,
-        };
+        let Core { store, code: Code { registry, locals, .. }, .. } = self;
+        let step = Step { registry, chunk, txn, n, now, seed: seed_of(gsn), slots: &active.slots };
         if let Some(epoch) = past {
-            return parent_record::read_past(&self.store.as_of(epoch), fragment, code, cx);
+            let state = &mut store.as_of(epoch);
+            return step.run(&mut OnSnapshot { state, guess: None }, locals, out);
         }
-        let name = (fragment.db, key.bytes, fragment.hash);
-        match fragment.access {
-            Access::Read | Access::Write if fragment.with_children => {
-                let writer = parent_record::Writer { gsn, now, undo: undoable.then_some(&mut active.undo) };
-                parent_record::run((&mut self.store, guess), writer, fragment, code, cx)
-            }
-            Access::Write => {
-                let undo = undoable.then_some(&mut active.undo);
-                let mut changed_bytes = 0;
-                let result =
-                    write_record(&mut self.store, guess, name, (gsn, now), undo, |mut cell, version| {
-                        let before = cell.weight();
-                        let target = Target::Write(cell.reborrow());
-                        let mut cx =
-                            FragmentContext { target, version: version.into(), children: None, ..cx };
-                        let result = guarded(fragment.abortable, || code.run(fragment.code, &mut cx));
-                        changed_bytes = cell.weight().abs_diff(before);
-                        result
-                    });
-                self.charge(changed_bytes);
-                result
-            }
-            Access::TableRead | Access::TableWrite => {
-                let mut table = self.store.table(gsn);
-                cx.target = Target::Table(&mut table);
-                guarded(fragment.abortable, || code.run(fragment.code, &mut cx))
-            }
-            Access::Read | Access::Compute => read_record(&self.store, guess, name, now, |cell, version| {
-                let mut cx = FragmentContext {
-                    target: Target::Read(cell),
-                    version: version.into(),
-                    children: None,
-                    ..cx
-                };
-                guarded(fragment.abortable, || code.run(fragment.code, &mut cx))
-            }),
-        }
+        let undo = undoable.then_some(&mut active.undo);
+        let mut records = InPlace::new(store, gsn, undo).guessing(guess);
+        let result = step.run(&mut records, locals, out);
+        let changed_bytes = records.changed_bytes;
+        self.charge(changed_bytes);
+        result
     }
 
-    /// Runs a compute fragment on its members, or only returns them if it must not run. `None` if it has given up:
-    /// then nothing has happened.
+    /// Runs a compute fragment on its shipped records, or only returns them if it must not run. `None` if it has given
+    /// up: then nothing has happened.
     fn compute(
         &mut self,
         active: &mut Active,
@@ -281,33 +229,25 @@ impl<S: RecordStore> Core<S> {
         failed: bool,
         out: &mut Vec<u8>,
     ) -> Option<Result<(), Abort>> {
-        let fragment = &chunk.fragments(txn)[n];
-        let is_past = self.settings.isolation == Isolation::ReadCommitted;
-        let past = is_past.then(|| self.seen_by(active.gsn));
-        let here = (self.site.number, &**self.maps.now(), past);
-        let mut members = Members::gather(here, &mut self.store, active, chunk, txn, n);
+        let mut shipped = self.gather(active, chunk, txn, n);
         let mut result = Ok(());
-        let share = self.code.registry.limits().share(txn.carriers);
-        let is_held_back = |slot: &SlotNo| !active.slots.is_missing(*slot);
-        let is_too_much = members.are_beyond(share, chunk, txn, n, is_held_back);
-        if is_too_much && !failed {
-            result = refuse(fragment, out);
-        } else if !failed {
-            let computation = Computation { chunk, at: active.at, n, gsn: active.gsn, now: active.now };
-            self.code.locals.set_patience(self.away.patience);
-            result =
-                computation.run(&self.code.registry, &mut self.code.locals, &active.slots, &mut members, out);
-            if self.code.locals.take_given_up() {
-                members.held.into_iter().for_each(|held| self.take_from_hands(active, held));
+        if !failed {
+            let Core { code: Code { registry, locals, .. }, away, .. } = self;
+            let (now, seed, slots) = (active.now, seed_of(active.gsn), &active.slots);
+            let step = Step { registry, chunk, txn, n, now, seed, slots };
+            locals.set_patience(away.patience);
+            result = step.compute(&mut shipped, |slot| !slots.is_missing(slot), locals, out);
+            if locals.take_given_up() {
+                shipped.held.into_iter().for_each(|held| self.take_from_hands(active, held));
                 return None;
             }
         }
-        for held in members.held {
+        for held in shipped.held {
             if held.owner == self.site.number {
-                let shipped = &chunk.fragments(txn)[held.slot.0 as usize];
-                // A member that was only to be read and is absent was not taken: it may be there, and expired.
-                if held.writable || held.cell.value.is_some() && !self.is_past(shipped) {
-                    self.restore_record(active, shipped, held);
+                let fragment = &chunk.fragments(txn)[held.slot.0 as usize];
+                // A record that was only to be read and is absent was not taken: it may be there, and expired.
+                if held.writable || held.cell.value.is_some() && !self.is_past(fragment) {
+                    self.restore_record(active, fragment, held);
                 }
             } else if held.writable && active.slots.is_missing(held.slot) {
                 let Held { slot, cell, changed, owner, .. } = held;

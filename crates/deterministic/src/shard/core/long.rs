@@ -4,13 +4,13 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
+use ordain_execution::Held;
 use ordain_model::{Cell, Computations, Gsn, Stopwatch, Txn};
 use ordain_role::{Outbox, UnderWay, Work, WorkDone};
 use ordain_store::RecordStore;
 
 use super::Core;
 use crate::shard::long::{Computed, InputSlots, Long, PATIENCE};
-use crate::shard::members::Held;
 use crate::shard::messages::{Item, Message};
 use crate::shard::state::{Active, owner};
 

@@ -5,11 +5,11 @@ use ordain_model::{Cell, Gsn, SlotNo};
 use ordain_store::RecordStore;
 
 use super::{Core, batch_of};
-use crate::shard::members::Held;
 use crate::shard::messages::{Item, ShardMessage};
 use crate::shard::remote::OutOfOrderItem;
 use crate::shard::scheduler::Scheduler;
 use crate::shard::state::{Active, Known, ShardSet, Shipment, ShippedOut};
+use ordain_execution::Held;
 
 impl<S: RecordStore> Core<S> {
     pub(in crate::shard) fn take_remote_result(

@@ -1,18 +1,56 @@
 //! Shipped records: they leave for the shard of a compute fragment and come back (`docs/protocols/calvin.md`, C20).
 
+use ordain_execution::{Held, InPlace, Name, ShippedRecords, WRITE_LOCKED, past_of};
 use ordain_model::cell::CellMut;
 use ordain_model::serial::key_of;
-use ordain_model::{Access, Cell, Chunk, Fragment, Gsn, SlotNo, Txn};
+use ordain_model::{Access, Cell, Chunk, Fragment, Gsn, Isolation, SlotNo, Txn};
 use ordain_store::RecordStore;
 
 use super::Core;
-use crate::shard::members::Held;
 use crate::shard::messages::Item;
-use crate::shard::records::{drop_expired, past_of};
 use crate::shard::state::{Active, CUT, Shipment, ShippedOut, owner};
-use crate::shard::undo::WRITE_LOCKED;
 
 impl<S: RecordStore> Core<S> {
+    /// Gathers the records of compute fragment `n`, each of which is on this shard or has been shipped to it. A
+    /// snapshot-readable one may be wanted as of the end of an epoch.
+    pub(super) fn gather<'a>(
+        &mut self,
+        active: &mut Active,
+        chunk: &'a Chunk,
+        txn: &Txn,
+        n: usize,
+    ) -> ShippedRecords<'a> {
+        let fragments = chunk.fragments(txn);
+        let is_past = self.settings.isolation == Isolation::ReadCommitted;
+        let past = is_past.then(|| self.seen_by(active.gsn));
+        let (me, layout, store) = (self.site.number, self.maps.now(), &mut self.store);
+        let undoable = active.may_be_undone(txn, n);
+        ShippedRecords::gather(chunk, txn, n, |slot, name, writable| {
+            let fragment = &fragments[slot.0 as usize];
+            let owner = owner(fragment, layout).unwrap_or(me);
+            let (cell, version) = if owner != me {
+                let received = active.received_records.get_mut(&slot).and_then(Option::take);
+                received.unwrap_or((Cell::ABSENT, Gsn::NONE))
+            } else if let Some(epoch) = past.filter(|_| fragment.snapshot_readable) {
+                let state = store.as_of(epoch);
+                let (cell, version) = past_of(&state, None, name, active.now);
+                (cell.clone(), version)
+            } else {
+                match store.find(name.db, name.key, name.hash) {
+                    Some(record) if store.cell(record).is_live(active.now) => store.take(record, active.gsn),
+                    Some(record) if writable => {
+                        let undo = (txn.abortable || active.is_speculative).then_some(&mut active.undo);
+                        InPlace::new(store, active.gsn, undo).drop_expired(record, name.hash);
+                        (Cell::ABSENT, Gsn::NONE)
+                    }
+                    _ => (Cell::ABSENT, Gsn::NONE),
+                }
+            };
+            let before = (undoable && writable && owner == me).then(|| cell.clone());
+            (cell, version, owner, before)
+        })
+    }
+
     /// Restores a record of this shard to the place from which it was taken.
     pub(super) fn restore_record(&mut self, active: &mut Active, shipped: &Fragment, held: Held<'_>) {
         let Held { db, key, cell, version, changed, before, .. } = held;
@@ -82,7 +120,7 @@ impl<S: RecordStore> Core<S> {
         let live = record.filter(|record| self.store.cell(*record).is_live(active.now));
         let weight = if self.is_past(fragment) {
             let state = self.store.as_of(self.seen_by(active.gsn));
-            past_of(&state, (fragment.db, key, fragment.hash), active.now).0.weight()
+            past_of(&state, None, Name { db: fragment.db, key, hash: fragment.hash }, active.now).0.weight()
         } else {
             live.map_or(0, |record| self.store.cell(record).weight())
         };
@@ -122,7 +160,8 @@ impl<S: RecordStore> Core<S> {
                     self.store.take(record, active.gsn)
                 }
                 (None, Some(record)) => {
-                    drop_expired(&mut self.store, active, (txn, fragment), record);
+                    let undo = (txn.abortable || active.is_speculative).then_some(&mut active.undo);
+                    InPlace::new(&mut self.store, active.gsn, undo).drop_expired(record, fragment.hash);
                     (Cell::ABSENT, Gsn::NONE)
                 }
                 (None, None) => (Cell::ABSENT, Gsn::NONE),
@@ -137,7 +176,8 @@ impl<S: RecordStore> Core<S> {
             (cell, version)
         } else if self.is_past(fragment) {
             let state = self.store.as_of(self.seen_by(active.gsn));
-            let (cell, version) = past_of(&state, (fragment.db, key, fragment.hash), active.now);
+            let (cell, version) =
+                past_of(&state, None, Name { db: fragment.db, key, hash: fragment.hash }, active.now);
             (cell.clone(), version)
         } else {
             live.map_or((Cell::ABSENT, Gsn::NONE), |record| {

@@ -7,7 +7,7 @@ use ordain_store::{RecordId, RecordStore};
 
 /// The lock word of a write-locked record: no transaction waits for it, but it was changed and may be undone, or it
 /// is shipped, and so keeps its place in the store.
-pub(crate) const WRITE_LOCKED: u32 = u32::MAX;
+pub const WRITE_LOCKED: u32 = u32::MAX;
 
 /// A journal of changes: their inverses, and the records that they are of.
 #[derive(Debug, Default)]
@@ -15,7 +15,7 @@ pub struct Undo {
     /// The tag of a change is the place of its record among those touched.
     pub journal: Journal,
     /// The records that were changed.
-    pub(crate) touched: Vec<Touched>,
+    pub touched: Vec<Touched>,
     /// The transaction that changes records now, if several share the journal: then a record is noted for each of
     /// them.
     pub writer: Option<Gsn>,
@@ -27,7 +27,7 @@ pub struct Touched {
     /// The record.
     pub record: RecordId,
     /// The version before the change.
-    pub(crate) version: Gsn,
+    pub version: Gsn,
     /// The transaction that changed it, if several share the journal.
     pub by: Gsn,
     /// The key under which the change was planned: that of the record, or of its parent record.
@@ -36,7 +36,7 @@ pub struct Touched {
 
 impl Undo {
     /// Notes that a record is about to be changed, and keeps its place in the store; returns the tag of its changes.
-    pub(crate) fn touch(&mut self, store: &mut impl RecordStore, record: RecordId, of: KeyHash) -> u32 {
+    pub fn touch(&mut self, store: &mut impl RecordStore, record: RecordId, of: KeyHash) -> u32 {
         if store.lock(record) == 0 {
             // Each record noted is write-locked, or has a lock queue.
             store.set_lock(record, WRITE_LOCKED);
@@ -56,7 +56,7 @@ impl Undo {
     }
 
     /// Returns whether a write-locked record keeps its place to the end.
-    pub(crate) fn keeps(&mut self, store: &mut impl RecordStore, record: RecordId, of: KeyHash) -> bool {
+    pub fn keeps(&mut self, store: &mut impl RecordStore, record: RecordId, of: KeyHash) -> bool {
         if self.writer.is_some() {
             self.touch(store, record, of);
         }
@@ -64,7 +64,7 @@ impl Undo {
     }
 
     /// Undoes the changes since a mark of the journal, newest first.
-    pub(crate) fn roll_back(&mut self, store: &mut impl RecordStore, mark: usize) {
+    pub fn roll_back(&mut self, store: &mut impl RecordStore, mark: usize) {
         let Undo { journal, touched, .. } = self;
         journal.roll_back(mark, |tag, undo| {
             let Touched { record, version, .. } = touched[tag as usize];
@@ -107,7 +107,7 @@ impl Undo {
     }
 
     /// Forgets all that is noted.
-    pub(crate) fn clear(&mut self) {
+    pub fn clear(&mut self) {
         self.touched.clear();
         self.journal.clear();
     }

@@ -1,0 +1,99 @@
+//! Reading: a chunk is read in pieces, transaction by transaction, on the state at the end of its epoch.
+
+use ordain_execution::OnSnapshot;
+use ordain_model::{Access, Fragment};
+use ordain_store::RecordStore;
+
+use super::found::ReadAt;
+use super::{Run, ShardView, SnapshotReader};
+use crate::sequencing::Part;
+use crate::shard::state::ShardSet;
+
+/// The bytes read that count as one fragment of the budget: what has been read waits to be sent until then.
+const LARGE: usize = 4 << 10;
+
+impl SnapshotReader {
+    /// Goes on reading a chunk; returns whether all of it is read.
+    pub(super) fn read<S: RecordStore>(
+        &mut self,
+        shard: &mut ShardView<'_, S>,
+        run: &mut Run,
+        budget: &mut usize,
+    ) -> bool {
+        let chunk = run.chunk.clone();
+        let (number, layout) = (self.number, shard.maps.planned.under(&chunk.map).clone());
+        let then = shard.maps.as_of(run.at).clone();
+        let is_stale = chunk.map != *then.map();
+        let me: ShardSet = 1 << number;
+        let is_mine =
+            |fragment: &Fragment| fragment.is_table() || layout.shard_of(fragment.hash.slot()) == number;
+        let store = shard.store;
+        let mut state = store.as_of(run.at);
+        self.prefetch.begin(run.next);
+        while let Some(txn) = chunk.txns().get(run.next.0) {
+            let fragments = chunk.fragments(txn);
+            let found = &mut run.found;
+            if run.next.1 == 0 {
+                let only = chunk.only_shard(txn, &layout);
+                if only.is_some_and(|shard| shard != number) {
+                    run.next.0 += 1;
+                    continue;
+                }
+                found.alone = only.is_some() || layout.shards() == 1;
+                if !found.alone {
+                    found.routes.analyse(&chunk, txn, &layout);
+                    let takes_part = found.routes.participants | 1 << found.routes.collector;
+                    found.alone = takes_part == me;
+                    if takes_part & me == 0 {
+                        run.next.0 += 1;
+                        continue;
+                    }
+                }
+                found.reset(fragments.len());
+            }
+            let is_kept = self.kept.is_some_and(|kept| run.at >= kept);
+            if is_kept && is_stale && run.next.1 == 0 && chunk.is_moved(txn, &then) {
+                // Each shard that takes part sees that alone: at the end of that epoch its slots were elsewhere.
+                if chunk.collector(txn, &layout) == number {
+                    self.send_back(&chunk, txn, then.map());
+                }
+                run.next.0 += 1;
+                continue;
+            }
+            if !is_kept {
+                self.counts.too_old += 1;
+                run.next = (run.next.0 + 1, 0);
+                match found.alone || found.routes.collector == self.number {
+                    true => self.refuse(&chunk, txn),
+                    false => {
+                        let to = run.parts.entry(found.routes.collector).or_default();
+                        to.push((txn.index, Part::TooOld));
+                    }
+                }
+                continue;
+            }
+            let reads = ReadAt::new(&chunk, txn, run.at, run.now);
+            while let Some(fragment) = fragments.get(run.next.1) {
+                if *budget == 0 {
+                    return false;
+                }
+                // Records planned by another map may have been elsewhere then, and are not prefetched.
+                if run.next >= self.prefetch.until && !is_stale {
+                    self.prefetch.gather(store, (&chunk, &layout), (run.next, *budget), number);
+                }
+                if fragment.access != Access::Compute && (found.alone || is_mine(fragment)) {
+                    *budget -= 1;
+                    let guess = if fragment.is_keyed() { self.prefetch.next(fragment) } else { None };
+                    let bytes = found.slots.bytes();
+                    let step = reads.step(shard.registry, run.next.1);
+                    found.read(step, OnSnapshot { state: &mut state, guess }, shard.locals);
+                    *budget = budget.saturating_sub(found.slots.bytes().saturating_sub(bytes) / LARGE);
+                }
+                run.next.1 += 1;
+            }
+            self.hand_over(shard, run, &chunk, txn);
+            run.next = (run.next.0 + 1, 0);
+        }
+        true
+    }
+}
