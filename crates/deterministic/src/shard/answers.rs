@@ -10,7 +10,7 @@
 use ordain_model::SlotNo;
 use ordain_model::wire::Reader;
 
-use super::state::append;
+use super::slots::append;
 
 /// Answers of a transaction by slot, in wire form.
 #[derive(Clone, Copy, Debug)]

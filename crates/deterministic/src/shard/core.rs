@@ -25,10 +25,11 @@ use super::messages::Message;
 use super::remote::{OutOfOrder, Places, RemoteResults};
 use super::replies::Replies;
 use super::reply::write_reply;
+use super::routes::ShardSet;
 use super::scheduler::Scheduler;
 use super::snapshot_reader::{ShardView, SnapshotReader};
 use super::spans::Spans;
-use super::state::{Active, ShardSet};
+use super::state::Active;
 use super::table::ActiveTable;
 
 pub(super) mod capture;

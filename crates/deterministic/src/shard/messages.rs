@@ -28,7 +28,7 @@ impl RemoteResult for ShardMessage {
     fn weight(&self) -> usize {
         let records = |(_, item): &(Gsn, Item)| match item {
             Item::Records { records, .. } => records.iter().map(MovedRecord::weight).sum(),
-            Item::Round(round) => 16 * (round.aborts.len() + round.affected.len()),
+            Item::Round(round) => 16 * (round.logged.aborts.len() + round.logged.affected.len()),
             _ => 0,
         };
         REMOTE_RESULT_BYTES + self.bytes.len() + self.items.iter().map(records).sum::<usize>()
@@ -111,22 +111,32 @@ pub enum Item {
 pub struct Round {
     /// The number of the round.
     pub number: u32,
+    /// The findings on transactions that are logged.
+    pub logged: Findings,
+    /// The findings on transactions that are not logged, which only shards of the same node know. Nothing follows
+    /// from them.
+    pub unlogged: Findings,
+}
+
+/// The transactions that a shard has found to abort, or to be affected.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct Findings {
     /// In round 0: the transactions that abort by fragments of the sender, each with the first of these.
     pub aborts: Vec<(Gsn, SlotNo, Abort)>,
     /// In later rounds: the affected transactions, which use a key that an aborting or affected one may have written.
     pub affected: Vec<Gsn>,
-    /// The findings on transactions that are not logged, which only shards of the same node know. Nothing follows
-    /// from them.
-    pub unlogged: Unlogged,
 }
 
-/// The findings of a shard on transactions that only its own node knows.
-#[derive(Clone, Debug, Default, PartialEq)]
-pub struct Unlogged {
-    /// As [`Round::aborts`].
-    pub aborts: Vec<(Gsn, SlotNo, Abort)>,
-    /// As [`Round::affected`].
-    pub affected: Vec<Gsn>,
+impl Round {
+    /// The findings on transactions that are logged, or that are not.
+    pub fn of(&mut self, is_logged: bool) -> &mut Findings {
+        if is_logged { &mut self.logged } else { &mut self.unlogged }
+    }
+
+    /// All findings.
+    pub fn findings(&self) -> [&Findings; 2] {
+        [&self.logged, &self.unlogged]
+    }
 }
 
 /// The relation of records that are sent to copies of a slot that is to move ([decision 50]).
@@ -224,9 +234,9 @@ codec!(enum Item {
     ANSWERS => Answers { len, at as Derived, first as Derived },
 });
 
-codec!(struct Round { number, aborts, affected, unlogged });
+codec!(struct Round { number, logged, unlogged });
 
-codec!(struct Unlogged { aborts, affected });
+codec!(struct Findings { aborts, affected });
 
 codec!(struct MovedRecord { db, version, key, cell });
 
@@ -421,8 +431,8 @@ mod tests {
             ),
             any::<u32>().prop_map(move |number| none(Item::Taken(number))),
             (any::<u32>(), found(), found()).prop_map(move |(number, (aborts, affected), home)| {
-                let unlogged = Unlogged { aborts: home.0, affected: home.1 };
-                none(Item::Round(Box::new(Round { number, aborts, affected, unlogged })))
+                let unlogged = Findings { aborts: home.0, affected: home.1 };
+                none(Item::Round(Box::new(Round { number, logged: Findings { aborts, affected }, unlogged })))
             }),
             (any::<u128>(), any::<u32>(), any::<bool>()).prop_map(move |(sum, records, doubted)| {
                 none(Item::Attestation { digest: Digest { sum, records }, doubted })

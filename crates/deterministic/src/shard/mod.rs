@@ -8,7 +8,7 @@
 //! the fragments of one transaction that fall on this shard:
 //!
 //! 1. *Analysis*: which fragments are on this shard, which shards take part, which of them need its slots
-//!    (`state::Routes`).
+//!    (`routes::Routes`).
 //! 2. *Local reads* and 5. *logic and writes*: each fragment runs on its record as soon as its inputs are there, in plan
 //!    order.
 //! 3. *Serve remote reads*: a slot that another shard needs is sent to it; a record that a compute fragment needs on another
@@ -61,8 +61,10 @@ mod replay;
 mod replies;
 mod reply;
 mod role;
+mod routes;
 mod scheduler;
 mod sessions;
+mod slots;
 mod snapshot_reader;
 mod spans;
 mod state;
@@ -71,7 +73,7 @@ mod table;
 // What a node is made of.
 pub use balance::Balance;
 pub use core::Settings;
-pub use messages::{Item, Message, MovedRecord, Round, ShardMessage, Unlogged};
+pub use messages::{Findings, Item, Message, MovedRecord, Round, ShardMessage};
 pub use remote::Places;
 pub use replay::Replay;
 pub use role::Shard;
@@ -84,7 +86,9 @@ pub use core::{Core, Progress, batch_of, before};
 pub use maps::Maps;
 pub use prefetch::Prefetch;
 pub use remote::{OutOfOrder, OutOfOrderItem, RemoteResults};
+pub use routes::{Routes, ShardSet, owner};
 pub use scheduler::{LockManager, NewLockManager, Scheduler, Scheduling};
+pub use slots::{CUT, SlotTable};
 pub use snapshot_reader::SnapshotReader;
-pub use state::{Active, CUT, Known, Routes, ShardSet, SlotTable, owner};
+pub use state::{Active, Known};
 pub use table::ActiveTable;

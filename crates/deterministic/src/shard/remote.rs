@@ -15,7 +15,8 @@ use ordain_role::{Address, Outbox};
 
 use super::answers;
 use super::messages::{Item, Message, ShardMessage};
-use super::state::{ShardSet, SlotTable};
+use super::routes::ShardSet;
+use super::slots::SlotTable;
 
 /// The addresses of a shard's peers and of the roles of its node.
 #[derive(Clone, Debug)]

@@ -67,6 +67,8 @@
 //!   see what is committed when they run.
 //! - A range stays with its shard: the cores of a node share no record.
 
+mod executing;
+mod groups;
 mod queue_prefetch;
 mod queues;
 mod ranges;

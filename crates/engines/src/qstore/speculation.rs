@@ -36,7 +36,7 @@ use ordain_role::Bug;
 use ordain_store::{RecordId, RecordStore};
 
 use super::queues::QueueScheduler;
-use ordain_deterministic::shard::{Active, BatchPlace, Core, Item, Known, Round, Unlogged, batch_of};
+use ordain_deterministic::shard::{Active, BatchPlace, Core, Findings, Item, Known, Round, batch_of};
 
 /// A speculative batch: transactions that are decided together.
 #[derive(Debug)]
@@ -125,25 +125,20 @@ impl SpeculativeBatch {
         self.failures.contains_key(&gsn) || self.affected.contains(&gsn)
     }
 
-    /// Finds the affected transactions that are not known, in one pass in the order, and returns them as findings.
-    fn find_affected<S: RecordStore>(&mut self, core: &Core<S>) -> Round {
+    /// Finds the affected transactions that are not known, in one pass in the order, and adds them to the findings.
+    fn find_affected<S: RecordStore>(&mut self, core: &Core<S>, round: &mut Round) {
         let mut dirty = self.dirty_keys.clone();
-        let mut found = Vec::new();
         for (gsn, chunk, txn) in self.members() {
             let mine = || chunk.fragments(txn).iter().filter(|f| core.is_scheduled(f));
             let is_new = !self.affected.contains(&gsn) && mine().any(|f| dirty.contains(&f.hash));
             if is_new {
-                found.push((gsn, txn.logged));
+                round.of(txn.logged).affected.push(gsn);
             }
             if is_new || self.is_undone(gsn) {
                 dirty.extend(mine().filter(|f| f.writes()).map(|f| f.hash));
             }
         }
-        self.affected.extend(found.iter().map(|(gsn, _)| *gsn));
-        let of =
-            |logged: bool| found.iter().filter(move |f| f.1 == logged).map(|f| f.0).collect::<Vec<Gsn>>();
-        let unlogged = Unlogged { affected: of(false), ..Unlogged::default() };
-        Round { affected: of(true), unlogged, ..Round::default() }
+        self.affected.extend(round.findings().into_iter().flat_map(|findings| &findings.affected));
     }
 
     /// Returns the keys that transactions dropped now, or before, were to write here.
@@ -160,29 +155,25 @@ impl SpeculativeBatch {
     fn aborts(&mut self) -> Round {
         // The order in which they were executed is not a function of the log.
         self.aborts.sort_unstable_by_key(|abort| abort.0);
-        let of = |logged: bool| {
-            let those = self.aborts.iter().filter(move |abort| abort.3 == logged);
-            those.map(|(gsn, slot, abort, _)| (*gsn, *slot, *abort)).collect::<Vec<_>>()
-        };
-        Round {
-            aborts: of(true),
-            unlogged: Unlogged { aborts: of(false), ..Unlogged::default() },
-            ..Round::default()
+        let mut round = Round::default();
+        for &(gsn, slot, abort, is_logged) in &self.aborts {
+            round.of(is_logged).aborts.push((gsn, slot, abort));
         }
+        round
     }
 
     /// Takes the findings of all shards; returns whether there are any that may be known on all nodes.
     fn learn(&mut self, rounds: &Rounds) -> bool {
-        for Round { aborts, affected, unlogged, .. } in rounds.values() {
-            for &(gsn, slot, abort) in aborts.iter().chain(&unlogged.aborts) {
+        for findings in rounds.values().flat_map(Round::findings) {
+            for &(gsn, slot, abort) in &findings.aborts {
                 let first = self.failures.entry(gsn).or_insert((slot, abort));
                 if slot < first.0 {
                     *first = (slot, abort);
                 }
             }
-            self.affected.extend(affected.iter().chain(&unlogged.affected));
+            self.affected.extend(&findings.affected);
         }
-        rounds.values().any(|round| !round.aborts.is_empty() || !round.affected.is_empty())
+        rounds.values().any(|round| round.logged != Findings::default())
     }
 }
 
@@ -237,8 +228,7 @@ impl QueueScheduler {
             Stage::Planned if is_executed && self.is_answered(core, &speculative) => {
                 let mut round = speculative.aborts();
                 if !speculative.dirty_keys.is_empty() {
-                    let found = speculative.find_affected(core);
-                    (round.affected, round.unlogged.affected) = (found.affected, found.unlogged.affected);
+                    speculative.find_affected(core, &mut round);
                 }
                 self.tell(core, &speculative, 0, round);
                 speculative.stage = Stage::Told(0);
@@ -249,7 +239,8 @@ impl QueueScheduler {
                     .get(&(speculative.id, number))
                     .is_some_and(|rounds| speculative.learn(rounds));
                 if is_known_to_all {
-                    let round = speculative.find_affected(core);
+                    let mut round = Round::default();
+                    speculative.find_affected(core, &mut round);
                     self.counts.rounds += 1;
                     self.tell(core, &speculative, number + 1, round);
                     speculative.stage = Stage::Told(number + 1);
@@ -282,7 +273,7 @@ impl QueueScheduler {
         for to in (0..core.shards()).filter(|to| *to != core.site.number) {
             let mut round = round.clone();
             if !core.site.partition.contains(&to) {
-                round.unlogged = Unlogged::default();
+                round.unlogged = Findings::default();
             }
             core.remote.results.add(to, speculative.id, Item::Round(Box::new(round)));
         }

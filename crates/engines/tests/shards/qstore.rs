@@ -23,7 +23,7 @@
 //! | 20 a batch larger than what clients ask for | all that is here: a batch closes when there is nothing more | |
 //! | 17 read committed | `read_committed` | `random`, `partitions`, `moving`; sim |
 
-use ordain_deterministic::shard::{Item, Round, Scheduling, ShardMessage};
+use ordain_deterministic::shard::{Findings, Item, Round, Scheduling, ShardMessage};
 use ordain_engines::{calvin, qstore};
 use ordain_gateway::Ticket;
 use ordain_model::args::encode;
@@ -694,7 +694,10 @@ fn a_round_that_is_told_again_is_compared_with_the_first() {
         let repeated = |cluster: &Cluster| cluster.gauge(0, "ordain_shard_repeated_total");
         let before = repeated(&cluster);
         let aborts = if is_same { Vec::new() } else { vec![(unit, SlotNo(0), Abort::Logic)] };
-        let round = Item::Round(Box::new(Round { aborts, ..Round::default() }));
+        let round = Item::Round(Box::new(Round {
+            logged: Findings { aborts, affected: Vec::new() },
+            ..Round::default()
+        }));
         cluster.forge(0, &ShardMessage { from: 1, items: vec![(unit, round)], bytes: Vec::new() });
         cluster.settle();
         if is_same {

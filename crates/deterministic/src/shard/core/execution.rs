@@ -12,7 +12,8 @@ use ordain_store::{RecordId, RecordStore};
 
 use super::{Code, Core, Progress};
 use crate::shard::messages::Item;
-use crate::shard::state::{Active, CUT, empty};
+use crate::shard::slots::{CUT, empty};
+use crate::shard::state::Active;
 
 impl<S: RecordStore> Core<S> {
     /// Runs this shard's fragments of a transaction as far as their inputs are there, then applies its verdict.

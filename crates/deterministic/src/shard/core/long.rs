@@ -12,7 +12,8 @@ use ordain_store::RecordStore;
 use super::Core;
 use crate::shard::long::{Computed, InputSlots, Long, PATIENCE};
 use crate::shard::messages::{Item, Message};
-use crate::shard::state::{Active, owner};
+use crate::shard::routes::owner;
+use crate::shard::state::Active;
 
 /// The waiter for a computation.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]

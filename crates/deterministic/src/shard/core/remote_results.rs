@@ -7,8 +7,9 @@ use ordain_store::RecordStore;
 use super::{Core, batch_of};
 use crate::shard::messages::{Item, ShardMessage};
 use crate::shard::remote::OutOfOrderItem;
+use crate::shard::routes::ShardSet;
 use crate::shard::scheduler::Scheduler;
-use crate::shard::state::{Active, Known, ShardSet, Shipment, ShippedOut};
+use crate::shard::state::{Active, Known, Shipment, ShippedOut};
 use ordain_execution::Held;
 
 impl<S: RecordStore> Core<S> {

@@ -8,7 +8,9 @@ use ordain_store::RecordStore;
 
 use super::Core;
 use crate::shard::messages::Item;
-use crate::shard::state::{Active, CUT, Shipment, ShippedOut, owner};
+use crate::shard::routes::owner;
+use crate::shard::slots::CUT;
+use crate::shard::state::{Active, Shipment, ShippedOut};
 
 impl<S: RecordStore> Core<S> {
     /// Gathers the records of compute fragment `n`, each of which is on this shard or has been shipped to it. A

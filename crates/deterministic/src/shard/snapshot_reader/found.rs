@@ -10,7 +10,9 @@ use ordain_store::Snapshot;
 
 use super::ShardView;
 use crate::sequencing::Part;
-use crate::shard::state::{Active, CUT, Routes, SlotTable, Tables};
+use crate::shard::routes::Routes;
+use crate::shard::slots::{CUT, SlotTable, Tables};
+use crate::shard::state::Active;
 
 /// The parts of a transaction that a shard has read.
 #[derive(Debug, Default)]

@@ -10,7 +10,9 @@ use super::{Away, ChunkId, Gathering, OutOfOrder, Run, ShardView, SnapshotReader
 use crate::sequencing::{Part, Parts};
 use crate::shard::long::{Computed, InputSlots, Long};
 use crate::shard::reply::{outcomes_of, write_reply};
-use crate::shard::state::{Active, ShardSet, SlotTable};
+use crate::shard::routes::ShardSet;
+use crate::shard::slots::SlotTable;
+use crate::shard::state::Active;
 
 impl SnapshotReader {
     /// Hands over what was read of a transaction here to its collector.

@@ -28,7 +28,8 @@ use crate::shard::long::Long;
 use crate::shard::maps::Maps;
 use crate::shard::remote::Places;
 use crate::shard::reply::outcomes_of;
-use crate::shard::state::{ShardSet, SlotTable};
+use crate::shard::routes::ShardSet;
+use crate::shard::slots::SlotTable;
 use found::Found;
 use prefetch::PrefetchBatch;
 

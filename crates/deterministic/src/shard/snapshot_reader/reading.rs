@@ -7,7 +7,7 @@ use ordain_store::RecordStore;
 use super::found::ReadAt;
 use super::{Run, ShardView, SnapshotReader};
 use crate::sequencing::Part;
-use crate::shard::state::ShardSet;
+use crate::shard::routes::ShardSet;
 
 /// The bytes read that count as one fragment of the budget: what has been read waits to be sent until then.
 const LARGE: usize = 4 << 10;
