@@ -297,11 +297,12 @@ impl Gateway {
                 ));
             }
         }
-        let seats = self.pending.iter().flat_map(|(_, submitted)| {
+        let stream_places = self.pending.iter().flat_map(|(_, submitted)| {
             let waiting = submitted.waiters.iter().filter(|waiter| waiter.is_waiting());
-            waiting.filter_map(|waiter| Some((waiter.seat?, submitted.view.is_some())))
+            waiting.filter_map(|waiter| Some((waiter.stream_place?, submitted.view.is_some())))
         });
-        let dependents = self.dependents.values().filter_map(|dependent| Some((dependent.seat?, false)));
-        self.streams.check(seats.chain(dependents))
+        let dependents =
+            self.dependents.values().filter_map(|dependent| Some((dependent.stream_place?, false)));
+        self.streams.check(stream_places.chain(dependents))
     }
 }

@@ -142,8 +142,12 @@ impl Gateway {
         let Lost { place, asker, view, chunk, may_repeat } = lost;
         let dependent = self.dependents.remove(&place);
         let is_write = may_repeat && !chunk.txns()[place.1 as usize].read_only;
-        if let Some(seat) = asker.seat.filter(|_| may_repeat) {
-            return self.come_back(seat, view.is_some(), Held::of(asker, view, &chunk, place.1, is_write));
+        if let Some(stream_place) = asker.stream_place.filter(|_| may_repeat) {
+            return self.come_back(
+                stream_place,
+                view.is_some(),
+                Held::of(asker, view, &chunk, place.1, is_write),
+            );
         }
         let (is_read, view) = (view.is_some(), view.unwrap_or(View::Ordered));
         if may_repeat && let Some(at) = self.ask_again(asker, view, &chunk, place.1) {
@@ -151,9 +155,9 @@ impl Gateway {
             return self.wait_on(Some(at), dependent);
         }
         let is_read = is_read && dependent.is_none();
-        let seat = dependent.map_or(asker.seat, |dependent| dependent.seat);
+        let stream_place = dependent.map_or(asker.stream_place, |dependent| dependent.stream_place);
         let unknown = Finished::unknown(asker.ticket, Path::Order);
-        self.leave_seat(seat, is_read, &unknown);
+        self.leave_stream(stream_place, is_read, &unknown);
         done(self, unknown);
     }
 

@@ -64,8 +64,8 @@ impl Gateway {
                 Meaning::Late => late.push((place, Asker { late: asker.late + 1, ..asker })),
                 Meaning::Refuted(map) => refuted.push(Refuted { place, asker, map }),
                 Meaning::RunAgain(chunk) => {
-                    let Some(seat) = asker.seat else { continue };
-                    self.come_back(seat, false, Held::of(asker, None, &chunk, outcome.index, false));
+                    let Some(stream_place) = asker.stream_place else { continue };
+                    self.come_back(stream_place, false, Held::of(asker, None, &chunk, outcome.index, false));
                 }
             }
         }
@@ -112,7 +112,7 @@ impl Gateway {
             }
             _ => {}
         }
-        if asker.seat.is_some() && submitted.is_of_another_run(outcome, &*self.backend) {
+        if asker.stream_place.is_some() && submitted.is_of_another_run(outcome, &*self.backend) {
             return submitted.chunk.clone().map_or(Meaning::Ended, Meaning::RunAgain);
         }
         Meaning::Ended
@@ -154,7 +154,7 @@ impl Gateway {
         };
         match dependent {
             None => {
-                self.leave_seat(asker.seat, is_read, &finished);
+                self.leave_stream(asker.stream_place, is_read, &finished);
                 done(self, finished);
             }
             Some(dependent) => self.take_step(dependent, Finished { path: Path::Order, ..finished }, done),
@@ -207,11 +207,11 @@ impl Gateway {
         let is_of_one_state = matches!(view, View::At(_));
         let again = if asker.late < MAX_LATE || is_of_one_state { view } else { View::Ordered };
         let asker = Asker { late: asker.late.saturating_add(1), ..asker };
-        if let Some(seat) = asker.seat {
+        if let Some(stream_place) = asker.stream_place {
             if is_newer {
                 self.plan_by(map);
             }
-            return self.come_back(seat, true, Held::of(asker, Some(again), chunk, index, false));
+            return self.come_back(stream_place, true, Held::of(asker, Some(again), chunk, index, false));
         }
         self.plan_by(if again == View::Ordered && !is_newer { &known } else { map });
         let at = self.ask_again(asker, again, chunk, index);
@@ -240,10 +240,10 @@ impl Gateway {
         if let Some(Dependent { call: asked, stage: Stage::Running, .. }) = &mut dependent {
             asked.session = call.session;
         }
-        if let Some(seat) = asker.seat {
+        if let Some(stream_place) = asker.stream_place {
             let mut held = Held::of(asker, None, chunk, index, false);
             held.call = call;
-            return self.come_back(seat, false, held);
+            return self.come_back(stream_place, false, held);
         }
         let at = self.ask_again_as(call, asker, View::Ordered, chunk, index);
         self.wait_on(at, dependent);
@@ -262,8 +262,8 @@ impl Gateway {
             let Some(submitted) = self.pending.get(place.0) else { continue };
             let Some(chunk) = submitted.chunk.clone() else { continue };
             let view = submitted.view.clone().filter(|_| asker.late < MAX_LATE).unwrap_or(View::Ordered);
-            if let Some(seat) = asker.seat {
-                self.come_back(seat, true, Held::of(asker, Some(view), &chunk, place.1, false));
+            if let Some(stream_place) = asker.stream_place {
+                self.come_back(stream_place, true, Held::of(asker, Some(view), &chunk, place.1, false));
                 continue;
             }
             let dependent = self.dependents.remove(&place);

@@ -8,7 +8,7 @@ use ordain_model::{Chunk, ChunkNo, PartitionId, Stamp, Txn, View};
 
 use crate::Ticket;
 use crate::backend::Backend;
-use crate::streams::Seat;
+use crate::streams::StreamPlace;
 
 /// The chunks that are begun and not finished, in the order of their numbers.
 #[derive(Debug)]
@@ -62,7 +62,7 @@ pub(crate) struct Waiter {
     /// chunk.
     pub(crate) is_fixed: bool,
     /// Its place among the requests of its connection.
-    pub(crate) seat: Option<Seat>,
+    pub(crate) stream_place: Option<StreamPlace>,
 }
 
 /// A request that asks for a transaction.
@@ -72,7 +72,7 @@ pub(crate) struct Asker {
     /// The number of times that it was too late for the state that it was to see.
     pub(crate) late: u8,
     /// Its place among the requests of its connection, if those are kept in order.
-    pub(crate) seat: Option<Seat>,
+    pub(crate) stream_place: Option<StreamPlace>,
 }
 
 /// The place of a transaction: its chunk, and its index there.
@@ -81,14 +81,22 @@ pub(crate) type Place = (ChunkNo, u32);
 impl Asker {
     /// A request for itself.
     pub(crate) const fn alone(ticket: Ticket) -> Asker {
-        Asker { ticket, late: 0, seat: None }
+        Asker { ticket, late: 0, stream_place: None }
     }
 }
 
 impl Waiter {
     pub(crate) const fn new(asker: Asker, answers: PartitionId, may_be_led: bool) -> Waiter {
-        let Asker { ticket, late, seat } = asker;
-        Waiter { ticket: Some(ticket), answers, may_be_led, is_again: false, late, is_fixed: false, seat }
+        let Asker { ticket, late, stream_place } = asker;
+        Waiter {
+            ticket: Some(ticket),
+            answers,
+            may_be_led,
+            is_again: false,
+            late,
+            is_fixed: false,
+            stream_place,
+        }
     }
 
     /// Whether the waiter is not answered.
@@ -193,7 +201,8 @@ impl Pending {
     pub(crate) fn take(&mut self, (number, index): Place) -> Option<(Asker, bool)> {
         let submitted = self.get_mut(number)?;
         let waiter = submitted.waiters.get_mut(index as usize)?;
-        let asker = Asker { ticket: waiter.ticket.take()?, late: waiter.late, seat: waiter.seat };
+        let asker =
+            Asker { ticket: waiter.ticket.take()?, late: waiter.late, stream_place: waiter.stream_place };
         let is_again = waiter.is_again;
         submitted.left -= 1;
         self.waiting -= 1;

@@ -9,7 +9,7 @@ use ordain_model::procedure::{Known, Reconnaissance};
 use ordain_model::{Abort, Call, Datum, Db, OutcomeStatus, PlanError, View, Writer, system};
 
 use crate::pending::Asker;
-use crate::streams::Seat;
+use crate::streams::StreamPlace;
 use crate::submit::next_attempt;
 use crate::{Finished, Gateway, Ticket};
 
@@ -21,7 +21,7 @@ pub const MAX_RESTARTS: u8 = 10;
 #[derive(Debug)]
 pub(crate) struct Dependent {
     pub(crate) ticket: Ticket,
-    pub(crate) seat: Option<Seat>,
+    pub(crate) stream_place: Option<StreamPlace>,
     pub(crate) call: Call,
     args: Vec<u8>,
     known: Known,
@@ -44,13 +44,13 @@ pub(crate) enum Stage {
 impl Dependent {
     /// A request of which nothing is known yet.
     pub(crate) fn new(
-        (ticket, seat): (Ticket, Option<Seat>),
+        (ticket, stream_place): (Ticket, Option<StreamPlace>),
         call: Call,
         args: Vec<u8>,
         view: View,
     ) -> Dependent {
         let (known, stage) = (Known::default(), Stage::Running);
-        Dependent { ticket, seat, call, args, known, stage, restarts: 0, view }
+        Dependent { ticket, stream_place, call, args, known, stage, restarts: 0, view }
     }
 
     /// Learns from the end of the transaction that the request waits for; `None` if the request ends with it.
@@ -89,7 +89,7 @@ impl Gateway {
         done: &mut impl FnMut(&mut Gateway, Finished<'_>),
     ) {
         let is_known = dependent.learn(&step).is_some();
-        let (seat, restarts) = (dependent.seat, dependent.restarts);
+        let (stream_place, restarts) = (dependent.stream_place, dependent.restarts);
         let mut reply = Vec::new();
         if !is_known {
             if step.status == OutcomeStatus::Aborted(Abort::Restart) {
@@ -97,11 +97,11 @@ impl Gateway {
             } else {
                 reply.extend_from_slice(step.reply);
             }
-            self.leave_seat(seat, false, &step);
+            self.leave_stream(stream_place, false, &step);
             return done(self, Finished { reply: &reply, restarts, outcome: None, ..step });
         }
         if let Err((ticket, refusal)) = self.go_on(dependent) {
-            self.leave_seat(seat, false, &step);
+            self.leave_stream(stream_place, false, &step);
             Writer(&mut reply).error(&refusal.0);
             let status = OutcomeStatus::Aborted(Abort::Logic);
             let refused =

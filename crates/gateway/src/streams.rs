@@ -41,7 +41,7 @@ pub struct Stream(pub u32);
 
 /// The place of a request in its stream.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct Seat {
+pub(crate) struct StreamPlace {
     stream: Stream,
     /// Consecutive in a stream, modulo 2^32.
     number: u32,
@@ -160,12 +160,12 @@ impl Streams {
         }
     }
 
-    fn get(&self, seat: Seat) -> Option<&Line> {
-        self.lines.get(seat.stream.0 as usize)
+    fn get(&self, stream_place: StreamPlace) -> Option<&Line> {
+        self.lines.get(stream_place.stream.0 as usize)
     }
 
-    fn get_mut(&mut self, seat: Seat) -> Option<&mut Line> {
-        self.lines.get_mut(seat.stream.0 as usize)
+    fn get_mut(&mut self, stream_place: StreamPlace) -> Option<&mut Line> {
+        self.lines.get_mut(stream_place.stream.0 as usize)
     }
 
     /// A stream that is [open](Streams::open).
@@ -205,18 +205,18 @@ impl Streams {
         lines.into_iter().flat_map(|line| line.held).map(|held| held.asker.ticket)
     }
 
-    /// Checks what is known of the streams against the seats of those that wait: of each its seat, and whether it is under
+    /// Checks the streams against the requests that wait: of each its place in its stream, and whether it is under
     /// way on a snapshot.
     ///
     /// # Errors
     /// What is broken.
-    pub(crate) fn check(&self, seated: impl Iterator<Item = (Seat, bool)>) -> Result<(), String> {
+    pub(crate) fn check(&self, places: impl Iterator<Item = (StreamPlace, bool)>) -> Result<(), String> {
         let mut under_way = vec![(0u32, 0u32); self.lines.len()];
-        for (seat, is_read) in seated {
-            let Some((ordered, reading)) = under_way.get_mut(seat.stream.0 as usize) else {
+        for (stream_place, is_read) in places {
+            let Some((ordered, reading)) = under_way.get_mut(stream_place.stream.0 as usize) else {
                 return Err(format!(
                     "a request of stream {} is under way, which is not known",
-                    seat.stream.0
+                    stream_place.stream.0
                 ));
             };
             *(if is_read { reading } else { ordered }) += 1;
@@ -272,8 +272,8 @@ impl Gateway {
         self.streams.open(stream);
         let is_dependent = self.is_dependent(&call);
         let line = self.streams.line(stream);
-        let seat = Seat { stream, number: line.next };
-        let asker = Asker { ticket, late: 0, seat: Some(seat) };
+        let stream_place = StreamPlace { stream, number: line.next };
+        let asker = Asker { ticket, late: 0, stream_place: Some(stream_place) };
         let must_wait = !line.held.is_empty() || !self.may_begin(line, &call, &view, is_dependent);
         let (waits, path) = if must_wait && !self.forgets_order {
             (Some(self.look_at(call, is_dependent, write_args)?), Path::Order)
@@ -281,8 +281,8 @@ impl Gateway {
             let mut args = Vec::new();
             write_args(&mut ArgsBuilder::new(&mut args));
             self.begin_dependent(
-                seat,
-                Dependent::new((ticket, Some(seat)), call, args, line.view(view.clone())),
+                stream_place,
+                Dependent::new((ticket, Some(stream_place)), call, args, line.view(view.clone())),
             )
             .map_err(|(_, refusal)| refusal)?;
             (None, Path::Order)
@@ -341,7 +341,7 @@ impl Gateway {
     /// Whether a request may be sequenced now, behind what is under way of its stream.
     #[inline]
     pub(crate) fn may_order(&self, asker: Asker) -> bool {
-        let Some(line) = asker.seat.and_then(|seat| self.streams.get(seat)) else {
+        let Some(line) = asker.stream_place.and_then(|stream_place| self.streams.get(stream_place)) else {
             return true;
         };
         let may_join =
@@ -352,7 +352,7 @@ impl Gateway {
     /// Whether a request may be run on a snapshot now, behind what is under way of its stream.
     #[inline]
     pub(crate) fn may_read(&self, asker: Asker) -> bool {
-        let Some(line) = asker.seat.and_then(|seat| self.streams.get(seat)) else {
+        let Some(line) = asker.stream_place.and_then(|stream_place| self.streams.get(stream_place)) else {
             return true;
         };
         // The later of two chunks of reads may be answered as of an earlier epoch, also on a node without peers: its shards
@@ -364,18 +364,18 @@ impl Gateway {
     /// The home of a request for which one partition is best.
     #[inline]
     pub(crate) fn home_in_order(&self, asker: Asker, best: PartitionId) -> PartitionId {
-        let line = asker.seat.and_then(|seat| self.streams.get(seat));
+        let line = asker.stream_place.and_then(|stream_place| self.streams.get(stream_place));
         line.filter(|line| line.ordered > 0 && !self.forgets_order).map_or(best, |line| line.home)
     }
 
     /// Seats a request of a stream that was put last into a chunk which is to be sequenced at a home.
     pub(crate) fn sit_down(
         &mut self,
-        seat: Seat,
+        stream_place: StreamPlace,
         (number, index): Place,
         (home, best): (PartitionId, PartitionId),
     ) {
-        let Some(line) = self.streams.get_mut(seat) else { return };
+        let Some(line) = self.streams.get_mut(stream_place) else { return };
         let chunk = &mut self.building[usize::from(home.0)];
         let Some(txn) = chunk.txns().last() else { return };
         let (is_write, is_numbered) = (!txn.read_only, txn.call.session.is_some());
@@ -396,7 +396,8 @@ impl Gateway {
         let is_first_write = is_write && !line.writes;
         line.writes |= is_write;
         let first = if is_first_write { line.first } else { index };
-        let is_of_stream = |waiter: &&mut Waiter| waiter.seat.is_some_and(|s| s.stream == seat.stream);
+        let is_of_stream =
+            |waiter: &&mut Waiter| waiter.stream_place.is_some_and(|s| s.stream == stream_place.stream);
         for waiter in submitted.waiters[first as usize..].iter_mut().filter(is_of_stream) {
             let is_foreign = home != best && !line.writes;
             if is_numbered || !line.writes && !is_foreign {
@@ -409,8 +410,8 @@ impl Gateway {
     }
 
     /// Seats a request of a stream that was put last into the chunk of reads.
-    pub(crate) fn sit_down_to_read(&mut self, seat: Seat, (number, _): Place) {
-        let Some(line) = self.streams.get_mut(seat) else { return };
+    pub(crate) fn wait_as_read(&mut self, stream_place: StreamPlace, (number, _): Place) {
+        let Some(line) = self.streams.get_mut(stream_place) else { return };
         let follows = line.reading > 0;
         line.reading += 1;
         (line.chunk, line.plans, line.is_exclusive) = (number, self.plans, false);
@@ -419,43 +420,53 @@ impl Gateway {
         }
     }
 
-    fn begin_dependent(&mut self, seat: Seat, dependent: Dependent) -> Result<(), (Ticket, PlanError)> {
+    fn begin_dependent(
+        &mut self,
+        stream_place: StreamPlace,
+        dependent: Dependent,
+    ) -> Result<(), (Ticket, PlanError)> {
         self.go_on(dependent)?;
-        if let Some(line) = self.streams.get_mut(seat) {
+        if let Some(line) = self.streams.get_mut(stream_place) {
             line.ordered += 1;
             (line.plans, line.is_exclusive) = (self.plans, true);
         }
         Ok(())
     }
 
-    /// Ends the seat of a request of a stream.
+    /// Ends the place of a request in its stream.
     #[inline]
-    pub(crate) fn leave_seat(&mut self, seat: Option<Seat>, is_read: bool, finished: &Finished<'_>) {
-        let Some(seat) = seat else { return };
-        let Some(line) = self.streams.get_mut(seat) else { return };
-        let number = seat.number;
+    pub(crate) fn leave_stream(
+        &mut self,
+        stream_place: Option<StreamPlace>,
+        is_read: bool,
+        finished: &Finished<'_>,
+    ) {
+        let Some(stream_place) = stream_place else { return };
+        let Some(line) = self.streams.get_mut(stream_place) else { return };
+        let number = stream_place.number;
         line.leave(is_read);
         if finished.stamp != Stamp::NONE {
             line.seen.merge(finished.token);
             line.last = Some(line.last.filter(|last| is_before(number, *last)).unwrap_or(number));
         }
         if line.is_idle() && !line.held.is_empty() {
-            self.streams.ready.push(seat.stream);
+            self.streams.ready.push(stream_place.stream);
         }
     }
 
     /// Takes back a request of a stream that was under way: it is submitted again, in its order.
-    pub(crate) fn come_back(&mut self, seat: Seat, is_read: bool, held: Held) {
-        let Some(line) = self.streams.get_mut(seat) else { return };
+    pub(crate) fn come_back(&mut self, stream_place: StreamPlace, is_read: bool, held: Held) {
+        let Some(line) = self.streams.get_mut(stream_place) else { return };
         line.leave(is_read);
-        let is_ahead =
-            |other: &Held| other.asker.seat.is_some_and(|other| is_before(other.number, seat.number));
+        let is_ahead = |other: &Held| {
+            other.asker.stream_place.is_some_and(|other| is_before(other.number, stream_place.number))
+        };
         let at = line.held.iter().take_while(|other| is_ahead(other)).count();
         line.held.insert(at, held);
         let is_idle = line.is_idle();
         self.streams.held += 1;
         if is_idle {
-            self.streams.ready.push(seat.stream);
+            self.streams.ready.push(stream_place.stream);
         }
     }
 
@@ -464,8 +475,11 @@ impl Gateway {
         while let Some(stream) = self.streams.ready.pop() {
             while let Some(held) = self.streams.pop_held(stream) {
                 let (ticket, last) = (held.asker.ticket, self.streams.line(stream).last);
-                let is_overtaken =
-                    held.asker.seat.zip(last).is_some_and(|(seat, last)| is_before(seat.number, last));
+                let is_overtaken = held
+                    .asker
+                    .stream_place
+                    .zip(last)
+                    .is_some_and(|(stream_place, last)| is_before(stream_place.number, last));
                 let path = if held.asker.late > 0 { Path::Snapshot } else { Path::Order };
                 let (status, mut reply) = (OutcomeStatus::Aborted(Abort::Logic), Vec::new());
                 let finished = Finished::nowhere(ticket, status, path);
@@ -493,8 +507,8 @@ impl Gateway {
     /// Submits a request that was held; gives it back if it has to wait longer.
     fn submit_held(&mut self, held: Held) -> Result<Option<Held>, PlanError> {
         let Held { asker, call, ref view, .. } = held;
-        let Some(seat) = asker.seat else { return Ok(None) };
-        let line = self.streams.line(seat.stream);
+        let Some(stream_place) = asker.stream_place else { return Ok(None) };
+        let line = self.streams.line(stream_place.stream);
         let is_dependent = self.is_dependent(&call);
         if !self.may_begin(line, &call, view, is_dependent) {
             let view = line.view_of_held(view.clone());
@@ -502,15 +516,18 @@ impl Gateway {
         }
         let seen = line.view(view.clone());
         if is_dependent {
-            let dependent = Dependent::new((asker.ticket, asker.seat), call, held.args, seen);
-            return self.begin_dependent(seat, dependent).map(|()| None).map_err(|(_, refusal)| refusal);
+            let dependent = Dependent::new((asker.ticket, asker.stream_place), call, held.args, seen);
+            return self
+                .begin_dependent(stream_place, dependent)
+                .map(|()| None)
+                .map_err(|(_, refusal)| refusal);
         }
         let near = if line.ordered > 0 { line.home } else { self.last_home };
         let args = Args::parse(&held.args).ok_or(PlanError::fixed("ERR damaged arguments"))?;
         let write = |out: &mut ArgsBuilder<'_>| args.iter().for_each(|arg| _ = out.push(arg.bytes));
         match self.admit_near(near, asker, call, seen, write)? {
             Admitted::NotYet(args) => {
-                let view = self.streams.line(seat.stream).view_of_held(held.view);
+                let view = self.streams.line(stream_place.stream).view_of_held(held.view);
                 Ok(Some(Held { view, args, ..held }))
             }
             Admitted::Placed(place, _) => {

@@ -77,7 +77,7 @@ impl Gateway {
         write_args: impl FnOnce(&mut ArgsBuilder<'_>),
     ) -> Result<(Place, Path), PlanError> {
         let near = self.last_home;
-        match self.admit_near(near, Asker { seat: None, ..asker }, call, view, write_args)? {
+        match self.admit_near(near, Asker { stream_place: None, ..asker }, call, view, write_args)? {
             Admitted::Placed(place, path) => Ok((place, path)),
             Admitted::NotYet(_) => Err(PlanError::fixed("ERR a request waits for itself; this is a bug")),
         }
@@ -154,8 +154,8 @@ impl Gateway {
     fn await_answer(&mut self, (home, best): (PartitionId, PartitionId), waiter: Waiter) -> Place {
         let chunk = &mut self.building[usize::from(home.0)];
         let place = self.pending.add(chunk, (home, None), waiter);
-        if let Some(seat) = waiter.seat {
-            self.sit_down(seat, place, (home, best));
+        if let Some(stream_place) = waiter.stream_place {
+            self.sit_down(stream_place, place, (home, best));
         }
         let chunk = &self.building[usize::from(home.0)];
         if chunk.txns().len() >= MAX_CHUNK || chunk.bytes() >= MAX_CHUNK_BYTES {
@@ -190,8 +190,8 @@ impl Gateway {
         let home = self.partition;
         let waiter = Waiter::new(asker, home, false);
         let place = self.pending.add(&mut self.reading, (home, Some(view)), waiter);
-        if let Some(seat) = asker.seat {
-            self.sit_down_to_read(seat, place);
+        if let Some(stream_place) = asker.stream_place {
+            self.wait_as_read(stream_place, place);
         }
         if is_alone || self.reading.txns().len() >= MAX_CHUNK || self.reading.bytes() >= MAX_CHUNK_BYTES {
             self.close_reads();

@@ -60,7 +60,7 @@ pub trait Snapshot: Table {
     /// The content that a key had, and who had written it; `None` if it was absent.
     fn find(&self, db: Db, key: &[u8], hash: KeyHash) -> Option<(&Cell, Gsn)>;
 
-    /// The same where the record is likely [this one](RecordStore::guess).
+    /// [Finds](Snapshot::find) a record that is likely [this one](RecordStore::guess).
     fn find_at(&self, guess: Option<RecordId>, db: Db, key: &[u8], hash: KeyHash) -> Option<(&Cell, Gsn)>;
 
     /// Shows the records at `from` or later in canonical order (position, then database, then key), until
@@ -80,22 +80,21 @@ pub trait RecordStore: Handover {
     /// The record of a key, or else a placeholder for it, to be released when it is no longer needed.
     fn find_or_reserve(&mut self, db: Db, key: &[u8], hash: KeyHash) -> RecordId;
 
-    /// Brings what is found under some keys into the processor's caches, values included, while the misses
-    /// overlap. For a dozen or two keys that will be worked on right after; it changes nothing.
+    /// Brings the records of some keys into the processor's caches, values included, while the misses overlap. For a dozen
+    /// or two keys that will be worked on right after; it changes nothing.
     fn prefetch(&self, hashes: impl Iterator<Item = KeyHash> + Clone);
 
-    /// The same, and tells for each key the record that is likely its own: whoever uses it asks first whether it
-    /// [is](RecordStore::is_of), as [`Snapshot::find_at`] does. Meanwhile the store may have been changed.
+    /// [Prefetches](RecordStore::prefetch) records, and returns for each key the record that is likely its own. A caller
+    /// asks first whether it [is](RecordStore::is_of), as [`Snapshot::find_at`] does: the store may change meanwhile.
     fn guess(&self, hashes: impl Iterator<Item = KeyHash> + Clone, records: &mut Vec<Option<RecordId>>);
 
-    /// The first of three steps of the same, for whoever goes through a long list of keys: the place in the index is on its
-    /// way.
+    /// Prefetches the place of a key in the index: the first of three steps through a long list of keys.
     fn fetch_index(&self, hash: KeyHash);
 
-    /// The second, of a key whose place in the index is there: the record is on its way that is likely its own.
+    /// Prefetches the record that is likely a key's own, once its place in the index is there: the second step.
     fn fetch_record(&self, hash: KeyHash) -> Option<RecordId>;
 
-    /// The third: what lies outside a record that is there is on its way.
+    /// Prefetches what lies outside a record that is there: the third step.
     fn fetch_value(&self, id: RecordId);
 
     /// Whether a record that was found earlier, and may have been released since, is that of a key.
@@ -110,11 +109,11 @@ pub trait RecordStore: Handover {
     /// The content of a record.
     fn cell(&self, id: RecordId) -> &Cell;
 
-    /// Who wrote the content; [`Gsn::NONE`] if there is none.
+    /// The transaction that wrote the content; [`Gsn::NONE`] if there is none.
     fn version(&self, id: RecordId) -> Gsn;
 
     /// Changes the content in place. If `change` sets its flag, the content's version becomes `version`, or
-    /// [`Gsn::NONE`] if there is no content left. Whoever undoes a change gives the version of before it.
+    /// [`Gsn::NONE`] if there is no content left. Undoing a change takes the version of before it.
     ///
     /// If `change` panics, the store is as sound as if it had returned at that point.
     fn edit<R>(&mut self, id: RecordId, version: Gsn, change: impl FnOnce(&mut Cell, &mut bool) -> R) -> R;
@@ -150,13 +149,13 @@ pub trait RecordStore: Handover {
     fn table(&mut self, version: Gsn) -> impl Table;
 
     /// Keeps these past states from now on, and frees what was kept for others: some thousands of contents, or twice as
-    /// many as were added since the last call if that has left some. The rest goes with further calls, so this is to be
-    /// said with every batch, also if it says nothing new: then what nobody needs gets less from call to call.
+    /// many as were added since the last call if that has left some. The rest goes with further calls, so this is called
+    /// with every batch, also with the same states: then what is not needed gets less from call to call.
     /// A state can be kept only if nothing of a later epoch has changed anything yet, or if it was kept all along.
     fn keep(&mut self, keep: Keep);
 
     /// Gives back the memory of about so many of the records that were cleared all together, or of fewer that have
-    /// [departed](Handover::depart) and that nobody can see any more; says whether there are more.
+    /// [departed](Handover::depart) and that no reader can see any more; returns whether there are more.
     fn free_some(&mut self, most: usize) -> bool;
 
     /// The state at the end of an epoch. All of the epoch must be executed, and its state be [kept](RecordStore::keep).
@@ -165,7 +164,7 @@ pub trait RecordStore: Handover {
     /// How many older contents are kept.
     fn older(&self) -> u64;
 
-    /// How they are divided among records. If there are many this looks at some only, so it never takes long.
+    /// How older contents are divided among records. Of many only some are inspected, so it never takes long.
     fn spread(&self) -> Spread;
 
     /// From now on a record that is changed by an epoch after this one has two copies, that of before and that of after it,
@@ -204,7 +203,7 @@ pub trait RecordStore: Handover {
     /// for.
     fn settle(&mut self, most: usize);
 
-    /// From now on what is changed is settled as it is changed: for whoever asks for the digest all the time.
+    /// From now on a record is settled as it is changed, as the digest is asked for all the time.
     fn settle_at_once(&mut self);
 
     /// The memory held.

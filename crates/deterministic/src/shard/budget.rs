@@ -1,6 +1,6 @@
 //! How much a shard may do while it handles one event, before other roles of its event loop go on.
 
-/// The budget of one event, in fragments. It only counts while somebody waits.
+/// The budget of one event, in fragments. It counts only while a request waits.
 #[derive(Debug, Default)]
 pub struct Budget {
     /// How many fragments may still be started.

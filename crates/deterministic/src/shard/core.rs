@@ -158,7 +158,7 @@ pub struct Core<S> {
     pub(crate) replies: Replies,
     /// Digests of the state.
     pub(crate) digests: Digests,
-    /// Why this node must stop, once something has shown it. The first reason stays.
+    /// Why this node must stop, once an invariant is found broken. The first reason stays.
     pub broken: Option<String>,
     /// Chores between transactions.
     upkeep: Upkeep,

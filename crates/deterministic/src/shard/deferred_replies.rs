@@ -2,7 +2,7 @@
 //! C42).
 //!
 //! Where a leader's batches may be lost with it, so may the execution of them. A client has to live with an answer that does not
-//! hold then. A gateway does not: told that a transaction has to restart, or that its slots have moved, it submits
+//! hold then. A gateway does not: on an answer that a transaction has to restart, or that its slots have moved, it submits
 //! the next attempt. If the attempt before takes effect after all, executed again without what is lost, the request takes
 //! effect twice. So such an outcome leaves only when nothing that it may depend on can be lost any more, and from an evicted
 //! node it never does.

@@ -52,7 +52,7 @@ pub(crate) struct DigestExchange {
 /// The attestations to one batch.
 #[derive(Debug, Default)]
 struct Heard {
-    said: BTreeMap<NodeId, Digest>,
+    attested: BTreeMap<NodeId, Digest>,
     doubted: bool,
     answered: bool,
 }
@@ -192,7 +192,7 @@ impl DigestExchange {
             return Ok(None);
         }
         let received = self.received.entry(attestation.after).or_default();
-        received.said.insert(member, attestation.digest);
+        received.attested.insert(member, attestation.digest);
         received.doubted |= attestation.doubted;
         if self.received.len() > RECEIVED
             && let Some((oldest, _)) = self.received.pop_first()
@@ -206,7 +206,8 @@ impl DigestExchange {
     fn resolve(&mut self, place: BatchPlace) -> Result<Option<Attestation>, String> {
         let own = self.digest_after(place);
         let Some(received) = self.received.get_mut(&place) else { return Ok(None) };
-        let Some(own) = own.filter(|own| received.doubted || received.said.values().any(|said| said != own))
+        let Some(own) =
+            own.filter(|own| received.doubted || received.attested.values().any(|attested| attested != own))
         else {
             self.received.remove(&place);
             return Ok(None);
@@ -214,9 +215,10 @@ impl DigestExchange {
         let is_first = !std::mem::replace(&mut received.answered, true);
         self.doubts += u64::from(is_first);
         let all = self.members.len() + 1;
-        let said = received.said.iter().map(|(node, digest)| (*node, *digest)).chain([(self.me, own)]);
+        let attested =
+            received.attested.iter().map(|(node, digest)| (*node, *digest)).chain([(self.me, own)]);
         let mut holders: Vec<(Digest, Vec<NodeId>)> = Vec::new();
-        for (node, digest) in said {
+        for (node, digest) in attested {
             match holders.iter_mut().find(|(of, _)| *of == digest) {
                 Some((_, nodes)) => nodes.push(node),
                 None => holders.push((digest, vec![node])),
@@ -272,10 +274,10 @@ mod tests {
             assert_eq!(member.news(), None, "it is no news");
         }
         let mut diverged = Vec::new();
-        let mut said = 0;
+        let mut attested = 0;
         while let Some((from, attestation)) = under_way.pop_front() {
-            said += 1;
-            assert!(said < 100, "they never stop");
+            attested += 1;
+            assert!(attested < 100, "they never stop");
             for to in (0..count).filter(|to| *to != from && Some(*to) != away) {
                 if diverged.contains(&to) {
                     continue;

@@ -31,7 +31,7 @@ pub struct ActiveTable {
         reason = "they come and go by their boxes; half a kilobyte each is not to be moved"
     )]
     spare: Vec<Box<Active>>,
-    /// Stands in a spare state in the place of a chunk, which nobody should keep alive.
+    /// Stands in a spare state in the place of a chunk, which must not be kept alive.
     no_chunk: Arc<Chunk>,
 }
 

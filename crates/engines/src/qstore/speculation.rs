@@ -19,7 +19,7 @@
 //! second time is distinguished by the number that they use ([`Gsn::again`]).
 //!
 //! A transaction that is executed again and only reads a record may find it changed by a later one that was not undone. It
-//! is shown the record as it was before. What it writes, no later transaction has left standing.
+//! sees the record as it was before. What it writes, no later transaction has left standing.
 //!
 //! A transaction of one shard is decided at once, and its changes are gone when it aborts: no other shard needs to know (Q20).
 //!
@@ -74,7 +74,7 @@ enum Stage {
     /// All of it is planned.
     Planned,
     /// All of it is executed here, and the findings of this round were sent to the others.
-    Told(u32),
+    Sent(u32),
     /// It is decided; what is to be executed again is planned.
     Again,
 }
@@ -230,10 +230,10 @@ impl QueueScheduler {
                 if !speculative.dirty_keys.is_empty() {
                     speculative.find_affected(core, &mut round);
                 }
-                self.tell(core, &speculative, 0, round);
-                speculative.stage = Stage::Told(0);
+                self.send_round(core, &speculative, 0, round);
+                speculative.stage = Stage::Sent(0);
             }
-            Stage::Told(number) if self.have_sent(core, &speculative, number) => {
+            Stage::Sent(number) if self.have_sent(core, &speculative, number) => {
                 let is_known_to_all = self
                     .rounds
                     .get(&(speculative.id, number))
@@ -242,8 +242,8 @@ impl QueueScheduler {
                     let mut round = Round::default();
                     speculative.find_affected(core, &mut round);
                     self.counts.rounds += 1;
-                    self.tell(core, &speculative, number + 1, round);
-                    speculative.stage = Stage::Told(number + 1);
+                    self.send_round(core, &speculative, number + 1, round);
+                    speculative.stage = Stage::Sent(number + 1);
                 } else {
                     speculative = self.decide(core, speculative);
                 }
@@ -262,7 +262,7 @@ impl QueueScheduler {
     }
 
     /// Sends the findings of a round to all shards, this one included.
-    fn tell<S: RecordStore>(
+    fn send_round<S: RecordStore>(
         &mut self,
         core: &mut Core<S>,
         speculative: &SpeculativeBatch,
