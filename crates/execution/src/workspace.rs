@@ -94,7 +94,7 @@ impl<S: RecordStore> InWorkspace<'_, S> {
 
 impl Draft {
     /// The record as code that writes it sees it: absent if its time has come.
-    fn to_write(&mut self, now: Millis) -> (CellMut<'_>, Version) {
+    fn writable(&mut self, now: Millis) -> (CellMut<'_>, Version) {
         let mut cell = CellMut::new(&mut self.cell, &mut self.changed, None);
         if cell.is_expired(now) {
             cell.delete();
@@ -110,7 +110,7 @@ impl<S: RecordStore> Records for InWorkspace<'_, S> {
     }
 
     fn write<R>(&mut self, name: Name<'_>, now: Millis, run: impl FnOnce(CellMut<'_>, Version) -> R) -> R {
-        let (cell, version) = self.draft(name.db, name.key, name.hash, now).to_write(now);
+        let (cell, version) = self.draft(name.db, name.key, name.hash, now).writable(now);
         run(cell, version)
     }
 
@@ -133,7 +133,7 @@ impl<S: RecordStore> Records for InWorkspace<'_, S> {
         // The parent's draft is taken out while its children are reached, and is put back below.
         let empty = Draft { cell: Cell::ABSENT, version: Version::NONE, changed: false };
         let mut draft = std::mem::replace(self.draft(name.db, name.key, name.hash, now), empty);
-        let (cell, version) = draft.to_write(now);
+        let (cell, version) = draft.writable(now);
         let mut children = DraftChildren { records: self, parent: name, now };
         let result = run(cell, version, &mut children);
         *self.draft(name.db, name.key, name.hash, now) = draft;
@@ -178,7 +178,7 @@ impl<S: RecordStore> Children for DraftChildren<'_, '_, S> {
 
     fn edit(&mut self, suffix: &[u8], change: &mut dyn FnMut(&mut CellMut<'_>)) {
         let (db, key, hash) = self.parent.child(suffix);
-        change_child(self.records.draft(db, &key, hash, self.now).to_write(self.now).0, change);
+        change_child(self.records.draft(db, &key, hash, self.now).writable(self.now).0, change);
     }
 }
 

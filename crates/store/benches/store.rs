@@ -7,7 +7,8 @@
 
 use std::hint::black_box;
 
-use criterion::{BatchSize, Criterion, Throughput, criterion_group, criterion_main};
+use criterion::measurement::WallTime;
+use criterion::{BatchSize, BenchmarkGroup, Criterion, Throughput, criterion_group, criterion_main};
 use mimalloc::MiMalloc;
 use ordain_model::key::SLOTS;
 use ordain_model::{CellMut, Db, Epoch, Gsn, KeyHash, PartitionId, Position};
@@ -269,15 +270,26 @@ fn versions(c: &mut Criterion) {
         });
     });
     drop(past);
+    visit_changed(&mut group, &mut store, Epoch(batches / BATCHES + 1), from);
+    group.finish();
+}
+
+/// What a checkpoint costs of which all records have been changed since.
+fn visit_changed(
+    group: &mut BenchmarkGroup<'_, WallTime>,
+    store: &mut MemoryStore,
+    cut: Epoch,
+    mut from: Position,
+) {
     // As under much load a checkpoint finds it: every record has been changed since, in any order.
-    let cut = Epoch(batches / BATCHES + 1);
+    let mut out = Vec::with_capacity(BATCH * 100);
     store.keep(Keep { cut: Some(cut), ..Keep::default() });
     let version = Gsn::new(Epoch(cut.0 + 1), PartitionId(0), 0);
     for i in 0..RECORDS {
         // An odd number has every record come once.
         let key = key(i.wrapping_mul(611_953) % RECORDS);
         let id = store.find_or_reserve(DB, &key, KeyHash::of_record(DB, &key));
-        set(&mut store, id, version.0, 1);
+        set(store, id, version.0, 1);
     }
     let past = store.as_of(cut);
     group.bench_function("visit a checkpoint of which all has changed", |b| {
@@ -291,7 +303,6 @@ fn versions(c: &mut Criterion) {
             from = seen.next();
         });
     });
-    group.finish();
 }
 
 /// So many records are in the large slot.

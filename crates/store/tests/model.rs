@@ -188,46 +188,8 @@ impl Pair {
                 self.store.table(gsn).clear(db.map(Db));
                 self.map.retain(|(_, d, _), _| db.map_or(d.home().0 >= Db::COUNT, |db| d.home().0 != db));
             }
-            Step::Swap { a, b } => {
-                let (a, b) = (Db(a), Db(b));
-                self.store.table(gsn).swap(a, b);
-                if a != b {
-                    for ((position, db, key), (cell, version)) in std::mem::take(&mut self.map) {
-                        let pairs =
-                            [(a, b), (b, a), (a.children(), b.children()), (b.children(), a.children())];
-                        let to = pairs.iter().find(|(from, _)| *from == db).map_or(db, |(_, to)| *to);
-                        let version = if to == db { version } else { gsn };
-                        self.map.insert((position, to, key), (cell, version));
-                    }
-                }
-            }
-            Step::Expire { now, from } => {
-                // Looked at some at a time, and all together.
-                let (mut at, mut found) = (Position::of_slot(from), Vec::new());
-                while at < Position::END {
-                    let (range, rest) = self.store.expired(Millis(now), at, 1 + from % 3);
-                    prop_assert!(rest > at, "it goes on");
-                    found.extend(range.into_iter().filter(|range| at <= range.start && range.end <= rest));
-                    at = rest;
-                }
-                let is_expired = |((p, ..), (cell, _)): (&Place, &(Cell, Gsn))| {
-                    (p.slot() >= from && cell.is_expired(Millis(now))).then_some(*p)
-                };
-                let expected: Vec<Position> = self.map.iter().filter_map(is_expired).collect();
-                prop_assert!(expected.iter().all(|p| found.iter().any(|range| range.contains(p))));
-                prop_assert!(found.iter().all(|range| expected.contains(&range.start)));
-                let ranges = match found.is_empty() {
-                    false => found,
-                    true => vec![Position::of_slot(from)..Position::END],
-                };
-                let removed = ranges
-                    .into_iter()
-                    .map(|range| self.store.table(gsn).expire(Millis(now), range))
-                    .sum::<u64>();
-                let before = self.map.len();
-                self.map.retain(|(p, ..), (cell, _)| p.slot() < from || !cell.is_expired(Millis(now)));
-                prop_assert_eq!(removed, (before - self.map.len()) as u64);
-            }
+            Step::Swap { a, b } => self.swap(gsn, Db(a), Db(b)),
+            Step::Expire { now, from } => self.expire(gsn, now, from)?,
             Step::Scan { db, after } => {
                 let (db, from) = (Db(db), Pair::hash(Db(db), after).position().next());
                 let mut seen = Vec::new();
@@ -241,6 +203,45 @@ impl Pair {
             }
         }
         self.check()
+    }
+
+    fn swap(&mut self, gsn: Gsn, a: Db, b: Db) {
+        self.store.table(gsn).swap(a, b);
+        if a != b {
+            for ((position, db, key), (cell, version)) in std::mem::take(&mut self.map) {
+                let pairs = [(a, b), (b, a), (a.children(), b.children()), (b.children(), a.children())];
+                let to = pairs.iter().find(|(from, _)| *from == db).map_or(db, |(_, to)| *to);
+                let version = if to == db { version } else { gsn };
+                self.map.insert((position, to, key), (cell, version));
+            }
+        }
+    }
+
+    fn expire(&mut self, gsn: Gsn, now: u64, from: usize) -> Result<(), TestCaseError> {
+        // Looked at some at a time, and all together.
+        let (mut at, mut found) = (Position::of_slot(from), Vec::new());
+        while at < Position::END {
+            let (range, rest) = self.store.expired(Millis(now), at, 1 + from % 3);
+            prop_assert!(rest > at, "it goes on");
+            found.extend(range.into_iter().filter(|range| at <= range.start && range.end <= rest));
+            at = rest;
+        }
+        let is_expired = |((p, ..), (cell, _)): (&Place, &(Cell, Gsn))| {
+            (p.slot() >= from && cell.is_expired(Millis(now))).then_some(*p)
+        };
+        let expected: Vec<Position> = self.map.iter().filter_map(is_expired).collect();
+        prop_assert!(expected.iter().all(|p| found.iter().any(|range| range.contains(p))));
+        prop_assert!(found.iter().all(|range| expected.contains(&range.start)));
+        let ranges = match found.is_empty() {
+            false => found,
+            true => vec![Position::of_slot(from)..Position::END],
+        };
+        let removed =
+            ranges.into_iter().map(|range| self.store.table(gsn).expire(Millis(now), range)).sum::<u64>();
+        let before = self.map.len();
+        self.map.retain(|(p, ..), (cell, _)| p.slot() < from || !cell.is_expired(Millis(now)));
+        prop_assert_eq!(removed, (before - self.map.len()) as u64);
+        Ok(())
     }
 
     fn look(&mut self, db: Db, key: usize) -> Result<(), TestCaseError> {

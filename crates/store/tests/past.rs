@@ -316,17 +316,7 @@ impl World {
                 self.edit(id, gsn, &content);
                 self.open.push(Open { name, id, gsn, before, shipped: false, back: None });
             }
-            Step::AbortNow { db, key, ahead, times } => {
-                let Some((_, id, gsn)) = self.begin(db, key, ahead) else { return Ok(()) };
-                let kept = self.store.older();
-                for _ in 0..times {
-                    let before = (self.store.cell(id).clone(), self.store.version(id));
-                    self.edit(id, gsn, &Content::Text(b"not to stay".to_vec()));
-                    self.undo(id, before);
-                }
-                prop_assert!(self.store.older() <= kept + 1, "one entry an epoch");
-                self.store.release_if_absent(id);
-            }
+            Step::AbortNow { db, key, ahead, times } => self.abort_now(db, key, ahead, times)?,
             Step::Look { db, key, ahead } => {
                 let Some((_, id, gsn)) = self.begin(db, key, ahead) else { return Ok(()) };
                 let before = (self.store.older(), self.store.version(id));
@@ -367,21 +357,7 @@ impl World {
                     }
                 }
             }
-            Step::Swap { a, b, ahead } => {
-                let gsn = self.barrier(ahead);
-                let (a, b) = (Db(a), Db(b));
-                self.store.table(gsn).swap(a, b);
-                let state = self.state(u64::MAX);
-                for ((position, db, key), (cell, _)) in state.iter().filter(|_| a != b) {
-                    let pairs = [(a, b), (b, a), (a.children(), b.children()), (b.children(), a.children())];
-                    let Some((_, to)) = pairs.iter().find(|(from, _)| from == db) else { continue };
-                    let to = (*position, *to, key.clone());
-                    if !state.contains_key(&to) {
-                        self.note((*position, *db, key.clone()), gsn, Cell::ABSENT);
-                    }
-                    self.note(to, gsn, cell.clone());
-                }
-            }
+            Step::Swap { a, b, ahead } => self.swap(Db(a), Db(b), ahead),
             Step::Expire { now, ahead } => {
                 let gsn = self.barrier(ahead);
                 self.store.table(gsn).expire(Millis(now), Position(0)..Position::END);
@@ -421,6 +397,34 @@ impl World {
             Step::Capture { records } => self.capture(records)?,
         }
         self.check()
+    }
+
+    fn swap(&mut self, a: Db, b: Db, ahead: u64) {
+        let gsn = self.barrier(ahead);
+        self.store.table(gsn).swap(a, b);
+        let state = self.state(u64::MAX);
+        for ((position, db, key), (cell, _)) in state.iter().filter(|_| a != b) {
+            let pairs = [(a, b), (b, a), (a.children(), b.children()), (b.children(), a.children())];
+            let Some((_, to)) = pairs.iter().find(|(from, _)| from == db) else { continue };
+            let to = (*position, *to, key.clone());
+            if !state.contains_key(&to) {
+                self.note((*position, *db, key.clone()), gsn, Cell::ABSENT);
+            }
+            self.note(to, gsn, cell.clone());
+        }
+    }
+
+    fn abort_now(&mut self, db: u8, key: usize, ahead: u64, times: u8) -> Result<(), TestCaseError> {
+        let Some((_, id, gsn)) = self.begin(db, key, ahead) else { return Ok(()) };
+        let kept = self.store.older();
+        for _ in 0..times {
+            let before = (self.store.cell(id).clone(), self.store.version(id));
+            self.edit(id, gsn, &Content::Text(b"not to stay".to_vec()));
+            self.undo(id, before);
+        }
+        prop_assert!(self.store.older() <= kept + 1, "one entry an epoch");
+        self.store.release_if_absent(id);
+        Ok(())
     }
 
     /// What is captured is what there was, in order, however much has happened since.

@@ -12,7 +12,7 @@ use ordain_model::{
 use ordain_replication::{Arrival, Configuration, GroupMessage, Ship};
 use ordain_role::{Bytes, NodeId};
 
-use super::messages::{Copies, Item, Message, MovedRecord, Round, ShardMessage, Unlogged};
+use super::messages::{Copies, Findings, Item, Message, MovedRecord, Round, ShardMessage};
 use crate::sequencing::{ExchangeMessage, Has, Part, Parts, Reading, Saving, Sequencing};
 
 fn registry() -> Registry {
@@ -63,8 +63,9 @@ fn remote_result() -> ShardMessage {
     let record = MovedRecord { db: Db(3), key: b"key".to_vec(), cell: cell(), version };
     let records = |number, copies, records| Item::Records { number, is_last: true, copies, records };
     let aborts = vec![(Gsn(0x61), SlotNo(0x62), Abort::Conflict)];
-    let unlogged = Unlogged { aborts: aborts.clone(), affected: Vec::new() };
-    let round = Round { number: 0x63, aborts, affected: vec![Gsn(0x64), Gsn(0x65)], unlogged };
+    let unlogged = Findings { aborts: aborts.clone(), affected: Vec::new() };
+    let logged = Findings { aborts, affected: vec![Gsn(0x64), Gsn(0x65)] };
+    let round = Round { number: 0x63, logged, unlogged };
     let items = vec![
         Item::Slot { slot, at: 0, len: 3, failed: true },
         Item::Answers { first: SlotNo(7), at: 3, len: 4 },

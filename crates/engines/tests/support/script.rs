@@ -76,6 +76,16 @@ fn link(word: &str) -> Result<(u16, u16), String> {
     Ok((role(from)?, role(to)?))
 }
 
+/// Sends a shard's vote on a transaction, EPOCH.INDEX, before that shard has voted.
+fn vote(bench: &mut Bench, (from, to): (u16, u16), gsn: &str) -> Shown {
+    let (epoch, index) = gsn.split_once('.').ok_or("a transaction is EPOCH.INDEX")?;
+    let gsn = Gsn::new(Epoch(number(epoch)?), PartitionId(0), number(index)?);
+    let items = vec![(gsn, Item::Vote(None))];
+    let remote_result = ShardMessage { from: (from - SHARD) as usize, items, bytes: Vec::new() };
+    bench.inject(from, to, ordain_deterministic::sequencing::Message::Engine(remote_result));
+    Ok(String::new())
+}
+
 /// The database in which the simulator's workload calls a procedure.
 fn db_of(procedure: &str) -> Db {
     match procedure {
@@ -172,12 +182,7 @@ impl Script {
             // vote LINK EPOCH.INDEX: a shard says of a transaction, before it has voted, that its checks have passed.
             ["vote", name, gsn] => {
                 let (from, to) = link(name)?;
-                let (epoch, index) = gsn.split_once('.').ok_or("a transaction is EPOCH.INDEX")?;
-                let gsn = Gsn::new(Epoch(number(epoch)?), PartitionId(0), number(index)?);
-                let items = vec![(gsn, Item::Vote(None))];
-                let remote_result = ShardMessage { from: (from - SHARD) as usize, items, bytes: Vec::new() };
-                bench.inject(from, to, ordain_deterministic::sequencing::Message::Engine(remote_result));
-                Ok(String::new())
+                vote(bench, (from, to), gsn)
             }
             // verify: everything is over, and as the reference executor has it.
             ["verify"] => {
