@@ -190,6 +190,9 @@ pub struct Picture {
 pub const PICTURE: Picture =
     Picture { suffix: "", y: THROUGHPUT, kind: Kind::Lines, has: |_| true, series: Measured::clock };
 
+/// A number of the paper: its quantity, its value with the section, and what of ours stands beside it.
+pub type Number = (&'static str, &'static str, fn(&Measured) -> String);
+
 /// A figure that can be measured.
 #[derive(Clone, Copy)]
 pub struct Experiment {
@@ -210,8 +213,8 @@ pub struct Experiment {
     /// True: the ceiling is measured beside every point.
     pub with_ceiling: bool,
     pub plots: &'static [Picture],
-    /// Numbers of the paper: of what, the number with its section, and what of ours stands beside it.
-    pub paper: &'static [(&'static str, &'static str, fn(&Measured) -> String)],
+    /// Numbers of the paper beside ours.
+    pub paper: &'static [Number],
     /// Requirements on the lines.
     pub shapes: fn(&Measured) -> Vec<Shape>,
     /// Differences to the paper, and their reasons.
