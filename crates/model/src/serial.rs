@@ -272,7 +272,7 @@ mod tests {
     use super::*;
     use crate::args::ArgsBuilder;
     use crate::datum::Writer;
-    use crate::procedure::Procedure;
+    use crate::procedure::{FragmentContext, Procedure};
 
     struct One(Cell);
 
