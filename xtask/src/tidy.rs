@@ -56,9 +56,6 @@ pub(crate) fn run(workspace: &Workspace) -> anyhow::Result<()> {
     for finding in &findings {
         println!("{finding}");
     }
-    for finding in files.iter().flat_map(rules::check_coming) {
-        println!("not refused yet: {finding}");
-    }
     if !findings.is_empty() {
         bail!("tidy: {} findings in {} files", findings.len(), files.len());
     }

@@ -41,6 +41,10 @@ const MAY_CONVERT_STAMPS: &[Allowance] = &[
     ("crates/ordain/src/sim/deterministic.rs", "the system of the simulator that runs the family"),
 ];
 
+/// Files that may hold a function of more lines.
+const MAY_HAVE_LONG_FUNCTIONS: &[Allowance] =
+    &[("crates/lua/src/vm.rs", "the loop that dispatches instructions; a call for each of them costs speed")];
+
 const RUST_LINES_MAX: usize = 900;
 const FUNCTION_LINES_MAX: usize = 100;
 const FILE_KIB_MAX: u64 = 300;
@@ -56,19 +60,13 @@ const RULES: &[Rule] = &[
     module_docs,
     whitespace,
     large_files,
+    long_rust_files,
+    functions_that_are_too_long,
     long_architecture,
     inherited_lints,
     unsafe_code,
     stamps_taken_apart,
 ];
-
-/// Rules that are printed and do not fail yet: the tree does not pass them.
-const COMING_RULES: &[Rule] = &[long_rust_files, long_functions];
-
-/// Every finding of the rules that do not fail yet in one file.
-pub(super) fn check_coming(file: &SourceFile) -> Vec<Finding> {
-    COMING_RULES.iter().flat_map(|rule| rule(file)).collect()
-}
 
 /// Every finding of every rule in one file.
 pub(super) fn check(file: &SourceFile) -> Vec<Finding> {
@@ -80,7 +78,10 @@ pub(super) fn check_allowances(files: &[SourceFile]) -> Vec<Finding> {
     let sleepers = unused(files, "MAY_SLEEP", MAY_SLEEP, |file| !sleeps(file).is_empty());
     let unsafes = unused(files, "MAY_BE_UNSAFE", MAY_BE_UNSAFE, |file| !unsafe_lines(file).is_empty());
     let stamps = unused(files, "MAY_CONVERT_STAMPS", MAY_CONVERT_STAMPS, |file| !stamps(file).is_empty());
-    sleepers.into_iter().chain(unsafes).chain(stamps).collect()
+    let functions = unused(files, "MAY_HAVE_LONG_FUNCTIONS", MAY_HAVE_LONG_FUNCTIONS, |file| {
+        !long_functions(file).is_empty()
+    });
+    sleepers.into_iter().chain(unsafes).chain(stamps).chain(functions).collect()
 }
 
 fn unused(
@@ -165,6 +166,10 @@ fn long_rust_files(file: &SourceFile) -> Vec<Finding> {
         return vec![Finding::at(file, RUST_LINES_MAX + 1, what)];
     }
     Vec::new()
+}
+
+fn functions_that_are_too_long(file: &SourceFile) -> Vec<Finding> {
+    if is_allowed(file, MAY_HAVE_LONG_FUNCTIONS) { Vec::new() } else { long_functions(file) }
 }
 
 fn long_functions(file: &SourceFile) -> Vec<Finding> {
