@@ -6,7 +6,6 @@
 
 pub mod aborts;
 pub mod admin;
-mod admin_access;
 pub mod admin_client;
 mod certificates;
 pub mod cluster;

@@ -4,6 +4,7 @@
 //! that looking costs nothing and works on a node that is stuck: `metrics` gathers the numbers, `catalogue` says
 //! what they mean, and `status` makes of them how the node is.
 
+mod access;
 mod catalogue;
 mod listener;
 mod metrics;
@@ -34,11 +35,11 @@ use serde_json::{Value, json};
 use tokio::sync::watch;
 use tokio::task::JoinSet;
 
-use crate::admin_access::guarded;
 use crate::admin_client::{Asker, Target};
 use crate::certificates::Renewals;
 use crate::cluster::Membership;
 use crate::front::Mailboxes;
+use access::guarded;
 use listener::{Port, Traffic};
 use metrics::{Samples, resident_bytes};
 use series::History;

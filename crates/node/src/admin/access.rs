@@ -20,7 +20,7 @@ use ordain_commands::lookup;
 use ordain_model::Micros;
 use ordain_resp::{Access, Attempt, DEFAULT, User};
 
-use crate::admin::Peer;
+use super::Peer;
 
 /// The paths that need no user.
 const OPEN: [&str; 2] = ["/healthz", "/readyz"];
