@@ -33,7 +33,7 @@ pub(crate) struct Glob {
     matches_empty: bool,
 }
 
-/// Whether a text matches a pattern; false for a pattern that is too long or too complex.
+/// Matches a text against a pattern; false for a pattern that is too long or too complex.
 pub fn glob_matches(pattern: &[u8], text: &[u8]) -> bool {
     Glob::new(pattern).is_ok_and(|glob| glob.matches(text))
 }
@@ -164,7 +164,7 @@ impl Glob {
         if pattern.len() > MAX_BYTES {
             return Err(TOO_LONG);
         }
-        // Of the current part: the number of elements, and whether all are literal.
+        // The elements of the current part, and whether all are literal.
         let (mut count, mut is_plain, mut is_first, mut total, mut rest) = (0, true, true, 0, pattern);
         while let [head, ..] = rest {
             if *head == b'*' {

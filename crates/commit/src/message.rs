@@ -4,9 +4,10 @@ use std::sync::Arc;
 
 use ordain_execution::Write;
 use ordain_family::Incoming;
+use ordain_model::wire::Codec as _;
 use ordain_model::{Abort, Chunk, Front, Millis, SlotNo, codec};
 use ordain_replication::{Configuration, GroupMessage, Log, Ship};
-use ordain_role::{PeerChange, Wire, from_variants};
+use ordain_role::{Bytes, PeerChange, Wire, from_variants};
 
 use crate::concurrency::AttemptId;
 use crate::decision::Decision;
@@ -86,7 +87,18 @@ codec!(enum Message {
     0 => Front(front),
 }, local Access | Accessed | Finish | Log | Peer);
 
-impl Wire for Message {}
+impl Wire for Message {
+    /// # Panics
+    /// If the message is one that stays on its node.
+    fn encode_shared(&self, out: &mut Vec<u8>) -> Bytes {
+        assert!(
+            matches!(self, Message::Front(_)),
+            "a message that stays on its node was sent to another: {self:?}"
+        );
+        self.encode(out);
+        Bytes::new()
+    }
+}
 
 /// The message that a node without replicas was never to send.
 fn has_no_members(message: impl std::fmt::Debug) -> Message {
@@ -126,7 +138,6 @@ impl TryFrom<Message> for ordain_replication::Message<Arc<Decision>> {
 #[cfg(test)]
 mod tests {
     use ordain_model::PauseNo;
-    use ordain_model::wire::Codec as _;
 
     use super::*;
 
@@ -136,5 +147,11 @@ mod tests {
         assert!(matches!(Message::from_bytes(&bytes), Some(Message::Front(Front::Pause(PauseNo(3))))));
         bytes.push(0);
         assert!(Message::from_bytes(&bytes).is_none());
+    }
+
+    #[test]
+    #[should_panic(expected = "a message that stays on its node was sent to another")]
+    fn a_message_that_stays_on_its_node_is_not_sent() {
+        Message::Log(Log::Writable).encode_shared(&mut Vec::new());
     }
 }

@@ -25,7 +25,7 @@ macro_rules! functions {
 
         const FUNCTIONS: &[Function] = &[$(Function::$function),*];
 
-        /// What the functions cost. Commands cost what [`CLASSES`] says besides.
+        /// The costs of the functions; a command costs what [`CLASSES`] says besides.
         pub(super) const ROWS: &[Row] = &[$(
             Row { name: $name, cost: $cost, body: Body::Host(Function::$function as u16) },
         )*];

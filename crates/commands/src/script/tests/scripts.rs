@@ -292,7 +292,7 @@ fn scripts_are_kept_by_their_sha() {
     assert_eq!(db.run(&["EVALSHA", &sha, "0", "x"]), "-NOSCRIPT No matching script. Please use EVAL.");
     assert_eq!(db.run(&["SCRIPT", "LOAD", body]), sha);
     assert_eq!(db.run(&["EVALSHA", &sha, "0", "x"]), "x");
-    // What does not compile is not kept.
+    // A script that does not compile is not kept.
     assert!(db.run(&["EVAL", "return +", "0"]).starts_with("-ERR Error compiling script"));
     assert!(db.run(&["SCRIPT", "LOAD", "return +"]).starts_with("-ERR Error compiling script"));
     let broken = String::from_utf8(sha1_hex(b"return +").to_vec()).unwrap();

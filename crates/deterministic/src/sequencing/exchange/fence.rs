@@ -7,7 +7,7 @@
 //! not ([`ExchangeMessage::Terms`]). A primary that was given up, and does not know it, must not take what others have made
 //! of its successor's batches for something about its own.
 //!
-//! What is left of an earlier life: a node forgets with a crash what it had not on disk, such as that epochs without logged
+//! Messages of an earlier life: a node forgets with a crash what it had not on disk, such as that epochs without logged
 //! transactions are sealed, and then answers candidates without it. So a term may begin among epochs that its earlier life
 //! has called sealed, and what that life has said, held back or late on its way, must not be taken any more. Nothing is
 //! missing without it: the later life begins a stream of its own, over which it is asked for everything.

@@ -27,7 +27,7 @@ enum Asker {
 /// Computations that are away, by the token of their work, and what is needed to give one away.
 #[derive(Debug, Default)]
 pub(crate) struct Away {
-    /// How much work a compute fragment may do here before it is given away; no bound while no work thread would run it.
+    /// The most work of a compute fragment here, units, before it is given away; no bound while no work thread would run it.
     pub(super) patience: Option<u64>,
     next: u64,
     askers: BTreeMap<u64, Asker>,

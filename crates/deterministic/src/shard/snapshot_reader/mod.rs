@@ -135,7 +135,7 @@ pub struct ShardView<'a, S> {
     pub maps: &'a mut Maps,
     pub registry: &'a Arc<Registry>,
     pub locals: &'a mut Locals,
-    /// How much work a compute fragment may do here before it is given away; no bound while nothing would do it.
+    /// The most work of a compute fragment here, units, before it is given away; no bound while no work thread would run it.
     pub(crate) patience: Option<u64>,
 }
 

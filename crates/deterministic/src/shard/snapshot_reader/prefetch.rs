@@ -13,7 +13,7 @@ pub(super) struct PrefetchBatch {
     hashes: Vec<KeyHash>,
     /// The likely record of each, in the order in which they are read.
     guesses: Vec<Option<RecordId>>,
-    /// How many of them have been read.
+    /// The number of them that have been read.
     read: usize,
     /// The place in the chunk after them: transaction, fragment.
     pub(super) until: (usize, usize),

@@ -15,7 +15,7 @@ fn who_is_behind_gets_the_newest_checkpoint_of_a_member_and_begins_again() {
     assert!(copied.len() > 3 * PIECE && copied == bytes(&mut world, 0));
     world.restart(1);
     assert_eq!(world.nodes[1].role.newest(), Some((Epoch(12), Millis(7_000))), "it has its time too");
-    // What it has is enough, once it has begun with it.
+    // Its checkpoint is enough, once the node has begun with it.
     world.begun_again.clear();
     world.behind(1, 12);
     assert!(

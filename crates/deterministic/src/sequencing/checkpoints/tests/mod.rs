@@ -32,7 +32,7 @@ const fn at(node: u16, role: u16) -> Address {
 struct World {
     topology: Topology,
     nodes: Vec<Node>,
-    /// What was sent to others than checkpointers: shards, sequencer, exchange.
+    /// Messages sent to others than checkpointers: shards, sequencer, exchange.
     sent: Vec<(Address, Saving)>,
     /// Nodes whose log is to begin again, with the epoch of their checkpoint.
     log_begins: Vec<(u16, u64)>,

@@ -120,7 +120,7 @@ fn only_the_newest_are_kept() {
     assert_eq!(world.files(0).len(), 4);
     world.restart(0);
     assert_eq!(world.complete(0), [8, 13]);
-    // What has come to be no more than half is gone when the next begins.
+    // A checkpoint that came to no more than half is gone when the next begins.
     let piece = world.piece(0, Epoch(20), 0);
     world.tell(at(0, SHARDS[0]), Saving::Piece { epoch: Epoch(20), piece });
     while world.work(0) {}
@@ -219,7 +219,7 @@ fn a_second_one_while_one_is_made_comes_to_nothing() {
     world.save(0, Epoch(8));
     world.settle();
     assert_eq!((world.complete(0), dropped(&world, 7), dropped(&world, 8)), (vec![7, 8], 0, 0));
-    // What comes late for one that was passed over is turned away.
+    // Pieces that come late, for a checkpoint that was passed over, are turned away.
     world.tell(at(0, SHARDS[1]), Saving::Last(Epoch(6)));
     assert_eq!(dropped(&world, 6), 1);
     // One that a shard turns out not to take part in is given up.
@@ -353,7 +353,7 @@ fn where_primaries_may_change_only_what_is_certain_is_sealed() {
     };
     assert_eq!(say(&mut world, 4), []);
     assert_eq!(say(&mut world, 5), [5]);
-    // Who begins again with one leaves it to the log whether that goes on from there.
+    // A node that begins again with a checkpoint lets its log decide whether it goes on from there.
     world.behind(0, 5);
     assert_eq!((&world.begun_again[..], &world.log_begins[..]), (&[][..], &[(0, 5)][..]));
 }
