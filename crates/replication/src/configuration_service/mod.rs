@@ -202,8 +202,9 @@ impl<T: EntryType, M: Carrier<Decision>> ConfigurationService<T, M> {
     fn take_records(&mut self, now: Micros, leadership_records: LeadershipRecords, out: &mut Outbox<M>) {
         if leadership_records.version < self.leadership_records.version
             || leadership_records.leadership_records.len() != self.leadership_records.leadership_records.len()
+            || leadership_records.check(&self.settings.topology).is_err()
         {
-            // An earlier leader's answer; or one of another cluster.
+            // An earlier leader's answer, or one of another cluster, or damage.
             return;
         }
         self.has_arrived |= leadership_records.arrivals.get(&self.node()) == Some(&self.settings.arrival);

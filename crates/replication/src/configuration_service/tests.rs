@@ -376,3 +376,32 @@ fn configuration_entries_make_leadership_records_in_their_order() {
     assert_eq!(LeadershipRecords::from_bytes(&bytes), Some(leadership_records));
     assert!((0..bytes.len()).all(|cut| LeadershipRecords::from_bytes(&bytes[..cut]).is_none()));
 }
+
+/// Records whose fence is of an earlier term than the primary's would make a candidate prepare that term.
+#[test]
+fn leadership_records_that_cannot_be_are_not_taken() {
+    let arrival = Arrival { incarnation: 0, life: 7 };
+    let settings = ConfigurationServiceSettings {
+        topology: topology(),
+        me: at(5, 3),
+        configuration_service_log: 4,
+        log: LOG,
+        exchange: Some(EXCHANGE),
+        checkpointer: 5,
+        arrival,
+        pace: Micros::from_millis(100),
+        context: Arc::new(()),
+    };
+    let mut role = ConfigurationService::<DividedEntries, Message<Decision>>::new(settings);
+    let mut out = Outbox::default();
+    let mut records = LeadershipRecords::new(&topology());
+    records.version = 1;
+    records.arrivals.insert(NodeId(5), arrival);
+    role.take_records(Micros(1), records.clone(), &mut out);
+    assert_eq!(*role.leadership_records, records);
+    let mut damaged = records.clone();
+    damaged.version = 2;
+    damaged.leadership_records[0].fence = Some(Fence { term: 0, candidate: NodeId(3) });
+    role.take_records(Micros(2), damaged, &mut out);
+    assert_eq!(*role.leadership_records, records);
+}
