@@ -126,6 +126,10 @@ impl<'a> Step<'a> {
         out: &mut Vec<u8>,
     ) -> Result<(), Abort> {
         let (fragment, now) = (self.fragment(), self.now);
+        debug_assert!(
+            !fragment.shipped,
+            "a shipped record is worked on by its compute fragment: {fragment:?}"
+        );
         let Some(code) = self.registry.get(fragment.procedure) else { return Err(Abort::Panic) };
         let frame = self.frame(fragment);
         let name = Name { db: fragment.db, key: frame.key.bytes, hash: fragment.hash };

@@ -149,8 +149,9 @@ fn simulate(args: &SimArgs, seed: u64, sink: Sink<'_>) -> anyhow::Result<Report>
                 (args.partitions, args.replicas, args.operator) == (1, 1, false),
                 "engine {engine} is not finished: it runs on one node, without an operator"
             );
+            let options = engine.options(args.options.given.iter())?;
             let config = Config { txns: args.txns, faults: args.faults, ..Config::new(seed) };
-            let (system, mut mix) = (CommitSystem::new(commit, args, seed)?, AppendMix::default());
+            let (system, mut mix) = (CommitSystem::new(commit, options, args, seed)?, AppendMix::default());
             Ok(match sink {
                 Some(sink) => run_seed(&config, system, &mut mix, Some(sink)),
                 None => run_seed(&config, system, &mut mix, None),

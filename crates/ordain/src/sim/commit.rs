@@ -50,13 +50,21 @@ fn list_of(key: &[u8]) -> Option<u64> {
 }
 
 /// The appends of a request, as far as its arguments say, and its base.
+///
+/// # Panics
+/// If the request is not one of the mix.
 fn asked(request: &Request) -> Txn {
     let args: Vec<&[u8]> = Args::parse(&request.args).into_iter().flatten().map(|arg| arg.bytes).collect();
-    let Some(([mask, _, base @ ..], keys)) = args.split_last() else { return Txn::default() };
-    let base = base.try_into().map_or(0, u64::from_le_bytes);
+    let Some(([mask, _, base @ ..], keys)) = args.split_last() else {
+        panic!("a request of the mix has a packed argument: {request:?}")
+    };
+    let base = u64::from_le_bytes(base.try_into().expect("a base has 8 bytes"));
     let appended = (0..).zip(keys).filter(|(op, _)| mask >> op & 1 == 1);
-    let append = |(op, key): (u64, &&[u8])| Some(Op::Append { key: list_of(key)?, value: base + op });
-    Txn { base, ops: appended.filter_map(append).collect() }
+    let append = |(op, key): (u64, &&[u8])| {
+        let key = list_of(key).expect("a key of the mix is one of its lists");
+        Op::Append { key, value: base + op }
+    };
+    Txn { base, ops: appended.map(append).collect() }
 }
 
 fn committed(answer: &Answer) -> Option<Txn> {
@@ -83,13 +91,17 @@ fn lock(digests: &Digests) -> MutexGuard<'_, BTreeMap<u16, DigestSpan>> {
 
 impl CommitSystem {
     /// The system that the flags describe, where they leave a choice as the seed has it.
-    pub(super) fn new(engine: CommitEngine, args: &SimArgs, seed: u64) -> anyhow::Result<CommitSystem> {
+    pub(super) fn new(
+        engine: CommitEngine,
+        options: Options,
+        args: &SimArgs,
+        seed: u64,
+    ) -> anyhow::Result<CommitSystem> {
         let mut registry = Registry::default();
         ordain_workload::register(&mut registry);
         let shards = args.shards.map_or([1, 2, 3, 5][seed as usize % 4], usize::from);
         let topology = Topology { layout: Arc::new(Layout::even(1, shards)?), replicas: 1 };
         let bugs = args.plant.map_or(Bugs::NONE, |bug| Bugs::NONE.with(bug));
-        let options = Options::new(engine.name, &[]);
         let identity = b"simulated".to_vec();
         let settings =
             NodeSettings { topology, identity, segment_bytes: 4 << 10, bugs, ..NodeSettings::new(options) };

@@ -120,6 +120,8 @@ fn an_unfinished_engine_is_refused_unless_it_is_asked_for_as_such() {
     let refusal = |flags: &[&str]| simulate(&args(flags), 1, None).unwrap_err().to_string();
     assert!(refusal(&["--engine", "no-wait"]).contains("no-wait"));
     assert!(refusal(&["--engine", "no-wait", "--unfinished", "--replicas", "3"]).contains("one node"));
+    let speculative = ["--engine", "no-wait", "--unfinished", "--execution", "speculative"];
+    assert!(refusal(&speculative).contains("execution"));
     assert!(reproduce(&no_wait(&[]), 1).contains(" --unfinished"));
 }
 
