@@ -12,7 +12,7 @@ use ordain_lab::options::{OptionArgs, OptionFlags};
 use ordain_lab::report;
 use ordain_model::Reads;
 use ordain_role::Bug;
-use ordain_sim::{Config, Faults, Mix, Report, run_seed};
+use ordain_sim::{Config, Faults, Load, Mix, Profile, Report, run_seed};
 
 mod commit;
 mod deterministic;
@@ -86,6 +86,11 @@ pub struct SimArgs {
     /// Keys that they use: few, so that they are in each other's way.
     #[arg(long, default_value_t = 16, value_parser = clap::value_parser!(u64).range(2..))]
     keys: u64,
+    /// How much is asked at once and how often something goes wrong. `steady`: most requests are answered, in batches of
+    /// eight or more. `large`: thousands of fragments in a batch, few faults. `quiet`: a single fault. `storm`: faults of
+    /// every kind all the time.
+    #[arg(long, value_name = "NAME", default_value_t)]
+    profile: Profile,
     /// What goes wrong: none, all, or some of crash, partition, delay, reorder, duplicate, disk, clock, loss.
     #[arg(long, default_value = "all")]
     faults: Faults,
@@ -150,7 +155,7 @@ fn simulate(args: &SimArgs, seed: u64, sink: Sink<'_>) -> anyhow::Result<Report>
                 "engine {engine} is not finished: it runs on one node, without an operator"
             );
             let options = engine.options(args.options.given.iter())?;
-            let config = Config { txns: args.txns, faults: args.faults, ..Config::new(seed) };
+            let config = config(args, seed);
             let (system, mut mix) = (CommitSystem::new(commit, options, args, seed)?, AppendMix::default());
             Ok(match sink {
                 Some(sink) => run_seed(&config, system, &mut mix, Some(sink)),
@@ -158,6 +163,11 @@ fn simulate(args: &SimArgs, seed: u64, sink: Sink<'_>) -> anyhow::Result<Report>
             })
         }
     }
+}
+
+/// What the flags say of a run, whatever the system.
+fn config(args: &SimArgs, seed: u64) -> Config {
+    Config { txns: args.txns, faults: args.faults, load: Load::of(args.profile), ..Config::new(seed) }
 }
 
 /// Runs one seed of a deterministic system and holds it to a promise.
@@ -170,8 +180,7 @@ fn held_to(
 ) -> anyhow::Result<Report> {
     let nodes = system.settings.topology.nodes();
     let isolation = Knobs::of(&system.settings.options).isolation;
-    let config =
-        Config { nodes, promise, isolation, txns: args.txns, faults: args.faults, ..Config::new(seed) };
+    let config = Config { nodes, promise, isolation, ..config(args, seed) };
     let mut mix = match args.workload {
         WorkloadName::Mix => Mix::standard(args.keys),
         WorkloadName::Bank => Mix::bank(args.keys),
@@ -220,7 +229,7 @@ pub fn run(args: &SimArgs) -> anyhow::Result<bool> {
             sound = false;
             println!("reproduce: {}", reproduce(args, seed));
         }
-        reports.push(to_json(&report));
+        reports.push(to_json(args, &report));
     }
     report::write_json(args.json.as_deref(), &reports)?;
     Ok(sound)
@@ -242,7 +251,7 @@ fn reproduce(args: &SimArgs, seed: u64) -> String {
         command +=
             &format!(" {}", registry::option(name).map_or_else(String::new, |info| info.written(value)));
     }
-    command += &format!(" --faults {}", args.faults);
+    command += &format!(" --profile {} --faults {}", args.profile, args.faults);
     if args.operator {
         command += " --operator";
     }
@@ -262,9 +271,10 @@ fn reproduce(args: &SimArgs, seed: u64) -> String {
     command + &format!(" --trace seed-{seed}.trace")
 }
 
-fn to_json(report: &Report) -> serde_json::Value {
+fn to_json(args: &SimArgs, report: &Report) -> serde_json::Value {
     serde_json::json!({
         "seed": report.seed,
+        "profile": args.profile.to_string(),
         "ok": report.verdict.is_ok(),
         "violation": report.verdict.as_ref().err().map(ToString::to_string),
         "virtual_time_us": report.virtual_time.0,

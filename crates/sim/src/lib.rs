@@ -11,12 +11,13 @@
 //! [`run_seed`] does all of that and the same seed does the same, to the byte of its event trace.
 //!
 //! The way to read it: [`system`] is what is driven; [`simulator`] is the driver, [`faults`] what it does to
-//! the system; [`workload`] is what clients ask for, and a [`History`](ordain_checker::History) what they saw;
+//! the system and [`load`] how much of it; [`workload`] is what clients ask for, and a [`History`](ordain_checker::History) what they saw;
 //! [`mod@run`] puts it together.
 
 mod client;
 mod clock;
 pub mod faults;
+pub mod load;
 mod network;
 mod node;
 mod outages;
@@ -33,6 +34,7 @@ pub mod verdict;
 pub mod workload;
 
 pub use faults::{Fault, Faults};
+pub use load::{Load, Profile};
 pub use ordain_model::Random;
 pub use run::{Config, Report, run_seed};
 pub use simulator::{Counts, Simulator};

@@ -7,6 +7,7 @@ use ordain_model::{Abort, Call, Db, Digest, Isolation, Micros, OutcomeStatus, Pr
 use ordain_role::{Directory, NodeId};
 
 use crate::faults::Faults;
+use crate::load::Load;
 use crate::simulator::{Counts, Simulator};
 use crate::system::System;
 use crate::trace::Sink;
@@ -22,20 +23,12 @@ pub struct Config {
     pub nodes: u16,
     /// The number of front doors of each.
     pub doors: u16,
-    /// The number of clients.
-    pub clients: u32,
     /// The number of requests that they make together.
     pub txns: u64,
     /// The faults that may happen.
     pub faults: Faults,
-    /// The most requests that a client without a session has under way.
-    pub loops: usize,
-    /// The most requests that a client with a session has under way.
-    pub session_loops: usize,
-    /// The chance of a client to have a session, per million.
-    pub session_chance: u32,
-    /// The longest time that a client thinks.
-    pub think_us_max: u64,
+    /// The clients, how much they ask for at once, and how often something goes wrong.
+    pub load: Load,
     /// The longest time of the faults, in virtual time.
     pub faults_last: Micros,
     /// The time within which everything must be answered once the faults have ended.
@@ -52,36 +45,21 @@ pub struct Config {
 }
 
 impl Config {
-    /// A run of a seed on one node, with all faults.
+    /// A run of a seed on one node, with all faults and the default load.
     pub fn new(seed: u64) -> Config {
         Config {
             seed,
             nodes: 1,
             doors: 2,
-            clients: 8,
             txns: 400,
             faults: Faults::ALL,
-            loops: 4,
-            session_loops: 1,
-            session_chance: 500_000,
-            think_us_max: 4_000,
+            load: Load::default(),
             faults_last: Micros::from_millis(180_000),
             liveness_bound: Micros::from_millis(60_000),
             events_max: 50_000_000,
             power_cycle: true,
             promise: Promise::Strict,
             isolation: Isolation::default(),
-        }
-    }
-
-    /// A run of a seed on a cluster, with all faults. Its clients think longer, so that a run lasts long enough for
-    /// nodes to be missed and to be replaced; how long is drawn from the seed.
-    pub fn cluster(seed: u64, nodes: u16) -> Config {
-        Config {
-            nodes,
-            clients: 8 + u32::from(nodes),
-            think_us_max: 4_000 << (seed % 7),
-            ..Config::new(seed)
         }
     }
 }

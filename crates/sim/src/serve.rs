@@ -14,12 +14,12 @@ use ordain_checker::{Violation, ViolationKind};
 
 impl<S: System> Simulator<'_, S> {
     pub(crate) fn add_clients(&mut self) {
-        for number in 0..self.config.clients {
+        for number in 0..self.config.load.clients {
             let door = number as usize % self.doors.len().max(1);
-            let session = self.random.chance(self.config.session_chance);
+            let session = self.random.chance(self.config.load.session_chance);
             let (session, loops) = match session {
-                true => (Some(SessionId(u64::from(number) + 1)), self.config.session_loops),
-                false => (None, self.config.loops),
+                true => (Some(SessionId(u64::from(number) + 1)), self.config.load.session_pipeline),
+                false => (None, self.config.load.pipeline),
             };
             self.clients.push(Client::new(door, session, loops.max(1)));
         }
@@ -74,7 +74,7 @@ impl<S: System> Simulator<'_, S> {
     }
 
     fn think_soon(&mut self, client: usize, loop_no: usize) {
-        let delay = self.random.tail(self.config.think_us_max);
+        let delay = self.random.tail(self.config.load.think_us_max);
         self.after(delay, Happening::Think { client, loop_no });
     }
 
@@ -315,7 +315,7 @@ impl<S: System> Simulator<'_, S> {
         self.clients[number].loops[loop_no] = None;
         // One that was turned away does not come back at once.
         let pause = if rejected { Micros(100 + self.random.tail(10_000)) } else { Micros(0) };
-        let delay = pause.plus(Micros(self.random.tail(self.config.think_us_max)));
+        let delay = pause.plus(Micros(self.random.tail(self.config.load.think_us_max)));
         self.after(delay.0, Happening::Think { client: number, loop_no });
     }
 }

@@ -10,11 +10,11 @@ use ordain_checker::ViolationKind;
 use ordain_model::{Known, ReferenceExecutor};
 
 use crate::workload::procedures;
-use crate::{Config, Counts, Fault, Faults, Mix, Report, Simulator, System, run_seed};
+use crate::{Config, Counts, Fault, Faults, Load, Mix, Profile, Report, Simulator, System, run_seed};
 use toy::{Mistake, Toy};
 
 fn small(seed: u64, faults: Faults) -> Config {
-    Config { txns: 150, faults, ..Config::new(seed) }
+    Config { txns: 150, faults, load: Load::of(Profile::Storm), ..Config::new(seed) }
 }
 
 fn run(config: &Config, mistake: Option<Mistake>) -> Report {
@@ -55,8 +55,12 @@ fn a_right_system_passes_under_each_fault_and_under_all() {
     assert!(rejected > 20, "full disks refuse requests: {rejected}");
 }
 
+/// A run of a seed on a cluster. Its clients think longer, so that a run lasts long enough for nodes to be missed and to be
+/// replaced; how long is drawn from the seed.
 fn cluster(seed: u64, nodes: u16, faults: Faults) -> Config {
-    Config { txns: 150, faults, ..Config::cluster(seed, nodes) }
+    let storm = Load::of(Profile::Storm);
+    let load = Load { clients: 8 + u32::from(nodes), think_us_max: 4_000 << (seed % 7), ..storm };
+    Config { nodes, load, ..small(seed, faults) }
 }
 
 #[test]
@@ -105,7 +109,8 @@ fn nodes_are_called_lost_and_come_back_in_runs_that_last() {
         let mut seen = Counts::default();
         for seed in 0..12 {
             let nodes = [2, 3, 6][seed as usize % 3];
-            let config = Config { think_us_max: 1 << 20, ..cluster(seed, nodes, faults.parse().unwrap()) };
+            let mut config = cluster(seed, nodes, faults.parse().unwrap());
+            config.load.think_us_max = 1 << 20;
             let report = run(&config, None);
             assert_eq!(report.verdict, Ok(()), "seed {seed} nodes {nodes} faults {faults}");
             seen.losses += report.counts.losses;
@@ -131,7 +136,8 @@ fn clients_change_nodes_and_requests_take_effect_once() {
     let mut moved = 0;
     for seed in 0..10 {
         let faults = "crash,partition,delay".parse().unwrap();
-        let config = Config { session_chance: 1_000_000, ..cluster(seed, 3, faults) };
+        let mut config = cluster(seed, 3, faults);
+        config.load.session_chance = 1_000_000;
         let mut lines = Vec::new();
         let mut sink = |line: &str| lines.push(line.to_owned());
         let report = run_seed(&config, Toy::new(None), &mut Mix::standard(6), Some(&mut sink));

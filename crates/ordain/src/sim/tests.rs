@@ -11,8 +11,11 @@ struct Cli {
     sim: SimArgs,
 }
 
+/// The flags of a run in a storm of faults, unless they name another profile.
 fn args(flags: &[&str]) -> SimArgs {
-    <Cli as clap::Parser>::try_parse_from([&["sim"], flags].concat()).unwrap().sim
+    let storm = ["--profile", "storm"];
+    let flags = if flags.contains(&"--profile") { flags.to_vec() } else { [&storm, flags].concat() };
+    <Cli as clap::Parser>::try_parse_from([&["sim"], &flags[..]].concat()).unwrap().sim
 }
 
 fn demand_sound(flags: &[&str], seeds: std::ops::Range<u64>) {
@@ -56,6 +59,17 @@ fn every_option_reaches_the_roles_and_the_command_that_reproduces_a_seed() {
     let refused =
         DeterministicSystem::new(&args(&["--option", "execution=speculative"]), 1).err().unwrap().to_string();
     assert!(refused.contains("--execution speculative is not for engine calvin"), "{refused}");
+}
+
+#[test]
+fn the_command_that_reproduces_a_seed_names_its_profile() {
+    for (profile, name) in Profile::ALL {
+        let given = args(&["--profile", name]);
+        assert_eq!(config(&given, 1).load, Load::of(profile));
+        assert!(reproduce(&given, 1).contains(&format!(" --profile {name} ")));
+    }
+    let default = <Cli as clap::Parser>::try_parse_from(["sim"]).unwrap().sim;
+    assert_eq!(default.profile, Profile::Steady);
 }
 
 #[test]

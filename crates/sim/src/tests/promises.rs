@@ -13,7 +13,7 @@ use ordain_role::{
 
 use crate::network::Cuts;
 use crate::system::{FrontDoor, Roles, System};
-use crate::{Config, Counts, Ending, Fault, Faults, Mix, Simulator, Verdict};
+use crate::{Config, Counts, Ending, Fault, Faults, Load, Mix, Profile, Simulator, Verdict};
 
 const SEND: u16 = 0;
 const RECEIVE: u16 = 1;
@@ -201,10 +201,16 @@ impl System for Pair {
     }
 }
 
+/// Two nodes without clients, in a storm.
+fn idle(seed: u64, faults: Faults) -> Config {
+    let load = Load { clients: 0, ..Load::of(Profile::Storm) };
+    Config { nodes: 2, load, faults, ..Config::new(seed) }
+}
+
 /// Lets node 0 and node 1 talk for a while; what node 1 received, and what happened.
 fn run(seed: u64, faults: &str, for_us: u64) -> (Vec<Received>, Counts) {
     let faults: Faults = faults.parse().unwrap();
-    let config = Config { nodes: 2, clients: 0, faults, ..Config::new(seed) };
+    let config = idle(seed, faults);
     let pair = Pair::default();
     let received = pair.received[1].clone();
     let mut mix = Mix::bank(1);
@@ -279,7 +285,7 @@ fn without_faults_there_is_one_stream_and_nothing_of_it_is_lost() {
 fn a_partition_is_reported_and_heals_without_loss() {
     let (mut losses, mut returns) = (0, 0);
     for seed in 0..10 {
-        let config = Config { nodes: 2, clients: 0, faults: Faults::NONE, ..Config::new(seed) };
+        let config = idle(seed, Faults::NONE);
         let pair = Pair::default();
         let received = pair.received[1].clone();
         let mut mix = Mix::bank(1);
@@ -310,7 +316,7 @@ fn a_partition_is_reported_and_heals_without_loss() {
 fn a_node_that_stood_still_goes_on_where_it_was() {
     for seed in 0..20 {
         let faults = Faults::NONE;
-        let config = Config { nodes: 2, clients: 0, faults, ..Config::new(seed) };
+        let config = idle(seed, faults);
         let pair = Pair::default();
         let received = pair.received[1].clone();
         let mut mix = Mix::bank(1);
@@ -339,7 +345,7 @@ fn a_node_that_stood_still_goes_on_where_it_was() {
 #[test]
 fn a_stop_in_good_order_is_handled_once_and_waits_for_the_disk() {
     for seed in 0..20 {
-        let config = Config { nodes: 2, clients: 0, faults: Faults::NONE, ..Config::new(seed) };
+        let config = idle(seed, Faults::NONE);
         let pair = Pair::default();
         let received = pair.received[1].clone();
         let mut mix = Mix::bank(1);
