@@ -63,13 +63,15 @@ const LAYERS: &[Row] = &[
                        "checkpoint"]),
     // The front door and the two drivers. A driver knows the traits of roles, not the engines.
     row("resp",      &["model", "commands", "gateway"], &["fuzz"]),
+    // The connection server without its sockets, so that both drivers have it.
+    row("front",     &["model", "role", "family", "gateway", "resp"], &[]),
     row("runtime",   &["model", "role", "link", "gateway"], &["fuzz"]),
-    row("sim",       &["model", "role", "family", "link", "gateway", "log", "checker"], &["store", "engines"]),
+    row("sim",       &["model", "role", "family", "link", "gateway", "log", "checker", "resp", "front"], &["store", "engines"]),
     // Checkpoints in an object store. It knows checkpoints as files, and no maker of them.
     row("archive",   &["model", "role", "checkpoint", "runtime"], &["log"]),
     // What knows everything below it.
     row("node",      &["model", "role", "family", "link", "store", "log", "checkpoint", "replication", "gateway", "deterministic", "engines", "commands",
-                       "resp", "runtime", "archive", "workload"], &[]),
+                       "resp", "front", "runtime", "archive", "workload"], &[]),
     row("lab",       &["model", "role", "family", "checker", "link", "store", "deterministic", "engines", "node", "workload", "runtime", "gateway", "sim",
                        "commands"], &[]),
     row("ordain",    &["model", "role", "family", "checker", "store", "log", "checkpoint", "replication", "gateway", "deterministic", "commit", "engines", "commands",

@@ -3,19 +3,17 @@
 use std::net::SocketAddr;
 use std::num::NonZeroUsize;
 use std::path::PathBuf;
-use std::sync::Arc;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use ordain_archive::{ArchiveError, Archiver, ArchiverSettings, Location};
 use ordain_checkpoint::Header;
 use ordain_engines::registry::Engine;
 use ordain_family::{Keep, NodeSettings, Replication};
+use ordain_front::Setup;
 use ordain_log::Recovered;
 use ordain_model::layout::MAX_SHARDS;
-use ordain_model::{Computations, Epoch, Micros, Options};
-use ordain_resp::diagnostics::Diagnostics;
-use ordain_resp::memory::Memory;
-use ordain_resp::{Access, DEFAULT, FileError, NodeInfo, Observed, Settings, Shared, Users};
+use ordain_model::{Epoch, Micros, Options};
+use ordain_resp::{DEFAULT, FileError, NodeInfo, Users};
 use ordain_role::{DiskError, NodeId, Rebuild};
 use ordain_runtime::{DirLock, Handle, Running, StartError, Stopped};
 
@@ -398,34 +396,16 @@ fn users(config: &ServeConfig) -> Result<Users, ServeError> {
     Ok(users)
 }
 
-fn shared(
-    config: &ServeConfig,
-    resp: SocketAddr,
-    (access, memory): (&Arc<Access>, &Arc<Memory>),
-    (diagnostics, computations): (&Arc<Diagnostics>, &Computations),
-) -> Shared {
-    let mut settings = Settings::default();
-    settings.fix("port", resp.port().to_string());
-    settings.offer_size("maxmemory", config.maxmemory_bytes);
-    settings.fix("bind", resp.ip().to_string());
-    settings.fix("dir", config.data_dir.display().to_string());
-    settings.fix("io-threads", config.threads.to_string());
-    let (appendonly, appendfsync) = match config.keep {
-        Keep::Fsync => ("yes", "always"),
-        Keep::Os => ("yes", "everysec"),
-        Keep::Late => ("yes", "no"),
-        Keep::Nothing => ("no", "no"),
-    };
-    settings.fix("appendonly", appendonly);
-    settings.fix("appendfsync", appendfsync);
-    config.options.iter().for_each(|(info, value)| settings.fix(info.name, value.to_string()));
-    let mut shared = Shared::default();
-    shared.settings = settings;
-    shared.access = access.clone();
-    shared.observed = Observed::by(diagnostics.clone());
-    shared.memory = memory.clone();
-    shared.computations = computations.clone();
-    shared
+fn setup(config: &ServeConfig, resp: SocketAddr) -> Setup {
+    Setup {
+        port: resp.port(),
+        bind: resp.ip().to_string(),
+        dir: config.data_dir.display().to_string(),
+        threads: config.threads,
+        keep: config.keep,
+        maxmemory_bytes: config.maxmemory_bytes,
+        options: config.options.clone(),
+    }
 }
 
 /// The addresses for clients of the other members of a node's replication group, and how many of them hold what is answered.

@@ -10,40 +10,23 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::thread;
 
 use mio::net::UnixStream;
+use ordain_front::{UsersFileAction, UsersFileDone};
 use ordain_gateway::Ticket;
 use ordain_resp::{Access, Users, UsersFileError};
 
 use crate::secrets;
 
-/// A job on the file.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Action {
-    /// Read it.
-    Load,
-    /// Write the users as they are when it is begun.
-    Save,
-}
-
-/// The result of a job.
-#[derive(Debug)]
-pub(crate) enum Done {
-    /// It was read, and these are its users.
-    Loaded(Result<Users, UsersFileError>),
-    /// It was written.
-    Saved(Result<(), UsersFileError>),
-}
-
-type Finished = Arc<Mutex<Vec<(Ticket, Done)>>>;
+type Finished = Arc<Mutex<Vec<(Ticket, UsersFileDone)>>>;
 
 #[derive(Debug)]
 struct Job {
-    action: Action,
+    action: UsersFileAction,
     ticket: Ticket,
     finished: Finished,
     bell: Arc<std::os::unix::net::UnixStream>,
 }
 
-fn lock(finished: &Finished) -> MutexGuard<'_, Vec<(Ticket, Done)>> {
+fn lock(finished: &Finished) -> MutexGuard<'_, Vec<(Ticket, UsersFileDone)>> {
     // Nothing panics while it is held.
     finished.lock().unwrap_or_else(PoisonError::into_inner)
 }
@@ -67,12 +50,14 @@ impl UsersFile {
 fn work(path: &Path, access: &Access, jobs: &Receiver<Job>) {
     for Job { action, ticket, finished, bell } in jobs {
         let done = match action {
-            Action::Load => Done::Loaded(Users::read(secrets::read(path).map_err(|error| error.to_string()))),
-            Action::Save => {
+            UsersFileAction::Load => {
+                UsersFileDone::Loaded(Users::read(secrets::read(path).map_err(|error| error.to_string())))
+            }
+            UsersFileAction::Save => {
                 let text = access.users(Users::clone).file();
                 let written = secrets::write(path, &text);
                 let unwritten = |error| UsersFileError::Unwritten(format!("{}: {error}", path.display()));
-                Done::Saved(written.map_err(unwritten))
+                UsersFileDone::Saved(written.map_err(unwritten))
             }
         };
         lock(&finished).push((ticket, done));
@@ -105,14 +90,14 @@ impl Desk {
     }
 
     /// Asks for a job, whose result comes under the ticket.
-    pub(crate) fn ask(&self, action: Action, ticket: Ticket) {
+    pub(crate) fn ask(&self, action: UsersFileAction, ticket: Ticket) {
         let (finished, bell) = (self.finished.clone(), self.bell.clone());
         if self.file.0.send(Job { action, ticket, finished, bell }).is_err() {
             // It has panicked, and no client may wait for it.
             let gone = "the thread that does it has ended: start the node again".to_owned();
             let done = match action {
-                Action::Load => Done::Loaded(Err(UsersFileError::Unread(gone))),
-                Action::Save => Done::Saved(Err(UsersFileError::Unwritten(gone))),
+                UsersFileAction::Load => UsersFileDone::Loaded(Err(UsersFileError::Unread(gone))),
+                UsersFileAction::Save => UsersFileDone::Saved(Err(UsersFileError::Unwritten(gone))),
             };
             lock(&self.finished).push((ticket, done));
             let _ = (&*self.bell).write(&[1]);
@@ -120,7 +105,7 @@ impl Desk {
     }
 
     /// The results since this was last called.
-    pub(crate) fn take(&mut self) -> Vec<(Ticket, Done)> {
+    pub(crate) fn take(&mut self) -> Vec<(Ticket, UsersFileDone)> {
         let mut bytes = [0; 64];
         // Until it is empty, as events are edge-triggered.
         while matches!(self.wake.read(&mut bytes), Ok(1..)) {}

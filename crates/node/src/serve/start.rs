@@ -8,12 +8,10 @@ use std::time::{SystemTime, UNIX_EPOCH};
 
 use ordain_archive::Archiver;
 use ordain_family::{Family, Keep, NodeSettings, Notice, Opened, Replication, places};
-use ordain_gateway::Dispatcher;
+use ordain_front::{Parts, Setup};
 use ordain_model::layout::MAX_SHARDS;
 use ordain_model::{Computations, Registry, Stamp, Stopwatch};
 use ordain_resp::Access;
-use ordain_resp::diagnostics::Diagnostics;
-use ordain_resp::memory::Memory;
 use ordain_role::{Directory, NodeId, Topology, UnderWay};
 use ordain_runtime::{
     DirLock, Disk, FsDirectory, LoopSpec, NetStatus, Network, RunTimes, Runtime, StartError,
@@ -22,13 +20,13 @@ use ordain_runtime::{
 use super::operator::{begin_with_aborts, greeting, open_under_way};
 use super::secured::Secured;
 use super::sockets::{PEERS, listen, open_network, raise_open_files};
-use super::{Node, ServeConfig, ServeError, archive_settings, newcomer, node_info, shared, users, without};
+use super::{Node, ServeConfig, ServeError, archive_settings, newcomer, node_info, setup, users, without};
 use crate::aborts::Aborts;
 use crate::admin::{About, Admin, PATIENCE};
 use crate::admin_client::Asker;
 use crate::certificates::{Renewals, Watch};
 use crate::cluster::{Membership, check_replication};
-use crate::front::{ConnectionServer, Mailboxes};
+use crate::front::{Accepted, ClientEdge, Process};
 use crate::identity::Identity;
 use crate::procedures;
 use crate::tls::AuthClients;
@@ -226,13 +224,11 @@ impl<F: Family> Opening<'_, F> {
         let network = self.open_network(&settings, &registry, &opened)?;
         let links = network.as_ref().map_or_else(NetStatus::default, Network::status);
         let is_member = network.is_some();
-        let memory = memory_of(config, &settings);
-        let diagnostics: Arc<Diagnostics> = Arc::default();
-        let servers = (0..config.threads as u16).map(|i| settings.at(places::GATEWAYS + i)).collect();
+        let setup = setup(config, self.listeners.resp_at);
         let info = node_info(config, self.listeners.resp_at, &settings);
-        let mailboxes = Arc::new(Mailboxes::new(servers, info));
-        let parts = Parts { mailboxes, memory, diagnostics, computations };
-        let loops = self.loops(opened, network, &settings, &registry, &parts)?;
+        let (access, servers) = (self.access.clone(), config.threads as u16);
+        let parts = Parts::new((&setup, &settings), servers, access, config.allocated_bytes, info);
+        let loops = self.loops(opened, network, (&settings, &registry), (&setup, &parts))?;
         let Opening { access, secured, listeners, place, .. } = self;
         let Parts { mailboxes, memory, diagnostics, .. } = parts;
         let options = ordain_runtime::Options {
@@ -342,9 +338,8 @@ impl<F: Family> Opening<'_, F> {
         &mut self,
         opened: F::Opened,
         mut network: Option<Network<F::Message>>,
-        settings: &NodeSettings,
-        registry: &Arc<Registry>,
-        parts: &Parts,
+        (settings, registry): (&NodeSettings, &Arc<Registry>),
+        (setup, parts): (&Setup, &Parts<Accepted>),
     ) -> Result<Vec<LoopSpec<F::Message>>, ServeError> {
         let Opening { family, config, access, secured, listeners, .. } = self;
         let users_file = config.users_file.clone().map(|path| UsersFile::start(path, access.clone()));
@@ -356,22 +351,11 @@ impl<F: Family> Opening<'_, F> {
             let mut spec = LoopSpec::new(format!("ordain-{i}"));
             spec.roles.append(&mut head);
             spec.roles.push(shard);
-            let server = ConnectionServer::new(
-                i,
-                family.gateway(settings, i as u16, settings.life, registry),
-                Dispatcher::new(family.router(settings)),
-                shared(
-                    config,
-                    listeners.resp_at,
-                    (access, &parts.memory),
-                    (&parts.diagnostics, &parts.computations),
-                ),
-                parts.mailboxes.clone(),
-                listeners.clients.take(),
-            )
-            .with_users_file(users_file.clone().map(Desk::new).transpose().map_err(StartError::System)?)
-            .with_tls(secured.clients.clone(), listeners.tls.take());
-            spec = spec.edge(places::GATEWAYS + i as u16, server);
+            let desk = users_file.clone().map(Desk::new).transpose().map_err(StartError::System)?;
+            let process = Process::new(secured.clients.clone(), desk);
+            let server = parts.server(i as u16, (&*family, settings, registry), setup, process);
+            let edge = ClientEdge::new(server, listeners.clients.take(), listeners.tls.take());
+            spec = spec.edge(places::GATEWAYS + i as u16, edge);
             // Not on the first loop, which has most to do, if there is another.
             if i + 1 == config.threads
                 && let Some(network) = network.take()
@@ -382,20 +366,4 @@ impl<F: Family> Opening<'_, F> {
         }
         Ok(loops)
     }
-}
-
-/// The parts that the connection servers of a node and its admin server share.
-struct Parts {
-    mailboxes: Arc<Mailboxes>,
-    memory: Arc<Memory>,
-    diagnostics: Arc<Diagnostics>,
-    computations: Computations,
-}
-
-fn memory_of(config: &ServeConfig, settings: &NodeSettings) -> Arc<Memory> {
-    let topology = &settings.topology;
-    let places = (settings.partition().0, topology.layout.partitions());
-    let memory = Arc::new(Memory::new(config.allocated_bytes, places, topology.nodes()));
-    memory.set_limit(config.maxmemory_bytes);
-    memory
 }

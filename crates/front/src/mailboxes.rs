@@ -5,7 +5,6 @@
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-use mio::net::TcpStream;
 use ordain_gateway::Ticket;
 use ordain_model::{Front, OutcomeBatch, Writer};
 use ordain_resp::{ClientId, ControlRequest, NodeInfo};
@@ -13,17 +12,17 @@ use ordain_role::{Address, Outbox};
 
 /// The mailboxes of a node's connection servers, their counts of connections, and the contents of INFO.
 #[derive(Debug)]
-pub struct Mailboxes {
-    boxes: Vec<Mutex<Mailbox>>,
+pub struct Mailboxes<A> {
+    boxes: Vec<Mutex<Mailbox<A>>>,
     places: Vec<Address>,
     /// Connections ever made; also the last client's id.
-    pub(super) clients: AtomicU64,
+    pub(crate) clients: AtomicU64,
     /// Open connections.
-    pub(super) open: AtomicUsize,
+    pub(crate) open: AtomicUsize,
     /// Connections turned away.
-    pub(super) refused: AtomicU64,
+    pub(crate) refused: AtomicU64,
     /// The parameter latency-monitor-threshold.
-    pub(super) spike_ms: AtomicU64,
+    pub(crate) spike_ms: AtomicU64,
     info: Mutex<NodeInfo>,
     /// `info` at the last CONFIG RESETSTAT: INFO counts from there on.
     base: Mutex<NodeInfo>,
@@ -31,34 +30,40 @@ pub struct Mailboxes {
 }
 
 /// Contents of the mailbox of one connection server.
-#[derive(Debug, Default)]
-pub(super) struct Mailbox {
-    /// Accepted connections to serve, and whether each is in TLS.
-    pub(super) connections: Vec<(TcpStream, bool)>,
+#[derive(Debug)]
+pub(crate) struct Mailbox<A> {
+    /// Accepted connections to serve.
+    pub(crate) connections: Vec<A>,
     /// Queries that this server has to add its part to.
-    pub(super) queries: Vec<Arc<ClientQuery>>,
+    pub(crate) queries: Vec<Arc<ClientQuery>>,
     /// Queries of this server's own that are complete.
-    pub(super) answers: Vec<Arc<ClientQuery>>,
+    pub(crate) answers: Vec<Arc<ClientQuery>>,
     /// Changed parameters.
-    pub(super) settings: Vec<(&'static str, String)>,
+    pub(crate) settings: Vec<(&'static str, String)>,
+}
+
+impl<A> Default for Mailbox<A> {
+    fn default() -> Mailbox<A> {
+        Mailbox { connections: Vec::new(), queries: Vec::new(), answers: Vec::new(), settings: Vec::new() }
+    }
 }
 
 /// A command about the clients of all connection servers: CLIENT LIST or CLIENT KILL.
 #[derive(Debug)]
-pub(super) struct ClientQuery {
-    pub(super) request: ControlRequest,
-    pub(super) ticket: Ticket,
+pub(crate) struct ClientQuery {
+    pub(crate) request: ControlRequest,
+    pub(crate) ticket: Ticket,
     /// The number of the server whose client asks.
-    pub(super) asker: usize,
+    pub(crate) asker: usize,
     /// The number of servers that have not added their part yet.
-    pub(super) left: AtomicUsize,
-    pub(super) killed: AtomicU64,
-    pub(super) lines: Mutex<Vec<(ClientId, String)>>,
+    pub(crate) left: AtomicUsize,
+    pub(crate) killed: AtomicU64,
+    pub(crate) lines: Mutex<Vec<(ClientId, String)>>,
 }
 
 impl ClientQuery {
     /// The complete reply, encoded.
-    pub(super) fn reply(&self) -> Vec<u8> {
+    pub(crate) fn reply(&self) -> Vec<u8> {
         let mut reply = Vec::new();
         if matches!(self.request, ControlRequest::KillClients(_)) {
             Writer(&mut reply).int(self.killed.load(Ordering::Relaxed) as i64);
@@ -73,13 +78,13 @@ impl ClientQuery {
 }
 
 /// Locks a mutex, also after a panic of a holder: that has stopped the node already.
-pub(super) fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+pub(crate) fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-impl Mailboxes {
+impl<A> Mailboxes<A> {
     /// Mailboxes of the connection servers at these addresses.
-    pub fn new(places: Vec<Address>, info: NodeInfo) -> Mailboxes {
+    pub fn new(places: Vec<Address>, info: NodeInfo) -> Mailboxes<A> {
         Mailboxes {
             boxes: places.iter().map(|_| Mutex::default()).collect(),
             places,
@@ -105,20 +110,20 @@ impl Mailboxes {
     }
 
     /// Has INFO count from here on.
-    pub(super) fn reset_statistics(&self) {
+    pub(crate) fn reset_statistics(&self) {
         let info = lock(&self.info);
         lock(&self.base).clone_from(&info);
         self.info_version.fetch_add(1, Ordering::Release);
     }
 
     /// The contents of INFO, counted since the last reset.
-    pub(super) fn info(&self) -> NodeInfo {
+    pub(crate) fn info(&self) -> NodeInfo {
         let info = lock(&self.info);
         info.since(&lock(&self.base))
     }
 
     /// A number that rises whenever the contents of INFO change.
-    pub(super) fn info_version(&self) -> u64 {
+    pub(crate) fn info_version(&self) -> u64 {
         self.info_version.load(Ordering::Acquire)
     }
 
@@ -129,37 +134,37 @@ impl Mailboxes {
     }
 
     /// The number of connection servers.
-    pub(super) fn count(&self) -> usize {
+    pub(crate) fn count(&self) -> usize {
         self.boxes.len()
     }
 
     /// The role number of connection server 0, which is the same on all nodes.
-    pub(super) fn first_role(&self) -> u16 {
+    pub(crate) fn first_role(&self) -> u16 {
         self.places[0].role
     }
 
     /// Empties a server's mailbox.
-    pub(super) fn take(&self, server: usize) -> Mailbox {
+    pub(crate) fn take(&self, server: usize) -> Mailbox<A> {
         std::mem::take(&mut *lock(&self.boxes[server]))
     }
 
     /// Puts something into a server's mailbox and wakes it up.
-    pub(super) fn send(
+    pub(crate) fn send(
         &self,
         server: usize,
         out: &mut Outbox<impl From<Front>>,
-        put: impl FnOnce(&mut Mailbox),
+        put: impl FnOnce(&mut Mailbox<A>),
     ) {
         put(&mut lock(&self.boxes[server]));
         self.wake(server, out);
     }
 
     /// Puts something into the mailbox of each server but one, and wakes these up.
-    pub(super) fn send_to_others(
+    pub(crate) fn send_to_others(
         &self,
         server: usize,
         out: &mut Outbox<impl From<Front>>,
-        put: impl Fn(&mut Mailbox),
+        put: impl Fn(&mut Mailbox<A>),
     ) {
         for other in (0..self.count()).filter(|other| *other != server) {
             self.send(other, out, &put);
@@ -167,7 +172,7 @@ impl Mailboxes {
     }
 
     /// Has a server look into its mailbox, and go on with what it has left undone.
-    pub(super) fn wake(&self, server: usize, out: &mut Outbox<impl From<Front>>) {
+    pub(crate) fn wake(&self, server: usize, out: &mut Outbox<impl From<Front>>) {
         out.send(self.places[server], Front::Outcomes(OutcomeBatch::default()));
     }
 }

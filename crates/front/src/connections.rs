@@ -1,14 +1,15 @@
 //! The connections of one event loop: a socket each, its session, and input that is not consumed.
 
-use std::io::{self, Read, Write};
+use std::io;
 
 use ordain_gateway::Finished;
 use ordain_model::{KeptReply, Micros};
 use ordain_resp::{ConnectionId, Context, Received, Session, Shared};
-use ordain_runtime::Stream;
+
+use crate::host::Socket;
 
 /// The number of bytes read from one connection before the next.
-pub(super) const READ: usize = 64 << 10;
+pub(crate) const READ: usize = 64 << 10;
 /// The number of bytes sent to one connection before the next.
 const SENT_AT_ONCE: usize = 4 << 20;
 /// Most room that is made ahead for the rest of a command, bytes. What a client announces is not what it sends.
@@ -16,30 +17,30 @@ const ROOM_AHEAD: usize = READ;
 
 /// A connection of a client.
 #[derive(Debug)]
-pub(super) struct Connection {
-    pub(super) socket: Stream,
+pub(crate) struct Connection<S> {
+    pub(crate) socket: S,
     /// The time since the node started at which it was made.
-    pub(super) since: Micros,
-    pub(super) session: Session,
+    pub(crate) since: Micros,
+    pub(crate) session: Session,
     /// What was read and not consumed.
-    pub(super) input: Vec<u8>,
+    pub(crate) input: Vec<u8>,
     /// The socket may have more to read: events are edge-triggered and do not repeat that.
-    pub(super) readable: bool,
+    pub(crate) readable: bool,
     /// An event has said that the other end has closed its side or the socket has failed, and reading has not come to that
     /// yet. No further event will say so.
-    pub(super) closing: bool,
+    pub(crate) closing: bool,
     /// The session took no more of `input` although a whole command may be in it.
     stopped: bool,
     /// The other end has closed its side, or the socket has failed.
     ended: bool,
     is_touched: bool,
     /// It is among those that wait for room.
-    pub(super) is_in_line: bool,
+    pub(crate) is_in_line: bool,
 }
 
-impl Connection {
+impl<S: Socket> Connection<S> {
     /// A connection made at some time since the node started, with whatever it may have sent already.
-    pub(super) fn new(socket: Stream, since: Micros, session: Session) -> Connection {
+    pub(crate) fn new(socket: S, since: Micros, session: Session) -> Connection<S> {
         Connection {
             socket,
             since,
@@ -62,7 +63,7 @@ impl Connection {
     }
 
     /// Reads and handles what the client has sent, for as long as it may. `buffer` is where what was read lies first.
-    pub(super) fn take_input(&mut self, buffer: &mut [u8], cx: &mut Context<'_>) {
+    pub(crate) fn take_input(&mut self, buffer: &mut [u8], cx: &mut Context<'_>) {
         let has_input = self.session.is_waiting() || !self.input.is_empty();
         if has_input && self.session.wants_input(cx.shared) {
             self.receive_kept(cx);
@@ -78,7 +79,7 @@ impl Connection {
                     budget = budget.saturating_sub(n);
                     // A short read has emptied the socket, but for the end that an event has announced already; what
                     // comes later is a new event.
-                    self.readable = n == buffer.len() || self.closing || self.socket.is_tls();
+                    self.readable = n == buffer.len() || self.closing || self.socket.keeps_input();
                     self.take_bytes(&buffer[..n], cx);
                 }
                 Err(error) if error.kind() == io::ErrorKind::WouldBlock => self.readable = false,
@@ -115,12 +116,12 @@ impl Connection {
     }
 
     /// Tells whether the connection can go on with input that no event will announce.
-    pub(super) fn can_go_on(&self, shared: &Shared) -> bool {
+    pub(crate) fn can_go_on(&self, shared: &Shared) -> bool {
         self.session.wants_input(shared) && (self.readable || (self.stopped && !self.input.is_empty()))
     }
 
     /// Writes what the session has to send. Answers how many bytes were taken, and whether the socket takes more.
-    pub(super) fn write_output(&mut self) -> (usize, bool) {
+    pub(crate) fn write_output(&mut self) -> (usize, bool) {
         self.is_touched = false;
         let mut sent = 0;
         while !self.session.output().is_empty() {
@@ -145,47 +146,53 @@ impl Connection {
 }
 
 /// The table of an event loop's connections, by slot.
-#[derive(Debug, Default)]
-pub(super) struct Connections {
-    slots: Vec<Slot>,
+#[derive(Debug)]
+pub(crate) struct Connections<S> {
+    slots: Vec<Slot<S>>,
     vacant: Vec<u32>,
     /// Slots of connections that have something to send or to go on with.
     touched: Vec<u32>,
 }
 
-#[derive(Debug, Default)]
-struct Slot {
-    /// The number of connections that have been in the slot.
-    generation: u32,
-    connection: Option<Connection>,
+impl<S> Default for Connections<S> {
+    fn default() -> Connections<S> {
+        Connections { slots: Vec::new(), vacant: Vec::new(), touched: Vec::new() }
+    }
 }
 
-impl Connections {
+#[derive(Debug)]
+struct Slot<S> {
+    /// The number of connections that have been in the slot.
+    generation: u32,
+    connection: Option<Connection<S>>,
+}
+
+impl<S: Socket> Connections<S> {
     /// A slot without a connection, which is the caller's.
-    pub(super) fn take_slot(&mut self) -> u32 {
+    pub(crate) fn take_slot(&mut self) -> u32 {
         self.vacant.pop().unwrap_or_else(|| {
-            self.slots.push(Slot::default());
+            self.slots.push(Slot { generation: 0, connection: None });
             self.slots.len() as u32 - 1
         })
     }
 
     /// Gives a slot back that was not filled.
-    pub(super) fn give_back(&mut self, slot: u32) {
+    pub(crate) fn give_back(&mut self, slot: u32) {
         self.vacant.push(slot);
     }
 
     /// The id of the connection that is or comes into a slot.
-    pub(super) fn id(&self, slot: u32) -> ConnectionId {
+    pub(crate) fn id(&self, slot: u32) -> ConnectionId {
         ConnectionId::new(slot, self.slots[slot as usize].generation)
     }
 
     /// Fills a slot.
-    pub(super) fn put(&mut self, slot: u32, connection: Connection) {
+    pub(crate) fn put(&mut self, slot: u32, connection: Connection<S>) {
         self.slots[slot as usize].connection = Some(connection);
     }
 
     /// Takes a connection out, whose slot is vacant then.
-    pub(super) fn remove(&mut self, slot: u32) -> Option<Connection> {
+    pub(crate) fn remove(&mut self, slot: u32) -> Option<Connection<S>> {
         let place = &mut self.slots[slot as usize];
         let connection = place.connection.take()?;
         place.generation = place.generation.wrapping_add(1);
@@ -194,12 +201,12 @@ impl Connections {
     }
 
     /// The connection in a slot.
-    pub(super) fn get(&mut self, slot: u32) -> Option<&mut Connection> {
+    pub(crate) fn get(&mut self, slot: u32) -> Option<&mut Connection<S>> {
         self.slots.get_mut(slot as usize)?.connection.as_mut()
     }
 
     /// The connection in a slot, whose output is written when the roles have run.
-    pub(super) fn touch(&mut self, slot: u32) -> Option<&mut Connection> {
+    pub(crate) fn touch(&mut self, slot: u32) -> Option<&mut Connection<S>> {
         let connection = self.slots.get_mut(slot as usize)?.connection.as_mut()?;
         if !std::mem::replace(&mut connection.is_touched, true) {
             self.touched.push(slot);
@@ -208,28 +215,33 @@ impl Connections {
     }
 
     /// The slots touched since this was last called. Each must be written to, which ends that it is touched.
-    pub(super) fn take_touched(&mut self) -> Vec<u32> {
+    pub(crate) fn take_touched(&mut self) -> Vec<u32> {
         std::mem::take(&mut self.touched)
     }
 
     /// Tells whether no connection is touched.
-    pub(super) fn is_untouched(&self) -> bool {
+    pub(crate) fn is_untouched(&self) -> bool {
         self.touched.is_empty()
     }
 
     /// The number of connections.
-    pub(super) fn count(&self) -> usize {
+    pub(crate) fn count(&self) -> usize {
         self.slots.len() - self.vacant.len()
     }
 
+    /// All connections.
+    pub(crate) fn iter(&self) -> impl Iterator<Item = &Connection<S>> {
+        self.slots.iter().filter_map(|slot| slot.connection.as_ref())
+    }
+
     /// All connections, with their slots.
-    pub(super) fn iter_mut(&mut self) -> impl Iterator<Item = (u32, &mut Connection)> {
+    pub(crate) fn iter_mut(&mut self) -> impl Iterator<Item = (u32, &mut Connection<S>)> {
         let slots = (0..).zip(&mut self.slots);
         slots.filter_map(|(number, slot)| Some((number, slot.connection.as_mut()?)))
     }
 
     /// Touches the connections for which `is_changed` says so.
-    pub(super) fn touch_if(&mut self, mut is_changed: impl FnMut(&mut Connection) -> bool) {
+    pub(crate) fn touch_if(&mut self, mut is_changed: impl FnMut(&mut Connection<S>) -> bool) {
         for slot in 0..self.slots.len() as u32 {
             if self.get(slot).is_some_and(&mut is_changed) {
                 self.touch(slot);
@@ -238,7 +250,7 @@ impl Connections {
     }
 
     /// Hands a session the end of its request.
-    pub(super) fn finish(&mut self, finished: &Finished<'_>, kept: Option<KeptReply>, cx: &mut Context<'_>) {
+    pub(crate) fn finish(&mut self, finished: &Finished<'_>, kept: Option<KeptReply>, cx: &mut Context<'_>) {
         let slot = ConnectionId::of(finished.ticket).slot() as u32;
         if let Some(connection) = self.touch(slot) {
             connection.session.finished_kept(finished, kept, cx);

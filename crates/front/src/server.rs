@@ -1,79 +1,54 @@
-//! The front door: sockets on one side, sessions and a gateway on the other.
-//!
-//! Each event loop has one [`ConnectionServer`]. The first also listens, and shares accepted connections out to all.
-//! The servers of a node talk through [`Mailboxes`].
-
-mod connections;
-mod mailboxes;
-mod requests;
+//! The connection server: sessions on one side, a gateway on the other.
 
 use std::collections::BTreeSet;
-use std::io::{self, Write};
+use std::io::Write as _;
 use std::marker::PhantomData;
-use std::net::SocketAddr;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
-use mio::event::Event as Readiness;
-use mio::net::{TcpListener, TcpStream};
-use mio::{Interest, Registry};
 use ordain_family::{Incoming, Message};
 use ordain_gateway::{Dispatcher, Finished, Gateway, Owed, Ticket};
 use ordain_model::{Effect, Front, Histogram, KeptReply, Micros, OutcomeBatch, OutcomeStatus, PauseNo};
 use ordain_resp::memory::Report;
 use ordain_resp::{ClientId, Context, Fate, LARGE_REPLY, Reason, Session, Shared};
 use ordain_role::{Address, Event, NodeId, Now, Outbox, PeerChange, Role, Series, TimerId};
-use ordain_runtime::{Current, Edge, Stream, Tokens, Turn};
-use rustls::ServerConfig;
 
-use crate::users_file::Desk;
-use connections::{Connection, Connections, READ};
-pub use mailboxes::Mailboxes;
-use requests::SessionRequests;
+use crate::connections::{Connection, Connections, READ};
+use crate::host::{Event as HostEvent, Host, Socket};
+use crate::mailboxes::Mailboxes;
+use crate::requests::SessionRequests;
 
 /// The timer of the search for idle connections.
 const IDLE: TimerId = TimerId(1);
-const IDLE_PERIOD: Micros = Micros::from_millis(1000);
+pub(crate) const IDLE_PERIOD: Micros = Micros::from_millis(1000);
 /// The timer of nodes that cannot be reached, and are given up in time.
 const LOST: TimerId = TimerId(2);
 const LOST_PERIOD: Micros = Micros::from_millis(100);
 /// The timer of answers that are due after some time.
-const WAITS: TimerId = TimerId(3);
+pub(crate) const WAITS: TimerId = TimerId(3);
 /// The timer by which the first loop of a node measures its memory, and informs the other nodes.
 const MEMORY: TimerId = TimerId(4);
 const MEMORY_PERIOD: Micros = Micros::from_millis(100);
 /// The timer of commands that wait for room, which may come though nothing has ended on this loop.
 const ROOM: TimerId = TimerId(5);
 const ROOM_PERIOD: Micros = Micros::from_millis(1);
-/// The token number of the listening socket, and of the one for TLS.
-const LISTENER: usize = 0;
-const TLS_LISTENER: usize = 1;
-/// The token number by which the thread of the users' file wakes this loop.
-const USERS_FILE: usize = 2;
-/// The token number of the first connection.
-const FIRST_CONNECTION: usize = 3;
 /// The time that a client has to agree on keys.
-const TLS_HANDSHAKE: Micros = Micros::from_millis(10_000);
+pub(crate) const TLS_HANDSHAKE: Micros = Micros::from_millis(10_000);
 
-/// The connection server of one event loop: its sockets, their sessions, and the gateway.
-pub struct ConnectionServer<M> {
-    number: usize,
-    gateway: Gateway,
+/// The connection server of one event loop: its connections, their sessions, and the gateway.
+#[derive(Debug)]
+pub struct ConnectionServer<M, H: Host> {
+    pub(crate) number: usize,
+    pub(crate) gateway: Gateway,
     /// Sends the gateway's departures to the nodes of the cluster.
-    dispatcher: Dispatcher,
+    pub(crate) dispatcher: Dispatcher,
     /// The timer [`LOST`] is set.
     awaits_lost: bool,
     /// Nothing more is taken in, and what is under way is to end.
     is_stopping: bool,
-    shared: Shared,
-    mailboxes: Arc<Mailboxes>,
-    listener: Option<TcpListener>,
-    tls_listener: Option<TcpListener>,
-    tls: Option<Current<ServerConfig>>,
-    /// Does ACL LOAD and ACL SAVE, if there is a file for that.
-    users_file: Option<Desk>,
-    poll: Option<(Registry, Tokens)>,
-    connections: Connections,
+    pub(crate) shared: Shared,
+    pub(crate) mailboxes: Arc<Mailboxes<H::Accepted>>,
+    pub(crate) connections: Connections<H::Socket>,
     /// The server that the next accepted connection goes to.
     next_server: usize,
     /// Connections to go on with in the next turn.
@@ -88,12 +63,12 @@ pub struct ConnectionServer<M> {
     /// The version of INFO's contents that the sessions have.
     info_version: u64,
     output_bytes: u64,
-    requests: SessionRequests,
+    pub(crate) requests: SessionRequests<H>,
     /// Answers that sessions have asked for after some time: when, and whose.
-    waits: BTreeSet<(Micros, Ticket)>,
+    pub(crate) waits: BTreeSet<(Micros, Ticket)>,
     /// The version of the users that the sessions know.
-    users_version: u64,
-    now: Micros,
+    pub(crate) users_version: u64,
+    pub(crate) now: Micros,
     /// The time since the node started at which the first of the outcomes came in whose replies are sent at the end of this
     /// turn.
     answered_since: Option<Micros>,
@@ -103,10 +78,10 @@ pub struct ConnectionServer<M> {
 }
 
 /// The callback of a gateway that hands sessions the ends of their requests.
-fn finish<'a>(
-    connections: &'a mut Connections,
+fn finish<'a, H: Host>(
+    connections: &'a mut Connections<H::Socket>,
     shared: &'a mut Shared,
-    control: &'a mut SessionRequests,
+    control: &'a mut SessionRequests<H>,
     now: Micros,
 ) -> impl FnMut(&mut Gateway, Finished<'_>) + 'a {
     move |gateway, finished| {
@@ -114,15 +89,15 @@ fn finish<'a>(
     }
 }
 
-impl<M: Message> ConnectionServer<M> {
-    /// A server of a loop; the one with the listener shares connections out to all.
+impl<M: Message, H: Host> ConnectionServer<M, H> {
+    /// The server of a loop, by its number among those of the node.
     pub fn new(
         number: usize,
         gateway: Gateway,
         dispatcher: Dispatcher,
         shared: Shared,
-        mailboxes: Arc<Mailboxes>,
-        listener: Option<std::net::TcpListener>,
+        mailboxes: Arc<Mailboxes<H::Accepted>>,
+        host: H,
     ) -> Self {
         Self {
             number,
@@ -132,11 +107,6 @@ impl<M: Message> ConnectionServer<M> {
             is_stopping: false,
             shared,
             mailboxes,
-            listener: listener.map(TcpListener::from_std),
-            tls_listener: None,
-            tls: None,
-            users_file: None,
-            poll: None,
             connections: Connections::default(),
             next_server: 0,
             again: Vec::new(),
@@ -146,7 +116,7 @@ impl<M: Message> ConnectionServer<M> {
             buffer: vec![0; READ].into_boxed_slice(),
             info_version: 0,
             output_bytes: 0,
-            requests: SessionRequests::default(),
+            requests: SessionRequests::new(host),
             waits: BTreeSet::new(),
             users_version: 0,
             now: Micros(0),
@@ -156,33 +126,24 @@ impl<M: Message> ConnectionServer<M> {
         }
     }
 
-    /// Has clients of the second listener, which one server has, be in TLS.
-    #[must_use]
-    pub fn with_tls(
-        mut self,
-        config: Option<Current<ServerConfig>>,
-        listener: Option<std::net::TcpListener>,
-    ) -> Self {
-        self.tls = config;
-        self.tls_listener = listener.map(TcpListener::from_std);
-        self
+    /// What it has of its process.
+    pub const fn host(&self) -> &H {
+        &self.requests.host
     }
 
-    /// Has ACL LOAD and ACL SAVE use a file.
-    #[must_use]
-    pub(crate) fn with_users_file(mut self, desk: Option<Desk>) -> Self {
-        self.users_file = desk;
-        self
+    /// What it has of its process, to be changed.
+    pub const fn host_mut(&mut self) -> &mut H {
+        &mut self.requests.host
     }
 
-    /// Takes note of the time of the event that is handled.
-    fn note_time(&mut self, now: Now) {
+    /// Takes note of the time of the event that is handled next.
+    pub fn note_time(&mut self, now: Now) {
         self.now = now.wall;
         self.shared.elapsed = now.elapsed;
     }
 
     /// Halts the node if an invariant of the gateway is broken. Builds with debug assertions alone can afford that.
-    fn check(&self, out: &mut Outbox<M>) {
+    fn halt_if_broken(&self, out: &mut Outbox<M>) {
         if cfg!(debug_assertions)
             && let Err(reason) = self.gateway.check()
         {
@@ -190,73 +151,41 @@ impl<M: Message> ConnectionServer<M> {
         }
     }
 
-    fn accept(&mut self, is_tls: bool, out: &mut Outbox<M>) {
-        while let Some(listener) = if is_tls { &self.tls_listener } else { &self.listener } {
-            match listener.accept() {
-                Ok((mut socket, _)) => {
-                    let limit = self.shared.settings.number("maxclients") as usize;
-                    if self.mailboxes.open.load(Ordering::Relaxed) >= limit {
-                        self.mailboxes.refused.fetch_add(1, Ordering::Relaxed);
-                        // Best effort: the client may be gone already. In TLS nothing has been agreed on that it could read.
-                        if !is_tls {
-                            let _ = socket.write(b"-ERR max number of clients reached\r\n");
-                        }
-                        continue;
-                    }
-                    self.mailboxes.open.fetch_add(1, Ordering::Relaxed);
-                    let server = self.next_server;
-                    self.next_server = (server + 1) % self.mailboxes.count();
-                    if server == self.number {
-                        self.admit(socket, is_tls);
-                    } else {
-                        self.mailboxes
-                            .send(server, out, |mailbox| mailbox.connections.push((socket, is_tls)));
-                    }
-                }
-                Err(error) if error.kind() == io::ErrorKind::WouldBlock => return,
-                Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
-                Err(error) => {
-                    // Out of file descriptors, most likely: the next connection event tries again.
-                    tracing::warn!(%error, "cannot accept a connection");
-                    return;
-                }
-            }
+    /// Counts a connection that comes in. False if there are as many as there may be: then it is to be turned away.
+    pub fn admits(&self) -> bool {
+        let limit = self.shared.settings.number("maxclients") as usize;
+        let admits = self.mailboxes.open.load(Ordering::Relaxed) < limit;
+        if admits {
+            self.mailboxes.open.fetch_add(1, Ordering::Relaxed);
+        } else {
+            self.mailboxes.refused.fetch_add(1, Ordering::Relaxed);
+        }
+        admits
+    }
+
+    /// Gives an accepted connection, which was [counted](ConnectionServer::admits), to the next of the node's servers.
+    pub fn share(&mut self, accepted: H::Accepted, out: &mut Outbox<M>) {
+        let server = self.next_server;
+        self.next_server = (server + 1) % self.mailboxes.count();
+        if server == self.number {
+            self.serve(accepted);
+        } else {
+            self.mailboxes.send(server, out, |mailbox| mailbox.connections.push(accepted));
         }
     }
 
-    /// Makes a session for an accepted connection.
-    fn admit(&mut self, socket: TcpStream, is_tls: bool) {
-        let Some((registry, tokens)) = &self.poll else { return };
-        let stream = match self.tls.as_ref().filter(|_| is_tls) {
-            None => Ok(Stream::Plain(socket)),
-            Some(config) => Stream::accepted(socket, config.get()),
-        };
-        let mut stream = match stream {
-            Ok(stream) => stream,
-            Err(error) => {
-                tracing::warn!(%error, "TLS with a client cannot begin");
-                self.mailboxes.open.fetch_sub(1, Ordering::Relaxed);
-                return;
-            }
-        };
-        let socket = stream.socket_mut();
+    /// Makes a session for an accepted connection, which was [counted](ConnectionServer::admits).
+    pub fn serve(&mut self, accepted: H::Accepted) {
         let slot = self.connections.take_slot();
-        // Without it replies to a client that waits for each would be late; failing to set it costs only that.
-        let _ = socket.set_nodelay(true);
-        let token = tokens.token(slot as usize + FIRST_CONNECTION);
-        if let Err(error) = registry.register(socket, token, Interest::READABLE | Interest::WRITABLE) {
-            tracing::warn!(%error, "cannot watch a connection");
+        let Some((socket, ends)) = self.requests.host.open(accepted, slot) else {
             self.connections.give_back(slot);
             self.mailboxes.open.fetch_sub(1, Ordering::Relaxed);
             return;
-        }
-        let name =
-            |address: io::Result<SocketAddr>| address.map_or_else(|_| "?".to_owned(), |a| a.to_string());
-        let (peer, local) = (name(socket.peer_addr()), name(socket.local_addr()));
+        };
         let client = ClientId(self.mailboxes.clients.fetch_add(1, Ordering::Relaxed) + 1);
         let id = self.connections.id(slot);
-        let session = Session::new(id, client, (&peer, &local), self.now, &self.shared);
-        self.connections.put(slot, Connection::new(stream, self.shared.elapsed, session));
+        let session = Session::new(id, client, (&ends.peer, &ends.local), self.now, &self.shared);
+        self.connections.put(slot, Connection::new(socket, self.shared.elapsed, session));
         self.again.push(slot);
     }
 
@@ -278,12 +207,9 @@ impl<M: Message> ConnectionServer<M> {
         if !self.shared.memory.is_to_close(session.held()) {
             return;
         }
-        tracing::warn!(
-            peer = session.peer(),
-            bytes = session.held(),
-            all = self.shared.memory.held(),
-            "closed: the connections together hold more than maxmemory-clients, and this one most"
-        );
+        let all = self.shared.memory.held();
+        let closed = HostEvent::ClosedLargest { peer: session.peer(), bytes: session.held(), all };
+        self.requests.host.note(closed);
         self.shared.counters.output_limit_total += 1;
         session.kill();
         self.send_output(slot);
@@ -368,7 +294,7 @@ impl<M: Message> ConnectionServer<M> {
     }
 
     /// Sets the timer [`LOST`] while something waits for what may never come.
-    fn watch_for_lost(&mut self, out: &mut Outbox<M>) {
+    pub(crate) fn watch_for_lost(&mut self, out: &mut Outbox<M>) {
         if !self.awaits_lost && (self.is_stopping || self.dispatcher.waits()) {
             self.awaits_lost = true;
             out.set_timer(LOST, LOST_PERIOD);
@@ -434,23 +360,88 @@ impl<M: Message> ConnectionServer<M> {
         connection.session.release(&mut self.gateway);
         connection.session.close(&self.shared);
         self.mailboxes.open.fetch_sub(1, Ordering::Relaxed);
-        if connection.socket.is_tls() {
-            connection.socket.close();
+        self.requests.host.close(connection.socket);
+    }
+
+    /// A socket is readable, or takes more; `is_ending` if the other end has closed its side or the socket has failed.
+    pub fn readable(&mut self, number: u32, is_ending: bool) {
+        let Some(connection) = self.connections.touch(number) else { return };
+        connection.readable = true;
+        connection.closing |= is_ending;
+        self.take_input(number);
+    }
+
+    /// A socket takes more bytes.
+    pub fn writable(&mut self, number: u32) {
+        self.connections.touch(number);
+    }
+
+    /// Goes on with what no event announces; true if it wants another call at once. Called before other roles run.
+    pub fn turn(&mut self, now: Now, out: &mut Outbox<M>) -> bool {
+        self.note_time(now);
+        for slot in std::mem::take(&mut self.again) {
+            self.take_input(slot);
         }
-        if let Some((registry, _)) = &self.poll {
-            // Dropping the socket takes it out of the poll anyway.
-            let _ = registry.deregister(connection.socket.socket_mut());
+        self.use_room();
+        let version = self.mailboxes.info_version();
+        if std::mem::replace(&mut self.info_version, version) != version {
+            self.take_info();
         }
+        self.pass_on(out);
+        self.halt_if_broken(out);
+        !self.again.is_empty()
+    }
+
+    /// Writes what the connections are owed. Called after other roles have run.
+    pub fn flush(&mut self, now: Now, out: &mut Outbox<M>) {
+        if let Some(since) = self.answered_since.take() {
+            self.reply_times.record_time(now.elapsed.since(since));
+        }
+        for slot in self.connections.take_touched() {
+            self.send_output(slot);
+        }
+        self.make_room();
+        if !self.waiting.is_empty() && !self.awaits_room {
+            self.awaits_room = true;
+            out.set_timer(ROOM, ROOM_PERIOD);
+        }
+        if !self.again.is_empty() || !self.connections.is_untouched() {
+            // Room was made for commands that have arrived already, or a socket takes more: no event will say so.
+            self.mailboxes.wake(self.number, out);
+        }
+    }
+
+    /// Begins the end of the node: takes no more requests, and answers those that were begun.
+    pub fn stop(&mut self, now: Now, out: &mut Outbox<M>) {
+        self.note_time(now);
+        self.is_stopping = true;
+        self.watch_for_lost(out);
+        self.connections.touch_if(|connection| {
+            connection.session.drain();
+            true
+        });
+    }
+
+    /// The number of requests, replies and other things that it has yet to come to an end with; 0 if nothing happens
+    /// before something new comes in, or a timer of its own that nobody waits for.
+    pub fn owed(&self) -> usize {
+        let sessions = self.connections.iter().map(|Connection { session, input, .. }| {
+            let may_go_on = !input.is_empty() && session.wants_input(&self.shared) && session.is_waiting();
+            session.pending() + usize::from(!session.output().is_empty()) + usize::from(may_go_on)
+        });
+        sessions.sum::<usize>() + self.gateway.outstanding() + self.waits.len() + self.again.len()
+    }
+
+    /// Tells whether no connection is left.
+    pub fn drained(&self) -> bool {
+        self.connections.count() == 0
     }
 }
 
-impl<M> std::fmt::Debug for ConnectionServer<M> {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("ConnectionServer").field("number", &self.number).finish_non_exhaustive()
-    }
-}
-
-impl<M: Message> Role for ConnectionServer<M> {
+impl<M: Message, H: Host> Role for ConnectionServer<M, H>
+where
+    Self: Send,
+{
     type Message = M;
 
     fn handle(&mut self, now: Now, event: Event<M>, out: &mut Outbox<M>) {
@@ -480,16 +471,20 @@ impl<M: Message> Role for ConnectionServer<M> {
             }
             Event::Timer(_) => {
                 self.close_idle();
-                self.requests.notices.tick();
+                self.requests.host.note(HostEvent::Second);
                 out.set_timer(IDLE, IDLE_PERIOD);
             }
             Event::Disk(_) | Event::Work(_) | Event::Stop => {}
         }
-        self.check(out);
+        self.halt_if_broken(out);
     }
 
     fn name(&self) -> &'static str {
         "front"
+    }
+
+    fn check(&self) -> Result<(), String> {
+        self.gateway.check()
     }
 
     fn gauges(&self, report: &mut dyn FnMut(&'static str, f64)) {
@@ -514,93 +509,5 @@ impl<M: Message> Role for ConnectionServer<M> {
 
     fn histograms(&self, report: &mut dyn FnMut(Series, &Histogram)) {
         report(Series::stage("reply"), &self.reply_times);
-    }
-}
-
-impl<M: Message> Edge for ConnectionServer<M> {
-    fn register(&mut self, registry: Registry, tokens: Tokens) -> io::Result<()> {
-        if let Some(listener) = &mut self.listener {
-            registry.register(listener, tokens.token(LISTENER), Interest::READABLE)?;
-        }
-        if let Some(listener) = &mut self.tls_listener {
-            registry.register(listener, tokens.token(TLS_LISTENER), Interest::READABLE)?;
-        }
-        if let Some(desk) = &mut self.users_file {
-            registry.register(&mut desk.wake, tokens.token(USERS_FILE), Interest::READABLE)?;
-        }
-        self.poll = Some((registry, tokens));
-        Ok(())
-    }
-
-    fn ready(&mut self, event: &Readiness, now: Now, out: &mut Outbox<M>) {
-        self.note_time(now);
-        let Some((_, tokens)) = &self.poll else { return };
-        match tokens.number(event.token()) {
-            LISTENER => self.accept(false, out),
-            TLS_LISTENER => self.accept(true, out),
-            USERS_FILE => self.take_users_file(),
-            number => {
-                let slot = (number - FIRST_CONNECTION) as u32;
-                let Some(connection) = self.connections.touch(slot) else { return };
-                if event.is_readable() || event.is_read_closed() || event.is_error() {
-                    connection.readable = true;
-                    connection.closing |= event.is_read_closed() || event.is_error();
-                    self.take_input(slot);
-                }
-            }
-        }
-    }
-
-    fn turn(&mut self, now: Now, out: &mut Outbox<M>) -> Turn {
-        self.note_time(now);
-        for slot in std::mem::take(&mut self.again) {
-            self.take_input(slot);
-        }
-        self.use_room();
-        let version = self.mailboxes.info_version();
-        if std::mem::replace(&mut self.info_version, version) != version {
-            self.take_info();
-        }
-        self.pass_on(out);
-        self.check(out);
-        if self.again.is_empty() { Turn::Idle } else { Turn::Again }
-    }
-
-    fn flush(&mut self, now: Now, out: &mut Outbox<M>) {
-        if let Some(since) = self.answered_since.take() {
-            self.reply_times.record_time(now.elapsed.since(since));
-        }
-        for slot in self.connections.take_touched() {
-            self.send_output(slot);
-        }
-        self.make_room();
-        if !self.waiting.is_empty() && !self.awaits_room {
-            self.awaits_room = true;
-            out.set_timer(ROOM, ROOM_PERIOD);
-        }
-        if !self.again.is_empty() || !self.connections.is_untouched() {
-            // Room was made for commands that have arrived already, or a socket takes more: no event will say so.
-            self.mailboxes.wake(self.number, out);
-        }
-    }
-
-    fn stop(&mut self, now: Now, out: &mut Outbox<M>) {
-        self.note_time(now);
-        self.is_stopping = true;
-        self.watch_for_lost(out);
-        for mut listener in [self.listener.take(), self.tls_listener.take()].into_iter().flatten() {
-            if let Some((registry, _)) = &self.poll {
-                // It is closed next.
-                let _ = registry.deregister(&mut listener);
-            }
-        }
-        self.connections.touch_if(|connection| {
-            connection.session.drain();
-            true
-        });
-    }
-
-    fn drained(&self) -> bool {
-        self.connections.count() == 0
     }
 }

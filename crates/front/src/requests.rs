@@ -11,22 +11,34 @@ use ordain_model::{Micros, OutcomeStatus, Writer};
 use ordain_resp::{ConnectionId, Context, Control, ControlRequest, Fate, Notice, UsersFileError};
 use ordain_role::Outbox;
 
-use super::mailboxes::{ClientQuery, Mailbox, lock};
-use super::{ConnectionServer, WAITS};
-use crate::notices::Notices;
-use crate::users_file::{Action, Desk, Done};
+use crate::host::{Event, Host, Socket as _, UsersFileAction, UsersFileDone};
+use crate::mailboxes::{ClientQuery, Mailbox, lock};
+use crate::server::{ConnectionServer, IDLE_PERIOD, TLS_HANDSHAKE, WAITS};
 
 /// Requests of sessions to their node that are not passed on yet.
-#[derive(Debug, Default)]
-pub(super) struct SessionRequests {
+#[derive(Debug)]
+pub(crate) struct SessionRequests<H> {
+    pub(crate) host: H,
     requests: Vec<(Ticket, ControlRequest)>,
     settings: Vec<(&'static str, String)>,
-    pub(super) notices: Notices,
     users_changed: bool,
     reset: bool,
 }
 
-impl Control for SessionRequests {
+impl<H> SessionRequests<H> {
+    /// No requests yet, to be carried out with what the host has.
+    pub(crate) const fn new(host: H) -> SessionRequests<H> {
+        SessionRequests {
+            host,
+            requests: Vec::new(),
+            settings: Vec::new(),
+            users_changed: false,
+            reset: false,
+        }
+    }
+}
+
+impl<H: Host> Control for SessionRequests<H> {
     fn request(&mut self, ticket: Ticket, request: ControlRequest) {
         self.requests.push((ticket, request));
     }
@@ -40,7 +52,7 @@ impl Control for SessionRequests {
     }
 
     fn notice(&mut self, notice: Notice<'_>) {
-        self.notices.note(notice);
+        self.host.note(Event::Notice(notice));
     }
 
     fn users_changed(&mut self) {
@@ -48,22 +60,21 @@ impl Control for SessionRequests {
     }
 
     fn random(&mut self, bytes: &mut [u8]) -> Result<(), String> {
-        bytes.iter_mut().for_each(|byte| *byte = rand::random());
-        Ok(())
+        self.host.random(bytes)
     }
 }
 
-impl<M: Message> ConnectionServer<M> {
+impl<M: Message, H: Host> ConnectionServer<M, H> {
     /// Passes on what sessions have asked for, and what the gateway has for other roles.
-    pub(super) fn pass_on(&mut self, out: &mut Outbox<M>) {
+    pub(crate) fn pass_on(&mut self, out: &mut Outbox<M>) {
         for (ticket, request) in std::mem::take(&mut self.requests.requests) {
             match request {
                 ControlRequest::Wait(time) => {
                     self.waits.insert((self.shared.elapsed.plus(time), ticket));
                     self.set_wait_timer(out);
                 }
-                ControlRequest::LoadUsers => self.ask_users_file(Action::Load, ticket),
-                ControlRequest::SaveUsers => self.ask_users_file(Action::Save, ticket),
+                ControlRequest::LoadUsers => self.ask_users_file(UsersFileAction::Load, ticket),
+                ControlRequest::SaveUsers => self.ask_users_file(UsersFileAction::Save, ticket),
                 ControlRequest::ListClients(_) | ControlRequest::KillClients(_) => {
                     let servers = self.mailboxes.count();
                     let query = Arc::new(ClientQuery {
@@ -91,7 +102,7 @@ impl<M: Message> ConnectionServer<M> {
         for (name, value) in std::mem::take(&mut self.requests.settings) {
             let spike_ms = self.shared.settings.spike_ms().unwrap_or_default();
             self.mailboxes.spike_ms.store(spike_ms, Ordering::Relaxed);
-            let put = |mailbox: &mut Mailbox| mailbox.settings.push((name, value.clone()));
+            let put = |mailbox: &mut Mailbox<H::Accepted>| mailbox.settings.push((name, value.clone()));
             self.mailboxes.send_to_others(self.number, out, put);
         }
         self.dispatcher.flush(&mut self.gateway, self.now, |to, message| out.send(to, message));
@@ -99,13 +110,13 @@ impl<M: Message> ConnectionServer<M> {
     }
 
     /// Takes what other connection servers have put into this one's mailbox.
-    pub(super) fn take_mail(&mut self, out: &mut Outbox<M>) {
+    pub(crate) fn take_mail(&mut self, out: &mut Outbox<M>) {
         let Mailbox { connections, queries, answers, settings } = self.mailboxes.take(self.number);
         for (name, value) in settings {
             // The server that sent it has checked it.
             let _ = self.shared.settings.set(name, &value);
         }
-        connections.into_iter().for_each(|(socket, is_tls)| self.admit(socket, is_tls));
+        connections.into_iter().for_each(|accepted| self.serve(accepted));
         queries.iter().for_each(|query| self.add_to(query, out));
         answers.iter().for_each(|query| self.answer(query.ticket, &query.reply()));
     }
@@ -154,7 +165,7 @@ impl<M: Message> ConnectionServer<M> {
     }
 
     /// Answers the requests to wait whose time is over.
-    pub(super) fn end_waits(&mut self, out: &mut Outbox<M>) {
+    pub(crate) fn end_waits(&mut self, out: &mut Outbox<M>) {
         let mut reply = Vec::new();
         Writer(&mut reply).ok();
         while let Some((due, ticket)) = self.waits.first().copied()
@@ -166,22 +177,21 @@ impl<M: Message> ConnectionServer<M> {
         self.set_wait_timer(out);
     }
 
-    fn ask_users_file(&mut self, action: Action, ticket: Ticket) {
-        match &self.users_file {
-            Some(desk) => desk.ask(action, ticket),
-            None => self.answer(ticket, &UsersFileError::reply(Err(UsersFileError::NoFile))),
+    fn ask_users_file(&mut self, action: UsersFileAction, ticket: Ticket) {
+        if !self.requests.host.ask_users_file(action, ticket) {
+            self.answer(ticket, &UsersFileError::reply(Err(UsersFileError::NoFile)));
         }
     }
 
     /// Answers what has been done with the file of users.
-    pub(super) fn take_users_file(&mut self) {
-        for (ticket, done) in self.users_file.as_mut().map(Desk::take).unwrap_or_default() {
+    pub fn users_file_done(&mut self, jobs: impl IntoIterator<Item = (Ticket, UsersFileDone)>) {
+        for (ticket, done) in jobs {
             let done = match done {
-                Done::Loaded(users) => users.map(|users| {
+                UsersFileDone::Loaded(users) => users.map(|users| {
                     self.shared.access.replace(users);
                     self.requests.users_changed = true;
                 }),
-                Done::Saved(done) => done,
+                UsersFileDone::Saved(done) => done,
             };
             self.answer(ticket, &UsersFileError::reply(done));
         }
@@ -199,22 +209,22 @@ impl<M: Message> ConnectionServer<M> {
     }
 
     /// Takes over the contents of INFO.
-    pub(super) fn take_info(&mut self) {
+    pub(crate) fn take_info(&mut self) {
         self.shared.node = self.mailboxes.info();
         self.shared.node.memory_clients_bytes = self.shared.memory.held();
     }
 
     /// Closes connections that have been silent for longer than the setting `timeout` allows, or have not agreed on keys in
     /// time.
-    pub(super) fn close_idle(&mut self) {
+    pub(crate) fn close_idle(&mut self) {
         let limit = Micros(self.shared.settings.number("timeout") * 1_000_000);
         let (now, elapsed) = (self.now, self.shared.elapsed);
         self.connections.touch_if(|connection| {
             let mut is_over =
-                connection.socket.is_handshaking() && elapsed.since(connection.since) > super::TLS_HANDSHAKE;
+                connection.socket.is_handshaking() && elapsed.since(connection.since) > TLS_HANDSHAKE;
             let session = &mut connection.session;
             let idle = now.since(session.active());
-            if idle > super::IDLE_PERIOD {
+            if idle > IDLE_PERIOD {
                 // Ten thousand that have nothing to do should not hold a buffer each.
                 session.trim();
                 connection.input.shrink_to_fit();
