@@ -75,7 +75,7 @@ const LAYERS: &[Row] = &[
     row("lab",       &["model", "role", "family", "checker", "link", "store", "deterministic", "engines", "node", "workload", "runtime", "gateway", "sim",
                        "commands"], &[]),
     row("ordain",    &["model", "role", "family", "checker", "store", "log", "checkpoint", "replication", "gateway", "deterministic", "commit", "engines", "commands",
-                       "resp", "runtime", "archive", "workload", "sim", "node", "lab"], &["fuzz"]),
+                       "resp", "front", "runtime", "archive", "workload", "sim", "node", "lab"], &["fuzz"]),
     // The tool you are reading.
     row("xtask",     &[], &[]),
 ];

@@ -19,7 +19,7 @@ mod deterministic;
 mod operator;
 
 use commit::{AppendMix, CommitSystem};
-use deterministic::DeterministicSystem;
+use deterministic::{DeterministicSystem, SERVERS};
 
 /// What clients ask for.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, ValueEnum)]
@@ -180,7 +180,7 @@ fn held_to(
 ) -> anyhow::Result<Report> {
     let nodes = system.settings.topology.nodes();
     let isolation = Knobs::of(&system.settings.options).isolation;
-    let config = Config { nodes, promise, isolation, ..config(args, seed) };
+    let config = Config { nodes, servers: SERVERS, promise, isolation, ..config(args, seed) };
     let mut mix = match args.workload {
         WorkloadName::Mix => Mix::standard(args.keys),
         WorkloadName::Bank => Mix::bank(args.keys),
@@ -300,5 +300,7 @@ fn to_json(args: &SimArgs, report: &Report) -> serde_json::Value {
     })
 }
 
+#[cfg(test)]
+mod connections_tests;
 #[cfg(test)]
 mod tests;

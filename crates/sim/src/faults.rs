@@ -196,6 +196,16 @@ impl Intensity {
         }
     }
 
+    /// True if nothing of a node or of the network fails.
+    pub(crate) const fn is_calm(&self) -> bool {
+        self.crash_every_us == 0
+            && self.stall_chance == 0
+            && self.freeze_every_us == 0
+            && self.partition_every_us == 0
+            && self.reorder_chance == 0
+            && self.duplicate_chance == 0
+    }
+
     /// Draws how hard a seed uses the faults that it may use on so many nodes. What happens to one node of several
     /// lasts longer, so that the others have the time to notice and to do without it.
     pub fn draw(faults: Faults, nodes: u16, random: &mut Random) -> Intensity {

@@ -16,6 +16,7 @@
 
 mod client;
 mod clock;
+pub mod connections;
 pub mod faults;
 pub mod load;
 mod network;
@@ -33,6 +34,10 @@ pub mod trace;
 pub mod verdict;
 pub mod workload;
 
+pub use connections::ConnectionNo;
+pub use connections::cluster::{FamilySystem, VirtualCluster, virtual_servers};
+pub use connections::reply::Reply;
+pub use connections::server::VirtualHost;
 pub use faults::{Fault, Faults};
 pub use load::{Load, Profile};
 pub use ordain_model::Random;

@@ -364,7 +364,8 @@ impl<S: System> Simulator<'_, S> {
         }
         let change = PeerChange { node: NodeId(there as u16), state };
         let from = Address { node: NodeId(here as u16), role: DRIVER };
-        for role in self.system.peer_watchers(from.node) {
+        let watchers = self.system.peer_watchers(from.node);
+        for role in watchers.into_iter().chain(self.servers_of(from.node)) {
             let node = &mut self.nodes[here];
             let (Some(slot), Some(end)) = (node.roles.get_mut(&role), node.ends.get_mut(&there)) else {
                 continue;

@@ -69,10 +69,13 @@ impl<S: System> Simulator<'_, S> {
         crashed.lose_power(|| random.bits());
         let life = crashed.incarnation;
         self.arrivals.retain(|(from, _), _| from.node.0 as usize != node);
-        for (n, door) in (0..).zip(self.doors.iter_mut().filter(|door| door.node.0 as usize == node)) {
+        for (n, door) in
+            (self.config.servers..).zip(self.doors.iter_mut().filter(|door| door.node.0 as usize == node))
+        {
             *door = Door::new(door.node, self.system.door(door.node, life, n));
         }
         self.disconnect_clients(node);
+        self.drop_servers(node);
         self.hang_up(node);
         let down = 1 + self.random.tail(down_us_max);
         self.after(down, Happening::Restart { node });
@@ -215,6 +218,7 @@ impl<S: System> Simulator<'_, S> {
                 numbers.into_iter().for_each(|role| self.wake(number, role));
                 let life = self.nodes[number].incarnation;
                 self.after_about(self.intensity.crash_every_us, Happening::CrashDue { node: number, life });
+                self.open_servers(number);
                 self.open_links(number);
                 return self.reconnect_clients();
             }

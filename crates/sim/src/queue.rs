@@ -7,6 +7,7 @@ use ordain_model::Micros;
 use ordain_role::{Address, TimerId, WorkDone};
 
 use crate::client::Waiter;
+use crate::connections::wire::Way;
 use crate::network::Packet;
 use ordain_checker::RequestId;
 
@@ -45,6 +46,12 @@ pub(crate) enum Happening<M> {
     Impatient { client: usize, request: RequestId, attempt: u32 },
     /// A client whose node was down connects again.
     Reconnect { client: usize },
+    /// Bytes of a virtual connection arrive.
+    Bytes { connection: usize, way: Way, count: usize },
+    /// The end of what one side of a virtual connection sends arrives.
+    EndOfBytes { connection: usize, way: Way },
+    /// A virtual connection breaks.
+    Reset { connection: usize },
     /// A crash is due.
     CrashDue { node: usize, life: u32 },
     /// A node starts.

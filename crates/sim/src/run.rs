@@ -23,6 +23,8 @@ pub struct Config {
     pub nodes: u16,
     /// The number of front doors of each.
     pub doors: u16,
+    /// The number of connection servers of each, if the system has any.
+    pub servers: u16,
     /// The number of requests that they make together.
     pub txns: u64,
     /// The faults that may happen.
@@ -51,6 +53,7 @@ impl Config {
             seed,
             nodes: 1,
             doors: 2,
+            servers: 0,
             txns: 400,
             faults: Faults::ALL,
             load: Load::default(),

@@ -17,6 +17,7 @@ use ordain_model::{Micros, Random, Registry};
 use ordain_role::{Address, Event, NodeId};
 
 use crate::client::{Client, Door};
+use crate::connections::Connections;
 use crate::faults::Intensity;
 use crate::network::Cuts;
 use crate::node::Node;
@@ -69,7 +70,7 @@ pub struct Counts {
 pub struct Simulator<'a, S: System> {
     pub(crate) system: S,
     pub(crate) registry: Arc<Registry>,
-    pub(crate) config: &'a Config,
+    pub(crate) config: Config,
     pub(crate) intensity: Intensity,
     pub(crate) random: Random,
     pub(crate) trace: Trace<'a>,
@@ -77,7 +78,7 @@ pub struct Simulator<'a, S: System> {
     pub(crate) nodes: Vec<Node<S::Message>>,
     pub(crate) doors: Vec<Door>,
     pub(crate) clients: Vec<Client>,
-    pub(crate) workload: &'a mut (dyn Workload + 'a),
+    pub(crate) workload: Box<dyn Workload + 'a>,
     pub(crate) history: History,
     pub(crate) counts: Counts,
     /// Faults have ended; nothing new is asked for.
@@ -92,6 +93,7 @@ pub struct Simulator<'a, S: System> {
     pub(crate) wires: BTreeMap<(usize, usize), Micros>,
     pub(crate) cuts: Cuts,
     pub(crate) addresses: BTreeMap<Address, usize>,
+    pub(crate) connections: Connections,
 }
 
 impl<S: System> Debug for Simulator<'_, S> {
@@ -111,7 +113,20 @@ impl<'a, S: System> Simulator<'a, S> {
     pub fn new(
         system: S,
         workload: &'a mut (dyn Workload + 'a),
-        config: &'a Config,
+        config: &Config,
+        sink: Option<Sink<'a>>,
+    ) -> Simulator<'a, S> {
+        Simulator::with(system, Box::new(workload), config.clone(), sink)
+    }
+
+    /// A cluster that is about to start, which owns what it is made of.
+    ///
+    /// # Panics
+    /// If the configuration has no node or no front door.
+    pub fn with(
+        system: S,
+        workload: Box<dyn Workload + 'a>,
+        config: Config,
         sink: Option<Sink<'a>>,
     ) -> Simulator<'a, S> {
         assert!(config.nodes > 0 && config.doors > 0, "a cluster has at least one node and one door");
@@ -124,19 +139,21 @@ impl<'a, S: System> Simulator<'a, S> {
         let mut doors = Vec::new();
         for node in 0..config.nodes {
             for n in 0..config.doors {
-                doors.push(Door::new(NodeId(node), system.door(NodeId(node), 0, n)));
+                doors.push(Door::new(NodeId(node), system.door(NodeId(node), 0, config.servers + n)));
             }
         }
         let addresses = doors.iter().enumerate().map(|(i, door)| (door.address, i)).collect();
+        let nodes = (0..config.nodes).map(|_| Node::new()).collect();
         let mut simulator = Simulator {
             system,
             registry,
+            connections: Connections::new(config.seed),
             config,
             intensity,
             random,
             trace: Trace::new(sink),
             now: Micros(0),
-            nodes: (0..config.nodes).map(|_| Node::new()).collect(),
+            nodes,
             doors,
             clients: Vec::new(),
             workload,
@@ -153,7 +170,10 @@ impl<'a, S: System> Simulator<'a, S> {
         };
         simulator.trace.note(
             Micros(0),
-            format_args!("seed {} faults {} {:?}", config.seed, config.faults, simulator.intensity),
+            format_args!(
+                "seed {} faults {} {:?}",
+                simulator.config.seed, simulator.config.faults, simulator.intensity
+            ),
         );
         simulator.add_clients();
         for node in 0..simulator.nodes.len() {
@@ -176,6 +196,18 @@ impl<'a, S: System> Simulator<'a, S> {
     /// The first violation so far: nothing more happens then.
     pub fn violation(&self) -> Option<&Violation> {
         self.failed.as_ref()
+    }
+
+    /// Lets so much time pass.
+    pub fn advance(&mut self, time: Micros) {
+        let until = self.now.plus(time);
+        self.run(until, |_| true);
+        self.now = self.now.max(until);
+    }
+
+    /// True while every node is up and has handled its start.
+    pub fn is_up(&self) -> bool {
+        self.nodes.iter().all(|node| node.up && node.roles.values().all(|slot| !slot.awake))
     }
 
     pub(crate) fn after(&mut self, delay: u64, happening: Happening<S::Message>) {
@@ -253,6 +285,9 @@ impl<'a, S: System> Simulator<'a, S> {
             Happening::Impatient { client, request, attempt } => self.lose_patience(client, request, attempt),
             Happening::Reconnect { client } => self.reconnect(client),
             Happening::Restart { node } => self.restart(node),
+            Happening::Bytes { connection, way, count } => self.bytes_arrive(connection, way, count),
+            Happening::EndOfBytes { connection, way } => self.end_arrives(connection, way),
+            Happening::Reset { connection } => self.reset(connection),
             Happening::CrashDue { node, life } if self.lives(node, life) && !self.healed => {
                 if self.random.chance(500_000) {
                     self.crash(node);

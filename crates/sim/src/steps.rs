@@ -82,6 +82,10 @@ impl<S: System> Simulator<'_, S> {
             self.news_handled(number, role);
         }
         let from = Address { node: NodeId(number as u16), role };
+        if self.is_server(from) {
+            self.note_submitted(from, &out.sends);
+            self.server_stepped(number);
+        }
         for (to, message) in out.sends {
             self.send(from, to, message);
         }
@@ -152,6 +156,11 @@ impl<S: System> Simulator<'_, S> {
                     self.fail(Violation::new(ViolationKind::Invariant, text));
                 }
             };
+        }
+        if self.is_server(to)
+            && let Incoming::Front(Front::Outcomes(batch)) = message.clone().incoming()
+        {
+            self.note_answered(to, (from.node, life), &batch);
         }
         if !self.nodes[to.node.0 as usize].roles.contains_key(&to.role) {
             let text = format!("a message was sent to {to:?}, where there is no role");

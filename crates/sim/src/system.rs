@@ -4,10 +4,12 @@
 use std::sync::Arc;
 
 use ordain_family::Message;
+use ordain_front::ConnectionServer;
 use ordain_gateway::{Gateway, Router};
 use ordain_model::{Digest, Gsn, Registry, Stamp};
 use ordain_role::{Address, Directory, NodeId, Rebuild, Role};
 
+use crate::connections::server::VirtualHost;
 use crate::verdict::{Ending, Verdict};
 
 /// The roles of a node, by number.
@@ -47,6 +49,18 @@ pub trait System {
 
     /// Front door `n` of a node, in that life of it.
     fn door(&self, node: NodeId, incarnation: u32, n: u16) -> FrontDoor;
+
+    /// The connection servers of a node in that life of it, one for each host: their front doors come before all others. None
+    /// if the system has none.
+    fn servers(
+        &self,
+        node: NodeId,
+        incarnation: u32,
+        hosts: Vec<VirtualHost>,
+    ) -> Vec<ConnectionServer<Self::Message, VirtualHost>> {
+        let _ = (node, incarnation, hosts);
+        Vec::new()
+    }
 
     /// The roles of a node that are sent every change of the streams to other nodes, besides its front doors.
     fn peer_watchers(&self, node: NodeId) -> Vec<u16> {

@@ -26,6 +26,16 @@ pub trait Workload {
     }
 }
 
+impl<W: Workload + ?Sized> Workload for &mut W {
+    fn next(&mut self, random: &mut Random) -> (Call, Vec<u8>) {
+        (**self).next(random)
+    }
+
+    fn conserved(&self) -> Vec<(ProcedureId, Vec<u8>)> {
+        (**self).conserved()
+    }
+}
+
 /// A kind of request of a [`Mix`]: a procedure of the simulator or of the system by its name; `Multi` calls several of
 /// the others, `Copy` copies a slot, then once more what has changed, and then moves it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -12,6 +12,7 @@ use ordain_deterministic::sequencing::Log;
 use ordain_deterministic::shard::{self, Balance};
 use ordain_engines::registry::{Engine, Make};
 use ordain_family::{Family as _, Keep, NodeSettings, Opened as _};
+use ordain_front::ConnectionServer;
 use ordain_model::{
     Batch, Epoch, Gsn, KeyHash, Layout, Limits, Micros, OptionInfo, OptionValue, PartitionId, Registry, Stamp,
 };
@@ -24,10 +25,14 @@ use ordain_role::{
 };
 use ordain_sim::system::{FrontDoor, Roles};
 use ordain_sim::workload::procedures as simulated;
-use ordain_sim::{Ending, Fault, System, Verdict};
+use ordain_sim::{Ending, Fault, System, Verdict, VirtualHost, virtual_servers};
 
 use super::operator::Operator;
 use super::{Replication, SimArgs};
+
+/// The front doors of a node at which clients call procedures, and its connection servers.
+pub(super) const DOORS: u16 = 2;
+pub(super) const SERVERS: u16 = 2;
 
 /// A cluster of nodes of a deterministic engine.
 pub(super) struct DeterministicSystem {
@@ -143,7 +148,7 @@ impl DeterministicSystem {
         draw(&BALANCE, OptionValue::Bool(seed % 7 >= 3));
         let settings = NodeSettings {
             topology: Topology { layout, replicas: args.replicas },
-            gateways: 2,
+            gateways: usize::from(DOORS + SERVERS),
             keep: Keep::Fsync,
             identity: b"simulated".to_vec(),
             // Small, so that segments change hands all the time.
@@ -338,6 +343,16 @@ impl System for DeterministicSystem {
         let gateway = self.family.gateway(&settings, n, u64::from(incarnation) << 32, &self.registry);
         let router = self.family.router(&settings);
         FrontDoor { address: Address { node, role: places::GATEWAYS + n }, gateway, router }
+    }
+
+    fn servers(
+        &self,
+        node: NodeId,
+        incarnation: u32,
+        hosts: Vec<VirtualHost>,
+    ) -> Vec<ConnectionServer<shard::Message, VirtualHost>> {
+        let settings = NodeSettings { life: u64::from(incarnation) << 32, ..self.of(node) };
+        virtual_servers((&self.family, &settings, &self.registry), hosts)
     }
 
     fn peer_watchers(&self, node: NodeId) -> Vec<u16> {

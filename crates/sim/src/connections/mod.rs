@@ -1,0 +1,354 @@
+//! Clients that speak bytes: the product's connection servers in the simulated nodes, and virtual connections to them.
+//!
+//! A node has [`Config::servers`](crate::Config) connection servers, each a role like the others. Clients connect to the first,
+//! which shares connections out to all, as a node's listener does. Bytes travel in pieces of any size and take any time; a
+//! connection may break between any two of them, or be closed on one side alone. `clients` draws what is sent.
+//!
+//! What a server submits to its gateway's sequencers, and what it is answered, is noted in the [`History`] of the run: so
+//! every transaction of every session is compared with the serial execution of the log.
+//!
+//! [`History`]: ordain_checker::History
+
+pub mod cluster;
+pub mod reply;
+pub mod server;
+pub(crate) mod wire;
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use ordain_checker::RequestId;
+use ordain_checker::sessions::clients_number;
+use ordain_family::{Incoming, Message as _, places};
+use ordain_front::Ends;
+use ordain_model::{Chunk, ChunkNo, Front, OutcomeBatch, Random};
+use ordain_role::{Address, Event, NodeId};
+
+use crate::node::Slot;
+use crate::queue::Happening;
+use crate::simulator::Simulator;
+use crate::system::System;
+use server::{ServerRole, SharedPort, VirtualHost};
+use wire::{VirtualSocket, Way, Wire};
+
+/// The number of a virtual connection in its run.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub struct ConnectionNo(pub(crate) usize);
+
+/// The pieces in which the bytes of a connection travel.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Pieces {
+    /// Whatever was sent at once arrives at once.
+    Whole,
+    /// A few dozen bytes.
+    Some,
+    /// One byte.
+    Bytes,
+}
+
+/// A connection.
+#[derive(Debug)]
+struct Connection {
+    node: usize,
+    /// The life of the node in which it was made.
+    life: u32,
+    socket: VirtualSocket,
+    pieces: Pieces,
+    /// The client that hears of what arrives.
+    owner: Option<usize>,
+}
+
+/// All connections of a run, and the connection servers that are up.
+#[derive(Debug)]
+pub(crate) struct Connections {
+    all: Vec<Connection>,
+    /// Those that are not over.
+    live: BTreeSet<usize>,
+    ports: BTreeMap<Address, SharedPort>,
+    /// A source of its own, so that the rest of a run does not change with what clients send.
+    pub(crate) random: Random,
+    /// The requests of the transactions that servers have sent: by server, chunk and place in it.
+    sent: BTreeMap<(Address, ChunkNo, u32), RequestId>,
+}
+
+impl Connections {
+    pub(crate) fn new(seed: u64) -> Connections {
+        let random = Random::stream(seed, 0x636f_6e6e);
+        let (all, live) = (Vec::new(), BTreeSet::new());
+        Connections { all, live, ports: BTreeMap::new(), random, sent: BTreeMap::new() }
+    }
+
+    fn has_server(&self, at: Address) -> bool {
+        self.ports.contains_key(&at)
+    }
+}
+
+impl<S: System> Simulator<'_, S> {
+    /// A node has started: its connection servers are roles of it.
+    pub(crate) fn open_servers(&mut self, number: usize) {
+        let node = NodeId(number as u16);
+        let life = self.nodes[number].incarnation;
+        let hosts: Vec<VirtualHost> = (0..self.config.servers)
+            .map(|n| VirtualHost::new(places::GATEWAYS + n, self.connections.random.fork()))
+            .collect();
+        let servers = self.system.servers(node, life, hosts);
+        for (role, server) in (places::GATEWAYS..).zip(servers) {
+            let port = SharedPort::default();
+            self.connections.ports.insert(Address { node, role }, port.clone());
+            let step_us_max = self.connections.random.tail(self.intensity.local_delay_us_max);
+            let slot = Slot::new(Box::new(ServerRole::new(server, port)), step_us_max);
+            self.nodes[number].roles.insert(role, slot);
+            self.wake(number, role);
+        }
+    }
+
+    /// A node is gone, and its connections with it: their clients hear of it some time after, or when they send.
+    pub(crate) fn drop_servers(&mut self, number: usize) {
+        self.connections.ports.retain(|at, _| usize::from(at.node.0) != number);
+        let life = self.nodes[number].incarnation;
+        for connection in self.connections.live.clone() {
+            let Connection { node, life: of, socket, .. } = &self.connections.all[connection];
+            if *node == number && *of < life && !socket.wire().is_over() {
+                // A machine without power says nothing; what comes up in its place does.
+                let delay = self.connections.random.tail(self.intensity.down_us_max.max(1_000));
+                self.after(delay, Happening::Reset { connection });
+            }
+        }
+    }
+
+    /// Makes a connection to a node, to whichever of its connection servers has the next; `None` if it has none, or is down.
+    pub fn dial(&mut self, node: NodeId) -> Option<ConnectionNo> {
+        self.dial_for(node, None)
+    }
+
+    pub(crate) fn dial_for(&mut self, node: NodeId, owner: Option<usize>) -> Option<ConnectionNo> {
+        let at = Address { node, role: places::GATEWAYS };
+        let port = self.connections.ports.get(&at)?;
+        let number = self.connections.all.len();
+        let random = &mut self.connections.random;
+        let (window, pieces) = if self.intensity.is_calm() {
+            (usize::MAX, Pieces::Whole)
+        } else {
+            let window = 1 << random.between(4, 20);
+            (window, [Pieces::Whole, Pieces::Whole, Pieces::Some, Pieces::Bytes][random.index(4)])
+        };
+        let socket = VirtualSocket::new(Wire::new(window));
+        let ends =
+            Ends { peer: format!("10.0.0.1:{}", 10_000 + number), local: format!("10.0.1.{}:6379", node.0) };
+        port.lock().accepted.push((socket.clone(), ends));
+        let (life, node) = (self.nodes[usize::from(node.0)].incarnation, usize::from(node.0));
+        self.connections.live.insert(number);
+        self.connections.all.push(Connection { node, life, socket, pieces, owner });
+        self.trace.note(self.now, format_args!("connection {number} to node {node}"));
+        self.ring(number);
+        Some(ConnectionNo(number))
+    }
+
+    /// Sends bytes over a connection. They go nowhere once it is broken or closed.
+    pub fn send_bytes(&mut self, connection: ConnectionNo, bytes: &[u8]) {
+        self.trace.note(self.now, format_args!("connection {} sends {}", connection.0, bytes.escape_ascii()));
+        self.connections.all[connection.0].socket.wire().send(bytes);
+        self.carry(connection.0, Way::Up);
+    }
+
+    /// Takes the bytes that have arrived for a client.
+    pub fn received(&mut self, connection: ConnectionNo) -> Vec<u8> {
+        let mut bytes = Vec::new();
+        let goes_on = self.connections.all[connection.0].socket.wire().take(&mut bytes);
+        if goes_on {
+            self.ring(connection.0);
+        }
+        bytes
+    }
+
+    /// True once a client gets nothing more over a connection: the server has closed it, or it is broken.
+    pub fn is_over(&self, connection: ConnectionNo) -> bool {
+        self.connections.all[connection.0].socket.wire().is_over()
+    }
+
+    /// A client sends no more over a connection, and still reads.
+    pub fn close_half(&mut self, connection: ConnectionNo) {
+        self.connections.all[connection.0].socket.wire().close_half();
+        self.carry(connection.0, Way::Up);
+    }
+
+    /// A client closes its end of a connection.
+    pub fn close(&mut self, connection: ConnectionNo) {
+        self.connections.all[connection.0].socket.wire().abandon();
+        self.carry(connection.0, Way::Up);
+    }
+
+    /// A connection breaks: what is under way in either direction is gone.
+    pub fn break_off(&mut self, connection: ConnectionNo) {
+        self.reset(connection.0);
+    }
+
+    pub(crate) fn reset(&mut self, number: usize) {
+        if self.connections.all[number].socket.wire().is_over() {
+            return;
+        }
+        self.trace.note(self.now, format_args!("connection {number} is reset"));
+        if self.connections.all[number].socket.wire().break_off() {
+            self.ring(number);
+        }
+        self.client_hears(number);
+    }
+
+    /// Schedules the arrival of what was sent.
+    fn carry(&mut self, number: usize, way: Way) {
+        let Connection { socket, pieces, .. } = &self.connections.all[number];
+        let (mut left, ends) = socket.wire().take_unscheduled(way);
+        let pieces = *pieces;
+        while left > 0 {
+            let most = match pieces {
+                Pieces::Whole => left,
+                Pieces::Some => 1 + self.connections.random.tail(64) as usize,
+                Pieces::Bytes => 1,
+            };
+            let count = most.min(left);
+            left -= count;
+            let delay = self.connections.random.tail(self.intensity.link_delay_us_max);
+            self.after(delay, Happening::Bytes { connection: number, way, count });
+        }
+        if ends {
+            let delay = self.connections.random.tail(self.intensity.link_delay_us_max);
+            self.after(delay, Happening::EndOfBytes { connection: number, way });
+        }
+    }
+
+    /// Bytes arrive.
+    pub(crate) fn bytes_arrive(&mut self, number: usize, way: Way, count: usize) {
+        let Connection { node, life, socket, .. } = &self.connections.all[number];
+        if way == Way::Up && !self.lives(*node, *life) {
+            // There is another process, or none.
+            return self.reset(number);
+        }
+        let rings = socket.wire().arrive(way, count);
+        self.arrived(number, way, rings);
+    }
+
+    /// The end of a direction arrives, if all bytes before it have.
+    pub(crate) fn end_arrives(&mut self, number: usize, way: Way) {
+        let ended = self.connections.all[number].socket.wire().end(way);
+        match ended {
+            Some(rings) => self.arrived(number, way, rings),
+            None => self.after(
+                1 + self.intensity.link_delay_us_max,
+                Happening::EndOfBytes { connection: number, way },
+            ),
+        }
+    }
+
+    fn arrived(&mut self, number: usize, way: Way, rings: bool) {
+        if rings {
+            self.ring(number);
+        }
+        if way == Way::Down {
+            self.client_hears(number);
+        }
+    }
+
+    /// Has the server of a connection look at its sockets.
+    fn ring(&mut self, number: usize) {
+        let Connection { node, life, socket, .. } = &self.connections.all[number];
+        let (node, role) = (*node, socket.server().unwrap_or(places::GATEWAYS));
+        if !self.lives(node, *life) {
+            return;
+        }
+        let at = Address { node: NodeId(node as u16), role };
+        let Some(port) = self.connections.ports.get(&at) else { return };
+        if !std::mem::replace(&mut port.lock().is_woken, true) {
+            let message = Front::Outcomes(OutcomeBatch::default()).into();
+            self.push_event(node, role, Event::Message { from: at, message });
+        }
+    }
+
+    /// True if a role is a connection server.
+    pub(crate) fn is_server(&self, at: Address) -> bool {
+        self.connections.has_server(at)
+    }
+
+    /// The connection servers of a node that is up.
+    pub(crate) fn servers_of(&self, node: NodeId) -> Vec<u16> {
+        let ports = self.connections.ports.keys().filter(|at| at.node == node);
+        ports.map(|at| at.role).collect()
+    }
+
+    /// A connection server has made a step: what its sessions have written goes on its way.
+    pub(crate) fn server_stepped(&mut self, node: usize) {
+        let of_node = |number: &usize| self.connections.all[*number].node == node;
+        let live: Vec<usize> = self.connections.live.iter().copied().filter(of_node).collect();
+        for number in live {
+            self.carry(number, Way::Down);
+            if self.connections.all[number].socket.wire().is_over() {
+                self.connections.live.remove(&number);
+            }
+        }
+    }
+
+    /// Notes the transactions that a connection server sends.
+    pub(crate) fn note_submitted(&mut self, from: Address, sends: &[(Address, S::Message)]) {
+        for (_, message) in sends {
+            let chunk = match message.clone().incoming() {
+                Incoming::Front(Front::Submit(chunk) | Front::Read(chunk, _)) => chunk,
+                _ => continue,
+            };
+            self.note_chunk(from, &chunk);
+        }
+    }
+
+    fn note_chunk(&mut self, from: Address, chunk: &Chunk) {
+        for txn in chunk.txns() {
+            let key = (from, chunk.number, txn.index);
+            if let Some(known) = self.connections.sent.get(&key) {
+                self.history.sent_again(*known);
+                continue;
+            }
+            let mut call = txn.call;
+            call.session = call.session.map(|(session, number)| (session, clients_number(number)));
+            let args = chunk.args(txn).encoded().to_vec();
+            let request = self.history.sent(self.now, call, args);
+            self.trace.note(
+                self.now,
+                format_args!(
+                    "request {} of {from:?} chunk {} index {} {call:?}",
+                    request.0, chunk.number.0, txn.index
+                ),
+            );
+            self.connections.sent.insert(key, request);
+        }
+    }
+
+    /// Notes the answers to transactions of a connection server.
+    pub(crate) fn note_answered(&mut self, at: Address, answerer: (NodeId, u32), batch: &OutcomeBatch) {
+        for outcome in &batch.outcomes {
+            let key = (at, outcome.chunk, outcome.index);
+            let Some(request) = self.connections.sent.get(&key).copied() else { continue };
+            let (reply, status) = (batch.reply(outcome), outcome.status);
+            let place = self.system.place(outcome.stamp);
+            self.trace.note(
+                self.now,
+                format_args!("answer {} {status:?} {place} {}", request.0, reply.escape_ascii()),
+            );
+            self.history.answered_by(answerer, request, status, outcome.stamp, reply);
+        }
+    }
+
+    /// True while bytes are under way, or a connection server has something to come to an end with.
+    pub(crate) fn is_speaking(&self) -> bool {
+        let is_busy = |number: &usize| {
+            let connection = &self.connections.all[*number];
+            self.lives(connection.node, connection.life) && connection.socket.wire().is_busy()
+        };
+        let is_owed = |(at, port): (&Address, &SharedPort)| {
+            let slot = self.nodes[usize::from(at.node.0)].roles.get(&at.role);
+            let port = port.lock();
+            port.owed > 0 || !port.accepted.is_empty() || slot.is_some_and(|slot| !slot.mailbox.is_empty())
+        };
+        self.connections.live.iter().any(is_busy) || self.connections.ports.iter().any(is_owed)
+    }
+
+    /// Something has arrived for a client, or its connection is over.
+    fn client_hears(&mut self, number: usize) {
+        if let Some(_client) = self.connections.all[number].owner {}
+    }
+}
