@@ -62,11 +62,13 @@ const LAYERS: &[Row] = &[
     row("engines",   &["model", "role", "store", "family", "execution", "deterministic", "commit"], &["replication", "checker", "commands", "workload", "sim", "gateway", "log",
                        "checkpoint"]),
     // The front door and the two drivers. A driver knows the traits of roles, not the engines.
-    row("resp",      &["model", "commands", "gateway"], &["fuzz"]),
+    row("resp",      &["model", "commands", "gateway"], &["fuzz", "conformance"]),
     // The connection server without its sockets, so that both drivers have it.
     row("front",     &["model", "role", "family", "gateway", "resp"], &[]),
     row("runtime",   &["model", "role", "link", "gateway"], &["fuzz"]),
     row("sim",       &["model", "role", "family", "link", "gateway", "log", "checker", "resp", "front"], &["store", "engines"]),
+    // What every engine has to answer: tests only.
+    row("conformance", &["model", "role", "family", "engines", "commands", "gateway", "resp", "sim", "fuzz"], &[]),
     // Checkpoints in an object store. It knows checkpoints as files, and no maker of them.
     row("archive",   &["model", "role", "checkpoint", "runtime"], &["log"]),
     // What knows everything below it.

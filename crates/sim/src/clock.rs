@@ -4,7 +4,7 @@ use ordain_model::Micros;
 use ordain_role::Now;
 
 /// The wall-clock time at which every simulation begins: a fixed day in 2026.
-const START_WALL: Micros = Micros(1_790_000_000_000_000);
+pub const START_WALL: Micros = Micros(1_790_000_000_000_000);
 
 /// The clocks of one node during one life of it.
 #[derive(Clone, Debug)]

@@ -34,6 +34,7 @@ pub mod trace;
 pub mod verdict;
 pub mod workload;
 
+pub use clock::START_WALL;
 pub use connections::ConnectionNo;
 pub use connections::cluster::{FamilySystem, VirtualCluster, virtual_servers};
 pub use connections::reply::Reply;

@@ -2,7 +2,7 @@
 
 use ordain_resp::Fate;
 
-use crate::support::Server;
+use ordain_conformance::reference::Server;
 
 /// What curl sends for `curl http://127.0.0.1:6379/ --data-binary $'\r\nSET pwned 1\r\n'`.
 const CURL: &[u8] = b"POST / HTTP/1.1\r\nHost: 127.0.0.1:6379\r\nUser-Agent: curl/8.14.1\r\nAccept: */*\r\n\

@@ -1,21 +1,15 @@
 //! What sessions do beyond single scenarios: limits, slow clients, late answers, every command of the table, and
 //! any input at all.
 
-use crate::support::{START, Server, Weather};
 use ordain_commands::all;
+use ordain_conformance::Weather;
+use ordain_conformance::reference::{START, Server};
+use ordain_conformance::reply::command;
 use ordain_gateway::{Finished, Path, Ticket};
 use ordain_model::{Gsn, OutcomeBatch, OutcomeStatus, RequestNo, SessionId, Writer};
 use ordain_resp::{ClientId, ConnectionId, Context, Fate, Limits, Session};
 use proptest::collection::vec;
 use proptest::prelude::*;
-
-fn array(words: &[&str]) -> Vec<u8> {
-    let mut bytes = format!("*{}\r\n", words.len()).into_bytes();
-    for word in words {
-        bytes.extend_from_slice(format!("${}\r\n{word}\r\n", word.len()).as_bytes());
-    }
-    bytes
-}
 
 #[test]
 fn every_command_refuses_a_wrong_number_of_words() {
@@ -91,7 +85,7 @@ fn a_client_that_does_not_read_is_not_listened_to() {
     server.shared.limits = Limits { output_pause: 1000, output_max: 1 << 20, ..Limits::default() };
     server.ask(0, &["SET", "k", &"v".repeat(600)]);
     for _ in 0..10 {
-        server.send(0, &array(&["ECHO", &"v".repeat(600)]));
+        server.send(0, &command(&["ECHO", &"v".repeat(600)]));
     }
     // Two replies are more than enough; the rest of the input stays with the edge.
     let session = &server.clients[0].session;
@@ -115,7 +109,7 @@ fn a_client_that_asks_for_more_than_it_may_hold_is_closed() {
     // It is known for short replies, so that many requests may be under way.
     (0..20).for_each(|_| drop(server.ask(0, &["GET", "none"])));
     for _ in 0..10 {
-        server.send(0, &array(&["GET", "k"]));
+        server.send(0, &command(&["GET", "k"]));
     }
     assert_eq!(server.clients[0].session.fate(), Fate::Open);
     server.settle();
@@ -129,7 +123,7 @@ fn requests_under_way_are_bounded() {
     let mut server = Server::new(1);
     server.shared.limits.pending_max = 10;
     for _ in 0..25 {
-        server.send(0, &array(&["INCR", "k"]));
+        server.send(0, &command(&["INCR", "k"]));
     }
     assert_eq!((server.gateway.outstanding(), server.clients[0].session.pending()), (10, 10));
     server.settle();
@@ -140,12 +134,12 @@ fn requests_under_way_are_bounded() {
 #[test]
 fn an_answer_that_comes_late_does_not_reach_the_next_connection_of_the_slot() {
     let mut server = Server::new(1);
-    server.send(0, &array(&["INCR", "k"]));
+    server.send(0, &command(&["INCR", "k"]));
     let peers = ("127.0.0.1:1", "127.0.0.1:2");
     server.clients[0].session =
         Session::new(ConnectionId::new(0, 1), ClientId(9), peers, server.now, &server.shared);
-    server.send(0, &array(&["ECHO", "new"]));
-    server.send(0, &array(&["STRLEN", "k"]));
+    server.send(0, &command(&["ECHO", "new"]));
+    server.send(0, &command(&["STRLEN", "k"]));
     server.settle();
     assert_eq!(server.take(0), "$3\nnew\n:1\n");
 }
@@ -174,7 +168,7 @@ fn a_request_number_names_one_transaction() {
         &["SET", "a", "1"],
         &["EXEC"],
     ] {
-        server.send(0, &array(words));
+        server.send(0, &command(words));
     }
     // The gateway keeps the low byte for restarts. A request that may be sent again has nothing under way behind it.
     let named = |n: u64| Some((SessionId(77), RequestNo(n << 8)));
@@ -276,7 +270,7 @@ fn large_replies_come_whole_and_in_their_order() {
         &["MGET", "large", "none", "large"],
         &["PING"],
     ];
-    words.iter().for_each(|words| pipeline.extend(array(words)));
+    words.iter().for_each(|words| pipeline.extend(command(words)));
     server.send(0, &pipeline);
     let refused = "-ERR value is not an integer or out of range\n";
     let expected = format!(
@@ -285,7 +279,7 @@ fn large_replies_come_whole_and_in_their_order() {
     assert!(read(&mut server) == expected);
     // A block with what the session answers itself is put together.
     for words in [&["MULTI"][..], &["GET", "large"], &["PING"], &["INCR", "large"], &["EXEC"]] {
-        server.send(0, &array(words));
+        server.send(0, &command(words));
     }
     let expected = format!("+OK\n+QUEUED\n+QUEUED\n+QUEUED\n*3\n{bulk}+PONG\n{refused}");
     assert!(read(&mut server) == expected);
@@ -426,9 +420,9 @@ fn turning_point() -> impl Strategy<Value = Vec<String>> {
 }
 
 fn stream() -> impl Strategy<Value = Vec<u8>> {
-    let command = prop_oneof![vec(word(), 1..6), turning_point()];
-    vec(command, 0..30).prop_map(|commands| {
-        let arrays = commands.iter().map(|words| array(&words.iter().map(|w| &**w).collect::<Vec<_>>()));
+    let words = prop_oneof![vec(word(), 1..6), turning_point()];
+    vec(words, 0..30).prop_map(|commands| {
+        let arrays = commands.iter().map(|words| command(&words.iter().map(|w| &**w).collect::<Vec<_>>()));
         arrays.collect::<Vec<_>>().concat()
     })
 }

@@ -6,7 +6,7 @@ use std::sync::Arc;
 use ordain_gateway::{Backend, Begin, Desk, Finished, Gateway, Ordered, Progress, Step, Transaction};
 use ordain_model::{Args, Call, Db, RequestNo, SessionId, Stamp, Token, View, Writer, system};
 
-use crate::support::Server;
+use ordain_conformance::reference::Server;
 
 /// A backend whose engines run the commands of an interactive transaction as they come, and whose tokens are vectors.
 #[derive(Debug)]

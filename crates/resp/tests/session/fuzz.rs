@@ -5,7 +5,9 @@ use ordain_commands::{all, lookup};
 use ordain_fuzz::{Source, target};
 use ordain_resp::Fate;
 
-use crate::support::{Server, Weather};
+use ordain_conformance::Weather;
+use ordain_conformance::reference::Server;
+use ordain_conformance::reply::{command, count};
 
 /// Arguments that some command gives a meaning to.
 const WORDS: &[&str] = &[
@@ -160,7 +162,7 @@ fn word(source: &mut Source) -> Vec<u8> {
     }
 }
 
-fn command(source: &mut Source) -> Vec<Vec<u8>> {
+fn drawn(source: &mut Source) -> Vec<Vec<u8>> {
     if source.once_in(3) {
         return source.pick(TURNS).iter().map(|word| word.as_bytes().to_vec()).collect();
     }
@@ -173,61 +175,10 @@ fn command(source: &mut Source) -> Vec<Vec<u8>> {
     words
 }
 
-fn encoded(words: &[Vec<u8>]) -> Vec<u8> {
-    let mut bytes = format!("*{}\r\n", words.len()).into_bytes();
-    for word in words {
-        bytes.extend_from_slice(format!("${}\r\n", word.len()).as_bytes());
-        bytes.extend_from_slice(word);
-        bytes.extend_from_slice(b"\r\n");
-    }
-    bytes
-}
-
 /// Whether a command may leave requests without replies or end the connection, so that replies cannot be counted.
 fn is_uncounted(words: &[Vec<u8>]) -> bool {
     let name = words[0].to_ascii_lowercase();
     matches!(&*name, b"client" | b"quit" | b"post" | b"host:") || lookup(&name).is_none()
-}
-
-/// The number of whole values in what a client received, RESP2 or RESP3.
-fn values(mut bytes: &[u8]) -> Result<usize, String> {
-    let mut count = 0;
-    while !bytes.is_empty() {
-        bytes = value(bytes)?;
-        count += 1;
-    }
-    Ok(count)
-}
-
-fn value(bytes: &[u8]) -> Result<&[u8], String> {
-    let mut rest = bytes;
-    let mut owed = 1usize;
-    while owed > 0 {
-        owed -= 1;
-        let end = rest.windows(2).position(|pair| pair == b"\r\n").ok_or("a line does not end")?;
-        let (line, tail) = (&rest[..end], &rest[end + 2..]);
-        let (kind, text) = line.split_first().ok_or("an empty line")?;
-        let number = || std::str::from_utf8(text).ok().and_then(|text| text.parse::<i64>().ok());
-        rest = match kind {
-            b'+' | b'-' | b'(' | b',' | b'#' | b'_' => tail,
-            b':' => number().map(|_| tail).ok_or("no integer")?,
-            b'$' | b'=' | b'!' => match number().ok_or("no length")? {
-                -1 => tail,
-                len => {
-                    let len = usize::try_from(len).map_err(|_| "a negative length")?;
-                    let (_, after) = tail.split_at_checked(len).ok_or("a value is cut")?;
-                    after.strip_prefix(b"\r\n").ok_or("a value is longer than it says")?
-                }
-            },
-            b'*' | b'~' | b'>' | b'%' => {
-                let items = number().ok_or("no count")?.max(0);
-                owed += usize::try_from(items).map_err(|_| "a count")? * if *kind == b'%' { 2 } else { 1 };
-                tail
-            }
-            other => return Err(format!("a value of type {:?}", char::from(*other))),
-        };
-    }
-    Ok(rest)
 }
 
 #[test]
@@ -239,8 +190,8 @@ fn fuzz_sessions() {
         let mut received = vec![Vec::new(); clients];
         for _ in 0..source.within(1..50) {
             let client = source.within(0..clients);
-            let words = command(source);
-            let mut bytes = encoded(&words);
+            let words = drawn(source);
+            let mut bytes = command(&words);
             if source.once_in(20) {
                 source.damage(&mut bytes);
                 sent[client] = None;
@@ -263,7 +214,7 @@ fn fuzz_sessions() {
             received[client].append(&mut server.clients[client].output);
             let session = &server.clients[client].session;
             assert_eq!(session.pending(), 0, "client {client}");
-            let count = values(&received[client])
+            let count = count(&received[client])
                 .unwrap_or_else(|e| panic!("{e}: {}", received[client].escape_ascii()));
             if let Some(sent) = sent[client]
                 && session.fate() == Fate::Open

@@ -8,5 +8,3 @@ mod fuzz;
 mod memory;
 mod natives;
 mod slow;
-mod support;
-mod transcripts;

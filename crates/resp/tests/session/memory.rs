@@ -7,7 +7,7 @@ use ordain_model::Micros;
 use ordain_resp::Fate;
 use ordain_resp::memory::{EXPECTED_MAX, Memory, Report};
 
-use crate::support::{START, Server};
+use ordain_conformance::reference::{START, Server};
 
 const OOM: &str = "-OOM command not allowed when used memory > 'maxmemory'.\n";
 const EXEC_OOM: &str =

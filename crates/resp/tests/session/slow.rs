@@ -2,7 +2,7 @@
 
 use ordain_model::Micros;
 
-use crate::support::Server;
+use ordain_conformance::reference::Server;
 
 /// Sends words as client 0, lets so many microseconds pass before they are executed, and gives the reply.
 fn ask_slowly(server: &mut Server, words: &[&str], took_us: u64) -> String {

@@ -1,22 +1,38 @@
-//! A server without a socket: sessions, a gateway, and the reference executor as the engine behind it.
+//! The reference: sessions and a gateway without a socket, and the reference executor as the engine behind them.
 
+use std::fmt;
 use std::sync::Arc;
 
+use ordain_engines::registry::Abilities;
 use ordain_gateway::{Finished, Gateway, Path, Ticket};
 use ordain_model::{
-    Batch, Epoch, GatewayId, Gsn, KeptReply, Micros, OutcomeBatch, OutcomeStatus, Placed, ReferenceExecutor,
-    Registry, Writer, system,
+    Batch, Call, Chunk, Db, Epoch, GatewayId, Gsn, Isolation, KeptReply, Micros, OutcomeBatch, OutcomeStatus,
+    Placed, Position, Reads, ReferenceExecutor, Registry, View, Writer, system,
 };
 use ordain_resp::{
     Access, ClientId, ConnectionId, Context, Control, ControlRequest, Fate, Notice, Session, Shared, Users,
     UsersFileError,
 };
 
-/// Wall-clock time at the start of every test.
-pub const START: Micros = Micros(1_700_000_000_000_000);
+use crate::natives;
+use crate::subject::{Subject, Traits, Weather};
+
+/// Wall-clock time at the start of every test: that of the simulator.
+pub const START: Micros = ordain_sim::START_WALL;
+
+/// The procedures of every subject: those of the system, the Redis commands, and the suite's own.
+pub fn procedures() -> Registry {
+    let mut registry = Registry::default();
+    system::register(&mut registry);
+    ordain_commands::register(&mut registry);
+    natives::register(&mut registry);
+    registry
+}
 
 /// One end of a connection.
+#[derive(Debug)]
 pub struct Client {
+    /// The connection's state machine.
     pub session: Session,
     /// Sent and not yet taken.
     input: Vec<u8>,
@@ -24,17 +40,7 @@ pub struct Client {
     pub output: Vec<u8>,
 }
 
-/// How the engine answers.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Weather {
-    Fair,
-    Busy,
-    Refused,
-    /// Outcomes come in the opposite order.
-    Reversed,
-}
-
-#[derive(Default)]
+#[derive(Debug, Default)]
 struct Node {
     requests: Vec<(Ticket, ControlRequest)>,
     settings: Vec<(&'static str, String)>,
@@ -71,11 +77,17 @@ impl Control for Node {
 
 /// The server.
 pub struct Server {
+    /// The gateway of all connections.
     pub gateway: Gateway,
+    /// What an event loop lends its sessions.
     pub shared: Shared,
+    /// The connections.
     pub clients: Vec<Client>,
+    /// The wall clock.
     pub now: Micros,
+    /// How requests are answered.
     pub weather: Weather,
+    /// The records, and what runs on them.
     pub state: ReferenceExecutor,
     /// Transactions that were run.
     pub transactions: usize,
@@ -83,13 +95,17 @@ pub struct Server {
     epoch: Epoch,
 }
 
+impl fmt::Debug for Server {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Server { now, clients, transactions, .. } = self;
+        write!(f, "Server({now:?}, {} connections, {transactions} transactions)", clients.len())
+    }
+}
+
 impl Server {
+    /// A server with so many connections.
     pub fn new(clients: usize) -> Server {
-        let mut registry = Registry::default();
-        system::register(&mut registry);
-        ordain_commands::register(&mut registry);
-        crate::natives::register(&mut registry);
-        let registry = Arc::new(registry);
+        let registry = Arc::new(procedures());
         let mut server = Server {
             gateway: Gateway::alone(GatewayId(0), registry.clone()),
             shared: Shared::default(),
@@ -106,11 +122,15 @@ impl Server {
         server
     }
 
+    /// Requires a password of the default user, and opens the connections anew.
     pub fn require_password(&mut self, password: &str) {
         self.set_users(&format!("user default on >{password} ~* &* +@all"));
     }
 
     /// Begins with these users, and with them as the ACL file. Connections are made anew.
+    ///
+    /// # Panics
+    /// If the file is wrong.
     pub fn set_users(&mut self, file: &str) {
         self.node.file = Some(file.into());
         self.shared.access = Arc::new(Access::new(Users::parse(file.as_bytes()).expect("the file is right")));
@@ -123,6 +143,7 @@ impl Server {
         &mut self.node.file
     }
 
+    /// Opens a connection.
     pub fn connect(&mut self) {
         let slot = self.clients.len() as u32;
         let peer = format!("127.0.0.1:{}", 50_000 + slot);
@@ -199,6 +220,7 @@ impl Server {
             chunks: vec![Placed::whole(0, chunk.clone())],
             ..Batch::default()
         };
+        self.check_logged(&chunk);
         self.transactions += chunk.txns().len();
         let mut results: Vec<_> = match self.weather {
             Weather::Fair | Weather::Reversed => {
@@ -228,6 +250,22 @@ impl Server {
             let nowhere = Finished::nowhere(ticket, status, Path::Snapshot);
             let finished = Finished { stamp, token: &token, reply: &reply, ..nowhere };
             self.finish_kept(&finished, kept);
+        }
+    }
+
+    /// Checks that the log's copy of a transaction is the same transaction, and that there is none if it only reads. Only of
+    /// one that is alone in its chunk, as what is left out moves the places of the others.
+    fn check_logged(&self, chunk: &Chunk) {
+        let [txn] = chunk.txns() else { return };
+        let logged =
+            Chunk::rebuild(self.gateway.registry(), chunk.gateway, chunk.logged().to_vec(), Vec::new());
+        let logged = logged.expect("a chunk can be read back");
+        assert_eq!(logged.txns().is_empty(), txn.read_only, "the log holds what writes");
+        for again in logged.txns() {
+            assert_eq!(chunk.fragments(txn), logged.fragments(again));
+            for (a, b) in chunk.fragments(txn).iter().zip(logged.fragments(again)) {
+                assert_eq!(chunk.plans().inputs_of(a), logged.plans().inputs_of(b));
+            }
         }
     }
 
@@ -324,5 +362,90 @@ impl Server {
         self.command(client, &words);
         self.settle();
         self.take(client)
+    }
+}
+
+/// The engine behind the reference can do all that a session may ask for.
+const CAN: Abilities = Abilities {
+    replication: &["none"],
+    moves_slots: true,
+    has_digests: true,
+    takes_checkpoints: false,
+    has_sessions: true,
+    is_interactive: true,
+    is_replayable: true,
+};
+
+/// The ticket of requests that no connection has made.
+const SWEEP: Ticket = Ticket(u64::MAX);
+
+impl Server {
+    /// Removes the records whose time has come.
+    fn sweep(&mut self) {
+        let call = Call::new(system::EXPIRE, Db(0));
+        let all = Position::of_slot(0)..Position::END;
+        let swept =
+            self.gateway.submit_to(SWEEP, call, View::Ordered, |args| system::expire_args(&all, args));
+        swept.expect("a sweep is a transaction");
+        self.settle();
+    }
+}
+
+impl Subject for Server {
+    fn traits(&self) -> Traits {
+        let (reads, isolation) = (Reads::Ordered, Isolation::Serializable);
+        Traits { is_reference: true, partitions: 1, reads, isolation, can: CAN }
+    }
+
+    fn open(&mut self) -> usize {
+        self.connect();
+        self.clients.len() - 1
+    }
+
+    fn send(&mut self, connection: usize, bytes: &[u8]) {
+        Server::send(self, connection, bytes);
+    }
+
+    fn settle(&mut self) -> Result<(), String> {
+        Server::settle(self);
+        Ok(())
+    }
+
+    fn rest(&mut self) -> Result<(), String> {
+        Ok(())
+    }
+
+    fn take(&mut self, connection: usize) -> Vec<u8> {
+        std::mem::take(&mut self.clients[connection].output)
+    }
+
+    fn is_closed(&self, connection: usize) -> bool {
+        self.clients[connection].session.fate() == Fate::Close
+    }
+
+    fn close(&mut self, connection: usize) {
+        let Server { gateway, clients, shared, .. } = self;
+        let session = &mut clients[connection].session;
+        session.kill();
+        session.release(gateway);
+        session.close(shared);
+    }
+
+    fn advance(&mut self, ms: u64) -> Result<(), String> {
+        self.pass(Micros::from_millis(ms));
+        self.sweep();
+        Ok(())
+    }
+
+    fn move_slots(&mut self) -> Result<(), String> {
+        Ok(())
+    }
+
+    fn set_weather(&mut self, weather: Weather) {
+        self.weather = weather;
+    }
+
+    fn require_password(&mut self, password: &str) {
+        Server::require_password(self, password);
     }
 }

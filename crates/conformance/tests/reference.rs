@@ -1,0 +1,97 @@
+//! The suite on the reference: what was recorded from Redis, what is written down of sessions, and that the suite finds a
+//! subject that answers wrongly.
+
+use ordain_conformance::reference::Server;
+use ordain_conformance::transcript::Transcript;
+use ordain_conformance::{Subject, Traits, Weather, drawn};
+
+#[test]
+fn every_transcript_comes_true() {
+    let mut failures = Vec::new();
+    for folder in ["commands", "sessions"] {
+        for transcript in Transcript::folder(folder) {
+            if let Err(failure) = transcript.run(&mut Server::new(0)) {
+                failures.push(format!("{folder}/{failure}"));
+            }
+        }
+    }
+    assert!(failures.is_empty(), "\n{}", failures.join("\n"));
+}
+
+#[test]
+fn the_reference_answers_as_itself() {
+    drawn::hold(0..20, 40, &|| Server::new(0)).unwrap();
+}
+
+/// A server that answers MGET with its second value in place of its first.
+#[derive(Debug)]
+struct Mistaken(Server, bool);
+
+impl Subject for Mistaken {
+    fn traits(&self) -> Traits {
+        self.0.traits()
+    }
+
+    fn open(&mut self) -> usize {
+        self.0.open()
+    }
+
+    fn send(&mut self, connection: usize, bytes: &[u8]) {
+        self.1 = bytes.starts_with(b"*5\r\n$4\r\nMGET");
+        Subject::send(&mut self.0, connection, bytes);
+    }
+
+    fn settle(&mut self) -> Result<(), String> {
+        Subject::settle(&mut self.0)
+    }
+
+    fn rest(&mut self) -> Result<(), String> {
+        self.0.rest()
+    }
+
+    fn take(&mut self, connection: usize) -> Vec<u8> {
+        let received = Subject::take(&mut self.0, connection);
+        match received.strip_prefix(b"*4\r\n$1\r\na\r\n") {
+            Some(rest) if self.1 => [b"*4\r\n$1\r\nb\r\n", rest].concat(),
+            _ => received,
+        }
+    }
+
+    fn is_closed(&self, connection: usize) -> bool {
+        self.0.is_closed(connection)
+    }
+
+    fn close(&mut self, connection: usize) {
+        self.0.close(connection);
+    }
+
+    fn advance(&mut self, ms: u64) -> Result<(), String> {
+        self.0.advance(ms)
+    }
+
+    fn move_slots(&mut self) -> Result<(), String> {
+        self.0.move_slots()
+    }
+
+    fn set_weather(&mut self, weather: Weather) {
+        self.0.set_weather(weather);
+    }
+
+    fn require_password(&mut self, password: &str) {
+        Subject::require_password(&mut self.0, password);
+    }
+}
+
+/// A failing program is cut down to a transcript that can be kept, which the reference then fulfils.
+#[test]
+fn a_subject_that_answers_wrongly_is_found_and_the_program_cut_down() {
+    let failure = drawn::hold(0..200, 40, &|| Mistaken(Server::new(0), false)).unwrap_err();
+    let (head, text) = failure.split_once("\n\n").unwrap();
+    assert!(head.contains("received") && head.contains("expected"), "{head}");
+    let commands: Vec<&str> = text.lines().filter(|line| line.get(1..2) == Some(">")).collect();
+    assert!(commands.len() <= 3, "{text}");
+    assert!(commands.last().unwrap().contains("MGET"), "{text}");
+    let transcript = Transcript::new("found", text);
+    transcript.run(&mut Server::new(0)).unwrap();
+    assert!(transcript.run(&mut Mistaken(Server::new(0), false)).is_err());
+}
