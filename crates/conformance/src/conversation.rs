@@ -23,7 +23,7 @@ pub struct Conversation<'a> {
 impl<'a> Conversation<'a> {
     /// Opens the connections.
     pub fn new(subject: &'a mut dyn Subject) -> Conversation<'a> {
-        let connections = (0..CONNECTIONS).map(|_| subject.open()).collect();
+        let connections = (0..CONNECTIONS).map(|seat| subject.open(seat)).collect();
         let received = vec![Vec::new(); CONNECTIONS];
         Conversation { subject, connections, received, last: None, is_settled: true, speaks_resp3: false }
     }
@@ -109,7 +109,7 @@ impl<'a> Conversation<'a> {
         self.subject.close(self.connections[number]);
         self.settle()?;
         self.received[number].clear();
-        self.connections[number] = self.subject.open();
+        self.connections[number] = self.subject.open(number);
         if self.speaks_resp3 {
             self.ask(number, &["HELLO", "3"])?;
         }

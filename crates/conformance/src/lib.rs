@@ -6,12 +6,15 @@
 //!
 //! An engine joins by one line of `tests/engines.rs` for each shape of its clusters.
 
+pub mod cluster;
 pub mod conversation;
 pub mod drawn;
 pub mod natives;
 pub mod reference;
 pub mod reply;
 mod subject;
+pub mod suite;
 pub mod transcript;
 
+pub use cluster::on;
 pub use subject::{Sight, Subject, Traits, Weather};

@@ -6,19 +6,20 @@ use std::sync::Arc;
 use ordain_engines::registry::Abilities;
 use ordain_gateway::{Finished, Gateway, Path, Ticket};
 use ordain_model::{
-    Batch, Call, Chunk, Db, Epoch, GatewayId, Gsn, Isolation, KeptReply, Micros, OutcomeBatch, OutcomeStatus,
-    Placed, Position, Reads, ReferenceExecutor, Registry, View, Writer, system,
+    ArgsBuilder, Batch, Call, Chunk, Db, Epoch, GatewayId, Gsn, Isolation, KeptReply, Micros, OutcomeBatch,
+    OutcomeStatus, Placed, Position, Reads, ReferenceExecutor, Registry, View, Writer, system,
 };
+use ordain_resp::memory::Memory;
 use ordain_resp::{
     Access, ClientId, ConnectionId, Context, Control, ControlRequest, Fate, Notice, Session, Shared, Users,
     UsersFileError,
 };
 
 use crate::natives;
-use crate::subject::{Subject, Traits, Weather};
+use crate::subject::{Subject, Traits, Weather, note_used, used};
 
-/// Wall-clock time at the start of every test: that of the simulator.
-pub const START: Micros = ordain_sim::START_WALL;
+/// Wall-clock time at the start of every test: later than the simulator's, in which a cluster has come up by then.
+pub const START: Micros = ordain_sim::START_WALL.plus(Micros::from_millis(1_000_000));
 
 /// The procedures of every subject: those of the system, the Redis commands, and the suite's own.
 pub fn procedures() -> Registry {
@@ -118,6 +119,7 @@ impl Server {
             epoch: Epoch(0),
         };
         server.shared.node.started = START;
+        server.shared.memory = Arc::new(Memory::new(used, (0, 1), 1));
         (0..clients).for_each(|_| server.connect());
         server
     }
@@ -379,25 +381,13 @@ const CAN: Abilities = Abilities {
 /// The ticket of requests that no connection has made.
 const SWEEP: Ticket = Ticket(u64::MAX);
 
-impl Server {
-    /// Removes the records whose time has come.
-    fn sweep(&mut self) {
-        let call = Call::new(system::EXPIRE, Db(0));
-        let all = Position::of_slot(0)..Position::END;
-        let swept =
-            self.gateway.submit_to(SWEEP, call, View::Ordered, |args| system::expire_args(&all, args));
-        swept.expect("a sweep is a transaction");
-        self.settle();
-    }
-}
-
 impl Subject for Server {
     fn traits(&self) -> Traits {
         let (reads, isolation) = (Reads::Ordered, Isolation::Serializable);
         Traits { is_reference: true, partitions: 1, reads, isolation, can: CAN }
     }
 
-    fn open(&mut self) -> usize {
+    fn open(&mut self, _seat: usize) -> usize {
         self.connect();
         self.clients.len() - 1
     }
@@ -433,7 +423,15 @@ impl Subject for Server {
 
     fn advance(&mut self, ms: u64) -> Result<(), String> {
         self.pass(Micros::from_millis(ms));
-        self.sweep();
+        Ok(())
+    }
+
+    fn sweep(&mut self) -> Result<(), String> {
+        let call = Call::new(system::EXPIRE, Db(0));
+        let all = Position::of_slot(0)..Position::END;
+        let write = |args: &mut ArgsBuilder<'_>| system::expire_args(&all, args);
+        self.gateway.submit_to(SWEEP, call, View::Ordered, write).map_err(|refusal| refusal.to_string())?;
+        Server::settle(self);
         Ok(())
     }
 
@@ -441,11 +439,12 @@ impl Subject for Server {
         Ok(())
     }
 
-    fn set_weather(&mut self, weather: Weather) {
-        self.weather = weather;
+    fn set_used(&mut self, bytes: u64) -> Result<(), String> {
+        note_used(bytes);
+        Ok(())
     }
 
-    fn require_password(&mut self, password: &str) {
-        Server::require_password(self, password);
+    fn set_weather(&mut self, weather: Weather) {
+        self.weather = weather;
     }
 }

@@ -1,5 +1,6 @@
 //! The system that the suite puts to the test: a server of bytes in virtual time.
 
+use std::cell::Cell;
 use std::fmt::Debug;
 
 use ordain_engines::registry::Abilities;
@@ -36,8 +37,8 @@ pub trait Subject: Debug {
     /// The words by which transcripts ask whether a passage is for this subject ([`Traits`]).
     fn traits(&self) -> Traits;
 
-    /// Opens a connection. A cluster's nodes take turns.
-    fn open(&mut self) -> usize;
+    /// Opens a connection to the node of a seat: a cluster's nodes take turns.
+    fn open(&mut self, seat: usize) -> usize;
 
     /// Gives a connection bytes, as its client would send them. What follows from them may happen later.
     fn send(&mut self, connection: usize, bytes: &[u8]);
@@ -69,17 +70,26 @@ pub trait Subject: Debug {
     /// An invariant that is broken.
     fn advance(&mut self, ms: u64) -> Result<(), String>;
 
+    /// Has the records removed whose time has come: until then DBSIZE counts them, as in Redis. The wall clock stands.
+    ///
+    /// # Errors
+    /// As [`settle`](Subject::settle).
+    fn sweep(&mut self) -> Result<(), String>;
+
     /// Has slots move to other shards and partitions, as far as there are any: no reply may change by it.
     ///
     /// # Errors
     /// The reason why they have not moved.
     fn move_slots(&mut self) -> Result<(), String>;
 
+    /// Has the server find so many bytes of memory in use, and waits until every node knows.
+    ///
+    /// # Errors
+    /// As [`advance`](Subject::advance).
+    fn set_used(&mut self, bytes: u64) -> Result<(), String>;
+
     /// Changes what a reference executor answers from here on. A passage for other subjects never asks for it.
     fn set_weather(&mut self, weather: Weather);
-
-    /// Requires a password from now on, and opens the connections anew. A passage for other subjects never asks for it.
-    fn require_password(&mut self, password: &str);
 }
 
 /// The writes that a read is sure to see of those that were answered before it was sent.
@@ -142,4 +152,19 @@ impl Traits {
             _ => return None,
         })
     }
+}
+
+thread_local! {
+    /// The bytes of memory that the servers of this test find in use.
+    static USED: Cell<u64> = const { Cell::new(0) };
+}
+
+/// What measures the memory of every subject.
+pub(crate) fn used() -> u64 {
+    USED.get()
+}
+
+/// Sets what [`used`] finds.
+pub(crate) fn note_used(bytes: u64) {
+    USED.set(bytes);
 }

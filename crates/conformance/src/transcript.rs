@@ -12,14 +12,14 @@
 //! - `= reply` is the next whole reply, on one line ([`crate::reply`]); `~ [items]` is one whose items come in any order,
 //!   here sorted;
 //! - `@ 1500` lets so many milliseconds pass;
+//! - `swept` has the records removed whose time has come;
 //! - `moves` has slots move to other shards and partitions;
 //! - `resp 3` has every connection speak RESP3;
 //! - `closed` or `b closed`: the connection is closed;
 //! - `hangs up` or `b hangs up`: the client breaks the connection off, and its next command is sent on a new one;
 //! - `where words`: what follows, up to the next such line or `everywhere`, is for subjects that all the words hold for
 //!   ([`Traits::has`](crate::Traits::has));
-//! - `weather fair|busy|refused|reversed` is how the reference answers from here on;
-//! - `password secret` has the reference require a password, and opens the connections anew.
+//! - `weather fair|busy|refused|reversed` is how the reference answers from here on.
 
 use std::fmt;
 use std::fs;
@@ -190,8 +190,8 @@ impl<'a> Run<'a> {
             self.talk.subject.advance(ms.parse().map_err(|_| "no number of milliseconds")?)?;
         } else if let Some(weather) = line.strip_prefix("weather ") {
             self.talk.subject.set_weather(Weather::named(weather).ok_or("unknown weather")?);
-        } else if let Some(password) = line.strip_prefix("password ") {
-            self.talk.subject.require_password(password);
+        } else if line == "swept" {
+            self.talk.subject.sweep()?;
         } else if line == "moves" {
             self.talk.subject.move_slots()?;
         } else if line == "resp 3" {

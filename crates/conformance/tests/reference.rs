@@ -8,7 +8,7 @@ use ordain_conformance::{Subject, Traits, Weather, drawn};
 #[test]
 fn every_transcript_comes_true() {
     let mut failures = Vec::new();
-    for folder in ["commands", "sessions"] {
+    for folder in ["commands", "sessions", "interactive", "expiry", "keyspace", "protocols"] {
         for transcript in Transcript::folder(folder) {
             if let Err(failure) = transcript.run(&mut Server::new(0)) {
                 failures.push(format!("{folder}/{failure}"));
@@ -20,7 +20,7 @@ fn every_transcript_comes_true() {
 
 #[test]
 fn the_reference_answers_as_itself() {
-    drawn::hold(0..20, 40, &|| Server::new(0)).unwrap();
+    drawn::hold(0..20, 40, &|| Box::new(Server::new(0))).unwrap();
 }
 
 /// A server that answers MGET with its second value in place of its first.
@@ -32,8 +32,8 @@ impl Subject for Mistaken {
         self.0.traits()
     }
 
-    fn open(&mut self) -> usize {
-        self.0.open()
+    fn open(&mut self, seat: usize) -> usize {
+        self.0.open(seat)
     }
 
     fn send(&mut self, connection: usize, bytes: &[u8]) {
@@ -69,23 +69,27 @@ impl Subject for Mistaken {
         self.0.advance(ms)
     }
 
+    fn sweep(&mut self) -> Result<(), String> {
+        self.0.sweep()
+    }
+
     fn move_slots(&mut self) -> Result<(), String> {
         self.0.move_slots()
     }
 
-    fn set_weather(&mut self, weather: Weather) {
-        self.0.set_weather(weather);
+    fn set_used(&mut self, bytes: u64) -> Result<(), String> {
+        self.0.set_used(bytes)
     }
 
-    fn require_password(&mut self, password: &str) {
-        Subject::require_password(&mut self.0, password);
+    fn set_weather(&mut self, weather: Weather) {
+        self.0.set_weather(weather);
     }
 }
 
 /// A failing program is cut down to a transcript that can be kept, which the reference then fulfils.
 #[test]
 fn a_subject_that_answers_wrongly_is_found_and_the_program_cut_down() {
-    let failure = drawn::hold(0..200, 40, &|| Mistaken(Server::new(0), false)).unwrap_err();
+    let failure = drawn::hold(0..200, 40, &|| Box::new(Mistaken(Server::new(0), false))).unwrap_err();
     let (head, text) = failure.split_once("\n\n").unwrap();
     assert!(head.contains("received") && head.contains("expected"), "{head}");
     let commands: Vec<&str> = text.lines().filter(|line| line.get(1..2) == Some(">")).collect();

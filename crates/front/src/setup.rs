@@ -109,14 +109,15 @@ impl<A> Parts<A> {
     }
 }
 
-/// The connection servers of a node that has no process of its own: one for each host, without users but the default one.
+/// The connection servers of a node that has no process of its own: one for each host, without users but the default one. `used`
+/// measures the node's memory in bytes, and `info` is what INFO says at first.
 pub fn servers<F: Family, H: Host>(
     node: (&F, &NodeSettings, &Arc<Registry>),
     setup: &Setup,
-    info: NodeInfo,
+    (used, info): (fn() -> u64, NodeInfo),
     hosts: Vec<H>,
 ) -> Vec<ConnectionServer<F::Message, H>> {
     let (_, settings, _) = node;
-    let parts = Parts::new((setup, settings), hosts.len() as u16, Arc::default(), || 0, info);
+    let parts = Parts::new((setup, settings), hosts.len() as u16, Arc::default(), used, info);
     (0..).zip(hosts).map(|(number, host)| parts.server(number, node, setup, host)).collect()
 }

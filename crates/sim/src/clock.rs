@@ -14,6 +14,8 @@ pub struct Clock {
     rate: u64,
     /// The sum of the wall clock's jumps.
     jumped: i64,
+    /// Where the wall clock stands still, if it does.
+    held: Option<Micros>,
 }
 
 impl Clock {
@@ -21,14 +23,14 @@ impl Clock {
     /// the wall clock was left by the life before.
     pub fn new(now: Micros, drift: i64, jumped: i64) -> Clock {
         let rate = 1_000_000i64.saturating_add(drift).max(1) as u64;
-        Clock { started: now, rate, jumped }
+        Clock { started: now, rate, jumped, held: None }
     }
 
     /// Reads the node's clocks at a true time.
     pub fn read(&self, now: Micros) -> Now {
         let elapsed = scale(now.since(self.started).0, self.rate, 1_000_000);
         let wall = START_WALL.plus(self.started).0.saturating_add(elapsed).saturating_add_signed(self.jumped);
-        Now { elapsed: Micros(elapsed), wall: Micros(wall) }
+        Now { elapsed: Micros(elapsed), wall: self.held.unwrap_or(Micros(wall)) }
     }
 
     /// The true time that passes while the node's clock advances by `delay`, rounded up.
@@ -39,6 +41,11 @@ impl Clock {
     /// Moves the wall clock.
     pub fn jump(&mut self, by: i64) {
         self.jumped = self.jumped.saturating_add(by);
+    }
+
+    /// Stops the wall clock at a time, for the rest of this life of the node.
+    pub fn hold(&mut self, wall: Micros) {
+        self.held = Some(wall);
     }
 
     /// The sum of the wall clock's jumps.

@@ -119,8 +119,18 @@ impl<S: System> Simulator<'_, S> {
 
     /// Asks the state's digest at a node's first door, for the driver itself.
     pub(crate) fn probe(&mut self, node: usize, call: Call) -> RequestId {
+        self.probe_with(node, call, |_| ())
+    }
+
+    /// As [`probe`](Simulator::probe), with arguments.
+    pub(crate) fn probe_with(
+        &mut self,
+        node: usize,
+        call: Call,
+        write_args: impl FnOnce(&mut ArgsBuilder<'_>),
+    ) -> RequestId {
         let mut args = Vec::new();
-        ArgsBuilder::new(&mut args);
+        write_args(&mut ArgsBuilder::new(&mut args));
         let request = self.history.sent(self.now, call, args);
         self.submit_at(node * usize::from(self.config.doors), None, request);
         request

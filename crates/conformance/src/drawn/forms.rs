@@ -98,6 +98,9 @@ const ON_KEYS: &[&str] = &[
     "MEMORY USAGE $k",
 ];
 
+/// Counts records whose time has come until they are removed, so that it is only drawn when none may be left.
+const DBSIZE: &str = "DBSIZE";
+
 /// Commands over the whole table, which are rare.
 const ON_ALL: &[&str] = &[
     "KEYS $p",
@@ -106,8 +109,8 @@ const ON_ALL: &[&str] = &[
     "SCAN $c COUNT 3",
     "SCAN 0 COUNT 100 MATCH $p",
     "SCAN 0 COUNT 1000 TYPE hash",
-    "DBSIZE",
-    "DBSIZE",
+    DBSIZE,
+    DBSIZE,
     "SWAPDB 0 $d",
     "FLUSHDB",
     "FLUSHALL",
@@ -156,7 +159,8 @@ const DECIMALS: &[&str] = &["0.5", "-1.25", "3", "1e3", "0x10"];
 
 /// Draws a program of about so many steps from a seed, of what a subject can be held to byte by byte.
 pub fn draw(seed: u64, steps: usize, traits: &Traits) -> Program {
-    let mut drawing = Drawing { source: Source::new(seed), steps: Vec::new(), traits: *traits };
+    let mut drawing =
+        Drawing { source: Source::new(seed), steps: Vec::new(), traits: *traits, is_swept: true };
     let speaks_resp3 = drawing.source.once_in(2);
     while drawing.steps.len() < steps {
         drawing.scene();
@@ -168,6 +172,8 @@ struct Drawing {
     source: Source,
     steps: Vec<Step>,
     traits: Traits,
+    /// No record is left whose time has come.
+    is_swept: bool,
 }
 
 impl Drawing {
@@ -188,7 +194,11 @@ impl Drawing {
             18 | 19 if self.traits.can.is_interactive => self.interactive(connection),
             20 => {
                 let ms = *self.source.pick(&[1, 50, 100, 500, 999, 1000, 1001, 3000]);
-                self.steps.push(Step::Wait(ms));
+                self.wait(ms);
+                if self.source.once_in(2) {
+                    self.steps.push(Step::Sweep);
+                    self.is_swept = true;
+                }
             }
             21 if self.traits.can.moves_slots => self.steps.push(Step::Move),
             22 => {
@@ -198,6 +208,11 @@ impl Drawing {
             23 if self.source.once_in(3) => self.steps.push(Step::HangUp(connection)),
             _ => self.watch(connection),
         }
+    }
+
+    fn wait(&mut self, ms: u64) {
+        self.steps.push(Step::Wait(ms));
+        self.is_swept = false;
     }
 
     fn send(&mut self, connection: usize, commands: Vec<Command>) {
@@ -239,7 +254,7 @@ impl Drawing {
             self.send(other, vec![command]);
         }
         if self.source.once_in(4) {
-            self.steps.push(Step::Wait(1000));
+            self.wait(1000);
         }
         self.block(connection);
     }
@@ -269,7 +284,9 @@ impl Drawing {
         if may_be_of_all && self.source.once_in(14) {
             // Flushed rarely: little could go wrong with what is empty.
             let most = if self.source.once_in(6) { ON_ALL.len() } else { ON_ALL.len() - 2 };
-            return self.form(&ON_ALL[..most]);
+            let is_certain = |form: &&&str| self.is_swept || **form != DBSIZE;
+            let forms: Vec<&str> = ON_ALL[..most].iter().filter(is_certain).copied().collect();
+            return self.form(&forms);
         }
         if self.source.once_in(40) { self.form(REFUSED) } else { self.form(ON_KEYS) }
     }

@@ -7,7 +7,7 @@ use std::sync::Arc;
 use ordain_checker::{Violation, ViolationKind};
 use ordain_family::{Family, NodeSettings, Opened as _, places};
 use ordain_front::{ConnectionServer, Setup};
-use ordain_model::{Call, Digest, Micros, Random, Registry};
+use ordain_model::{ArgsBuilder, Call, Digest, Micros, Random, Registry};
 use ordain_resp::NodeInfo;
 use ordain_role::{Directory, NodeId};
 
@@ -92,12 +92,14 @@ pub struct FamilySystem<F> {
     family: F,
     settings: NodeSettings,
     registry: Arc<Registry>,
+    /// What measures the memory of a node, bytes.
+    used: fn() -> u64,
 }
 
 impl<F: Family> FamilySystem<F> {
     /// Nodes with these settings, but for what is one's own: its number, its life and its front doors.
     pub const fn new(family: F, settings: NodeSettings, registry: Arc<Registry>) -> FamilySystem<F> {
-        FamilySystem { family, settings, registry }
+        FamilySystem { family, settings, registry, used: || 0 }
     }
 
     fn of(&self, node: NodeId, life: u64) -> NodeSettings {
@@ -139,7 +141,7 @@ impl<F: Family> System for FamilySystem<F> {
         hosts: Vec<VirtualHost>,
     ) -> Vec<ConnectionServer<F::Message, VirtualHost>> {
         let settings = self.of(node, u64::from(incarnation) << 32);
-        virtual_servers((&self.family, &settings, &self.registry), hosts)
+        measured_servers((&self.family, &settings, &self.registry), self.used, hosts)
     }
 
     fn peer_watchers(&self, node: NodeId) -> Vec<u16> {
@@ -151,9 +153,18 @@ impl<F: Family> System for FamilySystem<F> {
     }
 }
 
-/// The connection servers of a virtual node of a family.
+/// The connection servers of a virtual node of a family, which finds no memory in use.
 pub fn virtual_servers<F: Family>(
     node: (&F, &NodeSettings, &Arc<Registry>),
+    hosts: Vec<VirtualHost>,
+) -> Vec<ConnectionServer<F::Message, VirtualHost>> {
+    measured_servers(node, || 0, hosts)
+}
+
+/// As [`virtual_servers`], of a node whose memory is measured by `used`.
+fn measured_servers<F: Family>(
+    node: (&F, &NodeSettings, &Arc<Registry>),
+    used: fn() -> u64,
     hosts: Vec<VirtualHost>,
 ) -> Vec<ConnectionServer<F::Message, VirtualHost>> {
     let (_, settings, _) = node;
@@ -174,7 +185,7 @@ pub fn virtual_servers<F: Family>(
         threads: setup.threads,
         ..NodeInfo::default()
     };
-    ordain_front::servers(node, &setup, info, hosts)
+    ordain_front::servers(node, &setup, (used, info), hosts)
 }
 
 impl<F: Family> VirtualCluster<FamilySystem<F>> {
@@ -189,9 +200,24 @@ impl<F: Family> VirtualCluster<FamilySystem<F>> {
         registry: Arc<Registry>,
         servers: u16,
     ) -> Result<Self, ClusterError> {
+        VirtualCluster::measured(family, settings, registry, servers, || 0)
+    }
+
+    /// As [`of`](VirtualCluster::of), with nodes whose memory in use, in bytes, is what `used` says.
+    ///
+    /// # Errors
+    /// [`ClusterError::Broken`].
+    pub fn measured(
+        family: F,
+        settings: NodeSettings,
+        registry: Arc<Registry>,
+        servers: u16,
+        used: fn() -> u64,
+    ) -> Result<Self, ClusterError> {
         let nodes = settings.topology.nodes();
         let gateways = usize::from(servers) + usize::from(DOORS);
-        let system = FamilySystem::new(family, NodeSettings { gateways, ..settings }, registry);
+        let settings = NodeSettings { gateways, ..settings };
+        let system = FamilySystem { used, ..FamilySystem::new(family, settings, registry) };
         VirtualCluster::open(system, nodes, servers)
     }
 }
@@ -284,6 +310,33 @@ impl<S: System> VirtualCluster<S> {
     pub fn advance(&mut self, time: Micros) -> Result<(), ClusterError> {
         self.simulator.advance(time);
         self.simulator.violation().map_or(Ok(()), |violation| Err(violation.clone().into()))
+    }
+
+    /// Sets the wall clocks of all nodes, which stand still from then on: transactions have no other time.
+    pub fn hold_wall(&mut self, wall: Micros) {
+        self.simulator.nodes.iter_mut().for_each(|node| node.clock.hold(wall));
+    }
+
+    /// Has a node run a procedure, as its operator would, and waits for the reply, encoded.
+    ///
+    /// # Errors
+    /// [`ClusterError::Broken`]: an invariant is, or the procedure was not run within a virtual minute.
+    pub fn call(
+        &mut self,
+        node: NodeId,
+        call: Call,
+        write_args: impl FnOnce(&mut ArgsBuilder<'_>),
+    ) -> Result<Vec<u8>, ClusterError> {
+        let bound = self.simulator.now().plus(REST_WITHIN);
+        let request = self.simulator.probe_with(usize::from(node.0), call, write_args);
+        self.simulator.run(bound, |s| s.history.get(request).is_open());
+        if let Some(violation) = self.simulator.violation() {
+            return Err(violation.clone().into());
+        }
+        let answer = self.simulator.history().get(request).answers.first();
+        answer.map(|answer| answer.reply.clone()).ok_or_else(|| {
+            Violation::new(ViolationKind::Stuck, "an operator's call was not answered".to_owned()).into()
+        })
     }
 
     /// The virtual time since the cluster was opened.

@@ -1,0 +1,81 @@
+//! The key space as a whole, over partitions and shards, while slots move: SCAN, KEYS, RANDOMKEY, DBSIZE, FLUSHALL, SWAPDB.
+
+use std::collections::BTreeSet;
+
+use crate::cluster::Shape;
+use crate::conversation::{CONNECTIONS, Conversation};
+use crate::reference::Server;
+
+/// The number of keys.
+const KEYS: usize = 150;
+
+/// Fills a key space and looks at it whole and in parts, on every connection.
+///
+/// # Errors
+/// What is not seen, is seen twice, or is not as the reference has it.
+pub fn keyspace(shape: &Shape) -> Result<(), String> {
+    let (mut subject, mut reference) = (shape.open(), Server::new(0));
+    let mut real = Conversation::new(&mut *subject);
+    let mut model = Conversation::new(&mut reference);
+    let mut fill: Vec<String> = vec!["MSET".to_owned()];
+    fill.extend((0..KEYS).flat_map(|n| [format!("key:{n}"), n.to_string()]));
+    let same = |real: &mut Conversation<'_>, model: &mut Conversation<'_>, number: usize, words: &[&str]| {
+        let (found, expected) = (real.ask(number, words)?, model.ask(number, words)?);
+        if found == expected {
+            Ok(found)
+        } else {
+            Err(format!("{words:?}: {found}\n    expected {expected}"))
+        }
+    };
+    let words: Vec<&str> = fill.iter().map(String::as_str).collect();
+    same(&mut real, &mut model, 0, &words)?;
+    let all: BTreeSet<String> = (0..KEYS).map(|n| format!("key:{n}")).collect();
+    for number in 0..CONNECTIONS {
+        // In a walk of the canonical order each key comes once, wherever it is by then.
+        let mut seen = BTreeSet::new();
+        let mut cursor = "0".to_owned();
+        loop {
+            let reply = same(&mut real, &mut model, number, &["SCAN", &cursor, "COUNT", "20"])?;
+            let mut texts = reply.split('"').skip(1).step_by(2);
+            cursor = texts.next().ok_or("a reply of SCAN has a cursor")?.to_owned();
+            for key in texts {
+                if !seen.insert(key.to_owned()) {
+                    return Err(format!("SCAN shows {key} twice"));
+                }
+            }
+            if cursor == "0" {
+                break;
+            }
+            real.subject.move_slots()?;
+        }
+        if seen != all {
+            return Err(format!("SCAN does not show {:?}", all.difference(&seen).collect::<Vec<_>>()));
+        }
+        for words in [&["KEYS", "*"][..], &["KEYS", "key:?"], &["DBSIZE"], &["SCAN", "0", "COUNT", "1000"]] {
+            same(&mut real, &mut model, number, words)?;
+        }
+        let drawn = real.run(number, "RANDOMKEY")?;
+        if !all.contains(drawn.trim_matches('"')) {
+            return Err(format!("RANDOMKEY is {drawn}"));
+        }
+    }
+    for (number, words) in [
+        (0, &["SWAPDB", "0", "3"][..]),
+        (1, &["DBSIZE"]),
+        (1, &["RANDOMKEY"]),
+        (2, &["SELECT", "3"]),
+        (2, &["DBSIZE"]),
+        (2, &["KEYS", "*1"]),
+        (3, &["SET", "left", "1"]),
+        (2, &["FLUSHDB"]),
+        (2, &["DBSIZE"]),
+        (1, &["KEYS", "*"]),
+        (0, &["FLUSHALL"]),
+        (3, &["DBSIZE"]),
+        (1, &["SCAN", "0"]),
+    ] {
+        same(&mut real, &mut model, number, words)?;
+        real.subject.move_slots()?;
+    }
+    Ok(())
+}

@@ -1,0 +1,38 @@
+//! Every engine, held to the suite in clusters of some shapes: one line each.
+
+use ordain_conformance::{conforms, on, suite};
+
+conforms! {
+    calvin = on("calvin");
+    calvin_2x2 = on("calvin").partitions(2).shards(2);
+    calvin_strict_3x1 = on("calvin").partitions(3).option("reads", "strict");
+    calvin_replicated = on("calvin").partitions(2).replicas(3);
+    calvin_asynchronous = on("calvin").replicas(3).asynchronous().shards(2).option("checkpoint-mode", "naive");
+    calvin_paper = on("calvin-paper").option("checkpoint-mode", "zigzag");
+    calvin_paper_2x2 = on("calvin-paper").partitions(2).shards(2);
+    calvin_paper_replicated = on("calvin-paper").replicas(3);
+    paxflow_2x2 = on("paxflow").partitions(2).shards(2);
+    paxflow_replicated = on("paxflow").replicas(3).shards(2);
+    paxflow_previous = on("paxflow").partitions(2).option("reads", "previous");
+    paxflow_strict = on("paxflow").partitions(2).option("reads", "strict");
+    paxflow_ordered = on("paxflow").shards(3).option("reads", "ordered");
+    qstore = on("qstore").shards(4);
+    qstore_2x2 = on("qstore").partitions(2).shards(2);
+    qstore_speculative = on("qstore").partitions(2).shards(2).option("execution", "speculative");
+    qstore_cascading = on("qstore").partitions(2).option("execution", "speculative").option("cascade", "abort");
+    qstore_conservative = on("qstore").partitions(2).shards(2).option("execution", "conservative");
+    qstore_read_committed = on("qstore").shards(2).option("isolation", "read-committed");
+    qstore_read_committed_2x1 = on("qstore").partitions(2).option("isolation", "read-committed");
+    qstore_session = on("qstore").partitions(2).replicas(2).option("reads", "session");
+}
+
+/// An engine that joins the registry joins here too.
+#[test]
+fn every_engine_shape_and_mode_is_held_to_the_suite() {
+    let all: Vec<_> = shapes().into_iter().map(|(_, shape)| shape).collect();
+    assert_eq!(suite::uncovered(&all), Vec::<String>::new());
+    let others: Vec<_> = all.into_iter().filter(|shape| shape.engine().name() != "qstore").collect();
+    let missing = suite::uncovered(&others);
+    assert!(missing.contains(&"qstore: Partitioned".to_owned()), "{missing:?}");
+    assert!(missing.contains(&"isolation=read-committed".to_owned()), "{missing:?}");
+}
