@@ -1,15 +1,14 @@
-//! Appends and reads of lists, checked without a log: by the answers, and by the lists at the end.
+//! Requests that append to lists and read them, judged without a log: by the answers, and by the lists at the end.
 //!
-//! Strict serializability: there is no [anomaly](crate::dependencies), what was answered before a reader asked is in what it
-//! read, and what one connection has sent takes effect in the order in which it was sent.
+//! The requests become a history of [`dependencies`](crate::dependencies), a connection a session of it, and the judge there
+//! holds it to an isolation level.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeMap;
 
 use ordain_model::{Abort, OutcomeStatus};
 
-use crate::dependencies::history::{History as Appends, Op, Txn, base_of};
-use crate::dependencies::{self, Class};
-use crate::history::{Answer, History, Moment, Request};
+use crate::dependencies::{self, Anomaly, Finding, Level, Observed, Outcome, Txn, judge};
+use crate::history::{Answer, History, Request};
 use crate::{RequestId, Violation, ViolationKind};
 
 /// The protocol of the requests: how arguments and replies are read.
@@ -21,48 +20,35 @@ pub struct Protocol {
     pub committed: fn(&Answer) -> Option<Txn>,
 }
 
-/// A committed transaction with the moments at which it was asked and answered.
-struct Answered {
-    asked: Moment,
-    answered: Moment,
-    txn: Txn,
-    id: RequestId,
-}
-
-/// Checks that a history is strictly serializable, by the lists at its end.
+/// Checks that the answers and the lists at the end are those of an isolation level.
 ///
 /// # Errors
 /// [`ViolationKind::AnswersDiffer`], [`ViolationKind::WrongAnswer`], [`ViolationKind::RealTime`] and
 /// [`ViolationKind::Overtaken`].
 pub fn check(
+    level: Level,
     history: &History,
     lists: &BTreeMap<u64, Vec<u64>>,
     protocol: Protocol,
 ) -> Result<(), Violation> {
-    let there: BTreeSet<u64> = lists.values().flatten().map(|value| base_of(*value)).collect();
-    let mut all = Appends::default();
-    let mut answered = Vec::new();
+    let mut all = dependencies::History { orders: lists.clone(), ..Default::default() };
+    let mut requests = Vec::new();
+    let mut connections = BTreeMap::new();
     for (id, request) in history.requests() {
         let appends = (protocol.asked)(request);
-        // A transaction that only reads may be run again for each time that it is asked.
-        let mut answers = &request.answers[..];
-        if !appends.ops.is_empty()
-            && let Some((first, others)) = answers.split_first()
-        {
-            if let Some(other) = others.iter().find(|other| other.reply != first.reply) {
-                let text = format!("one request was answered {:?} and {:?}", first.reply, other.reply);
-                return Err(Violation::new(ViolationKind::AnswersDiffer, text).of(id));
-            }
-            answers = &answers[..1];
-        }
+        let session = session_of(request, &mut connections);
+        let mut add = |txn: Observed| {
+            requests.push(id);
+            all.txns.push(Observed { session, asked: Some(request.moment.0), ..txn });
+        };
+        let answers = answers_of(id, request, appends.is_update())?;
         for answer in answers {
             match (protocol.committed)(answer) {
                 Some(txn) => {
-                    all.committed.push(txn.clone());
-                    answered.push(Answered { asked: request.moment, answered: answer.moment, txn, id });
+                    add(Observed { answered: Some(answer.moment.0), ..Observed::committed(txn) });
                 }
                 None if matches!(answer.status, OutcomeStatus::Aborted(Abort::Logic)) => {
-                    all.aborted.insert(appends.base);
+                    add(Observed::new(appends.clone(), Outcome::Aborted));
                 }
                 None => {
                     let text = format!("an answer is no history: {answer:?}");
@@ -70,78 +56,56 @@ pub fn check(
                 }
             }
         }
-        // A transaction without an answer that has appended has happened; what it has read stays unknown.
-        if answers.is_empty() && there.contains(&appends.base) {
-            all.committed.push(appends);
+        if answers.is_empty() {
+            add(Observed::new(appends, Outcome::Unknown));
         }
     }
-    let anomalies = dependencies::check(&all, lists);
-    if let Some((count, example)) = Class::ALL.into_iter().find_map(|class| anomalies.of(class)) {
-        return Err(Violation::new(ViolationKind::WrongAnswer, format!("{count} times such as: {example}")));
-    }
-    check_connections(history, lists, protocol)?;
-    check_real_time(&answered)
+    judge(level, &all).map_err(|finding| {
+        let violation = Violation::new(kind_of(&finding), finding.to_string());
+        finding.txns.iter().fold(violation, |violation, txn| violation.of(requests[*txn]))
+    })
 }
 
-/// Checks that a read has all appends that were answered before it was asked.
-fn check_real_time(answered: &[Answered]) -> Result<(), Violation> {
-    for reader in answered {
-        for op in &reader.txn.ops {
-            let Op::Read { key, values } = op else { continue };
-            let before = answered.iter().filter(|writer| writer.answered < reader.asked);
-            let missed = before.flat_map(|writer| &writer.txn.ops).find_map(|op| match op {
-                Op::Append { key: other, value } if other == key && !values.contains(value) => Some(*value),
-                _ => None,
-            });
-            if let Some(value) = missed {
-                let text = format!("list {key} was read without {value}, which was answered before");
-                return Err(Violation::new(ViolationKind::RealTime, text).of(reader.id));
-            }
-        }
-    }
-    Ok(())
+/// The session that a request is of, by a number of its own, and its place there. A request that was sent again has left its
+/// place.
+fn session_of(request: &Request, connections: &mut BTreeMap<(usize, u32), u64>) -> Option<(u64, u64)> {
+    let client = request.client.filter(|_| request.connection > 0 && request.attempts <= 1)?;
+    let next = connections.len() as u64;
+    let session = *connections.entry((client, request.connection)).or_insert(next);
+    Some((session, request.moment.0))
 }
 
-/// Checks that a later request of a connection sees and follows the appends of an earlier one.
-fn check_connections(
-    history: &History,
-    lists: &BTreeMap<u64, Vec<u64>>,
-    protocol: Protocol,
-) -> Result<(), Violation> {
-    let mut sent: BTreeMap<(usize, u32), Vec<(RequestId, Txn)>> = BTreeMap::new();
-    // A request that was sent again has left its place.
-    for (id, request) in history.requests().filter(|(_, request)| request.attempts <= 1) {
-        let (Some(client), Some(txn)) =
-            (request.client, request.answers.first().and_then(protocol.committed))
-        else {
-            continue;
-        };
-        let earlier = sent.entry((client, request.connection)).or_default();
-        for (before, first) in &*earlier {
-            for (op, done) in txn.ops.iter().flat_map(|op| first.ops.iter().map(move |done| (op, done))) {
-                let Op::Append { key, value } = done else { continue };
-                let place =
-                    |value: &u64| lists.get(key).and_then(|list| list.iter().position(|v| v == value));
-                let is_right = match op {
-                    Op::Read { key: other, values } => other != key || values.contains(value),
-                    Op::Append { key: other, value: next } => other != key || place(value) < place(next),
-                };
-                if !is_right {
-                    let text = format!(
-                        "list {key}: {op:?} came before {value}, which its connection had sent before"
-                    );
-                    return Err(Violation::new(ViolationKind::Overtaken, text).of(*before).of(id));
-                }
-            }
-        }
-        earlier.push((id, txn));
+/// The answers that say what a request did and saw. One that only reads may be run again for each time that it is asked;
+/// all answers to another are the same.
+fn answers_of(id: RequestId, request: &Request, is_update: bool) -> Result<&[Answer], Violation> {
+    let answers = &request.answers[..];
+    let Some((first, others)) = answers.split_first().filter(|_| is_update) else { return Ok(answers) };
+    if let Some(other) = others.iter().find(|other| other.reply != first.reply) {
+        let text = format!("one request was answered {:?} and {:?}", first.reply, other.reply);
+        return Err(Violation::new(ViolationKind::AnswersDiffer, text).of(id));
     }
-    Ok(())
+    Ok(&answers[..1])
+}
+
+/// The promise that an anomaly breaks.
+fn kind_of(finding: &Finding) -> ViolationKind {
+    use Anomaly as A;
+    match finding.anomaly {
+        A::RealTime | A::StaleRead => ViolationKind::RealTime,
+        A::MonotonicWrites
+        | A::WritesFollowReads
+        | A::ReadYourWrites
+        | A::MonotonicReads
+        | A::SessionFork
+        | A::SessionSkew => ViolationKind::Overtaken,
+        _ => ViolationKind::WrongAnswer,
+    }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::dependencies::Op;
     use ordain_model::{Call, Db, Gsn, Micros, ProcedureId};
 
     /// Requests whose arguments are the transaction's appends, and whose replies are the transaction.
@@ -178,7 +142,12 @@ mod tests {
     }
 
     fn verdict(history: &History) -> Result<(), ViolationKind> {
-        check(history, &[(1, vec![0x100])].into(), PROTOCOL).map_err(|violation| violation.kind)
+        ends_with(history, &[0x100])
+    }
+
+    fn ends_with(history: &History, list: &[u64]) -> Result<(), ViolationKind> {
+        let lists = [(1, list.to_vec())].into();
+        check(Level::StrictSerializable, history, &lists, PROTOCOL).map_err(|violation| violation.kind)
     }
 
     #[test]
@@ -203,6 +172,49 @@ mod tests {
             answer(&mut history, reader, &read);
             assert_eq!(verdict(&history), expected);
         }
+    }
+
+    #[test]
+    fn appends_of_a_connection_are_in_the_order_in_which_they_were_sent() {
+        for (client, list, expected) in [
+            (1, [0x100, 0x200], Ok(())),
+            (1, [0x200, 0x100], Err(ViolationKind::Overtaken)),
+            (2, [0x200, 0x100], Ok(())),
+        ] {
+            // Both are sent before any is answered: real time leaves them free.
+            let (mut history, first, second) = (History::default(), append(0x100, 1), append(0x200, 1));
+            let (one, other) = (send(&mut history, 1, &first), send(&mut history, client, &second));
+            answer(&mut history, other, &second);
+            answer(&mut history, one, &first);
+            assert_eq!(ends_with(&history, &list), expected, "{client} {list:x?}");
+        }
+    }
+
+    #[test]
+    fn a_request_that_was_sent_again_has_left_its_place() {
+        let (mut history, first, second) = (History::default(), append(0x100, 1), append(0x200, 1));
+        let (one, other) = (send(&mut history, 1, &first), send(&mut history, 1, &second));
+        history.sent_again(one);
+        answer(&mut history, other, &second);
+        answer(&mut history, one, &first);
+        assert_eq!(ends_with(&history, &[0x200, 0x100]), Ok(()));
+    }
+
+    #[test]
+    fn a_request_without_an_answer_may_have_happened_and_not_before_it_was_asked() {
+        assert_eq!(ends_with(&before_a_write(&[0x100]), &[0x100]), Err(ViolationKind::RealTime));
+        let nothing = before_a_write(&[]);
+        assert_eq!(ends_with(&nothing, &[]), Ok(()));
+        assert_eq!(ends_with(&nothing, &[0x100]), Ok(()));
+    }
+
+    /// A reader that was answered these values before a write, of which nothing is known, was asked.
+    fn before_a_write(values: &[u64]) -> History {
+        let (mut history, read) = (History::default(), read(0x200, 1, values));
+        let reader = send(&mut history, 2, &read);
+        answer(&mut history, reader, &read);
+        send(&mut history, 1, &append(0x100, 1));
+        history
     }
 
     #[test]

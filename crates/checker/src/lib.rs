@@ -13,9 +13,8 @@
 //! | [`pipelines`] | what one connection has sent stands in the order in which it was sent |
 //! | [`conserved`] | what every transaction conserves is conserved in every answer |
 //!
-//! The other needs no log: [`dependencies`] derives from appends and reads alone which transactions depend on which, and
-//! names the anomalies, of which each isolation level forbids some; [`appends`] holds a [`History`] to strict serializability
-//! by them.
+//! The other needs no log: [`judge`] holds transactions that append and read, or write registers, to an isolation
+//! [`Level`] by their dependencies ([`dependencies`]); [`appends`] makes such a history of a [`History`] of requests.
 
 pub mod appends;
 pub mod conserved;
@@ -34,6 +33,7 @@ use std::sync::Arc;
 use ordain_model::{Batch, Digest, Gsn, Isolation, Layout, PartitionId, ProcedureId, Registry};
 use ordain_role::NodeId;
 
+pub use dependencies::{Anomaly, Bound, Finding, Level, judge};
 pub use history::{History, RequestId};
 pub use strict::Promise;
 
@@ -57,7 +57,6 @@ macro_rules! named {
         }
     };
 }
-pub(crate) use named;
 
 named! {
     /// The kind of a broken promise.

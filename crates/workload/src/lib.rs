@@ -32,6 +32,7 @@ pub mod ycsb;
 
 use std::fmt;
 
+use ordain_checker::Level;
 use ordain_model::{Abort, ArgsBuilder, OutcomeStatus, ProcedureId, Registry, system};
 
 use aggregate::Aggregate;
@@ -178,6 +179,8 @@ pub struct Results {
     pub audits: Vec<Vec<u8>>,
     /// The summary of each population ([`Source::summary`]).
     pub summaries: Vec<Vec<u8>>,
+    /// The isolation level that the transactions were promised, as far as it can be seen without times.
+    pub level: Level,
 }
 
 impl Results {

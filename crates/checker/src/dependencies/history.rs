@@ -1,42 +1,163 @@
-//! What clients of the append workload did and saw, and its encoding: in the replies of the transactions, and
-//! in what a population has recorded.
+//! A history: transactions that append to lists and write registers, what they read, how they ended and when; and its
+//! encoding in the replies of the append workload and in what a population of its clients has recorded.
 
-/// One operation of a transaction, as it was answered.
+use std::collections::{BTreeMap, BTreeSet};
+
+/// One operation of a transaction, as it was answered. A value is written by no other operation of the history.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Op {
     /// The value was appended to the list of the key.
     Append {
-        /// Whose list.
+        /// The key of the list.
         key: u64,
-        /// A value that no other operation appends.
+        /// The value.
         value: u64,
     },
     /// The list of the key was read.
     Read {
-        /// Whose list.
+        /// The key of the list.
         key: u64,
-        /// What it held.
+        /// The values that it held.
         values: Vec<u64>,
+    },
+    /// The value replaced that of a register.
+    Put {
+        /// The key of the register.
+        key: u64,
+        /// The value.
+        value: u64,
+    },
+    /// The register was read.
+    Get {
+        /// The key of the register.
+        key: u64,
+        /// The value that it held, if it held any.
+        value: Option<u64>,
     },
 }
 
 impl Op {
-    /// The key of the list.
+    /// The key of the list or register.
     pub fn key(&self) -> u64 {
         match self {
-            Op::Append { key, .. } | Op::Read { key, .. } => *key,
+            Op::Append { key, .. } | Op::Read { key, .. } | Op::Put { key, .. } | Op::Get { key, .. } => *key,
+        }
+    }
+
+    /// The value that the operation writes.
+    pub fn written(&self) -> Option<u64> {
+        match self {
+            Op::Append { value, .. } | Op::Put { value, .. } => Some(*value),
+            Op::Read { .. } | Op::Get { .. } => None,
         }
     }
 }
 
-/// A committed transaction. Its operation i, if it appends, appends `base` + i: so `base` names the
+/// The operations of a transaction. Its operation i, if it appends, appends `base` + i: so `base` names the
 /// transaction.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Txn {
-    /// Its name.
+    /// The name.
     pub base: u64,
-    /// What it did, in order.
+    /// The operations, in order.
     pub ops: Vec<Op>,
+}
+
+impl Txn {
+    /// Whether the transaction writes.
+    pub fn is_update(&self) -> bool {
+        self.ops.iter().any(|op| op.written().is_some())
+    }
+}
+
+/// The end of a transaction, as its client knows it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Outcome {
+    /// It was answered, and its reads are what the answer says.
+    Committed,
+    /// It was answered that it has no effect.
+    Aborted,
+    /// It may have taken effect or not: if any of its writes is there, all must be. Its reads say nothing.
+    Unknown,
+}
+
+/// A transaction as a client saw it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Observed {
+    /// The operations.
+    pub txn: Txn,
+    /// The end.
+    pub outcome: Outcome,
+    /// The session that asked for it and its place there, where there is an order of sessions.
+    pub session: Option<(u64, u64)>,
+    /// When it was asked, where that is known, on any clock that all transactions share.
+    pub asked: Option<u64>,
+    /// When it was answered, on the same clock.
+    pub answered: Option<u64>,
+    /// Its place in the engine's own order, where the engine tells one.
+    pub stamp: Option<u64>,
+}
+
+impl Observed {
+    /// A transaction with this end, of no session, at no known time.
+    pub fn new(txn: Txn, outcome: Outcome) -> Observed {
+        Observed { txn, outcome, session: None, asked: None, answered: None, stamp: None }
+    }
+
+    /// A committed transaction.
+    pub fn committed(txn: Txn) -> Observed {
+        Observed::new(txn, Outcome::Committed)
+    }
+
+    /// The same in a session: its number there.
+    #[must_use]
+    pub fn of_session(self, session: u64, place: u64) -> Observed {
+        Observed { session: Some((session, place)), ..self }
+    }
+
+    /// The same, asked and answered at these moments.
+    #[must_use]
+    pub fn between(self, asked: u64, answered: Option<u64>) -> Observed {
+        Observed { asked: Some(asked), answered, ..self }
+    }
+
+    /// The same with a place in the engine's order.
+    #[must_use]
+    pub fn stamped(self, stamp: u64) -> Observed {
+        Observed { stamp: Some(stamp), ..self }
+    }
+}
+
+/// What clients did and saw, and what is there in the end.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct History {
+    /// The transactions, in no particular order.
+    pub txns: Vec<Observed>,
+    /// By key the values in the order in which they were written: of a list those that it holds in the end, of a register
+    /// one for each transaction that wrote it.
+    pub orders: BTreeMap<u64, Vec<u64>>,
+    /// Further transactions that aborted, by name.
+    pub aborted: BTreeSet<u64>,
+    /// The site of a key, for levels that promise something of the first read at each; a key that is not here is of site 0.
+    pub sites: BTreeMap<u64, u64>,
+}
+
+impl History {
+    /// Takes the order of stamps for that of the values of all registers: of each transaction that has a stamp and has not
+    /// aborted the last value that it put.
+    pub fn order_by_stamps(&mut self) {
+        let mut orders: BTreeMap<u64, BTreeMap<u64, u64>> = BTreeMap::new();
+        for txn in self.txns.iter().filter(|txn| txn.outcome != Outcome::Aborted) {
+            let Some(stamp) = txn.stamp else { continue };
+            for op in &txn.txn.ops {
+                if let Op::Put { key, value } = op {
+                    orders.entry(*key).or_default().insert(stamp, *value);
+                }
+            }
+        }
+        let orders = orders.into_iter().map(|(key, values)| (key, values.into_values().collect()));
+        self.orders = orders.collect();
+    }
 }
 
 /// The most operations a transaction may have: their numbers fill the lowest byte of a value.
@@ -151,21 +272,21 @@ impl HistoryWriter {
     }
 }
 
-/// What all populations together did and saw.
+/// What all populations together have recorded.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct History {
-    /// What was committed, in no particular order.
+pub struct Recorded {
+    /// The committed transactions, in no particular order.
     pub committed: Vec<Txn>,
-    /// What aborted, by name.
-    pub aborted: std::collections::BTreeSet<u64>,
-    /// How many transactions were committed beyond what is kept.
+    /// The names of those that aborted.
+    pub aborted: BTreeSet<u64>,
+    /// The number of transactions that were committed beyond what is kept.
     pub loose_txns: u64,
-    /// How many values they appended.
+    /// The number of their appends.
     pub loose_appends: u64,
 }
 
-impl History {
-    /// Adds the encoded history of a population; `None` for damaged bytes.
+impl Recorded {
+    /// Adds what a population has recorded; `None` for damaged bytes.
     pub fn add(&mut self, encoded: &[u8]) -> Option<()> {
         let (loose_txns, rest) = word(encoded)?;
         let (loose_appends, rest) = word(rest)?;
@@ -180,6 +301,12 @@ impl History {
         self.loose_txns += loose_txns;
         self.loose_appends += loose_appends;
         Some(())
+    }
+
+    /// The history that this is with the lists at its end.
+    pub fn into_history(self, lists: BTreeMap<u64, Vec<u64>>) -> History {
+        let txns = self.committed.into_iter().map(Observed::committed).collect();
+        History { txns, orders: lists, aborted: self.aborted, ..History::default() }
     }
 }
 
@@ -209,15 +336,15 @@ mod tests {
         writer.aborted(0x400);
         writer.loose(5);
         let encoded = writer.encode();
-        let mut history = History::default();
-        history.add(&encoded).unwrap();
-        history.add(&HistoryWriter::default().encode()).unwrap();
+        let mut recorded = Recorded::default();
+        recorded.add(&encoded).unwrap();
+        recorded.add(&HistoryWriter::default().encode()).unwrap();
         let aborted = [0x400].into();
-        assert_eq!(history, History { committed: vec![txn], aborted, loose_txns: 1, loose_appends: 5 });
+        assert_eq!(recorded, Recorded { committed: vec![txn], aborted, loose_txns: 1, loose_appends: 5 });
         // The encoding is whole after the aborted, and after each transaction.
         let whole = [24 + 8, encoded.len()];
         for n in 0..encoded.len() {
-            assert_eq!(History::default().add(&encoded[..n]).is_some(), whole.contains(&n), "cut at {n}");
+            assert_eq!(Recorded::default().add(&encoded[..n]).is_some(), whole.contains(&n), "cut at {n}");
         }
         assert_eq!(base_of(0x302), 0x300);
     }

@@ -6,7 +6,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use ordain_checker::appends::{self, Protocol};
 use ordain_checker::dependencies::history::{Op, Txn, values_of};
 use ordain_checker::history::{Answer, Request};
-use ordain_checker::{Violation, ViolationKind};
+use ordain_checker::{Level, Violation, ViolationKind};
 use ordain_commit::{CommitEngine, CommitFamily, Decision, Message, Participant};
 use ordain_family::{Family as _, NodeSettings, Opened as _, places};
 use ordain_model::args::encode;
@@ -224,7 +224,8 @@ impl System for CommitSystem {
             (Err(reason), _) => return Verdict::unreadable(*node, &reason.to_string()),
             (_, Err(reason)) => return Verdict::unreadable(*node, &reason),
         };
-        let verdict = appends::check(ending.history, &lists, Protocol { asked, committed });
+        let verdict =
+            appends::check(Level::StrictSerializable, ending.history, &lists, Protocol { asked, committed });
         let verdict = verdict.and_then(|()| self.check_digests(&decisions));
         Verdict { digest, entries: decisions.len() as u64, voided: 0, verdict }
     }

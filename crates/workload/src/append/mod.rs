@@ -3,7 +3,7 @@
 //! were.
 //!
 //! A list is a string to which 8 bytes are appended, as APPEND does. The answer of a transaction has what it
-//! did and saw ([`history`]); [`dependencies`] checks all of them together.
+//! did and saw ([`history`]); the judge of [`ordain_checker`] holds all of them together to the isolation level.
 //!
 //! Two things are bounded. A list is given up for a fresh one when it has got so many appends, so that reads
 //! stay short. And only the first transactions of each population are kept to be checked; later ones go to
@@ -25,8 +25,9 @@ use crate::choice::{Choice, Distribution};
 use crate::packed::{self, KEY_BYTES, damaged, split, tail_number};
 use crate::parameters::{ParameterError, parameters, require_in, require_share};
 use crate::{Counts, Finding, Made, Param, Results, Source, Workload};
-use ordain_checker::dependencies::history::{self, History, HistoryWriter, MAX_OPS, Op, Txn};
-use ordain_checker::dependencies::{self, Class};
+use ordain_checker::dependencies::findings;
+use ordain_checker::dependencies::history::{self, HistoryWriter, MAX_OPS, Op, Recorded, Txn};
+use ordain_checker::{Anomaly, Bound};
 use ordain_model::Random;
 
 /// Appends to lists and reads them. Arguments: keys, one for each operation, then a bit for each that says
@@ -306,16 +307,16 @@ impl Workload for Append {
 
     fn check(&self, results: &Results) -> Vec<Finding> {
         audit::check(results, |Lists { lists, loose, damaged }, digest| {
-            let mut history = History::default();
-            if results.summaries.iter().any(|summary| history.add(summary).is_none()) {
+            let mut recorded = Recorded::default();
+            if results.summaries.iter().any(|summary| recorded.add(summary).is_none()) {
                 let wrong = Some("the summary of a population is damaged".to_owned());
                 return vec![Finding { name: "history", wrong }];
             }
-            let kept = history.committed.len() as u64 + history.loose_txns;
+            let kept = recorded.committed.len() as u64 + recorded.loose_txns;
             let Counts { committed, aborted, .. } = results.total();
-            let doomed = history.aborted.len() as u64;
-            let appended = history.loose_appends;
-            let mut findings = vec![
+            let doomed = recorded.aborted.len() as u64;
+            let appended = recorded.loose_appends;
+            let mut all = vec![
                 Finding::new("history", kept == committed, || {
                     format!("{committed} transactions were committed, and the populations know of {kept}")
                 }),
@@ -328,12 +329,13 @@ impl Workload for Append {
                     format!("{appended} values were appended beyond the history, and {loose} are there")
                 }),
             ];
-            let anomalies = dependencies::check(&history, &lists);
-            findings.extend(Class::ALL.map(|class| {
-                let wrong = anomalies.of(class).map(|(count, example)| format!("{count} times; {example}"));
-                Finding { name: class.name(), wrong }
+            let found = findings(results.level, &recorded.into_history(lists));
+            let forbidden = |anomaly: &Anomaly| results.level.forbids(*anomaly) != Bound::Nobody;
+            all.extend(Anomaly::ALL.into_iter().filter(forbidden).map(|anomaly| {
+                let wrong = found.of(anomaly).map(|(count, example)| format!("{count} times; {example}"));
+                Finding { name: anomaly.check(), wrong }
             }));
-            findings
+            all
         })
     }
 }
@@ -454,6 +456,7 @@ impl Source for Clients {
 mod tests {
     use super::*;
     use crate::testing::{Bed, run, wrong};
+    use ordain_checker::Level;
 
     fn append(history: u64) -> Append {
         Append::new(Parameters { history, fails: 0.2, appends_per_list: 12, ..Parameters::default() })
@@ -476,30 +479,49 @@ mod tests {
         let findings = append.check(&results);
         assert_eq!(wrong(&findings), [""; 0], "{findings:?}");
         let names: Vec<_> = findings.iter().map(|finding| finding.name).collect();
-        let expected = [
-            "history",
-            "aborts",
-            "records",
-            "digest",
-            "loose_appends",
-            "appends",
-            "internal",
-            "no_g1a",
-            "no_g1b",
-        ];
-        assert_eq!(names[..9], expected);
-        assert_eq!(names[9..], ["prefixes", "no_g0", "no_g1c", "no_g_single", "no_g2"]);
+        let ours = ["history", "aborts", "records", "digest", "loose_appends"];
+        let of_values = ["appends", "internal", "no_g1a", "no_g1b", "prefixes"];
+        let of_weak_levels = ["no_g0", "no_g1c"];
+        let of_strong_levels =
+            ["no_lost_update", "no_fuzzy_read", "no_fractured_read", "no_g_single", "no_long_fork", "no_g2"];
+        let weak = [&ours[..], &of_values, &of_weak_levels].concat();
+        assert_eq!(names, [&weak[..], &of_strong_levels].concat());
         let Lists { lists, loose, damaged } = audit::read::<Lists>(&results).unwrap().0.found;
         // Lists are given up in time, whatever the populations' pace; both sorts are in use.
         assert!(
             lists.len() > 30 && lists.values().all(|list| list.len() <= 12) && loose > 100 && damaged == 0
         );
-        let mut history = History::default();
-        results.summaries.iter().for_each(|summary| history.add(summary).unwrap());
-        assert!((60..200).contains(&history.aborted.len()), "{}", history.aborted.len());
-        assert!(history.committed.iter().any(|txn| {
+        let mut recorded = Recorded::default();
+        results.summaries.iter().for_each(|summary| recorded.add(summary).unwrap());
+        assert!((60..200).contains(&recorded.aborted.len()), "{}", recorded.aborted.len());
+        assert!(recorded.committed.iter().any(|txn| {
             txn.ops.iter().any(|op| matches!(op, Op::Read { values, .. } if values.len() > 5))
         }));
+        let results = Results { level: Level::ReadCommitted, ..results };
+        let names: Vec<_> = append.check(&results).iter().map(|finding| finding.name).collect();
+        assert_eq!(names, weak);
+    }
+
+    #[test]
+    fn a_lost_update_is_found_unless_the_level_allows_it() {
+        let append = append(10);
+        let (mut bed, mut writer) = (Bed::new(), HistoryWriter::default());
+        for base in [0x100, 0x200] {
+            bed.run(RUN, args(&[1, 1], 0b10, 0, base));
+            // Both say that they read the empty list before they appended.
+            let mut txn = Vec::new();
+            Txn::encode_head(base, 2, &mut txn);
+            Txn::encode_read(1, &[], &mut txn);
+            Txn::encode_append(1, &mut txn);
+            writer.committed(&txn);
+        }
+        let by_kind = vec![Counts { committed: 2, ..Counts::default() }, Counts::default()];
+        let audits = append.audits().into_iter().map(|audit| bed.run(audit, |_| {})).collect();
+        let summaries = vec![writer.encode()];
+        let seen = Results { by_kind, audits, summaries, level: Level::Serializable };
+        assert_eq!(wrong(&append.check(&seen)), ["no_lost_update"]);
+        let allowed = Results { level: Level::ReadCommitted, ..seen };
+        assert_eq!(wrong(&append.check(&allowed)), [""; 0]);
     }
 
     #[test]
