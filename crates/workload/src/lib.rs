@@ -32,7 +32,6 @@ pub mod ycsb;
 
 use std::fmt;
 
-use ordain_checker::Level;
 use ordain_model::{Abort, ArgsBuilder, OutcomeStatus, ProcedureId, Registry, system};
 
 use aggregate::Aggregate;
@@ -179,8 +178,6 @@ pub struct Results {
     pub audits: Vec<Vec<u8>>,
     /// The summary of each population ([`Source::summary`]).
     pub summaries: Vec<Vec<u8>>,
-    /// The isolation level that the transactions were promised, as far as it can be seen without times.
-    pub level: Level,
 }
 
 impl Results {

@@ -28,30 +28,30 @@ enum Search {
 /// The dependencies that are no missed writes.
 fn direct(rests: Rests) -> Allowed {
     match rests {
-        Rests::OnData => |kind| matches!(kind, Kind::WriteWrite | Kind::WriteRead),
-        Rests::OnSession => |kind| matches!(kind, Kind::WriteWrite | Kind::WriteRead | Kind::Session),
-        Rests::OnTime => |kind| !matches!(kind, Kind::ReadWrite | Kind::Stamp),
-        Rests::OnStamps => |kind| matches!(kind, Kind::WriteWrite | Kind::WriteRead | Kind::Stamp),
+        Rests::Data => |kind| matches!(kind, Kind::WriteWrite | Kind::WriteRead),
+        Rests::Session => |kind| matches!(kind, Kind::WriteWrite | Kind::WriteRead | Kind::Session),
+        Rests::Time => |kind| !matches!(kind, Kind::ReadWrite | Kind::Stamp),
+        Rests::Stamps => |kind| matches!(kind, Kind::WriteWrite | Kind::WriteRead | Kind::Stamp),
     }
 }
 
 /// All dependencies.
 fn whole(rests: Rests) -> Allowed {
     match rests {
-        Rests::OnData => |kind| !matches!(kind, Kind::Session | Kind::RealTime | Kind::Stamp),
-        Rests::OnSession => |kind| !matches!(kind, Kind::RealTime | Kind::Stamp),
-        Rests::OnTime => |kind| kind != Kind::Stamp,
-        Rests::OnStamps => |kind| !matches!(kind, Kind::Session | Kind::RealTime),
+        Rests::Data => |kind| !matches!(kind, Kind::Session | Kind::RealTime | Kind::Stamp),
+        Rests::Session => |kind| !matches!(kind, Kind::RealTime | Kind::Stamp),
+        Rests::Time => |kind| kind != Kind::Stamp,
+        Rests::Stamps => |kind| !matches!(kind, Kind::Session | Kind::RealTime),
     }
 }
 
 /// The dependency without which a cycle would not rest on this.
 fn mark(rests: Rests) -> Option<Kind> {
     match rests {
-        Rests::OnData => None,
-        Rests::OnSession => Some(Kind::Session),
-        Rests::OnTime => Some(Kind::RealTime),
-        Rests::OnStamps => Some(Kind::Stamp),
+        Rests::Data => None,
+        Rests::Session => Some(Kind::Session),
+        Rests::Time => Some(Kind::RealTime),
+        Rests::Stamps => Some(Kind::Stamp),
     }
 }
 
@@ -60,7 +60,7 @@ fn mark(rests: Rests) -> Option<Kind> {
 pub(super) fn find(graph: &Graph, rules: Rules, only_first: bool) -> Vec<(Anomaly, Vec<Edge>)> {
     // Most histories have no cycle at all.
     let all: Allowed = if rules.missed == Missed::None { |kind| kind != Kind::ReadWrite } else { |_| true };
-    if graph.components(all).1 == graph.len() {
+    if graph.components(all).1 == graph.nodes() {
         return Vec::new();
     }
     let mut found: Vec<(Anomaly, Vec<Edge>)> = Vec::new();
@@ -92,16 +92,16 @@ fn searches(rules: Rules) -> Vec<Search> {
             forms.into_iter().filter(|(missed, _)| *missed <= rules.missed).map(|(_, search)| search),
         );
     };
-    add(Rests::OnData);
+    add(Rests::Data);
     if rules.sessions != Bound::Nobody {
-        add(Rests::OnSession);
+        add(Rests::Session);
     }
     if rules.time != Bound::Nobody {
         // Whatever writes are missed, the cycle has one name.
-        searches.push(Search::Any(Rests::OnTime));
+        searches.push(Search::Any(Rests::Time));
     }
     if rules.stamps {
-        searches.push(Search::Any(Rests::OnStamps));
+        searches.push(Search::Any(Rests::Stamps));
     }
     searches
 }
@@ -115,7 +115,7 @@ fn run(graph: &Graph, search: Search, known: &BTreeSet<usize>) -> Vec<(Vec<Edge>
         }
         Search::One(rests) => with_one_missed(graph, rests, known),
         Search::Apart(rests) => {
-            let count = graph.len();
+            let count = graph.nodes();
             let apart = graph.apart(direct(rests));
             let both: BTreeSet<usize> = known.iter().flat_map(|txn| [*txn, txn + count]).collect();
             let found = in_components(&apart, |_| true, Some(Kind::ReadWrite), &both);

@@ -76,14 +76,14 @@ impl Graph {
     }
 
     /// The number of transactions and instants.
-    pub fn len(&self) -> usize {
+    pub fn nodes(&self) -> usize {
         self.edges.len()
     }
 
     /// A graph in which every way of this one is a way that never misses two writes in a row: a node n stands for
-    /// transaction n, a node n + [`len`](Graph::len) for the same when the last dependency on the way was a missed write.
+    /// transaction n, a node n + [`nodes`](Graph::nodes) for the same when the last dependency on the way was a missed write.
     pub fn apart(&self, allowed: Allowed) -> Graph {
-        let count = self.len();
+        let count = self.nodes();
         let mut graph = Graph::new(2 * count, 0);
         graph.txns = 2 * count;
         for edge in self.edges().filter(|edge| allowed(edge.kind) || edge.kind == Kind::ReadWrite) {
@@ -156,13 +156,13 @@ impl Graph {
         const LANES: usize = 64 * WORDS;
         let mut reached = vec![false; pairs.len()];
         // Ways lead from larger numbers to smaller ones.
-        let mut nodes: Vec<usize> = (0..self.len()).collect();
+        let mut nodes: Vec<usize> = (0..self.nodes()).collect();
         nodes.sort_by_key(|node| std::cmp::Reverse(order[*node]));
         let mut place = vec![0; nodes.len()];
         nodes.iter().enumerate().for_each(|(at, node)| place[*node] = at);
         let mut sorted: Vec<usize> = (0..pairs.len()).collect();
         sorted.sort_by_key(|pair| place[pairs[*pair].0]);
-        let mut marks = vec![[0u64; WORDS]; self.len()];
+        let mut marks = vec![[0u64; WORDS]; self.nodes()];
         for batch in sorted.chunks(LANES) {
             let first = batch.iter().map(|pair| place[pairs[*pair].0]).min().unwrap_or(0);
             let last = batch.iter().map(|pair| place[pairs[*pair].1]).max().unwrap_or(0);
@@ -209,7 +209,7 @@ pub struct Ways<'a> {
 impl<'a> Ways<'a> {
     /// Searches that look at so many dependencies at most.
     pub fn new(graph: &'a Graph, budget: usize) -> Ways<'a> {
-        Ways { graph, came_by: vec![None; graph.len()], searches: 0, budget }
+        Ways { graph, came_by: vec![None; graph.nodes()], searches: 0, budget }
     }
 
     /// A shortest cycle that begins with a dependency and goes on along allowed ones inside a component; `None` too if the

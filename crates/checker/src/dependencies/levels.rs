@@ -34,13 +34,13 @@ pub enum Bound {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Rests {
     /// Data alone.
-    OnData,
+    Data,
     /// The order of a session.
-    OnSession,
+    Session,
     /// The order of answers and questions in real time.
-    OnTime,
+    Time,
     /// The order of the engine's stamps.
-    OnStamps,
+    Stamps,
 }
 
 /// The form of an anomaly.
@@ -86,7 +86,7 @@ macro_rules! anomalies {
 
 use Form::{Alone, Cycle};
 use Missed::{Any, Apart, None as NoneMissed, One};
-use Rests::{OnData, OnSession, OnStamps, OnTime};
+use Rests::{Data as OnData, Session as OnSession, Stamps as OnStamps, Time as OnTime};
 
 anomalies! {
     /// A committed write is missing, or there twice, or one is there that was not committed.

@@ -20,6 +20,7 @@ mod checkpoint;
 mod cluster;
 mod configuration;
 mod damage;
+mod engines;
 mod faults;
 mod full_disk;
 mod hostile;

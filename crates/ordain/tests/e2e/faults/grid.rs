@@ -11,6 +11,7 @@ use ordain_model::{KeyHash, Layout};
 use rustix::process::Signal;
 use serde_json::Value;
 
+use super::wires::Wires;
 use crate::support::{Client, DEADLINE, Process, Reply, clean, http, ordain, ports, try_http, until};
 
 /// A cluster of processes.
@@ -23,6 +24,27 @@ pub struct Grid {
     env: Vec<(&'static str, &'static str)>,
     /// Where each node has a network of its own.
     net: Option<Net>,
+    /// Where the links between nodes are the test's.
+    wires: Option<Wires>,
+}
+
+/// The ways between the nodes of a cluster, and what its processes have in their environment.
+#[derive(Default)]
+struct Ways {
+    net: Option<Net>,
+    wires: Option<Wires>,
+    env: Vec<(&'static str, &'static str)>,
+}
+
+/// Three addresses on loopback for each of so many nodes.
+fn loopback(nodes: usize) -> Vec<SocketAddr> {
+    let count = 3 * nodes as u16;
+    let first = ports(count);
+    (first..first + count).map(|port| SocketAddr::from(([127, 0, 0, 1], port))).collect()
+}
+
+fn config_in(dir: &Path, node: usize) -> PathBuf {
+    dir.join(format!("cluster-{node}.toml"))
 }
 
 struct Node {
@@ -34,11 +56,15 @@ struct Node {
 impl Grid {
     /// A cluster on loopback; `settings` are more lines of its file.
     pub fn start(partitions: usize, replicas: usize, settings: &str) -> Grid {
-        let count = (3 * partitions * replicas) as u16;
-        let first = ports(count);
-        let addresses: Vec<SocketAddr> =
-            (first..first + count).map(|port| SocketAddr::from(([127, 0, 0, 1], port))).collect();
-        Grid::with((partitions, replicas), settings, &addresses, (None, &[]))
+        Grid::start_with_env(partitions, replicas, settings, &[])
+    }
+
+    /// A cluster on loopback whose links are the test's to hold, lose and end.
+    pub fn wired(partitions: usize, replicas: usize, settings: &str) -> Grid {
+        let addresses = loopback(partitions * replicas);
+        let nodes: Vec<SocketAddr> = addresses.chunks(3).map(|at| at[0]).collect();
+        let wires = Some(Wires::between(&nodes));
+        Grid::with((partitions, replicas), settings, &addresses, Ways { wires, ..Ways::default() })
     }
 
     /// A cluster on loopback whose nodes have something in their environment.
@@ -48,11 +74,13 @@ impl Grid {
         settings: &str,
         env: &[(&'static str, &'static str)],
     ) -> Grid {
-        let count = (3 * partitions * replicas) as u16;
-        let first = ports(count);
-        let addresses: Vec<SocketAddr> =
-            (first..first + count).map(|port| SocketAddr::from(([127, 0, 0, 1], port))).collect();
-        Grid::with((partitions, replicas), settings, &addresses, (None, env))
+        let addresses = loopback(partitions * replicas);
+        Grid::with(
+            (partitions, replicas),
+            settings,
+            &addresses,
+            Ways { env: env.to_vec(), ..Ways::default() },
+        )
     }
 
     /// A cluster each of whose nodes is on a machine of its own, as far as the network can tell.
@@ -65,42 +93,51 @@ impl Grid {
         let addresses = (0..nodes).flat_map(|node| [7000, 7001, 7002].map(|port| net.address(node, port)));
         let addresses: Vec<SocketAddr> = addresses.collect();
         let settings = format!("insecure = true\n{settings}");
-        Ok(Grid::with((partitions, replicas), &settings, &addresses, (Some(net), &[])))
+        Ok(Grid::with(
+            (partitions, replicas),
+            &settings,
+            &addresses,
+            Ways { net: Some(net), ..Ways::default() },
+        ))
     }
 
     fn with(
         (partitions, replicas): (usize, usize),
         settings: &str,
         addresses: &[SocketAddr],
-        (net, env): (Option<Net>, &[(&'static str, &'static str)]),
+        Ways { net, wires, env }: Ways,
     ) -> Grid {
         let dir = tempfile::tempdir().unwrap();
-        let mut text = format!(
+        let head = format!(
             "cluster = \"faults\"\nsecret = \"0123456789abcdef0123456789abcdef\"\npartitions = {partitions}\n\
              replicas = {replicas}\nthreads = 1\n{settings}\n"
         );
-        let mut nodes = Vec::new();
-        for (id, at) in addresses.chunks(3).enumerate() {
-            let data = dir.path().join(format!("node-{id}"));
-            text += &format!(
-                "\n[[node]]\nid = {id}\ncluster = \"{}\"\nresp = \"{}\"\nadmin = \"{}\"\ndata-dir = {:?}\n",
-                at[0],
-                at[1],
-                at[2],
-                data.to_str().unwrap()
-            );
-            nodes.push(Node { process: None, resp: at[1], admin: at[2] });
+        let node = |at: &[SocketAddr]| Node { process: None, resp: at[1], admin: at[2] };
+        let nodes: Vec<Node> = addresses.chunks(3).map(node).collect();
+        for me in 0..nodes.len() {
+            let mut text = head.clone();
+            for (id, at) in addresses.chunks(3).enumerate() {
+                let data = dir.path().join(format!("node-{id}"));
+                let cluster = wires.as_ref().and_then(|wires| wires.address(id, me)).unwrap_or(at[0]);
+                text += &format!(
+                    "\n[[node]]\nid = {id}\ncluster = \"{cluster}\"\nresp = \"{}\"\nadmin = \"{}\"\ndata-dir = {:?}\n",
+                    at[1],
+                    at[2],
+                    data.to_str().unwrap()
+                );
+            }
+            fs::write(config_in(dir.path(), me), text).unwrap();
         }
-        let mut grid = Grid { dir, partitions, replicas, nodes, env: env.to_vec(), net };
-        fs::write(grid.config(), text).unwrap();
+        let mut grid = Grid { dir, partitions, replicas, nodes, env, net, wires };
         (0..grid.nodes.len()).for_each(|id| grid.launch(id));
         (0..grid.nodes.len()).for_each(|id| grid.await_line(id));
         grid.await_ready();
         grid
     }
 
+    /// The cluster's file, as the first node has it.
     pub fn config(&self) -> PathBuf {
-        self.dir.path().join("cluster.toml")
+        config_in(self.dir.path(), 0)
     }
 
     /// Starts a node that is down, and waits for nothing.
@@ -123,7 +160,7 @@ impl Grid {
     }
 
     fn launch_with(&self, id: usize, more: &[&str]) -> Process {
-        let config = self.config();
+        let config = config_in(self.dir.path(), id);
         let number = id.to_string();
         let words = [&["serve", "--config", config.to_str().unwrap(), "--node", &number], more].concat();
         let mut command = match &self.net {
@@ -272,12 +309,23 @@ impl Grid {
 
     /// What crosses from one node to another is lost from now on.
     pub fn cut(&self, from: usize, to: usize) {
-        self.net.as_ref().expect("nodes that are apart").cut(from, to);
+        match &self.wires {
+            Some(wires) => wires.lose(from, to),
+            None => self.net.as_ref().expect("nodes that are apart").cut(from, to),
+        }
     }
 
     /// It is not lost any more.
     pub fn heal(&self, from: usize, to: usize) {
-        self.net.as_ref().expect("nodes that are apart").heal(from, to);
+        match &self.wires {
+            Some(wires) => wires.open(from, to),
+            None => self.net.as_ref().expect("nodes that are apart").heal(from, to),
+        }
+    }
+
+    /// The links between its nodes, of a cluster that is wired.
+    pub fn wires(&self) -> &Wires {
+        self.wires.as_ref().expect("a cluster that is wired")
     }
 
     /// What a node sends leaves it at 200 Mbit a second from now on, if the machine allows for that.

@@ -5,6 +5,7 @@
 
 pub mod grid;
 pub mod load;
+pub mod wires;
 
 use std::net::SocketAddr;
 use std::time::{Duration, Instant};

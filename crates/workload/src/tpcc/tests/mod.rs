@@ -255,12 +255,7 @@ impl Bed {
         let none = encode::<&str>(&[]);
         let audits = self.workload.audits();
         let audits = audits.into_iter().map(|audit| self.run(audit, &none).reply).collect();
-        self.workload.check(&Results {
-            by_kind: self.by_kind.clone(),
-            audits,
-            summaries,
-            ..Results::default()
-        })
+        self.workload.check(&Results { by_kind: self.by_kind.clone(), audits, summaries })
     }
 
     fn key(&self, warehouse: u32, row: Row<'_>) -> Key {

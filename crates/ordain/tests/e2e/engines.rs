@@ -1,0 +1,145 @@
+//! Every engine as a cluster of real processes while things go wrong: a node is killed, one stands still for longer than it
+//! takes to elect another, links are lost, held and cut. Clients append, read and move money meanwhile, with sessions and
+//! without; what they saw is judged at the level that the engine promises, and all replicas have the same in the end.
+//!
+//! An engine, or a way to run one, joins by a row of [`ROWS`].
+
+use ordain_checker::Level;
+use rustix::process::Signal;
+
+use crate::faults::grid::Grid;
+use crate::faults::load::{Load, Promise, promised_under_load};
+
+/// An engine as it is started, and its promise.
+struct Row {
+    /// Lines of the cluster's file.
+    settings: &'static str,
+    partitions: usize,
+    replicas: usize,
+    level: Level,
+    cascades: bool,
+}
+
+const fn row(settings: &'static str, (partitions, replicas): (usize, usize), level: Level) -> Row {
+    Row { settings, partitions, replicas, level, cascades: false }
+}
+
+/// A test for each row: its name, and the row.
+macro_rules! rows {
+    ($($name:ident: $row:expr;)*) => {
+        $(
+            #[test]
+            fn $name() {
+                go_wrong(&$row);
+            }
+        )*
+    };
+}
+
+rows! {
+    calvin: row("engine = \"calvin\"", (2, 3), Level::StrictSerializable);
+    calvin_previous: row("engine = \"calvin\"\nreads = \"previous\"", (1, 3), Level::SnapshotReads);
+    calvin_paper: row("engine = \"calvin-paper\"", (1, 3), Level::StrictSerializable);
+    paxflow_session: row("engine = \"paxflow\"", (2, 3), Level::SessionReads);
+    paxflow_previous: row("engine = \"paxflow\"\nreads = \"previous\"", (2, 1), Level::SnapshotReads);
+    paxflow_strict: row("engine = \"paxflow\"\nreads = \"strict\"", (1, 3), Level::StrictSerializable);
+    qstore_speculative: row(
+        "engine = \"qstore\"\nexecution = \"speculative\"",
+        (2, 3),
+        Level::StrictSerializable,
+    );
+    qstore_conservative: row(
+        "engine = \"qstore\"\nexecution = \"conservative\"",
+        (2, 1),
+        Level::StrictSerializable,
+    );
+    qstore_cascading: Row {
+        cascades: true,
+        ..row(
+            "engine = \"qstore\"\nexecution = \"speculative\"\ncascade = \"abort\"",
+            (1, 3),
+            Level::StrictSerializable,
+        )
+    };
+    qstore_session: row("engine = \"qstore\"\nreads = \"session\"", (1, 3), Level::SessionReads);
+    qstore_read_committed: row(
+        "engine = \"qstore\"\nisolation = \"read-committed\"",
+        (2, 1),
+        Level::ReadCommitted,
+    );
+}
+
+/// Transactions that are answered between two faults.
+const STRETCH: u64 = 60;
+
+fn go_wrong(row: &Row) {
+    let mut grid = Grid::wired(row.partitions, row.replicas, row.settings);
+    let promise = Promise { level: row.level, cascades: row.cascades };
+    let doors = grid.doors();
+    promised_under_load(promise, &doors, 51, |load| {
+        load.advance(STRETCH);
+        let leader = grid.leader(0);
+        grid.kill(leader);
+        work_on(&grid, load);
+        grid.restart(leader);
+        grid.await_ready();
+        load.advance(STRETCH);
+
+        let (frozen, other) = (grid.leader(0), (grid.leader(0) + 1) % grid.len());
+        grid.signal(frozen, Signal::STOP);
+        work_on(&grid, load);
+        grid.await_loss(frozen, other);
+        grid.signal(frozen, Signal::CONT);
+        grid.await_ready();
+        load.advance(STRETCH);
+
+        break_links(&grid, load);
+    });
+    grid.await_ready();
+    grid.await_equal_digests();
+    grid.stop();
+}
+
+/// Work goes on while a node is missing, unless it is the only one that has its part.
+fn work_on(grid: &Grid, load: &Load) {
+    if grid.replicas > 1 {
+        load.advance(STRETCH);
+    }
+}
+
+/// Loses, holds and cuts what crosses between one node and the others.
+fn break_links(grid: &Grid, load: &Load) {
+    let alone = grid.leader(0);
+    let others: Vec<usize> = (0..grid.len()).filter(|id| *id != alone).collect();
+    let wires = grid.wires();
+    // Nothing gets through, either way, until the node is given up; what follows arrives in the middle of a frame.
+    for id in &others {
+        wires.lose(alone, *id);
+        wires.lose(*id, alone);
+    }
+    work_on(grid, load);
+    grid.await_loss(alone, others[0]);
+    for id in &others {
+        wires.open(alone, *id);
+        wires.open(*id, alone);
+    }
+    grid.await_ready();
+    load.advance(STRETCH);
+
+    // Only one way, and late: what was held arrives when the node is lost already.
+    let (leader, member) = (grid.leader(0), (grid.leader(0) + grid.partitions) % grid.len());
+    let held = if leader == member { others[0] } else { member };
+    wires.hold(leader, held);
+    work_on(grid, load);
+    grid.await_loss(leader, held);
+    wires.open(leader, held);
+    grid.await_ready();
+
+    // In the middle of whatever it is, again and again.
+    for _ in 0..5 {
+        load.advance(STRETCH / 4);
+        others.iter().for_each(|id| wires.reset(alone, *id));
+    }
+    grid.await_ready();
+    load.advance(STRETCH);
+}
