@@ -68,7 +68,7 @@ const LAYERS: &[Row] = &[
     row("runtime",   &["model", "role", "link", "gateway"], &["fuzz"]),
     row("sim",       &["model", "role", "family", "link", "gateway", "log", "checker", "resp", "front"], &["store", "engines"]),
     // What every engine has to answer: tests only.
-    row("conformance", &["model", "role", "family", "engines", "commands", "gateway", "resp", "sim", "fuzz"], &[]),
+    row("conformance", &["model", "role", "checker", "family", "engines", "commands", "gateway", "resp", "sim", "fuzz"], &[]),
     // Checkpoints in an object store. It knows checkpoints as files, and no maker of them.
     row("archive",   &["model", "role", "checkpoint", "runtime"], &["log"]),
     // What knows everything below it.

@@ -3,12 +3,15 @@
 
 use std::sync::Arc;
 
+use ordain_checker::RequestId;
 use ordain_engines::family::{EngineVisitor, with_family};
 use ordain_engines::registry::{Engine, option};
 use ordain_family::{Family, NodeSettings, Replication};
 use ordain_model::key::SLOTS;
-use ordain_model::{Call, Datum, Db, Layout, Micros, Options, PartitionId, Registry, VirtualShard, system};
-use ordain_role::{NodeId, Topology};
+use ordain_model::{
+    ArgsBuilder, Call, Datum, Db, Layout, Micros, Options, PartitionId, Registry, VirtualShard, system,
+};
+use ordain_role::{Bug, Bugs, NodeId, Topology};
 use ordain_sim::{ConnectionNo, FamilySystem, System, VirtualCluster};
 
 use crate::reference::{START, procedures};
@@ -31,6 +34,7 @@ pub struct Shape {
     replicas: u16,
     replication: Replication,
     shards: usize,
+    bugs: Bugs,
 }
 
 /// A property of a shape.
@@ -49,7 +53,7 @@ pub(crate) enum Kind {
 /// One node of an engine with one shard and the engine's defaults.
 pub fn on(engine: &'static str) -> Shape {
     let (options, replication) = (Vec::new(), Replication::Sync);
-    Shape { engine, options, partitions: 1, replicas: 1, replication, shards: 1 }
+    Shape { engine, options, partitions: 1, replicas: 1, replication, shards: 1, bugs: Bugs::NONE }
 }
 
 impl Shape {
@@ -75,6 +79,12 @@ impl Shape {
     #[must_use]
     pub fn shards(self, shards: usize) -> Shape {
         Shape { shards, ..self }
+    }
+
+    /// With a planted bug, for a test that the suite finds it.
+    #[must_use]
+    pub fn planted(self, bug: Bug) -> Shape {
+        Shape { bugs: Bugs::NONE.with(bug), ..self }
     }
 
     /// With an option of the engine.
@@ -111,6 +121,7 @@ impl Shape {
         let settings = NodeSettings {
             topology,
             replication: self.replication,
+            bugs: self.bugs,
             // Small, as a directory in memory is.
             segment_bytes: 1 << 20,
             ..NodeSettings::new(self.options())
@@ -162,6 +173,7 @@ impl EngineVisitor for Opening<'_> {
             connections: Vec::new(),
             wall: START,
             moves: 0,
+            operations: Vec::new(),
         })
     }
 }
@@ -176,20 +188,25 @@ pub struct Cluster<S: System> {
     wall: Micros,
     /// How often slots have moved.
     moves: usize,
+    /// What an operator has begun, and nobody has waited for.
+    operations: Vec<RequestId>,
 }
 
 impl<S: System> Cluster<S> {
-    /// Has the first node run a procedure, which must say that it has.
-    fn operate(
-        &mut self,
-        call: Call,
-        write: impl Fn(&mut ordain_model::ArgsBuilder<'_>),
-    ) -> Result<(), String> {
-        let reply = self.cluster.call(NodeId(0), call, write).map_err(|e| e.to_string())?;
-        match Datum::first(&reply) {
-            Datum::Error(text) => Err(String::from_utf8_lossy(text).into_owned()),
-            _ => Ok(()),
+    /// Has the first node run a procedure, while clients go on.
+    fn operate(&mut self, call: Call, write: impl Fn(&mut ArgsBuilder<'_>)) {
+        self.operations.push(self.cluster.begin(NodeId(0), call, write));
+    }
+
+    /// Waits until all that an operator has begun is done.
+    fn end_operations(&mut self) -> Result<(), String> {
+        for request in std::mem::take(&mut self.operations) {
+            let reply = self.cluster.end(request).map_err(|e| e.to_string())?;
+            if let Datum::Error(text) = Datum::first(&reply) {
+                return Err(String::from_utf8_lossy(text).into_owned());
+            }
         }
+        Ok(())
     }
 }
 
@@ -214,7 +231,8 @@ where
     }
 
     fn settle(&mut self) -> Result<(), String> {
-        self.cluster.settle().map_err(|e| e.to_string())
+        self.cluster.settle().map_err(|e| e.to_string())?;
+        self.end_operations()
     }
 
     fn rest(&mut self) -> Result<(), String> {
@@ -249,20 +267,21 @@ where
         if !self.traits.can.moves_slots {
             return Ok(());
         }
+        self.end_operations()?;
         self.moves += 1;
         let partitions = usize::from(self.topology.layout.partitions());
         let first = (self.moves * 5 * MOVED) % (SLOTS - MOVED);
         if partitions > 1 {
             let to = PartitionId((self.moves % partitions) as u16);
             let slots = first..first + MOVED;
-            self.operate(Call::new(system::MOVE, Db(0)), |args| system::move_args(&slots, to, args))?;
+            self.operate(Call::new(system::MOVE, Db(0)), |args| system::move_args(&slots, to, args));
         }
         if self.topology.layout.shards_of(PartitionId(0)).len() > 1 {
             let of = PartitionId((self.moves / partitions % partitions) as u16);
             let slots = first..first + MOVED;
             let places: Vec<_> =
                 slots.map(|slot| (slot, Some(VirtualShard((slot * 7 % 128) as u8)))).collect();
-            self.operate(Call::new(system::BALANCE, Db(0)), |args| system::balance_args(of, &places, args))?;
+            self.operate(Call::new(system::BALANCE, Db(0)), |args| system::balance_args(of, &places, args));
         }
         Ok(())
     }

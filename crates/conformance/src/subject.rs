@@ -76,10 +76,10 @@ pub trait Subject: Debug {
     /// As [`settle`](Subject::settle).
     fn sweep(&mut self) -> Result<(), String>;
 
-    /// Has slots move to other shards and partitions, as far as there are any: no reply may change by it.
+    /// Has slots move to other shards and partitions, as far as there are any, while clients go on: no reply may change by it.
     ///
     /// # Errors
-    /// The reason why they have not moved.
+    /// The reason why those that were to move before have not.
     fn move_slots(&mut self) -> Result<(), String>;
 
     /// Has the server find so many bytes of memory in use, and waits until every node knows.

@@ -1,6 +1,8 @@
 //! Every engine, held to the suite in clusters of some shapes: one line each.
 
+use ordain_conformance::cluster::Shape;
 use ordain_conformance::{conforms, on, suite};
+use ordain_role::Bug;
 
 conforms! {
     calvin = on("calvin");
@@ -35,4 +37,24 @@ fn every_engine_shape_and_mode_is_held_to_the_suite() {
     let missing = suite::uncovered(&others);
     assert!(missing.contains(&"qstore: Partitioned".to_owned()), "{missing:?}");
     assert!(missing.contains(&"isolation=read-committed".to_owned()), "{missing:?}");
+}
+
+/// Mistakes of one line in an engine or a gateway, and the transcripts that must not come true then.
+#[test]
+fn planted_bugs_are_found() {
+    let calvin = || on("calvin").partitions(2).shards(2);
+    let speculative = || on("qstore").partitions(2).shards(2).option("execution", "speculative");
+    let found: [(Shape, Bug, &str); 7] = [
+        (calvin(), Bug::KeepAbortedWrite, "interactive"),
+        (calvin(), Bug::ForgetSession, "sessions"),
+        (calvin(), Bug::IgnoreRemoteVote, "interactive"),
+        (calvin(), Bug::ForgetStay, "keyspace"),
+        (calvin(), Bug::StaleLayout, "keyspace"),
+        (speculative(), Bug::SkipRankOrder, "keyspace"),
+        (speculative(), Bug::LoseUndo, "sessions"),
+    ];
+    for (shape, bug, folder) in found {
+        let held = suite::transcripts(folder, &shape.planted(bug));
+        assert!(held.is_err(), "{bug:?} is not found by {folder}");
+    }
 }

@@ -4,7 +4,7 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use ordain_checker::{Violation, ViolationKind};
+use ordain_checker::{RequestId, Violation, ViolationKind};
 use ordain_family::{Family, NodeSettings, Opened as _, places};
 use ordain_front::{ConnectionServer, Setup};
 use ordain_model::{ArgsBuilder, Call, Digest, Micros, Random, Registry};
@@ -317,18 +317,22 @@ impl<S: System> VirtualCluster<S> {
         self.simulator.nodes.iter_mut().for_each(|node| node.clock.hold(wall));
     }
 
-    /// Has a node run a procedure, as its operator would, and waits for the reply, encoded.
-    ///
-    /// # Errors
-    /// [`ClusterError::Broken`]: an invariant is, or the procedure was not run within a virtual minute.
-    pub fn call(
+    /// Has a node run a procedure, as its operator would, and waits for nothing.
+    pub fn begin(
         &mut self,
         node: NodeId,
         call: Call,
         write_args: impl FnOnce(&mut ArgsBuilder<'_>),
-    ) -> Result<Vec<u8>, ClusterError> {
+    ) -> RequestId {
+        self.simulator.probe_with(usize::from(node.0), call, write_args)
+    }
+
+    /// Waits for the reply to what was begun, encoded.
+    ///
+    /// # Errors
+    /// [`ClusterError::Broken`]: an invariant is, or the procedure was not run within a virtual minute.
+    pub fn end(&mut self, request: RequestId) -> Result<Vec<u8>, ClusterError> {
         let bound = self.simulator.now().plus(REST_WITHIN);
-        let request = self.simulator.probe_with(usize::from(node.0), call, write_args);
         self.simulator.run(bound, |s| s.history.get(request).is_open());
         if let Some(violation) = self.simulator.violation() {
             return Err(violation.clone().into());
