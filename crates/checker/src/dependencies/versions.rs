@@ -183,7 +183,10 @@ impl<'a> Versions<'a> {
                 continue;
             };
             let site = self.history.sites.get(&key).copied().unwrap_or(0);
-            let is_first = sites.insert(if is_update { 0 } else { site });
+            // A register that the transaction has put itself is not read from its site.
+            let is_own = matches!(op, Op::Get { .. })
+                && txn.txn.ops[..at].iter().any(|before| before.key() == key && before.written().is_some());
+            let is_first = !is_own && sites.insert(if is_update { 0 } else { site });
             self.seen.push(Seen { reader, key, position, is_first });
         }
     }

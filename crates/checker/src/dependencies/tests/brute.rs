@@ -253,11 +253,15 @@ impl Case<'_> {
         self.txns.iter().filter(|txn| txn.outcome == Outcome::Committed).all(|txn| {
             let is_update = !keys_written(txn).is_empty();
             let site = |op: &Op| self.history.sites.get(&op.key()).copied().unwrap_or(0);
-            let is_read = |op: &Op| op.written().is_none();
-            txn.txn.ops.iter().enumerate().filter(|(_, op)| is_read(op)).all(|(at, op)| {
-                let before = &txn.txn.ops[..at];
-                let is_first =
-                    !before.iter().any(|other| is_read(other) && (is_update || site(other) == site(op)));
+            // A register that the transaction has put itself is its own.
+            let has_put = |at: usize, key| {
+                txn.txn.ops[..at].iter().any(|op| matches!(op, Op::Put { key: of, .. } if *of == key))
+            };
+            let reads: Vec<(usize, &Op)> = txn.txn.ops.iter().enumerate().collect();
+            let is_read = |(at, op): &&(usize, &Op)| op.written().is_none() && !has_put(*at, op.key());
+            reads.iter().filter(is_read).all(|(at, op)| {
+                let mut before = reads[..*at].iter().filter(is_read);
+                let is_first = !before.any(|(_, other)| is_update || site(other) == site(op));
                 let order = &self.history.orders.get(&op.key()).cloned().unwrap_or_default();
                 let place = |value: &u64| order.iter().position(|other| other == value);
                 let sees_until = match op {
