@@ -141,12 +141,12 @@ pub fn promised_under_load(promise: Promise, doors: &[SocketAddr], seed: u64, fa
         judge(promise.level, &mut Client::connect(*door).unwrap(), &sessions, &plain);
     }
     let retries: u64 = sessions.iter().map(|session| session.retries).sum();
-    let unknown: i64 = plain.iter().map(|plain| plain.unknown).sum();
+    let count = |of: fn(&Plain) -> u64| plain.iter().map(of).sum::<u64>();
     println!(
-        "{} transactions of sessions, of which {retries} were sent again; {} plain ones, and {unknown} of which \
-         nobody knows",
+        "{} transactions of sessions, of which {retries} were sent again; {} plain ones, and {} of which nobody knows",
         sessions.iter().map(|session| session.number).sum::<u64>(),
-        plain.iter().map(|plain| plain.acknowledged).sum::<i64>(),
+        count(|plain| plain.acknowledged as u64 + plain.history.len() as u64),
+        count(|plain| plain.unknown as u64 + plain.unknown_lists),
     );
 }
 
@@ -391,12 +391,14 @@ struct Plain {
     number: u64,
     acknowledged: i64,
     unknown: i64,
+    unknown_lists: u64,
     history: Vec<Observed>,
 }
 
 impl Plain {
     fn new(me: usize, numbers: Random) -> Plain {
-        Plain { me, numbers, number: 0, acknowledged: 0, unknown: 0, history: Vec::new() }
+        let history = Vec::new();
+        Plain { me, numbers, number: 0, acknowledged: 0, unknown: 0, unknown_lists: 0, history }
     }
 
     fn work(&mut self, load: &Load) {
@@ -434,27 +436,45 @@ impl Plain {
         true
     }
 
-    /// A transaction on the lists. False: nothing more is to be had of this connection.
+    /// Transactions on the lists, up to four under way at once. False: nothing more is to be had of this connection.
     fn lists(&mut self, client: &mut Client, connection: u64, load: &Load) -> bool {
-        self.number += 1;
-        let mut txn = draw(&mut self.numbers, self.me, self.number);
-        let commands = commands_of(&txn);
+        let mut bytes = Vec::new();
+        let sent: Vec<Txn> = (0..=self.numbers.below(4))
+            .map(|_| {
+                self.number += 1;
+                let txn = draw(&mut self.numbers, self.me, self.number);
+                bytes.extend(block(&commands_of(&txn)));
+                txn
+            })
+            .collect();
         let asked = load.now();
-        let reply = client.send(&block(&commands)).and_then(|()| receive_block(client, commands.len()));
-        let answered = Some(load.now());
-        let (outcome, answered, is_connected) =
-            match reply.map_err(NoAnswer::from).and_then(|reply| load.promise.answer(reply)) {
+        let mut is_connected = client.send(&bytes).is_ok();
+        for mut txn in sent {
+            let reply = match is_connected {
+                true => receive_block(client, txn.ops.len()).map_err(NoAnswer::from),
+                false => Err(NoAnswer::Broken(io::ErrorKind::NotConnected.into())),
+            };
+            let answered = Some(load.now());
+            let (outcome, answered) = match reply.and_then(|reply| load.promise.answer(reply)) {
                 Ok(Answer::Done(replies)) => {
                     answer(&mut txn, &replies);
-                    (Outcome::Committed, answered, true)
+                    (Outcome::Committed, answered)
                 }
-                Ok(Answer::Undone) => (Outcome::Aborted, answered, true),
+                Ok(Answer::Undone) => (Outcome::Aborted, answered),
                 // It was not taken.
-                Err(NoAnswer::Again(text)) if text.starts_with("BUSY") => (Outcome::Aborted, answered, true),
-                Err(_) => (Outcome::Unknown, None, false),
+                Err(NoAnswer::Again(text)) if text.starts_with("BUSY") => (Outcome::Aborted, answered),
+                Err(NoAnswer::Again(_)) => (Outcome::Unknown, None),
+                Err(NoAnswer::Broken(_)) => {
+                    is_connected = false;
+                    (Outcome::Unknown, None)
+                }
             };
-        let observed = Observed::new(txn, outcome).between(asked, answered);
-        self.history.push(observed.of_session(connection, self.number));
+            self.unknown_lists += u64::from(outcome == Outcome::Unknown);
+            // The bases of a client rise in the order in which it has sent.
+            let observed = Observed::new(txn, outcome).between(asked, answered);
+            let place = observed.txn.base;
+            self.history.push(observed.of_session(connection, place));
+        }
         is_connected
     }
 }
