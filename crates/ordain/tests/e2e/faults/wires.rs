@@ -82,13 +82,13 @@ impl Wires {
     pub fn between(nodes: &[SocketAddr]) -> Wires {
         let is_over = Arc::new(AtomicBool::new(false));
         let mut links = BTreeMap::new();
-        for higher in 0..nodes.len() {
+        for (higher, target) in nodes.iter().copied().enumerate() {
             for lower in 0..higher {
                 let listener = TcpListener::bind("127.0.0.1:0").unwrap();
                 let proxy = listener.local_addr().unwrap();
                 let link = Arc::new(Link { proxy, ways: Default::default(), sockets: Mutex::default() });
                 links.insert((lower, higher), link.clone());
-                let (target, is_over) = (nodes[higher], is_over.clone());
+                let is_over = is_over.clone();
                 thread::spawn(move || link.serve(&listener, target, &is_over));
             }
         }
