@@ -118,7 +118,9 @@ impl fmt::Display for Faults {
 pub struct Intensity {
     /// Longest delay of a message between roles of one node.
     pub local_delay_us_max: u64,
-    /// Longest delay of a packet between nodes.
+    /// Least delay of a packet between nodes.
+    pub link_delay_us_min: u64,
+    /// Longest delay of a packet between nodes, beyond the least.
     pub link_delay_us_max: u64,
     /// The time after which a link sends again what is not acknowledged.
     pub retransmit_us: u64,

@@ -269,7 +269,7 @@ impl<S: System> Simulator<'_, S> {
             return;
         }
         let most = self.intensity.link_delay_us_max;
-        let mut delay = self.random.tail(most);
+        let mut delay = self.intensity.link_delay_us_min + self.random.tail(most);
         if self.random.chance(self.intensity.stall_chance) {
             delay += self.random.tail(self.intensity.stall_us_max);
         }

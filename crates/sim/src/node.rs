@@ -24,6 +24,8 @@ pub(crate) struct Node<M> {
     /// The node loses power when its disk has been asked for this many operations.
     pub(crate) crash_at_op: Option<u64>,
     pub(crate) clock: Clock,
+    /// The time from which on its core is free, nanoseconds, where steps take that.
+    pub(crate) core_free_ns: u64,
     /// The node's side of the links to the others, by their number.
     pub(crate) ends: BTreeMap<usize, End>,
     /// The node stands still.
@@ -43,6 +45,7 @@ impl<M> Node<M> {
             sync_failed: false,
             crash_at_op: None,
             clock: Clock::new(Micros(0), 0, 0),
+            core_free_ns: 0,
             ends: BTreeMap::new(),
             is_frozen: false,
             held: Vec::new(),
@@ -94,6 +97,8 @@ pub(crate) struct Slot<M> {
     pub(crate) awake: bool,
     /// Busy with the step before until then.
     pub(crate) ready_at: Micros,
+    /// The cost of the next step, nanoseconds, once the core has been taken for it.
+    pub(crate) paid_ns: Option<u64>,
     /// The longest time of a step: some roles are slow for a whole life, so that others run far ahead.
     pub(crate) step_us_max: u64,
     /// The valid setting of each timer.
@@ -110,6 +115,7 @@ impl<M> Slot<M> {
             news: VecDeque::new(),
             awake: false,
             ready_at: Micros(0),
+            paid_ns: None,
             step_us_max,
             timers: BTreeMap::new(),
             disk: Default::default(),

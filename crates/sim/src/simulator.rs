@@ -175,6 +175,9 @@ impl<'a, S: System> Simulator<'a, S> {
                 simulator.config.seed, simulator.config.faults, simulator.intensity
             ),
         );
+        if let Some(given) = simulator.system.intensity() {
+            simulator.intensity = given;
+        }
         simulator.add_clients();
         for node in 0..simulator.nodes.len() {
             simulator.after(0, Happening::Restart { node });

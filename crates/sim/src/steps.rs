@@ -35,7 +35,25 @@ impl<S: System> Simulator<'_, S> {
         }
     }
 
+    /// Takes the core of a node for a step, where the system says how long that is: true at once if it is not, and when the
+    /// time is over.
+    fn takes_core(&mut self, number: usize, role: u16) -> bool {
+        let (node, id) = (&mut self.nodes[number], NodeId(number as u16));
+        let life = node.incarnation;
+        let Some(slot) = node.roles.get_mut(&role).filter(|slot| slot.paid_ns.is_none()) else { return true };
+        let Some(event) = slot.mailbox.front() else { return true };
+        slot.paid_ns = self.system.cost_ns(id, role, event);
+        let Some(cost) = slot.paid_ns.filter(|cost| *cost > 0) else { return true };
+        node.core_free_ns = node.core_free_ns.max(1_000 * self.now.0) + cost;
+        let at = Micros(node.core_free_ns.div_ceil(1_000));
+        self.at(at, Happening::Step { node: number, life, role });
+        false
+    }
+
     pub(crate) fn step(&mut self, number: usize, role: u16) {
+        if !self.takes_core(number, role) {
+            return;
+        }
         let node = &mut self.nodes[number];
         let clock = node.clock.read(self.now);
         let Some(slot) = node.roles.get_mut(&role) else { return };
@@ -50,7 +68,7 @@ impl<S: System> Simulator<'_, S> {
             slot.role.check()
         }));
         let has_ended = self.system.has_ended();
-        let mut busy = self.random.tail(slot.step_us_max);
+        let mut busy = if slot.paid_ns.take().is_some() { 0 } else { self.random.tail(slot.step_us_max) };
         if self.random.chance(self.intensity.stall_chance) {
             busy += self.random.tail(self.intensity.stall_us_max);
         }

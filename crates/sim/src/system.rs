@@ -7,9 +7,10 @@ use ordain_family::Message;
 use ordain_front::ConnectionServer;
 use ordain_gateway::{Gateway, Router};
 use ordain_model::{Digest, Gsn, Registry, Stamp};
-use ordain_role::{Address, Directory, NodeId, Rebuild, Role};
+use ordain_role::{Address, Directory, Event, NodeId, Rebuild, Role};
 
 use crate::connections::server::VirtualHost;
+use crate::faults::Intensity;
 use crate::verdict::{Ending, Verdict};
 
 /// The roles of a node, by number.
@@ -66,6 +67,18 @@ pub trait System {
     fn peer_watchers(&self, node: NodeId) -> Vec<u16> {
         let _ = node;
         Vec::new()
+    }
+
+    /// Delays and faults in place of those that the seed draws, for a system whose speed is simulated.
+    fn intensity(&self) -> Option<Intensity> {
+        None
+    }
+
+    /// Processor time of a role's step, nanoseconds, for a system whose speed is simulated: steps of a node take its one core
+    /// in turns, and a step of 0 takes nothing. None: the seed draws how long steps take. Asked once for each step.
+    fn cost_ns(&self, node: NodeId, role: u16, event: &Event<Self::Message>) -> Option<u64> {
+        let _ = (node, role, event);
+        None
     }
 
     /// Judges a run by what it has left behind.

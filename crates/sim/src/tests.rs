@@ -5,6 +5,8 @@ mod promises;
 mod toy;
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
 
 use ordain_checker::ViolationKind;
 use ordain_model::{Known, ReferenceExecutor};
@@ -30,6 +32,17 @@ fn a_right_system_passes_without_faults() {
         assert_eq!(report.counts.crashes, 1, "the power cycle at the end");
         assert!(report.committed > 100 && report.aborted > 0, "{report:?}");
     }
+}
+
+#[test]
+fn steps_that_cost_something_take_the_one_core_of_their_node_in_turns() {
+    let (config, costs) = (Config { power_cycle: false, ..small(1, Faults::NONE) }, Arc::default());
+    let system = Toy::new(None).costing(Arc::clone(&costs));
+    let report = run_seed(&config, system, &mut Mix::standard(6), None);
+    assert_eq!(report.verdict, Ok(()));
+    let (used, gone) = (costs.load(Ordering::Relaxed), 1_000 * report.virtual_time.0);
+    // Two roles want the core nearly all the time, and never have it both.
+    assert!(used <= gone && used * 2 > gone, "{used} of {gone} ns");
 }
 
 #[test]

@@ -5,6 +5,7 @@
 mod follow;
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex};
 
 use ordain_checker::{NodeLog, ViolationKind};
@@ -196,7 +197,12 @@ pub struct Toy {
     registry: Arc<Registry>,
     mistake: Option<Mistake>,
     digests: Digests,
+    /// The cost of all steps so far, nanoseconds, if they have one.
+    costs: Option<Arc<AtomicU64>>,
 }
+
+/// The cost of a step, nanoseconds.
+pub const STEP_NS: u64 = 700_300;
 
 /// The procedures of the simulator.
 pub fn registry() -> Arc<Registry> {
@@ -208,7 +214,12 @@ pub fn registry() -> Arc<Registry> {
 
 impl Toy {
     pub fn new(mistake: Option<Mistake>) -> Toy {
-        Toy { registry: registry(), mistake, digests: Arc::default() }
+        Toy { registry: registry(), mistake, digests: Arc::default(), costs: None }
+    }
+
+    /// The system on nodes of one core, of which every step takes [`STEP_NS`]; their sum is counted.
+    pub fn costing(self, costs: Arc<AtomicU64>) -> Toy {
+        Toy { costs: Some(costs), ..self }
     }
 
     fn open(&self, disk: &mut dyn Directory) -> Result<(LogWriter, Vec<Batch>), String> {
@@ -231,6 +242,11 @@ impl Toy {
 
 impl System for Toy {
     type Message = Message;
+
+    fn cost_ns(&self, _: NodeId, _: u16, _: &Event<Message>) -> Option<u64> {
+        self.costs.as_ref()?.fetch_add(STEP_NS, Ordering::Relaxed);
+        Some(STEP_NS)
+    }
 
     fn registry(&self) -> Arc<Registry> {
         self.registry.clone()
