@@ -34,11 +34,13 @@ use ordain_store::{MemoryStore, RecordStore};
 use ordain_workload::{Source, Workload};
 
 use crate::bench::{Common, registry, seconds};
+use crate::disturbance::Watch;
+use crate::enough::Load;
 use crate::host;
 use crate::interrupt;
 use crate::progress::Progress;
 use crate::report::{
-    Check, Group, Latency, Report, Run, by_setting, checks, describe, median, varying, whole,
+    Check, ENOUGH, Group, Latency, Report, Run, by_setting, checks, describe, median, varying, whole,
 };
 use crate::table::{Table, cells, number, text};
 use crate::tally::histogram;
@@ -153,9 +155,9 @@ pub fn measure(
 ) -> anyhow::Result<Run> {
     host::reset_peak_rss();
     let draws = DRAWS.min((duration.as_secs_f64() * DRAWS_PER_S) as usize).max(ROUND);
-    let ready = Barrier::new(threads);
+    let ready = Barrier::new(threads + 1);
     let begun = Instant::now();
-    let results: Vec<anyhow::Result<Thread>> = thread::scope(|scope| {
+    let (results, disturbance) = thread::scope(|scope| {
         let spawn = |number| {
             let ready = &ready;
             scope.spawn(move || {
@@ -167,9 +169,13 @@ pub fn measure(
             })
         };
         let running: Vec<_> = (0..threads).map(spawn).collect();
-        running.into_iter().map(|thread| thread.join().map_err(|_| ())).collect::<Result<_, _>>()
-    })
-    .map_err(|()| anyhow::anyhow!("a thread of the ceiling panicked"))?;
+        ready.wait();
+        let watch = Watch::begin(None);
+        let joined = running.into_iter().map(|thread| thread.join().map_err(|_| ()));
+        let results: Result<Vec<anyhow::Result<Thread>>, ()> = joined.collect();
+        (results, watch.end())
+    });
+    let results = results.map_err(|()| anyhow::anyhow!("a thread of the ceiling panicked"))?;
     let results: Vec<Thread> = results.into_iter().collect::<Result<_, _>>()?;
     interrupt::check()?;
     let slowest = results.iter().map(|thread| thread.took).max().unwrap_or_default();
@@ -177,16 +183,20 @@ pub fn measure(
     let accesses: u64 = results.iter().map(|thread| thread.accesses).sum();
     let whole = results.iter().all(|thread| thread.found == thread.writes);
     let per_txn = results.iter().map(|thread| thread.per_txn).sum::<f64>().max(f64::MIN_POSITIVE);
+    let committed = (accesses as f64 / per_txn) as u64;
+    let too_little = Load { loops: threads, clients: threads, is_open: false }.too_little(committed);
     Ok(Run {
         threads,
         seed,
         repetition,
         seconds: slowest.as_secs_f64(),
-        committed: (accesses as f64 / per_txn) as u64,
+        committed,
         txn_per_s: op_per_s / per_txn,
         op_per_s,
         peak_rss_bytes: host::peak_rss_bytes(),
-        checks: [("writes", Check::from(whole))].into(),
+        checks: [("writes", Check::from(whole)), (ENOUGH, Check::from(too_little.is_none()))].into(),
+        wrong: too_little.into_iter().collect(),
+        disturbance,
         load_seconds: (begun.elapsed().saturating_sub(slowest)).as_secs_f64(),
         ..Run::of("ceiling", workload)
     })

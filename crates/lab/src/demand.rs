@@ -10,7 +10,8 @@
 //!
 //! A role that is one thread (the sequencer, a lock manager, the input log, the disk) bounds X by its own demand whatever the number of
 //! cores; the others (shards, gateways) are divided among as many threads as there are cores. The model knows no
-//! waiting, no cache and no memory bandwidth: it is an upper bound, and a plot shows it as a model.
+//! waiting, no cache and no memory bandwidth: it is an upper bound, and plots show it apart from measurements, as
+//! extrapolated.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -109,10 +110,10 @@ impl Demands {
         self.bottleneck().map(|single| self.sum_us() / single.us_per_txn)
     }
 
-    /// The model as a line.
+    /// X(c) as a line.
     pub fn series(&self, name: impl Into<String>, cores: impl IntoIterator<Item = u32>) -> Series {
         let points = cores.into_iter().map(|cores| (f64::from(cores), self.txn_per_s(f64::from(cores))));
-        Series::model(name, points.collect())
+        Series::extrapolated(name, points.collect())
     }
 }
 
@@ -145,7 +146,7 @@ pub fn table(settings: &[(String, Demands)]) -> Table {
     };
     row("all of the node".to_owned(), "", &|demands| format!("{:.2}", demands.sum_us()));
     for cores in [1.0, 2.0, 4.0, 8.0, 16.0] {
-        row(format!("X({cores} cores), txn/s"), "model", &|demands| si(demands.txn_per_s(cores)));
+        row(format!("X({cores} cores), txn/s"), "extrapolated", &|demands| si(demands.txn_per_s(cores)));
     }
     table
 }

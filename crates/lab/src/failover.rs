@@ -21,6 +21,8 @@ use rustix::process::Signal;
 use serde::Serialize;
 
 use crate::cluster::{Client, Cluster, Node};
+use crate::conditions::Conditions;
+use crate::disturbance::Watch;
 use crate::interrupt;
 use crate::options::{OptionArgs, Plain};
 use crate::report::{check_writable, median, whole, write_json};
@@ -97,7 +99,7 @@ pub fn run(args: &FailoverArgs) -> anyhow::Result<bool> {
     let shape = (args.partitions, args.replicas);
     let cluster = Cluster::start((&args.engine, &args.options.given), shape, args.data_dir.as_deref())?;
     let layout = Layout::even(args.partitions.into(), 1)?;
-    let mut outcomes = Vec::new();
+    let (watch, mut outcomes) = (Watch::begin(None), Vec::new());
     let mut lost = 0;
     for repetition in 0..args.repeat {
         interrupt::check()?;
@@ -105,7 +107,17 @@ pub fn run(args: &FailoverArgs) -> anyhow::Result<bool> {
         outcomes.push(outcome);
         lost += missing;
     }
+    let disturbance = watch.end();
     cluster.stop()?;
+    let conditions = Conditions {
+        durability: "fsync".to_owned(),
+        log: "logged and synced before an answer".to_owned(),
+        replication: "sync".to_owned(),
+        members: args.replicas,
+        clients: format!("{} clients, each writes again when it is answered", args.partitions + 1),
+        batches: "batches close when the pipeline is free".to_owned(),
+    };
+    println!("Conditions: {conditions}; machine {}", disturbance.text());
     let times = |it: &Outcome| [it.hit_ms, it.others_ms, it.all_ms, it.before_ms];
     let medians = [0, 1, 2, 3].map(|time| median(outcomes.iter().map(|it| times(it)[time])));
     let rows =
@@ -123,7 +135,7 @@ pub fn run(args: &FailoverArgs) -> anyhow::Result<bool> {
     let found = serde_json::json!({
         "engine": args.engine, "partitions": args.partitions, "replicas": args.replicas, "blow": args.blow,
         "median_ms": { "hit": medians[0], "others": medians[1], "all": medians[2], "before": medians[3] },
-        "outcomes": outcomes, "lost": lost,
+        "outcomes": outcomes, "lost": lost, "conditions": conditions, "disturbance": disturbance,
     });
     write_json(args.json.as_deref(), &found)?;
     if lost > 0 {

@@ -7,8 +7,9 @@
 //! | `resp`, `server` | the driver against a server that speaks the Redis protocol, one of ours or another's |
 //! | `stage`, `schedule`, `tally`, `stretches`, `staleness` | parts of both drivers: the stages of a run, the times of an open loop, answers counted, answers while a checkpoint is captured, staleness of reads |
 //! | `ceiling`, `failover`, `pauses`, `cluster` | `ordain bench ceiling`, `failover` and `pauses`; clusters of processes |
-//! | [`figures`], `scale_out` | `ordain lab`: the papers' figures, and a model of clusters with more nodes |
-//! | `meter`, `demand`, `host` | processor time by role, throughput with more cores that follows from it, the machine |
+//! | [`figures`], `simulated`, `scale_out` | `ordain lab`: the papers' figures; clusters of more nodes in the simulator, with measured costs, and as a model |
+//! | `meter`, `demand`, `host` | processor time by role, throughput with more cores that is extrapolated from it, the machine |
+//! | `enough`, `disturbance`, `conditions`, `ratio` | the least that a run must commit, use of the machine by others, what captions name, ratios and why there is none |
 //! | [`report`], `table`, `plot`, `html` | the JSON of the outer contract, tables, plots and pages |
 //! | [`options`], `progress`, `interrupt` | options of engines on the command line, the line meanwhile, Ctrl-C |
 //!
@@ -19,8 +20,11 @@
 mod bench;
 mod ceiling;
 mod cluster;
+mod conditions;
 mod demand;
+mod disturbance;
 mod embedded;
+mod enough;
 mod failover;
 pub mod figures;
 mod host;
@@ -31,11 +35,13 @@ pub mod options;
 mod pauses;
 mod plot;
 mod progress;
+mod ratio;
 pub mod report;
 mod resp;
 mod scale_out;
 mod schedule;
 mod server;
+mod simulated;
 mod stage;
 mod staleness;
 mod stretches;

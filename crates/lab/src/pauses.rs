@@ -21,6 +21,8 @@ use serde::Serialize;
 
 use crate::bench::Ours;
 use crate::cluster::{Client, Cluster};
+use crate::conditions::Conditions;
+use crate::disturbance::Watch;
 use crate::interrupt;
 use crate::options::{OptionArgs, Plain};
 use crate::report::{check_writable, write_json};
@@ -143,7 +145,18 @@ pub fn run(args: &PausesArgs) -> anyhow::Result<bool> {
         }
         Ok(())
     };
+    let watch = Watch::begin(None);
     let result = measure();
+    let disturbance = watch.end();
+    let conditions = Conditions {
+        durability: args.durability.clone(),
+        log: "as `ordain serve` with that durability; `move` and `catch-up` are of clusters that agree and sync".to_owned(),
+        replication: "none".to_owned(),
+        members: 1,
+        clients: "four clients that PING, and one that writes, each again when it is answered".to_owned(),
+        batches: "batches close when the pipeline is free".to_owned(),
+    };
+    println!("Conditions: {conditions}; machine {}", disturbance.text());
     let tenths = |value: f64| format!("{value:.1}");
     let columns = vec![
         text("work", |it: &&Outcome| {
@@ -160,6 +173,7 @@ pub fn run(args: &PausesArgs) -> anyhow::Result<bool> {
     let found = serde_json::json!({
         "engine": args.engine.name(), "threads": args.threads, "records": args.records,
         "expiring": args.expiring, "durability": args.durability, "outcomes": outcomes,
+        "conditions": conditions, "disturbance": disturbance,
     });
     write_json(args.json.as_deref(), &found)?;
     result.map(|()| true)

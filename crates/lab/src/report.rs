@@ -11,8 +11,11 @@ use serde_json::{Map, Value};
 
 use ordain_workload::{Param, Workload};
 
+use crate::conditions::{Conditions, caption};
 use crate::demand::Demands;
+use crate::disturbance::{Disturbance, State};
 use crate::host::Host;
+use crate::ratio::{disturbance, free, has_passed, mark, of_ceiling, to_first};
 use crate::table::{Cell, Shows, Table, cells, number, text};
 
 /// A whole report.
@@ -114,13 +117,22 @@ pub struct Run {
     pub peak_rss_bytes: u64,
     /// Checks by name.
     pub checks: BTreeMap<&'static str, Check>,
+    /// Anomalies that were found and that the isolation level allows, by the check that there is none.
+    #[serde(skip_serializing_if = "BTreeMap::is_empty")]
+    pub allowed: BTreeMap<&'static str, String>,
+    /// The conditions that captions name.
+    pub conditions: Conditions,
+    /// The use of the machine by others while measuring.
+    pub disturbance: Disturbance,
     /// Number of the repetition, from 1 on.
     pub repetition: usize,
     /// Seed of everything that was drawn.
     pub seed: u64,
-    /// Throughput as a share of the ceiling of the same repetition.
-    #[serde(skip_serializing_if = "Option::is_none")]
+    /// Throughput as a share of the ceiling of the same repetition; null if there is none.
     pub share_of_ceiling: Option<f64>,
+    /// The state of the machine while that ceiling was measured.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub ceiling_machine: Option<State>,
     /// Time of loading, seconds.
     pub load_seconds: f64,
     /// Processor time while measuring, microseconds for each committed transaction, by role.
@@ -270,9 +282,9 @@ impl Run {
         }
     }
 
-    /// True if all checks of the run passed.
+    /// True if there were checks, and all of them passed.
     pub fn passed(&self) -> bool {
-        self.checks.values().all(|check| *check == Check::Pass)
+        !self.checks.is_empty() && self.checks.values().all(|check| *check == Check::Pass)
     }
 
     /// The value of a knob as text; nothing if there is none.
@@ -294,6 +306,13 @@ pub enum Check {
     /// Not.
     Fail,
 }
+
+/// The check that enough was committed for a rate to mean something.
+pub const ENOUGH: &str = "enough";
+/// The check that every event loop with clients measured, and about as long as the others.
+pub const MEASURED: &str = "measured";
+/// The check that the data were audited.
+pub const AUDITED: &str = "audited";
 
 impl From<bool> for Check {
     fn from(holds: bool) -> Check {
@@ -415,13 +434,9 @@ fn name_of(run: &Run, knobs: &[String]) -> String {
 /// The runs of one setting.
 pub type Group<'a> = Vec<&'a Run>;
 
-fn has_passed(group: &[&Run]) -> bool {
-    group.iter().all(|run| run.passed())
-}
-
-/// The median of the runs of a setting.
+/// The median of the runs of a setting that count.
 fn median_of(group: &[&Run], value: impl Fn(&Run) -> f64) -> f64 {
-    median(group.iter().map(|run| value(run)))
+    median(free(group).iter().map(|run| value(run)))
 }
 
 /// A number without decimals.
@@ -453,25 +468,34 @@ pub fn checks(group: &[&Run]) -> Cell {
     }
 }
 
-/// A ratio as text: nothing of runs whose checks failed, and nothing where it is not known.
-fn ratio(group: &[&Run], value: f64, show: fn(f64) -> String) -> String {
-    if has_passed(group) && value > 0.0 { show(value) } else { String::new() }
+/// A figure of runs that passed their checks as text; `-` of others, and where it is not known.
+fn sound(group: &[&Run], value: f64, show: fn(f64) -> String) -> String {
+    if has_passed(group) && value > 0.0 { show(value) } else { "-".to_owned() }
+}
+
+/// The state of the machine in the runs of a setting, with the number of those that had it to themselves.
+fn machine(group: &[&Run]) -> Cell {
+    let free = group.iter().filter(|run| run.disturbance.is_free()).count();
+    if free == group.len() {
+        Cell::text("free")
+    } else if free > 0 {
+        Cell::text(format!("free: {free} of {} runs", group.len()))
+    } else {
+        Cell::text(disturbance(group).text())
+    }
 }
 
 /// One row for each setting: medians of its repetitions, how far they spread, and the ratio to the first setting.
-pub fn runs_table(caption: &str, runs: &[Run], show: fn(f64) -> String) -> Table {
+pub fn runs_table(title: &str, runs: &[Run], show: fn(f64) -> String) -> Table {
     let groups = by_setting(runs);
     let answered: Vec<&Group<'_>> = groups.iter().filter(|group| group[0].clients > 0).collect();
-    let several = answered.len() > 1;
-    let base =
-        answered.first().filter(|group| has_passed(group)).map(|group| median_of(group, |run| run.txn_per_s));
-    let base = base.filter(|base| *base > 0.0);
+    let first = answered.first().filter(|_| answered.len() > 1).map(|first| (*first).clone());
     let any = |is_so: fn(&Run) -> bool| runs.iter().any(is_so);
     let count = |name: &'static str, value: fn(&Run) -> f64| {
         number(name, move |group: &Group<'_>| show(median_of(group, value)))
     };
     let rate = cells("txn/s", true, |group: &Group<'_>| {
-        Cell::median(&group.iter().map(|run| run.txn_per_s).collect::<Vec<_>>(), show)
+        Cell::median(&free(group).iter().map(|run| run.txn_per_s).collect::<Vec<_>>(), show)
     });
     // The ceiling answers no client.
     let latency = |name: &'static str, value: fn(&Latency) -> u64| {
@@ -486,6 +510,7 @@ pub fn runs_table(caption: &str, runs: &[Run], show: fn(f64) -> String) -> Table
     }
     columns.extend([
         cells("checks", false, |group: &Group<'_>| checks(group)),
+        cells("machine", false, |group: &Group<'_>| machine(group)),
         number("threads", |group: &Group<'_>| group[0].threads.to_string()),
         number("clients", |group: &Group<'_>| group[0].clients.to_string()),
         rate,
@@ -505,22 +530,28 @@ pub fn runs_table(caption: &str, runs: &[Run], show: fn(f64) -> String) -> Table
     if any(|run| run.offered_txn_per_s.is_some()) {
         columns.push(count("behind", |run| run.behind.unwrap_or(0) as f64));
     }
-    columns.push(number("of ceiling", |group: &Group<'_>| {
-        ratio(group, median(group.iter().filter_map(|run| run.share_of_ceiling)), percent)
+    columns.push(cells("of ceiling", true, |group: &Group<'_>| match group[0].clients {
+        0 => Cell::number(""),
+        _ => of_ceiling(group).cell(percent),
     }));
-    if several {
-        columns.push(number("ratio", |group: &Group<'_>| {
-            let base = base.filter(|_| group[0].clients > 0);
-            let times = base.map_or(0.0, |base| median_of(group, |run| run.txn_per_s) / base);
-            ratio(group, times, hundredths)
+    if let Some(first) = first {
+        columns.push(cells("ratio", true, move |group: &Group<'_>| match group[0].clients {
+            0 => Cell::number(""),
+            _ => to_first(group, &first).cell(hundredths),
         }));
     }
     if any(|run| run.replay_txn_per_s.is_some()) {
         columns.push(number("replay/s", |group: &Group<'_>| {
-            ratio(group, median(group.iter().filter_map(|run| run.replay_txn_per_s)), show)
+            sound(group, median(group.iter().filter_map(|run| run.replay_txn_per_s)), show)
         }));
     }
-    Table::of(caption, groups.clone(), columns)
+    Table::of(&captioned(title, runs), groups.clone(), columns)
+}
+
+/// A title with the conditions of some runs.
+pub fn captioned(title: &str, runs: &[Run]) -> String {
+    let parts = [title.to_owned(), caption(runs)];
+    parts.into_iter().filter(|part| !part.is_empty()).collect::<Vec<_>>().join(": ")
 }
 
 /// The settings whose runs have a thing, and the columns of their names and checks.
@@ -542,7 +573,8 @@ fn medians<'a, T: 'a>(
     thing: fn(&Run) -> Option<&T>,
     value: fn(&T) -> f64,
 ) -> Shows<'a, Group<'a>> {
-    let things = move |group: &Group<'a>| median(group.iter().filter_map(|run| thing(run)).map(value));
+    let things =
+        move |group: &Group<'a>| median(free(group).into_iter().filter_map(|run| thing(run)).map(value));
     number(name, move |group| show(things(group)))
 }
 
@@ -586,8 +618,9 @@ pub fn checkpoints_table(runs: &[Run]) -> Option<Table> {
         of("txn/s", whole, |all| all.during.txn_per_s),
         of("beside it", whole, |all| all.beside.txn_per_s),
         number("share", |group: &Group<'_>| {
-            let share = median(group.iter().filter_map(|run| Some(run.checkpoint?.share())));
-            ratio(group, share, hundredths)
+            let share = median(free(group).iter().filter_map(|run| Some(run.checkpoint?.share())));
+            let mark = mark(disturbance(group).state);
+            format!("{} {mark}", sound(group, share, hundredths)).trim_end().to_owned()
         }),
         of("p99 us", whole, |all| all.during.latency_us.p99 as f64),
         of("beside it", whole, |all| all.beside.latency_us.p99 as f64),
@@ -625,9 +658,9 @@ pub fn demands_of(runs: &[Run]) -> Vec<(String, Demands)> {
     let has = |group: &Group<'_>| has_passed(group) && group.iter().all(|run| !run.cpu_us_per_txn.is_empty());
     let groups: Vec<Group<'_>> = by_setting(runs).into_iter().filter(has).collect();
     let knobs = varying(&groups);
-    let named = groups
-        .iter()
-        .map(|group| (name_of(group[0], &knobs), Demands::of(group.iter().map(|run| &run.cpu_us_per_txn))));
+    let named = groups.iter().map(|group| {
+        (name_of(group[0], &knobs), Demands::of(free(group).iter().map(|run| &run.cpu_us_per_txn)))
+    });
     named.collect()
 }
 

@@ -149,6 +149,11 @@ impl Process {
         Process { id }
     }
 
+    /// The number of the process.
+    pub const fn id(self) -> u32 {
+        self.id
+    }
+
     /// True if the process exists and is visible.
     pub fn is_there(self) -> bool {
         self.path("status").exists()

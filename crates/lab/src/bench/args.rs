@@ -17,6 +17,7 @@ use super::measure::Sockets;
 use super::systems::{Durability, Ours, System};
 use crate::embedded::{Delay, Grid, Length};
 use crate::options::ComparedArgs;
+use crate::ratio::Written;
 use crate::report::{Report, check_writable, write_json};
 use crate::resp::{FormName, Target};
 use crate::workloads::Knobs;
@@ -102,7 +103,7 @@ impl Common {
 
     /// Writes the report wherever it is wanted.
     pub fn write(&self, report: &Report) -> anyhow::Result<()> {
-        write_json(self.json.as_deref(), report)?;
+        write_json(self.json.as_deref(), &Written::of(report))?;
         let command = std::env::args().collect::<Vec<_>>().join(" ");
         let write = |flag: &str, path: &PathBuf, text: String| {
             std::fs::write(path, text).with_context(|| format!("cannot write {flag} {}", path.display()))

@@ -102,6 +102,8 @@ pub struct Bench {
     /// The procedures there are: [`registry()`].
     pub registry: Arc<Registry>,
     pub length: Length,
+    /// Longest time of measuring: until then a run goes on whose commits say nothing yet.
+    pub longest: Duration,
     /// True: logs are replayed.
     pub replay: bool,
     /// Directory of temporary files; none: the system's.
@@ -120,6 +122,7 @@ impl Bench {
         Bench {
             registry: registry(),
             length,
+            longest: Duration::ZERO,
             replay: false,
             data_dir,
             sockets: Sockets { client_threads: 1, connections: 1, pipeline: 1, flush: false },
@@ -157,6 +160,7 @@ impl Bench {
         if let Some(mode) = point.checkpoint {
             note("checkpoint_mode", mode.to_string().into());
         }
+        run.conditions = point.conditions();
         match &point.system {
             System::Embedded { ours, durability, grid } => {
                 note("via", "embedded".into());
@@ -238,6 +242,7 @@ impl Bench {
             audits: vec![system::DIGEST],
             watch: point.watch,
             checkpoint: point.checkpoint.is_some(),
+            longest: self.longest,
             patience: if self.bugs == Bugs::NONE { embedded::PATIENCE } else { Duration::from_millis(100) },
         };
         let measured = embedded::run(&setup, &self.registry, &*point.workload, progress)?;

@@ -20,9 +20,12 @@ use std::time::Duration;
 
 use anyhow::{Context, bail};
 
+use crate::disturbance::State;
 use crate::embedded::{Grid, Length};
 use crate::progress::Progress;
-use crate::report::{Report, checkpoints_table, demands_of, kinds_table, runs_table, snapshots_table, whole};
+use crate::report::{
+    Report, captioned, checkpoints_table, demands_of, kinds_table, runs_table, snapshots_table, whole,
+};
 use crate::workloads::Knobs;
 use crate::{ceiling, demand, interrupt};
 use ordain_workload::Workload;
@@ -45,6 +48,7 @@ pub fn run<K: Knobs>(args: &BenchArgs<K>) -> anyhow::Result<bool> {
     let mut report = Report::new();
     let result = measure_all(args, length, &points, &mut report);
     if !report.runs.is_empty() {
+        println!("{}", captioned("Conditions", &report.runs));
         println!("{}", runs_table("Runs", &report.runs, whole));
         let demands = demands_of(&report.runs);
         let more = [
@@ -168,13 +172,14 @@ impl Bench {
         for repetition in 1..=args.common.repeat {
             let seed = args.common.seed_of(repetition);
             // The ceiling of a workload and a number of threads; the workload by its address, as points share it.
-            let mut ceilings: BTreeMap<(usize, usize), Option<f64>> = BTreeMap::new();
+            let mut ceilings: BTreeMap<(usize, usize), Option<(f64, State)>> = BTreeMap::new();
             for point in points {
                 let place = (point.loops(), Arc::as_ptr(&point.workload).addr());
                 if !args.terms.no_ceiling && point.threads > 0 && !ceilings.contains_key(&place) {
                     progress.show(Duration::ZERO, "the ceiling");
                     let run = self.ceiling(point, seed, args.terms.duration, repetition)?;
-                    ceilings.insert(place, run.passed().then_some(run.txn_per_s));
+                    let rate = (run.txn_per_s, run.disturbance.state);
+                    ceilings.insert(place, run.passed().then_some(rate));
                     report.runs.push(run);
                 }
                 interrupt::check()?;
@@ -183,7 +188,8 @@ impl Bench {
                     .with_context(|| format!("{} against {}", point.workload.name(), point.system))?;
                 // No ratio from runs whose checks failed.
                 let ceiling = ceilings.get(&place).copied().flatten().filter(|_| run.passed());
-                run.share_of_ceiling = ceiling.map(|ceiling| run.txn_per_s / ceiling);
+                run.share_of_ceiling = ceiling.map(|(ceiling, _)| run.txn_per_s / ceiling);
+                run.ceiling_machine = ceiling.map(|(_, machine)| machine);
                 let failed = run.wrong.first().filter(|_| run.checks.contains_key(COMPLETED)).cloned();
                 report.runs.push(run);
                 if let Some(failure) = failed {

@@ -5,8 +5,9 @@
 //! machine that is busy otherwise look alike by the clock. The clients' own time is left out.
 
 use crate::demand::{Threads, threads_of};
+use crate::ratio::{Ratio, free};
 use crate::report::{Run, by_setting, describe, median, varying, whole};
-use crate::table::{Table, number, text};
+use crate::table::{Table, cells, number, text};
 
 /// Processor microseconds of the nodes for each committed transaction, the clients' apart: of one replica, as every
 /// replica has machines of its own.
@@ -32,24 +33,23 @@ fn is_sibling(a: &Run, b: &Run) -> bool {
 }
 
 /// A row for each cluster for which there is something to compare it with.
-pub fn ratios(runs: &[Run]) -> Vec<Ratio> {
-    let groups: Vec<Vec<&Run>> =
-        by_setting(runs).into_iter().filter(|group| group.iter().all(|run| run.passed())).collect();
+pub fn ratios(runs: &[Run]) -> Vec<Cost> {
+    let groups = by_setting(runs);
     let knobs = varying(&groups);
     let clusters = || groups.iter().filter(|group| group[0].params.contains_key("replicas"));
     let mut ratios = Vec::new();
     for group in clusters().filter(|group| !is_apart(group[0])) {
         let first = group[0];
         let mut compare = |what: &'static str, base: &[&Run]| {
-            let cost = |group: &[&Run]| median(group.iter().map(|run| served_us(run)));
-            let latency = |group: &[&Run]| median(group.iter().map(|run| run.latency_us.p50 as f64));
+            let cost = |group: &[&Run]| median(free(group).iter().map(|run| served_us(run)));
+            let latency = |group: &[&Run]| median(free(group).iter().map(|run| run.latency_us.p50 as f64));
             let (ours, theirs) = (cost(group), cost(base));
-            ratios.push(Ratio {
+            ratios.push(Cost {
                 setting: describe(first, &knobs),
                 what,
                 us: ours,
                 base_us: theirs,
-                per_cpu: theirs / ours.max(f64::MIN_POSITIVE),
+                per_cpu: Ratio::of(group, Some(base), || Some(theirs / ours)),
                 p50_us: latency(group),
                 base_p50_us: latency(base),
             });
@@ -74,7 +74,7 @@ pub fn ratios(runs: &[Run]) -> Vec<Ratio> {
 
 /// A cluster beside something else.
 #[derive(Clone, Debug, PartialEq)]
-pub struct Ratio {
+pub struct Cost {
     /// The setting, by the knobs that differ.
     pub setting: String,
     /// Beside what.
@@ -84,7 +84,7 @@ pub struct Ratio {
     /// The other's.
     pub base_us: f64,
     /// Throughput for the same processor time, as a share of the other's.
-    pub per_cpu: f64,
+    pub per_cpu: Ratio,
     /// The median latency.
     pub p50_us: f64,
     /// The other's.
@@ -92,16 +92,18 @@ pub struct Ratio {
 }
 
 /// The ratios as a table, if there are some.
-pub fn table_of(ratios: &[Ratio]) -> Option<Table> {
-    let hundredths = |value: f64| format!("{value:.2}");
+pub fn table_of(ratios: &[Cost]) -> Option<Table> {
+    fn hundredths(value: f64) -> String {
+        format!("{value:.2}")
+    }
     let columns = vec![
-        text("cluster", |ratio: &&Ratio| ratio.setting.clone()),
-        text("beside", |ratio: &&Ratio| ratio.what.to_owned()),
-        number("us/txn", |ratio: &&Ratio| hundredths(ratio.us)),
-        number("other us/txn", |ratio: &&Ratio| hundredths(ratio.base_us)),
-        number("throughput at equal processor time", |ratio: &&Ratio| hundredths(ratio.per_cpu)),
-        number("p50 us", |ratio: &&Ratio| whole(ratio.p50_us)),
-        number("other p50 us", |ratio: &&Ratio| whole(ratio.base_p50_us)),
+        text("cluster", |ratio: &&Cost| ratio.setting.clone()),
+        text("beside", |ratio: &&Cost| ratio.what.to_owned()),
+        number("us/txn", |ratio: &&Cost| hundredths(ratio.us)),
+        number("other us/txn", |ratio: &&Cost| hundredths(ratio.base_us)),
+        cells("throughput at equal processor time", true, |ratio: &&Cost| ratio.per_cpu.cell(hundredths)),
+        number("p50 us", |ratio: &&Cost| whole(ratio.p50_us)),
+        number("other p50 us", |ratio: &&Cost| whole(ratio.base_p50_us)),
     ];
     Table::of("Ratios", ratios, columns).or_none()
 }

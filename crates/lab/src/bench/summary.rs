@@ -3,14 +3,18 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
+use ordain_checker::{Anomaly, Bound, Level};
 use ordain_family::Replication;
-use ordain_model::{Datum, Reads};
-use ordain_workload::{Counts, Finding, Workload};
+use ordain_model::{Datum, Isolation, Reads};
+use ordain_workload::{Counts, Finding};
 
 use super::{Point, System};
-use crate::embedded::{self, Grid, Kept, Taken, parts_of};
+use crate::disturbance::Disturbance;
+use crate::embedded::{self, Grid, Kept, Measured, Taken, parts_of};
+use crate::enough::{Asking, Load};
 use crate::report::{
-    Check, CheckpointOfRun, KeptOfRun, KindOfRun, Latency, Run, SnapshotsOfRun, StretchOfRun,
+    AUDITED, Check, CheckpointOfRun, ENOUGH, KeptOfRun, KindOfRun, Latency, MEASURED, Run, SnapshotsOfRun,
+    StretchOfRun,
 };
 use crate::resp::RespMeasured;
 use crate::staleness::Staleness;
@@ -20,9 +24,31 @@ use crate::tally::{Book, TICK, Tally, add_up};
 /// The check of a run that has ended before its time: only such a run has it.
 pub(super) const COMPLETED: &str = "completed";
 
+/// The outcome of a driver, whichever it is.
+struct Outcome<'a> {
+    book: &'a Book,
+    findings: Vec<Finding>,
+    asking: Asking,
+    disturbance: &'a Disturbance,
+    /// Audits that were asked for, and those of them that were answered.
+    audited: (usize, usize),
+}
+
+/// True if a finding is of an anomaly that an isolation level allows.
+fn is_allowed(finding: &Finding, isolation: Isolation) -> bool {
+    let level = match isolation {
+        Isolation::Serializable => Level::Serializable,
+        Isolation::ReadCommitted => Level::ReadCommitted,
+    };
+    let anomaly = Anomaly::ALL.into_iter().find(|anomaly| anomaly.check() == finding.name);
+    anomaly.is_some_and(|anomaly| level.forbids(anomaly) == Bound::Nobody)
+}
+
 impl Run {
     /// Puts in what was answered, and what must hold of it.
-    fn put(&mut self, book: &Book, mut findings: Vec<Finding>, workload: &dyn Workload, rate: Option<f64>) {
+    fn put(&mut self, outcome: Outcome<'_>, point: &Point) {
+        let Outcome { book, mut findings, asking, disturbance, audited } = outcome;
+        let (workload, rate) = (&*point.workload, point.rate);
         let mut all = Counts::default();
         let mut operations = 0.0;
         let mut latency = book.late_us.clone();
@@ -63,7 +89,22 @@ impl Run {
         findings.push(Finding::new("none_turned_away", turned_away == 0, || {
             format!("{turned_away} transactions were turned away")
         }));
+        let load = Load { loops: asking.loops, clients: self.clients, is_open: rate.is_some() };
+        let (asked, answered) = audited;
+        findings.extend([
+            Finding { name: ENOUGH, wrong: load.too_little(all.committed) },
+            Finding { name: MEASURED, wrong: asking.not_together() },
+            Finding::new(AUDITED, asked > 0 && answered == asked, || {
+                format!("{answered} of {asked} audits of the data were answered")
+            }),
+        ]);
+        self.disturbance = disturbance.clone();
+        let isolation = point.system.isolation();
         for finding in findings {
+            if is_allowed(&finding, isolation) {
+                self.allowed.extend(finding.wrong.map(|found| (finding.name, found)));
+                continue;
+            }
             self.wrong.extend(finding.wrong.iter().map(|wrong| format!("{}: {wrong}", finding.name)));
             // The same may have to hold of several nodes.
             let check = self.checks.entry(finding.name).or_insert(Check::Pass);
@@ -81,7 +122,8 @@ pub(super) fn embedded_run(point: &Point, measured: &embedded::Measured, mut run
     findings.extend(replicas_agree(point, &measured.audits));
     findings.extend(same_primaries(point, measured.deposed.as_deref()));
     findings.extend(strict_is_fresh(point, measured.staleness.as_ref()));
-    run.put(&measured.book, findings, workload, point.rate);
+    let Measured { book, asking, disturbance, audited, .. } = measured;
+    run.put(Outcome { book, findings, asking: *asking, disturbance, audited: *audited }, point);
     run.load_seconds = measured.load_seconds;
     run.checkpoint = measured.checkpoint.zip(measured.book.stretches.as_ref()).map(checkpoint_of);
     run.snapshots = measured.staleness.as_ref().map(|staleness| snapshots_of(staleness, &measured.kept));
@@ -154,12 +196,15 @@ fn checkpoint_of((taken, stretches): (Taken, &Stretches)) -> CheckpointOfRun {
 
 /// A run over sockets.
 pub(super) fn resp_run(point: &Point, measured: &RespMeasured, mut run: Run) -> Run {
-    let workload = &*point.workload;
     if let Some(failure) = &measured.failure {
         run.wrong.push(failure.clone());
         run.checks.insert(COMPLETED, Check::Fail);
     }
-    run.put(&measured.book, measured.findings.clone(), workload, point.rate);
+    let RespMeasured { book, asking, disturbance, seen, .. } = measured;
+    let findings = measured.findings.clone();
+    let answered = seen.audits.iter().filter(|answer| !answer.is_empty()).count();
+    let audited = (point.workload.audits().len(), answered);
+    run.put(Outcome { book, findings, asking: *asking, disturbance, audited }, point);
     run.load_seconds = measured.load_seconds;
     run.peak_rss_bytes = measured.server_peak_rss_bytes;
     let per_txn = |time| per_txn(time, run.committed);

@@ -3,14 +3,16 @@
 use std::fmt;
 use std::sync::Arc;
 
-use ordain_deterministic::options::READS;
+use ordain_deterministic::options::{ISOLATION, LINGER_US, READS};
 use ordain_engines::registry::Engine;
-use ordain_family::Keep;
-use ordain_model::{CheckpointMode, OptionInfo, OptionValue, Options, Reads};
+use ordain_family::{Keep, Replication};
+use ordain_model::{CheckpointMode, Isolation, OptionInfo, OptionValue, Options, Reads};
 use ordain_workload::Workload;
 
+use crate::conditions::Conditions;
 use crate::embedded::Grid;
 use crate::options::{Bench, OptionFlags as _};
+use crate::plot::si;
 use crate::resp::{FormName, Target};
 
 /// An engine of ours, and its options.
@@ -44,6 +46,17 @@ impl Ours {
     /// The way of read-only transactions.
     pub fn reads(&self) -> Reads {
         self.options.choice(&READS)
+    }
+
+    /// The time at which a batch is closed, in words; empty of an engine that has no batches.
+    fn batches(&self) -> String {
+        if !self.options.has(&LINGER_US) {
+            return String::new();
+        }
+        match self.options.number(&LINGER_US) {
+            0 => "batches close when the pipeline is free".to_owned(),
+            us => format!("batches close when the pipeline is free, {us} us after they open at the earliest"),
+        }
     }
 
     /// True if read-only transactions run on snapshots.
@@ -116,6 +129,16 @@ impl System {
         matches!(self, System::Embedded { ours, .. } if ours.reads_on_snapshots())
     }
 
+    /// The isolation level by which answers are judged; another's server promises to be serializable.
+    pub fn isolation(&self) -> Isolation {
+        match self {
+            System::Embedded { ours, .. } | System::Served { ours, .. } if ours.options.has(&ISOLATION) => {
+                ours.options.choice(&ISOLATION)
+            }
+            _ => Isolation::Serializable,
+        }
+    }
+
     /// True if the engine is in this process and has a disk.
     pub(super) fn can_take_checkpoints(&self) -> bool {
         matches!(self, System::Embedded { durability, .. } if *durability != Durability::Ephemeral)
@@ -142,6 +165,16 @@ impl Durability {
             Durability::Os => Keep::Os,
             Durability::None => Keep::Late,
             Durability::Ephemeral => Keep::Nothing,
+        }
+    }
+
+    /// The log that is kept, in words.
+    const fn log(self) -> &'static str {
+        match self {
+            Durability::Fsync => "logged and synced before an answer",
+            Durability::Os => "logged and given to the system before an answer, not synced",
+            Durability::None => "logged, and nobody waits for the log",
+            Durability::Ephemeral => "no log",
         }
     }
 }
@@ -180,6 +213,37 @@ impl Point {
         match &self.system {
             System::Embedded { grid, .. } => self.threads * usize::from(grid.nodes),
             _ => self.threads,
+        }
+    }
+
+    /// The conditions that captions name.
+    pub fn conditions(&self) -> Conditions {
+        let rate = self.rate.map_or_else(
+            || "each asks again when it is answered".to_owned(),
+            |rate| format!("{} txn/s asked for", si(rate)),
+        );
+        let known =
+            |ours: &Ours, durability: Durability, (replication, members): (Replication, u16)| Conditions {
+                durability: durability.to_string(),
+                log: durability.log().to_owned(),
+                replication: replication.name().to_owned(),
+                members,
+                clients: format!("{} clients, {rate}", self.clients),
+                batches: ours.batches(),
+            };
+        match &self.system {
+            System::Embedded { ours, durability, grid } => {
+                known(ours, *durability, (grid.replication, grid.replicas))
+            }
+            System::Served { ours, durability, .. } => known(ours, *durability, (Replication::None, 1)),
+            System::Remote { target, .. } => Conditions {
+                durability: "unknown".to_owned(),
+                log: format!("{target} logs as it was told"),
+                replication: "unknown".to_owned(),
+                members: 0,
+                clients: format!("{} clients, {rate}", self.clients),
+                batches: String::new(),
+            },
         }
     }
 }

@@ -33,6 +33,8 @@ use ordain_role::Topology;
 use ordain_runtime::{Options, Running, Runtime};
 use ordain_workload::{Counts, Results, Source, Workload};
 
+use crate::disturbance::{Disturbance, Watch};
+use crate::enough::{Asking, Load};
 use crate::host;
 use crate::interrupt;
 use crate::meter::{Meter, process_cpu};
@@ -88,6 +90,8 @@ pub struct Setup {
     pub watch: bool,
     /// A checkpoint is taken when a quarter of the time has been measured.
     pub checkpoint: bool,
+    /// Longest time of measuring: until then a run goes on whose commits say nothing yet.
+    pub longest: Duration,
 }
 
 /// A [`Setup::patience`] that no disk that works should try.
@@ -116,6 +120,12 @@ pub struct Measured {
     pub process_cpu: Duration,
     /// The peak of resident memory, loading included.
     pub peak_rss_bytes: u64,
+    /// The use of the machine by others while measuring.
+    pub disturbance: Disturbance,
+    /// The loops with clients, and how they measured.
+    pub asking: Asking,
+    /// Audits that were asked for, and those of them that were answered.
+    pub audited: (usize, usize),
 }
 
 /// A checkpoint that was taken while measuring, in seconds since it began; to a tenth of a second.
@@ -366,6 +376,17 @@ struct Lead<'a> {
     progress: &'a Progress,
 }
 
+/// What the leading thread saw while measuring.
+#[derive(Default)]
+struct Spent {
+    checkpoint: Option<Taken>,
+    /// Processor time of the process, if a time ends the run.
+    cpu: Duration,
+    /// The machine is watched on, until the last transaction is answered.
+    watch: Option<Watch>,
+    disturbance: Disturbance,
+}
+
 impl Lead<'_> {
     fn through(
         &mut self,
@@ -380,29 +401,7 @@ impl Lead<'_> {
         }
         let load_seconds = begun.elapsed().as_secs_f64();
         self.await_members(&setup.grid, setup.patience)?;
-        let mut checkpoint = None;
-        let cpu = match setup.length {
-            Length::Time { warmup, measure } => {
-                self.stages.enter(Stage::WarmUp);
-                self.let_run("warming up", Duration::ZERO, warmup)?;
-                self.stages.enter(Stage::Measure);
-                let cpu = process_cpu();
-                if setup.checkpoint {
-                    checkpoint = Some(self.take_checkpoint(warmup, measure)?);
-                } else if setup.watch {
-                    self.watch(warmup, measure)?;
-                } else {
-                    self.let_run("measuring", warmup, measure)?;
-                }
-                let cpu = process_cpu() - cpu;
-                self.stages.enter(Stage::Drain);
-                cpu
-            }
-            Length::Txns(_) => {
-                self.stages.enter(Stage::Measure);
-                Duration::ZERO
-            }
-        };
+        let Spent { checkpoint, cpu, watch, disturbance } = self.measure(setup)?;
         let kinds = workload.kinds().len();
         let (data, copies) = if setup.grid.apart {
             (usize::from(setup.grid.nodes), 1)
@@ -422,10 +421,17 @@ impl Lead<'_> {
             loops: Vec::new(),
             process_cpu: cpu,
             peak_rss_bytes: 0,
+            disturbance,
+            asking: Asking::default(),
+            audited: (0, 0),
         };
         for _ in 0..loops {
             let Update::Drained(report) = self.receive("finishing")? else { continue };
             measured.book.add(&report.book);
+            if report.has_clients {
+                let seconds = matches!(setup.length, Length::Time { .. }).then_some(report.book.seconds);
+                measured.asking.note(seconds, report.missed);
+            }
             match (&mut measured.staleness, report.staleness) {
                 (Some(all), Some(staleness)) => all.add(&staleness),
                 (all @ None, staleness) => *all = staleness,
@@ -438,12 +444,17 @@ impl Lead<'_> {
             }
             measured.loops.push(report.used);
         }
+        if let Some(watch) = watch {
+            measured.disturbance = watch.end();
+        }
         // Whether the configuration service knows at this moment that all members are in sync does not matter: they are compared.
         measured.deposed = self.missing(&setup.grid, 0);
         self.stages.enter(Stage::Audit);
         let own_audits = workload.audits().len();
         for _ in 0..auditors {
             let Update::Audited(place, mut answers) = self.receive("checking")? else { continue };
+            measured.audited.0 += answers.len();
+            measured.audited.1 += answers.iter().filter(|answer| !answer.is_empty()).count();
             if place.replica == 0 {
                 let others = answers.split_off(own_audits);
                 measured.seen[place.data].audits = std::mem::replace(&mut answers, others);
@@ -455,6 +466,45 @@ impl Lead<'_> {
         self.running.iter().for_each(|node| node.handle().stop());
         self.running.drain(..).try_for_each(Running::wait)?;
         Ok(measured)
+    }
+
+    /// Warms up and measures for a time, or begins to measure what a number of transactions ends.
+    fn measure(&mut self, setup: &Setup) -> anyhow::Result<Spent> {
+        let Length::Time { warmup, measure } = setup.length else {
+            let watch = Some(Watch::begin(None));
+            self.stages.enter(Stage::Measure);
+            return Ok(Spent { watch, ..Spent::default() });
+        };
+        self.stages.enter(Stage::WarmUp);
+        self.let_run("warming up", Duration::ZERO, warmup)?;
+        let watch = Watch::begin(None);
+        self.stages.enter(Stage::Measure);
+        let (cpu, mut checkpoint) = (process_cpu(), None);
+        if setup.checkpoint {
+            checkpoint = Some(self.take_checkpoint(warmup, measure)?);
+        } else if setup.watch {
+            self.watch(warmup, measure)?;
+        } else {
+            self.measure_enough(setup, warmup, measure)?;
+        }
+        let cpu = process_cpu() - cpu;
+        self.stages.enter(Stage::Drain);
+        Ok(Spent { checkpoint, cpu, watch: None, disturbance: watch.end() })
+    }
+
+    /// Measures; for longer than was asked if too little was committed by then, and that is allowed.
+    fn measure_enough(&mut self, setup: &Setup, before: Duration, length: Duration) -> anyhow::Result<()> {
+        const LONGER: Duration = Duration::from_millis(100);
+        let loops = usize::from(setup.grid.nodes) * setup.loops;
+        let least = Load { loops, clients: setup.clients, is_open: setup.rate.is_some() }.least();
+        let (begun, committed) = (Instant::now(), self.stages.answered.load(Ordering::Relaxed));
+        self.let_run("measuring", before, length)?;
+        while begun.elapsed() < setup.longest
+            && self.stages.answered.load(Ordering::Relaxed) - committed < least
+        {
+            self.let_run("measuring for longer", before + length, LONGER)?;
+        }
+        Ok(())
     }
 
     /// Measures, and looks again and again at what shards keep for reads on snapshots.

@@ -57,6 +57,10 @@ pub(super) struct Report {
     pub summary: Vec<u8>,
     pub staleness: Option<Staleness>,
     pub used: LoopUse,
+    /// True if the loop has clients.
+    pub has_clients: bool,
+    /// True if the loop never saw that measuring had begun.
+    pub missed: bool,
 }
 
 /// A source for a loop whose clients ask for nothing.
@@ -168,6 +172,8 @@ pub(super) struct Population<M> {
     requests: Requests,
     begun: Option<Reading>,
     ended: Option<Reading>,
+    /// Measuring was over when this loop looked.
+    missed: bool,
     messages: PhantomData<fn(M)>,
 }
 
@@ -222,6 +228,7 @@ impl<M: Message> Population<M> {
             requests: Requests::default(),
             begun: None,
             ended: None,
+            missed: false,
             messages: PhantomData,
         }
     }
@@ -290,6 +297,7 @@ impl<M: Message> Population<M> {
             self.schedule = self.clients.rate.map(|rate| Schedule::new(rate, now, seed, stream));
         }
         if stage >= Stage::Measure && self.begun.is_none() {
+            self.missed = stage > Stage::Measure;
             self.begun = Some(self.read_watch());
             self.book.begin(now);
             if self.clients.checkpoint.is_some() {
@@ -297,7 +305,8 @@ impl<M: Message> Population<M> {
             }
             self.staleness = self.clients.watch.then(Staleness::new);
         }
-        if self.stage == Stage::Measure {
+        // A loop that was held up for all of the time measured has measured nothing, and reports that.
+        if stage > Stage::Measure {
             self.end_measuring(now);
         }
         self.stage = stage;
@@ -434,7 +443,15 @@ impl<M: Message> Population<M> {
         let used = LoopUse { node: self.place.node, cpu: ended.cpu.saturating_sub(begun.cpu), parts };
         let mut book = self.book.clone();
         book.unanswered = self.gateway.outstanding() as u64;
-        let report = Report { place: self.place, book, summary, staleness: self.staleness.clone(), used };
+        let report = Report {
+            place: self.place,
+            book,
+            summary,
+            staleness: self.staleness.clone(),
+            used,
+            has_clients: self.clients.clients > 0,
+            missed: self.missed,
+        };
         self.send(Update::Drained(Box::new(report)));
     }
 

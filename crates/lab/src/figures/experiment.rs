@@ -14,6 +14,7 @@
 //!     setting: |size, theta, _| ycsb(Parameters { distribution: Zipfian { theta }, ..defaults(size) }),
 //!     plots: &[Picture { y: THROUGHPUT, series: Measured::clock, ..PICTURE }],
 //!     paper: &[("MVCC at 0.99", "3 M txn/s (section 6)", |m| rate_at(&m.clock("mvcc"), 0.99))],
+//!     log: Logging { durability: Durability::Fsync, paper: "The paper logs inputs (section 3.3)." },
 //!     shapes: |m| vec![Shape::flat("mvcc is flat: within 20%", &m.clock("mvcc"), 0.2)],
 //!     notes: &["The paper's nodes are 16 servers, ours share a machine."],
 //!     ..Experiment::PLAIN
@@ -22,6 +23,10 @@
 //!
 //! Anything beside this (a table, a model, a plot over something else than the swept axis) a figure adds in
 //! [`Experiment::more`].
+//!
+//! What follows from service demand for other machines is no measurement: it is drawn apart
+//! ([`Experiment::extrapolated`]), and no verdict rests on it. Nodes log as `ordain serve` does ([`Experiment::log`]),
+//! unless the paper's did not.
 
 use std::fmt;
 use std::sync::Arc;
@@ -34,8 +39,10 @@ use ordain_model::{CheckpointMode, OptionError, OptionInfo, OptionValue, Reads};
 use ordain_node::given::Given;
 use ordain_workload::Workload;
 
+use super::summary::InSimulator;
 use super::{Beside, Measured, Shape, Size, Summary};
 use crate::bench::{Durability, Ours, Point, System};
+use crate::conditions::caption;
 use crate::embedded::Grid;
 use crate::interrupt;
 use crate::plot::{Axis, Kind, Plot, Scale, Series};
@@ -65,7 +72,6 @@ pub enum Values {
 pub struct Line {
     pub name: String,
     pub ours: Ours,
-    pub durability: Durability,
     pub grid: Grid,
     /// Event loops of a node.
     pub threads: usize,
@@ -81,12 +87,11 @@ pub struct Line {
 }
 
 impl Line {
-    /// Calvin on one node, whose clients do not wait for the log, as the papers' did not.
+    /// Calvin on one node.
     pub fn node(name: impl Into<String>, threads: usize) -> Line {
         Line {
             name: name.into(),
             ours: Ours::new(engine("calvin")),
-            durability: Durability::None,
             grid: Grid::ALONE,
             threads,
             clients: CLIENTS,
@@ -97,9 +102,9 @@ impl Line {
         }
     }
 
-    /// Calvin on a cluster whose nodes have a thread each and no log, so that what is between nodes is measured.
+    /// Calvin on a cluster whose nodes have a thread each.
     pub fn cluster(name: impl Into<String>, grid: Grid, clients: usize) -> Line {
-        Line { durability: Durability::Ephemeral, grid, clients, ..Line::node(name, 1) }
+        Line { grid, clients, ..Line::node(name, 1) }
     }
 
     /// Sets the engine, by its name.
@@ -125,12 +130,11 @@ impl Line {
         Line { knob, ..self }
     }
 
-    /// The line's point at a place of the axis.
+    /// The line's point at a place of the axis; how it logs, the experiment sets.
     pub fn at(self, x: f64, workload: Arc<dyn Workload>) -> FigurePoint {
-        let Line { name, ours, durability, grid, threads, clients, rate, watches_reads, checkpoint, .. } =
-            self;
+        let Line { name, ours, grid, threads, clients, rate, watches_reads, checkpoint, .. } = self;
         let watch = watches_reads && ours.reads_on_snapshots();
-        let system = System::Embedded { ours, durability, grid };
+        let system = System::Embedded { ours, durability: Logging::PRODUCT.durability, grid };
         FigurePoint {
             line: name,
             x,
@@ -152,6 +156,13 @@ pub struct FigurePoint {
 }
 
 impl FigurePoint {
+    fn logs(mut self, logging: Logging) -> FigurePoint {
+        if let System::Embedded { durability, .. } = &mut self.point.system {
+            *durability = logging.durability;
+        }
+        self
+    }
+
     /// Sets options of the engine that the figure does not set itself; returns the names of those that it set.
     ///
     /// # Errors
@@ -172,6 +183,33 @@ impl FigurePoint {
         ours.options.check()?;
         Ok(used)
     }
+}
+
+/// The log of a figure's nodes: the paper's setting, or the product's where the paper does not say.
+#[derive(Clone, Copy, Debug)]
+pub struct Logging {
+    pub durability: Durability,
+    /// The words of the paper about its own log, with the section.
+    pub paper: &'static str,
+}
+
+impl Logging {
+    /// As `ordain serve` does, for questions that no paper asks.
+    pub const PRODUCT: Logging = Logging { durability: Durability::Fsync, paper: "There is no paper." };
+    pub const CALVIN: Logging = Logging {
+        paper: "The paper logs transactional input and nothing else (section 5), and replicates a batch before it is \
+                executed (3.1); whether the measured system wrote a log to disk it does not say.",
+        ..Logging::PRODUCT
+    };
+    pub const PAXFLOW: Logging = Logging {
+        paper: "The paper does not say whether its system logs. Transactions that only read are not logged here.",
+        ..Logging::PRODUCT
+    };
+    pub const QSTORE: Logging = Logging {
+        paper: "The paper logs the input of a batch before execution threads get it (section 3.3); whether the measured \
+                system did it does not say, and the authors' public code has no log.",
+        ..Logging::PRODUCT
+    };
 }
 
 /// A plot of some lines over the swept axis.
@@ -207,14 +245,25 @@ pub struct Experiment {
     pub setting: fn(Size, f64, &mut Line) -> anyhow::Result<Arc<dyn Workload>>,
     /// Points that are not on the swept axis.
     pub also: fn(Size, usize) -> anyhow::Result<Vec<FigurePoint>>,
+    /// Clusters in the simulator, with the costs that were measured.
+    pub simulate: fn(Size, &Measured) -> anyhow::Result<Vec<InSimulator>>,
     /// Time and number of the runs of a point.
     pub measure: fn(Size) -> Duration,
     pub repetitions: fn(Size) -> usize,
     /// True: the ceiling is measured beside every point.
     pub with_ceiling: bool,
+    /// Plots of what is measured.
     pub plots: &'static [Picture],
-    /// Numbers of the paper beside ours.
+    /// Plots of what follows from service demand.
+    pub extrapolated: &'static [Picture],
+    /// Numbers of the paper beside ours, measured.
     pub paper: &'static [Number],
+    /// Numbers of the paper beside what follows from service demand.
+    pub extrapolations: &'static [Number],
+    /// The log of the nodes.
+    pub log: Logging,
+    /// True of a question of ours.
+    pub is_ours: bool,
     /// Requirements on the lines.
     pub shapes: fn(&Measured) -> Vec<Shape>,
     /// Differences to the paper, and their reasons.
@@ -239,11 +288,16 @@ impl Experiment {
         lines: |_| Vec::new(),
         setting: |_, _, line| anyhow::bail!("line {} has no setting", line.name),
         also: |_, _| Ok(Vec::new()),
+        simulate: |_, _| Ok(Vec::new()),
         measure: Size::measure,
         repetitions: Size::repetitions,
         with_ceiling: false,
         plots: &[],
+        extrapolated: &[],
         paper: &[],
+        extrapolations: &[],
+        log: Logging::PRODUCT,
+        is_ours: false,
         shapes: |_| Vec::new(),
         notes: &[],
         more: |_, _, _| {},
@@ -267,21 +321,38 @@ impl Experiment {
             }
         }
         points.extend((self.also)(size, cores)?);
-        Ok(points)
+        Ok(points.into_iter().map(|point| point.logs(self.log)).collect())
     }
 
     /// The summary of the runs.
     pub fn summary(&self, measured: &Measured) -> Summary {
-        let notes = self.notes.iter().map(|note| (*note).to_owned());
-        let paper = self.paper.iter().map(|(what, paper, ours)| Beside::new(what, paper, ours(measured)));
+        let Logging { durability, paper } = self.log;
+        let log = format!("Logging: durability {durability}. {paper}");
+        let notes = self.notes.iter().map(|note| (*note).to_owned()).chain([log]);
+        let pictures = |pictures: &[Picture]| pictures.iter().map(|it| self.picture(it, measured)).collect();
+        let numbers = |numbers: &[Number]| {
+            numbers.iter().map(|(what, paper, ours)| Beside::new(what, paper, ours(measured))).collect()
+        };
         let mut summary = Summary {
-            plots: self.plots.iter().map(|picture| self.picture(picture, measured)).collect(),
-            beside: paper.collect(),
+            plots: pictures(self.plots),
+            extrapolated: pictures(self.extrapolated),
+            beside: numbers(self.paper),
+            extrapolations: numbers(self.extrapolations),
             shapes: (self.shapes)(measured),
             notes: notes.collect(),
             tables: Vec::new(),
         };
         (self.more)(self, measured, &mut summary);
+        summary.shapes.iter_mut().for_each(|shape| shape.is_ours |= self.is_ours);
+        if let Some(why) = measured.withheld() {
+            summary.withhold(&why);
+        }
+        let conditions = caption(measured.runs.iter().map(|(_, _, run)| run));
+        for plot in
+            summary.plots.iter_mut().chain(&mut summary.extrapolated).filter(|_| !conditions.is_empty())
+        {
+            plot.subtitle = format!("{}; {conditions}", plot.subtitle);
+        }
         summary
     }
 
@@ -336,6 +407,7 @@ pub fn interleaved(
                 // No ratio from runs whose checks failed.
                 run.share_of_ceiling =
                     (run.passed() && ceiling.passed()).then(|| run.txn_per_s / ceiling.txn_per_s);
+                run.ceiling_machine = Some(ceiling.disturbance.state);
             }
             measured.runs.push((point.line.clone(), point.x, run));
         }

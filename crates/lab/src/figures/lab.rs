@@ -12,6 +12,7 @@ use super::experiment::{FigurePoint, Measure, interleaved};
 use super::registry::{FIGURES, Figure, find};
 use super::{Experiment, LabCommand, ListArgs, Measured, Paper, RunArgs, Shape, Size, Summary};
 use crate::bench::{Bench, scratch};
+use crate::conditions::caption;
 use crate::embedded::Length;
 use crate::host::Host;
 use crate::html::{self, Block, Page, Section};
@@ -143,8 +144,11 @@ fn run_figures(args: &RunArgs) -> anyhow::Result<bool> {
         for Planned { figure, experiment, points } in planned {
             let mut here = Here::new(args, size, experiment, &mut progress);
             let repetitions = (experiment.repetitions)(size);
-            let measured = interleaved(&points, repetitions, experiment.with_ceiling, &mut here)
+            let mut measured = interleaved(&points, repetitions, experiment.with_ceiling, &mut here)
                 .with_context(|| format!("figure {}", figure.id))?;
+            progress.show(Duration::ZERO, "clusters in the simulator");
+            measured.simulated = (experiment.simulate)(size, &measured)
+                .with_context(|| format!("figure {} in the simulator", figure.id))?;
             let outcome = Outcome { figure, summary: experiment.summary(&measured), measured };
             outcome.write(&args.out, size, &host)?;
             outcomes.push(outcome);
@@ -181,6 +185,9 @@ fn report(args: &RunArgs, size: Size, host: &Host, outcomes: &[Outcome]) -> anyh
     Ok(())
 }
 
+/// So many times as long a point is measured at most, if too little is committed in its time.
+const LONGER: u32 = 20;
+
 /// Measures the points of a figure on this machine.
 struct Here<'a> {
     bench: Bench,
@@ -193,7 +200,8 @@ struct Here<'a> {
 impl<'a> Here<'a> {
     fn new(args: &RunArgs, size: Size, experiment: &Experiment, progress: &'a mut Progress) -> Here<'a> {
         let (warmup, measure) = (size.warmup(), (experiment.measure)(size));
-        let bench = Bench::embedded(Length::Time { warmup, measure }, args.data_dir.clone());
+        let mut bench = Bench::embedded(Length::Time { warmup, measure }, args.data_dir.clone());
+        bench.longest = measure * LONGER;
         Here { bench, each: warmup + measure, seed: args.seed, progress }
     }
 
@@ -215,6 +223,10 @@ impl Measure for Here<'_> {
     }
 }
 
+/// Stands before what is no measurement.
+const EXTRAPOLATED: &str = "Extrapolated from service demand, not measured: what nodes with more cores could do at best, if \
+                            nothing waited for anything. No verdict rests on it.";
+
 /// A figure that was run.
 struct Outcome {
     figure: &'static Figure,
@@ -230,7 +242,8 @@ impl Outcome {
     /// Writes the pictures and the data.
     fn write(&self, out: &Path, size: Size, host: &Host) -> anyhow::Result<()> {
         let id = self.figure.id;
-        for (number, plot) in self.summary.plots.iter().enumerate() {
+        let plots = self.summary.plots.iter().chain(&self.summary.extrapolated);
+        for (number, plot) in plots.enumerate() {
             let name = if number == 0 { format!("{id}.svg") } else { format!("{id}-{}.svg", number + 1) };
             let path = out.join(name);
             fs::write(&path, plot.svg()).with_context(|| format!("cannot write {}", path.display()))?;
@@ -252,7 +265,12 @@ impl Outcome {
             "host": host,
             "size": size,
             "passed": self.passed(),
+            "conditions": caption(self.measured.runs.iter().map(|(_, _, run)| run)),
+            "log": self.figure.experiment.map(|(experiment, _)| experiment.log.paper),
+            "simulated": self.measured.simulated,
             "plots": self.summary.plots,
+            "extrapolated": self.summary.extrapolated,
+            "extrapolations": self.summary.extrapolations,
             "tables": self.summary.tables,
             "beside": self.summary.beside,
             "shapes": self.summary.shapes,
@@ -274,6 +292,11 @@ impl Outcome {
             section.blocks.push(Block::Notes(self.summary.notes.clone()));
         }
         section.blocks.extend(self.summary.tables.iter().cloned().map(Block::Table));
+        if !self.summary.extrapolated.is_empty() {
+            section.blocks.push(Block::Text(EXTRAPOLATED.to_owned()));
+            section.blocks.extend(self.summary.extrapolated.iter().cloned().map(Block::Plot));
+            section.blocks.extend(self.summary.extrapolations_table().map(Block::Table));
+        }
         let runs: Vec<Run> = self.measured.runs.iter().map(|(_, _, run)| run.clone()).collect();
         let caption = "What was measured: medians, from the least to the most";
         section.blocks.push(Block::Table(runs_table(caption, &runs, si)));
@@ -290,7 +313,8 @@ fn verdicts(outcomes: &[Outcome]) -> Table {
         text("figure", |(outcome, _): &Row<'_>| outcome.figure.id.to_owned()),
         text("checks", |(outcome, _): &Row<'_>| if outcome.passed() { "pass" } else { "FAIL" }.to_owned()),
         text("must", |(_, shape): &Row<'_>| shape.must.clone()),
-        text("shape", |(_, shape): &Row<'_>| shape.verdict().to_owned()),
+        text("claim", |(_, shape): &Row<'_>| shape.claim.clone()),
+        text("verdict", |(_, shape): &Row<'_>| shape.verdict().to_owned()),
         text("ours", |(_, shape): &Row<'_>| shape.ours.clone()),
     ];
     Table::of("Verdicts", shapes, columns)
@@ -302,7 +326,12 @@ fn page(outcomes: &[Outcome], size: Size, host: &Host, command: &str, date: &str
     all.blocks.push(Block::Table(all_figures()));
     sections.push(all);
     let shapes: Vec<_> = outcomes.iter().flat_map(|outcome| &outcome.summary.shapes).collect();
-    let count = |wanted: Option<bool>| shapes.iter().filter(|shape| shape.holds == wanted).count();
+    let words =
+        ["as in the paper", "as required", "beyond the paper", "beyond", "below", "differs", "no verdict"];
+    let counts = words.map(|verdict| {
+        let count = shapes.iter().filter(|shape| shape.verdict() == verdict).count();
+        format!("{verdict}: {count}")
+    });
     let checks = if outcomes.iter().all(Outcome::passed) {
         "Every check of the data that the runs left behind passed."
     } else {
@@ -315,13 +344,10 @@ fn page(outcomes: &[Outcome], size: Size, host: &Host, command: &str, date: &str
     Page {
         title: "Ordain: the papers' figures".to_owned(),
         lead: format!(
-            "{} of {} figures and tables, on one machine. Of what their shapes must be, {} is as in the paper, {} differs, \
-             and {} is not known yet. {checks} {effort}",
+            "{} of {} figures and tables, on one machine. Verdicts on what was measured: {}. {checks} {effort}",
             outcomes.len(),
             FIGURES.len(),
-            count(Some(true)),
-            count(Some(false)),
-            count(None),
+            counts.join("; "),
         ),
         facts: html::facts(env!("CARGO_PKG_VERSION"), host, date),
         commands: vec![command.to_owned()],
@@ -337,9 +363,11 @@ mod tests {
     use ordain_model::CheckpointMode;
 
     use super::super::scale;
+    use super::super::verdict::Verdict;
     use super::*;
+    use crate::disturbance::{Disturbance, State};
     use crate::options::OptionArgs;
-    use crate::plot::{si, testing};
+    use crate::plot::{Style, si, testing};
     use crate::report::{CheckpointOfRun, KeptOfRun, Latency, SnapshotsOfRun, StretchOfRun};
 
     /// Computes what a machine would have measured.
@@ -347,6 +375,8 @@ mod tests {
     struct Computed {
         asked: Vec<(String, f64, usize)>,
         fails: bool,
+        /// The line that is disturbed at the first place, in every repetition.
+        disturbed: Option<&'static str>,
     }
 
     impl Measure for Computed {
@@ -354,7 +384,15 @@ mod tests {
             self.asked.push((point.line.clone(), point.x, repetition));
             let rate = 100_000.0 * point.point.threads as f64 * (1.0 + repetition as f64 / 100.0);
             let cpu = [("calvin", 6.0), ("sequencer", 1.0), ("driver: generate", 1.0)];
+            let free = testing::run("calvin", repetition, rate, !self.fails);
+            let disturbance = if self.disturbed == Some(&point.line) {
+                let why = Some("others used 0.80 cores".to_owned());
+                Disturbance { state: State::Disturbed, why, ..Disturbance::default() }
+            } else {
+                free.disturbance.clone()
+            };
             Ok(Run {
+                disturbance,
                 threads: point.point.threads,
                 cpu_us_per_txn: cpu
                     .iter()
@@ -364,7 +402,7 @@ mod tests {
                 timeline: (1..=60).map(|i| (f64::from(i) * 0.1, 10_000)).collect(),
                 checkpoint: point.point.checkpoint.map(checkpoint),
                 snapshots: point.point.watch.then(|| snapshots(&point.line)),
-                ..testing::run("calvin", repetition, rate, !self.fails)
+                ..free
             })
         }
 
@@ -440,7 +478,7 @@ mod tests {
                 let drawn: usize = plot.series.iter().map(|series| series.points.len()).sum();
                 assert!(drawn > 1, "{}", figure.id);
             }
-            assert!(shapes.iter().any(|shape| shape.holds.is_some()), "{}", figure.id);
+            assert!(shapes.iter().any(|shape| shape.verdict != Verdict::Unknown), "{}", figure.id);
             let json = outcome.json(Size::Quick, &Host::look());
             assert_eq!(json["name"], figure.id);
             assert_eq!(json["passed"], true);
@@ -451,25 +489,37 @@ mod tests {
     #[test]
     fn figure_5_shows_the_measured_node_the_model_and_what_is_absent() {
         let outcome = computed("calvin-5");
-        // The model of many nodes comes first, each node and all of them; then one node with many cores.
-        let [nodes, _, cores] = &outcome.summary.plots[..] else { panic!("{:?}", outcome.summary.plots) };
-        assert!(nodes.series.iter().all(|series| series.style != crate::plot::Style::Measured), "{nodes:?}");
+        // What was measured leads; the model of many nodes comes after it, each node and all of them.
+        let [cores, nodes, _] = &outcome.summary.plots[..] else { panic!("{:?}", outcome.summary.plots) };
+        assert!(nodes.series.iter().all(|series| series.style != Style::Measured), "{nodes:?}");
         assert_eq!(nodes.series[0].points.last().map(|(x, _)| *x), Some(100.0));
         let names: Vec<&str> = cores.series.iter().map(|series| series.name.as_str()).collect();
-        assert!(names.contains(&"C = 0.01, measured") && names.contains(&"C = 0.01, X(c)"), "{names:?}");
-        let model = cores.series.iter().find(|s| s.name == "C = 0.01, X(c)").unwrap();
+        assert_eq!(names, ["C = 0.0001", "C = 0.01", "the paper's one machine: 27 K"]);
+        assert!(cores.subtitle.contains("durability fsync; logged and synced"), "{}", cores.subtitle);
+        // X(c) is in a picture of its own.
+        let [extrapolated] = &outcome.summary.extrapolated[..] else { panic!("{:?}", outcome.summary) };
+        assert!(extrapolated.series.iter().all(|series| series.style != Style::Measured), "{extrapolated:?}");
+        let name = "C = 0.01, X(c), extrapolated from service demand";
+        let model = extrapolated.series.iter().find(|series| series.name == name).unwrap();
         assert_eq!(
             [1.0, 16.0].map(|cores| model.at(cores).map(si)),
             [Some("143 K".to_owned()), Some("1 M".to_owned())]
         );
         let text = outcome.section_html();
-        for part in ["27 K txn/s on 8 virtual cores", "not a measurement", "as in the paper", "sequencer"] {
+        for part in [
+            "27 K txn/s on 8 virtual cores",
+            "not a measurement",
+            "beyond the paper",
+            "sequencer",
+            "Extrapolated from service demand, not measured",
+            "whether the measured system wrote a log to disk it does not say",
+        ] {
             assert!(text.contains(part), "{part}");
         }
     }
 
-    fn of_shapes(summary: &Summary) -> Vec<(Option<bool>, &str)> {
-        summary.shapes.iter().map(|shape| (shape.holds, shape.ours.as_str())).collect()
+    fn of_shapes(summary: &Summary) -> Vec<(Verdict, &str)> {
+        summary.shapes.iter().map(|shape| (shape.verdict, shape.ours.as_str())).collect()
     }
 
     #[test]
@@ -479,9 +529,12 @@ mod tests {
         assert_eq!(names[..4], ["no checkpoint", "multiversion", "naive", "zigzag"]);
         let ours =
             "91 K txn/s for 1.0 s, at least 100 K, beside 100 K: 0.91; longest pause 15.0 ms, beside 9.0 ms";
-        assert!(of_shapes(&summary).contains(&(Some(true), ours)), "{:?}", summary.shapes);
+        assert!(of_shapes(&summary).contains(&(Verdict::Holds, ours)), "{:?}", summary.shapes);
         assert!(
-            summary.shapes.iter().any(|shape| shape.must.starts_with("naive") && shape.holds == Some(true))
+            summary
+                .shapes
+                .iter()
+                .any(|shape| shape.must.starts_with("naive") && shape.verdict == Verdict::Holds)
         );
         assert!(summary.plots[0].notes.iter().any(|note| note.starts_with("zigzag: asked for after 1.5 s")));
     }
@@ -493,7 +546,7 @@ mod tests {
         assert_eq!((here.series.len(), across.series.len(), summary.shapes.len()), (3, 6, 6));
         assert_eq!(across.series[4].name, "PaxFlow, snapshot reads, 20% on both nodes");
         assert_eq!(across.series[5].name, "PaxFlow, reads of a session, 20% on both nodes");
-        assert!(summary.shapes.iter().all(|shape| shape.holds == Some(true)), "{:?}", summary.shapes);
+        assert!(summary.shapes.iter().all(|shape| shape.verdict == Verdict::Holds), "{:?}", summary.shapes);
         let points = find("paxflow-e2").unwrap().experiment.unwrap().0.points(Size::Quick, 2).unwrap();
         let far = points.iter().find(|point| point.line == across.series[4].name).unwrap();
         assert!(far.point.system.to_string().ends_with("on 2 nodes"), "{}", far.point.system);
@@ -508,7 +561,7 @@ mod tests {
         assert_eq!(names, ["previous", "session", "strict"]);
         assert_eq!(summary.plots[1].series[0].points, [(1.0, 50.0), (1_024.0, 100.0)]);
         let verdicts = of_shapes(&summary);
-        assert!(verdicts.contains(&(Some(true), "the stalest misses 0 us")), "{verdicts:?}");
+        assert!(verdicts.contains(&(Verdict::Holds, "the stalest misses 0 us")), "{verdicts:?}");
         assert!(summary.tables[0].html().contains("fresh %"));
         let summary = computed("paxflow-e4").summary;
         assert!(summary.shapes.iter().any(|shape| shape.ours == "at most 9 and that one, for 9 epochs"));
@@ -532,11 +585,44 @@ mod tests {
         let outcome = Outcome { figure, summary, measured };
         assert!(!outcome.passed());
         assert!(
-            outcome.summary.shapes.iter().all(|shape| shape.holds.is_none()),
+            outcome.summary.shapes.iter().all(|shape| shape.verdict == Verdict::Unknown),
             "{:?}",
             outcome.summary.shapes
         );
         assert!(outcome.section_html().contains("Some runs failed the checks"));
+    }
+
+    #[test]
+    fn a_figure_with_a_disturbed_point_gives_no_verdict_and_crosses_it_out() {
+        let figure = find("paxflow-2").unwrap();
+        let (experiment, _) = figure.experiment.unwrap();
+        let mut measure = Computed { disturbed: Some("PaxFlow, snapshot reads"), ..Computed::default() };
+        let points = experiment.points(Size::Quick, 2).unwrap();
+        let measured = interleaved(&points, 2, experiment.with_ceiling, &mut measure).unwrap();
+        let summary = experiment.summary(&measured);
+        assert!(summary.shapes.iter().all(|shape| shape.verdict == Verdict::Unknown), "{:?}", summary.shapes);
+        let why = "no verdict: PaxFlow, snapshot reads at 1, the machine: disturbed: others used 0.80 cores";
+        assert!(summary.shapes[0].ours.contains(why), "{:?}", summary.shapes[0]);
+        assert_eq!(summary.plots[0].series[2].disturbed, [1.0, 2.0]);
+        let outcome = Outcome { figure, summary, measured };
+        assert!(outcome.passed(), "the data are sound all the same");
+        let json = outcome.json(Size::Quick, &Host::look());
+        assert_eq!(json["shapes"][0]["verdict"], "unknown");
+        assert!(json["runs"].to_string().contains("\"state\":\"disturbed\""));
+        insta::assert_snapshot!(verdicts(&[outcome]).to_string());
+    }
+
+    #[test]
+    fn every_figure_logs_as_the_product_does_unless_its_paper_did_not() {
+        for figure in &FIGURES {
+            let Some((experiment, _)) = figure.experiment else { continue };
+            assert!(!experiment.log.paper.is_empty(), "{}", figure.id);
+            for point in experiment.points(Size::Quick, 2).unwrap() {
+                let conditions = point.point.conditions();
+                assert_eq!(conditions.durability, experiment.log.durability.to_string(), "{}", figure.id);
+                assert!(conditions.log.starts_with("logged and synced"), "{}: {conditions:?}", figure.id);
+            }
+        }
     }
 
     #[test]
@@ -596,7 +682,7 @@ mod tests {
             assert!(directory.path().join(name).exists(), "{name}");
         }
         let printed = verdicts(&[outcome]).wrapped().to_string();
-        assert!(printed.contains("paxflow-2") && printed.contains("differs"), "{printed}");
+        assert!(printed.contains("paxflow-2") && printed.contains("below"), "{printed}");
     }
 
     #[test]

@@ -22,6 +22,7 @@ mod registry;
 mod scale;
 mod summary;
 mod tpcc;
+mod verdict;
 
 use std::fmt;
 use std::path::PathBuf;

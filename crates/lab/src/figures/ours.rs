@@ -32,6 +32,7 @@ pub static CEILING: Experiment = Experiment {
         Ok(Arc::new(Ycsb::new(parameters)?))
     },
     with_ceiling: true,
+    is_ours: true,
     plots: &[Picture { y: ("share of plain accesses", "%", LINEAR), series: share, ..PICTURE }],
     shapes: |m| {
         let must = "the share does not collapse with skew: within 60% of its best";

@@ -14,7 +14,6 @@ use super::experiment::{Experiment, LINEAR, Line, PICTURE, Picture, Values};
 use super::qstore::{self, ycsb};
 use super::{Shape, Size};
 use crate::plot::{Kind, Scale, Series};
-use crate::report::extent;
 
 /// A line of an engine on four nodes that far apart.
 fn line(name: impl Into<String>, engine: &str, way: Micros) -> Line {
@@ -54,19 +53,19 @@ pub static A: Experiment = Experiment {
     measure: |size| size.measure().max(Duration::from_secs(10)),
     repetitions: |size| size.pick(1, size.repetitions()),
     plots: &[Picture { kind: Kind::Bars, ..PICTURE }],
+    is_ours: true,
     shapes: |m| {
         let [conservative, speculative, auto] = [CONSERVATIVE, SPECULATIVE, AUTO].map(|line| m.clock(line));
         let best =
             |x| [&conservative, &speculative].iter().filter_map(|line| line.at(x)).max_by(f64::total_cmp);
         let better = auto.points.iter().filter_map(|(x, _)| Some((*x, best(*x)?))).collect();
         let ratios = ratios(&auto, &Series::measured("the better", better));
-        let (least, most) = extent(ratios.iter().map(|(_, ratio)| *ratio));
-        let chosen = (!ratios.is_empty()).then(|| (least >= 0.95, format!("{least:.2} to {most:.2}")));
+        let least = ratios.iter().map(|(_, ratio)| *ratio).reduce(f64::min);
         let falls = "speculative execution falls as more is undone: with 5% below 0.95 of that with none";
         vec![
             Shape::flat("conservative execution is flat: within 15%", &conservative, 0.15),
-            Shape::grows_at_most(falls, &speculative, 0.95),
-            Shape::of("auto is never below 0.95 of the better of the two", chosen),
+            Shape::falls(falls, &speculative, 0.95),
+            Shape::at_least("auto over the better of the two, at the least", least, 0.95),
         ]
     },
     notes: &[
@@ -107,6 +106,7 @@ pub static B: Experiment = Experiment {
         ycsb(qstore::defaults(size))
     },
     plots: &[PICTURE],
+    is_ours: true,
     shapes: |m| {
         let rate = |way: &str, ahead| m.clock(&barrier(way, ahead));
         let [(near, _), (quarter, _), (whole, _)] = WAYS;
@@ -114,7 +114,7 @@ pub static B: Experiment = Experiment {
         let costs = |way| {
             let must =
                 format!("what {way} costs is less the larger batches are: its share of the throughput grows");
-            Shape::grows_at_least(must, &share(way), 1.0)
+            Shape::rises(must, &share(way), 1.0)
         };
         let hides = "1 ms apart, what planning ahead brings is less the larger batches are";
         let gain = Series::measured("gain", ratios(&rate(whole, MOST), &rate(whole, AHEAD[0])));
@@ -153,6 +153,7 @@ pub static C: Experiment = Experiment {
         updates(size, Calvin { multi_partition, dependent, constraint_fails: None, ..Calvin::default() })
     },
     plots: &[PICTURE],
+    is_ours: true,
     shapes: |m| {
         let costs = "values from another node cost throughput: with all dependent less than with none";
         let none = "values from the same node cost none: flat within 10%";
@@ -171,6 +172,7 @@ pub static C: Experiment = Experiment {
 #[cfg(test)]
 mod tests {
     use super::super::Measured;
+    use super::super::verdict::Verdict;
     use super::*;
     use crate::plot::testing;
 
@@ -186,10 +188,14 @@ mod tests {
                 run(SPECULATIVE, 1.0, 50.0),
                 run(AUTO, 1.0, 100.0),
             ];
-            A.summary(&Measured { runs }).shapes.into_iter().map(|shape| shape.holds).collect::<Vec<_>>()
+            A.summary(&Measured { runs, ..Measured::default() })
+                .shapes
+                .into_iter()
+                .map(|shape| shape.verdict)
+                .collect::<Vec<_>>()
         };
-        assert_eq!(verdicts(195.0), [Some(true); 3]);
-        assert_eq!(verdicts(150.0), [Some(true), Some(true), Some(false)]);
-        assert_eq!(A.summary(&Measured::default()).shapes[2].holds, None);
+        assert_eq!(verdicts(195.0), [Verdict::Holds; 3]);
+        assert_eq!(verdicts(150.0), [Verdict::Holds, Verdict::Holds, Verdict::Below]);
+        assert_eq!(A.summary(&Measured::default()).shapes[2].verdict, Verdict::Unknown);
     }
 }

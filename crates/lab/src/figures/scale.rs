@@ -8,10 +8,15 @@ use ordain_workload::Workload;
 use ordain_workload::micro::{Calvin, Micro};
 
 use super::experiment::{self, FigurePoint, LINEAR, THROUGHPUT, axis};
+use super::summary::InSimulator;
+use super::verdict::Claim;
 use super::{Measured, Shape, Summary};
+use crate::bench::registry;
 use crate::embedded::Grid;
+use crate::interrupt;
 use crate::plot::{Kind, Plot, Series, si};
 use crate::scale_out::Model;
+use crate::simulated::{Cluster, Demand};
 use crate::table::{Cell, Table};
 
 /// A line of a figure: a workload on any number of nodes.
@@ -30,6 +35,12 @@ const ON_NODES: &str = "on nodes: ";
 const NODES: [u16; 3] = [1, 2, 4];
 /// Numbers of nodes that are simulated.
 const SIMULATED: [usize; 9] = [1, 2, 4, 6, 8, 10, 20, 50, 100];
+/// Epochs in the simulator: a batch is answered at once there, and takes several.
+const EPOCHS_IN_SIMULATOR: f64 = 20.0;
+/// Numbers of nodes that run in the simulator.
+const IN_SIMULATOR: [u16; 4] = [1, 2, 4, 8];
+/// The factor within which the model is to agree with the simulator.
+const AGREES: f64 = 1.5;
 /// The eighth node is the paper's slow instance.
 const SLOW: (usize, f64) = (7, 0.8);
 /// Up to how many nodes it is simulated with that one. The others come to wait for it as their clients do, one after the
@@ -179,6 +190,71 @@ fn model(
     }
 }
 
+/// Runs clusters of a line in the simulator, with the costs that were measured of it; `workload` is that of so many nodes, of
+/// which a share uses two. Nothing where the costs were not measured.
+pub fn in_simulator(
+    lines: &[Line],
+    measured: &Measured,
+    workload: impl Fn(&Line, u16, f64) -> anyhow::Result<Arc<dyn Workload>>,
+) -> anyhow::Result<Vec<InSimulator>> {
+    let registry = registry();
+    let mut found = Vec::new();
+    for line in lines {
+        let Some(Simulated { demands, peer_us, .. }) = Simulated::of(*line, measured) else { continue };
+        for nodes in IN_SIMULATOR {
+            interrupt::check()?;
+            let Model { single_us, multi_us, clients, .. } =
+                model(line, (&demands, peer_us), nodes.into(), None);
+            let cluster = Cluster {
+                engine: "calvin".parse()?,
+                nodes,
+                demand: Demand { single_us, multi_us, peer_us },
+                link_us: LINK_US as u64,
+                epoch_us: EPOCH_US as u64,
+                clients: 2 * clients,
+                watched_us: (EPOCHS_IN_SIMULATOR * EPOCH_US) as u64,
+                seed: 1,
+            };
+            let multi = if nodes > 1 { line.multi } else { 0.0 };
+            let txn_per_s = cluster.txn_per_s(&*workload(line, nodes, multi)?, &registry)?;
+            found.push(InSimulator { line: line.name, nodes, txn_per_s });
+        }
+    }
+    Ok(found)
+}
+
+/// The simulator's throughput of each node beside the model's.
+fn compared(summary: &mut Summary, simulated: &[Simulated], measured: &Measured) -> Vec<Series> {
+    let caption =
+        "Each node's throughput in the simulator, where the protocol's own roles run, and by the model";
+    let mut table = Table::new(caption).text_columns(["line"]).number_columns([
+        "nodes",
+        "simulator txn/s",
+        "model txn/s",
+        "model over simulator",
+    ]);
+    let mut series = Vec::new();
+    for known in simulated {
+        let of_line = measured.simulated.iter().filter(|found| found.line == known.line.name);
+        let points: Vec<(f64, f64)> =
+            of_line.map(|found| (found.nodes.into(), found.txn_per_s / f64::from(found.nodes))).collect();
+        for (nodes, rate) in &points {
+            let (model, ratio) = (known.at(*nodes), known.at(*nodes) / rate);
+            let figures = [si(*nodes), si(*rate), si(model), format!("{ratio:.2}")];
+            table.row([Cell::text(known.line.name)].into_iter().chain(figures.map(Cell::number)));
+            if *nodes <= f64::from(FEW) {
+                let must = format!("{}: the model over the simulator on {nodes} nodes", known.line.name);
+                summary.shapes.push(Shape::band(must, 1.0, AGREES, Some(ratio)).of_ours());
+            }
+        }
+        if !points.is_empty() {
+            series.push(Series::model(format!("{}, in the simulator", known.line.name), points));
+        }
+    }
+    summary.tables.extend(table.or_none());
+    series
+}
+
 /// Adds to the summary of one node: the plots of up to a hundred nodes, the demands, and whether the shape is the
 /// paper's. The first line is that of low contention, the last that of high.
 pub fn add(summary: &mut Summary, lines: &[Line], measured: &Measured, title: &str) {
@@ -192,6 +268,7 @@ pub fn add(summary: &mut Summary, lines: &[Line], measured: &Measured, title: &s
         series.push(Series::model(line.name, per_node.clone()));
         series.push(Series::reference(format!("{}, one node at 0.8", line.name), slow.clone()));
     }
+    series.extend(compared(summary, &simulated, measured));
     let plot = |title: String, series| Plot {
         title,
         subtitle: "a model with the demands measured on 1, 2, 4 and 16 nodes; a core a node".to_owned(),
@@ -205,9 +282,9 @@ pub fn add(summary: &mut Summary, lines: &[Line], measured: &Measured, title: &s
         let points = simulated.per_node.iter().map(|(nodes, rate)| (*nodes, nodes * rate)).collect();
         Series::model(simulated.line.name, points)
     };
-    summary.plots.insert(0, plot(format!("{title}, each node"), series));
-    summary.plots.insert(1, plot(format!("{title}, all nodes"), simulated.iter().map(total).collect()));
-    summary.tables.insert(0, demands_table(&simulated));
+    summary.plots.push(plot(format!("{title}, each node"), series));
+    summary.plots.push(plot(format!("{title}, all nodes"), simulated.iter().map(total).collect()));
+    summary.tables.push(demands_table(&simulated));
     summary.notes.push(format!(
         "1 to 100 nodes are a discrete-event model, not a measurement: processor time for each transaction was measured \
          on 1, 2 and 4 nodes that shared this machine, and beyond 4 it is taken to stay; epochs, locks, remote reads and \
@@ -236,25 +313,24 @@ fn demands_table(simulated: &[Simulated]) -> Table {
 }
 
 fn shapes(lines: &[Line], simulated: &[Simulated]) -> Vec<Shape> {
-    const DROP: &str = "a sharp drop of each node's throughput from 1 node to 2: to 0.85 or less";
-    const STEP: &str = "a step between 6 and 8 nodes, where the slow one is added, and none without it";
-    const FLAT: &str = "at low contention flat within 10% from 10 to 100 nodes";
-    const LONGER: &str =
-        "at high contention the decline goes on for longer: less is left at 100 nodes of what was at 10";
+    const DROP: &str = "by the model, what is left of each node's throughput from 1 node to 2: a sharp drop";
+    const STEP: &str = "by the model, from 6 nodes to 8, where the slow one is added: a step";
+    const WITHOUT: &str = "by the model, from 6 nodes to 8 that are all alike: no step";
+    const FLAT: &str = "by the model, at low contention from 10 to 100 nodes";
+    const LONGER: &str = "by the model, at high contention the decline goes on for longer: less is left at 100 nodes of what was at 10";
     let (Some(low), Some(high)) = (simulated.first(), simulated.last()) else {
-        return [DROP, STEP, FLAT, LONGER].map(|must| Shape::unknown(must, "not measured")).into();
+        return [DROP, STEP, WITHOUT, FLAT, LONGER].map(|must| Shape::unknown(must, "not measured")).into();
     };
     let ratio = |line: &Simulated, to: f64, from: f64| line.at(to) / line.at(from);
-    let drop = ratio(low, 2.0, 1.0);
     let slow = |nodes: f64| low.slow.iter().find(|(at, _)| *at == nodes).map_or(0.0, |(_, rate)| *rate);
-    let (step, without) = (slow(8.0) / slow(6.0), ratio(low, 8.0, 6.0));
     let tail = Series::model(
         low.line.name,
         low.per_node.iter().copied().filter(|(nodes, _)| *nodes >= 10.0).collect(),
     );
     let mut shapes = vec![
-        Shape::new(DROP, drop <= 0.85, format!("{}: x {drop:.2}", low.line.name)),
-        Shape::new(STEP, step <= 0.95 && without >= 0.95, format!("x {step:.2}; all alike x {without:.2}")),
+        Shape::number(DROP, Claim::AtMost(0.85), Some(ratio(low, 2.0, 1.0))),
+        Shape::number(STEP, Claim::AtMost(0.95), Some(slow(8.0) / slow(6.0))),
+        Shape::at_least(WITHOUT, Some(ratio(low, 8.0, 6.0)), 0.95),
         Shape::flat(FLAT, &tail, 0.1),
     ];
     if lines.len() > 1 && simulated.len() == lines.len() {
@@ -295,10 +371,30 @@ mod tests {
     }
 
     #[test]
+    fn the_model_is_compared_with_the_simulator_where_both_are() {
+        let simulated = Simulated {
+            line: LINE,
+            demands: vec![(1, 10.0), (2, 15.0), (4, 16.0)],
+            peer_us: 0.0,
+            per_node: vec![(1.0, 1_000.0), (2.0, 600.0), (8.0, 500.0)],
+            slow: Vec::new(),
+        };
+        let found = |nodes, txn_per_s| InSimulator { line: "low", nodes, txn_per_s };
+        let simulator = vec![found(1, 900.0), found(2, 600.0), found(8, 4_400.0)];
+        let measured = Measured { simulated: simulator, ..Measured::default() };
+        let mut summary = Summary::default();
+        let series = compared(&mut summary, &[simulated], &measured);
+        assert_eq!(series[0].points, [(1.0, 900.0), (2.0, 300.0), (8.0, 550.0)]);
+        let verdicts: Vec<_> = summary.shapes.iter().map(Shape::verdict).collect();
+        assert_eq!(verdicts, ["as required", "beyond"], "{:?}", summary.shapes);
+        assert!(summary.tables[0].html().contains("model over simulator"));
+    }
+
+    #[test]
     fn nothing_measured_is_nothing_known() {
         let mut summary = Summary::default();
         add(&mut summary, &[LINE], &Measured::default(), "t");
-        assert_eq!((summary.shapes.len(), summary.plots.len()), (4, 0));
-        assert!(summary.shapes.iter().all(|shape| shape.holds.is_none()));
+        assert_eq!((summary.shapes.len(), summary.plots.len()), (5, 0));
+        assert!(summary.shapes.iter().all(|shape| shape.verdict() == "no verdict"));
     }
 }

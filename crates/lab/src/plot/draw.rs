@@ -23,6 +23,8 @@ const TEXT: f64 = 13.0;
 const SMALL: f64 = 11.5;
 
 const PALETTE: [&str; 7] = ["#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9", "#7A6A00"];
+/// Colours of what is extrapolated, none of which a measurement has.
+const EXTRAPOLATED: [&str; 4] = ["#6A51A3", "#8C6D31", "#3F7F93", "#A63D57"];
 const DASHES: [&str; 4] = ["90 50", "40 35", "130 40 25 40", "20 30"];
 const GREY: &str = "#808080";
 /// References are grey, with different dots.
@@ -40,6 +42,8 @@ enum Ink {
     Solid(usize),
     /// A colour of the palette, with dashes of its own.
     Dashed(usize),
+    /// A colour of what is extrapolated, with dashes of its own.
+    Extrapolated(usize),
 }
 
 impl Ink {
@@ -48,6 +52,7 @@ impl Ink {
             Ink::Text | Ink::Soft | Ink::Grid => "currentColor",
             Ink::Reference(_) => GREY,
             Ink::Solid(i) | Ink::Dashed(i) => PALETTE[i % PALETTE.len()],
+            Ink::Extrapolated(i) => EXTRAPOLATED[i % EXTRAPOLATED.len()],
         }
     }
 
@@ -63,7 +68,9 @@ impl Ink {
             Ink::Soft => " stroke-opacity=\"0.72\"".to_owned(),
             Ink::Grid => " stroke-opacity=\"0.16\"".to_owned(),
             Ink::Reference(i) => format!(" stroke-dasharray=\"{}\"", DOTS[i % DOTS.len()]),
-            Ink::Dashed(i) => format!(" stroke-dasharray=\"{}\"", DASHES[i % DASHES.len()]),
+            Ink::Dashed(i) | Ink::Extrapolated(i) => {
+                format!(" stroke-dasharray=\"{}\"", DASHES[i % DASHES.len()])
+            }
             Ink::Text | Ink::Solid(_) => String::new(),
         };
         format!("stroke=\"{}\"{more}", self.colour())
@@ -126,6 +133,13 @@ impl Canvas {
         self.element(&format!("<text {place} {font} {style}>\n{}\n</text>", escaped(text)));
     }
 
+    /// Crosses out what was measured on a disturbed machine.
+    fn cross(&mut self, (x, y): Place) {
+        const ARM: f64 = 7.0;
+        self.line(&[(x - ARM, y - ARM), (x + ARM, y + ARM)], Ink::Text, 1.6);
+        self.line(&[(x - ARM, y + ARM), (x + ARM, y - ARM)], Ink::Text, 1.6);
+    }
+
     /// The marker of the series with this number: each has its own shape.
     fn marker(&mut self, (x, y): Place, number: usize) {
         let ink = Ink::Solid(number);
@@ -180,6 +194,7 @@ impl Looks<'_> {
         match self.series.style {
             Style::Measured => Ink::Solid(self.number),
             Style::Model => Ink::Dashed(self.number),
+            Style::Extrapolated => Ink::Extrapolated(self.number),
             Style::Reference => Ink::Reference(self.number),
         }
     }
@@ -215,14 +230,17 @@ fn legend(looks: &[Looks<'_>]) -> (Vec<Place>, f64) {
 /// Length of the sample of a line in the legend.
 const SAMPLE: f64 = 30.0;
 const BAR: f64 = 17.0;
+/// Explains the cross.
+const CROSSED: &str = "Crossed out: others or the host used the machine meanwhile. No verdict rests on it.";
 
 /// Draws a plot.
 pub(super) fn svg(plot: &Plot) -> String {
     let looks = looks(plot);
     let title = wrap(&plot.title, TITLE * 1.06, WIDTH - 2.0 * MARGIN);
     let subtitle = wrap(&plot.subtitle, TEXT, WIDTH - 2.0 * MARGIN);
-    let notes: Vec<String> =
-        plot.notes.iter().flat_map(|note| wrap(note, SMALL, WIDTH - 2.0 * MARGIN)).collect();
+    let crossed = plot.series.iter().any(|series| !series.disturbed.is_empty());
+    let notes = plot.notes.iter().map(String::as_str).chain(crossed.then_some(CROSSED));
+    let notes: Vec<String> = notes.flat_map(|note| wrap(note, SMALL, WIDTH - 2.0 * MARGIN)).collect();
     // One bar or line alone is named by the title and the axes.
     let (places, legend_height) =
         legend(if plot.kind == Kind::Bars && looks.len() < 2 { &[] } else { &looks });
@@ -306,7 +324,8 @@ fn draw_lines(canvas: &mut Canvas, plot: &Plot, looks: &[Looks<'_>], top: f64, h
 
     let place = |(at, value): (f64, f64)| Some((across(x.share(at)?), up(y.share(value)?)));
     let by_style = |style: Style| looks.iter().filter(move |look| look.series.style == style);
-    let in_order = by_style(Style::Reference).chain(by_style(Style::Model)).chain(by_style(Style::Measured));
+    let in_order = [Style::Reference, Style::Extrapolated, Style::Model, Style::Measured];
+    let in_order = in_order.into_iter().flat_map(by_style);
     for look in in_order {
         let series = look.series;
         if is_line_across(series) {
@@ -330,6 +349,8 @@ fn draw_lines(canvas: &mut Canvas, plot: &Plot, looks: &[Looks<'_>], top: f64, h
         if look.has_markers() {
             places.iter().for_each(|at| canvas.marker(*at, look.number));
         }
+        let crossed = series.points.iter().filter(|(x, _)| series.disturbed.contains(x));
+        crossed.copied().filter_map(place).for_each(|at| canvas.cross(at));
     }
 }
 
@@ -368,6 +389,7 @@ fn bar_ink(look: &Looks<'_>) -> Ink {
     match look.series.style {
         Style::Reference => Ink::Soft,
         Style::Measured | Style::Model => Ink::Solid(look.number),
+        Style::Extrapolated => Ink::Extrapolated(look.number),
     }
 }
 
@@ -412,6 +434,10 @@ fn draw_bars(canvas: &mut Canvas, plot: &Plot, looks: &[Looks<'_>], top: f64, he
                     canvas.line(&[(x, mid - 4.0), (x, mid + 4.0)], Ink::Text, 1.2);
                 }
                 beside = beside.max(high);
+            }
+            if look.series.disturbed.contains(&(i as f64)) {
+                canvas.cross((end, y + BAR / 2.0));
+                beside = beside.max(end + 7.0);
             }
             let label = length.scale.label(value);
             canvas.text(&label, (beside + 5.0, y + BAR / 2.0), SMALL, Ink::Text, (LEFT, BESIDE));

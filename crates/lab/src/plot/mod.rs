@@ -93,6 +93,9 @@ pub struct Series {
     /// The least and the most of each point's repetitions.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub spread: Option<Vec<(f64, f64)>>,
+    /// The places whose runs were disturbed by others, or by the host.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub disturbed: Vec<f64>,
     /// The kind of the series.
     pub style: Style,
 }
@@ -100,7 +103,7 @@ pub struct Series {
 impl Series {
     /// A measured series.
     pub fn measured(name: impl Into<String>, points: Vec<(f64, f64)>) -> Series {
-        Series { name: name.into(), points, spread: None, style: Style::Measured }
+        Series { name: name.into(), points, spread: None, disturbed: Vec::new(), style: Style::Measured }
     }
 
     /// A series measured several times: the median and the spread of each point's repetitions.
@@ -114,6 +117,12 @@ impl Series {
     /// A series that follows from a model.
     pub fn model(name: impl Into<String>, points: Vec<(f64, f64)>) -> Series {
         Series { style: Style::Model, ..Series::measured(name, points) }
+    }
+
+    /// A series that is extrapolated from service demand, and named so.
+    pub fn extrapolated(name: impl Into<String>, points: Vec<(f64, f64)>) -> Series {
+        let name = format!("{}, extrapolated from service demand", name.into());
+        Series { style: Style::Extrapolated, ..Series::measured(name, points) }
     }
 
     /// A series to compare with; a single point is a line all across.
@@ -135,6 +144,9 @@ pub enum Style {
     Measured,
     /// A model: dashes without markers.
     Model,
+    /// What measured service demands would allow on another machine: dashes without markers, in colours that no
+    /// measurement has.
+    Extrapolated,
     /// A value to compare with, such as the ceiling or the paper's number: dots, grey.
     Reference,
 }
@@ -239,8 +251,17 @@ mod tests {
         let mut plot = sample(Kind::Lines);
         plot.series.retain(|series| series.style == Style::Measured);
         assert!(!plot.svg().contains("stroke-dasharray"));
+        let mut extrapolated = plot.clone();
         plot.series.push(Series::model("m", vec![(0.0, 1.0), (0.5, 2.0)]));
         assert!(plot.svg().contains("stroke-dasharray"));
+        // What is extrapolated is dashed in a colour that no measurement has, and named.
+        assert!(!plot.svg().contains("#6A51A3"));
+        extrapolated.series.push(Series::extrapolated("X(8)", vec![(0.0, 1.0), (0.5, 2.0)]));
+        let svg = extrapolated.svg();
+        assert!(
+            svg.contains("stroke=\"#6A51A3\" stroke-dasharray")
+                && svg.contains("extrapolated from service demand")
+        );
     }
 
     #[test]
@@ -270,6 +291,16 @@ mod tests {
         let mut plot = sample(Kind::Bars);
         plot.series.truncate(1);
         insta::assert_snapshot!(plot.svg());
+    }
+
+    #[test]
+    fn a_disturbed_bar_is_crossed_out() {
+        let mut plot = sample(Kind::Bars);
+        let lines = |plot: &Plot| plot.svg().matches("<polyline").count();
+        let before = lines(&plot);
+        plot.series[0].disturbed = vec![1.0];
+        assert_eq!(lines(&plot), before + 2);
+        assert!(plot.svg().contains("No verdict rests on it"));
     }
 
     #[test]

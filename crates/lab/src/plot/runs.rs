@@ -8,7 +8,10 @@ use std::collections::BTreeSet;
 use serde_json::Value;
 
 use super::{Axis, Kind, Plot, Scale, Series, Style};
-use crate::report::{Latency, Run, grouped, median};
+use crate::conditions::caption;
+use crate::disturbance::State;
+use crate::ratio::{disturbance, free};
+use crate::report::{Check, Latency, Run, grouped, median};
 
 /// Everything that can differ between two runs, by name, in the order of the report.
 fn knobs(run: &Run) -> Vec<(String, Value)> {
@@ -86,13 +89,15 @@ fn circumstances(runs: &[&Run]) -> String {
     let varied = varied(runs);
     let known =
         ["records", "warehouses", "ops_per_txn", "record_bytes", "write_ratio", "theta", "contention_index"];
-    let known = known.into_iter().chain(["threads", "clients", "durability"]);
+    let known = known.into_iter().chain(["threads"]);
     let common = known.filter(|name| !varied.iter().any(|(varied, _)| varied == name));
     let words = common.filter_map(|name| {
         let value = knob(first, name)?;
         Some(format!("{} {}", name.replace('_', " "), text(&value)))
     });
-    words.collect::<Vec<_>>().join(", ")
+    let words = words.collect::<Vec<_>>().join(", ");
+    let parts = [words, caption(runs.iter().copied())];
+    parts.into_iter().filter(|part| !part.is_empty()).collect::<Vec<_>>().join("; ")
 }
 
 /// The runs that may be drawn, and notes on the others.
@@ -101,7 +106,20 @@ fn sound(runs: &[Run]) -> (Vec<&Run>, Vec<String>) {
     let failed = runs.len() - passed.len();
     let mut notes = Vec::new();
     if failed > 0 {
-        notes.push(format!("{failed} of {} runs failed their checks and are not drawn.", runs.len()));
+        let checks = runs.iter().flat_map(|run| &run.checks).filter(|(_, check)| **check == Check::Fail);
+        let names = checks.map(|(name, _)| *name).collect::<BTreeSet<_>>().into_iter().collect::<Vec<_>>();
+        notes.push(format!(
+            "{failed} of {} runs failed their checks ({}) and are not drawn.",
+            runs.len(),
+            names.join(", ")
+        ));
+    }
+    let unwatched = passed.iter().filter(|run| run.disturbance.state == State::Unknown).count();
+    if unwatched > 0 {
+        notes.push(format!(
+            "In {unwatched} of {} runs the use of the machine by others is unknown.",
+            runs.len()
+        ));
     }
     let repetitions = passed.iter().map(|run| run.repetition).max().unwrap_or(1);
     if repetitions > 1 {
@@ -147,11 +165,16 @@ pub fn of_runs(runs: &[Run]) -> Plot {
     }
 }
 
-/// The throughputs of some runs by a place that each of them has.
-fn points(runs: &[&Run], place: impl Fn(&Run) -> Option<f64>) -> Vec<(f64, Vec<f64>)> {
-    let mut points = grouped(runs.iter().filter_map(|run| Some((place(run)?, run.txn_per_s))));
-    points.sort_by(|(a, _), (b, _)| a.total_cmp(b));
-    points
+/// The throughputs of some runs by a place that each of them has: of those that count, with a mark where the machine was
+/// disturbed.
+fn series(name: impl Into<String>, runs: &[&Run], place: impl Fn(&Run) -> Option<f64>) -> Series {
+    let mut places = grouped(runs.iter().filter_map(|run| Some((place(run)?, *run))));
+    places.sort_by(|(a, _), (b, _)| a.total_cmp(b));
+    let is_disturbed = |runs: &[&Run]| disturbance(runs).state == State::Disturbed;
+    let disturbed = places.iter().filter(|(_, runs)| is_disturbed(runs)).map(|(x, _)| *x).collect();
+    let rates = |runs: Vec<&Run>| free(&runs).iter().map(|run| run.txn_per_s).collect();
+    let points: Vec<(f64, Vec<f64>)> = places.into_iter().map(|(x, runs)| (x, rates(runs))).collect();
+    Series { disturbed, ..Series::repeated(name, &points) }
 }
 
 /// A line for each setting of the other knobs.
@@ -162,9 +185,8 @@ fn lines(runs: &[&Run], varied: &[(String, Vec<Value>)], axis: &str) -> Vec<Seri
         (_, name) => name,
     };
     let groups = group(runs, named).into_iter().map(|(name, group)| {
-        let points = points(&group, |run| knob(run, axis).and_then(|value| value.as_f64()));
         let style = if is_ceiling(group[0]) { Style::Reference } else { Style::Measured };
-        Series { style, ..Series::repeated(name, &points) }
+        Series { style, ..series(name, &group, |run| knob(run, axis).and_then(|value| value.as_f64())) }
     });
     groups.collect()
 }
@@ -183,18 +205,16 @@ fn bars(runs: &[&Run], varied: &[(String, Vec<Value>)]) -> (Vec<String>, Vec<Ser
         group(&engines, category).into_iter().map(|(category, _)| category).collect();
     let place = |run: &Run| categories.iter().position(|known| *known == category(run)).map(|x| x as f64);
     let named = |run: &Run| if by_engine { run.engine.clone() } else { "throughput".to_owned() };
-    let mut series: Vec<Series> = group(&engines, named)
-        .into_iter()
-        .map(|(name, group)| Series::repeated(name, &points(&group, place)))
-        .collect();
+    let mut all: Vec<Series> =
+        group(&engines, named).into_iter().map(|(name, group)| series(name, &group, place)).collect();
     if engines.iter().all(|run| !is_ceiling(run)) {
         let ceilings: Vec<&Run> = runs.iter().copied().filter(|run| is_ceiling(run)).collect();
         for (name, group) in group(&ceilings, |run| name(run, varied, &["engine"])) {
-            let rate = median(group.iter().map(|run| run.txn_per_s));
-            series.push(Series::reference(format!("ceiling {name}").trim_end(), vec![(0.0, rate)]));
+            let rate = median(free(&group).iter().map(|run| run.txn_per_s));
+            all.push(Series::reference(format!("ceiling {name}").trim_end(), vec![(0.0, rate)]));
         }
     }
-    (categories, series)
+    (categories, all)
 }
 
 /// Runs by name, in the order in which they ran.
@@ -217,7 +237,7 @@ pub fn latency_of_runs(runs: &[Run]) -> Option<Plot> {
         let point = |number: usize| {
             let of = |run: &Run| quantiles(&run.latency_us)[number];
             // A microsecond is the resolution.
-            (median(group.iter().map(|run| of(run).1 as f64)).max(1.0), of(group[0]).0)
+            (median(free(&group).iter().map(|run| of(run).1 as f64)).max(1.0), of(group[0]).0)
         };
         let name = if name.is_empty() { group[0].engine.clone() } else { name };
         Series::measured(name, [0, 1, 2, 3].map(point).to_vec())
@@ -238,7 +258,21 @@ pub fn latency_of_runs(runs: &[Run]) -> Option<Plot> {
 pub(crate) mod testing {
     use std::collections::BTreeMap;
 
+    use crate::conditions::Conditions;
+    use crate::disturbance::{Disturbance, State};
     use crate::report::{Check, Run};
+
+    /// The conditions of [`run`].
+    pub(crate) fn conditions() -> Conditions {
+        Conditions {
+            durability: "fsync".to_owned(),
+            log: "logged and synced before an answer".to_owned(),
+            replication: "none".to_owned(),
+            members: 1,
+            clients: "2000 clients, each asks again when it is answered".to_owned(),
+            batches: "batches close when the pipeline is free".to_owned(),
+        }
+    }
 
     /// A run of one second that came to this many transactions.
     pub(crate) fn run(engine: &str, repetition: usize, txn_per_s: f64, passes: bool) -> Run {
@@ -255,6 +289,13 @@ pub(crate) mod testing {
             txn_per_s,
             op_per_s: txn_per_s * 10.0,
             checks: BTreeMap::from([("counters", Check::from(passes))]),
+            conditions: conditions(),
+            disturbance: Disturbance {
+                state: State::Free,
+                others_cores: Some(0.0),
+                stolen_cores: Some(0.0),
+                why: None,
+            },
             ..Run::default()
         }
     }
@@ -266,6 +307,7 @@ mod tests {
 
     use super::testing::run;
     use super::*;
+    use crate::disturbance::Disturbance;
 
     fn with(engine: &str, repetition: usize, rate: f64, knobs: &[(&str, Value)]) -> Run {
         let params: Map<String, Value> =
@@ -292,6 +334,10 @@ mod tests {
         assert_eq!(plot.series[0].spread, Some(vec![(101.0, 103.0), (51.0, 53.0)]));
         assert!(plot.notes[0].contains("3 interleaved repetitions"), "{:?}", plot.notes);
         assert!(plot.title.contains("calvin") && plot.subtitle.contains("threads"), "{plot:?}");
+        assert!(
+            plot.subtitle.ends_with(&caption([&runs[0]])) && plot.subtitle.contains("synced"),
+            "{plot:?}"
+        );
     }
 
     #[test]
@@ -329,6 +375,31 @@ mod tests {
         let looks: Vec<_> = plot.series.iter().map(|s| (s.name.as_str(), s.style)).collect();
         assert_eq!(looks, [("calvin", Style::Measured), ("ceiling", Style::Reference)]);
         assert!(plot.series.iter().all(|series| series.points.iter().all(|(_, y)| *y < 1e6)));
+    }
+
+    #[test]
+    fn disturbed_points_are_crossed_out_and_what_failed_is_named() {
+        let disturbed = |run: Run| {
+            let why = Some("others used 0.80 cores".to_owned());
+            let disturbance = Disturbance { state: State::Disturbed, why, ..Disturbance::default() };
+            Run { disturbance, ..run }
+        };
+        let at = |repetition, theta: f64, rate| with("calvin", repetition, rate, &[("theta", theta.into())]);
+        let checks = [("enough", Check::Fail)].into();
+        let runs = [
+            at(1, 0.0, 100.0),
+            disturbed(at(1, 0.5, 10.0)),
+            at(2, 0.5, 80.0),
+            disturbed(at(1, 0.9, 5.0)),
+            Run { checks, ..at(1, 0.99, 0.0) },
+            Run { disturbance: Disturbance::default(), ..at(1, 0.2, 90.0) },
+        ];
+        let plot = of_runs(&runs);
+        assert_eq!(plot.series[0].points, [(0.0, 100.0), (0.2, 90.0), (0.5, 80.0), (0.9, 5.0)]);
+        assert_eq!(plot.series[0].disturbed, [0.9]);
+        assert!(plot.notes[0].starts_with("1 of 6 runs failed their checks (enough)"), "{:?}", plot.notes);
+        assert!(plot.notes[1].starts_with("In 1 of 6 runs"), "{:?}", plot.notes);
+        insta::assert_snapshot!(plot.svg());
     }
 
     #[test]

@@ -27,7 +27,9 @@ use anyhow::{Context, bail};
 use ordain_model::{Datum, Digest, ProcedureId};
 use ordain_workload::{Finding, Results, Workload};
 
+use crate::disturbance::{Disturbance, Watch};
 use crate::embedded::Length;
+use crate::enough::Asking;
 use crate::interrupt;
 use crate::progress::Progress;
 use crate::server::{Process, cpu_since};
@@ -90,6 +92,10 @@ pub struct RespMeasured {
     pub server_cpu: BTreeMap<String, Duration>,
     /// The peak of the server's resident memory since it started; 0 if it is elsewhere.
     pub server_peak_rss_bytes: u64,
+    /// The use of the machine by others while measuring.
+    pub disturbance: Disturbance,
+    /// The threads of clients, and how they measured.
+    pub asking: Asking,
     /// Why the run ended early: what was measured until then stands, and nothing was checked.
     pub failure: Option<String>,
 }
@@ -154,6 +160,9 @@ pub fn run(setup: &RespSetup, workload: &dyn Workload, progress: &Progress) -> a
         let _ = thread.join();
     }
     let mut measured = led.sum(lead.reports, workload.kinds().len(), server)?;
+    if process.is_none() {
+        measured.disturbance = Disturbance::unknown("the server's machine is not watched");
+    }
     measured.server_peak_rss_bytes = process.map_or(0, Process::peak_rss_bytes);
     if interrupt::is_requested() {
         // A server of ours got the same Ctrl-C, and has closed its connections.
@@ -235,6 +244,9 @@ struct Lead<'a> {
 struct Led {
     load_seconds: f64,
     server_cpu: BTreeMap<String, Duration>,
+    disturbance: Disturbance,
+    /// True if a time ends the run.
+    is_by_time: bool,
 }
 
 /// What a population's end means for the others.
@@ -256,6 +268,9 @@ impl Lead<'_> {
             self.show(begun, Duration::ZERO, "loading");
         }
         led.load_seconds = begun.elapsed().as_secs_f64();
+        led.is_by_time = matches!(setup.length, Length::Time { .. });
+        let watch = |lead: &Self| Watch::begin(lead.process.map(Process::id));
+        let mut watched = None;
         let before = match setup.length {
             _ if !self.is_well() => BTreeMap::new(),
             Length::Time { warmup, measure } => {
@@ -263,6 +278,7 @@ impl Lead<'_> {
                 self.let_run("warming up", Duration::ZERO, Some(warmup))?;
                 let before = self.server_cpu();
                 if self.is_well() {
+                    watched = Some(watch(self));
                     self.shared.stages.enter(Stage::Measure);
                     self.let_run("measuring", warmup, Some(measure))?;
                 }
@@ -270,12 +286,14 @@ impl Lead<'_> {
             }
             Length::Txns(_) => {
                 let before = self.server_cpu();
+                watched = Some(watch(self));
                 self.shared.stages.enter(Stage::Measure);
                 self.let_run("measuring", Duration::ZERO, None)?;
                 before
             }
         };
         led.server_cpu = cpu_since(&before, self.server_cpu());
+        led.disturbance = watched.map(|watch| watch.end()).unwrap_or_default();
         self.shared.stages.enter(Stage::Drain);
         while self.running > 0 {
             self.receive(Duration::from_millis(200))?;
@@ -343,12 +361,15 @@ impl Led {
             client_cpu: Duration::ZERO,
             server_cpu: self.server_cpu,
             server_peak_rss_bytes: 0,
+            disturbance: self.disturbance,
+            asking: Asking::default(),
             failure: None,
         };
         for report in reports {
             measured.book.add(&report.book);
             measured.seen.summaries.push(report.summary);
             measured.client_cpu += report.cpu;
+            measured.asking.note(self.is_by_time.then_some(report.book.seconds), report.missed);
             measured.failure = measured.failure.or(report.failure);
         }
         measured.seen.by_kind = measured.book.whole_run.clone();

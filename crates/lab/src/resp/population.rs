@@ -59,6 +59,8 @@ pub struct Report {
     pub summary: Vec<u8>,
     /// Processor time of the thread while measuring.
     pub cpu: Duration,
+    /// True if the thread never saw that measuring had begun.
+    pub missed: bool,
     /// The reason why it could not go on.
     pub failure: Option<String>,
 }
@@ -170,6 +172,8 @@ pub struct Population {
     /// Processor time of the thread when measuring began and ended.
     begun: Option<Duration>,
     ended: Option<Duration>,
+    /// Measuring was over when this thread looked.
+    missed: bool,
 }
 
 impl Population {
@@ -213,6 +217,7 @@ impl Population {
             reply: Vec::new(),
             begun: None,
             ended: None,
+            missed: false,
             task,
         })
     }
@@ -226,7 +231,7 @@ impl Population {
         let cpu = self.begun.zip(self.ended).map(|(begun, ended)| ended.saturating_sub(begun));
         self.book.unanswered = self.in_flight() as u64;
         let (book, summary) = (self.book, self.task.source.summary());
-        let report = Report { book, summary, cpu: cpu.unwrap_or_default(), failure };
+        let report = Report { book, summary, cpu: cpu.unwrap_or_default(), missed: self.missed, failure };
         // If the channel is closed, the run has been given up.
         let _ = self.updates.send(Update::Ended(Box::new(report)));
     }
@@ -321,11 +326,12 @@ impl Population {
             let (seed, stream) = self.task.seed;
             self.schedule = self.task.rate.map(|rate| Schedule::new(rate, now, seed, stream));
         }
-        if stage == Stage::Measure {
+        if stage >= Stage::Measure && self.begun.is_none() {
+            self.missed = stage > Stage::Measure;
             self.begun = Some(thread_cpu());
             self.book.begin(now);
         }
-        if self.stage == Stage::Measure {
+        if stage > Stage::Measure {
             self.end_measuring(now);
         }
         self.stage = stage;

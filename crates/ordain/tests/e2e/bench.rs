@@ -57,7 +57,7 @@ fn an_engine_behind_sockets_is_compared_with_itself_and_with_a_server_that_was_t
     let other = Server::start(serve(["--ephemeral"]));
     let target = format!("redis://{}", other.resp);
     let words = "bench ycsb --engine calvin --records 300 --ops-per-txn 4 --txns 400 --threads 1 --durability ephemeral \
-                 --via embedded,resp --connections 4 --pipeline 2 --repeat 2 --no-ceiling";
+                 --via embedded,resp --clients 20 --connections 4 --pipeline 2 --repeat 2 --no-ceiling";
     let ended = run(words, &["--target", &target, "--json", json.to_str().unwrap()]);
     let runs = runs(&ended, &json);
     let told: Vec<_> =
@@ -83,6 +83,28 @@ fn an_engine_behind_sockets_is_compared_with_itself_and_with_a_server_that_was_t
     ended.refused_with(&["holds 1 keys", "--flush"]);
     assert_eq!(other.client().run("GET mine").text(), "1");
     other.stop();
+}
+
+#[test]
+fn a_run_that_commits_too_little_is_a_failed_check_without_a_ratio() {
+    let directory = tempfile::tempdir().unwrap();
+    let json = directory.path().join("r.json");
+    let words = "bench tpcc --scale-down 100 --warehouses 1 --warmup 0 --duration 0.05 --no-ceiling";
+    let ended = run(words, &["--json", json.to_str().unwrap()]);
+    assert_eq!(ended.code, Some(1), "{ended:?}");
+    assert!(ended.stderr.contains("measure for longer"), "{ended:?}");
+    let report: Value = serde_json::from_str(&std::fs::read_to_string(&json).unwrap()).unwrap();
+    let (run, ratios) = (&report["runs"][0], &report["ratios"][0]);
+    assert_eq!((&run["checks"]["enough"], &run["share_of_ceiling"]), (&"fail".into(), &Value::Null), "{run}");
+    assert!(ratios["to_first"]["value"].is_null() && ratios["to_first"]["why"].is_string(), "{ratios}");
+    // The conditions are named, and so is the use of the machine by others.
+    assert!(
+        report["conditions"].as_str().unwrap().starts_with("durability fsync; logged and synced"),
+        "{report}"
+    );
+    assert!(run["disturbance"]["state"].is_string(), "{run}");
+    let told = ended.stdout.join("\n");
+    assert!(told.contains("Conditions: durability fsync") && told.contains("FAIL: enough"), "{told}");
 }
 
 #[test]
