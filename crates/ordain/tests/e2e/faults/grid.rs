@@ -101,6 +101,13 @@ impl Grid {
         ))
     }
 
+    /// A cluster whose links can be cut: its nodes are on machines of their own where this machine allows for that, else on
+    /// loopback with proxies between them.
+    pub fn cuttable(partitions: usize, replicas: usize, settings: &str) -> Grid {
+        Grid::apart(partitions, replicas, settings)
+            .unwrap_or_else(|_| Grid::wired(partitions, replicas, settings))
+    }
+
     fn with(
         (partitions, replicas): (usize, usize),
         settings: &str,
@@ -307,15 +314,15 @@ impl Grid {
         self.process(id).signal(signal);
     }
 
-    /// What crosses from one node to another is lost from now on.
+    /// What crosses from one node to another does not arrive from now on, and may once the link heals: TCP sends it again.
     pub fn cut(&self, from: usize, to: usize) {
         match &self.wires {
-            Some(wires) => wires.lose(from, to),
+            Some(wires) => wires.hold(from, to),
             None => self.net.as_ref().expect("nodes that are apart").cut(from, to),
         }
     }
 
-    /// It is not lost any more.
+    /// What crosses from one node to another arrives again.
     pub fn heal(&self, from: usize, to: usize) {
         match &self.wires {
             Some(wires) => wires.open(from, to),

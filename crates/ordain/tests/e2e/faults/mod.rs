@@ -28,14 +28,6 @@ fn settle(grid: Grid) {
     grid.stop();
 }
 
-/// Runs a cluster whose nodes can be cut off from each other, if the machine allows for that.
-fn apart(partitions: usize, replicas: usize, test: impl FnOnce(Grid)) {
-    match Grid::apart(partitions, replicas, "") {
-        Ok(grid) => test(grid),
-        Err(reason) => println!("skipped: no network of its own for each node: {reason}"),
-    }
-}
-
 #[test]
 fn nodes_of_one_replica_are_killed_and_come_back() {
     let mut grid = Grid::start(3, 1, "");
@@ -165,54 +157,52 @@ fn one_node_at_a_time_is_not_missed_across_continents() {
 
 #[test]
 fn links_are_cut_and_heal() {
-    apart(2, 3, |grid| {
-        let doors = grid.doors();
-        under_load(&doors, 35, |load| {
-            for round in 0..rounds(2) as usize {
-                load.advance(80);
-                // A leader, cut off from everybody.
-                let alone = grid.leader(round % 2);
-                let others: Vec<usize> = (0..6).filter(|id| *id != alone).collect();
-                others.iter().for_each(|id| grid.cut(alone, *id));
-                others.iter().for_each(|id| grid.cut(*id, alone));
-                load.advance(80);
-                grid.await_loss(alone, others[0]);
-                others.iter().for_each(|id| grid.heal(alone, *id));
-                others.iter().for_each(|id| grid.heal(*id, alone));
-                grid.await_ready();
-                // What a leader says to one of its members is lost, and what that says is not.
-                load.advance(80);
-                let (leader, member) = (grid.leader(round % 2), (grid.leader(round % 2) + 2) % 6);
-                grid.cut(leader, member);
-                load.advance(80);
-                grid.await_loss(leader, member);
-                grid.heal(leader, member);
-                grid.await_ready();
-            }
+    let grid = Grid::cuttable(2, 3, "");
+    let doors = grid.doors();
+    under_load(&doors, 35, |load| {
+        for round in 0..rounds(2) as usize {
             load.advance(80);
-        });
-        settle(grid);
+            // A leader, cut off from everybody.
+            let alone = grid.leader(round % 2);
+            let others: Vec<usize> = (0..6).filter(|id| *id != alone).collect();
+            others.iter().for_each(|id| grid.cut(alone, *id));
+            others.iter().for_each(|id| grid.cut(*id, alone));
+            load.advance(80);
+            grid.await_loss(alone, others[0]);
+            others.iter().for_each(|id| grid.heal(alone, *id));
+            others.iter().for_each(|id| grid.heal(*id, alone));
+            grid.await_ready();
+            // What a leader says to one of its members is lost, and what that says is not.
+            load.advance(80);
+            let (leader, member) = (grid.leader(round % 2), (grid.leader(round % 2) + 2) % 6);
+            grid.cut(leader, member);
+            load.advance(80);
+            grid.await_loss(leader, member);
+            grid.heal(leader, member);
+            grid.await_ready();
+        }
+        load.advance(80);
     });
+    settle(grid);
 }
 
 #[test]
 fn two_nodes_of_one_replica_are_cut_off_from_each_other() {
-    apart(3, 1, |grid| {
-        let doors = grid.doors();
-        under_load(&doors, 36, |load| {
-            for (one, other) in [(0, 1), (2, 1)] {
-                load.advance(60);
-                grid.cut(one, other);
-                grid.await_loss(one, other);
-                grid.cut(other, one);
-                grid.await_loss(other, one);
-                grid.heal(one, other);
-                grid.heal(other, one);
-                load.advance(60);
-            }
-        });
-        settle(grid);
+    let grid = Grid::cuttable(3, 1, "");
+    let doors = grid.doors();
+    under_load(&doors, 36, |load| {
+        for (one, other) in [(0, 1), (2, 1)] {
+            load.advance(60);
+            grid.cut(one, other);
+            grid.await_loss(one, other);
+            grid.cut(other, one);
+            grid.await_loss(other, one);
+            grid.heal(one, other);
+            grid.heal(other, one);
+            load.advance(60);
+        }
     });
+    settle(grid);
 }
 
 /// How long after `since` a node answers a write that was asked for later.
@@ -241,25 +231,27 @@ fn resumes(door: SocketAddr, since: Instant, words: &str) -> Duration {
 /// More than a link keeps for a node that is away, and more slowly than it is made.
 #[test]
 fn answers_that_take_their_time_all_arrive() {
-    apart(2, 1, |grid| {
-        let keys: Vec<String> = (0..96).map(|i| grid.key_in(1, &format!("large:{i}"))).collect();
-        let value = |i: usize| vec![i as u8; 1 << 20];
-        let mut loader = grid.client(1);
+    let grid = match Grid::apart(2, 1, "") {
+        Ok(grid) => grid,
+        Err(reason) => return println!("skipped: no network of its own for each node: {reason}"),
+    };
+    let keys: Vec<String> = (0..96).map(|i| grid.key_in(1, &format!("large:{i}"))).collect();
+    let value = |i: usize| vec![i as u8; 1 << 20];
+    let mut loader = grid.client(1);
+    for (i, key) in keys.iter().enumerate() {
+        assert_eq!(loader.insist_on(&[b"SET", key.as_bytes(), &value(i)]), Reply::ok());
+    }
+    if let Err(reason) = grid.slow_down(1) {
+        return println!("skipped: no slow way: {reason}");
+    }
+    std::thread::scope(|scope| {
         for (i, key) in keys.iter().enumerate() {
-            assert_eq!(loader.insist_on(&[b"SET", key.as_bytes(), &value(i)]), Reply::ok());
+            let mut client = grid.client(0);
+            scope.spawn(move || assert!(client.call(&["GET", key]).bytes() == value(i), "{key}"));
         }
-        if let Err(reason) = grid.slow_down(1) {
-            return println!("skipped: no slow way: {reason}");
-        }
-        std::thread::scope(|scope| {
-            for (i, key) in keys.iter().enumerate() {
-                let mut client = grid.client(0);
-                scope.spawn(move || assert!(client.call(&["GET", key]).bytes() == value(i), "{key}"));
-            }
-        });
-        assert!(!grid.has_given_up(1));
-        settle(grid);
     });
+    assert!(!grid.has_given_up(1));
+    settle(grid);
 }
 
 /// Calvin.md, section 4.11; at default timeouts two seconds are wanted, and a busy machine has more.
