@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use ordain_checker::{Anomaly, Bound, Level};
 use ordain_family::Replication;
-use ordain_model::{Datum, Isolation, Reads};
+use ordain_model::{Datum, Isolation, Reads, system};
 use ordain_workload::{Counts, Finding};
 
 use super::{Point, System};
@@ -16,7 +16,7 @@ use crate::report::{
     AUDITED, Check, CheckpointOfRun, ENOUGH, KeptOfRun, KindOfRun, Latency, MEASURED, Run, SnapshotsOfRun,
     StretchOfRun,
 };
-use crate::resp::RespMeasured;
+use crate::resp::{FormName, RespMeasured};
 use crate::staleness::Staleness;
 use crate::stretches::{Stretch, Stretches};
 use crate::tally::{Book, TICK, Tally, add_up};
@@ -202,8 +202,16 @@ pub(super) fn resp_run(point: &Point, measured: &RespMeasured, mut run: Run) -> 
     }
     let RespMeasured { book, asking, disturbance, seen, .. } = measured;
     let findings = measured.findings.clone();
-    let answered = seen.audits.iter().filter(|answer| !answer.is_empty()).count();
-    let audited = (point.workload.audits().len(), answered);
+    let is_native = matches!(
+        &point.system,
+        System::Served { form: FormName::Native, .. } | System::Remote { form: FormName::Native, .. }
+    );
+    // Another's server keeps no digest that could be asked for.
+    let asked: Vec<bool> =
+        point.workload.audits().iter().map(|audit| is_native || *audit != system::DIGEST).collect();
+    let answers = seen.audits.iter().zip(&asked).filter(|(_, is_asked)| **is_asked);
+    let answered = answers.filter(|(answer, _)| !answer.is_empty()).count();
+    let audited = (asked.iter().filter(|is_asked| **is_asked).count(), answered);
     run.put(Outcome { book, findings, asking: *asking, disturbance, audited }, point);
     run.load_seconds = measured.load_seconds;
     run.peak_rss_bytes = measured.server_peak_rss_bytes;
