@@ -1,6 +1,5 @@
 //! What is asked of a store: each thing once, by names below a place in it.
 
-use std::fs::File;
 use std::io::Read;
 use std::sync::Arc;
 
@@ -9,6 +8,8 @@ use object_store::{ObjectStore, ObjectStoreExt, PutPayload};
 use tokio::runtime::Runtime;
 
 use crate::location::{Environment, Location};
+use crate::stored::Reader;
+use crate::work::Content;
 
 /// The length of a part of an upload. All but the last are equally long: some services want it so.
 const PART: u64 = 8 << 20;
@@ -134,14 +135,14 @@ impl Archive {
     ///
     /// # Errors
     /// [`ArchiveError::Store`], and [`ArchiveError::Local`] if the file cannot be read.
-    pub async fn upload(&self, name: &str, mut file: File) -> Result<u64, ArchiveError> {
+    pub async fn upload(&self, name: &str, mut content: Content) -> Result<u64, ArchiveError> {
         let local =
             |error: std::io::Error| ArchiveError::Local(format!("cannot read what is to be {name}: {error}"));
-        let len = file.metadata().map_err(local)?.len();
+        let len = content.len();
         let part = self.part.max(len.div_ceil(PARTS_MAX));
         let mut next = || -> Result<Vec<u8>, ArchiveError> {
             let mut bytes = Vec::new();
-            Read::by_ref(&mut file).take(part).read_to_end(&mut bytes).map_err(local)?;
+            Read::by_ref(&mut content).take(part).read_to_end(&mut bytes).map_err(local)?;
             Ok(bytes)
         };
         if len <= part {
@@ -221,28 +222,18 @@ impl Blocking {
     pub fn location(&self) -> &Location {
         self.archive.location()
     }
+}
 
-    /// Lists objects as [`Archive::list`].
-    ///
-    /// # Errors
-    /// [`ArchiveError::Store`].
-    pub fn list(&self, under: &str) -> Result<(Vec<Object>, Vec<String>), ArchiveError> {
+impl Reader for Blocking {
+    fn list(&self, under: &str) -> Result<(Vec<Object>, Vec<String>), ArchiveError> {
         self.runtime.block_on(self.archive.list(under))
     }
 
-    /// Reads part of an object as [`Archive::read`].
-    ///
-    /// # Errors
-    /// [`ArchiveError::Store`].
-    pub fn read(&self, name: &str, offset: u64, len: u64) -> Result<Vec<u8>, ArchiveError> {
+    fn read(&self, name: &str, offset: u64, len: u64) -> Result<Vec<u8>, ArchiveError> {
         self.runtime.block_on(self.archive.read(name, offset, len))
     }
 
-    /// Reads an object as [`Archive::get`].
-    ///
-    /// # Errors
-    /// [`ArchiveError::Store`].
-    pub fn get(&self, name: &str) -> Result<Vec<u8>, ArchiveError> {
+    fn get(&self, name: &str) -> Result<Vec<u8>, ArchiveError> {
         self.runtime.block_on(self.archive.get(name))
     }
 }

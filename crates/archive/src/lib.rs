@@ -11,7 +11,8 @@
 //! | [`seal`] | the object that says that a checkpoint is there, and of what it is |
 //! | [`archive`] | what is asked of a store: list, put, read, remove |
 //! | [`stored`] | the checkpoints of a partition, read as if they were files of a directory |
-//! | [`archiver`] | the thread that takes there what a node has completed |
+//! | [`work`] | what goes there when, in which order, and what is removed: it knows no thread, file or socket |
+//! | [`archiver`] | the thread that does so for a node |
 //!
 //! The rule: **an object without its seal is nothing.** The seal is put last, when all of the state is there, so half an
 //! upload never counts. Nobody waits for the archive: a store that cannot be reached is tried again, less and less often, and
@@ -26,10 +27,12 @@ pub mod location;
 pub mod names;
 pub mod seal;
 pub mod stored;
+pub mod work;
 
 pub use archive::{Archive, ArchiveError, Blocking};
-pub use archiver::{Archiver, ArchiverSettings, KEEP, Report, Standing};
+pub use archiver::{Archiver, ArchiverSettings, KEEP};
 pub use location::{Environment, Location};
 pub use names::{Kind, Name};
 pub use seal::{Owner, Sealed};
-pub use stored::StoredCheckpoints;
+pub use stored::{Reader, StoredCheckpoints};
+pub use work::{Report, Rules, Standing};

@@ -4,12 +4,13 @@
 
 use std::cell::RefCell;
 use std::collections::BTreeMap;
+use std::fmt;
 
 use ordain_checkpoint::file_name;
 use ordain_model::Epoch;
 use ordain_role::{Directory, DiskError, DiskOp, NodeId};
 
-use crate::archive::{ArchiveError, Blocking, Object};
+use crate::archive::{ArchiveError, Object};
 use crate::names::{Kind, Name};
 use crate::seal::Sealed;
 
@@ -19,10 +20,30 @@ const AHEAD: u64 = 8 << 20;
 /// Longest seal that is read.
 const SEAL_MAX: u64 = 1 << 20;
 
+/// The requests of a restore to a store. Each blocks until it is answered.
+pub trait Reader {
+    /// Lists the objects right below a place, and the places below it; both in order.
+    ///
+    /// # Errors
+    /// [`ArchiveError::Store`].
+    fn list(&self, under: &str) -> Result<(Vec<Object>, Vec<String>), ArchiveError>;
+
+    /// Reads so much of an object from there on; less at its end alone.
+    ///
+    /// # Errors
+    /// [`ArchiveError::Store`], also if there is no such object.
+    fn read(&self, name: &str, offset: u64, len: u64) -> Result<Vec<u8>, ArchiveError>;
+
+    /// Reads a small object.
+    ///
+    /// # Errors
+    /// [`ArchiveError::Store`].
+    fn get(&self, name: &str) -> Result<Vec<u8>, ArchiveError>;
+}
+
 /// A partition's part of an archive.
-#[derive(Debug)]
 pub struct StoredCheckpoints<'a> {
-    archive: &'a Blocking,
+    archive: &'a dyn Reader,
     /// The place where its objects are.
     place: String,
     /// The states in the store, by epoch; of each that of one node.
@@ -77,7 +98,7 @@ impl Kept {
 ///
 /// # Errors
 /// The store cannot be reached.
-pub fn kept(archive: &Blocking, place: &str) -> Result<Vec<Kept>, ArchiveError> {
+pub fn kept(archive: &dyn Reader, place: &str) -> Result<Vec<Kept>, ArchiveError> {
     let mut found: BTreeMap<(Epoch, NodeId), Kept> = BTreeMap::new();
     for Object { name, bytes } in archive.list(place)?.0 {
         let Some(Name { epoch, node, kind }) = Name::parse(&name) else { continue };
@@ -91,10 +112,16 @@ pub fn kept(archive: &Blocking, place: &str) -> Result<Vec<Kept>, ArchiveError> 
     Ok(found.into_values().collect())
 }
 
+impl fmt::Debug for StoredCheckpoints<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("StoredCheckpoints").field("place", &self.place).finish_non_exhaustive()
+    }
+}
+
 impl<'a> StoredCheckpoints<'a> {
     /// The checkpoints below a place, of which these count.
     pub fn new<'k>(
-        archive: &'a Blocking,
+        archive: &'a dyn Reader,
         place: &str,
         kept: impl Iterator<Item = &'k Kept>,
     ) -> StoredCheckpoints<'a> {

@@ -5,7 +5,7 @@ use std::num::NonZeroUsize;
 use std::path::PathBuf;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
-use ordain_archive::{ArchiveError, Archiver, ArchiverSettings, Location};
+use ordain_archive::{ArchiveError, Archiver, ArchiverSettings, Location, Rules};
 use ordain_checkpoint::Header;
 use ordain_engines::registry::Engine;
 use ordain_family::{Keep, NodeSettings, Replication};
@@ -264,11 +264,9 @@ fn archive_settings(
     // Where primaries may change, what a replica has executed may be lost with one: it is put together of its own alone.
     let agrees = settings.replication() != Replication::Async;
     let owner = identity.for_archive(settings.replication());
-    ArchiverSettings {
-        keep: keep.get(),
-        patience: agrees.then_some(TURN * replica),
-        ..ArchiverSettings::new(location, config.data_dir.clone(), (settings.node, owner, header))
-    }
+    let usual = ArchiverSettings::new(location, config.data_dir.clone(), (settings.node, owner, header));
+    let rules = Rules { keep: keep.get(), patience: agrees.then_some(TURN * replica), ..usual.rules };
+    ArchiverSettings { rules, ..usual }
 }
 
 /// What a rebuild discards, in words.

@@ -11,7 +11,7 @@ use std::time::{Duration, Instant};
 
 use bucket::Bucket;
 use ordain_archive::stored::{StoredCheckpoints, kept};
-use ordain_archive::{Archiver, ArchiverSettings, Blocking, Environment, Location, Owner, Report};
+use ordain_archive::{Archiver, ArchiverSettings, Blocking, Environment, Location, Owner, Report, Rules};
 use ordain_checkpoint::{Encoder, Header, Kind, Piece, Seal, file_name, seal_name, verify};
 use ordain_model::{Cell, Db, Epoch, Gsn, Layout, Millis, PartitionId, Value};
 use ordain_role::NodeId;
@@ -73,18 +73,16 @@ impl Store {
         Store { location, environment: Environment::new(variables) }
     }
 
-    fn archiver(&self, dir: &Path, change: impl FnOnce(&mut ArchiverSettings)) -> Archiver {
+    fn archiver(&self, dir: &Path, change: impl FnOnce(&mut Rules)) -> Archiver {
         let quick = Duration::from_millis(5);
         let identity = (NodeId(0), owner(), header(0));
         let mut settings = ArchiverSettings {
             environment: self.environment.clone(),
-            keep: 2,
-            pace: quick,
-            wait: quick,
             part: Some(6000),
             ..ArchiverSettings::new(self.location.clone(), dir.to_owned(), identity)
         };
-        change(&mut settings);
+        settings.rules = Rules { keep: 2, pace: quick, wait: quick, ..settings.rules };
+        change(&mut settings.rules);
         Archiver::start(settings).unwrap()
     }
 
@@ -282,20 +280,20 @@ fn members_take_turns_and_those_that_may_differ_do_not() {
     let archiver = store.archiver(dir.path(), |_| {});
     until(&archiver, "it is there", |report| report.uploaded == 1);
     drop(archiver);
-    let member = store.archiver(dir.path(), |settings| settings.node = NodeId(1));
+    let member = store.archiver(dir.path(), |rules| rules.node = NodeId(1));
     until(&member, "it has looked", |report| report.epoch == Epoch(7));
     save(dir.path(), 8);
     until(&member, "the next is there", |report| report.epoch == Epoch(8));
     assert_eq!(store.there(), [(7, 0), (8, 1)]);
     drop(member);
-    let other = |settings: &mut ArchiverSettings| (settings.node, settings.patience) = (NodeId(2), None);
+    let other = |rules: &mut Rules| (rules.node, rules.patience) = (NodeId(2), None);
     let other = store.archiver(dir.path(), other);
     until(&other, "both are there", |report| report.uploaded == 2);
     assert_eq!(store.there(), [(7, 0), (7, 2), (8, 1), (8, 2)]);
     drop(other);
     // One with patience leaves it to others for so long.
-    let patient = store.archiver(dir.path(), |settings| {
-        (settings.node, settings.patience) = (NodeId(3), Some(Duration::MAX));
+    let patient = store.archiver(dir.path(), |rules| {
+        (rules.node, rules.patience) = (NodeId(3), Some(Duration::MAX));
     });
     save(dir.path(), 9);
     let other = store.archiver(dir.path(), |_| {});
@@ -317,4 +315,34 @@ fn a_cluster_of_the_same_name_is_not_mixed_up_with_the_one_before() {
     let report = until(&archiver, "it refuses", |report| report.failing.is_some());
     assert!(report.failing.unwrap().contains("another prefix"));
     assert_eq!(store.there(), [(100, 0)]);
+}
+
+#[test]
+fn a_checkpoint_that_another_partition_lacks_takes_no_other_s_place() {
+    let stored = tempfile::tempdir().unwrap();
+    let store = Store::directory(stored.path());
+    let dirs = [tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap()];
+    let archiver = |partition: u16| {
+        store.archiver(dirs[usize::from(partition)].path(), |rules| {
+            (rules.owner.starts, rules.owner.partition) = (vec![0, 512], partition);
+            rules.node = NodeId(partition);
+        })
+    };
+    let epochs = |partition: u16| {
+        let found = kept(&store.open(), &format!("cluster/{partition}")).unwrap();
+        found.iter().map(|kept| kept.epoch.0).collect::<Vec<_>>()
+    };
+    [3, 5, 8, 9].iter().for_each(|epoch| save(dirs[0].path(), *epoch));
+    let first = archiver(0);
+    until(&first, "all are there", |report| report.uploaded == 4);
+    assert_eq!(epochs(0), [3, 5, 8, 9], "the other partition may have any of them yet");
+    [3, 5].iter().for_each(|epoch| save(dirs[1].path(), *epoch));
+    let second = archiver(1);
+    until(&second, "two are there", |report| report.uploaded == 2);
+    save(dirs[0].path(), 20);
+    until(&first, "the newest is there", |report| report.epoch == Epoch(20) && report.uploading.is_none());
+    assert_eq!((epochs(0), epochs(1)), (vec![3, 5, 8, 9, 20], vec![3, 5]), "3 and 5 are what can be restored");
+    [8, 9].iter().for_each(|epoch| save(dirs[1].path(), *epoch));
+    until(&second, "older ones go", |report| report.uploaded == 4 && report.kept == 2);
+    assert_eq!(epochs(1), [8, 9]);
 }
