@@ -1,9 +1,10 @@
 //! What there is in a checkpoint store: clusters, their partitions, and the checkpoints of each.
 
 use anyhow::ensure;
-use ordain_archive::stored::{Kept, StoredCheckpoints, kept};
-use ordain_archive::{Blocking, Environment, Location};
+use ordain_archive::stored::{Kept, StoredCheckpoints};
+use ordain_archive::{Blocking, Environment, Location, Reader as _};
 use ordain_checkpoint::verify;
+use ordain_node::restore::stored::{StoredPartition, partitions};
 use serde_json::{Value, json};
 
 use crate::row::{self, Inspection, Row};
@@ -13,14 +14,6 @@ pub struct StoredCluster {
     pub archive: Blocking,
     pub cluster: String,
     pub partitions: Vec<StoredPartition>,
-}
-
-/// A partition of it.
-pub struct StoredPartition {
-    pub partition: u16,
-    /// Where its objects are, below the store's URL.
-    pub place: String,
-    pub kept: Vec<Kept>,
 }
 
 impl StoredCluster {
@@ -42,15 +35,7 @@ impl StoredCluster {
             (None, []) => anyhow::bail!("there are no checkpoints in {location}"),
             (None, all) => anyhow::bail!("{location} has {}: say which with --cluster", names(all)),
         };
-        let mut numbers: Vec<u16> =
-            archive.list(&cluster)?.1.iter().filter_map(|name| name.parse().ok()).collect();
-        numbers.sort_unstable();
-        let mut partitions = Vec::new();
-        for partition in numbers {
-            let place = format!("{cluster}/{partition}");
-            let kept = kept(&archive, &place)?;
-            partitions.push(StoredPartition { partition, place, kept });
-        }
+        let partitions = partitions(&archive, &cluster)?;
         Ok(StoredCluster { archive, cluster, partitions })
     }
 

@@ -23,6 +23,7 @@
 
 mod log;
 mod state;
+pub mod stored;
 #[cfg(test)]
 mod tests;
 
@@ -30,11 +31,14 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 use ordain_checkpoint::{CheckpointError, Header, Totals, file_name, seal_name};
-use ordain_log::LogError;
-use ordain_model::{Epoch, Isolation, Layout, Millis, PartitionId, Registry};
-use ordain_role::{Directory, DiskError, DiskOp};
+use ordain_family::Replication;
+use ordain_log::{LogError, copy_file};
+use ordain_model::{Epoch, Gsn, Isolation, Layout, Millis, PartitionId, Registry};
+use ordain_replication::found_after;
+use ordain_role::{Directory, DiskError, DiskOp, NodeId};
 use xxhash_rust::xxh3::xxh3_64;
 
+use crate::aborts::{Aborts, AbortsError};
 pub use log::Extent;
 use ordain_deterministic::assembly::LOG;
 use state::{State, Writer};
@@ -57,6 +61,8 @@ pub struct Source<'a> {
     pub checkpoints: Vec<Epoch>,
     /// What its log holds; none: there is no log.
     pub log: Option<Extent>,
+    /// The transactions in the log that an operator has aborted: they are not executed again.
+    pub aborts: BTreeSet<Gsn>,
 }
 
 impl<'a> Source<'a> {
@@ -78,6 +84,8 @@ impl<'a> Source<'a> {
         let found = ordain_checkpoint::list(directory).map_err(CheckpointError::from);
         let found = found.map_err(|reason| RestoreError::Checkpoint { name: name.clone(), reason })?;
         let complete = found.iter().filter(|found| found.is_complete()).map(|found| found.epoch);
+        let aborts =
+            Aborts::of(directory).map_err(|reason| RestoreError::Aborts { name: name.clone(), reason })?;
         let extent = log::visit(directory, &identity, &mut |_, _| Ok(()));
         let extent = extent.map_err(|reason| RestoreError::Log { name: name.clone(), reason })?;
         Ok(Source {
@@ -87,6 +95,7 @@ impl<'a> Source<'a> {
             identity,
             checkpoints: complete.collect(),
             log: Some(extent),
+            aborts: aborts.iter().map(|(gsn, _)| gsn).collect(),
         })
     }
 
@@ -123,6 +132,14 @@ pub enum RestoreError {
         name: String,
         /// The reason.
         reason: LogError,
+    },
+    /// The list of what an operator has aborted cannot be read.
+    #[error("{name}: {reason}")]
+    Aborts {
+        /// The place, for messages.
+        name: String,
+        /// The reason.
+        reason: AbortsError,
     },
     /// Nothing is known of some partitions.
     #[error("there is nothing of partition {0}: a replica is restored as a whole, from all its partitions")]
@@ -194,6 +211,34 @@ pub fn restore(
             Err(error) => return Err(error),
         }
     }
+}
+
+/// Copies the checkpoint with which a partition begins to another member's directory.
+///
+/// # Errors
+/// A disk's.
+pub fn share(source: &dyn Directory, target: &mut dyn Directory, begins: Epoch) -> Result<(), DiskError> {
+    let files = [file_name(begins), seal_name(begins)];
+    for (file, len) in source.list()?.into_iter().filter(|(file, _)| files.contains(file)) {
+        copy_file(source, target, &file, len, len)?;
+    }
+    target.apply(&DiskOp::SyncDirectory)
+}
+
+/// Writes to a member's directory that its group begins with that checkpoint, where one of several members agrees on a log.
+///
+/// # Errors
+/// A disk's.
+pub fn found(
+    directory: &mut dyn Directory,
+    identity: &[u8],
+    (members, replication): (&[NodeId], Replication),
+    begins: Epoch,
+) -> Result<(), LogError> {
+    if replication == Replication::Sync && members.len() > 1 {
+        found_after(directory, identity, members, begins)?;
+    }
+    Ok(())
 }
 
 /// Removes what has been written of a checkpoint.
@@ -349,9 +394,11 @@ impl Plan<'_, '_> {
             });
             collected.map_err(|reason| RestoreError::Log { name: source.name.clone(), reason })?;
         }
+        // An operator aborts a transaction on all nodes, and may have forgotten some.
+        let aborts = self.sources.values().flat_map(|source| source.aborts.iter().copied()).collect();
         let mut executed = 0;
         for ((epoch, partition), bytes) in input {
-            executed += state.execute(&bytes).map_err(|reason| {
+            executed += state.execute(&bytes, &aborts).map_err(|reason| {
                 RestoreError::OutOfReach(format!(
                     "the batch of epoch {epoch}, partition {partition}: {reason}"
                 ))

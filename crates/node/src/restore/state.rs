@@ -1,12 +1,12 @@
 //! The state that is being put together, and the file that it goes into.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 use ordain_checkpoint::{Encoder, Header, Item, Kind, Outcome, Piece, Seal, Totals, file_name, seal_name};
 use ordain_deterministic::sequencing::{input_at, time_of_input};
 use ordain_model::{
-    Batch, Cell, Db, Gsn, Isolation, KeyHash, Layout, Map, Millis, OutcomeStatus, PartitionId,
+    Abort, Batch, Cell, Db, Gsn, Isolation, KeyHash, Layout, Map, Millis, OutcomeStatus, PartitionId,
     ReferenceExecutor, Registry, RequestNo, SessionId,
 };
 use ordain_role::{Bytes, Directory, DiskError, DiskOp};
@@ -57,14 +57,22 @@ impl State {
     }
 
     /// Executes a batch, as it stands in a log, and says how many transactions it had.
-    pub(super) fn execute(&mut self, entry: &[u8]) -> Result<u64, String> {
+    /// What an operator has aborted has no effect.
+    pub(super) fn execute(&mut self, entry: &[u8], aborts: &BTreeSet<Gsn>) -> Result<u64, String> {
         let batch = Batch::decode(&self.registry, entry).map_err(|error| error.to_string())?;
         self.records.open(&batch);
         let mut executed = 0;
         for (gsn, chunk, txn) in batch.txns().filter(|(_, _, txn)| !txn.read_only) {
-            let result = self.records.run_placed(gsn, batch.now, chunk, txn);
+            let (status, reply) = if aborts.contains(&gsn) {
+                let mut reply = Vec::new();
+                ordain_model::Writer(&mut reply).abort(Abort::Operator);
+                (OutcomeStatus::Aborted(Abort::Operator), reply)
+            } else {
+                let result = self.records.run_placed(gsn, batch.now, chunk, txn);
+                (result.status, result.reply)
+            };
             if let Some((session, request)) = txn.call.session {
-                self.put(&Outcome { session, request, gsn, status: result.status, reply: &result.reply });
+                self.put(&Outcome { session, request, gsn, status, reply: &reply });
             }
             executed += 1;
         }

@@ -24,6 +24,7 @@ fn way_of(has: &[Has], until: Option<u64>, refused: &[u64]) -> Result<(u64, u64)
             last: Epoch(last),
             undecided: undecided.map(Epoch),
         }),
+        aborts: BTreeSet::new(),
     };
     let sources: Vec<Source<'_>> = has.iter().enumerate().map(source).collect();
     let layout = Layout::even(has.len().max(2), 1).expect("a layout");
@@ -86,6 +87,7 @@ fn of_members_the_one_that_knows_most_is_asked() {
         identity: Vec::new(),
         checkpoints: Vec::new(),
         log: Some(Extent { begins_after: Epoch(0), last: Epoch(last), undecided: undecided.map(Epoch) }),
+        aborts: BTreeSet::new(),
     };
     let asked = |sources: &[Source<'_>]| choose(sources)[&PartitionId(0)].name.clone();
     assert_eq!(asked(&[source("a", 9, Some(10)), source("b", 8, None), source("c", 7, None)]), "b");

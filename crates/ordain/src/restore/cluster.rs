@@ -10,21 +10,18 @@ use std::sync::Arc;
 use std::time::{SystemTime, UNIX_EPOCH};
 
 use anyhow::{Context, bail, ensure};
-use ordain_archive::stored::{Kept, StoredCheckpoints};
 use ordain_archive::{Location, Owner};
-use ordain_checkpoint::{file_name, seal_name};
 use ordain_engines::registry::Engine;
 use ordain_family::Keep;
 use ordain_family::Replication;
 use ordain_lab::report;
-use ordain_log::copy_file;
 use ordain_model::{Epoch, Isolation, Layout, Millis, PartitionId};
 use ordain_node::cluster::{ClusterConfig, ClusterFile, Membership};
 use ordain_node::identity::{FILE, Identity, LOCK, log_identity};
 use ordain_node::procedures;
-use ordain_node::restore::{Restored, Source, restore};
-use ordain_replication::found_after;
-use ordain_role::{Directory, DiskOp, NodeId};
+use ordain_node::restore::stored::{Counting, sources};
+use ordain_node::restore::{Restored, Source, found, restore, share};
+use ordain_role::{Directory, NodeId};
 use ordain_runtime::{DirLock, FsDirectory};
 use serde_json::json;
 
@@ -258,11 +255,7 @@ impl Targets {
                 first.insert(*partition, directory.clone());
                 continue;
             };
-            let files = [file_name(restored.begins), seal_name(restored.begins)];
-            for (file, len) in source.list()?.into_iter().filter(|(file, _)| files.contains(file)) {
-                copy_file(source, directory, &file, len, len)?;
-            }
-            directory.apply(&DiskOp::SyncDirectory)?;
+            share(source, directory, restored.begins)?;
         }
         match plan {
             Plan::Alone(path) => {
@@ -273,10 +266,9 @@ impl Targets {
                 let topology = config.topology();
                 for ((place, path), target) in nodes.iter().zip(&mut self.made) {
                     let members: Vec<NodeId> = topology.group(place.partition()).collect();
-                    if config.replication == Replication::Sync && members.len() > 1 {
-                        let identity = log_identity(&config.id, config.engine.name(), place.partition().0);
-                        found_after(&mut target.directory, &identity, &members, restored.begins)?;
-                    }
+                    let identity = log_identity(&config.id, config.engine.name(), place.partition().0);
+                    let group = (&members[..], config.replication);
+                    found(&mut target.directory, &identity, group, restored.begins)?;
                     Identity::begin(path, Ok(place))?;
                 }
             }
@@ -356,62 +348,22 @@ fn from_store(url: &str, args: &RestoreArgs, plan: &Plan, targets: &mut Targets)
         Plan::Cluster { config, .. } => Some(config.id.as_str()),
     };
     let stored = StoredCluster::open(url, cluster)?;
-    let mut owner = None;
-    let mut usable: Vec<(u16, Vec<Kept>)> = Vec::new();
-    for partition in &stored.partitions {
-        let mut counts = Vec::new();
-        for kept in &partition.kept {
-            match kept.sound() {
-                Ok(sealed) => {
-                    plan.accept(&sealed.owner, &format!("{url}/{}, epoch {}", partition.place, kept.epoch))?;
-                    owner = Some(sealed.owner.clone());
-                    counts.push(kept.clone());
-                }
-                Err(reason) => eprintln!(
-                    "note: {}, epoch {}, of node {}, cannot be used: {reason}",
-                    partition.place, kept.epoch, kept.node.0
-                ),
-            }
-        }
-        usable.push((partition.partition, counts));
-    }
-    let owner =
-        owner.with_context(|| format!("there is no complete checkpoint in {url}/{}", stored.cluster))?;
-    if owner.replication == Replication::Async.name() {
-        of_one_replica(&mut usable, owner.starts.len());
-    }
-    let checkpoints: Vec<(u16, String, StoredCheckpoints<'_>, &Vec<Kept>)> = usable
-        .iter()
-        .map(|(partition, kept)| {
-            let place = format!("{}/{partition}", stored.cluster);
-            (*partition, place.clone(), StoredCheckpoints::new(&stored.archive, &place, kept.iter()), kept)
-        })
-        .collect();
-    let sources: Vec<Source<'_>> = checkpoints
-        .iter()
-        .map(|(partition, place, directory, kept)| Source {
-            partition: PartitionId(*partition),
-            name: format!("{url}/{place}"),
-            directory,
-            identity: log_identity(&owner.cluster, &owner.engine, *partition),
-            checkpoints: kept.iter().map(|kept| kept.epoch).collect::<BTreeSet<_>>().into_iter().collect(),
-            log: None,
-        })
-        .collect();
+    let counting = Counting::of(
+        stored.partitions,
+        &mut |owner, at| plan.accept(owner, &format!("{url}/{at}")),
+        &mut |partition, kept, reason| {
+            eprintln!(
+                "note: {}, epoch {}, of node {}, cannot be used: {reason}",
+                partition.place, kept.epoch, kept.node.0
+            );
+        },
+    )?;
+    let counting =
+        counting.with_context(|| format!("there is no complete checkpoint in {url}/{}", stored.cluster))?;
+    let directories = counting.directories(&stored.archive);
+    let owner = counting.owner.clone();
+    let identity = |partition| log_identity(&owner.cluster, &owner.engine, partition);
+    let sources = sources(&directories, url, identity);
     // Checkpoints are copied, and nothing is executed.
-    targets.build(plan, (&sources, owner, Isolation::default()), args.to_epoch)
-}
-
-/// Leaves the checkpoints of one replica alone: that of which all partitions have the newest.
-fn of_one_replica(usable: &mut [(u16, Vec<Kept>)], partitions: usize) {
-    let replica_of = |kept: &Kept| usize::from(kept.node.0) / partitions.max(1);
-    let newest = |replica: usize| {
-        let of_partition = |kept: &Vec<Kept>| {
-            kept.iter().filter(|kept| replica_of(kept) == replica).map(|kept| kept.epoch).max()
-        };
-        usable.iter().map(|(_, kept)| of_partition(kept)).min().flatten()
-    };
-    let replicas: BTreeSet<usize> = usable.iter().flat_map(|(_, kept)| kept).map(replica_of).collect();
-    let Some(best) = replicas.into_iter().max_by_key(|replica| newest(*replica)) else { return };
-    usable.iter_mut().for_each(|(_, kept)| kept.retain(|kept| replica_of(kept) == best));
+    targets.build(plan, (&sources, counting.owner, Isolation::default()), args.to_epoch)
 }
