@@ -3,6 +3,7 @@
 mod access;
 mod home;
 mod relocate;
+pub mod relocation;
 mod status;
 mod up;
 

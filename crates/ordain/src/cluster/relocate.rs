@@ -12,14 +12,13 @@ use std::time::{Duration, Instant};
 
 use anyhow::Context;
 use clap::Args;
-use ordain_model::Position;
 use ordain_model::key::SLOTS;
-use ordain_model::system::CopyPart;
 use ordain_node::admin_client::Login;
 use rustls::pki_types::ServerName;
 use rustls::{ClientConnection, StreamOwned};
 
 use super::access::{ClusterArgs, Way};
+use super::relocation::{Relocation, Step};
 use super::status::{Member, anyone, ask};
 
 /// How long a node has to take a connection.
@@ -28,10 +27,6 @@ const CONNECT_WITHIN: Duration = Duration::from_secs(2);
 const ANSWER_WITHIN: Duration = Duration::from_secs(10);
 /// How long a step is asked for again.
 const PATIENCE: Duration = Duration::from_secs(60);
-/// How often a slot is copied from its beginning, if copies are given up; then it moves all the same.
-const COPIES: usize = 3;
-/// How often what has changed is copied again after the last part.
-const AGAIN: usize = 2;
 /// How long until a step is asked for again.
 const PAUSE: Duration = Duration::from_millis(200);
 
@@ -78,14 +73,22 @@ pub fn run(args: &MoveArgs) -> anyhow::Result<()> {
         args.to
     );
     let mut asked = Asked { members: &members, next: 0, open: None, way: &way };
-    let step = usize::from(args.step);
-    for first in args.slots.clone().step_by(step) {
-        let last = (first + step - 1).min(*args.slots.end());
-        if first == last {
-            asked.copy(first, args.to)?;
-        }
-        asked.demand(&format!("DEBUG MOVE-SLOTS {first} {last} {}", args.to))?;
-        let _ = writeln!(std::io::stdout(), "slots {first} to {last}: at partition {}", args.to);
+    let mut relocation = Relocation::new(args.slots.clone(), usize::from(args.step));
+    while let Some(step) = relocation.next() {
+        let (next, is_first) = match step {
+            Step::Copy { slot, from } => {
+                let (answer, is_first) =
+                    asked.demand(&format!("DEBUG COPY-SLOT {slot} {} {}", args.to, from.0))?;
+                let next = answer.strip_prefix(':').and_then(|next| next.parse::<i64>().ok());
+                (next.with_context(|| format!("DEBUG COPY-SLOT answered {answer}"))?, is_first)
+            }
+            Step::Move { first, last } => {
+                asked.demand(&format!("DEBUG MOVE-SLOTS {first} {last} {}", args.to))?;
+                let _ = writeln!(std::io::stdout(), "slots {first} to {last}: at partition {}", args.to);
+                (0, true)
+            }
+        };
+        relocation.done(next, is_first);
     }
     Ok(())
 }
@@ -106,37 +109,6 @@ struct Asked<'a> {
 }
 
 impl Asked<'_> {
-    /// Copies a slot to a partition, a part at a time.
-    fn copy(&mut self, slot: usize, to: u16) -> anyhow::Result<()> {
-        for _ in 0..COPIES {
-            if self.copied(slot, to)? {
-                break;
-            }
-        }
-        Ok(())
-    }
-
-    /// Copies it once. Says no if copies may have been given up: a part that may have been copied is not copied again.
-    fn copied(&mut self, slot: usize, to: u16) -> anyhow::Result<bool> {
-        let (mut from, mut again) = (Position::of_slot(slot), 0);
-        while again <= AGAIN {
-            let (answer, is_first) = self.demand(&format!("DEBUG COPY-SLOT {slot} {to} {}", from.0))?;
-            if !is_first && from != CopyPart::last(slot) {
-                return Ok(false);
-            }
-            let next = answer.strip_prefix(':').and_then(|next| next.parse::<i64>().ok());
-            let next = next.with_context(|| format!("DEBUG COPY-SLOT answered {answer}"))?;
-            if next < 0 && from == Position::of_slot(slot) {
-                // A slot of one part: what changes until it moves is no more than a part either.
-                return Ok(true);
-            }
-            // After the last part: what has changed meanwhile.
-            again += usize::from(next < 0);
-            from = if next < 0 { CopyPart::last(slot) } else { Position(next as u64) };
-        }
-        Ok(true)
-    }
-
     /// Asks for something until it is done: the answer, and whether it came when it was first asked for.
     fn demand(&mut self, command: &str) -> anyhow::Result<(String, bool)> {
         let begun = Instant::now();
