@@ -5,7 +5,7 @@
 
 use std::collections::BTreeMap;
 
-use ordain_model::{Abort, OutcomeStatus};
+use ordain_model::OutcomeStatus;
 
 use crate::dependencies::{self, Anomaly, Finding, Level, Observed, Outcome, Txn, judge};
 use crate::history::{Answer, History, Request};
@@ -14,6 +14,8 @@ use crate::{RequestId, Violation, ViolationKind};
 /// The protocol of the requests: how arguments and replies are read.
 #[derive(Clone, Copy, Debug)]
 pub struct Protocol {
+    /// Tells the requests of the protocol from others in the history.
+    pub is_one: fn(&Request) -> bool,
     /// The appends of a request and the transaction's base, as far as the arguments say.
     pub asked: fn(&Request) -> Txn,
     /// The transaction that a committed answer reports; `None` for any other answer.
@@ -34,7 +36,7 @@ pub fn check(
     let mut all = dependencies::History { orders: lists.clone(), ..Default::default() };
     let mut requests = Vec::new();
     let mut connections = BTreeMap::new();
-    for (id, request) in history.requests() {
+    for (id, request) in history.requests().filter(|(_, request)| (protocol.is_one)(request)) {
         let appends = (protocol.asked)(request);
         let session = session_of(request, &mut connections);
         let mut add = |txn: Observed| {
@@ -47,7 +49,7 @@ pub fn check(
                 Some(txn) => {
                     add(Observed { answered: Some(answer.moment.0), ..Observed::committed(txn) });
                 }
-                None if matches!(answer.status, OutcomeStatus::Aborted(Abort::Logic)) => {
+                None if matches!(answer.status, OutcomeStatus::Aborted(_)) => {
                     add(Observed::new(appends.clone(), Outcome::Aborted));
                 }
                 None => {
@@ -110,6 +112,7 @@ mod tests {
 
     /// Requests whose arguments are the transaction's appends, and whose replies are the transaction.
     const PROTOCOL: Protocol = Protocol {
+        is_one: |_| true,
         asked: |request| {
             let mut txn = Txn::decode(&request.args).unwrap_or_default();
             txn.ops.retain(|op| matches!(op, Op::Append { .. }));

@@ -19,6 +19,7 @@
 pub mod appends;
 pub mod conserved;
 pub mod dependencies;
+mod found;
 pub mod history;
 pub mod order;
 pub mod pipelines;
@@ -168,6 +169,8 @@ pub struct Run<'a> {
     pub registry: &'a Arc<Registry>,
     /// The layout at first, of a system in which slots can move.
     pub layout: Option<&'a Layout>,
+    /// The batches that were executed before the run, in their order: it begins with the state that they come to.
+    pub before: &'a [Batch],
     /// The places of the transactions that an operator has aborted.
     pub aborted: &'a BTreeSet<Gsn>,
     /// Procedures that end the process that executes them: an operator aborts no other.
@@ -326,6 +329,7 @@ pub(crate) mod fixture {
         let run = Run {
             registry,
             layout: None,
+            before: &[],
             aborted: &BTreeSet::new(),
             fatal: &[],
             logs: &logs,

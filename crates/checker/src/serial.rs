@@ -8,10 +8,11 @@
 //!
 //! With read committed what a transaction only reads is taken from the state before its epoch, by the reference executor too.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use super::sessions::clients_number;
 use super::{Run, Violation, ViolationKind};
+use crate::found;
 use crate::history::{Answer, History, Request, RequestId};
 use ordain_model::args::{Args, ArgsBuilder};
 use ordain_model::reference::Result as Expected;
@@ -29,9 +30,13 @@ pub fn check(run: &Run<'_>, log: &[Batch]) -> Result<Digest, Violation> {
     let Run { registry, layout, history, digests, isolation, .. } = *run;
     let mut reads = Vec::new();
     let mut acknowledged: BTreeMap<Gsn, Vec<(RequestId, &Request, &Answer)>> = BTreeMap::new();
+    let logged: BTreeSet<Gsn> = log.iter().flat_map(|batch| batch.txns().map(|(gsn, ..)| gsn)).collect();
     for (id, request, answer) in history.answers() {
         match read_only(registry, request) {
-            Some(chunk) => reads.push(Read { id, answer, chunk }),
+            Some(chunk) => reads.push(Read { id, answer, chunk: Some(chunk) }),
+            None if is_dependent(registry, request.call.procedure) && !logged.contains(&answer.gsn()) => {
+                reads.push(Read { id, answer, chunk: None });
+            }
             None => acknowledged.entry(answer.gsn()).or_default().push((id, request, answer)),
         }
     }
@@ -43,16 +48,23 @@ pub fn check(run: &Run<'_>, log: &[Batch]) -> Result<Digest, Violation> {
         reference = reference.in_cluster(layout.clone());
     }
     let mut now = Millis(0);
+    for batch in run.before {
+        reference.open(batch);
+        for (gsn, chunk, txn) in batch.txns().filter(|(_, _, txn)| !txn.read_only) {
+            reference.run_placed(gsn, batch.now, chunk, txn);
+        }
+        now = batch.now;
+    }
     for batch in log {
         let start = Gsn::new(batch.epoch, batch.partition, 0);
         while let Some(read) = reads.next_if(|read| read.answer.gsn() < start) {
-            read.check(registry, &mut reference, now)?;
+            read.check(run, &mut reference, now)?;
         }
         reference.open(batch);
         for (gsn, chunk, txn) in batch.txns() {
             while let Some(read) = reads.next_if(|read| read.answer.gsn() <= gsn) {
                 let time = if read.answer.gsn() >= start { batch.now } else { now };
-                read.check(registry, &mut reference, time)?;
+                read.check(run, &mut reference, time)?;
                 if read.answer.gsn() == gsn && !is_same(registry, history.get(read.id), chunk, txn) {
                     return Err(misplaced(registry, history.get(read.id), txn, gsn).of(read.id));
                 }
@@ -85,17 +97,10 @@ pub fn check(run: &Run<'_>, log: &[Batch]) -> Result<Digest, Violation> {
     }
     for read in reads {
         let time = log.last().map_or(now, |b| b.now);
-        read.check(registry, &mut reference, time)?;
+        read.check(run, &mut reference, time)?;
     }
-    if let Some((gsn, (id, request, answer))) =
-        acknowledged.into_iter().find_map(|(gsn, all)| Some((gsn, all.into_iter().next()?)))
-    {
-        let text = format!(
-            "{} was acknowledged as {:?} and is not in the durable log",
-            name(registry, request.call.procedure),
-            answer.status
-        );
-        return Err(Violation::new(ViolationKind::AcknowledgedLost, text).at(gsn).of(id));
+    if let Some((id, request, answer)) = acknowledged.into_values().flatten().next() {
+        return Err(lost(registry, request, answer, id));
     }
     let digest = reference.digest();
     match digests.iter().find(|(_, found)| *found != digest) {
@@ -172,21 +177,48 @@ fn compare(
 struct Read<'h> {
     id: RequestId,
     answer: &'h Answer,
-    chunk: Chunk,
+    /// The transaction; none: a reconnaissance has to find its keys.
+    chunk: Option<Chunk>,
 }
 
 impl Read<'_> {
-    fn check(
-        &self,
-        registry: &Registry,
-        reference: &mut ReferenceExecutor,
-        now: Millis,
-    ) -> Result<(), Violation> {
-        self.chunk.txns().iter().try_for_each(|txn| {
-            let expected = reference.run_txn(self.answer.gsn(), now, &self.chunk, txn);
+    fn check(&self, run: &Run<'_>, reference: &mut ReferenceExecutor, now: Millis) -> Result<(), Violation> {
+        let registry = run.registry;
+        let Some(chunk) = &self.chunk else { return self.check_found(run, reference, now) };
+        chunk.txns().iter().try_for_each(|txn| {
+            let expected = reference.run_txn(self.answer.gsn(), now, chunk, txn);
             compare(registry, self.id, txn.call.procedure, self.answer, &expected)
         })
     }
+}
+
+impl Read<'_> {
+    /// Checks one whose keys a reconnaissance finds. One that has found too often what did not hold has no effect.
+    fn check_found(
+        &self,
+        run: &Run<'_>,
+        reference: &mut ReferenceExecutor,
+        now: Millis,
+    ) -> Result<(), Violation> {
+        if self.answer.status == OutcomeStatus::Aborted(Abort::Restart) {
+            return Ok(());
+        }
+        let (registry, request, gsn) = (run.registry, run.history.get(self.id), self.answer.gsn());
+        match found::run(registry, reference, (gsn, now), (request.call, &request.args)) {
+            Some(expected) => compare(registry, self.id, request.call.procedure, self.answer, &expected),
+            None => Err(lost(registry, request, self.answer, self.id)),
+        }
+    }
+}
+
+/// An answer to what should be in the log and is not.
+fn lost(registry: &Registry, request: &Request, answer: &Answer, id: RequestId) -> Violation {
+    let text = format!(
+        "{} was acknowledged as {:?} and is not in the durable log",
+        name(registry, request.call.procedure),
+        answer.status
+    );
+    Violation::new(ViolationKind::AcknowledgedLost, text).at(answer.gsn()).of(id)
 }
 
 /// What a logged transaction must have been asked for: procedure, database, session and arguments. The
@@ -385,6 +417,7 @@ mod tests {
                 fatal: &[],
                 aborted: &std::collections::BTreeSet::new(),
                 layout: None,
+                before: &[],
                 logs: &logs,
                 history: &history,
                 digests: &digests,

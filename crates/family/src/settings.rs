@@ -90,6 +90,8 @@ pub struct NodeSettings {
     /// About how many bytes are sent again at once.
     pub piece: usize,
     /// About how many bytes of a checkpoint a shard gives away at once.
+    /// The same on all nodes and at every start: records that move with a slot go in such pieces, and a move that is executed
+    /// again meets the acknowledgements of the first time.
     pub checkpoint_piece: usize,
     /// After so many bytes of input the node asks for a checkpoint; 0: only clients do.
     pub checkpoint_bytes: u64,

@@ -188,7 +188,7 @@ pub struct ServeArgs {
     /// environment (AWS_ENDPOINT and AWS_ALLOW_HTTP=true for other services than Amazon's)
     #[arg(long, env = "ORDAIN_CHECKPOINT_STORE", value_name = "URL")]
     checkpoint_store: Option<Location>,
-    /// How many checkpoints of each partition are kept there [default: 7]
+    /// How many checkpoints that all partitions have are kept there [default: 7]
     #[arg(long, env = "ORDAIN_CHECKPOINT_STORE_KEEP", value_name = "N")]
     checkpoint_store_keep: Option<NonZeroUsize>,
     /// The engine's options.

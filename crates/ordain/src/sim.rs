@@ -12,14 +12,24 @@ use ordain_lab::options::{OptionArgs, OptionFlags};
 use ordain_lab::report;
 use ordain_model::Reads;
 use ordain_role::Bug;
-use ordain_sim::{Config, Faults, Load, Mix, Profile, Report, run_seed};
+use ordain_sim::{Config, Faults, Load, Mix, Operation, Operations, Profile, Report, Workload, run_seed};
 
+mod appends;
 mod commit;
 mod deterministic;
+mod measured;
+mod object_store;
 mod operator;
+mod relocating;
+mod restored;
 
-use commit::{AppendMix, CommitSystem};
+use appends::AppendMix;
+use commit::CommitSystem;
 use deterministic::{DeterministicSystem, SERVERS};
+use measured::Measured;
+use object_store::StoreCounts;
+use relocating::Relocating;
+use restored::Begun;
 
 /// What clients ask for.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, ValueEnum)]
@@ -27,10 +37,20 @@ pub enum WorkloadName {
     /// A bit of everything: transfers, rotations, scripts' shape, whole-table work, panics, retries.
     #[default]
     Mix,
-    /// Transfers between accounts, and audits.
-    Bank,
+    /// Transfers between accounts, and audits of all of them.
+    Transfers,
     /// Single-step transactions that depend on nothing.
     Direct,
+    /// Appends to lists and reads of them, judged by the dependencies between transactions too.
+    Append,
+    /// YCSB: reads and writes of records.
+    Ycsb,
+    /// TPC-C with small warehouses, its consistency conditions at the end.
+    Tpcc,
+    /// The bank of the benchmarks: transfers, balances and totals.
+    Bank,
+    /// The Calvin paper's microbenchmark.
+    Micro,
 }
 
 /// How batches reach those who hold the same partition.
@@ -94,6 +114,10 @@ pub struct SimArgs {
     /// What goes wrong: none, all, or some of crash, partition, delay, reorder, duplicate, disk, clock, loss.
     #[arg(long, default_value = "all")]
     faults: Faults,
+    /// What an operator does beside: none, all, or some of archive, restore, rolling, replace, relocate. `archive`: checkpoints go to a
+    /// store that fails. `restore`: at the end a new cluster is put together from that store, or from the nodes' directories
+    #[arg(long, default_value = "none")]
+    operations: Operations,
     /// About two transactions in a hundred end the process that executes them, until an operator aborts them
     #[arg(long)]
     operator: bool,
@@ -140,14 +164,7 @@ fn simulate(args: &SimArgs, seed: u64, sink: Sink<'_>) -> anyhow::Result<Report>
     match engine.make() {
         Make::Deterministic(_) => {
             let system = DeterministicSystem::new(args, seed)?;
-            let promise = match Knobs::of(&system.settings.options).reads {
-                Reads::Ordered | Reads::Strict => Promise::Strict,
-                Reads::Session => Promise::Session,
-                Reads::Previous if args.replicas == 1 => Promise::Previous,
-                // Members that follow may be any number of epochs behind.
-                Reads::Previous => Promise::Serializable,
-            };
-            held_to(promise, system, args, seed, sink)
+            deterministic(system, args, seed, sink)
         }
         Make::Commit(commit) => {
             anyhow::ensure!(
@@ -167,36 +184,124 @@ fn simulate(args: &SimArgs, seed: u64, sink: Sink<'_>) -> anyhow::Result<Report>
 
 /// What the flags say of a run, whatever the system.
 fn config(args: &SimArgs, seed: u64) -> Config {
-    Config { txns: args.txns, faults: args.faults, load: Load::of(args.profile), ..Config::new(seed) }
+    Config {
+        txns: args.txns,
+        faults: args.faults,
+        operations: args.operations,
+        load: Load::of(args.profile),
+        ..Config::new(seed)
+    }
 }
 
-/// Runs one seed of a deterministic system and holds it to a promise.
+/// Runs one seed of a deterministic system, and of another one that is restored from what it leaves, if that is asked for.
+fn deterministic(
+    mut system: DeterministicSystem,
+    args: &SimArgs,
+    seed: u64,
+    mut sink: Sink<'_>,
+) -> anyhow::Result<Report> {
+    let mut workload = workload(&mut system, args, seed)?;
+    let (remains, promised) = (system.remains(), promise(&system, args));
+    let is_traced = sink.is_some();
+    let mut line = |text: &str| {
+        if let Some(sink) = &mut sink {
+            sink(text);
+        }
+    };
+    let traced: Sink<'_> = if is_traced { Some(&mut line) } else { None };
+    let mut report = held_to(promised, system, config(args, seed), &mut *workload, traced);
+    let remains = remains.take();
+    if let Some(store) = remains.as_ref().and_then(|remains| remains.store.as_ref()) {
+        let StoreCounts { sealed, failed, .. } = store.counts();
+        (report.counts.archived, report.counts.store_failures) = (sealed, failed);
+    }
+    let remains = remains.filter(|_| args.operations.has(Operation::Restore));
+    let Some(remains) = remains.filter(|_| report.verdict.is_ok()) else { return Ok(report) };
+    match restored::begin(args, seed, &remains)? {
+        Err(violation) => report.verdict = Err(violation),
+        Ok(None) => report.counts.restores_refused += 1,
+        Ok(Some(Begun { system, args, restored })) => {
+            report.counts.restores += 1;
+            let described = restored::described(&restored);
+            line(&format!("restored {described}"));
+            let txns = (args.txns / 4).max(20);
+            let config = Config { txns, sessions_before: 1 << 32, ..config(&args, seed ^ 1 << 63) };
+            let traced: Sink<'_> = if is_traced { Some(&mut line) } else { None };
+            let mut next = held_to(promise(&system, &args), system, config, &mut *workload, traced);
+            if let Err(violation) = &mut next.verdict {
+                violation.message = format!("{} (after a restore {described})", violation.message);
+            }
+            report = report.then(next);
+        }
+    }
+    Ok(report)
+}
+
+/// What a system promises about the place in time of reads on snapshots.
+fn promise(system: &DeterministicSystem, args: &SimArgs) -> Promise {
+    match Knobs::of(&system.settings.options).reads {
+        Reads::Ordered | Reads::Strict => Promise::Strict,
+        Reads::Session => Promise::Session,
+        Reads::Previous if args.replicas == 1 => Promise::Previous,
+        // Members that follow may be any number of epochs behind.
+        Reads::Previous => Promise::Serializable,
+    }
+}
+
+/// Runs a deterministic system and holds it to a promise.
 fn held_to(
     promise: Promise,
     system: DeterministicSystem,
+    config: Config,
+    workload: &mut dyn Workload,
+    sink: Sink<'_>,
+) -> Report {
+    let (nodes, isolation) = (system.settings.topology.nodes(), system.isolation());
+    let config = Config { nodes, servers: SERVERS, promise, isolation, ..config };
+    match sink {
+        Some(sink) => run_seed(&config, system, workload, Some(sink)),
+        None => run_seed(&config, system, workload, None),
+    }
+}
+
+/// What clients ask of a deterministic system, and slots that move beside.
+fn workload(
+    system: &mut DeterministicSystem,
     args: &SimArgs,
     seed: u64,
-    sink: Sink<'_>,
-) -> anyhow::Result<Report> {
-    let nodes = system.settings.topology.nodes();
-    let isolation = Knobs::of(&system.settings.options).isolation;
-    let config = Config { nodes, servers: SERVERS, promise, isolation, ..config(args, seed) };
+) -> anyhow::Result<Box<dyn Workload>> {
+    let asked = requests(system, args, seed)?;
+    Ok(match args.operations.has(Operation::Relocate) && args.partitions > 1 {
+        true => Box::new(Relocating::new(asked, args.partitions, args.keys)),
+        false => asked,
+    })
+}
+
+/// What clients ask of a deterministic system.
+fn requests(
+    system: &mut DeterministicSystem,
+    args: &SimArgs,
+    seed: u64,
+) -> anyhow::Result<Box<dyn Workload>> {
+    let moves_among = (args.partitions > 1 && moves_slots(seed)).then_some(args.partitions);
+    if let Some(measured) = Measured::of(args, (seed, moves_among), &system.registry)? {
+        system.measured = Some(measured.clone());
+        return Ok(Box::new(measured));
+    }
     let mut mix = match args.workload {
-        WorkloadName::Mix => Mix::standard(args.keys),
-        WorkloadName::Bank => Mix::bank(args.keys),
+        WorkloadName::Append => return Ok(Box::new(AppendMix::audited())),
+        WorkloadName::Transfers => Mix::transfers(args.keys),
         WorkloadName::Direct => Mix::direct(args.keys),
+        _ => Mix::standard(args.keys),
     }
     .with_checkpoints(2);
     if args.operator {
         mix = mix.with_fatal(2);
     }
-    if args.partitions > 1 && moves_slots(seed) {
-        mix = mix.with_moves(2, args.partitions);
+    if let Some(partitions) = moves_among {
+        mix = mix.with_moves(2, partitions);
     }
-    Ok(match sink {
-        Some(sink) => run_seed(&config, system, &mut mix, Some(sink)),
-        None => run_seed(&config, system, &mut mix, None),
-    })
+    Ok(Box::new(mix))
 }
 
 /// Runs the seeds. True: no violation.
@@ -252,6 +357,9 @@ fn reproduce(args: &SimArgs, seed: u64) -> String {
             &format!(" {}", registry::option(name).map_or_else(String::new, |info| info.written(value)));
     }
     command += &format!(" --profile {} --faults {}", args.profile, args.faults);
+    if args.operations != Operations::NONE {
+        command += &format!(" --operations {}", args.operations);
+    }
     if args.operator {
         command += " --operator";
     }
@@ -293,6 +401,15 @@ fn to_json(args: &SimArgs, report: &Report) -> serde_json::Value {
         "ends": report.counts.ends,
         "operations": report.counts.operations,
         "heeds": report.counts.heeds,
+        "rolls": report.counts.rolls,
+        "stops": report.counts.stops,
+        "replacements": report.counts.replacements,
+        "mistakes": report.counts.mistakes,
+        "refusals": report.counts.refusals,
+        "archived": report.counts.archived,
+        "store_failures": report.counts.store_failures,
+        "restores": report.counts.restores,
+        "restores_refused": report.counts.restores_refused,
         "events": report.events,
         "trace_hash": format!("{:032x}", report.trace_hash),
         "closing_draw": report.closing_draw,
@@ -302,5 +419,7 @@ fn to_json(args: &SimArgs, report: &Report) -> serde_json::Value {
 
 #[cfg(test)]
 mod connections_tests;
+#[cfg(test)]
+mod operations_tests;
 #[cfg(test)]
 mod tests;

@@ -16,11 +16,14 @@
 
 mod client;
 mod clock;
+pub mod companion;
 pub mod connections;
 pub mod faults;
 pub mod load;
+mod loading;
 mod network;
 mod node;
+pub mod operations;
 mod outages;
 mod queue;
 pub mod run;
@@ -28,6 +31,7 @@ mod serve;
 pub mod simulator;
 mod steps;
 pub mod system;
+mod tending;
 #[cfg(test)]
 mod tests;
 pub mod trace;
@@ -35,12 +39,14 @@ pub mod verdict;
 pub mod workload;
 
 pub use clock::START_WALL;
+pub use companion::Companion;
 pub use connections::ConnectionNo;
 pub use connections::cluster::{FamilySystem, VirtualCluster, virtual_servers};
 pub use connections::reply::Reply;
 pub use connections::server::VirtualHost;
 pub use faults::{Fault, Faults};
 pub use load::{Load, Profile};
+pub use operations::{Operation, Operations};
 pub use ordain_model::Random;
 pub use run::{Config, Report, run_seed};
 pub use simulator::{Counts, Simulator};

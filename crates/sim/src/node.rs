@@ -7,11 +7,11 @@ use ordain_model::Micros;
 use ordain_role::{Directory, DiskDone, DiskError, DiskOp, DiskRequest, Event, Role, TimerId};
 
 use crate::clock::Clock;
+use crate::companion::Companion;
 use crate::network::End;
 use crate::queue::Happening;
 
 /// A node, up or down. Its disk and the offset of its wall clock outlive a crash; nothing else does.
-#[derive(Debug)]
 pub(crate) struct Node<M> {
     pub(crate) up: bool,
     /// The number of starts. What was under way for an earlier life is void.
@@ -32,15 +32,21 @@ pub(crate) struct Node<M> {
     pub(crate) is_frozen: bool,
     /// The happenings that have come due for it meanwhile.
     pub(crate) held: Vec<Happening<M>>,
+    /// It is about to stop in good order: no client connects, and none asks for anything new.
+    pub(crate) is_closing: bool,
+    /// The disk that it had before an empty one was put there by mistake, under its old identity.
+    pub(crate) aside: Option<MemoryDirectory>,
+    /// What runs in its process beside the roles.
+    pub(crate) companion: Option<Box<dyn Companion>>,
 }
 
 impl<M> Node<M> {
-    pub(crate) fn new() -> Node<M> {
+    pub(crate) fn new(disk: MemoryDirectory) -> Node<M> {
         Node {
             up: false,
             incarnation: 0,
             roles: BTreeMap::new(),
-            disk: MemoryDirectory::new(),
+            disk,
             is_full: false,
             sync_failed: false,
             crash_at_op: None,
@@ -49,6 +55,9 @@ impl<M> Node<M> {
             ends: BTreeMap::new(),
             is_frozen: false,
             held: Vec::new(),
+            is_closing: false,
+            aside: None,
+            companion: None,
         }
     }
 
@@ -59,6 +68,8 @@ impl<M> Node<M> {
         self.roles.clear();
         self.ends.clear();
         self.held.clear();
+        self.companion = None;
+        self.is_closing = false;
         self.is_frozen = false;
         self.crash_at_op = None;
         self.sync_failed = false;

@@ -43,6 +43,7 @@ impl<S: System> Simulator<'_, S> {
         self.trace.note(self.now, format_args!("faults end"));
         self.healed = true;
         self.cuts.mend();
+        self.end_operations();
         let calm = Intensity::calm(&mut self.random);
         self.intensity = calm;
         for node in 0..self.nodes.len() {
@@ -53,6 +54,16 @@ impl<S: System> Simulator<'_, S> {
                 self.after(0, Happening::Restart { node });
             }
         }
+    }
+
+    /// The wall clock of a node jumps.
+    pub(crate) fn jump(&mut self, node: usize) {
+        let far = self.random.tail(self.intensity.jump_us_max) as i64;
+        let by = if self.random.chance(500_000) { far } else { -far };
+        self.trace.note(self.now, format_args!("node {node} wall clock jumps by {by}"));
+        self.counts.jumps += 1;
+        self.nodes[node].clock.jump(by);
+        self.after_about(self.intensity.jump_every_us, Happening::Jump { node });
     }
 
     /// A node loses power, and starts again some time later.
@@ -81,18 +92,20 @@ impl<S: System> Simulator<'_, S> {
         self.after(down, Happening::Restart { node });
     }
 
+    /// Reads a metric of the roles of a node; none if it is down, or has none of that name.
+    pub(crate) fn gauge(&self, of: NodeId, name: &str) -> Option<f64> {
+        let node = self.nodes.get(usize::from(of.0)).filter(|node| node.up)?;
+        let mut found = None;
+        for slot in node.roles.values() {
+            slot.role.gauges(&mut |known, value| found = found.or((known == name).then_some(value)));
+        }
+        found
+    }
+
     /// A node loses power and its disk, if the system can bear that.
     pub(crate) fn lose_disk(&mut self, number: usize) {
         let node = NodeId(number as u16);
-        let nodes = &self.nodes;
-        let gauge = |of: NodeId, name: &str| {
-            let node = nodes.get(usize::from(of.0)).filter(|node| node.up)?;
-            let mut found = None;
-            for slot in node.roles.values() {
-                slot.role.gauges(&mut |known, value| found = found.or((known == name).then_some(value)));
-            }
-            found
-        };
+        let gauge = |of: NodeId, name: &str| self.gauge(of, name);
         if !self.nodes[number].up || !self.system.may_lose(node, &gauge) {
             return;
         }
@@ -220,9 +233,10 @@ impl<S: System> Simulator<'_, S> {
                 self.after_about(self.intensity.crash_every_us, Happening::CrashDue { node: number, life });
                 self.open_servers(number);
                 self.open_links(number);
+                self.accompany(number);
                 return self.reconnect_clients();
             }
-            Ok(Err(reason)) if node.is_full => {
+            Ok(Err(reason)) if node.is_full || node.aside.is_some() => {
                 self.trace.note(self.now, format_args!("node {number} cannot start: {reason}"));
                 return self.after(10_000, Happening::Restart { node: number });
             }

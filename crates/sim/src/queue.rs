@@ -54,6 +54,8 @@ pub(crate) enum Happening<M> {
     Reset { connection: usize },
     /// A crash is due.
     CrashDue { node: usize, life: u32 },
+    /// The companion of a node goes on.
+    Accompany { node: usize, life: u32 },
     /// A node starts.
     Restart { node: usize },
     /// A disk becomes full.
@@ -76,6 +78,8 @@ pub(crate) enum Happening<M> {
     Jump { node: usize },
     /// An operator looks after the nodes that have ended, and aborts what has ended them.
     Operate,
+    /// The operator looks after what he has begun.
+    Tend,
 }
 
 impl<M> Happening<M> {
@@ -91,6 +95,7 @@ impl<M> Happening<M> {
             Happening::Step { node, .. }
             | Happening::Timer { node, .. }
             | Happening::Work { node, .. }
+            | Happening::Accompany { node, .. }
             | Happening::Disk { node, .. } => Some(*node),
             _ => None,
         }

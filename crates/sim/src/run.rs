@@ -2,12 +2,13 @@
 
 use std::fmt;
 
-use ordain_checker::{Promise, Violation, ViolationKind};
+use ordain_checker::{Promise, RequestId, Violation, ViolationKind};
 use ordain_model::{Abort, Call, Db, Digest, Isolation, Micros, OutcomeStatus, ProcedureId, Stamp, system};
 use ordain_role::{Directory, NodeId};
 
 use crate::faults::Faults;
 use crate::load::Load;
+use crate::operations::Operations;
 use crate::simulator::{Counts, Simulator};
 use crate::system::System;
 use crate::trace::Sink;
@@ -29,6 +30,10 @@ pub struct Config {
     pub txns: u64,
     /// The faults that may happen.
     pub faults: Faults,
+    /// What an operator does beside them.
+    pub operations: Operations,
+    /// The number of sessions that there were before: those of the clients are numbered from there on.
+    pub sessions_before: u64,
     /// The clients, how much they ask for at once, and how often something goes wrong.
     pub load: Load,
     /// The longest time of the faults, in virtual time.
@@ -56,6 +61,8 @@ impl Config {
             servers: 0,
             txns: 400,
             faults: Faults::ALL,
+            operations: Operations::NONE,
+            sessions_before: 0,
             load: Load::default(),
             faults_last: Micros::from_millis(180_000),
             liveness_bound: Micros::from_millis(60_000),
@@ -102,6 +109,30 @@ pub struct Report {
     pub verdict: Result<(), Violation>,
 }
 
+impl Report {
+    /// The report of this run and of one that went on from what it has left.
+    #[must_use]
+    pub fn then(self, next: Report) -> Report {
+        Report {
+            seed: self.seed,
+            virtual_time: self.virtual_time.plus(next.virtual_time),
+            transactions: self.transactions + next.transactions,
+            committed: self.committed + next.committed,
+            aborted: self.aborted + next.aborted,
+            rejected: self.rejected + next.rejected,
+            unknown: self.unknown + next.unknown,
+            voided: self.voided + next.voided,
+            entries: self.entries + next.entries,
+            counts: self.counts,
+            events: self.events + next.events,
+            trace_hash: self.trace_hash.rotate_left(1) ^ next.trace_hash,
+            closing_draw: next.closing_draw,
+            digest: next.digest,
+            verdict: self.verdict.and(next.verdict),
+        }
+    }
+}
+
 impl fmt::Display for Report {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match &self.verdict {
@@ -120,7 +151,7 @@ pub fn run_seed<'a, S: System>(
 ) -> Report {
     let conserved = workload.conserved();
     let mut simulator = Simulator::new(system, workload, config, sink);
-    simulator.run(config.faults_last, |s| (s.history.len() as u64) < config.txns);
+    simulator.run(config.faults_last, |s| s.asked() < config.txns);
     simulator.transition_to_liveness();
     simulator.drain();
     let mut digests = simulator.digests();
@@ -129,6 +160,7 @@ pub fn run_seed<'a, S: System>(
         simulator.drain();
         digests.extend(simulator.digests());
     }
+    simulator.audit();
     let checked = simulator.check(digests, conserved);
     let mut report = Report {
         seed: config.seed,
@@ -182,34 +214,58 @@ impl<S: System> Simulator<'_, S> {
             return;
         }
         for node in 0..self.nodes.len() {
-            self.run(bound, |s| !s.nodes[node].up);
-            let mut probe = self.probe(node, call);
-            loop {
-                let life = self.nodes[node].incarnation;
-                self.run(bound, |s| s.history.get(probe).is_open() && s.nodes[node].incarnation == life);
-                if self.nodes[node].incarnation != life && self.failed.is_none() {
-                    // It has been rebuilt, and has forgotten the request, the end of which stays unknown.
-                    self.history.answered(probe, OutcomeStatus::Unknown, Stamp::NONE, &[]);
-                    self.run(bound, |s| !s.nodes[node].up);
-                    self.probe_again(node, probe);
-                    continue;
-                }
-                if self.history.get(probe).is_open() {
-                    let text = format!("node {node} does not answer although nothing is wrong any more");
-                    return self.fail(Violation::new(ViolationKind::Stuck, text).of(probe));
-                }
-                match self.history.get(probe).answers.first().map(|a| a.status) {
-                    Some(OutcomeStatus::Committed) => break,
-                    Some(OutcomeStatus::Aborted(Abort::Restart)) => probe = self.probe(node, call),
-                    Some(_) | None => {
-                        // Turned away: give it a moment.
-                        let later = self.now.plus(Micros(10_000));
-                        self.run(later, |_| true);
-                        if self.now < later {
-                            self.now = later;
-                        }
-                        self.probe_again(node, probe);
+            if self.ask_until_answered(node, call, bound).is_none() {
+                return;
+            }
+        }
+    }
+
+    /// Asks for the workload's audits, one after the other, at any node.
+    fn audit(&mut self) {
+        let bound = self.now.plus(self.config.liveness_bound);
+        for procedure in self.workload.audits() {
+            let node = self.random.index(self.nodes.len());
+            let Some(answered) = self.ask_until_answered(node, Call::new(procedure, Db(0)), bound) else {
+                return;
+            };
+            let answer = self.history.get(answered).answers.first();
+            self.audits.extend(answer.map(|answer| answer.reply.clone()));
+        }
+    }
+
+    /// Asks a node until it has committed the request; `None` if the run has failed.
+    fn ask_until_answered(&mut self, node: usize, call: Call, bound: Micros) -> Option<RequestId> {
+        self.run(bound, |s| !s.nodes[node].up);
+        let mut probe = self.probe(node, call);
+        loop {
+            if self.failed.is_some() {
+                return None;
+            }
+            let life = self.nodes[node].incarnation;
+            self.run(bound, |s| s.history.get(probe).is_open() && s.nodes[node].incarnation == life);
+            if self.nodes[node].incarnation != life && self.failed.is_none() {
+                // It has been rebuilt, and has forgotten the request, the end of which stays unknown.
+                self.history.answered(probe, OutcomeStatus::Unknown, Stamp::NONE, &[]);
+                self.run(bound, |s| !s.nodes[node].up);
+                self.probe_again(node, probe);
+                continue;
+            }
+            if self.history.get(probe).is_open() {
+                let text = format!("node {node} does not answer although nothing is wrong any more");
+                self.fail(Violation::new(ViolationKind::Stuck, text).of(probe));
+                return None;
+            }
+            match self.history.get(probe).answers.first().map(|a| a.status) {
+                Some(OutcomeStatus::Committed) => return Some(probe),
+                Some(OutcomeStatus::Aborted(Abort::Restart)) => probe = self.probe(node, call),
+                Some(_) | None => {
+                    // Turned away: give it a moment.
+                    let later = self.now.plus(Micros(10_000));
+                    self.run(later, |_| true);
+                    if self.now < later {
+                        self.now = later;
                     }
+                    self.probe_again(node, probe);
                 }
             }
         }
@@ -249,8 +305,8 @@ impl<S: System> Simulator<'_, S> {
         if let Some(violation) = self.failed.take() {
             return Verdict { digest: Digest::default(), entries: 0, voided: 0, verdict: Err(violation) };
         }
-        let Simulator { system, history, registry, config, .. } = self;
-        let registry = registry.clone();
-        system.check(Ending { disks, history, digests, conserved, registry, config })
+        let Simulator { system, history, registry, config, audits, .. } = self;
+        let (registry, before, audits) = (registry.clone(), Vec::new(), std::mem::take(audits));
+        system.check(Ending { disks, history, digests, conserved, audits, registry, before, config })
     }
 }

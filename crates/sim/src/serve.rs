@@ -16,9 +16,14 @@ impl<S: System> Simulator<'_, S> {
     pub(crate) fn add_clients(&mut self) {
         for number in 0..self.config.load.clients {
             let door = number as usize % self.doors.len().max(1);
-            let session = self.random.chance(self.config.load.session_chance);
+            // Somebody has to load.
+            let must = number == 0 && self.workload.loads();
+            let session = self.random.chance(self.config.load.session_chance) || must;
             let (session, loops) = match session {
-                true => (Some(SessionId(u64::from(number) + 1)), self.config.load.session_pipeline),
+                true => (
+                    Some(SessionId(self.config.sessions_before + u64::from(number) + 1)),
+                    self.config.load.session_pipeline,
+                ),
                 false => (None, self.config.load.pipeline),
             };
             self.clients.push(Client::new(door, session, loops.max(1)));
@@ -54,7 +59,10 @@ impl<S: System> Simulator<'_, S> {
 
     /// A client connects at any door of any node that is up; one that has a session sends again what it waits for.
     pub(crate) fn reconnect(&mut self, number: usize) {
-        let is_up = |door: &usize| self.nodes[self.doors[*door].node.0 as usize].up;
+        let is_up = |door: &usize| {
+            let node = &self.nodes[self.doors[*door].node.0 as usize];
+            node.up && !node.is_closing
+        };
         let doors: Vec<usize> = (0..self.doors.len()).filter(is_up).collect();
         if self.clients[number].connected || doors.is_empty() {
             return;
@@ -80,15 +88,22 @@ impl<S: System> Simulator<'_, S> {
 
     pub(crate) fn think(&mut self, number: usize, loop_no: usize) {
         let client = &mut self.clients[number];
-        let enough = self.history.len() as u64 >= self.config.txns;
-        if self.healed || enough || !client.connected || client.loops[loop_no].is_some() {
+        let enough = self.history.len() >= self.loading.len() + self.config.txns as usize;
+        let is_closing = self.nodes[usize::from(self.doors[client.door].node.0)].is_closing;
+        if self.healed || enough || is_closing || !client.connected || client.loops[loop_no].is_some() {
             return;
         }
-        let (mut call, args) = self.workload.next(&mut self.random);
+        let Some((mut call, args, loads)) = self.make_up(number) else {
+            return self.think_soon(number, loop_no);
+        };
+        let client = &mut self.clients[number];
         call.session = client.number();
         let by = (Some(number), client.connections);
         let request = self.history.sent_over(by, self.now, call, args);
         client.loops[loop_no] = Some(request);
+        if loads {
+            self.loads(request);
+        }
         self.submit(Some(number), request);
     }
 
@@ -309,6 +324,8 @@ impl<S: System> Simulator<'_, S> {
             return self.history.missed(request);
         }
         let Some(loop_no) = self.clients[number].loop_of(request) else { return };
+        let asked = self.history.get(request);
+        self.workload.heard((asked.call.procedure, &asked.args), status, reply);
         self.clients[number].seen.merge(&effect.token);
         if status == OutcomeStatus::Superseded {
             // Its session has not gone on: this is the request that it waits for.

@@ -19,11 +19,13 @@ use ordain_role::{Address, Event, NodeId};
 use crate::client::{Client, Door};
 use crate::connections::Connections;
 use crate::faults::Intensity;
+use crate::loading::Loading;
 use crate::network::Cuts;
 use crate::node::Node;
 use crate::queue::{Happening, Queue};
 use crate::run::Config;
 use crate::system::System;
+use crate::tending::Operator;
 use crate::trace::{Sink, Trace};
 use crate::workload::Workload;
 
@@ -62,6 +64,24 @@ pub struct Counts {
     pub ends: u32,
     /// Times that an operator aborted what had ended nodes.
     pub operations: u32,
+    /// Rolling restarts.
+    pub rolls: u32,
+    /// Nodes that stopped in good order in one.
+    pub stops: u32,
+    /// Nodes that were replaced by empty ones by an operator.
+    pub replacements: u32,
+    /// Nodes that were started with an empty directory under their old identity.
+    pub mistakes: u32,
+    /// Times that one of these refused.
+    pub refusals: u32,
+    /// Checkpoints that were taken to a store.
+    pub archived: u32,
+    /// Requests to a store that failed.
+    pub store_failures: u32,
+    /// Clusters that were put together from what this one had left.
+    pub restores: u32,
+    /// Restores that were refused, because the state that was asked for is out of reach.
+    pub restores_refused: u32,
     /// Times that a node began again, as another's greeting had aborts of an operator.
     pub heeds: u32,
 }
@@ -79,6 +99,10 @@ pub struct Simulator<'a, S: System> {
     pub(crate) doors: Vec<Door>,
     pub(crate) clients: Vec<Client>,
     pub(crate) workload: Box<dyn Workload + 'a>,
+    pub(crate) loading: Loading,
+    pub(crate) operator: Operator,
+    /// The answers to the workload's audits.
+    pub(crate) audits: Vec<Vec<u8>>,
     pub(crate) history: History,
     pub(crate) counts: Counts,
     /// Faults have ended; nothing new is asked for.
@@ -143,7 +167,8 @@ impl<'a, S: System> Simulator<'a, S> {
             }
         }
         let addresses = doors.iter().enumerate().map(|(i, door)| (door.address, i)).collect();
-        let nodes = (0..config.nodes).map(|_| Node::new()).collect();
+        let nodes = (0..config.nodes).map(|node| Node::new(system.disk(NodeId(node)))).collect();
+        let operator = Operator::new(config.seed, config.operations);
         let mut simulator = Simulator {
             system,
             registry,
@@ -156,6 +181,9 @@ impl<'a, S: System> Simulator<'a, S> {
             nodes,
             doors,
             clients: Vec::new(),
+            loading: Loading::new(workload.loads()),
+            operator,
+            audits: Vec::new(),
             workload,
             history: History::default(),
             counts: Counts::default(),
@@ -183,6 +211,9 @@ impl<'a, S: System> Simulator<'a, S> {
             simulator.after(0, Happening::Restart { node });
         }
         simulator.schedule_faults();
+        if simulator.operator.is_needed() {
+            simulator.after(0, Happening::Tend);
+        }
         simulator
     }
 
@@ -283,6 +314,7 @@ impl<'a, S: System> Simulator<'a, S> {
             Happening::Flush { door, life } if self.lives(self.doors[door].node.0 as usize, life) => {
                 self.flush(door);
             }
+            Happening::Accompany { node, life } if self.lives(node, life) => self.go_on(node),
             Happening::Think { client, loop_no } => self.think(client, loop_no),
             Happening::Resend { client, request, attempt } => self.resend_rejected(client, request, attempt),
             Happening::Impatient { client, request, attempt } => self.lose_patience(client, request, attempt),
@@ -336,16 +368,10 @@ impl<'a, S: System> Simulator<'a, S> {
                 self.after_about(self.intensity.freeze_every_us, Happening::Freeze { node });
                 self.freeze(node);
             }
+            Happening::Tend => self.tend(),
             Happening::Operate => self.operate(),
             Happening::Thaw { node, life } if self.lives(node, life) => self.thaw(node),
-            Happening::Jump { node } if !self.healed => {
-                let far = self.random.tail(self.intensity.jump_us_max) as i64;
-                let by = if self.random.chance(500_000) { far } else { -far };
-                self.trace.note(self.now, format_args!("node {node} wall clock jumps by {by}"));
-                self.counts.jumps += 1;
-                self.nodes[node].clock.jump(by);
-                self.after_about(self.intensity.jump_every_us, Happening::Jump { node });
-            }
+            Happening::Jump { node } if !self.healed => self.jump(node),
             _ => {}
         }
     }

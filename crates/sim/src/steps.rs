@@ -83,6 +83,11 @@ impl<S: System> Simulator<'_, S> {
             return self.ends(number);
         }
         if let Some(reason) = out.halt {
+            if self.nodes[number].aside.is_some() {
+                self.trace.note(self.now, format_args!("node {number} refuses: {reason}"));
+                self.counts.refusals += 1;
+                return self.crash(number);
+            }
             if self.nodes[number].sync_failed {
                 // What is on the disk is not known any more: stopping is right, and recovery finds out.
                 self.trace.note(self.now, format_args!("node {number} stops: {reason}"));

@@ -6,9 +6,11 @@ use std::sync::Arc;
 use ordain_family::Message;
 use ordain_front::ConnectionServer;
 use ordain_gateway::{Gateway, Router};
+use ordain_log::MemoryDirectory;
 use ordain_model::{Digest, Gsn, Registry, Stamp};
 use ordain_role::{Address, Directory, Event, NodeId, Rebuild, Role};
 
+use crate::companion::Companion;
 use crate::connections::server::VirtualHost;
 use crate::faults::Intensity;
 use crate::verdict::{Ending, Verdict};
@@ -47,6 +49,18 @@ pub trait System {
         incarnation: u32,
         disk: &mut dyn Directory,
     ) -> Result<Roles<Self::Message>, String>;
+
+    /// The disk with which a node begins.
+    fn disk(&self, node: NodeId) -> MemoryDirectory {
+        let _ = node;
+        MemoryDirectory::new()
+    }
+
+    /// The companion of a node that has started; none if it has none.
+    fn companion(&mut self, node: NodeId, incarnation: u32) -> Option<Box<dyn Companion>> {
+        let _ = (node, incarnation);
+        None
+    }
 
     /// Front door `n` of a node, in that life of it.
     fn door(&self, node: NodeId, incarnation: u32, n: u16) -> FrontDoor;
@@ -94,6 +108,18 @@ pub trait System {
     fn may_lose(&self, node: NodeId, gauge: &dyn Fn(NodeId, &str) -> Option<f64>) -> bool {
         let _ = (node, gauge);
         false
+    }
+
+    /// True if a node with an empty directory under its old identity must refuse to run.
+    fn refuses_empty(&self) -> bool {
+        false
+    }
+
+    /// True if a node lacks nothing, so that another one may be stopped. `gauge` reads a metric of the roles of a node, unless
+    /// it is down.
+    fn is_ready(&self, node: NodeId, gauge: &dyn Fn(NodeId, &str) -> Option<f64>) -> bool {
+        let _ = (node, gauge);
+        true
     }
 
     /// A node has lost its disk: it starts next with an empty one.

@@ -4,7 +4,7 @@ use std::collections::BTreeSet;
 use std::sync::Arc;
 
 use ordain_checker::{History, NodeLog, Run, Violation, ViolationKind, check};
-use ordain_model::{Digest, Gsn, Layout, ProcedureId, Registry};
+use ordain_model::{Batch, Digest, Gsn, Layout, ProcedureId, Registry};
 use ordain_role::{Directory, NodeId};
 
 use crate::run::Config;
@@ -20,8 +20,12 @@ pub struct Ending<'a> {
     pub digests: Vec<(NodeId, Digest)>,
     /// Procedures whose reply must always be this.
     pub conserved: Vec<(ProcedureId, Vec<u8>)>,
+    /// The answers to the workload's audits, in order.
+    pub audits: Vec<Vec<u8>>,
     /// The procedures there are.
     pub registry: Arc<Registry>,
+    /// The batches of a system that this one goes on from, in their order.
+    pub before: Vec<Batch>,
     /// The configuration of the run.
     pub config: &'a Config,
 }
@@ -55,6 +59,7 @@ impl Ending<'_> {
         let run = Run {
             registry: &self.registry,
             layout,
+            before: &self.before,
             aborted,
             fatal: &[FATAL],
             logs,

@@ -9,7 +9,7 @@ pub mod procedures;
 use ordain_model::args::encode;
 use ordain_model::key::SLOTS;
 use ordain_model::system::CopyPart;
-use ordain_model::{Call, Db, KeyHash, Position, ProcedureId, Version, system};
+use ordain_model::{Call, Db, KeyHash, OutcomeStatus, Position, ProcedureId, Version, system};
 
 use ledgers as l;
 use ordain_model::Random;
@@ -24,6 +24,27 @@ pub trait Workload {
     fn conserved(&self) -> Vec<(ProcedureId, Vec<u8>)> {
         Vec::new()
     }
+
+    /// True if data are to be loaded before the first [request](Workload::next).
+    fn loads(&self) -> bool {
+        false
+    }
+
+    /// The next request that loads data; `None` when all was asked for.
+    fn load(&mut self, random: &mut Random) -> Option<(Call, Vec<u8>)> {
+        let _ = random;
+        None
+    }
+
+    /// Procedures without arguments that are called one after the other at the end, when nothing is under way.
+    fn audits(&self) -> Vec<ProcedureId> {
+        Vec::new()
+    }
+
+    /// A client has got an answer to a request, named by its procedure and encoded arguments.
+    fn heard(&mut self, asked: (ProcedureId, &[u8]), status: OutcomeStatus, reply: &[u8]) {
+        let _ = (asked, status, reply);
+    }
 }
 
 impl<W: Workload + ?Sized> Workload for &mut W {
@@ -33,6 +54,22 @@ impl<W: Workload + ?Sized> Workload for &mut W {
 
     fn conserved(&self) -> Vec<(ProcedureId, Vec<u8>)> {
         (**self).conserved()
+    }
+
+    fn loads(&self) -> bool {
+        (**self).loads()
+    }
+
+    fn load(&mut self, random: &mut Random) -> Option<(Call, Vec<u8>)> {
+        (**self).load(random)
+    }
+
+    fn audits(&self) -> Vec<ProcedureId> {
+        (**self).audits()
+    }
+
+    fn heard(&mut self, asked: (ProcedureId, &[u8]), status: OutcomeStatus, reply: &[u8]) {
+        (**self).heard(asked, status, reply);
     }
 }
 
@@ -128,9 +165,15 @@ impl Mix {
     }
 
     /// Transfers and audits alone.
-    pub fn bank(keys: u64) -> Mix {
+    pub fn transfers(keys: u64) -> Mix {
         use Kind::*;
         Mix::new(keys, &[(Transfer, 10), (Skim, 5), (Audit, 3), (AuditTable, 1)])
+    }
+
+    /// Nothing but checkpoints and, where slots move, moves among so many partitions of the slots of so many keys.
+    pub fn of_system(keys: u64, moves_among: Option<u16>) -> Mix {
+        let mix = Mix::new(keys, &[(Kind::Checkpoint, 2)]);
+        moves_among.map_or(mix.clone(), |partitions| mix.with_moves(100, partitions))
     }
 
     /// Requests without a reconnaissance: each is one transaction.

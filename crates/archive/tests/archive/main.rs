@@ -341,7 +341,11 @@ fn a_checkpoint_that_another_partition_lacks_takes_no_other_s_place() {
     until(&second, "two are there", |report| report.uploaded == 2);
     save(dirs[0].path(), 20);
     until(&first, "the newest is there", |report| report.epoch == Epoch(20) && report.uploading.is_none());
-    assert_eq!((epochs(0), epochs(1)), (vec![3, 5, 8, 9, 20], vec![3, 5]), "3 and 5 are what can be restored");
+    assert_eq!(
+        (epochs(0), epochs(1)),
+        (vec![3, 5, 8, 9, 20], vec![3, 5]),
+        "3 and 5 are what can be restored"
+    );
     [8, 9].iter().for_each(|epoch| save(dirs[1].path(), *epoch));
     until(&second, "older ones go", |report| report.uploaded == 4 && report.kept == 2);
     assert_eq!(epochs(1), [8, 9]);

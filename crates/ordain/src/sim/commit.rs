@@ -3,74 +3,16 @@
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-use ordain_checker::appends::{self, Protocol};
-use ordain_checker::dependencies::history::{Op, Txn, values_of};
-use ordain_checker::history::{Answer, Request};
-use ordain_checker::{Level, Violation, ViolationKind};
+use ordain_checker::dependencies::history::values_of;
+use ordain_checker::{Violation, ViolationKind};
 use ordain_commit::{CommitEngine, CommitFamily, Decision, Message, Participant};
 use ordain_family::{Family as _, NodeSettings, Opened as _, places};
-use ordain_model::args::encode;
-use ordain_model::{
-    Args, Call, Datum, Digest, DigestSpan, Epoch, Layout, Options, OutcomeStatus, Random, Registry, Value,
-};
+use ordain_model::{Digest, DigestSpan, Epoch, Layout, Options, Registry, Value};
 use ordain_role::{Address, Bugs, Directory, Event, NodeId, Now, Outbox, Role, Topology};
-use ordain_sim::{Ending, FrontDoor, Roles, System, Verdict, Workload};
-use ordain_workload::append;
+use ordain_sim::{Ending, FrontDoor, Roles, System, Verdict};
 
 use super::SimArgs;
-
-const LISTS: u64 = 6;
-const MOST_OPS: u64 = 4;
-
-/// Appends to a few lists, and reads of them.
-#[derive(Default)]
-pub(super) struct AppendMix {
-    base: u64,
-}
-
-impl Workload for AppendMix {
-    fn next(&mut self, random: &mut Random) -> (Call, Vec<u8>) {
-        self.base += 1 << 8;
-        let ops = 1 + random.tail(MOST_OPS - 1);
-        let (mut keys, mut mask) = (Vec::new(), 0u8);
-        for op in 0..ops {
-            keys.push(append::key(random.index(LISTS as usize) as u64));
-            mask |= u8::from(random.chance(500_000)) << op;
-        }
-        let mut packed = vec![mask, u8::from(random.chance(50_000))];
-        packed.extend(self.base.to_le_bytes());
-        let mut args: Vec<&[u8]> = keys.iter().map(|key| &key[..]).collect();
-        args.push(&packed);
-        (Call::new(append::RUN, append::DB), encode(&args))
-    }
-}
-
-fn list_of(key: &[u8]) -> Option<u64> {
-    (0..LISTS).find(|list| append::key(*list)[..] == *key)
-}
-
-/// The appends of a request, as far as its arguments say, and its base.
-///
-/// # Panics
-/// If the request is not one of the mix.
-fn asked(request: &Request) -> Txn {
-    let args: Vec<&[u8]> = Args::parse(&request.args).into_iter().flatten().map(|arg| arg.bytes).collect();
-    let Some(([mask, _, base @ ..], keys)) = args.split_last() else {
-        panic!("a request of the mix has a packed argument: {request:?}")
-    };
-    let base = u64::from_le_bytes(base.try_into().expect("a base has 8 bytes"));
-    let appended = (0..).zip(keys).filter(|(op, _)| mask >> op & 1 == 1);
-    let append = |(op, key): (u64, &&[u8])| {
-        let key = list_of(key).expect("a key of the mix is one of its lists");
-        Op::Append { key, value: base + op }
-    };
-    Txn { base, ops: appended.map(append).collect() }
-}
-
-fn committed(answer: &Answer) -> Option<Txn> {
-    let Datum::Bulk(bytes) = Datum::first(&answer.reply) else { return None };
-    (answer.status == OutcomeStatus::Committed).then(|| Txn::decode(bytes))?
-}
+use super::appends::{self, list_of};
 
 /// One node of an engine of the commit family.
 pub(super) struct CommitSystem {
@@ -224,8 +166,7 @@ impl System for CommitSystem {
             (Err(reason), _) => return Verdict::unreadable(*node, &reason.to_string()),
             (_, Err(reason)) => return Verdict::unreadable(*node, &reason),
         };
-        let verdict =
-            appends::check(Level::StrictSerializable, ending.history, &lists, Protocol { asked, committed });
+        let verdict = appends::check(ending.history, &lists);
         let verdict = verdict.and_then(|()| self.check_digests(&decisions));
         Verdict { digest, entries: decisions.len() as u64, voided: 0, verdict }
     }

@@ -1,42 +1,55 @@
 //! A cluster of nodes of a deterministic engine under simulation: what a seed draws for it, and how its runs are judged.
 
+use std::cell::RefCell;
 use std::collections::{BTreeMap, BTreeSet};
+use std::rc::Rc;
 use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Duration;
 
-use ordain_checker::NodeLog;
+use ordain_archive::{Owner, Rules};
 use ordain_checker::history::Answer;
-use ordain_checkpoint::{Found, file_name, list};
+use ordain_checker::{NodeLog, Promise, Violation, order};
+use ordain_checkpoint::{Found, Header, file_name, list};
 use ordain_deterministic::assembly::{self, Assembly, Deterministic, places};
-use ordain_deterministic::options::{BALANCE, CHECKPOINT_MODE, EXECUTION, WINDOW};
+use ordain_deterministic::options::{BALANCE, CHECKPOINT_MODE, EXECUTION, Knobs, WINDOW};
 use ordain_deterministic::sequencing::Log;
 use ordain_deterministic::shard::{self, Balance};
 use ordain_engines::registry::{Engine, Make};
-use ordain_family::{Family as _, Keep, NodeSettings, Opened as _};
+use ordain_family::{Family as _, Keep, NodeSettings, Opened as _, TAKES_TRANSACTIONS};
 use ordain_front::ConnectionServer;
+use ordain_log::MemoryDirectory;
 use ordain_model::{
-    Batch, Epoch, Gsn, KeyHash, Layout, Limits, Micros, OptionInfo, OptionValue, PartitionId, Registry, Stamp,
+    Batch, Epoch, Gsn, Isolation, KeyHash, Layout, Limits, Micros, OptionInfo, OptionValue, Options,
+    PartitionId, Random, Registry, Stamp,
 };
 use ordain_node::aborts::Aborts;
 use ordain_node::procedures;
-use ordain_replication::ConfigurationEntry;
+use ordain_replication::{ConfigurationEntry, configuration_service_members};
 use ordain_role::{
     Address, Bug, Bugs, Bytes, Directory, DiskError, DiskOp, Event, NodeId, Now, Outbox, Rebuild, Role,
     Topology,
 };
 use ordain_sim::system::{FrontDoor, Roles};
 use ordain_sim::workload::procedures as simulated;
-use ordain_sim::{Ending, Fault, System, Verdict, VirtualHost, virtual_servers};
+use ordain_sim::{
+    Companion, Ending, Fault, Faults, Operation, System, Verdict, VirtualHost, virtual_servers,
+};
 
+use super::measured::Measured;
+use super::object_store::{VirtualStore, hasty};
 use super::operator::Operator;
-use super::{Replication, SimArgs};
+use super::restored::{Former, Remains};
+use super::{Replication, SimArgs, WorkloadName, appends};
 
 /// The front doors of a node at which clients call procedures, and its connection servers.
 pub(super) const DOORS: u16 = 2;
 pub(super) const SERVERS: u16 = 2;
+/// The name of the simulated cluster in a store.
+pub(super) const CLUSTER: &str = "simulated";
 
 /// A cluster of nodes of a deterministic engine.
 pub(super) struct DeterministicSystem {
-    registry: Arc<Registry>,
+    pub(super) registry: Arc<Registry>,
     family: Deterministic,
     pub(super) settings: NodeSettings,
     /// The generation of each node.
@@ -55,10 +68,53 @@ pub(super) struct DeterministicSystem {
     begun: Vec<Epoch>,
     /// The operator, if transactions end the process that executes them.
     operator: Option<Operator>,
+    /// Where nodes take their checkpoints, as this seed has it.
+    store: Option<(VirtualStore, u64)>,
+    /// The benchmark's workload that clients run, if it is one.
+    pub(super) measured: Option<Measured>,
+    /// True if clients append to lists and read them.
+    appends: bool,
+    /// The seed of what differs from start to start, and the options that are given, which do not.
+    varied: Option<(u64, BTreeSet<&'static str>)>,
+    /// What came before, if the system was restored.
+    pub(super) former: Former,
+    /// Where what is left at the end goes, if another system is to be restored from it.
+    remains: Rc<RefCell<Option<Remains>>>,
 }
 
 /// The batches that logs have dispatched, as they are logged.
 type Dispatched = Arc<Mutex<BTreeMap<(PartitionId, (Epoch, NodeId)), Batch>>>;
+
+/// The options that are given, of those that differ from start to start otherwise.
+fn given_of(options: &Options) -> BTreeSet<&'static str> {
+    let varied = [&CHECKPOINT_MODE, &WINDOW, &BALANCE, &EXECUTION];
+    varied.into_iter().filter(|info| options.is_given(info)).map(|info| info.name).collect()
+}
+
+/// The procedures with the limits that a seed has for the simulator's own requests: as narrow as can be for some, as an audit
+/// of all keys has to be answered. What else is longer is refused.
+fn narrowed(registry: Registry, args: &SimArgs, seed: u64) -> Registry {
+    let is_own = matches!(args.workload, WorkloadName::Mix | WorkloadName::Transfers | WorkloadName::Direct);
+    if !is_own || seed % 5 >= 2 {
+        return registry;
+    }
+    let carried = [0, 2, 4, 6][seed as usize / 5 % 4];
+    registry.limited(Limits { reply: 9 * args.keys as usize + 16, carried })
+}
+
+/// True if a group has all that was agreed on without one of its members.
+fn agrees_without(node: NodeId, group: &[NodeId], gauge: &dyn Fn(NodeId, &str) -> Option<f64>) -> bool {
+    let is = |of: NodeId, name: &str, value: f64| gauge(of, name) == Some(value);
+    let known = group.iter().map(|of| gauge(*of, "ordain_group_commit").unwrap_or_default());
+    let agreed = known.fold(0.0, f64::max);
+    agreed > 0.0
+        && group.iter().filter(|other| **other != node).all(|other| {
+            is(*other, "ordain_group_is_voter", 1.0)
+                && is(*other, "ordain_group_members", group.len() as f64)
+                && is(*other, "ordain_group_learners", 0.0)
+                && is(*other, "ordain_group_dispatched", agreed)
+        })
+}
 
 /// The place of a batch of a node's log among the dispatched ones.
 const fn place_of(batch: &Batch, node: NodeId) -> (PartitionId, (Epoch, NodeId)) {
@@ -115,25 +171,27 @@ struct Cut {
 impl DeterministicSystem {
     /// The system that the flags describe, where they leave a choice as the seed has it.
     pub(super) fn new(args: &SimArgs, seed: u64) -> anyhow::Result<DeterministicSystem> {
+        DeterministicSystem::limited(args, seed, seed)
+    }
+
+    /// A system that executes with the limits of another seed, as what was logged before was executed.
+    pub(super) fn limited(args: &SimArgs, seed: u64, limits_of: u64) -> anyhow::Result<DeterministicSystem> {
         let engine: Engine = args.engine.parse()?;
+        let archives = args.operations.has(Operation::Archive) || args.operations.has(Operation::Restore);
         let bugs = args.plant.map_or(Bugs::NONE, |bug| Bugs::NONE.with(bug));
         let partitions = usize::from(args.partitions);
         let mut registry = (*procedures::all()).clone();
         simulated::register(&mut registry);
         let nodes = partitions * usize::from(args.replicas);
         let operator = args.operator.then(|| Operator::new(seed, nodes, &mut registry));
-        if seed % 5 < 2 {
-            // As narrow as can be: an audit of all keys has to be answered. What else is longer is refused.
-            let limits =
-                Limits { reply: 9 * args.keys as usize + 16, carried: [0, 2, 4, 6][seed as usize / 5 % 4] };
-            registry = registry.limited(limits);
-        }
+        let registry = narrowed(registry, args, limits_of);
         let drawn = if partitions == 1 { [1, 2, 3, 4, 8][seed as usize % 5] } else { 1 + seed as usize % 3 };
         let shards = args.shards.map_or(drawn, usize::from);
         let layout = Arc::new(Layout::even(partitions, shards)?);
         // A node that has lost its disk then gets a checkpoint of a member.
         let trims = seed % 4 < 3;
         let mut options = engine.options(args.options.given.iter())?;
+        let varied = args.operations.has(Operation::Rolling).then(|| (seed, given_of(&options)));
         let mut draw = |info: &'static OptionInfo, drawn: OptionValue| {
             if !options.is_given(info) {
                 options.set(info, drawn);
@@ -189,6 +247,9 @@ impl DeterministicSystem {
             "--replication async needs three nodes at least, or else nobody could tell who is primary"
         );
         let nodes = usize::from(settings.topology.nodes());
+        let is_by_replica = settings.replication() == ordain_family::Replication::Async;
+        let shape = (usize::from(args.partitions), is_by_replica);
+        let store = archives.then(|| (VirtualStore::new(seed, shape, args.faults != Faults::NONE), seed));
         let (generations, rebuilds) = (vec![0; nodes], vec![(0, None); nodes]);
         Ok(DeterministicSystem {
             registry: Arc::new(registry),
@@ -202,6 +263,12 @@ impl DeterministicSystem {
             damaged: vec![Epoch(0); nodes],
             begun: vec![Epoch(0); nodes],
             operator,
+            varied,
+            store,
+            measured: None,
+            appends: args.workload == WorkloadName::Append,
+            former: Former::default(),
+            remains: Rc::default(),
         })
     }
 
@@ -230,6 +297,55 @@ impl DeterministicSystem {
         Ok(())
     }
 
+    /// At which level transactions are executed.
+    pub(super) fn isolation(&self) -> Isolation {
+        Knobs::of(&self.settings.options).isolation
+    }
+
+    /// Where what is left at the end will be.
+    pub(super) fn remains(&self) -> Rc<RefCell<Option<Remains>>> {
+        self.remains.clone()
+    }
+
+    /// The owner of the checkpoints of a node.
+    fn owner(&self, node: NodeId) -> Owner {
+        let topology = &self.settings.topology;
+        Owner {
+            cluster: CLUSTER.to_owned(),
+            alone: false,
+            engine: self.settings.options.engine().to_string(),
+            layout: topology.layout.version(),
+            starts: topology.layout.starts().to_vec(),
+            partition: topology.partition_of(node).0,
+            replication: self.settings.replication().name().to_owned(),
+        }
+    }
+
+    /// The settings with which a node starts that an operator restarts: what may differ from node to node does.
+    fn varied(&self, settings: NodeSettings, incarnation: u32) -> NodeSettings {
+        let Some((seed, given)) = &self.varied else { return settings };
+        let life = u64::from(settings.node.0) << 32 | u64::from(incarnation);
+        let mut random = Random::stream(*seed, life);
+        let mut options = settings.options.clone();
+        let mut draw = |info: &'static OptionInfo, drawn: OptionValue| {
+            if !given.contains(&info.name) {
+                options.set(info, drawn);
+            }
+        };
+        draw(&CHECKPOINT_MODE, OptionValue::Name(["multiversion", "zigzag"][random.index(2)]));
+        draw(&WINDOW, OptionValue::Integer(random.between(1, 40)));
+        draw(&BALANCE, OptionValue::Bool(random.chance(500_000)));
+        draw(&EXECUTION, OptionValue::Name(["conservative", "auto", "speculative"][random.index(3)]));
+        NodeSettings {
+            segment_bytes: [6 << 10, 64 << 10][random.index(2)],
+            log_keep_bytes: [8 << 10, 8 << 30][random.index(2)],
+            kept_max: [2 << 10, 256 << 20][random.index(2)],
+            checkpoint_bytes: [0, 4 << 10][random.index(2)],
+            options,
+            ..settings
+        }
+    }
+
     /// The settings of a node.
     fn of(&self, node: NodeId) -> NodeSettings {
         let generation = self.generations[usize::from(node.0)];
@@ -240,6 +356,44 @@ impl DeterministicSystem {
 }
 
 impl DeterministicSystem {
+    /// All that an operator has aborted.
+    fn aborted(&self) -> BTreeSet<Gsn> {
+        let here = self.operator.as_ref().map_or_else(BTreeSet::new, |operator| operator.aborted.clone());
+        &here | &self.former.aborted
+    }
+
+    /// Checks what must hold of what clients ran, beside the serial execution. What came before a restore nobody here has asked.
+    fn check_workload(&self, ending: &Ending<'_>, logs: &[NodeLog]) -> Result<(), Violation> {
+        let isolation = self.isolation();
+        if !self.former.log.is_empty() || isolation != Isolation::Serializable {
+            return Ok(());
+        }
+        if self.appends && ending.config.promise == Promise::Strict {
+            appends::check_audited(ending.history, ending.audits.first())?;
+        }
+        let Some(measured) = &self.measured else { return Ok(()) };
+        let (log, layout) = (order::merge(logs)?, &self.settings.topology.layout);
+        measured.check(&ending.audits, &log, (layout, isolation, &self.aborted()), ending.history)
+    }
+
+    /// Leaves what another system may be restored from.
+    fn leave(&mut self, ending: Ending<'_>, logs: &[NodeLog]) {
+        if let Some((store, _)) = &self.store {
+            store.rest();
+        }
+        let rebuilds = (0..).map(NodeId).zip(&self.rebuilds);
+        *self.remains.borrow_mut() = Some(Remains {
+            log: order::merge(logs).unwrap_or_default(),
+            aborted: self.aborted(),
+            disks: ending.disks,
+            #[cfg(test)]
+            audits: ending.audits,
+            pending: rebuilds.filter(|(_, (_, pending))| pending.is_some()).map(|(node, _)| node).collect(),
+            store: self.store.as_ref().map(|(store, _)| store.clone()),
+            topology: self.settings.topology.clone(),
+        });
+    }
+
     /// The batches of a node's partition that its log holds, or has held and dispatched, in order.
     fn log(&mut self, node: NodeId, disk: &mut dyn Directory) -> Result<Vec<Batch>, String> {
         let settings = self.of(node);
@@ -298,6 +452,7 @@ impl System for DeterministicSystem {
         disk: &mut dyn Directory,
     ) -> Result<Roles<shard::Message>, String> {
         let settings = NodeSettings { life: u64::from(incarnation), ..self.of(node) };
+        let settings = self.varied(settings, incarnation);
         let (_, pending) = &mut self.rebuilds[usize::from(node.0)];
         if let Some(how) = *pending {
             assembly::discard(disk, how).map_err(|e| e.to_string())?;
@@ -337,6 +492,28 @@ impl System for DeterministicSystem {
         Ok(assembly.into_roles().into_iter().map(watch).collect())
     }
 
+    fn disk(&self, node: NodeId) -> MemoryDirectory {
+        self.former.disks.get(usize::from(node.0)).cloned().unwrap_or_default()
+    }
+
+    fn companion(&mut self, node: NodeId, _: u32) -> Option<Box<dyn Companion>> {
+        let (store, seed) = self.store.as_ref()?;
+        let topology = &self.settings.topology;
+        let partition = topology.partition_of(node);
+        let rules = Rules {
+            node,
+            owner: self.owner(node),
+            header: Header::new(&self.settings.identity, &topology.layout, partition, Epoch(0)),
+            keep: 1,
+            // Where primaries may change, a replica's checkpoints are its own.
+            patience: (self.settings.replication() != ordain_family::Replication::Async)
+                .then_some(Duration::ZERO),
+            pace: Duration::ZERO,
+            wait: Duration::ZERO,
+        };
+        Some(store.archiver(hasty(rules, *seed, u64::from(topology.replica_of(node).0))))
+    }
+
     fn door(&self, node: NodeId, incarnation: u32, n: u16) -> FrontDoor {
         let settings = NodeSettings { node, ..self.settings.clone() };
         // No life submits so many chunks that its numbers would reach those of the next.
@@ -370,9 +547,15 @@ impl System for DeterministicSystem {
         }
         let is_void = |answer: &Answer| self.is_void(answer.answerer.0, answer.answerer.1, answer.stamp);
         let voided = ending.history.void(is_void) as u64;
-        let aborted = self.operator.as_ref().map_or_else(BTreeSet::new, |operator| operator.aborted.clone());
+        let aborted = self.aborted();
         let layout = (*self.settings.topology.layout).clone();
-        Verdict { voided, ..ending.by_replay(&logs, Some(&layout), &aborted) }
+        ending.before.clone_from(&self.former.log);
+        let verdict = Verdict { voided, ..ending.by_replay(&logs, Some(&layout), &aborted) };
+        let own = verdict.verdict.clone().and_then(|()| self.check_workload(&ending, &logs));
+        if own.is_ok() {
+            self.leave(ending, &logs);
+        }
+        Verdict { verdict: own, ..verdict }
     }
 
     fn bears_loss(&self) -> bool {
@@ -380,21 +563,54 @@ impl System for DeterministicSystem {
             && self.settings.replication() == ordain_family::Replication::Sync
     }
 
-    /// Nothing is gone if all the others of the group have what was agreed on and what came in, and count.
+    /// Nothing is gone if all the others of the groups that the node is in have what was agreed on and what came in, and count;
+    /// and if it is no primary, whose last batches are with nobody else.
     fn may_lose(&self, node: NodeId, gauge: &dyn Fn(NodeId, &str) -> Option<f64>) -> bool {
         let grid = &self.settings.topology;
-        let group: Vec<NodeId> = grid.group(grid.partition_of(node)).collect();
-        let is = |of: &NodeId, name: &str, value: f64| gauge(*of, name) == Some(value);
-        let known = group.iter().map(|of| gauge(*of, "ordain_group_commit").unwrap_or_default());
-        let agreed = known.fold(0.0, f64::max);
-        agreed > 0.0
-            && group.iter().filter(|other| **other != node).all(|other| {
-                is(other, "ordain_group_is_voter", 1.0)
-                    && is(other, "ordain_group_members", group.len() as f64)
-                    && is(other, "ordain_group_learners", 0.0)
-                    && is(other, "ordain_group_dispatched", agreed)
-                    && gauge(*other, "ordain_exchange_catch_up_epoch").unwrap_or_default() == 0.0
-            })
+        let is = |of: NodeId, name: &str, value: f64| gauge(of, name) == Some(value);
+        let partition: Vec<NodeId> = grid.group(grid.partition_of(node)).collect();
+        if partition.iter().any(|of| gauge(*of, "ordain_exchange_catch_up_epoch").unwrap_or_default() > 0.0) {
+            return false;
+        }
+        match self.settings.replication() {
+            ordain_family::Replication::None => false,
+            ordain_family::Replication::Sync => grid.replicas >= 3 && agrees_without(node, &partition, gauge),
+            ordain_family::Replication::Async => {
+                let service = configuration_service_members(grid);
+                let has_primary = partition.iter().any(|of| is(*of, "ordain_ship_is_primary", 1.0));
+                has_primary
+                    && is(node, "ordain_ship_is_primary", 0.0)
+                    && (!service.contains(&node) || agrees_without(node, &service, gauge))
+            }
+        }
+    }
+
+    /// Members of its partition know the node. Without members nobody tells an empty directory from a young one.
+    fn refuses_empty(&self) -> bool {
+        self.settings.topology.replicas > 1
+    }
+
+    fn is_ready(&self, node: NodeId, gauge: &dyn Fn(NodeId, &str) -> Option<f64>) -> bool {
+        let of = |name: &str| gauge(node, name);
+        let is_some = |name: &str| of(name).is_some_and(|value| value > 0.0);
+        let lacks = [
+            "ordain_group_unfounded",
+            "ordain_exchange_catch_up_epoch",
+            "ordain_exchange_behind_epoch",
+            "ordain_log_behind_epoch",
+        ];
+        let has_leader = match self.settings.replication() {
+            ordain_family::Replication::None => true,
+            ordain_family::Replication::Sync => of("ordain_group_leader").is_none_or(|leader| leader >= 0.0),
+            ordain_family::Replication::Async => {
+                is_some("ordain_configuration_service_has_arrived")
+                    && !is_some("ordain_configuration_service_is_fenced")
+            }
+        };
+        is_some(TAKES_TRANSACTIONS)
+            && has_leader
+            && of("ordain_group_is_voter") != Some(0.0)
+            && !lacks.into_iter().any(is_some)
     }
 
     fn lose(&mut self, node: NodeId) {

@@ -12,13 +12,13 @@ struct Cli {
 }
 
 /// The flags of a run in a storm of faults, unless they name another profile.
-fn args(flags: &[&str]) -> SimArgs {
+pub(super) fn args(flags: &[&str]) -> SimArgs {
     let storm = ["--profile", "storm"];
     let flags = if flags.contains(&"--profile") { flags.to_vec() } else { [&storm, flags].concat() };
     <Cli as clap::Parser>::try_parse_from([&["sim"], &flags[..]].concat()).unwrap().sim
 }
 
-fn demand_sound(flags: &[&str], seeds: std::ops::Range<u64>) {
+pub(super) fn demand_sound(flags: &[&str], seeds: std::ops::Range<u64>) {
     demand_sound_of(&args(flags), seeds);
 }
 
@@ -141,7 +141,7 @@ fn an_unfinished_engine_is_refused_unless_it_is_asked_for_as_such() {
 
 #[test]
 fn seeds_of_the_bank_are_sound() {
-    demand_sound(&["--workload", "bank", "--keys", "6"], 1000..1060);
+    demand_sound(&["--workload", "transfers", "--keys", "6"], 1000..1060);
 }
 
 #[test]
@@ -169,7 +169,7 @@ fn seeds_of_clusters_with_members_are_sound() {
     // A fetched checkpoint was damaged, and the log did not reach back to the one before.
     let small = ["--partitions", "3", "--replicas", "3", "--txns", "400", "--keys", "16"];
     demand_sound(&[&small[..], &["--workload", "mix"]].concat(), 4_898_665..4_898_666);
-    demand_sound(&["--partitions", "3", "--replicas", "2", "--workload", "bank"], 5200..5208);
+    demand_sound(&["--partitions", "3", "--replicas", "2", "--workload", "transfers"], 5200..5208);
 }
 
 #[test]
@@ -289,8 +289,9 @@ fn previous_may_miss_what_session_and_strict_do_not() {
     let missed = |reads: &str, seeds: std::ops::Range<u64>| {
         let args = args(&["--engine", "paxflow", "--reads", reads, "--partitions", "3"]);
         seeds.into_iter().find(|seed| {
-            let system = DeterministicSystem::new(&args, *seed).unwrap();
-            held_to(Promise::Strict, system, &args, *seed, None).unwrap().verdict.is_err()
+            let mut system = DeterministicSystem::new(&args, *seed).unwrap();
+            let mut workload = workload(&mut system, &args, *seed).unwrap();
+            held_to(Promise::Strict, system, config(&args, *seed), &mut *workload, None).verdict.is_err()
         })
     };
     // What is of the same epoch is rarely answered and asked for by two clients just then.

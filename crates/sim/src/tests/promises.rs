@@ -213,7 +213,7 @@ fn run(seed: u64, faults: &str, for_us: u64) -> (Vec<Received>, Counts) {
     let config = idle(seed, faults);
     let pair = Pair::default();
     let received = pair.received[1].clone();
-    let mut mix = Mix::bank(1);
+    let mut mix = Mix::transfers(1);
     let mut simulator = Simulator::new(pair, &mut mix, &config, None);
     simulator.run(Micros(for_us), |_| true);
     assert_eq!(simulator.violation(), None, "seed {seed} faults {faults}");
@@ -288,7 +288,7 @@ fn a_partition_is_reported_and_heals_without_loss() {
         let config = idle(seed, Faults::NONE);
         let pair = Pair::default();
         let received = pair.received[1].clone();
-        let mut mix = Mix::bank(1);
+        let mut mix = Mix::transfers(1);
         let mut simulator = Simulator::new(pair, &mut mix, &config, None);
         simulator.intensity.lost_after_us = 1 << 15;
         simulator.run(Micros(20_000), |_| true);
@@ -319,7 +319,7 @@ fn a_node_that_stood_still_goes_on_where_it_was() {
         let config = idle(seed, faults);
         let pair = Pair::default();
         let received = pair.received[1].clone();
-        let mut mix = Mix::bank(1);
+        let mut mix = Mix::transfers(1);
         let mut simulator = Simulator::new(pair, &mut mix, &config, None);
         simulator.run(Micros(10_000), |_| true);
         // So that it happens to many messages on their way within the node.
@@ -348,7 +348,7 @@ fn a_stop_in_good_order_is_handled_once_and_waits_for_the_disk() {
         let config = idle(seed, Faults::NONE);
         let pair = Pair::default();
         let received = pair.received[1].clone();
-        let mut mix = Mix::bank(1);
+        let mut mix = Mix::transfers(1);
         let mut simulator = Simulator::new(pair, &mut mix, &config, None);
         simulator.run(Micros(2_000), |_| true);
         simulator.stop(1, Micros(10_000_000));

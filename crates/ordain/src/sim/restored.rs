@@ -1,0 +1,218 @@
+//! A cluster that is put together from what another one has left: from a store's checkpoints, or from the directories of its
+//! nodes. It starts in the simulator, and is judged by the serial execution of all that came before and of its own log.
+
+use std::cell::RefCell;
+use std::collections::{BTreeMap, BTreeSet};
+use std::rc::Rc;
+
+use ordain_checker::{Violation, ViolationKind};
+use ordain_log::MemoryDirectory;
+use ordain_model::{Batch, Epoch, Gsn, Millis, PartitionId, Random};
+use ordain_node::restore::stored::{Counting, partitions, sources};
+use ordain_node::restore::{RestoreError, Restored, Source, found, restore, share};
+use ordain_role::{Directory, DiskError, DiskOp, NodeId, ReplicaId, Topology};
+
+use super::deterministic::{CLUSTER, DeterministicSystem};
+use super::object_store::VirtualStore;
+use super::{Replication, SimArgs};
+
+/// What a cluster leaves behind when all of its nodes have lost power.
+pub(super) struct Remains {
+    /// The batches of all partitions, in their order.
+    pub(super) log: Vec<Batch>,
+    /// What an operator has aborted.
+    pub(super) aborted: BTreeSet<Gsn>,
+    /// The directories of the nodes.
+    pub(super) disks: Vec<(NodeId, Box<dyn Directory>)>,
+    /// The nodes that are about to be rebuilt: what they hold is void.
+    pub(super) pending: BTreeSet<NodeId>,
+    /// Where their checkpoints went.
+    pub(super) store: Option<VirtualStore>,
+    pub(super) topology: Topology,
+    /// The answers to the workload's audits.
+    #[cfg(test)]
+    pub(super) audits: Vec<Vec<u8>>,
+}
+
+/// What came before a cluster that was restored.
+#[derive(Clone, Default)]
+pub(super) struct Former {
+    pub(super) log: Vec<Batch>,
+    pub(super) aborted: BTreeSet<Gsn>,
+    pub(super) disks: Vec<MemoryDirectory>,
+}
+
+/// A directory that is shared by those who fill it.
+#[derive(Clone, Default)]
+struct SharedDirectory(Rc<RefCell<MemoryDirectory>>);
+
+impl Directory for SharedDirectory {
+    fn list(&self) -> Result<Vec<(String, u64)>, DiskError> {
+        self.0.borrow().list()
+    }
+
+    fn read(&self, file: &str, offset: u64, len: usize) -> Result<Vec<u8>, DiskError> {
+        self.0.borrow().read(file, offset, len)
+    }
+
+    fn apply(&mut self, op: &DiskOp) -> Result<(), DiskError> {
+        self.0.borrow_mut().apply(op)
+    }
+}
+
+/// A cluster that is to be started.
+pub(super) struct Begun {
+    pub(super) system: DeterministicSystem,
+    /// The flags that describe it.
+    pub(super) args: SimArgs,
+    pub(super) restored: Restored,
+}
+
+fn wrong(text: String) -> Violation {
+    Violation::new(ViolationKind::Recovery, text)
+}
+
+/// Puts a cluster together as the seed has it: from the store or from directories, to the end or to an epoch, with as many
+/// replicas and threads as it draws. `None`: the product refuses, and may.
+pub(super) fn begin(
+    args: &SimArgs,
+    seed: u64,
+    remains: &Remains,
+) -> anyhow::Result<Result<Option<Begun>, Violation>> {
+    let mut random = Random::stream(seed, 0x4e5702e);
+    let partitions = args.partitions;
+    let replicas = match args.replication {
+        Replication::Sync => [1, 2, 3][random.index(3)],
+        Replication::Async => args.replicas,
+    };
+    let args = SimArgs { replicas, shards: None, plant: None, ..args.clone() };
+    let mut system = DeterministicSystem::limited(&args, seed.wrapping_mul(31).wrapping_add(7), seed)?;
+    let nodes = usize::from(partitions * replicas);
+    let targets: Vec<SharedDirectory> = (0..nodes).map(|_| SharedDirectory::default()).collect();
+    if let Some(store) = remains.store.as_ref().filter(|store| store.was_whole() && store.whole().is_empty())
+    {
+        let text = format!(
+            "the store has no checkpoint of all partitions any more, and had one: {:?}",
+            store.counts()
+        );
+        return Ok(Err(wrong(text)));
+    }
+    let from_store =
+        remains.store.as_ref().filter(|store| !store.whole().is_empty() && random.chance(600_000));
+    let until = random.chance(250_000).then(|| remains.log.get(random.index(remains.log.len().max(1))));
+    let until = until.flatten().map(|batch| batch.epoch);
+    let put_together = match from_store {
+        Some(store) => of_store(store, &system, until, &targets),
+        None => of_directories(remains, &system, until, &targets, &mut random),
+    };
+    let restored = match put_together {
+        Ok(restored) => restored,
+        // An epoch that is asked for may be out of reach, and so may all with logs that were trimmed at different places.
+        Err(RestoreError::OutOfReach(_)) if until.is_some() || from_store.is_none() => {
+            return Ok(Ok(None));
+        }
+        Err(error) => return Ok(Err(wrong(format!("nothing can be restored: {error}")))),
+    };
+    if from_store.is_some() && !restored.refused.is_empty() {
+        return Ok(Err(wrong(format!(
+            "what counts in the store is damaged: {}",
+            restored.refused.join("; ")
+        ))));
+    }
+    if let Some(until) = until.filter(|until| restored.until > *until) {
+        let text = format!("the state is that of epoch {}, where {until} was asked for", restored.until);
+        return Ok(Err(wrong(text)));
+    }
+    finish(&mut system, &restored, &targets).map_err(|error| anyhow::anyhow!("{error}"))?;
+    let log = remains.log.iter().filter(|batch| batch.epoch <= restored.until).cloned().collect();
+    let disks = targets.iter().map(|target| target.0.borrow().clone()).collect();
+    system.former = Former { log, aborted: remains.aborted.clone(), disks };
+    Ok(Ok(Some(Begun { system, args, restored })))
+}
+
+/// Writes the state to the first directory of each partition.
+fn put_together(
+    sources: &[Source<'_>],
+    system: &DeterministicSystem,
+    until: Option<Epoch>,
+    targets: &[SharedDirectory],
+) -> Result<Restored, RestoreError> {
+    let isolation = system.isolation();
+    let layout = &system.settings.topology.layout;
+    restore(sources, (layout, &system.registry, isolation), (until, Millis(1)), &mut |partition| {
+        let target = targets.get(usize::from(partition.0));
+        Ok(target.map(|target| Box::new(target.clone()) as Box<dyn Directory>))
+    })
+}
+
+fn of_store(
+    store: &VirtualStore,
+    system: &DeterministicSystem,
+    until: Option<Epoch>,
+    targets: &[SharedDirectory],
+) -> Result<Restored, RestoreError> {
+    let out_of_reach = |reason: String| RestoreError::OutOfReach(reason);
+    let stored = partitions(store, CLUSTER).map_err(|error| out_of_reach(error.to_string()))?;
+    let mut accept = |_: &_, _: &str| Ok::<(), RestoreError>(());
+    let counting = Counting::of(stored, &mut accept, &mut |_, _, _| {})?;
+    let counting = counting.ok_or_else(|| out_of_reach("no checkpoint counts".to_owned()))?;
+    let directories = counting.directories(store);
+    let identity = |_| system.settings.identity.clone();
+    put_together(&sources(&directories, "the virtual store", identity), system, until, targets)
+}
+
+/// One node of each partition, with async all of one replica, as `ordain checkpoint restore` has it.
+fn of_directories(
+    remains: &Remains,
+    system: &DeterministicSystem,
+    until: Option<Epoch>,
+    targets: &[SharedDirectory],
+    random: &mut Random,
+) -> Result<Restored, RestoreError> {
+    let Topology { layout, replicas } = &remains.topology;
+    let of_one = system.settings.replication() == ordain_family::Replication::Async;
+    let mut replica = random.below(u64::from(*replicas)) as u16;
+    let mut sources = Vec::new();
+    for partition in (0..layout.partitions()).map(PartitionId) {
+        if !of_one {
+            replica = random.below(u64::from(*replicas)) as u16;
+        }
+        let node = remains.topology.node(ReplicaId(replica), partition);
+        if remains.pending.contains(&node) {
+            return Err(RestoreError::OutOfReach(format!("node {} is about to be rebuilt", node.0)));
+        }
+        let (_, disk) = &remains.disks[usize::from(node.0)];
+        let place = (partition, format!("node {}", node.0));
+        sources.push(Source::of_files(&**disk, place, (system.settings.identity.clone(), true))?);
+    }
+    put_together(&sources, system, until, targets)
+}
+
+/// Gives the other replicas what the first has, and has groups begin.
+fn finish(
+    system: &mut DeterministicSystem,
+    restored: &Restored,
+    targets: &[SharedDirectory],
+) -> Result<(), RestoreError> {
+    let topology = &system.settings.topology;
+    for (number, target) in targets.iter().enumerate() {
+        let (node, mut target) = (NodeId(number as u16), target.clone());
+        let first = usize::from(topology.partition_of(node).0);
+        if first != number {
+            share(&targets[first], &mut target, restored.begins)?;
+        }
+        let members: Vec<NodeId> = topology.group(topology.partition_of(node)).collect();
+        let group = (&members[..], system.settings.replication());
+        let founded = found(&mut target, &system.settings.identity, group, restored.begins);
+        founded.map_err(|reason| RestoreError::Log { name: format!("node {number}"), reason })?;
+    }
+    Ok(())
+}
+
+/// What partitions hold, for messages.
+pub(super) fn described(restored: &Restored) -> String {
+    let totals: BTreeMap<u16, u64> =
+        restored.totals.iter().map(|(partition, totals)| (partition.0, totals.records)).collect();
+    let Restored { from, until, begins, executed, .. } = restored;
+    format!("from a checkpoint of epoch {from} to {until}, {executed} executed, begins {begins}: {totals:?}")
+}
