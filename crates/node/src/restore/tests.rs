@@ -3,7 +3,11 @@
 use ordain_checkpoint::{Item, Outcome};
 use ordain_deterministic::sequencing::input_at;
 use ordain_log::MemoryDirectory;
-use ordain_model::{Cell, Db, Gsn, Isolation, KeyHash, OutcomeStatus, RequestNo, SessionId, Value};
+use ordain_model::{
+    Batch, Call, Cell, Chunk, ChunkNo, Db, GatewayId, Gsn, Isolation, KeyHash, OutcomeStatus, Placed,
+    RequestNo, SessionId, Value,
+};
+use ordain_workload::append;
 
 use super::*;
 
@@ -200,4 +204,38 @@ fn a_damaged_checkpoint_of_one_partition_has_all_take_the_one_before() {
         said.contains("without the damaged of epoch 8") && said.contains("possible are the epochs 5"),
         "{said}"
     );
+}
+
+/// The second transaction of a batch of two is what it would be without the first, and the session knows how that has ended.
+#[test]
+fn what_an_operator_has_aborted_is_not_executed_again() {
+    let (registry, layout) = (crate::procedures::all(), Layout::single(1));
+    let mut chunk = Chunk::new(GatewayId(0), ChunkNo(1));
+    for base in [1_u64, 2] {
+        let mut packed = vec![1, 0];
+        packed.extend(base.to_le_bytes());
+        let session = Some((SessionId(base), RequestNo(1)));
+        let call = Call { session, ..Call::new(append::RUN, append::DB) };
+        chunk.push(&registry, call, |args| _ = args.push(&append::key(1)).push(&packed)).unwrap();
+    }
+    let (epoch, total) = (Epoch(3), chunk.span());
+    let chunks = vec![Placed::whole(0, Arc::new(chunk))];
+    let batch = Batch { epoch, layout: 1, now: Millis(9), total, chunks, ..Batch::default() };
+    let mut logged = batch.encode_head();
+    batch.logged().for_each(|placed| logged.extend_from_slice(placed.chunk.logged()));
+    let first = batch.txns().map(|(gsn, ..)| gsn).next().unwrap();
+    let items = |aborts: BTreeSet<Gsn>| {
+        let mut state = State::new(registry.clone(), &layout, Isolation::Serializable);
+        assert_eq!(state.execute(&logged, &aborts), Ok(2));
+        let (mut disk, partition) = (MemoryDirectory::new(), PartitionId(0));
+        let header = Header::new(b"c", &layout, partition, epoch);
+        let mut writer = Writer::begin(&mut disk, &header).unwrap();
+        state.give(partition, &mut writer).unwrap();
+        writer.seal(Millis(1)).unwrap();
+        content(&disk, &header).concat()
+    };
+    let (both, second) = (items(BTreeSet::new()), items(BTreeSet::from([first])));
+    assert!(both.contains("String([1, 0, 0, 0, 0, 0, 0, 0, 2, 0, 0, 0, 0, 0, 0, 0])"), "{both}");
+    assert!(second.contains("String([2, 0, 0, 0, 0, 0, 0, 0])"), "{second}");
+    assert!(!both.contains("Operator") && second.contains("Aborted(Operator)"), "{second}");
 }
