@@ -6,8 +6,8 @@ use std::sync::Arc;
 use ordain_engines::registry::Abilities;
 use ordain_gateway::{Finished, Gateway, Path, Ticket};
 use ordain_model::{
-    ArgsBuilder, Batch, Call, Chunk, Db, Epoch, GatewayId, Gsn, Isolation, KeptReply, Micros, OutcomeBatch,
-    OutcomeStatus, Placed, Position, Reads, ReferenceExecutor, Registry, View, Writer, system,
+    ArgsBuilder, Batch, Call, Chunk, Db, Epoch, Fragment, GatewayId, Gsn, Isolation, KeptReply, Micros,
+    OutcomeBatch, OutcomeStatus, Placed, Position, Reads, ReferenceExecutor, Registry, View, Writer, system,
 };
 use ordain_resp::memory::Memory;
 use ordain_resp::{
@@ -264,8 +264,13 @@ impl Server {
         let logged = logged.expect("a chunk can be read back");
         assert_eq!(logged.txns().is_empty(), txn.read_only, "the log holds what writes");
         for again in logged.txns() {
-            assert_eq!(chunk.fragments(txn), logged.fragments(again));
+            assert_eq!(chunk.fragments(txn).len(), logged.fragments(again).len());
             for (a, b) in chunk.fragments(txn).iter().zip(logged.fragments(again)) {
+                // Where inputs are listed also depends on requests that were refused before; what they are does not.
+                let who = |f: &Fragment| (f.hash, f.key_at, f.procedure, f.code, f.access, f.db);
+                let how =
+                    |f: &Fragment| (f.abortable, f.silent, f.shipped, f.fed, f.carries, f.snapshot_readable);
+                assert_eq!((who(a), how(a)), (who(b), how(b)));
                 assert_eq!(chunk.plans().inputs_of(a), logged.plans().inputs_of(b));
             }
         }

@@ -4,6 +4,7 @@
 use ordain_conformance::reference::Server;
 use ordain_conformance::transcript::Transcript;
 use ordain_conformance::{Subject, Traits, Weather, drawn};
+use ordain_engines::registry::Abilities;
 
 #[test]
 fn every_transcript_comes_true() {
@@ -23,13 +24,14 @@ fn the_reference_answers_as_itself() {
     drawn::hold(0..20, 40, &|| Box::new(Server::new(0))).unwrap();
 }
 
-/// A server that answers MGET with its second value in place of its first.
+/// A server that answers MGET with its second value in place of its first, and says that it has no interactive transactions.
 #[derive(Debug)]
 struct Mistaken(Server, bool);
 
 impl Subject for Mistaken {
     fn traits(&self) -> Traits {
-        self.0.traits()
+        let traits = self.0.traits();
+        Traits { can: Abilities { is_interactive: false, ..traits.can }, ..traits }
     }
 
     fn open(&mut self, seat: usize) -> usize {
@@ -89,7 +91,7 @@ impl Subject for Mistaken {
 /// A failing program is cut down to a transcript that can be kept, which the reference then fulfils.
 #[test]
 fn a_subject_that_answers_wrongly_is_found_and_the_program_cut_down() {
-    let failure = drawn::hold(0..200, 40, &|| Box::new(Mistaken(Server::new(0), false))).unwrap_err();
+    let failure = drawn::hold(0..2000, 40, &|| Box::new(Mistaken(Server::new(0), false))).unwrap_err();
     let (head, text) = failure.split_once("\n\n").unwrap();
     assert!(head.contains("received") && head.contains("expected"), "{head}");
     let commands: Vec<&str> = text.lines().filter(|line| line.get(1..2) == Some(">")).collect();
@@ -98,4 +100,15 @@ fn a_subject_that_answers_wrongly_is_found_and_the_program_cut_down() {
     let transcript = Transcript::new("found", text);
     transcript.run(&mut Server::new(0)).unwrap();
     assert!(transcript.run(&mut Mistaken(Server::new(0), false)).is_err());
+}
+
+/// What a subject says that it cannot do it must refuse.
+#[test]
+fn an_ability_that_is_denied_is_to_be_refused() {
+    let of_interactive = Transcript::folder("interactive");
+    let run = |transcript: &Transcript| transcript.run(&mut Mistaken(Server::new(0), false));
+    let failures: Vec<String> =
+        of_interactive.iter().filter_map(|t| Some(run(t).err()?.to_string())).collect();
+    assert_eq!(failures.len(), 1, "{failures:?}");
+    assert!(failures[0].starts_with("refused.resp"), "{failures:?}");
 }

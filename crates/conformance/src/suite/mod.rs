@@ -4,6 +4,7 @@
 
 mod keyspace;
 mod limits;
+mod sight;
 
 use std::ops::Range;
 
@@ -16,6 +17,7 @@ use crate::transcript::Transcript;
 
 pub use keyspace::keyspace;
 pub use limits::{limits, memory};
+pub use sight::sight;
 
 /// The seeds of drawn programs in CI.
 const SEEDS: Range<u64> = 0..12;
@@ -92,7 +94,7 @@ macro_rules! conforms {
             use super::*;
 
             $crate::conforms! { @transcripts $shape; commands sessions interactive expiry keyspace protocols }
-            $crate::conforms! { @parts $shape; programs keyspace limits memory }
+            $crate::conforms! { @parts $shape; programs keyspace limits memory sight }
         })*
     };
     (@transcripts $shape:expr; $($folder:ident)*) => {
