@@ -197,8 +197,8 @@ pub fn bench_page(report: &Report, plots: &[Plot], command: &str) -> String {
     if !demands.is_empty() {
         let mut section = Section::new("demands", "Where the time goes");
         section.blocks.push(Block::Text(
-            "What each part of the node needs for a transaction, and what follows for more cores: \
-             X(c) = min(1 / largest demand of a single thread, c / sum of demands), an upper bound."
+            "What each part of the node needs for a transaction, measured. X(c) = min(1 / largest demand of a single thread, \
+             c / sum of demands) is extrapolated from that for other machines, and not measured: an upper bound."
                 .to_owned(),
         ));
         section.blocks.push(Block::Table(demand::table(&demands)));
@@ -214,9 +214,10 @@ pub fn bench_page(report: &Report, plots: &[Plot], command: &str) -> String {
     } else {
         format!("{failed} of {} runs failed their checks: their figures are no results.", report.runs.len())
     };
+    let free = report.runs.iter().filter(|run| run.disturbance.is_free()).count();
     let page = Page {
         title: "Ordain: benchmark".to_owned(),
-        lead,
+        lead: format!("{lead} {free} of {} runs had the machine to themselves.", report.runs.len()),
         facts: facts(report.version, &report.host, &today()),
         commands: vec![command.to_owned()],
         sections,
