@@ -6,10 +6,12 @@
 //! cargo xtask deps    arrows between our crates go down only: see `deps`
 //! cargo xtask fuzz    every fuzz target on new seeds: see `fuzz`
 //! cargo xtask seeds   simulated clusters with all faults over a range of seeds: see `seeds`
+//! cargo xtask bugs    how often simulated runs find each planted bug: see `bugs`
 //! ```
 //!
 //! Exit codes are those of `ordain`: 0 done, 1 what was asked failed, 2 wrong usage.
 
+mod bugs;
 mod ci;
 mod deps;
 mod fuzz;
@@ -29,6 +31,7 @@ usage: cargo xtask <command>
   tidy     check what the compiler does not: see xtask/src/tidy.rs
   fuzz     [--seconds S | --minutes M] [--target NAME] [--from SEED]: run each fuzz target for so long (60 s)
   seeds    --engine E --from A --to B [flags of `ordain sim`]: simulate seeds A..B with all faults
+  bugs     [--only NAME]... [--from SEED]: look for each planted bug with 60 seeds, and write the table of docs/testing.md
 ";
 
 /// What the command line asks for.
@@ -39,6 +42,7 @@ enum Command {
     Tidy,
     Fuzz(fuzz::Fuzz),
     Seeds(seeds::Range),
+    Bugs(bugs::Bugs),
     Help,
 }
 
@@ -54,6 +58,7 @@ impl Command {
             "tidy" => Self::Tidy,
             "fuzz" => return Ok(Self::Fuzz(fuzz::Fuzz::parse(rest)?)),
             "seeds" => return Ok(Self::Seeds(seeds::Range::parse(rest)?)),
+            "bugs" => return Ok(Self::Bugs(bugs::Bugs::parse(rest)?)),
             "help" | "--help" | "-h" => Self::Help,
             other => return Err(format!("unknown command `{other}`")),
         };
@@ -71,6 +76,7 @@ impl Command {
             Self::Tidy => tidy::run(&workspace),
             Self::Fuzz(fuzz) => fuzz::run(&workspace, fuzz),
             Self::Seeds(range) => seeds::run(&workspace, range),
+            Self::Bugs(bugs) => bugs::run(&workspace, bugs),
             Self::Help => {
                 print!("{USAGE}");
                 Ok(())

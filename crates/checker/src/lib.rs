@@ -98,6 +98,11 @@ named! {
 }
 
 impl ViolationKind {
+    /// True of what a role found out about itself, as opposed to what clients see, nodes say or disks hold.
+    pub const fn is_of_a_role(self) -> bool {
+        matches!(self, ViolationKind::Invariant | ViolationKind::Halted | ViolationKind::Panicked)
+    }
+
     /// True of an event that is missing, as opposed to a wrong one that happened.
     pub const fn is_liveness(self) -> bool {
         matches!(self, ViolationKind::Stuck)

@@ -12,7 +12,7 @@ use ordain_model::{
     OutcomeStatus, Registry, ReplyContext, RequestNo, SessionId, SlotNo, Stamp, Token, Txn, Writer,
 };
 use ordain_replication::Log;
-use ordain_role::{Address, Event, NodeId, Now, Outbox, Role, TimerId};
+use ordain_role::{Address, Bug, Bugs, Event, NodeId, Now, Outbox, Role, TimerId};
 
 use crate::concurrency::{AttemptId, TransactionId};
 use crate::decision::Decision;
@@ -117,6 +117,8 @@ pub struct Coordinator {
     outcomes: BTreeMap<GatewayId, OutcomeBatch>,
     committed: u64,
     attempts: u64,
+    /// Bugs that a test has planted.
+    bugs: Bugs,
 }
 
 impl Coordinator {
@@ -143,7 +145,14 @@ impl Coordinator {
             outcomes: BTreeMap::new(),
             committed: 0,
             attempts: 0,
+            bugs: Bugs::NONE,
         }
+    }
+
+    /// The coordinator with planted bugs, for tests of the checkers.
+    #[must_use]
+    pub fn planting(self, bugs: Bugs) -> Coordinator {
+        Coordinator { bugs, ..self }
     }
 
     /// Takes note of a decision that the log holds.
@@ -177,7 +186,9 @@ impl Coordinator {
             let status = OutcomeStatus::Aborted(Abort::Logic);
             return self.answer(asker, status, Epoch(0), |reply| Writer(reply).error(text));
         }
-        let session = txn.call.session.filter(|_| !txn.read_only);
+        // Planted, ONCE.
+        let forgets = self.bugs.has(Bug::ForgetSession);
+        let session = txn.call.session.filter(|_| !txn.read_only && !forgets);
         if let Some((session, request)) = session {
             if let Some(answered) = self.sessions.get(&session).filter(|last| last.request >= request) {
                 let Answered { request: last, stamp, reply } = answered.clone();
@@ -334,7 +345,9 @@ impl Coordinator {
             _ => None,
         };
         let reply = reply_of(&self.registry, chunk, txn, &slots, failure);
-        if let Some((_, abort)) = failure {
+        // Planted, ONE-VERDICT: a transaction that has aborted on one shard is installed on the others.
+        let keeps = self.bugs.has(Bug::IgnoreRemoteVote) && executing.writes.values().any(|w| !w.is_empty());
+        if let Some((_, abort)) = failure.filter(|_| !keeps) {
             self.end_attempt(id, out);
             return self.end(id, OutcomeStatus::Aborted(abort), Epoch(0), &reply);
         }

@@ -104,9 +104,11 @@ impl Family for CommitFamily {
         let shards: Vec<_> = (0..layout.shards()).map(|i| settings.at(places::SHARDS + i as u16)).collect();
         let (me, log) = (settings.at(COORDINATOR), settings.at(LOG));
         let mut coordinator =
-            Coordinator::new(layout.clone(), registry.clone(), log, shards.clone(), places::GATEWAYS);
+            Coordinator::new(layout.clone(), registry.clone(), log, shards.clone(), places::GATEWAYS)
+                .planting(settings.bugs);
         let participant = |number| {
             Participant::new(number, layout.clone(), me, registry.clone(), (self.0.control)(settings.bugs))
+                .planting(settings.bugs)
         };
         let mut participants: Vec<Participant> = (0..layout.shards()).map(participant).collect();
         let mut replayed = 0;

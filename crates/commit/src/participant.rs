@@ -9,7 +9,7 @@ use ordain_model::{
     Access as FragmentAccess, Digest, DigestSpan, Epoch, Gsn, KeyHash, Layout, Registry, SlotNo,
 };
 use ordain_replication::Log;
-use ordain_role::{Address, Event, Now, Outbox, Role};
+use ordain_role::{Address, Bug, Bugs, Event, Now, Outbox, Role};
 use ordain_store::{MemoryStore, RecordStore};
 
 use crate::concurrency::{AttemptId, ConcurrencyControl, Mode, Verdict};
@@ -31,6 +31,8 @@ pub struct Participant {
     /// The last decision that is installed.
     installed: Epoch,
     refused: u64,
+    /// Bugs that a test has planted.
+    bugs: Bugs,
 }
 
 #[derive(Debug, Default)]
@@ -60,7 +62,14 @@ impl Participant {
             locals: Locals::default(),
             installed: Epoch(0),
             refused: 0,
+            bugs: Bugs::NONE,
         }
+    }
+
+    /// The participant with planted bugs, for tests of the checkers.
+    #[must_use]
+    pub fn planting(self, bugs: Bugs) -> Participant {
+        Participant { bugs, ..self }
     }
 
     /// The digest of the committed records.
@@ -72,7 +81,9 @@ impl Participant {
     pub fn install(&mut self, decision: &Decision) {
         assert!(decision.stamp > self.installed, "decisions are installed in the order of the log");
         self.installed = decision.stamp;
-        for write in &decision.writes {
+        // Planted, ORDER.
+        let skips = self.bugs.has(Bug::SkipTransaction) && decision.stamp.0 % 97 == 13;
+        for write in decision.writes.iter().filter(|_| !skips) {
             let hash = KeyHash::of_record(write.db, &write.key);
             if self.layout.shard_of(hash.slot()) != self.number {
                 continue;

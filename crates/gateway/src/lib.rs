@@ -41,6 +41,7 @@ use ordain_model::{
     Chunk, ChunkNo, Flow, GatewayId, Layout, Map, OutcomeStatus, PartitionId, ProcedureId, Reads, Registry,
     Stamp, Token,
 };
+use ordain_role::Bugs;
 
 pub use backend::{Backend, Begin, Desk, Ordered, Progress, STATE_GONE, Step, Transaction};
 pub use departures::Departure;
@@ -161,8 +162,8 @@ pub struct Gateway {
     is_alone: bool,
     /// As [`Backend::keeps_order`] says.
     keeps_order: bool,
-    /// A test has planted the mistake that a connection does not stay with the sequencer that has its requests.
-    forgets_order: bool,
+    /// Bugs that a test has planted.
+    bugs: Bugs,
 }
 
 impl Gateway {
@@ -201,7 +202,7 @@ impl Gateway {
             plans: 0,
             is_alone: false,
             keeps_order: true,
-            forgets_order: false,
+            bugs: Bugs::NONE,
         }
     }
 
@@ -217,11 +218,10 @@ impl Gateway {
         Gateway { is_alone: true, ..self }
     }
 
-    /// The gateway with a planted mistake: each request goes to the sequencer that suits it, whatever of its connection is
-    /// under way. For tests of the checkers.
+    /// The gateway with planted bugs, for tests of the checkers.
     #[must_use]
-    pub fn forgetting_order(self) -> Gateway {
-        Gateway { forgets_order: true, ..self }
+    pub fn planting(self, bugs: Bugs) -> Gateway {
+        Gateway { bugs, ..self }
     }
 
     /// The gateway in front of engines of another family than those that order.

@@ -29,6 +29,7 @@ use ordain_model::{
     Abort, Args, ArgsBuilder, Call, Chunk, ChunkNo, OutcomeStatus, PartitionId, PlanError, Stamp, Token,
     View, Writer,
 };
+use ordain_role::Bug;
 
 use crate::pending::{Asker, Place, Waiter};
 use crate::reconnaissance::Dependent;
@@ -275,7 +276,7 @@ impl Gateway {
         let stream_place = StreamPlace { stream, number: line.next };
         let asker = Asker { ticket, late: 0, stream_place: Some(stream_place) };
         let must_wait = !line.held.is_empty() || !self.may_begin(line, &call, &view, is_dependent);
-        let (waits, path) = if must_wait && !self.forgets_order {
+        let (waits, path) = if must_wait && !self.bugs.has(Bug::ForgetStay) {
             (Some(self.look_at(call, is_dependent, write_args)?), Path::Order)
         } else if is_dependent {
             let mut args = Vec::new();
@@ -287,7 +288,8 @@ impl Gateway {
             .map_err(|(_, refusal)| refusal)?;
             (None, Path::Order)
         } else {
-            let near = if line.ordered > 0 && !self.forgets_order { line.home } else { self.last_home };
+            let near =
+                if line.ordered > 0 && !self.bugs.has(Bug::ForgetStay) { line.home } else { self.last_home };
             match self.admit_near(near, asker, call, line.view(view.clone()), write_args)? {
                 Admitted::Placed(_, path) => (None, path),
                 Admitted::NotYet(args) => (Some(args), Path::Order),
@@ -346,7 +348,7 @@ impl Gateway {
         };
         let may_join =
             || self.keeps_order && line.reading == 0 && (self.is_alone || self.is_open(line.chunk));
-        line.is_idle() || self.forgets_order || may_join()
+        line.is_idle() || self.bugs.has(Bug::ForgetStay) || may_join()
     }
 
     /// Whether a request may be run on a snapshot now, behind what is under way of its stream.
@@ -358,14 +360,14 @@ impl Gateway {
         // The later of two chunks of reads may be answered as of an earlier epoch, also on a node without peers: its shards
         // have come to different epochs.
         let may_join = || line.ordered == 0 && self.is_open(line.chunk);
-        line.is_idle() || self.forgets_order || may_join()
+        line.is_idle() || self.bugs.has(Bug::ForgetStay) || may_join()
     }
 
     /// The home of a request for which one partition is best.
     #[inline]
     pub(crate) fn home_in_order(&self, asker: Asker, best: PartitionId) -> PartitionId {
         let line = asker.stream_place.and_then(|stream_place| self.streams.get(stream_place));
-        line.filter(|line| line.ordered > 0 && !self.forgets_order).map_or(best, |line| line.home)
+        line.filter(|line| line.ordered > 0 && !self.bugs.has(Bug::ForgetStay)).map_or(best, |line| line.home)
     }
 
     /// Seats a request of a stream that was put last into a chunk which is to be sequenced at a home.
@@ -385,10 +387,10 @@ impl Gateway {
         }
         line.ordered += 1;
         (line.home, line.plans, line.is_exclusive) = (home, self.plans, is_numbered);
-        if follows && !self.forgets_order {
+        if follows && !self.bugs.has(Bug::ForgetStay) {
             chunk.mark_follower();
         }
-        if self.is_alone || self.forgets_order && home == best {
+        if self.is_alone || self.bugs.has(Bug::ForgetStay) && home == best {
             return;
         }
         let Some(submitted) = self.pending.get_mut(number) else { return };
@@ -415,7 +417,7 @@ impl Gateway {
         let follows = line.reading > 0;
         line.reading += 1;
         (line.chunk, line.plans, line.is_exclusive) = (number, self.plans, false);
-        if follows && !self.forgets_order {
+        if follows && !self.bugs.has(Bug::ForgetStay) {
             self.reading.mark_follower();
         }
     }

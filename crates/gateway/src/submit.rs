@@ -6,6 +6,7 @@
 
 use ordain_model::args::ArgsBuilder;
 use ordain_model::{Call, Chunk, PartitionId, PlanError, Reads, RequestNo, Token, View};
+use ordain_role::Bug;
 
 use crate::pending::{Asker, Place, Waiter};
 use crate::reconnaissance::Dependent;
@@ -94,6 +95,11 @@ impl Gateway {
         view: View,
         write_args: impl FnOnce(&mut ArgsBuilder<'_>),
     ) -> Result<Admitted, PlanError> {
+        let view = match view {
+            // Planted, NOT-BACK.
+            View::Since(_) if self.bugs.has(Bug::IgnoreToken) => View::Since(Token::NOTHING),
+            view => view,
+        };
         let is_ordered = view == View::Ordered || self.reads == Reads::Ordered;
         let near = usize::from(home.0);
         // A plan is large: it is made where the last one of the procedure lay, and moved if this one does not belong there.

@@ -292,6 +292,31 @@ impl<T: Clone> Link<T> {
         self.bytes
     }
 
+    /// Checks that kept messages are counted right, within their room, and kept for a stream.
+    ///
+    /// # Errors
+    /// What is broken.
+    pub fn check(&self) -> Result<(), String> {
+        // The sum is for tests: what is kept may be much.
+        let bytes = || self.kept.iter().map(|kept| kept.bytes).sum::<usize>();
+        if (cfg!(debug_assertions) && bytes() != self.bytes) || (self.kept.is_empty() && self.bytes > 0) {
+            return Err(format!("{} bytes are kept, and {} counted", bytes(), self.bytes));
+        }
+        if self.sent > self.kept.len() {
+            return Err(format!("{} messages were sent of {} that are kept", self.sent, self.kept.len()));
+        }
+        if self.bytes > self.room.open.max(self.room.parted) {
+            return Err(format!("{} bytes are kept, and there is room for {}", self.bytes, self.room.open));
+        }
+        if !self.kept.is_empty() && !self.is_joined() {
+            return Err(format!("{} messages are kept for no stream", self.kept.len()));
+        }
+        match self.is_open && !(self.is_connected && self.is_joined()) {
+            true => Err("the stream is open without a connection over which both have met".to_owned()),
+            false => Ok(()),
+        }
+    }
+
     /// The end of this side; the number in it grows with every stream that was given up.
     pub fn end(&self) -> End {
         self.me

@@ -332,3 +332,28 @@ fn a_restart_ends_the_stream_for_both_and_the_dead_are_not_believed() {
     assert!(links[0].send(1, 1));
     assert_eq!(exchange(&mut links), [vec![], vec![Received::Message(1)]]);
 }
+
+#[test]
+fn a_link_that_counts_wrong_or_keeps_for_no_stream_is_found() {
+    let room = Room { parted: 800, open: 1600 };
+    let broken = |change: &dyn Fn(&mut Link<u8>)| {
+        let (mut here, mut there) = (Link::new(Life(1), room), Link::new(Life(2), room));
+        here.connected();
+        there.connected();
+        while let Some(frame) = here.poll() {
+            there.receive(frame);
+            while let Some(frame) = there.poll() {
+                here.receive(frame);
+            }
+        }
+        assert!(here.is_joined() && here.send(7, 10));
+        assert_eq!(here.check(), Ok(()));
+        change(&mut here);
+        here.check().unwrap_err()
+    };
+    assert!(broken(&|link| link.bytes = 11).contains("10 bytes are kept, and 11 counted"));
+    assert!(broken(&|link| link.sent = 2).contains("2 messages were sent of 1"));
+    assert!(broken(&|link| link.room = Room { parted: 4, open: 8 }).contains("room for 8"));
+    assert!(broken(&|link| link.bond = None).contains("for no stream"));
+    assert!(broken(&|link| link.is_connected = false).contains("open without a connection"));
+}

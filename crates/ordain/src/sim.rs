@@ -4,7 +4,7 @@ use std::io::Write;
 use std::path::PathBuf;
 
 use anyhow::Context;
-use clap::{Args, ValueEnum};
+use clap::{Args, Subcommand, ValueEnum};
 use ordain_checker::Promise;
 use ordain_deterministic::options::Knobs;
 use ordain_engines::registry::{self, Engine, Make};
@@ -15,6 +15,7 @@ use ordain_role::Bug;
 use ordain_sim::{Config, Faults, Load, Mix, Operation, Operations, Profile, Report, Workload, run_seed};
 
 mod appends;
+mod bugs;
 mod commit;
 mod deterministic;
 mod measured;
@@ -71,9 +72,19 @@ impl OptionFlags for OfSim {
     const ELSE: &'static str = ", or as the seed has it";
 }
 
+/// What `ordain sim` does besides running seeds.
+#[derive(Clone, Debug, Subcommand)]
+enum SimCommand {
+    /// List the bugs that can be planted: names, engines, mistakes, and the invariants that they break.
+    Bugs(bugs::BugsArgs),
+}
+
 /// The flags of `ordain sim`.
 #[derive(Clone, Debug, Args)]
+#[command(args_conflicts_with_subcommands = true)]
 pub struct SimArgs {
+    #[command(subcommand)]
+    command: Option<SimCommand>,
     /// The engine.
     #[arg(long, default_value = "calvin")]
     engine: String,
@@ -125,8 +136,15 @@ pub struct SimArgs {
     #[arg(long, hide = true)]
     unfinished: bool,
     /// Plant a bug, to see that it is found.
-    #[arg(long, value_parser = parse_bug, hide = true)]
+    #[arg(long, value_name = "BUG", hide = true)]
     plant: Option<Bug>,
+    /// Pace of the configuration service, in virtual milliseconds, with asynchronous replication; by default as the seed has
+    /// it. A quick one gives up primaries that are only slow.
+    #[arg(long, value_name = "MS", hide = true, value_parser = clap::value_parser!(u64).range(1..))]
+    service_pace_ms: Option<u64>,
+    /// Judge by what clients see, nodes say and disks hold alone: no role is asked for broken invariants.
+    #[arg(long, hide = true)]
+    unasked: bool,
     /// Write the report of each seed to this file as JSON.
     #[arg(long, value_name = "FILE")]
     json: Option<PathBuf>,
@@ -141,12 +159,6 @@ fn parse_range(text: &str) -> Result<(u64, u64), String> {
         Some((from.parse().ok()?, to.parse().ok()?))
     };
     parse().filter(|(from, to)| from < to).ok_or_else(|| format!("'{text}' is not a range such as 0..1000"))
-}
-
-fn parse_bug(name: &str) -> Result<Bug, String> {
-    let names = Bug::ALL.iter().map(|(_, name)| *name).collect::<Vec<_>>().join(", ");
-    let found = Bug::ALL.iter().find(|(_, n)| *n == name).map(|(bug, _)| *bug);
-    found.ok_or_else(|| format!("there is no bug '{name}' to plant; there are: {names}"))
 }
 
 /// Whether slots move in the run of a seed.
@@ -184,13 +196,12 @@ fn simulate(args: &SimArgs, seed: u64, sink: Sink<'_>) -> anyhow::Result<Report>
 
 /// What the flags say of a run, whatever the system.
 fn config(args: &SimArgs, seed: u64) -> Config {
-    Config {
-        txns: args.txns,
-        faults: args.faults,
-        operations: args.operations,
-        load: Load::of(args.profile),
-        ..Config::new(seed)
-    }
+    let (load, asks_roles) = (Load::of(args.profile), !args.unasked);
+    let of = Config::new(seed);
+    // A run that a planted bug keeps busy with nothing is known for that sooner.
+    let events_max = if args.plant.is_some() { 3_000_000 } else { of.events_max };
+    let (txns, faults, operations) = (args.txns, args.faults, args.operations);
+    Config { txns, faults, operations, load, asks_roles, events_max, ..of }
 }
 
 /// Runs one seed of a deterministic system, and of another one that is restored from what it leaves, if that is asked for.
@@ -309,6 +320,9 @@ fn requests(
 /// # Errors
 /// Wrong usage, or a file that cannot be written.
 pub fn run(args: &SimArgs) -> anyhow::Result<bool> {
+    if let Some(SimCommand::Bugs(args)) = &args.command {
+        return bugs::run(args);
+    }
     let (from, to) = args.seeds.unwrap_or((args.seed, args.seed + 1));
     let mut reports = Vec::new();
     let mut sound = true;
@@ -372,8 +386,14 @@ fn reproduce(args: &SimArgs, seed: u64) -> String {
     if let Some(shards) = args.shards {
         command += &format!(" --shards {shards}");
     }
-    if let Some((_, name)) = Bug::ALL.iter().find(|(bug, _)| args.plant == Some(*bug)) {
-        command += &format!(" --plant {name}");
+    if let Some(bug) = args.plant {
+        command += &format!(" --plant {}", bug.name());
+    }
+    if args.unasked {
+        command += " --unasked";
+    }
+    if let Some(pace) = args.service_pace_ms {
+        command += &format!(" --service-pace-ms {pace}");
     }
     // With its events, which many seeds at once do not write.
     command + &format!(" --trace seed-{seed}.trace")
@@ -385,6 +405,7 @@ fn to_json(args: &SimArgs, report: &Report) -> serde_json::Value {
         "profile": args.profile.to_string(),
         "ok": report.verdict.is_ok(),
         "violation": report.verdict.as_ref().err().map(ToString::to_string),
+        "kind": report.verdict.as_ref().err().map(|violation| violation.kind.name()),
         "virtual_time_us": report.virtual_time.0,
         "transactions": report.transactions,
         "committed": report.committed,

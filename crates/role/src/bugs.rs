@@ -1,160 +1,171 @@
 //! Bugs that tests plant, to prove that the checkers would find them (STYLE.md, 16).
 //!
-//! A role is built with a set of them, empty everywhere but in the simulator's own tests. Each is one line at
-//! the place where the real mistake would be made.
+//! A role is built with a set of them, empty everywhere but in the simulator. Each is one line at the place where the
+//! real mistake would be made. The engines that a bug is planted in, and what must find it there, are in the table of
+//! `ordain sim bugs`.
 
-/// A mistake that can be planted.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
-#[non_exhaustive]
-pub enum Bug {
+/// Declares the bugs, each with the name by which a command line plants it.
+macro_rules! bugs {
+    ($($(#[$doc:meta])* $bug:ident = $name:literal,)*) => {
+        /// A mistake that can be planted.
+        #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+        #[non_exhaustive]
+        pub enum Bug {
+            $($(#[$doc])* $bug,)*
+        }
+
+        impl Bug {
+            /// Every bug, in the order of its declaration.
+            pub const ALL: [Bug; [$($name),*].len()] = [$(Bug::$bug),*];
+
+            /// Returns the name by which a command line plants the bug.
+            pub const fn name(self) -> &'static str {
+                [$($name),*][self as usize]
+            }
+        }
+    };
+}
+
+bugs! {
     /// A batch is handed to execution before it is durable.
-    DispatchBeforeDurable,
+    DispatchBeforeDurable = "dispatch-before-durable",
     /// The log reports a batch as durable without having synced it.
-    SkipSync,
+    SkipSync = "skip-sync",
     /// Now and then a shard grants a lock although another transaction is ahead in the queue.
-    GrantLockEarly,
+    GrantLockEarly = "grant-lock-early",
     /// Every so often a shard skips one transaction of a batch.
-    SkipTransaction,
+    SkipTransaction = "skip-transaction",
     /// An aborted transaction keeps one of its writes.
-    KeepAbortedWrite,
+    KeepAbortedWrite = "keep-aborted-write",
     /// A retried request is sequenced again.
-    ForgetSession,
+    ForgetSession = "forget-session",
     /// A transaction that aborted on one shard commits on another.
-    IgnoreRemoteVote,
+    IgnoreRemoteVote = "ignore-remote-vote",
     /// A node takes another partition's batch for an empty one.
-    SkipSlot,
+    SkipSlot = "skip-slot",
     /// A remote result between shards of two nodes is lost on the way.
-    LoseRemoteResult,
+    LoseRemoteResult = "lose-remote-result",
     /// A node executes the batches of an epoch in another order of the partitions.
-    WrongInterleave,
+    WrongInterleave = "wrong-interleave",
     /// Now and then a node of the last replica changes a record without reason.
-    FlipRecord,
+    FlipRecord = "flip-record",
     /// An exchange takes what comes in while a term is prepared, and from nodes that have to be rebuilt: a batch of a primary
     /// who is none any more is accepted.
-    IgnoreFence,
+    IgnoreFence = "ignore-fence",
     /// A node that has to be rebuilt keeps all that came in, not only what is stable.
-    KeepUncertain,
+    KeepUncertain = "keep-uncertain",
     /// While a checkpoint is taken, what was kept for it so far is freed.
-    ForgetVersion,
+    ForgetVersion = "forget-version",
     /// A read on a snapshot does not wait until everything of its epoch is executed.
-    ReadEarly,
+    ReadEarly = "read-early",
     /// A shard executes a transaction that was planned under a map by which its slots are elsewhere.
-    StaleLayout,
+    StaleLayout = "stale-layout",
     /// Every so often two places of a queue are taken in the wrong order.
-    SkipRankOrder,
+    SkipRankOrder = "skip-rank-order",
     /// A shard that begins to keep past states claims the last published one, though some of a later epoch is
     /// executed.
-    KeepLate,
+    KeepLate = "keep-late",
     /// One change of a speculated transaction that aborts is not undone.
-    LoseUndo,
+    LoseUndo = "lose-undo",
     /// A transaction reads records as they are now, where read committed shows the state before its epoch.
-    ReadUncommitted,
+    ReadUncommitted = "read-uncommitted",
     /// With cascading aborts, a transaction that is undone with another is answered as if it had committed.
-    SpareAffected,
+    SpareAffected = "spare-affected",
     /// A gateway sends each request of a connection to the sequencer that suits it, whatever others of the connection
     /// are under way.
-    ForgetStay,
+    ForgetStay = "forget-stay",
     /// A node leaves out of a fresh stream what an operator has aborted.
-    ForgetAborts,
+    ForgetAborts = "forget-aborts",
     /// A slot moves without the first of its records that has changed since it was copied.
-    KeepStaleCopy,
+    KeepStaleCopy = "keep-stale-copy",
+    /// A node that starts gives out epochs again that it had given to batches which are not logged.
+    ReuseEpoch = "reuse-epoch",
+    /// A batch has the time of the wall clock, though an earlier batch had a later one.
+    TimeGoesBack = "time-goes-back",
+    /// A node whose log begins after the state that it has executes the log all the same.
+    GuessBeginning = "guess-beginning",
+    /// A node that begins from a checkpoint takes no outcomes of sessions from it.
+    ForgetOutcomes = "forget-outcomes",
+    /// A node that begins from a checkpoint passes over the first entry of its log behind it.
+    SkipFirstEntry = "skip-first-entry",
+    /// A checkpoint is given the records as they are, in place of those at the end of its epoch.
+    CutLate = "cut-late",
+    /// A read on a snapshot takes a slot to be where it was planned, though the slot had moved by its epoch.
+    ReadMoved = "read-moved",
+    /// Every so often a transaction that is done keeps one of its locks, or its place in one queue.
+    LeaveLock = "leave-lock",
+    /// A leader executes and answers a batch that its group has not agreed on.
+    ExecuteBeforeAgreed = "execute-before-agreed",
+    /// An exchange says that it needs nothing more of what is executed, before that is on its disk.
+    ReportEarly = "report-early",
+    /// A new term begins behind the epochs that are decided, among those that its predecessor has used.
+    BeginAtEnd = "begin-at-end",
+    /// An evicted node keeps its log, which may hold what was not decided.
+    KeepUndecided = "keep-undecided",
+    /// The low watermark of a partition is that of the member that has the most.
+    ForgetUnstable = "forget-unstable",
+    /// A checkpoint is sealed although what it holds may still be lost with a primary.
+    SealUnstable = "seal-unstable",
+    /// A read on a snapshot does not wait for what its connection has seen.
+    IgnoreToken = "ignore-token",
+    /// The abort of a computation that was given away is forgotten.
+    ForgetWorkAbort = "forget-work-abort",
+    /// The shard that composes an answer of the whole table takes its own part for all of it.
+    OwnPartOnly = "own-part-only",
+    /// All transactions of a batch write with one version.
+    ShareVersion = "share-version",
+    /// A record keeps the version of a write that is undone.
+    KeepUndoneVersion = "keep-undone-version",
+    /// The last replica executes what an operator has aborted.
+    IgnoreAbort = "ignore-abort",
 }
 
-impl Bug {
-    /// The least number of partitions and of replicas with which the bug shows.
-    pub const fn shows_with(self) -> (u16, u16) {
-        match self {
-            Bug::SkipSlot
-            | Bug::LoseRemoteResult
-            | Bug::WrongInterleave
-            | Bug::ReadEarly
-            | Bug::StaleLayout
-            | Bug::KeepLate
-            | Bug::ForgetStay
-            | Bug::KeepStaleCopy => (2, 1),
-            Bug::FlipRecord => (1, 3),
-            Bug::IgnoreFence | Bug::ForgetAborts => (2, 3),
-            Bug::KeepUncertain => (2, 2),
-            _ => (1, 1),
-        }
-    }
+impl std::str::FromStr for Bug {
+    type Err = UnknownBug;
 
-    /// Tells whether the bug shows only where primaries change.
-    pub const fn is_of_primaries(self) -> bool {
-        matches!(self, Bug::IgnoreFence | Bug::KeepUncertain)
+    fn from_str(name: &str) -> Result<Bug, UnknownBug> {
+        Bug::ALL.into_iter().find(|bug| bug.name() == name).ok_or_else(|| UnknownBug(name.to_owned()))
     }
-
-    /// Tells whether the bug shows only where transactions end nodes and an operator aborts them.
-    pub const fn is_of_operators(self) -> bool {
-        matches!(self, Bug::ForgetAborts)
-    }
-
-    /// Tells whether the bug shows only where reads are run on snapshots.
-    pub const fn is_of_reads(self) -> bool {
-        matches!(self, Bug::ReadEarly | Bug::KeepLate)
-    }
-
-    /// Tells whether the bug shows only where transactions are executed in queues.
-    pub const fn is_of_queues(self) -> bool {
-        matches!(self, Bug::SkipRankOrder | Bug::LoseUndo | Bug::ReadUncommitted | Bug::SpareAffected)
-    }
-
-    /// Tells whether the bug shows only with read committed.
-    pub const fn is_of_read_committed(self) -> bool {
-        matches!(self, Bug::ReadUncommitted)
-    }
-
-    /// Tells whether the bug shows only where aborts cascade.
-    pub const fn is_of_cascades(self) -> bool {
-        matches!(self, Bug::SpareAffected)
-    }
-
-    /// Every bug with the name by which a command line plants it.
-    pub const ALL: [(Bug, &'static str); 24] = [
-        (Bug::DispatchBeforeDurable, "dispatch-before-durable"),
-        (Bug::SkipSync, "skip-sync"),
-        (Bug::GrantLockEarly, "grant-lock-early"),
-        (Bug::SkipTransaction, "skip-transaction"),
-        (Bug::KeepAbortedWrite, "keep-aborted-write"),
-        (Bug::ForgetSession, "forget-session"),
-        (Bug::IgnoreRemoteVote, "ignore-remote-vote"),
-        (Bug::SkipSlot, "skip-slot"),
-        (Bug::LoseRemoteResult, "lose-remote-result"),
-        (Bug::WrongInterleave, "wrong-interleave"),
-        (Bug::FlipRecord, "flip-record"),
-        (Bug::IgnoreFence, "ignore-fence"),
-        (Bug::KeepUncertain, "keep-uncertain"),
-        (Bug::ForgetVersion, "forget-version"),
-        (Bug::ReadEarly, "read-early"),
-        (Bug::StaleLayout, "stale-layout"),
-        (Bug::SkipRankOrder, "skip-rank-order"),
-        (Bug::KeepLate, "keep-late"),
-        (Bug::LoseUndo, "lose-undo"),
-        (Bug::ReadUncommitted, "read-uncommitted"),
-        (Bug::SpareAffected, "spare-affected"),
-        (Bug::ForgetStay, "forget-stay"),
-        (Bug::ForgetAborts, "forget-aborts"),
-        (Bug::KeepStaleCopy, "keep-stale-copy"),
-    ];
 }
+
+/// A name that is no planted bug's.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("there is no bug '{0}' to plant; `ordain sim bugs` lists them")]
+pub struct UnknownBug(String);
 
 /// A set of planted bugs.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Bugs(u32);
+pub struct Bugs(u128);
 
 impl Bugs {
-    /// None: what everything but a test of the checkers runs with.
+    /// No bug: what everything but a test of the checkers runs with.
     pub const NONE: Bugs = Bugs(0);
 
-    /// Adds a bug to the set.
+    /// Returns the set with one more bug.
     #[must_use]
     pub const fn with(self, bug: Bug) -> Bugs {
         Bugs(self.0 | 1 << bug as u32)
     }
 
-    /// Tells whether a bug is planted.
+    /// Returns whether a bug is planted.
     #[inline]
     pub const fn has(self, bug: Bug) -> bool {
         self.0 & (1 << bug as u32) != 0
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_set_holds_every_bug_and_names_are_read() {
+        for (number, bug) in Bug::ALL.into_iter().enumerate() {
+            assert_eq!(bug as usize, number);
+            assert_eq!(bug.name().parse(), Ok(bug));
+            let only = Bugs::NONE.with(bug);
+            assert_eq!(Bug::ALL.into_iter().filter(|other| only.has(*other)).collect::<Vec<_>>(), [bug]);
+        }
+        assert!("skip-everything".parse::<Bug>().unwrap_err().to_string().contains("'skip-everything'"));
     }
 }

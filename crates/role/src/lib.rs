@@ -25,7 +25,7 @@ pub mod work;
 use ordain_model::wire::{Codec, Reader};
 use ordain_model::{DigestSpan, Histogram, Micros, Registry, codec};
 
-pub use bugs::{Bug, Bugs};
+pub use bugs::{Bug, Bugs, UnknownBug};
 pub use bytes::Bytes;
 pub use disk::{Directory, DiskDone, DiskError, DiskOp, DiskRequest, Fetched, shared};
 pub use topology::{ReplicaId, Topology};

@@ -234,6 +234,11 @@ impl<S: System> Simulator<'_, S> {
             let Some(frame) = end.link.poll().or_else(|| end.link.poll_ack()) else { break };
             self.transmit(here, there, Packet::Frame(frame));
         }
+        let end = self.nodes[here].ends.get(&there).filter(|_| self.config.asks_roles);
+        if let Some(reason) = end.and_then(|end| end.link.check().err()) {
+            let text = format!("node {here}, its link to node {there}: {reason}");
+            return self.fail(Violation::new(ViolationKind::Invariant, text));
+        }
         self.watch(here, there);
     }
 

@@ -49,6 +49,9 @@ pub struct Config {
     pub promise: Promise,
     /// The isolation level.
     pub isolation: Isolation,
+    /// True if roles, front doors and the links between nodes are asked for broken invariants. Without, a run is judged as
+    /// users would: by what clients see, what nodes say and what is on their disks.
+    pub asks_roles: bool,
 }
 
 impl Config {
@@ -70,6 +73,7 @@ impl Config {
             power_cycle: true,
             promise: Promise::Strict,
             isolation: Isolation::default(),
+            asks_roles: true,
         }
     }
 }

@@ -6,7 +6,7 @@ use crate::shard::{self, Scheduling};
 use ordain_family::{Family, Keep, NodeSettings, Replication};
 use ordain_gateway::{Gateway, ReplicaRouter, Router};
 use ordain_model::{ChunkNo, GatewayId, Micros, Registry};
-use ordain_role::{Bug, Directory};
+use ordain_role::Directory;
 
 mod open;
 mod plan;
@@ -90,7 +90,7 @@ impl Family for Deterministic {
         let gateway = Gateway::new(id, registry.clone(), plan.layout().clone(), place, ChunkNo(life));
         let gateway = gateway.with_reads(plan.knobs().reads).in_pieces(plan.piece);
         let gateway = if plan.topology.nodes() > 1 { gateway } else { gateway.without_others() };
-        if plan.bugs.has(Bug::ForgetStay) { gateway.forgetting_order() } else { gateway }
+        gateway.planting(plan.bugs)
     }
 
     fn router(&self, settings: &NodeSettings) -> Box<dyn Router> {

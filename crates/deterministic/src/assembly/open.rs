@@ -15,7 +15,7 @@ use ordain_replication::{
     ConfigurationEntry, ConfigurationService, Decision, Decisions, EntryType as _, GroupError, GroupJournal,
     GroupLog, GroupSettings, Index, InputLog, LogSettings, resume_after,
 };
-use ordain_role::{Address, Directory, DiskError, DiskOp, Rebuild, Role, UnderWay};
+use ordain_role::{Address, Bug, Directory, DiskError, DiskOp, Rebuild, Role, UnderWay};
 use ordain_store::MemoryStore;
 
 use super::receive_journal::ReceiveJournal;
@@ -122,7 +122,9 @@ impl Assembly {
         assembly.open_checkpoint(directory, settings, registry)?;
         let begun = assembly.begins_after();
         // Before anything is changed, and before anything is executed on a state that is not the one before it.
-        if let Some(lacking) = lacking(directory, settings, begun)? {
+        // Planted, NO-GUESS: the state is taken to be what the log begins after.
+        let guesses = settings.bugs.has(Bug::GuessBeginning) && settings.topology.replicas > 1;
+        if let Some(lacking) = lacking(directory, settings, begun)?.filter(|_| !guesses) {
             if settings.topology.replicas == 1 {
                 return Err(AssemblyError::Beginning(lacking.needed));
             }
@@ -137,8 +139,10 @@ impl Assembly {
         let lock_manager = lock_manager.as_mut().map(|role| (settings.at(places::LOCK_MANAGER), &mut **role));
         let exchange = exchange.as_mut().map(|exchange| (settings.at(places::EXCHANGE), exchange));
         let mut replay = shard::Replay::new(shards, lock_manager, exchange);
+        // Planted, ORDER.
+        let mut skips = settings.bugs.has(Bug::SkipFirstEntry) && begun > Epoch(0);
         let again = |entry: &[u8]| {
-            if Batch::epoch_of(entry).is_some_and(|epoch| epoch <= begun) {
+            if Batch::epoch_of(entry).is_some_and(|epoch| epoch <= begun) || std::mem::take(&mut skips) {
                 return Ok(());
             }
             let batch = Arc::new(Batch::decode(registry, entry).map_err(|e| e.to_string())?);
@@ -150,7 +154,7 @@ impl Assembly {
         };
         let (log, recovered) = open_log(directory, settings, registry, begun, again)?;
         receive_journal.replay_before(Epoch(u64::MAX), &mut replay).map_err(AssemblyError::Replay)?;
-        if recovered.starts_after > begun {
+        if recovered.starts_after > begun && !guesses {
             return Err(AssemblyError::Beginning(recovered.starts_after));
         }
         // The log was in order, and so is this: only now may anything else be changed.
@@ -159,6 +163,8 @@ impl Assembly {
         // After entries that members agreed on, or were shipped, any epoch may follow; a node on its own has used some
         // epochs that left no trace.
         let sealed = match settings.replication() {
+            // Planted, EPOCH-ONCE.
+            Replication::None if settings.bugs.has(Bug::ReuseEpoch) => last,
             Replication::None => resume_after(last),
             Replication::Sync | Replication::Async => last,
         };
@@ -277,6 +283,8 @@ impl Assembly {
                     let shard = shards.get_mut(owner.wrapping_sub(first));
                     shard.ok_or("a record of another partition")?.restore(db, key, cell, version);
                 }
+                // Planted, ONCE.
+                Item::Outcome(_) if settings.bugs.has(Bug::ForgetOutcomes) => {}
                 Item::Outcome(outcome) => {
                     let shard = shards.get_mut(layout.home_of(outcome.session).wrapping_sub(first));
                     shard.ok_or("a session of another partition")?.restore_outcome(&outcome);

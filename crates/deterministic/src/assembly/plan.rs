@@ -96,6 +96,7 @@ impl Plan<'_> {
             arrival: self.arrival(),
             pace: self.configuration_service_pace,
             context: registry.clone(),
+            bugs: self.bugs,
         };
         (self.replication() == Replication::Async).then(|| ConfigurationService::new(settings))
     }
@@ -146,6 +147,7 @@ impl Plan<'_> {
             generation: self.generation,
             message_bytes,
             keep_bytes: self.log_keep_bytes,
+            bugs: self.bugs,
             ..GroupSettings::new(self.at(places::LOG), members)
         }
     }
@@ -227,6 +229,7 @@ impl Plan<'_> {
             keep: self.checkpoints_kept,
             piece: self.piece,
             primaries_change: self.replication() == Replication::Async,
+            bugs: self.bugs,
         };
         let refused: Vec<Epoch> = refused.iter().map(|refused| refused.epoch).collect();
         Checkpointer::new(settings, found, &refused)

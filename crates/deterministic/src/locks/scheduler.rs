@@ -89,8 +89,12 @@ impl<S: RecordStore> Scheduler<S> for LockScheduler {
         self.held[number as usize] = held;
     }
 
-    fn release(&mut self, core: &mut Core<S>, number: u32, _: &mut Active) {
+    fn release(&mut self, core: &mut Core<S>, number: u32, active: &mut Active) {
         let mut held = std::mem::take(&mut self.held[number as usize]);
+        // Planted, IDLE-CLEAN.
+        if core.settings.bugs.has(Bug::LeaveLock) && active.gsn.0 % 31 == 7 {
+            held.pop();
+        }
         held.drain(..).for_each(|lock| self.unlock(core, lock, number));
         self.held[number as usize] = held;
     }
@@ -103,10 +107,11 @@ impl<S: RecordStore> Scheduler<S> for LockScheduler {
         None
     }
 
-    fn check(&self) -> Result<(), String> {
+    fn check(&self, _: Gsn, is_idle: bool) -> Result<(), String> {
+        self.locks.check()?;
         match self.locks.locked_records() {
-            0 => Ok(()),
-            locked => Err(format!("idle with {locked} records locked")),
+            locked if is_idle && locked > 0 => Err(format!("idle with {locked} records locked")),
+            _ => Ok(()),
         }
     }
 

@@ -141,6 +141,29 @@ impl LockTable {
         }
     }
 
+    /// Checks that every queue in use is granted from its head on, an exclusive request alone, and that counts agree.
+    ///
+    /// # Errors
+    /// What is broken.
+    pub fn check(&self) -> Result<(), String> {
+        let queues = self.queues.iter().filter(|queue| !queue.requests.is_empty());
+        if queues.clone().count() != self.in_use {
+            return Err(format!("{} records are locked, and {} counted", queues.count(), self.in_use));
+        }
+        for Queue { requests, exclusive } in queues {
+            let granted = requests.iter().take_while(|request| request.granted).count();
+            let is_shared = granted == 1 || requests.iter().take(granted).all(|request| !request.exclusive);
+            let is_ahead = requests.iter().skip(granted).any(|request| request.granted);
+            if granted == 0 || !is_shared || is_ahead {
+                return Err(format!("a lock is granted out of the order of its queue: {requests:?}"));
+            }
+            if requests.iter().filter(|request| request.exclusive).count() != *exclusive {
+                return Err(format!("{exclusive} exclusive requests are counted of {requests:?}"));
+            }
+        }
+        Ok(())
+    }
+
     fn queue_of(&self, store: &impl RecordStore, record: RecordId) -> Option<&Queue> {
         store.lock(record).checked_sub(1).map(|at| &self.queues[at as usize])
     }
@@ -204,6 +227,30 @@ mod tests {
         assert_eq!(bench.locks.locked_records(), 1);
         assert_eq!(bench.release(7), []);
         assert_eq!(bench.locks.locked_records(), 0);
+    }
+
+    #[test]
+    fn a_lock_that_is_granted_out_of_its_order_is_found() {
+        let mut bench = Bench::new();
+        assert!(bench.request(1, S) && bench.request(2, S) && !bench.request(3, X) && !bench.request(4, S));
+        assert_eq!(bench.locks.check(), Ok(()));
+        let record = (bench.record, bench.hash);
+        let early = |locks: &mut LockTable, store: &mut MemoryStore, exclusive| {
+            locks.request(store, record, 5, exclusive, true);
+            let found = locks.check().unwrap_err();
+            locks.release(store, record, 5, |_| {});
+            found
+        };
+        let Bench { locks, store, .. } = &mut bench;
+        assert!(early(locks, store, S).contains("out of the order"));
+        for txn in [3, 4] {
+            locks.release(store, record, txn, |_| {});
+        }
+        assert!(early(locks, store, X).contains("out of the order"), "beside shared ones");
+        locks.queues[0].exclusive = 1;
+        assert!(locks.check().unwrap_err().contains("are counted of"));
+        locks.in_use = 2;
+        assert!(locks.check().unwrap_err().contains("and 2 counted"));
     }
 
     #[test]

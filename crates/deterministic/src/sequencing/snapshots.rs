@@ -253,6 +253,33 @@ impl Snapshots {
         late
     }
 
+    /// Checks that open reads are counted right, and that no shard frees what one of them may still read.
+    pub(crate) fn check(&self) -> Result<(), String> {
+        let mut counted: BTreeMap<Epoch, u32> = BTreeMap::new();
+        self.open.values().for_each(|(epoch, _)| *counted.entry(*epoch).or_default() += 1);
+        if counted != self.by_epoch {
+            return Err(format!("reads are open of epochs {counted:?}, and {:?} are counted", self.by_epoch));
+        }
+        if self.by_age.len() < self.open.len() {
+            return Err(format!(
+                "{} reads are open, and {} will be given up",
+                self.open.len(),
+                self.by_age.len()
+            ));
+        }
+        let (near, others) = self.reported;
+        if others > near || near > self.published {
+            return Err(format!(
+                "low watermarks {near} and {others} are told, and {} is published",
+                self.published
+            ));
+        }
+        match self.held.is_empty() || matches!(self.keeping, Keeping::Begun(_)) {
+            true => Ok(()),
+            false => Err("reads are held although no shard is waited for".to_owned()),
+        }
+    }
+
     /// Tells whether anything is open, or was.
     pub(crate) fn is_open(&self) -> bool {
         !self.by_age.is_empty()
@@ -314,6 +341,31 @@ mod tests {
 
     fn all(text: &str) -> Vec<(Address, String)> {
         SHARDS.map(|shard| (shard, text.to_owned())).to_vec()
+    }
+
+    #[test]
+    fn reads_that_are_counted_wrong_or_held_for_nobody_are_found() {
+        let mut out = Outbox::<Message<()>>::default();
+        let broken = |change: &dyn Fn(&mut Snapshots)| {
+            let mut snapshots = snapshots();
+            snapshots.note_published(Epoch(5));
+            snapshots.keeping = Keeping::Yes;
+            let chunk = Arc::new(Chunk::new(GatewayId(1), ChunkNo(7)));
+            snapshots.run((Epoch(5), Millis(0)), Micros(1), &chunk, &mut Outbox::<Message<()>>::default());
+            assert_eq!(snapshots.check(), Ok(()));
+            change(&mut snapshots);
+            snapshots.check().unwrap_err()
+        };
+        assert!(broken(&|snapshots| _ = snapshots.open.pop_first()).contains("are counted"));
+        assert!(broken(&|snapshots| snapshots.by_age.clear()).contains("0 will be given up"));
+        assert!(broken(&|snapshots| snapshots.reported = (Epoch(6), Epoch(0))).contains("5 is published"));
+        assert!(broken(&|snapshots| snapshots.reported = (Epoch(1), Epoch(2))).contains("1 and 2 are told"));
+        let chunk = Arc::new(Chunk::new(GatewayId(1), ChunkNo(8)));
+        let held = (chunk.clone(), Snapshot::Published(Epoch(0).into()));
+        assert!(broken(&|snapshots| snapshots.held.push(held.clone())).contains("no shard is waited for"));
+        let mut snapshots = snapshots();
+        assert!(snapshots.hold(&chunk, &held.1, &mut out));
+        assert_eq!(snapshots.check(), Ok(()));
     }
 
     #[test]

@@ -82,10 +82,27 @@ impl Backlog {
     /// Returns the published epoch: everything of it and of all before it has been done to this shard's records
     /// (`publish_epoch` of the PaxFlow paper; `docs/protocols/paxflow.md`, P6).
     pub fn published(&mut self) -> Epoch {
-        while let Some(Unapplied { unsettled: 0, started: true, .. }) = self.queue.get(self.settled) {
-            self.settled += 1;
+        self.settled = self.count_settled();
+        self.published_before(self.settled)
+    }
+
+    /// Returns the published epoch to one who may change nothing.
+    pub(crate) fn published_by_now(&self) -> Epoch {
+        self.published_before(self.count_settled())
+    }
+
+    /// Returns how many batches in front have been done to the records.
+    fn count_settled(&self) -> usize {
+        let mut settled = self.settled;
+        while let Some(Unapplied { unsettled: 0, started: true, .. }) = self.queue.get(settled) {
+            settled += 1;
         }
-        let next = self.queue.get(self.settled).map_or(Epoch(u64::MAX), |entry| entry.place.0);
+        settled
+    }
+
+    /// Returns the epoch that is published if so many batches in front have been done to the records.
+    fn published_before(&self, settled: usize) -> Epoch {
+        let next = self.queue.get(settled).map_or(Epoch(u64::MAX), |entry| entry.place.0);
         self.passed.min(Epoch(next.0 - 1))
     }
 

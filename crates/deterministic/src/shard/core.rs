@@ -584,6 +584,7 @@ impl<S: RecordStore> Core<S> {
         if let Some(gsn) = self.remote.out_of_order.first().filter(|gsn| *gsn <= self.order.started) {
             return Err(format!("something was never consumed, of {gsn}"));
         }
+        self.reader.check(self.order.backlog.published_by_now())?;
         self.check_away()
     }
 

@@ -263,10 +263,8 @@ impl<S: RecordStore + Send> Role for Shard<S> {
     }
 
     fn check(&self) -> Result<(), String> {
-        let checked = self.core.check().and_then(|()| match self.core.active.unfinished {
-            0 => self.scheduler.check(),
-            _ => Ok(()),
-        });
+        let (started, is_idle) = (self.core.order.started, self.core.active.unfinished == 0);
+        let checked = self.core.check().and_then(|()| self.scheduler.check(started, is_idle));
         checked.map_err(|why| format!("shard {}: {why}", self.core.site.number))
     }
 

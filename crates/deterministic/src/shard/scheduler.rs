@@ -116,11 +116,12 @@ pub trait Scheduler<S: RecordStore>: Debug + Send {
     /// Returns the first transaction, of those without a number, that is not done or not answered.
     fn first_under_way(&self) -> Option<Gsn>;
 
-    /// Checks that nothing is held while no transaction is unfinished.
+    /// Checks what is held: in its order, and nothing while the shard is idle. The last transaction that was started
+    /// is `started`; no transaction is unfinished if `is_idle`.
     ///
     /// # Errors
-    /// What is held.
-    fn check(&self) -> Result<(), String>;
+    /// What is broken.
+    fn check(&self, started: Gsn, is_idle: bool) -> Result<(), String>;
 
     /// Reports metrics, by name.
     fn gauges(&self, report: &mut dyn FnMut(&'static str, f64));

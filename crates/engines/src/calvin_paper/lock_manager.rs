@@ -208,6 +208,10 @@ impl NodeLockManager {
             return;
         }
         let mut places = std::mem::take(&mut held.locks);
+        // Planted, IDLE-CLEAN.
+        if self.settings.bugs.has(Bug::LeaveLock) && gsn.0 % 31 == 7 {
+            places.pop();
+        }
         let mut granted: Vec<u32> = Vec::new();
         for place in places.drain(..) {
             let NodeLockManager { locks, table, held, .. } = self;
@@ -262,6 +266,7 @@ impl Role for NodeLockManager {
     }
 
     fn check(&self) -> Result<(), String> {
+        self.locks.check().map_err(|reason| format!("the lock manager: {reason}"))?;
         match self.locks.locked_records() {
             locked if self.by_gsn.is_empty() && locked > 0 => {
                 Err(format!("the lock manager: idle with {locked} keys locked"))

@@ -89,8 +89,11 @@ impl<S: RecordStore> Scheduler<S> for WorkerScheduler {
         None
     }
 
-    fn check(&self) -> Result<(), String> {
-        Ok(())
+    fn check(&self, started: Gsn, _: bool) -> Result<(), String> {
+        match self.early.first().filter(|gsn| **gsn <= started) {
+            Some(gsn) => Err(format!("the grant of {gsn} waits for its transaction, which was started")),
+            None => Ok(()),
+        }
     }
 
     fn gauges(&self, report: &mut dyn FnMut(&'static str, f64)) {
@@ -129,4 +132,22 @@ fn fetch<S: RecordStore>(core: &Core<S>, chunk: &Chunk, at: usize) {
     let fragments = chunk.txns().get(at).map_or(&[][..], |txn| chunk.fragments(txn));
     let owned = fragments.iter().filter(|fragment| fragment.is_keyed() && core.owns(fragment));
     core.store.prefetch(owned.map(|fragment| fragment.hash));
+}
+
+#[cfg(test)]
+mod tests {
+    use ordain_store::MemoryStore;
+
+    use super::*;
+
+    #[test]
+    fn a_grant_that_waits_for_a_transaction_which_was_started_is_found() {
+        let mut scheduler = WorkerScheduler::default();
+        let scheduler_check = |scheduler: &WorkerScheduler, started| {
+            Scheduler::<MemoryStore>::check(scheduler, Gsn(started), true)
+        };
+        scheduler.early.insert(Gsn(8));
+        assert_eq!(scheduler_check(&scheduler, 7), Ok(()));
+        assert!(scheduler_check(&scheduler, 8).unwrap_err().contains("waits for its transaction"));
+    }
 }

@@ -69,7 +69,11 @@ impl ConcurrencyControl for NoWait {
     }
 
     fn finish(&mut self, store: &mut MemoryStore, attempt: AttemptId) -> Vec<RecordId> {
-        let held = self.held.remove(&attempt).unwrap_or_default();
+        let mut held = self.held.remove(&attempt).unwrap_or_default();
+        // Planted, IDLE-CLEAN.
+        if self.bugs.has(Bug::LeaveLock) && attempt.transaction.0 % 31 == 7 {
+            held.pop_last();
+        }
         for (record, mode) in &held {
             let word = if *mode == Mode::Exclusive { 0 } else { store.lock(*record) - 1 };
             store.set_lock(*record, word);

@@ -77,6 +77,10 @@ impl<S: RecordStore> Scheduler<S> for QueueScheduler {
             }
         }
         let mut ranges = std::mem::take(&mut self.groups[number as usize].ranges);
+        // Planted, IDLE-CLEAN.
+        if core.settings.bugs.has(Bug::LeaveLock) && active.gsn.0 % 31 == 7 {
+            ranges.pop();
+        }
         ranges.drain(..).for_each(|range| self.release_range(core, range));
         self.groups[number as usize].ranges = ranges;
     }
@@ -138,8 +142,11 @@ impl<S: RecordStore> Scheduler<S> for QueueScheduler {
             .min()
     }
 
-    fn check(&self) -> Result<(), String> {
-        if self.is_empty_if_idle() { Ok(()) } else { Err("idle with something in its queues".into()) }
+    fn check(&self, _: Gsn, is_idle: bool) -> Result<(), String> {
+        match !is_idle || self.is_empty_if_idle() {
+            true => Ok(()),
+            false => Err("idle with something in its queues".into()),
+        }
     }
 
     fn gauges(&self, report: &mut dyn FnMut(&'static str, f64)) {

@@ -204,6 +204,7 @@ impl DeterministicSystem {
         // Narrow, so that the bounds are met.
         draw(&WINDOW, OptionValue::Integer(1 + seed % 40));
         draw(&BALANCE, OptionValue::Bool(seed % 7 >= 3));
+        let pace = args.service_pace_ms.unwrap_or([1, 3, 10, 30, 100][seed as usize % 5]);
         let settings = NodeSettings {
             topology: Topology { layout, replicas: args.replicas },
             gateways: usize::from(DOORS + SERVERS),
@@ -224,7 +225,7 @@ impl DeterministicSystem {
             // Some nodes ask for them by themselves.
             checkpoint_bytes: if seed.is_multiple_of(5) { 4 << 10 } else { 0 },
             // Some configuration services give up primaries that are only slow.
-            configuration_service_pace: Micros::from_millis([1, 3, 10, 30, 100][seed as usize % 5]),
+            configuration_service_pace: Micros::from_millis(pace),
             replication: match args.replication {
                 Replication::Sync => ordain_family::Replication::Sync,
                 Replication::Async => ordain_family::Replication::Async,

@@ -119,16 +119,6 @@ fn no_wait_is_strictly_serializable_on_one_node_with_all_faults() {
     assert_eq!(run(), run());
 }
 
-/// Answers before their decision is durable are lost by the next crash; a lock is granted although another attempt holds it.
-#[test]
-fn planted_bugs_of_no_wait_are_found() {
-    for bug in ["dispatch-before-durable", "grant-lock-early"] {
-        let args = no_wait(&["--plant", bug]);
-        let found = (0..40).filter(|seed| simulate(&args, *seed, None).unwrap().verdict.is_err());
-        assert!(found.count() > 5, "{bug}");
-    }
-}
-
 #[test]
 fn an_unfinished_engine_is_refused_unless_it_is_asked_for_as_such() {
     let refusal = |flags: &[&str]| simulate(&args(flags), 1, None).unwrap_err().to_string();
@@ -268,7 +258,7 @@ fn seeds_that_read_what_is_committed_are_sound() {
 }
 
 #[test]
-fn seeds_with_a_lock_manager_are_sound_and_what_is_planted_in_it_is_found() {
+fn seeds_with_a_lock_manager_are_sound() {
     let paper = ["--engine", "calvin-paper"];
     demand_sound(&paper, 0..20);
     demand_sound(&[&paper[..], &["--partitions", "3"]].concat(), 100..110);
@@ -276,11 +266,6 @@ fn seeds_with_a_lock_manager_are_sound_and_what_is_planted_in_it_is_found() {
     demand_sound(&[&paper[..], &["--reads", "session", "--partitions", "2"]].concat(), 300..305);
     let primaries = ["--partitions", "2", "--replicas", "2", "--replication", "async"];
     demand_sound(&[&paper[..], &primaries].concat(), 400..405);
-    for bug in [Bug::GrantLockEarly, Bug::StaleLayout] {
-        let flags = args(&[&paper[..], &["--txns", "600", "--partitions", "2"]].concat());
-        let args = SimArgs { plant: Some(bug), ..flags };
-        assert!((0..60).any(|seed| simulate(&args, seed, None).unwrap().verdict.is_err()), "{bug:?}");
-    }
 }
 
 /// paxflow.md, section 8, scenario 5.
@@ -349,30 +334,5 @@ fn a_replica_that_diverges_takes_itself_out() {
         };
         let found = (0..20).filter(fenced).count();
         assert!(found >= 10, "{partitions} x {replicas}: only {found} of 20");
-    }
-}
-
-/// The checkers must find each planted bug within so many seeds.
-#[test]
-fn every_planted_bug_is_found() {
-    for (bug, name) in Bug::ALL {
-        let (partitions, replicas) = bug.shows_with();
-        let replication = if bug.is_of_primaries() { Replication::Async } else { Replication::Sync };
-        let engine = match bug {
-            bug if bug.is_of_reads() => "paxflow",
-            bug if bug.is_of_queues() => "qstore",
-            _ => "calvin",
-        };
-        let mut flags = vec!["--txns", "600", "--engine", engine];
-        if bug.is_of_read_committed() {
-            flags.extend(["--isolation", "read-committed"]);
-        }
-        if bug.is_of_cascades() {
-            flags.extend(["--execution", "speculative", "--cascade", "abort"]);
-        }
-        let (plant, operator) = (Some(bug), bug.is_of_operators());
-        let args = SimArgs { plant, operator, partitions, replicas, replication, ..args(&flags) };
-        let found = (0..60).any(|seed| simulate(&args, seed, None).unwrap().verdict.is_err());
-        assert!(found, "no seed of 60 found the planted bug {name}");
     }
 }

@@ -4,7 +4,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use ordain_model::{Epoch, Micros, PartitionId};
-use ordain_role::{NodeId, Topology};
+use ordain_role::{Bug, Bugs, NodeId, Topology};
 
 use super::configuration_entry::ConfigurationEntry;
 use super::leadership_records::{Arrival, Eviction, Fence, LeadershipRecords};
@@ -184,7 +184,7 @@ impl Decider {
     /// The epoch up to which all of a partition's heirs have everything: no node will ever ask for slices of it. A
     /// member counts as soon as its primary names it: until that is decided, no more of what it lacks may be
     /// forgotten.
-    pub(super) fn low_watermark(&self, topology: &Topology, partition: PartitionId) -> Epoch {
+    pub(super) fn low_watermark(&self, topology: &Topology, partition: PartitionId, bugs: Bugs) -> Epoch {
         let leadership_record = self.leadership_records.of(partition);
         let reported =
             self.reports.get(&leadership_record.primary).map_or(&[][..], |report| &report.kept.in_sync);
@@ -192,6 +192,9 @@ impl Decider {
             leadership_record.heirs().chain(reported.iter().copied()).any(|heir| heir == *node)
         };
         let through = |node| self.reports.get(&node).map_or(Epoch(0), |report| report.kept.through);
-        topology.group(partition).filter(counts).map(through).min().unwrap_or_default()
+        let through = topology.group(partition).filter(counts).map(through);
+        // Planted, STABLE.
+        let watermark = if bugs.has(Bug::ForgetUnstable) { through.max() } else { through.min() };
+        watermark.unwrap_or_default()
     }
 }

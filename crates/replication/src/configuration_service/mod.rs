@@ -41,7 +41,9 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 use ordain_model::{Epoch, Micros, PartitionId, codec};
-use ordain_role::{Address, Event, NodeId, Now, Outbox, Rebuild, ReplicaId, Role, TimerId, Topology};
+use ordain_role::{
+    Address, Bug, Bugs, Event, NodeId, Now, Outbox, Rebuild, ReplicaId, Role, TimerId, Topology,
+};
 
 use crate::entry::EntryType;
 use crate::message::{Carrier, Configuration, Log, Message, Ship};
@@ -73,6 +75,8 @@ pub struct ConfigurationServiceSettings<T: EntryType> {
     pub pace: Micros,
     /// The context for entries of the partitions' logs.
     pub context: Arc<T::Context>,
+    /// Bugs that a test has planted.
+    pub bugs: Bugs,
 }
 
 /// The members of the configuration service: three nodes of different replicas if there are so many, or else of different
@@ -237,9 +241,12 @@ impl<T: EntryType, M: Carrier<Decision>> ConfigurationService<T, M> {
     /// Has an evicted node rebuilt, but not before another node has what only this one may have.
     fn rebuild_if_evicted(&self, out: &mut Outbox<M>) {
         let (node, leadership_record) = (self.node(), self.leadership_records.of(self.partition()));
-        let Some(eviction) = self.leadership_records.eviction(node, self.settings.arrival.incarnation) else {
+        let Some(mut eviction) = self.leadership_records.eviction(node, self.settings.arrival.incarnation)
+        else {
             return;
         };
+        // Planted, DECIDED-ONLY.
+        eviction.without_log &= !self.settings.bugs.has(Bug::KeepUndecided);
         let has_leadership_record = leadership_record.primary == node || leadership_record.fence.is_some();
         if !eviction.without_log || !has_leadership_record {
             out.rebuild(Rebuild { without_log: eviction.without_log, without_receive_journal: false });
@@ -340,7 +347,11 @@ impl<T: EntryType, M: Carrier<Decision>> ConfigurationService<T, M> {
                 partition: succession.partition,
                 term: succession.term,
                 end: conclusion.end,
-                first: conclusion.first,
+                // Planted, ONE-PRIMARY.
+                first: match self.settings.bugs.has(Bug::BeginAtEnd) {
+                    true => conclusion.end.next(),
+                    false => conclusion.first,
+                },
                 absent: conclusion.absent.clone(),
                 suspects: conclusion.suspects.clone(),
             })
@@ -390,7 +401,7 @@ impl<T: EntryType, M: Carrier<Decision>> ConfigurationService<T, M> {
         };
         let topology = &self.settings.topology;
         let low_watermarks: Vec<Epoch> = (0..topology.layout.partitions())
-            .map(|p| decider.low_watermark(topology, PartitionId(p)))
+            .map(|p| decider.low_watermark(topology, PartitionId(p), self.settings.bugs))
             .collect();
         let to = self.at(node, self.settings.me.role);
         out.send(
@@ -496,7 +507,15 @@ impl<T: EntryType, M: Carrier<Decision>> Role for ConfigurationService<T, M> {
             Some(&*self.leadership_records),
             self.decider.as_ref().map(|decider| &decider.leadership_records),
         ];
-        known.into_iter().flatten().try_for_each(|records| records.check(topology))
+        known.into_iter().flatten().try_for_each(|records| records.check(topology))?;
+        let fence = self.leadership_records.of(self.partition()).fence;
+        let own = fence.filter(|fence| fence.candidate == self.node()).map(|fence| fence.term);
+        match self.succession.as_ref().filter(|succession| Some(succession.term) != own) {
+            Some(succession) => {
+                Err(format!("the node prepares term {}, and is to prepare {own:?}", succession.term))
+            }
+            None => Ok(()),
+        }
     }
 
     fn gauges(&self, report: &mut dyn FnMut(&'static str, f64)) {

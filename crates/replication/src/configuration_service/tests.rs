@@ -2,6 +2,7 @@
 
 use ordain_model::Layout;
 use ordain_model::wire::{Codec, Reader};
+use ordain_role::Bugs;
 
 use super::succession::{Conclusion, Knowledge};
 use super::*;
@@ -248,7 +249,7 @@ fn decider(of_primary: Report, of_member: Report) -> Decider {
 fn a_member_counts_for_what_is_safe_from_its_primaries_word_on() {
     for (of_primary, safe) in [(report(9, &[]), 9), (report(9, &[3]), 4)] {
         assert_eq!(
-            decider(of_primary, report(4, &[])).low_watermark(&topology(), PartitionId(0)),
+            decider(of_primary, report(4, &[])).low_watermark(&topology(), PartitionId(0), Bugs::NONE),
             Epoch(safe)
         );
     }
@@ -391,6 +392,7 @@ fn leadership_records_that_cannot_be_are_not_taken() {
         arrival,
         pace: Micros::from_millis(100),
         context: Arc::new(()),
+        bugs: Bugs::NONE,
     };
     let mut role = ConfigurationService::<DividedEntries, Message<Decision>>::new(settings);
     let mut out = Outbox::default();
@@ -404,4 +406,7 @@ fn leadership_records_that_cannot_be_are_not_taken() {
     damaged.leadership_records[0].fence = Some(Fence { term: 0, candidate: NodeId(3) });
     role.take_records(Micros(2), damaged, &mut out);
     assert_eq!(*role.leadership_records, records);
+    assert_eq!(role.check(), Ok(()));
+    role.succession = Some(Succession::new((PartitionId(0), 7), std::iter::empty(), Micros(0)));
+    assert!(role.check().unwrap_err().contains("prepares term 7"));
 }

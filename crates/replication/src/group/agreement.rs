@@ -1,7 +1,7 @@
 //! Agreeing: what the protocol wants done is done here, in its order, and what was agreed on is handed to those who apply it.
 
 use ordain_model::Epoch;
-use ordain_role::{Address, NodeId, Now, Outbox};
+use ordain_role::{Address, Bug, NodeId, Now, Outbox};
 use raft::StateRole;
 use raft::eraftpb::{Entry, Message as RaftMessage, MessageType};
 
@@ -36,6 +36,12 @@ impl<T: EntryType, M: Carrier<T::Entry>> GroupLog<T, M> {
             return;
         }
         let (index, term) = (self.raft.raft.raft_log.last_index(), self.raft.raft.term);
+        if self.settings.bugs.has(Bug::ExecuteBeforeAgreed) {
+            // Planted, AGREED.
+            let mut early = entry.clone();
+            T::note_term(&mut early, term);
+            self.sinks.iter().for_each(|sink| out.send(*sink, Log::Sealed(early.clone())));
+        }
         self.proposals.insert(index, Proposal { term, entry });
     }
 
@@ -245,7 +251,9 @@ impl<T: EntryType, M: Carrier<T::Entry>> GroupLog<T, M> {
             return;
         }
         T::note_term(&mut entry, agreed.term);
-        for sink in &self.sinks {
+        // Planted, AGREED: the shards have it already.
+        let is_early = is_own && self.settings.bugs.has(Bug::ExecuteBeforeAgreed);
+        for sink in self.sinks.iter().filter(|_| !is_early) {
             out.send(*sink, Log::Sealed(entry.clone()));
         }
     }

@@ -61,7 +61,7 @@ use std::sync::Arc;
 
 use ordain_log::{LogConfig, LogError, Recovered, in_space};
 use ordain_model::{Epoch, Micros};
-use ordain_role::{Address, Directory, Event, NodeId, Now, Outbox, Role, TimerId};
+use ordain_role::{Address, Bugs, Directory, Event, NodeId, Now, Outbox, Role, TimerId};
 use raft::eraftpb::Message as RaftMessage;
 use raft::{Config, RawNode, StateRole};
 
@@ -97,6 +97,8 @@ pub struct GroupSettings {
     pub keep_bytes: u64,
     /// An entry longer than this has a message of its own; shorter ones share.
     pub message_bytes: usize,
+    /// Bugs that a test has planted.
+    pub bugs: Bugs,
 }
 
 impl GroupSettings {
@@ -112,6 +114,7 @@ impl GroupSettings {
             kept_max: 256 << 20,
             keep_bytes: u64::MAX,
             message_bytes: 1 << 20,
+            bugs: Bugs::NONE,
         }
     }
 }

@@ -38,8 +38,8 @@ use ordain_checkpoint::{Found, Header, Seal, file_name, seal_name};
 use ordain_model::{Epoch, Micros, Millis};
 use ordain_replication::{Configuration, Covered};
 use ordain_role::{
-    Address, Bytes, DiskDone, DiskOp, DiskRequest, Event, NodeId, Now, Outbox, PeerChange, PeerState, Role,
-    TimerId, Topology,
+    Address, Bug, Bugs, Bytes, DiskDone, DiskOp, DiskRequest, Event, NodeId, Now, Outbox, PeerChange,
+    PeerState, Role, TimerId, Topology,
 };
 
 use crate::sequencing::message::{Has, Log, Message, Saving};
@@ -92,6 +92,8 @@ pub struct CheckpointSettings {
     pub piece: usize,
     /// Primaries may change, and what was executed be lost with one: only what cannot be counts.
     pub primaries_change: bool,
+    /// Bugs that a test has planted.
+    pub bugs: Bugs,
 }
 
 /// The role.
@@ -376,7 +378,9 @@ impl<X> Checkpointer<X> {
 
     /// Seals what is saved, if all other partitions are as far.
     fn try_seal(&mut self, now: Now, out: &mut Outbox<Message<X>>) {
-        let counts = |epoch: &Epoch| !self.settings.primaries_change || *epoch <= self.stable;
+        // Planted, STABLE.
+        let may_be_lost = self.settings.primaries_change && !self.settings.bugs.has(Bug::SealUnstable);
+        let counts = |epoch: &Epoch| !may_be_lost || *epoch <= self.stable;
         let Some(epoch) = self.saved.filter(counts).filter(|_| self.sealing.is_none()) else { return };
         let (topology, me) = (&self.settings.topology, self.settings.me.node);
         let mut peers = topology.replica(topology.replica_of(me)).filter(|node| *node != me);

@@ -2,7 +2,7 @@
 
 use ordain_log::Progress;
 use ordain_model::Epoch;
-use ordain_role::{DiskDone, NodeId, Outbox};
+use ordain_role::{Bug, DiskDone, NodeId, Outbox};
 
 use super::journal::Journal;
 use super::{Exchange, FLUSH, FLUSH_EVERY, PROBE, PROBE_EVERY, REPORT, REPORT_EVERY};
@@ -19,7 +19,8 @@ impl<X: RemoteResult> Exchange<X> {
                     return out.halt(format!("the journal refused an entry: {refusal}"));
                 }
                 journal.ask(out);
-                journal.durable
+                // Planted, KEPT.
+                if self.settings.bugs.has(Bug::ReportEarly) { progress } else { journal.durable }
             }
         };
         self.durable = self.durable.max(durable);

@@ -60,6 +60,22 @@ impl Members {
         self.sealed.is_forgotten(chunk) || self.away.is_known(chunk) && !self.sealed.is_known(chunk)
     }
 
+    /// Checks that every chunk that waits is known as such, and that chunks were passed on in the order of their times.
+    pub(super) fn check<'a>(&self, mut waiting: impl Iterator<Item = &'a Arc<Chunk>>) -> Result<(), String> {
+        let is_lacking = |chunk: &&Arc<Chunk>| {
+            let is_house = chunk.gateway == GatewayId::HOUSE;
+            !is_house && !self.queued.contains(&(chunk.gateway, chunk.number)) && !self.sealed.is_known(chunk)
+        };
+        if let Some(chunk) = waiting.find(is_lacking) {
+            let Chunk { gateway, number, .. } = **chunk;
+            return Err(format!("chunk {} of gateway {} waits and is not known to", number.0, gateway.0));
+        }
+        match self.passed_on.iter().is_sorted_by_key(|(at, _)| *at) {
+            true => Ok(()),
+            false => Err("chunks were passed on out of the order of their times".to_owned()),
+        }
+    }
+
     /// Members have agreed on a batch.
     pub(super) fn note(&mut self, batch: &Batch) {
         self.sealed.note(batch);
@@ -182,5 +198,25 @@ impl<X> Sequencer<X> {
         self.answer_all(chunk, OutcomeStatus::Refused, |_| true, out);
         self.members.iter_mut().for_each(|members| members.turn_away(chunk));
         true
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_chunk_that_waits_unknown_and_chunks_out_of_their_order_are_found() {
+        let chunk = |number| Arc::new(Chunk::new(GatewayId(1), ChunkNo(number)));
+        let waiting = [chunk(1), chunk(2)];
+        let mut members = Members::default();
+        members.queued.extend([(GatewayId(1), ChunkNo(1)), (GatewayId(1), ChunkNo(2))]);
+        assert_eq!(members.check(waiting.iter()), Ok(()));
+        members.queued.remove(&(GatewayId(1), ChunkNo(2)));
+        assert!(members.check(waiting.iter()).unwrap_err().contains("chunk 2 of gateway 1"));
+        members.sealed.note_chunk(&waiting[1]);
+        assert_eq!(members.check(waiting.iter()), Ok(()), "it was agreed on meanwhile");
+        members.passed_on.extend([(Micros(2), chunk(3)), (Micros(1), chunk(4))]);
+        assert!(members.check(waiting.iter()).unwrap_err().contains("out of the order"));
     }
 }

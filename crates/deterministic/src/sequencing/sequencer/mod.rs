@@ -506,6 +506,8 @@ impl<X: Send> Role for Sequencer<X> {
 
     fn check(&self) -> Result<(), String> {
         self.waiting.check()?;
+        self.snapshots.check()?;
+        self.members.as_ref().map_or(Ok(()), |members| members.check(self.waiting.chunks()))?;
         let of_log: Vec<Epoch> = self.in_log.iter().map(|entry| entry.batch.epoch).collect();
         if !of_log.is_sorted_by(|a, b| a < b) || of_log.len() > self.settings.in_log_max {
             return Err(format!("epochs {of_log:?} are in the log, of {} at most", self.settings.in_log_max));

@@ -72,7 +72,9 @@ impl<X> Sequencer<X> {
 
     /// The next batch, with nothing in it.
     pub(super) fn open(&mut self, now: Now) -> Batch {
-        self.now = self.now.max(now.wall.to_millis());
+        let wall = now.wall.to_millis();
+        // Planted, TIME-FORWARD.
+        self.now = if self.settings.bugs.has(Bug::TimeGoesBack) { wall } else { self.now.max(wall) };
         Batch {
             epoch: self.epoch.next().max(self.reached),
             partition: self.settings.partition,

@@ -58,6 +58,11 @@ impl Waiting {
         std::mem::take(self).chunks
     }
 
+    /// Returns the chunks, in order.
+    pub fn chunks(&self) -> impl Iterator<Item = &Arc<Chunk>> {
+        self.chunks.iter()
+    }
+
     /// Checks that the counts fit the chunks.
     pub fn check(&self) -> Result<(), String> {
         let txns: usize = self.chunks.iter().map(|chunk| chunk.txns().len()).sum();

@@ -225,9 +225,17 @@ impl<S: RecordStore> Core<S> {
         match self.capture.mode {
             CheckpointMode::ZigZag => _ = self.store.capture(fill),
             // Of a store that stands still that is what it holds.
-            CheckpointMode::Multiversion | CheckpointMode::Naive => self.store.as_of(epoch).visit(from, fill),
+            CheckpointMode::Multiversion | CheckpointMode::Naive => {
+                self.store.as_of(self.cut_at(epoch)).visit(from, fill)
+            }
         }
         (filling.piece, filling.rest)
+    }
+
+    /// Returns the epoch as of whose end a checkpoint of an epoch is given the records: the same.
+    fn cut_at(&self, epoch: Epoch) -> Epoch {
+        // Planted, CUT.
+        if self.settings.bugs.has(Bug::CutLate) { Epoch(u64::MAX) } else { epoch }
     }
 
     /// Notes whether much is kept: then it is not compared in the end, and no more of it need be kept than what is
@@ -242,7 +250,7 @@ impl<S: RecordStore> Core<S> {
     fn gave_all(&mut self, epoch: Epoch, given: Digest) -> bool {
         let is_large = self.note_size();
         let can_tell = self.capture.mode != CheckpointMode::ZigZag && !is_large;
-        if !can_tell || given == self.store.as_of(epoch).digest() {
+        if !can_tell || given == self.store.as_of(self.cut_at(epoch)).digest() {
             return true;
         }
         self.broken.get_or_insert(format!(

@@ -6,7 +6,7 @@ use std::sync::Arc;
 use ordain_execution::{Held, InPlace, OnSnapshot, Step, WRITE_LOCKED};
 use ordain_model::procedure::Slots;
 use ordain_model::serial::seed_of;
-use ordain_model::{Abort, Access, Chunk, SlotNo, Txn};
+use ordain_model::{Abort, Access, Chunk, Gsn, SlotNo, Txn};
 use ordain_role::Bug;
 use ordain_store::{RecordId, RecordStore};
 
@@ -212,7 +212,10 @@ impl<S: RecordStore> Core<S> {
             return step.run(&mut OnSnapshot { state, guess: None }, locals, out);
         }
         let undo = undoable.then_some(&mut active.undo);
-        let mut records = InPlace::new(store, gsn, undo).guessing(guess);
+        // Planted, CELLMUT.
+        let shares = self.settings.bugs.has(Bug::ShareVersion);
+        let version = if shares { Gsn::new(gsn.epoch(), gsn.partition(), 0) } else { gsn };
+        let mut records = InPlace::new(store, version, undo).guessing(guess);
         let result = step.run(&mut records, locals, out);
         let changed_bytes = records.changed_bytes;
         self.charge(changed_bytes);
@@ -269,8 +272,10 @@ impl<S: RecordStore> Core<S> {
                 return;
             }
         }
-        let (me, shards) = (self.site.number, self.shards());
-        active.tables.take(&mut active.slots, slot, (me, shards), part);
+        // Planted, NO-SHARDS-SEEN.
+        let is_all = self.settings.bugs.has(Bug::OwnPartOnly) && active.gsn.0 % 3 == 1;
+        let place = if is_all { (0, 1) } else { (self.site.number, self.shards()) };
+        active.tables.take(&mut active.slots, slot, place, part);
     }
 
     /// Keeps a record in its place in the store until the speculative batch is over.
@@ -308,6 +313,10 @@ impl<S: RecordStore> Core<S> {
         {
             if self.settings.bugs.has(Bug::KeepAbortedWrite) {
                 active.undo.journal.forget_last();
+            }
+            if self.settings.bugs.has(Bug::KeepUndoneVersion) {
+                // Planted, EXACT-UNDO.
+                active.undo.touched.iter_mut().for_each(|touched| touched.version = active.gsn);
             }
             active.undo.roll_back(&mut self.store, active.mark);
         }

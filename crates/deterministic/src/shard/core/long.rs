@@ -6,7 +6,7 @@ use std::sync::Arc;
 
 use ordain_execution::Held;
 use ordain_model::{Cell, Computations, Gsn, Stopwatch, Txn};
-use ordain_role::{Outbox, UnderWay, Work, WorkDone};
+use ordain_role::{Bug, Outbox, UnderWay, Work, WorkDone};
 use ordain_store::RecordStore;
 
 use super::Core;
@@ -137,7 +137,7 @@ impl<S: RecordStore> Core<S> {
         }
     }
 
-    fn go_on_after(&mut self, gsn: Gsn, computed: Computed) {
+    fn go_on_after(&mut self, gsn: Gsn, mut computed: Computed) {
         let number = self.active.number(gsn.plain());
         let active = number.and_then(|number| self.active.take(number));
         let (Some(number), Some(mut active)) = (number, active) else {
@@ -147,6 +147,10 @@ impl<S: RecordStore> Core<S> {
         };
         self.credit(super::batch_of(gsn));
         active.is_away = false;
+        if self.settings.bugs.has(Bug::ForgetWorkAbort) {
+            // Planted, SAME-RUN.
+            computed.result = Ok(());
+        }
         active.computed = Some(computed);
         self.active.put(number, active);
         self.active.make_ready(number);

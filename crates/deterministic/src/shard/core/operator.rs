@@ -7,6 +7,7 @@
 use std::sync::Arc;
 
 use ordain_model::{Abort, Chunk, Gsn, OutcomeStatus, Txn, Writer};
+use ordain_role::Bug;
 use ordain_store::RecordStore;
 
 use super::Core;
@@ -16,6 +17,12 @@ impl<S: RecordStore> Core<S> {
     /// the shard that would have composed its reply reports that, and remembers it for the transaction's session.
     pub fn is_aborted_by_operator(&mut self, gsn: Gsn, chunk: &Arc<Chunk>, txn: &Txn) -> bool {
         if self.operator.aborted.is_empty() || !self.operator.aborted.contains(&gsn) {
+            return false;
+        }
+        // Planted, SAME-ABORTS.
+        if self.settings.bugs.has(Bug::IgnoreAbort)
+            && self.site.places.replica + 1 == self.site.places.replicas
+        {
             return false;
         }
         if self.remote.out_of_order.holds(gsn) {

@@ -67,9 +67,12 @@ impl<S: RecordStore> Core<S> {
 
     /// Splits off the snapshot reader, and what it needs of the shard.
     pub(super) fn reading(&mut self) -> (&mut SnapshotReader, ShardView<'_, S>) {
-        let Core { reader, store, site: Site { places, .. }, maps, code, away, .. } = self;
+        let Core { reader, store, site: Site { places, .. }, maps, code, away, settings, .. } = self;
         let Code { registry, locals, .. } = code;
-        (reader, ShardView { store, places, maps, registry, locals, patience: away.patience })
+        (
+            reader,
+            ShardView { store, places, maps, registry, locals, patience: away.patience, bugs: settings.bugs },
+        )
     }
 
     /// Runs reads on snapshots for a budget; returns whether there are more.

@@ -20,7 +20,7 @@ use ordain_model::{
     Chunk, ChunkNo, Epoch, Front, GatewayId, Gsn, Map, Micros, Millis, OutcomeBatch, OutcomeStatus,
     PartitionId, Registry, Txn,
 };
-use ordain_role::Outbox;
+use ordain_role::{Bugs, Outbox};
 use ordain_store::RecordStore;
 
 use crate::shard::Message;
@@ -137,6 +137,8 @@ pub struct ShardView<'a, S> {
     pub locals: &'a mut Locals,
     /// The most work of a compute fragment here, units, before it is given away; no bound while no work thread would run it.
     pub(crate) patience: Option<u64>,
+    /// Bugs that a test has planted.
+    pub(crate) bugs: Bugs,
 }
 
 impl SnapshotReader {
@@ -239,6 +241,24 @@ impl SnapshotReader {
         !self.ready.is_empty() || self.waiting.first_key_value().is_some_and(|(at, _)| *at <= published)
     }
 
+    /// Checks that reads wait for what is to come alone, and that nothing is kept for nobody.
+    pub(crate) fn check(&self, published: Epoch) -> Result<(), String> {
+        if let Some((at, _)) = self.waiting.first_key_value().filter(|(at, _)| **at <= published) {
+            return Err(format!("a read waits for epoch {at}, and {published} is published"));
+        }
+        if let Some(run) = self.ready.iter().find(|run| run.at > published) {
+            return Err(format!("a read of epoch {} may run, and {published} is published", run.at));
+        }
+        if self.kept.is_some() == self.low_watermarks.is_empty() {
+            let sequencers = self.low_watermarks.len();
+            return Err(format!("states are kept from {:?} on for {sequencers} sequencers", self.kept));
+        }
+        match self.gathering.keys().find(|id| self.out_of_order.contains_key(id)) {
+            Some(id) => Err(format!("parts of the read {id:?} wait for it, and it for them")),
+            None => Ok(()),
+        }
+    }
+
     /// Returns how many chunks wait or are being read.
     pub(crate) fn waiting(&self) -> usize {
         self.ready.len() + self.waiting.values().map(Vec::len).sum::<usize>()
@@ -300,5 +320,39 @@ impl SnapshotReader {
     fn refuse(&mut self, chunk: &Chunk, txn: &Txn) {
         let at = outcomes_of(&mut self.outcomes, chunk.gateway);
         self.outcomes[at].push(chunk.number, txn.index, Gsn::NONE, OutcomeStatus::TooOld, |_| {});
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn reads_that_wait_for_nothing_or_run_too_early_are_found() {
+        let mut reader = SnapshotReader::new(0);
+        let chunk = |number| Arc::new(Chunk::new(GatewayId(1), ChunkNo(number)));
+        let mut take = |number, at, published| {
+            reader.take(chunk(number), (Epoch(at), Millis(0)), Micros(0), Epoch(published));
+            [reader.check(Epoch(4)), reader.check(Epoch(7))].map(|checked| checked.err().unwrap_or_default())
+        };
+        assert_eq!(take(1, 4, 4), [String::new(), String::new()]);
+        assert!(take(2, 6, 4)[1].contains("waits for epoch 6"));
+        assert!(take(3, 5, 5)[0].contains("epoch 5 may run"));
+    }
+
+    #[test]
+    fn states_that_are_kept_for_nobody_and_parts_that_wait_for_their_read_are_found() {
+        let mut reader = SnapshotReader::new(0);
+        reader.begin(PartitionId(0), Epoch(3));
+        assert_eq!(reader.check(Epoch(5)), Ok(()));
+        reader.low_watermarks.clear();
+        assert!(reader.check(Epoch(5)).unwrap_err().contains("for 0 sequencers"));
+        reader.kept = None;
+        let id = ((GatewayId(1), ChunkNo(2)), 0);
+        let (chunk, at, now, found) = (Arc::default(), Epoch(5), Millis(0), Found::default());
+        reader.gathering.insert(id, Gathering { chunk, at, now, txn: 0, missing: 2, found, too_old: false });
+        assert_eq!(reader.check(Epoch(5)), Ok(()));
+        reader.out_of_order.insert(id, OutOfOrder { at, parts: Vec::new() });
+        assert!(reader.check(Epoch(5)).unwrap_err().contains("wait for it"));
     }
 }

@@ -2,6 +2,7 @@
 
 use ordain_execution::OnSnapshot;
 use ordain_model::{Access, Fragment};
+use ordain_role::Bug;
 use ordain_store::RecordStore;
 
 use super::found::ReadAt;
@@ -23,7 +24,8 @@ impl SnapshotReader {
         let chunk = run.chunk.clone();
         let (number, layout) = (self.number, shard.maps.planned.under(&chunk.map).clone());
         let then = shard.maps.as_of(run.at).clone();
-        let is_stale = chunk.map != *then.map();
+        // Planted, ONE-STATE.
+        let is_stale = chunk.map != *then.map() && !shard.bugs.has(Bug::ReadMoved);
         let me: ShardSet = 1 << number;
         let is_mine =
             |fragment: &Fragment| fragment.is_table() || layout.shard_of(fragment.hash.slot()) == number;

@@ -8,7 +8,7 @@ use ordain_checkpoint::{CheckpointError, Item, Kind, Piece, list, read, verify};
 use ordain_log::{MemoryDirectory, carry_out};
 use ordain_model::wire::Codec as _;
 use ordain_model::{Cell, Db, Gsn, KeyHash, Layout, Micros, Value};
-use ordain_role::{Directory, Rebuild};
+use ordain_role::{Bugs, Directory, Rebuild};
 
 use super::*;
 use ordain_fuzz::Random;
@@ -67,6 +67,7 @@ fn settings(topology: &Topology, node: u16) -> CheckpointSettings {
         keep: 2,
         piece: PIECE,
         primaries_change: false,
+        bugs: Bugs::NONE,
     }
 }
 
