@@ -69,9 +69,10 @@ pub fn check(
 }
 
 /// The session that a request is of, by a number of its own, and its place there. A request that was sent again has left its
-/// place.
+/// place, and so has one of an unknown end: what was sent behind it goes on without it.
 fn session_of(request: &Request, connections: &mut BTreeMap<(usize, u32), u64>) -> Option<(u64, u64)> {
-    let client = request.client.filter(|_| request.connection > 0 && request.attempts <= 1)?;
+    let is_known = request.attempts <= 1 && !request.answers.is_empty();
+    let client = request.client.filter(|_| request.connection > 0 && is_known)?;
     let next = connections.len() as u64;
     let session = *connections.entry((client, request.connection)).or_insert(next);
     Some((session, request.moment.0))
@@ -200,6 +201,15 @@ mod tests {
         history.sent_again(one);
         answer(&mut history, other, &second);
         answer(&mut history, one, &first);
+        assert_eq!(ends_with(&history, &[0x200, 0x100]), Ok(()));
+    }
+
+    #[test]
+    fn a_request_of_an_unknown_end_may_take_effect_after_those_behind_it() {
+        let (mut history, first, second) = (History::default(), append(0x100, 1), append(0x200, 1));
+        let (one, other) = (send(&mut history, 1, &first), send(&mut history, 1, &second));
+        history.answered(one, OutcomeStatus::Unknown, Gsn::NONE, b"");
+        answer(&mut history, other, &second);
         assert_eq!(ends_with(&history, &[0x200, 0x100]), Ok(()));
     }
 

@@ -53,6 +53,8 @@ pub struct Request {
     pub moment: Moment,
     /// The same in virtual time, for people.
     pub at: Micros,
+    /// It reads the very state that an earlier read has seen, however old that is by now.
+    pub is_pinned: bool,
     /// The answers that say what became of it, in the order in which they came.
     pub answers: Vec<Answer>,
     /// The number of answers that it was not sequenced.
@@ -109,6 +111,7 @@ impl History {
             connection,
             moment,
             at,
+            is_pinned: false,
             answers: Vec::new(),
             rejections: 0,
             unknowns: 0,
@@ -120,6 +123,11 @@ impl History {
     /// Notes that a request was sent again.
     pub fn sent_again(&mut self, request: RequestId) {
         self.requests[request.0].attempts += 1;
+    }
+
+    /// Notes that a request reads the state that an earlier read has seen.
+    pub fn pin(&mut self, request: RequestId) {
+        self.requests[request.0].is_pinned = true;
     }
 
     /// Notes an answer. That a request was not sequenced counts as a rejection.

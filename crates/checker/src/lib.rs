@@ -15,12 +15,15 @@
 //!
 //! The other needs no log: [`judge`] holds transactions that append and read, or write registers, to an isolation
 //! [`Level`] by their dependencies ([`dependencies`]); [`appends`] makes such a history of a [`History`] of requests.
+//! [`lengths`] are what appends were answered, and [`keyspace`] is about keys that expire and iterations over all keys.
 
 pub mod appends;
 pub mod conserved;
 pub mod dependencies;
 mod found;
 pub mod history;
+pub mod keyspace;
+pub mod lengths;
 pub mod order;
 pub mod pipelines;
 pub mod serial;

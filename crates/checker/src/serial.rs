@@ -4,7 +4,8 @@
 //! Transactions that only read have a place in the order like all others, and most are not logged (those are in which
 //! several partitions take part): the ones that were answered are run at their places, between those that write. The
 //! time that such a transaction saw is that of its batch; where its batch held reads alone and so is not in the log,
-//! it is taken to be that of the last logged batch before it, so a workload's reads must not depend on the time.
+//! it is some time between those of its partition's logged batches around it: its answer must be right at one of them. A read on
+//! a snapshot has the time of whichever partition's sequencer was asked.
 //!
 //! With read committed what a transaction only reads is taken from the state before its epoch, by the reference executor too.
 
@@ -17,8 +18,8 @@ use crate::history::{Answer, History, Request, RequestId};
 use ordain_model::args::{Args, ArgsBuilder};
 use ordain_model::reference::Result as Expected;
 use ordain_model::{
-    Abort, Batch, Call, Chunk, ChunkNo, Db, Digest, GatewayId, Gsn, Millis, OutcomeStatus, ProcedureId,
-    ReferenceExecutor, Registry, RequestNo, SessionId, Txn, Writer, system,
+    Abort, Batch, Call, Chunk, ChunkNo, Db, Digest, GatewayId, Gsn, Millis, OutcomeStatus, PartitionId,
+    ProcedureId, ReferenceExecutor, Registry, RequestNo, SessionId, Txn, Writer, system,
 };
 
 /// Checks every answer against a serial execution of the log, and every digest against its end.
@@ -47,29 +48,27 @@ pub fn check(run: &Run<'_>, log: &[Batch]) -> Result<Digest, Violation> {
     if let Some(layout) = layout {
         reference = reference.in_cluster(layout.clone());
     }
-    let mut now = Millis(0);
+    let mut times: BTreeMap<PartitionId, Millis> = BTreeMap::new();
     for batch in run.before {
         reference.open(batch);
         for (gsn, chunk, txn) in batch.txns().filter(|(_, _, txn)| !txn.read_only) {
             reference.run_placed(gsn, batch.now, chunk, txn);
         }
-        now = batch.now;
+        times.insert(batch.partition, batch.now);
     }
     for batch in log {
         let start = Gsn::new(batch.epoch, batch.partition, 0);
         while let Some(read) = reads.next_if(|read| read.answer.gsn() < start) {
-            read.check(run, &mut reference, now)?;
+            read.check(run, &mut reference, read.times(Some(batch), &times))?;
         }
         reference.open(batch);
         for (gsn, chunk, txn) in batch.txns() {
             while let Some(read) = reads.next_if(|read| read.answer.gsn() <= gsn) {
-                let time = if read.answer.gsn() >= start { batch.now } else { now };
-                read.check(run, &mut reference, time)?;
+                read.check(run, &mut reference, read.times(Some(batch), &times))?;
                 if read.answer.gsn() == gsn && !is_same(registry, history.get(read.id), chunk, txn) {
                     return Err(misplaced(registry, history.get(read.id), txn, gsn).of(read.id));
                 }
             }
-            now = batch.now;
             if txn.read_only && !is_dependent(registry, txn.call.procedure) {
                 // It changes nothing, however often it was asked; the answered ones are among the reads.
                 continue;
@@ -93,11 +92,10 @@ pub fn check(run: &Run<'_>, log: &[Batch]) -> Result<Digest, Violation> {
                 compare(registry, id, request.call.procedure, answer, &expected)?;
             }
         }
-        now = batch.now;
+        times.insert(batch.partition, batch.now);
     }
     for read in reads {
-        let time = log.last().map_or(now, |b| b.now);
-        read.check(run, &mut reference, time)?;
+        read.check(run, &mut reference, read.times(None, &times))?;
     }
     if let Some((id, request, answer)) = acknowledged.into_values().flatten().next() {
         return Err(lost(registry, request, answer, id));
@@ -173,6 +171,9 @@ fn compare(
     Err(Violation::new(ViolationKind::WrongAnswer, text).at(expected.gsn).of(id))
 }
 
+/// The most times that are tried between two logged batches, milliseconds.
+const BETWEEN_MS_MAX: u64 = 10_000;
+
 /// An answered transaction that only reads.
 struct Read<'h> {
     id: RequestId,
@@ -182,12 +183,44 @@ struct Read<'h> {
 }
 
 impl Read<'_> {
-    fn check(&self, run: &Run<'_>, reference: &mut ReferenceExecutor, now: Millis) -> Result<(), Violation> {
+    /// The first and the last time that it may have, of the partition that has sequenced it: `next` is the logged batch where
+    /// it stands or before which, and `times` are those of the last logged batches of all partitions.
+    fn times(&self, next: Option<&Batch>, times: &BTreeMap<PartitionId, Millis>) -> (Millis, Millis) {
+        let (gsn, open) = (self.answer.gsn(), Millis(u64::MAX));
+        if gsn.is_of_read() {
+            return (times.values().copied().min().unwrap_or_default(), open);
+        }
+        let last = times.get(&gsn.partition()).copied().unwrap_or_default();
+        match next.filter(|next| next.partition == gsn.partition()) {
+            Some(next) if next.epoch == gsn.epoch() => (next.now, next.now),
+            Some(next) => (last, next.now),
+            None => (last, open),
+        }
+    }
+
+    fn check(
+        &self,
+        run: &Run<'_>,
+        reference: &mut ReferenceExecutor,
+        (from, to): (Millis, Millis),
+    ) -> Result<(), Violation> {
         let registry = run.registry;
-        let Some(chunk) = &self.chunk else { return self.check_found(run, reference, now) };
+        let Some(chunk) = &self.chunk else {
+            let at_first = self.check_found(run, reference, from);
+            return at_first.or_else(|violation| self.check_found(run, reference, to).map_err(|_| violation));
+        };
         chunk.txns().iter().try_for_each(|txn| {
-            let expected = reference.run_txn(self.answer.gsn(), now, chunk, txn);
-            compare(registry, self.id, txn.call.procedure, self.answer, &expected)
+            let mut at = |now| {
+                let expected = reference.run_txn(self.answer.gsn(), now, chunk, txn);
+                compare(registry, self.id, txn.call.procedure, self.answer, &expected)
+            };
+            let at_first = at(from);
+            if at_first.is_ok() || at(to).is_ok() {
+                return Ok(());
+            }
+            // Of several records some may have expired by then, and others not.
+            let between = from.0 + 1..to.0.min(from.0.saturating_add(BETWEEN_MS_MAX));
+            if between.into_iter().any(|now| at(Millis(now)).is_ok()) { Ok(()) } else { at_first }
         })
     }
 }

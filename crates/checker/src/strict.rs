@@ -2,7 +2,7 @@
 //! was asked, T1 stands before T2 in the serial order.
 //!
 //! A read on a snapshot is promised less. `strict`: it sees all that any client was answered before. `session`: all that
-//! its own client was answered. `previous`: it may miss the epoch of what was answered last, and nothing older, where
+//! its own client was answered. A read of a transaction that reads one state all along stands where the first one stood. `previous`: it may miss the epoch of what was answered last, and nothing older, where
 //! every node leads its partition.
 //! A sequenced transaction stands behind every read that was answered before it was asked. That is of places; what is seen
 //! from one is up to the isolation level, and to [`serial`](super::serial).
@@ -77,7 +77,8 @@ pub fn check(history: &History, promise: Promise) -> Result<(), Violation> {
             }
             Step::Answered(gsn, has_reached) => {
                 let before = known.get(&id).copied().unwrap_or_default();
-                if let Some((earlier, by)) = too_late(before, gsn, promise) {
+                let is_pinned = history.get(id).is_pinned && gsn.is_of_read();
+                if let Some((earlier, by)) = too_late(before, gsn, promise).filter(|_| !is_pinned) {
                     let text = format!("stands at {gsn}, but was asked after {earlier} had been answered");
                     let violation = Violation::new(ViolationKind::RealTime, text);
                     return Err(violation.at(earlier).at(gsn).of(by).of(id));
@@ -143,6 +144,20 @@ mod tests {
         let third = sent(&mut history);
         history.answered(third, OutcomeStatus::Committed, gsn(5), b"");
         assert!(check(&history, Promise::Strict).is_err(), "the same place is not a later one");
+    }
+
+    #[test]
+    fn a_read_of_a_state_that_was_read_before_may_be_old_and_what_is_sequenced_may_not() {
+        let old_read = Gsn::of_read(Epoch(4), 1);
+        for (place, verdict) in [(old_read, true), (gsn(4), false)] {
+            let mut history = History::default();
+            let first = sent(&mut history);
+            history.answered(first, OutcomeStatus::Committed, gsn(5), b"");
+            let again = sent(&mut history);
+            history.pin(again);
+            history.answered(again, OutcomeStatus::Committed, place, b"");
+            assert_eq!(check(&history, Promise::Strict).is_ok(), verdict);
+        }
     }
 
     /// The definition, pair by pair.

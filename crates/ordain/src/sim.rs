@@ -54,6 +54,30 @@ pub enum WorkloadName {
     Micro,
 }
 
+/// How clients ask.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, ValueEnum)]
+pub enum Speech {
+    /// Some by bytes, the others by calls: the seed draws how many.
+    #[default]
+    Drawn,
+    /// All send commands to connection servers, as bytes.
+    Resp,
+    /// All call procedures at gateways.
+    Calls,
+}
+
+impl Speech {
+    /// The number of clients, of so many, that send bytes.
+    const fn speakers(self, seed: u64, clients: u32) -> u32 {
+        match self {
+            Speech::Resp => clients,
+            Speech::Calls => 0,
+            // Three seeds of eight have none: then the limits of transactions can be narrow.
+            Speech::Drawn => clients * [0, 1, 2, 0, 1, 3, 0, 4][seed as usize % 8] / 4,
+        }
+    }
+}
+
 /// How batches reach those who hold the same partition.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, ValueEnum)]
 pub enum Replication {
@@ -114,6 +138,9 @@ pub struct SimArgs {
     /// What they ask for.
     #[arg(long, value_enum, default_value_t)]
     workload: WorkloadName,
+    /// How clients ask: by bytes, by calls, or as the seed has it.
+    #[arg(long, value_enum, default_value_t)]
+    clients_speak: Speech,
     /// Keys that they use: few, so that they are in each other's way.
     #[arg(long, default_value_t = 16, value_parser = clap::value_parser!(u64).range(2..))]
     keys: u64,
@@ -151,6 +178,15 @@ pub struct SimArgs {
     /// Write every event of the run to this file.
     #[arg(long, value_name = "FILE", conflicts_with = "seeds")]
     trace: Option<PathBuf>,
+}
+
+impl SimArgs {
+    /// The number of clients, of so many, that send bytes. Workloads that judge their requests by themselves know no others.
+    fn speakers(&self, seed: u64, clients: u32) -> u32 {
+        use WorkloadName as W;
+        let judges_itself = !matches!(self.workload, W::Mix | W::Transfers | W::Direct);
+        if judges_itself { 0 } else { self.clients_speak.speakers(seed, clients) }
+    }
 }
 
 fn parse_range(text: &str) -> Result<(u64, u64), String> {
@@ -220,7 +256,10 @@ fn deterministic(
         }
     };
     let traced: Sink<'_> = if is_traced { Some(&mut line) } else { None };
-    let mut report = held_to(promised, system, config(args, seed), &mut *workload, traced);
+    let mut config_of_seed = config(args, seed);
+    config_of_seed.speakers = args.speakers(seed, config_of_seed.load.clients);
+    config_of_seed.load.clients -= config_of_seed.speakers;
+    let mut report = held_to(promised, system, config_of_seed, &mut *workload, traced);
     let remains = remains.take();
     if let Some(store) = remains.as_ref().and_then(|remains| remains.store.as_ref()) {
         let StoreCounts { sealed, failed, .. } = store.counts();
@@ -383,6 +422,9 @@ fn reproduce(args: &SimArgs, seed: u64) -> String {
     if let Some(workload) = args.workload.to_possible_value() {
         command += &format!(" --workload {}", workload.get_name());
     }
+    if let Some(speech) = args.clients_speak.to_possible_value() {
+        command += &format!(" --clients-speak {}", speech.get_name());
+    }
     if let Some(shards) = args.shards {
         command += &format!(" --shards {shards}");
     }
@@ -408,6 +450,7 @@ fn to_json(args: &SimArgs, report: &Report) -> serde_json::Value {
         "kind": report.verdict.as_ref().err().map(|violation| violation.kind.name()),
         "virtual_time_us": report.virtual_time.0,
         "transactions": report.transactions,
+        "spoken": report.spoken,
         "committed": report.committed,
         "aborted": report.aborted,
         "rejected": report.rejected,

@@ -7,6 +7,7 @@ use ordain_model::Micros;
 use ordain_role::{Address, TimerId, WorkDone};
 
 use crate::client::Waiter;
+use crate::connections::ConnectionNo;
 use crate::connections::wire::Way;
 use crate::network::Packet;
 use ordain_checker::RequestId;
@@ -52,6 +53,10 @@ pub(crate) enum Happening<M> {
     EndOfBytes { connection: usize, way: Way },
     /// A virtual connection breaks.
     Reset { connection: usize },
+    /// A client that speaks bytes says the next thing.
+    Speak { speaker: usize },
+    /// It has waited long enough over a connection.
+    Weary { speaker: usize, connection: ConnectionNo },
     /// A crash is due.
     CrashDue { node: usize, life: u32 },
     /// The companion of a node goes on.

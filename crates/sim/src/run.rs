@@ -26,6 +26,8 @@ pub struct Config {
     pub doors: u16,
     /// The number of connection servers of each, if the system has any.
     pub servers: u16,
+    /// The number of clients that speak bytes to the connection servers.
+    pub speakers: u32,
     /// The number of requests that they make together.
     pub txns: u64,
     /// The faults that may happen.
@@ -62,6 +64,7 @@ impl Config {
             nodes: 1,
             doors: 2,
             servers: 0,
+            speakers: 0,
             txns: 400,
             faults: Faults::ALL,
             operations: Operations::NONE,
@@ -87,6 +90,8 @@ pub struct Report {
     pub virtual_time: Micros,
     /// Requests made.
     pub transactions: u64,
+    /// Transactions that clients sent as bytes, each judged by its replies.
+    pub spoken: u64,
     /// Requests that committed.
     pub committed: u64,
     /// Requests that aborted.
@@ -121,6 +126,7 @@ impl Report {
             seed: self.seed,
             virtual_time: self.virtual_time.plus(next.virtual_time),
             transactions: self.transactions + next.transactions,
+            spoken: self.spoken + next.spoken,
             committed: self.committed + next.committed,
             aborted: self.aborted + next.aborted,
             rejected: self.rejected + next.rejected,
@@ -157,6 +163,8 @@ pub fn run_seed<'a, S: System>(
     let mut simulator = Simulator::new(system, workload, config, sink);
     simulator.run(config.faults_last, |s| s.asked() < config.txns);
     simulator.transition_to_liveness();
+    simulator.await_speakers();
+    let lists = simulator.read_lists();
     simulator.drain();
     let mut digests = simulator.digests();
     if config.power_cycle && simulator.failed.is_none() {
@@ -165,11 +173,16 @@ pub fn run_seed<'a, S: System>(
         digests.extend(simulator.digests());
     }
     simulator.audit();
-    let checked = simulator.check(digests, conserved);
+    let mut checked = simulator.check(digests, conserved);
+    // What need not hold any more may be missing from what clients have seen.
+    if checked.verdict.is_ok() && checked.voided == 0 {
+        checked.verdict = simulator.judge_speech(&lists);
+    }
     let mut report = Report {
         seed: config.seed,
         virtual_time: simulator.now,
         transactions: simulator.history.len() as u64,
+        spoken: simulator.speakers.speech.len(),
         committed: 0,
         aborted: 0,
         rejected: 0,
@@ -196,6 +209,17 @@ pub fn run_seed<'a, S: System>(
 }
 
 impl<S: System> Simulator<'_, S> {
+    /// Lets the clients that speak bytes hear what they wait for, all of it within the bound.
+    fn await_speakers(&mut self) {
+        let bound = self.now.plus(self.config.liveness_bound);
+        self.run(bound, |s| s.speakers.wait());
+        if self.failed.is_none() && self.speakers.wait() {
+            let text =
+                format!("a client of bytes waits {} us after the faults ended", self.config.liveness_bound);
+            self.fail(Violation::new(ViolationKind::Stuck, text));
+        }
+    }
+
     /// Lets everything that is under way end, then asks every node for the digest of its state: with nothing
     /// wrong any more, all of it within the bound.
     fn drain(&mut self) {

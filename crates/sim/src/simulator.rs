@@ -18,6 +18,7 @@ use ordain_role::{Address, Event, NodeId};
 
 use crate::client::{Client, Door};
 use crate::connections::Connections;
+use crate::connections::speakers::Speakers;
 use crate::faults::Intensity;
 use crate::loading::Loading;
 use crate::network::Cuts;
@@ -118,6 +119,7 @@ pub struct Simulator<'a, S: System> {
     pub(crate) cuts: Cuts,
     pub(crate) addresses: BTreeMap<Address, usize>,
     pub(crate) connections: Connections,
+    pub(crate) speakers: Speakers,
 }
 
 impl<S: System> Debug for Simulator<'_, S> {
@@ -173,6 +175,7 @@ impl<'a, S: System> Simulator<'a, S> {
             system,
             registry,
             connections: Connections::new(config.seed),
+            speakers: Speakers::default(),
             config,
             intensity,
             random,
@@ -207,6 +210,7 @@ impl<'a, S: System> Simulator<'a, S> {
             simulator.intensity = given;
         }
         simulator.add_clients();
+        simulator.add_speakers();
         for node in 0..simulator.nodes.len() {
             simulator.after(0, Happening::Restart { node });
         }
@@ -320,9 +324,6 @@ impl<'a, S: System> Simulator<'a, S> {
             Happening::Impatient { client, request, attempt } => self.lose_patience(client, request, attempt),
             Happening::Reconnect { client } => self.reconnect(client),
             Happening::Restart { node } => self.restart(node),
-            Happening::Bytes { connection, way, count } => self.bytes_arrive(connection, way, count),
-            Happening::EndOfBytes { connection, way } => self.end_arrives(connection, way),
-            Happening::Reset { connection } => self.reset(connection),
             Happening::CrashDue { node, life } if self.lives(node, life) && !self.healed => {
                 if self.random.chance(500_000) {
                     self.crash(node);
@@ -372,7 +373,7 @@ impl<'a, S: System> Simulator<'a, S> {
             Happening::Operate => self.operate(),
             Happening::Thaw { node, life } if self.lives(node, life) => self.thaw(node),
             Happening::Jump { node } if !self.healed => self.jump(node),
-            _ => {}
+            other => self.happen_to_bytes(&other),
         }
     }
 

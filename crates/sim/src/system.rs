@@ -77,6 +77,12 @@ pub trait System {
         Vec::new()
     }
 
+    /// False if a node that runs takes no connections yet, as it waits for what its disk lacks.
+    fn takes_clients(&self, node: NodeId) -> bool {
+        let _ = node;
+        true
+    }
+
     /// The roles of a node that are sent every change of the streams to other nodes, besides its front doors.
     fn peer_watchers(&self, node: NodeId) -> Vec<u16> {
         let _ = node;

@@ -66,6 +66,8 @@ pub(super) struct DeterministicSystem {
     damaged: Vec<Epoch>,
     /// The epoch after which the log of each node begins that has begun one anew.
     begun: Vec<Epoch>,
+    /// The nodes that wait for what their disks lack, and take no clients.
+    waiting: BTreeSet<NodeId>,
     /// The operator, if transactions end the process that executes them.
     operator: Option<Operator>,
     /// Where nodes take their checkpoints, as this seed has it.
@@ -184,7 +186,8 @@ impl DeterministicSystem {
         simulated::register(&mut registry);
         let nodes = partitions * usize::from(args.replicas);
         let operator = args.operator.then(|| Operator::new(seed, nodes, &mut registry));
-        let registry = narrowed(registry, args, limits_of);
+        let is_spoken_to = args.speakers(seed, 8) > 0;
+        let registry = if is_spoken_to { registry } else { narrowed(registry, args, limits_of) };
         let drawn = if partitions == 1 { [1, 2, 3, 4, 8][seed as usize % 5] } else { 1 + seed as usize % 3 };
         let shards = args.shards.map_or(drawn, usize::from);
         let layout = Arc::new(Layout::even(partitions, shards)?);
@@ -263,6 +266,7 @@ impl DeterministicSystem {
             damages: args.faults.has(Fault::Disk).then_some(seed),
             damaged: vec![Epoch(0); nodes],
             begun: vec![Epoch(0); nodes],
+            waiting: BTreeSet::new(),
             operator,
             varied,
             store,
@@ -472,6 +476,11 @@ impl System for DeterministicSystem {
         let aborted = Aborts::of(disk).map_err(|e| e.to_string())?.stamps();
         let settings = NodeSettings { aborted, ..settings };
         let assembly = self.family.open(Some(disk), &settings, &self.registry).map_err(|e| e.to_string())?;
+        if assembly.is_waiting() {
+            self.waiting.insert(node);
+        } else {
+            self.waiting.remove(&node);
+        }
         if let Some(operator) = &mut self.operator {
             operator.begins(node, assembly.begins_after());
         }
@@ -531,6 +540,10 @@ impl System for DeterministicSystem {
     ) -> Vec<ConnectionServer<shard::Message, VirtualHost>> {
         let settings = NodeSettings { life: u64::from(incarnation) << 32, ..self.of(node) };
         virtual_servers((&self.family, &settings, &self.registry), hosts)
+    }
+
+    fn takes_clients(&self, node: NodeId) -> bool {
+        !self.waiting.contains(&node)
     }
 
     fn peer_watchers(&self, node: NodeId) -> Vec<u16> {

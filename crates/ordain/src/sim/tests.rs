@@ -101,6 +101,40 @@ fn an_operator_aborts_what_ends_nodes_and_all_members_agree() {
     }
 }
 
+/// Sessions over connections that break anywhere: whole pipelines, blocks, watched keys, scripts, functions, interactive
+/// transactions, retries over other nodes, expiry, iterations.
+#[test]
+fn clients_that_speak_bytes_are_answered_rightly() {
+    let mut spoken = 0;
+    for flags in [
+        &["--engine", "calvin"][..],
+        &["--engine", "calvin-paper", "--partitions", "2"],
+        &["--engine", "paxflow", "--partitions", "2", "--reads", "session"],
+        &["--engine", "qstore", "--replicas", "3"],
+        &["--engine", "calvin", "--partitions", "2", "--replicas", "3"],
+        &["--engine", "qstore", "--isolation", "read-committed"],
+        &["--engine", "calvin", "--replicas", "3", "--replication", "async"],
+    ] {
+        let args = args(&[&["--clients-speak", "resp", "--profile", "steady"], flags].concat());
+        for seed in 0..3 {
+            let report = simulate(&args, seed, None).unwrap();
+            assert!(report.verdict.is_ok(), "{report}\nreproduce: {}", reproduce(&args, seed));
+            spoken += report.spoken;
+        }
+        let run = || simulate(&args, 3, None).unwrap();
+        assert_eq!(run(), run());
+    }
+    assert!(spoken > 7 * 3 * 100, "{spoken}");
+}
+
+#[test]
+fn a_seed_draws_how_many_clients_speak_bytes() {
+    let drawn = |seed| Speech::Drawn.speakers(seed, 8);
+    assert_eq!((0..8).map(drawn).collect::<Vec<_>>(), [0, 2, 4, 0, 2, 6, 0, 8]);
+    let command = reproduce(&args(&["--clients-speak", "calls"]), 1);
+    assert!(command.contains(" --clients-speak calls"), "{command}");
+}
+
 fn no_wait(flags: &[&str]) -> SimArgs {
     args(&[&["--engine", "no-wait", "--unfinished", "--txns", "300"], flags].concat())
 }

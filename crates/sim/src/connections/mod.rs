@@ -2,7 +2,7 @@
 //!
 //! A node has [`Config::servers`](crate::Config) connection servers, each a role like the others. Clients connect to the first,
 //! which shares connections out to all, as a node's listener does. Bytes travel in pieces of any size and take any time; a
-//! connection may break between any two of them, or be closed on one side alone. `clients` draws what is sent.
+//! connection may break between any two of them, or be closed on one side alone. `speakers` draws what is sent.
 //!
 //! What a server submits to its gateway's sequencers, and what it is answered, is noted in the [`History`] of the run: so
 //! every transaction of every session is compared with the serial execution of the log.
@@ -12,19 +12,26 @@
 pub mod cluster;
 pub mod reply;
 pub mod server;
+pub(crate) mod speakers;
 pub(crate) mod wire;
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use ordain_checker::RequestId;
+use ordain_checker::dependencies::history::values_of;
 use ordain_checker::sessions::clients_number;
+use ordain_checker::{RequestId, Violation, ViolationKind};
 use ordain_family::{Incoming, Message as _, places};
 use ordain_front::Ends;
-use ordain_model::{Chunk, ChunkNo, Front, OutcomeBatch, Random};
+use ordain_model::{
+    Chunk, ChunkNo, Db, Front, Micros, OutcomeBatch, ProcedureId, Random, RequestNo, SessionId, Snapshot,
+};
 use ordain_role::{Address, Event, NodeId};
 
+use self::reply::{Reply, write_command};
+use self::speakers::{Terms, list_key};
 use crate::node::Slot;
 use crate::queue::Happening;
+use crate::run::Config;
 use crate::simulator::Simulator;
 use crate::system::System;
 use server::{ServerRole, SharedPort, VirtualHost};
@@ -68,13 +75,26 @@ pub(crate) struct Connections {
     pub(crate) random: Random,
     /// The requests of the transactions that servers have sent: by server, chunk and place in it.
     sent: BTreeMap<(Address, ChunkNo, u32), RequestId>,
+    /// Those of sessions: one that is sent again, by whatever server, is the same request.
+    of_sessions: BTreeMap<OfSession, RequestId>,
 }
+
+/// A request of a session: its number, and what it asks for. The keys of a dependent transaction are found anew each time,
+/// so its arguments are left out.
+type OfSession = (SessionId, RequestNo, ProcedureId, Db, Vec<u8>);
 
 impl Connections {
     pub(crate) fn new(seed: u64) -> Connections {
         let random = Random::stream(seed, 0x636f_6e6e);
         let (all, live) = (Vec::new(), BTreeSet::new());
-        Connections { all, live, ports: BTreeMap::new(), random, sent: BTreeMap::new() }
+        Connections {
+            all,
+            live,
+            ports: BTreeMap::new(),
+            random,
+            sent: BTreeMap::new(),
+            of_sessions: BTreeMap::new(),
+        }
     }
 
     fn has_server(&self, at: Address) -> bool {
@@ -83,6 +103,18 @@ impl Connections {
 }
 
 impl<S: System> Simulator<'_, S> {
+    /// Something happens to a virtual connection or to a client that speaks bytes.
+    pub(crate) fn happen_to_bytes(&mut self, happening: &Happening<S::Message>) {
+        match *happening {
+            Happening::Bytes { connection, way, count } => self.bytes_arrive(connection, way, count),
+            Happening::EndOfBytes { connection, way } => self.end_arrives(connection, way),
+            Happening::Reset { connection } => self.reset(connection),
+            Happening::Speak { speaker } => self.speak(speaker),
+            Happening::Weary { speaker, connection } => self.weary(speaker, connection),
+            _ => {}
+        }
+    }
+
     /// A node has started: its connection servers are roles of it.
     pub(crate) fn open_servers(&mut self, number: usize) {
         let node = NodeId(number as u16);
@@ -115,13 +147,17 @@ impl<S: System> Simulator<'_, S> {
         }
     }
 
-    /// Makes a connection to a node, to whichever of its connection servers has the next; `None` if it has none, or is down.
+    /// Makes a connection to a node, to whichever of its connection servers has the next; `None` if it has none, is down, or
+    /// waits for what its disk lacks.
     pub fn dial(&mut self, node: NodeId) -> Option<ConnectionNo> {
         self.dial_for(node, None)
     }
 
     pub(crate) fn dial_for(&mut self, node: NodeId, owner: Option<usize>) -> Option<ConnectionNo> {
         let at = Address { node, role: places::GATEWAYS };
+        if !self.system.takes_clients(node) {
+            return None;
+        }
         let port = self.connections.ports.get(&at)?;
         let number = self.connections.all.len();
         let random = &mut self.connections.random;
@@ -288,15 +324,17 @@ impl<S: System> Simulator<'_, S> {
     /// Notes the transactions that a connection server sends.
     pub(crate) fn note_submitted(&mut self, from: Address, sends: &[(Address, S::Message)]) {
         for (_, message) in sends {
-            let chunk = match message.clone().incoming() {
-                Incoming::Front(Front::Submit(chunk) | Front::Read(chunk, _)) => chunk,
-                _ => continue,
-            };
-            self.note_chunk(from, &chunk);
+            match message.clone().incoming() {
+                Incoming::Front(Front::Submit(chunk)) => self.note_chunk(from, &chunk, false),
+                Incoming::Front(Front::Read(chunk, snapshot)) => {
+                    self.note_chunk(from, &chunk, matches!(snapshot, Snapshot::At(_)));
+                }
+                _ => {}
+            }
         }
     }
 
-    fn note_chunk(&mut self, from: Address, chunk: &Chunk) {
+    fn note_chunk(&mut self, from: Address, chunk: &Chunk, is_pinned: bool) {
         for txn in chunk.txns() {
             let key = (from, chunk.number, txn.index);
             if let Some(known) = self.connections.sent.get(&key) {
@@ -306,7 +344,23 @@ impl<S: System> Simulator<'_, S> {
             let mut call = txn.call;
             call.session = call.session.map(|(session, number)| (session, clients_number(number)));
             let args = chunk.args(txn).encoded().to_vec();
-            let request = self.history.sent(self.now, call, args);
+            let is_dependent = self.registry.get(call.procedure).is_some_and(|p| p.is_dependent());
+            let of_session = call.session.map(|(session, number)| {
+                let args = if is_dependent { Vec::new() } else { args.clone() };
+                (session, number, call.procedure, call.db, args)
+            });
+            let again = of_session.as_ref().and_then(|key| self.connections.of_sessions.get(key).copied());
+            let request = match again {
+                Some(request) => {
+                    self.history.sent_again(request);
+                    request
+                }
+                None => self.history.sent(self.now, call, args),
+            };
+            if is_pinned {
+                self.history.pin(request);
+            }
+            self.connections.of_sessions.extend(of_session.map(|key| (key, request)));
             self.trace.note(
                 self.now,
                 format_args!(
@@ -349,6 +403,75 @@ impl<S: System> Simulator<'_, S> {
 
     /// Something has arrived for a client, or its connection is over.
     fn client_hears(&mut self, number: usize) {
-        if let Some(_client) = self.connections.all[number].owner {}
+        if let Some(client) = self.connections.all[number].owner {
+            self.speaker_hears(client, ConnectionNo(number));
+        }
+    }
+
+    /// True if bytes wait for a client of a connection, or nothing more will come.
+    fn has_news(&self, connection: ConnectionNo) -> bool {
+        let wire = self.connections.all[connection.0].socket.wire();
+        wire.is_over() || wire.has_arrived()
+    }
+
+    /// Says something over a connection of its own, at any node that answers without an error, and returns so many replies.
+    /// `None`, and a violation, if none does within the bound.
+    fn converse(&mut self, bytes: &[u8], count: usize) -> Option<Vec<Reply>> {
+        let bound = self.now.plus(self.config.liveness_bound);
+        let mut node = 0;
+        while self.failed.is_none() && self.now < bound {
+            node = (node + 1) % self.nodes.len();
+            let Some(connection) = self.dial(NodeId(node as u16)) else {
+                self.advance(Micros(10_000));
+                continue;
+            };
+            self.send_bytes(connection, bytes);
+            let (mut input, mut replies) = (Vec::new(), Vec::new());
+            let patience = self.now.plus(Micros::from_millis(5_000));
+            while replies.len() < count && !self.is_over(connection) && self.now < patience {
+                if !self.run(patience, |s| !s.has_news(connection)) {
+                    break;
+                }
+                input.extend(self.received(connection));
+                while let Ok(Some((reply, len))) = Reply::read(&input) {
+                    input.drain(..len);
+                    replies.push(reply);
+                }
+            }
+            self.close(connection);
+            if replies.len() == count && !replies.iter().any(|reply| matches!(reply, Reply::Error(_))) {
+                return Some(replies);
+            }
+            self.advance(Micros(10_000));
+        }
+        self.fail(Violation::new(ViolationKind::Stuck, "no node says what the lists are in the end"));
+        None
+    }
+
+    /// Reads the lists of the clients that speak bytes as they are in the end.
+    pub(crate) fn read_lists(&mut self) -> BTreeMap<u64, Vec<u64>> {
+        let mut found = BTreeMap::new();
+        for lists in self.speakers.speech.lists().chunks(8) {
+            let mut bytes = Vec::new();
+            write_command(&[b"MULTI"], &mut bytes);
+            // A block that writes is no read of an earlier state.
+            write_command(&[b"SET", b"read", b"in the end"], &mut bytes);
+            lists.iter().for_each(|list| write_command(&[b"GET", &list_key(*list)], &mut bytes));
+            write_command(&[b"EXEC"], &mut bytes);
+            let Some(replies) = self.converse(&bytes, lists.len() + 3) else { return found };
+            let Some(Reply::Array(values)) = replies.last() else { return found };
+            for (list, value) in lists.iter().zip(&values[1..]) {
+                if let Reply::Bulk(bytes) = value {
+                    found.insert(*list, values_of(bytes).unwrap_or_default());
+                }
+            }
+        }
+        found
+    }
+
+    /// Judges what the clients that speak bytes have said and heard.
+    pub(crate) fn judge_speech(&self, lists: &BTreeMap<u64, Vec<u64>>) -> Result<(), Violation> {
+        let Config { promise, isolation, faults, .. } = self.config;
+        self.speakers.speech.judge(lists, Terms { promise, isolation, faults })
     }
 }

@@ -169,9 +169,14 @@ impl Wire {
         self.down.arrived.clear();
     }
 
+    /// True if the client has bytes to take.
+    pub(crate) fn has_arrived(&self) -> bool {
+        !self.down.arrived.is_empty()
+    }
+
     /// True once the client gets nothing more.
     pub(crate) fn is_over(&self) -> bool {
-        self.is_broken || self.down.has_ended
+        self.is_broken || self.is_abandoned || self.down.has_ended && self.down.arrived.is_empty()
     }
 
     /// True while bytes are on their way, or the server has not read what has arrived.
