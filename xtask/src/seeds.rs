@@ -76,8 +76,9 @@ mod tests {
         let range = parse("--engine qstore --from 1 --to 100 --txns 50").unwrap();
         assert_eq!(range.sim_args().join(" "), "sim --engine qstore --seeds 1..100 --faults all --txns 50");
 
-        let range = parse("--from 1 --to 9 --faults crash,disk --engine calvin").unwrap();
-        assert_eq!(range.sim_args().join(" "), "sim --engine calvin --seeds 1..9 --faults crash,disk");
+        let range = parse("--from 1 --to 9 --faults crash,disk --engine calvin --profile quiet").unwrap();
+        let sim = "sim --engine calvin --seeds 1..9 --faults crash,disk --profile quiet";
+        assert_eq!(range.sim_args().join(" "), sim);
     }
 
     #[test]

@@ -77,7 +77,7 @@ impl Cluster {
                 session_chance: 0,
                 // Not all of them may be in one batch: nothing would be asked for while that is executed.
                 think_us_max: 4 * self.epoch_us,
-                ..Load::of(Profile::Storm)
+                ..Load::of(Profile::Storm, 1)
             },
             events_max: u64::MAX,
             power_cycle: false,
@@ -230,7 +230,7 @@ impl System for Nodes {
 
     /// The data are checked where this is measured.
     fn check(&mut self, _ending: Ending<'_>) -> Verdict {
-        Verdict { digest: Digest::default(), entries: 0, voided: 0, verdict: Ok(()) }
+        Verdict { digest: Digest::default(), entries: 0, batches: Vec::new(), voided: 0, verdict: Ok(()) }
     }
 
     fn intensity(&self) -> Option<Intensity> {

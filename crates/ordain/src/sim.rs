@@ -12,12 +12,13 @@ use ordain_lab::options::{OptionArgs, OptionFlags};
 use ordain_lab::report;
 use ordain_model::Reads;
 use ordain_role::Bug;
-use ordain_sim::{Config, Faults, Load, Mix, Operation, Operations, Profile, Report, Workload, run_seed};
+use ordain_sim::{Config, Faults, Figures, Mix, Operation, Operations, Report, Summary, Workload, run_seed};
 
 mod appends;
 mod bugs;
 mod commit;
 mod deterministic;
+mod load;
 mod measured;
 mod object_store;
 mod operator;
@@ -27,6 +28,7 @@ mod restored;
 use appends::AppendMix;
 use commit::CommitSystem;
 use deterministic::{DeterministicSystem, SERVERS};
+use load::LoadFlags;
 use measured::Measured;
 use object_store::StoreCounts;
 use relocating::Relocating;
@@ -132,23 +134,14 @@ pub struct SimArgs {
     /// Shards a node; by default drawn from the seed, 1 to 8.
     #[arg(long, value_parser = clap::value_parser!(u16).range(1..=64))]
     shards: Option<u16>,
-    /// Transactions that clients ask for.
-    #[arg(long, default_value_t = 400, value_parser = clap::value_parser!(u64).range(1..))]
-    txns: u64,
-    /// What they ask for.
+    /// What clients ask for.
     #[arg(long, value_enum, default_value_t)]
     workload: WorkloadName,
     /// How clients ask: by bytes, by calls, or as the seed has it.
     #[arg(long, value_enum, default_value_t)]
     clients_speak: Speech,
-    /// Keys that they use: few, so that they are in each other's way.
-    #[arg(long, default_value_t = 16, value_parser = clap::value_parser!(u64).range(2..))]
-    keys: u64,
-    /// How much is asked at once and how often something goes wrong. `steady`: most requests are answered, in batches of
-    /// eight or more. `large`: thousands of fragments in a batch, few faults. `quiet`: a single fault. `storm`: faults of
-    /// every kind all the time.
-    #[arg(long, value_name = "NAME", default_value_t)]
-    profile: Profile,
+    #[command(flatten)]
+    load: LoadFlags,
     /// What goes wrong: none, all, or some of crash, partition, delay, reorder, duplicate, disk, clock, loss.
     #[arg(long, default_value = "all")]
     faults: Faults,
@@ -230,14 +223,13 @@ fn simulate(args: &SimArgs, seed: u64, sink: Sink<'_>) -> anyhow::Result<Report>
     }
 }
 
-/// What the flags say of a run, whatever the system.
+/// The run of a seed as far as the flags say, whatever the system.
 fn config(args: &SimArgs, seed: u64) -> Config {
-    let (load, asks_roles) = (Load::of(args.profile), !args.unasked);
-    let of = Config::new(seed);
+    let of = args.load.config(args.partitions, seed);
     // A run that a planted bug keeps busy with nothing is known for that sooner.
     let events_max = if args.plant.is_some() { 3_000_000 } else { of.events_max };
-    let (txns, faults, operations) = (args.txns, args.faults, args.operations);
-    Config { txns, faults, operations, load, asks_roles, events_max, ..of }
+    let (faults, operations, asks_roles) = (args.faults, args.operations, !args.unasked);
+    Config { faults, operations, asks_roles, events_max, ..of }
 }
 
 /// Runs one seed of a deterministic system, and of another one that is restored from what it leaves, if that is asked for.
@@ -274,7 +266,7 @@ fn deterministic(
             report.counts.restores += 1;
             let described = restored::described(&restored);
             line(&format!("restored {described}"));
-            let txns = (args.txns / 4).max(20);
+            let txns = (args.load.txns() / 4).max(20);
             let config = Config { txns, sessions_before: 1 << 32, ..config(&args, seed ^ 1 << 63) };
             let traced: Sink<'_> = if is_traced { Some(&mut line) } else { None };
             let mut next = held_to(promise(&system, &args), system, config, &mut *workload, traced);
@@ -322,7 +314,7 @@ fn workload(
 ) -> anyhow::Result<Box<dyn Workload>> {
     let asked = requests(system, args, seed)?;
     Ok(match args.operations.has(Operation::Relocate) && args.partitions > 1 {
-        true => Box::new(Relocating::new(asked, args.partitions, args.keys)),
+        true => Box::new(Relocating::new(asked, args.partitions, args.load.keys())),
         false => asked,
     })
 }
@@ -340,10 +332,11 @@ fn requests(
     }
     let mut mix = match args.workload {
         WorkloadName::Append => return Ok(Box::new(AppendMix::audited())),
-        WorkloadName::Transfers => Mix::transfers(args.keys),
-        WorkloadName::Direct => Mix::direct(args.keys),
-        _ => Mix::standard(args.keys),
+        WorkloadName::Transfers => Mix::transfers(args.load.keys()),
+        WorkloadName::Direct => Mix::direct(args.load.keys()),
+        _ => Mix::standard(args.load.keys()),
     }
+    .wide(args.load.load(args.partitions).breadth)
     .with_checkpoints(2);
     if args.operator {
         mix = mix.with_fatal(2);
@@ -364,7 +357,7 @@ pub fn run(args: &SimArgs) -> anyhow::Result<bool> {
     }
     let (from, to) = args.seeds.unwrap_or((args.seed, args.seed + 1));
     let mut reports = Vec::new();
-    let mut sound = true;
+    let (mut sound, mut summary) = (true, Summary::default());
     for seed in from..to {
         let report = match &args.trace {
             None => simulate(args, seed, None)?,
@@ -388,6 +381,10 @@ pub fn run(args: &SimArgs) -> anyhow::Result<bool> {
             println!("reproduce: {}", reproduce(args, seed));
         }
         reports.push(to_json(args, &report));
+        summary.add(report.figures);
+    }
+    if reports.len() > 1 {
+        println!("{summary}");
     }
     report::write_json(args.json.as_deref(), &reports)?;
     Ok(sound)
@@ -395,10 +392,7 @@ pub fn run(args: &SimArgs) -> anyhow::Result<bool> {
 
 /// The command that runs a seed again.
 fn reproduce(args: &SimArgs, seed: u64) -> String {
-    let mut command = format!(
-        "ordain sim --engine {} --seed {seed} --txns {} --keys {}",
-        args.engine, args.txns, args.keys
-    );
+    let mut command = format!("ordain sim --engine {} --seed {seed}{}", args.engine, args.load.written());
     if (args.partitions, args.replicas) != (1, 1) {
         command += &format!(" --partitions {} --replicas {}", args.partitions, args.replicas);
     }
@@ -409,7 +403,7 @@ fn reproduce(args: &SimArgs, seed: u64) -> String {
         command +=
             &format!(" {}", registry::option(name).map_or_else(String::new, |info| info.written(value)));
     }
-    command += &format!(" --profile {} --faults {}", args.profile, args.faults);
+    command += &format!(" --faults {}", args.faults);
     if args.operations != Operations::NONE {
         command += &format!(" --operations {}", args.operations);
     }
@@ -441,10 +435,25 @@ fn reproduce(args: &SimArgs, seed: u64) -> String {
     command + &format!(" --trace seed-{seed}.trace")
 }
 
+/// The figures of a run, for its report.
+fn figures_to_json(figures: &Figures) -> serde_json::Value {
+    serde_json::json!({
+        "unknown_percent": figures.unknown_percent,
+        "batches": figures.batches,
+        "batch_txns": figures.batch_txns,
+        "large_batches_percent": figures.large_batches_percent,
+        "batch_fragments_max": figures.batch_fragments_max,
+        "batch_fragments": figures.batch_fragments,
+        "faults": figures.faults,
+        "fault_every_us": figures.fault_every().map(|every| every.0),
+        "asked_for_us": figures.asked_for.0,
+    })
+}
+
 fn to_json(args: &SimArgs, report: &Report) -> serde_json::Value {
     serde_json::json!({
         "seed": report.seed,
-        "profile": args.profile.to_string(),
+        "load": args.load.to_json(args.partitions),
         "ok": report.verdict.is_ok(),
         "violation": report.verdict.as_ref().err().map(ToString::to_string),
         "kind": report.verdict.as_ref().err().map(|violation| violation.kind.name()),
@@ -456,7 +465,8 @@ fn to_json(args: &SimArgs, report: &Report) -> serde_json::Value {
         "rejected": report.rejected,
         "unknown": report.unknown,
         "voided": report.voided,
-        "batches": report.entries,
+        "entries": report.entries,
+        "figures": figures_to_json(&report.figures),
         "crashes": report.counts.crashes,
         "restarts": report.counts.restarts,
         "disk_shortages": report.counts.shortages,

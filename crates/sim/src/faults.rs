@@ -170,6 +170,8 @@ pub struct Intensity {
     pub sync_failure_chance: u32,
     /// Mean time between two shortages of space; 0 for none.
     pub full_every_us: u64,
+    /// Longest time of what happens to single messages, disk operations or clients for a while.
+    pub spell_us_max: u64,
     /// Longest time that a disk stays full.
     pub full_us_max: u64,
     /// Mean time between two losses of a disk; 0 for none.
@@ -263,6 +265,52 @@ impl Intensity {
             drawn.patience_us_max = 1 << random.between(17, 21);
         }
         drawn
+    }
+
+    /// Draws how hard the incidents of a seed are (module `incidents`). The chances are those of spells while they last.
+    pub fn draw_incidents(faults: Faults, nodes: u16, random: &mut Random) -> Intensity {
+        let longer = if nodes > 1 { 4 } else { 0 };
+        let mut drawn = Intensity::calm(random);
+        let mut chance = || 1 << random.between(13, 17);
+        (drawn.drop_chance, drawn.stall_chance) = (chance(), chance());
+        (drawn.reorder_chance, drawn.duplicate_chance) = (chance(), chance());
+        (drawn.impatience_chance, drawn.slow_disk_chance) = (chance(), chance());
+        // A batch gathers while the one before is synced, so disks that are too fast keep batches small.
+        drawn.sync_us_max = 1 << random.between(10, 13);
+        drawn.spell_us_max = 1 << random.between(10, 16);
+        drawn.down_us_max = 1 << random.between(8, 17 + longer);
+        drawn.partition_us_max = 1 << random.between(10, 17 + longer);
+        drawn.stall_us_max = 1 << random.between(8, 16);
+        drawn.freeze_us_max = 1 << random.between(8, 16 + longer);
+        drawn.full_us_max = 1 << random.between(9, 16);
+        drawn.jump_us_max = 1 << random.between(10, 34);
+        if faults.has(Fault::Crash) {
+            drawn.crash_in_recovery_chance = random.below(200_000) as u32;
+        }
+        if faults.has(Fault::Partition) && random.chance(200_000) {
+            drawn.link_bytes_max = 1 << random.between(16, 20);
+        }
+        if faults.has(Fault::Clock) {
+            drawn.clock_drift = random.below(200_000) as u32;
+        }
+        if nodes > 1 && faults != Faults::NONE {
+            drawn.patience_us_max = 1 << random.between(17, 21);
+        }
+        drawn
+    }
+
+    /// The same without spells: those begin later.
+    #[must_use]
+    pub fn without_spells(&self) -> Intensity {
+        Intensity {
+            drop_chance: 0,
+            stall_chance: 0,
+            reorder_chance: 0,
+            duplicate_chance: 0,
+            impatience_chance: 0,
+            slow_disk_chance: 0,
+            ..self.clone()
+        }
     }
 
     /// Draws how often a disk is lost, on a system that can bear it.

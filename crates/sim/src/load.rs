@@ -7,6 +7,8 @@
 use std::fmt;
 use std::str::FromStr;
 
+use ordain_model::Random;
+
 /// A named load.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Profile {
@@ -38,6 +40,30 @@ impl fmt::Display for Profile {
     }
 }
 
+/// The pace of faults.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum FaultPace {
+    /// Each kind has a pace of its own on every node, drawn from the seed: a storm.
+    Own,
+    /// One comes after the other, at one pace for the whole cluster.
+    Every {
+        /// The mean virtual time between two of them, in microseconds.
+        mean_us: u64,
+    },
+    /// One comes in the whole run, at a moment that the seed draws.
+    Once,
+}
+
+impl fmt::Display for FaultPace {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            FaultPace::Own => f.write_str("each at a pace of its own"),
+            FaultPace::Every { mean_us } => write!(f, "one every {mean_us} us"),
+            FaultPace::Once => f.write_str("one"),
+        }
+    }
+}
+
 /// A name that is no profile.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("unknown profile `{0}`: say steady, large, quiet or storm")]
@@ -53,7 +79,7 @@ impl FromStr for Profile {
 }
 
 /// The load of a run.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Load {
     /// The profile that the other fields began as.
     pub profile: Profile,
@@ -67,11 +93,20 @@ pub struct Load {
     pub session_pipeline: usize,
     /// The longest time that a client thinks before it asks, in virtual microseconds.
     pub think_us_max: u64,
+    /// The number of requests after which all clients rest; 0 for never.
+    pub wave: u64,
+    /// The mean time of such a rest, in virtual microseconds.
+    pub rest_us: u64,
+    /// The most keys that a request names, and the most calls of a block, as a multiple of what is usual.
+    pub breadth: u64,
+    /// The pace of faults.
+    pub faults: FaultPace,
 }
 
 impl Load {
-    /// The load of a profile.
-    pub const fn of(profile: Profile) -> Load {
+    /// The load of a profile on so many partitions: each gets its batches from as many clients, unless the profile is the storm.
+    pub fn of(profile: Profile, partitions: u16) -> Load {
+        let partitions = u32::from(partitions);
         let storm = Load {
             profile,
             clients: 8,
@@ -79,19 +114,65 @@ impl Load {
             session_chance: 500_000,
             session_pipeline: 1,
             think_us_max: 4_000,
+            wave: 0,
+            rest_us: 0,
+            breadth: 1,
+            faults: FaultPace::Own,
+        };
+        let steady = Load {
+            clients: 128 * partitions,
+            session_chance: 900_000,
+            faults: FaultPace::Every { mean_us: 10_000 },
+            ..storm
         };
         match profile {
             Profile::Storm => storm,
-            Profile::Steady | Profile::Large | Profile::Quiet => {
-                Load { clients: 32, session_chance: 800_000, ..storm }
-            }
+            Profile::Steady => steady,
+            Profile::Large => Load {
+                clients: 64 * partitions,
+                pipeline: 16,
+                session_chance: 500_000,
+                think_us_max: 1_000,
+                breadth: 16,
+                faults: FaultPace::Every { mean_us: 100_000 },
+                ..steady
+            },
+            Profile::Quiet => Load {
+                clients: 64 * partitions,
+                think_us_max: 1_000,
+                wave: 64 * u64::from(partitions),
+                rest_us: 500_000,
+                faults: FaultPace::Once,
+                ..steady
+            },
+        }
+    }
+}
+
+impl Load {
+    /// Draws the time that a client thinks, in virtual microseconds. In a storm most think briefly and so ask at once when
+    /// they are answered at once; else requests are spread evenly.
+    pub(crate) fn think(&self, random: &mut Random) -> u64 {
+        match self.faults {
+            FaultPace::Own => random.tail(self.think_us_max),
+            _ => random.between(0, self.think_us_max),
+        }
+    }
+
+    /// Draws the time until a client whose node is gone connects again, in virtual microseconds. In a storm that is soon; else one
+    /// without a session stays away for longer, or it would do all the asking while those with a session wait for answers.
+    pub(crate) fn reconnects_after(&self, has_session: bool, random: &mut Random) -> u64 {
+        match self.faults {
+            FaultPace::Own => random.tail(2_000),
+            _ if has_session => random.tail(2_000),
+            _ => random.between(0, 50_000),
         }
     }
 }
 
 impl Default for Load {
     fn default() -> Load {
-        Load::of(Profile::default())
+        Load::of(Profile::default(), 1)
     }
 }
 
@@ -104,7 +185,7 @@ mod tests {
         for (profile, name) in Profile::ALL {
             assert_eq!(name.parse(), Ok(profile));
             assert_eq!(profile.to_string(), name);
-            assert_eq!(Load::of(profile).profile, profile);
+            assert_eq!(Load::of(profile, 1).profile, profile);
         }
         assert!("calm".parse::<Profile>().unwrap_err().to_string().contains("`calm`"));
     }

@@ -109,6 +109,11 @@ impl Cuts {
         Cuts(ways.iter().copied().collect())
     }
 
+    /// True if no way is cut.
+    pub(crate) fn is_whole(&self) -> bool {
+        self.0.is_empty()
+    }
+
     pub(crate) fn mend(&mut self) {
         self.0.clear();
     }

@@ -21,6 +21,8 @@ pub(crate) struct Node<M> {
     pub(crate) is_full: bool,
     /// A sync has failed in this life: the node may stop itself.
     pub(crate) sync_failed: bool,
+    /// The next sync fails.
+    pub(crate) fails_sync: bool,
     /// The node loses power when its disk has been asked for this many operations.
     pub(crate) crash_at_op: Option<u64>,
     pub(crate) clock: Clock,
@@ -49,6 +51,7 @@ impl<M> Node<M> {
             disk,
             is_full: false,
             sync_failed: false,
+            fails_sync: false,
             crash_at_op: None,
             clock: Clock::new(Micros(0), 0, 0),
             core_free_ns: 0,
@@ -73,6 +76,7 @@ impl<M> Node<M> {
         self.is_frozen = false;
         self.crash_at_op = None;
         self.sync_failed = false;
+        self.fails_sync = false;
         self.disk.crash(draw);
     }
 

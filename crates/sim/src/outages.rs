@@ -9,6 +9,7 @@ use ordain_role::{Event, NodeId};
 use crate::client::Door;
 use crate::clock::Clock;
 use crate::faults::Intensity;
+use crate::network::Cuts;
 use crate::node::{FailingDirectory, Slot};
 use crate::queue::Happening;
 use crate::simulator::Simulator;
@@ -37,17 +38,83 @@ impl<S: System> Simulator<'_, S> {
         }
     }
 
+    /// Begins or ends a fault, while there are faults; what is of bytes happens as ever.
+    pub(crate) fn befall(&mut self, fault: Happening<S::Message>) {
+        match fault {
+            Happening::Incident => self.incident(),
+            Happening::TryIncident(incident) => self.try_incident(incident),
+            Happening::SpellEnds(spell) => self.end_spell(spell),
+            Happening::CrashDue { node, life } if self.lives(node, life) => {
+                self.counts.faults += 1;
+                if self.random.chance(500_000) {
+                    self.crash(node);
+                } else {
+                    let ops = self.nodes[node].disk.ops() + self.random.tail(64);
+                    self.nodes[node].crash_at_op = Some(ops);
+                }
+            }
+            Happening::Fill { node } => {
+                self.trace.note(self.now, format_args!("node {node} disk full"));
+                self.counts.shortages += 1;
+                self.counts.faults += 1;
+                self.nodes[node].fill(true);
+                let lasts = 1 + self.random.tail(self.intensity.full_us_max);
+                self.after(lasts, Happening::Space { node });
+            }
+            Happening::Space { node } => {
+                self.trace.note(self.now, format_args!("node {node} disk has space"));
+                self.nodes[node].fill(false);
+                self.after_about(self.intensity.full_every_us, Happening::Fill { node });
+            }
+            Happening::Cut => {
+                self.cuts = Cuts::draw(self.nodes.len(), &mut self.random);
+                self.counts.partitions += 1;
+                self.counts.faults += 1;
+                self.trace.note(self.now, format_args!("partition{}", self.cuts));
+                let lasts = 1 + self.random.tail(self.intensity.partition_us_max);
+                self.after(lasts, Happening::Mend);
+            }
+            Happening::Mend => {
+                self.trace.note(self.now, format_args!("partition ends"));
+                self.cuts.mend();
+                self.after_about(self.intensity.partition_every_us, Happening::Cut);
+            }
+            Happening::Break => {
+                self.counts.faults += 1;
+                self.break_connection();
+                self.after_about(self.intensity.break_every_us, Happening::Break);
+            }
+            Happening::Lose => {
+                self.after_about(self.intensity.loss_every_us, Happening::Lose);
+                let node = self.random.index(self.nodes.len());
+                let _ = self.lose_disk(node);
+            }
+            Happening::Freeze { node } => {
+                self.after_about(self.intensity.freeze_every_us, Happening::Freeze { node });
+                self.counts.faults += 1;
+                self.freeze(node);
+            }
+            Happening::Jump { node } => {
+                self.counts.faults += 1;
+                self.jump(node);
+            }
+            other => self.happen_to_bytes(&other),
+        }
+    }
+
     /// Ends all faults: the network is whole, disks have space, every node is started. Nothing new is asked
     /// for; from here on the system has no excuse.
     pub fn transition_to_liveness(&mut self) {
         self.trace.note(self.now, format_args!("faults end"));
         self.healed = true;
+        self.at_heal = (self.now, self.counts);
         self.cuts.mend();
         self.end_operations();
         let calm = Intensity::calm(&mut self.random);
         self.intensity = calm;
         for node in 0..self.nodes.len() {
             self.nodes[node].fill(false);
+            self.nodes[node].fails_sync = false;
             self.nodes[node].crash_at_op = None;
             self.thaw(node);
             if !self.nodes[node].up {
@@ -102,18 +169,20 @@ impl<S: System> Simulator<'_, S> {
         found
     }
 
-    /// A node loses power and its disk, if the system can bear that.
-    pub(crate) fn lose_disk(&mut self, number: usize) {
+    /// A node loses power and its disk. False if the system cannot bear that.
+    pub(crate) fn lose_disk(&mut self, number: usize) -> bool {
         let node = NodeId(number as u16);
         let gauge = |of: NodeId, name: &str| self.gauge(of, name);
         if !self.nodes[number].up || !self.system.may_lose(node, &gauge) {
-            return;
+            return false;
         }
         self.trace.note(self.now, format_args!("node {number} loses its disk"));
         self.counts.disks_lost += 1;
+        self.counts.faults += 1;
         self.crash(number);
         self.nodes[number].replace_disk();
         self.system.lose(node);
+        true
     }
 
     /// A transaction has ended the process that executed it. Somebody will look after it.

@@ -9,6 +9,7 @@ use ordain_role::{Address, TimerId, WorkDone};
 use crate::client::Waiter;
 use crate::connections::ConnectionNo;
 use crate::connections::wire::Way;
+use crate::incidents::{Incident, Spell};
 use crate::network::Packet;
 use ordain_checker::RequestId;
 
@@ -57,6 +58,12 @@ pub(crate) enum Happening<M> {
     Speak { speaker: usize },
     /// It has waited long enough over a connection.
     Weary { speaker: usize, connection: ConnectionNo },
+    /// The next incident is due.
+    Incident,
+    /// An incident that could not happen is tried again.
+    TryIncident(Incident),
+    /// What happened to single messages, disk operations or clients for a while is over.
+    SpellEnds(Spell),
     /// A crash is due.
     CrashDue { node: usize, life: u32 },
     /// The companion of a node goes on.

@@ -7,6 +7,7 @@ use ordain_model::{Abort, Call, Db, Digest, Isolation, Micros, OutcomeStatus, Pr
 use ordain_role::{Directory, NodeId};
 
 use crate::faults::Faults;
+use crate::figures::{Figures, percent};
 use crate::load::Load;
 use crate::operations::Operations;
 use crate::simulator::{Counts, Simulator};
@@ -28,8 +29,10 @@ pub struct Config {
     pub servers: u16,
     /// The number of clients that speak bytes to the connection servers.
     pub speakers: u32,
-    /// The number of requests that they make together.
+    /// The number of requests that clients make together, unless the run lasts for a time.
     pub txns: u64,
+    /// The time for which clients ask and faults happen, in place of a number of requests.
+    pub virtual_time: Option<Micros>,
     /// The faults that may happen.
     pub faults: Faults,
     /// What an operator does beside them.
@@ -66,6 +69,7 @@ impl Config {
             servers: 0,
             speakers: 0,
             txns: 400,
+            virtual_time: None,
             faults: Faults::ALL,
             operations: Operations::NONE,
             sessions_before: 0,
@@ -82,7 +86,7 @@ impl Config {
 }
 
 /// The result of a run.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq)]
 pub struct Report {
     /// The seed.
     pub seed: u64,
@@ -104,6 +108,8 @@ pub struct Report {
     pub voided: u64,
     /// Entries in the durable logs of all nodes.
     pub entries: u64,
+    /// The figures that say what the run was like.
+    pub figures: Figures,
     /// The faults that happened.
     pub counts: Counts,
     /// Lines of the event trace.
@@ -133,6 +139,7 @@ impl Report {
             unknown: self.unknown + next.unknown,
             voided: self.voided + next.voided,
             entries: self.entries + next.entries,
+            figures: self.figures,
             counts: self.counts,
             events: self.events + next.events,
             trace_hash: self.trace_hash.rotate_left(1) ^ next.trace_hash,
@@ -146,7 +153,7 @@ impl Report {
 impl fmt::Display for Report {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match &self.verdict {
-            Ok(()) => write!(f, "seed {} ok digest {}", self.seed, self.digest),
+            Ok(()) => write!(f, "seed {} ok digest {} {}", self.seed, self.digest, self.figures),
             Err(violation) => write!(f, "seed {} violation {violation}", self.seed),
         }
     }
@@ -161,7 +168,9 @@ pub fn run_seed<'a, S: System>(
 ) -> Report {
     let conserved = workload.conserved();
     let mut simulator = Simulator::new(system, workload, config, sink);
-    simulator.run(config.faults_last, |s| s.asked() < config.txns);
+    simulator.run(config.virtual_time.unwrap_or(config.faults_last), |s| {
+        !s.has_asked_enough() || s.awaits_fault()
+    });
     simulator.transition_to_liveness();
     simulator.await_speakers();
     let lists = simulator.read_lists();
@@ -189,6 +198,7 @@ pub fn run_seed<'a, S: System>(
         unknown: 0,
         voided: checked.voided,
         entries: checked.entries,
+        figures: Figures::default(),
         counts: simulator.counts,
         events: simulator.trace.events(),
         trace_hash: simulator.trace.hash(),
@@ -205,6 +215,15 @@ pub fn run_seed<'a, S: System>(
         };
         *count += 1;
     }
+    let (healed, by_heal) = simulator.at_heal;
+    let asked_for = simulator.works_since.map_or(0, |since| healed.0.saturating_sub(since.0));
+    report.figures = Figures {
+        unknown_percent: percent(report.unknown, report.transactions),
+        crashes: u64::from(by_heal.crashes),
+        faults: by_heal.faults,
+        asked_for: Micros(asked_for),
+        ..Figures::of_batches(&checked.batches)
+    };
     report
 }
 
@@ -331,10 +350,21 @@ impl<S: System> Simulator<'_, S> {
             disks.push((NodeId(number as u16), Box::new(disk)));
         }
         if let Some(violation) = self.failed.take() {
-            return Verdict { digest: Digest::default(), entries: 0, voided: 0, verdict: Err(violation) };
+            return Verdict::failed(violation);
         }
-        let Simulator { system, history, registry, config, audits, .. } = self;
+        let Simulator { system, history, registry, config, audits, last_under_load, .. } = self;
         let (registry, before, audits) = (registry.clone(), Vec::new(), std::mem::take(audits));
-        system.check(Ending { disks, history, digests, conserved, audits, registry, before, config })
+        let last_under_load = *last_under_load;
+        system.check(Ending {
+            disks,
+            history,
+            last_under_load,
+            digests,
+            conserved,
+            audits,
+            registry,
+            before,
+            config,
+        })
     }
 }

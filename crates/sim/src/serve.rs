@@ -6,6 +6,7 @@ use ordain_model::{Call, Effect, Front, Micros, OutcomeBatch, OutcomeStatus, Ses
 use ordain_role::{Address, NodeId, PeerChange};
 
 use crate::client::{Answered, Client, Waiter};
+use crate::load::Load;
 use crate::queue::Happening;
 use crate::simulator::Simulator;
 use crate::system::System;
@@ -39,7 +40,8 @@ impl<S: System> Simulator<'_, S> {
     pub(crate) fn reconnect_clients(&mut self) {
         for client in 0..self.clients.len() {
             if !self.clients[client].connected {
-                let delay = self.random.tail(2_000);
+                let has_session = self.clients[client].session.is_some();
+                let delay = self.config.load.reconnects_after(has_session, &mut self.random);
                 self.after(delay, Happening::Reconnect { client });
             }
         }
@@ -51,7 +53,7 @@ impl<S: System> Simulator<'_, S> {
             let client = &mut self.clients[number];
             if client.connected && self.doors[client.door].node.0 as usize == node {
                 client.disconnect();
-                let delay = self.random.tail(2_000);
+                let delay = self.config.load.reconnects_after(client.session.is_some(), &mut self.random);
                 self.after(delay, Happening::Reconnect { client: number });
             }
         }
@@ -82,16 +84,22 @@ impl<S: System> Simulator<'_, S> {
     }
 
     fn think_soon(&mut self, client: usize, loop_no: usize) {
-        let delay = self.random.tail(self.config.load.think_us_max);
+        let delay = self.config.load.think(&mut self.random);
         self.after(delay, Happening::Think { client, loop_no });
     }
 
     pub(crate) fn think(&mut self, number: usize, loop_no: usize) {
-        let client = &mut self.clients[number];
-        let enough = self.history.len() >= self.loading.len() + self.config.txns as usize;
+        let load = self.config.load;
+        let client = &self.clients[number];
         let is_closing = self.nodes[usize::from(self.doors[client.door].node.0)].is_closing;
-        if self.healed || enough || is_closing || !client.connected || client.loops[loop_no].is_some() {
+        let is_busy = client.loops[loop_no].is_some();
+        if self.healed || self.has_asked_enough() || is_closing || !client.connected || is_busy {
             return;
+        }
+        if self.now < self.rests_until {
+            let delay = load.think(&mut self.random);
+            let at = self.rests_until.plus(Micros(delay));
+            return self.at(at, Happening::Think { client: number, loop_no });
         }
         let Some((mut call, args, loads)) = self.make_up(number) else {
             return self.think_soon(number, loop_no);
@@ -100,11 +108,27 @@ impl<S: System> Simulator<'_, S> {
         call.session = client.number();
         let by = (Some(number), client.connections);
         let request = self.history.sent_over(by, self.now, call, args);
-        client.loops[loop_no] = Some(request);
+        self.clients[number].loops[loop_no] = Some(request);
+        self.rest_after_wave();
         if loads {
             self.loads(request);
         }
         self.submit(Some(number), request);
+    }
+
+    /// All clients rest once another wave of requests is asked.
+    pub(crate) fn rest_after_wave(&mut self) {
+        let Load { wave, rest_us, .. } = self.config.load;
+        let waves = self.asked().checked_div(wave).unwrap_or_default();
+        if waves > self.waves {
+            self.waves = waves;
+            self.rests_until = self.now.plus(Micros(self.random.between(1, 2 * rest_us.max(1))));
+        }
+    }
+
+    /// True once clients have asked for as much as the run is for, unless it lasts for a time.
+    pub(crate) fn has_asked_enough(&self) -> bool {
+        self.config.virtual_time.is_none() && self.asked() >= self.config.txns
     }
 
     fn resend(&mut self, client: usize, request: RequestId) {
@@ -252,6 +276,7 @@ impl<S: System> Simulator<'_, S> {
     }
 
     pub(crate) fn take_outcomes(&mut self, number: usize, answerer: (NodeId, u32), batch: &OutcomeBatch) {
+        self.note_load(batch);
         for outcome in &batch.outcomes {
             let (from, chunk, index) = (answerer.0.0, outcome.chunk.0, outcome.index);
             self.trace.note(
@@ -342,7 +367,7 @@ impl<S: System> Simulator<'_, S> {
         self.clients[number].loops[loop_no] = None;
         // One that was turned away does not come back at once.
         let pause = if rejected { Micros(100 + self.random.tail(10_000)) } else { Micros(0) };
-        let delay = pause.plus(Micros(self.random.tail(self.config.load.think_us_max)));
+        let delay = pause.plus(Micros(self.config.load.think(&mut self.random)));
         self.after(delay.0, Happening::Think { client: number, loop_no });
     }
 }

@@ -13,13 +13,15 @@ use std::fmt::{self, Debug};
 use std::sync::Arc;
 
 use ordain_checker::{History, Violation, ViolationKind};
-use ordain_model::{Micros, Random, Registry};
+use ordain_model::{Micros, Random, Registry, Stamp};
 use ordain_role::{Address, Event, NodeId};
 
 use crate::client::{Client, Door};
 use crate::connections::Connections;
 use crate::connections::speakers::Speakers;
 use crate::faults::Intensity;
+use crate::incidents::Incidents;
+use crate::load::FaultPace;
 use crate::loading::Loading;
 use crate::network::Cuts;
 use crate::node::Node;
@@ -33,6 +35,8 @@ use crate::workload::Workload;
 /// The numbers of what happened in a run.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Counts {
+    /// Faults of nodes, disks, clocks and the network that the simulator has begun: what follows from one is no other one.
+    pub faults: u64,
     /// Crashes of nodes, those during recovery included.
     pub crashes: u32,
     /// Starts of nodes after a crash.
@@ -93,6 +97,7 @@ pub struct Simulator<'a, S: System> {
     pub(crate) registry: Arc<Registry>,
     pub(crate) config: Config,
     pub(crate) intensity: Intensity,
+    pub(crate) incidents: Incidents,
     pub(crate) random: Random,
     pub(crate) trace: Trace<'a>,
     pub(crate) now: Micros,
@@ -106,8 +111,18 @@ pub struct Simulator<'a, S: System> {
     pub(crate) audits: Vec<Vec<u8>>,
     pub(crate) history: History,
     pub(crate) counts: Counts,
+    /// The waves of requests that are asked.
+    pub(crate) waves: u64,
+    /// No client asks before then.
+    pub(crate) rests_until: Micros,
+    /// The time of the first answer.
+    pub(crate) works_since: Option<Micros>,
     /// Faults have ended; nothing new is asked for.
     pub(crate) healed: bool,
+    /// The time when that was, and what had happened by then.
+    pub(crate) at_heal: (Micros, Counts),
+    /// The latest place of an answer that was given before that.
+    pub(crate) last_under_load: Stamp,
     pub(crate) failed: Option<Violation>,
     /// An operator is on the way to look after nodes that have ended.
     pub(crate) is_called: bool,
@@ -157,10 +172,7 @@ impl<'a, S: System> Simulator<'a, S> {
     ) -> Simulator<'a, S> {
         assert!(config.nodes > 0 && config.doors > 0, "a cluster has at least one node and one door");
         let mut random = Random::new(config.seed);
-        let mut intensity = Intensity::draw(config.faults, config.nodes, &mut random);
-        if system.bears_loss() {
-            intensity.draw_loss(config.faults, &mut random);
-        }
+        let (intensity, incidents) = Self::draw_faults(&config, system.bears_loss(), &mut random);
         let registry = system.registry();
         let mut doors = Vec::new();
         for node in 0..config.nodes {
@@ -178,6 +190,7 @@ impl<'a, S: System> Simulator<'a, S> {
             speakers: Speakers::default(),
             config,
             intensity,
+            incidents,
             random,
             trace: Trace::new(sink),
             now: Micros(0),
@@ -190,7 +203,12 @@ impl<'a, S: System> Simulator<'a, S> {
             workload,
             history: History::default(),
             counts: Counts::default(),
+            waves: 0,
+            rests_until: Micros(0),
+            works_since: None,
             healed: false,
+            at_heal: (Micros(0), Counts::default()),
+            last_under_load: Stamp::NONE,
             failed: None,
             is_called: false,
             queue: Queue::new(),
@@ -219,6 +237,24 @@ impl<'a, S: System> Simulator<'a, S> {
             simulator.after(0, Happening::Tend);
         }
         simulator
+    }
+
+    /// The faults of a seed, at the pace of its load.
+    fn draw_faults(config: &Config, bears_loss: bool, random: &mut Random) -> (Intensity, Incidents) {
+        let Config { faults, nodes, load, .. } = config;
+        if load.faults == FaultPace::Own {
+            let mut intensity = Intensity::draw(*faults, *nodes, random);
+            if bears_loss {
+                intensity.draw_loss(*faults, random);
+            }
+            return (intensity, Incidents::default());
+        }
+        let mut spells = Intensity::draw_incidents(*faults, *nodes, random);
+        if load.faults == FaultPace::Once {
+            spells.crash_in_recovery_chance = 0;
+        }
+        let incidents = Incidents::draw((*faults, load.faults), *nodes, bears_loss, &spells, random);
+        (spells.without_spells(), incidents)
     }
 
     /// The requests and answers so far.
@@ -324,56 +360,11 @@ impl<'a, S: System> Simulator<'a, S> {
             Happening::Impatient { client, request, attempt } => self.lose_patience(client, request, attempt),
             Happening::Reconnect { client } => self.reconnect(client),
             Happening::Restart { node } => self.restart(node),
-            Happening::CrashDue { node, life } if self.lives(node, life) && !self.healed => {
-                if self.random.chance(500_000) {
-                    self.crash(node);
-                } else {
-                    let ops = self.nodes[node].disk.ops() + self.random.tail(64);
-                    self.nodes[node].crash_at_op = Some(ops);
-                }
-            }
-            Happening::Fill { node } if !self.healed => {
-                self.trace.note(self.now, format_args!("node {node} disk full"));
-                self.counts.shortages += 1;
-                self.nodes[node].fill(true);
-                let lasts = 1 + self.random.tail(self.intensity.full_us_max);
-                self.after(lasts, Happening::Space { node });
-            }
-            Happening::Space { node } if !self.healed => {
-                self.trace.note(self.now, format_args!("node {node} disk has space"));
-                self.nodes[node].fill(false);
-                self.after_about(self.intensity.full_every_us, Happening::Fill { node });
-            }
-            Happening::Cut if !self.healed => {
-                self.cuts = Cuts::draw(self.nodes.len(), &mut self.random);
-                self.counts.partitions += 1;
-                self.trace.note(self.now, format_args!("partition{}", self.cuts));
-                let lasts = 1 + self.random.tail(self.intensity.partition_us_max);
-                self.after(lasts, Happening::Mend);
-            }
-            Happening::Mend if !self.healed => {
-                self.trace.note(self.now, format_args!("partition ends"));
-                self.cuts.mend();
-                self.after_about(self.intensity.partition_every_us, Happening::Cut);
-            }
-            Happening::Break if !self.healed => {
-                self.break_connection();
-                self.after_about(self.intensity.break_every_us, Happening::Break);
-            }
-            Happening::Lose if !self.healed => {
-                self.after_about(self.intensity.loss_every_us, Happening::Lose);
-                let node = self.random.index(self.nodes.len());
-                self.lose_disk(node);
-            }
-            Happening::Freeze { node } if !self.healed => {
-                self.after_about(self.intensity.freeze_every_us, Happening::Freeze { node });
-                self.freeze(node);
-            }
             Happening::Tend => self.tend(),
             Happening::Operate => self.operate(),
             Happening::Thaw { node, life } if self.lives(node, life) => self.thaw(node),
-            Happening::Jump { node } if !self.healed => self.jump(node),
-            other => self.happen_to_bytes(&other),
+            other if self.healed => self.happen_to_bytes(&other),
+            other => self.befall(other),
         }
     }
 

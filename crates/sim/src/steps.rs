@@ -184,6 +184,7 @@ impl<S: System> Simulator<'_, S> {
         if self.is_server(to)
             && let Incoming::Front(Front::Outcomes(batch)) = message.clone().incoming()
         {
+            self.note_load(&batch);
             self.note_answered(to, (from.node, life), &batch);
         }
         if !self.nodes[to.node.0 as usize].roles.contains_key(&to.role) {
@@ -217,7 +218,7 @@ impl<S: System> Simulator<'_, S> {
 
     pub(crate) fn disk_step(&mut self, number: usize, role: u16, line: usize) {
         let Simulator { nodes, random, trace, now, intensity, counts, .. } = self;
-        let Node { disk, roles, crash_at_op, sync_failed, .. } = &mut nodes[number];
+        let Node { disk, roles, crash_at_op, sync_failed, fails_sync, .. } = &mut nodes[number];
         let Some(slot) = roles.get_mut(&role) else { return };
         let op = slot.disk[line].current().cloned();
         if crash_at_op.is_some_and(|at| disk.ops() >= at) {
@@ -229,7 +230,9 @@ impl<S: System> Simulator<'_, S> {
             return self.crash(number);
         }
         let is_sync = matches!(op, Some(DiskOp::Sync { .. } | DiskOp::SyncDirectory));
-        let fails = is_sync && random.chance(intensity.sync_failure_chance);
+        let fails_by_chance = is_sync && random.chance(intensity.sync_failure_chance);
+        let fails = fails_by_chance || is_sync && std::mem::take(fails_sync);
+        counts.faults += u64::from(fails_by_chance);
         counts.sync_failures += u32::from(fails);
         *sync_failed |= fails;
         disk.fail_syncs(fails);

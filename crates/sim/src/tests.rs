@@ -16,7 +16,7 @@ use crate::{Config, Counts, Fault, Faults, Load, Mix, Profile, Report, Simulator
 use toy::{Mistake, Toy};
 
 fn small(seed: u64, faults: Faults) -> Config {
-    Config { txns: 150, faults, load: Load::of(Profile::Storm), ..Config::new(seed) }
+    Config { txns: 150, faults, load: Load::of(Profile::Storm, 1), ..Config::new(seed) }
 }
 
 fn run(config: &Config, mistake: Option<Mistake>) -> Report {
@@ -71,7 +71,7 @@ fn a_right_system_passes_under_each_fault_and_under_all() {
 /// A run of a seed on a cluster. Its clients think longer, so that a run lasts long enough for nodes to be missed and to be
 /// replaced; how long is drawn from the seed.
 fn cluster(seed: u64, nodes: u16, faults: Faults) -> Config {
-    let storm = Load::of(Profile::Storm);
+    let storm = Load::of(Profile::Storm, 1);
     let load = Load { clients: 8 + u32::from(nodes), think_us_max: 4_000 << (seed % 7), ..storm };
     Config { nodes, load, ..small(seed, faults) }
 }

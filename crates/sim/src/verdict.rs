@@ -1,12 +1,13 @@
 //! The end of a run: what it leaves behind, and what its system makes of that.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 use ordain_checker::{History, NodeLog, Run, Violation, ViolationKind, check};
-use ordain_model::{Batch, Digest, Gsn, Layout, ProcedureId, Registry};
+use ordain_model::{Batch, Digest, Gsn, Layout, ProcedureId, Registry, Stamp};
 use ordain_role::{Directory, NodeId};
 
+use crate::figures::BatchSize;
 use crate::run::Config;
 use crate::workload::procedures::FATAL;
 
@@ -16,6 +17,8 @@ pub struct Ending<'a> {
     pub disks: Vec<(NodeId, Box<dyn Directory>)>,
     /// The requests and answers of the clients.
     pub history: &'a mut History,
+    /// The latest place of an answer that was given while clients asked and faults happened.
+    pub last_under_load: Stamp,
     /// The digests that nodes have reported without a transaction, when nothing was under way.
     pub digests: Vec<(NodeId, Digest)>,
     /// Procedures whose reply must always be this.
@@ -37,6 +40,9 @@ pub struct Verdict {
     pub digest: Digest,
     /// Entries in the durable logs of all nodes.
     pub entries: u64,
+    /// The sizes of the batches up to the last answer under load, each once however many nodes have it. Those that come while a
+    /// run is wound up are small whatever the load.
+    pub batches: Vec<BatchSize>,
     /// Answers that need not hold, because the system has given up what they rest on.
     pub voided: u64,
     /// Nothing, or the first violation.
@@ -47,9 +53,19 @@ impl Verdict {
     /// A run whose log of a node cannot be read.
     pub fn unreadable(node: NodeId, reason: &str) -> Verdict {
         let text = format!("the log of node {} cannot be read: {reason}", node.0);
-        let verdict = Err(Violation::new(ViolationKind::Recovery, text));
-        Verdict { digest: Digest::default(), entries: 0, voided: 0, verdict }
+        Verdict::failed(Violation::new(ViolationKind::Recovery, text))
     }
+
+    /// A run that is not judged, because something was broken before its end.
+    pub fn failed(violation: Violation) -> Verdict {
+        let digest = Digest::default();
+        Verdict { digest, entries: 0, batches: Vec::new(), voided: 0, verdict: Err(violation) }
+    }
+}
+
+fn size_of(batch: &Batch) -> BatchSize {
+    let fragments = batch.txns().map(|(_, _, txn)| txn.fragments().len() as u64);
+    BatchSize { txns: batch.txns().count() as u64, fragments: fragments.sum() }
 }
 
 impl Ending<'_> {
@@ -74,6 +90,11 @@ impl Ending<'_> {
             Err(violation) => (Digest::default(), Err(violation)),
         };
         let entries = logs.iter().map(|log| log.batches.len() as u64).sum();
-        Verdict { digest, entries, voided: 0, verdict }
+        let last = self.last_under_load;
+        let place = |batch: &Batch| Gsn::new(batch.epoch, batch.partition, 0);
+        let under_load =
+            logs.iter().flat_map(|log| &log.batches).filter(|batch| Stamp::from(place(batch)) <= last);
+        let batches: BTreeMap<_, _> = under_load.map(|batch| (place(batch), size_of(batch))).collect();
+        Verdict { digest, entries, batches: batches.into_values().collect(), voided: 0, verdict }
     }
 }

@@ -119,6 +119,8 @@ pub struct Mix {
     copied: Option<(usize, u64, u8)>,
     weights: Vec<(Kind, u64)>,
     total: u64,
+    /// The most keys of a request and calls of a `Multi`, as a multiple of what is usual.
+    breadth: u64,
     /// Makes every appended or written value a new one.
     serial: u64,
 }
@@ -127,7 +129,15 @@ impl Mix {
     /// A mix over `keys` keys a database.
     fn new(keys: u64, weights: &[(Kind, u64)]) -> Mix {
         let total = weights.iter().map(|(_, w)| w).sum();
-        Mix { keys: keys.max(1), partitions: 1, copied: None, weights: weights.to_vec(), total, serial: 0 }
+        Mix {
+            keys: keys.max(1),
+            partitions: 1,
+            copied: None,
+            weights: weights.to_vec(),
+            total,
+            breadth: 1,
+            serial: 0,
+        }
     }
 
     /// All kinds but checkpoints and moves, over `keys` keys a database.
@@ -184,6 +194,23 @@ impl Mix {
         Mix::new(keys, &weights)
     }
 
+    /// Requests name so many times as many keys, and blocks hold so many times as many calls. More of the requests are blocks then,
+    /// and none is over all keys or a whole table more than once in a while.
+    #[must_use]
+    pub fn wide(mut self, breadth: u64) -> Mix {
+        if breadth > 1 {
+            for (kind, weight) in &mut self.weights {
+                match kind {
+                    Kind::Multi => *weight *= 4,
+                    Kind::Audit | Kind::AuditTable | Kind::AuditLedgers | Kind::AuditEntries => *weight = 1,
+                    _ => {}
+                }
+            }
+            self.total = self.weights.iter().map(|(_, weight)| weight).sum();
+        }
+        Mix { breadth, ..self }
+    }
+
     /// Adds so many checkpoints to a hundred requests, on a system that has them.
     #[must_use]
     pub fn with_checkpoints(mut self, percent: u64) -> Mix {
@@ -226,10 +253,10 @@ impl Mix {
         format!("{prefix}{}", random.below(self.keys)).into_bytes()
     }
 
-    /// One to four different keys, most often two or three.
+    /// One to four different keys, most often two or three, or as many times as many as requests are wide.
     fn some_keys(&self, prefix: char, random: &mut Random) -> Vec<Vec<u8>> {
         let mut keys: Vec<Vec<u8>> = Vec::new();
-        for _ in 0..1 + random.below(2) + random.below(3) {
+        for _ in 0..(1 + random.below(2) + random.below(3)) * self.breadth {
             let key = self.key(prefix, random);
             if !keys.contains(&key) {
                 keys.push(key);
@@ -342,7 +369,7 @@ impl Mix {
             Kind::Multi => {
                 use Kind::*;
                 const INSIDE: [Kind; 7] = [Transfer, Skim, Append, Increment, Put, Get, Post];
-                let calls: Vec<_> = (0..random.between(1, 4))
+                let calls: Vec<_> = (0..random.between(1, 4 * self.breadth))
                     .map(|_| self.request(INSIDE[random.index(INSIDE.len())], random))
                     .collect();
                 let mut args = Vec::new();

@@ -40,6 +40,7 @@ const MAY_CONVERT_STAMPS: &[Allowance] = &[
     ("crates/node/src/aborts.rs", "an operator aborts a transaction by its place in the order"),
     ("crates/ordain/src/sim/deterministic.rs", "the system of the simulator that runs the family"),
     ("crates/ordain/src/sim/measured.rs", "the ends of the family's transactions by its log"),
+    ("crates/sim/src/verdict.rs", "the sizes of batches, by the family's log"),
 ];
 
 /// Files that may hold a function of more lines.

@@ -75,7 +75,12 @@ impl Setting {
     /// The words of the command line after `ordain sim`, but for the seeds.
     pub(super) fn words(&self, bug: Bug) -> impl Iterator<Item = &'static str> {
         let txns = if self.flags.contains(" --txns ") { &[][..] } else { &["--txns", "600"] };
-        let words = self.flags.split(' ').chain(txns.iter().copied());
+        // The load that the settings without a profile were measured with.
+        let load = match self.flags.contains(" --profile ") {
+            true => &[][..],
+            false => &["--profile", "storm", "--clients", "32", "--sessions", "80"],
+        };
+        let words = self.flags.split(' ').chain(txns.iter().chain(load).copied());
         // The seeds of the table were measured with clients that call procedures.
         words.chain(["--clients-speak", "calls", "--plant", bug.name(), "--unasked"])
     }

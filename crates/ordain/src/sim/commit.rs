@@ -7,9 +7,9 @@ use ordain_checker::dependencies::history::values_of;
 use ordain_checker::{Violation, ViolationKind};
 use ordain_commit::{CommitEngine, CommitFamily, Decision, Message, Participant};
 use ordain_family::{Family as _, NodeSettings, Opened as _, places};
-use ordain_model::{Digest, DigestSpan, Epoch, Layout, Options, Registry, Value};
+use ordain_model::{Digest, DigestSpan, Epoch, Layout, Options, Registry, Stamp, Value};
 use ordain_role::{Address, Bugs, Directory, Event, NodeId, Now, Outbox, Role, Topology};
-use ordain_sim::{Ending, FrontDoor, Roles, System, Verdict};
+use ordain_sim::{BatchSize, Ending, FrontDoor, Roles, System, Verdict};
 
 use super::SimArgs;
 use super::appends::{self, list_of};
@@ -168,6 +168,10 @@ impl System for CommitSystem {
         };
         let verdict = appends::check(ending.history, &lists);
         let verdict = verdict.and_then(|()| self.check_digests(&decisions));
-        Verdict { digest, entries: decisions.len() as u64, voided: 0, verdict }
+        let size = |decision: &Arc<Decision>| BatchSize { txns: 1, fragments: decision.writes.len() as u64 };
+        let under_load =
+            decisions.iter().filter(|decision| Stamp::new(decision.stamp.0) <= ending.last_under_load);
+        let batches = under_load.map(size).collect();
+        Verdict { digest, entries: decisions.len() as u64, batches, voided: 0, verdict }
     }
 }

@@ -11,7 +11,7 @@ use ordain_checker::history::Answer;
 use ordain_checker::{NodeLog, Promise, Violation, order};
 use ordain_checkpoint::{Found, Header, file_name, list};
 use ordain_deterministic::assembly::{self, Assembly, Deterministic, places};
-use ordain_deterministic::options::{BALANCE, CHECKPOINT_MODE, EXECUTION, Knobs, WINDOW};
+use ordain_deterministic::options::{BALANCE, CHECKPOINT_MODE, EXECUTION, Knobs, LINGER_US, WINDOW};
 use ordain_deterministic::sequencing::Log;
 use ordain_deterministic::shard::{self, Balance};
 use ordain_engines::registry::{Engine, Make};
@@ -32,7 +32,7 @@ use ordain_role::{
 use ordain_sim::system::{FrontDoor, Roles};
 use ordain_sim::workload::procedures as simulated;
 use ordain_sim::{
-    Companion, Ending, Fault, Faults, Operation, System, Verdict, VirtualHost, virtual_servers,
+    Companion, Ending, Fault, FaultPace, Faults, Operation, System, Verdict, VirtualHost, virtual_servers,
 };
 
 use super::measured::Measured;
@@ -101,7 +101,7 @@ fn narrowed(registry: Registry, args: &SimArgs, seed: u64) -> Registry {
         return registry;
     }
     let carried = [0, 2, 4, 6][seed as usize / 5 % 4];
-    registry.limited(Limits { reply: 9 * args.keys as usize + 16, carried })
+    registry.limited(Limits { reply: 9 * args.load.keys() as usize + 16, carried })
 }
 
 /// True if a group has all that was agreed on without one of its members.
@@ -170,6 +170,14 @@ struct Cut {
     evicted: BTreeSet<NodeId>,
 }
 
+/// The time that batches wait for more in the run of a seed, in microseconds; none in a storm.
+fn linger_us(args: &SimArgs, seed: u64) -> u64 {
+    match args.load.load(args.partitions).faults {
+        FaultPace::Own => 0,
+        _ => [0, 0, 200, 800][seed as usize / 4 % 4],
+    }
+}
+
 impl DeterministicSystem {
     /// The system that the flags describe, where they leave a choice as the seed has it.
     pub(super) fn new(args: &SimArgs, seed: u64) -> anyhow::Result<DeterministicSystem> {
@@ -206,6 +214,7 @@ impl DeterministicSystem {
         draw(&CHECKPOINT_MODE, OptionValue::Name(["multiversion", "zigzag"][seed as usize % 2]));
         // Narrow, so that the bounds are met.
         draw(&WINDOW, OptionValue::Integer(1 + seed % 40));
+        draw(&LINGER_US, OptionValue::Integer(linger_us(args, seed)));
         draw(&BALANCE, OptionValue::Bool(seed % 7 >= 3));
         let pace = args.service_pace_ms.unwrap_or([1, 3, 10, 30, 100][seed as usize % 5]);
         let settings = NodeSettings {

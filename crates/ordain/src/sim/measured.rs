@@ -57,7 +57,7 @@ fn workload(args: &SimArgs) -> anyhow::Result<Option<Box<dyn ordain_workload::Wo
             return Ok(None);
         }
         WorkloadName::Ycsb => Box::new(Ycsb::new(ycsb::Parameters {
-            records: args.keys.max(8) * partitions as u64,
+            records: args.load.keys().max(8) * partitions as u64,
             record_bytes: 24,
             ops_per_txn: 4,
             writes_per_txn: 2,
@@ -74,15 +74,15 @@ fn workload(args: &SimArgs) -> anyhow::Result<Option<Box<dyn ordain_workload::Wo
             ..tpcc::Parameters::default()
         })?),
         WorkloadName::Bank => Box::new(bank::Bank::new(bank::Parameters {
-            accounts: args.keys,
-            accounts_per_read: 2.min(args.keys as usize),
+            accounts: args.load.keys(),
+            accounts_per_read: 2.min(args.load.keys() as usize),
             balances: 0.2,
             totals: 0.1,
             ..bank::Parameters::default()
         })?),
         WorkloadName::Micro => Box::new(micro::Micro::calvin(micro::Calvin {
             partitions,
-            records_per_partition: args.keys.max(20),
+            records_per_partition: args.load.keys().max(20),
             contention_index: 0.25,
             multi_partition: if partitions > 1 { 0.5 } else { 0.0 },
             ops_per_txn: 4,
@@ -106,7 +106,7 @@ impl Measured {
             workload,
             registry: registry.clone(),
             kinds: BTreeMap::new(),
-            system: Mix::of_system(args.keys, moves_among),
+            system: Mix::of_system(args.load.keys(), moves_among),
             is_loaded: false,
         };
         Ok(Some(Measured(Rc::new(RefCell::new(inner)))))

@@ -149,7 +149,7 @@ impl<F: Family> System for FamilySystem<F> {
     }
 
     fn check(&mut self, _: Ending<'_>) -> Verdict {
-        Verdict { digest: Digest::default(), entries: 0, voided: 0, verdict: Ok(()) }
+        Verdict { digest: Digest::default(), entries: 0, batches: Vec::new(), voided: 0, verdict: Ok(()) }
     }
 }
 

@@ -203,7 +203,7 @@ impl System for Pair {
 
 /// Two nodes without clients, in a storm.
 fn idle(seed: u64, faults: Faults) -> Config {
-    let load = Load { clients: 0, ..Load::of(Profile::Storm) };
+    let load = Load { clients: 0, ..Load::of(Profile::Storm, 1) };
     Config { nodes: 2, load, faults, ..Config::new(seed) }
 }
 

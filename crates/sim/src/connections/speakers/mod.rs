@@ -129,10 +129,15 @@ impl<S: System> Simulator<'_, S> {
     /// A client has paused: it connects, or says the next thing.
     pub(crate) fn speak(&mut self, number: usize) {
         self.speakers.all[number].is_pausing = false;
-        let is_done = self.healed || self.history.len() as u64 >= self.config.txns;
+        let is_done = self.healed || self.has_asked_enough();
         let speaker = &self.speakers.all[number];
         if !speaker.units.is_empty() || (is_done && speaker.retry.is_none() && speaker.iteration.is_none()) {
             return;
+        }
+        if self.now < self.rests_until && !self.healed {
+            self.speakers.all[number].is_pausing = true;
+            let at = self.rests_until.plus(Micros(self.config.load.think(&mut self.connections.random)));
+            return self.at(at, Happening::Speak { speaker: number });
         }
         let mut out = Vec::new();
         if speaker.connection.is_none() && !self.open_speaker(number, &mut out) {
@@ -145,6 +150,7 @@ impl<S: System> Simulator<'_, S> {
         let mut draw = Draw { speech, random: &mut connections.random, window, clocks_are_true };
         draw.next(number, &mut all[number], &mut out);
         self.say(number, &out);
+        self.rest_after_wave();
         self.draw_trouble(number);
     }
 
