@@ -156,6 +156,12 @@ impl<S: System> Simulator<'_, S> {
         if self.works_since.is_none() {
             self.begin_incidents();
         }
+        self.note_asked();
+    }
+
+    /// Notes that requests were asked: the only incident of a run may be due. It is noted with every request and with the first
+    /// answer, before which no incident is set: all may have been asked by then.
+    pub(crate) fn note_asked(&mut self) {
         if self.incidents.is_due(self.asked()) {
             let load = self.config.load;
             let delay = self.random.tail(load.think_us_max.max(load.rest_us));

@@ -118,6 +118,7 @@ impl<S: System> Simulator<'_, S> {
 
     /// All clients rest once another wave of requests is asked.
     pub(crate) fn rest_after_wave(&mut self) {
+        self.note_asked();
         let Load { wave, rest_us, .. } = self.config.load;
         let waves = self.asked().checked_div(wave).unwrap_or_default();
         if waves > self.waves {
