@@ -1,6 +1,6 @@
 //! Requests that append to lists and read them, judged without a log: by the answers, and by the lists at the end.
 //!
-//! The requests become a history of [`dependencies`](crate::dependencies), a connection a session of it, and the judge there
+//! The requests become a history of [`dependencies`], a connection a session of it, and the judge there
 //! holds it to an isolation level.
 
 use std::collections::BTreeMap;
