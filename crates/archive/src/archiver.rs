@@ -35,7 +35,7 @@ pub struct ArchiverSettings {
     pub environment: Environment,
     /// The node's data directory.
     pub data_dir: PathBuf,
-    /// What goes there and what stays.
+    /// The rules of which checkpoints go to the archive, and which stay there.
     pub rules: Rules,
     /// The length of a part of an upload; none: the usual one.
     pub part: Option<u64>,

@@ -25,7 +25,7 @@ pub struct Content {
 }
 
 impl Content {
-    /// So many bytes, as they are read from there.
+    /// Content of `len` bytes, read from `bytes` when it is sent.
     pub fn new(bytes: impl Read + Send + 'static, len: u64) -> Content {
         Content { bytes: Box::new(bytes), len }
     }

@@ -97,7 +97,7 @@ fn searches(rules: Rules) -> Vec<Search> {
         add(Rests::Session);
     }
     if rules.time != Bound::Nobody {
-        // Whatever writes are missed, the cycle has one name.
+        // A cycle on real time has one name, however many writes are missed.
         searches.push(Search::Any(Rests::Time));
     }
     if rules.stamps {
@@ -206,7 +206,7 @@ fn anomaly_of(cycle: &[Edge]) -> Anomaly {
     let is_missed = |at: usize| cycle[at % count].kind == Kind::ReadWrite;
     let missed = (0..count).filter(|at| is_missed(*at)).count();
     let is_in_a_row = count > 1 && (0..count).any(|at| is_missed(at) && is_missed(at + 1));
-    // Whether a session had read what makes it stand behind.
+    // True if a session order follows a read of a write: the session had seen what it stands behind.
     let had_read = |at: usize| {
         cycle[at % count].kind == Kind::WriteRead && cycle[(at + 1) % count].kind == Kind::Session
     };

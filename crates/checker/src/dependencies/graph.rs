@@ -58,7 +58,7 @@ pub struct Graph {
 }
 
 impl Graph {
-    /// So many transactions and instants that do not depend on each other.
+    /// A graph of `txns` transactions and `instants` instants without dependencies.
     pub fn new(txns: usize, instants: usize) -> Graph {
         Graph { edges: vec![Vec::new(); txns + instants], txns }
     }
@@ -149,7 +149,7 @@ impl Graph {
         (component, found)
     }
 
-    /// Whether a node is reached from another along allowed dependencies, for each pair (from, to) of them. `order` are the
+    /// Reachability along allowed dependencies: true for each pair (from, to) where `to` is reached. `order` are the
     /// components' numbers along the same dependencies.
     pub fn reaches(&self, allowed: Allowed, order: &[usize], pairs: &[(usize, usize)]) -> Vec<bool> {
         const WORDS: usize = 8;
@@ -236,7 +236,7 @@ impl<'a> Ways<'a> {
                     continue;
                 }
                 came_by[edge.to] = Some((search, *edge, length));
-                // What costs nothing is looked at first.
+                // Edges to instants cost nothing, and are searched first.
                 if edge.to < graph.txns {
                     queue.push_back((edge.to, length))
                 } else {

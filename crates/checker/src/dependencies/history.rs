@@ -64,7 +64,7 @@ pub struct Txn {
 }
 
 impl Txn {
-    /// Whether the transaction writes.
+    /// True if the transaction writes.
     pub fn is_update(&self) -> bool {
         self.ops.iter().any(|op| op.written().is_some())
     }
@@ -109,7 +109,7 @@ impl Observed {
         Observed::new(txn, Outcome::Committed)
     }
 
-    /// The same in a session: its number there.
+    /// Sets the session of the transaction, and its number there.
     #[must_use]
     pub fn of_session(self, session: u64, place: u64) -> Observed {
         Observed { session: Some((session, place)), ..self }
@@ -121,14 +121,14 @@ impl Observed {
         Observed { asked: Some(asked), answered, ..self }
     }
 
-    /// The same with a place in the engine's order.
+    /// Sets the place of the transaction in the engine's order.
     #[must_use]
     pub fn stamped(self, stamp: u64) -> Observed {
         Observed { stamp: Some(stamp), ..self }
     }
 }
 
-/// What clients did and saw, and what is there in the end.
+/// A history: the transactions of clients, and the state at the end.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct History {
     /// The transactions, in no particular order.
@@ -272,7 +272,7 @@ impl HistoryWriter {
     }
 }
 
-/// What all populations together have recorded.
+/// The records of all populations together.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Recorded {
     /// The committed transactions, in no particular order.

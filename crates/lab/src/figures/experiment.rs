@@ -344,7 +344,7 @@ impl Experiment {
         };
         (self.more)(self, measured, &mut summary);
         summary.shapes.iter_mut().for_each(|shape| shape.is_ours |= self.is_ours);
-        if let Some(why) = measured.withheld() {
+        if let Some(why) = measured.no_verdict_because() {
             summary.withhold(&why);
         }
         let conditions = caption(measured.runs.iter().map(|(_, _, run)| run));

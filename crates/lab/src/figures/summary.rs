@@ -47,7 +47,7 @@ impl Measured {
 
     /// The reason for which there is no verdict on any of it: a place of a line where no run passed its checks, or none had
     /// the machine to itself. A shape of the places that are left would be another one.
-    pub fn withheld(&self) -> Option<String> {
+    pub fn no_verdict_because(&self) -> Option<String> {
         let places = grouped(self.runs.iter().map(|(line, x, run)| ((line, *x), run)));
         places.into_iter().find_map(|((line, x), runs)| {
             let passed: Vec<&Run> = runs.into_iter().filter(|run| run.passed()).collect();
@@ -395,14 +395,14 @@ mod tests {
             ..Measured::default()
         };
         assert_eq!(measured.clock("a").points, [(1.0, 10.0), (2.0, 20.0)]);
-        assert!(measured.withheld().is_none() && measured.clock("a").disturbed.is_empty());
+        assert!(measured.no_verdict_because().is_none() && measured.clock("a").disturbed.is_empty());
         measured.runs.push(with(3.0, 5.0, busy));
         assert_eq!(measured.clock("a").disturbed, [3.0]);
-        assert_eq!(measured.withheld().as_deref(), Some("a at 3, the machine: disturbed"));
+        assert_eq!(measured.no_verdict_because().as_deref(), Some("a at 3, the machine: disturbed"));
         let mut measured = Measured { runs: vec![with(1.0, 10.0, State::Unknown)], ..Measured::default() };
-        assert_eq!(measured.withheld().as_deref(), Some("a at 1, the machine: unknown"));
+        assert_eq!(measured.no_verdict_because().as_deref(), Some("a at 1, the machine: unknown"));
         measured.runs = vec![("b".to_owned(), 2.0, run("calvin", 1, 5.0, false))];
-        assert_eq!(measured.withheld().as_deref(), Some("no run of b at 2 passed its checks"));
+        assert_eq!(measured.no_verdict_because().as_deref(), Some("no run of b at 2 passed its checks"));
     }
 
     #[test]
