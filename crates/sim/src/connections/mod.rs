@@ -448,22 +448,27 @@ impl<S: System> Simulator<'_, S> {
         None
     }
 
-    /// Reads the lists of the clients that speak bytes as they are in the end.
+    /// Reads the lists of the clients that speak bytes as they are in the end: in one transaction, since what no client
+    /// waits for any more may still take effect, and must then be in all of its lists or in none.
     pub(crate) fn read_lists(&mut self) -> BTreeMap<u64, Vec<u64>> {
+        let lists = self.speakers.speech.lists();
+        if lists.is_empty() {
+            return BTreeMap::new();
+        }
+        let mut bytes = Vec::new();
+        write_command(&[b"MULTI"], &mut bytes);
+        // A block that writes is no read of an earlier state.
+        write_command(&[b"SET", b"read", b"in the end"], &mut bytes);
+        lists.iter().for_each(|list| write_command(&[b"GET", &list_key(*list)], &mut bytes));
+        write_command(&[b"EXEC"], &mut bytes);
+        let replies = self.converse(&bytes, lists.len() + 3);
+        let Some(Reply::Array(values)) = replies.as_ref().and_then(|replies| replies.last()) else {
+            return BTreeMap::new();
+        };
         let mut found = BTreeMap::new();
-        for lists in self.speakers.speech.lists().chunks(8) {
-            let mut bytes = Vec::new();
-            write_command(&[b"MULTI"], &mut bytes);
-            // A block that writes is no read of an earlier state.
-            write_command(&[b"SET", b"read", b"in the end"], &mut bytes);
-            lists.iter().for_each(|list| write_command(&[b"GET", &list_key(*list)], &mut bytes));
-            write_command(&[b"EXEC"], &mut bytes);
-            let Some(replies) = self.converse(&bytes, lists.len() + 3) else { return found };
-            let Some(Reply::Array(values)) = replies.last() else { return found };
-            for (list, value) in lists.iter().zip(&values[1..]) {
-                if let Reply::Bulk(bytes) = value {
-                    found.insert(*list, values_of(bytes).unwrap_or_default());
-                }
+        for (list, value) in lists.iter().zip(&values[1..]) {
+            if let Reply::Bulk(bytes) = value {
+                found.insert(*list, values_of(bytes).unwrap_or_default());
             }
         }
         found
