@@ -194,7 +194,8 @@ impl DeterministicSystem {
         simulated::register(&mut registry);
         let nodes = partitions * usize::from(args.replicas);
         let operator = args.operator.then(|| Operator::new(seed, nodes, &mut registry));
-        let is_spoken_to = args.speakers(seed, 8) > 0;
+        // Clients of bytes are for wide limits; a restored cluster has those of the cluster before, whoever its clients are.
+        let is_spoken_to = args.speakers(limits_of, 8) > 0;
         let registry = if is_spoken_to { registry } else { narrowed(registry, args, limits_of) };
         let drawn = if partitions == 1 { [1, 2, 3, 4, 8][seed as usize % 5] } else { 1 + seed as usize % 3 };
         let shards = args.shards.map_or(drawn, usize::from);

@@ -45,8 +45,7 @@ fn clusters_are_restored_from_stores_and_directories_and_serve_on() {
         (&MEMBERS, "paxflow"),
         (&PRIMARIES, "calvin"),
     ] {
-        let restore = ["--operations", "restore", "--engine", engine, "--clients-speak", "calls"];
-        let of = counts(&[flags, &restore].concat(), 0..5);
+        let of = counts(&[flags, &["--operations", "restore", "--engine", engine]].concat(), 0..5);
         all.restores += of.restores;
         all.archived += of.archived;
         all.store_failures += of.store_failures;
