@@ -9,7 +9,7 @@ use std::sync::Arc;
 use ordain_log::{LogConfig, LogWriter, MemoryDirectory, carry_out};
 use ordain_model::{
     Batch, Call, Cell, Chunk, ChunkNo, Db, Epoch, Front, GatewayId, Gsn, Layout, Micros, Millis,
-    OutcomeStatus, PartitionId, PauseNo, Placed, Position, Registry, RequestNo, SessionId, Value,
+    OutcomeStatus, PartitionId, PauseNo, Placed, Position, Registry, RequestNo, SessionId, Snapshot, Value,
     VirtualShard, system,
 };
 use ordain_replication::Covered;
@@ -389,6 +389,16 @@ fn the_session_that_was_silent_longest_is_forgotten_first() {
     assert!(is_known(&sessions, 1) && is_known(&sessions, (1 << 40) + 1));
     assert!(!is_known(&sessions, 2) && !is_known(&sessions, 3));
     assert!(is_known(&sessions, 4));
+}
+
+#[test]
+fn a_chunk_of_reads_that_writes_is_not_run() {
+    let mut bench = Bench::new(Settings::default());
+    let mut read =
+        |number, asks: &[Ask]| bench.tell(GATEWAY, Front::Read(chunk(number, asks), Snapshot::Closed));
+    assert!(read(0, &[Ask::Read, WRITE]).is_empty());
+    let sent = read(1, &[Ask::Read]);
+    assert!(sent.iter().any(|(_, message)| matches!(message, Message::Reading(_))), "{sent:?}");
 }
 
 #[test]
