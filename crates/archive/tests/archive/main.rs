@@ -347,6 +347,7 @@ fn a_checkpoint_that_another_partition_lacks_takes_no_other_s_place() {
         "3 and 5 are what can be restored"
     );
     [8, 9].iter().for_each(|epoch| save(dirs[1].path(), *epoch));
-    until(&second, "older ones go", |report| report.uploaded == 4 && report.kept == 2);
+    // The epoch is that of a listing after the last upload; two were there before it, too.
+    until(&second, "older ones go", |report| report.epoch == Epoch(9) && report.kept == 2);
     assert_eq!(epochs(1), [8, 9]);
 }
