@@ -288,7 +288,9 @@ fn fewer_clients_than_loops_ask_for_everything_there_is_to_ask_for() {
     let line = "x --records 100 --ops-per-txn 2 --threads 2 --durability ephemeral --warmup 0 --duration 0.3 --no-ceiling \
                 --clients 1 --rate 500";
     let run = measured(&ycsb(line)).runs.remove(0);
-    assert!((90..210).contains(&run.committed) && run.behind < Some(20), "{run:?}");
+    // A machine that is busy answers less of what was due; a rate that loops without clients had a share of is half as high.
+    let due = (run.committed + run.behind.unwrap()) as f64 / (run.seconds * 500.0);
+    assert!((0.65..1.4).contains(&due), "{due}: {run:?}");
 }
 
 #[test]

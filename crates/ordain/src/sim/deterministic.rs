@@ -260,7 +260,6 @@ impl DeterministicSystem {
             settings.replication() != ordain_family::Replication::Async || settings.topology.nodes() >= 3,
             "--replication async needs three nodes at least, or else nobody could tell who is primary"
         );
-        let nodes = usize::from(settings.topology.nodes());
         let is_by_replica = settings.replication() == ordain_family::Replication::Async;
         let shape = (usize::from(args.partitions), is_by_replica);
         let store = archives.then(|| (VirtualStore::new(seed, shape, args.faults != Faults::NONE), seed));
