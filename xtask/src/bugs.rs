@@ -6,14 +6,13 @@
 //! is written anew by a run of seeds 0 to 59; the rows of bugs that the run left out stay.
 
 use std::collections::BTreeMap;
-use std::path::{Path, PathBuf};
-use std::sync::Mutex;
 use std::time::Instant;
 
 use anyhow::{Context, bail};
 use serde_json::Value;
 
-use crate::workspace::{self, Workspace};
+use crate::simulator::{Simulator, two_at_a_time};
+use crate::workspace::Workspace;
 
 /// The seeds of a setting.
 const SEEDS: u64 = 60;
@@ -95,19 +94,13 @@ impl Found {
 
 /// Looks for the bugs. The error names those that too few seeds have found.
 pub(crate) fn run(workspace: &Workspace, bugs: &Bugs) -> anyhow::Result<()> {
-    let binary = build(workspace)?;
-    let directory = std::env::temp_dir().join(format!("ordain-bugs-{}", std::process::id()));
-    std::fs::create_dir_all(&directory).with_context(|| format!("cannot create {}", directory.display()))?;
-    let found = jobs(workspace, &binary, &directory).and_then(|mut jobs| {
-        if let Some(unknown) = bugs.only.iter().find(|name| jobs.iter().all(|job| job.name != **name)) {
-            bail!("there is no bug `{unknown}`: `ordain sim bugs` lists them");
-        }
-        jobs.retain(|job| bugs.only.is_empty() || bugs.only.contains(&job.name));
-        look(workspace, &binary, &directory, jobs, bugs.from)
-    });
-    // Reports are small and of no use once they are read.
-    let _ = std::fs::remove_dir_all(&directory);
-    let found = found?;
+    let simulator = Simulator::build(workspace)?;
+    let mut jobs = jobs(&simulator.list("bugs")?);
+    if let Some(unknown) = bugs.only.iter().find(|name| jobs.iter().all(|job| job.name != **name)) {
+        bail!("there is no bug `{unknown}`: `ordain sim bugs` lists them");
+    }
+    jobs.retain(|job| bugs.only.is_empty() || bugs.only.contains(&job.name));
+    let found = look(&simulator, jobs, bugs.from)?;
     if bugs.from == 0 {
         let page = workspace.path(PAGE);
         let text = std::fs::read_to_string(&page).with_context(|| format!("cannot read {PAGE}"))?;
@@ -125,30 +118,13 @@ pub(crate) fn run(workspace: &Workspace, bugs: &Bugs) -> anyhow::Result<()> {
     Ok(())
 }
 
-/// Builds `ordain` in release; the path of the program.
-fn build(workspace: &Workspace) -> anyhow::Result<PathBuf> {
-    let mut cargo = workspace.cargo();
-    cargo.args(["build", "--release", "--package", "ordain"]);
-    workspace::run(cargo)?;
-    let mut cargo = workspace.cargo();
-    cargo.args(["metadata", "--format-version", "1", "--no-deps"]);
-    let metadata: Value = serde_json::from_str(&workspace::output(cargo)?)?;
-    let target = metadata["target_directory"].as_str().context("cargo names no target directory")?;
-    Ok(Path::new(target).join("release/ordain"))
-}
-
 /// What `ordain sim bugs` lists, one job a setting.
-fn jobs(workspace: &Workspace, binary: &Path, directory: &Path) -> anyhow::Result<Vec<Job>> {
-    let list = directory.join("bugs.json");
-    let mut command = workspace.command(binary);
-    command.args(["sim", "bugs", "--json"]).arg(&list);
-    workspace::output(command)?;
-    let listed: Vec<Value> = serde_json::from_str(&std::fs::read_to_string(&list)?)?;
+fn jobs(listed: &Value) -> Vec<Job> {
     let texts = |value: &Value| -> Vec<String> {
         value.as_array().into_iter().flatten().filter_map(Value::as_str).map(String::from).collect()
     };
     let mut jobs = Vec::new();
-    for (bug, listed) in listed.iter().enumerate() {
+    for (bug, listed) in listed.as_array().into_iter().flatten().enumerate() {
         let text = |key: &str| listed[key].as_str().unwrap_or_default().to_string();
         for (number, setting) in listed["settings"].as_array().into_iter().flatten().enumerate() {
             jobs.push(Job {
@@ -163,65 +139,28 @@ fn jobs(workspace: &Workspace, binary: &Path, directory: &Path) -> anyhow::Resul
             });
         }
     }
-    Ok(jobs)
+    jobs
 }
 
 /// Runs the seeds of all jobs, two processes at a time, and prints each as it ends.
-fn look(
-    workspace: &Workspace,
-    binary: &Path,
-    directory: &Path,
-    jobs: Vec<Job>,
-    from: u64,
-) -> anyhow::Result<Vec<(Job, Found)>> {
-    let waiting = Mutex::new(jobs.into_iter().rev().collect::<Vec<Job>>());
-    let done = Mutex::new(Vec::new());
-    let work = || -> anyhow::Result<()> {
-        loop {
-            let next = waiting.lock().ok().and_then(|mut waiting| waiting.pop());
-            let Some(job) = next else { return Ok(()) };
-            let started = Instant::now();
-            let found = seeds(workspace, binary, directory, &job, from)?;
-            let Found { total, first, by_kind } = &found;
-            let first = first.map_or(String::new(), |seed| format!(", first {seed}"));
-            let took = started.elapsed().as_secs_f64();
-            println!(
-                "{:<26} {total:>2} of {SEEDS} in {took:5.1} s: {} {by_kind:?}{first}",
-                job.name, job.shown
-            );
-            if let Ok(mut done) = done.lock() {
-                done.push((job, found));
-            }
-        }
-    };
-    std::thread::scope(|scope| {
-        let other = scope.spawn(work);
-        let own = work();
-        own.and(other.join().unwrap_or_else(|_| bail!("a thread that runs seeds panicked")))
+fn look(simulator: &Simulator<'_>, jobs: Vec<Job>, from: u64) -> anyhow::Result<Vec<(Job, Found)>> {
+    let mut found = two_at_a_time(jobs, |job| {
+        let started = Instant::now();
+        let found = seeds(simulator, job, from)?;
+        let Found { total, first, by_kind } = &found;
+        let first = first.map_or(String::new(), |seed| format!(", first {seed}"));
+        let took = started.elapsed().as_secs_f64();
+        println!("{:<26} {total:>2} of {SEEDS} in {took:5.1} s: {} {by_kind:?}{first}", job.name, job.shown);
+        Ok(found)
     })?;
-    let mut found = done.into_inner().unwrap_or_default();
     found.sort_by_key(|(job, _)| job.place);
     Ok(found)
 }
 
 /// Runs the seeds of a job.
-fn seeds(
-    workspace: &Workspace,
-    binary: &Path,
-    directory: &Path,
-    job: &Job,
-    from: u64,
-) -> anyhow::Result<Found> {
-    let reports = directory.join(format!("{}-{}.json", job.name, job.place.1));
-    let mut command = workspace.command(binary);
-    command.arg("sim").args(&job.flags).args(["--seeds", &format!("{from}..{}", from + SEEDS), "--json"]);
-    command.arg(&reports);
-    let output = command.output().with_context(|| format!("cannot start {}", binary.display()))?;
-    // Exit 1 with reports: a seed was unsound, as it should be.
-    let text = std::fs::read_to_string(&reports).with_context(|| {
-        format!("{} was not run: {}", job.name, String::from_utf8_lossy(&output.stderr).trim())
-    })?;
-    let reports: Vec<Value> = serde_json::from_str(&text)?;
+fn seeds(simulator: &Simulator<'_>, job: &Job, from: u64) -> anyhow::Result<Found> {
+    let reports =
+        simulator.seeds(&format!("{}-{}", job.name, job.place.1), &job.flags, from..from + SEEDS)?;
     let mut found = Found::default();
     for report in &reports {
         let kind = report["kind"].as_str().unwrap_or_default();

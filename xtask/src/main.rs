@@ -16,6 +16,7 @@ mod ci;
 mod deps;
 mod fuzz;
 mod seeds;
+mod simulator;
 mod tidy;
 mod workspace;
 
@@ -30,7 +31,8 @@ usage: cargo xtask <command>
   deps     check the arrows between our crates against the allow-list in xtask/src/deps.rs
   tidy     check what the compiler does not: see xtask/src/tidy.rs
   fuzz     [--seconds S | --minutes M] [--target NAME] [--from SEED]: run each fuzz target for so long (60 s)
-  seeds    --engine E --from A --to B [flags of `ordain sim`]: simulate seeds A..B with all faults
+  seeds    --engine E --from A --to B [flags of `ordain sim`]: simulate seeds A..B with all faults;
+           --every in place of the engine: those seeds of each configuration, with each profile
   bugs     [--only NAME]... [--from SEED]: look for each planted bug with 60 seeds, and write the table of docs/testing.md
 ";
 

@@ -5,7 +5,7 @@ use std::path::PathBuf;
 
 use anyhow::Context;
 use clap::Args;
-use ordain_engines::registry::{self, ENGINES, EngineInfo};
+use ordain_engines::registry::{self, DEFAULT_BECAUSE, ENGINES, Engine, EngineInfo};
 use ordain_lab::options::default_of;
 use ordain_lab::report::{self, check_writable};
 use ordain_model::{Offer, OptionKind, OptionValue};
@@ -32,6 +32,7 @@ pub fn run(args: &EnginesArgs) -> anyhow::Result<bool> {
         engines.add_row([info.name, info.what, &paper(info), info.level, info.family.name(), &can]);
     }
     println!("{engines}");
+    println!("The default is {}, {DEFAULT_BECAUSE}.", Engine::default());
     let mut options = report::wrapped_table(&["option", "takes", "default", "engines", "what it does"]);
     for info in registry::all_options() {
         let flag = if info.is_flag { format!("--{}", info.name) } else { format!("--option {}", info.name) };
@@ -82,7 +83,7 @@ fn to_json() -> Value {
             "options": built.map_or(&[][..], |built| built.options).iter().map(option).collect::<Vec<_>>(),
         })
     });
-    json!({ "engines": engines.collect::<Vec<_>>() })
+    json!({ "default": Engine::default().name(), "engines": engines.collect::<Vec<_>>() })
 }
 
 fn option(offer: &Offer) -> Value {

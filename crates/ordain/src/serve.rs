@@ -13,7 +13,7 @@ use std::thread;
 use anyhow::Context;
 use clap::{Args, ValueEnum};
 use ordain_archive::Location;
-use ordain_engines::registry::{self, Engine};
+use ordain_engines::registry::{self, DEFAULT_BECAUSE, Engine};
 use ordain_family::Keep;
 use ordain_lab::options::{OptionArgs, OptionFlags};
 use ordain_node::admin_client::{Login, Target};
@@ -103,7 +103,10 @@ impl OptionFlags for OfServe {
 fn engine_help() -> String {
     let engines = registry::built().map(|engine| format!("`{}`: {}", engine.name(), engine.info().what));
     let engines = engines.collect::<Vec<_>>().join(". ");
-    format!("The engine. {engines}. `ordain engines` tells more [default: {}]", Engine::default())
+    format!(
+        "The engine. {engines}. Without the flag it is `{}`, {DEFAULT_BECAUSE}. `ordain engines` tells more [default: {0}]",
+        Engine::default()
+    )
 }
 
 /// The flags of `ordain serve`. Each is also a key of the configuration file and an environment variable; a flag

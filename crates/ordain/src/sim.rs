@@ -17,6 +17,7 @@ use ordain_sim::{Config, Faults, Figures, Mix, Operation, Operations, Report, Su
 mod appends;
 mod bugs;
 mod commit;
+mod configurations;
 mod deterministic;
 mod load;
 mod measured;
@@ -103,6 +104,8 @@ impl OptionFlags for OfSim {
 enum SimCommand {
     /// List the bugs that can be planted: names, engines, mistakes, and the invariants that they break.
     Bugs(bugs::BugsArgs),
+    /// List the ways to run deterministic engines that long ranges of seeds must cover.
+    Configurations(configurations::ConfigurationsArgs),
 }
 
 /// The flags of `ordain sim`.
@@ -352,8 +355,10 @@ fn requests(
 /// # Errors
 /// Wrong usage, or a file that cannot be written.
 pub fn run(args: &SimArgs) -> anyhow::Result<bool> {
-    if let Some(SimCommand::Bugs(args)) = &args.command {
-        return bugs::run(args);
+    match &args.command {
+        Some(SimCommand::Bugs(args)) => return bugs::run(args),
+        Some(SimCommand::Configurations(args)) => return configurations::run(args),
+        None => {}
     }
     let (from, to) = args.seeds.unwrap_or((args.seed, args.seed + 1));
     let mut reports = Vec::new();

@@ -328,6 +328,7 @@ impl<S: System> Simulator<'_, S> {
     }
 
     fn unpack(&mut self, from: usize, to: usize, parcel: &Parcel) {
+        self.trace.cover(&parcel.bytes);
         if parcel.to == DRIVER {
             return self.take_aborts(to, &parcel.bytes);
         }

@@ -12,7 +12,7 @@ use crate::node::Node;
 use crate::queue::Happening;
 use crate::simulator::Simulator;
 use crate::system::System;
-use crate::trace::EventText;
+use crate::trace::{EventText, Head};
 
 /// The longest time that work takes which a role gives away, microseconds: longer than most of what happens meanwhile.
 const WORK_US_MAX: u64 = 20_000;
@@ -238,7 +238,10 @@ impl<S: System> Simulator<'_, S> {
         disk.fail_syncs(fails);
         let result = op.as_ref().map_or(Ok(()), |op| disk.apply(op));
         disk.fail_syncs(false);
-        trace.note(*now, format_args!("{number}/{role} disk {op:?} {result:?}"));
+        trace.note(*now, format_args!("{number}/{role} disk {} {result:?}", Head(&op)));
+        if let Some(DiskOp::Write { data, .. }) = &op {
+            data.iter().for_each(|part| trace.cover(part));
+        }
         if let Some(done) = slot.disk[line].advance(result) {
             slot.mailbox.push_back(Event::Disk(done));
             if slot.disk[line].is_busy() {

@@ -2,6 +2,9 @@
 //!
 //! Every line goes into a hash, always; the text itself is handed on only to a sink. Two runs
 //! of a seed have the same hash, so a source of nondeterminism is found the day it enters (STYLE.md, 15).
+//!
+//! Lines are short, as they are made in every run. What they leave out goes into the hash where it is bytes anyway:
+//! messages between nodes, and writes to disks.
 
 use std::fmt::{self, Write};
 
@@ -40,6 +43,11 @@ impl<'a> Trace<'a> {
         }
     }
 
+    /// Takes bytes into the hash that no line shows.
+    pub fn cover(&mut self, bytes: &[u8]) {
+        self.hash.update(bytes);
+    }
+
     /// The hash of all lines so far.
     pub fn hash(&self) -> u128 {
         self.hash.digest128()
@@ -57,16 +65,15 @@ impl fmt::Debug for Trace<'_> {
     }
 }
 
-/// The text of an event: of a message of the front door what it holds, of another message, which may hold whole batches,
-/// the beginning of its text and a hash of all of it.
+/// The text of an event: of a message of the front door what it holds, of another one the beginning of its text, as it may
+/// hold whole batches.
 pub(crate) struct EventText<'e, M>(pub(crate) &'e Event<M>);
 
 impl<M: Message> fmt::Display for EventText<'_, M> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        const LONGEST: usize = 160;
         let (from, message) = match self.0 {
             Event::Message { from, message } => (from, message),
-            other => return write!(f, "{other:?}"),
+            other => return write!(f, "{}", Head(other)),
         };
         write!(f, "from {}/{} ", from.node.0, from.role)?;
         match message.clone().incoming() {
@@ -93,16 +100,46 @@ impl<M: Message> fmt::Display for EventText<'_, M> {
             Incoming::Front(Front::Continue(pause)) => write!(f, "continue after {}", pause.0),
             Incoming::Front(Front::Memory { is_over, room }) => write!(f, "memory {is_over} {room}"),
             Incoming::Peer(_) | Incoming::Role(_) => {
-                let mut text = String::new();
-                write!(text, "{message:?}")?;
-                match text.char_indices().nth(LONGEST) {
-                    Some((cut, _)) => {
-                        write!(f, "{}... {:016x}", &text[..cut], xxh3_64(text.as_bytes()))
-                    }
-                    None => f.write_str(&text),
-                }
+                write!(f, "{}", Head(message))
             }
         }
+    }
+}
+
+/// The beginning of a value's text. The rest is not made.
+pub(crate) struct Head<'v, T>(pub(crate) &'v T);
+
+impl<T: fmt::Debug> Head<'_, T> {
+    /// The most bytes that are shown.
+    const LONGEST: usize = 160;
+}
+
+impl<T: fmt::Debug> fmt::Display for Head<'_, T> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let mut room = Room { left: Self::LONGEST, f };
+        match write!(room, "{:?}", self.0) {
+            Err(fmt::Error) if room.left == 0 => f.write_str("..."),
+            ended => ended,
+        }
+    }
+}
+
+/// Passes on so many bytes, and fails at the first one more.
+struct Room<'r, 'f> {
+    left: usize,
+    f: &'r mut fmt::Formatter<'f>,
+}
+
+impl Write for Room<'_, '_> {
+    fn write_str(&mut self, text: &str) -> fmt::Result {
+        if text.len() <= self.left {
+            self.left -= text.len();
+            return self.f.write_str(text);
+        }
+        let end = text.floor_char_boundary(self.left);
+        self.left = 0;
+        self.f.write_str(&text[..end])?;
+        Err(fmt::Error)
     }
 }
 
@@ -125,5 +162,29 @@ mod tests {
         quiet.note(Micros(7), format_args!("restart"));
         assert_ne!(hash, quiet.hash());
         assert_eq!(text, ["           5 crash of node 1", "           7 restart"]);
+    }
+
+    #[test]
+    fn bytes_that_no_line_shows_are_in_the_hash() {
+        let hash = |bytes: &[u8]| {
+            let mut trace = Trace::new(None);
+            trace.note(Micros(1), format_args!("a write"));
+            trace.cover(bytes);
+            trace.hash()
+        };
+        assert_eq!(hash(b"one"), hash(b"one"));
+        assert_ne!(hash(b"one"), hash(b"two"));
+    }
+
+    #[test]
+    fn a_long_value_shows_its_beginning() {
+        assert_eq!(Head(&"short").to_string(), "\"short\"");
+        let exact = "x".repeat(Head::<String>::LONGEST - 2);
+        assert_eq!(Head(&exact).to_string(), format!("{exact:?}"));
+        let long = format!("{}", Head(&vec![1_u8; 1000]));
+        assert!(long.starts_with("[1, 1, ") && long.ends_with("...") && long.len() <= 163, "{long}");
+        // A character is not cut into two.
+        let wide = Head(&"\u{e9}".repeat(200)).to_string();
+        assert_eq!(wide.chars().filter(|c| *c == '\u{e9}').count(), 79);
     }
 }

@@ -1,0 +1,82 @@
+//! `ordain sim configurations`: the ways to run deterministic engines that long ranges of seeds must cover.
+//!
+//! An engine of the registry is in the list by itself, in each shape of a cluster. `cargo xtask seeds --every` runs each
+//! configuration with each profile.
+
+use std::io::Write;
+use std::path::PathBuf;
+
+use clap::Args;
+use ordain_engines::registry::{self, Engine, Make};
+use ordain_lab::report;
+use ordain_sim::Profile;
+
+/// The shapes of clusters: a single node, partitions alone, and replicated ones.
+const SHAPES: [&str; 4] =
+    ["", "--partitions 3", "--partitions 2 --replicas 3", "--partitions 2 --replicas 3 --replication async"];
+
+/// The promises that are not an engine's own, each in one shape.
+const OTHER_PROMISES: [&str; 5] = [
+    "--engine calvin --reads strict --partitions 2 --replicas 3",
+    "--engine paxflow --reads previous --partitions 2 --replicas 3",
+    "--engine paxflow --reads strict --partitions 2 --replicas 3",
+    "--engine qstore --cascade abort --partitions 2 --replicas 3",
+    "--engine qstore --isolation read-committed --partitions 2 --replicas 3",
+];
+
+/// The flags of `ordain sim configurations`.
+#[derive(Clone, Debug, Args)]
+pub(super) struct ConfigurationsArgs {
+    /// Write the configurations and the profiles to this file as JSON.
+    #[arg(long, value_name = "FILE")]
+    json: Option<PathBuf>,
+}
+
+/// The flags of each configuration.
+fn all() -> impl Iterator<Item = String> {
+    let is_deterministic = |engine: &Engine| matches!(engine.make(), Make::Deterministic(_));
+    let shaped = |engine: Engine| {
+        SHAPES.map(|shape| format!("--engine {} {shape}", engine.name()).trim_end().to_string())
+    };
+    registry::built().filter(is_deterministic).flat_map(shaped).chain(OTHER_PROMISES.map(String::from))
+}
+
+/// Lists the configurations.
+///
+/// # Errors
+/// A file that cannot be written.
+pub(super) fn run(args: &ConfigurationsArgs) -> anyhow::Result<bool> {
+    let mut out = std::io::stdout().lock();
+    let configurations: Vec<String> = all().collect();
+    for flags in &configurations {
+        writeln!(out, "{flags}")?;
+    }
+    let profiles = Profile::ALL.map(|(_, name)| name);
+    let listed = serde_json::json!({ "configurations": configurations, "profiles": profiles });
+    report::write_json(args.json.as_deref(), &listed)?;
+    Ok(true)
+}
+
+#[cfg(test)]
+mod tests {
+    use clap::Parser;
+
+    use super::super::{SimArgs, simulate};
+    use super::*;
+
+    #[derive(Parser)]
+    struct Line {
+        #[command(flatten)]
+        sim: SimArgs,
+    }
+
+    #[test]
+    fn each_configuration_is_one_that_runs() {
+        for flags in all() {
+            let words = ["sim", "--txns", "20", "--faults", "none"].into_iter().chain(flags.split(' '));
+            let line = Line::try_parse_from(words).unwrap_or_else(|error| panic!("{flags}: {error}"));
+            let report = simulate(&line.sim, 1, None).unwrap_or_else(|error| panic!("{flags}: {error}"));
+            assert!(report.verdict.is_ok(), "{flags}: {report}");
+        }
+    }
+}
