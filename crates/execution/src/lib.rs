@@ -42,6 +42,6 @@ mod workspace;
 pub use in_place::InPlace;
 pub use shipped::{Held, ShippedRecords};
 pub use snapshot::{OnSnapshot, past_of};
-pub use step::{NO_SLOTS, Name, Records, Step, guarded};
+pub use step::{NO_SLOTS, Name, NoTable, Records, Step, guarded};
 pub use undo::{Touched, Undo, WRITE_LOCKED};
 pub use workspace::{InWorkspace, Workspace, Write};

@@ -9,7 +9,7 @@ use ordain_model::wire::Framed;
 use ordain_model::{Cell, Children, Db, KeyHash, Millis, Version, codec};
 use ordain_store::RecordStore;
 
-use crate::step::{Name, Records};
+use crate::step::{Name, NoTable, Records};
 
 /// A record as a transaction leaves it.
 #[derive(Clone, Debug, PartialEq)]
@@ -140,8 +140,8 @@ impl<S: RecordStore> Records for InWorkspace<'_, S> {
         result
     }
 
-    fn table<R>(&mut self, _: impl FnOnce(&mut dyn Table) -> R) -> R {
-        panic!("a whole-table fragment has no workspace");
+    fn table<R>(&mut self, _: impl FnOnce(&mut dyn Table) -> R) -> Result<R, NoTable> {
+        Err(NoTable)
     }
 }
 
@@ -207,6 +207,7 @@ mod tests {
             assert_eq!(children.read(b"a").string(), Some(&[1][..]));
             assert!(children.read(b"b").value.is_none());
         });
+        assert_eq!(records.table(|_| ()), Err(NoTable));
         let written: Vec<Db> = workspace.writes().iter().map(|write| write.db).collect();
         assert_eq!(written, [Db(0), Db(0).children()]);
         assert_eq!(store.records(), 0, "the store is unchanged");
