@@ -6,13 +6,12 @@
 
 use std::sync::Arc;
 
-use ordain_engines::{calvin, qstore};
 use ordain_model::args::encode;
 use ordain_model::map::VIRTUAL_SHARDS;
 use ordain_model::wire::Codec as _;
 use ordain_model::{
-    Args, ArgsBuilder, Call, Cascade, Db, Isolation, KeyHash, Layout, Map, OutcomeStatus, PartitionId,
-    ProcedureId, ReferenceExecutor, RequestNo, SessionId, VirtualShard, system,
+    Args, ArgsBuilder, Call, Db, KeyHash, Layout, Map, OutcomeStatus, PartitionId, ProcedureId,
+    ReferenceExecutor, VirtualShard, system,
 };
 use ordain_sim::Random;
 use ordain_sim::workload::procedures as p;
@@ -324,39 +323,14 @@ proptest! {
     #[test]
     fn random_transactions_among_moves(seed in any::<u64>(), partitions in 1usize..4, threads in 1usize..4) {
         let mut random = Random::new(seed);
-        let (queues, read_committed) = (qstore::SCHEDULING, Isolation::ReadCommitted);
-        let ways = [(calvin::SCHEDULING, false, Isolation::Serializable), (queues, false, read_committed), (queues, true, read_committed)];
-        let (scheduling, speculative, isolation) = ways[random.index(ways.len())];
-        let shape = Shape {
-            partitions,
-            threads,
-            window: 1 + random.index(30),
-            seed,
-            doubled: 100_000,
-            checkpoint_piece: [1, 50, 1 << 16][random.index(3)],
-            scheduling,
-            speculative,
-            cascade: [Cascade::Repair, Cascade::Abort][random.index(2)],
-            isolation,
-            ..Shape::default()
-        };
+        let shape = Shape::drawn(&mut random, seed, partitions, threads);
         let mut cluster = Cluster::new(shape);
         let mut requests = Requests::new(6);
         let (mut known, mut number) = (vec![cluster.layout.clone()], 0);
         for _ in 0..60 {
             cluster.plans = known[known.len() - 1 - random.index(known.len().min(3))].clone();
             for _ in 0..random.index(6) {
-                let (procedure, db, args) = requests.next(&mut random);
-                let is_dependent =
-                    cluster.registry.get(procedure).is_none_or(|procedure| procedure.is_dependent());
-                let mut call = Call::new(procedure, db);
-                if random.chance(500_000) {
-                    number += 1;
-                    call.session = Some((SessionId(1 + random.below(6)), RequestNo(number << 8)));
-                }
-                if !is_dependent {
-                    cluster.submit(random.index(partitions), REPLICA, call, &args);
-                }
+                requests.submit(&mut cluster, &mut random, 500_000, &mut number);
             }
             cluster.seal();
             if random.chance(300_000) {

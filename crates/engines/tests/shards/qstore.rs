@@ -553,9 +553,9 @@ fn scenario_18_a_scan_among_inserts_and_deletions_of_its_batch() {
     }
 }
 
-#[test]
-fn a_group_that_waits_keeps_its_ranges_waiting_and_no_others() {
-    let mut bench = bench(2);
+/// Has a group wait for a value of the second shard, which is held back, in front of a record of the first shard that has
+/// the value `x`, and a read of that record behind it: the record's key, the group and the read.
+pub(crate) fn waiting_group(bench: &mut Bench) -> (Vec<u8>, Ticket, Ticket) {
     let (held, far) = (key_on("o", 0, 2), key_on("p", 1, 2));
     let call = |procedure| Call::new(procedure, p::OBJECTS);
     bench.ask(call(p::PUT), &encode(&[&held[..], b"x"]));
@@ -564,6 +564,14 @@ fn a_group_that_waits_keeps_its_ranges_waiting_and_no_others() {
     let behind = bench.submit(0, call(p::GET), &encode(&[&held])).unwrap();
     bench.flush(0);
     bench.settle();
+    (held, group, behind)
+}
+
+#[test]
+fn a_group_that_waits_keeps_its_ranges_waiting_and_no_others() {
+    let mut bench = bench(2);
+    let (_, group, behind) = waiting_group(&mut bench);
+    let call = |procedure| Call::new(procedure, p::OBJECTS);
     // A later chunk: its replies wait for nothing but its own fragments.
     let keys = (0..64).map(|i| key_on(&format!("q{i}:"), 0, 2));
     let others: Vec<Ticket> =

@@ -16,6 +16,7 @@ use ordain_sim::workload::{ledgers as l, procedures as p};
 use ordain_sim::{Mix, Random, Workload};
 use proptest::prelude::*;
 
+use crate::support::cluster::{Cluster, REPLICA};
 use crate::support::{Bench, Options, SCHEDULINGS, procedures as t};
 
 /// What a client may ask for, besides the simulator's own workload.
@@ -58,6 +59,27 @@ impl Requests {
     pub(crate) fn place(&self, random: &mut Random) -> (Db, Vec<u8>) {
         let (db, prefix) = [(Db(0), 'k'), (p::CELLS, 'c'), (p::OBJECTS, 'o')][random.index(3)];
         (db, self.key(prefix, random))
+    }
+
+    /// Submits a request to a node of a cluster, unless its keys would have to be found first. A share of `sessions` in a
+    /// million is of a session, under the next number.
+    pub(crate) fn submit(
+        &mut self,
+        cluster: &mut Cluster,
+        random: &mut Random,
+        sessions: u32,
+        number: &mut u64,
+    ) {
+        let (procedure, db, args) = self.next(random);
+        let is_dependent = cluster.registry.get(procedure).is_none_or(|procedure| procedure.is_dependent());
+        let mut call = Call::new(procedure, db);
+        if random.chance(sessions) {
+            *number += 1;
+            call.session = Some((SessionId(1 + random.below(6)), RequestNo(*number << 8)));
+        }
+        if !is_dependent {
+            cluster.submit(random.index(usize::from(cluster.layout.partitions())), REPLICA, call, &args);
+        }
     }
 
     fn command(&self, random: &mut Random) -> Request {

@@ -9,7 +9,7 @@ use ordain_model::{
 };
 use ordain_sim::workload::procedures as p;
 
-use crate::qstore::{run, shown};
+use crate::qstore::{run, shown, waiting_group};
 use crate::random::{Request, command};
 use crate::support::cluster::{Cluster, REPLICA, Shape};
 use crate::support::{Bench, Options, SHARD, key_on, procedures as t, render};
@@ -128,14 +128,8 @@ fn what_is_watched_is_checked_in_the_order() {
 #[test]
 fn a_reader_waits_for_nobody() {
     let mut bench = bench(2, Execution::Conservative);
-    let (held, far) = (key_on("o", 0, 2), key_on("p", 1, 2));
+    let (held, group, behind) = waiting_group(&mut bench);
     let call = |procedure| Call::new(procedure, p::OBJECTS);
-    bench.ask(call(p::PUT), &encode(&[&held[..], b"x"]));
-    bench.hold(SHARD + 1, SHARD);
-    let group = bench.submit(0, call(p::ROTATE), &encode(&[&held, &far])).unwrap();
-    let behind = bench.submit(0, call(p::GET), &encode(&[&held])).unwrap();
-    bench.flush(0);
-    bench.settle();
     assert!(bench.answer(group).is_none());
     assert_eq!(shown(&bench, behind), "[\"x\"]");
     // One of the next epoch is to see what the group does.

@@ -76,6 +76,32 @@ impl Default for Shape {
     }
 }
 
+impl Shape {
+    /// A shape with all but its size drawn: for drawn transactions while slots move and nodes are killed.
+    pub fn drawn(random: &mut Random, seed: u64, partitions: usize, threads: usize) -> Shape {
+        let (queues, read_committed) = (qstore::SCHEDULING, Isolation::ReadCommitted);
+        let modes = [
+            (calvin::SCHEDULING, false, Isolation::Serializable),
+            (queues, false, read_committed),
+            (queues, true, read_committed),
+        ];
+        let (scheduling, speculative, isolation) = modes[random.index(modes.len())];
+        Shape {
+            partitions,
+            threads,
+            window: 1 + random.index(30),
+            seed,
+            doubled: 100_000,
+            checkpoint_piece: [1, 50, 1 << 16][random.index(3)],
+            scheduling,
+            speculative,
+            cascade: [Cascade::Repair, Cascade::Abort][random.index(2)],
+            isolation,
+            ..Shape::default()
+        }
+    }
+}
+
 /// A request: its gateway's chunk and index in it.
 pub type Ticket = (GatewayId, ChunkNo, u32);
 
