@@ -75,7 +75,7 @@ const LAYERS: &[Row] = &[
     row("node",      &["model", "role", "family", "link", "store", "log", "checkpoint", "replication", "gateway", "deterministic", "engines", "commands",
                        "resp", "front", "runtime", "archive", "workload"], &[]),
     row("lab",       &["model", "role", "family", "checker", "link", "store", "deterministic", "engines", "node", "workload", "runtime", "gateway", "sim",
-                       "commands"], &[]),
+                       "commands", "resp"], &[]),
     row("ordain",    &["model", "role", "family", "checker", "store", "log", "checkpoint", "replication", "gateway", "deterministic", "commit", "engines", "commands",
                        "resp", "front", "runtime", "archive", "workload", "sim", "node", "lab"], &["fuzz"]),
     // The tool you are reading.

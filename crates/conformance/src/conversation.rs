@@ -1,6 +1,8 @@
 //! Clients that send one after the other, each of which waits as long as the engine's promise about reads asks of it.
 
-use crate::reply::{self, command};
+use ordain_resp::client::command;
+
+use crate::reply;
 use crate::subject::{Sight, Subject};
 
 /// The number of connections of a conversation: `a` to `d`.
@@ -77,11 +79,11 @@ impl<'a> Conversation<'a> {
         self.command(number, words)?;
         self.settle()?;
         let received = std::mem::take(&mut self.received[number]);
-        let reply = reply::first(&received)?.ok_or("there is no reply")?;
-        if reply.len < received.len() {
-            return Err(format!("after the reply came {:?}", reply::lines(&received[reply.len..])));
+        let (reply, len) = reply::first(&received)?.ok_or("there is no reply")?;
+        if len < received.len() {
+            return Err(format!("after the reply came {:?}", reply::lines(&received[len..])));
         }
-        Ok(reply.text)
+        Ok(reply.to_string())
     }
 
     /// As [`ask`](Conversation::ask), of words without spaces.

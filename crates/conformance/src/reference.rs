@@ -9,6 +9,7 @@ use ordain_model::{
     ArgsBuilder, Batch, Call, Chunk, Db, Epoch, Fragment, GatewayId, Gsn, Isolation, KeptReply, Micros,
     OutcomeBatch, OutcomeStatus, Placed, Position, Reads, ReferenceExecutor, Registry, View, Writer, system,
 };
+use ordain_resp::client::command;
 use ordain_resp::memory::Memory;
 use ordain_resp::{
     Access, ClientId, ConnectionId, Context, Control, ControlRequest, Fate, Notice, Session, Shared, Users,
@@ -167,13 +168,7 @@ impl Server {
 
     /// Sends words as an array.
     pub fn command(&mut self, client: usize, words: &[&[u8]]) {
-        let mut bytes = format!("*{}\r\n", words.len()).into_bytes();
-        for word in words {
-            bytes.extend_from_slice(format!("${}\r\n", word.len()).as_bytes());
-            bytes.extend_from_slice(word);
-            bytes.extend_from_slice(b"\r\n");
-        }
-        self.send(client, &bytes);
+        self.send(client, &command(words));
     }
 
     fn receive(&mut self, client: usize) {

@@ -25,6 +25,7 @@ use std::fmt;
 use std::fs;
 use std::path::{Path, PathBuf};
 
+use ordain_resp::client::Reply;
 use ordain_resp::codec::{RequestLimits, RequestParser, Step};
 
 use crate::conversation::Conversation;
@@ -220,17 +221,21 @@ impl<'a> Run<'a> {
 
     fn expect_reply(&mut self, number: usize, expected: &str, in_any_order: bool) -> Result<(), String> {
         let received = self.talk.received(number);
-        let mut reply =
+        let (reply, len) =
             reply::first(received)?.ok_or_else(|| format!("expected {expected:?}, received nothing"))?;
-        received.drain(..reply.len);
-        if in_any_order {
-            reply.items.sort_unstable();
-            reply.text = format!("[{}]", reply.items.join(" "));
-        }
-        if fits(expected, &reply.text) {
+        received.drain(..len);
+        let text = match reply.composite().filter(|_| in_any_order) {
+            Some(items) => {
+                let mut items: Vec<String> = items.iter().map(Reply::to_string).collect();
+                items.sort_unstable();
+                format!("[{}]", items.join(" "))
+            }
+            None => reply.to_string(),
+        };
+        if fits(expected, &text) {
             return Ok(());
         }
-        Err(format!("expected {expected:?}, received {:?}", reply.text))
+        Err(format!("expected {expected:?}, received {text:?}"))
     }
 
     fn expect_closed(&mut self, number: usize) -> Result<(), String> {

@@ -3,8 +3,10 @@
 //! Latency counts from the intended time. A system that stalls for a second is so charged for every request that
 //! should have been made in that second, not just for the one that waited (coordinated omission).
 
-use ordain_model::Micros;
-use ordain_model::Random;
+use ordain_model::{Micros, Random};
+use ordain_workload::{Made, Source};
+
+use crate::stage::Stage;
 
 /// Intended times with exponential gaps: independent clients of a given rate together, as a seed has them.
 #[derive(Clone, Debug)]
@@ -51,6 +53,30 @@ impl Schedule {
             (Micros(waited as u64), count / groups + u64::from(group < count % groups))
         })
     }
+}
+
+/// Makes up the next transaction of a population, unless none is due: what it is, and the time at which it is due. One that is
+/// not of the load takes its share of the budget.
+pub fn next_request(
+    stage: Stage,
+    source: &mut dyn Source,
+    schedule: Option<&mut Schedule>,
+    budget: &mut Option<u64>,
+    now: Micros,
+) -> Option<(Made, Micros)> {
+    if stage == Stage::Load {
+        return source.load().map(|procedure| (Made { procedure, kind: 0 }, now));
+    }
+    let mut due = now;
+    if let Some(schedule) = schedule {
+        due = schedule.next();
+        if due > now {
+            return None;
+        }
+        schedule.advance();
+    }
+    *budget = budget.map(|left| left - 1);
+    Some((source.next(), due))
 }
 
 #[cfg(test)]

@@ -3,7 +3,7 @@
 
 #![allow(clippy::unwrap_used, reason = "a test fails where it unwraps")]
 
-use std::io::{BufRead as _, BufReader, Read as _, Write as _};
+use std::io::{Read as _, Write as _};
 use std::net::{SocketAddr, TcpStream};
 use std::path::Path;
 use std::time::{Duration, Instant};
@@ -11,6 +11,7 @@ use std::time::{Duration, Instant};
 use ordain_engines::registry::Engine;
 use ordain_family::Keep;
 use ordain_node::serve::{Node, ServeConfig};
+use ordain_resp::client::{ReplyReader, command};
 
 fn start(directory: &Path) -> Node {
     let engine = Engine::unfinished("no-wait").expect("it is in the registry");
@@ -19,24 +20,23 @@ fn start(directory: &Path) -> Node {
     Node::start(&config).unwrap()
 }
 
-struct Client(BufReader<TcpStream>);
+struct Client {
+    stream: TcpStream,
+    replies: ReplyReader,
+}
 
 impl Client {
     fn connect(to: SocketAddr) -> Client {
         let stream = TcpStream::connect(to).unwrap();
         stream.set_read_timeout(Some(Duration::from_secs(30))).unwrap();
-        Client(BufReader::new(stream))
+        Client { stream, replies: ReplyReader::default() }
     }
 
     /// Sends commands of words, all at once.
     fn send(&mut self, commands: &[String]) {
-        let mut bytes = String::new();
-        for command in commands {
-            let words: Vec<&str> = command.split(' ').collect();
-            bytes.push_str(&format!("*{}\r\n", words.len()));
-            words.iter().for_each(|word| bytes.push_str(&format!("${}\r\n{word}\r\n", word.len())));
-        }
-        self.0.get_mut().write_all(bytes.as_bytes()).unwrap();
+        let words = |text: &String| command(&text.split(' ').collect::<Vec<_>>());
+        let bytes: Vec<u8> = commands.iter().flat_map(words).collect();
+        self.stream.write_all(&bytes).unwrap();
     }
 
     /// Sends a command of words, and answers its reply in one line.
@@ -46,20 +46,7 @@ impl Client {
     }
 
     fn reply(&mut self) -> String {
-        let mut line = String::new();
-        self.0.read_line(&mut line).unwrap();
-        let line = line.trim_end();
-        let count = || line[1..].parse::<i64>().unwrap();
-        match line.as_bytes()[0] {
-            b'$' if count() < 0 => "nil".to_owned(),
-            b'$' => {
-                let mut bytes = vec![0; count() as usize + 2];
-                self.0.read_exact(&mut bytes).unwrap();
-                String::from_utf8(bytes[..bytes.len() - 2].to_vec()).unwrap()
-            }
-            b'*' => (0..count()).map(|_| self.reply()).collect::<Vec<_>>().join(" "),
-            _ => line.to_owned(),
-        }
+        self.replies.read_from(&mut self.stream).unwrap().to_string()
     }
 }
 
@@ -102,15 +89,15 @@ fn an_engine_of_the_commit_family_serves_clients_and_restarts() {
         ("SET a 1", "+OK"),
         ("INCR a", ":2"),
         ("MSET b x c y", "+OK"),
-        ("MGET a b c d", "2 x y nil"),
+        ("MGET a b c d", r#"["2" "x" "y" _]"#),
         ("MULTI", "+OK"),
         ("INCR a", "+QUEUED"),
         ("HSET h f v", "+QUEUED"),
         ("DEL b", "+QUEUED"),
-        ("EXEC", ":3 :1 :1"),
-        ("HGET h f", "v"),
+        ("EXEC", "[:3 :1 :1]"),
+        ("HGET h f", r#""v""#),
         ("INCR h", "-WRONGTYPE Operation against a key holding the wrong kind of value"),
-        ("GET b", "nil"),
+        ("GET b", "_"),
     ] {
         assert_eq!(client.ask(command), reply, "{command}");
     }
@@ -119,17 +106,17 @@ fn an_engine_of_the_commit_family_serves_clients_and_restarts() {
         (0..40).map(|n| format!("{} a b n{n}", if n % 4 == 3 { "DEL" } else { "MGET" })).collect();
     client.send(&pipeline);
     let replies: Vec<String> = pipeline.iter().map(|_| client.reply()).collect();
-    assert_eq!((&*replies[0], &*replies[3], &*replies[4]), ("3 nil nil", ":1", "nil nil nil"), "{replies:?}");
+    assert_eq!((&*replies[0], &*replies[3], &*replies[4]), (r#"["3" _ _]"#, ":1", "[_ _ _]"), "{replies:?}");
     assert_eq!(client.ask("SET a 3"), "+OK");
     for (command, reply) in [
         ("TXN.BEGIN", "+OK"),
-        ("GET a", "3"),
+        ("GET a", r#""3""#),
         ("SET t 1", "+OK"),
         ("TXN.COMMIT", "+OK"),
         ("WATCH t", "+OK"),
         ("MULTI", "+OK"),
         ("INCR t", "+QUEUED"),
-        ("EXEC", ":2"),
+        ("EXEC", "[:2]"),
     ] {
         assert_eq!(client.ask(command), reply, "{command}");
     }
@@ -146,14 +133,14 @@ fn an_engine_of_the_commit_family_serves_clients_and_restarts() {
         })
         .collect();
     adders.into_iter().for_each(|adder| adder.join().unwrap());
-    assert_eq!(client.ask("GET n"), "400");
+    assert_eq!(client.ask("GET n"), r#""400""#);
     drop(client);
     node.handle().stop();
     node.wait().unwrap();
 
     let node = start(directory.path());
     assert!(node.replayed >= 400, "{} transactions were replayed", node.replayed);
-    assert_eq!(Client::connect(node.resp).ask("MGET a b c n"), "3 nil y 400");
+    assert_eq!(Client::connect(node.resp).ask("MGET a b c n"), r#"["3" _ "y" "400"]"#);
     node.handle().stop();
     node.wait().unwrap();
 }

@@ -1,10 +1,12 @@
 //! The front door's language: RESP2 and RESP3, and what a connection means by its commands.
 //!
-//! Bytes in, bytes out: no socket, clock or thread. [`codec`] turns bytes into requests and replies into bytes;
+//! Bytes in, bytes out: no socket, clock or thread. [`codec`] turns bytes into requests and replies into bytes,
+//! and [`client`] does it the other way round;
 //! [`Session`] is one connection's state machine between them and the [gateway](ordain_gateway::Gateway), where
 //! its commands become transactions; [`Shared`] and [`Control`] are what an event loop lends its sessions.
 
 mod acl;
+pub mod client;
 pub mod codec;
 pub mod diagnostics;
 pub mod memory;

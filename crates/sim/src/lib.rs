@@ -44,7 +44,6 @@ pub use clock::START_WALL;
 pub use companion::Companion;
 pub use connections::ConnectionNo;
 pub use connections::cluster::{FamilySystem, VirtualCluster, virtual_servers};
-pub use connections::reply::Reply;
 pub use connections::server::VirtualHost;
 pub use faults::{Fault, Faults};
 pub use figures::{BatchSize, Figures, Summary};

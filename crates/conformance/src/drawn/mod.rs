@@ -117,9 +117,9 @@ impl Program {
                 break;
             }
             for (number, mut bytes) in talk.take_all().into_iter().enumerate() {
-                while let Ok(Some(reply)) = reply::first(&bytes) {
-                    text.push_str(&format!("{}= {}\n", name(number), reply.text));
-                    bytes.drain(..reply.len);
+                while let Ok(Some((reply, len))) = reply::first(&bytes) {
+                    text.push_str(&format!("{}= {reply}\n", name(number)));
+                    bytes.drain(..len);
                 }
             }
         }

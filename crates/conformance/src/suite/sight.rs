@@ -1,8 +1,10 @@
 //! Which writes a read sees that is sent the moment that they are answered: by the mode of reads, all, those of its own
 //! connection, or a state of a moment ago.
 
+use ordain_resp::client::command;
+
 use crate::cluster::Shape;
-use crate::reply::{self, command};
+use crate::reply;
 use crate::subject::{Sight, Subject};
 
 /// The number of writes.
@@ -12,7 +14,8 @@ fn ask(subject: &mut dyn Subject, connection: usize, words: &[&str]) -> Result<S
     subject.send(connection, &command(words));
     subject.settle()?;
     let received = subject.take(connection);
-    Ok(reply::first(&received)?.ok_or("there is no reply")?.text)
+    let (reply, _) = reply::first(&received)?.ok_or("there is no reply")?;
+    Ok(reply.to_string())
 }
 
 /// Writes over one connection and reads at once over it and over others, then again a moment later.

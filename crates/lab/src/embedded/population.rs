@@ -22,7 +22,7 @@ use ordain_workload::{Made, Source};
 use super::LoopUse;
 use super::waiting::{Turns, Waiting};
 use crate::meter::{Meter, thread_cpu};
-use crate::schedule::Schedule;
+use crate::schedule::{Schedule, next_request};
 use crate::stage::{Stage, Stages};
 use crate::staleness::{Answered, Staleness};
 use crate::tally::{Answer, Book};
@@ -369,20 +369,11 @@ impl<M: Message> Population<M> {
     /// The clients' own work: what those that are free ask for next.
     fn make_up(&mut self, now: Micros) {
         while !self.free.is_empty() && !self.is_spent() {
-            let mut asked = now;
-            let Made { procedure, kind } = if self.stage == Stage::Load {
-                let Some(procedure) = self.source.load() else { break };
-                Made { procedure, kind: 0 }
-            } else {
-                if let Some(schedule) = &mut self.schedule {
-                    asked = schedule.next();
-                    if asked > now {
-                        break;
-                    }
-                    schedule.advance();
-                }
-                self.budget = self.budget.map(|left| left - 1);
-                self.source.next()
+            let Self { stage, source, schedule, budget, .. } = self;
+            let Some((Made { procedure, kind }, asked)) =
+                next_request(*stage, &mut **source, schedule.as_mut(), budget, now)
+            else {
+                break;
             };
             let Some(client) = self.free.pop() else { break };
             self.submitted[client as usize] = (asked, kind);

@@ -6,9 +6,9 @@ use std::time::Duration;
 
 use anyhow::{Context, bail};
 use ordain_model::Datum;
+use ordain_resp::client::{Commands, Read, ReplyParser};
 
 use super::target::Target;
-use super::wire::{Commands, Read, Replies};
 
 /// Longest wait for an answer: loading is over then, or has not begun.
 const PATIENCE: Duration = Duration::from_secs(60);
@@ -21,7 +21,7 @@ const WINDOW: usize = 512;
 pub struct Link {
     stream: TcpStream,
     input: Vec<u8>,
-    replies: Replies,
+    parser: ReplyParser,
 }
 
 /// The protocol of replies.
@@ -45,7 +45,7 @@ impl Link {
         stream.set_nodelay(true).context("setting TCP_NODELAY")?;
         stream.set_read_timeout(Some(PATIENCE)).context("setting a timeout")?;
         stream.set_write_timeout(Some(PATIENCE)).context("setting a timeout")?;
-        let mut link = Link { stream, input: Vec::new(), replies: Replies::default() };
+        let mut link = Link { stream, input: Vec::new(), parser: ReplyParser::default() };
         if let Some(password) = &target.password {
             let words = ["AUTH"].into_iter().chain(target.user.as_deref()).chain([&**password]);
             link.expect_ok(&words.collect::<Vec<_>>())
@@ -134,7 +134,7 @@ impl Link {
     fn receive(&mut self, reply: &mut Vec<u8>) -> anyhow::Result<()> {
         let mut piece = [0; 64 << 10];
         loop {
-            match self.replies.read(&self.input, reply)? {
+            match self.parser.read_datum(&self.input, reply)? {
                 Read::Whole(bytes) => {
                     self.input.drain(..bytes);
                     return Ok(());

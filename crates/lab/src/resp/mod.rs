@@ -15,7 +15,6 @@ mod probe;
 mod target;
 #[cfg(test)]
 mod tests;
-mod wire;
 
 use std::collections::BTreeMap;
 use std::sync::Arc;

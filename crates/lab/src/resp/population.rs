@@ -18,15 +18,15 @@ use mio::net::TcpStream;
 use mio::unix::SourceFd;
 use mio::{Events, Interest, Poll, Token};
 use ordain_model::{Args, ArgsBuilder, Micros, OutcomeStatus, ProcedureId};
+use ordain_resp::client::{Commands, Read, ReplyParser};
 use ordain_workload::{Made, Source};
 use rustix::time::{
     Itimerspec, TimerfdClockId, TimerfdFlags, TimerfdTimerFlags, Timespec, timerfd_create, timerfd_settime,
 };
 
 use super::forms::Form;
-use super::wire::{Commands, Read, Replies};
 use crate::meter::thread_cpu;
-use crate::schedule::Schedule;
+use crate::schedule::{Schedule, next_request};
 use crate::stage::{Stage, Stages};
 use crate::tally::{Answer, Book};
 
@@ -110,7 +110,7 @@ struct Connection {
     out: Commands,
     sent: usize,
     input: Vec<u8>,
-    reader: Replies,
+    parser: ReplyParser,
     /// Replies to the oldest transaction in flight, as far as they have come.
     replies: Vec<u8>,
     in_flight: VecDeque<InFlight>,
@@ -196,7 +196,7 @@ impl Population {
                 out: Commands::default(),
                 sent: 0,
                 input: Vec::new(),
-                reader: Replies::default(),
+                parser: ReplyParser::default(),
                 replies: Vec::new(),
                 in_flight: VecDeque::new(),
             });
@@ -368,20 +368,11 @@ impl Population {
                 continue;
             }
             full = 0;
-            let mut asked = now;
-            let Made { procedure, kind } = if self.stage == Stage::Load {
-                let Some(procedure) = self.task.source.load() else { break };
-                Made { procedure, kind: 0 }
-            } else {
-                if let Some(schedule) = &mut self.schedule {
-                    asked = schedule.next();
-                    if asked > now {
-                        break;
-                    }
-                    schedule.advance();
-                }
-                self.task.budget = self.task.budget.map(|left| left - 1);
-                self.task.source.next()
+            let Task { source, budget, .. } = &mut self.task;
+            let Some((Made { procedure, kind }, asked)) =
+                next_request(self.stage, &mut **source, self.schedule.as_mut(), budget, now)
+            else {
+                break;
             };
             self.args.clear();
             self.task.source.write_args(&mut ArgsBuilder::new(&mut self.args));
@@ -405,7 +396,7 @@ impl Population {
             let Some(front) = connection.in_flight.front_mut() else {
                 bail!("the server answered what was not asked");
             };
-            match connection.reader.read(&connection.input[done..], &mut connection.replies)? {
+            match connection.parser.read_datum(&connection.input[done..], &mut connection.replies)? {
                 Read::Part(bytes) => {
                     done += bytes;
                     break;

@@ -29,7 +29,9 @@ impl ServerInfo {
     pub fn ask(link: &mut Link) -> anyhow::Result<ServerInfo> {
         let reply = link.ask(&["INFO"])?;
         no_error(&reply).context("INFO was refused")?;
-        let Some(text) = Datum::first(&reply).as_bytes() else { bail!("INFO answered no text") };
+        let (Datum::Bulk(text) | Datum::Verbatim(_, text)) = Datum::first(&reply) else {
+            bail!("INFO answered no text")
+        };
         Ok(ServerInfo::read(&String::from_utf8_lossy(text), link.peer()?))
     }
 

@@ -1,17 +1,17 @@
 //! The driver against servers on loopback: a node of ours inside this process, and fakes that misbehave.
 
-use std::io::{Read as _, Write as _};
+use std::io::Write as _;
 use std::net::{SocketAddr, TcpListener, TcpStream};
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use ordain_engines::registry::Engine;
 use ordain_model::OutcomeStatus;
 use ordain_node::serve::{Node, ServeConfig};
+use ordain_resp::client::{Reply, ReplyReader};
 use ordain_workload::Counts;
 use ordain_workload::audit::{Audited, Numbers};
 use ordain_workload::{append, bank, micro, tpcc, ycsb};
 
-use super::wire::{Read, Replies};
 use super::*;
 
 fn loopback() -> SocketAddr {
@@ -218,35 +218,23 @@ impl Fake {
     }
 
     fn serve(mut stream: TcpStream, asked: &AtomicU64, after: u64, end: End) {
-        let (mut input, mut piece, mut reader, mut words) =
-            (Vec::new(), [0; 4096], Replies::default(), Vec::new());
-        while let Ok(bytes @ 1..) = stream.read(&mut piece) {
-            input.extend_from_slice(&piece[..bytes]);
-            // A command is an array of bulks, just like a reply.
-            loop {
-                let read = reader.read(&input, &mut words).unwrap();
-                let (Read::Whole(bytes) | Read::Part(bytes)) = read;
-                input.drain(..bytes);
-                if !matches!(read, Read::Whole(_)) {
-                    break;
-                }
-                let name =
-                    Datum::split(&words).map(|(_, rest)| Datum::first(rest).as_bytes().unwrap().to_vec());
-                words.clear();
-                let reply: &[u8] = match &*name.unwrap() {
-                    b"INFO" => b"$20\r\nserver_name:ordain\r\n\r\n",
-                    b"DBSIZE" => b":0\r\n",
-                    b"FCALL" if asked.fetch_add(1, Ordering::Relaxed) >= after => match end {
-                        End::Close => return,
-                        End::Babble => b"HTTP/1.1 418 I'm a teapot\r\n",
-                        End::Refuse => b"-ERR unknown command 'FCALL'\r\n",
-                        End::FallSilent => continue,
-                    },
-                    _ => b"+OK\r\n",
-                };
-                if stream.write_all(reply).is_err() {
-                    return;
-                }
+        let mut reader = ReplyReader::default();
+        // A command is an array of bulks, just like a reply.
+        while let Ok(command) = reader.read_from(&mut stream) {
+            let Some([Reply::Bulk(name), ..]) = command.composite() else { panic!("{command:?}") };
+            let reply: &[u8] = match &name[..] {
+                b"INFO" => b"$20\r\nserver_name:ordain\r\n\r\n",
+                b"DBSIZE" => b":0\r\n",
+                b"FCALL" if asked.fetch_add(1, Ordering::Relaxed) >= after => match end {
+                    End::Close => return,
+                    End::Babble => b"HTTP/1.1 418 I'm a teapot\r\n",
+                    End::Refuse => b"-ERR unknown command 'FCALL'\r\n",
+                    End::FallSilent => continue,
+                },
+                _ => b"+OK\r\n",
+            };
+            if stream.write_all(reply).is_err() {
+                return;
             }
         }
     }

@@ -7,8 +7,9 @@ use ordain_engines::registry::Engine;
 use ordain_family::{Family, NodeSettings};
 use ordain_model::{Layout, Micros};
 use ordain_node::procedures;
+use ordain_resp::client::Reply;
 use ordain_role::{NodeId, Topology};
-use ordain_sim::{FamilySystem, Reply, VirtualCluster};
+use ordain_sim::{FamilySystem, VirtualCluster};
 
 /// What a test does with a cluster.
 trait Script {

@@ -13,7 +13,9 @@ use rustls::pki_types::pem::PemObject;
 use rustls::pki_types::{CertificateDer, PrivateKeyDer};
 use rustls::{ClientConfig, ClientConnection, RootCertStore, StreamOwned};
 
-use crate::support::{Client, DEADLINE, Process, Reply, Server, command, ordain, ports, run, serve, until};
+use crate::support::{
+    Client, DEADLINE, Expect, Process, Reply, Server, command, ordain, ports, run, serve, until,
+};
 
 /// What curl sends for `curl http://127.0.0.1:6379/ --data-binary $'\r\nSET pwned 1\r\n'`.
 const CURL: &[u8] = b"POST / HTTP/1.1\r\nHost: 127.0.0.1:6379\r\nUser-Agent: curl/8.14.1\r\nAccept: */*\r\n\
@@ -255,7 +257,7 @@ fn clients_in_tls() {
     assert!(line(&mut secured(at, &other, None), b"PING\r\n").is_err());
     let mut plain = Client::connect(at).unwrap();
     plain.send(b"PING\r\nPING\r\nPING\r\nPING\r\nPING\r\n").unwrap();
-    assert!(!plain.rest().contains(&Reply::Simple("PONG".into())));
+    assert!(!plain.rest().contains(&Reply::Status("PONG".into())));
     server.stop();
 
     // With certificates of clients, and no other port.

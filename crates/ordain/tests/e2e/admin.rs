@@ -2,7 +2,7 @@
 
 use rustix::process::Signal;
 
-use crate::support::{Reply, Server, command, serve, serve_dir, until};
+use crate::support::{Expect, Reply, Server, command, serve, serve_dir, until};
 
 #[test]
 fn a_signal_drains_answers_what_was_sent_and_is_exit_0() {

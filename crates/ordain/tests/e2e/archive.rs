@@ -10,7 +10,7 @@ use serde_json::Value;
 
 use crate::checkpoint::save;
 use crate::cluster::{self, Cluster};
-use crate::support::{Client, Ended, Reply, Server, http, ordain, run, serve_dir, try_http, until};
+use crate::support::{Client, Ended, Expect, Reply, Server, http, ordain, run, serve_dir, try_http, until};
 
 #[path = "../../../archive/tests/archive/bucket.rs"]
 #[allow(dead_code, reason = "its own crate's tests ask more of it")]

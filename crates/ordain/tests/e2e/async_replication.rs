@@ -12,7 +12,7 @@ use std::time::{Duration, Instant};
 
 use crate::faults::grid::Grid;
 use crate::faults::load::under_load;
-use crate::support::{Client, Reply, command, ordain, run, until};
+use crate::support::{Client, Expect, Reply, command, ordain, run, until};
 
 const ASYNC: &str = "replication = \"async\"\n";
 /// What was acknowledged for longer than this when a primary died is not lost with it.

@@ -4,7 +4,7 @@
 use ordain_model::KeyHash;
 use ordain_model::key::SLOTS;
 
-use crate::support::{Reply, Server, serve_dir, until};
+use crate::support::{Expect, Reply, Server, serve_dir, until};
 
 /// How many keys lie below each hash tag.
 const KEYS: usize = 25;

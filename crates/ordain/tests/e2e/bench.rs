@@ -5,7 +5,7 @@ use std::path::Path;
 
 use serde_json::Value;
 
-use crate::support::{Client, Ended, Process, Reply, Server, ordain, serve, until};
+use crate::support::{Client, Ended, Expect, Process, Reply, Server, ordain, serve, until};
 
 fn run(words: &str, more: &[&str]) -> Ended {
     Process::spawn(ordain(words.split_whitespace().chain(more.iter().copied()))).wait()

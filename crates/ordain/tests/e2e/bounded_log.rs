@@ -4,7 +4,7 @@
 use std::collections::BTreeSet;
 
 use crate::faults::grid::Grid;
-use crate::support::{Reply, until};
+use crate::support::{Expect, Reply, until};
 
 /// A checkpoint every few dozen writes, and a log of some files for the sake of a member that is away.
 const BOUNDED: &str = "log-segment-bytes = 65536\nlog-keep-bytes = 262144\ncheckpoint-log-bytes = 131072\n";

@@ -6,7 +6,7 @@ use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread;
 
-use crate::support::{Client, Reply, Server, ordain, run, serve_dir, until};
+use crate::support::{Client, Expect, Reply, Server, ordain, run, serve_dir, until};
 
 fn digest(server: &Server) -> String {
     server.client().run("DEBUG DIGEST").text().to_owned()

@@ -9,7 +9,9 @@ use ordain_model::key::SLOTS;
 use rustix::process::{Pid, Signal, kill_process};
 use serde_json::Value;
 
-use crate::support::{Client, DEADLINE, Ended, Process, Reply, http, ordain, ports, run, serve_dir, until};
+use crate::support::{
+    Client, DEADLINE, Ended, Expect, Process, Reply, http, ordain, ports, run, serve_dir, until,
+};
 
 /// A cluster that runs.
 pub struct Cluster {

@@ -2,7 +2,7 @@
 
 use std::fs;
 
-use crate::support::{Reply, Server, ordain, run, serve_dir};
+use crate::support::{Expect, Reply, Server, ordain, run, serve_dir};
 
 #[test]
 fn a_flag_beats_the_environment_and_the_environment_beats_the_file() {

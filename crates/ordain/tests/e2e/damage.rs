@@ -7,7 +7,7 @@ use std::fs;
 use std::os::unix::fs::FileExt;
 use std::path::{Path, PathBuf};
 
-use crate::support::{Process, Random, Reply, Server, ordain, run, serve_dir};
+use crate::support::{Expect, Process, Random, Reply, Server, ordain, run, serve_dir};
 
 /// How many transactions the history has, each in a batch of its own.
 const HISTORY: u64 = 40;

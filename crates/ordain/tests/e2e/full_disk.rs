@@ -7,7 +7,7 @@
 use std::path::PathBuf;
 use std::process::{Child, ChildStdin, Command, Stdio};
 
-use crate::support::{Reply, Server, clean, run, serve_dir, until};
+use crate::support::{Expect, Reply, Server, clean, run, serve_dir, until};
 
 /// A file system of its own, alive as long as the process that holds it.
 struct SmallDisk {
@@ -87,7 +87,7 @@ fn a_full_disk_refuses_writes_and_serves_reads() {
     let refusal = loop {
         assert!(kept < 200, "the disk is never full");
         match client.call(&[&b"SET"[..], format!("large:{kept}").as_bytes(), &value]) {
-            Reply::Error(text) => break text,
+            refusal @ Reply::Error(_) => break refusal.error().to_owned(),
             reply => assert_eq!(reply, Reply::ok()),
         }
         kept += 1;

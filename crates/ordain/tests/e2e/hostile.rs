@@ -5,7 +5,7 @@ use std::net::Shutdown;
 
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 
-use crate::support::{Client, Reply, Server, clean, command, serve, until};
+use crate::support::{Client, Expect, Reply, Server, clean, command, serve, until};
 
 const MIB: u64 = 1 << 20;
 
@@ -58,9 +58,9 @@ fn ten_thousand_connections_that_send_half_a_command() {
     // The other half is heard, too.
     for (client, (rest, reply)) in clients[2..].iter_mut().zip([
         (&b"y\r\n"[..], Reply::Bulk("value".into())),
-        (b"1\r\n$4\r\nPING\r\n", Reply::Simple("PONG".into())),
+        (b"1\r\n$4\r\nPING\r\n", Reply::Status("PONG".into())),
         (b"y\r\n", Reply::Bulk("value".into())),
-        (b"\n", Reply::Simple("PONG".into())),
+        (b"\n", Reply::Status("PONG".into())),
     ]) {
         client.send(rest).unwrap();
         assert_eq!(client.receive().unwrap(), reply);
@@ -143,7 +143,7 @@ fn answers(server: &Server, bytes: &[u8]) -> Vec<Reply> {
 #[test]
 fn malformed_and_oversized_requests_are_told_so() {
     let server = Server::start(serve(["--ephemeral"]));
-    let protocol = |text: &str| vec![Reply::Error(format!("ERR Protocol error: {text}"))];
+    let protocol = |text: &str| vec![Reply::Error(format!("ERR Protocol error: {text}").into_bytes())];
     for (bytes, text) in [
         (&b"*x\r\n"[..], "invalid multibulk length"),
         (b"*99999999999\r\n", "invalid multibulk length"),
@@ -236,6 +236,6 @@ impl Client {
     /// Whether this connection is one that is served.
     fn rest_of_ping(mut self) -> bool {
         self.send(&command(&["PING"])).is_ok()
-            && self.receive().is_ok_and(|reply| reply == Reply::Simple("PONG".into()))
+            && self.receive().is_ok_and(|reply| reply == Reply::Status("PONG".into()))
     }
 }

@@ -8,7 +8,9 @@ use std::sync::mpsc;
 use std::thread;
 use std::time::Duration;
 
-use crate::support::{Client, DEADLINE, Process, Random, Reply, Server, command, ordain, run, serve_dir};
+use crate::support::{
+    Client, DEADLINE, Expect, Process, Random, Reply, Server, command, ordain, run, serve_dir,
+};
 
 const ROUNDS: u64 = 50;
 const WORKERS: usize = 4;
@@ -61,7 +63,7 @@ impl Step {
     fn receive(self, client: &mut Client) -> std::io::Result<i64> {
         if let Step::Transfer { .. } = self {
             for expected in ["OK", "QUEUED", "QUEUED", "QUEUED"] {
-                assert_eq!(client.receive()?, Reply::Simple(expected.into()));
+                assert_eq!(client.receive()?, Reply::Status(expected.into()));
             }
             return Ok(client.receive()?.items()[2].int());
         }

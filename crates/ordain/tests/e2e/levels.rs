@@ -2,7 +2,7 @@
 
 use std::path::Path;
 
-use crate::support::{Client, Reply, Server, command, run, serve_dir};
+use crate::support::{Client, Expect, Reply, Server, command, run, serve_dir};
 
 fn start(dir: &Path, flags: &[&str]) -> Server {
     Server::start(serve_dir(dir, ["--engine", "qstore", "--threads", "2"].iter().chain(flags)))

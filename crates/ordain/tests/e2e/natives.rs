@@ -8,7 +8,7 @@ use ordain_lab::sockets::{
 };
 use ordain_workload::bank::{Bank, Parameters};
 
-use crate::support::{Client, Reply, Server, serve_dir};
+use crate::support::{Client, Expect, Reply, Server, serve_dir};
 
 #[test]
 fn a_transfer_is_a_transaction_that_survives() {

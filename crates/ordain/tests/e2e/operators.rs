@@ -10,7 +10,7 @@ use serde_json::Value;
 
 use crate::access::{Authority, Secured, line, private, secured, tls_address};
 use crate::support::{
-    Client, DEADLINE, Ended, Process, Reply, Server, http, ordain, ports, run, serve, until,
+    Client, DEADLINE, Ended, Expect, Process, Reply, Server, http, ordain, ports, run, serve, until,
 };
 
 /// A cluster of some partitions, each a process, with this in its file before the nodes.
@@ -377,7 +377,7 @@ fn nobody_waits_for_the_file_of_users_but_who_asked() {
     assert!(std::process::Command::new("mkfifo").arg(&file).status().unwrap().success());
     root.send(b"SET before 1\r\nACL LOAD\r\nSET after 2\r\nGET before\r\n").unwrap();
     assert_eq!(root.receive().unwrap(), Reply::ok());
-    assert_eq!(other.run("PING"), Reply::Simple("PONG".into()));
+    assert_eq!(other.run("PING"), Reply::Status("PONG".into()));
     assert_eq!(other.run("GET after"), Reply::Nil, "what follows in the pipeline has its place after it");
     let text = "user default on >secret ~* &* +@all\nuser late on >p +@all ~*\n";
     fs::OpenOptions::new().write(true).open(&file).unwrap().write_all(text.as_bytes()).unwrap();

@@ -6,7 +6,7 @@ use ordain_engines::registry::{self, Engine};
 use ordain_lab::options::variable;
 use ordain_model::{OptionInfo, OptionKind};
 
-use crate::support::{Server, ordain, run, serve};
+use crate::support::{Expect, Server, ordain, run, serve};
 
 /// The engine with the most options.
 const ENGINE: &str = "qstore";

@@ -9,7 +9,7 @@ use std::process::Command;
 use serde_json::Value;
 
 use crate::faults::grid::Grid;
-use crate::support::{Client, Ended, Process, Reply, Server, ordain, run, serve_dir};
+use crate::support::{Client, Ended, Expect, Process, Reply, Server, ordain, run, serve_dir};
 
 const KILLS: (&str, &str) = ("ORDAIN_TEST_FATAL", "kill");
 

@@ -1,7 +1,7 @@
 //! What is there again after kill -9: all of it, to the digest, whatever the number of threads; and what WATCH and
 //! expiry do over real connections and real time.
 
-use crate::support::{Client, Reply, Server, serve, serve_dir, until};
+use crate::support::{Client, Expect, Reply, Server, serve, serve_dir, until};
 
 fn digest(server: &Server) -> String {
     let text = server.client().run("DEBUG DIGEST").text().to_owned();

@@ -6,7 +6,7 @@ use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 use std::time::SystemTime;
 
-use crate::support::{Client, Reply, Server, ordain, ports, run, serve, serve_dir, until};
+use crate::support::{Client, Expect, Reply, Server, ordain, ports, run, serve, serve_dir, until};
 
 #[test]
 fn help_and_version_are_there_for_every_command() {

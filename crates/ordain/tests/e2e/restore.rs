@@ -4,7 +4,7 @@
 use std::fs;
 use std::path::Path;
 
-use crate::support::{Client, Ended, Reply, Server, ordain, run, serve_dir};
+use crate::support::{Client, Ended, Expect, Reply, Server, ordain, run, serve_dir};
 
 fn restore(from: &Path, to: &Path, flags: &[&str]) -> Ended {
     let mut command = ordain(["checkpoint", "restore"]);

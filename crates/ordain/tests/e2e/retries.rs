@@ -1,6 +1,6 @@
 //! Exactly once: a request that is sent again under its number, after the server was killed, takes effect once.
 
-use crate::support::{Client, Reply, Server, command, serve_dir};
+use crate::support::{Client, Expect, Reply, Server, command, serve_dir};
 
 fn ask(client: &mut Client, request: u64, text: &str) -> Reply {
     assert_eq!(client.run("CLIENT SESSION 77"), Reply::ok());

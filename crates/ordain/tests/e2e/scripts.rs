@@ -3,14 +3,14 @@
 use std::time::Instant;
 
 use crate::faults::grid::Grid;
-use crate::support::{Client, Reply, Server, command, serve, serve_dir, until};
+use crate::support::{Client, Expect, Reply, Server, command, serve, serve_dir, until};
 
 /// Sends a command until it is answered otherwise than that no script runs.
 fn kill(client: &mut Client, words: &[&str; 2]) -> Reply {
     loop {
-        match client.call(words) {
-            Reply::Error(text) if text.starts_with("NOTBUSY") => {}
-            reply => return reply,
+        let reply = client.call(words);
+        if !reply.is_error("NOTBUSY") {
+            return reply;
         }
     }
 }

@@ -6,7 +6,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread;
 
 use crate::faults::grid::Grid;
-use crate::support::{Client, Random, Reply, Server, command, run, serve, serve_dir, until};
+use crate::support::{Client, Expect, Random, Reply, Server, command, run, serve, serve_dir, until};
 
 const ACCOUNTS: usize = 8;
 const OPENING: i64 = 100;

@@ -1,7 +1,6 @@
 //! What every test here needs: processes of `ordain`, a client of its protocol, an HTTP request, seeded numbers.
 
 use std::ffi::OsStr;
-use std::fmt;
 use std::fs::File;
 use std::io::{self, BufRead, BufReader, Read, Seek, Write};
 use std::net::{SocketAddr, TcpListener, TcpStream};
@@ -13,6 +12,8 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 pub use ordain_fuzz::Random;
+use ordain_resp::client::ReplyReader;
+pub use ordain_resp::client::{Reply, command};
 use rustix::process::{Pid, Signal, WaitId, WaitIdOptions, kill_process, waitid};
 
 /// Long enough for a slow machine under load; only a hang is longer.
@@ -284,37 +285,23 @@ pub fn try_http(address: SocketAddr, path: &str) -> io::Result<(u16, String, Str
     Ok((status.ok_or(io::ErrorKind::InvalidData)?, head.to_ascii_lowercase(), body.to_owned()))
 }
 
-/// What a server answers.
-#[derive(Clone, PartialEq, Eq)]
-pub enum Reply {
-    Simple(String),
-    Error(String),
-    Int(i64),
-    Bulk(Vec<u8>),
-    Nil,
-    Array(Vec<Reply>),
+/// What a test takes for granted of a reply: it fails where that is otherwise.
+pub trait Expect {
+    fn int(&self) -> i64;
+
+    /// A string of either kind; nothing is an empty one.
+    fn bytes(&self) -> &[u8];
+
+    fn text(&self) -> &str;
+
+    fn items(&self) -> &[Reply];
+
+    fn error(&self) -> &str;
 }
 
-impl fmt::Debug for Reply {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Reply::Simple(text) => write!(f, "+{text}"),
-            Reply::Error(text) => write!(f, "-{text}"),
-            Reply::Int(n) => write!(f, ":{n}"),
-            Reply::Bulk(bytes) => write!(f, "\"{}\"", bytes[..bytes.len().min(100)].escape_ascii()),
-            Reply::Nil => write!(f, "nil"),
-            Reply::Array(items) => f.debug_list().entries(items).finish(),
-        }
-    }
-}
-
-impl Reply {
-    pub fn ok() -> Reply {
-        Reply::Simple("OK".into())
-    }
-
+impl Expect for Reply {
     #[track_caller]
-    pub fn int(&self) -> i64 {
+    fn int(&self) -> i64 {
         match self {
             Reply::Int(n) => *n,
             other => panic!("{other:?} is no integer"),
@@ -322,22 +309,21 @@ impl Reply {
     }
 
     #[track_caller]
-    pub fn bytes(&self) -> &[u8] {
+    fn bytes(&self) -> &[u8] {
         match self {
-            Reply::Bulk(bytes) => bytes,
-            Reply::Simple(text) => text.as_bytes(),
+            Reply::Bulk(bytes) | Reply::Status(bytes) => bytes,
             Reply::Nil => b"",
             other => panic!("{other:?} is no string"),
         }
     }
 
     #[track_caller]
-    pub fn text(&self) -> &str {
+    fn text(&self) -> &str {
         std::str::from_utf8(self.bytes()).unwrap()
     }
 
     #[track_caller]
-    pub fn items(&self) -> &[Reply] {
+    fn items(&self) -> &[Reply] {
         match self {
             Reply::Array(items) => items,
             other => panic!("{other:?} is no array"),
@@ -345,29 +331,18 @@ impl Reply {
     }
 
     #[track_caller]
-    pub fn error(&self) -> &str {
+    fn error(&self) -> &str {
         match self {
-            Reply::Error(text) => text,
+            Reply::Error(text) => std::str::from_utf8(text).unwrap(),
             other => panic!("{other:?} is no error"),
         }
     }
 }
 
-/// The bytes of a command.
-pub fn command<A: AsRef<[u8]>>(words: &[A]) -> Vec<u8> {
-    let mut bytes = format!("*{}\r\n", words.len()).into_bytes();
-    for word in words {
-        let word = word.as_ref();
-        bytes.extend_from_slice(format!("${}\r\n", word.len()).as_bytes());
-        bytes.extend_from_slice(word);
-        bytes.extend_from_slice(b"\r\n");
-    }
-    bytes
-}
-
 /// A connection.
 pub struct Client {
-    stream: BufReader<TcpStream>,
+    stream: TcpStream,
+    replies: ReplyReader,
 }
 
 impl Client {
@@ -376,40 +351,20 @@ impl Client {
         stream.set_read_timeout(Some(DEADLINE))?;
         stream.set_write_timeout(Some(DEADLINE))?;
         stream.set_nodelay(true)?;
-        Ok(Client { stream: BufReader::new(stream) })
+        Ok(Client { stream, replies: ReplyReader::default() })
     }
 
     pub fn socket(&mut self) -> &mut TcpStream {
-        self.stream.get_mut()
+        &mut self.stream
     }
 
     pub fn send(&mut self, bytes: &[u8]) -> io::Result<()> {
-        self.stream.get_mut().write_all(bytes)
+        self.stream.write_all(bytes)
     }
 
-    /// The next reply. An error: the connection is over.
+    /// The next reply. An error: the connection is over, or has a timeout of its own.
     pub fn receive(&mut self) -> io::Result<Reply> {
-        let mut line = String::new();
-        self.stream.read_line(&mut line)?;
-        let Some(line) = line.strip_suffix("\r\n") else {
-            return Err(io::ErrorKind::UnexpectedEof.into());
-        };
-        let (kind, rest) = line.split_at(1);
-        let length = || rest.parse::<i64>().map_err(io::Error::other);
-        Ok(match kind {
-            "+" => Reply::Simple(rest.into()),
-            "-" => Reply::Error(rest.into()),
-            ":" => Reply::Int(length()?),
-            "$" | "*" if rest == "-1" => Reply::Nil,
-            "$" => {
-                let mut bytes = vec![0; length()? as usize + 2];
-                self.stream.read_exact(&mut bytes)?;
-                bytes.truncate(bytes.len() - 2);
-                Reply::Bulk(bytes)
-            }
-            "*" => Reply::Array((0..length()?).map(|_| self.receive()).collect::<io::Result<_>>()?),
-            _ => return Err(io::Error::other(format!("not a reply: {line:?}"))),
-        })
+        self.replies.read_from(&mut self.stream)
     }
 
     /// Sends a command of any bytes and waits for its reply.
@@ -436,7 +391,7 @@ impl Client {
         let mut reply = Reply::Nil;
         until("a cluster does what it is asked", || {
             reply = self.call(words);
-            !matches!(&reply, Reply::Error(text) if ["BUSY", "UNKNOWN"].iter().any(|word| text.starts_with(word)))
+            !["BUSY", "UNKNOWN"].iter().any(|word| reply.is_error(word))
         });
         reply
     }

@@ -188,7 +188,7 @@ fn one(protocol: Protocol, datum: Datum<'_>, out: &mut Vec<u8>) -> u64 {
 }
 
 #[inline]
-fn bulk(bytes: &[u8], out: &mut Vec<u8>) {
+pub(crate) fn bulk(bytes: &[u8], out: &mut Vec<u8>) {
     number(b'$', bytes.len() as i64, out);
     out.reserve(bytes.len() + 2);
     out.extend_from_slice(bytes);
@@ -208,7 +208,7 @@ fn line(tag: u8, text: &[u8], out: &mut Vec<u8>) {
 }
 
 #[inline]
-fn number(tag: u8, n: i64, out: &mut Vec<u8>) {
+pub(crate) fn number(tag: u8, n: i64, out: &mut Vec<u8>) {
     if let Ok(digit @ 0..=9) = u8::try_from(n) {
         return out.extend_from_slice(&[tag, b'0' + digit, b'\r', b'\n']);
     }

@@ -521,15 +521,7 @@ mod tests {
     }
 
     fn stream() -> impl Strategy<Value = Vec<u8>> {
-        let array = vec(vec(any::<u8>(), 0..40), 1..6).prop_map(|args| {
-            let mut bytes = format!("*{}\r\n", args.len()).into_bytes();
-            for arg in args {
-                bytes.extend_from_slice(format!("${}\r\n", arg.len()).as_bytes());
-                bytes.extend_from_slice(&arg);
-                bytes.extend_from_slice(b"\r\n");
-            }
-            bytes
-        });
+        let array = vec(vec(any::<u8>(), 0..40), 1..6).prop_map(|args| crate::client::command(&args));
         let line = "[a-z]{1,5}( [a-z\"']{0,6}){0,3}\r?\n".prop_map(String::into_bytes);
         let odd =
             proptest::sample::select(vec![&b"*0\r\n"[..], b"\r\n", b"*-1\r\n", b"*x\r\n", b"*1\r\n$-1\r\n"]);

@@ -4,9 +4,9 @@
 use ordain_commands::all;
 use ordain_conformance::Weather;
 use ordain_conformance::reference::{START, Server};
-use ordain_conformance::reply::command;
 use ordain_gateway::{Finished, Path, Ticket};
 use ordain_model::{Gsn, OutcomeBatch, OutcomeStatus, RequestNo, SessionId, Writer};
+use ordain_resp::client::command;
 use ordain_resp::{ClientId, ConnectionId, Context, Fate, Limits, Session};
 use proptest::collection::vec;
 use proptest::prelude::*;

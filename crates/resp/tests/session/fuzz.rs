@@ -7,7 +7,8 @@ use ordain_resp::Fate;
 
 use ordain_conformance::Weather;
 use ordain_conformance::reference::Server;
-use ordain_conformance::reply::{command, count};
+use ordain_conformance::reply::count;
+use ordain_resp::client::command;
 
 /// Arguments that some command gives a meaning to.
 const WORDS: &[&str] = &[

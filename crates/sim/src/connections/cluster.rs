@@ -9,10 +9,10 @@ use ordain_family::{Family, NodeSettings, Opened as _, places};
 use ordain_front::{ConnectionServer, Setup};
 use ordain_model::{ArgsBuilder, Call, Digest, Micros, Random, Registry};
 use ordain_resp::NodeInfo;
+use ordain_resp::client::{Reply, ReplyError, write_command};
 use ordain_role::{Directory, NodeId};
 
 use super::ConnectionNo;
-use super::reply::{NoReply, Reply, write_command};
 use super::server::VirtualHost;
 use crate::faults::Faults;
 use crate::load::Load;
@@ -56,7 +56,7 @@ pub enum ClusterError {
     Closed(String),
     /// The server has answered bytes that are no reply.
     #[error("{0}")]
-    NoReply(#[from] NoReply),
+    NoReply(#[from] ReplyError),
 }
 
 impl From<Violation> for ClusterError {

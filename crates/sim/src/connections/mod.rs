@@ -10,7 +10,6 @@
 //! [`History`]: ordain_checker::History
 
 pub mod cluster;
-pub mod reply;
 pub mod server;
 pub(crate) mod speakers;
 pub(crate) mod wire;
@@ -25,9 +24,9 @@ use ordain_front::Ends;
 use ordain_model::{
     Chunk, ChunkNo, Db, Front, Micros, OutcomeBatch, ProcedureId, Random, RequestNo, SessionId, Snapshot,
 };
+use ordain_resp::client::{Reply, write_command};
 use ordain_role::{Address, Event, NodeId};
 
-use self::reply::{Reply, write_command};
 use self::speakers::{Terms, list_key};
 use crate::node::Slot;
 use crate::queue::Happening;

@@ -6,13 +6,13 @@
 use anyhow::{Context, bail};
 use ordain_checker::dependencies::history::{Txn, values_of};
 use ordain_model::{Args, Datum, ProcedureId, Writer};
+use ordain_resp::client::Commands;
 use ordain_workload::append::{LOOSE, Lists, RUN};
 use ordain_workload::{Param, Workload};
 
 use super::script::Script;
 use super::{Form, audit, block, split_packed};
 use crate::resp::link::Link;
-use crate::resp::wire::Commands;
 
 /// A transaction in Lua, with the encoding of its results. Arguments: a digit for each key, 1 if it is
 /// appended to, the transaction's base, and then for each operation the value that it would append.

@@ -8,12 +8,12 @@ use std::collections::BTreeSet;
 
 use anyhow::{Context, bail};
 use ordain_model::{Datum, Writer};
+use ordain_resp::client::Commands;
 use ordain_workload::aggregate::Aggregate;
 use ordain_workload::audit::Numbers;
 use ordain_workload::{Param, Workload};
 
 use crate::resp::link::{Link, no_error};
-use crate::resp::wire::Commands;
 
 /// A knob of a workload that is a count.
 pub fn count(workload: &dyn Workload, knob: &str) -> anyhow::Result<u64> {

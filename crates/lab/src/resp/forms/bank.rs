@@ -2,13 +2,13 @@
 
 use anyhow::bail;
 use ordain_model::{Args, ProcedureId};
+use ordain_resp::client::Commands;
 use ordain_workload::bank::{BALANCES, OPEN, TRANSFER, key};
 use ordain_workload::{Param, Workload};
 
 use super::script::Script;
 use super::{Form, audit, split_packed};
 use crate::resp::link::Link;
-use crate::resp::wire::Commands;
 
 /// A transfer in Lua: the accounts to take from and to give to, and the amount.
 const MOVE: &str = "if tonumber(redis.call('GET', KEYS[1])) < tonumber(ARGV[1]) then

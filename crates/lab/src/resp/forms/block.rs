@@ -2,9 +2,9 @@
 
 use anyhow::bail;
 use ordain_model::{Abort, Datum, OutcomeStatus};
+use ordain_resp::client::Commands;
 
 use super::outcome_of;
-use crate::resp::wire::Commands;
 
 /// Writes a block around what `commands` writes.
 pub fn write(out: &mut Commands, commands: impl FnOnce(&mut Commands)) {

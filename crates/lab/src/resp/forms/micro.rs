@@ -2,13 +2,13 @@
 
 use anyhow::bail;
 use ordain_model::{Args, Datum, ProcedureId, Writer};
+use ordain_resp::client::Commands;
 use ordain_workload::micro::{LOAD, RUN, key};
 use ordain_workload::{Param, Workload};
 
 use super::script::Script;
 use super::{Form, audit, block, split_packed};
 use crate::resp::link::Link;
-use crate::resp::wire::Commands;
 
 /// A transaction in Lua. Arguments: what to do with all of the records (0 reads, 1 adds, 2 adds if none is
 /// below the floor, 3 adds to the latter half by what is found in the first), and the floor.

@@ -22,13 +22,13 @@ use std::fmt;
 
 use anyhow::bail;
 use ordain_model::{Abort, Args, Datum, OutcomeStatus, ProcedureId, Writer};
+use ordain_resp::client::Commands;
 use ordain_workload::Workload;
 use ordain_workload::tpcc::new_order::UNUSED_ITEM;
 use smallvec::SmallVec;
 
 use super::link::{Link, Protocol};
 use super::probe::ServerInfo;
-use super::wire::Commands;
 
 /// The forms there are.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, clap::ValueEnum)]
@@ -231,9 +231,9 @@ fn read_one(replies: &[u8], reply: &mut Vec<u8>) -> anyhow::Result<OutcomeStatus
 mod tests {
     use clap::ValueEnum as _;
     use ordain_model::args;
+    use ordain_resp::client::Reply;
 
     use super::*;
-    use crate::resp::wire::{Read, Replies};
 
     pub fn with_args(args: &[&[u8]]) -> Vec<u8> {
         args::encode(args)
@@ -244,19 +244,14 @@ mod tests {
         let mut out = Commands::default();
         form.write(procedure, Args::parse(args).unwrap(), &mut out).unwrap();
         let (mut rest, mut lines) = (&out.bytes[..], Vec::new());
-        while !rest.is_empty() {
-            let mut words = Vec::new();
-            // A command is an array of bulks, just like a reply.
-            let Read::Whole(bytes) = Replies::default().read(rest, &mut words).unwrap() else { panic!() };
-            rest = &rest[bytes..];
-            let (_, mut left) = Datum::split(&words).unwrap();
-            let mut line = Vec::new();
-            while let Some((word, tail)) = Datum::split(left) {
-                line.push(word.as_bytes().unwrap().to_vec());
-                left = tail;
-            }
-            lines.push(line);
+        // A command is an array of bulks, just like a reply.
+        while let Some((command, len)) = Reply::read(rest).unwrap() {
+            rest = &rest[len..];
+            let word =
+                |word: &Reply| if let Reply::Bulk(word) = word { word.clone() } else { panic!("{word:?}") };
+            lines.push(command.composite().unwrap().iter().map(word).collect::<Vec<_>>());
         }
+        assert!(rest.is_empty(), "a command is cut");
         assert_eq!(lines.len(), out.count as usize, "a reply is waited for for every command");
         lines
     }

@@ -4,12 +4,12 @@ use std::collections::BTreeMap;
 
 use anyhow::Context;
 use ordain_model::{Args, ProcedureId, Registry, system};
+use ordain_resp::client::Commands;
 use ordain_workload::bank::BALANCES;
 use ordain_workload::tpcc::order_status::ORDER_STATUS;
 
 use super::Form;
 use crate::resp::link::{Link, no_error};
-use crate::resp::wire::Commands;
 
 /// The names of the procedures of all workloads.
 #[derive(Debug)]

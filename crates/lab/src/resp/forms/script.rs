@@ -2,9 +2,9 @@
 
 use anyhow::{Context, bail};
 use ordain_model::Datum;
+use ordain_resp::client::Commands;
 
 use crate::resp::link::{Link, no_error};
-use crate::resp::wire::Commands;
 
 /// A script that a server keeps.
 #[derive(Clone, Debug, PartialEq, Eq)]

@@ -16,6 +16,7 @@ use ordain_model::{
     Args, ArgsBuilder, Call, Cell, Chunk, ChunkNo, Datum, Db, GatewayId, Gsn, Millis, OutcomeStatus,
     ProcedureId, ReferenceExecutor, Registry, Value,
 };
+use ordain_resp::client::Commands;
 use ordain_workload::tpcc::audit::AUDIT;
 use ordain_workload::tpcc::delivery::DELIVERY;
 use ordain_workload::tpcc::load::{LOAD, LOAD_NAMES, LOAD_ORDERS};
@@ -28,7 +29,6 @@ use ordain_workload::tpcc::stock_level::STOCK_LEVEL;
 use super::script::Script;
 use super::{Form, audit, split_packed};
 use crate::resp::link::Link;
-use crate::resp::wire::Commands;
 
 /// Prefix of the keys of child rows.
 const CHILD: u8 = b'+';

@@ -5,13 +5,13 @@
 
 use anyhow::bail;
 use ordain_model::{Args, Datum, ProcedureId, Writer};
+use ordain_resp::client::Commands;
 use ordain_workload::Workload;
 use ordain_workload::ycsb::{COUNTER_BYTES, LOAD, RUN, initial, key};
 
 use super::script::Script;
 use super::{Form, audit, block, split_packed};
 use crate::resp::link::Link;
-use crate::resp::wire::Commands;
 
 /// A transaction in Lua. A digit of the argument for each key: 1 if it is written.
 const BODY: &str = "local sum = 0

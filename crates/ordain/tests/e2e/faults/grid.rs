@@ -369,7 +369,7 @@ impl Grid {
         let mut client = Client::connect(self.nodes[id].resp).ok()?;
         client.send(b"DEBUG DIGEST\r\n").ok()?;
         match client.receive().ok()? {
-            Reply::Simple(digest) => Some(digest),
+            Reply::Status(digest) => String::from_utf8(digest).ok(),
             _ => None,
         }
     }

@@ -16,7 +16,7 @@ use std::time::{Duration, Instant};
 use ordain_checker::dependencies::history::{History, Observed, Op, Outcome, Txn, values_of};
 use ordain_checker::{self as checker, Level};
 
-use crate::support::{Client, DEADLINE, Random, Reply, command};
+use crate::support::{Client, DEADLINE, Expect, Random, Reply, command};
 
 const SESSIONS: usize = 5;
 const PLAIN: usize = 2;
@@ -238,7 +238,7 @@ fn block(commands: &[Words]) -> Vec<u8> {
 fn receive_block(client: &mut Client, commands: usize) -> io::Result<Reply> {
     assert_eq!(client.receive()?, Reply::ok());
     for _ in 0..commands {
-        assert_eq!(client.receive()?, Reply::Simple("QUEUED".into()));
+        assert_eq!(client.receive()?, Reply::Status("QUEUED".into()));
     }
     client.receive()
 }
@@ -253,17 +253,15 @@ enum Answer {
 impl Promise {
     /// Reads the answer to a transaction.
     fn answer(self, reply: Reply) -> Result<Answer, NoAnswer> {
-        match reply {
-            Reply::Array(replies) => Ok(Answer::Done(replies)),
-            Reply::Error(text) if text.contains("doomed") => Ok(Answer::Undone),
-            Reply::Error(text) if text.starts_with("TXNABORT it used what") && self.cascades => {
-                Ok(Answer::Undone)
-            }
-            Reply::Error(text) if ["BUSY", "UNKNOWN"].iter().any(|word| text.starts_with(word)) => {
-                Err(NoAnswer::Again(text))
-            }
-            other => panic!("{other:?}"),
+        if let Reply::Array(replies) = reply {
+            return Ok(Answer::Done(replies));
         }
+        let text = reply.error();
+        if text.contains("doomed") || text.starts_with("TXNABORT it used what") && self.cascades {
+            return Ok(Answer::Undone);
+        }
+        assert!(text.starts_with("BUSY") || text.starts_with("UNKNOWN"), "{reply:?}");
+        Err(NoAnswer::Again(text.to_owned()))
     }
 }
 
@@ -427,7 +425,7 @@ impl Plain {
         }
         match client.receive() {
             Ok(Reply::Int(_)) => self.acknowledged += 1,
-            Ok(Reply::Error(text)) if text.starts_with("BUSY") => {}
+            Ok(reply) if reply.is_error("BUSY") => {}
             _ => {
                 self.unknown += 1;
                 return false;

@@ -14,7 +14,7 @@ use rustix::process::Signal;
 
 use self::grid::Grid;
 use self::load::{Load, under_load};
-use crate::support::{Client, Random, Reply, command};
+use crate::support::{Client, Expect, Random, Reply, command};
 
 fn rounds(usual: u64) -> u64 {
     let more = std::env::var("ORDAIN_TEST_ROUNDS").ok().and_then(|text| text.parse::<u64>().ok());

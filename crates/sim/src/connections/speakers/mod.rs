@@ -11,6 +11,7 @@ use std::collections::{BTreeSet, VecDeque};
 
 use ordain_checker::{Violation, ViolationKind};
 use ordain_model::{Micros, Random};
+use ordain_resp::client::{Reply, write_command};
 use ordain_role::NodeId;
 
 use self::speech::Speech;
@@ -18,7 +19,6 @@ pub(crate) use self::speech::Terms;
 pub(crate) use self::unit::list_key;
 use self::unit::{Expected, Form, Kind, ListOp, SCRIPT, Unexpected, Unit, draw_ops, library};
 use super::ConnectionNo;
-use super::reply::{Reply, write_command};
 use crate::faults::Fault;
 use crate::queue::Happening;
 use crate::simulator::Simulator;

@@ -9,10 +9,10 @@ use ordain_checker::keyspace::{Change, Look, Mortal, Scan, Span, check_mortal, c
 use ordain_checker::lengths::{self, Length};
 use ordain_checker::{History, Level, Promise, RequestId, Violation, ViolationKind};
 use ordain_model::{Abort, Call, Db, Isolation, Micros, OutcomeStatus, ProcedureId, Random, Stamp};
+use ordain_resp::client::Reply;
 
 use super::unit::{End, Kind, Unexpected, Unit};
 use super::{Speaker, scan};
-use crate::connections::reply::Reply;
 use crate::faults::{Fault, Faults};
 
 /// Transactions are written into histories under no procedure's name.

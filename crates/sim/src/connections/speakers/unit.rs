@@ -5,8 +5,7 @@ use std::collections::VecDeque;
 use ordain_checker::RequestId;
 use ordain_checker::dependencies::Txn;
 use ordain_model::{Micros, Random};
-
-use crate::connections::reply::{Reply, write_command};
+use ordain_resp::client::{Reply, write_command};
 
 /// The script of transactions that are one: for each key the bytes to append, or none to read it.
 pub(super) const SCRIPT: &str = "local out = {} for i, key in ipairs(KEYS) do \
