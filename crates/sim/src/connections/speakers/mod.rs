@@ -20,6 +20,7 @@ pub(crate) use self::unit::list_key;
 use self::unit::{Expected, Form, Kind, ListOp, SCRIPT, Unexpected, Unit, draw_ops, library};
 use super::ConnectionNo;
 use crate::faults::Fault;
+use crate::load::Load;
 use crate::queue::Happening;
 use crate::simulator::Simulator;
 use crate::system::System;
@@ -115,15 +116,21 @@ impl<S: System> Simulator<'_, S> {
             let has_session = self.connections.random.chance(400_000);
             let session = has_session.then_some(SESSIONS + number as u64);
             self.speakers.all.push(Speaker::new(session));
-            self.speak_soon(number, self.config.load.think_us_max);
+            self.speak_soon(number, Load::think);
         }
     }
 
-    fn speak_soon(&mut self, number: usize, most: u64) {
+    /// Has a client speak after a time that `draw` gives in virtual microseconds, unless its next time is scheduled.
+    fn speak_soon(&mut self, number: usize, draw: impl FnOnce(&Load, &mut Random) -> u64) {
         if !std::mem::replace(&mut self.speakers.all[number].is_pausing, true) {
-            let delay = self.connections.random.tail(most);
+            let delay = draw(&self.config.load, &mut self.connections.random);
             self.after(delay, Happening::Speak { speaker: number });
         }
+    }
+
+    /// Has a client without a connection look for another.
+    fn dial_soon(&mut self, number: usize) {
+        self.speak_soon(number, |_, random| random.tail(REDIAL_US_MAX));
     }
 
     /// A client has paused: it connects, or says the next thing.
@@ -141,7 +148,7 @@ impl<S: System> Simulator<'_, S> {
         }
         let mut out = Vec::new();
         if speaker.connection.is_none() && !self.open_speaker(number, &mut out) {
-            return self.speak_soon(number, REDIAL_US_MAX);
+            return self.dial_soon(number);
         }
         let Simulator { connections, speakers: Speakers { all, speech }, now, history, config, .. } = self;
         speech.now = *now;
@@ -225,7 +232,7 @@ impl<S: System> Simulator<'_, S> {
         speaker.units.clear();
         speaker.input.clear();
         speaker.iteration = None;
-        self.speak_soon(number, REDIAL_US_MAX);
+        self.dial_soon(number);
     }
 
     /// Something has arrived for a client, or its connection is over.
@@ -279,8 +286,10 @@ impl<S: System> Simulator<'_, S> {
         let (is_free, is_turned_away) = (speaker.units.is_empty(), speaker.retry.is_some());
         self.say(number, &out);
         if is_free {
-            let pause = if is_turned_away { TURNED_AWAY_US_MAX } else { 0 };
-            self.speak_soon(number, self.config.load.think_us_max.max(pause));
+            self.speak_soon(number, |load, random| match is_turned_away {
+                true => random.tail(TURNED_AWAY_US_MAX.max(load.think_us_max)),
+                false => load.think(random),
+            });
         }
         Ok(())
     }
