@@ -12,6 +12,16 @@ use crate::support::{Expect, Process, Random, Reply, Server, ordain, run, serve_
 /// How many transactions the history has, each in a batch of its own.
 const HISTORY: u64 = 40;
 
+/// The length of the log's file: the history fits, and there is little to read each time.
+const SEGMENT: [&str; 2] = ["--log-segment-bytes", "65536"];
+
+/// `ordain serve` on a directory, with a short log.
+fn serve_short(dir: &Path, threads: &str) -> std::process::Command {
+    let mut command = serve_dir(dir, ["--threads", threads]);
+    command.args(SEGMENT);
+    command
+}
+
 /// A data directory with the history, and where its entries begin.
 struct Original {
     dir: tempfile::TempDir,
@@ -22,7 +32,7 @@ struct Original {
 
 fn original(is_stopped_cleanly: bool) -> Original {
     let dir = tempfile::tempdir().unwrap();
-    let server = Server::start(serve_dir(dir.path(), ["--threads", "1"]));
+    let server = Server::start(serve_short(dir.path(), "1"));
     let mut client = server.client();
     for i in 0..HISTORY {
         client.run("MULTI");
@@ -82,7 +92,7 @@ impl Original {
         let verified = log("verify", copy.path(), &[]);
         let inspected = log("inspect", copy.path(), &[]);
         assert_eq!(verified.code, inspected.code, "{what}: {verified:?} {inspected:?}");
-        let process = Process::spawn(serve_dir(copy.path(), ["--threads", "2"]));
+        let process = Process::spawn(serve_short(copy.path(), "2"));
         let Ok(ready) = process.line_within(crate::support::DEADLINE) else {
             let ended = process.wait();
             ended.refused_with(&[copy.path().to_str().unwrap(), &self.segment]);
@@ -108,7 +118,7 @@ impl Original {
         // It goes on from there, and what it says now stays.
         assert_eq!(client.run("SET after value"), Reply::ok());
         server.kill();
-        let server = Server::start(serve_dir(copy.path(), [""; 0]));
+        let server = Server::start(serve_short(copy.path(), "2"));
         assert_eq!(server.client().run("GET after").text(), "value");
         server.kill();
         Some(count)
