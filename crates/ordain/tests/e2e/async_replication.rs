@@ -118,12 +118,6 @@ fn while_written(grid: &mut Grid, faults: impl FnOnce(&mut Grid, &Writers)) -> W
     writers
 }
 
-/// The terms of all partitions. A machine that stands still for most of a second has its primaries given up, and then what
-/// is usual cannot be asked for.
-fn terms(grid: &Grid) -> Vec<Option<u64>> {
-    (0..grid.partitions).map(|partition| grid.status(grid.leader(partition))["term"].as_u64()).collect()
-}
-
 #[test]
 fn transactions_are_what_they_are_with_one_replica() {
     for (partitions, replicas) in [(2, 2), (1, 3)] {
@@ -131,7 +125,7 @@ fn transactions_are_what_they_are_with_one_replica() {
             let grid = Grid::start(partitions, replicas, ASYNC);
             let work = || under_load(&grid.doors(), 41, |load| load.advance(300));
             let worked = panic::catch_unwind(AssertUnwindSafe(work));
-            let is_usual = terms(&grid).iter().all(|term| *term == Some(1));
+            let is_usual = grid.terms().iter().all(|term| *term == Some(1));
             match worked {
                 Err(reason) if is_usual => panic::resume_unwind(reason),
                 Err(_) => return false,
@@ -175,7 +169,7 @@ fn succeed(partitions: usize, replicas: usize) {
         lost.len()
     );
     assert_eq!(too_old, 0);
-    if terms(&grid).into_iter().sum::<Option<u64>>() == Some(partitions as u64 + 1) {
+    if grid.terms().into_iter().sum::<Option<u64>>() == Some(partitions as u64 + 1) {
         assert_eq!((&status["role"], &status["started_over"]), (&"follower".into(), &1.into()), "{status}");
         assert!(
             lost.iter().all(|at| *at <= killed + PATIENCE),
@@ -225,7 +219,7 @@ fn what_a_primary_alone_has_is_lost_with_it_and_nobody_keeps_it() {
     let rebuilds: Vec<u64> =
         (0..grid.len()).map(|node| grid.status(node)["started_over"].as_u64().unwrap()).collect();
     println!("{} acknowledged writes are lost; nodes were rebuilt {rebuilds:?} times", lost.len());
-    if terms(&grid)[1] == Some(1) {
+    if grid.terms()[1] == Some(1) {
         let is_of_then = |at: &&Instant| **at + PATIENCE > cut && **at <= killed + PATIENCE;
         assert_eq!(lost.iter().filter(is_of_then).count(), lost.len(), "only what the member has not got");
     }

@@ -18,10 +18,12 @@ struct Row {
     replicas: usize,
     level: Level,
     cascades: bool,
+    /// What was answered shortly before a primary was given up may be lost with it.
+    loses: bool,
 }
 
 const fn row(settings: &'static str, (partitions, replicas): (usize, usize), level: Level) -> Row {
-    Row { settings, partitions, replicas, level, cascades: false }
+    Row { settings, partitions, replicas, level, cascades: false, loses: false }
 }
 
 /// A test for each row: its name, and the row.
@@ -67,6 +69,14 @@ rows! {
         (2, 1),
         Level::ReadCommitted,
     );
+    calvin_async: Row {
+        loses: true,
+        ..row("engine = \"calvin\"\nreplication = \"async\"", (2, 2), Level::StrictSerializable)
+    };
+    qstore_async: Row {
+        loses: true,
+        ..row("engine = \"qstore\"\nreplication = \"async\"", (1, 3), Level::StrictSerializable)
+    };
 }
 
 /// Transactions that are answered between two faults.
@@ -74,26 +84,33 @@ const STRETCH: u64 = 60;
 
 fn go_wrong(row: &Row) {
     let mut grid = Grid::wired(row.partitions, row.replicas, row.settings);
-    let promise = Promise { level: row.level, cascades: row.cascades };
+    let promise = Promise { level: row.level, cascades: row.cascades, loses: row.loses };
     let doors = grid.doors();
     promised_under_load(promise, &doors, 51, |load| {
-        load.advance(STRETCH);
-        let leader = grid.leader(0);
-        grid.kill(leader);
-        work_on(&grid, load);
-        grid.restart(leader);
-        grid.await_ready();
-        load.advance(STRETCH);
-
-        let (frozen, other) = (grid.leader(0), (grid.leader(0) + 1) % grid.len());
-        grid.signal(frozen, Signal::STOP);
-        work_on(&grid, load);
-        grid.await_loss(frozen, other);
-        grid.signal(frozen, Signal::CONT);
-        grid.await_ready();
-        load.advance(STRETCH);
-
-        break_links(&grid, load);
+        load.trouble(&mut grid, STRETCH, |grid, load| {
+            let leader = grid.leader(0);
+            grid.kill(leader);
+            work_on(grid, load);
+            grid.restart(leader);
+        });
+        load.trouble(&mut grid, STRETCH, |grid, load| {
+            let (frozen, other) = (grid.leader(0), (grid.leader(0) + 1) % grid.len());
+            grid.signal(frozen, Signal::STOP);
+            work_on(grid, load);
+            grid.await_loss(frozen, other);
+            grid.signal(frozen, Signal::CONT);
+        });
+        load.trouble(&mut grid, STRETCH, lose_a_node);
+        load.trouble(&mut grid, STRETCH, hold_a_link);
+        // In the middle of whatever it is, again and again.
+        load.trouble(&mut grid, STRETCH, |grid, load| {
+            let (alone, others) = alone_and_others(grid);
+            for _ in 0..5 {
+                load.advance(STRETCH / 4);
+                others.iter().for_each(|id| grid.wires().reset(alone, *id));
+            }
+        });
+        load.calm(&grid, STRETCH);
     });
     grid.await_ready();
     grid.await_equal_digests();
@@ -107,39 +124,34 @@ fn work_on(grid: &Grid, load: &Load) {
     }
 }
 
-/// Loses, holds and cuts what crosses between one node and the others.
-fn break_links(grid: &Grid, load: &Load) {
+/// The node that leads the first partition, and all others.
+fn alone_and_others(grid: &Grid) -> (usize, Vec<usize>) {
     let alone = grid.leader(0);
-    let others: Vec<usize> = (0..grid.len()).filter(|id| *id != alone).collect();
-    let wires = grid.wires();
-    // Nothing gets through, either way, until the node is given up; what follows arrives in the middle of a frame.
+    (alone, (0..grid.len()).filter(|id| *id != alone).collect())
+}
+
+/// Nothing gets through to a node or from it until the node is given up; what follows arrives in the middle of a frame.
+fn lose_a_node(grid: &mut Grid, load: &Load) {
+    let (alone, others) = alone_and_others(grid);
     for id in &others {
-        wires.lose(alone, *id);
-        wires.lose(*id, alone);
+        grid.wires().lose(alone, *id);
+        grid.wires().lose(*id, alone);
     }
     work_on(grid, load);
     grid.await_loss(alone, others[0]);
     for id in &others {
-        wires.open(alone, *id);
-        wires.open(*id, alone);
+        grid.wires().open(alone, *id);
+        grid.wires().open(*id, alone);
     }
-    grid.await_ready();
-    load.advance(STRETCH);
+}
 
-    // Only one way, and late: what was held arrives when the node is lost already.
-    let (leader, member) = (grid.leader(0), (grid.leader(0) + grid.partitions) % grid.len());
+/// What crosses one way between two nodes is late: it arrives when the node is lost already.
+fn hold_a_link(grid: &mut Grid, load: &Load) {
+    let (leader, others) = alone_and_others(grid);
+    let member = (leader + grid.partitions) % grid.len();
     let held = if leader == member { others[0] } else { member };
-    wires.hold(leader, held);
+    grid.wires().hold(leader, held);
     work_on(grid, load);
     grid.await_loss(leader, held);
-    wires.open(leader, held);
-    grid.await_ready();
-
-    // In the middle of whatever it is, again and again.
-    for _ in 0..5 {
-        load.advance(STRETCH / 4);
-        others.iter().for_each(|id| wires.reset(alone, *id));
-    }
-    grid.await_ready();
-    load.advance(STRETCH);
+    grid.wires().open(leader, held);
 }

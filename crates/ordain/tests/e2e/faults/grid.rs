@@ -280,6 +280,12 @@ impl Grid {
         found.unwrap()
     }
 
+    /// The terms of all partitions, where primaries have terms. A machine that stands still for most of a second has its
+    /// primaries given up.
+    pub fn terms(&self) -> Vec<Option<u64>> {
+        (0..self.partitions).map(|partition| self.status(self.leader(partition))["term"].as_u64()).collect()
+    }
+
     /// Waits until one node takes another for lost.
     pub fn await_loss(&self, of: usize, by: usize) {
         until("a node that is not heard of is lost", || {
@@ -333,13 +339,6 @@ impl Grid {
     /// The links between its nodes, of a cluster that is wired.
     pub fn wires(&self) -> &Wires {
         self.wires.as_ref().expect("a cluster that is wired")
-    }
-
-    /// What a node sends leaves it at 200 Mbit a second from now on, if the machine allows for that.
-    pub fn slow_down(&self, id: usize) -> Result<(), String> {
-        let net = self.net.as_ref().expect("nodes that are apart");
-        let shape = ["root", "tbf", "rate", "200mbit", "burst", "64kb", "latency", "50ms"];
-        run("tc", &[&["-n", &net.space(id), "qdisc", "add", "dev", "eth0"], &shape[..]].concat())
     }
 
     /// Whether a node has ended a stream because more was under way than is kept for another.
@@ -469,12 +468,7 @@ impl Drop for Net {
 }
 
 fn ip(words: &[&str]) -> Result<(), String> {
-    run("ip", words)
-}
-
-fn run(tool: &str, words: &[&str]) -> Result<(), String> {
-    let ran =
-        Command::new(tool).args(words).output().map_err(|error| format!("cannot run {tool}: {error}"))?;
+    let ran = Command::new("ip").args(words).output().map_err(|error| format!("cannot run ip: {error}"))?;
     let said = String::from_utf8_lossy(&ran.stderr);
-    if ran.status.success() { Ok(()) } else { Err(format!("{tool} {}: {}", words.join(" "), said.trim())) }
+    if ran.status.success() { Ok(()) } else { Err(format!("ip {}: {}", words.join(" "), said.trim())) }
 }

@@ -16,6 +16,7 @@ use std::time::{Duration, Instant};
 use ordain_checker::dependencies::history::{History, Observed, Op, Outcome, Txn, values_of};
 use ordain_checker::{self as checker, Level};
 
+use super::grid::Grid;
 use crate::support::{Client, DEADLINE, Expect, Random, Reply, command};
 
 const SESSIONS: usize = 5;
@@ -25,6 +26,10 @@ const ACCOUNTS: u64 = 5;
 const BALANCE: i64 = 1000;
 /// How long a client waits before it turns to another node.
 const PATIENCE: Duration = Duration::from_secs(2);
+/// The longest time for which what a primary has answered may be lost with it (`--replication async`).
+const LOSS_WINDOW: Duration = Duration::from_secs(1);
+/// The time between two faults on a cluster that may lose answers: what most of it was answered must hold.
+const CALM: Duration = Duration::from_secs(3);
 
 /// The promises that a cluster is held to.
 #[derive(Clone, Copy, Debug)]
@@ -33,6 +38,8 @@ pub struct Promise {
     pub level: Level,
     /// A transaction may abort because it used what another had written that aborted.
     pub cascades: bool,
+    /// What was answered shortly before a node was given up may be lost with it ([`Load::trouble`]).
+    pub loses: bool,
 }
 
 /// Load on a cluster.
@@ -44,9 +51,60 @@ pub struct Load {
     is_over: AtomicBool,
     answered: Mutex<u64>,
     progress: Condvar,
+    /// Times within which answers need not hold, ns since the load began.
+    void: Mutex<Vec<(u64, u64)>>,
 }
 
 impl Load {
+    /// Lets work go on undisturbed, and then has something go wrong, until all nodes are ready again.
+    ///
+    /// On a cluster that may lose answers those are void that were given within a second before the fault or until a second
+    /// after its end. If the machine stood still for so long that a primary was given up meanwhile, all since the last fault are.
+    pub fn trouble(&self, grid: &mut Grid, stretch: u64, fault: impl FnOnce(&mut Grid, &Load)) {
+        let calm = self.calm(grid, stretch);
+        fault(grid, self);
+        grid.await_ready();
+        let window = LOSS_WINDOW.as_nanos() as u64;
+        if self.promise.loses {
+            self.void.lock().unwrap().push((calm.saturating_sub(window), self.now() + window));
+        }
+    }
+
+    /// Lets work go on until so many more transactions have been answered, and for long enough that some of the answers must
+    /// hold. The time up to which answers must hold.
+    pub fn calm(&self, grid: &Grid, stretch: u64) -> u64 {
+        let begin = self.now();
+        if !self.promise.loses {
+            self.advance(stretch);
+            return self.now();
+        }
+        let terms = grid.terms();
+        while self.now() - begin < CALM.as_nanos() as u64 {
+            self.advance(stretch);
+        }
+        if grid.terms() == terms {
+            return self.now();
+        }
+        self.void.lock().unwrap().push((begin, self.now()));
+        begin
+    }
+
+    /// Whether an answer of this time need not hold.
+    fn is_void(&self, answered: u64) -> bool {
+        self.void.lock().unwrap().iter().any(|(from, to)| (*from..=*to).contains(&answered))
+    }
+
+    /// What must hold of a transaction: one whose answer is void may have taken effect or not.
+    fn held(&self, observed: Observed) -> Observed {
+        let is_void = observed.answered.is_some_and(|at| self.is_void(at));
+        match observed.outcome {
+            Outcome::Committed if is_void => {
+                Observed { outcome: Outcome::Unknown, answered: None, ..observed }
+            }
+            _ => observed,
+        }
+    }
+
     fn is_over(&self) -> bool {
         self.is_over.load(Ordering::Relaxed)
     }
@@ -89,7 +147,7 @@ impl Drop for Over<'_> {
 /// Has clients work while `faults` happen, and holds what they saw to strict serializability. Nodes that are down must be up
 /// again at the end.
 pub fn under_load(doors: &[SocketAddr], seed: u64, faults: impl FnOnce(&Load)) {
-    let promise = Promise { level: Level::StrictSerializable, cascades: false };
+    let promise = Promise { level: Level::StrictSerializable, cascades: false, loses: false };
     promised_under_load(promise, doors, seed, faults);
 }
 
@@ -106,6 +164,7 @@ pub fn promised_under_load(promise: Promise, doors: &[SocketAddr], seed: u64, fa
         is_over: AtomicBool::new(false),
         answered: Mutex::new(0),
         progress: Condvar::new(),
+        void: Mutex::default(),
     };
     let mut numbers = Random(seed);
     let (sessions, plain) = thread::scope(|scope| {
@@ -138,14 +197,14 @@ pub fn promised_under_load(promise: Promise, doors: &[SocketAddr], seed: u64, fa
         (sessions, plain)
     });
     for door in doors {
-        judge(promise.level, &mut Client::connect(*door).unwrap(), &sessions, &plain);
+        judge(&load, &mut Client::connect(*door).unwrap(), &sessions, &plain);
     }
     let retries: u64 = sessions.iter().map(|session| session.retries).sum();
     let count = |of: fn(&Plain) -> u64| plain.iter().map(of).sum::<u64>();
     println!(
         "{} transactions of sessions, of which {retries} were sent again; {} plain ones, and {} of which nobody knows",
         sessions.iter().map(|session| session.number).sum::<u64>(),
-        count(|plain| plain.acknowledged as u64 + plain.history.len() as u64),
+        count(|plain| (plain.acknowledged.len() + plain.history.len()) as u64),
         count(|plain| plain.unknown as u64 + plain.unknown_lists),
     );
 }
@@ -159,11 +218,17 @@ struct Session {
     /// The request sent last.
     number: u64,
     retries: u64,
-    /// Its own counter.
-    count: i64,
-    /// Everybody's counter as it was told, and when that was asked and answered.
-    shared: Vec<(Instant, Instant, i64)>,
+    counts: Vec<Counted>,
     history: Vec<Observed>,
+}
+
+/// The answer to a transaction that has counted up a session's own counter and everybody's.
+#[derive(Clone, Copy)]
+struct Counted {
+    asked: u64,
+    answered: u64,
+    own: i64,
+    shared: i64,
 }
 
 /// Why there is no answer.
@@ -267,14 +332,14 @@ impl Promise {
 
 impl Session {
     fn new(me: usize, numbers: Random) -> Session {
-        let (door, shared, history) = (me, Vec::new(), Vec::new());
-        Session { me, numbers, client: None, door, number: 0, retries: 0, count: 0, shared, history }
+        let (door, counts, history) = (me, Vec::new(), Vec::new());
+        Session { me, numbers, client: None, door, number: 0, retries: 0, counts, history }
     }
 
     /// One transaction, to its answer.
     fn step(&mut self, load: &Load) {
         self.number += 1;
-        let asked = Instant::now();
+        let asked = load.now();
         match self.numbers.below(9) {
             0..=1 => self.lists(false, load),
             2 => self.lists(true, load),
@@ -287,9 +352,8 @@ impl Session {
                 let own = format!("count:{}", self.me);
                 let counts = [words(&["INCR", "count"]), words(&["INCR", &own])];
                 if let Answer::Done(replies) = self.transact(&counts, load) {
-                    self.count += 1;
-                    assert_eq!(replies[1].int(), self.count, "session {} counts exactly once", self.me);
-                    self.shared.push((asked, Instant::now(), replies[0].int()));
+                    let (shared, own) = (replies[0].int(), replies[1].int());
+                    self.counts.push(Counted { asked, answered: load.now(), own, shared });
                 }
             }
             _ => {
@@ -387,7 +451,8 @@ struct Plain {
     me: usize,
     numbers: Random,
     number: u64,
-    acknowledged: i64,
+    /// When it was answered that its counter was counted up, each time.
+    acknowledged: Vec<u64>,
     unknown: i64,
     unknown_lists: u64,
     history: Vec<Observed>,
@@ -395,8 +460,8 @@ struct Plain {
 
 impl Plain {
     fn new(me: usize, numbers: Random) -> Plain {
-        let history = Vec::new();
-        Plain { me, numbers, number: 0, acknowledged: 0, unknown: 0, unknown_lists: 0, history }
+        let (acknowledged, history) = (Vec::new(), Vec::new());
+        Plain { me, numbers, number: 0, acknowledged, unknown: 0, unknown_lists: 0, history }
     }
 
     fn work(&mut self, load: &Load) {
@@ -406,7 +471,7 @@ impl Plain {
             let connection = load.connection();
             while !load.is_over() {
                 let is_connected = match self.numbers.below(2) {
-                    0 => self.count(&mut client),
+                    0 => self.count(&mut client, load),
                     _ => self.lists(&mut client, connection, load),
                 };
                 if !is_connected {
@@ -418,13 +483,13 @@ impl Plain {
     }
 
     /// Counts up its own counter. False: nothing more is to be had of this connection.
-    fn count(&mut self, client: &mut Client) -> bool {
+    fn count(&mut self, client: &mut Client, load: &Load) -> bool {
         if client.send(&command(&["INCR", &format!("plain:{}", self.me)])).is_err() {
             self.unknown += 1;
             return false;
         }
         match client.receive() {
-            Ok(Reply::Int(_)) => self.acknowledged += 1,
+            Ok(Reply::Int(_)) => self.acknowledged.push(load.now()),
             Ok(reply) if reply.is_error("BUSY") => {}
             _ => {
                 self.unknown += 1;
@@ -499,7 +564,8 @@ fn state(
 }
 
 /// Compares all that clients saw with what a node has in the end.
-fn judge(level: Level, client: &mut Client, sessions: &[Session], plain: &[Plain]) {
+fn judge(load: &Load, client: &mut Client, sessions: &[Session], plain: &[Plain]) {
+    let level = load.promise.level;
     let state = state(client, level, plain, sessions);
     let number = |key: String| match &state[&key] {
         Reply::Nil => 0,
@@ -507,7 +573,10 @@ fn judge(level: Level, client: &mut Client, sessions: &[Session], plain: &[Plain
     };
     let list = |list| values_of(state[&format!("list:{list}")].bytes()).expect("whole values");
     let of_plain = plain.iter().flat_map(|plain| &plain.history);
-    let txns = sessions.iter().flat_map(|session| &session.history).chain(of_plain).cloned().collect();
+    let all = sessions.iter().flat_map(|session| &session.history).chain(of_plain);
+    let txns: Vec<Observed> = all.map(|observed| load.held(observed.clone())).collect();
+    let certain = txns.iter().filter(|txn| txn.outcome == Outcome::Committed).count();
+    assert!(certain > 100 || !load.promise.loses, "only {certain} answers must hold");
     let orders = (0..LISTS).map(|key| (key, list(key))).collect();
     let history = History { txns, orders, ..History::default() };
     if let Err(finding) = checker::judge(level, &history) {
@@ -517,25 +586,46 @@ fn judge(level: Level, client: &mut Client, sessions: &[Session], plain: &[Plain
 
     let accounts = (0..ACCOUNTS).map(|account| number(format!("account:{account}")));
     assert_eq!(accounts.sum::<i64>(), ACCOUNTS as i64 * BALANCE, "money came or went");
+    let mut shared: Vec<Counted> = Vec::new();
     for session in sessions {
-        assert_eq!(number(format!("count:{}", session.me)), session.count);
+        // What a void answer tells was counted or not; all else exactly once.
+        let (mut least, mut most) = (0, 0);
+        for counted in &session.counts {
+            most += 1;
+            if !load.is_void(counted.answered) {
+                least += 1;
+                let possible = least..=most;
+                assert!(
+                    possible.contains(&counted.own),
+                    "session {}: {} of {possible:?}",
+                    session.me,
+                    counted.own
+                );
+                shared.push(*counted);
+            }
+        }
+        let found = number(format!("count:{}", session.me));
+        assert!((least..=most).contains(&found), "session {}: {found} of {least} to {most}", session.me);
     }
-    let mut shared: Vec<_> = sessions.iter().flat_map(|session| session.shared.iter().copied()).collect();
-    shared.sort_unstable_by_key(|(_, _, count)| *count);
-    assert!(shared.iter().map(|(_, _, count)| *count).eq(1..=shared.len() as i64), "each number once");
-    assert_eq!(number("count".to_owned()), shared.len() as i64);
+    let all: usize = sessions.iter().map(|session| session.counts.len()).sum();
+    let found = number("count".to_owned());
+    assert!((shared.len() as i64..=all as i64).contains(&found), "{found} of {} to {all}", shared.len());
+    shared.sort_unstable_by_key(|counted| counted.shared);
+    assert!(shared.windows(2).all(|pair| pair[0].shared < pair[1].shared), "each number once");
+    assert!(shared.iter().all(|counted| (1..=found).contains(&counted.shared)), "no number beyond the last");
     // Updates are strictly serializable at every level: what was answered before another was asked comes before it.
     let mut soonest = None;
-    for (asked, answered, count) in shared.iter().rev() {
+    for Counted { asked, answered, shared, .. } in shared.iter().rev() {
         assert!(
             soonest.is_none_or(|soonest| *asked <= soonest),
-            "{count} was asked for after a later number was told"
+            "{shared} was asked for after a later number was told"
         );
-        soonest = Some(soonest.map_or(*answered, |soonest: Instant| soonest.min(*answered)));
+        soonest = Some(soonest.map_or(*answered, |soonest: u64| soonest.min(*answered)));
     }
     for plain in plain {
         let found = number(format!("plain:{}", plain.me));
-        let possible = plain.acknowledged..=plain.acknowledged + plain.unknown;
+        let certain = plain.acknowledged.iter().filter(|answered| !load.is_void(**answered)).count();
+        let possible = certain as i64..=plain.acknowledged.len() as i64 + plain.unknown;
         assert!(possible.contains(&found), "{found} of {possible:?}");
     }
 }

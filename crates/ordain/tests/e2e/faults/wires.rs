@@ -9,7 +9,7 @@ use std::net::{Shutdown, SocketAddr, TcpListener, TcpStream};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Condvar, Mutex};
 use std::thread;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 /// What becomes of the bytes that cross from one node to another.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -28,6 +28,8 @@ enum Passage {
 struct Way {
     passage: Mutex<Passage>,
     changed: Condvar,
+    /// Bytes a second that cross at most, if there is a limit.
+    rate: Mutex<Option<u32>>,
 }
 
 impl Way {
@@ -43,6 +45,20 @@ impl Way {
         *self.changed.wait_while(passage, is_held).unwrap() == Passage::Open
     }
 
+    /// Waits for as long as so many bytes take to cross.
+    fn take_time(&self, bytes: usize, is_over: &AtomicBool) {
+        let Some(rate) = *self.rate.lock().unwrap() else { return };
+        let arrives = Instant::now() + Duration::from_secs_f64(bytes as f64 / f64::from(rate));
+        let mut passage = self.passage.lock().unwrap();
+        while !is_over.load(Ordering::Relaxed) {
+            let left = arrives.saturating_duration_since(Instant::now());
+            if left.is_zero() {
+                return;
+            }
+            (passage, _) = self.changed.wait_timeout(passage, left).unwrap();
+        }
+    }
+
     /// Carries bytes from one socket to the other until either has ended, and ends both then.
     fn carry(&self, mut from: TcpStream, mut to: TcpStream, is_over: &AtomicBool) {
         let mut bytes = vec![0; 64 << 10];
@@ -50,6 +66,7 @@ impl Way {
             match from.read(&mut bytes) {
                 Ok(0) | Err(_) => break,
                 Ok(count) => {
+                    self.take_time(count, is_over);
                     if self.pass(is_over) && to.write_all(&bytes[..count]).is_err() {
                         break;
                     }
@@ -117,6 +134,12 @@ impl Wires {
     /// What crosses from one node to another arrives from now on, with what was held.
     pub fn open(&self, from: usize, to: usize) {
         self.set(from, to, Passage::Open);
+    }
+
+    /// What crosses from one node to another takes its time from now on: so many bytes a second arrive at most.
+    pub fn slow_down(&self, from: usize, to: usize, bytes_per_second: u32) {
+        let way = &self.links[&(from.min(to), from.max(to))].ways[usize::from(from > to)];
+        *way.rate.lock().unwrap() = Some(bytes_per_second);
     }
 
     /// Ends the connection of two nodes, wherever in a frame it is.
