@@ -1,15 +1,22 @@
 //! The family to gateways and sessions.
 
-use ordain_gateway::{Backend, Begin, Transaction, overlay};
+use ordain_gateway::{Backend, Begin, Services, Transaction, overlay};
 use ordain_model::{Stamp, Token, Writer};
 
 /// The backend of engines whose transactions commit in an order of their own.
 ///
 /// A token is the stamp of the last decision that a connection has seen.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Committing;
+pub(crate) struct Committing(
+    /// The services of the engine.
+    pub(crate) Services,
+);
 
 impl Backend for Committing {
+    fn services(&self) -> Services {
+        self.0
+    }
+
     /// An interactive transaction runs on copies in the session, and its commit validates what it has read.
     fn begin(&self, how: Begin) -> Box<dyn Transaction> {
         overlay(how)

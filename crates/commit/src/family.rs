@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use ordain_family::{Family, Keep, NodeSettings, Notice, Opened, Roles, places};
-use ordain_gateway::{AloneRouter, Gateway, Router};
+use ordain_gateway::{AloneRouter, Gateway, Router, Services};
 use ordain_log::{Durability, LogConfig, LogError, LogWriter, Recovered};
 use ordain_model::{ChunkNo, Digest, Epoch, GatewayId, Registry};
 use ordain_replication::{EntryType, InputLog, LogSettings};
@@ -32,10 +32,12 @@ pub struct CommitEngine {
 
 /// The family, as one of its engines.
 #[derive(Clone, Copy, Debug)]
-pub struct CommitFamily(
+pub struct CommitFamily {
     /// The engine.
-    pub CommitEngine,
-);
+    pub engine: CommitEngine,
+    /// The services that the engine has.
+    pub services: Services,
+}
 
 /// The reason why a node cannot be opened.
 #[derive(Debug, thiserror::Error)]
@@ -98,7 +100,7 @@ impl Family for CommitFamily {
         registry: &Arc<Registry>,
     ) -> Result<OpenedNode, OpenError> {
         if settings.topology.nodes() > 1 {
-            return Err(OpenError::Cluster(self.0.name));
+            return Err(OpenError::Cluster(self.engine.name));
         }
         let layout = &settings.topology.layout;
         let shards: Vec<_> = (0..layout.shards()).map(|i| settings.at(places::SHARDS + i as u16)).collect();
@@ -107,8 +109,14 @@ impl Family for CommitFamily {
             Coordinator::new(layout.clone(), registry.clone(), log, shards.clone(), places::GATEWAYS)
                 .planting(settings.bugs);
         let participant = |number| {
-            Participant::new(number, layout.clone(), me, registry.clone(), (self.0.control)(settings.bugs))
-                .planting(settings.bugs)
+            Participant::new(
+                number,
+                layout.clone(),
+                me,
+                registry.clone(),
+                (self.engine.control)(settings.bugs),
+            )
+            .planting(settings.bugs)
         };
         let mut participants: Vec<Participant> = (0..layout.shards()).map(participant).collect();
         let mut replayed = 0;
@@ -139,7 +147,7 @@ impl Family for CommitFamily {
         let place = (settings.topology.replica_of(settings.node).0, settings.partition());
         let layout = settings.topology.layout.clone();
         let gateway = Gateway::new(id, registry.clone(), layout, place, ChunkNo(life));
-        gateway.with_backend(Arc::new(Committing)).in_pieces(settings.piece).without_others()
+        gateway.with_backend(Arc::new(Committing(self.services))).in_pieces(settings.piece).without_others()
     }
 
     fn router(&self, settings: &NodeSettings) -> Box<dyn Router> {

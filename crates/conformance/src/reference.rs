@@ -4,10 +4,11 @@ use std::fmt;
 use std::sync::Arc;
 
 use ordain_engines::registry::Abilities;
-use ordain_gateway::{Finished, Gateway, Path, Ticket};
+use ordain_gateway::{Backend, Begin, Finished, Gateway, Ordered, Path, Services, Ticket, Transaction};
 use ordain_model::{
     ArgsBuilder, Batch, Call, Chunk, Db, Epoch, Fragment, GatewayId, Gsn, Isolation, KeptReply, Micros,
-    OutcomeBatch, OutcomeStatus, Placed, Position, Reads, ReferenceExecutor, Registry, View, Writer, system,
+    OutcomeBatch, OutcomeStatus, Placed, Position, Reads, ReferenceExecutor, Registry, Stamp, Token, View,
+    Writer, system,
 };
 use ordain_resp::client::command;
 use ordain_resp::memory::Memory;
@@ -95,6 +96,7 @@ pub struct Server {
     pub transactions: usize,
     node: Node,
     epoch: Epoch,
+    can: Abilities,
 }
 
 impl fmt::Debug for Server {
@@ -118,11 +120,28 @@ impl Server {
             transactions: 0,
             node: Node::default(),
             epoch: Epoch(0),
+            can: CAN,
         };
         server.shared.node.started = START;
         server.shared.memory = Arc::new(Memory::new(used, (0, 1), 1));
         (0..clients).for_each(|_| server.connect());
         server
+    }
+
+    /// A server without connections, whose engine has no service that not all engines have.
+    pub fn without_services() -> Server {
+        let Server { gateway, can, .. } = Server::new(0);
+        let registry = gateway.registry().clone();
+        let gateway = Gateway::alone(GatewayId(0), registry).with_backend(Arc::new(Bare));
+        let Services { interactive, sessions, moves, checkpoints } = gateway.backend().services();
+        let can = Abilities {
+            is_interactive: interactive,
+            has_sessions: sessions,
+            moves_slots: moves,
+            takes_checkpoints: checkpoints,
+            ..can
+        };
+        Server { gateway, can, ..Server::new(0) }
     }
 
     /// Requires a password of the default user, and opens the connections anew.
@@ -372,11 +391,41 @@ const CAN: Abilities = Abilities {
     replication: &["none"],
     moves_slots: true,
     has_digests: true,
-    takes_checkpoints: false,
+    takes_checkpoints: true,
     has_sessions: true,
     is_interactive: true,
     is_replayable: true,
 };
+
+/// Engines without any service that not all engines have.
+#[derive(Debug)]
+struct Bare;
+
+impl Backend for Bare {
+    fn services(&self) -> Services {
+        Services::NONE
+    }
+
+    fn begin(&self, how: Begin) -> Box<dyn Transaction> {
+        Ordered.begin(how)
+    }
+
+    fn write_token(&self, token: &Token, w: &mut Writer<'_>) {
+        Ordered.write_token(token, w);
+    }
+
+    fn read_token(&self, number: Option<u64>) -> Result<Token, &'static str> {
+        Ordered.read_token(number)
+    }
+
+    fn run_of(&self, stamp: Stamp, index: u32) -> Option<Stamp> {
+        Ordered.run_of(stamp, index)
+    }
+
+    fn keeps_order(&self) -> bool {
+        Ordered.keeps_order()
+    }
+}
 
 /// The ticket of requests that no connection has made.
 const SWEEP: Ticket = Ticket(u64::MAX);
@@ -384,7 +433,7 @@ const SWEEP: Ticket = Ticket(u64::MAX);
 impl Subject for Server {
     fn traits(&self) -> Traits {
         let (reads, isolation) = (Reads::Ordered, Isolation::Serializable);
-        Traits { is_reference: true, partitions: 1, reads, isolation, can: CAN }
+        Traits { is_reference: true, partitions: 1, reads, isolation, can: self.can }
     }
 
     fn open(&mut self, _seat: usize) -> usize {

@@ -149,6 +149,7 @@ impl Traits {
             "interactive" => self.can.is_interactive,
             "checkpoints" => self.can.takes_checkpoints,
             "digests" => self.can.has_digests,
+            "moves" => self.can.moves_slots,
             _ => return None,
         })
     }

@@ -102,6 +102,20 @@ fn a_subject_that_answers_wrongly_is_found_and_the_program_cut_down() {
     assert!(transcript.run(&mut Mistaken(Server::new(0), false)).is_err());
 }
 
+/// An engine without services: its sessions refuse them, and do everything else.
+#[test]
+fn what_an_engine_lacks_is_refused_and_everything_else_goes_on() {
+    let mut failures = Vec::new();
+    for folder in ["commands", "sessions", "interactive", "expiry", "keyspace", "protocols"] {
+        for transcript in Transcript::folder(folder) {
+            if let Err(failure) = transcript.run(&mut Server::without_services()) {
+                failures.push(format!("{folder}/{failure}"));
+            }
+        }
+    }
+    assert!(failures.is_empty(), "\n{}", failures.join("\n"));
+}
+
 /// What a subject says that it cannot do it must refuse.
 #[test]
 fn an_ability_that_is_denied_is_to_be_refused() {

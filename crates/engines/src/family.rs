@@ -19,6 +19,38 @@ pub trait EngineVisitor {
 pub fn with_family<V: EngineVisitor>(engine: Engine, visitor: V) -> V::Output {
     match engine.make() {
         Make::Deterministic(scheduling) => visitor.visit(Deterministic::new(scheduling)),
-        Make::Commit(engine) => visitor.visit(CommitFamily(engine)),
+        Make::Commit(of) => visitor.visit(CommitFamily { engine: of, services: engine.can().services() }),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::Arc;
+
+    use ordain_family::{NodeSettings, Services};
+    use ordain_model::Registry;
+
+    use super::*;
+    use crate::registry::{ENGINES, Engine};
+
+    /// The services of the gateways of an engine.
+    struct Served(Engine);
+
+    impl EngineVisitor for Served {
+        type Output = Services;
+
+        fn visit<F: Family>(self, family: F) -> Services {
+            let settings = NodeSettings::new(self.0.defaults());
+            family.gateway(&settings, 0, 1, &Arc::new(Registry::default())).backend().services()
+        }
+    }
+
+    #[test]
+    fn sessions_are_served_what_the_registry_says() {
+        let engines: Vec<Engine> = ENGINES.iter().filter_map(|info| Engine::unfinished(info.name)).collect();
+        assert!(engines.len() > 4);
+        for engine in engines {
+            assert_eq!(with_family(engine, Served(engine)), engine.can().services(), "{engine:?}");
+        }
     }
 }

@@ -10,6 +10,7 @@ use ordain_model::{Offer, OptionError, OptionInfo, Options};
 
 use ordain_commit::CommitEngine;
 use ordain_deterministic::shard::Scheduling;
+use ordain_family::Services;
 
 use crate::{calvin, calvin_paper, no_wait, paxflow, qstore};
 
@@ -67,6 +68,16 @@ pub struct Abilities {
 }
 
 impl Abilities {
+    /// The services among them: what clients may ask for.
+    pub const fn services(&self) -> Services {
+        Services {
+            interactive: self.is_interactive,
+            sessions: self.has_sessions,
+            moves: self.moves_slots,
+            checkpoints: self.takes_checkpoints,
+        }
+    }
+
     /// The names of what it can do, for lists.
     pub fn names(&self) -> Vec<&'static str> {
         let all = [
@@ -165,7 +176,7 @@ const COMMIT: Abilities = Abilities {
     has_digests: true,
     takes_checkpoints: false,
     has_sessions: true,
-    is_interactive: false,
+    is_interactive: true,
     is_replayable: false,
 };
 

@@ -11,4 +11,5 @@ mod settings;
 
 pub use family::{Family, Notice, Opened, Roles};
 pub use message::{Incoming, Message};
+pub use ordain_gateway::Services;
 pub use settings::{Keep, NodeSettings, Replication, TAKES_TRANSACTIONS, places};

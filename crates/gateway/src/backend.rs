@@ -8,7 +8,7 @@ use std::fmt::Debug;
 use ordain_model::{Db, Epoch, Micros, ProcedureId, RequestNo, SessionId, Stamp, Token, Writer};
 
 use crate::overlay::overlay;
-use crate::{Finished, Gateway, Stream, Ticket};
+use crate::{Finished, Gateway, NotServed, Service, Services, Stream, Ticket};
 
 /// The error of a read whose state is not kept any more.
 pub const STATE_GONE: &str = "TXNABORT the state that this transaction reads is not kept any more: it has been open \
@@ -16,7 +16,10 @@ pub const STATE_GONE: &str = "TXNABORT the state that this transaction reads is 
 
 /// A family of engines, as gateways and sessions need it.
 pub trait Backend: Debug + Send + Sync {
-    /// Begins an interactive transaction. Nothing is submitted yet.
+    /// The services that its engines have.
+    fn services(&self) -> Services;
+
+    /// Begins an interactive transaction, if that is one of its [services](Backend::services). Nothing is submitted yet.
     fn begin(&self, how: Begin) -> Box<dyn Transaction>;
 
     /// Writes a token for a client to hand to another connection.
@@ -42,7 +45,7 @@ pub trait Backend: Debug + Send + Sync {
 pub struct Begin {
     /// The transaction refuses to write.
     pub is_read_only: bool,
-    /// The time that its commands see, microseconds since the Unix epoch.
+    /// The time at which it begins, microseconds since the Unix epoch: that of its commands until it has read something.
     pub now: Micros,
     /// Its source of randomness.
     pub seed: u64,
@@ -120,6 +123,10 @@ pub trait Transaction: Debug + Send {
 pub struct Ordered;
 
 impl Backend for Ordered {
+    fn services(&self) -> Services {
+        Services::ALL
+    }
+
     fn begin(&self, how: Begin) -> Box<dyn Transaction> {
         overlay(how)
     }
@@ -144,8 +151,20 @@ impl Backend for Ordered {
 
 impl Gateway {
     /// Begins an interactive transaction, as the engines behind the gateway run them.
-    pub fn begin(&self, how: Begin) -> Box<dyn Transaction> {
-        self.backend.begin(how)
+    ///
+    /// # Errors
+    /// They run none.
+    pub fn begin(&self, how: Begin) -> Result<Box<dyn Transaction>, NotServed> {
+        self.require(Service::Interactive)?;
+        Ok(self.backend.begin(how))
+    }
+
+    /// Checks that the engines behind the gateway have a service.
+    ///
+    /// # Errors
+    /// They do not.
+    pub fn require(&self, service: Service) -> Result<(), NotServed> {
+        self.backend.services().require(service)
     }
 
     /// The backend: what depends on the engines behind the gateway.

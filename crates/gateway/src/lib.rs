@@ -27,6 +27,7 @@ mod overlay;
 mod pending;
 mod reconnaissance;
 mod router;
+mod services;
 mod streams;
 mod submit;
 #[cfg(test)]
@@ -52,6 +53,7 @@ use pending::{Pending, Place};
 use reconnaissance::Dependent;
 pub use reconnaissance::MAX_RESTARTS;
 pub use router::{AloneRouter, Dispatcher, HOLD_FOR, ReplicaRouter, Route, Router};
+pub use services::{NotServed, Service, Services};
 pub use streams::Stream;
 use streams::Streams;
 pub use watch::{Watched, Watching};

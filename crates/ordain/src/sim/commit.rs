@@ -6,7 +6,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use ordain_checker::dependencies::history::values_of;
 use ordain_checker::{Violation, ViolationKind};
 use ordain_commit::{CommitEngine, CommitFamily, Decision, Message, Participant};
-use ordain_family::{Family as _, NodeSettings, Opened as _, places};
+use ordain_family::{Family as _, NodeSettings, Opened as _, Services, places};
 use ordain_model::{Digest, DigestSpan, Epoch, Layout, Options, Registry, Stamp, Value};
 use ordain_role::{Address, Bugs, Directory, Event, NodeId, Now, Outbox, Role, Topology};
 use ordain_sim::{BatchSize, Ending, FrontDoor, Roles, System, Verdict};
@@ -48,7 +48,7 @@ impl CommitSystem {
         let settings =
             NodeSettings { topology, identity, segment_bytes: 4 << 10, bugs, ..NodeSettings::new(options) };
         Ok(CommitSystem {
-            family: CommitFamily(engine),
+            family: CommitFamily { engine, services: Services::ALL },
             settings,
             registry: Arc::new(registry),
             digests: Digests::default(),
@@ -70,7 +70,7 @@ impl CommitSystem {
     /// Checks that each reported digest is what the decisions up to then come to.
     fn check_digests(&self, decisions: &[Arc<Decision>]) -> Result<(), Violation> {
         for (stamp, reported) in &self.reported {
-            let control = (self.family.0.control)(Bugs::NONE);
+            let control = (self.family.engine.control)(Bugs::NONE);
             let whole = Arc::new(Layout::single(1));
             let mut all = Participant::new(0, whole, Address::default(), self.registry.clone(), control);
             let until = decisions.iter().filter(|decision| decision.stamp <= *stamp);

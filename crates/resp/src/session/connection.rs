@@ -3,6 +3,7 @@
 use std::fmt::Write as _;
 
 use ordain_commands::table::CommandNo;
+use ordain_gateway::Service;
 use ordain_model::{Micros, RequestNo, SessionId, Writer};
 
 use super::dispatch::{Answered, Place, help_or_wrong_arity, refuse, wrong_words};
@@ -271,12 +272,13 @@ impl Session {
                 self.reply_mode = mode;
                 w.ok();
             }
-            (b"session", [id]) => match number(id) {
-                Some(id) => {
+            (b"session", [id]) => match (number(id), cx.gateway.require(Service::Sessions)) {
+                (Some(1..), Err(refusal)) => w.error(refusal.to_string()),
+                (Some(id), _) => {
                     self.retry = (id != 0).then_some((SessionId(id), None));
                     w.ok();
                 }
-                None => w.error(NOT_INTEGER),
+                (None, _) => w.error(NOT_INTEGER),
             },
             (b"request", [request]) => match (number(request), &mut self.retry) {
                 (_, None) => w.error("ERR CLIENT REQUEST without CLIENT SESSION"),

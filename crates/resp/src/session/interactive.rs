@@ -57,7 +57,11 @@ impl Session {
             _ => return Writer(out).error("ERR syntax error"),
         };
         let how = Begin { is_read_only, now: cx.now, seed: cx.now.0 ^ self.client.0 << 32 };
-        let (transaction, user) = (cx.gateway.begin(how), self.user.clone());
+        let transaction = match cx.gateway.begin(how) {
+            Ok(transaction) => transaction,
+            Err(refusal) => return Writer(out).error(refusal.to_string()),
+        };
+        let user = self.user.clone();
         self.mode = Mode::Interactive(Box::new(Interactive { transaction, needs_memory: false, user }));
         Writer(out).ok();
     }

@@ -2,6 +2,7 @@
 
 use ordain_commands::glob_matches;
 use ordain_commands::script::is_function;
+use ordain_gateway::Service;
 use ordain_model::key::SLOTS;
 use ordain_model::system::CopyPart;
 use ordain_model::{
@@ -50,6 +51,9 @@ impl Session {
             [schedule] if schedule.eq_ignore_ascii_case(b"schedule") => {}
             _ => return refuse("ERR syntax error", out),
         }
+        if let Err(refusal) = cx.gateway.require(Service::Checkpoints) {
+            return refuse(refusal.to_string(), out);
+        }
         if place == Place::Alone && !has_log(cx) {
             return refuse("ERR this node keeps nothing (--ephemeral), so there is nothing to save", out);
         }
@@ -67,6 +71,9 @@ impl Session {
         let [_, _, first, last, to] = words else {
             return refuse(wrong_arity("debug", "move-slots"), out);
         };
+        if let Err(refusal) = cx.gateway.require(Service::Moves) {
+            return refuse(refusal.to_string(), out);
+        }
         let (Some(first), Some(last), Some(to)) = (number(first), number(last), number(to)) else {
             return refuse(NOT_INTEGER, out);
         };
@@ -96,6 +103,9 @@ impl Session {
             [slot, to, from] => (number(slot), number(to), Some(number(from))),
             _ => return refuse(wrong_arity("debug", "copy-slot"), out),
         };
+        if let Err(refusal) = cx.gateway.require(Service::Moves) {
+            return refuse(refusal.to_string(), out);
+        }
         let (Some(slot), Some(to), false) = (slot, to, from == Some(None)) else {
             return refuse(NOT_INTEGER, out);
         };

@@ -3,7 +3,9 @@
 
 use std::sync::Arc;
 
-use ordain_gateway::{Backend, Begin, Desk, Finished, Gateway, Ordered, Progress, Step, Transaction};
+use ordain_gateway::{
+    Backend, Begin, Desk, Finished, Gateway, Ordered, Progress, Services, Step, Transaction,
+};
 use ordain_model::{Args, Call, Db, RequestNo, SessionId, Stamp, Token, View, Writer, system};
 
 use ordain_conformance::reference::Server;
@@ -17,6 +19,10 @@ struct Direct;
 struct DirectTransaction;
 
 impl Backend for Direct {
+    fn services(&self) -> Services {
+        Services::ALL
+    }
+
     fn begin(&self, _how: Begin) -> Box<dyn Transaction> {
         Box::new(DirectTransaction)
     }
