@@ -38,10 +38,11 @@ pub fn check(
     let mut connections = BTreeMap::new();
     for (id, request) in history.requests().filter(|(_, request)| (protocol.is_one)(request)) {
         let appends = (protocol.asked)(request);
-        let session = session_of(request, &mut connections);
+        let (session, asked) = (session_of(request, &mut connections), Some(request.moment.0));
+        let may_be_overtaken = request.may_be_overtaken();
         let mut add = |txn: Observed| {
             requests.push(id);
-            all.txns.push(Observed { session, asked: Some(request.moment.0), ..txn });
+            all.txns.push(Observed { session, may_be_overtaken, asked, ..txn });
         };
         let answers = answers_of(id, request, appends.is_update())?;
         for answer in answers {
@@ -59,7 +60,8 @@ pub fn check(
             }
         }
         if answers.is_empty() {
-            add(Observed::new(appends, Outcome::Unknown));
+            let end = if request.is_rejected() { Outcome::Aborted } else { Outcome::Unknown };
+            add(Observed::new(appends, end));
         }
     }
     judge(level, &all).map_err(|finding| {
@@ -68,11 +70,9 @@ pub fn check(
     })
 }
 
-/// The session that a request is of, by a number of its own, and its place there. A request that was sent again has left its
-/// place, and so has one of an unknown end: what was sent behind it goes on without it.
+/// The session that a request is of, by a number of its own, and its place there: that of its first attempt.
 fn session_of(request: &Request, connections: &mut BTreeMap<(usize, u32), u64>) -> Option<(u64, u64)> {
-    let is_known = request.attempts <= 1 && !request.answers.is_empty();
-    let client = request.client.filter(|_| request.connection > 0 && is_known)?;
+    let client = request.client.filter(|_| request.connection > 0)?;
     let next = connections.len() as u64;
     let session = *connections.entry((client, request.connection)).or_insert(next);
     Some((session, request.moment.0))
@@ -211,6 +211,90 @@ mod tests {
         history.answered(one, OutcomeStatus::Unknown, Gsn::NONE, b"");
         answer(&mut history, other, &second);
         assert_eq!(ends_with(&history, &[0x200, 0x100]), Ok(()));
+    }
+
+    /// The ends of a request that may be overtaken.
+    #[derive(Clone, Copy, Debug, PartialEq)]
+    enum End {
+        GivenUp,
+        Unanswered,
+        Retried,
+    }
+
+    fn end(history: &mut History, id: RequestId, end: End, txn: &[u8]) {
+        match end {
+            End::GivenUp => history.answered(id, OutcomeStatus::Unknown, Gsn::NONE, b""),
+            End::Unanswered => {}
+            End::Retried => {
+                history.sent_again(id);
+                answer(history, id, txn);
+            }
+        }
+    }
+
+    #[test]
+    fn what_may_be_overtaken_stands_behind_what_was_sent_before_it() {
+        for how in [End::GivenUp, End::Unanswered, End::Retried] {
+            for (client, list, expected) in [
+                (1, [0x100, 0x200], Ok(())),
+                (1, [0x200, 0x100], Err(ViolationKind::Overtaken)),
+                (2, [0x200, 0x100], Ok(())),
+            ] {
+                // All are sent before any is answered: real time leaves them free.
+                let mut history = History::default();
+                let [first, second] = [0x100, 0x200].map(|base| append(base, 1));
+                let one = send(&mut history, 1, &first);
+                // What stands between them and has no effect carries the order on.
+                let between = send(&mut history, 1, &read(0x300, 2, &[]));
+                let other = send(&mut history, client, &second);
+                answer(&mut history, one, &first);
+                answer(&mut history, between, &read(0x300, 2, &[]));
+                end(&mut history, other, how, &second);
+                assert_eq!(ends_with(&history, &list), expected, "{how:?} {client} {list:x?}");
+            }
+        }
+    }
+
+    #[test]
+    fn one_that_may_be_overtaken_leaves_the_order_of_those_around_it() {
+        for list in
+            [[0x100, 0x200, 0x300], [0x100, 0x300, 0x200], [0x200, 0x100, 0x300], [0x300, 0x100, 0x200]]
+        {
+            let mut history = History::default();
+            let txns = [0x100, 0x200, 0x300].map(|base| append(base, 1));
+            let [first, middle, last] = [0, 1, 2].map(|at| send(&mut history, 1, &txns[at]));
+            end(&mut history, middle, End::GivenUp, &txns[1]);
+            answer(&mut history, first, &txns[0]);
+            answer(&mut history, last, &txns[2]);
+            let keeps = |before, after| {
+                let place = |value| list.iter().position(|other| *other == value);
+                place(before) < place(after)
+            };
+            let expected = keeps(0x100, 0x200) && keeps(0x100, 0x300);
+            assert_eq!(ends_with(&history, &list).is_ok(), expected, "{list:x?}");
+        }
+    }
+
+    #[test]
+    fn two_of_unknown_end_may_take_effect_in_either_order() {
+        for list in [[0x100, 0x200], [0x200, 0x100]] {
+            let mut history = History::default();
+            for base in [0x100, 0x200] {
+                let id = send(&mut history, 1, &append(base, 1));
+                end(&mut history, id, End::GivenUp, b"");
+            }
+            assert_eq!(ends_with(&history, &list), Ok(()));
+        }
+    }
+
+    #[test]
+    fn what_was_turned_away_has_no_effect() {
+        for (list, expected) in [(&[][..], Ok(())), (&[0x100], Err(ViolationKind::WrongAnswer))] {
+            let mut history = History::default();
+            let id = send(&mut history, 1, &append(0x100, 1));
+            history.answered(id, OutcomeStatus::Busy, Gsn::NONE, b"");
+            assert_eq!(ends_with(&history, list), expected);
+        }
     }
 
     #[test]

@@ -33,7 +33,8 @@ pub(crate) fn run(
                 let mut args = Vec::new();
                 system::read_args(reads(), &mut ArgsBuilder::new(&mut args));
                 let read = execute(registry, reference, (gsn, now), (Call::new(system::READ, Db(0)), &args))?;
-                system::read_reply(reads(), &read.reply)?.into_iter().for_each(|read| known.learn(read));
+                let read = system::read_reply(reads(), &read.reply)?;
+                read.records.into_iter().for_each(|read| known.learn(read));
             }
             Reconnaissance::Ask(procedure, args) => {
                 let asked = Call::new(procedure, call.db);

@@ -2,7 +2,7 @@
 //!
 //! The checkers work from this and from the durable log alone; they know neither the driver nor an engine.
 
-use ordain_model::{Call, Gsn, Micros, OutcomeStatus, Stamp};
+use ordain_model::{Call, Gsn, Micros, Millis, OutcomeStatus, Stamp};
 use ordain_role::NodeId;
 
 /// A request's place in the history.
@@ -28,6 +28,8 @@ pub struct Answer {
     pub stamp: Stamp,
     /// The reply, encoded.
     pub reply: Vec<u8>,
+    /// The latest time that any wall clock of the system had shown by then, if somebody has noted that.
+    pub wall: Option<Millis>,
 }
 
 impl Answer {
@@ -53,8 +55,8 @@ pub struct Request {
     pub moment: Moment,
     /// The same in virtual time, for people.
     pub at: Micros,
-    /// It reads the very state that an earlier read has seen, however old that is by now.
-    pub is_pinned: bool,
+    /// It reads the very state that an earlier read has seen, however old that is by now, as of this time.
+    pub pinned: Option<Millis>,
     /// The answers that say what became of it, in the order in which they came.
     pub answers: Vec<Answer>,
     /// The number of answers that it was not sequenced.
@@ -71,6 +73,12 @@ impl Request {
         self.answers.is_empty() && self.rejections + self.unknowns < self.attempts
     }
 
+    /// Whether what its connection sent behind it may take effect before it: its place is that of a later attempt, or nobody
+    /// knows its end. What stands before it in the order of its connection does so in any case.
+    pub fn may_be_overtaken(&self) -> bool {
+        self.attempts > 1 || self.answers.is_empty()
+    }
+
     /// Whether it cannot have taken effect: every time it was sent, the answer was that it was not sequenced.
     pub fn is_rejected(&self) -> bool {
         self.answers.is_empty() && self.rejections == self.attempts
@@ -82,6 +90,7 @@ impl Request {
 pub struct History {
     requests: Vec<Request>,
     moments: u64,
+    wall: Option<Millis>,
 }
 
 impl History {
@@ -111,7 +120,7 @@ impl History {
             connection,
             moment,
             at,
-            is_pinned: false,
+            pinned: None,
             answers: Vec::new(),
             rejections: 0,
             unknowns: 0,
@@ -125,9 +134,14 @@ impl History {
         self.requests[request.0].attempts += 1;
     }
 
-    /// Notes that a request reads the state that an earlier read has seen.
-    pub fn pin(&mut self, request: RequestId) {
-        self.requests[request.0].is_pinned = true;
+    /// Notes that a request reads the state that an earlier read has seen, as of the time of that.
+    pub fn pin(&mut self, request: RequestId, now: Millis) {
+        self.requests[request.0].pinned = Some(now);
+    }
+
+    /// Notes what a wall clock of the system shows.
+    pub fn note_wall(&mut self, wall: Millis) {
+        self.wall = self.wall.max(Some(wall));
     }
 
     /// Notes an answer. That a request was not sequenced counts as a rejection.
@@ -150,7 +164,7 @@ impl History {
         stamp: Stamp,
         reply: &[u8],
     ) {
-        let moment = self.moment();
+        let (moment, wall) = (self.moment(), self.wall);
         let request = &mut self.requests[request.0];
         match status {
             OutcomeStatus::Busy | OutcomeStatus::Refused => request.rejections += 1,
@@ -159,7 +173,7 @@ impl History {
             OutcomeStatus::Unknown | OutcomeStatus::TooOld | OutcomeStatus::Moved => request.unknowns += 1,
             OutcomeStatus::Committed | OutcomeStatus::Aborted(_) => {
                 let (has_reached, reply) = (true, reply.to_vec());
-                request.answers.push(Answer { moment, answerer, has_reached, status, stamp, reply });
+                request.answers.push(Answer { moment, answerer, has_reached, status, stamp, reply, wall });
             }
         }
     }

@@ -77,6 +77,31 @@ pub fn check_mortal<'a>(
     Ok(())
 }
 
+/// Two keys that one transaction wrote with one time to live, as another transaction has found both.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Together {
+    /// The common part of their names, for reports.
+    pub keys: String,
+    /// The time that each had left, milliseconds; `None` for a key that was gone.
+    pub left_ms: [Option<u64>; 2],
+}
+
+/// Checks that keys which end together were found so: a transaction sees one state as of one time.
+///
+/// # Errors
+/// [`ViolationKind::WrongAnswer`].
+pub fn check_together<'a>(found: impl IntoIterator<Item = &'a Together>) -> Result<(), Violation> {
+    let Some(Together { keys, left_ms: [first, second] }) =
+        found.into_iter().find(|found| found.left_ms[0] != found.left_ms[1])
+    else {
+        return Ok(());
+    };
+    let text = format!(
+        "keys {keys}, written in one transaction to end together, had {first:?} and {second:?} ms left in another"
+    );
+    Err(Violation::new(ViolationKind::WrongAnswer, text))
+}
+
 /// A write or removal of a key.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Change {

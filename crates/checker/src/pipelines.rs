@@ -2,8 +2,12 @@
 //! where it has not waited for the answers, over whatever partitions, and through whatever becomes of them meanwhile.
 //!
 //! A read on a snapshot stands behind all of its epoch; several of one epoch stand together. With `previous` it may miss
-//! what is of the epoch of what was answered last, of its own connection too, but not what was under way when it was sent. A request that was sent more than once is left out:
-//! its place may be that of any attempt. So is one without a place: rejected, or of an unknown end.
+//! what is of the epoch of what was answered last, of its own connection too, but not what was under way when it was sent.
+//!
+//! A request that was sent more than once may be overtaken, since its place may be that of any attempt. So may one that its
+//! gateway has given up as of unknown end: what was sent behind it goes on meanwhile. Both stand behind what was sent before
+//! them. A request that was neither answered nor given up keeps its place: its gateway is gone, and had sent nothing behind it
+//! that could overtake it. Where such a request has taken effect, the log tells ([`serial`](crate::serial)).
 
 use std::collections::BTreeMap;
 
@@ -12,6 +16,7 @@ use ordain_model::Gsn;
 use super::strict::Promise;
 use super::{Violation, ViolationKind};
 use crate::history::{History, Moment, RequestId};
+use crate::serial::Found;
 
 /// The latest places of a connection.
 #[derive(Default)]
@@ -22,32 +27,44 @@ struct Latest {
     under_way: Vec<(Gsn, RequestId, Moment)>,
 }
 
-/// Checks the requests of each connection in the order in which they were sent.
+/// The moment at which a request is answered that never is.
+const NEVER: Moment = Moment(u64::MAX);
+
+/// Checks the requests of each connection in the order in which they were sent. `found` are the places of those that were
+/// not answered and are in the log.
 ///
 /// # Errors
 /// [`ViolationKind::Overtaken`].
-pub fn check(history: &History, promise: Promise) -> Result<(), Violation> {
+pub fn check(history: &History, found: &Found, promise: Promise) -> Result<(), Violation> {
     let mut connections: BTreeMap<(usize, u32), Latest> = BTreeMap::new();
-    for (id, request) in history.requests().filter(|(_, request)| request.attempts == 1) {
+    for (id, request) in history.requests() {
         let Some(client) = request.client.filter(|_| request.connection > 0) else { continue };
         let latest = connections.entry((client, request.connection)).or_default();
         latest.under_way.retain(|(.., answered)| *answered > request.moment);
-        for answer in request.answers.iter().filter(|answer| answer.gsn() != Gsn::NONE) {
-            let answered = latest.all.filter(|(earlier, _)| !follows(*earlier, answer.gsn(), promise));
+        let answers = request.answers.iter().map(|answer| (answer.gsn(), answer.moment));
+        let unanswered = found.get(&id).map(|gsn| (*gsn, NEVER));
+        let places: Vec<(Gsn, Moment)> =
+            answers.filter(|(gsn, _)| *gsn != Gsn::NONE).chain(unanswered).collect();
+        for (gsn, _) in &places {
+            let answered = latest.all.filter(|(earlier, _)| !follows(*earlier, *gsn, promise));
             // A request that is sent behind a transaction under way is sequenced behind it, whatever is promised of snapshots.
             let sequenced = latest.under_way.iter().filter(|(earlier, ..)| !earlier.is_of_read());
             let mut pipelined = sequenced
                 .map(|(earlier, by, _)| (*earlier, *by))
-                .filter(|(earlier, _)| !follows(*earlier, answer.gsn(), Promise::Strict));
+                .filter(|(earlier, _)| !follows(*earlier, *gsn, Promise::Strict));
             if let Some((earlier, by)) = answered.or_else(|| pipelined.next()) {
-                let text = format!("stands at {}, but was sent after what stands at {earlier}", answer.gsn());
+                let text = format!("stands at {gsn}, but was sent after what stands at {earlier}");
                 let violation = Violation::new(ViolationKind::Overtaken, text);
-                return Err(violation.at(earlier).at(answer.gsn()).of(by).of(id));
+                return Err(violation.at(earlier).at(*gsn).of(by).of(id));
             }
         }
-        for answer in request.answers.iter().filter(|answer| answer.gsn() != Gsn::NONE) {
-            latest.all = latest.all.max(Some((answer.gsn(), id)));
-            latest.under_way.push((answer.gsn(), id, answer.moment));
+        let is_given_up = request.answers.is_empty() && request.unknowns > 0;
+        if request.attempts > 1 || is_given_up {
+            continue;
+        }
+        for (gsn, answered) in places {
+            latest.all = latest.all.max(Some((gsn, id)));
+            latest.under_way.push((gsn, id, answered));
         }
     }
     Ok(())
@@ -88,6 +105,10 @@ mod tests {
         Gsn::new(Epoch(epoch), PartitionId(partition), index)
     }
 
+    fn verdict(history: &History, promise: Promise) -> Result<(), Violation> {
+        check(history, &Found::new(), promise)
+    }
+
     #[test]
     fn what_overtakes_is_found_and_nothing_else() {
         let read = |epoch| Gsn::of_read(Epoch(epoch), 7);
@@ -108,7 +129,7 @@ mod tests {
             (vec![(1, 1, gsn(5, 0, 1)), (1, 1, Gsn::NONE), (1, 1, gsn(5, 0, 2))], true),
             (vec![(1, 1, gsn(5, 0, 2)), (1, 1, Gsn::NONE), (1, 1, gsn(5, 0, 1))], false),
         ] {
-            assert_eq!(check(&sent(&asks), Promise::Session).is_ok(), is_sound, "{asks:?}");
+            assert_eq!(verdict(&sent(&asks), Promise::Session).is_ok(), is_sound, "{asks:?}");
         }
     }
 
@@ -122,25 +143,60 @@ mod tests {
                 let id = history.sent_over(by, Micros(0), Call::new(p::GET, Db(0)), Vec::new());
                 history.answered(id, OutcomeStatus::Committed, gsn, b"");
             }
-            check(&history, Promise::Previous).is_ok()
+            verdict(&history, Promise::Previous).is_ok()
         };
         assert!(is_sound(gsn(6, 0, 1), read));
         assert!(!is_sound(gsn(7, 0, 1), read));
         assert!(!is_sound(read, gsn(5, 0, 1)));
         // Sent before the write is answered.
         for promise in [Promise::Previous, Promise::Serializable] {
-            let is_sound = |first, second| check(&sent(&[(1, 1, first), (1, 1, second)]), promise).is_ok();
+            let is_sound = |first, second| verdict(&sent(&[(1, 1, first), (1, 1, second)]), promise).is_ok();
             assert!(!is_sound(gsn(6, 0, 1), read));
             assert!(is_sound(gsn(5, 0, 1), read));
         }
     }
 
     #[test]
-    fn what_was_sent_again_may_stand_anywhere() {
+    fn what_was_sent_again_may_be_overtaken_and_does_not_overtake() {
         let asks = [(1, 1, gsn(5, 1, 0)), (1, 1, gsn(5, 0, 2))];
-        let mut history = sent(&asks);
-        assert!(check(&history, Promise::Strict).is_err());
-        history.sent_again(RequestId(0));
-        assert_eq!(check(&history, Promise::Strict), Ok(()));
+        for (again, is_sound) in [(None, false), (Some(0), true), (Some(1), false)] {
+            let mut history = sent(&asks);
+            again.into_iter().for_each(|again| history.sent_again(RequestId(again)));
+            assert_eq!(verdict(&history, Promise::Strict).is_ok(), is_sound, "{again:?}");
+        }
+    }
+
+    #[test]
+    fn what_is_not_answered_keeps_its_place_until_it_is_given_up() {
+        let (early, late) = (gsn(5, 0, 2), gsn(5, 1, 0));
+        for (first, second, gives_up, is_sound) in [
+            // The first has no answer.
+            ((late, false), (early, true), false, false),
+            ((late, false), (early, true), true, true),
+            ((early, false), (late, true), false, true),
+            // Nor has the second.
+            ((late, false), (early, false), false, false),
+            ((late, false), (early, false), true, true),
+            // The second alone has none: it never overtakes.
+            ((late, true), (early, false), false, false),
+            ((late, true), (early, false), true, false),
+            ((early, true), (late, false), true, true),
+        ] {
+            let (mut history, mut found) = (History::default(), Found::new());
+            let by = (Some(1), 1);
+            let call = Call::new(p::INCREMENT, Db(0));
+            let ids = [(); 2].map(|()| history.sent_over(by, Micros(0), call, Vec::new()));
+            for (id, (gsn, is_answered)) in ids.into_iter().zip([first, second]) {
+                match is_answered {
+                    true => history.answered(id, OutcomeStatus::Committed, gsn, b""),
+                    false => _ = found.insert(id, gsn),
+                }
+                if !is_answered && gives_up {
+                    history.answered(id, OutcomeStatus::Unknown, Gsn::NONE, b"");
+                }
+            }
+            let verdict = check(&history, &found, Promise::Strict);
+            assert_eq!(verdict.is_ok(), is_sound, "{first:?} {second:?} {gives_up}");
+        }
     }
 }

@@ -3,9 +3,11 @@
 //!
 //! Transactions that only read have a place in the order like all others, and most are not logged (those are in which
 //! several partitions take part): the ones that were answered are run at their places, between those that write. The
-//! time that such a transaction saw is that of its batch; where its batch held reads alone and so is not in the log,
-//! it is some time between those of its partition's logged batches around it: its answer must be right at one of them. A read on
-//! a snapshot has the time of whichever partition's sequencer was asked.
+//! time that such a transaction saw is that of its batch. Where its batch held reads alone and so is not in the log, all of
+//! these must be right at one time, not before that of the last logged batch of its partition, and not after the latest that
+//! any clock had shown. Where clocks are true it is not before that of an earlier batch of reads either, nor after that of the
+//! next logged batch. A read on a snapshot has the time of whichever partition's sequencer was asked; one of a state that was
+//! read before has the time of that read.
 //!
 //! With read committed what a transaction only reads is taken from the state before its epoch, by the reference executor too.
 
@@ -18,16 +20,20 @@ use crate::history::{Answer, History, Request, RequestId};
 use ordain_model::args::{Args, ArgsBuilder};
 use ordain_model::reference::Result as Expected;
 use ordain_model::{
-    Abort, Batch, Call, Chunk, ChunkNo, Db, Digest, GatewayId, Gsn, Millis, OutcomeStatus, PartitionId,
-    ProcedureId, ReferenceExecutor, Registry, RequestNo, SessionId, Txn, Writer, system,
+    Abort, Batch, Call, Chunk, ChunkNo, Db, Digest, Epoch, GatewayId, Gsn, Millis, OutcomeStatus,
+    PartitionId, ProcedureId, ReferenceExecutor, Registry, RequestNo, SessionId, Txn, Writer, system,
 };
 
-/// Checks every answer against a serial execution of the log, and every digest against its end.
+/// The places of requests that were not answered and are in the log. One of several that ask for the same is left out.
+pub type Found = BTreeMap<RequestId, Gsn>;
+
+/// Checks every answer against a serial execution of the log, and every digest against its end. Returns the digest of the
+/// serial execution, and the places of requests that were not answered.
 ///
 /// # Errors
 /// [`ViolationKind::AcknowledgedLost`], [`ViolationKind::WrongPlace`], [`ViolationKind::WrongAnswer`],
 /// [`ViolationKind::EffectTwice`], [`ViolationKind::Phantom`] and [`ViolationKind::WrongState`].
-pub fn check(run: &Run<'_>, log: &[Batch]) -> Result<Digest, Violation> {
+pub fn check(run: &Run<'_>, log: &[Batch]) -> Result<(Digest, Found), Violation> {
     let Run { registry, layout, history, digests, isolation, .. } = *run;
     let mut reads = Vec::new();
     let mut acknowledged: BTreeMap<Gsn, Vec<(RequestId, &Request, &Answer)>> = BTreeMap::new();
@@ -48,25 +54,25 @@ pub fn check(run: &Run<'_>, log: &[Batch]) -> Result<Digest, Violation> {
     if let Some(layout) = layout {
         reference = reference.in_cluster(layout.clone());
     }
-    let mut times: BTreeMap<PartitionId, Millis> = BTreeMap::new();
+    let mut times = Times::of(run, log);
     for batch in run.before {
         reference.open(batch);
         for (gsn, chunk, txn) in batch.txns().filter(|(_, _, txn)| !txn.read_only) {
             reference.run_placed(gsn, batch.now, chunk, txn);
         }
-        times.insert(batch.partition, batch.now);
     }
     for batch in log {
         let start = Gsn::new(batch.epoch, batch.partition, 0);
-        while let Some(read) = reads.next_if(|read| read.answer.gsn() < start) {
-            read.check(run, &mut reference, read.times(Some(batch), &times))?;
+        while let Some(of_batch) = Reads::next_before(start, &mut reads) {
+            of_batch.check(run, &mut reference, &mut times)?;
         }
         reference.open(batch);
         for (gsn, chunk, txn) in batch.txns() {
             while let Some(read) = reads.next_if(|read| read.answer.gsn() <= gsn) {
-                read.check(run, &mut reference, read.times(Some(batch), &times))?;
-                if read.answer.gsn() == gsn && !is_same(registry, history.get(read.id), chunk, txn) {
-                    return Err(misplaced(registry, history.get(read.id), txn, gsn).of(read.id));
+                let (id, is_here) = (read.id, read.answer.gsn() == gsn);
+                Reads(vec![read]).check(run, &mut reference, &mut times)?;
+                if is_here && !is_same(registry, history.get(id), chunk, txn) {
+                    return Err(misplaced(registry, history.get(id), txn, gsn).of(id));
                 }
             }
             if txn.read_only && !is_dependent(registry, txn.call.procedure) {
@@ -92,10 +98,9 @@ pub fn check(run: &Run<'_>, log: &[Batch]) -> Result<Digest, Violation> {
                 compare(registry, id, request.call.procedure, answer, &expected)?;
             }
         }
-        times.insert(batch.partition, batch.now);
     }
-    for read in reads {
-        read.check(run, &mut reference, read.times(None, &times))?;
+    while let Some(of_batch) = Reads::next_before(Gsn(u64::MAX), &mut reads) {
+        of_batch.check(run, &mut reference, &mut times)?;
     }
     if let Some((id, request, answer)) = acknowledged.into_values().flatten().next() {
         return Err(lost(registry, request, answer, id));
@@ -106,7 +111,7 @@ pub fn check(run: &Run<'_>, log: &[Batch]) -> Result<Digest, Violation> {
             let text = format!("node {} has digest {found}, a serial execution {digest}", node.0);
             Err(Violation::new(ViolationKind::WrongState, text))
         }
-        None => Ok(digest),
+        None => Ok((digest, ledger.found)),
     }
 }
 
@@ -174,6 +179,80 @@ fn compare(
 /// The most times that are tried between two logged batches, milliseconds.
 const BETWEEN_MS_MAX: u64 = 10_000;
 
+/// The times of batches. Those of a partition never go back in its log, nor elsewhere while clocks are true.
+struct Times {
+    /// Those of the batches that are logged.
+    logged: BTreeMap<PartitionId, BTreeMap<Epoch, Millis>>,
+    /// The latest time of the batches before the run.
+    before: Millis,
+    /// The least time that the last batch of a partition can have had of which only reads were answered.
+    read: BTreeMap<PartitionId, Millis>,
+    clocks_are_true: bool,
+}
+
+/// The times that a read may have.
+#[derive(Clone, Copy)]
+struct Range {
+    least: Millis,
+    most: Millis,
+    /// The first time to try, if the answer tells none.
+    tried: Millis,
+}
+
+impl Range {
+    const fn exactly(now: Millis) -> Range {
+        Range { least: now, most: now, tried: now }
+    }
+
+    fn and(self, other: Range) -> Range {
+        Range {
+            least: self.least.max(other.least),
+            most: self.most.min(other.most),
+            tried: self.tried.max(other.tried),
+        }
+    }
+}
+
+impl Times {
+    fn of(run: &Run<'_>, log: &[Batch]) -> Times {
+        let before = run.before.iter().map(|batch| batch.now).max().unwrap_or_default();
+        let (logged, read) = (BTreeMap::new(), BTreeMap::new());
+        let mut times = Times { logged, before, read, clocks_are_true: run.clocks_are_true };
+        for batch in run.before.iter().chain(log) {
+            times.logged.entry(batch.partition).or_default().insert(batch.epoch, batch.now);
+        }
+        times
+    }
+
+    fn range(&self, read: &Read<'_>, history: &History) -> Range {
+        let (gsn, epoch) = (read.answer.gsn(), read.answer.gsn().epoch());
+        if let Some(pinned) = history.get(read.id).pinned.filter(|_| gsn.is_of_read()) {
+            return Range::exactly(pinned);
+        }
+        // A sequencer begins with the time of the log that it finds, and goes on with its clock's.
+        let latest = read.answer.wall.map_or(Millis(u64::MAX), |wall| wall.max(self.before));
+        let last = |of: &BTreeMap<Epoch, Millis>| of.range(..=epoch).next_back().map(|(_, now)| *now);
+        if gsn.is_of_read() {
+            // Nobody knows which sequencer was asked. It may not know the batches yet that the read will see.
+            let tried = self.logged.values().filter_map(last).min().unwrap_or_default();
+            let least = if self.clocks_are_true { tried } else { Millis(0) };
+            return Range { least, most: latest, tried };
+        }
+        let Some(of) = self.logged.get(&gsn.partition()) else {
+            return Range { least: Millis(0), most: latest, tried: Millis(0) };
+        };
+        if let Some(now) = of.get(&epoch) {
+            return Range::exactly(*now);
+        }
+        let (mut least, mut most) = (last(of).unwrap_or_default(), latest);
+        if self.clocks_are_true {
+            least = least.max(self.read.get(&gsn.partition()).copied().unwrap_or_default());
+            most = of.range(epoch..).next().map_or(latest, |(_, now)| latest.min(*now));
+        }
+        Range { least, most, tried: least }
+    }
+}
+
 /// An answered transaction that only reads.
 struct Read<'h> {
     id: RequestId,
@@ -182,45 +261,83 @@ struct Read<'h> {
     chunk: Option<Chunk>,
 }
 
-impl Read<'_> {
-    /// The first and the last time that it may have, of the partition that has sequenced it: `next` is the logged batch where
-    /// it stands or before which, and `times` are those of the last logged batches of all partitions.
-    fn times(&self, next: Option<&Batch>, times: &BTreeMap<PartitionId, Millis>) -> (Millis, Millis) {
-        let (gsn, open) = (self.answer.gsn(), Millis(u64::MAX));
-        if gsn.is_of_read() {
-            return (times.values().copied().min().unwrap_or_default(), open);
+/// Reads of one batch that is not logged, or a single read.
+struct Reads<'h>(Vec<Read<'h>>);
+
+impl<'h> Reads<'h> {
+    /// Takes the next read before a place, with the others of its batch.
+    fn next_before(
+        start: Gsn,
+        reads: &mut std::iter::Peekable<impl Iterator<Item = Read<'h>>>,
+    ) -> Option<Reads<'h>> {
+        let first = reads.next_if(|read| read.answer.gsn() < start)?;
+        let gsn = first.answer.gsn();
+        let is_of_batch = |read: &Read<'_>| {
+            let other = read.answer.gsn();
+            let is_same = (other.epoch(), other.partition()) == (gsn.epoch(), gsn.partition());
+            is_same && other < start && !other.is_of_read() && !gsn.is_of_read()
+        };
+        let mut all = vec![first];
+        while let Some(read) = reads.next_if(is_of_batch) {
+            all.push(read);
         }
-        let last = times.get(&gsn.partition()).copied().unwrap_or_default();
-        match next.filter(|next| next.partition == gsn.partition()) {
-            Some(next) if next.epoch == gsn.epoch() => (next.now, next.now),
-            Some(next) => (last, next.now),
-            None => (last, open),
-        }
+        Some(Reads(all))
     }
 
+    /// Checks that all of them are answered rightly as of one time, which is not before that of the batch before.
     fn check(
         &self,
         run: &Run<'_>,
         reference: &mut ReferenceExecutor,
-        (from, to): (Millis, Millis),
+        times: &mut Times,
     ) -> Result<(), Violation> {
-        let registry = run.registry;
-        let Some(chunk) = &self.chunk else {
-            let at_first = self.check_found(run, reference, from);
-            return at_first.or_else(|violation| self.check_found(run, reference, to).map_err(|_| violation));
-        };
-        chunk.txns().iter().try_for_each(|txn| {
-            let mut at = |now| {
-                let expected = reference.run_txn(self.answer.gsn(), now, chunk, txn);
-                compare(registry, self.id, txn.call.procedure, self.answer, &expected)
-            };
-            let at_first = at(from);
-            if at_first.is_ok() || at(to).is_ok() {
-                return Ok(());
+        let ranges = self.0.iter().map(|read| times.range(read, run.history));
+        let Some(range) = ranges.reduce(Range::and) else { return Ok(()) };
+        let told = self.0.iter().find_map(|read| read.told(run));
+        let is_allowed = |now: &Millis| (range.least..=range.most).contains(now);
+        let (tried, most) = (range.tried.0, range.most.0);
+        // Of several records some may have expired by then, and others not.
+        let later = (tried..most.min(tried.saturating_add(BETWEEN_MS_MAX))).chain([most]);
+        let earlier = (tried.saturating_sub(BETWEEN_MS_MAX)..tried).rev();
+        let any = later.chain(earlier).map(Millis).filter(|_| told.is_none());
+        let mut first = None;
+        for now in told.into_iter().chain(any).filter(is_allowed) {
+            match self.0.iter().try_for_each(|read| read.holds(run, reference, now)) {
+                Ok(()) => {
+                    let gsn = self.0.first().map(|read| read.answer.gsn());
+                    let of = gsn.filter(|gsn| !gsn.is_of_read()).map(Gsn::partition);
+                    times.read.extend(of.map(|of| (of, now)));
+                    return Ok(());
+                }
+                Err(violation) => first = first.or(Some(violation)),
             }
-            // Of several records some may have expired by then, and others not.
-            let between = from.0 + 1..to.0.min(from.0.saturating_add(BETWEEN_MS_MAX));
-            if between.into_iter().any(|now| at(Millis(now)).is_ok()) { Ok(()) } else { at_first }
+        }
+        Err(first.unwrap_or_else(|| self.untimely(told, range)))
+    }
+
+    /// The violation of reads that were answered as of a time that cannot be.
+    fn untimely(&self, told: Option<Millis>, Range { least, most, .. }: Range) -> Violation {
+        let told = told.map_or_else(|| "some time".to_owned(), |told| format!("{told}"));
+        let text = format!("was answered as of {told}, which is not between {least} and {most}");
+        let violation = Violation::new(ViolationKind::WrongAnswer, text);
+        self.0.iter().fold(violation, |violation, read| violation.at(read.answer.gsn()).of(read.id))
+    }
+}
+
+impl Read<'_> {
+    /// The time as of which it was answered, if the answer tells.
+    fn told(&self, run: &Run<'_>) -> Option<Millis> {
+        let is_read = run.history.get(self.id).call.procedure == system::READ;
+        let has_read = is_read && self.answer.status == OutcomeStatus::Committed;
+        has_read.then(|| system::read_time(&self.answer.reply)).flatten()
+    }
+
+    /// Checks that it is answered as at a time.
+    fn holds(&self, run: &Run<'_>, reference: &mut ReferenceExecutor, now: Millis) -> Result<(), Violation> {
+        let Some(chunk) = &self.chunk else { return self.check_found(run, reference, now) };
+        chunk.txns().iter().try_for_each(|txn| {
+            let expected = reference.run_txn(self.answer.gsn(), now, chunk, txn);
+            compare(run.registry, self.id, txn.call.procedure, self.answer, &expected)
         })
     }
 }
@@ -261,15 +378,20 @@ type Asked = (ProcedureId, Db, Option<(SessionId, RequestNo)>, Vec<u8>);
 /// How often each transaction may still be found in the log.
 struct Ledger<'r> {
     registry: &'r Registry,
-    open: BTreeMap<Asked, u32>,
+    /// With the request that was never answered, if no other asks for as much.
+    open: BTreeMap<Asked, (u32, Option<RequestId>)>,
+    found: Found,
 }
 
 impl Ledger<'_> {
     fn of<'r>(registry: &'r Registry, history: &History) -> Ledger<'r> {
-        let mut ledger = Ledger { registry, open: BTreeMap::new() };
-        for (_, request) in history.requests().filter(|(_, r)| !r.is_rejected()) {
+        let mut ledger = Ledger { registry, open: BTreeMap::new(), found: Found::new() };
+        for (id, request) in history.requests().filter(|(_, r)| !r.is_rejected()) {
             let asked = ledger.key(request.call, &request.args, request.call.session);
-            *ledger.open.entry(asked).or_insert(0) += 1;
+            let unanswered = Some(id).filter(|_| request.answers.is_empty());
+            let (count, sole) = ledger.open.entry(asked).or_insert((0, unanswered));
+            *count += 1;
+            *sole = sole.filter(|_| *count == 1);
         }
         ledger
     }
@@ -292,7 +414,10 @@ impl Ledger<'_> {
         let session = txn.call.session.map(|(session, number)| (session, clients_number(number)));
         let asked = self.key(txn.call, chunk.args(txn).encoded(), session);
         match self.open.get_mut(&asked) {
-            Some(left) if *left > 0 => *left -= 1,
+            Some((left, sole)) if *left > 0 => {
+                *left -= 1;
+                self.found.extend(sole.map(|id| (id, gsn)));
+            }
             Some(_) if session.is_some() => {
                 let text = "a request of a session took effect more than once";
                 return Err(Violation::new(ViolationKind::EffectTwice, text).at(gsn));
@@ -320,7 +445,7 @@ mod tests {
     use super::super::fixture::{Ask, batch, batch_of_two, good, registry, reply_int, run, tampered};
     use super::super::{NodeLog, check as check_all};
     use super::*;
-    use ordain_model::Micros;
+    use ordain_model::{Epoch, Micros, Writer};
     use ordain_role::NodeId;
     use ordain_sim::workload::procedures as p;
 
@@ -359,6 +484,65 @@ mod tests {
             let place = Gsn::new(ordain_model::Epoch(epoch), ordain_model::PartitionId(0), 1);
             let wrong = tampered(&history, 1, |r| r.answers[0].stamp = place.into());
             assert_eq!(run(&registry, &log, &wrong), Err(ViolationKind::WrongAnswer));
+        }
+    }
+
+    /// Reads of the system's own, which tell their time: a logged batch at 1001 ms, two of reads, and a logged one.
+    fn told(reads: [u64; 3], clocks_are_true: bool) -> Result<(), ViolationKind> {
+        let registry = registry();
+        let read: Ask<'_> = (system::READ, Db(0), &["\0", "n"], None);
+        let batches =
+            [vec![ADD], vec![read, read], vec![read], vec![ADD]].map(|asks| batch(&registry, 1, &asks));
+        let nows = [1_001, reads[0], reads[2], 1_020];
+        let batches: Vec<Batch> = (1..)
+            .zip(batches)
+            .zip(nows)
+            .map(|((epoch, batch), now)| Batch { epoch: Epoch(epoch), now: Millis(now), ..batch })
+            .collect();
+        let (log, mut history) = good(&registry, &batches);
+        // The second read of the batch tells a time of its own.
+        history = tampered(&history, 2, |request| {
+            let mut reply = Vec::new();
+            let mut w = Writer(&mut reply);
+            w.array(3);
+            w.int(reads[1] as i64);
+            reply.extend_from_slice(&request.answers[0].reply[reply.len()..]);
+            request.answers[0].reply = reply;
+        });
+        let logs = [NodeLog { node: NodeId(0), partition: ordain_model::PartitionId(0), batches: log }];
+        let run = Run {
+            registry: &registry,
+            fatal: &[],
+            aborted: &std::collections::BTreeSet::new(),
+            layout: None,
+            before: &[],
+            logs: &logs,
+            history: &history,
+            digests: &[],
+            conserved: &[],
+            promise: super::super::Promise::Strict,
+            isolation: ordain_model::Isolation::Serializable,
+            clocks_are_true,
+        };
+        check_all(&run).map(|_| ()).map_err(|violation| violation.kind)
+    }
+
+    #[test]
+    fn reads_of_one_batch_have_one_time_and_times_go_on() {
+        let wrong = Err(ViolationKind::WrongAnswer);
+        for (reads, when_true, when_not) in [
+            ([1_005, 1_005, 1_009], Ok(()), Ok(())),
+            ([1_001, 1_001, 1_020], Ok(()), Ok(())),
+            // Two times in one batch.
+            ([1_005, 1_006, 1_009], wrong, wrong),
+            // Before the logged batch.
+            ([1_000, 1_000, 1_009], wrong, wrong),
+            // A clock was set back: before the batch before, and after the next logged one.
+            ([1_009, 1_009, 1_005], wrong, Ok(())),
+            ([1_005, 1_005, 1_021], wrong, Ok(())),
+        ] {
+            assert_eq!(told(reads, true), when_true, "{reads:?}");
+            assert_eq!(told(reads, false), when_not, "{reads:?}");
         }
     }
 
@@ -457,6 +641,7 @@ mod tests {
                 conserved: &[],
                 promise: super::super::Promise::Strict,
                 isolation: ordain_model::Isolation::Serializable,
+                clocks_are_true: true,
             };
             check_all(&run).map_err(|violation| violation.kind)
         };

@@ -13,6 +13,7 @@ use ordain_model::Gsn;
 
 use super::{Violation, ViolationKind};
 use crate::history::{History, Moment, RequestId};
+use crate::serial::Found;
 
 /// The promise of a system about the place in time of reads on snapshots.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -46,18 +47,19 @@ fn raise(latest: &mut Latest, gsn: Gsn, id: RequestId) {
     }
 }
 
-/// Checks every pair of requests, in one pass over their moments.
+/// Checks every pair of requests, in one pass over their moments. `found` are the places of those that were not answered and
+/// are in the log: they stand behind what was answered before they were asked.
 ///
 /// # Errors
 /// [`ViolationKind::RealTime`].
-pub fn check(history: &History, promise: Promise) -> Result<(), Violation> {
+pub fn check(history: &History, found: &Found, promise: Promise) -> Result<(), Violation> {
     enum Step {
         Asked,
         Answered(Gsn, bool),
     }
     let mut steps: Vec<(Moment, RequestId, Step)> = Vec::new();
     for (id, request) in history.requests() {
-        if request.answers.is_empty() {
+        if request.answers.is_empty() && !found.contains_key(&id) {
             continue;
         }
         steps.push((request.moment, id, Step::Asked));
@@ -73,15 +75,17 @@ pub fn check(history: &History, promise: Promise) -> Result<(), Violation> {
         match step {
             Step::Asked => {
                 let own = client.and_then(|client| by_client.get(&client).copied().flatten());
-                known.insert(id, Known { own, ..latest });
+                let before = Known { own, ..latest };
+                if let Some(gsn) = found.get(&id) {
+                    in_time(before, (*gsn, id), promise)?;
+                }
+                known.insert(id, before);
             }
             Step::Answered(gsn, has_reached) => {
                 let before = known.get(&id).copied().unwrap_or_default();
-                let is_pinned = history.get(id).is_pinned && gsn.is_of_read();
-                if let Some((earlier, by)) = too_late(before, gsn, promise).filter(|_| !is_pinned) {
-                    let text = format!("stands at {gsn}, but was asked after {earlier} had been answered");
-                    let violation = Violation::new(ViolationKind::RealTime, text);
-                    return Err(violation.at(earlier).at(gsn).of(by).of(id));
+                let is_pinned = history.get(id).pinned.is_some() && gsn.is_of_read();
+                if !is_pinned {
+                    in_time(before, (gsn, id), promise)?;
                 }
                 raise(if gsn.is_of_read() { &mut latest.read } else { &mut latest.sequenced }, gsn, id);
                 if let Some(client) = client.filter(|_| has_reached) {
@@ -91,6 +95,13 @@ pub fn check(history: &History, promise: Promise) -> Result<(), Violation> {
         }
     }
     Ok(())
+}
+
+/// Checks that nothing stands behind a request that was answered before that was asked.
+fn in_time(before: Known, (gsn, id): (Gsn, RequestId), promise: Promise) -> Result<(), Violation> {
+    let Some((earlier, by)) = too_late(before, gsn, promise) else { return Ok(()) };
+    let text = format!("stands at {gsn}, but was asked after {earlier} had been answered");
+    Err(Violation::new(ViolationKind::RealTime, text).at(earlier).at(gsn).of(by).of(id))
 }
 
 /// What stands behind a request although it was answered before that was asked.
@@ -111,11 +122,15 @@ fn too_late(before: Known, gsn: Gsn, promise: Promise) -> Latest {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use ordain_model::{Call, Db, Epoch, Micros, OutcomeStatus, PartitionId};
+    use ordain_model::{Call, Db, Epoch, Micros, Millis, OutcomeStatus, PartitionId};
     use ordain_sim::workload::procedures as p;
 
     fn gsn(epoch: u64) -> Gsn {
         Gsn::new(Epoch(epoch), PartitionId(0), 0)
+    }
+
+    fn check(history: &History, promise: Promise) -> Result<(), Violation> {
+        super::check(history, &Found::new(), promise)
     }
 
     fn sent(history: &mut History) -> RequestId {
@@ -132,6 +147,21 @@ mod tests {
         let violation = check(&history, Promise::Strict).unwrap_err();
         assert_eq!(violation.kind, ViolationKind::RealTime);
         assert_eq!((violation.gsns, violation.requests), (vec![gsn(5), gsn(4)], vec![first, second]));
+    }
+
+    #[test]
+    fn an_effect_without_an_answer_is_not_before_what_was_answered_before_it_was_asked() {
+        for (place, is_sound) in [(gsn(4), false), (gsn(6), true)] {
+            let mut history = History::default();
+            let first = sent(&mut history);
+            let early = sent(&mut history);
+            history.answered(first, OutcomeStatus::Committed, gsn(5), b"");
+            let late = sent(&mut history);
+            for (id, is_sound) in [(early, true), (late, is_sound)] {
+                let verdict = super::check(&history, &[(id, place)].into(), Promise::Strict);
+                assert_eq!(verdict.is_ok(), is_sound, "{place} {id:?}");
+            }
+        }
     }
 
     #[test]
@@ -154,7 +184,7 @@ mod tests {
             let first = sent(&mut history);
             history.answered(first, OutcomeStatus::Committed, gsn(5), b"");
             let again = sent(&mut history);
-            history.pin(again);
+            history.pin(again, Millis(0));
             history.answered(again, OutcomeStatus::Committed, place, b"");
             assert_eq!(check(&history, Promise::Strict).is_ok(), verdict);
         }

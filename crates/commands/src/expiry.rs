@@ -52,7 +52,7 @@ impl TimeUnit {
     }
 }
 
-/// Lets the record exist until `at`, or not any longer if that is past.
+/// Lets the record exist through `at`, or deletes it if that is now or past, as Redis does.
 pub(crate) fn expire_at(cell: &mut CellMut<'_>, at: i64, now: Millis) {
     match u64::try_from(at) {
         Ok(at) if at > now.0 => cell.set_expiry(Millis(at)),

@@ -133,7 +133,7 @@ impl Gateway {
         let since = std::mem::take(&mut self.since);
         let view = self.pending.get_mut(chunk.number).and_then(|submitted| submitted.view.as_mut());
         let snapshot = match (view, self.reads) {
-            (Some(View::At(token)), _) => Snapshot::At(token.clone()),
+            (Some(View::At(token, now)), _) => Snapshot::At(token.clone(), *now),
             (view, reads) => {
                 if let Some(View::Since(all)) = view {
                     all.clone_from(&since);

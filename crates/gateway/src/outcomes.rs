@@ -204,7 +204,7 @@ impl Gateway {
         let known = self.map().clone();
         let is_newer = map.version() > known.version();
         // The state that was to be read may be of before a move that is known here.
-        let is_of_one_state = matches!(view, View::At(_));
+        let is_of_one_state = matches!(view, View::At(..));
         let again = if asker.late < MAX_LATE || is_of_one_state { view } else { View::Ordered };
         let asker = Asker { late: asker.late.saturating_add(1), ..asker };
         if let Some(stream_place) = asker.stream_place {

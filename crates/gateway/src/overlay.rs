@@ -9,8 +9,10 @@
 //! Different reads may see different states, so what an open transaction has seen need not be one consistent
 //! state until it commits. (A read-only one, where reads run on snapshots, reads one state from the
 //! first read on, and its commit has nothing to prove.) A commit that succeeds proves that it was: all the versions were
-//! current at the commit's place in the serial order, which is where the whole transaction then took place. The time
-//! that its commands see is that of its beginning.
+//! current at the commit's place in the serial order, which is where the whole transaction then took place.
+//!
+//! All its commands see the time of its first read. A record that a later read finds and that has expired by that time is
+//! absent for them, and at the commit has to be. Of a state that is kept every read is as of that time.
 
 use std::collections::BTreeMap;
 
@@ -36,13 +38,16 @@ const DAMAGED: &str = "ERR the reply is damaged; this is a bug";
 #[derive(Debug)]
 pub(crate) struct OverlayTransaction {
     is_read_only: bool,
-    now: Millis,
+    /// When it was begun.
+    begun: Millis,
+    /// The time of its first read, which its commands see.
+    now: Option<Millis>,
     seed: u64,
     overlay: Overlay,
     /// How many reads were submitted: what one read saw is consistent as it is.
     reads: u32,
-    /// The state that the transaction reads, if it is read-only and reads run on snapshots.
-    at: Option<Token>,
+    /// The state that the transaction reads, if it is read-only and reads run on snapshots, and as of which time.
+    at: Option<(Token, Millis)>,
     /// The hold on that state.
     lease: Option<Lease>,
     /// That state is not kept any more: the transaction cannot commit.
@@ -186,7 +191,8 @@ impl OverlayTransaction {
     pub(crate) fn new(Begin { is_read_only, now, seed }: Begin) -> OverlayTransaction {
         OverlayTransaction {
             is_read_only,
-            now: now.to_millis(),
+            begun: now.to_millis(),
+            now: None,
             seed,
             overlay: Overlay::default(),
             reads: 0,
@@ -221,7 +227,7 @@ impl OverlayTransaction {
         }
         self.reads += 1;
         let view = match &self.at {
-            Some(token) => View::At(token.clone()),
+            Some((token, now)) => View::At(token.clone(), *now),
             // What has read something elsewhere proves in the end that all of it belongs together.
             None if self.is_read_only && self.reads == 1 => View::Open(desk.seen.clone()),
             None => View::Since(desk.seen.clone()),
@@ -244,9 +250,10 @@ impl OverlayTransaction {
         let Waiting { keys, procedure, db, args } = waiting;
         let read = system::read_reply(keys.iter().map(|(db, key)| (*db, &**key)), finished.reply);
         let Some(read) = read else { return Writer(out).error(DAMAGED) };
-        read.into_iter().for_each(|read| self.overlay.insert(read));
+        let now = *self.now.get_or_insert(read.at);
+        read.records.into_iter().for_each(|read| self.overlay.insert(read, now));
         if self.reads == 1 && finished.lease.is_some() {
-            self.at = Some(finished.token.clone());
+            self.at = Some((finished.token.clone(), now));
             self.lease = finished.lease;
         }
         match self.overlay.needs(*procedure, *db, args, (&gateway.registry, &mut gateway.buffers)) {
@@ -266,7 +273,7 @@ impl OverlayTransaction {
         self.seed = serial::seed_of(Gsn(self.seed));
         let surroundings = Surroundings {
             registry: &gateway.registry,
-            now: self.now,
+            now: self.now.unwrap_or(self.begun),
             seed: self.seed,
             read_only: self.is_read_only,
             room: usize::MAX,
@@ -350,11 +357,14 @@ impl Overlay {
         self.places.get(&db)?.get(key).map(|place| *place as usize)
     }
 
-    /// Adds a record, unless it is there: what was read first stands.
-    fn insert(&mut self, read: ValidatedRead) {
-        let ValidatedRead { db, key, version, cell } = read;
+    /// Adds a record as it is at `now`, unless it is there: what was read first stands.
+    fn insert(&mut self, read: ValidatedRead, now: Millis) {
+        let ValidatedRead { db, key, mut version, mut cell } = read;
         if self.place(db, &key).is_some() {
             return;
+        }
+        if cell.is_expired(now) {
+            (version, cell) = (Version::NONE, Cell::ABSENT);
         }
         let key: Box<[u8]> = key.into();
         let bytes = key.len() + size_of_cell(&cell);
@@ -412,17 +422,28 @@ mod tests {
     #[test]
     fn the_first_read_of_a_record_stands() {
         let mut overlay = Overlay::default();
-        overlay.insert(read("k", "first"));
-        overlay.insert(read("k", "second"));
+        overlay.insert(read("k", "first"), Millis(1));
+        overlay.insert(read("k", "second"), Millis(1));
         let (cell, version) = overlay.read(overlay.find(Db(0), b"k").unwrap());
         assert_eq!((cell.string(), version), (Some(&b"first"[..]), Version::of(7)));
         assert!(overlay.find(Db(1), b"k").is_none());
     }
 
     #[test]
+    fn a_record_that_has_expired_by_the_time_of_the_first_read_is_absent() {
+        for (now, is_there) in [(4, true), (5, true), (6, false)] {
+            let (mut overlay, mut read) = (Overlay::default(), read("k", "v"));
+            read.cell.expires_at = Millis(5).into();
+            overlay.insert(read, Millis(now));
+            let (cell, version) = overlay.read(overlay.find(Db(0), b"k").unwrap());
+            assert_eq!((cell.value.is_some(), version != Version::NONE), (is_there, is_there), "{now}");
+        }
+    }
+
+    #[test]
     fn bytes_follow_what_is_held_and_a_roll_back_restores_it() {
         let mut overlay = Overlay::default();
-        overlay.insert(read("k", "12345"));
+        overlay.insert(read("k", "12345"), Millis(1));
         let before = overlay.bytes;
         let place = overlay.place(Db(0), b"k").unwrap();
         overlay.write(place).unwrap().put(Value::String(vec![0; 1000]));

@@ -58,7 +58,7 @@ impl Dependent {
         match (step.status, &self.stage) {
             (OutcomeStatus::Committed, Stage::Reading(wanted)) => {
                 let read = system::read_reply(wanted.iter().map(|(db, key)| (*db, &**key)), step.reply)?;
-                read.into_iter().for_each(|seen| self.known.learn(seen));
+                read.records.into_iter().for_each(|seen| self.known.learn(seen));
             }
             (OutcomeStatus::Committed, Stage::Asking) => self.known.answers.push(step.reply.to_vec()),
             (OutcomeStatus::Aborted(Abort::Restart), Stage::Running) if self.restarts < MAX_RESTARTS => {

@@ -141,7 +141,7 @@ impl Line {
             _ if self.ordered > 0 => View::Ordered,
             View::Since(token) => View::Since(token.merged(&self.seen)),
             View::Open(token) => View::Open(token.merged(&self.seen)),
-            View::Ordered | View::At(_) => view,
+            View::Ordered | View::At(..) => view,
         }
     }
 
@@ -266,7 +266,7 @@ impl Gateway {
         view: View,
         write_args: impl FnOnce(&mut ArgsBuilder<'_>),
     ) -> Result<Path, PlanError> {
-        if matches!(view, View::At(_)) {
+        if matches!(view, View::At(..)) {
             return self.submit_to(ticket, call, view, write_args);
         }
         check_number(&mut call)?;

@@ -174,7 +174,7 @@ impl Gateway {
     /// have to wait for it: no other waits with it.
     fn is_read_alone(&self, view: &View) -> bool {
         match view {
-            View::At(_) | View::Open(_) => true,
+            View::At(..) | View::Open(_) => true,
             View::Since(token) => !self.newest.covers(token),
             View::Ordered => false,
         }

@@ -198,7 +198,8 @@ fn pointer_reply(target: Option<&str>, version: u64) -> Vec<u8> {
     cell(target).encode(&mut image);
     let mut reply = Vec::new();
     let mut w = Writer(&mut reply);
-    w.array(2);
+    w.array(3);
+    w.int(1_000);
     w.int(version as i64);
     w.bulk(&image);
     reply

@@ -37,7 +37,7 @@ impl Watched {
     pub fn take(&mut self, Watching(keys): &Watching, reply: &[u8]) -> Option<()> {
         let read = system::read_reply(keys.iter().map(|(db, key)| (*db, &**key)), reply)?;
         let watched = self.0.get_or_insert_default();
-        for ValidatedRead { db, key, version, .. } in read {
+        for ValidatedRead { db, key, version, .. } in read.records {
             watched.entry((db, key)).or_insert(version);
         }
         Some(())

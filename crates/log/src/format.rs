@@ -5,7 +5,7 @@
 use ordain_model::Epoch;
 
 /// Version of the format that this crate reads and writes.
-pub const VERSION: u32 = 3;
+pub const VERSION: u32 = 4;
 
 /// Longest identity that a header can hold.
 pub const MAX_IDENTITY: usize = 256;

@@ -23,7 +23,7 @@ pub use journal::Journal;
 pub struct Cell {
     /// The value; none for an absent record.
     pub value: Option<Value>,
-    /// The time at which the record ceases to exist, and the way in which a string was written.
+    /// The last millisecond in which the record exists, and the way in which a string was written.
     pub expires_at: Expiry,
 }
 
@@ -37,10 +37,10 @@ impl Cell {
         self.value.is_some() && !self.is_expired(now)
     }
 
-    /// True if the record has expired at `now`.
+    /// True if the record has expired at `now`: its time is past. As in Redis, the millisecond of its time is its last.
     #[inline]
     pub fn is_expired(&self, now: Millis) -> bool {
-        !self.expires_at.is_never() && self.expires_at.time() <= now
+        !self.expires_at.is_never() && self.expires_at.time() < now
     }
 
     /// The cell as a transaction at `now` sees it: an expired one is absent.

@@ -1,4 +1,4 @@
-//! Expiry: the time at which a record ceases to exist, and beside it the way in which its string was written.
+//! Expiry: the last millisecond in which a record exists, and beside it the way in which its string was written.
 //!
 //! OBJECT ENCODING of Redis depends on how a string was written last, which its bytes do not show: `12` is an integer after SET, a short
 //! text after INCRBYFLOAT, and a buffer after APPEND. A record fills a cache line (`store/src/slab.rs`), so this lies in bits that
@@ -20,7 +20,7 @@ pub enum StringForm {
     Buffer,
 }
 
-/// The time at which a record ceases to exist, if it does, with the [form](StringForm) of its string.
+/// The last millisecond in which a record exists, if there is one, with the [form](StringForm) of its string.
 ///
 /// One word: the time alone, or with bit 63 set a form in bit 62 and a time in the lower bits. A time of 2^62 ms or later (the
 /// year 146,140,482) leaves no room for a form, which is [`StringForm::Whole`] then.
@@ -35,7 +35,7 @@ impl Expiry {
     /// No expiry, and no form but the usual one.
     pub const NEVER: Expiry = Expiry(0);
 
-    /// The transaction time at which the record ceases to exist, in milliseconds; 0 for never.
+    /// The last transaction time at which the record exists, in milliseconds; 0 for no last one.
     #[inline]
     pub const fn time(self) -> Millis {
         Millis(if self.0 & HAS_FORM == 0 { self.0 } else { self.0 & TIME })

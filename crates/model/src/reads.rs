@@ -2,6 +2,7 @@
 //! (paxflow.md, section 4.6).
 
 use crate::codec;
+use crate::ids::Millis;
 use crate::named::named;
 use crate::stamp::Token;
 
@@ -29,8 +30,8 @@ pub enum View {
     Since(Token),
     /// As `Since`, and kept until it is released: more reads of it follow.
     Open(Token),
-    /// The very state that was seen by the read that was given this token.
-    At(Token),
+    /// The very state that was seen by the read that was given this token, as of the same time.
+    At(Token, Millis),
 }
 
 /// The state that a chunk of reads is run on, as the gateway asks its sequencer for it.
@@ -42,13 +43,13 @@ pub enum Snapshot {
     Published(Token),
     /// A state that includes all that was answered before, and all that this token has seen.
     Latest(Token),
-    /// The very state that was seen by the read that was given this token.
-    At(Token),
+    /// The very state that was seen by the read that was given this token, as of the same time.
+    At(Token, Millis),
 }
 
 codec!(enum Snapshot {
     0 => Closed,
     1 => Published(token),
     2 => Latest(token),
-    3 => At(token),
+    3 => At(token, now),
 });

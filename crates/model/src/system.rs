@@ -14,7 +14,7 @@ use crate::cell::Cell;
 use crate::datum::{Datum, DatumReader, Writer};
 use crate::digest::Digest;
 use crate::error::{Abort, PlanError};
-use crate::ids::{Db, PartitionId, ProcedureId, SlotNo};
+use crate::ids::{Db, Millis, PartitionId, ProcedureId, SlotNo};
 use crate::key::{Position, SLOTS};
 use crate::layout::{Layout, MAX_SHARDS};
 use crate::map::{VIRTUAL_SHARDS, VirtualShard, VirtualShards};
@@ -25,7 +25,7 @@ use crate::table::Expiring;
 use crate::table_procedure::{TableProcedure, any_args, ok_reply, run_ok, sum_reply};
 use crate::wire::{Codec as _, Reader};
 
-/// Reads records with their versions. Arguments: database and key, alternately.
+/// Reads records with their versions, and tells the time as of which. Arguments: database and key, alternately.
 pub const READ: ProcedureId = ProcedureId(1);
 /// Validates reads, then writes whole records. See [`commit_args`].
 pub const COMMIT: ProcedureId = ProcedureId(2);
@@ -82,18 +82,36 @@ pub fn read_args<'k>(keys: impl IntoIterator<Item = (Db, &'k [u8])>, args: &mut 
     }
 }
 
+/// The records that a [`READ`] has found.
+#[derive(Clone, Debug, PartialEq)]
+pub struct RecordsRead {
+    /// The time of the transaction: a record that had expired by then is absent.
+    pub at: Millis,
+    /// The records, in the order of the keys.
+    pub records: Vec<ValidatedRead>,
+}
+
 /// Reads the reply of [`READ`], record by record; `None` for damaged bytes.
-pub fn read_reply<'k>(
-    keys: impl IntoIterator<Item = (Db, &'k [u8])>,
-    reply: &[u8],
-) -> Option<Vec<ValidatedRead>> {
-    let mut values = DatumReader(reply);
-    values.array()?;
+pub fn read_reply<'k>(keys: impl IntoIterator<Item = (Db, &'k [u8])>, reply: &[u8]) -> Option<RecordsRead> {
+    let (at, mut values) = begin_read_reply(reply)?;
     let mut read = |(db, key): (Db, &[u8])| {
         let (version, cell) = read_image(&mut values)?;
         Some(ValidatedRead { db, key: key.to_vec(), version, cell })
     };
-    keys.into_iter().map(&mut read).collect()
+    let records: Option<_> = keys.into_iter().map(&mut read).collect();
+    Some(RecordsRead { at, records: records? })
+}
+
+/// The time that the reply of a [`READ`] tells; `None` for damaged bytes.
+pub fn read_time(reply: &[u8]) -> Option<Millis> {
+    begin_read_reply(reply).map(|(at, _)| at)
+}
+
+/// Reads the time in the reply of a [`READ`]: its records follow.
+fn begin_read_reply(reply: &[u8]) -> Option<(Millis, DatumReader<'_>)> {
+    let mut values = DatumReader(reply);
+    values.array()?;
+    Some((Millis(u64::try_from(values.int()?).ok()?), values))
 }
 
 /// Writes a record's version and content as two values.
@@ -119,17 +137,28 @@ fn read_image(values: &mut DatumReader<'_>) -> Option<(Version, Cell)> {
 
 struct Read;
 
+impl Read {
+    /// A fragment that answers its record.
+    const RECORD: u16 = 0;
+    /// The first one: it answers the transaction's time before its record.
+    const FIRST: u16 = 1;
+}
+
 impl Procedure for Read {
     fn plan(&self, args: Args<'_>, planner: &mut Planner<'_>) -> Result<(), PlanError> {
-        let mut items = args.iter();
+        let (mut items, mut code) = (args.iter(), Read::FIRST);
         while let Some(db) = items.next() {
             let key = items.next().ok_or(DAMAGED)?;
-            planner.key_in(db_of(db)?, 0, Access::Read, key)?;
+            planner.key_in(db_of(db)?, code, Access::Read, key)?;
+            code = Read::RECORD;
         }
         Ok(())
     }
 
-    fn run(&self, _code: u16, cx: &mut FragmentContext<'_>) -> Result<(), Abort> {
+    fn run(&self, code: u16, cx: &mut FragmentContext<'_>) -> Result<(), Abort> {
+        if code == Read::FIRST {
+            Writer(cx.out).int(cx.now.0 as i64);
+        }
         if let Target::Read(cell) = &cx.target {
             write_image(cx.version, cell, cx.out);
         }
@@ -137,7 +166,7 @@ impl Procedure for Read {
     }
 
     fn reply(&self, cx: &ReplyContext<'_>, out: &mut Vec<u8>) {
-        Writer(out).array(2 * cx.count as usize);
+        Writer(out).array(1 + 2 * cx.count as usize);
         for i in 0..cx.count {
             out.extend_from_slice(cx.slot(i));
         }

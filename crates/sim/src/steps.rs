@@ -56,6 +56,7 @@ impl<S: System> Simulator<'_, S> {
         }
         let node = &mut self.nodes[number];
         let clock = node.clock.read(self.now);
+        self.history.note_wall(clock.wall.to_millis());
         let Some(slot) = node.roles.get_mut(&role) else { return };
         slot.awake = false;
         let Some(event) = slot.mailbox.pop_front() else { return };

@@ -7,6 +7,7 @@ use ordain_checker::{History, NodeLog, Run, Violation, ViolationKind, check};
 use ordain_model::{Batch, Digest, Gsn, Layout, ProcedureId, Registry, Stamp};
 use ordain_role::{Directory, NodeId};
 
+use crate::faults::Fault;
 use crate::figures::BatchSize;
 use crate::run::Config;
 use crate::workload::procedures::FATAL;
@@ -84,6 +85,7 @@ impl Ending<'_> {
             conserved: &self.conserved,
             promise: self.config.promise,
             isolation: self.config.isolation,
+            clocks_are_true: !self.config.faults.has(Fault::Clock),
         };
         let (digest, verdict) = match check(&run) {
             Ok(digest) => (digest, Ok(())),

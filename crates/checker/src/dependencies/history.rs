@@ -90,6 +90,8 @@ pub struct Observed {
     pub outcome: Outcome,
     /// The session that asked for it and its place there, where there is an order of sessions.
     pub session: Option<(u64, u64)>,
+    /// What its session asked for later may take effect before it: it stands behind what was before it alone.
+    pub may_be_overtaken: bool,
     /// When it was asked, where that is known, on any clock that all transactions share.
     pub asked: Option<u64>,
     /// When it was answered, on the same clock.
@@ -101,7 +103,8 @@ pub struct Observed {
 impl Observed {
     /// A transaction with this end, of no session, at no known time.
     pub fn new(txn: Txn, outcome: Outcome) -> Observed {
-        Observed { txn, outcome, session: None, asked: None, answered: None, stamp: None }
+        let (session, may_be_overtaken) = (None, false);
+        Observed { txn, outcome, session, may_be_overtaken, asked: None, answered: None, stamp: None }
     }
 
     /// A committed transaction.

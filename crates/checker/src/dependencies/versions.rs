@@ -327,6 +327,7 @@ impl<'a> Versions<'a> {
             Bound::Updates => self.history.txns[at].txn.is_update(),
             Bound::All => true,
         };
+        let holds_back = |at: &usize| kind != Kind::Session || !self.history.txns[*at].may_be_overtaken;
         txns.sort_unstable();
         // The transactions on which those of the next place depend at once.
         let mut before: Vec<usize> = Vec::new();
@@ -335,11 +336,12 @@ impl<'a> Versions<'a> {
             for to in here.iter().filter(|at| is_bound(**at)) {
                 before.iter().for_each(|from| graph.add(Edge { from: *from, to: *to, kind, key: 0 }));
             }
+            let holding: Vec<usize> = here.into_iter().filter(holds_back).collect();
             // One that all others are before stands for them.
-            if here.iter().any(|at| is_bound(*at)) {
+            if holding.iter().any(|at| is_bound(*at)) {
                 before.clear();
             }
-            before.extend(here);
+            before.extend(holding);
         }
     }
 

@@ -1,4 +1,4 @@
-//! Commands that set or answer the time at which a record ceases to exist.
+//! Commands that set or answer the last millisecond in which a record exists.
 
 use std::sync::Arc;
 

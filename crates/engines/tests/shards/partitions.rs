@@ -615,7 +615,9 @@ fn run(plan: &Plan, procedures: &Arc<ordain_model::Registry>) -> Cluster {
         }
         reads.retain(|(ticket, db, key)| {
             let Some(answer) = cluster.answer(*ticket) else { return true };
-            let read = system::read_reply([(*db, &**key)], &answer.reply).unwrap_or_default();
+            let read = system::read_reply([(*db, &**key)], &answer.reply)
+                .map(|read| read.records)
+                .unwrap_or_default();
             requests.seen.extend(read.into_iter().map(|e| ((e.db, e.key), e.version)));
             false
         });

@@ -369,7 +369,9 @@ fn reads_after_a_silence_wait_for_all_shards_and_then_for_nobody() {
         bench.settle();
         let at = bench.answer(lease).expect("both have said so").gsn.epoch();
         write(&mut bench);
-        let leased = bench.submit_to(0, View::At(at.into()), SEE, &encode(&[&keys[1]])).unwrap();
+        let leased = bench
+            .submit_to(0, View::At(at.into(), ordain_model::Millis(0)), SEE, &encode(&[&keys[1]]))
+            .unwrap();
         bench.flush(0);
         bench.settle();
         assert_eq!(render(&bench.answer(leased).unwrap().reply), "[\"1\"]");

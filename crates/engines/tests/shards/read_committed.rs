@@ -114,7 +114,7 @@ fn what_is_watched_is_checked_in_the_order() {
     submit(&mut bench, &[b"set", &x, b"5"]);
     run(&mut bench);
     let read = bench.ask(Call::new(system::READ, Db(0)), &encode(&[&[0][..], &x]));
-    let version = system::read_reply([(Db(0), &*x)], &read.reply).unwrap()[0].version;
+    let version = system::read_reply([(Db(0), &*x)], &read.reply).unwrap().records[0].version;
     let counted = [command(&[b"get", &x], Db(0)), command(&[b"incrby", &far, b"1"], Db(0))];
     let held = multi(&mut bench, &[(&x, version)], &counted);
     submit(&mut bench, &[b"set", &x, b"6"]);

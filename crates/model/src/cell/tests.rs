@@ -274,8 +274,9 @@ fn a_record_that_is_changed_often_is_noted_once() {
 #[test]
 fn an_expired_cell_is_absent() {
     let cell = Cell { value: Some(Value::String(vec![1])), expires_at: Millis(10).into() };
-    assert!(cell.is_live(Millis(9)));
-    assert_eq!(cell.at(Millis(10)), &Cell::ABSENT);
+    assert!(cell.is_live(Millis(10)), "the millisecond of its time is its last");
+    assert_eq!(cell.at(Millis(10)), &cell);
+    assert_eq!(cell.at(Millis(11)), &Cell::ABSENT);
 }
 
 #[test]

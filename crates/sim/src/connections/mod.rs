@@ -22,7 +22,8 @@ use ordain_checker::{RequestId, Violation, ViolationKind};
 use ordain_family::{Incoming, Message as _, places};
 use ordain_front::Ends;
 use ordain_model::{
-    Chunk, ChunkNo, Db, Front, Micros, OutcomeBatch, ProcedureId, Random, RequestNo, SessionId, Snapshot,
+    Chunk, ChunkNo, Db, Front, Micros, Millis, OutcomeBatch, ProcedureId, Random, RequestNo, SessionId,
+    Snapshot,
 };
 use ordain_resp::client::{Reply, write_command};
 use ordain_role::{Address, Event, NodeId};
@@ -324,16 +325,18 @@ impl<S: System> Simulator<'_, S> {
     pub(crate) fn note_submitted(&mut self, from: Address, sends: &[(Address, S::Message)]) {
         for (_, message) in sends {
             match message.clone().incoming() {
-                Incoming::Front(Front::Submit(chunk)) => self.note_chunk(from, &chunk, false),
+                Incoming::Front(Front::Submit(chunk)) => self.note_chunk(from, &chunk, None),
                 Incoming::Front(Front::Read(chunk, snapshot)) => {
-                    self.note_chunk(from, &chunk, matches!(snapshot, Snapshot::At(_)));
+                    let pinned = if let Snapshot::At(_, then) = snapshot { Some(then) } else { None };
+                    self.note_chunk(from, &chunk, pinned);
                 }
                 _ => {}
             }
         }
     }
 
-    fn note_chunk(&mut self, from: Address, chunk: &Chunk, is_pinned: bool) {
+    /// Notes the transactions of a chunk, which may be of an earlier state as of a time that is known.
+    fn note_chunk(&mut self, from: Address, chunk: &Chunk, pinned: Option<Millis>) {
         for txn in chunk.txns() {
             let key = (from, chunk.number, txn.index);
             if let Some(known) = self.connections.sent.get(&key) {
@@ -356,9 +359,7 @@ impl<S: System> Simulator<'_, S> {
                 }
                 None => self.history.sent(self.now, call, args),
             };
-            if is_pinned {
-                self.history.pin(request);
-            }
+            pinned.into_iter().for_each(|then| self.history.pin(request, then));
             self.connections.of_sessions.extend(of_session.map(|key| (key, request)));
             self.trace.note(
                 self.now,

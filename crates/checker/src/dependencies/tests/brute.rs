@@ -105,7 +105,9 @@ impl Case<'_> {
             Bound::All => true,
         };
         let in_session = match (first.session, second.session) {
-            (Some((session, place)), Some((other, later))) => session == other && place < later,
+            (Some((session, place)), Some((other, later))) => {
+                session == other && place < later && !first.may_be_overtaken
+            }
             _ => false,
         };
         let in_time = match (first.answered, second.asked) {

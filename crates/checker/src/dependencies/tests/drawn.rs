@@ -87,6 +87,7 @@ fn drawn(numbers: &[u16], most: u64) -> History {
         orders.values_mut().next().into_iter().for_each(|order| order.reverse());
     }
     for txn in &mut txns {
+        txn.may_be_overtaken = draws.once_in(4);
         match draws.below(12) {
             10 => (txn.outcome, txn.answered, txn.stamp) = (Outcome::Unknown, None, None),
             11 => txn.outcome = Outcome::Aborted,
@@ -109,7 +110,7 @@ fn compare(level: Level, cases: u32, most: u64) {
         proptest::test_runner::TestRng::deterministic_rng(proptest::test_runner::RngAlgorithm::ChaCha),
     );
     let counted = std::cell::RefCell::new(&mut verdicts);
-    let result = runner.run(&prop::collection::vec(any::<u16>(), 0..64), |numbers| {
+    let result = runner.run(&prop::collection::vec(any::<u16>(), 0..72), |numbers| {
         let history = drawn(&numbers, most);
         let (verdict, expected) = (judge(level, &history), allows(level, &history));
         counted.borrow_mut()[usize::from(expected)] += 1;

@@ -114,8 +114,8 @@ pub enum Reading {
     Forget(PartitionId),
     /// Sequencer to the leader's: as of which epoch does a state hold all that any client was answered until now?
     Ask(GatewayId, ChunkNo),
-    /// The answer.
-    Stamp(GatewayId, ChunkNo, Epoch),
+    /// The answer, with a time that is not before that of any batch up to the epoch in the leader's log.
+    Stamp(GatewayId, ChunkNo, Epoch, Millis),
 }
 
 /// The part of a chunk that a shard has read, for the shard that composes the replies.

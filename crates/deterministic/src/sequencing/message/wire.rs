@@ -58,7 +58,7 @@ codec!(enum Reading {
     1 => Parts(parts),
     2 => LowWatermark { partition, epoch },
     3 => Ask(gateway, chunk),
-    4 => Stamp(gateway, chunk, epoch),
+    4 => Stamp(gateway, chunk, epoch, now),
     5 => Keep(partition),
     6 => Kept(epoch),
     7 => Forget(partition),

@@ -3,7 +3,7 @@
 
 use std::sync::Arc;
 
-use ordain_model::{Chunk, Epoch, Snapshot};
+use ordain_model::{Chunk, Epoch, Millis, Snapshot};
 use ordain_role::{Address, Now, Outbox};
 
 use super::members::Leader;
@@ -35,7 +35,9 @@ impl<X> Sequencer<X> {
         let at = match snapshot {
             Snapshot::Closed => self.epoch.max(kept),
             Snapshot::Published(since) => Epoch::from(&since).max(self.snapshots.earliest()),
-            Snapshot::At(token) => Epoch::from(&token),
+            Snapshot::At(token, then) => {
+                return self.run_reads(now, &chunk, (Epoch::from(&token), then), out);
+            }
             Snapshot::Latest(since) if self.snapshots.is_alone(self.members.is_some()) => {
                 Epoch::from(&since).max(self.epoch).max(kept)
             }
@@ -44,19 +46,20 @@ impl<X> Sequencer<X> {
                 return self.ask_leader(out);
             }
         };
-        self.run_reads(now, &chunk, at, out);
+        // No later write is of an earlier time.
+        self.now = self.now.max(now.wall.to_millis());
+        self.run_reads(now, &chunk, (at, self.now), out);
     }
 
-    pub(super) fn run_reads(
+    /// Has reads run as of the end of an epoch and as of a time.
+    fn run_reads(
         &mut self,
         now: Now,
         chunk: &Arc<Chunk>,
-        at: Epoch,
+        as_of: (Epoch, Millis),
         out: &mut Outbox<Message<X>>,
     ) {
-        // No later write is of an earlier time.
-        self.now = self.now.max(now.wall.to_millis());
-        self.snapshots.run((at, self.now), now.elapsed, chunk, out);
+        self.snapshots.run(as_of, now.elapsed, chunk, out);
         self.check_late(out);
     }
 
@@ -86,7 +89,8 @@ impl<X> Sequencer<X> {
                 self.read(now, chunk, Snapshot::Published(epoch.max(since).into()), out)
             }
             Wanted::Member(node, (gateway, number)) => {
-                out.send(Address { node, ..self.neighbours.me }, Reading::Stamp(gateway, number, epoch));
+                let stamp = Reading::Stamp(gateway, number, epoch, self.now);
+                out.send(Address { node, ..self.neighbours.me }, stamp);
             }
         }
     }
@@ -123,7 +127,9 @@ impl<X> Sequencer<X> {
             Reading::Ask(gateway, number) => {
                 self.snapshots.wanted.push(Wanted::Member(from.node, (gateway, number)));
             }
-            Reading::Stamp(gateway, number, epoch) => {
+            Reading::Stamp(gateway, number, epoch, then) => {
+                // A read is not as of a time before that of what it sees, however slow the clock is here.
+                self.now = self.now.max(then);
                 if let Some((chunk, since)) = self.snapshots.asked.remove(&(gateway, number)) {
                     self.read(now, chunk, Snapshot::Published(epoch.max(since).into()), out);
                 }

@@ -17,7 +17,7 @@ use ordain_role::NodeId;
 use self::speech::Speech;
 pub(crate) use self::speech::Terms;
 pub(crate) use self::unit::list_key;
-use self::unit::{Expected, Form, Kind, ListOp, SCRIPT, Unexpected, Unit, draw_ops, library};
+use self::unit::{Expected, Form, Kind, ListOp, Pair, SCRIPT, Unexpected, Unit, draw_ops, library};
 use super::ConnectionNo;
 use crate::faults::Fault;
 use crate::load::Load;
@@ -310,7 +310,8 @@ impl Draw<'_> {
             return self.session(number, speaker, out);
         }
         match self.random.below(100) {
-            0..55 => self.pipeline(number, speaker, out),
+            0..51 => self.pipeline(number, speaker, out),
+            51..55 => self.pair(number, speaker, out),
             55..67 => {
                 let list = self.window * 4 + self.random.below(4);
                 let ops = [false, true].map(|appends| ListOp { list, appends }).to_vec();
@@ -439,6 +440,13 @@ impl Draw<'_> {
             write_command(&[b"EVAL", MORTAL.as_bytes(), b"1", key.as_bytes(), ms.as_bytes()], out);
         }
         speaker.units.push_back(Unit::alone(Kind::Write(which), Expected::Value));
+    }
+
+    /// Writes two keys that end together, and looks for both in one transaction.
+    fn pair(&mut self, number: usize, speaker: &mut Speaker, out: &mut Vec<u8>) {
+        let keys = format!("p:{number}.{}.", self.speech.base());
+        let pair = Pair::new(keys, 1 << self.random.between(0, 4), self.random.chance(700_000));
+        speaker.units.push_back(Unit::pair(pair, out));
     }
 
     /// Writes a key for iterations, or removes it.

@@ -5,13 +5,15 @@ use std::collections::BTreeMap;
 use ordain_checker::appends::{self, Protocol};
 use ordain_checker::dependencies::{Op, Txn};
 use ordain_checker::history::{Answer, Moment, Request};
-use ordain_checker::keyspace::{Change, Look, Mortal, Scan, Span, check_mortal, check_scans};
+use ordain_checker::keyspace::{
+    Change, Look, Mortal, Scan, Span, Together, check_mortal, check_scans, check_together,
+};
 use ordain_checker::lengths::{self, Length};
 use ordain_checker::{History, Level, Promise, RequestId, Violation, ViolationKind};
 use ordain_model::{Abort, Call, Db, Isolation, Micros, OutcomeStatus, ProcedureId, Random, Stamp};
 use ordain_resp::client::Reply;
 
-use super::unit::{End, Kind, Unexpected, Unit};
+use super::unit::{End, Kind, Pair, Unexpected, Unit};
 use super::{Speaker, scan};
 use crate::faults::{Fault, Faults};
 
@@ -27,6 +29,7 @@ pub(crate) struct Speech {
     pub(super) history: History,
     lengths: Vec<Length>,
     mortals: Vec<(Mortal, bool)>,
+    together: Vec<Together>,
     changes: BTreeMap<String, Vec<Change>>,
     scans: Vec<Scan>,
     /// Scripts and functions that are gone although a load of them was answered.
@@ -144,7 +147,8 @@ impl Speech {
                 };
                 self.mortals[*which].0.looks.push((span, found));
             }
-            Kind::Write(_) | Kind::Look(..) => {}
+            Kind::Pair(pair) if !has_failed => self.together.push(found_together(pair)?),
+            Kind::Write(_) | Kind::Look(..) | Kind::Pair(_) => {}
             Kind::Change(key, at) => {
                 let answered = Some(self.moment());
                 let changes = self.changes.entry(key.clone()).or_default();
@@ -248,12 +252,23 @@ impl Speech {
         if is_strict {
             check_scans(&self.changes, &self.scans)?;
         }
+        check_together(&self.together)?;
         if !terms.faults.has(Fault::Clock) {
             let written = self.mortals.iter().filter(|(_, is_written)| *is_written);
             check_mortal(written.map(|(mortal, _)| mortal), SLACK, !is_strict)?;
         }
         Ok(())
     }
+}
+
+/// What a committed transaction has found of two keys that end together.
+fn found_together(Pair { keys, left, .. }: &Pair) -> Result<Together, Unexpected> {
+    let left_of = |answer: &Option<Reply>| match answer {
+        Some(Reply::Int(-2)) => Ok(None),
+        Some(Reply::Int(ms @ 0..)) => Ok(Some(*ms as u64)),
+        other => Err(Unexpected(format!("{other:?}, for the time that a key has left"))),
+    };
+    Ok(Together { keys: keys.clone(), left_ms: [left_of(&left[0])?, left_of(&left[1])?] })
 }
 
 /// What a request asked for: its appends alone.
@@ -387,6 +402,33 @@ mod tests {
         let value = unit.base;
         heard.hear(unit, vec![ok(), Reply::Int(8), ok()]);
         assert_eq!(heard.verdict(&[value]), Err(ViolationKind::WrongAnswer));
+    }
+
+    #[test]
+    fn keys_that_end_together_are_found_so_by_a_transaction_that_commits() {
+        let (gone, there) = (Reply::Int(-2), Reply::Int(3));
+        let refused = Reply::Error(b"TXNABORT a record was changed".to_vec());
+        for (second, end, verdict) in [
+            (&there, ok(), Ok(())),
+            (&gone, ok(), Err(ViolationKind::WrongAnswer)),
+            (&Reply::Int(2), ok(), Err(ViolationKind::WrongAnswer)),
+            (&gone, refused, Ok(())),
+        ] {
+            let mut heard = Heard::new(None);
+            let unit = Unit::pair(Pair::new("p:1.".to_owned(), 5, true), &mut Vec::new());
+            heard.hear(unit, vec![ok(), ok(), there.clone(), second.clone(), end]);
+            assert_eq!(heard.verdict(&[]), verdict, "{second:?}");
+        }
+        // Nothing can be said of one that broke off, which is left in good order.
+        let (mut heard, mut out) = (Heard::new(None), Vec::new());
+        let mut unit = Unit::pair(Pair::new("p:1.".to_owned(), 5, true), &mut out);
+        for reply in [ok(), ok(), Reply::Error(b"BUSY".to_vec())] {
+            unit.take(reply).unwrap();
+            assert!(unit.go_on(&mut out));
+        }
+        assert!(out.ends_with(b"TXN.ABORT\r\n"));
+        heard.hear(unit, vec![ok()]);
+        assert_eq!(heard.verdict(&[]), Ok(()));
     }
 
     #[test]

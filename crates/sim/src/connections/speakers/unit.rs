@@ -101,6 +101,88 @@ pub(super) struct Unit {
     pub(super) kind: Kind,
 }
 
+/// A transaction that looks for two keys which end together: they are written first, both by one script.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) struct Pair {
+    /// The common part of the keys' names.
+    pub(super) keys: String,
+    /// Their time to live.
+    pub(super) lives_ms: u64,
+    /// The transaction is begun READONLY.
+    pub(super) is_read_only: bool,
+    /// The step that was sent last.
+    step: PairStep,
+    /// The answers to PTTL.
+    pub(super) left: [Option<Reply>; 2],
+}
+
+/// A step of looking for two keys.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum PairStep {
+    Write,
+    Begin,
+    First,
+    Second,
+    End,
+}
+
+/// Writes two keys with one time to live.
+const WRITE_PAIR: &str = "for _, key in ipairs(KEYS) do redis.call('SET', key, 'v', 'PX', ARGV[1]) end \
+     return redis.status_reply('OK')";
+
+impl Pair {
+    pub(super) const fn new(keys: String, lives_ms: u64, is_read_only: bool) -> Pair {
+        Pair { keys, lives_ms, is_read_only, step: PairStep::Write, left: [None, None] }
+    }
+
+    fn key(&self, which: &str) -> Vec<u8> {
+        format!("{}{which}", self.keys).into_bytes()
+    }
+
+    fn begin(&self, out: &mut Vec<u8>) {
+        let (first, second, ms) = (self.key("a"), self.key("b"), self.lives_ms.to_string());
+        write_command(&[b"EVAL", WRITE_PAIR.as_bytes(), b"2", &first, &second, ms.as_bytes()], out);
+    }
+
+    /// Sends the next step, given what the last one was answered; answers which reply that will have.
+    fn go_on(&mut self, answer: Option<Reply>, has_failed: bool, out: &mut Vec<u8>) -> Option<Expected> {
+        use PairStep as P;
+        if has_failed {
+            let is_open = matches!(self.step, P::First | P::Second);
+            self.step = P::End;
+            return is_open.then(|| {
+                write_command(&[b"TXN.ABORT"], out);
+                Expected::Anything
+            });
+        }
+        let (step, expected) = match self.step {
+            P::Write => {
+                let words: &[&[u8]] =
+                    if self.is_read_only { &[b"TXN.BEGIN", b"READONLY"] } else { &[b"TXN.BEGIN"] };
+                write_command(words, out);
+                (P::Begin, Expected::Status("OK"))
+            }
+            P::Begin => {
+                write_command(&[b"PTTL", &self.key("a")], out);
+                (P::First, Expected::Value)
+            }
+            P::First => {
+                self.left[0] = answer;
+                write_command(&[b"PTTL", &self.key("b")], out);
+                (P::Second, Expected::Value)
+            }
+            P::Second => {
+                self.left[1] = answer;
+                write_command(&[b"TXN.COMMIT"], out);
+                (P::End, Expected::Value)
+            }
+            P::End => return None,
+        };
+        self.step = step;
+        Some(expected)
+    }
+}
+
 /// What a unit is for.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) enum Kind {
@@ -129,6 +211,8 @@ pub(super) enum Kind {
     Write(usize),
     /// It was looked for, at that time.
     Look(usize, Micros),
+    /// Two keys with one time to live were written and looked for.
+    Pair(Pair),
     /// A key was written or removed: its change of this number.
     Change(String, usize),
     /// A step of an iteration.
@@ -192,8 +276,21 @@ impl Unit {
                 }
                 true
             }
+            Kind::Pair(mut pair) => {
+                let next = pair.go_on(self.other.take(), self.error.is_some(), out);
+                self.kind = Kind::Pair(pair);
+                let goes_on = next.is_some();
+                self.expected.extend(next);
+                goes_on
+            }
             _ => false,
         }
+    }
+
+    /// A unit that writes two keys with one time to live and looks for them.
+    pub(super) fn pair(pair: Pair, out: &mut Vec<u8>) -> Unit {
+        pair.begin(out);
+        Unit::alone(Kind::Pair(pair), Expected::Status("OK"))
     }
 
     /// Writes the first step of a transaction that takes several.

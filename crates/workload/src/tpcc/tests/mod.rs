@@ -169,7 +169,7 @@ impl Bed {
             Reconnaissance::Read(keys) => {
                 let reads = || keys.iter().map(|(db, key)| (*db, &**key));
                 let result = self.run(system::READ, &args_of(|args| system::read_args(reads(), args)));
-                let read = system::read_reply(reads(), &result.reply).unwrap();
+                let read = system::read_reply(reads(), &result.reply).unwrap().records;
                 read.into_iter().for_each(|read| flight.known.learn(read));
             }
             Reconnaissance::Ask(procedure, args) => {
