@@ -244,7 +244,7 @@ mod tests {
                 let mut history = History::default();
                 let [first, second] = [0x100, 0x200].map(|base| append(base, 1));
                 let one = send(&mut history, 1, &first);
-                // What stands between them and has no effect carries the order on.
+                // A read between them carries the order on.
                 let between = send(&mut history, 1, &read(0x300, 2, &[]));
                 let other = send(&mut history, client, &second);
                 answer(&mut history, one, &first);

@@ -73,7 +73,7 @@ impl Request {
         self.answers.is_empty() && self.rejections + self.unknowns < self.attempts
     }
 
-    /// Whether what its connection sent behind it may take effect before it: its place is that of a later attempt, or nobody
+    /// True if later requests of its connection may take effect before it: its place is that of a later attempt, or nobody
     /// knows its end. What stands before it in the order of its connection does so in any case.
     pub fn may_be_overtaken(&self) -> bool {
         self.attempts > 1 || self.answers.is_empty()

@@ -90,7 +90,7 @@ pub struct Observed {
     pub outcome: Outcome,
     /// The session that asked for it and its place there, where there is an order of sessions.
     pub session: Option<(u64, u64)>,
-    /// What its session asked for later may take effect before it: it stands behind what was before it alone.
+    /// Later requests of its session may take effect before it: it stands behind what was before it alone.
     pub may_be_overtaken: bool,
     /// When it was asked, where that is known, on any clock that all transactions share.
     pub asked: Option<u64>,

@@ -261,7 +261,7 @@ impl Speech {
     }
 }
 
-/// What a committed transaction has found of two keys that end together.
+/// The findings of a committed transaction about two keys that end together.
 fn found_together(Pair { keys, left, .. }: &Pair) -> Result<Together, Unexpected> {
     let left_of = |answer: &Option<Reply>| match answer {
         Some(Reply::Int(-2)) => Ok(None),
