@@ -84,6 +84,8 @@ bugs! {
     TimeGoesBack = "time-goes-back",
     /// A node whose log begins after the state that it has executes the log all the same.
     GuessBeginning = "guess-beginning",
+    /// A node that starts with an empty disk takes itself for a new one, and asks no other.
+    SkipFounding = "skip-founding",
     /// A node that begins from a checkpoint takes no outcomes of sessions from it.
     ForgetOutcomes = "forget-outcomes",
     /// A node that begins from a checkpoint passes over the first entry of its log behind it.

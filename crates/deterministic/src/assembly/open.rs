@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::vec;
 
 use crate::sequencing::Opened as OpenedJournal;
-use crate::sequencing::{Batches, Checkpointer, Exchange, NeedsCheckpoint, Sequencer};
+use crate::sequencing::{Batches, Beginning, Checkpointer, Exchange, NeedsCheckpoint, Sequencer};
 use crate::shard::{self, LockManager, ShardMessage};
 use ordain_checkpoint::{CheckpointError, Header, Item, Totals};
 use ordain_family::{Keep, Notice, Opened, Replication, Roles};
@@ -158,6 +158,7 @@ impl Assembly {
             return Err(AssemblyError::Beginning(recovered.starts_after));
         }
         // The log was in order, and so is this: only now may anything else be changed.
+        let beginning = settings.beginning(receive_journal.beginning());
         let journal = receive_journal.open(directory)?;
         assembly.open_configuration_service(directory, settings)?;
         // After entries that members agreed on, or were shipped, any epoch may follow; a node on its own has used some
@@ -171,7 +172,7 @@ impl Assembly {
         assembly.log = log;
         assembly.sequencer.resume_after(sealed);
         assembly.recovered = Some(recovered);
-        assembly.begin(journal, sealed);
+        assembly.begin(journal, sealed, beginning);
         Ok(assembly)
     }
 
@@ -211,7 +212,7 @@ impl Assembly {
                 self.log = Box::new(GroupLog::<Batches, _>::in_memory(group, registry.clone(), ends)?);
             }
         }
-        self.begin(None, Epoch(0));
+        self.begin(None, Epoch(0), settings.beginning(Beginning::Asks));
         Ok(self)
     }
 
@@ -362,9 +363,14 @@ impl Assembly {
     }
 
     /// Begins normal work after the replay: no batch of this partition up to `sealed` is still to come.
-    fn begin(&mut self, receive_journal: Option<OpenedJournal>, sealed: Epoch) {
+    fn begin(&mut self, receive_journal: Option<OpenedJournal>, sealed: Epoch, beginning: Beginning) {
         match &mut self.exchange {
-            Some(exchange) => exchange.begin(receive_journal, sealed),
+            Some(exchange) => {
+                exchange.begin(receive_journal, sealed, beginning);
+                if !beginning.takes_part() {
+                    self.sequencer.wait_for_peers();
+                }
+            }
             None => self.shards.iter_mut().for_each(|shard| shard.resume_after(sealed)),
         }
     }

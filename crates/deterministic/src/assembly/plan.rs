@@ -6,7 +6,8 @@ use std::vec;
 
 use crate::options::Knobs;
 use crate::sequencing::{
-    Batches, CheckpointSettings, Checkpointer, Exchange, ExchangeSettings, Neighbours, Readers, Sequencer,
+    Batches, Beginning, CheckpointSettings, Checkpointer, Exchange, ExchangeSettings, Neighbours, Readers,
+    Sequencer,
 };
 use crate::shard::{self, LockManager, ShardMessage};
 use ordain_checkpoint::Found;
@@ -70,6 +71,17 @@ impl Plan<'_> {
     /// The number of rebuilds of the node, over all its generations.
     pub(super) fn incarnation(&self) -> u64 {
         u64::from(self.generation) << 32 | u64::from(self.rebuilds)
+    }
+
+    /// The knowledge that the node has begun before: its directory has this of it.
+    pub(super) fn beginning(&self, found: Beginning) -> Beginning {
+        match found {
+            Beginning::Begun => found,
+            _ if self.incarnation() > 0 => Beginning::Joins,
+            // Planted, FOUNDED-ONCE.
+            _ if self.bugs.has(Bug::SkipFounding) => Beginning::Begun,
+            _ => found,
+        }
     }
 
     /// The node's introduction in this life.

@@ -3,7 +3,7 @@
 use std::vec;
 
 use crate::sequencing::Opened as OpenedJournal;
-use crate::sequencing::{Counting, Exchange, JournalRecord};
+use crate::sequencing::{Beginning, Counting, Exchange, JournalRecord};
 use crate::shard::{self, ShardMessage};
 use ordain_family::Replication;
 use ordain_log::{LogConfig, Space, Unopened};
@@ -21,6 +21,7 @@ pub(super) struct ReceiveJournal {
     identity: Vec<u8>,
     index: Option<Index>,
     counting: Option<Counting>,
+    beginning: Beginning,
     journal_records: vec::IntoIter<JournalRecord<ShardMessage>>,
 }
 
@@ -36,7 +37,7 @@ impl ReceiveJournal {
             return Ok(ReceiveJournal::default());
         }
         let (mut journal_records, mut index) = (Vec::new(), Index::new(settings.segment_bytes));
-        let mut counting = Counting::default();
+        let (mut counting, mut beginning) = (Counting::default(), Beginning::default());
         let space = Space::new(directory, RECEIVE_JOURNAL);
         // A node that is rebuilt discards its journal, and keeps its log or not.
         let expect_existing = settings.expect_log && settings.rebuilds == 0;
@@ -47,6 +48,7 @@ impl ReceiveJournal {
             let read = Exchange::journal_records(registry, &entry.payload);
             let read = read.ok_or("it does not parse: another version wrote it, or it is damaged")?;
             index.note_entry(entry.epoch, place, entry.payload.len(), JournalRecord::last_epoch(&read));
+            beginning = read.iter().fold(beginning, Beginning::and);
             counting.note(entry.epoch, read, &mut journal_records);
             Ok(())
         });
@@ -61,13 +63,23 @@ impl ReceiveJournal {
         if journal.starts_after() > Epoch(0) {
             index.note_beginning(begun);
         }
+        // What is trimmed is covered by a checkpoint, and nodes that have not begun make none.
+        if begun > Epoch(0) || journal.starts_after() > Epoch(0) {
+            beginning = Beginning::Begun;
+        }
         Ok(ReceiveJournal {
             journal: Some(journal),
             identity: settings.identity.clone(),
             index: Some(index),
             counting,
+            beginning,
             journal_records: journal_records.into_iter(),
         })
+    }
+
+    /// The knowledge that the node has begun before.
+    pub(super) fn beginning(&self) -> Beginning {
+        self.beginning
     }
 
     /// Makes what was read the journal of the exchange, if there is one.

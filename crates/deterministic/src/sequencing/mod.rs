@@ -33,7 +33,7 @@ mod tests;
 
 pub use batches::Batches;
 pub use checkpoints::{CheckpointSettings, Checkpointer, NeedsCheckpoint};
-pub use exchange::{Counting, Exchange, ExchangeSettings, JournalRecord, Opened};
+pub use exchange::{Beginning, Counting, Emptied, Exchange, ExchangeSettings, JournalRecord, Opened};
 pub use message::{
     ExchangeMessage, Has, Log, Message, Part, Parts, Reading, RemoteResult, Saving, Sequencing,
 };

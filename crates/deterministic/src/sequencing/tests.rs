@@ -2,6 +2,7 @@
 
 mod cluster;
 mod exchange;
+mod founding;
 mod messages;
 
 use std::sync::Arc;

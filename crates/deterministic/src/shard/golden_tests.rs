@@ -118,6 +118,7 @@ fn exchanges() -> Vec<(&'static str, Message)> {
         ("exchange.arrival", ExchangeMessage::Arrival(Arrival { incarnation: 0x41, life: 0x42 })),
         ("exchange.trimmed", ExchangeMessage::Trimmed(Epoch(7))),
         ("exchange.terms", ExchangeMessage::Terms(8)),
+        ("exchange.beginning", ExchangeMessage::Beginning { is_ready: true, has_begun: false }),
     ];
     exchanges.into_iter().map(|(name, exchange)| (name, exchange.into())).collect()
 }

@@ -2,7 +2,9 @@
 
 use std::sync::Arc;
 
-use ordain_deterministic::sequencing::{Exchange, ExchangeMessage, ExchangeSettings, Log, Sequencing};
+use ordain_deterministic::sequencing::{
+    Beginning, Exchange, ExchangeMessage, ExchangeSettings, Log, Sequencing,
+};
 use ordain_deterministic::shard::{Message, ShardMessage};
 use ordain_model::args::encode;
 use ordain_model::{
@@ -46,7 +48,7 @@ impl Desk {
             bugs: Bugs::NONE,
         };
         let mut exchange = Exchange::new(settings, registry.clone());
-        exchange.begin(None, Epoch(0));
+        exchange.begin(None, Epoch(0), Beginning::Begun);
         Desk { exchange, registry, layout, given: Vec::new(), reached: Vec::new(), halted: None }
     }
 

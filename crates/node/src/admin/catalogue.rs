@@ -67,6 +67,7 @@ const METRICS: &[(&str, &str)] = &[
     ("ordain_exchange_slices_sent_total", "Parts of batches sent to other partitions."),
     ("ordain_exchange_substituted_total", "Messages sent in the place of a lost node."),
     ("ordain_exchange_unfinished_batches", "Batches handed to the shards and not executed."),
+    ("ordain_exchange_unfounded", "Above 0: nodes of this replica that have yet to meet for the first time."),
     ("ordain_exchange_waiting_batches", "Batches that wait for those of other partitions before them in the order."),
     ("ordain_front_commands_total", "Requests read."),
     ("ordain_front_connections", "Open connections of an event loop."),

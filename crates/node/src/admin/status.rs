@@ -193,6 +193,10 @@ fn shortfalls(place: &Membership, samples: &Samples) -> Vec<String> {
         };
         found.push(format!("the nodes of {who} have not all met yet, which they must once: start them"));
     }
+    if samples.max("ordain_exchange_unfounded") > 0.0 {
+        let who = format!("replica {}", place.replica());
+        found.push(format!("the nodes of {who} have not all met yet, which they must once: start them"));
+    }
     found.extend(is_joining(samples).then(|| JOINING.to_owned()));
     let (lacking, behind) = (samples.max("ordain_exchange_catch_up_epoch"), behind(samples));
     if behind > 0.0 {
@@ -485,6 +489,7 @@ mod tests {
             ("ordain_group_is_voter", 0.0),
             ("ordain_exchange_catch_up_epoch", 7.0),
             ("ordain_group_unfounded", 1.0),
+            ("ordain_exchange_unfounded", 1.0),
             ("ordain_log_full", 1.0),
             ("ordain_loop_longest_turn_seconds", 3.2),
         ];
@@ -492,7 +497,8 @@ mod tests {
         let is_behind = [("ordain_exchange_behind_epoch", 9.0), ("ordain_exchange_catch_up_epoch", 7.0)];
         let found = format!("{found}; {}", obstacles(&about, &is_behind, &all));
         for words in [
-            "have not all met",
+            "the nodes of partition 0 have not all met",
+            "the nodes of replica 1 have not all met",
             "not let in yet",
             "up to epoch 7 is missing here",
             "from the other nodes",

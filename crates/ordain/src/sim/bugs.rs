@@ -442,6 +442,12 @@ pub(super) const TABLE: &[Planted] = &[
             .left_out(RARE)],
     ),
     planted(
+        Bug::SkipFounding,
+        "FOUNDED-ONCE",
+        "a node that starts with an empty disk takes itself for a new one, and asks no other",
+        &[with("--engine calvin --partitions 3 --profile quiet --operations replace")],
+    ),
+    planted(
         Bug::ForgetAborts,
         "SAME-ABORTS",
         "a node does not say what an operator has aborted",

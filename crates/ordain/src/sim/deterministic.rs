@@ -608,9 +608,9 @@ impl System for DeterministicSystem {
         }
     }
 
-    /// Members of its partition know the node. Without members nobody tells an empty directory from a young one.
+    /// Other nodes have met the node. Without others nobody tells an empty directory from a new one.
     fn refuses_empty(&self) -> bool {
-        self.settings.topology.replicas > 1
+        self.settings.topology.nodes() > 1
     }
 
     fn is_ready(&self, node: NodeId, gauge: &dyn Fn(NodeId, &str) -> Option<f64>) -> bool {
@@ -618,6 +618,7 @@ impl System for DeterministicSystem {
         let is_some = |name: &str| of(name).is_some_and(|value| value > 0.0);
         let lacks = [
             "ordain_group_unfounded",
+            "ordain_exchange_unfounded",
             "ordain_exchange_catch_up_epoch",
             "ordain_exchange_behind_epoch",
             "ordain_log_behind_epoch",

@@ -116,12 +116,15 @@ fn nodes_are_restarted_in_good_order_with_other_settings() {
     assert!(all.rolls > 6 && all.stops > 12, "{all:?}");
 }
 
-/// Where a majority would be missing, an empty directory under the old identity is refused.
+/// Where a majority would be missing, and where there is one replica, an empty directory under the old identity is refused.
 #[test]
 fn nodes_are_replaced_where_nothing_is_lost_and_refused_elsewhere() {
     let quiet = ["--operations", "replace", "--faults", "delay"];
     let members = counts(&[&MEMBERS[..], &quiet].concat(), 0..3);
     assert!(members.replacements > 0, "{members:?}");
+    // The other partitions' nodes know it, where there is no member.
+    let one = counts(&[&["--partitions", "3"][..], &quiet].concat(), 0..4);
+    assert!(one.replacements == 0 && one.mistakes > 0 && one.refusals > 0, "{one:?}");
     let two = counts(&[&["--partitions", "2", "--replicas", "2"][..], &quiet].concat(), 0..4);
     assert!(two.replacements == 0 && two.mistakes > 0 && two.refusals > 0, "{two:?}");
 }

@@ -406,6 +406,36 @@ fn a_cluster_with_primaries_comes_up_and_shows_who_they_are() {
     cluster.stop();
 }
 
+/// Without members the nodes of other partitions know what it had: it is refused, and comes back with a copy alone.
+#[test]
+fn an_emptied_node_is_refused_where_there_is_one_replica() {
+    let dir = tempfile::tempdir().unwrap();
+    let cluster = Cluster::start(dir.path(), &["--partitions", "2", "--replicas", "1", "--threads", "1"]);
+    let mut client = cluster.client(0);
+    for i in 0..20 {
+        assert_eq!(client.insist(&format!("SET key:{i} value:{i}")), Reply::ok());
+    }
+    cluster.kill(1);
+    until("it is gone", || TcpStream::connect(cluster.address(1, "resp")).is_err());
+    let (directory, copy) = (dir.path().join("node-1"), dir.path().join("copy-1"));
+    fs::rename(&directory, &copy).unwrap();
+    let config = dir.path().join("cluster.toml");
+    let serve = || ordain(["serve", "--node", "1", "--config", config.to_str().unwrap()]);
+    // Each time: what it writes meanwhile does not make it another.
+    for _ in 0..2 {
+        run(serve()).fails_with(&["has nothing on its disk", "node 0 knows", "restore the whole cluster"]);
+    }
+    fs::remove_dir_all(&directory).unwrap();
+    fs::rename(&copy, &directory).unwrap();
+    let back = Process::spawn(serve());
+    assert!(back.line_within(DEADLINE).unwrap().starts_with("ready "));
+    for i in 0..20 {
+        assert_eq!(client.insist(&format!("GET key:{i}")).text(), format!("value:{i}"));
+    }
+    back.signal(Signal::TERM);
+    assert_eq!(back.wait().code, Some(0));
+}
+
 /// Kills a node, takes its data away, and has a new one join in its place; then does without another.
 fn replace_a_node(partitions: &str, lost: usize, next: usize) {
     let dir = tempfile::tempdir().unwrap();

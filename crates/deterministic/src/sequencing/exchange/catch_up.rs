@@ -193,7 +193,9 @@ impl<X: RemoteResult> Exchange<X> {
                 JournalRecord::Message(..)
                 | JournalRecord::Progress(..)
                 | JournalRecord::Stable(_)
-                | JournalRecord::Incarnation(..) => {}
+                | JournalRecord::Incarnation(..)
+                | JournalRecord::Ready
+                | JournalRecord::Begun => {}
             }
         }
         match more {

@@ -29,6 +29,10 @@ pub enum JournalRecord<X> {
     Stable(Epoch),
     /// A new incarnation of this node: of what stands before, only what is of this epoch or before counts.
     Incarnation(u64, Epoch),
+    /// The node has met its peers for the first time, and none had begun.
+    Ready,
+    /// The node has begun with its peers.
+    Begun,
 }
 
 impl<X: RemoteResult> JournalRecord<X> {
@@ -79,6 +83,8 @@ codec!(enum JournalRecord<X> {
     1 => Progress(node, epoch),
     2 => Stable(epoch as OfNoNode),
     3 => Incarnation(number as OfNoNode, stable),
+    4 => Ready,
+    5 => Begun,
 });
 
 /// The form of what stands behind the number of a node in other records: 0 is in its place.
@@ -122,7 +128,10 @@ impl Counting {
                     self.incarnation = incarnation;
                     self.limit(number, stable, all);
                 }
-                JournalRecord::Message(..) | JournalRecord::Progress(..) => {}
+                JournalRecord::Message(..)
+                | JournalRecord::Progress(..)
+                | JournalRecord::Ready
+                | JournalRecord::Begun => {}
             }
             all.push(journal_record);
         }
@@ -235,6 +244,16 @@ impl Journal {
             _ => Epoch(0),
         };
         self.largest = self.largest.max(epoch);
+    }
+
+    /// Takes down how far the node is in its beginning.
+    pub fn note_beginning<X: RemoteResult>(&mut self, journal_record: &JournalRecord<X>) {
+        journal_record.encode(&mut self.pending);
+    }
+
+    /// The number of the last entry that was appended.
+    pub fn appended(&self) -> Epoch {
+        self.writer.appended()
     }
 
     /// Takes down how far a node is.
@@ -376,6 +395,8 @@ mod tests {
             JournalRecord::Progress(NodeId(4), Epoch(5)),
             JournalRecord::Stable(Epoch(6)),
             JournalRecord::Incarnation(7, Epoch(8)),
+            JournalRecord::Ready,
+            JournalRecord::Begun,
         ];
         let mut bytes = Vec::new();
         records.iter().for_each(|record| record.encode(&mut bytes));
@@ -384,6 +405,8 @@ mod tests {
             &[1, 4, 0, 5, 0, 0, 0, 0, 0, 0, 0],
             &[2, 0, 0, 6, 0, 0, 0, 0, 0, 0, 0],
             &[3, 0, 0, 7, 0, 0, 0, 0, 0, 0, 0, 8, 0, 0, 0, 0, 0, 0, 0],
+            &[4],
+            &[5],
         ];
         assert_eq!(bytes, expected.concat());
         let mut reader = Reader::new(&bytes);

@@ -15,12 +15,16 @@
 //! A member of another replica *substitutes* for a lost node of this one (module `peers`): it sends what it has kept for its
 //! own peer, which is the same (docs/protocols/calvin.md, section 4.11), until the lost node is back and up to date.
 //!
+//! Nodes that meet for the first time begin together (module `founding`): so a node that comes back with an empty disk is told
+//! from a new one, and refused.
+//!
 //! A node that misses what no sender keeps any more, because it was away for too long or has lost its disk, reads it in the
 //! journal of a member (module `catch_up`). Where primaries may change, a *fence* holds back what may not count (module
 //! `fence`).
 
 mod catch_up;
 mod fence;
+mod founding;
 mod journal;
 mod outgoing;
 mod peers;
@@ -38,10 +42,12 @@ use ordain_role::{Address, Bugs, Event, NodeId, Now, Outbox, Role, TimerId, Topo
 use crate::sequencing::interleave::Interleave;
 use crate::sequencing::message::{ExchangeMessage, Log, Message, RemoteResult, Saving, Sequencing};
 
+pub use founding::{Beginning, Emptied};
 pub use journal::{Counting, JournalRecord, Opened};
 
 use catch_up::CatchUp;
 use fence::InputFence;
+use founding::Founding;
 use journal::Journal;
 use outgoing::Outgoing;
 use peers::Substitute;
@@ -117,6 +123,10 @@ pub struct Exchange<X> {
     catch_up: CatchUp,
     /// The fence, where primaries may change.
     fence: Option<InputFence<X>>,
+    /// The first meeting of the replica's nodes, as long as this one has not begun: then it sends and takes nothing else.
+    founding: Option<Founding<X>>,
+    /// The nodes of the replica are known to have begun.
+    knows_begun: bool,
     /// The checkpointer waits until all that has come in up to an epoch is on disk.
     saving: Option<(Address, Epoch)>,
     /// Messages that leave once the journal's entry of that number is durable.
@@ -192,6 +202,8 @@ impl<X: RemoteResult> Exchange<X> {
             substitutes: BTreeMap::new(),
             catch_up: CatchUp::default(),
             fence,
+            founding: None,
+            knows_begun: false,
             saving: None,
             deferred: VecDeque::new(),
             covered: Covered::default(),
@@ -212,7 +224,7 @@ impl<X: RemoteResult> Exchange<X> {
             JournalRecord::Message(from, message) => self.receive(from, message, out),
             JournalRecord::Progress(node, epoch) => self.note_progress(node, epoch),
             JournalRecord::Stable(epoch) => self.stable = self.stable.max(epoch),
-            JournalRecord::Incarnation(..) => {}
+            JournalRecord::Incarnation(..) | JournalRecord::Ready | JournalRecord::Begun => {}
         }
         self.deliver(out);
     }
@@ -226,10 +238,12 @@ impl<X: RemoteResult> Exchange<X> {
         self.outgoing.iter_mut().for_each(|outgoing| outgoing.begin_after(epoch));
     }
 
-    /// Begins normal work after the replay. From now on messages that come in are kept in a journal, if there is one,
-    /// and no batch of this partition up to `sealed` is still to come.
-    pub fn begin(&mut self, journal: Option<Opened>, sealed: Epoch) {
+    /// Begins normal work after the replay, or asks its peers whether it may. From now on messages that come in are kept in a
+    /// journal, if there is one, and no batch of this partition up to `sealed` is still to come.
+    pub fn begin(&mut self, journal: Option<Opened>, sealed: Epoch, beginning: Beginning) {
         self.is_replaying = false;
+        self.founding = Founding::new(beginning);
+        self.knows_begun = beginning == Beginning::Begun;
         self.fence.iter_mut().for_each(|fence| fence.begin_after(self.begun));
         self.sealed = self.sealed.max(sealed);
         self.order.put(self.partition, Epoch(0), self.sealed, None);
@@ -288,7 +302,9 @@ impl<X: RemoteResult> Role for Exchange<X> {
                 }
                 Message::Exchange(ExchangeMessage::Opened(epoch)) if from.node == self.settings.me.node => {
                     self.opened = self.opened.max(epoch);
-                    self.peers().for_each(|node| out.send(self.at(node), ExchangeMessage::Opened(epoch)));
+                    if self.founding.is_none() {
+                        self.peers().for_each(|node| out.send(self.at(node), ExchangeMessage::Opened(epoch)));
+                    }
                 }
                 Message::Exchange(ExchangeMessage::RemoteResult { to, remote_result })
                     if from.node == self.settings.me.node =>
@@ -378,6 +394,9 @@ impl<X: RemoteResult> Role for Exchange<X> {
                 self.order.passed()
             ));
         }
+        if self.founding.is_some() && executed > self.begun {
+            return Err(format!("epoch {executed} is executed before the nodes of the replica have met"));
+        }
         if !self.handed.iter().is_sorted_by(|a, b| a < b) {
             return Err("batches were handed to the shards out of order".to_owned());
         }
@@ -411,6 +430,7 @@ impl<X: RemoteResult> Role for Exchange<X> {
         report("ordain_exchange_sent_again_total", counts.sent_again as f64);
         report("ordain_exchange_substituted_total", counts.substituted as f64);
         report("ordain_exchange_held_back", self.fence.as_ref().map_or(0, InputFence::held) as f64);
+        report("ordain_exchange_unfounded", self.unfounded() as f64);
         report("ordain_exchange_catch_up_epoch", self.catch_up.up_to().0 as f64);
         let behind = self.catch_up.beyond_help(&self.members()).unwrap_or_default();
         report("ordain_exchange_behind_epoch", behind.0 as f64);

@@ -36,6 +36,10 @@ impl<X: RemoteResult> Exchange<X> {
                 out.send(self.at(node), ExchangeMessage::Arrival(arrival));
                 out.send(self.at(node), ExchangeMessage::Terms(fence.terms()));
             }
+            if self.is_peer(node) {
+                self.tell_beginning(node, out);
+            }
+            self.founding.iter_mut().for_each(|founding| founding.note_stream(node));
             // The question may not have arrived, nor the answer.
             self.catch_up.drop(node);
             self.deferred.retain(|(_, to, _)| *to != node);
@@ -45,7 +49,7 @@ impl<X: RemoteResult> Exchange<X> {
             if self.is_peer(node) {
                 self.note_peer(node, state, out);
             }
-            if state == PeerState::Fresh {
+            if state == PeerState::Fresh && self.founding.is_none() {
                 self.begin_stream(node, out);
             }
             self.find_substitutes(out);
@@ -99,6 +103,9 @@ impl<X: RemoteResult> Exchange<X> {
 
     /// Asks, for every lost peer without a substitute, one of its members that can be reached.
     pub(super) fn find_substitutes(&mut self, out: &mut Outbox<Message<X>>) {
+        if self.founding.is_some() {
+            return;
+        }
         let topology = self.settings.topology.clone();
         let reach = self.catch_up.reach(self.progress);
         let at = |node| Address { node, ..self.settings.me };

@@ -29,7 +29,7 @@ impl<X: RemoteResult> Exchange<X> {
     /// Tells the other nodes of this replica how far this one is. What goes to them anyway takes it along, so it costs
     /// next to nothing.
     pub(super) fn report_to_peers(&mut self, out: &mut Outbox<Message<X>>) {
-        if self.durable > self.reported_to_peers && !self.is_replaying {
+        if self.durable > self.reported_to_peers && !self.is_replaying && self.founding.is_none() {
             self.reported_to_peers = self.durable;
             self.peers().for_each(|node| out.send(self.at(node), ExchangeMessage::Progress(self.durable)));
         }
@@ -109,6 +109,7 @@ impl<X: RemoteResult> Exchange<X> {
             Some(Progress::Durable(_)) | None => {}
         }
         journal.done();
+        self.found(out);
         self.trim(out);
         self.journal.iter_mut().for_each(|journal| journal.ask(out));
         self.send_deferred(out);

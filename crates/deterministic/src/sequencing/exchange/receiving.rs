@@ -13,6 +13,12 @@ use crate::sequencing::message::{ExchangeMessage, Log, Message, RemoteResult, Se
 impl<X: RemoteResult> Exchange<X> {
     /// Something has come from another node.
     pub(super) fn admit(&mut self, from: NodeId, message: ExchangeMessage<X>, out: &mut Outbox<Message<X>>) {
+        if let ExchangeMessage::Beginning { is_ready, has_begun } = message {
+            return self.take_beginning(from, (is_ready, has_begun), out);
+        }
+        if let Some(founding) = &mut self.founding {
+            return founding.hold(from, message);
+        }
         let admitted = match &mut self.fence {
             None => Some(message),
             Some(fence) => fence.admit(from, message),
@@ -50,7 +56,7 @@ impl<X: RemoteResult> Exchange<X> {
                 self.catch_up.note(from, epoch);
                 self.go_on_catching_up(out);
             }
-            ExchangeMessage::Arrival(_) | ExchangeMessage::Terms(_) => {}
+            ExchangeMessage::Arrival(_) | ExchangeMessage::Terms(_) | ExchangeMessage::Beginning { .. } => {}
             ExchangeMessage::Pause => self.send_when_durable(from, ExchangeMessage::Continue, out),
             ExchangeMessage::Continue => self.go_on(from, out),
             ExchangeMessage::Fetch { from: entry, after } => self.serve(from, (entry, after), out),

@@ -50,7 +50,7 @@ impl<X: RemoteResult> Exchange<X> {
         message: ExchangeMessage<X>,
         out: &mut Outbox<Message<X>>,
     ) {
-        if self.is_replaying {
+        if self.is_replaying || self.founding.is_some() {
             return;
         }
         for node in self.outgoing[usize::from(to.0)].receivers(epoch) {

@@ -79,6 +79,8 @@ pub enum Sequencing {
         /// The slots, of the 1,024, and how many records there are in each.
         slots: Vec<(usize, u32)>,
     },
+    /// Exchange to sequencer: the nodes of the replica have met, and batches may be closed.
+    Founded,
     /// Exchange to sequencer, sequencer to the leader's: another partition has opened this epoch, so this one must
     /// seal it too, with something in it or not.
     Reached(Epoch),
@@ -281,6 +283,14 @@ pub enum ExchangeMessage<X> {
     /// ([`LeadershipRecords::terms`](replication::LeadershipRecords::terms)). Messages from here on may be of the last
     /// of them: they are for receivers that know of as many.
     Terms(u64),
+    /// Between nodes of a replica: how far the sender is with their first meeting (`exchange/founding.rs`). The first message of
+    /// a stream but for introductions.
+    Beginning {
+        /// The sender has met all its peers and has written that down.
+        is_ready: bool,
+        /// The sender knows that the nodes of the replica have begun.
+        has_begun: bool,
+    },
     /// A part of the sender's journal.
     Fetched {
         /// The number of the first entry that was asked for.

@@ -24,7 +24,7 @@ codec!(enum Message<X> {
 
 codec!(enum Sequencing {
     0 => Reached(epoch),
-}, local Grant | Done | Passed | Applied | Expired | Uneven | Large);
+}, local Grant | Done | Passed | Applied | Expired | Uneven | Large | Founded);
 
 codec!(enum Saving {
     0 => Has(has),
@@ -51,6 +51,7 @@ codec!(enum ExchangeMessage<X> {
     11 => Arrival(arrival),
     12 => Trimmed(epoch),
     13 => Terms(number),
+    14 => Beginning { is_ready, has_begun },
 });
 
 codec!(enum Reading {

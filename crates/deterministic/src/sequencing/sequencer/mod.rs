@@ -177,6 +177,8 @@ pub struct Sequencer<X> {
     is_checking_late: bool,
     /// The timer for reads that are held is set.
     holding: bool,
+    /// The nodes of the replica have not met: nothing is closed.
+    is_unfounded: bool,
     /// The disk is full: only reads are sequenced.
     full: bool,
     /// The timer that closes a lingering batch is set.
@@ -279,6 +281,7 @@ impl<X> Sequencer<X> {
             leader: if has_members { Leader::Nobody } else { Leader::Me },
             sessions: Sessions::default(),
             members: has_members.then(Members::default),
+            is_unfounded: false,
             full: false,
             lingering: false,
             pausing: false,
@@ -300,6 +303,11 @@ impl<X> Sequencer<X> {
     pub fn resume_after(&mut self, epoch: Epoch) {
         self.epoch = epoch;
         self.snapshots.resume_after(epoch);
+    }
+
+    /// Closes nothing until the nodes of the replica have met.
+    pub fn wait_for_peers(&mut self) {
+        self.is_unfounded = true;
     }
 
     /// Takes a chunk, which a gateway of this node may have sent only here, or others have had as well.
@@ -442,6 +450,7 @@ impl<X: Send> Role for Sequencer<X> {
                     self.led_by(now, if is_me { Leader::Me } else { leader }, last, out);
                 }
                 Message::Sequencing(Sequencing::Reached(epoch)) => self.reach(epoch, out),
+                Message::Sequencing(Sequencing::Founded) => self.is_unfounded = false,
                 Message::Peer(PeerChange { node, state: PeerState::Fresh }) => {
                     if self.settings.snapshots {
                         self.snapshots.request_keeping(Some(node), out);

@@ -12,9 +12,10 @@ use super::{InLog, LINGER, PACE, PACE_MIN, Sequencer};
 use crate::sequencing::message::{ExchangeMessage, Log, Message};
 
 impl<X> Sequencer<X> {
-    /// Tells whether the log takes batches of this sequencer, and has room.
+    /// Tells whether batches of this sequencer may go to the log, and it has room.
     pub(super) fn has_turn(&self) -> bool {
-        self.in_log.len() < self.settings.in_log_max && self.leader == Leader::Me && !self.pausing
+        let has_room = self.in_log.len() < self.settings.in_log_max;
+        has_room && self.leader == Leader::Me && !self.pausing && !self.is_unfounded
     }
 
     /// Tells whether there is something to close and the pipeline can take it.

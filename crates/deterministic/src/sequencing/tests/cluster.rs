@@ -382,3 +382,12 @@ fn batches_that_are_lost_together_keep_their_order() {
     passed.extend(passed_on(&one.tell(Log::Lost(next)), 3));
     assert_eq!(passed, [0, 1, 2, 3, 4]);
 }
+
+#[test]
+fn nothing_is_closed_before_the_nodes_of_the_replica_have_met() {
+    let mut one = One::new(false);
+    one.sequencer.wait_for_peers();
+    assert!(one.submit(0, &[WRITE]).is_empty());
+    assert!(one.tell(Sequencing::Reached(Epoch(5))).is_empty());
+    assert_eq!(batch_of(&one.tell(Sequencing::Founded)).total, 1);
+}

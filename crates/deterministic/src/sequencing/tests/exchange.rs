@@ -10,7 +10,7 @@ use ordain_fuzz::Random;
 use ordain_replication::{Arrival, Configuration, Fence, Index, LeadershipRecords, Ship};
 
 use crate::sequencing::{
-    Counting, Exchange, ExchangeMessage, ExchangeSettings, JournalRecord, Opened, RemoteResult,
+    Beginning, Counting, Exchange, ExchangeMessage, ExchangeSettings, JournalRecord, Opened, RemoteResult,
 };
 
 #[derive(Clone, Debug, PartialEq)]
@@ -116,7 +116,7 @@ impl Desk {
         });
         let sent = desk.take(out);
         assert_eq!(sent.len(), 0, "nothing leaves while it replays: {sent:?}");
-        desk.exchange.begin(writer, Epoch(0));
+        desk.exchange.begin(writer, Epoch(0), Beginning::Begun);
         desk
     }
 
@@ -127,6 +127,8 @@ impl Desk {
         let mut away = Vec::new();
         for (to, message) in out.sends {
             match message {
+                // Every stream begins with that.
+                Message::Exchange(ExchangeMessage::Beginning { has_begun: true, .. }) => {}
                 Message::Exchange(message) => away.push((to.node.0, message)),
                 Message::Ship(ship) => self.shipped.push(ship),
                 Message::Sequencing(message) if to == at(0) => self.sequencer.push(message),
@@ -210,7 +212,7 @@ fn key_of(partition: u16) -> Vec<u8> {
 }
 
 /// A batch of a partition with a write of each of these partitions, one transaction.
-fn batch_over(partition: u16, epoch: u64, partitions: &[u16]) -> Arc<Batch> {
+pub(super) fn batch_over(partition: u16, epoch: u64, partitions: &[u16]) -> Arc<Batch> {
     let mut chunk = Chunk::new(GatewayId(0), ChunkNo(epoch));
     let cell = Cell { value: Some(Value::String(b"v".to_vec())), expires_at: Millis(0).into() };
     let keys: Vec<Vec<u8>> = partitions.iter().map(|p| key_of(*p)).collect();
