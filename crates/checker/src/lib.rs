@@ -334,12 +334,22 @@ pub(crate) mod fixture {
         log: &[Batch],
         history: &History,
     ) -> Result<Digest, ViolationKind> {
+        run_after(registry, &[], log, history)
+    }
+
+    /// The same, of a run that begins with the state of batches before it.
+    pub(crate) fn run_after(
+        registry: &Arc<Registry>,
+        before: &[Batch],
+        log: &[Batch],
+        history: &History,
+    ) -> Result<Digest, ViolationKind> {
         let logs = [NodeLog { node: NodeId(0), partition: PartitionId(0), batches: log.to_vec() }];
         let conserved = [(p::AUDIT, reply_int(0))];
         let run = Run {
             registry,
             layout: None,
-            before: &[],
+            before,
             aborted: &BTreeSet::new(),
             fatal: &[],
             logs: &logs,

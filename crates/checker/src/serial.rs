@@ -37,7 +37,8 @@ pub fn check(run: &Run<'_>, log: &[Batch]) -> Result<(Digest, Found), Violation>
     let Run { registry, layout, history, digests, isolation, .. } = *run;
     let mut reads = Vec::new();
     let mut acknowledged: BTreeMap<Gsn, Vec<(RequestId, &Request, &Answer)>> = BTreeMap::new();
-    let logged: BTreeSet<Gsn> = log.iter().flat_map(|batch| batch.txns().map(|(gsn, ..)| gsn)).collect();
+    let all = run.before.iter().chain(log);
+    let logged: BTreeSet<Gsn> = all.flat_map(|batch| batch.txns().map(|(gsn, ..)| gsn)).collect();
     for (id, request, answer) in history.answers() {
         match read_only(registry, request) {
             Some(chunk) => reads.push(Read { id, answer, chunk: Some(chunk) }),
@@ -58,7 +59,17 @@ pub fn check(run: &Run<'_>, log: &[Batch]) -> Result<(Digest, Found), Violation>
     for batch in run.before {
         reference.open(batch);
         for (gsn, chunk, txn) in batch.txns().filter(|(_, _, txn)| !txn.read_only) {
-            reference.run_placed(gsn, batch.now, chunk, txn);
+            let expected = expected(run, &mut reference, (batch, gsn), (chunk, txn))?;
+            // A session that goes on asks its last request again: it has had its effect, and has that end.
+            if ledger.knows_session(chunk, txn) {
+                ledger.settle(gsn, chunk, txn, &expected)?;
+            }
+            for (id, request, answer) in acknowledged.remove(&gsn).unwrap_or_default() {
+                if !is_same(registry, request, chunk, txn) {
+                    return Err(misplaced(registry, request, txn, gsn).of(id));
+                }
+                compare(registry, id, request.call.procedure, answer, &expected)?;
+            }
         }
     }
     for batch in log {
@@ -79,17 +90,7 @@ pub fn check(run: &Run<'_>, log: &[Batch]) -> Result<(Digest, Found), Violation>
                 // It changes nothing, however often it was asked; the answered ones are among the reads.
                 continue;
             }
-            let mut expected = reference.run_placed(gsn, batch.now, chunk, txn);
-            if run.aborted.contains(&gsn) && expected.status != OutcomeStatus::Moved {
-                if !run.fatal.contains(&txn.call.procedure) {
-                    let text = "an operator aborts what ends no process";
-                    return Err(Violation::new(ViolationKind::WrongPlace, text).at(gsn));
-                }
-                // It has no effect here either.
-                expected.status = OutcomeStatus::Aborted(Abort::Operator);
-                expected.reply.clear();
-                Writer(&mut expected.reply).abort(Abort::Operator);
-            }
+            let expected = expected(run, &mut reference, (batch, gsn), (chunk, txn))?;
             ledger.settle(gsn, chunk, txn, &expected)?;
             for (id, request, answer) in acknowledged.remove(&gsn).unwrap_or_default() {
                 if !is_same(registry, request, chunk, txn) {
@@ -113,6 +114,27 @@ pub fn check(run: &Run<'_>, log: &[Batch]) -> Result<(Digest, Found), Violation>
         }
         None => Ok((digest, ledger.found)),
     }
+}
+
+/// The end of a logged transaction in a serial execution, as an operator has it.
+fn expected(
+    run: &Run<'_>,
+    reference: &mut ReferenceExecutor,
+    (batch, gsn): (&Batch, Gsn),
+    (chunk, txn): (&Chunk, &Txn),
+) -> Result<Expected, Violation> {
+    let mut expected = reference.run_placed(gsn, batch.now, chunk, txn);
+    if run.aborted.contains(&gsn) && expected.status != OutcomeStatus::Moved {
+        if !run.fatal.contains(&txn.call.procedure) {
+            let text = "an operator aborts what ends no process";
+            return Err(Violation::new(ViolationKind::WrongPlace, text).at(gsn));
+        }
+        // It has no effect here either.
+        expected.status = OutcomeStatus::Aborted(Abort::Operator);
+        expected.reply.clear();
+        Writer(&mut expected.reply).abort(Abort::Operator);
+    }
+    Ok(expected)
 }
 
 fn misplaced(registry: &Registry, request: &Request, txn: &Txn, gsn: Gsn) -> Violation {
@@ -401,6 +423,12 @@ impl Ledger<'_> {
         (call.procedure, call.db, session, args)
     }
 
+    /// Tells whether a transaction is a request of a session that is in the history.
+    fn knows_session(&self, chunk: &Chunk, txn: &Txn) -> bool {
+        let session = txn.call.session.map(|(session, number)| (session, clients_number(number)));
+        session.is_some() && self.open.contains_key(&self.key(txn.call, chunk.args(txn).encoded(), session))
+    }
+
     fn settle(&mut self, gsn: Gsn, chunk: &Chunk, txn: &Txn, result: &Expected) -> Result<(), Violation> {
         // The database submits these by itself. A stale reconnaissance has no effect and is tried again, and
         // so is what was planned by a stale map.
@@ -442,7 +470,9 @@ impl Ledger<'_> {
 mod tests {
     use std::sync::Arc;
 
-    use super::super::fixture::{Ask, batch, batch_of_two, good, registry, reply_int, run, tampered};
+    use super::super::fixture::{
+        Ask, batch, batch_of_two, good, registry, reply_int, run, run_after, tampered,
+    };
     use super::super::{NodeLog, check as check_all};
     use super::*;
     use ordain_model::{Epoch, Micros, Writer};
@@ -451,6 +481,26 @@ mod tests {
 
     const ADD: Ask<'static> = (p::INCREMENT, p::COUNTERS, &["n"], None);
     const SEE: Ask<'static> = (p::GET, p::COUNTERS, &["n"], None);
+
+    /// A session asks its last request again at a cluster that was restored.
+    #[test]
+    fn a_request_of_former_times_is_answered_as_then_and_done_once() {
+        let registry = registry();
+        let ask: Ask<'_> = (p::INCREMENT, p::COUNTERS, &["n"], Some((7, 3)));
+        let other: Ask<'_> = (p::INCREMENT, p::COUNTERS, &["n"], Some((8, 1)));
+        let (before, history) = good(&registry, &[batch(&registry, 1, &[ask])]);
+        assert!(run_after(&registry, &before, &[], &history).is_ok(), "it is answered as it was");
+        let wrong = tampered(&history, 0, |request| request.answers[0].reply = reply_int(2));
+        assert_eq!(run_after(&registry, &before, &[], &wrong), Err(ViolationKind::WrongAnswer));
+        let unanswered = tampered(&history, 0, |request| request.answers.clear());
+        let again = [batch(&registry, 2, &[ask])];
+        let twice = run_after(&registry, &before, &good(&registry, &again).0, &unanswered);
+        assert_eq!(twice, Err(ViolationKind::EffectTwice));
+        // What the former cluster had not logged takes effect now.
+        let (before, _) = good(&registry, &[batch(&registry, 1, &[other])]);
+        let (log, _) = good(&registry, &again);
+        assert!(run_after(&registry, &before, &log, &unanswered).is_ok());
+    }
 
     #[test]
     fn an_acknowledged_write_that_the_log_lost_is_caught() {

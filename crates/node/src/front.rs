@@ -9,8 +9,7 @@ use mio::{Interest, Registry};
 use ordain_family::Message;
 use ordain_front::{Ends, Host, HostEvent, Socket, UsersFileAction};
 use ordain_gateway::Ticket;
-use ordain_model::Histogram;
-use ordain_role::{Event, Now, Outbox, Role, Series};
+use ordain_role::{Event, Now, Outbox, Role};
 use ordain_runtime::{Current, Edge, Stream, Tokens, Turn};
 use rustls::ServerConfig;
 
@@ -202,21 +201,7 @@ impl<M: Message> Role for ClientEdge<M> {
         self.server.handle(now, event, out);
     }
 
-    fn name(&self) -> &'static str {
-        self.server.name()
-    }
-
-    fn check(&self) -> Result<(), String> {
-        self.server.check()
-    }
-
-    fn gauges(&self, report: &mut dyn FnMut(&'static str, f64)) {
-        self.server.gauges(report);
-    }
-
-    fn histograms(&self, report: &mut dyn FnMut(Series, &Histogram)) {
-        self.server.histograms(report);
-    }
+    ordain_role::reports_of!(self => self.server);
 }
 
 impl<M: Message> Edge for ClientEdge<M> {

@@ -10,7 +10,7 @@ use ordain_deterministic::options::Knobs;
 use ordain_engines::registry::{self, Engine, Make};
 use ordain_lab::options::{OptionArgs, OptionFlags};
 use ordain_lab::report;
-use ordain_model::Reads;
+use ordain_model::{Db, Reads};
 use ordain_role::Bug;
 use ordain_sim::{Config, Faults, Figures, Mix, Operation, Operations, Report, Summary, Workload, run_seed};
 
@@ -177,11 +177,22 @@ pub struct SimArgs {
 }
 
 impl SimArgs {
-    /// The number of clients, of so many, that send bytes. Workloads that judge their requests by themselves know no others.
+    /// The number of clients, of so many, that send bytes. None with a benchmark's workload, which is audited for the digest of
+    /// all records.
     fn speakers(&self, seed: u64, clients: u32) -> u32 {
+        let appends = self.workload == WorkloadName::Append;
+        if !self.mixes() && !appends {
+            return 0;
+        }
+        // One client of calls takes the steps by which slots move, or appends to what is audited.
+        let least = u32::from(appends || self.operations.has(Operation::Relocate));
+        self.clients_speak.speakers(seed, clients).min(clients.saturating_sub(least))
+    }
+
+    /// True if clients of calls ask for what the simulator has made up: no audit counts all records of a database.
+    fn mixes(&self) -> bool {
         use WorkloadName as W;
-        let judges_itself = !matches!(self.workload, W::Mix | W::Transfers | W::Direct);
-        if judges_itself { 0 } else { self.clients_speak.speakers(seed, clients) }
+        matches!(self.workload, W::Mix | W::Transfers | W::Direct)
     }
 }
 
@@ -235,6 +246,16 @@ fn config(args: &SimArgs, seed: u64) -> Config {
     Config { faults, operations, asks_roles, events_max, ..of }
 }
 
+/// A run some of whose clients speak bytes, as the seed has it.
+fn spoken_to(args: &SimArgs, seed: u64, mut config: Config) -> Config {
+    config.speakers = args.speakers(seed, config.load.clients);
+    config.load.clients -= config.speakers;
+    config.flushes = args.operations.has(Operation::Relocate) && args.mixes() && seed % 3 == 2;
+    // After a restore another one, as nobody knows of the lists that clients had written before.
+    config.spoken_db = Db(u8::from(!args.mixes()) + 2 * u8::from(config.sessions_before > 0));
+    config
+}
+
 /// Runs one seed of a deterministic system, and of another one that is restored from what it leaves, if that is asked for.
 fn deterministic(
     mut system: DeterministicSystem,
@@ -251,10 +272,8 @@ fn deterministic(
         }
     };
     let traced: Sink<'_> = if is_traced { Some(&mut line) } else { None };
-    let mut config_of_seed = config(args, seed);
-    config_of_seed.speakers = args.speakers(seed, config_of_seed.load.clients);
-    config_of_seed.load.clients -= config_of_seed.speakers;
-    let mut report = held_to(promised, system, config_of_seed, &mut *workload, traced);
+    let of_seed = spoken_to(args, seed, config(args, seed));
+    let mut report = held_to(promised, system, of_seed, &mut *workload, traced);
     let remains = remains.take();
     if let Some(store) = remains.as_ref().and_then(|remains| remains.store.as_ref()) {
         let StoreCounts { sealed, failed, .. } = store.counts();
@@ -270,9 +289,16 @@ fn deterministic(
             let described = restored::described(&restored);
             line(&format!("restored {described}"));
             let txns = (args.load.txns() / 4).max(20);
-            let config = Config { txns, sessions_before: 1 << 32, ..config(&args, seed ^ 1 << 63) };
+            let config = Config {
+                txns,
+                sessions_before: 1 << 32,
+                asked_before: remains.asked_last.clone(),
+                ..config(&args, seed ^ 1 << 63)
+            };
+            let config = spoken_to(&args, seed, config);
             let traced: Sink<'_> = if is_traced { Some(&mut line) } else { None };
             let mut next = held_to(promise(&system, &args), system, config, &mut *workload, traced);
+            report.counts.asked_again = next.counts.asked_again;
             if let Err(violation) = &mut next.verdict {
                 violation.message = format!("{} (after a restore {described})", violation.message);
             }
@@ -489,6 +515,7 @@ fn to_json(args: &SimArgs, report: &Report) -> serde_json::Value {
         "store_failures": report.counts.store_failures,
         "restores": report.counts.restores,
         "restores_refused": report.counts.restores_refused,
+        "asked_again": report.counts.asked_again,
         "events": report.events,
         "trace_hash": format!("{:032x}", report.trace_hash),
         "closing_draw": report.closing_draw,

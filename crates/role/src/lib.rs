@@ -23,7 +23,8 @@ pub mod under_way;
 pub mod work;
 
 use ordain_model::wire::{Codec, Reader};
-use ordain_model::{DigestSpan, Histogram, Micros, Registry, codec};
+pub use ordain_model::{DigestSpan, Histogram};
+use ordain_model::{Micros, Registry, codec};
 
 pub use bugs::{Bug, Bugs, UnknownBug};
 pub use bytes::Bytes;
@@ -327,6 +328,33 @@ pub trait Role: Send {
     }
 }
 
+/// Writes the methods by which a role reports on itself, in the implementation of [`Role`] for one that wraps another: name,
+/// check, gauges, histograms and digests are those of the role inside.
+#[macro_export]
+macro_rules! reports_of {
+    ($me:ident => $inner:expr) => {
+        fn name(&$me) -> &'static str {
+            $inner.name()
+        }
+
+        fn check(&$me) -> Result<(), String> {
+            $inner.check()
+        }
+
+        fn gauges(&$me, report: &mut dyn FnMut(&'static str, f64)) {
+            $inner.gauges(report);
+        }
+
+        fn histograms(&$me, report: &mut dyn FnMut($crate::Series, &$crate::Histogram)) {
+            $inner.histograms(report);
+        }
+
+        fn digests(&$me, report: &mut dyn FnMut($crate::DigestSpan)) {
+            $inner.digests(report);
+        }
+    };
+}
+
 impl<R: Role + ?Sized> Role for Box<R> {
     type Message = R::Message;
 
@@ -334,23 +362,5 @@ impl<R: Role + ?Sized> Role for Box<R> {
         (**self).handle(now, event, out);
     }
 
-    fn name(&self) -> &'static str {
-        (**self).name()
-    }
-
-    fn check(&self) -> Result<(), String> {
-        (**self).check()
-    }
-
-    fn gauges(&self, report: &mut dyn FnMut(&'static str, f64)) {
-        (**self).gauges(report);
-    }
-
-    fn histograms(&self, report: &mut dyn FnMut(Series, &Histogram)) {
-        (**self).histograms(report);
-    }
-
-    fn digests(&self, report: &mut dyn FnMut(DigestSpan)) {
-        (**self).digests(report);
-    }
+    reports_of!(self => **self);
 }

@@ -162,6 +162,13 @@ impl Client {
         Client { door, connected, connections, session, next_request, seen, loops: vec![None; loops] }
     }
 
+    /// Goes on with a session of former times, whose last request is still to be answered.
+    pub(crate) fn go_on(&mut self, (session, last): (SessionId, RequestNo), request: RequestId) {
+        self.session = Some(session);
+        self.next_request = last.0;
+        self.loops[0] = Some(request);
+    }
+
     /// The session and number of the next request.
     pub(crate) fn number(&mut self) -> Option<(SessionId, RequestNo)> {
         let session = self.session?;

@@ -39,6 +39,13 @@ pub struct Config {
     pub operations: Operations,
     /// The number of sessions that there were before: those of the clients are numbered from there on.
     pub sessions_before: u64,
+    /// The last requests of sessions of a cluster from which this one was restored, at most one a session. As many of the
+    /// clients are those sessions, and ask again first.
+    pub asked_before: Vec<(Call, Vec<u8>)>,
+    /// The database of clients that speak bytes: one that nobody else counts the records of.
+    pub spoken_db: Db,
+    /// True if clients of bytes send FLUSHALL now and then: then only the serial execution judges what they hear.
+    pub flushes: bool,
     /// The clients, how much they ask for at once, and how often something goes wrong.
     pub load: Load,
     /// The longest time of the faults, in virtual time.
@@ -73,6 +80,9 @@ impl Config {
             faults: Faults::ALL,
             operations: Operations::NONE,
             sessions_before: 0,
+            asked_before: Vec::new(),
+            spoken_db: Db(0),
+            flushes: false,
             load: Load::default(),
             faults_last: Micros::from_millis(180_000),
             liveness_bound: Micros::from_millis(60_000),

@@ -15,6 +15,7 @@ use ordain_checker::{Violation, ViolationKind};
 
 impl<S: System> Simulator<'_, S> {
     pub(crate) fn add_clients(&mut self) {
+        let mut asked_before = self.config.asked_before.iter();
         for number in 0..self.config.load.clients {
             let door = number as usize % self.doors.len().max(1);
             // Somebody has to load.
@@ -27,7 +28,15 @@ impl<S: System> Simulator<'_, S> {
                 ),
                 false => (None, self.config.load.pipeline),
             };
-            self.clients.push(Client::new(door, session, loops.max(1)));
+            let mut client = Client::new(door, session, loops.max(1));
+            if let Some((call, args)) = session.and_then(|_| asked_before.next())
+                && let Some(last) = call.session
+            {
+                let by = (Some(number as usize), 0);
+                self.counts.asked_again += 1;
+                client.go_on(last, self.history.sent_over(by, self.now, *call, args.clone()));
+            }
+            self.clients.push(client);
         }
     }
 

@@ -87,6 +87,8 @@ pub struct Counts {
     pub restores: u32,
     /// Restores that were refused, because the state that was asked for is out of reach.
     pub restores_refused: u32,
+    /// Requests of sessions that were asked again at a restored cluster.
+    pub asked_again: u32,
     /// Times that a node began again, as another's greeting had aborts of an operator.
     pub heeds: u32,
 }

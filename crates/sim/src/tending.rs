@@ -203,7 +203,11 @@ impl<S: System> Simulator<'_, S> {
     /// With the faults, the operations end: a node that is about to stop is left alone, one that stops is switched off.
     pub(crate) fn end_operations(&mut self) {
         match self.operator.doing {
-            Doing::LetsGo { node, .. } => self.nodes[node].is_closing = false,
+            Doing::LetsGo { node, .. } => {
+                self.nodes[node].is_closing = false;
+                // Where there is no other node, those that were let go have found none.
+                self.reconnect_clients();
+            }
             Doing::Stops { node, life } if self.lives(node, life) => self.crash(node),
             Doing::Mistaken { node, .. } => self.put_back(node),
             _ => {}

@@ -7,7 +7,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 use ordain_archive::{Owner, Rules};
-use ordain_checker::history::Answer;
+use ordain_checker::history::{Answer, History, Request};
 use ordain_checker::{NodeLog, Promise, Violation, order};
 use ordain_checkpoint::{Found, Header, file_name, list};
 use ordain_deterministic::assembly::{self, Assembly, Deterministic, places};
@@ -19,8 +19,8 @@ use ordain_family::{Family as _, Keep, NodeSettings, Opened as _, TAKES_TRANSACT
 use ordain_front::ConnectionServer;
 use ordain_log::MemoryDirectory;
 use ordain_model::{
-    Batch, Epoch, Gsn, Isolation, KeyHash, Layout, Limits, Micros, OptionInfo, OptionValue, Options,
-    PartitionId, Random, Registry, Stamp,
+    Batch, Call, Epoch, Gsn, Isolation, KeyHash, Layout, Limits, Micros, OptionInfo, OptionValue, Options,
+    PartitionId, Random, Registry, RequestNo, SessionId, Stamp,
 };
 use ordain_node::aborts::Aborts;
 use ordain_node::procedures;
@@ -87,6 +87,18 @@ pub(super) struct DeterministicSystem {
 /// The batches that logs have dispatched, as they are logged.
 type Dispatched = Arc<Mutex<BTreeMap<(PartitionId, (Epoch, NodeId)), Batch>>>;
 
+/// The last request of each session of the clients that call procedures.
+fn asked_last(history: &History) -> Vec<(Call, Vec<u8>)> {
+    let mut last: BTreeMap<SessionId, (RequestNo, &Request)> = BTreeMap::new();
+    for (_, request) in history.requests().filter(|(_, request)| request.client.is_some()) {
+        let Some((session, number)) = request.call.session else { continue };
+        if last.get(&session).is_none_or(|(known, _)| *known < number) {
+            last.insert(session, (number, request));
+        }
+    }
+    last.into_values().map(|(_, request)| (request.call, request.args.clone())).collect()
+}
+
 /// The options that are given, of those that differ from start to start otherwise.
 fn given_of(options: &Options) -> BTreeSet<&'static str> {
     let varied = [&CHECKPOINT_MODE, &WINDOW, &BALANCE, &EXECUTION];
@@ -96,8 +108,7 @@ fn given_of(options: &Options) -> BTreeSet<&'static str> {
 /// The procedures with the limits that a seed has for the simulator's own requests: as narrow as can be for some, as an audit
 /// of all keys has to be answered. What else is longer is refused.
 fn narrowed(registry: Registry, args: &SimArgs, seed: u64) -> Registry {
-    let is_own = matches!(args.workload, WorkloadName::Mix | WorkloadName::Transfers | WorkloadName::Direct);
-    if !is_own || seed % 5 >= 2 {
+    if !args.mixes() || seed % 5 >= 2 {
         return registry;
     }
     let carried = [0, 2, 4, 6][seed as usize / 5 % 4];
@@ -147,17 +158,7 @@ impl Role for Watched {
         }
     }
 
-    fn name(&self) -> &'static str {
-        self.log.name()
-    }
-
-    fn check(&self) -> Result<(), String> {
-        self.log.check()
-    }
-
-    fn gauges(&self, report: &mut dyn FnMut(&'static str, f64)) {
-        self.log.gauges(report);
-    }
+    ordain_role::reports_of!(self => self.log);
 }
 
 /// The end of the sealed batches that count, when a partition got another primary.
@@ -402,6 +403,7 @@ impl DeterministicSystem {
             disks: ending.disks,
             #[cfg(test)]
             audits: ending.audits,
+            asked_last: asked_last(ending.history),
             pending: rebuilds.filter(|(_, (_, pending))| pending.is_some()).map(|(node, _)| node).collect(),
             store: self.store.as_ref().map(|(store, _)| store.clone()),
             topology: self.settings.topology.clone(),

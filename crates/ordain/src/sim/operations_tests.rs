@@ -22,6 +22,7 @@ fn counts(flags: &[&str], seeds: std::ops::Range<u64>) -> Counts {
         sum.archived += of.archived;
         sum.store_failures += of.store_failures;
         sum.restores += of.restores;
+        sum.asked_again += of.asked_again;
     }
     sum
 }
@@ -49,8 +50,10 @@ fn clusters_are_restored_from_stores_and_directories_and_serve_on() {
         all.restores += of.restores;
         all.archived += of.archived;
         all.store_failures += of.store_failures;
+        all.asked_again += of.asked_again;
     }
-    assert!(all.restores > 14 && all.archived > 20 && all.store_failures > 3, "{all:?}");
+    assert!(all.restores > 14 && all.archived > 20 && all.store_failures > 1, "{all:?}");
+    assert!(all.asked_again > 30, "{all:?}");
 }
 
 /// What an operator has aborted has no effect when the log is executed again.
@@ -116,6 +119,13 @@ fn nodes_are_restarted_in_good_order_with_other_settings() {
     assert!(all.rolls > 6 && all.stops > 12, "{all:?}");
 }
 
+/// Seed 116: the faults end while clients are let go by the only node, which stops no more.
+#[test]
+fn clients_that_were_let_go_by_a_node_that_stays_come_back() {
+    let flags = ["--engine", "paxflow", "--profile", "steady", "--operations", "all", "--txns", "600"];
+    demand_sound(&flags, 116..117);
+}
+
 /// Where a majority would be missing, and where there is one replica, an empty directory under the old identity is refused.
 #[test]
 fn nodes_are_replaced_where_nothing_is_lost_and_refused_elsewhere() {
@@ -134,6 +144,14 @@ fn slots_move_by_the_steps_of_the_command_line() {
     for engine in ["calvin", "qstore"] {
         demand_sound(&["--partitions", "3", "--operations", "relocate", "--engine", engine], 0..4);
     }
+}
+
+/// One seed of three has clients that send FLUSHALL while slots move.
+#[test]
+fn all_records_may_go_while_slots_move() {
+    let flags = ["--partitions", "2", "--operations", "relocate", "--clients-speak", "resp", "--txns", "800"];
+    demand_sound(&[&flags[..], &["--engine", "paxflow"]].concat(), 2..3);
+    demand_sound(&[&flags[..], &["--engine", "qstore"]].concat(), 5..6);
 }
 
 #[test]

@@ -7,7 +7,7 @@ use std::rc::Rc;
 
 use ordain_checker::{Violation, ViolationKind};
 use ordain_log::MemoryDirectory;
-use ordain_model::{Batch, Epoch, Gsn, Millis, PartitionId, Random};
+use ordain_model::{Batch, Call, Epoch, Gsn, Millis, PartitionId, Random};
 use ordain_node::restore::stored::{Counting, partitions, sources};
 use ordain_node::restore::{RestoreError, Restored, Source, found, restore, share};
 use ordain_role::{Directory, DiskError, DiskOp, NodeId, ReplicaId, Topology};
@@ -26,6 +26,8 @@ pub(super) struct Remains {
     pub(super) disks: Vec<(NodeId, Box<dyn Directory>)>,
     /// The nodes that are about to be rebuilt: what they hold is void.
     pub(super) pending: BTreeSet<NodeId>,
+    /// The last request of each session of the clients that call.
+    pub(super) asked_last: Vec<(Call, Vec<u8>)>,
     /// Where their checkpoints went.
     pub(super) store: Option<VirtualStore>,
     pub(super) topology: Topology,

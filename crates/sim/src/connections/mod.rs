@@ -456,12 +456,13 @@ impl<S: System> Simulator<'_, S> {
             return BTreeMap::new();
         }
         let mut bytes = Vec::new();
+        write_command(&[b"SELECT", self.config.spoken_db.0.to_string().as_bytes()], &mut bytes);
         write_command(&[b"MULTI"], &mut bytes);
         // A block that writes is no read of an earlier state.
         write_command(&[b"SET", b"read", b"in the end"], &mut bytes);
         lists.iter().for_each(|list| write_command(&[b"GET", &list_key(*list)], &mut bytes));
         write_command(&[b"EXEC"], &mut bytes);
-        let replies = self.converse(&bytes, lists.len() + 3);
+        let replies = self.converse(&bytes, lists.len() + 4);
         let Some(Reply::Array(values)) = replies.as_ref().and_then(|replies| replies.last()) else {
             return BTreeMap::new();
         };

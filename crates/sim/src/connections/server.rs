@@ -6,8 +6,8 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use ordain_family::Message;
 use ordain_front::{ConnectionServer, Ends, Host, HostEvent, UsersFileAction};
 use ordain_gateway::Ticket;
-use ordain_model::{Histogram, Random};
-use ordain_role::{Event, Now, Outbox, Role, Series};
+use ordain_model::Random;
+use ordain_role::{Event, Now, Outbox, Role};
 
 use super::wire::VirtualSocket;
 
@@ -134,19 +134,5 @@ impl<M: Message> Role for ServerRole<M> {
         self.port.lock().owed = self.server.owed();
     }
 
-    fn name(&self) -> &'static str {
-        self.server.name()
-    }
-
-    fn check(&self) -> Result<(), String> {
-        self.server.check()
-    }
-
-    fn gauges(&self, report: &mut dyn FnMut(&'static str, f64)) {
-        self.server.gauges(report);
-    }
-
-    fn histograms(&self, report: &mut dyn FnMut(Series, &Histogram)) {
-        self.server.histograms(report);
-    }
+    ordain_role::reports_of!(self => self.server);
 }

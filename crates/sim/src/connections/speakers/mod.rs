@@ -10,7 +10,7 @@ mod unit;
 use std::collections::{BTreeSet, VecDeque};
 
 use ordain_checker::{Violation, ViolationKind};
-use ordain_model::{Micros, Random};
+use ordain_model::{Db, Micros, Random};
 use ordain_resp::client::{Reply, write_command};
 use ordain_role::NodeId;
 
@@ -112,9 +112,11 @@ impl Speakers {
 impl<S: System> Simulator<'_, S> {
     /// The clients that speak bytes begin.
     pub(crate) fn add_speakers(&mut self) {
+        self.speakers.speech.flushes = self.config.flushes;
         for number in 0..self.config.speakers as usize {
             let has_session = self.connections.random.chance(400_000);
-            let session = has_session.then_some(SESSIONS + number as u64);
+            let session =
+                has_session.then_some((u64::from(self.config.spoken_db.0) << 32) + SESSIONS + number as u64);
             self.speakers.all.push(Speaker::new(session));
             self.speak_soon(number, Load::think);
         }
@@ -179,6 +181,11 @@ impl<S: System> Simulator<'_, S> {
             let version: &[u8] = [&b"2"[..], b"3"][self.connections.random.index(2)];
             write_command(&[b"HELLO", version], out);
             speaker.units.push_back(Unit::alone(Kind::Word, Expected::Value));
+        }
+        let Db(db) = self.config.spoken_db;
+        if db > 0 {
+            write_command(&[b"SELECT", db.to_string().as_bytes()], out);
+            speaker.units.push_back(Unit::alone(Kind::Word, Expected::Status("OK")));
         }
         if let Some(session) = speaker.session {
             write_command(&[b"CLIENT", b"SESSION", session.to_string().as_bytes()], out);
@@ -306,6 +313,11 @@ struct Draw<'a> {
 
 impl Draw<'_> {
     fn next(&mut self, number: usize, speaker: &mut Speaker, out: &mut Vec<u8>) {
+        if self.speech.flushes && self.random.chance(15_000) {
+            let word: &[u8] = if self.random.chance(800_000) { b"FLUSHALL" } else { b"FLUSHDB" };
+            write_command(&[word], out);
+            return speaker.units.push_back(Unit::alone(Kind::Word, Expected::Status("OK")));
+        }
         if speaker.session.is_some() {
             return self.session(number, speaker, out);
         }
