@@ -350,10 +350,9 @@ fn run(plan: &Plan) -> Bench {
         }
         reads.retain(|(ticket, db, key)| {
             let Some(answer) = bench.answer(*ticket) else { return true };
-            let read = system::read_reply([(*db, &**key)], &answer.reply)
-                .map(|read| read.records)
-                .unwrap_or_default();
-            requests.seen.extend(read.into_iter().map(|e| ((e.db, e.key), e.version)));
+            let read = system::read_reply([(*db, &**key)], &answer.reply);
+            let read = read.into_iter().flat_map(|read| read.records);
+            requests.seen.extend(read.map(|e| ((e.db, e.key), e.version)));
             false
         });
     }
