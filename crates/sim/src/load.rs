@@ -15,7 +15,7 @@ pub enum Profile {
     /// Most requests are answered, batches hold eight transactions or more, faults come one after the other.
     #[default]
     Steady,
-    /// Batches of thousands of fragments on several shards, few faults.
+    /// Batches of thousands of fragments on several shards.
     Large,
     /// One fault, of a kind and at a moment that the seed draws, in a long quiet time.
     Quiet,
@@ -134,7 +134,6 @@ impl Load {
                 session_chance: 500_000,
                 think_us_max: 1_000,
                 breadth: 16,
-                faults: FaultPace::Every { mean_us: 100_000 },
                 ..steady
             },
             Profile::Quiet => Load {

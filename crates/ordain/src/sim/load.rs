@@ -14,7 +14,7 @@ const FAULTS_MAX: u64 = 400;
 #[derive(Clone, Debug, Args)]
 pub(super) struct LoadFlags {
     /// How much is asked at once, and how often something goes wrong. `steady`: most requests are answered, in batches of eight
-    /// or more. `large`: thousands of fragments in a batch, few faults. `quiet`: a single fault. `storm`: faults of
+    /// or more. `large`: thousands of fragments in a batch. `quiet`: a single fault. `storm`: faults of
     /// every kind on every node all the time.
     #[arg(long, value_name = "NAME", default_value_t)]
     pub(super) profile: Profile,
