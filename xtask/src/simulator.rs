@@ -26,7 +26,11 @@ impl<'a> Simulator<'a> {
         cargo.args(["metadata", "--format-version", "1", "--no-deps"]);
         let metadata: Value = serde_json::from_str(&workspace::output(cargo)?)?;
         let target = metadata["target_directory"].as_str().context("cargo names no target directory")?;
-        let program = Path::new(target).join("release/ordain");
+        Self::of(workspace, Path::new(target).join("release/ordain"))
+    }
+
+    /// Takes a program that is built already.
+    pub(crate) fn of(workspace: &'a Workspace, program: PathBuf) -> anyhow::Result<Self> {
         let reports = std::env::temp_dir().join(format!("ordain-seeds-{}", std::process::id()));
         std::fs::create_dir_all(&reports).with_context(|| format!("cannot create {}", reports.display()))?;
         Ok(Self { workspace, program, reports })
@@ -49,6 +53,8 @@ impl<'a> Simulator<'a> {
         seeds: Range<u64>,
     ) -> anyhow::Result<Vec<Value>> {
         let reports = self.reports.join(format!("{name}.json"));
+        // Of an earlier range of that name.
+        let _ = std::fs::remove_file(&reports);
         let mut command = self.workspace.command(&self.program);
         command.arg("sim").args(flags).args([
             "--seeds",

@@ -57,4 +57,7 @@ fn planted_bugs_are_found() {
         let held = suite::transcripts(folder, &shape.planted(bug));
         assert!(held.is_err(), "{bug:?} is not found by {folder}");
     }
+    assert!(
+        suite::memory(&calvin()).is_ok() && suite::memory(&calvin().planted(Bug::ForgetShortage)).is_err()
+    );
 }

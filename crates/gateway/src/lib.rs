@@ -42,7 +42,7 @@ use ordain_model::{
     Chunk, ChunkNo, Flow, GatewayId, Layout, Map, OutcomeStatus, PartitionId, ProcedureId, Reads, Registry,
     Stamp, Token,
 };
-use ordain_role::Bugs;
+use ordain_role::{Bug, Bugs};
 
 pub use backend::{Backend, Begin, Desk, Ordered, Progress, STATE_GONE, Step, Transaction};
 pub use departures::Departure;
@@ -224,6 +224,19 @@ impl Gateway {
     #[must_use]
     pub fn planting(self, bugs: Bugs) -> Gateway {
         Gateway { bugs, ..self }
+    }
+
+    /// Tells whether sessions in front of the gateway log scripts without their users' rights: a bug that a test has planted.
+    #[inline]
+    pub const fn loses_rights(&self) -> bool {
+        self.bugs.has(Bug::LoseRights)
+    }
+
+    /// Tells whether sessions in front of the gateway forget, as they log scripts, that memory is short: a bug that a test has
+    /// planted.
+    #[inline]
+    pub const fn forgets_shortage(&self) -> bool {
+        self.bugs.has(Bug::ForgetShortage)
     }
 
     /// The gateway in front of engines of another family than those that order.

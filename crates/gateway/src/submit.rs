@@ -95,6 +95,9 @@ impl Gateway {
         view: View,
         write_args: impl FnOnce(&mut ArgsBuilder<'_>),
     ) -> Result<Admitted, PlanError> {
+        // Planted, ONCE.
+        let session = call.session.filter(|_| !self.bugs.has(Bug::IgnoreRequest));
+        let call = Call { session, ..call };
         let view = match view {
             // Planted, NOT-BACK.
             View::Since(_) if self.bugs.has(Bug::IgnoreToken) => View::Since(Token::NOTHING),

@@ -9,6 +9,7 @@ use std::collections::BTreeMap;
 use ordain_model::key::MAX_KEYS;
 use ordain_model::procedure::ValidatedRead;
 use ordain_model::{Call, Db, PlanError, ProcedureId, Version, View, system};
+use ordain_role::Bug;
 
 use crate::{Gateway, Path, Stream, Ticket};
 
@@ -90,7 +91,9 @@ impl Gateway {
         calls: impl Iterator<Item = (ProcedureId, Db, &'c [u8])>,
     ) -> Result<Path, PlanError> {
         let call = Call { procedure: system::MULTI, ..call };
-        self.submit_in_order(stream, ticket, call, view, |args| match &watched.0 {
+        // Planted, WATCHED.
+        let watched = watched.0.as_ref().filter(|_| !self.bugs.has(Bug::IgnoreWatch));
+        self.submit_in_order(stream, ticket, call, view, |args| match watched {
             Some(watched) => {
                 let reads = watched.iter().map(|((db, key), version)| (*db, &**key, *version));
                 system::multi_args(reads, calls, args);

@@ -241,7 +241,7 @@ fn simulate(args: &SimArgs, seed: u64, sink: Sink<'_>) -> anyhow::Result<Report>
 fn config(args: &SimArgs, seed: u64) -> Config {
     let of = args.load.config(args.partitions, seed);
     // A run that a planted bug keeps busy with nothing is known for that sooner.
-    let events_max = if args.plant.is_some() { 3_000_000 } else { of.events_max };
+    let events_max = if args.plant.is_some() { 1_000_000 } else { of.events_max };
     let (faults, operations, asks_roles) = (args.faults, args.operations, !args.unasked);
     Config { faults, operations, asks_roles, events_max, ..of }
 }

@@ -120,6 +120,18 @@ bugs! {
     KeepUndoneVersion = "keep-undone-version",
     /// The last replica executes what an operator has aborted.
     IgnoreAbort = "ignore-abort",
+    /// A block runs although a key that its connection watches has changed.
+    IgnoreWatch = "ignore-watch",
+    /// A gateway submits a request of a session without its number.
+    IgnoreRequest = "ignore-request",
+    /// A script is logged without what its user may do.
+    LoseRights = "lose-rights",
+    /// A script is logged under the number of one that is refused nothing, though memory is short.
+    ForgetShortage = "forget-shortage",
+    /// A shard seeds a transaction by its own number too.
+    OwnSeed = "own-seed",
+    /// A record keeps the time of expiry that an undone write has set.
+    KeepUndoneExpiry = "keep-undone-expiry",
 }
 
 impl std::str::FromStr for Bug {

@@ -150,6 +150,8 @@ pub(crate) struct Client {
     pub(crate) connections: u32,
     pub(crate) session: Option<SessionId>,
     next_request: u64,
+    /// The last request of its session.
+    pub(crate) last: Option<RequestId>,
     /// The token of all answers that it was given.
     pub(crate) seen: Token,
     /// The request that each loop waits for.
@@ -158,8 +160,16 @@ pub(crate) struct Client {
 
 impl Client {
     pub(crate) fn new(door: usize, session: Option<SessionId>, loops: usize) -> Client {
-        let (connected, connections, next_request, seen) = (false, 0, 0, Token::NOTHING);
-        Client { door, connected, connections, session, next_request, seen, loops: vec![None; loops] }
+        Client {
+            door,
+            connected: false,
+            connections: 0,
+            session,
+            next_request: 0,
+            last: None,
+            seen: Token::NOTHING,
+            loops: vec![None; loops],
+        }
     }
 
     /// Goes on with a session of former times, whose last request is still to be answered.

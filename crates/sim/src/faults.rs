@@ -16,7 +16,8 @@ use ordain_model::Random;
 pub enum Fault {
     /// Nodes lose power at any disk write or any moment and come back later.
     Crash,
-    /// The network between nodes is cut for a while: in two, or one node off, or one way alone. It loses packets now
+    /// The network between nodes is cut for a while: in two, one node or one zone off, one way alone, or between some pairs of
+    /// nodes. It loses packets now
     /// and then, connections break, and in some runs streams have room for little.
     Partition,
     /// Packets are late and roles are held up, sometimes by a lot; whole nodes stand still for a while and go on.

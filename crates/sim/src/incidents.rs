@@ -72,7 +72,8 @@ fn incidents_of(fault: Fault, nodes: u16) -> &'static [Incident] {
     use Incident as I;
     match fault {
         Fault::Crash => &[I::Crash],
-        Fault::Partition if nodes > 1 => &[I::Cut, I::Break, I::Spell(Spell::Drop)],
+        // Half of them are cuts, of which there are most kinds.
+        Fault::Partition if nodes > 1 => &[I::Cut, I::Cut, I::Break, I::Spell(Spell::Drop)],
         Fault::Delay => &[I::Freeze, I::Spell(Spell::Stall)],
         Fault::Reorder if nodes > 1 => &[I::Spell(Spell::Reorder)],
         Fault::Duplicate if nodes > 1 => &[I::Spell(Spell::Duplicate), I::Spell(Spell::Impatience)],

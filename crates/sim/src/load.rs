@@ -101,6 +101,9 @@ pub struct Load {
     pub breadth: u64,
     /// The pace of faults.
     pub faults: FaultPace,
+    /// The mean time that a node is down or stands still, and that the network is cut, in virtual microseconds; 0: as the seed
+    /// draws it, mostly short.
+    pub outage_us: u64,
 }
 
 impl Load {
@@ -118,6 +121,7 @@ impl Load {
             rest_us: 0,
             breadth: 1,
             faults: FaultPace::Own,
+            outage_us: 0,
         };
         let steady = Load {
             clients: 128 * partitions,
@@ -155,6 +159,14 @@ impl Load {
         match self.faults {
             FaultPace::Own => random.tail(self.think_us_max),
             _ => random.between(0, self.think_us_max),
+        }
+    }
+
+    /// Draws the time that an outage lasts, in virtual microseconds, of which the seed has drawn the longest.
+    pub(crate) fn outage(&self, longest_us: u64, random: &mut Random) -> u64 {
+        match self.outage_us {
+            0 => 1 + random.tail(longest_us),
+            mean_us => random.between(1, 2 * mean_us),
         }
     }
 

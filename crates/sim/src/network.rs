@@ -85,22 +85,29 @@ impl End {
 pub(crate) struct Cuts(BTreeSet<(usize, usize)>);
 
 impl Cuts {
-    /// Draws a partition: the nodes fall in two, or one is off; both ways or one.
-    pub(crate) fn draw(nodes: usize, random: &mut Random) -> Cuts {
-        let side: Vec<bool> = match random.below(3) {
-            0 => (0..nodes).map(|_| random.chance(500_000)).collect(),
-            1 => {
-                let off = random.index(nodes);
-                (0..nodes).map(|node| node == off).collect()
+    /// Draws a partition of nodes, of which each is in a zone: the nodes fall in two, or one is off, or a zone is; both ways or
+    /// one. Or some pairs of nodes do not reach each other, though other nodes may reach both.
+    pub(crate) fn draw(zones: &[u16], random: &mut Random) -> Cuts {
+        let nodes = zones.len();
+        let ways = (0..nodes).flat_map(|from| (0..nodes).map(move |to| (from, to)));
+        let (kind, off) = (random.below(6), random.index(nodes));
+        let side: Vec<bool> = match kind {
+            0 => {
+                let pairs: BTreeSet<(usize, usize)> = ways.filter(|_| random.chance(400_000)).collect();
+                let is_cut =
+                    |from: usize, to: usize| from != to && pairs.contains(&(from.min(to), from.max(to)));
+                let ways = (0..nodes).flat_map(|from| (0..nodes).map(move |to| (from, to)));
+                return Cuts(ways.filter(|(from, to)| is_cut(*from, *to)).collect());
             }
-            _ => {
-                let off = random.index(nodes);
-                (0..nodes).map(|node| node != off).collect()
+            1 | 2 => (0..nodes).map(|_| random.chance(500_000)).collect(),
+            3 if zones.iter().any(|zone| *zone != zones[off]) => {
+                zones.iter().map(|zone| *zone == zones[off]).collect()
             }
+            4 => (0..nodes).map(|node| node == off).collect(),
+            _ => (0..nodes).map(|node| node != off).collect(),
         };
         let one_way = random.chance(330_000);
         let is_cut = |from: usize, to: usize| side[from] != side[to] && (side[from] || !one_way);
-        let ways = (0..nodes).flat_map(|from| (0..nodes).map(move |to| (from, to)));
         Cuts(ways.filter(|(from, to)| is_cut(*from, *to)).collect())
     }
 
@@ -413,14 +420,24 @@ mod tests {
     fn every_kind_of_cut_is_drawn_and_no_node_is_cut_from_itself() {
         let mut random = Random::new(5);
         let (mut one_way, mut both_ways, mut one_off, mut halves) = (0, 0, 0, 0);
+        let (mut zone_off, mut bridged) = (0, 0);
         for _ in 0..500 {
-            let cuts = Cuts::draw(5, &mut random);
+            let cuts = Cuts::draw(&[0, 0, 1, 1, 2], &mut random);
             assert!((0..5).all(|node| !cuts.has(node, node)));
             let is_mutual = cuts.0.iter().all(|(from, to)| cuts.has(*to, *from));
             *(if is_mutual { &mut both_ways } else { &mut one_way }) += 1;
             let touched = |node: usize| cuts.0.iter().filter(|(a, b)| *a == node || *b == node).count();
             *(if (0..5).any(|node| touched(node) == cuts.0.len()) { &mut one_off } else { &mut halves }) += 1;
+            let are_apart = |a: usize, b: usize| cuts.has(a, b) && cuts.has(b, a);
+            let zone = (0..5).flat_map(|a| (a + 1..5).map(move |b| (a, b)));
+            zone_off += usize::from(zone.clone().all(|(a, b)| are_apart(a, b) == (a < 2 && b >= 2)));
+            let reaches = |a: usize, b: usize| a != b && !cuts.has(a, b) && !cuts.has(b, a);
+            let is_bridge = |node: usize| {
+                zone.clone().any(|(a, b)| are_apart(a, b) && reaches(node, a) && reaches(node, b))
+            };
+            bridged += usize::from((0..5).any(is_bridge));
         }
         assert!(one_way > 50 && both_ways > 50 && one_off > 50 && halves > 50);
+        assert!(zone_off > 5 && bridged > 30, "{zone_off} {bridged}");
     }
 }

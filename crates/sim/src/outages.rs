@@ -67,11 +67,13 @@ impl<S: System> Simulator<'_, S> {
                 self.after_about(self.intensity.full_every_us, Happening::Fill { node });
             }
             Happening::Cut => {
-                self.cuts = Cuts::draw(self.nodes.len(), &mut self.random);
+                let nodes = (0..self.nodes.len() as u16).map(NodeId);
+                let zones: Vec<u16> = nodes.map(|node| self.system.zone(node)).collect();
+                self.cuts = Cuts::draw(&zones, &mut self.random);
                 self.counts.partitions += 1;
                 self.counts.faults += 1;
                 self.trace.note(self.now, format_args!("partition{}", self.cuts));
-                let lasts = 1 + self.random.tail(self.intensity.partition_us_max);
+                let lasts = self.outage(self.intensity.partition_us_max);
                 self.after(lasts, Happening::Mend);
             }
             Happening::Mend => {
@@ -123,6 +125,14 @@ impl<S: System> Simulator<'_, S> {
         }
     }
 
+    /// Draws the time that an outage lasts: while there are faults, as the load has it.
+    fn outage(&mut self, longest_us: u64) -> u64 {
+        match self.healed {
+            true => 1 + self.random.tail(longest_us),
+            false => self.config.load.outage(longest_us, &mut self.random),
+        }
+    }
+
     /// The wall clock of a node jumps.
     pub(crate) fn jump(&mut self, node: usize) {
         let far = self.random.tail(self.intensity.jump_us_max) as i64;
@@ -155,7 +165,7 @@ impl<S: System> Simulator<'_, S> {
         self.disconnect_clients(node);
         self.drop_servers(node);
         self.hang_up(node);
-        let down = 1 + self.random.tail(down_us_max);
+        let down = self.outage(down_us_max);
         self.after(down, Happening::Restart { node });
     }
 
@@ -257,7 +267,7 @@ impl<S: System> Simulator<'_, S> {
         let life = frozen.incarnation;
         self.trace.note(self.now, format_args!("node {node} stands still"));
         self.counts.freezes += 1;
-        let lasts = 1 + self.random.tail(self.intensity.freeze_us_max);
+        let lasts = self.outage(self.intensity.freeze_us_max);
         self.after(lasts, Happening::Thaw { node, life });
     }
 

@@ -188,7 +188,10 @@ pub fn run_seed<'a, S: System>(
     let mut digests = simulator.digests();
     if config.power_cycle && simulator.failed.is_none() {
         simulator.power_cycle();
+        // What nodes answer first is asked before anything else goes to the log.
         simulator.drain();
+        simulator.ask_again();
+        simulator.settle();
         digests.extend(simulator.digests());
     }
     simulator.audit();
@@ -253,6 +256,21 @@ impl<S: System> Simulator<'_, S> {
     /// wrong any more, all of it within the bound.
     fn drain(&mut self) {
         let bound = self.now.plus(self.config.liveness_bound);
+        self.settle();
+        let call = Call::new(system::DIGEST, Db(0));
+        if self.failed.is_some() || self.registry.get(call.procedure).is_none() {
+            return;
+        }
+        for node in 0..self.nodes.len() {
+            if self.ask_until_answered(node, call, bound).is_none() {
+                return;
+            }
+        }
+    }
+
+    /// Lets everything that is under way end, within the bound.
+    fn settle(&mut self) {
+        let bound = self.now.plus(self.config.liveness_bound);
         // Clients of sessions have to come back first.
         let everybody = |s: &Self| s.clients.iter().all(|client| client.connected);
         self.run(bound, |s| s.is_waited_for() || !everybody(s));
@@ -264,16 +282,7 @@ impl<S: System> Simulator<'_, S> {
                 self.config.liveness_bound
             );
             let violation = Violation::new(ViolationKind::Stuck, text);
-            return self.fail(waiting.into_iter().take(8).fold(violation, Violation::of));
-        }
-        let call = Call::new(system::DIGEST, Db(0));
-        if self.registry.get(call.procedure).is_none() {
-            return;
-        }
-        for node in 0..self.nodes.len() {
-            if self.ask_until_answered(node, call, bound).is_none() {
-                return;
-            }
+            self.fail(waiting.into_iter().take(8).fold(violation, Violation::of));
         }
     }
 

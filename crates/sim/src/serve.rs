@@ -117,7 +117,9 @@ impl<S: System> Simulator<'_, S> {
         call.session = client.number();
         let by = (Some(number), client.connections);
         let request = self.history.sent_over(by, self.now, call, args);
-        self.clients[number].loops[loop_no] = Some(request);
+        let client = &mut self.clients[number];
+        client.loops[loop_no] = Some(request);
+        client.last = client.session.and(Some(request));
         self.rest_after_wave();
         if loads {
             self.loads(request);
@@ -144,6 +146,18 @@ impl<S: System> Simulator<'_, S> {
     fn resend(&mut self, client: usize, request: RequestId) {
         self.history.sent_again(request);
         self.submit(Some(client), request);
+    }
+
+    /// Clients ask the last requests of their sessions once more, as one does that has lost the answer: each has had its
+    /// effect, and is answered as before.
+    pub(crate) fn ask_again(&mut self) {
+        for number in 0..self.clients.len() {
+            let client = &mut self.clients[number];
+            if let Some(request) = client.last.filter(|_| client.connected && client.waiting().is_empty()) {
+                client.loops[0] = Some(request);
+                self.resend(number, request);
+            }
+        }
     }
 
     pub(crate) fn resend_rejected(&mut self, number: usize, request: RequestId, attempt: u32) {
@@ -360,7 +374,9 @@ impl<S: System> Simulator<'_, S> {
         }
         let Some(loop_no) = self.clients[number].loop_of(request) else { return };
         let asked = self.history.get(request);
-        self.workload.heard((asked.call.procedure, &asked.args), status, reply);
+        if asked.answers.iter().filter(|answer| answer.has_reached).count() < 2 {
+            self.workload.heard((asked.call.procedure, &asked.args), status, reply);
+        }
         self.clients[number].seen.merge(&effect.token);
         if status == OutcomeStatus::Superseded {
             // Its session has not gone on: this is the request that it waits for.

@@ -83,6 +83,12 @@ pub trait System {
         true
     }
 
+    /// The zone of a node: what is in one zone is cut off together now and then.
+    fn zone(&self, node: NodeId) -> u16 {
+        let _ = node;
+        0
+    }
+
     /// The roles of a node that are sent every change of the streams to other nodes, besides its front doors.
     fn peer_watchers(&self, node: NodeId) -> Vec<u16> {
         let _ = node;

@@ -120,7 +120,7 @@ fn a_right_cluster_passes_under_each_fault_and_under_all() {
 fn nodes_are_called_lost_and_come_back_in_runs_that_last() {
     for faults in ["partition", "delay", "partition,delay,reorder,duplicate"] {
         let mut seen = Counts::default();
-        for seed in 0..12 {
+        for seed in 0..30 {
             let nodes = [2, 3, 6][seed as usize % 3];
             let mut config = cluster(seed, nodes, faults.parse().unwrap());
             config.load.think_us_max = 1 << 20;

@@ -225,13 +225,15 @@ pub(crate) struct TableSlot {
 pub(crate) struct Tables(pub Vec<TableSlot>);
 
 impl Tables {
-    /// Adds a shard's part of a slot, and fills the slot with the last.
+    /// Adds a shard's part of a slot, and fills the slot with the last: with all parts, or with the part of one shard if a bug
+    /// is planted.
     pub fn take(
         &mut self,
         slots: &mut SlotTable,
         slot: SlotNo,
         (shard, shards): (usize, usize),
         part: Vec<u8>,
+        only: Option<usize>,
     ) -> Known {
         let at = self.0.iter().position(|t| t.slot == slot).unwrap_or_else(|| {
             self.0.push(TableSlot { slot, parts: vec![None; shards] });
@@ -242,7 +244,7 @@ impl Tables {
             return Known::again(*known == part, "its part of a table");
         }
         table.parts[shard] = Some(part);
-        if let Some(bytes) = table.assemble() {
+        if let Some(bytes) = table.assemble(only) {
             slots.fill(slot, &bytes, false);
             self.0.swap_remove(at);
         }
@@ -252,9 +254,12 @@ impl Tables {
 
 impl TableSlot {
     /// The slot, once every shard has answered: the array of the parts.
-    pub(crate) fn assemble(&self) -> Option<Vec<u8>> {
+    pub(crate) fn assemble(&self, only: Option<usize>) -> Option<Vec<u8>> {
         let parts: Option<Vec<&Vec<u8>>> = self.parts.iter().map(Option::as_ref).collect();
-        let parts = parts?;
+        let parts: Vec<&Vec<u8>> = match only {
+            Some(only) => parts?.into_iter().skip(only).take(1).collect(),
+            None => parts?,
+        };
         let mut slot = Vec::new();
         Writer(&mut slot).array(parts.len());
         parts.iter().for_each(|part| slot.extend_from_slice(part));

@@ -557,6 +557,11 @@ impl System for DeterministicSystem {
         !self.waiting.contains(&node)
     }
 
+    /// A replica is in one place.
+    fn zone(&self, node: NodeId) -> u16 {
+        self.settings.topology.replica_of(node).0
+    }
+
     fn peer_watchers(&self, node: NodeId) -> Vec<u16> {
         self.family.peer_watchers(&self.of(node))
     }

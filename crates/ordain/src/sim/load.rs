@@ -39,6 +39,10 @@ pub(super) struct LoadFlags {
     /// Mean time between two faults of the cluster, in virtual milliseconds: one after the other.
     #[arg(long, value_name = "MS", value_parser = value_parser!(u64).range(1..=1_000_000_000))]
     fault_every: Option<u64>,
+    /// Mean time that a node is down or stands still, and that the network is cut, in virtual milliseconds; by default as the seed
+    /// has it, mostly short.
+    #[arg(long, value_name = "MS", value_parser = value_parser!(u64).range(1..=1_000_000_000))]
+    outage_ms: Option<u64>,
     /// Run each seed for so many virtual seconds, in which clients ask and faults happen, in place of a number of transactions.
     /// Clients rest longer and faults are rarer by default, so that a long run has no more than some hundred of each.
     #[arg(long, value_name = "SECONDS", conflicts_with = "txns", value_parser = value_parser!(u64).range(1..=1_000_000))]
@@ -93,6 +97,7 @@ impl LoadFlags {
             wave: self.wave.unwrap_or(wave),
             rest_us: self.rest_ms.map_or(rest_us, |millis| millis * 1000),
             faults,
+            outage_us: self.outage_ms.map_or(of.outage_us, |millis| millis * 1000),
             ..of
         }
     }
@@ -120,6 +125,7 @@ impl LoadFlags {
             ("wave", self.wave),
             ("rest-ms", self.rest_ms),
             ("fault-every", self.fault_every),
+            ("outage-ms", self.outage_ms),
         ];
         for (name, value) in knobs {
             value.into_iter().for_each(|value| _ = write!(text, " --{name} {value}"));
@@ -140,6 +146,7 @@ impl LoadFlags {
             "rest_us": load.rest_us,
             "breadth": load.breadth,
             "faults": load.faults.to_string(),
+            "outage_us": load.outage_us,
         })
     }
 }

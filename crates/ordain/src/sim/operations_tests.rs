@@ -130,7 +130,7 @@ fn clients_that_were_let_go_by_a_node_that_stays_come_back() {
 #[test]
 fn nodes_are_replaced_where_nothing_is_lost_and_refused_elsewhere() {
     let quiet = ["--operations", "replace", "--faults", "delay"];
-    let members = counts(&[&MEMBERS[..], &quiet].concat(), 0..3);
+    let members = counts(&[&MEMBERS[..], &quiet].concat(), 0..6);
     assert!(members.replacements > 0, "{members:?}");
     // The other partitions' nodes know it, where there is no member.
     let one = counts(&[&["--partitions", "3"][..], &quiet].concat(), 0..4);

@@ -164,6 +164,7 @@ fn each_knob_reaches_the_load_and_the_command_that_reproduces_a_seed() {
         ("--wave", "11"),
         ("--rest-ms", "13"),
         ("--fault-every", "17"),
+        ("--outage-ms", "19"),
     ];
     let all: Vec<&str> = flags.iter().flat_map(|(name, value)| [*name, *value]).collect();
     let given = args(&all);
@@ -175,6 +176,7 @@ fn each_knob_reaches_the_load_and_the_command_that_reproduces_a_seed() {
         wave: 11,
         rest_us: 13_000,
         faults: FaultPace::Every { mean_us: 17_000 },
+        outage_us: 19_000,
         ..Load::of(Profile::Storm, 1)
     };
     assert_eq!(config(&given, 1).load, load);

@@ -5,6 +5,7 @@ use std::sync::Arc;
 use ordain_commands::rights::{Denied, full_name};
 use ordain_commands::script::with_rights;
 use ordain_commands::{Action, Command};
+use ordain_gateway::Gateway;
 use ordain_model::{ProcedureId, Registry};
 
 use super::{Closing, Mode, Session, Words};
@@ -13,7 +14,13 @@ use crate::shared::{Context, Shared};
 
 /// The procedure to submit for one that a user calls, and the rights that stand before its arguments: those of a script
 /// whose user's are restricted.
-pub(super) fn carrying(procedure: ProcedureId, rights: Option<&[u8]>) -> (ProcedureId, Option<&[u8]>) {
+pub(super) fn carrying<'r>(
+    procedure: ProcedureId,
+    rights: Option<&'r [u8]>,
+    gateway: &Gateway,
+) -> (ProcedureId, Option<&'r [u8]>) {
+    // Planted, RIGHTS-TRAVEL.
+    let rights = rights.filter(|_| !gateway.loses_rights());
     match rights.zip(with_rights(procedure)) {
         Some((rights, limited)) => (limited, Some(rights)),
         None => (procedure, None),

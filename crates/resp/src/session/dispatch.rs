@@ -72,6 +72,14 @@ pub(super) fn planned<'w, 'a>(
     Ok(Some(Planned { procedure, encode, args }))
 }
 
+/// The procedure under whose number a call is logged: while memory is short, scripts have numbers of their own.
+#[inline]
+pub(super) fn numbered(procedure: ProcedureId, cx: &Context<'_>) -> ProcedureId {
+    // Planted, OOM-BEFORE.
+    let is_short = cx.shared.memory.is_short() && !cx.gateway.forgets_shortage();
+    if is_short { frugal(procedure) } else { procedure }
+}
+
 /// Tells whether a command's name is a line of an HTTP request. Each request has one of the two: a form that a page sends
 /// is a POST, and every other request of HTTP/1.1 names its host. So what its body or path holds is never executed.
 fn is_http(name: &[u8]) -> bool {
@@ -198,8 +206,7 @@ impl Session {
             if command.flags.has(Flags::CONTAINER) { table::answered_by(command, words) } else { command };
         match (&self.mode, command.action) {
             (Mode::Plain, Action::Procedure { id, encode }) if self.user.is_unrestricted() => {
-                let procedure = if cx.shared.memory.is_short() { frugal(id) } else { id };
-                let call = Call { procedure, db: self.db, session: self.take_request() };
+                let call = Call { procedure: numbered(id, cx), db: self.db, session: self.take_request() };
                 if let Err(refusal) = self.submit(call, cx, |args| encode(&words[1..], args)) {
                     self.answer(cx, |w| w.error(&refusal.0));
                 }
@@ -251,8 +258,8 @@ impl Session {
             Ok(None) => return false,
             Ok(Some(Planned { procedure, encode, args })) => {
                 let user = self.user.clone();
-                let (procedure, carried) = carrying(procedure, user.carried());
-                let procedure = if cx.shared.memory.is_short() { frugal(procedure) } else { procedure };
+                let (procedure, carried) = carrying(procedure, user.carried(), cx.gateway);
+                let procedure = numbered(procedure, cx);
                 let call = Call { procedure, db: self.db, session: self.take_request() };
                 let args = |out: &mut ArgsBuilder<'_>| {
                     carried.into_iter().for_each(|rights| _ = out.push(rights));

@@ -235,7 +235,7 @@ impl Session {
                 return self.reject(text.as_bytes(), cx);
             }
             let user = self.user.clone();
-            let (procedure, carried) = carrying(call.procedure, user.carried());
+            let (procedure, carried) = carrying(call.procedure, user.carried(), cx.gateway);
             multi.push(Part::Call(procedure, multi.db), command, kept, |args| {
                 carried.into_iter().for_each(|rights| _ = args.push(rights));
                 (call.encode)(call.args, args);

@@ -97,7 +97,7 @@ impl Mistake {
                 &[V::AcknowledgedLost, V::Recovery, V::WrongAnswer, V::WrongState],
             ),
             (Mistake::NoSync, "none", &[V::AcknowledgedLost, V::Recovery, V::WrongAnswer, V::WrongState]),
-            (Mistake::SkipTransaction, "none", &[V::WrongAnswer, V::WrongState]),
+            (Mistake::SkipTransaction, "none", &[V::WrongAnswer, V::WrongState, V::AnswersDiffer]),
             (Mistake::Reorder, "none", &[V::WrongAnswer, V::WrongState]),
             (Mistake::ForgetSession, "crash", &[V::EffectTwice]),
             (

@@ -13,7 +13,7 @@ use ordain_store::{RecordId, RecordStore};
 use super::{Code, Core, Progress};
 use crate::shard::messages::Item;
 use crate::shard::slots::{CUT, empty};
-use crate::shard::state::Active;
+use crate::shard::state::{Active, Known};
 
 impl<S: RecordStore> Core<S> {
     /// Runs this shard's fragments of a transaction as far as their inputs are there, then applies its verdict.
@@ -205,8 +205,10 @@ impl<S: RecordStore> Core<S> {
         let undoable = active.may_be_undone(txn, n);
         let guess = active.guesses.get(n).copied().flatten();
         let past = self.is_past(fragment).then(|| self.seen_by(gsn));
+        let own_seed = self.own_seed();
         let Core { store, code: Code { registry, locals, .. }, .. } = self;
-        let step = Step { registry, chunk, txn, n, now, seed: seed_of(gsn), slots: &active.slots };
+        let seed = seed_of(gsn) ^ own_seed;
+        let step = Step { registry, chunk, txn, n, now, seed, slots: &active.slots };
         if let Some(epoch) = past {
             let state = &mut store.as_of(epoch);
             return step.run(&mut OnSnapshot { state, guess: None }, locals, out);
@@ -220,6 +222,12 @@ impl<S: RecordStore> Core<S> {
         let changed_bytes = records.changed_bytes;
         self.charge(changed_bytes);
         result
+    }
+
+    /// What this shard adds to the seeds of transactions: nothing.
+    fn own_seed(&self) -> u64 {
+        // Planted, PURE.
+        if self.settings.bugs.has(Bug::OwnSeed) { self.site.number as u64 } else { 0 }
     }
 
     /// Runs a compute fragment on its shipped records, or only returns them if it must not run. `None` if it has given
@@ -236,8 +244,9 @@ impl<S: RecordStore> Core<S> {
         let mut shipped = self.gather(active, chunk, txn, n);
         let mut result = Ok(());
         if !failed {
+            let own_seed = self.own_seed();
             let Core { code: Code { registry, locals, .. }, away, .. } = self;
-            let (now, seed, slots) = (active.now, seed_of(active.gsn), &active.slots);
+            let (now, seed, slots) = (active.now, seed_of(active.gsn) ^ own_seed, &active.slots);
             let step = Step { registry, chunk, txn, n, now, seed, slots };
             locals.set_patience(away.patience);
             result = step.compute(&mut shipped, |slot| !slots.is_missing(slot), locals, out);
@@ -272,10 +281,15 @@ impl<S: RecordStore> Core<S> {
                 return;
             }
         }
+        self.take_part(active, slot, self.site.number, part);
+    }
+
+    /// Takes a shard's part of a whole-table slot, which has all of them with the last.
+    pub(super) fn take_part(&mut self, active: &mut Active, slot: SlotNo, of: usize, part: Vec<u8>) -> Known {
         // Planted, NO-SHARDS-SEEN.
-        let is_all = self.settings.bugs.has(Bug::OwnPartOnly) && active.gsn.0 % 3 == 1;
-        let place = if is_all { (0, 1) } else { (self.site.number, self.shards()) };
-        active.tables.take(&mut active.slots, slot, place, part);
+        let is_own_only = self.settings.bugs.has(Bug::OwnPartOnly) && active.gsn.0 % 3 == 1;
+        let own = is_own_only.then_some(self.site.number);
+        active.tables.take(&mut active.slots, slot, (of, self.shards()), part, own)
     }
 
     /// Keeps a record in its place in the store until the speculative batch is over.
@@ -306,6 +320,22 @@ impl<S: RecordStore> Core<S> {
         }
     }
 
+    /// Undoes the changes of a transaction on this shard.
+    fn roll_back(&mut self, active: &mut Active) {
+        // Planted, EXACT-UNDO.
+        let kept = active.undo.touched.iter().filter(|_| self.settings.bugs.has(Bug::KeepUndoneExpiry));
+        let kept: Vec<_> =
+            kept.map(|of| (of.record, of.version, self.store.cell(of.record).expires_at)).collect();
+        active.undo.roll_back(&mut self.store, active.mark);
+        for (record, version, expires_at) in kept {
+            self.store.edit(record, version, |cell, changed| {
+                let is_there = cell.value.is_some();
+                cell.expires_at = if is_there { expires_at } else { cell.expires_at };
+                *changed |= is_there;
+            });
+        }
+    }
+
     /// Makes the changes on this shard final, or undoes them: every verdict is known.
     fn apply_verdict(&mut self, active: &mut Active) {
         if active.failure.is_some()
@@ -318,7 +348,7 @@ impl<S: RecordStore> Core<S> {
                 // Planted, EXACT-UNDO.
                 active.undo.touched.iter_mut().for_each(|touched| touched.version = active.gsn);
             }
-            active.undo.roll_back(&mut self.store, active.mark);
+            self.roll_back(active);
         }
         if !active.is_speculative {
             let of_batch = Some(&self.undo).filter(|_| active.is_again);

@@ -111,8 +111,7 @@ impl<S: RecordStore> Core<S> {
                     if !active.slots.is_missing(slot) {
                         return Known::Same;
                     }
-                    let place = (from, self.shards());
-                    return active.tables.take(&mut active.slots, slot, place, bytes.to_vec());
+                    return self.take_part(active, slot, from, bytes.to_vec());
                 }
                 if active.slots.is_missing(slot) {
                     active.slots.fill(slot, bytes, failed);

@@ -146,7 +146,7 @@ impl Found {
     /// Joins this shard's parts of whole-table slots with those of others.
     pub(super) fn join_tables(&mut self, place: (usize, usize)) {
         for (slot, part) in std::mem::take(&mut self.own_tables) {
-            self.tables.take(&mut self.slots, slot, place, part);
+            self.tables.take(&mut self.slots, slot, place, part, None);
         }
     }
 

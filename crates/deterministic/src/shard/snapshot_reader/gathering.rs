@@ -89,7 +89,7 @@ impl SnapshotReader {
                     Active::fail(&mut found.failure, (slot, abort));
                 }
                 if fragment.is_table() {
-                    found.tables.take(&mut found.slots, slot, (from, shards), bytes);
+                    found.tables.take(&mut found.slots, slot, (from, shards), bytes, None);
                 } else if found.slots.is_missing(slot) {
                     found.slots.fill(slot, &bytes, failure.is_some());
                     if fragment.only_answers() {

@@ -17,7 +17,7 @@ use ordain_role::NodeId;
 use self::speech::Speech;
 pub(crate) use self::speech::Terms;
 pub(crate) use self::unit::list_key;
-use self::unit::{Expected, Form, Kind, ListOp, Pair, SCRIPT, Unexpected, Unit, draw_ops, library};
+use self::unit::{DRAWS, Expected, Form, Kind, ListOp, Pair, SCRIPT, Unexpected, Unit, draw_ops, library};
 use super::ConnectionNo;
 use crate::faults::Fault;
 use crate::load::Load;
@@ -377,12 +377,18 @@ impl Draw<'_> {
     /// Some transactions at once.
     fn pipeline(&mut self, number: usize, speaker: &mut Speaker, out: &mut Vec<u8>) {
         for _ in 0..1 + self.random.tail(6) {
-            let form = match self.random.below(12) {
+            let form = match self.random.below(14) {
                 0..4 => Form::Plain,
                 4..7 => Form::Multi,
                 7 => Form::Discard,
                 8 | 9 => speaker.script.clone().map_or(Form::Eval, Form::EvalSha),
                 10 => Form::Call,
+                11 => Form::Limited,
+                12 => {
+                    write_command(&[b"EVAL", DRAWS.as_bytes(), b"1", &list_key(self.random.below(8))], out);
+                    speaker.units.push_back(Unit::alone(Kind::Word, Expected::Value));
+                    continue;
+                }
                 _ => {
                     let text = self.speech.base().to_string().into_bytes();
                     write_command(&[b"ECHO", &text], out);
@@ -393,11 +399,15 @@ impl Draw<'_> {
             let form = if form == Form::Call && !speaker.has_function { Form::Eval } else { form };
             let most = if form == Form::Plain { 1 } else { 4 };
             let mut unit = Unit::new(self.speech.base(), draw_ops(self.random, self.window, most));
+            if form == Form::Limited {
+                // Before all else, so that nothing of the script has an effect.
+                unit.ops[0].appends = true;
+            }
             self.speech.send(&mut unit, number, speaker.connections);
-            if form == Form::Discard {
+            if matches!(form, Form::Discard | Form::Limited) {
                 self.speech.never(&unit);
                 unit.request = None;
-                unit.kind = Kind::Word;
+                unit.kind = if form == Form::Discard { Kind::Word } else { Kind::Refused };
             }
             unit.write(&form, out);
             speaker.units.push_back(unit);

@@ -123,7 +123,7 @@ impl Speech {
     ) -> Result<(), Unexpected> {
         let has_failed = unit.error.is_some();
         match &unit.kind {
-            Kind::Whole | Kind::CompareAndSet { .. } | Kind::Interactive { .. } => {
+            Kind::Whole | Kind::Refused | Kind::CompareAndSet { .. } | Kind::Interactive { .. } => {
                 return self.finish_transaction(speaker, unit);
             }
             Kind::Word => {}

@@ -11,6 +11,10 @@ use ordain_resp::client::{Reply, write_command};
 pub(super) const SCRIPT: &str = "local out = {} for i, key in ipairs(KEYS) do \
      if ARGV[i] == '' then out[i] = redis.call('GET', key) or '' \
      else out[i] = redis.call('APPEND', key, ARGV[i]) end end return out";
+/// A script whose answer is drawn.
+pub(super) const DRAWS: &str = "return math.random(1000000)";
+/// The user who may not append.
+const LIMITED: &[u8] = b"limited";
 /// The name of the function that does the same.
 const FUNCTION: &str = "sim_append";
 
@@ -46,6 +50,8 @@ pub(super) enum Form {
     EvalSha(Vec<u8>),
     /// FCALL of the function that was loaded.
     Call,
+    /// EVAL as a user who may not append.
+    Limited,
 }
 
 /// A reply that is expected.
@@ -188,6 +194,8 @@ impl Pair {
 pub(super) enum Kind {
     /// A transaction of appends and reads, written at once.
     Whole,
+    /// One that appends as a user who may not: it has to be refused.
+    Refused,
     /// One that reads a list and appends to it if it has not changed: the keys are watched and read first.
     CompareAndSet {
         /// The block was sent.
@@ -364,6 +372,17 @@ impl Unit {
             Form::Eval => self.write_call(&[b"EVAL", SCRIPT.as_bytes()], out),
             Form::EvalSha(sha) => self.write_call(&[b"EVALSHA", sha], out),
             Form::Call => self.write_call(&[b"FCALL", FUNCTION.as_bytes()], out),
+            Form::Limited => {
+                write_command(
+                    &[b"ACL", b"SETUSER", LIMITED, b"on", b"nopass", b"~*", b"+@all", b"-append"],
+                    out,
+                );
+                write_command(&[b"AUTH", LIMITED, b"any"], out);
+                self.expected.extend([Expected::Status("OK"), Expected::Status("OK")]);
+                self.write_call(&[b"EVAL", SCRIPT.as_bytes()], out);
+                write_command(&[b"AUTH", b"default", b"any"], out);
+                self.expected.push_back(Expected::Status("OK"));
+            }
         }
     }
 
@@ -439,6 +458,9 @@ impl Unit {
                 (_, result) => return Err(Unexpected(format!("{result:?}, for {op:?}"))),
             }
         }
+        if self.kind == Kind::Refused {
+            return Err(Unexpected("an append of a user who may not append".to_owned()));
+        }
         match Txn::decode(&out) {
             Some(_) => Ok(End::Committed(out)),
             None => Err(Unexpected(format!("a list that is none: {:?}", self.results))),
@@ -478,6 +500,21 @@ mod tests {
         assert_eq!(block.lengths().collect::<Vec<_>>(), [(1, 0x100, 2)]);
         let End::Committed(bytes) = block.end().unwrap() else { panic!("{block:?}") };
         assert_eq!(Txn::decode(&bytes).unwrap().ops.len(), 2);
+    }
+
+    #[test]
+    fn a_script_that_does_what_its_user_may_not_is_refused() {
+        let ok = || Reply::Status(b"OK".to_vec());
+        for (script, is_right) in
+            [(Reply::Error(b"NOPERM".to_vec()), true), (Reply::Array(vec![Reply::Int(8)]), false)]
+        {
+            let mut limited = Unit::new(0x100, vec![ListOp { list: 1, appends: true }]);
+            limited.kind = Kind::Refused;
+            limited.write(&Form::Limited, &mut Vec::new());
+            [ok(), ok(), script, ok()].into_iter().for_each(|reply| limited.take(reply).unwrap());
+            assert!(limited.expected.is_empty());
+            assert_eq!(limited.end().is_ok(), is_right);
+        }
     }
 
     #[test]
