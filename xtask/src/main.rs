@@ -33,7 +33,8 @@ usage: cargo xtask <command>
   fuzz     [--seconds S | --minutes M] [--target NAME] [--from SEED]: run each fuzz target for so long (60 s)
   seeds    --engine E --from A --to B [flags of `ordain sim`]: simulate seeds A..B with all faults;
            --every in place of the engine: those seeds of each configuration, with each profile
-  bugs     [--only NAME]... [--from SEED]: look for each planted bug with 60 seeds, and write the table of docs/testing.md
+  bugs     [--only NAME]... [--from SEED] [--whole] [--binary PATH]: look for each planted bug with 20 to 60 seeds, and write
+           the table of docs/testing.md
 ";
 
 /// What the command line asks for.
