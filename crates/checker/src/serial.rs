@@ -318,10 +318,14 @@ impl<'h> Reads<'h> {
         let told = self.0.iter().find_map(|read| read.told(run));
         let is_allowed = |now: &Millis| (range.least..=range.most).contains(now);
         let (tried, most) = (range.tried.0, range.most.0);
-        // Of several records some may have expired by then, and others not.
+        // Of several records some may have ended by then, and others not. A clock may have jumped far ahead.
+        let ends = reference.records().map(|(_, _, cell)| cell.expires_at).filter(|at| !at.is_never());
+        let ends: BTreeSet<u64> = ends.flat_map(|at| [at.time().0, at.time().0 + 1]).collect();
+        // Answers may also tell how much time is left.
         let later = (tried..most.min(tried.saturating_add(BETWEEN_MS_MAX))).chain([most]);
         let earlier = (tried.saturating_sub(BETWEEN_MS_MAX)..tried).rev();
-        let any = later.chain(earlier).map(Millis).filter(|_| told.is_none());
+        let any = [tried].into_iter().chain(ends).chain(later).chain(earlier);
+        let any = any.map(Millis).filter(|_| told.is_none());
         let mut first = None;
         for now in told.into_iter().chain(any).filter(is_allowed) {
             match self.0.iter().try_for_each(|read| read.holds(run, reference, now)) {
