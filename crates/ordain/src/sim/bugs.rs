@@ -295,7 +295,10 @@ pub(super) const TABLE: &[Planted] = &[
         Bug::TimeGoesBack,
         "TIME-FORWARD",
         "a batch has the time of the wall clock, though one before it had a later one",
-        &[with("--engine calvin"), with("--engine calvin --replicas 3")],
+        &[
+            with("--engine calvin"),
+            with("--engine calvin --replicas 3 --faults clock,crash --fault-every 3"),
+        ],
     ),
     planted(
         Bug::StaleLayout,
@@ -378,7 +381,7 @@ pub(super) const TABLE: &[Planted] = &[
         Bug::ForgetOutcomes,
         "ONCE",
         "a node that begins from a checkpoint takes no outcomes of sessions from it",
-        &[with("--engine calvin")],
+        &[with("--engine calvin --replicas 3 --sessions 100")],
     ),
     planted(
         Bug::IgnoreRequest,
