@@ -139,6 +139,11 @@ impl History {
         self.requests[request.0].pinned = Some(now);
     }
 
+    /// The latest time that a wall clock of the system has shown, if somebody has noted that.
+    pub fn wall(&self) -> Option<Millis> {
+        self.wall
+    }
+
     /// Notes what a wall clock of the system shows.
     pub fn note_wall(&mut self, wall: Millis) {
         self.wall = self.wall.max(Some(wall));

@@ -293,6 +293,7 @@ fn deterministic(
                 txns,
                 sessions_before: 1 << 32,
                 asked_before: remains.asked_last.clone(),
+                wall_before: remains.wall,
                 ..config(&args, seed ^ 1 << 63)
             };
             let config = spoken_to(&args, seed, config);

@@ -138,6 +138,7 @@ impl Load {
                 session_chance: 500_000,
                 think_us_max: 1_000,
                 breadth: 16,
+                faults: FaultPace::Every { mean_us: 20_000 },
                 ..steady
             },
             Profile::Quiet => Load {

@@ -3,7 +3,9 @@
 use std::fmt;
 
 use ordain_checker::{Promise, RequestId, Violation, ViolationKind};
-use ordain_model::{Abort, Call, Db, Digest, Isolation, Micros, OutcomeStatus, ProcedureId, Stamp, system};
+use ordain_model::{
+    Abort, Call, Db, Digest, Isolation, Micros, Millis, OutcomeStatus, ProcedureId, Stamp, system,
+};
 use ordain_role::{Directory, NodeId};
 
 use crate::faults::Faults;
@@ -42,6 +44,8 @@ pub struct Config {
     /// The last requests of sessions of a cluster from which this one was restored, at most one a session. As many of the
     /// clients are those sessions, and ask again first.
     pub asked_before: Vec<(Call, Vec<u8>)>,
+    /// The latest time that a wall clock of that cluster has shown: a checkpoint may hold what was read as of then.
+    pub wall_before: Option<Millis>,
     /// The database of clients that speak bytes: one that nobody else counts the records of.
     pub spoken_db: Db,
     /// True if clients of bytes send FLUSHALL now and then: then only the serial execution judges what they hear.
@@ -81,6 +85,7 @@ impl Config {
             operations: Operations::NONE,
             sessions_before: 0,
             asked_before: Vec::new(),
+            wall_before: None,
             spoken_db: Db(0),
             flushes: false,
             load: Load::default(),

@@ -219,6 +219,7 @@ impl<'a, S: System> Simulator<'a, S> {
             cuts: Cuts::default(),
             addresses,
         };
+        simulator.config.wall_before.into_iter().for_each(|wall| simulator.history.note_wall(wall));
         simulator.trace.note(
             Micros(0),
             format_args!(

@@ -404,6 +404,7 @@ impl DeterministicSystem {
             #[cfg(test)]
             audits: ending.audits,
             asked_last: asked_last(ending.history),
+            wall: ending.history.wall(),
             pending: rebuilds.filter(|(_, (_, pending))| pending.is_some()).map(|(node, _)| node).collect(),
             store: self.store.as_ref().map(|(store, _)| store.clone()),
             topology: self.settings.topology.clone(),

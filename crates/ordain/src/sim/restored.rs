@@ -28,6 +28,8 @@ pub(super) struct Remains {
     pub(super) pending: BTreeSet<NodeId>,
     /// The last request of each session of the clients that call.
     pub(super) asked_last: Vec<(Call, Vec<u8>)>,
+    /// The latest time that a wall clock has shown.
+    pub(super) wall: Option<Millis>,
     /// Where their checkpoints went.
     pub(super) store: Option<VirtualStore>,
     pub(super) topology: Topology,
