@@ -64,7 +64,7 @@ impl Model {
 
     fn run(&mut self, words: &[String]) -> Result<String, String> {
         let now = self.now;
-        self.records.retain(|_, (_, end)| end.is_none_or(|end| end > now));
+        self.records.retain(|_, (_, end)| end.is_none_or(|end| end >= now));
         let words: Vec<&str> = words.iter().map(String::as_str).collect();
         match words[0] {
             "DEL" | "EXISTS" | "TYPE" | "RENAME" | "RENAMENX" | "COPY" | "PEXPIRE" | "PTTL" | "PERSIST" => {

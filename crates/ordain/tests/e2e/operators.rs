@@ -120,6 +120,7 @@ fn clusters_are_looked_at_and_changed_as_a_user() {
     let both = look(&["--password-file", &path("look")], &[("ORDAIN_PASSWORD", "p")]);
     both.fails_with(&["drop one"]);
     let file = cluster.file.to_str().unwrap();
+    until("the nodes have met", || Cluster::ask(&["status", "--config", file], &[]).code == Some(0));
     for ended in [
         look(&["--user", "ops", "--password-file", &path("look")], &[]),
         look(&[], &[("ORDAIN_PASSWORD", "secret")]),
@@ -190,8 +191,7 @@ fn a_cluster_in_tls_alone_is_looked_at_and_changed() {
     );
     let cluster = Cluster::start(dir.path(), 2, &text, true);
     let (file, admin) = (cluster.file.to_str().unwrap(), cluster.at(0, 1));
-    let looked = Cluster::ask(&["status", "--config", file], &[]);
-    assert_eq!(looked.code, Some(0), "{looked:?}");
+    until("the nodes have met", || Cluster::ask(&["status", "--config", file], &[]).code == Some(0));
     let moved = Cluster::ask(&["move", "--config", file, "--slots", "0", "--to", "1"], &[]);
     assert_eq!(moved.code, Some(0), "{moved:?}");
     let url = format!("https://{admin}");

@@ -51,7 +51,7 @@ fn demand_order(client: &mut Client, what: &str, rounds: u32, session: &mut u64)
             &["+OK", "+OK", ":0", ":1", ":1"],
         )?;
         let script = "EVAL return_redis.call('GET',KEYS[1]) 1 k#";
-        demand(&["SET k# v#", script, "DEL k#", script], &["+OK", "\"v#\"", ":1", "nil"])?;
+        demand(&["SET k# v#", script, "DEL k#", script], &["+OK", "\"v#\"", ":1", "_"])?;
         demand(
             &["FLUSHALL", "SET k# v", "DBSIZE", "SET j# v", "DBSIZE"],
             &["+OK", "+OK", ":1", "+OK", ":2"],
@@ -73,7 +73,7 @@ fn demand_order(client: &mut Client, what: &str, rounds: u32, session: &mut u64)
         )?;
         demand(
             &["SET a# 1", "MULTI", "INCR a#", "INCR b#", "EXEC", "MGET a# b#", "DEL a# b#", "GET b#"],
-            &["+OK", "+OK", "+QUEUED", "+QUEUED", "[:2, :1]", "[\"2\", \"1\"]", ":2", "nil"],
+            &["+OK", "+OK", "+QUEUED", "+QUEUED", "[:2, :1]", "[\"2\", \"1\"]", ":2", "_"],
         )?;
         // A large source is compiled beside the loop.
         let large = format!("EVAL --{}@-#\nreturn_redis.call('INCR',KEYS[1]) 1 k#", "x".repeat(17_000));

@@ -94,13 +94,15 @@ impl Load {
         self.void.lock().unwrap().iter().any(|(from, to)| (*from..=*to).contains(&answered))
     }
 
-    /// What must hold of a transaction: one whose answer is void may have taken effect or not.
+    /// What must hold of a transaction: one whose answer is void may have taken effect or not. Where nodes are lost with
+    /// what they had, one without an answer keeps no order with what its client asked for next (docs/guide.md).
     fn held(&self, observed: Observed) -> Observed {
         let is_void = observed.answered.is_some_and(|at| self.is_void(at));
         match observed.outcome {
             Outcome::Committed if is_void => {
-                Observed { outcome: Outcome::Unknown, answered: None, ..observed }
+                Observed { outcome: Outcome::Unknown, answered: None, may_be_overtaken: true, ..observed }
             }
+            Outcome::Unknown if self.promise.loses => Observed { may_be_overtaken: true, ..observed },
             _ => observed,
         }
     }
