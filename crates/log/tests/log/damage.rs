@@ -213,7 +213,7 @@ fn a_segment_of_another_log_is_refused() {
     assert_eq!(all(&refused), all(&before), "a refused log is left as it was");
 
     let mut version = disk;
-    version.damage(&first, 8, 3 ^ 1);
+    version.damage(&first, 8, 4 ^ 1);
     assert_eq!(open(&mut version, config()).err(), Some(LogError::Version { file: first, found: 1 }));
 }
 
