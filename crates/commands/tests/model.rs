@@ -260,7 +260,7 @@ impl Model {
 
     /// The state, as text.
     fn state(&self) -> BTreeMap<String, String> {
-        let live = self.records.iter().filter(|(_, (_, end))| end.is_none_or(|end| end > self.now));
+        let live = self.records.iter().filter(|(_, (_, end))| end.is_none_or(|end| end >= self.now));
         live.map(|(key, (held, end))| {
             let held = match held {
                 Held::Text(text) => format!("{text:?}"),
