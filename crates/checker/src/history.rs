@@ -56,7 +56,7 @@ pub struct Request {
     /// The same in virtual time, for people.
     pub at: Micros,
     /// It reads the very state that an earlier read has seen, however old that is by now, as of this time.
-    pub pinned: Option<Millis>,
+    pub snapshot_time: Option<Millis>,
     /// The answers that say what became of it, in the order in which they came.
     pub answers: Vec<Answer>,
     /// The number of answers that it was not sequenced.
@@ -120,7 +120,7 @@ impl History {
             connection,
             moment,
             at,
-            pinned: None,
+            snapshot_time: None,
             answers: Vec::new(),
             rejections: 0,
             unknowns: 0,
@@ -135,8 +135,8 @@ impl History {
     }
 
     /// Notes that a request reads the state that an earlier read has seen, as of the time of that.
-    pub fn pin(&mut self, request: RequestId, now: Millis) {
-        self.requests[request.0].pinned = Some(now);
+    pub fn note_snapshot_time(&mut self, request: RequestId, now: Millis) {
+        self.requests[request.0].snapshot_time = Some(now);
     }
 
     /// The latest time that a wall clock of the system has shown, if somebody has noted that.

@@ -20,7 +20,7 @@ pub struct Span {
     pub answered: Micros,
 }
 
-/// What was found under a key.
+/// The finding of a request that looks for a key.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Look {
     /// Nothing.
@@ -109,7 +109,7 @@ pub struct Change {
     pub asked: Moment,
     /// When it was answered; `None` if its end is unknown.
     pub answered: Option<Moment>,
-    /// Whether the key is there then.
+    /// The key is there after it.
     pub is_there: bool,
 }
 
@@ -202,7 +202,7 @@ mod tests {
         let wrong = Err(ViolationKind::WrongAnswer);
         assert_eq!(verdict(&[(span(1_211, 1_300), Look::There)], false), wrong);
         assert_eq!(verdict(&[(span(1_000, 1_089), Look::Gone)], false), wrong);
-        // Of an earlier state the one is right, and the other is not.
+        // A read of an earlier state may still find the key, and must not miss it before its time.
         assert_eq!(verdict(&[(span(1_211, 1_300), Look::There)], true), Ok(()));
         assert_eq!(verdict(&[(span(1_000, 1_089), Look::Gone)], true), wrong);
     }

@@ -337,6 +337,29 @@ pub(crate) mod fixture {
         run_after(registry, &[], log, history)
     }
 
+    /// A run with nothing but logs and a history, to be added to.
+    pub(crate) fn plain<'a>(
+        registry: &'a Arc<Registry>,
+        logs: &'a [NodeLog],
+        history: &'a History,
+    ) -> Run<'a> {
+        const NONE: &BTreeSet<Gsn> = &BTreeSet::new();
+        Run {
+            registry,
+            layout: None,
+            before: &[],
+            aborted: NONE,
+            fatal: &[],
+            logs,
+            history,
+            digests: &[],
+            conserved: &[],
+            promise: Promise::Strict,
+            isolation: Isolation::Serializable,
+            clocks_are_true: true,
+        }
+    }
+
     /// The same, of a run that begins with the state of batches before it.
     pub(crate) fn run_after(
         registry: &Arc<Registry>,
@@ -346,20 +369,7 @@ pub(crate) mod fixture {
     ) -> Result<Digest, ViolationKind> {
         let logs = [NodeLog { node: NodeId(0), partition: PartitionId(0), batches: log.to_vec() }];
         let conserved = [(p::AUDIT, reply_int(0))];
-        let run = Run {
-            registry,
-            layout: None,
-            before,
-            aborted: &BTreeSet::new(),
-            fatal: &[],
-            logs: &logs,
-            history,
-            digests: &[],
-            conserved: &conserved,
-            promise: Promise::Strict,
-            isolation: Isolation::Serializable,
-            clocks_are_true: true,
-        };
+        let run = Run { before, conserved: &conserved, ..plain(registry, &logs, history) };
         check(&run).map_err(|violation| violation.kind)
     }
 

@@ -203,7 +203,7 @@ const BETWEEN_MS_MAX: u64 = 10_000;
 
 /// The times of batches. Those of a partition never go back in its log, nor elsewhere while clocks are true.
 struct Times {
-    /// Those of the batches that are logged.
+    /// Times of logged batches, by partition and epoch.
     logged: BTreeMap<PartitionId, BTreeMap<Epoch, Millis>>,
     /// The latest time of the batches before the run.
     before: Millis,
@@ -248,8 +248,8 @@ impl Times {
 
     fn range(&self, read: &Read<'_>, history: &History) -> Range {
         let (gsn, epoch) = (read.answer.gsn(), read.answer.gsn().epoch());
-        if let Some(pinned) = history.get(read.id).pinned.filter(|_| gsn.is_of_read()) {
-            return Range::exactly(pinned);
+        if let Some(now) = history.get(read.id).snapshot_time.filter(|_| gsn.is_of_read()) {
+            return Range::exactly(now);
         }
         // A sequencer begins with the time of the log that it finds, and goes on with its clock's.
         let latest = read.answer.wall.map_or(Millis(u64::MAX), |wall| wall.max(self.before));
@@ -475,7 +475,7 @@ mod tests {
     use std::sync::Arc;
 
     use super::super::fixture::{
-        Ask, batch, batch_of_two, good, registry, reply_int, run, run_after, tampered,
+        Ask, batch, batch_of_two, good, plain, registry, reply_int, run, run_after, tampered,
     };
     use super::super::{NodeLog, check as check_all};
     use super::*;
@@ -500,7 +500,7 @@ mod tests {
         let again = [batch(&registry, 2, &[ask])];
         let twice = run_after(&registry, &before, &good(&registry, &again).0, &unanswered);
         assert_eq!(twice, Err(ViolationKind::EffectTwice));
-        // What the former cluster had not logged takes effect now.
+        // A request that the former cluster had not logged takes effect now.
         let (before, _) = good(&registry, &[batch(&registry, 1, &[other])]);
         let (log, _) = good(&registry, &again);
         assert!(run_after(&registry, &before, &log, &unanswered).is_ok());
@@ -564,20 +564,7 @@ mod tests {
             request.answers[0].reply = reply;
         });
         let logs = [NodeLog { node: NodeId(0), partition: ordain_model::PartitionId(0), batches: log }];
-        let run = Run {
-            registry: &registry,
-            fatal: &[],
-            aborted: &std::collections::BTreeSet::new(),
-            layout: None,
-            before: &[],
-            logs: &logs,
-            history: &history,
-            digests: &[],
-            conserved: &[],
-            promise: super::super::Promise::Strict,
-            isolation: ordain_model::Isolation::Serializable,
-            clocks_are_true,
-        };
+        let run = Run { clocks_are_true, ..plain(&registry, &logs, &history) };
         check_all(&run).map(|_| ()).map_err(|violation| violation.kind)
     }
 
@@ -683,20 +670,7 @@ mod tests {
         let logs = [NodeLog { node: NodeId(0), partition: ordain_model::PartitionId(0), batches: log }];
         let verdict = |digest| {
             let digests = [(NodeId(0), right), (NodeId(3), digest)];
-            let run = Run {
-                registry: &registry,
-                fatal: &[],
-                aborted: &std::collections::BTreeSet::new(),
-                layout: None,
-                before: &[],
-                logs: &logs,
-                history: &history,
-                digests: &digests,
-                conserved: &[],
-                promise: super::super::Promise::Strict,
-                isolation: ordain_model::Isolation::Serializable,
-                clocks_are_true: true,
-            };
+            let run = Run { digests: &digests, ..plain(&registry, &logs, &history) };
             check_all(&run).map_err(|violation| violation.kind)
         };
         assert_eq!(verdict(right), Ok(right));

@@ -83,8 +83,8 @@ pub fn check(history: &History, found: &Found, promise: Promise) -> Result<(), V
             }
             Step::Answered(gsn, has_reached) => {
                 let before = known.get(&id).copied().unwrap_or_default();
-                let is_pinned = history.get(id).pinned.is_some() && gsn.is_of_read();
-                if !is_pinned {
+                let is_of_known_state = history.get(id).snapshot_time.is_some() && gsn.is_of_read();
+                if !is_of_known_state {
                     in_time(before, (gsn, id), promise)?;
                 }
                 raise(if gsn.is_of_read() { &mut latest.read } else { &mut latest.sequenced }, gsn, id);
@@ -184,7 +184,7 @@ mod tests {
             let first = sent(&mut history);
             history.answered(first, OutcomeStatus::Committed, gsn(5), b"");
             let again = sent(&mut history);
-            history.pin(again, Millis(0));
+            history.note_snapshot_time(again, Millis(0));
             history.answered(again, OutcomeStatus::Committed, place, b"");
             assert_eq!(check(&history, Promise::Strict).is_ok(), verdict);
         }

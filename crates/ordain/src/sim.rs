@@ -35,7 +35,7 @@ use object_store::StoreCounts;
 use relocating::Relocating;
 use restored::Begun;
 
-/// What clients ask for.
+/// The workload of a run: the requests that its clients make.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, ValueEnum)]
 pub enum WorkloadName {
     /// A bit of everything: transfers, rotations, scripts' shape, whole-table work, panics, retries.
@@ -57,7 +57,7 @@ pub enum WorkloadName {
     Micro,
 }
 
-/// How clients ask.
+/// The way in which clients send their requests.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, ValueEnum)]
 pub enum Speech {
     /// Some by bytes, the others by calls: the seed draws how many.
@@ -137,7 +137,7 @@ pub struct SimArgs {
     /// Shards a node; by default drawn from the seed, 1 to 8.
     #[arg(long, value_parser = clap::value_parser!(u16).range(1..=64))]
     shards: Option<u16>,
-    /// What clients ask for.
+    /// The workload: the requests that clients make.
     #[arg(long, value_enum, default_value_t)]
     workload: WorkloadName,
     /// How clients ask: by bytes, by calls, or as the seed has it.

@@ -63,7 +63,7 @@ impl ReceiveJournal {
         if journal.starts_after() > Epoch(0) {
             index.note_beginning(begun);
         }
-        // What is trimmed is covered by a checkpoint, and nodes that have not begun make none.
+        // A checkpoint covers what is trimmed, and nodes that have not begun make none.
         if begun > Epoch(0) || journal.starts_after() > Epoch(0) {
             beginning = Beginning::Begun;
         }

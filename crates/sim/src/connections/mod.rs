@@ -327,8 +327,8 @@ impl<S: System> Simulator<'_, S> {
             match message.clone().incoming() {
                 Incoming::Front(Front::Submit(chunk)) => self.note_chunk(from, &chunk, None),
                 Incoming::Front(Front::Read(chunk, snapshot)) => {
-                    let pinned = if let Snapshot::At(_, then) = snapshot { Some(then) } else { None };
-                    self.note_chunk(from, &chunk, pinned);
+                    let snapshot_time = if let Snapshot::At(_, then) = snapshot { Some(then) } else { None };
+                    self.note_chunk(from, &chunk, snapshot_time);
                 }
                 _ => {}
             }
@@ -336,7 +336,7 @@ impl<S: System> Simulator<'_, S> {
     }
 
     /// Notes the transactions of a chunk, which may be of an earlier state as of a time that is known.
-    fn note_chunk(&mut self, from: Address, chunk: &Chunk, pinned: Option<Millis>) {
+    fn note_chunk(&mut self, from: Address, chunk: &Chunk, snapshot_time: Option<Millis>) {
         for txn in chunk.txns() {
             let key = (from, chunk.number, txn.index);
             if let Some(known) = self.connections.sent.get(&key) {
@@ -359,7 +359,7 @@ impl<S: System> Simulator<'_, S> {
                 }
                 None => self.history.sent(self.now, call, args),
             };
-            pinned.into_iter().for_each(|then| self.history.pin(request, then));
+            snapshot_time.into_iter().for_each(|then| self.history.note_snapshot_time(request, then));
             self.connections.of_sessions.extend(of_session.map(|key| (key, request)));
             self.trace.note(
                 self.now,

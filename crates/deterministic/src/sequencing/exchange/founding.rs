@@ -1,4 +1,4 @@
-//! How the nodes of a replica begin: once, when all of them have met.
+//! Founding a replica: its nodes begin together, once, when all of them have met.
 //!
 //! A node with nothing on its disk is new, or has lost what it had; it cannot tell which. In the second case it must not take
 //! part: it would call epochs empty in which its log had transactions, and others would answer without them. But its peers can

@@ -1,4 +1,4 @@
-//! How the nodes of a replica meet for the first time, and what becomes of one that has lost its disk.
+//! Tests of founding: nodes of a replica meet for the first time, and one that has lost its disk is refused.
 
 use std::collections::VecDeque;
 
@@ -29,7 +29,7 @@ struct Running {
 struct World {
     nodes: Vec<Option<Running>>,
     directories: Vec<MemoryDirectory>,
-    /// What is on its way, in order.
+    /// Messages under way, in order.
     sent: VecDeque<(u16, u16, ExchangeMessage<Note>)>,
     /// The reasons why nodes have stopped.
     refused: Vec<(u16, String)>,

@@ -224,7 +224,7 @@ impl<S: RecordStore> Core<S> {
         result
     }
 
-    /// What this shard adds to the seeds of transactions: nothing.
+    /// The number by which this shard changes the seeds of transactions: none, unless a bug is planted.
     fn own_seed(&self) -> u64 {
         // Planted, PURE.
         if self.settings.bugs.has(Bug::OwnSeed) { self.site.number as u64 } else { 0 }
