@@ -269,12 +269,17 @@ impl Grid {
 
     /// The node that leads a partition, or is its primary.
     pub fn leader(&self, partition: usize) -> usize {
+        self.leading(partition).0
+    }
+
+    /// The same, and what that node said when it said so: it may be rebuilt a moment later.
+    fn leading(&self, partition: usize) -> (usize, Value) {
         let mut found = None;
         until("a partition has a leader", || {
             let members = (0..self.replicas).map(|replica| replica * self.partitions + partition);
-            let mut up = members.filter(|id| self.nodes[*id].process.is_some());
-            let is_first = |status: Value| status["role"] == "leader" || status["role"] == "primary";
-            found = up.find(|id| self.try_status(*id).is_some_and(is_first));
+            let up = members.filter(|id| self.nodes[*id].process.is_some());
+            let is_first = |status: &Value| status["role"] == "leader" || status["role"] == "primary";
+            found = up.filter_map(|id| Some((id, self.try_status(id)?))).find(|(_, status)| is_first(status));
             found.is_some()
         });
         found.unwrap()
@@ -283,14 +288,14 @@ impl Grid {
     /// The terms of all partitions, where primaries have terms. A machine that stands still for most of a second has its
     /// primaries given up.
     pub fn terms(&self) -> Vec<Option<u64>> {
-        (0..self.partitions).map(|partition| self.status(self.leader(partition))["term"].as_u64()).collect()
+        (0..self.partitions).map(|partition| self.leading(partition).1["term"].as_u64()).collect()
     }
 
     /// Waits until one node takes another for lost.
     pub fn await_loss(&self, of: usize, by: usize) {
         until("a node that is not heard of is lost", || {
-            let status = self.status(by);
-            let mut peers = status["peers"].as_array().unwrap().iter();
+            let status = self.try_status(by).unwrap_or_default();
+            let mut peers = status["peers"].as_array().into_iter().flatten();
             peers.any(|peer| peer["node"] == of && peer["state"] == "lost")
         });
     }
