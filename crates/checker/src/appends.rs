@@ -8,7 +8,7 @@ use std::collections::BTreeMap;
 use ordain_model::OutcomeStatus;
 
 use crate::dependencies::{self, Anomaly, Finding, Level, Observed, Outcome, Txn, judge};
-use crate::history::{Answer, History, Request};
+use crate::history::{Answer, History, Moment, Request};
 use crate::{RequestId, Violation, ViolationKind};
 
 /// The protocol of the requests: how arguments and replies are read.
@@ -38,8 +38,8 @@ pub fn check(
     let mut connections = BTreeMap::new();
     for (id, request) in history.requests().filter(|(_, request)| (protocol.is_one)(request)) {
         let appends = (protocol.asked)(request);
-        let (session, asked) = (session_of(request, &mut connections), Some(request.moment.0));
-        let may_be_overtaken = request.may_be_overtaken();
+        let (place, may_be_overtaken) = place_of(request, appends.is_update());
+        let (session, asked) = (session_of(request, place, &mut connections), Some(request.moment.0));
         let mut add = |txn: Observed| {
             requests.push(id);
             all.txns.push(Observed { session, may_be_overtaken, asked, ..txn });
@@ -70,12 +70,26 @@ pub fn check(
     })
 }
 
-/// The session that a request is of, by a number of its own, and its place there: that of its first attempt.
-fn session_of(request: &Request, connections: &mut BTreeMap<(usize, u32), u64>) -> Option<(u64, u64)> {
-    let client = request.client.filter(|_| request.connection > 0)?;
+/// The place of a request among its client's connections, and whether later requests of that connection may take effect before
+/// it. An update stands behind what its first connection had sent before. A read is run anew each time that it is sent, and an
+/// answer is to the last time: a connection that was opened for it has seen nothing of the one before, and owes it nothing.
+fn place_of(request: &Request, is_update: bool) -> ((u32, Moment), bool) {
+    match request.again.filter(|_| !is_update && !request.answers.is_empty()) {
+        Some(again) => (again, false),
+        None => ((request.connection, request.moment), request.may_be_overtaken()),
+    }
+}
+
+/// The session that a request is of, by a number of its own, and its place there.
+fn session_of(
+    request: &Request,
+    (connection, moment): (u32, Moment),
+    connections: &mut BTreeMap<(usize, u32), u64>,
+) -> Option<(u64, u64)> {
+    let client = request.client.filter(|_| connection > 0)?;
     let next = connections.len() as u64;
-    let session = *connections.entry((client, request.connection)).or_insert(next);
-    Some((session, request.moment.0))
+    let session = *connections.entry((client, connection)).or_insert(next);
+    Some((session, moment.0))
 }
 
 /// The answers that say what a request did and saw. One that only reads may be run again for each time that it is asked;
@@ -150,8 +164,12 @@ mod tests {
     }
 
     fn ends_with(history: &History, list: &[u64]) -> Result<(), ViolationKind> {
+        at(Level::StrictSerializable, history, list)
+    }
+
+    fn at(level: Level, history: &History, list: &[u64]) -> Result<(), ViolationKind> {
         let lists = [(1, list.to_vec())].into();
-        check(Level::StrictSerializable, history, &lists, PROTOCOL).map_err(|violation| violation.kind)
+        check(level, history, &lists, PROTOCOL).map_err(|violation| violation.kind)
     }
 
     #[test]
@@ -202,6 +220,48 @@ mod tests {
         answer(&mut history, other, &second);
         answer(&mut history, one, &first);
         assert_eq!(ends_with(&history, &[0x200, 0x100]), Ok(()));
+    }
+
+    /// A client appends over its first connection and is answered, sends a read that is lost, and sends it again over another
+    /// connection, or the same. With `later` that connection then reads again.
+    fn read_again(over: u32, seen: &[u64], later: Option<&[u64]>) -> History {
+        let (mut history, write) = (History::default(), append(0x100, 1));
+        let writer = send(&mut history, 1, &write);
+        answer(&mut history, writer, &write);
+        let lost = read(0x200, 1, seen);
+        let reader = send(&mut history, 1, &lost);
+        history.sent_again_over(over, reader);
+        answer(&mut history, reader, &lost);
+        if let Some(values) = later {
+            let next = read(0x300, 1, values);
+            let call = Call::new(ProcedureId(1), Db(0));
+            let reader = history.sent_over((Some(1), over), Micros(0), call, next.clone());
+            answer(&mut history, reader, &next);
+        }
+        history
+    }
+
+    #[test]
+    fn a_read_that_is_sent_again_is_of_the_session_of_its_last_connection() {
+        use ViolationKind::{Overtaken, RealTime};
+        let session =
+            |over, seen: &[u64], later| at(Level::SessionReads, &read_again(over, seen, later), &[0x100]);
+        assert_eq!(session(1, &[], None), Err(Overtaken), "its own connection has appended");
+        assert_eq!(session(2, &[], None), Ok(()), "a new connection has seen nothing");
+        assert_eq!(session(2, &[], Some(&[])), Ok(()));
+        assert_eq!(session(2, &[], Some(&[0x100])), Ok(()));
+        assert_eq!(session(2, &[0x100], Some(&[])), Err(Overtaken), "the new connection goes back");
+        // Where reads are strict, they see what was answered to anybody.
+        assert_eq!(ends_with(&read_again(2, &[], None), &[0x100]), Err(RealTime));
+        // An update stands behind what its first connection was answered, over whatever connection it is sent again.
+        let (mut history, [first, second]) = (History::default(), [0x100, 0x200].map(|base| append(base, 1)));
+        let writer = send(&mut history, 1, &first);
+        answer(&mut history, writer, &first);
+        let other = send(&mut history, 1, &second);
+        history.sent_again_over(2, other);
+        answer(&mut history, other, &second);
+        assert!(at(Level::SessionReads, &history, &[0x200, 0x100]).is_err());
+        assert_eq!(at(Level::SessionReads, &history, &[0x100, 0x200]), Ok(()));
     }
 
     #[test]

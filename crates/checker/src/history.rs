@@ -65,6 +65,8 @@ pub struct Request {
     pub unknowns: u32,
     /// How many times it was sent.
     pub attempts: u32,
+    /// The connection over which it was sent last, and when, if it was sent again and somebody has noted that.
+    pub again: Option<(u32, Moment)>,
 }
 
 impl Request {
@@ -125,6 +127,7 @@ impl History {
             rejections: 0,
             unknowns: 0,
             attempts: 1,
+            again: None,
         });
         RequestId(self.requests.len() - 1)
     }
@@ -132,6 +135,12 @@ impl History {
     /// Notes that a request was sent again.
     pub fn sent_again(&mut self, request: RequestId) {
         self.requests[request.0].attempts += 1;
+    }
+
+    /// Notes that a request was sent again, and over which of its client's connections.
+    pub fn sent_again_over(&mut self, connection: u32, request: RequestId) {
+        self.sent_again(request);
+        self.requests[request.0].again = Some((connection, self.moment()));
     }
 
     /// Notes that a request reads the state that an earlier read has seen, as of the time of that.

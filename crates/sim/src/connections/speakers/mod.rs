@@ -352,7 +352,7 @@ impl Draw<'_> {
     fn session(&mut self, number: usize, speaker: &mut Speaker, out: &mut Vec<u8>) {
         let retry = match speaker.retry.take() {
             Some(retry) => {
-                self.speech.history.sent_again(retry.request);
+                self.speech.history.sent_again_over(speaker.connections, retry.request);
                 retry
             }
             None => {
