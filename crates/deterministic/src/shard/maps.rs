@@ -98,7 +98,7 @@ pub(crate) struct CopyState {
     pub(crate) copying: Option<Copying>,
     /// The epoch in which copies have come last.
     pub(crate) came_in: Epoch,
-    /// The epoch in which the last checkpoint was cut while there were no copies.
+    /// The epoch of the last checkpoint's transaction: none are begun behind it in that epoch.
     pub(crate) cut_in: Epoch,
     /// How many were made here.
     pub(crate) made: u64,

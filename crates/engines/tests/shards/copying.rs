@@ -251,6 +251,37 @@ fn no_checkpoint_is_taken_amid_copies() {
     cluster.verify();
 }
 
+/// A giver that has copies of its own keeps no state, and begins no others behind the checkpoint: who is to get them may keep
+/// its state, without them. Found by seeds 61 (paxflow) and 270 (qstore) of two partitions and three replicas.
+#[test]
+fn a_node_begins_from_a_checkpoint_whose_giver_was_copying_to_another() {
+    let mut cluster = Cluster::new(Shape { partitions: 3, checkpoint_piece: 60, ..Shape::default() });
+    let giver = usize::from(cluster.plans.partition_of(slot()).0);
+    let [first, second] = [1, 2].map(|further| (giver + further) % 3);
+    (0..50).for_each(|n| put(&mut cluster, n, b"1"));
+    copy(&mut cluster, Position::of_slot(slot()), first, 5).expect("there is more");
+    submit(&mut cluster, Call::new(system::CHECKPOINT, Db(0)), &[]);
+    let part = submit_part(&mut cluster, Position::of_slot(slot()), second, 20);
+    cluster.seal();
+    let epoch = cluster.epoch();
+    (0..3).for_each(|node| cluster.pass(node, epoch));
+    cluster.settle();
+    let mut from = copy_reply(&cluster.answer(part).expect("an answer").reply);
+    while let Some(position) = from {
+        from = copy(&mut cluster, position, second, 20);
+    }
+    cluster.kill_to(second, Some(epoch));
+    cluster.settle();
+    put(&mut cluster, 1, b"2");
+    move_slot(&mut cluster, second);
+    cluster.settle();
+    assert_eq!(cluster.gauge(second, "ordain_store_records"), 50.0);
+    cluster.verify();
+    cluster.kill_to(second, Some(epoch));
+    cluster.settle();
+    cluster.verify();
+}
+
 #[test]
 fn who_makes_copies_and_who_gets_them_is_killed() {
     for seed in 0..12 {

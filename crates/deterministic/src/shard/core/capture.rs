@@ -65,15 +65,13 @@ impl<S: RecordStore> Core<S> {
     /// Cuts a checkpoint: from now on the state at the end of this epoch is kept. Nothing of a later one has been
     /// started. `replica` is the one that answers the transaction which asks for the checkpoint.
     pub fn cut(&mut self, epoch: Epoch, replica: u16) {
-        let has_copies = self.has_copies();
-        if !has_copies {
-            self.relocation.copies.cut_in = epoch;
-        }
+        // On this node there may be copies for which another node's state is kept all the same, as none are there.
+        self.relocation.copies.cut_in = epoch;
         let is_others = self.capture.mode == CheckpointMode::Naive && replica != self.site.places.replica;
         if self.capture.to.is_none() || !self.capture.is_live || is_others {
             return;
         }
-        if self.capture.cut.is_some() || has_copies {
+        if self.capture.cut.is_some() || self.has_copies() {
             return self.capture.skipped.push(epoch);
         }
         self.capture.cut = Some(Cut::new(epoch));

@@ -170,8 +170,9 @@ impl<S: RecordStore> Core<S> {
         let is_whole = part.is_last() && copied == Some(Position::of_slot(slot + 1));
         let is_next = is_whole || copied == Some(part.from);
         let copies = match (is_first, is_next) {
-            // A checkpoint of this epoch has no copies in it, so none are made.
-            _ if self.relocation.copies.cut_in == epoch => Copies::Over,
+            // The receiver may keep its state of this epoch, which has no copies in it. Copies that were begun before it
+            // go on: the receiver has them, and keeps none.
+            (true, _) if self.relocation.copies.cut_in == epoch => Copies::Over,
             (true, _) => Copies::First,
             (false, true) => Copies::More,
             (false, false) => Copies::Over,
