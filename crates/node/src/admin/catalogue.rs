@@ -84,7 +84,7 @@ const METRICS: &[(&str, &str)] = &[
     ("ordain_group_fetches_total", "Reads of the replicated log from disk, for members that are behind."),
     ("ordain_group_first", "Index of the first entry that this node still has."),
     ("ordain_group_is_leader", "1 on the leader of a replication group."),
-    ("ordain_group_is_voter", "0 on a member that its replication group does not count on yet."),
+    ("ordain_group_is_voter", "0 on a member that its replication group does not count on yet, or would not after a loss of power."),
     ("ordain_group_last", "Index of the last entry of the replicated log."),
     ("ordain_group_leader", "Number of the node that leads the replication group; -1: none is known."),
     ("ordain_group_learners", "Members of the replication group that do not vote."),

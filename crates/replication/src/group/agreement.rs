@@ -265,7 +265,10 @@ impl<T: EntryType, M: Carrier<T::Entry>> GroupLog<T, M> {
             .raft
             .apply_conf_change(&change)
             .map_err(|e| format!("a change of the group's membership cannot be applied: {e}"))?;
-        self.raft.mut_store().members = members;
+        let store = self.raft.mut_store();
+        store.members = members;
+        self.journal.write_commit(&store.hard);
+        self.membership_record = self.journal.written();
         Ok(())
     }
 }

@@ -69,6 +69,11 @@ impl<T: EntryType, M: Carrier<T::Entry>> GroupLog<T, M> {
         self.raft.store().members.voters.contains(&self.member.id())
     }
 
+    /// Tells whether this member sees itself among the voters and will when it starts again.
+    pub(super) fn is_lasting_voter(&self) -> bool {
+        self.is_voter() && self.membership_record <= self.journal.durable()
+    }
+
     /// A newcomer asks to be let in.
     pub(super) fn ask_to_join(&mut self, out: &mut Outbox<M>) {
         self.ticks += 1;

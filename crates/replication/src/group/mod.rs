@@ -29,8 +29,9 @@
 //!
 //! Durability: what the protocol wants durable before a message may leave is one record of the journal, and the message
 //! waits for it. Records that gather while the disk is busy are written and synced together. A leader sends entries to its
-//! members while it writes them itself. How far entries are committed is written along with the next record and never for
-//! its own sake: a member that starts again learns it from the leader.
+//! members while it writes them itself. How far entries are committed is written along with the next record: a member that
+//! starts again learns it from the leader. Behind a change of the membership it is written at once, and a newcomer counts
+//! as a voter when that is durable: members that forgot the change would wait for the vote of one that is gone.
 //!
 //! Trimming: what a checkpoint covers is let go ([`Log::Trim`]; modules `base` and `trimming`). The leader tells a member
 //! that needs some of it. The member stays where it is until it has got a checkpoint: nobody agrees in its place.
@@ -173,6 +174,8 @@ pub struct GroupLog<T: EntryType, M> {
     /// The members that need what the leader does not keep any more.
     late: BTreeSet<u64>,
     announced: Option<Announced>,
+    /// The record behind which the membership is known to this member when it starts again.
+    membership_record: Epoch,
     /// The state of founding; until the group has begun this member takes no part.
     founding: Option<Founding>,
     /// The time since which this member leads, and when it has heard from each other one since.
@@ -315,6 +318,7 @@ impl<T: EntryType, M: Carrier<T::Entry>> GroupLog<T, M> {
             behind: None,
             late: BTreeSet::new(),
             announced: None,
+            membership_record: Epoch(0),
             founding: None,
             leads_since: Micros(0),
             last_received: BTreeMap::new(),
@@ -443,7 +447,7 @@ impl<T: EntryType, M: Carrier<T::Entry>> Role for GroupLog<T, M> {
         report("ordain_group_leader", leader);
         report("ordain_group_elections_won_total", self.counts.elections as f64);
         report("ordain_group_members", self.raft.store().members.voters.len() as f64);
-        report("ordain_group_is_voter", f64::from(u8::from(self.is_voter())));
+        report("ordain_group_is_voter", f64::from(u8::from(self.is_lasting_voter())));
         report("ordain_group_learners", self.raft.store().members.learners.len() as f64);
         report("ordain_group_last", raft.raft_log.last_index() as f64);
         report("ordain_group_commit", raft.raft_log.committed as f64);

@@ -491,6 +491,37 @@ fn a_newcomer_joins_a_group_whose_log_is_trimmed() {
     }
 }
 
+/// When all members say that they vote, one of them may be lost, even if the others lose power at that moment. Found by seed
+/// 312 of paxflow, two partitions and three replicas, in a storm.
+#[test]
+fn a_newcomer_that_votes_does_so_after_a_loss_of_power_too() {
+    let mut world = at_rest(3);
+    work(&mut world, 20, 100);
+    let (newcomer, old) = ((leader(&world) + 1) % 3, leader(&world));
+    let empty = |world: &mut World, node: usize| {
+        world.stop(node, true);
+        (world.nodes[node].disk, world.nodes[node].generation) = (MemoryDirectory::new(), 1);
+    };
+    empty(&mut world, newcomer);
+    world.run(6_000_000).unwrap();
+    world.start(newcomer).unwrap();
+    let counts = |world: &World, node: usize| {
+        let is = |name: &str, value: f64| world.gauge(node, name) == value;
+        is("ordain_group_is_voter", 1.0)
+            && is("ordain_group_members", 3.0)
+            && is("ordain_group_learners", 0.0)
+    };
+    let is_in = |world: &World| world.nodes[newcomer].votes() && (0..3).all(|node| counts(world, node));
+    world.run_until(20_000_000, is_in).unwrap();
+    empty(&mut world, old);
+    let others = (0..3).filter(|node| *node != old);
+    others.clone().for_each(|node| world.stop(node, true));
+    (0..3).for_each(|node| world.start(node).unwrap());
+    settle(&mut world);
+    work(&mut world, 5, 100);
+    assert_eq!(world.agreed.len(), 25);
+}
+
 /// A group that is begun with a checkpoint has no entry before its first: who lacks the checkpoint must not begin without.
 #[test]
 fn a_group_may_begin_after_a_checkpoint_and_whoever_has_not_got_it_is_told() {
