@@ -28,46 +28,107 @@ impl fmt::Display for AttemptId {
     }
 }
 
+/// The begin stamp of a transaction, which all its attempts keep. A smaller one is older.
+///
+/// Two transactions may have equal stamps: [`Seniority`] orders them.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct Age(pub u64);
+
+codec!(struct Age(_));
+
+/// The order of transactions by age, equal ages by number. A smaller one is older; attempts at one transaction are equal.
+pub type Seniority = (Age, TransactionId);
+
+/// The part of a participant's records that an access concerns.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Target {
+    /// All records of the participant, those to come included.
+    Table,
+    /// One record.
+    Record(RecordId),
+}
+
 /// The mode of an access.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Mode {
-    /// The fragment reads the record.
+    /// The fragment reads the target.
     Shared,
-    /// The fragment may change the record.
+    /// The fragment may change the target.
     Exclusive,
 }
+
+codec!(enum Mode {
+    0 => Shared,
+    1 => Exclusive,
+});
 
 /// The answer to a request for an access.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Verdict {
     /// The access may go on.
     Granted,
-    /// The attempt must abort. Another attempt may be made.
+    /// The access waits: [`Ended`] will report the attempt, unless it is finished before.
+    Waits,
+    /// The attempt must abort. The participant [finishes](ConcurrencyControl::finish) it; another attempt may be made.
     Refused,
+}
+
+/// The consequences of attempts that are over. Lists grow at their ends, and their owner empties them.
+#[derive(Debug, Default)]
+pub struct Ended {
+    /// Records whose lock word is 0 now. They may be absent ones, which the store releases.
+    pub released: Vec<RecordId>,
+    /// Attempts whose waiting access is granted, in the order of the grants. The control is not asked for it again.
+    pub granted: Vec<AttemptId>,
+    /// Attempts whose waiting access is refused, as by [`Verdict::Refused`]: the participant finishes them.
+    pub refused: Vec<AttemptId>,
 }
 
 /// An engine's concurrency control on the records of one participant.
 ///
-/// The participant asks for each access in the order in which it executes, tells the control when an attempt is over, and
-/// keeps a record in the store for as long as its lock word is not 0.
+/// The participant asks for each access in the order in which it executes, one access of an attempt at a time, tells the
+/// control when an attempt is over, and keeps a record in the store for as long as its lock word is not 0. An access to a
+/// record implies an intention lock on the whole table, in the mode of the access.
 pub trait ConcurrencyControl: Debug + Send {
-    /// Decides about one access of an attempt. A verdict for a mode covers weaker ones, and is asked for again only when a
-    /// stronger one is needed.
+    /// Decides about one access of an attempt. A verdict for a mode covers weaker ones. An attempt that waits, or is refused
+    /// and not finished yet, asks for nothing.
     fn access(
         &mut self,
         store: &mut MemoryStore,
-        attempt: AttemptId,
-        record: RecordId,
+        who: AttemptId,
+        age: Age,
+        target: Target,
         mode: Mode,
     ) -> Verdict;
 
-    /// An attempt is over, whatever its outcome: nothing of it counts any more. What it has written is in the store, or
-    /// will never be. Answers the records that it held.
-    fn finish(&mut self, store: &mut MemoryStore, attempt: AttemptId) -> Vec<RecordId>;
+    /// Ends an attempt: installed, aborted, or cancelled while it waits. Nothing of it counts any more; it may be unknown.
+    ///
+    /// Locks on records are released before the one on the table, so that a request that waited for the table finds records
+    /// as the attempt leaves them.
+    fn finish(&mut self, store: &mut MemoryStore, who: AttemptId, ended: &mut Ended);
+
+    /// Gives a prepared attempt of an earlier term a lock that it held. Locks are restored after [`clear`] and before any
+    /// access.
+    ///
+    /// # Panics
+    /// If the lock conflicts with one that is held, or others wait for it: the log would hold what was never granted.
+    ///
+    /// [`clear`]: ConcurrencyControl::clear
+    fn restore(&mut self, store: &mut MemoryStore, who: AttemptId, age: Age, target: Target, mode: Mode);
+
+    /// Reports the locks that an attempt holds: that on the table first, then those on records by their numbers. Intention
+    /// locks are left out, since those on records imply them.
+    fn held(&self, who: AttemptId, show: &mut dyn FnMut(Target, Mode));
+
+    /// Drops every lock and request, since the term has changed. Lock words become 0, and the store releases absent records.
+    fn clear(&mut self, store: &mut MemoryStore);
 
     /// Checks what must hold between any two events, given the attempts that are under way.
     ///
     /// # Errors
     /// The first invariant that is broken, with the attempt or record.
     fn check(&self, store: &MemoryStore, is_live: &dyn Fn(AttemptId) -> bool) -> Result<(), String>;
+
+    /// Reports gauges and counters of the participant's locks, by the names that metrics show.
+    fn gauges(&self, report: &mut dyn FnMut(&'static str, f64));
 }

@@ -23,7 +23,9 @@ mod family;
 mod message;
 mod participant;
 
-pub use concurrency::{AttemptId, ConcurrencyControl, Mode, TransactionId, Verdict};
+pub use concurrency::{
+    Age, AttemptId, ConcurrencyControl, Ended, Mode, Seniority, Target, TransactionId, Verdict,
+};
 pub use coordinator::{Coordinator, refusal};
 pub use decision::{Decision, Decisions};
 pub use family::{CommitEngine, CommitFamily, OpenError, OpenedNode};

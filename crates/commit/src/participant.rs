@@ -12,7 +12,7 @@ use ordain_replication::Log;
 use ordain_role::{Address, Bug, Bugs, Event, Now, Outbox, Role};
 use ordain_store::{MemoryStore, RecordStore};
 
-use crate::concurrency::{AttemptId, ConcurrencyControl, Mode, Verdict};
+use crate::concurrency::{Age, AttemptId, ConcurrencyControl, Ended, Mode, Target, Verdict};
 use crate::decision::Decision;
 use crate::message::{Access, Accessed, Failure, Message};
 
@@ -117,7 +117,9 @@ impl Participant {
                 _ => Mode::Shared,
             };
             let record = store.find_or_reserve(name.db, name.key, name.hash);
-            if control.access(store, *attempt, record, mode) == Verdict::Refused {
+            let age = Age(attempt.transaction.0);
+            // No access of the miniature waits: a request that would is refused, and cancelled with its attempt.
+            if control.access(store, *attempt, age, Target::Record(record), mode) != Verdict::Granted {
                 store.release_if_absent(record);
                 failure = Some(Failure::Refused);
                 break;
@@ -141,7 +143,9 @@ impl Participant {
 
     fn finish(&mut self, attempt: AttemptId) {
         self.attempts.remove(&attempt);
-        for record in self.control.finish(&mut self.store, attempt) {
+        let mut ended = Ended::default();
+        self.control.finish(&mut self.store, attempt, &mut ended);
+        for record in ended.released {
             self.store.release_if_absent(record);
         }
     }
@@ -181,5 +185,6 @@ impl Role for Participant {
         report("ordain_participant_attempts", self.attempts.len() as f64);
         report("ordain_participant_refused_total", self.refused as f64);
         report("ordain_store_records", f64::from(self.store.records()));
+        self.control.gauges(report);
     }
 }

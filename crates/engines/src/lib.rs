@@ -11,3 +11,5 @@ pub mod no_wait;
 pub mod paxflow;
 pub mod qstore;
 pub mod registry;
+mod two_phase_locking;
+pub mod wait_die;

@@ -12,7 +12,7 @@ use ordain_commit::CommitEngine;
 use ordain_deterministic::shard::Scheduling;
 use ordain_family::Services;
 
-use crate::{calvin, calvin_paper, no_wait, paxflow, qstore};
+use crate::{calvin, calvin_paper, no_wait, paxflow, qstore, wait_die};
 
 /// An engine that is built: a reference to its entry.
 #[derive(Clone, Copy)]
@@ -200,7 +200,7 @@ pub static ENGINES: [EngineInfo; 15] = [
     EngineInfo { name: "qstore", what: "sequenced input log, planned queues", paper: QSTORE_PAPER,
                  level: "strict serializable, or read committed", family: Family::Deterministic, built: deterministic(qstore::SCHEDULING, &qstore::OPTIONS), is_offered: true },
     EngineInfo { built: commit(no_wait::ENGINE), ..planned("no-wait", QSTORE_PAPER, "strict serializable", "locks that nobody waits for, two-phase commit") },
-    planned("wait-die", QSTORE_PAPER, "strict serializable", "locks that the older wait for, two-phase commit"),
+    EngineInfo { built: commit(wait_die::ENGINE), ..planned("wait-die", QSTORE_PAPER, "strict serializable", "locks that the older wait for, two-phase commit") },
     planned("timestamp", QSTORE_PAPER, "serializable, session order", "basic timestamp ordering, two-phase commit"),
     planned("mvcc", QSTORE_PAPER, "serializable, session order", "multiversion timestamp ordering, two-phase commit"),
     planned("maat", QSTORE_PAPER, "serializable, session order", "dynamic timestamp ranges, two-phase commit"),

@@ -132,6 +132,10 @@ bugs! {
     OwnSeed = "own-seed",
     /// A record keeps the time of expiry that an undone write has set.
     KeepUndoneExpiry = "keep-undone-expiry",
+    /// A shared lock becomes an exclusive one beside a second holder.
+    UpgradeShared = "upgrade-shared",
+    /// A younger reader is granted a lock that an older writer waits for.
+    PassWriter = "pass-writer",
 }
 
 impl std::str::FromStr for Bug {

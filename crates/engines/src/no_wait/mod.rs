@@ -1,24 +1,26 @@
 //! No-wait: two-phase locking in which nobody waits for a lock (the Q-Store paper, section 5; Bernstein and Goodman, 1981).
 //!
-//! Each record has a shared-exclusive lock. An access whose lock is held in a mode that conflicts is refused: its attempt
-//! aborts, and the coordinator begins another. An attempt holds its locks to its end, so what commits is strictly
-//! serializable, and there is no deadlock.
+//! An access whose lock is held in a mode that conflicts is refused: its attempt aborts, and the coordinator begins another. An
+//! attempt holds its locks to its end, so what commits is strictly serializable, and there is no deadlock. The rules stand in
+//! `docs/protocols/no-wait.md`.
 //!
-//! # Rules
-//!
-//! - N1. A shared lock conflicts with an exclusive one of another attempt, and an exclusive lock with any of another.
-//! - N2. An attempt that holds a shared lock gets the exclusive one if nobody else holds the record.
-//! - N3. Locks are released when the attempt's decision is installed, or when the attempt is over without one.
-//!
-//! # State per record
-//!
-//! The store's lock word: 0 while nobody holds the record, the number of holders of a shared lock, or [`EXCLUSIVE`].
+//! The store's lock word of a record is 0 while nobody holds it, the number of holders of a shared lock, or [`EXCLUSIVE`]. The
+//! table has a count of holders a mode, and a [`gate`](gate::Gate).
 
-use std::collections::BTreeMap;
+mod gate;
+#[cfg(test)]
+mod tests;
 
-use ordain_commit::{AttemptId, CommitEngine, ConcurrencyControl, Mode, Verdict};
+use std::collections::{BTreeMap, BTreeSet};
+
+use ordain_commit::{
+    Age, AttemptId, CommitEngine, ConcurrencyControl, Ended, Mode, Seniority, Target, Verdict,
+};
 use ordain_role::{Bug, Bugs};
 use ordain_store::{MemoryStore, RecordId, RecordStore};
+
+use crate::two_phase_locking::{Attempts, Counts, Modes};
+use gate::Gate;
 
 /// The engine.
 pub const ENGINE: CommitEngine =
@@ -27,17 +29,109 @@ pub const ENGINE: CommitEngine =
 /// The lock word of a record with an exclusive lock.
 pub const EXCLUSIVE: u32 = u32::MAX;
 
+/// No access waits.
+#[derive(Debug)]
+enum Never {}
+
 /// The locks of one participant.
 #[derive(Debug, Default)]
 pub struct NoWait {
-    held: BTreeMap<AttemptId, BTreeMap<RecordId, Mode>>,
+    attempts: Attempts<Never>,
+    /// Holders of locks on the table.
+    table: Counts,
+    gate: Gate,
+    refused: Refused,
     bugs: Bugs,
+}
+
+/// Accesses that were refused, by reason.
+#[derive(Debug, Default)]
+struct Refused {
+    /// Others hold the record.
+    by_record: u64,
+    /// Others hold the record as well, and a shared lock is to become exclusive.
+    by_upgrade: u64,
+    /// Others hold the table.
+    by_table: u64,
+    /// The gate is closed.
+    by_gate: u64,
 }
 
 impl NoWait {
     /// No locks. `bugs` are those that a test has planted.
     pub fn new(bugs: Bugs) -> NoWait {
-        NoWait { held: BTreeMap::new(), bugs }
+        NoWait { bugs, ..NoWait::default() }
+    }
+
+    /// Locks the table for an attempt (rules N5 to N7). Returns whether that is granted.
+    #[inline]
+    fn lock_table(&mut self, at: usize, wanted: Modes) -> bool {
+        let attempt = &mut self.attempts[at];
+        let own = attempt.table;
+        if own.covers(wanted) {
+            return true;
+        }
+        let wanted = own.with(wanted);
+        let who: Seniority = (attempt.age, attempt.id.transaction);
+        if self.gate.stops(who, wanted) {
+            self.refused.by_gate += 1;
+            return false;
+        }
+        if self.table.conflict(own, wanted) {
+            self.refused.by_table += 1;
+            if wanted.whole().is_some() {
+                self.gate.note_refused(who, wanted);
+            }
+            return false;
+        }
+        self.table.remove(own);
+        self.table.add(wanted);
+        attempt.table = wanted;
+        if wanted.whole().is_some() {
+            self.gate.note_granted(who);
+        }
+        true
+    }
+
+    /// Locks a record for an attempt (rules N1 and N2). Returns whether that is granted.
+    #[inline]
+    fn lock_record(&mut self, store: &mut MemoryStore, at: usize, record: RecordId, mode: Mode) -> bool {
+        let held = &mut self.attempts[at].held;
+        let word = store.lock(record);
+        // Nobody holds a record whose lock word is 0, so the attempt's own locks are not searched.
+        let own = if word == 0 { None } else { held.get(record) };
+        if own.is_some_and(|own| own >= mode) {
+            return true;
+        }
+        let others = word - u32::from(own == Some(Mode::Shared));
+        let next = match mode {
+            Mode::Shared if word != EXCLUSIVE => word + 1,
+            Mode::Exclusive if others == 0 => EXCLUSIVE,
+            // Planted, HELD-ALONE: a shared lock is upgraded beside a second holder.
+            Mode::Exclusive if own.is_some() && self.bugs.has(Bug::UpgradeShared) => return true,
+            // Planted, FIFO-LOCKS: the access goes on without a lock.
+            _ if self.bugs.has(Bug::GrantLockEarly) => return true,
+            Mode::Shared | Mode::Exclusive => {
+                let upgrade = own.is_some();
+                self.refused.by_upgrade += u64::from(upgrade);
+                self.refused.by_record += u64::from(!upgrade);
+                return false;
+            }
+        };
+        store.set_lock(record, next);
+        held.insert(record, mode);
+        true
+    }
+
+    /// Locks what an access needs. Returns whether that is granted.
+    #[inline]
+    fn lock(&mut self, store: &mut MemoryStore, at: usize, target: Target, mode: Mode) -> bool {
+        match target {
+            Target::Table => self.lock_table(at, Modes::of(mode)),
+            Target::Record(record) => {
+                self.lock_table(at, Modes::intention(mode)) && self.lock_record(store, at, record, mode)
+            }
+        }
     }
 }
 
@@ -45,56 +139,75 @@ impl ConcurrencyControl for NoWait {
     fn access(
         &mut self,
         store: &mut MemoryStore,
-        attempt: AttemptId,
-        record: RecordId,
+        who: AttemptId,
+        age: Age,
+        target: Target,
         mode: Mode,
     ) -> Verdict {
-        let held = self.held.entry(attempt).or_default();
-        let own = held.get(&record).copied();
-        if own.is_some_and(|own| own >= mode) {
-            return Verdict::Granted;
-        }
-        let word = store.lock(record);
-        let others = word - u32::from(own == Some(Mode::Shared));
-        let next = match mode {
-            Mode::Shared if word != EXCLUSIVE => word + 1,
-            Mode::Exclusive if others == 0 => EXCLUSIVE,
-            // Planted: the access goes on without a lock.
-            _ if self.bugs.has(Bug::GrantLockEarly) => return Verdict::Granted,
-            Mode::Shared | Mode::Exclusive => return Verdict::Refused,
-        };
-        store.set_lock(record, next);
-        held.insert(record, mode);
-        Verdict::Granted
+        let at = self.attempts.find_or_add(who, age);
+        if self.lock(store, at, target, mode) { Verdict::Granted } else { Verdict::Refused }
     }
 
-    fn finish(&mut self, store: &mut MemoryStore, attempt: AttemptId) -> Vec<RecordId> {
-        let mut held = self.held.remove(&attempt).unwrap_or_default();
+    fn finish(&mut self, store: &mut MemoryStore, who: AttemptId, ended: &mut Ended) {
+        let Some(at) = self.attempts.take_out(who) else { return };
+        let attempt = &mut self.attempts[at];
         // Planted, IDLE-CLEAN.
-        if self.bugs.has(Bug::LeaveLock) && attempt.transaction.0 % 31 == 7 {
-            held.pop_last();
+        if self.bugs.has(Bug::LeaveLock) && who.transaction.0 % 31 == 7 {
+            attempt.held.forget_last();
         }
-        for (record, mode) in &held {
-            let word = if *mode == Mode::Exclusive { 0 } else { store.lock(*record) - 1 };
-            store.set_lock(*record, word);
+        for (record, mode) in attempt.held.iter() {
+            let word = if mode == Mode::Exclusive { 0 } else { store.lock(record) - 1 };
+            store.set_lock(record, word);
+            if word == 0 {
+                ended.released.push(record);
+            }
         }
-        held.into_keys().collect()
+        self.table.remove(attempt.table);
+        self.attempts.reuse(at);
+    }
+
+    fn restore(&mut self, store: &mut MemoryStore, who: AttemptId, age: Age, target: Target, mode: Mode) {
+        let at = self.attempts.find_or_add(who, age);
+        let is_granted = self.lock(store, at, target, mode);
+        assert!(is_granted, "prepared attempt {who} conflicts with another in {target:?} {mode:?}");
+    }
+
+    fn held(&self, who: AttemptId, show: &mut dyn FnMut(Target, Mode)) {
+        let Some(at) = self.attempts.find(who) else { return };
+        self.attempts[at].show(show);
+    }
+
+    fn clear(&mut self, store: &mut MemoryStore) {
+        let attempts = self.attempts.sorted();
+        let held: BTreeSet<RecordId> =
+            attempts.iter().flat_map(|attempt| attempt.held.iter()).map(|(record, _)| record).collect();
+        for record in held {
+            store.set_lock(record, 0);
+            store.release_if_absent(record);
+        }
+        self.attempts.clear();
+        (self.table, self.gate) = (Counts::default(), Gate::default());
     }
 
     fn check(&self, store: &MemoryStore, is_live: &dyn Fn(AttemptId) -> bool) -> Result<(), String> {
         let mut words: BTreeMap<RecordId, u32> = BTreeMap::new();
-        for (attempt, held) in &self.held {
-            if !is_live(*attempt) {
-                return Err(format!("attempt {attempt} is over and holds {} locks", held.len()));
-            }
-            for (record, mode) in held {
-                let word = words.entry(*record).or_default();
+        let mut table = Counts::default();
+        for attempt in self.attempts.sorted() {
+            attempt.check(is_live)?;
+            table.add(attempt.table);
+            for (record, mode) in attempt.held.iter() {
+                let word = words.entry(record).or_default();
                 *word = match mode {
                     Mode::Shared => word.saturating_add(1),
                     Mode::Exclusive if *word == 0 => EXCLUSIVE,
-                    Mode::Exclusive => return Err(format!("attempt {attempt} shares an exclusive lock")),
+                    Mode::Exclusive => {
+                        return Err(format!("attempt {} shares an exclusive lock", attempt.id));
+                    }
                 };
             }
+        }
+        if table != self.table {
+            return Err(format!("the table counts {:?} and attempts hold {table:?}", self.table));
         }
         match words.iter().find(|(record, word)| store.lock(**record) != **word) {
             Some((record, word)) => {
@@ -103,43 +216,14 @@ impl ConcurrencyControl for NoWait {
             None => Ok(()),
         }
     }
-}
 
-#[cfg(test)]
-mod tests {
-    use ordain_commit::TransactionId;
-    use ordain_model::{Db, KeyHash};
-
-    use super::*;
-
-    fn attempt(transaction: u64) -> AttemptId {
-        AttemptId { transaction: TransactionId(transaction), attempt: 1 }
-    }
-
-    #[test]
-    fn conflicting_locks_are_refused_and_released_at_the_end() {
-        let mut store = MemoryStore::new(0..ordain_model::key::SLOTS);
-        let record = store.find_or_reserve(Db(0), b"k", KeyHash::of_record(Db(0), b"k"));
-        let mut locks = NoWait::default();
-        let (a, b) = (attempt(1), attempt(2));
-        let steps = [
-            (a, Mode::Shared, Verdict::Granted),
-            (b, Mode::Shared, Verdict::Granted),
-            (a, Mode::Exclusive, Verdict::Refused),
-            (a, Mode::Shared, Verdict::Granted),
-        ];
-        for (who, mode, verdict) in steps {
-            assert_eq!(locks.access(&mut store, who, record, mode), verdict, "{who} {mode:?}");
-            locks.check(&store, &|_| true).unwrap();
-        }
-        assert_eq!(locks.finish(&mut store, b), [record]);
-        assert_eq!(locks.access(&mut store, a, record, Mode::Exclusive), Verdict::Granted, "N2");
-        assert_eq!(locks.access(&mut store, b, record, Mode::Shared), Verdict::Refused, "N1");
-        assert!(locks.check(&store, &|who| who != a).unwrap_err().contains("is over"));
-        locks.finish(&mut store, a);
-        assert_eq!((store.lock(record), locks.finish(&mut store, a).len()), (0, 0), "N3");
-        store.set_lock(record, 5);
-        locks.access(&mut store, a, record, Mode::Shared);
-        assert!(locks.check(&store, &|_| true).unwrap_err().contains("lock word 6"));
+    fn gauges(&self, report: &mut dyn FnMut(&'static str, f64)) {
+        let Refused { by_record, by_upgrade, by_table, by_gate } = self.refused;
+        report("ordain_locks_attempts", self.attempts.len() as f64);
+        report("ordain_locks_refused_record_total", by_record as f64);
+        report("ordain_locks_refused_upgrade_total", by_upgrade as f64);
+        report("ordain_locks_refused_table_total", by_table as f64);
+        report("ordain_locks_refused_gate_total", by_gate as f64);
+        report("ordain_locks_gate_closed_total", self.gate.closings() as f64);
     }
 }

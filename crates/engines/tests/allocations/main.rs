@@ -9,15 +9,16 @@ use std::cell::Cell;
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
+use ordain_commit::{Age, AttemptId, CommitEngine, Ended, Mode, Target, TransactionId, Verdict};
 use ordain_deterministic::sequencing::Log;
 use ordain_deterministic::shard::{Message, Places, Scheduling, Settings, Shard};
-use ordain_engines::qstore;
+use ordain_engines::{no_wait, qstore, wait_die};
 use ordain_model::{
-    Batch, Call, Chunk, ChunkNo, Db, Epoch, GatewayId, Isolation, Layout, Micros, Millis, PartitionId,
-    Placed, Registry, system,
+    Batch, Call, Chunk, ChunkNo, Db, Epoch, GatewayId, Isolation, KeyHash, Layout, Micros, Millis,
+    PartitionId, Placed, Registry, system,
 };
-use ordain_role::{Address, Event, NodeId, Now, Outbox, Role};
-use ordain_store::MemoryStore;
+use ordain_role::{Address, Bugs, Event, NodeId, Now, Outbox, Role};
+use ordain_store::{MemoryStore, RecordId, RecordStore as _};
 use ordain_workload::tpcc::{self, Mix, Scale, Tpcc};
 use ordain_workload::ycsb::{self, Ycsb};
 use ordain_workload::{Source, Workload};
@@ -206,4 +207,44 @@ fn groups_cost_memory_for_the_rows_that_they_add() {
     // An order, its entry among the new ones and ten lines on average; a hundredth adds none. The rest is of those that
     // wait, and of tables that grow.
     assert!((11.5..13.5).contains(&asked), "{asked} times a NewOrder");
+}
+
+/// How often a concurrency control asks for memory while 1,000 attempts lock ten of 40 records each, four at a time, of which
+/// younger ones are refused and older ones wait. As many attempts come before it is counted.
+fn asked_for_locks(engine: &CommitEngine) -> usize {
+    let mut store = MemoryStore::new(0..ordain_model::key::SLOTS);
+    let key = |n: u8| KeyHash::of_record(Db(0), &[n]);
+    let records: Vec<RecordId> = (0..40).map(|n| store.find_or_reserve(Db(0), &[n], key(n))).collect();
+    let mut control = (engine.control)(Bugs::NONE);
+    let mut ended = Ended::default();
+    let (mut before, mut refused) = (0, 0);
+    for round in 0..500_u64 {
+        if round == 250 {
+            before = ASKED.get();
+        }
+        let of = |n: u64| AttemptId { transaction: TransactionId(4 * round + n), attempt: 1 };
+        for n in (0..4).rev() {
+            for at in 0..10 {
+                let target = Target::Record(records[(n * 8 + at * 3) as usize % records.len()]);
+                let mode = if (round + at) % 3 == 0 { Mode::Exclusive } else { Mode::Shared };
+                if control.access(&mut store, of(n), Age(4 * round + n), target, mode) != Verdict::Granted {
+                    refused += 1;
+                    break;
+                }
+            }
+        }
+        (0..4).for_each(|n| control.finish(&mut store, of(n), &mut ended));
+        ended.released.clear();
+        ended.granted.clear();
+        ended.refused.clear();
+    }
+    assert!(refused > 500, "{}: only {refused} of 2,000 conflicted", engine.name);
+    ASKED.get() - before
+}
+
+#[test]
+fn locks_of_the_commit_family_ask_for_no_memory() {
+    for engine in [&no_wait::ENGINE, &wait_die::ENGINE] {
+        assert_eq!(asked_for_locks(engine), 0, "{}", engine.name);
+    }
 }

@@ -324,7 +324,20 @@ pub(super) const TABLE: &[Planted] = &[
             with("--engine calvin").found_by(&[8]),
             with("--engine calvin-paper --partitions 2 --keys 8 --option window=1000"),
             with("--engine no-wait --unfinished"),
+            with("--engine wait-die --unfinished"),
         ],
+    ),
+    planted(
+        Bug::UpgradeShared,
+        "HELD-ALONE",
+        "a shared lock becomes an exclusive one beside a second holder",
+        &[with("--engine no-wait --unfinished"), with("--engine wait-die --unfinished")],
+    ),
+    in_test(
+        Bug::PassWriter,
+        "IN-TURN",
+        "a younger reader is granted a lock that an older writer waits for",
+        "cargo test -p ordain-engines --test locks scenario_4",
     ),
     planted(
         Bug::SkipRankOrder,
@@ -455,6 +468,7 @@ pub(super) const TABLE: &[Planted] = &[
             with("--engine calvin-paper"),
             with("--engine qstore"),
             with("--engine no-wait --unfinished").left_out(BUSY),
+            with("--engine wait-die --unfinished").left_out(BUSY),
         ],
     ),
     planted(
@@ -680,5 +694,10 @@ mod tests {
     #[test]
     fn planted_bugs_are_found_with_no_wait() {
         demand_found("no-wait");
+    }
+
+    #[test]
+    fn planted_bugs_are_found_with_wait_die() {
+        demand_found("wait-die");
     }
 }

@@ -1,0 +1,140 @@
+//! The gate of a table: it keeps attempts out that would starve a whole-table access (commit.md, R-TABLE).
+//!
+//! Nobody waits with no-wait, so under load some attempt nearly always holds a lock that conflicts with one on the whole table. A
+//! transaction whose whole-table access was refused [`AFTER`] times closes the gate: a younger transaction that would gain a
+//! conflicting lock on the table is refused, whether it is new here or had a weaker lock.
+//!
+//! - No deadlock: the gate only refuses.
+//! - The lock is had: conflicting locks are gained by older transactions alone, of which there are finitely many, and each
+//!   attempt that holds one ends. The transaction is known by its id over its attempts.
+//! - Two transactions at the gates of two participants: an older one passes the gate of a younger one, and takes it over if it is
+//!   refused. So the oldest has every gate that it needs, and they cannot refuse each other for ever.
+//! - Bounded: the gate opens once its transaction was refused [`ASKED_MAX`] times behind it, or once some other one was
+//!   refused [`PATIENCE`] times since that transaction asked last, because its coordinator is gone then. Both wait alike
+//!   between attempts, so the bound depends neither on their number nor on a clock.
+
+use std::collections::BTreeMap;
+
+use ordain_commit::{Seniority, TransactionId};
+
+use crate::two_phase_locking::Modes;
+
+/// Refusals of a transaction's whole-table accesses that close the gate.
+pub(super) const AFTER: u32 = 4;
+/// Refusals of another transaction, since the one that closed the gate asked last, that open it. With pauses that double up
+/// to 5 ms, a new transaction comes seven times while one with the longest pause comes once.
+pub(super) const PATIENCE: u32 = 32;
+/// Refusals of the transaction behind its own gate that open it.
+pub(super) const ASKED_MAX: u32 = 64;
+/// Transactions whose refusals are counted. Beyond them the one that asked longest ago is forgotten.
+const CLAIMS: usize = 16;
+
+/// The refusals of one transaction's whole-table accesses.
+#[derive(Debug)]
+struct Claim {
+    who: Seniority,
+    refusals: u32,
+    /// The number of the refusal that came last, among those of all claims.
+    last: u64,
+}
+
+/// A closed gate.
+#[derive(Debug)]
+struct Closed {
+    /// The transaction for which it is closed.
+    owner: Seniority,
+    /// The lock on the table that the transaction wants.
+    wanted: Modes,
+    /// How often the transaction was refused since.
+    asked: u32,
+    /// How often each other transaction was refused since the owner asked last.
+    others: BTreeMap<TransactionId, u32>,
+}
+
+/// The gate of one participant's table.
+#[derive(Debug, Default)]
+pub(super) struct Gate {
+    claims: Vec<Claim>,
+    closed: Option<Closed>,
+    refusals: u64,
+    closings: u64,
+}
+
+impl Gate {
+    /// Returns how often the gate was closed.
+    pub(super) fn closings(&self) -> u64 {
+        self.closings
+    }
+
+    /// Returns whether an attempt must not gain a lock on the table, and opens the gate if that has been so for too long.
+    #[inline]
+    pub(super) fn stops(&mut self, who: Seniority, wanted: Modes) -> bool {
+        let Some(closed) = &mut self.closed else { return false };
+        if who <= closed.owner || !wanted.conflicts_with(closed.wanted) {
+            return false;
+        }
+        let refusals = closed.others.entry(who.1).or_default();
+        *refusals += 1;
+        if *refusals < PATIENCE {
+            return true;
+        }
+        self.open();
+        false
+    }
+
+    /// Takes note that a transaction's whole-table access was refused because others hold locks.
+    pub(super) fn note_refused(&mut self, who: Seniority, wanted: Modes) {
+        self.refusals += 1;
+        let last = self.refusals;
+        let refusals = match self.claims.iter_mut().find(|claim| claim.who == who) {
+            Some(claim) => {
+                claim.refusals += 1;
+                claim.last = last;
+                claim.refusals
+            }
+            None => {
+                if self.claims.len() == CLAIMS
+                    && let Some(at) = (0..CLAIMS).min_by_key(|at| self.claims[*at].last)
+                {
+                    self.claims.remove(at);
+                }
+                self.claims.push(Claim { who, refusals: 1, last });
+                1
+            }
+        };
+        match &mut self.closed {
+            Some(closed) if closed.owner == who => {
+                closed.asked += 1;
+                closed.wanted = wanted;
+                closed.others.clear();
+                if closed.asked >= ASKED_MAX {
+                    self.open();
+                }
+            }
+            Some(closed) if closed.owner < who => {}
+            None if refusals < AFTER => {}
+            _ => {
+                self.closings += 1;
+                self.closed = Some(Closed { owner: who, wanted, asked: 0, others: BTreeMap::new() });
+            }
+        }
+    }
+
+    /// Takes note that a transaction has the whole table. If it has to come again, because another participant refuses it, one
+    /// refusal closes the gate again.
+    pub(super) fn note_granted(&mut self, who: Seniority) {
+        if let Some(claim) = self.claims.iter_mut().find(|claim| claim.who == who) {
+            claim.refusals = claim.refusals.min(AFTER - 1);
+        }
+        if self.closed.as_ref().is_some_and(|closed| closed.owner == who) {
+            self.closed = None;
+        }
+    }
+
+    /// Opens the gate, and counts its transaction's refusals anew.
+    fn open(&mut self) {
+        if let Some(closed) = self.closed.take() {
+            self.claims.retain(|claim| claim.who != closed.owner);
+        }
+    }
+}

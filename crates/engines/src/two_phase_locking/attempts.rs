@@ -1,0 +1,243 @@
+//! The attempts that hold locks at a participant, each with what it holds.
+
+use std::collections::BTreeMap;
+
+use hashbrown::HashTable;
+use ordain_commit::{Age, AttemptId, Mode, Target};
+use ordain_store::RecordId;
+
+use super::Modes;
+
+/// Locks on records that stay in a vector. An attempt with more of them has a tree, which inserts in any order without
+/// moving thousands of others.
+const FEW: usize = 64;
+
+/// The locks on records that one attempt holds, by record.
+#[derive(Debug, Default)]
+pub(crate) struct Held {
+    few: Vec<(RecordId, Mode)>,
+    many: BTreeMap<RecordId, Mode>,
+}
+
+impl Held {
+    /// Returns the mode in which a record is held.
+    #[inline]
+    pub(crate) fn get(&self, record: RecordId) -> Option<Mode> {
+        match self.few.binary_search_by_key(&record, |(record, _)| *record) {
+            Ok(at) => Some(self.few[at].1),
+            Err(_) => self.many.get(&record).copied(),
+        }
+    }
+
+    /// Sets the mode in which a record is held.
+    #[inline]
+    pub(crate) fn insert(&mut self, record: RecordId, mode: Mode) {
+        if !self.many.is_empty() {
+            self.many.insert(record, mode);
+            return;
+        }
+        match self.few.binary_search_by_key(&record, |(record, _)| *record) {
+            Ok(at) => self.few[at].1 = mode,
+            Err(at) if self.few.len() < FEW => self.few.insert(at, (record, mode)),
+            Err(_) => {
+                self.many.extend(self.few.drain(..));
+                self.many.insert(record, mode);
+            }
+        }
+    }
+
+    /// Forgets the lock on the last record, for a planted bug.
+    pub(crate) fn forget_last(&mut self) {
+        if self.few.pop().is_none() {
+            self.many.pop_last();
+        }
+    }
+
+    /// Visits the locks in the order of the records' numbers.
+    pub(crate) fn iter(&self) -> impl Iterator<Item = (RecordId, Mode)> + '_ {
+        let many = self.many.iter().map(|(record, mode)| (*record, *mode));
+        self.few.iter().copied().chain(many)
+    }
+
+    /// Returns how many records are held.
+    pub(crate) fn len(&self) -> usize {
+        self.few.len() + self.many.len()
+    }
+
+    fn clear(&mut self) {
+        self.few.clear();
+        self.many.clear();
+    }
+}
+
+/// An attempt with locks. `W` is what the engine keeps of an access that waits.
+#[derive(Debug)]
+pub(crate) struct Attempt<W> {
+    pub(crate) id: AttemptId,
+    pub(crate) age: Age,
+    /// Its lock on the table.
+    pub(crate) table: Modes,
+    /// Its locks on records.
+    pub(crate) held: Held,
+    /// Its access that waits, if there is one.
+    pub(crate) waiting: Option<W>,
+}
+
+impl<W> Attempt<W> {
+    /// Reports the locks as [`held`](ordain_commit::ConcurrencyControl::held) does.
+    pub(crate) fn show(&self, show: &mut dyn FnMut(Target, Mode)) {
+        if let Some(mode) = self.table.whole() {
+            show(Target::Table, mode);
+        }
+        self.held.iter().for_each(|(record, mode)| show(Target::Record(record), mode));
+    }
+
+    /// Checks that the attempt is under way, and has the lock on the table that each of its locks on records implies.
+    ///
+    /// # Errors
+    /// What is broken.
+    pub(crate) fn check(&self, is_live: &dyn Fn(AttemptId) -> bool) -> Result<(), String> {
+        let Attempt { id, table, held, .. } = self;
+        if !is_live(*id) {
+            return Err(format!(
+                "attempt {id} is over and holds {} locks, and {table:?} of the table",
+                held.len()
+            ));
+        }
+        match held.iter().find(|(_, mode)| !table.covers(Modes::intention(*mode))) {
+            Some((record, mode)) => {
+                Err(format!("attempt {id} holds {record:?} {mode:?} and only {table:?} of the table"))
+            }
+            None => Ok(()),
+        }
+    }
+}
+
+/// The attempts of a participant, found by their ids. Memory of attempts that are over is used again.
+#[derive(Debug)]
+pub(crate) struct Attempts<W> {
+    /// Places in `all`, by the ids there.
+    places: HashTable<u32>,
+    all: Vec<Attempt<W>>,
+    free: Vec<u32>,
+}
+
+impl<W> Default for Attempts<W> {
+    fn default() -> Attempts<W> {
+        Attempts { places: HashTable::new(), all: Vec::new(), free: Vec::new() }
+    }
+}
+
+/// Mixes an id into a hash with a fixed seed, so that equal runs lay the table out equally.
+#[inline]
+fn hash_of(id: AttemptId) -> u64 {
+    let mixed = (id.transaction.0 ^ u64::from(id.attempt) << 48).wrapping_mul(0x9E37_79B9_7F4A_7C15);
+    mixed ^ mixed >> 32
+}
+
+impl<W> Attempts<W> {
+    /// Returns the place of an attempt.
+    #[inline]
+    pub(crate) fn find(&self, id: AttemptId) -> Option<usize> {
+        let place = self.places.find(hash_of(id), |place| self.all[*place as usize].id == id)?;
+        Some(*place as usize)
+    }
+
+    /// Returns the place of an attempt, which is made if it is new.
+    #[inline]
+    pub(crate) fn find_or_add(&mut self, id: AttemptId, age: Age) -> usize {
+        if let Some(place) = self.find(id) {
+            return place;
+        }
+        let place = match self.free.pop() {
+            Some(place) => {
+                let attempt = &mut self.all[place as usize];
+                (attempt.id, attempt.age) = (id, age);
+                place
+            }
+            None => {
+                let held = Held::default();
+                self.all.push(Attempt { id, age, table: Modes::NONE, held, waiting: None });
+                self.all.len() as u32 - 1
+            }
+        };
+        let Attempts { places, all, .. } = self;
+        places.insert_unique(hash_of(id), place, |place| hash_of(all[*place as usize].id));
+        place as usize
+    }
+
+    /// Takes an attempt out, and returns its place. What it holds can be read there until [`Attempts::reuse`].
+    #[inline]
+    pub(crate) fn take_out(&mut self, id: AttemptId) -> Option<usize> {
+        let Attempts { places, all, .. } = self;
+        let entry = places.find_entry(hash_of(id), |place| all[*place as usize].id == id).ok()?;
+        Some(entry.remove().0 as usize)
+    }
+
+    /// Gives the place of an attempt that was taken out to another one.
+    #[inline]
+    pub(crate) fn reuse(&mut self, place: usize) {
+        let attempt = &mut self.all[place];
+        attempt.table = Modes::NONE;
+        attempt.held.clear();
+        attempt.waiting = None;
+        self.free.push(place as u32);
+    }
+
+    /// Takes every attempt out.
+    pub(crate) fn clear(&mut self) {
+        self.places.clear();
+        self.free.clear();
+        self.all.clear();
+    }
+
+    /// Returns how many attempts there are.
+    pub(crate) fn len(&self) -> usize {
+        self.places.len()
+    }
+
+    /// Returns the attempts, in the order of their ids.
+    pub(crate) fn sorted(&self) -> Vec<&Attempt<W>> {
+        let mut all: Vec<_> = self.places.iter().map(|place| &self.all[*place as usize]).collect();
+        all.sort_unstable_by_key(|attempt| attempt.id);
+        all
+    }
+}
+
+impl<W> std::ops::Index<usize> for Attempts<W> {
+    type Output = Attempt<W>;
+
+    #[inline]
+    fn index(&self, place: usize) -> &Attempt<W> {
+        &self.all[place]
+    }
+}
+
+impl<W> std::ops::IndexMut<usize> for Attempts<W> {
+    #[inline]
+    fn index_mut(&mut self, place: usize) -> &mut Attempt<W> {
+        &mut self.all[place]
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn many_locks_are_held_as_few_are() {
+        let mut held = Held::default();
+        let numbers = (0..1_000_u32).map(|n| RecordId(n * 7_919 % 1_000));
+        for (n, record) in numbers.enumerate() {
+            assert_eq!(held.get(record), None, "{n}");
+            held.insert(record, Mode::Shared);
+            held.insert(record, Mode::Exclusive);
+            assert_eq!((held.get(record), held.len()), (Some(Mode::Exclusive), n + 1));
+        }
+        assert!(held.iter().eq((0..1_000).map(|n| (RecordId(n), Mode::Exclusive))));
+        held.forget_last();
+        assert_eq!((held.len(), held.get(RecordId(999))), (999, None));
+        held.clear();
+        assert_eq!((held.len(), held.get(RecordId(0))), (0, None));
+    }
+}

@@ -1,0 +1,10 @@
+//! The state that engines with strict two-phase locking share: lock modes of records and tables, and the locks of attempts.
+//!
+//! A record is locked shared or exclusive. Each lock on a record implies an intention lock on the table of its participant,
+//! and an access to the whole table locks that shared or exclusive (Gray, Lorie, Putzolu and Traiger, 1976).
+
+mod attempts;
+mod modes;
+
+pub(crate) use attempts::{Attempt, Attempts};
+pub(crate) use modes::{Counts, Modes};
