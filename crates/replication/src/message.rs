@@ -61,6 +61,26 @@ pub enum Log<E> {
         /// The largest number in this node's log.
         last: Epoch,
     },
+    /// Appender to log: does this node lead? The numbers of such questions rise. Each has exactly one answer, unless the
+    /// node ends before.
+    Confirm(u64),
+    /// Log to appender: this node has led in the term at some moment after it took the question, and is still announced
+    /// as leader of that term. A quorum of the members has answered a round that began after the question; nothing was
+    /// written for it. All that any member had handed on before the question is handed on here.
+    ///
+    /// A log without members answers at once, with term 0, as it has no terms.
+    Confirmed {
+        /// The question.
+        n: u64,
+        /// The term in which this node leads; 0 in a log without members.
+        term: u64,
+    },
+    /// Log to appender: this node does not lead, has ceased to since the question, cannot write, stops, or ships its log,
+    /// for which no quorum speaks.
+    NotConfirmed {
+        /// The question.
+        n: u64,
+    },
     /// Checkpointer to log and receive journal: complete checkpoints cover so much.
     Trim(Covered),
     /// Log or receive journal to checkpointer: the entries that this node needs next are kept by no member. A

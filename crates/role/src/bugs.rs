@@ -136,6 +136,8 @@ bugs! {
     UpgradeShared = "upgrade-shared",
     /// A younger reader is granted a lock that an older writer waits for.
     PassWriter = "pass-writer",
+    /// A member confirms that it leads because it takes itself for the leader, and asks no other member.
+    ConfirmFromBelief = "confirm-from-belief",
 }
 
 impl std::str::FromStr for Bug {

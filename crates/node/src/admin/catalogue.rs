@@ -78,6 +78,8 @@ const METRICS: &[(&str, &str)] = &[
     ("ordain_front_outstanding", "Transactions whose outcome is awaited."),
     ("ordain_group_bytes_in_memory", "Bytes of the replicated log that are kept in memory."),
     ("ordain_group_commit", "Index of the last entry that the replication group has agreed on."),
+    ("ordain_group_confirm_rounds_total", "Quorum rounds by which this node has confirmed that it leads."),
+    ("ordain_group_confirmed_total", "Questions whether this node leads that such rounds have confirmed."),
     ("ordain_group_dispatched", "Index of the last entry that is executed or being executed."),
     ("ordain_group_elections_won_total", "Elections that this node has won."),
     ("ordain_group_entries_in_memory", "Entries of the replicated log that are kept in memory."),

@@ -484,6 +484,12 @@ pub(super) const TABLE: &[Planted] = &[
         &[with("--engine calvin --clients-speak resp")],
     ),
     in_test(
+        Bug::ConfirmFromBelief,
+        "CONFIRMED",
+        "a member confirms that it leads because it takes itself for the leader, and asks no other member",
+        "cargo test -p ordain-replication confirms_itself",
+    ),
+    in_test(
         Bug::ForgetShortage,
         "OOM-BEFORE",
         "a script is logged under the number of one that is refused nothing, though memory is short",

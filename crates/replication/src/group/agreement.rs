@@ -132,6 +132,7 @@ impl<T: EntryType, M: Carrier<T::Entry>> GroupLog<T, M> {
             }
             let (entries, committed) = (ready.take_entries(), ready.take_committed_entries());
             let messages = ready.take_persisted_messages();
+            self.end_rounds(ready.take_read_states());
             let store = self.raft.mut_store();
             if let Some(hard) = ready.hs() {
                 store.hard = hard.clone();
@@ -151,6 +152,8 @@ impl<T: EntryType, M: Carrier<T::Entry>> GroupLog<T, M> {
             self.wait(Waiting { number, record: self.journal.written(), last, bytes, messages });
             self.commit(committed, out);
             self.release(out);
+            self.answer_proved(out);
+            self.begin_round();
         }
     }
 

@@ -18,7 +18,9 @@
 //! - every member sends [`Log::Sealed`] for the same entries in the same order, each once in the life of its node. The
 //!   entries given to the visitor of [`GroupLog::open`] and those that the node's checkpoint covers count as sent.
 //!   Numbers rise along them, and terms do not fall;
-//! - [`Log::Leader`] with `is_me` comes when everything agreed on before, up to an entry of that term, was sealed here.
+//! - [`Log::Leader`] with `is_me` comes when everything agreed on before, up to an entry of that term, was sealed here;
+//! - every [`Log::Confirm`] has one answer. [`Log::Confirmed`] comes while this member is announced as leader of its term,
+//!   and after everything that any member had handed on before the question was sealed here, too (module `confirmation`).
 //!
 //! An entry is lost only when an entry of a later term is committed at its place or before: until then a member that holds
 //! it might be elected and have it committed. So it stays open meanwhile, and it may be logged although this node
@@ -44,6 +46,7 @@
 
 mod agreement;
 mod base;
+mod confirmation;
 mod founding;
 mod inspect;
 mod journal;
@@ -68,6 +71,7 @@ use raft::{Config, RawNode, StateRole};
 
 use crate::entry::EntryType;
 use crate::message::{Carrier, GroupMessage, Log, Message};
+use confirmation::Confirmations;
 use founding::Founding;
 use journal::Journal;
 use membership::Member;
@@ -176,6 +180,8 @@ pub struct GroupLog<T: EntryType, M> {
     announced: Option<Announced>,
     /// The record behind which the membership is known to this member when it starts again.
     membership_record: Epoch,
+    /// The open questions of the appender whether this member leads.
+    confirmations: Confirmations,
     /// The state of founding; until the group has begun this member takes no part.
     founding: Option<Founding>,
     /// The time since which this member leads, and when it has heard from each other one since.
@@ -319,6 +325,7 @@ impl<T: EntryType, M: Carrier<T::Entry>> GroupLog<T, M> {
             late: BTreeSet::new(),
             announced: None,
             membership_record: Epoch(0),
+            confirmations: Confirmations::default(),
             founding: None,
             leads_since: Micros(0),
             last_received: BTreeMap::new(),
@@ -363,6 +370,7 @@ impl<T: EntryType, M: Carrier<T::Entry>> Role for GroupLog<T, M> {
         match event {
             Event::Message { from, message } => match message.try_into() {
                 Ok(Message::Log(Log::Append(entry))) => self.append(entry, out),
+                Ok(Message::Log(Log::Confirm(n))) => self.confirm(n, out),
                 Ok(Message::Log(Log::Trim(covered))) => self.journal.cover(covered),
                 Ok(Message::Group(GroupMessage { head, tail, .. })) => {
                     self.receive(now, from.node, Wire::decode_shared(&head, &tail), out);
@@ -405,8 +413,14 @@ impl<T: EntryType, M: Carrier<T::Entry>> Role for GroupLog<T, M> {
             }
         }
         self.found(out);
+        self.begin_round();
         self.advance(out);
         self.announce(now, out);
+        if self.begin_round() {
+            // What has waited for the beginning of the term.
+            self.advance(out);
+        }
+        self.refuse_confirmations(out);
         self.housekeeping(now, out);
         let requests = out.disk.split_off(asked).into_iter();
         out.disk.extend(requests.map(|request| in_space(request, self.prefix)));
@@ -434,7 +448,7 @@ impl<T: EntryType, M: Carrier<T::Entry>> Role for GroupLog<T, M> {
         if self.proposals.keys().next().is_some_and(|index| *index <= self.dispatched.0) {
             return Err("a proposal is open although its place is taken".to_owned());
         }
-        Ok(())
+        self.confirmations.check()
     }
 
     fn gauges(&self, report: &mut dyn FnMut(&'static str, f64)) {
@@ -457,6 +471,8 @@ impl<T: EntryType, M: Carrier<T::Entry>> Role for GroupLog<T, M> {
         report("ordain_group_entries_in_memory", entries as f64);
         report("ordain_group_bytes_in_memory", bytes as f64);
         report("ordain_group_fetches_total", self.counts.fetches as f64);
+        report("ordain_group_confirm_rounds_total", self.confirmations.rounds as f64);
+        report("ordain_group_confirmed_total", self.confirmations.confirmed as f64);
         report("ordain_group_first", self.raft.store().base().index as f64 + 1.0);
         report("ordain_log_behind_epoch", self.behind.unwrap_or_default().0 as f64);
         report("ordain_log_dispatched_batches_total", self.counts.dispatched as f64);

@@ -143,6 +143,14 @@ impl<T: EntryType, M: Carrier<T::Entry>> InputLog<T, M> {
         self.enqueue(Queued { entry, epoch, waits: false, content, is_own: true }, is_logged, out);
     }
 
+    /// Answers the appender's question whether this node leads. Nobody else can write a log without members. A primary
+    /// that ships its log asks no quorum, so it cannot know.
+    fn confirm(&self, n: u64, out: &mut Outbox<M>) {
+        let is_alone = self.shipping.is_none() && !self.is_stopping;
+        let answer = if is_alone { Log::Confirmed { n, term: 0 } } else { Log::NotConfirmed { n } };
+        out.send(self.appender, answer);
+    }
+
     /// Gives an entry its log entry, if it is to have one, and queues it.
     fn enqueue(&mut self, mut queued: Queued<T::Entry>, is_logged: bool, out: &mut Outbox<M>) {
         let Queued { entry, epoch, content, .. } = &queued;
@@ -264,6 +272,7 @@ impl<T: EntryType, M: Carrier<T::Entry>> Role for InputLog<T, M> {
         match event {
             Event::Message { from, message } => match message.try_into() {
                 Ok(Message::Log(Log::Append(entry))) => self.append(entry, out),
+                Ok(Message::Log(Log::Confirm(n))) => self.confirm(n, out),
                 Ok(Message::Log(Log::Trim(covered))) => self.covered = covered,
                 Ok(Message::Log(Log::BeginAgain(epoch))) => {
                     out.rebuild(Rebuild { without_log: self.reach() < epoch, without_receive_journal: true })

@@ -7,7 +7,7 @@ use ordain_role::{Bug, Bugs};
 
 use crate::tests::Note;
 
-use super::world::{Fate, Fault, World};
+use super::world::{Answers, Fate, Fault, World};
 
 /// What a run came to.
 #[derive(Debug, Default)]
@@ -17,6 +17,7 @@ struct Tally {
     lost: usize,
     fetches: f64,
     replaced: usize,
+    answers: Answers,
     /// Logs that begin later at the end, and checkpoints that were copied.
     trimmed: usize,
     copied: usize,
@@ -34,6 +35,9 @@ fn run(members: usize, seed: u64, bugs: Bugs) -> Result<Tally, String> {
             let pause = world.random.between((100, 20_000));
             world.run(pause)?;
             let any = world.random.below(members as u64) as usize;
+            if world.random.below(3) == 0 {
+                ask(&mut world, any)?;
+            }
             // Mostly at a leader, now and then at somebody who does not lead, or at one of two who think they do.
             let node = match world.leader() {
                 Some(_) if world.random.below(20) == 0 => any,
@@ -78,9 +82,18 @@ fn run(members: usize, seed: u64, bugs: Bugs) -> Result<Tally, String> {
     }
     let settled = until(&mut world, 6_000_000, World::is_settled);
     copied += settled.map_err(|e| format!("the group does not settle: {e}"))?;
+    if world.open_questions() > 0 {
+        return Err("whether a node leads is not answered although nothing is wrong".to_owned());
+    }
     let before = world.agreed.len();
     for _ in 0..10 {
         let leader = world.leader().ok_or("the leader is gone although nothing happens")?;
+        let confirmed = world.answers.confirmed;
+        world.ask(leader)?;
+        world.run(50_000)?;
+        if world.answers.confirmed != confirmed + 1 {
+            return Err("the leader is not confirmed although nothing is wrong".to_owned());
+        }
         world.propose(leader, 1, 100)?;
         world.run(50_000)?;
     }
@@ -99,7 +112,20 @@ fn run(members: usize, seed: u64, bugs: Bugs) -> Result<Tally, String> {
     let fetches = (0..members).map(|node| world.gauge(node, "ordain_group_fetches_total")).sum();
     let trimmed = (0..members).filter(|node| world.gauge(*node, "ordain_group_first") > 1.0).count();
     let replaced = usize::from(replaced.is_some());
-    Ok(Tally { logged, lost: world.lost_late, fetches, replaced, trimmed, copied })
+    let answers = world.answers;
+    Ok(Tally { logged, lost: world.lost_late, fetches, replaced, answers, trimmed, copied })
+}
+
+/// A node is asked some times whether it leads; mostly one that says so, of which there may be two.
+fn ask(world: &mut World, any: usize) -> Fault {
+    let leads = (0..world.nodes.len()).filter(|node| world.nodes[*node].leads);
+    let asked = if world.random.below(6) == 0 { vec![any] } else { leads.collect() };
+    for node in asked.into_iter().filter(|node| world.nodes[*node].log.is_some()).collect::<Vec<_>>() {
+        for _ in 0..world.random.between((1, 4)) {
+            world.ask(node)?;
+        }
+    }
+    Ok(())
 }
 
 /// Now and then a member takes a checkpoint, or lets go what its checkpoint has, or gets another one's. Says how many have.
@@ -152,12 +178,13 @@ fn heal(world: &mut World) {
     world.cut.clear();
     (world.delay, world.disk_delay) = ((200, 2000), (100, 3000));
     world.nodes.iter_mut().for_each(|node| node.disk.set_full_from(None));
+    world.nodes.iter_mut().for_each(|node| node.pace = 100);
 }
 
 fn fault(world: &mut World, members: usize) -> Fault {
     let node = world.random.below(members as u64) as usize;
     let back = world.random.between((1000, 800_000));
-    match world.random.below(12) {
+    match world.random.below(14) {
         0..=2 => {
             let power = world.random.below(2) == 0;
             world.stop(node, power);
@@ -191,7 +218,21 @@ fn fault(world: &mut World, members: usize) -> Fault {
             }
         }
         9 => world.loss = world.random.below(3) * 100,
-        10 => world.disk_delay = if world.random.below(2) == 0 { (100, 3000) } else { (100, 150_000) },
+        10 => {
+            // The clocks of some nodes are slow or fast, or jump.
+            world.nodes[node].pace = world.random.between((40, 200));
+            world.nodes[node].ahead = world.random.below(10_000_000);
+        }
+        11 => {
+            if let Some(leader) = world.leader() {
+                // It takes itself for the leader for some time after another one is.
+                world.nodes[leader].pace = 40;
+                world.set_cut(leader, true);
+                let pause = world.random.between((100_000, 600_000));
+                world.run(pause)?;
+            }
+        }
+        12 => world.disk_delay = if world.random.below(2) == 0 { (100, 3000) } else { (100, 150_000) },
         _ => {
             let full = world.random.below(2) == 0;
             world.nodes[node].disk.set_full_from(full.then_some(0));
@@ -211,6 +252,8 @@ fn three_members_keep_their_promises() {
         total.fetches += tally.fetches;
         total.replaced += tally.replaced;
         total.trimmed += tally.trimmed;
+        total.answers.confirmed += tally.answers.confirmed;
+        total.answers.refused += tally.answers.refused;
         total.copied += tally.copied;
     }
     // The runs are worth something: much is agreed on, something is lost, and members that lag are served from disk.
@@ -219,6 +262,7 @@ fn three_members_keep_their_promises() {
         "{total:?}"
     );
     assert!(total.trimmed > 100 && total.copied > 20, "{total:?}");
+    assert!(total.answers.confirmed > 10_000 && total.answers.refused > 1_000, "{total:?}");
 }
 
 #[test]
@@ -237,4 +281,9 @@ fn found(seeds: std::ops::Range<u64>, bugs: Bugs) -> usize {
 #[test]
 fn a_journal_that_does_not_sync_is_found_out() {
     assert!(found(0..10, Bugs::NONE.with(Bug::SkipSync)) > 0);
+}
+
+#[test]
+fn a_leader_that_confirms_itself_is_found_out() {
+    assert!(found(0..20, Bugs::NONE.with(Bug::ConfirmFromBelief)) > 0);
 }

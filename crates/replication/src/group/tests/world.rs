@@ -48,7 +48,12 @@ pub struct Node {
     /// Its sequencer: whether it may propose, after which epoch, and what is open.
     pub leads: bool,
     pub leader: Option<NodeId>,
+    /// In which term, as its log has told it last.
+    term: u64,
     epoch: u64,
+    /// The pace of its timers, percent, and how far its wall clock is ahead.
+    pub pace: u64,
+    pub ahead: u64,
     pub open: BTreeMap<u64, Note>,
     /// What it was told is logged, and must be sealed next.
     logged: Option<Note>,
@@ -58,6 +63,20 @@ pub struct Node {
     pub checkpoint: u64,
     /// What its log has said is behind.
     pub behind: Option<u64>,
+}
+
+/// A question whether a node leads, and how much was handed on anywhere before it was asked.
+#[derive(Clone, Copy, Debug)]
+struct Question {
+    node: usize,
+    agreed: usize,
+}
+
+/// The answers to such questions.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Answers {
+    pub confirmed: usize,
+    pub refused: usize,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -87,6 +106,11 @@ pub struct World {
     /// In which term each of it was.
     terms: Vec<u64>,
     pub fates: BTreeMap<u64, Fate>,
+    /// Open questions whether a node leads, and how many were answered.
+    questions: BTreeMap<u64, Question>,
+    pub answers: Answers,
+    /// Heartbeats that members sent and answered.
+    pub heartbeats: usize,
     /// Batches that were taken and lost later.
     pub lost_late: usize,
     taken: BTreeSet<u64>,
@@ -122,7 +146,7 @@ impl World {
             time: 0,
             count: 0,
             agenda: BTreeMap::new(),
-            nodes: (0..members).map(|_| Node::default()).collect(),
+            nodes: (0..members).map(|_| Node { pace: 100, ..Node::default() }).collect(),
             random: Random(seed),
             bugs,
             tail_bytes: 1500,
@@ -135,6 +159,9 @@ impl World {
             agreed: Vec::new(),
             terms: Vec::new(),
             fates: BTreeMap::new(),
+            questions: BTreeMap::new(),
+            answers: Answers::default(),
+            heartbeats: 0,
             lost_late: 0,
             taken: BTreeSet::new(),
             leaders: BTreeMap::new(),
@@ -172,6 +199,7 @@ impl World {
             tail_bytes: self.tail_bytes,
             kept_max: self.kept_max,
             keep_bytes: self.keep_bytes,
+            bugs: self.bugs,
             ..GroupSettings::new(here(LOG), members)
         };
         let config = LogConfig { segment_bytes: 4096, bugs: self.bugs, ..LogConfig::new(*b"group") };
@@ -241,6 +269,7 @@ impl World {
         state.open.clear();
         (state.log, state.leads, state.leader, state.logged) = (None, false, None, None);
         state.life += 1;
+        self.questions.retain(|_, question| question.node != node);
         self.tell_peers(node, PeerState::Lost);
     }
 
@@ -311,7 +340,8 @@ impl World {
     /// Gives a member an event and takes what it asks for.
     pub fn event(&mut self, node: usize, event: Event<Message>) -> Fault {
         let mut out = Outbox::default();
-        let now = Now { elapsed: Micros(self.time), wall: Micros(self.time) };
+        let wall = Micros(self.time + self.nodes[node].ahead);
+        let now = Now { elapsed: Micros(self.time), wall };
         let Some(log) = &mut self.nodes[node].log else { return Ok(()) };
         log.handle(now, event, &mut out);
         log.check().map_err(|broken| format!("node {node}: {broken}"))?;
@@ -324,7 +354,8 @@ impl World {
             let setting = self.count;
             self.nodes[node].timers.insert(timer, setting);
             if let Some(delay) = delay {
-                self.plan(delay.0, Happening::Timer { node, life, timer, setting });
+                let delay = delay.0 * 100 / self.nodes[node].pace;
+                self.plan(delay, Happening::Timer { node, life, timer, setting });
             }
         }
         for request in out.disk {
@@ -393,9 +424,12 @@ impl World {
     fn post(&mut self, from: usize, to: usize, message: Message) {
         if let Message::Group(GroupMessage { head, tail, .. }) = &message
             && let Some(Wire::Raft(said)) = Wire::decode_shared(head, tail)
-            && !format!("{:?}", said.msg_type).contains("Heartbeat")
         {
-            self.note(|| words(from, to, &said));
+            if format!("{:?}", said.msg_type).contains("Heartbeat") {
+                self.heartbeats += 1;
+            } else {
+                self.note(|| words(from, to, &said));
+            }
         }
         if self.random.below(1000) >= self.loss {
             let delay = self.random.between(self.delay);
@@ -436,7 +470,7 @@ impl World {
                     None => format!("n{node} leader none term {term} last {last}"),
                 });
                 let state = &mut self.nodes[node];
-                (state.leads, state.leader) = (is_me, leader);
+                (state.leads, state.leader, state.term) = (is_me, leader, term);
                 state.epoch = state.epoch.max(last.0);
                 if is_me && *self.leaders.entry(term).or_insert(node) != node {
                     return Err(format!("two lead in term {term}"));
@@ -456,6 +490,13 @@ impl World {
                 self.lost_late += usize::from(self.taken.contains(&id));
                 (id, Fate::Lost)
             }
+            Log::Confirmed { n, term } => return self.confirmed(node, n, term),
+            Log::NotConfirmed { n } => {
+                self.answered(node, n)?;
+                self.note(|| format!("n{node} not confirmed {n}"));
+                self.answers.refused += 1;
+                return Ok(());
+            }
             other => return Err(format!("the sequencer is told {other:?}")),
         };
         let batch = self.nodes[node].open.remove(&id);
@@ -467,6 +508,49 @@ impl World {
             None => Ok(()),
             Some(before) => Err(format!("batch {id} is {fate:?} after it was {before:?}")),
         }
+    }
+
+    /// A member's sequencer asks whether the member leads.
+    pub fn ask(&mut self, node: usize) -> Fault {
+        let n = self.next_id;
+        self.next_id += 1;
+        self.questions.insert(n, Question { node, agreed: self.agreed.len() });
+        self.note(|| format!("n{node} confirm {n}"));
+        let from = Address { node: NodeId(node as u16), role: SEQUENCER };
+        self.event(node, Event::Message { from, message: Log::Confirm(n).into() })
+    }
+
+    /// The number of questions that are not answered, of nodes that live.
+    pub fn open_questions(&self) -> usize {
+        self.questions.len()
+    }
+
+    /// Each question has one answer, at the node that has asked.
+    fn answered(&mut self, node: usize, n: u64) -> Result<Question, String> {
+        let question = self.questions.remove(&n).filter(|question| question.node == node);
+        question.ok_or_else(|| format!("node {node} answers question {n}, which is not open there"))
+    }
+
+    /// A member says that it leads. When it was asked, nothing of a later term was handed on anywhere, and what was is handed
+    /// on here.
+    fn confirmed(&mut self, node: usize, n: u64, term: u64) -> Fault {
+        let Question { agreed, .. } = self.answered(node, n)?;
+        self.note(|| format!("n{node} confirmed {n} term {term}"));
+        self.answers.confirmed += 1;
+        let state = &self.nodes[node];
+        if !state.leads || state.term != term {
+            return Err(format!("node {node} confirms term {term} and has not said that it leads in it"));
+        }
+        let newest = self.terms[..agreed].last().copied().unwrap_or_default();
+        if newest > term {
+            return Err(format!(
+                "node {node} confirms term {term}, and a note of {newest} had been handed on before"
+            ));
+        }
+        if state.seen < agreed {
+            return Err(format!("node {node} confirms and has not handed on all that others had"));
+        }
+        Ok(())
     }
 
     /// A member's sequencer closes a batch and gives it to the log, whether that leads or not. Says its number.

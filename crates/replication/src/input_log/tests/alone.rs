@@ -52,6 +52,8 @@ impl LogBench {
                 Message::Log(Log::Sealed(b)) => format!("sealed {} to {}", b.epoch, to.role),
                 Message::Log(Log::Rejected(b)) => format!("rejected {}", b.epoch),
                 Message::Log(Log::Writable) => "writable".to_string(),
+                Message::Log(Log::Confirmed { n, term }) => format!("confirmed {n} term {term}"),
+                Message::Log(Log::NotConfirmed { n }) => format!("not confirmed {n}"),
                 other => panic!("{other:?} to {to:?}"),
             })
             .collect()
@@ -254,4 +256,14 @@ fn a_failing_disk_and_epochs_out_of_order_stop_the_log() {
     let message = Log::Append(note(5, WRITE)).into();
     bench.log.handle(Now::default(), Event::Message { from: SEQUENCER, message }, &mut out);
     assert!(out.halt.is_some());
+}
+
+#[test]
+fn a_log_without_members_confirms_at_once_until_its_node_stops() {
+    let mut bench = LogBench::new(LogSettings::default());
+    bench.append(note(1, WRITE));
+    let confirm = |n| Event::Message { from: SEQUENCER, message: Log::Confirm(n).into() };
+    assert_eq!(bench.event(confirm(1)), ["confirmed 1 term 0"]);
+    bench.event(Event::Stop);
+    assert_eq!(bench.event(confirm(2)), ["not confirmed 2"]);
 }

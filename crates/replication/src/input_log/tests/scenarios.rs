@@ -640,3 +640,13 @@ fn a_log_without_members_is_told_nothing_of_them() {
     log.handle(Default::default(), Event::Message { from: here(1), message }, &mut out);
     assert!(out.halt.is_some_and(|reason| reason.contains("no members")));
 }
+
+/// A primary asks no quorum, so it cannot tell whether the configuration service has given it up.
+#[test]
+fn who_ships_its_log_confirms_nothing() {
+    let mut world = world(2);
+    let primary = world.primary();
+    world.ask(primary, 1).unwrap();
+    world.ask(1 - primary, 2).unwrap();
+    assert_eq!([primary, 1 - primary].map(|node| world.nodes[node].not_confirmed.clone()), [[1], [2]]);
+}

@@ -46,6 +46,8 @@ pub struct Node {
     pub open: VecDeque<Note>,
     pub lost: usize,
     pub rejected: usize,
+    /// The questions whether the node leads that were answered with a no.
+    pub not_confirmed: Vec<u64>,
     /// What it has sealed in all its lives: the epochs of this one, and how many batches that were to be kept.
     pub sealed: Vec<u64>,
     pub entries: usize,
@@ -286,6 +288,11 @@ impl World {
         self.tell(node, (node, SEQUENCER), Log::Append(note))
     }
 
+    /// The sequencer of a node asks whether that leads.
+    pub fn ask(&mut self, node: usize, n: u64) -> Fault {
+        self.tell(node, (node, SEQUENCER), Log::Confirm(n))
+    }
+
     fn sequencer(&mut self, node: usize, message: Log) -> Fault {
         let state = &mut self.nodes[node];
         match message {
@@ -316,6 +323,7 @@ impl World {
                 state.rejected += 1;
             }
             Log::Writable => {}
+            Log::NotConfirmed { n } => state.not_confirmed.push(n),
             other => return Err(format!("the sequencer is told {other:?}")),
         }
         Ok(())
