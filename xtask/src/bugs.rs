@@ -25,6 +25,9 @@ const SEEDS_A_RUN: u64 = 10;
 /// The number of seeds that must find a bug, at the least.
 const LEAST: usize = 10;
 
+/// The kind of violation of a run that comes to nothing.
+const STUCK: &str = "stuck";
+
 /// The page with the table, and the lines around this.
 const PAGE: &str = "docs/testing.md";
 const BEGIN: &str = "<!-- cargo xtask bugs: begin -->";
@@ -215,22 +218,36 @@ fn seeds(simulator: &Simulator<'_>, job: &Job, bugs: &Bugs) -> anyhow::Result<Fo
         for report in simulator.seeds(&name, &job.flags, from..from + SEEDS_A_RUN)? {
             let kind = report["kind"].as_str().unwrap_or_default();
             if job.kinds.iter().any(|counted| counted == kind) {
-                found.note(report["seed"].as_u64().unwrap_or_default(), kind);
+                let seed = report["seed"].as_u64().unwrap_or_default();
+                // A run may come to nothing for its faults alone.
+                let is_of_bug = kind != STUCK || without_bug(simulator, &name, job, seed)?.is_none();
+                if is_of_bug {
+                    found.note(seed, kind);
+                }
             }
         }
         found.run += SEEDS_A_RUN;
     }
     if let Some(first) = found.first {
-        let flags: Vec<String> = without_bug(&job.flags);
-        let sound = simulator.seeds(&name, &flags, first..first + 1)?;
-        let verdict = sound.first().and_then(|report| report["violation"].as_str());
+        let verdict = without_bug(simulator, &name, job, first)?;
         found.unsound = verdict.map(|verdict| format!("seed {first}: {verdict}"));
     }
     Ok(found)
 }
 
+/// The verdict on a seed of a job without the bug, if that is unsound.
+fn without_bug(
+    simulator: &Simulator<'_>,
+    name: &str,
+    job: &Job,
+    seed: u64,
+) -> anyhow::Result<Option<String>> {
+    let reports = simulator.seeds(name, &flags_without_bug(&job.flags), seed..seed + 1)?;
+    Ok(reports.first().and_then(|report| report["violation"].as_str()).map(String::from))
+}
+
 /// The flags of a setting without the bug.
-fn without_bug(flags: &[String]) -> Vec<String> {
+fn flags_without_bug(flags: &[String]) -> Vec<String> {
     let mut words = flags.iter();
     let mut kept = Vec::new();
     while let Some(word) = words.next() {
@@ -349,7 +366,7 @@ mod tests {
     #[test]
     fn a_setting_without_its_bug_is_the_same_otherwise() {
         let words = |line: &str| line.split(' ').map(String::from).collect::<Vec<_>>();
-        assert_eq!(without_bug(&words("--a b --plant c --unasked")), words("--a b --unasked"));
+        assert_eq!(flags_without_bug(&words("--a b --plant c --unasked")), words("--a b --unasked"));
     }
 
     #[test]

@@ -5,9 +5,11 @@
 //! single messages and disk operations, too, happens for a while and then no more.
 
 use ordain_model::{OutcomeBatch, OutcomeStatus, Random};
+use ordain_role::NodeId;
 
 use crate::faults::{Fault, Faults, Intensity};
 use crate::load::FaultPace;
+use crate::network::Cuts;
 use crate::queue::Happening;
 use crate::run::Config;
 use crate::simulator::Simulator;
@@ -200,14 +202,40 @@ impl<S: System> Simulator<'_, S> {
 
     /// An incident happens, if the cluster is such that it can; else it is tried again.
     pub(crate) fn try_incident(&mut self, incident: Incident) {
-        let node = self.random.index(self.nodes.len());
-        if !self.happens(incident, node) {
+        let leader = self.draw_leader();
+        let node = leader.unwrap_or_else(|| self.random.index(self.nodes.len()));
+        let happens = match (incident, leader) {
+            (Incident::Cut, Some(off)) if self.cuts.is_whole() => {
+                let cuts = Cuts::draw_off(self.nodes.len(), off, &mut self.random);
+                self.cut(cuts);
+                true
+            }
+            _ => self.happens(incident, node),
+        };
+        if !happens {
             let delay = 1 + self.random.tail(2_000);
             return self.after(delay, Happening::TryIncident(incident));
         }
         if let FaultPace::Every { mean_us } = self.config.load.faults {
             self.after_about(mean_us, Happening::Incident);
         }
+    }
+
+    /// Draws a node that leads a partition, if the next incident is to hit one and there is one.
+    fn draw_leader(&mut self) -> Option<usize> {
+        let chance = self.config.load.leader_chance;
+        if chance == 0 || !self.random.chance(chance) {
+            return None;
+        }
+        let gauge = |of: NodeId, name: &str| self.gauge(of, name);
+        let leads = |node: &usize| self.system.leads(NodeId(*node as u16), &gauge);
+        let leaders: Vec<usize> = (0..self.nodes.len()).filter(leads).collect();
+        if leaders.is_empty() {
+            return None;
+        }
+        let leader = leaders[self.random.index(leaders.len())];
+        self.trace.note(self.now, format_args!("node {leader} leads, and is to be hit"));
+        Some(leader)
     }
 
     /// Lets an incident happen to a node. False if it cannot.

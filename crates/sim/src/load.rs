@@ -104,6 +104,10 @@ pub struct Load {
     /// The mean time that a node is down or stands still, and that the network is cut, in virtual microseconds; 0: as the seed
     /// draws it, mostly short.
     pub outage_us: u64,
+    /// The chance of a node that starts, per million, to lose power again as soon as it catches up.
+    pub relapse_chance: u32,
+    /// The chance of an incident, per million, to hit a node that leads a partition, if there is one.
+    pub leader_chance: u32,
 }
 
 impl Load {
@@ -122,6 +126,8 @@ impl Load {
             breadth: 1,
             faults: FaultPace::Own,
             outage_us: 0,
+            relapse_chance: 0,
+            leader_chance: 0,
         };
         let steady = Load {
             clients: 128 * partitions,

@@ -106,8 +106,21 @@ impl Cuts {
             4 => (0..nodes).map(|node| node == off).collect(),
             _ => (0..nodes).map(|node| node != off).collect(),
         };
+        Cuts::between(&side, random)
+    }
+
+    /// Draws a partition that has one node off, both ways or one.
+    pub(crate) fn draw_off(nodes: usize, off: usize, random: &mut Random) -> Cuts {
+        let is_inverse = random.chance(500_000);
+        let side: Vec<bool> = (0..nodes).map(|node| (node == off) != is_inverse).collect();
+        Cuts::between(&side, random)
+    }
+
+    /// Cuts the ways between two sides, or from the first of them to the other alone.
+    fn between(side: &[bool], random: &mut Random) -> Cuts {
         let one_way = random.chance(330_000);
         let is_cut = |from: usize, to: usize| side[from] != side[to] && (side[from] || !one_way);
+        let ways = (0..side.len()).flat_map(|from| (0..side.len()).map(move |to| (from, to)));
         Cuts(ways.filter(|(from, to)| is_cut(*from, *to)).collect())
     }
 
@@ -415,6 +428,14 @@ impl<S: System> Simulator<'_, S> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_node_is_cut_off_alone_both_ways_or_one() {
+        let mut random = Random::new(5);
+        let drawn: BTreeSet<String> =
+            (0..100).map(|_| Cuts::draw_off(3, 1, &mut random).to_string()).collect();
+        assert_eq!(drawn.into_iter().collect::<Vec<_>>(), [" 0>1 1>0 1>2 2>1", " 0>1 2>1", " 1>0 1>2"]);
+    }
 
     #[test]
     fn every_kind_of_cut_is_drawn_and_no_node_is_cut_from_itself() {

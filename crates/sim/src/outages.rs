@@ -16,6 +16,11 @@ use crate::simulator::Simulator;
 use crate::steps::panic_text;
 use crate::system::System;
 
+/// The number of looks at a node that may relapse, and the mean time between two, in virtual microseconds. A member hears twice a
+/// second that its group does not keep any more what it needs.
+const RELAPSE_LOOKS: u32 = 1_000;
+const RELAPSE_LOOK_US: u64 = 1_000;
+
 impl<S: System> Simulator<'_, S> {
     /// Schedules something that happens every so often, if it ever does.
     pub(crate) fn after_about(&mut self, mean: u64, happening: Happening<S::Message>) {
@@ -53,6 +58,9 @@ impl<S: System> Simulator<'_, S> {
                     self.nodes[node].crash_at_op = Some(ops);
                 }
             }
+            Happening::Relapse { node, life, looks } if self.lives(node, life) && !self.healed => {
+                self.relapse((node, life), looks);
+            }
             Happening::Fill { node } => {
                 self.trace.note(self.now, format_args!("node {node} disk full"));
                 self.counts.shortages += 1;
@@ -69,12 +77,8 @@ impl<S: System> Simulator<'_, S> {
             Happening::Cut => {
                 let nodes = (0..self.nodes.len() as u16).map(NodeId);
                 let zones: Vec<u16> = nodes.map(|node| self.system.zone(node)).collect();
-                self.cuts = Cuts::draw(&zones, &mut self.random);
-                self.counts.partitions += 1;
-                self.counts.faults += 1;
-                self.trace.note(self.now, format_args!("partition{}", self.cuts));
-                let lasts = self.outage(self.intensity.partition_us_max);
-                self.after(lasts, Happening::Mend);
+                let cuts = Cuts::draw(&zones, &mut self.random);
+                self.cut(cuts);
             }
             Happening::Mend => {
                 self.trace.note(self.now, format_args!("partition ends"));
@@ -125,6 +129,16 @@ impl<S: System> Simulator<'_, S> {
         }
     }
 
+    /// Cuts ways between nodes for a while.
+    pub(crate) fn cut(&mut self, cuts: Cuts) {
+        self.cuts = cuts;
+        self.counts.partitions += 1;
+        self.counts.faults += 1;
+        self.trace.note(self.now, format_args!("partition{}", self.cuts));
+        let lasts = self.outage(self.intensity.partition_us_max);
+        self.after(lasts, Happening::Mend);
+    }
+
     /// Draws the time that an outage lasts: while there are faults, as the load has it.
     fn outage(&mut self, longest_us: u64) -> u64 {
         match self.healed {
@@ -167,6 +181,19 @@ impl<S: System> Simulator<'_, S> {
         self.hang_up(node);
         let down = self.outage(down_us_max);
         self.after(down, Happening::Restart { node });
+    }
+
+    /// Has a node that has started lose power again once it catches up, if it does so soon.
+    fn relapse(&mut self, (node, life): (usize, u32), looks: u32) {
+        let gauge = |of: NodeId, name: &str| self.gauge(of, name);
+        if self.system.catches_up(NodeId(node as u16), &gauge) {
+            self.trace.note(self.now, format_args!("node {node} is to crash while it catches up"));
+            return self.happen(Happening::CrashDue { node, life });
+        }
+        if let Some(looks) = looks.checked_sub(1) {
+            let pause = self.random.between(1, 2 * RELAPSE_LOOK_US);
+            self.after(pause, Happening::Relapse { node, life, looks });
+        }
     }
 
     /// Reads a metric of the roles of a node; none if it is down, or has none of that name.
@@ -310,6 +337,10 @@ impl<S: System> Simulator<'_, S> {
                 numbers.into_iter().for_each(|role| self.wake(number, role));
                 let life = self.nodes[number].incarnation;
                 self.after_about(self.intensity.crash_every_us, Happening::CrashDue { node: number, life });
+                let relapses = self.config.load.relapse_chance;
+                if relapses > 0 && life > 0 && self.random.chance(relapses) {
+                    self.after(0, Happening::Relapse { node: number, life, looks: RELAPSE_LOOKS });
+                }
                 self.open_servers(number);
                 self.open_links(number);
                 self.accompany(number);

@@ -66,6 +66,8 @@ pub(crate) enum Happening<M> {
     SpellEnds(Spell),
     /// A crash is due.
     CrashDue { node: usize, life: u32 },
+    /// A node that catches up loses power again, now or at one of so many looks.
+    Relapse { node: usize, life: u32, looks: u32 },
     /// The companion of a node goes on.
     Accompany { node: usize, life: u32 },
     /// A node starts.

@@ -134,6 +134,18 @@ pub trait System {
         true
     }
 
+    /// True if a node gets from others what it misses. `gauge` is as for [`System::is_ready`].
+    fn catches_up(&self, node: NodeId, gauge: &dyn Fn(NodeId, &str) -> Option<f64>) -> bool {
+        let _ = (node, gauge);
+        false
+    }
+
+    /// True if a node leads a partition. `gauge` is as for [`System::is_ready`].
+    fn leads(&self, node: NodeId, gauge: &dyn Fn(NodeId, &str) -> Option<f64>) -> bool {
+        let _ = (node, gauge);
+        false
+    }
+
     /// A node has lost its disk: it starts next with an empty one.
     fn lose(&mut self, node: NodeId) {
         let _ = node;

@@ -624,13 +624,7 @@ impl System for DeterministicSystem {
     fn is_ready(&self, node: NodeId, gauge: &dyn Fn(NodeId, &str) -> Option<f64>) -> bool {
         let of = |name: &str| gauge(node, name);
         let is_some = |name: &str| of(name).is_some_and(|value| value > 0.0);
-        let lacks = [
-            "ordain_group_unfounded",
-            "ordain_exchange_unfounded",
-            "ordain_exchange_catch_up_epoch",
-            "ordain_exchange_behind_epoch",
-            "ordain_log_behind_epoch",
-        ];
+        let is_unfounded = ["ordain_group_unfounded", "ordain_exchange_unfounded"].into_iter().any(is_some);
         let has_leader = match self.settings.replication() {
             ordain_family::Replication::None => true,
             ordain_family::Replication::Sync => of("ordain_group_leader").is_none_or(|leader| leader >= 0.0),
@@ -642,7 +636,20 @@ impl System for DeterministicSystem {
         is_some(TAKES_TRANSACTIONS)
             && has_leader
             && of("ordain_group_is_voter") != Some(0.0)
-            && !lacks.into_iter().any(is_some)
+            && !is_unfounded
+            && !self.catches_up(node, gauge)
+    }
+
+    fn catches_up(&self, node: NodeId, gauge: &dyn Fn(NodeId, &str) -> Option<f64>) -> bool {
+        let lacks =
+            ["ordain_exchange_catch_up_epoch", "ordain_exchange_behind_epoch", "ordain_log_behind_epoch"];
+        lacks.into_iter().any(|name| gauge(node, name).is_some_and(|value| value > 0.0))
+    }
+
+    fn leads(&self, node: NodeId, gauge: &dyn Fn(NodeId, &str) -> Option<f64>) -> bool {
+        ["ordain_ship_is_primary", "ordain_group_is_leader"]
+            .into_iter()
+            .any(|name| gauge(node, name) == Some(1.0))
     }
 
     fn lose(&mut self, node: NodeId) {

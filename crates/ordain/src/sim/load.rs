@@ -43,6 +43,12 @@ pub(super) struct LoadFlags {
     /// has it, mostly short.
     #[arg(long, value_name = "MS", value_parser = value_parser!(u64).range(1..=1_000_000_000))]
     outage_ms: Option<u64>,
+    /// Of a hundred nodes that start again those that lose power once more as soon as they catch up with the others.
+    #[arg(long, value_name = "PERCENT", value_parser = value_parser!(u32).range(0..=100))]
+    relapse: Option<u32>,
+    /// Of a hundred faults that come one after the other those that hit a node that leads a partition.
+    #[arg(long, value_name = "PERCENT", value_parser = value_parser!(u32).range(0..=100))]
+    at_leaders: Option<u32>,
     /// Run each seed for so many virtual seconds, in which clients ask and faults happen, in place of a number of transactions.
     /// Clients rest longer and faults are rarer by default, so that a long run has no more than some hundred of each.
     #[arg(long, value_name = "SECONDS", conflicts_with = "txns", value_parser = value_parser!(u64).range(1..=1_000_000))]
@@ -53,6 +59,9 @@ pub(super) struct LoadFlags {
     /// Keys that they use: few, so that they are in each other's way; by default 16, with `--profile large` 512.
     #[arg(long, value_parser = value_parser!(u64).range(2..))]
     keys: Option<u64>,
+    /// Checkpoints that clients of a mix ask for, to a hundred other requests.
+    #[arg(long, value_name = "PERCENT", default_value_t = 2, value_parser = value_parser!(u64).range(0..=50))]
+    pub(super) checkpoints: u64,
 }
 
 impl LoadFlags {
@@ -98,6 +107,8 @@ impl LoadFlags {
             rest_us: self.rest_ms.map_or(rest_us, |millis| millis * 1000),
             faults,
             outage_us: self.outage_ms.map_or(of.outage_us, |millis| millis * 1000),
+            relapse_chance: self.relapse.map_or(of.relapse_chance, |percent| percent * 10_000),
+            leader_chance: self.at_leaders.map_or(of.leader_chance, |percent| percent * 10_000),
             ..of
         }
     }
@@ -118,6 +129,7 @@ impl LoadFlags {
             None => _ = write!(text, " --txns {}", self.txns()),
         }
         let knobs = [
+            ("checkpoints", Some(self.checkpoints).filter(|percent| *percent != 2)),
             ("clients", self.clients.map(u64::from)),
             ("pipeline", self.pipeline.map(u64::from)),
             ("sessions", self.sessions.map(u64::from)),
@@ -126,6 +138,8 @@ impl LoadFlags {
             ("rest-ms", self.rest_ms),
             ("fault-every", self.fault_every),
             ("outage-ms", self.outage_ms),
+            ("relapse", self.relapse.map(u64::from)),
+            ("at-leaders", self.at_leaders.map(u64::from)),
         ];
         for (name, value) in knobs {
             value.into_iter().for_each(|value| _ = write!(text, " --{name} {value}"));
@@ -147,6 +161,8 @@ impl LoadFlags {
             "breadth": load.breadth,
             "faults": load.faults.to_string(),
             "outage_us": load.outage_us,
+            "relapse_percent": f64::from(load.relapse_chance) / 10_000.0,
+            "at_leaders_percent": f64::from(load.leader_chance) / 10_000.0,
         })
     }
 }

@@ -33,6 +33,24 @@ fn demand_sound_of(args: &SimArgs, seeds: std::ops::Range<u64>) {
 }
 
 #[test]
+fn faults_hit_leaders_and_nodes_that_catch_up_where_that_is_asked_for() {
+    let flags = ["--profile", "steady", "--partitions", "2", "--replicas", "3", "--clients", "16"];
+    let faults = ["--faults", "crash", "--fault-every", "20", "--outage-ms", "50", "--txns", "300"];
+    let flags = [&flags[..], &faults].concat();
+    let count = |more: &[&str], what: &str| {
+        let mut found = 0;
+        let mut sink = |line: &str| found += usize::from(line.contains(what));
+        let report = simulate(&args(&[&flags[..], more].concat()), 0, Some(&mut sink)).unwrap();
+        assert!(report.verdict.is_ok(), "{report}");
+        found
+    };
+    let (leader, relapse) = ("leads, and is to be hit", "is to crash while it catches up");
+    assert_eq!((count(&[], leader), count(&[], relapse)), (0, 0));
+    assert!(count(&["--at-leaders", "100"], leader) > 0);
+    assert!(count(&["--relapse", "50"], relapse) > 0);
+}
+
+#[test]
 fn every_option_reaches_the_roles_and_the_command_that_reproduces_a_seed() {
     for info in registry::all_options() {
         let engine: Engine = "qstore".parse().unwrap();
@@ -165,6 +183,9 @@ fn each_knob_reaches_the_load_and_the_command_that_reproduces_a_seed() {
         ("--rest-ms", "13"),
         ("--fault-every", "17"),
         ("--outage-ms", "19"),
+        ("--relapse", "21"),
+        ("--at-leaders", "23"),
+        ("--checkpoints", "5"),
     ];
     let all: Vec<&str> = flags.iter().flat_map(|(name, value)| [*name, *value]).collect();
     let given = args(&all);
@@ -177,6 +198,8 @@ fn each_knob_reaches_the_load_and_the_command_that_reproduces_a_seed() {
         rest_us: 13_000,
         faults: FaultPace::Every { mean_us: 17_000 },
         outage_us: 19_000,
+        relapse_chance: 210_000,
+        leader_chance: 230_000,
         ..Load::of(Profile::Storm, 1)
     };
     assert_eq!(config(&given, 1).load, load);

@@ -378,6 +378,7 @@ impl<X> Checkpointer<X> {
 
     /// Seals what is saved, if all other partitions are as far.
     fn try_seal(&mut self, now: Now, out: &mut Outbox<Message<X>>) {
+        // With several partitions nothing is saved that may be lost, as the exchange confirms no more than what is stable.
         // Planted, STABLE.
         let may_be_lost = self.settings.primaries_change && !self.settings.bugs.has(Bug::SealUnstable);
         let counts = |epoch: &Epoch| !may_be_lost || *epoch <= self.stable;
