@@ -1,3 +1,5 @@
+//! Tests of no-wait alone: its locks, what its check finds, and the gate of the table (rules N1 to N7).
+
 use ordain_commit::TransactionId;
 use ordain_model::{Db, KeyHash};
 

@@ -1,3 +1,5 @@
+//! Tests of wait-die alone: what its check finds, and memory that is used again. Its rules are tested in `tests/locks`.
+
 use ordain_commit::TransactionId;
 use ordain_model::{Db, KeyHash};
 

@@ -129,7 +129,7 @@ impl Model {
             if verdict != Verdict::Granted {
                 return verdict;
             }
-            self.pending.get_mut(&who).unwrap().pop_front();
+            self.pending.entry(who).or_default().pop_front();
         }
         self.pending.remove(&who);
         Verdict::Granted
@@ -159,14 +159,14 @@ impl Model {
         if !self.waits || !blockers.iter().all(|other| self.is_older(who, *other)) {
             return Verdict::Refused;
         }
-        let queue = &mut self.lines.get_mut(&resource).unwrap().queue;
+        let queue = &mut self.lines.entry(resource).or_default().queue;
         queue.insert(if is_ahead { 0 } else { queue.len() }, entry);
         Verdict::Waits
     }
 
     /// Gives a lock. Nobody who asked before for something that conflicts may be passed, but by an upgrade.
     fn hold(&mut self, resource: Resource, entry: Entry) {
-        let line = self.lines.get_mut(&resource).unwrap();
+        let line = self.lines.entry(resource).or_default();
         let is_upgrade = !line.held_by(entry.who).is_empty();
         let passed = line.queue.iter().find(|e| e.asked < entry.asked && conflict(&e.locks, &entry.locks));
         assert!(is_upgrade || passed.is_none(), "{entry:?} passes {passed:?}");
@@ -187,7 +187,7 @@ impl Model {
             let resources: Vec<Resource> = self.lines.keys().rev().copied().collect();
             for resource in resources {
                 for granted in self.grant(resource) {
-                    self.pending.get_mut(&granted).unwrap().pop_front();
+                    self.pending.entry(granted).or_default().pop_front();
                     match self.go_on(granted) {
                         Verdict::Granted => outcome.granted.push(granted),
                         Verdict::Waits => {}
@@ -209,7 +209,7 @@ impl Model {
             let line = &self.lines[&resource];
             let next = (0..line.queue.len()).find(|at| self.blockers(line, *at).is_empty());
             let Some(at) = next else { return granted };
-            let entry = self.lines.get_mut(&resource).unwrap().queue.remove(at);
+            let entry = self.lines.entry(resource).or_default().queue.remove(at);
             granted.push(entry.who);
             self.hold(resource, entry);
         }

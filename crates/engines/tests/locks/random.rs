@@ -129,7 +129,7 @@ impl Run {
 
     fn check(&self) {
         self.model.check();
-        self.shard.check().unwrap();
+        self.shard.check();
         for n in 0..TRANSACTIONS {
             assert_eq!(self.shard.held(self.who(n)), self.model.held(self.who(n)), "{}", self.who(n));
         }

@@ -111,8 +111,9 @@ impl Shard {
         held
     }
 
-    pub(crate) fn check(&self) -> Result<(), String> {
-        self.control.check(&self.store, &|who| self.live.contains(&who))
+    pub(crate) fn check(&self) {
+        let checked = self.control.check(&self.store, &|who| self.live.contains(&who));
+        assert_eq!(checked, Ok(()));
     }
 
     pub(crate) fn gauge(&self, name: &str) -> f64 {

@@ -276,18 +276,29 @@ fn no_wait(flags: &[&str]) -> SimArgs {
     args(&[&["--engine", "no-wait", "--unfinished", "--txns", "300"], flags].concat())
 }
 
-#[test]
-fn no_wait_is_strictly_serializable_on_one_node_with_all_faults() {
+/// Runs an engine of the commit family on one node under all faults.
+fn demand_strict(engine: &str) {
+    let with = args(&["--engine", engine, "--unfinished", "--txns", "300"]);
     let (mut committed, mut crashes) = (0, 0);
-    for seed in 0..40 {
-        let report = simulate(&no_wait(&[]), seed, None).unwrap();
-        assert!(report.verdict.is_ok(), "{report}\nreproduce: {}", reproduce(&no_wait(&[]), seed));
+    for seed in 0..30 {
+        let report = simulate(&with, seed, None).unwrap();
+        assert!(report.verdict.is_ok(), "{report}\nreproduce: {}", reproduce(&with, seed));
         committed += report.committed;
         crashes += report.counts.crashes;
     }
-    assert!(committed > 40 * 150 && crashes > 40, "{committed} committed, {crashes} crashes");
-    let run = || simulate(&no_wait(&[]), 7, None).unwrap();
+    assert!(committed > 30 * 150 && crashes > 30, "{committed} committed, {crashes} crashes");
+    let run = || simulate(&with, 7, None).unwrap();
     assert_eq!(run(), run());
+}
+
+#[test]
+fn no_wait_is_strictly_serializable_on_one_node_with_all_faults() {
+    demand_strict("no-wait");
+}
+
+#[test]
+fn wait_die_is_strictly_serializable_on_one_node_with_all_faults() {
+    demand_strict("wait-die");
 }
 
 #[test]
