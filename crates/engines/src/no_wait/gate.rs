@@ -45,9 +45,9 @@ struct Closed {
     owner: Seniority,
     /// The lock on the table that the transaction wants.
     wanted: Modes,
-    /// How often the transaction was refused since.
+    /// Refusals of the transaction since then.
     asked: u32,
-    /// How often each other transaction was refused since the owner asked last.
+    /// Refusals of each other transaction since the owner asked last.
     others: BTreeMap<TransactionId, u32>,
 }
 

@@ -95,7 +95,7 @@ impl<W> Attempt<W> {
     /// Checks that the attempt is under way, and has the lock on the table that each of its locks on records implies.
     ///
     /// # Errors
-    /// What is broken.
+    /// The first violation.
     pub(crate) fn check(&self, is_live: &dyn Fn(AttemptId) -> bool) -> Result<(), String> {
         let Attempt { id, table, held, .. } = self;
         if !is_live(*id) {

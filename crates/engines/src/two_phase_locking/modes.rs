@@ -113,7 +113,7 @@ impl fmt::Debug for Modes {
     }
 }
 
-/// How many attempts hold each mode of a target.
+/// The number of attempts that hold each mode of a target.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Counts([u32; 4]);
 

@@ -43,7 +43,7 @@ pub struct WaitDie {
 struct Waiting {
     target: Target,
     mode: Mode,
-    /// It waits for the table, whatever its target.
+    /// The table is what the access waits for, though its target may be a record.
     for_table: bool,
 }
 
@@ -109,7 +109,7 @@ impl Records {
     }
 }
 
-/// What the queues hold, to be compared with what the attempts know of it.
+/// Contents of all queues, to be compared with what the attempts know of them.
 #[derive(Debug, Default)]
 struct Requests {
     held: BTreeMap<(AttemptId, RecordId), Modes>,
@@ -123,7 +123,7 @@ impl Requests {
     /// Takes what belongs to an attempt out.
     ///
     /// # Errors
-    /// What the attempt has and the queues have not.
+    /// The first lock or wait of the attempt that no queue has.
     fn take(&mut self, attempt: &Attempt<Waiting>) -> Result<(), String> {
         let Attempt { id, table, held, waiting, .. } = attempt;
         if self.tables.remove(id).unwrap_or_default() != *table {
@@ -151,7 +151,7 @@ impl Requests {
     /// Checks that nothing is left.
     ///
     /// # Errors
-    /// What the queues have and no attempt knows of.
+    /// The contents that no attempt knows of.
     fn check_empty(&self) -> Result<(), String> {
         let Requests { held, tables, waiting, expected } = self;
         let is_expected = expected.values().any(|expected| *expected > 0);

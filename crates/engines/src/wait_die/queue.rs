@@ -158,7 +158,7 @@ impl Queue {
     /// Checks that holders are compatible, that whoever waits is older than whom it waits for, and that it waits for somebody.
     ///
     /// # Errors
-    /// What is broken.
+    /// The first violation.
     pub(super) fn check(&self) -> Result<(), String> {
         let mut counts = Counts::default();
         for (at, holder) in self.holders.iter().enumerate() {

@@ -45,7 +45,7 @@ fn covers(held: &Locks, lock: Lock) -> bool {
         || lock == Lock::Is && held.iter().any(|held| matches!(held, Lock::S | Lock::Ix))
 }
 
-/// Who holds a resource or waits for it, with when it asked.
+/// An attempt that holds a resource or waits for it, and when it asked.
 #[derive(Clone, Debug)]
 struct Entry {
     who: AttemptId,
@@ -74,7 +74,7 @@ pub(crate) struct Model {
     /// Requests may wait.
     waits: bool,
     lines: BTreeMap<Resource, Line>,
-    /// What each waiting attempt has still to ask for, what it waits for first.
+    /// Locks that each waiting attempt has still to get, the one that it waits for first.
     pending: BTreeMap<AttemptId, VecDeque<(Resource, Lock)>>,
     asked: u64,
     /// Refused accesses to the whole table, or of an attempt that has it, by transaction.
@@ -248,7 +248,7 @@ impl Model {
         !covers(&table, lock) && is_closed && is_behind
     }
 
-    /// What an attempt holds, intentions left out.
+    /// Locks of an attempt, intentions left out.
     pub(crate) fn held(&self, who: AttemptId) -> BTreeMap<Resource, Mode> {
         let held = self.lines.iter().map(|(resource, line)| (*resource, line.held_by(who)));
         let whole = held.filter_map(|(resource, locks)| {

@@ -51,7 +51,7 @@ struct Run {
     attempts: Vec<u32>,
     /// Its attempt holds something, or waits.
     live: Vec<bool>,
-    /// What each attempt has asked for last.
+    /// The target that each attempt has asked for last.
     asked: BTreeMap<AttemptId, Resource>,
 }
 

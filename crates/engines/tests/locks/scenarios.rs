@@ -148,7 +148,7 @@ fn scenario_22_a_no_of_one_participant_cancels_the_wait_at_another() {
     assert_eq!(ask(&mut waits, 4, X, Shared), Waits, "D3");
     assert_eq!(ask(&mut refuses, 1, X, Shared), Granted);
     assert_eq!(ask(&mut refuses, 5, X, Exclusive), Refused);
-    // Who came behind the cancelled request does not wait any more, and the holder is not concerned.
+    // The request behind the cancelled one does not wait any more, and the holder is not concerned.
     assert_eq!(end(&mut waits, 5), [4]);
     assert_eq!(waits.held(first(9)), [(Some(X), Shared)].into());
     assert_eq!(end(&mut waits, 4), []);

@@ -23,7 +23,7 @@ pub(crate) struct Shard {
     live: BTreeSet<AttemptId>,
 }
 
-/// What came of one call, with attempts that had to be finished for it.
+/// The consequences of one call, those of attempts that had to be finished for it included.
 #[derive(Debug, Default, PartialEq, Eq)]
 pub(crate) struct Outcome {
     pub(crate) granted: Vec<AttemptId>,
