@@ -1,40 +1,11 @@
 //! The contract between a participant and an engine's concurrency control.
 
-use std::fmt::{self, Debug};
+use std::fmt::Debug;
 
 use ordain_model::codec;
 use ordain_store::{MemoryStore, RecordId};
 
-/// A transaction, by a number that its coordinator gives once.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub struct TransactionId(pub u64);
-
-codec!(struct TransactionId(_));
-
-/// An attempt at a transaction. A later attempt has a larger number.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub struct AttemptId {
-    /// The transaction.
-    pub transaction: TransactionId,
-    /// Which attempt at it, from 1.
-    pub attempt: u32,
-}
-
-codec!(struct AttemptId { transaction, attempt });
-
-impl fmt::Display for AttemptId {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{}.{}", self.transaction.0, self.attempt)
-    }
-}
-
-/// The begin stamp of a transaction, which all its attempts keep. A smaller one is older.
-///
-/// Two transactions may have equal stamps: [`Seniority`] orders them.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub struct Age(pub u64);
-
-codec!(struct Age(_));
+use crate::ids::{Age, AttemptId, TransactionId};
 
 /// The order of transactions by age, equal ages by number. A smaller one is older; attempts at one transaction are equal.
 pub type Seniority = (Age, TransactionId);

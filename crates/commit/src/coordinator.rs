@@ -1,46 +1,51 @@
-//! The coordinator: takes transactions, sends their accesses to participants, and decides.
+//! The coordinator: runs transactions whose home is this node's partition, and decides them.
+//!
+//! ```text
+//!  Executing ──all fragments have run──▶ Voting ──all yes──▶ Deciding ──in the log──▶ answered
+//!     │  ▲                        │        │                    ▲
+//!     │  │                        │        └─ a no ─┐           │
+//!     │  └────────── Waiting ◀────┼─────────────────┘           │
+//!     │ refused          ▲        ├─ one partition ─────────────┘
+//!     └──────────────────┘        └─ nothing is written ─▶ Confirming ─▶ answered
+//! ```
+//!
+//! A coordinator is of one term: with it go all attempts that it has not proposed to commit. What it has proposed, the log
+//! decides, whoever leads then.
+
+mod agenda;
+mod attempt;
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
-use ordain_execution::{Step, Write};
-use ordain_family::TAKES_TRANSACTIONS;
-use ordain_model::datum::bounded_reply;
 use ordain_model::serial::seed_of;
 use ordain_model::{
-    Abort, Chunk, ChunkNo, Effect, Epoch, Front, GatewayId, Gsn, Layout, Micros, Millis, OutcomeBatch,
-    OutcomeStatus, Registry, ReplyContext, RequestNo, SessionId, SlotNo, Stamp, Token, Txn, Writer,
+    Chunk, ChunkNo, Effect, Epoch, GatewayId, Gsn, Micros, OutcomeBatch, OutcomeStatus, PartitionId,
+    RequestNo, SessionId, Stamp, Token, Txn,
 };
-use ordain_replication::Log;
-use ordain_role::{Address, Bug, Bugs, Event, NodeId, Now, Outbox, Role, TimerId};
+use ordain_role::{Bug, NodeId};
 
-use crate::concurrency::{AttemptId, TransactionId};
-use crate::decision::Decision;
-use crate::message::{Access, Accessed, Failure, Message};
+use crate::desk::Desk;
+use crate::entry::{Commit, Content, Entry};
+use crate::ids::{Age, AttemptId, Lead, TransactionId};
+use crate::message::{Accessed, Failure, PrepareRequest, Protocol, Relay};
+use agenda::Agenda;
+use attempt::{End, Executing, reply_of};
 
 /// Transactions under way at most: a further one is answered BUSY and has no effect.
 const LIVE_MAX: usize = 1 << 18;
 /// Attempts at a transaction are made for so long. Then its client is answered BUSY.
 const GIVE_UP_AFTER: Micros = Micros::from_millis(5_000);
+/// An attempt that has not ended by itself is given up after so long: something that it waits for does not come.
+const ATTEMPT_MAX: Micros = Micros::from_millis(2_000);
 /// The pause after the first refused attempt, about. Each further pause is twice as long.
 const BACKOFF: Micros = Micros(50);
+/// What nobody will ask for is forgotten together, this often.
+const FORGET_EVERY: Micros = Micros::from_millis(100);
 /// The longest pause.
 const BACKOFF_MAX: Micros = Micros::from_millis(5);
 /// Pauses after attempts of one number have so many different lengths, so that two transactions that refuse each other part.
 const SPREAD: u64 = 7;
-const RETRY: TimerId = TimerId(1);
-
-/// The error for a transaction that the miniature does not run; `None` if it runs the transaction.
-pub fn refusal(registry: &Registry, chunk: &Chunk, txn: &Txn) -> Option<&'static str> {
-    let step = |n| Step { registry, chunk, txn, n, now: Millis(0), seed: 0, slots: &NO_SLOTS };
-    let is_point = (0..chunk.fragments(txn).len()).all(|n| step(n).is_point());
-    (!is_point).then_some(
-        "ERR this engine runs transactions whose steps each read or write one key, and this one does more: use another \
-         engine",
-    )
-}
-
-static NO_SLOTS: Vec<Vec<u8>> = Vec::new();
 
 /// A request that waits for an answer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -53,501 +58,640 @@ struct Asker {
 /// A transaction under way.
 #[derive(Debug)]
 struct Live {
+    /// The claim under which it was taken.
+    home: Lead,
     askers: Vec<Asker>,
     chunk: Arc<Chunk>,
     at: usize,
     attempt: u32,
+    age: Age,
     /// The time of its submission, since the node started.
     since: Micros,
     state: State,
+}
+
+impl Live {
+    /// The attempt that is under way, or was the last.
+    const fn who(&self, number: u64) -> AttemptId {
+        AttemptId { transaction: TransactionId { home: self.home, number }, attempt: self.attempt }
+    }
 }
 
 #[derive(Debug)]
 enum State {
     /// Participants run it.
     Executing(Executing),
-    /// The attempt was refused; the next begins at this time since the node started.
-    Waiting(Micros),
-    /// The decision is on its way to the log.
-    Deciding,
+    /// It only reads, or aborts for what it has read: these partitions have not confirmed that their leaders are. Its end is known.
+    Confirming { awaited: BTreeSet<PartitionId>, shards: Vec<(usize, Lead)>, end: End },
+    /// These partitions have not promised it.
+    Voting { awaited: BTreeSet<PartitionId>, shards: Vec<(usize, Lead)>, ready: Box<Ready> },
+    /// The decision is on its way into the log.
+    Deciding { shards: Vec<(usize, Lead)> },
+    /// The attempt was refused; the next begins when the agenda says so.
+    Waiting,
 }
 
-/// An attempt that participants run.
-#[derive(Debug, Default)]
-struct Executing {
-    now: Millis,
-    seed: u64,
-    /// The results of fragments.
-    slots: Vec<Option<Vec<u8>>>,
-    /// Fragments that were sent.
-    sent: BTreeSet<usize>,
-    /// Participants that have not answered.
-    awaited: BTreeSet<usize>,
-    /// Writes of each participant that holds something of the attempt.
-    writes: BTreeMap<usize, Vec<Write>>,
-    failure: Option<Failure>,
-}
-
-/// The outcome of a session's last committed request.
-#[derive(Clone, Debug)]
-struct Answered {
-    request: RequestNo,
-    stamp: Epoch,
-    reply: Vec<u8>,
-}
-
-/// Coordinates all transactions of a node.
+/// A commit that waits for votes.
 #[derive(Debug)]
+struct Ready {
+    now: ordain_model::Millis,
+    commit: Commit,
+}
+
+/// See the module.
+#[derive(Debug, Default)]
 pub struct Coordinator {
-    layout: Arc<Layout>,
-    registry: Arc<Registry>,
-    log: Address,
-    /// The transactions under way, by number.
-    participants: Vec<Address>,
-    /// The role number of a node's first front door.
-    gateways: u16,
-    live: BTreeMap<TransactionId, Live>,
+    live: BTreeMap<u64, Live>,
     /// The session's request that a live transaction is.
-    requests: BTreeMap<(SessionId, RequestNo), TransactionId>,
-    sessions: BTreeMap<SessionId, Answered>,
-    last: TransactionId,
-    /// The stamp of the last decision that was appended or replayed.
-    stamp: Epoch,
-    now: Millis,
+    requests: BTreeMap<(SessionId, RequestNo), u64>,
+    agenda: Agenda,
+    last: u64,
+    /// Commits whose participants have not all said that they know.
+    unacknowledged: BTreeMap<AttemptId, BTreeSet<PartitionId>>,
+    /// Denials that are on their way into the log or not acknowledged, with who has asked.
+    denied: BTreeMap<AttemptId, BTreeSet<PartitionId>>,
+    /// Outcomes that nobody will ask for any more.
+    forgettable: Vec<AttemptId>,
+    forgets_at: Option<Micros>,
     outcomes: BTreeMap<GatewayId, OutcomeBatch>,
-    committed: u64,
-    attempts: u64,
-    /// Bugs that a test has planted.
-    bugs: Bugs,
+    /// Figures.
+    pub counts: Counts,
+}
+
+/// Figures of a coordinator.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Counts {
+    /// Transactions that committed.
+    pub committed: u64,
+    /// Attempts that began.
+    pub attempts: u64,
+    /// Attempts that a concurrency control refused.
+    pub refused: u64,
+    /// Attempts that another partition did not promise.
+    pub voted_down: u64,
+    /// Attempts that were given up for a lost message, a changed leader, or time.
+    pub given_up: u64,
+    /// Commits of several partitions.
+    pub distributed: u64,
+    /// Commits by the home partition alone.
+    pub single: u64,
+    /// Transactions that only read, or aborted for what they read.
+    pub confirmed: u64,
 }
 
 impl Coordinator {
-    /// A coordinator with nothing under way. `participants` are the node's shards, by number.
-    pub fn new(
-        layout: Arc<Layout>,
-        registry: Arc<Registry>,
-        log: Address,
-        participants: Vec<Address>,
-        gateways: u16,
-    ) -> Coordinator {
-        Coordinator {
-            layout,
-            registry,
-            log,
-            participants,
-            gateways,
-            live: BTreeMap::new(),
-            requests: BTreeMap::new(),
-            sessions: BTreeMap::new(),
-            last: TransactionId(0),
-            stamp: Epoch(0),
-            now: Millis(0),
-            outcomes: BTreeMap::new(),
-            committed: 0,
-            attempts: 0,
-            bugs: Bugs::NONE,
+    // ---- taking transactions -------------------------------------------------------------------------------
+
+    /// Takes transactions of a chunk, by their places in its list.
+    pub fn take(&mut self, chunk: &Arc<Chunk>, places: impl IntoIterator<Item = usize>, desk: &mut Desk<'_>) {
+        for at in places {
+            self.take_transaction(chunk, at, desk);
         }
     }
 
-    /// The coordinator with planted bugs, for tests of the checkers.
-    #[must_use]
-    pub fn planting(self, bugs: Bugs) -> Coordinator {
-        Coordinator { bugs, ..self }
-    }
-
-    /// Takes note of a decision that the log holds.
-    pub fn replay(&mut self, decision: &Decision) {
-        self.stamp = decision.stamp;
-        self.last = self.last.max(decision.attempt.transaction);
-        // No later transaction sees an earlier time, wherever the clock stands.
-        self.now = self.now.max(decision.now);
-        self.note_session(decision);
-    }
-
-    fn note_session(&mut self, decision: &Decision) {
-        let Some((session, request)) = decision.session else { return };
-        // Requests of a session that come over several connections may commit out of order; the last one counts.
-        if self.sessions.get(&session).is_none_or(|last| last.request < request) {
-            let (stamp, reply) = (decision.stamp, decision.reply.clone());
-            self.sessions.insert(session, Answered { request, stamp, reply });
-        }
-    }
-
-    fn take_chunk(&mut self, chunk: &Arc<Chunk>, now: Now, out: &mut Outbox<Message>) {
-        for at in 0..chunk.txns().len() {
-            self.take_transaction(chunk, at, now, out);
-        }
-    }
-
-    fn take_transaction(&mut self, chunk: &Arc<Chunk>, at: usize, now: Now, out: &mut Outbox<Message>) {
+    fn take_transaction(&mut self, chunk: &Arc<Chunk>, at: usize, desk: &mut Desk<'_>) {
         let txn = &chunk.txns()[at];
         let asker = Asker { gateway: chunk.gateway, chunk: chunk.number, index: txn.index };
-        if let Some(text) = refusal(&self.registry, chunk, txn) {
-            let status = OutcomeStatus::Aborted(Abort::Logic);
-            return self.answer(asker, status, Epoch(0), |reply| Writer(reply).error(text));
+        if let Some(text) = attempt::refusal(chunk, txn) {
+            let status = OutcomeStatus::Aborted(ordain_model::Abort::Logic);
+            return self.answer(asker, status, Epoch(0), |out| ordain_model::Writer(out).error(text));
         }
         // Planted, ONCE.
-        let forgets = self.bugs.has(Bug::ForgetSession);
-        let session = txn.call.session.filter(|_| !txn.read_only && !forgets);
-        if let Some((session, request)) = session {
-            if let Some(answered) = self.sessions.get(&session).filter(|last| last.request >= request) {
-                let Answered { request: last, stamp, reply } = answered.clone();
-                let status = match last == request {
-                    true => OutcomeStatus::Committed,
-                    false => OutcomeStatus::Superseded,
-                };
-                return self.answer(asker, status, stamp, |out| {
-                    if status == OutcomeStatus::Committed {
-                        out.extend_from_slice(&reply);
-                    }
-                });
+        let forgets = desk.site.bugs.has(Bug::ForgetSession);
+        if let Some((session, request)) = session_of(txn).filter(|_| !forgets) {
+            if let Some(last) = desk.agreed.session(session).filter(|last| last.request >= request) {
+                let is_it = last.request == request;
+                let status = if is_it { OutcomeStatus::Committed } else { OutcomeStatus::Superseded };
+                let reply = if is_it { last.reply.as_slice() } else { &[] };
+                return self.answer(asker, status, last.place, |out| out.extend_from_slice(reply));
             }
             // A retry joins the attempt that is under way.
-            if let Some(id) = self.requests.get(&(session, request))
-                && let Some(live) = self.live.get_mut(id)
-            {
+            if let Some(live) = self.requests.get(&(session, request)).and_then(|id| self.live.get_mut(id)) {
                 return live.askers.push(asker);
             }
         }
         if self.live.len() >= LIVE_MAX {
             return self.answer(asker, OutcomeStatus::Busy, Epoch(0), |_| {});
         }
-        self.last.0 += 1;
-        let id = self.last;
-        if let Some(request) = session {
-            self.requests.insert(request, id);
+        self.last += 1;
+        let number = self.last;
+        if let Some(request) = session_of(txn) {
+            self.requests.insert(request, number);
         }
-        let state = State::Waiting(now.elapsed);
-        self.live.insert(
-            id,
-            Live { askers: vec![asker], chunk: chunk.clone(), at, attempt: 0, since: now.elapsed, state },
-        );
-        self.attempt(id, out);
+        let since = desk.elapsed();
+        let live = Live {
+            home: desk.lead.unwrap_or_default(),
+            askers: vec![asker],
+            chunk: chunk.clone(),
+            at,
+            attempt: 0,
+            age: Age(desk.now.wall.0),
+            since,
+            state: State::Waiting,
+        };
+        self.live.insert(number, live);
+        self.begin_attempt(number, desk);
     }
 
-    /// Begins the next attempt at a transaction.
-    fn attempt(&mut self, id: TransactionId, out: &mut Outbox<Message>) {
-        let Some(live) = self.live.get_mut(&id) else { return };
+
+    // ---- executing -----------------------------------------------------------------------------------------
+
+    fn begin_attempt(&mut self, number: u64, desk: &mut Desk<'_>) {
+        let Some(live) = self.live.get_mut(&number) else { return };
         live.attempt += 1;
-        self.attempts += 1;
-        let count = live.chunk.fragments(&live.chunk.txns()[live.at]).len();
-        let seed = seed_of(Gsn(id.0 << 6 | u64::from(live.attempt)));
-        live.state = State::Executing(Executing {
-            now: self.now,
-            seed,
-            slots: vec![None; count],
-            ..Default::default()
-        });
-        self.go_on(id, out);
+        self.agenda.set(number, desk.elapsed().plus(ATTEMPT_MAX));
+        self.counts.attempts += 1;
+        let seed = seed_of(Gsn(number << 6 | u64::from(live.attempt)));
+        let txn = &live.chunk.txns()[live.at];
+        live.state = State::Executing(Executing::new(&live.chunk, txn, &desk.site.layout, desk.clock, seed));
+        self.go_on(number, desk);
     }
 
-    /// Sends every fragment whose inputs are known and that has not been sent; decides if there is none left.
-    fn go_on(&mut self, id: TransactionId, out: &mut Outbox<Message>) {
-        let Some(Live { chunk, at, attempt, state: State::Executing(executing), .. }) =
-            self.live.get_mut(&id)
-        else {
-            return;
-        };
-        let attempt = AttemptId { transaction: id, attempt: *attempt };
-        let txn = &chunk.txns()[*at];
-        let fragments = chunk.fragments(txn);
-        let mut ready: BTreeMap<usize, Vec<u32>> = BTreeMap::new();
-        if executing.failure.is_none() {
-            for (n, fragment) in fragments.iter().enumerate() {
-                let mut inputs = chunk.plans().inputs_of(fragment).iter();
-                let is_ready = inputs.all(|slot| executing.slots[slot.0 as usize].is_some());
-                if is_ready && !executing.sent.contains(&n) {
-                    ready.entry(self.layout.shard_of(fragment.hash.slot())).or_default().push(n as u32);
-                }
-            }
+    /// Sends every fragment that can be run now; goes on to the end if there is none left.
+    fn go_on(&mut self, number: u64, desk: &mut Desk<'_>) {
+        let Some(live) = self.live.get_mut(&number) else { return };
+        let who = live.who(number);
+        let State::Executing(executing) = &mut live.state else { return };
+        if !executing.send(who, live.age, (&live.chunk, live.at), desk) {
+            return self.give_up(number, desk);
         }
-        for (shard, fragments_here) in ready {
-            let needs = fragments_here.iter().flat_map(|n| chunk.plans().inputs_of(&fragments[*n as usize]));
-            let known = needs.filter_map(|slot| Some((*slot, executing.slots[slot.0 as usize].clone()?)));
-            let inputs = known.collect();
-            executing.sent.extend(fragments_here.iter().map(|n| *n as usize));
-            executing.awaited.insert(shard);
-            let Executing { now, seed, .. } = *executing;
-            let access = Access {
-                attempt,
-                chunk: chunk.clone(),
-                at: *at,
-                fragments: fragments_here,
-                inputs,
-                now,
-                seed,
-            };
-            out.send(self.participants[shard], Message::Access(access));
-        }
-        if executing.awaited.is_empty() {
-            self.decide(id, out);
+        if executing.is_done() {
+            self.finish_executing(number, desk);
         }
     }
 
-    fn accessed(&mut self, shard: usize, accessed: Accessed, now: Now, out: &mut Outbox<Message>) {
-        let id = accessed.attempt.transaction;
-        let Some(live) = self.live.get_mut(&id).filter(|live| live.attempt == accessed.attempt.attempt)
-        else {
-            return out.halt(format!(
-                "a participant answered attempt {}, which is not under way",
-                accessed.attempt
-            ));
-        };
-        let State::Executing(executing) = &mut live.state else {
-            return out.halt(format!("a participant answered attempt {} after its end", accessed.attempt));
-        };
-        executing.awaited.remove(&shard);
-        for (slot, result) in accessed.slots {
-            executing.slots[slot.0 as usize] = Some(result);
-        }
-        // A refused attempt holds nothing there any more.
-        if accessed.failure != Some(Failure::Refused) {
-            executing.writes.insert(shard, accessed.writes);
-        }
-        executing.failure = match (executing.failure, accessed.failure) {
-            // Refusals come first: what an attempt that is refused elsewhere has found out is not to be relied on.
-            (Some(Failure::Refused), _) | (_, Some(Failure::Refused)) => Some(Failure::Refused),
-            (failure, None) => failure,
-            (None, failure) => failure,
-            (Some(Failure::Aborted(a, why)), Some(Failure::Aborted(b, other))) => {
-                Some(if a <= b { Failure::Aborted(a, why) } else { Failure::Aborted(b, other) })
-            }
-        };
-        if !executing.awaited.is_empty() {
+    /// Takes what a participant has answered.
+    pub fn accessed(&mut self, from: Lead, accessed: Accessed, desk: &mut Desk<'_>) {
+        let (who, is_refused) = (accessed.attempt, accessed.failure == Some(Failure::Refused));
+        let number = who.transaction.number;
+        let Some(live) = self.live.get_mut(&number).filter(|live| live.attempt == who.attempt) else { return };
+        let State::Executing(executing) = &mut live.state else { return };
+        if !executing.take(from, accessed) {
             return;
         }
-        match executing.failure {
-            Some(Failure::Refused) => self.refused(id, now, out),
-            _ => self.go_on(id, out),
+        match is_refused {
+            // A no ends the wait at once.
+            true => {
+                self.counts.refused += 1;
+                self.retry_later(number, desk);
+            }
+            false => self.go_on(number, desk),
         }
     }
 
-    /// Every participant that was asked has answered, and one has refused.
-    fn refused(&mut self, id: TransactionId, now: Now, out: &mut Outbox<Message>) {
-        self.end_attempt(id, out);
-        let Some(live) = self.live.get_mut(&id) else { return };
-        if now.elapsed.since(live.since) > GIVE_UP_AFTER {
-            return self.end(id, OutcomeStatus::Busy, Epoch(0), &[]);
-        }
-        let pause = backoff(id, live.attempt);
-        live.state = State::Waiting(now.elapsed.plus(pause));
-        self.set_timer(now, out);
-    }
-
-    /// Every fragment has run, or one has aborted the transaction.
-    fn decide(&mut self, id: TransactionId, out: &mut Outbox<Message>) {
-        let Some(Live { chunk, at, attempt, state, .. }) = self.live.get_mut(&id) else { return };
-        let State::Executing(executing) = state else { return };
-        let txn = &chunk.txns()[*at];
-        let slots: Vec<Vec<u8>> = executing.slots.iter().cloned().map(Option::unwrap_or_default).collect();
-        let failure = match executing.failure {
-            Some(Failure::Aborted(slot, abort)) => Some((slot, abort)),
-            _ => None,
-        };
-        let reply = reply_of(&self.registry, chunk, txn, &slots, failure);
+    /// Every fragment has run, or all before one that aborts the transaction.
+    fn finish_executing(&mut self, number: u64, desk: &mut Desk<'_>) {
+        let Some(live) = self.live.get_mut(&number) else { return };
+        let who = live.who(number);
+        let State::Executing(executing) = &mut live.state else { return };
+        let txn = &live.chunk.txns()[live.at];
+        let session = session_of(txn);
+        let own = desk.site.partition;
+        let shards = executing.shards();
+        let partitions: BTreeSet<PartitionId> = shards.iter().map(|(_, lead)| lead.partition).collect();
+        let mut failure = executing.failure();
         // Planted, ONE-VERDICT: a transaction that has aborted on one shard is installed on the others.
-        let keeps = self.bugs.has(Bug::IgnoreRemoteVote) && executing.writes.values().any(|w| !w.is_empty());
-        if let Some((_, abort)) = failure.filter(|_| !keeps) {
-            self.end_attempt(id, out);
-            return self.end(id, OutcomeStatus::Aborted(abort), Epoch(0), &reply);
+        if desk.site.bugs.has(Bug::IgnoreRemoteVote) && executing.has_written() {
+            failure = None;
         }
-        let writes: Vec<Write> = std::mem::take(&mut executing.writes).into_values().flatten().collect();
-        let session = txn.call.session.filter(|_| !txn.read_only);
-        if writes.is_empty() && session.is_none() {
-            // All locks are held at this moment: it takes effect here, after every decision that is appended.
-            let shards = executing.sent.iter().map(|n| chunk.fragments(txn)[*n].hash.slot());
-            let shards: BTreeSet<usize> = shards.map(|slot| self.layout.shard_of(slot)).collect();
-            let attempt = AttemptId { transaction: id, attempt: *attempt };
-            for shard in shards {
-                out.send(self.participants[shard], Message::Finish(attempt));
+        let end = End {
+            status: failure.map_or(OutcomeStatus::Committed, |(_, abort)| OutcomeStatus::Aborted(abort)),
+            reply: reply_of(&desk.site.registry, &live.chunk, txn, executing.slots(), failure),
+        };
+        if failure.is_some() || (!executing.has_written() && session.is_none()) {
+            for partition in &partitions {
+                desk.to_manager(*partition, Protocol::Confirm(who));
             }
-            return self.end(id, OutcomeStatus::Committed, self.stamp, &reply);
+            let is_confirmed = partitions.is_empty();
+            live.state = State::Confirming { awaited: partitions, shards, end };
+            if is_confirmed {
+                self.confirmed_by_all(number, desk);
+            }
+            return;
         }
-        self.stamp = self.stamp.next();
-        let attempt = AttemptId { transaction: id, attempt: *attempt };
-        let decision = Decision { stamp: self.stamp, attempt, now: executing.now, session, reply, writes };
-        *state = State::Deciding;
-        out.send(self.log, Message::Log(Log::Append(Arc::new(decision))));
+        let others: BTreeSet<PartitionId> =
+            partitions.into_iter().filter(|partition| *partition != own).collect();
+        let commit = Commit {
+            attempt: who,
+            session,
+            reply: end.reply,
+            writes: executing.take_writes(),
+            participants: others.iter().copied().collect(),
+        };
+        let ready = Box::new(Ready { now: executing.now(), commit });
+        let prepares: Vec<(PartitionId, PrepareRequest)> = others
+            .iter()
+            .map(|partition| {
+                let there = shards.iter().filter(|(_, lead)| lead.partition == *partition);
+                let shards = there.map(|(shard, _)| *shard as u16).collect();
+                (*partition, PrepareRequest { attempt: who, age: live.age, shards, now: ready.now })
+            })
+            .collect();
+        let is_alone = others.is_empty();
+        live.state = State::Voting { awaited: others, shards, ready };
+        for (partition, request) in prepares {
+            desk.to_manager(partition, Protocol::Prepare(request));
+        }
+        if is_alone {
+            self.decide(number, desk);
+        }
     }
 
-    /// A decision is in the log.
-    fn decided(&mut self, decision: &Decision) {
-        self.note_session(decision);
-        self.end(decision.attempt.transaction, OutcomeStatus::Committed, decision.stamp, &decision.reply);
+    // ---- agreeing ------------------------------------------------------------------------------------------
+
+    /// Takes a confirmation of a partition that its leader was leader after all of the attempt was read there.
+    pub fn confirmed(&mut self, from: Lead, who: AttemptId, desk: &mut Desk<'_>) {
+        let number = who.transaction.number;
+        let Some(live) = self.live.get_mut(&number).filter(|live| live.attempt == who.attempt) else { return };
+        let State::Confirming { awaited, shards, .. } = &mut live.state else { return };
+        // What was read there was read in another term.
+        let is_sound = shards.iter().all(|(_, lead)| lead.partition != from.partition || *lead == from);
+        if !is_sound {
+            return self.give_up(number, desk);
+        }
+        awaited.remove(&from.partition);
+        if awaited.is_empty() {
+            self.confirmed_by_all(number, desk);
+        }
+    }
+
+    fn confirmed_by_all(&mut self, number: u64, desk: &mut Desk<'_>) {
+        let Some(live) = self.live.get(&number) else { return };
+        let who = live.who(number);
+        let State::Confirming { shards, end, .. } = &live.state else { return };
+        for (shard, lead) in shards {
+            desk.to_participant(*shard, lead.term, Protocol::Finish(who));
+        }
+        let end = end.clone();
+        self.counts.confirmed += 1;
+        self.end(number, end.status, desk.agreed.place(), &end.reply);
+    }
+
+    /// Takes the vote of a partition.
+    pub fn voted(&mut self, from: Lead, who: AttemptId, is_yes: bool, desk: &mut Desk<'_>) {
+        let number = who.transaction.number;
+        let live = self.live.get_mut(&number).filter(|live| live.attempt == who.attempt);
+        let Some(Live { state: State::Voting { awaited, shards, .. }, .. }) = live else {
+            // Of an attempt that is over: the sender asks what has become of it, if it has to know.
+            return;
+        };
+        let is_sound = shards.iter().all(|(_, lead)| lead.partition != from.partition || *lead == from);
+        if !is_yes || !is_sound {
+            self.counts.voted_down += 1;
+            return self.retry_later(number, desk);
+        }
+        awaited.remove(&from.partition);
+        if awaited.is_empty() {
+            self.decide(number, desk);
+        }
+    }
+
+    /// Proposes to commit: every other partition has promised.
+    fn decide(&mut self, number: u64, desk: &mut Desk<'_>) {
+        let Some(live) = self.live.get_mut(&number) else { return };
+        let State::Voting { shards, ready, .. } = std::mem::replace(&mut live.state, State::Waiting)
+        else {
+            return;
+        };
+        let Ready { now, commit } = *ready;
+        self.agenda.cancel(number);
+        live.state = State::Deciding { shards };
+        desk.append(now, Content::Commit(commit));
+    }
+
+    /// A decision is in the log: it is answered, and its participants are told.
+    pub fn decided(&mut self, entry: &Entry, commit: &Commit, desk: &mut Desk<'_>) {
+        let who = commit.attempt;
+        if !commit.participants.is_empty() && desk.lead == Some(who.home()) {
+            self.announce(who, commit.participants.iter().copied().collect(), desk);
+        }
+        match commit.participants.is_empty() {
+            true => self.counts.single += 1,
+            false => self.counts.distributed += 1,
+        }
+        self.end(who.transaction.number, OutcomeStatus::Committed, entry.place, &commit.reply);
+    }
+
+    /// Tells participants that an attempt has committed, until each has said that it knows.
+    fn announce(&mut self, who: AttemptId, participants: BTreeSet<PartitionId>, desk: &mut Desk<'_>) {
+        for partition in &participants {
+            desk.to_manager(*partition, Protocol::Decide(who, true));
+        }
+        self.unacknowledged.insert(who, participants);
     }
 
     /// A decision is not in the log and never will be: the disk is full.
-    fn rejected(&mut self, decision: &Decision, out: &mut Outbox<Message>) {
-        for participant in &self.participants {
-            out.send(*participant, Message::Finish(decision.attempt));
-        }
-        self.end(decision.attempt.transaction, OutcomeStatus::Refused, Epoch(0), &[]);
+    pub fn rejected(&mut self, commit: &Commit, desk: &mut Desk<'_>) {
+        let number = commit.attempt.transaction.number;
+        self.abort_attempt(number, desk);
+        self.end(number, OutcomeStatus::Refused, Epoch(0), &[]);
     }
 
-    /// Lets the participants of an attempt forget it.
-    fn end_attempt(&mut self, id: TransactionId, out: &mut Outbox<Message>) {
-        let Some(Live { attempt, state: State::Executing(executing), .. }) = self.live.get(&id) else {
-            return;
-        };
-        let attempt = AttemptId { transaction: id, attempt: *attempt };
-        for shard in executing.writes.keys() {
-            out.send(self.participants[*shard], Message::Finish(attempt));
+    // ---- the outcome, for participants -----------------------------------------------------------------------
+
+    /// A participant knows the outcome.
+    pub fn acknowledged(&mut self, from: PartitionId, who: AttemptId, now: Micros) {
+        for waiting in [&mut self.unacknowledged, &mut self.denied] {
+            if let Some(awaited) = waiting.get_mut(&who) {
+                awaited.remove(&from);
+                if awaited.is_empty() {
+                    waiting.remove(&who);
+                    self.forgettable.push(who);
+                    self.forgets_at.get_or_insert(now.plus(FORGET_EVERY));
+                    return;
+                }
+            }
         }
+    }
+
+    /// A participant that has promised asks for the outcome.
+    pub fn asked(&mut self, from: PartitionId, who: AttemptId, desk: &mut Desk<'_>) {
+        if who.home().partition != desk.site.partition {
+            return;
+        }
+        if let Some(decided) = desk.agreed.decided(who) {
+            let is_commit = decided.is_commit;
+            if !is_commit {
+                self.denied.entry(who).or_default().insert(from);
+            }
+            desk.to_manager(from, Protocol::Decide(who, is_commit));
+            return;
+        }
+        let is_own = Some(who.home()) == desk.lead;
+        let live = self.live.get(&who.transaction.number).filter(|_| is_own);
+        let is_live = live.is_some_and(|live| live.attempt == who.attempt);
+        let is_forgotten = self.forgettable.contains(&who);
+        if is_live || is_forgotten {
+            return;
+        }
+        let askers = self.denied.entry(who).or_default();
+        let is_first = askers.is_empty();
+        askers.insert(from);
+        // Planted, DENY-RECORD: the answer stands nowhere.
+        if desk.site.bugs.has(Bug::DenyUnrecorded) {
+            desk.to_manager(from, Protocol::Decide(who, false));
+        } else if is_first {
+            desk.append(desk.clock, Content::Deny(who));
+        }
+    }
+
+    /// A denial is in the log: who has asked is told.
+    pub fn deny(&mut self, who: AttemptId, desk: &mut Desk<'_>) {
+        for partition in self.denied.get(&who).into_iter().flatten().copied().collect::<Vec<_>>() {
+            desk.to_manager(partition, Protocol::Decide(who, false));
+        }
+    }
+
+    /// A denial or a forgetting is not in the log and never will be.
+    pub fn unwritten(&mut self, content: &Content, now: Micros) {
+        match content {
+            Content::Deny(who) => _ = self.denied.remove(who),
+            Content::Forget(attempts) => {
+                self.forgettable.extend(attempts);
+                self.forgets_at.get_or_insert(now.plus(FORGET_EVERY));
+            }
+            _ => {}
+        }
+    }
+
+    /// Lets the log forget the outcomes that nobody will ask for.
+    fn forget(&mut self, desk: &mut Desk<'_>) {
+        self.forgets_at = None;
+        if desk.appender.is_full() {
+            self.forgets_at = Some(desk.elapsed().plus(FORGET_EVERY));
+        } else if !self.forgettable.is_empty() {
+            let attempts = std::mem::take(&mut self.forgettable);
+            desk.append(desk.clock, Content::Forget(attempts));
+        }
+    }
+
+    // ---- faults --------------------------------------------------------------------------------------------
+
+    /// The node serves its partition from now on: who has promised something to its predecessors learns the outcome.
+    pub fn begin(&mut self, desk: &mut Desk<'_>) {
+        let commits: Vec<(AttemptId, BTreeSet<PartitionId>)> = desk
+            .agreed
+            .all_decided()
+            .filter(|(_, decided)| decided.is_commit)
+            .map(|(who, decided)| (who, decided.participants.iter().copied().collect()))
+            .collect();
+        for (who, participants) in commits {
+            self.announce(who, participants, desk);
+        }
+    }
+
+    /// The node serves its partition no more: what it has not proposed goes back to who has passed it on. What it has proposed
+    /// is decided by the log.
+    pub fn stand(&mut self) -> Vec<(GatewayId, ChunkNo, Vec<u32>)> {
+        let mut returned: BTreeMap<(GatewayId, ChunkNo), Vec<u32>> = BTreeMap::new();
+        let is_proposed = |live: &Live| matches!(live.state, State::Deciding { .. });
+        let gone: Vec<u64> =
+            self.live.iter().filter(|(_, live)| !is_proposed(live)).map(|(number, _)| *number).collect();
+        for number in gone {
+            let Some(live) = self.remove(number) else { continue };
+            for Asker { gateway, chunk, index } in live.askers {
+                returned.entry((gateway, chunk)).or_default().push(index);
+            }
+        }
+        self.unacknowledged.clear();
+        self.denied.clear();
+        self.forgettable.clear();
+        self.forgets_at = None;
+        returned.into_iter().map(|((gateway, chunk), indexes)| (gateway, chunk, indexes)).collect()
+    }
+
+    /// A proposed decision is lost with the term in which it was proposed: it has no effect.
+    pub fn lost(&mut self, commit: &Commit) -> Vec<(GatewayId, ChunkNo, Vec<u32>)> {
+        let askers = self.remove(commit.attempt.transaction.number).map(|live| live.askers);
+        let askers = askers.into_iter().flatten();
+        askers.map(|Asker { gateway, chunk, index }| (gateway, chunk, vec![index])).collect()
+    }
+
+    /// Messages to a partition or from it may be lost, or it is led in another term: attempts that touched it and are not
+    /// proposed are given up, and what it has to know is said again.
+    pub fn disturbed(&mut self, partition: PartitionId, desk: &mut Desk<'_>) {
+        let touches = |live: &Live| match &live.state {
+            State::Executing(executing) => executing.touches(partition),
+            State::Confirming { shards, .. } | State::Voting { shards, .. } => {
+                shards.iter().any(|(_, lead)| lead.partition == partition)
+            }
+            State::Deciding { .. } | State::Waiting => false,
+        };
+        let touched: Vec<u64> =
+            self.live.iter().filter(|(_, live)| touches(live)).map(|(number, _)| *number).collect();
+        for number in touched {
+            self.give_up(number, desk);
+        }
+        let waiting = self.unacknowledged.iter().filter(|(_, awaited)| awaited.contains(&partition));
+        let waiting: Vec<AttemptId> = waiting.map(|(who, _)| *who).collect();
+        for who in waiting {
+            desk.to_manager(partition, Protocol::Decide(who, true));
+        }
+    }
+
+    /// The attempts of this home that are under way: what else a participant has is over.
+    pub fn still(&self) -> Vec<AttemptId> {
+        let is_there = |live: &Live| !matches!(live.state, State::Waiting);
+        let live = self.live.iter().filter(|(_, live)| is_there(live));
+        live.map(|(number, live)| live.who(*number)).collect()
+    }
+
+    /// Gives an attempt up; another follows.
+    fn give_up(&mut self, number: u64, desk: &mut Desk<'_>) {
+        self.counts.given_up += 1;
+        self.retry_later(number, desk);
+    }
+
+    /// Lets everybody forget an attempt that has not been proposed.
+    fn abort_attempt(&mut self, number: u64, desk: &mut Desk<'_>) {
+        let Some(live) = self.live.get(&number) else { return };
+        let who = live.who(number);
+        let own = desk.site.partition;
+        let (shards, asked): (Vec<(usize, Lead)>, BTreeSet<PartitionId>) = match &live.state {
+            State::Executing(executing) => (executing.shards(), BTreeSet::new()),
+            State::Confirming { shards, .. } => (shards.clone(), BTreeSet::new()),
+            State::Voting { shards, .. } | State::Deciding { shards, .. } => {
+                let asked = shards.iter().map(|(_, lead)| lead.partition).filter(|p| *p != own).collect();
+                (shards.clone(), asked)
+            }
+            State::Waiting => return,
+        };
+        for (shard, lead) in shards.iter().filter(|(_, lead)| !asked.contains(&lead.partition)) {
+            desk.to_participant(*shard, lead.term, Protocol::Finish(who));
+        }
+        for partition in asked {
+            desk.to_manager(partition, Protocol::Decide(who, false));
+        }
+    }
+
+    /// Ends the attempt; the next begins after a pause, if there is time for it.
+    fn retry_later(&mut self, number: u64, desk: &mut Desk<'_>) {
+        // Planted, STRICT-2PL: the next attempt finds what this one holds.
+        if !desk.site.bugs.has(Bug::KeepOldLocks) {
+            self.abort_attempt(number, desk);
+        }
+        let Some(live) = self.live.get_mut(&number) else { return };
+        if desk.elapsed().since(live.since) > GIVE_UP_AFTER {
+            return self.end(number, OutcomeStatus::Busy, Epoch(0), &[]);
+        }
+        live.state = State::Waiting;
+        self.agenda.set(number, desk.elapsed().plus(backoff(number, live.attempt)));
+    }
+
+    // ---- time ----------------------------------------------------------------------------------------------
+
+    /// The time at which something is to be done by [`Coordinator::pass`], if any is.
+    pub fn due(&self) -> Option<Micros> {
+        [self.agenda.first(), self.forgets_at].into_iter().flatten().min()
+    }
+
+    /// Begins the attempts whose time has come, and gives up those that take too long.
+    pub fn pass(&mut self, desk: &mut Desk<'_>) {
+        while let Some(number) = self.agenda.pop(desk.elapsed()) {
+            match self.live.get(&number).map(|live| &live.state) {
+                Some(State::Waiting) => self.begin_attempt(number, desk),
+                Some(State::Deciding { .. }) | None => {}
+                Some(_) => self.give_up(number, desk),
+            }
+        }
+        if self.forgets_at.is_some_and(|at| at <= desk.elapsed()) {
+            self.forget(desk);
+        }
+    }
+
+    // ---- answers -------------------------------------------------------------------------------------------
+
+    fn remove(&mut self, number: u64) -> Option<Live> {
+        let live = self.live.remove(&number)?;
+        self.agenda.cancel(number);
+        if let Some(request) = session_of(&live.chunk.txns()[live.at]) {
+            self.requests.remove(&request);
+        }
+        Some(live)
     }
 
     /// A transaction is over.
-    fn end(&mut self, id: TransactionId, status: OutcomeStatus, stamp: Epoch, reply: &[u8]) {
-        let Some(live) = self.live.remove(&id) else { return };
-        let txn = &live.chunk.txns()[live.at];
-        if let Some(request) = txn.call.session.filter(|_| !txn.read_only) {
-            self.requests.remove(&request);
-        }
-        self.committed += u64::from(status == OutcomeStatus::Committed);
+    fn end(&mut self, number: u64, status: OutcomeStatus, place: Epoch, reply: &[u8]) {
+        let Some(live) = self.remove(number) else { return };
+        self.counts.committed += u64::from(status == OutcomeStatus::Committed);
         for asker in live.askers {
-            self.answer(asker, status, stamp, |out| out.extend_from_slice(reply));
+            self.answer(asker, status, place, |out| out.extend_from_slice(reply));
         }
     }
 
-    fn answer(
-        &mut self,
-        asker: Asker,
-        status: OutcomeStatus,
-        stamp: Epoch,
-        reply: impl FnOnce(&mut Vec<u8>),
-    ) {
+    fn answer(&mut self, asker: Asker, status: OutcomeStatus, place: Epoch, reply: impl FnOnce(&mut Vec<u8>)) {
         let Asker { gateway, chunk, index } = asker;
         let batch = self.outcomes.entry(gateway).or_insert_with(|| OutcomeBatch::new(gateway));
-        let effect = Effect { stamp: Stamp::new(stamp.0), token: Token::of(stamp.0) };
+        let effect = Effect { stamp: Stamp::new(place.0), token: Token::of(place.0) };
         batch.push(chunk, index, effect, status, reply);
     }
 
-    fn set_timer(&self, now: Now, out: &mut Outbox<Message>) {
-        let due = self.live.values().filter_map(|live| match live.state {
-            State::Waiting(due) => Some(due),
-            _ => None,
-        });
-        if let Some(due) = due.min() {
-            out.set_timer(RETRY, due.since(now.elapsed).max(Micros(1)));
-        }
-    }
-
-    /// Begins the attempts whose time has come.
-    fn retry(&mut self, now: Now, out: &mut Outbox<Message>) {
-        let is_due = |live: &Live| matches!(live.state, State::Waiting(due) if due <= now.elapsed);
-        let due: Vec<TransactionId> =
-            self.live.iter().filter(|(_, live)| is_due(live)).map(|(id, _)| *id).collect();
-        for id in due {
-            self.attempt(id, out);
-        }
-        self.set_timer(now, out);
-    }
-
-    fn send_outcomes(&mut self, out: &mut Outbox<Message>) {
+    /// Takes the outcomes of this turn: those for front doors of this node; the others are sent to the nodes that have passed
+    /// the transactions on.
+    pub fn take_outcomes(&mut self, desk: &mut Desk<'_>) -> Vec<OutcomeBatch> {
+        let mut own = Vec::new();
         for (gateway, batch) in std::mem::take(&mut self.outcomes) {
-            let to = Address { node: NodeId(gateway.node()), role: self.gateways + gateway.number() };
-            out.send(to, Front::Outcomes(batch));
-        }
-    }
-
-    fn shard_at(&self, address: Address) -> Option<usize> {
-        self.participants.iter().position(|participant| *participant == address)
-    }
-
-    fn take_message(&mut self, from: Address, message: Message, now: Now, out: &mut Outbox<Message>) {
-        match message {
-            Message::Front(Front::Submit(chunk) | Front::Read(chunk, _)) => {
-                self.take_chunk(&chunk, now, out);
+            let node = NodeId(gateway.node());
+            match node == desk.site.node {
+                true => own.push(batch),
+                false => {
+                    let manager = ordain_role::Address { node, role: desk.site.manager };
+                    desk.out.send(manager, Relay::Outcomes(batch));
+                }
             }
-            Message::Front(Front::Pause(pause)) => out.send(from, Front::Continue(pause)),
-            // Reads keep nothing.
-            Message::Front(Front::ReadDone(..)) => {}
-            Message::Accessed(accessed) => match self.shard_at(from) {
-                Some(shard) => self.accessed(shard, accessed, now, out),
-                None => out.halt(format!("{from:?} answered an access and is no participant")),
-            },
-            Message::Log(Log::Sealed(decision)) => self.decided(&decision),
-            Message::Log(Log::Rejected(decision)) => self.rejected(&decision, out),
-            Message::Log(Log::Logged(_) | Log::Writable) => {}
-            message => out.halt(format!("a coordinator was sent a message that is not for it: {message:?}")),
+        }
+        own
+    }
+
+    /// How many transactions are under way.
+    pub fn live(&self) -> usize {
+        self.live.len()
+    }
+
+    /// How many outcomes wait for acknowledgements.
+    pub fn unacknowledged(&self) -> usize {
+        self.unacknowledged.len()
+    }
+
+    /// Checks what must hold between two events.
+    ///
+    /// # Errors
+    /// What does not.
+    pub fn check(&self) -> Result<(), String> {
+        for (request, number) in &self.requests {
+            let Some(live) = self.live.get(number) else {
+                return Err(format!("{request:?} is under way as transaction {number}, which is not"));
+            };
+            if live.chunk.txns()[live.at].call.session != Some(*request) {
+                return Err(format!("transaction {number} is not {request:?}"));
+            }
+        }
+        for (number, live) in &self.live {
+            let waits = match &live.state {
+                State::Executing(executing) => executing.awaits(),
+                State::Confirming { awaited, .. } | State::Voting { awaited, .. } => !awaited.is_empty(),
+                State::Deciding { .. } | State::Waiting => true,
+            };
+            if !waits {
+                return Err(format!("transaction {number} waits for nobody and goes not on"));
+            }
+        }
+        match self.unacknowledged.iter().find(|(_, awaited)| awaited.is_empty()) {
+            Some((who, _)) => Err(format!("attempt {who} is known to all and kept")),
+            None => Ok(()),
         }
     }
+}
+
+/// The session of a transaction that must take effect once.
+fn session_of(txn: &Txn) -> Option<(SessionId, RequestNo)> {
+    txn.call.session.filter(|_| !txn.read_only)
 }
 
 /// The pause after a refused attempt. Attempts are numbered from 1.
-fn backoff(id: TransactionId, attempt: u32) -> Micros {
+fn backoff(number: u64, attempt: u32) -> Micros {
     let longest = (BACKOFF.0 << attempt.saturating_sub(1).min(16)).min(BACKOFF_MAX.0);
-    Micros((longest * (1 + (id.0 + u64::from(attempt)) % SPREAD) / SPREAD).max(1))
-}
-
-/// The reply of a transaction, or of the fragment that has aborted it.
-fn reply_of(
-    registry: &Registry,
-    chunk: &Chunk,
-    txn: &Txn,
-    slots: &Vec<Vec<u8>>,
-    failure: Option<(SlotNo, Abort)>,
-) -> Vec<u8> {
-    let mut reply = Vec::new();
-    let Some(procedure) = registry.get(txn.call.procedure) else { return reply };
-    let cx = ReplyContext {
-        txn_args: chunk.args(txn),
-        call_at: 0,
-        db: txn.call.db,
-        slots,
-        first: 0,
-        count: chunk.fragments(txn).len() as u32,
-        calls: chunk.calls(txn),
-        registry,
-    };
-    bounded_reply(registry.limits().reply, &mut reply, |reply| match failure {
-        None => procedure.reply(&cx, reply),
-        Some((slot, abort)) => procedure.abort_reply(abort, slot, &cx, reply),
-    });
-    reply
-}
-
-impl Role for Coordinator {
-    type Message = Message;
-
-    fn handle(&mut self, now: Now, event: Event<Message>, out: &mut Outbox<Message>) {
-        self.now = self.now.max(now.wall.to_millis());
-        match event {
-            Event::Message { from, message } => self.take_message(from, message, now, out),
-            Event::Timer(RETRY) => self.retry(now, out),
-            _ => {}
-        }
-        self.send_outcomes(out);
-    }
-
-    fn name(&self) -> &'static str {
-        "coordinator"
-    }
-
-    fn check(&self) -> Result<(), String> {
-        for (request, id) in &self.requests {
-            let Some(live) = self.live.get(id) else {
-                return Err(format!("{request:?} is under way as transaction {}, which is not", id.0));
-            };
-            if live.chunk.txns()[live.at].call.session != Some(*request) {
-                return Err(format!("transaction {} is not {request:?}", id.0));
-            }
-        }
-        for (id, live) in &self.live {
-            if let State::Executing(executing) = &live.state
-                && executing.awaited.is_empty()
-            {
-                return Err(format!("transaction {} waits for no participant and goes not on", id.0));
-            }
-        }
-        Ok(())
-    }
-
-    fn gauges(&self, report: &mut dyn FnMut(&'static str, f64)) {
-        report(TAKES_TRANSACTIONS, 1.0);
-        report("ordain_coordinator_transactions", self.live.len() as f64);
-        report("ordain_coordinator_committed_total", self.committed as f64);
-        report("ordain_coordinator_attempts_total", self.attempts as f64);
-    }
+    Micros((longest * (1 + (number + u64::from(attempt)) % SPREAD) / SPREAD).max(1))
 }
 
 #[cfg(test)]
@@ -555,31 +699,8 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_later_request_of_a_session_is_not_forgotten_for_an_earlier_one_that_commits_after_it() {
-        let nowhere = Address::default();
-        let layout = Arc::new(Layout::single(1));
-        let mut coordinator = Coordinator::new(layout, Arc::default(), nowhere, vec![nowhere], 256);
-        let session = SessionId(3);
-        for (stamp, request, now) in [(1, 6, 90), (2, 5, 80)] {
-            coordinator.replay(&Decision {
-                stamp: Epoch(stamp),
-                attempt: AttemptId { transaction: TransactionId(stamp), attempt: 1 },
-                now: Millis(now),
-                session: Some((session, RequestNo(request))),
-                reply: Vec::new(),
-                writes: Vec::new(),
-            });
-        }
-        assert_eq!(coordinator.sessions[&session].request, RequestNo(6));
-        assert_eq!(
-            (coordinator.stamp, coordinator.last, coordinator.now),
-            (Epoch(2), TransactionId(2), Millis(90))
-        );
-    }
-
-    #[test]
     fn pauses_grow_up_to_a_bound_and_differ() {
-        let pauses = |attempt| (1..=SPREAD).map(move |id| backoff(TransactionId(id), attempt));
+        let pauses = |attempt| (1..=SPREAD).map(move |number| backoff(number, attempt));
         for attempt in [1, 2, 5, 8, 64, u32::MAX - 1] {
             let longest = (BACKOFF.0 << (attempt - 1).min(16)).min(BACKOFF_MAX.0);
             assert_eq!(pauses(attempt).max(), Some(Micros(longest)), "{attempt}");

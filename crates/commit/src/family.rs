@@ -6,18 +6,20 @@ use ordain_family::{Family, Keep, NodeSettings, Notice, Opened, Roles, places};
 use ordain_gateway::{AloneRouter, Gateway, Router, Services};
 use ordain_log::{Durability, LogConfig, LogError, LogWriter, Recovered};
 use ordain_model::{ChunkNo, Digest, Epoch, GatewayId, Registry};
-use ordain_replication::{EntryType, InputLog, LogSettings};
-use ordain_role::{Bugs, Directory};
+use ordain_replication::{EntryType, GroupError, GroupLog, GroupSettings, InputLog, LogSettings};
+use ordain_role::{Address, Bug, Bugs, Directory, NodeId, Role};
 
 use crate::backend::Committing;
 use crate::concurrency::ConcurrencyControl;
-use crate::coordinator::Coordinator;
-use crate::decision::{Decision, Decisions};
+use crate::desk::Site;
+use crate::entry::{Entries, Entry};
+use crate::ids::Term;
+use crate::manager::Manager;
 use crate::message::Message;
 use crate::participant::Participant;
 
-/// The role number of the coordinator.
-const COORDINATOR: u16 = 0;
+/// The role number of the manager.
+const MANAGER: u16 = 0;
 /// The role number of the log.
 const LOG: u16 = 1;
 
@@ -45,47 +47,147 @@ pub enum OpenError {
     /// The log is refused.
     #[error(transparent)]
     Log(#[from] LogError),
-    /// The miniature runs on one node.
-    #[error("engine {0} is not finished: it runs on one node without replicas; take another engine")]
-    Cluster(&'static str),
+    /// The log that members agree on is refused.
+    #[error(transparent)]
+    Group(#[from] GroupError),
 }
 
 /// The roles of a node.
-#[derive(Debug)]
 pub struct OpenedNode {
-    coordinator: Coordinator,
-    log: InputLog<Decisions, Message>,
+    manager: Manager,
+    log: Box<dyn Role<Message = Message>>,
     participants: Vec<Participant>,
     recovered: Option<Recovered>,
     replayed: u64,
 }
 
-impl CommitFamily {
-    /// Reads the decisions of a node's log, in order.
-    ///
-    /// # Errors
-    /// The log is refused.
-    pub fn decisions(
-        directory: &mut dyn Directory,
-        settings: &NodeSettings,
-    ) -> Result<Vec<Arc<Decision>>, LogError> {
-        let mut decisions = Vec::new();
-        LogWriter::open(directory, log_config(settings), |entry| {
-            decisions.push(Decisions::decode(&(), &entry.payload)?);
-            Ok(())
-        })?;
-        Ok(decisions)
+/// The roles of a node while its log is read.
+struct Replay {
+    manager: Manager,
+    participants: Vec<Participant>,
+    replayed: u64,
+}
+
+impl Replay {
+    fn apply(&mut self, entry: &Arc<Entry>) -> Result<(), String> {
+        self.manager.replay(entry)?;
+        self.participants.iter_mut().for_each(|participant| _ = participant.apply(entry));
+        self.replayed += 1;
+        Ok(())
     }
 }
 
+impl CommitFamily {
+    /// The entries of a node's log, in order, as far as it knows them to be agreed on.
+    ///
+    /// # Errors
+    /// The log is refused.
+    pub fn entries(
+        directory: &mut dyn Directory,
+        settings: &NodeSettings,
+    ) -> Result<Vec<Arc<Entry>>, OpenError> {
+        let mut entries = Vec::new();
+        open_log(directory, settings, |entry| {
+            entries.push(entry);
+            Ok(())
+        })?;
+        Ok(entries)
+    }
+
+    fn new_roles(&self, settings: &NodeSettings, registry: &Arc<Registry>) -> Replay {
+        let layout = &settings.topology.layout;
+        let site = Site {
+            node: settings.node,
+            partition: settings.partition(),
+            layout: layout.clone(),
+            registry: registry.clone(),
+            manager: MANAGER,
+            log: settings.at(LOG),
+            life: settings.life,
+            bugs: settings.bugs,
+        };
+        let others = (0..settings.topology.nodes()).map(NodeId).filter(|node| *node != settings.node);
+        let manager = Manager::new(site, others.collect(), has_members(settings));
+        let participant = |number| {
+            let control = (self.engine.control)(settings.bugs);
+            Participant::new(number, layout.clone(), settings.at(MANAGER), registry.clone(), control)
+                .planting(settings.bugs)
+        };
+        let participants = layout.shards_of(settings.partition()).map(participant).collect();
+        Replay { manager, participants, replayed: 0 }
+    }
+}
+
+/// Whether members agree on the log.
+const fn has_members(settings: &NodeSettings) -> bool {
+    settings.topology.replicas > 1
+}
+
 fn log_config(settings: &NodeSettings) -> LogConfig {
+    let synced = settings.keep == Keep::Fsync && !settings.bugs.has(Bug::SkipSync);
     LogConfig {
         segment_bytes: settings.segment_bytes,
-        durability: if settings.keep == Keep::Fsync { Durability::Fsync } else { Durability::Os },
+        durability: if synced { Durability::Fsync } else { Durability::Os },
         bugs: settings.bugs,
         expect_existing: settings.expect_log,
         ..LogConfig::new(settings.identity.clone())
     }
+}
+
+fn group_settings(settings: &NodeSettings) -> GroupSettings {
+    let members = settings.topology.group(settings.partition()).collect();
+    GroupSettings {
+        generation: settings.generation,
+        message_bytes: settings.piece,
+        keep_bytes: settings.log_keep_bytes,
+        bugs: settings.bugs,
+        ..GroupSettings::new(settings.at(LOG), members)
+    }
+}
+
+/// The manager, and those who apply entries. Participants come before the manager: who is answered asks next.
+fn ends(settings: &NodeSettings) -> (Address, Vec<Address>) {
+    let count = settings.topology.layout.shards_of(settings.partition()).len() as u16;
+    let participants = (0..count).map(|number| settings.at(places::SHARDS + number));
+    (settings.at(MANAGER), participants.chain([settings.at(MANAGER)]).collect())
+}
+
+/// Opens a node's log, and shows its entries in order.
+fn open_log(
+    directory: &mut dyn Directory,
+    settings: &NodeSettings,
+    mut visit: impl FnMut(Arc<Entry>) -> Result<(), String>,
+) -> Result<(Box<dyn Role<Message = Message>>, Recovered), OpenError> {
+    let config = log_config(settings);
+    if has_members(settings) {
+        let group = group_settings(settings);
+        let (log, found) = GroupLog::<Entries, Message>::open(
+            directory,
+            config,
+            group,
+            Arc::new(()),
+            ends(settings),
+            |term, bytes| {
+                let mut entry = Entries::decode(&(), bytes)?;
+                Arc::make_mut(&mut entry).agreed = Some(Term(term));
+                visit(entry)
+            },
+        )?;
+        return Ok((Box::new(log), found));
+    }
+    let (writer, found) =
+        LogWriter::open(directory, config, |entry| visit(Entries::decode(&(), &entry.payload)?))?;
+    Ok((Box::new(lone_log(settings, Some(writer))), found))
+}
+
+fn lone_log(settings: &NodeSettings, writer: Option<LogWriter>) -> InputLog<Entries, Message> {
+    let log_settings = LogSettings {
+        dispatch_early: settings.keep == Keep::Late,
+        bugs: settings.bugs,
+        ..LogSettings::default()
+    };
+    let (manager, sinks) = ends(settings);
+    InputLog::new(log_settings, writer, manager, sinks)
 }
 
 impl Family for CommitFamily {
@@ -99,47 +201,25 @@ impl Family for CommitFamily {
         settings: &NodeSettings,
         registry: &Arc<Registry>,
     ) -> Result<OpenedNode, OpenError> {
-        if settings.topology.nodes() > 1 {
-            return Err(OpenError::Cluster(self.engine.name));
-        }
-        let layout = &settings.topology.layout;
-        let shards: Vec<_> = (0..layout.shards()).map(|i| settings.at(places::SHARDS + i as u16)).collect();
-        let (me, log) = (settings.at(COORDINATOR), settings.at(LOG));
-        let mut coordinator =
-            Coordinator::new(layout.clone(), registry.clone(), log, shards.clone(), places::GATEWAYS)
-                .planting(settings.bugs);
-        let participant = |number| {
-            Participant::new(
-                number,
-                layout.clone(),
-                me,
-                registry.clone(),
-                (self.engine.control)(settings.bugs),
-            )
-            .planting(settings.bugs)
-        };
-        let mut participants: Vec<Participant> = (0..layout.shards()).map(participant).collect();
-        let mut replayed = 0;
-        let (mut writer, mut recovered) = (None, None);
-        if let Some(directory) = directory.filter(|_| settings.keep != Keep::Nothing) {
-            let (opened, found) = LogWriter::open(directory, log_config(settings), |entry| {
-                let decision = Decisions::decode(&(), &entry.payload)?;
-                coordinator.replay(&decision);
-                participants.iter_mut().for_each(|participant| participant.install(&decision));
-                replayed += 1;
-                Ok(())
-            })?;
-            (writer, recovered) = (Some(opened), Some(found));
-        }
-        let log_settings = LogSettings {
-            dispatch_early: settings.keep == Keep::Late,
-            bugs: settings.bugs,
-            ..LogSettings::default()
-        };
-        // Participants before the coordinator: who is answered asks next.
-        let sinks = shards.into_iter().chain([me]).collect();
-        let log = InputLog::new(log_settings, writer, me, sinks);
-        Ok(OpenedNode { coordinator, log, participants, recovered, replayed })
+        let mut replay = self.new_roles(settings, registry);
+        let (log, recovered): (Box<dyn Role<Message = Message>>, _) =
+            match directory.filter(|_| settings.keep != Keep::Nothing) {
+                Some(directory) => {
+                    let (log, found) = open_log(directory, settings, |entry| replay.apply(&entry))?;
+                    (log, Some(found))
+                }
+                None if has_members(settings) => {
+                    let log = GroupLog::<Entries, Message>::in_memory(
+                        group_settings(settings),
+                        Arc::new(()),
+                        ends(settings),
+                    )?;
+                    (Box::new(log), None)
+                }
+                None => (Box::new(lone_log(settings, None)), None),
+            };
+        let Replay { manager, participants, replayed } = replay;
+        Ok(OpenedNode { manager, log, participants, recovered, replayed })
     }
 
     fn gateway(&self, settings: &NodeSettings, number: u16, life: u64, registry: &Arc<Registry>) -> Gateway {
@@ -147,15 +227,23 @@ impl Family for CommitFamily {
         let place = (settings.topology.replica_of(settings.node).0, settings.partition());
         let layout = settings.topology.layout.clone();
         let gateway = Gateway::new(id, registry.clone(), layout, place, ChunkNo(life));
+        // The manager of the node takes everything, and finds out who leads.
         gateway.with_backend(Arc::new(Committing(self.services))).in_pieces(settings.piece).without_others()
     }
 
     fn router(&self, settings: &NodeSettings) -> Box<dyn Router> {
-        Box::new(AloneRouter(settings.at(COORDINATOR)))
+        Box::new(AloneRouter(settings.at(MANAGER)))
     }
 
-    fn peer_watchers(&self, _: &NodeSettings) -> Vec<u16> {
-        Vec::new()
+    fn peer_watchers(&self, settings: &NodeSettings) -> Vec<u16> {
+        let mut watchers = Vec::new();
+        if settings.topology.nodes() > 1 {
+            watchers.push(MANAGER);
+        }
+        if has_members(settings) {
+            watchers.push(LOG);
+        }
+        watchers
     }
 }
 
@@ -163,8 +251,7 @@ impl Opened for OpenedNode {
     type Message = Message;
 
     fn into_roles(self) -> Roles<Message> {
-        let mut roles: Roles<Message> =
-            vec![(COORDINATOR, Box::new(self.coordinator)), (LOG, Box::new(self.log))];
+        let mut roles: Roles<Message> = vec![(MANAGER, Box::new(self.manager)), (LOG, self.log)];
         for (number, participant) in (places::SHARDS..).zip(self.participants) {
             roles.push((number, Box::new(participant)));
         }

@@ -1,33 +1,54 @@
-//! The commit family: transactions execute first, and their participants agree on the outcome afterwards.
+//! The commit family: transactions execute first, and the partitions that they touch agree on the outcome afterwards, by
+//! two-phase commit over replicated logs.
 //!
 //! ```text
-//!  gateway ──Submit──▶ Coordinator ──Access──▶ Participant (each shard that owns one of the keys)
-//!                          │  ▲                    │ asks the engine's concurrency control for each record,
-//!                          │  └─────Accessed───────┘ runs the fragment in the attempt's workspace
-//!                          │
-//!                          └──Append(decision)──▶ log ──Sealed──▶ participants install it, the coordinator answers
+//!  gateway ──Submit──▶ Manager (relay) ──▶ Manager of the home's leader (coordinator)
+//!                                              │  ▲
+//!                          Access, Finish ─────┤  ├──── Accessed
+//!                                              ▼  │
+//!                                     Participants (each shard that owns one of the keys)
+//!                                              │ ask the engine's concurrency control for each record,
+//!                                              │ run fragments in the attempt's workspace
+//!                                              │
+//!        Manager of another leader (cohort) ◀──┼── Prepare        COMMIT ──▶ log of the home
+//!            │ gathers from its participants   │
+//!            └──PREPARE──▶ log of its partition ──▶ Vote ──▶ … ──▶ Decide ──▶ OUTCOME ──▶ Ack
 //! ```
 //!
-//! An engine of the family is a [`ConcurrencyControl`]: it grants or refuses each access of an attempt. What it refuses
-//! makes the coordinator abort the attempt and begin another.
+//! An engine of the family is a [`ConcurrencyControl`]: it grants an access of an attempt, lets it wait, or refuses it. What it
+//! refuses makes the coordinator abort the attempt and begin another.
 //!
-//! The family is a miniature that proves the contract of families: one node without replicas, and plans whose fragments
-//! each read or write one record. Anything else is refused with an error ([`refusal`]). Expired records are absent and not
-//! removed, there are no checkpoints, and sessions are kept without a bound: so no user may choose an engine of it yet.
+//! # The rules, and where each is kept
+//!
+//! | rule (docs/protocols/two-phase-commit.md) | where |
+//! |---|---|
+//! | R-TERM | [`Termed`], [`Entry::counts`], `Manager::take_termed`, `Participant::take_termed` |
+//! | R-LOG, R-FORGET | `cohort.rs`, `coordinator.rs` |
+//! | R-APPLY | `agreed.rs`, [`Participant::apply`] |
+//! | R-SERVE | `Manager::lead`, `Participant::begin_if_ready` |
+//! | R-HOME | `relay.rs`, `agreed.rs` |
+//! | R-DOUBT | `cohort.rs`, `Participant::note_home` |
 
+mod agreed;
 mod backend;
+mod cohort;
 mod concurrency;
 mod coordinator;
-mod decision;
+mod desk;
+mod entry;
 mod family;
+mod ids;
+mod manager;
 mod message;
 mod participant;
+mod relay;
 
-pub use concurrency::{
-    Age, AttemptId, ConcurrencyControl, Ended, Mode, Seniority, Target, TransactionId, Verdict,
-};
-pub use coordinator::{Coordinator, refusal};
-pub use decision::{Decision, Decisions};
+pub use agreed::{Agreed, Answered, Decided, Effect};
+pub use concurrency::{ConcurrencyControl, Ended, Mode, Seniority, Target, Verdict};
+pub use desk::Site;
+pub use entry::{Commit, Content, Entries, Entry, Hold, Prepare};
 pub use family::{CommitEngine, CommitFamily, OpenError, OpenedNode};
-pub use message::{Access, Accessed, Message};
+pub use ids::{Age, AttemptId, Lead, Term, TransactionId};
+pub use manager::Manager;
+pub use message::{Access, Accessed, Accesses, Failure, Gathered, Message, Own, PrepareRequest, Protocol, Relay, Termed};
 pub use participant::Participant;

@@ -5,28 +5,80 @@ use std::sync::Arc;
 use ordain_execution::Write;
 use ordain_family::Incoming;
 use ordain_model::wire::Codec as _;
-use ordain_model::{Abort, Chunk, Front, Millis, SlotNo, codec};
+use ordain_model::{Abort, Chunk, Front, GatewayId, ChunkNo, Millis, OutcomeBatch, SlotNo, codec};
 use ordain_replication::{Configuration, GroupMessage, Log, Ship};
 use ordain_role::{Bytes, PeerChange, Wire, from_variants};
 
-use crate::concurrency::AttemptId;
-use crate::decision::Decision;
+use crate::entry::{Entry, Hold};
+use crate::ids::{Age, AttemptId, Lead, Term};
 
 /// A message between the roles of the family.
 #[derive(Clone, Debug)]
 pub enum Message {
-    /// Between a front door and a coordinator.
+    /// Between a front door and the manager of its node.
     Front(Front),
-    /// Coordinator to participant: run these fragments for an attempt.
-    Access(Access),
-    /// Participant to coordinator: what came of them.
-    Accessed(Accessed),
-    /// Coordinator to participant: the attempt is over and has written nothing.
-    Finish(AttemptId),
-    /// Appender and log of decisions, to each other.
-    Log(Log<Arc<Decision>>),
+    /// Between managers and participants of any nodes, each of which speaks for a partition.
+    Termed(Termed),
+    /// Manager to every other: this node serves a partition from now on.
+    Leads(Lead),
+    /// Between a manager that relays transactions and the one that coordinates them.
+    Relay(Relay),
+    /// Between a manager and the participants of its own node.
+    Own(Own),
+    /// Between manager and log.
+    Log(Log<Arc<Entry>>),
+    /// Between the logs of members.
+    Group(GroupMessage),
     /// Driver to roles: the stream to another node has changed.
     Peer(PeerChange),
+}
+
+/// A message of one partition to another, each in a term. Who receives it takes it only if both terms are right: a message to a
+/// former leader, or of one, is dropped.
+#[derive(Clone, Debug)]
+pub struct Termed {
+    /// The sender's claim.
+    pub from: Lead,
+    /// The claim of the receiver, as the sender knows it.
+    pub to: Lead,
+    /// The content.
+    pub content: Protocol,
+}
+
+/// The content of a message between partitions.
+#[derive(Clone, Debug)]
+pub enum Protocol {
+    /// Coordinator to participant: run these fragments.
+    Access(Accesses),
+    /// Participant to coordinator: what came of some.
+    Accessed(Accessed),
+    /// Coordinator to participant: an attempt is over without effect, or has only read.
+    Finish(AttemptId),
+    /// Coordinator to participant, after messages may have been lost: of this home's attempts, these alone are under way.
+    Still(Vec<AttemptId>),
+    /// Coordinator to the manager of another partition: promise this.
+    Prepare(PrepareRequest),
+    /// Manager to coordinator: it is promised, or it never will be.
+    Vote(AttemptId, bool),
+    /// Coordinator to manager: the outcome; true if it has committed.
+    Decide(AttemptId, bool),
+    /// Manager to coordinator: the outcome is agreed on here.
+    Ack(AttemptId),
+    /// Manager to coordinator: what has become of this, which is promised here?
+    Ask(AttemptId),
+    /// Coordinator to manager: does your node lead? All that the attempt reads there has been read.
+    Confirm(AttemptId),
+    /// Manager to coordinator: it led in its term after it was asked.
+    Confirmed(AttemptId),
+}
+
+/// Fragments of transactions of one chunk.
+#[derive(Clone, Debug)]
+pub struct Accesses {
+    /// The chunk, or the part of it that holds these transactions.
+    pub chunk: Arc<Chunk>,
+    /// The fragments, by attempt.
+    pub list: Vec<Access>,
 }
 
 /// A coordinator's request to a participant.
@@ -34,18 +86,20 @@ pub enum Message {
 pub struct Access {
     /// The attempt.
     pub attempt: AttemptId,
-    /// The chunk that the transaction is in, and where.
-    pub chunk: Arc<Chunk>,
+    /// Its age.
+    pub age: Age,
     /// The place of the transaction in the chunk's list.
-    pub at: usize,
+    pub at: u32,
     /// Which of the plan's fragments the participant runs, in ascending order.
     pub fragments: Vec<u32>,
-    /// The results that these fragments need, of earlier ones.
+    /// The results that these fragments need, of earlier ones elsewhere.
     pub inputs: Vec<(SlotNo, Vec<u8>)>,
     /// The time that the attempt sees.
     pub now: Millis,
     /// The attempt's seed.
     pub seed: u64,
+    /// Nothing else follows: the participant hands over what the attempt has written, if the coordinator is on its node.
+    pub is_last: bool,
 }
 
 /// A participant's answer to an [`Access`].
@@ -53,11 +107,15 @@ pub struct Access {
 pub struct Accessed {
     /// The attempt.
     pub attempt: AttemptId,
+    /// The participant's number.
+    pub shard: u16,
     /// The results of the fragments that were run.
     pub slots: Vec<(SlotNo, Vec<u8>)>,
     /// The reason why the participant has not run all fragments, if it has not.
     pub failure: Option<Failure>,
-    /// Writes of the attempt at this participant so far; none after a failure.
+    /// The attempt has changed something here.
+    pub has_written: bool,
+    /// What it has changed, if that was wanted.
     pub writes: Vec<Write>,
 }
 
@@ -70,7 +128,67 @@ pub enum Failure {
     Aborted(SlotNo, Abort),
 }
 
-from_variants!(Message { Front(Front), Log(Log<Arc<Decision>>), Peer(PeerChange) });
+/// A coordinator's request to another partition, after all accesses of the attempt have been answered.
+#[derive(Clone, Debug)]
+pub struct PrepareRequest {
+    /// The attempt.
+    pub attempt: AttemptId,
+    /// Its age.
+    pub age: Age,
+    /// The participants there that ran fragments of it.
+    pub shards: Vec<u16>,
+    /// The time that the attempt has seen.
+    pub now: Millis,
+}
+
+/// Between a manager that relays transactions and the one that coordinates them.
+#[derive(Clone, Debug)]
+pub enum Relay {
+    /// Run these.
+    Submit(Lead, Arc<Chunk>),
+    /// What they came to.
+    Outcomes(OutcomeBatch),
+    /// These have no effect and never will have, as the node leads their home no more: ask who leads it now.
+    Return(GatewayId, ChunkNo, Vec<u32>),
+}
+
+/// Between a manager and the participants of its own node.
+#[derive(Clone, Debug)]
+pub enum Own {
+    /// Manager to participant: the node serves the partition in this term, once all up to this place is applied.
+    Serve(Term, ordain_model::Epoch),
+    /// Participant to manager: it serves in this term.
+    Ready(Term),
+    /// Manager to participant: the node serves the partition no more.
+    Stand,
+    /// Manager to participant: hand over what this attempt has written and holds.
+    Gather(AttemptId),
+    /// Participant to manager: here it is; nothing if the attempt is not complete here.
+    Gathered(AttemptId, Option<Gathered>),
+    /// Manager to participant: a home is led in this term. What its former leaders began and nobody has promised is over.
+    Home(Lead),
+    /// Manager to participant: this attempt of another home is over; it was not promised.
+    Drop(AttemptId),
+}
+
+/// What an attempt has written and holds at a participant.
+#[derive(Clone, Debug, Default)]
+pub struct Gathered {
+    /// Its writes.
+    pub writes: Vec<Write>,
+    /// What it holds.
+    pub holds: Vec<Hold>,
+}
+
+from_variants!(Message {
+    Front(Front),
+    Termed(Termed),
+    Relay(Relay),
+    Own(Own),
+    Log(Log<Arc<Entry>>),
+    Group(GroupMessage),
+    Peer(PeerChange),
+});
 
 impl ordain_family::Message for Message {
     fn incoming(self) -> Incoming<Message> {
@@ -82,53 +200,87 @@ impl ordain_family::Message for Message {
     }
 }
 
-// A node of the miniature is alone: only what front doors say crosses nodes.
 codec!(enum Message {
     0 => Front(front),
-}, local Access | Accessed | Finish | Log | Peer);
+    1 => Termed(message),
+    2 => Leads(lead),
+    3 => Relay(relay),
+    4 => Group(message),
+}, local Own | Log | Peer);
+
+codec!(struct Termed { from, to, content });
+
+codec!(enum Protocol {
+    0 => Access(accesses),
+    1 => Accessed(accessed),
+    2 => Finish(attempt),
+    3 => Still(attempts),
+    4 => Prepare(request),
+    5 => Vote(attempt, is_yes),
+    6 => Decide(attempt, is_commit),
+    7 => Ack(attempt),
+    8 => Ask(attempt),
+    9 => Confirm(attempt),
+    10 => Confirmed(attempt),
+});
+
+codec!(struct Accesses { chunk, list });
+codec!(struct Access { attempt, age, at, fragments, inputs, now, seed, is_last });
+codec!(struct Accessed { attempt, shard, slots, failure, has_written, writes });
+codec!(struct PrepareRequest { attempt, age, shards, now });
+
+codec!(enum Failure {
+    0 => Refused,
+    1 => Aborted(slot, abort),
+});
+
+codec!(enum Relay {
+    0 => Submit(home, chunk),
+    1 => Outcomes(batch),
+    2 => Return(gateway, chunk, indexes),
+});
 
 impl Wire for Message {
-    /// # Panics
-    /// If the message is one that stays on its node.
     fn encode_shared(&self, out: &mut Vec<u8>) -> Bytes {
-        assert!(
-            matches!(self, Message::Front(_)),
-            "a message that stays on its node was sent to another: {self:?}"
-        );
-        self.encode(out);
-        Bytes::new()
+        match self {
+            Message::Group(message) => {
+                // The tag as `codec` writes it, then the message but for its shared end.
+                out.push(4);
+                message.encode_head(out);
+                message.tail.clone()
+            }
+            message => {
+                message.encode(out);
+                Bytes::new()
+            }
+        }
     }
 }
 
-/// The message that a node without replicas was never to send.
-fn has_no_members(message: impl std::fmt::Debug) -> Message {
-    unreachable!("a log without members sent {message:?}")
-}
-
-impl From<GroupMessage> for Message {
-    fn from(message: GroupMessage) -> Message {
-        has_no_members(message)
-    }
+/// The message that a log which ships to nobody was never to send.
+fn ships_nothing(message: impl std::fmt::Debug) -> Message {
+    unreachable!("a log that ships to nobody sent {message:?}")
 }
 
 impl From<Ship> for Message {
     fn from(message: Ship) -> Message {
-        has_no_members(message)
+        ships_nothing(message)
     }
 }
 
 impl From<Configuration> for Message {
     fn from(message: Configuration) -> Message {
-        has_no_members(message)
+        ships_nothing(message)
     }
 }
 
-impl TryFrom<Message> for ordain_replication::Message<Arc<Decision>> {
+impl TryFrom<Message> for ordain_replication::Message<Arc<Entry>> {
     type Error = Message;
 
     fn try_from(message: Message) -> Result<Self, Message> {
         match message {
             Message::Log(log) => Ok(ordain_replication::Message::Log(log)),
+            Message::Group(group) => Ok(ordain_replication::Message::Group(group)),
             Message::Peer(change) => Ok(ordain_replication::Message::Peer(change)),
             other => Err(other),
         }
@@ -142,16 +294,34 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_message_of_a_front_door_travels() {
-        let mut bytes = Message::Front(Front::Pause(PauseNo(3))).to_bytes();
-        assert!(matches!(Message::from_bytes(&bytes), Some(Message::Front(Front::Pause(PauseNo(3))))));
-        bytes.push(0);
-        assert!(Message::from_bytes(&bytes).is_none());
-    }
-
-    #[test]
-    #[should_panic(expected = "a message that stays on its node was sent to another")]
-    fn a_message_that_stays_on_its_node_is_not_sent() {
-        Message::Log(Log::Writable).encode_shared(&mut Vec::new());
+    fn messages_travel_and_truncations_do_not() {
+        let lead = |partition, term| Lead { partition: ordain_model::PartitionId(partition), term: Term(term) };
+        let termed = |content| Message::Termed(Termed { from: lead(0, 3), to: lead(1, 9), content });
+        let who = AttemptId::default();
+        let accessed = Accessed {
+            attempt: who,
+            shard: 3,
+            slots: vec![(SlotNo(1), b"x".to_vec())],
+            failure: Some(Failure::Aborted(SlotNo(1), Abort::Logic)),
+            has_written: true,
+            writes: Vec::new(),
+        };
+        let request = PrepareRequest { attempt: who, age: Age(5), shards: vec![1, 2], now: Millis(4) };
+        let messages = [
+            Message::Front(Front::Pause(PauseNo(3))),
+            Message::Leads(lead(7, 1)),
+            Message::Relay(Relay::Return(GatewayId(1), ChunkNo(2), vec![3, 4])),
+            termed(Protocol::Accessed(accessed)),
+            termed(Protocol::Prepare(request)),
+            termed(Protocol::Still(vec![who])),
+            termed(Protocol::Vote(who, true)),
+            termed(Protocol::Decide(who, false)),
+        ];
+        for message in messages {
+            let bytes = message.to_bytes();
+            let read = Message::from_bytes(&bytes).map(|read| format!("{read:?}"));
+            assert_eq!(read, Some(format!("{message:?}")));
+            assert!((0..bytes.len()).all(|cut| Message::from_bytes(&bytes[..cut]).is_none()));
+        }
     }
 }

@@ -325,6 +325,31 @@ impl Chunk {
         self.txns.push(txn);
     }
 
+    /// The chunk of some of its transactions alone, by their places in the list, ascending; each keeps its index.
+    pub fn part(&self, places: impl IntoIterator<Item = usize>) -> Chunk {
+        let (gateway, number, replica) = (self.gateway, self.number, self.replica);
+        let mut part = Chunk { gateway, number, replica, map: self.map.clone(), ..Chunk::default() };
+        for was in places.into_iter().filter_map(|place| self.txns.get(place)) {
+            let from = self.record(was);
+            let blob = if was.logged { &mut part.logged } else { &mut part.unlogged };
+            let head = from.len() as u32 - (was.args.end - was.args.start);
+            let start = blob.len() as u32 + head;
+            blob.extend_from_slice(from);
+            let args = start..blob.len() as u32;
+            let Plans { fragments, inputs, calls } = &mut part.plans;
+            let (first, call) = (fragments.len() as u32, calls.len() as u32);
+            for fragment in self.fragments(was) {
+                let needs = self.plans.inputs_of(fragment);
+                fragments.push(Fragment { inputs_at: inputs.len() as u32, ..*fragment });
+                inputs.extend_from_slice(needs);
+            }
+            calls.extend_from_slice(self.calls(was));
+            let (fragments, calls) = (first..fragments.len() as u32, call..calls.len() as u32);
+            part.txns.push(Txn { args, fragments, calls, ..was.clone() });
+        }
+        part
+    }
+
     /// Rebuilds a chunk from the bytes of its transactions: those that the log keeps, and those that it does not.
     ///
     /// # Errors

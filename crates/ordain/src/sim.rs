@@ -222,12 +222,10 @@ fn simulate(args: &SimArgs, seed: u64, sink: Sink<'_>) -> anyhow::Result<Report>
             deterministic(system, args, seed, sink)
         }
         Make::Commit(commit) => {
-            anyhow::ensure!(
-                (args.partitions, args.replicas, args.operator) == (1, 1, false),
-                "engine {engine} is not finished: it runs on one node, without an operator"
-            );
+            anyhow::ensure!(!args.operator, "engine {engine} is not finished: it runs without an operator");
             let options = engine.options(args.options.given.iter())?;
-            let config = config(args, seed);
+            let nodes = args.partitions * args.replicas;
+            let config = Config { nodes, ..config(args, seed) };
             let (system, mut mix) = (CommitSystem::new(commit, options, args, seed)?, AppendMix::default());
             Ok(match sink {
                 Some(sink) => run_seed(&config, system, &mut mix, Some(sink)),

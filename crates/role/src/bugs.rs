@@ -39,6 +39,14 @@ bugs! {
     KeepAbortedWrite = "keep-aborted-write",
     /// A retried request is sequenced again.
     ForgetSession = "forget-session",
+    /// The next attempt at a transaction begins while participants hold what the one before has locked.
+    KeepOldLocks = "keep-old-locks",
+    /// A participant votes yes before its promise stands in the log.
+    VoteBeforeLog = "vote-before-log",
+    /// A participant acknowledges an outcome before that stands in its log.
+    AckEarly = "ack-early",
+    /// A home denies an attempt without a record of it.
+    DenyUnrecorded = "deny-unrecorded",
     /// A transaction that aborted on one shard commits on another.
     IgnoreRemoteVote = "ignore-remote-vote",
     /// A node takes another partition's batch for an empty one.

@@ -152,7 +152,7 @@ impl ConcurrencyControl for NoWait {
         let Some(at) = self.attempts.take_out(who) else { return };
         let attempt = &mut self.attempts[at];
         // Planted, IDLE-CLEAN.
-        if self.bugs.has(Bug::LeaveLock) && who.transaction.0 % 31 == 7 {
+        if self.bugs.has(Bug::LeaveLock) && who.transaction.number % 31 == 7 {
             attempt.held.forget_last();
         }
         for (record, mode) in attempt.held.iter() {

@@ -7,7 +7,7 @@ use super::gate::{AFTER, ASKED_MAX, PATIENCE};
 use super::*;
 
 fn attempt(transaction: u64) -> AttemptId {
-    AttemptId { transaction: TransactionId(transaction), attempt: 1 }
+    AttemptId { transaction: TransactionId::of(transaction), attempt: 1 }
 }
 
 /// A participant with one record and no locks. A transaction is as old as its number is small.
@@ -133,9 +133,9 @@ fn the_gate_opens_when_its_transaction_is_gone_or_comes_in_vain() {
         assert_eq!(shard.attempt(12, Target::Table, Mode::Exclusive), Verdict::Refused, "{n}");
         assert_eq!(shard.attempt(10, Target::Table, Mode::Shared), Verdict::Refused, "{n}");
     }
-    assert!(shard.locks.gate.stops((Age(12), TransactionId(12)), Modes::INTENTION_EXCLUSIVE));
+    assert!(shard.locks.gate.stops((Age(12), TransactionId::of(12)), Modes::INTENTION_EXCLUSIVE));
     shard.attempt(10, Target::Table, Mode::Shared);
-    assert!(!shard.locks.gate.stops((Age(12), TransactionId(12)), Modes::INTENTION_EXCLUSIVE));
+    assert!(!shard.locks.gate.stops((Age(12), TransactionId::of(12)), Modes::INTENTION_EXCLUSIVE));
 }
 
 /// Two whole-table transactions each have the gate of one participant, and both need both, in the same order.
@@ -159,10 +159,10 @@ fn the_older_of_two_whole_table_transactions_takes_the_gate_of_the_younger_over(
 fn the_transactions_whose_refusals_are_counted_are_bounded() {
     let mut gate = Gate::default();
     for n in 0..1_000 {
-        gate.note_refused((Age(n), TransactionId(n)), Modes::EXCLUSIVE);
-        assert!(!gate.stops((Age(2_000), TransactionId(2_000)), Modes::SHARED));
+        gate.note_refused((Age(n), TransactionId::of(n)), Modes::EXCLUSIVE);
+        assert!(!gate.stops((Age(2_000), TransactionId::of(2_000)), Modes::SHARED));
     }
     // The last one is still known.
-    (1..AFTER).for_each(|_| gate.note_refused((Age(999), TransactionId(999)), Modes::EXCLUSIVE));
-    assert!(gate.stops((Age(2_000), TransactionId(2_000)), Modes::SHARED));
+    (1..AFTER).for_each(|_| gate.note_refused((Age(999), TransactionId::of(999)), Modes::EXCLUSIVE));
+    assert!(gate.stops((Age(2_000), TransactionId::of(2_000)), Modes::SHARED));
 }

@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 
 use hashbrown::HashTable;
-use ordain_commit::{Age, AttemptId, Mode, Target};
+use ordain_commit::{Age, AttemptId, Mode, Target, TransactionId};
 use ordain_store::RecordId;
 
 use super::Modes;
@@ -131,7 +131,9 @@ impl<W> Default for Attempts<W> {
 /// Mixes an id into a hash with a fixed seed, so that equal runs lay the table out equally.
 #[inline]
 fn hash_of(id: AttemptId) -> u64 {
-    let mixed = (id.transaction.0 ^ u64::from(id.attempt) << 48).wrapping_mul(0x9E37_79B9_7F4A_7C15);
+    let TransactionId { home, number } = id.transaction;
+    let claim = u64::from(home.partition.0) << 32 ^ home.term.0 << 40;
+    let mixed = (number ^ claim ^ u64::from(id.attempt) << 48).wrapping_mul(0x9E37_79B9_7F4A_7C15);
     mixed ^ mixed >> 32
 }
 

@@ -312,7 +312,7 @@ impl ConcurrencyControl for WaitDie {
         let attempt = &mut self.attempts[at];
         let (mut held, waiting) = (std::mem::take(&mut attempt.held), attempt.waiting.take());
         // Planted, IDLE-CLEAN.
-        if self.bugs.has(Bug::LeaveLock) && who.transaction.0 % 31 == 7 {
+        if self.bugs.has(Bug::LeaveLock) && who.transaction.number % 31 == 7 {
             held.forget_last();
         }
         let cancelled = waiting.and_then(|waiting| self.cancel(store, who, waiting));

@@ -6,7 +6,7 @@ use ordain_model::{Db, KeyHash};
 use super::*;
 
 fn attempt(transaction: u64) -> AttemptId {
-    AttemptId { transaction: TransactionId(transaction), attempt: 1 }
+    AttemptId { transaction: TransactionId::of(transaction), attempt: 1 }
 }
 
 /// A participant with one record that transaction 2 holds, and for which 1 waits.

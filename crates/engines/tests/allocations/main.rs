@@ -222,7 +222,7 @@ fn asked_for_locks(engine: &CommitEngine) -> usize {
         if round == 250 {
             before = ASKED.get();
         }
-        let of = |n: u64| AttemptId { transaction: TransactionId(4 * round + n), attempt: 1 };
+        let of = |n: u64| AttemptId { transaction: TransactionId::of(4 * round + n), attempt: 1 };
         for n in (0..4).rev() {
             for at in 0..10 {
                 let target = Target::Record(records[(n * 8 + at * 3) as usize % records.len()]);

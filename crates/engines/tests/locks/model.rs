@@ -94,7 +94,7 @@ impl Model {
     }
 
     fn is_older(&self, a: AttemptId, b: AttemptId) -> bool {
-        let seniority = |who: AttemptId| (self.ages[who.transaction.0 as usize], who.transaction);
+        let seniority = |who: AttemptId| (self.ages[who.transaction.number as usize], who.transaction);
         seniority(a) < seniority(b)
     }
 

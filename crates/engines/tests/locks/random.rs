@@ -63,7 +63,7 @@ impl Run {
     }
 
     fn who(&self, n: usize) -> AttemptId {
-        AttemptId { transaction: TransactionId(n as u64), attempt: self.attempts[n] }
+        AttemptId { transaction: TransactionId::of(n as u64), attempt: self.attempts[n] }
     }
 
     fn access(&mut self, (n, key, mode): Request) {
@@ -98,7 +98,7 @@ impl Run {
         };
         assert_eq!(by_target(&outcome), by_target(&expected), "after the end of {who}");
         let refused = expected.refused;
-        for n in [n].into_iter().chain(refused.iter().map(|who| who.transaction.0 as usize)) {
+        for n in [n].into_iter().chain(refused.iter().map(|who| who.transaction.number as usize)) {
             self.attempts[n] += 1;
             self.live[n] = false;
         }

@@ -42,7 +42,7 @@ fn end(shard: &mut Shard, transaction: u64) -> Vec<u64> {
     let Outcome { granted, refused } = shard.finish(first(transaction));
     shard.check();
     assert_eq!(refused, []);
-    granted.into_iter().map(|who| who.transaction.0).collect()
+    granted.into_iter().map(|who| who.transaction.number).collect()
 }
 
 /// Nobody holds or waits, and no record is left.
@@ -190,7 +190,7 @@ fn scenario_26_a_thousand_wait_for_one_key_and_their_coordinator_dies() {
 #[test]
 fn attempts_at_one_transaction_do_not_wait_for_each_other() {
     let mut shard = wait_die();
-    let second = AttemptId { transaction: TransactionId(1), attempt: 2 };
+    let second = AttemptId { transaction: TransactionId::of(1), attempt: 2 };
     assert_eq!(ask(&mut shard, 1, X, Exclusive), Granted);
     assert_eq!(shard.access(second, 1, Some(X), Exclusive), Refused);
     assert_eq!(shard.finish(second), Outcome::default());

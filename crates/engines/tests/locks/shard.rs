@@ -11,7 +11,7 @@ use ordain_store::{MemoryStore, RecordId, RecordStore};
 
 /// A first attempt.
 pub(crate) fn first(transaction: u64) -> AttemptId {
-    AttemptId { transaction: TransactionId(transaction), attempt: 1 }
+    AttemptId { transaction: TransactionId::of(transaction), attempt: 1 }
 }
 
 /// The records and locks of a participant. All records are absent, so a record is there only while its lock word is not 0.

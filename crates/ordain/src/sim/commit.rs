@@ -1,34 +1,49 @@
-//! One node of an engine of the commit family under simulation: what clients append and read, and how a run is checked.
+//! A cluster of an engine of the commit family under simulation: what clients append and read, and how a run is checked.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use ordain_checker::dependencies::history::values_of;
 use ordain_checker::{Violation, ViolationKind};
-use ordain_commit::{CommitEngine, CommitFamily, Decision, Message, Participant};
+use ordain_commit::{AttemptId, CommitEngine, CommitFamily, Content, Entry, Message, Participant};
 use ordain_family::{Family as _, NodeSettings, Opened as _, Services, places};
-use ordain_model::{Digest, DigestSpan, Epoch, Layout, Options, Registry, Stamp, Value};
+use ordain_replication::Log;
+use ordain_model::{
+    Cell, Db, Digest, DigestSpan, Epoch, Layout, Options, PartitionId, Registry, Stamp, Value,
+};
 use ordain_role::{Address, Bugs, Directory, Event, NodeId, Now, Outbox, Role, Topology};
 use ordain_sim::{BatchSize, Ending, FrontDoor, Roles, System, Verdict};
 
 use super::SimArgs;
 use super::appends::{self, list_of};
 
-/// One node of an engine of the commit family.
+/// A cluster of an engine of the commit family.
 pub(super) struct CommitSystem {
     family: CommitFamily,
     settings: NodeSettings,
     registry: Arc<Registry>,
-    /// The digest of each shard, as it is now.
+    /// The digest of each shard of each node, as it is now.
     digests: Digests,
-    /// The digests of all shards together, with the decision that all of them had installed last.
-    reported: Vec<(Epoch, Digest)>,
+    /// The entries that logs have handed on: a disk may not know yet that the last of its own are agreed on.
+    sealed: Sealed,
+    /// The digests of all shards of a node together, with the entry that all of them had applied last.
+    reported: Vec<(NodeId, Epoch, Digest)>,
 }
 
-type Digests = Arc<Mutex<BTreeMap<u16, DigestSpan>>>;
+type Digests = Arc<Mutex<BTreeMap<(NodeId, u16), DigestSpan>>>;
 
-fn lock(digests: &Digests) -> MutexGuard<'_, BTreeMap<u16, DigestSpan>> {
-    digests.lock().unwrap_or_else(PoisonError::into_inner)
+/// The entries of each partition's log, by place.
+type Sealed = Arc<Mutex<BTreeMap<PartitionId, Entries>>>;
+type Entries = BTreeMap<Epoch, Arc<Entry>>;
+
+/// Adds an entry to those of its partition's log; answers another one in its place, if there is one.
+fn put(logs: &mut BTreeMap<PartitionId, Entries>, partition: PartitionId, entry: &Arc<Entry>) -> Option<Arc<Entry>> {
+    let known = logs.entry(partition).or_default().entry(entry.place).or_insert_with(|| entry.clone());
+    (known != entry).then(|| known.clone())
+}
+
+fn lock<T>(shared: &Mutex<T>) -> MutexGuard<'_, T> {
+    shared.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 impl CommitSystem {
@@ -41,8 +56,10 @@ impl CommitSystem {
     ) -> anyhow::Result<CommitSystem> {
         let mut registry = Registry::default();
         ordain_workload::register(&mut registry);
-        let shards = args.shards.map_or([1, 2, 3, 5][seed as usize % 4], usize::from);
-        let topology = Topology { layout: Arc::new(Layout::even(1, shards)?), replicas: 1 };
+        let partitions = usize::from(args.partitions);
+        let drawn = if partitions == 1 { [1, 2, 3, 5][seed as usize % 4] } else { 1 + seed as usize % 3 };
+        let layout = Layout::even(partitions, args.shards.map_or(drawn, usize::from))?;
+        let topology = Topology { layout: Arc::new(layout), replicas: args.replicas };
         let bugs = args.plant.map_or(Bugs::NONE, |bug| Bugs::NONE.with(bug));
         let identity = b"simulated".to_vec();
         let settings =
@@ -52,33 +69,32 @@ impl CommitSystem {
             settings,
             registry: Arc::new(registry),
             digests: Digests::default(),
+            sealed: Sealed::default(),
             reported: Vec::new(),
         })
     }
 
-    /// The lists that the decisions come to.
-    fn lists(decisions: &[Arc<Decision>]) -> Result<BTreeMap<u64, Vec<u64>>, String> {
-        let mut lists = BTreeMap::new();
-        for write in decisions.iter().flat_map(|decision| &decision.writes) {
-            let list = list_of(&write.key).ok_or("a key of no list")?;
-            let Some(Value::String(bytes)) = &write.cell.value else { return Err("no list".to_owned()) };
-            lists.insert(list, values_of(bytes).ok_or("a list of something else")?);
-        }
-        Ok(lists)
+    /// The settings of a node in one of its lives.
+    fn of(&self, node: NodeId, incarnation: u32) -> NodeSettings {
+        NodeSettings { node, life: u64::from(incarnation) + 1, ..self.settings.clone() }
     }
 
-    /// Checks that each reported digest is what the decisions up to then come to.
-    fn check_digests(&self, decisions: &[Arc<Decision>]) -> Result<(), Violation> {
-        for (stamp, reported) in &self.reported {
+    fn partition_of(&self, node: NodeId) -> PartitionId {
+        self.settings.topology.partition_of(node)
+    }
+
+    /// Checks that each reported digest is what the entries up to then come to.
+    fn check_digests(&self, logs: &BTreeMap<PartitionId, Entries>) -> Result<(), Violation> {
+        for (node, place, reported) in &self.reported {
+            let Some(entries) = logs.get(&self.partition_of(*node)) else { continue };
             let control = (self.family.engine.control)(Bugs::NONE);
             let whole = Arc::new(Layout::single(1));
             let mut all = Participant::new(0, whole, Address::default(), self.registry.clone(), control);
-            let until = decisions.iter().filter(|decision| decision.stamp <= *stamp);
-            until.for_each(|decision| all.install(decision));
+            entries.range(..=*place).for_each(|(_, entry)| _ = all.apply(entry));
             if all.digest() != *reported {
-                let shards = self.settings.topology.layout.shards();
                 let text = format!(
-                    "{shards} shards reported {reported} after decision {stamp}, and it comes to {}",
+                    "node {} reported {reported} after entry {place}, and it comes to {}",
+                    node.0,
                     all.digest()
                 );
                 return Err(Violation::new(ViolationKind::WrongState, text));
@@ -88,20 +104,79 @@ impl CommitSystem {
     }
 }
 
-/// A participant that reports its digest after each step.
-struct Reporting {
-    role: Box<dyn Role<Message = Message>>,
-    number: u16,
-    digests: Digests,
+/// The records that a partition's entries come to, worked out apart from the engine. A promise without an outcome counts if the
+/// attempt has committed at its home.
+fn records(entries: &Entries, committed: &BTreeSet<AttemptId>) -> BTreeMap<(Db, Vec<u8>), Cell> {
+    let mut records = BTreeMap::new();
+    let mut promised: BTreeMap<AttemptId, &[_]> = BTreeMap::new();
+    for entry in entries.values().filter(|entry| entry.counts()) {
+        let written = match &entry.content {
+            Content::Commit(commit) => &commit.writes[..],
+            Content::Prepare(prepare) => {
+                promised.insert(prepare.attempt, &prepare.writes);
+                continue;
+            }
+            Content::Outcome(attempt, is_commit) => {
+                let writes = promised.remove(attempt);
+                writes.filter(|_| *is_commit).unwrap_or_default()
+            }
+            Content::Begin | Content::Deny(_) | Content::Forget(_) => continue,
+        };
+        for write in written {
+            records.insert((write.db, write.key.clone()), write.cell.clone());
+        }
+    }
+    let in_doubt = promised.into_iter().filter(|(attempt, _)| committed.contains(attempt));
+    for write in in_doubt.flat_map(|(_, writes)| writes) {
+        records.insert((write.db, write.key.clone()), write.cell.clone());
+    }
+    records
 }
 
-impl Role for Reporting {
+/// The attempts that have committed.
+fn committed(logs: &BTreeMap<PartitionId, Entries>) -> BTreeSet<AttemptId> {
+    let entries = logs.values().flat_map(BTreeMap::values).filter(|entry| entry.counts());
+    let commits = entries.filter_map(|entry| match &entry.content {
+        Content::Commit(commit) => Some(commit.attempt),
+        _ => None,
+    });
+    commits.collect()
+}
+
+/// The lists that the records are.
+fn lists(logs: &BTreeMap<PartitionId, Entries>) -> Result<BTreeMap<u64, Vec<u64>>, String> {
+    let (mut lists, committed) = (BTreeMap::new(), committed(logs));
+    for ((_, key), cell) in logs.values().flat_map(|entries| records(entries, &committed)) {
+        let list = list_of(&key).ok_or("a key of no list")?;
+        let Some(Value::String(bytes)) = &cell.value else { return Err("no list".to_owned()) };
+        lists.insert(list, values_of(bytes).ok_or("a list of something else")?);
+    }
+    Ok(lists)
+}
+
+/// A role that is watched: a participant for its digest after each step, a log for what it hands on.
+struct Watched {
+    role: Box<dyn Role<Message = Message>>,
+    at: (NodeId, u16),
+    partition: PartitionId,
+    digests: Digests,
+    sealed: Sealed,
+}
+
+impl Role for Watched {
     type Message = Message;
 
     fn handle(&mut self, now: Now, event: Event<Message>, out: &mut Outbox<Message>) {
         self.role.handle(now, event, out);
         let mut digests = lock(&self.digests);
-        self.role.digests(&mut |span| _ = digests.insert(self.number, span));
+        self.role.digests(&mut |span| _ = digests.insert(self.at, span));
+        for (_, message) in &out.sends {
+            if let Message::Log(Log::Sealed(entry)) = message
+                && let Some(other) = put(&mut lock(&self.sealed), self.partition, entry)
+            {
+                return out.halt(format!("entry {entry:?} was handed on in the place of {other:?}"));
+            }
+        }
     }
 
     fn name(&self) -> &'static str {
@@ -124,54 +199,83 @@ impl System for CommitSystem {
         self.registry.clone()
     }
 
-    fn start(&mut self, _: NodeId, _: u32, disk: &mut dyn Directory) -> Result<Roles<Message>, String> {
-        let opened = self.family.open(Some(disk), &self.settings, &self.registry);
+    fn start(
+        &mut self,
+        node: NodeId,
+        incarnation: u32,
+        disk: &mut dyn Directory,
+    ) -> Result<Roles<Message>, String> {
+        let opened = self.family.open(Some(disk), &self.of(node, incarnation), &self.registry);
         let opened = opened.map_err(|e| e.to_string())?;
-        lock(&self.digests).clear();
+        lock(&self.digests).retain(|(of, _), _| *of != node);
         let watch = |(number, role): (u16, _)| {
-            let reporting = Reporting { role, number, digests: self.digests.clone() };
-            (number, Box::new(reporting) as Box<dyn Role<Message = Message>>)
+            let (digests, sealed) = (self.digests.clone(), self.sealed.clone());
+            let watched = Watched { role, at: (node, number), partition: self.partition_of(node), digests, sealed };
+            (number, Box::new(watched) as Box<dyn Role<Message = Message>>)
         };
         Ok(opened.into_roles().into_iter().map(watch).collect())
     }
 
     fn door(&self, node: NodeId, incarnation: u32, n: u16) -> FrontDoor {
-        let life = u64::from(incarnation) << 32;
+        let (life, settings) = (u64::from(incarnation) << 32, self.of(node, incarnation));
         FrontDoor {
             address: Address { node, role: places::GATEWAYS + n },
-            gateway: self.family.gateway(&self.settings, n, life, &self.registry),
-            router: self.family.router(&self.settings),
+            gateway: self.family.gateway(&settings, n, life, &self.registry),
+            router: self.family.router(&settings),
         }
     }
 
-    fn digest(&mut self, _: NodeId) -> Option<Digest> {
+    fn peer_watchers(&self, node: NodeId) -> Vec<u16> {
+        self.family.peer_watchers(&self.of(node, 0))
+    }
+
+    fn digest(&mut self, node: NodeId) -> Option<Digest> {
         let digests = lock(&self.digests);
-        let last = digests.values().map(|span| span.last).max()?;
-        // A shard that has yet to install the last decision has another state, and rightly.
-        if digests.values().all(|span| span.last == last) {
-            let sum = digests.values().fold(Digest::default(), |sum, span| sum.plus(span.digest));
-            self.reported.push((last, sum));
+        let its = || digests.iter().filter(|((of, _), _)| *of == node).map(|(_, span)| span);
+        let last = its().map(|span| span.last).max()?;
+        // A shard that has yet to apply the last entry has another state, and rightly.
+        if its().all(|span| span.last == last) {
+            let sum = its().fold(Digest::default(), |sum, span| sum.plus(span.digest));
+            self.reported.push((node, last, sum));
         }
         None
     }
 
     fn check(&mut self, mut ending: Ending<'_>) -> Verdict {
-        let (node, disk) = &mut ending.disks[0];
-        let opened = self.family.open(Some(&mut **disk), &self.settings, &self.registry);
-        let decisions = CommitFamily::decisions(&mut **disk, &self.settings);
-        let read = decisions.map_err(|e| e.to_string());
-        let read = read.and_then(|decisions| CommitSystem::lists(&decisions).map(|lists| (decisions, lists)));
-        let (digest, decisions, lists) = match (opened, read) {
-            (Ok(opened), Ok((decisions, lists))) => (opened.digest(), decisions, lists),
-            (Err(reason), _) => return Verdict::unreadable(*node, &reason.to_string()),
-            (_, Err(reason)) => return Verdict::unreadable(*node, &reason),
+        let mut logs = lock(&self.sealed).clone();
+        let (mut digests, mut verdict, mut count) = (BTreeMap::new(), Ok(()), 0);
+        for (node, disk) in &mut ending.disks {
+            let (settings, partition) = (self.of(*node, 0), self.partition_of(*node));
+            let opened = self.family.open(Some(&mut **disk), &settings, &self.registry);
+            let (digest, entries) = match (opened, CommitFamily::entries(&mut **disk, &settings)) {
+                (Ok(opened), Ok(entries)) => (opened.digest(), entries),
+                (Err(reason), _) | (_, Err(reason)) => return Verdict::unreadable(*node, &reason.to_string()),
+            };
+            count += entries.len() as u64;
+            for entry in &entries {
+                if let Some(other) = put(&mut logs, partition, entry).filter(|_| verdict.is_ok()) {
+                    let text = format!("node {} has {entry:?} in the place of {other:?}", node.0);
+                    verdict = Err(Violation::new(ViolationKind::WrongState, text));
+                }
+            }
+            let last = entries.last().map_or(Epoch(0), |entry| entry.place);
+            if digests.get(&partition).is_none_or(|(known, _)| *known <= last) {
+                digests.insert(partition, (last, digest));
+            }
+        }
+        let lists = match lists(&logs) {
+            Ok(lists) => lists,
+            Err(reason) => return Verdict::unreadable(NodeId(0), &reason),
         };
-        let verdict = appends::check(ending.history, &lists);
-        let verdict = verdict.and_then(|()| self.check_digests(&decisions));
-        let size = |decision: &Arc<Decision>| BatchSize { txns: 1, fragments: decision.writes.len() as u64 };
-        let under_load =
-            decisions.iter().filter(|decision| Stamp::new(decision.stamp.0) <= ending.last_under_load);
-        let batches = under_load.map(size).collect();
-        Verdict { digest, entries: decisions.len() as u64, batches, voided: 0, verdict }
+        let verdict = verdict.and_then(|()| appends::check(ending.history, &lists));
+        let verdict = verdict.and_then(|()| self.check_digests(&logs));
+        let digest = digests.into_values().fold(Digest::default(), |sum, (_, digest)| sum.plus(digest));
+        let size = |entry: &Arc<Entry>| match &entry.content {
+            Content::Commit(commit) => Some(BatchSize { txns: 1, fragments: commit.writes.len() as u64 }),
+            _ => None,
+        };
+        let under_load = |entry: &&Arc<Entry>| Stamp::new(entry.place.0) <= ending.last_under_load;
+        let batches = logs.values().flat_map(BTreeMap::values).filter(under_load).filter_map(size).collect();
+        Verdict { digest, entries: count, batches, voided: 0, verdict }
     }
 }

@@ -1,0 +1,259 @@
+//! The agreed state of a partition beside its records: what its log says, the same on every member.
+//!
+//! [`Agreed::apply`] takes an entry and answers what it comes to. It is the only way in which this state changes, and asks
+//! nobody: so members that have applied the same entries agree, and a proposer decides nothing before its entry is applied.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use ordain_model::{Epoch, Millis, PartitionId, RequestNo, SessionId};
+
+use crate::entry::{Commit, Content, Entry};
+use crate::ids::{AttemptId, Term};
+
+/// The outcome of a session's last committed request.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Answered {
+    /// The request.
+    pub request: RequestNo,
+    /// The place of its decision.
+    pub place: Epoch,
+    /// Its reply.
+    pub reply: Vec<u8>,
+}
+
+/// The outcome of an attempt with this home, for participants that may ask.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Decided {
+    /// Committed, or denied.
+    pub is_commit: bool,
+    /// The participants. Those of a denied attempt are not known.
+    pub participants: Vec<PartitionId>,
+}
+
+/// See the module.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct Agreed {
+    place: Epoch,
+    term: Term,
+    now: Millis,
+    sessions: BTreeMap<SessionId, Answered>,
+    decided: BTreeMap<AttemptId, Decided>,
+    /// Attempts of other homes that this partition has promised, and whose outcome it has not learnt.
+    prepared: BTreeSet<AttemptId>,
+    /// Entries that did not count.
+    void: u64,
+}
+
+/// What an entry comes to.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Effect {
+    /// It has taken effect.
+    Applied,
+    /// It says what its proposer could not say any more: it has no effect.
+    Void,
+}
+
+impl Agreed {
+    /// Applies the next entry.
+    ///
+    /// # Errors
+    /// The entry contradicts what was agreed on before, which no sound leader proposes: the node must stop.
+    pub fn apply(&mut self, entry: &Entry) -> Result<Effect, String> {
+        if entry.place <= self.place {
+            return Err(format!("entry {} came after entry {}", entry.place, self.place));
+        }
+        self.place = entry.place;
+        if !entry.counts() {
+            self.void += 1;
+            return Ok(Effect::Void);
+        }
+        if entry.term < self.term {
+            return Err(format!("entry {} is of term {}, after one of {}", entry.place, entry.term.0, self.term.0));
+        }
+        self.term = entry.term;
+        self.now = self.now.max(entry.now);
+        match &entry.content {
+            Content::Begin => Ok(Effect::Applied),
+            Content::Commit(commit) => self.commit(entry, commit),
+            Content::Prepare(prepare) => match self.prepared.insert(prepare.attempt) {
+                true => Ok(Effect::Applied),
+                false => Err(format!("attempt {} was prepared twice", prepare.attempt)),
+            },
+            Content::Outcome(attempt, _) => match self.prepared.remove(attempt) {
+                true => Ok(Effect::Applied),
+                false => Err(format!("attempt {attempt} has an outcome and was not prepared")),
+            },
+            Content::Deny(attempt) => {
+                self.decide(*attempt, Decided { is_commit: false, participants: Vec::new() })
+            }
+            Content::Forget(attempts) => {
+                attempts.iter().for_each(|attempt| _ = self.decided.remove(attempt));
+                Ok(Effect::Applied)
+            }
+        }
+    }
+
+    fn commit(&mut self, entry: &Entry, commit: &Commit) -> Result<Effect, String> {
+        if commit.attempt.home().term != entry.term {
+            return Err(format!("attempt {} was committed in term {}", commit.attempt, entry.term.0));
+        }
+        if let Some((session, request)) = commit.session
+            && self.sessions.get(&session).is_none_or(|last| last.request < request)
+        {
+            // Requests of a session that come over several connections may commit out of order; the last one counts.
+            let answered = Answered { request, place: entry.place, reply: commit.reply.clone() };
+            self.sessions.insert(session, answered);
+        }
+        if commit.participants.is_empty() {
+            return Ok(Effect::Applied);
+        }
+        let participants = commit.participants.clone();
+        self.decide(commit.attempt, Decided { is_commit: true, participants })
+    }
+
+    fn decide(&mut self, attempt: AttemptId, decided: Decided) -> Result<Effect, String> {
+        match self.decided.insert(attempt, decided) {
+            None => Ok(Effect::Applied),
+            Some(_) => Err(format!("attempt {attempt} was decided twice")),
+        }
+    }
+
+    /// The place of the last entry.
+    pub const fn place(&self) -> Epoch {
+        self.place
+    }
+
+    /// The term of the last entry that counts.
+    pub const fn term(&self) -> Term {
+        self.term
+    }
+
+    /// The latest time that a transaction of an entry has seen.
+    pub const fn now(&self) -> Millis {
+        self.now
+    }
+
+    /// The last committed request of a session.
+    pub fn session(&self, session: SessionId) -> Option<&Answered> {
+        self.sessions.get(&session)
+    }
+
+    /// The outcome of an attempt, if a participant may yet ask for it.
+    pub fn decided(&self, attempt: AttemptId) -> Option<&Decided> {
+        self.decided.get(&attempt)
+    }
+
+    /// The outcomes that participants may yet ask for.
+    pub fn all_decided(&self) -> impl Iterator<Item = (AttemptId, &Decided)> {
+        self.decided.iter().map(|(attempt, decided)| (*attempt, decided))
+    }
+
+    /// Whether an attempt of another home is promised and its outcome not known.
+    pub fn is_prepared(&self, attempt: AttemptId) -> bool {
+        self.prepared.contains(&attempt)
+    }
+
+    /// The attempts of other homes that are promised and whose outcomes are not known.
+    pub fn prepared(&self) -> impl Iterator<Item = AttemptId> {
+        self.prepared.iter().copied()
+    }
+
+    /// How many entries did not count.
+    pub const fn void(&self) -> u64 {
+        self.void
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::entry::Prepare;
+    use crate::ids::{Age, Lead, TransactionId};
+
+    fn who(partition: u16, term: u64, number: u64) -> AttemptId {
+        let home = Lead { partition: PartitionId(partition), term: Term(term) };
+        AttemptId { transaction: TransactionId { home, number }, attempt: 1 }
+    }
+
+    fn entry(place: u64, term: u64, content: Content) -> Entry {
+        Entry { place: Epoch(place), term: Term(term), now: Millis(place * 10), content, agreed: None }
+    }
+
+    fn commit(attempt: AttemptId, session: Option<(u64, u64)>, participants: &[u16]) -> Content {
+        Content::Commit(Commit {
+            attempt,
+            session: session.map(|(session, request)| (SessionId(session), RequestNo(request))),
+            reply: b"r".to_vec(),
+            writes: Vec::new(),
+            participants: participants.iter().map(|p| PartitionId(*p)).collect(),
+        })
+    }
+
+    fn prepare(attempt: AttemptId) -> Content {
+        Content::Prepare(Prepare { attempt, age: Age(1), writes: Vec::new(), holds: Vec::new() })
+    }
+
+    #[test]
+    fn outcomes_are_kept_until_all_who_may_ask_know_them() {
+        let mut agreed = Agreed::default();
+        let (a, b) = (who(0, 1, 1), who(0, 1, 2));
+        for (place, content) in [(1, commit(a, None, &[1, 2])), (2, commit(b, None, &[])), (3, Content::Deny(who(0, 0, 9)))]
+        {
+            assert_eq!(agreed.apply(&entry(place, 1, content)), Ok(Effect::Applied));
+        }
+        let decided = Decided { is_commit: true, participants: vec![PartitionId(1), PartitionId(2)] };
+        assert_eq!((agreed.decided(a), agreed.decided(b)), (Some(&decided), None), "nobody else takes part in b");
+        assert!(agreed.decided(who(0, 0, 9)).is_some_and(|decided| !decided.is_commit));
+        agreed.apply(&entry(4, 1, Content::Forget(vec![a]))).unwrap();
+        assert_eq!((agreed.decided(a), agreed.all_decided().count()), (None, 1));
+        assert_eq!((agreed.place(), agreed.term(), agreed.now()), (Epoch(4), Term(1), Millis(40)));
+    }
+
+    #[test]
+    fn a_promise_stands_until_its_outcome() {
+        let mut agreed = Agreed::default();
+        agreed.apply(&entry(1, 1, prepare(who(1, 5, 1)))).unwrap();
+        assert!(agreed.is_prepared(who(1, 5, 1)));
+        agreed.apply(&entry(2, 2, Content::Outcome(who(1, 5, 1), true))).unwrap();
+        assert_eq!(agreed.prepared().count(), 0);
+    }
+
+    #[test]
+    fn an_entry_that_was_agreed_on_in_another_term_has_no_effect() {
+        let mut agreed = Agreed::default();
+        let late = Entry { agreed: Some(Term(3)), ..entry(1, 2, commit(who(0, 2, 1), Some((7, 4)), &[1])) };
+        assert_eq!(agreed.apply(&late), Ok(Effect::Void));
+        assert_eq!((agreed.session(SessionId(7)), agreed.decided(who(0, 2, 1)), agreed.void()), (None, None, 1));
+        assert_eq!(agreed.place(), Epoch(1), "its place is used");
+    }
+
+    #[test]
+    fn a_later_request_of_a_session_is_not_forgotten_for_an_earlier_one_that_commits_after_it() {
+        let mut agreed = Agreed::default();
+        for (place, request) in [(1, 6), (2, 5)] {
+            agreed.apply(&entry(place, 1, commit(who(0, 1, place), Some((3, request)), &[]))).unwrap();
+        }
+        assert_eq!(agreed.session(SessionId(3)).map(|last| (last.request, last.place)), Some((RequestNo(6), Epoch(1))));
+    }
+
+    #[test]
+    fn contradictions_are_refused() {
+        let base = || {
+            let mut agreed = Agreed::default();
+            agreed.apply(&entry(5, 2, commit(who(0, 2, 1), None, &[1]))).unwrap();
+            agreed.apply(&entry(6, 2, prepare(who(1, 1, 1)))).unwrap();
+            agreed
+        };
+        for (refused, reason) in [
+            (entry(6, 2, Content::Begin), "came after entry 6"),
+            (entry(7, 1, Content::Begin), "is of term 1, after one of 2"),
+            (entry(7, 2, commit(who(0, 1, 1), None, &[])), "was committed in term 2"),
+            (entry(7, 2, Content::Deny(who(0, 2, 1))), "was decided twice"),
+            (entry(7, 2, prepare(who(1, 1, 1))), "was prepared twice"),
+            (entry(7, 2, Content::Outcome(who(1, 1, 2), true)), "was not prepared"),
+        ] {
+            let error = base().apply(&refused).unwrap_err();
+            assert!(error.contains(reason), "{error}");
+        }
+    }
+}

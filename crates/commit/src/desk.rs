@@ -1,0 +1,281 @@
+//! The desk of a manager: what its parts need of each other and of the world while they handle an event.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use ordain_family::places;
+use ordain_model::{Chunk, Epoch, GatewayId, Layout, Micros, Millis, PartitionId, Registry};
+use ordain_replication::Log;
+use ordain_role::{Address, Bugs, NodeId, Now, Outbox};
+
+use crate::agreed::Agreed;
+use crate::entry::{Content, Entry};
+use crate::ids::{Lead, Term};
+use crate::message::{Access, Accesses, Message, Own, Protocol, Termed};
+
+/// The facts of a node that do not change.
+#[derive(Clone, Debug)]
+pub struct Site {
+    /// The node.
+    pub node: NodeId,
+    /// The partition that it holds.
+    pub partition: PartitionId,
+    /// The layout of the cluster.
+    pub layout: Arc<Layout>,
+    /// The procedures.
+    pub registry: Arc<Registry>,
+    /// The role number of managers, the same on every node.
+    pub manager: u16,
+    /// The log of the partition, on this node.
+    pub log: Address,
+    /// A number that grows from one start of the node to the next: a node that keeps nothing has no other term to begin.
+    pub life: u64,
+    /// Bugs that a test has planted.
+    pub bugs: Bugs,
+}
+
+impl Site {
+    /// The address of a role of this node.
+    pub const fn at(&self, role: u16) -> Address {
+        Address { node: self.node, role }
+    }
+
+    /// The participant that holds a shard, on a node that holds its partition.
+    pub fn participant(&self, node: NodeId, shard: usize) -> Address {
+        let first = self.layout.shards_of(self.layout.partition_of_shard(shard)).start;
+        Address { node, role: places::SHARDS + (shard - first) as u16 }
+    }
+
+    /// The participants of this node.
+    pub fn own_participants(&self) -> impl Iterator<Item = Address> + '_ {
+        self.layout.shards_of(self.partition).map(|shard| self.participant(self.node, shard))
+    }
+
+    /// The front door of a gateway.
+    pub const fn gateway(&self, gateway: GatewayId) -> Address {
+        Address { node: NodeId(gateway.node()), role: places::GATEWAYS + gateway.number() }
+    }
+}
+
+/// The node that leads each partition, and its term, as far as they have said so.
+#[derive(Clone, Debug, Default)]
+pub struct Leaders {
+    leaders: BTreeMap<PartitionId, Leader>,
+}
+
+#[derive(Clone, Copy, Debug)]
+struct Leader {
+    term: Term,
+    /// The node; `None` once it has said that it leads no more, or its stream began anew.
+    node: Option<NodeId>,
+}
+
+impl Leaders {
+    /// Takes note of a claim; answers whether it is new. A claim of an earlier term is no news.
+    pub fn note(&mut self, lead: Lead, node: NodeId) -> bool {
+        let known = self.leaders.get(&lead.partition);
+        if known.is_some_and(|known| known.term > lead.term || known.term == lead.term && known.node.is_some()) {
+            return false;
+        }
+        self.leaders.insert(lead.partition, Leader { term: lead.term, node: Some(node) });
+        true
+    }
+
+    /// A node may lead what it led no more; answers what it led. The terms stay: none of an earlier one is heard.
+    pub fn forget(&mut self, node: NodeId) -> Vec<Lead> {
+        let its = self.leaders.iter_mut().filter(|(_, leader)| leader.node == Some(node));
+        its.map(|(partition, leader)| {
+            leader.node = None;
+            Lead { partition: *partition, term: leader.term }
+        })
+        .collect()
+    }
+
+    /// Whoever made this claim has turned something away: it leads no more, and who does is not known.
+    pub fn retract(&mut self, lead: Lead) {
+        if let Some(leader) = self.leaders.get_mut(&lead.partition).filter(|leader| leader.term == lead.term) {
+            leader.node = None;
+        }
+    }
+
+    /// The leader of a partition, with its claim.
+    pub fn of(&self, partition: PartitionId) -> Option<(NodeId, Lead)> {
+        let leader = self.leaders.get(&partition)?;
+        Some((leader.node?, Lead { partition, term: leader.term }))
+    }
+
+    /// The latest term of a partition that is known.
+    pub fn term_of(&self, partition: PartitionId) -> Term {
+        self.leaders.get(&partition).map_or(Term(0), |leader| leader.term)
+    }
+
+    /// Whether a claim is one that nobody has made void, as far as is known here.
+    pub fn holds(&self, lead: Lead) -> bool {
+        self.term_of(lead.partition) <= lead.term
+    }
+}
+
+/// The appender of a partition's log.
+#[derive(Clone, Debug, Default)]
+pub struct Appender {
+    /// The place of the last entry that was appended, or that the log has.
+    last: Epoch,
+    /// The disk is full: nothing is appended until it has space.
+    is_full: bool,
+}
+
+impl Appender {
+    /// Takes note of a place that is used.
+    pub fn note(&mut self, place: Epoch) {
+        self.last = self.last.max(place);
+    }
+
+    /// Takes note of whether the disk has space.
+    pub const fn set_full(&mut self, is_full: bool) {
+        self.is_full = is_full;
+    }
+
+    /// Whether the disk is full.
+    pub const fn is_full(&self) -> bool {
+        self.is_full
+    }
+}
+
+/// Accesses that leave at the end of a turn: one message a destination and chunk.
+#[derive(Debug, Default)]
+pub struct Departing {
+    accesses: BTreeMap<(Address, Lead), Vec<Accesses>>,
+}
+
+/// See the module.
+pub struct Desk<'a> {
+    /// The facts of the node.
+    pub site: &'a Site,
+    /// The agreed state.
+    pub agreed: &'a Agreed,
+    /// The leaders.
+    pub leaders: &'a Leaders,
+    /// The claim of this node, if it serves its partition.
+    pub lead: Option<Lead>,
+    /// The appender.
+    pub appender: &'a mut Appender,
+    /// Accesses that leave at the end of the turn.
+    pub departing: &'a mut Departing,
+    /// No transaction sees an earlier time.
+    pub clock: Millis,
+    /// The time.
+    pub now: Now,
+    /// The effects.
+    pub out: &'a mut Outbox<Message>,
+}
+
+impl Desk<'_> {
+    /// Appends an entry; answers its place. Its end comes as [`Log::Sealed`], `Lost` or `Rejected`.
+    pub fn append(&mut self, now: Millis, content: Content) -> Epoch {
+        let term = self.lead.map_or(Term(0), |lead| lead.term);
+        let place = self.appender.last.next();
+        self.appender.last = place;
+        let entry = Entry { place, term, now, content, agreed: None };
+        self.out.send(self.site.log, Log::Append(Arc::new(entry)));
+        place
+    }
+
+    /// Sends something to the manager of a partition's leader, in the term that is known; answers whether there is one.
+    pub fn to_manager(&mut self, partition: PartitionId, content: Protocol) -> bool {
+        let (Some(from), Some((node, to))) = (self.lead, self.leaders.of(partition)) else { return false };
+        let manager = Address { node, role: self.site.manager };
+        self.out.send(manager, Termed { from, to, content });
+        true
+    }
+
+    /// Sends something to a participant, if its partition is led in this very term still; answers whether it is.
+    pub fn to_participant(&mut self, shard: usize, term: Term, content: Protocol) -> bool {
+        match self.participant(shard).filter(|(_, to)| to.term == term) {
+            Some((participant, to)) => {
+                let Some(from) = self.lead else { return false };
+                self.out.send(participant, Termed { from, to, content });
+                true
+            }
+            None => false,
+        }
+    }
+
+    /// The participant that serves a shard, with its partition's claim.
+    pub fn participant(&self, shard: usize) -> Option<(Address, Lead)> {
+        let (node, lead) = self.leaders.of(self.site.layout.partition_of_shard(shard))?;
+        Some((self.site.participant(node, shard), lead))
+    }
+
+    /// Adds an access to those that leave at the end of the turn.
+    pub fn access(&mut self, (to, lead): (Address, Lead), chunk: &Arc<Chunk>, access: Access) {
+        let leaving = self.departing.accesses.entry((to, lead)).or_default();
+        match leaving.iter_mut().find(|accesses| Arc::ptr_eq(&accesses.chunk, chunk)) {
+            Some(accesses) => accesses.list.push(access),
+            None => leaving.push(Accesses { chunk: chunk.clone(), list: vec![access] }),
+        }
+    }
+
+    /// Sends the accesses of this turn. To another node goes the part of a chunk that is needed there.
+    pub fn send_accesses(&mut self) {
+        let Some(from) = self.lead else { return self.departing.accesses.clear() };
+        for ((address, to), leaving) in std::mem::take(&mut self.departing.accesses) {
+            for mut accesses in leaving {
+                if address.node != self.site.node {
+                    narrow(&mut accesses);
+                }
+                self.out.send(address, Termed { from, to, content: Protocol::Access(accesses) });
+            }
+        }
+    }
+
+    /// Tells the participants of this node something.
+    pub fn tell_own(&mut self, message: impl Fn() -> Own) {
+        for participant in self.site.own_participants() {
+            self.out.send(participant, message());
+        }
+    }
+
+    /// The time since the node has started.
+    pub const fn elapsed(&self) -> Micros {
+        self.now.elapsed
+    }
+}
+
+/// Leaves of a chunk what the accesses need.
+fn narrow(accesses: &mut Accesses) {
+    let mut used: Vec<u32> = accesses.list.iter().map(|access| access.at).collect();
+    used.sort_unstable();
+    used.dedup();
+    if used.len() == accesses.chunk.txns().len() {
+        return;
+    }
+    accesses.chunk = Arc::new(accesses.chunk.part(used.iter().map(|at| *at as usize)));
+    for access in &mut accesses.list {
+        let at = used.binary_search(&access.at).expect("it is one of them");
+        access.at = at as u32;
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_claim_is_heard_unless_a_later_one_is_known() {
+        let lead = |term| Lead { partition: PartitionId(1), term: Term(term) };
+        let mut leaders = Leaders::default();
+        assert_eq!((leaders.of(PartitionId(1)), leaders.holds(lead(0))), (None, true));
+        assert!(leaders.note(lead(2), NodeId(4)));
+        assert!(!leaders.note(lead(2), NodeId(4)), "it is no news");
+        assert!(!leaders.note(lead(1), NodeId(5)));
+        assert_eq!((leaders.holds(lead(1)), leaders.holds(lead(2))), (false, true));
+        assert_eq!(leaders.forget(NodeId(5)), []);
+        assert_eq!((leaders.forget(NodeId(4)), leaders.of(PartitionId(1))), (vec![lead(2)], None));
+        assert!(!leaders.note(lead(1), NodeId(5)), "the term stays");
+        assert!(leaders.note(lead(2), NodeId(4)), "it says so again after its stream began anew");
+        leaders.retract(lead(1));
+        assert!(leaders.of(PartitionId(1)).is_some());
+        leaders.retract(lead(2));
+        assert_eq!(leaders.of(PartitionId(1)), None);
+    }
+}

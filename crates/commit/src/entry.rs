@@ -1,0 +1,224 @@
+//! The entries of a partition's log: what the partition has decided, promised and learnt.
+
+use std::sync::Arc;
+
+use ordain_execution::Write;
+use ordain_model::wire::Codec as _;
+use ordain_model::{Db, Epoch, Millis, PartitionId, RequestNo, SessionId, codec};
+use ordain_replication::EntryType;
+
+use crate::concurrency::Mode;
+use crate::ids::{Age, AttemptId, Term};
+
+/// An entry of a partition's log. Every member applies the same entries in the same order.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Entry {
+    /// The place in the log: the stamp of what takes effect with it, and the version of what it installs. Places are used
+    /// once in the life of a partition, and no record moves to another: so a version stands for one writer.
+    pub place: Epoch,
+    /// The term in which the proposer led.
+    pub term: Term,
+    /// No transaction before it has seen a later time, and none after it sees an earlier one.
+    pub now: Millis,
+    /// The content.
+    pub content: Content,
+    /// The term in which members agreed on it; the proposer's own where no members have to. Not in the bytes.
+    pub agreed: Option<Term>,
+}
+
+codec!(struct Stored { place, term, now, content });
+
+/// The part of an entry that the log keeps.
+struct Stored {
+    place: Epoch,
+    term: Term,
+    now: Millis,
+    content: Content,
+}
+
+/// The content of an entry.
+#[derive(Clone, Debug, PartialEq)]
+pub enum Content {
+    /// A node on its own begins a term.
+    Begin,
+    /// The home partition commits an attempt.
+    Commit(Commit),
+    /// A participant votes yes: it will install these writes if the home partition has committed the attempt, whatever
+    /// happens to its leader.
+    Prepare(Prepare),
+    /// A participant has learnt the outcome of what it has prepared: installed if true, dropped if not.
+    Outcome(AttemptId, bool),
+    /// The home partition says that this attempt has not committed and never will.
+    Deny(AttemptId),
+    /// Every participant of these attempts knows their outcome: nobody asks for it again.
+    Forget(Vec<AttemptId>),
+}
+
+codec!(enum Content {
+    0 => Begin,
+    1 => Commit(commit),
+    2 => Prepare(prepare),
+    3 => Outcome(attempt, is_commit),
+    4 => Deny(attempt),
+    5 => Forget(attempts),
+});
+
+/// The decision to commit an attempt, with what it writes at home.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Commit {
+    /// The attempt.
+    pub attempt: AttemptId,
+    /// The request of a session that is decided, if it is one.
+    pub session: Option<(SessionId, RequestNo)>,
+    /// The reply.
+    pub reply: Vec<u8>,
+    /// Records of this partition as the attempt leaves them, in order of names within a shard.
+    pub writes: Vec<Write>,
+    /// The other partitions that have prepared it.
+    pub participants: Vec<PartitionId>,
+}
+
+codec!(struct Commit { attempt, session, reply, writes, participants });
+
+/// The promise of a participant.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Prepare {
+    /// The attempt.
+    pub attempt: AttemptId,
+    /// Its age.
+    pub age: Age,
+    /// Records of this partition as the attempt would leave them, in order of names within a shard.
+    pub writes: Vec<Write>,
+    /// What the attempt holds here, to be held again by whoever leads next.
+    pub holds: Vec<Hold>,
+}
+
+codec!(struct Prepare { attempt, age, writes, holds });
+
+/// Something that an attempt holds at a participant.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Hold {
+    /// A record.
+    Record {
+        /// Its database.
+        db: Db,
+        /// Its key.
+        key: Vec<u8>,
+        /// The mode.
+        mode: Mode,
+    },
+    /// All records of a shard.
+    Table {
+        /// The shard.
+        shard: u16,
+        /// The mode.
+        mode: Mode,
+    },
+}
+
+codec!(enum Hold {
+    0 => Record { db, key, mode },
+    1 => Table { shard, mode },
+});
+
+impl Entry {
+    /// Whether the entry counts: members have agreed on it in the term of its proposer. One that a former leader has proposed and
+    /// that was agreed on later says what nobody may say any more.
+    pub fn counts(&self) -> bool {
+        self.agreed.is_none_or(|agreed| agreed == self.term)
+    }
+}
+
+/// Commit records as the entries of a log.
+#[derive(Clone, Copy, Debug)]
+pub struct Entries;
+
+impl EntryType for Entries {
+    type Entry = Arc<Entry>;
+    type Context = ();
+
+    fn epoch(entry: &Arc<Entry>) -> Epoch {
+        entry.place
+    }
+
+    fn must_be_durable(_: &Arc<Entry>) -> bool {
+        true
+    }
+
+    fn encode(entry: &Arc<Entry>) -> Vec<u8> {
+        let Entry { place, term, now, content, agreed: _ } = &**entry;
+        let mut bytes = Vec::new();
+        place.encode(&mut bytes);
+        term.encode(&mut bytes);
+        now.encode(&mut bytes);
+        content.encode(&mut bytes);
+        bytes
+    }
+
+    fn decode((): &(), bytes: &[u8]) -> Result<Arc<Entry>, String> {
+        let stored = Stored::from_bytes(bytes).ok_or_else(|| {
+            "it is no entry of a commit engine: another version wrote it, or it is damaged".to_owned()
+        })?;
+        let Stored { place, term, now, content } = stored;
+        Ok(Arc::new(Entry { place, term, now, content, agreed: None }))
+    }
+
+    fn note_term(entry: &mut Arc<Entry>, term: u64) {
+        Arc::make_mut(entry).agreed = Some(Term(term));
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use ordain_model::{Cell, Value};
+
+    use super::*;
+    use crate::ids::{Lead, TransactionId};
+
+    #[test]
+    fn entries_are_read_back_and_every_truncation_is_refused() {
+        let home = Lead { partition: PartitionId(3), term: Term(1 << 40) };
+        let attempt = AttemptId { transaction: TransactionId { home, number: 5 }, attempt: 2 };
+        let cell = Cell { value: Some(Value::String(b"v".to_vec())), expires_at: Millis(7).into() };
+        let writes = vec![
+            Write { db: Db(0), key: b"a".to_vec(), cell },
+            Write { db: Db(15), key: Vec::new(), cell: Cell::ABSENT },
+        ];
+        let holds = vec![
+            Hold::Record { db: Db(1), key: b"k".to_vec(), mode: Mode::Shared },
+            Hold::Table { shard: 4, mode: Mode::Exclusive },
+        ];
+        let session = Some((SessionId(5), RequestNo(9)));
+        let (reply, participants) = (b"+OK".to_vec(), vec![PartitionId(0), PartitionId(7)]);
+        let commit = Commit { attempt, session, reply, writes: writes.clone(), participants };
+        let prepare = Prepare { attempt, age: Age(77), writes, holds };
+        let contents = [
+            Content::Begin,
+            Content::Commit(Commit { session: None, ..commit.clone() }),
+            Content::Commit(commit),
+            Content::Prepare(prepare),
+            Content::Outcome(attempt, true),
+            Content::Outcome(attempt, false),
+            Content::Deny(attempt),
+            Content::Forget(vec![attempt, attempt]),
+        ];
+        for content in contents {
+            let entry =
+                Arc::new(Entry { place: Epoch(8), term: Term(2), now: Millis(1 << 41), content, agreed: None });
+            let bytes = Entries::encode(&entry);
+            assert_eq!(ordain_replication::epoch_of(&bytes), Some(Epoch(8)));
+            assert_eq!(Entries::decode(&(), &bytes), Ok(entry));
+            assert!((0..bytes.len()).all(|cut| Entries::decode(&(), &bytes[..cut]).is_err()));
+        }
+    }
+
+    #[test]
+    fn an_entry_counts_in_its_own_term_alone() {
+        let entry = |agreed| Entry { place: Epoch(1), term: Term(2), now: Millis(0), content: Content::Begin, agreed };
+        assert!(entry(None).counts() && entry(Some(Term(2))).counts());
+        assert!(!entry(Some(Term(3))).counts());
+        let mut noted = Arc::new(entry(None));
+        Entries::note_term(&mut noted, 3);
+        assert!(!noted.counts());
+    }
+}

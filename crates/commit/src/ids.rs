@@ -1,0 +1,81 @@
+//! The names of what the family deals with: terms, transactions, attempts, and who speaks for a partition.
+
+use std::fmt;
+
+use ordain_model::{PartitionId, codec};
+
+/// A term of a partition: from the moment in which a node begins to serve it to the moment in which that node serves it
+/// no more. Terms rise. With a replication group it is the group's own term; a node on its own begins one at each start.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct Term(pub u64);
+
+codec!(struct Term(_));
+
+/// A node's claim to speak for a partition: it serves it in this term.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct Lead {
+    /// The partition.
+    pub partition: PartitionId,
+    /// The term.
+    pub term: Term,
+}
+
+codec!(struct Lead { partition, term });
+
+impl fmt::Display for Lead {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "partition {} in term {}", self.partition.0, self.term.0)
+    }
+}
+
+/// A transaction: its coordinator's claim, and a number that the coordinator gives once in a term.
+///
+/// Transactions of one coordinator are ordered by age.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct TransactionId {
+    /// The home partition, and the term in which its leader took the transaction.
+    pub home: Lead,
+    /// The number, from 1.
+    pub number: u64,
+}
+
+codec!(struct TransactionId { home, number });
+
+impl TransactionId {
+    /// A transaction of the first partition in term 0, where nothing but the number matters.
+    pub const fn of(number: u64) -> TransactionId {
+        TransactionId { home: Lead { partition: PartitionId(0), term: Term(0) }, number }
+    }
+}
+
+/// An attempt at a transaction. A later attempt has a larger number.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct AttemptId {
+    /// The transaction.
+    pub transaction: TransactionId,
+    /// Its number among the attempts at it, from 1.
+    pub attempt: u32,
+}
+
+codec!(struct AttemptId { transaction, attempt });
+
+impl AttemptId {
+    /// The claim under which the attempt was made.
+    pub const fn home(&self) -> Lead {
+        self.transaction.home
+    }
+}
+
+impl fmt::Display for AttemptId {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let TransactionId { home, number } = self.transaction;
+        write!(f, "{}/{}/{number}.{}", home.partition.0, home.term.0, self.attempt)
+    }
+}
+
+/// The begin stamp of a transaction, kept over all attempts at it: a smaller one is older. Microseconds since the Unix epoch,
+/// as its coordinator has them; equal ones are told apart by the transactions.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct Age(pub u64);
+
+codec!(struct Age(_));

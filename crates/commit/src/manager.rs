@@ -1,0 +1,466 @@
+//! The manager of a partition on a node: coordinator of the transactions at home here, cohort of those elsewhere, relay of the
+//! front doors of its node.
+//!
+//! The manager hears the partition's log, on every member, and speaks for the partition while its node leads. All that it does
+//! for the partition is of one term ([`Manager::lead`], [`Manager::stand`]); what outlives the term is [`Agreed`].
+
+use std::sync::Arc;
+
+use ordain_family::TAKES_TRANSACTIONS;
+use ordain_model::{ChunkNo, Front, GatewayId, Micros, Millis, OutcomeBatch};
+use ordain_replication::Log;
+use ordain_role::{Address, Event, NodeId, Now, Outbox, PeerChange, PeerState, Role, TimerId};
+
+use crate::agreed::{Agreed, Effect};
+use crate::cohort::Cohort;
+use crate::coordinator::Coordinator;
+use crate::desk::{Appender, Departing, Desk, Leaders, Site};
+use crate::entry::{Content, Entry};
+use crate::ids::{Lead, Term};
+use crate::message::{Message, Own, Protocol, Relay as RelayMessage, Termed};
+use crate::relay::Relay;
+
+const TIMER: TimerId = TimerId(1);
+/// Something that waits for a leader is looked after this often.
+const LOOK_EVERY: Micros = Micros::from_millis(100);
+
+/// See the module.
+#[derive(Debug)]
+pub struct Manager {
+    site: Site,
+    /// The nodes of the cluster but this one.
+    others: Vec<NodeId>,
+    /// Members agree on the log: they say who leads. A node on its own begins a term by an entry.
+    has_members: bool,
+    agreed: Agreed,
+    leaders: Leaders,
+    appender: Appender,
+    departing: Departing,
+    coordinator: Coordinator,
+    cohort: Cohort,
+    relay: Relay,
+    /// The claim of this node, while it serves its partition.
+    lead: Option<Lead>,
+    /// A term that begins when every participant of the node is ready.
+    begins: Option<(Lead, usize)>,
+    /// No transaction sees an earlier time.
+    clock: Millis,
+    /// Claims that were heard in a term which is over, or from elsewhere: dropped messages.
+    dropped: u64,
+}
+
+/// The parts of a manager that an event reaches, beside its desk.
+macro_rules! desk {
+    ($self:ident, $now:expr, $out:expr) => {
+        Desk {
+            site: &$self.site,
+            agreed: &$self.agreed,
+            leaders: &$self.leaders,
+            lead: $self.lead,
+            appender: &mut $self.appender,
+            departing: &mut $self.departing,
+            clock: $self.clock,
+            now: $now,
+            out: $out,
+        }
+    };
+}
+
+impl Manager {
+    /// A manager that has heard nothing yet. `others` are the other nodes of the cluster.
+    pub fn new(site: Site, others: Vec<NodeId>, has_members: bool) -> Manager {
+        Manager {
+            site,
+            others,
+            has_members,
+            agreed: Agreed::default(),
+            leaders: Leaders::default(),
+            appender: Appender::default(),
+            departing: Departing::default(),
+            coordinator: Coordinator::default(),
+            cohort: Cohort::default(),
+            relay: Relay::default(),
+            lead: None,
+            begins: None,
+            clock: Millis(0),
+            dropped: 0,
+        }
+    }
+
+    /// Applies an entry that the log held when the node was started.
+    ///
+    /// # Errors
+    /// It contradicts those before it.
+    pub fn replay(&mut self, entry: &Entry) -> Result<(), String> {
+        self.agreed.apply(entry)?;
+        self.appender.note(entry.place);
+        // No later transaction sees an earlier time, wherever the clock stands.
+        self.clock = self.clock.max(self.agreed.now());
+        Ok(())
+    }
+
+    /// The agreed state of the partition.
+    pub const fn agreed(&self) -> &Agreed {
+        &self.agreed
+    }
+
+    // ---- terms ---------------------------------------------------------------------------------------------
+
+    /// A node on its own begins its next term.
+    fn begin_alone(&mut self, now: Now, out: &mut Outbox<Message>) {
+        let term = Term((self.agreed.term().0 + 1).max(self.site.life));
+        let lead = Lead { partition: self.site.partition, term };
+        let clock = self.clock;
+        let mut desk = Desk { lead: Some(lead), ..desk!(self, now, out) };
+        desk.append(clock, Content::Begin);
+    }
+
+    /// The node leads its partition: it serves as soon as its participants are ready.
+    fn lead(&mut self, term: Term, now: Now, out: &mut Outbox<Message>) {
+        self.stand(now, out);
+        let lead = Lead { partition: self.site.partition, term };
+        self.begins = Some((lead, self.site.own_participants().count()));
+        let place = self.agreed.place();
+        desk!(self, now, out).tell_own(|| Own::Serve(term, place));
+    }
+
+    /// A participant is ready to serve in a term.
+    fn ready(&mut self, term: Term, now: Now, out: &mut Outbox<Message>) {
+        let Some((lead, missing)) = &mut self.begins else { return };
+        if lead.term != term {
+            return;
+        }
+        *missing -= 1;
+        if *missing > 0 {
+            return;
+        }
+        let lead = *lead;
+        self.begins = None;
+        self.lead = Some(lead);
+        for node in &self.others {
+            out.send(Address { node: *node, role: self.site.manager }, Message::Leads(lead));
+        }
+        self.hear(lead, self.site.node, now, out);
+        let mut desk = desk!(self, now, out);
+        self.coordinator.begin(&mut desk);
+        self.cohort.begin(&mut desk);
+    }
+
+    /// The node leads its partition no more.
+    fn stand(&mut self, now: Now, out: &mut Outbox<Message>) {
+        self.begins = None;
+        self.leaders.forget(self.site.node);
+        let mut desk = desk!(self, now, out);
+        desk.tell_own(|| Own::Stand);
+        let returned = self.coordinator.stand();
+        self.cohort.stand();
+        self.lead = None;
+        self.departing = Departing::default();
+        self.give_back(returned, now, out);
+    }
+
+    /// Gives transactions back to the nodes that have passed them on: they have no effect.
+    fn give_back(
+        &mut self,
+        returned: Vec<(GatewayId, ChunkNo, Vec<u32>)>,
+        now: Now,
+        out: &mut Outbox<Message>,
+    ) {
+        for (gateway, chunk, indexes) in returned {
+            let node = NodeId(gateway.node());
+            if node == self.site.node {
+                self.relay.give_back(node, (gateway, chunk), &indexes);
+            } else {
+                let manager = Address { node, role: self.site.manager };
+                out.send(manager, RelayMessage::Return(gateway, chunk, indexes));
+            }
+        }
+        self.retry_relay(now, out);
+    }
+
+    fn retry_relay(&mut self, now: Now, out: &mut Outbox<Message>) {
+        let mut desk = desk!(self, now, out);
+        for (chunk, places) in self.relay.retry(&mut desk) {
+            self.coordinator.take(&chunk, places, &mut desk);
+        }
+    }
+
+    /// Hears who leads a partition.
+    fn hear(&mut self, lead: Lead, node: NodeId, now: Now, out: &mut Outbox<Message>) {
+        if !self.leaders.note(lead, node) {
+            return;
+        }
+        let own = self.lead.or(self.begins.map(|(lead, _)| lead));
+        if own.is_some_and(|own| own.partition == lead.partition && own.term < lead.term) {
+            // The word of a successor may come before the log's.
+            self.stand(now, out);
+        }
+        self.relay.move_on(lead);
+        let mut desk = desk!(self, now, out);
+        desk.tell_own(|| Own::Home(lead));
+        if node != self.site.node {
+            let still = self.coordinator.still();
+            for shard in self.site.layout.shards_of(lead.partition) {
+                desk.to_participant(shard, lead.term, Protocol::Still(still.clone()));
+            }
+        }
+        self.coordinator.disturbed(lead.partition, &mut desk);
+        self.cohort.disturbed(lead.partition, &mut desk);
+        self.retry_relay(now, out);
+    }
+
+    // ---- the log -------------------------------------------------------------------------------------------
+
+    fn take_log(&mut self, message: Log<Arc<Entry>>, now: Now, out: &mut Outbox<Message>) {
+        match message {
+            Log::Sealed(entry) => self.sealed(&entry, now, out),
+            Log::Logged(_) => {}
+            Log::Confirmed { n, term } => {
+                // A node on its own leads in the term that it has begun: nobody else can.
+                let term = if self.has_members { Some(Term(term)) } else { self.lead.map(|lead| lead.term) };
+                self.cohort.confirmed(n, term, &mut desk!(self, now, out));
+            }
+            Log::NotConfirmed { n } => self.cohort.confirmed(n, None, &mut desk!(self, now, out)),
+            Log::Rejected(entry) => {
+                self.appender.set_full(true);
+                self.unwritten(&entry, now, out);
+            }
+            Log::Writable => {
+                self.appender.set_full(false);
+                if self.lead.is_none() && !self.has_members {
+                    self.begin_alone(now, out);
+                }
+                self.cohort.go_on(&mut desk!(self, now, out));
+            }
+            Log::Lost(entry) => match &entry.content {
+                Content::Commit(commit) => {
+                    let returned = self.coordinator.lost(commit);
+                    self.give_back(returned, now, out);
+                }
+                _ if self.lead.is_some_and(|lead| lead.term == entry.term) => self.unwritten(&entry, now, out),
+                _ => {}
+            },
+            Log::Leader { term, is_me, last, .. } => {
+                self.appender.note(last);
+                let serves = self.lead.or(self.begins.map(|(lead, _)| lead));
+                match (is_me, serves) {
+                    (true, Some(lead)) if lead.term == Term(term) => {}
+                    (true, _) => self.lead(Term(term), now, out),
+                    (false, Some(_)) => self.stand(now, out),
+                    (false, None) => {}
+                }
+            }
+            message => out.halt(format!("a manager was sent a message that is not for it: {message:?}")),
+        }
+    }
+
+    /// An entry is agreed on.
+    fn sealed(&mut self, entry: &Entry, now: Now, out: &mut Outbox<Message>) {
+        match self.agreed.apply(entry) {
+            Ok(Effect::Applied) => {}
+            Ok(Effect::Void) => {
+                if let Content::Commit(commit) = &entry.content {
+                    let returned = self.coordinator.lost(commit);
+                    self.give_back(returned, now, out);
+                }
+                return;
+            }
+            Err(reason) => return out.halt(format!("the log contradicts itself: {reason}")),
+        }
+        self.appender.note(entry.place);
+        self.clock = self.clock.max(entry.now);
+        if matches!(entry.content, Content::Begin) && !self.has_members {
+            return self.lead(entry.term, now, out);
+        }
+        let speaks = self.lead.is_some_and(|lead| lead.term == entry.term);
+        let mut desk = desk!(self, now, out);
+        match &entry.content {
+            // Its client is answered also by a node that leads no more: it has committed.
+            Content::Commit(commit) => self.coordinator.decided(entry, commit, &mut desk),
+            Content::Prepare(prepare) if speaks => self.cohort.promised(prepare.attempt, &mut desk),
+            Content::Outcome(who, _) if speaks => self.cohort.concluded(*who, &mut desk),
+            Content::Deny(who) if speaks => self.coordinator.deny(*who, &mut desk),
+            _ => {}
+        }
+    }
+
+    /// An entry is not in the log and never will be.
+    fn unwritten(&mut self, entry: &Entry, now: Now, out: &mut Outbox<Message>) {
+        let mut desk = desk!(self, now, out);
+        match &entry.content {
+            Content::Commit(commit) => self.coordinator.rejected(commit, &mut desk),
+            Content::Prepare(prepare) => self.cohort.unpromised(prepare, &mut desk),
+            Content::Outcome(who, _) => self.cohort.unwritten(*who),
+            content @ (Content::Deny(_) | Content::Forget(_)) => {
+                self.coordinator.unwritten(content, now.elapsed);
+            }
+            Content::Begin => {}
+        }
+    }
+
+    // ---- messages ------------------------------------------------------------------------------------------
+
+    fn take_termed(&mut self, message: Termed, now: Now, out: &mut Outbox<Message>) {
+        let Termed { from, to, content } = message;
+        if self.lead != Some(to) || !self.leaders.holds(from) {
+            self.dropped += 1;
+            return;
+        }
+        let mut desk = desk!(self, now, out);
+        match content {
+            Protocol::Accessed(accessed) => self.coordinator.accessed(from, accessed, &mut desk),
+            Protocol::Prepare(request) => self.cohort.prepare(request, &mut desk),
+            Protocol::Vote(who, is_yes) => self.coordinator.voted(from, who, is_yes, &mut desk),
+            Protocol::Decide(who, is_commit) => self.cohort.decide(from.partition, who, is_commit, &mut desk),
+            Protocol::Ack(who) => self.coordinator.acknowledged(from.partition, who, now.elapsed),
+            Protocol::Ask(who) => self.coordinator.asked(from.partition, who, &mut desk),
+            Protocol::Confirm(who) => self.cohort.confirm(who, &mut desk),
+            Protocol::Confirmed(who) => self.coordinator.confirmed(from, who, &mut desk),
+            content => out.halt(format!("a manager was sent a message that is not for it: {content:?}")),
+        }
+    }
+
+    fn take_front(&mut self, from: Address, front: Front, now: Now, out: &mut Outbox<Message>) {
+        match front {
+            Front::Submit(chunk) | Front::Read(chunk, _) => {
+                let mut desk = desk!(self, now, out);
+                for (chunk, places) in self.relay.take(chunk, &mut desk) {
+                    self.coordinator.take(&chunk, places, &mut desk);
+                }
+            }
+            Front::Pause(pause) => out.send(from, Front::Continue(pause)),
+            // Reads keep nothing.
+            Front::ReadDone(..) => {}
+            front => out.halt(format!("a manager was sent a message that is not for it: {front:?}")),
+        }
+    }
+
+    fn take_relay(&mut self, from: Address, message: RelayMessage, now: Now, out: &mut Outbox<Message>) {
+        match message {
+            RelayMessage::Submit(to, chunk) if self.lead == Some(to) => {
+                let places = 0..chunk.txns().len();
+                self.coordinator.take(&chunk, places, &mut desk!(self, now, out));
+            }
+            RelayMessage::Submit(_, chunk) => {
+                let indexes = chunk.txns().iter().map(|txn| txn.index).collect();
+                out.send(from, RelayMessage::Return(chunk.gateway, chunk.number, indexes));
+            }
+            RelayMessage::Outcomes(batch) => self.answer(batch, now, out),
+            RelayMessage::Return(gateway, chunk, indexes) => {
+                for lead in self.relay.give_back(from.node, (gateway, chunk), &indexes) {
+                    self.leaders.retract(lead);
+                }
+                self.retry_relay(now, out);
+            }
+        }
+    }
+
+    fn answer(&mut self, batch: OutcomeBatch, now: Now, out: &mut Outbox<Message>) {
+        self.relay.answer(batch, &mut desk!(self, now, out));
+    }
+
+    fn take_peer(&mut self, change: PeerChange, now: Now, out: &mut Outbox<Message>) {
+        let PeerChange { node, state } = change;
+        if state != PeerState::Fresh {
+            return;
+        }
+        let led = self.leaders.forget(node);
+        if let Some(lead) = self.lead {
+            out.send(Address { node, role: self.site.manager }, Message::Leads(lead));
+        }
+        let mut desk = desk!(self, now, out);
+        self.relay.lose(node, &mut desk);
+        for lead in led {
+            self.coordinator.disturbed(lead.partition, &mut desk);
+            self.cohort.disturbed(lead.partition, &mut desk);
+        }
+        self.retry_relay(now, out);
+    }
+
+    fn take_own(&mut self, message: Own, now: Now, out: &mut Outbox<Message>) {
+        match message {
+            Own::Gathered(who, gathered) => self.cohort.gathered(who, gathered, &mut desk!(self, now, out)),
+            Own::Ready(term) => self.ready(term, now, out),
+            message => out.halt(format!("a manager was sent a message that is not for it: {message:?}")),
+        }
+    }
+
+    fn pass_time(&mut self, now: Now, out: &mut Outbox<Message>) {
+        let mut desk = desk!(self, now, out);
+        self.coordinator.pass(&mut desk);
+        self.cohort.pass(&mut desk);
+        self.cohort.go_on(&mut desk);
+        self.relay.expire(&mut desk);
+        self.retry_relay(now, out);
+    }
+
+    fn set_timer(&self, now: Now, out: &mut Outbox<Message>) {
+        let looks = self.relay.waits().then(|| now.elapsed.plus(LOOK_EVERY));
+        let due = [self.coordinator.due(), self.cohort.due(), looks].into_iter().flatten().min();
+        match due {
+            Some(due) => out.set_timer(TIMER, due.since(now.elapsed).max(Micros(1))),
+            None => out.cancel_timer(TIMER),
+        }
+    }
+}
+
+impl Role for Manager {
+    type Message = Message;
+
+    fn handle(&mut self, now: Now, event: Event<Message>, out: &mut Outbox<Message>) {
+        self.clock = self.clock.max(now.wall.to_millis());
+        match event {
+            Event::Start if !self.has_members => self.begin_alone(now, out),
+            Event::Timer(TIMER) => self.pass_time(now, out),
+            Event::Message { from, message } => match message {
+                Message::Front(front) => self.take_front(from, front, now, out),
+                Message::Termed(message) => self.take_termed(message, now, out),
+                Message::Leads(lead) => self.hear(lead, from.node, now, out),
+                Message::Relay(message) => self.take_relay(from, message, now, out),
+                Message::Own(message) => self.take_own(message, now, out),
+                Message::Log(message) => self.take_log(message, now, out),
+                Message::Peer(change) => self.take_peer(change, now, out),
+                message @ Message::Group(_) => {
+                    out.halt(format!("a manager was sent a message that is not for it: {message:?}"));
+                }
+            },
+            _ => {}
+        }
+        let mut desk = desk!(self, now, out);
+        desk.send_accesses();
+        for batch in self.coordinator.take_outcomes(&mut desk) {
+            self.answer(batch, now, out);
+        }
+        self.set_timer(now, out);
+    }
+
+    fn name(&self) -> &'static str {
+        "manager"
+    }
+
+    fn check(&self) -> Result<(), String> {
+        self.coordinator.check()?;
+        self.cohort.check()?;
+        self.relay.check()
+    }
+
+    fn gauges(&self, report: &mut dyn FnMut(&'static str, f64)) {
+        report(TAKES_TRANSACTIONS, 1.0);
+        let counts = self.coordinator.counts;
+        report("ordain_coordinator_transactions", self.coordinator.live() as f64);
+        report("ordain_coordinator_unacknowledged", self.coordinator.unacknowledged() as f64);
+        report("ordain_coordinator_committed_total", counts.committed as f64);
+        report("ordain_coordinator_attempts_total", counts.attempts as f64);
+        report("ordain_coordinator_refused_total", counts.refused as f64);
+        report("ordain_coordinator_voted_down_total", counts.voted_down as f64);
+        report("ordain_coordinator_given_up_total", counts.given_up as f64);
+        report("ordain_coordinator_distributed_total", counts.distributed as f64);
+        report("ordain_coordinator_single_total", counts.single as f64);
+        report("ordain_coordinator_confirmed_total", counts.confirmed as f64);
+        report("ordain_cohort_under_way", self.cohort.under_way() as f64);
+        report("ordain_cohort_prepared", self.agreed.prepared().count() as f64);
+        report("ordain_relay_open", self.relay.open() as f64);
+        report("ordain_manager_dropped_total", self.dropped as f64);
+        report("ordain_manager_void_total", self.agreed.void() as f64);
+    }
+}
