@@ -7,7 +7,7 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use ordain_model::{Epoch, Millis, PartitionId, RequestNo, SessionId};
 
-use crate::entry::{Commit, Content, Entry};
+use crate::entry::{Commit, Content, Entry, Terms};
 use crate::ids::{AttemptId, Term};
 
 /// The outcome of a session's last committed request.
@@ -34,7 +34,7 @@ pub struct Decided {
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Agreed {
     place: Epoch,
-    term: Term,
+    terms: Terms,
     now: Millis,
     sessions: BTreeMap<SessionId, Answered>,
     decided: BTreeMap<AttemptId, Decided>,
@@ -63,14 +63,10 @@ impl Agreed {
             return Err(format!("entry {} came after entry {}", entry.place, self.place));
         }
         self.place = entry.place;
-        if !entry.counts() {
+        if !self.terms.take(entry) {
             self.void += 1;
             return Ok(Effect::Void);
         }
-        if entry.term < self.term {
-            return Err(format!("entry {} is of term {}, after one of {}", entry.place, entry.term.0, self.term.0));
-        }
-        self.term = entry.term;
         self.now = self.now.max(entry.now);
         match &entry.content {
             Content::Begin => Ok(Effect::Applied),
@@ -123,9 +119,9 @@ impl Agreed {
         self.place
     }
 
-    /// The term of the last entry that counts.
+    /// The last term that has begun.
     pub const fn term(&self) -> Term {
-        self.term
+        self.terms.last()
     }
 
     /// The latest time that a transaction of an entry has seen.
@@ -193,9 +189,16 @@ mod tests {
         Content::Prepare(Prepare { attempt, age: Age(1), writes: Vec::new(), holds: Vec::new() })
     }
 
+    /// The state after the beginning of a term, at place 0.
+    fn begun(term: u64) -> Agreed {
+        let mut terms = Terms::default();
+        assert!(terms.take(&entry(0, term, Content::Begin)));
+        Agreed { terms, ..Agreed::default() }
+    }
+
     #[test]
     fn outcomes_are_kept_until_all_who_may_ask_know_them() {
-        let mut agreed = Agreed::default();
+        let mut agreed = begun(1);
         let (a, b) = (who(0, 1, 1), who(0, 1, 2));
         for (place, content) in [(1, commit(a, None, &[1, 2])), (2, commit(b, None, &[])), (3, Content::Deny(who(0, 0, 9)))]
         {
@@ -211,17 +214,18 @@ mod tests {
 
     #[test]
     fn a_promise_stands_until_its_outcome() {
-        let mut agreed = Agreed::default();
+        let mut agreed = begun(1);
         agreed.apply(&entry(1, 1, prepare(who(1, 5, 1)))).unwrap();
+        agreed.apply(&entry(2, 2, Content::Begin)).unwrap();
         assert!(agreed.is_prepared(who(1, 5, 1)));
-        agreed.apply(&entry(2, 2, Content::Outcome(who(1, 5, 1), true))).unwrap();
+        agreed.apply(&entry(3, 2, Content::Outcome(who(1, 5, 1), true))).unwrap();
         assert_eq!(agreed.prepared().count(), 0);
     }
 
     #[test]
     fn an_entry_that_was_agreed_on_in_another_term_has_no_effect() {
-        let mut agreed = Agreed::default();
-        let late = Entry { agreed: Some(Term(3)), ..entry(1, 2, commit(who(0, 2, 1), Some((7, 4)), &[1])) };
+        let mut agreed = begun(2);
+        let late = Entry { agreed: Some(3), ..entry(1, 2, commit(who(0, 2, 1), Some((7, 4)), &[1])) };
         assert_eq!(agreed.apply(&late), Ok(Effect::Void));
         assert_eq!((agreed.session(SessionId(7)), agreed.decided(who(0, 2, 1)), agreed.void()), (None, None, 1));
         assert_eq!(agreed.place(), Epoch(1), "its place is used");
@@ -229,7 +233,7 @@ mod tests {
 
     #[test]
     fn a_later_request_of_a_session_is_not_forgotten_for_an_earlier_one_that_commits_after_it() {
-        let mut agreed = Agreed::default();
+        let mut agreed = begun(1);
         for (place, request) in [(1, 6), (2, 5)] {
             agreed.apply(&entry(place, 1, commit(who(0, 1, place), Some((3, request)), &[]))).unwrap();
         }
@@ -239,14 +243,13 @@ mod tests {
     #[test]
     fn contradictions_are_refused() {
         let base = || {
-            let mut agreed = Agreed::default();
+            let mut agreed = begun(2);
             agreed.apply(&entry(5, 2, commit(who(0, 2, 1), None, &[1]))).unwrap();
             agreed.apply(&entry(6, 2, prepare(who(1, 1, 1)))).unwrap();
             agreed
         };
         for (refused, reason) in [
             (entry(6, 2, Content::Begin), "came after entry 6"),
-            (entry(7, 1, Content::Begin), "is of term 1, after one of 2"),
             (entry(7, 2, commit(who(0, 1, 1), None, &[])), "was committed in term 2"),
             (entry(7, 2, Content::Deny(who(0, 2, 1))), "was decided twice"),
             (entry(7, 2, prepare(who(1, 1, 1))), "was prepared twice"),

@@ -17,7 +17,7 @@ use ordain_role::Bug;
 
 use crate::desk::Desk;
 use crate::entry::{Content, Prepare};
-use crate::ids::{AttemptId, Term};
+use crate::ids::AttemptId;
 use crate::message::{Gathered, Own, PrepareRequest, Protocol};
 
 /// The home of what is promised is asked this often.
@@ -141,13 +141,13 @@ impl Cohort {
         desk.out.send(desk.site.log, Log::Confirm(self.confirming.asked));
     }
 
-    /// The log has answered a question; with the term in which the node led after it was asked, if it did.
-    pub fn confirmed(&mut self, question: u64, term: Option<Term>, desk: &mut Desk<'_>) {
+    /// The log has answered a question; with the term of the group in which the node led after it was asked, if it did.
+    pub fn confirmed(&mut self, question: u64, group: Option<u64>, desk: &mut Desk<'_>) {
         if self.confirming.under_way != Some(question) {
             return;
         }
         self.confirming.under_way = None;
-        let is_sound = term.is_some() && term == desk.lead.map(|lead| lead.term);
+        let is_sound = group.is_some() && group == desk.lead.map(|lead| lead.term.of_group());
         while let Some((_, who)) = self.confirming.waiting.pop_front_if(|(of, _)| *of <= question) {
             // Without a proof nothing is said: a coordinator hears of the next leader, or gives the attempt up.
             if is_sound {

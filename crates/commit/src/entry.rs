@@ -22,8 +22,8 @@ pub struct Entry {
     pub now: Millis,
     /// The content.
     pub content: Content,
-    /// The term in which members agreed on it; the proposer's own where no members have to. Not in the bytes.
-    pub agreed: Option<Term>,
+    /// The group's term in which members agreed on it; `None` where no members have to. Not in the bytes.
+    pub agreed: Option<u64>,
 }
 
 codec!(struct Stored { place, term, now, content });
@@ -39,7 +39,7 @@ struct Stored {
 /// The content of an entry.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Content {
-    /// A node on its own begins a term.
+    /// A node begins to serve the partition, in a new term.
     Begin,
     /// The home partition commits an attempt.
     Commit(Commit),
@@ -121,11 +121,33 @@ codec!(enum Hold {
     1 => Table { shard, mode },
 });
 
-impl Entry {
-    /// Whether the entry counts: members have agreed on it in the term of its proposer. One that a former leader has proposed and
-    /// that was agreed on later says what nobody may say any more.
-    pub fn counts(&self) -> bool {
-        self.agreed.is_none_or(|agreed| agreed == self.term)
+/// The terms of a log, as its entries are applied: which of them count.
+///
+/// An entry counts if members agreed on it in the group's term of its proposer, and no later term had begun. What a former leader has
+/// proposed and was agreed on later says what nobody may say any more.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Terms {
+    last: Term,
+}
+
+impl Terms {
+    /// Takes note of the next entry; answers whether it counts.
+    pub fn take(&mut self, entry: &Entry) -> bool {
+        let is_agreed = entry.agreed.is_none_or(|group| group == entry.term.of_group());
+        let is_of_last = match entry.content {
+            Content::Begin => entry.term > self.last,
+            _ => entry.term == self.last,
+        };
+        let counts = is_agreed && is_of_last;
+        if counts {
+            self.last = entry.term;
+        }
+        counts
+    }
+
+    /// The last term that has begun.
+    pub const fn last(&self) -> Term {
+        self.last
     }
 }
 
@@ -164,7 +186,7 @@ impl EntryType for Entries {
     }
 
     fn note_term(entry: &mut Arc<Entry>, term: u64) {
-        Arc::make_mut(entry).agreed = Some(Term(term));
+        Arc::make_mut(entry).agreed = Some(term);
     }
 }
 
@@ -214,11 +236,20 @@ mod tests {
 
     #[test]
     fn an_entry_counts_in_its_own_term_alone() {
-        let entry = |agreed| Entry { place: Epoch(1), term: Term(2), now: Millis(0), content: Content::Begin, agreed };
-        assert!(entry(None).counts() && entry(Some(Term(2))).counts());
-        assert!(!entry(Some(Term(3))).counts());
-        let mut noted = Arc::new(entry(None));
+        let entry = |term, content, agreed| Entry { place: Epoch(1), term, now: Millis(0), content, agreed };
+        let (first, deny) = (Term::first_of(2), Content::Deny(AttemptId::default()));
+        let mut terms = Terms::default();
+        assert!(!terms.take(&entry(first, deny.clone(), Some(2))), "the term has not begun");
+        assert!(terms.take(&entry(first, Content::Begin, Some(2))));
+        assert!(terms.take(&entry(first, deny.clone(), Some(2))));
+        assert!(!terms.take(&entry(first, deny.clone(), Some(3))), "another leader's log has brought it about");
+        assert!(!terms.take(&entry(first, Content::Begin, Some(2))), "a term begins once");
+        assert!(terms.take(&entry(first.next(), Content::Begin, Some(2))));
+        assert!(!terms.take(&entry(first, deny.clone(), Some(2))), "its proposer has begun anew");
+        assert!(terms.take(&entry(first.next(), deny, Some(2))));
+        assert_eq!((terms.last(), terms.last().of_group()), (first.next(), 2));
+        let mut noted = Arc::new(entry(first, Content::Begin, None));
         Entries::note_term(&mut noted, 3);
-        assert!(!noted.counts());
+        assert_eq!(noted.agreed, Some(3));
     }
 }

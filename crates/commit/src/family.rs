@@ -13,7 +13,6 @@ use crate::backend::Committing;
 use crate::concurrency::ConcurrencyControl;
 use crate::desk::Site;
 use crate::entry::{Entries, Entry};
-use crate::ids::Term;
 use crate::manager::Manager;
 use crate::message::Message;
 use crate::participant::Participant;
@@ -169,7 +168,7 @@ fn open_log(
             ends(settings),
             |term, bytes| {
                 let mut entry = Entries::decode(&(), bytes)?;
-                Arc::make_mut(&mut entry).agreed = Some(Term(term));
+                Entries::note_term(&mut entry, term);
                 visit(entry)
             },
         )?;

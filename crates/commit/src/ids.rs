@@ -5,11 +5,35 @@ use std::fmt;
 use ordain_model::{PartitionId, codec};
 
 /// A term of a partition: from the moment in which a node begins to serve it to the moment in which that node serves it
-/// no more. Terms rise. With a replication group it is the group's own term; a node on its own begins one at each start.
+/// no more. Terms rise, and each begins with an entry of the partition's log.
+///
+/// With a replication group a term is of a term of that group, which may have several: a leader that could not write for a while
+/// may lead on without an election, and has dropped what it was at. A node on its own begins one at each start.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Term(pub u64);
 
 codec!(struct Term(_));
+
+impl Term {
+    /// The bits that number the terms within one of the group's.
+    const WITHIN: u32 = 16;
+
+    /// The first term within a term of the group.
+    pub const fn first_of(group: u64) -> Term {
+        Term(group << Term::WITHIN)
+    }
+
+    /// The term of the group that it is in.
+    pub const fn of_group(self) -> u64 {
+        self.0 >> Term::WITHIN
+    }
+
+    /// The term after this one.
+    #[must_use]
+    pub const fn next(self) -> Term {
+        Term(self.0 + 1)
+    }
+}
 
 /// A node's claim to speak for a partition: it serves it in this term.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]

@@ -22,10 +22,10 @@
 //!
 //! | rule (docs/protocols/two-phase-commit.md) | where |
 //! |---|---|
-//! | R-TERM | [`Termed`], [`Entry::counts`], `Manager::take_termed`, `Participant::take_termed` |
+//! | R-TERM | [`Termed`], [`Terms`], `Manager::take_termed`, `Participant::take_termed` |
 //! | R-LOG, R-FORGET | `cohort.rs`, `coordinator.rs` |
 //! | R-APPLY | `agreed.rs`, [`Participant::apply`] |
-//! | R-SERVE | `Manager::lead`, `Participant::begin_if_ready` |
+//! | R-SERVE | `Manager::begin`, `Participant::begin_if_ready` |
 //! | R-HOME | `relay.rs`, `agreed.rs` |
 //! | R-DOUBT | `cohort.rs`, `Participant::note_home` |
 
@@ -46,7 +46,7 @@ mod relay;
 pub use agreed::{Agreed, Answered, Decided, Effect};
 pub use concurrency::{ConcurrencyControl, Ended, Mode, Seniority, Target, Verdict};
 pub use desk::Site;
-pub use entry::{Commit, Content, Entries, Entry, Hold, Prepare};
+pub use entry::{Commit, Content, Entries, Entry, Hold, Prepare, Terms};
 pub use family::{CommitEngine, CommitFamily, OpenError, OpenedNode};
 pub use ids::{Age, AttemptId, Lead, Term, TransactionId};
 pub use manager::Manager;

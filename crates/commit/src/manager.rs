@@ -2,7 +2,7 @@
 //! front doors of its node.
 //!
 //! The manager hears the partition's log, on every member, and speaks for the partition while its node leads. All that it does
-//! for the partition is of one term ([`Manager::lead`], [`Manager::stand`]); what outlives the term is [`Agreed`].
+//! for the partition is of one term ([`Manager::begin`], [`Manager::stand`]); what outlives the term is [`Agreed`].
 
 use std::sync::Arc;
 
@@ -41,12 +41,22 @@ pub struct Manager {
     relay: Relay,
     /// The claim of this node, while it serves its partition.
     lead: Option<Lead>,
-    /// A term that begins when every participant of the node is ready.
-    begins: Option<(Lead, usize)>,
+    /// A term that begins.
+    begins: Option<Beginning>,
+    /// The last term that this node has proposed to begin.
+    claimed: Term,
     /// No transaction sees an earlier time.
     clock: Millis,
     /// Claims that were heard in a term which is over, or from elsewhere: dropped messages.
     dropped: u64,
+}
+
+/// A term that begins: first its entry is agreed on, then every participant of the node is made ready.
+#[derive(Clone, Copy, Debug)]
+struct Beginning {
+    lead: Lead,
+    /// The participants that are not ready.
+    missing: usize,
 }
 
 /// The parts of a manager that an event reaches, beside its desk.
@@ -82,6 +92,7 @@ impl Manager {
             relay: Relay::default(),
             lead: None,
             begins: None,
+            claimed: Term(0),
             clock: Millis(0),
             dropped: 0,
         }
@@ -106,27 +117,33 @@ impl Manager {
 
     // ---- terms ---------------------------------------------------------------------------------------------
 
-    /// A node on its own begins its next term.
-    fn begin_alone(&mut self, now: Now, out: &mut Outbox<Message>) {
-        let term = Term((self.agreed.term().0 + 1).max(self.site.life));
+    /// The node leads its partition, in that term of the group if there is one: it serves in a term of its own as soon as that is agreed
+    /// on and its participants are ready.
+    fn begin(&mut self, group: Option<u64>, now: Now, out: &mut Outbox<Message>) {
+        self.stand(now, out);
+        let first = group.map_or(Term(self.site.life), Term::first_of);
+        let term = first.max(self.agreed.term().next()).max(self.claimed.next());
+        self.claimed = term;
         let lead = Lead { partition: self.site.partition, term };
+        self.begins = Some(Beginning { lead, missing: self.site.own_participants().count() });
         let clock = self.clock;
         let mut desk = Desk { lead: Some(lead), ..desk!(self, now, out) };
         desk.append(clock, Content::Begin);
     }
 
-    /// The node leads its partition: it serves as soon as its participants are ready.
-    fn lead(&mut self, term: Term, now: Now, out: &mut Outbox<Message>) {
-        self.stand(now, out);
-        let lead = Lead { partition: self.site.partition, term };
-        self.begins = Some((lead, self.site.own_participants().count()));
-        let place = self.agreed.place();
+    /// A term has begun in the log.
+    fn begun(&mut self, term: Term, now: Now, out: &mut Outbox<Message>) {
+        let Some(beginning) = self.begins.filter(|beginning| beginning.lead.term == term) else {
+            // Another node's, or one that this node has given up.
+            return;
+        };
+        let (term, place) = (beginning.lead.term, self.agreed.place());
         desk!(self, now, out).tell_own(|| Own::Serve(term, place));
     }
 
     /// A participant is ready to serve in a term.
     fn ready(&mut self, term: Term, now: Now, out: &mut Outbox<Message>) {
-        let Some((lead, missing)) = &mut self.begins else { return };
+        let Some(Beginning { lead, missing }) = &mut self.begins else { return };
         if lead.term != term {
             return;
         }
@@ -190,7 +207,7 @@ impl Manager {
         if !self.leaders.note(lead, node) {
             return;
         }
-        let own = self.lead.or(self.begins.map(|(lead, _)| lead));
+        let own = self.lead.or(self.begins.map(|beginning| beginning.lead));
         if own.is_some_and(|own| own.partition == lead.partition && own.term < lead.term) {
             // The word of a successor may come before the log's.
             self.stand(now, out);
@@ -217,8 +234,8 @@ impl Manager {
             Log::Logged(_) => {}
             Log::Confirmed { n, term } => {
                 // A node on its own leads in the term that it has begun: nobody else can.
-                let term = if self.has_members { Some(Term(term)) } else { self.lead.map(|lead| lead.term) };
-                self.cohort.confirmed(n, term, &mut desk!(self, now, out));
+                let group = if self.has_members { term } else { self.lead.map_or(0, |lead| lead.term.of_group()) };
+                self.cohort.confirmed(n, Some(group), &mut desk!(self, now, out));
             }
             Log::NotConfirmed { n } => self.cohort.confirmed(n, None, &mut desk!(self, now, out)),
             Log::Rejected(entry) => {
@@ -228,7 +245,7 @@ impl Manager {
             Log::Writable => {
                 self.appender.set_full(false);
                 if self.lead.is_none() && !self.has_members {
-                    self.begin_alone(now, out);
+                    self.begin(None, now, out);
                 }
                 self.cohort.go_on(&mut desk!(self, now, out));
             }
@@ -238,14 +255,18 @@ impl Manager {
                     self.give_back(returned, now, out);
                 }
                 _ if self.lead.is_some_and(|lead| lead.term == entry.term) => self.unwritten(&entry, now, out),
+                Content::Begin if self.begins.is_some_and(|beginning| beginning.lead.term == entry.term) => {
+                    // The log says when this node leads again.
+                    self.begins = None;
+                }
                 _ => {}
             },
             Log::Leader { term, is_me, last, .. } => {
                 self.appender.note(last);
-                let serves = self.lead.or(self.begins.map(|(lead, _)| lead));
+                let serves = self.lead.or(self.begins.map(|beginning| beginning.lead));
                 match (is_me, serves) {
-                    (true, Some(lead)) if lead.term == Term(term) => {}
-                    (true, _) => self.lead(Term(term), now, out),
+                    (true, Some(lead)) if lead.term.of_group() == term => {}
+                    (true, _) => self.begin(Some(term), now, out),
                     (false, Some(_)) => self.stand(now, out),
                     (false, None) => {}
                 }
@@ -269,8 +290,8 @@ impl Manager {
         }
         self.appender.note(entry.place);
         self.clock = self.clock.max(entry.now);
-        if matches!(entry.content, Content::Begin) && !self.has_members {
-            return self.lead(entry.term, now, out);
+        if matches!(entry.content, Content::Begin) {
+            return self.begun(entry.term, now, out);
         }
         let speaks = self.lead.is_some_and(|lead| lead.term == entry.term);
         let mut desk = desk!(self, now, out);
@@ -410,7 +431,7 @@ impl Role for Manager {
     fn handle(&mut self, now: Now, event: Event<Message>, out: &mut Outbox<Message>) {
         self.clock = self.clock.max(now.wall.to_millis());
         match event {
-            Event::Start if !self.has_members => self.begin_alone(now, out),
+            Event::Start if !self.has_members => self.begin(None, now, out),
             Event::Timer(TIMER) => self.pass_time(now, out),
             Event::Message { from, message } => match message {
                 Message::Front(front) => self.take_front(from, front, now, out),

@@ -18,7 +18,7 @@ use ordain_role::{Address, Bug, Bugs, Event, Now, Outbox, Role};
 use ordain_store::{MemoryStore, RecordStore};
 
 use crate::concurrency::{ConcurrencyControl, Ended, Mode, Target, Verdict};
-use crate::entry::{Content, Entry, Hold, Prepare};
+use crate::entry::{Content, Entry, Hold, Prepare, Terms};
 use crate::ids::{Age, AttemptId, Lead, Term};
 use crate::message::{Access, Accessed, Accesses, Failure, Gathered, Message, Own, Protocol, Termed};
 
@@ -32,6 +32,7 @@ pub struct Participant {
     store: MemoryStore,
     /// The last entry that is applied.
     applied: Epoch,
+    terms: Terms,
     /// What the partition has promised and whose outcome it has not learnt.
     prepared: BTreeMap<AttemptId, Arc<Entry>>,
     control: Box<dyn ConcurrencyControl>,
@@ -99,6 +100,7 @@ impl Participant {
             registry,
             store,
             applied: Epoch(0),
+            terms: Terms::default(),
             prepared: BTreeMap::new(),
             control,
             serves: None,
@@ -132,7 +134,7 @@ impl Participant {
     pub fn apply(&mut self, entry: &Arc<Entry>) -> Option<AttemptId> {
         assert!(entry.place > self.applied, "entries are applied in the order of the log");
         self.applied = entry.place;
-        if !entry.counts() {
+        if !self.terms.take(entry) {
             return None;
         }
         match &entry.content {

@@ -5,7 +5,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use ordain_checker::dependencies::history::values_of;
 use ordain_checker::{Violation, ViolationKind};
-use ordain_commit::{AttemptId, CommitEngine, CommitFamily, Content, Entry, Message, Participant};
+use ordain_commit::{AttemptId, CommitEngine, CommitFamily, Content, Entry, Message, Participant, Terms};
 use ordain_family::{Family as _, NodeSettings, Opened as _, Services, places};
 use ordain_replication::Log;
 use ordain_model::{
@@ -109,7 +109,8 @@ impl CommitSystem {
 fn records(entries: &Entries, committed: &BTreeSet<AttemptId>) -> BTreeMap<(Db, Vec<u8>), Cell> {
     let mut records = BTreeMap::new();
     let mut promised: BTreeMap<AttemptId, &[_]> = BTreeMap::new();
-    for entry in entries.values().filter(|entry| entry.counts()) {
+    let mut terms = Terms::default();
+    for entry in entries.values().filter(|entry| terms.take(entry)) {
         let written = match &entry.content {
             Content::Commit(commit) => &commit.writes[..],
             Content::Prepare(prepare) => {
@@ -135,8 +136,11 @@ fn records(entries: &Entries, committed: &BTreeSet<AttemptId>) -> BTreeMap<(Db, 
 
 /// The attempts that have committed.
 fn committed(logs: &BTreeMap<PartitionId, Entries>) -> BTreeSet<AttemptId> {
-    let entries = logs.values().flat_map(BTreeMap::values).filter(|entry| entry.counts());
-    let commits = entries.filter_map(|entry| match &entry.content {
+    let counting = |entries: &Entries| -> Vec<Arc<Entry>> {
+        let mut terms = Terms::default();
+        entries.values().filter(|entry| terms.take(entry)).cloned().collect()
+    };
+    let commits = logs.values().flat_map(counting).filter_map(|entry| match &entry.content {
         Content::Commit(commit) => Some(commit.attempt),
         _ => None,
     });
