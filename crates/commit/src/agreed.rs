@@ -44,12 +44,12 @@ pub struct Agreed {
     void: u64,
 }
 
-/// What an entry comes to.
+/// The effect of an entry.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Effect {
-    /// It has taken effect.
+    /// The entry counts.
     Applied,
-    /// It says what its proposer could not say any more: it has no effect.
+    /// The entry says what its proposer could not say any more: nothing has changed.
     Void,
 }
 
@@ -144,7 +144,7 @@ impl Agreed {
         self.decided.iter().map(|(attempt, decided)| (*attempt, decided))
     }
 
-    /// Whether an attempt of another home is promised and its outcome not known.
+    /// True if an attempt of another home is promised and its outcome not known.
     pub fn is_prepared(&self, attempt: AttemptId) -> bool {
         self.prepared.contains(&attempt)
     }
@@ -154,7 +154,7 @@ impl Agreed {
         self.prepared.iter().copied()
     }
 
-    /// How many entries did not count.
+    /// The number of entries that did not count.
     pub const fn void(&self) -> u64 {
         self.void
     }
@@ -200,12 +200,17 @@ mod tests {
     fn outcomes_are_kept_until_all_who_may_ask_know_them() {
         let mut agreed = begun(1);
         let (a, b) = (who(0, 1, 1), who(0, 1, 2));
-        for (place, content) in [(1, commit(a, None, &[1, 2])), (2, commit(b, None, &[])), (3, Content::Deny(who(0, 0, 9)))]
+        for (place, content) in
+            [(1, commit(a, None, &[1, 2])), (2, commit(b, None, &[])), (3, Content::Deny(who(0, 0, 9)))]
         {
             assert_eq!(agreed.apply(&entry(place, 1, content)), Ok(Effect::Applied));
         }
         let decided = Decided { is_commit: true, participants: vec![PartitionId(1), PartitionId(2)] };
-        assert_eq!((agreed.decided(a), agreed.decided(b)), (Some(&decided), None), "nobody else takes part in b");
+        assert_eq!(
+            (agreed.decided(a), agreed.decided(b)),
+            (Some(&decided), None),
+            "nobody else takes part in b"
+        );
         assert!(agreed.decided(who(0, 0, 9)).is_some_and(|decided| !decided.is_commit));
         agreed.apply(&entry(4, 1, Content::Forget(vec![a]))).unwrap();
         assert_eq!((agreed.decided(a), agreed.all_decided().count()), (None, 1));
@@ -227,7 +232,10 @@ mod tests {
         let mut agreed = begun(2);
         let late = Entry { agreed: Some(3), ..entry(1, 2, commit(who(0, 2, 1), Some((7, 4)), &[1])) };
         assert_eq!(agreed.apply(&late), Ok(Effect::Void));
-        assert_eq!((agreed.session(SessionId(7)), agreed.decided(who(0, 2, 1)), agreed.void()), (None, None, 1));
+        assert_eq!(
+            (agreed.session(SessionId(7)), agreed.decided(who(0, 2, 1)), agreed.void()),
+            (None, None, 1)
+        );
         assert_eq!(agreed.place(), Epoch(1), "its place is used");
     }
 
@@ -237,7 +245,10 @@ mod tests {
         for (place, request) in [(1, 6), (2, 5)] {
             agreed.apply(&entry(place, 1, commit(who(0, 1, place), Some((3, request)), &[]))).unwrap();
         }
-        assert_eq!(agreed.session(SessionId(3)).map(|last| (last.request, last.place)), Some((RequestNo(6), Epoch(1))));
+        assert_eq!(
+            agreed.session(SessionId(3)).map(|last| (last.request, last.place)),
+            Some((RequestNo(6), Epoch(1)))
+        );
     }
 
     #[test]

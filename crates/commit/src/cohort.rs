@@ -59,7 +59,7 @@ struct Gathering {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 struct Concluding {
     is_commit: bool,
-    /// It was appended, and the log has not answered.
+    /// True once it was appended, until the log has answered.
     is_appended: bool,
 }
 
@@ -71,8 +71,8 @@ impl Cohort {
     pub fn prepare(&mut self, request: PrepareRequest, desk: &mut Desk<'_>) {
         let who = request.attempt;
         if desk.agreed.is_prepared(who) {
-            // It is asked again: the promise stands.
-            desk.to_manager(who.home().partition, Protocol::Vote(who, true));
+            // A repeated question: the promise stands.
+            desk.tell_manager(who.home().partition, Protocol::Vote(who, true));
             return;
         }
         if self.gathering.contains_key(&who) || self.promising.contains(&who) {
@@ -82,7 +82,8 @@ impl Cohort {
             return self.refuse(&request, desk);
         }
         let own = desk.site.layout.shards_of(desk.site.partition);
-        let is_sound = !request.shards.is_empty() && request.shards.iter().all(|s| own.contains(&usize::from(*s)));
+        let is_sound =
+            !request.shards.is_empty() && request.shards.iter().all(|s| own.contains(&usize::from(*s)));
         if !is_sound {
             return self.refuse(&request, desk);
         }
@@ -98,7 +99,7 @@ impl Cohort {
         for shard in &request.shards {
             desk.out.send(desk.site.participant(desk.site.node, usize::from(*shard)), Own::Drop(who));
         }
-        desk.to_manager(who.home().partition, Protocol::Vote(who, false));
+        desk.tell_manager(who.home().partition, Protocol::Vote(who, false));
     }
 
     /// Takes what a participant of this node has handed over.
@@ -120,7 +121,7 @@ impl Cohort {
         let prepare = Prepare { attempt: who, age: request.age, writes, holds };
         // Planted, PROMISE: the vote goes out before the promise stands in the log.
         if desk.site.bugs.has(Bug::VoteBeforeLog) {
-            desk.to_manager(who.home().partition, Protocol::Vote(who, true));
+            desk.tell_manager(who.home().partition, Protocol::Vote(who, true));
         }
         desk.append(request.now, Content::Prepare(prepare));
     }
@@ -151,7 +152,7 @@ impl Cohort {
         while let Some((_, who)) = self.confirming.waiting.pop_front_if(|(of, _)| *of <= question) {
             // Without a proof nothing is said: a coordinator hears of the next leader, or gives the attempt up.
             if is_sound {
-                desk.to_manager(who.home().partition, Protocol::Confirmed(who));
+                desk.tell_manager(who.home().partition, Protocol::Confirmed(who));
             }
         }
         if !self.confirming.waiting.is_empty() {
@@ -167,9 +168,9 @@ impl Cohort {
             return self.append_outcome(who, desk);
         }
         if desk.leaders.holds(who.home()) {
-            desk.to_manager(who.home().partition, Protocol::Vote(who, true));
+            desk.tell_manager(who.home().partition, Protocol::Vote(who, true));
         } else {
-            desk.to_manager(who.home().partition, Protocol::Ask(who));
+            desk.tell_manager(who.home().partition, Protocol::Ask(who));
         }
         self.asks_at.get_or_insert(desk.elapsed().plus(ASK_EVERY));
     }
@@ -180,7 +181,7 @@ impl Cohort {
         self.promising.remove(&who);
         self.concluding.remove(&who);
         desk.tell_own(|| Own::Drop(who));
-        desk.to_manager(who.home().partition, Protocol::Vote(who, false));
+        desk.tell_manager(who.home().partition, Protocol::Vote(who, false));
     }
 
     /// Takes the outcome of an attempt.
@@ -205,8 +206,8 @@ impl Cohort {
             desk.tell_own(|| Own::Drop(who));
             self.note_aborted(who);
         }
-        // It is known here, or nothing of it ever was.
-        desk.to_manager(from, Protocol::Ack(who));
+        // The outcome is known here, or nothing of the attempt ever was.
+        desk.tell_manager(from, Protocol::Ack(who));
     }
 
     fn note_aborted(&mut self, who: AttemptId) {
@@ -217,7 +218,8 @@ impl Cohort {
     }
 
     fn append_outcome(&mut self, who: AttemptId, desk: &mut Desk<'_>) {
-        let Some(concluding) = self.concluding.get_mut(&who).filter(|concluding| !concluding.is_appended) else {
+        let Some(concluding) = self.concluding.get_mut(&who).filter(|concluding| !concluding.is_appended)
+        else {
             return;
         };
         if desk.appender.is_full() {
@@ -228,14 +230,14 @@ impl Cohort {
         desk.append(desk.clock, Content::Outcome(who, is_commit));
         // Planted, ACK-AGREED: acknowledged before the outcome stands in this partition's log.
         if desk.site.bugs.has(Bug::AckEarly) {
-            desk.to_manager(who.home().partition, Protocol::Ack(who));
+            desk.tell_manager(who.home().partition, Protocol::Ack(who));
         }
     }
 
     /// An outcome is in the log.
     pub fn concluded(&mut self, who: AttemptId, desk: &mut Desk<'_>) {
         self.concluding.remove(&who);
-        desk.to_manager(who.home().partition, Protocol::Ack(who));
+        desk.tell_manager(who.home().partition, Protocol::Ack(who));
     }
 
     /// An outcome is not in the log: the disk is full, and it has to be there.
@@ -274,7 +276,7 @@ impl Cohort {
         let unknown: Vec<AttemptId> = unknown.collect();
         self.asks_at = (!unknown.is_empty()).then(|| desk.elapsed().plus(ASK_EVERY));
         for who in unknown.into_iter().filter(|who| is_meant(*who)) {
-            desk.to_manager(who.home().partition, Protocol::Ask(who));
+            desk.tell_manager(who.home().partition, Protocol::Ask(who));
         }
     }
 
@@ -290,7 +292,7 @@ impl Cohort {
         }
     }
 
-    /// How many attempts are being gathered or promised.
+    /// The number of attempts that are being gathered or promised.
     pub fn under_way(&self) -> usize {
         self.gathering.len() + self.promising.len()
     }
@@ -298,7 +300,7 @@ impl Cohort {
     /// Checks what must hold between two events.
     ///
     /// # Errors
-    /// What does not.
+    /// The first broken invariant.
     pub fn check(&self) -> Result<(), String> {
         match self.gathering.iter().find(|(_, gathering)| gathering.awaited == 0) {
             Some((who, _)) => Err(format!("attempt {who} is gathered and not promised")),

@@ -40,7 +40,7 @@ const GIVE_UP_AFTER: Micros = Micros::from_millis(5_000);
 const ATTEMPT_MAX: Micros = Micros::from_millis(2_000);
 /// The pause after the first refused attempt, about. Each further pause is twice as long.
 const BACKOFF: Micros = Micros(50);
-/// What nobody will ask for is forgotten together, this often.
+/// The pace of forgetting: outcomes that nobody will ask for go together.
 const FORGET_EVERY: Micros = Micros::from_millis(100);
 /// The longest pause.
 const BACKOFF_MAX: Micros = Micros::from_millis(5);
@@ -81,9 +81,9 @@ impl Live {
 enum State {
     /// Participants run it.
     Executing(Executing),
-    /// It only reads, or aborts for what it has read: these partitions have not confirmed that their leaders are. Its end is known.
+    /// Its end is known, and rests on reads alone: `awaited` have not confirmed that their leaders lead.
     Confirming { awaited: BTreeSet<PartitionId>, shards: Vec<(usize, Lead)>, end: End },
-    /// These partitions have not promised it.
+    /// Its participants vote: `awaited` have not promised it.
     Voting { awaited: BTreeSet<PartitionId>, shards: Vec<(usize, Lead)>, ready: Box<Ready> },
     /// The decision is on its way into the log.
     Deciding { shards: Vec<(usize, Lead)> },
@@ -193,7 +193,6 @@ impl Coordinator {
         self.begin_attempt(number, desk);
     }
 
-
     // ---- executing -----------------------------------------------------------------------------------------
 
     fn begin_attempt(&mut self, number: u64, desk: &mut Desk<'_>) {
@@ -224,7 +223,9 @@ impl Coordinator {
     pub fn accessed(&mut self, from: Lead, accessed: Accessed, desk: &mut Desk<'_>) {
         let (who, is_refused) = (accessed.attempt, accessed.failure == Some(Failure::Refused));
         let number = who.transaction.number;
-        let Some(live) = self.live.get_mut(&number).filter(|live| live.attempt == who.attempt) else { return };
+        let Some(live) = self.live.get_mut(&number).filter(|live| live.attempt == who.attempt) else {
+            return;
+        };
         let State::Executing(executing) = &mut live.state else { return };
         if !executing.take(from, accessed) {
             return;
@@ -260,7 +261,7 @@ impl Coordinator {
         };
         if failure.is_some() || (!executing.has_written() && session.is_none()) {
             for partition in &partitions {
-                desk.to_manager(*partition, Protocol::Confirm(who));
+                desk.tell_manager(*partition, Protocol::Confirm(who));
             }
             let is_confirmed = partitions.is_empty();
             live.state = State::Confirming { awaited: partitions, shards, end };
@@ -290,7 +291,7 @@ impl Coordinator {
         let is_alone = others.is_empty();
         live.state = State::Voting { awaited: others, shards, ready };
         for (partition, request) in prepares {
-            desk.to_manager(partition, Protocol::Prepare(request));
+            desk.tell_manager(partition, Protocol::Prepare(request));
         }
         if is_alone {
             self.decide(number, desk);
@@ -302,9 +303,11 @@ impl Coordinator {
     /// Takes a confirmation of a partition that its leader was leader after all of the attempt was read there.
     pub fn confirmed(&mut self, from: Lead, who: AttemptId, desk: &mut Desk<'_>) {
         let number = who.transaction.number;
-        let Some(live) = self.live.get_mut(&number).filter(|live| live.attempt == who.attempt) else { return };
+        let Some(live) = self.live.get_mut(&number).filter(|live| live.attempt == who.attempt) else {
+            return;
+        };
         let State::Confirming { awaited, shards, .. } = &mut live.state else { return };
-        // What was read there was read in another term.
+        // Reads of another term prove nothing about this one.
         let is_sound = shards.iter().all(|(_, lead)| lead.partition != from.partition || *lead == from);
         if !is_sound {
             return self.give_up(number, desk);
@@ -320,7 +323,7 @@ impl Coordinator {
         let who = live.who(number);
         let State::Confirming { shards, end, .. } = &live.state else { return };
         for (shard, lead) in shards {
-            desk.to_participant(*shard, lead.term, Protocol::Finish(who));
+            desk.tell_participant(*shard, lead.term, Protocol::Finish(who));
         }
         let end = end.clone();
         self.counts.confirmed += 1;
@@ -332,7 +335,7 @@ impl Coordinator {
         let number = who.transaction.number;
         let live = self.live.get_mut(&number).filter(|live| live.attempt == who.attempt);
         let Some(Live { state: State::Voting { awaited, shards, .. }, .. }) = live else {
-            // Of an attempt that is over: the sender asks what has become of it, if it has to know.
+            // The attempt is over: the sender asks what has become of it, if it has to know.
             return;
         };
         let is_sound = shards.iter().all(|(_, lead)| lead.partition != from.partition || *lead == from);
@@ -349,8 +352,7 @@ impl Coordinator {
     /// Proposes to commit: every other partition has promised.
     fn decide(&mut self, number: u64, desk: &mut Desk<'_>) {
         let Some(live) = self.live.get_mut(&number) else { return };
-        let State::Voting { shards, ready, .. } = std::mem::replace(&mut live.state, State::Waiting)
-        else {
+        let State::Voting { shards, ready, .. } = std::mem::replace(&mut live.state, State::Waiting) else {
             return;
         };
         let Ready { now, commit } = *ready;
@@ -375,7 +377,7 @@ impl Coordinator {
     /// Tells participants that an attempt has committed, until each has said that it knows.
     fn announce(&mut self, who: AttemptId, participants: BTreeSet<PartitionId>, desk: &mut Desk<'_>) {
         for partition in &participants {
-            desk.to_manager(*partition, Protocol::Decide(who, true));
+            desk.tell_manager(*partition, Protocol::Decide(who, true));
         }
         self.unacknowledged.insert(who, participants);
     }
@@ -414,23 +416,21 @@ impl Coordinator {
             if !is_commit {
                 self.denied.entry(who).or_default().insert(from);
             }
-            desk.to_manager(from, Protocol::Decide(who, is_commit));
+            desk.tell_manager(from, Protocol::Decide(who, is_commit));
             return;
         }
         let is_own = Some(who.home()) == desk.lead;
         let live = self.live.get(&who.transaction.number).filter(|_| is_own);
         let is_live = live.is_some_and(|live| live.attempt == who.attempt);
         let is_forgotten = self.forgettable.contains(&who);
-        if is_live || is_forgotten {
+        // Planted, DENIED-NEVER-COMMITS: what is not decided counts as aborted.
+        if is_forgotten || is_live && !desk.site.bugs.has(Bug::DenyLive) {
             return;
         }
         let askers = self.denied.entry(who).or_default();
         let is_first = askers.is_empty();
         askers.insert(from);
-        // Planted, DENY-RECORD: the answer stands nowhere.
-        if desk.site.bugs.has(Bug::DenyUnrecorded) {
-            desk.to_manager(from, Protocol::Decide(who, false));
-        } else if is_first {
+        if is_first {
             desk.append(desk.clock, Content::Deny(who));
         }
     }
@@ -438,7 +438,7 @@ impl Coordinator {
     /// A denial is in the log: who has asked is told.
     pub fn deny(&mut self, who: AttemptId, desk: &mut Desk<'_>) {
         for partition in self.denied.get(&who).into_iter().flatten().copied().collect::<Vec<_>>() {
-            desk.to_manager(partition, Protocol::Decide(who, false));
+            desk.tell_manager(partition, Protocol::Decide(who, false));
         }
     }
 
@@ -525,7 +525,7 @@ impl Coordinator {
         let waiting = self.unacknowledged.iter().filter(|(_, awaited)| awaited.contains(&partition));
         let waiting: Vec<AttemptId> = waiting.map(|(who, _)| *who).collect();
         for who in waiting {
-            desk.to_manager(partition, Protocol::Decide(who, true));
+            desk.tell_manager(partition, Protocol::Decide(who, true));
         }
     }
 
@@ -557,10 +557,10 @@ impl Coordinator {
             State::Waiting => return,
         };
         for (shard, lead) in shards.iter().filter(|(_, lead)| !asked.contains(&lead.partition)) {
-            desk.to_participant(*shard, lead.term, Protocol::Finish(who));
+            desk.tell_participant(*shard, lead.term, Protocol::Finish(who));
         }
         for partition in asked {
-            desk.to_manager(partition, Protocol::Decide(who, false));
+            desk.tell_manager(partition, Protocol::Decide(who, false));
         }
     }
 
@@ -619,7 +619,13 @@ impl Coordinator {
         }
     }
 
-    fn answer(&mut self, asker: Asker, status: OutcomeStatus, place: Epoch, reply: impl FnOnce(&mut Vec<u8>)) {
+    fn answer(
+        &mut self,
+        asker: Asker,
+        status: OutcomeStatus,
+        place: Epoch,
+        reply: impl FnOnce(&mut Vec<u8>),
+    ) {
         let Asker { gateway, chunk, index } = asker;
         let batch = self.outcomes.entry(gateway).or_insert_with(|| OutcomeBatch::new(gateway));
         let effect = Effect { stamp: Stamp::new(place.0), token: Token::of(place.0) };
@@ -643,12 +649,12 @@ impl Coordinator {
         own
     }
 
-    /// How many transactions are under way.
+    /// The number of transactions under way.
     pub fn live(&self) -> usize {
         self.live.len()
     }
 
-    /// How many outcomes wait for acknowledgements.
+    /// The number of commits that wait for acknowledgements.
     pub fn unacknowledged(&self) -> usize {
         self.unacknowledged.len()
     }
@@ -656,7 +662,7 @@ impl Coordinator {
     /// Checks what must hold between two events.
     ///
     /// # Errors
-    /// What does not.
+    /// The first broken invariant.
     pub fn check(&self) -> Result<(), String> {
         for (request, number) in &self.requests {
             let Some(live) = self.live.get(number) else {

@@ -74,7 +74,9 @@ impl Leaders {
     /// Takes note of a claim; answers whether it is new. A claim of an earlier term is no news.
     pub fn note(&mut self, lead: Lead, node: NodeId) -> bool {
         let known = self.leaders.get(&lead.partition);
-        if known.is_some_and(|known| known.term > lead.term || known.term == lead.term && known.node.is_some()) {
+        if known
+            .is_some_and(|known| known.term > lead.term || known.term == lead.term && known.node.is_some())
+        {
             return false;
         }
         self.leaders.insert(lead.partition, Leader { term: lead.term, node: Some(node) });
@@ -93,7 +95,8 @@ impl Leaders {
 
     /// Whoever made this claim has turned something away: it leads no more, and who does is not known.
     pub fn retract(&mut self, lead: Lead) {
-        if let Some(leader) = self.leaders.get_mut(&lead.partition).filter(|leader| leader.term == lead.term) {
+        if let Some(leader) = self.leaders.get_mut(&lead.partition).filter(|leader| leader.term == lead.term)
+        {
             leader.node = None;
         }
     }
@@ -109,7 +112,7 @@ impl Leaders {
         self.leaders.get(&partition).map_or(Term(0), |leader| leader.term)
     }
 
-    /// Whether a claim is one that nobody has made void, as far as is known here.
+    /// True if no later claim is known here.
     pub fn holds(&self, lead: Lead) -> bool {
         self.term_of(lead.partition) <= lead.term
     }
@@ -135,7 +138,7 @@ impl Appender {
         self.is_full = is_full;
     }
 
-    /// Whether the disk is full.
+    /// True if the disk is full.
     pub const fn is_full(&self) -> bool {
         self.is_full
     }
@@ -181,7 +184,7 @@ impl Desk<'_> {
     }
 
     /// Sends something to the manager of a partition's leader, in the term that is known; answers whether there is one.
-    pub fn to_manager(&mut self, partition: PartitionId, content: Protocol) -> bool {
+    pub fn tell_manager(&mut self, partition: PartitionId, content: Protocol) -> bool {
         let (Some(from), Some((node, to))) = (self.lead, self.leaders.of(partition)) else { return false };
         let manager = Address { node, role: self.site.manager };
         self.out.send(manager, Termed { from, to, content });
@@ -189,7 +192,7 @@ impl Desk<'_> {
     }
 
     /// Sends something to a participant, if its partition is led in this very term still; answers whether it is.
-    pub fn to_participant(&mut self, shard: usize, term: Term, content: Protocol) -> bool {
+    pub fn tell_participant(&mut self, shard: usize, term: Term, content: Protocol) -> bool {
         match self.participant(shard).filter(|(_, to)| to.term == term) {
             Some((participant, to)) => {
                 let Some(from) = self.lead else { return false };

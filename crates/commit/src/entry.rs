@@ -89,7 +89,7 @@ pub struct Prepare {
     pub age: Age,
     /// Records of this partition as the attempt would leave them, in order of names within a shard.
     pub writes: Vec<Write>,
-    /// What the attempt holds here, to be held again by whoever leads next.
+    /// The locks of the attempt here, to be held again by whoever leads next.
     pub holds: Vec<Hold>,
 }
 
@@ -225,8 +225,13 @@ mod tests {
             Content::Forget(vec![attempt, attempt]),
         ];
         for content in contents {
-            let entry =
-                Arc::new(Entry { place: Epoch(8), term: Term(2), now: Millis(1 << 41), content, agreed: None });
+            let entry = Arc::new(Entry {
+                place: Epoch(8),
+                term: Term(2),
+                now: Millis(1 << 41),
+                content,
+                agreed: None,
+            });
             let bytes = Entries::encode(&entry);
             assert_eq!(ordain_replication::epoch_of(&bytes), Some(Epoch(8)));
             assert_eq!(Entries::decode(&(), &bytes), Ok(entry));
@@ -242,7 +247,10 @@ mod tests {
         assert!(!terms.take(&entry(first, deny.clone(), Some(2))), "the term has not begun");
         assert!(terms.take(&entry(first, Content::Begin, Some(2))));
         assert!(terms.take(&entry(first, deny.clone(), Some(2))));
-        assert!(!terms.take(&entry(first, deny.clone(), Some(3))), "another leader's log has brought it about");
+        assert!(
+            !terms.take(&entry(first, deny.clone(), Some(3))),
+            "another leader's log has brought it about"
+        );
         assert!(!terms.take(&entry(first, Content::Begin, Some(2))), "a term begins once");
         assert!(terms.take(&entry(first.next(), Content::Begin, Some(2))));
         assert!(!terms.take(&entry(first, deny.clone(), Some(2))), "its proposer has begun anew");

@@ -117,7 +117,7 @@ impl CommitFamily {
     }
 }
 
-/// Whether members agree on the log.
+/// True if members agree on the log.
 const fn has_members(settings: &NodeSettings) -> bool {
     settings.topology.replicas > 1
 }

@@ -50,5 +50,7 @@ pub use entry::{Commit, Content, Entries, Entry, Hold, Prepare, Terms};
 pub use family::{CommitEngine, CommitFamily, OpenError, OpenedNode};
 pub use ids::{Age, AttemptId, Lead, Term, TransactionId};
 pub use manager::Manager;
-pub use message::{Access, Accessed, Accesses, Failure, Gathered, Message, Own, PrepareRequest, Protocol, Relay, Termed};
+pub use message::{
+    Access, Accessed, Accesses, Failure, Gathered, Message, Own, PrepareRequest, Protocol, Relay, Termed,
+};
 pub use participant::Participant;

@@ -101,7 +101,7 @@ impl Manager {
     /// Applies an entry that the log held when the node was started.
     ///
     /// # Errors
-    /// It contradicts those before it.
+    /// The entry contradicts those before it.
     pub fn replay(&mut self, entry: &Entry) -> Result<(), String> {
         self.agreed.apply(entry)?;
         self.appender.note(entry.place);
@@ -218,7 +218,7 @@ impl Manager {
         if node != self.site.node {
             let still = self.coordinator.still();
             for shard in self.site.layout.shards_of(lead.partition) {
-                desk.to_participant(shard, lead.term, Protocol::Still(still.clone()));
+                desk.tell_participant(shard, lead.term, Protocol::Still(still.clone()));
             }
         }
         self.coordinator.disturbed(lead.partition, &mut desk);
@@ -234,7 +234,8 @@ impl Manager {
             Log::Logged(_) => {}
             Log::Confirmed { n, term } => {
                 // A node on its own leads in the term that it has begun: nobody else can.
-                let group = if self.has_members { term } else { self.lead.map_or(0, |lead| lead.term.of_group()) };
+                let group =
+                    if self.has_members { term } else { self.lead.map_or(0, |lead| lead.term.of_group()) };
                 self.cohort.confirmed(n, Some(group), &mut desk!(self, now, out));
             }
             Log::NotConfirmed { n } => self.cohort.confirmed(n, None, &mut desk!(self, now, out)),
@@ -254,7 +255,9 @@ impl Manager {
                     let returned = self.coordinator.lost(commit);
                     self.give_back(returned, now, out);
                 }
-                _ if self.lead.is_some_and(|lead| lead.term == entry.term) => self.unwritten(&entry, now, out),
+                _ if self.lead.is_some_and(|lead| lead.term == entry.term) => {
+                    self.unwritten(&entry, now, out)
+                }
                 Content::Begin if self.begins.is_some_and(|beginning| beginning.lead.term == entry.term) => {
                     // The log says when this node leads again.
                     self.begins = None;

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use ordain_execution::Write;
 use ordain_family::Incoming;
 use ordain_model::wire::Codec as _;
-use ordain_model::{Abort, Chunk, Front, GatewayId, ChunkNo, Millis, OutcomeBatch, SlotNo, codec};
+use ordain_model::{Abort, Chunk, ChunkNo, Front, GatewayId, Millis, OutcomeBatch, SlotNo, codec};
 use ordain_replication::{Configuration, GroupMessage, Log, Ship};
 use ordain_role::{Bytes, PeerChange, Wire, from_variants};
 
@@ -115,7 +115,7 @@ pub struct Accessed {
     pub failure: Option<Failure>,
     /// The attempt has changed something here.
     pub has_written: bool,
-    /// What it has changed, if that was wanted.
+    /// Its changes, if they were wanted.
     pub writes: Vec<Write>,
 }
 
@@ -146,9 +146,9 @@ pub struct PrepareRequest {
 pub enum Relay {
     /// Run these.
     Submit(Lead, Arc<Chunk>),
-    /// What they came to.
+    /// Their outcomes.
     Outcomes(OutcomeBatch),
-    /// These have no effect and never will have, as the node leads their home no more: ask who leads it now.
+    /// Transactions turned away, without effect for ever, as the node leads their home no more: ask who leads it now.
     Return(GatewayId, ChunkNo, Vec<u32>),
 }
 
@@ -171,12 +171,12 @@ pub enum Own {
     Drop(AttemptId),
 }
 
-/// What an attempt has written and holds at a participant.
+/// The writes and locks of an attempt at a participant.
 #[derive(Clone, Debug, Default)]
 pub struct Gathered {
     /// Its writes.
     pub writes: Vec<Write>,
-    /// What it holds.
+    /// Its locks.
     pub holds: Vec<Hold>,
 }
 
@@ -295,7 +295,8 @@ mod tests {
 
     #[test]
     fn messages_travel_and_truncations_do_not() {
-        let lead = |partition, term| Lead { partition: ordain_model::PartitionId(partition), term: Term(term) };
+        let lead =
+            |partition, term| Lead { partition: ordain_model::PartitionId(partition), term: Term(term) };
         let termed = |content| Message::Termed(Termed { from: lead(0, 3), to: lead(1, 9), content });
         let who = AttemptId::default();
         let accessed = Accessed {

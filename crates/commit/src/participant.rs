@@ -33,7 +33,7 @@ pub struct Participant {
     /// The last entry that is applied.
     applied: Epoch,
     terms: Terms,
-    /// What the partition has promised and whose outcome it has not learnt.
+    /// Promises of the partition whose outcomes it has not learnt.
     prepared: BTreeMap<AttemptId, Arc<Entry>>,
     control: Box<dyn ConcurrencyControl>,
     /// The term in which the node serves the partition, if it does.
@@ -161,14 +161,15 @@ impl Participant {
         }
     }
 
-    /// Whether something of a promise is here.
+    /// True if something of a promise is here.
     fn takes_part(&self, prepare: &Prepare) -> bool {
         let is_here = |db, key: &[u8]| self.layout.shard_of(self.hash_of(db, key).slot()) == self.number;
         let is_held_here = |hold: &Hold| match hold {
             Hold::Record { db, key, .. } => is_here(*db, key),
             Hold::Table { shard, .. } => usize::from(*shard) == self.number,
         };
-        prepare.holds.iter().any(is_held_here) || prepare.writes.iter().any(|write| is_here(write.db, &write.key))
+        prepare.holds.iter().any(is_held_here)
+            || prepare.writes.iter().any(|write| is_here(write.db, &write.key))
     }
 
     /// Installs what is written here, in place of all that the records held.
@@ -273,7 +274,7 @@ impl Participant {
         }
     }
 
-    /// Whether an access names what is there: it may come from another node.
+    /// True if an access names fragments that are there: it may come from another node.
     fn is_sound(&self, chunk: &Chunk, access: &Access) -> bool {
         let Some(txn) = chunk.txns().get(access.at as usize) else { return false };
         let fragments = chunk.fragments(txn);
@@ -438,12 +439,13 @@ impl Participant {
         Some(Gathered { writes: attempt.workspace.writes(), holds })
     }
 
-    /// Of a home's attempts these alone are under way.
+    /// Ends all attempts of a home but those that are still under way.
     fn keep_still(&mut self, home: Lead, still: Vec<AttemptId>, out: &mut Outbox<Message>) {
         let still: BTreeSet<AttemptId> = still.into_iter().collect();
-        let gone = self.attempts.iter().filter(|(who, attempt)| {
-            who.home() == home && !attempt.is_gathered && !still.contains(who)
-        });
+        let gone = self
+            .attempts
+            .iter()
+            .filter(|(who, attempt)| who.home() == home && !attempt.is_gathered && !still.contains(who));
         let gone: Vec<AttemptId> = gone.map(|(who, _)| *who).collect();
         gone.into_iter().for_each(|who| self.finish(who, out));
     }
@@ -516,7 +518,10 @@ impl Role for Participant {
     fn check(&self) -> Result<(), String> {
         self.control.check(&self.store, &|attempt| self.attempts.contains_key(&attempt))?;
         if self.serves.is_none() && !self.attempts.is_empty() {
-            return Err(format!("{} attempts are under way on a node that does not serve", self.attempts.len()));
+            return Err(format!(
+                "{} attempts are under way on a node that does not serve",
+                self.attempts.len()
+            ));
         }
         let lacks = self.prepared.keys().find(|who| !self.attempts.contains_key(who));
         match lacks.filter(|_| self.serves.is_some()) {

@@ -95,7 +95,8 @@ impl Relay {
 
     /// Passes on everything that waits for a leader that is known now.
     pub fn retry(&mut self, desk: &mut Desk<'_>) -> Own {
-        let waiting = self.chunks.iter().filter(|(_, passed)| passed.open.values().any(|open| open.asked.is_none()));
+        let waiting =
+            self.chunks.iter().filter(|(_, passed)| passed.open.values().any(|open| open.asked.is_none()));
         let waiting: Vec<_> = waiting.map(|(key, _)| *key).collect();
         self.waits = false;
         waiting.into_iter().flat_map(|key| self.pass_on(key, desk)).collect()
@@ -121,7 +122,7 @@ impl Relay {
         was_open
     }
 
-    /// These come back from a node: they have no effect and never will. Answers the claims under which it was asked.
+    /// Takes back transactions that a node has turned away, without effect for ever. Answers the claims under which it was asked.
     pub fn give_back(&mut self, node: NodeId, key: (GatewayId, ChunkNo), indexes: &[u32]) -> Vec<Lead> {
         let mut claims = Vec::new();
         let Some(passed) = self.chunks.get_mut(&key) else { return claims };
@@ -137,7 +138,7 @@ impl Relay {
         claims
     }
 
-    /// What was passed on to a node may not have come, or its answer may be gone: what has a session or only reads is asked
+    /// Gives up a node: transactions passed on to it may not have come, or their answers may be gone. One that has a session or only reads is asked
     /// again, and the end of anything else is not known.
     pub fn lose(&mut self, node: NodeId, desk: &mut Desk<'_>) {
         let is_lost = |open: &Open| open.asked.is_some_and(|(asked, _)| asked == node);
@@ -181,12 +182,12 @@ impl Relay {
         late.into_values().for_each(|batch| self.answer(batch, desk));
     }
 
-    /// Whether something waits for a leader.
+    /// True if something waits for a leader.
     pub const fn waits(&self) -> bool {
         self.waits
     }
 
-    /// How many transactions are not answered.
+    /// The number of transactions that are not answered.
     pub fn open(&self) -> usize {
         self.chunks.values().map(|passed| passed.open.len()).sum()
     }
@@ -194,16 +195,18 @@ impl Relay {
     /// Checks what must hold between two events.
     ///
     /// # Errors
-    /// What does not.
+    /// The first broken invariant.
     pub fn check(&self) -> Result<(), String> {
         match self.chunks.iter().find(|(_, passed)| passed.open.is_empty()) {
-            Some(((gateway, chunk), _)) => Err(format!("chunk {} of {gateway:?} is answered and kept", chunk.0)),
+            Some(((gateway, chunk), _)) => {
+                Err(format!("chunk {} of {gateway:?} is answered and kept", chunk.0))
+            }
             None => Ok(()),
         }
     }
 }
 
-/// Whether a transaction may be asked for twice.
+/// True if a transaction may be asked for twice.
 fn may_repeat(txn: &Txn) -> bool {
     txn.read_only || txn.call.session.is_some()
 }

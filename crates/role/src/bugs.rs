@@ -45,8 +45,8 @@ bugs! {
     VoteBeforeLog = "vote-before-log",
     /// A participant acknowledges an outcome before that stands in its log.
     AckEarly = "ack-early",
-    /// A home denies an attempt without a record of it.
-    DenyUnrecorded = "deny-unrecorded",
+    /// A home denies an attempt that it may yet commit.
+    DenyLive = "deny-live",
     /// A transaction that aborted on one shard commits on another.
     IgnoreRemoteVote = "ignore-remote-vote",
     /// A node takes another partition's batch for an empty one.

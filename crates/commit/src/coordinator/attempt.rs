@@ -42,7 +42,7 @@ pub struct Executing {
 struct Part {
     /// Its fragments, ascending.
     fragments: Vec<u32>,
-    /// How many of them were sent.
+    /// The number of them that were sent.
     sent: usize,
     /// The claim of the node that runs them, once some were sent.
     lead: Option<Lead>,
@@ -74,12 +74,12 @@ impl Executing {
     ) -> bool {
         let txn = &chunk.txns()[at];
         let fragments = chunk.fragments(txn);
-        let limit = self.failure.map_or(u32::MAX, |(slot, _)| u32::from(slot.0));
+        let limit = self.failure.map_or(u32::MAX, |(slot, _)| slot.0);
         let Executing { now, seed, slots, has_run, parts, .. } = self;
         for (shard, part) in parts.iter_mut().filter(|(_, part)| !part.is_awaited) {
             let first = part.sent;
             let known_here = |slot: &SlotNo, until: usize| {
-                has_run[slot.0 as usize] || part.fragments[first..until].contains(&u32::from(slot.0))
+                has_run[slot.0 as usize] || part.fragments[first..until].contains(&slot.0)
             };
             let mut until = first;
             while let Some(n) = part.fragments.get(until).filter(|n| **n < limit) {
@@ -99,7 +99,7 @@ impl Executing {
             part.lead = Some(participant.1);
             let sending = part.fragments[first..until].to_vec();
             let needs = sending.iter().flat_map(|n| chunk.plans().inputs_of(&fragments[*n as usize]));
-            let elsewhere = needs.filter(|slot| !part.fragments.contains(&u32::from(slot.0)));
+            let elsewhere = needs.filter(|slot| !part.fragments.contains(&slot.0));
             let inputs = elsewhere.map(|slot| (*slot, slots[slot.0 as usize].clone())).collect();
             part.sent = until;
             part.is_awaited = true;
@@ -144,15 +144,15 @@ impl Executing {
         true
     }
 
-    /// Whether every fragment has run, or every one before the first that aborts the transaction.
+    /// True if every fragment has run, or every one before the first that aborts the transaction.
     pub fn is_done(&self) -> bool {
-        let limit = self.failure.map_or(u32::MAX, |(slot, _)| u32::from(slot.0));
-        self.parts.values().all(|part| {
-            !part.is_awaited && part.fragments.get(part.sent).is_none_or(|next| *next >= limit)
-        })
+        let limit = self.failure.map_or(u32::MAX, |(slot, _)| slot.0);
+        self.parts
+            .values()
+            .all(|part| !part.is_awaited && part.fragments.get(part.sent).is_none_or(|next| *next >= limit))
     }
 
-    /// Whether an answer is awaited.
+    /// True if an answer is awaited.
     pub fn awaits(&self) -> bool {
         self.parts.values().any(|part| part.is_awaited)
     }
@@ -162,7 +162,7 @@ impl Executing {
         self.parts.iter().filter_map(|(shard, part)| Some((*shard, part.lead?))).collect()
     }
 
-    /// Whether something was sent to a partition.
+    /// True if something was sent to a partition.
     pub fn touches(&self, partition: PartitionId) -> bool {
         self.parts.values().any(|part| part.lead.is_some_and(|lead| lead.partition == partition))
     }
@@ -172,12 +172,12 @@ impl Executing {
         self.failure
     }
 
-    /// Whether something was changed.
+    /// True if something was changed.
     pub fn has_written(&self) -> bool {
         self.parts.values().any(|part| part.has_written)
     }
 
-    /// What was changed on this node, in order of shards.
+    /// The changes on this node, in order of shards.
     pub fn take_writes(&mut self) -> Vec<Write> {
         self.parts.values_mut().flat_map(|part| std::mem::take(&mut part.writes)).collect()
     }

@@ -147,6 +147,8 @@ const JOINING: &str = "a node that joins has to lose power while it is given its
 /// Why settings are left out of tests.
 const LONG: &str = "a run has thousands of requests, and few seeds find the bug";
 const BUSY: &str = "a run is busy with nothing for millions of events";
+/// The reason why a node that stops counts for an attempt that is denied and commits.
+const DENIED: &str = "a member refuses a log in which an attempt is denied and commits";
 
 /// The planted bugs, in the order of the invariants of docs/invariants.md.
 pub(super) const TABLE: &[Planted] = &[
@@ -480,6 +482,30 @@ pub(super) const TABLE: &[Planted] = &[
             with("--engine no-wait --unfinished").left_out(BUSY),
             with("--engine wait-die --unfinished").left_out(BUSY),
         ],
+    ),
+    planted(
+        Bug::KeepOldLocks,
+        "IDLE-CLEAN",
+        "the next attempt at a transaction begins while participants hold what the one before has locked",
+        &[with("--engine no-wait --unfinished --partitions 2 --profile storm").left_out(BUSY)],
+    ),
+    planted(
+        Bug::VoteBeforeLog,
+        "PROMISED",
+        "a participant votes yes before its promise stands in the log",
+        &[with("--engine no-wait --unfinished --partitions 2 --profile storm").found_by(&[0])],
+    ),
+    planted(
+        Bug::AckEarly,
+        "ALL-KNOW",
+        "a participant acknowledges an outcome before that stands in its log",
+        &[with("--engine no-wait --unfinished --partitions 2 --profile storm").found_by(&[2])],
+    ),
+    planted(
+        Bug::DenyLive,
+        "DENIED-NEVER",
+        "a home denies an attempt that it may yet commit",
+        &[with("--engine no-wait --unfinished --partitions 2 --profile storm").or_stops(DENIED)],
     ),
     planted(
         Bug::ForgetStay,

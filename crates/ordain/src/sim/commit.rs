@@ -7,10 +7,10 @@ use ordain_checker::dependencies::history::values_of;
 use ordain_checker::{Violation, ViolationKind};
 use ordain_commit::{AttemptId, CommitEngine, CommitFamily, Content, Entry, Message, Participant, Terms};
 use ordain_family::{Family as _, NodeSettings, Opened as _, Services, places};
-use ordain_replication::Log;
 use ordain_model::{
     Cell, Db, Digest, DigestSpan, Epoch, Layout, Options, PartitionId, Registry, Stamp, Value,
 };
+use ordain_replication::Log;
 use ordain_role::{Address, Bugs, Directory, Event, NodeId, Now, Outbox, Role, Topology};
 use ordain_sim::{BatchSize, Ending, FrontDoor, Roles, System, Verdict};
 
@@ -25,19 +25,30 @@ pub(super) struct CommitSystem {
     /// The digest of each shard of each node, as it is now.
     digests: Digests,
     /// The entries that logs have handed on: a disk may not know yet that the last of its own are agreed on.
-    sealed: Sealed,
+    sealed: Arc<Mutex<Sealed>>,
     /// The digests of all shards of a node together, with the entry that all of them had applied last.
     reported: Vec<(NodeId, Epoch, Digest)>,
 }
 
 type Digests = Arc<Mutex<BTreeMap<(NodeId, u16), DigestSpan>>>;
 
-/// The entries of each partition's log, by place.
-type Sealed = Arc<Mutex<BTreeMap<PartitionId, Entries>>>;
+/// What logs have handed on.
+#[derive(Default)]
+struct Sealed {
+    logs: BTreeMap<PartitionId, Entries>,
+    /// Two entries that were handed on in one place.
+    conflict: Option<String>,
+}
+
+/// The entries of a partition's log, by place.
 type Entries = BTreeMap<Epoch, Arc<Entry>>;
 
 /// Adds an entry to those of its partition's log; answers another one in its place, if there is one.
-fn put(logs: &mut BTreeMap<PartitionId, Entries>, partition: PartitionId, entry: &Arc<Entry>) -> Option<Arc<Entry>> {
+fn put(
+    logs: &mut BTreeMap<PartitionId, Entries>,
+    partition: PartitionId,
+    entry: &Arc<Entry>,
+) -> Option<Arc<Entry>> {
     let known = logs.entry(partition).or_default().entry(entry.place).or_insert_with(|| entry.clone());
     (known != entry).then(|| known.clone())
 }
@@ -69,7 +80,7 @@ impl CommitSystem {
             settings,
             registry: Arc::new(registry),
             digests: Digests::default(),
-            sealed: Sealed::default(),
+            sealed: Arc::default(),
             reported: Vec::new(),
         })
     }
@@ -164,7 +175,7 @@ struct Watched {
     at: (NodeId, u16),
     partition: PartitionId,
     digests: Digests,
-    sealed: Sealed,
+    sealed: Arc<Mutex<Sealed>>,
 }
 
 impl Role for Watched {
@@ -174,11 +185,13 @@ impl Role for Watched {
         self.role.handle(now, event, out);
         let mut digests = lock(&self.digests);
         self.role.digests(&mut |span| _ = digests.insert(self.at, span));
+        let mut sealed = lock(&self.sealed);
         for (_, message) in &out.sends {
             if let Message::Log(Log::Sealed(entry)) = message
-                && let Some(other) = put(&mut lock(&self.sealed), self.partition, entry)
+                && let Some(other) = put(&mut sealed.logs, self.partition, entry)
             {
-                return out.halt(format!("entry {entry:?} was handed on in the place of {other:?}"));
+                let text = || format!("{entry:?} was handed on in the place of {other:?}");
+                sealed.conflict.get_or_insert_with(text);
             }
         }
     }
@@ -214,7 +227,8 @@ impl System for CommitSystem {
         lock(&self.digests).retain(|(of, _), _| *of != node);
         let watch = |(number, role): (u16, _)| {
             let (digests, sealed) = (self.digests.clone(), self.sealed.clone());
-            let watched = Watched { role, at: (node, number), partition: self.partition_of(node), digests, sealed };
+            let watched =
+                Watched { role, at: (node, number), partition: self.partition_of(node), digests, sealed };
             (number, Box::new(watched) as Box<dyn Role<Message = Message>>)
         };
         Ok(opened.into_roles().into_iter().map(watch).collect())
@@ -246,14 +260,23 @@ impl System for CommitSystem {
     }
 
     fn check(&mut self, mut ending: Ending<'_>) -> Verdict {
-        let mut logs = lock(&self.sealed).clone();
+        // The log of a node on its own is what its disk has. A disk of a member may not know yet what is agreed on.
+        let has_members = self.settings.topology.replicas > 1;
+        let Sealed { mut logs, conflict } = std::mem::take(&mut *lock(&self.sealed));
         let (mut digests, mut verdict, mut count) = (BTreeMap::new(), Ok(()), 0);
+        match conflict.filter(|_| has_members) {
+            Some(text) => verdict = Err(Violation::new(ViolationKind::WrongState, text)),
+            None if !has_members => logs.clear(),
+            None => {}
+        }
         for (node, disk) in &mut ending.disks {
             let (settings, partition) = (self.of(*node, 0), self.partition_of(*node));
             let opened = self.family.open(Some(&mut **disk), &settings, &self.registry);
             let (digest, entries) = match (opened, CommitFamily::entries(&mut **disk, &settings)) {
                 (Ok(opened), Ok(entries)) => (opened.digest(), entries),
-                (Err(reason), _) | (_, Err(reason)) => return Verdict::unreadable(*node, &reason.to_string()),
+                (Err(reason), _) | (_, Err(reason)) => {
+                    return Verdict::unreadable(*node, &reason.to_string());
+                }
             };
             count += entries.len() as u64;
             for entry in &entries {
