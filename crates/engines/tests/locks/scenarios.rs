@@ -274,6 +274,6 @@ fn a_restored_lock_that_conflicts_is_refused_loudly() {
         assert_eq!(shard.held(first(2)), [(None, Shared), (Some(X), Shared)].into());
         let restore = std::panic::AssertUnwindSafe(|| shard.restore(first(3), 3, Some(Y), Exclusive));
         let panic = std::panic::catch_unwind(restore).unwrap_err();
-        assert!(panic.downcast_ref::<String>().unwrap().contains("prepared attempt 3.1 conflicts"));
+        assert!(panic.downcast_ref::<String>().unwrap().contains("prepared attempt 0/0/3.1 conflicts"));
     }
 }
