@@ -309,9 +309,10 @@ impl<M: Message> Population<M> {
         if stage > Stage::Measure {
             self.end_measuring(now);
         }
+        // A budget that was spent has been reported while measuring: there is nothing left to drain. A loop that comes here from
+        // loading, as it was held up for all of the time measured, has its report to give.
+        self.done &= self.stage == Stage::Measure && stage == Stage::Drain;
         self.stage = stage;
-        // A budget that was spent has been reported while measuring: there is nothing left to drain.
-        self.done = self.done && stage == Stage::Drain;
     }
 
     fn read_watch(&self) -> Reading {
