@@ -93,7 +93,7 @@ impl Leaders {
         .collect()
     }
 
-    /// Whoever made this claim has turned something away: it leads no more, and who does is not known.
+    /// Withdraws a claim whose maker has turned something away: it leads no more, and who does is not known.
     pub fn retract(&mut self, lead: Lead) {
         if let Some(leader) = self.leaders.get_mut(&lead.partition).filter(|leader| leader.term == lead.term)
         {

@@ -138,8 +138,8 @@ impl Relay {
         claims
     }
 
-    /// Gives up a node: transactions passed on to it may not have come, or their answers may be gone. One that has a session or only reads is asked
-    /// again, and the end of anything else is not known.
+    /// Gives up a node: transactions passed on to it may not have come, or their answers may be gone. One that has a session
+    /// or only reads is asked again, and the end of anything else is not known.
     pub fn lose(&mut self, node: NodeId, desk: &mut Desk<'_>) {
         let is_lost = |open: &Open| open.asked.is_some_and(|(asked, _)| asked == node);
         let mut unknown: BTreeMap<GatewayId, OutcomeBatch> = BTreeMap::new();

@@ -120,7 +120,7 @@ impl Queue {
                 continue;
             }
             if modes == Modes::EXCLUSIVE {
-                // Whatever comes behind conflicts with it.
+                // Requests behind it all conflict with it.
                 break;
             }
             passed.add(modes);

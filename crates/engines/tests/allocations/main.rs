@@ -209,7 +209,7 @@ fn groups_cost_memory_for_the_rows_that_they_add() {
     assert!((11.5..13.5).contains(&asked), "{asked} times a NewOrder");
 }
 
-/// How often a concurrency control asks for memory while 1,000 attempts lock ten of 40 records each, four at a time, of which
+/// Allocations of a concurrency control while 1,000 attempts lock ten of 40 records each, four at a time, of which
 /// younger ones are refused and older ones wait. As many attempts come before it is counted.
 fn asked_for_locks(engine: &CommitEngine) -> usize {
     let mut store = MemoryStore::new(0..ordain_model::key::SLOTS);

@@ -237,7 +237,7 @@ impl Model {
         is_free
     }
 
-    /// Whether the gate of an older transaction may keep an attempt from what it has not got yet: one that was refused often,
+    /// True if the gate of an older transaction may keep an attempt from a lock that it has not got: one that was refused often,
     /// or one that took the gate over.
     pub(crate) fn may_be_stopped(&self, who: AttemptId, key: Resource, mode: Mode) -> bool {
         let table = self.lines.get(&None).map(|line| line.held_by(who)).unwrap_or_default();
@@ -264,7 +264,7 @@ impl Model {
         whole.collect()
     }
 
-    /// Whether anybody holds a key, waits for it, or will ask for it.
+    /// True if anybody holds a key, waits for it, or will ask for it.
     pub(crate) fn needs(&self, key: u8) -> bool {
         let line = self.lines.get(&Some(key));
         line.is_some_and(|line| !line.holders.is_empty() || !line.queue.is_empty())

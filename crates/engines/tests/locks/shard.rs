@@ -50,7 +50,7 @@ impl Shard {
         record.map_or(0, |record| self.store.lock(record))
     }
 
-    /// Whether a key has a record, which is an absent one.
+    /// True if a key has a record, which is an absent one.
     pub(crate) fn is_stored(&self, key: u8) -> bool {
         RecordStore::find(&self.store, Db(0), &[key], KeyHash::of_record(Db(0), &[key])).is_some()
     }

@@ -121,7 +121,7 @@ const ASYNC_2X2: &str = "--engine calvin --partitions 2 --replicas 2 --replicati
 /// checkpoints. With several partitions nothing is in a checkpoint that may be lost, as exchanges wait for that before.
 const ASYNC_CUT_OFF: &str = "--engine calvin --replicas 3 --replication async --faults partition --at-leaders 100 \
     --fault-every 600 --outage-ms 400 --service-pace-ms 10 --clients 12 --think-us 40000 --txns 3000 --checkpoints 10";
-/// The same with clients that often only read, and cuts that end while the next term is prepared: the old primary is not evicted,
+/// Cuts of primaries with clients that often only read, and cuts that end while the next term is prepared: the old primary is not evicted,
 /// and has used epochs that are in no log.
 const ASYNC_READ_ALONE: &str = "--engine calvin --replicas 3 --replication async --faults partition --at-leaders 100 \
     --fault-every 700 --outage-ms 700 --service-pace-ms 40 --clients 12 --think-us 60000 --txns 4000 --workload append";

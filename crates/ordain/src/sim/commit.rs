@@ -32,7 +32,7 @@ pub(super) struct CommitSystem {
 
 type Digests = Arc<Mutex<BTreeMap<(NodeId, u16), DigestSpan>>>;
 
-/// What logs have handed on.
+/// Entries that logs have handed on.
 #[derive(Default)]
 struct Sealed {
     logs: BTreeMap<PartitionId, Entries>,
@@ -196,17 +196,7 @@ impl Role for Watched {
         }
     }
 
-    fn name(&self) -> &'static str {
-        self.role.name()
-    }
-
-    fn check(&self) -> Result<(), String> {
-        self.role.check()
-    }
-
-    fn gauges(&self, report: &mut dyn FnMut(&'static str, f64)) {
-        self.role.gauges(report);
-    }
+    ordain_role::reports_of!(self => self.role);
 }
 
 impl System for CommitSystem {

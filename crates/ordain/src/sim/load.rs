@@ -43,10 +43,10 @@ pub(super) struct LoadFlags {
     /// has it, mostly short.
     #[arg(long, value_name = "MS", value_parser = value_parser!(u64).range(1..=1_000_000_000))]
     outage_ms: Option<u64>,
-    /// Of a hundred nodes that start again those that lose power once more as soon as they catch up with the others.
+    /// Percentage of restarted nodes that lose power once more as soon as they catch up with the others.
     #[arg(long, value_name = "PERCENT", value_parser = value_parser!(u32).range(0..=100))]
     relapse: Option<u32>,
-    /// Of a hundred faults that come one after the other those that hit a node that leads a partition.
+    /// Percentage of the faults that come one after the other which hit a node that leads a partition.
     #[arg(long, value_name = "PERCENT", value_parser = value_parser!(u32).range(0..=100))]
     at_leaders: Option<u32>,
     /// Run each seed for so many virtual seconds, in which clients ask and faults happen, in place of a number of transactions.

@@ -318,7 +318,7 @@ fn a_large_slot_moves_by_copies_while_it_is_written_to() {
         });
         values.sum::<f64>() as usize
     };
-    // What a client deleted may have been gone before the copies began.
+    // Records that a client deleted may have been gone before the copies began.
     until("all records that were there throughout were copied", || {
         let copied: usize = (0..2).map(|node| sum(&cluster, "ordain_shard_copied_total", node)).sum();
         copied >= RECORDS.saturating_sub(deleted)

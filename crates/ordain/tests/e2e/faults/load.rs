@@ -94,7 +94,7 @@ impl Load {
         self.void.lock().unwrap().iter().any(|(from, to)| (*from..=*to).contains(&answered))
     }
 
-    /// What must hold of a transaction: one whose answer is void may have taken effect or not. Where nodes are lost with
+    /// The observation that a transaction is held to: one whose answer is void may have taken effect or not. Where nodes are lost with
     /// what they had, one without an answer keeps no order with what its client asked for next (docs/guide.md).
     fn held(&self, observed: Observed) -> Observed {
         let is_void = observed.answered.is_some_and(|at| self.is_void(at));
