@@ -11,7 +11,7 @@ use ordain_model::table::Table;
 use ordain_model::{Cell, Children, Gsn, KeyHash, Millis, Version};
 use ordain_store::{RecordId, RecordStore};
 
-use crate::step::{Name, NoTable, Records};
+use crate::step::{Name, Records};
 use crate::undo::Undo;
 
 /// The records of a store, for one fragment of a transaction.
@@ -150,8 +150,8 @@ impl<S: RecordStore> Records for InPlace<'_, S> {
         result
     }
 
-    fn table<R>(&mut self, run: impl FnOnce(&mut dyn Table) -> R) -> Result<R, NoTable> {
-        Ok(run(&mut self.store.table(self.by)))
+    fn table<R>(&mut self, run: impl FnOnce(&mut dyn Table) -> R) -> R {
+        run(&mut self.store.table(self.by))
     }
 }
 

@@ -30,7 +30,6 @@
 //! - `qstore` knows name, arguments and code of a queued fragment from its queue, and makes the frame itself: looking
 //!   the fragment up again would cost a cache miss each.
 //! - The reference executor (`model/src/reference.rs`) is the oracle, and stays apart on purpose.
-//! - A whole-table fragment has no workspace: a copy of the table would be its draft. The commit family refuses such plans.
 
 mod in_place;
 mod shipped;
@@ -42,6 +41,6 @@ mod workspace;
 pub use in_place::InPlace;
 pub use shipped::{Held, ShippedRecords};
 pub use snapshot::{OnSnapshot, past_of};
-pub use step::{NO_SLOTS, Name, NoTable, Records, Step, guarded};
+pub use step::{NO_SLOTS, Name, Records, Step, guarded};
 pub use undo::{Touched, Undo, WRITE_LOCKED};
-pub use workspace::{InWorkspace, Workspace, Write};
+pub use workspace::{InWorkspace, TableChange, Workspace, Write};

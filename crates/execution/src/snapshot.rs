@@ -6,7 +6,7 @@ use ordain_model::table::Table;
 use ordain_model::{Cell, Children, Gsn, Millis, Version};
 use ordain_store::{RecordId, Snapshot};
 
-use crate::step::{Name, NoTable, Records};
+use crate::step::{Name, Records};
 
 /// The content and version of a record in a past state, where it is likely the guessed one; absent if its time has come.
 #[inline]
@@ -64,8 +64,8 @@ impl<V: Snapshot> Records for OnSnapshot<'_, V> {
         panic!("{ONLY_READ}");
     }
 
-    fn table<R>(&mut self, run: impl FnOnce(&mut dyn Table) -> R) -> Result<R, NoTable> {
-        Ok(run(self.state))
+    fn table<R>(&mut self, run: impl FnOnce(&mut dyn Table) -> R) -> R {
+        run(self.state)
     }
 }
 

@@ -65,16 +65,8 @@ pub trait Records {
     ) -> R;
 
     /// Runs code over the whole table of the shard.
-    ///
-    /// # Errors
-    /// The records are no whole table.
-    fn table<R>(&mut self, run: impl FnOnce(&mut dyn Table) -> R) -> Result<R, NoTable>;
+    fn table<R>(&mut self, run: impl FnOnce(&mut dyn Table) -> R) -> R;
 }
-
-/// The error of records that are no whole table: code over all of it cannot be run on them.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
-#[error("a fragment over the whole table was run on single records")]
-pub struct NoTable;
 
 /// The slots of a transaction none of whose fragments has run: a fragment without inputs needs no other.
 pub const NO_SLOTS: &dyn Slots = &NoSlots;
@@ -122,8 +114,7 @@ impl<'a> Step<'a> {
     /// Runs the fragment, unless it computes, and appends its answer to `out`.
     ///
     /// # Errors
-    /// The fragment aborts its transaction; `out` has what it answers then. [`Abort::Panic`] if its procedure is not there, or it
-    /// is of the whole table and the records are not.
+    /// The fragment aborts its transaction; `out` has what it answers then. [`Abort::Panic`] if its procedure is not there.
     ///
     /// # Panics
     /// If the fragment panics and is not abortable; if it [computes](Step::compute); or if it writes and the records are of a past
@@ -160,11 +151,9 @@ impl<'a> Step<'a> {
             Access::Write => records.write(name, now, |cell, version| {
                 call(code, fragment, frame, (Target::Write(cell), version, None), locals, out)
             }),
-            Access::TableRead | Access::TableWrite => records
-                .table(|table| {
-                    call(code, fragment, frame, (Target::Table(table), Version::NONE, None), locals, out)
-                })
-                .unwrap_or(Err(Abort::Panic)),
+            Access::TableRead | Access::TableWrite => records.table(|table| {
+                call(code, fragment, frame, (Target::Table(table), Version::NONE, None), locals, out)
+            }),
             Access::Compute => panic!("a compute fragment runs on shipped records: {fragment:?}"),
         }
     }

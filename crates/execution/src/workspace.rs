@@ -1,4 +1,9 @@
 //! The private workspace of an attempt: what it has written, which no other attempt sees.
+//!
+//! What an attempt does to whole databases stands in its workspace too, as a list of [`TableChange`]s, and its drafts lie over
+//! the outcome: a database then shows the committed records of another one, or none ([`tables`]).
+
+mod tables;
 
 use std::collections::BTreeMap;
 
@@ -6,10 +11,13 @@ use ordain_model::cell::CellMut;
 use ordain_model::children::{READ_ONLY_PARENT, change_child};
 use ordain_model::table::Table;
 use ordain_model::wire::Framed;
-use ordain_model::{Cell, Children, Db, KeyHash, Millis, Version, codec};
+use ordain_model::{Cell, Children, Chunk, Db, Gsn, KeyHash, Millis, SlotNo, Txn, Version, codec};
 use ordain_store::RecordStore;
 
-use crate::step::{Name, NoTable, Records};
+use crate::shipped::ShippedRecords;
+use crate::step::{Name, Records};
+use tables::Sources;
+pub use tables::TableChange;
 
 /// A record as a transaction leaves it.
 #[derive(Clone, Debug, PartialEq)]
@@ -24,23 +32,29 @@ pub struct Write {
 
 codec!(struct Write { db, key, cell as Framed });
 
-/// Records that an attempt has written, by name.
+/// Records that an attempt has written, by name, over what it has made of whole databases.
 #[derive(Debug, Default)]
 pub struct Workspace {
     drafts: BTreeMap<(Db, Vec<u8>), Draft>,
+    sources: Sources,
 }
 
 #[derive(Debug)]
 struct Draft {
     cell: Cell,
     /// The version of the content that the draft was made from.
-    version: Version,
+    version: Gsn,
     /// Whether the content differs from what it was made from.
     changed: bool,
 }
 
 impl Workspace {
-    /// What the attempt has changed, in order of names.
+    /// What the attempt has done to whole databases, in order. Its [writes](Workspace::writes) come after it.
+    pub fn changes(&self) -> &[TableChange] {
+        self.sources.changes()
+    }
+
+    /// The records that the attempt has changed and that no later change of a whole database has reached, in order of names.
     pub fn writes(&self) -> Vec<Write> {
         let changed = self.drafts.iter().filter(|(_, draft)| draft.changed);
         changed
@@ -50,7 +64,7 @@ impl Workspace {
 
     /// Whether nothing was changed.
     pub fn is_clean(&self) -> bool {
-        self.drafts.values().all(|draft| !draft.changed)
+        self.changes().is_empty() && self.drafts.values().all(|draft| !draft.changed)
     }
 }
 
@@ -64,20 +78,55 @@ pub struct InWorkspace<'a, S> {
 }
 
 impl<S: RecordStore> InWorkspace<'_, S> {
-    /// The committed content and version of a record.
-    fn committed(&self, db: Db, key: &[u8], hash: KeyHash, now: Millis) -> (&Cell, Version) {
-        let found = self.store.find(db, key, hash);
+    /// The committed content and version that a record shows.
+    fn committed(&self, db: Db, key: &[u8], hash: KeyHash, now: Millis) -> (&Cell, Gsn) {
+        let source = self.workspace.sources.of(db);
+        let found = source.and_then(|source| self.store.find(source, key, hash));
         let live = found.filter(|record| self.store.cell(*record).is_live(now));
-        live.map_or((&Cell::ABSENT, Version::NONE), |record| {
-            (self.store.cell(record), self.store.version(record).into())
+        live.map_or((&Cell::ABSENT, Gsn::NONE), |record| {
+            (self.store.cell(record), self.store.version(record))
         })
     }
 
-    fn find(&self, db: Db, key: &[u8], hash: KeyHash, now: Millis) -> (&Cell, Version) {
-        match self.workspace.drafts.get(&(db, key.to_vec())) {
+    fn find(&self, db: Db, key: &[u8], hash: KeyHash, now: Millis) -> (&Cell, Gsn) {
+        // Most attempts read before they write.
+        let draft = match self.workspace.drafts.is_empty() {
+            true => None,
+            false => self.workspace.drafts.get(&(db, key.to_vec())),
+        };
+        match draft {
             Some(draft) => (draft.cell.at(now), draft.version),
             None => self.committed(db, key, hash, now),
         }
+    }
+
+    /// A copy of a record, for a compute fragment, with the version of its content.
+    pub fn copy(&self, name: Name<'_>, now: Millis) -> (Cell, Gsn) {
+        let (cell, version) = self.find(name.db, name.key, name.hash, now);
+        (cell.clone(), version)
+    }
+
+    /// Gathers copies of the records of compute fragment `n`. Those of other shards are taken from `received`.
+    pub fn gather<'c>(
+        &self,
+        (chunk, txn, n): (&'c Chunk, &Txn, usize),
+        now: Millis,
+        received: &mut BTreeMap<SlotNo, (Cell, Gsn)>,
+        is_here: impl Fn(SlotNo) -> bool,
+    ) -> ShippedRecords<'c> {
+        ShippedRecords::gather(chunk, txn, n, |slot, name, _| {
+            let (cell, version) = match is_here(slot) {
+                true => self.copy(name, now),
+                false => received.remove(&slot).unwrap_or((Cell::ABSENT, Gsn::NONE)),
+            };
+            (cell, version, 0, None)
+        })
+    }
+
+    /// Takes in a record as a compute fragment has left it.
+    pub fn put(&mut self, name: Name<'_>, cell: Cell, now: Millis) {
+        let draft = self.draft(name.db, name.key, name.hash, now);
+        (draft.cell, draft.changed) = (cell, true);
     }
 
     /// The draft of a record, made from its committed content at first.
@@ -99,14 +148,14 @@ impl Draft {
         if cell.is_expired(now) {
             cell.delete();
         }
-        (cell, self.version)
+        (cell, self.version.into())
     }
 }
 
 impl<S: RecordStore> Records for InWorkspace<'_, S> {
     fn read<R>(&mut self, name: Name<'_>, now: Millis, run: impl FnOnce(&Cell, Version) -> R) -> R {
         let (cell, version) = self.find(name.db, name.key, name.hash, now);
-        run(cell, version)
+        run(cell, version.into())
     }
 
     fn write<R>(&mut self, name: Name<'_>, now: Millis, run: impl FnOnce(CellMut<'_>, Version) -> R) -> R {
@@ -121,7 +170,7 @@ impl<S: RecordStore> Records for InWorkspace<'_, S> {
         run: impl FnOnce(&Cell, Version, &mut dyn Children) -> R,
     ) -> R {
         let (cell, version) = self.find(name.db, name.key, name.hash, now);
-        run(cell, version, &mut ReadChildren { records: &*self, parent: name, now })
+        run(cell, version.into(), &mut ReadChildren { records: &*self, parent: name, now })
     }
 
     fn write_parent<R>(
@@ -131,7 +180,7 @@ impl<S: RecordStore> Records for InWorkspace<'_, S> {
         run: impl FnOnce(CellMut<'_>, Version, &mut dyn Children) -> R,
     ) -> R {
         // The parent's draft is taken out while its children are reached, and is put back below.
-        let empty = Draft { cell: Cell::ABSENT, version: Version::NONE, changed: false };
+        let empty = Draft { cell: Cell::ABSENT, version: Gsn::NONE, changed: false };
         let mut draft = std::mem::replace(self.draft(name.db, name.key, name.hash, now), empty);
         let (cell, version) = draft.writable(now);
         let mut children = DraftChildren { records: self, parent: name, now };
@@ -140,8 +189,8 @@ impl<S: RecordStore> Records for InWorkspace<'_, S> {
         result
     }
 
-    fn table<R>(&mut self, _: impl FnOnce(&mut dyn Table) -> R) -> Result<R, NoTable> {
-        Err(NoTable)
+    fn table<R>(&mut self, run: impl FnOnce(&mut dyn Table) -> R) -> R {
+        run(self)
     }
 }
 
@@ -207,7 +256,6 @@ mod tests {
             assert_eq!(children.read(b"a").string(), Some(&[1][..]));
             assert!(children.read(b"b").value.is_none());
         });
-        assert_eq!(records.table(|_| ()), Err(NoTable));
         let written: Vec<Db> = workspace.writes().iter().map(|write| write.db).collect();
         assert_eq!(written, [Db(0), Db(0).children()]);
         assert_eq!(store.records(), 0, "the store is unchanged");
