@@ -22,6 +22,8 @@
 //!
 //! Everything is generic and inlined: a step on records is as fast as the same code written out.
 //!
+//! A compute fragment may take longer than an event loop may stand still: it gives up then, and is computed elsewhere as a [`Long`].
+//!
 //! # What is not here
 //!
 //! - Which fragments are on which shard, when one may run, what becomes of its answer and who is sent what: the callers.
@@ -32,6 +34,7 @@
 //! - The reference executor (`model/src/reference.rs`) is the oracle, and stays apart on purpose.
 
 mod in_place;
+mod long;
 mod shipped;
 mod snapshot;
 mod step;
@@ -39,6 +42,7 @@ mod undo;
 mod workspace;
 
 pub use in_place::InPlace;
+pub use long::{Computed, InputSlots, Long, PATIENCE};
 pub use shipped::{Held, ShippedRecords};
 pub use snapshot::{OnSnapshot, past_of};
 pub use step::{NO_SLOTS, Name, Records, Step, guarded};

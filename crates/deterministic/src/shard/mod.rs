@@ -52,7 +52,6 @@ mod deferred_replies;
 mod digest_exchange;
 #[cfg(test)]
 mod golden_tests;
-mod long;
 mod maps;
 mod messages;
 mod prefetch;

@@ -3,12 +3,11 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use ordain_execution::Undo;
+use ordain_execution::{Computed, Undo};
 use ordain_model::cell::Journal;
 use ordain_model::{Abort, Cell, Chunk, Fragment, Gsn, Millis, SlotNo, Txn};
 use ordain_store::RecordId;
 
-use super::long::Computed;
 use super::routes::{Routes, ShardSet};
 use super::slots::{SlotTable, Tables};
 
@@ -79,7 +78,7 @@ pub struct Active {
     pub(crate) shipped: BTreeMap<SlotNo, Shipment>,
     /// How many of them have not returned. All are at one compute fragment.
     pub(crate) shipped_out: usize,
-    /// Its next fragment is [computed elsewhere](super::long).
+    /// Its next fragment is [computed elsewhere](ordain_execution::Long).
     pub(crate) is_away: bool,
     /// The result of that computation, once it is back.
     pub(crate) computed: Option<Computed>,

@@ -1,16 +1,16 @@
-//! Work that is too long for one event: [long](crate::shard::long) compute fragments go to a work thread and come back, and
+//! Work that is too long for one event: [long](ordain_execution::Long) compute fragments go to a work thread and come back, and
 //! transactions of many large fragments rest between them.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use ordain_execution::Held;
+use ordain_execution::{Computed, Held, InputSlots, Long, PATIENCE};
+use ordain_model::serial::seed_of;
 use ordain_model::{Cell, Computations, Gsn, Stopwatch, Txn};
 use ordain_role::{Bug, Outbox, UnderWay, Work, WorkDone};
 use ordain_store::RecordStore;
 
 use super::Core;
-use crate::shard::long::{Computed, InputSlots, Long, PATIENCE};
 use crate::shard::messages::{Item, Message};
 use crate::shard::routes::owner;
 use crate::shard::state::Active;
@@ -44,7 +44,7 @@ impl Away {
         let token = self.next;
         self.next += 1;
         self.askers.insert(token, asker);
-        let number = long.gsn.plain().0;
+        let number = long.number;
         let (procedure, is_logged) = long.what();
         let may_end = matches!(asker, Asker::Read(_)) || !is_logged;
         let (computations, stopwatch) = (self.computations.clone(), self.stopwatch.clone());
@@ -113,8 +113,9 @@ impl<S: RecordStore> Core<S> {
         let answers = InputSlots::of_inputs(&chunk, at, n, &active.slots);
         active.is_away = true;
         self.counts.given_away += 1;
-        let (gsn, now, registry) = (active.gsn, active.now, self.code.registry.clone());
-        let long = Long { chunk, at, n, gsn, now, registry, answers, records };
+        let (number, seed) = (active.gsn.plain().0, seed_of(active.gsn));
+        let (now, registry) = (active.now, self.code.registry.clone());
+        let long = Long { chunk, at, n, number, seed, now, registry, answers, records };
         let asker = Asker::Ordered(active.called());
         self.away.leave(asker, long, self.operator.under_way.of_work());
     }

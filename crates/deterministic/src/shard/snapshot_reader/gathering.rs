@@ -2,13 +2,14 @@
 
 use std::sync::Arc;
 
+use ordain_execution::{Computed, InputSlots, Long};
+use ordain_model::serial::seed_of;
 use ordain_model::{Access, Chunk, Epoch, Millis, OutcomeStatus, SlotNo, Txn};
 use ordain_store::RecordStore;
 
 use super::found::{Found, ReadAt};
 use super::{Away, ChunkId, Gathering, OutOfOrder, Run, ShardView, SnapshotReader};
 use crate::sequencing::{Part, Parts};
-use crate::shard::long::{Computed, InputSlots, Long};
 use crate::shard::reply::{outcomes_of, write_reply};
 use crate::shard::routes::ShardSet;
 use crate::shard::slots::SlotTable;
@@ -158,11 +159,13 @@ impl SnapshotReader {
         let number = self.next_away;
         self.next_away += 1;
         let mut found = std::mem::take(found);
+        let gsn = ReadAt::new(chunk, &chunk.txns()[txn], at, now).gsn;
         let long = Long {
             chunk: chunk.clone(),
             at: txn,
             n,
-            gsn: ReadAt::new(chunk, &chunk.txns()[txn], at, now).gsn,
+            number: gsn.plain().0,
+            seed: seed_of(gsn),
             now,
             registry: shard.registry.clone(),
             answers: InputSlots::of_inputs(chunk, txn, n, &found.slots),

@@ -14,6 +14,7 @@ use std::collections::{BTreeMap, VecDeque};
 use std::sync::Arc;
 
 use crate::sequencing::{Part, Parts, Reading};
+use ordain_execution::Long;
 use ordain_model::procedure::Locals;
 use ordain_model::wire::Codec as _;
 use ordain_model::{
@@ -24,7 +25,6 @@ use ordain_role::{Bugs, Outbox};
 use ordain_store::RecordStore;
 
 use crate::shard::Message;
-use crate::shard::long::Long;
 use crate::shard::maps::Maps;
 use crate::shard::remote::Places;
 use crate::shard::reply::outcomes_of;

@@ -8,36 +8,45 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use ordain_execution::{ShippedRecords, Step};
 use ordain_model::procedure::{Locals, Slots};
-use ordain_model::serial::seed_of;
 use ordain_model::{Abort, Cell, Chunk, Gsn, Millis, ProcedureId, Registry, SlotNo, Stop, Stopwatch};
 
+use crate::shipped::ShippedRecords;
+use crate::step::Step;
+
 /// The work that a fragment may do on its event loop, in instructions of a script: some milliseconds.
-pub(crate) const PATIENCE: u64 = 200_000;
+pub const PATIENCE: u64 = 200_000;
 
 /// A compute fragment that has given up, with all that it needs.
 #[derive(Debug)]
-pub(crate) struct Long {
-    pub(crate) chunk: Arc<Chunk>,
-    pub(crate) at: usize,
-    pub(crate) n: usize,
-    pub(crate) gsn: Gsn,
-    pub(crate) now: Millis,
-    pub(crate) registry: Arc<Registry>,
+pub struct Long {
+    /// The chunk that its transaction is in.
+    pub chunk: Arc<Chunk>,
+    /// The transaction's place in the chunk.
+    pub at: usize,
+    /// The fragment, counted from the transaction's first.
+    pub n: usize,
+    /// The number of the transaction, by which an operator is told of it.
+    pub number: u64,
+    /// The transaction's seed.
+    pub seed: u64,
+    /// The time that the transaction sees.
+    pub now: Millis,
+    /// The procedures.
+    pub registry: Arc<Registry>,
     /// The answers of earlier fragments that are its inputs.
-    pub(crate) answers: InputSlots,
+    pub answers: InputSlots,
     /// The records shipped to it, by fragment.
-    pub(crate) records: BTreeMap<SlotNo, (Cell, Gsn)>,
+    pub records: BTreeMap<SlotNo, (Cell, Gsn)>,
 }
 
 /// The slots of a fragment's inputs.
 #[derive(Debug, Default)]
-pub(crate) struct InputSlots(BTreeMap<SlotNo, Vec<u8>>);
+pub struct InputSlots(BTreeMap<SlotNo, Vec<u8>>);
 
 impl InputSlots {
     /// Copies those of the inputs of a fragment.
-    pub(crate) fn of_inputs(chunk: &Chunk, at: usize, n: usize, slots: &dyn Slots) -> InputSlots {
+    pub fn of_inputs(chunk: &Chunk, at: usize, n: usize, slots: &dyn Slots) -> InputSlots {
         let fragments = chunk.fragments(&chunk.txns()[at]);
         let inputs = chunk.plans().inputs_of(&fragments[n]).iter();
         let answered = inputs.filter(|slot| !fragments[slot.0 as usize].shipped);
@@ -53,28 +62,30 @@ impl Slots for InputSlots {
 
 /// The result of a fragment that was given away.
 #[derive(Debug, PartialEq)]
-pub(crate) struct Computed {
-    pub(crate) n: usize,
+pub struct Computed {
+    /// The fragment.
+    pub n: usize,
     /// The records that it was shipped for writing, and whether each has changed.
-    pub(crate) records: Vec<(SlotNo, Cell, bool)>,
+    pub records: Vec<(SlotNo, Cell, bool)>,
     /// Its answer.
-    pub(crate) answer: Vec<u8>,
-    pub(crate) result: Result<(), Abort>,
+    pub answer: Vec<u8>,
+    /// Its abort, if it aborts its transaction.
+    pub result: Result<(), Abort>,
 }
 
 impl Long {
-    /// The fragment's procedure, and whether its transaction is in a log, so that others compute it too.
-    pub(crate) fn what(&self) -> (ProcedureId, bool) {
+    /// The fragment's procedure, and whether its transaction is in a log, in which case others may compute it too.
+    pub fn what(&self) -> (ProcedureId, bool) {
         let txn = &self.chunk.txns()[self.at];
         (self.chunk.fragments(txn)[self.n].procedure, txn.logged)
     }
 
     /// Runs the fragment to its end, or until the flag is set.
-    pub(crate) fn run(mut self, stop: Option<Stop>, stopwatch: Option<Arc<dyn Stopwatch>>) -> Computed {
-        let Long { chunk, at, n, gsn, now, registry, answers, records } = &mut self;
+    pub fn run(mut self, stop: Option<Stop>, stopwatch: Option<Arc<dyn Stopwatch>>) -> Computed {
+        let Long { chunk, at, n, number: _, seed, now, registry, answers, records } = &mut self;
         let (n, txn) = (*n, &chunk.txns()[*at]);
         let mut shipped = ShippedRecords::of_copies(chunk, txn, n, records);
-        let step = Step { registry, chunk, txn, n, now: *now, seed: seed_of(*gsn), slots: &*answers };
+        let step = Step { registry, chunk, txn, n, now: *now, seed: *seed, slots: &*answers };
         let mut answer = Vec::new();
         let mut locals = Locals::default();
         locals.stop = stop;
