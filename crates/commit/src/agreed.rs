@@ -40,6 +40,8 @@ pub struct Agreed {
     decided: BTreeMap<AttemptId, Decided>,
     /// Attempts of other homes that this partition has promised, and whose outcome it has not learnt.
     prepared: BTreeSet<AttemptId>,
+    /// Times before this one may have been used to tell what has expired.
+    ceiling: Millis,
     /// Entries that did not count.
     void: u64,
 }
@@ -86,6 +88,10 @@ impl Agreed {
                 attempts.iter().for_each(|attempt| _ = self.decided.remove(attempt));
                 Ok(Effect::Applied)
             }
+            Content::Reserve(ceiling) => {
+                self.ceiling = self.ceiling.max(*ceiling);
+                Ok(Effect::Applied)
+            }
         }
     }
 
@@ -127,6 +133,11 @@ impl Agreed {
     /// The latest time that a transaction of an entry has seen.
     pub const fn now(&self) -> Millis {
         self.now
+    }
+
+    /// Times before this one may have been used to tell what has expired.
+    pub const fn ceiling(&self) -> Millis {
+        self.ceiling
     }
 
     /// The last committed request of a session.
@@ -180,13 +191,20 @@ mod tests {
             attempt,
             session: session.map(|(session, request)| (SessionId(session), RequestNo(request))),
             reply: b"r".to_vec(),
+            changes: Vec::new(),
             writes: Vec::new(),
             participants: participants.iter().map(|p| PartitionId(*p)).collect(),
         })
     }
 
     fn prepare(attempt: AttemptId) -> Content {
-        Content::Prepare(Prepare { attempt, age: Age(1), writes: Vec::new(), holds: Vec::new() })
+        Content::Prepare(Prepare {
+            attempt,
+            age: Age(1),
+            changes: Vec::new(),
+            writes: Vec::new(),
+            holds: Vec::new(),
+        })
     }
 
     /// The state after the beginning of a term, at place 0.

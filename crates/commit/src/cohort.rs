@@ -109,6 +109,8 @@ impl Cohort {
             let gathering = self.gathering.remove(&who).expect("it was found above");
             return self.refuse(&gathering.request, desk);
         };
+        // A fragment over the whole table does the same on every shard.
+        gathering.gathered.changes = part.changes;
         gathering.gathered.writes.extend(part.writes);
         gathering.gathered.holds.extend(part.holds);
         gathering.awaited -= 1;
@@ -116,9 +118,10 @@ impl Cohort {
             return;
         }
         let Gathering { request, gathered, .. } = self.gathering.remove(&who).expect("it was found above");
-        let Gathered { writes, holds } = gathered;
+        let Gathered { changes, mut writes, holds } = gathered;
+        writes.extend(request.returned);
         self.promising.insert(who);
-        let prepare = Prepare { attempt: who, age: request.age, writes, holds };
+        let prepare = Prepare { attempt: who, age: request.age, changes, writes, holds };
         // Planted, PROMISE: the vote goes out before the promise stands in the log.
         if desk.site.bugs.has(Bug::VoteBeforeLog) {
             desk.tell_manager(who.home().partition, Protocol::Vote(who, true));

@@ -19,9 +19,10 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 use ordain_model::serial::seed_of;
+use ordain_model::system::{REMOVE, read_args};
 use ordain_model::{
-    Chunk, ChunkNo, Effect, Epoch, GatewayId, Gsn, Micros, OutcomeBatch, OutcomeStatus, PartitionId,
-    RequestNo, SessionId, Stamp, Token, Txn,
+    Call, Chunk, ChunkNo, Db, Effect, Epoch, GatewayId, Gsn, KeyHash, Micros, Millis, OutcomeBatch,
+    OutcomeStatus, PartitionId, RequestNo, SessionId, Stamp, Token, Txn,
 };
 use ordain_role::{Bug, NodeId};
 
@@ -94,7 +95,7 @@ enum State {
 /// A commit that waits for votes.
 #[derive(Debug)]
 struct Ready {
-    now: ordain_model::Millis,
+    now: Millis,
     commit: Commit,
 }
 
@@ -106,6 +107,8 @@ pub struct Coordinator {
     requests: BTreeMap<(SessionId, RequestNo), u64>,
     agenda: Agenda,
     last: u64,
+    /// The last removal of expired records of each shard.
+    removals: BTreeMap<usize, u64>,
     /// Commits whose participants have not all said that they know.
     unacknowledged: BTreeMap<AttemptId, BTreeSet<PartitionId>>,
     /// Denials that are on their way into the log or not acknowledged, with who has asked.
@@ -114,6 +117,8 @@ pub struct Coordinator {
     forgettable: Vec<AttemptId>,
     forgets_at: Option<Micros>,
     outcomes: BTreeMap<GatewayId, OutcomeBatch>,
+    /// The latest time that a participant has asked for: attempts see no earlier one.
+    latest: Millis,
     /// Figures.
     pub counts: Counts,
 }
@@ -127,6 +132,8 @@ pub struct Counts {
     pub attempts: u64,
     /// Attempts that a concurrency control refused.
     pub refused: u64,
+    /// Attempts that saw an earlier time than one that was used to tell what has expired.
+    pub too_old: u64,
     /// Attempts that another partition did not promise.
     pub voted_down: u64,
     /// Attempts that were given up for a lost message, a changed leader, or time.
@@ -140,6 +147,11 @@ pub struct Counts {
 }
 
 impl Coordinator {
+    /// The latest time that an attempt has been asked to see.
+    pub const fn latest(&self) -> Millis {
+        self.latest
+    }
+
     // ---- taking transactions -------------------------------------------------------------------------------
 
     /// Takes transactions of a chunk, by their places in its list.
@@ -152,10 +164,6 @@ impl Coordinator {
     fn take_transaction(&mut self, chunk: &Arc<Chunk>, at: usize, desk: &mut Desk<'_>) {
         let txn = &chunk.txns()[at];
         let asker = Asker { gateway: chunk.gateway, chunk: chunk.number, index: txn.index };
-        if let Some(text) = attempt::refusal(chunk, txn) {
-            let status = OutcomeStatus::Aborted(ordain_model::Abort::Logic);
-            return self.answer(asker, status, Epoch(0), |out| ordain_model::Writer(out).error(text));
-        }
         // Planted, ONCE.
         let forgets = desk.site.bugs.has(Bug::ForgetSession);
         if let Some((session, request)) = session_of(txn).filter(|_| !forgets) {
@@ -179,9 +187,11 @@ impl Coordinator {
             self.requests.insert(request, number);
         }
         let since = desk.elapsed();
+        // Nobody waits for what the database itself does.
+        let askers = if chunk.gateway == GatewayId::HOUSE { Vec::new() } else { vec![asker] };
         let live = Live {
             home: desk.lead.unwrap_or_default(),
-            askers: vec![asker],
+            askers,
             chunk: chunk.clone(),
             at,
             attempt: 0,
@@ -193,16 +203,33 @@ impl Coordinator {
         self.begin_attempt(number, desk);
     }
 
+    /// Removes records of this partition whose time has come, unless somebody holds one or is about to remove some of
+    /// the same shard. Nobody waits for it.
+    pub fn remove_expired(&mut self, names: &[(Db, Vec<u8>)], desk: &mut Desk<'_>) {
+        let Some((db, key)) = names.first().filter(|_| !desk.appender.is_full()) else { return };
+        let shard = desk.site.layout.shard_of(KeyHash::of_record(*db, key).slot());
+        if self.removals.get(&shard).is_some_and(|number| self.live.contains_key(number)) {
+            return;
+        }
+        let mut chunk = Chunk::new(GatewayId::HOUSE, ChunkNo(0));
+        let call = Call::new(REMOVE, Db(0));
+        let names = names.iter().map(|(db, key)| (*db, key.as_slice()));
+        if chunk.push(&desk.site.registry, call, |args| read_args(names, args)).is_ok() {
+            self.removals.insert(shard, self.last + 1);
+            self.take_transaction(&Arc::new(chunk), 0, desk);
+        }
+    }
+
     // ---- executing -----------------------------------------------------------------------------------------
 
     fn begin_attempt(&mut self, number: u64, desk: &mut Desk<'_>) {
         let Some(live) = self.live.get_mut(&number) else { return };
         live.attempt += 1;
-        self.agenda.set(number, desk.elapsed().plus(ATTEMPT_MAX));
         self.counts.attempts += 1;
         let seed = seed_of(Gsn(number << 6 | u64::from(live.attempt)));
         let txn = &live.chunk.txns()[live.at];
-        live.state = State::Executing(Executing::new(&live.chunk, txn, &desk.site.layout, desk.clock, seed));
+        let now = desk.clock.max(self.latest);
+        live.state = State::Executing(Executing::new(&live.chunk, txn, &desk.site.layout, now, seed));
         self.go_on(number, desk);
     }
 
@@ -214,6 +241,7 @@ impl Coordinator {
         if !executing.send(who, live.age, (&live.chunk, live.at), desk) {
             return self.give_up(number, desk);
         }
+        self.agenda.set(number, desk.elapsed().plus(ATTEMPT_MAX));
         if executing.is_done() {
             self.finish_executing(number, desk);
         }
@@ -221,22 +249,40 @@ impl Coordinator {
 
     /// Takes what a participant has answered.
     pub fn accessed(&mut self, from: Lead, accessed: Accessed, desk: &mut Desk<'_>) {
-        let (who, is_refused) = (accessed.attempt, accessed.failure == Some(Failure::Refused));
+        let (who, failure) = (accessed.attempt, accessed.failure);
         let number = who.transaction.number;
         let Some(live) = self.live.get_mut(&number).filter(|live| live.attempt == who.attempt) else {
             return;
         };
         let State::Executing(executing) = &mut live.state else { return };
-        if !executing.take(from, accessed) {
+        let fragments = live.chunk.fragments(&live.chunk.txns()[live.at]);
+        if !executing.take(from, accessed, fragments, desk) {
             return;
         }
-        match is_refused {
+        match failure {
             // A no ends the wait at once.
-            true => {
+            Some(Failure::Refused) => {
                 self.counts.refused += 1;
                 self.retry_later(number, desk);
             }
-            false => self.go_on(number, desk),
+            Some(Failure::TooOld(time)) => {
+                self.counts.too_old += 1;
+                self.latest = self.latest.max(time);
+                self.abort_attempt(number, desk);
+                self.begin_attempt(number, desk);
+            }
+            Some(Failure::Aborted(..)) | None => self.go_on(number, desk),
+        }
+    }
+
+    /// A participant says that a fragment takes long to compute: its answer will come.
+    pub fn computing(&mut self, from: Lead, who: AttemptId) {
+        let number = who.transaction.number;
+        let live = self.live.get(&number).filter(|live| live.attempt == who.attempt);
+        if let Some(Live { state: State::Executing(executing), .. }) = live
+            && executing.touches(from.partition)
+        {
+            self.agenda.cancel(number);
         }
     }
 
@@ -257,7 +303,13 @@ impl Coordinator {
         }
         let end = End {
             status: failure.map_or(OutcomeStatus::Committed, |(_, abort)| OutcomeStatus::Aborted(abort)),
-            reply: reply_of(&desk.site.registry, &live.chunk, txn, executing.slots(), failure),
+            reply: reply_of(
+                &desk.site.registry,
+                &live.chunk,
+                txn,
+                (executing.slots(), executing.is_too_long()),
+                failure,
+            ),
         };
         if failure.is_some() || (!executing.has_written() && session.is_none()) {
             for partition in &partitions {
@@ -272,11 +324,13 @@ impl Coordinator {
         }
         let others: BTreeSet<PartitionId> =
             partitions.into_iter().filter(|partition| *partition != own).collect();
+        let (changes, writes) = executing.take_writes(own);
         let commit = Commit {
             attempt: who,
             session,
             reply: end.reply,
-            writes: executing.take_writes(),
+            changes,
+            writes,
             participants: others.iter().copied().collect(),
         };
         let ready = Box::new(Ready { now: executing.now(), commit });
@@ -285,7 +339,10 @@ impl Coordinator {
             .map(|partition| {
                 let there = shards.iter().filter(|(_, lead)| lead.partition == *partition);
                 let shards = there.map(|(shard, _)| *shard as u16).collect();
-                (*partition, PrepareRequest { attempt: who, age: live.age, shards, now: ready.now })
+                let returned = executing.take_returned(*partition);
+                let request =
+                    PrepareRequest { attempt: who, age: live.age, shards, returned, now: ready.now };
+                (*partition, request)
             })
             .collect();
         let is_alone = others.is_empty();
@@ -571,7 +628,7 @@ impl Coordinator {
             self.abort_attempt(number, desk);
         }
         let Some(live) = self.live.get_mut(&number) else { return };
-        if desk.elapsed().since(live.since) > GIVE_UP_AFTER {
+        if live.askers.is_empty() || desk.elapsed().since(live.since) > GIVE_UP_AFTER {
             return self.end(number, OutcomeStatus::Busy, Epoch(0), &[]);
         }
         live.state = State::Waiting;

@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use ordain_execution::Write;
+use ordain_execution::{TableChange, Write};
 use ordain_model::wire::Codec as _;
 use ordain_model::{Db, Epoch, Millis, PartitionId, RequestNo, SessionId, codec};
 use ordain_replication::EntryType;
@@ -52,6 +52,8 @@ pub enum Content {
     Deny(AttemptId),
     /// Every participant of these attempts knows their outcome: nobody asks for it again.
     Forget(Vec<AttemptId>),
+    /// Times before this one may be used to tell what has expired (R-CEILING).
+    Reserve(Millis),
 }
 
 codec!(enum Content {
@@ -61,6 +63,7 @@ codec!(enum Content {
     3 => Outcome(attempt, is_commit),
     4 => Deny(attempt),
     5 => Forget(attempts),
+    6 => Reserve(ceiling),
 });
 
 /// The decision to commit an attempt, with what it writes at home.
@@ -72,13 +75,15 @@ pub struct Commit {
     pub session: Option<(SessionId, RequestNo)>,
     /// The reply.
     pub reply: Vec<u8>,
-    /// Records of this partition as the attempt leaves them, in order of names within a shard.
+    /// What it does to whole databases, the same on each shard, before what it writes.
+    pub changes: Vec<TableChange>,
+    /// Records of this partition as the attempt leaves them. Of one that is here twice the later counts.
     pub writes: Vec<Write>,
     /// The other partitions that have prepared it.
     pub participants: Vec<PartitionId>,
 }
 
-codec!(struct Commit { attempt, session, reply, writes, participants });
+codec!(struct Commit { attempt, session, reply, changes, writes, participants });
 
 /// The promise of a participant.
 #[derive(Clone, Debug, PartialEq)]
@@ -87,13 +92,15 @@ pub struct Prepare {
     pub attempt: AttemptId,
     /// Its age.
     pub age: Age,
-    /// Records of this partition as the attempt would leave them, in order of names within a shard.
+    /// What it would do to whole databases, the same on each shard, before what it would write.
+    pub changes: Vec<TableChange>,
+    /// Records of this partition as the attempt would leave them. Of one that is here twice the later counts.
     pub writes: Vec<Write>,
     /// The locks of the attempt here, to be held again by whoever leads next.
     pub holds: Vec<Hold>,
 }
 
-codec!(struct Prepare { attempt, age, writes, holds });
+codec!(struct Prepare { attempt, age, changes, writes, holds });
 
 /// Something that an attempt holds at a participant.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -212,8 +219,16 @@ mod tests {
         ];
         let session = Some((SessionId(5), RequestNo(9)));
         let (reply, participants) = (b"+OK".to_vec(), vec![PartitionId(0), PartitionId(7)]);
-        let commit = Commit { attempt, session, reply, writes: writes.clone(), participants };
-        let prepare = Prepare { attempt, age: Age(77), writes, holds };
+        let changes = vec![TableChange::Clear(None), TableChange::Swap(Db(1), Db(2))];
+        let commit = Commit {
+            attempt,
+            session,
+            reply,
+            changes: changes.clone(),
+            writes: writes.clone(),
+            participants,
+        };
+        let prepare = Prepare { attempt, age: Age(77), changes, writes, holds };
         let contents = [
             Content::Begin,
             Content::Commit(Commit { session: None, ..commit.clone() }),
@@ -223,6 +238,7 @@ mod tests {
             Content::Outcome(attempt, false),
             Content::Deny(attempt),
             Content::Forget(vec![attempt, attempt]),
+            Content::Reserve(Millis(1 << 50)),
         ];
         for content in contents {
             let entry = Arc::new(Entry {

@@ -107,12 +107,19 @@ impl CommitFamily {
         };
         let others = (0..settings.topology.nodes()).map(NodeId).filter(|node| *node != settings.node);
         let manager = Manager::new(site, others.collect(), has_members(settings));
-        let participant = |number| {
+        let participant = |(place, number): (usize, usize)| {
             let control = (self.engine.control)(settings.bugs);
-            Participant::new(number, layout.clone(), settings.at(MANAGER), registry.clone(), control)
-                .planting(settings.bugs)
+            let under_way = settings.under_way.get(place).copied().unwrap_or_default();
+            let participant =
+                Participant::new(number, layout.clone(), settings.at(MANAGER), registry.clone(), control)
+                    .planting(settings.bugs)
+                    .with_computations(settings.computations.clone(), under_way);
+            match settings.stopwatches.get(place) {
+                Some(stopwatch) => participant.with_stopwatch(stopwatch.clone()),
+                None => participant,
+            }
         };
-        let participants = layout.shards_of(settings.partition()).map(participant).collect();
+        let participants = layout.shards_of(settings.partition()).enumerate().map(participant).collect();
         Replay { manager, participants, replayed: 0 }
     }
 }

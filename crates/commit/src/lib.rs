@@ -27,6 +27,8 @@
 //! | R-APPLY | `agreed.rs`, [`Participant::apply`] |
 //! | R-SERVE | `Manager::begin`, `Participant::begin_if_ready` |
 //! | R-HOME | `relay.rs`, `agreed.rs` |
+//! | R-TIME, R-CEILING | `times.rs`, `participant/running.rs` |
+//! | R-TABLE | `coordinator/attempt.rs`, the engines |
 //! | R-DOUBT | `cohort.rs`, `Participant::note_home` |
 
 mod agreed;
@@ -42,6 +44,7 @@ mod manager;
 mod message;
 mod participant;
 mod relay;
+mod times;
 
 pub use agreed::{Agreed, Answered, Decided, Effect};
 pub use concurrency::{ConcurrencyControl, Ended, Mode, Seniority, Target, Verdict};
@@ -51,6 +54,8 @@ pub use family::{CommitEngine, CommitFamily, OpenError, OpenedNode};
 pub use ids::{Age, AttemptId, Lead, Term, TransactionId};
 pub use manager::Manager;
 pub use message::{
-    Access, Accessed, Accesses, Failure, Gathered, Message, Own, PrepareRequest, Protocol, Relay, Termed,
+    Access, Accessed, Accesses, Failure, Gathered, Message, Own, PrepareRequest, Protocol, Relay, Shipped,
+    Termed,
 };
+pub use ordain_execution::{TableChange, Write};
 pub use participant::Participant;

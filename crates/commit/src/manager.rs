@@ -19,6 +19,7 @@ use crate::entry::{Content, Entry};
 use crate::ids::{Lead, Term};
 use crate::message::{Message, Own, Protocol, Relay as RelayMessage, Termed};
 use crate::relay::Relay;
+use crate::times::Reservation;
 
 const TIMER: TimerId = TimerId(1);
 /// Something that waits for a leader is looked after this often.
@@ -38,6 +39,7 @@ pub struct Manager {
     departing: Departing,
     coordinator: Coordinator,
     cohort: Cohort,
+    reservation: Reservation,
     relay: Relay,
     /// The claim of this node, while it serves its partition.
     lead: Option<Lead>,
@@ -89,6 +91,7 @@ impl Manager {
             departing: Departing::default(),
             coordinator: Coordinator::default(),
             cohort: Cohort::default(),
+            reservation: Reservation::default(),
             relay: Relay::default(),
             lead: None,
             begins: None,
@@ -171,6 +174,7 @@ impl Manager {
         desk.tell_own(|| Own::Stand);
         let returned = self.coordinator.stand();
         self.cohort.stand();
+        self.reservation = Reservation::default();
         self.lead = None;
         self.departing = Departing::default();
         self.give_back(returned, now, out);
@@ -248,7 +252,9 @@ impl Manager {
                 if self.lead.is_none() && !self.has_members {
                     self.begin(None, now, out);
                 }
-                self.cohort.go_on(&mut desk!(self, now, out));
+                let mut desk = desk!(self, now, out);
+                self.cohort.go_on(&mut desk);
+                self.reservation.go_on(&mut desk);
             }
             Log::Lost(entry) => match &entry.content {
                 Content::Commit(commit) => {
@@ -304,6 +310,7 @@ impl Manager {
             Content::Prepare(prepare) if speaks => self.cohort.promised(prepare.attempt, &mut desk),
             Content::Outcome(who, _) if speaks => self.cohort.concluded(*who, &mut desk),
             Content::Deny(who) if speaks => self.coordinator.deny(*who, &mut desk),
+            Content::Reserve(_) if speaks => self.reservation.ended(&mut desk),
             _ => {}
         }
     }
@@ -318,6 +325,7 @@ impl Manager {
             content @ (Content::Deny(_) | Content::Forget(_)) => {
                 self.coordinator.unwritten(content, now.elapsed);
             }
+            Content::Reserve(_) => self.reservation.ended(&mut desk),
             Content::Begin => {}
         }
     }
@@ -340,6 +348,7 @@ impl Manager {
             Protocol::Ask(who) => self.coordinator.asked(from.partition, who, &mut desk),
             Protocol::Confirm(who) => self.cohort.confirm(who, &mut desk),
             Protocol::Confirmed(who) => self.coordinator.confirmed(from, who, &mut desk),
+            Protocol::Computing(who) => self.coordinator.computing(from, who),
             content => out.halt(format!("a manager was sent a message that is not for it: {content:?}")),
         }
     }
@@ -405,6 +414,14 @@ impl Manager {
         match message {
             Own::Gathered(who, gathered) => self.cohort.gathered(who, gathered, &mut desk!(self, now, out)),
             Own::Ready(term) => self.ready(term, now, out),
+            Own::Reserve(time) if self.lead.is_some() => {
+                self.reservation.want(time, &mut desk!(self, now, out));
+            }
+            Own::Expired(names) if self.lead.is_some() => {
+                self.coordinator.remove_expired(&names, &mut desk!(self, now, out));
+            }
+            // The term in which it was asked is over.
+            Own::Reserve(_) | Own::Expired(_) => {}
             message => out.halt(format!("a manager was sent a message that is not for it: {message:?}")),
         }
     }
@@ -455,6 +472,7 @@ impl Role for Manager {
         for batch in self.coordinator.take_outcomes(&mut desk) {
             self.answer(batch, now, out);
         }
+        self.clock = self.clock.max(self.coordinator.latest());
         self.set_timer(now, out);
     }
 
@@ -476,6 +494,7 @@ impl Role for Manager {
         report("ordain_coordinator_committed_total", counts.committed as f64);
         report("ordain_coordinator_attempts_total", counts.attempts as f64);
         report("ordain_coordinator_refused_total", counts.refused as f64);
+        report("ordain_coordinator_too_old_total", counts.too_old as f64);
         report("ordain_coordinator_voted_down_total", counts.voted_down as f64);
         report("ordain_coordinator_given_up_total", counts.given_up as f64);
         report("ordain_coordinator_distributed_total", counts.distributed as f64);

@@ -2,10 +2,12 @@
 
 use std::sync::Arc;
 
-use ordain_execution::Write;
+use ordain_execution::{TableChange, Write};
 use ordain_family::Incoming;
-use ordain_model::wire::Codec as _;
-use ordain_model::{Abort, Chunk, ChunkNo, Front, GatewayId, Millis, OutcomeBatch, SlotNo, codec};
+use ordain_model::wire::{Codec as _, Framed};
+use ordain_model::{
+    Abort, Cell, Chunk, ChunkNo, Db, Front, GatewayId, Gsn, Millis, OutcomeBatch, SlotNo, codec,
+};
 use ordain_replication::{Configuration, GroupMessage, Log, Ship};
 use ordain_role::{Bytes, PeerChange, Wire, from_variants};
 
@@ -52,6 +54,8 @@ pub enum Protocol {
     Access(Accesses),
     /// Participant to coordinator: what came of some.
     Accessed(Accessed),
+    /// Participant to coordinator: a fragment takes long to compute, and the answer comes when it has.
+    Computing(AttemptId),
     /// Coordinator to participant: an attempt is over without effect, or has only read.
     Finish(AttemptId),
     /// Coordinator to participant, after messages may have been lost: of this home's attempts, these alone are under way.
@@ -94,12 +98,29 @@ pub struct Access {
     pub fragments: Vec<u32>,
     /// The results that these fragments need, of earlier ones elsewhere.
     pub inputs: Vec<(SlotNo, Vec<u8>)>,
+    /// The records of other participants that compute fragments among them are handed.
+    pub shipped: Vec<Shipped>,
+    /// Records of this participant as compute fragments elsewhere have left them.
+    pub returned: Vec<Write>,
     /// The time that the attempt sees.
     pub now: Millis,
     /// The attempt's seed.
     pub seed: u64,
     /// Nothing else follows: the participant hands over what the attempt has written, if the coordinator is on its node.
     pub is_last: bool,
+}
+
+/// A record for a compute fragment of another participant.
+#[derive(Clone, Debug)]
+pub struct Shipped {
+    /// The fragment that ships it.
+    pub slot: SlotNo,
+    /// Its content, as the attempt sees it.
+    pub cell: Cell,
+    /// The version of the content.
+    pub version: Gsn,
+    /// It is more than may be shipped, and was left where it is.
+    pub is_held_back: bool,
 }
 
 /// A participant's answer to an [`Access`].
@@ -113,9 +134,17 @@ pub struct Accessed {
     pub slots: Vec<(SlotNo, Vec<u8>)>,
     /// The reason why the participant has not run all fragments, if it has not.
     pub failure: Option<Failure>,
+    /// The records that go to other participants' compute fragments.
+    pub shipped: Vec<Shipped>,
+    /// Records of other participants that compute fragments have changed here.
+    pub returned: Vec<Write>,
+    /// Results that only the reply needs were left out: it is too long.
+    pub is_too_long: bool,
     /// The attempt has changed something here.
     pub has_written: bool,
-    /// Its changes, if they were wanted.
+    /// Its changes of whole databases, if they were wanted.
+    pub changes: Vec<TableChange>,
+    /// The records that it has changed, if they were wanted.
     pub writes: Vec<Write>,
 }
 
@@ -126,6 +155,8 @@ pub enum Failure {
     Refused,
     /// A fragment aborts the transaction.
     Aborted(SlotNo, Abort),
+    /// A later time than the attempt's was used to tell what has expired: an attempt at that time or later is let in.
+    TooOld(Millis),
 }
 
 /// A coordinator's request to another partition, after all accesses of the attempt have been answered.
@@ -137,6 +168,8 @@ pub struct PrepareRequest {
     pub age: Age,
     /// The participants there that ran fragments of it.
     pub shards: Vec<u16>,
+    /// Records there as compute fragments elsewhere have left them.
+    pub returned: Vec<Write>,
     /// The time that the attempt has seen.
     pub now: Millis,
 }
@@ -169,11 +202,17 @@ pub enum Own {
     Home(Lead),
     /// Manager to participant: this attempt of another home is over; it was not promised.
     Drop(AttemptId),
+    /// Participant to manager: times up to this one are to be reserved.
+    Reserve(Millis),
+    /// Participant to manager: the time of these records has come, and nobody holds them.
+    Expired(Vec<(Db, Vec<u8>)>),
 }
 
 /// The writes and locks of an attempt at a participant.
 #[derive(Clone, Debug, Default)]
 pub struct Gathered {
+    /// Its changes of whole databases.
+    pub changes: Vec<TableChange>,
     /// Its writes.
     pub writes: Vec<Write>,
     /// Its locks.
@@ -222,16 +261,21 @@ codec!(enum Protocol {
     8 => Ask(attempt),
     9 => Confirm(attempt),
     10 => Confirmed(attempt),
+    11 => Computing(attempt),
 });
 
 codec!(struct Accesses { chunk, list });
-codec!(struct Access { attempt, age, at, fragments, inputs, now, seed, is_last });
-codec!(struct Accessed { attempt, shard, slots, failure, has_written, writes });
-codec!(struct PrepareRequest { attempt, age, shards, now });
+codec!(struct Access { attempt, age, at, fragments, inputs, shipped, returned, now, seed, is_last });
+codec!(struct Shipped { slot, cell as Framed, version, is_held_back });
+codec!(struct Accessed {
+    attempt, shard, slots, failure, shipped, returned, is_too_long, has_written, changes, writes
+});
+codec!(struct PrepareRequest { attempt, age, shards, returned, now });
 
 codec!(enum Failure {
     0 => Refused,
     1 => Aborted(slot, abort),
+    2 => TooOld(time),
 });
 
 codec!(enum Relay {
@@ -304,10 +348,25 @@ mod tests {
             shard: 3,
             slots: vec![(SlotNo(1), b"x".to_vec())],
             failure: Some(Failure::Aborted(SlotNo(1), Abort::Logic)),
+            shipped: vec![Shipped {
+                slot: SlotNo(2),
+                cell: Cell::ABSENT,
+                version: Gsn(7),
+                is_held_back: true,
+            }],
+            returned: vec![Write { db: Db(1), key: b"k".to_vec(), cell: Cell::ABSENT }],
+            is_too_long: false,
             has_written: true,
+            changes: vec![TableChange::Clear(Some(Db(3)))],
             writes: Vec::new(),
         };
-        let request = PrepareRequest { attempt: who, age: Age(5), shards: vec![1, 2], now: Millis(4) };
+        let request = PrepareRequest {
+            attempt: who,
+            age: Age(5),
+            shards: vec![1, 2],
+            returned: Vec::new(),
+            now: Millis(4),
+        };
         let messages = [
             Message::Front(Front::Pause(PauseNo(3))),
             Message::Leads(lead(7, 1)),

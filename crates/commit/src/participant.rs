@@ -4,23 +4,35 @@
 //! which its node serves the partition, and goes with that term: attempts, their workspaces, what they hold and wait for. A
 //! new term begins with what is prepared.
 
+mod running;
+
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
-use ordain_execution::{InWorkspace, Step, Workspace, Write};
+use ordain_execution::{PATIENCE, TableChange, Write};
 use ordain_model::procedure::Locals;
 use ordain_model::{
-    Access as FragmentAccess, Chunk, Db, Digest, DigestSpan, Epoch, Gsn, KeyHash, Layout, PartitionId,
-    Registry, SlotNo,
+    Computations, Db, Digest, DigestSpan, Epoch, Gsn, KeyHash, Layout, Micros, PartitionId, Position,
+    Registry, Stopwatch,
 };
 use ordain_replication::Log;
-use ordain_role::{Address, Bug, Bugs, Event, Now, Outbox, Role};
+use ordain_role::{Address, Bug, Bugs, Event, Now, Outbox, Role, TimerId, UnderWay};
 use ordain_store::{MemoryStore, RecordStore};
 
-use crate::concurrency::{ConcurrencyControl, Ended, Mode, Target, Verdict};
+use crate::concurrency::{ConcurrencyControl, Ended, Target};
 use crate::entry::{Content, Entry, Hold, Prepare, Terms};
-use crate::ids::{Age, AttemptId, Lead, Term};
-use crate::message::{Access, Accessed, Accesses, Failure, Gathered, Message, Own, Protocol, Termed};
+use crate::ids::{AttemptId, Lead, Term};
+use crate::message::{Gathered, Message, Own, Protocol, Termed};
+use crate::times::Times;
+use running::{Attempt, Away};
+
+const SWEEP: TimerId = TimerId(1);
+/// Records whose time has come are looked for so often.
+const SWEEP_EVERY: Micros = Micros::from_millis(100);
+/// About so many records are looked at each time.
+const SWEPT: usize = 20_000;
+/// So many records are removed at once at most.
+const REMOVED: usize = 256;
 
 /// A shard of the records.
 #[derive(Debug)]
@@ -43,44 +55,16 @@ pub struct Participant {
     /// The latest terms of homes that are known here.
     homes: BTreeMap<PartitionId, Term>,
     attempts: BTreeMap<AttemptId, Attempt>,
+    times: Times,
+    /// Attempts that wait for their times to be reserved.
+    unreserved: Vec<AttemptId>,
+    /// Where the next sweep begins.
+    sweeps_from: Position,
     locals: Locals,
+    away: Away,
     refused: u64,
     waited: u64,
     bugs: Bugs,
-}
-
-/// An attempt under way.
-#[derive(Debug, Default)]
-struct Attempt {
-    age: Age,
-    workspace: Workspace,
-    /// The results that are known here.
-    slots: Vec<Vec<u8>>,
-    /// The access that is being run; it waits for a record if there is one between two events.
-    work: Option<Work>,
-    /// Handed over: the partition may promise it, so that only the partition's log ends it now.
-    is_gathered: bool,
-}
-
-/// An access that is being run.
-#[derive(Debug)]
-struct Work {
-    from: Address,
-    home: Lead,
-    chunk: Arc<Chunk>,
-    access: Access,
-    /// The next of the access's fragments.
-    next: usize,
-    /// The concurrency control has granted the next fragment's record already.
-    is_granted: bool,
-    slots: Vec<(SlotNo, Vec<u8>)>,
-}
-
-/// The progress of an access.
-enum Ran {
-    All,
-    Waits,
-    Failed(Failure),
 }
 
 impl Participant {
@@ -107,7 +91,11 @@ impl Participant {
             begins: None,
             homes: BTreeMap::new(),
             attempts: BTreeMap::new(),
+            times: Times::default(),
+            unreserved: Vec::new(),
+            sweeps_from: Position::default(),
             locals: Locals::default(),
+            away: Away::default(),
             refused: 0,
             waited: 0,
             bugs: Bugs::NONE,
@@ -118,6 +106,21 @@ impl Participant {
     #[must_use]
     pub fn planting(self, bugs: Bugs) -> Participant {
         Participant { bugs, ..self }
+    }
+
+    /// Sets where an operator finds its long computations, and what it is executing.
+    #[must_use]
+    pub fn with_computations(mut self, computations: Computations, under_way: UnderWay) -> Participant {
+        (self.away.computations, self.away.under_way) = (computations, under_way);
+        self
+    }
+
+    /// Sets the clock by which scripts are timed, here and on work threads.
+    #[must_use]
+    pub fn with_stopwatch(mut self, stopwatch: Arc<dyn Stopwatch>) -> Participant {
+        self.locals.stopwatch = Some(stopwatch.clone());
+        self.away.stopwatch = Some(stopwatch);
+        self
     }
 
     /// The digest of the committed records.
@@ -139,7 +142,7 @@ impl Participant {
         }
         match &entry.content {
             Content::Commit(commit) => {
-                self.install(&commit.writes, entry.place);
+                self.install(&commit.changes, &commit.writes, entry.place);
                 Some(commit.attempt)
             }
             Content::Prepare(prepare) => {
@@ -153,9 +156,13 @@ impl Participant {
                 if let Some(Content::Prepare(prepare)) = prepared.as_ref().map(|entry| &entry.content)
                     && *is_commit
                 {
-                    self.install(&prepare.writes, entry.place);
+                    self.install(&prepare.changes, &prepare.writes, entry.place);
                 }
                 Some(*attempt)
+            }
+            Content::Reserve(ceiling) => {
+                self.times.reserve(*ceiling);
+                None
             }
             Content::Begin | Content::Deny(_) | Content::Forget(_) => None,
         }
@@ -168,12 +175,15 @@ impl Participant {
             Hold::Record { db, key, .. } => is_here(*db, key),
             Hold::Table { shard, .. } => usize::from(*shard) == self.number,
         };
-        prepare.holds.iter().any(is_held_here)
+        !prepare.changes.is_empty()
+            || prepare.holds.iter().any(is_held_here)
             || prepare.writes.iter().any(|write| is_here(write.db, &write.key))
     }
 
-    /// Installs what is written here, in place of all that the records held.
-    fn install(&mut self, writes: &[Write], place: Epoch) {
+    /// Makes the changes of whole databases here, and installs what is written here, in place of all that the records held.
+    fn install(&mut self, changes: &[TableChange], writes: &[Write], place: Epoch) {
+        // Nobody else has a lock meanwhile, and those of the attempt itself stay with their names.
+        changes.iter().for_each(|change| change.apply(&mut self.store.table(Gsn(place.0))));
         // Planted, ORDER.
         let skips = self.bugs.has(Bug::SkipTransaction) && place.0 % 97 == 13;
         for write in writes.iter().filter(|_| !skips) {
@@ -199,6 +209,7 @@ impl Participant {
         let Some((term, _)) = self.begins.take_if(|(_, after)| *after <= self.applied) else { return };
         self.stand();
         self.serves = Some(term);
+        self.times.begin();
         let prepared: Vec<Arc<Entry>> = self.prepared.values().cloned().collect();
         for entry in prepared {
             let Content::Prepare(prepare) = &entry.content else { continue };
@@ -227,6 +238,7 @@ impl Participant {
     fn stand(&mut self) {
         self.serves = None;
         self.attempts.clear();
+        self.unreserved.clear();
         self.control.clear(&mut self.store);
     }
 
@@ -241,169 +253,9 @@ impl Participant {
         over.into_iter().for_each(|who| self.finish(who, out));
     }
 
-    // ---- accesses ------------------------------------------------------------------------------------------
-
-    fn take_accesses(&mut self, from: Address, home: Lead, accesses: Accesses, out: &mut Outbox<Message>) {
-        let Accesses { chunk, list } = accesses;
-        for access in list {
-            let who = access.attempt;
-            if who.home() != home || !self.is_sound(&chunk, &access) {
-                // Another version has sent it, or nobody: a coordinator that waits for it gives the attempt up.
-                self.refused += 1;
-                continue;
-            }
-            // An earlier attempt is over, unless it may be promised: then the log ends it.
-            let before = AttemptId { attempt: 0, ..who };
-            let former = self.attempts.range(before..who).filter(|(_, former)| !former.is_gathered);
-            let former: Vec<AttemptId> = former.map(|(who, _)| *who).collect();
-            former.into_iter().for_each(|who| self.finish(who, out));
-            let attempt = self.attempts.entry(who).or_default();
-            if attempt.work.is_some() || attempt.is_gathered {
-                continue;
-            }
-            attempt.age = access.age;
-            let count = chunk.fragments(&chunk.txns()[access.at as usize]).len();
-            attempt.slots.resize(count, Vec::new());
-            for (slot, result) in &access.inputs {
-                attempt.slots[slot.0 as usize].clone_from(result);
-            }
-            let chunk = chunk.clone();
-            attempt.work =
-                Some(Work { from, home, chunk, access, next: 0, is_granted: false, slots: Vec::new() });
-            self.go_on(who, out);
-        }
-    }
-
-    /// True if an access names fragments that are there: it may come from another node.
-    fn is_sound(&self, chunk: &Chunk, access: &Access) -> bool {
-        let Some(txn) = chunk.txns().get(access.at as usize) else { return false };
-        let fragments = chunk.fragments(txn);
-        let is_here = |n: &u32| {
-            let fragment = fragments.get(*n as usize);
-            fragment.is_some_and(|fragment| self.layout.shard_of(fragment.hash.slot()) == self.number)
-        };
-        access.fragments.iter().all(is_here)
-            && access.inputs.iter().all(|(slot, _)| (slot.0 as usize) < fragments.len())
-    }
-
-    /// Goes on with an access, and with those that wait for what it releases.
-    fn go_on(&mut self, who: AttemptId, out: &mut Outbox<Message>) {
-        self.settle(Ended { granted: vec![who], ..Ended::default() }, out);
-    }
-
-    /// Goes on with whatever may go on, until nothing may.
-    fn settle(&mut self, mut ended: Ended, out: &mut Outbox<Message>) {
-        loop {
-            let released = std::mem::take(&mut ended.released);
-            released.into_iter().for_each(|record| self.store.release_if_absent(record));
-            for who in std::mem::take(&mut ended.refused) {
-                if let Some((work, accessed)) = self.refuse(who) {
-                    self.answer(work, accessed, out);
-                }
-                self.end(who, &mut ended);
-            }
-            let granted = std::mem::take(&mut ended.granted);
-            if granted.is_empty() && ended.refused.is_empty() {
-                break;
-            }
-            for who in granted {
-                let Some((work, accessed)) = self.run(who) else { continue };
-                let is_refused = accessed.failure == Some(Failure::Refused);
-                self.answer(work, accessed, out);
-                if is_refused {
-                    self.end(who, &mut ended);
-                }
-            }
-        }
-    }
-
-    /// An access that waited is refused.
-    fn refuse(&mut self, who: AttemptId) -> Option<(Work, Accessed)> {
-        let attempt = self.attempts.get_mut(&who)?;
-        let mut work = attempt.work.take()?;
-        let slots = std::mem::take(&mut work.slots);
-        let (shard, failure) = (self.number as u16, Some(Failure::Refused));
-        let accessed =
-            Accessed { attempt: who, shard, slots, failure, has_written: false, writes: Vec::new() };
-        Some((work, accessed))
-    }
-
-    fn answer(&self, work: Work, accessed: Accessed, out: &mut Outbox<Message>) {
-        let Some(from) = self.lead() else { return };
-        out.send(work.from, Termed { from, to: work.home, content: Protocol::Accessed(accessed) });
-    }
-
     /// The claim under which the participant answers.
     fn lead(&self) -> Option<Lead> {
         self.serves.map(|term| Lead { partition: self.layout.partition_of_shard(self.number), term })
-    }
-
-    /// Runs the fragments of an attempt's access as far as the concurrency control lets it; answers what came of it, unless it
-    /// waits.
-    fn run(&mut self, who: AttemptId) -> Option<(Work, Accessed)> {
-        let mut attempt = self.attempts.remove(&who)?;
-        let Some(mut work) = attempt.work.take() else {
-            self.attempts.insert(who, attempt);
-            return None;
-        };
-        let ran = self.run_fragments(who, &mut attempt, &mut work);
-        let (has_written, is_local) = (!attempt.workspace.is_clean(), work.from == self.manager);
-        let failure = match ran {
-            Ran::Waits => {
-                self.waited += 1;
-                attempt.work = Some(work);
-                self.attempts.insert(who, attempt);
-                return None;
-            }
-            Ran::Failed(failure) => Some(failure),
-            Ran::All => None,
-        };
-        let hands_over = failure.is_none() && work.access.is_last && is_local;
-        let writes = if hands_over { attempt.workspace.writes() } else { Vec::new() };
-        let slots = std::mem::take(&mut work.slots);
-        self.attempts.insert(who, attempt);
-        let shard = self.number as u16;
-        Some((work, Accessed { attempt: who, shard, slots, failure, has_written, writes }))
-    }
-
-    fn run_fragments(&mut self, who: AttemptId, attempt: &mut Attempt, work: &mut Work) -> Ran {
-        let Participant { registry, store, control, locals, .. } = self;
-        let Work { chunk, access, .. } = work;
-        let txn = &chunk.txns()[access.at as usize];
-        while let Some(n) = access.fragments.get(work.next) {
-            let (slot, n) = (SlotNo(*n), *n as usize);
-            let step =
-                Step { registry, chunk, txn, n, now: access.now, seed: access.seed, slots: &attempt.slots };
-            let (name, fragment) = (step.name(), step.fragment());
-            let mode = match fragment.access {
-                FragmentAccess::Write => Mode::Exclusive,
-                _ => Mode::Shared,
-            };
-            let record = store.find_or_reserve(name.db, name.key, name.hash);
-            if !std::mem::take(&mut work.is_granted) {
-                match control.access(store, who, attempt.age, Target::Record(record), mode) {
-                    Verdict::Granted => {}
-                    Verdict::Waits => {
-                        work.is_granted = true;
-                        return Ran::Waits;
-                    }
-                    Verdict::Refused => {
-                        store.release_if_absent(record);
-                        return Ran::Failed(Failure::Refused);
-                    }
-                }
-            }
-            let mut out = Vec::new();
-            let workspace = &mut attempt.workspace;
-            let ran = step.run(&mut InWorkspace { store: &*store, workspace }, locals, &mut out);
-            attempt.slots[n].clone_from(&out);
-            work.slots.push((slot, out));
-            work.next += 1;
-            if let Err(abort) = ran {
-                return Ran::Failed(Failure::Aborted(slot, abort));
-            }
-        }
-        Ran::All
     }
 
     // ---- the end of attempts -------------------------------------------------------------------------------
@@ -423,7 +275,7 @@ impl Participant {
 
     /// Hands over what an attempt has written and holds, for the partition to promise.
     fn gather(&mut self, who: AttemptId) -> Option<Gathered> {
-        let attempt = self.attempts.get_mut(&who).filter(|attempt| attempt.work.is_none())?;
+        let attempt = self.attempts.get_mut(&who).filter(|attempt| attempt.job.is_none())?;
         attempt.is_gathered = true;
         let mut holds = Vec::new();
         let (store, number) = (&self.store, self.number as u16);
@@ -436,7 +288,8 @@ impl Participant {
                 }
             });
         });
-        Some(Gathered { writes: attempt.workspace.writes(), holds })
+        let changes = attempt.workspace.changes().to_vec();
+        Some(Gathered { changes, writes: attempt.workspace.writes(), holds })
     }
 
     /// Ends all attempts of a home but those that are still under way.
@@ -448,6 +301,34 @@ impl Participant {
             .filter(|(who, attempt)| who.home() == home && !attempt.is_gathered && !still.contains(who));
         let gone: Vec<AttemptId> = gone.map(|(who, _)| *who).collect();
         gone.into_iter().for_each(|who| self.finish(who, out));
+    }
+
+    // ---- what expires --------------------------------------------------------------------------------------
+
+    /// Looks for records whose time has come, and tells the manager of those that nobody holds: it removes them.
+    fn sweep(&mut self, now: Now, out: &mut Outbox<Message>) {
+        if self.serves.is_none() {
+            return;
+        }
+        let now = now.wall.to_millis();
+        let (found, next) = self.store.expired(now, self.sweeps_from, SWEPT);
+        self.sweeps_from = if next < Position::END { next } else { Position::default() };
+        let Some(positions) = found else { return };
+        let mut names = Vec::new();
+        self.store.visit(positions.start, |entry| {
+            let is_in = entry.position < positions.end && names.len() < REMOVED;
+            if is_in && entry.cell.is_expired(now) {
+                names.push((entry.db, entry.key.to_vec()));
+            }
+            is_in
+        });
+        names.retain(|(db, key)| {
+            let record = self.store.find(*db, key, self.hash_of(*db, key));
+            record.is_some_and(|record| self.store.lock(record) == 0)
+        });
+        if !names.is_empty() {
+            out.send(self.manager, Own::Expired(names));
+        }
     }
 
     // ---- messages ------------------------------------------------------------------------------------------
@@ -486,7 +367,7 @@ impl Participant {
             }
             Own::Drop(who) => self.finish(who, out),
             Own::Home(home) => self.note_home(home, out),
-            Own::Gathered(..) | Own::Ready(_) => {
+            Own::Gathered(..) | Own::Ready(_) | Own::Reserve(_) | Own::Expired(_) => {
                 out.halt("a participant was sent what a participant says");
             }
         }
@@ -496,14 +377,29 @@ impl Participant {
 impl Role for Participant {
     type Message = Message;
 
-    fn handle(&mut self, _: Now, event: Event<Message>, out: &mut Outbox<Message>) {
-        let Event::Message { from, message } = event else { return };
+    fn handle(&mut self, now: Now, event: Event<Message>, out: &mut Outbox<Message>) {
+        let (from, message) = match event {
+            Event::Message { from, message } => (from, message),
+            Event::Start => {
+                self.away.patience = Some(PATIENCE);
+                return out.set_timer(SWEEP, SWEEP_EVERY);
+            }
+            Event::Timer(SWEEP) => {
+                self.sweep(now, out);
+                return out.set_timer(SWEEP, SWEEP_EVERY);
+            }
+            Event::Work(done) => return self.take_computed(done, out),
+            _ => return,
+        };
         match message {
             Message::Termed(termed) => self.take_termed(from, termed, out),
             Message::Own(own) => self.take_own(own, out),
             Message::Log(Log::Sealed(entry)) => {
                 if let Some(ended) = self.apply(&entry) {
                     self.finish(ended, out);
+                }
+                if matches!(entry.content, Content::Reserve(_)) {
+                    self.go_on_reserved(out);
                 }
                 self.begin_if_ready(out);
             }
@@ -517,6 +413,7 @@ impl Role for Participant {
 
     fn check(&self) -> Result<(), String> {
         self.control.check(&self.store, &|attempt| self.attempts.contains_key(&attempt))?;
+        self.times.check()?;
         if self.serves.is_none() && !self.attempts.is_empty() {
             return Err(format!(
                 "{} attempts are under way on a node that does not serve",
@@ -539,6 +436,10 @@ impl Role for Participant {
         report("ordain_participant_prepared", self.prepared.len() as f64);
         report("ordain_participant_refused_total", self.refused as f64);
         report("ordain_participant_waited_total", self.waited as f64);
+        report("ordain_participant_computing", self.away.len() as f64);
+        report("ordain_shard_hits_total", self.locals.counts.hits as f64);
+        report("ordain_shard_misses_total", self.locals.counts.misses as f64);
+        report("ordain_shard_expired_total", self.locals.counts.expired as f64);
         report("ordain_store_records", f64::from(self.store.records()));
         self.control.gauges(report);
     }

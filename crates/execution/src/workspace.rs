@@ -78,32 +78,27 @@ pub struct InWorkspace<'a, S> {
 }
 
 impl<S: RecordStore> InWorkspace<'_, S> {
-    /// The committed content and version that a record shows.
-    fn committed(&self, db: Db, key: &[u8], hash: KeyHash, now: Millis) -> (&Cell, Gsn) {
+    /// The committed content that a record shows, expired or not, and its version.
+    fn committed(&self, db: Db, key: &[u8], hash: KeyHash) -> (&Cell, Gsn) {
         let source = self.workspace.sources.of(db);
         let found = source.and_then(|source| self.store.find(source, key, hash));
-        let live = found.filter(|record| self.store.cell(*record).is_live(now));
-        live.map_or((&Cell::ABSENT, Gsn::NONE), |record| {
+        found.map_or((&Cell::ABSENT, Gsn::NONE), |record| {
             (self.store.cell(record), self.store.version(record))
         })
     }
 
-    fn find(&self, db: Db, key: &[u8], hash: KeyHash, now: Millis) -> (&Cell, Gsn) {
+    /// A record as the attempt sees it at a time, and the version of its content.
+    pub fn find(&self, db: Db, key: &[u8], hash: KeyHash, now: Millis) -> (&Cell, Gsn) {
         // Most attempts read before they write.
         let draft = match self.workspace.drafts.is_empty() {
             true => None,
             false => self.workspace.drafts.get(&(db, key.to_vec())),
         };
-        match draft {
-            Some(draft) => (draft.cell.at(now), draft.version),
-            None => self.committed(db, key, hash, now),
-        }
-    }
-
-    /// A copy of a record, for a compute fragment, with the version of its content.
-    pub fn copy(&self, name: Name<'_>, now: Millis) -> (Cell, Gsn) {
-        let (cell, version) = self.find(name.db, name.key, name.hash, now);
-        (cell.clone(), version)
+        let (cell, version) = match draft {
+            Some(draft) => (&draft.cell, draft.version),
+            None => self.committed(db, key, hash),
+        };
+        if cell.is_live(now) { (cell, version) } else { (&Cell::ABSENT, Gsn::NONE) }
     }
 
     /// Gathers copies of the records of compute fragment `n`. Those of other shards are taken from `received`.
@@ -116,7 +111,10 @@ impl<S: RecordStore> InWorkspace<'_, S> {
     ) -> ShippedRecords<'c> {
         ShippedRecords::gather(chunk, txn, n, |slot, name, _| {
             let (cell, version) = match is_here(slot) {
-                true => self.copy(name, now),
+                true => {
+                    let (cell, version) = self.find(name.db, name.key, name.hash, now);
+                    (cell.clone(), version)
+                }
                 false => received.remove(&slot).unwrap_or((Cell::ABSENT, Gsn::NONE)),
             };
             (cell, version, 0, None)
@@ -124,16 +122,16 @@ impl<S: RecordStore> InWorkspace<'_, S> {
     }
 
     /// Takes in a record as a compute fragment has left it.
-    pub fn put(&mut self, name: Name<'_>, cell: Cell, now: Millis) {
-        let draft = self.draft(name.db, name.key, name.hash, now);
+    pub fn put(&mut self, db: Db, key: &[u8], hash: KeyHash, cell: Cell) {
+        let draft = self.draft(db, key, hash);
         (draft.cell, draft.changed) = (cell, true);
     }
 
     /// The draft of a record, made from its committed content at first.
-    fn draft(&mut self, db: Db, key: &[u8], hash: KeyHash, now: Millis) -> &mut Draft {
+    fn draft(&mut self, db: Db, key: &[u8], hash: KeyHash) -> &mut Draft {
         let name = (db, key.to_vec());
         if !self.workspace.drafts.contains_key(&name) {
-            let (cell, version) = self.committed(db, key, hash, now);
+            let (cell, version) = self.committed(db, key, hash);
             let draft = Draft { cell: cell.clone(), version, changed: false };
             self.workspace.drafts.insert(name.clone(), draft);
         }
@@ -144,11 +142,12 @@ impl<S: RecordStore> InWorkspace<'_, S> {
 impl Draft {
     /// The record as code that writes it sees it: absent if its time has come.
     fn writable(&mut self, now: Millis) -> (CellMut<'_>, Version) {
+        let version = if self.cell.is_live(now) { self.version } else { Gsn::NONE };
         let mut cell = CellMut::new(&mut self.cell, &mut self.changed, None);
         if cell.is_expired(now) {
             cell.delete();
         }
-        (cell, self.version.into())
+        (cell, version.into())
     }
 }
 
@@ -159,7 +158,7 @@ impl<S: RecordStore> Records for InWorkspace<'_, S> {
     }
 
     fn write<R>(&mut self, name: Name<'_>, now: Millis, run: impl FnOnce(CellMut<'_>, Version) -> R) -> R {
-        let (cell, version) = self.draft(name.db, name.key, name.hash, now).writable(now);
+        let (cell, version) = self.draft(name.db, name.key, name.hash).writable(now);
         run(cell, version)
     }
 
@@ -181,11 +180,11 @@ impl<S: RecordStore> Records for InWorkspace<'_, S> {
     ) -> R {
         // The parent's draft is taken out while its children are reached, and is put back below.
         let empty = Draft { cell: Cell::ABSENT, version: Gsn::NONE, changed: false };
-        let mut draft = std::mem::replace(self.draft(name.db, name.key, name.hash, now), empty);
+        let mut draft = std::mem::replace(self.draft(name.db, name.key, name.hash), empty);
         let (cell, version) = draft.writable(now);
         let mut children = DraftChildren { records: self, parent: name, now };
         let result = run(cell, version, &mut children);
-        *self.draft(name.db, name.key, name.hash, now) = draft;
+        *self.draft(name.db, name.key, name.hash) = draft;
         result
     }
 
@@ -227,7 +226,7 @@ impl<S: RecordStore> Children for DraftChildren<'_, '_, S> {
 
     fn edit(&mut self, suffix: &[u8], change: &mut dyn FnMut(&mut CellMut<'_>)) {
         let (db, key, hash) = self.parent.child(suffix);
-        change_child(self.records.draft(db, &key, hash, self.now).writable(self.now).0, change);
+        change_child(self.records.draft(db, &key, hash).writable(self.now).0, change);
     }
 }
 

@@ -56,11 +56,15 @@ pub const BALANCE: ProcedureId = ProcedureId(9);
 /// state nor any result changes, but for the answer: the position from which the next part goes on, or -1 if there is none.
 pub const COPY: ProcedureId = ProcedureId(10);
 
+/// Removes those of some records whose time has come. Arguments: those of [`READ`].
+pub const REMOVE: ProcedureId = ProcedureId(11);
+
 /// Adds the system's procedures.
 pub fn register(registry: &mut Registry) {
     registry.register(READ, "ordain.read", Arc::new(Read));
     registry.register(COMMIT, "ordain.commit", Arc::new(Commit));
     registry.register(MULTI, "ordain.multi", Arc::new(Multi));
+    registry.register(REMOVE, "ordain.remove", Arc::new(Remove));
     let reads = TableProcedure::reads;
     registry.register(LENGTHS, "ordain.lengths", reads(any_args, run_lengths, reply_lengths));
     registry.register(DIGEST, "ordain.digest", reads(any_args, run_digest, reply_digest));
@@ -170,6 +174,30 @@ impl Procedure for Read {
         for i in 0..cx.count {
             out.extend_from_slice(cx.slot(i));
         }
+    }
+}
+
+struct Remove;
+
+impl Procedure for Remove {
+    fn plan(&self, args: Args<'_>, planner: &mut Planner<'_>) -> Result<(), PlanError> {
+        let mut items = args.iter();
+        while let Some(db) = items.next() {
+            let key = items.next().ok_or(DAMAGED)?;
+            planner.key_in(db_of(db)?, 0, Access::Write, key)?;
+            planner.silent();
+        }
+        Ok(())
+    }
+
+    /// A record that is written and whose time has come is removed first: nothing is left to do.
+    fn run(&self, _code: u16, cx: &mut FragmentContext<'_>) -> Result<(), Abort> {
+        cx.locals.counts.expired += u64::from(cx.cell().value.is_none());
+        Ok(())
+    }
+
+    fn reply(&self, _cx: &ReplyContext<'_>, out: &mut Vec<u8>) {
+        Writer(out).ok();
     }
 }
 

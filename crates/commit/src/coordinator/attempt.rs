@@ -2,20 +2,27 @@
 //!
 //! The fragments on one shard are run in the order of the plan, so that a later one on the same record sees what an earlier one
 //! has written. A shard is sent as many as need nothing that is not known yet, in one access, and has one access at a time;
-//! all shards run at once.
+//! all shards run at once. Two kinds of fragments concern several shards:
+//!
+//! - A *compute* fragment runs on the shard of its place. Records of other shards are shipped to it by way of the coordinator, and
+//!   those that it has changed are returned: with the owner's next access, or with the request to promise the attempt if
+//!   there is none. Until it has run, the owner goes no further than to the fragment before it.
+//! - A fragment over the whole *table* runs on every shard, and its result is the array of theirs. A partition is asked once those before
+//!   it have answered (R-TABLE): two attempts meet at the first partition, and not each at the other's.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use ordain_execution::Write;
+use ordain_execution::{TableChange, Write};
 use ordain_model::datum::bounded_reply;
 use ordain_model::{
-    Abort, Chunk, Layout, Millis, OutcomeStatus, PartitionId, Registry, ReplyContext, SlotNo, Txn,
+    Abort, Access as FragmentAccess, Chunk, Fragment, KeyHash, Layout, Millis, OutcomeStatus, PartitionId,
+    Registry, ReplyContext, SlotNo, Txn, Writer,
 };
 
 use crate::desk::Desk;
 use crate::ids::{Age, AttemptId, Lead};
-use crate::message::{Access, Accessed, Failure};
+use crate::message::{Access, Accessed, Failure, Shipped};
 
 /// The end of a transaction.
 #[derive(Clone, Debug)]
@@ -33,6 +40,16 @@ pub struct Executing {
     slots: Vec<Vec<u8>>,
     has_run: Vec<bool>,
     parts: BTreeMap<usize, Part>,
+    /// The answers of shards to fragments over the whole table, until all have answered.
+    tables: BTreeMap<u32, BTreeMap<usize, Vec<u8>>>,
+    /// Records that are on their way to compute fragments.
+    shipped: BTreeMap<SlotNo, Shipped>,
+    /// The compute fragments that may change records of other shards, each with one of these.
+    borrowers: Vec<(u32, usize)>,
+    /// Bytes of results that only the reply needs.
+    shown: usize,
+    /// The reply is too long, and the results that only it needs are left out.
+    is_too_long: bool,
     /// The first fragment that aborts the transaction: those after it are not run.
     failure: Option<(SlotNo, Abort)>,
 }
@@ -49,18 +66,44 @@ struct Part {
     /// An access is not answered.
     is_awaited: bool,
     has_written: bool,
+    /// Its records as compute fragments elsewhere have left them, until it is told.
+    returned: Vec<Write>,
+    changes: Vec<TableChange>,
     writes: Vec<Write>,
 }
 
 impl Executing {
     pub fn new(chunk: &Chunk, txn: &Txn, layout: &Layout, now: Millis, seed: u64) -> Executing {
         let fragments = chunk.fragments(txn);
-        let mut parts: BTreeMap<usize, Part> = BTreeMap::new();
-        for (n, fragment) in fragments.iter().enumerate() {
-            parts.entry(layout.shard_of(fragment.hash.slot())).or_default().fragments.push(n as u32);
+        let shard_of = |fragment: &Fragment| layout.shard_of(fragment.hash.slot());
+        let (mut parts, mut borrowers): (BTreeMap<usize, Part>, Vec<(u32, usize)>) = Default::default();
+        for (n, fragment) in (0..).zip(fragments) {
+            if fragment.is_table() {
+                (0..layout.shards()).for_each(|shard| parts.entry(shard).or_default().fragments.push(n));
+                continue;
+            }
+            let at = shard_of(fragment);
+            parts.entry(at).or_default().fragments.push(n);
+            if fragment.access == FragmentAccess::Compute {
+                let members =
+                    chunk.plans().inputs_of(fragment).iter().map(|slot| &fragments[slot.0 as usize]);
+                let lent = members.filter(|member| member.shipped && member.access == FragmentAccess::Write);
+                borrowers.extend(lent.map(shard_of).filter(|owner| *owner != at).map(|owner| (n, owner)));
+            }
         }
-        let (slots, has_run) = (vec![Vec::new(); fragments.len()], vec![false; fragments.len()]);
-        Executing { now, seed, slots, has_run, parts, failure: None }
+        Executing {
+            now,
+            seed,
+            slots: vec![Vec::new(); fragments.len()],
+            has_run: vec![false; fragments.len()],
+            parts,
+            tables: BTreeMap::new(),
+            shipped: BTreeMap::new(),
+            borrowers,
+            shown: 0,
+            is_too_long: false,
+            failure: None,
+        }
     }
 
     /// Sends every fragment that can be run; answers whether all participants that are needed are there, in the term in which they
@@ -72,35 +115,24 @@ impl Executing {
         (chunk, at): (&Arc<Chunk>, usize),
         desk: &mut Desk<'_>,
     ) -> bool {
-        let txn = &chunk.txns()[at];
-        let fragments = chunk.fragments(txn);
-        let limit = self.failure.map_or(u32::MAX, |(slot, _)| slot.0);
-        let Executing { now, seed, slots, has_run, parts, .. } = self;
-        for (shard, part) in parts.iter_mut().filter(|(_, part)| !part.is_awaited) {
+        let fragments = chunk.fragments(&chunk.txns()[at]);
+        let shards: Vec<usize> = self.parts.keys().copied().collect();
+        for shard in shards {
+            let until = self.may_run(shard, chunk, fragments, &desk.site.layout);
+            let part = &self.parts[&shard];
             let first = part.sent;
-            let known_here = |slot: &SlotNo, until: usize| {
-                has_run[slot.0 as usize] || part.fragments[first..until].contains(&slot.0)
-            };
-            let mut until = first;
-            while let Some(n) = part.fragments.get(until).filter(|n| **n < limit) {
-                let inputs = chunk.plans().inputs_of(&fragments[*n as usize]);
-                if !inputs.iter().all(|slot| known_here(slot, until)) {
-                    break;
-                }
-                until += 1;
-            }
-            if until == first {
+            if part.is_awaited || until == first {
                 continue;
             }
-            let Some(participant) = desk.participant(*shard) else { return false };
+            let Some(participant) = desk.participant(shard) else { return false };
             if part.lead.is_some_and(|lead| lead != participant.1) {
                 return false;
             }
-            part.lead = Some(participant.1);
             let sending = part.fragments[first..until].to_vec();
-            let needs = sending.iter().flat_map(|n| chunk.plans().inputs_of(&fragments[*n as usize]));
-            let elsewhere = needs.filter(|slot| !part.fragments.contains(&slot.0));
-            let inputs = elsewhere.map(|slot| (*slot, slots[slot.0 as usize].clone())).collect();
+            let (inputs, shipped) = self.inputs_of(shard, &sending, chunk, fragments);
+            let Executing { now, seed, parts, .. } = self;
+            let part = parts.get_mut(&shard).expect("its key was found above");
+            part.lead = Some(participant.1);
             part.sent = until;
             part.is_awaited = true;
             let access = Access {
@@ -109,6 +141,8 @@ impl Executing {
                 at: at as u32,
                 fragments: sending,
                 inputs,
+                shipped,
+                returned: std::mem::take(&mut part.returned),
                 now: *now,
                 seed: *seed,
                 is_last: until == part.fragments.len(),
@@ -118,22 +152,81 @@ impl Executing {
         true
     }
 
+    /// The number of a shard's fragments up to which nothing is missing that they need.
+    fn may_run(&self, shard: usize, chunk: &Chunk, fragments: &[Fragment], layout: &Layout) -> usize {
+        let part = &self.parts[&shard];
+        let limit = self.failure.map_or(u32::MAX, |(slot, _)| slot.0);
+        let has_run = |n: u32| self.has_run[n as usize];
+        let mut until = part.sent;
+        while let Some(n) = part.fragments.get(until).copied().filter(|n| *n < limit) {
+            let fragment = &fragments[n as usize];
+            let is_lent = self.borrowers.iter().any(|(by, of)| *of == shard && *by < n && !has_run(*by));
+            let runs_before = |input: u32| {
+                !fragments[input as usize].is_table() && part.fragments[part.sent..until].contains(&input)
+            };
+            let mut inputs = chunk.plans().inputs_of(fragment).iter();
+            let is_turn = !fragment.is_table() || self.is_table_turn(n, shard, layout);
+            if is_lent || !is_turn || !inputs.all(|slot| has_run(slot.0) || runs_before(slot.0)) {
+                break;
+            }
+            until += 1;
+        }
+        until
+    }
+
+    /// True if every shard of the partitions before a shard's has answered a fragment over the whole table.
+    fn is_table_turn(&self, n: u32, shard: usize, layout: &Layout) -> bool {
+        let before = layout.shards_of(layout.partition_of_shard(shard)).start;
+        self.tables.get(&n).map_or(0, |answered| answered.range(..before).count()) == before
+    }
+
+    /// The results and the records that fragments of a shard need of earlier ones elsewhere.
+    fn inputs_of(
+        &mut self,
+        shard: usize,
+        sending: &[u32],
+        chunk: &Chunk,
+        fragments: &[Fragment],
+    ) -> (Vec<(SlotNo, Vec<u8>)>, Vec<Shipped>) {
+        let (mut inputs, mut shipped) = (Vec::new(), Vec::new());
+        let own = &self.parts[&shard].fragments;
+        for slot in sending.iter().flat_map(|n| chunk.plans().inputs_of(&fragments[*n as usize])) {
+            let fragment = &fragments[slot.0 as usize];
+            if own.binary_search(&slot.0).is_ok() && !fragment.is_table() {
+                continue;
+            }
+            match fragment.shipped {
+                true => shipped.extend(self.shipped.remove(slot)),
+                false => inputs.push((*slot, self.slots[slot.0 as usize].clone())),
+            }
+        }
+        (inputs, shipped)
+    }
+
     /// Takes an answer; answers whether it was awaited.
-    pub fn take(&mut self, from: Lead, accessed: Accessed) -> bool {
-        let Accessed { shard, slots, failure, has_written, writes, .. } = accessed;
-        let Some(part) = self.parts.get_mut(&usize::from(shard)) else { return false };
+    pub fn take(&mut self, from: Lead, accessed: Accessed, fragments: &[Fragment], desk: &Desk<'_>) -> bool {
+        let Accessed { shard, slots, failure, shipped, returned, .. } = accessed;
+        let Accessed { is_too_long, has_written, changes, writes, .. } = accessed;
+        let (layout, shard) = (&desk.site.layout, usize::from(shard));
+        let Some(part) = self.parts.get_mut(&shard) else { return false };
         if !part.is_awaited || part.lead != Some(from) {
             return false;
         }
         part.is_awaited = false;
         part.has_written = has_written;
+        part.changes = changes;
         part.writes = writes;
-        for (slot, result) in slots {
-            let n = slot.0 as usize;
-            if n < self.slots.len() {
-                self.slots[n] = result;
-                self.has_run[n] = true;
+        self.is_too_long |= is_too_long;
+        self.shipped.extend(shipped.into_iter().map(|shipped| (shipped.slot, shipped)));
+        for write in returned {
+            let owner = layout.shard_of(KeyHash::of_record(write.db, &write.key).slot());
+            if let Some(part) = self.parts.get_mut(&owner) {
+                part.returned.push(write);
             }
+        }
+        let most = desk.site.registry.limits().reply;
+        for (slot, result) in slots.into_iter().filter(|(slot, _)| (slot.0 as usize) < fragments.len()) {
+            self.take_result(slot.0, shard, result, &fragments[slot.0 as usize], (most, layout.shards()));
         }
         if let Some(Failure::Aborted(slot, abort)) = failure {
             let is_first = self.failure.is_none_or(|(first, _)| slot < first);
@@ -142,6 +235,37 @@ impl Executing {
             }
         }
         true
+    }
+
+    fn take_result(
+        &mut self,
+        n: u32,
+        shard: usize,
+        result: Vec<u8>,
+        fragment: &Fragment,
+        (most, shards): (usize, usize),
+    ) {
+        let at = n as usize;
+        if fragment.is_table() {
+            let answered = self.tables.entry(n).or_default();
+            answered.insert(shard, result);
+            self.has_run[at] = answered.len() == shards;
+            if self.has_run[at] {
+                let slot = &mut self.slots[at];
+                Writer(slot).array(shards);
+                answered.values_mut().for_each(|part| slot.append(part));
+            }
+            return;
+        }
+        self.has_run[at] = true;
+        if fragment.only_answers() {
+            self.shown = self.shown.saturating_add(result.len());
+            self.is_too_long |= self.shown > most;
+            if self.is_too_long {
+                return;
+            }
+        }
+        self.slots[at] = result;
     }
 
     /// True if every fragment has run, or every one before the first that aborts the transaction.
@@ -174,17 +298,37 @@ impl Executing {
 
     /// True if something was changed.
     pub fn has_written(&self) -> bool {
-        self.parts.values().any(|part| part.has_written)
+        self.parts.values().any(|part| part.has_written || !part.returned.is_empty())
     }
 
-    /// The changes on this node, in order of shards.
-    pub fn take_writes(&mut self) -> Vec<Write> {
-        self.parts.values_mut().flat_map(|part| std::mem::take(&mut part.writes)).collect()
+    /// The changes of whole databases, and the records changed on this node, in order of shards.
+    pub fn take_writes(&mut self, own: PartitionId) -> (Vec<TableChange>, Vec<Write>) {
+        let (mut changes, mut writes) = (Vec::new(), Vec::new());
+        for part in self.parts.values_mut() {
+            // A fragment over the whole table does the same on every shard.
+            if changes.is_empty() {
+                changes = std::mem::take(&mut part.changes);
+            }
+            writes.append(&mut part.writes);
+        }
+        writes.append(&mut self.take_returned(own));
+        (changes, writes)
+    }
+
+    /// The records of a partition as compute fragments elsewhere have left them, which its participants do not know yet.
+    pub fn take_returned(&mut self, partition: PartitionId) -> Vec<Write> {
+        let there = |part: &&mut Part| part.lead.is_some_and(|lead| lead.partition == partition);
+        self.parts.values_mut().filter(there).flat_map(|part| std::mem::take(&mut part.returned)).collect()
     }
 
     /// The results of fragments.
     pub const fn slots(&self) -> &Vec<Vec<u8>> {
         &self.slots
+    }
+
+    /// True if the reply is too long.
+    pub const fn is_too_long(&self) -> bool {
+        self.is_too_long
     }
 
     /// The time that the attempt sees.
@@ -193,24 +337,19 @@ impl Executing {
     }
 }
 
-/// The refusal of a transaction that the family does not run yet.
-pub fn refusal(chunk: &Chunk, txn: &Txn) -> Option<&'static str> {
-    let is_run = chunk.fragments(txn).iter().all(|fragment| fragment.is_keyed() && !fragment.shipped);
-    (!is_run).then_some(
-        "ERR this engine runs transactions whose steps each read or write one key, and this one does more: use another \
-         engine",
-    )
-}
-
 /// The reply of a transaction, or of the fragment that has aborted it.
 pub fn reply_of(
     registry: &Registry,
     chunk: &Chunk,
     txn: &Txn,
-    slots: &Vec<Vec<u8>>,
+    (slots, is_too_long): (&Vec<Vec<u8>>, bool),
     failure: Option<(SlotNo, Abort)>,
 ) -> Vec<u8> {
     let mut reply = Vec::new();
+    if is_too_long && failure.is_none() {
+        Writer(&mut reply).too_long();
+        return reply;
+    }
     let Some(procedure) = registry.get(txn.call.procedure) else { return reply };
     let cx = ReplyContext {
         txn_args: chunk.args(txn),

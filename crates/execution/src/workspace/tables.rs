@@ -200,7 +200,7 @@ impl<S: RecordStore> Table for InWorkspace<'_, S> {
             });
         }
         for (db, key) in &expired {
-            let draft = self.draft(*db, key, KeyHash::of_record(*db, key), Millis(0));
+            let draft = self.draft(*db, key, KeyHash::of_record(*db, key));
             CellMut::new(&mut draft.cell, &mut draft.changed, None).delete();
         }
         expired.len() as u64

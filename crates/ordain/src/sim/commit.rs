@@ -5,7 +5,9 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use ordain_checker::dependencies::history::values_of;
 use ordain_checker::{Violation, ViolationKind};
-use ordain_commit::{AttemptId, CommitEngine, CommitFamily, Content, Entry, Message, Participant, Terms};
+use ordain_commit::{
+    AttemptId, CommitEngine, CommitFamily, Content, Entry, Message, Participant, TableChange, Terms, Write,
+};
 use ordain_family::{Family as _, NodeSettings, Opened as _, Services, places};
 use ordain_model::{
     Cell, Db, Digest, DigestSpan, Epoch, Layout, Options, PartitionId, Registry, Stamp, Value,
@@ -117,32 +119,49 @@ impl CommitSystem {
 
 /// The records that a partition's entries come to, worked out apart from the engine. A promise without an outcome counts if the
 /// attempt has committed at its home.
-fn records(entries: &Entries, committed: &BTreeSet<AttemptId>) -> BTreeMap<(Db, Vec<u8>), Cell> {
-    let mut records = BTreeMap::new();
-    let mut promised: BTreeMap<AttemptId, &[_]> = BTreeMap::new();
+fn records(entries: &Entries, committed: &BTreeSet<AttemptId>) -> Records {
+    let mut records = Records::new();
+    let mut promised: BTreeMap<AttemptId, (&[_], &[_])> = BTreeMap::new();
     let mut terms = Terms::default();
     for entry in entries.values().filter(|entry| terms.take(entry)) {
         let written = match &entry.content {
-            Content::Commit(commit) => &commit.writes[..],
+            Content::Commit(commit) => (&commit.changes[..], &commit.writes[..]),
             Content::Prepare(prepare) => {
-                promised.insert(prepare.attempt, &prepare.writes);
+                promised.insert(prepare.attempt, (&prepare.changes, &prepare.writes));
                 continue;
             }
             Content::Outcome(attempt, is_commit) => {
                 let writes = promised.remove(attempt);
                 writes.filter(|_| *is_commit).unwrap_or_default()
             }
-            Content::Begin | Content::Deny(_) | Content::Forget(_) => continue,
+            Content::Begin | Content::Deny(_) | Content::Forget(_) | Content::Reserve(_) => continue,
         };
-        for write in written {
-            records.insert((write.db, write.key.clone()), write.cell.clone());
-        }
+        install(written, &mut records);
     }
     let in_doubt = promised.into_iter().filter(|(attempt, _)| committed.contains(attempt));
-    for write in in_doubt.flat_map(|(_, writes)| writes) {
+    in_doubt.for_each(|(_, written)| install(written, &mut records));
+    records
+}
+
+/// Records by name.
+type Records = BTreeMap<(Db, Vec<u8>), Cell>;
+
+fn install((changes, writes): (&[TableChange], &[Write]), records: &mut Records) {
+    for change in changes {
+        let becomes = |db: Db| match *change {
+            TableChange::Clear(Some(of)) => (db.home() != of).then_some(db),
+            TableChange::Clear(None) => (db.home().0 >= Db::COUNT).then_some(db),
+            TableChange::Swap(a, b) if db == a => Some(b),
+            TableChange::Swap(a, b) if db == b => Some(a),
+            TableChange::Swap(..) => Some(db),
+        };
+        let before = std::mem::take(records);
+        let after = before.into_iter().filter_map(|((db, key), cell)| Some(((becomes(db)?, key), cell)));
+        records.extend(after);
+    }
+    for write in writes {
         records.insert((write.db, write.key.clone()), write.cell.clone());
     }
-    records
 }
 
 /// The attempts that have committed.

@@ -1,0 +1,540 @@
+//! Running the fragments of attempts: locks, times, compute fragments, and what is handed to whom.
+//!
+//! A fragment is run once the concurrency control has granted its target and the attempt's time may tell what has expired. One
+//! that has to wait, for another attempt, for a time to be reserved or for a work thread, leaves the rest of its access waiting.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
+
+use ordain_execution::{Computed, InWorkspace, InputSlots, Long, Step, Workspace, Write};
+use ordain_model::{
+    Abort, Access as FragmentAccess, Cell, Chunk, Computations, Fragment, Gsn, KeyHash, Millis, SlotNo,
+    Stopwatch, Txn,
+};
+use ordain_role::{Address, Outbox, UnderWay, WorkDone};
+use ordain_store::{RecordId, RecordStore};
+
+use super::Participant;
+use crate::concurrency::{Ended, Mode, Target, Verdict};
+use crate::ids::{Age, AttemptId, Lead};
+use crate::message::{Access, Accessed, Accesses, Failure, Message, Own, Protocol, Shipped, Termed};
+use crate::times::Tested;
+
+/// An attempt under way.
+#[derive(Debug, Default)]
+pub(super) struct Attempt {
+    pub(super) age: Age,
+    pub(super) workspace: Workspace,
+    /// The results that fragments here need.
+    pub(super) slots: Vec<Vec<u8>>,
+    /// Records of other participants for compute fragments here.
+    pub(super) received: BTreeMap<SlotNo, (Cell, Gsn)>,
+    /// Those that were more than may be shipped.
+    pub(super) held_back: BTreeSet<SlotNo>,
+    /// The access that is being run; it waits for something if there is one between two events.
+    pub(super) job: Option<Job>,
+    /// Handed over: the partition may promise it, so that only the partition's log ends it now.
+    pub(super) is_gathered: bool,
+}
+
+/// An access that is being run.
+#[derive(Debug)]
+pub(super) struct Job {
+    from: Address,
+    home: Lead,
+    chunk: Arc<Chunk>,
+    access: Access,
+    /// The next of the access's fragments.
+    next: usize,
+    /// Its target is granted already, or will be when this goes on.
+    waits: Option<Waits>,
+    slots: Vec<(SlotNo, Vec<u8>)>,
+    shipped: Vec<Shipped>,
+    returned: Vec<Write>,
+    /// Bytes of results that only the reply needs.
+    shown: usize,
+    is_too_long: bool,
+}
+
+/// The reason why an access waits.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Waits {
+    /// The concurrency control has not granted it.
+    Lock,
+    /// The attempt's time is not reserved.
+    Time,
+    /// A work thread computes, by its token.
+    Computation(u64),
+}
+
+/// The progress of an access.
+enum Ran {
+    All,
+    Waits(Waits),
+    Failed(Failure),
+}
+
+/// Computations that are away, and what is needed to give one away.
+#[derive(Debug, Default)]
+pub(super) struct Away {
+    /// The most work of a compute fragment here, units, before it is given away; no bound while no work thread would run it.
+    pub(super) patience: Option<u64>,
+    /// Where an operator finds what is away, once it runs.
+    pub(super) computations: Computations,
+    /// Where the work threads note what they execute.
+    pub(super) under_way: UnderWay,
+    /// The clock that times scripts there, if the driver has one.
+    pub(super) stopwatch: Option<Arc<dyn Stopwatch>>,
+    next: u64,
+    /// The attempts, by the tokens of the work.
+    attempts: BTreeMap<u64, AttemptId>,
+    leaving: Vec<ordain_role::Work>,
+}
+
+impl Away {
+    /// The number of computations that are away.
+    pub(super) fn len(&self) -> usize {
+        self.attempts.len()
+    }
+
+    fn leave(&mut self, who: AttemptId, long: Long) -> u64 {
+        let token = self.next;
+        self.next += 1;
+        self.attempts.insert(token, who);
+        let (procedure, _) = long.what();
+        let (computations, stopwatch) = (self.computations.clone(), self.stopwatch.clone());
+        let (under_way, number) = (self.under_way.of_work(), long.number);
+        // Nobody computes it again: what is logged is what came of it. So an operator may end it.
+        let run = move || computations.during(procedure, true, |stop| long.run(stop, stopwatch));
+        self.leaving.push(ordain_role::Work::new(token, move || under_way.during(number, run)));
+        token
+    }
+}
+
+/// A fragment of an attempt.
+#[derive(Clone, Copy)]
+struct At<'a> {
+    chunk: &'a Arc<Chunk>,
+    txn: &'a Txn,
+    /// Counted from the transaction's first.
+    n: usize,
+}
+
+impl<'a> At<'a> {
+    fn fragment(self) -> &'a Fragment {
+        &self.chunk.fragments(self.txn)[self.n]
+    }
+}
+
+impl Participant {
+    // ---- accesses ------------------------------------------------------------------------------------------
+
+    pub(super) fn take_accesses(
+        &mut self,
+        from: Address,
+        home: Lead,
+        accesses: Accesses,
+        out: &mut Outbox<Message>,
+    ) {
+        let Accesses { chunk, list } = accesses;
+        for access in list {
+            let who = access.attempt;
+            if who.home() != home || !self.is_sound(&chunk, &access) {
+                // Another version has sent it, or nobody: a coordinator that waits for it gives the attempt up.
+                self.refused += 1;
+                continue;
+            }
+            // An earlier attempt is over, unless it may be promised: then the log ends it.
+            let before = AttemptId { attempt: 0, ..who };
+            let former = self.attempts.range(before..who).filter(|(_, former)| !former.is_gathered);
+            let former: Vec<AttemptId> = former.map(|(who, _)| *who).collect();
+            former.into_iter().for_each(|who| self.finish(who, out));
+            if self.begin_access(from, home, &chunk, access) {
+                self.go_on(who, out);
+            }
+        }
+    }
+
+    /// Takes in an access; answers whether it is to be run.
+    fn begin_access(&mut self, from: Address, home: Lead, chunk: &Arc<Chunk>, mut access: Access) -> bool {
+        let attempt = self.attempts.entry(access.attempt).or_default();
+        if attempt.job.is_some() || attempt.is_gathered {
+            return false;
+        }
+        attempt.age = access.age;
+        let count = chunk.fragments(&chunk.txns()[access.at as usize]).len();
+        attempt.slots.resize(count, Vec::new());
+        for (slot, result) in std::mem::take(&mut access.inputs) {
+            attempt.slots[slot.0 as usize] = result;
+        }
+        for Shipped { slot, cell, version, is_held_back } in std::mem::take(&mut access.shipped) {
+            match is_held_back {
+                true => _ = attempt.held_back.insert(slot),
+                false => _ = attempt.received.insert(slot, (cell, version)),
+            }
+        }
+        let mut records = InWorkspace { store: &self.store, workspace: &mut attempt.workspace };
+        for Write { db, key, cell } in std::mem::take(&mut access.returned) {
+            records.put(db, &key, KeyHash::of_record(db, &key), cell);
+        }
+        attempt.job = Some(Job {
+            from,
+            home,
+            chunk: chunk.clone(),
+            slots: Vec::with_capacity(access.fragments.len()),
+            access,
+            next: 0,
+            waits: None,
+            shipped: Vec::new(),
+            returned: Vec::new(),
+            shown: 0,
+            is_too_long: false,
+        });
+        true
+    }
+
+    /// True if an access names fragments and records that are here: it may come from another node.
+    fn is_sound(&self, chunk: &Chunk, access: &Access) -> bool {
+        let Some(txn) = chunk.txns().get(access.at as usize) else { return false };
+        let fragments = chunk.fragments(txn);
+        let is_here = |hash: KeyHash| self.layout.shard_of(hash.slot()) == self.number;
+        let runs_here = |n: &u32| {
+            let fragment = fragments.get(*n as usize);
+            fragment.is_some_and(|fragment| fragment.is_table() || is_here(fragment.hash))
+        };
+        let is_slot = |slot: SlotNo| (slot.0 as usize) < fragments.len();
+        access.fragments.iter().all(runs_here)
+            && access.inputs.iter().all(|(slot, _)| is_slot(*slot))
+            && access.shipped.iter().all(|shipped| is_slot(shipped.slot))
+            && access.returned.iter().all(|write| is_here(self.hash_of(write.db, &write.key)))
+    }
+
+    /// Goes on with an access, and with those that wait for what it releases.
+    fn go_on(&mut self, who: AttemptId, out: &mut Outbox<Message>) {
+        self.settle(Ended { granted: vec![who], ..Ended::default() }, out);
+    }
+
+    /// Goes on with the accesses whose times are reserved now.
+    pub(super) fn go_on_reserved(&mut self, out: &mut Outbox<Message>) {
+        let mut waiting = std::mem::take(&mut self.unreserved);
+        waiting.retain(|who| self.waits(*who) == Some(Waits::Time));
+        self.settle(Ended { granted: waiting, ..Ended::default() }, out);
+    }
+
+    fn waits(&self, who: AttemptId) -> Option<Waits> {
+        self.attempts.get(&who)?.job.as_ref()?.waits
+    }
+
+    /// Goes on with whatever may go on, until nothing may.
+    pub(super) fn settle(&mut self, mut ended: Ended, out: &mut Outbox<Message>) {
+        loop {
+            let released = std::mem::take(&mut ended.released);
+            released.into_iter().for_each(|record| self.store.release_if_absent(record));
+            for who in std::mem::take(&mut ended.refused) {
+                if let Some(job) = self.attempts.get_mut(&who).and_then(|attempt| attempt.job.take()) {
+                    let failure = Some(Failure::Refused);
+                    self.answer(job, who, failure, out);
+                }
+                self.end(who, &mut ended);
+            }
+            let granted = std::mem::take(&mut ended.granted);
+            if granted.is_empty() && ended.refused.is_empty() {
+                break;
+            }
+            for who in granted {
+                let Some((job, failure)) = self.run(who, out) else { continue };
+                self.answer(job, who, failure, out);
+                if matches!(failure, Some(Failure::Refused | Failure::TooOld(_))) {
+                    self.end(who, &mut ended);
+                }
+            }
+        }
+        self.away.leaving.drain(..).for_each(|work| out.work(work));
+    }
+
+    /// Answers an access that has ended.
+    fn answer(&self, job: Job, who: AttemptId, failure: Option<Failure>, out: &mut Outbox<Message>) {
+        let (Some(from), Some(attempt)) = (self.lead(), self.attempts.get(&who)) else { return };
+        let Job { home, access, slots, shipped, returned, is_too_long, .. } = job;
+        let workspace = &attempt.workspace;
+        let is_local = job.from == self.manager;
+        let hands_over = failure.is_none() && access.is_last && is_local;
+        let accessed = Accessed {
+            attempt: who,
+            shard: self.number as u16,
+            slots,
+            failure,
+            shipped,
+            returned,
+            is_too_long,
+            has_written: !workspace.is_clean(),
+            changes: if hands_over { workspace.changes().to_vec() } else { Vec::new() },
+            writes: if hands_over { workspace.writes() } else { Vec::new() },
+        };
+        out.send(job.from, Termed { from, to: home, content: Protocol::Accessed(accessed) });
+    }
+
+    // ---- fragments -----------------------------------------------------------------------------------------
+
+    /// Runs the fragments of an attempt's access as far as nothing forbids it; answers how it has ended, unless it waits.
+    fn run(&mut self, who: AttemptId, out: &mut Outbox<Message>) -> Option<(Job, Option<Failure>)> {
+        let mut attempt = self.attempts.remove(&who)?;
+        let Some(mut job) = attempt.job.take() else {
+            self.attempts.insert(who, attempt);
+            return None;
+        };
+        let ran = self.run_fragments(who, &mut attempt, &mut job);
+        if self.times.asks() {
+            out.send(self.manager, Own::Reserve(job.access.now));
+        }
+        let ended = match ran {
+            Ran::All => Some(None),
+            Ran::Failed(failure) => Some(Some(failure)),
+            Ran::Waits(waits) => {
+                job.waits = Some(waits);
+                self.note_wait(who, waits, &job, out);
+                None
+            }
+        };
+        match ended {
+            Some(failure) => {
+                self.attempts.insert(who, attempt);
+                Some((job, failure))
+            }
+            None => {
+                attempt.job = Some(job);
+                self.attempts.insert(who, attempt);
+                None
+            }
+        }
+    }
+
+    fn note_wait(&mut self, who: AttemptId, waits: Waits, job: &Job, out: &mut Outbox<Message>) {
+        match waits {
+            Waits::Lock => self.waited += 1,
+            Waits::Time => {
+                self.unreserved.push(who);
+                out.send(self.manager, Own::Reserve(job.access.now));
+            }
+            Waits::Computation(_) => {
+                let Some(from) = self.lead() else { return };
+                out.send(job.from, Termed { from, to: job.home, content: Protocol::Computing(who) });
+            }
+        }
+    }
+
+    fn run_fragments(&mut self, who: AttemptId, attempt: &mut Attempt, job: &mut Job) -> Ran {
+        let chunk = job.chunk.clone();
+        let txn = &chunk.txns()[job.access.at as usize];
+        while let Some(n) = job.access.fragments.get(job.next).copied() {
+            let at = At { chunk: &chunk, txn, n: n as usize };
+            let mut record = None;
+            if job.waits.take().is_none() {
+                let verdict = self.lock(who, attempt.age, at, &mut record);
+                match verdict {
+                    Verdict::Granted => {}
+                    Verdict::Waits => return Ran::Waits(Waits::Lock),
+                    Verdict::Refused => {
+                        record.into_iter().for_each(|record| self.store.release_if_absent(record));
+                        return Ran::Failed(Failure::Refused);
+                    }
+                }
+            }
+            match self.test_time(attempt, job, at, record) {
+                Tested::Seen => {}
+                Tested::TooOld(time) => return Ran::Failed(Failure::TooOld(time)),
+                Tested::Unreserved => return Ran::Waits(Waits::Time),
+            }
+            let mut answer = Vec::new();
+            let fragment = at.fragment();
+            let ran = if fragment.access == FragmentAccess::Compute {
+                match self.compute(who, attempt, job, at, &mut answer) {
+                    Ok(ran) => ran,
+                    Err(token) => return Ran::Waits(Waits::Computation(token)),
+                }
+            } else if fragment.shipped {
+                self.ship(attempt, job, at);
+                Ok(())
+            } else if job.is_too_long && fragment.only_shows() {
+                Ok(())
+            } else {
+                let Participant { registry, store, locals, .. } = self;
+                let (now, seed) = (job.access.now, job.access.seed);
+                let step = Step { registry, chunk: &chunk, txn, n: at.n, now, seed, slots: &attempt.slots };
+                let records = &mut InWorkspace { store: &*store, workspace: &mut attempt.workspace };
+                step.run(records, locals, &mut answer)
+            };
+            if let Err(abort) = self.ran(attempt, job, fragment, answer, ran) {
+                return Ran::Failed(Failure::Aborted(SlotNo(n), abort));
+            }
+        }
+        Ran::All
+    }
+
+    /// A fragment has run: the access goes on to the next.
+    fn ran(
+        &mut self,
+        attempt: &mut Attempt,
+        job: &mut Job,
+        fragment: &Fragment,
+        mut answer: Vec<u8>,
+        ran: Result<(), Abort>,
+    ) -> Result<(), Abort> {
+        let n = job.access.fragments[job.next];
+        if fragment.fed {
+            attempt.slots[n as usize].clone_from(&answer);
+        }
+        if fragment.only_answers() && ran.is_ok() {
+            job.shown = job.shown.saturating_add(answer.len());
+            job.is_too_long |= job.shown > self.registry.limits().reply;
+            if job.is_too_long {
+                answer = Vec::new();
+            }
+        }
+        job.slots.push((SlotNo(n), answer));
+        job.next += 1;
+        ran
+    }
+
+    /// Asks for the lock on a fragment's target.
+    fn lock(&mut self, who: AttemptId, age: Age, at: At<'_>, found: &mut Option<RecordId>) -> Verdict {
+        let fragment = at.fragment();
+        let Participant { store, control, .. } = self;
+        let mode = if fragment.writes() { Mode::Exclusive } else { Mode::Shared };
+        let target = if fragment.is_table() {
+            Target::Table
+        } else if fragment.is_keyed() {
+            let key = ordain_model::serial::key_of(at.chunk.args(at.txn), fragment);
+            let record = store.find_or_reserve(fragment.db, key.bytes, fragment.hash);
+            *found = Some(record);
+            Target::Record(record)
+        } else {
+            return Verdict::Granted;
+        };
+        control.access(store, who, age, target, mode)
+    }
+
+    /// Tests whether the attempt's time may tell what has expired, if that is the question.
+    fn test_time(&mut self, attempt: &Attempt, job: &Job, at: At<'_>, record: Option<RecordId>) -> Tested {
+        let fragment = at.fragment();
+        let expires = if fragment.is_table() {
+            true
+        } else if fragment.is_keyed() && attempt.workspace.changes().is_empty() {
+            let find = || {
+                let key = ordain_model::serial::key_of(at.chunk.args(at.txn), fragment);
+                self.store.find(fragment.db, key.bytes, fragment.hash)
+            };
+            record.or_else(find).is_some_and(|record| !self.store.cell(record).expires_at.is_never())
+        } else {
+            // A change of whole databases has asked for all of them.
+            false
+        };
+        if expires { self.times.test(job.access.now) } else { Tested::Seen }
+    }
+
+    /// Ships a record, if the compute fragment that it is for runs elsewhere.
+    fn ship(&self, attempt: &mut Attempt, job: &mut Job, at: At<'_>) {
+        let (fragment, slot) = (at.fragment(), SlotNo(at.n as u32));
+        let fragments = at.chunk.fragments(at.txn);
+        let is_for = |other: &&Fragment| {
+            other.access == FragmentAccess::Compute && at.chunk.plans().inputs_of(other).contains(&slot)
+        };
+        let taker = fragments[at.n..].iter().find(is_for);
+        if taker.is_none_or(|taker| self.layout.shard_of(taker.hash.slot()) == self.number) {
+            return;
+        }
+        let now: Millis = job.access.now;
+        let key = ordain_model::serial::key_of(at.chunk.args(at.txn), fragment);
+        let records = InWorkspace { store: &self.store, workspace: &mut attempt.workspace };
+        let (cell, version) = records.find(fragment.db, key.bytes, fragment.hash, now);
+        // Records of the taker's own slot are never here.
+        let is_held_back = cell.weight() > self.registry.limits().share(at.txn.carriers);
+        let cell = if is_held_back { Cell::ABSENT } else { cell.clone() };
+        job.shipped.push(Shipped { slot, cell, version, is_held_back });
+    }
+
+    /// Runs a compute fragment on its records. One that takes long is given to a work thread: then its token is answered.
+    fn compute(
+        &mut self,
+        who: AttemptId,
+        attempt: &mut Attempt,
+        job: &mut Job,
+        at: At<'_>,
+        answer: &mut Vec<u8>,
+    ) -> Result<Result<(), Abort>, u64> {
+        let At { chunk, txn, n } = at;
+        let (now, seed) = (job.access.now, job.access.seed);
+        let Attempt { workspace, slots, received, held_back, .. } = attempt;
+        let Participant { registry, store, locals, layout, number, away, .. } = self;
+        let fragments = chunk.fragments(txn);
+        let is_here = |slot: SlotNo| layout.shard_of(fragments[slot.0 as usize].hash.slot()) == *number;
+        let mut records = InWorkspace { store: &*store, workspace };
+        let mut shipped = records.gather((chunk, txn, n), now, received, is_here);
+        let step = Step { registry, chunk, txn, n, now, seed, slots: &*slots };
+        locals.set_patience(away.patience);
+        let ran = step.compute(&mut shipped, |slot| held_back.contains(&slot), locals, answer);
+        if locals.take_given_up() {
+            let given = shipped.held.into_iter().map(|held| (held.slot, (held.cell, held.version)));
+            let long = Long {
+                chunk: chunk.clone(),
+                at: job.access.at as usize,
+                n,
+                number: who.transaction.number,
+                seed,
+                now,
+                registry: registry.clone(),
+                answers: InputSlots::of_inputs(chunk, job.access.at as usize, n, &*slots),
+                records: given.collect(),
+            };
+            return Err(away.leave(who, long));
+        }
+        for held in shipped.held.into_iter().filter(|held| held.changed) {
+            match is_here(held.slot) {
+                true => records.put(held.db, held.key, fragments[held.slot.0 as usize].hash, held.cell),
+                false => job.returned.push(Write { db: held.db, key: held.key.to_vec(), cell: held.cell }),
+            }
+        }
+        Ok(ran)
+    }
+
+    /// Takes the result of a computation that was given away. Its attempt may be over.
+    pub(super) fn take_computed(&mut self, done: WorkDone, out: &mut Outbox<Message>) {
+        let Some(who) = self.away.attempts.remove(&done.token) else {
+            return out.halt("a participant received the result of work that it did not give");
+        };
+        let Ok(computed) = done.product.downcast::<Computed>() else {
+            return out.halt("a participant received the result of other work than it gave");
+        };
+        if self.waits(who) != Some(Waits::Computation(done.token)) {
+            return;
+        }
+        let Some(mut attempt) = self.attempts.remove(&who) else { return };
+        let Some(mut job) = attempt.job.take() else { return };
+        job.waits = None;
+        let Computed { n, records: computed, answer, result } = *computed;
+        let chunk = job.chunk.clone();
+        let txn = &chunk.txns()[job.access.at as usize];
+        let fragments = chunk.fragments(txn);
+        let mut records = InWorkspace { store: &self.store, workspace: &mut attempt.workspace };
+        for (slot, cell, _) in computed.into_iter().filter(|(_, _, changed)| *changed) {
+            let fragment = &fragments[slot.0 as usize];
+            let key = ordain_model::serial::key_of(chunk.args(txn), fragment).bytes;
+            match self.layout.shard_of(fragment.hash.slot()) == self.number {
+                true => records.put(fragment.db, key, fragment.hash, cell),
+                false => job.returned.push(Write { db: fragment.db, key: key.to_vec(), cell }),
+            }
+        }
+        let failed = self.ran(&mut attempt, &mut job, &fragments[n], answer, result).err();
+        match failed {
+            Some(abort) => {
+                self.attempts.insert(who, attempt);
+                self.answer(job, who, Some(Failure::Aborted(SlotNo(n as u32), abort)), out);
+            }
+            None => {
+                attempt.job = Some(job);
+                self.attempts.insert(who, attempt);
+                self.go_on(who, out);
+            }
+        }
+    }
+}
