@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use ordain_family::{Family, Keep, NodeSettings, Notice, Opened, Roles, places};
-use ordain_gateway::{AloneRouter, Gateway, Router, Services};
+use ordain_gateway::{Gateway, RelayRouter, Router, Services};
 use ordain_log::{Durability, LogConfig, LogError, LogWriter, Recovered};
 use ordain_model::{ChunkNo, Digest, Epoch, GatewayId, Registry};
 use ordain_replication::{EntryType, GroupError, GroupLog, GroupSettings, InputLog, LogSettings};
@@ -238,7 +238,7 @@ impl Family for CommitFamily {
     }
 
     fn router(&self, settings: &NodeSettings) -> Box<dyn Router> {
-        Box::new(AloneRouter(settings.at(MANAGER)))
+        Box::new(RelayRouter::new(settings.topology.clone(), settings.at(MANAGER)))
     }
 
     fn peer_watchers(&self, settings: &NodeSettings) -> Vec<u16> {

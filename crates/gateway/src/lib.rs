@@ -52,7 +52,7 @@ pub use overlay::overlay;
 use pending::{Pending, Place};
 use reconnaissance::Dependent;
 pub use reconnaissance::MAX_RESTARTS;
-pub use router::{AloneRouter, Dispatcher, HOLD_FOR, ReplicaRouter, Route, Router};
+pub use router::{AloneRouter, Dispatcher, HOLD_FOR, RelayRouter, ReplicaRouter, Route, Router};
 pub use services::{NotServed, Service, Services};
 pub use streams::Stream;
 use streams::Streams;

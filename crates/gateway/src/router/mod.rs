@@ -5,6 +5,8 @@
 //! the benchmark's clients share both.
 
 mod dispatcher;
+mod peers;
+mod relay;
 mod replicas;
 
 use std::fmt::Debug;
@@ -13,6 +15,7 @@ use ordain_model::{Micros, PartitionId};
 use ordain_role::{Address, NodeId, PeerChange, ReplicaId};
 
 pub use dispatcher::{Dispatcher, HOLD_FOR};
+pub use relay::RelayRouter;
 pub use replicas::ReplicaRouter;
 
 use crate::Owed;

@@ -1,11 +1,12 @@
 //! The router over replicas that each hold all data and execute by themselves: its own replica answers, while all of it
 //! can be reached.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeSet;
 
 use ordain_model::{Micros, PartitionId};
 use ordain_role::{Address, NodeId, PeerChange, PeerState, ReplicaId, Topology};
 
+use super::peers::Peers;
 use super::{Route, Router};
 use crate::Owed;
 
@@ -16,16 +17,13 @@ pub struct ReplicaRouter {
     node: NodeId,
     /// The role that takes transactions, the same number on every node.
     role: u16,
-    /// Nodes with which there is a stream, as both know.
-    met: BTreeSet<NodeId>,
-    /// Those of them that have not been reached for a while, and since when, or since they were last given up.
-    lost: BTreeMap<NodeId, Micros>,
+    peers: Peers,
 }
 
 impl ReplicaRouter {
     /// The router of a node that has met no other. `role` takes transactions on every node.
     pub fn new(topology: Topology, node: NodeId, role: u16) -> ReplicaRouter {
-        ReplicaRouter { topology, node, role, met: BTreeSet::from([node]), lost: BTreeMap::new() }
+        ReplicaRouter { topology, node, role, peers: Peers::new(node) }
     }
 
     /// How long an answer from a node that cannot be reached is waited for. Where others can go on in its place, so
@@ -36,7 +34,7 @@ impl ReplicaRouter {
     }
 
     fn is_there(&self, node: NodeId) -> bool {
-        self.met.contains(&node) && !self.lost.contains_key(&node)
+        self.peers.is_there(node)
     }
 
     /// The sequencer of a partition, and the replica that answers. That is a whole replica, or else one of which the nodes
@@ -104,7 +102,7 @@ impl Router for ReplicaRouter {
     }
 
     fn others(&self) -> Vec<NodeId> {
-        self.met.iter().copied().filter(|node| *node != self.node && self.is_there(*node)).collect()
+        self.peers.others()
     }
 
     fn partition_of(&self, node: NodeId) -> PartitionId {
@@ -120,17 +118,16 @@ impl Router for ReplicaRouter {
         let PeerChange { node, state } = change;
         match state {
             PeerState::Lost => {
-                self.lost.entry(node).or_insert(now);
-                let others = self.topology.replicas > 1 && self.met.contains(&node);
+                let was_met = self.peers.lose(now, node);
+                let others = self.topology.replicas > 1 && was_met;
                 others.then(|| self.owed(node, false))
             }
             PeerState::Back => {
-                self.lost.remove(&node);
+                self.peers.regain(node);
                 None
             }
             PeerState::Fresh => {
-                self.lost.remove(&node);
-                self.met.remove(&node);
+                self.peers.forget(node);
                 None
             }
         }
@@ -138,18 +135,16 @@ impl Router for ReplicaRouter {
 
     fn greeted(&mut self, node: NodeId) -> Option<Owed> {
         // Also at the first meeting: it may have led where something was ordered, and have answered that.
-        self.met.insert(node).then(|| self.owed(node, true))
+        self.peers.meet(node).then(|| self.owed(node, true))
     }
 
     fn give_up(&mut self, now: Micros) -> Vec<Owed> {
         let patience = self.patience();
-        let late = self.lost.iter_mut().filter(|(_, since)| now.since(**since) >= patience);
-        let nodes: Vec<NodeId> = late.map(|(node, since)| (*since = now, *node).1).collect();
-        nodes.into_iter().map(|node| self.owed(node, true)).collect()
+        self.peers.late(now, patience).into_iter().map(|node| self.owed(node, true)).collect()
     }
 
     fn lacks_any(&self) -> bool {
-        !self.lost.is_empty()
+        self.peers.lacks_any()
     }
 }
 
