@@ -476,6 +476,9 @@ fn figures_to_json(figures: &Figures) -> serde_json::Value {
         "batch_fragments_max": figures.batch_fragments_max,
         "batch_fragments": figures.batch_fragments,
         "faults": figures.faults,
+        "deposed": figures.deposed,
+        "regained": figures.regained,
+        "held": figures.held,
         "fault_every_us": figures.fault_every().map(|every| every.0),
         "asked_for_us": figures.asked_for.0,
     })

@@ -33,11 +33,33 @@ pub enum Fault {
     /// A node loses power and its disk, and comes back with an empty one: where the system can bear that, and not before
     /// it has got over the last time.
     Loss,
+    /// The leader of a group is cut off from the other members alone, while clients and all other nodes reach it, until another
+    /// one leads and for a while longer.
+    Depose,
+    /// The same, and then the new leader is cut off from the members until the former one leads again, without having
+    /// started anew.
+    Regain,
+    /// A leader stands still when it has handled a message of some kind, and before anything that it sends for it leaves,
+    /// until another one leads and for a while longer.
+    Hold,
 }
 
 impl Fault {
+    /// Those that a seed draws for any system.
+    const OF_NODES: [Fault; 7] = [
+        Fault::Crash,
+        Fault::Partition,
+        Fault::Delay,
+        Fault::Reorder,
+        Fault::Duplicate,
+        Fault::Disk,
+        Fault::Clock,
+    ];
+    /// Those by which the leader of a group loses its power while it lives.
+    pub(crate) const OF_LEADERS: [Fault; 3] = [Fault::Depose, Fault::Regain, Fault::Hold];
+
     /// All of them, with their names on the command line.
-    pub const ALL: [(Fault, &'static str); 8] = [
+    pub const ALL: [(Fault, &'static str); 11] = [
         (Fault::Crash, "crash"),
         (Fault::Partition, "partition"),
         (Fault::Delay, "delay"),
@@ -46,6 +68,9 @@ impl Fault {
         (Fault::Disk, "disk"),
         (Fault::Clock, "clock"),
         (Fault::Loss, "loss"),
+        (Fault::Depose, "depose"),
+        (Fault::Regain, "regain"),
+        (Fault::Hold, "hold"),
     ];
 }
 
@@ -71,6 +96,11 @@ impl Faults {
         Faults(self.0 & !(1 << fault as u16))
     }
 
+    /// True if all that is in the set are faults of leaders.
+    pub(crate) fn are_of_leaders(self) -> bool {
+        self != Faults::NONE && Fault::OF_LEADERS.into_iter().fold(self, Faults::without) == Faults::NONE
+    }
+
     /// True if a kind is in the set.
     pub const fn has(self, fault: Fault) -> bool {
         self.0 & (1 << fault as u16) != 0
@@ -80,7 +110,7 @@ impl Faults {
 /// A name that is no fault.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error(
-    "unknown fault `{0}`: say none, all, or some of crash,partition,delay,reorder,duplicate,disk,clock,loss separated by commas"
+    "unknown fault `{0}`: say none, all, or some of crash,partition,delay,reorder,duplicate,disk,clock,loss,depose,regain,hold separated by commas"
 )]
 pub struct UnknownFault(String);
 
@@ -177,6 +207,10 @@ pub struct Intensity {
     pub full_us_max: u64,
     /// Mean time between two losses of a disk; 0 for none.
     pub loss_every_us: u64,
+    /// Mean time between two leaders that lose their power while they live, for each way in which they may; 0 for none.
+    pub depose_every_us: [u64; 3],
+    /// Longest time that a deposed leader stays as it is after another one leads.
+    pub depose_us_max: u64,
     /// The most that a clock's rate is off the true one, per million.
     pub clock_drift: u32,
     /// Mean time between two jumps of a wall clock; 0 for none.
@@ -218,12 +252,12 @@ impl Intensity {
         let mut drawn = Intensity::calm(random);
         // Every kind is asked for in any case, so that leaving one out changes the others of a seed little.
         let only = faults.0.count_ones() == 1;
-        let mut uses = |fault| (random.chance(750_000) || only) && faults.has(fault);
-        let used = Fault::ALL.map(|(fault, _)| fault != Fault::Loss && uses(fault));
+        let uses = |fault| (random.chance(750_000) || only) && faults.has(fault);
+        let used = Fault::OF_NODES.map(uses);
         let rate = |random: &mut Random| 1 << random.between(10, 17);
         // A packet that is lost or late holds up all that come after it.
         let packets = |random: &mut Random| 1 << random.between(8, 15);
-        let [crash, partition, delay, reorder, duplicate, disk, clock, _] = used;
+        let [crash, partition, delay, reorder, duplicate, disk, clock] = used;
         if crash {
             drawn.crash_every_us = 1 << random.between(9, 15);
             drawn.down_us_max = 1 << random.between(8, 17 + longer);
@@ -311,6 +345,20 @@ impl Intensity {
             impatience_chance: 0,
             slow_disk_chance: 0,
             ..self.clone()
+        }
+    }
+
+    /// Draws how often leaders lose their power while they live, on a system that has leaders. Such a fault lasts for an
+    /// election, far longer than others, so many seeds do without.
+    pub(crate) fn draw_deposals(&mut self, faults: Faults, random: &mut Random) {
+        if Fault::OF_LEADERS.into_iter().all(|fault| !faults.has(fault)) {
+            return;
+        }
+        self.depose_us_max = 1 << random.between(10, 19);
+        for (fault, every) in Fault::OF_LEADERS.into_iter().zip(&mut self.depose_every_us) {
+            if faults.has(fault) && (random.chance(250_000) || faults.are_of_leaders()) {
+                *every = 1 << random.between(14, 18);
+            }
         }
     }
 

@@ -32,6 +32,12 @@ pub struct Figures {
     pub crashes: u64,
     /// The number of faults that the simulator began.
     pub faults: u64,
+    /// The number of leaders that lost their power while they lived.
+    pub deposed: u64,
+    /// The number of leaders that got it back without having started anew.
+    pub regained: u64,
+    /// The number of leaders that stood still between what they had handled and what they sent for it.
+    pub held: u64,
     /// The virtual time for which clients asked and faults happened.
     pub asked_for: Micros,
 }
@@ -81,6 +87,10 @@ impl fmt::Display for Figures {
             "unknown {unknown_percent:.0}% batches {batches} of {batch_txns} txns {batch_fragments} fragments \
              crashes {crashes} faults {faults}"
         )?;
+        let of_leaders = [("deposed", self.deposed), ("regained", self.regained), ("held", self.held)];
+        for (name, count) in of_leaders.into_iter().filter(|(_, count)| *count > 0) {
+            write!(f, " {name} {count}")?;
+        }
         self.fault_every().map_or(Ok(()), |every| write!(f, " every {:.1} ms", millis(every)))?;
         write!(f, " in {:.1} ms", millis(self.asked_for))
     }
@@ -119,6 +129,11 @@ impl fmt::Display for Summary {
         figure("batch", " fragments,", 0, &|run| Some(run.batch_fragments as f64))?;
         figure("crashes", ",", 0, &|run| Some(run.crashes as f64))?;
         figure("faults", ",", 0, &|run| Some(run.faults as f64))?;
+        if self.0.iter().any(|run| run.deposed + run.held > 0) {
+            figure("deposed", ",", 0, &|run| Some(run.deposed as f64))?;
+            figure("regained", ",", 0, &|run| Some(run.regained as f64))?;
+            figure("held", ",", 0, &|run| Some(run.held as f64))?;
+        }
         figure("fault every", " ms,", 1, &|run| run.fault_every().map(millis))?;
         figure("in", " ms", 1, &|run| Some(millis(run.asked_for)))
     }
@@ -147,6 +162,8 @@ mod tests {
         let run = Figures { faults: 4, crashes: 1, asked_for: Micros(10_000), ..of(&[8]) };
         let text = "unknown 0% batches 1 of 8 txns 24 fragments crashes 1 faults 4 every 2.5 ms in 10.0 ms";
         assert_eq!(run.to_string(), text);
+        let with_leaders = Figures { deposed: 2, held: 1, ..run.clone() };
+        assert!(with_leaders.to_string().contains("faults 4 deposed 2 held 1 every"));
         let mut summary = Summary::default();
         let calm = Figures { asked_for: Micros(30_000), ..of(&[2]) };
         [run, calm].into_iter().for_each(|figures| summary.add(figures));

@@ -7,6 +7,7 @@
 use ordain_model::{OutcomeBatch, OutcomeStatus, Random};
 use ordain_role::NodeId;
 
+use crate::deposals::Deposal;
 use crate::faults::{Fault, Faults, Intensity};
 use crate::load::FaultPace;
 use crate::network::Cuts;
@@ -34,8 +35,28 @@ pub(crate) enum Incident {
     Jump,
     /// A node loses its disk.
     Lose,
+    /// A leader loses its power while it lives.
+    Depose(Deposal),
     /// Something happens to single messages, disk operations or clients for a while.
     Spell(Spell),
+}
+
+/// The faults that only some systems can bear.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Bears {
+    /// A node may lose its disk.
+    pub(crate) loss: bool,
+    /// Some nodes have a leader.
+    pub(crate) deposals: bool,
+}
+
+impl Bears {
+    fn has(self, fault: Fault) -> bool {
+        match fault {
+            Fault::Loss => self.loss,
+            fault => self.deposals || !Fault::OF_LEADERS.contains(&fault),
+        }
+    }
 }
 
 /// What happens to single messages, disk operations or clients for a while.
@@ -83,6 +104,9 @@ fn incidents_of(fault: Fault, nodes: u16) -> &'static [Incident] {
         Fault::Disk => &[I::Fill, I::FailSync, I::Spell(Spell::SlowDisk)],
         Fault::Clock => &[I::Jump],
         Fault::Loss if nodes > 1 => &[I::Lose],
+        Fault::Depose => &[I::Depose(Deposal::Depose)],
+        Fault::Regain => &[I::Depose(Deposal::Regain)],
+        Fault::Hold => &[I::Depose(Deposal::Hold)],
         Fault::Partition | Fault::Reorder | Fault::Loss => &[],
     }
 }
@@ -103,7 +127,7 @@ impl Incidents {
     pub(crate) fn draw(
         (faults, pace): (Faults, FaultPace),
         nodes: u16,
-        bears_loss: bool,
+        bears: Bears,
         spells: &Intensity,
         random: &mut Random,
     ) -> Incidents {
@@ -113,11 +137,15 @@ impl Incidents {
         let mut possible = Vec::new();
         for (fault, _) in Fault::ALL {
             let kinds = incidents_of(fault, nodes);
-            if faults.has(fault) && !kinds.is_empty() && (fault != Fault::Loss || bears_loss) {
+            if faults.has(fault) && !kinds.is_empty() && bears.has(fault) {
                 possible.push(kinds);
             }
         }
-        let used: Vec<_> = possible.iter().copied().filter(|_| random.chance(750_000)).collect();
+        // One that lasts for an election makes a run long.
+        let is_used = |kinds: &&[Incident], random: &mut Random| {
+            random.chance(if matches!(kinds, [Incident::Depose(_)]) { 250_000 } else { 750_000 })
+        };
+        let used: Vec<_> = possible.iter().copied().filter(|kinds| is_used(kinds, random)).collect();
         let kinds = if used.is_empty() || pace == FaultPace::Once { possible } else { used };
         Incidents { kinds, spells: spells.clone(), after_requests: None }
     }
@@ -217,6 +245,8 @@ impl<S: System> Simulator<'_, S> {
             return self.after(delay, Happening::TryIncident(incident));
         }
         if let FaultPace::Every { mean_us } = self.config.load.faults {
+            // What lasts for an election is not to be buried by all that happens meanwhile.
+            let mean_us = if self.is_deposing() { 8 * mean_us } else { mean_us };
             self.after_about(mean_us, Happening::Incident);
         }
     }
@@ -257,6 +287,7 @@ impl<S: System> Simulator<'_, S> {
             }
             Incident::Jump => self.happen(Happening::Jump { node }),
             Incident::Lose => return self.lose_disk(node),
+            Incident::Depose(how) => return self.depose(how),
             Incident::Spell(spell) => {
                 self.counts.faults += 1;
                 let chance = *spell.chance(&mut self.incidents.spells);
@@ -283,14 +314,15 @@ mod tests {
 
     #[test]
     fn a_fault_that_was_not_asked_for_or_cannot_be_has_no_incident() {
-        let drawn = |faults: &str, nodes, bears_loss| {
+        let drawn = |faults: &str, nodes, bears| {
             let faults = faults.parse().unwrap();
             let mut kinds = Vec::new();
             for seed in 0..100 {
                 let mut random = Random::new(seed);
                 let pace = FaultPace::Every { mean_us: 1 };
                 let spells = Intensity::default();
-                let incidents = Incidents::draw((faults, pace), nodes, bears_loss, &spells, &mut random);
+                let bears = Bears { loss: bears, deposals: bears };
+                let incidents = Incidents::draw((faults, pace), nodes, bears, &spells, &mut random);
                 kinds.extend((0..20).filter_map(|_| incidents.next(&mut random)));
             }
             kinds
@@ -299,6 +331,8 @@ mod tests {
         assert!(drawn("crash", 3, true).iter().all(|kind| *kind == Incident::Crash));
         assert!(drawn("partition,reorder", 1, false).is_empty());
         assert!(drawn("loss", 3, false).is_empty());
+        assert!(drawn("depose,regain,hold", 3, false).is_empty());
+        assert!(drawn("crash,depose", 3, true).contains(&Incident::Depose(Deposal::Depose)));
         assert!(drawn("all", 3, true).contains(&Incident::Lose));
         assert!(!drawn("all", 3, false).contains(&Incident::Lose));
         assert!(drawn("all", 1, false).contains(&Incident::Spell(Spell::Impatience)));

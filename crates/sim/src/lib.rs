@@ -18,6 +18,7 @@ mod client;
 mod clock;
 pub mod companion;
 pub mod connections;
+mod deposals;
 pub mod faults;
 pub mod figures;
 mod incidents;

@@ -124,6 +124,12 @@ impl Cuts {
         Cuts(ways.filter(|(from, to)| is_cut(*from, *to)).collect())
     }
 
+    /// The ways between a member of a group and the others, both ways.
+    pub(crate) fn of_member(member: usize, group: &[usize]) -> Cuts {
+        let others = group.iter().copied().filter(|other| *other != member);
+        Cuts(others.flat_map(|other| [(member, other), (other, member)]).collect())
+    }
+
     #[cfg(test)]
     pub(crate) fn of(ways: &[(usize, usize)]) -> Cuts {
         Cuts(ways.iter().copied().collect())
@@ -294,7 +300,8 @@ impl<S: System> Simulator<'_, S> {
     }
 
     fn transmit(&mut self, from: usize, to: usize, packet: Packet) {
-        if self.cuts.has(from, to) || self.random.chance(self.intensity.drop_chance) {
+        let is_cut = self.cuts.has(from, to) || self.severed.has(from, to);
+        if is_cut || self.random.chance(self.intensity.drop_chance) {
             self.counts.packets_lost += 1;
             return;
         }

@@ -8,6 +8,7 @@ use ordain_role::{Directory, DiskDone, DiskError, DiskOp, DiskRequest, Event, Ro
 
 use crate::clock::Clock;
 use crate::companion::Companion;
+use crate::deposals::HeldStep;
 use crate::network::End;
 use crate::queue::Happening;
 
@@ -34,6 +35,8 @@ pub(crate) struct Node<M> {
     pub(crate) is_frozen: bool,
     /// The happenings that have come due for it meanwhile.
     pub(crate) held: Vec<Happening<M>>,
+    /// The step in which it stands still, if it does so in one.
+    pub(crate) held_step: Option<HeldStep<M>>,
     /// It is about to stop in good order: no client connects, and none asks for anything new.
     pub(crate) is_closing: bool,
     /// The disk that it had before an empty one was put there by mistake, under its old identity.
@@ -58,6 +61,7 @@ impl<M> Node<M> {
             ends: BTreeMap::new(),
             is_frozen: false,
             held: Vec::new(),
+            held_step: None,
             is_closing: false,
             aside: None,
             companion: None,
@@ -71,6 +75,7 @@ impl<M> Node<M> {
         self.roles.clear();
         self.ends.clear();
         self.held.clear();
+        self.held_step = None;
         self.companion = None;
         self.is_closing = false;
         self.is_frozen = false;

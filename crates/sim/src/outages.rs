@@ -8,6 +8,7 @@ use ordain_role::{Event, NodeId};
 
 use crate::client::Door;
 use crate::clock::Clock;
+use crate::deposals::Deposal;
 use crate::faults::Intensity;
 use crate::network::Cuts;
 use crate::node::{FailingDirectory, Slot};
@@ -40,6 +41,9 @@ impl<S: System> Simulator<'_, S> {
             self.after_about(self.intensity.partition_every_us, Happening::Cut);
             self.after_about(self.intensity.break_every_us, Happening::Break);
             self.after_about(self.intensity.loss_every_us, Happening::Lose);
+        }
+        for how in Deposal::ALL {
+            self.after_about(self.intensity.depose_every_us[how as usize], Happening::Depose(how));
         }
     }
 
@@ -95,6 +99,12 @@ impl<S: System> Simulator<'_, S> {
                 let node = self.random.index(self.nodes.len());
                 let _ = self.lose_disk(node);
             }
+            Happening::Depose(how) => {
+                // Where nobody leads yet, or another leader is under way, it is tried again.
+                if !self.depose(how) {
+                    self.after_about(self.intensity.depose_every_us[how as usize], Happening::Depose(how));
+                }
+            }
             Happening::Freeze { node } => {
                 self.after_about(self.intensity.freeze_every_us, Happening::Freeze { node });
                 self.counts.faults += 1;
@@ -115,6 +125,7 @@ impl<S: System> Simulator<'_, S> {
         self.healed = true;
         self.at_heal = (self.now, self.counts);
         self.cuts.mend();
+        self.end_deposal();
         self.end_operations();
         let calm = Intensity::calm(&mut self.random);
         self.intensity = calm;
@@ -140,7 +151,7 @@ impl<S: System> Simulator<'_, S> {
     }
 
     /// Draws the time that an outage lasts: while there are faults, as the load has it.
-    fn outage(&mut self, longest_us: u64) -> u64 {
+    pub(crate) fn outage(&mut self, longest_us: u64) -> u64 {
         match self.healed {
             true => 1 + self.random.tail(longest_us),
             false => self.config.load.outage(longest_us, &mut self.random),
@@ -301,6 +312,9 @@ impl<S: System> Simulator<'_, S> {
     pub(crate) fn thaw(&mut self, node: usize) {
         if std::mem::take(&mut self.nodes[node].is_frozen) {
             self.trace.note(self.now, format_args!("node {node} goes on"));
+            if let Some(step) = self.nodes[node].held_step.take() {
+                self.carry_out(node, step);
+            }
             for held in std::mem::take(&mut self.nodes[node].held) {
                 self.happen(held);
             }

@@ -9,6 +9,7 @@ use ordain_role::{Address, TimerId, WorkDone};
 use crate::client::Waiter;
 use crate::connections::ConnectionNo;
 use crate::connections::wire::Way;
+use crate::deposals::Deposal;
 use crate::incidents::{Incident, Spell};
 use crate::network::Packet;
 use ordain_checker::RequestId;
@@ -88,6 +89,10 @@ pub(crate) enum Happening<M> {
     Freeze { node: usize },
     /// A node that stood still goes on.
     Thaw { node: usize, life: u32 },
+    /// A leader begins to lose its power.
+    Depose(Deposal),
+    /// The leader that is losing its power, and who leads in its place, are looked at.
+    LookAtLeaders,
     /// A wall clock jumps.
     Jump { node: usize },
     /// An operator looks after the nodes that have ended, and aborts what has ended them.

@@ -184,7 +184,7 @@ pub fn run_seed<'a, S: System>(
     let conserved = workload.conserved();
     let mut simulator = Simulator::new(system, workload, config, sink);
     simulator.run(config.virtual_time.unwrap_or(config.faults_last), |s| {
-        !s.has_asked_enough() || s.awaits_fault()
+        !s.has_asked_enough() || s.awaits_fault() || s.is_deposing()
     });
     simulator.transition_to_liveness();
     simulator.await_speakers();
@@ -239,6 +239,9 @@ pub fn run_seed<'a, S: System>(
         unknown_percent: percent(report.unknown, report.transactions),
         crashes: u64::from(by_heal.crashes),
         faults: by_heal.faults,
+        deposed: u64::from(by_heal.deposed),
+        regained: u64::from(by_heal.regained),
+        held: u64::from(by_heal.held),
         asked_for: Micros(asked_for),
         ..Figures::of_batches(&checked.batches)
     };

@@ -19,8 +19,9 @@ use ordain_role::{Address, Event, NodeId};
 use crate::client::{Client, Door};
 use crate::connections::Connections;
 use crate::connections::speakers::Speakers;
+use crate::deposals::Deposed;
 use crate::faults::Intensity;
-use crate::incidents::Incidents;
+use crate::incidents::{Bears, Incidents};
 use crate::load::FaultPace;
 use crate::loading::Loading;
 use crate::network::Cuts;
@@ -55,6 +56,12 @@ pub struct Counts {
     pub jumps: u32,
     /// Times that a node stood still.
     pub freezes: u32,
+    /// Leaders that lost their power while they lived: cut off from their members, or held in a step.
+    pub deposed: u32,
+    /// Leaders that got their power back without having started anew.
+    pub regained: u32,
+    /// Leaders that stood still between what they had handled and what they sent for it.
+    pub held: u32,
     /// Times that a connection between nodes broke.
     pub breaks: u32,
     /// Packets between nodes that were lost.
@@ -134,6 +141,10 @@ pub struct Simulator<'a, S: System> {
     /// When the last packet of each ordered pair of nodes arrives, unless packets are to overtake each other.
     pub(crate) wires: BTreeMap<(usize, usize), Micros>,
     pub(crate) cuts: Cuts,
+    /// The ways between members of a group that are cut, so that its leader loses its power.
+    pub(crate) severed: Cuts,
+    /// The leader that is losing its power while it lives, if any is.
+    pub(crate) deposed: Option<Deposed>,
     pub(crate) addresses: BTreeMap<Address, usize>,
     pub(crate) connections: Connections,
     pub(crate) speakers: Speakers,
@@ -174,7 +185,7 @@ impl<'a, S: System> Simulator<'a, S> {
     ) -> Simulator<'a, S> {
         assert!(config.nodes > 0 && config.doors > 0, "a cluster has at least one node and one door");
         let mut random = Random::new(config.seed);
-        let (intensity, incidents) = Self::draw_faults(&config, system.bears_loss(), &mut random);
+        let (intensity, incidents) = Self::draw_faults(&config, &system, &mut random);
         let registry = system.registry();
         let mut doors = Vec::new();
         for node in 0..config.nodes {
@@ -217,6 +228,8 @@ impl<'a, S: System> Simulator<'a, S> {
             arrivals: BTreeMap::new(),
             wires: BTreeMap::new(),
             cuts: Cuts::default(),
+            severed: Cuts::default(),
+            deposed: None,
             addresses,
         };
         simulator.config.wall_before.into_iter().for_each(|wall| simulator.history.note_wall(wall));
@@ -243,12 +256,16 @@ impl<'a, S: System> Simulator<'a, S> {
     }
 
     /// The faults of a seed, at the pace of its load.
-    fn draw_faults(config: &Config, bears_loss: bool, random: &mut Random) -> (Intensity, Incidents) {
+    fn draw_faults(config: &Config, system: &S, random: &mut Random) -> (Intensity, Incidents) {
         let Config { faults, nodes, load, .. } = config;
+        let bears = Bears { loss: system.bears_loss(), deposals: !system.groups().is_empty() };
         if load.faults == FaultPace::Own {
             let mut intensity = Intensity::draw(*faults, *nodes, random);
-            if bears_loss {
+            if bears.loss {
                 intensity.draw_loss(*faults, random);
+            }
+            if bears.deposals {
+                intensity.draw_deposals(*faults, random);
             }
             return (intensity, Incidents::default());
         }
@@ -256,7 +273,12 @@ impl<'a, S: System> Simulator<'a, S> {
         if load.faults == FaultPace::Once {
             spells.crash_in_recovery_chance = 0;
         }
-        let incidents = Incidents::draw((*faults, load.faults), *nodes, bears_loss, &spells, random);
+        if bears.deposals {
+            spells.draw_deposals(*faults, random);
+            // They come as incidents.
+            spells.depose_every_us = [0; 3];
+        }
+        let incidents = Incidents::draw((*faults, load.faults), *nodes, bears, &spells, random);
         (spells.without_spells(), incidents)
     }
 
@@ -366,6 +388,7 @@ impl<'a, S: System> Simulator<'a, S> {
             Happening::Tend => self.tend(),
             Happening::Operate => self.operate(),
             Happening::Thaw { node, life } if self.lives(node, life) => self.thaw(node),
+            Happening::LookAtLeaders => self.look_at_leaders(),
             other if self.healed => self.happen_to_bytes(&other),
             other => self.befall(other),
         }

@@ -7,6 +7,7 @@ use ordain_family::{Incoming, Message};
 use ordain_model::{Front, Micros, PauseNo};
 use ordain_role::{Address, Directory, DiskOp, DiskRequest, Event, NodeId, Outbox, TimerId};
 
+use crate::deposals::HeldStep;
 use crate::network::DRIVER;
 use crate::node::Node;
 use crate::queue::Happening;
@@ -54,6 +55,7 @@ impl<S: System> Simulator<'_, S> {
         if !self.takes_core(number, role) {
             return;
         }
+        let holds = self.holds_after(number, role);
         let node = &mut self.nodes[number];
         let clock = node.clock.read(self.now);
         self.history.note_wall(clock.wall.to_millis());
@@ -103,6 +105,16 @@ impl<S: System> Simulator<'_, S> {
             self.crash(number);
             return self.system.rebuild(NodeId(number as u16), how);
         }
+        let step = HeldStep { role, out, is_news };
+        if holds {
+            return self.hold(number, step);
+        }
+        self.carry_out(number, step);
+    }
+
+    /// Does what the step of a role asks for.
+    pub(crate) fn carry_out(&mut self, number: usize, step: HeldStep<S::Message>) {
+        let HeldStep { role, out, is_news } = step;
         if is_news {
             self.news_handled(number, role);
         }

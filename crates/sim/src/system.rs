@@ -89,6 +89,36 @@ pub trait System {
         0
     }
 
+    /// The groups of nodes that elect a leader among them, by whom a log is written. None: the faults of leaders do not
+    /// happen.
+    fn groups(&self) -> Vec<Vec<NodeId>> {
+        Vec::new()
+    }
+
+    /// The term in which a node says that it leads its group; none if it does not say so. `gauge` reads a metric of the
+    /// roles of a node, unless it is down.
+    fn leads(&self, node: NodeId, gauge: &dyn Fn(NodeId, &str) -> Option<f64>) -> Option<u64> {
+        let _ = (node, gauge);
+        None
+    }
+
+    /// The number of the last entry of its group's log that a node has.
+    fn log_reaches(&self, node: NodeId, gauge: &dyn Fn(NodeId, &str) -> Option<f64>) -> u64 {
+        let _ = (node, gauge);
+        0
+    }
+
+    /// The kinds of messages that a leader may stand still behind, before what it sends for one leaves.
+    fn pivots(&self) -> &'static [&'static str] {
+        &[]
+    }
+
+    /// The kind of a message, one of [`System::pivots`]; none if it is of no such kind.
+    fn pivot(&self, message: &Self::Message) -> Option<&'static str> {
+        let _ = message;
+        None
+    }
+
     /// The roles of a node that are sent every change of the streams to other nodes, besides its front doors.
     fn peer_watchers(&self, node: NodeId) -> Vec<u16> {
         let _ = node;

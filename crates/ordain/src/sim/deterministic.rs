@@ -563,6 +563,39 @@ impl System for DeterministicSystem {
         self.settings.topology.replica_of(node).0
     }
 
+    /// With a replication group for each partition. Of two members none can lead without the other.
+    fn groups(&self) -> Vec<Vec<NodeId>> {
+        let topology = &self.settings.topology;
+        if self.settings.replication() != ordain_family::Replication::Sync || topology.replicas < 3 {
+            return Vec::new();
+        }
+        let partitions = (0..topology.layout.partitions()).map(PartitionId);
+        partitions.map(|partition| topology.group(partition).collect()).collect()
+    }
+
+    fn leads(&self, node: NodeId, gauge: &dyn Fn(NodeId, &str) -> Option<f64>) -> Option<u64> {
+        let leads = gauge(node, "ordain_group_is_leader") == Some(1.0);
+        gauge(node, "ordain_group_term").filter(|_| leads).map(|term| term as u64)
+    }
+
+    fn log_reaches(&self, node: NodeId, gauge: &dyn Fn(NodeId, &str) -> Option<f64>) -> u64 {
+        gauge(node, "ordain_group_last").unwrap_or_default() as u64
+    }
+
+    fn pivots(&self) -> &'static [&'static str] {
+        &["append", "logged", "sealed", "agreement"]
+    }
+
+    fn pivot(&self, message: &shard::Message) -> Option<&'static str> {
+        match message {
+            shard::Message::Log(Log::Append(_)) => Some("append"),
+            shard::Message::Log(Log::Logged(_)) => Some("logged"),
+            shard::Message::Log(Log::Sealed(_)) => Some("sealed"),
+            shard::Message::Group(_) => Some("agreement"),
+            _ => None,
+        }
+    }
+
     fn peer_watchers(&self, node: NodeId) -> Vec<u16> {
         self.family.peer_watchers(&self.of(node))
     }

@@ -4,7 +4,7 @@ use ordain_engines::registry::Engine;
 
 use super::*;
 use ordain_model::{Micros, OptionKind};
-use ordain_sim::{FaultPace, Load, Profile};
+use ordain_sim::{Counts, FaultPace, Load, Profile};
 
 #[derive(clap::Parser)]
 struct Cli {
@@ -530,4 +530,43 @@ fn a_replica_that_diverges_takes_itself_out() {
         let found = (0..20).filter(fenced).count();
         assert!(found >= 10, "{partitions} x {replicas}: only {found} of 20");
     }
+}
+
+#[test]
+fn leaders_lose_their_power_while_they_live_and_get_it_back() {
+    for fault in ["depose", "regain", "hold"] {
+        let mut counts = Counts::default();
+        for (partitions, seeds) in [("1", 0..3), ("2", 3..6)] {
+            let shape = ["--partitions", partitions, "--replicas", "3", "--faults", fault, "--txns", "150"];
+            let args = args(&shape);
+            for seed in seeds {
+                let report = simulate(&args, seed, None).unwrap();
+                assert!(report.verdict.is_ok(), "{report}\nreproduce: {}", reproduce(&args, seed));
+                counts.deposed += report.counts.deposed;
+                counts.regained += report.counts.regained;
+                counts.held += report.counts.held;
+            }
+        }
+        let is_there = [counts.deposed, counts.regained, counts.held].map(|count| count > 0);
+        assert_eq!(is_there, [true, fault == "regain", fault == "hold"], "{fault}: {counts:?}");
+    }
+}
+
+/// What a leader sends for the message behind which it stands still leaves when another one leads.
+#[test]
+fn a_held_leader_does_nothing_until_another_leads() {
+    let args = args(&["--replicas", "3", "--faults", "hold", "--txns", "150"]);
+    let mut lines: Vec<String> = Vec::new();
+    simulate(&args, 0, Some(&mut |line| lines.push(line.to_owned()))).unwrap();
+    let at = |from: usize, what: &str| {
+        lines.iter().skip(from).position(|line| line.contains(what)).unwrap() + from
+    };
+    let held = at(0, "stands still in the step");
+    let node = lines[held].split("node ").nth(1).unwrap().split(' ').next().unwrap().to_owned();
+    let goes_on = at(held, &format!("node {node} goes on"));
+    let elected = at(held, " leads in term");
+    assert!(held < elected && elected < goes_on);
+    let of_node = format!(" {node}/");
+    assert!(lines[held..goes_on].iter().all(|line| !line.contains(&of_node)), "it does something");
+    assert!(lines[goes_on..].iter().any(|line| line.contains(&of_node)));
 }
