@@ -19,6 +19,7 @@ mod bugs;
 mod commit;
 mod configurations;
 mod deterministic;
+mod groups;
 mod load;
 mod measured;
 mod object_store;
@@ -145,7 +146,8 @@ pub struct SimArgs {
     clients_speak: Speech,
     #[command(flatten)]
     load: LoadFlags,
-    /// What goes wrong: none, all, or some of crash, partition, delay, reorder, duplicate, disk, clock, loss.
+    /// What goes wrong: none, all, or some of crash, partition, delay, reorder, duplicate, disk, clock, loss, depose,
+    /// regain, hold.
     #[arg(long, default_value = "all")]
     faults: Faults,
     /// What an operator does beside: none, all, or some of archive, restore, rolling, replace, relocate. `archive`: checkpoints go to a

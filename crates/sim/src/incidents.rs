@@ -258,7 +258,7 @@ impl<S: System> Simulator<'_, S> {
             return None;
         }
         let gauge = |of: NodeId, name: &str| self.gauge(of, name);
-        let leads = |node: &usize| self.system.leads(NodeId(*node as u16), &gauge);
+        let leads = |node: &usize| self.system.leads(NodeId(*node as u16), &gauge).is_some();
         let leaders: Vec<usize> = (0..self.nodes.len()).filter(leads).collect();
         if leaders.is_empty() {
             return None;

@@ -95,8 +95,8 @@ pub trait System {
         Vec::new()
     }
 
-    /// The term in which a node says that it leads its group; none if it does not say so. `gauge` reads a metric of the
-    /// roles of a node, unless it is down.
+    /// The term in which a node says that it leads a partition; none if it does not say so. `gauge` is as for
+    /// [`System::is_ready`].
     fn leads(&self, node: NodeId, gauge: &dyn Fn(NodeId, &str) -> Option<f64>) -> Option<u64> {
         let _ = (node, gauge);
         None
@@ -166,12 +166,6 @@ pub trait System {
 
     /// True if a node gets from others what it misses. `gauge` is as for [`System::is_ready`].
     fn catches_up(&self, node: NodeId, gauge: &dyn Fn(NodeId, &str) -> Option<f64>) -> bool {
-        let _ = (node, gauge);
-        false
-    }
-
-    /// True if a node leads a partition. `gauge` is as for [`System::is_ready`].
-    fn leads(&self, node: NodeId, gauge: &dyn Fn(NodeId, &str) -> Option<f64>) -> bool {
         let _ = (node, gauge);
         false
     }

@@ -6,7 +6,8 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use ordain_checker::dependencies::history::values_of;
 use ordain_checker::{Violation, ViolationKind};
 use ordain_commit::{
-    AttemptId, CommitEngine, CommitFamily, Content, Entry, Message, Participant, TableChange, Terms, Write,
+    AttemptId, CommitEngine, CommitFamily, Content, Entry, Message, Participant, Protocol, TableChange,
+    Terms, Write,
 };
 use ordain_family::{Family as _, NodeSettings, Opened as _, Services, places};
 use ordain_model::{
@@ -18,6 +19,7 @@ use ordain_sim::{BatchSize, Ending, FrontDoor, Roles, System, Verdict};
 
 use super::SimArgs;
 use super::appends::{self, list_of};
+use super::groups::{self, Gauge};
 
 /// A cluster of an engine of the commit family.
 pub(super) struct CommitSystem {
@@ -31,6 +33,21 @@ pub(super) struct CommitSystem {
     /// The digests of all shards of a node together, with the entry that all of them had applied last.
     reported: Vec<(NodeId, Epoch, Digest)>,
 }
+
+/// The kinds of messages that a leader may stand still behind: those of [`groups::LOG_PIVOTS`] that this family sends, and the
+/// steps of two-phase commit.
+const PIVOTS: [&str; 10] = [
+    "append",
+    "sealed",
+    "agreement",
+    "confirmed",
+    "access",
+    "accessed",
+    "prepare",
+    "vote",
+    "decide",
+    "confirmation",
+];
 
 type Digests = Arc<Mutex<BTreeMap<(NodeId, u16), DigestSpan>>>;
 
@@ -249,6 +266,40 @@ impl System for CommitSystem {
             address: Address { node, role: places::GATEWAYS + n },
             gateway: self.family.gateway(&settings, n, life, &self.registry),
             router: self.family.router(&settings),
+        }
+    }
+
+    fn groups(&self) -> Vec<Vec<NodeId>> {
+        groups::groups(&self.settings.topology)
+    }
+
+    fn leads(&self, node: NodeId, gauge: Gauge<'_>) -> Option<u64> {
+        groups::leads(node, gauge)
+    }
+
+    fn log_reaches(&self, node: NodeId, gauge: Gauge<'_>) -> u64 {
+        groups::log_reaches(node, gauge)
+    }
+
+    fn pivots(&self) -> &'static [&'static str] {
+        &PIVOTS
+    }
+
+    fn pivot(&self, message: &Message) -> Option<&'static str> {
+        match message {
+            Message::Log(Log::Confirmed { .. }) => Some("confirmed"),
+            Message::Log(message) => groups::pivot_of_log(message),
+            Message::Group(_) => Some("agreement"),
+            Message::Termed(termed) => match &termed.content {
+                Protocol::Access(_) => Some("access"),
+                Protocol::Accessed(_) => Some("accessed"),
+                Protocol::Prepare(_) => Some("prepare"),
+                Protocol::Vote(..) => Some("vote"),
+                Protocol::Decide(..) => Some("decide"),
+                Protocol::Confirmed(_) => Some("confirmation"),
+                _ => None,
+            },
+            _ => None,
         }
     }
 

@@ -35,6 +35,7 @@ use ordain_sim::{
     Companion, Ending, Fault, FaultPace, Faults, Operation, System, Verdict, VirtualHost, virtual_servers,
 };
 
+use super::groups::{self, Gauge};
 use super::measured::Measured;
 use super::object_store::{VirtualStore, hasty};
 use super::operator::Operator;
@@ -563,34 +564,26 @@ impl System for DeterministicSystem {
         self.settings.topology.replica_of(node).0
     }
 
-    /// With a replication group for each partition. Of two members none can lead without the other.
     fn groups(&self) -> Vec<Vec<NodeId>> {
-        let topology = &self.settings.topology;
-        if self.settings.replication() != ordain_family::Replication::Sync || topology.replicas < 3 {
-            return Vec::new();
-        }
-        let partitions = (0..topology.layout.partitions()).map(PartitionId);
-        partitions.map(|partition| topology.group(partition).collect()).collect()
+        let is_sync = self.settings.replication() == ordain_family::Replication::Sync;
+        if is_sync { groups::groups(&self.settings.topology) } else { Vec::new() }
     }
 
-    fn leads(&self, node: NodeId, gauge: &dyn Fn(NodeId, &str) -> Option<f64>) -> Option<u64> {
-        let leads = gauge(node, "ordain_group_is_leader") == Some(1.0);
-        gauge(node, "ordain_group_term").filter(|_| leads).map(|term| term as u64)
+    fn leads(&self, node: NodeId, gauge: Gauge<'_>) -> Option<u64> {
+        groups::leads(node, gauge)
     }
 
-    fn log_reaches(&self, node: NodeId, gauge: &dyn Fn(NodeId, &str) -> Option<f64>) -> u64 {
-        gauge(node, "ordain_group_last").unwrap_or_default() as u64
+    fn log_reaches(&self, node: NodeId, gauge: Gauge<'_>) -> u64 {
+        groups::log_reaches(node, gauge)
     }
 
     fn pivots(&self) -> &'static [&'static str] {
-        &["append", "logged", "sealed", "agreement"]
+        &groups::LOG_PIVOTS
     }
 
     fn pivot(&self, message: &shard::Message) -> Option<&'static str> {
         match message {
-            shard::Message::Log(Log::Append(_)) => Some("append"),
-            shard::Message::Log(Log::Logged(_)) => Some("logged"),
-            shard::Message::Log(Log::Sealed(_)) => Some("sealed"),
+            shard::Message::Log(message) => groups::pivot_of_log(message),
             shard::Message::Group(_) => Some("agreement"),
             _ => None,
         }
@@ -677,12 +670,6 @@ impl System for DeterministicSystem {
         let lacks =
             ["ordain_exchange_catch_up_epoch", "ordain_exchange_behind_epoch", "ordain_log_behind_epoch"];
         lacks.into_iter().any(|name| gauge(node, name).is_some_and(|value| value > 0.0))
-    }
-
-    fn leads(&self, node: NodeId, gauge: &dyn Fn(NodeId, &str) -> Option<f64>) -> bool {
-        ["ordain_ship_is_primary", "ordain_group_is_leader"]
-            .into_iter()
-            .any(|name| gauge(node, name) == Some(1.0))
     }
 
     fn lose(&mut self, node: NodeId) {

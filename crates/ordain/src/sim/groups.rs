@@ -1,0 +1,43 @@
+//! Replication groups of a simulated cluster, for the faults that take their leaders: the same with every family.
+
+use ordain_model::PartitionId;
+use ordain_replication::Log;
+use ordain_role::{NodeId, Topology};
+
+/// Reads a metric of the roles of a node, unless it is down.
+pub(super) type Gauge<'a> = &'a dyn Fn(NodeId, &str) -> Option<f64>;
+
+/// The kinds of messages about a log that a leader may stand still behind.
+pub(super) const LOG_PIVOTS: [&str; 4] = ["append", "logged", "sealed", "agreement"];
+
+/// The groups that elect a leader, one a partition. Of two members none can lead without the other.
+pub(super) fn groups(topology: &Topology) -> Vec<Vec<NodeId>> {
+    if topology.replicas < 3 {
+        return Vec::new();
+    }
+    let partitions = (0..topology.layout.partitions()).map(PartitionId);
+    partitions.map(|partition| topology.group(partition).collect()).collect()
+}
+
+/// The term in which a node says that it leads, by a group's log or by one that is shipped.
+pub(super) fn leads(node: NodeId, gauge: Gauge<'_>) -> Option<u64> {
+    let of_log =
+        [("ordain_group_is_leader", "ordain_group_term"), ("ordain_ship_is_primary", "ordain_ship_term")];
+    let (_, term) = of_log.into_iter().find(|(leads, _)| gauge(node, leads) == Some(1.0))?;
+    gauge(node, term).map(|term| term as u64)
+}
+
+/// The number of the last entry of its group's log that a node has.
+pub(super) fn log_reaches(node: NodeId, gauge: Gauge<'_>) -> u64 {
+    gauge(node, "ordain_group_last").unwrap_or_default() as u64
+}
+
+/// The kind of a message between a log and those who use it, one of [`LOG_PIVOTS`].
+pub(super) const fn pivot_of_log<E>(message: &Log<E>) -> Option<&'static str> {
+    match message {
+        Log::Append(_) => Some("append"),
+        Log::Logged(_) => Some("logged"),
+        Log::Sealed(_) => Some("sealed"),
+        _ => None,
+    }
+}
