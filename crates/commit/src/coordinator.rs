@@ -29,7 +29,7 @@ use ordain_role::{Bug, NodeId};
 use crate::desk::Desk;
 use crate::entry::{Commit, Content, Entry};
 use crate::ids::{Age, AttemptId, Lead, TransactionId};
-use crate::message::{Accessed, Failure, PrepareRequest, Protocol, Relay};
+use crate::message::{Accessed, Failure, PrepareRequest, Protocol, Relay, Returned};
 use agenda::Agenda;
 use attempt::{End, Executing, reply_of};
 
@@ -539,29 +539,32 @@ impl Coordinator {
 
     /// The node serves its partition no more: what it has not proposed goes back to who has passed it on. What it has proposed
     /// is decided by the log.
-    pub fn stand(&mut self) -> Vec<(GatewayId, ChunkNo, Vec<u32>)> {
-        let mut returned: BTreeMap<(GatewayId, ChunkNo), Vec<u32>> = BTreeMap::new();
+    pub fn stand(&mut self) -> Vec<Returned> {
+        let mut returned: BTreeMap<(Lead, GatewayId, ChunkNo), Vec<u32>> = BTreeMap::new();
         let is_proposed = |live: &Live| matches!(live.state, State::Deciding { .. });
         let gone: Vec<u64> =
             self.live.iter().filter(|(_, live)| !is_proposed(live)).map(|(number, _)| *number).collect();
         for number in gone {
             let Some(live) = self.remove(number) else { continue };
             for Asker { gateway, chunk, index } in live.askers {
-                returned.entry((gateway, chunk)).or_default().push(index);
+                returned.entry((live.home, gateway, chunk)).or_default().push(index);
             }
         }
         self.unacknowledged.clear();
         self.denied.clear();
         self.forgettable.clear();
         self.forgets_at = None;
-        returned.into_iter().map(|((gateway, chunk), indexes)| (gateway, chunk, indexes)).collect()
+        let together = |((asked, gateway, chunk), indexes)| Returned { asked, gateway, chunk, indexes };
+        returned.into_iter().map(together).collect()
     }
 
     /// A proposed decision is lost with the term in which it was proposed: it has no effect.
-    pub fn lost(&mut self, commit: &Commit) -> Vec<(GatewayId, ChunkNo, Vec<u32>)> {
-        let askers = self.remove(commit.attempt.transaction.number).map(|live| live.askers);
-        let askers = askers.into_iter().flatten();
-        askers.map(|Asker { gateway, chunk, index }| (gateway, chunk, vec![index])).collect()
+    pub fn lost(&mut self, commit: &Commit) -> Vec<Returned> {
+        let Some(live) = self.remove(commit.attempt.transaction.number) else { return Vec::new() };
+        let asked = live.home;
+        let returned =
+            |Asker { gateway, chunk, index }| Returned { asked, gateway, chunk, indexes: vec![index] };
+        live.askers.into_iter().map(returned).collect()
     }
 
     /// Messages to a partition or from it may be lost, or it is led in another term: attempts that touched it and are not

@@ -94,9 +94,9 @@ impl Leaders {
     }
 
     /// Withdraws a claim whose maker has turned something away: it leads no more, and who does is not known.
-    pub fn retract(&mut self, lead: Lead) {
-        if let Some(leader) = self.leaders.get_mut(&lead.partition).filter(|leader| leader.term == lead.term)
-        {
+    pub fn retract(&mut self, lead: Lead, maker: NodeId) {
+        let known = self.leaders.get_mut(&lead.partition);
+        if let Some(leader) = known.filter(|leader| leader.term == lead.term && leader.node == Some(maker)) {
             leader.node = None;
         }
     }
@@ -276,9 +276,10 @@ mod tests {
         assert_eq!((leaders.forget(NodeId(4)), leaders.of(PartitionId(1))), (vec![lead(2)], None));
         assert!(!leaders.note(lead(1), NodeId(5)), "the term stays");
         assert!(leaders.note(lead(2), NodeId(4)), "it says so again after its stream began anew");
-        leaders.retract(lead(1));
+        leaders.retract(lead(1), NodeId(4));
+        leaders.retract(lead(2), NodeId(5));
         assert!(leaders.of(PartitionId(1)).is_some());
-        leaders.retract(lead(2));
+        leaders.retract(lead(2), NodeId(4));
         assert_eq!(leaders.of(PartitionId(1)), None);
     }
 }

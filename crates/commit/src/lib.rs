@@ -54,8 +54,8 @@ pub use family::{CommitEngine, CommitFamily, OpenError, OpenedNode};
 pub use ids::{Age, AttemptId, Lead, Term, TransactionId};
 pub use manager::Manager;
 pub use message::{
-    Access, Accessed, Accesses, Failure, Gathered, Message, Own, PrepareRequest, Protocol, Relay, Shipped,
-    Termed,
+    Access, Accessed, Accesses, Failure, Gathered, Message, Own, PrepareRequest, Protocol, Relay, Returned,
+    Shipped, Termed,
 };
 pub use ordain_execution::{TableChange, Write};
 pub use participant::Participant;

@@ -7,7 +7,7 @@
 use std::sync::Arc;
 
 use ordain_family::TAKES_TRANSACTIONS;
-use ordain_model::{ChunkNo, Front, GatewayId, Micros, Millis, OutcomeBatch};
+use ordain_model::{Front, Micros, Millis, OutcomeBatch};
 use ordain_replication::Log;
 use ordain_role::{Address, Event, NodeId, Now, Outbox, PeerChange, PeerState, Role, TimerId};
 
@@ -17,7 +17,7 @@ use crate::coordinator::Coordinator;
 use crate::desk::{Appender, Departing, Desk, Leaders, Site};
 use crate::entry::{Content, Entry};
 use crate::ids::{Lead, Term};
-use crate::message::{Message, Own, Protocol, Relay as RelayMessage, Termed};
+use crate::message::{Message, Own, Protocol, Relay as RelayMessage, Returned, Termed};
 use crate::relay::Relay;
 use crate::times::Reservation;
 
@@ -181,19 +181,14 @@ impl Manager {
     }
 
     /// Gives transactions back to the nodes that have passed them on: they have no effect.
-    fn give_back(
-        &mut self,
-        returned: Vec<(GatewayId, ChunkNo, Vec<u32>)>,
-        now: Now,
-        out: &mut Outbox<Message>,
-    ) {
-        for (gateway, chunk, indexes) in returned {
-            let node = NodeId(gateway.node());
+    fn give_back(&mut self, all: Vec<Returned>, now: Now, out: &mut Outbox<Message>) {
+        for returned in all {
+            let node = NodeId(returned.gateway.node());
             if node == self.site.node {
-                self.relay.give_back(node, (gateway, chunk), &indexes);
+                self.relay.give_back(node, &returned);
             } else {
                 let manager = Address { node, role: self.site.manager };
-                out.send(manager, RelayMessage::Return(gateway, chunk, indexes));
+                out.send(manager, RelayMessage::Return(returned));
             }
         }
         self.retry_relay(now, out);
@@ -374,15 +369,15 @@ impl Manager {
                 let places = 0..chunk.txns().len();
                 self.coordinator.take(&chunk, places, &mut desk!(self, now, out));
             }
-            RelayMessage::Submit(_, chunk) => {
+            RelayMessage::Submit(asked, chunk) => {
                 let indexes = chunk.txns().iter().map(|txn| txn.index).collect();
-                out.send(from, RelayMessage::Return(chunk.gateway, chunk.number, indexes));
+                let (gateway, chunk) = (chunk.gateway, chunk.number);
+                out.send(from, RelayMessage::Return(Returned { asked, gateway, chunk, indexes }));
             }
             RelayMessage::Outcomes(batch) => self.answer(batch, now, out),
-            RelayMessage::Return(gateway, chunk, indexes) => {
-                for lead in self.relay.give_back(from.node, (gateway, chunk), &indexes) {
-                    self.leaders.retract(lead);
-                }
+            RelayMessage::Return(returned) => {
+                self.relay.give_back(from.node, &returned);
+                self.leaders.retract(returned.asked, from.node);
                 self.retry_relay(now, out);
             }
         }
@@ -505,5 +500,96 @@ impl Role for Manager {
         report("ordain_relay_open", self.relay.open() as f64);
         report("ordain_manager_dropped_total", self.dropped as f64);
         report("ordain_manager_void_total", self.agreed.void() as f64);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use ordain_model::system::{self, READ, read_args};
+    use ordain_model::{Call, Chunk, ChunkNo, Db, GatewayId, KeyHash, Layout, PartitionId, Registry};
+
+    use super::*;
+
+    const OTHER: PartitionId = PartitionId(1);
+
+    /// A manager of the first of two partitions, and what it has sent to the manager of node 1.
+    struct Bench {
+        manager: Manager,
+        registry: Arc<Registry>,
+        layout: Arc<Layout>,
+    }
+
+    impl Bench {
+        fn new() -> Bench {
+            let mut registry = Registry::default();
+            system::register(&mut registry);
+            let (registry, layout) = (Arc::new(registry), Arc::new(Layout::even(2, 1).unwrap()));
+            let site = Site {
+                node: NodeId(0),
+                partition: PartitionId(0),
+                layout: layout.clone(),
+                registry: registry.clone(),
+                manager: 0,
+                log: Address { node: NodeId(0), role: 1 },
+                life: 1,
+                bugs: ordain_role::Bugs::NONE,
+            };
+            Bench { manager: Manager::new(site, vec![NodeId(1)], true), registry, layout }
+        }
+
+        fn tell(&mut self, node: u16, message: impl Into<Message>) -> Vec<Message> {
+            let from = Address { node: NodeId(node), role: 0 };
+            let mut out = Outbox::default();
+            let event = Event::Message { from, message: message.into() };
+            self.manager.handle(Now::default(), event, &mut out);
+            self.manager.check().unwrap();
+            let there = Address { node: NodeId(1), role: 0 };
+            out.sends.into_iter().filter(|(to, _)| *to == there).map(|(_, message)| message).collect()
+        }
+
+        fn leads(&mut self, term: u64) -> Vec<Message> {
+            self.tell(1, Message::Leads(Lead { partition: OTHER, term: Term(term) }))
+        }
+
+        /// Submits a read of the other partition.
+        fn submit(&mut self, number: u64) -> Vec<Message> {
+            let of_other =
+                |key: &String| self.layout.partition_of(KeyHash::of(key.as_bytes()).slot()) == OTHER;
+            let key = (0..).map(|n| n.to_string()).find(of_other).unwrap();
+            let mut chunk =
+                Chunk::new(GatewayId::of(0, 0), ChunkNo(number)).in_cluster(0, self.layout.clone());
+            let call = Call::new(READ, Db(0));
+            chunk.push(&self.registry, call, |args| read_args([(Db(0), key.as_bytes())], args)).unwrap();
+            self.tell(0, Front::Submit(Arc::new(chunk)))
+        }
+    }
+
+    fn asked(sent: &[Message]) -> Vec<u64> {
+        let under = |message: &Message| match message {
+            Message::Relay(RelayMessage::Submit(lead, _)) => lead.term.0,
+            other => panic!("{other:?}"),
+        };
+        sent.iter().map(under).collect()
+    }
+
+    /// Found by the simulator: what came back under a former claim took back what had been asked for under the next, and
+    /// nobody was asked any more.
+    #[test]
+    fn what_comes_back_under_a_former_claim_changes_nothing_about_the_next() {
+        let mut bench = Bench::new();
+        assert_eq!(bench.submit(0).len(), 0, "nobody leads");
+        assert_eq!(asked(&bench.leads(5)), [5]);
+        assert_eq!(asked(&bench.leads(6)), [6], "a read may be asked for again");
+        let returned = |term| Returned {
+            asked: Lead { partition: OTHER, term: Term(term) },
+            gateway: GatewayId::of(0, 0),
+            chunk: ChunkNo(0),
+            indexes: vec![0],
+        };
+        assert_eq!(bench.tell(1, RelayMessage::Return(returned(5))).len(), 0);
+        assert_eq!(asked(&bench.submit(1)), [6], "the claim stands");
+        assert_eq!(bench.tell(1, RelayMessage::Return(returned(6))).len(), 0);
+        assert_eq!(bench.submit(2).len(), 0, "and is withdrawn by who made it");
+        assert_eq!(asked(&bench.leads(7)), [7, 7, 7]);
     }
 }

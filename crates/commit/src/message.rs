@@ -181,9 +181,25 @@ pub enum Relay {
     Submit(Lead, Arc<Chunk>),
     /// Their outcomes.
     Outcomes(OutcomeBatch),
-    /// Transactions turned away, without effect for ever, as the node leads their home no more: ask who leads it now.
-    Return(GatewayId, ChunkNo, Vec<u32>),
+    /// Transactions turned away: ask who leads their home now.
+    Return(Returned),
 }
+
+/// Transactions of a chunk that are turned away, without effect for ever, as their home is not led in the term in which it was
+/// asked.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Returned {
+    /// The claim under which they were asked for.
+    pub asked: Lead,
+    /// The gateway of the chunk.
+    pub gateway: GatewayId,
+    /// The chunk.
+    pub chunk: ChunkNo,
+    /// The transactions.
+    pub indexes: Vec<u32>,
+}
+
+codec!(struct Returned { asked, gateway, chunk, indexes });
 
 /// Between a manager and the participants of its own node.
 #[derive(Clone, Debug)]
@@ -281,7 +297,7 @@ codec!(enum Failure {
 codec!(enum Relay {
     0 => Submit(home, chunk),
     1 => Outcomes(batch),
-    2 => Return(gateway, chunk, indexes),
+    2 => Return(returned),
 });
 
 impl Wire for Message {
@@ -370,7 +386,12 @@ mod tests {
         let messages = [
             Message::Front(Front::Pause(PauseNo(3))),
             Message::Leads(lead(7, 1)),
-            Message::Relay(Relay::Return(GatewayId(1), ChunkNo(2), vec![3, 4])),
+            Message::Relay(Relay::Return(Returned {
+                asked: lead(2, 5),
+                gateway: GatewayId(1),
+                chunk: ChunkNo(2),
+                indexes: vec![3, 4],
+            })),
             termed(Protocol::Accessed(accessed)),
             termed(Protocol::Prepare(request)),
             termed(Protocol::Still(vec![who])),

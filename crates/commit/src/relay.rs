@@ -15,7 +15,7 @@ use ordain_role::{Address, NodeId};
 
 use crate::desk::Desk;
 use crate::ids::Lead;
-use crate::message::Relay as RelayMessage;
+use crate::message::{Relay as RelayMessage, Returned};
 
 /// A transaction waits for so long for a leader of its home.
 const HOLD_FOR: Micros = Micros::from_millis(5_000);
@@ -122,20 +122,17 @@ impl Relay {
         was_open
     }
 
-    /// Takes back transactions that a node has turned away, without effect for ever. Answers the claims under which it was asked.
-    pub fn give_back(&mut self, node: NodeId, key: (GatewayId, ChunkNo), indexes: &[u32]) -> Vec<Lead> {
-        let mut claims = Vec::new();
-        let Some(passed) = self.chunks.get_mut(&key) else { return claims };
+    /// Takes back transactions that a node has turned away. Those that it was asked for again meanwhile, under a later claim,
+    /// stay there.
+    pub fn give_back(&mut self, node: NodeId, returned: &Returned) {
+        let Returned { asked, gateway, chunk, indexes } = returned;
+        let Some(passed) = self.chunks.get_mut(&(*gateway, *chunk)) else { return };
         for index in indexes {
             let at = passed.chunk.txns().binary_search_by_key(index, |txn| txn.index);
-            let open = at.ok().and_then(|at| passed.open.get_mut(&at));
-            if let Some(open) = open
-                && let Some((_, lead)) = open.asked.take_if(|(asked, _)| *asked == node)
-            {
-                claims.push(lead);
+            if let Some(open) = at.ok().and_then(|at| passed.open.get_mut(&at)) {
+                open.asked.take_if(|of| *of == (node, *asked));
             }
         }
-        claims
     }
 
     /// Gives up a node: transactions passed on to it may not have come, or their answers may be gone. One that has a session

@@ -22,6 +22,7 @@ mod deterministic;
 mod groups;
 mod load;
 mod measured;
+mod mixed;
 mod object_store;
 mod operator;
 mod relocating;
@@ -32,6 +33,7 @@ use commit::CommitSystem;
 use deterministic::{DeterministicSystem, SERVERS};
 use load::LoadFlags;
 use measured::Measured;
+use mixed::CommitMix;
 use object_store::StoreCounts;
 use relocating::Relocating;
 use restored::Begun;
@@ -228,7 +230,7 @@ fn simulate(args: &SimArgs, seed: u64, sink: Sink<'_>) -> anyhow::Result<Report>
             let options = engine.options(args.options.given.iter())?;
             let nodes = args.partitions * args.replicas;
             let config = Config { nodes, ..config(args, seed) };
-            let (system, mut mix) = (CommitSystem::new(commit, options, args, seed)?, AppendMix::default());
+            let (system, mut mix) = (CommitSystem::new(commit, options, args, seed)?, CommitMix::default());
             Ok(match sink {
                 Some(sink) => run_seed(&config, system, &mut mix, Some(sink)),
                 None => run_seed(&config, system, &mut mix, None),

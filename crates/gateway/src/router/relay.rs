@@ -1,7 +1,7 @@
 //! The router of nodes on each of which one role takes everything, and finds out who runs it.
 
 use ordain_model::{Micros, PartitionId};
-use ordain_role::{Address, NodeId, PeerChange, PeerState, ReplicaId, Topology};
+use ordain_role::{Address, NodeId, PeerChange, PeerState, Topology};
 
 use super::peers::Peers;
 use super::{Route, Router};
@@ -80,6 +80,7 @@ mod tests {
     use std::sync::Arc;
 
     use ordain_model::Layout;
+    use ordain_role::ReplicaId;
 
     use super::*;
 

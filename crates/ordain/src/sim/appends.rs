@@ -12,7 +12,9 @@ use ordain_sim::Workload;
 use ordain_workload::append::{self, Lists};
 use ordain_workload::audit::Audited;
 
-const LISTS: u64 = 6;
+use super::mixed;
+
+pub(super) const LISTS: u64 = 6;
 const MOST_OPS: u64 = 4;
 
 /// Appends to a few lists, and reads of them.
@@ -30,9 +32,17 @@ impl AppendMix {
     }
 }
 
+impl AppendMix {
+    /// The base of the next transaction.
+    pub(super) fn next_base(&mut self) -> u64 {
+        self.base += 1 << 8;
+        self.base
+    }
+}
+
 impl Workload for AppendMix {
     fn next(&mut self, random: &mut Random) -> (Call, Vec<u8>) {
-        self.base += 1 << 8;
+        let base = self.next_base();
         let ops = 1 + random.tail(MOST_OPS - 1);
         let (mut keys, mut mask) = (Vec::new(), 0u8);
         for op in 0..ops {
@@ -40,7 +50,7 @@ impl Workload for AppendMix {
             mask |= u8::from(random.chance(500_000)) << op;
         }
         let mut packed = vec![mask, u8::from(random.chance(50_000))];
-        packed.extend(self.base.to_le_bytes());
+        packed.extend(base.to_le_bytes());
         let mut args: Vec<&[u8]> = keys.iter().map(|key| &key[..]).collect();
         args.push(&packed);
         (Call::new(append::RUN, append::DB), encode(&args))
@@ -61,6 +71,9 @@ pub(super) fn list_of(key: &[u8]) -> Option<u64> {
 /// # Panics
 /// If the request is not one of the mix.
 fn asked(request: &Request) -> Txn {
+    if let Some(txn) = mixed::surveyed(request) {
+        return txn;
+    }
     let args: Vec<&[u8]> = Args::parse(&request.args).into_iter().flatten().map(|arg| arg.bytes).collect();
     let Some(([mask, _, base @ ..], keys)) = args.split_last() else {
         panic!("a request of the mix has a packed argument: {request:?}")
@@ -81,7 +94,7 @@ fn committed(answer: &Answer) -> Option<Txn> {
 
 /// Checks that the appends and reads of a history are strictly serializable, by the lists at its end.
 pub(super) fn check(history: &History, lists: &BTreeMap<u64, Vec<u64>>) -> Result<(), Violation> {
-    let is_one = |request: &Request| request.call.procedure == append::RUN;
+    let is_one = |request: &Request| mixed::is_of_lists(request.call.procedure);
     appends::check(Level::StrictSerializable, history, lists, Protocol { is_one, asked, committed })
 }
 

@@ -3,23 +3,22 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-use ordain_checker::dependencies::history::values_of;
 use ordain_checker::{Violation, ViolationKind};
 use ordain_commit::{
     AttemptId, CommitEngine, CommitFamily, Content, Entry, Message, Participant, Protocol, TableChange,
     Terms, Write,
 };
 use ordain_family::{Family as _, NodeSettings, Opened as _, Services, places};
-use ordain_model::{
-    Cell, Db, Digest, DigestSpan, Epoch, Layout, Options, PartitionId, Registry, Stamp, Value,
-};
+use ordain_model::{Cell, Db, Digest, DigestSpan, Epoch, Layout, Options, PartitionId, Registry, Stamp};
 use ordain_replication::Log;
 use ordain_role::{Address, Bugs, Directory, Event, NodeId, Now, Outbox, Role, Topology};
 use ordain_sim::{BatchSize, Ending, FrontDoor, Roles, System, Verdict};
+use ordain_workload::append;
 
 use super::SimArgs;
 use super::appends::{self, list_of};
 use super::groups::{self, Gauge};
+use super::mixed;
 
 /// A cluster of an engine of the commit family.
 pub(super) struct CommitSystem {
@@ -86,6 +85,8 @@ impl CommitSystem {
     ) -> anyhow::Result<CommitSystem> {
         let mut registry = Registry::default();
         ordain_workload::register(&mut registry);
+        ordain_model::system::register(&mut registry);
+        mixed::register(&mut registry);
         let partitions = usize::from(args.partitions);
         let drawn = if partitions == 1 { [1, 2, 3, 5][seed as usize % 4] } else { 1 + seed as usize % 3 };
         let layout = Layout::even(partitions, args.shards.map_or(drawn, usize::from))?;
@@ -197,10 +198,10 @@ fn committed(logs: &BTreeMap<PartitionId, Entries>) -> BTreeSet<AttemptId> {
 /// The lists that the records are.
 fn lists(logs: &BTreeMap<PartitionId, Entries>) -> Result<BTreeMap<u64, Vec<u64>>, String> {
     let (mut lists, committed) = (BTreeMap::new(), committed(logs));
-    for ((_, key), cell) in logs.values().flat_map(|entries| records(entries, &committed)) {
+    let all = logs.values().flat_map(|entries| records(entries, &committed));
+    for ((_, key), cell) in all.filter(|((db, _), _)| *db == append::DB) {
         let list = list_of(&key).ok_or("a key of no list")?;
-        let Some(Value::String(bytes)) = &cell.value else { return Err("no list".to_owned()) };
-        lists.insert(list, values_of(bytes).ok_or("a list of something else")?);
+        lists.insert(list, mixed::list_values(cell.value.as_ref()).ok_or("a list of something else")?);
     }
     Ok(lists)
 }
@@ -355,6 +356,7 @@ impl System for CommitSystem {
             Err(reason) => return Verdict::unreadable(NodeId(0), &reason),
         };
         let verdict = verdict.and_then(|()| appends::check(ending.history, &lists));
+        let verdict = verdict.and_then(|()| mixed::check_leases(ending.history));
         let verdict = verdict.and_then(|()| self.check_digests(&logs));
         let digest = digests.into_values().fold(Digest::default(), |sum, (_, digest)| sum.plus(digest));
         let size = |entry: &Arc<Entry>| match &entry.content {
