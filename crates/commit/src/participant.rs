@@ -209,10 +209,7 @@ impl Participant {
         let Some((term, _)) = self.begins.take_if(|(_, after)| *after <= self.applied) else { return };
         self.stand();
         self.serves = Some(term);
-        // Planted, TIME-RISES: a former leader's times are forgotten.
-        if !self.bugs.has(Bug::ForgetCeiling) {
-            self.times.begin();
-        }
+        self.times.begin();
         let prepared: Vec<Arc<Entry>> = self.prepared.values().cloned().collect();
         for entry in prepared {
             let Content::Prepare(prepare) = &entry.content else { continue };

@@ -47,8 +47,6 @@ bugs! {
     AckEarly = "ack-early",
     /// A home denies an attempt that it may yet commit.
     DenyLive = "deny-live",
-    /// A new leader lets times in that its predecessor may have passed.
-    ForgetCeiling = "forget-ceiling",
     /// A transaction that aborted on one shard commits on another.
     IgnoreRemoteVote = "ignore-remote-vote",
     /// A node takes another partition's batch for an empty one.
