@@ -7,6 +7,8 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use ordain_model::{Epoch, Millis, PartitionId, RequestNo, SessionId};
 
+use ordain_role::Bugs;
+
 use crate::entry::{Commit, Content, Entry, Terms};
 use crate::ids::{AttemptId, Term};
 
@@ -56,6 +58,12 @@ pub enum Effect {
 }
 
 impl Agreed {
+    /// The state with planted bugs, for tests of the checkers.
+    #[must_use]
+    pub fn planting(self, bugs: Bugs) -> Agreed {
+        Agreed { terms: self.terms.planting(bugs), ..self }
+    }
+
     /// Applies the next entry.
     ///
     /// # Errors

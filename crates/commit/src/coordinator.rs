@@ -651,6 +651,8 @@ impl Coordinator {
             match self.live.get(&number).map(|live| &live.state) {
                 Some(State::Waiting) => self.begin_attempt(number, desk),
                 Some(State::Deciding { .. }) | None => {}
+                // Planted, BOUNDED.
+                Some(_) if desk.site.bugs.has(Bug::WaitForEver) => {}
                 Some(_) => self.give_up(number, desk),
             }
         }

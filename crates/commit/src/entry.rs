@@ -6,6 +6,7 @@ use ordain_execution::{TableChange, Write};
 use ordain_model::wire::Codec as _;
 use ordain_model::{Db, Epoch, Millis, PartitionId, RequestNo, SessionId, codec};
 use ordain_replication::EntryType;
+use ordain_role::{Bug, Bugs};
 
 use crate::concurrency::Mode;
 use crate::ids::{Age, AttemptId, Term};
@@ -135,9 +136,17 @@ codec!(enum Hold {
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Terms {
     last: Term,
+    /// Planted, OF-ITS-TERM: an entry counts whoever has proposed it.
+    counts_all: bool,
 }
 
 impl Terms {
+    /// The terms with planted bugs, for tests of the checkers.
+    #[must_use]
+    pub const fn planting(self, bugs: Bugs) -> Terms {
+        Terms { counts_all: bugs.has(Bug::KeepClaim), ..self }
+    }
+
     /// Takes note of the next entry; answers whether it counts.
     pub fn take(&mut self, entry: &Entry) -> bool {
         let is_agreed = entry.agreed.is_none_or(|group| group == entry.term.of_group());
@@ -149,7 +158,7 @@ impl Terms {
         if counts {
             self.last = entry.term;
         }
-        counts
+        counts || self.counts_all && !matches!(entry.content, Content::Begin)
     }
 
     /// The last term that has begun.

@@ -9,7 +9,7 @@ use std::sync::Arc;
 use ordain_family::TAKES_TRANSACTIONS;
 use ordain_model::{Front, Micros, Millis, OutcomeBatch};
 use ordain_replication::Log;
-use ordain_role::{Address, Event, NodeId, Now, Outbox, PeerChange, PeerState, Role, TimerId};
+use ordain_role::{Address, Bug, Event, NodeId, Now, Outbox, PeerChange, PeerState, Role, TimerId};
 
 use crate::agreed::{Agreed, Effect};
 use crate::cohort::Cohort;
@@ -81,11 +81,12 @@ macro_rules! desk {
 impl Manager {
     /// A manager that has heard nothing yet. `others` are the other nodes of the cluster.
     pub fn new(site: Site, others: Vec<NodeId>, has_members: bool) -> Manager {
+        let agreed = Agreed::default().planting(site.bugs);
         Manager {
             site,
             others,
             has_members,
-            agreed: Agreed::default(),
+            agreed,
             leaders: Leaders::default(),
             appender: Appender::default(),
             departing: Departing::default(),
@@ -203,7 +204,10 @@ impl Manager {
 
     /// Hears who leads a partition.
     fn hear(&mut self, lead: Lead, node: NodeId, now: Now, out: &mut Outbox<Message>) {
-        if !self.leaders.note(lead, node) {
+        // Planted, OF-ITS-TERM: a node that takes itself for the leader hears of no other.
+        let keeps = self.site.bugs.has(Bug::KeepClaim)
+            && self.lead.is_some_and(|own| own.partition == lead.partition);
+        if keeps && node != self.site.node || !self.leaders.note(lead, node) {
             return;
         }
         let own = self.lead.or(self.begins.map(|beginning| beginning.lead));
@@ -268,7 +272,10 @@ impl Manager {
             Log::Leader { term, is_me, last, .. } => {
                 self.appender.note(last);
                 let serves = self.lead.or(self.begins.map(|beginning| beginning.lead));
+                // Planted, OF-ITS-TERM.
+                let keeps = self.site.bugs.has(Bug::KeepClaim);
                 match (is_me, serves) {
+                    (_, Some(_)) if keeps => {}
                     (true, Some(lead)) if lead.term.of_group() == term => {}
                     (true, _) => self.begin(Some(term), now, out),
                     (false, Some(_)) => self.stand(now, out),

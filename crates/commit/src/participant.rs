@@ -105,7 +105,7 @@ impl Participant {
     /// The participant with planted bugs, for tests of the checkers.
     #[must_use]
     pub fn planting(self, bugs: Bugs) -> Participant {
-        Participant { bugs, ..self }
+        Participant { bugs, terms: self.terms.planting(bugs), ..self }
     }
 
     /// Sets where an operator finds its long computations, and what it is executing.
@@ -214,7 +214,9 @@ impl Participant {
         for entry in prepared {
             let Content::Prepare(prepare) = &entry.content else { continue };
             let (who, age) = (prepare.attempt, prepare.age);
-            for hold in &prepare.holds {
+            // Planted, PROMISED: nothing that is promised is locked.
+            let forgets = self.bugs.has(Bug::ForgetLocks);
+            for hold in prepare.holds.iter().filter(|_| !forgets) {
                 match hold {
                     Hold::Record { db, key, mode } => {
                         let hash = self.hash_of(*db, key);

@@ -47,6 +47,12 @@ bugs! {
     AckEarly = "ack-early",
     /// A home denies an attempt that it may yet commit.
     DenyLive = "deny-live",
+    /// A leader that leads again goes on under its former claim with what it was at.
+    KeepClaim = "keep-claim",
+    /// A new leader serves without the locks of what is promised.
+    ForgetLocks = "forget-locks",
+    /// A coordinator does not give up an attempt that takes too long.
+    WaitForEver = "wait-for-ever",
     /// A transaction that aborted on one shard commits on another.
     IgnoreRemoteVote = "ignore-remote-vote",
     /// A node takes another partition's batch for an empty one.

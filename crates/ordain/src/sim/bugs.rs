@@ -150,6 +150,9 @@ const BUSY: &str = "a run is busy with nothing for millions of events";
 /// The reason why a node that stops counts for an attempt that is denied and commits.
 const DENIED: &str = "a member refuses a log in which an attempt is denied and commits";
 
+/// The test that finds bugs of the commit family by fixed schedules.
+const SCHEDULES: &str = "cargo test -p ordain-engines --test schedules";
+
 /// The planted bugs, in the order of the invariants of docs/invariants.md.
 pub(super) const TABLE: &[Planted] = &[
     planted(
@@ -507,6 +510,19 @@ pub(super) const TABLE: &[Planted] = &[
         "a home denies an attempt that it may yet commit",
         &[with("--engine no-wait --unfinished --partitions 2 --profile storm").or_stops(DENIED)],
     ),
+    in_test(
+        Bug::KeepClaim,
+        "OF-ITS-TERM",
+        "a leader that leads again goes on under its former claim with what it was at",
+        SCHEDULES,
+    ),
+    in_test(Bug::ForgetLocks, "PROMISED", "a new leader serves without the locks of what is promised", SCHEDULES),
+    in_test(
+        Bug::WaitForEver,
+        "BOUNDED",
+        "a coordinator does not give up an attempt that takes too long",
+        SCHEDULES,
+    ),
     planted(
         Bug::ForgetStay,
         "SENT-ORDER",
@@ -519,11 +535,14 @@ pub(super) const TABLE: &[Planted] = &[
         "a script is logged without what its user may do",
         &[with("--engine calvin --clients-speak resp")],
     ),
-    in_test(
+    planted(
         Bug::ConfirmFromBelief,
         "CONFIRMED",
         "a member confirms that it leads because it takes itself for the leader, and asks no other member",
-        "cargo test -p ordain-replication confirms_itself",
+        &[
+            with("--engine no-wait --unfinished --replicas 3 --profile storm --faults hold --clients 64 --txns 1000"),
+            with("--engine wait-die --unfinished --replicas 3 --profile storm --faults hold --clients 64 --txns 1000"),
+        ],
     ),
     in_test(
         Bug::ForgetShortage,

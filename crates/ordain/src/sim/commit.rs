@@ -33,8 +33,8 @@ pub(super) struct CommitSystem {
     reported: Vec<(NodeId, Epoch, Digest)>,
 }
 
-/// The kinds of messages that a leader may stand still behind: those of [`groups::LOG_PIVOTS`] that this family sends, and the
-/// steps of two-phase commit.
+/// The kinds of messages that a leader may stand still behind: about its log, about reads, and where there are several partitions
+/// the steps of two-phase commit.
 const PIVOTS: [&str; 10] = [
     "append",
     "sealed",
@@ -42,11 +42,13 @@ const PIVOTS: [&str; 10] = [
     "confirmed",
     "access",
     "accessed",
+    "confirmation",
     "prepare",
     "vote",
     "decide",
-    "confirmation",
 ];
+/// The first of [`PIVOTS`], those that one partition has.
+const PIVOTS_OF_ONE: usize = 7;
 
 type Digests = Arc<Mutex<BTreeMap<(NodeId, u16), DigestSpan>>>;
 
@@ -283,7 +285,8 @@ impl System for CommitSystem {
     }
 
     fn pivots(&self) -> &'static [&'static str] {
-        &PIVOTS
+        let of_one = self.settings.topology.layout.partitions() == 1;
+        if of_one { &PIVOTS[..PIVOTS_OF_ONE] } else { &PIVOTS }
     }
 
     fn pivot(&self, message: &Message) -> Option<&'static str> {

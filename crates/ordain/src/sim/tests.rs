@@ -532,13 +532,13 @@ fn a_replica_that_diverges_takes_itself_out() {
     }
 }
 
-#[test]
-fn leaders_lose_their_power_while_they_live_and_get_it_back() {
+/// Demands that leaders lose their power in each way, and get it back, and that runs are sound.
+fn demand_deposed(engine: &[&str], shapes: [(&str, std::ops::Range<u64>); 2]) {
     for fault in ["depose", "regain", "hold"] {
         let mut counts = Counts::default();
-        for (partitions, seeds) in [("1", 0..3), ("2", 3..6)] {
+        for (partitions, seeds) in shapes.clone() {
             let shape = ["--partitions", partitions, "--replicas", "3", "--faults", fault, "--txns", "150"];
-            let args = args(&shape);
+            let args = args(&[engine, &shape].concat());
             for seed in seeds {
                 let report = simulate(&args, seed, None).unwrap();
                 assert!(report.verdict.is_ok(), "{report}\nreproduce: {}", reproduce(&args, seed));
@@ -549,6 +549,14 @@ fn leaders_lose_their_power_while_they_live_and_get_it_back() {
         }
         let is_there = [counts.deposed, counts.regained, counts.held].map(|count| count > 0);
         assert_eq!(is_there, [true, fault == "regain", fault == "hold"], "{fault}: {counts:?}");
+    }
+}
+
+#[test]
+fn leaders_lose_their_power_while_they_live_and_get_it_back() {
+    demand_deposed(&[], [("1", 0..3), ("2", 3..6)]);
+    for engine in ["no-wait", "wait-die"] {
+        demand_deposed(&["--engine", engine, "--unfinished"], [("1", 0..6), ("2", 6..12)]);
     }
 }
 

@@ -1,0 +1,284 @@
+//! Schedules of the shared sheet on the commit family (commit.md), by number: each a fixed run of both engines with locks, on
+//! partitions of three members. Each is sound, and is not with the bug planted that breaks the rule which it is for.
+
+mod world;
+
+use ordain_commit::{CommitEngine, Message, Protocol, Relay, Termed};
+use ordain_engines::{no_wait, wait_die};
+use ordain_model::{Micros, OutcomeStatus};
+use ordain_role::{Bug, Bugs, NodeId};
+use world::{Do, World};
+
+const ENGINES: [CommitEngine; 2] = [no_wait::ENGINE, wait_die::ENGINE];
+
+type Schedule = fn(CommitEngine, Bugs) -> Result<(), String>;
+
+/// Demands that a schedule is sound with each engine.
+fn demand_sound(schedule: Schedule) {
+    for engine in ENGINES {
+        assert_eq!(schedule(engine, Bugs::NONE), Ok(()), "{}", engine.name);
+    }
+}
+
+/// Demands that a schedule is sound with each engine, and is not with a bug.
+fn demand(schedule: Schedule, bug: Bug) {
+    demand_sound(schedule);
+    for engine in ENGINES {
+        let found = schedule(engine, Bugs::NONE.with(bug));
+        assert!(found.is_err(), "{}: {} is not found", engine.name, bug.name());
+    }
+}
+
+/// What a message says between partitions, if it is one of those.
+fn said(message: &Message) -> Option<&Protocol> {
+    match message {
+        Message::Termed(Termed { content, .. }) => Some(content),
+        _ => None,
+    }
+}
+
+const fn millis(count: u64) -> Micros {
+    Micros::from_millis(count)
+}
+
+/// A vote that no log has, by a leader that is deposed and does not know it. T1 has read x at B1 under a shared lock; T2 writes x
+/// under B2 and z at C, and is answered; T1 then reads z as T2 has left it. B1 must not promise T1.
+fn schedule_1(engine: CommitEngine, bugs: Bugs) -> Result<(), String> {
+    let mut w = World::new(engine, 3, bugs);
+    let (y, x, z) = (w.list_in(0, 0), w.list_in(1, 0), w.list_in(2, 0));
+    let (a, b1, c) = (w.led_by(0), w.led_by(1), w.led_by(2));
+    let late = w.hold(move |from, to, message| {
+        (from.node, to.node) == (a, c) && matches!(said(message), Some(Protocol::Access(_)))
+    });
+    let t1 = w.ask_in(a, Some((w.session_in(0), 1)), &[Do::Read(x), Do::Append(y), Do::Read(z)]);
+    w.until("T1's access", World::holds_something);
+    w.run(millis(5));
+    w.hold(move |from, to, _| from.node.0 % 3 == 1 && from.node != b1 && to.node == a);
+    w.depose(b1);
+    let b2 = w.another_leads(1, b1);
+    let t2 = w.ask_in(b2, Some((w.session_in(1), 1)), &[Do::Append(x), Do::Append(z)]);
+    w.committed(t2);
+    w.release(late);
+    w.run(millis(20));
+    assert!(w.answer(t1).is_none() || bugs != Bugs::NONE);
+    w.end()
+}
+
+#[test]
+fn schedule_1_a_vote_stands_in_a_log_before_it_is_given() {
+    demand(schedule_1, Bug::VoteBeforeLog);
+}
+
+/// A leader that regains: A1 has all votes of T1 but one that is late; A2, asked, denies T1; A1 leads again, and then has the vote.
+fn schedule_2(engine: CommitEngine, bugs: Bugs) -> Result<(), String> {
+    let mut w = World::new(engine, 2, bugs);
+    let (y, x) = (w.list_in(0, 0), w.list_in(1, 0));
+    let (a1, b) = (w.led_by(0), w.led_by(1));
+    let late = w.hold(move |from, to, message| {
+        (from.node, to.node) == (b, a1) && matches!(said(message), Some(Protocol::Vote(..)))
+    });
+    w.ask_in(a1, Some((w.session_in(0), 1)), &[Do::Append(x), Do::Append(y)]);
+    w.until("T1's vote", World::holds_something);
+    w.depose(a1);
+    let a2 = w.another_leads(0, a1);
+    // B has asked A2, and holds nothing of T1 any more.
+    w.run(millis(400));
+    let t2 = w.ask(b, &[Do::Append(x)]);
+    w.committed(t2);
+    w.restore(a1);
+    w.run(millis(200));
+    w.sever(a2);
+    let regained = w.another_leads(0, a2);
+    assert_eq!(regained, a1, "the former leader is the first to stand for election");
+    w.release(late);
+    w.run(millis(20));
+    w.end()
+}
+
+#[test]
+fn schedule_2_a_leader_that_regains_has_dropped_what_it_was_at() {
+    demand(schedule_2, Bug::KeepClaim);
+}
+
+/// An early acknowledgement: B1 hears that T1 has committed and cannot agree on its own record of that. A must not forget T1, as
+/// B2 has the promise alone.
+fn schedule_3(engine: CommitEngine, bugs: Bugs) -> Result<(), String> {
+    let mut w = World::new(engine, 2, bugs);
+    let (y, x) = (w.list_in(0, 0), w.list_in(1, 0));
+    let (a, b1) = (w.led_by(0), w.led_by(1));
+    let decision = w.hold(move |from, to, message| {
+        (from.node, to.node) == (a, b1) && matches!(said(message), Some(Protocol::Decide(..)))
+    });
+    let t1 = w.ask_in(a, Some((w.session_in(0), 1)), &[Do::Append(x), Do::Append(y)]);
+    w.committed(t1);
+    w.until("the decision", World::holds_something);
+    w.depose(b1);
+    w.release(decision);
+    let b2 = w.another_leads(1, b1);
+    w.run(millis(600));
+    let t2 = w.ask(b2, &[Do::Read(x)]);
+    w.committed(t2);
+    w.end()
+}
+
+#[test]
+fn schedule_3_an_outcome_is_acknowledged_once_it_is_agreed_on() {
+    demand(schedule_3, Bug::AckEarly);
+}
+
+/// Serving too early: T1 is promised at B and has committed at A, and B2 has not heard of that. T2 must find x locked there.
+fn schedule_4(engine: CommitEngine, bugs: Bugs) -> Result<(), String> {
+    let mut w = World::new(engine, 2, bugs);
+    let (y, x) = (w.list_in(0, 0), w.list_in(1, 0));
+    let (a, b1) = (w.led_by(0), w.led_by(1));
+    let outcome = w.hold(move |from, to, _| from.node == a && to.node.0 % 2 == 1 && to.node != b1);
+    w.hold(move |from, to, message| {
+        (from.node, to.node) == (a, b1) && matches!(said(message), Some(Protocol::Decide(..)))
+    });
+    let t1 = w.ask_in(a, Some((w.session_in(0), 1)), &[Do::Append(x), Do::Append(y)]);
+    w.committed(t1);
+    w.depose(b1);
+    let b2 = w.another_leads(1, b1);
+    let t2 = w.ask(b2, &[Do::Read(x), Do::Append(x)]);
+    w.run(millis(200));
+    assert!(w.answer(t2).is_none() || bugs != Bugs::NONE, "x is locked");
+    w.release(outcome);
+    w.committed(t2);
+    w.end()
+}
+
+#[test]
+fn schedule_4_a_new_leader_holds_what_is_promised_before_it_serves() {
+    demand(schedule_4, Bug::ForgetLocks);
+}
+
+/// A read at a deposed leader: T1 writes x under A2 and is answered; T2 reads x at A1, which takes itself for the leader still.
+/// (The sheet has it under snapshot isolation, over two partitions; with one it breaks real time.)
+fn schedule_5(engine: CommitEngine, bugs: Bugs) -> Result<(), String> {
+    let mut w = World::new(engine, 1, bugs);
+    let x = w.list_in(0, 0);
+    let a1 = w.led_by(0);
+    // The partition may use times up to a ceiling that its log knows.
+    let t0 = w.ask(a1, &[Do::Read(x)]);
+    w.committed(t0);
+    w.depose(a1);
+    let a2 = w.another_leads(0, a1);
+    let t1 = w.ask(a2, &[Do::Append(x)]);
+    w.committed(t1);
+    let t2 = w.ask(a1, &[Do::Read(x)]);
+    w.run(millis(20));
+    assert!(w.answer(t2).is_none() || bugs != Bugs::NONE);
+    w.end()
+}
+
+#[test]
+fn schedule_5_a_read_is_answered_by_a_leader_that_has_led_after_it() {
+    demand(schedule_5, Bug::ConfirmFromBelief);
+}
+
+/// Exactly once: a request of a session is committed and its answer lost with the leader; its client asks another node.
+fn schedule_7(engine: CommitEngine, bugs: Bugs) -> Result<(), String> {
+    for partitions in [1, 2] {
+        let mut w = World::new(engine, partitions, bugs);
+        let (y, x) = (w.list_in(0, 0), w.list_in(partitions - 1, 1));
+        let a1 = w.led_by(0);
+        let door = w.members(0).into_iter().find(|node| *node != a1).expect("three members");
+        w.hold(move |from, to, message| {
+            (from.node, to.node) == (a1, door) && matches!(message, Message::Relay(Relay::Outcomes(_)))
+        });
+        let first = w.ask_in(door, Some((w.session_in(0), 4)), &[Do::Append(y), Do::Append(x)]);
+        w.until("the answer", World::holds_something);
+        w.depose(a1);
+        let a2 = w.another_leads(0, a1);
+        let other = w.members(0).into_iter().find(|node| *node != a1 && *node != door).unwrap_or(a2);
+        let again = w.ask_again(other, first);
+        w.committed(again);
+        w.end()?;
+    }
+    Ok(())
+}
+
+#[test]
+fn schedule_7_a_request_takes_effect_once_whoever_is_asked_again() {
+    demand(schedule_7, Bug::ForgetSession);
+}
+
+/// Blocking: T1 is promised at B, and its home A has no majority. An older T2 waits for it at B and holds z at C. Whoever wants z
+/// alone must get it within the bound of attempts.
+fn schedule_20(engine: CommitEngine, bugs: Bugs) -> Result<(), String> {
+    let mut w = World::new(engine, 3, bugs);
+    let (y, x, z) = (w.list_in(0, 0), w.list_in(1, 0), w.list_in(2, 0));
+    let (a, b, c) = (w.led_by(0), w.led_by(1), w.led_by(2));
+    let older = w.hold(move |from, to, message| {
+        (from.node, to.node) == (c, b) && matches!(said(message), Some(Protocol::Access(_)))
+    });
+    let t2 = w.ask_in(c, Some((w.session_in(2), 1)), &[Do::Append(z), Do::Append(x)]);
+    w.until("T2's access", World::holds_something);
+    let vote = w.hold(move |from, to, message| {
+        (from.node, to.node) == (b, a) && matches!(said(message), Some(Protocol::Vote(..)))
+    });
+    let t1 = w.ask_in(a, Some((w.session_in(0), 1)), &[Do::Append(x), Do::Append(y)]);
+    w.run(millis(20));
+    // A proposes to commit, and nobody agrees or denies.
+    w.members(0).into_iter().for_each(|member| w.sever(member));
+    w.release(vote);
+    w.release(older);
+    w.run(millis(7_000));
+    let t2s = w.answer(t2).map(|answer| answer.status);
+    if t2s != Some(OutcomeStatus::Busy) {
+        return Err(format!("T2 waits for as long as it takes: {t2s:?}"));
+    }
+    assert!(w.answer(t1).is_none(), "nobody can decide it");
+    let t3 = w.ask(c, &[Do::Append(z)]);
+    w.committed(t3);
+    w.end()
+}
+
+#[test]
+fn schedule_20_a_home_without_a_majority_stops_only_what_it_has_touched() {
+    demand_sound(schedule_20);
+    // With the other engine nobody waits.
+    assert!(schedule_20(wait_die::ENGINE, Bugs::NONE.with(Bug::WaitForEver)).is_err());
+}
+
+/// A waiter dies with the leader that it waits at: T1 is promised at B1, an older T2 waits for it there and holds z at C. B changes
+/// its leader: T2 is asked for anew under B2 before its attempt would have been given up.
+fn schedule_20_waiter(engine: CommitEngine, bugs: Bugs) -> Result<(), String> {
+    let mut w = World::new(engine, 3, bugs);
+    let (y, x, z) = (w.list_in(0, 0), w.list_in(1, 0), w.list_in(2, 0));
+    let (a, b1, c) = (w.led_by(0), w.led_by(1), w.led_by(2));
+    let older = w.hold(move |from, to, message| {
+        (from.node, to.node) == (c, b1) && matches!(said(message), Some(Protocol::Access(_)))
+    });
+    let t2 = w.ask_in(c, Some((w.session_in(2), 1)), &[Do::Append(z), Do::Append(x)]);
+    w.until("T2's access", World::holds_something);
+    w.hold(move |from, to, message| {
+        (from.node, to.node) == (b1, a) && matches!(said(message), Some(Protocol::Vote(..)))
+    });
+    let t1 = w.ask_in(a, Some((w.session_in(0), 1)), &[Do::Append(x), Do::Append(y)]);
+    w.run(millis(20));
+    w.release(older);
+    w.run(millis(5));
+    w.depose(b1);
+    w.another_leads(1, b1);
+    w.run(millis(500));
+    let answers = [t1, t2].map(|txn| w.answer(txn).map(|answer| answer.status));
+    if answers != [Some(OutcomeStatus::Committed); 2] {
+        return Err(format!("the crash of a leader blocks for longer than its change: {answers:?}"));
+    }
+    w.end()
+}
+
+#[test]
+fn schedule_20_a_waiter_dies_with_the_leader_that_it_waits_at() {
+    demand_sound(schedule_20_waiter);
+}
+
+/// The node of a partition that leads it is another one in each schedule that takes its power: who stands first is fixed.
+#[test]
+fn who_leads_is_fixed() {
+    let leaders =
+        |engine| (0..3).map(|partition| World::new(engine, 3, Bugs::NONE).led_by(partition)).collect();
+    let [first, second]: [Vec<NodeId>; 2] = ENGINES.map(leaders);
+    assert_eq!(first, second);
+}

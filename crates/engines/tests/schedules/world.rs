@@ -1,0 +1,536 @@
+//! A cluster of the commit family without a drawn number: messages take as long as is fixed, and a script holds and delivers
+//! them, cuts members off, stops clocks, and asks for transactions like a client.
+
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
+use std::sync::Arc;
+
+use ordain_checker::Level;
+use ordain_checker::dependencies::history;
+use ordain_checker::dependencies::{self, Observed, Outcome, Txn, judge};
+use ordain_commit::{CommitEngine, CommitFamily, Message};
+use ordain_family::{Family as _, NodeSettings, Opened as _, Services, places};
+use ordain_log::MemoryDirectory;
+use ordain_model::{
+    Call, Chunk, ChunkNo, Datum, Front, GatewayId, KeyHash, Layout, Micros, Options, OutcomeStatus,
+    PartitionId, Registry, RequestNo, SessionId,
+};
+use ordain_role::{
+    Address, Bugs, Directory as _, DiskDone, Event, NodeId, Now, Outbox, PeerChange, PeerState, Role,
+    TimerId, Topology,
+};
+use ordain_workload::append;
+
+/// A message takes so long between nodes, and a step or disk request within one.
+const BETWEEN: Micros = Micros(200);
+const WITHIN: Micros = Micros(5);
+/// The wall clock of every node when its own clock shows 0.
+const WALL: Micros = Micros(1_700_000_000_000_000);
+/// A script waits for something so long at most.
+const PATIENCE: Micros = Micros::from_millis(20_000);
+
+/// What a transaction does with a list.
+#[derive(Clone, Copy, Debug)]
+pub enum Do {
+    Read(u64),
+    Append(u64),
+}
+
+/// An answer to a client.
+#[derive(Clone, Debug)]
+pub struct Answer {
+    pub status: OutcomeStatus,
+    pub reply: Vec<u8>,
+    at: Micros,
+}
+
+#[derive(Debug)]
+struct Asked {
+    base: u64,
+    ops: Vec<Do>,
+    at: Micros,
+    session: Option<(u64, u64)>,
+    /// The request that is asked again by this one.
+    of: Option<usize>,
+    answer: Option<Answer>,
+}
+
+/// A transaction that was asked for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub struct Ticket(usize);
+
+struct Node {
+    roles: BTreeMap<u16, Box<dyn Role<Message = Message>>>,
+    disk: MemoryDirectory,
+    /// The valid setting of each timer.
+    timers: BTreeMap<(u16, TimerId), u64>,
+    /// How far its clock is behind, and since when it stands still.
+    behind: Micros,
+    stopped: Option<Micros>,
+    /// Timers that have come due meanwhile.
+    late: Vec<Due>,
+}
+
+enum Due {
+    Deliver { from: Address, to: Address, message: Message },
+    Timer { at: Address, timer: TimerId, setting: u64 },
+    Disk { at: Address, done: DiskDone },
+}
+
+/// A stream of messages that keep their order: between two nodes, or between two roles of one.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+enum Stream {
+    Nodes(NodeId, NodeId),
+    Roles(Address, Address),
+}
+
+/// A test of a message by its sender, receiver and content.
+pub type Which = Box<dyn Fn(Address, Address, &Message) -> bool>;
+
+pub struct World {
+    family: CommitFamily,
+    settings: NodeSettings,
+    registry: Arc<Registry>,
+    nodes: Vec<Node>,
+    due: BTreeMap<(Micros, u64), Due>,
+    sequence: u64,
+    now: Micros,
+    /// Ways that are cut.
+    severed: BTreeSet<(NodeId, NodeId)>,
+    holds: BTreeMap<u32, Which>,
+    /// Streams that are held, from the first message that was to be held on.
+    held: BTreeMap<Stream, VecDeque<(Address, Address, Message)>>,
+    asked: Vec<Asked>,
+    /// The first node that has stopped, with its reason.
+    pub halted: Option<String>,
+    is_sound: bool,
+}
+
+impl World {
+    /// A cluster of partitions with three members each, one shard a partition, when each partition has a leader.
+    pub fn new(engine: CommitEngine, partitions: usize, bugs: Bugs) -> World {
+        let mut registry = Registry::default();
+        ordain_workload::register(&mut registry);
+        let layout = Layout::even(partitions, 1).expect("a layout");
+        let topology = Topology { layout: Arc::new(layout), replicas: 3 };
+        let count = topology.nodes();
+        let identity = b"scheduled".to_vec();
+        let settings =
+            NodeSettings { topology, identity, bugs, ..NodeSettings::new(Options::new(engine.name, &[])) };
+        let mut world = World {
+            family: CommitFamily { engine, services: Services::ALL },
+            settings,
+            registry: Arc::new(registry),
+            nodes: Vec::new(),
+            due: BTreeMap::new(),
+            sequence: 0,
+            now: Micros(0),
+            severed: BTreeSet::new(),
+            holds: BTreeMap::new(),
+            held: BTreeMap::new(),
+            asked: Vec::new(),
+            halted: None,
+            is_sound: bugs == Bugs::NONE,
+        };
+        (0..count).for_each(|node| world.start(NodeId(node)));
+        for partition in 0..partitions {
+            world.until("a leader", |w| w.leader(partition).is_some());
+        }
+        world.run(Micros::from_millis(50));
+        world
+    }
+
+    fn start(&mut self, node: NodeId) {
+        let mut disk = MemoryDirectory::new();
+        let settings = NodeSettings { node, life: 1, ..self.settings.clone() };
+        let opened =
+            self.family.open(Some(&mut disk), &settings, &self.registry).expect("an empty directory");
+        let roles: BTreeMap<_, _> = opened.into_roles().into_iter().collect();
+        let numbers: Vec<u16> = roles.keys().copied().collect();
+        let (timers, late) = (BTreeMap::new(), Vec::new());
+        self.nodes.push(Node { roles, disk, timers, behind: Micros(0), stopped: None, late });
+        numbers.into_iter().for_each(|role| self.step(Address { node, role }, Event::Start));
+        let watchers = self.family.peer_watchers(&settings);
+        for other in (0..self.settings.topology.nodes()).map(NodeId).filter(|other| *other != node) {
+            for role in &watchers {
+                let at = Address { node, role: *role };
+                let change = PeerChange { node: other, state: PeerState::Fresh };
+                self.push(WITHIN, Due::Deliver { from: at, to: at, message: Message::Peer(change) });
+            }
+        }
+    }
+
+    // ---- what a script does --------------------------------------------------------------------------------
+
+    /// The node that serves a partition, in the latest term of those that say so.
+    pub fn leader(&self, partition: usize) -> Option<NodeId> {
+        let members = self.settings.topology.group(PartitionId(partition as u16));
+        let leads = members.filter(|node| self.gauge(*node, "ordain_group_is_leader") == 1.0);
+        leads.max_by_key(|node| self.gauge(*node, "ordain_group_term") as u64)
+    }
+
+    /// The nodes of a partition.
+    pub fn members(&self, partition: usize) -> Vec<NodeId> {
+        self.settings.topology.group(PartitionId(partition as u16)).collect()
+    }
+
+    /// The leader of a partition.
+    pub fn led_by(&self, partition: usize) -> NodeId {
+        self.leader(partition).expect("a leader")
+    }
+
+    /// Waits until another node than one leads its partition, and serves.
+    pub fn another_leads(&mut self, partition: usize, than: NodeId) -> NodeId {
+        self.until("another leader", |w| w.leader(partition).is_some_and(|node| node != than));
+        self.run(Micros::from_millis(20));
+        self.led_by(partition)
+    }
+
+    /// A number that the roles of a node report, their sum; 0 if none does.
+    pub fn gauge(&self, node: NodeId, name: &str) -> f64 {
+        let mut sum = 0.0;
+        for role in self.nodes[usize::from(node.0)].roles.values() {
+            role.gauges(&mut |known, value| sum += if known == name { value } else { 0.0 });
+        }
+        sum
+    }
+
+    /// Cuts a member off from the others of its partition. Clients and nodes of other partitions reach it, and it does not see
+    /// time pass, so that it takes itself for the leader for as long as it is so.
+    pub fn depose(&mut self, node: NodeId) {
+        self.sever(node);
+        self.nodes[usize::from(node.0)].stopped = Some(self.now);
+    }
+
+    /// Cuts a member off from the others of its partition.
+    pub fn sever(&mut self, node: NodeId) {
+        let partition = self.settings.topology.partition_of(node);
+        for other in self.settings.topology.group(partition).filter(|other| *other != node) {
+            self.severed.extend([(node, other), (other, node)]);
+        }
+    }
+
+    /// A member hears the others again, and its clock goes on.
+    pub fn restore(&mut self, node: NodeId) {
+        self.severed.retain(|(from, to)| *from != node && *to != node);
+        let Node { behind, stopped, late, .. } = &mut self.nodes[usize::from(node.0)];
+        if let Some(since) = stopped.take() {
+            *behind = behind.plus(self.now.since(since));
+        }
+        std::mem::take(late).into_iter().for_each(|due| self.push(WITHIN, due));
+        self.deliver_held();
+    }
+
+    /// Holds messages, and all that come behind one on its stream, until [`World::release`] with the number that is answered.
+    pub fn hold(&mut self, which: impl Fn(Address, Address, &Message) -> bool + 'static) -> u32 {
+        let number = self.holds.last_key_value().map_or(0, |(last, _)| last + 1);
+        self.holds.insert(number, Box::new(which));
+        number
+    }
+
+    /// Delivers what was held, in order.
+    pub fn release(&mut self, number: u32) {
+        self.holds.remove(&number);
+        self.deliver_held();
+    }
+
+    /// True if a message is held that was to be.
+    pub fn holds_something(&self) -> bool {
+        let is_cut =
+            |(from, to, _): &(Address, Address, Message)| self.severed.contains(&(from.node, to.node));
+        self.held.values().any(|queue| queue.front().is_some_and(|first| !is_cut(first)))
+    }
+
+    /// The number of a list of a partition, each time another one.
+    pub fn list_in(&self, partition: usize, nth: usize) -> u64 {
+        let layout = &self.settings.topology.layout;
+        let is_there = |list: &u64| {
+            usize::from(layout.partition_of(KeyHash::of(&append::key(*list)).slot()).0) == partition
+        };
+        (0..).filter(is_there).nth(nth).expect("every partition has slots")
+    }
+
+    /// A session at home in a partition.
+    pub fn session_in(&self, partition: usize) -> u64 {
+        let layout = &self.settings.topology.layout;
+        let is_home = |id: &u64| usize::from(layout.home_partition_of(SessionId(*id)).0) == partition;
+        (1..).find(is_home).expect("every partition has slots")
+    }
+
+    /// Asks a node for a transaction.
+    pub fn ask(&mut self, node: NodeId, ops: &[Do]) -> Ticket {
+        self.ask_in(node, None, ops)
+    }
+
+    /// Asks a node for a session's request.
+    pub fn ask_in(&mut self, node: NodeId, session: Option<(u64, u64)>, ops: &[Do]) -> Ticket {
+        // What is asked after an answer is not asked at the same moment.
+        self.run(Micros(1));
+        let base = (self.asked.len() as u64 + 1) << 8;
+        let (at, ops) = (self.now, ops.to_vec());
+        self.asked.push(Asked { base, ops, at, session, of: None, answer: None });
+        let ticket = Ticket(self.asked.len() - 1);
+        self.send(node, ticket);
+        ticket
+    }
+
+    /// Asks a node for what another one was asked for, as a client does that has not got its answer.
+    pub fn ask_again(&mut self, node: NodeId, of: Ticket) -> Ticket {
+        let Asked { base, ops, session, .. } = &self.asked[of.0];
+        let (base, ops, session) = (*base, ops.clone(), *session);
+        let again = Asked { base, ops, at: self.now, session, of: Some(of.0), answer: None };
+        self.asked.push(again);
+        let ticket = Ticket(self.asked.len() - 1);
+        self.send(node, ticket);
+        ticket
+    }
+
+    fn send(&mut self, node: NodeId, ticket: Ticket) {
+        let Asked { base, ops, session, .. } = &self.asked[ticket.0];
+        let mut mask = 0u8;
+        let mut keys = Vec::new();
+        for (n, op) in ops.iter().enumerate() {
+            let (Do::Read(list) | Do::Append(list)) = op;
+            mask |= u8::from(matches!(op, Do::Append(_))) << n;
+            keys.push(append::key(*list));
+        }
+        let packed = [&[mask, 0][..], &base.to_le_bytes()].concat();
+        let call = Call::new(append::RUN, append::DB);
+        let call = Call { session: session.map(|(id, n)| (SessionId(id), RequestNo(n))), ..call };
+        let gateway = GatewayId::of(node.0, 0);
+        let layout = self.settings.topology.layout.clone();
+        let replica = self.settings.topology.replica_of(node).0;
+        let mut chunk = Chunk::new(gateway, ChunkNo(ticket.0 as u64 + 1)).in_cluster(replica, layout);
+        let write = |out: &mut ordain_model::ArgsBuilder<'_>| {
+            keys.iter().for_each(|key| _ = out.push(key));
+            out.push(&packed);
+        };
+        chunk.push(&self.registry, call, write).expect("a plan");
+        let door = Address { node, role: places::GATEWAYS };
+        let message = Message::Front(Front::Submit(Arc::new(chunk)));
+        self.push(WITHIN, Due::Deliver { from: door, to: Address { node, role: 0 }, message });
+    }
+
+    /// The answer to a transaction, if it has come.
+    pub fn answer(&self, ticket: Ticket) -> Option<&Answer> {
+        self.asked[ticket.0].answer.as_ref()
+    }
+
+    /// Waits for the answer to a transaction.
+    pub fn answered(&mut self, ticket: Ticket) -> Answer {
+        self.until("an answer", |w| w.answer(ticket).is_some() || w.halted.is_some());
+        self.answer(ticket).cloned().unwrap_or(Answer {
+            status: OutcomeStatus::Unknown,
+            reply: Vec::new(),
+            at: self.now,
+        })
+    }
+
+    /// Waits for the answer to a transaction, which must have committed.
+    pub fn committed(&mut self, ticket: Ticket) {
+        let answer = self.answered(ticket);
+        assert!(answer.status == OutcomeStatus::Committed || self.halted.is_some(), "{answer:?}");
+    }
+
+    /// Runs for a time.
+    pub fn run(&mut self, time: Micros) {
+        let end = self.now.plus(time);
+        while self.due.first_key_value().is_some_and(|((at, _), _)| *at <= end) {
+            self.next();
+        }
+        self.now = end;
+    }
+
+    /// Runs until something holds.
+    ///
+    /// # Panics
+    /// If it does not hold within [`PATIENCE`].
+    pub fn until(&mut self, what: &str, is_so: impl Fn(&World) -> bool) {
+        let end = self.now.plus(PATIENCE);
+        while !is_so(self) {
+            assert!(self.now <= end && !self.due.is_empty(), "waited for {what} in vain at {:?}", self.now);
+            self.next();
+        }
+    }
+
+    /// Lets all go on, waits until all is answered, and judges what clients have seen.
+    ///
+    /// # Errors
+    /// A node has stopped, something is not answered or not at rest, or the answers are not strictly serializable.
+    pub fn end(mut self) -> Result<(), String> {
+        (0..self.nodes.len()).for_each(|node| self.restore(NodeId(node as u16)));
+        self.holds.clear();
+        self.deliver_held();
+        self.run(Micros::from_millis(8_000));
+        let lists: BTreeSet<u64> =
+            self.asked.iter().flat_map(|asked| asked.ops.iter().map(list_of)).collect();
+        let mut orders = BTreeMap::new();
+        for list in lists {
+            let layout = &self.settings.topology.layout;
+            let partition = layout.partition_of(KeyHash::of(&append::key(list)).slot());
+            let door = self.led_by(usize::from(partition.0));
+            // An update, so that it is answered also where no leader can prove that it leads.
+            let ticket = self.ask(door, &[Do::Read(list), Do::Append(list)]);
+            let answer = self.answered(ticket);
+            if let Some(reason) = self.halted.take() {
+                return Err(reason);
+            }
+            let read =
+                read(&answer).ok_or_else(|| format!("a read of list {list} was answered {answer:?}"))?;
+            let [history::Op::Read { values, .. }, history::Op::Append { value, .. }] = &read.ops[..] else {
+                panic!("{read:?}")
+            };
+            let values: Vec<u64> = values.iter().copied().chain([*value]).collect();
+            orders.insert(list, values);
+        }
+        for node in (0..self.nodes.len()).map(|node| NodeId(node as u16)) {
+            for name in
+                ["ordain_participant_attempts", "ordain_coordinator_transactions", "ordain_cohort_prepared"]
+            {
+                if self.gauge(node, name) > 0.0 {
+                    return Err(format!("node {} is not at rest: {name}", node.0));
+                }
+            }
+        }
+        for (asked, first) in self.asked.iter().filter_map(|asked| Some((asked, &self.asked[asked.of?]))) {
+            let replies = [asked, first].map(|asked| asked.answer.as_ref().map(|answer| &answer.reply));
+            if replies[0] != replies[1] {
+                return Err(format!("one request was answered {replies:?}"));
+            }
+        }
+        let once = self.asked.iter().filter(|asked| asked.of.is_none());
+        let txns = once.map(observed).collect::<Result<_, _>>()?;
+        let all = dependencies::History { txns, orders, ..Default::default() };
+        judge(Level::StrictSerializable, &all).map_err(|finding| finding.to_string())
+    }
+
+    // ---- steps ---------------------------------------------------------------------------------------------
+
+    fn push(&mut self, delay: Micros, due: Due) {
+        self.sequence += 1;
+        self.due.insert((self.now.plus(delay), self.sequence), due);
+    }
+
+    fn next(&mut self) {
+        let Some(((at, _), due)) = self.due.pop_first() else { return };
+        self.now = at;
+        match due {
+            Due::Deliver { from, to, message } => self.deliver(from, to, message),
+            Due::Disk { at, done } => self.step(at, Event::Disk(done)),
+            due @ Due::Timer { at, timer, setting } => {
+                let node = &mut self.nodes[usize::from(at.node.0)];
+                if node.timers.get(&(at.role, timer)) != Some(&setting) {
+                    return;
+                }
+                if node.stopped.is_some() {
+                    return node.late.push(due);
+                }
+                node.timers.remove(&(at.role, timer));
+                self.step(at, Event::Timer(timer));
+            }
+        }
+    }
+
+    fn deliver(&mut self, from: Address, to: Address, message: Message) {
+        let stream = match from.node == to.node {
+            true => Stream::Roles(from, to),
+            false => Stream::Nodes(from.node, to.node),
+        };
+        let is_held = self.severed.contains(&(from.node, to.node))
+            || self.holds.values().any(|which| which(from, to, &message));
+        if is_held || self.held.contains_key(&stream) {
+            return self.held.entry(stream).or_default().push_back((from, to, message));
+        }
+        if to.role >= places::GATEWAYS {
+            return self.take_outcomes(message);
+        }
+        self.step(to, Event::Message { from, message });
+    }
+
+    /// Delivers what is held and is not to be held any more.
+    fn deliver_held(&mut self) {
+        for (_, queue) in std::mem::take(&mut self.held) {
+            for (from, to, message) in queue {
+                self.deliver(from, to, message);
+            }
+        }
+    }
+
+    fn take_outcomes(&mut self, message: Message) {
+        let Message::Front(Front::Outcomes(batch)) = message else { return };
+        for outcome in &batch.outcomes {
+            let answer =
+                Answer { status: outcome.status, reply: batch.reply(outcome).to_vec(), at: self.now };
+            self.asked[outcome.chunk.0 as usize - 1].answer.get_or_insert(answer);
+        }
+    }
+
+    fn step(&mut self, at: Address, event: Event<Message>) {
+        let node = &mut self.nodes[usize::from(at.node.0)];
+        let shown = node.stopped.unwrap_or(self.now).since(node.behind);
+        let now = Now { elapsed: shown, wall: WALL.plus(shown) };
+        let Some(role) = node.roles.get_mut(&at.role) else { return };
+        let mut out = Outbox::default();
+        role.handle(now, event, &mut out);
+        if let Err(reason) = role.check()
+            && self.is_sound
+        {
+            out.halt(reason);
+        }
+        if let Some(reason) = out.halt {
+            let reason = format!("node {} stopped: {reason}", at.node.0);
+            assert!(!self.is_sound, "{reason}");
+            node.roles.clear();
+            self.halted.get_or_insert(reason);
+            return;
+        }
+        assert!(out.work.is_empty() && out.rebuild.is_none(), "no schedule needs that");
+        for (timer, delay) in out.timers {
+            self.sequence += 1;
+            let (key, setting) = ((at.role, timer), self.sequence);
+            match delay {
+                Some(delay) => {
+                    self.nodes[usize::from(at.node.0)].timers.insert(key, setting);
+                    self.push(delay, Due::Timer { at, timer, setting });
+                }
+                None => _ = self.nodes[usize::from(at.node.0)].timers.remove(&key),
+            }
+        }
+        for request in out.disk {
+            let disk = &mut self.nodes[usize::from(at.node.0)].disk;
+            let result = request.ops.iter().try_for_each(|op| disk.apply(op));
+            self.push(WITHIN, Due::Disk { at, done: DiskDone { token: request.token, result } });
+        }
+        for (to, message) in out.sends {
+            let delay = if to.node == at.node { WITHIN } else { BETWEEN };
+            self.push(delay, Due::Deliver { from: at, to, message });
+        }
+    }
+}
+
+const fn list_of(op: &Do) -> u64 {
+    let (Do::Read(list) | Do::Append(list)) = op;
+    *list
+}
+
+/// The transaction that a committed answer reports.
+pub fn read(answer: &Answer) -> Option<Txn> {
+    let Datum::Bulk(bytes) = Datum::first(&answer.reply) else { return None };
+    (answer.status == OutcomeStatus::Committed).then(|| Txn::decode(bytes))?
+}
+
+/// What a client has seen of a transaction.
+fn observed(asked: &Asked) -> Result<Observed, String> {
+    let Asked { base, ops, at, session, answer, .. } = asked;
+    let Some(answer) = answer else { return Err(format!("transaction {base} is not answered")) };
+    let appends = (0..).zip(ops).filter_map(|(n, op)| match op {
+        Do::Append(list) => Some(history::Op::Append { key: *list, value: base + n }),
+        Do::Read(_) => None,
+    });
+    let asked_for = Txn { base: *base, ops: appends.collect() };
+    let seen = match (read(answer), answer.status) {
+        (Some(txn), _) => Observed::committed(txn).between(at.0, Some(answer.at.0)),
+        (None, OutcomeStatus::Unknown) => Observed::new(asked_for, Outcome::Unknown).between(at.0, None),
+        (None, _) => Observed::new(asked_for, Outcome::Aborted).between(at.0, None),
+    };
+    Ok(Observed { session: *session, ..seen })
+}
