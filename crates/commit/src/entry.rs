@@ -218,10 +218,8 @@ mod tests {
         let home = Lead { partition: PartitionId(3), term: Term(1 << 40) };
         let attempt = AttemptId { transaction: TransactionId { home, number: 5 }, attempt: 2 };
         let cell = Cell { value: Some(Value::String(b"v".to_vec())), expires_at: Millis(7).into() };
-        let writes = vec![
-            Write { db: Db(0), key: b"a".to_vec(), cell },
-            Write { db: Db(15), key: Vec::new(), cell: Cell::ABSENT },
-        ];
+        let writes =
+            vec![Write::new(Db(0), b"a".to_vec(), cell), Write::new(Db(15), Vec::new(), Cell::ABSENT)];
         let holds = vec![
             Hold::Record { db: Db(1), key: b"k".to_vec(), mode: Mode::Shared },
             Hold::Table { shard: 4, mode: Mode::Exclusive },

@@ -370,7 +370,7 @@ mod tests {
                 version: Gsn(7),
                 is_held_back: true,
             }],
-            returned: vec![Write { db: Db(1), key: b"k".to_vec(), cell: Cell::ABSENT }],
+            returned: vec![Write::new(Db(1), b"k".to_vec(), Cell::ABSENT)],
             is_too_long: false,
             has_written: true,
             changes: vec![TableChange::Clear(Some(Db(3)))],

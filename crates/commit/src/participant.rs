@@ -177,7 +177,7 @@ impl Participant {
         };
         !prepare.changes.is_empty()
             || prepare.holds.iter().any(is_held_here)
-            || prepare.writes.iter().any(|write| is_here(write.db, &write.key))
+            || prepare.writes.iter().any(|write| self.layout.shard_of(write.hash.slot()) == self.number)
     }
 
     /// Makes the changes of whole databases here, and installs what is written here, in place of all that the records held.
@@ -187,11 +187,10 @@ impl Participant {
         // Planted, ORDER.
         let skips = self.bugs.has(Bug::SkipTransaction) && place.0 % 97 == 13;
         for write in writes.iter().filter(|_| !skips) {
-            let hash = self.hash_of(write.db, &write.key);
-            if self.layout.shard_of(hash.slot()) != self.number {
+            if self.layout.shard_of(write.hash.slot()) != self.number {
                 continue;
             }
-            let record = self.store.find_or_reserve(write.db, &write.key, hash);
+            let record = self.store.find_or_reserve(write.db, &write.key, write.hash);
             let version = if write.cell.value.is_some() { Gsn(place.0) } else { Gsn::NONE };
             self.store.put_back(record, write.cell.clone(), version);
             self.store.release_if_absent(record);
@@ -291,7 +290,7 @@ impl Participant {
             });
         });
         let changes = attempt.workspace.changes().to_vec();
-        Some(Gathered { changes, writes: attempt.workspace.writes(), holds })
+        Some(Gathered { changes, writes: attempt.workspace.take_writes(), holds })
     }
 
     /// Ends all attempts of a home but those that are still under way.

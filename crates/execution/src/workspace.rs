@@ -3,6 +3,7 @@
 //! What an attempt does to whole databases stands in its workspace too, as a list of [`TableChange`]s, and its drafts lie over
 //! the outcome: a database then shows the committed records of another one, or none ([`tables`]).
 
+mod drafts;
 mod tables;
 
 use std::collections::BTreeMap;
@@ -10,12 +11,13 @@ use std::collections::BTreeMap;
 use ordain_model::cell::CellMut;
 use ordain_model::children::{READ_ONLY_PARENT, change_child};
 use ordain_model::table::Table;
-use ordain_model::wire::Framed;
-use ordain_model::{Cell, Children, Chunk, Db, Gsn, KeyHash, Millis, SlotNo, Txn, Version, codec};
-use ordain_store::RecordStore;
+use ordain_model::wire::{Codec, Form, Framed, Reader};
+use ordain_model::{Cell, Children, Chunk, Db, Gsn, KeyHash, Millis, SlotNo, Txn, Version};
+use ordain_store::{RecordId, RecordStore};
 
 use crate::shipped::ShippedRecords;
 use crate::step::{Name, Records};
+use drafts::{Draft, Drafts};
 use tables::Sources;
 pub use tables::TableChange;
 
@@ -26,26 +28,41 @@ pub struct Write {
     pub db: Db,
     /// Its key.
     pub key: Vec<u8>,
+    /// The hash of its name, which is not in the bytes.
+    pub hash: KeyHash,
     /// Its content; absent if it is deleted.
     pub cell: Cell,
 }
 
-codec!(struct Write { db, key, cell as Framed });
+impl Write {
+    /// A record with this content.
+    pub fn new(db: Db, key: Vec<u8>, cell: Cell) -> Write {
+        let hash = KeyHash::of_record(db, &key);
+        Write { db, key, hash, cell }
+    }
+}
+
+impl Codec for Write {
+    const LEAST: usize = <(Db, Vec<u8>)>::LEAST + <Framed as Form<Cell>>::LEAST;
+
+    fn encode(&self, out: &mut Vec<u8>) {
+        let Write { db, key, hash: _, cell } = self;
+        db.encode(out);
+        key.encode(out);
+        <Framed as Form<Cell>>::encode(cell, out);
+    }
+
+    fn decode(bytes: &mut Reader<'_>) -> Option<Write> {
+        let (db, key) = Codec::decode(bytes)?;
+        Some(Write::new(db, key, <Framed as Form<Cell>>::decode(bytes)?))
+    }
+}
 
 /// Records that an attempt has written, by name, over what it has made of whole databases.
 #[derive(Debug, Default)]
 pub struct Workspace {
-    drafts: BTreeMap<(Db, Vec<u8>), Draft>,
+    drafts: Drafts,
     sources: Sources,
-}
-
-#[derive(Debug)]
-struct Draft {
-    cell: Cell,
-    /// The version of the content that the draft was made from.
-    version: Gsn,
-    /// Whether the content differs from what it was made from.
-    changed: bool,
 }
 
 impl Workspace {
@@ -54,17 +71,16 @@ impl Workspace {
         self.sources.changes()
     }
 
-    /// The records that the attempt has changed and that no later change of a whole database has reached, in order of names.
-    pub fn writes(&self) -> Vec<Write> {
-        let changed = self.drafts.iter().filter(|(_, draft)| draft.changed);
-        changed
-            .map(|((db, key), draft)| Write { db: *db, key: key.clone(), cell: draft.cell.clone() })
-            .collect()
+    /// Takes out the records that the attempt has changed and that no later change of a whole database has reached, in the order in
+    /// which they were first written.
+    pub fn take_writes(&mut self) -> Vec<Write> {
+        let changed = self.drafts.take().into_iter().filter(|draft| draft.changed);
+        changed.map(|Draft { db, key, hash, cell, .. }| Write { db, key, hash, cell }).collect()
     }
 
     /// Whether nothing was changed.
     pub fn is_clean(&self) -> bool {
-        self.changes().is_empty() && self.drafts.values().all(|draft| !draft.changed)
+        self.changes().is_empty() && self.drafts.iter().all(|draft| !draft.changed)
     }
 }
 
@@ -75,27 +91,33 @@ pub struct InWorkspace<'a, S> {
     pub store: &'a S,
     /// What the attempt has written.
     pub workspace: &'a mut Workspace,
+    /// The likely record of the name that is asked for, as its lock has found it.
+    pub guess: Option<RecordId>,
 }
 
-impl<S: RecordStore> InWorkspace<'_, S> {
+impl<'a, S: RecordStore> InWorkspace<'a, S> {
+    /// A workspace over a store.
+    pub fn new(store: &'a S, workspace: &'a mut Workspace) -> InWorkspace<'a, S> {
+        InWorkspace { store, workspace, guess: None }
+    }
+
     /// The committed content that a record shows, expired or not, and its version.
     fn committed(&self, db: Db, key: &[u8], hash: KeyHash) -> (&Cell, Gsn) {
         let source = self.workspace.sources.of(db);
-        let found = source.and_then(|source| self.store.find(source, key, hash));
-        found.map_or((&Cell::ABSENT, Gsn::NONE), |record| {
+        let find = |source| match self.guess.filter(|guess| self.store.is_of(*guess, source, key)) {
+            Some(record) => Some(record),
+            None => self.store.find(source, key, hash),
+        };
+        source.and_then(find).map_or((&Cell::ABSENT, Gsn::NONE), |record| {
             (self.store.cell(record), self.store.version(record))
         })
     }
 
     /// A record as the attempt sees it at a time, and the version of its content.
     pub fn find(&self, db: Db, key: &[u8], hash: KeyHash, now: Millis) -> (&Cell, Gsn) {
-        // Most attempts read before they write.
-        let draft = match self.workspace.drafts.is_empty() {
-            true => None,
-            false => self.workspace.drafts.get(&(db, key.to_vec())),
-        };
-        let (cell, version) = match draft {
-            Some(draft) => (&draft.cell, draft.version),
+        let drafts = &self.workspace.drafts;
+        let (cell, version) = match drafts.position(db, key, hash) {
+            Some(place) => (&drafts.at(place).cell, drafts.at(place).version),
             None => self.committed(db, key, hash),
         };
         if cell.is_live(now) { (cell, version) } else { (&Cell::ABSENT, Gsn::NONE) }
@@ -129,13 +151,12 @@ impl<S: RecordStore> InWorkspace<'_, S> {
 
     /// The draft of a record, made from its committed content at first.
     fn draft(&mut self, db: Db, key: &[u8], hash: KeyHash) -> &mut Draft {
-        let name = (db, key.to_vec());
-        if !self.workspace.drafts.contains_key(&name) {
+        let place = self.workspace.drafts.position(db, key, hash).unwrap_or_else(|| {
             let (cell, version) = self.committed(db, key, hash);
-            let draft = Draft { cell: cell.clone(), version, changed: false };
-            self.workspace.drafts.insert(name.clone(), draft);
-        }
-        self.workspace.drafts.get_mut(&name).expect("it was inserted above if it was missing")
+            let (key, cell) = (key.to_vec(), cell.clone());
+            self.workspace.drafts.push(Draft { db, hash, key, cell, version, changed: false })
+        });
+        self.workspace.drafts.at_mut(place)
     }
 }
 
@@ -179,7 +200,14 @@ impl<S: RecordStore> Records for InWorkspace<'_, S> {
         run: impl FnOnce(CellMut<'_>, Version, &mut dyn Children) -> R,
     ) -> R {
         // The parent's draft is taken out while its children are reached, and is put back below.
-        let empty = Draft { cell: Cell::ABSENT, version: Gsn::NONE, changed: false };
+        let empty = Draft {
+            db: name.db,
+            hash: name.hash,
+            key: name.key.to_vec(),
+            cell: Cell::ABSENT,
+            version: Gsn::NONE,
+            changed: false,
+        };
         let mut draft = std::mem::replace(self.draft(name.db, name.key, name.hash), empty);
         let (cell, version) = draft.writable(now);
         let mut children = DraftChildren { records: self, parent: name, now };
@@ -242,7 +270,7 @@ mod tests {
     fn a_parent_and_its_children_stay_in_the_workspace() {
         let store = MemoryStore::new(0..SLOTS);
         let mut workspace = Workspace::default();
-        let mut records = InWorkspace { store: &store, workspace: &mut workspace };
+        let mut records = InWorkspace::new(&store, &mut workspace);
         let name = Name { db: Db(0), key: b"k", hash: KeyHash::of(b"k") };
         let text = |byte: u8| Value::String(vec![byte]);
         records.write_parent(name, Millis(1), |mut cell, _, children| {
@@ -255,7 +283,7 @@ mod tests {
             assert_eq!(children.read(b"a").string(), Some(&[1][..]));
             assert!(children.read(b"b").value.is_none());
         });
-        let written: Vec<Db> = workspace.writes().iter().map(|write| write.db).collect();
+        let written: Vec<Db> = workspace.take_writes().iter().map(|write| write.db).collect();
         assert_eq!(written, [Db(0), Db(0).children()]);
         assert_eq!(store.records(), 0, "the store is unchanged");
     }

@@ -16,8 +16,8 @@ use std::sync::Arc;
 use ordain_execution::{TableChange, Write};
 use ordain_model::datum::bounded_reply;
 use ordain_model::{
-    Abort, Access as FragmentAccess, Chunk, Fragment, KeyHash, Layout, Millis, OutcomeStatus, PartitionId,
-    Registry, ReplyContext, SlotNo, Txn, Writer,
+    Abort, Access as FragmentAccess, Chunk, Fragment, Layout, Millis, OutcomeStatus, PartitionId, Registry,
+    ReplyContext, SlotNo, Txn, Writer,
 };
 
 use crate::desk::Desk;
@@ -219,7 +219,7 @@ impl Executing {
         self.is_too_long |= is_too_long;
         self.shipped.extend(shipped.into_iter().map(|shipped| (shipped.slot, shipped)));
         for write in returned {
-            let owner = layout.shard_of(KeyHash::of_record(write.db, &write.key).slot());
+            let owner = layout.shard_of(write.hash.slot());
             if let Some(part) = self.parts.get_mut(&owner) {
                 part.returned.push(write);
             }

@@ -20,6 +20,9 @@ use crate::ids::{Age, AttemptId, Lead};
 use crate::message::{Access, Accessed, Accesses, Failure, Message, Own, Protocol, Shipped, Termed};
 use crate::times::Tested;
 
+/// The records of so many fragments are brought into the caches before the first is run.
+const AHEAD: usize = 24;
+
 /// An attempt under way.
 #[derive(Debug, Default)]
 pub(super) struct Attempt {
@@ -162,6 +165,12 @@ impl Participant {
             return false;
         }
         attempt.age = access.age;
+        if access.fragments.len() > 1 {
+            let fragments = chunk.fragments(&chunk.txns()[access.at as usize]);
+            let first = access.fragments.iter().take(AHEAD).map(|n| &fragments[*n as usize]);
+            let keyed = first.filter(|fragment| fragment.is_keyed());
+            self.store.prefetch(keyed.map(|fragment| fragment.hash));
+        }
         let count = chunk.fragments(&chunk.txns()[access.at as usize]).len();
         attempt.slots.resize(count, Vec::new());
         for (slot, result) in std::mem::take(&mut access.inputs) {
@@ -173,9 +182,9 @@ impl Participant {
                 false => _ = attempt.received.insert(slot, (cell, version)),
             }
         }
-        let mut records = InWorkspace { store: &self.store, workspace: &mut attempt.workspace };
-        for Write { db, key, cell } in std::mem::take(&mut access.returned) {
-            records.put(db, &key, KeyHash::of_record(db, &key), cell);
+        let mut records = InWorkspace::new(&self.store, &mut attempt.workspace);
+        for Write { db, key, hash, cell } in std::mem::take(&mut access.returned) {
+            records.put(db, &key, hash, cell);
         }
         attempt.job = Some(Job {
             from,
@@ -206,7 +215,7 @@ impl Participant {
         access.fragments.iter().all(runs_here)
             && access.inputs.iter().all(|(slot, _)| is_slot(*slot))
             && access.shipped.iter().all(|shipped| is_slot(shipped.slot))
-            && access.returned.iter().all(|write| is_here(self.hash_of(write.db, &write.key)))
+            && access.returned.iter().all(|write| is_here(write.hash))
     }
 
     /// Goes on with an access, and with those that wait for what it releases.
@@ -253,10 +262,10 @@ impl Participant {
     }
 
     /// Answers an access that has ended.
-    fn answer(&self, job: Job, who: AttemptId, failure: Option<Failure>, out: &mut Outbox<Message>) {
-        let (Some(from), Some(attempt)) = (self.lead(), self.attempts.get(&who)) else { return };
+    fn answer(&mut self, job: Job, who: AttemptId, failure: Option<Failure>, out: &mut Outbox<Message>) {
+        let (Some(from), Some(attempt)) = (self.lead(), self.attempts.get_mut(&who)) else { return };
         let Job { home, access, slots, shipped, returned, is_too_long, .. } = job;
-        let workspace = &attempt.workspace;
+        let workspace = &mut attempt.workspace;
         let is_local = job.from == self.manager;
         let hands_over = failure.is_none() && access.is_last && is_local;
         let accessed = Accessed {
@@ -269,7 +278,7 @@ impl Participant {
             is_too_long,
             has_written: !workspace.is_clean(),
             changes: if hands_over { workspace.changes().to_vec() } else { Vec::new() },
-            writes: if hands_over { workspace.writes() } else { Vec::new() },
+            writes: if hands_over { workspace.take_writes() } else { Vec::new() },
         };
         out.send(job.from, Termed { from, to: home, content: Protocol::Accessed(accessed) });
     }
@@ -361,7 +370,8 @@ impl Participant {
                 let Participant { registry, store, locals, .. } = self;
                 let (now, seed) = (job.access.now, job.access.seed);
                 let step = Step { registry, chunk: &chunk, txn, n: at.n, now, seed, slots: &attempt.slots };
-                let records = &mut InWorkspace { store: &*store, workspace: &mut attempt.workspace };
+                let workspace = &mut attempt.workspace;
+                let records = &mut InWorkspace { store: &*store, workspace, guess: record };
                 step.run(records, locals, &mut answer)
             };
             if let Err(abort) = self.ran(attempt, job, fragment, answer, ran) {
@@ -445,7 +455,7 @@ impl Participant {
         }
         let now: Millis = job.access.now;
         let key = ordain_model::serial::key_of(at.chunk.args(at.txn), fragment);
-        let records = InWorkspace { store: &self.store, workspace: &mut attempt.workspace };
+        let records = InWorkspace::new(&self.store, &mut attempt.workspace);
         let (cell, version) = records.find(fragment.db, key.bytes, fragment.hash, now);
         // Records of the taker's own slot are never here.
         let is_held_back = cell.weight() > self.registry.limits().share(at.txn.carriers);
@@ -468,7 +478,7 @@ impl Participant {
         let Participant { registry, store, locals, layout, number, away, .. } = self;
         let fragments = chunk.fragments(txn);
         let is_here = |slot: SlotNo| layout.shard_of(fragments[slot.0 as usize].hash.slot()) == *number;
-        let mut records = InWorkspace { store: &*store, workspace };
+        let mut records = InWorkspace::new(&*store, workspace);
         let mut shipped = records.gather((chunk, txn, n), now, received, is_here);
         let step = Step { registry, chunk, txn, n, now, seed, slots: &*slots };
         locals.set_patience(away.patience);
@@ -491,7 +501,7 @@ impl Participant {
         for held in shipped.held.into_iter().filter(|held| held.changed) {
             match is_here(held.slot) {
                 true => records.put(held.db, held.key, fragments[held.slot.0 as usize].hash, held.cell),
-                false => job.returned.push(Write { db: held.db, key: held.key.to_vec(), cell: held.cell }),
+                false => job.returned.push(Write::new(held.db, held.key.to_vec(), held.cell)),
             }
         }
         Ok(ran)
@@ -515,13 +525,13 @@ impl Participant {
         let chunk = job.chunk.clone();
         let txn = &chunk.txns()[job.access.at as usize];
         let fragments = chunk.fragments(txn);
-        let mut records = InWorkspace { store: &self.store, workspace: &mut attempt.workspace };
+        let mut records = InWorkspace::new(&self.store, &mut attempt.workspace);
         for (slot, cell, _) in computed.into_iter().filter(|(_, _, changed)| *changed) {
             let fragment = &fragments[slot.0 as usize];
             let key = ordain_model::serial::key_of(chunk.args(txn), fragment).bytes;
             match self.layout.shard_of(fragment.hash.slot()) == self.number {
                 true => records.put(fragment.db, key, fragment.hash, cell),
-                false => job.returned.push(Write { db: fragment.db, key: key.to_vec(), cell }),
+                false => job.returned.push(Write::new(fragment.db, key.to_vec(), cell)),
             }
         }
         let failed = self.ran(&mut attempt, &mut job, &fragments[n], answer, result).err();

@@ -71,7 +71,7 @@ impl Sources {
 impl Workspace {
     fn clear(&mut self, db: Option<Db>) {
         let goes = |of: Db| db.map_or(of.home().0 < Db::COUNT, |db| of.home() == db);
-        self.drafts.retain(|(of, _), _| !goes(*of));
+        self.drafts.change(|all| all.retain(|draft| !goes(draft.db)));
         (0..=u8::MAX).map(Db).filter(|of| goes(*of)).for_each(|of| _ = self.sources.shown.insert(of, None));
         self.sources.changes.push(TableChange::Clear(db));
     }
@@ -90,8 +90,7 @@ impl Workspace {
             let of = |(a, b): &(Db, Db)| [(*a, *b), (*b, *a)].into_iter().find(|(from, _)| *from == db);
             pairs.iter().find_map(of).map_or(db, |(_, to)| to)
         };
-        let drafts = std::mem::take(&mut self.drafts);
-        self.drafts = drafts.into_iter().map(|((db, key), draft)| ((other(db), key), draft)).collect();
+        self.drafts.change(|all| all.iter_mut().for_each(|draft| draft.db = other(draft.db)));
         self.sources.changes.push(TableChange::Swap(a, b));
     }
 }
@@ -104,9 +103,8 @@ impl<S: RecordStore> InWorkspace<'_, S> {
 
     /// The drafts of a database at a position or later, in canonical order.
     fn drafts_of(&self, db: Db, from: Position) -> Vec<Placed<'_>> {
-        let from_first = (db, Vec::new())..;
-        let drafts = self.workspace.drafts.range(from_first).take_while(|((of, _), _)| *of == db);
-        let placed = drafts.map(|((_, key), draft)| (position_of(db, key), key.as_slice(), &draft.cell));
+        let drafts = self.workspace.drafts.iter().filter(|draft| draft.db == db);
+        let placed = drafts.map(|draft| (draft.hash.position(), draft.key.as_slice(), &draft.cell));
         let mut placed: Vec<_> = placed.filter(|(position, ..)| *position >= from).collect();
         placed.sort_unstable_by(|(at, key, _), (other, next, _)| (at, key).cmp(&(other, next)));
         placed
@@ -117,10 +115,6 @@ impl<S: RecordStore> InWorkspace<'_, S> {
 type Placed<'a> = (Position, &'a [u8], &'a Cell);
 
 type Visit<'a> = dyn FnMut(Position, &[u8], &Cell) -> bool + 'a;
-
-fn position_of(db: Db, key: &[u8]) -> Position {
-    KeyHash::of_record(db, key).position()
-}
 
 impl<S: RecordStore> Table for InWorkspace<'_, S> {
     fn len(&self, db: Db) -> u64 {
@@ -309,14 +303,15 @@ mod tests {
             }
             let (mut workspace, from) = (Workspace::default(), Position::of_slot(from));
             for op in &steps {
-                let mut records = InWorkspace { store: &committed, workspace: &mut workspace };
+                let mut records = InWorkspace::new(&committed, &mut workspace);
                 run(op, &mut records);
                 let mut expected = crate::InPlace::new(&mut done, Gsn(2), None);
                 run(op, &mut expected);
                 prop_assert_eq!(shown(&mut records, from), shown(&mut expected, from), "after {:?}", op);
             }
-            let (changes, writes) = (workspace.changes().to_vec(), workspace.writes());
-            prop_assert_eq!(workspace.is_clean(), changes.is_empty() && writes.is_empty());
+            let is_clean = workspace.is_clean();
+            let (changes, writes) = (workspace.changes().to_vec(), workspace.take_writes());
+            prop_assert_eq!(is_clean, changes.is_empty() && writes.is_empty());
             changes.into_iter().for_each(|change| change.apply(&mut committed.table(Gsn(2))));
             for write in writes {
                 let record = committed.find_or_reserve(write.db, &write.key, KeyHash::of_record(write.db, &write.key));
