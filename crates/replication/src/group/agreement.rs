@@ -19,10 +19,12 @@ impl<T: EntryType, M: Carrier<T::Entry>> GroupLog<T, M> {
         open.unwrap_or(self.dispatched.1)
     }
 
-    /// Tells whether this member leads, knows all that was agreed on before, and can write.
+    /// Tells whether this member leads, knows all that was agreed on before, and can write. While it hands its leadership over
+    /// the crate drops what is proposed, also if that comes to nothing: who is told that it leads may wait for an entry.
     pub(super) fn may_propose(&self) -> bool {
         let raft = &self.raft.raft;
         raft.state == StateRole::Leader
+            && raft.lead_transferee.is_none()
             && raft.apply_to_current_term()
             && !self.journal.is_full()
             && !self.is_stopping

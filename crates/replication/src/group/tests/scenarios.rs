@@ -5,9 +5,9 @@ use ordain_model::Epoch;
 use ordain_role::{Address, Bugs, Bytes, Directory as _, DiskDone, Event, NodeId};
 use raft::eraftpb::{Message as RaftMessage, MessageType};
 
-use super::super::found_after;
 use super::super::membership::Member;
 use super::super::wire::Wire;
+use super::super::{PROBE, found_after};
 use super::world::{Fate, World};
 use crate::message::{Covered, GroupMessage};
 
@@ -183,6 +183,30 @@ fn a_leader_with_a_full_disk_lets_another_lead() {
     settle(&mut world);
     assert_eq!(fate(&world, open), Some(Fate::Logged));
     assert_eq!(world.agreed.len(), 3);
+}
+
+/// A leader with a full disk hands its leadership over to a member that does not hear of it, and then has space: it takes nothing
+/// before it has given that up, and says so (no-wait 2x3, storm, seed 2032: the entry by which a leader begins was lost).
+#[test]
+fn a_leader_that_hands_its_leadership_over_does_not_say_that_it_leads() {
+    let mut world = at_rest(3);
+    work(&mut world, 1, 10);
+    [1, 2].into_iter().for_each(|node| world.set_cut(node, true));
+    world.nodes[0].disk.set_full_from(Some(0));
+    let open = world.propose(0, 1, 10).unwrap();
+    world.run(10_000).unwrap();
+    assert_eq!((fate(&world, open), world.leader()), (None, None));
+    world.nodes[0].disk.set_full_from(None);
+    let probe = Event::Timer(PROBE);
+    world.event(0, probe).unwrap();
+    world.run(10_000).unwrap();
+    [1, 2].into_iter().for_each(|node| world.set_cut(node, false));
+    assert_eq!(world.leader(), None, "the crate drops what is proposed");
+    world.run_until(2_000_000, |world| world.leader().is_some()).unwrap();
+    let leader = leader(&world);
+    let id = world.propose(leader, 1, 10).unwrap();
+    settle(&mut world);
+    assert_eq!(fate(&world, id), Some(Fate::Logged));
 }
 
 #[test]

@@ -563,7 +563,12 @@ impl World {
         self.nodes[node].open.insert(id, note.clone());
         self.note(|| format!("n{node} append {id}"));
         let message = Log::Append(note).into();
+        let term = self.nodes[node].leads.then_some(self.nodes[node].term);
         self.event(node, Event::Message { from, message })?;
+        let led = self.nodes[node].leads.then_some(self.nodes[node].term);
+        if skip > 0 && term.is_some() && term == led && self.fates.get(&id) == Some(&Fate::Lost) {
+            return Err(format!("node {node} is told that it leads, and loses batch {id} at once"));
+        }
         self.taken.extend(self.nodes[node].open.contains_key(&id).then_some(id));
         Ok(id)
     }
