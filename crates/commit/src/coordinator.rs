@@ -102,7 +102,8 @@ struct Ready {
 /// See the module.
 #[derive(Debug, Default)]
 pub struct Coordinator {
-    live: BTreeMap<u64, Live>,
+    /// Boxed, as a tree moves its values.
+    live: BTreeMap<u64, Box<Live>>,
     /// The session's request that a live transaction is.
     requests: BTreeMap<(SessionId, RequestNo), u64>,
     agenda: Agenda,
@@ -199,7 +200,7 @@ impl Coordinator {
             since,
             state: State::Waiting,
         };
-        self.live.insert(number, live);
+        self.live.insert(number, Box::new(live));
         self.begin_attempt(number, desk);
     }
 
@@ -279,7 +280,7 @@ impl Coordinator {
     pub fn computing(&mut self, from: Lead, who: AttemptId) {
         let number = who.transaction.number;
         let live = self.live.get(&number).filter(|live| live.attempt == who.attempt);
-        if let Some(Live { state: State::Executing(executing), .. }) = live
+        if let Some(Live { state: State::Executing(executing), .. }) = live.map(|live| &**live)
             && executing.touches(from.partition)
         {
             self.agenda.cancel(number);
@@ -391,7 +392,8 @@ impl Coordinator {
     pub fn voted(&mut self, from: Lead, who: AttemptId, is_yes: bool, desk: &mut Desk<'_>) {
         let number = who.transaction.number;
         let live = self.live.get_mut(&number).filter(|live| live.attempt == who.attempt);
-        let Some(Live { state: State::Voting { awaited, shards, .. }, .. }) = live else {
+        let Some(Live { state: State::Voting { awaited, shards, .. }, .. }) = live.map(|live| &mut **live)
+        else {
             // The attempt is over: the sender asks what has become of it, if it has to know.
             return;
         };
@@ -663,7 +665,7 @@ impl Coordinator {
 
     // ---- answers -------------------------------------------------------------------------------------------
 
-    fn remove(&mut self, number: u64) -> Option<Live> {
+    fn remove(&mut self, number: u64) -> Option<Box<Live>> {
         let live = self.live.remove(&number)?;
         self.agenda.cancel(number);
         if let Some(request) = session_of(&live.chunk.txns()[live.at]) {

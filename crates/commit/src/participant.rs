@@ -54,7 +54,8 @@ pub struct Participant {
     begins: Option<(Term, Epoch)>,
     /// The latest terms of homes that are known here.
     homes: BTreeMap<PartitionId, Term>,
-    attempts: BTreeMap<AttemptId, Attempt>,
+    /// Boxed, as a tree moves its values.
+    attempts: BTreeMap<AttemptId, Box<Attempt>>,
     times: Times,
     /// Attempts that wait for their times to be reserved.
     unreserved: Vec<AttemptId>,
@@ -230,7 +231,8 @@ impl Participant {
                     Hold::Table { .. } => {}
                 }
             }
-            self.attempts.insert(who, Attempt { age, is_gathered: true, ..Attempt::default() });
+            let attempt = Attempt { age, is_gathered: true, ..Attempt::default() };
+            self.attempts.insert(who, Box::new(attempt));
         }
         out.send(self.manager, Own::Ready(term));
     }
