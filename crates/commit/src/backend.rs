@@ -1,6 +1,6 @@
 //! The family to gateways and sessions.
 
-use ordain_gateway::{Backend, Begin, Services, Transaction, overlay};
+use ordain_gateway::{Backend, Begin, Services, Transaction, direct};
 use ordain_model::{Stamp, Token, Writer};
 
 /// The backend of engines whose transactions commit in an order of their own.
@@ -17,9 +17,9 @@ impl Backend for Committing {
         self.0
     }
 
-    /// An interactive transaction runs on copies in the session, and its commit validates what it has read.
+    /// An interactive transaction stays open at the leader of its home, and takes its locks as its commands come.
     fn begin(&self, how: Begin) -> Box<dyn Transaction> {
-        overlay(how)
+        direct(how)
     }
 
     fn write_token(&self, token: &Token, w: &mut Writer<'_>) {

@@ -9,11 +9,14 @@
 //!     └──────────────────┘        └─ nothing is written ─▶ Confirming ─▶ answered
 //! ```
 //!
+//! A transaction that is interactive waits for its client between its steps, with its locks ([`open`]).
+//!
 //! A coordinator is of one term: with it go all attempts that it has not proposed to commit. What it has proposed, the log
 //! decides, whoever leads then.
 
 mod agenda;
 mod attempt;
+mod open;
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -21,7 +24,7 @@ use std::sync::Arc;
 use ordain_model::serial::seed_of;
 use ordain_model::system::{REMOVE, read_args};
 use ordain_model::{
-    Call, Chunk, ChunkNo, Db, Effect, Epoch, GatewayId, Gsn, KeyHash, Micros, Millis, OutcomeBatch,
+    Abort, Call, Chunk, ChunkNo, Db, Effect, Epoch, GatewayId, Gsn, KeyHash, Micros, Millis, OutcomeBatch,
     OutcomeStatus, PartitionId, RequestNo, SessionId, Stamp, Token, Txn,
 };
 use ordain_role::{Bug, NodeId};
@@ -32,6 +35,7 @@ use crate::ids::{Age, AttemptId, Lead, TransactionId};
 use crate::message::{Accessed, Failure, PrepareRequest, Protocol, Relay, Returned};
 use agenda::Agenda;
 use attempt::{End, Executing, reply_of};
+use open::{Open, Opens, Settling};
 
 /// Transactions under way at most: a further one is answered BUSY and has no effect.
 const LIVE_MAX: usize = 1 << 18;
@@ -69,9 +73,24 @@ struct Live {
     /// The time of its submission, since the node started.
     since: Micros,
     state: State,
+    /// The part of an interactive one.
+    open: Option<Box<Open>>,
 }
 
 impl Live {
+    /// The request of a session that the transaction is, if it has to take effect once.
+    fn request(&self) -> Option<(SessionId, RequestNo)> {
+        match &self.open {
+            Some(open) => open.request,
+            None => session_of(&self.chunk.txns()[self.at]),
+        }
+    }
+
+    /// True if a part of it was answered: no other attempt may be made.
+    fn is_shown(&self) -> bool {
+        self.open.as_ref().is_some_and(|open| open.is_shown)
+    }
+
     /// The attempt that is under way, or was the last.
     const fn who(&self, number: u64) -> AttemptId {
         AttemptId { transaction: TransactionId { home: self.home, number }, attempt: self.attempt }
@@ -90,6 +109,8 @@ enum State {
     Deciding { shards: Vec<(usize, Lead)> },
     /// The attempt was refused; the next begins when the agenda says so.
     Waiting,
+    /// An interactive one waits for its client, or for participants between two of its steps.
+    Open(Option<Settling>),
 }
 
 /// A commit that waits for votes.
@@ -107,6 +128,7 @@ pub struct Coordinator {
     /// The session's request that a live transaction is.
     requests: BTreeMap<(SessionId, RequestNo), u64>,
     agenda: Agenda,
+    opens: Opens,
     last: u64,
     /// The last removal of expired records of each shard.
     removals: BTreeMap<usize, u64>,
@@ -165,28 +187,53 @@ impl Coordinator {
     fn take_transaction(&mut self, chunk: &Arc<Chunk>, at: usize, desk: &mut Desk<'_>) {
         let txn = &chunk.txns()[at];
         let asker = Asker { gateway: chunk.gateway, chunk: chunk.number, index: txn.index };
-        // Planted, ONCE.
-        let forgets = desk.site.bugs.has(Bug::ForgetSession);
-        if let Some((session, request)) = session_of(txn).filter(|_| !forgets) {
-            if let Some(last) = desk.agreed.session(session).filter(|last| last.request >= request) {
-                let is_it = last.request == request;
-                let status = if is_it { OutcomeStatus::Committed } else { OutcomeStatus::Superseded };
-                let reply = if is_it { last.reply.as_slice() } else { &[] };
-                return self.answer(asker, status, last.place, |out| out.extend_from_slice(reply));
-            }
-            // A retry joins the attempt that is under way.
-            if let Some(live) = self.requests.get(&(session, request)).and_then(|id| self.live.get_mut(id)) {
-                return live.askers.push(asker);
-            }
+        if session_of(txn).is_some_and(|request| self.answered_before(request, asker, desk)) {
+            return;
         }
+        if let Some(number) = self.add(chunk, at, asker, None, desk) {
+            self.begin_attempt(number, desk);
+        }
+    }
+
+    /// Answers a request of a session that has taken effect before, or has it join the attempt that is under way; answers
+    /// whether it was one.
+    fn answered_before(
+        &mut self,
+        (session, request): (SessionId, RequestNo),
+        asker: Asker,
+        desk: &Desk<'_>,
+    ) -> bool {
+        // Planted, ONCE.
+        if desk.site.bugs.has(Bug::ForgetSession) {
+            return false;
+        }
+        if let Some(last) = desk.agreed.session(session).filter(|last| last.request >= request) {
+            let is_it = last.request == request;
+            let status = if is_it { OutcomeStatus::Committed } else { OutcomeStatus::Superseded };
+            let reply = if is_it { last.reply.as_slice() } else { &[] };
+            self.answer(asker, status, last.place, |out| out.extend_from_slice(reply));
+            return true;
+        }
+        // A retry joins the attempt that is under way.
+        let live = self.requests.get(&(session, request)).and_then(|id| self.live.get_mut(id));
+        live.map(|live| live.askers.push(asker)).is_some()
+    }
+
+    /// Adds a transaction; answers its number, unless there are too many.
+    fn add(
+        &mut self,
+        chunk: &Arc<Chunk>,
+        at: usize,
+        asker: Asker,
+        open: Option<Open>,
+        desk: &Desk<'_>,
+    ) -> Option<u64> {
         if self.live.len() >= LIVE_MAX {
-            return self.answer(asker, OutcomeStatus::Busy, Epoch(0), |_| {});
+            self.answer(asker, OutcomeStatus::Busy, Epoch(0), |_| {});
+            return None;
         }
         self.last += 1;
         let number = self.last;
-        if let Some(request) = session_of(txn) {
-            self.requests.insert(request, number);
-        }
         let since = desk.elapsed();
         // Nobody waits for what the database itself does.
         let askers = if chunk.gateway == GatewayId::HOUSE { Vec::new() } else { vec![asker] };
@@ -199,9 +246,13 @@ impl Coordinator {
             age: Age(desk.now.wall.0),
             since,
             state: State::Waiting,
+            open: open.map(Box::new),
         };
+        if let Some(request) = live.request() {
+            self.requests.insert(request, number);
+        }
         self.live.insert(number, Box::new(live));
-        self.begin_attempt(number, desk);
+        Some(number)
     }
 
     /// Removes records of this partition whose time has come, unless somebody holds one or is about to remove some of
@@ -230,7 +281,11 @@ impl Coordinator {
         let seed = seed_of(Gsn(number << 6 | u64::from(live.attempt)));
         let txn = &live.chunk.txns()[live.at];
         let now = desk.clock.max(self.latest);
-        live.state = State::Executing(Executing::new(&live.chunk, txn, &desk.site.layout, now, seed));
+        let executing = Executing::new(&live.chunk, txn, &desk.site.layout, now, seed);
+        live.state = State::Executing(match &live.open {
+            Some(open) => executing.at_step(open.step().number),
+            None => executing,
+        });
         self.go_on(number, desk);
     }
 
@@ -240,7 +295,7 @@ impl Coordinator {
         let who = live.who(number);
         let State::Executing(executing) = &mut live.state else { return };
         if !executing.send(who, live.age, (&live.chunk, live.at), desk) {
-            return self.give_up(number, desk);
+            return self.give_up(number, Abort::TermChanged, desk);
         }
         self.agenda.set(number, desk.elapsed().plus(ATTEMPT_MAX));
         if executing.is_done() {
@@ -264,11 +319,14 @@ impl Coordinator {
             // A no ends the wait at once.
             Some(Failure::Refused) => {
                 self.counts.refused += 1;
-                self.retry_later(number, desk);
+                self.retry_later(number, Abort::LockRefused, desk);
             }
             Some(Failure::TooOld(time)) => {
                 self.counts.too_old += 1;
                 self.latest = self.latest.max(time);
+                if live.is_shown() {
+                    return self.lose(number, Abort::TimeTooOld, desk);
+                }
                 self.abort_attempt(number, desk);
                 self.begin_attempt(number, desk);
             }
@@ -290,10 +348,12 @@ impl Coordinator {
     /// Every fragment has run, or all before one that aborts the transaction.
     fn finish_executing(&mut self, number: u64, desk: &mut Desk<'_>) {
         let Some(live) = self.live.get_mut(&number) else { return };
-        let who = live.who(number);
+        if live.open.as_ref().is_some_and(|open| !open.step().is_commit) {
+            return self.step_done(number, desk);
+        }
+        let (who, session) = (live.who(number), live.request());
         let State::Executing(executing) = &mut live.state else { return };
         let txn = &live.chunk.txns()[live.at];
-        let session = session_of(txn);
         let own = desk.site.partition;
         let shards = executing.shards();
         let partitions: BTreeSet<PartitionId> = shards.iter().map(|(_, lead)| lead.partition).collect();
@@ -368,7 +428,7 @@ impl Coordinator {
         // Reads of another term prove nothing about this one.
         let is_sound = shards.iter().all(|(_, lead)| lead.partition != from.partition || *lead == from);
         if !is_sound {
-            return self.give_up(number, desk);
+            return self.give_up(number, Abort::TermChanged, desk);
         }
         awaited.remove(&from.partition);
         if awaited.is_empty() {
@@ -400,7 +460,7 @@ impl Coordinator {
         let is_sound = shards.iter().all(|(_, lead)| lead.partition != from.partition || *lead == from);
         if !is_yes || !is_sound {
             self.counts.voted_down += 1;
-            return self.retry_later(number, desk);
+            return self.retry_later(number, Abort::VoteNo, desk);
         }
         awaited.remove(&from.partition);
         if awaited.is_empty() {
@@ -554,6 +614,7 @@ impl Coordinator {
         }
         self.unacknowledged.clear();
         self.denied.clear();
+        self.opens.forget_ended();
         self.forgettable.clear();
         self.forgets_at = None;
         let together = |((asked, gateway, chunk), indexes)| Returned { asked, gateway, chunk, indexes };
@@ -577,12 +638,13 @@ impl Coordinator {
             State::Confirming { shards, .. } | State::Voting { shards, .. } => {
                 shards.iter().any(|(_, lead)| lead.partition == partition)
             }
+            State::Open(_) => live.open.as_ref().is_some_and(|open| open.former.touches(partition)),
             State::Deciding { .. } | State::Waiting => false,
         };
         let touched: Vec<u64> =
             self.live.iter().filter(|(_, live)| touches(live)).map(|(number, _)| *number).collect();
         for number in touched {
-            self.give_up(number, desk);
+            self.give_up(number, Abort::TermChanged, desk);
         }
         let waiting = self.unacknowledged.iter().filter(|(_, awaited)| awaited.contains(&partition));
         let waiting: Vec<AttemptId> = waiting.map(|(who, _)| *who).collect();
@@ -599,9 +661,9 @@ impl Coordinator {
     }
 
     /// Gives an attempt up; another follows.
-    fn give_up(&mut self, number: u64, desk: &mut Desk<'_>) {
+    fn give_up(&mut self, number: u64, reason: Abort, desk: &mut Desk<'_>) {
         self.counts.given_up += 1;
-        self.retry_later(number, desk);
+        self.retry_later(number, reason, desk);
     }
 
     /// Lets everybody forget an attempt that has not been proposed.
@@ -616,6 +678,10 @@ impl Coordinator {
                 let asked = shards.iter().map(|(_, lead)| lead.partition).filter(|p| *p != own).collect();
                 (shards.clone(), asked)
             }
+            State::Open(_) => {
+                let former = live.open.as_ref().map(|open| open.former.shards().collect());
+                (former.unwrap_or_default(), BTreeSet::new())
+            }
             State::Waiting => return,
         };
         for (shard, lead) in shards.iter().filter(|(_, lead)| !asked.contains(&lead.partition)) {
@@ -626,14 +692,21 @@ impl Coordinator {
         }
     }
 
-    /// Ends the attempt; the next begins after a pause, if there is time for it.
-    fn retry_later(&mut self, number: u64, desk: &mut Desk<'_>) {
+    /// Ends the attempt; the next begins after a pause, if there is time for it. An interactive transaction whose client has seen
+    /// a part of it ends for this reason.
+    fn retry_later(&mut self, number: u64, reason: Abort, desk: &mut Desk<'_>) {
+        if self.live.get(&number).is_some_and(|live| live.is_shown()) {
+            return self.lose(number, reason, desk);
+        }
         // Planted, STRICT-2PL: the next attempt finds what this one holds.
         if !desk.site.bugs.has(Bug::KeepOldLocks) {
             self.abort_attempt(number, desk);
         }
         let Some(live) = self.live.get_mut(&number) else { return };
         if live.askers.is_empty() || desk.elapsed().since(live.since) > GIVE_UP_AFTER {
+            if live.open.is_some() {
+                return self.lose(number, reason, desk);
+            }
             return self.end(number, OutcomeStatus::Busy, Epoch(0), &[]);
         }
         live.state = State::Waiting;
@@ -655,7 +728,8 @@ impl Coordinator {
                 Some(State::Deciding { .. }) | None => {}
                 // Planted, BOUNDED.
                 Some(_) if desk.site.bugs.has(Bug::WaitForEver) => {}
-                Some(_) => self.give_up(number, desk),
+                Some(State::Open(None)) => self.lose(number, Abort::Idle, desk),
+                Some(_) => self.give_up(number, Abort::LockTimeout, desk),
             }
         }
         if self.forgets_at.is_some_and(|at| at <= desk.elapsed()) {
@@ -668,8 +742,11 @@ impl Coordinator {
     fn remove(&mut self, number: u64) -> Option<Box<Live>> {
         let live = self.live.remove(&number)?;
         self.agenda.cancel(number);
-        if let Some(request) = session_of(&live.chunk.txns()[live.at]) {
+        if let Some(request) = live.request() {
             self.requests.remove(&request);
+        }
+        if let Some(open) = &live.open {
+            self.opens.remove(open);
         }
         Some(live)
     }
@@ -732,7 +809,7 @@ impl Coordinator {
             let Some(live) = self.live.get(number) else {
                 return Err(format!("{request:?} is under way as transaction {number}, which is not"));
             };
-            if live.chunk.txns()[live.at].call.session != Some(*request) {
+            if live.request() != Some(*request) {
                 return Err(format!("transaction {number} is not {request:?}"));
             }
         }
@@ -741,11 +818,13 @@ impl Coordinator {
                 State::Executing(executing) => executing.awaits(),
                 State::Confirming { awaited, .. } | State::Voting { awaited, .. } => !awaited.is_empty(),
                 State::Deciding { .. } | State::Waiting => true,
+                State::Open(settling) => settling.is_some() != live.askers.is_empty(),
             };
             if !waits {
                 return Err(format!("transaction {number} waits for nobody and goes not on"));
             }
         }
+        self.opens.check(&self.live)?;
         match self.unacknowledged.iter().find(|(_, awaited)| awaited.is_empty()) {
             Some((who, _)) => Err(format!("attempt {who} is known to all and kept")),
             None => Ok(()),

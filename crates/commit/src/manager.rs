@@ -7,7 +7,7 @@
 use std::sync::Arc;
 
 use ordain_family::TAKES_TRANSACTIONS;
-use ordain_model::{Front, Micros, Millis, OutcomeBatch};
+use ordain_model::{Front, Micros, Millis, OpenId, OutcomeBatch};
 use ordain_replication::Log;
 use ordain_role::{Address, Bug, Event, NodeId, Now, Outbox, PeerChange, PeerState, Role, TimerId};
 
@@ -18,7 +18,7 @@ use crate::desk::{Appender, Departing, Desk, Leaders, Site};
 use crate::entry::{Content, Entry};
 use crate::ids::{Lead, Term};
 use crate::message::{Message, Own, Protocol, Relay as RelayMessage, Returned, Termed};
-use crate::relay::Relay;
+use crate::relay::{Own as OwnPart, Relay};
 use crate::times::Reservation;
 
 const TIMER: TimerId = TimerId(1);
@@ -186,7 +186,8 @@ impl Manager {
         for returned in all {
             let node = NodeId(returned.gateway.node());
             if node == self.site.node {
-                self.relay.give_back(node, &returned);
+                let mut desk = desk!(self, now, out);
+                self.relay.give_back(node, &returned, &mut desk);
             } else {
                 let manager = Address { node, role: self.site.manager };
                 out.send(manager, RelayMessage::Return(returned));
@@ -196,9 +197,18 @@ impl Manager {
     }
 
     fn retry_relay(&mut self, now: Now, out: &mut Outbox<Message>) {
+        let own = self.relay.retry(&mut desk!(self, now, out));
+        self.take_own_part(own, now, out);
+    }
+
+    /// Takes what the relay has for the coordinator of this very node.
+    fn take_own_part(&mut self, own: Vec<OwnPart>, now: Now, out: &mut Outbox<Message>) {
         let mut desk = desk!(self, now, out);
-        for (chunk, places) in self.relay.retry(&mut desk) {
-            self.coordinator.take(&chunk, places, &mut desk);
+        for OwnPart { chunk, places, step } in own {
+            match step {
+                Some(step) => self.coordinator.take_step(step, &chunk, &mut desk),
+                None => self.coordinator.take(&chunk, places, &mut desk),
+            }
         }
     }
 
@@ -215,8 +225,8 @@ impl Manager {
             // The word of a successor may come before the log's.
             self.stand(now, out);
         }
-        self.relay.move_on(lead);
         let mut desk = desk!(self, now, out);
+        self.relay.move_on(lead, &mut desk);
         desk.tell_own(|| Own::Home(lead));
         if node != self.site.node {
             let still = self.coordinator.still();
@@ -343,6 +353,7 @@ impl Manager {
         let mut desk = desk!(self, now, out);
         match content {
             Protocol::Accessed(accessed) => self.coordinator.accessed(from, accessed, &mut desk),
+            Protocol::Settled(settled) => self.coordinator.settled(settled, &mut desk),
             Protocol::Prepare(request) => self.cohort.prepare(request, &mut desk),
             Protocol::Vote(who, is_yes) => self.coordinator.voted(from, who, is_yes, &mut desk),
             Protocol::Decide(who, is_commit) => self.cohort.decide(from.partition, who, is_commit, &mut desk),
@@ -358,9 +369,22 @@ impl Manager {
     fn take_front(&mut self, from: Address, front: Front, now: Now, out: &mut Outbox<Message>) {
         match front {
             Front::Submit(chunk) | Front::Read(chunk, _) => {
-                let mut desk = desk!(self, now, out);
-                for (chunk, places) in self.relay.take(chunk, &mut desk) {
-                    self.coordinator.take(&chunk, places, &mut desk);
+                let own = self.relay.take(chunk, &mut desk!(self, now, out));
+                self.take_own_part(own, now, out);
+            }
+            Front::Step(step, chunk) => {
+                let own = self.relay.take_step(step, chunk, &mut desk!(self, now, out));
+                self.take_own_part(own, now, out);
+            }
+            Front::Abandon(of) => {
+                let claim = self.relay.abandon(of, &mut desk!(self, now, out));
+                match claim {
+                    Some((node, lead)) if node == self.site.node => self.abandon(lead, of, now, out),
+                    Some((node, lead)) => {
+                        let manager = Address { node, role: self.site.manager };
+                        out.send(manager, RelayMessage::Abandon(lead, of));
+                    }
+                    None => {}
                 }
             }
             Front::Pause(pause) => out.send(from, Front::Continue(pause)),
@@ -370,28 +394,39 @@ impl Manager {
         }
     }
 
+    /// An open transaction is over for its client.
+    fn abandon(&mut self, to: Lead, of: OpenId, now: Now, out: &mut Outbox<Message>) {
+        if self.lead == Some(to) {
+            self.coordinator.abandon(of, &mut desk!(self, now, out));
+        }
+    }
+
     fn take_relay(&mut self, from: Address, message: RelayMessage, now: Now, out: &mut Outbox<Message>) {
         match message {
             RelayMessage::Submit(to, chunk) if self.lead == Some(to) => {
                 let places = 0..chunk.txns().len();
                 self.coordinator.take(&chunk, places, &mut desk!(self, now, out));
             }
-            RelayMessage::Submit(asked, chunk) => {
+            RelayMessage::Step(to, step, chunk) if self.lead == Some(to) => {
+                self.coordinator.take_step(step, &chunk, &mut desk!(self, now, out));
+            }
+            RelayMessage::Abandon(to, of) => self.abandon(to, of, now, out),
+            RelayMessage::Submit(asked, chunk) | RelayMessage::Step(asked, _, chunk) => {
                 let indexes = chunk.txns().iter().map(|txn| txn.index).collect();
                 let (gateway, chunk) = (chunk.gateway, chunk.number);
                 out.send(from, RelayMessage::Return(Returned { asked, gateway, chunk, indexes }));
             }
-            RelayMessage::Outcomes(batch) => self.answer(batch, now, out),
+            RelayMessage::Outcomes(batch) => self.answer(from.node, batch, now, out),
             RelayMessage::Return(returned) => {
-                self.relay.give_back(from.node, &returned);
+                self.relay.give_back(from.node, &returned, &mut desk!(self, now, out));
                 self.leaders.retract(returned.asked, from.node);
                 self.retry_relay(now, out);
             }
         }
     }
 
-    fn answer(&mut self, batch: OutcomeBatch, now: Now, out: &mut Outbox<Message>) {
-        self.relay.answer(batch, &mut desk!(self, now, out));
+    fn answer(&mut self, from: NodeId, batch: OutcomeBatch, now: Now, out: &mut Outbox<Message>) {
+        self.relay.answer(Some(from), batch, &mut desk!(self, now, out));
     }
 
     fn take_peer(&mut self, change: PeerChange, now: Now, out: &mut Outbox<Message>) {
@@ -405,6 +440,7 @@ impl Manager {
         }
         let mut desk = desk!(self, now, out);
         self.relay.lose(node, &mut desk);
+        self.coordinator.lose_doors(node, &mut desk);
         for lead in led {
             self.coordinator.disturbed(lead.partition, &mut desk);
             self.cohort.disturbed(lead.partition, &mut desk);
@@ -472,7 +508,7 @@ impl Role for Manager {
         let mut desk = desk!(self, now, out);
         desk.send_accesses();
         for batch in self.coordinator.take_outcomes(&mut desk) {
-            self.answer(batch, now, out);
+            self.answer(self.site.node, batch, now, out);
         }
         self.clock = self.clock.max(self.coordinator.latest());
         self.set_timer(now, out);
@@ -504,6 +540,8 @@ impl Role for Manager {
         report("ordain_coordinator_confirmed_total", counts.confirmed as f64);
         report("ordain_cohort_under_way", self.cohort.under_way() as f64);
         report("ordain_cohort_prepared", self.agreed.prepared().count() as f64);
+        report("ordain_coordinator_interactive", self.coordinator.interactive() as f64);
+        report("ordain_relay_interactive", self.relay.interactive() as f64);
         report("ordain_relay_open", self.relay.open() as f64);
         report("ordain_manager_dropped_total", self.dropped as f64);
         report("ordain_manager_void_total", self.agreed.void() as f64);

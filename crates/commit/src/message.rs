@@ -6,7 +6,7 @@ use ordain_execution::{TableChange, Write};
 use ordain_family::Incoming;
 use ordain_model::wire::{Codec as _, Framed};
 use ordain_model::{
-    Abort, Cell, Chunk, ChunkNo, Db, Front, GatewayId, Gsn, Millis, OutcomeBatch, SlotNo, codec,
+    Abort, Cell, Chunk, ChunkNo, Db, Front, GatewayId, Gsn, Millis, OpenId, OutcomeBatch, SlotNo, Step, codec,
 };
 use ordain_replication::{Configuration, GroupMessage, Log, Ship};
 use ordain_role::{Bytes, PeerChange, Wire, from_variants};
@@ -56,6 +56,11 @@ pub enum Protocol {
     Accessed(Accessed),
     /// Participant to coordinator: a fragment takes long to compute, and the answer comes when it has.
     Computing(AttemptId),
+    /// Coordinator to participant, between two accesses of an open transaction: take back its last step, or hand over what
+    /// it has written.
+    Settle(AttemptId, Settle),
+    /// Participant to coordinator: it is done.
+    Settled(Settled),
     /// Coordinator to participant: an attempt is over without effect, or has only read.
     Finish(AttemptId),
     /// Coordinator to participant, after messages may have been lost: of this home's attempts, these alone are under way.
@@ -106,6 +111,9 @@ pub struct Access {
     pub now: Millis,
     /// The attempt's seed.
     pub seed: u64,
+    /// The number of the step that it is of, in an open transaction; 0 in any other. The results that a participant knows are
+    /// of one step.
+    pub step: u32,
     /// Nothing else follows: the participant hands over what the attempt has written, if the coordinator is on its node.
     pub is_last: bool,
 }
@@ -122,6 +130,35 @@ pub struct Shipped {
     /// It is more than may be shipped, and was left where it is.
     pub is_held_back: bool,
 }
+
+/// Something that a participant does with an open transaction's workspace.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Settle {
+    /// Takes back what the step of this number has written.
+    Undo(u32),
+    /// Hands over what the transaction has written.
+    HandOver,
+}
+
+codec!(enum Settle {
+    0 => Undo(step),
+    1 => HandOver,
+});
+
+/// A participant's answer to [`Protocol::Settle`].
+#[derive(Clone, Debug)]
+pub struct Settled {
+    /// The attempt.
+    pub attempt: AttemptId,
+    /// The participant's number.
+    pub shard: u16,
+    /// The transaction's changes of whole databases, if they were wanted.
+    pub changes: Vec<TableChange>,
+    /// The records that it has changed, if they were wanted.
+    pub writes: Vec<Write>,
+}
+
+codec!(struct Settled { attempt, shard, changes, writes });
 
 /// A participant's answer to an [`Access`].
 #[derive(Clone, Debug)]
@@ -179,6 +216,10 @@ pub struct PrepareRequest {
 pub enum Relay {
     /// Run these.
     Submit(Lead, Arc<Chunk>),
+    /// The only transaction of this chunk is a step of an open one.
+    Step(Lead, Step, Arc<Chunk>),
+    /// An open transaction is over for its client: it has no effect unless it is being committed.
+    Abandon(Lead, OpenId),
     /// Their outcomes.
     Outcomes(OutcomeBatch),
     /// Transactions turned away: ask who leads their home now.
@@ -278,10 +319,12 @@ codec!(enum Protocol {
     9 => Confirm(attempt),
     10 => Confirmed(attempt),
     11 => Computing(attempt),
+    12 => Settle(attempt, what),
+    13 => Settled(settled),
 });
 
 codec!(struct Accesses { chunk, list });
-codec!(struct Access { attempt, age, at, fragments, inputs, shipped, returned, now, seed, is_last });
+codec!(struct Access { attempt, age, at, fragments, inputs, shipped, returned, now, seed, step, is_last });
 codec!(struct Shipped { slot, cell as Framed, version, is_held_back });
 codec!(struct Accessed {
     attempt, shard, slots, failure, shipped, returned, is_too_long, has_written, changes, writes
@@ -298,6 +341,8 @@ codec!(enum Relay {
     0 => Submit(home, chunk),
     1 => Outcomes(batch),
     2 => Return(returned),
+    3 => Step(home, step, chunk),
+    4 => Abandon(home, open),
 });
 
 impl Wire for Message {

@@ -349,6 +349,12 @@ impl Participant {
                     self.finish(who, out);
                 }
             }
+            Protocol::Settle(who, what) => {
+                // Without an answer the coordinator gives the transaction up in time.
+                if let Some((settled, own)) = self.settle_open(who, what).zip(self.lead()) {
+                    out.send(sender, Termed { from: own, to: from, content: Protocol::Settled(settled) });
+                }
+            }
             Protocol::Still(still) => self.keep_still(from, still, out),
             content => out.halt(format!("a participant was sent a message that is not for it: {content:?}")),
         }

@@ -2,20 +2,25 @@
 //!
 //! A front door talks to the manager of its own node alone. That keeps what it has passed on until the answer comes: when
 //! a home changes its leader, what has a session is asked of the new one, and takes effect once; of anything else nobody
-//! may say what has become of it, unless the former leader does.
+//! may say what has become of it, unless the former leader does. Steps of interactive transactions are bound to one leader
+//! ([`steps`]).
+
+mod steps;
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
+use ordain_model::outcome::Outcome;
 use ordain_model::{
-    Chunk, ChunkNo, Effect, Front, GatewayId, Micros, OutcomeBatch, OutcomeStatus, PartitionId, Stamp, Token,
-    Txn,
+    Abort, Chunk, ChunkNo, Effect, Front, GatewayId, Micros, OpenId, OutcomeBatch, OutcomeStatus,
+    PartitionId, Stamp, Step, Token, Txn, Writer,
 };
 use ordain_role::{Address, NodeId};
 
 use crate::desk::Desk;
 use crate::ids::Lead;
 use crate::message::{Relay as RelayMessage, Returned};
+use steps::{Fate, LOST, Route, Steps};
 
 /// A transaction waits for so long for a leader of its home.
 const HOLD_FOR: Micros = Micros::from_millis(5_000);
@@ -24,6 +29,7 @@ const HOLD_FOR: Micros = Micros::from_millis(5_000);
 #[derive(Debug, Default)]
 pub struct Relay {
     chunks: BTreeMap<(GatewayId, ChunkNo), Passed>,
+    steps: Steps,
     /// Something waits for a leader.
     waits: bool,
 }
@@ -32,6 +38,8 @@ pub struct Relay {
 #[derive(Debug)]
 struct Passed {
     chunk: Arc<Chunk>,
+    /// Its only transaction is this step of an open one.
+    step: Option<Step>,
     since: Micros,
     /// The transactions that are not answered, by their place in the list.
     open: BTreeMap<usize, Open>,
@@ -45,8 +53,16 @@ struct Open {
     asked: Option<(NodeId, Lead)>,
 }
 
-/// Transactions for the coordinator of this very node.
-pub type Own = Vec<(Arc<Chunk>, Vec<usize>)>;
+/// Transactions of a chunk for the coordinator of this very node.
+#[derive(Debug)]
+pub struct Own {
+    /// The chunk.
+    pub chunk: Arc<Chunk>,
+    /// Their places in its list.
+    pub places: Vec<usize>,
+    /// The only one is this step of an open transaction.
+    pub step: Option<Step>,
+}
 
 impl Relay {
     /// The home of a transaction: the partition that keeps its session if it has one and may write, or the only one that takes
@@ -60,27 +76,66 @@ impl Relay {
     }
 
     /// Takes a chunk from a front door of this node.
-    pub fn take(&mut self, chunk: Arc<Chunk>, desk: &mut Desk<'_>) -> Own {
+    pub fn take(&mut self, chunk: Arc<Chunk>, desk: &mut Desk<'_>) -> Vec<Own> {
         let key = (chunk.gateway, chunk.number);
         let homes = chunk.txns().iter().map(|txn| Relay::home(&chunk, txn, desk));
         let open = homes.enumerate().map(|(at, home)| (at, Open { home, asked: None })).collect();
-        self.chunks.insert(key, Passed { chunk, since: desk.elapsed(), open });
+        self.chunks.insert(key, Passed { chunk, step: None, since: desk.elapsed(), open });
         self.pass_on(key, desk)
     }
 
+    /// Takes a step of an open transaction from a front door of this node.
+    pub fn take_step(&mut self, step: Step, chunk: Arc<Chunk>, desk: &mut Desk<'_>) -> Vec<Own> {
+        let layout = &desk.site.layout;
+        let home = self.steps.take(&step, || match (step.session, chunk.txns().first()) {
+            (Some(session), _) => layout.home_partition_of(session),
+            (None, Some(txn)) => chunk.only_partition(txn, layout).unwrap_or(desk.site.partition),
+            (None, None) => desk.site.partition,
+        });
+        let key = (chunk.gateway, chunk.number);
+        let open = Open { home: home.unwrap_or(desk.site.partition), asked: None };
+        let open = BTreeMap::from([(0, open)]);
+        self.chunks.insert(key, Passed { chunk, step: Some(step), since: desk.elapsed(), open });
+        self.pass_on(key, desk)
+    }
+
+    /// An open transaction is over for its client; answers the claim that keeps it open.
+    pub fn abandon(&mut self, of: OpenId, desk: &mut Desk<'_>) -> Option<(NodeId, Lead)> {
+        let claim = self.steps.abandon(of);
+        // One that waits for a leader is not begun any more.
+        let is_waiting = |passed: &Passed| {
+            passed.step.is_some_and(|step| step.of == of)
+                && passed.open.values().all(|open| open.asked.is_none())
+        };
+        let waiting = self.chunks.iter().filter(|(_, passed)| is_waiting(passed));
+        let waiting: Vec<_> = waiting.map(|(key, _)| *key).collect();
+        waiting.into_iter().for_each(|key| self.end_step(key, LOST, desk));
+        claim
+    }
+
     /// Passes on what of a chunk waits for a leader that is known now.
-    fn pass_on(&mut self, key: (GatewayId, ChunkNo), desk: &mut Desk<'_>) -> Own {
-        let Some(passed) = self.chunks.get_mut(&key) else { return Own::new() };
+    fn pass_on(&mut self, key: (GatewayId, ChunkNo), desk: &mut Desk<'_>) -> Vec<Own> {
+        let Some(passed) = self.chunks.get_mut(&key) else { return Vec::new() };
         let mut leaving: BTreeMap<(NodeId, Lead), Vec<usize>> = BTreeMap::new();
         for (at, open) in passed.open.iter_mut().filter(|(_, open)| open.asked.is_none()) {
-            open.asked = desk.leaders.of(open.home);
+            open.asked = match &passed.step {
+                None => desk.leaders.of(open.home),
+                Some(step) => match self.steps.route(step, &passed.chunk.txns()[*at], desk.leaders) {
+                    Route::To(node, lead) => Some((node, lead)),
+                    Route::Waits => None,
+                    Route::Lost => {
+                        self.end_step(key, LOST, desk);
+                        return Vec::new();
+                    }
+                },
+            };
             open.asked.iter().for_each(|to| leaving.entry(*to).or_default().push(*at));
             self.waits |= open.asked.is_none();
         }
-        let mut own = Own::new();
+        let mut own = Vec::new();
         for ((node, lead), places) in leaving {
             if node == desk.site.node {
-                own.push((passed.chunk.clone(), places));
+                own.push(Own { chunk: passed.chunk.clone(), places, step: passed.step });
                 continue;
             }
             let chunk = match places.len() == passed.chunk.txns().len() {
@@ -88,13 +143,19 @@ impl Relay {
                 false => Arc::new(passed.chunk.part(places)),
             };
             let manager = Address { node, role: desk.site.manager };
-            desk.out.send(manager, RelayMessage::Submit(lead, chunk));
+            desk.out.send(
+                manager,
+                match passed.step {
+                    Some(step) => RelayMessage::Step(lead, step, chunk),
+                    None => RelayMessage::Submit(lead, chunk),
+                },
+            );
         }
         own
     }
 
     /// Passes on everything that waits for a leader that is known now.
-    pub fn retry(&mut self, desk: &mut Desk<'_>) -> Own {
+    pub fn retry(&mut self, desk: &mut Desk<'_>) -> Vec<Own> {
         let waiting =
             self.chunks.iter().filter(|(_, passed)| passed.open.values().any(|open| open.asked.is_none()));
         let waiting: Vec<_> = waiting.map(|(key, _)| *key).collect();
@@ -102,19 +163,28 @@ impl Relay {
         waiting.into_iter().flat_map(|key| self.pass_on(key, desk)).collect()
     }
 
-    /// Hands outcomes to their front door. Those of transactions that nobody waits for are left out.
-    pub fn answer(&mut self, mut batch: OutcomeBatch, desk: &mut Desk<'_>) {
+    /// Hands outcomes of a node, or of this relay itself, to their front door. Those of transactions that nobody waits for are left
+    /// out, and so are those of a step that another node was asked to run since.
+    pub fn answer(&mut self, from: Option<NodeId>, mut batch: OutcomeBatch, desk: &mut Desk<'_>) {
         let gateway = batch.gateway;
-        let awaited = batch.take_out(|outcome| self.close((gateway, outcome.chunk), outcome.index));
+        let awaited = batch.take_out(|outcome| self.close(from, gateway, outcome));
         if !awaited.is_empty() {
             desk.out.send(desk.site.gateway(gateway), Front::Outcomes(awaited));
         }
     }
 
     /// A transaction is answered; answers whether it was not before.
-    fn close(&mut self, key: (GatewayId, ChunkNo), index: u32) -> bool {
+    fn close(&mut self, from: Option<NodeId>, gateway: GatewayId, outcome: &Outcome) -> bool {
+        let key = (gateway, outcome.chunk);
         let Some(passed) = self.chunks.get_mut(&key) else { return false };
-        let at = passed.chunk.txns().binary_search_by_key(&index, |txn| txn.index);
+        let at = passed.chunk.txns().binary_search_by_key(&outcome.index, |txn| txn.index);
+        if let Some(step) = &passed.step {
+            let asked = at.ok().and_then(|at| passed.open.get(&at)).and_then(|open| open.asked);
+            if from.is_some() && asked.map(|(node, _)| node) != from {
+                return false;
+            }
+            self.steps.answered(step, outcome.status);
+        }
         let was_open = at.is_ok_and(|at| passed.open.remove(&at).is_some());
         if passed.open.is_empty() {
             self.chunks.remove(&key);
@@ -123,15 +193,22 @@ impl Relay {
     }
 
     /// Takes back transactions that a node has turned away. Those that it was asked for again meanwhile, under a later claim,
-    /// stay there.
-    pub fn give_back(&mut self, node: NodeId, returned: &Returned) {
+    /// stay there. A step of an open transaction is answered as lost, unless it may be asked again.
+    pub fn give_back(&mut self, node: NodeId, returned: &Returned, desk: &mut Desk<'_>) {
         let Returned { asked, gateway, chunk, indexes } = returned;
-        let Some(passed) = self.chunks.get_mut(&(*gateway, *chunk)) else { return };
+        let key = (*gateway, *chunk);
+        let Some(passed) = self.chunks.get_mut(&key) else { return };
+        let fate = passed.step.zip(passed.chunk.txns().first());
+        let fate = fate.map(|(step, txn)| Steps::turned_away(&step, txn));
+        let mut is_back = false;
         for index in indexes {
             let at = passed.chunk.txns().binary_search_by_key(index, |txn| txn.index);
             if let Some(open) = at.ok().and_then(|at| passed.open.get_mut(&at)) {
-                open.asked.take_if(|of| *of == (node, *asked));
+                is_back |= open.asked.take_if(|of| *of == (node, *asked)).is_some();
             }
+        }
+        if let Some(Fate::Ends(status)) = fate.filter(|_| is_back) {
+            self.end_step(key, status, desk);
         }
     }
 
@@ -143,27 +220,50 @@ impl Relay {
         for passed in self.chunks.values_mut() {
             for (at, open) in passed.open.iter_mut().filter(|(_, open)| is_lost(open)) {
                 let txn = &passed.chunk.txns()[*at];
-                match may_repeat(txn) {
-                    true => open.asked = None,
-                    false => put(&mut unknown, &passed.chunk, txn, OutcomeStatus::Unknown),
+                let fate = match &passed.step {
+                    Some(step) => Steps::lost(step, txn),
+                    None if may_repeat(txn) => Fate::Again,
+                    None => Fate::Ends(OutcomeStatus::Unknown),
+                };
+                match fate {
+                    Fate::Again => open.asked = None,
+                    Fate::Ends(status) => put(&mut unknown, &passed.chunk, txn, status),
                 }
             }
         }
-        unknown.into_values().for_each(|batch| self.answer(batch, desk));
+        unknown.into_values().for_each(|batch| self.answer(None, batch, desk));
     }
 
     /// A partition is led in a later term, by another node: what its former leader has and was not answered may be asked
     /// again of the new one, if it takes effect but once.
-    pub fn move_on(&mut self, lead: Lead) {
+    ///
+    /// A step of an open transaction of the former leader is lost, unless it is a commit that may yet be answered.
+    pub fn move_on(&mut self, lead: Lead, desk: &mut Desk<'_>) {
         let is_former = |asked: Lead| asked.partition == lead.partition && asked.term < lead.term;
+        let mut lost: BTreeMap<GatewayId, OutcomeBatch> = BTreeMap::new();
         for passed in self.chunks.values_mut() {
             for (at, open) in &mut passed.open {
-                let may_repeat = may_repeat(&passed.chunk.txns()[*at]);
+                let txn = &passed.chunk.txns()[*at];
+                let fate = passed.step.map(|step| Steps::lost(&step, txn));
+                if fate == Some(Fate::Ends(LOST)) && open.asked.is_some_and(|(_, asked)| is_former(asked)) {
+                    put(&mut lost, &passed.chunk, txn, LOST);
+                }
+                let may_repeat = fate.map_or_else(|| may_repeat(txn), |fate| fate == Fate::Again);
                 if may_repeat && open.asked.is_some_and(|(_, asked)| is_former(asked)) {
                     open.asked = None;
                 }
             }
         }
+        lost.into_values().for_each(|batch| self.answer(None, batch, desk));
+    }
+
+    /// Ends a step that goes nowhere.
+    fn end_step(&mut self, key: (GatewayId, ChunkNo), status: OutcomeStatus, desk: &mut Desk<'_>) {
+        let mut batches = BTreeMap::new();
+        if let Some(Passed { chunk, .. }) = self.chunks.get(&key) {
+            chunk.txns().iter().for_each(|txn| put(&mut batches, chunk, txn, status));
+        }
+        batches.into_values().for_each(|batch| self.answer(None, batch, desk));
     }
 
     /// Answers what has waited for a leader for too long: none has it.
@@ -171,17 +271,26 @@ impl Relay {
         let mut late: BTreeMap<GatewayId, OutcomeBatch> = BTreeMap::new();
         for passed in self.chunks.values() {
             if desk.elapsed().since(passed.since) > HOLD_FOR {
+                let status = match passed.step {
+                    Some(_) => OutcomeStatus::Aborted(Abort::Unavailable),
+                    None => OutcomeStatus::Busy,
+                };
                 for (at, _) in passed.open.iter().filter(|(_, open)| open.asked.is_none()) {
-                    put(&mut late, &passed.chunk, &passed.chunk.txns()[*at], OutcomeStatus::Busy);
+                    put(&mut late, &passed.chunk, &passed.chunk.txns()[*at], status);
                 }
             }
         }
-        late.into_values().for_each(|batch| self.answer(batch, desk));
+        late.into_values().for_each(|batch| self.answer(None, batch, desk));
     }
 
     /// True if something waits for a leader.
     pub const fn waits(&self) -> bool {
         self.waits
+    }
+
+    /// The number of interactive transactions of this node's front doors that are open.
+    pub fn interactive(&self) -> usize {
+        self.steps.len()
     }
 
     /// The number of transactions that are not answered.
@@ -210,5 +319,10 @@ fn may_repeat(txn: &Txn) -> bool {
 
 fn put(batches: &mut BTreeMap<GatewayId, OutcomeBatch>, chunk: &Chunk, txn: &Txn, status: OutcomeStatus) {
     let batch = batches.entry(chunk.gateway).or_insert_with(|| OutcomeBatch::new(chunk.gateway));
-    batch.push(chunk.number, txn.index, Effect { stamp: Stamp::NONE, token: Token::NOTHING }, status, |_| {});
+    let effect = Effect { stamp: Stamp::NONE, token: Token::NOTHING };
+    batch.push(chunk.number, txn.index, effect, status, |out| {
+        if let OutcomeStatus::Aborted(abort) = status {
+            Writer(out).abort(abort);
+        }
+    });
 }

@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use ordain_checker::RequestId;
 use ordain_engines::family::{EngineVisitor, with_family};
-use ordain_engines::registry::{Engine, option};
+use ordain_engines::registry::{self, Engine, option};
 use ordain_family::{Family, NodeSettings, Replication};
 use ordain_model::key::SLOTS;
 use ordain_model::{
@@ -99,7 +99,8 @@ impl Shape {
     /// # Panics
     /// There is no such engine.
     pub fn engine(&self) -> Engine {
-        self.engine.parse().unwrap_or_else(|refusal| panic!("{refusal}"))
+        let unfinished = Engine::unfinished(self.engine);
+        unfinished.unwrap_or_else(|| self.engine.parse().unwrap_or_else(|refusal| panic!("{refusal}")))
     }
 
     /// The engine's options, as they are set here.
@@ -146,6 +147,7 @@ impl Shape {
             partitions: self.partitions,
             reads: option("reads").map(|info| options.choice(info)).unwrap_or_default(),
             isolation: option("isolation").map(|info| options.choice(info)).unwrap_or_default(),
+            is_direct: self.engine().info().family == registry::Family::Commit,
             can: *self.engine().can(),
         }
     }

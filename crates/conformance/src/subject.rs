@@ -114,6 +114,8 @@ pub struct Traits {
     pub reads: Reads,
     /// What transactions see of each other.
     pub isolation: Isolation,
+    /// Interactive transactions hold what they have read and written between their commands.
+    pub is_direct: bool,
     /// What the engine can do.
     pub can: Abilities,
 }
@@ -147,6 +149,7 @@ impl Traits {
             "cluster" => self.partitions > 1,
             "sessions" => self.can.has_sessions,
             "interactive" => self.can.is_interactive,
+            "direct" => self.is_direct,
             "checkpoints" => self.can.takes_checkpoints,
             "digests" => self.can.has_digests,
             "moves" => self.can.moves_slots,

@@ -59,7 +59,7 @@ impl Codec for Write {
 }
 
 /// Records that an attempt has written, by name, over what it has made of whole databases.
-#[derive(Debug, Default)]
+#[derive(Clone, Debug, Default)]
 pub struct Workspace {
     drafts: Drafts,
     sources: Sources,

@@ -14,6 +14,9 @@ use crate::{Finished, Gateway, NotServed, Service, Services, Stream, Ticket};
 pub const STATE_GONE: &str = "TXNABORT the state that this transaction reads is not kept any more: it has been open \
                               for too long; begin it again";
 
+pub(crate) const READ_ONLY: &str = "ERR write command in a transaction that was begun READONLY";
+pub(crate) const TOO_LARGE: &str = "ERR the interactive transaction is too large: commit or abort it";
+
 /// A family of engines, as gateways and sessions need it.
 pub trait Backend: Debug + Send + Sync {
     /// The services that its engines have.
@@ -49,6 +52,8 @@ pub struct Begin {
     pub now: Micros,
     /// Its source of randomness.
     pub seed: u64,
+    /// The session that its commit is to be a request of, if the connection has one.
+    pub session: Option<SessionId>,
 }
 
 /// A call inside an interactive transaction.

@@ -7,7 +7,7 @@
 use std::collections::VecDeque;
 use std::sync::Arc;
 
-use ordain_model::{Chunk, Front, PartitionId, PauseNo, Reads, Snapshot, View};
+use ordain_model::{Chunk, Front, PartitionId, PauseNo, Reads, Snapshot, Step, View};
 
 use crate::{Gateway, Lease};
 
@@ -18,6 +18,8 @@ pub enum Departure {
     Order(PartitionId, Arc<Chunk>),
     /// To be run on a snapshot, by a node of the replica that answers.
     Read(Arc<Chunk>, Snapshot),
+    /// A step of an open transaction, for a node of a partition that finds out where it goes.
+    Step(Step, PartitionId, Arc<Chunk>),
     /// For a node that chunks were sent to: nobody waits for one of reads any more, or whether they have come.
     Word(u16, Front),
 }
@@ -26,7 +28,9 @@ impl Departure {
     /// The chunk that leaves, if one does.
     pub fn chunk(&self) -> Option<&Arc<Chunk>> {
         match self {
-            Departure::Order(_, chunk) | Departure::Read(chunk, _) => Some(chunk),
+            Departure::Order(_, chunk) | Departure::Read(chunk, _) | Departure::Step(_, _, chunk) => {
+                Some(chunk)
+            }
             Departure::Word(..) => None,
         }
     }
@@ -36,6 +40,7 @@ impl Departure {
         match self {
             Departure::Order(_, chunk) => Front::Submit(chunk),
             Departure::Read(chunk, snapshot) => Front::Read(chunk, snapshot),
+            Departure::Step(step, _, chunk) => Front::Step(step, chunk),
             Departure::Word(_, word) => word,
         }
     }
@@ -86,7 +91,9 @@ impl Gateway {
             }
             _ => departure,
         };
-        let (Departure::Order(_, chunk) | Departure::Read(chunk, _)) = &mut departure else {
+        let (Departure::Order(_, chunk) | Departure::Read(chunk, _) | Departure::Step(_, _, chunk)) =
+            &mut departure
+        else {
             return Some(departure);
         };
         if let Some(submitted) = self.pending.get_mut(chunk.number) {
@@ -118,11 +125,16 @@ impl Gateway {
 
     /// Closes the chunk that is being built for a partition.
     pub(crate) fn close(&mut self, home: PartitionId) {
+        let chunk = self.take_built(home);
+        self.closed.push_back(Departure::Order(home, chunk));
+    }
+
+    /// Ends the chunk that is being built for a partition, and begins another.
+    pub(crate) fn take_built(&mut self, home: PartitionId) -> Arc<Chunk> {
         let building = &mut self.building[usize::from(home.0)];
         let next = Chunk::after(building);
         let chunk = std::mem::replace(building, next);
-        let chunk = self.end_building(chunk);
-        self.closed.push_back(Departure::Order(home, chunk));
+        self.end_building(chunk)
     }
 
     /// Closes the chunk of reads, and says what it is to see.

@@ -10,7 +10,7 @@
 //!   [`Stream`] is submitted as if each request came over a connection of its own;
 //! - `lost`: what becomes of requests when a node is lost; `router`: which node takes what;
 //! - `watch`: watched keys; `backend`: what depends on the family of engines; `overlay`: interactive transactions in front
-//!   of engines that order.
+//!   of engines that order; `direct`: those that the engine keeps open.
 //!
 //! # Reads on a snapshot
 //!
@@ -21,6 +21,7 @@
 
 mod backend;
 mod departures;
+mod direct;
 mod lost;
 mod outcomes;
 mod overlay;
@@ -46,6 +47,7 @@ use ordain_role::{Bug, Bugs};
 
 pub use backend::{Backend, Begin, Desk, Ordered, Progress, STATE_GONE, Step, Transaction};
 pub use departures::Departure;
+pub use direct::direct;
 pub use lost::Owed;
 use overlay::Buffers;
 pub use overlay::overlay;
@@ -164,6 +166,9 @@ pub struct Gateway {
     is_alone: bool,
     /// As [`Backend::keeps_order`] says.
     keeps_order: bool,
+    /// Interactive transactions that the engine keeps open, by number, and the last number that was given.
+    open: BTreeSet<u64>,
+    last_open: u64,
     /// Bugs that a test has planted.
     bugs: Bugs,
 }
@@ -202,6 +207,8 @@ impl Gateway {
             dependents: BTreeMap::new(),
             streams: Streams::default(),
             plans: 0,
+            open: BTreeSet::new(),
+            last_open: first.0,
             is_alone: false,
             keeps_order: true,
             bugs: Bugs::NONE,

@@ -25,13 +25,11 @@ use ordain_model::{
     ProcedureId, Registry, RequestNo, SessionId, Token, Version, View, Writer, system,
 };
 
-use crate::backend::{Begin, Desk, Progress, STATE_GONE, Step, Transaction};
+use crate::backend::{Begin, Desk, Progress, READ_ONLY, STATE_GONE, Step, TOO_LARGE, Transaction};
 use crate::{Finished, Gateway, Lease};
 
-const READ_ONLY: &str = "ERR write command in a transaction that was begun READONLY";
 const NOT_ALLOWED: &str = "ERR commands over the whole key space, scripts and functions cannot run between TXN.BEGIN \
                            and TXN.COMMIT";
-const TOO_LARGE: &str = "ERR the interactive transaction is too large: commit or abort it";
 const DAMAGED: &str = "ERR the reply is damaged; this is a bug";
 
 /// An open transaction.
@@ -91,6 +89,16 @@ pub(crate) struct Buffers {
     plans: Plans,
     serial: serial::Scratch,
     locals: Locals,
+}
+
+impl Buffers {
+    /// The buffer of plans, empty.
+    pub(crate) fn emptied_plans(&mut self) -> &mut Plans {
+        self.plans.fragments.clear();
+        self.plans.inputs.clear();
+        self.plans.calls.clear();
+        &mut self.plans
+    }
 }
 
 impl std::fmt::Debug for Buffers {
@@ -188,7 +196,7 @@ pub fn overlay(how: Begin) -> Box<dyn Transaction> {
 }
 
 impl OverlayTransaction {
-    pub(crate) fn new(Begin { is_read_only, now, seed }: Begin) -> OverlayTransaction {
+    pub(crate) fn new(Begin { is_read_only, now, seed, session: _ }: Begin) -> OverlayTransaction {
         OverlayTransaction {
             is_read_only,
             begun: now.to_millis(),
@@ -327,15 +335,13 @@ impl Overlay {
         procedure: ProcedureId,
         db: Db,
         args: &[u8],
-        (registry, Buffers { plans, .. }): (&Registry, &mut Buffers),
+        (registry, buffers): (&Registry, &mut Buffers),
     ) -> Result<Needs, PlanError> {
         let view = Args::parse(args).ok_or(PlanError::SYNTAX)?;
         if registry.get(procedure).is_none_or(|procedure| procedure.is_dependent()) {
             return Err(PlanError::fixed(NOT_ALLOWED));
         }
-        plans.fragments.clear();
-        plans.inputs.clear();
-        plans.calls.clear();
+        let plans = buffers.emptied_plans();
         Planner::plan(registry, procedure, db, view, plans)?;
         let mut needs = Needs { missing: Vec::new(), writes: false };
         for fragment in &plans.fragments {

@@ -141,14 +141,14 @@ impl Line {
             _ if self.ordered > 0 => View::Ordered,
             View::Since(token) => View::Since(token.merged(&self.seen)),
             View::Open(token) => View::Open(token.merged(&self.seen)),
-            View::Ordered | View::At(..) => view,
+            View::Ordered | View::At(..) | View::Within(_) => view,
         }
     }
 
     /// The view of a request that is held now. One that was sent behind a write is to see it, and a snapshot may be too early
     /// for that even once the write is answered. One that opens a state waits until nothing is ordered before it.
     fn view_of_held(&self, view: View) -> View {
-        if matches!(view, View::Open(_)) { view } else { self.view(view) }
+        if matches!(view, View::Open(_) | View::Within(_)) { view } else { self.view(view) }
     }
 }
 
@@ -330,7 +330,7 @@ impl Gateway {
 
     /// Whether a request of a stream may be submitted, as far as that can be told before it is planned.
     fn may_begin(&self, line: &Line, call: &Call, view: &View, is_dependent: bool) -> bool {
-        let is_exclusive = is_dependent || call.session.is_some();
+        let is_exclusive = is_dependent || call.session.is_some() || matches!(view, View::Within(_));
         let opens_late = matches!(view, View::Open(_)) && line.ordered > 0;
         line.is_idle() || !(line.is_exclusive || is_exclusive || opens_late || line.plans != self.plans)
     }

@@ -104,6 +104,9 @@ impl Gateway {
             view => view,
         };
         let is_ordered = view == View::Ordered || self.reads == Reads::Ordered;
+        if let View::Within(step) = view {
+            return self.admit_step(step, asker, call, write_args);
+        }
         let near = usize::from(home.0);
         // A plan is large: it is made where the last one of the procedure lay, and moved if this one does not belong there.
         if !is_ordered && self.readers.contains(&call.procedure) {
@@ -179,7 +182,7 @@ impl Gateway {
         match view {
             View::At(..) | View::Open(_) => true,
             View::Since(token) => !self.newest.covers(token),
-            View::Ordered => false,
+            View::Ordered | View::Within(_) => false,
         }
     }
 
@@ -231,7 +234,7 @@ pub(crate) fn check_number(call: &mut Call) -> Result<(), PlanError> {
 }
 
 /// Takes the last transaction out of a chunk again; answers its arguments.
-fn put_aside(aside: &mut Chunk, chunk: &mut Chunk) -> Vec<u8> {
+pub(crate) fn put_aside(aside: &mut Chunk, chunk: &mut Chunk) -> Vec<u8> {
     aside.take(chunk);
     let args = aside.txns().last().map(|txn| aside.args(txn).encoded().to_vec());
     // Only its arguments are wanted.

@@ -1,6 +1,7 @@
 //! The gateway by itself: what it submits, and whom it answers.
 
 mod cluster;
+mod direct;
 mod streams;
 
 use std::sync::Arc;

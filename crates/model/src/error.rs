@@ -156,6 +156,8 @@ aborts! {
     TimeTooOld = 21, "time_too_old", true, "TXNABORT a record was looked at as of a later time than the transaction's: retry";
     /// A partition, or a region, that it needs cannot be reached; nothing was written. Of engines that execute first.
     Unavailable = 22, "unavailable", true, "TXNABORT a partition that the transaction needs cannot be reached: retry";
+    /// An interactive transaction was open, or without a command, for longer than it may hold its locks. Of engines that keep it open.
+    Idle = 23, "idle", true, "TXNABORT the transaction was open without a command, or in all, for too long: retry";
 }
 
 #[cfg(test)]
@@ -165,7 +167,7 @@ mod tests {
     use super::*;
 
     /// Each abort with its number in logs and checkpoints, its name in metrics, and whether its client may ask again.
-    const TABLE: [(Abort, u8, &str, bool); 22] = [
+    const TABLE: [(Abort, u8, &str, bool); 23] = [
         (Abort::Logic, 1, "logic", false),
         (Abort::Conflict, 2, "conflict", true),
         (Abort::Restart, 3, "restart", true),
@@ -188,6 +190,7 @@ mod tests {
         (Abort::TermChanged, 20, "term_changed", true),
         (Abort::TimeTooOld, 21, "time_too_old", true),
         (Abort::Unavailable, 22, "unavailable", true),
+        (Abort::Idle, 23, "idle", true),
     ];
 
     #[test]

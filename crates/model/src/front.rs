@@ -6,6 +6,7 @@ use crate::chunk::Chunk;
 use crate::codec;
 use crate::flow::PauseNo;
 use crate::ids::{ChunkNo, GatewayId};
+use crate::interactive::{OpenId, Step};
 use crate::outcome::OutcomeBatch;
 use crate::reads::Snapshot;
 
@@ -18,6 +19,10 @@ pub enum Front {
     Read(Arc<Chunk>, Snapshot),
     /// Gateway to engine: the clients of this chunk of reads are answered, or do not wait any more.
     ReadDone(GatewayId, ChunkNo),
+    /// Gateway to engine: the only transaction of this chunk is a step of an open one.
+    Step(Step, Arc<Chunk>),
+    /// Gateway to engine: an open transaction is over without effect, if it is not committed.
+    Abandon(OpenId),
     /// Engine to gateway: these have ended.
     Outcomes(OutcomeBatch),
     /// Gateway to engine, or from where chunks are passed on: to be answered at once, as a sign that what was sent before
@@ -42,4 +47,6 @@ codec!(enum Front {
     4 => Pause(number),
     5 => Continue(number),
     6 => Memory { is_over, room },
+    7 => Step(step, chunk),
+    8 => Abandon(open),
 });

@@ -28,6 +28,7 @@ pub mod flow;
 mod front;
 pub mod histogram;
 pub mod ids;
+mod interactive;
 pub mod isolation;
 pub mod key;
 pub mod layout;
@@ -68,6 +69,7 @@ pub use ids::{
     ChunkNo, Db, Epoch, GatewayId, Gsn, Micros, Millis, PartitionId, ProcedureId, RequestNo, SessionId,
     SlotNo,
 };
+pub use interactive::{OpenId, Step};
 pub use isolation::Isolation;
 pub use key::{KeyHash, Position};
 pub use layout::{Layout, Layouts, PartitionSet};

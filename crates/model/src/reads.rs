@@ -3,6 +3,7 @@
 
 use crate::codec;
 use crate::ids::Millis;
+use crate::interactive::Step;
 use crate::named::named;
 use crate::stamp::Token;
 
@@ -21,7 +22,7 @@ named! {
     }
 }
 
-/// The state that a transaction is to see, if it only reads.
+/// The state that a transaction is to see, if it only reads; or the open one that it is a step of.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum View {
     /// The state at its own place in the order, however the node runs reads.
@@ -32,6 +33,8 @@ pub enum View {
     Open(Token),
     /// The very state that was seen by the read that was given this token, as of the same time.
     At(Token, Millis),
+    /// What an open transaction sees and has written: the request is this step of it, and may write.
+    Within(Step),
 }
 
 /// The state that a chunk of reads is run on, as the gateway asks its sequencer for it.

@@ -70,13 +70,15 @@ pub enum Speech {
     Resp,
     /// All call procedures at gateways.
     Calls,
+    /// All send interactive transactions to connection servers, as bytes, and single commands and blocks beside them.
+    Steps,
 }
 
 impl Speech {
     /// The number of clients, of so many, that send bytes.
     const fn speakers(self, seed: u64, clients: u32) -> u32 {
         match self {
-            Speech::Resp => clients,
+            Speech::Resp | Speech::Steps => clients,
             Speech::Calls => 0,
             // Three seeds of eight have none: then the limits of transactions can be narrow.
             Speech::Drawn => clients * [0, 1, 2, 0, 1, 3, 0, 4][seed as usize % 8] / 4,
@@ -229,7 +231,7 @@ fn simulate(args: &SimArgs, seed: u64, sink: Sink<'_>) -> anyhow::Result<Report>
             anyhow::ensure!(!args.operator, "engine {engine} is not finished: it runs without an operator");
             let options = engine.options(args.options.given.iter())?;
             let nodes = args.partitions * args.replicas;
-            let config = Config { nodes, ..config(args, seed) };
+            let config = spoken_to_commit(args, seed, Config { nodes, ..config(args, seed) });
             let (system, mut mix) = (CommitSystem::new(commit, options, args, seed)?, CommitMix::default());
             Ok(match sink {
                 Some(sink) => run_seed(&config, system, &mut mix, Some(sink)),
@@ -252,10 +254,24 @@ fn config(args: &SimArgs, seed: u64) -> Config {
 /// A run some of whose clients speak bytes, as the seed has it.
 fn spoken_to(args: &SimArgs, seed: u64, mut config: Config) -> Config {
     config.speakers = args.speakers(seed, config.load.clients);
+    config.steps = args.clients_speak == Speech::Steps;
     config.load.clients -= config.speakers;
     config.flushes = args.operations.has(Operation::Relocate) && args.mixes() && seed % 3 == 2;
     // After a restore another one, as nobody knows of the lists that clients had written before.
     config.spoken_db = Db(u8::from(!args.mixes()) + 2 * u8::from(config.sessions_before > 0));
+    config
+}
+
+/// A run of the commit family whose clients speak bytes if the flags say so: in a database of their own, as the lists of calls are
+/// all that the other one has.
+fn spoken_to_commit(args: &SimArgs, seed: u64, mut config: Config) -> Config {
+    config.servers = SERVERS;
+    config.spoken_db = Db(1);
+    config.steps = args.clients_speak != Speech::Resp;
+    if args.clients_speak != Speech::Drawn {
+        config.speakers = args.clients_speak.speakers(seed, config.load.clients);
+    }
+    config.load.clients -= config.speakers;
     config
 }
 

@@ -41,6 +41,8 @@ bugs! {
     ForgetSession = "forget-session",
     /// The next attempt at a transaction begins while participants hold what the one before has locked.
     KeepOldLocks = "keep-old-locks",
+    /// What a step of an interactive transaction has locked is released before the next.
+    ReleaseBetweenSteps = "release-between-steps",
     /// A participant votes yes before its promise stands in the log.
     VoteBeforeLog = "vote-before-log",
     /// A participant acknowledges an outcome before that stands in its log.

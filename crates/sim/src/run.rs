@@ -50,6 +50,8 @@ pub struct Config {
     pub spoken_db: Db,
     /// True if clients of bytes send FLUSHALL now and then: then only the serial execution judges what they hear.
     pub flushes: bool,
+    /// True if clients of bytes send interactive transactions mostly, and nothing but single commands and blocks beside them.
+    pub steps: bool,
     /// The clients, how much they ask for at once, and how often something goes wrong.
     pub load: Load,
     /// The longest time of the faults, in virtual time.
@@ -88,6 +90,7 @@ impl Config {
             wall_before: None,
             spoken_db: Db(0),
             flushes: false,
+            steps: false,
             load: Load::default(),
             faults_last: Micros::from_millis(180_000),
             liveness_bound: Micros::from_millis(60_000),

@@ -95,6 +95,16 @@ impl<M: Message> fmt::Display for EventText<'_, M> {
             Incoming::Front(Front::ReadDone(gateway, number)) => {
                 write!(f, "read gateway {gateway} chunk {number} done")
             }
+            Incoming::Front(Front::Step(step, chunk)) => write!(
+                f,
+                "step {} of {}/{} chunk {}{}",
+                step.number,
+                step.of.gateway,
+                step.of.number,
+                chunk.number,
+                if step.is_commit { " commit" } else { "" }
+            ),
+            Incoming::Front(Front::Abandon(open)) => write!(f, "abandon {}/{}", open.gateway, open.number),
             Incoming::Front(Front::Outcomes(batch)) => write!(f, "outcomes {}", batch.outcomes.len()),
             Incoming::Front(Front::Pause(pause)) => write!(f, "pause {}", pause.0),
             Incoming::Front(Front::Continue(pause)) => write!(f, "continue after {}", pause.0),

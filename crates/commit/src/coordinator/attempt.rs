@@ -52,6 +52,15 @@ pub struct Executing {
     is_too_long: bool,
     /// The first fragment that aborts the transaction: those after it are not run.
     failure: Option<(SlotNo, Abort)>,
+    /// The number of the step that runs, in an open transaction; 0 in any other.
+    step: u32,
+}
+
+/// What earlier steps of an open transaction leave for the next.
+#[derive(Debug, Default)]
+pub struct Former {
+    now: Millis,
+    parts: BTreeMap<usize, Part>,
 }
 
 /// The part of an attempt that one shard runs.
@@ -103,7 +112,36 @@ impl Executing {
             shown: 0,
             is_too_long: false,
             failure: None,
+            step: 0,
         }
+    }
+
+    /// The attempt as the first step of an open transaction.
+    pub fn at_step(self, step: u32) -> Executing {
+        Executing { step, ..self }
+    }
+
+    /// The attempt as a later step of an open transaction.
+    pub fn after(mut self, former: &Former, step: u32) -> Executing {
+        for (shard, left) in &former.parts {
+            let part = self.parts.entry(*shard).or_default();
+            (part.lead, part.has_written) = (left.lead, left.has_written);
+            part.returned.clone_from(&left.returned);
+            part.changes.clone_from(&left.changes);
+            part.writes.clone_from(&left.writes);
+        }
+        self.at_step(step)
+    }
+
+    /// The shards that this step has asked for something.
+    pub fn asked(&self) -> impl Iterator<Item = usize> {
+        self.parts.iter().filter(|(_, part)| part.sent > 0).map(|(shard, _)| *shard)
+    }
+
+    /// What the steps so far leave for the next.
+    pub fn leave(&mut self) -> Former {
+        let parts = std::mem::take(&mut self.parts).into_iter().filter(|(_, part)| part.lead.is_some());
+        Former { now: self.now, parts: parts.collect() }
     }
 
     /// Sends every fragment that can be run; answers whether all participants that are needed are there, in the term in which they
@@ -130,7 +168,7 @@ impl Executing {
             }
             let sending = part.fragments[first..until].to_vec();
             let (inputs, shipped) = self.inputs_of(shard, &sending, chunk, fragments);
-            let Executing { now, seed, parts, .. } = self;
+            let Executing { now, seed, parts, step, .. } = self;
             let part = parts.get_mut(&shard).expect("its key was found above");
             part.lead = Some(participant.1);
             part.sent = until;
@@ -145,7 +183,8 @@ impl Executing {
                 returned: std::mem::take(&mut part.returned),
                 now: *now,
                 seed: *seed,
-                is_last: until == part.fragments.len(),
+                step: *step,
+                is_last: *step == 0 && until == part.fragments.len(),
             };
             desk.access(participant, chunk, access);
         }
@@ -334,6 +373,47 @@ impl Executing {
     /// The time that the attempt sees.
     pub const fn now(&self) -> Millis {
         self.now
+    }
+}
+
+impl Former {
+    /// The time that all steps see.
+    pub const fn now(&self) -> Millis {
+        self.now
+    }
+
+    /// The shards that were asked for something, each with the claim of who runs it.
+    pub fn shards(&self) -> impl Iterator<Item = (usize, Lead)> {
+        self.parts.iter().filter_map(|(shard, part)| Some((*shard, part.lead?)))
+    }
+
+    /// The claim of who runs a shard.
+    pub fn lead(&self, shard: usize) -> Option<Lead> {
+        self.parts.get(&shard)?.lead
+    }
+
+    /// The shards of a partition where something was written.
+    pub fn written_at(&self, partition: PartitionId) -> impl Iterator<Item = (usize, Lead)> {
+        let written = self.parts.iter().filter(|(_, part)| part.has_written);
+        let written = written.filter_map(|(shard, part)| Some((*shard, part.lead?)));
+        written.filter(move |(_, lead)| lead.partition == partition)
+    }
+
+    /// Takes what was written at a shard.
+    pub fn put_writes(&mut self, shard: usize, changes: Vec<TableChange>, writes: Vec<Write>) {
+        if let Some(part) = self.parts.get_mut(&shard) {
+            (part.changes, part.writes) = (changes, writes);
+        }
+    }
+
+    /// Takes over who was asked in a step that is taken back, and nothing of what it has done.
+    pub fn take_back(&mut self, step: Executing) {
+        self.now = step.now;
+        for (shard, part) in step.parts {
+            let lead = part.lead;
+            self.parts.entry(shard).or_default().lead = lead;
+        }
+        self.parts.retain(|_, part| part.lead.is_some());
     }
 }
 

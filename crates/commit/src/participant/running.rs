@@ -11,13 +11,15 @@ use ordain_model::{
     Abort, Access as FragmentAccess, Cell, Chunk, Computations, Fragment, Gsn, KeyHash, Millis, SlotNo,
     Stopwatch, Txn,
 };
-use ordain_role::{Address, Outbox, UnderWay, WorkDone};
+use ordain_role::{Address, Bug, Outbox, UnderWay, WorkDone};
 use ordain_store::{RecordId, RecordStore};
 
 use super::Participant;
 use crate::concurrency::{Ended, Mode, Target, Verdict};
 use crate::ids::{Age, AttemptId, Lead};
-use crate::message::{Access, Accessed, Accesses, Failure, Message, Own, Protocol, Shipped, Termed};
+use crate::message::{
+    Access, Accessed, Accesses, Failure, Message, Own, Protocol, Settle, Settled, Shipped, Termed,
+};
 use crate::times::Tested;
 
 /// The records of so many fragments are brought into the caches before the first is run.
@@ -36,6 +38,10 @@ pub(super) struct Attempt {
     pub(super) held_back: BTreeSet<SlotNo>,
     /// The access that is being run; it waits for something if there is one between two events.
     pub(super) job: Option<Job>,
+    /// The step that all of that is of, in an open transaction.
+    pub(super) step: u32,
+    /// The workspace before that step, if the step may have to be taken back.
+    pub(super) before: Option<Workspace>,
     /// Handed over: the partition may promise it, so that only the partition's log ends it now.
     pub(super) is_gathered: bool,
 }
@@ -165,13 +171,21 @@ impl Participant {
             return false;
         }
         attempt.age = access.age;
+        let txn = &chunk.txns()[access.at as usize];
         if access.fragments.len() > 1 {
-            let fragments = chunk.fragments(&chunk.txns()[access.at as usize]);
+            let fragments = chunk.fragments(txn);
             let first = access.fragments.iter().take(AHEAD).map(|n| &fragments[*n as usize]);
             let keyed = first.filter(|fragment| fragment.is_keyed());
             self.store.prefetch(keyed.map(|fragment| fragment.hash));
         }
-        let count = chunk.fragments(&chunk.txns()[access.at as usize]).len();
+        if access.step > attempt.step {
+            attempt.step = access.step;
+            attempt.slots.clear();
+            attempt.received.clear();
+            attempt.held_back.clear();
+            attempt.before = txn.abortable.then(|| attempt.workspace.clone());
+        }
+        let count = chunk.fragments(txn).len();
         attempt.slots.resize(count, Vec::new());
         for (slot, result) in std::mem::take(&mut access.inputs) {
             attempt.slots[slot.0 as usize] = result;
@@ -200,6 +214,24 @@ impl Participant {
             is_too_long: false,
         });
         true
+    }
+
+    /// Takes back the last step of an open transaction, or hands over what it has written.
+    pub(super) fn settle_open(&mut self, who: AttemptId, what: Settle) -> Option<Settled> {
+        let attempt = self.attempts.get_mut(&who).filter(|attempt| attempt.job.is_none())?;
+        let (mut changes, mut writes) = (Vec::new(), Vec::new());
+        match what {
+            Settle::Undo(step) if step == attempt.step => {
+                if let Some(before) = attempt.before.take() {
+                    attempt.workspace = before;
+                }
+            }
+            Settle::Undo(_) => {}
+            Settle::HandOver => {
+                (changes, writes) = (attempt.workspace.changes().to_vec(), attempt.workspace.take_writes());
+            }
+        }
+        Some(Settled { attempt: who, shard: self.number as u16, changes, writes })
     }
 
     /// True if an access names fragments and records that are here: it may come from another node.
@@ -252,6 +284,10 @@ impl Participant {
             }
             for who in granted {
                 let Some((job, failure)) = self.run(who, out) else { continue };
+                // Planted, HELD-OPEN.
+                if job.access.step > 0 && self.bugs.has(Bug::ReleaseBetweenSteps) {
+                    self.control.finish(&mut self.store, who, &mut ended);
+                }
                 self.answer(job, who, failure, out);
                 if matches!(failure, Some(Failure::Refused | Failure::TooOld(_))) {
                     self.end(who, &mut ended);

@@ -261,7 +261,8 @@ impl Drawing {
         self.block(connection);
     }
 
-    /// `TXN.BEGIN` to `TXN.COMMIT` or `TXN.ABORT`, and perhaps what another connection changes meanwhile.
+    /// `TXN.BEGIN` to `TXN.COMMIT` or `TXN.ABORT`, and perhaps what another connection changes meanwhile, unless that would have
+    /// to wait.
     fn interactive(&mut self, connection: usize) {
         // A transaction that only reads a snapshot sees no later write, and fails for none.
         let may_be_read_only = self.traits.reads == Reads::Ordered;
@@ -272,7 +273,7 @@ impl Drawing {
         for _ in 0..self.source.within(1..6) {
             let command = self.command(false);
             self.send(connection, vec![command]);
-            if self.source.once_in(5) {
+            if !self.traits.is_direct && self.source.once_in(5) {
                 let command = self.command(false);
                 self.send(other, vec![command]);
             }

@@ -7,7 +7,7 @@ use ordain_model::{Cell, Db, Gsn, KeyHash};
 const FEW: usize = 16;
 
 /// A record as the attempt has left it.
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 pub(super) struct Draft {
     pub(super) db: Db,
     pub(super) hash: KeyHash,
@@ -26,7 +26,7 @@ impl Draft {
 }
 
 /// Drafts in the order in which they were made.
-#[derive(Debug, Default)]
+#[derive(Clone, Debug, Default)]
 pub(super) struct Drafts {
     all: Vec<Draft>,
     /// The places of all, by the hashes of their names; empty while there are few.

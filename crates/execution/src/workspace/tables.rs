@@ -40,7 +40,7 @@ impl TableChange {
 }
 
 /// The committed records that databases show to an attempt.
-#[derive(Debug, Default)]
+#[derive(Clone, Debug, Default)]
 pub(super) struct Sources {
     /// The database whose committed records another one shows, or `None` if that shows none. One that is not in here shows
     /// its own.

@@ -45,7 +45,9 @@ impl Dispatcher {
         send: &mut impl FnMut(Address, Front),
     ) {
         let route = match &departure {
-            Departure::Order(home, _) => self.router.home(*home, &mut gateway.answerers(&departure)),
+            Departure::Order(home, _) | Departure::Step(_, home, _) => {
+                self.router.home(*home, &mut gateway.answerers(&departure))
+            }
             Departure::Read(..) => self.router.snapshot(),
             // Nobody answers a word.
             Departure::Word(node, _) => {

@@ -37,7 +37,7 @@ fn leaving(gateway: &mut Gateway) -> Vec<(Option<u16>, Arc<Chunk>)> {
     let mut left = Vec::new();
     while let Some(departure) = gateway.flush() {
         let home = match &departure {
-            Departure::Order(home, _) => Some(home.0),
+            Departure::Order(home, _) | Departure::Step(_, home, _) => Some(home.0),
             Departure::Read(..) => None,
             Departure::Word(..) => continue,
         };

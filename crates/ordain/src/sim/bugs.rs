@@ -493,6 +493,15 @@ pub(super) const TABLE: &[Planted] = &[
         &[with("--engine no-wait --unfinished --partitions 2 --profile storm").left_out(BUSY)],
     ),
     planted(
+        Bug::ReleaseBetweenSteps,
+        "HELD-OPEN",
+        "what a step of an interactive transaction has locked is released before the next",
+        &[
+            with("--engine no-wait --unfinished --clients-speak steps"),
+            with("--engine wait-die --unfinished --clients-speak steps --partitions 2"),
+        ],
+    ),
+    planted(
         Bug::VoteBeforeLog,
         "PROMISED",
         "a participant votes yes before its promise stands in the log",

@@ -9,10 +9,12 @@ use ordain_commit::{
     Terms, Write,
 };
 use ordain_family::{Family as _, NodeSettings, Opened as _, Services, places};
+use ordain_front::ConnectionServer;
 use ordain_model::{Cell, Db, Digest, DigestSpan, Epoch, Layout, Options, PartitionId, Registry, Stamp};
+use ordain_node::procedures;
 use ordain_replication::Log;
 use ordain_role::{Address, Bugs, Directory, Event, NodeId, Now, Outbox, Role, Topology};
-use ordain_sim::{BatchSize, Ending, FrontDoor, Roles, System, Verdict};
+use ordain_sim::{BatchSize, Ending, FrontDoor, Roles, System, Verdict, VirtualHost, virtual_servers};
 use ordain_workload::append;
 
 use super::SimArgs;
@@ -85,9 +87,7 @@ impl CommitSystem {
         args: &SimArgs,
         seed: u64,
     ) -> anyhow::Result<CommitSystem> {
-        let mut registry = Registry::default();
-        ordain_workload::register(&mut registry);
-        ordain_model::system::register(&mut registry);
+        let mut registry = (*procedures::all()).clone();
         mixed::register(&mut registry);
         let partitions = usize::from(args.partitions);
         let drawn = if partitions == 1 { [1, 2, 3, 5][seed as usize % 4] } else { 1 + seed as usize % 3 };
@@ -305,6 +305,16 @@ impl System for CommitSystem {
             },
             _ => None,
         }
+    }
+
+    fn servers(
+        &self,
+        node: NodeId,
+        incarnation: u32,
+        hosts: Vec<VirtualHost>,
+    ) -> Vec<ConnectionServer<Message, VirtualHost>> {
+        let settings = NodeSettings { life: u64::from(incarnation) << 32, ..self.of(node, incarnation) };
+        virtual_servers((&self.family, &settings, &self.registry), hosts)
     }
 
     fn peer_watchers(&self, node: NodeId) -> Vec<u16> {

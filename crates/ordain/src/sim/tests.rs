@@ -301,6 +301,24 @@ fn demand_strict(engine: &str) {
     }
 }
 
+/// Clients that hold interactive transactions, over connections that break anywhere.
+#[test]
+fn interactive_transactions_are_strictly_serializable_with_all_faults() {
+    for engine in ["no-wait", "wait-die"] {
+        for shape in
+            [&["--partitions", "2"][..], &["--replicas", "3"], &["--partitions", "2", "--replicas", "3"]]
+        {
+            let flags = ["--engine", engine, "--unfinished", "--clients-speak", "steps", "--txns", "200"];
+            let with = args(&[&flags, shape].concat());
+            for seed in 0..3 {
+                let report = simulate(&with, seed, None).unwrap();
+                assert!(report.verdict.is_ok(), "{report}\nreproduce: {}", reproduce(&with, seed));
+                assert!(report.spoken > 150, "{report}");
+            }
+        }
+    }
+}
+
 #[test]
 fn no_wait_is_strictly_serializable_with_all_faults() {
     demand_strict("no-wait");

@@ -9,7 +9,8 @@ use ordain_commands::{Action, Command, SessionCommand};
 use ordain_gateway::{Begin, Desk, Finished, Gateway, Progress, Step, Transaction};
 use ordain_model::{ArgsBuilder, KeyHash, PlanError, ProcedureId, Writer};
 
-use super::dispatch::planned;
+use super::access::carrying;
+use super::dispatch::{numbered, planned};
 use super::{Awaiting, Mode, Sequence, Session, Words};
 use crate::acl::User;
 use crate::shared::Context;
@@ -56,7 +57,8 @@ impl Session {
             [option] if option.eq_ignore_ascii_case(b"readonly") => true,
             _ => return Writer(out).error("ERR syntax error"),
         };
-        let how = Begin { is_read_only, now: cx.now, seed: cx.now.0 ^ self.client.0 << 32 };
+        let session = self.retry.map(|(session, _)| session);
+        let how = Begin { is_read_only, now: cx.now, seed: cx.now.0 ^ self.client.0 << 32, session };
         let transaction = match cx.gateway.begin(how) {
             Ok(transaction) => transaction,
             Err(refusal) => return Writer(out).error(refusal.to_string()),
@@ -103,10 +105,15 @@ impl Session {
                 }
             }
             Ok(Some(call)) => {
+                let user = self.user.clone();
+                let (procedure, carried) = carrying(call.procedure, user.carried(), cx.gateway);
+                let procedure = numbered(procedure, cx);
                 let mut args = std::mem::take(&mut cx.shared.scratch.args);
                 args.clear();
-                (call.encode)(call.args, &mut ArgsBuilder::new(&mut args));
-                self.interactive_call(call.procedure, &mut args, cx);
+                let mut builder = ArgsBuilder::new(&mut args);
+                carried.into_iter().for_each(|rights| _ = builder.push(rights));
+                (call.encode)(call.args, &mut builder);
+                self.interactive_call(procedure, &mut args, cx);
                 cx.shared.scratch.args = args;
             }
         }

@@ -113,6 +113,7 @@ impl<S: System> Simulator<'_, S> {
     /// The clients that speak bytes begin.
     pub(crate) fn add_speakers(&mut self) {
         self.speakers.speech.flushes = self.config.flushes;
+        self.speakers.speech.steps = self.config.steps;
         for number in 0..self.config.speakers as usize {
             let has_session = self.connections.random.chance(400_000);
             let session =
@@ -321,7 +322,11 @@ impl Draw<'_> {
         if speaker.session.is_some() {
             return self.session(number, speaker, out);
         }
-        match self.random.below(100) {
+        let drawn = match self.speech.steps {
+            true => [67, 67, 67, 0][self.random.index(4)],
+            false => self.random.below(100),
+        };
+        match drawn {
             0..51 => self.pipeline(number, speaker, out),
             51..55 => self.pair(number, speaker, out),
             55..67 => {
@@ -357,7 +362,8 @@ impl Draw<'_> {
             }
             None => {
                 speaker.requests += 1;
-                let form = [Form::Plain, Form::Multi, Form::Eval][self.random.index(3)].clone();
+                let forms = if self.speech.steps { 2 } else { 3 };
+                let form = [Form::Plain, Form::Multi, Form::Eval][self.random.index(forms)].clone();
                 let most = if form == Form::Plain { 1 } else { 4 };
                 let ops = draw_ops(self.random, self.window, most);
                 let unit = Unit::new(self.speech.base(), ops);
@@ -377,7 +383,7 @@ impl Draw<'_> {
     /// Some transactions at once.
     fn pipeline(&mut self, number: usize, speaker: &mut Speaker, out: &mut Vec<u8>) {
         for _ in 0..1 + self.random.tail(6) {
-            let form = match self.random.below(14) {
+            let form = match self.random.below(if self.speech.steps { 7 } else { 14 }) {
                 0..4 => Form::Plain,
                 4..7 => Form::Multi,
                 7 => Form::Discard,

@@ -40,6 +40,8 @@ pub(crate) struct Speech {
     pub(super) now: Micros,
     /// FLUSHALL is among what is sent: what was written is gone then, and nothing but the serial execution tells when.
     pub(super) flushes: bool,
+    /// Interactive transactions are most of what is sent, and single commands and blocks all else.
+    pub(super) steps: bool,
 }
 
 /// What a run promises its clients.
