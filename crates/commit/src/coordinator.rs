@@ -31,8 +31,10 @@ use ordain_role::{Bug, NodeId};
 
 use crate::desk::Desk;
 use crate::entry::{Commit, Content, Entry};
+use crate::figures::Reasons;
 use crate::ids::{Age, AttemptId, Lead, TransactionId};
 use crate::message::{Accessed, Failure, PrepareRequest, Protocol, Relay, Returned};
+use crate::options::pause;
 use agenda::Agenda;
 use attempt::{End, Executing, reply_of};
 use open::{Open, Opens, Settling};
@@ -43,14 +45,8 @@ const LIVE_MAX: usize = 1 << 18;
 const GIVE_UP_AFTER: Micros = Micros::from_millis(5_000);
 /// An attempt that has not ended by itself is given up after so long: something that it waits for does not come.
 const ATTEMPT_MAX: Micros = Micros::from_millis(2_000);
-/// The pause after the first refused attempt, about. Each further pause is twice as long.
-const BACKOFF: Micros = Micros(50);
 /// The pace of forgetting: outcomes that nobody will ask for go together.
 const FORGET_EVERY: Micros = Micros::from_millis(100);
-/// The longest pause.
-const BACKOFF_MAX: Micros = Micros::from_millis(5);
-/// Pauses after attempts of one number have so many different lengths, so that two transactions that refuse each other part.
-const SPREAD: u64 = 7;
 
 /// A request that waits for an answer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -147,20 +143,17 @@ pub struct Coordinator {
 }
 
 /// Figures of a coordinator.
-#[derive(Clone, Copy, Debug, Default)]
+#[derive(Clone, Debug, Default)]
 pub struct Counts {
     /// Transactions that committed.
     pub committed: u64,
     /// Attempts that began.
     pub attempts: u64,
-    /// Attempts that a concurrency control refused.
-    pub refused: u64,
-    /// Attempts that saw an earlier time than one that was used to tell what has expired.
-    pub too_old: u64,
-    /// Attempts that another partition did not promise.
-    pub voted_down: u64,
-    /// Attempts that were given up for a lost message, a changed leader, or time.
-    pub given_up: u64,
+    /// Attempts that came to nothing: refused by a concurrency control or another partition, begun again at a later time, or given
+    /// up for a lost message, a changed leader, or time.
+    pub failed: Reasons,
+    /// Transactions that aborted.
+    pub aborted: Reasons,
     /// Commits of several partitions.
     pub distributed: u64,
     /// Commits by the home partition alone.
@@ -295,7 +288,7 @@ impl Coordinator {
         let who = live.who(number);
         let State::Executing(executing) = &mut live.state else { return };
         if !executing.send(who, live.age, (&live.chunk, live.at), desk) {
-            return self.give_up(number, Abort::TermChanged, desk);
+            return self.retry_later(number, Abort::TermChanged, desk);
         }
         self.agenda.set(number, desk.elapsed().plus(ATTEMPT_MAX));
         if executing.is_done() {
@@ -317,12 +310,9 @@ impl Coordinator {
         }
         match failure {
             // A no ends the wait at once.
-            Some(Failure::Refused) => {
-                self.counts.refused += 1;
-                self.retry_later(number, Abort::LockRefused, desk);
-            }
+            Some(Failure::Refused) => self.retry_later(number, desk.site.refusal, desk),
             Some(Failure::TooOld(time)) => {
-                self.counts.too_old += 1;
+                self.counts.failed.count(Abort::TimeTooOld);
                 self.latest = self.latest.max(time);
                 if live.is_shown() {
                     return self.lose(number, Abort::TimeTooOld, desk);
@@ -428,7 +418,7 @@ impl Coordinator {
         // Reads of another term prove nothing about this one.
         let is_sound = shards.iter().all(|(_, lead)| lead.partition != from.partition || *lead == from);
         if !is_sound {
-            return self.give_up(number, Abort::TermChanged, desk);
+            return self.retry_later(number, Abort::TermChanged, desk);
         }
         awaited.remove(&from.partition);
         if awaited.is_empty() {
@@ -459,8 +449,8 @@ impl Coordinator {
         };
         let is_sound = shards.iter().all(|(_, lead)| lead.partition != from.partition || *lead == from);
         if !is_yes || !is_sound {
-            self.counts.voted_down += 1;
-            return self.retry_later(number, Abort::VoteNo, desk);
+            let reason = if is_sound { Abort::VoteNo } else { Abort::TermChanged };
+            return self.retry_later(number, reason, desk);
         }
         awaited.remove(&from.partition);
         if awaited.is_empty() {
@@ -644,7 +634,7 @@ impl Coordinator {
         let touched: Vec<u64> =
             self.live.iter().filter(|(_, live)| touches(live)).map(|(number, _)| *number).collect();
         for number in touched {
-            self.give_up(number, Abort::TermChanged, desk);
+            self.retry_later(number, Abort::TermChanged, desk);
         }
         let waiting = self.unacknowledged.iter().filter(|(_, awaited)| awaited.contains(&partition));
         let waiting: Vec<AttemptId> = waiting.map(|(who, _)| *who).collect();
@@ -658,12 +648,6 @@ impl Coordinator {
         let is_there = |live: &Live| !matches!(live.state, State::Waiting);
         let live = self.live.iter().filter(|(_, live)| is_there(live));
         live.map(|(number, live)| live.who(*number)).collect()
-    }
-
-    /// Gives an attempt up; another follows.
-    fn give_up(&mut self, number: u64, reason: Abort, desk: &mut Desk<'_>) {
-        self.counts.given_up += 1;
-        self.retry_later(number, reason, desk);
     }
 
     /// Lets everybody forget an attempt that has not been proposed.
@@ -695,6 +679,7 @@ impl Coordinator {
     /// Ends the attempt; the next begins after a pause, if there is time for it. An interactive transaction whose client has seen
     /// a part of it ends for this reason.
     fn retry_later(&mut self, number: u64, reason: Abort, desk: &mut Desk<'_>) {
+        self.counts.failed.count(reason);
         if self.live.get(&number).is_some_and(|live| live.is_shown()) {
             return self.lose(number, reason, desk);
         }
@@ -710,7 +695,7 @@ impl Coordinator {
             return self.end(number, OutcomeStatus::Busy, Epoch(0), &[]);
         }
         live.state = State::Waiting;
-        self.agenda.set(number, desk.elapsed().plus(backoff(number, live.attempt)));
+        self.agenda.set(number, desk.elapsed().plus(pause(desk.site.backoff, number, live.attempt)));
     }
 
     // ---- time ----------------------------------------------------------------------------------------------
@@ -729,7 +714,7 @@ impl Coordinator {
                 // Planted, BOUNDED.
                 Some(_) if desk.site.bugs.has(Bug::WaitForEver) => {}
                 Some(State::Open(None)) => self.lose(number, Abort::Idle, desk),
-                Some(_) => self.give_up(number, Abort::LockTimeout, desk),
+                Some(_) => self.retry_later(number, Abort::LockTimeout, desk),
             }
         }
         if self.forgets_at.is_some_and(|at| at <= desk.elapsed()) {
@@ -754,7 +739,11 @@ impl Coordinator {
     /// A transaction is over.
     fn end(&mut self, number: u64, status: OutcomeStatus, place: Epoch, reply: &[u8]) {
         let Some(live) = self.remove(number) else { return };
-        self.counts.committed += u64::from(status == OutcomeStatus::Committed);
+        match status {
+            OutcomeStatus::Committed => self.counts.committed += 1,
+            OutcomeStatus::Aborted(reason) => self.counts.aborted.count(reason),
+            _ => {}
+        }
         for asker in live.askers {
             self.answer(asker, status, place, |out| out.extend_from_slice(reply));
         }
@@ -835,26 +824,4 @@ impl Coordinator {
 /// The session of a transaction that must take effect once.
 fn session_of(txn: &Txn) -> Option<(SessionId, RequestNo)> {
     txn.call.session.filter(|_| !txn.read_only)
-}
-
-/// The pause after a refused attempt. Attempts are numbered from 1.
-fn backoff(number: u64, attempt: u32) -> Micros {
-    let longest = (BACKOFF.0 << attempt.saturating_sub(1).min(16)).min(BACKOFF_MAX.0);
-    Micros((longest * (1 + (number + u64::from(attempt)) % SPREAD) / SPREAD).max(1))
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn pauses_grow_up_to_a_bound_and_differ() {
-        let pauses = |attempt| (1..=SPREAD).map(move |number| backoff(number, attempt));
-        for attempt in [1, 2, 5, 8, 64, u32::MAX - 1] {
-            let longest = (BACKOFF.0 << (attempt - 1).min(16)).min(BACKOFF_MAX.0);
-            assert_eq!(pauses(attempt).max(), Some(Micros(longest)), "{attempt}");
-            assert_eq!(pauses(attempt).collect::<BTreeSet<_>>().len() as u64, SPREAD, "{attempt}");
-            assert!(pauses(attempt).all(|pause| pause > Micros(0)));
-        }
-    }
 }

@@ -4,12 +4,13 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use ordain_family::places;
-use ordain_model::{Chunk, Epoch, GatewayId, Layout, Micros, Millis, PartitionId, Registry};
+use ordain_model::{Abort, Backoff, Chunk, Epoch, GatewayId, Layout, Micros, Millis, PartitionId, Registry};
 use ordain_replication::Log;
 use ordain_role::{Address, Bugs, NodeId, Now, Outbox};
 
 use crate::agreed::Agreed;
 use crate::entry::{Content, Entry};
+use crate::figures::Traffic;
 use crate::ids::{Lead, Term};
 use crate::message::{Access, Accesses, Message, Own, Protocol, Termed};
 
@@ -30,6 +31,10 @@ pub struct Site {
     pub log: Address,
     /// A number that grows from one start of the node to the next: a node that keeps nothing has no other term to begin.
     pub life: u64,
+    /// The pause between two attempts at a transaction.
+    pub backoff: Backoff,
+    /// The reason for which the concurrency control refuses an access.
+    pub refusal: Abort,
     /// Bugs that a test has planted.
     pub bugs: Bugs,
 }
@@ -164,6 +169,8 @@ pub struct Desk<'a> {
     pub appender: &'a mut Appender,
     /// Accesses that leave at the end of the turn.
     pub departing: &'a mut Departing,
+    /// What is sent and logged.
+    pub traffic: &'a mut Traffic,
     /// No transaction sees an earlier time.
     pub clock: Millis,
     /// The time.
@@ -178,6 +185,7 @@ impl Desk<'_> {
         let term = self.lead.map_or(Term(0), |lead| lead.term);
         let place = self.appender.last.next();
         self.appender.last = place;
+        self.traffic.records += 1;
         let entry = Entry { place, term, now, content, agreed: None };
         self.out.send(self.site.log, Log::Append(Arc::new(entry)));
         place
@@ -187,7 +195,7 @@ impl Desk<'_> {
     pub fn tell_manager(&mut self, partition: PartitionId, content: Protocol) -> bool {
         let (Some(from), Some((node, to))) = (self.lead, self.leaders.of(partition)) else { return false };
         let manager = Address { node, role: self.site.manager };
-        self.out.send(manager, Termed { from, to, content });
+        self.send(manager, Termed { from, to, content });
         true
     }
 
@@ -196,11 +204,16 @@ impl Desk<'_> {
         match self.participant(shard).filter(|(_, to)| to.term == term) {
             Some((participant, to)) => {
                 let Some(from) = self.lead else { return false };
-                self.out.send(participant, Termed { from, to, content });
+                self.send(participant, Termed { from, to, content });
                 true
             }
             None => false,
         }
+    }
+
+    fn send(&mut self, to: Address, message: Termed) {
+        self.traffic.messages += u64::from(to.node != self.site.node);
+        self.out.send(to, message);
     }
 
     /// The participant that serves a shard, with its partition's claim.
@@ -226,7 +239,7 @@ impl Desk<'_> {
                 if address.node != self.site.node {
                     narrow(&mut accesses);
                 }
-                self.out.send(address, Termed { from, to, content: Protocol::Access(accesses) });
+                self.send(address, Termed { from, to, content: Protocol::Access(accesses) });
             }
         }
     }

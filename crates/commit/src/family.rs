@@ -5,9 +5,9 @@ use std::sync::Arc;
 use ordain_family::{Family, Keep, NodeSettings, Notice, Opened, Roles, places};
 use ordain_gateway::{Gateway, RelayRouter, Router, Services};
 use ordain_log::{Durability, LogConfig, LogError, LogWriter, Recovered};
-use ordain_model::{ChunkNo, Digest, Epoch, GatewayId, Registry};
+use ordain_model::{Abort, ChunkNo, Digest, Epoch, GatewayId, Registry};
 use ordain_replication::{EntryType, GroupError, GroupLog, GroupSettings, InputLog, LogSettings};
-use ordain_role::{Address, Bug, Bugs, Directory, NodeId, Role};
+use ordain_role::{Address, Bug, Bugs, Directory, Role};
 
 use crate::backend::Committing;
 use crate::concurrency::ConcurrencyControl;
@@ -15,6 +15,7 @@ use crate::desk::Site;
 use crate::entry::{Entries, Entry};
 use crate::manager::Manager;
 use crate::message::Message;
+use crate::options::BACKOFF;
 use crate::participant::Participant;
 
 /// The role number of the manager.
@@ -27,6 +28,8 @@ const LOG: u16 = 1;
 pub struct CommitEngine {
     /// The engine's name.
     pub name: &'static str,
+    /// The reason for which its concurrency control refuses an access.
+    pub refusal: Abort,
     /// Makes the concurrency control of one participant, with the bugs that a test has planted.
     pub control: fn(Bugs) -> Box<dyn ConcurrencyControl>,
 }
@@ -103,17 +106,21 @@ impl CommitFamily {
             manager: MANAGER,
             log: settings.at(LOG),
             life: settings.life,
+            backoff: settings.options.choice(&BACKOFF),
+            refusal: self.engine.refusal,
             bugs: settings.bugs,
         };
-        let others = (0..settings.topology.nodes()).map(NodeId).filter(|node| *node != settings.node);
-        let manager = Manager::new(site, others.collect(), has_members(settings));
+        let manager = Manager::new(site, settings.topology.clone());
         let participant = |(place, number): (usize, usize)| {
             let control = (self.engine.control)(settings.bugs);
             let under_way = settings.under_way.get(place).copied().unwrap_or_default();
-            let participant =
+            let mut participant =
                 Participant::new(number, layout.clone(), settings.at(MANAGER), registry.clone(), control)
                     .planting(settings.bugs)
                     .with_computations(settings.computations.clone(), under_way);
+            if has_members(settings) {
+                participant = participant.comparing();
+            }
             match settings.stopwatches.get(place) {
                 Some(stopwatch) => participant.with_stopwatch(stopwatch.clone()),
                 None => participant,

@@ -9,13 +9,14 @@ use std::sync::Arc;
 use ordain_family::TAKES_TRANSACTIONS;
 use ordain_model::{Front, Micros, Millis, OpenId, OutcomeBatch};
 use ordain_replication::Log;
-use ordain_role::{Address, Bug, Event, NodeId, Now, Outbox, PeerChange, PeerState, Role, TimerId};
+use ordain_role::{Address, Bug, Event, NodeId, Now, Outbox, PeerChange, PeerState, Role, TimerId, Topology};
 
 use crate::agreed::{Agreed, Effect};
 use crate::cohort::Cohort;
 use crate::coordinator::Coordinator;
 use crate::desk::{Appender, Departing, Desk, Leaders, Site};
 use crate::entry::{Content, Entry};
+use crate::figures::{self, Traffic};
 use crate::ids::{Lead, Term};
 use crate::message::{Message, Own, Protocol, Relay as RelayMessage, Returned, Termed};
 use crate::relay::{Own as OwnPart, Relay};
@@ -29,8 +30,7 @@ const LOOK_EVERY: Micros = Micros::from_millis(100);
 #[derive(Debug)]
 pub struct Manager {
     site: Site,
-    /// The nodes of the cluster but this one.
-    others: Vec<NodeId>,
+    topology: Topology,
     /// Members agree on the log: they say who leads. A node on its own begins a term by an entry.
     has_members: bool,
     agreed: Agreed,
@@ -51,6 +51,9 @@ pub struct Manager {
     clock: Millis,
     /// Claims that were heard in a term which is over, or from elsewhere: dropped messages.
     dropped: u64,
+    /// Claims of nodes that are not members of the partition, which were not heard.
+    strangers: u64,
+    traffic: Traffic,
 }
 
 /// A term that begins: first its entry is agreed on, then every participant of the node is made ready.
@@ -71,6 +74,7 @@ macro_rules! desk {
             lead: $self.lead,
             appender: &mut $self.appender,
             departing: &mut $self.departing,
+            traffic: &mut $self.traffic,
             clock: $self.clock,
             now: $now,
             out: $out,
@@ -79,13 +83,13 @@ macro_rules! desk {
 }
 
 impl Manager {
-    /// A manager that has heard nothing yet. `others` are the other nodes of the cluster.
-    pub fn new(site: Site, others: Vec<NodeId>, has_members: bool) -> Manager {
+    /// A manager in a cluster that has heard nothing yet.
+    pub fn new(site: Site, topology: Topology) -> Manager {
         let agreed = Agreed::default().planting(site.bugs);
         Manager {
             site,
-            others,
-            has_members,
+            has_members: topology.replicas > 1,
+            topology,
             agreed,
             leaders: Leaders::default(),
             appender: Appender::default(),
@@ -99,6 +103,8 @@ impl Manager {
             claimed: Term(0),
             clock: Millis(0),
             dropped: 0,
+            strangers: 0,
+            traffic: Traffic::default(),
         }
     }
 
@@ -158,8 +164,8 @@ impl Manager {
         let lead = *lead;
         self.begins = None;
         self.lead = Some(lead);
-        for node in &self.others {
-            out.send(Address { node: *node, role: self.site.manager }, Message::Leads(lead));
+        for node in (0..self.topology.nodes()).map(NodeId).filter(|node| *node != self.site.node) {
+            out.send(Address { node, role: self.site.manager }, Message::Leads(lead));
         }
         self.hear(lead, self.site.node, now, out);
         let mut desk = desk!(self, now, out);
@@ -210,6 +216,17 @@ impl Manager {
                 None => self.coordinator.take(&chunk, places, &mut desk),
             }
         }
+    }
+
+    /// Takes the claim of another node to lead a partition. It is refused if the node does not hold that partition: by such a
+    /// claim it would be given what only a member may decide.
+    fn take_claim(&mut self, lead: Lead, node: NodeId, now: Now, out: &mut Outbox<Message>) {
+        let is_partition = lead.partition.0 < self.topology.layout.partitions();
+        if !is_partition || self.topology.partition_of(node) != lead.partition {
+            self.strangers += 1;
+            return;
+        }
+        self.hear(lead, node, now, out);
     }
 
     /// Hears who leads a partition.
@@ -494,7 +511,7 @@ impl Role for Manager {
             Event::Message { from, message } => match message {
                 Message::Front(front) => self.take_front(from, front, now, out),
                 Message::Termed(message) => self.take_termed(message, now, out),
-                Message::Leads(lead) => self.hear(lead, from.node, now, out),
+                Message::Leads(lead) => self.take_claim(lead, from.node, now, out),
                 Message::Relay(message) => self.take_relay(from, message, now, out),
                 Message::Own(message) => self.take_own(message, now, out),
                 Message::Log(message) => self.take_log(message, now, out),
@@ -526,15 +543,13 @@ impl Role for Manager {
 
     fn gauges(&self, report: &mut dyn FnMut(&'static str, f64)) {
         report(TAKES_TRANSACTIONS, 1.0);
-        let counts = self.coordinator.counts;
+        let counts = &self.coordinator.counts;
         report("ordain_coordinator_transactions", self.coordinator.live() as f64);
         report("ordain_coordinator_unacknowledged", self.coordinator.unacknowledged() as f64);
         report("ordain_coordinator_committed_total", counts.committed as f64);
         report("ordain_coordinator_attempts_total", counts.attempts as f64);
-        report("ordain_coordinator_refused_total", counts.refused as f64);
-        report("ordain_coordinator_too_old_total", counts.too_old as f64);
-        report("ordain_coordinator_voted_down_total", counts.voted_down as f64);
-        report("ordain_coordinator_given_up_total", counts.given_up as f64);
+        counts.failed.report(&figures::FAILED, report);
+        counts.aborted.report(&figures::ABORTED, report);
         report("ordain_coordinator_distributed_total", counts.distributed as f64);
         report("ordain_coordinator_single_total", counts.single as f64);
         report("ordain_coordinator_confirmed_total", counts.confirmed as f64);
@@ -543,6 +558,10 @@ impl Role for Manager {
         report("ordain_coordinator_interactive", self.coordinator.interactive() as f64);
         report("ordain_relay_interactive", self.relay.interactive() as f64);
         report("ordain_relay_open", self.relay.open() as f64);
+        report("ordain_manager_place", self.agreed.place().0 as f64);
+        report("ordain_manager_messages_total", self.traffic.messages as f64);
+        report("ordain_manager_records_total", self.traffic.records as f64);
+        report("ordain_manager_strangers_total", self.strangers as f64);
         report("ordain_manager_dropped_total", self.dropped as f64);
         report("ordain_manager_void_total", self.agreed.void() as f64);
     }
@@ -551,13 +570,15 @@ impl Role for Manager {
 #[cfg(test)]
 mod tests {
     use ordain_model::system::{self, READ, read_args};
-    use ordain_model::{Call, Chunk, ChunkNo, Db, GatewayId, KeyHash, Layout, PartitionId, Registry};
+    use ordain_model::{
+        Abort, Backoff, Call, Chunk, ChunkNo, Db, GatewayId, KeyHash, Layout, PartitionId, Registry,
+    };
 
     use super::*;
 
     const OTHER: PartitionId = PartitionId(1);
 
-    /// A manager of the first of two partitions, and what it has sent to the manager of node 1.
+    /// A manager of the first of two partitions of two members each, and what it has sent to the manager of node 1.
     struct Bench {
         manager: Manager,
         registry: Arc<Registry>,
@@ -577,9 +598,12 @@ mod tests {
                 manager: 0,
                 log: Address { node: NodeId(0), role: 1 },
                 life: 1,
+                backoff: Backoff::Exponential,
+                refusal: Abort::Died,
                 bugs: ordain_role::Bugs::NONE,
             };
-            Bench { manager: Manager::new(site, vec![NodeId(1)], true), registry, layout }
+            let topology = Topology { layout: layout.clone(), replicas: 2 };
+            Bench { manager: Manager::new(site, topology), registry, layout }
         }
 
         fn tell(&mut self, node: u16, message: impl Into<Message>) -> Vec<Message> {
@@ -636,5 +660,21 @@ mod tests {
         assert_eq!(bench.tell(1, RelayMessage::Return(returned(6))).len(), 0);
         assert_eq!(bench.submit(2).len(), 0, "and is withdrawn by who made it");
         assert_eq!(asked(&bench.leads(7)), [7, 7, 7]);
+    }
+
+    #[test]
+    fn a_claim_to_lead_counts_only_from_a_node_that_holds_the_partition() {
+        let mut bench = Bench::new();
+        let mut claim = |node, partition, term| {
+            bench.tell(node, Message::Leads(Lead { partition: PartitionId(partition), term: Term(term) }));
+            let heard = bench.manager.leaders.of(PartitionId(partition)).map(|(node, _)| node.0);
+            (heard, bench.manager.strangers)
+        };
+        // Node 2 holds partition 0; nodes 1 and 3 hold partition 1.
+        assert_eq!(claim(2, 1, 9), (None, 1));
+        assert_eq!(claim(1, 7, 9), (None, 2), "there is no such partition");
+        assert_eq!(claim(3, 1, 4), (Some(3), 2));
+        assert_eq!(claim(2, 1, 9), (Some(3), 3));
+        assert_eq!(claim(1, 1, 5), (Some(1), 3));
     }
 }

@@ -20,6 +20,7 @@ use ordain_role::{Address, Bug, Bugs, Event, Now, Outbox, Role, TimerId, UnderWa
 use ordain_store::{MemoryStore, RecordStore};
 
 use crate::concurrency::{ConcurrencyControl, Ended, Target};
+use crate::digests::Digests;
 use crate::entry::{Content, Entry, Hold, Prepare, Terms};
 use crate::ids::{AttemptId, Lead, Term};
 use crate::message::{Gathered, Message, Own, Protocol, Termed};
@@ -63,8 +64,12 @@ pub struct Participant {
     sweeps_from: Position,
     locals: Locals,
     away: Away,
+    /// The digests by which members compare themselves, if the partition has several.
+    digests: Option<Digests>,
     refused: u64,
     waited: u64,
+    /// Messages to other nodes.
+    sent: u64,
     bugs: Bugs,
 }
 
@@ -97,8 +102,10 @@ impl Participant {
             sweeps_from: Position::default(),
             locals: Locals::default(),
             away: Away::default(),
+            digests: None,
             refused: 0,
             waited: 0,
+            sent: 0,
             bugs: Bugs::NONE,
         }
     }
@@ -124,6 +131,12 @@ impl Participant {
         self
     }
 
+    /// The participant as one of several members that are compared by their digests.
+    #[must_use]
+    pub fn comparing(self) -> Participant {
+        Participant { digests: Some(Digests::default()), ..self }
+    }
+
     /// The digest of the committed records.
     pub fn digest(&self) -> Digest {
         self.store.digest()
@@ -137,6 +150,9 @@ impl Participant {
     /// If the entry is not the next.
     pub fn apply(&mut self, entry: &Arc<Entry>) -> Option<AttemptId> {
         assert!(entry.place > self.applied, "entries are applied in the order of the log");
+        if let Some(digests) = &mut self.digests {
+            digests.pass(self.applied, entry.place, || self.store.digest());
+        }
         self.applied = entry.place;
         if !self.terms.take(entry) {
             return None;
@@ -437,6 +453,7 @@ impl Role for Participant {
     }
 
     fn digests(&self, report: &mut dyn FnMut(DigestSpan)) {
+        self.digests.iter().flat_map(Digests::spans).for_each(&mut *report);
         report(DigestSpan { first: self.applied, last: self.applied, digest: self.digest() });
     }
 
@@ -446,9 +463,13 @@ impl Role for Participant {
         report("ordain_participant_refused_total", self.refused as f64);
         report("ordain_participant_waited_total", self.waited as f64);
         report("ordain_participant_computing", self.away.len() as f64);
+        report("ordain_participant_messages_total", self.sent as f64);
+        report("ordain_shard_applied_epoch", self.applied.0 as f64);
+        report("ordain_shard_slots", self.layout.slots_of_shard(self.number).len() as f64);
         report("ordain_shard_hits_total", self.locals.counts.hits as f64);
         report("ordain_shard_misses_total", self.locals.counts.misses as f64);
         report("ordain_shard_expired_total", self.locals.counts.expired as f64);
+        report("ordain_store_memory_bytes", self.store.memory().total() as f64);
         report("ordain_store_records", f64::from(self.store.records()));
         self.control.gauges(report);
     }

@@ -12,7 +12,7 @@ use ordain_commit::CommitEngine;
 use ordain_deterministic::shard::Scheduling;
 use ordain_family::Services;
 
-use crate::{calvin, calvin_paper, no_wait, paxflow, qstore, wait_die};
+use crate::{calvin, calvin_paper, no_wait, paxflow, qstore, two_phase_locking, wait_die};
 
 /// An engine that is built: a reference to its entry.
 #[derive(Clone, Copy)]
@@ -171,7 +171,7 @@ const fn deterministic(scheduling: Scheduling, options: &'static [Offer]) -> Opt
 
 /// What the engines of the other family can do so far.
 const COMMIT: Abilities = Abilities {
-    replication: &["none"],
+    replication: &["none", "sync"],
     moves_slots: false,
     has_digests: true,
     takes_checkpoints: false,
@@ -180,8 +180,8 @@ const COMMIT: Abilities = Abilities {
     is_replayable: false,
 };
 
-const fn commit(engine: CommitEngine) -> Option<Built> {
-    Some(Built { can: COMMIT, make: Make::Commit(engine), options: &[] })
+const fn commit(engine: CommitEngine, options: &'static [Offer]) -> Option<Built> {
+    Some(Built { can: COMMIT, make: Make::Commit(engine), options })
 }
 
 const fn planned(name: &'static str, paper: Paper, level: &'static str, what: &'static str) -> EngineInfo {
@@ -199,8 +199,8 @@ pub static ENGINES: [EngineInfo; 15] = [
                  level: "serializable", family: Family::Deterministic, built: deterministic(paxflow::SCHEDULING, &paxflow::OPTIONS), is_offered: true },
     EngineInfo { name: "qstore", what: "sequenced input log, planned queues", paper: QSTORE_PAPER,
                  level: "strict serializable, or read committed", family: Family::Deterministic, built: deterministic(qstore::SCHEDULING, &qstore::OPTIONS), is_offered: true },
-    EngineInfo { built: commit(no_wait::ENGINE), ..planned("no-wait", QSTORE_PAPER, "strict serializable", "locks that nobody waits for, two-phase commit") },
-    EngineInfo { built: commit(wait_die::ENGINE), ..planned("wait-die", QSTORE_PAPER, "strict serializable", "locks that the older wait for, two-phase commit") },
+    EngineInfo { built: commit(no_wait::ENGINE, &two_phase_locking::OPTIONS), ..planned("no-wait", QSTORE_PAPER, "strict serializable", "locks that nobody waits for, two-phase commit") },
+    EngineInfo { built: commit(wait_die::ENGINE, &two_phase_locking::OPTIONS), ..planned("wait-die", QSTORE_PAPER, "strict serializable", "locks that the older wait for, two-phase commit") },
     planned("timestamp", QSTORE_PAPER, "serializable, session order", "basic timestamp ordering, two-phase commit"),
     planned("mvcc", QSTORE_PAPER, "serializable, session order", "multiversion timestamp ordering, two-phase commit"),
     planned("maat", QSTORE_PAPER, "serializable, session order", "dynamic timestamp ranges, two-phase commit"),

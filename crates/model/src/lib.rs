@@ -12,6 +12,7 @@
 //! are the oracle for every engine.
 
 pub mod args;
+pub mod backoff;
 pub mod batch;
 pub mod cell;
 pub mod checkpoint_mode;
@@ -51,6 +52,7 @@ pub mod value;
 pub mod wire;
 
 pub use args::{ArgIter, Args, ArgsBuilder};
+pub use backoff::Backoff;
 pub use batch::{Batch, Lookup, Placed};
 pub use cell::{Cell, CellMut, Journal};
 pub use checkpoint_mode::CheckpointMode;

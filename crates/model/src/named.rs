@@ -61,7 +61,7 @@ mod tests {
     use std::str::FromStr;
 
     use super::UnknownName;
-    use crate::{Cascade, CheckpointMode, Execution, Isolation, Reads};
+    use crate::{Backoff, Cascade, CheckpointMode, Execution, Isolation, Reads};
 
     fn check<T: FromStr<Err = UnknownName> + Display + Debug + PartialEq>(all: &[(&str, T)], wrong: &str) {
         for (name, value) in all {
@@ -76,6 +76,7 @@ mod tests {
         check(&Isolation::ALL, "no isolation level: serializable or read-committed");
         check(&CheckpointMode::ALL, "no way to take a checkpoint: multiversion, naive or zigzag");
         check(&Execution::ALL, "no way to execute transactions: speculative, conservative or auto");
+        check(&Backoff::ALL, "no way to back off: exp, none or deneva");
         check(&Cascade::ALL, "no way to handle a cascade: repair or abort");
         check(&Reads::ALL, "no way to run reads: ordered, previous, session or strict");
     }

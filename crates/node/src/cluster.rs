@@ -110,6 +110,9 @@ impl ClusterConfig {
         let layout = file.layout()?;
         let replication = file.replication()?;
         let engine = file.engine.as_deref().map_or(Ok(Engine::default()), str::parse)?;
+        if !engine.can().replication.contains(&replication.name()) {
+            return Err(ClusterError::EngineReplication { engine, wanted: replication.name() });
+        }
         let options = engine.options(file.options.iter())?;
         let keep = file.keep()?;
         check_replication(replication, keep)?;

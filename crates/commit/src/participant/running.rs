@@ -300,6 +300,7 @@ impl Participant {
     /// Answers an access that has ended.
     fn answer(&mut self, job: Job, who: AttemptId, failure: Option<Failure>, out: &mut Outbox<Message>) {
         let (Some(from), Some(attempt)) = (self.lead(), self.attempts.get_mut(&who)) else { return };
+        self.sent += u64::from(job.from.node != self.manager.node);
         let Job { home, access, slots, shipped, returned, is_too_long, .. } = job;
         let workspace = &mut attempt.workspace;
         let is_local = job.from == self.manager;

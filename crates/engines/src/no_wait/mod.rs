@@ -16,6 +16,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use ordain_commit::{
     Age, AttemptId, CommitEngine, ConcurrencyControl, Ended, Mode, Seniority, Target, Verdict,
 };
+use ordain_model::Abort;
 use ordain_role::{Bug, Bugs};
 use ordain_store::{MemoryStore, RecordId, RecordStore};
 
@@ -23,8 +24,11 @@ use crate::two_phase_locking::{Attempts, Counts, Modes};
 use gate::Gate;
 
 /// The engine.
-pub const ENGINE: CommitEngine =
-    CommitEngine { name: "no-wait", control: |bugs| Box::new(NoWait::new(bugs)) };
+pub const ENGINE: CommitEngine = CommitEngine {
+    name: "no-wait",
+    refusal: Abort::LockRefused,
+    control: |bugs| Box::new(NoWait::new(bugs)),
+};
 
 /// The lock word of a record with an exclusive lock.
 pub const EXCLUSIVE: u32 = u32::MAX;
@@ -220,10 +224,10 @@ impl ConcurrencyControl for NoWait {
     fn gauges(&self, report: &mut dyn FnMut(&'static str, f64)) {
         let Refused { by_record, by_upgrade, by_table, by_gate } = self.refused;
         report("ordain_locks_attempts", self.attempts.len() as f64);
-        report("ordain_locks_refused_record_total", by_record as f64);
-        report("ordain_locks_refused_upgrade_total", by_upgrade as f64);
-        report("ordain_locks_refused_table_total", by_table as f64);
-        report("ordain_locks_refused_gate_total", by_gate as f64);
+        report("ordain_locks_refused_total{reason=\"record\"}", by_record as f64);
+        report("ordain_locks_refused_total{reason=\"upgrade\"}", by_upgrade as f64);
+        report("ordain_locks_refused_total{reason=\"table\"}", by_table as f64);
+        report("ordain_locks_refused_total{reason=\"gate\"}", by_gate as f64);
         report("ordain_locks_gate_closed_total", self.gate.closings() as f64);
     }
 }

@@ -6,5 +6,11 @@
 mod attempts;
 mod modes;
 
+use ordain_commit::options::BACKOFF;
+use ordain_model::Offer;
+
 pub(crate) use attempts::{Attempt, Attempts};
 pub(crate) use modes::{Counts, Modes};
+
+/// The options of engines that lock.
+pub(crate) static OPTIONS: [Offer; 1] = [Offer::of(&BACKOFF)];

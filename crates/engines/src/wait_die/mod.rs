@@ -15,6 +15,7 @@ mod tests;
 use std::collections::BTreeMap;
 
 use ordain_commit::{Age, AttemptId, CommitEngine, ConcurrencyControl, Ended, Mode, Target, Verdict};
+use ordain_model::Abort;
 use ordain_role::{Bug, Bugs};
 use ordain_store::{MemoryStore, RecordId, RecordStore};
 
@@ -23,7 +24,7 @@ use queue::{Queue, Request};
 
 /// The engine.
 pub const ENGINE: CommitEngine =
-    CommitEngine { name: "wait-die", control: |bugs| Box::new(WaitDie::new(bugs)) };
+    CommitEngine { name: "wait-die", refusal: Abort::Died, control: |bugs| Box::new(WaitDie::new(bugs)) };
 
 /// The locks of one participant.
 #[derive(Debug, Default)]
@@ -397,6 +398,6 @@ impl ConcurrencyControl for WaitDie {
         report("ordain_locks_attempts", self.attempts.len() as f64);
         report("ordain_locks_waiting", waiting as f64);
         report("ordain_locks_waited_total", self.waited as f64);
-        report("ordain_locks_refused_total", self.refused as f64);
+        report("ordain_locks_refused_total{reason=\"younger\"}", self.refused as f64);
     }
 }

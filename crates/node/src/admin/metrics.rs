@@ -31,6 +31,9 @@ pub(super) struct Samples {
     pub(super) digests: Vec<DigestSpan>,
 }
 
+/// The roles that hold records, of both families: a node's digest is that of all of them together.
+const HOLDERS: [&str; 2] = ["shard", "participant"];
+
 /// The bounds of time buckets, microseconds: 10 µs to 10.5 s, each twice the one before. They are bounds of
 /// the histograms' own buckets, so the counts are exact.
 const TIME_BOUNDS: std::ops::Range<u32> = 0..21;
@@ -51,7 +54,7 @@ impl Samples {
                 add("ordain_role_events_total", role.name, role.events as f64);
                 role.gauges.iter().for_each(|(name, value)| add(name, role.name, *value));
             }
-            for role in snapshot.roles.iter().filter(|role| role.name == "shard") {
+            for role in snapshot.roles.iter().filter(|role| HOLDERS.contains(&role.name)) {
                 digests = Some(match digests.take() {
                     None => role.digests.clone(),
                     Some(others) => DigestSpan::meet_all(&others, &role.digests),
@@ -162,6 +165,20 @@ impl Samples {
             let value = sample.labels.iter().find(|(name, _)| *name == label);
             *sums.entry(value.map(|(_, value)| value.clone()).unwrap_or_default()).or_default() +=
                 sample.value;
+        }
+        sums
+    }
+
+    /// The transactions that committed, by whoever decides them in the engine's family.
+    pub(super) fn committed(&self) -> f64 {
+        self.sum("ordain_shard_committed_total") + self.sum("ordain_coordinator_committed_total")
+    }
+
+    /// The transactions that aborted, by reason.
+    pub(super) fn aborts(&self) -> BTreeMap<String, f64> {
+        let mut sums = self.sums_by("ordain_shard_aborts_total", "reason");
+        for (reason, count) in self.sums_by("ordain_coordinator_aborts_total", "reason") {
+            *sums.entry(reason).or_default() += count;
         }
         sums
     }

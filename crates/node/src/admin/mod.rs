@@ -104,6 +104,17 @@ struct Observed {
 
 /// How many slow requests the page shows.
 const SLOW: usize = 20;
+/// The engine's numbers that INFO shows, of those that the node's roles report.
+const ENGINE_GAUGES: [&str; 8] = [
+    "ordain_shard_committed_total",
+    "ordain_shard_aborted_total",
+    "ordain_shard_blocked_total",
+    "ordain_coordinator_committed_total",
+    "ordain_coordinator_aborts_total",
+    "ordain_coordinator_attempts_total",
+    "ordain_coordinator_failed_total",
+    "ordain_participant_waited_total",
+];
 /// How often what INFO shows is refreshed.
 const REFRESH: Duration = Duration::from_millis(500);
 
@@ -192,7 +203,7 @@ impl Observed {
     /// Brings what INFO shows up to date.
     fn refresh(&self) {
         let samples = Samples::gather(self);
-        if samples.has("ordain_sequencer_epoch") {
+        if samples.has(status::opened_by(&samples)) {
             let (epoch, _) = status::epochs(&samples);
             lock(&self.opened).note(epoch);
         }
@@ -217,16 +228,16 @@ impl Observed {
             info.memory_bytes = sum("ordain_store_memory_bytes") as u64;
             info.memory_resident_bytes = resident;
             info.memory_peak_bytes = info.memory_peak_bytes.max(resident);
-            info.epoch = sum("ordain_sequencer_epoch") as u64;
+            info.epoch = status::epochs(&samples).0;
             info.checkpoint_s = sum("ordain_checkpoint_seconds") as u64;
             info.checkpoint_is_made = sum("ordain_checkpoint_writing") > 0.0;
             info.checkpoint_failed = sum("ordain_checkpoint_failing") > 0.0;
             info.cpu_user_us = (sum("ordain_loop_cpu_seconds_total") * 1e6) as u64;
-            info.engine_gauges =
-                ["ordain_shard_committed_total", "ordain_shard_aborted_total", "ordain_shard_blocked_total"]
-                    .iter()
-                    .map(|name| ((*name).to_owned(), format!("{}", sum(name))))
-                    .collect();
+            info.engine_gauges = ENGINE_GAUGES
+                .iter()
+                .filter(|name| samples.has(name))
+                .map(|name| ((*name).to_owned(), format!("{}", sum(name))))
+                .collect();
         });
     }
 

@@ -42,9 +42,9 @@ impl Counters {
             sum
         };
         Counters {
-            committed: samples.sum("ordain_shard_committed_total"),
+            committed: samples.committed(),
             requests: samples.sum("ordain_front_commands_total"),
-            aborts: samples.sums_by("ordain_shard_aborts_total", "reason"),
+            aborts: samples.aborts(),
             commands: all_of("ordain_command_seconds"),
             syncs: all_of("ordain_disk_sync_seconds"),
             turns: all_of("ordain_loop_turn_seconds"),

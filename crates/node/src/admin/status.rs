@@ -216,13 +216,19 @@ fn shortfalls(place: &Membership, samples: &Samples) -> Vec<String> {
     found
 }
 
-/// The epoch that this node has opened, and the one up to which it has executed everything.
+/// The epoch that this node has opened, and the one up to which it has executed everything. With an engine that logs decisions
+/// they are places of its log: the last that it knows, and the last that is installed.
 pub(super) fn epochs(samples: &Samples) -> (u64, u64) {
-    let epoch = samples.sum("ordain_sequencer_epoch");
+    let epoch = samples.sum(opened_by(samples));
     // The shards know of epochs with something in them, the exchange of all.
     let of_all = samples.has("ordain_exchange_progress_epoch");
     let name = if of_all { "ordain_exchange_progress_epoch" } else { "ordain_shard_applied_epoch" };
     (epoch as u64, samples.min(name) as u64)
+}
+
+/// The metric that tells which epoch, or place of its log, a node has opened.
+pub(super) fn opened_by(samples: &Samples) -> &'static str {
+    if samples.has("ordain_manager_place") { "ordain_manager_place" } else { "ordain_sequencer_epoch" }
 }
 
 /// All of `/status`.
@@ -270,8 +276,8 @@ pub(super) fn status(observed: &Observed, samples: &Samples) -> Value {
         "digest": digests.last().map(|span| span.digest.to_string()),
         "digest_epoch": digests.last().map(|span: &DigestSpan| span.last.0),
         "digests": latest.collect::<Vec<_>>(),
-        "committed": samples.sum("ordain_shard_committed_total") as u64,
-        "aborted": samples.sum("ordain_shard_aborted_total") as u64,
+        "committed": samples.committed() as u64,
+        "aborted": samples.aborts().values().sum::<f64>() as u64,
         "connections": observed.mailboxes.connections().0,
         "records": samples.sum("ordain_store_records") as u64,
         "memory_bytes": resident_bytes(),

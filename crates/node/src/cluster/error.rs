@@ -2,14 +2,20 @@
 
 use std::net::SocketAddr;
 
-use ordain_engines::registry::EngineError;
+use ordain_engines::registry::{self, Engine, EngineError};
 use ordain_model::OptionError;
 use ordain_model::layout::LayoutError;
+use ordain_model::options::any_of;
 
 use super::MAX_REPLICAS;
 use super::file::{NAME_MAX, SECRET_MIN};
 use crate::given::UnknownKey;
 use crate::secrets::SecretError;
+
+/// The engines whose log can be replicated in that way.
+fn engines_that_replicate_by(way: &str) -> Vec<&'static str> {
+    registry::built().filter(|engine| engine.can().replication.contains(&way)).map(Engine::name).collect()
+}
 
 /// An error in a cluster's configuration.
 #[derive(Debug, thiserror::Error)]
@@ -26,6 +32,18 @@ pub enum ClusterError {
     /// There is no such engine.
     #[error(transparent)]
     Engine(#[from] EngineError),
+    /// The engine's log cannot be replicated in that way.
+    #[error(
+        "replication = \"{wanted}\": the log of engine {engine} is replicated by {}: choose that, or one of the engines {}",
+        any_of(engine.can().replication),
+        engines_that_replicate_by(wanted).join(", ")
+    )]
+    EngineReplication {
+        /// The engine.
+        engine: Engine,
+        /// The way that was asked for.
+        wanted: &'static str,
+    },
     /// The engine has no such option, or the option no such value.
     #[error(transparent)]
     Option(#[from] OptionError),

@@ -1,0 +1,77 @@
+//! The figures that a manager reports of its work: attempts that came to nothing by reason, messages, log records.
+
+use ordain_model::Abort;
+
+/// Attempts, or transactions, that came to nothing: how many for each reason.
+#[derive(Clone, Debug, Default)]
+pub struct Reasons([u64; Abort::ALL.len()]);
+
+impl Reasons {
+    /// Adds one.
+    pub fn count(&mut self, reason: Abort) {
+        // Codes begin with 1 and leave no gap.
+        self.0[usize::from(reason.code()) - 1] += 1;
+    }
+
+    /// The number for one reason.
+    pub const fn of(&self, reason: Abort) -> u64 {
+        self.0[reason.code() as usize - 1]
+    }
+
+    /// Reports the numbers as those of the series in the table.
+    pub fn report(&self, series: &[(Abort, &'static str)], report: &mut dyn FnMut(&'static str, f64)) {
+        series.iter().for_each(|(reason, name)| report(name, self.of(*reason) as f64));
+    }
+}
+
+/// A metric with a series for each of some reasons.
+macro_rules! series {
+    ($metric:literal: $($reason:ident = $label:literal),*) => {
+        [$((Abort::$reason, concat!($metric, "{reason=\"", $label, "\"}"))),*]
+    };
+}
+
+/// Attempts that came to nothing. Others may have followed.
+pub const FAILED: [(Abort, &str); 7] = series! { "ordain_coordinator_failed_total":
+    LockRefused = "lock_refused", Died = "died", LockTimeout = "lock_timeout", VoteNo = "vote_no",
+    TermChanged = "term_changed", TimeTooOld = "time_too_old", Unavailable = "unavailable"
+};
+
+/// Transactions that aborted for good.
+pub const ABORTED: [(Abort, &str); 11] = series! { "ordain_coordinator_aborts_total":
+    Logic = "logic", Conflict = "conflict", Restart = "restart", Panic = "panic", Budget = "budget",
+    LockRefused = "lock_refused", Died = "died", LockTimeout = "lock_timeout", VoteNo = "vote_no",
+    TermChanged = "term_changed", Idle = "idle"
+};
+
+/// What two-phase commit costs: the counts behind messages and log records a transaction.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Traffic {
+    /// Messages to other nodes. What the log needs to reach its members is not among them.
+    pub messages: u64,
+    /// Entries proposed to the partition's log.
+    pub records: u64,
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn reasons_are_counted_under_their_labels() {
+        for (metric, series) in
+            [("ordain_coordinator_failed_total", &FAILED[..]), ("ordain_coordinator_aborts_total", &ABORTED)]
+        {
+            for (reason, name) in series {
+                assert_eq!(*name, format!("{metric}{{reason=\"{}\"}}", reason.label()));
+            }
+        }
+        let mut reasons = Reasons::default();
+        Abort::ALL.into_iter().for_each(|reason| reasons.count(reason));
+        reasons.count(Abort::Died);
+        assert_eq!((reasons.of(Abort::Died), reasons.of(Abort::Logic)), (2, 1));
+        let mut reported = Vec::new();
+        reasons.report(&FAILED, &mut |name, count| reported.push((name, count)));
+        assert_eq!(reported[1], ("ordain_coordinator_failed_total{reason=\"died\"}", 2.0));
+    }
+}
