@@ -38,7 +38,7 @@ pub enum Threads {
 pub fn threads_of(part: &str) -> Threads {
     const CLIENT: [&str; 3] = ["driver", "client", "generate"];
     // A server is measured by its threads, each of which is one.
-    const SINGLE: [&str; 5] = ["sequencer", "lock-manager", "input-log", "disk", "server: "];
+    const SINGLE: [&str; 6] = ["sequencer", "lock-manager", "manager", "input-log", "disk", "server: "];
     if CLIENT.iter().any(|name| part.starts_with(name)) {
         Threads::Client
     } else if SINGLE.iter().any(|name| part.starts_with(name)) {
@@ -196,8 +196,9 @@ mod tests {
     #[test]
     fn the_roles_of_a_node_are_known_by_their_names() {
         let single =
-            ["sequencer", "lock-manager", "input-log", "disk thread", "server: redis-server"].map(threads_of);
-        assert_eq!(single, [Threads::One; 5]);
+            ["sequencer", "lock-manager", "manager", "input-log", "disk thread", "server: redis-server"]
+                .map(threads_of);
+        assert_eq!(single, [Threads::One; 6]);
         assert_eq!(
             ["calvin", "gateway: plan", "gateway: answer", "runtime"].map(threads_of),
             [Threads::Many; 4]

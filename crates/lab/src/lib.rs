@@ -17,6 +17,7 @@
 //! within one invocation, so that a machine that gets slower favours none. A throughput can be given as a share of the
 //! ceiling of the same minute.
 
+mod agreement;
 mod bench;
 mod ceiling;
 mod cluster;

@@ -11,6 +11,7 @@ use serde_json::{Map, Value};
 
 use ordain_workload::{Param, Workload};
 
+use crate::agreement::Agreement;
 use crate::conditions::{Conditions, caption};
 use crate::demand::Demands;
 use crate::disturbance::{Disturbance, State};
@@ -147,6 +148,9 @@ pub struct Run {
     /// By kind of transaction, where there are several.
     #[serde(skip_serializing_if = "BTreeMap::is_empty")]
     pub kinds: BTreeMap<&'static str, KindOfRun>,
+    /// The cost of agreement, with engines that execute first and agree then.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub agreement: Option<Agreement>,
     /// Restarts of transactions whose reconnaissance was out of date.
     pub restarts: u64,
     /// Transactions a second asked for, in an open loop.
@@ -555,7 +559,7 @@ pub fn captioned(title: &str, runs: &[Run]) -> String {
 }
 
 /// The settings whose runs have a thing, and the columns of their names and checks.
-fn with<'a>(
+pub(crate) fn with<'a>(
     title: &str,
     runs: &'a [Run],
     has: impl Fn(&Run) -> bool,
@@ -567,7 +571,7 @@ fn with<'a>(
 }
 
 /// A column of the median of a number of the thing that runs have.
-fn medians<'a, T: 'a>(
+pub(crate) fn medians<'a, T: 'a>(
     name: &str,
     show: fn(f64) -> String,
     thing: fn(&Run) -> Option<&T>,

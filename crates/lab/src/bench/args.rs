@@ -2,14 +2,17 @@
 
 use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
+use std::str::FromStr;
 use std::time::Duration;
 
 use anyhow::{Context, bail};
 use clap::builder::{PossibleValuesParser, TypedValueParser};
-use ordain_engines::registry::{self, Engine};
+use ordain_deterministic::options::CHECKPOINT_MODE;
+use ordain_engines::registry::{self, Engine, EngineError};
 use ordain_family::Replication;
 use ordain_model::key::SLOTS;
 use ordain_model::layout::MAX_SHARDS;
+use ordain_model::options::any_of;
 use ordain_model::{CheckpointMode, Micros, OptionError, Options};
 use ordain_role::Bugs;
 
@@ -144,12 +147,27 @@ pub fn scratch(place: Option<&Path>) -> anyhow::Result<tempfile::TempDir> {
     }
 }
 
+/// An engine, or all of them.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Chosen {
+    All,
+    One(Engine),
+}
+
+impl FromStr for Chosen {
+    type Err = EngineError;
+
+    fn from_str(name: &str) -> Result<Chosen, EngineError> {
+        if name == "all" { Ok(Chosen::All) } else { name.parse().map(Chosen::One) }
+    }
+}
+
 /// Systems that a workload runs against, and its clients.
 #[derive(Clone, Debug, clap::Args)]
 pub struct Terms {
-    /// Engines to compare, separated by commas [default: calvin]
+    /// Engines to compare, separated by commas; `all`: every one that has what the other flags ask for [default: calvin]
     #[arg(long, value_delimiter = ',')]
-    pub(super) engine: Vec<Engine>,
+    pub(super) engine: Vec<Chosen>,
     #[command(flatten)]
     pub(super) options: ComparedArgs,
     /// Time at which a write is acknowledged; several are compared
@@ -288,6 +306,9 @@ impl Terms {
         }
         if self.flush && self.target.is_empty() {
             bail!("--flush is for the database of a --target: a node of ours starts with an empty one");
+        }
+        if let Some(lack) = self.engines().into_iter().find_map(|engine| self.lack(engine)) {
+            bail!("{lack}: leave it out, or name other engines");
         }
         if let Some(name) = self.options.given.keys().next().filter(|_| self.engines().is_empty()) {
             bail!("--{name} is for engines of ours: a server that is there does as it does");
@@ -443,15 +464,41 @@ impl Terms {
 
     /// The engines to run: none of ours, if only a server was named.
     fn engines(&self) -> Vec<Engine> {
-        match &self.engine[..] {
-            [] if self.target.is_empty() => vec![Engine::default()],
-            given => given.to_vec(),
+        let mut engines: Vec<Engine> = Vec::new();
+        for chosen in &self.engine {
+            match chosen {
+                Chosen::One(engine) => engines.push(*engine),
+                Chosen::All => {
+                    let others = registry::built().filter(|engine| self.lack(*engine).is_none());
+                    let others: Vec<Engine> = others.filter(|engine| !engines.contains(engine)).collect();
+                    engines.extend(others);
+                }
+            }
         }
+        if self.engine.is_empty() && self.target.is_empty() {
+            engines.push(Engine::default());
+        }
+        engines
+    }
+
+    /// What an engine has not got that flags ask for.
+    fn lack(&self, engine: Engine) -> Option<String> {
+        let can = engine.can();
+        let way = self.replication.iter().find(|way| !can.replication.contains(&way.name()));
+        if let Some(way) = way {
+            let ways = any_of(can.replication);
+            return Some(format!(
+                "--replication {}: the log of engine {engine} is replicated by {ways}",
+                way.name()
+            ));
+        }
+        let is_lacking = !self.checkpoint_mode.is_empty() && !engine.defaults().has(&CHECKPOINT_MODE);
+        is_lacking.then(|| format!("--checkpoint-mode: engine {engine} has no such option"))
     }
 
     /// The engines to run and how: every engine with every combination of the options' values. An engine that has not got an
     /// option runs without it, if another has it and results do not depend on it.
-    fn systems_of_ours(&self) -> Result<Vec<Ours>, OptionError> {
+    pub(super) fn systems_of_ours(&self) -> Result<Vec<Ours>, OptionError> {
         let mut combinations: Vec<Vec<(&str, &str)>> = vec![Vec::new()];
         for (name, values) in &self.options.given {
             let more = combinations.iter().flat_map(|combination| {

@@ -27,7 +27,7 @@ use crate::report::{
     Report, captioned, checkpoints_table, demands_of, kinds_table, runs_table, snapshots_table, whole,
 };
 use crate::workloads::Knobs;
-use crate::{ceiling, demand, interrupt};
+use crate::{agreement, ceiling, demand, interrupt};
 use ordain_workload::Workload;
 
 pub use args::{BenchArgs, Common, scratch, seconds};
@@ -55,6 +55,7 @@ pub fn run<K: Knobs>(args: &BenchArgs<K>) -> anyhow::Result<bool> {
             checkpoints_table(&report.runs),
             snapshots_table(&report.runs),
             kinds_table(&report.runs),
+            agreement::table(&report.runs),
             (!demands.is_empty()).then(|| demand::table(&demands)),
             ratios::table_of(&ratios::ratios(&report.runs)),
             report.machine_table(whole),

@@ -86,9 +86,14 @@ impl Run {
         findings.push(Finding::new("all_answered", unanswered == 0, || {
             format!("{unanswered} transactions were never answered")
         }));
-        findings.push(Finding::new("none_turned_away", turned_away == 0, || {
-            format!("{turned_away} transactions were turned away")
-        }));
+        if point.system.gives_up() {
+            // It has lost races for too long.
+            self.aborted += all.turned_away;
+        } else {
+            findings.push(Finding::new("none_turned_away", turned_away == 0, || {
+                format!("{turned_away} transactions were turned away")
+            }));
+        }
         let load = Load { loops: asking.loops, clients: self.clients, is_open: rate.is_some() };
         let (asked, answered) = audited;
         findings.extend([
@@ -127,6 +132,7 @@ pub(super) fn embedded_run(point: &Point, measured: &embedded::Measured, mut run
     run.load_seconds = measured.load_seconds;
     run.checkpoint = measured.checkpoint.zip(measured.book.stretches.as_ref()).map(checkpoint_of);
     run.snapshots = measured.staleness.as_ref().map(|staleness| snapshots_of(staleness, &measured.kept));
+    run.agreement.clone_from(&measured.agreement);
     run.peak_rss_bytes = measured.peak_rss_bytes;
     run.cpu_us_per_txn = embedded_cpu(measured, run.committed);
     run.cpu_us_per_txn_by_node = cpu_by_node(measured, run.committed);

@@ -4,7 +4,7 @@ use std::fmt;
 use std::sync::Arc;
 
 use ordain_deterministic::options::{ISOLATION, LINGER_US, READS};
-use ordain_engines::registry::Engine;
+use ordain_engines::registry::{Engine, Family};
 use ordain_family::{Keep, Replication};
 use ordain_model::{CheckpointMode, Isolation, OptionInfo, OptionValue, Options, Reads};
 use ordain_workload::Workload;
@@ -137,6 +137,12 @@ impl System {
             }
             _ => Isolation::Serializable,
         }
+    }
+
+    /// True if a transaction that others get in the way of for too long is turned away.
+    pub fn gives_up(&self) -> bool {
+        let (System::Embedded { ours, .. } | System::Served { ours, .. }) = self else { return false };
+        ours.engine.info().family == Family::Commit
     }
 
     /// True if the engine is in this process and has a disk.

@@ -33,6 +33,7 @@ use ordain_role::Topology;
 use ordain_runtime::{Options, Running, Runtime};
 use ordain_workload::{Counts, Results, Source, Workload};
 
+use crate::agreement::{Agreement, Counted};
 use crate::disturbance::{Disturbance, Watch};
 use crate::enough::{Asking, Load};
 use crate::host;
@@ -107,6 +108,8 @@ pub struct Measured {
     pub staleness: Option<Staleness>,
     /// Contents kept for them, by each inspection.
     pub kept: Vec<Kept>,
+    /// The cost of agreement, with engines that execute first; none if a number of transactions ended the run.
+    pub agreement: Option<Agreement>,
     pub book: Book,
     /// Input of the workload's checks: of each node if they are apart, otherwise of all together.
     pub seen: Vec<Results>,
@@ -385,6 +388,7 @@ struct Spent {
     /// The machine is watched on, until the last transaction is answered.
     watch: Option<Watch>,
     disturbance: Disturbance,
+    agreement: Option<Agreement>,
 }
 
 impl Lead<'_> {
@@ -401,7 +405,7 @@ impl Lead<'_> {
         }
         let load_seconds = begun.elapsed().as_secs_f64();
         self.await_members(&setup.grid, setup.patience)?;
-        let Spent { checkpoint, cpu, watch, disturbance } = self.measure(setup)?;
+        let Spent { checkpoint, cpu, watch, disturbance, agreement } = self.measure(setup)?;
         let kinds = workload.kinds().len();
         let (data, copies) = if setup.grid.apart {
             (usize::from(setup.grid.nodes), 1)
@@ -414,6 +418,7 @@ impl Lead<'_> {
             checkpoint,
             staleness: None,
             kept: std::mem::take(&mut self.kept),
+            agreement,
             book: Book::new(kinds),
             seen: vec![nothing; data],
             audits: vec![Vec::new(); data * copies],
@@ -479,7 +484,7 @@ impl Lead<'_> {
         self.let_run("warming up", Duration::ZERO, warmup)?;
         let watch = Watch::begin(None);
         self.stages.enter(Stage::Measure);
-        let (cpu, mut checkpoint) = (process_cpu(), None);
+        let (cpu, counted, mut checkpoint) = (process_cpu(), Counted::of(&self.running), None);
         if setup.checkpoint {
             checkpoint = Some(self.take_checkpoint(warmup, measure)?);
         } else if setup.watch {
@@ -487,9 +492,9 @@ impl Lead<'_> {
         } else {
             self.measure_enough(setup, warmup, measure)?;
         }
-        let cpu = process_cpu() - cpu;
+        let (cpu, agreement) = (process_cpu() - cpu, Counted::of(&self.running).since(&counted));
         self.stages.enter(Stage::Drain);
-        Ok(Spent { checkpoint, cpu, watch: None, disturbance: watch.end() })
+        Ok(Spent { checkpoint, cpu, watch: None, disturbance: watch.end(), agreement })
     }
 
     /// Measures; for longer than was asked if too little was committed by then, and that is allowed.
