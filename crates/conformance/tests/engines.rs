@@ -25,6 +25,12 @@ conforms! {
     qstore_conservative = on("qstore").partitions(2).shards(2).option("execution", "conservative");
     qstore_read_committed = on("qstore").shards(2).option("isolation", "read-committed");
     qstore_read_committed_2x1 = on("qstore").partitions(2).option("isolation", "read-committed");
+    no_wait = on("no-wait").shards(2).option("backoff", "none");
+    no_wait_2x2 = on("no-wait").partitions(2).shards(2);
+    no_wait_replicated = on("no-wait").partitions(2).replicas(3);
+    wait_die = on("wait-die");
+    wait_die_2x2 = on("wait-die").partitions(2).shards(2).option("backoff", "deneva");
+    wait_die_replicated = on("wait-die").partitions(2).replicas(3);
     qstore_session = on("qstore").partitions(2).replicas(2).option("reads", "session");
 }
 

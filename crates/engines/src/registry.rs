@@ -199,8 +199,10 @@ pub static ENGINES: [EngineInfo; 15] = [
                  level: "serializable", family: Family::Deterministic, built: deterministic(paxflow::SCHEDULING, &paxflow::OPTIONS), is_offered: true },
     EngineInfo { name: "qstore", what: "sequenced input log, planned queues", paper: QSTORE_PAPER,
                  level: "strict serializable, or read committed", family: Family::Deterministic, built: deterministic(qstore::SCHEDULING, &qstore::OPTIONS), is_offered: true },
-    EngineInfo { built: commit(no_wait::ENGINE, &two_phase_locking::OPTIONS), ..planned("no-wait", QSTORE_PAPER, "strict serializable", "locks that nobody waits for, two-phase commit") },
-    EngineInfo { built: commit(wait_die::ENGINE, &two_phase_locking::OPTIONS), ..planned("wait-die", QSTORE_PAPER, "strict serializable", "locks that the older wait for, two-phase commit") },
+    EngineInfo { name: "no-wait", what: "locks that nobody waits for, two-phase commit", paper: QSTORE_PAPER,
+                 level: "strict serializable", family: Family::Commit, built: commit(no_wait::ENGINE, &two_phase_locking::OPTIONS), is_offered: true },
+    EngineInfo { name: "wait-die", what: "locks that the older wait for, two-phase commit", paper: QSTORE_PAPER,
+                 level: "strict serializable", family: Family::Commit, built: commit(wait_die::ENGINE, &two_phase_locking::OPTIONS), is_offered: true },
     planned("timestamp", QSTORE_PAPER, "serializable, session order", "basic timestamp ordering, two-phase commit"),
     planned("mvcc", QSTORE_PAPER, "serializable, session order", "multiversion timestamp ordering, two-phase commit"),
     planned("maat", QSTORE_PAPER, "serializable, session order", "dynamic timestamp ranges, two-phase commit"),
@@ -381,6 +383,7 @@ impl FromStr for Engine {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use ordain_commit::options::BACKOFF;
     use ordain_deterministic::options::{CASCADE, EXECUTION, Knobs, LINGER_US, READS, WINDOW};
     use ordain_model::{Cascade, CheckpointMode, Execution, Isolation, Micros, Reads};
 
@@ -398,7 +401,8 @@ mod tests {
         let refusal = "maat".parse::<Engine>().unwrap_err().to_string();
         assert_eq!(
             refusal,
-            "engine 'maat' is not built yet; the engines that are there: calvin, calvin-paper, paxflow, qstore"
+            "engine 'maat' is not built yet; the engines that are there: calvin, calvin-paper, paxflow, qstore, no-wait, \
+             wait-die"
         );
         assert!(
             "calvinn".parse::<Engine>().unwrap_err().to_string().starts_with("there is no engine 'calvinn'")
@@ -477,7 +481,18 @@ mod tests {
             assert_eq!(engine(name).options(neutral).unwrap(), engine(name).defaults());
         }
         assert_eq!(engines_with(&EXECUTION), ["qstore"]);
-        assert_eq!(engines_with(&READS), names());
+        assert_eq!(engines_with(&READS), ["calvin", "calvin-paper", "paxflow", "qstore"]);
+        // A snapshot is an epoch of the one order, which engines that lock have not got; they read in no order but their locks'.
+        for name in ["no-wait", "wait-die"] {
+            assert!(refusal(name, &[("reads", "session")]).contains("--reads session is not for engine"));
+            assert_eq!(engine(name).options([("reads", "ordered")]).unwrap(), engine(name).defaults());
+        }
+        assert_eq!(engines_with(&BACKOFF), ["no-wait", "wait-die"]);
+        assert_eq!(
+            refusal("calvin", &[("backoff", "none")]),
+            "--option backoff=none is not for engine calvin, which has no such option: leave it out, or say --engine \
+             no-wait or wait-die"
+        );
     }
 
     #[test]

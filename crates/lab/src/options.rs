@@ -329,8 +329,11 @@ mod tests {
     #[test]
     fn the_help_has_the_engines_defaults() {
         let of = |name: &str| default_of(registry::option(name).unwrap());
-        assert_eq!(of("reads"), "ordered, session with paxflow");
-        assert_eq!((of("execution"), of("window")), ("auto with qstore".to_owned(), "2000".to_owned()));
+        assert_eq!(of("reads"), "ordered with calvin, calvin-paper, qstore, session with paxflow");
+        assert_eq!(
+            (of("execution"), of("window")),
+            ("auto with qstore".to_owned(), "2000 with calvin, calvin-paper, paxflow, qstore".to_owned())
+        );
         assert!(registry::built().count() > 1 && Engine::default().name() == "calvin");
     }
 }

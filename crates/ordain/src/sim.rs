@@ -109,7 +109,7 @@ impl OptionFlags for OfSim {
 enum SimCommand {
     /// List the bugs that can be planted: names, engines, mistakes, and the invariants that they break.
     Bugs(bugs::BugsArgs),
-    /// List the ways to run deterministic engines that long ranges of seeds must cover.
+    /// List the ways to run engines that long ranges of seeds must cover.
     Configurations(configurations::ConfigurationsArgs),
 }
 
@@ -161,7 +161,7 @@ pub struct SimArgs {
     /// About two transactions in a hundred end the process that executes them, until an operator aborts them
     #[arg(long)]
     operator: bool,
-    /// Accept an engine that is not finished, on one node: clients append to lists and read them, whatever --workload says.
+    /// Accept an engine that is built and not offered to users yet.
     #[arg(long, hide = true)]
     unfinished: bool,
     /// Plant a bug, to see that it is found.
@@ -228,7 +228,16 @@ fn simulate(args: &SimArgs, seed: u64, sink: Sink<'_>) -> anyhow::Result<Report>
             deterministic(system, args, seed, sink)
         }
         Make::Commit(commit) => {
-            anyhow::ensure!(!args.operator, "engine {engine} is not finished: it runs without an operator");
+            anyhow::ensure!(
+                !args.operator,
+                "engine {engine} has no order to abort in: it runs without an operator"
+            );
+            let ways = engine.can().replication;
+            anyhow::ensure!(
+                args.replication == Replication::Sync || ways.contains(&"async"),
+                "--replication async: the log of engine {engine} is replicated by {}",
+                ways.join(" or ")
+            );
             let options = engine.options(args.options.given.iter())?;
             let nodes = args.partitions * args.replicas;
             let config = spoken_to_commit(args, seed, Config { nodes, ..config(args, seed) });

@@ -385,6 +385,11 @@ fn nonsense_and_what_is_not_built_are_refused_by_name() {
         ("x --nodes 2 --replication async --durability fsync,none", "async with --durability none"),
         ("x --nodes 2 --replication none,async --durability ephemeral", "async with --durability ephemeral"),
         ("x --nodes 2 --replicas 3 --replication none", "nothing would ever reach"),
+        (
+            "x --nodes 2 --engine calvin,no-wait --replication async",
+            "engine no-wait is replicated by none or sync",
+        ),
+        ("x --engine wait-die --checkpoint-mode zigzag", "engine wait-die has no such option"),
         ("x --nodes 2 --replicas 1 --replication sync", "no member to agree with"),
         ("x --nodes 2 --partitions 3", "on two nodes: say a multiple of 2"),
         ("x --latency-us 5", "--latency-us 5"),
@@ -434,4 +439,38 @@ fn nonsense_and_what_is_not_built_are_refused_by_name() {
     let refusal =
         Line::<YcsbKnobs>::try_parse_from(["x", "--engine", "calvin,maat"]).err().unwrap().to_string();
     assert!(refusal.contains("engine 'maat' is not built yet"), "{refusal}");
+}
+
+#[test]
+fn all_engines_are_those_that_have_what_is_asked_for() {
+    let engines = |line: &str| -> Vec<&str> {
+        let systems = ycsb(line).terms.systems_of_ours().unwrap();
+        systems.into_iter().map(|ours| ours.engine.name()).collect()
+    };
+    let all = ["calvin", "calvin-paper", "paxflow", "qstore", "no-wait", "wait-die"];
+    assert_eq!(engines("x --engine all"), all);
+    assert_eq!(engines("x --engine all --nodes 2 --replication async"), all[..4]);
+    assert_eq!(engines("x --engine all --checkpoint-mode zigzag"), all[..4]);
+    assert_eq!(engines("x --engine wait-die,all"), [&all[5..], &all[..5]].concat());
+    assert_eq!(engines("x --engine no-wait --option backoff=exp,none").len(), 2);
+}
+
+/// An engine that agrees on each transaction says what that took, on one node and between two.
+#[test]
+fn agreement_is_measured_where_there_is_some() {
+    let run = |line: &str| {
+        let mut report = measured(&ycsb(line));
+        assert!(report.passed(), "{:?}", report.runs[0].wrong);
+        report.runs.remove(0).agreement
+    };
+    let small =
+        "x --records 2000 --clients 20 --duration 1 --warmup 0.1 --threads 1 --durability none --no-ceiling";
+    assert_eq!(run(&format!("{small} --engine calvin")), None);
+    let alone = run(&format!("{small} --engine no-wait --theta 0.99")).unwrap();
+    assert_eq!(alone.messages_per_txn, 0.0);
+    assert!(alone.attempts_per_txn > 1.0 && alone.failed["lock_refused"] > 0.0, "{alone:?}");
+    let across = "--engine wait-die --nodes 2 --partitions-per-txn 2 --multi-partition 1";
+    let both = run(&format!("{small} {across}")).unwrap();
+    // An access and its answer, a request to promise and a vote, an outcome and its acknowledgement.
+    assert!(both.messages_per_txn > 4.0 && both.records_per_txn > 2.5, "{both:?}");
 }

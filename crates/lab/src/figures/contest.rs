@@ -10,6 +10,7 @@ use ordain_model::Micros;
 use super::experiment::{Experiment, LINEAR, Line, Logging, PICTURE, Picture, THROUGHPUT, Values};
 use super::summary::or_not;
 use super::{Measured, Shape};
+use crate::agreement::Agreement;
 use crate::demand;
 use crate::embedded::{Delay, Grid};
 use crate::plot::{Series, si};
@@ -21,8 +22,23 @@ pub const CALVIN: &str = "Calvin";
 /// The Calvin that the papers compare themselves with.
 pub const PAPERS: &str = "Calvin as in the papers";
 
+/// The paper's best engine with two-phase commit.
+pub const NO_WAIT: &str = "NO-WAIT";
+/// What the paper's code has beside it, and its figures have not.
+pub const WAIT_DIE: &str = "WAIT-DIE";
+
 /// The lines, each with its engine.
-const LINES: [(&str, &str); 3] = [(QSTORE, "qstore"), (CALVIN, "calvin"), (PAPERS, "calvin-paper")];
+const LINES: [(&str, &str); 5] = [
+    (QSTORE, "qstore"),
+    (CALVIN, "calvin"),
+    (PAPERS, "calvin-paper"),
+    (NO_WAIT, "no-wait"),
+    (WAIT_DIE, "wait-die"),
+];
+/// The lines that order first.
+const ORDERED: usize = 3;
+/// The lines that agree on each transaction.
+const AGREED: [&str; 2] = [NO_WAIT, WAIT_DIE];
 
 /// The paper's cores of a server.
 const CORES: f64 = 8.0;
@@ -38,18 +54,31 @@ pub fn grid(nodes: u16, way: Micros) -> Grid {
     Grid { delay: Delay::Even(way), ..Grid::of(nodes) }
 }
 
-/// A figure of the three engines on four nodes: throughput by the clock, X(8) and latency, and demands in the middle.
+/// The first of the lines, as they are on four nodes.
+fn lines(count: usize) -> Vec<Line> {
+    let line = |(name, engine): &(&str, &str)| Line::cluster(*name, grid(NODES, WAY), CLIENTS).by(engine);
+    LINES.iter().take(count).map(line).collect()
+}
+
+/// The lines of the engines that order first: those of what the paper compares with Calvin alone.
+pub fn ordered(_: usize) -> Vec<Line> {
+    lines(ORDERED)
+}
+
+/// A figure of all engines on four nodes: throughput by the clock, X(8), latency and failed attempts, and demands in the middle.
 pub const CONTEST: Experiment = Experiment {
     values: Values::At(&[]),
-    lines: |_| LINES.map(|(name, engine)| Line::cluster(name, grid(NODES, WAY), CLIENTS).by(engine)).into(),
-    plots: &[PICTURE, LATENCY],
+    lines: |_| lines(LINES.len()),
+    plots: &[PICTURE, LATENCY, FAILED],
     extrapolated: &[MODEL],
     log: Logging::QSTORE,
     more: |figure, measured, summary| {
         let Values::At(values) = figure.values else { return };
         let middle = values[values.len() / 2];
-        let demands = LINES.map(|(line, _)| (format!("{line} at {middle}"), measured.demands(line, middle)));
-        summary.tables.push(demand::table(&demands));
+        let demands = (figure.lines)(1)
+            .into_iter()
+            .map(|line| (format!("{} at {middle}", line.name), measured.demands(&line.name, middle)));
+        summary.tables.push(demand::table(&demands.collect::<Vec<_>>()));
         summary.notes.push(how_it_was_run());
     },
     ..Experiment::PLAIN
@@ -60,6 +89,14 @@ pub const LATENCY: Picture = Picture {
     suffix: ": latency",
     y: ("p99", "ms", LINEAR),
     series: |measured, line| measured.series(line, |run| run.latency_us.p99 as f64 / 1e3),
+    ..PICTURE
+};
+/// Attempts that came to nothing: aborts, as papers count them (baselines.md, B-13).
+pub const FAILED: Picture = Picture {
+    suffix: ": attempts that came to nothing",
+    y: ("of all attempts", "%", LINEAR),
+    has: |line| AGREED.contains(&line),
+    series: failed,
     ..PICTURE
 };
 /// Throughput in operations a second.
@@ -84,9 +121,28 @@ fn how_it_was_run() -> String {
     )
 }
 
-/// Stands beside the paper's numbers of engines that are not built.
-pub fn two_phase(_: &Measured) -> String {
-    "not measured: engines with two-phase commit are not built".to_owned()
+/// Percent of a line's attempts that came to nothing.
+fn failed(measured: &Measured, line: &str) -> Series {
+    measured.series(line, |run| run.agreement.as_ref().map_or(0.0, Agreement::failed_share) * 100.0)
+}
+
+/// Aborts of the lines that agree on each transaction, at a place.
+pub fn aborts(measured: &Measured, x: f64) -> String {
+    let each = AGREED.map(|line| {
+        let share = failed(measured, line).at(x);
+        format!("{line} {}", or_not(share, |share| format!("{share:.1}%")))
+    });
+    each.join(", ")
+}
+
+/// Stands beside the paper's numbers of an engine that is not built.
+pub fn not_built(_: &Measured) -> String {
+    "not measured: the engine is not built".to_owned()
+}
+
+/// Q-Store's lead over the engines with two-phase commit, as it was measured.
+pub fn over_two_phase(measured: &Measured, at: Option<f64>) -> String {
+    leads(measured, &AGREED, at, BOTH)
 }
 
 /// The ratio of two lines at each place.
@@ -94,9 +150,9 @@ pub fn ratios(over: &Series, under: &Series) -> Vec<(f64, f64)> {
     over.points.iter().filter_map(|(x, y)| Some((*x, y / under.at(*x)?))).collect()
 }
 
-/// The ratios of Q-Store's figures to those of each Calvin, at a place or where it is most.
-fn leads(measured: &Measured, at: Option<f64>, ways: &[Way]) -> String {
-    let each = LINES.iter().filter(|(line, _)| *line != QSTORE).map(|(other, _)| {
+/// The ratios of Q-Store's figures to those of other lines, at a place or where it is most.
+fn leads(measured: &Measured, others: &[&str], at: Option<f64>, ways: &[Way]) -> String {
+    let each = others.iter().map(|other| {
         let lead = |(of, by): &Way| {
             let best = best(&ratios(&of(measured, QSTORE), &of(measured, other)), at);
             format!("{} {by}", or_not(best, |(x, by)| format!("{by:.2} x at {}", si(x))))
@@ -115,14 +171,17 @@ fn best(ratios: &[(f64, f64)], at: Option<f64>) -> Option<(f64, f64)> {
 /// A figure of a line, and how it was found.
 type Way = (fn(&Measured, &str) -> Series, &'static str);
 
-/// Q-Store's lead, as it was measured.
+/// By the clock and by processor time.
+const BOTH: &[Way] = &[(Measured::clock, "by the clock"), (Measured::cpu, "by processor time")];
+
+/// Q-Store's lead over both Calvins, as it was measured.
 pub fn lead(measured: &Measured, at: Option<f64>) -> String {
-    leads(measured, at, &[(Measured::clock, "by the clock"), (Measured::cpu, "by processor time")])
+    leads(measured, &[CALVIN, PAPERS], at, BOTH)
 }
 
 /// Q-Store's lead, extrapolated.
 pub fn lead_by_model(measured: &Measured, at: Option<f64>) -> String {
-    leads(measured, at, &[(model, "by X(8)")])
+    leads(measured, &[CALVIN, PAPERS], at, &[(model, "by X(8)")])
 }
 
 /// The factor within which a ratio is the paper's: its servers had eight virtual cores each, ours share two.
@@ -197,6 +256,20 @@ mod tests {
             [1.9, 2.0, 8.0, 8.1].map(verdict),
             [Verdict::Beyond, Verdict::Holds, Verdict::Holds, Verdict::Below]
         );
+    }
+
+    #[test]
+    fn what_agrees_on_each_transaction_stands_beside_it_with_its_aborts() {
+        let (line, x, run) = run(NO_WAIT, 1.0, 10.0, [80.0, 0.0]);
+        let failed = [("lock_refused", 0.25), ("vote_no", 0.05)].into();
+        let agreement = Agreement { failed, ..Agreement::default() };
+        let refused = (line, x, Run { agreement: Some(agreement), ..run });
+        let runs = vec![self::run(QSTORE, 1.0, 200.0, [8.0, 2.0]), refused];
+        let measured = Measured { runs, ..Measured::default() };
+        let over = over_two_phase(&measured, Some(1.0));
+        assert!(over.starts_with("over NO-WAIT: 20.00 x at 1 by the clock, 8.00 x at 1 by"), "{over}");
+        assert!(over.contains("over WAIT-DIE: not measured by the clock"), "{over}");
+        assert_eq!(aborts(&measured, 1.0), "NO-WAIT 30.0%, WAIT-DIE not measured");
     }
 
     #[test]

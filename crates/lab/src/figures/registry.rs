@@ -91,7 +91,7 @@ const REGIONS_COPIED: &[Need] =
 const DENEVA: &[Need] =
     &[Engine("no-wait"), Engine("wait-die"), Engine("timestamp"), Engine("mvcc"), Engine("maat"), Nodes(16)];
 const EVERY: &[Need] = &[Engine("paxflow"), Engine("qstore"), Engine("fwkv"), Engine("regions-silo")];
-const LINES: &str = "Q-Store's line and both Calvins' on four nodes";
+const LINES: &str = "lines of Q-Store, both Calvins, NO-WAIT and WAIT-DIE on four nodes";
 const BOTH: &str = "both engines";
 
 /// Every figure and table.
@@ -122,7 +122,7 @@ pub static FIGURES: [Figure; 55] = [
         "Slowdown of multi-partition transactions by contention, beside two-phase commit",
         &[Nodes(8), Engine("no-wait")],
     )
-    .by(&cluster::FIGURE_6, "Calvin for real, two-phase commit as the paper's model"),
+    .by(&cluster::FIGURE_6, "Calvin and two-phase commit for real, beside the paper's model"),
     row("paxflow-1", "Figure 1", "How transactions go through Calvin and PaxFlow", DRAWING),
     row("paxflow-table-1", "Table 1", "The settings of Figure 2", PAXFLOW_2),
     row(
@@ -157,7 +157,7 @@ pub static FIGURES: [Figure; 55] = [
     row("qstore-10", "Figure 10", "Throughput by partitions per transaction", DENEVA)
         .by(&qstore::FIGURE_10, LINES),
     row("qstore-11", "Figure 11", "Throughput, 2 to 16 servers", DENEVA)
-        .by(&qstore::FIGURE_11, "Q-Store's line and both Calvins', X(8) as a model"),
+        .by(&qstore::FIGURE_11, "lines of Q-Store, both Calvins, NO-WAIT and WAIT-DIE, X(8) as a model"),
     row("qstore-12", "Figure 12", "TPC-C: NewOrder, Payment, and half of each", DENEVA)
         .by(&tpcc::QSTORE_12, LINES),
     row("qstore-13", "Figure 13", "TPC-C by share of multi-partition transactions", DENEVA)

@@ -2,7 +2,8 @@
 //!
 //! One node lists the others; then each is asked for its own status. No transaction is run: each node shows digests of its part of the data at the ends of
 //! several late epochs. Nodes of one partition must have the same one at the end of the same epoch; the digests of all
-//! partitions at the end of one epoch add up to that of all data, which is what `DEBUG DIGEST` answers.
+//! partitions at the end of one epoch add up to that of all data, which is what `DEBUG DIGEST` answers. Where every partition has an
+//! order of its own, as with engines that log decisions, an epoch is a place of its log, and there is no such sum.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::io::Write;
@@ -11,6 +12,7 @@ use std::thread;
 use std::time::Duration;
 
 use clap::Args;
+use ordain_engines::registry::{Engine, Family};
 use ordain_lab::report;
 use ordain_model::{Digest, DigestSpan, Epoch};
 use ordain_node::admin_client::Target;
@@ -37,6 +39,7 @@ pub struct StatusArgs {
 #[serde(default)]
 pub(super) struct Status {
     node: u16,
+    engine: String,
     cluster: Option<String>,
     resp: String,
     /// The address for clients in TLS, if there is one.
@@ -79,6 +82,12 @@ impl Span {
 }
 
 impl Status {
+    /// True if all partitions have one order, so that an epoch is the same moment on all of them.
+    fn has_one_order(&self) -> bool {
+        let engine = self.engine.parse::<Engine>();
+        engine.map_or(true, |engine| engine.info().family == Family::Deterministic)
+    }
+
     /// The digests that it shows, in order of epochs.
     fn spans(&self) -> Vec<DigestSpan> {
         let mut spans: Vec<DigestSpan> = self.digests.iter().filter_map(Span::parse).collect();
@@ -245,6 +254,7 @@ struct Compared {
 impl Compared {
     /// Compares what was asked of these nodes.
     fn of(members: &[Member], asked: &[Result<Status, Unasked>]) -> Compared {
+        let has_one_order = asked.iter().flatten().all(Status::has_one_order);
         let mut groups: BTreeMap<u16, Vec<(usize, Vec<DigestSpan>)>> = BTreeMap::new();
         for (at, (member, answer)) in members.iter().zip(asked).enumerate() {
             let spans = answer.as_ref().map(Status::spans).unwrap_or_default();
@@ -270,7 +280,7 @@ impl Compared {
         let mut all = groups.values().filter_map(|group| group.first().map(|(_, spans)| spans.clone()));
         let first = all.next();
         let partitions: BTreeSet<u16> = members.iter().map(|member| member.partition).collect();
-        if groups.len() == partitions.len() {
+        if groups.len() == partitions.len() && (has_one_order || partitions.len() == 1) {
             let together =
                 first.map(|first| all.fold(first, |sum, spans| DigestSpan::meet_all(&sum, &spans)));
             found.whole = together.and_then(|spans| spans.last().copied());
@@ -346,7 +356,8 @@ fn look(way: &Way, first: &Status) -> (Vec<Line>, Compared) {
     let mut asked = ask_all(way, members);
     let mut found = Compared::of(members, &asked);
     for _ in 0..ROUNDS {
-        if matches!(found.digests, Digests::Equal | Digests::Differ) && found.whole.is_some() {
+        let is_known = found.whole.is_some() || !first.has_one_order();
+        if matches!(found.digests, Digests::Equal | Digests::Differ) && is_known {
             break;
         }
         if asked.iter().all(Result::is_err) || found.digests == Digests::Unknown {
@@ -531,6 +542,18 @@ mod tests {
         assert_eq!(both, (Digests::Equal, vec![], Some((6, 170))));
         let apart = compared(&[(0, &[(5, 8, 70)]), (1, &[(2, 4, 100)])]);
         assert_eq!(apart, (Digests::Equal, vec![], None), "nodes of two partitions have different data");
+    }
+
+    #[test]
+    fn places_of_logs_that_are_apart_are_not_the_same_moment() {
+        let members = [0, 1].map(member);
+        let of = |engine: &str| {
+            let status = |node| Ok(Status { engine: engine.to_owned(), ..status(node, &[(1, 9, 7)]) });
+            let found = Compared::of(&members, &[0, 1].map(status));
+            (found.digests, found.whole.map(|whole| whole.digest.sum))
+        };
+        assert_eq!(of("calvin"), (Digests::Equal, Some(14)));
+        assert_eq!(of("no-wait"), (Digests::Equal, None));
     }
 
     #[test]

@@ -1,4 +1,4 @@
-//! `ordain sim configurations`: the ways to run deterministic engines that long ranges of seeds must cover.
+//! `ordain sim configurations`: the ways to run engines that long ranges of seeds must cover.
 //!
 //! An engine of the registry is in the list by itself, in each shape of a cluster. `cargo xtask seeds --every` runs each
 //! configuration with each profile.
@@ -7,7 +7,7 @@ use std::io::Write;
 use std::path::PathBuf;
 
 use clap::Args;
-use ordain_engines::registry::{self, Engine, Make};
+use ordain_engines::registry::{self, Engine};
 use ordain_lab::report;
 use ordain_sim::Profile;
 
@@ -34,11 +34,12 @@ pub(super) struct ConfigurationsArgs {
 
 /// The flags of each configuration.
 fn all() -> impl Iterator<Item = String> {
-    let is_deterministic = |engine: &Engine| matches!(engine.make(), Make::Deterministic(_));
     let shaped = |engine: Engine| {
-        SHAPES.map(|shape| format!("--engine {} {shape}", engine.name()).trim_end().to_string())
+        let ships = engine.can().replication.contains(&"async");
+        let shapes = SHAPES.into_iter().filter(move |shape| ships || !shape.ends_with("async"));
+        shapes.map(move |shape| format!("--engine {} {shape}", engine.name()).trim_end().to_string())
     };
-    registry::built().filter(is_deterministic).flat_map(shaped).chain(OTHER_PROMISES.map(String::from))
+    registry::built().flat_map(shaped).chain(OTHER_PROMISES.map(String::from))
 }
 
 /// Lists the configurations.

@@ -52,8 +52,8 @@ fn faults_hit_leaders_and_nodes_that_catch_up_where_that_is_asked_for() {
 
 #[test]
 fn every_option_reaches_the_roles_and_the_command_that_reproduces_a_seed() {
-    for info in registry::all_options() {
-        let engine: Engine = "qstore".parse().unwrap();
+    let engine: Engine = "qstore".parse().unwrap();
+    for info in engine.offers().iter().map(|offer| offer.info) {
         let default = engine.defaults().value(info);
         let value = match info.kind {
             OptionKind::Name { names, .. } => {
@@ -272,10 +272,6 @@ fn a_seed_draws_how_many_clients_speak_bytes() {
     assert!(command.contains(" --clients-speak calls"), "{command}");
 }
 
-fn no_wait(flags: &[&str]) -> SimArgs {
-    args(&[&["--engine", "no-wait", "--unfinished", "--txns", "300"], flags].concat())
-}
-
 /// Runs an engine of the commit family under all faults: on one node, over several partitions, with members.
 fn demand_strict(engine: &str) {
     for (partitions, replicas, seeds) in
@@ -283,7 +279,7 @@ fn demand_strict(engine: &str) {
     {
         for profile in ["steady", "storm"] {
             let shape = ["--partitions", partitions, "--replicas", replicas, "--profile", profile];
-            let with = args(&[&["--engine", engine, "--unfinished", "--txns", "300"], &shape[..]].concat());
+            let with = args(&[&["--engine", engine, "--txns", "300"], &shape[..]].concat());
             let (mut committed, mut crashes, count) = (0, 0, seeds.end - seeds.start);
             for seed in seeds.clone() {
                 let report = simulate(&with, seed, None).unwrap();
@@ -330,13 +326,17 @@ fn wait_die_is_strictly_serializable_with_all_faults() {
 }
 
 #[test]
-fn an_unfinished_engine_is_refused_unless_it_is_asked_for_as_such() {
+fn an_engine_is_refused_what_it_has_not_got() {
     let refusal = |flags: &[&str]| simulate(&args(flags), 1, None).unwrap_err().to_string();
-    assert!(refusal(&["--engine", "no-wait"]).contains("no-wait"));
-    assert!(refusal(&["--engine", "no-wait", "--unfinished", "--operator"]).contains("without an operator"));
-    let speculative = ["--engine", "no-wait", "--unfinished", "--execution", "speculative"];
-    assert!(refusal(&speculative).contains("execution"));
-    assert!(reproduce(&no_wait(&[]), 1).contains(" --unfinished"));
+    assert!(refusal(&["--engine", "maat"]).contains("not built yet"));
+    assert!(refusal(&["--engine", "maat", "--unfinished"]).contains("not built yet"));
+    assert!(refusal(&["--engine", "no-wait", "--operator"]).contains("without an operator"));
+    assert!(refusal(&["--engine", "no-wait", "--execution", "speculative"]).contains("execution"));
+    assert!(refusal(&["--engine", "no-wait", "--replicas", "3", "--replication", "async"]).contains("async"));
+    let backoff = args(&["--engine", "wait-die", "--option", "backoff=none", "--txns", "60"]);
+    assert!(reproduce(&backoff, 1).contains(" --option backoff=none"));
+    let report = simulate(&backoff, 1, None).unwrap();
+    assert!(report.verdict.is_ok(), "{report}");
 }
 
 #[test]

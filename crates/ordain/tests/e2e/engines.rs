@@ -9,6 +9,7 @@ use rustix::process::Signal;
 
 use crate::faults::grid::Grid;
 use crate::faults::load::{Load, Promise, promised_under_load};
+use crate::support::{Expect, Reply};
 
 /// An engine as it is started, and its promise.
 struct Row {
@@ -69,6 +70,9 @@ rows! {
         (2, 1),
         Level::ReadCommitted,
     );
+    no_wait: row("engine = \"no-wait\"", (2, 3), Level::StrictSerializable);
+    no_wait_alone: row("engine = \"no-wait\"", (2, 1), Level::StrictSerializable);
+    wait_die: row("engine = \"wait-die\"", (2, 3), Level::StrictSerializable);
     calvin_async: Row {
         loses: true,
         ..row("engine = \"calvin\"\nreplication = \"async\"", (2, 2), Level::StrictSerializable)
@@ -93,6 +97,14 @@ fn go_wrong(row: &Row) {
             work_on(grid, load);
             grid.restart(leader);
         });
+        if row.replicas > 1 && !row.loses {
+            load.trouble(&mut grid, STRETCH, |grid, load| {
+                let follower = (grid.leader(0) + grid.partitions) % grid.len();
+                grid.kill(follower);
+                work_on(grid, load);
+                grid.restart(follower);
+            });
+        }
         load.trouble(&mut grid, STRETCH, |grid, load| {
             let (frozen, other) = (grid.leader(0), (grid.leader(0) + 1) % grid.len());
             grid.signal(frozen, Signal::STOP);
@@ -114,7 +126,43 @@ fn go_wrong(row: &Row) {
     });
     grid.await_ready();
     grid.await_equal_digests();
+    if grid.replicas > 1 {
+        grid.await_equal_members();
+    }
     grid.stop();
+}
+
+/// Where every partition agrees on its own, one that has lost its majority stops what touches it and nothing else. What it was
+/// asked for meanwhile has no effect, and leaves nothing locked.
+#[test]
+fn a_partition_without_a_majority_stops_only_what_touches_it() {
+    for engine in ["no-wait", "wait-die"] {
+        let mut grid = Grid::start(2, 3, &format!("engine = \"{engine}\""));
+        let (here, there) = (grid.key_in(0, "k"), grid.key_in(1, "k"));
+        let mut client = grid.client(grid.leader(0));
+        assert_eq!(client.insist(&format!("MSET {here} 1 {there} 1")), Reply::ok());
+        let members = (0..grid.len()).filter(|id| id % grid.partitions == 1);
+        let away: Vec<usize> = members.take(2).collect();
+        away.iter().for_each(|id| grid.kill(*id));
+        // The second is refused after a while, and has locked the first key meanwhile.
+        for (command, is_answered) in [
+            (format!("INCR {here}"), true),
+            (format!("MSET {here} 7 {there} 7"), false),
+            (format!("INCR {here}"), true),
+            (format!("GET {there}"), false),
+            (format!("GET {here}"), true),
+        ] {
+            let reply = client.run(&command);
+            let is_error = matches!(&reply, Reply::Error(text) if text.starts_with(b"BUSY"));
+            assert_eq!(is_error, !is_answered, "{engine} {command}: {reply:?}");
+        }
+        away.iter().for_each(|id| grid.restart(*id));
+        grid.await_ready();
+        assert_eq!(client.insist(&format!("INCRBY {there} 4")), Reply::Int(5), "{engine}");
+        assert_eq!(client.insist(&format!("GET {here}")).bytes(), b"3", "{engine}");
+        grid.await_equal_members();
+        grid.stop();
+    }
 }
 
 /// Work goes on while a node is missing, unless it is the only one that has its part.

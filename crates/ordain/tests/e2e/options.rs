@@ -10,10 +10,16 @@ use crate::support::{Expect, Server, ordain, run, serve};
 
 /// The engine with the most options.
 const ENGINE: &str = "qstore";
+/// Engines that have all options together.
+const ENGINES: [&str; 2] = [ENGINE, "no-wait"];
+
+fn options_of(engine: &str) -> Vec<&'static OptionInfo> {
+    engine.parse::<Engine>().unwrap().offers().iter().map(|offer| offer.info).collect()
+}
 
 /// A value that is not the engine's default.
-fn other_value(info: &OptionInfo) -> String {
-    let default = ENGINE.parse::<Engine>().unwrap().defaults().value(info).to_string();
+fn other_value(engine: &str, info: &OptionInfo) -> String {
+    let default = engine.parse::<Engine>().unwrap().defaults().value(info).to_string();
     let tried: Vec<String> = match info.kind {
         OptionKind::Name { names, .. } => names.iter().map(|name| (*name).to_owned()).collect(),
         OptionKind::Bool => vec!["true".into(), "false".into()],
@@ -23,11 +29,11 @@ fn other_value(info: &OptionInfo) -> String {
     tried.into_iter().find(|value| *value != default).unwrap()
 }
 
-/// What a node says of all its options.
-fn shown(server: &Server) -> Vec<(&'static str, String)> {
+/// What a node says of options.
+fn shown(server: &Server, infos: &[&'static OptionInfo]) -> Vec<(&'static str, String)> {
     let mut client = server.client();
-    let infos = registry::all_options().into_iter();
     infos
+        .iter()
         .map(|info| {
             let reply = client.run(&format!("CONFIG GET {}", info.name));
             (info.name, reply.items()[1].text().to_owned())
@@ -37,8 +43,15 @@ fn shown(server: &Server) -> Vec<(&'static str, String)> {
 
 #[test]
 fn every_option_comes_in_by_every_door() {
-    let infos = registry::all_options();
-    let wanted: Vec<(&str, String)> = infos.iter().map(|info| (info.name, other_value(info))).collect();
+    let tried: Vec<&OptionInfo> = ENGINES.into_iter().flat_map(options_of).collect();
+    assert!(registry::all_options().iter().all(|info| tried.contains(info)), "{tried:?}");
+    ENGINES.into_iter().for_each(come_in_by_every_door);
+}
+
+fn come_in_by_every_door(engine: &str) {
+    let infos = options_of(engine);
+    let wanted: Vec<(&str, String)> =
+        infos.iter().map(|info| (info.name, other_value(engine, info))).collect();
     let dir = tempfile::tempdir().unwrap();
     let file = |name: &str, text: String| {
         let path = dir.path().join(name);
@@ -55,7 +68,7 @@ fn every_option_comes_in_by_every_door() {
     let others: String = all().filter(|(info, _)| !info.is_flag).map(line).collect();
     let table: String = all().map(line).collect();
     let start = |args: &[String], environment: &[(String, String)]| {
-        let mut command = serve(["--ephemeral", "--threads", "1", "--engine", ENGINE]);
+        let mut command = serve(["--ephemeral", "--threads", "1", "--engine", engine]);
         command.args(args).envs(environment.iter().cloned());
         Server::start(command)
     };
@@ -80,12 +93,12 @@ fn every_option_comes_in_by_every_door() {
         (table, vec![]),
     ] {
         let server = start(&args, &environment);
-        assert_eq!(shown(&server), wanted, "{args:?} {environment:?}");
+        assert_eq!(shown(&server, &infos), wanted, "{args:?} {environment:?}");
         server.stop();
     }
 
     // A flag beats the environment, which beats the file; nothing said is the engine's default.
-    let defaults = ENGINE.parse::<Engine>().unwrap().defaults();
+    let defaults = engine.parse::<Engine>().unwrap().defaults();
     let defaults: Vec<(&str, String)> =
         infos.iter().map(|info| (info.name, defaults.value(info).to_string())).collect();
     let back: Vec<String> = defaults
@@ -93,10 +106,10 @@ fn every_option_comes_in_by_every_door() {
         .flat_map(|(name, value)| ["--option".to_owned(), format!("{name}={value}")])
         .collect();
     let server = start(&[keys, back].concat(), &environment);
-    assert_eq!(shown(&server), defaults);
+    assert_eq!(shown(&server, &infos), defaults);
     server.stop();
     let server = start(&[], &[]);
-    assert_eq!(shown(&server), defaults);
+    assert_eq!(shown(&server, &infos), defaults);
     server.stop();
 }
 
@@ -123,6 +136,22 @@ fn what_no_engine_or_another_one_has_is_refused_by_name() {
             &["--isolation", "read-committed"],
             &["--isolation read-committed is not for engine paxflow"],
         ),
+        (
+            "no-wait",
+            &["--reads", "session"],
+            &["--reads session is not for engine no-wait", "say --engine", "calvin"],
+        ),
+        (
+            "wait-die",
+            &["--checkpoint-mode", "zigzag"],
+            &["--checkpoint-mode zigzag is not for engine wait-die"],
+        ),
+        (
+            "wait-die",
+            &["--option", "backoff=linear"],
+            &["'linear' is no way to back off: exp, none or deneva"],
+        ),
+        ("calvin", &["--option", "backoff=none"], &["--option backoff=none is not for engine calvin"]),
         (
             "calvin",
             &["--option", "window=0"],

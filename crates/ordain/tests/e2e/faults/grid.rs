@@ -12,7 +12,7 @@ use rustix::process::Signal;
 use serde_json::Value;
 
 use super::wires::Wires;
-use crate::support::{Client, DEADLINE, Process, Reply, clean, http, ordain, ports, try_http, until};
+use crate::support::{Client, DEADLINE, Process, Reply, clean, http, ordain, ports, run, try_http, until};
 
 /// A cluster of processes.
 pub struct Grid {
@@ -366,6 +366,20 @@ impl Grid {
             digests.len() == up && digests.iter().all(|digest| *digest == digests[0])
         });
         digests.swap_remove(0)
+    }
+
+    /// Waits until `ordain cluster status` has found equal digests on the members of each partition.
+    #[track_caller]
+    pub fn await_equal_members(&self) {
+        let file = self.dir.path().join("status.json");
+        let admin = self.nodes[0].admin.to_string();
+        until("the members of each partition have equal digests", || {
+            run(ordain(["cluster", "status", "--admin", &admin, "--json", file.to_str().unwrap()]));
+            let found: Value =
+                serde_json::from_slice(&fs::read(&file).unwrap_or_default()).unwrap_or_default();
+            assert_ne!(found["digests"], "differ", "{found}");
+            found["digests"] == "equal" && found["ok"] == true
+        });
     }
 
     /// What a node has, if it can tell.
