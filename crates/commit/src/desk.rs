@@ -66,6 +66,8 @@ impl Site {
 #[derive(Clone, Debug, Default)]
 pub struct Leaders {
     leaders: BTreeMap<PartitionId, Leader>,
+    /// Nodes that cannot be reached, and since when, unless what they owe was given up. Their claims stand.
+    away: BTreeMap<NodeId, Option<Micros>>,
 }
 
 #[derive(Clone, Copy, Debug)]
@@ -110,6 +112,32 @@ impl Leaders {
     pub fn of(&self, partition: PartitionId) -> Option<(NodeId, Lead)> {
         let leader = self.leaders.get(&partition)?;
         Some((leader.node?, Lead { partition, term: leader.term }))
+    }
+
+    /// The leader of a partition, if it can be reached.
+    pub fn reached(&self, partition: PartitionId) -> Option<(NodeId, Lead)> {
+        self.of(partition).filter(|(node, _)| !self.away.contains_key(node))
+    }
+
+    /// A node cannot be reached any more.
+    pub fn leave(&mut self, node: NodeId, now: Micros) {
+        self.away.entry(node).or_insert(Some(now));
+    }
+
+    /// A node is reached again.
+    pub fn come_back(&mut self, node: NodeId) {
+        self.away.remove(&node);
+    }
+
+    /// The nodes that have been away for so long, each once.
+    pub fn give_up(&mut self, now: Micros, patience: Micros) -> Vec<NodeId> {
+        let is_late = |since: &mut Option<Micros>| since.take_if(|since| now.since(*since) >= patience);
+        self.away.iter_mut().filter_map(|(node, since)| is_late(since).map(|_| *node)).collect()
+    }
+
+    /// True if what a node owes may have to be given up.
+    pub fn misses(&self) -> bool {
+        self.away.values().any(Option::is_some)
     }
 
     /// The latest term of a partition that is known.
@@ -292,6 +320,14 @@ mod tests {
         leaders.retract(lead(1), NodeId(4));
         leaders.retract(lead(2), NodeId(5));
         assert!(leaders.of(PartitionId(1)).is_some());
+        let (none, known) = (None, leaders.of(PartitionId(1)));
+        leaders.leave(NodeId(4), Micros(10));
+        assert_eq!((leaders.reached(PartitionId(1)), leaders.of(PartitionId(1))), (none, known));
+        assert_eq!((leaders.give_up(Micros(14), Micros(5)), leaders.misses()), (vec![], true));
+        assert_eq!(leaders.give_up(Micros(15), Micros(5)), [NodeId(4)]);
+        assert_eq!((leaders.give_up(Micros(99), Micros(5)), leaders.misses()), (vec![], false));
+        leaders.come_back(NodeId(4));
+        assert_eq!(leaders.reached(PartitionId(1)), known);
         leaders.retract(lead(2), NodeId(4));
         assert_eq!(leaders.of(PartitionId(1)), None);
     }

@@ -23,6 +23,8 @@ use crate::relay::{Own as OwnPart, Relay};
 use crate::times::Reservation;
 
 const TIMER: TimerId = TimerId(1);
+/// The answers of a node that cannot be reached are given up after so long.
+const AWAY_FOR: Micros = Micros::from_millis(1_200);
 /// Something that waits for a leader is looked after this often.
 const LOOK_EVERY: Micros = Micros::from_millis(100);
 
@@ -448,8 +450,13 @@ impl Manager {
 
     fn take_peer(&mut self, change: PeerChange, now: Now, out: &mut Outbox<Message>) {
         let PeerChange { node, state } = change;
-        if state != PeerState::Fresh {
-            return;
+        match state {
+            PeerState::Fresh => self.leaders.come_back(node),
+            PeerState::Lost => return self.leaders.leave(node, now.elapsed),
+            PeerState::Back => {
+                self.leaders.come_back(node);
+                return self.retry_relay(now, out);
+            }
         }
         let led = self.leaders.forget(node);
         if let Some(lead) = self.lead {
@@ -482,6 +489,9 @@ impl Manager {
     }
 
     fn pass_time(&mut self, now: Now, out: &mut Outbox<Message>) {
+        for node in self.leaders.give_up(now.elapsed, AWAY_FOR) {
+            self.relay.lose(node, &mut desk!(self, now, out));
+        }
         let mut desk = desk!(self, now, out);
         self.coordinator.pass(&mut desk);
         self.cohort.pass(&mut desk);
@@ -491,7 +501,8 @@ impl Manager {
     }
 
     fn set_timer(&self, now: Now, out: &mut Outbox<Message>) {
-        let looks = self.relay.waits().then(|| now.elapsed.plus(LOOK_EVERY));
+        let looks = self.relay.waits() || self.leaders.misses();
+        let looks = looks.then(|| now.elapsed.plus(LOOK_EVERY));
         let due = [self.coordinator.due(), self.cohort.due(), looks].into_iter().flatten().min();
         match due {
             Some(due) => out.set_timer(TIMER, due.since(now.elapsed).max(Micros(1))),

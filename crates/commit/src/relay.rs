@@ -119,7 +119,7 @@ impl Relay {
         let mut leaving: BTreeMap<(NodeId, Lead), Vec<usize>> = BTreeMap::new();
         for (at, open) in passed.open.iter_mut().filter(|(_, open)| open.asked.is_none()) {
             open.asked = match &passed.step {
-                None => desk.leaders.of(open.home),
+                None => desk.leaders.reached(open.home),
                 Some(step) => match self.steps.route(step, &passed.chunk.txns()[*at], desk.leaders) {
                     Route::To(node, lead) => Some((node, lead)),
                     Route::Waits => None,

@@ -305,12 +305,15 @@ impl OverlayTransaction {
     fn undo(&mut self, error: CallError, mark: usize, out: &mut Vec<u8>) {
         if matches!(error, CallError::Abort(_) | CallError::NoRoom) {
             self.overlay.roll_back();
+        }
+        if matches!(error, CallError::NoRoom) {
             out.truncate(mark);
         }
         self.overlay.journal.clear();
         let mut w = Writer(out);
         match error {
-            CallError::Abort(abort) => w.abort(abort),
+            // Its reply is there.
+            CallError::Abort(_) => {}
             CallError::NoRoom => w.too_long(),
             CallError::Plan(refusal) => w.error(refusal.0),
             CallError::ReadOnly => w.error(READ_ONLY),

@@ -117,7 +117,8 @@ pub struct Surroundings<'a> {
 /// fragment runs.
 ///
 /// # Errors
-/// [`CallError`]; nothing was changed then, except by [`CallError::Abort`] and [`CallError::NoRoom`]: the caller rolls back.
+/// [`CallError`]; nothing was changed then, except by [`CallError::Abort`] and [`CallError::NoRoom`]: the caller rolls back. The
+/// reply to an abort was appended.
 #[allow(clippy::too_many_arguments)]
 pub fn call(
     surroundings: Surroundings<'_>,
@@ -186,7 +187,14 @@ pub fn call(
         };
         let left = room.checked_sub(slot.len()).filter(|_| !is_refused);
         slots.put(slot);
-        result.map_err(CallError::Abort)?;
+        if let Err(abort) = result {
+            let slot = SlotNo(slots.used as u32 - 1);
+            let count = plans.fragments.len() as u32;
+            let calls = &plans.calls;
+            let cx = ReplyContext { txn_args: args, call_at: 0, db, slots, first: 0, count, calls, registry };
+            registry.get(procedure).iter().for_each(|code| code.abort_reply(abort, slot, &cx, out));
+            return Err(CallError::Abort(abort));
+        }
         room = left.ok_or(CallError::NoRoom)?;
         if fragment.access == Access::Write {
             touched.note(hand.read(at).0, Access::Write);

@@ -387,7 +387,11 @@ impl Participant {
                 }
             }
             match self.test_time(attempt, job, at, record) {
-                Tested::Seen => {}
+                Tested::Seen => match self.lock_expired(who, attempt, (job.access.now, at), record) {
+                    Verdict::Granted => {}
+                    Verdict::Waits => return Ran::Waits(Waits::Lock),
+                    Verdict::Refused => return Ran::Failed(Failure::Refused),
+                },
                 Tested::TooOld(time) => return Ran::Failed(Failure::TooOld(time)),
                 Tested::Unreserved => return Ran::Waits(Waits::Time),
             }
@@ -459,6 +463,31 @@ impl Participant {
             return Verdict::Granted;
         };
         control.access(store, who, age, target, mode)
+    }
+
+    /// Asks for the exclusive lock on a record that an attempt reads and finds expired: for those who have seen it there it is as if
+    /// the attempt had removed it.
+    fn lock_expired(
+        &mut self,
+        who: AttemptId,
+        attempt: &Attempt,
+        (now, at): (Millis, At<'_>),
+        record: Option<RecordId>,
+    ) -> Verdict {
+        let fragment = at.fragment();
+        if !fragment.is_keyed() || fragment.writes() || !attempt.workspace.changes().is_empty() {
+            return Verdict::Granted;
+        }
+        let Participant { store, control, .. } = self;
+        let find = || {
+            let key = ordain_model::serial::key_of(at.chunk.args(at.txn), fragment);
+            store.find(fragment.db, key.bytes, fragment.hash)
+        };
+        let found = record.or_else(find);
+        match found.filter(|record| store.cell(*record).is_expired(now)) {
+            Some(record) => control.access(store, who, attempt.age, Target::Record(record), Mode::Exclusive),
+            None => Verdict::Granted,
+        }
     }
 
     /// Tests whether the attempt's time may tell what has expired, if that is the question.

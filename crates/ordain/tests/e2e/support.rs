@@ -221,7 +221,7 @@ impl Server {
         };
         assert!(ready_line.starts_with("ready "), "{ready_line}");
         let (resp, admin) = (field("resp").parse().unwrap(), field("admin").parse().unwrap());
-        assert!(["calvin", "calvin-paper", "paxflow", "qstore"].contains(&&*field("engine")), "{ready_line}");
+        assert!(field("engine").parse::<ordain_engines::registry::Engine>().is_ok(), "{ready_line}");
         assert_eq!(field("node"), "0");
         Server { process, resp, admin, ready_line }
     }
