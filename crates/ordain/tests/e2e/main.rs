@@ -24,6 +24,7 @@ mod engines;
 mod faults;
 mod full_disk;
 mod hostile;
+mod interactive;
 mod kill;
 mod levels;
 mod memory;
