@@ -73,22 +73,31 @@ fn until_ready(node: &Node) {
     }
     let status = admin(node, "/status");
     assert!(status.contains("\"engine\":\"no-wait\"") && status.contains("\"not_ready\":null"), "{status}");
-    let metrics = admin(node, "/metrics");
-    assert!(metrics.contains("ordain_takes_transactions{"), "the metric that readiness rests on");
-    for (count, name) in [
+    assert!(admin(node, "/metrics").contains("ordain_takes_transactions{"), "the metric of readiness");
+    let least = [
         (1.0, "ordain_coordinator_committed_total"),
         (0.0, "ordain_coordinator_failed_total"),
         (1.0, "ordain_manager_records_total"),
         (1.0, "ordain_shard_applied_epoch"),
         (1.0, "ordain_store_records"),
-    ] {
-        let lines = metrics.lines().filter(|line| line.starts_with(&format!("{name}{{")));
-        let values: Vec<f64> = lines.filter_map(|line| line.rsplit(' ').next()?.parse().ok()).collect();
-        assert!(!values.is_empty() && values.iter().sum::<f64>() >= count, "{name}: {values:?}");
-        assert!(
-            metrics.contains(&format!("# HELP {name} ")) && !metrics.contains("No description"),
-            "{name}"
-        );
+    ];
+    // Loops report now and then.
+    loop {
+        let metrics = admin(node, "/metrics");
+        let short = least.iter().find(|(count, name)| {
+            let lines = metrics.lines().filter(|line| line.starts_with(&format!("{name}{{")));
+            let values: Vec<f64> = lines.filter_map(|line| line.rsplit(' ').next()?.parse().ok()).collect();
+            values.is_empty() || values.iter().sum::<f64>() < *count
+        });
+        assert!(!metrics.contains("No description"), "every metric is described");
+        let Some((_, name)) = short else {
+            // A counter is described without its suffix.
+            let described = least.iter().map(|(_, name)| name.strip_suffix("_total").unwrap_or(name));
+            described.for_each(|name| assert!(metrics.contains(&format!("# HELP {name} ")), "{name}"));
+            return;
+        };
+        assert!(Instant::now() < deadline, "{name}: {metrics}");
+        std::thread::yield_now();
     }
 }
 
