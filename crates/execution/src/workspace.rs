@@ -66,7 +66,7 @@ pub struct Workspace {
 }
 
 impl Workspace {
-    /// What the attempt has done to whole databases, in order. Its [writes](Workspace::writes) come after it.
+    /// What the attempt has done to whole databases, in order. Its [writes](Workspace::take_writes) come after it.
     pub fn changes(&self) -> &[TableChange] {
         self.sources.changes()
     }

@@ -5,7 +5,7 @@
 //! `docs/protocols/no-wait.md`.
 //!
 //! The store's lock word of a record is 0 while nobody holds it, the number of holders of a shared lock, or [`EXCLUSIVE`]. The
-//! table has a count of holders a mode, and a [`gate`](gate::Gate).
+//! table has a count of holders a mode, and a gate.
 
 mod gate;
 #[cfg(test)]

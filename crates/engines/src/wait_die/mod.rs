@@ -5,7 +5,7 @@
 //! next one keeps the age. Every wait goes from an older transaction to a younger one, so there is no deadlock, on one
 //! participant or across several. The rules stand in `docs/protocols/wait-die.md`.
 //!
-//! The store's lock word of a record is 0, or one more than the place of its [`Queue`] in a side table, which has queues only for
+//! The store's lock word of a record is 0, or one more than the place of its `Queue` in a side table, which has queues only for
 //! records that somebody holds or waits for. The table of the participant has a queue of the same kind.
 
 mod queue;
