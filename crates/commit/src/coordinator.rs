@@ -36,7 +36,7 @@ use crate::ids::{Age, AttemptId, Lead, TransactionId};
 use crate::message::{Accessed, Failure, PrepareRequest, Protocol, Relay, Returned};
 use crate::options::pause;
 use agenda::Agenda;
-use attempt::{End, Executing, reply_of};
+use attempt::{End, Executing};
 use open::{Open, Opens, Settling};
 
 /// Transactions under way at most: a further one is answered BUSY and has no effect.
@@ -352,16 +352,7 @@ impl Coordinator {
         if desk.site.bugs.has(Bug::IgnoreRemoteVote) && executing.has_written() {
             failure = None;
         }
-        let end = End {
-            status: failure.map_or(OutcomeStatus::Committed, |(_, abort)| OutcomeStatus::Aborted(abort)),
-            reply: reply_of(
-                &desk.site.registry,
-                &live.chunk,
-                txn,
-                (executing.slots(), executing.is_too_long()),
-                failure,
-            ),
-        };
+        let end = executing.end(&desk.site.registry, &live.chunk, txn, failure);
         if failure.is_some() || (!executing.has_written() && session.is_none()) {
             for partition in &partitions {
                 desk.tell_manager(*partition, Protocol::Confirm(who));

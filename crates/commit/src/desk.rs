@@ -197,7 +197,7 @@ pub struct Desk<'a> {
     pub appender: &'a mut Appender,
     /// Accesses that leave at the end of the turn.
     pub departing: &'a mut Departing,
-    /// What is sent and logged.
+    /// The counts of messages sent and entries proposed.
     pub traffic: &'a mut Traffic,
     /// No transaction sees an earlier time.
     pub clock: Millis,

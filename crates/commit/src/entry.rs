@@ -76,7 +76,7 @@ pub struct Commit {
     pub session: Option<(SessionId, RequestNo)>,
     /// The reply.
     pub reply: Vec<u8>,
-    /// What it does to whole databases, the same on each shard, before what it writes.
+    /// Changes of whole databases, the same on each shard. They come before the writes.
     pub changes: Vec<TableChange>,
     /// Records of this partition as the attempt leaves them. Of one that is here twice the later counts.
     pub writes: Vec<Write>,
@@ -93,7 +93,7 @@ pub struct Prepare {
     pub attempt: AttemptId,
     /// Its age.
     pub age: Age,
-    /// What it would do to whole databases, the same on each shard, before what it would write.
+    /// Changes of whole databases, the same on each shard. They would come before the writes.
     pub changes: Vec<TableChange>,
     /// Records of this partition as the attempt would leave them. Of one that is here twice the later counts.
     pub writes: Vec<Write>,

@@ -44,7 +44,7 @@ pub const ABORTED: [(Abort, &str); 11] = series! { "ordain_coordinator_aborts_to
     TermChanged = "term_changed", Idle = "idle"
 };
 
-/// What two-phase commit costs: the counts behind messages and log records a transaction.
+/// The cost of two-phase commit: the counts behind messages and log records a transaction.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Traffic {
     /// Messages to other nodes. What the log needs to reach its members is not among them.

@@ -582,7 +582,8 @@ impl Role for Manager {
 mod tests {
     use ordain_model::system::{self, READ, read_args};
     use ordain_model::{
-        Abort, Backoff, Call, Chunk, ChunkNo, Db, GatewayId, KeyHash, Layout, PartitionId, Registry,
+        Abort, ArgsBuilder, Backoff, Call, Cell, Chunk, ChunkNo, Db, GatewayId, KeyHash, Layout,
+        OutcomeStatus, PartitionId, Registry, RequestNo, SessionId, Value,
     };
 
     use super::*;
@@ -617,14 +618,45 @@ mod tests {
             Bench { manager: Manager::new(site, topology), registry, layout }
         }
 
+        /// Has the manager handle an event; answers all that it sends.
+        fn handle(&mut self, elapsed: Micros, event: Event<Message>) -> Vec<(Address, Message)> {
+            let mut out = Outbox::default();
+            self.manager.handle(Now { elapsed, ..Now::default() }, event, &mut out);
+            self.manager.check().unwrap();
+            out.sends
+        }
+
         fn tell(&mut self, node: u16, message: impl Into<Message>) -> Vec<Message> {
             let from = Address { node: NodeId(node), role: 0 };
-            let mut out = Outbox::default();
-            let event = Event::Message { from, message: message.into() };
-            self.manager.handle(Now::default(), event, &mut out);
-            self.manager.check().unwrap();
+            let sent = self.handle(Micros(0), Event::Message { from, message: message.into() });
             let there = Address { node: NodeId(1), role: 0 };
-            out.sends.into_iter().filter(|(to, _)| *to == there).map(|(_, message)| message).collect()
+            sent.into_iter().filter(|(to, _)| *to == there).map(|(_, message)| message).collect()
+        }
+
+        /// Lets time pass; answers how transactions of the front door have ended.
+        fn pass(&mut self, elapsed: Micros) -> Vec<OutcomeStatus> {
+            let sent = self.handle(elapsed, Event::Timer(TIMER));
+            let ended = sent.iter().filter_map(|(_, message)| match message {
+                Message::Front(Front::Outcomes(batch)) => Some(batch),
+                _ => None,
+            });
+            ended
+                .flat_map(|batch| batch.outcomes.iter().map(|outcome| outcome.status).collect::<Vec<_>>())
+                .collect()
+        }
+
+        /// A write of a session that the other partition keeps.
+        fn write(&self, number: u64) -> Arc<Chunk> {
+            let is_of_other = |session: &SessionId| self.layout.home_partition_of(*session) == OTHER;
+            let session = (1..).map(SessionId).find(is_of_other).unwrap();
+            let call = Call { session: Some((session, RequestNo(1))), ..Call::new(system::COMMIT, Db(0)) };
+            let mut chunk =
+                Chunk::new(GatewayId::of(0, 0), ChunkNo(number)).in_cluster(0, self.layout.clone());
+            let cell = Cell { value: Some(Value::String(b"v".to_vec())), ..Cell::ABSENT };
+            let written = [(Db(0), &b"k"[..], &cell)];
+            let args = |args: &mut ArgsBuilder<'_>| system::commit_args([].into_iter(), written, args);
+            chunk.push(&self.registry, call, args).unwrap();
+            Arc::new(chunk)
         }
 
         fn leads(&mut self, term: u64) -> Vec<Message> {
@@ -687,5 +719,21 @@ mod tests {
         assert_eq!(claim(3, 1, 4), (Some(3), 2));
         assert_eq!(claim(2, 1, 9), (Some(3), 3));
         assert_eq!(claim(1, 1, 5), (Some(1), 3));
+    }
+
+    /// A leader that was asked and cannot be reached may have committed: only what nobody was asked for had no effect.
+    #[test]
+    fn what_a_lost_leader_was_asked_for_ends_unknown_and_what_nobody_was_asked_for_busy() {
+        let mut bench = Bench::new();
+        let _ = bench.leads(5);
+        let asked = bench.write(0);
+        assert_eq!(bench.tell(0, Front::Submit(asked)).len(), 1);
+        let lost = PeerChange { node: NodeId(1), state: PeerState::Lost };
+        let _ = bench.tell(0, lost);
+        let unasked = bench.write(1);
+        assert_eq!(bench.tell(0, Front::Submit(unasked)).len(), 0, "it cannot be reached");
+        assert_eq!(bench.pass(AWAY_FOR), []);
+        let ends = bench.pass(Micros::from_millis(5_001));
+        assert_eq!(ends, [OutcomeStatus::Unknown, OutcomeStatus::Busy]);
     }
 }

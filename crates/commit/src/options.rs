@@ -13,7 +13,7 @@ const DENEVA_PENALTY: u64 = 10_000_000;
 /// Deneva's `ABORT_PENALTY_MAX`, nanoseconds.
 const DENEVA_PENALTY_MAX: u64 = 500_000_000;
 
-/// How long a transaction pauses between its attempts.
+/// The pause of a transaction between its attempts.
 pub static BACKOFF: OptionInfo = OptionInfo {
     name: "backoff",
     value_name: "HOW",

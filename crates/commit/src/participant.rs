@@ -12,7 +12,7 @@ use std::sync::Arc;
 use ordain_execution::{PATIENCE, TableChange, Write};
 use ordain_model::procedure::Locals;
 use ordain_model::{
-    Computations, Db, Digest, DigestSpan, Epoch, Gsn, KeyHash, Layout, Micros, PartitionId, Position,
+    Computations, Db, Digest, DigestSpan, Epoch, Gsn, KeyHash, Layout, Micros, Millis, PartitionId, Position,
     Registry, Stopwatch,
 };
 use ordain_replication::Log;
@@ -30,9 +30,11 @@ use running::{Attempt, Away};
 const SWEEP: TimerId = TimerId(1);
 /// Records whose time has come are looked for so often.
 const SWEEP_EVERY: Micros = Micros::from_millis(100);
-/// About so many records are looked at each time.
+/// The number of records that are looked at each time, about.
 const SWEPT: usize = 20_000;
-/// So many records are removed at once at most.
+/// The number of records whose memory is given back each time after a whole database was cleared, about.
+const FREED: usize = 20_000;
+/// The most records that are removed at once.
 const REMOVED: usize = 256;
 
 /// A shard of the records.
@@ -257,6 +259,7 @@ impl Participant {
     fn stand(&mut self) {
         self.serves = None;
         self.attempts.clear();
+        self.away.stop(None);
         self.unreserved.clear();
         self.control.clear(&mut self.store);
     }
@@ -288,7 +291,9 @@ impl Participant {
 
     /// An attempt is over here; adds those that have, or will never have, what they waited for.
     fn end(&mut self, who: AttemptId, ended: &mut Ended) {
-        self.attempts.remove(&who);
+        if self.attempts.remove(&who).is_some_and(|attempt| attempt.job.is_some()) {
+            self.away.stop(Some(who));
+        }
         self.control.finish(&mut self.store, who, ended);
     }
 
@@ -326,28 +331,41 @@ impl Participant {
 
     /// Looks for records whose time has come, and tells the manager of those that nobody holds: it removes them.
     fn sweep(&mut self, now: Now, out: &mut Outbox<Message>) {
+        self.store.free_some(FREED);
         if self.serves.is_none() {
             return;
         }
         let now = now.wall.to_millis();
-        let (found, next) = self.store.expired(now, self.sweeps_from, SWEPT);
+        let (names, next) = self.expired(now, (self.sweeps_from, SWEPT), REMOVED, false);
         self.sweeps_from = if next < Position::END { next } else { Position::default() };
-        let Some(positions) = found else { return };
-        let mut names = Vec::new();
-        self.store.visit(positions.start, |entry| {
-            let is_in = entry.position < positions.end && names.len() < REMOVED;
-            if is_in && entry.cell.is_expired(now) {
-                names.push((entry.db, entry.key.to_vec()));
-            }
-            is_in
-        });
-        names.retain(|(db, key)| {
-            let record = self.store.find(*db, key, self.hash_of(*db, key));
-            record.is_some_and(|record| self.store.lock(record) == 0)
-        });
         if !names.is_empty() {
             out.send(self.manager, Own::Expired(names));
         }
+    }
+
+    /// The names of records whose time has come and that somebody holds, or nobody: so many at most, of about so many that are looked at
+    /// from a position on. Answers the position to go on from as well.
+    fn expired(
+        &self,
+        now: Millis,
+        (from, looked): (Position, usize),
+        most: usize,
+        is_held: bool,
+    ) -> (Vec<(Db, Vec<u8>)>, Position) {
+        let (found, next) = self.store.expired(now, from, looked);
+        let mut names = Vec::new();
+        if let Some(positions) = found {
+            self.store.visit(positions.start, |entry| {
+                let is_in = entry.position < positions.end && names.len() < most;
+                if is_in && entry.cell.is_expired(now) {
+                    let record = self.store.find(entry.db, entry.key, self.hash_of(entry.db, entry.key));
+                    let is_meant = record.is_some_and(|record| (self.store.lock(record) != 0) == is_held);
+                    names.extend(is_meant.then(|| (entry.db, entry.key.to_vec())));
+                }
+                is_in
+            });
+        }
+        (names, next)
     }
 
     // ---- messages ------------------------------------------------------------------------------------------

@@ -51,6 +51,8 @@ struct Open {
     home: PartitionId,
     /// The leader that has it; `None` while there is none.
     asked: Option<(NodeId, Lead)>,
+    /// It was asked for before, and nobody has said that it had no effect.
+    may_have_ended: bool,
 }
 
 /// Transactions of a chunk for the coordinator of this very node.
@@ -62,6 +64,18 @@ pub struct Own {
     pub places: Vec<usize>,
     /// The only one is this step of an open transaction.
     pub step: Option<Step>,
+}
+
+impl Open {
+    /// A transaction with this home, of which nobody was asked yet.
+    const fn of(home: PartitionId) -> Open {
+        Open { home, asked: None, may_have_ended: false }
+    }
+
+    /// The leader that was asked may not answer: another is to be asked.
+    fn forget(&mut self) {
+        (self.asked, self.may_have_ended) = (None, true);
+    }
 }
 
 impl Relay {
@@ -79,7 +93,7 @@ impl Relay {
     pub fn take(&mut self, chunk: Arc<Chunk>, desk: &mut Desk<'_>) -> Vec<Own> {
         let key = (chunk.gateway, chunk.number);
         let homes = chunk.txns().iter().map(|txn| Relay::home(&chunk, txn, desk));
-        let open = homes.enumerate().map(|(at, home)| (at, Open { home, asked: None })).collect();
+        let open = homes.enumerate().map(|(at, home)| (at, Open::of(home))).collect();
         self.chunks.insert(key, Passed { chunk, step: None, since: desk.elapsed(), open });
         self.pass_on(key, desk)
     }
@@ -93,7 +107,7 @@ impl Relay {
             (None, None) => desk.site.partition,
         });
         let key = (chunk.gateway, chunk.number);
-        let open = Open { home: home.unwrap_or(desk.site.partition), asked: None };
+        let open = Open::of(home.unwrap_or(desk.site.partition));
         let open = BTreeMap::from([(0, open)]);
         self.chunks.insert(key, Passed { chunk, step: Some(step), since: desk.elapsed(), open });
         self.pass_on(key, desk)
@@ -226,7 +240,7 @@ impl Relay {
                     None => Fate::Ends(OutcomeStatus::Unknown),
                 };
                 match fate {
-                    Fate::Again => open.asked = None,
+                    Fate::Again => open.forget(),
                     Fate::Ends(status) => put(&mut unknown, &passed.chunk, txn, status),
                 }
             }
@@ -250,7 +264,7 @@ impl Relay {
                 }
                 let may_repeat = fate.map_or_else(|| may_repeat(txn), |fate| fate == Fate::Again);
                 if may_repeat && open.asked.is_some_and(|(_, asked)| is_former(asked)) {
-                    open.asked = None;
+                    open.forget();
                 }
             }
         }
@@ -266,18 +280,22 @@ impl Relay {
         batches.into_values().for_each(|batch| self.answer(None, batch, desk));
     }
 
-    /// Answers what has waited for a leader for too long: none has it.
+    /// Answers what has waited for a leader for too long: none has it. A former leader may have committed what it was asked for.
     pub fn expire(&mut self, desk: &mut Desk<'_>) {
         let mut late: BTreeMap<GatewayId, OutcomeBatch> = BTreeMap::new();
         for passed in self.chunks.values() {
-            if desk.elapsed().since(passed.since) > HOLD_FOR {
+            if desk.elapsed().since(passed.since) <= HOLD_FOR {
+                continue;
+            }
+            for (at, open) in passed.open.iter().filter(|(_, open)| open.asked.is_none()) {
+                let txn = &passed.chunk.txns()[*at];
+                let commits = passed.step.map_or(!txn.read_only, |step| step.is_commit && step.may_write);
                 let status = match passed.step {
+                    _ if open.may_have_ended && commits => OutcomeStatus::Unknown,
                     Some(_) => OutcomeStatus::Aborted(Abort::Unavailable),
                     None => OutcomeStatus::Busy,
                 };
-                for (at, _) in passed.open.iter().filter(|(_, open)| open.asked.is_none()) {
-                    put(&mut late, &passed.chunk, &passed.chunk.txns()[*at], status);
-                }
+                put(&mut late, &passed.chunk, txn, status);
             }
         }
         late.into_values().for_each(|batch| self.answer(None, batch, desk));

@@ -13,6 +13,9 @@ use crate::entry::Content;
 /// A ceiling is so far ahead of the time that was asked for.
 const AHEAD: Millis = Millis(50);
 
+/// The latest time that an attempt may see, far beyond any clock: no ceiling must be so high that no attempt reaches it.
+pub const LATEST: Millis = Millis(1 << 53);
+
 /// The times of one participant.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Times {
@@ -104,10 +107,10 @@ impl Reservation {
     /// Asks for a ceiling if one is wanted.
     pub fn go_on(&mut self, desk: &mut Desk<'_>) {
         // A participant asks before it is at the ceiling.
-        let is_wanted = self.wanted.0 + AHEAD.0 / 2 > desk.agreed.ceiling().0;
+        let is_wanted = self.wanted.0.saturating_add(AHEAD.0 / 2) > desk.agreed.ceiling().0;
         if is_wanted && self.wanted > Millis(0) && !self.is_under_way && !desk.appender.is_full() {
             self.is_under_way = true;
-            desk.append(desk.clock, Content::Reserve(Millis(self.wanted.0 + AHEAD.0)));
+            desk.append(desk.clock, Content::Reserve(Millis(self.wanted.0.saturating_add(AHEAD.0))));
             self.wanted = Millis(0);
         }
     }

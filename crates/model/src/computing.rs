@@ -47,14 +47,13 @@ pub enum Ending {
 }
 
 impl Computations {
-    /// Runs a computation that is in the list meanwhile. One that may be ended is given the flag that ends it.
+    /// Runs a computation that is in the list meanwhile, with the flag that ends it if it may be ended.
     pub fn during<T>(
         &self,
         procedure: ProcedureId,
-        may_end: bool,
+        stop: Option<Stop>,
         compute: impl FnOnce(Option<Stop>) -> T,
     ) -> T {
-        let stop = may_end.then(Stop::default);
         let mut list = self.lock();
         let number = list.next;
         list.next += 1;
@@ -113,11 +112,11 @@ mod tests {
         let is_a = |procedure| procedure == A;
         assert_eq!(list.end(is_a), Ending::Nothing);
         let is_set = |stop: Option<Stop>| stop.map(|stop| stop.load(Ordering::Relaxed));
-        list.during(B, true, |b| {
+        list.during(B, Some(Stop::default()), |b| {
             assert_eq!(list.end(is_a), Ending::OtherKind);
-            list.during(A, false, |none| {
+            list.during(A, None, |none| {
                 assert_eq!((list.end(is_a), is_set(none)), (Ending::Repeated, None));
-                list.during(A, true, |a| {
+                list.during(A, Some(Stop::default()), |a| {
                     assert_eq!((list.end(is_a), is_set(a)), (Ending::Soon, Some(true)));
                 });
                 assert_eq!(list.end(is_a), Ending::Repeated);
@@ -130,7 +129,7 @@ mod tests {
     #[test]
     fn a_computation_that_panics_is_not_running_any_more() {
         let list = Computations::default();
-        let panicking = || list.during(A, true, |_| panic!("as it should"));
+        let panicking = || list.during(A, Some(Stop::default()), |_| panic!("as it should"));
         assert!(std::panic::catch_unwind(std::panic::AssertUnwindSafe(panicking)).is_err());
         assert_eq!(list.end(|_| true), Ending::Nothing);
     }

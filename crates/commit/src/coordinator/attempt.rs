@@ -56,7 +56,7 @@ pub struct Executing {
     step: u32,
 }
 
-/// What earlier steps of an open transaction leave for the next.
+/// The remains of an open transaction's earlier steps, for the next.
 #[derive(Debug, Default)]
 pub struct Former {
     now: Millis,
@@ -100,6 +100,9 @@ impl Executing {
                 borrowers.extend(lent.map(shard_of).filter(|owner| *owner != at).map(|owner| (n, owner)));
             }
         }
+        // One for each pair, whatever the number of records.
+        borrowers.sort_unstable();
+        borrowers.dedup();
         Executing {
             now,
             seed,
@@ -138,7 +141,7 @@ impl Executing {
         self.parts.iter().filter(|(_, part)| part.sent > 0).map(|(shard, _)| *shard)
     }
 
-    /// What the steps so far leave for the next.
+    /// The remains of the steps so far, for the next.
     pub fn leave(&mut self) -> Former {
         let parts = std::mem::take(&mut self.parts).into_iter().filter(|(_, part)| part.lead.is_some());
         Former { now: self.now, parts: parts.collect() }
@@ -201,7 +204,8 @@ impl Executing {
             let fragment = &fragments[n as usize];
             let is_lent = self.borrowers.iter().any(|(by, of)| *of == shard && *by < n && !has_run(*by));
             let runs_before = |input: u32| {
-                !fragments[input as usize].is_table() && part.fragments[part.sent..until].contains(&input)
+                let ahead = &part.fragments[part.sent..until];
+                !fragments[input as usize].is_table() && ahead.binary_search(&input).is_ok()
             };
             let mut inputs = chunk.plans().inputs_of(fragment).iter();
             let is_turn = !fragment.is_table() || self.is_table_turn(n, shard, layout);
@@ -360,16 +364,6 @@ impl Executing {
         self.parts.values_mut().filter(there).flat_map(|part| std::mem::take(&mut part.returned)).collect()
     }
 
-    /// The results of fragments.
-    pub const fn slots(&self) -> &Vec<Vec<u8>> {
-        &self.slots
-    }
-
-    /// True if the reply is too long.
-    pub const fn is_too_long(&self) -> bool {
-        self.is_too_long
-    }
-
     /// The time that the attempt sees.
     pub const fn now(&self) -> Millis {
         self.now
@@ -417,8 +411,22 @@ impl Former {
     }
 }
 
+impl Executing {
+    /// The end of a transaction that has run as far as it does.
+    pub fn end(
+        &self,
+        registry: &Registry,
+        chunk: &Chunk,
+        txn: &Txn,
+        failure: Option<(SlotNo, Abort)>,
+    ) -> End {
+        let status = failure.map_or(OutcomeStatus::Committed, |(_, abort)| OutcomeStatus::Aborted(abort));
+        End { status, reply: reply_of(registry, chunk, txn, (&self.slots, self.is_too_long), failure) }
+    }
+}
+
 /// The reply of a transaction, or of the fragment that has aborted it.
-pub fn reply_of(
+fn reply_of(
     registry: &Registry,
     chunk: &Chunk,
     txn: &Txn,

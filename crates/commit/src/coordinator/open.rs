@@ -21,7 +21,7 @@ use ordain_model::{
 };
 use ordain_role::NodeId;
 
-use super::attempt::{End, Executing, Former, reply_of};
+use super::attempt::{End, Executing, Former};
 use super::{ATTEMPT_MAX, Asker, Coordinator, Live, State};
 use crate::desk::Desk;
 use crate::ids::Lead;
@@ -41,7 +41,7 @@ pub struct Opens {
     ended: BTreeMap<OpenId, Abort>,
 }
 
-/// What makes a transaction under way an open one.
+/// The interactive side of a transaction under way.
 #[derive(Debug)]
 pub struct Open {
     /// Its name.
@@ -51,13 +51,13 @@ pub struct Open {
     /// A step was answered: there is no other attempt.
     pub is_shown: bool,
     since: Micros,
-    /// What its steps leave.
+    /// The remains of its steps, for the next.
     pub former: Former,
     /// The request of a session that its commit is.
     pub request: Option<(SessionId, RequestNo)>,
 }
 
-/// What the participants of an open transaction are at between two steps.
+/// Work that participants of an open transaction do between two steps.
 #[derive(Debug)]
 pub struct Settling {
     /// The shards that have not answered.
@@ -187,16 +187,7 @@ impl Coordinator {
         let (State::Executing(executing), Some(open)) = (&live.state, &mut live.open) else { return };
         let txn = &live.chunk.txns()[live.at];
         let failure = executing.failure();
-        let end = End {
-            status: failure.map_or(OutcomeStatus::Committed, |(_, abort)| OutcomeStatus::Aborted(abort)),
-            reply: reply_of(
-                &desk.site.registry,
-                &live.chunk,
-                txn,
-                (executing.slots(), executing.is_too_long()),
-                failure,
-            ),
-        };
+        let end = executing.end(&desk.site.registry, &live.chunk, txn, failure);
         let State::Executing(mut executing) = std::mem::replace(&mut live.state, State::Open(None)) else {
             return;
         };

@@ -5,11 +5,13 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
+use std::sync::atomic::Ordering;
 
 use ordain_execution::{Computed, InWorkspace, InputSlots, Long, Step, Workspace, Write};
+use ordain_model::serial::key_of;
 use ordain_model::{
-    Abort, Access as FragmentAccess, Cell, Chunk, Computations, Fragment, Gsn, KeyHash, Millis, SlotNo,
-    Stopwatch, Txn,
+    Abort, Access as FragmentAccess, Cell, Chunk, Computations, Db, Epoch, Fragment, Gsn, KeyHash, Millis,
+    Position, SlotNo, Stop, Stopwatch, Table, Txn,
 };
 use ordain_role::{Address, Bug, Outbox, UnderWay, WorkDone};
 use ordain_store::{RecordId, RecordStore};
@@ -20,7 +22,7 @@ use crate::ids::{Age, AttemptId, Lead};
 use crate::message::{
     Access, Accessed, Accesses, Failure, Message, Own, Protocol, Settle, Settled, Shipped, Termed,
 };
-use crate::times::Tested;
+use crate::times::{LATEST, Tested};
 
 /// The records of so many fragments are brought into the caches before the first is run.
 const AHEAD: usize = 24;
@@ -34,7 +36,7 @@ pub(super) struct Attempt {
     pub(super) slots: Vec<Vec<u8>>,
     /// Records of other participants for compute fragments here.
     pub(super) received: BTreeMap<SlotNo, (Cell, Gsn)>,
-    /// Those that were more than may be shipped.
+    /// Slots of records that were more than may be shipped.
     pub(super) held_back: BTreeSet<SlotNo>,
     /// The access that is being run; it waits for something if there is one between two events.
     pub(super) job: Option<Job>,
@@ -60,6 +62,8 @@ pub(super) struct Job {
     slots: Vec<(SlotNo, Vec<u8>)>,
     shipped: Vec<Shipped>,
     returned: Vec<Write>,
+    /// The compute fragment that takes the records which are shipped next.
+    taker: usize,
     /// Bytes of results that only the reply needs.
     shown: usize,
     is_too_long: bool,
@@ -96,11 +100,17 @@ pub(super) struct Away {
     pub(super) stopwatch: Option<Arc<dyn Stopwatch>>,
     next: u64,
     /// The attempts, by the tokens of the work.
-    attempts: BTreeMap<u64, AttemptId>,
+    attempts: BTreeMap<u64, (AttemptId, Stop)>,
     leaving: Vec<ordain_role::Work>,
 }
 
 impl Away {
+    /// Ends the computations of an attempt that is over, or of all: nobody waits for them, and others may wait for the work thread.
+    pub(super) fn stop(&self, over: Option<AttemptId>) {
+        let its = self.attempts.values().filter(|(who, _)| over.is_none_or(|over| over == *who));
+        its.for_each(|(_, stop)| stop.store(true, Ordering::Relaxed));
+    }
+
     /// The number of computations that are away.
     pub(super) fn len(&self) -> usize {
         self.attempts.len()
@@ -109,12 +119,16 @@ impl Away {
     fn leave(&mut self, who: AttemptId, long: Long) -> u64 {
         let token = self.next;
         self.next += 1;
-        self.attempts.insert(token, who);
-        let (procedure, _) = long.what();
+        let stop = Stop::default();
+        self.attempts.insert(token, (who, stop.clone()));
+        let ((procedure, _), n) = (long.what(), long.n);
         let (computations, stopwatch) = (self.computations.clone(), self.stopwatch.clone());
         let (under_way, number) = (self.under_way.of_work(), long.number);
         // Nobody computes it again: what is logged is what came of it. So an operator may end it.
-        let run = move || computations.during(procedure, true, |stop| long.run(stop, stopwatch));
+        let run = move || match stop.load(Ordering::Relaxed) {
+            true => Computed { n, records: Vec::new(), answer: Vec::new(), result: Ok(()) },
+            false => computations.during(procedure, Some(stop), |stop| long.run(stop, stopwatch)),
+        };
         self.leaving.push(ordain_role::Work::new(token, move || under_way.during(number, run)));
         token
     }
@@ -210,6 +224,7 @@ impl Participant {
             waits: None,
             shipped: Vec::new(),
             returned: Vec::new(),
+            taker: 0,
             shown: 0,
             is_too_long: false,
         });
@@ -237,6 +252,9 @@ impl Participant {
     /// True if an access names fragments and records that are here: it may come from another node.
     fn is_sound(&self, chunk: &Chunk, access: &Access) -> bool {
         let Some(txn) = chunk.txns().get(access.at as usize) else { return false };
+        if access.now > LATEST {
+            return false;
+        }
         let fragments = chunk.fragments(txn);
         let is_here = |hash: KeyHash| self.layout.shard_of(hash.slot()) == self.number;
         let runs_here = |n: &u32| {
@@ -455,7 +473,7 @@ impl Participant {
         let target = if fragment.is_table() {
             Target::Table
         } else if fragment.is_keyed() {
-            let key = ordain_model::serial::key_of(at.chunk.args(at.txn), fragment);
+            let key = key_of(at.chunk.args(at.txn), fragment);
             let record = store.find_or_reserve(fragment.db, key.bytes, fragment.hash);
             *found = Some(record);
             Target::Record(record)
@@ -465,8 +483,8 @@ impl Participant {
         control.access(store, who, age, target, mode)
     }
 
-    /// Asks for the exclusive lock on a record that an attempt reads and finds expired: for those who have seen it there it is as if
-    /// the attempt had removed it.
+    /// Asks for the exclusive lock on what an attempt reads and finds expired: for those who have seen it there it is as if the attempt
+    /// had removed it. Of the whole table that is so only if somebody holds such a record.
     fn lock_expired(
         &mut self,
         who: AttemptId,
@@ -475,32 +493,40 @@ impl Participant {
         record: Option<RecordId>,
     ) -> Verdict {
         let fragment = at.fragment();
-        if !fragment.is_keyed() || fragment.writes() || !attempt.workspace.changes().is_empty() {
+        if fragment.writes() || !attempt.workspace.changes().is_empty() {
             return Verdict::Granted;
         }
-        let Participant { store, control, .. } = self;
-        let find = || {
-            let key = ordain_model::serial::key_of(at.chunk.args(at.txn), fragment);
-            store.find(fragment.db, key.bytes, fragment.hash)
+        let is_expired = |record: &RecordId| self.store.cell(*record).is_expired(now);
+        let target = if fragment.is_table() {
+            let (held, _) = self.expired(now, (Position::default(), usize::MAX), 1, true);
+            held.first().map(|_| Target::Table)
+        } else if fragment.is_keyed() {
+            record.or_else(|| self.find(at)).filter(is_expired).map(Target::Record)
+        } else {
+            None
         };
-        let found = record.or_else(find);
-        match found.filter(|record| store.cell(*record).is_expired(now)) {
-            Some(record) => control.access(store, who, attempt.age, Target::Record(record), Mode::Exclusive),
-            None => Verdict::Granted,
-        }
+        let Participant { store, control, .. } = self;
+        target.map_or(Verdict::Granted, |target| {
+            control.access(store, who, attempt.age, target, Mode::Exclusive)
+        })
+    }
+
+    /// The record of a fragment, if it has a place.
+    fn find(&self, at: At<'_>) -> Option<RecordId> {
+        let fragment = at.fragment();
+        let key = key_of(at.chunk.args(at.txn), fragment);
+        self.store.find(fragment.db, key.bytes, fragment.hash)
     }
 
     /// Tests whether the attempt's time may tell what has expired, if that is the question.
     fn test_time(&mut self, attempt: &Attempt, job: &Job, at: At<'_>, record: Option<RecordId>) -> Tested {
         let fragment = at.fragment();
         let expires = if fragment.is_table() {
-            true
+            let newest = self.store.as_of(Epoch::MAX);
+            (0..=u8::MAX).any(|db| newest.expiring(Db(db)).records > 0)
         } else if fragment.is_keyed() && attempt.workspace.changes().is_empty() {
-            let find = || {
-                let key = ordain_model::serial::key_of(at.chunk.args(at.txn), fragment);
-                self.store.find(fragment.db, key.bytes, fragment.hash)
-            };
-            record.or_else(find).is_some_and(|record| !self.store.cell(record).expires_at.is_never())
+            let record = record.or_else(|| self.find(at));
+            record.is_some_and(|record| !self.store.cell(record).expires_at.is_never())
         } else {
             // A change of whole databases has asked for all of them.
             false
@@ -512,15 +538,17 @@ impl Participant {
     fn ship(&self, attempt: &mut Attempt, job: &mut Job, at: At<'_>) {
         let (fragment, slot) = (at.fragment(), SlotNo(at.n as u32));
         let fragments = at.chunk.fragments(at.txn);
-        let is_for = |other: &&Fragment| {
-            other.access == FragmentAccess::Compute && at.chunk.plans().inputs_of(other).contains(&slot)
-        };
-        let taker = fragments[at.n..].iter().find(is_for);
+        // A record is shipped to the next compute fragment, as plans have it.
+        if job.taker <= at.n {
+            let next = fragments[at.n..].iter().position(|other| other.access == FragmentAccess::Compute);
+            job.taker = next.map_or(fragments.len(), |ahead| at.n + ahead);
+        }
+        let taker = fragments.get(job.taker);
         if taker.is_none_or(|taker| self.layout.shard_of(taker.hash.slot()) == self.number) {
             return;
         }
         let now: Millis = job.access.now;
-        let key = ordain_model::serial::key_of(at.chunk.args(at.txn), fragment);
+        let key = key_of(at.chunk.args(at.txn), fragment);
         let records = InWorkspace::new(&self.store, &mut attempt.workspace);
         let (cell, version) = records.find(fragment.db, key.bytes, fragment.hash, now);
         // Records of the taker's own slot are never here.
@@ -575,7 +603,7 @@ impl Participant {
 
     /// Takes the result of a computation that was given away. Its attempt may be over.
     pub(super) fn take_computed(&mut self, done: WorkDone, out: &mut Outbox<Message>) {
-        let Some(who) = self.away.attempts.remove(&done.token) else {
+        let Some((who, _)) = self.away.attempts.remove(&done.token) else {
             return out.halt("a participant received the result of work that it did not give");
         };
         let Ok(computed) = done.product.downcast::<Computed>() else {
@@ -594,7 +622,7 @@ impl Participant {
         let mut records = InWorkspace::new(&self.store, &mut attempt.workspace);
         for (slot, cell, _) in computed.into_iter().filter(|(_, _, changed)| *changed) {
             let fragment = &fragments[slot.0 as usize];
-            let key = ordain_model::serial::key_of(chunk.args(txn), fragment).bytes;
+            let key = key_of(chunk.args(txn), fragment).bytes;
             match self.layout.shard_of(fragment.hash.slot()) == self.number {
                 true => records.put(fragment.db, key, fragment.hash, cell),
                 false => job.returned.push(Write::new(fragment.db, key.to_vec(), cell)),

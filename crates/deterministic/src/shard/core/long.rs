@@ -6,7 +6,7 @@ use std::sync::Arc;
 
 use ordain_execution::{Computed, Held, InputSlots, Long, PATIENCE};
 use ordain_model::serial::seed_of;
-use ordain_model::{Cell, Computations, Gsn, Stopwatch, Txn};
+use ordain_model::{Cell, Computations, Gsn, Stop, Stopwatch, Txn};
 use ordain_role::{Bug, Outbox, UnderWay, Work, WorkDone};
 use ordain_store::RecordStore;
 
@@ -48,7 +48,9 @@ impl Away {
         let (procedure, is_logged) = long.what();
         let may_end = matches!(asker, Asker::Read(_)) || !is_logged;
         let (computations, stopwatch) = (self.computations.clone(), self.stopwatch.clone());
-        let run = move || computations.during(procedure, may_end, |stop| long.run(stop, stopwatch));
+        let run = move || {
+            computations.during(procedure, may_end.then(Stop::default), |stop| long.run(stop, stopwatch))
+        };
         self.leaving.push(Work::new(token, move || under_way.during(number, run)));
     }
 
