@@ -210,7 +210,13 @@ impl Participant {
                 continue;
             }
             let record = self.store.find_or_reserve(write.db, &write.key, write.hash);
-            let version = if write.cell.value.is_some() { Gsn(place.0) } else { Gsn::NONE };
+            // Planted, WATCHED.
+            let counts = self.bugs.has(Bug::CountVersions);
+            let version = match (write.cell.value.is_some(), counts) {
+                (true, false) => Gsn(place.0),
+                (true, true) => Gsn(self.store.version(record).0.wrapping_add(1)),
+                (false, _) => Gsn::NONE,
+            };
             self.store.put_back(record, write.cell.clone(), version);
             self.store.release_if_absent(record);
         }
@@ -227,7 +233,10 @@ impl Participant {
         let Some((term, _)) = self.begins.take_if(|(_, after)| *after <= self.applied) else { return };
         self.stand();
         self.serves = Some(term);
-        self.times.begin();
+        // Planted, TIME-RISES.
+        if !self.bugs.has(Bug::ForgetCeiling) {
+            self.times.begin();
+        }
         let prepared: Vec<Arc<Entry>> = self.prepared.values().cloned().collect();
         for entry in prepared {
             let Content::Prepare(prepare) = &entry.content else { continue };

@@ -154,6 +154,18 @@ bugs! {
     PassWriter = "pass-writer",
     /// A member confirms that it leads because it takes itself for the leader, and asks no other member.
     ConfirmFromBelief = "confirm-from-belief",
+    /// A participant lets in an attempt at an earlier time than one that was used to tell what has expired.
+    LookBack = "look-back",
+    /// A new leader takes no time for used that its predecessor may have used.
+    ForgetCeiling = "forget-ceiling",
+    /// The version of a record is the number of its writes since it was made.
+    CountVersions = "count-versions",
+    /// A newcomer is granted a lock although an access to the whole table waits, or has closed its gate.
+    PassTable = "pass-table",
+    /// A write of an absent record locks the whole table.
+    LockTable = "lock-table",
+    /// An access to a record takes no intention lock on the table.
+    ForgetIntention = "forget-intention",
 }
 
 impl std::str::FromStr for Bug {

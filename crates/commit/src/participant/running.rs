@@ -476,7 +476,12 @@ impl Participant {
             let key = key_of(at.chunk.args(at.txn), fragment);
             let record = store.find_or_reserve(fragment.db, key.bytes, fragment.hash);
             *found = Some(record);
-            Target::Record(record)
+            // Planted, WHOLE-TABLE.
+            let locks_all = self.bugs.has(Bug::LockTable) && fragment.writes();
+            match locks_all && store.cell(record).value.is_none() {
+                true => Target::Table,
+                false => Target::Record(record),
+            }
         } else {
             return Verdict::Granted;
         };
@@ -531,7 +536,14 @@ impl Participant {
             // A change of whole databases has asked for all of them.
             false
         };
-        if expires { self.times.test(job.access.now) } else { Tested::Seen }
+        if !expires {
+            return Tested::Seen;
+        }
+        match self.times.test(job.access.now) {
+            // Planted, TIME-RISES.
+            Tested::TooOld(_) if self.bugs.has(Bug::LookBack) => Tested::Seen,
+            tested => tested,
+        }
     }
 
     /// Ships a record, if the compute fragment that it is for runs elsewhere.

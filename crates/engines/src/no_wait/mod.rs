@@ -77,7 +77,8 @@ impl NoWait {
         }
         let wanted = own.with(wanted);
         let who: Seniority = (attempt.age, attempt.id.transaction);
-        if self.gate.stops(who, wanted) {
+        // Planted, IN-TURN.
+        if self.gate.stops(who, wanted) && !self.bugs.has(Bug::PassTable) {
             self.refused.by_gate += 1;
             return false;
         }
@@ -133,7 +134,10 @@ impl NoWait {
         match target {
             Target::Table => self.lock_table(at, Modes::of(mode)),
             Target::Record(record) => {
-                self.lock_table(at, Modes::intention(mode)) && self.lock_record(store, at, record, mode)
+                // Planted, WHOLE-TABLE.
+                let has_table =
+                    self.bugs.has(Bug::ForgetIntention) || self.lock_table(at, Modes::intention(mode));
+                has_table && self.lock_record(store, at, record, mode)
             }
         }
     }

@@ -178,7 +178,10 @@ impl WaitDie {
             return Verdict::Granted;
         }
         let modes = own.with(wanted);
-        let verdict = self.table.request(Request { who: attempt.id, age: attempt.age, own, modes }, false);
+        // Planted, IN-TURN.
+        let passes = self.bugs.has(Bug::PassTable);
+        let request = Request { who: attempt.id, age: attempt.age, own, modes };
+        let verdict = self.table.request(request, passes);
         if verdict == Verdict::Granted {
             attempt.table = modes;
         }
@@ -288,6 +291,10 @@ impl ConcurrencyControl for WaitDie {
         debug_assert!(self.attempts[at].waiting.is_none(), "attempt {who} waits, and asks for {target:?}");
         let (verdict, for_table) = match target {
             Target::Table => (self.ask_table(at, Modes::of(mode)), true),
+            // Planted, WHOLE-TABLE.
+            Target::Record(record) if self.bugs.has(Bug::ForgetIntention) => {
+                (self.ask_record(store, at, record, mode), false)
+            }
             Target::Record(record) => match self.ask_table(at, Modes::intention(mode)) {
                 Verdict::Granted => (self.ask_record(store, at, record, mode), false),
                 Verdict::Waits => {

@@ -9,10 +9,11 @@ use ordain_checker::dependencies::history;
 use ordain_checker::dependencies::{self, Observed, Outcome, Txn, judge};
 use ordain_commit::{CommitEngine, CommitFamily, Message};
 use ordain_family::{Family as _, NodeSettings, Opened as _, Services, places};
+use ordain_gateway::Gateway;
 use ordain_log::MemoryDirectory;
 use ordain_model::{
     Call, Chunk, ChunkNo, Datum, Front, GatewayId, KeyHash, Layout, Micros, Options, OutcomeStatus,
-    PartitionId, Registry, RequestNo, SessionId,
+    PartitionId, ProcedureId, Registry, RequestNo, SessionId, Token, View, system,
 };
 use ordain_role::{
     Address, Bugs, Directory as _, DiskDone, Event, NodeId, Now, Outbox, PeerChange, PeerState, Role,
@@ -35,6 +36,9 @@ pub enum Do {
     Append(u64),
 }
 
+/// A procedure and its arguments.
+type Procedure = (ProcedureId, Vec<Vec<u8>>);
+
 /// An answer to a client.
 #[derive(Clone, Debug)]
 pub struct Answer {
@@ -46,7 +50,9 @@ pub struct Answer {
 #[derive(Debug)]
 struct Asked {
     base: u64,
+    /// The operations on lists; none if it calls another procedure.
     ops: Vec<Do>,
+    call: Procedure,
     at: Micros,
     session: Option<(u64, u64)>,
     /// The request that is asked again by this one.
@@ -63,6 +69,8 @@ struct Node {
     disk: MemoryDirectory,
     /// The valid setting of each timer.
     timers: BTreeMap<(u16, TimerId), u64>,
+    /// How far its wall clock is ahead of the others.
+    ahead: Micros,
     /// How far its clock is behind, and since when it stands still.
     behind: Micros,
     stopped: Option<Micros>,
@@ -100,6 +108,9 @@ pub struct World {
     /// Streams that are held, from the first message that was to be held on.
     held: BTreeMap<Stream, VecDeque<(Address, Address, Message)>>,
     asked: Vec<Asked>,
+    /// Connections of clients: their nodes, and the gateways that keep their requests in order. Number 0 of the gateways of a node
+    /// is that of requests without a connection.
+    connections: Vec<(NodeId, Gateway)>,
     /// The first node that has stopped, with its reason.
     pub halted: Option<String>,
     is_sound: bool,
@@ -110,6 +121,8 @@ impl World {
     pub fn new(engine: CommitEngine, partitions: usize, bugs: Bugs) -> World {
         let mut registry = Registry::default();
         ordain_workload::register(&mut registry);
+        ordain_commands::register(&mut registry);
+        system::register(&mut registry);
         let layout = Layout::even(partitions, 1).expect("a layout");
         let topology = Topology { layout: Arc::new(layout), replicas: 3 };
         let count = topology.nodes();
@@ -128,6 +141,7 @@ impl World {
             holds: BTreeMap::new(),
             held: BTreeMap::new(),
             asked: Vec::new(),
+            connections: Vec::new(),
             halted: None,
             is_sound: bugs == Bugs::NONE,
         };
@@ -147,7 +161,15 @@ impl World {
         let roles: BTreeMap<_, _> = opened.into_roles().into_iter().collect();
         let numbers: Vec<u16> = roles.keys().copied().collect();
         let (timers, late) = (BTreeMap::new(), Vec::new());
-        self.nodes.push(Node { roles, disk, timers, behind: Micros(0), stopped: None, late });
+        self.nodes.push(Node {
+            roles,
+            disk,
+            timers,
+            ahead: Micros(0),
+            behind: Micros(0),
+            stopped: None,
+            late,
+        });
         numbers.into_iter().for_each(|role| self.step(Address { node, role }, Event::Start));
         let watchers = self.family.peer_watchers(&settings);
         for other in (0..self.settings.topology.nodes()).map(NodeId).filter(|other| *other != node) {
@@ -220,6 +242,11 @@ impl World {
         self.deliver_held();
     }
 
+    /// Sets how far a node's wall clock is ahead of the others.
+    pub fn set_ahead(&mut self, node: NodeId, ahead: Micros) {
+        self.nodes[usize::from(node.0)].ahead = ahead;
+    }
+
     /// Holds messages, and all that come behind one on its stream, until [`World::release`] with the number that is answered.
     pub fn hold(&mut self, which: impl Fn(Address, Address, &Message) -> bool + 'static) -> u32 {
         let number = self.holds.last_key_value().map_or(0, |(last, _)| last + 1);
@@ -249,6 +276,15 @@ impl World {
         (0..).filter(is_there).nth(nth).expect("every partition has slots")
     }
 
+    /// A key of a partition, for each number another one.
+    pub fn key_in(&self, partition: usize, nth: usize) -> Vec<u8> {
+        let layout = &self.settings.topology.layout;
+        let is_there =
+            |key: &Vec<u8>| usize::from(layout.partition_of(KeyHash::of(key).slot()).0) == partition;
+        let mut keys = (0..).map(|n| format!("key{n}").into_bytes()).filter(is_there);
+        keys.nth(nth).expect("every partition has slots")
+    }
+
     /// A session at home in a partition.
     pub fn session_in(&self, partition: usize) -> u64 {
         let layout = &self.settings.topology.layout;
@@ -263,51 +299,123 @@ impl World {
 
     /// Asks a node for a session's request.
     pub fn ask_in(&mut self, node: NodeId, session: Option<(u64, u64)>, ops: &[Do]) -> Ticket {
-        // What is asked after an answer is not asked at the same moment.
-        self.run(Micros(1));
-        let base = (self.asked.len() as u64 + 1) << 8;
-        let (at, ops) = (self.now, ops.to_vec());
-        self.asked.push(Asked { base, ops, at, session, of: None, answer: None });
-        let ticket = Ticket(self.asked.len() - 1);
-        self.send(node, ticket);
-        ticket
+        let call = self.appends(ops);
+        let ticket = self.note(session, ops, call, None);
+        self.send(node, ticket)
     }
 
     /// Asks a node for what another one was asked for, as a client does that has not got its answer.
     pub fn ask_again(&mut self, node: NodeId, of: Ticket) -> Ticket {
-        let Asked { base, ops, session, .. } = &self.asked[of.0];
-        let (base, ops, session) = (*base, ops.clone(), *session);
-        let again = Asked { base, ops, at: self.now, session, of: Some(of.0), answer: None };
-        self.asked.push(again);
-        let ticket = Ticket(self.asked.len() - 1);
-        self.send(node, ticket);
+        let Asked { ops, session, call, .. } = &self.asked[of.0];
+        let (ops, session, call) = (ops.clone(), *session, call.clone());
+        let ticket = self.note(session, &ops, call, Some(of.0));
+        self.send(node, ticket)
+    }
+
+    /// Asks a node for a command.
+    pub fn command(&mut self, node: NodeId, procedure: ProcedureId, args: &[&[u8]]) -> Ticket {
+        self.command_in(node, None, procedure, args)
+    }
+
+    /// Asks a node for a session's command.
+    pub fn command_in(
+        &mut self,
+        node: NodeId,
+        session: Option<(u64, u64)>,
+        procedure: ProcedureId,
+        args: &[&[u8]],
+    ) -> Ticket {
+        let args = args.iter().map(|arg| arg.to_vec()).collect();
+        let ticket = self.note(session, &[], (procedure, args), None);
+        self.send(node, ticket)
+    }
+
+    /// Opens a connection to a node; answers its number.
+    pub fn connect(&mut self, node: NodeId) -> usize {
+        let settings = NodeSettings { node, ..self.settings.clone() };
+        let number = self.connections.len() as u16 + 1;
+        let gateway = self.family.gateway(&settings, number, 1, &self.registry);
+        self.connections.push((node, gateway.planting(settings.bugs)));
+        self.connections.len() - 1
+    }
+
+    /// Asks over a connection, whether or not the last request over it is answered.
+    pub fn ask_over(&mut self, connection: usize, ops: &[Do]) -> Ticket {
+        let call = self.appends(ops);
+        let (procedure, args) = call.clone();
+        let ticket = self.note(None, ops, call, None);
+        let write = |out: &mut ordain_model::ArgsBuilder<'_>| args.iter().for_each(|arg| _ = out.push(arg));
+        let (call, view) = (Call::new(procedure, append::DB), View::Since(Token::NOTHING));
+        let (_, gateway) = &mut self.connections[connection];
+        let name = ordain_gateway::Ticket(ticket.0 as u64);
+        gateway.submit_in_order(ordain_gateway::Stream(0), name, call, view, write).expect("a plan");
+        self.flush(connection);
         ticket
     }
 
-    fn send(&mut self, node: NodeId, ticket: Ticket) {
-        let Asked { base, ops, session, .. } = &self.asked[ticket.0];
-        let mut mask = 0u8;
-        let mut keys = Vec::new();
-        for (n, op) in ops.iter().enumerate() {
-            let (Do::Read(list) | Do::Append(list)) = op;
-            mask |= u8::from(matches!(op, Do::Append(_))) << n;
-            keys.push(append::key(*list));
+    fn flush(&mut self, connection: usize) {
+        let (node, gateway) = &mut self.connections[connection];
+        let node = *node;
+        let leaving: Vec<Front> =
+            std::iter::from_fn(|| gateway.flush()).map(ordain_gateway::Departure::into_message).collect();
+        for front in leaving {
+            self.hand_in(node, front);
         }
-        let packed = [&[mask, 0][..], &base.to_le_bytes()].concat();
-        let call = Call::new(append::RUN, append::DB);
+    }
+
+    /// The call of a transaction on lists that is asked for next.
+    fn appends(&self, ops: &[Do]) -> Procedure {
+        let mut mask = 0u8;
+        let mut args = Vec::new();
+        for (n, op) in ops.iter().enumerate() {
+            mask |= u8::from(matches!(op, Do::Append(_))) << n;
+            args.push(append::key(list_of(op)).to_vec());
+        }
+        args.push([&[mask, 0][..], &self.next_base().to_le_bytes()].concat());
+        (append::RUN, args)
+    }
+
+    fn next_base(&self) -> u64 {
+        (self.asked.len() as u64 + 1) << 8
+    }
+
+    fn note(
+        &mut self,
+        session: Option<(u64, u64)>,
+        ops: &[Do],
+        call: Procedure,
+        of: Option<usize>,
+    ) -> Ticket {
+        // What is asked after an answer is not asked at the same moment.
+        self.run(Micros(1));
+        let (base, at, ops) = (self.next_base(), self.now, ops.to_vec());
+        self.asked.push(Asked { base, ops, call, at, session, of, answer: None });
+        Ticket(self.asked.len() - 1)
+    }
+
+    fn send(&mut self, node: NodeId, ticket: Ticket) -> Ticket {
+        let Asked { session, call: (procedure, args), .. } = &self.asked[ticket.0];
+        let call = Call::new(*procedure, append::DB);
         let call = Call { session: session.map(|(id, n)| (SessionId(id), RequestNo(n))), ..call };
         let gateway = GatewayId::of(node.0, 0);
         let layout = self.settings.topology.layout.clone();
         let replica = self.settings.topology.replica_of(node).0;
         let mut chunk = Chunk::new(gateway, ChunkNo(ticket.0 as u64 + 1)).in_cluster(replica, layout);
-        let write = |out: &mut ordain_model::ArgsBuilder<'_>| {
-            keys.iter().for_each(|key| _ = out.push(key));
-            out.push(&packed);
-        };
+        let write = |out: &mut ordain_model::ArgsBuilder<'_>| args.iter().for_each(|arg| _ = out.push(arg));
         chunk.push(&self.registry, call, write).expect("a plan");
+        self.hand_in(node, Front::Submit(Arc::new(chunk)));
+        ticket
+    }
+
+    fn hand_in(&mut self, node: NodeId, front: Front) {
         let door = Address { node, role: places::GATEWAYS };
-        let message = Message::Front(Front::Submit(Arc::new(chunk)));
+        let message = Message::Front(front);
         self.push(WITHIN, Due::Deliver { from: door, to: Address { node, role: 0 }, message });
+    }
+
+    /// The value that an operation of a transaction appends.
+    pub fn value_of(&self, ticket: Ticket, op: u64) -> u64 {
+        self.asked[ticket.0].base + op
     }
 
     /// The answer to a transaction, if it has come.
@@ -397,7 +505,7 @@ impl World {
                 return Err(format!("one request was answered {replies:?}"));
             }
         }
-        let once = self.asked.iter().filter(|asked| asked.of.is_none());
+        let once = self.asked.iter().filter(|asked| asked.of.is_none() && !asked.ops.is_empty());
         let txns = once.map(observed).collect::<Result<_, _>>()?;
         let all = dependencies::History { txns, orders, ..Default::default() };
         judge(Level::StrictSerializable, &all).map_err(|finding| finding.to_string())
@@ -457,17 +565,30 @@ impl World {
 
     fn take_outcomes(&mut self, message: Message) {
         let Message::Front(Front::Outcomes(batch)) = message else { return };
-        for outcome in &batch.outcomes {
-            let answer =
-                Answer { status: outcome.status, reply: batch.reply(outcome).to_vec(), at: self.now };
-            self.asked[outcome.chunk.0 as usize - 1].answer.get_or_insert(answer);
+        let mut ended: Vec<(usize, OutcomeStatus, Vec<u8>)> = Vec::new();
+        let connection = usize::from(batch.gateway.number()).checked_sub(1);
+        match connection {
+            None => {
+                let own = batch.outcomes.iter();
+                let own = own.map(|outcome| (outcome.chunk.0 as usize - 1, outcome.status, outcome));
+                ended.extend(own.map(|(of, status, outcome)| (of, status, batch.reply(outcome).to_vec())));
+            }
+            Some(connection) => {
+                self.connections[connection].1.take_outcomes(&batch, |finished| {
+                    ended.push((finished.ticket.0 as usize, finished.status, finished.reply.to_vec()));
+                });
+                self.flush(connection);
+            }
+        }
+        for (of, status, reply) in ended {
+            self.asked[of].answer.get_or_insert(Answer { status, reply, at: self.now });
         }
     }
 
     fn step(&mut self, at: Address, event: Event<Message>) {
         let node = &mut self.nodes[usize::from(at.node.0)];
         let shown = node.stopped.unwrap_or(self.now).since(node.behind);
-        let now = Now { elapsed: shown, wall: WALL.plus(shown) };
+        let now = Now { elapsed: shown, wall: WALL.plus(shown).plus(node.ahead) };
         let Some(role) = node.roles.get_mut(&at.role) else { return };
         let mut out = Outbox::default();
         role.handle(now, event, &mut out);
@@ -516,6 +637,13 @@ const fn list_of(op: &Do) -> u64 {
 pub fn read(answer: &Answer) -> Option<Txn> {
     let Datum::Bulk(bytes) = Datum::first(&answer.reply) else { return None };
     (answer.status == OutcomeStatus::Committed).then(|| Txn::decode(bytes))?
+}
+
+/// The values of the only list that a transaction has read.
+pub fn values(answer: &Answer) -> Vec<u64> {
+    let txn = read(answer).expect("it has committed");
+    let [history::Op::Read { values, .. }] = &txn.ops[..] else { panic!("{txn:?}") };
+    values.clone()
 }
 
 /// What a client has seen of a transaction.

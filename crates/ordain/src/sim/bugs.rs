@@ -363,6 +363,19 @@ pub(super) const TABLE: &[Planted] = &[
         "a younger reader is granted a lock that an older writer waits for",
         "cargo test -p ordain-engines --test locks scenario_4",
     ),
+    in_test(
+        Bug::PassTable,
+        "IN-TURN",
+        "a newcomer is granted a lock although an access to the whole table waits, or has closed its gate",
+        SCHEDULES,
+    ),
+    in_test(
+        Bug::ForgetIntention,
+        "WHOLE-TABLE",
+        "an access to a record takes no intention lock on the table",
+        SCHEDULES,
+    ),
+    in_test(Bug::LockTable, "WHOLE-TABLE", "a write of an absent record locks the whole table", SCHEDULES),
     planted(
         Bug::SkipRankOrder,
         "FIFO-QUEUES",
@@ -539,6 +552,24 @@ pub(super) const TABLE: &[Planted] = &[
         Bug::WaitForEver,
         "BOUNDED",
         "a coordinator does not give up an attempt that takes too long",
+        SCHEDULES,
+    ),
+    in_test(
+        Bug::LookBack,
+        "TIME-RISES",
+        "a participant lets in an attempt at an earlier time than one that was used to tell what has expired",
+        SCHEDULES,
+    ),
+    in_test(
+        Bug::ForgetCeiling,
+        "TIME-RISES",
+        "a new leader takes no time for used that its predecessor may have used",
+        SCHEDULES,
+    ),
+    in_test(
+        Bug::CountVersions,
+        "WATCHED",
+        "the version of a record is the number of its writes since it was made",
         SCHEDULES,
     ),
     planted(

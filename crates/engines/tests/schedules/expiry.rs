@@ -1,0 +1,67 @@
+//! Schedule 17: what has expired for one transaction is gone for all that come after it (R-TIME, R-CEILING).
+
+use ordain_commands::ids;
+use ordain_commit::CommitEngine;
+use ordain_model::datum::DatumReader;
+use ordain_model::{Datum, ProcedureId};
+use ordain_role::{Bug, Bugs};
+
+use crate::world::World;
+use crate::{demand, millis};
+
+/// Looks for k at B, by the clock there, and shows nothing if k is gone.
+const LOOKS: [(ProcedureId, &[&[u8]], Datum<'static>); 3] = [
+    (ids::GET, &[b"k"], Datum::Nil),
+    (ids::EXISTS, &[b"k"], Datum::Int(0)),
+    (ids::KEYS, &[b"*"], Datum::Array(0)),
+];
+
+/// Expiry: T1 at A, whose clock is ahead, finds k at B gone; T2 at B asks after that, and B's clock says that k is there. B's leader may
+/// change between them: its successor does not know which times were used.
+fn schedule_17(engine: CommitEngine, bugs: Bugs, changes: bool) -> Result<(), String> {
+    for (look, args, gone) in LOOKS {
+        let mut w = World::new(engine, 2, bugs);
+        let (k, other) = (w.key_in(1, 0), w.key_in(0, 0));
+        let (a, b1) = (w.led_by(0), w.led_by(1));
+        w.set_ahead(a, millis(60_000));
+        let written = w.command(b1, ids::SET, &[&k, b"v", b"PX", b"30000"]);
+        w.committed(written);
+        // It writes nothing, so that no entry of B's log tells of its time.
+        let t1 = w.command(a, ids::MGET, &[&other, &k]);
+        w.committed(t1);
+        let nils = [Datum::Array(2), Datum::Nil, Datum::Nil];
+        assert!(DatumReader(&w.answered(t1).reply).eq(nils), "it has expired for A");
+        let mut b = b1;
+        if changes {
+            w.depose(b1);
+            b = w.another_leads(1, b1);
+        }
+        let args: Vec<&[u8]> = args.iter().map(|arg| if *arg == b"k" { &k } else { *arg }).collect();
+        let t2 = w.command(b, look, &args);
+        w.committed(t2);
+        let seen = w.answered(t2).reply;
+        if Datum::first(&seen) != gone {
+            return Err(format!("it was gone, and then there was {:?}", Datum::first(&seen)));
+        }
+        w.end()?;
+    }
+    Ok(())
+}
+
+fn with_one_leader(engine: CommitEngine, bugs: Bugs) -> Result<(), String> {
+    schedule_17(engine, bugs, false)
+}
+
+fn over_a_change_of_leaders(engine: CommitEngine, bugs: Bugs) -> Result<(), String> {
+    schedule_17(engine, bugs, true)
+}
+
+#[test]
+fn schedule_17_what_has_expired_for_one_is_gone_for_all_who_come_after() {
+    demand(with_one_leader, Bug::LookBack);
+}
+
+#[test]
+fn schedule_17_times_that_a_former_leader_may_have_used_are_used() {
+    demand(over_a_change_of_leaders, Bug::ForgetCeiling);
+}
