@@ -21,10 +21,9 @@ mod open;
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
-use ordain_model::serial::seed_of;
 use ordain_model::system::{REMOVE, read_args};
 use ordain_model::{
-    Abort, Call, Chunk, ChunkNo, Db, Effect, Epoch, GatewayId, Gsn, KeyHash, Micros, Millis, OutcomeBatch,
+    Abort, Call, Chunk, ChunkNo, Db, Effect, Epoch, GatewayId, KeyHash, Micros, Millis, OutcomeBatch,
     OutcomeStatus, PartitionId, RequestNo, SessionId, Stamp, Token, Txn,
 };
 use ordain_role::{Bug, NodeId};
@@ -271,7 +270,7 @@ impl Coordinator {
         let Some(live) = self.live.get_mut(&number) else { return };
         live.attempt += 1;
         self.counts.attempts += 1;
-        let seed = seed_of(Gsn(number << 6 | u64::from(live.attempt)));
+        let seed = live.who(number).seed();
         let txn = &live.chunk.txns()[live.at];
         let now = desk.clock.max(self.latest);
         let executing = Executing::new(&live.chunk, txn, &desk.site.layout, now, seed);
@@ -300,7 +299,10 @@ impl Coordinator {
     pub fn accessed(&mut self, from: Lead, accessed: Accessed, desk: &mut Desk<'_>) {
         let (who, failure) = (accessed.attempt, accessed.failure);
         let number = who.transaction.number;
-        let Some(live) = self.live.get_mut(&number).filter(|live| live.attempt == who.attempt) else {
+        // Planted, OF-ITS-ATTEMPT.
+        let takes_all = desk.site.bugs.has(Bug::TakeStale);
+        let is_its = |live: &&mut Box<Live>| takes_all || live.attempt == who.attempt;
+        let Some(live) = self.live.get_mut(&number).filter(is_its) else {
             return;
         };
         let State::Executing(executing) = &mut live.state else { return };
@@ -686,7 +688,8 @@ impl Coordinator {
             return self.end(number, OutcomeStatus::Busy, Epoch(0), &[]);
         }
         live.state = State::Waiting;
-        self.agenda.set(number, desk.elapsed().plus(pause(desk.site.backoff, number, live.attempt)));
+        let pause = pause(desk.site.backoff, live.who(number));
+        self.agenda.set(number, desk.elapsed().plus(pause));
     }
 
     // ---- time ----------------------------------------------------------------------------------------------

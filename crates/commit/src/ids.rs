@@ -2,7 +2,8 @@
 
 use std::fmt;
 
-use ordain_model::{PartitionId, codec};
+use ordain_model::serial::seed_of;
+use ordain_model::{Gsn, PartitionId, codec};
 
 /// A term of a partition: from the moment in which a node begins to serve it to the moment in which that node serves it
 /// no more. Terms rise, and each begins with an entry of the partition's log.
@@ -87,6 +88,13 @@ impl AttemptId {
     /// The claim under which the attempt was made.
     pub const fn home(&self) -> Lead {
         self.transaction.home
+    }
+
+    /// The seed of all that the attempt draws. Two attempts, also of different homes or terms, have hardly ever the same.
+    pub const fn seed(&self) -> u64 {
+        let TransactionId { home: Lead { partition, term }, number } = self.transaction;
+        let home = seed_of(Gsn(term.0 << 16 ^ partition.0 as u64));
+        seed_of(Gsn(seed_of(Gsn(home ^ number)) ^ self.attempt as u64))
     }
 }
 

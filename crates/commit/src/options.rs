@@ -2,11 +2,14 @@
 
 use ordain_model::{Backoff, Micros, OptionInfo, OptionKind, OptionValue};
 
+use crate::ids::AttemptId;
+
 /// The pause after the first refused attempt with [`Backoff::Exponential`], about. Each further pause is twice as long.
 const FIRST: Micros = Micros(50);
 /// The longest pause with [`Backoff::Exponential`].
 const LONGEST: Micros = Micros::from_millis(5);
-/// Pauses after attempts of one number have so many different lengths, so that two transactions that refuse each other part.
+/// Pauses after attempts of one number have so many different lengths. Which one it is the attempt draws, so that two transactions that
+/// refuse each other part, also if they were taken and numbered alike at two homes.
 const SPREAD: u64 = 7;
 /// Deneva's `ABORT_PENALTY`, nanoseconds.
 const DENEVA_PENALTY: u64 = 10_000_000;
@@ -29,13 +32,13 @@ pub static BACKOFF: OptionInfo = OptionInfo {
     needs: None,
 };
 
-/// The pause after an attempt of a transaction, by their numbers; at least 1 us, so that a turn of the coordinator ends.
-/// Attempts are numbered from 1.
-pub fn pause(backoff: Backoff, transaction: u64, attempt: u32) -> Micros {
+/// The pause after an attempt; at least 1 us, so that a turn of the coordinator ends.
+pub fn pause(backoff: Backoff, who: AttemptId) -> Micros {
+    let attempt = who.attempt;
     match backoff {
         Backoff::Exponential => {
             let longest = (FIRST.0 << attempt.saturating_sub(1).min(16)).min(LONGEST.0);
-            Micros((longest * (1 + (transaction + u64::from(attempt)) % SPREAD) / SPREAD).max(1))
+            Micros((longest * (1 + who.seed() % SPREAD) / SPREAD).max(1))
         }
         Backoff::None => Micros(1),
         // `max(penalty * 2^aborts, penalty_max)`: `^` is C's exclusive or, and what was to be the longest pause is the shortest.
@@ -49,11 +52,19 @@ pub fn pause(backoff: Backoff, transaction: u64, attempt: u32) -> Micros {
 mod tests {
     use std::collections::BTreeSet;
 
+    use ordain_model::PartitionId;
+
     use super::*;
+    use crate::ids::{Lead, Term, TransactionId};
+
+    fn who(partition: u16, number: u64, attempt: u32) -> AttemptId {
+        let home = Lead { partition: PartitionId(partition), term: Term(1) };
+        AttemptId { transaction: TransactionId { home, number }, attempt }
+    }
 
     #[test]
     fn pauses_grow_up_to_a_bound_and_differ() {
-        let pauses = |attempt| (1..=SPREAD).map(move |number| pause(Backoff::Exponential, number, attempt));
+        let pauses = |attempt| (1..=100).map(move |n| pause(Backoff::Exponential, who(0, n, attempt)));
         for attempt in [1, 2, 5, 8, 64, u32::MAX - 1] {
             let longest = (FIRST.0 << (attempt - 1).min(16)).min(LONGEST.0);
             assert_eq!(pauses(attempt).max(), Some(Micros(longest)), "{attempt}");
@@ -62,13 +73,25 @@ mod tests {
         }
     }
 
+    /// Found by scenario 2: two transactions of equal number paused alike for ever.
+    #[test]
+    fn no_two_transactions_pause_alike_for_long() {
+        let pauses = |partition, number| {
+            (1..=12).map(move |attempt| pause(Backoff::Exponential, who(partition, number, attempt)))
+        };
+        let all: BTreeSet<Vec<Micros>> = (0..4)
+            .flat_map(|partition| (1..=250).map(move |number| pauses(partition, number).collect()))
+            .collect();
+        assert_eq!(all.len(), 1_000);
+    }
+
     /// Sheet baselines.md, B-2: whatever the number of the attempt, it is half a second.
     #[test]
     fn denevas_pause_is_half_a_second_and_no_pause_ends_the_turn() {
         for attempt in [1, 2, 10, 1_000] {
-            let pauses = [1, 9].map(|number| pause(Backoff::Deneva, number, attempt));
+            let pauses = [1, 9].map(|number| pause(Backoff::Deneva, who(0, number, attempt)));
             assert_eq!(pauses, [Micros::from_millis(500); 2], "{attempt}");
-            assert_eq!(pause(Backoff::None, 3, attempt), Micros(1));
+            assert_eq!(pause(Backoff::None, who(0, 3, attempt)), Micros(1));
         }
     }
 }

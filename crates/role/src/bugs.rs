@@ -160,6 +160,8 @@ bugs! {
     ForgetCeiling = "forget-ceiling",
     /// The version of a record is the number of its writes since it was made.
     CountVersions = "count-versions",
+    /// A coordinator takes the answer to an earlier attempt for one of the present.
+    TakeStale = "take-stale",
     /// A newcomer is granted a lock although an access to the whole table waits, or has closed its gate.
     PassTable = "pass-table",
     /// A write of an absent record locks the whole table.

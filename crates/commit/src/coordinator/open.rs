@@ -173,7 +173,7 @@ impl Coordinator {
     fn run_step(&mut self, number: u64, desk: &mut Desk<'_>) {
         let Some(live) = self.live.get_mut(&number) else { return };
         let Some(open) = &live.open else { return };
-        let seed = seed_of(Gsn(number << 16 | u64::from(open.step.number & 0xffff)));
+        let seed = seed_of(Gsn(live.who(number).seed() ^ u64::from(open.step.number)));
         let txn = &live.chunk.txns()[live.at];
         let executing = Executing::new(&live.chunk, txn, &desk.site.layout, open.former.now(), seed);
         live.state = State::Executing(executing.after(&open.former, open.step.number));

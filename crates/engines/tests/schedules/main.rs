@@ -3,6 +3,7 @@
 
 mod connections;
 mod expiry;
+mod scenarios;
 mod tables;
 mod versions;
 mod world;

@@ -299,8 +299,15 @@ impl World {
 
     /// Asks a node for a session's request.
     pub fn ask_in(&mut self, node: NodeId, session: Option<(u64, u64)>, ops: &[Do]) -> Ticket {
-        let call = self.appends(ops);
+        let call = self.appends(ops, false);
         let ticket = self.note(session, ops, call, None);
+        self.send(node, ticket)
+    }
+
+    /// Asks a node for a transaction that aborts by its own logic at its last operation.
+    pub fn ask_to_fail(&mut self, node: NodeId, ops: &[Do]) -> Ticket {
+        let call = self.appends(ops, true);
+        let ticket = self.note(None, ops, call, None);
         self.send(node, ticket)
     }
 
@@ -341,7 +348,7 @@ impl World {
 
     /// Asks over a connection, whether or not the last request over it is answered.
     pub fn ask_over(&mut self, connection: usize, ops: &[Do]) -> Ticket {
-        let call = self.appends(ops);
+        let call = self.appends(ops, false);
         let (procedure, args) = call.clone();
         let ticket = self.note(None, ops, call, None);
         let write = |out: &mut ordain_model::ArgsBuilder<'_>| args.iter().for_each(|arg| _ = out.push(arg));
@@ -364,14 +371,14 @@ impl World {
     }
 
     /// The call of a transaction on lists that is asked for next.
-    fn appends(&self, ops: &[Do]) -> Procedure {
+    fn appends(&self, ops: &[Do], fails: bool) -> Procedure {
         let mut mask = 0u8;
         let mut args = Vec::new();
         for (n, op) in ops.iter().enumerate() {
             mask |= u8::from(matches!(op, Do::Append(_))) << n;
             args.push(append::key(list_of(op)).to_vec());
         }
-        args.push([&[mask, 0][..], &self.next_base().to_le_bytes()].concat());
+        args.push([&[mask, u8::from(fails)][..], &self.next_base().to_le_bytes()].concat());
         (append::RUN, args)
     }
 
@@ -411,11 +418,6 @@ impl World {
         let door = Address { node, role: places::GATEWAYS };
         let message = Message::Front(front);
         self.push(WITHIN, Due::Deliver { from: door, to: Address { node, role: 0 }, message });
-    }
-
-    /// The value that an operation of a transaction appends.
-    pub fn value_of(&self, ticket: Ticket, op: u64) -> u64 {
-        self.asked[ticket.0].base + op
     }
 
     /// The answer to a transaction, if it has come.
@@ -637,13 +639,6 @@ const fn list_of(op: &Do) -> u64 {
 pub fn read(answer: &Answer) -> Option<Txn> {
     let Datum::Bulk(bytes) = Datum::first(&answer.reply) else { return None };
     (answer.status == OutcomeStatus::Committed).then(|| Txn::decode(bytes))?
-}
-
-/// The values of the only list that a transaction has read.
-pub fn values(answer: &Answer) -> Vec<u64> {
-    let txn = read(answer).expect("it has committed");
-    let [history::Op::Read { values, .. }] = &txn.ops[..] else { panic!("{txn:?}") };
-    values.clone()
 }
 
 /// What a client has seen of a transaction.

@@ -555,6 +555,12 @@ pub(super) const TABLE: &[Planted] = &[
         SCHEDULES,
     ),
     in_test(
+        Bug::TakeStale,
+        "OF-ITS-ATTEMPT",
+        "a coordinator takes the answer to an earlier attempt for one of the present",
+        SCHEDULES,
+    ),
+    in_test(
         Bug::LookBack,
         "TIME-RISES",
         "a participant lets in an attempt at an earlier time than one that was used to tell what has expired",
