@@ -54,10 +54,10 @@ const LAYERS: &[Row] = &[
     row("family",    &["model", "role", "log", "gateway"], &[]),
     // What every family builds on: fragments run on records, and a log of any entry type.
     row("execution", &["model", "store"], &[]),
-    row("replication", &["model", "role", "log"], &["fuzz"]),
+    row("replication", &["model", "role", "log", "checkpoint"], &["fuzz"]),
     // The two families. They do not know each other, and name no engine.
     row("deterministic", &["model", "role", "store", "gateway", "log", "family", "execution", "replication", "checkpoint"], &["fuzz"]),
-    row("commit",    &["model", "role", "store", "gateway", "log", "family", "execution", "replication"], &[]),
+    row("commit",    &["model", "role", "store", "gateway", "log", "family", "execution", "replication", "checkpoint"], &[]),
     // One folder an engine. An engine meets the simulator and real commands in its tests only.
     row("engines",   &["model", "role", "store", "family", "execution", "deterministic", "commit"], &["replication", "checker", "commands", "workload", "sim", "gateway", "log",
                        "checkpoint"]),
@@ -72,7 +72,7 @@ const LAYERS: &[Row] = &[
     // Checkpoints in an object store. It knows checkpoints as files, and no maker of them.
     row("archive",   &["model", "role", "checkpoint", "runtime"], &["log"]),
     // What knows everything below it.
-    row("node",      &["model", "role", "family", "link", "store", "log", "checkpoint", "replication", "gateway", "deterministic", "engines", "commands",
+    row("node",      &["model", "role", "family", "link", "store", "log", "checkpoint", "replication", "gateway", "deterministic", "commit", "engines", "commands",
                        "resp", "front", "runtime", "archive", "workload"], &[]),
     row("lab",       &["model", "role", "family", "checker", "link", "store", "deterministic", "engines", "node", "workload", "runtime", "gateway", "sim",
                        "commands", "resp"], &[]),

@@ -15,12 +15,16 @@
 
 mod directory;
 mod format;
+mod giving;
+mod outcomes;
 mod piece;
 mod read;
 mod write;
 
 pub use directory::{Found, list};
 pub use format::{Header, OLDEST_VERSION, Seal, VERSION, file_name, seal_name};
+pub use giving::{Filling, ON_THEIR_WAY, Pace};
+pub use outcomes::Outcomes;
 pub use piece::{Item, Kind, Outcome, Piece};
 pub use read::{CheckpointError, read, read_header, verify};
 pub use write::{Encoder, Totals};

@@ -131,6 +131,11 @@ impl Piece {
         self.bytes.len()
     }
 
+    /// Its items, encoded.
+    pub fn bytes(&self) -> &[u8] {
+        &self.bytes
+    }
+
     /// Tells whether the piece has no items.
     pub fn is_empty(&self) -> bool {
         self.count == 0

@@ -3,25 +3,17 @@
 //! [`Agreed::apply`] takes an entry and answers what it comes to. It is the only way in which this state changes, and asks
 //! nobody: so members that have applied the same entries agree, and a proposer decides nothing before its entry is applied.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeMap;
+use std::sync::Arc;
 
-use ordain_model::{Epoch, Millis, PartitionId, RequestNo, SessionId};
+use ordain_checkpoint::{Outcome, Outcomes};
+use ordain_model::{Epoch, Gsn, Millis, OutcomeStatus, PartitionId, SessionId};
 
 use ordain_role::Bugs;
 
 use crate::entry::{Commit, Content, Entry, Terms};
 use crate::ids::{AttemptId, Term};
-
-/// The outcome of a session's last committed request.
-#[derive(Clone, Debug, PartialEq)]
-pub struct Answered {
-    /// The request.
-    pub request: RequestNo,
-    /// The place of its decision.
-    pub place: Epoch,
-    /// Its reply.
-    pub reply: Vec<u8>,
-}
+use crate::image::{Image, Standing};
 
 /// The outcome of an attempt with this home, for participants that may ask.
 #[derive(Clone, Debug, PartialEq)]
@@ -38,10 +30,13 @@ pub struct Agreed {
     place: Epoch,
     terms: Terms,
     now: Millis,
-    sessions: BTreeMap<SessionId, Answered>,
+    /// The outcome of the last committed request of each session, by the place of its decision.
+    sessions: Outcomes,
     decided: BTreeMap<AttemptId, Decided>,
     /// Attempts of other homes that this partition has promised, and whose outcome it has not learnt.
-    prepared: BTreeSet<AttemptId>,
+    prepared: BTreeMap<AttemptId, Arc<Entry>>,
+    /// The last cut.
+    cut: Epoch,
     /// Times before this one may have been used to tell what has expired.
     ceiling: Millis,
     /// Entries that did not count.
@@ -68,7 +63,7 @@ impl Agreed {
     ///
     /// # Errors
     /// The entry contradicts what was agreed on before, which no sound leader proposes: the node must stop.
-    pub fn apply(&mut self, entry: &Entry) -> Result<Effect, String> {
+    pub fn apply(&mut self, entry: &Arc<Entry>) -> Result<Effect, String> {
         if entry.place <= self.place {
             return Err(format!("entry {} came after entry {}", entry.place, self.place));
         }
@@ -81,14 +76,18 @@ impl Agreed {
         match &entry.content {
             Content::Begin => Ok(Effect::Applied),
             Content::Commit(commit) => self.commit(entry, commit),
-            Content::Prepare(prepare) => match self.prepared.insert(prepare.attempt) {
-                true => Ok(Effect::Applied),
-                false => Err(format!("attempt {} was prepared twice", prepare.attempt)),
+            Content::Prepare(prepare) => match self.prepared.insert(prepare.attempt, entry.clone()) {
+                None => Ok(Effect::Applied),
+                Some(_) => Err(format!("attempt {} was prepared twice", prepare.attempt)),
             },
             Content::Outcome(attempt, _) => match self.prepared.remove(attempt) {
-                true => Ok(Effect::Applied),
-                false => Err(format!("attempt {attempt} has an outcome and was not prepared")),
+                Some(_) => Ok(Effect::Applied),
+                None => Err(format!("attempt {attempt} has an outcome and was not prepared")),
             },
+            Content::Mark => {
+                self.cut = entry.place;
+                Ok(Effect::Applied)
+            }
             Content::Deny(attempt) => {
                 self.decide(*attempt, Decided { is_commit: false, participants: Vec::new() })
             }
@@ -108,11 +107,11 @@ impl Agreed {
             return Err(format!("attempt {} was committed in term {}", commit.attempt, entry.term.0));
         }
         if let Some((session, request)) = commit.session
-            && self.sessions.get(&session).is_none_or(|last| last.request < request)
+            && self.sessions.get(session).is_none_or(|last| last.request < request)
         {
             // Requests of a session that come over several connections may commit out of order; the last one counts.
-            let answered = Answered { request, place: entry.place, reply: commit.reply.clone() };
-            self.sessions.insert(session, answered);
+            let (gsn, status) = (Gsn(entry.place.0), OutcomeStatus::Committed);
+            self.sessions.put(&Outcome { session, request, gsn, status, reply: &commit.reply });
         }
         if commit.participants.is_empty() {
             return Ok(Effect::Applied);
@@ -149,8 +148,23 @@ impl Agreed {
     }
 
     /// The last committed request of a session.
-    pub fn session(&self, session: SessionId) -> Option<&Answered> {
-        self.sessions.get(&session)
+    pub fn session(&self, session: SessionId) -> Option<Outcome<'_>> {
+        self.sessions.get(session)
+    }
+
+    /// The outcomes of sessions.
+    pub const fn outcomes(&self) -> &Outcomes {
+        &self.sessions
+    }
+
+    /// Keeps the outcomes of sessions at the end of an era for a checkpoint, or does not any more.
+    pub fn hold(&mut self, era: Option<Epoch>) {
+        self.sessions.hold(era);
+    }
+
+    /// The last cut.
+    pub const fn cut(&self) -> Epoch {
+        self.cut
     }
 
     /// The outcome of an attempt, if a participant may yet ask for it.
@@ -165,12 +179,42 @@ impl Agreed {
 
     /// True if an attempt of another home is promised and its outcome not known.
     pub fn is_prepared(&self, attempt: AttemptId) -> bool {
-        self.prepared.contains(&attempt)
+        self.prepared.contains_key(&attempt)
     }
 
     /// The attempts of other homes that are promised and whose outcomes are not known.
     pub fn prepared(&self) -> impl Iterator<Item = AttemptId> {
-        self.prepared.iter().copied()
+        self.prepared.keys().copied()
+    }
+
+    /// The image of all but the outcomes of sessions.
+    pub fn image(&self) -> Image {
+        let standing = Standing { term: self.term(), now: self.now, ceiling: self.ceiling };
+        let decided = self.decided.iter().map(|(attempt, decided)| (*attempt, decided.clone()));
+        Image { standing, prepared: self.prepared.values().cloned().collect(), decided: decided.collect() }
+    }
+
+    /// The state behind a cut, from its image. Outcomes of sessions are [put in](Agreed::put) beside it.
+    ///
+    /// # Errors
+    /// A promise of the image is none.
+    pub fn begin(&mut self, cut: Epoch, image: &Image) -> Result<(), String> {
+        let Standing { term, now, ceiling } = image.standing;
+        (self.place, self.cut) = (cut, cut);
+        (self.terms, self.now, self.ceiling) = (self.terms.after(term), now, ceiling);
+        for entry in &image.prepared {
+            let Content::Prepare(prepare) = &entry.content else {
+                return Err(format!("the entry at {} is no promise", entry.place));
+            };
+            self.prepared.insert(prepare.attempt, entry.clone());
+        }
+        self.decided = image.decided.iter().cloned().collect();
+        Ok(())
+    }
+
+    /// Puts in the outcome of a session's last request, as a checkpoint holds it.
+    pub fn put(&mut self, outcome: &Outcome<'_>) {
+        self.sessions.put(outcome);
     }
 
     /// The number of entries that did not count.
@@ -181,6 +225,8 @@ impl Agreed {
 
 #[cfg(test)]
 mod tests {
+    use ordain_model::RequestNo;
+
     use super::*;
     use crate::entry::Prepare;
     use crate::ids::{Age, Lead, TransactionId};
@@ -190,8 +236,9 @@ mod tests {
         AttemptId { transaction: TransactionId { home, number }, attempt: 1 }
     }
 
-    fn entry(place: u64, term: u64, content: Content) -> Entry {
-        Entry { place: Epoch(place), term: Term(term), now: Millis(place * 10), content, agreed: None }
+    fn entry(place: u64, term: u64, content: Content) -> Arc<Entry> {
+        let (place, term, now) = (Epoch(place), Term(term), Millis(place * 10));
+        Arc::new(Entry { place, term, now, content, agreed: None })
     }
 
     fn commit(attempt: AttemptId, session: Option<(u64, u64)>, participants: &[u16]) -> Content {
@@ -256,7 +303,8 @@ mod tests {
     #[test]
     fn an_entry_that_was_agreed_on_in_another_term_has_no_effect() {
         let mut agreed = begun(2);
-        let late = Entry { agreed: Some(3), ..entry(1, 2, commit(who(0, 2, 1), Some((7, 4)), &[1])) };
+        let mut late = entry(1, 2, commit(who(0, 2, 1), Some((7, 4)), &[1]));
+        Arc::make_mut(&mut late).agreed = Some(3);
         assert_eq!(agreed.apply(&late), Ok(Effect::Void));
         assert_eq!(
             (agreed.session(SessionId(7)), agreed.decided(who(0, 2, 1)), agreed.void()),
@@ -272,8 +320,8 @@ mod tests {
             agreed.apply(&entry(place, 1, commit(who(0, 1, place), Some((3, request)), &[]))).unwrap();
         }
         assert_eq!(
-            agreed.session(SessionId(3)).map(|last| (last.request, last.place)),
-            Some((RequestNo(6), Epoch(1)))
+            agreed.session(SessionId(3)).map(|last| (last.request, last.gsn)),
+            Some((RequestNo(6), Gsn(1)))
         );
     }
 
@@ -295,5 +343,36 @@ mod tests {
             let error = base().apply(&refused).unwrap_err();
             assert!(error.contains(reason), "{error}");
         }
+    }
+
+    #[test]
+    fn the_state_behind_a_cut_comes_back_and_goes_on() {
+        let mut agreed = begun(1);
+        let cut = crate::cuts::SPACING;
+        let (a, b) = (who(0, 1, 1), who(1, 7, 1));
+        for (place, content) in [
+            (1, commit(a, Some((3, 9)), &[1])),
+            (2, prepare(b)),
+            (3, Content::Deny(who(0, 0, 5))),
+            (cut, Content::Mark),
+        ] {
+            agreed.apply(&entry(place, 1, content)).unwrap();
+        }
+        let mut restored = Agreed::default();
+        restored.begin(Epoch(cut), &agreed.image()).unwrap();
+        agreed.session(SessionId(3)).iter().for_each(|outcome| restored.put(outcome));
+        assert_eq!(restored, agreed);
+        for (place, content) in [
+            (1, Content::Outcome(b, true)),
+            (2, Content::Forget(vec![a])),
+            (3, commit(who(0, 1, 2), None, &[])),
+        ] {
+            let entry = entry(cut + place, 1, content);
+            assert_eq!(
+                (restored.apply(&entry), agreed.apply(&entry)),
+                (Ok(Effect::Applied), Ok(Effect::Applied))
+            );
+        }
+        assert_eq!(restored, agreed);
     }
 }

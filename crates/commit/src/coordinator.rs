@@ -23,8 +23,8 @@ use std::sync::Arc;
 
 use ordain_model::system::{REMOVE, read_args};
 use ordain_model::{
-    Abort, Call, Chunk, ChunkNo, Db, Effect, Epoch, GatewayId, KeyHash, Micros, Millis, OutcomeBatch,
-    OutcomeStatus, PartitionId, RequestNo, SessionId, Stamp, Token, Txn,
+    Abort, Call, Chunk, ChunkNo, Db, Effect, Epoch, GatewayId, Gsn, KeyHash, Micros, Millis, OutcomeBatch,
+    OutcomeStatus, PartitionId, RequestNo, SessionId, Stamp, Token, Txn, system,
 };
 use ordain_role::{Bug, NodeId};
 
@@ -49,7 +49,7 @@ const FORGET_EVERY: Micros = Micros::from_millis(100);
 
 /// A request that waits for an answer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-struct Asker {
+pub struct Asker {
     gateway: GatewayId,
     chunk: ChunkNo,
     index: u32,
@@ -137,6 +137,8 @@ pub struct Coordinator {
     outcomes: BTreeMap<GatewayId, OutcomeBatch>,
     /// The latest time that a participant has asked for: attempts see no earlier one.
     latest: Millis,
+    /// Clients that ask for a checkpoint.
+    savers: Vec<Asker>,
     /// Figures.
     pub counts: Counts,
 }
@@ -179,6 +181,9 @@ impl Coordinator {
     fn take_transaction(&mut self, chunk: &Arc<Chunk>, at: usize, desk: &mut Desk<'_>) {
         let txn = &chunk.txns()[at];
         let asker = Asker { gateway: chunk.gateway, chunk: chunk.number, index: txn.index };
+        if txn.call.procedure == system::CHECKPOINT {
+            return self.savers.push(asker);
+        }
         if session_of(txn).is_some_and(|request| self.answered_before(request, asker, desk)) {
             return;
         }
@@ -201,9 +206,9 @@ impl Coordinator {
         }
         if let Some(last) = desk.agreed.session(session).filter(|last| last.request >= request) {
             let is_it = last.request == request;
-            let status = if is_it { OutcomeStatus::Committed } else { OutcomeStatus::Superseded };
-            let reply = if is_it { last.reply.as_slice() } else { &[] };
-            self.answer(asker, status, last.place, |out| out.extend_from_slice(reply));
+            let status = if is_it { last.status } else { OutcomeStatus::Superseded };
+            let reply = if is_it { last.reply } else { &[] };
+            self.answer(asker, status, Epoch(last.gsn.0), |out| out.extend_from_slice(reply));
             return true;
         }
         // A retry joins the attempt that is under way.
@@ -754,6 +759,20 @@ impl Coordinator {
         let batch = self.outcomes.entry(gateway).or_insert_with(|| OutcomeBatch::new(gateway));
         let effect = Effect { stamp: Stamp::new(place.0), token: Token::of(place.0) };
         batch.push(chunk, index, effect, status, reply);
+    }
+
+    /// Takes the clients that have asked for a checkpoint in this turn.
+    pub fn take_savers(&mut self) -> Vec<Asker> {
+        std::mem::take(&mut self.savers)
+    }
+
+    /// Answers a client that has asked for a checkpoint: it is cut, or it is not.
+    pub fn answer_saver(&mut self, asker: Asker, status: OutcomeStatus, place: Epoch) {
+        self.answer(asker, status, place, |out| {
+            if status == OutcomeStatus::Committed {
+                ordain_model::Writer(out).status(system::CHECKPOINT_ANSWER);
+            }
+        });
     }
 
     /// Takes the outcomes of this turn: those for front doors of this node; the others are sent to the nodes that have passed

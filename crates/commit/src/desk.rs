@@ -19,6 +19,8 @@ use crate::message::{Access, Accesses, Message, Own, Protocol, Termed};
 pub struct Site {
     /// The node.
     pub node: NodeId,
+    /// The number of nodes of the cluster.
+    pub nodes: u16,
     /// The partition that it holds.
     pub partition: PartitionId,
     /// The layout of the cluster.
@@ -35,6 +37,8 @@ pub struct Site {
     pub backoff: Backoff,
     /// The reason for which the concurrency control refuses an access.
     pub refusal: Abort,
+    /// After about so many bytes of entries the partition's leader wants a checkpoint; 0: only clients do.
+    pub checkpoint_bytes: u64,
     /// Bugs that a test has planted.
     pub bugs: Bugs,
 }
@@ -164,6 +168,11 @@ impl Appender {
     /// Takes note of a place that is used.
     pub fn note(&mut self, place: Epoch) {
         self.last = self.last.max(place);
+    }
+
+    /// The last place that is used.
+    pub const fn last(&self) -> Epoch {
+        self.last
     }
 
     /// Takes note of whether the disk has space.

@@ -27,6 +27,29 @@ pub struct Entry {
     pub agreed: Option<u64>,
 }
 
+impl Entry {
+    /// About how many bytes it has in the log.
+    pub fn weight(&self) -> u64 {
+        /// The place, the term, the time and the names of attempts.
+        const REST: usize = 64;
+        let of_write = |write: &Write| write.key.len() + write.cell.weight() + 16;
+        let of_hold = |hold: &Hold| match hold {
+            Hold::Record { key, .. } => key.len() + 8,
+            Hold::Table { .. } => 8,
+        };
+        let content = match &self.content {
+            Content::Commit(commit) => commit.reply.len() + commit.writes.iter().map(of_write).sum::<usize>(),
+            Content::Prepare(prepare) => {
+                prepare.writes.iter().map(of_write).chain(prepare.holds.iter().map(of_hold)).sum()
+            }
+            Content::Forget(attempts) => attempts.len() * 24,
+            Content::Begin | Content::Outcome(..) | Content::Deny(_) => 0,
+            Content::Reserve(_) | Content::Mark => 0,
+        };
+        (REST + content) as u64
+    }
+}
+
 codec!(struct Stored { place, term, now, content });
 
 /// The part of an entry that the log keeps.
@@ -55,6 +78,8 @@ pub enum Content {
     Forget(Vec<AttemptId>),
     /// Times before this one may be used to tell what has expired (R-CEILING).
     Reserve(Millis),
+    /// A cut: the checkpoint of the partition holds the state behind this entry. Its place is a multiple of the spacing of cuts.
+    Mark,
 }
 
 codec!(enum Content {
@@ -65,6 +90,7 @@ codec!(enum Content {
     4 => Deny(attempt),
     5 => Forget(attempts),
     6 => Reserve(ceiling),
+    7 => Mark,
 });
 
 /// The decision to commit an attempt, with what it writes at home.
@@ -145,6 +171,12 @@ impl Terms {
     #[must_use]
     pub const fn planting(self, bugs: Bugs) -> Terms {
         Terms { counts_all: bugs.has(Bug::KeepClaim), ..self }
+    }
+
+    /// The terms of a log that goes on after this one.
+    #[must_use]
+    pub const fn after(self, last: Term) -> Terms {
+        Terms { last, ..self }
     }
 
     /// Takes note of the next entry; answers whether it counts.
@@ -246,6 +278,7 @@ mod tests {
             Content::Deny(attempt),
             Content::Forget(vec![attempt, attempt]),
             Content::Reserve(Millis(1 << 50)),
+            Content::Mark,
         ];
         for content in contents {
             let entry = Arc::new(Entry {

@@ -26,6 +26,7 @@
 //! | R-LOG, R-FORGET | `cohort.rs`, `coordinator.rs` |
 //! | R-APPLY | `agreed.rs`, [`Participant::apply`] |
 //! | R-SERVE | `Manager::begin`, `Participant::begin_if_ready` |
+//! | R-CUT | `cuts.rs`, `capture.rs`, `saving.rs`, `image.rs` |
 //! | R-HOME | `relay.rs`, `agreed.rs` |
 //! | R-TIME, R-CEILING | `times.rs`, `participant/running.rs` |
 //! | R-TABLE | `coordinator/attempt.rs`, the engines |
@@ -33,32 +34,43 @@
 
 mod agreed;
 mod backend;
+mod capture;
 mod cohort;
 mod concurrency;
 mod coordinator;
+mod cuts;
 mod desk;
 mod digests;
 mod entry;
 mod family;
 mod figures;
 mod ids;
+mod image;
 mod manager;
 mod message;
+mod opening;
 pub mod options;
 mod participant;
 mod relay;
+mod restoring;
+mod saving;
 mod times;
 
-pub use agreed::{Agreed, Answered, Decided, Effect};
+pub use agreed::{Agreed, Decided, Effect};
 pub use concurrency::{ConcurrencyControl, Ended, Mode, Seniority, Target, Verdict};
+pub use cuts::{CutMessage, SPACING, era_before, era_of};
 pub use desk::Site;
 pub use entry::{Commit, Content, Entries, Entry, Hold, Prepare, Terms};
-pub use family::{CommitEngine, CommitFamily, OpenError, OpenedNode};
+pub use family::{CommitEngine, CommitFamily};
 pub use ids::{Age, AttemptId, Lead, Term, TransactionId};
+pub use image::{Image, Part, Standing};
 pub use manager::Manager;
 pub use message::{
     Access, Accessed, Accesses, Failure, Gathered, Message, Own, PrepareRequest, Protocol, Relay, Returned,
     Shipped, Termed,
 };
+pub use opening::{OpenError, OpenedNode};
 pub use ordain_execution::{TableChange, Write};
 pub use participant::Participant;
+pub use restoring::Restoring;
+pub use saving::Giving;

@@ -6,25 +6,31 @@
 
 use std::sync::Arc;
 
+use ordain_checkpoint::Outcome;
 use ordain_family::TAKES_TRANSACTIONS;
-use ordain_model::{Front, Micros, Millis, OpenId, OutcomeBatch};
-use ordain_replication::Log;
+use ordain_model::{Epoch, Front, Micros, Millis, OpenId, OutcomeBatch};
+use ordain_replication::{Log, Saving};
 use ordain_role::{Address, Bug, Event, NodeId, Now, Outbox, PeerChange, PeerState, Role, TimerId, Topology};
 
 use crate::agreed::{Agreed, Effect};
 use crate::cohort::Cohort;
 use crate::coordinator::Coordinator;
+use crate::cuts::{Answer, Cuts};
 use crate::desk::{Appender, Departing, Desk, Leaders, Site};
 use crate::entry::{Content, Entry};
 use crate::figures::{self, Traffic};
 use crate::ids::{Lead, Term};
+use crate::image::Image;
 use crate::message::{Message, Own, Protocol, Relay as RelayMessage, Returned, Termed};
 use crate::relay::{Own as OwnPart, Relay};
+use crate::saving::{Giver, Giving};
 use crate::times::Reservation;
 
 const TIMER: TimerId = TimerId(1);
 /// The answers of a node that cannot be reached are given up after so long.
 const AWAY_FOR: Micros = Micros::from_millis(1_200);
+/// Goes on giving a checkpoint away.
+const GIVE: TimerId = TimerId(2);
 /// Something that waits for a leader is looked after this often.
 const LOOK_EVERY: Micros = Micros::from_millis(100);
 
@@ -43,6 +49,8 @@ pub struct Manager {
     cohort: Cohort,
     reservation: Reservation,
     relay: Relay,
+    cuts: Cuts,
+    giver: Giver,
     /// The claim of this node, while it serves its partition.
     lead: Option<Lead>,
     /// A term that begins.
@@ -100,6 +108,8 @@ impl Manager {
             cohort: Cohort::default(),
             reservation: Reservation::default(),
             relay: Relay::default(),
+            cuts: Cuts::default(),
+            giver: Giver::default(),
             lead: None,
             begins: None,
             claimed: Term(0),
@@ -114,12 +124,37 @@ impl Manager {
     ///
     /// # Errors
     /// The entry contradicts those before it.
-    pub fn replay(&mut self, entry: &Entry) -> Result<(), String> {
+    pub fn replay(&mut self, entry: &Arc<Entry>) -> Result<(), String> {
         self.agreed.apply(entry)?;
-        self.appender.note(entry.place);
+        self.note_replayed();
+        Ok(())
+    }
+
+    fn note_replayed(&mut self) {
+        self.appender.note(self.agreed.place());
         // No later transaction sees an earlier time, wherever the clock stands.
         self.clock = self.clock.max(self.agreed.now());
+        self.cuts.replayed(self.agreed.cut());
+    }
+
+    /// Begins with the state behind a cut, beside the outcomes of sessions.
+    ///
+    /// # Errors
+    /// The image is none of such a state.
+    pub fn begin_from(&mut self, cut: Epoch, image: &Image) -> Result<(), String> {
+        self.agreed.begin(cut, image)?;
+        self.note_replayed();
         Ok(())
+    }
+
+    /// Puts in the outcome of a session's last request, as a checkpoint holds it.
+    pub fn restore_outcome(&mut self, outcome: &Outcome<'_>) {
+        self.agreed.put(outcome);
+    }
+
+    /// Gives its part of checkpoints away.
+    pub fn set_giving(&mut self, giving: Giving) {
+        self.giver.set(giving);
     }
 
     /// The agreed state of the partition.
@@ -171,6 +206,8 @@ impl Manager {
         }
         self.hear(lead, self.site.node, now, out);
         let mut desk = desk!(self, now, out);
+        // Before anything else of this term: what this node has heard of others may be behind the cut.
+        self.cuts.mark(&mut desk);
         self.coordinator.begin(&mut desk);
         self.cohort.begin(&mut desk);
     }
@@ -184,6 +221,8 @@ impl Manager {
         let returned = self.coordinator.stand();
         self.cohort.stand();
         self.reservation = Reservation::default();
+        let savers = self.cuts.stand();
+        self.answer_savers(savers);
         self.lead = None;
         self.departing = Departing::default();
         self.give_back(returned, now, out);
@@ -316,7 +355,7 @@ impl Manager {
     }
 
     /// An entry is agreed on.
-    fn sealed(&mut self, entry: &Entry, now: Now, out: &mut Outbox<Message>) {
+    fn sealed(&mut self, entry: &Arc<Entry>, now: Now, out: &mut Outbox<Message>) {
         match self.agreed.apply(entry) {
             Ok(Effect::Applied) => {}
             Ok(Effect::Void) => {
@@ -330,6 +369,11 @@ impl Manager {
         }
         self.appender.note(entry.place);
         self.clock = self.clock.max(entry.now);
+        self.giver.applied();
+        if matches!(entry.content, Content::Mark) {
+            self.giver.cut(entry.place, &mut self.agreed, self.site.bugs, out);
+        }
+        self.cuts.applied(entry, entry.weight(), &mut desk!(self, now, out));
         if matches!(entry.content, Content::Begin) {
             return self.begun(entry.term, now, out);
         }
@@ -357,7 +401,40 @@ impl Manager {
                 self.coordinator.unwritten(content, now.elapsed);
             }
             Content::Reserve(_) => self.reservation.ended(&mut desk),
-            Content::Begin => {}
+            Content::Begin | Content::Mark => {}
+        }
+    }
+
+    // ---- checkpoints -----------------------------------------------------------------------------------------
+
+    fn take_saving(&mut self, saving: &Saving, out: &mut Outbox<Message>) {
+        match saving {
+            Saving::Taken(_) | Saving::Dropped(_) => self.giver.take(saving, &mut self.agreed),
+            Saving::Wanted => self.cuts.want(),
+            // Its part is given without being asked for.
+            Saving::Begun(_) => {}
+            saving => out.halt(format!("a manager was sent a message that is not for it: {saving:?}")),
+        }
+    }
+
+    fn answer_savers(&mut self, answers: Vec<Answer>) {
+        let place = self.agreed.place();
+        for (asker, status) in answers {
+            self.coordinator.answer_saver(asker, status, place);
+        }
+    }
+
+    /// Goes on with checkpoints: chooses cuts, and gives its part of one away.
+    fn save(&mut self, now: Now, out: &mut Outbox<Message>) {
+        let savers = self.coordinator.take_savers();
+        let mut desk = desk!(self, now, out);
+        if !savers.is_empty() {
+            self.cuts.ask(savers, &mut desk);
+        }
+        let answers = self.cuts.pass(self.giver.is_giving(), &mut desk);
+        self.answer_savers(answers);
+        if let Some(pause) = self.giver.give(&mut self.agreed, out) {
+            out.set_timer(GIVE, pause);
         }
     }
 
@@ -459,6 +536,7 @@ impl Manager {
             }
         }
         let led = self.leaders.forget(node);
+        self.cuts.tell(node, &mut desk!(self, now, out));
         if let Some(lead) = self.lead {
             out.send(Address { node, role: self.site.manager }, Message::Leads(lead));
         }
@@ -503,7 +581,8 @@ impl Manager {
     fn set_timer(&self, now: Now, out: &mut Outbox<Message>) {
         let looks = self.relay.waits() || self.leaders.misses();
         let looks = looks.then(|| now.elapsed.plus(LOOK_EVERY));
-        let due = [self.coordinator.due(), self.cohort.due(), looks].into_iter().flatten().min();
+        let cuts = self.cuts.due(self.lead.is_some() && !self.appender.is_full());
+        let due = [self.coordinator.due(), self.cohort.due(), cuts, looks].into_iter().flatten().min();
         match due {
             Some(due) => out.set_timer(TIMER, due.since(now.elapsed).max(Micros(1))),
             None => out.cancel_timer(TIMER),
@@ -519,6 +598,7 @@ impl Role for Manager {
         match event {
             Event::Start if !self.has_members => self.begin(None, now, out),
             Event::Timer(TIMER) => self.pass_time(now, out),
+            Event::Timer(GIVE) => self.giver.rested(),
             Event::Message { from, message } => match message {
                 Message::Front(front) => self.take_front(from, front, now, out),
                 Message::Termed(message) => self.take_termed(message, now, out),
@@ -527,12 +607,15 @@ impl Role for Manager {
                 Message::Own(message) => self.take_own(message, now, out),
                 Message::Log(message) => self.take_log(message, now, out),
                 Message::Peer(change) => self.take_peer(change, now, out),
+                Message::Cut(message) => self.cuts.take(from, message, &mut desk!(self, now, out)),
+                Message::Saving(message) => self.take_saving(&message, out),
                 message @ Message::Group(_) => {
                     out.halt(format!("a manager was sent a message that is not for it: {message:?}"));
                 }
             },
             _ => {}
         }
+        self.save(now, out);
         let mut desk = desk!(self, now, out);
         desk.send_accesses();
         for batch in self.coordinator.take_outcomes(&mut desk) {
@@ -568,6 +651,8 @@ impl Role for Manager {
         report("ordain_cohort_prepared", self.agreed.prepared().count() as f64);
         report("ordain_coordinator_interactive", self.coordinator.interactive() as f64);
         report("ordain_relay_interactive", self.relay.interactive() as f64);
+        report("ordain_cut_epoch", self.agreed.cut().0 as f64);
+        report("ordain_sessions", self.agreed.outcomes().len() as f64);
         report("ordain_relay_open", self.relay.open() as f64);
         report("ordain_manager_place", self.agreed.place().0 as f64);
         report("ordain_manager_messages_total", self.traffic.messages as f64);
@@ -604,6 +689,7 @@ mod tests {
             let (registry, layout) = (Arc::new(registry), Arc::new(Layout::even(2, 1).unwrap()));
             let site = Site {
                 node: NodeId(0),
+                nodes: 2,
                 partition: PartitionId(0),
                 layout: layout.clone(),
                 registry: registry.clone(),
@@ -612,6 +698,7 @@ mod tests {
                 life: 1,
                 backoff: Backoff::Exponential,
                 refusal: Abort::Died,
+                checkpoint_bytes: 0,
                 bugs: ordain_role::Bugs::NONE,
             };
             let topology = Topology { layout: layout.clone(), replicas: 2 };

@@ -8,9 +8,10 @@ use ordain_model::wire::{Codec as _, Framed};
 use ordain_model::{
     Abort, Cell, Chunk, ChunkNo, Db, Front, GatewayId, Gsn, Millis, OpenId, OutcomeBatch, SlotNo, Step, codec,
 };
-use ordain_replication::{Configuration, GroupMessage, Log, Ship};
+use ordain_replication::{Configuration, GroupMessage, Log, Saving, Ship};
 use ordain_role::{Bytes, PeerChange, Wire, from_variants};
 
+use crate::cuts::CutMessage;
 use crate::entry::{Entry, Hold};
 use crate::ids::{Age, AttemptId, Lead, Term};
 
@@ -25,12 +26,16 @@ pub enum Message {
     Leads(Lead),
     /// Between a manager that relays transactions and the one that coordinates them.
     Relay(Relay),
+    /// Between managers: where checkpoints are cut.
+    Cut(CutMessage),
     /// Between a manager and the participants of its own node.
     Own(Own),
     /// Between manager and log.
     Log(Log<Arc<Entry>>),
     /// Between the logs of members.
     Group(GroupMessage),
+    /// Between checkpointers, and between a checkpointer and the roles of its node.
+    Saving(Saving),
     /// Driver to roles: the stream to another node has changed.
     Peer(PeerChange),
 }
@@ -280,9 +285,11 @@ from_variants!(Message {
     Front(Front),
     Termed(Termed),
     Relay(Relay),
+    Cut(CutMessage),
     Own(Own),
     Log(Log<Arc<Entry>>),
     Group(GroupMessage),
+    Saving(Saving),
     Peer(PeerChange),
 });
 
@@ -302,6 +309,8 @@ codec!(enum Message {
     2 => Leads(lead),
     3 => Relay(relay),
     4 => Group(message),
+    5 => Saving(message),
+    6 => Cut(message),
 }, local Own | Log | Peer);
 
 codec!(struct Termed { from, to, content });
@@ -386,6 +395,7 @@ impl TryFrom<Message> for ordain_replication::Message<Arc<Entry>> {
         match message {
             Message::Log(log) => Ok(ordain_replication::Message::Log(log)),
             Message::Group(group) => Ok(ordain_replication::Message::Group(group)),
+            Message::Saving(saving) => Ok(ordain_replication::Message::Saving(saving)),
             Message::Peer(change) => Ok(ordain_replication::Message::Peer(change)),
             other => Err(other),
         }
@@ -394,7 +404,7 @@ impl TryFrom<Message> for ordain_replication::Message<Arc<Entry>> {
 
 #[cfg(test)]
 mod tests {
-    use ordain_model::PauseNo;
+    use ordain_model::{Epoch, PartitionId, PauseNo};
 
     use super::*;
 
@@ -437,6 +447,10 @@ mod tests {
                 chunk: ChunkNo(2),
                 indexes: vec![3, 4],
             })),
+            Message::Cut(CutMessage::Heard(Epoch(1 << 23))),
+            Message::Cut(CutMessage::Where),
+            Message::Cut(CutMessage::At(PartitionId(3), Epoch(9))),
+            Message::Cut(CutMessage::Marked(PartitionId(3), Epoch(9))),
             termed(Protocol::Accessed(accessed)),
             termed(Protocol::Prepare(request)),
             termed(Protocol::Still(vec![who])),

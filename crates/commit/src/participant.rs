@@ -12,22 +12,27 @@ use std::sync::Arc;
 use ordain_execution::{PATIENCE, TableChange, Write};
 use ordain_model::procedure::Locals;
 use ordain_model::{
-    Computations, Db, Digest, DigestSpan, Epoch, Gsn, KeyHash, Layout, Micros, Millis, PartitionId, Position,
-    Registry, Stopwatch,
+    Cell, Computations, Db, Digest, DigestSpan, Epoch, Gsn, KeyHash, Layout, Micros, Millis, PartitionId,
+    Position, Registry, Stopwatch,
 };
 use ordain_replication::Log;
 use ordain_role::{Address, Bug, Bugs, Event, Now, Outbox, Role, TimerId, UnderWay};
 use ordain_store::{MemoryStore, RecordStore};
 
+use crate::capture::Capture;
 use crate::concurrency::{ConcurrencyControl, Ended, Target};
 use crate::digests::Digests;
 use crate::entry::{Content, Entry, Hold, Prepare, Terms};
 use crate::ids::{AttemptId, Lead, Term};
+use crate::image::Image;
 use crate::message::{Gathered, Message, Own, Protocol, Termed};
+use crate::saving::Giving;
 use crate::times::Times;
 use running::{Attempt, Away};
 
 const SWEEP: TimerId = TimerId(1);
+/// Goes on giving a checkpoint away.
+const GIVE: TimerId = TimerId(2);
 /// Records whose time has come are looked for so often.
 const SWEEP_EVERY: Micros = Micros::from_millis(100);
 /// The number of records that are looked at each time, about.
@@ -68,6 +73,7 @@ pub struct Participant {
     away: Away,
     /// The digests by which members compare themselves, if the partition has several.
     digests: Option<Digests>,
+    capture: Capture,
     refused: u64,
     waited: u64,
     /// Messages to other nodes.
@@ -105,6 +111,7 @@ impl Participant {
             locals: Locals::default(),
             away: Away::default(),
             digests: None,
+            capture: Capture::default(),
             refused: 0,
             waited: 0,
             sent: 0,
@@ -139,6 +146,35 @@ impl Participant {
         Participant { digests: Some(Digests::default()), ..self }
     }
 
+    /// The participant that gives its part of checkpoints away.
+    #[must_use]
+    pub fn giving(mut self, giving: Giving) -> Participant {
+        self.capture.set(giving);
+        self
+    }
+
+    /// Takes a record of the state behind a cut, as a checkpoint holds it.
+    ///
+    /// A version beyond the cut is of another history, in which versions were counted in another way: it counts as the cut's.
+    pub fn restore(&mut self, cut: Epoch, (db, key): (Db, &[u8]), cell: Cell, version: Gsn) {
+        let record = self.store.find_or_reserve(db, key, self.hash_of(db, key));
+        self.store.put_back(record, cell, version.min(Gsn(cut.0)));
+    }
+
+    /// Begins with the state behind a cut, once all its records are [restored](Participant::restore).
+    pub fn begin_from(&mut self, cut: Epoch, image: &Image) {
+        self.applied = cut;
+        self.terms = self.terms.after(image.standing.term);
+        self.times.reserve(image.standing.ceiling);
+        for entry in &image.prepared {
+            if let Content::Prepare(prepare) = &entry.content
+                && self.takes_part(prepare)
+            {
+                self.prepared.insert(prepare.attempt, entry.clone());
+            }
+        }
+    }
+
     /// The digest of the committed records.
     pub fn digest(&self) -> Digest {
         self.store.digest()
@@ -156,6 +192,7 @@ impl Participant {
             digests.pass(self.applied, entry.place, || self.store.digest());
         }
         self.applied = entry.place;
+        self.capture.applied();
         if !self.terms.take(entry) {
             return None;
         }
@@ -181,6 +218,10 @@ impl Participant {
             }
             Content::Reserve(ceiling) => {
                 self.times.reserve(*ceiling);
+                None
+            }
+            Content::Mark => {
+                self.capture.cut(entry.place, &mut self.store);
                 None
             }
             Content::Begin | Content::Deny(_) | Content::Forget(_) => None,
@@ -211,13 +252,10 @@ impl Participant {
             }
             let record = self.store.find_or_reserve(write.db, &write.key, write.hash);
             // Planted, WATCHED.
-            let counts = self.bugs.has(Bug::CountVersions);
-            let version = match (write.cell.value.is_some(), counts) {
-                (true, false) => Gsn(place.0),
-                (true, true) => Gsn(self.store.version(record).0.wrapping_add(1)),
-                (false, _) => Gsn::NONE,
-            };
-            self.store.put_back(record, write.cell.clone(), version);
+            let counts = self.bugs.has(Bug::CountVersions) && write.cell.value.is_some();
+            let version = if counts { self.store.version(record).0.wrapping_add(1) } else { place.0 };
+            // An absent record has no version; that a later one has removed it tells the store what to keep for a checkpoint.
+            self.store.put_back(record, write.cell.clone(), Gsn(version));
             self.store.release_if_absent(record);
         }
     }
@@ -424,27 +462,11 @@ impl Participant {
             }
         }
     }
-}
 
-impl Role for Participant {
-    type Message = Message;
-
-    fn handle(&mut self, now: Now, event: Event<Message>, out: &mut Outbox<Message>) {
-        let (from, message) = match event {
-            Event::Message { from, message } => (from, message),
-            Event::Start => {
-                self.away.patience = Some(PATIENCE);
-                return out.set_timer(SWEEP, SWEEP_EVERY);
-            }
-            Event::Timer(SWEEP) => {
-                self.sweep(now, out);
-                return out.set_timer(SWEEP, SWEEP_EVERY);
-            }
-            Event::Work(done) => return self.take_computed(done, out),
-            _ => return,
-        };
+    fn take(&mut self, from: Address, message: Message, out: &mut Outbox<Message>) {
         match message {
             Message::Termed(termed) => self.take_termed(from, termed, out),
+            Message::Saving(saving) => self.capture.take(&saving, &mut self.store),
             Message::Own(own) => self.take_own(own, out),
             Message::Log(Log::Sealed(entry)) => {
                 if let Some(ended) = self.apply(&entry) {
@@ -456,6 +478,33 @@ impl Role for Participant {
                 self.begin_if_ready(out);
             }
             message => out.halt(format!("a participant was sent a message that is not for it: {message:?}")),
+        }
+    }
+}
+
+impl Role for Participant {
+    type Message = Message;
+
+    fn handle(&mut self, now: Now, event: Event<Message>, out: &mut Outbox<Message>) {
+        match event {
+            Event::Message { from, message } => self.take(from, message, out),
+            Event::Start => {
+                self.away.patience = Some(PATIENCE);
+                self.capture.go_live();
+                out.set_timer(SWEEP, SWEEP_EVERY);
+            }
+            Event::Timer(SWEEP) => {
+                self.sweep(now, out);
+                out.set_timer(SWEEP, SWEEP_EVERY);
+            }
+            Event::Timer(GIVE) => self.capture.rested(&mut self.store),
+            Event::Work(done) => self.take_computed(done, out),
+            Event::Timer(_) | Event::Disk(_) | Event::Stop => {}
+        }
+        match self.capture.give(&mut self.store, self.bugs, out) {
+            Ok(Some(pause)) => out.set_timer(GIVE, pause),
+            Ok(None) => {}
+            Err(reason) => out.halt(format!("shard {}: {reason}", self.number)),
         }
     }
 

@@ -174,7 +174,7 @@ const COMMIT: Abilities = Abilities {
     replication: &["none", "sync"],
     moves_slots: false,
     has_digests: true,
-    takes_checkpoints: false,
+    takes_checkpoints: true,
     has_sessions: true,
     is_interactive: true,
     is_replayable: false,

@@ -43,6 +43,9 @@ pub const LENGTHS: ProcedureId = ProcedureId(5);
 /// Cuts a checkpoint: the state at the end of the epoch in which this is. No arguments.
 pub const CHECKPOINT: ProcedureId = ProcedureId(7);
 
+/// The answer to [`CHECKPOINT`].
+pub const CHECKPOINT_ANSWER: &str = "Background saving started";
+
 /// Moves slots to a partition. Arguments: first slot, slot after the last, partition. The state does not change, nor does any
 /// result: it is other shards that own the records from here on.
 pub const MOVE: ProcedureId = ProcedureId(8);
@@ -524,7 +527,7 @@ fn reply_digest(cx: &ReplyContext<'_>, out: &mut Vec<u8>) {
 }
 
 fn reply_checkpoint(_cx: &ReplyContext<'_>, out: &mut Vec<u8>) {
-    Writer(out).status("Background saving started");
+    Writer(out).status(CHECKPOINT_ANSWER);
 }
 
 /// Writes the arguments of [`MOVE`].

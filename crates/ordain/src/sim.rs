@@ -18,6 +18,7 @@ mod appends;
 mod bugs;
 mod commit;
 mod configurations;
+mod cuts;
 mod deterministic;
 mod groups;
 mod load;

@@ -9,6 +9,7 @@
 //!
 //! - [`InputLog`] is written by one node. With members it ships to them what it has sealed, or takes what they ship.
 //! - [`GroupLog`] is written by a Raft group: nobody is handed an entry before a majority has synced it.
+//! - [`Checkpointer`] writes the state at the end of an epoch to a file, has logs trimmed behind it, and copies it to members.
 //! - [`ConfigurationService`] says who is primary of what, where a log is shipped. Its own log is a [`GroupLog`].
 //!
 //! An [`EntryType`] says what a log needs to know of an entry, so nothing here knows what an entry is for. A family's
@@ -16,6 +17,7 @@
 //! durable, how a member catches up, and who retries after a lost leader.
 
 mod catch_up;
+mod checkpointer;
 mod configuration_service;
 mod entry;
 mod group;
@@ -23,8 +25,10 @@ mod input_log;
 mod message;
 #[cfg(test)]
 mod tests;
+mod waiting;
 
 pub use catch_up::{CatchUps, Index, Piece, is_read};
+pub use checkpointer::{CheckpointSettings, Checkpointer, NeedsCheckpoint};
 pub use configuration_service::{
     Arrival, ConfigurationEntry, ConfigurationService, ConfigurationServiceSettings, Decision, Decisions,
     Ending, Eviction, Fence, LeadershipRecord, LeadershipRecords, configuration_service_members,
@@ -35,4 +39,5 @@ pub use group::{
     found_after,
 };
 pub use input_log::{InputLog, LogSettings, RESERVE, ShippingSettings, resume_after};
-pub use message::{Carrier, Configuration, Covered, GroupMessage, Held, Log, Message, Ship};
+pub use message::{Carrier, Configuration, Covered, GroupMessage, Has, Held, Log, Message, Saving, Ship};
+pub use waiting::Waiting;

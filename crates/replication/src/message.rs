@@ -2,8 +2,9 @@
 
 use std::sync::Arc;
 
+use ordain_checkpoint::Piece;
 use ordain_model::wire::{self, Codec, Reader};
-use ordain_model::{Epoch, PartitionId, codec};
+use ordain_model::{Epoch, Millis, PartitionId, codec};
 use ordain_role::{Bytes, NodeId, PeerChange, from_variants};
 
 use crate::configuration_service::{Arrival, Ending, LeadershipRecords};
@@ -19,19 +20,26 @@ pub enum Message<E> {
     Ship(Ship),
     /// Between the configuration service and the nodes.
     Configuration(Configuration),
-    /// Driver to log: the stream to another node has changed.
+    /// Between checkpointers, and between a checkpointer and the roles of its node.
+    Saving(Saving),
+    /// Driver to log or checkpointer: the stream to another node has changed.
     Peer(PeerChange),
 }
 
 /// A family's message type that carries the messages of a log of `E`. A message that is for none of the roles of this
 /// crate is given back.
 pub trait Carrier<E>:
-    From<Log<E>> + From<GroupMessage> + From<Ship> + From<Configuration> + TryInto<Message<E>>
+    From<Log<E>> + From<GroupMessage> + From<Ship> + From<Configuration> + From<Saving> + TryInto<Message<E>>
 {
 }
 
 impl<E, M> Carrier<E> for M where
-    M: From<Log<E>> + From<GroupMessage> + From<Ship> + From<Configuration> + TryInto<Message<E>>
+    M: From<Log<E>>
+        + From<GroupMessage>
+        + From<Ship>
+        + From<Configuration>
+        + From<Saving>
+        + TryInto<Message<E>>
 {
 }
 
@@ -214,6 +222,71 @@ pub enum Configuration {
     Stable(Epoch),
 }
 
+/// Between checkpointers, and between a checkpointer and its node (docs/protocols/calvin.md, section 4.14).
+#[derive(Clone, Debug)]
+pub enum Saving {
+    /// Shard or sequencer to checkpointer: some of the state at the end of an epoch.
+    Piece {
+        /// The epoch.
+        epoch: Epoch,
+        /// The piece.
+        piece: Piece,
+    },
+    /// Shard or sequencer to checkpointer: that was all of it.
+    Last(Epoch),
+    /// Shard to checkpointer, when the node starts: all of this epoch had been executed here before, and checkpoints of then
+    /// are not given.
+    Past(Epoch),
+    /// Shard to checkpointer: it was at the checkpoint before and has not kept the state at the end of this epoch.
+    Skipped(Epoch),
+    /// Checkpointer to shard: one of its pieces is written.
+    Taken(Epoch),
+    /// Checkpointer to shards: no checkpoint of this epoch is made; the state need not be kept for it.
+    Dropped(Epoch),
+    /// Shard to sequencer: its replica executes nothing until a checkpoint is written, and others go on; or it goes on
+    /// too.
+    StandsStill(bool),
+    /// Checkpointer to sequencer: one has been begun; what has the sequencer to add?
+    Begun(Epoch),
+    /// Checkpointer to exchange: is all that came in of this epoch and before on disk? The answer, once it is so.
+    Covered(Epoch),
+    /// Between checkpointers: what there is at the sender.
+    Has(Has),
+    /// Checkpointer to a member's: it needs that checkpoint, from a byte of the file on.
+    Want {
+        /// The checkpoint's epoch.
+        epoch: Epoch,
+        /// The bytes that are there already.
+        offset: u64,
+    },
+    /// The answer: some of the file.
+    Part {
+        /// The checkpoint's epoch.
+        epoch: Epoch,
+        /// The time when it became complete.
+        at: Millis,
+        /// The place of the bytes in the file.
+        offset: u64,
+        /// The bytes.
+        bytes: Vec<u8>,
+        /// Nothing follows.
+        is_last: bool,
+    },
+    /// The other answer: there is no complete checkpoint of this epoch.
+    Gone(Epoch),
+    /// Checkpointer to sequencer: a member of the group needs a newer checkpoint than there is.
+    Wanted,
+}
+
+/// Which checkpoints a node has.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Has {
+    /// The epoch of the newest that is whole on its disk; 0 if there is none.
+    pub saved: Epoch,
+    /// The epoch of the newest that is complete: the other partitions have one too.
+    pub complete: Epoch,
+}
+
 /// The part that a node has of an entry of another partition's log, or of a former term.
 #[derive(Clone, Debug)]
 pub struct Held {
@@ -270,6 +343,7 @@ from_variants!(<E> Message<E> {
     Group(GroupMessage),
     Ship(Ship),
     Configuration(Configuration),
+    Saving(Saving),
     Peer(PeerChange),
 });
 
@@ -289,6 +363,15 @@ codec!(enum Configuration {
     0 => Report { arrival, version, through, in_sync, ending },
     1 => State { leadership_records, low_watermarks },
 }, local Records | Kept | LowWatermarks | Stable);
+
+codec!(enum Saving {
+    0 => Has(has),
+    1 => Want { epoch, offset },
+    2 => Part { epoch, at, offset, is_last, bytes },
+    3 => Gone(epoch),
+}, local Piece | Last | Past | Skipped | Taken | Dropped | StandsStill | Begun | Covered | Wanted);
+
+codec!(struct Has { saved, complete });
 
 impl GroupMessage {
     /// Appends the bytes before the tail.

@@ -55,6 +55,12 @@ bugs! {
     ForgetLocks = "forget-locks",
     /// A coordinator does not give up an attempt that takes too long.
     WaitForEver = "wait-for-ever",
+    /// A node does not pass on which cut of checkpoints it has heard of.
+    KeepCut = "keep-cut",
+    /// A checkpoint leaves out what is promised and not decided.
+    SkipPromises = "skip-promises",
+    /// A checkpoint leaves out the outcomes that participants may yet ask for.
+    SkipDecisions = "skip-decisions",
     /// A transaction that aborted on one shard commits on another.
     IgnoreRemoteVote = "ignore-remote-vote",
     /// A node takes another partition's batch for an empty one.

@@ -5,13 +5,12 @@ use std::sync::Arc;
 use crate::shard::{self, Scheduling};
 use ordain_family::{Family, Keep, NodeSettings, Replication};
 use ordain_gateway::{Gateway, ReplicaRouter, Router};
-use ordain_model::{ChunkNo, GatewayId, Micros, Registry};
+use ordain_model::{Batch, ChunkNo, GatewayId, Micros, Registry};
 use ordain_role::Directory;
 
 mod open;
 mod plan;
 mod receive_journal;
-mod waiting;
 
 pub use open::{Assembly, AssemblyError, Begun, Refused, discard};
 pub use plan::Plan;
@@ -35,6 +34,9 @@ pub mod places {
     /// The lock manager, with an engine that has one.
     pub const LOCK_MANAGER: u16 = 7;
 }
+
+/// The checkpointer of a node.
+pub type Checkpointer = ordain_replication::Checkpointer<Arc<Batch>, shard::Message>;
 
 /// The first part of the names of the receive journal's files.
 pub const RECEIVE_JOURNAL: &str = "inbox-";

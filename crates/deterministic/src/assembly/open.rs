@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::vec;
 
 use crate::sequencing::Opened as OpenedJournal;
-use crate::sequencing::{Batches, Beginning, Checkpointer, Exchange, NeedsCheckpoint, Sequencer};
+use crate::sequencing::{Batches, Beginning, Exchange, Sequencer};
 use crate::shard::{self, LockManager, ShardMessage};
 use ordain_checkpoint::{CheckpointError, Header, Item, Totals};
 use ordain_family::{Keep, Notice, Opened, Replication, Roles};
@@ -13,13 +13,13 @@ use ordain_log::{LogConfig, LogError, LogWriter, Recovered, Space};
 use ordain_model::{Batch, Digest, Epoch, Gsn, KeyHash, Registry};
 use ordain_replication::{
     ConfigurationEntry, ConfigurationService, Decision, Decisions, EntryType as _, GroupError, GroupJournal,
-    GroupLog, GroupSettings, Index, InputLog, LogSettings, resume_after,
+    GroupLog, GroupSettings, Index, InputLog, LogSettings, NeedsCheckpoint, Waiting, resume_after,
 };
 use ordain_role::{Address, Bug, Directory, DiskError, DiskOp, Rebuild, Role, UnderWay};
 use ordain_store::MemoryStore;
 
 use super::receive_journal::ReceiveJournal;
-use super::{CONFIGURATION_SERVICE, LOG, Plan, RECEIVE_JOURNAL, places, waiting};
+use super::{CONFIGURATION_SERVICE, LOG, Plan, RECEIVE_JOURNAL, places};
 
 /// The roles of a node, ready to run.
 pub struct Assembly {
@@ -34,7 +34,7 @@ pub struct Assembly {
     /// The configuration service's log, on its members.
     pub configuration_service_log: Option<GroupLog<Decisions, shard::Message>>,
     /// The checkpointer, on nodes that keep anything.
-    pub checkpointer: Option<Checkpointer<ShardMessage>>,
+    pub checkpointer: Option<super::Checkpointer>,
     /// The lock manager, with an engine that has one.
     pub lock_manager: Option<Box<dyn LockManager>>,
     /// The shards, in order.
@@ -508,7 +508,7 @@ impl Opened for Assembly {
         let mut roles = self.all_roles();
         if let Some(NeedsCheckpoint { needed, .. }) = lacking {
             for (_, role) in roles.iter_mut().filter(|(number, _)| *number != places::CHECKPOINTER) {
-                *role = Box::new(waiting::Waiting::new(role.name(), needed));
+                *role = Box::new(Waiting::new(role.name(), needed));
             }
         }
         roles.sort_by_key(|(number, _)| *number);

@@ -5,23 +5,20 @@ use std::sync::Arc;
 use std::vec;
 
 use crate::options::Knobs;
-use crate::sequencing::{
-    Batches, Beginning, CheckpointSettings, Checkpointer, Exchange, ExchangeSettings, Neighbours, Readers,
-    Sequencer,
-};
+use crate::sequencing::{Batches, Beginning, Exchange, ExchangeSettings, Neighbours, Readers, Sequencer};
 use crate::shard::{self, LockManager, ShardMessage};
 use ordain_checkpoint::Found;
 use ordain_family::{Keep, NodeSettings, Replication};
 use ordain_log::{Durability, LogConfig};
 use ordain_model::{CheckpointMode, Epoch, GatewayId, Layout, PartitionId, Reads, Registry};
 use ordain_replication::{
-    Arrival, ConfigurationService, ConfigurationServiceSettings, GroupSettings, ShippingSettings,
-    configuration_service_members,
+    Arrival, CheckpointSettings, ConfigurationService, ConfigurationServiceSettings, GroupSettings,
+    ShippingSettings, configuration_service_members,
 };
 use ordain_role::{Address, Bug};
 use ordain_store::MemoryStore;
 
-use super::{Deterministic, Refused, places};
+use super::{Checkpointer, Deterministic, Refused, places};
 
 /// The number of batches that a sequencer has members agree on at once. Requests that come meanwhile wait for a share
 /// of the round trip, not for the rest of it.
@@ -224,11 +221,7 @@ impl Plan<'_> {
         self.has_peers().then(|| Exchange::new(settings, registry.clone()))
     }
 
-    pub(super) fn new_checkpointer(
-        &self,
-        found: &[Found],
-        refused: &[Refused],
-    ) -> Checkpointer<ShardMessage> {
+    pub(super) fn new_checkpointer(&self, found: &[Found], refused: &[Refused]) -> Checkpointer {
         let settings = CheckpointSettings {
             topology: self.topology.clone(),
             me: self.at(places::CHECKPOINTER),
@@ -240,6 +233,7 @@ impl Plan<'_> {
             identity: self.identity.clone(),
             keep: self.checkpoints_kept,
             piece: self.piece,
+            seals_alone: false,
             primaries_change: self.replication() == Replication::Async,
             bugs: self.bugs,
         };

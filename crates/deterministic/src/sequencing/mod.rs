@@ -14,12 +14,11 @@
 //!   before.
 //! - A log of the crate `replication` makes each batch durable, or has members agree on it; [`Batches`] is its entry type.
 //! - The [`Exchange`] carries what crosses partitions: slices of batches and remote results.
-//! - The [`Checkpointer`] writes the state at the end of an epoch to a file.
+//! - A checkpointer of the crate `replication` writes the state at the end of an epoch to a file.
 //!
 //! All are roles. None knows what the engine does with a batch, except that the engine says when it is done.
 
 mod batches;
-mod checkpoints;
 mod chunks;
 mod exchange;
 mod interleave;
@@ -32,11 +31,8 @@ mod speculation;
 mod tests;
 
 pub use batches::Batches;
-pub use checkpoints::{CheckpointSettings, Checkpointer, NeedsCheckpoint};
 pub use exchange::{Beginning, Counting, Emptied, Exchange, ExchangeSettings, JournalRecord, Opened};
-pub use message::{
-    ExchangeMessage, Has, Log, Message, Part, Parts, Reading, RemoteResult, Saving, Sequencing,
-};
+pub use message::{ExchangeMessage, Log, Message, Part, Parts, Reading, RemoteResult, Sequencing};
 pub use sequencer::{Neighbours, Sequencer, Settings, gateway_address, input_at, time_of_input};
 pub use sessions::Sessions;
 pub use snapshots::Readers;

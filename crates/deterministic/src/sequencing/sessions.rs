@@ -4,6 +4,7 @@
 
 use std::collections::BTreeMap;
 
+use ordain_checkpoint::Outcomes;
 use ordain_model::{Batch, Gsn, RequestNo, SessionId};
 
 /// Last requests by session.
@@ -15,7 +16,7 @@ pub struct Sessions {
 
 impl Sessions {
     /// The number of sessions that are remembered. Beyond it the one that has been silent longest is forgotten.
-    pub const MAX: usize = 1 << 20;
+    pub const MAX: usize = Outcomes::MAX;
 
     /// Tells whether this request of the session was sequenced before.
     pub fn is_known(&self, session: SessionId, request: RequestNo) -> bool {

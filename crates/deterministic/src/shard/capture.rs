@@ -1,18 +1,8 @@
 //! The progress of a checkpoint on a shard: which part of the state at the end of an epoch is given away.
 
-use ordain_checkpoint::{Kind, Piece};
+use ordain_checkpoint::Pace;
 use ordain_model::{CheckpointMode, Digest, Epoch, Micros, Position, SessionId};
 use ordain_role::Address;
-
-/// How long giving away rests after a piece while transactions come: some fifty times what a piece takes, so that with
-/// what it costs them to keep what they replace it is a tenth at most, and rarely holds one up.
-pub(crate) const REST: Micros = Micros::from_millis(15);
-/// So many transactions since the piece before are a load.
-const LOAD: u64 = 64;
-/// The most items of a piece: each may have to be fetched from memory.
-const ITEMS_MAX: usize = 512;
-/// How many pieces of a shard the checkpointer may have that are not written yet.
-pub(crate) const ON_THEIR_WAY: u32 = 2;
 
 /// What a shard has to do for checkpoints.
 #[derive(Debug, Default)]
@@ -52,8 +42,7 @@ pub(crate) struct Cut {
     pub(crate) digest: Digest,
     /// No piece is given until a timer has fired.
     pub(crate) rests: bool,
-    /// How many transactions had ended here when the last piece was given.
-    ended: u64,
+    pace: Pace,
 }
 
 /// The part of the state that is given away next.
@@ -80,7 +69,7 @@ impl Cut {
             is_large: false,
             digest: Digest::default(),
             rests: false,
-            ended: 0,
+            pace: Pace::default(),
         }
     }
 
@@ -95,39 +84,8 @@ impl Cut {
 
     /// How long it rests now that a piece was given, and so many transactions have ended here in all.
     pub(crate) fn rest(&mut self, ended: u64) -> Micros {
-        self.rests = ended.saturating_sub(std::mem::replace(&mut self.ended, ended)) >= LOAD;
-        if self.rests { REST } else { Micros(0) }
-    }
-}
-
-/// Gathers items into a piece until that is long enough; the first that does not go in is where the next one begins.
-#[derive(Debug)]
-pub(crate) struct Filling<At> {
-    /// How long that is, bytes.
-    enough: usize,
-    pub(crate) piece: Piece,
-    /// How many items it has.
-    items: usize,
-    /// The item put in last.
-    last: Option<At>,
-    /// Where the next piece begins, if this is not all.
-    pub(crate) rest: Option<At>,
-}
-
-impl<At: Copy + PartialEq> Filling<At> {
-    pub(crate) fn new(kind: Kind, enough: usize) -> Filling<At> {
-        Filling { enough, piece: Piece::new(kind), items: 0, last: None, rest: None }
-    }
-
-    /// Whether something at this place goes in. What is at one place stays together.
-    pub(crate) fn takes(&mut self, at: At) -> bool {
-        let is_long = self.piece.len() >= self.enough || self.items >= ITEMS_MAX;
-        let is_full = is_long && self.last != Some(at);
-        if is_full {
-            self.rest = Some(at);
-        }
-        self.last = Some(at);
-        self.items += 1;
-        !is_full
+        let rest = self.pace.rest(ended);
+        self.rests = rest > Micros(0);
+        rest
     }
 }

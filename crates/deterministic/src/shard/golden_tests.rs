@@ -13,7 +13,8 @@ use ordain_replication::{Arrival, Configuration, GroupMessage, Ship};
 use ordain_role::{Bytes, NodeId};
 
 use super::messages::{Copies, Findings, Item, Message, MovedRecord, Round, ShardMessage};
-use crate::sequencing::{ExchangeMessage, Has, Part, Parts, Reading, Saving, Sequencing};
+use crate::sequencing::{ExchangeMessage, Part, Parts, Reading, Sequencing};
+use ordain_replication::{Has, Saving};
 
 fn registry() -> Registry {
     let mut registry = Registry::default();

@@ -150,7 +150,7 @@ impl<S: RecordStore> Shard<S> {
 
     /// Takes an outcome from a checkpoint.
     pub fn restore_outcome(&mut self, outcome: &Outcome<'_>) {
-        self.core.replies.sessions.put(outcome);
+        self.core.replies.sessions.outcomes.put(outcome);
     }
 
     /// Begins after a checkpoint of this epoch, all of which has been taken.

@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use ordain_checkpoint::Piece;
-use ordain_deterministic::sequencing::{Log, Saving};
+use ordain_deterministic::sequencing::Log;
 use ordain_deterministic::shard::{self, Message, Places, Shard};
 use ordain_engines::calvin;
 use ordain_model::args::encode;
@@ -13,6 +13,7 @@ use ordain_model::{
     Args, Batch, Call, CheckpointMode, Chunk, ChunkNo, Db, Digest, Epoch, GatewayId, Layout, Micros, Millis,
     Placed, ProcedureId, Registry, system,
 };
+use ordain_replication::Saving;
 use ordain_role::{Address, Event, NodeId, Now, Outbox, Role, TimerId};
 use ordain_sim::workload::procedures as p;
 use ordain_store::MemoryStore;

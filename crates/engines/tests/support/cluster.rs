@@ -9,7 +9,7 @@
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::sync::Arc;
 
-use ordain_deterministic::sequencing::{ExchangeMessage, Log, Reading, Saving, Sequencing};
+use ordain_deterministic::sequencing::{ExchangeMessage, Log, Reading, Sequencing};
 use ordain_deterministic::shard::{self, Message, Places, Scheduling, Shard, ShardMessage};
 use ordain_engines::{calvin, qstore};
 use ordain_model::args::Args;
@@ -19,6 +19,7 @@ use ordain_model::{
     KeyHash, Layout, Layouts, Micros, Millis, OutcomeStatus, PartitionId, Placed, ReferenceExecutor,
     Registry, SessionId,
 };
+use ordain_replication::Saving;
 use ordain_role::{Address, Event, NodeId, Now, Outbox, Role, TimerId, Work};
 use ordain_sim::Random;
 use ordain_store::MemoryStore;

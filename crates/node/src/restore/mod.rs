@@ -20,6 +20,9 @@
 //! From C to E the input is executed by the [reference executor](ordain_model::reference): one transaction after the other, in
 //! the order of (epoch, partition), in memory. That is slow and needs room for the whole replica, and is right by definition.
 //! If E is C, checkpoints are copied piece by piece.
+//!
+//! With the commit family E is always C, a cut (docs/protocols/two-phase-commit.md, section 7): logs of several partitions hold no
+//! one order. What a partition had promised before the cut is installed if its home had committed it before the cut.
 
 mod log;
 mod state;
@@ -30,7 +33,9 @@ mod tests;
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
-use ordain_checkpoint::{CheckpointError, Header, Totals, file_name, seal_name};
+use ordain_checkpoint::{CheckpointError, Header, Item, Totals, file_name, seal_name};
+use ordain_commit::Restoring;
+use ordain_engines::registry::{Engine, Family};
 use ordain_family::Replication;
 use ordain_log::{LogError, copy_file};
 use ordain_model::{Epoch, Gsn, Isolation, Layout, Millis, PartitionId, Registry};
@@ -99,6 +104,14 @@ impl<'a> Source<'a> {
         })
     }
 
+    /// The source with its checkpoints alone.
+    fn without_log(&self) -> Source<'a> {
+        let Source { partition, directory, .. } = *self;
+        let (name, identity, checkpoints) =
+            (self.name.clone(), self.identity.clone(), self.checkpoints.clone());
+        Source { partition, name, directory, identity, checkpoints, log: None, aborts: BTreeSet::new() }
+    }
+
     /// The last epoch that it has anything of.
     fn last(&self) -> Epoch {
         let of_log = self.log.as_ref().map_or(Epoch(0), |log| log.last);
@@ -152,6 +165,26 @@ pub enum RestoreError {
     Disk(#[from] DiskError),
 }
 
+/// The way from what sources hold to a state.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum How {
+    /// Checkpoints of one epoch, and the input after them, which is executed at this level.
+    Executes(Isolation),
+    /// Checkpoints of one cut, of which what is in doubt in one is decided by another. Logs are left out: they hold what members
+    /// have agreed on apart from each other.
+    Resolves,
+}
+
+impl How {
+    /// The way of an engine, whose transactions were executed at a level.
+    pub fn of(engine: Engine, isolation: Isolation) -> How {
+        match engine.info().family {
+            Family::Deterministic => How::Executes(isolation),
+            Family::Commit => How::Resolves,
+        }
+    }
+}
+
 /// A restored state.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Restored {
@@ -181,18 +214,20 @@ pub type Target<'t> = dyn FnMut(PartitionId) -> Result<Option<Box<dyn Directory>
 /// [`RestoreError`]; what was written until then is worth nothing.
 pub fn restore(
     sources: &[Source<'_>],
-    (layout, registry, isolation): (&Arc<Layout>, &Arc<Registry>, Isolation),
+    (layout, registry, how): (&Arc<Layout>, &Arc<Registry>, How),
     (until, at): (Option<Epoch>, Millis),
     target: &mut Target<'_>,
 ) -> Result<Restored, RestoreError> {
     let mut refused: BTreeMap<Epoch, String> = BTreeMap::new();
-    let chosen: BTreeMap<PartitionId, &Source<'_>> = choose(sources);
     let last = sources.iter().map(Source::last).max().unwrap_or_default();
+    let without_logs: Vec<Source<'_>> = sources.iter().map(Source::without_log).collect();
+    let sources = if how == How::Resolves { &without_logs } else { sources };
+    let chosen: BTreeMap<PartitionId, &Source<'_>> = choose(sources);
     loop {
         let bad: BTreeSet<Epoch> = refused.keys().copied().collect();
         let (from, end) = way(&chosen, layout, until, &bad)?;
         let begins = begins(last, end);
-        let plan = Plan { sources: &chosen, layout, registry, isolation, from, until: end, begins, at };
+        let plan = Plan { sources: &chosen, layout, registry, how, from, until: end, begins, at };
         match plan.carry_out(target) {
             Ok((totals, executed)) => {
                 let refused = refused.into_values().rev().collect();
@@ -350,7 +385,7 @@ struct Plan<'p, 's> {
     sources: &'p BTreeMap<PartitionId, &'p Source<'s>>,
     layout: &'p Arc<Layout>,
     registry: &'p Arc<Registry>,
-    isolation: Isolation,
+    how: How,
     from: Epoch,
     until: Epoch,
     begins: Epoch,
@@ -366,6 +401,7 @@ impl Plan<'_, '_> {
         &self,
         target: &mut Target<'_>,
     ) -> Result<(BTreeMap<PartitionId, Totals>, u64), RestoreError> {
+        let How::Executes(isolation) = self.how else { return Ok((self.resolve(target)?, 0)) };
         let mut totals = BTreeMap::new();
         if self.from == self.until && self.from > Epoch(0) {
             for (&partition, source) in self.sources {
@@ -380,7 +416,7 @@ impl Plan<'_, '_> {
             }
             return Ok((totals, 0));
         }
-        let mut state = State::new(self.registry.clone(), self.layout, self.isolation);
+        let mut state = State::new(self.registry.clone(), self.layout, isolation);
         for source in self.sources.values().filter(|_| self.from > Epoch(0)) {
             self.read(source, &mut |item| state.take(&item))?;
         }
@@ -411,6 +447,35 @@ impl Plan<'_, '_> {
             totals.insert(partition, writer.seal(self.at)?);
         }
         Ok((totals, executed))
+    }
+
+    /// Writes what checkpoints of one cut hold together.
+    fn resolve(&self, target: &mut Target<'_>) -> Result<BTreeMap<PartitionId, Totals>, RestoreError> {
+        let mut committed = BTreeSet::new();
+        for source in self.sources.values() {
+            let mut decisions = Restoring::new(self.from);
+            // Whether all are sound decides what is taken, and of records there are many.
+            self.read(source, &mut |item| match item {
+                Item::Input(_) => decisions.take(&item),
+                _ => Ok(()),
+            })?;
+            committed.extend(decisions.committed());
+        }
+        let mut totals = BTreeMap::new();
+        for (&partition, source) in self.sources {
+            let Some(mut directory) = target(partition)? else { continue };
+            let mut part = Restoring::new(self.from);
+            self.read(source, &mut |item| part.take(&item))?;
+            part.resolve(&committed);
+            let mut writer = Writer::begin(&mut *directory, &self.header(source, self.begins))?;
+            let refused = |reason| RestoreError::OutOfReach(format!("{}: {reason}", source.name));
+            part.give(|item| match item {
+                Item::Input(image) => writer.image(image).map_err(RestoreError::from),
+                item => writer.put(item).map_err(refused),
+            })?;
+            totals.insert(partition, writer.seal(self.at)?);
+        }
+        Ok(totals)
     }
 
     /// Reads the checkpoint of a partition from which the way begins.

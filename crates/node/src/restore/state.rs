@@ -167,6 +167,13 @@ impl<'a> Writer<'a> {
         Ok(())
     }
 
+    /// Puts in a frame that only the commit family can read.
+    pub(super) fn image(&mut self, image: &[u8]) -> Result<(), DiskError> {
+        self.flush(Kind::Records)?;
+        let frame = self.encoder.frame(Piece::input(image.to_vec()));
+        self.write(frame.into())
+    }
+
     fn input(&mut self, now: Millis) -> Result<(), DiskError> {
         self.flush(Kind::Records)?;
         let frame = self.encoder.frame(Piece::input(input_at(now)));

@@ -1,12 +1,18 @@
 //! Which way is taken from what there is, and that it is gone to its end.
 
 use ordain_checkpoint::{Item, Outcome};
+use ordain_commit::{
+    Age, AttemptId, Content, Decided, Entries, Entry, Part, Prepare, SPACING, Standing, Term, TransactionId,
+    Write,
+};
 use ordain_deterministic::sequencing::input_at;
 use ordain_log::MemoryDirectory;
+use ordain_model::wire::Codec as _;
 use ordain_model::{
     Batch, Call, Cell, Chunk, ChunkNo, Db, GatewayId, Gsn, Isolation, KeyHash, OutcomeStatus, Placed,
     RequestNo, SessionId, Value,
 };
+use ordain_replication::EntryType as _;
 use ordain_workload::append;
 
 use super::*;
@@ -169,7 +175,12 @@ fn a_damaged_checkpoint_of_one_partition_has_all_take_the_one_before() {
             Ok(wanted.then(|| Box::new(open(partition)) as Box<dyn Directory>))
         };
         let until = (until.map(Epoch), Millis(99));
-        let restored = restore(&sources, (&layout, &registry, Isolation::Serializable), until, &mut target)?;
+        let restored = restore(
+            &sources,
+            (&layout, &registry, How::Executes(Isolation::Serializable)),
+            until,
+            &mut target,
+        )?;
         let contents =
             partitions.into_iter().filter(|partition| skips != Some(*partition)).map(|partition| {
                 let header = Header::new(&identity(partition), &layout, partition, restored.begins);
@@ -238,4 +249,66 @@ fn what_an_operator_has_aborted_is_not_executed_again() {
     assert!(both.contains("String([1, 0, 0, 0, 0, 0, 0, 0, 2, 0, 0, 0, 0, 0, 0, 0])"), "{both}");
     assert!(second.contains("String([2, 0, 0, 0, 0, 0, 0, 0])"), "{second}");
     assert!(!both.contains("Operator") && second.contains("Aborted(Operator)"), "{second}");
+}
+
+/// Writes a checkpoint of the commit family, with a record of a key and parts of the image.
+fn save_cut(directory: &mut MemoryDirectory, layout: &Layout, partition: PartitionId, parts: &[Part]) {
+    let header = Header::new(&identity(partition), layout, partition, Epoch(SPACING));
+    let mut writer = Writer::begin(directory, &header).unwrap();
+    let cell = Cell { value: Some(Value::String(b"old".to_vec())), ..Cell::ABSENT };
+    let key = &keys_of(layout, partition)[0];
+    writer.put(&Item::Record { db: Db(0), key, cell, version: Gsn(7) }).unwrap();
+    parts.iter().for_each(|part| writer.image(&part.to_bytes()).unwrap());
+    writer.seal(Millis(77)).unwrap();
+}
+
+#[test]
+fn what_a_partition_has_promised_before_a_cut_is_there_if_its_home_has_committed_it_before() {
+    let layout = Arc::new(Layout::even(2, 1).unwrap());
+    let partitions = [PartitionId(0), PartitionId(1)];
+    let attempt = AttemptId { transaction: TransactionId::of(3), attempt: 1 };
+    let standing = Part::Standing(Standing::default());
+    for (is_commit, expected) in [(true, "new"), (false, "old")] {
+        let mut disks = [MemoryDirectory::new(), MemoryDirectory::new()];
+        let decided = Decided { is_commit, participants: vec![PartitionId(1)] };
+        save_cut(
+            &mut disks[0],
+            &layout,
+            partitions[0],
+            &[standing.clone(), Part::Decided(vec![(attempt, decided)])],
+        );
+        let cell = Cell { value: Some(Value::String(b"new".to_vec())), ..Cell::ABSENT };
+        let write = Write::new(Db(0), keys_of(&layout, partitions[1])[0].clone(), cell);
+        let (age, holds) = (Age(1), Vec::new());
+        let prepare = Prepare { attempt, age, changes: Vec::new(), writes: vec![write], holds };
+        let place = Epoch(5);
+        let promise = Content::Prepare(prepare);
+        let entry = Entry { place, term: Term(1), now: Millis(9), content: promise, agreed: None };
+        let promised = Part::Prepared(vec![Entries::encode(&Arc::new(entry))]);
+        save_cut(&mut disks[1], &layout, partitions[1], &[standing.clone(), promised]);
+        // What nobody could replay as input is left alone.
+        let log = Some(Extent { begins_after: Epoch(0), last: Epoch(SPACING + 4), undecided: None });
+        let sources = disks.iter().zip(partitions).map(|(disk, partition)| {
+            let place = (partition, format!("partition {}", partition.0));
+            Source { log, ..Source::of_files(disk, place, (identity(partition), false)).unwrap() }
+        });
+        let sources: Vec<Source<'_>> = sources.collect();
+        let dirs = tempfile::tempdir().unwrap();
+        let open = |partition: PartitionId| {
+            ordain_runtime::FsDirectory::open(&dirs.path().join(partition.0.to_string())).unwrap()
+        };
+        let mut target = |partition: PartitionId| Ok(Some(Box::new(open(partition)) as Box<dyn Directory>));
+        let registry = crate::procedures::all();
+        let how = (&layout, &registry, How::Resolves);
+        let restored = restore(&sources, how, (None, Millis(99)), &mut target).unwrap();
+        assert_eq!((restored.from, restored.until), (Epoch(SPACING), Epoch(SPACING)));
+        assert!(restored.begins.0 > SPACING + LEAP);
+        let contents = partitions.map(|partition| {
+            let header = Header::new(&identity(partition), &layout, partition, restored.begins);
+            content(&open(partition), &header)
+        });
+        assert!(contents.iter().all(|content| content.len() == 2), "a record and times: {contents:?}");
+        let text = format!("{:?}", Value::String(expected.into()));
+        assert!(contents[1][0].contains(&text), "{is_commit}: {contents:?}");
+    }
 }

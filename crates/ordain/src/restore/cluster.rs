@@ -20,7 +20,7 @@ use ordain_node::cluster::{ClusterConfig, ClusterFile, Membership};
 use ordain_node::identity::{FILE, Identity, LOCK, log_identity};
 use ordain_node::procedures;
 use ordain_node::restore::stored::{Counting, sources};
-use ordain_node::restore::{Restored, Source, found, restore, share};
+use ordain_node::restore::{How, Restored, Source, found, restore, share};
 use ordain_role::{Directory, NodeId};
 use ordain_runtime::{DirLock, FsDirectory};
 use serde_json::json;
@@ -236,7 +236,7 @@ impl Targets {
         let made = &self.made;
         let restored = restore(
             sources,
-            (&plan.layout()?, &registry, isolation),
+            (&plan.layout()?, &registry, How::of(owner.engine.parse()?, isolation)),
             (until.map(Epoch), at),
             &mut |partition| {
                 let first = made.iter().find(|target| target.partition == partition);

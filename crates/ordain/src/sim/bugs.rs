@@ -579,6 +579,24 @@ pub(super) const TABLE: &[Planted] = &[
         SCHEDULES,
     ),
     planted(
+        Bug::KeepCut,
+        "CUT-WHOLE",
+        "a node does not pass on which cut of checkpoints it has heard of",
+        &[with("--engine no-wait --unfinished --partitions 2 --profile storm")],
+    ),
+    planted(
+        Bug::SkipPromises,
+        "CUT-WHOLE",
+        "a checkpoint leaves out what is promised and not decided",
+        &[with("--engine no-wait --unfinished --partitions 2 --profile storm")],
+    ),
+    planted(
+        Bug::SkipDecisions,
+        "CUT-WHOLE",
+        "a checkpoint leaves out the outcomes that participants may yet ask for",
+        &[with("--engine no-wait --unfinished --partitions 2 --profile storm")],
+    ),
+    planted(
         Bug::ForgetStay,
         "SENT-ORDER",
         "a connection's requests go to several sequencers",

@@ -19,6 +19,7 @@ use ordain_workload::append;
 
 use super::SimArgs;
 use super::appends::{self, list_of};
+use super::cuts;
 use super::groups::{self, Gauge};
 use super::mixed;
 
@@ -54,23 +55,37 @@ const PIVOTS_OF_ONE: usize = 7;
 
 type Digests = Arc<Mutex<BTreeMap<(NodeId, u16), DigestSpan>>>;
 
-/// Entries that logs have handed on.
+/// Entries that logs have handed on, or that a node found in its log when it was started.
 #[derive(Default)]
 struct Sealed {
-    logs: BTreeMap<PartitionId, Entries>,
+    logs: Logs,
     /// Two entries that were handed on in one place.
     conflict: Option<String>,
 }
 
 /// The entries of a partition's log, by place.
-type Entries = BTreeMap<Epoch, Arc<Entry>>;
+pub(super) type Entries = BTreeMap<Epoch, Arc<Entry>>;
+
+/// The logs of all partitions, as far as they are agreed on.
+pub(super) type Logs = BTreeMap<PartitionId, Entries>;
+
+/// Takes what the disk of a node has of its partition's log, behind what was trimmed. Of a node on its own that is the log; one of
+/// several members may not know yet that the last entries are agreed on. Answers an entry that stands in the place of another.
+fn take_in(
+    logs: &mut Logs,
+    (partition, has_members): (PartitionId, bool),
+    (after, entries): (Epoch, &[Arc<Entry>]),
+) -> Option<[Arc<Entry>; 2]> {
+    if !has_members {
+        logs.entry(partition).or_default().split_off(&after.next());
+    }
+    let other = |entry: &Arc<Entry>| Some([entry.clone(), put(logs, partition, entry)?]);
+    let others: Vec<_> = entries.iter().filter_map(other).collect();
+    others.into_iter().next()
+}
 
 /// Adds an entry to those of its partition's log; answers another one in its place, if there is one.
-fn put(
-    logs: &mut BTreeMap<PartitionId, Entries>,
-    partition: PartitionId,
-    entry: &Arc<Entry>,
-) -> Option<Arc<Entry>> {
+fn put(logs: &mut Logs, partition: PartitionId, entry: &Arc<Entry>) -> Option<Arc<Entry>> {
     let known = logs.entry(partition).or_default().entry(entry.place).or_insert_with(|| entry.clone());
     (known != entry).then(|| known.clone())
 }
@@ -95,8 +110,22 @@ impl CommitSystem {
         let topology = Topology { layout: Arc::new(layout), replicas: args.replicas };
         let bugs = args.plant.map_or(Bugs::NONE, |bug| Bugs::NONE.with(bug));
         let identity = b"simulated".to_vec();
-        let settings =
-            NodeSettings { topology, identity, segment_bytes: 4 << 10, bugs, ..NodeSettings::new(options) };
+        let settings = NodeSettings {
+            topology,
+            identity,
+            segment_bytes: 4 << 10,
+            // So little that logs are trimmed although a member is away, which gets a checkpoint then.
+            log_keep_bytes: if seed % 3 == 1 { 8 << 10 } else { 8 << 30 },
+            // Links have room for two dozen at least.
+            piece: 2 << 10,
+            // So little that a checkpoint is taken in many steps, between which much happens.
+            checkpoint_piece: [1, 100, 400, 64 << 10][seed as usize % 4],
+            checkpoints_kept: 1 + seed as usize % 3,
+            trims: seed % 4 < 3,
+            checkpoint_bytes: [2 << 10, 6 << 10, 20 << 10, 0][seed as usize / 2 % 4],
+            bugs,
+            ..NodeSettings::new(options)
+        };
         Ok(CommitSystem {
             family: CommitFamily { engine, services: Services::ALL },
             settings,
@@ -112,12 +141,17 @@ impl CommitSystem {
         NodeSettings { node, life: u64::from(incarnation) + 1, ..self.settings.clone() }
     }
 
+    /// True if members agree on the logs.
+    fn has_members(&self) -> bool {
+        self.settings.topology.replicas > 1
+    }
+
     fn partition_of(&self, node: NodeId) -> PartitionId {
         self.settings.topology.partition_of(node)
     }
 
     /// Checks that each reported digest is what the entries up to then come to.
-    fn check_digests(&self, logs: &BTreeMap<PartitionId, Entries>) -> Result<(), Violation> {
+    fn check_digests(&self, logs: &Logs) -> Result<(), Violation> {
         for (node, place, reported) in &self.reported {
             let Some(entries) = logs.get(&self.partition_of(*node)) else { continue };
             let control = (self.family.engine.control)(Bugs::NONE);
@@ -139,7 +173,7 @@ impl CommitSystem {
 
 /// The records that a partition's entries come to, worked out apart from the engine. A promise without an outcome counts if the
 /// attempt has committed at its home.
-fn records(entries: &Entries, committed: &BTreeSet<AttemptId>) -> Records {
+pub(super) fn records(entries: &Entries, committed: &BTreeSet<AttemptId>) -> Records {
     let mut records = Records::new();
     let mut promised: BTreeMap<AttemptId, (&[_], &[_])> = BTreeMap::new();
     let mut terms = Terms::default();
@@ -154,7 +188,9 @@ fn records(entries: &Entries, committed: &BTreeSet<AttemptId>) -> Records {
                 let writes = promised.remove(attempt);
                 writes.filter(|_| *is_commit).unwrap_or_default()
             }
-            Content::Begin | Content::Deny(_) | Content::Forget(_) | Content::Reserve(_) => continue,
+            Content::Begin | Content::Deny(_) | Content::Forget(_) | Content::Reserve(_) | Content::Mark => {
+                continue;
+            }
         };
         install(written, &mut records);
     }
@@ -164,7 +200,7 @@ fn records(entries: &Entries, committed: &BTreeSet<AttemptId>) -> Records {
 }
 
 /// Records by name.
-type Records = BTreeMap<(Db, Vec<u8>), Cell>;
+pub(super) type Records = BTreeMap<(Db, Vec<u8>), Cell>;
 
 fn install((changes, writes): (&[TableChange], &[Write]), records: &mut Records) {
     for change in changes {
@@ -185,7 +221,7 @@ fn install((changes, writes): (&[TableChange], &[Write]), records: &mut Records)
 }
 
 /// The attempts that have committed.
-fn committed(logs: &BTreeMap<PartitionId, Entries>) -> BTreeSet<AttemptId> {
+pub(super) fn committed(logs: &Logs) -> BTreeSet<AttemptId> {
     let counting = |entries: &Entries| -> Vec<Arc<Entry>> {
         let mut terms = Terms::default();
         entries.values().filter(|entry| terms.take(entry)).cloned().collect()
@@ -198,7 +234,7 @@ fn committed(logs: &BTreeMap<PartitionId, Entries>) -> BTreeSet<AttemptId> {
 }
 
 /// The lists that the records are.
-fn lists(logs: &BTreeMap<PartitionId, Entries>) -> Result<BTreeMap<u64, Vec<u64>>, String> {
+fn lists(logs: &Logs) -> Result<BTreeMap<u64, Vec<u64>>, String> {
     let (mut lists, committed) = (BTreeMap::new(), committed(logs));
     let all = logs.values().flat_map(|entries| records(entries, &committed));
     for ((_, key), cell) in all.filter(|((db, _), _)| *db == append::DB) {
@@ -253,6 +289,9 @@ impl System for CommitSystem {
     ) -> Result<Roles<Message>, String> {
         let opened = self.family.open(Some(disk), &self.of(node, incarnation), &self.registry);
         let opened = opened.map_err(|e| e.to_string())?;
+        let found = CommitFamily::entries(disk, &self.of(node, incarnation)).map_err(|e| e.to_string())?;
+        let place = (self.partition_of(node), self.has_members());
+        take_in(&mut lock(&self.sealed).logs, place, (found.0, &found.1));
         lock(&self.digests).retain(|(of, _), _| *of != node);
         let watch = |(number, role): (u16, _)| {
             let (digests, sealed) = (self.digests.clone(), self.sealed.clone());
@@ -334,32 +373,34 @@ impl System for CommitSystem {
     }
 
     fn check(&mut self, mut ending: Ending<'_>) -> Verdict {
-        // The log of a node on its own is what its disk has. A disk of a member may not know yet what is agreed on.
-        let has_members = self.settings.topology.replicas > 1;
+        let has_members = self.has_members();
         let Sealed { mut logs, conflict } = std::mem::take(&mut *lock(&self.sealed));
         let (mut digests, mut verdict, mut count) = (BTreeMap::new(), Ok(()), 0);
-        match conflict.filter(|_| has_members) {
-            Some(text) => verdict = Err(Violation::new(ViolationKind::WrongState, text)),
-            None if !has_members => logs.clear(),
-            None => {}
+        if let Some(text) = conflict.filter(|_| has_members) {
+            verdict = Err(Violation::new(ViolationKind::WrongState, text));
         }
         for (node, disk) in &mut ending.disks {
             let (settings, partition) = (self.of(*node, 0), self.partition_of(*node));
             let opened = self.family.open(Some(&mut **disk), &settings, &self.registry);
-            let (digest, entries) = match (opened, CommitFamily::entries(&mut **disk, &settings)) {
-                (Ok(opened), Ok(entries)) => (opened.digest(), entries),
+            let (opened, (after, entries)) = match (opened, CommitFamily::entries(&mut **disk, &settings)) {
+                (Ok(opened), Ok(found)) => (opened, found),
                 (Err(reason), _) | (_, Err(reason)) => {
                     return Verdict::unreadable(*node, &reason.to_string());
                 }
             };
             count += entries.len() as u64;
-            for entry in &entries {
-                if let Some(other) = put(&mut logs, partition, entry).filter(|_| verdict.is_ok()) {
-                    let text = format!("node {} has {entry:?} in the place of {other:?}", node.0);
-                    verdict = Err(Violation::new(ViolationKind::WrongState, text));
-                }
+            if let Some([entry, other]) = take_in(&mut logs, (partition, has_members), (after, &entries))
+                && verdict.is_ok()
+            {
+                let text = format!("node {} has {entry:?} in the place of {other:?}", node.0);
+                verdict = Err(Violation::new(ViolationKind::WrongState, text));
             }
-            let last = entries.last().map_or(Epoch(0), |entry| entry.place);
+            if opened.is_waiting() {
+                continue;
+            }
+            let (digest, begins) = (opened.digest(), opened.begins_after());
+            let last = entries.last().map_or(begins, |entry| entry.place.max(begins));
+            self.reported.push((*node, last, digest));
             if digests.get(&partition).is_none_or(|(known, _)| *known <= last) {
                 digests.insert(partition, (last, digest));
             }
@@ -371,6 +412,10 @@ impl System for CommitSystem {
         let verdict = verdict.and_then(|()| appends::check(ending.history, &lists));
         let verdict = verdict.and_then(|()| mixed::check_leases(ending.history));
         let verdict = verdict.and_then(|()| self.check_digests(&logs));
+        let verdict = verdict.and_then(|()| {
+            let node = |node| self.of(node, 0);
+            cuts::check(&ending.disks, &logs, (&self.registry, self.family.engine.control), &node)
+        });
         let digest = digests.into_values().fold(Digest::default(), |sum, (_, digest)| sum.plus(digest));
         let size = |entry: &Arc<Entry>| match &entry.content {
             Content::Commit(commit) => Some(BatchSize { txns: 1, fragments: commit.writes.len() as u64 }),

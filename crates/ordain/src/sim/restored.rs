@@ -9,7 +9,7 @@ use ordain_checker::{Violation, ViolationKind};
 use ordain_log::MemoryDirectory;
 use ordain_model::{Batch, Call, Epoch, Gsn, Millis, PartitionId, Random};
 use ordain_node::restore::stored::{Counting, partitions, sources};
-use ordain_node::restore::{RestoreError, Restored, Source, found, restore, share};
+use ordain_node::restore::{How, RestoreError, Restored, Source, found, restore, share};
 use ordain_role::{Directory, DiskError, DiskOp, NodeId, ReplicaId, Topology};
 
 use super::deterministic::{CLUSTER, DeterministicSystem};
@@ -143,10 +143,15 @@ fn put_together(
 ) -> Result<Restored, RestoreError> {
     let isolation = system.isolation();
     let layout = &system.settings.topology.layout;
-    restore(sources, (layout, &system.registry, isolation), (until, Millis(1)), &mut |partition| {
-        let target = targets.get(usize::from(partition.0));
-        Ok(target.map(|target| Box::new(target.clone()) as Box<dyn Directory>))
-    })
+    restore(
+        sources,
+        (layout, &system.registry, How::Executes(isolation)),
+        (until, Millis(1)),
+        &mut |partition| {
+            let target = targets.get(usize::from(partition.0));
+            Ok(target.map(|target| Box::new(target.clone()) as Box<dyn Directory>))
+        },
+    )
 }
 
 fn of_store(

@@ -36,11 +36,11 @@ use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::sync::Arc;
 
 use ordain_model::{Epoch, Layouts, Micros, PartitionId, Registry};
-use ordain_replication::{Arrival, Configuration, Covered, Ship};
+use ordain_replication::{Arrival, Configuration, Covered, Saving, Ship};
 use ordain_role::{Address, Bugs, Event, NodeId, Now, Outbox, Role, TimerId, Topology};
 
 use crate::sequencing::interleave::Interleave;
-use crate::sequencing::message::{ExchangeMessage, Log, Message, RemoteResult, Saving, Sequencing};
+use crate::sequencing::message::{ExchangeMessage, Log, Message, RemoteResult, Sequencing};
 
 pub use founding::{Beginning, Emptied};
 pub use journal::{Counting, JournalRecord, Opened};

@@ -5,14 +5,13 @@ mod wire;
 use std::fmt::Debug;
 use std::sync::Arc;
 
-use ordain_checkpoint::Piece;
 use ordain_family::Incoming;
 use ordain_model::wire::Codec;
 use ordain_model::{
     Abort, Batch, Cell, Chunk, ChunkNo, Epoch, Front, GatewayId, Gsn, Millis, PartitionId, Position, SlotNo,
     VirtualShards,
 };
-use ordain_replication::{self as replication, Arrival, Configuration, Decision, GroupMessage, Ship};
+use ordain_replication::{self as replication, Arrival, Configuration, Decision, GroupMessage, Saving, Ship};
 use ordain_role::{PeerChange, from_variants};
 
 /// A message between a log of batches and the roles of its node.
@@ -160,71 +159,6 @@ pub enum Part {
     TooOld,
 }
 
-/// Between checkpointers, and between a checkpointer and its node (docs/protocols/calvin.md, section 4.14).
-#[derive(Clone, Debug)]
-pub enum Saving {
-    /// Shard or sequencer to checkpointer: some of the state at the end of an epoch.
-    Piece {
-        /// The epoch.
-        epoch: Epoch,
-        /// The piece.
-        piece: Piece,
-    },
-    /// Shard or sequencer to checkpointer: that was all of it.
-    Last(Epoch),
-    /// Shard to checkpointer, when the node starts: all of this epoch had been executed here before, and checkpoints of then
-    /// are not given.
-    Past(Epoch),
-    /// Shard to checkpointer: it was at the checkpoint before and has not kept the state at the end of this epoch.
-    Skipped(Epoch),
-    /// Checkpointer to shard: one of its pieces is written.
-    Taken(Epoch),
-    /// Checkpointer to shards: no checkpoint of this epoch is made; the state need not be kept for it.
-    Dropped(Epoch),
-    /// Shard to sequencer: its replica executes nothing until a checkpoint is written, and others go on; or it goes on
-    /// too.
-    StandsStill(bool),
-    /// Checkpointer to sequencer: one has been begun; what has the sequencer to add?
-    Begun(Epoch),
-    /// Checkpointer to exchange: is all that came in of this epoch and before on disk? The answer, once it is so.
-    Covered(Epoch),
-    /// Between checkpointers: what there is at the sender.
-    Has(Has),
-    /// Checkpointer to a member's: it needs that checkpoint, from a byte of the file on.
-    Want {
-        /// The checkpoint's epoch.
-        epoch: Epoch,
-        /// The bytes that are there already.
-        offset: u64,
-    },
-    /// The answer: some of the file.
-    Part {
-        /// The checkpoint's epoch.
-        epoch: Epoch,
-        /// The time when it became complete.
-        at: Millis,
-        /// The place of the bytes in the file.
-        offset: u64,
-        /// The bytes.
-        bytes: Vec<u8>,
-        /// Nothing follows.
-        is_last: bool,
-    },
-    /// The other answer: there is no complete checkpoint of this epoch.
-    Gone(Epoch),
-    /// Checkpointer to sequencer: a member of the group needs a newer checkpoint than there is.
-    Wanted,
-}
-
-/// Which checkpoints a node has.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Has {
-    /// The epoch of the newest that is whole on its disk; 0 if there is none.
-    pub saved: Epoch,
-    /// The epoch of the newest that is complete: the other partitions have one too.
-    pub complete: Epoch,
-}
-
 /// Between exchanges, and between an exchange and its node.
 #[derive(Clone, Debug)]
 pub enum ExchangeMessage<X> {
@@ -361,6 +295,7 @@ fn carried<X, E>(message: Message<X>) -> Result<replication::Message<E>, Message
         Message::Group(message) => Ok(message.into()),
         Message::Ship(message) => Ok(message.into()),
         Message::Configuration(message) => Ok(message.into()),
+        Message::Saving(message) => Ok(message.into()),
         Message::Peer(change) => Ok(change.into()),
         other => Err(other),
     }

@@ -5,7 +5,7 @@ use ordain_model::{Registry, codec};
 use ordain_replication::GroupMessage;
 use ordain_role::{Bytes, Wire};
 
-use super::{ExchangeMessage, Has, Message, Part, Parts, Reading, Saving, Sequencing};
+use super::{ExchangeMessage, Message, Part, Parts, Reading, Sequencing};
 
 /// The tag of a [`GroupMessage`] between nodes.
 const GROUP: u8 = 2;
@@ -25,15 +25,6 @@ codec!(enum Message<X> {
 codec!(enum Sequencing {
     0 => Reached(epoch),
 }, local Grant | Done | Passed | Applied | Expired | Uneven | Large | Founded);
-
-codec!(enum Saving {
-    0 => Has(has),
-    1 => Want { epoch, offset },
-    2 => Part { epoch, at, offset, is_last, bytes },
-    3 => Gone(epoch),
-}, local Piece | Last | Past | Skipped | Taken | Dropped | StandsStill | Begun | Covered | Wanted);
-
-codec!(struct Has { saved, complete });
 
 // Receive journals hold these too.
 codec!(enum ExchangeMessage<X> {

@@ -28,9 +28,10 @@ use ordain_model::{
     Histogram, Micros, Millis, OutcomeBatch, OutcomeStatus, PartitionId, Position, ProcedureId, Registry,
     RequestNo, SessionId, Txn, VirtualShard, system,
 };
+use ordain_replication::Saving;
 use ordain_role::{Address, Bugs, Event, NodeId, Now, Outbox, PeerChange, PeerState, Role, Series, TimerId};
 
-use crate::sequencing::message::{Log, Message, Saving, Sequencing};
+use crate::sequencing::message::{Log, Message, Sequencing};
 use crate::sequencing::sessions::Sessions;
 use crate::sequencing::snapshots::{Readers, Snapshots, Wanted};
 use crate::sequencing::speculation::Speculation;

@@ -6,12 +6,13 @@ use std::sync::Arc;
 use ordain_checkpoint::{Outcome, Piece};
 use ordain_model::wire::{Codec as _, Reader};
 use ordain_model::{Batch, Call, Chunk, ChunkNo, Db, Epoch, GatewayId, Millis, system};
+use ordain_replication::Saving;
 use ordain_role::{Address, Outbox};
 
 use super::Sequencer;
 use super::members::Leader;
 use crate::sequencing::chunks::Chunks;
-use crate::sequencing::message::{Message, Saving};
+use crate::sequencing::message::Message;
 
 /// The number of its batches that may be unexecuted here while this replica stands still for a checkpoint and others
 /// execute them. Its shards hold them all meanwhile.

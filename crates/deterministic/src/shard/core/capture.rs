@@ -11,16 +11,16 @@
 
 use std::sync::Arc;
 
-use crate::sequencing::Saving;
-use ordain_checkpoint::{Kind, Piece};
+use ordain_checkpoint::{Filling, Kind, ON_THEIR_WAY, Piece};
 use ordain_model::{
     Batch, Cell, CheckpointMode, Db, Digest, Epoch, Gsn, KeyHash, Map, PartitionId, Position, Table,
 };
+use ordain_replication::Saving;
 use ordain_role::{Address, Bug, Outbox, PeerChange, PeerState, TimerId};
 use ordain_store::{Entry, Keep, RecordStore, Snapshot};
 
 use super::Core;
-use crate::shard::capture::{Cut, Filling, Next, ON_THEIR_WAY};
+use crate::shard::capture::{Cut, Next};
 use crate::shard::messages::Message;
 
 /// Goes on giving away.
@@ -90,7 +90,7 @@ impl<S: RecordStore> Core<S> {
             self.store.point(cut);
         }
         self.keep_states();
-        self.replies.sessions.hold(cut);
+        self.replies.sessions.outcomes.hold(cut);
     }
 
     /// Sends the clients of this node to another replica while this one stands still, or back.
@@ -178,13 +178,13 @@ impl<S: RecordStore> Core<S> {
             _ if self.is_answering(epoch, planned) => return false,
             Next::Outcomes(from) => {
                 let mut filling = Filling::new(Kind::Outcomes, self.settings.piece);
-                self.replies.sessions.visit(from, epoch, &mut filling);
+                self.replies.sessions.outcomes.visit(from, epoch, &mut filling);
                 let Filling { piece, rest, .. } = filling;
                 (piece, Some(rest.map_or(Next::Replaced(Default::default()), Next::Outcomes)))
             }
             Next::Replaced(from) => {
                 let mut filling = Filling::new(Kind::Outcomes, self.settings.piece);
-                self.replies.sessions.visit_replaced(from, &mut filling);
+                self.replies.sessions.outcomes.visit_replaced(from, &mut filling);
                 (filling.piece, filling.rest.map(Next::Replaced))
             }
         };

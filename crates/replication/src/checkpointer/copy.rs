@@ -13,7 +13,7 @@ use ordain_role::{
 };
 
 use super::{Checkpointer, NeedsCheckpoint};
-use crate::sequencing::message::{Log, Message, Saving};
+use crate::message::{Carrier, Log, Saving};
 
 /// A checkpoint that is being copied.
 #[derive(Debug)]
@@ -52,9 +52,9 @@ pub(super) struct Read {
     into: Fetched,
 }
 
-impl<X> Checkpointer<X> {
+impl<E, M: Carrier<E>> Checkpointer<E, M> {
     /// Looks for a checkpoint of this epoch or a later one: no node keeps the entries up to there that this one needs.
-    pub(super) fn fetch(&mut self, now: Now, needed: Epoch, out: &mut Outbox<Message<X>>) {
+    pub(super) fn fetch(&mut self, now: Now, needed: Epoch, out: &mut Outbox<M>) {
         if self.newest().is_some_and(|(epoch, _)| epoch >= needed) {
             return self.begin_again(out);
         }
@@ -82,14 +82,14 @@ impl<X> Checkpointer<X> {
     }
 
     /// Gets a checkpoint for a node that has no usable beginning, if another member has one.
-    pub(super) fn fetch_needed(&mut self, now: Now, out: &mut Outbox<Message<X>>) {
+    pub(super) fn fetch_needed(&mut self, now: Now, out: &mut Outbox<M>) {
         if let Some(NeedsCheckpoint { needed, .. }) = self.needs {
             self.fetch(now, needed, out);
         }
     }
 
     /// Looks again for a checkpoint, on a node without a usable beginning, and now and then asks for a new one.
-    pub(super) fn look(&mut self, now: Now, out: &mut Outbox<Message<X>>) {
+    pub(super) fn look(&mut self, now: Now, out: &mut Outbox<M>) {
         let Some(NeedsCheckpoint { needed, .. }) = self.needs else { return };
         self.fetch_needed(now, out);
         let (topology, me) = (&self.settings.topology, self.settings.me);
@@ -104,7 +104,7 @@ impl<X> Checkpointer<X> {
 
     /// Has the node begin again with the newest checkpoint. Where primaries may change, its log may hold the only copy
     /// of some entries: the log decides whether it goes on from there or begins anew.
-    fn begin_again(&self, out: &mut Outbox<Message<X>>) {
+    fn begin_again(&self, out: &mut Outbox<M>) {
         let Some((epoch, _)) = self.newest() else { return };
         if let Some(NeedsCheckpoint { reach, .. }) = self.needs {
             // A replication group's member must not forget its votes; any other log has nothing beyond a later checkpoint.
@@ -112,7 +112,7 @@ impl<X> Checkpointer<X> {
             return out.rebuild(Rebuild { without_log, without_receive_journal: true });
         }
         match self.settings.primaries_change {
-            true => out.send(self.settings.log, Log::BeginAgain(epoch)),
+            true => out.send(self.settings.log, Log::<E>::BeginAgain(epoch)),
             false => out.rebuild(Rebuild { without_log: false, without_receive_journal: true }),
         }
     }
@@ -124,7 +124,7 @@ impl<X> Checkpointer<X> {
         (epoch, at): (Epoch, Millis),
         offset: u64,
         (bytes, is_last): (Vec<u8>, bool),
-        out: &mut Outbox<Message<X>>,
+        out: &mut Outbox<M>,
     ) {
         let Some(copying) = &mut self.copying else { return };
         let is_next = (copying.from, copying.epoch, copying.offset) == (from, epoch, offset);
@@ -139,7 +139,7 @@ impl<X> Checkpointer<X> {
         self.write_copy(len, what, create.into_iter().chain(write).collect(), out);
     }
 
-    fn write_copy(&mut self, bytes: u64, what: Step, ops: Vec<DiskOp>, out: &mut Outbox<Message<X>>) {
+    fn write_copy(&mut self, bytes: u64, what: Step, ops: Vec<DiskOp>, out: &mut Outbox<M>) {
         self.next_token += 1;
         let token = self.next_token;
         if let Some(copying) = &mut self.copying {
@@ -149,7 +149,7 @@ impl<X> Checkpointer<X> {
     }
 
     /// Takes an answer of the disk, if it is to something of this.
-    pub(super) fn copy_done(&mut self, done: &DiskDone, out: &mut Outbox<Message<X>>) {
+    pub(super) fn copy_done(&mut self, done: &DiskDone, out: &mut Outbox<M>) {
         if let Some(read) = self.reads.remove(&done.token) {
             return self.give(read, done, out);
         }
@@ -179,7 +179,7 @@ impl<X> Checkpointer<X> {
     }
 
     /// Gives up the copy. If it is still needed, it will be asked for again.
-    pub(super) fn give_up_copy(&mut self, reason: &str, out: &mut Outbox<Message<X>>) {
+    pub(super) fn give_up_copy(&mut self, reason: &str, out: &mut Outbox<M>) {
         let Some(Copying { from, epoch, .. }) = self.copying.take() else { return };
         self.failure =
             Some(format!("the checkpoint of epoch {epoch} was not got from node {}: {reason}", from.0));
@@ -188,14 +188,14 @@ impl<X> Checkpointer<X> {
     }
 
     /// The member has not got it any more.
-    pub(super) fn is_gone(&mut self, from: NodeId, epoch: Epoch, out: &mut Outbox<Message<X>>) {
+    pub(super) fn is_gone(&mut self, from: NodeId, epoch: Epoch, out: &mut Outbox<M>) {
         if self.copying.as_ref().is_some_and(|copying| (copying.from, copying.epoch) == (from, epoch)) {
             self.give_up_copy("it has no such checkpoint any more", out);
         }
     }
 
     /// Messages to and from another node may be lost.
-    pub(super) fn copy_peer(&mut self, PeerChange { node, state }: PeerChange, out: &mut Outbox<Message<X>>) {
+    pub(super) fn copy_peer(&mut self, PeerChange { node, state }: PeerChange, out: &mut Outbox<M>) {
         if state != PeerState::Back && self.copying.as_ref().is_some_and(|copying| copying.from == node) {
             self.give_up_copy("it cannot be reached", out);
         }
@@ -207,7 +207,7 @@ impl<X> Checkpointer<X> {
     // ---- for a member --------------------------------------------------------------------------------------
 
     /// A member wants some of a checkpoint.
-    pub(super) fn serve(&mut self, to: Address, epoch: Epoch, offset: u64, out: &mut Outbox<Message<X>>) {
+    pub(super) fn serve(&mut self, to: Address, epoch: Epoch, offset: u64, out: &mut Outbox<M>) {
         if !self.complete.contains_key(&epoch) {
             // A member that cannot begin with what there is asks for more than there is.
             if self.newest().is_none_or(|(newest, _)| newest < epoch) {
@@ -225,7 +225,7 @@ impl<X> Checkpointer<X> {
         self.reads.insert(token, Read { to, epoch, offset, into });
     }
 
-    fn give(&mut self, read: Read, done: &DiskDone, out: &mut Outbox<Message<X>>) {
+    fn give(&mut self, read: Read, done: &DiskDone, out: &mut Outbox<M>) {
         let Read { to, epoch, offset, into } = read;
         let at = self.complete.get(&epoch).filter(|_| done.result.is_ok());
         let Some(at) = at.copied() else { return out.send(to, Saving::Gone(epoch)) };

@@ -36,13 +36,12 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use ordain_checkpoint::{Found, Header, Seal, file_name, seal_name};
 use ordain_model::{Epoch, Micros, Millis};
-use ordain_replication::{Configuration, Covered};
 use ordain_role::{
     Address, Bug, Bugs, Bytes, DiskDone, DiskOp, DiskRequest, Event, NodeId, Now, Outbox, PeerChange,
     PeerState, Role, TimerId, Topology,
 };
 
-use crate::sequencing::message::{Has, Log, Message, Saving};
+use crate::message::{Carrier, Configuration, Covered, Has, Log, Message, Saving};
 
 use copy::{Copying, Read};
 use file::{Ended, File};
@@ -57,6 +56,8 @@ const LOOK: TimerId = TimerId(2);
 const LOOK_EVERY: Micros = Micros::from_millis(1_000);
 /// The number of looks between two requests for a new checkpoint.
 const WANT_EVERY: u32 = 10;
+
+const NOT_FOR_IT: &str = "the checkpointer was sent a message that is not for it";
 
 /// The log of a node that has no usable beginning: no checkpoint on its disk covers what comes before that log.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -90,6 +91,8 @@ pub struct CheckpointSettings {
     pub keep: usize,
     /// About how many bytes of one a member is given at a time.
     pub piece: usize,
+    /// A checkpoint counts without those of the other partitions: a node that begins from it asks them for nothing of before.
+    pub seals_alone: bool,
     /// Primaries may change, and what was executed be lost with one: only what cannot be counts.
     pub primaries_change: bool,
     /// Bugs that a test has planted.
@@ -97,7 +100,7 @@ pub struct CheckpointSettings {
 }
 
 /// The role.
-pub struct Checkpointer<X> {
+pub struct Checkpointer<E, M> {
     settings: CheckpointSettings,
     /// The one that is being made.
     current: Option<File>,
@@ -139,7 +142,7 @@ pub struct Checkpointer<X> {
     /// The reason why the last one failed.
     failure: Option<String>,
     counts: Counts,
-    marker: std::marker::PhantomData<fn() -> X>,
+    marker: std::marker::PhantomData<fn() -> (E, M)>,
 }
 
 /// The purpose of a disk request.
@@ -160,9 +163,9 @@ struct Counts {
     bytes: u64,
 }
 
-impl<X> Checkpointer<X> {
+impl<E, M: Carrier<E>> Checkpointer<E, M> {
     /// A checkpointer of a directory in which there are some already. Of those that are `refused` nothing is kept.
-    pub fn new(settings: CheckpointSettings, found: &[Found], refused: &[Epoch]) -> Checkpointer<X> {
+    pub fn new(settings: CheckpointSettings, found: &[Found], refused: &[Epoch]) -> Checkpointer<E, M> {
         let mut checkpointer = Checkpointer {
             settings,
             current: None,
@@ -205,7 +208,7 @@ impl<X> Checkpointer<X> {
 
     /// The checkpointer of a node that cannot begin from what it has, and waits for a checkpoint of another member.
     #[must_use]
-    pub fn needing(self, needs: NeedsCheckpoint) -> Checkpointer<X> {
+    pub fn needing(self, needs: NeedsCheckpoint) -> Checkpointer<E, M> {
         Checkpointer { needs: Some(needs), ..self }
     }
 
@@ -220,13 +223,13 @@ impl<X> Checkpointer<X> {
         Has { saved: self.saved.unwrap_or(sealing), complete }
     }
 
-    fn ask(&mut self, what: Asked, ops: Vec<DiskOp>, out: &mut Outbox<Message<X>>) {
+    fn ask(&mut self, what: Asked, ops: Vec<DiskOp>, out: &mut Outbox<M>) {
         self.next_token += 1;
         self.asked.insert(self.next_token, what);
         out.disk(DiskRequest::in_background(self.next_token, ops));
     }
 
-    fn report_to_others(&self, out: &mut Outbox<Message<X>>) {
+    fn report_to_others(&self, out: &mut Outbox<M>) {
         let me = self.settings.me;
         for node in (0..self.settings.topology.nodes()).map(NodeId).filter(|node| *node != me.node) {
             out.send(Address { node, ..me }, Saving::Has(self.has()));
@@ -236,7 +239,7 @@ impl<X> Checkpointer<X> {
     // ---- gathering ---------------------------------------------------------------------------------------
 
     /// Takes a message on the state at the end of an epoch. Every shard sends some on each, in order.
-    fn take(&mut self, from: Address, epoch: Epoch, what: Saving, out: &mut Outbox<Message<X>>) {
+    fn take(&mut self, from: Address, epoch: Epoch, what: Saving, out: &mut Outbox<M>) {
         if self.current.as_ref().is_some_and(|file| file.epoch() == epoch) {
             return self.gather(from, what, out);
         }
@@ -252,7 +255,7 @@ impl<X> Checkpointer<X> {
 
     /// Passes over a checkpoint: a shard of this node, which has just been started, had executed all up to its epoch
     /// before. If another had not, that one would give pieces that no other completes.
-    fn pass_by(&mut self, epoch: Epoch, out: &mut Outbox<Message<X>>) {
+    fn pass_by(&mut self, epoch: Epoch, out: &mut Outbox<M>) {
         const REASON: &str = "a shard had passed it by before the node was started";
         self.newest = self.newest.max(epoch);
         let later = self.early.split_off(&Epoch(epoch.0 + 1));
@@ -265,7 +268,7 @@ impl<X> Checkpointer<X> {
     }
 
     /// Begins the next checkpoint, if there is one to begin and none under way.
-    fn begin_next(&mut self, out: &mut Outbox<Message<X>>) {
+    fn begin_next(&mut self, out: &mut Outbox<M>) {
         while self.current.is_none()
             && let Some((epoch, early)) = self.early.pop_first()
         {
@@ -274,7 +277,7 @@ impl<X> Checkpointer<X> {
         }
     }
 
-    fn begin(&mut self, epoch: Epoch, out: &mut Outbox<Message<X>>) {
+    fn begin(&mut self, epoch: Epoch, out: &mut Outbox<M>) {
         let settings = &self.settings;
         let partition = settings.topology.partition_of(settings.me.node);
         let header = Header::new(&settings.identity, &settings.topology.layout, partition, epoch);
@@ -288,7 +291,7 @@ impl<X> Checkpointer<X> {
     }
 
     /// Takes something of the one that is being made.
-    fn gather(&mut self, from: Address, what: Saving, out: &mut Outbox<Message<X>>) {
+    fn gather(&mut self, from: Address, what: Saving, out: &mut Outbox<M>) {
         let Some(file) = &mut self.current else { return };
         match what {
             Saving::Piece { piece, .. } => file.add(from, piece),
@@ -299,7 +302,7 @@ impl<X> Checkpointer<X> {
     }
 
     /// Has the disk write what has gathered, if it does not write already.
-    fn write(&mut self, out: &mut Outbox<Message<X>>) {
+    fn write(&mut self, out: &mut Outbox<M>) {
         let Some(file) = &mut self.current else { return };
         let (epoch, ops) = (file.epoch(), file.next());
         if !ops.is_empty() {
@@ -308,7 +311,7 @@ impl<X> Checkpointer<X> {
     }
 
     /// The disk has done what was asked for last.
-    fn written(&mut self, epoch: Epoch, result: Result<(), String>, out: &mut Outbox<Message<X>>) {
+    fn written(&mut self, epoch: Epoch, result: Result<(), String>, out: &mut Outbox<M>) {
         let Some(file) = self.current.as_mut().filter(|file| file.epoch() == epoch) else { return };
         if let Err(reason) = result {
             return self.give_up(&reason, out);
@@ -337,7 +340,7 @@ impl<X> Checkpointer<X> {
     }
 
     /// There will be no checkpoint of the epoch that one was begun of.
-    fn give_up(&mut self, reason: &str, out: &mut Outbox<Message<X>>) {
+    fn give_up(&mut self, reason: &str, out: &mut Outbox<M>) {
         let Some(file) = self.current.take() else { return };
         let epoch = file.epoch();
         self.drop(epoch, reason, out);
@@ -346,14 +349,14 @@ impl<X> Checkpointer<X> {
         self.begin_next(out);
     }
 
-    fn drop(&mut self, epoch: Epoch, reason: &str, out: &mut Outbox<Message<X>>) {
+    fn drop(&mut self, epoch: Epoch, reason: &str, out: &mut Outbox<M>) {
         self.counts.given_up += 1;
         self.failure = Some(format!("the checkpoint of epoch {epoch} was given up: {reason}"));
         self.settings.shards.iter().for_each(|shard| out.send(*shard, Saving::Dropped(epoch)));
     }
 
     /// Drops a checkpoint for which a shard has not kept the state, because it was still at the one before.
-    fn skipped(&mut self, from: Address, epoch: Epoch, out: &mut Outbox<Message<X>>) {
+    fn skipped(&mut self, from: Address, epoch: Epoch, out: &mut Outbox<M>) {
         if self.current.as_ref().is_some_and(|file| file.epoch() == epoch) {
             return self.gather(from, Saving::Skipped(epoch), out);
         }
@@ -366,7 +369,7 @@ impl<X> Checkpointer<X> {
     // ---- what counts -------------------------------------------------------------------------------------
 
     /// The file of an epoch is whole, and what came in until then will not be asked for again.
-    fn is_saved(&mut self, epoch: Epoch, out: &mut Outbox<Message<X>>) {
+    fn is_saved(&mut self, epoch: Epoch, out: &mut Outbox<M>) {
         if self.whole.take_if(|whole| *whole == epoch).is_none() {
             return;
         }
@@ -377,7 +380,7 @@ impl<X> Checkpointer<X> {
     }
 
     /// Seals what is saved, if all other partitions are as far.
-    fn try_seal(&mut self, now: Now, out: &mut Outbox<Message<X>>) {
+    fn try_seal(&mut self, now: Now, out: &mut Outbox<M>) {
         // With several partitions nothing is saved that may be lost, as the exchange confirms no more than what is stable.
         // Planted, STABLE.
         let may_be_lost = self.settings.primaries_change && !self.settings.bugs.has(Bug::SealUnstable);
@@ -385,7 +388,9 @@ impl<X> Checkpointer<X> {
         let Some(epoch) = self.saved.filter(counts).filter(|_| self.sealing.is_none()) else { return };
         let (topology, me) = (&self.settings.topology, self.settings.me.node);
         let mut peers = topology.replica(topology.replica_of(me)).filter(|node| *node != me);
-        if peers.any(|node| self.others.get(&node).is_none_or(|has| has.saved < epoch)) {
+        if !self.settings.seals_alone
+            && peers.any(|node| self.others.get(&node).is_none_or(|has| has.saved < epoch))
+        {
             return;
         }
         let seal = Seal { epoch, at: now.wall.to_millis() };
@@ -394,7 +399,7 @@ impl<X> Checkpointer<X> {
         self.ask(Asked::Seal, seal_ops(seal), out);
     }
 
-    fn sealed(&mut self, result: Result<(), String>, out: &mut Outbox<Message<X>>) {
+    fn sealed(&mut self, result: Result<(), String>, out: &mut Outbox<M>) {
         let Some(Seal { epoch, at }) = self.sealing.take() else { return };
         if let Err(reason) = result {
             self.drop(epoch, &reason, out);
@@ -415,7 +420,7 @@ impl<X> Checkpointer<X> {
 
     /// Has log and journal trimmed up to the oldest checkpoint, if there are as many as are kept: should the newest be
     /// damaged, the rest is executed again. What a member has no checkpoint of, it may still want: that is kept for it until it is too much.
-    fn trim(&mut self, out: &mut Outbox<Message<X>>) {
+    fn trim(&mut self, out: &mut Outbox<M>) {
         let settings = &self.settings;
         let (topology, me) = (&settings.topology, settings.me.node);
         if !settings.trims || self.complete.len() < settings.keep.max(1) {
@@ -429,20 +434,43 @@ impl<X> Checkpointer<X> {
         let covered = Covered { by_all, by_own: oldest };
         if covered != self.covered {
             self.covered = covered;
-            out.send(settings.log, Log::Trim(covered));
-            settings.exchange.iter().for_each(|exchange| out.send(*exchange, Log::Trim(covered)));
+            out.send(settings.log, Log::<E>::Trim(covered));
+            settings.exchange.iter().for_each(|exchange| out.send(*exchange, Log::<E>::Trim(covered)));
         }
     }
 
     /// Removes what is good for nothing. Each file by a request of its own, as one may be gone already; a seal before what it
     /// seals. If the disk does not, the next start finds them again.
-    fn clean(&mut self, out: &mut Outbox<Message<X>>) {
+    fn clean(&mut self, out: &mut Outbox<M>) {
         for file in std::mem::take(&mut self.leftovers) {
             self.ask(Asked::Clean, vec![DiskOp::Remove { file }, DiskOp::SyncDirectory], out);
         }
     }
 
-    fn peer_changed(&mut self, PeerChange { node, state }: PeerChange, out: &mut Outbox<Message<X>>) {
+    fn take_saving(&mut self, now: Now, from: Address, saving: Saving, out: &mut Outbox<M>) {
+        match saving {
+            Saving::Piece { epoch, .. } | Saving::Last(epoch) => self.take(from, epoch, saving, out),
+            Saving::Past(epoch) => self.pass_by(epoch, out),
+            Saving::Skipped(epoch) => self.skipped(from, epoch, out),
+            Saving::Covered(epoch) => self.is_saved(epoch, out),
+            Saving::Has(has) => {
+                self.others.insert(from.node, has);
+                self.fetch_needed(now, out);
+            }
+            Saving::Want { epoch, offset } => self.serve(from, epoch, offset, out),
+            Saving::Part { epoch, at, offset, bytes, is_last } => {
+                self.take_part(from.node, (epoch, at), offset, (bytes, is_last), out);
+            }
+            Saving::Gone(epoch) => self.is_gone(from.node, epoch, out),
+            Saving::Taken(_)
+            | Saving::Dropped(_)
+            | Saving::Begun(_)
+            | Saving::StandsStill(_)
+            | Saving::Wanted => out.halt(NOT_FOR_IT),
+        }
+    }
+
+    fn peer_changed(&mut self, PeerChange { node, state }: PeerChange, out: &mut Outbox<M>) {
         if state == PeerState::Fresh && node != self.settings.me.node {
             // The node may have come back without what it had.
             self.others.remove(&node);
@@ -451,7 +479,7 @@ impl<X> Checkpointer<X> {
         self.copy_peer(PeerChange { node, state }, out);
     }
 
-    fn disk(&mut self, done: DiskDone, out: &mut Outbox<Message<X>>) {
+    fn disk(&mut self, done: DiskDone, out: &mut Outbox<M>) {
         self.copy_done(&done, out);
         let result = done.result.map_err(|error| error.to_string());
         match self.asked.remove(&done.token) {
@@ -473,39 +501,20 @@ fn seal_ops(seal: Seal) -> Vec<DiskOp> {
     ]
 }
 
-impl<X: Send> Role for Checkpointer<X> {
-    type Message = Message<X>;
+impl<E, M: Carrier<E>> Role for Checkpointer<E, M> {
+    type Message = M;
 
-    fn handle(&mut self, now: Now, event: Event<Message<X>>, out: &mut Outbox<Message<X>>) {
+    fn handle(&mut self, now: Now, event: Event<M>, out: &mut Outbox<M>) {
         match event {
-            Event::Message { from, message: Message::Saving(saving) } => match saving {
-                Saving::Piece { epoch, .. } | Saving::Last(epoch) => self.take(from, epoch, saving, out),
-                Saving::Past(epoch) => self.pass_by(epoch, out),
-                Saving::Skipped(epoch) => self.skipped(from, epoch, out),
-                Saving::Covered(epoch) => self.is_saved(epoch, out),
-                Saving::Has(has) => {
-                    self.others.insert(from.node, has);
-                    self.fetch_needed(now, out);
+            Event::Message { from, message } => match message.try_into() {
+                Ok(Message::Saving(saving)) => self.take_saving(now, from, saving, out),
+                Ok(Message::Log(Log::Behind(epoch))) => self.fetch(now, epoch, out),
+                Ok(Message::Configuration(Configuration::Stable(epoch))) => {
+                    self.stable = self.stable.max(epoch);
                 }
-                Saving::Want { epoch, offset } => self.serve(from, epoch, offset, out),
-                Saving::Part { epoch, at, offset, bytes, is_last } => {
-                    self.take_part(from.node, (epoch, at), offset, (bytes, is_last), out);
-                }
-                Saving::Gone(epoch) => self.is_gone(from.node, epoch, out),
-                Saving::Taken(_)
-                | Saving::Dropped(_)
-                | Saving::Begun(_)
-                | Saving::StandsStill(_)
-                | Saving::Wanted => out.halt("the checkpointer was sent a message that is not for it"),
+                Ok(Message::Peer(change)) => self.peer_changed(change, out),
+                Ok(_) | Err(_) => out.halt(NOT_FOR_IT),
             },
-            Event::Message { message: Message::Log(Log::Behind(epoch)), .. } => {
-                self.fetch(now, epoch, out);
-            }
-            Event::Message { message: Message::Configuration(Configuration::Stable(epoch)), .. } => {
-                self.stable = self.stable.max(epoch);
-            }
-            Event::Message { message: Message::Peer(change), .. } => self.peer_changed(change, out),
-            Event::Message { .. } => out.halt("the checkpointer was sent a message that is not for it"),
             Event::Disk(done) => self.disk(done, out),
             Event::Start => {
                 if !self.refused.is_empty() {

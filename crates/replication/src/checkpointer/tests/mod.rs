@@ -48,7 +48,7 @@ struct World {
 }
 
 struct Node {
-    role: Checkpointer<()>,
+    role: Checkpointer<(), Message<()>>,
     disk: MemoryDirectory,
     requests: VecDeque<DiskRequest>,
     memory_grows: bool,
@@ -66,6 +66,7 @@ fn settings(topology: &Topology, node: u16) -> CheckpointSettings {
         identity: b"cluster".to_vec(),
         keep: 2,
         piece: PIECE,
+        seals_alone: false,
         primaries_change: false,
         bugs: Bugs::NONE,
     }

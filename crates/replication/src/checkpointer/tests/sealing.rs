@@ -357,3 +357,17 @@ fn where_primaries_may_change_only_what_is_certain_is_sealed() {
     world.behind(0, 5);
     assert_eq!((&world.begun_again[..], &world.log_begins[..]), (&[][..], &[(0, 5)][..]));
 }
+
+#[test]
+fn a_partition_that_needs_nothing_of_others_seals_alone() {
+    let mut world = World::new(2, 1);
+    world.save(0, Epoch(3));
+    world.settle();
+    assert_eq!(world.complete(0), [0; 0], "the other partition has none");
+    for node in &mut world.nodes {
+        node.role.settings.seals_alone = true;
+    }
+    world.save(0, Epoch(5));
+    world.settle();
+    assert_eq!((world.complete(0), world.complete(1)), (vec![3, 5], Vec::new()));
+}

@@ -1,0 +1,168 @@
+//! The image of the agreed state at a cut, as a checkpoint holds it beside records and outcomes of sessions.
+//!
+//! It stands in the frames of a checkpoint that only its family can read, in [`Part`]s, so that none is long. Whoever begins
+//! from a checkpoint puts them together again.
+
+use std::collections::VecDeque;
+use std::sync::Arc;
+
+use ordain_checkpoint::Piece;
+use ordain_model::wire::Codec as _;
+use ordain_model::{Millis, codec};
+use ordain_replication::EntryType as _;
+
+use crate::agreed::Decided;
+use crate::entry::{Entries, Entry};
+use crate::ids::{AttemptId, Term};
+
+/// The values of the agreed state that are one each. What is added here stands in checkpoints.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Standing {
+    /// The last term that has begun.
+    pub term: Term,
+    /// The latest time that a transaction of an entry has seen.
+    pub now: Millis,
+    /// Times before this one may have been used to tell what has expired.
+    pub ceiling: Millis,
+}
+
+codec!(struct Standing { term, now, ceiling });
+
+/// A part of the image.
+#[derive(Clone, Debug, PartialEq)]
+pub enum Part {
+    /// The values that are one each. It comes first.
+    Standing(Standing),
+    /// Promises whose outcome is not known, each as the entry that it is.
+    Prepared(Vec<Vec<u8>>),
+    /// Outcomes that participants may yet ask for.
+    Decided(Vec<(AttemptId, Decided)>),
+}
+
+codec!(enum Part {
+    0 => Standing(standing),
+    1 => Prepared(entries),
+    2 => Decided(outcomes),
+});
+
+codec!(struct Decided { is_commit, participants });
+
+/// The image, whole.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct Image {
+    /// The values that are one each.
+    pub standing: Standing,
+    /// Promises whose outcome is not known.
+    pub prepared: VecDeque<Arc<Entry>>,
+    /// Outcomes that participants may yet ask for.
+    pub decided: VecDeque<(AttemptId, Decided)>,
+}
+
+impl Image {
+    /// Makes the first piece, which has the values that are one each.
+    pub fn first(&self) -> Piece {
+        Piece::input(Part::Standing(self.standing).to_bytes())
+    }
+
+    /// Takes the next piece out of it, of about so many bytes at least; `None` once all are taken.
+    pub fn next(&mut self, enough: usize) -> Option<Piece> {
+        let (mut entries, mut bytes) = (Vec::new(), 0);
+        while bytes < enough
+            && let Some(entry) = self.prepared.pop_front()
+        {
+            let entry = Entries::encode(&entry);
+            bytes += entry.len();
+            entries.push(entry);
+        }
+        if !entries.is_empty() {
+            return Some(Piece::input(Part::Prepared(entries).to_bytes()));
+        }
+        /// An outcome has some such number of bytes.
+        const OUTCOME: usize = 48;
+        let count = (enough / OUTCOME).max(1).min(self.decided.len());
+        let outcomes: Vec<_> = self.decided.drain(..count).collect();
+        (count > 0).then(|| Piece::input(Part::Decided(outcomes).to_bytes()))
+    }
+
+    /// Puts a piece back, as a checkpoint holds it.
+    ///
+    /// # Errors
+    /// It is no part of such an image.
+    pub fn put(&mut self, input: &[u8]) -> Result<(), String> {
+        let part = Part::from_bytes(input).ok_or("what it says of decisions and promises does not parse")?;
+        match part {
+            Part::Standing(standing) => self.standing = standing,
+            Part::Prepared(entries) => {
+                for entry in entries {
+                    self.prepared.push_back(Entries::decode(&(), &entry)?);
+                }
+            }
+            Part::Decided(outcomes) => self.decided.extend(outcomes),
+        }
+        Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use ordain_model::{Epoch, PartitionId};
+
+    use super::*;
+    use crate::entry::{Content, Prepare};
+    use crate::ids::{Age, Lead, TransactionId};
+
+    fn who(number: u64) -> AttemptId {
+        let home = Lead { partition: PartitionId(1), term: Term(3) };
+        AttemptId { transaction: TransactionId { home, number }, attempt: 2 }
+    }
+
+    fn image(promises: u64, outcomes: u64) -> Image {
+        let begin = |place, content| Entry {
+            place: Epoch(place),
+            term: Term(4),
+            now: Millis(9),
+            content,
+            agreed: None,
+        };
+        let prepare = |number| {
+            let (attempt, age) = (who(number), Age(number));
+            Prepare { attempt, age, changes: Vec::new(), writes: Vec::new(), holds: Vec::new() }
+        };
+        let promised = |number| Arc::new(begin(number + 2, Content::Prepare(prepare(number))));
+        let outcome = |number| {
+            (who(number), Decided { is_commit: number % 2 == 0, participants: vec![PartitionId(2)] })
+        };
+        let standing = Standing { term: Term(4), now: Millis(77), ceiling: Millis(99) };
+        let prepared = (0..promises).map(promised).collect();
+        Image { standing, prepared, decided: (100..100 + outcomes).map(outcome).collect() }
+    }
+
+    #[test]
+    fn an_image_goes_into_pieces_of_any_length_and_comes_back() {
+        for (promises, outcomes) in [(0, 0), (1, 0), (0, 1), (7, 9), (40, 300)] {
+            for enough in [1, 100, 1 << 20] {
+                let whole = image(promises, outcomes);
+                let (mut rest, mut back) = (whole.clone(), Image::default());
+                let mut count = 1;
+                back.put(whole.first().bytes()).unwrap();
+                while let Some(piece) = rest.next(enough) {
+                    back.put(piece.bytes()).unwrap();
+                    count += 1;
+                }
+                assert_eq!(back, whole);
+                let least = if enough == 1 { 1 + promises + outcomes } else { 1 };
+                assert!(count >= least, "{count} pieces of {promises} and {outcomes}");
+            }
+        }
+    }
+
+    #[test]
+    fn what_is_no_part_is_refused() {
+        let bytes = image(0, 0).first().bytes().to_vec();
+        for cut in 0..bytes.len() {
+            assert!(Image::default().put(&bytes[..cut]).is_err(), "{cut}");
+        }
+        let broken = Part::Prepared(vec![b"no entry".to_vec()]).to_bytes();
+        assert!(Image::default().put(&broken).unwrap_err().contains("no entry of a commit engine"));
+    }
+}

@@ -1,0 +1,172 @@
+//! A partition's part of a restored cluster: the state at a cut, of which nothing is in doubt any more.
+//!
+//! What a partition had promised before the cut counts if its home had decided to commit it before the cut: both stand in
+//! checkpoints of the same cut. What is left are records, outcomes of sessions and times. Terms begin anew: nobody will ask for
+//! anything of before.
+
+use std::collections::BTreeSet;
+
+use ordain_checkpoint::{Item, Outcome, Outcomes};
+use ordain_model::wire::Codec as _;
+use ordain_model::{Cell, Db, Epoch, Gsn, KeyHash, Layout, Position};
+use ordain_store::{MemoryStore, RecordStore};
+
+use crate::entry::Content;
+use crate::ids::AttemptId;
+use crate::image::{Image, Part, Standing};
+
+/// See the module.
+#[derive(Debug)]
+pub struct Restoring {
+    cut: Epoch,
+    store: MemoryStore,
+    outcomes: Outcomes,
+    image: Image,
+}
+
+impl Restoring {
+    /// Nothing of a partition's state at a cut yet.
+    pub fn new(cut: Epoch) -> Restoring {
+        let store = MemoryStore::new(Layout::single(1).slots_of_shard(0));
+        Restoring { cut, store, outcomes: Outcomes::default(), image: Image::default() }
+    }
+
+    /// Takes an item of the partition's checkpoint.
+    ///
+    /// # Errors
+    /// The item is none of this family's.
+    pub fn take(&mut self, item: &Item<'_>) -> Result<(), String> {
+        match item {
+            Item::Record { db, key, cell, version } => self.put(*db, key, cell.clone(), *version),
+            Item::Outcome(outcome) => self.outcomes.put(outcome),
+            Item::Input(input) => self.image.put(input)?,
+            Item::Map(_) => return Err("slots have moved, which they do not with this engine".to_owned()),
+        }
+        Ok(())
+    }
+
+    fn put(&mut self, db: Db, key: &[u8], cell: Cell, version: Gsn) {
+        let record = self.store.find_or_reserve(db, key, KeyHash::of_record(db, key));
+        self.store.put_back(record, cell, version);
+        self.store.release_if_absent(record);
+    }
+
+    /// The attempts that have committed with this partition as their home, and that others may not have heard of.
+    pub fn committed(&self) -> impl Iterator<Item = AttemptId> + '_ {
+        let decided = self.image.decided.iter().filter(|(_, decided)| decided.is_commit);
+        decided.map(|(attempt, _)| *attempt)
+    }
+
+    /// Installs what is promised and has committed, given all attempts that have; the rest never does. Answers how many promises there
+    /// were.
+    pub fn resolve(&mut self, committed: &BTreeSet<AttemptId>) -> usize {
+        let prepared = std::mem::take(&mut self.image.prepared);
+        let count = prepared.len();
+        for entry in prepared {
+            let Content::Prepare(prepare) = &entry.content else { continue };
+            if !committed.contains(&prepare.attempt) {
+                continue;
+            }
+            let version = Gsn(self.cut.0);
+            prepare.changes.iter().for_each(|change| change.apply(&mut self.store.table(version)));
+            for write in &prepare.writes {
+                self.put(write.db, &write.key, write.cell.clone(), version);
+            }
+        }
+        self.image.decided.clear();
+        count
+    }
+
+    /// Gives the state away: what the checkpoint holds that the restored partition begins with.
+    ///
+    /// # Errors
+    /// Those of `visit`.
+    pub fn give<E>(&self, mut visit: impl FnMut(&Item<'_>) -> Result<(), E>) -> Result<(), E> {
+        let mut ended = Ok(());
+        self.store.visit(Position::default(), |entry| {
+            let (db, key, cell, version) = (entry.db, entry.key, entry.cell.clone(), entry.version);
+            ended = visit(&Item::Record { db, key, cell, version });
+            ended.is_ok()
+        });
+        ended?;
+        self.outcomes.iter().try_for_each(|outcome: Outcome<'_>| visit(&Item::Outcome(outcome)))?;
+        let Standing { now, ceiling, .. } = self.image.standing;
+        let standing = Standing { now, ceiling, ..Standing::default() };
+        visit(&Item::Input(&Part::Standing(standing).to_bytes()))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::Arc;
+
+    use ordain_execution::Write;
+    use ordain_model::{Millis, OutcomeStatus, PartitionId, RequestNo, SessionId, Value};
+
+    use super::*;
+    use crate::agreed::Decided;
+    use crate::cuts::SPACING;
+    use crate::entry::{Entry, Prepare};
+    use crate::ids::{Age, Lead, Term, TransactionId};
+
+    fn who(number: u64) -> AttemptId {
+        let home = Lead { partition: PartitionId(0), term: Term(4) };
+        AttemptId { transaction: TransactionId { home, number }, attempt: 1 }
+    }
+
+    fn cell(text: &str) -> Cell {
+        Cell { value: Some(Value::String(text.into())), ..Cell::ABSENT }
+    }
+
+    fn promise(number: u64, key: &str, cell: Cell) -> Arc<Entry> {
+        let writes = vec![Write::new(Db(0), key.into(), cell)];
+        let (attempt, age) = (who(number), Age(number));
+        let prepare = Prepare { attempt, age, changes: Vec::new(), writes, holds: Vec::new() };
+        let (place, term, content) = (Epoch(number), Term(9), Content::Prepare(prepare));
+        Arc::new(Entry { place, term, now: Millis(0), content, agreed: None })
+    }
+
+    #[test]
+    fn what_is_promised_counts_if_its_home_has_committed_it_and_nothing_is_in_doubt_then() {
+        let mut home = Restoring::new(Epoch(SPACING));
+        let decided = |is_commit| Decided { is_commit, participants: vec![PartitionId(1)] };
+        home.image.decided = [(who(1), decided(true)), (who(2), decided(false))].into();
+        let mut other = Restoring::new(Epoch(SPACING));
+        for (key, text) in [("a", "old"), ("b", "old"), ("c", "old")] {
+            let (db, key, version) = (Db(0), key.as_bytes(), Gsn(7));
+            other.take(&Item::Record { db, key, cell: cell(text), version }).unwrap();
+        }
+        let (session, request, gsn) = (SessionId(5), RequestNo(6), Gsn(7));
+        let outcome = Outcome { session, request, gsn, status: OutcomeStatus::Committed, reply: b"r" };
+        other.take(&Item::Outcome(outcome)).unwrap();
+        other.image.standing.now = Millis(44);
+        other.image.prepared = [
+            promise(1, "a", cell("new")),
+            promise(2, "b", cell("denied")),
+            promise(3, "c", cell("unknown")),
+            promise(1, "d", Cell::ABSENT),
+        ]
+        .into();
+        let committed = home.committed().collect();
+        assert_eq!(other.resolve(&committed), 4);
+        let (mut records, mut outcomes, mut image) = (Vec::new(), 0, Image::default());
+        let given = other.give(|item| {
+            match item {
+                Item::Record { key, cell, version, .. } => {
+                    let Some(Value::String(text)) = &cell.value else { return Err("no string".to_owned()) };
+                    records.push((key.to_vec(), text.to_vec(), version.0));
+                }
+                Item::Outcome(_) => outcomes += 1,
+                Item::Input(input) => image.put(input)?,
+                Item::Map(_) => return Err("a map".to_owned()),
+            }
+            Ok(())
+        });
+        assert_eq!((given, outcomes), (Ok(()), 1));
+        records.sort();
+        let expected = [("a", "new", SPACING), ("b", "old", 7), ("c", "old", 7)];
+        assert_eq!(records, expected.map(|(key, text, version)| (key.into(), text.into(), version)));
+        assert_eq!((image.standing.now, image.prepared.len(), image.decided.len()), (Millis(44), 0, 0));
+        assert_eq!(image.standing.term, Term(0));
+    }
+}

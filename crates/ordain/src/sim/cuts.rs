@@ -1,0 +1,185 @@
+//! Checkpoints of the commit family, judged by the logs: that each holds the state at its place, and that those of one cut fit
+//! together.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
+
+use ordain_checker::{Violation, ViolationKind};
+use ordain_checkpoint::{Found, Header, Item, file_name, read};
+use ordain_commit::{
+    Agreed, AttemptId, ConcurrencyControl, Content, Entry, Image, Participant, Restoring, Terms,
+};
+use ordain_family::NodeSettings;
+use ordain_model::{Digest, Epoch, Layout, PartitionId, Registry};
+use ordain_role::{Address, Bugs, Directory, NodeId};
+
+use super::commit::{Entries, Logs, committed, records};
+
+/// Makes the concurrency control of a participant.
+type Control = fn(Bugs) -> Box<dyn ConcurrencyControl>;
+
+fn wrong(text: String) -> Violation {
+    Violation::new(ViolationKind::WrongState, text)
+}
+
+/// Checks every complete checkpoint on the disks, and every cut that all partitions have marked.
+pub(super) fn check(
+    disks: &[(NodeId, Box<dyn Directory>)],
+    logs: &Logs,
+    (registry, control): (&Arc<Registry>, Control),
+    settings: &dyn Fn(NodeId) -> NodeSettings,
+) -> Result<(), Violation> {
+    let mut files: BTreeMap<Epoch, BTreeMap<PartitionId, (&dyn Directory, NodeSettings)>> = BTreeMap::new();
+    for (node, disk) in disks {
+        let settings = settings(*node);
+        let Some(entries) = logs.get(&settings.partition()) else { continue };
+        let found = ordain_checkpoint::list(&**disk).map_err(|error| wrong(error.to_string()))?;
+        for place in found.iter().filter(|found| found.is_complete()).map(|found: &Found| found.epoch) {
+            let expected = expected(entries, place, (registry, control)).map_err(wrong)?;
+            let held = held(&**disk, &settings, place).map_err(wrong)?;
+            let parts = [expected.0 == held.0, expected.1 == held.1, expected.2 == held.2];
+            if let Some(part) = parts.iter().position(|is_equal| !is_equal) {
+                let part = ["the records", "the image", "the outcomes of sessions"][part];
+                let name = file_name(place);
+                return Err(wrong(format!("node {}: {part} in {name} are not those at its place", node.0)));
+            }
+            files.entry(place).or_default().insert(settings.partition(), (&**disk, settings.clone()));
+        }
+    }
+    let marks = logs.values().map(marks_of);
+    let common = marks.reduce(|all, of| all.intersection(&of).copied().collect()).unwrap_or_default();
+    for cut in common {
+        fits(logs, cut).map_err(wrong)?;
+        if let Some(files) = files.get(&cut).filter(|files| files.len() == logs.len()) {
+            restores(logs, cut, files).map_err(wrong)?;
+        }
+    }
+    Ok(())
+}
+
+/// Checks that a cluster which is restored from the checkpoints of a cut has what its logs come to before that.
+fn restores(
+    logs: &Logs,
+    cut: Epoch,
+    files: &BTreeMap<PartitionId, (&dyn Directory, NodeSettings)>,
+) -> Result<(), String> {
+    let mut parts = BTreeMap::new();
+    for (partition, (disk, settings)) in files {
+        let header = Header::new(&settings.identity, &settings.topology.layout, *partition, cut);
+        let mut part = Restoring::new(cut);
+        read(*disk, &header, |item| part.take(&item)).map_err(|error| error.to_string())?;
+        parts.insert(*partition, part);
+    }
+    let decided: BTreeSet<AttemptId> = parts.values().flat_map(Restoring::committed).collect();
+    let before = |entries: &Entries| entries.range(..cut).map(|(at, entry)| (*at, entry.clone())).collect();
+    let before: Logs = logs.iter().map(|(partition, entries)| (*partition, before(entries))).collect();
+    let all = committed(&before);
+    for (partition, mut part) in parts {
+        part.resolve(&decided);
+        let mut restored = BTreeMap::new();
+        part.give(|item| -> Result<(), String> {
+            if let Item::Record { db, key, cell, .. } = item {
+                restored.insert((*db, key.to_vec()), cell.clone());
+            }
+            Ok(())
+        })?;
+        let mut expected = records(&before[&partition], &all);
+        expected.retain(|_, cell| cell.value.is_some());
+        if restored != expected {
+            let reason = "is not restored as its log has it before that, with what the others have decided";
+            return Err(format!("partition {} at the cut {cut} {reason}", partition.0));
+        }
+    }
+    Ok(())
+}
+
+/// What a checkpoint holds: the digest of the records, the image in one piece each, the outcomes of sessions.
+type State = (Digest, Vec<Vec<u8>>, Vec<String>);
+
+fn pieces(mut image: Image) -> Vec<Vec<u8>> {
+    let mut pieces = vec![image.first().bytes().to_vec()];
+    while let Some(piece) = image.next(usize::MAX) {
+        pieces.push(piece.bytes().to_vec());
+    }
+    pieces
+}
+
+/// The state behind a place, by the log.
+fn expected(
+    entries: &Entries,
+    place: Epoch,
+    (registry, control): (&Arc<Registry>, Control),
+) -> Result<State, String> {
+    let mut agreed = Agreed::default();
+    let whole = Arc::new(Layout::single(1));
+    let mut all = Participant::new(0, whole, Address::default(), registry.clone(), control(Bugs::NONE));
+    for entry in entries.range(..=place).map(|(_, entry)| entry) {
+        agreed.apply(entry)?;
+        all.apply(entry);
+    }
+    if agreed.cut() != place {
+        return Err(format!("a checkpoint is of {place}, where the log has no mark"));
+    }
+    let outcomes = agreed.outcomes().iter().map(|outcome| format!("{outcome:?}"));
+    Ok((all.digest(), pieces(agreed.image()), outcomes.collect()))
+}
+
+/// The state that a file holds.
+fn held(disk: &dyn Directory, settings: &NodeSettings, place: Epoch) -> Result<State, String> {
+    let header = Header::new(&settings.identity, &settings.topology.layout, settings.partition(), place);
+    let (mut image, mut outcomes) = (Image::default(), BTreeMap::new());
+    let totals = read(disk, &header, |item| {
+        match item {
+            Item::Input(input) => image.put(input)?,
+            Item::Outcome(outcome) => _ = outcomes.insert(outcome.session, format!("{outcome:?}")),
+            Item::Record { .. } | Item::Map(_) => {}
+        }
+        Ok(())
+    });
+    let totals = totals.map_err(|error| error.to_string())?;
+    Ok((totals.digest, pieces(image), outcomes.into_values().collect()))
+}
+
+/// The entries of a log that count.
+fn counting(entries: &Entries) -> impl Iterator<Item = &Arc<Entry>> {
+    let mut terms = Terms::default();
+    entries.values().filter(move |entry| terms.take(entry))
+}
+
+fn marks_of(entries: &Entries) -> BTreeSet<Epoch> {
+    let marks = counting(entries).filter(|entry| matches!(entry.content, Content::Mark));
+    marks.map(|entry| entry.place).collect()
+}
+
+/// Checks that what the partitions have before a cut is a whole: an attempt that has committed before it was promised before it by
+/// all that take part, and none has its outcome before it whose decision is behind.
+fn fits(logs: &Logs, cut: Epoch) -> Result<(), String> {
+    let mut committed: BTreeMap<AttemptId, &[PartitionId]> = BTreeMap::new();
+    let mut promised: BTreeSet<(PartitionId, AttemptId)> = BTreeSet::new();
+    let mut installed: BTreeSet<(PartitionId, AttemptId)> = BTreeSet::new();
+    for (partition, entries) in logs {
+        for entry in counting(entries).take_while(|entry| entry.place < cut) {
+            match &entry.content {
+                Content::Commit(commit) => _ = committed.insert(commit.attempt, &commit.participants),
+                Content::Prepare(prepare) => _ = promised.insert((*partition, prepare.attempt)),
+                Content::Outcome(attempt, true) => _ = installed.insert((*partition, *attempt)),
+                _ => {}
+            }
+        }
+    }
+    for (attempt, participants) in &committed {
+        if let Some(partition) = participants.iter().find(|p| !promised.contains(&(**p, *attempt))) {
+            return Err(format!(
+                "before the cut at {cut} attempt {attempt} has committed, and partition {} has not promised it",
+                partition.0
+            ));
+        }
+    }
+    match installed.iter().find(|(_, attempt)| !committed.contains_key(attempt)) {
+        Some((partition, attempt)) => Err(format!(
+            "before the cut at {cut} partition {} has installed attempt {attempt}, which has not committed",
+            partition.0
+        )),
+        None => Ok(()),
+    }
+}
