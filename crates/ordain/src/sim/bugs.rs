@@ -142,9 +142,9 @@ const GREETED: &str = "the disks of both nodes are compared as a stream begins";
 
 /// Leaders of one partition that stand still in a step until another one leads, with many requests under way.
 const HELD_NO_WAIT: &str =
-    "--engine no-wait --unfinished --replicas 3 --profile storm --faults hold --clients 64 --txns 1000";
+    "--engine no-wait --replicas 3 --profile storm --faults hold --clients 64 --txns 1000";
 const HELD_WAIT_DIE: &str =
-    "--engine wait-die --unfinished --replicas 3 --profile storm --faults hold --clients 64 --txns 1000";
+    "--engine wait-die --replicas 3 --profile storm --faults hold --clients 64 --txns 1000";
 /// Why few seeds find a mistake in the confirmation of a leader.
 const HELD: &str =
     "a leader has to stand still between a read and its answer until another one has written what was read";
@@ -266,7 +266,7 @@ pub(super) const TABLE: &[Planted] = &[
             with("--engine calvin-paper").or_stops(FINISHED),
             with("--engine paxflow"),
             with("--engine qstore"),
-            with("--engine no-wait --unfinished"),
+            with("--engine no-wait"),
         ],
     ),
     planted(
@@ -296,7 +296,7 @@ pub(super) const TABLE: &[Planted] = &[
             with("--engine calvin-paper"),
             with("--engine paxflow"),
             with("--engine qstore"),
-            with("--engine no-wait --unfinished"),
+            with("--engine no-wait"),
         ],
     ),
     planted(
@@ -306,7 +306,7 @@ pub(super) const TABLE: &[Planted] = &[
         &[
             with("--engine calvin"),
             with("--engine calvin --replicas 3").or_stops(LOST),
-            with("--engine no-wait --unfinished"),
+            with("--engine no-wait"),
         ],
     ),
     planted(
@@ -347,15 +347,15 @@ pub(super) const TABLE: &[Planted] = &[
         &[
             with("--engine calvin").found_by(&[8]),
             with("--engine calvin-paper --partitions 2 --keys 8 --option window=1000"),
-            with("--engine no-wait --unfinished"),
-            with("--engine wait-die --unfinished"),
+            with("--engine no-wait"),
+            with("--engine wait-die"),
         ],
     ),
     planted(
         Bug::UpgradeShared,
         "HELD-ALONE",
         "a shared lock becomes an exclusive one beside a second holder",
-        &[with("--engine no-wait --unfinished"), with("--engine wait-die --unfinished")],
+        &[with("--engine no-wait"), with("--engine wait-die --unfinished")],
     ),
     in_test(
         Bug::PassWriter,
@@ -403,7 +403,7 @@ pub(super) const TABLE: &[Planted] = &[
             with("--engine calvin-paper"),
             with("--engine paxflow"),
             with("--engine qstore --execution conservative"),
-            with("--engine no-wait --unfinished"),
+            with("--engine no-wait"),
         ],
     ),
     planted(
@@ -424,7 +424,7 @@ pub(super) const TABLE: &[Planted] = &[
         &[
             with("--engine calvin"),
             with("--engine calvin --replicas 3"),
-            with("--engine no-wait --unfinished"),
+            with("--engine no-wait"),
         ],
     ),
     planted(
@@ -504,42 +504,42 @@ pub(super) const TABLE: &[Planted] = &[
             with("--engine calvin"),
             with("--engine calvin-paper"),
             with("--engine qstore"),
-            with("--engine no-wait --unfinished").left_out(BUSY),
-            with("--engine wait-die --unfinished").left_out(BUSY),
+            with("--engine no-wait").left_out(BUSY),
+            with("--engine wait-die").left_out(BUSY),
         ],
     ),
     planted(
         Bug::KeepOldLocks,
         "IDLE-CLEAN",
         "the next attempt at a transaction begins while participants hold what the one before has locked",
-        &[with("--engine no-wait --unfinished --partitions 2 --profile storm").left_out(BUSY)],
+        &[with("--engine no-wait --partitions 2 --profile storm").left_out(BUSY)],
     ),
     planted(
         Bug::ReleaseBetweenSteps,
         "HELD-OPEN",
         "what a step of an interactive transaction has locked is released before the next",
         &[
-            with("--engine no-wait --unfinished --clients-speak steps"),
-            with("--engine wait-die --unfinished --clients-speak steps --partitions 2"),
+            with("--engine no-wait --clients-speak steps"),
+            with("--engine wait-die --clients-speak steps --partitions 2"),
         ],
     ),
     planted(
         Bug::VoteBeforeLog,
         "PROMISED",
         "a participant votes yes before its promise stands in the log",
-        &[with("--engine no-wait --unfinished --partitions 2 --profile storm").found_by(&[0])],
+        &[with("--engine no-wait --partitions 2 --profile storm").found_by(&[0])],
     ),
     planted(
         Bug::AckEarly,
         "ALL-KNOW",
         "a participant acknowledges an outcome before that stands in its log",
-        &[with("--engine no-wait --unfinished --partitions 2 --profile storm").found_by(&[2])],
+        &[with("--engine no-wait --partitions 2 --profile storm").found_by(&[2])],
     ),
     planted(
         Bug::DenyLive,
         "DENIED-NEVER",
         "a home denies an attempt that it may yet commit",
-        &[with("--engine no-wait --unfinished --partitions 2 --profile storm").or_stops(DENIED)],
+        &[with("--engine no-wait --partitions 2 --profile storm").or_stops(DENIED)],
     ),
     in_test(
         Bug::KeepClaim,
@@ -582,19 +582,19 @@ pub(super) const TABLE: &[Planted] = &[
         Bug::KeepCut,
         "CUT-WHOLE",
         "a node does not pass on which cut of checkpoints it has heard of",
-        &[with("--engine no-wait --unfinished --partitions 2 --profile storm")],
+        &[with("--engine no-wait --partitions 2 --profile storm")],
     ),
     planted(
         Bug::SkipPromises,
         "CUT-WHOLE",
         "a checkpoint leaves out what is promised and not decided",
-        &[with("--engine no-wait --unfinished --partitions 2 --profile storm")],
+        &[with("--engine no-wait --partitions 2 --profile storm")],
     ),
     planted(
         Bug::SkipDecisions,
         "CUT-WHOLE",
         "a checkpoint leaves out the outcomes that participants may yet ask for",
-        &[with("--engine no-wait --unfinished --partitions 2 --profile storm")],
+        &[with("--engine no-wait --partitions 2 --profile storm")],
     ),
     planted(
         Bug::ForgetStay,
