@@ -651,8 +651,8 @@ impl Role for Manager {
         report("ordain_cohort_prepared", self.agreed.prepared().count() as f64);
         report("ordain_coordinator_interactive", self.coordinator.interactive() as f64);
         report("ordain_relay_interactive", self.relay.interactive() as f64);
-        report("ordain_cut_epoch", self.agreed.cut().0 as f64);
-        report("ordain_sessions", self.agreed.outcomes().len() as f64);
+        report("ordain_manager_cut", self.agreed.cut().0 as f64);
+        report("ordain_manager_sessions", self.agreed.outcomes().len() as f64);
         report("ordain_relay_open", self.relay.open() as f64);
         report("ordain_manager_place", self.agreed.place().0 as f64);
         report("ordain_manager_messages_total", self.traffic.messages as f64);

@@ -7,7 +7,7 @@ use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use ordain_archive::{ArchiveError, Archiver, ArchiverSettings, Location, Rules};
 use ordain_checkpoint::Header;
-use ordain_engines::registry::{self, Engine};
+use ordain_engines::registry::Engine;
 use ordain_family::{Keep, NodeSettings, Replication};
 use ordain_front::Setup;
 use ordain_log::Recovered;
@@ -121,12 +121,6 @@ pub struct Operators {
     pub login: Option<Login>,
 }
 
-/// The engines that take checkpoints, for a message.
-pub fn engines_with_checkpoints() -> String {
-    let names = registry::built().filter(|engine| engine.can().takes_checkpoints).map(Engine::name);
-    names.collect::<Vec<_>>().join(", ")
-}
-
 /// The reason why a node does not start.
 #[derive(Debug, thiserror::Error)]
 pub enum ServeError {
@@ -216,13 +210,6 @@ pub enum ServeError {
     /// There are none to be taken anywhere.
     #[error("--ephemeral keeps nothing, so there are no checkpoints for --checkpoint-store: drop one")]
     NothingToArchive,
-    /// The engine takes no checkpoints, and a store for them would stay empty.
-    #[error(
-        "--checkpoint-store: engine {0} takes no checkpoints, so nothing would come there: leave it out, or choose one of \
-         the engines {list}",
-        list = engines_with_checkpoints()
-    )]
-    EngineArchive(Engine),
     /// Nothing can be taken to the store, whatever becomes of it.
     #[error("--checkpoint-store: {0}")]
     Archive(#[from] ArchiveError),

@@ -143,8 +143,7 @@ fn an_engine_of_the_commit_family_serves_clients_and_restarts() {
         assert_eq!(client.ask(command), reply, "{command}");
     }
     assert_eq!((&*client.ask("DBSIZE"), client.ask("DEBUG DIGEST").len()), (":4", 41));
-    let refused = client.ask("BGSAVE");
-    assert!(refused.starts_with("-ERR") && refused.contains("takes no checkpoints"), "{refused}");
+    assert_eq!(client.ask("BGSAVE"), "+Background saving started");
     until_ready(&node);
     // Many clients on few keys: what is refused is attempted again, and nothing is lost.
     let adders: Vec<_> = (0..8)

@@ -18,7 +18,7 @@ use ordain_family::Keep;
 use ordain_lab::options::{OptionArgs, OptionFlags};
 use ordain_node::admin_client::{Login, Target};
 use ordain_node::cluster::{ClusterConfig, ClusterFile, Membership, is_admin_in_tls};
-use ordain_node::serve::{Ended, Node, Operators, ServeConfig, engines_with_checkpoints, without};
+use ordain_node::serve::{Ended, Node, Operators, ServeConfig, without};
 use ordain_node::size::Size;
 use ordain_node::tls::{AuthClients, ClientTls};
 use serde::Deserialize;
@@ -432,12 +432,6 @@ impl ServeArgs {
             (false, Some(Durability::None)) => Keep::Late,
         };
         let engine = self.engine.as_deref().map_or(Ok(Engine::default()), str::parse)?;
-        let is_wanted = self.checkpoint_log_bytes.is_some_and(|bytes| bytes > 0);
-        anyhow::ensure!(
-            engine.can().takes_checkpoints || !is_wanted,
-            "--checkpoint-log-bytes: engine {engine} takes no checkpoints: leave it out, or choose one of the engines {}",
-            engines_with_checkpoints()
-        );
         Ok(ServeConfig {
             maxmemory_bytes: self.maxmemory.map_or(0, |size| size.0),
             allocated_bytes: crate::memory::allocated,

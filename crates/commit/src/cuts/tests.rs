@@ -3,7 +3,9 @@
 use std::collections::VecDeque;
 use std::sync::Arc;
 
-use ordain_model::{Abort, Backoff, Call, Chunk, ChunkNo, Db, Front, GatewayId, Layout, Millis, Registry, SessionId, system};
+use ordain_model::{
+    Abort, Backoff, Call, Chunk, ChunkNo, Db, Front, GatewayId, Layout, Millis, Registry, SessionId, system,
+};
 use ordain_replication::Log;
 use ordain_role::{Bugs, Event, Now, Outbox, PeerChange, PeerState, Role as _, Topology};
 

@@ -83,9 +83,6 @@ fn check(config: &ServeConfig) -> Result<(), ServeError> {
     if config.checkpoint_store.is_some() && config.keep == Keep::Nothing {
         return Err(ServeError::NothingToArchive);
     }
-    if config.checkpoint_store.is_some() && !config.engine.can().takes_checkpoints {
-        return Err(ServeError::EngineArchive(config.engine));
-    }
     Ok(())
 }
 

@@ -84,6 +84,13 @@ fn a_member_that_was_away_for_too_long_is_rebuilt_from_a_checkpoint() {
 }
 
 #[test]
+fn so_is_one_of_an_engine_with_locks() {
+    let mut grid = Grid::start(1, 3, &format!("{BOUNDED}engine = \"no-wait\"\n"));
+    let (gone, writer) = away_for_too_long(&mut grid);
+    comes_back(grid, gone, writer);
+}
+
+#[test]
 fn so_does_one_that_a_primary_ships_to() {
     let mut grid = Grid::start(1, 3, &format!("{BOUNDED}replication = \"async\"\n"));
     let (gone, writer) = away_for_too_long(&mut grid);

@@ -37,10 +37,13 @@ pub fn save(server: &Server) {
     until("the checkpoint is complete", || complete(server).0 > before);
 }
 
-#[test]
-fn what_was_acknowledged_is_there_after_a_checkpoint_under_load_and_a_kill() {
+fn what_was_acknowledged_is_there(engine: &str) {
     let dir = tempfile::tempdir().unwrap();
-    let server = Server::start(serve_dir(dir.path(), ["--threads", "2"]));
+    let start = |threads: &str| {
+        let flags = ["--engine", engine, "--threads", threads];
+        Server::start(serve_dir(dir.path(), flags))
+    };
+    let server = start("2");
     let mut client = server.client();
     for key in 0..500 {
         client.run(&format!("SET before:{key} {key}"));
@@ -72,7 +75,7 @@ fn what_was_acknowledged_is_there_after_a_checkpoint_under_load_and_a_kill() {
     let verified = run(ordain(["checkpoint", "verify", "--data-dir", dir.path().to_str().unwrap()]));
     assert_eq!(verified.code, Some(0), "{}", verified.stderr);
     // On another number of threads: records and sessions find their shards.
-    let server = Server::start(serve_dir(dir.path(), ["--threads", "3"]));
+    let server = start("3");
     assert!(server.process().stderr().contains("begins from a checkpoint"), "{}", server.process().stderr());
     assert_eq!(digest(&server), before);
     let mut client = server.client();
@@ -86,10 +89,20 @@ fn what_was_acknowledged_is_there_after_a_checkpoint_under_load_and_a_kill() {
 }
 
 #[test]
-fn a_damaged_checkpoint_is_found_and_the_one_before_is_taken() {
+fn what_was_acknowledged_is_there_after_a_checkpoint_under_load_and_a_kill() {
+    what_was_acknowledged_is_there("calvin");
+}
+
+#[test]
+fn what_was_acknowledged_under_locks_is_there_after_a_checkpoint_under_load_and_a_kill() {
+    what_was_acknowledged_is_there("no-wait");
+}
+
+fn a_damaged_one_is_found(engine: &str) {
     let dir = tempfile::tempdir().unwrap();
     let path = dir.path().to_str().unwrap();
-    let server = Server::start(serve_dir(dir.path(), ["--threads", "2"]));
+    let start = || Server::start(serve_dir(dir.path(), ["--engine", engine, "--threads", "2"]));
+    let server = start();
     for round in 0..3 {
         for key in 0..100 {
             server.client().run(&format!("SET key:{key} {round}:{key}"));
@@ -115,7 +128,7 @@ fn a_damaged_checkpoint_is_found_and_the_one_before_is_taken() {
     assert_eq!(found["checkpoints"][0]["standing"], "complete");
     assert_eq!(found["checkpoints"][1]["standing"], "damaged");
 
-    let server = Server::start(serve_dir(dir.path(), ["--threads", "2"]));
+    let server = start();
     let told = server.process().stderr();
     assert!(told.contains("cannot be used") && told.contains("damaged"), "{told}");
     assert_eq!(digest(&server), before);
@@ -123,6 +136,16 @@ fn a_damaged_checkpoint_is_found_and_the_one_before_is_taken() {
     save(&server);
     server.stop();
     assert_eq!(run(ordain(["checkpoint", "verify", "--data-dir", path])).code, Some(0));
+}
+
+#[test]
+fn a_damaged_checkpoint_is_found_and_the_one_before_is_taken() {
+    a_damaged_one_is_found("calvin");
+}
+
+#[test]
+fn a_damaged_checkpoint_of_an_engine_with_locks_is_found_and_the_one_before_is_taken() {
+    a_damaged_one_is_found("wait-die");
 }
 
 #[test]

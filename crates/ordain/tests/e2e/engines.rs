@@ -70,9 +70,9 @@ rows! {
         (2, 1),
         Level::ReadCommitted,
     );
-    no_wait: row("engine = \"no-wait\"", (2, 3), Level::StrictSerializable);
+    no_wait: row("engine = \"no-wait\"\ncheckpoint-log-bytes = 20000", (2, 3), Level::StrictSerializable);
     no_wait_alone: row("engine = \"no-wait\"", (2, 1), Level::StrictSerializable);
-    wait_die: row("engine = \"wait-die\"", (2, 3), Level::StrictSerializable);
+    wait_die: row("engine = \"wait-die\"\ncheckpoint-log-bytes = 20000", (2, 3), Level::StrictSerializable);
     calvin_async: Row {
         loses: true,
         ..row("engine = \"calvin\"\nreplication = \"async\"", (2, 2), Level::StrictSerializable)

@@ -76,13 +76,6 @@ fn settings_that_cannot_be_are_refused() {
     run(serve(["--ephemeral", "--durability", "os"])).refused_with(&["--ephemeral", "--durability"]);
     run(serve(["--ephemeral", "--log", "=,="])).refused_with(&["--log"]);
     run(serve(["--config", "/nowhere/ordain.toml"])).refused_with(&["/nowhere/ordain.toml"]);
-    for (flag, value) in [("--checkpoint-store", "file:///nowhere"), ("--checkpoint-log-bytes", "1000")] {
-        run(serve_dir(dir.path(), ["--engine", "no-wait", flag, value])).refused_with(&[
-            flag,
-            "engine no-wait takes no checkpoints",
-            "calvin",
-        ]);
-    }
 }
 
 #[test]

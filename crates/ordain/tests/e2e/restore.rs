@@ -32,10 +32,10 @@ fn state(server: &Server, rounds: usize) -> Vec<Reply> {
     keys.map(|command| client.run(&command)).collect()
 }
 
-#[test]
-fn what_is_restored_is_the_state_at_the_end_of_the_epoch() {
+fn the_state_at_the_end_of_an_epoch(engine: &str) {
     const ROUNDS: usize = 12;
     let (dir, copies) = (tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap());
+    let start = |dir: &Path| Server::start(serve_dir(dir, ["--threads", "2", "--engine", engine]));
     let server = start(dir.path());
     let mut client = server.client();
     let mut states = Vec::new();
@@ -85,6 +85,16 @@ fn what_is_restored_is_the_state_at_the_end_of_the_epoch() {
     let again = start(dir.path());
     assert_eq!(state(&again, ROUNDS), states.last().unwrap().1, "the source is as it was");
     again.stop();
+}
+
+#[test]
+fn what_is_restored_is_the_state_at_the_end_of_the_epoch() {
+    the_state_at_the_end_of_an_epoch("calvin");
+}
+
+#[test]
+fn what_is_restored_of_an_engine_with_locks_is_the_state_at_a_place_of_its_log() {
+    the_state_at_the_end_of_an_epoch("no-wait");
 }
 
 #[test]
