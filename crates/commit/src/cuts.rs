@@ -171,8 +171,9 @@ impl Cuts {
             return;
         }
         self.heard = cut;
-        // Planted, CUT: a node does not pass on which cut it has heard of.
-        if !desk.site.bugs.has(Bug::KeepCut) {
+        let is_chosen_here = self.round.as_ref().is_some_and(|round| round.cut == Some(cut));
+        // Planted, CUT-WHOLE: a node does not pass on which cut it has heard of.
+        if is_chosen_here || !desk.site.bugs.has(Bug::KeepCut) {
             for node in 0..desk.site.nodes {
                 self.tell(NodeId(node), desk);
             }

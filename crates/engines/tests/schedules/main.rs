@@ -2,6 +2,7 @@
 //! partitions of three members. Each is sound, and is not with the bug planted that breaks the rule which it is for.
 
 mod connections;
+mod cuts;
 mod expiry;
 mod scenarios;
 mod tables;

@@ -7,7 +7,7 @@ use std::sync::Arc;
 use ordain_checker::Level;
 use ordain_checker::dependencies::history;
 use ordain_checker::dependencies::{self, Observed, Outcome, Txn, judge};
-use ordain_commit::{CommitEngine, CommitFamily, Message};
+use ordain_commit::{CommitEngine, CommitFamily, Entry, Message};
 use ordain_family::{Family as _, NodeSettings, Opened as _, Services, places};
 use ordain_gateway::Gateway;
 use ordain_log::MemoryDirectory;
@@ -26,6 +26,8 @@ const BETWEEN: Micros = Micros(200);
 const WITHIN: Micros = Micros(5);
 /// The wall clock of every node when its own clock shows 0.
 const WALL: Micros = Micros(1_700_000_000_000_000);
+/// The number of what asks for a checkpoint.
+const SAVES: ChunkNo = ChunkNo(u64::MAX);
 /// A script waits for something so long at most.
 const PATIENCE: Micros = Micros::from_millis(20_000);
 
@@ -420,6 +422,23 @@ impl World {
         self.push(WITHIN, Due::Deliver { from: door, to: Address { node, role: 0 }, message });
     }
 
+    /// Asks a node for a checkpoint. Its answer is not waited for.
+    pub fn save(&mut self, node: NodeId) {
+        let mut chunk = Chunk::new(GatewayId::of(node.0, 0), SAVES);
+        chunk.push(&self.registry, Call::new(system::CHECKPOINT, append::DB), |_| {}).expect("a plan");
+        let door = Address { node, role: places::GATEWAYS };
+        let message = Message::Front(Front::Submit(Arc::new(chunk)));
+        self.push(WITHIN, Due::Deliver { from: door, to: Address { node, role: 0 }, message });
+    }
+
+    /// What the log of a partition's leader holds.
+    pub fn log(&mut self, partition: usize) -> Vec<Arc<Entry>> {
+        let node = self.led_by(partition);
+        let settings = NodeSettings { node, life: 1, ..self.settings.clone() };
+        let disk = &mut self.nodes[usize::from(node.0)].disk;
+        CommitFamily::entries(disk, &settings).expect("a sound log").1
+    }
+
     /// The answer to a transaction, if it has come.
     pub fn answer(&self, ticket: Ticket) -> Option<&Answer> {
         self.asked[ticket.0].answer.as_ref()
@@ -571,7 +590,7 @@ impl World {
         let connection = usize::from(batch.gateway.number()).checked_sub(1);
         match connection {
             None => {
-                let own = batch.outcomes.iter();
+                let own = batch.outcomes.iter().filter(|outcome| outcome.chunk != SAVES);
                 let own = own.map(|outcome| (outcome.chunk.0 as usize - 1, outcome.status, outcome));
                 ended.extend(own.map(|(of, status, outcome)| (of, status, batch.reply(outcome).to_vec())));
             }
