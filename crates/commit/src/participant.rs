@@ -469,7 +469,12 @@ impl Participant {
             Message::Saving(saving) => self.capture.take(&saving, &mut self.store),
             Message::Own(own) => self.take_own(own, out),
             Message::Log(Log::Sealed(entry)) => {
-                if let Some(ended) = self.apply(&entry) {
+                let ended = self.apply(&entry);
+                // A former leader that is reached again may hear of the next term before it hears that its own is over.
+                if self.serves.is_some_and(|term| term < self.terms.last()) {
+                    self.stand();
+                }
+                if let Some(ended) = ended {
                     self.finish(ended, out);
                 }
                 if matches!(entry.content, Content::Reserve(_)) {
@@ -520,6 +525,9 @@ impl Role for Participant {
                 "{} attempts are under way on a node that does not serve",
                 self.attempts.len()
             ));
+        }
+        if self.serves.is_some_and(|term| term < self.terms.last()) {
+            return Err(format!("it serves in {:?}, and a later term has begun", self.serves));
         }
         let lacks = self.prepared.keys().find(|who| !self.attempts.contains_key(who));
         match lacks.filter(|_| self.serves.is_some()) {
