@@ -23,7 +23,7 @@ use std::sync::Arc;
 
 use ordain_model::system::{REMOVE, read_args};
 use ordain_model::{
-    Abort, Call, Chunk, ChunkNo, Db, Effect, Epoch, GatewayId, Gsn, KeyHash, Micros, Millis, OutcomeBatch,
+    Abort, Call, Chunk, ChunkNo, Db, Effect, Epoch, GatewayId, KeyHash, Micros, Millis, OutcomeBatch,
     OutcomeStatus, PartitionId, RequestNo, SessionId, Stamp, Token, Txn, system,
 };
 use ordain_role::{Bug, NodeId};

@@ -178,7 +178,10 @@ impl Cuts {
                 self.tell(NodeId(node), desk);
             }
         }
-        self.mark(desk);
+        // Planted, CUT-WHOLE.
+        if is_chosen_here || !desk.site.bugs.has(Bug::MarkLate) {
+            self.mark(desk);
+        }
     }
 
     /// Tells a node the latest cut: its stream begins anew, or a cut is new.
@@ -226,6 +229,10 @@ impl Cuts {
         if !matches!(entry.content, Content::Mark) {
             let most = desk.site.checkpoint_bytes;
             self.is_wanted |= most > 0 && self.logged >= most;
+            // Planted, CUT-WHOLE: the mark that is due comes only now.
+            if desk.site.bugs.has(Bug::MarkLate) {
+                self.mark(desk);
+            }
             return;
         }
         self.logged = 0;

@@ -57,6 +57,8 @@ bugs! {
     WaitForEver = "wait-for-ever",
     /// A node does not pass on which cut of checkpoints it has heard of.
     KeepCut = "keep-cut",
+    /// A leader marks a cut of checkpoints behind what it logs next.
+    MarkLate = "mark-late",
     /// A checkpoint leaves out what is promised and not decided.
     SkipPromises = "skip-promises",
     /// A checkpoint leaves out the outcomes that participants may yet ask for.

@@ -578,10 +578,16 @@ pub(super) const TABLE: &[Planted] = &[
         "the version of a record is the number of its writes since it was made",
         SCHEDULES,
     ),
-    planted(
+    in_test(
         Bug::KeepCut,
         "CUT-WHOLE",
         "a node does not pass on which cut of checkpoints it has heard of",
+        SCHEDULES,
+    ),
+    planted(
+        Bug::MarkLate,
+        "CUT-WHOLE",
+        "a leader marks a cut of checkpoints behind what it logs next",
         &[with("--engine no-wait --partitions 2 --profile storm")],
     ),
     planted(
