@@ -22,7 +22,7 @@ use crate::ids::Lead;
 use crate::message::{Relay as RelayMessage, Returned};
 use steps::{Fate, LOST, Route, Steps};
 
-/// A transaction waits for so long for a leader of its home.
+/// A transaction waits for so long for a leader of its home, or for what a former one has proposed to be agreed on or not.
 const HOLD_FOR: Micros = Micros::from_millis(5_000);
 
 /// See the module.
@@ -30,7 +30,7 @@ const HOLD_FOR: Micros = Micros::from_millis(5_000);
 pub struct Relay {
     chunks: BTreeMap<(GatewayId, ChunkNo), Passed>,
     steps: Steps,
-    /// Something waits for a leader.
+    /// Something waits for a leader, or was asked of a former one that has not answered.
     waits: bool,
 }
 
@@ -70,6 +70,14 @@ impl Open {
     /// A transaction with this home, of which nobody was asked yet.
     const fn of(home: PartitionId) -> Open {
         Open { home, asked: None, may_have_ended: false }
+    }
+
+    /// True if nobody has it who leads: the leader that was asked has lost its claim, and answers what its log says of the
+    /// decision that it had proposed. That may be never, if it is cut off or its disk is full.
+    fn is_left(&self, desk: &Desk<'_>) -> bool {
+        self.asked.is_none_or(|(node, lead)| {
+            !desk.leaders.holds(lead) || node == desk.site.node && desk.lead != Some(lead)
+        })
     }
 
     /// The leader that was asked may not answer: another is to be asked.
@@ -173,7 +181,8 @@ impl Relay {
         let waiting =
             self.chunks.iter().filter(|(_, passed)| passed.open.values().any(|open| open.asked.is_none()));
         let waiting: Vec<_> = waiting.map(|(key, _)| *key).collect();
-        self.waits = false;
+        let mut all = self.chunks.values().flat_map(|passed| passed.open.values());
+        self.waits = all.any(|open| open.asked.is_some() && open.is_left(desk));
         waiting.into_iter().flat_map(|key| self.pass_on(key, desk)).collect()
     }
 
@@ -280,18 +289,20 @@ impl Relay {
         batches.into_values().for_each(|batch| self.answer(None, batch, desk));
     }
 
-    /// Answers what has waited for a leader for too long: none has it. A former leader may have committed what it was asked for.
+    /// Answers what has waited for a leader for too long: none has it. A former leader may have committed, or may yet, what it was
+    /// asked for.
     pub fn expire(&mut self, desk: &mut Desk<'_>) {
         let mut late: BTreeMap<GatewayId, OutcomeBatch> = BTreeMap::new();
         for passed in self.chunks.values() {
             if desk.elapsed().since(passed.since) <= HOLD_FOR {
                 continue;
             }
-            for (at, open) in passed.open.iter().filter(|(_, open)| open.asked.is_none()) {
+            for (at, open) in passed.open.iter().filter(|(_, open)| open.is_left(desk)) {
+                let may_have_ended = open.may_have_ended || open.asked.is_some();
                 let txn = &passed.chunk.txns()[*at];
                 let commits = passed.step.map_or(!txn.read_only, |step| step.is_commit && step.may_write);
                 let status = match passed.step {
-                    _ if open.may_have_ended && commits => OutcomeStatus::Unknown,
+                    _ if may_have_ended && commits => OutcomeStatus::Unknown,
                     Some(_) => OutcomeStatus::Aborted(Abort::Unavailable),
                     None => OutcomeStatus::Busy,
                 };
@@ -301,7 +312,7 @@ impl Relay {
         late.into_values().for_each(|batch| self.answer(None, batch, desk));
     }
 
-    /// True if something waits for a leader.
+    /// True if something waits for a leader, or for a former one.
     pub const fn waits(&self) -> bool {
         self.waits
     }

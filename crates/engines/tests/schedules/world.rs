@@ -173,13 +173,8 @@ impl World {
             late,
         });
         numbers.into_iter().for_each(|role| self.step(Address { node, role }, Event::Start));
-        let watchers = self.family.peer_watchers(&settings);
         for other in (0..self.settings.topology.nodes()).map(NodeId).filter(|other| *other != node) {
-            for role in &watchers {
-                let at = Address { node, role: *role };
-                let change = PeerChange { node: other, state: PeerState::Fresh };
-                self.push(WITHIN, Due::Deliver { from: at, to: at, message: Message::Peer(change) });
-            }
+            self.tell_fresh(node, other);
         }
     }
 
@@ -242,6 +237,35 @@ impl World {
         }
         std::mem::take(late).into_iter().for_each(|due| self.push(WITHIN, due));
         self.deliver_held();
+    }
+
+    /// Makes the disk of a node full, or gives it space again.
+    pub fn fill(&mut self, node: NodeId, is_full: bool) {
+        let disk = &mut self.nodes[usize::from(node.0)].disk;
+        let from = is_full.then(|| disk.ops());
+        disk.set_full_from(from);
+    }
+
+    /// The streams between two nodes begin anew: what is on its way over them is lost, and both ends are told.
+    pub fn renew(&mut self, a: NodeId, b: NodeId) {
+        let pairs = [(a, b), (b, a)];
+        self.held.retain(|stream, _| !pairs.iter().any(|(from, to)| *stream == Stream::Nodes(*from, *to)));
+        let is_between = |due: &Due| match due {
+            Due::Deliver { from, to, .. } => pairs.contains(&(from.node, to.node)),
+            Due::Timer { .. } | Due::Disk { .. } => false,
+        };
+        self.due.retain(|_, due| !is_between(due));
+        pairs.into_iter().for_each(|(node, other)| self.tell_fresh(node, other));
+    }
+
+    /// Tells a node that a stream to another has begun.
+    fn tell_fresh(&mut self, node: NodeId, other: NodeId) {
+        let settings = NodeSettings { node, ..self.settings.clone() };
+        for role in self.family.peer_watchers(&settings) {
+            let at = Address { node, role };
+            let change = PeerChange { node: other, state: PeerState::Fresh };
+            self.push(WITHIN, Due::Deliver { from: at, to: at, message: Message::Peer(change) });
+        }
     }
 
     /// Sets how far a node's wall clock is ahead of the others.
