@@ -319,14 +319,12 @@ impl Cohort {
 mod tests {
     use std::sync::Arc;
 
-    use ordain_model::{Abort, Backoff, Layout, Millis, Registry};
-    use ordain_role::{Address, Bugs, NodeId, Now, Outbox};
+    use ordain_model::{Epoch, Millis};
+    use ordain_role::NodeId;
 
     use super::*;
-    use crate::agreed::Agreed;
-    use crate::desk::{Appender, Departing, Leaders, Site};
+    use crate::bench::Bench;
     use crate::entry::Entry;
-    use crate::figures::Traffic;
     use crate::ids::{Age, Lead, Term, TransactionId};
     use crate::message::{Message, Termed};
 
@@ -348,66 +346,31 @@ mod tests {
     use Sent::{Ack, Ask, Drop, Gather, Promise, Vote};
 
     /// The cohort of the second of two partitions, with one shard, and its log.
-    struct Bench {
-        site: Site,
-        agreed: Agreed,
-        leaders: Leaders,
-        appender: Appender,
+    struct Hand {
+        at: Bench,
         cohort: Cohort,
         /// Entries that are on their way into the log.
         appended: VecDeque<Arc<Entry>>,
     }
 
-    impl Bench {
-        fn new() -> Bench {
-            let site = Site {
-                node: NodeId(1),
-                partition: OWN.partition,
-                layout: Arc::new(Layout::even(2, 1).unwrap()),
-                registry: Arc::new(Registry::default()),
-                manager: 0,
-                log: Address { node: NodeId(1), role: 1 },
-                life: 1,
-                backoff: Backoff::None,
-                refusal: Abort::Died,
-                bugs: Bugs::NONE,
-            };
-            let (mut leaders, mut agreed, mut appender) =
-                (Leaders::default(), Agreed::default(), Appender::default());
-            leaders.note(HOME, NodeId(0));
-            let content = Content::Begin;
-            let begin = Entry {
-                place: ordain_model::Epoch(1),
-                term: OWN.term,
-                now: Millis(0),
-                content,
-                agreed: None,
-            };
-            agreed.apply(&begin).unwrap();
-            appender.note(begin.place);
-            let (cohort, appended) = (Cohort::default(), VecDeque::new());
-            Bench { site, agreed, leaders, appender, cohort, appended }
+    impl Hand {
+        fn new() -> Hand {
+            let mut at = Bench::new(1);
+            at.lead = Some(OWN);
+            at.leaders.note(HOME, NodeId(0));
+            let (place, content) = (Epoch(1), Content::Begin);
+            let begin = Entry { place, term: OWN.term, now: Millis(0), content, agreed: None };
+            at.agreed.apply(&Arc::new(begin)).unwrap();
+            at.appender.note(place);
+            Hand { at, cohort: Cohort::default(), appended: VecDeque::new() }
         }
 
         /// Has the cohort do something; answers what it sends.
         fn tell(&mut self, act: impl FnOnce(&mut Cohort, &mut Desk<'_>)) -> Vec<Sent> {
-            let mut out = Outbox::default();
-            let mut desk = Desk {
-                site: &self.site,
-                agreed: &self.agreed,
-                leaders: &self.leaders,
-                lead: Some(OWN),
-                appender: &mut self.appender,
-                departing: &mut Departing::default(),
-                traffic: &mut Traffic::default(),
-                clock: Millis(5),
-                now: Now::default(),
-                out: &mut out,
-            };
-            act(&mut self.cohort, &mut desk);
-            self.cohort.check().unwrap();
-            let appended = &mut self.appended;
-            let sent = out.sends.into_iter().map(|(_, message)| match message {
+            let Hand { at, cohort, appended } = self;
+            let sends = at.tell(|desk| act(cohort, desk));
+            cohort.check().unwrap();
+            let sent = sends.into_iter().map(|(_, message)| match message {
                 Message::Own(Own::Gather(WHO)) => Gather,
                 Message::Own(Own::Drop(WHO)) => Drop,
                 Message::Termed(Termed { content: Protocol::Vote(WHO, is_yes), .. }) => Vote(is_yes),
@@ -443,7 +406,7 @@ mod tests {
         /// The log has agreed on the next entry.
         fn agree(&mut self) -> Vec<Sent> {
             let entry = self.appended.pop_front().expect("an entry");
-            self.agreed.apply(&entry).unwrap();
+            self.at.agreed.apply(&entry).unwrap();
             self.tell(|cohort, desk| match entry.content {
                 Content::Prepare(_) => cohort.promised(WHO, desk),
                 _ => cohort.concluded(WHO, desk),
@@ -454,68 +417,68 @@ mod tests {
     /// Sheet baselines.md, 4.10: a duplicate is answered as the first was, and nothing is logged twice.
     #[test]
     fn requests_to_promise_and_outcomes_may_come_twice() {
-        let mut bench = Bench::new();
-        assert_eq!((bench.prepare(), bench.prepare()), (vec![Gather], vec![]));
-        assert_eq!((bench.gathered(), bench.prepare()), (vec![Promise], vec![]));
-        assert_eq!((bench.agree(), bench.prepare()), (vec![Vote(true)], vec![Vote(true)]));
-        assert_eq!((bench.decide(true), bench.decide(true)), (vec![Sent::Outcome(true)], vec![]));
-        assert_eq!((bench.agree(), bench.decide(true)), (vec![Ack], vec![Ack]));
-        assert!(bench.appended.is_empty());
+        let mut hand = Hand::new();
+        assert_eq!((hand.prepare(), hand.prepare()), (vec![Gather], vec![]));
+        assert_eq!((hand.gathered(), hand.prepare()), (vec![Promise], vec![]));
+        assert_eq!((hand.agree(), hand.prepare()), (vec![Vote(true)], vec![Vote(true)]));
+        assert_eq!((hand.decide(true), hand.decide(true)), (vec![Sent::Outcome(true)], vec![]));
+        assert_eq!((hand.agree(), hand.decide(true)), (vec![Ack], vec![Ack]));
+        assert!(hand.appended.is_empty());
     }
 
     /// Sheet baselines.md, 4.10: an abort that comes before what it undoes is remembered.
     #[test]
     fn an_abort_may_come_before_its_request_to_promise() {
-        let mut bench = Bench::new();
-        assert_eq!(bench.decide(false), [Drop, Ack]);
-        assert_eq!(bench.prepare(), [Drop, Vote(false)]);
-        assert_eq!(bench.decide(false), [Drop, Ack]);
+        let mut hand = Hand::new();
+        assert_eq!(hand.decide(false), [Drop, Ack]);
+        assert_eq!(hand.prepare(), [Drop, Vote(false)]);
+        assert_eq!(hand.decide(false), [Drop, Ack]);
     }
 
     /// The abort of what is gathered or on its way into the log needs no question, and is acknowledged once it is known for good.
     #[test]
     fn an_abort_may_come_before_the_promise_is_agreed_on() {
-        let mut bench = Bench::new();
-        assert_eq!(bench.prepare(), [Gather]);
-        assert_eq!(bench.decide(false), [Drop, Ack]);
-        assert_eq!(bench.gathered(), [], "nobody waits for it");
+        let mut hand = Hand::new();
+        assert_eq!(hand.prepare(), [Gather]);
+        assert_eq!(hand.decide(false), [Drop, Ack]);
+        assert_eq!(hand.gathered(), [], "nobody waits for it");
 
-        let mut bench = Bench::new();
-        assert_eq!((bench.prepare(), bench.gathered()), (vec![Gather], vec![Promise]));
-        assert_eq!(bench.decide(false), []);
-        assert_eq!(bench.agree(), [Sent::Outcome(false)], "and no vote");
-        assert_eq!(bench.agree(), [Ack]);
-        assert_eq!(bench.agreed.prepared().count(), 0);
+        let mut hand = Hand::new();
+        assert_eq!((hand.prepare(), hand.gathered()), (vec![Gather], vec![Promise]));
+        assert_eq!(hand.decide(false), []);
+        assert_eq!(hand.agree(), [Sent::Outcome(false)], "and no vote");
+        assert_eq!(hand.agree(), [Ack]);
+        assert_eq!(hand.at.agreed.prepared().count(), 0);
     }
 
     /// A full disk: no promise is made, and the outcome of one that was made waits for space.
     #[test]
     fn a_full_disk_is_a_no_and_keeps_outcomes_waiting() {
-        let mut bench = Bench::new();
-        bench.appender.set_full(true);
-        assert_eq!(bench.prepare(), [Drop, Vote(false)]);
+        let mut hand = Hand::new();
+        hand.at.appender.set_full(true);
+        assert_eq!(hand.prepare(), [Drop, Vote(false)]);
 
-        let mut bench = Bench::new();
-        assert_eq!((bench.prepare(), bench.gathered()), (vec![Gather], vec![Promise]));
-        assert_eq!(bench.agree(), [Vote(true)]);
-        bench.appender.set_full(true);
-        assert_eq!(bench.decide(true), []);
-        bench.appender.set_full(false);
-        assert_eq!(bench.tell(Cohort::go_on), [Sent::Outcome(true)]);
+        let mut hand = Hand::new();
+        assert_eq!((hand.prepare(), hand.gathered()), (vec![Gather], vec![Promise]));
+        assert_eq!(hand.agree(), [Vote(true)]);
+        hand.at.appender.set_full(true);
+        assert_eq!(hand.decide(true), []);
+        hand.at.appender.set_full(false);
+        assert_eq!(hand.tell(Cohort::go_on), [Sent::Outcome(true)]);
         // The log has refused it: it is appended again.
-        assert_eq!(bench.tell(|cohort, _| cohort.unwritten(WHO)), []);
-        assert_eq!(bench.tell(Cohort::go_on), [Sent::Outcome(true)]);
+        assert_eq!(hand.tell(|cohort, _| cohort.unwritten(WHO)), []);
+        assert_eq!(hand.tell(Cohort::go_on), [Sent::Outcome(true)]);
     }
 
     /// What is promised to a home whose leader is another now is asked for.
     #[test]
     fn a_promise_to_a_former_leader_is_asked_for() {
-        let mut bench = Bench::new();
-        assert_eq!((bench.prepare(), bench.gathered()), (vec![Gather], vec![Promise]));
-        bench.leaders.note(Lead { term: Term(2), ..HOME }, NodeId(2));
-        assert_eq!(bench.agree(), [Ask]);
-        assert_eq!(bench.tell(Cohort::pass), [], "not again at once");
-        assert_eq!(bench.tell(|cohort, desk| cohort.disturbed(HOME.partition, desk)), [Ask]);
-        assert_eq!(bench.decide(false), [Sent::Outcome(false)]);
+        let mut hand = Hand::new();
+        assert_eq!((hand.prepare(), hand.gathered()), (vec![Gather], vec![Promise]));
+        hand.at.leaders.note(Lead { term: Term(2), ..HOME }, NodeId(2));
+        assert_eq!(hand.agree(), [Ask]);
+        assert_eq!(hand.tell(Cohort::pass), [], "not again at once");
+        assert_eq!(hand.tell(|cohort, desk| cohort.disturbed(HOME.partition, desk)), [Ask]);
+        assert_eq!(hand.decide(false), [Sent::Outcome(false)]);
     }
 }

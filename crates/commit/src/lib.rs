@@ -34,6 +34,8 @@
 
 mod agreed;
 mod backend;
+#[cfg(test)]
+mod bench;
 mod capture;
 mod cohort;
 mod concurrency;

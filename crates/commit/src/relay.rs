@@ -355,3 +355,120 @@ fn put(batches: &mut BTreeMap<GatewayId, OutcomeBatch>, chunk: &Chunk, txn: &Txn
         }
     });
 }
+
+#[cfg(test)]
+mod tests {
+    use ordain_model::{Call, Cell, Db, KeyHash, system};
+
+    use super::*;
+    use crate::bench::Bench;
+    use crate::ids::Term;
+    use crate::message::Message;
+
+    const OTHER: PartitionId = PartitionId(1);
+    const GATEWAY: GatewayId = GatewayId::of(0, 0);
+
+    /// The nodes that are asked, and the ends that the front door hears.
+    type Sent = (Vec<u16>, Vec<OutcomeStatus>);
+
+    /// The relay of node 0. Nodes 1 and 3 hold the other partition.
+    struct Hand {
+        at: Bench,
+        relay: Relay,
+    }
+
+    impl Hand {
+        fn new() -> Hand {
+            let mut at = Bench::new(0);
+            system::register(Arc::get_mut(&mut at.site.registry).expect("nobody else has it"));
+            Hand { at, relay: Relay::default() }
+        }
+
+        /// Has the relay do something.
+        fn tell(&mut self, act: impl FnOnce(&mut Relay, &mut Desk<'_>)) -> Sent {
+            let Hand { at, relay } = self;
+            let (mut asked, mut ends) = (Vec::new(), Vec::new());
+            for (to, message) in at.tell(|desk| act(relay, desk)) {
+                match message {
+                    Message::Relay(RelayMessage::Submit(..) | RelayMessage::Step(..)) => {
+                        asked.push(to.node.0)
+                    }
+                    Message::Front(Front::Outcomes(batch)) => {
+                        ends.extend(batch.outcomes.iter().map(|outcome| outcome.status));
+                    }
+                    other => panic!("{other:?}"),
+                }
+            }
+            relay.check().unwrap();
+            (asked, ends)
+        }
+
+        /// A node leads the other partition.
+        fn leads(&mut self, node: u16, term: u64) -> Sent {
+            let lead = Lead { partition: OTHER, term: Term(term) };
+            assert!(self.at.leaders.note(lead, NodeId(node)));
+            self.tell(|relay, desk| {
+                relay.move_on(lead, desk);
+                relay.retry(desk);
+            })
+        }
+
+        /// A write of the other partition.
+        fn chunk(&self, number: u64) -> Arc<Chunk> {
+            let layout = &self.at.site.layout;
+            let is_there = |key: &String| layout.partition_of(KeyHash::of(key.as_bytes()).slot()) == OTHER;
+            let key = (0..).map(|n| n.to_string()).find(is_there).unwrap();
+            let mut chunk = Chunk::new(GATEWAY, ChunkNo(number)).in_cluster(0, layout.clone());
+            let written = [(Db(0), key.as_bytes(), &Cell::ABSENT)];
+            let call = Call::new(system::COMMIT, Db(0));
+            let registry = &self.at.site.registry;
+            chunk.push(registry, call, |args| system::commit_args([].into_iter(), written, args)).unwrap();
+            Arc::new(chunk)
+        }
+
+        /// A node answers a transaction.
+        fn answered(&mut self, node: u16, number: u64) -> Sent {
+            let mut batch = OutcomeBatch::new(GATEWAY);
+            let effect = Effect { stamp: Stamp::NONE, token: Token::NOTHING };
+            batch.push(ChunkNo(number), 0, effect, OutcomeStatus::Committed, |_| {});
+            self.tell(|relay, desk| relay.answer(Some(NodeId(node)), batch, desk))
+        }
+    }
+
+    #[test]
+    fn a_step_is_answered_by_the_node_that_was_asked_last() {
+        let mut hand = Hand::new();
+        let _ = hand.leads(1, 5);
+        let of = OpenId { gateway: GATEWAY, number: 1 };
+        let step = Step { of, number: 1, session: None, is_commit: false, may_write: true };
+        let chunk = hand.chunk(0);
+        assert_eq!(hand.tell(|relay, desk| _ = relay.take_step(step, chunk, desk)), (vec![1], vec![]));
+        assert_eq!(hand.leads(3, 6), (vec![3], vec![]), "nothing of it was shown");
+        assert_eq!(hand.answered(1, 0), (vec![], vec![]));
+        assert_eq!(hand.answered(3, 0), (vec![], vec![OutcomeStatus::Committed]));
+    }
+
+    /// A decision that a former leader has proposed is answered by it, if its log tells it of that in time.
+    #[test]
+    fn the_end_of_what_a_former_leader_does_not_answer_is_unknown() {
+        for is_late in [false, true] {
+            let mut hand = Hand::new();
+            let _ = hand.leads(1, 5);
+            let chunk = hand.chunk(0);
+            assert_eq!(hand.tell(|relay, desk| _ = relay.take(chunk, desk)), (vec![1], vec![]));
+            hand.at.elapsed = HOLD_FOR.plus(HOLD_FOR);
+            assert_eq!(hand.tell(Relay::expire), (vec![], vec![]), "its leader leads");
+            assert!(!hand.relay.waits());
+            assert_eq!(hand.leads(3, 6), (vec![], vec![]), "it must not be asked for twice");
+            assert!(hand.relay.waits());
+            let mut ends = vec![OutcomeStatus::Committed];
+            if is_late {
+                assert_eq!(hand.tell(Relay::expire), (vec![], vec![OutcomeStatus::Unknown]));
+                ends.clear();
+            }
+            assert_eq!(hand.answered(1, 0), (vec![], ends));
+            let _ = hand.tell(|relay, desk| _ = relay.retry(desk));
+            assert!(!hand.relay.waits());
+        }
+    }
+}
