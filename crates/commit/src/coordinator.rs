@@ -17,6 +17,8 @@
 mod agenda;
 mod attempt;
 mod open;
+#[cfg(test)]
+mod tests;
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -575,7 +577,14 @@ impl Coordinator {
     // ---- faults --------------------------------------------------------------------------------------------
 
     /// The node serves its partition from now on: who has promised something to its predecessors learns the outcome.
+    ///
+    /// Their denials may be forgotten: an attempt of an earlier term never commits, and who asks for it is denied anew.
     pub fn begin(&mut self, desk: &mut Desk<'_>) {
+        let denials = desk.agreed.all_decided().filter(|(_, decided)| !decided.is_commit);
+        self.forgettable.extend(denials.map(|(who, _)| who));
+        if !self.forgettable.is_empty() {
+            self.forgets_at.get_or_insert(desk.elapsed().plus(FORGET_EVERY));
+        }
         let commits: Vec<(AttemptId, BTreeSet<PartitionId>)> = desk
             .agreed
             .all_decided()

@@ -205,9 +205,36 @@ fn schedule_7(engine: CommitEngine, bugs: Bugs) -> Result<(), String> {
     Ok(())
 }
 
+/// The same before the decision is agreed on: A1 has proposed to commit the request, which B has promised, and is cut off.
+fn schedule_7_undecided(engine: CommitEngine, bugs: Bugs) -> Result<(), String> {
+    let mut w = World::new(engine, 2, bugs);
+    let (y, x) = (w.list_in(0, 0), w.list_in(1, 0));
+    let (a1, b) = (w.led_by(0), w.led_by(1));
+    let door = w.members(0).into_iter().find(|node| *node != a1).expect("three members");
+    let vote = w.hold(move |from, to, message| {
+        (from.node, to.node) == (b, a1) && matches!(said(message), Some(Protocol::Vote(..)))
+    });
+    let first = w.ask_in(door, Some((w.session_in(0), 4)), &[Do::Append(y), Do::Append(x)]);
+    w.until("B's vote", World::holds_something);
+    w.depose(a1);
+    w.release(vote);
+    w.run(millis(5));
+    assert_eq!(w.gauge(b, "ordain_cohort_prepared"), 1.0, "nobody has told B");
+    let a2 = w.another_leads(0, a1);
+    let other = w.members(0).into_iter().find(|node| *node != a1 && *node != door).unwrap_or(a2);
+    let again = w.ask_again(other, first);
+    w.run(millis(100));
+    let answers = [first, again].map(|txn| w.answer(txn).map(|answer| answer.status));
+    if answers != [Some(OutcomeStatus::Committed); 2] {
+        return Err(format!("the request waits for a former leader: {answers:?}"));
+    }
+    w.end()
+}
+
 #[test]
 fn schedule_7_a_request_takes_effect_once_whoever_is_asked_again() {
     demand(schedule_7, Bug::ForgetSession);
+    demand(schedule_7_undecided, Bug::ForgetSession);
 }
 
 /// Blocking: T1 is promised at B, and its home A has no majority. An older T2 waits for it at B and holds z at C. Whoever wants z

@@ -1,0 +1,142 @@
+//! The outcomes that a coordinator keeps for participants, driven by hand.
+
+use std::sync::Arc;
+
+use ordain_model::Epoch;
+use ordain_replication::Log;
+use ordain_role::NodeId;
+
+use super::*;
+use crate::bench::Bench;
+use crate::ids::Term;
+use crate::message::{Message, Termed};
+
+const OTHER: PartitionId = PartitionId(1);
+
+fn lead(partition: u16, term: u64) -> Lead {
+    Lead { partition: PartitionId(partition), term: Term(term) }
+}
+
+/// An attempt of a term of the first partition.
+fn who(term: u64, number: u64) -> AttemptId {
+    AttemptId { transaction: TransactionId { home: lead(0, term), number }, attempt: 1 }
+}
+
+/// The coordinator of the first partition, and its log.
+struct Hand {
+    at: Bench,
+    coordinator: Coordinator,
+    last: u64,
+}
+
+impl Hand {
+    fn new() -> Hand {
+        let mut at = Bench::new(0);
+        at.leaders.note(lead(1, 1), NodeId(1));
+        Hand { at, coordinator: Coordinator::default(), last: 0 }
+    }
+
+    /// The log has agreed on an entry.
+    fn agree(&mut self, term: u64, content: Content) {
+        self.last += 1;
+        let entry =
+            Entry { place: Epoch(self.last), term: Term(term), now: Millis(0), content, agreed: None };
+        self.at.agreed.apply(&Arc::new(entry)).unwrap();
+    }
+
+    /// The node leads in a term.
+    fn begin(&mut self, term: u64) -> (Vec<Content>, Vec<(AttemptId, bool)>) {
+        self.agree(term, Content::Begin);
+        self.at.lead = Some(lead(0, term));
+        self.tell(|coordinator, desk| {
+            coordinator.stand();
+            coordinator.begin(desk);
+        })
+    }
+
+    /// Has the coordinator do something; answers what it appends, and the outcomes that it tells.
+    fn tell(
+        &mut self,
+        act: impl FnOnce(&mut Coordinator, &mut Desk<'_>),
+    ) -> (Vec<Content>, Vec<(AttemptId, bool)>) {
+        let Hand { at, coordinator, .. } = self;
+        let (mut appended, mut told) = (Vec::new(), Vec::new());
+        for (_, message) in at.tell(|desk| act(coordinator, desk)) {
+            match message {
+                Message::Log(Log::Append(entry)) => appended.push(entry.content.clone()),
+                Message::Termed(Termed { content: Protocol::Decide(who, is_commit), .. }) => {
+                    told.push((who, is_commit));
+                }
+                other => panic!("{other:?}"),
+            }
+        }
+        coordinator.check().unwrap();
+        (appended, told)
+    }
+
+    /// Lets the time of forgetting come.
+    fn pass(&mut self) -> Vec<Content> {
+        self.at.elapsed = self.at.elapsed.plus(FORGET_EVERY);
+        self.tell(Coordinator::pass).0
+    }
+
+    fn acknowledge(&mut self, who: AttemptId) {
+        let now = self.at.elapsed;
+        self.coordinator.acknowledged(OTHER, who, now);
+    }
+}
+
+fn commit(attempt: AttemptId) -> Content {
+    Content::Commit(Commit {
+        attempt,
+        session: None,
+        reply: Vec::new(),
+        changes: Vec::new(),
+        writes: Vec::new(),
+        participants: vec![OTHER],
+    })
+}
+
+/// Nobody can tell a new leader who has asked for what its predecessor has denied.
+#[test]
+fn a_new_leader_tells_of_commits_and_forgets_denials() {
+    let mut hand = Hand::new();
+    let (committed, denied) = (who(1, 1), who(1, 2));
+    assert_eq!(hand.begin(1), (vec![], vec![]));
+    hand.agree(1, commit(committed));
+    assert_eq!(hand.tell(|of, desk| of.asked(OTHER, denied, desk)).0, [Content::Deny(denied)]);
+    hand.agree(1, Content::Deny(denied));
+    assert_eq!(hand.tell(|of, desk| of.deny(denied, desk)).1, [(denied, false)]);
+    assert_eq!(hand.pass(), [], "nobody has acknowledged");
+
+    assert_eq!(hand.begin(2).1, [(committed, true)]);
+    assert_eq!(hand.tell(|of, desk| of.asked(OTHER, denied, desk)), (vec![], vec![(denied, false)]));
+    assert_eq!(hand.pass(), [Content::Forget(vec![denied])]);
+    hand.agree(2, Content::Forget(vec![denied]));
+    hand.acknowledge(committed);
+    assert_eq!(hand.pass(), [Content::Forget(vec![committed])]);
+    hand.agree(2, Content::Forget(vec![committed]));
+    assert_eq!(hand.at.agreed.all_decided().count(), 0);
+    let late = who(1, 3);
+    assert_eq!(hand.tell(|of, desk| of.asked(OTHER, late, desk)).0, [Content::Deny(late)]);
+}
+
+/// Outcomes that the disk has no space to forget are forgotten later.
+#[test]
+fn what_could_not_be_forgotten_is_forgotten_later() {
+    let mut hand = Hand::new();
+    assert_eq!(hand.begin(1), (vec![], vec![]));
+    let first = who(1, 1);
+    hand.agree(1, commit(first));
+    hand.tell(|of, desk| of.announce(first, [OTHER].into(), desk));
+    hand.acknowledge(first);
+    hand.at.appender.set_full(true);
+    assert_eq!(hand.pass(), []);
+    hand.at.appender.set_full(false);
+    let forget = Content::Forget(vec![first]);
+    assert_eq!(hand.pass(), [forget.clone()]);
+    let now = hand.at.elapsed;
+    hand.coordinator.unwritten(&forget, now);
+    assert_eq!(hand.pass(), [forget]);
+    assert_eq!(hand.pass(), []);
+}
