@@ -134,7 +134,7 @@ fn what_could_not_be_forgotten_is_forgotten_later() {
     assert_eq!(hand.pass(), []);
     hand.at.appender.set_full(false);
     let forget = Content::Forget(vec![first]);
-    assert_eq!(hand.pass(), [forget.clone()]);
+    assert_eq!(hand.pass(), std::slice::from_ref(&forget));
     let now = hand.at.elapsed;
     hand.coordinator.unwritten(&forget, now);
     assert_eq!(hand.pass(), [forget]);

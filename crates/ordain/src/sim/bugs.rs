@@ -369,11 +369,11 @@ pub(super) const TABLE: &[Planted] = &[
         "a newcomer is granted a lock although an access to the whole table waits, or has closed its gate",
         SCHEDULES,
     ),
-    in_test(
+    planted(
         Bug::ForgetIntention,
         "WHOLE-TABLE",
         "an access to a record takes no intention lock on the table",
-        SCHEDULES,
+        &[with("--engine no-wait --partitions 2"), with("--engine wait-die --partitions 2")],
     ),
     in_test(Bug::LockTable, "WHOLE-TABLE", "a write of an absent record locks the whole table", SCHEDULES),
     planted(
@@ -554,11 +554,11 @@ pub(super) const TABLE: &[Planted] = &[
         "a coordinator does not give up an attempt that takes too long",
         SCHEDULES,
     ),
-    in_test(
+    planted(
         Bug::TakeStale,
         "OF-ITS-ATTEMPT",
         "a coordinator takes the answer to an earlier attempt for one of the present",
-        SCHEDULES,
+        &[with("--engine no-wait --partitions 2 --keys 4")],
     ),
     in_test(
         Bug::LookBack,
