@@ -21,6 +21,7 @@ mod configurations;
 mod cuts;
 mod deterministic;
 mod groups;
+mod lives;
 mod load;
 mod measured;
 mod mixed;
@@ -30,7 +31,7 @@ mod relocating;
 mod restored;
 
 use appends::AppendMix;
-use commit::CommitSystem;
+use commit::{CommitSystem, Restores};
 use deterministic::{DeterministicSystem, SERVERS};
 use load::LoadFlags;
 use measured::Measured;
@@ -239,16 +240,32 @@ fn simulate(args: &SimArgs, seed: u64, sink: Sink<'_>) -> anyhow::Result<Report>
                 "--replication async: the log of engine {engine} is replicated by {}",
                 ways.join(" or ")
             );
+            anyhow::ensure!(
+                !args.operations.has(Operation::Relocate) || engine.can().moves_slots,
+                "--operations relocate: engine {engine} moves no slots: name the other operations"
+            );
             let options = engine.options(args.options.given.iter())?;
-            let nodes = args.partitions * args.replicas;
-            let config = spoken_to_commit(args, seed, Config { nodes, ..config(args, seed) });
-            let (system, mut mix) = (CommitSystem::new(commit, options, args, seed)?, CommitMix::default());
-            Ok(match sink {
-                Some(sink) => run_seed(&config, system, &mut mix, Some(sink)),
-                None => run_seed(&config, system, &mut mix, None),
-            })
+            committing(CommitSystem::new(commit, options, args, seed)?, args, seed, sink)
         }
     }
+}
+
+/// Runs one seed of a system of the commit family.
+fn committing(system: CommitSystem, args: &SimArgs, seed: u64, sink: Sink<'_>) -> anyhow::Result<Report> {
+    let nodes = args.partitions * args.replicas;
+    let config = spoken_to_commit(args, seed, Config { nodes, ..config(args, seed) });
+    let (store, restores, mut mix) = (system.store(), system.restores(), CommitMix::default());
+    let mut report = match sink {
+        Some(sink) => run_seed(&config, system, &mut mix, Some(sink)),
+        None => run_seed(&config, system, &mut mix, None),
+    };
+    if let Some(StoreCounts { sealed, failed, .. }) = store.map(|store| store.counts()) {
+        (report.counts.archived, report.counts.store_failures) = (sealed, failed);
+    }
+    if let Some(Restores { made, refused }) = restores.map(|restores| *restores.borrow()) {
+        (report.counts.restores, report.counts.restores_refused) = (made, refused);
+    }
+    Ok(report)
 }
 
 /// The run of a seed as far as the flags say, whatever the system.

@@ -1,6 +1,8 @@
 //! A cluster of an engine of the commit family under simulation: what clients append and read, and how a run is checked.
 
+use std::cell::RefCell;
 use std::collections::{BTreeMap, BTreeSet};
+use std::rc::Rc;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use ordain_checker::{Violation, ViolationKind};
@@ -10,18 +12,28 @@ use ordain_commit::{
 };
 use ordain_family::{Family as _, NodeSettings, Opened as _, Services, places};
 use ordain_front::ConnectionServer;
-use ordain_model::{Cell, Db, Digest, DigestSpan, Epoch, Layout, Options, PartitionId, Registry, Stamp};
+use ordain_model::{
+    Cell, Db, Digest, DigestSpan, Epoch, Layout, Options, PartitionId, Random, Registry, Stamp,
+};
 use ordain_node::procedures;
+use ordain_node::restore::{How, RestoreError};
 use ordain_replication::Log;
-use ordain_role::{Address, Bugs, Directory, Event, NodeId, Now, Outbox, Role, Topology};
-use ordain_sim::{BatchSize, Ending, FrontDoor, Roles, System, Verdict, VirtualHost, virtual_servers};
+use ordain_role::{Address, Bugs, Directory, Event, NodeId, Now, Outbox, Rebuild, Role, Topology};
+use ordain_sim::{
+    BatchSize, Companion, Ending, Fault, Faults, FrontDoor, Operation, Roles, System, Verdict, VirtualHost,
+    virtual_servers,
+};
 use ordain_workload::append;
 
 use super::SimArgs;
 use super::appends::{self, list_of};
 use super::cuts;
+use super::deterministic::CLUSTER;
 use super::groups::{self, Gauge};
+use super::lives::Lives;
 use super::mixed;
+use super::object_store::{VirtualStore, hasty};
+use super::restored::{self, Left, Target};
 
 /// A cluster of an engine of the commit family.
 pub(super) struct CommitSystem {
@@ -34,6 +46,26 @@ pub(super) struct CommitSystem {
     sealed: Arc<Mutex<Sealed>>,
     /// The digests of all shards of a node together, with the entry that all of them had applied last.
     reported: Vec<(NodeId, Epoch, Digest)>,
+    lives: Lives,
+    /// The nodes that wait for what their disks lack, and take no clients.
+    waiting: BTreeSet<NodeId>,
+    /// The seed.
+    seed: u64,
+    /// Settings differ from start to start.
+    varies: bool,
+    /// Where nodes take their checkpoints.
+    store: Option<VirtualStore>,
+    /// What became of the restore at the end, if there is to be one.
+    restores: Option<Rc<RefCell<Restores>>>,
+}
+
+/// The clusters that were put together at the end of a run.
+#[derive(Clone, Copy, Default)]
+pub(super) struct Restores {
+    /// Clusters with the state at a cut.
+    pub(super) made: u32,
+    /// There was no cut that could be restored.
+    pub(super) refused: u32,
 }
 
 /// The kinds of messages that a leader may stand still behind: about its log, about reads, and where there are several partitions
@@ -108,6 +140,11 @@ impl CommitSystem {
         let drawn = if partitions == 1 { [1, 2, 3, 5][seed as usize % 4] } else { 1 + seed as usize % 3 };
         let layout = Layout::even(partitions, args.shards.map_or(drawn, usize::from))?;
         let topology = Topology { layout: Arc::new(layout), replicas: args.replicas };
+        let nodes = usize::from(topology.nodes());
+        let restores = args.operations.has(Operation::Restore);
+        let archives = restores || args.operations.has(Operation::Archive);
+        let store =
+            archives.then(|| VirtualStore::new(seed, (partitions, false), args.faults != Faults::NONE));
         let bugs = args.plant.map_or(Bugs::NONE, |bug| Bugs::NONE.with(bug));
         let identity = b"simulated".to_vec();
         let settings = NodeSettings {
@@ -133,12 +170,81 @@ impl CommitSystem {
             digests: Digests::default(),
             sealed: Arc::default(),
             reported: Vec::new(),
+            lives: Lives::new(nodes, args.faults.has(Fault::Disk).then_some(seed)),
+            waiting: BTreeSet::new(),
+            seed,
+            varies: args.operations.has(Operation::Rolling),
+            store,
+            restores: restores.then(Rc::default),
         })
+    }
+
+    /// The store to which nodes take their checkpoints, if they do.
+    pub(super) fn store(&self) -> Option<VirtualStore> {
+        self.store.clone()
+    }
+
+    /// Where it will stand what became of the restore at the end.
+    pub(super) fn restores(&self) -> Option<Rc<RefCell<Restores>>> {
+        self.restores.clone()
+    }
+
+    /// The settings with which a node starts that an operator restarts: what may differ from start to start does, but for the pause after
+    /// a refused attempt, without which a run is nothing but attempts.
+    fn varied(&self, settings: NodeSettings) -> NodeSettings {
+        if !self.varies {
+            return settings;
+        }
+        let mut random = Random::stream(self.seed, u64::from(settings.node.0) << 32 | settings.life);
+        NodeSettings {
+            segment_bytes: [4 << 10, 64 << 10][random.index(2)],
+            log_keep_bytes: [8 << 10, 8 << 30][random.index(2)],
+            checkpoint_bytes: [0, 4 << 10][random.index(2)],
+            ..settings
+        }
+    }
+
+    /// Puts a cluster together as the seed has it, from the store or from directories, with as many replicas as it draws, and checks
+    /// what it holds.
+    fn restore(&self, disks: &[(NodeId, Box<dyn Directory>)], logs: &Logs) -> Result<(), Violation> {
+        let Some(restores) = &self.restores else { return Ok(()) };
+        let mut random = Random::stream(self.seed, 0x4e5_702e);
+        let topology = &self.settings.topology;
+        let replicas = [1, 2, 3][random.index(3)];
+        let settings =
+            NodeSettings { topology: Topology { replicas, ..topology.clone() }, ..self.settings.clone() };
+        let target = Target::new(&settings, &self.registry, How::Resolves);
+        if let Some(violation) = self.store.as_ref().and_then(restored::lost) {
+            return Err(violation);
+        }
+        let from_store =
+            self.store.as_ref().filter(|store| !store.whole().is_empty() && random.chance(600_000));
+        let pending = self.lives.pending();
+        let put_together = match from_store {
+            Some(store) => target.of_store(store, None),
+            None => target.of_directories(&Left { disks, pending: &pending, topology }, None, &mut random),
+        };
+        let mut counts = restores.borrow_mut();
+        let result = match put_together {
+            Ok(restored) => {
+                counts.made += 1;
+                let finished = target.finish(&restored).map_err(|error| error.to_string());
+                let what = (&self.family, &settings, &self.registry);
+                finished.and_then(|()| cuts::check_restored(logs, &restored, target.disks(), what))
+            }
+            // Of one node of each partition there may be none that all have.
+            Err(RestoreError::OutOfReach(_)) if from_store.is_none() => {
+                counts.refused += 1;
+                Ok(())
+            }
+            Err(error) => Err(format!("nothing can be restored: {error}")),
+        };
+        result.map_err(restored::wrong)
     }
 
     /// The settings of a node in one of its lives.
     fn of(&self, node: NodeId, incarnation: u32) -> NodeSettings {
-        NodeSettings { node, life: u64::from(incarnation) + 1, ..self.settings.clone() }
+        NodeSettings { life: u64::from(incarnation) + 1, ..self.lives.of(node, &self.settings) }
     }
 
     /// True if members agree on the logs.
@@ -287,9 +393,17 @@ impl System for CommitSystem {
         incarnation: u32,
         disk: &mut dyn Directory,
     ) -> Result<Roles<Message>, String> {
-        let opened = self.family.open(Some(disk), &self.of(node, incarnation), &self.registry);
-        let opened = opened.map_err(|e| e.to_string())?;
-        let found = CommitFamily::entries(disk, &self.of(node, incarnation)).map_err(|e| e.to_string())?;
+        self.lives.begin(node, disk).map_err(|e| e.to_string())?;
+        let kept = self.settings.checkpoints_kept;
+        self.lives.damage((node, incarnation), kept, disk).map_err(|e| e.to_string())?;
+        let settings = self.varied(self.of(node, incarnation));
+        let opened = self.family.open(Some(disk), &settings, &self.registry).map_err(|e| e.to_string())?;
+        if opened.is_waiting() {
+            self.waiting.insert(node);
+        } else {
+            self.waiting.remove(&node);
+        }
+        let found = CommitFamily::entries(disk, &settings).map_err(|e| e.to_string())?;
         let place = (self.partition_of(node), self.has_members());
         take_in(&mut lock(&self.sealed).logs, place, (found.0, &found.1));
         lock(&self.digests).retain(|(of, _), _| *of != node);
@@ -309,6 +423,52 @@ impl System for CommitSystem {
             gateway: self.family.gateway(&settings, n, life, &self.registry),
             router: self.family.router(&settings),
         }
+    }
+
+    fn companion(&mut self, node: NodeId, _: u32) -> Option<Box<dyn Companion>> {
+        let store = self.store.as_ref()?;
+        Some(store.archiver(hasty(CLUSTER, &self.settings, node, self.seed)))
+    }
+
+    fn takes_clients(&self, node: NodeId) -> bool {
+        !self.waiting.contains(&node)
+    }
+
+    /// A replica is in one place.
+    fn zone(&self, node: NodeId) -> u16 {
+        self.settings.topology.replica_of(node).0
+    }
+
+    fn bears_loss(&self) -> bool {
+        self.settings.topology.replicas >= 3
+    }
+
+    /// Nothing is gone if all the others of its group have what was agreed on, and count.
+    fn may_lose(&self, node: NodeId, gauge: Gauge<'_>) -> bool {
+        let topology = &self.settings.topology;
+        let group: Vec<NodeId> = topology.group(topology.partition_of(node)).collect();
+        self.bears_loss() && groups::agrees_without(node, &group, gauge)
+    }
+
+    /// The other members of its group have met the node.
+    fn refuses_empty(&self) -> bool {
+        self.has_members()
+    }
+
+    fn is_ready(&self, node: NodeId, gauge: Gauge<'_>) -> bool {
+        groups::has_leader(node, gauge) && groups::is_ready(node, gauge)
+    }
+
+    fn catches_up(&self, node: NodeId, gauge: Gauge<'_>) -> bool {
+        groups::catches_up(node, gauge)
+    }
+
+    fn lose(&mut self, node: NodeId) {
+        self.lives.lose(node);
+    }
+
+    fn rebuild(&mut self, node: NodeId, how: Rebuild) {
+        self.lives.rebuild(node, how);
     }
 
     fn groups(&self) -> Vec<Vec<NodeId>> {
@@ -414,7 +574,13 @@ impl System for CommitSystem {
         let verdict = verdict.and_then(|()| self.check_digests(&logs));
         let verdict = verdict.and_then(|()| {
             let node = |node| self.of(node, 0);
-            cuts::check(&ending.disks, &logs, (&self.registry, self.family.engine.control), &node)
+            let is_damaged = |node, place| self.lives.is_damaged(node, place);
+            let engine = (&self.registry, self.family.engine.control);
+            cuts::check(&ending.disks, &logs, engine, &node, &is_damaged)
+        });
+        let verdict = verdict.and_then(|()| {
+            self.store.iter().for_each(VirtualStore::rest);
+            self.restore(&ending.disks, &logs)
         });
         let digest = digests.into_values().fold(Digest::default(), |sum, (_, digest)| sum.plus(digest));
         let size = |entry: &Arc<Entry>| match &entry.content {

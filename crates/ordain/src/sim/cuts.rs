@@ -7,13 +7,15 @@ use std::sync::Arc;
 use ordain_checker::{Violation, ViolationKind};
 use ordain_checkpoint::{Found, Header, Item, file_name, read};
 use ordain_commit::{
-    Agreed, AttemptId, ConcurrencyControl, Content, Entry, Image, Participant, Restoring, Terms,
+    Agreed, AttemptId, CommitFamily, ConcurrencyControl, Content, Entry, Image, Participant, Restoring, Terms,
 };
-use ordain_family::NodeSettings;
+use ordain_family::{Family as _, NodeSettings, Opened as _};
+use ordain_log::MemoryDirectory;
 use ordain_model::{Digest, Epoch, Layout, PartitionId, Registry};
+use ordain_node::restore::Restored;
 use ordain_role::{Address, Bugs, Directory, NodeId};
 
-use super::commit::{Entries, Logs, committed, records};
+use super::commit::{Entries, Logs, Records, committed, records};
 
 /// Makes the concurrency control of a participant.
 type Control = fn(Bugs) -> Box<dyn ConcurrencyControl>;
@@ -28,13 +30,15 @@ pub(super) fn check(
     logs: &Logs,
     (registry, control): (&Arc<Registry>, Control),
     settings: &dyn Fn(NodeId) -> NodeSettings,
+    is_damaged: &dyn Fn(NodeId, Epoch) -> bool,
 ) -> Result<(), Violation> {
     let mut files: BTreeMap<Epoch, BTreeMap<PartitionId, (&dyn Directory, NodeSettings)>> = BTreeMap::new();
     for (node, disk) in disks {
         let settings = settings(*node);
         let Some(entries) = logs.get(&settings.partition()) else { continue };
         let found = ordain_checkpoint::list(&**disk).map_err(|error| wrong(error.to_string()))?;
-        for place in found.iter().filter(|found| found.is_complete()).map(|found: &Found| found.epoch) {
+        let complete = found.iter().filter(|found| found.is_complete()).map(|found: &Found| found.epoch);
+        for place in complete.filter(|place| !is_damaged(*node, *place)) {
             let expected = expected(entries, place, (registry, control)).map_err(wrong)?;
             let held = held(&**disk, &settings, place).map_err(wrong)?;
             let parts = [expected.0 == held.0, expected.1 == held.1, expected.2 == held.2];
@@ -71,9 +75,7 @@ fn restores(
         parts.insert(*partition, part);
     }
     let decided: BTreeSet<AttemptId> = parts.values().flat_map(Restoring::committed).collect();
-    let before = |entries: &Entries| entries.range(..cut).map(|(at, entry)| (*at, entry.clone())).collect();
-    let before: Logs = logs.iter().map(|(partition, entries)| (*partition, before(entries))).collect();
-    let all = committed(&before);
+    let before = records_before(logs, cut);
     for (partition, mut part) in parts {
         part.resolve(&decided);
         let mut restored = BTreeMap::new();
@@ -83,11 +85,61 @@ fn restores(
             }
             Ok(())
         })?;
-        let mut expected = records(&before[&partition], &all);
-        expected.retain(|_, cell| cell.value.is_some());
-        if restored != expected {
+        if restored != before[&partition] {
             let reason = "is not restored as its log has it before that, with what the others have decided";
             return Err(format!("partition {} at the cut {cut} {reason}", partition.0));
+        }
+    }
+    Ok(())
+}
+
+/// The records of each partition before a cut, with what was decided before it.
+fn records_before(logs: &Logs, cut: Epoch) -> BTreeMap<PartitionId, Records> {
+    let before = |entries: &Entries| entries.range(..cut).map(|(at, entry)| (*at, entry.clone())).collect();
+    let before: Logs = logs.iter().map(|(partition, entries)| (*partition, before(entries))).collect();
+    let all = committed(&before);
+    let of = |entries: &Entries| {
+        let mut records = records(entries, &all);
+        records.retain(|_, cell| cell.value.is_some());
+        records
+    };
+    before.iter().map(|(partition, entries)| (*partition, of(entries))).collect()
+}
+
+/// Checks that the nodes of a cluster which was restored to a cut start, and have what the logs of the former come to before that.
+pub(super) fn check_restored(
+    logs: &Logs,
+    restored: &Restored,
+    disks: Vec<MemoryDirectory>,
+    (family, settings, registry): (&CommitFamily, &NodeSettings, &Arc<Registry>),
+) -> Result<(), String> {
+    let before = records_before(logs, restored.from);
+    for (node, mut disk) in (0..).map(NodeId).zip(disks) {
+        let settings = NodeSettings { node, life: 1, ..settings.clone() };
+        let partition = settings.partition();
+        let header = Header::new(&settings.identity, &settings.topology.layout, partition, restored.begins);
+        let mut records = Records::new();
+        let totals = read(&disk, &header, |item| {
+            if let Item::Record { db, key, cell, .. } = item {
+                records.insert((db, key.to_vec()), cell.clone());
+            }
+            Ok(())
+        });
+        let totals = totals.map_err(|error| format!("node {} of the restored cluster: {error}", node.0))?;
+        if records != before[&partition] {
+            let cut = restored.from;
+            return Err(format!(
+                "node {} is restored with other records than there were at the cut {cut}",
+                node.0
+            ));
+        }
+        let opened = family.open(Some(&mut disk), &settings, registry);
+        let opened = opened.map_err(|error| format!("node {} of the restored cluster: {error}", node.0))?;
+        if opened.is_waiting() || opened.digest() != totals.digest {
+            return Err(format!(
+                "node {} of the restored cluster does not begin with what it was given",
+                node.0
+            ));
         }
     }
     Ok(())

@@ -4,31 +4,25 @@ use std::cell::RefCell;
 use std::collections::{BTreeMap, BTreeSet};
 use std::rc::Rc;
 use std::sync::{Arc, Mutex, PoisonError};
-use std::time::Duration;
 
-use ordain_archive::{Owner, Rules};
 use ordain_checker::history::{Answer, History, Request};
 use ordain_checker::{NodeLog, Promise, Violation, order};
-use ordain_checkpoint::{Found, Header, file_name, list};
-use ordain_deterministic::assembly::{self, Assembly, Deterministic, places};
+use ordain_deterministic::assembly::{Assembly, Deterministic, places};
 use ordain_deterministic::options::{BALANCE, CHECKPOINT_MODE, EXECUTION, Knobs, LINGER_US, WINDOW};
 use ordain_deterministic::sequencing::Log;
 use ordain_deterministic::shard::{self, Balance};
 use ordain_engines::registry::{Engine, Make};
-use ordain_family::{Family as _, Keep, NodeSettings, Opened as _, TAKES_TRANSACTIONS};
+use ordain_family::{Family as _, Keep, NodeSettings, Opened as _};
 use ordain_front::ConnectionServer;
 use ordain_log::MemoryDirectory;
 use ordain_model::{
-    Batch, Call, Epoch, Gsn, Isolation, KeyHash, Layout, Limits, Micros, OptionInfo, OptionValue, Options,
+    Batch, Call, Epoch, Gsn, Isolation, Layout, Limits, Micros, OptionInfo, OptionValue, Options,
     PartitionId, Random, Registry, RequestNo, SessionId, Stamp,
 };
 use ordain_node::aborts::Aborts;
 use ordain_node::procedures;
 use ordain_replication::{ConfigurationEntry, configuration_service_members};
-use ordain_role::{
-    Address, Bug, Bugs, Bytes, Directory, DiskError, DiskOp, Event, NodeId, Now, Outbox, Rebuild, Role,
-    Topology,
-};
+use ordain_role::{Address, Bug, Bugs, Directory, Event, NodeId, Now, Outbox, Rebuild, Role, Topology};
 use ordain_sim::system::{FrontDoor, Roles};
 use ordain_sim::workload::procedures as simulated;
 use ordain_sim::{
@@ -36,6 +30,7 @@ use ordain_sim::{
 };
 
 use super::groups::{self, Gauge};
+use super::lives::Lives;
 use super::measured::Measured;
 use super::object_store::{VirtualStore, hasty};
 use super::operator::Operator;
@@ -53,20 +48,11 @@ pub(super) struct DeterministicSystem {
     pub(super) registry: Arc<Registry>,
     family: Deterministic,
     pub(super) settings: NodeSettings,
-    /// The generation of each node.
-    generations: Vec<u32>,
-    /// The number of times that each node was rebuilt, and the rebuild that is still to be done.
-    rebuilds: Vec<(u32, Option<Rebuild>)>,
+    lives: Lives,
     /// The cuts of the order where another became primary.
     cuts: Vec<Cut>,
     /// The batches that logs have dispatched: they may be trimmed since.
     dispatched: Dispatched,
-    /// The seed that draws which checkpoints are damaged, if disks have faults.
-    damages: Option<u64>,
-    /// The checkpoint of each node that was damaged last.
-    damaged: Vec<Epoch>,
-    /// The epoch after which the log of each node begins that has begun one anew.
-    begun: Vec<Epoch>,
     /// The nodes that wait for what their disks lack, and take no clients.
     waiting: BTreeSet<NodeId>,
     /// The operator, if transactions end the process that executes them.
@@ -114,20 +100,6 @@ fn narrowed(registry: Registry, args: &SimArgs, seed: u64) -> Registry {
     }
     let carried = [0, 2, 4, 6][seed as usize / 5 % 4];
     registry.limited(Limits { reply: 9 * args.load.keys() as usize + 16, carried })
-}
-
-/// True if a group has all that was agreed on without one of its members.
-fn agrees_without(node: NodeId, group: &[NodeId], gauge: &dyn Fn(NodeId, &str) -> Option<f64>) -> bool {
-    let is = |of: NodeId, name: &str, value: f64| gauge(of, name) == Some(value);
-    let known = group.iter().map(|of| gauge(*of, "ordain_group_commit").unwrap_or_default());
-    let agreed = known.fold(0.0, f64::max);
-    agreed > 0.0
-        && group.iter().filter(|other| **other != node).all(|other| {
-            is(*other, "ordain_group_is_voter", 1.0)
-                && is(*other, "ordain_group_members", group.len() as f64)
-                && is(*other, "ordain_group_learners", 0.0)
-                && is(*other, "ordain_group_dispatched", agreed)
-        })
 }
 
 /// The place of a batch of a node's log among the dispatched ones.
@@ -265,18 +237,13 @@ impl DeterministicSystem {
         let is_by_replica = settings.replication() == ordain_family::Replication::Async;
         let shape = (usize::from(args.partitions), is_by_replica);
         let store = archives.then(|| (VirtualStore::new(seed, shape, args.faults != Faults::NONE), seed));
-        let (generations, rebuilds) = (vec![0; nodes], vec![(0, None); nodes]);
         Ok(DeterministicSystem {
             registry: Arc::new(registry),
             family,
             settings,
-            generations,
-            rebuilds,
+            lives: Lives::new(nodes, args.faults.has(Fault::Disk).then_some(seed)),
             cuts: Vec::new(),
             dispatched: Dispatched::default(),
-            damages: args.faults.has(Fault::Disk).then_some(seed),
-            damaged: vec![Epoch(0); nodes],
-            begun: vec![Epoch(0); nodes],
             waiting: BTreeSet::new(),
             operator,
             varied,
@@ -288,31 +255,6 @@ impl DeterministicSystem {
         })
     }
 
-    /// While a node was down, the newest of its checkpoints may have been damaged, if it keeps an older one to fall back
-    /// on, and has made another since that happened last: logs are trimmed behind as many as are kept. What is on the disk
-    /// besides may be one that was removed, and whose removal was lost.
-    fn damage(&mut self, node: NodeId, incarnation: u32, disk: &mut dyn Directory) -> Result<(), DiskError> {
-        let Some(seed) = self.damages.filter(|_| self.settings.checkpoints_kept > 1) else { return Ok(()) };
-        let complete: Vec<Found> = list(disk)?.into_iter().filter(Found::is_complete).collect();
-        let [.., older, Found { epoch, bytes: Some(len), .. }] = &complete[..] else { return Ok(()) };
-        // A node that began again without its log has none that goes back as far.
-        if older.epoch < self.begun[usize::from(node.0)] {
-            return Ok(());
-        }
-        let last = &mut self.damaged[usize::from(node.0)];
-        let drawn = KeyHash::of(format!("{seed} {} {incarnation}", node.0).as_bytes()).0;
-        if drawn.is_multiple_of(2) && *epoch > *last {
-            *last = *epoch;
-            // Not the version of the format: a file of another one is refused, not done without.
-            let (file, offset) = (file_name(*epoch), 12 + (drawn >> 1) % (len - 12));
-            let byte = disk.read(&file, offset, 1)?.first().map_or(0, |byte| byte ^ 1 << (drawn % 7));
-            let data = vec![Bytes::from(vec![byte])];
-            disk.apply(&DiskOp::Write { file: file.clone(), offset, data })?;
-            disk.apply(&DiskOp::Sync { file })?;
-        }
-        Ok(())
-    }
-
     /// At which level transactions are executed.
     pub(super) fn isolation(&self) -> Isolation {
         Knobs::of(&self.settings.options).isolation
@@ -321,20 +263,6 @@ impl DeterministicSystem {
     /// Where what is left at the end will be.
     pub(super) fn remains(&self) -> Rc<RefCell<Option<Remains>>> {
         self.remains.clone()
-    }
-
-    /// The owner of the checkpoints of a node.
-    fn owner(&self, node: NodeId) -> Owner {
-        let topology = &self.settings.topology;
-        Owner {
-            cluster: CLUSTER.to_owned(),
-            alone: false,
-            engine: self.settings.options.engine().to_string(),
-            layout: topology.layout.version(),
-            starts: topology.layout.starts().to_vec(),
-            partition: topology.partition_of(node).0,
-            replication: self.settings.replication().name().to_owned(),
-        }
     }
 
     /// The settings with which a node starts that an operator restarts: what may differ from node to node does.
@@ -364,10 +292,8 @@ impl DeterministicSystem {
 
     /// The settings of a node.
     fn of(&self, node: NodeId) -> NodeSettings {
-        let generation = self.generations[usize::from(node.0)];
-        let (rebuilds, _) = self.rebuilds[usize::from(node.0)];
         let under_way = self.operator.as_ref().map_or_else(Vec::new, |operator| operator.under_way(node));
-        NodeSettings { node, generation, rebuilds, under_way, ..self.settings.clone() }
+        NodeSettings { under_way, ..self.lives.of(node, &self.settings) }
     }
 }
 
@@ -397,7 +323,6 @@ impl DeterministicSystem {
         if let Some((store, _)) = &self.store {
             store.rest();
         }
-        let rebuilds = (0..).map(NodeId).zip(&self.rebuilds);
         *self.remains.borrow_mut() = Some(Remains {
             log: order::merge(logs).unwrap_or_default(),
             aborted: self.aborted(),
@@ -406,7 +331,7 @@ impl DeterministicSystem {
             audits: ending.audits,
             asked_last: asked_last(ending.history),
             wall: ending.history.wall(),
-            pending: rebuilds.filter(|(_, (_, pending))| pending.is_some()).map(|(node, _)| node).collect(),
+            pending: self.lives.pending(),
             store: self.store.as_ref().map(|(store, _)| store.clone()),
             topology: self.settings.topology.clone(),
         });
@@ -471,20 +396,12 @@ impl System for DeterministicSystem {
     ) -> Result<Roles<shard::Message>, String> {
         let settings = NodeSettings { life: u64::from(incarnation), ..self.of(node) };
         let settings = self.varied(settings, incarnation);
-        let (_, pending) = &mut self.rebuilds[usize::from(node.0)];
-        if let Some(how) = *pending {
-            assembly::discard(disk, how).map_err(|e| e.to_string())?;
-            *pending = None;
-            if how.without_log {
-                // It may have held what was lost; but not where a checkpoint was sealed.
-                let complete = list(disk).map_err(|e| e.to_string())?.into_iter().filter(Found::is_complete);
-                let certain = complete.map(|found| found.epoch).max().unwrap_or_default();
-                self.begun[usize::from(node.0)] = certain;
-                let mut dispatched = self.dispatched.lock().unwrap_or_else(PoisonError::into_inner);
-                dispatched.retain(|(_, (epoch, of)), _| *of != node || *epoch <= certain);
-            }
+        if let Some(certain) = self.lives.begin(node, disk).map_err(|e| e.to_string())? {
+            let mut dispatched = self.dispatched.lock().unwrap_or_else(PoisonError::into_inner);
+            dispatched.retain(|(_, (epoch, of)), _| *of != node || *epoch <= certain);
         }
-        self.damage(node, incarnation, disk).map_err(|e| e.to_string())?;
+        let kept = self.settings.checkpoints_kept;
+        self.lives.damage((node, incarnation), kept, disk).map_err(|e| e.to_string())?;
         self.operator.iter().for_each(|operator| operator.starts(node));
         let aborted = Aborts::of(disk).map_err(|e| e.to_string())?.stamps();
         let settings = NodeSettings { aborted, ..settings };
@@ -521,20 +438,7 @@ impl System for DeterministicSystem {
 
     fn companion(&mut self, node: NodeId, _: u32) -> Option<Box<dyn Companion>> {
         let (store, seed) = self.store.as_ref()?;
-        let topology = &self.settings.topology;
-        let partition = topology.partition_of(node);
-        let rules = Rules {
-            node,
-            owner: self.owner(node),
-            header: Header::new(&self.settings.identity, &topology.layout, partition, Epoch(0)),
-            keep: 1,
-            // Where primaries may change, a replica's checkpoints are its own.
-            patience: (self.settings.replication() != ordain_family::Replication::Async)
-                .then_some(Duration::ZERO),
-            pace: Duration::ZERO,
-            wait: Duration::ZERO,
-        };
-        Some(store.archiver(hasty(rules, *seed, u64::from(topology.replica_of(node).0))))
+        Some(store.archiver(hasty(CLUSTER, &self.settings, node, *seed)))
     }
 
     fn door(&self, node: NodeId, incarnation: u32, n: u16) -> FrontDoor {
@@ -631,13 +535,15 @@ impl System for DeterministicSystem {
         }
         match self.settings.replication() {
             ordain_family::Replication::None => false,
-            ordain_family::Replication::Sync => grid.replicas >= 3 && agrees_without(node, &partition, gauge),
+            ordain_family::Replication::Sync => {
+                grid.replicas >= 3 && groups::agrees_without(node, &partition, gauge)
+            }
             ordain_family::Replication::Async => {
                 let service = configuration_service_members(grid);
                 let has_primary = partition.iter().any(|of| is(*of, "ordain_ship_is_primary", 1.0));
                 has_primary
                     && is(node, "ordain_ship_is_primary", 0.0)
-                    && (!service.contains(&node) || agrees_without(node, &service, gauge))
+                    && (!service.contains(&node) || groups::agrees_without(node, &service, gauge))
             }
         }
     }
@@ -648,32 +554,23 @@ impl System for DeterministicSystem {
     }
 
     fn is_ready(&self, node: NodeId, gauge: &dyn Fn(NodeId, &str) -> Option<f64>) -> bool {
-        let of = |name: &str| gauge(node, name);
-        let is_some = |name: &str| of(name).is_some_and(|value| value > 0.0);
-        let is_unfounded = ["ordain_group_unfounded", "ordain_exchange_unfounded"].into_iter().any(is_some);
-        let has_leader = match self.settings.replication() {
-            ordain_family::Replication::None => true,
-            ordain_family::Replication::Sync => of("ordain_group_leader").is_none_or(|leader| leader >= 0.0),
+        let is_some = |name: &str| gauge(node, name).is_some_and(|value| value > 0.0);
+        let has_primary = match self.settings.replication() {
             ordain_family::Replication::Async => {
                 is_some("ordain_configuration_service_has_arrived")
                     && !is_some("ordain_configuration_service_is_fenced")
             }
+            _ => groups::has_leader(node, gauge),
         };
-        is_some(TAKES_TRANSACTIONS)
-            && has_leader
-            && of("ordain_group_is_voter") != Some(0.0)
-            && !is_unfounded
-            && !self.catches_up(node, gauge)
+        has_primary && groups::is_ready(node, gauge)
     }
 
     fn catches_up(&self, node: NodeId, gauge: &dyn Fn(NodeId, &str) -> Option<f64>) -> bool {
-        let lacks =
-            ["ordain_exchange_catch_up_epoch", "ordain_exchange_behind_epoch", "ordain_log_behind_epoch"];
-        lacks.into_iter().any(|name| gauge(node, name).is_some_and(|value| value > 0.0))
+        groups::catches_up(node, gauge)
     }
 
     fn lose(&mut self, node: NodeId) {
-        self.generations[usize::from(node.0)] += 1;
+        self.lives.lose(node);
     }
 
     fn has_ended(&mut self) -> bool {
@@ -708,9 +605,7 @@ impl System for DeterministicSystem {
     }
 
     fn rebuild(&mut self, node: NodeId, how: Rebuild) {
-        let (times, pending) = &mut self.rebuilds[usize::from(node.0)];
-        *times += 1;
-        *pending = Some(how.and(*pending));
+        self.lives.rebuild(node, how);
     }
 
     fn place(&self, stamp: Stamp) -> String {

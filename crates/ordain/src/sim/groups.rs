@@ -1,5 +1,6 @@
 //! Replication groups of a simulated cluster, for the faults that take their leaders: the same with every family.
 
+use ordain_family::TAKES_TRANSACTIONS;
 use ordain_model::PartitionId;
 use ordain_replication::Log;
 use ordain_role::{NodeId, Topology};
@@ -40,4 +41,39 @@ pub(super) const fn pivot_of_log<E>(message: &Log<E>) -> Option<&'static str> {
         Log::Sealed(_) => Some("sealed"),
         _ => None,
     }
+}
+
+/// True if a node knows who leads its group.
+pub(super) fn has_leader(node: NodeId, gauge: Gauge<'_>) -> bool {
+    gauge(node, "ordain_group_leader").is_none_or(|leader| leader >= 0.0)
+}
+
+/// True if a node serves and lacks nothing.
+pub(super) fn is_ready(node: NodeId, gauge: Gauge<'_>) -> bool {
+    let is_some = |name: &str| gauge(node, name).is_some_and(|value| value > 0.0);
+    let is_unfounded = ["ordain_group_unfounded", "ordain_exchange_unfounded"].into_iter().any(is_some);
+    is_some(TAKES_TRANSACTIONS)
+        && gauge(node, "ordain_group_is_voter") != Some(0.0)
+        && !is_unfounded
+        && !catches_up(node, gauge)
+}
+
+/// True if a node gets from others what it misses.
+pub(super) fn catches_up(node: NodeId, gauge: Gauge<'_>) -> bool {
+    let lacks = ["ordain_exchange_catch_up_epoch", "ordain_exchange_behind_epoch", "ordain_log_behind_epoch"];
+    lacks.into_iter().any(|name| gauge(node, name).is_some_and(|value| value > 0.0))
+}
+
+/// True if a group has all that was agreed on without one of its members.
+pub(super) fn agrees_without(node: NodeId, group: &[NodeId], gauge: Gauge<'_>) -> bool {
+    let is = |of: NodeId, name: &str, value: f64| gauge(of, name) == Some(value);
+    let known = group.iter().map(|of| gauge(*of, "ordain_group_commit").unwrap_or_default());
+    let agreed = known.fold(0.0, f64::max);
+    agreed > 0.0
+        && group.iter().filter(|other| **other != node).all(|other| {
+            is(*other, "ordain_group_is_voter", 1.0)
+                && is(*other, "ordain_group_members", group.len() as f64)
+                && is(*other, "ordain_group_learners", 0.0)
+                && is(*other, "ordain_group_dispatched", agreed)
+        })
 }

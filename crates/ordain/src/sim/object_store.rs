@@ -15,10 +15,11 @@ use std::time::Duration;
 
 use ordain_archive::archive::Object;
 use ordain_archive::work::{Content, Machine, Store, Work, is_sound};
-use ordain_archive::{ArchiveError, Kind, Name, Reader, Rules, Standing};
+use ordain_archive::{ArchiveError, Kind, Name, Owner, Reader, Rules, Standing};
 use ordain_checkpoint::{Found, Header, file_name, list};
+use ordain_family::{NodeSettings, Replication};
 use ordain_model::{Epoch, Micros, Millis, Random};
-use ordain_role::{Directory, Now};
+use ordain_role::{Directory, NodeId, Now};
 use ordain_sim::Companion;
 
 /// The time for which lists may show what was.
@@ -438,14 +439,29 @@ impl Companion for VirtualArchiver {
     }
 }
 
-/// The rules of a node's archiver under simulation: so hasty that a run of a second has much of it.
-pub(super) fn hasty(rules: Rules, seed: u64, replica: u64) -> Rules {
+/// The rules of a node's archiver in a cluster under simulation: so hasty that a run of a second has much of it.
+pub(super) fn hasty(cluster: &str, settings: &NodeSettings, node: NodeId, seed: u64) -> Rules {
     let millis = Duration::from_millis;
+    let topology = &settings.topology;
+    let (partition, replica) = (topology.partition_of(node), u64::from(topology.replica_of(node).0));
+    let owner = Owner {
+        cluster: cluster.to_owned(),
+        alone: false,
+        engine: settings.options.engine().to_string(),
+        layout: topology.layout.version(),
+        starts: topology.layout.starts().to_vec(),
+        partition: partition.0,
+        replication: settings.replication().name().to_owned(),
+    };
+    // Where primaries may change, a replica's checkpoints are its own.
+    let is_shared = settings.replication() != Replication::Async;
     Rules {
+        node,
+        owner,
+        header: Header::new(&settings.identity, &topology.layout, partition, Epoch(0)),
         keep: 1 + seed as usize % 3,
-        patience: rules.patience.map(|_| millis([0, 2, 20][seed as usize / 3 % 3] * replica)),
+        patience: is_shared.then(|| millis([0, 2, 20][seed as usize / 3 % 3] * replica)),
         pace: millis(1 + seed % 7),
         wait: millis(1 + seed % 5),
-        ..rules
     }
 }

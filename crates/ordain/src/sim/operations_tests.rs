@@ -207,3 +207,30 @@ fn lists_that_nobody_has_appended_to_are_found() {
     assert!(verdict.is_err(), "values of transactions that nobody has asked for");
     assert!(appends::check_audited(&History::default(), None).is_err(), "no answer");
 }
+
+/// The commit family under the same operations. A cluster that is restored has what the logs come to before the cut.
+#[test]
+fn clusters_with_locks_are_archived_restored_restarted_and_replaced() {
+    let operations = ["--operations", "restore,rolling,replace"];
+    let mut all = Counts::default();
+    for (flags, engine) in [(&["--partitions", "2"][..], "no-wait"), (&MEMBERS, "wait-die")] {
+        let of = counts(&[flags, &operations, &["--engine", engine]].concat(), 0..4);
+        all.restores += of.restores;
+        all.archived += of.archived;
+        all.rolls += of.rolls;
+        all.stops += of.stops;
+    }
+    assert!(all.restores > 3 && all.archived > 6 && all.rolls > 3 && all.stops > 6, "{all:?}");
+    let quiet = ["--engine", "no-wait", "--operations", "replace", "--faults", "delay"];
+    let members = counts(&[&MEMBERS[..], &quiet].concat(), 0..3);
+    assert!(members.replacements > 0, "{members:?}");
+    let two = counts(&[&["--replicas", "2"][..], &quiet].concat(), 0..3);
+    assert!(two.replacements == 0 && two.mistakes > 0 && two.refusals > 0, "{two:?}");
+}
+
+#[test]
+fn an_engine_that_moves_no_slots_is_not_asked_to() {
+    let args = args(&["--engine", "no-wait", "--partitions", "2", "--operations", "all"]);
+    let refused = simulate(&args, 1, None).unwrap_err().to_string();
+    assert!(refused.contains("relocate") && refused.contains("no-wait moves no slots"), "{refused}");
+}

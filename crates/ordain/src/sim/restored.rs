@@ -4,10 +4,12 @@
 use std::cell::RefCell;
 use std::collections::{BTreeMap, BTreeSet};
 use std::rc::Rc;
+use std::sync::Arc;
 
 use ordain_checker::{Violation, ViolationKind};
+use ordain_family::NodeSettings;
 use ordain_log::MemoryDirectory;
-use ordain_model::{Batch, Call, Epoch, Gsn, Millis, PartitionId, Random};
+use ordain_model::{Batch, Call, Epoch, Gsn, Millis, PartitionId, Random, Registry};
 use ordain_node::restore::stored::{Counting, partitions, sources};
 use ordain_node::restore::{How, RestoreError, Restored, Source, found, restore, share};
 use ordain_role::{Directory, DiskError, DiskOp, NodeId, ReplicaId, Topology};
@@ -64,6 +66,105 @@ impl Directory for SharedDirectory {
     }
 }
 
+/// A cluster that is being put together.
+pub(super) struct Target<'t> {
+    /// The settings of its nodes.
+    settings: &'t NodeSettings,
+    registry: &'t Arc<Registry>,
+    how: How,
+    /// The directories of its nodes.
+    directories: Vec<SharedDirectory>,
+}
+
+impl<'t> Target<'t> {
+    /// A cluster whose nodes have empty directories.
+    pub(super) fn new(settings: &'t NodeSettings, registry: &'t Arc<Registry>, how: How) -> Target<'t> {
+        let directories = (0..settings.topology.nodes()).map(|_| SharedDirectory::default()).collect();
+        Target { settings, registry, how, directories }
+    }
+
+    /// What the directories hold.
+    pub(super) fn disks(&self) -> Vec<MemoryDirectory> {
+        self.directories.iter().map(|directory| directory.0.borrow().clone()).collect()
+    }
+
+    /// Writes the state to the first directory of each partition.
+    fn put_together(&self, sources: &[Source<'_>], until: Option<Epoch>) -> Result<Restored, RestoreError> {
+        let what = (&self.settings.topology.layout, self.registry, self.how);
+        restore(sources, what, (until, Millis(1)), &mut |partition| {
+            let target = self.directories.get(usize::from(partition.0));
+            Ok(target.map(|target| Box::new(target.clone()) as Box<dyn Directory>))
+        })
+    }
+
+    /// Takes the checkpoints of a store.
+    pub(super) fn of_store(
+        &self,
+        store: &VirtualStore,
+        until: Option<Epoch>,
+    ) -> Result<Restored, RestoreError> {
+        let out_of_reach = |reason: String| RestoreError::OutOfReach(reason);
+        let stored = partitions(store, CLUSTER).map_err(|error| out_of_reach(error.to_string()))?;
+        let mut accept = |_: &_, _: &str| Ok::<(), RestoreError>(());
+        let counting = Counting::of(stored, &mut accept, &mut |_, _, _| {})?;
+        let counting = counting.ok_or_else(|| out_of_reach("no checkpoint counts".to_owned()))?;
+        let directories = counting.directories(store);
+        let identity = |_| self.settings.identity.clone();
+        self.put_together(&sources(&directories, "the virtual store", identity), until)
+    }
+
+    /// Takes the directories of one node of each partition, with async all of one replica, as `ordain checkpoint restore` has it.
+    pub(super) fn of_directories(
+        &self,
+        left: &Left<'_>,
+        until: Option<Epoch>,
+        random: &mut Random,
+    ) -> Result<Restored, RestoreError> {
+        let Topology { layout, replicas } = left.topology;
+        let of_one = self.settings.replication() == ordain_family::Replication::Async;
+        let mut replica = random.below(u64::from(*replicas)) as u16;
+        let mut sources = Vec::new();
+        for partition in (0..layout.partitions()).map(PartitionId) {
+            if !of_one {
+                replica = random.below(u64::from(*replicas)) as u16;
+            }
+            let node = left.topology.node(ReplicaId(replica), partition);
+            if left.pending.contains(&node) {
+                return Err(RestoreError::OutOfReach(format!("node {} is about to be rebuilt", node.0)));
+            }
+            let (_, disk) = &left.disks[usize::from(node.0)];
+            let place = (partition, format!("node {}", node.0));
+            sources.push(Source::of_files(&**disk, place, (self.settings.identity.clone(), true))?);
+        }
+        self.put_together(&sources, until)
+    }
+
+    /// Gives the other replicas what the first has, and has groups begin.
+    pub(super) fn finish(&self, restored: &Restored) -> Result<(), RestoreError> {
+        let topology = &self.settings.topology;
+        for (number, target) in self.directories.iter().enumerate() {
+            let (node, mut target) = (NodeId(number as u16), target.clone());
+            let first = usize::from(topology.partition_of(node).0);
+            if first != number {
+                share(&self.directories[first], &mut target, restored.begins)?;
+            }
+            let members: Vec<NodeId> = topology.group(topology.partition_of(node)).collect();
+            let group = (&members[..], self.settings.replication());
+            let founded = found(&mut target, &self.settings.identity, group, restored.begins);
+            founded.map_err(|reason| RestoreError::Log { name: format!("node {number}"), reason })?;
+        }
+        Ok(())
+    }
+}
+
+/// The directories that nodes have left.
+pub(super) struct Left<'a> {
+    pub(super) disks: &'a [(NodeId, Box<dyn Directory>)],
+    /// The nodes that are about to be rebuilt: what they hold is void.
+    pub(super) pending: &'a BTreeSet<NodeId>,
+    pub(super) topology: &'a Topology,
+}
+
 /// A cluster that is to be started.
 pub(super) struct Begun {
     pub(super) system: DeterministicSystem,
@@ -72,8 +173,16 @@ pub(super) struct Begun {
     pub(super) restored: Restored,
 }
 
-fn wrong(text: String) -> Violation {
+pub(super) fn wrong(text: String) -> Violation {
     Violation::new(ViolationKind::Recovery, text)
+}
+
+/// A store that has no checkpoint of all partitions any more, and had one.
+pub(super) fn lost(store: &VirtualStore) -> Option<Violation> {
+    let text = || {
+        format!("the store has no checkpoint of all partitions any more, and had one: {:?}", store.counts())
+    };
+    (store.was_whole() && store.whole().is_empty()).then(|| wrong(text()))
 }
 
 /// Puts a cluster together as the seed has it: from the store or from directories, to the end or to an epoch, with as many
@@ -84,30 +193,26 @@ pub(super) fn begin(
     remains: &Remains,
 ) -> anyhow::Result<Result<Option<Begun>, Violation>> {
     let mut random = Random::stream(seed, 0x4e5702e);
-    let partitions = args.partitions;
     let replicas = match args.replication {
         Replication::Sync => [1, 2, 3][random.index(3)],
         Replication::Async => args.replicas,
     };
     let args = SimArgs { replicas, shards: None, plant: None, ..args.clone() };
     let mut system = DeterministicSystem::limited(&args, seed.wrapping_mul(31).wrapping_add(7), seed)?;
-    let nodes = usize::from(partitions * replicas);
-    let targets: Vec<SharedDirectory> = (0..nodes).map(|_| SharedDirectory::default()).collect();
-    if let Some(store) = remains.store.as_ref().filter(|store| store.was_whole() && store.whole().is_empty())
-    {
-        let text = format!(
-            "the store has no checkpoint of all partitions any more, and had one: {:?}",
-            store.counts()
-        );
-        return Ok(Err(wrong(text)));
+    let target = Target::new(&system.settings, &system.registry, How::Executes(system.isolation()));
+    if let Some(violation) = remains.store.as_ref().and_then(lost) {
+        return Ok(Err(violation));
     }
     let from_store =
         remains.store.as_ref().filter(|store| !store.whole().is_empty() && random.chance(600_000));
     let until = random.chance(250_000).then(|| remains.log.get(random.index(remains.log.len().max(1))));
     let until = until.flatten().map(|batch| batch.epoch);
     let put_together = match from_store {
-        Some(store) => of_store(store, &system, until, &targets),
-        None => of_directories(remains, &system, until, &targets, &mut random),
+        Some(store) => target.of_store(store, until),
+        None => {
+            let Remains { disks, pending, topology, .. } = remains;
+            target.of_directories(&Left { disks, pending, topology }, until, &mut random)
+        }
     };
     let restored = match put_together {
         Ok(restored) => restored,
@@ -127,95 +232,11 @@ pub(super) fn begin(
         let text = format!("the state is that of epoch {}, where {until} was asked for", restored.until);
         return Ok(Err(wrong(text)));
     }
-    finish(&mut system, &restored, &targets).map_err(|error| anyhow::anyhow!("{error}"))?;
+    target.finish(&restored).map_err(|error| anyhow::anyhow!("{error}"))?;
     let log = remains.log.iter().filter(|batch| batch.epoch <= restored.until).cloned().collect();
-    let disks = targets.iter().map(|target| target.0.borrow().clone()).collect();
+    let disks = target.disks();
     system.former = Former { log, aborted: remains.aborted.clone(), disks };
     Ok(Ok(Some(Begun { system, args, restored })))
-}
-
-/// Writes the state to the first directory of each partition.
-fn put_together(
-    sources: &[Source<'_>],
-    system: &DeterministicSystem,
-    until: Option<Epoch>,
-    targets: &[SharedDirectory],
-) -> Result<Restored, RestoreError> {
-    let isolation = system.isolation();
-    let layout = &system.settings.topology.layout;
-    restore(
-        sources,
-        (layout, &system.registry, How::Executes(isolation)),
-        (until, Millis(1)),
-        &mut |partition| {
-            let target = targets.get(usize::from(partition.0));
-            Ok(target.map(|target| Box::new(target.clone()) as Box<dyn Directory>))
-        },
-    )
-}
-
-fn of_store(
-    store: &VirtualStore,
-    system: &DeterministicSystem,
-    until: Option<Epoch>,
-    targets: &[SharedDirectory],
-) -> Result<Restored, RestoreError> {
-    let out_of_reach = |reason: String| RestoreError::OutOfReach(reason);
-    let stored = partitions(store, CLUSTER).map_err(|error| out_of_reach(error.to_string()))?;
-    let mut accept = |_: &_, _: &str| Ok::<(), RestoreError>(());
-    let counting = Counting::of(stored, &mut accept, &mut |_, _, _| {})?;
-    let counting = counting.ok_or_else(|| out_of_reach("no checkpoint counts".to_owned()))?;
-    let directories = counting.directories(store);
-    let identity = |_| system.settings.identity.clone();
-    put_together(&sources(&directories, "the virtual store", identity), system, until, targets)
-}
-
-/// One node of each partition, with async all of one replica, as `ordain checkpoint restore` has it.
-fn of_directories(
-    remains: &Remains,
-    system: &DeterministicSystem,
-    until: Option<Epoch>,
-    targets: &[SharedDirectory],
-    random: &mut Random,
-) -> Result<Restored, RestoreError> {
-    let Topology { layout, replicas } = &remains.topology;
-    let of_one = system.settings.replication() == ordain_family::Replication::Async;
-    let mut replica = random.below(u64::from(*replicas)) as u16;
-    let mut sources = Vec::new();
-    for partition in (0..layout.partitions()).map(PartitionId) {
-        if !of_one {
-            replica = random.below(u64::from(*replicas)) as u16;
-        }
-        let node = remains.topology.node(ReplicaId(replica), partition);
-        if remains.pending.contains(&node) {
-            return Err(RestoreError::OutOfReach(format!("node {} is about to be rebuilt", node.0)));
-        }
-        let (_, disk) = &remains.disks[usize::from(node.0)];
-        let place = (partition, format!("node {}", node.0));
-        sources.push(Source::of_files(&**disk, place, (system.settings.identity.clone(), true))?);
-    }
-    put_together(&sources, system, until, targets)
-}
-
-/// Gives the other replicas what the first has, and has groups begin.
-fn finish(
-    system: &mut DeterministicSystem,
-    restored: &Restored,
-    targets: &[SharedDirectory],
-) -> Result<(), RestoreError> {
-    let topology = &system.settings.topology;
-    for (number, target) in targets.iter().enumerate() {
-        let (node, mut target) = (NodeId(number as u16), target.clone());
-        let first = usize::from(topology.partition_of(node).0);
-        if first != number {
-            share(&targets[first], &mut target, restored.begins)?;
-        }
-        let members: Vec<NodeId> = topology.group(topology.partition_of(node)).collect();
-        let group = (&members[..], system.settings.replication());
-        let founded = found(&mut target, &system.settings.identity, group, restored.begins);
-        founded.map_err(|reason| RestoreError::Log { name: format!("node {number}"), reason })?;
-    }
-    Ok(())
 }
 
 /// What partitions hold, for messages.
