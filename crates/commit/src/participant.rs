@@ -269,6 +269,10 @@ impl Participant {
     /// The node serves the partition from now on, if it has applied everything up to the place that was named.
     fn begin_if_ready(&mut self, out: &mut Outbox<Message>) {
         let Some((term, _)) = self.begins.take_if(|(_, after)| *after <= self.applied) else { return };
+        if term < self.terms.last() {
+            // Another node has begun meanwhile: this one's manager is about to hear of it.
+            return;
+        }
         self.stand();
         self.serves = Some(term);
         // Planted, TIME-RISES.

@@ -7,6 +7,7 @@ mod expiry;
 mod rows;
 mod scenarios;
 mod tables;
+mod terms;
 mod versions;
 mod world;
 
