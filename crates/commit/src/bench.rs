@@ -35,6 +35,7 @@ impl Bench {
             life: 1,
             backoff: Backoff::None,
             refusal: Abort::Died,
+            stamps: crate::Stamps::OfTransaction,
             checkpoint_bytes: 0,
             bugs: Bugs::NONE,
         };
@@ -60,6 +61,7 @@ impl Bench {
             departing: &mut Departing::default(),
             traffic: &mut Traffic::default(),
             clock: Millis(5),
+            heard: crate::Age(0),
             now: Now { elapsed: self.elapsed, ..Now::default() },
             out: &mut out,
         };

@@ -6,6 +6,7 @@ use ordain_model::codec;
 use ordain_store::{MemoryStore, RecordId};
 
 use crate::ids::{Age, AttemptId, TransactionId};
+use crate::stamps::Stamps;
 
 /// The order of transactions by age, equal ages by number. A smaller one is older; attempts at one transaction are equal.
 pub type Seniority = (Age, TransactionId);
@@ -61,6 +62,22 @@ pub struct Ended {
 /// control when an attempt is over, and keeps a record in the store for as long as its lock word is not 0. An access to a
 /// record implies an intention lock on the whole table, in the mode of the access.
 pub trait ConcurrencyControl: Debug + Send {
+    /// The life of the stamps by which it decides: `age` is one of them everywhere below.
+    fn stamps(&self) -> Stamps {
+        Stamps::OfTransaction
+    }
+
+    /// True if nobody changes what an attempt was granted to read before the attempt is over. Else the participant asks for a
+    /// record again each time before it reads it, unless it was granted [`Mode::Exclusive`].
+    fn keeps_reads(&self) -> bool {
+        true
+    }
+
+    /// The latest stamp that it knows of: no smaller one than that can have been the reason of a refusal.
+    fn latest(&self) -> Age {
+        Age(0)
+    }
+
     /// Decides about one access of an attempt. A verdict for a mode covers weaker ones. An attempt that waits, or is refused
     /// and not finished yet, asks for nothing.
     fn access(
@@ -72,19 +89,29 @@ pub trait ConcurrencyControl: Debug + Send {
         mode: Mode,
     ) -> Verdict;
 
+    /// Takes note that an attempt has committed, and what it writes is in the store. [`finish`] follows. It may be unknown.
+    ///
+    /// [`finish`]: ConcurrencyControl::finish
+    fn committed(&mut self, _store: &MemoryStore, _who: AttemptId) {}
+
     /// Ends an attempt: installed, aborted, or cancelled while it waits. Nothing of it counts any more; it may be unknown.
     ///
     /// Locks on records are released before the one on the table, so that a request that waited for the table finds records
     /// as the attempt leaves them.
     fn finish(&mut self, store: &mut MemoryStore, who: AttemptId, ended: &mut Ended);
 
-    /// Gives a prepared attempt of an earlier term a lock that it held. Locks are restored after [`clear`] and before any
-    /// access.
+    /// Begins a term, after [`clear`]: in earlier ones accesses with any stamp below the floor may have been granted.
+    ///
+    /// [`clear`]: ConcurrencyControl::clear
+    fn begin(&mut self, _floor: Age) {}
+
+    /// Gives a prepared attempt of an earlier term a lock that it held. Locks are restored after the term has [begun] and before
+    /// any access.
     ///
     /// # Panics
     /// If the lock conflicts with one that is held, or others wait for it: the log would hold what was never granted.
     ///
-    /// [`clear`]: ConcurrencyControl::clear
+    /// [begun]: ConcurrencyControl::begin
     fn restore(&mut self, store: &mut MemoryStore, who: AttemptId, age: Age, target: Target, mode: Mode);
 
     /// Reports the locks that an attempt holds: that on the table first, then those on records by their numbers. Intention
@@ -93,6 +120,10 @@ pub trait ConcurrencyControl: Debug + Send {
 
     /// Drops every lock and request, since the term has changed. Lock words become 0, and the store releases absent records.
     fn clear(&mut self, store: &mut MemoryStore);
+
+    /// Forgets what is remembered of accesses before a stamp, where that needs memory. An attempt with an earlier stamp may be refused
+    /// for it.
+    fn advance(&mut self, _store: &mut MemoryStore, _to: Age) {}
 
     /// Checks what must hold between any two events, given the attempts that are under way.
     ///

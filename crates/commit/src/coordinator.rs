@@ -17,6 +17,7 @@
 mod agenda;
 mod attempt;
 mod open;
+mod stamping;
 #[cfg(test)]
 mod tests;
 
@@ -36,9 +37,11 @@ use crate::figures::Reasons;
 use crate::ids::{Age, AttemptId, Lead, TransactionId};
 use crate::message::{Accessed, Failure, PrepareRequest, Protocol, Relay, Returned};
 use crate::options::pause;
+use crate::stamps::Stamps;
 use agenda::Agenda;
 use attempt::{End, Executing};
 use open::{Open, Opens, Settling};
+use stamping::Stamping;
 
 /// Transactions under way at most: a further one is answered BUSY and has no effect.
 const LIVE_MAX: usize = 1 << 18;
@@ -126,6 +129,7 @@ pub struct Coordinator {
     requests: BTreeMap<(SessionId, RequestNo), u64>,
     agenda: Agenda,
     opens: Opens,
+    stamping: Stamping,
     last: u64,
     /// The last removal of expired records of each shard.
     removals: BTreeMap<usize, u64>,
@@ -242,6 +246,7 @@ impl Coordinator {
             chunk: chunk.clone(),
             at,
             attempt: 0,
+            // With stamps of attempts the first one replaces it.
             age: Age(desk.now.wall.0),
             since,
             state: State::Waiting,
@@ -275,11 +280,17 @@ impl Coordinator {
 
     fn begin_attempt(&mut self, number: u64, desk: &mut Desk<'_>) {
         let Some(live) = self.live.get_mut(&number) else { return };
+        let mut now = desk.clock.max(self.latest);
+        if desk.site.stamps == Stamps::OfAttempt {
+            let Some(stamp) = self.stamping.stamp(number, now, desk) else {
+                return self.wait_for_stamp(number, desk);
+            };
+            (live.age, now) = (stamp, stamp.time());
+        }
         live.attempt += 1;
         self.counts.attempts += 1;
         let seed = live.who(number).seed();
         let txn = &live.chunk.txns()[live.at];
-        let now = desk.clock.max(self.latest);
         let executing = Executing::new(&live.chunk, txn, &desk.site.layout, now, seed);
         live.state = State::Executing(match &live.open {
             Some(open) => executing.at_step(open.step().number),
@@ -304,6 +315,7 @@ impl Coordinator {
 
     /// Takes what a participant has answered.
     pub fn accessed(&mut self, from: Lead, accessed: Accessed, desk: &mut Desk<'_>) {
+        self.stamping.hear(accessed.latest);
         let (who, failure) = (accessed.attempt, accessed.failure);
         let number = who.transaction.number;
         // Planted, OF-ITS-ATTEMPT.
@@ -594,6 +606,7 @@ impl Coordinator {
         for (who, participants) in commits {
             self.announce(who, participants, desk);
         }
+        self.stamping.begin(desk);
     }
 
     /// The node serves its partition no more: what it has not proposed goes back to who has passed it on. What it has proposed
@@ -612,6 +625,7 @@ impl Coordinator {
         self.unacknowledged.clear();
         self.denied.clear();
         self.opens.forget_ended();
+        self.stamping.stand();
         self.forgettable.clear();
         self.forgets_at = None;
         let together = |((asked, gateway, chunk), indexes)| Returned { asked, gateway, chunk, indexes };
@@ -696,14 +710,19 @@ impl Coordinator {
         }
         let Some(live) = self.live.get_mut(&number) else { return };
         if live.askers.is_empty() || desk.elapsed().since(live.since) > GIVE_UP_AFTER {
-            if live.open.is_some() {
-                return self.lose(number, reason, desk);
-            }
-            return self.end(number, OutcomeStatus::Busy, Epoch(0), &[]);
+            return self.give_up(number, reason, desk);
         }
         live.state = State::Waiting;
         let pause = pause(desk.site.backoff, live.who(number));
         self.agenda.set(number, desk.elapsed().plus(pause));
+    }
+
+    /// No other attempt is made.
+    fn give_up(&mut self, number: u64, reason: Abort, desk: &mut Desk<'_>) {
+        if self.live.get(&number).is_some_and(|live| live.open.is_some()) {
+            return self.lose(number, reason, desk);
+        }
+        self.end(number, OutcomeStatus::Busy, Epoch(0), &[]);
     }
 
     // ---- time ----------------------------------------------------------------------------------------------
@@ -765,8 +784,10 @@ impl Coordinator {
         reply: impl FnOnce(&mut Vec<u8>),
     ) {
         let Asker { gateway, chunk, index } = asker;
+        // With stamps of attempts the order of a connection is theirs.
+        let seen = if self.is_stamping() { self.heard().0 } else { place.0 };
+        let effect = Effect { stamp: Stamp::new(place.0), token: Token::of(seen) };
         let batch = self.outcomes.entry(gateway).or_insert_with(|| OutcomeBatch::new(gateway));
-        let effect = Effect { stamp: Stamp::new(place.0), token: Token::of(place.0) };
         batch.push(chunk, index, effect, status, reply);
     }
 

@@ -11,8 +11,9 @@ use ordain_role::{Address, Bugs, NodeId, Now, Outbox};
 use crate::agreed::Agreed;
 use crate::entry::{Content, Entry};
 use crate::figures::Traffic;
-use crate::ids::{Lead, Term};
+use crate::ids::{Age, Lead, Term};
 use crate::message::{Access, Accesses, Message, Own, Protocol, Termed};
+use crate::stamps::Stamps;
 
 /// The facts of a node that do not change.
 #[derive(Clone, Debug)]
@@ -37,6 +38,8 @@ pub struct Site {
     pub backoff: Backoff,
     /// The reason for which the concurrency control refuses an access.
     pub refusal: Abort,
+    /// The life of the stamps by which it decides.
+    pub stamps: Stamps,
     /// After about so many bytes of entries the partition's leader wants a checkpoint; 0: only clients do.
     pub checkpoint_bytes: u64,
     /// Bugs that a test has planted.
@@ -210,6 +213,8 @@ pub struct Desk<'a> {
     pub traffic: &'a mut Traffic,
     /// No transaction sees an earlier time.
     pub clock: Millis,
+    /// The latest stamp that was given or heard of here.
+    pub heard: Age,
     /// The time.
     pub now: Now,
     /// The effects.

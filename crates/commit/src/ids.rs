@@ -3,7 +3,7 @@
 use std::fmt;
 
 use ordain_model::serial::seed_of;
-use ordain_model::{Gsn, PartitionId, codec};
+use ordain_model::{Gsn, Micros, Millis, PartitionId, codec};
 
 /// A term of a partition: from the moment in which a node begins to serve it to the moment in which that node serves it
 /// no more. Terms rise, and each begins with an entry of the partition's log.
@@ -105,9 +105,39 @@ impl fmt::Display for AttemptId {
     }
 }
 
-/// The begin stamp of a transaction, kept over all attempts at it: a smaller one is older. Microseconds since the Unix epoch,
-/// as its coordinator has them; equal ones are told apart by the transactions.
+/// The stamp of an attempt: a smaller one is older. It lives as long as the engine's [`Stamps`](crate::Stamps) say.
+///
+/// - The begin stamp of a transaction is kept over all attempts at it: microseconds since the Unix epoch, as its coordinator has them;
+///   equal ones are told apart by the transactions.
+/// - The stamp of one attempt is made of such microseconds and of the home partition, in the lower ten bits: it is unique, because one
+///   node at a time leads the home, and ceilings part a leader's stamps from those of its successor.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Age(pub u64);
 
 codec!(struct Age(_));
+
+impl Age {
+    /// The bits that tell homes apart. There are fewer partitions than that.
+    const HOME: u32 = 10;
+
+    /// The stamp of a home's attempt at a time since the Unix epoch, which stays right for 571 years.
+    pub const fn stamp(time: Micros, home: PartitionId) -> Age {
+        Age(time.0 << Age::HOME | home.0 as u64)
+    }
+
+    /// The first stamp at a time since the Unix epoch; the last of all if none is as late.
+    pub fn first_at(time: Millis) -> Age {
+        let stamp = time.0.checked_mul(1_000 << Age::HOME);
+        Age(stamp.unwrap_or(u64::MAX))
+    }
+
+    /// The time of a stamp since the Unix epoch.
+    pub const fn micros(self) -> Micros {
+        Micros(self.0 >> Age::HOME)
+    }
+
+    /// The time of a stamp since the Unix epoch, rounded down.
+    pub const fn time(self) -> Millis {
+        Millis(self.micros().0 / 1_000)
+    }
+}

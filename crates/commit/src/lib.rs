@@ -28,7 +28,7 @@
 //! | R-SERVE | `Manager::begin`, `Participant::begin_if_ready` |
 //! | R-CUT | `cuts.rs`, `capture.rs`, `saving.rs`, `image.rs` |
 //! | R-HOME | `relay.rs`, `agreed.rs` |
-//! | R-TIME, R-CEILING | `times.rs`, `participant/running.rs` |
+//! | R-TIME, R-CEILING | `times.rs`, `participant/running.rs`; for stamps `coordinator/stamping.rs` too |
 //! | R-TABLE | `coordinator/attempt.rs`, the engines |
 //! | R-DOUBT | `cohort.rs`, `Participant::note_home` |
 
@@ -56,6 +56,7 @@ mod participant;
 mod relay;
 mod restoring;
 mod saving;
+mod stamps;
 mod times;
 
 pub use agreed::{Agreed, Decided, Effect};
@@ -76,3 +77,4 @@ pub use ordain_execution::{TableChange, Write};
 pub use participant::Participant;
 pub use restoring::Restoring;
 pub use saving::Giving;
+pub use stamps::Stamps;

@@ -86,6 +86,7 @@ macro_rules! desk {
             departing: &mut $self.departing,
             traffic: &mut $self.traffic,
             clock: $self.clock,
+            heard: $self.coordinator.heard(),
             now: $now,
             out: $out,
         }
@@ -385,7 +386,10 @@ impl Manager {
             Content::Prepare(prepare) if speaks => self.cohort.promised(prepare.attempt, &mut desk),
             Content::Outcome(who, _) if speaks => self.cohort.concluded(*who, &mut desk),
             Content::Deny(who) if speaks => self.coordinator.deny(*who, &mut desk),
-            Content::Reserve(_) if speaks => self.reservation.ended(&mut desk),
+            Content::Reserve(_) if speaks => {
+                self.reservation.ended(&mut desk);
+                self.coordinator.go_on_stamped(&mut desk);
+            }
             _ => {}
         }
     }
@@ -512,7 +516,11 @@ impl Manager {
                 let (gateway, chunk) = (chunk.gateway, chunk.number);
                 out.send(from, RelayMessage::Return(Returned { asked, gateway, chunk, indexes }));
             }
-            RelayMessage::Outcomes(batch) => self.answer(from.node, batch, now, out),
+            RelayMessage::Outcomes(batch) => {
+                self.coordinator.told(&batch, self.site.stamps);
+                self.answer(from.node, batch, now, out);
+            }
+            RelayMessage::Heard(stamp) => self.coordinator.hear(stamp),
             RelayMessage::Return(returned) => {
                 self.relay.give_back(from.node, &returned, &mut desk!(self, now, out));
                 self.leaders.retract(returned.asked, from.node);
@@ -616,7 +624,11 @@ impl Role for Manager {
             _ => {}
         }
         self.save(now, out);
+        let wanted = self.coordinator.take_wanted().filter(|_| self.lead.is_some());
         let mut desk = desk!(self, now, out);
+        if let Some(time) = wanted {
+            self.reservation.want(time, &mut desk);
+        }
         desk.send_accesses();
         for batch in self.coordinator.take_outcomes(&mut desk) {
             self.answer(self.site.node, batch, now, out);
@@ -698,6 +710,7 @@ mod tests {
                 life: 1,
                 backoff: Backoff::Exponential,
                 refusal: Abort::Died,
+                stamps: crate::Stamps::OfTransaction,
                 checkpoint_bytes: 0,
                 bugs: ordain_role::Bugs::NONE,
             };

@@ -188,6 +188,8 @@ pub struct Accessed {
     pub changes: Vec<TableChange>,
     /// The records that it has changed, if they were wanted.
     pub writes: Vec<Write>,
+    /// The latest stamp that the participant's concurrency control knows of.
+    pub latest: Age,
 }
 
 /// A reason why a participant has not run all fragments.
@@ -229,6 +231,8 @@ pub enum Relay {
     Outcomes(OutcomeBatch),
     /// Transactions turned away: ask who leads their home now.
     Return(Returned),
+    /// With stamps of attempts, before what is passed on: clients of the sender have been told of stamps up to this one.
+    Heard(Age),
 }
 
 /// Transactions of a chunk that are turned away, without effect for ever, as their home is not led in the term in which it was
@@ -336,7 +340,7 @@ codec!(struct Accesses { chunk, list });
 codec!(struct Access { attempt, age, at, fragments, inputs, shipped, returned, now, seed, step, is_last });
 codec!(struct Shipped { slot, cell as Framed, version, is_held_back });
 codec!(struct Accessed {
-    attempt, shard, slots, failure, shipped, returned, is_too_long, has_written, changes, writes
+    attempt, shard, slots, failure, shipped, returned, is_too_long, has_written, changes, writes, latest
 });
 codec!(struct PrepareRequest { attempt, age, shards, returned, now });
 
@@ -352,6 +356,7 @@ codec!(enum Relay {
     2 => Return(returned),
     3 => Step(home, step, chunk),
     4 => Abandon(home, open),
+    5 => Heard(stamp),
 });
 
 impl Wire for Message {
@@ -430,6 +435,7 @@ mod tests {
             has_written: true,
             changes: vec![TableChange::Clear(Some(Db(3)))],
             writes: Vec::new(),
+            latest: Age(8),
         };
         let request = PrepareRequest {
             attempt: who,
@@ -451,6 +457,7 @@ mod tests {
             Message::Cut(CutMessage::Where),
             Message::Cut(CutMessage::At(PartitionId(3), Epoch(9))),
             Message::Cut(CutMessage::Marked(PartitionId(3), Epoch(9))),
+            Message::Relay(Relay::Heard(Age(1 << 60))),
             termed(Protocol::Accessed(accessed)),
             termed(Protocol::Prepare(request)),
             termed(Protocol::Still(vec![who])),

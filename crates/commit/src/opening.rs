@@ -79,6 +79,7 @@ impl Replay {
             life: settings.life,
             backoff: settings.options.choice(&BACKOFF),
             refusal: family.engine.refusal,
+            stamps: (family.engine.control)(settings.bugs).stamps(),
             checkpoint_bytes: settings.checkpoint_bytes,
             bugs: settings.bugs,
         };

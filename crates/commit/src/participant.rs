@@ -23,7 +23,7 @@ use crate::capture::Capture;
 use crate::concurrency::{ConcurrencyControl, Ended, Target};
 use crate::digests::Digests;
 use crate::entry::{Content, Entry, Hold, Prepare, Terms};
-use crate::ids::{AttemptId, Lead, Term};
+use crate::ids::{Age, AttemptId, Lead, Term};
 use crate::image::Image;
 use crate::message::{Gathered, Message, Own, Protocol, Termed};
 use crate::saving::Giving;
@@ -39,6 +39,8 @@ const SWEEP_EVERY: Micros = Micros::from_millis(100);
 const SWEPT: usize = 20_000;
 /// The number of records whose memory is given back each time after a whole database was cleared, about.
 const FREED: usize = 20_000;
+/// Accesses are remembered for so long after their stamps, where that needs memory. An attempt that takes longer may be refused.
+const REMEMBERED: Micros = Micros::from_millis(2_000);
 /// The most records that are removed at once.
 const REMOVED: usize = 256;
 
@@ -199,6 +201,7 @@ impl Participant {
         match &entry.content {
             Content::Commit(commit) => {
                 self.install(&commit.changes, &commit.writes, entry.place);
+                self.control.committed(&self.store, commit.attempt);
                 Some(commit.attempt)
             }
             Content::Prepare(prepare) => {
@@ -213,6 +216,7 @@ impl Participant {
                     && *is_commit
                 {
                     self.install(&prepare.changes, &prepare.writes, entry.place);
+                    self.control.committed(&self.store, *attempt);
                 }
                 Some(*attempt)
             }
@@ -278,6 +282,7 @@ impl Participant {
         // Planted, TIME-RISES.
         if !self.bugs.has(Bug::ForgetCeiling) {
             self.times.begin();
+            self.control.begin(Age::first_at(self.times.ceiling()));
         }
         let prepared: Vec<Arc<Entry>> = self.prepared.values().cloned().collect();
         for entry in prepared {
@@ -383,6 +388,8 @@ impl Participant {
     /// Looks for records whose time has come, and tells the manager of those that nobody holds: it removes them.
     fn sweep(&mut self, now: Now, out: &mut Outbox<Message>) {
         self.store.free_some(FREED);
+        let remembered = Micros(now.wall.0.saturating_sub(REMEMBERED.0));
+        self.control.advance(&mut self.store, Age::stamp(remembered, PartitionId(0)));
         if self.serves.is_none() {
             return;
         }

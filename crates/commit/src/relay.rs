@@ -20,6 +20,7 @@ use ordain_role::{Address, NodeId};
 use crate::desk::Desk;
 use crate::ids::Lead;
 use crate::message::{Relay as RelayMessage, Returned};
+use crate::stamps::Stamps;
 use steps::{Fate, LOST, Route, Steps};
 
 /// A transaction waits for so long for a leader of its home, or for what a former one has proposed to be agreed on or not.
@@ -165,6 +166,9 @@ impl Relay {
                 false => Arc::new(passed.chunk.part(places)),
             };
             let manager = Address { node, role: desk.site.manager };
+            if desk.site.stamps == Stamps::OfAttempt {
+                desk.out.send(manager, RelayMessage::Heard(desk.heard));
+            }
             desk.out.send(
                 manager,
                 match passed.step {

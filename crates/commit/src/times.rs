@@ -25,6 +25,8 @@ pub struct Times {
     ceiling: Millis,
     /// The ceiling above which one was asked for.
     asked: Millis,
+    /// The time of the latest stamp that was let in.
+    admitted: Millis,
 }
 
 /// The answer to an attempt that looks at a record which expires.
@@ -61,9 +63,24 @@ impl Times {
         }
     }
 
+    /// An attempt comes whose stamp has this time; answers whether that is below the ceiling.
+    pub fn admits(&mut self, time: Millis) -> bool {
+        let admits = time < self.ceiling;
+        if admits {
+            self.admitted = self.admitted.max(time);
+        }
+        admits
+    }
+
+    /// The ceiling: times and stamps before it may be used.
+    pub const fn ceiling(&self) -> Millis {
+        self.ceiling
+    }
+
     /// True, once for each ceiling, if a higher one should be asked for so that nobody waits for it.
     pub fn asks(&mut self) -> bool {
-        let asks = self.asked != self.ceiling && self.ceiling.0.saturating_sub(self.floor.0) < AHEAD.0 / 2;
+        let used = self.floor.max(self.admitted);
+        let asks = self.asked != self.ceiling && self.ceiling.0.saturating_sub(used.0) < AHEAD.0 / 2;
         if asks {
             self.asked = self.ceiling;
         }
@@ -135,5 +152,17 @@ mod tests {
         assert_eq!(times.test(Millis(59)), Tested::TooOld(Millis(60)), "the former leader may have used it");
         times.reserve(Millis(100));
         assert_eq!((times.test(Millis(60)), times.check()), (Tested::Seen, Ok(())));
+    }
+
+    #[test]
+    fn stamps_stay_below_the_ceiling_too_and_need_not_rise() {
+        let mut times = Times::default();
+        assert!(!times.admits(Millis(0)));
+        times.reserve(Millis(100));
+        assert!(times.admits(Millis(60)) && times.admits(Millis(7)) && !times.admits(Millis(100)));
+        assert!(!times.asks());
+        assert!(times.admits(Millis(90)) && times.admits(Millis(1)));
+        assert_eq!((times.asks(), times.asks()), (true, false), "the latest counts");
+        assert_eq!(times.test(Millis(3)), Tested::Seen, "a stamp that is let in looks at nothing");
     }
 }

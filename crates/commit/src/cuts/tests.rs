@@ -54,6 +54,7 @@ impl World {
                 life: 1,
                 backoff: Backoff::Exponential,
                 refusal: Abort::Died,
+                stamps: crate::Stamps::OfTransaction,
                 checkpoint_bytes,
                 bugs: Bugs::NONE,
             };

@@ -22,6 +22,7 @@ use crate::ids::{Age, AttemptId, Lead};
 use crate::message::{
     Access, Accessed, Accesses, Failure, Message, Own, Protocol, Settle, Settled, Shipped, Termed,
 };
+use crate::stamps::Stamps;
 use crate::times::{LATEST, Tested};
 
 /// The records of so many fragments are brought into the caches before the first is run.
@@ -76,6 +77,8 @@ enum Waits {
     Lock,
     /// The attempt's time is not reserved.
     Time,
+    /// The attempt's stamp is not reserved, and its first fragment's target not asked for.
+    Stamp,
     /// A work thread computes, by its token.
     Computation(u64),
 }
@@ -252,7 +255,8 @@ impl Participant {
     /// True if an access names fragments and records that are here: it may come from another node.
     fn is_sound(&self, chunk: &Chunk, access: &Access) -> bool {
         let Some(txn) = chunk.txns().get(access.at as usize) else { return false };
-        if access.now > LATEST {
+        let is_timed = self.control.stamps() == Stamps::OfTransaction || access.now == access.age.time();
+        if access.now > LATEST || !is_timed {
             return false;
         }
         let fragments = chunk.fragments(txn);
@@ -276,7 +280,7 @@ impl Participant {
     /// Goes on with the accesses whose times are reserved now.
     pub(super) fn go_on_reserved(&mut self, out: &mut Outbox<Message>) {
         let mut waiting = std::mem::take(&mut self.unreserved);
-        waiting.retain(|who| self.waits(*who) == Some(Waits::Time));
+        waiting.retain(|who| matches!(self.waits(*who), Some(Waits::Time | Waits::Stamp)));
         self.settle(Ended { granted: waiting, ..Ended::default() }, out);
     }
 
@@ -334,6 +338,7 @@ impl Participant {
             has_written: !workspace.is_clean(),
             changes: if hands_over { workspace.changes().to_vec() } else { Vec::new() },
             writes: if hands_over { workspace.take_writes() } else { Vec::new() },
+            latest: self.control.latest(),
         };
         out.send(job.from, Termed { from, to: home, content: Protocol::Accessed(accessed) });
     }
@@ -376,7 +381,7 @@ impl Participant {
     fn note_wait(&mut self, who: AttemptId, waits: Waits, job: &Job, out: &mut Outbox<Message>) {
         match waits {
             Waits::Lock => self.waited += 1,
-            Waits::Time => {
+            Waits::Time | Waits::Stamp => {
                 self.unreserved.push(who);
                 out.send(self.manager, Own::Reserve(job.access.now));
             }
@@ -390,10 +395,19 @@ impl Participant {
     fn run_fragments(&mut self, who: AttemptId, attempt: &mut Attempt, job: &mut Job) -> Ran {
         let chunk = job.chunk.clone();
         let txn = &chunk.txns()[job.access.at as usize];
+        let is_new = matches!(job.waits, None | Some(Waits::Stamp)) && job.next == 0;
+        if is_new && self.control.stamps() == Stamps::OfAttempt && !self.times.admits(job.access.now) {
+            return Ran::Waits(Waits::Stamp);
+        }
         while let Some(n) = job.access.fragments.get(job.next).copied() {
             let at = At { chunk: &chunk, txn, n: n as usize };
             let mut record = None;
-            if job.waits.take().is_none() {
+            let is_granted = match job.waits.take() {
+                None | Some(Waits::Stamp) => false,
+                Some(Waits::Time) => self.control.keeps_reads(),
+                Some(Waits::Lock | Waits::Computation(_)) => true,
+            };
+            if !is_granted {
                 let verdict = self.lock(who, attempt.age, at, &mut record);
                 match verdict {
                     Verdict::Granted => {}
@@ -416,6 +430,9 @@ impl Participant {
             let mut answer = Vec::new();
             let fragment = at.fragment();
             let ran = if fragment.access == FragmentAccess::Compute {
+                if !self.may_read_again(who, attempt.age, at) {
+                    return Ran::Failed(Failure::Refused);
+                }
                 match self.compute(who, attempt, job, at, &mut answer) {
                     Ok(ran) => ran,
                     Err(token) => return Ran::Waits(Waits::Computation(token)),
@@ -486,6 +503,19 @@ impl Participant {
             return Verdict::Granted;
         };
         control.access(store, who, age, target, mode)
+    }
+
+    /// Asks again for the records here that a compute fragment is to read, unless nobody can have changed them since they were granted.
+    fn may_read_again(&mut self, who: AttemptId, age: Age, at: At<'_>) -> bool {
+        if self.control.keeps_reads() {
+            return true;
+        }
+        let fragments = at.chunk.fragments(at.txn);
+        let inputs = at.chunk.plans().inputs_of(at.fragment()).iter().map(|slot| slot.0 as usize);
+        inputs.filter(|n| fragments[*n].shipped).all(|n| {
+            let is_here = self.layout.shard_of(fragments[n].hash.slot()) == self.number;
+            !is_here || self.lock(who, age, At { n, ..at }, &mut None) == Verdict::Granted
+        })
     }
 
     /// Asks for the exclusive lock on what an attempt reads and finds expired: for those who have seen it there it is as if the attempt

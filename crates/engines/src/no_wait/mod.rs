@@ -7,7 +7,6 @@
 //! The store's lock word of a record is 0 while nobody holds it, the number of holders of a shared lock, or [`EXCLUSIVE`]. The
 //! table has a count of holders a mode, and a gate.
 
-mod gate;
 #[cfg(test)]
 mod tests;
 
@@ -20,13 +19,14 @@ use ordain_model::Abort;
 use ordain_role::{Bug, Bugs};
 use ordain_store::{MemoryStore, RecordId, RecordStore};
 
-use crate::two_phase_locking::{Attempts, Counts, Modes};
+use crate::two_phase_locking::{Attempts, Counts, Modes, gate};
 use gate::Gate;
 
 /// The engine.
 pub const ENGINE: CommitEngine = CommitEngine {
     name: "no-wait",
     refusal: Abort::LockRefused,
+    is_strict: true,
     control: |bugs| Box::new(NoWait::new(bugs)),
 };
 

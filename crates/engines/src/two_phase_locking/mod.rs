@@ -1,9 +1,11 @@
-//! The state that engines with strict two-phase locking share: lock modes of records and tables, and the locks of attempts.
+//! The state that engines with strict two-phase locking share: lock modes of records and tables, and the locks of attempts. What an
+//! engine with stamps knows of its attempts, and the gate of a table, are the same.
 //!
 //! A record is locked shared or exclusive. Each lock on a record implies an intention lock on the table of its participant,
 //! and an access to the whole table locks that shared or exclusive (Gray, Lorie, Putzolu and Traiger, 1976).
 
 mod attempts;
+pub(crate) mod gate;
 mod modes;
 
 use ordain_commit::options::BACKOFF;

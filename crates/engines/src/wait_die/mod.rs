@@ -23,8 +23,12 @@ use crate::two_phase_locking::{Attempt, Attempts, Modes};
 use queue::{Queue, Request};
 
 /// The engine.
-pub const ENGINE: CommitEngine =
-    CommitEngine { name: "wait-die", refusal: Abort::Died, control: |bugs| Box::new(WaitDie::new(bugs)) };
+pub const ENGINE: CommitEngine = CommitEngine {
+    name: "wait-die",
+    refusal: Abort::Died,
+    is_strict: true,
+    control: |bugs| Box::new(WaitDie::new(bugs)),
+};
 
 /// The locks of one participant.
 #[derive(Debug, Default)]

@@ -92,10 +92,14 @@ fn committed(answer: &Answer) -> Option<Txn> {
     (answer.status == OutcomeStatus::Committed).then(|| Txn::decode(bytes))?
 }
 
-/// Checks that the appends and reads of a history are strictly serializable, by the lists at its end.
-pub(super) fn check(history: &History, lists: &BTreeMap<u64, Vec<u64>>) -> Result<(), Violation> {
+/// Checks that the appends and reads of a history are those of a level, by the lists at its end.
+pub(super) fn check(
+    level: Level,
+    history: &History,
+    lists: &BTreeMap<u64, Vec<u64>>,
+) -> Result<(), Violation> {
     let is_one = |request: &Request| mixed::is_of_lists(request.call.procedure);
-    appends::check(Level::StrictSerializable, history, lists, Protocol { is_one, asked, committed })
+    appends::check(level, history, lists, Protocol { is_one, asked, committed })
 }
 
 /// Checks a history by the answer to its audit.
@@ -105,5 +109,5 @@ pub(super) fn check_audited(history: &History, audit: Option<&Vec<u8>>) -> Resul
         let text = format!("the audit of the lists answers {audit:02x?}");
         return Err(Violation::new(ViolationKind::WrongAnswer, text));
     };
-    check(history, &lists)
+    check(Level::StrictSerializable, history, &lists)
 }

@@ -5,7 +5,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::rc::Rc;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-use ordain_checker::{Violation, ViolationKind};
+use ordain_checker::{Level, Violation, ViolationKind};
 use ordain_commit::{
     AttemptId, CommitEngine, CommitFamily, Content, Entry, Message, Participant, Protocol, TableChange,
     Terms, Write,
@@ -569,7 +569,11 @@ impl System for CommitSystem {
             Ok(lists) => lists,
             Err(reason) => return Verdict::unreadable(NodeId(0), &reason),
         };
-        let verdict = verdict.and_then(|()| appends::check(ending.history, &lists));
+        let level = match self.family.engine.is_strict {
+            true => Level::StrictSerializable,
+            false => Level::SessionSerializable,
+        };
+        let verdict = verdict.and_then(|()| appends::check(level, ending.history, &lists));
         let verdict = verdict.and_then(|()| mixed::check_leases(ending.history));
         let verdict = verdict.and_then(|()| self.check_digests(&logs));
         let verdict = verdict.and_then(|()| {

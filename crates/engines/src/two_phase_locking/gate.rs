@@ -1,6 +1,7 @@
 //! The gate of a table: it keeps attempts out that would starve a whole-table access (commit.md, R-TABLE).
 //!
-//! Nobody waits with no-wait, so under load some attempt nearly always holds a lock that conflicts with one on the whole table. A
+//! Where an access to the whole table is refused for others that came first, under load some attempt nearly always stands in its way: with
+//! no-wait it holds a lock that conflicts, with stamps it has written under a later one. A
 //! transaction whose whole-table access was refused [`AFTER`] times closes the gate: a younger transaction that would gain a
 //! conflicting lock on the table is refused, whether it is new here or had a weaker lock.
 //!
@@ -17,15 +18,15 @@ use std::collections::BTreeMap;
 
 use ordain_commit::{Seniority, TransactionId};
 
-use crate::two_phase_locking::Modes;
+use super::Modes;
 
 /// Refusals of a transaction's whole-table accesses that close the gate.
-pub(super) const AFTER: u32 = 4;
+pub(crate) const AFTER: u32 = 4;
 /// Refusals of another transaction, since the one that closed the gate asked last, that open it. With pauses that double up
 /// to 5 ms, a new transaction comes seven times while one with the longest pause comes once.
-pub(super) const PATIENCE: u32 = 32;
+pub(crate) const PATIENCE: u32 = 32;
 /// Refusals of the transaction behind its own gate that open it.
-pub(super) const ASKED_MAX: u32 = 64;
+pub(crate) const ASKED_MAX: u32 = 64;
 /// Transactions whose refusals are counted. Beyond them the one that asked longest ago is forgotten.
 const CLAIMS: usize = 16;
 
@@ -53,7 +54,7 @@ struct Closed {
 
 /// The gate of one participant's table.
 #[derive(Debug, Default)]
-pub(super) struct Gate {
+pub(crate) struct Gate {
     claims: Vec<Claim>,
     closed: Option<Closed>,
     refusals: u64,
@@ -62,13 +63,13 @@ pub(super) struct Gate {
 
 impl Gate {
     /// Returns how often the gate was closed.
-    pub(super) fn closings(&self) -> u64 {
+    pub(crate) fn closings(&self) -> u64 {
         self.closings
     }
 
     /// Returns whether an attempt must not gain a lock on the table, and opens the gate if that has been so for too long.
     #[inline]
-    pub(super) fn stops(&mut self, who: Seniority, wanted: Modes) -> bool {
+    pub(crate) fn stops(&mut self, who: Seniority, wanted: Modes) -> bool {
         let Some(closed) = &mut self.closed else { return false };
         if who <= closed.owner || !wanted.conflicts_with(closed.wanted) {
             return false;
@@ -83,7 +84,7 @@ impl Gate {
     }
 
     /// Takes note that a transaction's whole-table access was refused because others hold locks.
-    pub(super) fn note_refused(&mut self, who: Seniority, wanted: Modes) {
+    pub(crate) fn note_refused(&mut self, who: Seniority, wanted: Modes) {
         self.refusals += 1;
         let last = self.refusals;
         let refusals = match self.claims.iter_mut().find(|claim| claim.who == who) {
@@ -122,7 +123,7 @@ impl Gate {
 
     /// Takes note that a transaction has the whole table. If it has to come again, because another participant refuses it, one
     /// refusal closes the gate again.
-    pub(super) fn note_granted(&mut self, who: Seniority) {
+    pub(crate) fn note_granted(&mut self, who: Seniority) {
         if let Some(claim) = self.claims.iter_mut().find(|claim| claim.who == who) {
             claim.refusals = claim.refusals.min(AFTER - 1);
         }

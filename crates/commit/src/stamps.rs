@@ -1,0 +1,90 @@
+//! The stamps of attempts (baselines.md, 4.1 and 4.3): how long one stays, and the clock that gives them.
+//!
+//! A clock gives stamps that are later than all that it has given or heard of. Participants tell of the latest stamp that they know
+//! with every answer. So a coordinator whose wall clock is behind is refused once, and not again.
+
+use ordain_model::{Micros, Millis, PartitionId};
+
+use crate::ids::Age;
+
+/// The life of a stamp.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Stamps {
+    /// A transaction has the time at which it came, over all attempts at it. It may have that of another transaction.
+    OfTransaction,
+    /// Each attempt has a stamp that no other attempt has. It is below the ceiling of its home (R-CEILING), and the time that the attempt sees
+    /// is the stamp's.
+    OfAttempt,
+}
+
+/// The clock of a coordinator.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct StampClock {
+    last: Age,
+}
+
+impl StampClock {
+    /// Takes note of a stamp: later ones are given from now on.
+    pub fn hear(&mut self, stamp: Age) {
+        self.last = self.last.max(stamp);
+    }
+
+    /// The latest stamp that was given or heard of.
+    pub const fn last(&self) -> Age {
+        self.last
+    }
+
+    /// The next stamp of a home, at the given time since the Unix epoch or later. It is given once it is [heard of](StampClock::hear).
+    pub fn next(&self, time: Micros, home: PartitionId) -> Age {
+        let next = Age::stamp(time, home);
+        if next > self.last { next } else { Age::stamp(Micros(self.last.micros().0 + 1), home) }
+    }
+}
+
+/// The time since the Unix epoch in microseconds.
+pub const fn micros_of(time: Millis) -> Micros {
+    Micros(time.0.saturating_mul(1_000))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn stamps_rise_whatever_the_wall_clock_shows() {
+        let (mut clock, home) = (StampClock::default(), PartitionId(3));
+        let mut last = Age(0);
+        for time in [5_000, 5_000, 4_000, 0, 5_001, 9_000] {
+            let next = clock.next(Micros(time), home);
+            assert!(next > last && next.micros() >= Micros(time), "{next:?} at {time}");
+            assert_eq!(clock.next(Micros(time), home), next, "it is not given yet");
+            clock.hear(next);
+            last = next;
+        }
+        assert_eq!((last.micros(), last.time()), (Micros(9_000), Millis(9)));
+        clock.hear(Age::first_at(Millis(50)));
+        assert!(clock.next(Micros(9_001), home) > Age::first_at(Millis(50)));
+    }
+
+    #[test]
+    fn stamps_of_two_homes_differ() {
+        let all: std::collections::BTreeSet<Age> = (0..128)
+            .flat_map(|home| (0..20).map(move |time| Age::stamp(Micros(time), PartitionId(home))))
+            .collect();
+        assert_eq!(all.len(), 128 * 20);
+        // A home that has heard of another's gives a later one.
+        let mut clock = StampClock::default();
+        clock.hear(Age::stamp(Micros(7), PartitionId(9)));
+        assert_eq!(clock.next(Micros(7), PartitionId(2)), Age::stamp(Micros(8), PartitionId(2)));
+        assert_eq!(clock.next(Micros(7), PartitionId(10)), Age::stamp(Micros(7), PartitionId(10)));
+    }
+
+    #[test]
+    fn no_time_is_beyond_a_stamp() {
+        for time in [Millis(0), Millis(1), Millis(1_700_000_000_123), crate::times::LATEST] {
+            let first = Age::first_at(time);
+            assert!(first.time() <= time);
+            assert!(first.time() == time || first == Age(u64::MAX), "{time:?}");
+        }
+    }
+}
