@@ -11,5 +11,6 @@ pub mod no_wait;
 pub mod paxflow;
 pub mod qstore;
 pub mod registry;
+pub mod timestamp;
 mod two_phase_locking;
 pub mod wait_die;

@@ -1,0 +1,198 @@
+//! Random accesses, ends and changes of the term, beside the naive model.
+
+use std::collections::BTreeMap;
+
+use ordain_commit::{Age, AttemptId, Mode, TransactionId, Verdict};
+use ordain_engines::timestamp::ENGINE;
+use ordain_role::{Bug, Bugs};
+use proptest::collection::vec;
+use proptest::prelude::*;
+use proptest::test_runner::{Config, TestRunner};
+
+use crate::model::{Model, Resource};
+use crate::shard::{Outcome, Shard};
+
+const TRANSACTIONS: usize = 8;
+const KEYS: u8 = 3;
+/// A stamp is a time, and a place below this number.
+const PLACES: u64 = 16;
+
+#[derive(Clone, Debug)]
+enum Op {
+    Access(usize, Resource, Mode),
+    /// The attempt commits if it does not wait, and is over.
+    Finish(usize, bool),
+    /// The term changes. Those of the attempts that are drawn are promised, unless they wait.
+    Term(u8),
+    /// What is so far in the past may be forgotten.
+    Advance(u64),
+}
+
+fn ops() -> impl Strategy<Value = (Vec<u64>, Vec<Op>)> {
+    let resource = || prop_oneof![8 => (0..KEYS).prop_map(Some), 1 => Just(None)];
+    let mode = || prop_oneof![Just(Mode::Shared), Just(Mode::Exclusive)];
+    let op = prop_oneof![
+        40 => (0..TRANSACTIONS, resource(), mode()).prop_map(|(n, of, mode)| Op::Access(n, of, mode)),
+        12 => (0..TRANSACTIONS, prop::bool::weighted(0.7)).prop_map(|(n, commits)| Op::Finish(n, commits)),
+        1 => any::<u8>().prop_map(Op::Term),
+        2 => (0..12_u64).prop_map(Op::Advance),
+    ];
+    // By how much each clock is ahead.
+    (vec(0..9_u64, TRANSACTIONS), vec(op, 0..100))
+}
+
+/// A control and the model, in step.
+struct Run {
+    shard: Shard,
+    model: Model,
+    time: u64,
+    ahead: Vec<u64>,
+    /// The attempt that each transaction makes, with its stamp once it has one.
+    attempts: Vec<(u32, Option<u64>)>,
+    /// Stamps that were given are below.
+    ceiling: u64,
+}
+
+impl Run {
+    fn new(bugs: Bugs, ahead: Vec<u64>) -> Run {
+        let attempts = vec![(1, None); TRANSACTIONS];
+        Run {
+            shard: Shard::new(&ENGINE, bugs),
+            model: Model::default(),
+            time: 0,
+            ahead,
+            attempts,
+            ceiling: 0,
+        }
+    }
+
+    fn who(&self, n: usize) -> AttemptId {
+        AttemptId { transaction: TransactionId::of(n as u64), attempt: self.attempts[n].0 }
+    }
+
+    fn access(&mut self, n: usize, of: Resource, mode: Mode) {
+        let who = self.who(n);
+        if self.model.is_waiting(who) {
+            return;
+        }
+        let stamp = (self.time + self.ahead[n]) * PLACES + n as u64;
+        let stamp = *self.attempts[n].1.get_or_insert(stamp);
+        self.ceiling = self.ceiling.max(stamp + 1);
+        let verdict = self.shard.access(who, stamp, of, mode);
+        self.model.access(who, stamp, of, mode, verdict);
+        if verdict == Verdict::Refused {
+            // Scenario 12: the next attempt is not refused for what it has heard of.
+            self.time = self.time.max(self.shard.control.latest().0 / PLACES + 1);
+            self.finish(n, false);
+        }
+    }
+
+    fn finish(&mut self, n: usize, commits: bool) {
+        let who = self.who(n);
+        if self.attempts[n].1.is_none() {
+            return;
+        }
+        let commits = commits && !self.model.is_waiting(who);
+        let Outcome { granted, refused } = match commits {
+            true => crate::commit(&mut self.shard, who),
+            false => self.shard.finish(who),
+        };
+        self.model.finish(who, commits, &granted, &refused);
+        for n in [n].into_iter().chain(refused.iter().map(|who| who.transaction.number as usize)) {
+            self.attempts[n] = (self.attempts[n].0 + 1, None);
+        }
+    }
+
+    fn change_term(&mut self, promised: u8) {
+        let is_kept = |n: &usize| {
+            promised >> n & 1 == 1 && self.attempts[*n].1.is_some() && !self.model.is_waiting(self.who(*n))
+        };
+        let kept: Vec<usize> = (0..TRANSACTIONS).filter(is_kept).collect();
+        let held: BTreeMap<usize, _> = kept.iter().map(|n| (*n, self.shard.held(self.who(*n)))).collect();
+        self.shard.clear();
+        self.shard.control.begin(Age(self.ceiling));
+        let whos: Vec<AttemptId> = kept.iter().map(|n| self.who(*n)).collect();
+        self.model.change_term(self.ceiling, &whos);
+        for (n, held) in held {
+            let stamp = self.attempts[n].1.expect("it has one");
+            held.into_iter().for_each(|(of, mode)| self.shard.restore(self.who(n), stamp, of, mode));
+        }
+        for n in (0..TRANSACTIONS).filter(|n| !kept.contains(n)) {
+            self.attempts[n] = (self.attempts[n].0 + 1, None);
+        }
+    }
+
+    fn step(&mut self, op: Op) {
+        self.time += 1;
+        match op {
+            Op::Access(n, of, mode) => self.access(n, of, mode),
+            Op::Finish(n, commits) => self.finish(n, commits),
+            Op::Term(promised) => self.change_term(promised),
+            Op::Advance(ago) => {
+                let to = self.time.saturating_sub(ago) * PLACES;
+                self.shard.control.advance(&mut self.shard.store, Age(to));
+                self.model.advance(to);
+            }
+        }
+        self.check();
+    }
+
+    fn check(&self) {
+        self.shard.check();
+        for n in 0..TRANSACTIONS {
+            assert_eq!(self.shard.held(self.who(n)), self.model.held(self.who(n)), "{}", self.who(n));
+        }
+    }
+
+    /// Ends attempts that do not wait until none is left: those that wait come to an end by that.
+    fn end(mut self) {
+        let is_live = |run: &Run, n: &usize| run.attempts[*n].1.is_some();
+        while (0..TRANSACTIONS).any(|n| is_live(&self, &n)) {
+            let runs = |n: &usize| is_live(&self, n) && !self.model.is_waiting(self.who(*n));
+            let n = (0..TRANSACTIONS).find(runs).expect("somebody does not wait");
+            self.finish(n, true);
+            self.check();
+        }
+        // What is idle for long is forgotten, in two looks at most.
+        for _ in 0..2 {
+            self.shard.control.advance(&mut self.shard.store, Age(self.ceiling.max(1 << 40)));
+        }
+        for gauge in ["attempts", "waiting", "remembered"] {
+            assert_eq!(self.shard.gauge(&format!("ordain_stamps_{gauge}")), 0.0, "{gauge}");
+        }
+        let left: Vec<u8> =
+            (0..KEYS).filter(|key| self.shard.is_stored(*key) || self.shard.word(*key) != 0).collect();
+        assert!(left.is_empty(), "absent records are left: {left:?}");
+    }
+}
+
+fn run(bugs: Bugs, (ahead, ops): (Vec<u64>, Vec<Op>)) {
+    let mut run = Run::new(bugs, ahead);
+    ops.into_iter().for_each(|op| run.step(op));
+    run.end();
+}
+
+fn config() -> Config {
+    Config { cases: 2_000, failure_persistence: None, ..Config::default() }
+}
+
+proptest! {
+    #![proptest_config(config())]
+
+    #[test]
+    fn timestamp_is_as_the_model(drawn in ops()) {
+        run(Bugs::NONE, drawn);
+    }
+}
+
+/// The model finds what is planted in the control: it would find a mistake.
+#[test]
+fn the_model_finds_planted_bugs() {
+    for bug in [Bug::GrantLockEarly, Bug::UpgradeShared, Bug::ForgetIntention, Bug::LeaveLock] {
+        let found = TestRunner::new(Config { max_shrink_iters: 0, ..config() }).run(&ops(), |drawn| {
+            run(Bugs::NONE.with(bug), drawn);
+            Ok(())
+        });
+        assert!(found.is_err(), "{} is not found", bug.name());
+    }
+}
