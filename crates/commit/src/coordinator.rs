@@ -575,6 +575,11 @@ impl Coordinator {
         }
     }
 
+    /// Outcomes are forgotten. Who has asked for one meanwhile, and asks again, is denied anew.
+    pub fn forgotten(&mut self, attempts: &[AttemptId]) {
+        attempts.iter().for_each(|who| _ = self.denied.remove(who));
+    }
+
     /// Lets the log forget the outcomes that nobody will ask for.
     fn forget(&mut self, desk: &mut Desk<'_>) {
         self.forgets_at = None;

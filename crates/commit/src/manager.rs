@@ -386,6 +386,7 @@ impl Manager {
             Content::Prepare(prepare) if speaks => self.cohort.promised(prepare.attempt, &mut desk),
             Content::Outcome(who, _) if speaks => self.cohort.concluded(*who, &mut desk),
             Content::Deny(who) if speaks => self.coordinator.deny(*who, &mut desk),
+            Content::Forget(attempts) => self.coordinator.forgotten(attempts),
             Content::Reserve(_) if speaks => {
                 self.reservation.ended(&mut desk);
                 self.coordinator.go_on_stamped(&mut desk);

@@ -121,6 +121,21 @@ fn a_new_leader_tells_of_commits_and_forgets_denials() {
     assert_eq!(hand.tell(|of, desk| of.asked(OTHER, late, desk)).0, [Content::Deny(late)]);
 }
 
+/// Found by a seed of three partitions: who asks while a denial is being forgotten, and does not hear the answer, asks again.
+#[test]
+fn who_asks_while_a_denial_is_forgotten_is_denied_again() {
+    let mut hand = Hand::new();
+    let denied = who(1, 1);
+    hand.begin(1);
+    hand.agree(1, Content::Deny(denied));
+    hand.begin(2);
+    assert_eq!(hand.pass(), [Content::Forget(vec![denied])]);
+    assert_eq!(hand.tell(|of, desk| of.asked(OTHER, denied, desk)), (vec![], vec![(denied, false)]));
+    hand.agree(2, Content::Forget(vec![denied]));
+    hand.coordinator.forgotten(&[denied]);
+    assert_eq!(hand.tell(|of, desk| of.asked(OTHER, denied, desk)).0, [Content::Deny(denied)]);
+}
+
 /// Outcomes that the disk has no space to forget are forgotten later.
 #[test]
 fn what_could_not_be_forgotten_is_forgotten_later() {
