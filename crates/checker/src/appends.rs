@@ -5,7 +5,7 @@
 
 use std::collections::BTreeMap;
 
-use ordain_model::OutcomeStatus;
+use ordain_model::{OutcomeStatus, Stamp};
 
 use crate::dependencies::{self, Anomaly, Finding, Level, Observed, Outcome, Txn, judge};
 use crate::history::{Answer, History, Moment, Request};
@@ -48,7 +48,9 @@ pub fn check(
         for answer in answers {
             match (protocol.committed)(answer) {
                 Some(txn) => {
-                    add(Observed { answered: Some(answer.moment.0), ..Observed::committed(txn) });
+                    let stamp = (answer.stamp != Stamp::NONE).then(|| answer.stamp.number());
+                    let answered = Some(answer.moment.0);
+                    add(Observed { answered, stamp, ..Observed::committed(txn) });
                 }
                 None if matches!(answer.status, OutcomeStatus::Aborted(_)) => {
                     add(Observed::new(appends.clone(), Outcome::Aborted));

@@ -214,7 +214,8 @@ impl Coordinator {
             let is_it = last.request == request;
             let status = if is_it { last.status } else { OutcomeStatus::Superseded };
             let reply = if is_it { last.reply } else { &[] };
-            self.answer(asker, status, Epoch(last.gsn.0), |out| out.extend_from_slice(reply));
+            let place = self.stamping.place(Epoch(last.gsn.0), None);
+            self.answer(asker, status, place, |out| out.extend_from_slice(reply));
             return true;
         }
         // A retry joins the attempt that is under way.
@@ -611,7 +612,6 @@ impl Coordinator {
         for (who, participants) in commits {
             self.announce(who, participants, desk);
         }
-        self.stamping.begin(desk);
     }
 
     /// The node serves its partition no more: what it has not proposed goes back to who has passed it on. What it has proposed
@@ -776,6 +776,7 @@ impl Coordinator {
             OutcomeStatus::Aborted(reason) => self.counts.aborted.count(reason),
             _ => {}
         }
+        let place = self.stamping.place(place, Some(live.age));
         for asker in live.askers {
             self.answer(asker, status, place, |out| out.extend_from_slice(reply));
         }

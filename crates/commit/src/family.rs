@@ -26,7 +26,7 @@ pub struct CommitEngine {
     pub name: &'static str,
     /// The reason for which its concurrency control refuses an access.
     pub refusal: Abort,
-    /// It is strictly serializable; else serializable in the order of sessions.
+    /// It is strictly serializable; else serializable in the order of stamps, which is that of each session.
     pub is_strict: bool,
     /// Makes the concurrency control of one participant, with the bugs that a test has planted.
     pub control: fn(Bugs) -> Box<dyn ConcurrencyControl>,

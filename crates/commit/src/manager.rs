@@ -202,6 +202,7 @@ impl Manager {
         let lead = *lead;
         self.begins = None;
         self.lead = Some(lead);
+        self.coordinator.begin_stamping(&desk!(self, now, out));
         for node in (0..self.topology.nodes()).map(NodeId).filter(|node| *node != self.site.node) {
             out.send(Address { node, role: self.site.manager }, Message::Leads(lead));
         }

@@ -3,7 +3,7 @@
 
 use std::collections::BTreeSet;
 
-use ordain_model::{Abort, Millis, OutcomeBatch};
+use ordain_model::{Abort, Epoch, Millis, OutcomeBatch};
 
 use super::{ATTEMPT_MAX, Coordinator, GIVE_UP_AFTER, State};
 use crate::desk::Desk;
@@ -28,10 +28,14 @@ impl Stamping {
         self.clock.hear(stamp);
     }
 
-    /// The node serves its partition from now on: its predecessors have given stamps below the ceiling.
-    pub fn begin(&mut self, desk: &Desk<'_>) {
-        self.is_on = desk.site.stamps == Stamps::OfAttempt;
-        self.clock.hear(Age::first_at(desk.agreed.ceiling()));
+    /// The number by which an answer tells where the transaction has taken effect, if it has: that of its decision, or with stamps of attempts the
+    /// attempt's. An answer that is found again does not know that.
+    pub(super) fn place(&self, decision: Epoch, stamp: Option<Age>) -> Epoch {
+        match stamp.filter(|_| decision > Epoch(0)) {
+            _ if !self.is_on => decision,
+            Some(stamp) => Epoch(stamp.0),
+            None => Epoch(0),
+        }
     }
 
     /// The node serves its partition no more.
@@ -64,6 +68,13 @@ impl Coordinator {
     /// Takes note of a stamp: later ones are given from now on.
     pub fn hear(&mut self, stamp: Age) {
         self.stamping.hear(stamp);
+    }
+
+    /// The node serves its partition from now on, and its predecessors have given stamps below the ceiling. That has to be known before the
+    /// first transaction is taken.
+    pub fn begin_stamping(&mut self, desk: &Desk<'_>) {
+        self.stamping.is_on = desk.site.stamps == Stamps::OfAttempt;
+        self.stamping.clock.hear(Age::first_at(desk.agreed.ceiling()));
     }
 
     /// True if attempts have stamps of their own.

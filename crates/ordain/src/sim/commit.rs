@@ -571,7 +571,7 @@ impl System for CommitSystem {
         };
         let level = match self.family.engine.is_strict {
             true => Level::StrictSerializable,
-            false => Level::SessionSerializable,
+            false => Level::StampOrder,
         };
         let verdict = verdict.and_then(|()| appends::check(level, ending.history, &lists));
         let verdict = verdict.and_then(|()| mixed::check_leases(ending.history));
