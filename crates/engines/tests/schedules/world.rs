@@ -13,7 +13,7 @@ use ordain_gateway::Gateway;
 use ordain_log::MemoryDirectory;
 use ordain_model::{
     Call, Chunk, ChunkNo, Datum, Front, GatewayId, KeyHash, Layout, Micros, Options, OutcomeStatus,
-    PartitionId, ProcedureId, Registry, RequestNo, SessionId, Token, View, system,
+    PartitionId, ProcedureId, Registry, RequestNo, SessionId, Stamp, Token, View, system,
 };
 use ordain_role::{
     Address, Bugs, Directory as _, DiskDone, Event, NodeId, Now, Outbox, PeerChange, PeerState, Role,
@@ -47,6 +47,8 @@ pub struct Answer {
     pub status: OutcomeStatus,
     pub reply: Vec<u8>,
     at: Micros,
+    /// Where it has taken effect.
+    stamp: Stamp,
 }
 
 #[derive(Debug)]
@@ -475,6 +477,7 @@ impl World {
             status: OutcomeStatus::Unknown,
             reply: Vec::new(),
             at: self.now,
+            stamp: Stamp::NONE,
         })
     }
 
@@ -508,7 +511,7 @@ impl World {
     /// Lets all go on, waits until all is answered, and judges what clients have seen.
     ///
     /// # Errors
-    /// A node has stopped, something is not answered or not at rest, or the answers are not strictly serializable.
+    /// A node has stopped, something is not answered or not at rest, or the answers are not of the engine's level.
     pub fn end(mut self) -> Result<(), String> {
         (0..self.nodes.len()).for_each(|node| self.restore(NodeId(node as u16)));
         self.holds.clear();
@@ -553,7 +556,9 @@ impl World {
         let once = self.asked.iter().filter(|asked| asked.of.is_none() && !asked.ops.is_empty());
         let txns = once.map(observed).collect::<Result<_, _>>()?;
         let all = dependencies::History { txns, orders, ..Default::default() };
-        judge(Level::StrictSerializable, &all).map_err(|finding| finding.to_string())
+        let is_strict = self.family.engine.is_strict;
+        let level = if is_strict { Level::StrictSerializable } else { Level::StampOrder };
+        judge(level, &all).map_err(|finding| finding.to_string())
     }
 
     // ---- steps ---------------------------------------------------------------------------------------------
@@ -610,23 +615,29 @@ impl World {
 
     fn take_outcomes(&mut self, message: Message) {
         let Message::Front(Front::Outcomes(batch)) = message else { return };
-        let mut ended: Vec<(usize, OutcomeStatus, Vec<u8>)> = Vec::new();
+        let mut ended: Vec<(usize, Answer)> = Vec::new();
+        let at = self.now;
         let connection = usize::from(batch.gateway.number()).checked_sub(1);
         match connection {
             None => {
                 let own = batch.outcomes.iter().filter(|outcome| outcome.chunk != SAVES);
-                let own = own.map(|outcome| (outcome.chunk.0 as usize - 1, outcome.status, outcome));
-                ended.extend(own.map(|(of, status, outcome)| (of, status, batch.reply(outcome).to_vec())));
+                ended.extend(own.map(|outcome| {
+                    let reply = batch.reply(outcome).to_vec();
+                    let answer = Answer { status: outcome.status, reply, at, stamp: outcome.stamp };
+                    (outcome.chunk.0 as usize - 1, answer)
+                }));
             }
             Some(connection) => {
                 self.connections[connection].1.take_outcomes(&batch, |finished| {
-                    ended.push((finished.ticket.0 as usize, finished.status, finished.reply.to_vec()));
+                    let reply = finished.reply.to_vec();
+                    let answer = Answer { status: finished.status, reply, at, stamp: finished.stamp };
+                    ended.push((finished.ticket.0 as usize, answer));
                 });
                 self.flush(connection);
             }
         }
-        for (of, status, reply) in ended {
-            self.asked[of].answer.get_or_insert(Answer { status, reply, at: self.now });
+        for (of, answer) in ended {
+            self.asked[of].answer.get_or_insert(answer);
         }
     }
 
@@ -694,7 +705,10 @@ fn observed(asked: &Asked) -> Result<Observed, String> {
     });
     let asked_for = Txn { base: *base, ops: appends.collect() };
     let seen = match (read(answer), answer.status) {
-        (Some(txn), _) => Observed::committed(txn).between(at.0, Some(answer.at.0)),
+        (Some(txn), _) => {
+            let stamp = (answer.stamp != Stamp::NONE).then(|| answer.stamp.number());
+            Observed { stamp, ..Observed::committed(txn).between(at.0, Some(answer.at.0)) }
+        }
         (None, OutcomeStatus::Unknown) => Observed::new(asked_for, Outcome::Unknown).between(at.0, None),
         (None, _) => Observed::new(asked_for, Outcome::Aborted).between(at.0, None),
     };

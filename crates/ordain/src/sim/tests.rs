@@ -333,7 +333,7 @@ fn wait_die_is_strictly_serializable_with_all_faults() {
 /// The checker holds it to the order of stamps.
 #[test]
 fn timestamp_is_serializable_in_the_order_of_stamps_with_all_faults() {
-    demand_level("timestamp", 4);
+    demand_level("timestamp", 6);
 }
 
 #[test]
