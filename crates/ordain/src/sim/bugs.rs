@@ -355,7 +355,7 @@ pub(super) const TABLE: &[Planted] = &[
         Bug::UpgradeShared,
         "HELD-ALONE",
         "a shared lock becomes an exclusive one beside a second holder",
-        &[with("--engine no-wait"), with("--engine wait-die --unfinished")],
+        &[with("--engine no-wait"), with("--engine wait-die")],
     ),
     in_test(
         Bug::PassWriter,
