@@ -12,6 +12,7 @@ use ordain_model::{Epoch, Gsn, Millis, OutcomeStatus, PartitionId, SessionId};
 use ordain_role::Bugs;
 
 use crate::entry::{Commit, Content, Entry, Terms};
+use crate::founding::Met;
 use crate::ids::{AttemptId, Term};
 use crate::image::{Image, Standing};
 
@@ -39,6 +40,8 @@ pub struct Agreed {
     cut: Epoch,
     /// Times before this one may have been used to tell what has expired.
     ceiling: Millis,
+    /// The part of the node in the first meeting of all.
+    met: Met,
     /// Entries that did not count.
     void: u64,
 }
@@ -84,6 +87,10 @@ impl Agreed {
                 Some(_) => Ok(Effect::Applied),
                 None => Err(format!("attempt {attempt} has an outcome and was not prepared")),
             },
+            Content::Meet(met) => {
+                self.met = *met;
+                Ok(Effect::Applied)
+            }
             Content::Mark => {
                 self.cut = entry.place;
                 Ok(Effect::Applied)
@@ -125,6 +132,11 @@ impl Agreed {
             None => Ok(Effect::Applied),
             Some(_) => Err(format!("attempt {attempt} was decided twice")),
         }
+    }
+
+    /// The part of the node in the first meeting of all nodes; none once it has served, or begun from a checkpoint of when it had.
+    pub fn meets(&self) -> Option<Met> {
+        (self.term() == Term(0) && self.cut == Epoch(0)).then_some(self.met)
     }
 
     /// The place of the last entry.

@@ -9,6 +9,7 @@ use ordain_replication::EntryType;
 use ordain_role::{Bug, Bugs};
 
 use crate::concurrency::Mode;
+use crate::founding::Met;
 use crate::ids::{Age, AttemptId, Term};
 
 /// An entry of a partition's log. Every member applies the same entries in the same order.
@@ -44,7 +45,7 @@ impl Entry {
             }
             Content::Forget(attempts) => attempts.len() * 24,
             Content::Begin | Content::Outcome(..) | Content::Deny(_) => 0,
-            Content::Reserve(_) | Content::Mark => 0,
+            Content::Reserve(_) | Content::Mark | Content::Meet(_) => 0,
         };
         (REST + content) as u64
     }
@@ -78,6 +79,8 @@ pub enum Content {
     Forget(Vec<AttemptId>),
     /// Times before this one may be used to tell what has expired (R-CEILING).
     Reserve(Millis),
+    /// A node is so far in the first meeting of all nodes. It counts before the first term.
+    Meet(Met),
     /// A cut: the checkpoint of the partition holds the state behind this entry. Its place is a multiple of the spacing of cuts.
     Mark,
 }
@@ -91,6 +94,7 @@ codec!(enum Content {
     5 => Forget(attempts),
     6 => Reserve(ceiling),
     7 => Mark,
+    8 => Meet(met),
 });
 
 /// The decision to commit an attempt, with what it writes at home.
@@ -279,6 +283,7 @@ mod tests {
             Content::Forget(vec![attempt, attempt]),
             Content::Reserve(Millis(1 << 50)),
             Content::Mark,
+            Content::Meet(Met::Founded),
         ];
         for content in contents {
             let entry = Arc::new(Entry {

@@ -19,6 +19,7 @@ use crate::cuts::{Answer, Cuts};
 use crate::desk::{Appender, Departing, Desk, Leaders, Site};
 use crate::entry::{Content, Entry};
 use crate::figures::{self, Traffic};
+use crate::founding::Founding;
 use crate::ids::{Lead, Term};
 use crate::image::Image;
 use crate::message::{Message, Own, Protocol, Relay as RelayMessage, Returned, Termed};
@@ -51,6 +52,8 @@ pub struct Manager {
     relay: Relay,
     cuts: Cuts,
     giver: Giver,
+    /// The first meeting of all nodes, while this one waits for it.
+    founding: Option<Founding>,
     /// The claim of this node, while it serves its partition.
     lead: Option<Lead>,
     /// A term that begins.
@@ -93,6 +96,8 @@ macro_rules! desk {
     };
 }
 
+mod meeting;
+
 impl Manager {
     /// A manager in a cluster that has heard nothing yet.
     pub fn new(site: Site, topology: Topology) -> Manager {
@@ -111,6 +116,7 @@ impl Manager {
             relay: Relay::default(),
             cuts: Cuts::default(),
             giver: Giver::default(),
+            founding: None,
             lead: None,
             begins: None,
             claimed: Term(0),
@@ -376,6 +382,9 @@ impl Manager {
             self.giver.cut(entry.place, &mut self.agreed, self.site.bugs, out);
         }
         self.cuts.applied(entry, entry.weight(), &mut desk!(self, now, out));
+        if let Content::Meet(met) = &entry.content {
+            return self.met(*met, now, out);
+        }
         if matches!(entry.content, Content::Begin) {
             return self.begun(entry.term, now, out);
         }
@@ -407,7 +416,7 @@ impl Manager {
                 self.coordinator.unwritten(content, now.elapsed);
             }
             Content::Reserve(_) => self.reservation.ended(&mut desk),
-            Content::Begin | Content::Mark => {}
+            Content::Begin | Content::Mark | Content::Meet(_) => {}
         }
     }
 
@@ -546,6 +555,7 @@ impl Manager {
             }
         }
         let led = self.leaders.forget(node);
+        self.tell_meeting(node, out);
         self.cuts.tell(node, &mut desk!(self, now, out));
         if let Some(lead) = self.lead {
             out.send(Address { node, role: self.site.manager }, Message::Leads(lead));
@@ -606,7 +616,7 @@ impl Role for Manager {
     fn handle(&mut self, now: Now, event: Event<Message>, out: &mut Outbox<Message>) {
         self.clock = self.clock.max(now.wall.to_millis());
         match event {
-            Event::Start if !self.has_members => self.begin(None, now, out),
+            Event::Start if !self.has_members => self.start(now, out),
             Event::Timer(TIMER) => self.pass_time(now, out),
             Event::Timer(GIVE) => self.giver.rested(),
             Event::Message { from, message } => match message {
@@ -617,6 +627,7 @@ impl Role for Manager {
                 Message::Own(message) => self.take_own(message, now, out),
                 Message::Log(message) => self.take_log(message, now, out),
                 Message::Peer(change) => self.take_peer(change, now, out),
+                Message::Meet(met) => self.take_meeting(from.node, met, now, out),
                 Message::Cut(message) => self.cuts.take(from, message, &mut desk!(self, now, out)),
                 Message::Saving(message) => self.take_saving(&message, out),
                 message @ Message::Group(_) => {
@@ -650,7 +661,10 @@ impl Role for Manager {
     }
 
     fn gauges(&self, report: &mut dyn FnMut(&'static str, f64)) {
-        report(TAKES_TRANSACTIONS, 1.0);
+        match &self.founding {
+            Some(founding) => report("ordain_manager_unfounded", founding.missing() as f64),
+            None => report(TAKES_TRANSACTIONS, 1.0),
+        }
         let counts = &self.coordinator.counts;
         report("ordain_coordinator_transactions", self.coordinator.live() as f64);
         report("ordain_coordinator_unacknowledged", self.coordinator.unacknowledged() as f64);

@@ -13,6 +13,7 @@ use ordain_role::{Bytes, PeerChange, Wire, from_variants};
 
 use crate::cuts::CutMessage;
 use crate::entry::{Entry, Hold};
+use crate::founding::Met;
 use crate::ids::{Age, AttemptId, Lead, Term};
 
 /// A message between the roles of the family.
@@ -26,6 +27,8 @@ pub enum Message {
     Leads(Lead),
     /// Between a manager that relays transactions and the one that coordinates them.
     Relay(Relay),
+    /// Between managers of partitions with one member each: how far the sender is in their first meeting.
+    Meet(Met),
     /// Between managers: where checkpoints are cut.
     Cut(CutMessage),
     /// Between a manager and the participants of its own node.
@@ -315,6 +318,7 @@ codec!(enum Message {
     4 => Group(message),
     5 => Saving(message),
     6 => Cut(message),
+    7 => Meet(met),
 }, local Own | Log | Peer);
 
 codec!(struct Termed { from, to, content });
@@ -455,6 +459,7 @@ mod tests {
             })),
             Message::Cut(CutMessage::Heard(Epoch(1 << 23))),
             Message::Cut(CutMessage::Where),
+            Message::Meet(Met::Ready),
             Message::Cut(CutMessage::At(PartitionId(3), Epoch(9))),
             Message::Cut(CutMessage::Marked(PartitionId(3), Epoch(9))),
             Message::Relay(Relay::Heard(Age(1 << 60))),

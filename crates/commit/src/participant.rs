@@ -228,7 +228,7 @@ impl Participant {
                 self.capture.cut(entry.place, &mut self.store);
                 None
             }
-            Content::Begin | Content::Deny(_) | Content::Forget(_) => None,
+            Content::Begin | Content::Deny(_) | Content::Forget(_) | Content::Meet(_) => None,
         }
     }
 

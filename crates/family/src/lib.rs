@@ -5,10 +5,12 @@
 //! events, carries messages, and lets clients in through gateways whose [`Router`](ordain_gateway::Router) the family
 //! makes.
 
+mod emptied;
 mod family;
 mod message;
 mod settings;
 
+pub use emptied::Emptied;
 pub use family::{Family, Notice, Opened, Roles};
 pub use message::{Incoming, Message};
 pub use ordain_gateway::Services;

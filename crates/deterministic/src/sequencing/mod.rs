@@ -31,7 +31,7 @@ mod speculation;
 mod tests;
 
 pub use batches::Batches;
-pub use exchange::{Beginning, Counting, Emptied, Exchange, ExchangeSettings, JournalRecord, Opened};
+pub use exchange::{Beginning, Counting, Exchange, ExchangeSettings, JournalRecord, Opened};
 pub use message::{ExchangeMessage, Log, Message, Part, Parts, Reading, RemoteResult, Sequencing};
 pub use sequencer::{Neighbours, Sequencer, Settings, gateway_address, input_at, time_of_input};
 pub use sessions::Sessions;

@@ -145,6 +145,7 @@ const METRICS: &[(&str, &str)] = &[
     ("ordain_manager_records_total", "commit family: entries that this node has proposed to its partition's log."),
     ("ordain_manager_sessions", "commit family: sessions whose last answer is kept, for requests that are asked again."),
     ("ordain_manager_strangers_total", "commit family: claims to lead a partition by nodes that do not hold it, which were refused."),
+    ("ordain_manager_unfounded", "commit family: above 0: nodes that have yet to meet for the first time."),
     ("ordain_manager_void_total", "commit family: entries of the log without effect, since a later term had begun before them."),
     ("ordain_memory_limit_bytes", "The limit of memory, `maxmemory`; 0: no limit."),
     ("ordain_network_connected", "Other nodes that are connected."),

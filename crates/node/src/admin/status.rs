@@ -193,7 +193,8 @@ fn shortfalls(place: &Membership, samples: &Samples) -> Vec<String> {
         };
         found.push(format!("the nodes of {who} have not all met yet, which they must once: start them"));
     }
-    if samples.max("ordain_exchange_unfounded") > 0.0 {
+    let unfounded = ["ordain_exchange_unfounded", "ordain_manager_unfounded"];
+    if unfounded.into_iter().any(|name| samples.max(name) > 0.0) {
         let who = format!("replica {}", place.replica());
         found.push(format!("the nodes of {who} have not all met yet, which they must once: start them"));
     }

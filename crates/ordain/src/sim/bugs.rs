@@ -644,7 +644,10 @@ pub(super) const TABLE: &[Planted] = &[
         Bug::SkipFounding,
         "FOUNDED-ONCE",
         "a node that starts with an empty disk takes itself for a new one, and asks no other",
-        &[with("--engine calvin --partitions 3 --profile quiet --operations replace")],
+        &[
+            with("--engine calvin --partitions 3 --profile quiet --operations replace"),
+            with("--engine no-wait --partitions 3 --profile quiet --operations replace --faults delay"),
+        ],
     ),
     planted(
         Bug::ForgetAborts,

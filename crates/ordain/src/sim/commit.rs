@@ -108,7 +108,8 @@ fn take_in(
     (partition, has_members): (PartitionId, bool),
     (after, entries): (Epoch, &[Arc<Entry>]),
 ) -> Option<[Arc<Entry>; 2]> {
-    if !has_members {
+    // A disk without anything is not the node's own: what it was answered for is durable.
+    if !has_members && (after > Epoch(0) || !entries.is_empty()) {
         logs.entry(partition).or_default().split_off(&after.next());
     }
     let other = |entry: &Arc<Entry>| Some([entry.clone(), put(logs, partition, entry)?]);
@@ -294,7 +295,12 @@ pub(super) fn records(entries: &Entries, committed: &BTreeSet<AttemptId>) -> Rec
                 let writes = promised.remove(attempt);
                 writes.filter(|_| *is_commit).unwrap_or_default()
             }
-            Content::Begin | Content::Deny(_) | Content::Forget(_) | Content::Reserve(_) | Content::Mark => {
+            Content::Begin
+            | Content::Deny(_)
+            | Content::Forget(_)
+            | Content::Reserve(_)
+            | Content::Mark
+            | Content::Meet(_) => {
                 continue;
             }
         };
@@ -450,9 +456,9 @@ impl System for CommitSystem {
         self.bears_loss() && groups::agrees_without(node, &group, gauge)
     }
 
-    /// The other members of its group have met the node.
+    /// Others have met the node: the members of its group, or the nodes of the other partitions.
     fn refuses_empty(&self) -> bool {
-        self.has_members()
+        self.settings.topology.nodes() > 1
     }
 
     fn is_ready(&self, node: NodeId, gauge: Gauge<'_>) -> bool {

@@ -51,7 +51,9 @@ pub(super) fn has_leader(node: NodeId, gauge: Gauge<'_>) -> bool {
 /// True if a node serves and lacks nothing.
 pub(super) fn is_ready(node: NodeId, gauge: Gauge<'_>) -> bool {
     let is_some = |name: &str| gauge(node, name).is_some_and(|value| value > 0.0);
-    let is_unfounded = ["ordain_group_unfounded", "ordain_exchange_unfounded"].into_iter().any(is_some);
+    let is_unfounded = ["ordain_group_unfounded", "ordain_exchange_unfounded", "ordain_manager_unfounded"]
+        .into_iter()
+        .any(is_some);
     is_some(TAKES_TRANSACTIONS)
         && gauge(node, "ordain_group_is_voter") != Some(0.0)
         && !is_unfounded

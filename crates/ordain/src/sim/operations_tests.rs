@@ -224,8 +224,10 @@ fn clusters_with_locks_are_archived_restored_restarted_and_replaced() {
     let quiet = ["--engine", "no-wait", "--operations", "replace", "--faults", "delay"];
     let members = counts(&[&MEMBERS[..], &quiet].concat(), 0..3);
     assert!(members.replacements > 0, "{members:?}");
-    let two = counts(&[&["--replicas", "2"][..], &quiet].concat(), 0..3);
-    assert!(two.replacements == 0 && two.mistakes > 0 && two.refusals > 0, "{two:?}");
+    for flags in [["--replicas", "2"], ["--partitions", "3"]] {
+        let of = counts(&[&flags[..], &quiet].concat(), 0..3);
+        assert!(of.replacements == 0 && of.mistakes > 0 && of.refusals > 0, "{flags:?}: {of:?}");
+    }
 }
 
 #[test]

@@ -42,7 +42,7 @@ use ordain_role::{Address, Bugs, Event, NodeId, Now, Outbox, Role, TimerId, Topo
 use crate::sequencing::interleave::Interleave;
 use crate::sequencing::message::{ExchangeMessage, Log, Message, RemoteResult, Sequencing};
 
-pub use founding::{Beginning, Emptied};
+pub use founding::Beginning;
 pub use journal::{Counting, JournalRecord, Opened};
 
 use catch_up::CatchUp;
