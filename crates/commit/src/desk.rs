@@ -11,7 +11,7 @@ use ordain_role::{Address, Bugs, NodeId, Now, Outbox};
 use crate::agreed::Agreed;
 use crate::entry::{Content, Entry};
 use crate::figures::Traffic;
-use crate::ids::{Age, Lead, Term};
+use crate::ids::{Age, AttemptId, Lead, Term};
 use crate::message::{Access, Accesses, Message, Own, Protocol, Termed};
 use crate::stamps::Stamps;
 
@@ -195,6 +195,15 @@ pub struct Departing {
     accesses: BTreeMap<(Address, Lead), Vec<Accesses>>,
 }
 
+impl Departing {
+    /// What an attempt was to be asked there leaves no more: its end would come before it, and what it locks would stay locked.
+    fn withdraw(&mut self, there: (Address, Lead), who: AttemptId) {
+        for accesses in self.accesses.get_mut(&there).into_iter().flatten() {
+            accesses.list.retain(|access| access.attempt != who);
+        }
+    }
+}
+
 /// See the module.
 pub struct Desk<'a> {
     /// The facts of the node.
@@ -246,6 +255,9 @@ impl Desk<'_> {
         match self.participant(shard).filter(|(_, to)| to.term == term) {
             Some((participant, to)) => {
                 let Some(from) = self.lead else { return false };
+                if let Protocol::Finish(who) = &content {
+                    self.departing.withdraw((participant, to), *who);
+                }
                 self.send(participant, Termed { from, to, content });
                 true
             }
@@ -277,7 +289,7 @@ impl Desk<'_> {
     pub fn send_accesses(&mut self) {
         let Some(from) = self.lead else { return self.departing.accesses.clear() };
         for ((address, to), leaving) in std::mem::take(&mut self.departing.accesses) {
-            for mut accesses in leaving {
+            for mut accesses in leaving.into_iter().filter(|accesses| !accesses.list.is_empty()) {
                 if address.node != self.site.node {
                     narrow(&mut accesses);
                 }
@@ -316,7 +328,11 @@ fn narrow(accesses: &mut Accesses) {
 
 #[cfg(test)]
 mod tests {
+    use ordain_model::{ChunkNo, GatewayId};
+
     use super::*;
+    use crate::bench::Bench;
+    use crate::ids::TransactionId;
 
     #[test]
     fn a_claim_is_heard_unless_a_later_one_is_known() {
@@ -344,5 +360,44 @@ mod tests {
         assert_eq!(leaders.reached(PartitionId(1)), known);
         leaders.retract(lead(2), NodeId(4));
         assert_eq!(leaders.of(PartitionId(1)), None);
+    }
+
+    /// Found by a seed of wait-die on two partitions: one shard was to be asked, the leader of the next was not known, and the end of the
+    /// last attempt came before its access.
+    #[test]
+    fn what_an_ended_attempt_was_to_ask_does_not_leave() {
+        let mut at = Bench::new(0);
+        let own = Lead { partition: PartitionId(0), term: Term(1) };
+        at.lead = Some(own);
+        at.leaders.note(own, NodeId(0));
+        let who = |number| AttemptId { transaction: TransactionId { home: own, number }, attempt: 1 };
+        let access = |number| Access {
+            attempt: who(number),
+            age: Age(1),
+            at: 0,
+            fragments: Vec::new(),
+            inputs: Vec::new(),
+            shipped: Vec::new(),
+            returned: Vec::new(),
+            now: Millis(1),
+            seed: 1,
+            step: 0,
+            is_last: true,
+        };
+        let chunk = Arc::new(Chunk::new(GatewayId::of(0, 0), ChunkNo(1)));
+        let sends = at.tell(|desk| {
+            let participant = desk.participant(0).unwrap();
+            [1, 2].into_iter().for_each(|number| desk.access(participant, &chunk, access(number)));
+            desk.tell_participant(0, own.term, Protocol::Finish(who(1)));
+            desk.send_accesses();
+        });
+        let numbers = sends.iter().flat_map(|(_, message)| match message {
+            Message::Termed(Termed { content: Protocol::Finish(who), .. }) => vec![who.transaction.number],
+            Message::Termed(Termed { content: Protocol::Access(accesses), .. }) => {
+                accesses.list.iter().map(|access| 10 + access.attempt.transaction.number).collect()
+            }
+            other => panic!("{other:?}"),
+        });
+        assert_eq!(numbers.collect::<Vec<_>>(), [1, 12]);
     }
 }
