@@ -75,6 +75,11 @@ impl Founding {
         self.met = self.met.max(met);
     }
 
+    /// The log has no space for that: it is logged when there is.
+    pub const fn unwritten(&mut self) {
+        self.logs = self.met;
+    }
+
     /// A peer is so far.
     pub fn take(&mut self, peer: NodeId, met: Met) {
         self.answered.insert(peer, met);
@@ -129,6 +134,8 @@ mod tests {
         assert_eq!(founding.step(), Next::Waits, "one has not answered");
         assert_eq!(told(&mut founding, [Met::Nobody, Met::Ready]), Next::Logs(Met::Ready));
         assert_eq!(told(&mut founding, [Met::Ready; 2]), Next::Waits, "that is not durable");
+        founding.unwritten();
+        assert_eq!(founding.step(), Next::Logs(Met::Ready), "the disk was full");
         founding.logged(Met::Ready);
         assert_eq!(founding.step(), Next::Logs(Met::Founded));
         founding.logged(Met::Founded);

@@ -324,7 +324,9 @@ impl Manager {
             }
             Log::Writable => {
                 self.appender.set_full(false);
-                if self.lead.is_none() && !self.has_members {
+                if self.founding.is_some() {
+                    self.found(now, out);
+                } else if self.lead.is_none() && !self.has_members {
                     self.begin(None, now, out);
                 }
                 let mut desk = desk!(self, now, out);
@@ -416,7 +418,8 @@ impl Manager {
                 self.coordinator.unwritten(content, now.elapsed);
             }
             Content::Reserve(_) => self.reservation.ended(&mut desk),
-            Content::Begin | Content::Mark | Content::Meet(_) => {}
+            Content::Meet(_) => self.founding.iter_mut().for_each(Founding::unwritten),
+            Content::Begin | Content::Mark => {}
         }
     }
 

@@ -39,8 +39,8 @@ impl Manager {
     }
 
     /// Takes the next step of the first meeting, if it is time.
-    fn found(&mut self, now: Now, out: &mut Outbox<Message>) {
-        let Some(founding) = &mut self.founding else { return };
+    pub(super) fn found(&mut self, now: Now, out: &mut Outbox<Message>) {
+        let Some(founding) = self.founding.as_mut().filter(|_| !self.appender.is_full()) else { return };
         match founding.step() {
             Next::Waits => {}
             Next::Logs(met) => {
