@@ -7,7 +7,7 @@ use crate::piece::{Kind, Piece};
 /// The pause after a piece while transactions come: some fifty times what a piece takes, so that with
 /// what it costs them to keep what they replace it is a tenth at most, and rarely holds one up.
 const REST: Micros = Micros::from_millis(15);
-/// So many transactions since the piece before are a load.
+/// The number of transactions since the piece before that count as a load.
 const LOAD: u64 = 64;
 /// The most items of a piece: each may have to be fetched from memory.
 const ITEMS_MAX: usize = 512;

@@ -3,7 +3,7 @@
 //! The store keeps aside what is replaced behind the cut, as it does for any past state: versions are places of the log, and a
 //! cut lies between two eras of them (`cuts.rs`).
 
-use ordain_checkpoint::{Filling, Kind, ON_THEIR_WAY, Pace, Piece};
+use ordain_checkpoint::{Filling, Kind, Piece};
 use ordain_model::Table as _;
 use ordain_model::{Digest, Epoch, Micros, Position};
 use ordain_replication::Saving;
@@ -12,7 +12,7 @@ use ordain_store::{Keep, MemoryStore, RecordStore, Snapshot as _};
 
 use crate::cuts::era_before;
 use crate::message::Message;
-use crate::saving::Giving;
+use crate::saving::{Giving, Sending};
 
 /// The most older contents for which what was given is compared with the digest of the state, which takes 0.15 µs for each.
 const COMPARED_MAX: u64 = 16 << 10;
@@ -20,7 +20,7 @@ const COMPARED_MAX: u64 = 16 << 10;
 const SETTLED: usize = 16 << 10;
 /// Records that were cleared together and are freed at once: half a millisecond's.
 const FREED: usize = 4096;
-/// What was kept for a checkpoint is freed in steps, with such pauses between them.
+/// The pause between two steps in which contents that were kept for a checkpoint are freed.
 const FREES_AFTER: Micros = Micros::from_millis(1);
 
 /// See the module.
@@ -34,22 +34,19 @@ pub struct Capture {
     skipped: Vec<Epoch>,
     /// The number of entries that were applied.
     applied: u64,
-    /// What is not needed any more is freed when a timer fires.
+    /// A timer is set that frees contents which are not needed any more.
     frees: bool,
 }
 
 /// The state at a cut, while it is kept and given away.
 #[derive(Debug)]
 struct Cut {
-    place: Epoch,
+    sending: Sending,
     next: Position,
-    on_their_way: u32,
     /// So much is kept that contents given away are not kept any more, and nothing is compared in the end.
     is_large: bool,
     /// The digest of the records given away.
     digest: Digest,
-    pace: Pace,
-    rests: bool,
 }
 
 impl Capture {
@@ -76,8 +73,8 @@ impl Capture {
         if self.cut.is_some() {
             return self.skipped.push(place);
         }
-        let (next, digest, pace) = (Position::default(), Digest::default(), Pace::default());
-        self.cut = Some(Cut { place, next, on_their_way: 0, is_large: false, digest, pace, rests: false });
+        let (next, digest) = (Position::default(), Digest::default());
+        self.cut = Some(Cut { sending: Sending::of(place), next, is_large: false, digest });
         self.keep(store);
     }
 
@@ -85,26 +82,20 @@ impl Capture {
     fn keep(&self, store: &mut MemoryStore) {
         let cut = self.cut.as_ref();
         let given = cut.filter(|cut| cut.is_large).map_or(Position::default(), |cut| cut.next);
-        store.keep(Keep { since: None, cut: cut.map(|cut| era_before(cut.place)), given });
+        store.keep(Keep { since: None, cut: cut.map(|cut| era_before(cut.sending.place)), given });
     }
 
     /// The checkpointer has written a piece, or given the checkpoint up.
     pub fn take(&mut self, saving: &Saving, store: &mut MemoryStore) {
-        let Some(cut) = &mut self.cut else { return };
-        match saving {
-            Saving::Taken(place) if *place == cut.place => cut.on_their_way -= 1,
-            Saving::Dropped(place) if *place == cut.place => {
-                self.cut = None;
-                self.keep(store);
-            }
-            _ => {}
+        if self.cut.take_if(|cut| cut.sending.is_dropped(saving)).is_some() {
+            self.keep(store);
         }
     }
 
     /// Giving has rested: what is not needed any more is freed, some at a time.
     pub fn rested(&mut self, store: &mut MemoryStore) {
         self.frees = false;
-        self.cut.iter_mut().for_each(|cut| cut.rests = false);
+        self.cut.iter_mut().for_each(|cut| cut.sending.rested());
         if self.cut.is_none() {
             self.keep(store);
         }
@@ -113,7 +104,7 @@ impl Capture {
     /// Gives the next piece away, unless it rests; answers after which time there is more to do, if there is.
     ///
     /// # Errors
-    /// What was given is not the state at the cut: the node must stop.
+    /// The records that were given are not the state at the cut: the node must stop.
     pub fn give(
         &mut self,
         store: &mut MemoryStore,
@@ -128,11 +119,12 @@ impl Capture {
             self.frees |= has_more;
             return Ok(has_more.then_some(FREES_AFTER));
         };
-        if cut.rests || cut.on_their_way >= ON_THEIR_WAY {
+        if !cut.sending.may_send() {
             return Ok(None);
         }
+        let place = cut.sending.place;
         // Planted, CUT.
-        let at = if bugs.has(Bug::CutLate) { Epoch(u64::MAX) } else { era_before(cut.place) };
+        let at = if bugs.has(Bug::CutLate) { Epoch(u64::MAX) } else { era_before(place) };
         cut.is_large |= store.older() > COMPARED_MAX;
         if !cut.is_large {
             store.settle(SETTLED);
@@ -140,19 +132,13 @@ impl Capture {
         let (piece, rest) = records(store, at, cut.next, enough);
         cut.digest = cut.digest.plus(piece.digest());
         if rest.is_none() && !cut.is_large && cut.digest != store.as_of(at).digest() {
-            return Err(format!("what was given of the checkpoint at {} is another state", cut.place));
+            return Err(format!("what was given of the checkpoint at {place} is another state"));
         }
-        let place = cut.place;
-        if !piece.is_empty() {
-            cut.on_their_way += 1;
-            out.send(to, Saving::Piece { epoch: place, piece });
-        }
+        cut.sending.send(to, piece, out);
         let pause = match rest {
             Some(next) => {
                 cut.next = next;
-                let pause = cut.pace.rest(self.applied);
-                cut.rests = pause > Micros(0);
-                pause
+                cut.sending.rest(self.applied)
             }
             None => {
                 out.send(to, Saving::Last(place));
@@ -209,7 +195,7 @@ mod tests {
         (store, capture)
     }
 
-    /// What is sent by the next step: the digest of a piece, or whether it was the last.
+    /// Takes the next step; answers the digest of the piece that it sends, and whether it says that this was the last.
     fn give(store: &mut MemoryStore, capture: &mut Capture) -> (Digest, bool) {
         let mut out = Outbox::default();
         capture.give(store, Bugs::NONE, &mut out).unwrap();

@@ -470,7 +470,7 @@ mod tests {
         assert_eq!(hand.tell(Cohort::go_on), [Sent::Outcome(true)]);
     }
 
-    /// What is promised to a home whose leader is another now is asked for.
+    /// The outcome of a promise to a former leader is asked for.
     #[test]
     fn a_promise_to_a_former_leader_is_asked_for() {
         let mut hand = Hand::new();

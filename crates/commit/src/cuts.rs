@@ -33,6 +33,8 @@ pub const SPACING: u64 = 1 << 23;
 
 /// A round that takes longer is given up: a partition has no leader, or its messages are lost.
 const ROUND_MAX: Micros = Micros::from_millis(2_000);
+/// No partition gets as far as this place in any life of a cluster: 2^33 cuts from the first.
+const BEYOND: u64 = 1 << 56;
 /// A cut that was wanted and did not come about is wanted again after so long.
 const AGAIN_AFTER: Micros = Micros::from_millis(1_000);
 
@@ -71,6 +73,20 @@ codec!(enum CutMessage {
     2 => At(partition, place),
     3 => Marked(partition, cut),
 });
+
+impl CutMessage {
+    /// True if some node may say so: cuts stand where cuts stand, and no place is beyond all. A partition that believed another one would
+    /// have no places left.
+    pub const fn is_sound(&self) -> bool {
+        match self {
+            CutMessage::Heard(cut) | CutMessage::Marked(_, cut) => {
+                cut.0.is_multiple_of(SPACING) && cut.0 < BEYOND
+            }
+            CutMessage::Where => true,
+            CutMessage::At(_, place) => place.0 < BEYOND,
+        }
+    }
+}
 
 /// See the module.
 #[derive(Debug, Default)]

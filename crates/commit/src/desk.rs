@@ -196,7 +196,7 @@ pub struct Departing {
 }
 
 impl Departing {
-    /// What an attempt was to be asked there leaves no more: its end would come before it, and what it locks would stay locked.
+    /// Withdraws the accesses of an attempt to a participant. The end of the attempt would come before them, and their locks would stay.
     fn withdraw(&mut self, there: (Address, Lead), who: AttemptId) {
         for accesses in self.accesses.get_mut(&there).into_iter().flatten() {
             accesses.list.retain(|access| access.attempt != who);

@@ -8,8 +8,8 @@
 //! 2. it is *ready*, until every peer is ready, or one is founded; then it logs [`Met::Founded`];
 //! 3. it is *founded*, until every peer is; then it serves.
 //!
-//! Whoever has ever been served was served when all nodes were founded, and each knows it after any crash. So a node that asks, and is
-//! told that a peer is founded, has lost its disk and stops. A node whose log has served before serves at once. Partitions whose
+//! No client is served before all nodes are founded, and each node knows that it is after any crash. A node that asks, and is told that
+//! a peer is founded, has therefore lost its disk, and stops. A node whose log has served before serves at once. Partitions whose
 //! members agree on their logs have the same rule among those (`replication/src/group/founding.rs`), and none between partitions.
 
 use std::collections::BTreeMap;
@@ -51,11 +51,12 @@ pub enum Next {
 /// The state of a node that has not served yet.
 #[derive(Debug)]
 pub struct Founding {
-    /// How far the node is, and how far it is about to be.
+    /// The stage that the log has the node at.
     met: Met,
+    /// The stage that the node has the log agree on.
     logs: Met,
     peers: usize,
-    /// How far the peers are that have answered.
+    /// The stages of the peers that have answered.
     answered: BTreeMap<NodeId, Met>,
 }
 
@@ -65,7 +66,7 @@ impl Founding {
         Founding { met, logs: met, peers, answered: BTreeMap::new() }
     }
 
-    /// How far the node is.
+    /// The stage that the log has the node at.
     pub const fn met(&self) -> Met {
         self.met
     }

@@ -631,8 +631,11 @@ impl Role for Manager {
                 Message::Log(message) => self.take_log(message, now, out),
                 Message::Peer(change) => self.take_peer(change, now, out),
                 Message::Meet(met) => self.take_meeting(from.node, met, now, out),
-                Message::Cut(message) => self.cuts.take(from, message, &mut desk!(self, now, out)),
-                Message::Saving(message) => self.take_saving(&message, out),
+                Message::Cut(message) if message.is_sound() => {
+                    self.cuts.take(from, message, &mut desk!(self, now, out));
+                }
+                Message::Saving(message) if from.node == self.site.node => self.take_saving(&message, out),
+                Message::Cut(_) | Message::Saving(_) => self.strangers += 1,
                 message @ Message::Group(_) => {
                     out.halt(format!("a manager was sent a message that is not for it: {message:?}"));
                 }

@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use ordain_checkpoint::{CheckpointError, Header, Item, Totals};
 use ordain_family::{Keep, NodeSettings, Notice, Opened, Roles, places};
-use ordain_log::{Durability, LogConfig, LogError, LogWriter, Recovered};
+use ordain_log::{LogConfig, LogError, LogWriter, Recovered};
 use ordain_model::{Digest, Epoch, Gsn, KeyHash, Registry};
 use ordain_replication::{
     CheckpointSettings, Checkpointer, EntryType, GroupError, GroupJournal, GroupLog, GroupSettings, InputLog,
@@ -264,7 +264,7 @@ pub fn open(
     })
 }
 
-/// What a checkpoint has given: roles that begin with it, its place and totals, and those before it that are refused.
+/// Roles that begin with a checkpoint, its place and totals, and the later checkpoints that are refused.
 type Begun = (Replay, Option<(Epoch, Totals)>, Vec<(Epoch, CheckpointError)>);
 
 /// Begins from the newest complete checkpoint that is what was written, if there is one.
@@ -330,18 +330,6 @@ fn checkpoint_settings(settings: &NodeSettings) -> CheckpointSettings {
     }
 }
 
-fn log_config(settings: &NodeSettings, begun: Epoch) -> LogConfig {
-    let synced = settings.keep == Keep::Fsync && !settings.bugs.has(Bug::SkipSync);
-    LogConfig {
-        segment_bytes: settings.segment_bytes,
-        durability: if synced { Durability::Fsync } else { Durability::Os },
-        bugs: settings.bugs,
-        expect_existing: settings.expect_log,
-        begins_after: begun,
-        ..LogConfig::new(settings.identity.clone())
-    }
-}
-
 fn group_settings(settings: &NodeSettings, begun: Epoch) -> GroupSettings {
     let members = settings.topology.group(settings.partition()).collect();
     GroupSettings {
@@ -372,7 +360,7 @@ fn open_log(
     if has_members(settings) {
         let (log, found) = GroupLog::<Entries, Message>::open(
             directory,
-            log_config(settings, Epoch(0)),
+            settings.log_config(),
             group_settings(settings, begun),
             Arc::new(()),
             ends(settings),
@@ -384,7 +372,7 @@ fn open_log(
         )?;
         return Ok((Box::new(log), found));
     }
-    let config = log_config(settings, begun);
+    let config = LogConfig { begins_after: begun, ..settings.log_config() };
     let (writer, found) =
         LogWriter::open(directory, config, |entry| visit(Entries::decode(&(), &entry.payload)?))?;
     Ok((Box::new(lone_log(settings, begun, Some(writer))), found))

@@ -477,7 +477,11 @@ impl Participant {
     fn take(&mut self, from: Address, message: Message, out: &mut Outbox<Message>) {
         match message {
             Message::Termed(termed) => self.take_termed(from, termed, out),
-            Message::Saving(saving) => self.capture.take(&saving, &mut self.store),
+            Message::Saving(saving) if from.node == self.manager.node => {
+                self.capture.take(&saving, &mut self.store);
+            }
+            // Another node has nothing to say about this one's checkpoints.
+            Message::Saving(_) => self.refused += 1,
             Message::Own(own) => self.take_own(own, out),
             Message::Log(Log::Sealed(entry)) => {
                 let ended = self.apply(&entry);

@@ -28,14 +28,67 @@ pub struct Giver {
     applied: u64,
 }
 
-/// The state at a cut, while it is given away.
-#[derive(Debug)]
-struct Cut {
-    place: Epoch,
-    next: Next,
+/// The pieces of one role's part of a checkpoint, on their way to the checkpointer.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Sending {
+    /// The place of the cut.
+    pub(crate) place: Epoch,
+    /// The pieces that are not written yet.
     on_their_way: u32,
     pace: Pace,
     rests: bool,
+}
+
+impl Sending {
+    /// No piece of a checkpoint is sent yet.
+    pub(crate) fn of(place: Epoch) -> Sending {
+        Sending { place, on_their_way: 0, pace: Pace::default(), rests: false }
+    }
+
+    /// True if the next piece may be sent.
+    pub(crate) const fn may_send(&self) -> bool {
+        !self.rests && self.on_their_way < ON_THEIR_WAY
+    }
+
+    /// Sends a piece, unless it is empty.
+    pub(crate) fn send(&mut self, to: Address, piece: Piece, out: &mut Outbox<Message>) {
+        if !piece.is_empty() {
+            self.on_their_way += 1;
+            out.send(to, Saving::Piece { epoch: self.place, piece });
+        }
+    }
+
+    /// Rests for as long as the load asks for, given the number of entries that were applied; answers how long that is.
+    pub(crate) fn rest(&mut self, applied: u64) -> Micros {
+        let pause = self.pace.rest(applied);
+        self.rests = pause > Micros(0);
+        pause
+    }
+
+    /// It has rested.
+    pub(crate) const fn rested(&mut self) {
+        self.rests = false;
+    }
+
+    /// The checkpointer has written a piece, or given the checkpoint up; answers whether it has given it up.
+    pub(crate) fn is_dropped(&mut self, saving: &Saving) -> bool {
+        match saving {
+            Saving::Taken(place) if *place == self.place => {
+                debug_assert!(self.on_their_way > 0, "a piece is written that was not sent");
+                self.on_their_way = self.on_their_way.saturating_sub(1);
+                false
+            }
+            Saving::Dropped(place) => *place == self.place,
+            _ => false,
+        }
+    }
+}
+
+/// The state at a cut, while it is given away.
+#[derive(Debug)]
+struct Cut {
+    sending: Sending,
+    next: Next,
 }
 
 /// The part of the state that is given away next.
@@ -81,26 +134,19 @@ impl Giver {
             image.decided.clear();
         }
         agreed.hold(Some(era_before(place)));
-        let (pace, next) = (Pace::default(), Next::First(image));
-        self.cut = Some(Cut { place, next, on_their_way: 0, pace, rests: false });
+        self.cut = Some(Cut { sending: Sending::of(place), next: Next::First(image) });
     }
 
     /// The checkpointer has written a piece, or given the checkpoint up.
     pub fn take(&mut self, saving: &Saving, agreed: &mut Agreed) {
-        let Some(cut) = &mut self.cut else { return };
-        match saving {
-            Saving::Taken(place) if *place == cut.place => cut.on_their_way -= 1,
-            Saving::Dropped(place) if *place == cut.place => {
-                self.cut = None;
-                agreed.hold(None);
-            }
-            _ => {}
+        if self.cut.take_if(|cut| cut.sending.is_dropped(saving)).is_some() {
+            agreed.hold(None);
         }
     }
 
     /// Giving has rested.
     pub fn rested(&mut self) {
-        self.cut.iter_mut().for_each(|cut| cut.rests = false);
+        self.cut.iter_mut().for_each(|cut| cut.sending.rested());
     }
 
     /// Gives the next piece away, unless it rests; answers how long it rests then, if more is to come.
@@ -108,10 +154,10 @@ impl Giver {
         let (Some(Giving { to, piece: enough }), Some(cut)) = (self.giving, &mut self.cut) else {
             return None;
         };
-        if cut.rests || cut.on_their_way >= ON_THEIR_WAY {
+        if !cut.sending.may_send() {
             return None;
         }
-        let place = cut.place;
+        let place = cut.sending.place;
         let mut filling = Filling::new(Kind::Outcomes, enough);
         let next = std::mem::replace(&mut cut.next, Next::Outcomes(SessionId(0)));
         let (piece, next): (Piece, Option<Next>) = match next {
@@ -129,16 +175,11 @@ impl Giver {
                 (filling.piece, filling.rest.map(Next::Replaced))
             }
         };
-        if !piece.is_empty() {
-            cut.on_their_way += 1;
-            out.send(to, Saving::Piece { epoch: place, piece });
-        }
+        cut.sending.send(to, piece, out);
         match next {
             Some(next) => {
                 cut.next = next;
-                let rest = cut.pace.rest(self.applied);
-                cut.rests = rest > Micros(0);
-                Some(rest)
+                Some(cut.sending.rest(self.applied))
             }
             None => {
                 out.send(to, Saving::Last(place));

@@ -3,8 +3,9 @@
 use std::collections::BTreeSet;
 use std::sync::Arc;
 
+use ordain_log::{Durability, LogConfig};
 use ordain_model::{Computations, Micros, Options, PartitionId, Stamp, Stopwatch};
-use ordain_role::{Address, Bugs, NodeId, Topology, UnderWay};
+use ordain_role::{Address, Bug, Bugs, NodeId, Topology, UnderWay};
 use serde::{Deserialize, Serialize};
 
 /// What a node keeps, and when it has kept it.
@@ -116,6 +117,18 @@ pub struct NodeSettings {
 }
 
 impl NodeSettings {
+    /// The node's log, as its directory keeps it.
+    pub fn log_config(&self) -> LogConfig {
+        let synced = self.keep == Keep::Fsync && !self.bugs.has(Bug::SkipSync);
+        LogConfig {
+            segment_bytes: self.segment_bytes,
+            durability: if synced { Durability::Fsync } else { Durability::Os },
+            bugs: self.bugs,
+            expect_existing: self.expect_log,
+            ..LogConfig::new(self.identity.clone())
+        }
+    }
+
     /// The settings of a node on its own, with one thread, that runs an engine with these options.
     pub fn new(options: Options) -> NodeSettings {
         NodeSettings {

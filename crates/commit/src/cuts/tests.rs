@@ -196,6 +196,29 @@ fn a_partition_that_is_past_a_cut_does_not_mark_it() {
     assert_eq!(world.cuts(), [SPACING, 0], "the other has heard of it through this one");
 }
 
+/// A peer must not be able to use up the places of a log.
+#[test]
+fn a_cut_that_cannot_be_is_not_heard_of() {
+    let mut world = World::new(2, 0);
+    let before = world.logs.clone();
+    let last = Epoch(u64::MAX / SPACING * SPACING);
+    for message in [
+        CutMessage::Heard(Epoch(u64::MAX)),
+        CutMessage::Heard(last),
+        CutMessage::Heard(Epoch(SPACING + 1)),
+        CutMessage::Marked(PartitionId(1), last),
+        CutMessage::At(PartitionId(1), Epoch(u64::MAX)),
+    ] {
+        assert!(!message.is_sound(), "{message:?}");
+        world.handle(0, Event::Message { from: at(1, MANAGER), message: message.into() });
+        world.settle();
+    }
+    assert_eq!((world.cuts(), &world.logs), (vec![0, 0], &before));
+    world.bgsave(0);
+    world.settle();
+    assert_eq!(world.cuts(), [SPACING; 2]);
+}
+
 #[test]
 fn a_node_that_comes_back_hears_of_the_last_cut_first() {
     let mut world = World::new(2, 0);

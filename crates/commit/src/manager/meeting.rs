@@ -32,7 +32,9 @@ impl Manager {
 
     /// Hears how far a peer is.
     pub(super) fn take_meeting(&mut self, from: NodeId, met: Met, now: Now, out: &mut Outbox<Message>) {
-        if let Some(founding) = &mut self.founding {
+        if from == self.site.node || from.0 >= self.topology.nodes() {
+            self.strangers += 1;
+        } else if let Some(founding) = &mut self.founding {
             founding.take(from, met);
             self.found(now, out);
         }

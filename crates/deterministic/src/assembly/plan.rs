@@ -9,7 +9,6 @@ use crate::sequencing::{Batches, Beginning, Exchange, ExchangeSettings, Neighbou
 use crate::shard::{self, LockManager, ShardMessage};
 use ordain_checkpoint::Found;
 use ordain_family::{Keep, NodeSettings, Replication};
-use ordain_log::{Durability, LogConfig};
 use ordain_model::{CheckpointMode, Epoch, GatewayId, Layout, PartitionId, Reads, Registry};
 use ordain_replication::{
     Arrival, CheckpointSettings, ConfigurationService, ConfigurationServiceSettings, GroupSettings,
@@ -158,17 +157,6 @@ impl Plan<'_> {
             keep_bytes: self.log_keep_bytes,
             bugs: self.bugs,
             ..GroupSettings::new(self.at(places::LOG), members)
-        }
-    }
-
-    pub(super) fn log_config(&self) -> LogConfig {
-        let synced = self.keep == Keep::Fsync && !self.bugs.has(Bug::SkipSync);
-        LogConfig {
-            segment_bytes: self.segment_bytes,
-            durability: if synced { Durability::Fsync } else { Durability::Os },
-            bugs: self.bugs,
-            expect_existing: self.expect_log,
-            ..LogConfig::new(self.identity.clone())
         }
     }
 

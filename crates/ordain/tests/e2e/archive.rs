@@ -193,11 +193,37 @@ fn move_away(data: &Path, to: &Path, nodes: usize) -> Vec<PathBuf> {
     moved.collect()
 }
 
+/// Checks that a restored cluster begins with this state, and goes on from there. `counted`: the last request of the session.
+fn goes_on_restored(
+    start: impl Fn() -> Cluster,
+    data: &Path,
+    (state_then, digest): (&BTreeMap<String, String>, &Reply),
+    counted: usize,
+) {
+    let cluster = start();
+    for node in [0, 3] {
+        assert_eq!(&state(&mut cluster.client(node)), state_then, "node {node}");
+    }
+    let mut client = cluster.client(1);
+    assert_eq!(&client.insist("DEBUG DIGEST"), digest);
+    // What a session was answered last holds, and the next is new.
+    count_in_session(&mut client, counted);
+    // It goes on from there, keeps what it does, and its replicas agree.
+    write(&mut client, 40);
+    let after = state(&mut client);
+    save_all(&cluster);
+    cluster.stop();
+    let cluster = start();
+    assert_eq!(state(&mut cluster.client(2)), after);
+    until("its replicas agree", || cluster::status(data).1["digests"] == "equal");
+    cluster.stop();
+}
+
 #[test]
 fn a_cluster_goes_back_to_a_past_epoch_all_together() {
     let home = tempfile::tempdir().unwrap();
-    let (data, afar) = (home.path().join("data"), home.path().join("afar"));
-    let store = format!("file://{}", afar.display());
+    let (data, archive) = (home.path().join("data"), home.path().join("store"));
+    let store = format!("file://{}", archive.display());
     let flags = ["--partitions", "2", "--replicas", "2", "--threads", "1", "--checkpoint-store", &store];
     let start = || Cluster::start(&data, &flags);
     let cluster = start();
@@ -243,23 +269,7 @@ fn a_cluster_goes_back_to_a_past_epoch_all_together() {
         let ended = restore(&sources, &["--to-epoch", &epoch.to_string()]);
         assert_eq!(ended.code, Some(0), "{ended:?}");
         assert!(ended.stdout.join("\n").contains(&format!("at the end of epoch {epoch}:")), "{ended:?}");
-        let cluster = start();
-        for node in [0, 3] {
-            assert_eq!(&state(&mut cluster.client(node)), state_then, "round {n}, node {node}");
-        }
-        let mut client = cluster.client(1);
-        assert_eq!(&client.insist("DEBUG DIGEST"), digest);
-        // What a session was answered last holds, and the next is new.
-        count_in_session(&mut client, n + 1);
-        // It goes on from there, keeps what it does, and its replicas agree.
-        write(&mut client, 40);
-        let after = state(&mut client);
-        save_all(&cluster);
-        cluster.stop();
-        let cluster = start();
-        assert_eq!(state(&mut cluster.client(2)), after);
-        until("its replicas agree", || cluster::status(&data).1["digests"] == "equal");
-        cluster.stop();
+        goes_on_restored(start, &data, (state_then, digest), n + 1);
         move_away(&data, &home.path().join(format!("then-{n}")), 4);
     }
 
@@ -297,8 +307,8 @@ fn a_cluster_goes_back_to_a_past_epoch_all_together() {
 #[test]
 fn a_cluster_with_locks_goes_back_to_a_cut_all_together() {
     let home = tempfile::tempdir().unwrap();
-    let (data, afar) = (home.path().join("data"), home.path().join("afar"));
-    let store = format!("file://{}", afar.display());
+    let (data, archive) = (home.path().join("data"), home.path().join("store"));
+    let store = format!("file://{}", archive.display());
     let layout = ["--partitions", "2", "--replicas", "2", "--threads", "1", "--engine", "no-wait"];
     let flags: Vec<&str> = layout.into_iter().chain(["--checkpoint-store", &store]).collect();
     let start = || Cluster::start(&data, &flags);
@@ -335,22 +345,7 @@ fn a_cluster_with_locks_goes_back_to_a_cut_all_together() {
         for (round, cut, state_then, digest) in &cuts {
             let ended = restore(from, &["--to-epoch", &cut.to_string()]);
             assert_eq!(ended.code, Some(0), "{ended:?}");
-            let cluster = start();
-            for node in [0, 3] {
-                assert_eq!(&state(&mut cluster.client(node)), state_then, "cut {cut}, node {node}");
-            }
-            let mut client = cluster.client(1);
-            assert_eq!(&client.insist("DEBUG DIGEST"), digest);
-            // What a session was answered last holds, and the next is new.
-            count_in_session(&mut client, round + 1);
-            write(&mut client, 40);
-            let after = state(&mut client);
-            save_all(&cluster);
-            cluster.stop();
-            let cluster = start();
-            assert_eq!(state(&mut cluster.client(2)), after);
-            until("its replicas agree", || cluster::status(&data).1["digests"] == "equal");
-            cluster.stop();
+            goes_on_restored(start, &data, (state_then, digest), round + 1);
             move_away(&data, &home.path().join(format!("then-{n}-{round}")), 4);
         }
     }
@@ -359,8 +354,8 @@ fn a_cluster_with_locks_goes_back_to_a_cut_all_together() {
 /// Three replicas that are restored from a store, of which one is lost then: it gets what came before from a member.
 fn a_replica_joins_what_was_restored(engine: &str, replication: &str) {
     let home = tempfile::tempdir().unwrap();
-    let (data, afar) = (home.path().join("data"), home.path().join("afar"));
-    let store = format!("file://{}", afar.display());
+    let (data, archive) = (home.path().join("data"), home.path().join("store"));
+    let store = format!("file://{}", archive.display());
     let setting = ["--replicas", "3", "--threads", "1", "--replication", replication, "--engine", engine];
     let flags: Vec<&str> = setting.into_iter().chain(["--checkpoint-store", &store]).collect();
     let cluster = Cluster::start(&data, &flags);

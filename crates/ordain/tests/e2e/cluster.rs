@@ -412,8 +412,13 @@ fn a_cluster_with_primaries_comes_up_and_shows_who_they_are() {
 /// Without members the nodes of other partitions know what it had: it is refused, and comes back with a copy alone.
 #[test]
 fn an_emptied_node_is_refused_where_there_is_one_replica() {
+    ["calvin", "no-wait"].into_iter().for_each(an_emptied_node_is_refused);
+}
+
+fn an_emptied_node_is_refused(engine: &str) {
     let dir = tempfile::tempdir().unwrap();
-    let cluster = Cluster::start(dir.path(), &["--partitions", "2", "--replicas", "1", "--threads", "1"]);
+    let flags = ["--partitions", "2", "--replicas", "1", "--threads", "1", "--engine", engine];
+    let cluster = Cluster::start(dir.path(), &flags);
     let mut client = cluster.client(0);
     for i in 0..20 {
         assert_eq!(client.insist(&format!("SET key:{i} value:{i}")), Reply::ok());
