@@ -48,6 +48,21 @@ pub trait Records {
     /// Runs code that writes a record, with the version of the content before.
     fn write<R>(&mut self, name: Name<'_>, now: Millis, run: impl FnOnce(CellMut<'_>, Version) -> R) -> R;
 
+    /// Runs code of a [blind write](Fragment::is_blind): it replaces the record, and neither what it leaves nor what it answers
+    /// depends on the content or the version that it is given. So an implementation may give it an absent record with
+    /// [`Version::NONE`] whatever there is. By default it is given what [`Records::write`] gives.
+    ///
+    /// Code that changes nothing, as where it aborts its transaction, leaves the record as it is.
+    #[inline]
+    fn overwrite<R>(
+        &mut self,
+        name: Name<'_>,
+        now: Millis,
+        run: impl FnOnce(CellMut<'_>, Version) -> R,
+    ) -> R {
+        self.write(name, now, run)
+    }
+
     /// Runs code that reads a record and its child records.
     fn read_parent<R>(
         &mut self,
@@ -147,6 +162,9 @@ impl<'a> Step<'a> {
             }
             Access::Read => records.read(name, now, |cell, version| {
                 call(code, fragment, frame, (Target::Read(cell), version, None), locals, out)
+            }),
+            Access::Write if fragment.is_blind => records.overwrite(name, now, |cell, version| {
+                call(code, fragment, frame, (Target::Write(cell), version, None), locals, out)
             }),
             Access::Write => records.write(name, now, |cell, version| {
                 call(code, fragment, frame, (Target::Write(cell), version, None), locals, out)

@@ -117,10 +117,19 @@ impl<'a, S: RecordStore> InWorkspace<'a, S> {
     pub fn find(&self, db: Db, key: &[u8], hash: KeyHash, now: Millis) -> (&Cell, Gsn) {
         let drafts = &self.workspace.drafts;
         let (cell, version) = match drafts.position(db, key, hash) {
-            Some(place) => (&drafts.at(place).cell, drafts.at(place).version),
+            Some(place) => (&drafts.at(place).cell, self.version(place, now)),
             None => self.committed(db, key, hash),
         };
         if cell.is_live(now) { (cell, version) } else { (&Cell::ABSENT, Gsn::NONE) }
+    }
+
+    /// The version of the committed content that a draft takes the place of, or none if the draft is not live at a time.
+    fn version(&self, place: usize, now: Millis) -> Gsn {
+        let Draft { db, ref key, hash, ref cell, version, .. } = *self.workspace.drafts.at(place);
+        match cell.is_live(now) {
+            true => version.unwrap_or_else(|| self.committed(db, key, hash).1),
+            false => Gsn::NONE,
+        }
     }
 
     /// Gathers copies of the records of compute fragment `n`. Those of other shards are taken from `received`.
@@ -145,30 +154,39 @@ impl<'a, S: RecordStore> InWorkspace<'a, S> {
 
     /// Takes in a record as a compute fragment has left it.
     pub fn put(&mut self, db: Db, key: &[u8], hash: KeyHash, cell: Cell) {
-        let draft = self.draft(db, key, hash);
-        (draft.cell, draft.changed) = (cell, true);
+        match self.workspace.drafts.position(db, key, hash) {
+            Some(place) => {
+                let draft = self.workspace.drafts.at_mut(place);
+                (draft.cell, draft.changed) = (cell, true);
+            }
+            None => self.put_first((db, key, hash), cell),
+        }
     }
 
-    /// The draft of a record, made from its committed content at first.
-    fn draft(&mut self, db: Db, key: &[u8], hash: KeyHash) -> &mut Draft {
-        let place = self.workspace.drafts.position(db, key, hash).unwrap_or_else(|| {
+    /// Makes the first draft of a record, without a look at what is committed.
+    fn put_first(&mut self, (db, key, hash): (Db, &[u8], KeyHash), cell: Cell) {
+        let draft = Draft { db, hash, key: key.to_vec(), cell, version: None, changed: true };
+        self.workspace.drafts.push(draft);
+    }
+
+    /// The place of a record's draft, which is made from the committed content at first.
+    fn draft(&mut self, db: Db, key: &[u8], hash: KeyHash) -> usize {
+        self.workspace.drafts.position(db, key, hash).unwrap_or_else(|| {
             let (cell, version) = self.committed(db, key, hash);
-            let (key, cell) = (key.to_vec(), cell.clone());
+            let (key, cell, version) = (key.to_vec(), cell.clone(), Some(version));
             self.workspace.drafts.push(Draft { db, hash, key, cell, version, changed: false })
-        });
-        self.workspace.drafts.at_mut(place)
+        })
     }
 }
 
 impl Draft {
     /// The record as code that writes it sees it: absent if its time has come.
-    fn writable(&mut self, now: Millis) -> (CellMut<'_>, Version) {
-        let version = if self.cell.is_live(now) { self.version } else { Gsn::NONE };
+    fn writable(&mut self, now: Millis) -> CellMut<'_> {
         let mut cell = CellMut::new(&mut self.cell, &mut self.changed, None);
         if cell.is_expired(now) {
             cell.delete();
         }
-        (cell, version.into())
+        cell
     }
 }
 
@@ -179,8 +197,26 @@ impl<S: RecordStore> Records for InWorkspace<'_, S> {
     }
 
     fn write<R>(&mut self, name: Name<'_>, now: Millis, run: impl FnOnce(CellMut<'_>, Version) -> R) -> R {
-        let (cell, version) = self.draft(name.db, name.key, name.hash).writable(now);
-        run(cell, version)
+        let place = self.draft(name.db, name.key, name.hash);
+        let version = self.version(place, now);
+        run(self.workspace.drafts.at_mut(place).writable(now), version.into())
+    }
+
+    fn overwrite<R>(
+        &mut self,
+        name: Name<'_>,
+        now: Millis,
+        run: impl FnOnce(CellMut<'_>, Version) -> R,
+    ) -> R {
+        if let Some(place) = self.workspace.drafts.position(name.db, name.key, name.hash) {
+            return run(self.workspace.drafts.at_mut(place).writable(now), Version::NONE);
+        }
+        let (mut cell, mut changed) = (Cell::ABSENT, false);
+        let result = run(CellMut::new(&mut cell, &mut changed, None), Version::NONE);
+        if changed {
+            self.put_first((name.db, name.key, name.hash), cell);
+        }
+        result
     }
 
     fn read_parent<R>(
@@ -205,14 +241,15 @@ impl<S: RecordStore> Records for InWorkspace<'_, S> {
             hash: name.hash,
             key: name.key.to_vec(),
             cell: Cell::ABSENT,
-            version: Gsn::NONE,
+            version: None,
             changed: false,
         };
-        let mut draft = std::mem::replace(self.draft(name.db, name.key, name.hash), empty);
-        let (cell, version) = draft.writable(now);
+        let place = self.draft(name.db, name.key, name.hash);
+        let version = self.version(place, now);
+        let mut draft = std::mem::replace(self.workspace.drafts.at_mut(place), empty);
         let mut children = DraftChildren { records: self, parent: name, now };
-        let result = run(cell, version, &mut children);
-        *self.draft(name.db, name.key, name.hash) = draft;
+        let result = run(draft.writable(now), version.into(), &mut children);
+        *self.workspace.drafts.at_mut(place) = draft;
         result
     }
 
@@ -254,7 +291,8 @@ impl<S: RecordStore> Children for DraftChildren<'_, '_, S> {
 
     fn edit(&mut self, suffix: &[u8], change: &mut dyn FnMut(&mut CellMut<'_>)) {
         let (db, key, hash) = self.parent.child(suffix);
-        change_child(self.records.draft(db, &key, hash).writable(self.now).0, change);
+        let place = self.records.draft(db, &key, hash);
+        change_child(self.records.workspace.drafts.at_mut(place).writable(self.now), change);
     }
 }
 

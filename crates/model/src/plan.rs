@@ -60,6 +60,9 @@ pub struct Fragment {
     pub shipped: bool,
     /// True if it reaches the child records of its record too ([`crate::children`]).
     pub with_children: bool,
+    /// True if it is a *blind write*: it replaces its record, unless it aborts, and looks neither at the record's content, nor at
+    /// its version, nor at its time: an update or an insert, whichever it turns out to be.
+    pub is_blind: bool,
     /// True if a later fragment has its slot or its record as an input.
     pub fed: bool,
     /// True if it is handed records, or may be: it has its share of what its transaction may carry
@@ -301,9 +304,28 @@ impl<'a> Planner<'a> {
     /// must have a record of its own to run on, in a database that clients can select.
     pub fn with_children(&mut self) {
         if let Some(fragment) = self.last() {
-            let may = fragment.is_keyed() && !fragment.shipped && fragment.db.0 < Db::COUNT;
+            let may = fragment.is_keyed()
+                && !fragment.shipped
+                && !fragment.is_blind
+                && fragment.db.0 < Db::COUNT;
             debug_assert!(may, "a fragment that cannot have children");
             fragment.with_children = may;
+        }
+    }
+
+    /// Declares that the fragment added last is a [blind write](Fragment::is_blind). It must write a record that is neither
+    /// shipped nor reached with its children.
+    pub fn blind(&mut self) {
+        self.blind_if(true);
+    }
+
+    /// As [`Planner::blind`], on a condition.
+    #[inline]
+    pub fn blind_if(&mut self, is_blind: bool) {
+        if let Some(fragment) = self.last().filter(|_| is_blind) {
+            let may = fragment.access == Access::Write && !fragment.shipped && !fragment.with_children;
+            debug_assert!(may, "a fragment that cannot be blind");
+            fragment.is_blind = may;
         }
     }
 
@@ -384,6 +406,7 @@ impl<'a> Planner<'a> {
             silent: false,
             shipped: false,
             with_children: false,
+            is_blind: false,
             fed: false,
             carries: false,
             snapshot_readable: false,
@@ -490,6 +513,7 @@ mod tests {
             silent: false,
             shipped: false,
             with_children: false,
+            is_blind: false,
             fed: false,
             carries: false,
             snapshot_readable: false,

@@ -324,6 +324,7 @@ impl Procedure for Commit {
                 return Err(DAMAGED);
             }
             planner.key_in(db_of(db)?, Commit::WRITE, Access::Write, key)?;
+            planner.blind();
         }
         Ok(())
     }

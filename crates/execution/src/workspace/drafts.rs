@@ -13,9 +13,9 @@ pub(super) struct Draft {
     pub(super) hash: KeyHash,
     pub(super) key: Vec<u8>,
     pub(super) cell: Cell,
-    /// The version of the content that the draft was made from.
-    pub(super) version: Gsn,
-    /// Whether the content differs from what it was made from.
+    /// The version of the content that the draft was made from; none if it was made without a look at the committed record.
+    pub(super) version: Option<Gsn>,
+    /// Whether the content was changed.
     pub(super) changed: bool,
 }
 
@@ -105,7 +105,7 @@ mod tests {
             let (db, key) = (Db(n % 3), vec![n / 3]);
             let hash = KeyHash::of(&key);
             assert_eq!(drafts.position(db, &key, hash), None);
-            let (cell, version) = (Cell::ABSENT, Gsn::NONE);
+            let (cell, version) = (Cell::ABSENT, None);
             let place = drafts.push(Draft { db, hash, key: key.clone(), cell, version, changed: false });
             assert_eq!(drafts.position(db, &key, hash), Some(place));
         }

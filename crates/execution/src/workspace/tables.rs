@@ -194,7 +194,8 @@ impl<S: RecordStore> Table for InWorkspace<'_, S> {
             });
         }
         for (db, key) in &expired {
-            let draft = self.draft(*db, key, KeyHash::of_record(*db, key));
+            let place = self.draft(*db, key, KeyHash::of_record(*db, key));
+            let draft = self.workspace.drafts.at_mut(place);
             CellMut::new(&mut draft.cell, &mut draft.changed, None).delete();
         }
         expired.len() as u64
