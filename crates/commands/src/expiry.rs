@@ -50,7 +50,17 @@ impl TimeUnit {
         }
         self.instant(n, now).ok_or(invalid)
     }
+
+    /// As [`TimeUnit::positive`], of a text that a transaction is to be planned from. True if the text means a time then whenever
+    /// that is.
+    pub(crate) fn check(self, text: &[u8], invalid: Refusal) -> Result<bool, Refusal> {
+        self.positive(text, Millis(0), invalid)?;
+        Ok(self.positive(text, NEVER_YET, invalid).is_ok())
+    }
 }
+
+/// A time that no transaction has: the year 146,140,482.
+const NEVER_YET: Millis = Millis(1 << 62);
 
 /// Lets the record exist through `at`, or deletes it if that is now or past, as Redis does.
 pub(crate) fn expire_at(cell: &mut CellMut<'_>, at: i64, now: Millis) {
@@ -72,6 +82,11 @@ pub(crate) struct StringOptions<'a> {
 }
 
 impl<'a> StringOptions<'a> {
+    /// True if one of them concerns the record as it is.
+    pub(crate) const fn look(&self) -> bool {
+        self.only_if_absent || self.only_if_present || self.get || self.keep_ttl || self.persist
+    }
+
     /// Reads the options of SET.
     pub(crate) fn of_set(rest: ArgIter<'a>) -> Result<StringOptions<'a>, Refusal> {
         StringOptions::parse(rest, |options, word| {

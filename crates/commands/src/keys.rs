@@ -17,7 +17,13 @@ pub(crate) fn register(registry: &mut Registry) {
     registry.register(
         ids::DEL,
         "del",
-        Arc::new(WriteEach { step: 1, check: |_| Ok(()), run: del, together: Together::Sum }),
+        Arc::new(WriteEach {
+            step: 1,
+            check: |_| Ok(()),
+            is_blind: false,
+            run: del,
+            together: Together::Sum,
+        }),
     );
     registry.register(ids::EXISTS, "exists", Arc::new(ReadEach { run: exists, together: Together::Sum }));
     registry.register(ids::TYPE, "type", Arc::new(ReadKey { check: any, run: type_of }));

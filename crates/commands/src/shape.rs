@@ -211,6 +211,35 @@ where
     }
 }
 
+/// A command that replaces the record of its first argument, whatever it holds, as far as its arguments have it so.
+pub(crate) struct PutKey<C, R> {
+    /// Refuses bad arguments, and tells whether with these the write is [blind](ordain_model::Fragment::is_blind); is given those
+    /// after the key.
+    pub(crate) check: C,
+    /// Changes the record and answers.
+    pub(crate) run: R,
+}
+
+impl<C, R> Procedure for PutKey<C, R>
+where
+    C: Fn(ArgIter<'_>) -> Result<bool, PlanError> + Send + Sync,
+    R: Fn(Input<'_>, CellMut<'_>, &mut Writer<'_>) -> Result<(), Refusal> + Send + Sync,
+{
+    fn plan(&self, args: Args<'_>, planner: &mut Planner<'_>) -> Result<(), PlanError> {
+        let mut rest = args.iter();
+        let key = rest.next().ok_or(TOO_FEW)?;
+        let is_blind = (self.check)(rest)?;
+        planner.key(0, Access::Write, key)?;
+        planner.blind_if(is_blind);
+        Ok(())
+    }
+
+    fn run(&self, _code: u16, cx: &mut FragmentContext<'_>) -> Result<(), Abort> {
+        write_record(cx, &self.run);
+        Ok(())
+    }
+}
+
 /// Runs the effect of a fragment planned with [`Access::Write`].
 pub(crate) fn write_record(
     cx: &mut FragmentContext<'_>,
@@ -295,6 +324,8 @@ pub(crate) struct WriteEach<R> {
     pub(crate) step: usize,
     /// Refuses bad arguments.
     pub(crate) check: fn(Args<'_>) -> Result<(), PlanError>,
+    /// True if each record is replaced, whatever it holds.
+    pub(crate) is_blind: bool,
     /// Changes the record of one key and answers for it.
     pub(crate) run: R,
     /// The way in which the answers become one.
@@ -307,7 +338,11 @@ where
 {
     fn plan(&self, args: Args<'_>, planner: &mut Planner<'_>) -> Result<(), PlanError> {
         (self.check)(args)?;
-        each_key(args.iter(), self.step, |key| planner.key(0, Access::Write, key).map(drop))
+        each_key(args.iter(), self.step, |key| {
+            planner.key(0, Access::Write, key)?;
+            planner.blind_if(self.is_blind);
+            Ok(())
+        })
     }
 
     fn run(&self, _code: u16, cx: &mut FragmentContext<'_>) -> Result<(), Abort> {

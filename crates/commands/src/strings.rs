@@ -14,8 +14,8 @@ use crate::extended::Extended;
 use crate::ids;
 use crate::number::Decimal;
 use crate::shape::{
-    Input, NOT_FLOAT, NOT_INTEGER, ReadEach, ReadKey, Refusal, TOO_LONG, Together, WriteEach, WriteKey, any,
-    bulk_or_nil, increment, increment_float, integer, string,
+    Input, NOT_FLOAT, NOT_INTEGER, PutKey, ReadEach, ReadKey, Refusal, TOO_LONG, Together, WriteEach,
+    WriteKey, any, bulk_or_nil, increment, increment_float, integer, string,
 };
 
 const BAD_SET_EXPIRY: Refusal = Refusal("ERR invalid expire time in 'set' command");
@@ -28,14 +28,14 @@ const BAD_OFFSET: Refusal = Refusal("ERR offset is out of range");
 /// Adds the procedures.
 pub(crate) fn register(registry: &mut Registry) {
     registry.register(ids::GET, "get", Arc::new(ReadKey { check: any, run: get }));
-    registry.register(ids::SET, "set", Arc::new(WriteKey { check: check_set, run: set }));
+    registry.register(ids::SET, "set", Arc::new(PutKey { check: check_set, run: set }));
     registry.register(ids::SETNX, "setnx", Arc::new(WriteKey { check: check_value, run: setnx }));
     let mut setter = |id: ProcedureId, name: &'static str, unit: TimeUnit, invalid: Refusal| {
         let check = move |rest: ArgIter<'_>| check_setex(rest, unit, invalid);
         let run = move |input: Input<'_>, cell: CellMut<'_>, w: &mut Writer<'_>| {
             setex(input, cell, w, unit, invalid)
         };
-        registry.register(id, name, Arc::new(WriteKey { check, run }));
+        registry.register(id, name, Arc::new(PutKey { check, run }));
     };
     setter(ids::SETEX, "setex", TimeUnit::EX, BAD_SETEX_EXPIRY);
     setter(ids::PSETEX, "psetex", TimeUnit::PX, BAD_PSETEX_EXPIRY);
@@ -45,7 +45,7 @@ pub(crate) fn register(registry: &mut Registry) {
     registry.register(
         ids::MSET,
         "mset",
-        Arc::new(WriteEach { step: 2, check: check_mset, run: mset, together: Together::Ok }),
+        Arc::new(WriteEach { step: 2, check: check_mset, is_blind: true, run: mset, together: Together::Ok }),
     );
     registry.register(ids::MSETNX, "msetnx", Arc::new(multi::SetAllIfAbsent));
     registry.register(ids::APPEND, "append", Arc::new(WriteKey { check: any, run: append }));
@@ -82,13 +82,13 @@ fn get(_input: Input<'_>, cell: &Cell, w: &mut Writer<'_>) -> Result<(), Refusal
     Ok(())
 }
 
-fn check_set(mut rest: ArgIter<'_>) -> Result<(), PlanError> {
+fn check_set(mut rest: ArgIter<'_>) -> Result<bool, PlanError> {
     check_length(rest.bytes())?;
-    // What the bounds are now is known to the transaction alone.
-    if let Some((unit, text)) = StringOptions::of_set(rest)?.expiry {
-        unit.positive(text, Millis(0), BAD_SET_EXPIRY)?;
-    }
-    Ok(())
+    let options = StringOptions::of_set(rest)?;
+    // What the bounds are now is known to the transaction alone. Where it finds the time out of them, the record stays.
+    let check = |(unit, text): (TimeUnit, &[u8])| unit.check(text, BAD_SET_EXPIRY);
+    let is_set = options.expiry.map_or(Ok(true), check)?;
+    Ok(is_set && !options.look())
 }
 
 fn set(input: Input<'_>, mut cell: CellMut<'_>, w: &mut Writer<'_>) -> Result<(), Refusal> {
@@ -136,9 +136,10 @@ fn setnx(mut input: Input<'_>, mut cell: CellMut<'_>, w: &mut Writer<'_>) -> Res
     Ok(())
 }
 
-fn check_setex(mut rest: ArgIter<'_>, unit: TimeUnit, invalid: Refusal) -> Result<(), PlanError> {
-    unit.positive(rest.bytes(), Millis(0), invalid)?;
-    check_value(rest)
+fn check_setex(mut rest: ArgIter<'_>, unit: TimeUnit, invalid: Refusal) -> Result<bool, PlanError> {
+    let is_set = unit.check(rest.bytes(), invalid)?;
+    check_value(rest)?;
+    Ok(is_set)
 }
 
 fn setex(

@@ -3,6 +3,8 @@
 //! What an attempt does to whole databases stands in its workspace too, as a list of [`TableChange`]s, and its drafts lie over
 //! the outcome: a database then shows the committed records of another one, or none ([`tables`]).
 
+#[cfg(test)]
+mod blind;
 mod drafts;
 mod tables;
 

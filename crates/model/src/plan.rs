@@ -304,10 +304,8 @@ impl<'a> Planner<'a> {
     /// must have a record of its own to run on, in a database that clients can select.
     pub fn with_children(&mut self) {
         if let Some(fragment) = self.last() {
-            let may = fragment.is_keyed()
-                && !fragment.shipped
-                && !fragment.is_blind
-                && fragment.db.0 < Db::COUNT;
+            let may =
+                fragment.is_keyed() && !fragment.shipped && !fragment.is_blind && fragment.db.0 < Db::COUNT;
             debug_assert!(may, "a fragment that cannot have children");
             fragment.with_children = may;
         }
@@ -525,9 +523,74 @@ mod tests {
         assert!(size_of::<Fragment>() <= 40, "{}", size_of::<Fragment>());
     }
 
+    /// Plans a fragment before some others on the same key, and one after them.
+    fn plan_between(add: impl Fn(&mut Planner<'_>, Arg<'_>)) -> Vec<Fragment> {
+        let (mut plans, registry, mut keys) = (Plans::default(), Registry::default(), 0);
+        let encoded = crate::args::encode(&["a"]);
+        let txn_args = Args::parse(&encoded).unwrap();
+        let mut planner = Planner {
+            plans: &mut plans,
+            registry: &registry,
+            base: 0,
+            first: 0,
+            txn_args,
+            procedure: ProcedureId(1),
+            db: Db(0),
+            call_at: 0,
+            keys: &mut keys,
+        };
+        let key = txn_args.iter().next().unwrap();
+        planner.key(0, Access::Write, key).unwrap();
+        add(&mut planner, key);
+        planner.key(0, Access::Write, key).unwrap();
+        plans.fragments
+    }
+
+    #[test]
+    fn only_the_last_fragment_is_declared_blind() {
+        let fragments = plan_between(|planner, key| {
+            planner.key(0, Access::Write, key).unwrap();
+            planner.blind_if(false);
+            planner.blind();
+            planner.blind_if(false);
+        });
+        let are_blind: Vec<bool> = fragments.iter().map(|fragment| fragment.is_blind).collect();
+        assert_eq!(are_blind, [false, true, false]);
+    }
+
+    #[test]
+    fn what_looks_at_records_cannot_be_declared_blind() {
+        let add: [fn(&mut Planner<'_>, Arg<'_>); 6] = [
+            |planner, key| _ = planner.key(0, Access::Read, key),
+            |planner, key| _ = planner.ship(Access::Write, key),
+            |planner, key| {
+                planner.key(0, Access::Write, key).unwrap();
+                planner.with_children();
+            },
+            |planner, _| _ = planner.compute_alone(0, KeyHash(0)),
+            |planner, _| _ = planner.table(0, Access::TableWrite),
+            |planner, key| {
+                // The other way round: what is blind has no children.
+                planner.key(0, Access::Write, key).unwrap();
+                planner.blind();
+                planner.with_children();
+                planner.key(0, Access::Read, key).unwrap();
+            },
+        ];
+        for (n, add) in add.into_iter().enumerate() {
+            let plan = || {
+                plan_between(|planner, key| {
+                    add(planner, key);
+                    planner.blind();
+                })
+            };
+            assert!(std::panic::catch_unwind(plan).is_err(), "{n}");
+        }
+    }
+
     #[test]
     fn a_call_survives_nesting() {
-        let inner = encode_call(ProcedureId(9), Db(3), &crate::args::encode(&["a", "b"]));
+        let inner = encode_call(ProcedureId(9), Db(3), &crate::args::encode(&["a"]));
         let outer = crate::args::encode(&[&b"x"[..], &inner]);
         let outer = Args::parse(&outer).unwrap();
         let item = outer.iter().nth(1).unwrap();

@@ -2,7 +2,7 @@
 //!
 //! It is the oracle (calvin.md, `ref_exec`). It shares the plans and the fragments' code with the engines and
 //! nothing else: no locks, no shards, no batching, no journal. It restores whole records when a transaction
-//! aborts, which no engine could afford.
+//! aborts, which no engine could afford. Blind writes are run twice, to see that they are blind.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
@@ -24,7 +24,7 @@ use crate::layout::Layout;
 use crate::map::Map;
 use crate::outcome::OutcomeStatus;
 use crate::plan::{Access, Fragment, nested_args};
-use crate::procedure::{FragmentContext, Inputs, Locals, Members, Registry, ReplyContext, Target};
+use crate::procedure::{Frame, Inputs, Locals, Members, Procedure, Registry, ReplyContext, Target};
 use crate::serial::{key_of, seed_of};
 use crate::stamp::Version;
 use crate::system;
@@ -365,22 +365,18 @@ impl ReferenceExecutor {
         let Step { registry, gsn, now, txn, fragment, .. } = *step;
         let share = registry.limits().share(txn.carriers);
         let key = key_of(step.args, fragment);
-        let mut cx = FragmentContext {
+        let frame = Frame {
             args: nested_args(step.args, fragment.call_at),
             db: fragment.db,
             key,
             now,
             seed: seed_of(gsn),
-            version: Version::NONE,
             inputs: Inputs { slots: step.slots, list: step.inputs },
-            target: Target::Read(&Cell::ABSENT),
-            children: None,
-            locals: &mut self.locals,
             registry,
             share,
             most: registry.limits().reply,
-            out,
         };
+        let mut cx = frame.on(Target::Read(&Cell::ABSENT), Version::NONE, None, &mut self.locals, out);
         let code = registry.get(fragment.procedure).expect("planned, so registered");
         let (map, past) = (&mut self.map, &mut self.past);
         match fragment.access {
@@ -406,6 +402,10 @@ impl ReferenceExecutor {
                     Target::Read(&record.cell)
                 };
                 let result = code.run(fragment.code, &mut cx);
+                if fragment.is_blind {
+                    let left = result.is_ok().then_some((&record.cell, changed));
+                    check_blind(fragment, (code, frame), &mut self.locals, (result, out, left));
+                }
                 if writes {
                     put(map, at, record, changed, gsn);
                 }
@@ -514,6 +514,25 @@ fn map_key(fragment: &Fragment, key: &[u8]) -> Key {
 }
 
 /// Takes a record out to be written; one whose time has come is gone for good.
+/// Runs a blind write once more, on an absent record.
+///
+/// # Panics
+/// If it did not do the same to the record that there was, or has not replaced it: then it must not be planned as one.
+fn check_blind(
+    fragment: &Fragment,
+    (code, frame): (&dyn Procedure, Frame<'_>),
+    locals: &mut Locals,
+    (result, answer, left): (std::result::Result<(), Abort>, &[u8], Option<(&Cell, bool)>),
+) {
+    let (mut cell, mut changed, mut out) = (Cell::ABSENT, false, Vec::new());
+    let target = Target::Write(CellMut::new(&mut cell, &mut changed, None));
+    let again = code.run(fragment.code, &mut frame.on(target, Version::NONE, None, locals, &mut out));
+    assert_eq!((again, &*out), (result, answer), "a blind write depends on its record: {fragment:?}");
+    if let Some(left) = left {
+        assert_eq!(left, (&cell, true), "a blind write does not replace its record: {fragment:?}");
+    }
+}
+
 fn take(map: &mut BTreeMap<Key, Record>, at: &Key, now: Millis) -> Record {
     map.remove(at)
         .filter(|record| record.cell.is_live(now))

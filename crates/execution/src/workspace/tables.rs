@@ -217,6 +217,7 @@ mod tests {
     #[derive(Clone, Debug)]
     enum Op {
         Put(u8, u8, u8),
+        Overwrite(u8, u8, u8),
         Delete(u8, u8),
         Child(u8, u8, u8),
         Clear(Option<u8>),
@@ -228,6 +229,7 @@ mod tests {
         let (db, key) = (0..DBS, 0..6_u8);
         prop_oneof![
             4 => (db.clone(), key.clone(), 0..200_u8).prop_map(|(db, key, value)| Op::Put(db, key, value)),
+            4 => (db.clone(), key.clone(), 0..200_u8).prop_map(|(db, key, value)| Op::Overwrite(db, key, value)),
             2 => (db.clone(), key.clone()).prop_map(|(db, key)| Op::Delete(db, key)),
             2 => (db.clone(), key, 0..200_u8).prop_map(|(db, key, value)| Op::Child(db, key, value)),
             1 => prop::option::of(db.clone()).prop_map(Op::Clear),
@@ -240,14 +242,20 @@ mod tests {
     fn run(op: &Op, records: &mut impl Records) {
         let key_of = |key: u8| vec![b'k', key];
         let text = |value: u8| Value::String(vec![value]);
+        let put = |mut cell: CellMut<'_>, value| {
+            cell.put(text(value));
+            cell.set_expiry(if value < 100 { Millis(0) } else { Millis(5) });
+        };
         match *op {
             Op::Put(db, key, value) => {
                 let key = key_of(key);
                 let name = Name { db: Db(db), key: &key, hash: KeyHash::of(&key) };
-                records.write(name, Millis(1), |mut cell, _| {
-                    cell.put(text(value));
-                    cell.set_expiry(if value < 100 { Millis(0) } else { Millis(5) });
-                });
+                records.write(name, Millis(1), |cell, _| put(cell, value));
+            }
+            Op::Overwrite(db, key, value) => {
+                let key = key_of(key);
+                let name = Name { db: Db(db), key: &key, hash: KeyHash::of(&key) };
+                records.overwrite(name, Millis(1), |cell, _| put(cell, value));
             }
             Op::Delete(db, key) => {
                 let key = key_of(key);

@@ -1,4 +1,4 @@
-//! The oracle itself, where no other crate looks at it from two sides: child records.
+//! The oracle itself, where no other crate looks at it from two sides: child records, and blind writes that are none.
 
 use super::*;
 use crate::args::Arg;
@@ -7,7 +7,7 @@ use crate::chunk::Call;
 use crate::error::PlanError;
 use crate::ids::{ChunkNo, Epoch, GatewayId, PartitionId, ProcedureId};
 use crate::plan::Planner;
-use crate::procedure::Procedure;
+use crate::procedure::{FragmentContext, Procedure};
 use crate::value::Value;
 
 /// A ledger: its record holds the number of the next entry, and the entries are its children. Arguments: the name of
@@ -185,4 +185,82 @@ fn no_plan_names_a_child_record() {
     let refused =
         Chunk::new(GatewayId(0), ChunkNo(0)).push(&registry, Call::new(LEDGER, Db(0)), |_| {}).is_err();
     assert!(refused);
+}
+
+/// Declared a blind write, whatever it does. Arguments: the name of what it does, a key.
+struct Blind;
+
+const BLIND: ProcedureId = ProcedureId(501);
+
+impl Procedure for Blind {
+    fn plan(&self, args: Args<'_>, planner: &mut Planner<'_>) -> std::result::Result<(), PlanError> {
+        planner.key(0, Access::Write, args.iter().nth(1).ok_or(PlanError::SYNTAX)?)?;
+        planner.blind();
+        planner.abortable();
+        Ok(())
+    }
+
+    fn run(&self, _: u16, cx: &mut FragmentContext<'_>) -> std::result::Result<(), Abort> {
+        let held = cx.cell().string().map(<[u8]>::to_vec);
+        let new = |bytes: &[u8]| Value::String(bytes.to_vec());
+        match cx.args.get(0).unwrap_or_default() {
+            b"put" => cx.cell_mut().put(new(b"new")),
+            b"delete" => cx.cell_mut().delete(),
+            b"abort" => return Err(Abort::Logic),
+            b"leave" => {}
+            b"answer" => {
+                cx.cell_mut().put(new(b"new"));
+                cx.writer().bulk(&held.unwrap_or_default());
+            }
+            b"append" => cx.cell_mut().put(new(&[&held.unwrap_or_default(), &b"new"[..]].concat())),
+            b"keep expiry" => cx.cell_mut().put_keep_expiry(new(b"new")),
+            b"version" => {
+                let version = cx.version.number().unwrap_or_default();
+                cx.cell_mut().put(new(&version.to_le_bytes()));
+            }
+            _ => match held {
+                Some(_) => return Err(Abort::Logic),
+                None => cx.cell_mut().put(new(b"new")),
+            },
+        }
+        Ok(())
+    }
+}
+
+/// Does one thing to a record that a fragment declared blind may not look at. False if the oracle notices a look.
+fn is_blind(what: &str) -> bool {
+    let mut registry = Registry::default();
+    registry.register(BLIND, "blind", Arc::new(Blind));
+    let mut chunk = Chunk::new(GatewayId(0), ChunkNo(0));
+    chunk.push(&registry, Call::new(BLIND, Db(0)), |out| _ = out.push(what.as_bytes()).push(b"k")).unwrap();
+    let mut executor = ReferenceExecutor::new(Arc::new(registry));
+    let old = Cell { value: Some(Value::String(b"old".to_vec())), expires_at: Millis(90).into() };
+    let gsn = |epoch| Gsn::new(Epoch(epoch), PartitionId(0), 0);
+    executor.put_back(Db(0), b"k", old, gsn(1));
+    let txn = &chunk.txns()[0];
+    let fragment = &chunk.fragments(txn)[0];
+    let mut before = executor.images(&chunk, txn);
+    let step = Step {
+        registry: &executor.registry.clone(),
+        gsn: gsn(2),
+        now: Millis(50),
+        args: chunk.args(txn),
+        txn,
+        fragments: chunk.fragments(txn),
+        fragment,
+        inputs: &[],
+        slots: &Vec::new(),
+    };
+    // Not as a transaction: to that, a panic of an abortable fragment is an abort.
+    catch_unwind(AssertUnwindSafe(|| executor.run_fragment(&step, &mut before, &mut Vec::new()))).is_ok()
+}
+
+#[test]
+fn a_blind_write_that_looks_at_its_record_is_noticed() {
+    for what in ["put", "delete", "abort"] {
+        assert!(is_blind(what), "{what}");
+    }
+    for what in ["leave", "answer", "append", "keep expiry", "version", "insert"] {
+        assert!(!is_blind(what), "{what}");
+    }
 }
