@@ -108,6 +108,7 @@ impl Procedure for Open {
             check_account(key.bytes)?;
             planner.key_in(DB, 0, Access::Write, key)?;
             planner.silent();
+            planner.blind();
         }
         check_amount(words.bytes())
     }
@@ -449,7 +450,7 @@ impl Source for Customers {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::testing::{Bed, run, wrong};
+    use crate::testing::{Bed, load_again, run, wrong};
 
     fn parameters(accounts: u64) -> Parameters {
         Parameters {
@@ -475,6 +476,11 @@ mod tests {
             assert!(transfers.committed > 300 && transfers.aborted > 100, "{transfers:?}");
             assert!((140..260).contains(&balances.committed) && (60..140).contains(&totals.committed));
         }
+    }
+
+    #[test]
+    fn opening_accounts_writes_over_what_there_is() {
+        load_again(&Bank::new(parameters(20)).unwrap());
     }
 
     #[test]

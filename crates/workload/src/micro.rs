@@ -81,6 +81,7 @@ impl Procedure for Load {
         keys.try_for_each(|key| {
             planner.key_in(DB, 0, Access::Write, key.ok_or(DAMAGED)?)?;
             planner.silent();
+            planner.blind();
             Ok(())
         })
     }
@@ -548,7 +549,7 @@ mod tests {
 
     use super::*;
     use crate::choice::Scatter;
-    use crate::testing::{Bed, run, wrong};
+    use crate::testing::{Bed, load_again, run, wrong};
 
     fn calvin() -> Calvin {
         Calvin {
@@ -558,6 +559,11 @@ mod tests {
             multi_partition: 0.4,
             ..Calvin::default()
         }
+    }
+
+    #[test]
+    fn loading_writes_over_what_there_is() {
+        load_again(&Micro::calvin(calvin()).unwrap());
     }
 
     #[test]

@@ -100,6 +100,20 @@ pub fn run(workload: &dyn Workload, populations: usize, txns: usize) -> (Bed, Re
     (bed, results)
 }
 
+/// Loads a workload, runs some of its transactions and loads it again, over what they have left: its blind writes, which the
+/// executor checks, find other contents then. Panics unless the state is the first one again.
+pub fn load_again(workload: &dyn Workload) {
+    let mut bed = Bed::new();
+    let mut source = workload.source(7, 0, 1);
+    bed.load(&mut *source);
+    let loaded = bed.executor.digest();
+    let mut by_kind = vec![Counts::default(); workload.kinds().len()];
+    (0..50).for_each(|_| bed.step(&mut *source, &mut by_kind));
+    assert_ne!(bed.executor.digest(), loaded);
+    bed.load(&mut *workload.source(7, 0, 1));
+    assert_eq!(bed.executor.digest(), loaded);
+}
+
 /// The names of what does not hold.
 pub fn wrong(findings: &[Finding]) -> Vec<&'static str> {
     findings.iter().filter(|finding| finding.wrong.is_some()).map(|finding| finding.name).collect()

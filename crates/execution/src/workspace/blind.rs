@@ -207,7 +207,7 @@ fn attempt(store: &MemoryStore, ops: &[Op], is_blind: bool) -> Left {
 }
 
 proptest! {
-    #![proptest_config(ProptestConfig::with_cases(400))]
+    #![proptest_config(ProptestConfig::with_cases(200))]
 
     #[test]
     fn blind_writes_leave_and_show_what_others_would(

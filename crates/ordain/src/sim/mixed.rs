@@ -238,7 +238,9 @@ impl Procedure for Lease {
     fn plan(&self, args: Args<'_>, planner: &mut Planner<'_>) -> Result<(), PlanError> {
         let key = args.iter().next().ok_or(DAMAGED)?;
         planner.key(0, Access::Write, key)?;
+        planner.blind();
         planner.key_in(FIRST, 0, Access::Write, key)?;
+        planner.blind();
         planner.silent();
         Ok(())
     }

@@ -89,7 +89,7 @@ pub fn register(registry: &mut Registry) {
     registry.register(REPOINT, "sim.repoint", OfKeys::new(KeyAndWord, Write, repoint).shared());
     registry.register(INSERT, "sim.insert", OfKeys::new(KeyAndWord, Write, insert).abortable().shared());
     registry.register(DELETE, "sim.delete", OfKeys::new(Key, Write, delete).shared());
-    registry.register(PUT, "sim.put", OfKeys::new(KeyAndWord, Write, put).shared());
+    registry.register(PUT, "sim.put", OfKeys::new(KeyAndWord, Write, put).blind().shared());
     registry.register(GET, "sim.get", OfKeys::new(Keys, Read, get).shared());
     registry.register(
         AUDIT,
@@ -177,6 +177,7 @@ pub(super) struct OfKeys {
     db: Option<Db>,
     is_abortable: bool,
     with_children: bool,
+    is_blind: bool,
     answers_sum: bool,
 }
 
@@ -186,7 +187,16 @@ impl OfKeys {
         access: Access,
         run: fn(&mut FragmentContext<'_>) -> Result<(), Abort>,
     ) -> OfKeys {
-        OfKeys { takes, access, run, db: None, is_abortable: false, with_children: false, answers_sum: false }
+        OfKeys {
+            takes,
+            access,
+            run,
+            db: None,
+            is_abortable: false,
+            with_children: false,
+            is_blind: false,
+            answers_sum: false,
+        }
     }
 
     fn abortable(self) -> OfKeys {
@@ -199,6 +209,10 @@ impl OfKeys {
 
     pub(super) fn with_children(self) -> OfKeys {
         OfKeys { with_children: true, ..self }
+    }
+
+    fn blind(self) -> OfKeys {
+        OfKeys { is_blind: true, ..self }
     }
 
     pub(super) fn answering_sum(self) -> OfKeys {
@@ -229,6 +243,7 @@ impl Procedure for OfKeys {
             if self.with_children {
                 planner.with_children();
             }
+            planner.blind_if(self.is_blind);
             if self.is_abortable {
                 planner.abortable();
             }
@@ -312,6 +327,7 @@ impl Procedure for Rotate {
         each_key(args, 0, |key| {
             planner.key(1, Access::Write, key)?;
             planner.silent();
+            planner.blind();
             from.next().into_iter().for_each(|slot| planner.input(slot));
             Ok(())
         })

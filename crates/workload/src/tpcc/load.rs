@@ -46,7 +46,7 @@ impl Procedure for LoadRows {
             match named.row {
                 Row::Customer(..) => planner.with_children(),
                 Row::Names(..) => return Err(DAMAGED),
-                _ => {}
+                _ => planner.blind(),
             }
         }
         Ok(())
@@ -102,6 +102,7 @@ impl Procedure for LoadNames {
             let Some(Named { row: Row::Names(..), .. }) = Named::read(key.bytes) else { return Err(DAMAGED) };
             planner.key_in(DB, code as u16, Access::Write, key)?;
             planner.silent();
+            planner.blind();
         }
         Ok(())
     }

@@ -107,6 +107,7 @@ impl Procedure for Load {
         keys.try_for_each(|key| {
             planner.key_in(DB, 0, Access::Write, key.ok_or(DAMAGED)?)?;
             planner.silent();
+            planner.blind();
             Ok(())
         })
     }

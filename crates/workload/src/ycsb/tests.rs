@@ -5,7 +5,7 @@ use ordain_model::{Cell, Datum, Value};
 use super::procedures::{Unset, see};
 use super::*;
 use crate::choice::Scatter;
-use crate::testing::{Bed, run, wrong};
+use crate::testing::{Bed, load_again, run, wrong};
 
 const SKEWED: Distribution = Distribution::Zipfian { theta: 0.9 };
 
@@ -49,6 +49,11 @@ fn what_is_loaded_and_incremented_is_what_the_audit_finds() {
         let names: Vec<_> = ycsb.check(&seen).iter().map(|finding| finding.name).collect();
         assert_eq!(names, ["increments", "records", "digest", "no_aborts", "answers"]);
     }
+}
+
+#[test]
+fn loading_writes_over_what_there_is() {
+    load_again(&Ycsb::new(parameters(100, 10, 4)).unwrap());
 }
 
 #[test]

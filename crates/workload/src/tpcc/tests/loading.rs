@@ -19,6 +19,15 @@ fn loading_is_the_same_whoever_loads() {
     assert_ne!(bed.row(1, Row::Stock(3), None), bed.row(2, Row::Stock(3), None));
 }
 
+/// The executor checks that blind writes do not depend on what they find.
+#[test]
+fn loading_writes_over_what_there_is() {
+    let mut bed = Bed::loaded(parameters(2));
+    let loaded = bed.executor.digest();
+    bed.load(8, 1);
+    assert_ne!(bed.executor.digest(), loaded);
+}
+
 #[test]
 fn the_population_is_the_specifications() {
     let scale = Scale { districts: 1, customers: 1_200, items: 500, orders: 1_200, undelivered: 360 };
