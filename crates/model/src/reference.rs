@@ -404,7 +404,7 @@ impl ReferenceExecutor {
                 let result = code.run(fragment.code, &mut cx);
                 if fragment.is_blind {
                     let left = result.is_ok().then_some((&record.cell, changed));
-                    check_blind(fragment, (code, frame), &mut self.locals, (result, out, left));
+                    check_blind(fragment, (code, frame), &mut self.locals, (result, out), left);
                 }
                 if writes {
                     put(map, at, record, changed, gsn);
@@ -522,7 +522,8 @@ fn check_blind(
     fragment: &Fragment,
     (code, frame): (&dyn Procedure, Frame<'_>),
     locals: &mut Locals,
-    (result, answer, left): (std::result::Result<(), Abort>, &[u8], Option<(&Cell, bool)>),
+    (result, answer): (std::result::Result<(), Abort>, &[u8]),
+    left: Option<(&Cell, bool)>,
 ) {
     let (mut cell, mut changed, mut out) = (Cell::ABSENT, false, Vec::new());
     let target = Target::Write(CellMut::new(&mut cell, &mut changed, None));
