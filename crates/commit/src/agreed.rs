@@ -203,7 +203,12 @@ impl Agreed {
     pub fn image(&self) -> Image {
         let standing = Standing { term: self.term(), now: self.now, ceiling: self.ceiling };
         let decided = self.decided.iter().map(|(attempt, decided)| (*attempt, decided.clone()));
-        Image { standing, prepared: self.prepared.values().cloned().collect(), decided: decided.collect() }
+        Image {
+            standing,
+            prepared: self.prepared.values().cloned().collect(),
+            decided: decided.collect(),
+            remembered: Vec::new(),
+        }
     }
 
     /// The state behind a cut, from its image. Outcomes of sessions are [put in](Agreed::put) beside it.
@@ -256,6 +261,7 @@ mod tests {
     fn commit(attempt: AttemptId, session: Option<(u64, u64)>, participants: &[u16]) -> Content {
         Content::Commit(Commit {
             attempt,
+            age: Age(1),
             session: session.map(|(session, request)| (SessionId(session), RequestNo(request))),
             reply: b"r".to_vec(),
             changes: Vec::new(),

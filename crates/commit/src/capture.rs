@@ -11,6 +11,7 @@ use ordain_role::{Bug, Bugs, Outbox};
 use ordain_store::{Keep, MemoryStore, RecordStore, Snapshot as _};
 
 use crate::cuts::era_before;
+use crate::image::{Remembered, remembered};
 use crate::message::Message;
 use crate::saving::{Giving, Sending};
 
@@ -42,6 +43,8 @@ pub struct Capture {
 #[derive(Debug)]
 struct Cut {
     sending: Sending,
+    /// Stamps of records, those that are not given yet.
+    remembered: Vec<Remembered>,
     next: Position,
     /// So much is kept that contents given away are not kept any more, and nothing is compared in the end.
     is_large: bool,
@@ -66,15 +69,21 @@ impl Capture {
     }
 
     /// The cut of a checkpoint is applied.
-    pub fn cut(&mut self, place: Epoch, store: &mut MemoryStore) {
+    pub fn cut(
+        &mut self,
+        place: Epoch,
+        store: &mut MemoryStore,
+        remembered: impl FnOnce(&MemoryStore) -> Vec<Remembered>,
+    ) {
         if self.giving.is_none() || !self.is_live {
             return;
         }
         if self.cut.is_some() {
             return self.skipped.push(place);
         }
+        let remembered = remembered(store);
         let (next, digest) = (Position::default(), Digest::default());
-        self.cut = Some(Cut { sending: Sending::of(place), next, is_large: false, digest });
+        self.cut = Some(Cut { sending: Sending::of(place), remembered, next, is_large: false, digest });
         self.keep(store);
     }
 
@@ -123,6 +132,11 @@ impl Capture {
             return Ok(None);
         }
         let place = cut.sending.place;
+        if let Some(piece) = remembered(&mut cut.remembered, enough) {
+            cut.sending.send(to, piece, out);
+            let pause = cut.sending.rest(self.applied);
+            return Ok(Some(pause));
+        }
         // Planted, CUT.
         let at = if bugs.has(Bug::CutLate) { Epoch(u64::MAX) } else { era_before(place) };
         cut.is_large |= store.older() > COMPARED_MAX;
@@ -191,7 +205,7 @@ mod tests {
         let mut capture = Capture::default();
         capture.set(Giving { to: TO, piece: enough });
         capture.go_live();
-        capture.cut(Epoch(SPACING), &mut store);
+        capture.cut(Epoch(SPACING), &mut store, |_| Vec::new());
         (store, capture)
     }
 
@@ -243,7 +257,7 @@ mod tests {
     fn a_cut_under_another_is_skipped_and_one_that_is_dropped_is_forgotten() {
         let (mut store, mut capture) = cut(50, 1);
         give(&mut store, &mut capture);
-        capture.cut(Epoch(2 * SPACING), &mut store);
+        capture.cut(Epoch(2 * SPACING), &mut store, |_| Vec::new());
         let mut out = Outbox::default();
         capture.give(&mut store, Bugs::NONE, &mut out).unwrap();
         let is_skip = |message: &Message| matches!(message, Message::Saving(Saving::Skipped(Epoch(p))) if *p == 2 * SPACING);
@@ -259,7 +273,7 @@ mod tests {
         let mut store = MemoryStore::new(Layout::single(1).slots_of_shard(0));
         let mut capture = Capture::default();
         capture.set(Giving { to: TO, piece: 1 });
-        capture.cut(Epoch(SPACING), &mut store);
+        capture.cut(Epoch(SPACING), &mut store, |_| Vec::new());
         assert_eq!(give(&mut store, &mut capture), (Digest::default(), false));
     }
 }

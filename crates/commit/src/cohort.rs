@@ -118,6 +118,9 @@ impl Cohort {
             return;
         }
         let Gathering { request, gathered, .. } = self.gathering.remove(&who).expect("it was found above");
+        if !desk.is_remembered(request.age) {
+            return self.refuse(&request, desk);
+        }
         let Gathered { changes, mut writes, holds } = gathered;
         writes.extend(request.returned);
         self.promising.insert(who);

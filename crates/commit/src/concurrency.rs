@@ -2,8 +2,9 @@
 
 use std::fmt::Debug;
 
-use ordain_model::codec;
-use ordain_store::{MemoryStore, RecordId};
+use ordain_execution::TableChange;
+use ordain_model::{Cell, Gsn, codec};
+use ordain_store::{MemoryStore, RecordId, RecordStore};
 
 use crate::ids::{Age, AttemptId, TransactionId};
 use crate::stamps::Stamps;
@@ -25,13 +26,16 @@ pub enum Target {
 pub enum Mode {
     /// The fragment reads the target.
     Shared,
-    /// The fragment may change the target.
+    /// The fragment reads the target and may change it.
     Exclusive,
+    /// The fragment replaces the record, and looks at nothing of it.
+    Blind,
 }
 
 codec!(enum Mode {
     0 => Shared,
     1 => Exclusive,
+    2 => Blind,
 });
 
 /// The answer to a request for an access.
@@ -73,6 +77,11 @@ pub trait ConcurrencyControl: Debug + Send {
         true
     }
 
+    /// True if it tells [`Mode::Blind`] from [`Mode::Exclusive`]. Else it is asked for the latter.
+    fn tells_blind(&self) -> bool {
+        false
+    }
+
     /// The latest stamp that it knows of: no smaller one than that can have been the reason of a refusal.
     fn latest(&self) -> Age {
         Age(0)
@@ -89,10 +98,17 @@ pub trait ConcurrencyControl: Debug + Send {
         mode: Mode,
     ) -> Verdict;
 
-    /// Takes note that an attempt has committed, and what it writes is in the store. [`finish`] follows. It may be unknown.
-    ///
-    /// [`finish`]: ConcurrencyControl::finish
-    fn committed(&mut self, _store: &MemoryStore, _who: AttemptId) {}
+    /// Makes a change of whole databases that an attempt has committed, in the order of the log, on every member of the partition.
+    /// `stamp` is the attempt's age.
+    fn change(&mut self, store: &mut MemoryStore, change: TableChange, _stamp: Age, version: Gsn) {
+        change.apply(&mut store.table(version));
+    }
+
+    /// Installs a record as an attempt leaves it that has committed, in the order of the log, on every member of the partition.
+    /// `stamp` is the attempt's age. What an engine remembers of it follows from the log alone, as records do.
+    fn install(&mut self, store: &mut MemoryStore, record: RecordId, cell: Cell, _stamp: Age, version: Gsn) {
+        store.put_back(record, cell, version);
+    }
 
     /// Ends an attempt: installed, aborted, or cancelled while it waits. Nothing of it counts any more; it may be unknown.
     ///
@@ -118,12 +134,35 @@ pub trait ConcurrencyControl: Debug + Send {
     /// locks are left out, since those on records imply them.
     fn held(&self, who: AttemptId, show: &mut dyn FnMut(Target, Mode));
 
-    /// Drops every lock and request, since the term has changed. Lock words become 0, and the store releases absent records.
+    /// Drops every lock and request, since the term has changed: all but what follows from the log. Lock words of records of which nothing
+    /// else is known become 0, and the store releases absent ones.
     fn clear(&mut self, store: &mut MemoryStore);
 
-    /// Forgets what is remembered of accesses before a stamp, where that needs memory. An attempt with an earlier stamp may be refused
-    /// for it.
+    /// Forgets what is remembered of stamps before this one, which the log has agreed on: what is installed from now on has no earlier one.
+    /// An access with an earlier one may be refused.
     fn advance(&mut self, _store: &mut MemoryStore, _to: Age) {}
+
+    /// True if it remembers something that [`advance`](ConcurrencyControl::advance) would make it forget.
+    fn remembers(&self) -> bool {
+        false
+    }
+
+    /// Reports what follows from the log and is not in the store: the stamps of writes.
+    fn remembered(&self, _show: &mut dyn FnMut(RecordId, Age)) {}
+
+    /// Takes in what [`remembered`](ConcurrencyControl::remembered) has reported of a record, as a checkpoint holds it.
+    fn remember(&mut self, _store: &mut MemoryStore, _record: RecordId, _stamp: Age) {}
+
+    /// The content of a record that an attempt with a stamp sees, and its version; `None` if that is the one in the store.
+    fn seen<'a>(&'a self, _store: &MemoryStore, _record: RecordId, _stamp: Age) -> Option<(&'a Cell, Gsn)> {
+        None
+    }
+
+    /// All records of which an attempt with a stamp [sees](ConcurrencyControl::seen) another content than the one in the store, in any
+    /// order.
+    fn replaced(&self, _stamp: Age) -> Vec<(RecordId, &Cell)> {
+        Vec::new()
+    }
 
     /// Checks what must hold between any two events, given the attempts that are under way.
     ///

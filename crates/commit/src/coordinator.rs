@@ -391,6 +391,7 @@ impl Coordinator {
         let (changes, writes) = executing.take_writes(own);
         let commit = Commit {
             attempt: who,
+            age: live.age,
             session,
             reply: end.reply,
             changes,
@@ -474,6 +475,9 @@ impl Coordinator {
     /// Proposes to commit: every other partition has promised.
     fn decide(&mut self, number: u64, desk: &mut Desk<'_>) {
         let Some(live) = self.live.get_mut(&number) else { return };
+        if !desk.is_remembered(live.age) {
+            return self.retry_later(number, desk.site.refusal, desk);
+        }
         let State::Voting { shards, ready, .. } = std::mem::replace(&mut live.state, State::Waiting) else {
             return;
         };

@@ -163,6 +163,8 @@ impl Leaders {
 pub struct Appender {
     /// The place of the last entry that was appended, or that the log has.
     last: Epoch,
+    /// The highest ceiling of times that was appended, or that the log has.
+    reserved: Millis,
     /// The disk is full: nothing is appended until it has space.
     is_full: bool,
 }
@@ -176,6 +178,11 @@ impl Appender {
     /// The last place that is used.
     pub const fn last(&self) -> Epoch {
         self.last
+    }
+
+    /// Takes note of a ceiling of times.
+    pub fn reserve(&mut self, ceiling: Millis) {
+        self.reserved = self.reserved.max(ceiling);
     }
 
     /// Takes note of whether the disk has space.
@@ -296,6 +303,12 @@ impl Desk<'_> {
                 self.send(address, Termed { from, to, content: Protocol::Access(accesses) });
             }
         }
+    }
+
+    /// True if nothing of an attempt's age is forgotten by the time at which the next entry is applied: else it is neither promised nor
+    /// committed.
+    pub fn is_remembered(&self, age: Age) -> bool {
+        age >= self.site.stamps.floor(self.appender.reserved)
     }
 
     /// Tells the participants of this node something.

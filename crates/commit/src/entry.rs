@@ -102,6 +102,8 @@ codec!(enum Content {
 pub struct Commit {
     /// The attempt.
     pub attempt: AttemptId,
+    /// Its age.
+    pub age: Age,
     /// The request of a session that is decided, if it is one.
     pub session: Option<(SessionId, RequestNo)>,
     /// The reply.
@@ -114,7 +116,7 @@ pub struct Commit {
     pub participants: Vec<PartitionId>,
 }
 
-codec!(struct Commit { attempt, session, reply, changes, writes, participants });
+codec!(struct Commit { attempt, age, session, reply, changes, writes, participants });
 
 /// The promise of a participant.
 #[derive(Clone, Debug, PartialEq)]
@@ -265,6 +267,7 @@ mod tests {
         let changes = vec![TableChange::Clear(None), TableChange::Swap(Db(1), Db(2))];
         let commit = Commit {
             attempt,
+            age: Age(9),
             session,
             reply,
             changes: changes.clone(),

@@ -4,13 +4,14 @@ use std::sync::Arc;
 
 use ordain_family::{Family, Keep, NodeSettings};
 use ordain_gateway::{Gateway, RelayRouter, Router, Services};
-use ordain_model::{Abort, ChunkNo, GatewayId, Registry};
+use ordain_model::{Abort, ChunkNo, GatewayId, Options, Registry};
 use ordain_role::{Bugs, Directory};
 
 use crate::backend::Committing;
 use crate::concurrency::ConcurrencyControl;
 use crate::message::Message;
 use crate::opening::{self, OpenError, OpenedNode, has_members};
+use crate::stamps::Stamps;
 
 /// The role number of the manager.
 pub(crate) const MANAGER: u16 = 0;
@@ -28,8 +29,15 @@ pub struct CommitEngine {
     pub refusal: Abort,
     /// It is strictly serializable; else serializable in the order of stamps, which is that of each session.
     pub is_strict: bool,
-    /// Makes the concurrency control of one participant, with the bugs that a test has planted.
-    pub control: fn(Bugs) -> Box<dyn ConcurrencyControl>,
+    /// Makes the concurrency control of one participant, with the engine's options and the bugs that a test has planted.
+    pub control: fn(&Options, Bugs) -> Box<dyn ConcurrencyControl>,
+}
+
+impl CommitEngine {
+    /// The life of the stamps by which its concurrency control decides.
+    pub fn stamps(&self) -> Stamps {
+        (self.control)(&Options::default(), Bugs::NONE).stamps()
+    }
 }
 
 /// The family, as one of its engines.

@@ -8,12 +8,12 @@ use std::sync::Arc;
 
 use ordain_checkpoint::Piece;
 use ordain_model::wire::Codec as _;
-use ordain_model::{Millis, codec};
+use ordain_model::{Db, Millis, codec};
 use ordain_replication::EntryType as _;
 
 use crate::agreed::Decided;
 use crate::entry::{Entries, Entry};
-use crate::ids::{AttemptId, Term};
+use crate::ids::{Age, AttemptId, Term};
 
 /// The values of the agreed state that are one each. What is added here stands in checkpoints.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -28,6 +28,19 @@ pub struct Standing {
 
 codec!(struct Standing { term, now, ceiling });
 
+/// What a participant remembers of a record beside its content.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Remembered {
+    /// The record's database.
+    pub db: Db,
+    /// Its key.
+    pub key: Vec<u8>,
+    /// The stamp of its latest write.
+    pub stamp: Age,
+}
+
+codec!(struct Remembered { db, key, stamp });
+
 /// A part of the image.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Part {
@@ -37,12 +50,15 @@ pub enum Part {
     Prepared(Vec<Vec<u8>>),
     /// Outcomes that participants may yet ask for.
     Decided(Vec<(AttemptId, Decided)>),
+    /// Stamps of records that were written lately, of one participant.
+    Remembered(Vec<Remembered>),
 }
 
 codec!(enum Part {
     0 => Standing(standing),
     1 => Prepared(entries),
     2 => Decided(outcomes),
+    3 => Remembered(records),
 });
 
 codec!(struct Decided { is_commit, participants });
@@ -56,6 +72,21 @@ pub struct Image {
     pub prepared: VecDeque<Arc<Entry>>,
     /// Outcomes that participants may yet ask for.
     pub decided: VecDeque<(AttemptId, Decided)>,
+    /// Stamps of records that were written lately. Participants give them away themselves.
+    pub remembered: Vec<Remembered>,
+}
+
+/// Takes the next piece out of what a participant remembers, of about so many bytes; `None` once all are taken.
+pub fn remembered(all: &mut Vec<Remembered>, enough: usize) -> Option<Piece> {
+    let mut bytes = 0;
+    let is_enough = |record: &Remembered| {
+        let was_enough = bytes >= enough;
+        bytes += record.key.len() + 13;
+        was_enough
+    };
+    let count = all.iter().rev().position(is_enough).unwrap_or(all.len());
+    let part = all.split_off(all.len() - count);
+    (count > 0).then(|| Piece::input(Part::Remembered(part).to_bytes()))
 }
 
 impl Image {
@@ -98,6 +129,7 @@ impl Image {
                 }
             }
             Part::Decided(outcomes) => self.decided.extend(outcomes),
+            Part::Remembered(records) => self.remembered.extend(records),
         }
         Ok(())
     }
@@ -134,7 +166,8 @@ mod tests {
         };
         let standing = Standing { term: Term(4), now: Millis(77), ceiling: Millis(99) };
         let prepared = (0..promises).map(promised).collect();
-        Image { standing, prepared, decided: (100..100 + outcomes).map(outcome).collect() }
+        let decided = (100..100 + outcomes).map(outcome).collect();
+        Image { standing, prepared, decided, remembered: Vec::new() }
     }
 
     #[test]
@@ -153,6 +186,19 @@ mod tests {
                 let least = if enough == 1 { 1 + promises + outcomes } else { 1 };
                 assert!(count >= least, "{count} pieces of {promises} and {outcomes}");
             }
+        }
+    }
+
+    #[test]
+    fn what_is_remembered_goes_into_pieces_of_any_length_and_comes_back() {
+        for (count, enough) in [(0, 1), (1, 1), (50, 1), (50, 100), (50, 1 << 20)] {
+            let of = |n: u64| Remembered { db: Db(1), key: n.to_le_bytes().to_vec(), stamp: Age(n) };
+            let (mut rest, mut back) = ((0..count).map(of).collect(), Image::default());
+            while let Some(piece) = remembered(&mut rest, enough) {
+                back.put(piece.bytes()).unwrap();
+            }
+            back.remembered.sort_by_key(|record| record.stamp);
+            assert_eq!(back.remembered, (0..count).map(of).collect::<Vec<_>>(), "{count} {enough}");
         }
     }
 

@@ -68,7 +68,7 @@ pub use entry::{Commit, Content, Entries, Entry, Hold, Prepare, Terms};
 pub use family::{CommitEngine, CommitFamily};
 pub use founding::Met;
 pub use ids::{Age, AttemptId, Lead, Term, TransactionId};
-pub use image::{Image, Part, Standing};
+pub use image::{Image, Part, Remembered, Standing, remembered};
 pub use manager::Manager;
 pub use message::{
     Access, Accessed, Accesses, Failure, Gathered, Message, Own, PrepareRequest, Protocol, Relay, Returned,

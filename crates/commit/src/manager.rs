@@ -139,6 +139,7 @@ impl Manager {
 
     fn note_replayed(&mut self) {
         self.appender.note(self.agreed.place());
+        self.appender.reserve(self.agreed.ceiling());
         // No later transaction sees an earlier time, wherever the clock stands.
         self.clock = self.clock.max(self.agreed.now());
         self.cuts.replayed(self.agreed.cut());
@@ -378,6 +379,7 @@ impl Manager {
             Err(reason) => return out.halt(format!("the log contradicts itself: {reason}")),
         }
         self.appender.note(entry.place);
+        self.appender.reserve(self.agreed.ceiling());
         self.clock = self.clock.max(entry.now);
         self.giver.applied();
         if matches!(entry.content, Content::Mark) {

@@ -79,7 +79,7 @@ impl Replay {
             life: settings.life,
             backoff: settings.options.choice(&BACKOFF),
             refusal: family.engine.refusal,
-            stamps: (family.engine.control)(settings.bugs).stamps(),
+            stamps: family.engine.stamps(),
             checkpoint_bytes: settings.checkpoint_bytes,
             bugs: settings.bugs,
         };
@@ -90,7 +90,7 @@ impl Replay {
             manager.set_giving(giving);
         }
         let participant = |(place, number): (usize, usize)| {
-            let control = (family.engine.control)(settings.bugs);
+            let control = (family.engine.control)(&settings.options, settings.bugs);
             let under_way = settings.under_way.get(place).copied().unwrap_or_default();
             let mut participant =
                 Participant::new(number, layout.clone(), settings.at(MANAGER), registry.clone(), control)

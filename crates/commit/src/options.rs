@@ -32,6 +32,21 @@ pub static BACKOFF: OptionInfo = OptionInfo {
     needs: None,
 };
 
+/// Thomas's rule.
+pub static THOMAS: OptionInfo = OptionInfo {
+    name: "twr",
+    value_name: "BOOL",
+    doc: "Thomas's rule: a write that looks at nothing is let in below a later write of its record, and is dropped once \
+          both have committed. Without it such a write is refused",
+    kind: OptionKind::Bool,
+    default: OptionValue::Bool(false),
+    is_flag: false,
+    is_identity: false,
+    is_of_cluster: false,
+    changes_at_run_time: false,
+    needs: None,
+};
+
 /// The pause after an attempt; at least 1 us, so that a turn of the coordinator ends.
 pub fn pause(backoff: Backoff, who: AttemptId) -> Micros {
     let attempt = who.attempt;

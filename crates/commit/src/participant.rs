@@ -24,7 +24,7 @@ use crate::concurrency::{ConcurrencyControl, Ended, Target};
 use crate::digests::Digests;
 use crate::entry::{Content, Entry, Hold, Prepare, Terms};
 use crate::ids::{Age, AttemptId, Lead, Term};
-use crate::image::Image;
+use crate::image::{Image, Remembered};
 use crate::message::{Gathered, Message, Own, Protocol, Termed};
 use crate::saving::Giving;
 use crate::times::Times;
@@ -39,8 +39,6 @@ const SWEEP_EVERY: Micros = Micros::from_millis(100);
 const SWEPT: usize = 20_000;
 /// The number of records whose memory is given back each time after a whole database was cleared, about.
 const FREED: usize = 20_000;
-/// Accesses are remembered for so long after their stamps, where that needs memory. An attempt that takes longer may be refused.
-const REMEMBERED: Micros = Micros::from_millis(2_000);
 /// The most records that are removed at once.
 const REMOVED: usize = 256;
 
@@ -168,6 +166,14 @@ impl Participant {
         self.applied = cut;
         self.terms = self.terms.after(image.standing.term);
         self.times.reserve(image.standing.ceiling);
+        for Remembered { db, key, stamp } in &image.remembered {
+            let hash = self.hash_of(*db, key);
+            if self.layout.shard_of(hash.slot()) == self.number {
+                let record = self.store.find_or_reserve(*db, key, hash);
+                self.control.remember(&mut self.store, record, *stamp);
+                self.store.release_if_absent(record);
+            }
+        }
         for entry in &image.prepared {
             if let Content::Prepare(prepare) = &entry.content
                 && self.takes_part(prepare)
@@ -175,6 +181,11 @@ impl Participant {
                 self.prepared.insert(prepare.attempt, entry.clone());
             }
         }
+    }
+
+    /// What is remembered of records beside their contents, as a checkpoint would have it now.
+    pub fn remembered(&self) -> Vec<Remembered> {
+        remembered_by(&*self.control, &self.store)
     }
 
     /// The digest of the committed records.
@@ -200,8 +211,7 @@ impl Participant {
         }
         match &entry.content {
             Content::Commit(commit) => {
-                self.install(&commit.changes, &commit.writes, entry.place);
-                self.control.committed(&self.store, commit.attempt);
+                self.install(&commit.changes, &commit.writes, commit.age, entry.place);
                 Some(commit.attempt)
             }
             Content::Prepare(prepare) => {
@@ -215,21 +225,33 @@ impl Participant {
                 if let Some(Content::Prepare(prepare)) = prepared.as_ref().map(|entry| &entry.content)
                     && *is_commit
                 {
-                    self.install(&prepare.changes, &prepare.writes, entry.place);
-                    self.control.committed(&self.store, *attempt);
+                    self.install(&prepare.changes, &prepare.writes, prepare.age, entry.place);
                 }
                 Some(*attempt)
             }
             Content::Reserve(ceiling) => {
                 self.times.reserve(*ceiling);
+                self.forget();
                 None
             }
             Content::Mark => {
-                self.capture.cut(entry.place, &mut self.store);
+                let control = &*self.control;
+                self.capture.cut(entry.place, &mut self.store, |store| remembered_by(control, store));
                 None
             }
             Content::Begin | Content::Deny(_) | Content::Forget(_) | Content::Meet(_) => None,
         }
+    }
+
+    /// Forgets what is remembered of stamps that no attempt will have that is promised or committed from now on: what is promised already is
+    /// yet to be installed.
+    fn forget(&mut self) {
+        let promised = self.prepared.values().filter_map(|entry| match &entry.content {
+            Content::Prepare(prepare) => Some(prepare.age),
+            _ => None,
+        });
+        let floor = self.control.stamps().floor(self.times.ceiling());
+        self.control.advance(&mut self.store, promised.fold(floor, Age::min));
     }
 
     /// True if something of a promise is here.
@@ -245,9 +267,11 @@ impl Participant {
     }
 
     /// Makes the changes of whole databases here, and installs what is written here, in place of all that the records held.
-    fn install(&mut self, changes: &[TableChange], writes: &[Write], place: Epoch) {
+    fn install(&mut self, changes: &[TableChange], writes: &[Write], stamp: Age, place: Epoch) {
         // Nobody else has a lock meanwhile, and those of the attempt itself stay with their names.
-        changes.iter().for_each(|change| change.apply(&mut self.store.table(Gsn(place.0))));
+        for change in changes {
+            self.control.change(&mut self.store, *change, stamp, Gsn(place.0));
+        }
         // Planted, ORDER.
         let skips = self.bugs.has(Bug::SkipTransaction) && place.0 % 97 == 13;
         for write in writes.iter().filter(|_| !skips) {
@@ -259,7 +283,7 @@ impl Participant {
             let counts = self.bugs.has(Bug::CountVersions) && write.cell.value.is_some();
             let version = if counts { self.store.version(record).0.wrapping_add(1) } else { place.0 };
             // An absent record has no version; that a later one has removed it tells the store what to keep for a checkpoint.
-            self.store.put_back(record, write.cell.clone(), Gsn(version));
+            self.control.install(&mut self.store, record, write.cell.clone(), stamp, Gsn(version));
             self.store.release_if_absent(record);
         }
     }
@@ -388,12 +412,14 @@ impl Participant {
     /// Looks for records whose time has come, and tells the manager of those that nobody holds: it removes them.
     fn sweep(&mut self, now: Now, out: &mut Outbox<Message>) {
         self.store.free_some(FREED);
-        let remembered = Micros(now.wall.0.saturating_sub(REMEMBERED.0));
-        self.control.advance(&mut self.store, Age::stamp(remembered, PartitionId(0)));
         if self.serves.is_none() {
             return;
         }
         let now = now.wall.to_millis();
+        if self.control.remembers() && self.times.ceiling() < now {
+            // Nobody comes any more: what is remembered is forgotten as the ceiling rises.
+            out.send(self.manager, Own::Reserve(now));
+        }
         let (names, next) = self.expired(now, (self.sweeps_from, SWEPT), REMOVED, false);
         self.sweeps_from = if next < Position::END { next } else { Position::default() };
         if !names.is_empty() {
@@ -500,6 +526,16 @@ impl Participant {
             message => out.halt(format!("a participant was sent a message that is not for it: {message:?}")),
         }
     }
+}
+
+/// What is remembered of records beside their contents.
+fn remembered_by(control: &dyn ConcurrencyControl, store: &MemoryStore) -> Vec<Remembered> {
+    let mut remembered = Vec::new();
+    control.remembered(&mut |record, stamp| {
+        let (db, key) = store.key(record);
+        remembered.push(Remembered { db, key: key.to_vec(), stamp });
+    });
+    remembered
 }
 
 impl Role for Participant {

@@ -4,7 +4,7 @@
 //! checkpoints of the same cut. What is left are records, outcomes of sessions and times. Terms begin anew: nobody will ask for
 //! anything of before.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 
 use ordain_checkpoint::{Item, Outcome, Outcomes};
 use ordain_model::wire::Codec as _;
@@ -12,8 +12,8 @@ use ordain_model::{Cell, Db, Epoch, Gsn, KeyHash, Layout, Position};
 use ordain_store::{MemoryStore, RecordStore};
 
 use crate::entry::Content;
-use crate::ids::AttemptId;
-use crate::image::{Image, Part, Standing};
+use crate::ids::{Age, AttemptId};
+use crate::image::{Image, Part, Remembered, Standing};
 
 /// See the module.
 #[derive(Debug)]
@@ -62,6 +62,9 @@ impl Restoring {
     pub fn resolve(&mut self, committed: &BTreeSet<AttemptId>) -> usize {
         let prepared = std::mem::take(&mut self.image.prepared);
         let count = prepared.len();
+        let remembered = std::mem::take(&mut self.image.remembered).into_iter();
+        let mut written: BTreeMap<(Db, Vec<u8>), Age> =
+            remembered.map(|Remembered { db, key, stamp }| ((db, key), stamp)).collect();
         for entry in prepared {
             let Content::Prepare(prepare) = &entry.content else { continue };
             if !committed.contains(&prepare.attempt) {
@@ -70,7 +73,12 @@ impl Restoring {
             let version = Gsn(self.cut.0);
             prepare.changes.iter().for_each(|change| change.apply(&mut self.store.table(version)));
             for write in &prepare.writes {
-                self.put(write.db, &write.key, write.cell.clone(), version);
+                // A later write in the order of stamps stays.
+                let written = written.entry((write.db, write.key.clone())).or_default();
+                if prepare.age >= *written {
+                    *written = prepare.age;
+                    self.put(write.db, &write.key, write.cell.clone(), version);
+                }
             }
         }
         self.image.decided.clear();
@@ -107,7 +115,7 @@ mod tests {
     use crate::agreed::Decided;
     use crate::cuts::SPACING;
     use crate::entry::{Entry, Prepare};
-    use crate::ids::{Age, Lead, Term, TransactionId};
+    use crate::ids::{Lead, Term, TransactionId};
 
     fn who(number: u64) -> AttemptId {
         let home = Lead { partition: PartitionId(0), term: Term(4) };

@@ -17,6 +17,20 @@ pub enum Stamps {
     OfAttempt,
 }
 
+/// Stamps of attempts are remembered for so long before the ceiling. An attempt that takes longer may be refused.
+const REMEMBERED: Millis = Millis(5_000);
+
+impl Stamps {
+    /// The stamp below which nothing is remembered, given the ceiling that the log has agreed on: a partition promises and commits no
+    /// attempt with an earlier one from then on. Accesses are remembered for ever where no attempt has a stamp.
+    pub fn floor(self, ceiling: Millis) -> Age {
+        match self {
+            Stamps::OfTransaction => Age(0),
+            Stamps::OfAttempt => Age::first_at(Millis(ceiling.0.saturating_sub(REMEMBERED.0))),
+        }
+    }
+}
+
 /// The clock of a coordinator.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct StampClock {

@@ -127,7 +127,9 @@ impl Reservation {
         let is_wanted = self.wanted.0.saturating_add(AHEAD.0 / 2) > desk.agreed.ceiling().0;
         if is_wanted && self.wanted > Millis(0) && !self.is_under_way && !desk.appender.is_full() {
             self.is_under_way = true;
-            desk.append(desk.clock, Content::Reserve(Millis(self.wanted.0.saturating_add(AHEAD.0))));
+            let ceiling = Millis(self.wanted.0.saturating_add(AHEAD.0));
+            desk.appender.reserve(ceiling);
+            desk.append(desk.clock, Content::Reserve(ceiling));
             self.wanted = Millis(0);
         }
     }

@@ -7,10 +7,12 @@
 pub mod calvin;
 pub mod calvin_paper;
 pub mod family;
+pub mod mvcc;
 pub mod no_wait;
 pub mod paxflow;
 pub mod qstore;
 pub mod registry;
+mod stamp_order;
 pub mod timestamp;
 mod two_phase_locking;
 pub mod wait_die;

@@ -12,7 +12,7 @@ use ordain_commit::CommitEngine;
 use ordain_deterministic::shard::Scheduling;
 use ordain_family::Services;
 
-use crate::{calvin, calvin_paper, no_wait, paxflow, qstore, timestamp, two_phase_locking, wait_die};
+use crate::{calvin, calvin_paper, mvcc, no_wait, paxflow, qstore, timestamp, two_phase_locking, wait_die};
 
 /// An engine that is built: a reference to its entry.
 #[derive(Clone, Copy)]
@@ -205,7 +205,8 @@ pub static ENGINES: [EngineInfo; 15] = [
                  level: "strict serializable", family: Family::Commit, built: commit(wait_die::ENGINE, &two_phase_locking::OPTIONS), is_offered: true },
     EngineInfo { name: "timestamp", what: "basic timestamp ordering, two-phase commit", paper: QSTORE_PAPER,
                  level: "serializable, session order", family: Family::Commit, built: commit(timestamp::ENGINE, &timestamp::OPTIONS), is_offered: false },
-    planned("mvcc", QSTORE_PAPER, "serializable, session order", "multiversion timestamp ordering, two-phase commit"),
+    EngineInfo { name: "mvcc", what: "multiversion timestamp ordering, two-phase commit", paper: QSTORE_PAPER,
+                 level: "serializable, session order", family: Family::Commit, built: commit(mvcc::ENGINE, &mvcc::OPTIONS), is_offered: false },
     planned("maat", QSTORE_PAPER, "serializable, session order", "dynamic timestamp ranges, two-phase commit"),
     planned("walter", FWKV_PAPER, "parallel snapshot isolation", "parallel snapshot isolation by vector clocks"),
     planned("fwkv", FWKV_PAPER, "parallel snapshot isolation, session order", "as walter, with fresh reads"),

@@ -301,8 +301,8 @@ impl Offer {
     }
 }
 
-/// The values of an engine's options: each is one that its option takes.
-#[derive(Clone, Debug, PartialEq, Eq)]
+/// The values of an engine's options: each is one that its option takes. By default there are none.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Options {
     engine: &'static str,
     offers: &'static [Offer],

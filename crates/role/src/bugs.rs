@@ -174,6 +174,10 @@ bugs! {
     PassTable = "pass-table",
     /// A write of an absent record locks the whole table.
     LockTable = "lock-table",
+    /// A read of a content that is forgotten is shown the newest.
+    ShowNewest = "show-newest",
+    /// A write replaces a later one in the order of stamps.
+    InstallLate = "install-late",
     /// An access to a record takes no intention lock on the table.
     ForgetIntention = "forget-intention",
 }

@@ -89,6 +89,7 @@ impl Hand {
 fn commit(attempt: AttemptId) -> Content {
     Content::Commit(Commit {
         attempt,
+        age: Age(1),
         session: None,
         reply: Vec::new(),
         changes: Vec::new(),

@@ -133,7 +133,8 @@ impl World {
         let attempt = AttemptId { transaction: TransactionId { home, number: place }, attempt: 1 };
         let session = Some((SessionId(1), ordain_model::RequestNo(place)));
         let (writes, changes, participants) = (Vec::new(), Vec::new(), Vec::new());
-        let commit = Commit { attempt, session, reply: vec![0; 100], changes, writes, participants };
+        let age = crate::ids::Age(1);
+        let commit = Commit { attempt, age, session, reply: vec![0; 100], changes, writes, participants };
         let (place, now, content) = (Epoch(place), Millis(0), Content::Commit(commit));
         let entry = Arc::new(Entry { place, term, now, content, agreed: None });
         let message = Log::Sealed(entry).into();

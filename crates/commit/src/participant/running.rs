@@ -519,7 +519,8 @@ impl Participant {
     }
 
     /// Asks for the exclusive lock on what an attempt reads and finds expired: for those who have seen it there it is as if the attempt
-    /// had removed it. Of the whole table that is so only if somebody holds such a record.
+    /// had removed it. Of the whole table that is so only if somebody holds such a record. Where attempts have stamps, those of times after
+    /// it come later than it, and find it expired too.
     fn lock_expired(
         &mut self,
         who: AttemptId,
@@ -528,7 +529,8 @@ impl Participant {
         record: Option<RecordId>,
     ) -> Verdict {
         let fragment = at.fragment();
-        if fragment.writes() || !attempt.workspace.changes().is_empty() {
+        let is_timed = self.control.stamps() == Stamps::OfAttempt;
+        if is_timed || fragment.writes() || !attempt.workspace.changes().is_empty() {
             return Verdict::Granted;
         }
         let is_expired = |record: &RecordId| self.store.cell(*record).is_expired(now);
@@ -555,6 +557,10 @@ impl Participant {
 
     /// Tests whether the attempt's time may tell what has expired, if that is the question.
     fn test_time(&mut self, attempt: &Attempt, job: &Job, at: At<'_>, record: Option<RecordId>) -> Tested {
+        if self.control.stamps() == Stamps::OfAttempt {
+            // Attempts take effect in the order of their times.
+            return Tested::Seen;
+        }
         let fragment = at.fragment();
         let expires = if fragment.is_table() {
             let newest = self.store.as_of(Epoch::MAX);

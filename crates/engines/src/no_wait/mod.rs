@@ -27,7 +27,7 @@ pub const ENGINE: CommitEngine = CommitEngine {
     name: "no-wait",
     refusal: Abort::LockRefused,
     is_strict: true,
-    control: |bugs| Box::new(NoWait::new(bugs)),
+    control: |_, bugs| Box::new(NoWait::new(bugs)),
 };
 
 /// The lock word of a record with an exclusive lock.
@@ -111,12 +111,14 @@ impl NoWait {
         let others = word - u32::from(own == Some(Mode::Shared));
         let next = match mode {
             Mode::Shared if word != EXCLUSIVE => word + 1,
-            Mode::Exclusive if others == 0 => EXCLUSIVE,
+            Mode::Exclusive | Mode::Blind if others == 0 => EXCLUSIVE,
             // Planted, HELD-ALONE: a shared lock is upgraded beside a second holder.
-            Mode::Exclusive if own.is_some() && self.bugs.has(Bug::UpgradeShared) => return true,
+            Mode::Exclusive | Mode::Blind if own.is_some() && self.bugs.has(Bug::UpgradeShared) => {
+                return true;
+            }
             // Planted, FIFO-LOCKS: the access goes on without a lock.
             _ if self.bugs.has(Bug::GrantLockEarly) => return true,
-            Mode::Shared | Mode::Exclusive => {
+            Mode::Shared | Mode::Exclusive | Mode::Blind => {
                 let upgrade = own.is_some();
                 self.refused.by_upgrade += u64::from(upgrade);
                 self.refused.by_record += u64::from(!upgrade);
@@ -207,8 +209,8 @@ impl ConcurrencyControl for NoWait {
                 let word = words.entry(record).or_default();
                 *word = match mode {
                     Mode::Shared => word.saturating_add(1),
-                    Mode::Exclusive if *word == 0 => EXCLUSIVE,
-                    Mode::Exclusive => {
+                    Mode::Exclusive | Mode::Blind if *word == 0 => EXCLUSIVE,
+                    Mode::Exclusive | Mode::Blind => {
                         return Err(format!("attempt {} shares an exclusive lock", attempt.id));
                     }
                 };

@@ -37,7 +37,7 @@ impl Modes {
     pub(crate) const fn of(mode: Mode) -> Modes {
         match mode {
             Mode::Shared => Modes::SHARED,
-            Mode::Exclusive => Modes::EXCLUSIVE,
+            Mode::Exclusive | Mode::Blind => Modes::EXCLUSIVE,
         }
     }
 
@@ -46,7 +46,7 @@ impl Modes {
     pub(crate) const fn intention(mode: Mode) -> Modes {
         match mode {
             Mode::Shared => Modes::INTENTION_SHARED,
-            Mode::Exclusive => Modes::INTENTION_EXCLUSIVE,
+            Mode::Exclusive | Mode::Blind => Modes::INTENTION_EXCLUSIVE,
         }
     }
 

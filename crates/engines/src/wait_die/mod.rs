@@ -27,7 +27,7 @@ pub const ENGINE: CommitEngine = CommitEngine {
     name: "wait-die",
     refusal: Abort::Died,
     is_strict: true,
-    control: |bugs| Box::new(WaitDie::new(bugs)),
+    control: |_, bugs| Box::new(WaitDie::new(bugs)),
 };
 
 /// The locks of one participant.

@@ -13,6 +13,7 @@ use ordain_commit::{Age, AttemptId, CommitEngine, Ended, Mode, Target, Transacti
 use ordain_deterministic::sequencing::Log;
 use ordain_deterministic::shard::{Message, Places, Scheduling, Settings, Shard};
 use ordain_engines::{no_wait, qstore, wait_die};
+use ordain_model::Options;
 use ordain_model::{
     Batch, Call, Chunk, ChunkNo, Db, Epoch, GatewayId, Isolation, KeyHash, Layout, Micros, Millis,
     PartitionId, Placed, Registry, system,
@@ -215,7 +216,7 @@ fn asked_for_locks(engine: &CommitEngine) -> usize {
     let mut store = MemoryStore::new(0..ordain_model::key::SLOTS);
     let key = |n: u8| KeyHash::of_record(Db(0), &[n]);
     let records: Vec<RecordId> = (0..40).map(|n| store.find_or_reserve(Db(0), &[n], key(n))).collect();
-    let mut control = (engine.control)(Bugs::NONE);
+    let mut control = (engine.control)(&Options::default(), Bugs::NONE);
     let mut ended = Ended::default();
     let (mut before, mut refused) = (0, 0);
     for round in 0..500_u64 {

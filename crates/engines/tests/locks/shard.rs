@@ -5,7 +5,7 @@ use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use ordain_commit::{
     Age, AttemptId, CommitEngine, ConcurrencyControl, Ended, Mode, Target, TransactionId, Verdict,
 };
-use ordain_model::{Db, KeyHash};
+use ordain_model::{Db, KeyHash, Options};
 use ordain_role::Bugs;
 use ordain_store::{MemoryStore, RecordId, RecordStore};
 
@@ -34,7 +34,7 @@ impl Shard {
     pub(crate) fn new(engine: &CommitEngine, bugs: Bugs) -> Shard {
         Shard {
             store: MemoryStore::new(0..ordain_model::key::SLOTS),
-            control: (engine.control)(bugs),
+            control: (engine.control)(&Options::default(), bugs),
             live: BTreeSet::new(),
         }
     }

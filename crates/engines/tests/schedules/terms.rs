@@ -3,6 +3,7 @@
 use std::sync::Arc;
 
 use ordain_commit::{CommitEngine, Content, Entry, Message, Own, Participant, Term};
+use ordain_model::Options;
 use ordain_model::{Epoch, Layout, Millis, Registry};
 use ordain_replication::Log;
 use ordain_role::{Address, Bugs, Event, NodeId, Now, Outbox, Role as _};
@@ -15,7 +16,7 @@ struct Hand(Participant);
 
 impl Hand {
     fn new(engine: CommitEngine) -> Hand {
-        let control = (engine.control)(Bugs::NONE);
+        let control = (engine.control)(&Options::default(), Bugs::NONE);
         let layout = Arc::new(Layout::single(1));
         Hand(Participant::new(0, layout, MANAGER, Arc::new(Registry::default()), control))
     }

@@ -161,6 +161,8 @@ const DENIED: &str = "a member refuses a log in which an attempt is denied and c
 
 /// The test that finds bugs of the commit family by fixed schedules.
 const SCHEDULES: &str = "cargo test -p ordain-engines --test schedules";
+/// The test that finds bugs in the order of stamps.
+const STAMPS: &str = "cargo test -p ordain-engines --test stamps";
 
 /// The planted bugs, in the order of the invariants of docs/invariants.md.
 pub(super) const TABLE: &[Planted] = &[
@@ -571,6 +573,13 @@ pub(super) const TABLE: &[Planted] = &[
         "TIME-RISES",
         "a new leader takes no time for used that its predecessor may have used",
         SCHEDULES,
+    ),
+    in_test(Bug::InstallLate, "STAMP-ORDER", "a write replaces a later one in the order of stamps", STAMPS),
+    in_test(
+        Bug::ShowNewest,
+        "STAMP-ORDER",
+        "a read of a content that is forgotten is shown the newest",
+        STAMPS,
     ),
     in_test(
         Bug::CountVersions,

@@ -7,8 +7,8 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use ordain_checker::{Level, Violation, ViolationKind};
 use ordain_commit::{
-    AttemptId, CommitEngine, CommitFamily, Content, Entry, Message, Participant, Protocol, TableChange,
-    Terms, Write,
+    Age, AttemptId, CommitEngine, CommitFamily, Content, Entry, Message, Participant, Protocol, Stamps,
+    TableChange, Terms, Write,
 };
 use ordain_family::{Family as _, NodeSettings, Opened as _, Services, places};
 use ordain_front::ConnectionServer;
@@ -261,7 +261,7 @@ impl CommitSystem {
     fn check_digests(&self, logs: &Logs) -> Result<(), Violation> {
         for (node, place, reported) in &self.reported {
             let Some(entries) = logs.get(&self.partition_of(*node)) else { continue };
-            let control = (self.family.engine.control)(Bugs::NONE);
+            let control = (self.family.engine.control)(&self.settings.options, Bugs::NONE);
             let whole = Arc::new(Layout::single(1));
             let mut all = Participant::new(0, whole, Address::default(), self.registry.clone(), control);
             entries.range(..=*place).for_each(|(_, entry)| _ = all.apply(entry));
@@ -278,43 +278,46 @@ impl CommitSystem {
     }
 }
 
-/// The records that a partition's entries come to, worked out apart from the engine. A promise without an outcome counts if the
-/// attempt has committed at its home.
-pub(super) fn records(entries: &Entries, committed: &BTreeSet<AttemptId>) -> Records {
-    let mut records = Records::new();
-    let mut promised: BTreeMap<AttemptId, (&[_], &[_])> = BTreeMap::new();
+/// The records that a partition's entries come to, worked out apart from the engine: in the order of the log, or in that of stamps if
+/// attempts have some. A promise without an outcome counts if the attempt has committed at its home.
+pub(super) fn records(entries: &Entries, committed: &BTreeSet<AttemptId>, stamps: Stamps) -> Records {
+    let mut all: Vec<(Age, Written<'_>)> = Vec::new();
+    let mut promised: BTreeMap<AttemptId, (Age, Written<'_>)> = BTreeMap::new();
     let mut terms = Terms::default();
     for entry in entries.values().filter(|entry| terms.take(entry)) {
         let written = match &entry.content {
-            Content::Commit(commit) => (&commit.changes[..], &commit.writes[..]),
+            Content::Commit(commit) => Some((commit.age, (&commit.changes[..], &commit.writes[..]))),
             Content::Prepare(prepare) => {
-                promised.insert(prepare.attempt, (&prepare.changes, &prepare.writes));
-                continue;
+                promised.insert(prepare.attempt, (prepare.age, (&prepare.changes, &prepare.writes)));
+                None
             }
-            Content::Outcome(attempt, is_commit) => {
-                let writes = promised.remove(attempt);
-                writes.filter(|_| *is_commit).unwrap_or_default()
-            }
+            Content::Outcome(attempt, is_commit) => promised.remove(attempt).filter(|_| *is_commit),
             Content::Begin
             | Content::Deny(_)
             | Content::Forget(_)
             | Content::Reserve(_)
             | Content::Mark
-            | Content::Meet(_) => {
-                continue;
-            }
+            | Content::Meet(_) => None,
         };
-        install(written, &mut records);
+        all.extend(written);
     }
     let in_doubt = promised.into_iter().filter(|(attempt, _)| committed.contains(attempt));
-    in_doubt.for_each(|(_, written)| install(written, &mut records));
+    all.extend(in_doubt.map(|(_, written)| written));
+    if stamps == Stamps::OfAttempt {
+        all.sort_by_key(|(stamp, _)| *stamp);
+    }
+    let mut records = Records::new();
+    all.into_iter().for_each(|(_, written)| install(written, &mut records));
     records
 }
+
+/// What an attempt leaves at a partition: changes of whole databases, and writes after them.
+type Written<'a> = (&'a [TableChange], &'a [Write]);
 
 /// Records by name.
 pub(super) type Records = BTreeMap<(Db, Vec<u8>), Cell>;
 
-fn install((changes, writes): (&[TableChange], &[Write]), records: &mut Records) {
+fn install((changes, writes): Written<'_>, records: &mut Records) {
     for change in changes {
         let becomes = |db: Db| match *change {
             TableChange::Clear(Some(of)) => (db.home() != of).then_some(db),
@@ -346,9 +349,9 @@ pub(super) fn committed(logs: &Logs) -> BTreeSet<AttemptId> {
 }
 
 /// The lists that the records are.
-fn lists(logs: &Logs) -> Result<BTreeMap<u64, Vec<u64>>, String> {
+fn lists(logs: &Logs, stamps: Stamps) -> Result<BTreeMap<u64, Vec<u64>>, String> {
     let (mut lists, committed) = (BTreeMap::new(), committed(logs));
-    let all = logs.values().flat_map(|entries| records(entries, &committed));
+    let all = logs.values().flat_map(|entries| records(entries, &committed, stamps));
     for ((_, key), cell) in all.filter(|((db, _), _)| *db == append::DB) {
         let list = list_of(&key).ok_or("a key of no list")?;
         lists.insert(list, mixed::list_values(cell.value.as_ref()).ok_or("a list of something else")?);
@@ -571,7 +574,7 @@ impl System for CommitSystem {
                 digests.insert(partition, (last, digest));
             }
         }
-        let lists = match lists(&logs) {
+        let lists = match lists(&logs, self.family.engine.stamps()) {
             Ok(lists) => lists,
             Err(reason) => return Verdict::unreadable(NodeId(0), &reason),
         };
@@ -585,7 +588,7 @@ impl System for CommitSystem {
         let verdict = verdict.and_then(|()| {
             let node = |node| self.of(node, 0);
             let is_damaged = |node, place| self.lives.is_damaged(node, place);
-            let engine = (&self.registry, self.family.engine.control);
+            let engine = (&self.registry, &self.family.engine);
             cuts::check(&ending.disks, &logs, engine, &node, &is_damaged)
         });
         let verdict = verdict.and_then(|()| {

@@ -7,7 +7,8 @@ use std::sync::Arc;
 use ordain_checker::{Violation, ViolationKind};
 use ordain_checkpoint::{Found, Header, Item, file_name, read};
 use ordain_commit::{
-    Agreed, AttemptId, CommitFamily, ConcurrencyControl, Content, Entry, Image, Participant, Restoring, Terms,
+    Agreed, AttemptId, CommitEngine, CommitFamily, Content, Entry, Image, Participant, Restoring, Stamps,
+    Terms, remembered,
 };
 use ordain_family::{Family as _, NodeSettings, Opened as _};
 use ordain_log::MemoryDirectory;
@@ -17,9 +18,6 @@ use ordain_role::{Address, Bugs, Directory, NodeId};
 
 use super::commit::{Entries, Logs, Records, committed, records};
 
-/// Makes the concurrency control of a participant.
-type Control = fn(Bugs) -> Box<dyn ConcurrencyControl>;
-
 fn wrong(text: String) -> Violation {
     Violation::new(ViolationKind::WrongState, text)
 }
@@ -28,7 +26,7 @@ fn wrong(text: String) -> Violation {
 pub(super) fn check(
     disks: &[(NodeId, Box<dyn Directory>)],
     logs: &Logs,
-    (registry, control): (&Arc<Registry>, Control),
+    (registry, engine): (&Arc<Registry>, &CommitEngine),
     settings: &dyn Fn(NodeId) -> NodeSettings,
     is_damaged: &dyn Fn(NodeId, Epoch) -> bool,
 ) -> Result<(), Violation> {
@@ -39,7 +37,7 @@ pub(super) fn check(
         let found = ordain_checkpoint::list(&**disk).map_err(|error| wrong(error.to_string()))?;
         let complete = found.iter().filter(|found| found.is_complete()).map(|found: &Found| found.epoch);
         for place in complete.filter(|place| !is_damaged(*node, *place)) {
-            let expected = expected(entries, place, (registry, control)).map_err(wrong)?;
+            let expected = expected(entries, place, (registry, engine, &settings)).map_err(wrong)?;
             let held = held(&**disk, &settings, place).map_err(wrong)?;
             let parts = [expected.0 == held.0, expected.1 == held.1, expected.2 == held.2];
             if let Some(part) = parts.iter().position(|is_equal| !is_equal) {
@@ -55,7 +53,7 @@ pub(super) fn check(
     for cut in common {
         fits(logs, cut).map_err(wrong)?;
         if let Some(files) = files.get(&cut).filter(|files| files.len() == logs.len()) {
-            restores(logs, cut, files).map_err(wrong)?;
+            restores(logs, cut, (files, engine.stamps())).map_err(wrong)?;
         }
     }
     Ok(())
@@ -65,7 +63,7 @@ pub(super) fn check(
 fn restores(
     logs: &Logs,
     cut: Epoch,
-    files: &BTreeMap<PartitionId, (&dyn Directory, NodeSettings)>,
+    (files, stamps): (&BTreeMap<PartitionId, (&dyn Directory, NodeSettings)>, Stamps),
 ) -> Result<(), String> {
     let mut parts = BTreeMap::new();
     for (partition, (disk, settings)) in files {
@@ -75,7 +73,7 @@ fn restores(
         parts.insert(*partition, part);
     }
     let decided: BTreeSet<AttemptId> = parts.values().flat_map(Restoring::committed).collect();
-    let before = records_before(logs, cut);
+    let before = records_before(logs, cut, stamps);
     for (partition, mut part) in parts {
         part.resolve(&decided);
         let mut restored = BTreeMap::new();
@@ -94,12 +92,12 @@ fn restores(
 }
 
 /// The records of each partition before a cut, with what was decided before it.
-fn records_before(logs: &Logs, cut: Epoch) -> BTreeMap<PartitionId, Records> {
+fn records_before(logs: &Logs, cut: Epoch, stamps: Stamps) -> BTreeMap<PartitionId, Records> {
     let before = |entries: &Entries| entries.range(..cut).map(|(at, entry)| (*at, entry.clone())).collect();
     let before: Logs = logs.iter().map(|(partition, entries)| (*partition, before(entries))).collect();
     let all = committed(&before);
     let of = |entries: &Entries| {
-        let mut records = records(entries, &all);
+        let mut records = records(entries, &all, stamps);
         records.retain(|_, cell| cell.value.is_some());
         records
     };
@@ -113,7 +111,7 @@ pub(super) fn check_restored(
     disks: Vec<MemoryDirectory>,
     (family, settings, registry): (&CommitFamily, &NodeSettings, &Arc<Registry>),
 ) -> Result<(), String> {
-    let before = records_before(logs, restored.from);
+    let before = records_before(logs, restored.from, family.engine.stamps());
     for (node, mut disk) in (0..).map(NodeId).zip(disks) {
         let settings = NodeSettings { node, life: 1, ..settings.clone() };
         let partition = settings.partition();
@@ -150,6 +148,8 @@ type State = (Digest, Vec<Vec<u8>>, Vec<String>);
 
 fn pieces(mut image: Image) -> Vec<Vec<u8>> {
     let mut pieces = vec![image.first().bytes().to_vec()];
+    image.remembered.sort_by(|a, b| (a.db, &a.key).cmp(&(b.db, &b.key)));
+    pieces.extend(remembered(&mut image.remembered, usize::MAX).map(|piece| piece.bytes().to_vec()));
     while let Some(piece) = image.next(usize::MAX) {
         pieces.push(piece.bytes().to_vec());
     }
@@ -160,11 +160,12 @@ fn pieces(mut image: Image) -> Vec<Vec<u8>> {
 fn expected(
     entries: &Entries,
     place: Epoch,
-    (registry, control): (&Arc<Registry>, Control),
+    (registry, engine, settings): (&Arc<Registry>, &CommitEngine, &NodeSettings),
 ) -> Result<State, String> {
     let mut agreed = Agreed::default();
     let whole = Arc::new(Layout::single(1));
-    let mut all = Participant::new(0, whole, Address::default(), registry.clone(), control(Bugs::NONE));
+    let control = (engine.control)(&settings.options, Bugs::NONE);
+    let mut all = Participant::new(0, whole, Address::default(), registry.clone(), control);
     for entry in entries.range(..=place).map(|(_, entry)| entry) {
         agreed.apply(entry)?;
         all.apply(entry);
@@ -173,7 +174,8 @@ fn expected(
         return Err(format!("a checkpoint is of {place}, where the log has no mark"));
     }
     let outcomes = agreed.outcomes().iter().map(|outcome| format!("{outcome:?}"));
-    Ok((all.digest(), pieces(agreed.image()), outcomes.collect()))
+    let image = Image { remembered: all.remembered(), ..agreed.image() };
+    Ok((all.digest(), pieces(image), outcomes.collect()))
 }
 
 /// The state that a file holds.

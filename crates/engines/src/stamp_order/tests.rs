@@ -1,10 +1,12 @@
-//! Tests of basic timestamp ordering alone: what its check finds, what is forgotten, and places that are used again. Its rules are tested
+//! Tests of the order of stamps alone: what its check finds, what is forgotten, and places that are used again. Its rules are tested
 //! in `tests/stamps`.
 
 use ordain_commit::TransactionId;
 use ordain_model::{Db, KeyHash};
 
 use super::*;
+
+type Order = StampOrder<Latest>;
 
 fn attempt(transaction: u64) -> AttemptId {
     AttemptId { transaction: TransactionId::of(transaction), attempt: 1 }
@@ -19,10 +21,10 @@ fn is_stored(store: &MemoryStore, key: &[u8]) -> bool {
 }
 
 /// A participant with one record that the attempt of stamp 5 may write, and that of stamp 7 waits to read.
-fn shard() -> (MemoryStore, Timestamp, RecordId) {
+fn shard() -> (MemoryStore, Order, RecordId) {
     let mut store = MemoryStore::new(0..ordain_model::key::SLOTS);
     let record = record(&mut store, b"k");
-    let mut marks = Timestamp::default();
+    let mut marks = Order::default();
     for (n, mode, verdict) in [(5, Mode::Exclusive, Verdict::Granted), (7, Mode::Shared, Verdict::Waits)] {
         let target = Target::Record(record);
         assert_eq!(marks.access(&mut store, attempt(n), Age(n), target, mode), verdict);
@@ -32,7 +34,7 @@ fn shard() -> (MemoryStore, Timestamp, RecordId) {
 }
 
 /// The violation that a change of the state makes.
-fn broken(change: impl FnOnce(&mut Timestamp, &mut MemoryStore, RecordId)) -> String {
+fn broken(change: impl FnOnce(&mut Order, &mut MemoryStore, RecordId)) -> String {
     let (mut store, mut marks, record) = shard();
     change(&mut marks, &mut store, record);
     marks.check(&store, &|_| true).unwrap_err()
@@ -55,7 +57,9 @@ fn a_broken_state_is_found() {
         (broken(|marks, _, _| marks.prewriting.clear()), "the table has"),
         (broken(|marks, _, _| put(&mut marks.table.prewrites, (Age(9), attempt(9)))), "the table has"),
         (
-            broken(|marks, store, record| marks.records.get_mut(store, record).unwrap().read = Age(8)),
+            broken(|marks, store, record| {
+                marks.records.get_mut(store, record).unwrap().history.read = Age(8)
+            }),
             "later than",
         ),
     ];
@@ -95,14 +99,17 @@ fn what_is_forgotten_refuses_older_stamps_and_gives_its_record_back() {
 #[test]
 fn places_of_marks_are_used_again() {
     let mut store = MemoryStore::new(0..ordain_model::key::SLOTS);
-    let mut marks = Timestamp::default();
+    let mut marks = Order::default();
     for round in 1..50_u64 {
         for key in 0..10_u8 {
             let target = Target::Record(record(&mut store, &[key]));
             let (who, age) = (attempt(round), Age(round));
             assert_eq!(marks.access(&mut store, who, age, target, Mode::Exclusive), Verdict::Granted);
         }
-        marks.committed(&store, attempt(round));
+        for key in 0..10_u8 {
+            let (record, cell) = (record(&mut store, &[key]), Cell::ABSENT);
+            marks.install(&mut store, record, cell, Age(round), Gsn(round));
+        }
         marks.finish(&mut store, attempt(round), &mut Ended::default());
         marks.check(&store, &|_| true).unwrap();
         if round % 2 == 0 {
