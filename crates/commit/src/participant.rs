@@ -5,6 +5,7 @@
 //! new term begins with what is prepared.
 
 mod running;
+mod seen;
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;

@@ -33,6 +33,7 @@
 //!   the fragment up again would cost a cache miss each.
 //! - The reference executor (`model/src/reference.rs`) is the oracle, and stays apart on purpose.
 
+mod committed;
 mod in_place;
 mod long;
 mod shipped;
@@ -41,6 +42,7 @@ mod step;
 mod undo;
 mod workspace;
 
+pub use committed::Committed;
 pub use in_place::InPlace;
 pub use long::{Computed, InputSlots, Long, PATIENCE};
 pub use shipped::{Held, ShippedRecords};

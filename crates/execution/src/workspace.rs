@@ -15,8 +15,9 @@ use ordain_model::children::{READ_ONLY_PARENT, change_child};
 use ordain_model::table::Table;
 use ordain_model::wire::{Codec, Form, Framed, Reader};
 use ordain_model::{Cell, Children, Chunk, Db, Gsn, KeyHash, Millis, SlotNo, Txn, Version};
-use ordain_store::{RecordId, RecordStore};
+use ordain_store::RecordId;
 
+use crate::committed::Committed;
 use crate::shipped::ShippedRecords;
 use crate::step::{Name, Records};
 use drafts::{Draft, Drafts};
@@ -97,7 +98,7 @@ pub struct InWorkspace<'a, S> {
     pub guess: Option<RecordId>,
 }
 
-impl<'a, S: RecordStore> InWorkspace<'a, S> {
+impl<'a, S: Committed> InWorkspace<'a, S> {
     /// A workspace over a store.
     pub fn new(store: &'a S, workspace: &'a mut Workspace) -> InWorkspace<'a, S> {
         InWorkspace { store, workspace, guess: None }
@@ -106,13 +107,8 @@ impl<'a, S: RecordStore> InWorkspace<'a, S> {
     /// The committed content that a record shows, expired or not, and its version.
     fn committed(&self, db: Db, key: &[u8], hash: KeyHash) -> (&Cell, Gsn) {
         let source = self.workspace.sources.of(db);
-        let find = |source| match self.guess.filter(|guess| self.store.is_of(*guess, source, key)) {
-            Some(record) => Some(record),
-            None => self.store.find(source, key, hash),
-        };
-        source.and_then(find).map_or((&Cell::ABSENT, Gsn::NONE), |record| {
-            (self.store.cell(record), self.store.version(record))
-        })
+        let found = source.and_then(|source| self.store.content(self.guess, source, key, hash));
+        found.unwrap_or((&Cell::ABSENT, Gsn::NONE))
     }
 
     /// A record as the attempt sees it at a time, and the version of its content.
@@ -192,7 +188,7 @@ impl Draft {
     }
 }
 
-impl<S: RecordStore> Records for InWorkspace<'_, S> {
+impl<S: Committed> Records for InWorkspace<'_, S> {
     fn read<R>(&mut self, name: Name<'_>, now: Millis, run: impl FnOnce(&Cell, Version) -> R) -> R {
         let (cell, version) = self.find(name.db, name.key, name.hash, now);
         run(cell, version.into())
@@ -267,7 +263,7 @@ struct ReadChildren<'a, 'w, S> {
     now: Millis,
 }
 
-impl<S: RecordStore> Children for ReadChildren<'_, '_, S> {
+impl<S: Committed> Children for ReadChildren<'_, '_, S> {
     fn read(&self, suffix: &[u8]) -> &Cell {
         let (db, key, hash) = self.parent.child(suffix);
         self.records.find(db, &key, hash, self.now).0
@@ -285,7 +281,7 @@ struct DraftChildren<'a, 'w, S> {
     now: Millis,
 }
 
-impl<S: RecordStore> Children for DraftChildren<'_, '_, S> {
+impl<S: Committed> Children for DraftChildren<'_, '_, S> {
     fn read(&self, suffix: &[u8]) -> &Cell {
         let (db, key, hash) = self.parent.child(suffix);
         self.records.find(db, &key, hash, self.now).0
@@ -302,7 +298,7 @@ impl<S: RecordStore> Children for DraftChildren<'_, '_, S> {
 mod tests {
     use ordain_model::Value;
     use ordain_model::key::SLOTS;
-    use ordain_store::MemoryStore;
+    use ordain_store::{MemoryStore, RecordStore as _};
 
     use super::*;
 

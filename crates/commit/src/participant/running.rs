@@ -17,6 +17,7 @@ use ordain_role::{Address, Bug, Outbox, UnderWay, WorkDone};
 use ordain_store::{RecordId, RecordStore};
 
 use super::Participant;
+use super::seen::Seen;
 use crate::concurrency::{Ended, Mode, Target, Verdict};
 use crate::ids::{Age, AttemptId, Lead};
 use crate::message::{
@@ -213,7 +214,8 @@ impl Participant {
                 false => _ = attempt.received.insert(slot, (cell, version)),
             }
         }
-        let mut records = InWorkspace::new(&self.store, &mut attempt.workspace);
+        let seen = Seen { store: &self.store, control: &*self.control, stamp: attempt.age };
+        let mut records = InWorkspace::new(&seen, &mut attempt.workspace);
         for Write { db, key, hash, cell } in std::mem::take(&mut access.returned) {
             records.put(db, &key, hash, cell);
         }
@@ -443,11 +445,12 @@ impl Participant {
             } else if job.is_too_long && fragment.only_shows() {
                 Ok(())
             } else {
-                let Participant { registry, store, locals, .. } = self;
+                let Participant { registry, store, control, locals, .. } = self;
+                let seen = &Seen { store, control: &**control, stamp: attempt.age };
                 let (now, seed) = (job.access.now, job.access.seed);
                 let step = Step { registry, chunk: &chunk, txn, n: at.n, now, seed, slots: &attempt.slots };
                 let workspace = &mut attempt.workspace;
-                let records = &mut InWorkspace { store: &*store, workspace, guess: record };
+                let records = &mut InWorkspace { store: seen, workspace, guess: record };
                 step.run(records, locals, &mut answer)
             };
             if let Err(abort) = self.ran(attempt, job, fragment, answer, ran) {
@@ -486,7 +489,11 @@ impl Participant {
     fn lock(&mut self, who: AttemptId, age: Age, at: At<'_>, found: &mut Option<RecordId>) -> Verdict {
         let fragment = at.fragment();
         let Participant { store, control, .. } = self;
-        let mode = if fragment.writes() { Mode::Exclusive } else { Mode::Shared };
+        let mode = match fragment.writes() {
+            true if fragment.is_blind && control.tells_blind() => Mode::Blind,
+            true => Mode::Exclusive,
+            false => Mode::Shared,
+        };
         let target = if fragment.is_table() {
             Target::Table
         } else if fragment.is_keyed() {
@@ -597,7 +604,8 @@ impl Participant {
         }
         let now: Millis = job.access.now;
         let key = key_of(at.chunk.args(at.txn), fragment);
-        let records = InWorkspace::new(&self.store, &mut attempt.workspace);
+        let seen = Seen { store: &self.store, control: &*self.control, stamp: attempt.age };
+        let records = InWorkspace::new(&seen, &mut attempt.workspace);
         let (cell, version) = records.find(fragment.db, key.bytes, fragment.hash, now);
         // Records of the taker's own slot are never here.
         let is_held_back = cell.weight() > self.registry.limits().share(at.txn.carriers);
@@ -617,10 +625,11 @@ impl Participant {
         let At { chunk, txn, n } = at;
         let (now, seed) = (job.access.now, job.access.seed);
         let Attempt { workspace, slots, received, held_back, .. } = attempt;
-        let Participant { registry, store, locals, layout, number, away, .. } = self;
+        let Participant { registry, store, control, locals, layout, number, away, .. } = self;
+        let seen = Seen { store, control: &**control, stamp: attempt.age };
         let fragments = chunk.fragments(txn);
         let is_here = |slot: SlotNo| layout.shard_of(fragments[slot.0 as usize].hash.slot()) == *number;
-        let mut records = InWorkspace::new(&*store, workspace);
+        let mut records = InWorkspace::new(&seen, workspace);
         let mut shipped = records.gather((chunk, txn, n), now, received, is_here);
         let step = Step { registry, chunk, txn, n, now, seed, slots: &*slots };
         locals.set_patience(away.patience);
@@ -667,7 +676,8 @@ impl Participant {
         let chunk = job.chunk.clone();
         let txn = &chunk.txns()[job.access.at as usize];
         let fragments = chunk.fragments(txn);
-        let mut records = InWorkspace::new(&self.store, &mut attempt.workspace);
+        let seen = Seen { store: &self.store, control: &*self.control, stamp: attempt.age };
+        let mut records = InWorkspace::new(&seen, &mut attempt.workspace);
         for (slot, cell, _) in computed.into_iter().filter(|(_, _, changed)| *changed) {
             let fragment = &fragments[slot.0 as usize];
             let key = key_of(chunk.args(txn), fragment).bytes;

@@ -1,8 +1,8 @@
 //! Tests of blind writes: an attempt that has them sees and writes what it would if none were declared.
 
-use ordain_model::{Position, Value};
 use ordain_model::key::SLOTS;
-use ordain_store::MemoryStore;
+use ordain_model::{Position, Value};
+use ordain_store::{MemoryStore, RecordStore as _};
 use proptest::prelude::*;
 
 use super::*;

@@ -10,8 +10,9 @@ use std::ops::Range;
 use ordain_model::cell::CellMut;
 use ordain_model::table::Table;
 use ordain_model::value::record_hash;
-use ordain_model::{Cell, Db, Digest, Epoch, KeyHash, Millis, Position, codec};
-use ordain_store::{RecordStore, Snapshot};
+use ordain_model::{Cell, Db, Digest, KeyHash, Millis, Position, codec};
+
+use crate::committed::Committed;
 
 use super::{InWorkspace, Workspace};
 
@@ -95,12 +96,7 @@ impl Workspace {
     }
 }
 
-impl<S: RecordStore> InWorkspace<'_, S> {
-    /// The committed records as they are now.
-    fn newest(&self) -> impl Snapshot + '_ {
-        self.store.as_of(Epoch::MAX)
-    }
-
+impl<S: Committed> InWorkspace<'_, S> {
     /// The drafts of a database at a position or later, in canonical order.
     fn drafts_of(&self, db: Db, from: Position) -> Vec<Placed<'_>> {
         let drafts = self.workspace.drafts.iter().filter(|draft| draft.db == db);
@@ -116,14 +112,14 @@ type Placed<'a> = (Position, &'a [u8], &'a Cell);
 
 type Visit<'a> = dyn FnMut(Position, &[u8], &Cell) -> bool + 'a;
 
-impl<S: RecordStore> Table for InWorkspace<'_, S> {
+impl<S: Committed> Table for InWorkspace<'_, S> {
     fn len(&self, db: Db) -> u64 {
         let source = self.workspace.sources.of(db);
-        let mut len = source.map_or(0, |source| self.newest().len(source));
+        let mut len = source.map_or(0, |source| self.store.count(source));
         for (_, key, cell) in self.drafts_of(db, Position::default()) {
             let is_committed = |source| {
-                let found = self.store.find(source, key, KeyHash::of_record(db, key));
-                found.is_some_and(|record| self.store.cell(record).value.is_some())
+                let found = self.store.content(None, source, key, KeyHash::of_record(db, key));
+                found.is_some_and(|(cell, _)| cell.value.is_some())
             };
             len -= u64::from(source.is_some_and(is_committed));
             len += u64::from(cell.value.is_some());
@@ -133,7 +129,7 @@ impl<S: RecordStore> Table for InWorkspace<'_, S> {
 
     fn digest(&mut self) -> Digest {
         if self.workspace.is_clean() {
-            return self.store.digest();
+            return self.store.digest_of_all();
         }
         let mut digest = Digest::default();
         for db in (0..=u8::MAX).map(Db) {
@@ -155,7 +151,7 @@ impl<S: RecordStore> Table for InWorkspace<'_, S> {
             cell.value.is_none() || visit(position, key, cell)
         };
         if let Some(source) = self.workspace.sources.of(db) {
-            self.newest().scan(source, from, &mut |position, key, cell| {
+            self.store.walk(source, from, &mut |position, key, cell| {
                 while goes_on
                     && let Some(draft) = left.next_if(|(at, name, _)| (*at, *name) < (position, key))
                 {
@@ -206,7 +202,7 @@ impl<S: RecordStore> Table for InWorkspace<'_, S> {
 mod tests {
     use ordain_model::key::SLOTS;
     use ordain_model::{Gsn, Value};
-    use ordain_store::MemoryStore;
+    use ordain_store::{MemoryStore, RecordStore};
     use proptest::prelude::*;
 
     use super::*;

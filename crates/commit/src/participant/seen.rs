@@ -1,0 +1,95 @@
+//! The committed records as an attempt sees them: the newest contents, but for those that its engine shows it in their place.
+
+use ordain_execution::Committed;
+use ordain_model::table::Table as _;
+use ordain_model::value::record_hash;
+use ordain_model::{Cell, Db, Digest, Epoch, Gsn, KeyHash, Position};
+use ordain_store::{MemoryStore, RecordId, RecordStore};
+
+use crate::concurrency::ConcurrencyControl;
+use crate::ids::Age;
+
+/// See the module.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Seen<'a> {
+    /// The newest contents.
+    pub(super) store: &'a MemoryStore,
+    /// What the engine remembers.
+    pub(super) control: &'a dyn ConcurrencyControl,
+    /// The attempt's.
+    pub(super) stamp: Age,
+}
+
+impl Seen<'_> {
+    /// The records of a database that show another content than the newest, in canonical order.
+    fn replaced(&self, db: Db, from: Position) -> Vec<(Position, &[u8], RecordId, &Cell)> {
+        let all = self.control.replaced(self.stamp).into_iter();
+        let mut placed: Vec<_> = all
+            .map(|(record, cell)| (self.store.key(record), record, cell))
+            .filter(|((of, _), ..)| *of == db)
+            .map(|((_, key), record, cell)| (KeyHash::of_record(db, key).position(), key, record, cell))
+            .filter(|(position, ..)| *position >= from)
+            .collect();
+        placed.sort_unstable_by(|(at, key, ..), (other, next, ..)| (at, key).cmp(&(other, next)));
+        placed
+    }
+}
+
+impl Committed for Seen<'_> {
+    #[inline]
+    fn content(&self, guess: Option<RecordId>, db: Db, key: &[u8], hash: KeyHash) -> Option<(&Cell, Gsn)> {
+        let record = match guess.filter(|guess| self.store.is_of(*guess, db, key)) {
+            Some(record) => record,
+            None => RecordStore::find(self.store, db, key, hash)?,
+        };
+        let newest = || (self.store.cell(record), self.store.version(record));
+        Some(self.control.seen(self.store, record, self.stamp).unwrap_or_else(newest))
+    }
+
+    fn count(&self, db: Db) -> u64 {
+        let mut len = self.store.as_of(Epoch::MAX).len(db);
+        for (_, _, record, cell) in self.replaced(db, Position::default()) {
+            len += u64::from(cell.value.is_some());
+            len -= u64::from(self.store.cell(record).value.is_some());
+        }
+        len
+    }
+
+    fn walk(&self, db: Db, from: Position, visit: &mut dyn FnMut(Position, &[u8], &Cell) -> bool) {
+        let replaced = self.replaced(db, from);
+        let mut left = replaced.iter().map(|(position, key, _, cell)| (*position, *key, *cell)).peekable();
+        let mut goes_on = true;
+        let mut show = |(position, key, cell): (Position, &[u8], &Cell)| {
+            cell.value.is_none() || visit(position, key, cell)
+        };
+        self.store.as_of(Epoch::MAX).scan(db, from, &mut |position, key, cell| {
+            while goes_on && let Some(before) = left.next_if(|(at, name, _)| (*at, *name) < (position, key)) {
+                goes_on = show(before);
+            }
+            if goes_on {
+                let instead = left.next_if(|(at, name, _)| (*at, *name) == (position, key));
+                goes_on = show(instead.unwrap_or((position, key, cell)));
+            }
+            goes_on
+        });
+        while goes_on && let Some(behind) = left.next() {
+            goes_on = show(behind);
+        }
+    }
+
+    fn digest_of_all(&self) -> Digest {
+        if self.control.replaced(self.stamp).is_empty() {
+            return RecordStore::digest(self.store);
+        }
+        let mut digest = Digest::default();
+        for db in (0..=u8::MAX).map(Db) {
+            self.walk(db, Position::default(), &mut |_, key, cell| {
+                if let Some(value) = &cell.value {
+                    digest.add(record_hash(db, key, value, cell.expires_at));
+                }
+                true
+            });
+        }
+        digest
+    }
+}
