@@ -130,6 +130,11 @@ pub trait ConcurrencyControl: Debug + Send {
     /// [begun]: ConcurrencyControl::begin
     fn restore(&mut self, store: &mut MemoryStore, who: AttemptId, age: Age, target: Target, mode: Mode);
 
+    /// True if an attempt may change a record that is in the store.
+    fn is_held(&self, store: &MemoryStore, record: RecordId) -> bool {
+        store.lock(record) != 0
+    }
+
     /// Reports the locks that an attempt holds: that on the table first, then those on records by their numbers. Intention
     /// locks are left out, since those on records imply them.
     fn held(&self, who: AttemptId, show: &mut dyn FnMut(Target, Mode));

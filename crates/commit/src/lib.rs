@@ -47,6 +47,7 @@ mod entry;
 mod family;
 mod figures;
 mod founding;
+mod hearsay;
 mod ids;
 mod image;
 mod manager;

@@ -20,6 +20,7 @@ use crate::desk::{Appender, Departing, Desk, Leaders, Site};
 use crate::entry::{Content, Entry};
 use crate::figures::{self, Traffic};
 use crate::founding::Founding;
+use crate::hearsay::Hearsay;
 use crate::ids::{Lead, Term};
 use crate::image::Image;
 use crate::message::{Message, Own, Protocol, Relay as RelayMessage, Returned, Termed};
@@ -50,6 +51,7 @@ pub struct Manager {
     cohort: Cohort,
     reservation: Reservation,
     relay: Relay,
+    hearsay: Hearsay,
     cuts: Cuts,
     giver: Giver,
     /// The first meeting of all nodes, while this one waits for it.
@@ -114,6 +116,7 @@ impl Manager {
             cohort: Cohort::default(),
             reservation: Reservation::default(),
             relay: Relay::default(),
+            hearsay: Hearsay::default(),
             cuts: Cuts::default(),
             giver: Giver::default(),
             founding: None,
@@ -537,6 +540,10 @@ impl Manager {
                 self.answer(from.node, batch, now, out);
             }
             RelayMessage::Heard(stamp) => self.coordinator.hear(stamp),
+            RelayMessage::Told(stamp) => {
+                self.coordinator.hear(stamp);
+                self.hearsay.hear(stamp);
+            }
             RelayMessage::Return(returned) => {
                 self.relay.give_back(from.node, &returned, &mut desk!(self, now, out));
                 self.leaders.retract(returned.asked, from.node);
@@ -600,6 +607,7 @@ impl Manager {
         self.cohort.pass(&mut desk);
         self.cohort.go_on(&mut desk);
         self.relay.expire(&mut desk);
+        self.hearsay.pass(&mut desk);
         self.retry_relay(now, out);
     }
 
@@ -607,7 +615,8 @@ impl Manager {
         let looks = self.relay.waits() || self.leaders.misses();
         let looks = looks.then(|| now.elapsed.plus(LOOK_EVERY));
         let cuts = self.cuts.due(self.lead.is_some() && !self.appender.is_full());
-        let due = [self.coordinator.due(), self.cohort.due(), cuts, looks].into_iter().flatten().min();
+        let due = [self.coordinator.due(), self.cohort.due(), self.hearsay.due(), cuts, looks];
+        let due = due.into_iter().flatten().min();
         match due {
             Some(due) => out.set_timer(TIMER, due.since(now.elapsed).max(Micros(1))),
             None => out.cancel_timer(TIMER),
@@ -655,6 +664,7 @@ impl Role for Manager {
             self.answer(self.site.node, batch, now, out);
         }
         self.clock = self.clock.max(self.coordinator.latest());
+        self.hearsay.note(&desk!(self, now, out));
         self.set_timer(now, out);
     }
 

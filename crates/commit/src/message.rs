@@ -236,6 +236,8 @@ pub enum Relay {
     Return(Returned),
     /// With stamps of attempts, before what is passed on: clients of the sender have been told of stamps up to this one.
     Heard(Age),
+    /// With stamps of attempts, to all nodes: the sender has given or heard of this one.
+    Told(Age),
 }
 
 /// Transactions of a chunk that are turned away, without effect for ever, as their home is not led in the term in which it was
@@ -361,6 +363,7 @@ codec!(enum Relay {
     3 => Step(home, step, chunk),
     4 => Abandon(home, open),
     5 => Heard(stamp),
+    6 => Told(stamp),
 });
 
 impl Wire for Message {
@@ -463,6 +466,7 @@ mod tests {
             Message::Cut(CutMessage::At(PartitionId(3), Epoch(9))),
             Message::Cut(CutMessage::Marked(PartitionId(3), Epoch(9))),
             Message::Relay(Relay::Heard(Age(1 << 60))),
+            Message::Relay(Relay::Told(Age(3))),
             termed(Protocol::Accessed(accessed)),
             termed(Protocol::Prepare(request)),
             termed(Protocol::Still(vec![who])),

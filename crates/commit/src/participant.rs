@@ -444,7 +444,8 @@ impl Participant {
                 let is_in = entry.position < positions.end && names.len() < most;
                 if is_in && entry.cell.is_expired(now) {
                     let record = self.store.find(entry.db, entry.key, self.hash_of(entry.db, entry.key));
-                    let is_meant = record.is_some_and(|record| (self.store.lock(record) != 0) == is_held);
+                    let is_meant =
+                        record.is_some_and(|record| self.control.is_held(&self.store, record) == is_held);
                     names.extend(is_meant.then(|| (entry.db, entry.key.to_vec())));
                 }
                 is_in

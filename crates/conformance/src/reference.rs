@@ -395,6 +395,7 @@ const CAN: Abilities = Abilities {
     has_sessions: true,
     is_interactive: true,
     is_replayable: true,
+    shows_past: false,
 };
 
 /// Engines without any service that not all engines have.

@@ -127,6 +127,7 @@ impl Traits {
             (_, Isolation::ReadCommitted) if self.partitions > 1 => Sight::Late,
             (Reads::Previous, _) => Sight::Late,
             (Reads::Session, _) => Sight::Own,
+            _ if self.can.shows_past && self.partitions > 1 => Sight::Own,
             (Reads::Ordered | Reads::Strict, _) => Sight::All,
         }
     }

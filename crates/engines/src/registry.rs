@@ -65,6 +65,8 @@ pub struct Abilities {
     pub is_interactive: bool,
     /// Equal logs give equal results, so that a run can be held to the reference executor.
     pub is_replayable: bool,
+    /// A transaction that only reads may see a state of before what others were answered a moment ago, whatever the options are.
+    pub shows_past: bool,
 }
 
 impl Abilities {
@@ -163,6 +165,7 @@ const DETERMINISTIC: Abilities = Abilities {
     has_sessions: true,
     is_interactive: true,
     is_replayable: true,
+    shows_past: false,
 };
 
 const fn deterministic(scheduling: Scheduling, options: &'static [Offer]) -> Option<Built> {
@@ -178,10 +181,18 @@ const COMMIT: Abilities = Abilities {
     has_sessions: true,
     is_interactive: true,
     is_replayable: false,
+    shows_past: false,
 };
+
+/// What an engine of that family can do that holds transactions to the order of stamps.
+const STAMPED: Abilities = Abilities { shows_past: true, ..COMMIT };
 
 const fn commit(engine: CommitEngine, options: &'static [Offer]) -> Option<Built> {
     Some(Built { can: COMMIT, make: Make::Commit(engine), options })
+}
+
+const fn stamped(engine: CommitEngine, options: &'static [Offer]) -> Option<Built> {
+    Some(Built { can: STAMPED, make: Make::Commit(engine), options })
 }
 
 const fn planned(name: &'static str, paper: Paper, level: &'static str, what: &'static str) -> EngineInfo {
@@ -204,9 +215,9 @@ pub static ENGINES: [EngineInfo; 15] = [
     EngineInfo { name: "wait-die", what: "locks that the older wait for, two-phase commit", paper: QSTORE_PAPER,
                  level: "strict serializable", family: Family::Commit, built: commit(wait_die::ENGINE, &two_phase_locking::OPTIONS), is_offered: true },
     EngineInfo { name: "timestamp", what: "basic timestamp ordering, two-phase commit", paper: QSTORE_PAPER,
-                 level: "serializable, session order", family: Family::Commit, built: commit(timestamp::ENGINE, &timestamp::OPTIONS), is_offered: false },
+                 level: "serializable, session order", family: Family::Commit, built: stamped(timestamp::ENGINE, &timestamp::OPTIONS), is_offered: true },
     EngineInfo { name: "mvcc", what: "multiversion timestamp ordering, two-phase commit", paper: QSTORE_PAPER,
-                 level: "serializable, session order", family: Family::Commit, built: commit(mvcc::ENGINE, &mvcc::OPTIONS), is_offered: false },
+                 level: "serializable, session order", family: Family::Commit, built: stamped(mvcc::ENGINE, &mvcc::OPTIONS), is_offered: true },
     planned("maat", QSTORE_PAPER, "serializable, session order", "dynamic timestamp ranges, two-phase commit"),
     planned("walter", FWKV_PAPER, "parallel snapshot isolation", "parallel snapshot isolation by vector clocks"),
     planned("fwkv", FWKV_PAPER, "parallel snapshot isolation, session order", "as walter, with fresh reads"),

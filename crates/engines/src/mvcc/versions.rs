@@ -64,8 +64,8 @@ impl History for Versions {
     }
 
     fn install(&mut self, store: &mut MemoryStore, record: RecordId, content: Content, keeps: bool) {
-        if content.stamp > self.written {
-            if keeps {
+        if content.stamp >= self.written {
+            if keeps && content.stamp > self.written {
                 let (cell, version) = (store.cell(record).clone(), store.version(record));
                 let content = Content { cell, stamp: self.written, version };
                 self.older.push(Older { content, read: self.read });
@@ -74,7 +74,10 @@ impl History for Versions {
             store.put_back(record, content.cell, content.version);
         } else if keeps {
             let place = self.place(content.stamp);
-            self.older.insert(place, Older { content, read: Age(0) });
+            match place.checked_sub(1).map(|before| &mut self.older[before].content) {
+                Some(before) if before.stamp == content.stamp => *before = content,
+                _ => self.older.insert(place, Older { content, read: Age(0) }),
+            }
         }
     }
 

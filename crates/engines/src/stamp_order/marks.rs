@@ -26,7 +26,8 @@ pub(crate) trait History: Debug + Default + Send + 'static {
     /// Takes note of a read that is granted.
     fn mark_read(&mut self, stamp: Age);
 
-    /// Installs a content in the store, unless a later one is there. Contents are kept for readers if it `keeps` them.
+    /// Installs a content in the store, unless a later one is there. Contents are kept for readers if it `keeps` them. Of two by one attempt
+    /// the one that is installed later counts.
     fn install(&mut self, store: &mut MemoryStore, record: RecordId, content: Content, keeps: bool);
 
     /// Takes note of the stamp of the newest content.
@@ -100,7 +101,7 @@ impl History for Latest {
 
     fn install(&mut self, store: &mut MemoryStore, record: RecordId, content: Content, _keeps: bool) {
         let Content { cell, stamp, version } = content;
-        if stamp > self.written {
+        if stamp >= self.written {
             self.written = stamp;
             store.put_back(record, cell, version);
         }

@@ -399,6 +399,10 @@ impl<H: History> ConcurrencyControl for StampOrder<H> {
         assert!(is_first, "prepared attempt {who} conflicts with another in {target:?} {mode:?}");
     }
 
+    fn is_held(&self, store: &MemoryStore, record: RecordId) -> bool {
+        self.records.get(store, record).is_some_and(|marks| !marks.prewrites.is_empty())
+    }
+
     fn held(&self, who: AttemptId, show: &mut dyn FnMut(Target, Mode)) {
         let Some(at) = self.attempts.find(who) else { return };
         self.attempts[at].show(show);
