@@ -54,8 +54,10 @@ pub struct Participant {
     /// The last entry that is applied.
     applied: Epoch,
     terms: Terms,
-    /// Promises of the partition whose outcomes it has not learnt.
+    /// Promises of the partition whose outcomes it has not learnt: those that concern this shard.
     prepared: BTreeMap<AttemptId, Arc<Entry>>,
+    /// The ages of all promises of the partition: its shards forget alike.
+    promised: BTreeMap<AttemptId, Age>,
     control: Box<dyn ConcurrencyControl>,
     /// The term in which the node serves the partition, if it does.
     serves: Option<Term>,
@@ -101,6 +103,7 @@ impl Participant {
             applied: Epoch(0),
             terms: Terms::default(),
             prepared: BTreeMap::new(),
+            promised: BTreeMap::new(),
             control,
             serves: None,
             begins: None,
@@ -176,10 +179,8 @@ impl Participant {
             }
         }
         for entry in &image.prepared {
-            if let Content::Prepare(prepare) = &entry.content
-                && self.takes_part(prepare)
-            {
-                self.prepared.insert(prepare.attempt, entry.clone());
+            if let Content::Prepare(prepare) = &entry.content {
+                self.promise(prepare, entry);
             }
         }
     }
@@ -216,13 +217,12 @@ impl Participant {
                 Some(commit.attempt)
             }
             Content::Prepare(prepare) => {
-                if self.takes_part(prepare) {
-                    self.prepared.insert(prepare.attempt, entry.clone());
-                }
+                self.promise(prepare, entry);
                 None
             }
             Content::Outcome(attempt, is_commit) => {
                 let prepared = self.prepared.remove(attempt);
+                self.promised.remove(attempt);
                 if let Some(Content::Prepare(prepare)) = prepared.as_ref().map(|entry| &entry.content)
                     && *is_commit
                 {
@@ -247,12 +247,16 @@ impl Participant {
     /// Forgets what is remembered of stamps that no attempt will have that is promised or committed from now on: what is promised already is
     /// yet to be installed.
     fn forget(&mut self) {
-        let promised = self.prepared.values().filter_map(|entry| match &entry.content {
-            Content::Prepare(prepare) => Some(prepare.age),
-            _ => None,
-        });
         let floor = self.control.stamps().floor(self.times.ceiling());
-        self.control.advance(&mut self.store, promised.fold(floor, Age::min));
+        let to = self.promised.values().copied().fold(floor, Age::min);
+        self.control.advance(&mut self.store, to);
+    }
+
+    fn promise(&mut self, prepare: &Prepare, entry: &Arc<Entry>) {
+        self.promised.insert(prepare.attempt, prepare.age);
+        if self.takes_part(prepare) {
+            self.prepared.insert(prepare.attempt, entry.clone());
+        }
     }
 
     /// True if something of a promise is here.

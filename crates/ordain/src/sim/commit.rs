@@ -600,7 +600,12 @@ impl System for CommitSystem {
             Content::Commit(commit) => Some(BatchSize { txns: 1, fragments: commit.writes.len() as u64 }),
             _ => None,
         };
-        let under_load = |entry: &&Arc<Entry>| Stamp::new(entry.place.0) <= ending.last_under_load;
+        let stamps = self.family.engine.stamps();
+        let stamp = |entry: &Entry| match &entry.content {
+            Content::Commit(commit) if stamps == Stamps::OfAttempt => commit.age.0,
+            _ => entry.place.0,
+        };
+        let under_load = |entry: &&Arc<Entry>| Stamp::new(stamp(entry)) <= ending.last_under_load;
         let batches = logs.values().flat_map(BTreeMap::values).filter(under_load).filter_map(size).collect();
         Verdict { digest, entries: count, batches, voided: 0, verdict }
     }
