@@ -49,7 +49,7 @@ impl Story {
         let Shard { store, control, .. } = &self.shard;
         let cell = control.seen(store, record, Age(stamp)).map_or(store.cell(record), |(cell, _)| cell);
         match &cell.value {
-            Some(Value::String(bytes)) => u64::from_le_bytes(bytes.as_slice().try_into().unwrap()),
+            Some(Value::String(bytes)) => u64::from_le_bytes(bytes.as_slice().try_into().expect("a stamp")),
             None => 0,
             other => panic!("{other:?}"),
         }
