@@ -1,11 +1,14 @@
 //! Schedule 12 and what else concerns stamps (R-CEILING): reads leave no trace in a log, and clocks differ.
 
 use ordain_commit::{CommitEngine, Message, Relay};
-use ordain_engines::timestamp;
+use ordain_engines::{mvcc, timestamp};
 use ordain_role::{Bug, Bugs};
 
 use crate::world::{Do, World};
 use crate::{Schedule, millis};
+
+/// The engines whose attempts have stamps.
+const ENGINES: [CommitEngine; 2] = [timestamp::ENGINE, mvcc::ENGINE];
 
 /// Read marks that are lost: T1 reads x at B1, whose clock is ahead. B changes its leader. T2, whose home's clock is not ahead, writes x
 /// at B2, which has never heard of T1's stamp: it must not be placed before T1.
@@ -41,14 +44,18 @@ fn schedule_12_clock_goes_back(engine: CommitEngine, bugs: Bugs) -> Result<(), S
 #[test]
 fn schedule_12_what_a_former_leader_let_be_read_is_not_written_before() {
     let schedule: Schedule = schedule_12_lost_reads;
-    assert_eq!(schedule(timestamp::ENGINE, Bugs::NONE), Ok(()));
-    let found = schedule(timestamp::ENGINE, Bugs::NONE.with(Bug::ForgetCeiling)).unwrap_err();
-    assert!(found.contains("order of stamps broken"), "{found}");
+    for engine in ENGINES {
+        assert_eq!(schedule(engine, Bugs::NONE), Ok(()), "{}", engine.name);
+        let found = schedule(engine, Bugs::NONE.with(Bug::ForgetCeiling)).unwrap_err();
+        assert!(found.contains("order of stamps broken"), "{}: {found}", engine.name);
+    }
 }
 
 #[test]
 fn schedule_12_a_leader_gives_later_stamps_than_its_predecessor() {
-    assert_eq!(schedule_12_clock_goes_back(timestamp::ENGINE, Bugs::NONE), Ok(()));
+    for engine in ENGINES {
+        assert_eq!(schedule_12_clock_goes_back(engine, Bugs::NONE), Ok(()), "{}", engine.name);
+    }
 }
 
 /// Found by the simulator (`--seed 2 --profile storm --txns 400`): T2 is answered, and the answer is lost with its leader. The next leader has T2
@@ -77,14 +84,23 @@ fn found_again(engine: CommitEngine, bugs: Bugs) -> Result<(), String> {
 
 #[test]
 fn schedule_12_a_new_leader_knows_of_stamps_before_it_takes_anything() {
-    assert_eq!(found_again(timestamp::ENGINE, Bugs::NONE), Ok(()));
+    for engine in ENGINES {
+        assert_eq!(found_again(engine, Bugs::NONE), Ok(()), "{}", engine.name);
+    }
 }
 
 /// The schedules about terms, promises and decisions. The bug of the first is none here: a write under the next leader has a
 /// larger stamp than what was read under the former one, which is refused elsewhere for it.
 #[test]
 fn schedules_1_to_7_hold_with_stamps() {
-    assert_eq!(crate::schedule_1(timestamp::ENGINE, Bugs::NONE), Ok(()));
+    for engine in ENGINES {
+        schedules_hold(engine);
+    }
+}
+
+fn schedules_hold(engine: CommitEngine) {
+    let name = engine.name;
+    assert_eq!(crate::schedule_1(engine, Bugs::NONE), Ok(()), "{name}");
     let all: [(Schedule, Bug); 5] = [
         (crate::schedule_2, Bug::KeepClaim),
         (crate::schedule_3, Bug::AckEarly),
@@ -93,7 +109,7 @@ fn schedules_1_to_7_hold_with_stamps() {
         (crate::schedule_7_undecided, Bug::ForgetSession),
     ];
     for (schedule, bug) in all {
-        assert_eq!(schedule(timestamp::ENGINE, Bugs::NONE), Ok(()), "{}", bug.name());
-        assert!(schedule(timestamp::ENGINE, Bugs::NONE.with(bug)).is_err(), "{} is not found", bug.name());
+        assert_eq!(schedule(engine, Bugs::NONE), Ok(()), "{name} {}", bug.name());
+        assert!(schedule(engine, Bugs::NONE.with(bug)).is_err(), "{name}: {} is not found", bug.name());
     }
 }

@@ -447,11 +447,11 @@ fn all_engines_are_those_that_have_what_is_asked_for() {
         let systems = ycsb(line).terms.systems_of_ours().unwrap();
         systems.into_iter().map(|ours| ours.engine.name()).collect()
     };
-    let all = ["calvin", "calvin-paper", "paxflow", "qstore", "no-wait", "wait-die"];
+    let all = ["calvin", "calvin-paper", "paxflow", "qstore", "no-wait", "wait-die", "timestamp", "mvcc"];
     assert_eq!(engines("x --engine all"), all);
     assert_eq!(engines("x --engine all --nodes 2 --replication async"), all[..4]);
     assert_eq!(engines("x --engine all --checkpoint-mode zigzag"), all[..4]);
-    assert_eq!(engines("x --engine wait-die,all"), [&all[5..], &all[..5]].concat());
+    assert_eq!(engines("x --engine mvcc,all"), [&all[7..], &all[..7]].concat());
     assert_eq!(engines("x --engine no-wait --option backoff=exp,none").len(), 2);
 }
 

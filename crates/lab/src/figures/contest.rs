@@ -26,19 +26,25 @@ pub const PAPERS: &str = "Calvin as in the papers";
 pub const NO_WAIT: &str = "NO-WAIT";
 /// What the paper's code has beside it, and its figures have not.
 pub const WAIT_DIE: &str = "WAIT-DIE";
+/// The paper's engine with basic timestamp ordering.
+pub const TIMESTAMP: &str = "TIMESTAMP";
+/// The paper's engine with multiversion timestamp ordering.
+pub const MVCC: &str = "MVCC";
 
 /// The lines, each with its engine.
-const LINES: [(&str, &str); 5] = [
+const LINES: [(&str, &str); 7] = [
     (QSTORE, "qstore"),
     (CALVIN, "calvin"),
     (PAPERS, "calvin-paper"),
     (NO_WAIT, "no-wait"),
     (WAIT_DIE, "wait-die"),
+    (TIMESTAMP, "timestamp"),
+    (MVCC, "mvcc"),
 ];
 /// The lines that order first.
 const ORDERED: usize = 3;
 /// The lines that agree on each transaction.
-const AGREED: [&str; 2] = [NO_WAIT, WAIT_DIE];
+const AGREED: [&str; 4] = [NO_WAIT, WAIT_DIE, TIMESTAMP, MVCC];
 
 /// The paper's cores of a server.
 const CORES: f64 = 8.0;

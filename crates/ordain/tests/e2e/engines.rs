@@ -73,6 +73,8 @@ rows! {
     no_wait: row("engine = \"no-wait\"\ncheckpoint-log-bytes = 20000", (2, 3), Level::StrictSerializable);
     no_wait_alone: row("engine = \"no-wait\"", (2, 1), Level::StrictSerializable);
     wait_die: row("engine = \"wait-die\"\ncheckpoint-log-bytes = 20000", (2, 3), Level::StrictSerializable);
+    timestamp: row("engine = \"timestamp\"\ncheckpoint-log-bytes = 20000", (2, 3), Level::SessionSerializable);
+    mvcc: row("engine = \"mvcc\"\ncheckpoint-log-bytes = 20000", (2, 3), Level::SessionSerializable);
     calvin_async: Row {
         loses: true,
         ..row("engine = \"calvin\"\nreplication = \"async\"", (2, 2), Level::StrictSerializable)
