@@ -5,9 +5,9 @@
 
 use std::collections::BTreeMap;
 
-use ordain_model::{OutcomeStatus, Stamp};
+use ordain_model::{Micros, OutcomeStatus, Stamp};
 
-use crate::dependencies::{self, Anomaly, Finding, Level, Observed, Outcome, Txn, judge};
+use crate::dependencies::{self, Anomaly, Finding, Level, Observed, Outcome, Txn, judge, judge_within};
 use crate::history::{Answer, History, Moment, Request};
 use crate::{RequestId, Violation, ViolationKind};
 
@@ -33,13 +33,58 @@ pub fn check(
     lists: &BTreeMap<u64, Vec<u64>>,
     protocol: Protocol,
 ) -> Result<(), Violation> {
+    let Gathered { all, requests } = gather(history, lists, protocol, Measure::Moments)?;
+    judge(level, &all).map_err(|finding| violation(&finding, &requests))
+}
+
+/// Checks that the answers and the lists at the end are strictly serializable, but for transactions that are no further apart in virtual
+/// time than `bound`. Answers need their times ([`History::note_now`]).
+///
+/// # Errors
+/// As [`check`].
+pub fn check_within(
+    bound: Micros,
+    history: &History,
+    lists: &BTreeMap<u64, Vec<u64>>,
+    protocol: Protocol,
+) -> Result<(), Violation> {
+    let Gathered { all, requests } = gather(history, lists, protocol, Measure::Time)?;
+    judge_within(bound.0, &all).map_err(|finding| {
+        let violation = violation(&finding, &requests);
+        Violation { message: format!("{} (beyond {} us)", violation.message, bound.0), ..violation }
+    })
+}
+
+/// The measure of time between asking and answering.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Measure {
+    /// Moments, of which no two are the same.
+    Moments,
+    /// Virtual time, microseconds.
+    Time,
+}
+
+/// A history for the judge, and the request of each of its transactions.
+struct Gathered {
+    all: dependencies::History,
+    requests: Vec<RequestId>,
+}
+
+fn gather(
+    history: &History,
+    lists: &BTreeMap<u64, Vec<u64>>,
+    protocol: Protocol,
+    measure: Measure,
+) -> Result<Gathered, Violation> {
+    let of = |moment: Moment, at: Micros| if measure == Measure::Time { at.0 } else { moment.0 };
     let mut all = dependencies::History { orders: lists.clone(), ..Default::default() };
     let mut requests = Vec::new();
     let mut connections = BTreeMap::new();
     for (id, request) in history.requests().filter(|(_, request)| (protocol.is_one)(request)) {
         let appends = (protocol.asked)(request);
         let (place, may_be_overtaken) = place_of(request, appends.is_update());
-        let (session, asked) = (session_of(request, place, &mut connections), Some(request.moment.0));
+        let (session, asked) =
+            (session_of(request, place, &mut connections), Some(of(request.moment, request.at)));
         let mut add = |txn: Observed| {
             requests.push(id);
             all.txns.push(Observed { session, may_be_overtaken, asked, ..txn });
@@ -49,7 +94,7 @@ pub fn check(
             match (protocol.committed)(answer) {
                 Some(txn) => {
                     let stamp = (answer.stamp != Stamp::NONE).then(|| answer.stamp.number());
-                    let answered = Some(answer.moment.0);
+                    let answered = Some(of(answer.moment, answer.at));
                     add(Observed { answered, stamp, ..Observed::committed(txn) });
                 }
                 None if matches!(answer.status, OutcomeStatus::Aborted(_)) => {
@@ -66,10 +111,12 @@ pub fn check(
             add(Observed::new(appends, end));
         }
     }
-    judge(level, &all).map_err(|finding| {
-        let violation = Violation::new(kind_of(&finding), finding.to_string());
-        finding.txns.iter().fold(violation, |violation, txn| violation.of(requests[*txn]))
-    })
+    Ok(Gathered { all, requests })
+}
+
+fn violation(finding: &Finding, requests: &[RequestId]) -> Violation {
+    let violation = Violation::new(kind_of(finding), finding.to_string());
+    finding.txns.iter().fold(violation, |violation, txn| violation.of(requests[*txn]))
 }
 
 /// The place of a request among its client's connections, and whether later requests of that connection may take effect before
@@ -185,6 +232,25 @@ mod tests {
             answer(&mut history, reader, &read);
             assert_eq!(verdict(&history), expected);
         }
+    }
+
+    /// The writer is answered at 10 us, and the reader, which sees nothing of it, is asked at 25 us.
+    #[test]
+    fn an_inversion_in_time_counts_beyond_its_bound() {
+        let (mut history, write, read) = (History::default(), append(0x100, 1), read(0x200, 1, &[]));
+        let writer = send(&mut history, 1, &write);
+        history.note_now(Micros(10));
+        answer(&mut history, writer, &write);
+        let call = Call::new(ProcedureId(1), Db(0));
+        let reader = history.sent_over((Some(2), 1), Micros(25), call, read.clone());
+        answer(&mut history, reader, &read);
+        let lists = [(1, vec![0x100])].into();
+        let within = |bound| check_within(Micros(bound), &history, &lists, PROTOCOL);
+        assert_eq!(
+            [14, 15].map(|bound| within(bound).map_err(|violation| violation.kind)),
+            [Err(ViolationKind::RealTime), Ok(())]
+        );
+        assert!(within(14).unwrap_err().to_string().contains("(beyond 14 us)"));
     }
 
     #[test]

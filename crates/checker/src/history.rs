@@ -18,6 +18,8 @@ pub struct Moment(pub u64);
 pub struct Answer {
     /// When.
     pub moment: Moment,
+    /// The same in virtual time, if somebody has noted that; else 0.
+    pub at: Micros,
     /// By which node, and in which life of it.
     pub answerer: (NodeId, u32),
     /// Whether it reached the client: one whose connection was dropped does not know of it.
@@ -93,6 +95,7 @@ pub struct History {
     requests: Vec<Request>,
     moments: u64,
     wall: Option<Millis>,
+    now: Micros,
 }
 
 impl History {
@@ -158,6 +161,11 @@ impl History {
         self.wall = self.wall.max(Some(wall));
     }
 
+    /// Notes the virtual time of the answers that follow.
+    pub fn note_now(&mut self, now: Micros) {
+        self.now = now;
+    }
+
     /// Notes an answer. That a request was not sequenced counts as a rejection.
     pub fn answered(
         &mut self,
@@ -178,7 +186,7 @@ impl History {
         stamp: Stamp,
         reply: &[u8],
     ) {
-        let (moment, wall) = (self.moment(), self.wall);
+        let (moment, at, wall) = (self.moment(), self.now, self.wall);
         let request = &mut self.requests[request.0];
         match status {
             OutcomeStatus::Busy | OutcomeStatus::Refused => request.rejections += 1,
@@ -187,7 +195,16 @@ impl History {
             OutcomeStatus::Unknown | OutcomeStatus::TooOld | OutcomeStatus::Moved => request.unknowns += 1,
             OutcomeStatus::Committed | OutcomeStatus::Aborted(_) => {
                 let (has_reached, reply) = (true, reply.to_vec());
-                request.answers.push(Answer { moment, answerer, has_reached, status, stamp, reply, wall });
+                request.answers.push(Answer {
+                    moment,
+                    at,
+                    answerer,
+                    has_reached,
+                    status,
+                    stamp,
+                    reply,
+                    wall,
+                });
             }
         }
     }

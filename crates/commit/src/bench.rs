@@ -36,6 +36,8 @@ impl Bench {
             backoff: Backoff::None,
             refusal: Abort::Died,
             stamps: crate::Stamps::OfTransaction,
+            source: ordain_model::StampSource::Hybrid,
+            skew: Micros(0),
             checkpoint_bytes: 0,
             bugs: Bugs::NONE,
         };

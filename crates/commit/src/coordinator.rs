@@ -16,6 +16,7 @@
 
 mod agenda;
 mod attempt;
+mod counter;
 mod open;
 mod stamping;
 #[cfg(test)]
@@ -31,7 +32,7 @@ use ordain_model::{
 };
 use ordain_role::{Bug, NodeId};
 
-use crate::desk::Desk;
+use crate::desk::{Desk, Site};
 use crate::entry::{Commit, Content, Entry};
 use crate::figures::Reasons;
 use crate::ids::{Age, AttemptId, Lead, TransactionId};
@@ -40,6 +41,7 @@ use crate::options::pause;
 use crate::stamps::Stamps;
 use agenda::Agenda;
 use attempt::{End, Executing};
+use counter::COUNTER;
 use open::{Open, Opens, Settling};
 use stamping::Stamping;
 
@@ -170,6 +172,11 @@ pub struct Counts {
 }
 
 impl Coordinator {
+    /// The coordinator of a node that leads nothing yet.
+    pub fn new(site: &Site) -> Coordinator {
+        Coordinator { stamping: Stamping::new(site), ..Coordinator::default() }
+    }
+
     /// The latest time that an attempt has been asked to see.
     pub const fn latest(&self) -> Millis {
         self.latest
@@ -280,14 +287,19 @@ impl Coordinator {
     // ---- executing -----------------------------------------------------------------------------------------
 
     fn begin_attempt(&mut self, number: u64, desk: &mut Desk<'_>) {
-        let Some(live) = self.live.get_mut(&number) else { return };
-        let mut now = desk.clock.max(self.latest);
-        if desk.site.stamps == Stamps::OfAttempt {
-            let Some(stamp) = self.stamping.stamp(number, now, desk) else {
-                return self.wait_for_stamp(number, desk);
-            };
-            (live.age, now) = (stamp, stamp.time());
+        let now = desk.clock.max(self.latest);
+        if desk.site.stamps == Stamps::OfTransaction {
+            return self.run_attempt(number, now, desk);
         }
+        match self.stamping.stamp(number, now, desk) {
+            Some(stamp) => self.begin_stamped(number, stamp, desk),
+            None => self.wait_for_stamp(number, desk),
+        }
+    }
+
+    /// Begins an attempt that sees this time.
+    fn run_attempt(&mut self, number: u64, now: Millis, desk: &mut Desk<'_>) {
+        let Some(live) = self.live.get_mut(&number) else { return };
         live.attempt += 1;
         self.counts.attempts += 1;
         let seed = live.who(number).seed();
@@ -333,6 +345,10 @@ impl Coordinator {
         match failure {
             // A no ends the wait at once.
             Some(Failure::Refused) => self.retry_later(number, desk.site.refusal, desk),
+            // A clock alone is not moved on: it has to pass that time.
+            Some(Failure::TooOld(_)) if self.stamping.is_clock() => {
+                self.retry_later(number, Abort::TimeTooOld, desk);
+            }
             Some(Failure::TooOld(time)) => {
                 self.counts.failed.count(Abort::TimeTooOld);
                 self.latest = self.latest.max(time);
@@ -653,6 +669,9 @@ impl Coordinator {
     /// Messages to a partition or from it may be lost, or it is led in another term: attempts that touched it and are not
     /// proposed are given up, and what it has to know is said again.
     pub fn disturbed(&mut self, partition: PartitionId, desk: &mut Desk<'_>) {
+        if partition == COUNTER {
+            self.stamping.requests.again();
+        }
         let touches = |live: &Live| match &live.state {
             State::Executing(executing) => executing.touches(partition),
             State::Confirming { shards, .. } | State::Voting { shards, .. } => {
@@ -867,6 +886,7 @@ impl Coordinator {
             }
         }
         self.opens.check(&self.live)?;
+        self.stamping.requests.check()?;
         match self.unacknowledged.iter().find(|(_, awaited)| awaited.is_empty()) {
             Some((who, _)) => Err(format!("attempt {who} is known to all and kept")),
             None => Ok(()),

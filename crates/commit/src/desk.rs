@@ -4,7 +4,9 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use ordain_family::places;
-use ordain_model::{Abort, Backoff, Chunk, Epoch, GatewayId, Layout, Micros, Millis, PartitionId, Registry};
+use ordain_model::{
+    Abort, Backoff, Chunk, Epoch, GatewayId, Layout, Micros, Millis, PartitionId, Registry, StampSource,
+};
 use ordain_replication::Log;
 use ordain_role::{Address, Bugs, NodeId, Now, Outbox};
 
@@ -40,6 +42,10 @@ pub struct Site {
     pub refusal: Abort,
     /// The life of the stamps by which it decides.
     pub stamps: Stamps,
+    /// The source of the stamps of attempts.
+    pub source: StampSource,
+    /// The clock that gives stamps is so far ahead.
+    pub skew: Micros,
     /// After about so many bytes of entries the partition's leader wants a checkpoint; 0: only clients do.
     pub checkpoint_bytes: u64,
     /// Bugs that a test has planted.

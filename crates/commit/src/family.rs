@@ -4,13 +4,14 @@ use std::sync::Arc;
 
 use ordain_family::{Family, Keep, NodeSettings};
 use ordain_gateway::{Gateway, RelayRouter, Router, Services};
-use ordain_model::{Abort, ChunkNo, GatewayId, Options, Registry};
+use ordain_model::{Abort, ChunkNo, GatewayId, Options, Registry, StampSource};
 use ordain_role::{Bugs, Directory};
 
 use crate::backend::Committing;
 use crate::concurrency::ConcurrencyControl;
 use crate::message::Message;
 use crate::opening::{self, OpenError, OpenedNode, has_members};
+use crate::options::TS_SOURCE;
 use crate::stamps::Stamps;
 
 /// The role number of the manager.
@@ -27,16 +28,38 @@ pub struct CommitEngine {
     pub name: &'static str,
     /// The reason for which its concurrency control refuses an access.
     pub refusal: Abort,
-    /// It is strictly serializable; else serializable in the order of stamps, which is that of each session.
+    /// It is strictly serializable whatever its options are. Else it is serializable in the order of stamps, and
+    /// [`CommitEngine::order`] says what else that order is.
     pub is_strict: bool,
     /// Makes the concurrency control of one participant, with the engine's options and the bugs that a test has planted.
     pub control: fn(&Options, Bugs) -> Box<dyn ConcurrencyControl>,
+}
+
+/// The order that a serial execution with the same answers keeps.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Order {
+    /// That of real time.
+    RealTime,
+    /// That of stamps, which is that of each connection.
+    Sessions,
+    /// That of stamps alone.
+    Stamps,
 }
 
 impl CommitEngine {
     /// The life of the stamps by which its concurrency control decides.
     pub fn stamps(&self) -> Stamps {
         (self.control)(&Options::default(), Bugs::NONE).stamps()
+    }
+
+    /// The order that it keeps with these options.
+    pub fn order(&self, options: &Options) -> Order {
+        match options.choice(&TS_SOURCE) {
+            _ if self.is_strict => Order::RealTime,
+            StampSource::Counter => Order::RealTime,
+            StampSource::Hybrid => Order::Sessions,
+            StampSource::Clock => Order::Stamps,
+        }
     }
 }
 

@@ -4,7 +4,7 @@
 //! as their clocks. A transaction that only reads could then see a state of before what others were answered, for ever if a clock stands
 //! still. So a node tells all others of the latest stamp that it has given or answered, a moment after it has.
 
-use ordain_model::Micros;
+use ordain_model::{Micros, StampSource};
 use ordain_role::{Address, NodeId};
 
 use crate::desk::Desk;
@@ -31,7 +31,8 @@ impl Hearsay {
 
     /// Takes note of the stamps of a turn.
     pub fn note(&mut self, desk: &Desk<'_>) {
-        if desk.site.stamps == Stamps::OfAttempt && desk.site.nodes > 1 && desk.heard > self.told {
+        let is_of_interest = desk.site.stamps == Stamps::OfAttempt && desk.site.source == StampSource::Hybrid;
+        if is_of_interest && desk.site.nodes > 1 && desk.heard > self.told {
             self.due.get_or_insert(desk.elapsed().plus(KEPT));
         }
     }

@@ -131,6 +131,12 @@ impl Age {
         Age(stamp.unwrap_or(u64::MAX))
     }
 
+    /// The stamp of the same home so many microseconds later, the last of all if there is none.
+    #[must_use]
+    pub const fn later(self, by: Micros) -> Age {
+        Age(self.0.saturating_add(by.0.saturating_mul(1 << Age::HOME)))
+    }
+
     /// The time of a stamp since the Unix epoch.
     pub const fn micros(self) -> Micros {
         Micros(self.0 >> Age::HOME)

@@ -28,7 +28,7 @@
 //! | R-SERVE | `Manager::begin`, `Participant::begin_if_ready` |
 //! | R-CUT | `cuts.rs`, `capture.rs`, `saving.rs`, `image.rs` |
 //! | R-HOME | `relay.rs`, `agreed.rs` |
-//! | R-TIME, R-CEILING | `times.rs`, `participant/running.rs`; for stamps `coordinator/stamping.rs` too |
+//! | R-TIME, R-CEILING | `times.rs`, `participant/running.rs`; for stamps `coordinator/stamping.rs` and `coordinator/counter.rs` too |
 //! | R-TABLE | `coordinator/attempt.rs`, the engines |
 //! | R-DOUBT | `cohort.rs`, `Participant::note_home` |
 
@@ -66,14 +66,14 @@ pub use concurrency::{ConcurrencyControl, Ended, Mode, Seniority, Target, Verdic
 pub use cuts::{CutMessage, SPACING, era_before, era_of};
 pub use desk::Site;
 pub use entry::{Commit, Content, Entries, Entry, Hold, Prepare, Terms};
-pub use family::{CommitEngine, CommitFamily};
+pub use family::{CommitEngine, CommitFamily, Order};
 pub use founding::Met;
 pub use ids::{Age, AttemptId, Lead, Term, TransactionId};
 pub use image::{Image, Part, Remembered, Standing, remembered};
 pub use manager::Manager;
 pub use message::{
     Access, Accessed, Accesses, Failure, Gathered, Message, Own, PrepareRequest, Protocol, Relay, Returned,
-    Shipped, Termed,
+    Shipped, StampRequest, Stamped, Termed,
 };
 pub use opening::{OpenError, OpenedNode};
 pub use ordain_execution::{TableChange, Write};
@@ -81,3 +81,4 @@ pub use participant::Participant;
 pub use restoring::Restoring;
 pub use saving::Giving;
 pub use stamps::Stamps;
+pub use times::AHEAD;

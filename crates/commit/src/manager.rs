@@ -105,6 +105,7 @@ impl Manager {
     pub fn new(site: Site, topology: Topology) -> Manager {
         let agreed = Agreed::default().planting(site.bugs);
         Manager {
+            coordinator: Coordinator::new(&site),
             site,
             has_members: topology.replicas > 1,
             topology,
@@ -112,7 +113,6 @@ impl Manager {
             leaders: Leaders::default(),
             appender: Appender::default(),
             departing: Departing::default(),
-            coordinator: Coordinator::default(),
             cohort: Cohort::default(),
             reservation: Reservation::default(),
             relay: Relay::default(),
@@ -319,9 +319,9 @@ impl Manager {
                 // A node on its own leads in the term that it has begun: nobody else can.
                 let group =
                     if self.has_members { term } else { self.lead.map_or(0, |lead| lead.term.of_group()) };
-                self.cohort.confirmed(n, Some(group), &mut desk!(self, now, out));
+                self.confirmed(n, Some(group), now, out);
             }
-            Log::NotConfirmed { n } => self.cohort.confirmed(n, None, &mut desk!(self, now, out)),
+            Log::NotConfirmed { n } => self.confirmed(n, None, now, out),
             Log::Rejected(entry) => {
                 self.appender.set_full(true);
                 self.unwritten(&entry, now, out);
@@ -366,6 +366,13 @@ impl Manager {
             }
             message => out.halt(format!("a manager was sent a message that is not for it: {message:?}")),
         }
+    }
+
+    /// The log has answered a question of the cohort or of the counter, whose numbers differ.
+    fn confirmed(&mut self, n: u64, group: Option<u64>, now: Now, out: &mut Outbox<Message>) {
+        let mut desk = desk!(self, now, out);
+        self.cohort.confirmed(n, group, &mut desk);
+        self.coordinator.proved(n, group, &mut desk);
     }
 
     /// An entry is agreed on.
@@ -481,6 +488,8 @@ impl Manager {
             Protocol::Confirm(who) => self.cohort.confirm(who, &mut desk),
             Protocol::Confirmed(who) => self.coordinator.confirmed(from, who, &mut desk),
             Protocol::Computing(who) => self.coordinator.computing(from, who),
+            Protocol::Stamps(request) => self.coordinator.count(from, request, &mut desk),
+            Protocol::Stamped(stamped) => self.coordinator.stamped(stamped, &mut desk),
             content => out.halt(format!("a manager was sent a message that is not for it: {content:?}")),
         }
     }
@@ -659,6 +668,7 @@ impl Role for Manager {
         if let Some(time) = wanted {
             self.reservation.want(time, &mut desk);
         }
+        self.coordinator.ask_for_stamps(&mut desk);
         desk.send_accesses();
         for batch in self.coordinator.take_outcomes(&mut desk) {
             self.answer(self.site.node, batch, now, out);
@@ -745,6 +755,8 @@ mod tests {
                 backoff: Backoff::Exponential,
                 refusal: Abort::Died,
                 stamps: crate::Stamps::OfTransaction,
+                source: ordain_model::StampSource::Hybrid,
+                skew: Micros(0),
                 checkpoint_bytes: 0,
                 bugs: ordain_role::Bugs::NONE,
             };

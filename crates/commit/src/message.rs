@@ -87,7 +87,35 @@ pub enum Protocol {
     Confirm(AttemptId),
     /// Manager to coordinator: it led in its term after it was asked.
     Confirmed(AttemptId),
+    /// Coordinator to the leader of the first partition, where that gives the stamps of all homes: so many are wanted.
+    Stamps(StampRequest),
+    /// The answer to it.
+    Stamped(Stamped),
 }
+
+/// A coordinator's request for stamps.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct StampRequest {
+    /// Its number, which the coordinator gives once in a term.
+    pub number: u64,
+    /// The number of stamps.
+    pub count: u32,
+    /// All have to be later than this one.
+    pub after: Age,
+}
+
+codec!(struct StampRequest { number, count, after });
+
+/// The stamps that were asked for: the first one, and one more in each microsecond that follows.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Stamped {
+    /// The number of the request.
+    pub number: u64,
+    /// The first stamp.
+    pub first: Age,
+}
+
+codec!(struct Stamped { number, first });
 
 /// Fragments of transactions of one chunk.
 #[derive(Clone, Debug)]
@@ -340,6 +368,8 @@ codec!(enum Protocol {
     11 => Computing(attempt),
     12 => Settle(attempt, what),
     13 => Settled(settled),
+    14 => Stamps(request),
+    15 => Stamped(stamped),
 });
 
 codec!(struct Accesses { chunk, list });
@@ -467,6 +497,8 @@ mod tests {
             Message::Cut(CutMessage::Marked(PartitionId(3), Epoch(9))),
             Message::Relay(Relay::Heard(Age(1 << 60))),
             Message::Relay(Relay::Told(Age(3))),
+            termed(Protocol::Stamps(StampRequest { number: 1 << 40, count: 300, after: Age(1 << 60) })),
+            termed(Protocol::Stamped(Stamped { number: 1 << 40, first: Age(1 << 60) })),
             termed(Protocol::Accessed(accessed)),
             termed(Protocol::Prepare(request)),
             termed(Protocol::Still(vec![who])),

@@ -18,7 +18,7 @@ use crate::family::{CHECKPOINTER, CommitFamily, LOG, MANAGER};
 use crate::image::Image;
 use crate::manager::Manager;
 use crate::message::Message;
-use crate::options::BACKOFF;
+use crate::options::{BACKOFF, TS_SOURCE, skew_of};
 use crate::participant::Participant;
 use crate::saving::Giving;
 
@@ -80,6 +80,8 @@ impl Replay {
             backoff: settings.options.choice(&BACKOFF),
             refusal: family.engine.refusal,
             stamps: family.engine.stamps(),
+            source: settings.options.choice(&TS_SOURCE),
+            skew: skew_of(&settings.options, settings.partition()),
             checkpoint_bytes: settings.checkpoint_bytes,
             bugs: settings.bugs,
         };

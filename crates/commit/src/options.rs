@@ -1,6 +1,6 @@
 //! The options of the family's engines, each written down once. An engine says which of them it has.
 
-use ordain_model::{Backoff, Micros, OptionInfo, OptionKind, OptionValue};
+use ordain_model::{Backoff, Micros, OptionInfo, OptionKind, OptionValue, Options, PartitionId, StampSource};
 
 use crate::ids::AttemptId;
 
@@ -46,6 +46,44 @@ pub static THOMAS: OptionInfo = OptionInfo {
     changes_at_run_time: false,
     needs: None,
 };
+
+/// The source of stamps, of engines whose attempts have stamps of their own.
+pub static TS_SOURCE: OptionInfo = OptionInfo {
+    name: "ts-source",
+    value_name: "HOW",
+    doc: "The source of the stamps by which attempts are ordered. `hlc`: the clock of the home, which is never behind a \
+          stamp that the home has heard of. `clock`: that clock alone, as in the public code with which papers measure; a \
+          home that is behind is refused until its clock has passed, and only the order of stamps is kept, not that of a \
+          connection. `counter`: one counter for all homes, at the leader of partition 0; strictly serializable, and each \
+          attempt waits for that leader and its quorum",
+    kind: OptionKind::Name { names: &StampSource::NAMES, wrong: StampSource::WRONG },
+    default: OptionValue::Name("hlc"),
+    is_flag: false,
+    is_identity: false,
+    is_of_cluster: true,
+    changes_at_run_time: false,
+    needs: None,
+};
+
+/// The injected skew of the clocks that give stamps.
+pub static SKEW_US: OptionInfo = OptionInfo {
+    name: "skew-us",
+    value_name: "US",
+    doc: "For tests and studies: how far the clock that gives stamps is ahead on partitions with odd numbers. Nothing \
+          else goes by that clock",
+    kind: OptionKind::Integer { unit: "microseconds", min: 0, max: 100_000 },
+    default: OptionValue::Integer(0),
+    is_flag: false,
+    is_identity: false,
+    is_of_cluster: false,
+    changes_at_run_time: false,
+    needs: None,
+};
+
+/// The advance of the clock that gives the stamps of a home.
+pub fn skew_of(options: &Options, home: PartitionId) -> Micros {
+    Micros(if home.0 % 2 == 1 { options.number(&SKEW_US) } else { 0 })
+}
 
 /// The pause after an attempt; at least 1 us, so that a turn of the coordinator ends.
 pub fn pause(backoff: Backoff, who: AttemptId) -> Micros {

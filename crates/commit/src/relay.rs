@@ -13,7 +13,7 @@ use std::sync::Arc;
 use ordain_model::outcome::Outcome;
 use ordain_model::{
     Abort, Chunk, ChunkNo, Effect, Front, GatewayId, Micros, OpenId, OutcomeBatch, OutcomeStatus,
-    PartitionId, Stamp, Step, Token, Txn, Writer,
+    PartitionId, Stamp, StampSource, Step, Token, Txn, Writer,
 };
 use ordain_role::{Address, NodeId};
 
@@ -166,7 +166,8 @@ impl Relay {
                 false => Arc::new(passed.chunk.part(places)),
             };
             let manager = Address { node, role: desk.site.manager };
-            if desk.site.stamps == Stamps::OfAttempt {
+            // Other sources of stamps take no note of it, or need none.
+            if desk.site.stamps == Stamps::OfAttempt && desk.site.source == StampSource::Hybrid {
                 desk.out.send(manager, RelayMessage::Heard(desk.heard));
             }
             desk.out.send(

@@ -31,6 +31,9 @@ impl Stamps {
     }
 }
 
+/// No stamp is later that was given: a clock that heard of one could soon give none.
+pub const LATEST: Age = Age(u64::MAX >> 1);
+
 /// The clock of a coordinator.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct StampClock {
@@ -38,9 +41,11 @@ pub struct StampClock {
 }
 
 impl StampClock {
-    /// Takes note of a stamp: later ones are given from now on.
+    /// Takes note of a stamp: later ones are given from now on. One that is too late may come from another node, and is not heeded.
     pub fn hear(&mut self, stamp: Age) {
-        self.last = self.last.max(stamp);
+        if stamp <= LATEST {
+            self.last = self.last.max(stamp);
+        }
     }
 
     /// The latest stamp that was given or heard of.
@@ -77,6 +82,7 @@ mod tests {
         }
         assert_eq!((last.micros(), last.time()), (Micros(9_000), Millis(9)));
         clock.hear(Age::first_at(Millis(50)));
+        clock.hear(Age(u64::MAX));
         assert!(clock.next(Micros(9_001), home) > Age::first_at(Millis(50)));
     }
 

@@ -11,7 +11,7 @@ use crate::desk::Desk;
 use crate::entry::Content;
 
 /// A ceiling is so far ahead of the time that was asked for.
-const AHEAD: Millis = Millis(50);
+pub const AHEAD: Millis = Millis(50);
 
 /// The latest time that an attempt may see, far beyond any clock: no ceiling must be so high that no attempt reaches it.
 pub const LATEST: Millis = Millis(1 << 53);

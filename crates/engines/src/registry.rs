@@ -314,6 +314,12 @@ impl Engine {
         self.built().options
     }
 
+    /// The option with a name: one of its own, or of any engine that is offered.
+    pub fn option(self, name: &str) -> Option<&'static OptionInfo> {
+        let own = self.offers().iter().map(|offer| offer.info).find(|info| info.name == name);
+        own.or_else(|| option(name))
+    }
+
     /// Its options as they are if nobody says anything.
     pub fn defaults(self) -> Options {
         Options::new(self.name(), self.offers())
@@ -330,7 +336,7 @@ impl Engine {
     ) -> Result<Options, OptionError> {
         let mut options = self.defaults();
         for (name, text) in given {
-            let Some(info) = option(name) else {
+            let Some(info) = self.option(name) else {
                 let known = self.offers().iter().map(|offer| offer.info.name).collect();
                 return Err(OptionError::Unknown { name: name.to_owned(), engine: self.name(), known });
             };
@@ -396,9 +402,10 @@ impl FromStr for Engine {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use ordain_commit::Order;
     use ordain_commit::options::BACKOFF;
     use ordain_deterministic::options::{CASCADE, EXECUTION, Knobs, LINGER_US, READS, WINDOW};
-    use ordain_model::{Cascade, CheckpointMode, Execution, Isolation, Micros, Reads};
+    use ordain_model::{Cascade, CheckpointMode, Execution, Isolation, Micros, PartitionId, Reads};
 
     fn engine(name: &str) -> Engine {
         name.parse().unwrap()
@@ -523,6 +530,35 @@ mod tests {
             unknown.contains("there is no option 'prepare-wait'; engine calvin has: reads,"),
             "{unknown}"
         );
+    }
+
+    #[test]
+    fn sources_of_stamps_and_their_skew_are_read_and_others_refused_by_name() {
+        let timestamp = Engine::unfinished("timestamp").unwrap();
+        let Make::Commit(of) = timestamp.make() else { panic!("{timestamp}") };
+        let order = |given: &[(&str, &str)]| of.order(&timestamp.options(given.iter().copied()).unwrap());
+        assert_eq!(order(&[]), Order::Sessions);
+        assert_eq!(order(&[("ts-source", "clock")]), Order::Stamps);
+        assert_eq!(order(&[("ts-source", "counter"), ("skew-us", "100000")]), Order::RealTime);
+        let options = timestamp.options([("skew-us", "7")]).unwrap();
+        let skew = |home| ordain_commit::options::skew_of(&options, PartitionId(home));
+        assert_eq!([0, 1, 2, 3].map(skew), [0, 7, 0, 7].map(Micros));
+        let refusal = |name, value| timestamp.options([(name, value)]).unwrap_err().to_string();
+        assert_eq!(
+            refusal("ts-source", "wall"),
+            "--option ts-source: 'wall' is no source of stamps: hlc, clock or counter"
+        );
+        for value in ["100001", "-1", "1ms"] {
+            let range = "is out of range: it takes 0 to 100000 microseconds";
+            assert_eq!(refusal("skew-us", value), format!("--option skew-us: '{value}' {range}"));
+        }
+        for name in ["no-wait", "wait-die", "calvin"] {
+            assert!(refusal_of_stamps(name).contains("there is no option 'ts-source'"), "{name}");
+        }
+    }
+
+    fn refusal_of_stamps(name: &str) -> String {
+        refusal(name, &[("ts-source", "clock")])
     }
 
     #[test]

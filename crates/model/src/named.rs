@@ -61,7 +61,7 @@ mod tests {
     use std::str::FromStr;
 
     use super::UnknownName;
-    use crate::{Backoff, Cascade, CheckpointMode, Execution, Isolation, Reads};
+    use crate::{Backoff, Cascade, CheckpointMode, Execution, Isolation, Reads, StampSource};
 
     fn check<T: FromStr<Err = UnknownName> + Display + Debug + PartialEq>(all: &[(&str, T)], wrong: &str) {
         for (name, value) in all {
@@ -77,6 +77,7 @@ mod tests {
         check(&CheckpointMode::ALL, "no way to take a checkpoint: multiversion, naive or zigzag");
         check(&Execution::ALL, "no way to execute transactions: speculative, conservative or auto");
         check(&Backoff::ALL, "no way to back off: exp, none or deneva");
+        check(&StampSource::ALL, "no source of stamps: hlc, clock or counter");
         check(&Cascade::ALL, "no way to handle a cascade: repair or abort");
         check(&Reads::ALL, "no way to run reads: ordered, previous, session or strict");
     }

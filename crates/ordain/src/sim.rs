@@ -477,9 +477,10 @@ fn reproduce(args: &SimArgs, seed: u64) -> String {
     if args.replication == Replication::Async {
         command += " --replication async";
     }
+    let engine = Engine::unfinished(&args.engine);
+    let option = |name: &str| engine.map_or_else(|| registry::option(name), |engine| engine.option(name));
     for (name, value) in args.options.given.iter() {
-        command +=
-            &format!(" {}", registry::option(name).map_or_else(String::new, |info| info.written(value)));
+        command += &format!(" {}", option(name).map_or_else(String::new, |info| info.written(value)));
     }
     command += &format!(" --faults {}", args.faults);
     if args.operations != Operations::NONE {

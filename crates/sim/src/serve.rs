@@ -366,6 +366,7 @@ impl<S: System> Simulator<'_, S> {
             self.now,
             format_args!("answer {} attempt {attempt} {status:?} {place} {reply:02x?}", request.0),
         );
+        self.history.note_now(self.now);
         self.history.answered_by(answerer, request, status, effect.stamp, reply);
         let Some(number) = client else { return };
         // An answer to an attempt whose connection was dropped is noted, but does not reach the client.

@@ -148,6 +148,8 @@ pub(super) struct Rules {
     pub(super) fresh: bool,
     /// The stamps are the order.
     pub(super) stamps: bool,
+    /// Transactions that are no further apart in time than this may stand in any order.
+    pub(super) slack: u64,
 }
 
 /// An isolation level: what a history of an engine must not show.
@@ -168,6 +170,8 @@ pub enum Level {
     Serializable,
     /// Some serial order that keeps that of sessions.
     SessionSerializable,
+    /// The order of stamps gives all answers, whatever that of sessions is (stamps by the clocks of homes alone).
+    StampsAlone,
     /// The order of stamps gives all answers and keeps that of sessions (timestamp ordering, multiversion).
     StampOrder,
     /// Strictly serializable, but for what only reads: it sees any state (reads `previous`).
@@ -180,7 +184,7 @@ pub enum Level {
 
 impl Level {
     /// All of them.
-    pub const ALL: [Level; 11] = [
+    pub const ALL: [Level; 12] = [
         Level::ReadCommitted,
         Level::ParallelSnapshot,
         Level::SessionParallelSnapshot,
@@ -188,6 +192,7 @@ impl Level {
         Level::Snapshot,
         Level::Serializable,
         Level::SessionSerializable,
+        Level::StampsAlone,
         Level::StampOrder,
         Level::SnapshotReads,
         Level::SessionReads,
@@ -204,6 +209,7 @@ impl Level {
             Level::Snapshot => "snapshot isolation",
             Level::Serializable => "serializable",
             Level::SessionSerializable => "serializable, session order",
+            Level::StampsAlone => "serializable in the order of stamps alone",
             Level::StampOrder => "serializable in the order of stamps",
             Level::SnapshotReads => "strict serializable, reads on snapshots",
             Level::SessionReads => "strict serializable, reads on snapshots of their session",
@@ -218,20 +224,21 @@ impl Level {
             Level::ParallelSnapshot => (Missed::One, Nobody, Nobody),
             Level::SessionParallelSnapshot | Level::FreshParallelSnapshot => (Missed::One, All, Nobody),
             Level::Snapshot => (Missed::Apart, Nobody, Nobody),
-            Level::Serializable => (Missed::Any, Nobody, Nobody),
+            Level::Serializable | Level::StampsAlone => (Missed::Any, Nobody, Nobody),
             Level::SessionSerializable | Level::StampOrder => (Missed::Any, All, Nobody),
             Level::SnapshotReads => (Missed::Any, Updates, Updates),
             Level::SessionReads => (Missed::Any, All, Updates),
             Level::StrictSerializable => (Missed::Any, All, All),
         };
         let fresh = matches!(self, Level::FreshParallelSnapshot);
-        Rules { missed, sessions, time, fresh, stamps: matches!(self, Level::StampOrder) }
+        let stamps = matches!(self, Level::StampsAlone | Level::StampOrder);
+        Rules { missed, sessions, time, fresh, stamps, slack: 0 }
     }
 
     /// The transactions that an anomaly must not happen to. Of an order that binds updates alone, a cycle that leads
     /// into a transaction which only reads is allowed.
     pub const fn forbids(self, anomaly: Anomaly) -> Bound {
-        let Rules { missed, sessions, time, fresh, stamps } = self.rules();
+        let Rules { missed, sessions, time, fresh, stamps, .. } = self.rules();
         let is_bound = match anomaly.form() {
             Alone => true,
             Cycle(needed, OnData) => needed as u8 <= missed as u8,
@@ -282,6 +289,8 @@ mod tests {
             (Snapshot, Serializable),
             (Serializable, SessionSerializable),
             (SessionParallelSnapshot, SessionSerializable),
+            (Serializable, StampsAlone),
+            (StampsAlone, StampOrder),
             (SessionSerializable, StampOrder),
             (Serializable, SnapshotReads),
             (SnapshotReads, SessionReads),

@@ -22,6 +22,7 @@ use std::fmt::{self, Write};
 
 pub use graph::{Edge, Kind};
 pub use history::{History, Observed, Op, Outcome, Recorded, Txn};
+use levels::Rules;
 pub use levels::{Anomaly, Bound, Level};
 use versions::Versions;
 
@@ -97,7 +98,21 @@ impl fmt::Display for Name {
 /// # Errors
 /// The worst of the anomalies that the level forbids.
 pub fn judge(level: Level, history: &History) -> Result<(), Box<Finding>> {
-    match find(level, history, true).worst() {
+    worst(find(level.rules(), history, true))
+}
+
+/// Judges whether a history is serializable in the order of real time, but for transactions that are no further apart than `bound`, in the
+/// unit of the history's moments: a transaction may stand before one that was answered before it was asked, if that was not
+/// longer before. The order of sessions is not judged.
+///
+/// # Errors
+/// The worst anomaly.
+pub fn judge_within(bound: u64, history: &History) -> Result<(), Box<Finding>> {
+    worst(find(Rules { time: Bound::All, slack: bound, ..Level::Serializable.rules() }, history, true))
+}
+
+fn worst(findings: Findings) -> Result<(), Box<Finding>> {
+    match findings.worst() {
         Some(finding) => Err(Box::new(finding.clone())),
         None => Ok(()),
     }
@@ -106,11 +121,10 @@ pub fn judge(level: Level, history: &History) -> Result<(), Box<Finding>> {
 /// Finds all sorts of anomalies that a level forbids. Of transactions that depend on each other both ways, the worst cycle
 /// is found and no other.
 pub fn findings(level: Level, history: &History) -> Findings {
-    find(level, history, false)
+    find(level.rules(), history, false)
 }
 
-fn find(level: Level, history: &History, only_first: bool) -> Findings {
-    let rules = level.rules();
+fn find(rules: Rules, history: &History, only_first: bool) -> Findings {
     let mut findings = Findings::default();
     let versions = Versions::new(history, &mut findings);
     if rules.fresh {

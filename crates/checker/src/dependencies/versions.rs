@@ -298,7 +298,7 @@ impl<'a> Versions<'a> {
         if rules.stamps {
             self.stamps(&mut graph);
         }
-        self.real_time(rules.time, &instants, &mut graph);
+        self.real_time(rules, &instants, &mut graph);
         graph
     }
 
@@ -346,7 +346,8 @@ impl<'a> Versions<'a> {
     }
 
     /// Adds the order of real time, through its instants.
-    fn real_time(&self, bound: Bound, instants: &[u64], graph: &mut Graph) {
+    fn real_time(&self, rules: Rules, instants: &[u64], graph: &mut Graph) {
+        let bound = rules.time;
         let count = self.history.txns.len();
         let mut add = |from, to| graph.add(Edge { from, to, kind: Kind::RealTime, key: 0 });
         (1..instants.len()).for_each(|at| add(count + at - 1, count + at));
@@ -356,7 +357,7 @@ impl<'a> Versions<'a> {
             }
             let is_bound = bound == Bound::All || (bound == Bound::Updates && txn.txn.is_update());
             if let Some(asked) = txn.asked.filter(|_| is_bound) {
-                let before = instants.partition_point(|instant| *instant < asked);
+                let before = instants.partition_point(|instant| instant.saturating_add(rules.slack) < asked);
                 before.checked_sub(1).into_iter().for_each(|last| add(count + last, at));
             }
         }

@@ -1,38 +1,63 @@
 //! The stamps that a coordinator gives to attempts: below the agreed ceiling of its home, so that no successor gives one again
 //! (R-CEILING). An attempt whose stamp would be above it begins once the log has agreed on a higher one.
+//!
+//! Stamps come from the home's own clock, or from one counter for all homes ([`counter`](super::counter)).
 
 use std::collections::BTreeSet;
 
-use ordain_model::{Abort, Epoch, Millis, OutcomeBatch};
+use ordain_model::{Abort, Epoch, Micros, Millis, OutcomeBatch, StampSource};
 
+use super::counter::{COUNTER, Counter, Requests};
 use super::{ATTEMPT_MAX, Coordinator, GIVE_UP_AFTER, State};
-use crate::desk::Desk;
+use crate::desk::{Desk, Site};
 use crate::ids::Age;
 use crate::stamps::{StampClock, Stamps, micros_of};
 
 /// See the module.
 #[derive(Debug, Default)]
 pub struct Stamping {
-    clock: StampClock,
+    pub(super) clock: StampClock,
+    /// The source of stamps; none if transactions keep the times at which they came.
+    source: Option<StampSource>,
     /// Transactions whose next attempt waits for the ceiling to rise.
     waiting: BTreeSet<u64>,
+    /// Transactions whose next attempt waits for the counter.
+    pub(super) requests: Requests,
+    /// The counter.
+    pub(super) counter: Counter,
     /// The latest time that was wanted in this turn.
-    wanted: Option<Millis>,
-    /// Attempts have stamps of their own.
-    is_on: bool,
+    pub(super) wanted: Option<Millis>,
 }
 
 impl Stamping {
-    /// Takes note of a stamp: later ones are given from now on.
+    /// Stamps as the options of the node say.
+    pub fn new(site: &Site) -> Stamping {
+        let source = (site.stamps == Stamps::OfAttempt).then_some(site.source);
+        Stamping { source, ..Stamping::default() }
+    }
+
+    /// Takes note of a stamp: later ones are given from now on. A clock alone takes note of none.
     pub fn hear(&mut self, stamp: Age) {
-        self.clock.hear(stamp);
+        if !self.is_clock() {
+            self.clock.hear(stamp);
+        }
+    }
+
+    /// True if stamps are those of the home's clock, whatever stamps there are elsewhere.
+    pub(super) fn is_clock(&self) -> bool {
+        self.source == Some(StampSource::Clock)
+    }
+
+    /// The time since the Unix epoch by the clock that gives stamps.
+    pub(super) const fn shown(desk: &Desk<'_>) -> Micros {
+        desk.now.wall.plus(desk.site.skew)
     }
 
     /// The number by which an answer tells where the transaction has taken effect, if it has: that of its decision, or with stamps of attempts the
     /// attempt's. An answer that is found again does not know that.
     pub(super) fn place(&self, decision: Epoch, stamp: Option<Age>) -> Epoch {
         match stamp.filter(|_| decision > Epoch(0)) {
-            _ if !self.is_on => decision,
+            _ if self.source.is_none() => decision,
             Some(stamp) => Epoch(stamp.0),
             None => Epoch(0),
         }
@@ -41,12 +66,20 @@ impl Stamping {
     /// The node serves its partition no more.
     pub fn stand(&mut self) {
         self.waiting.clear();
+        self.requests.stand();
+        self.counter.stand();
         self.wanted = None;
     }
 
-    /// Stamps an attempt that sees no earlier time than this one; nothing if the ceiling is too low for it.
+    /// Stamps an attempt that sees no earlier time than this one, unless a clock alone gives stamps; nothing if the ceiling is too low for
+    /// it, or the counter has to be asked.
     pub(super) fn stamp(&mut self, number: u64, now: Millis, desk: &Desk<'_>) -> Option<Age> {
-        let time = micros_of(now).max(desk.now.wall);
+        if self.source == Some(StampSource::Counter) {
+            self.requests.want(number);
+            return None;
+        }
+        let shown = Stamping::shown(desk);
+        let time = if self.is_clock() { shown } else { micros_of(now).max(shown) };
         let stamp = self.clock.next(time, desk.site.partition);
         self.wanted = self.wanted.max(Some(stamp.time()));
         if stamp.time() >= desk.agreed.ceiling() {
@@ -73,13 +106,15 @@ impl Coordinator {
     /// The node serves its partition from now on, and its predecessors have given stamps below the ceiling. That has to be known before the
     /// first transaction is taken.
     pub fn begin_stamping(&mut self, desk: &Desk<'_>) {
-        self.stamping.is_on = desk.site.stamps == Stamps::OfAttempt;
-        self.stamping.clock.hear(Age::first_at(desk.agreed.ceiling()));
+        let is_given_here = self.stamping.source != Some(StampSource::Counter);
+        if is_given_here || desk.site.partition == COUNTER {
+            self.stamping.clock.hear(Age::first_at(desk.agreed.ceiling()));
+        }
     }
 
     /// True if attempts have stamps of their own.
     pub(super) const fn is_stamping(&self) -> bool {
-        self.stamping.is_on
+        self.stamping.source.is_some()
     }
 
     /// Clients of this node are told of outcomes elsewhere: tokens are stamps.
@@ -95,7 +130,15 @@ impl Coordinator {
         self.stamping.wanted.take()
     }
 
-    /// The next attempt at a transaction begins when the ceiling has risen, or the transaction is given up.
+    /// An attempt begins that has a stamp of its own.
+    pub(super) fn begin_stamped(&mut self, number: u64, stamp: Age, desk: &mut Desk<'_>) {
+        if let Some(live) = self.live.get_mut(&number) {
+            live.age = stamp;
+            self.run_attempt(number, stamp.time(), desk);
+        }
+    }
+
+    /// The next attempt at a transaction begins when the ceiling has risen or the counter has answered, or the transaction is given up.
     pub(super) fn wait_for_stamp(&mut self, number: u64, desk: &mut Desk<'_>) {
         let Some(live) = self.live.get_mut(&number) else { return };
         live.state = State::Waiting;
@@ -105,10 +148,11 @@ impl Coordinator {
         self.agenda.set(number, desk.elapsed().plus(ATTEMPT_MAX));
     }
 
-    /// The ceiling has risen: attempts that have waited for it begin.
+    /// The ceiling has risen: attempts that have waited for it begin, here and, of the counter, elsewhere.
     pub fn go_on_stamped(&mut self, desk: &mut Desk<'_>) {
         for number in std::mem::take(&mut self.stamping.waiting) {
             self.begin_attempt(number, desk);
         }
+        self.give_stamps(desk);
     }
 }

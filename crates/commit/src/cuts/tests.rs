@@ -55,6 +55,8 @@ impl World {
                 backoff: Backoff::Exponential,
                 refusal: Abort::Died,
                 stamps: crate::Stamps::OfTransaction,
+                source: ordain_model::StampSource::Hybrid,
+                skew: Micros(0),
                 checkpoint_bytes,
                 bugs: Bugs::NONE,
             };

@@ -7,7 +7,7 @@
 mod versions;
 
 use ordain_commit::CommitEngine;
-use ordain_commit::options::BACKOFF;
+use ordain_commit::options::{BACKOFF, SKEW_US, TS_SOURCE};
 use ordain_model::{Abort, Offer};
 
 use crate::stamp_order::StampOrder;
@@ -22,4 +22,4 @@ pub const ENGINE: CommitEngine = CommitEngine {
 };
 
 /// The options of the engine.
-pub(crate) static OPTIONS: [Offer; 1] = [Offer::of(&BACKOFF)];
+pub(crate) static OPTIONS: [Offer; 3] = [Offer::of(&BACKOFF), Offer::of(&TS_SOURCE), Offer::of(&SKEW_US)];

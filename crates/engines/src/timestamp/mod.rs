@@ -4,7 +4,7 @@
 //! A read below the stamp of a write is refused. The rules stand in `docs/protocols/timestamp.md`.
 
 use ordain_commit::CommitEngine;
-use ordain_commit::options::{BACKOFF, THOMAS};
+use ordain_commit::options::{BACKOFF, SKEW_US, THOMAS, TS_SOURCE};
 use ordain_model::{Abort, Offer};
 
 use crate::stamp_order::{Latest, StampOrder};
@@ -18,4 +18,5 @@ pub const ENGINE: CommitEngine = CommitEngine {
 };
 
 /// The options of the engine.
-pub(crate) static OPTIONS: [Offer; 2] = [Offer::of(&BACKOFF), Offer::of(&THOMAS)];
+pub(crate) static OPTIONS: [Offer; 4] =
+    [Offer::of(&BACKOFF), Offer::of(&THOMAS), Offer::of(&TS_SOURCE), Offer::of(&SKEW_US)];

@@ -6,6 +6,7 @@ mod cuts;
 mod expiry;
 mod rows;
 mod scenarios;
+mod sources;
 mod stamps;
 mod tables;
 mod terms;

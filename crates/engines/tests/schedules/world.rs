@@ -6,8 +6,8 @@ use std::sync::Arc;
 
 use ordain_checker::Level;
 use ordain_checker::dependencies::history;
-use ordain_checker::dependencies::{self, Observed, Outcome, Txn, judge};
-use ordain_commit::{CommitEngine, CommitFamily, Entry, Message};
+use ordain_checker::dependencies::{self, Observed, Outcome, Txn, judge, judge_within};
+use ordain_commit::{CommitEngine, CommitFamily, Entry, Message, Order, Protocol};
 use ordain_family::{Family as _, NodeSettings, Opened as _, Services, places};
 use ordain_gateway::Gateway;
 use ordain_log::MemoryDirectory;
@@ -123,6 +123,11 @@ pub struct World {
 impl World {
     /// A cluster of partitions with three members each, one shard a partition, when each partition has a leader.
     pub fn new(engine: CommitEngine, partitions: usize, bugs: Bugs) -> World {
+        World::with(engine, Options::new(engine.name, &[]), partitions, bugs)
+    }
+
+    /// Such a cluster with options of its engine.
+    pub fn with(engine: CommitEngine, options: Options, partitions: usize, bugs: Bugs) -> World {
         let mut registry = Registry::default();
         ordain_workload::register(&mut registry);
         ordain_commands::register(&mut registry);
@@ -131,8 +136,7 @@ impl World {
         let topology = Topology { layout: Arc::new(layout), replicas: 3 };
         let count = topology.nodes();
         let identity = b"scheduled".to_vec();
-        let settings =
-            NodeSettings { topology, identity, bugs, ..NodeSettings::new(Options::new(engine.name, &[])) };
+        let settings = NodeSettings { topology, identity, bugs, ..NodeSettings::new(options) };
         let mut world = World {
             family: CommitFamily { engine, services: Services::ALL },
             settings,
@@ -293,6 +297,21 @@ impl World {
         let is_cut =
             |(from, to, _): &(Address, Address, Message)| self.severed.contains(&(from.node, to.node));
         self.held.values().any(|queue| queue.front().is_some_and(|first| !is_cut(first)))
+    }
+
+    /// True if an access of one node to another is held.
+    pub fn holds_access(&self, from: NodeId, to: NodeId) -> bool {
+        let is_access = |message: &Message| {
+            let Message::Termed(termed) = message else { return false };
+            matches!(termed.content, Protocol::Access(_))
+        };
+        let queue = self.held.get(&Stream::Nodes(from, to));
+        queue.is_some_and(|queue| queue.iter().any(|(.., message)| is_access(message)))
+    }
+
+    /// The number that tells where a transaction has taken effect; 0 if it is not answered.
+    pub fn stamp(&self, ticket: Ticket) -> u64 {
+        self.answer(ticket).map_or(0, |answer| answer.stamp.number())
     }
 
     /// The number of a list of a partition, each time another one.
@@ -512,7 +531,31 @@ impl World {
     ///
     /// # Errors
     /// A node has stopped, something is not answered or not at rest, or the answers are not of the engine's level.
-    pub fn end(mut self) -> Result<(), String> {
+    pub fn end(self) -> Result<(), String> {
+        let (engine, options) = (self.family.engine, self.settings.options.clone());
+        let seen = self.seen()?;
+        let levels = match engine.order(&options) {
+            Order::RealTime if engine.is_strict => &[Level::StrictSerializable][..],
+            Order::RealTime => &[Level::StampOrder, Level::StrictSerializable],
+            Order::Sessions => &[Level::StampOrder],
+            Order::Stamps => &[Level::StampsAlone],
+        };
+        levels.iter().try_for_each(|level| judge(*level, &seen)).map_err(|finding| finding.to_string())
+    }
+
+    /// Ends as [`World::end`], and answers too whether the answers are those of the order of real time, but for transactions that are
+    /// no further apart than each of the bounds.
+    ///
+    /// # Errors
+    /// As [`World::end`].
+    pub fn end_within<const N: usize>(self, bounds: [Micros; N]) -> Result<[bool; N], String> {
+        let seen = self.seen()?;
+        judge(Level::StampsAlone, &seen).map_err(|finding| finding.to_string())?;
+        Ok(bounds.map(|bound| judge_within(bound.0, &seen).is_ok()))
+    }
+
+    /// Lets all go on, waits until all is answered, and answers what clients have seen.
+    fn seen(mut self) -> Result<dependencies::History, String> {
         (0..self.nodes.len()).for_each(|node| self.restore(NodeId(node as u16)));
         self.holds.clear();
         self.deliver_held();
@@ -555,10 +598,7 @@ impl World {
         }
         let once = self.asked.iter().filter(|asked| asked.of.is_none() && !asked.ops.is_empty());
         let txns = once.map(observed).collect::<Result<_, _>>()?;
-        let all = dependencies::History { txns, orders, ..Default::default() };
-        let is_strict = self.family.engine.is_strict;
-        let level = if is_strict { Level::StrictSerializable } else { Level::StampOrder };
-        judge(level, &all).map_err(|finding| finding.to_string())
+        Ok(dependencies::History { txns, orders, ..Default::default() })
     }
 
     // ---- steps ---------------------------------------------------------------------------------------------

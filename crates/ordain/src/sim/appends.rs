@@ -7,7 +7,7 @@ use ordain_checker::dependencies::history::{Op, Txn};
 use ordain_checker::history::{Answer, History, Request};
 use ordain_checker::{Level, Violation, ViolationKind};
 use ordain_model::args::encode;
-use ordain_model::{Args, Call, Datum, OutcomeStatus, ProcedureId, Random};
+use ordain_model::{Args, Call, Datum, Micros, OutcomeStatus, ProcedureId, Random};
 use ordain_sim::Workload;
 use ordain_workload::append::{self, Lists};
 use ordain_workload::audit::Audited;
@@ -98,9 +98,20 @@ pub(super) fn check(
     history: &History,
     lists: &BTreeMap<u64, Vec<u64>>,
 ) -> Result<(), Violation> {
-    let is_one = |request: &Request| mixed::is_of_lists(request.call.procedure);
-    appends::check(level, history, lists, Protocol { is_one, asked, committed })
+    appends::check(level, history, lists, PROTOCOL)
 }
+
+/// Checks that the appends and reads of a history keep the order of real time, but for those that are no further apart than the bound.
+pub(super) fn check_within(
+    bound: Micros,
+    history: &History,
+    lists: &BTreeMap<u64, Vec<u64>>,
+) -> Result<(), Violation> {
+    appends::check_within(bound, history, lists, PROTOCOL)
+}
+
+const PROTOCOL: Protocol =
+    Protocol { is_one: |request| mixed::is_of_lists(request.call.procedure), asked, committed };
 
 /// Checks a history by the answer to its audit.
 pub(super) fn check_audited(history: &History, audit: Option<&Vec<u8>>) -> Result<(), Violation> {

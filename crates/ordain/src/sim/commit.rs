@@ -6,14 +6,15 @@ use std::rc::Rc;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use ordain_checker::{Level, Violation, ViolationKind};
+use ordain_commit::options::SKEW_US;
 use ordain_commit::{
-    Age, AttemptId, CommitEngine, CommitFamily, Content, Entry, Message, Participant, Protocol, Stamps,
-    TableChange, Terms, Write,
+    AHEAD, Age, AttemptId, CommitEngine, CommitFamily, Content, Entry, Message, Order, Participant, Protocol,
+    Stamps, TableChange, Terms, Write,
 };
 use ordain_family::{Family as _, NodeSettings, Opened as _, Services, places};
 use ordain_front::ConnectionServer;
 use ordain_model::{
-    Cell, Db, Digest, DigestSpan, Epoch, Layout, Options, PartitionId, Random, Registry, Stamp,
+    Cell, Db, Digest, DigestSpan, Epoch, Layout, Micros, Options, PartitionId, Random, Registry, Stamp,
 };
 use ordain_node::procedures;
 use ordain_node::restore::{How, RestoreError};
@@ -255,6 +256,41 @@ impl CommitSystem {
 
     fn partition_of(&self, node: NodeId) -> PartitionId {
         self.settings.topology.partition_of(node)
+    }
+
+    /// Checks that the answers are those of the order that the engine keeps. With stamps of the homes' clocks that is the order of real time too,
+    /// but for what [`CommitSystem::inversion_max`] allows. A run whose clocks may drift and jump has no such bound, and is not held to one.
+    fn check_order(
+        &self,
+        ending: &Ending<'_>,
+        logs: &Logs,
+        lists: &BTreeMap<u64, Vec<u64>>,
+    ) -> Result<(), Violation> {
+        let engine = self.family.engine;
+        let order = engine.order(&self.settings.options);
+        let levels = match order {
+            Order::RealTime if engine.is_strict => &[Level::StrictSerializable][..],
+            Order::RealTime => &[Level::StampOrder, Level::StrictSerializable],
+            Order::Sessions => &[Level::StampOrder],
+            Order::Stamps => &[Level::StampsAlone],
+        };
+        levels.iter().try_for_each(|level| appends::check(*level, ending.history, lists))?;
+        if order == Order::RealTime || ending.config.faults.has(Fault::Clock) {
+            return Ok(());
+        }
+        appends::check_within(self.inversion_max(logs), ending.history, lists)
+    }
+
+    /// The longest time between two transactions that may stand the other way round in the order of stamps, if all clocks show the true time:
+    /// the injected skew, and by how much a stamp may be ahead of all clocks. A new leader's stamps begin at its predecessor's ceiling,
+    /// which is one reservation ahead of all stamps before; terms that follow each other quickly add up.
+    fn inversion_max(&self, logs: &Logs) -> Micros {
+        let skew = self.settings.options.number(&SKEW_US);
+        let begins = |entries: &Entries| {
+            entries.values().filter(|entry| matches!(entry.content, Content::Begin)).count() as u64
+        };
+        let terms: u64 = logs.values().map(begins).sum();
+        Micros(skew + terms.max(1) * AHEAD.0 * 1_000)
     }
 
     /// Checks that each reported digest is what the entries up to then come to.
@@ -578,11 +614,7 @@ impl System for CommitSystem {
             Ok(lists) => lists,
             Err(reason) => return Verdict::unreadable(NodeId(0), &reason),
         };
-        let level = match self.family.engine.is_strict {
-            true => Level::StrictSerializable,
-            false => Level::StampOrder,
-        };
-        let verdict = verdict.and_then(|()| appends::check(level, ending.history, &lists));
+        let verdict = verdict.and_then(|()| self.check_order(&ending, &logs, &lists));
         let verdict = verdict.and_then(|()| mixed::check_leases(ending.history));
         let verdict = verdict.and_then(|()| self.check_digests(&logs));
         let verdict = verdict.and_then(|()| {

@@ -24,6 +24,14 @@ const OTHER_PROMISES: [&str; 5] = [
     "--engine qstore --isolation read-committed --partitions 2 --replicas 3",
 ];
 
+/// The sources of stamps beside the default, and clocks that are apart, each in one shape. Their engine may not be offered yet.
+const OF_STAMPS: [&str; 4] = [
+    "--unfinished --engine timestamp --option ts-source=clock --partitions 2 --replicas 3",
+    "--unfinished --engine timestamp --option ts-source=counter --partitions 2 --replicas 3",
+    "--unfinished --engine timestamp --option ts-source=counter --partitions 3",
+    "--unfinished --engine timestamp --option skew-us=100000 --partitions 3",
+];
+
 /// The flags of `ordain sim configurations`.
 #[derive(Clone, Debug, Args)]
 pub(super) struct ConfigurationsArgs {
@@ -39,7 +47,7 @@ fn all() -> impl Iterator<Item = String> {
         let shapes = SHAPES.into_iter().filter(move |shape| ships || !shape.ends_with("async"));
         shapes.map(move |shape| format!("--engine {} {shape}", engine.name()).trim_end().to_string())
     };
-    registry::built().flat_map(shaped).chain(OTHER_PROMISES.map(String::from))
+    registry::built().flat_map(shaped).chain(OTHER_PROMISES.into_iter().chain(OF_STAMPS).map(String::from))
 }
 
 /// Lists the configurations.

@@ -4,7 +4,7 @@ use ordain_engines::registry::Engine;
 
 use super::*;
 use ordain_model::{Micros, OptionKind};
-use ordain_sim::{Counts, FaultPace, Load, Profile};
+use ordain_sim::{Counts, Fault, FaultPace, Load, Profile};
 
 #[derive(clap::Parser)]
 struct Cli {
@@ -334,6 +334,43 @@ fn wait_die_is_strictly_serializable_with_all_faults() {
 #[test]
 fn timestamp_is_serializable_in_the_order_of_stamps_with_all_faults() {
     demand_level("timestamp", 6);
+}
+
+/// Runs `timestamp` with options over partitions, with members and without; under all faults, and under all but those of clocks: then it is held
+/// to the bound of inversions too.
+fn demand_stamps(options: &[&str], seeds: std::ops::Range<u64>) {
+    let faults = Faults::ALL.without(Fault::Clock).to_string();
+    for (replicas, faults) in [("1", "all"), ("3", "all"), ("1", &*faults), ("3", &*faults)] {
+        let shape = ["--partitions", "2", "--replicas", replicas, "--faults", faults, "--txns", "200"];
+        let engine = ["--engine", "timestamp", "--unfinished"];
+        let args = args(&[&engine, &shape[..], options].concat());
+        let mut committed = 0;
+        for seed in seeds.clone() {
+            let report = simulate(&args, seed, None).unwrap();
+            assert!(report.verdict.is_ok(), "{report}\nreproduce: {}", reproduce(&args, seed));
+            committed += report.committed;
+        }
+        assert!(committed > (seeds.end - seeds.start) * 40, "{committed} committed");
+        assert!(options.iter().all(|option| reproduce(&args, 1).contains(option)));
+    }
+}
+
+#[test]
+fn timestamp_by_clocks_alone_is_serializable_in_the_order_of_stamps() {
+    demand_stamps(&["--option", "ts-source=clock"], 0..3);
+    demand_stamps(&["--option", "ts-source=clock", "--option", "skew-us=100000"], 3..5);
+}
+
+#[test]
+fn timestamp_by_one_counter_is_strictly_serializable() {
+    demand_stamps(&["--option", "ts-source=counter"], 0..3);
+    let shapes = [("1", 0..3), ("2", 3..8)];
+    demand_deposed(&["--engine", "timestamp", "--unfinished", "--option", "ts-source=counter"], shapes);
+}
+
+#[test]
+fn timestamp_under_skew_inverts_real_time_within_the_skew_and_the_reservation() {
+    demand_stamps(&["--option", "skew-us=100000"], 0..3);
 }
 
 #[test]

@@ -383,6 +383,7 @@ impl<S: System> Simulator<'_, S> {
                 self.now,
                 format_args!("answer {} {status:?} {place} {}", request.0, reply.escape_ascii()),
             );
+            self.history.note_now(self.now);
             self.history.answered_by(answerer, request, status, outcome.stamp, reply);
         }
     }

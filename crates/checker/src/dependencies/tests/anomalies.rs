@@ -3,7 +3,7 @@
 use super::{A, B, C, append, base, get, history, put, read, txn};
 use crate::dependencies::history::{History, Observed, Outcome};
 use crate::dependencies::levels::{Anomaly, Bound, Level};
-use crate::dependencies::{findings, judge};
+use crate::dependencies::{findings, judge, judge_within};
 
 /// A history with one anomaly, and whether the order that it breaks leads into a transaction that writes.
 type Row = (Anomaly, bool, History);
@@ -217,6 +217,17 @@ fn every_anomaly_is_refused_by_the_levels_that_forbid_it_and_by_no_other() {
             let next = finding.cycle.iter().cycle().skip(1);
             assert!(finding.cycle.iter().zip(next).all(|(edge, next)| edge.to == next.from), "{finding:?}");
         }
+    }
+}
+
+/// T1 is answered at 10, T2 asked at 25 does not see it: 15 is the least bound within which that is no inversion.
+#[test]
+fn an_inversion_is_one_beyond_its_bound_alone() {
+    let stale = [txn(1, &[append(1, A)]).between(0, Some(10)), txn(2, &[read(1, &[])]).between(25, Some(30))];
+    let history = history(&stale, &[(1, &[A])]);
+    for (bound, anomaly) in [(0, Some(Anomaly::RealTime)), (14, Some(Anomaly::RealTime)), (15, None)] {
+        let found = judge_within(bound, &history).err().map(|finding| finding.anomaly);
+        assert_eq!(found, anomaly, "within {bound}");
     }
 }
 

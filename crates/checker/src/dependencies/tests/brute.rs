@@ -10,6 +10,16 @@ type State = BTreeMap<u64, Vec<u64>>;
 
 /// Whether a history is one that a system of the level may show: with some of the transactions of unknown end, or none.
 pub(super) fn allows(level: Level, history: &History) -> bool {
+    allows_with(history, 0, |case| case.allows(level))
+}
+
+/// Whether some serial order of a history keeps that of real time between transactions further apart than `slack`.
+pub(super) fn allows_within(slack: u64, history: &History) -> bool {
+    let is_serial = |case: &Case<'_>| case.serial(Bound::Nobody, Bound::All, &mut Vec::new(), &State::new());
+    allows_with(history, slack, is_serial)
+}
+
+fn allows_with(history: &History, slack: u64, is_allowed: impl Fn(&Case<'_>) -> bool) -> bool {
     let (mut known, mut unknown) = (Vec::new(), Vec::new());
     for txn in &history.txns {
         match txn.outcome {
@@ -22,8 +32,8 @@ pub(super) fn allows(level: Level, history: &History) -> bool {
         let more =
             unknown.iter().enumerate().filter(|(at, _)| chosen >> at & 1 == 1).map(|(_, txn)| txn.clone());
         let txns: Vec<Observed> = known.iter().cloned().chain(more).collect();
-        let case = Case { history, txns: &txns };
-        case.allows(level)
+        let case = Case { history, txns: &txns, slack };
+        is_allowed(&case)
     })
 }
 
@@ -31,6 +41,7 @@ struct Case<'a> {
     history: &'a History,
     /// The transactions that have happened.
     txns: &'a [Observed],
+    slack: u64,
 }
 
 /// Installs what a transaction writes: of a register the last value.
@@ -83,6 +94,7 @@ impl Case<'_> {
             Level::Snapshot => self.snapshot(&mut Vec::new(), &mut Vec::new(), &mut vec![State::new()]),
             Level::Serializable => self.serial(Nobody, Nobody, &mut Vec::new(), &State::new()),
             Level::SessionSerializable => self.serial(All, Nobody, &mut Vec::new(), &State::new()),
+            Level::StampsAlone => self.by_stamps(),
             Level::StampOrder => self.serial(All, Nobody, &mut Vec::new(), &State::new()) && self.by_stamps(),
             Level::SnapshotReads => self.serial(Updates, Updates, &mut Vec::new(), &State::new()),
             Level::SessionReads => self.serial(All, Updates, &mut Vec::new(), &State::new()),
@@ -111,7 +123,7 @@ impl Case<'_> {
             _ => false,
         };
         let in_time = match (first.answered, second.asked) {
-            (Some(answered), Some(asked)) => answered < asked,
+            (Some(answered), Some(asked)) => asked > answered && asked - answered > self.slack,
             _ => false,
         };
         (in_session && binds(sessions)) || (in_time && binds(time))

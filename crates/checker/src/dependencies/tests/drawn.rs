@@ -6,9 +6,9 @@ use proptest::prelude::*;
 use proptest::test_runner::{Config, TestRunner};
 
 use super::base;
-use super::brute::allows;
+use super::brute::{allows, allows_within};
 use crate::dependencies::history::{History, Observed, Op, Outcome, Txn};
-use crate::dependencies::{Level, judge};
+use crate::dependencies::{Finding, Level, judge, judge_within};
 
 /// Numbers that a history is made of; beyond their end they are 0, so fewer of them are a simpler history.
 struct Draws<'a>(std::slice::Iter<'a, u16>);
@@ -103,6 +103,20 @@ fn drawn(numbers: &[u16], most: u64) -> History {
 
 /// Compares the judge with the definition of a level on so many histories of up to so many transactions.
 fn compare(level: Level, cases: u32, most: u64) {
+    compare_with(
+        (cases, most),
+        level.name(),
+        |history| judge(level, history),
+        |history| allows(level, history),
+    );
+}
+
+fn compare_with(
+    (cases, most): (u32, u64),
+    name: &str,
+    judged: impl Fn(&History) -> Result<(), Box<Finding>>,
+    is_allowed: impl Fn(&History) -> bool,
+) {
     let mut verdicts = [0u32; 2];
     let config = Config { cases, failure_persistence: None, ..Config::default() };
     let mut runner = TestRunner::new_with_rng(
@@ -112,16 +126,16 @@ fn compare(level: Level, cases: u32, most: u64) {
     let counted = std::cell::RefCell::new(&mut verdicts);
     let result = runner.run(&prop::collection::vec(any::<u16>(), 0..72), |numbers| {
         let history = drawn(&numbers, most);
-        let (verdict, expected) = (judge(level, &history), allows(level, &history));
+        let (verdict, expected) = (judged(&history), is_allowed(&history));
         counted.borrow_mut()[usize::from(expected)] += 1;
-        prop_assert_eq!(verdict.is_ok(), expected, "{:?}: {:?} {:?}", level, verdict, history);
+        prop_assert_eq!(verdict.is_ok(), expected, "{}: {:?} {:?}", name, verdict, history);
         Ok(())
     });
     if let Err(failed) = result {
         panic!("{failed}");
     }
     let [refused, allowed] = verdicts;
-    assert!(refused > cases / 20 && allowed > cases / 20, "{level:?}: {refused} refused, {allowed} allowed");
+    assert!(refused > cases / 20 && allowed > cases / 20, "{name}: {refused} refused, {allowed} allowed");
 }
 
 #[test]
@@ -148,9 +162,29 @@ fn serializability_is_what_its_definition_says() {
     compare(Level::StrictSerializable, 2_000, 5);
 }
 
+/// The moments of a drawn history are 0 to 13.
+#[test]
+fn the_order_of_real_time_within_a_bound_is_what_its_definition_says() {
+    for bound in [0, 1, 3, 6] {
+        compare_with(
+            (1_500, 5),
+            &format!("within {bound}"),
+            |history| judge_within(bound, history),
+            |history| allows_within(bound, history),
+        );
+    }
+    compare_with(
+        (500, 5),
+        "within 14",
+        |history| judge_within(14, history),
+        |history| allows(Level::Serializable, history),
+    );
+}
+
 #[test]
 fn the_order_of_stamps_is_what_its_definition_says() {
     compare(Level::StampOrder, 2_000, 5);
+    compare(Level::StampsAlone, 2_000, 5);
 }
 
 #[test]
