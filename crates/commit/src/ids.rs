@@ -109,8 +109,9 @@ impl fmt::Display for AttemptId {
 ///
 /// - The begin stamp of a transaction is kept over all attempts at it: microseconds since the Unix epoch, as its coordinator has them;
 ///   equal ones are told apart by the transactions.
-/// - The stamp of one attempt is made of such microseconds and of the home partition, in the lower ten bits: it is unique, because one
-///   node at a time leads the home, and ceilings part a leader's stamps from those of its successor.
+/// - The stamp of one attempt is made of such microseconds and of the partition whose leader gives it, in the lower ten bits; that is the home, or the
+///   first one where it gives all. The stamp is unique, because one node at a time leads that partition, and ceilings part a leader's
+///   stamps from those of its successor.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Age(pub u64);
 

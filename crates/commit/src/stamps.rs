@@ -12,8 +12,8 @@ use crate::ids::Age;
 pub enum Stamps {
     /// A transaction has the time at which it came, over all attempts at it. It may have that of another transaction.
     OfTransaction,
-    /// Each attempt has a stamp that no other attempt has. It is below the ceiling of its home (R-CEILING), and the time that the attempt sees
-    /// is the stamp's.
+    /// Each attempt has a stamp that no other attempt has. It is below the ceiling of the partition whose leader gives it (R-CEILING), mostly its
+    /// home, and the time that the attempt sees is the stamp's.
     OfAttempt,
 }
 

@@ -12,7 +12,7 @@ use ordain_lab::options::{OptionArgs, OptionFlags};
 use ordain_lab::report;
 use ordain_model::{Db, Reads};
 use ordain_role::Bug;
-use ordain_sim::{Config, Faults, Figures, Mix, Operation, Operations, Report, Summary, Workload, run_seed};
+use ordain_sim::{Config, Fault, Faults, Figures, Mix, Operation, Operations, Report, Summary, Workload, run_seed};
 
 mod appends;
 mod bugs;
@@ -253,7 +253,10 @@ fn simulate(args: &SimArgs, seed: u64, sink: Sink<'_>) -> anyhow::Result<Report>
 /// Runs one seed of a system of the commit family.
 fn committing(system: CommitSystem, args: &SimArgs, seed: u64, sink: Sink<'_>) -> anyhow::Result<Report> {
     let nodes = args.partitions * args.replicas;
-    let config = spoken_to_commit(args, seed, Config { nodes, ..config(args, seed) });
+    let mut config = spoken_to_commit(args, seed, Config { nodes, ..config(args, seed) });
+    if system.needs_clocks() {
+        config.faults = config.faults.without(Fault::Clock);
+    }
     let (store, restores, mut mix) = (system.store(), system.restores(), CommitMix::default());
     let mut report = match sink {
         Some(sink) => run_seed(&config, system, &mut mix, Some(sink)),

@@ -174,6 +174,8 @@ fn attempts_wait_for_a_counter_without_a_leader() {
     w.run(millis(500));
     assert!(w.answer(t1).is_none());
     all.iter().for_each(|node| w.restore(*node));
+    w.run(millis(1_200));
+    assert!(w.answer(t1).is_some(), "it asks as soon as there is a leader, and not after two seconds");
     w.committed(t1);
     all.iter().for_each(|node| w.sever(*node));
     let t2 = w.ask(b, &[Do::Append(x)]);

@@ -181,6 +181,11 @@ impl CommitSystem {
         })
     }
 
+    /// True if a home whose clock is behind is refused until that has passed: clocks must not jump by hours.
+    pub(super) fn needs_clocks(&self) -> bool {
+        self.family.engine.order(&self.settings.options) == Order::Stamps
+    }
+
     /// The store to which nodes take their checkpoints, if they do.
     pub(super) fn store(&self) -> Option<VirtualStore> {
         self.store.clone()

@@ -4,7 +4,7 @@ use ordain_engines::registry::Engine;
 
 use super::*;
 use ordain_model::{Micros, OptionKind};
-use ordain_sim::{Counts, Fault, FaultPace, Load, Profile};
+use ordain_sim::{Counts, FaultPace, Load, Profile};
 
 #[derive(clap::Parser)]
 struct Cli {
