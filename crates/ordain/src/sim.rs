@@ -12,7 +12,9 @@ use ordain_lab::options::{OptionArgs, OptionFlags};
 use ordain_lab::report;
 use ordain_model::{Db, Reads};
 use ordain_role::Bug;
-use ordain_sim::{Config, Fault, Faults, Figures, Mix, Operation, Operations, Report, Summary, Workload, run_seed};
+use ordain_sim::{
+    Config, Fault, Faults, Figures, Mix, Operation, Operations, Report, Summary, Workload, run_seed,
+};
 
 mod appends;
 mod bugs;
