@@ -31,11 +31,12 @@ conforms! {
     wait_die = on("wait-die");
     wait_die_2x2 = on("wait-die").partitions(2).shards(2).option("backoff", "deneva");
     wait_die_replicated = on("wait-die").partitions(2).replicas(3);
-    timestamp = on("timestamp").shards(2).option("twr", "true");
+    timestamp = on("timestamp").shards(2).option("twr", "true").option("ts-source", "clock");
     timestamp_2x2 = on("timestamp").partitions(2).shards(2);
     timestamp_replicated = on("timestamp").partitions(2).replicas(3);
     mvcc = on("mvcc").option("backoff", "none");
     mvcc_2x2 = on("mvcc").partitions(2).shards(2);
+    mvcc_counted = on("mvcc").partitions(2).option("ts-source", "counter");
     mvcc_replicated = on("mvcc").partitions(2).replicas(3);
     qstore_session = on("qstore").partitions(2).replicas(2).option("reads", "session");
 }
