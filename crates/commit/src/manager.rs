@@ -319,9 +319,9 @@ impl Manager {
                 // A node on its own leads in the term that it has begun: nobody else can.
                 let group =
                     if self.has_members { term } else { self.lead.map_or(0, |lead| lead.term.of_group()) };
-                self.confirmed(n, Some(group), now, out);
+                self.cohort.confirmed(n, Some(group), &mut desk!(self, now, out));
             }
-            Log::NotConfirmed { n } => self.confirmed(n, None, now, out),
+            Log::NotConfirmed { n } => self.cohort.confirmed(n, None, &mut desk!(self, now, out)),
             Log::Rejected(entry) => {
                 self.appender.set_full(true);
                 self.unwritten(&entry, now, out);
@@ -366,13 +366,6 @@ impl Manager {
             }
             message => out.halt(format!("a manager was sent a message that is not for it: {message:?}")),
         }
-    }
-
-    /// The log has answered a question of the cohort or of the counter, whose numbers differ.
-    fn confirmed(&mut self, n: u64, group: Option<u64>, now: Now, out: &mut Outbox<Message>) {
-        let mut desk = desk!(self, now, out);
-        self.cohort.confirmed(n, group, &mut desk);
-        self.coordinator.proved(n, group, &mut desk);
     }
 
     /// An entry is agreed on.
@@ -486,9 +479,13 @@ impl Manager {
             Protocol::Ack(who) => self.coordinator.acknowledged(from.partition, who, now.elapsed),
             Protocol::Ask(who) => self.coordinator.asked(from.partition, who, &mut desk),
             Protocol::Confirm(who) => self.cohort.confirm(who, &mut desk),
+            Protocol::Confirmed(who) if who.attempt == 0 => self.coordinator.proved(from, who, &mut desk),
             Protocol::Confirmed(who) => self.coordinator.confirmed(from, who, &mut desk),
             Protocol::Computing(who) => self.coordinator.computing(from, who),
-            Protocol::Stamps(request) => self.coordinator.count(from, request, &mut desk),
+            Protocol::Stamps(request) => {
+                let question = self.coordinator.count(from, request, &desk);
+                question.into_iter().for_each(|who| self.cohort.confirm(who, &mut desk));
+            }
             Protocol::Stamped(stamped) => self.coordinator.stamped(stamped, &mut desk),
             content => out.halt(format!("a manager was sent a message that is not for it: {content:?}")),
         }

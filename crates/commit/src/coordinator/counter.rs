@@ -15,19 +15,16 @@
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
 use ordain_model::{Micros, PartitionId};
-use ordain_replication::Log;
 
 use super::stamping::Stamping;
 use super::{Coordinator, LIVE_MAX, State};
 use crate::desk::Desk;
-use crate::ids::{Age, Lead};
+use crate::ids::{Age, AttemptId, Lead, TransactionId};
 use crate::message::{Protocol, StampRequest, Stamped};
 use crate::stamps::{LATEST, micros_of};
 
 /// The partition whose leader gives the stamps.
 pub const COUNTER: PartitionId = PartitionId(0);
-/// The numbers of the counter's questions to the log. The cohort's are smaller.
-const QUESTIONS: u64 = 1 << 63;
 
 impl StampRequest {
     /// True if it can be heeded: it may come from another node.
@@ -109,45 +106,27 @@ impl Requests {
 /// The leader's side: requests, until they are answered.
 #[derive(Debug, Default)]
 pub struct Counter {
-    /// The number of the last question to the log whether the node leads. It rises over terms.
+    /// The number of the last question whether the node leads. It rises over terms.
     questions: u64,
-    /// The question that is under way, if one is: no request that came later is answered by it.
-    under_way: Option<u64>,
-    /// Requests, each with the question that proves it.
+    /// Requests, each with its question. The proof of a later one proves it too.
     unproven: VecDeque<(u64, Lead, StampRequest)>,
     /// Requests after which the node led: they wait for the ceiling.
     proven: VecDeque<(Lead, StampRequest)>,
 }
 
 impl Counter {
-    fn take(&mut self, from: Lead, request: StampRequest, desk: &mut Desk<'_>) {
-        self.unproven.push_back((self.questions + 1, from, request));
-        if self.under_way.is_none() {
-            self.ask_log(desk);
-        }
-    }
-
-    fn ask_log(&mut self, desk: &mut Desk<'_>) {
+    /// Takes a request; answers the number of its question.
+    fn take(&mut self, from: Lead, request: StampRequest) -> u64 {
         self.questions += 1;
-        self.under_way = Some(self.questions);
-        desk.out.send(desk.site.log, Log::Confirm(QUESTIONS | self.questions));
+        self.unproven.push_back((self.questions, from, request));
+        self.questions
     }
 
-    /// The log has answered a question. Without a proof nothing is said: homes ask the next leader, or again.
-    fn proved(&mut self, question: u64, group: Option<u64>, desk: &mut Desk<'_>) {
-        if self.under_way.is_none_or(|of| QUESTIONS | of != question) {
-            return;
-        }
-        self.under_way = None;
-        let is_sound = group.is_some() && group == desk.lead.map(|lead| lead.term.of_group());
-        let is_its = |(of, ..): &mut (u64, Lead, StampRequest)| QUESTIONS | *of <= question;
-        while let Some((_, from, request)) = self.unproven.pop_front_if(is_its) {
-            if is_sound {
-                self.proven.push_back((from, request));
-            }
-        }
-        if !self.unproven.is_empty() {
-            self.ask_log(desk);
+    /// The node led after it was asked.
+    fn proved(&mut self, question: u64) {
+        let is_proved = |(of, ..): &mut (u64, Lead, StampRequest)| *of <= question;
+        while let Some((_, from, request)) = self.unproven.pop_front_if(is_proved) {
+            self.proven.push_back((from, request));
         }
     }
 
@@ -165,17 +144,21 @@ impl Coordinator {
         self.stamping.requests.ask(after, |number| live.contains_key(number), desk);
     }
 
-    /// Takes a home's request for stamps.
-    pub fn count(&mut self, from: Lead, request: StampRequest, desk: &mut Desk<'_>) {
-        if desk.site.partition == COUNTER && request.is_sound() {
-            self.stamping.counter.take(from, request, desk);
-        }
+    /// Takes a home's request for stamps; answers the question to be confirmed first. The cohort takes it for an attempt that has read here, of
+    /// which it is to prove that the node led afterwards: attempts have numbers from 1, and this one has 0.
+    pub fn count(&mut self, from: Lead, request: StampRequest, desk: &Desk<'_>) -> Option<AttemptId> {
+        let home = desk.lead.filter(|lead| lead.partition == COUNTER && request.is_sound())?;
+        let number = self.stamping.counter.take(from, request);
+        Some(AttemptId { transaction: TransactionId { home, number }, attempt: 0 })
     }
 
-    /// The log has answered whether the node leads; with the term of the group in which it did after it was asked.
-    pub fn proved(&mut self, question: u64, group: Option<u64>, desk: &mut Desk<'_>) {
-        self.stamping.counter.proved(question, group, desk);
-        self.give_stamps(desk);
+    /// The cohort has proved that the node led after it was asked. Without a proof nothing is said: homes ask the next leader, or
+    /// again.
+    pub fn proved(&mut self, from: Lead, question: AttemptId, desk: &mut Desk<'_>) {
+        if Some(from) == desk.lead && question.home() == from {
+            self.stamping.counter.proved(question.transaction.number);
+            self.give_stamps(desk);
+        }
     }
 
     /// Gives the stamps that were asked for, as far as they are below the ceiling.
@@ -222,9 +205,6 @@ mod tests {
     use crate::ids::Term;
     use crate::message::{Message, Termed};
     use crate::stamps::Stamps;
-
-    /// The group's term in which the bench's node leads.
-    const GROUP: Option<u64> = Some(0);
 
     fn lead(partition: u16, term: u64) -> Lead {
         Lead { partition: PartitionId(partition), term: Term(term) }
@@ -327,13 +307,12 @@ mod tests {
             Leader { coordinator: Coordinator::new(&at.site), at, place: 0 }
         }
 
-        /// Has it do something; answers its questions to the log, and the stamps that it gives: request, first and count.
-        fn tell(&mut self, act: impl FnOnce(&mut Coordinator, &mut Desk<'_>)) -> (Vec<u64>, Vec<(u64, u64)>) {
+        /// Has it do something; answers the stamps that it gives: request and first.
+        fn tell(&mut self, act: impl FnOnce(&mut Coordinator, &mut Desk<'_>)) -> Vec<(u64, u64)> {
             let Leader { at, coordinator, .. } = self;
-            let (mut questions, mut given) = (Vec::new(), Vec::new());
+            let mut given = Vec::new();
             for (to, message) in at.tell(|desk| act(coordinator, desk)) {
                 match message {
-                    Message::Log(Log::Confirm(question)) => questions.push(question),
                     Message::Termed(Termed {
                         content: Protocol::Stamped(Stamped { number, first }), ..
                     }) => {
@@ -343,19 +322,23 @@ mod tests {
                     other => panic!("{other:?}"),
                 }
             }
-            (questions, given)
+            given
         }
 
-        fn request(&mut self, from: Lead, number: u64, count: u32, after: u64) -> Vec<u64> {
+        fn request(&mut self, from: Lead, number: u64, count: u32, after: u64) -> AttemptId {
             let after = Age::stamp(Micros(after), PartitionId(1));
-            let request = StampRequest { number, count, after };
-            let (questions, given) = self.tell(|coordinator, desk| coordinator.count(from, request, desk));
-            assert_eq!(given, [], "nothing is proven");
-            questions
+            self.question(from, StampRequest { number, count, after }).unwrap()
         }
 
-        fn prove(&mut self, question: u64, group: Option<u64>) -> (Vec<u64>, Vec<(u64, u64)>) {
-            self.tell(|coordinator, desk| coordinator.proved(question, group, desk))
+        fn question(&mut self, from: Lead, request: StampRequest) -> Option<AttemptId> {
+            let mut question = None;
+            let given = self.tell(|coordinator, desk| question = coordinator.count(from, request, desk));
+            assert_eq!(given, [], "nothing is proven");
+            question
+        }
+
+        fn prove(&mut self, question: AttemptId) -> Vec<(u64, u64)> {
+            self.tell(|coordinator, desk| coordinator.proved(lead(0, 1), question, desk))
         }
 
         /// The log has agreed on a ceiling.
@@ -369,7 +352,7 @@ mod tests {
                 let entry = Entry { place, term, now: Millis(0), content, agreed: None };
                 self.at.agreed.apply(&Arc::new(entry)).unwrap();
             }
-            self.tell(|coordinator, desk| coordinator.go_on_stamped(desk)).1
+            self.tell(|coordinator, desk| coordinator.go_on_stamped(desk))
         }
     }
 
@@ -378,20 +361,30 @@ mod tests {
         let mut leader = Leader::new();
         leader.reserve(1_000);
         let first = leader.request(lead(1, 1), 1, 3, 0);
-        assert_eq!(first.len(), 1);
-        assert_eq!(leader.request(lead(1, 1), 2, 1, 0), [], "a question is under way");
-        assert_eq!(leader.prove(3, GROUP), (vec![], vec![]), "that was one of the cohort's");
+        let second = leader.request(lead(1, 1), 2, 1, 0);
+        assert!(first < second && first.attempt == 0 && first.home() == lead(0, 1));
         // The bench's clock shows 5 ms.
-        let (next, given) = leader.prove(first[0], GROUP);
-        assert_eq!((next.len(), given), (1, vec![(1, 5_000)]), "the second request came later");
-        assert_eq!(leader.prove(first[0], GROUP), (vec![], vec![]), "an answer counts once");
-        assert_eq!(leader.prove(next[0], GROUP).1, [(2, 5_003)], "no stamp is given twice");
-        for group in [None, Some(9)] {
-            let question = leader.request(lead(1, 1), 3, 1, 0);
-            assert_eq!(leader.prove(question[0], group), (vec![], vec![]), "it does not lead");
-        }
-        let question = leader.request(lead(1, 1), 4, 1, 9_000);
-        assert_eq!(leader.prove(question[0], GROUP).1, [(4, 9_001)], "later than what the home has heard of");
+        assert_eq!(leader.prove(first), [(1, 5_000)], "the second request came later");
+        assert_eq!(leader.prove(first), [], "a proof counts once");
+        assert_eq!(leader.prove(second), [(2, 5_003)], "no stamp is given twice");
+        // What a question of its own has not proved, as its answer is lost, a later one proves.
+        leader.request(lead(1, 1), 3, 1, 0);
+        let later = leader.request(lead(1, 1), 4, 1, 9_000);
+        assert_eq!(leader.prove(later), [(3, 5_004), (4, 9_001)], "later than what the home has heard of");
+    }
+
+    #[test]
+    fn a_proof_of_another_term_or_partition_proves_nothing() {
+        let mut leader = Leader::new();
+        leader.reserve(1_000);
+        let question = leader.request(lead(1, 1), 1, 1, 0);
+        let mut prove = |from, home| {
+            let transaction = TransactionId { home, ..question.transaction };
+            leader.tell(|of, desk| of.proved(from, AttemptId { transaction, ..question }, desk))
+        };
+        assert_eq!(prove(lead(1, 1), lead(0, 1)), []);
+        assert_eq!(prove(lead(0, 1), lead(0, 2)), []);
+        assert_eq!(prove(lead(0, 1), lead(0, 1)), [(1, 5_000)]);
     }
 
     #[test]
@@ -399,10 +392,10 @@ mod tests {
         let mut leader = Leader::new();
         leader.reserve(6);
         let question = leader.request(lead(1, 1), 1, 1_001, 0);
-        assert_eq!(leader.prove(question[0], GROUP).1, [], "the last would be at the ceiling");
+        assert_eq!(leader.prove(question), [], "the last would be at the ceiling");
         assert_eq!(leader.coordinator.take_wanted(), Some(Millis(6)));
         let question = leader.request(lead(1, 1), 2, 1, 0);
-        assert_eq!(leader.prove(question[0], GROUP).1, [], "there would be room for it alone");
+        assert_eq!(leader.prove(question), [], "there would be room for it alone");
         assert_eq!(leader.reserve(7), [(1, 5_000), (2, 6_001)]);
         assert_eq!(leader.reserve(8), []);
     }
@@ -413,13 +406,13 @@ mod tests {
         leader.reserve(1_000);
         let question = leader.request(lead(1, 1), 1, 2, 0);
         leader.at.leaders.note(lead(1, 2), NodeId(1));
-        assert_eq!(leader.prove(question[0], GROUP).1, [], "the home has another leader");
+        assert_eq!(leader.prove(question), [], "the home has another leader");
         let question = leader.request(lead(1, 2), 1, 2, 0);
         leader.coordinator.stand();
-        assert_eq!(leader.prove(question[0], GROUP), (vec![], vec![]));
+        assert_eq!(leader.prove(question), []);
         let next = leader.request(lead(1, 2), 1, 2, 0);
-        assert_ne!(next, question, "questions rise over terms");
-        assert_eq!(leader.prove(next[0], GROUP).1, [(1, 5_000)]);
+        assert!(next > question, "questions rise over terms");
+        assert_eq!(leader.prove(next), [(1, 5_000)]);
     }
 
     #[test]
@@ -427,15 +420,11 @@ mod tests {
         let mut leader = Leader::new();
         for (count, after) in [(0, Age(1)), (LIVE_MAX as u32 + 1, Age(1)), (1, Age(u64::MAX))] {
             let request = StampRequest { number: 1, count, after };
-            let (questions, _) =
-                leader.tell(|coordinator, desk| coordinator.count(lead(1, 1), request, desk));
-            assert_eq!(questions, [], "{request:?}");
+            assert_eq!(leader.question(lead(1, 1), request), None, "{request:?}");
         }
         // Nor are any by a node that holds another partition.
-        let at = bench(1);
-        let (mut other, request) =
-            (Coordinator::new(&at.site), StampRequest { number: 1, count: 1, after: Age(1) });
-        let sent = { at }.tell(|desk| other.count(lead(0, 1), request, desk));
-        assert!(sent.is_empty());
+        let mut other = Leader { coordinator: Coordinator::default(), at: bench(1), place: 0 };
+        let request = StampRequest { number: 1, count: 1, after: Age(1) };
+        assert_eq!(other.question(lead(0, 1), request), None);
     }
 }
