@@ -38,6 +38,7 @@ fn behind(source: &str) -> (World, Ticket) {
 fn scenario_12_a_home_that_is_behind_is_moved_on_by_what_it_hears_of() {
     let (mut w, t2) = behind("hlc");
     w.run(millis(20));
+    assert!(w.answer(t2).is_some());
     w.committed(t2);
     assert_eq!(w.end(), Ok(()));
 }
