@@ -403,7 +403,7 @@ impl FromStr for Engine {
 mod tests {
     use super::*;
     use ordain_commit::Order;
-    use ordain_commit::options::BACKOFF;
+    use ordain_commit::options::{BACKOFF, THOMAS, TS_SOURCE};
     use ordain_deterministic::options::{CASCADE, EXECUTION, Knobs, LINGER_US, READS, WINDOW};
     use ordain_model::{Cascade, CheckpointMode, Execution, Isolation, Micros, PartitionId, Reads};
 
@@ -422,7 +422,7 @@ mod tests {
         assert_eq!(
             refusal,
             "engine 'maat' is not built yet; the engines that are there: calvin, calvin-paper, paxflow, qstore, no-wait, \
-             wait-die"
+             wait-die, timestamp, mvcc"
         );
         assert!(
             "calvinn".parse::<Engine>().unwrap_err().to_string().starts_with("there is no engine 'calvinn'")
@@ -507,11 +507,13 @@ mod tests {
             assert!(refusal(name, &[("reads", "session")]).contains("--reads session is not for engine"));
             assert_eq!(engine(name).options([("reads", "ordered")]).unwrap(), engine(name).defaults());
         }
-        assert_eq!(engines_with(&BACKOFF), ["no-wait", "wait-die"]);
+        assert_eq!(engines_with(&BACKOFF), ["no-wait", "wait-die", "timestamp", "mvcc"]);
+        assert_eq!(engines_with(&THOMAS), ["timestamp"]);
+        assert_eq!(engines_with(&TS_SOURCE), ["timestamp", "mvcc"]);
         assert_eq!(
             refusal("calvin", &[("backoff", "none")]),
             "--option backoff=none is not for engine calvin, which has no such option: leave it out, or say --engine \
-             no-wait or wait-die"
+             no-wait, wait-die, timestamp or mvcc"
         );
     }
 
@@ -534,7 +536,7 @@ mod tests {
 
     #[test]
     fn sources_of_stamps_and_their_skew_are_read_and_others_refused_by_name() {
-        let timestamp = Engine::unfinished("timestamp").unwrap();
+        let timestamp = engine("timestamp");
         let Make::Commit(of) = timestamp.make() else { panic!("{timestamp}") };
         let order = |given: &[(&str, &str)]| of.order(&timestamp.options(given.iter().copied()).unwrap());
         assert_eq!(order(&[]), Order::Sessions);
@@ -553,7 +555,8 @@ mod tests {
             assert_eq!(refusal("skew-us", value), format!("--option skew-us: '{value}' {range}"));
         }
         for name in ["no-wait", "wait-die", "calvin"] {
-            assert!(refusal_of_stamps(name).contains("there is no option 'ts-source'"), "{name}");
+            let refused = refusal_of_stamps(name);
+            assert!(refused.contains(&format!("is not for engine {name}, which has no such option")), "{refused}");
         }
     }
 
