@@ -556,7 +556,10 @@ mod tests {
         }
         for name in ["no-wait", "wait-die", "calvin"] {
             let refused = refusal_of_stamps(name);
-            assert!(refused.contains(&format!("is not for engine {name}, which has no such option")), "{refused}");
+            assert!(
+                refused.contains(&format!("is not for engine {name}, which has no such option")),
+                "{refused}"
+            );
         }
     }
 

@@ -141,9 +141,9 @@ pub fn aborts(measured: &Measured, x: f64) -> String {
     each.join(", ")
 }
 
-/// Stands beside the paper's numbers of an engine that is not built.
-pub fn not_built(_: &Measured) -> String {
-    "not measured: the engine is not built".to_owned()
+/// Q-Store's lead over another line, as it was measured.
+pub fn over(measured: &Measured, other: &str, at: Option<f64>) -> String {
+    leads(measured, &[other], at, BOTH)
 }
 
 /// Q-Store's lead over the engines with two-phase commit, as it was measured.
@@ -275,7 +275,10 @@ mod tests {
         let over = over_two_phase(&measured, Some(1.0));
         assert!(over.starts_with("over NO-WAIT: 20.00 x at 1 by the clock, 8.00 x at 1 by"), "{over}");
         assert!(over.contains("over WAIT-DIE: not measured by the clock"), "{over}");
-        assert_eq!(aborts(&measured, 1.0), "NO-WAIT 30.0%, WAIT-DIE not measured");
+        assert_eq!(
+            aborts(&measured, 1.0),
+            "NO-WAIT 30.0%, WAIT-DIE not measured, TIMESTAMP not measured, MVCC not measured"
+        );
     }
 
     #[test]
