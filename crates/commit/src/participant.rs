@@ -247,9 +247,13 @@ impl Participant {
     /// Forgets what is remembered of stamps that no attempt will have that is promised or committed from now on: what is promised already is
     /// yet to be installed.
     fn forget(&mut self) {
-        let floor = self.control.stamps().floor(self.times.ceiling());
-        let to = self.promised.values().copied().fold(floor, Age::min);
+        let to = self.promised.values().copied().fold(self.floor(), Age::min);
         self.control.advance(&mut self.store, to);
+    }
+
+    /// No attempt with an earlier stamp is promised or committed any more.
+    fn floor(&self) -> Age {
+        self.control.stamps().floor(self.times.ceiling())
     }
 
     fn promise(&mut self, prepare: &Prepare, entry: &Arc<Entry>) {

@@ -323,10 +323,12 @@ impl Participant {
 
     /// Answers an access that has ended.
     fn answer(&mut self, job: Job, who: AttemptId, failure: Option<Failure>, out: &mut Outbox<Message>) {
+        let floor = self.floor();
         let (Some(from), Some(attempt)) = (self.lead(), self.attempts.get_mut(&who)) else { return };
         self.sent += u64::from(job.from.node != self.manager.node);
         let Job { home, access, slots, shipped, returned, is_too_long, .. } = job;
         let workspace = &mut attempt.workspace;
+        let latest = self.control.latest().max(floor);
         let is_local = job.from == self.manager;
         let hands_over = failure.is_none() && access.is_last && is_local;
         let accessed = Accessed {
@@ -340,7 +342,7 @@ impl Participant {
             has_written: !workspace.is_clean(),
             changes: if hands_over { workspace.changes().to_vec() } else { Vec::new() },
             writes: if hands_over { workspace.take_writes() } else { Vec::new() },
-            latest: self.control.latest(),
+            latest,
         };
         out.send(job.from, Termed { from, to: home, content: Protocol::Accessed(accessed) });
     }
@@ -398,8 +400,14 @@ impl Participant {
         let chunk = job.chunk.clone();
         let txn = &chunk.txns()[job.access.at as usize];
         let is_new = matches!(job.waits, None | Some(Waits::Stamp)) && job.next == 0;
-        if is_new && self.control.stamps() == Stamps::OfAttempt && !self.times.admits(job.access.now) {
-            return Ran::Waits(Waits::Stamp);
+        if is_new && self.control.stamps() == Stamps::OfAttempt {
+            if !self.times.admits(job.access.now) {
+                return Ran::Waits(Waits::Stamp);
+            }
+            // It would come to nothing, and its coordinator would not hear why.
+            if attempt.age < self.floor() {
+                return Ran::Failed(Failure::Refused);
+            }
         }
         while let Some(n) = job.access.fragments.get(job.next).copied() {
             let at = At { chunk: &chunk, txn, n: n as usize };
