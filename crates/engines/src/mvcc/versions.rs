@@ -65,13 +65,16 @@ impl History for Versions {
 
     fn install(&mut self, store: &mut MemoryStore, record: RecordId, content: Content, keeps: bool) {
         if content.stamp >= self.written {
+            let version = store.version(record);
+            let cell = store.edit(record, content.version, |cell, is_changed| {
+                *is_changed = true;
+                std::mem::replace(cell, content.cell)
+            });
             if keeps && content.stamp > self.written {
-                let (cell, version) = (store.cell(record).clone(), store.version(record));
-                let content = Content { cell, stamp: self.written, version };
-                self.older.push(Older { content, read: self.read });
+                let before = Content { cell, stamp: self.written, version };
+                self.older.push(Older { content: before, read: self.read });
             }
             (self.written, self.read) = (content.stamp, Age(0));
-            store.put_back(record, content.cell, content.version);
         } else if keeps {
             let place = self.place(content.stamp);
             match place.checked_sub(1).map(|before| &mut self.older[before].content) {

@@ -29,7 +29,7 @@ use marks::{Marks, OfRecord, Place, Records, put, take};
 #[derive(Debug, Default)]
 pub(crate) struct StampOrder<H> {
     /// An attempt holds its prewrites: on records, and the table in the mode X. Other modes of the table tell what it was let in for.
-    attempts: Attempts<Waiting>,
+    attempts: Attempts<Wanted>,
     table: Marks<Latest>,
     gate: Gate,
     records: Records<H>,
@@ -51,9 +51,9 @@ pub(crate) struct StampOrder<H> {
     bugs: Bugs,
 }
 
-/// An access that waits. Its prewrite, if it has one, is there.
+/// An access that was asked for. While it waits its prewrite is there, if it has one.
 #[derive(Clone, Copy, Debug)]
-struct Waiting {
+struct Wanted {
     target: Target,
     mode: Mode,
 }
@@ -84,7 +84,7 @@ impl<H: History> StampOrder<H> {
     }
 
     /// Decides about an access, its prewrite being there if it has one, as it stands now (rules T1 and T2).
-    fn judge(&self, store: &MemoryStore, place: Place, Waiting { target, mode }: Waiting) -> Verdict {
+    fn judge(&self, store: &MemoryStore, place: Place, Wanted { target, mode }: Wanted) -> Verdict {
         let below = match target {
             // It looks at nothing but changes of the whole table.
             _ if mode == Mode::Blind => Verdict::Granted,
@@ -119,8 +119,8 @@ impl<H: History> StampOrder<H> {
     }
 
     /// Adds a prewrite, unless it comes too late (rule T3). Returns whether the attempt has one.
-    fn prewrite(&mut self, store: &mut MemoryStore, at: usize, place: Place, wanted: Waiting) -> bool {
-        let Waiting { target, mode } = wanted;
+    fn prewrite(&mut self, store: &mut MemoryStore, at: usize, place: Place, wanted: Wanted) -> bool {
+        let Wanted { target, mode } = wanted;
         let attempt = &mut self.attempts[at];
         let held = match target {
             Target::Record(record) => attempt.held.get(record),
@@ -192,7 +192,7 @@ impl<H: History> StampOrder<H> {
     }
 
     /// Marks a read that is granted.
-    fn mark_read(&mut self, store: &mut MemoryStore, stamp: Age, Waiting { target, mode }: Waiting) {
+    fn mark_read(&mut self, store: &mut MemoryStore, stamp: Age, Wanted { target, mode }: Wanted) {
         // Planted, STRICT-2PL: a read leaves no mark.
         if mode == Mode::Blind || self.bugs.has(Bug::ForgetIntention) {
             return;
@@ -236,9 +236,9 @@ impl<H: History> StampOrder<H> {
     fn judge_again(&mut self, store: &mut MemoryStore, places: Vec<Place>, ended: &mut Ended) {
         for place in places {
             let Some(at) = self.attempts.find(place.1) else { continue };
-            let Some(waiting) = self.attempts[at].waiting else { continue };
-            let Waiting { target, mode } = waiting;
-            let verdict = self.judge(store, place, waiting);
+            let Some(wanted) = self.attempts[at].waiting else { continue };
+            let Wanted { target, mode } = wanted;
+            let verdict = self.judge(store, place, wanted);
             if verdict == Verdict::Waits {
                 continue;
             }
@@ -248,7 +248,7 @@ impl<H: History> StampOrder<H> {
                 self.note_table(place.1, mode, verdict);
             }
             if verdict == Verdict::Granted {
-                self.mark_read(store, place.0, waiting);
+                self.mark_read(store, place.0, wanted);
                 ended.granted.push(place.1);
             } else {
                 self.counts.by_write += 1;
@@ -289,7 +289,7 @@ impl<H: History> ConcurrencyControl for StampOrder<H> {
             self.counts.by_gate += 1;
             return Verdict::Refused;
         }
-        let (place, wanted) = ((age, who), Waiting { target, mode });
+        let (place, wanted) = ((age, who), Wanted { target, mode });
         let is_late = mode != Mode::Shared && !self.prewrite(store, at, place, wanted);
         let verdict = if is_late { Verdict::Refused } else { self.judge(store, place, wanted) };
         if target == Target::Table {
@@ -350,7 +350,7 @@ impl<H: History> ConcurrencyControl for StampOrder<H> {
         }
         let (waiting, has_table) = (attempt.waiting.take(), attempt.table == Modes::EXCLUSIVE);
         let held: Vec<RecordId> = attempt.held.iter().map(|(record, _)| record).collect();
-        if let Some(Waiting { target, .. }) = waiting {
+        if let Some(Wanted { target, .. }) = waiting {
             self.stop_waiting(store, place, target);
         }
         for record in &held {
@@ -375,7 +375,7 @@ impl<H: History> ConcurrencyControl for StampOrder<H> {
 
     fn restore(&mut self, store: &mut MemoryStore, who: AttemptId, age: Age, target: Target, mode: Mode) {
         let (at, place) = (self.attempts.find_or_add(who, age), (age, who));
-        self.mark_read(store, age, Waiting { target, mode });
+        self.mark_read(store, age, Wanted { target, mode });
         if mode == Mode::Shared {
             return;
         }
