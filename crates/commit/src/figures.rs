@@ -18,6 +18,18 @@ impl Reasons {
         self.0[reason.code() as usize - 1]
     }
 
+    /// Checks that nothing was counted that none of these series shows.
+    ///
+    /// # Errors
+    /// A reason that is in none.
+    pub fn check(&self, series: &[(Abort, &'static str)]) -> Result<(), String> {
+        let is_shown = |reason: &Abort| series.iter().any(|(shown, _)| shown == reason);
+        match Abort::ALL.into_iter().find(|reason| self.of(*reason) > 0 && !is_shown(reason)) {
+            Some(reason) => Err(format!("{} is counted, and no metric shows it", reason.label())),
+            None => Ok(()),
+        }
+    }
+
     /// Reports the numbers as those of the series in the table.
     pub fn report(&self, series: &[(Abort, &'static str)], report: &mut dyn FnMut(&'static str, f64)) {
         series.iter().for_each(|(reason, name)| report(name, self.of(*reason) as f64));
@@ -32,16 +44,16 @@ macro_rules! series {
 }
 
 /// Attempts that came to nothing. Others may have followed.
-pub const FAILED: [(Abort, &str); 7] = series! { "ordain_coordinator_failed_total":
-    LockRefused = "lock_refused", Died = "died", LockTimeout = "lock_timeout", VoteNo = "vote_no",
-    TermChanged = "term_changed", TimeTooOld = "time_too_old", Unavailable = "unavailable"
+pub const FAILED: [(Abort, &str); 8] = series! { "ordain_coordinator_failed_total":
+    LockRefused = "lock_refused", Died = "died", TooLate = "too_late", LockTimeout = "lock_timeout",
+    VoteNo = "vote_no", TermChanged = "term_changed", TimeTooOld = "time_too_old", Unavailable = "unavailable"
 };
 
 /// Transactions that aborted for good.
-pub const ABORTED: [(Abort, &str); 11] = series! { "ordain_coordinator_aborts_total":
+pub const ABORTED: [(Abort, &str); 13] = series! { "ordain_coordinator_aborts_total":
     Logic = "logic", Conflict = "conflict", Restart = "restart", Panic = "panic", Budget = "budget",
-    LockRefused = "lock_refused", Died = "died", LockTimeout = "lock_timeout", VoteNo = "vote_no",
-    TermChanged = "term_changed", Idle = "idle"
+    LockRefused = "lock_refused", Died = "died", TooLate = "too_late", LockTimeout = "lock_timeout",
+    VoteNo = "vote_no", TermChanged = "term_changed", TimeTooOld = "time_too_old", Idle = "idle"
 };
 
 /// The cost of two-phase commit: the counts behind messages and log records a transaction.
@@ -72,6 +84,10 @@ mod tests {
         assert_eq!((reasons.of(Abort::Died), reasons.of(Abort::Logic)), (2, 1));
         let mut reported = Vec::new();
         reasons.report(&FAILED, &mut |name, count| reported.push((name, count)));
+        assert!(reasons.check(&FAILED).unwrap_err().contains("no metric shows it"));
+        let mut shown = Reasons::default();
+        FAILED.iter().for_each(|(reason, _)| shown.count(*reason));
+        assert_eq!(shown.check(&FAILED), Ok(()));
         assert_eq!(reported[1], ("ordain_coordinator_failed_total{reason=\"died\"}", 2.0));
     }
 }

@@ -681,6 +681,9 @@ impl Role for Manager {
 
     fn check(&self) -> Result<(), String> {
         self.coordinator.check()?;
+        let counts = &self.coordinator.counts;
+        counts.failed.check(&figures::FAILED)?;
+        counts.aborted.check(&figures::ABORTED)?;
         self.cohort.check()?;
         self.relay.check()
     }
