@@ -29,6 +29,7 @@ mod measured;
 mod mixed;
 mod object_store;
 mod operator;
+mod registers;
 mod relocating;
 mod restored;
 
@@ -255,7 +256,8 @@ fn simulate(args: &SimArgs, seed: u64, sink: Sink<'_>) -> anyhow::Result<Report>
 /// Runs one seed of a system of the commit family.
 fn committing(system: CommitSystem, args: &SimArgs, seed: u64, sink: Sink<'_>) -> anyhow::Result<Report> {
     let nodes = args.partitions * args.replicas;
-    let mut config = spoken_to_commit(args, seed, Config { nodes, ..config(args, seed) });
+    let keeps_time = system.keeps_time();
+    let mut config = spoken_to_commit(args, seed, Config { nodes, keeps_time, ..config(args, seed) });
     if system.needs_clocks() {
         config.faults = config.faults.without(Fault::Clock);
     }

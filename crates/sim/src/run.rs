@@ -67,6 +67,8 @@ pub struct Config {
     pub promise: Promise,
     /// The isolation level.
     pub isolation: Isolation,
+    /// True if transactions of clients that speak bytes stand in the order of real time; else that of sessions alone binds them.
+    pub keeps_time: bool,
     /// True if roles, front doors and the links between nodes are asked for broken invariants. Without, a run is judged as
     /// users would: by what clients see, what nodes say and what is on their disks.
     pub asks_roles: bool,
@@ -98,6 +100,7 @@ impl Config {
             power_cycle: true,
             promise: Promise::Strict,
             isolation: Isolation::default(),
+            keeps_time: true,
             asks_roles: true,
         }
     }

@@ -173,6 +173,8 @@ pub fn base_of(value: u64) -> u64 {
 
 const READ: u8 = 0;
 const APPEND: u8 = 1;
+const PUT: u8 = 2;
+const GET: u8 = 3;
 
 impl Txn {
     /// Appends the head of an encoding; as many operations must follow.
@@ -195,7 +197,22 @@ impl Txn {
         out.extend_from_slice(values);
     }
 
-    /// Decodes a transaction; `None` for damaged bytes, or a list that is not made of values.
+    /// Appends an operation that put a value into a register.
+    pub fn encode_put(key: u64, value: u64, out: &mut Vec<u8>) {
+        out.push(PUT);
+        out.extend_from_slice(&key.to_le_bytes());
+        out.extend_from_slice(&value.to_le_bytes());
+    }
+
+    /// Appends an operation that read a register; `value` is 8 bytes as they lie in the record, or none if there was no record.
+    pub fn encode_get(key: u64, value: &[u8], out: &mut Vec<u8>) {
+        out.push(GET);
+        out.extend_from_slice(&key.to_le_bytes());
+        out.extend_from_slice(&(value.len() as u32).to_le_bytes());
+        out.extend_from_slice(value);
+    }
+
+    /// Decodes a transaction; `None` for damaged bytes, a list that is not made of values, or a register of several values.
     pub fn decode(bytes: &[u8]) -> Option<Txn> {
         let (base, rest) = word(bytes)?;
         let (count, mut rest) = rest.split_first()?;
@@ -208,6 +225,15 @@ impl Txn {
                 READ => {
                     let (values, tail) = chunk(tail)?;
                     (Op::Read { key, values: values_of(values)? }, tail)
+                }
+                PUT => {
+                    let (value, tail) = word(tail)?;
+                    (Op::Put { key, value }, tail)
+                }
+                GET => {
+                    let (value, tail) = chunk(tail)?;
+                    let values = values_of(value).filter(|values| values.len() <= 1)?;
+                    (Op::Get { key, value: values.first().copied() }, tail)
                 }
                 _ => return None,
             };
@@ -320,20 +346,30 @@ mod tests {
     #[test]
     fn what_is_encoded_is_decoded_and_every_truncation_is_refused() {
         let mut bytes = Vec::new();
-        Txn::encode_head(0x300, 3, &mut bytes);
+        Txn::encode_head(0x300, 6, &mut bytes);
         Txn::encode_append(7, &mut bytes);
         Txn::encode_read(7, &[1, 0, 0, 0, 0, 0, 0, 0, 0, 3, 0, 0, 0, 0, 0, 0], &mut bytes);
         Txn::encode_append(8, &mut bytes);
+        Txn::encode_get(9, &[], &mut bytes);
+        Txn::encode_put(9, 0x301, &mut bytes);
+        Txn::encode_get(9, &[1, 3, 0, 0, 0, 0, 0, 0], &mut bytes);
         let txn = Txn {
             base: 0x300,
             ops: vec![
                 Op::Append { key: 7, value: 0x300 },
                 Op::Read { key: 7, values: vec![1, 0x300] },
                 Op::Append { key: 8, value: 0x302 },
+                Op::Get { key: 9, value: None },
+                Op::Put { key: 9, value: 0x301 },
+                Op::Get { key: 9, value: Some(0x301) },
             ],
         };
         assert_eq!(Txn::decode(&bytes), Some(txn.clone()));
         (0..bytes.len()).for_each(|n| assert_eq!(Txn::decode(&bytes[..n]), None, "cut at {n}"));
+        let mut two_values = Vec::new();
+        Txn::encode_head(0x300, 1, &mut two_values);
+        Txn::encode_get(9, &[0; 16], &mut two_values);
+        assert_eq!(Txn::decode(&two_values), None);
         let mut writer = HistoryWriter::default();
         writer.committed(&bytes);
         writer.aborted(0x400);

@@ -12,7 +12,7 @@ use ordain_sim::Workload;
 use ordain_workload::append::{self, Lists};
 use ordain_workload::audit::Audited;
 
-use super::mixed;
+use super::{mixed, registers};
 
 pub(super) const LISTS: u64 = 6;
 const MOST_OPS: u64 = 4;
@@ -66,12 +66,12 @@ pub(super) fn list_of(key: &[u8]) -> Option<u64> {
     (0..LISTS).find(|list| append::key(*list)[..] == *key)
 }
 
-/// The appends of a request, as far as its arguments say, and its base.
+/// The writes of a request, as far as its arguments say, and its base.
 ///
 /// # Panics
 /// If the request is not one of the mix.
 fn asked(request: &Request) -> Txn {
-    if let Some(txn) = mixed::surveyed(request) {
+    if let Some(txn) = mixed::surveyed(request).or_else(|| registers::asked(request)) {
         return txn;
     }
     let args: Vec<&[u8]> = Args::parse(&request.args).into_iter().flatten().map(|arg| arg.bytes).collect();
@@ -92,13 +92,14 @@ fn committed(answer: &Answer) -> Option<Txn> {
     (answer.status == OutcomeStatus::Committed).then(|| Txn::decode(bytes))?
 }
 
-/// Checks that the appends and reads of a history are those of a level, by the lists at its end.
+/// Checks that the writes and reads of a history are those of a level, by the lists at its end and the orders of all values of
+/// registers.
 pub(super) fn check(
     level: Level,
     history: &History,
-    lists: &BTreeMap<u64, Vec<u64>>,
+    orders: &BTreeMap<u64, Vec<u64>>,
 ) -> Result<(), Violation> {
-    appends::check(level, history, lists, PROTOCOL)
+    appends::check(level, history, orders, PROTOCOL)
 }
 
 /// Checks that the appends and reads of a history keep the order of real time, but for those that are no further apart than the bound.

@@ -269,6 +269,8 @@ pub(super) const TABLE: &[Planted] = &[
             with("--engine paxflow"),
             with("--engine qstore"),
             with("--engine no-wait"),
+            with("--engine timestamp --partitions 2 --profile storm"),
+            with("--engine mvcc --partitions 2 --profile storm"),
         ],
     ),
     planted(
@@ -351,13 +353,20 @@ pub(super) const TABLE: &[Planted] = &[
             with("--engine calvin-paper --partitions 2 --keys 8 --option window=1000"),
             with("--engine no-wait"),
             with("--engine wait-die"),
+            with("--engine timestamp --partitions 2 --profile storm"),
+            with("--engine mvcc --partitions 2 --profile storm"),
         ],
     ),
     planted(
         Bug::UpgradeShared,
         "HELD-ALONE",
         "a shared lock becomes an exclusive one beside a second holder",
-        &[with("--engine no-wait"), with("--engine wait-die")],
+        &[
+            with("--engine no-wait"),
+            with("--engine wait-die"),
+            with("--engine timestamp --partitions 2 --profile storm"),
+            with("--engine mvcc --partitions 2 --profile storm"),
+        ],
     ),
     in_test(
         Bug::PassWriter,
@@ -375,7 +384,12 @@ pub(super) const TABLE: &[Planted] = &[
         Bug::ForgetIntention,
         "WHOLE-TABLE",
         "an access to a record takes no intention lock on the table",
-        &[with("--engine no-wait --partitions 2"), with("--engine wait-die --partitions 2")],
+        &[
+            with("--engine no-wait --partitions 2"),
+            with("--engine wait-die --partitions 2"),
+            with("--engine timestamp --partitions 2 --profile storm"),
+            with("--engine mvcc --partitions 2 --profile storm"),
+        ],
     ),
     in_test(Bug::LockTable, "WHOLE-TABLE", "a write of an absent record locks the whole table", SCHEDULES),
     planted(
@@ -427,6 +441,8 @@ pub(super) const TABLE: &[Planted] = &[
             with("--engine calvin"),
             with("--engine calvin --replicas 3"),
             with("--engine no-wait"),
+            with("--engine timestamp --partitions 2 --profile storm"),
+            with("--engine mvcc --partitions 2 --profile storm"),
         ],
     ),
     planted(
@@ -508,6 +524,8 @@ pub(super) const TABLE: &[Planted] = &[
             with("--engine qstore"),
             with("--engine no-wait").left_out(BUSY),
             with("--engine wait-die").left_out(BUSY),
+            with("--engine timestamp --partitions 2 --profile storm").left_out(BUSY),
+            with("--engine mvcc --partitions 2 --profile storm").left_out(BUSY),
         ],
     ),
     planted(
@@ -529,7 +547,11 @@ pub(super) const TABLE: &[Planted] = &[
         Bug::VoteBeforeLog,
         "PROMISED",
         "a participant votes yes before its promise stands in the log",
-        &[with("--engine no-wait --partitions 2 --profile storm").found_by(&[0])],
+        &[
+            with("--engine no-wait --partitions 2 --profile storm").found_by(&[0]),
+            with("--engine timestamp --partitions 2 --profile storm"),
+            with("--engine mvcc --partitions 2 --profile storm"),
+        ],
     ),
     planted(
         Bug::AckEarly,
@@ -541,7 +563,11 @@ pub(super) const TABLE: &[Planted] = &[
         Bug::DenyLive,
         "DENIED-NEVER",
         "a home denies an attempt that it may yet commit",
-        &[with("--engine no-wait --partitions 2 --profile storm").or_stops(DENIED)],
+        &[
+            with("--engine no-wait --partitions 2 --profile storm").or_stops(DENIED),
+            with("--engine timestamp --partitions 2 --profile storm").or_stops(DENIED),
+            with("--engine mvcc --partitions 2 --profile storm").or_stops(DENIED),
+        ],
     ),
     in_test(
         Bug::KeepClaim,
@@ -568,13 +594,21 @@ pub(super) const TABLE: &[Planted] = &[
         "a participant lets in an attempt at an earlier time than one that was used to tell what has expired",
         SCHEDULES,
     ),
-    in_test(
+    planted(
         Bug::ForgetCeiling,
         "TIME-RISES",
         "a new leader takes no time for used that its predecessor may have used",
-        SCHEDULES,
+        &[with("--engine mvcc --partitions 2 --profile storm")],
     ),
-    in_test(Bug::InstallLate, "STAMP-ORDER", "a write replaces a later one in the order of stamps", STAMPS),
+    planted(
+        Bug::InstallLate,
+        "STAMP-ORDER",
+        "a write replaces a later one in the order of stamps",
+        &[
+            with("--engine timestamp --partitions 2 --profile storm"),
+            with("--engine mvcc --partitions 2 --profile storm"),
+        ],
+    ),
     in_test(
         Bug::ShowNewest,
         "STAMP-ORDER",
@@ -848,5 +882,15 @@ mod tests {
     #[test]
     fn planted_bugs_are_found_with_wait_die() {
         demand_found("wait-die");
+    }
+
+    #[test]
+    fn planted_bugs_are_found_with_timestamp() {
+        demand_found("timestamp");
+    }
+
+    #[test]
+    fn planted_bugs_are_found_with_mvcc() {
+        demand_found("mvcc");
     }
 }

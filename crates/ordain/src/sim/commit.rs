@@ -34,6 +34,7 @@ use super::groups::{self, Gauge};
 use super::lives::Lives;
 use super::mixed;
 use super::object_store::{VirtualStore, hasty};
+use super::registers;
 use super::restored::{self, Left, Target};
 
 /// A cluster of an engine of the commit family.
@@ -186,6 +187,11 @@ impl CommitSystem {
         self.family.engine.order(&self.settings.options) == Order::Stamps
     }
 
+    /// True if the engine keeps the order of real time.
+    pub(super) fn keeps_time(&self) -> bool {
+        self.family.engine.order(&self.settings.options) == Order::RealTime
+    }
+
     /// The store to which nodes take their checkpoints, if they do.
     pub(super) fn store(&self) -> Option<VirtualStore> {
         self.store.clone()
@@ -319,9 +325,16 @@ impl CommitSystem {
     }
 }
 
-/// The records that a partition's entries come to, worked out apart from the engine: in the order of the log, or in that of stamps if
-/// attempts have some. A promise without an outcome counts if the attempt has committed at its home.
+/// The records that a partition's entries come to, worked out apart from the engine.
 pub(super) fn records(entries: &Entries, committed: &BTreeSet<AttemptId>, stamps: Stamps) -> Records {
+    let mut records = Records::new();
+    in_order(entries, committed, stamps).into_iter().for_each(|written| install(written, &mut records));
+    records
+}
+
+/// What attempts leave at a partition, in the order in which it takes effect: that of the log, or of stamps if attempts have some. A promise
+/// without an outcome counts if the attempt has committed at its home.
+fn in_order<'a>(entries: &'a Entries, committed: &BTreeSet<AttemptId>, stamps: Stamps) -> Vec<Written<'a>> {
     let mut all: Vec<(Age, Written<'_>)> = Vec::new();
     let mut promised: BTreeMap<AttemptId, (Age, Written<'_>)> = BTreeMap::new();
     let mut terms = Terms::default();
@@ -347,9 +360,7 @@ pub(super) fn records(entries: &Entries, committed: &BTreeSet<AttemptId>, stamps
     if stamps == Stamps::OfAttempt {
         all.sort_by_key(|(stamp, _)| *stamp);
     }
-    let mut records = Records::new();
-    all.into_iter().for_each(|(_, written)| install(written, &mut records));
-    records
+    all.into_iter().map(|(_, written)| written).collect()
 }
 
 /// What an attempt leaves at a partition: changes of whole databases, and writes after them.
@@ -389,15 +400,24 @@ pub(super) fn committed(logs: &Logs) -> BTreeSet<AttemptId> {
     commits.collect()
 }
 
-/// The lists that the records are.
-fn lists(logs: &Logs, stamps: Stamps) -> Result<BTreeMap<u64, Vec<u64>>, String> {
-    let (mut lists, committed) = (BTreeMap::new(), committed(logs));
-    let all = logs.values().flat_map(|entries| records(entries, &committed, stamps));
-    for ((_, key), cell) in all.filter(|((db, _), _)| *db == append::DB) {
-        let list = list_of(&key).ok_or("a key of no list")?;
-        lists.insert(list, mixed::list_values(cell.value.as_ref()).ok_or("a list of something else")?);
+/// The values of lists, as the records have them, and of registers, in the order in which they were written.
+fn orders(logs: &Logs, stamps: Stamps) -> Result<BTreeMap<u64, Vec<u64>>, String> {
+    let (mut orders, committed) = (BTreeMap::<u64, Vec<u64>>::new(), committed(logs));
+    for entries in logs.values() {
+        let records = records(entries, &committed, stamps);
+        for ((_, key), cell) in records.iter().filter(|((db, _), _)| *db == append::DB) {
+            let list = list_of(key).ok_or("a key of no list")?;
+            orders.insert(list, mixed::list_values(cell.value.as_ref()).ok_or("a list of something else")?);
+        }
+        let written = in_order(entries, &committed, stamps).into_iter().flat_map(|(_, writes)| writes);
+        for write in written.filter(|write| write.db == registers::DB) {
+            let register = registers::register_of(&write.key).ok_or("a key of no register")?;
+            let value =
+                registers::value_of(write.cell.value.as_ref()).ok_or("a register of something else")?;
+            orders.entry(register).or_default().push(value);
+        }
     }
-    Ok(lists)
+    Ok(orders)
 }
 
 /// A role that is watched: a participant for its digest after each step, a log for what it hands on.
@@ -615,11 +635,11 @@ impl System for CommitSystem {
                 digests.insert(partition, (last, digest));
             }
         }
-        let lists = match lists(&logs, self.family.engine.stamps()) {
-            Ok(lists) => lists,
+        let orders = match orders(&logs, self.family.engine.stamps()) {
+            Ok(orders) => orders,
             Err(reason) => return Verdict::unreadable(NodeId(0), &reason),
         };
-        let verdict = verdict.and_then(|()| self.check_order(&ending, &logs, &lists));
+        let verdict = verdict.and_then(|()| self.check_order(&ending, &logs, &orders));
         let verdict = verdict.and_then(|()| mixed::check_leases(ending.history));
         let verdict = verdict.and_then(|()| self.check_digests(&logs));
         let verdict = verdict.and_then(|()| {

@@ -1,9 +1,10 @@
 //! The mix of the commit family: lists that are appended to by every kind of plan, whole databases that come and go, and leases
-//! that expire. It is judged by the answers and by the lists at the end.
+//! that expire. It is judged by the answers, by the lists at the end, and by what the logs tell of registers.
 //!
 //! The lists are those of [`AppendMix`]. Beside its transactions there are [`COMPUTED`] ones, which do the same in one compute
 //! fragment and read everything again after it, and a [`SURVEY`] of all lists at once. [`CLEAR`] and [`SWAP`] write whole
 //! databases in which no list is: they lock everything, and what the logs say of them is held against each member's state.
+//! [`registers`] are overwritten, mostly without a look at them.
 //!
 //! A *lease* is a record that is written once and expires. Once a client has seen that it is gone, nobody may see it
 //! who asks after that.
@@ -26,6 +27,7 @@ use ordain_sim::Workload;
 use ordain_workload::append;
 
 use super::appends::{AppendMix, LISTS, list_of};
+use super::registers;
 
 /// As `append.run`, in one compute fragment, and reads its lists again in the end. The arguments are the same.
 const COMPUTED: ProcedureId = ProcedureId(60_060);
@@ -59,11 +61,12 @@ pub(super) fn register(registry: &mut Registry) {
     registry.register(SWAP, "sim.swap", TableProcedure::writes(any_args, swap, ok_reply));
     registry.register(LEASE, "sim.lease", Arc::new(Lease));
     registry.register(LOOK, "sim.look", Arc::new(Look));
+    registers::register(registry);
 }
 
-/// True if a procedure answers with a transaction of lists.
+/// True if a procedure answers with a transaction of lists or of registers.
 pub(super) fn is_of_lists(procedure: ProcedureId) -> bool {
-    [append::RUN, COMPUTED, SURVEY].contains(&procedure)
+    [append::RUN, COMPUTED, SURVEY, registers::RUN].contains(&procedure)
 }
 
 /// The transaction of a survey, as far as its arguments say.
@@ -83,21 +86,22 @@ impl Workload for CommitMix {
     fn next(&mut self, random: &mut Random) -> (Call, Vec<u8>) {
         let of_lists = |procedure| Call::new(procedure, append::DB);
         match random.index(100) {
-            0..50 => self.appends.next(random),
-            50..72 => {
+            0..36 => self.appends.next(random),
+            36..52 => {
                 let (_, args) = self.appends.next(random);
                 (of_lists(COMPUTED), args)
             }
-            72..76 => (of_lists(SURVEY), encode(&[&self.appends.next_base().to_le_bytes()[..]])),
-            76..79 => (of_lists(CLEAR), encode::<&[u8]>(&[])),
-            79..82 => (of_lists(SWAP), encode::<&[u8]>(&[])),
-            82..86 => {
+            52..55 => (of_lists(SURVEY), encode(&[&self.appends.next_base().to_le_bytes()[..]])),
+            55..57 => (of_lists(CLEAR), encode::<&[u8]>(&[])),
+            57..59 => (of_lists(SWAP), encode::<&[u8]>(&[])),
+            59..62 => {
                 self.leases += 1;
                 let longest = 1 << (1 + random.index(LONGEST));
                 let millis = 1 + random.index(longest) as u64;
                 let args = [self.leases.to_le_bytes(), millis.to_le_bytes()];
                 (Call::new(LEASE, LEASES), encode(&[&args[0][..], &args[1][..]]))
             }
+            62..88 => registers::draw(self.appends.next_base(), random),
             _ => {
                 let looked_at = (0..1 + random.index(LOOKED_AT)).map(|_| random.index(RECENT) as u64);
                 let keys: BTreeSet<[u8; 8]> =
@@ -116,7 +120,7 @@ fn operations(args: Args<'_>) -> Option<(Vec<&[u8]>, u8, u64)> {
     Some((keys, *mask, u64::from_le_bytes(base.try_into().ok()?)))
 }
 
-const DAMAGED: PlanError = PlanError::fixed("ERR damaged arguments of the simulator's mix");
+pub(super) const DAMAGED: PlanError = PlanError::fixed("ERR damaged arguments of the simulator's mix");
 
 struct Computed;
 

@@ -210,16 +210,21 @@ fn lists_that_nobody_has_appended_to_are_found() {
 
 /// The commit family under the same operations. A cluster that is restored has what the logs come to before the cut.
 #[test]
-fn clusters_with_locks_are_archived_restored_restarted_and_replaced() {
+fn clusters_of_the_commit_family_are_archived_restored_restarted_and_replaced() {
     let restored = ["--profile", "steady", "--operations", "restore"];
     let rolled = ["--operations", "rolling,replace"];
     let (mut kept, mut stopped) = (Counts::default(), Counts::default());
-    for (flags, engine) in [(&["--partitions", "2"][..], "no-wait"), (&MEMBERS, "wait-die")] {
+    for (flags, engine, seeds) in [
+        (&["--partitions", "2"][..], "no-wait", 0..4),
+        (&MEMBERS, "wait-die", 0..4),
+        // Stamps and what they order come back from checkpoints too.
+        (&["--partitions", "2"], "mvcc", 0..2),
+    ] {
         let engine = ["--engine", engine];
-        let of = counts(&[flags, &restored, &engine].concat(), 0..4);
+        let of = counts(&[flags, &restored, &engine].concat(), seeds.clone());
         kept.restores += of.restores;
         kept.archived += of.archived;
-        let of = counts(&[flags, &rolled, &engine].concat(), 0..4);
+        let of = counts(&[flags, &rolled, &engine].concat(), seeds);
         stopped.rolls += of.rolls;
         stopped.stops += of.stops;
     }

@@ -284,7 +284,7 @@ fn demand_level(engine: &str, of: u64) {
     {
         for profile in ["steady", "storm"] {
             let shape = ["--partitions", partitions, "--replicas", replicas, "--profile", profile];
-            let with = args(&[&["--engine", engine, "--unfinished", "--txns", "300"], &shape[..]].concat());
+            let with = args(&[&["--engine", engine, "--txns", "300"], &shape[..]].concat());
             let (mut committed, mut crashes, count) = (0, 0, seeds.end - seeds.start);
             for seed in seeds.clone() {
                 let report = simulate(&with, seed, None).unwrap();
@@ -304,14 +304,14 @@ fn demand_level(engine: &str, of: u64) {
 
 /// Clients that hold interactive transactions, over connections that break anywhere.
 #[test]
-fn interactive_transactions_are_strictly_serializable_with_all_faults() {
-    for engine in ["no-wait", "wait-die"] {
+fn interactive_transactions_keep_their_level_with_all_faults() {
+    for (engine, seeds) in [("no-wait", 0..3), ("wait-die", 0..3), ("timestamp", 0..2), ("mvcc", 0..2)] {
         for shape in
             [&["--partitions", "2"][..], &["--replicas", "3"], &["--partitions", "2", "--replicas", "3"]]
         {
-            let flags = ["--engine", engine, "--unfinished", "--clients-speak", "steps", "--txns", "200"];
+            let flags = ["--engine", engine, "--clients-speak", "steps", "--txns", "200"];
             let with = args(&[&flags, shape].concat());
-            for seed in 0..3 {
+            for seed in seeds.clone() {
                 let report = simulate(&with, seed, None).unwrap();
                 assert!(report.verdict.is_ok(), "{report}\nreproduce: {}", reproduce(&with, seed));
                 assert!(report.spoken > 150, "{report}");
@@ -371,6 +371,11 @@ fn timestamp_by_one_counter_is_strictly_serializable() {
 #[test]
 fn timestamp_under_skew_inverts_real_time_within_the_skew_and_the_reservation() {
     demand_stamps(&["--option", "skew-us=100000"], 0..3);
+}
+
+#[test]
+fn mvcc_is_serializable_in_the_order_of_stamps_with_all_faults() {
+    demand_level("mvcc", 6);
 }
 
 #[test]
@@ -622,7 +627,7 @@ fn demand_deposed(engine: &[&str], shapes: [(&str, std::ops::Range<u64>); 2]) {
 fn leaders_lose_their_power_while_they_live_and_get_it_back() {
     demand_deposed(&[], [("1", 0..3), ("2", 3..6)]);
     for engine in ["no-wait", "wait-die"] {
-        demand_deposed(&["--engine", engine, "--unfinished"], [("1", 0..6), ("2", 6..12)]);
+        demand_deposed(&["--engine", engine], [("1", 0..6), ("2", 6..12)]);
     }
 }
 

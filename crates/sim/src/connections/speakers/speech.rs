@@ -49,6 +49,8 @@ pub(crate) struct Speech {
 pub(crate) struct Terms {
     pub(crate) promise: Promise,
     pub(crate) isolation: Isolation,
+    /// Transactions stand in the order of real time, not in that of sessions alone.
+    pub(crate) keeps_time: bool,
     pub(crate) faults: Faults,
 }
 
@@ -57,6 +59,7 @@ impl Terms {
     fn level(self) -> Level {
         match (self.isolation, self.promise) {
             (Isolation::ReadCommitted, _) => Level::ReadCommitted,
+            _ if !self.keeps_time => Level::SessionSerializable,
             (Isolation::Serializable, Promise::Strict) => Level::StrictSerializable,
             (Isolation::Serializable, Promise::Session) => Level::SessionReads,
             (Isolation::Serializable, Promise::Previous | Promise::Serializable) => Level::SnapshotReads,
@@ -253,7 +256,7 @@ impl Speech {
             return Ok(());
         }
         lengths::check(&self.lengths, lists)?;
-        let is_strict = terms.promise == Promise::Strict && terms.isolation == Isolation::Serializable;
+        let is_strict = terms.level() == Level::StrictSerializable;
         let protocol = Protocol { is_one: |_| true, asked, committed };
         appends::check(terms.level(), &self.history, lists, protocol)?;
         if is_strict {
@@ -295,11 +298,16 @@ mod tests {
     use super::super::unit::{Form, ListOp};
     use super::*;
 
-    const TERMS: Terms =
-        Terms { promise: Promise::Strict, isolation: Isolation::Serializable, faults: Faults::NONE };
+    const TERMS: Terms = Terms {
+        promise: Promise::Strict,
+        isolation: Isolation::Serializable,
+        keeps_time: true,
+        faults: Faults::NONE,
+    };
 
     /// What a client would hear.
     struct Heard {
+        client: usize,
         speech: Speech,
         speaker: Speaker,
         random: Random,
@@ -307,14 +315,15 @@ mod tests {
 
     impl Heard {
         fn new(session: Option<u64>) -> Heard {
-            Heard { speech: Speech::default(), speaker: Speaker::new(session), random: Random::new(1) }
+            let (speech, speaker) = (Speech::default(), Speaker::new(session));
+            Heard { client: 1, speech, speaker, random: Random::new(1) }
         }
 
         fn unit(&mut self, ops: &[(u64, bool)], kind: Kind) -> Unit {
             let ops = ops.iter().map(|(list, appends)| ListOp { list: *list, appends: *appends }).collect();
             let mut unit = Unit::new(self.speech.base(), ops);
             unit.kind = kind;
-            self.speech.send(&mut unit, 1, 1);
+            self.speech.send(&mut unit, self.client, 1);
             unit
         }
 
@@ -324,7 +333,7 @@ mod tests {
                 unit.take(reply).unwrap();
                 while unit.expected.is_empty() && unit.go_on(&mut Vec::new()) {}
             }
-            let Heard { speech, speaker, random } = self;
+            let Heard { speech, speaker, random, .. } = self;
             speech.finish(speaker, &unit, &mut Vec::new(), random).unwrap();
         }
 
@@ -337,7 +346,11 @@ mod tests {
         }
 
         fn verdict(&self, values: &[u64]) -> Result<(), ViolationKind> {
-            self.speech.judge(&[(1, values.to_vec())].into(), TERMS).map_err(|violation| violation.kind)
+            self.verdict_on(TERMS, values)
+        }
+
+        fn verdict_on(&self, terms: Terms, values: &[u64]) -> Result<(), ViolationKind> {
+            self.speech.judge(&[(1, values.to_vec())].into(), terms).map_err(|violation| violation.kind)
         }
     }
 
@@ -378,6 +391,21 @@ mod tests {
         assert_eq!(heard.verdict(&[value]), Ok(()));
         assert_eq!(heard.verdict(&[value, value]), Err(ViolationKind::WrongAnswer));
         assert_eq!(heard.verdict(&[]), Err(ViolationKind::WrongAnswer));
+    }
+
+    #[test]
+    fn without_real_time_the_order_of_sessions_binds() {
+        use ViolationKind::{Overtaken, RealTime};
+        for (client, strict, in_sessions) in [(1, Overtaken, Err(Overtaken)), (2, RealTime, Ok(()))] {
+            let mut heard = Heard::new(None);
+            // The second is asked once the first is answered, and stands before it.
+            let first = heard.append(1, 2);
+            heard.client = client;
+            let second = heard.append(1, 1);
+            let values = [second, first];
+            assert_eq!(heard.verdict(&values), Err(strict));
+            assert_eq!(heard.verdict_on(Terms { keeps_time: false, ..TERMS }, &values), in_sessions);
+        }
     }
 
     #[test]
