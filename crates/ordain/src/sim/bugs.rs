@@ -524,8 +524,8 @@ pub(super) const TABLE: &[Planted] = &[
             with("--engine qstore"),
             with("--engine no-wait").left_out(BUSY),
             with("--engine wait-die").left_out(BUSY),
-            with("--engine timestamp --partitions 2 --profile storm").left_out(BUSY),
-            with("--engine mvcc --partitions 2 --profile storm").left_out(BUSY),
+            with("--engine timestamp --partitions 2").left_out(BUSY),
+            with("--engine mvcc --partitions 2").left_out(BUSY),
         ],
     ),
     planted(

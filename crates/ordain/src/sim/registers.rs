@@ -234,7 +234,9 @@ mod tests {
     #[test]
     fn what_is_run_one_by_one_is_right_and_not_in_another_order() {
         let (history, orders) = one_by_one(300);
-        let check = |orders| appends::check(Level::StampOrder, &history, orders).map_err(|found| found.kind);
+        let check = |orders: &BTreeMap<u64, Vec<u64>>| {
+            appends::check(Level::StampOrder, &history, orders).map_err(|found| found.kind)
+        };
         assert_eq!(check(&orders), Ok(()));
         assert_eq!(orders.len(), usize::from(REGISTERS));
         for register in orders.keys() {
