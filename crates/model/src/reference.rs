@@ -50,6 +50,17 @@ pub struct Result {
     pub reply: Vec<u8>,
 }
 
+/// The circumstances of a transaction, beside the state that it finds.
+#[derive(Clone, Copy, Debug)]
+pub struct Circumstances {
+    /// Its place in the order: the version of what it writes.
+    pub gsn: Gsn,
+    /// Its time.
+    pub now: Millis,
+    /// The seed of all that it draws.
+    pub seed: u64,
+}
+
 /// A state and the means to run transactions on it.
 #[derive(Debug)]
 pub struct ReferenceExecutor {
@@ -217,13 +228,14 @@ impl ReferenceExecutor {
     /// Runs one transaction.
     pub fn run_txn(&mut self, gsn: Gsn, now: Millis, chunk: &Chunk, txn: &Txn) -> Result {
         let is_past = self.past.is_some();
-        let Some(dropped) = self.dropped_keys(gsn) else { return self.run_kept(gsn, now, chunk, txn) };
+        let under = Circumstances { gsn, now, seed: seed_of(gsn) };
+        let Some(dropped) = self.dropped_keys(gsn) else { return self.run_kept(under, chunk, txn) };
         if txn.table {
             // It runs alone, when what came before is decided.
             if !txn.read_only {
                 dropped.clear();
             }
-            return self.run_kept(gsn, now, chunk, txn);
+            return self.run_kept(under, chunk, txn);
         }
         let keyed =
             || chunk.fragments(txn).iter().filter(|f| f.is_keyed() && !(is_past && f.snapshot_readable));
@@ -233,7 +245,7 @@ impl ReferenceExecutor {
             Writer(&mut reply).abort(Abort::Cascade);
             Result { gsn, status: OutcomeStatus::Aborted(Abort::Cascade), reply }
         } else {
-            self.run_kept(gsn, now, chunk, txn)
+            self.run_kept(under, chunk, txn)
         };
         if result.status != OutcomeStatus::Committed
             && let Some(dropped) = self.dropped_keys(gsn)
@@ -244,9 +256,10 @@ impl ReferenceExecutor {
     }
 
     /// Runs a transaction that uses nothing that a dropped one was to write.
-    fn run_kept(&mut self, gsn: Gsn, now: Millis, chunk: &Chunk, txn: &Txn) -> Result {
-        self.reach(gsn);
-        let mut before = self.images(chunk, txn);
+    fn run_kept(&mut self, under: Circumstances, chunk: &Chunk, txn: &Txn) -> Result {
+        self.reach(under.gsn);
+        let may_abort = txn.abortable && !txn.read_only;
+        let mut before = if may_abort { self.images(chunk, txn) } else { Before::Nothing };
         if let Some(past) = self.past.as_mut().filter(|_| !txn.read_only) {
             for fragment in chunk.fragments(txn).iter().filter(|f| f.access == Access::Write) {
                 past.keep(&self.map, &map_key(fragment, key_of(chunk.args(txn), fragment).bytes));
@@ -255,19 +268,24 @@ impl ReferenceExecutor {
                 past.table = Some(self.map.clone());
             }
         }
-        let (slots, failure) = self.run_fragments(gsn, now, chunk, txn, &mut before);
-        let (status, reply) = self.reply(chunk, txn, slots, failure);
-        if failure.is_some() {
+        let result = self.run_alone(under, chunk, txn, &mut before);
+        if result.status != OutcomeStatus::Committed {
             self.restore(before);
         }
-        Result { gsn, status, reply }
+        result
+    }
+
+    /// Runs a transaction, and leaves what it has written if it aborts.
+    fn run_alone(&mut self, under: Circumstances, chunk: &Chunk, txn: &Txn, before: &mut Before) -> Result {
+        let (slots, failure) = self.run_fragments(under, chunk, txn, before);
+        let (status, reply) = self.reply(chunk, txn, slots, failure);
+        Result { gsn: under.gsn, status, reply }
     }
 
     /// Runs the fragments of a transaction in order. Answers their slots, and the first failure with its slot.
     fn run_fragments(
         &mut self,
-        gsn: Gsn,
-        now: Millis,
+        under: Circumstances,
         chunk: &Chunk,
         txn: &Txn,
         before: &mut Before,
@@ -288,7 +306,7 @@ impl ReferenceExecutor {
             }
             let mut out = Vec::new();
             let step =
-                Step { registry: &registry, gsn, now, args, txn, fragments, fragment, inputs, slots: &slots };
+                Step { registry: &registry, under, args, txn, fragments, fragment, inputs, slots: &slots };
             let result = catch_unwind(AssertUnwindSafe(|| self.run_fragment(&step, before, &mut out)));
             let result = match result {
                 Ok(result) => result,
@@ -362,7 +380,7 @@ impl ReferenceExecutor {
         before: &mut Before,
         out: &mut Vec<u8>,
     ) -> std::result::Result<(), Abort> {
-        let Step { registry, gsn, now, txn, fragment, .. } = *step;
+        let Step { registry, under: Circumstances { gsn, now, seed }, txn, fragment, .. } = *step;
         let share = registry.limits().share(txn.carriers);
         let key = key_of(step.args, fragment);
         let frame = Frame {
@@ -370,7 +388,7 @@ impl ReferenceExecutor {
             db: fragment.db,
             key,
             now,
-            seed: seed_of(gsn),
+            seed,
             inputs: Inputs { slots: step.slots, list: step.inputs },
             registry,
             share,
@@ -450,9 +468,6 @@ impl ReferenceExecutor {
     }
 
     fn images(&self, chunk: &Chunk, txn: &Txn) -> Before {
-        if !txn.abortable || txn.read_only {
-            return Before::Nothing;
-        }
         if txn.table {
             return Before::Map(self.map.clone());
         }
@@ -483,7 +498,7 @@ impl ReferenceExecutor {
     }
 }
 
-/// The state before a transaction that may abort, as far as it may change it.
+/// The state before a transaction, as far as it may change it.
 enum Before {
     Nothing,
     /// The records that its plan writes, and those that it has changed below them.
@@ -493,8 +508,7 @@ enum Before {
 
 struct Step<'a> {
     registry: &'a Registry,
-    gsn: Gsn,
-    now: Millis,
+    under: Circumstances,
     args: Args<'a>,
     txn: &'a Txn,
     fragments: &'a [Fragment],
@@ -564,7 +578,7 @@ fn read<'a>(
     at: &Key,
 ) -> Option<&'a Record> {
     match past {
-        Some(past) if is_past(step.gsn, fragment) => past.get(map, at),
+        Some(past) if is_past(step.under.gsn, fragment) => past.get(map, at),
         _ => map.get(at),
     }
 }
@@ -729,5 +743,6 @@ impl Table for MapTable<'_> {
     }
 }
 
+mod stamped;
 #[cfg(test)]
 mod tests;

@@ -31,6 +31,7 @@ mod object_store;
 mod operator;
 mod registers;
 mod relocating;
+mod replayed;
 mod restored;
 
 use appends::AppendMix;
@@ -585,5 +586,7 @@ fn to_json(args: &SimArgs, report: &Report) -> serde_json::Value {
 mod connections_tests;
 #[cfg(test)]
 mod operations_tests;
+#[cfg(test)]
+mod replayed_tests;
 #[cfg(test)]
 mod tests;

@@ -242,8 +242,7 @@ fn is_blind(what: &str) -> bool {
     let mut before = executor.images(&chunk, txn);
     let step = Step {
         registry: &executor.registry.clone(),
-        gsn: gsn(2),
-        now: Millis(50),
+        under: Circumstances { gsn: gsn(2), now: Millis(50), seed: 0 },
         args: chunk.args(txn),
         txn,
         fragments: chunk.fragments(txn),
@@ -263,4 +262,56 @@ fn a_blind_write_that_looks_at_its_record_is_noticed() {
     for what in ["leave", "answer", "append", "keep expiry", "version", "insert"] {
         assert!(!is_blind(what), "{what}");
     }
+}
+
+/// Draws a number, and writes it to its record unless the record is there.
+struct Dice;
+
+impl Procedure for Dice {
+    fn plan(&self, args: Args<'_>, planner: &mut Planner<'_>) -> std::result::Result<(), PlanError> {
+        args.iter().try_for_each(|key| planner.key(0, Access::Write, key).map(drop))
+    }
+
+    fn run(&self, _: u16, cx: &mut FragmentContext<'_>) -> std::result::Result<(), Abort> {
+        let seed = cx.seed;
+        if cx.cell().value.is_none() {
+            let mut cell = cx.cell_mut();
+            cell.put(Value::String(seed.to_le_bytes().to_vec()));
+            cell.set_expiry(Millis(20));
+        }
+        cx.writer().int(seed as i64);
+        Ok(())
+    }
+}
+
+#[test]
+fn a_transaction_is_run_with_its_seed_or_tried_or_known_by_what_it_left() {
+    let mut registry = Registry::default();
+    registry.register(LEDGER, "dice", Arc::new(Dice));
+    let mut executor = ReferenceExecutor::new(Arc::new(registry));
+    let mut chunk = Chunk::new(GatewayId(0), ChunkNo(0));
+    chunk.push(&executor.registry, Call::new(LEDGER, Db(0)), |out| _ = out.push(b"k")).unwrap();
+    let txn = &chunk.txns()[0];
+    let under = |now, seed| Circumstances { gsn: Gsn(7), now: Millis(now), seed };
+    let drawn = |cell: &Cell| cell.string().map(|bytes| bytes[0]);
+
+    let (result, has_changed) = executor.try_under(under(9, 5), &chunk, txn);
+    assert_eq!((crate::Datum::first(&result.reply), has_changed), (crate::Datum::Int(5), true));
+    assert_eq!(executor.records().count(), 0);
+
+    executor.run_under(under(9, 6), &chunk, txn);
+    assert_eq!(drawn(executor.record(Db(0), b"k", Millis(9))), Some(6));
+    assert!(!executor.try_under(under(9, 5), &chunk, txn).1, "the record is there");
+    // Its time has come: it is written anew, and stays as it was.
+    assert_eq!(drawn(executor.record(Db(0), b"k", Millis(21))), None);
+    assert!(executor.try_under(under(21, 5), &chunk, txn).1);
+    assert_eq!(drawn(executor.record(Db(0), b"k", Millis(9))), Some(6));
+
+    executor.leave(Db(0), b"k", Cell::ABSENT, Gsn(8));
+    assert_eq!(executor.records().count(), 0);
+    let left = Cell { value: Some(Value::String(b"left".to_vec())), ..Cell::ABSENT };
+    executor.leave(Db(0), b"l", left, Gsn(8));
+    executor.table(Gsn(9)).swap(Db(0), Db(1));
+    let left: Vec<_> = executor.versions().map(|(db, key, _, version)| (db, key, version)).collect();
+    assert_eq!(left, [(Db(1), &b"l"[..], Gsn(9))]);
 }

@@ -35,6 +35,7 @@ use super::lives::Lives;
 use super::mixed;
 use super::object_store::{VirtualStore, hasty};
 use super::registers;
+use super::replayed::Replays;
 use super::restored::{self, Left, Target};
 
 /// A cluster of an engine of the commit family.
@@ -59,6 +60,8 @@ pub(super) struct CommitSystem {
     store: Option<VirtualStore>,
     /// What became of the restore at the end, if there is to be one.
     restores: Option<Rc<RefCell<Restores>>>,
+    /// The replay of the run in the order of stamps, if attempts have some.
+    replays: Replays,
 }
 
 /// The clusters that were put together at the end of a run.
@@ -179,6 +182,7 @@ impl CommitSystem {
             varies: args.operations.has(Operation::Rolling),
             store,
             restores: restores.then(Rc::default),
+            replays: Replays::default(),
         })
     }
 
@@ -195,6 +199,12 @@ impl CommitSystem {
     /// The store to which nodes take their checkpoints, if they do.
     pub(super) fn store(&self) -> Option<VirtualStore> {
         self.store.clone()
+    }
+
+    /// The replay of the run, which can be held to nothing else.
+    #[cfg(test)]
+    pub(super) fn replays(&mut self) -> &mut Replays {
+        &mut self.replays
     }
 
     /// Where it will stand what became of the restore at the end.
@@ -364,12 +374,12 @@ fn in_order<'a>(entries: &'a Entries, committed: &BTreeSet<AttemptId>, stamps: S
 }
 
 /// What an attempt leaves at a partition: changes of whole databases, and writes after them.
-type Written<'a> = (&'a [TableChange], &'a [Write]);
+pub(super) type Written<'a> = (&'a [TableChange], &'a [Write]);
 
 /// Records by name.
 pub(super) type Records = BTreeMap<(Db, Vec<u8>), Cell>;
 
-fn install((changes, writes): Written<'_>, records: &mut Records) {
+pub(super) fn install((changes, writes): Written<'_>, records: &mut Records) {
     for change in changes {
         let becomes = |db: Db| match *change {
             TableChange::Clear(Some(of)) => (db.home() != of).then_some(db),
@@ -635,12 +645,22 @@ impl System for CommitSystem {
                 digests.insert(partition, (last, digest));
             }
         }
-        let orders = match orders(&logs, self.family.engine.stamps()) {
+        let stamps = self.family.engine.stamps();
+        let orders = match orders(&logs, stamps) {
             Ok(orders) => orders,
             Err(reason) => return Verdict::unreadable(NodeId(0), &reason),
         };
+        let replayed = match stamps {
+            Stamps::OfAttempt => self.replays.check(&self.registry, ending.history, &logs),
+            Stamps::OfTransaction => Ok(()),
+        };
+        if self.replays.are_alone() {
+            let digest = Digest::default();
+            return Verdict { digest, entries: count, batches: Vec::new(), voided: 0, verdict: replayed };
+        }
         let verdict = verdict.and_then(|()| self.check_order(&ending, &logs, &orders));
         let verdict = verdict.and_then(|()| mixed::check_leases(ending.history));
+        let verdict = verdict.and(replayed);
         let verdict = verdict.and_then(|()| self.check_digests(&logs));
         let verdict = verdict.and_then(|()| {
             let node = |node| self.of(node, 0);
@@ -657,7 +677,6 @@ impl System for CommitSystem {
             Content::Commit(commit) => Some(BatchSize { txns: 1, fragments: commit.writes.len() as u64 }),
             _ => None,
         };
-        let stamps = self.family.engine.stamps();
         let stamp = |entry: &Entry| match &entry.content {
             Content::Commit(commit) if stamps == Stamps::OfAttempt => commit.age.0,
             _ => entry.place.0,

@@ -1,0 +1,481 @@
+//! Replay in the order of stamps (baselines.md, section 8): the reference executor runs what has a stamp, one after the other, and
+//! must come to the same answers and writes.
+//!
+//! Three things have a stamp. An attempt of the logs whose request is known is run, with its seed, and both its answers and what
+//! it left are compared. An attempt whose request nobody knows leaves what the logs say that it left. An answer without an attempt
+//! in any log is one that has changed nothing: its transaction is tried, and taken back. The seed of such an answer is not known; one
+//! that depends on it is left out, unless a draw explains it.
+
+use std::cell::RefCell;
+use std::collections::{BTreeMap, BTreeSet};
+use std::rc::Rc;
+use std::sync::Arc;
+
+use ordain_checker::history::{Answer, History, Request};
+use ordain_checker::sessions::clients_number;
+use ordain_checker::{RequestId, Violation, ViolationKind};
+use ordain_commit::{Age, AttemptId, Commit, Content, Prepare, Stamps, TableChange, Terms, Write};
+use ordain_model::args::{Args, ArgsBuilder};
+use ordain_model::reference::{Circumstances, Result as Expected};
+use ordain_model::serial::key_of;
+use ordain_model::{
+    Abort, Access, Cell, Chunk, ChunkNo, Datum, Db, Epoch, GatewayId, Gsn, Millis, OutcomeStatus,
+    PartitionId, ReferenceExecutor, Registry, RequestNo, SessionId, Stamp, Table as _, Txn, system,
+};
+
+use super::commit::{Logs, Records, committed, install, records};
+
+/// The seeds that are tried for an answer whose seed is not known.
+const SEEDS: u64 = 64;
+
+/// The number of things that were replayed, by what was known of them.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(super) struct Replayed {
+    /// Attempts that were run.
+    pub(super) run: u64,
+    /// Attempts that are known by what they left alone.
+    pub(super) left: u64,
+    /// Answers without an attempt in any log.
+    pub(super) tried: u64,
+    /// Answers of which nothing can be said: their seed decides, or they have no stamp and are in no log.
+    pub(super) unjudged: u64,
+}
+
+/// The replay of a run, and what came of it.
+#[derive(Debug, Default)]
+pub(super) struct Replays {
+    counts: Rc<RefCell<Replayed>>,
+    are_alone: bool,
+}
+
+impl Replays {
+    /// Replays a run.
+    ///
+    /// # Errors
+    /// As [`check`].
+    pub(super) fn check(
+        &self,
+        registry: &Arc<Registry>,
+        history: &History,
+        logs: &Logs,
+    ) -> Result<(), Violation> {
+        *self.counts.borrow_mut() = check(registry, history, logs)?;
+        Ok(())
+    }
+
+    /// True if the run is held to nothing else.
+    pub(super) const fn are_alone(&self) -> bool {
+        self.are_alone
+    }
+
+    /// Where the numbers of what was replayed will stand. The run is held to nothing else from now on.
+    #[cfg(test)]
+    pub(super) fn alone(&mut self) -> Rc<RefCell<Replayed>> {
+        self.are_alone = true;
+        self.counts.clone()
+    }
+}
+
+/// An attempt that the logs have committed.
+struct Attempt<'a> {
+    who: AttemptId,
+    commit: &'a Commit,
+    parts: Vec<Part<'a>>,
+}
+
+/// What an attempt has left at a partition.
+struct Part<'a> {
+    changes: &'a [TableChange],
+    writes: &'a [Write],
+    /// The place of its installation: the version of what it writes.
+    place: Gsn,
+}
+
+/// A request with the answers that it was given at one stamp.
+#[derive(Default)]
+struct Asked<'a> {
+    request: Option<(RequestId, &'a Request)>,
+    answers: Vec<&'a Answer>,
+}
+
+/// Replays a run.
+///
+/// # Errors
+/// [`ViolationKind::WrongAnswer`], [`ViolationKind::WrongState`], [`ViolationKind::WrongPlace`],
+/// [`ViolationKind::AcknowledgedLost`] and [`ViolationKind::EffectTwice`].
+pub(super) fn check(registry: &Arc<Registry>, history: &History, logs: &Logs) -> Result<Replayed, Violation> {
+    let attempts = attempts(logs)?;
+    let mut asked: BTreeMap<Age, Asked<'_>> = BTreeMap::new();
+    let mut sessions: BTreeMap<(SessionId, RequestNo), Vec<RequestId>> = BTreeMap::new();
+    let mut again: Vec<(RequestId, &Request, &Answer)> = Vec::new();
+    for (id, request) in history.requests().filter(|(_, request)| is_known(registry, request)) {
+        request.call.session.iter().for_each(|session| sessions.entry(*session).or_default().push(id));
+        for answer in &request.answers {
+            if answer.stamp == Stamp::NONE {
+                again.push((id, request, answer));
+                continue;
+            }
+            let there = asked.entry(Age(answer.stamp.number())).or_default();
+            if let Some((other, _)) = there.request.replace((id, request)).filter(|(other, _)| *other != id) {
+                let text = format!("two requests were answered with stamp {}", answer.stamp);
+                return Err(Violation::new(ViolationKind::WrongPlace, text).of(other).of(id));
+            }
+            there.answers.push(answer);
+        }
+    }
+    let mut replay =
+        Replay { registry, reference: ReferenceExecutor::new(registry.clone()), counts: Replayed::default() };
+    replay.answered_again(&again, &attempts)?;
+    for attempt in
+        attempts.values().filter(|attempt| !asked.contains_key(&attempt.commit.age)).collect::<Vec<_>>()
+    {
+        let number = attempt.session();
+        let sole = number.and_then(|number| sessions.get(&number)).filter(|requests| requests.len() == 1);
+        let request = sole.map(|requests| (requests[0], history.get(requests[0])));
+        asked.insert(attempt.commit.age, Asked { request, answers: Vec::new() });
+    }
+    for (stamp, asked) in &asked {
+        match (attempts.get(stamp), asked.request) {
+            (Some(attempt), Some((id, request))) => replay.run(attempt, (id, request), &asked.answers)?,
+            (Some(attempt), None) => replay.leave(attempt)?,
+            (None, Some((id, request))) => {
+                asked
+                    .answers
+                    .iter()
+                    .try_for_each(|answer| replay.try_answer(*stamp, (id, request), answer))?;
+            }
+            (None, None) => {}
+        }
+    }
+    let last = asked.keys().next_back().map_or(Millis(0), |stamp| stamp.time());
+    replay.compare_end(logs, last)?;
+    Ok(replay.counts)
+}
+
+/// True if a request is a call whose transaction its procedure and arguments make: no reconnaissance has to find its keys.
+fn is_known(registry: &Registry, request: &Request) -> bool {
+    let procedure = request.call.procedure;
+    procedure != system::CHECKPOINT && registry.get(procedure).is_some_and(|p| !p.is_dependent())
+}
+
+/// The attempts that the logs have committed, by stamp.
+fn attempts(logs: &Logs) -> Result<BTreeMap<Age, Attempt<'_>>, Violation> {
+    let wrong = |kind, text: String| Err(Violation::new(kind, text));
+    let mut attempts: BTreeMap<Age, Attempt<'_>> = BTreeMap::new();
+    let mut promises: BTreeMap<(AttemptId, PartitionId), (&Prepare, Option<Epoch>)> = BTreeMap::new();
+    for (partition, entries) in logs {
+        let mut terms = Terms::default();
+        for entry in entries.values().filter(|entry| terms.take(entry)) {
+            match &entry.content {
+                Content::Commit(commit) => {
+                    let (changes, writes, place) =
+                        (&commit.changes[..], &commit.writes[..], Gsn(entry.place.0));
+                    let part = Part { changes, writes, place };
+                    let attempt = Attempt { who: commit.attempt, commit, parts: vec![part] };
+                    if let Some(other) = attempts.insert(commit.age, attempt) {
+                        let (kind, who) = (ViolationKind::WrongState, commit.attempt);
+                        return wrong(
+                            kind,
+                            format!("{} and {who} have committed with stamp {}", other.who, commit.age.0),
+                        );
+                    }
+                }
+                Content::Prepare(prepare) => {
+                    promises.insert((prepare.attempt, *partition), (prepare, None));
+                }
+                Content::Outcome(who, true) => {
+                    if let Some((_, place)) = promises.get_mut(&(*who, *partition)) {
+                        *place = Some(entry.place);
+                    }
+                }
+                _ => {}
+            }
+        }
+    }
+    for attempt in attempts.values_mut() {
+        for partition in &attempt.commit.participants {
+            let Some((prepare, place)) = promises.get(&(attempt.who, *partition)) else {
+                let text =
+                    format!("{} has committed without a promise of partition {}", attempt.who, partition.0);
+                return wrong(ViolationKind::WrongState, text);
+            };
+            let (changes, writes) = (&prepare.changes[..], &prepare.writes[..]);
+            // Nobody has seen the version of what is not installed.
+            let place = place.map_or(Gsn::NONE, |place| Gsn(place.0));
+            attempt.parts.push(Part { changes, writes, place });
+        }
+    }
+    Ok(attempts)
+}
+
+impl Attempt<'_> {
+    /// The client's own request that was decided.
+    fn session(&self) -> Option<(SessionId, RequestNo)> {
+        self.commit.session.map(|(session, number)| (session, clients_number(number)))
+    }
+
+    fn now(&self) -> Millis {
+        self.commit.age.time()
+    }
+
+    fn changes(&self) -> &[TableChange] {
+        self.parts.iter().map(|part| part.changes).find(|changes| !changes.is_empty()).unwrap_or_default()
+    }
+
+    /// The records that it has left; of one that is there twice the later counts.
+    fn writes(&self) -> BTreeMap<(Db, &[u8]), (&Cell, Gsn)> {
+        let of = |part: &Part<'_>| part.place;
+        let all = self.parts.iter().flat_map(|part| part.writes.iter().map(move |write| (write, of(part))));
+        all.map(|(write, place)| ((write.db, &write.key[..]), (&write.cell, place))).collect()
+    }
+
+    fn wrong(&self, kind: ViolationKind, text: &str) -> Violation {
+        Violation::new(kind, format!("{text} [attempt {} with stamp {}]", self.who, self.commit.age.0))
+    }
+}
+
+/// A state, and how much of the run it has seen.
+struct Replay<'a> {
+    registry: &'a Arc<Registry>,
+    reference: ReferenceExecutor,
+    counts: Replayed,
+}
+
+impl Replay<'_> {
+    /// Answers that a session was given again have no stamp: each is that of the attempt that the log has decided.
+    fn answered_again(
+        &mut self,
+        again: &[(RequestId, &Request, &Answer)],
+        attempts: &BTreeMap<Age, Attempt<'_>>,
+    ) -> Result<(), Violation> {
+        let of_sessions: BTreeMap<_, _> =
+            attempts.values().filter_map(|attempt| Some((attempt.session()?, attempt))).collect();
+        for (id, request, answer) in again {
+            let decided = request.call.session.and_then(|session| of_sessions.get(&session));
+            match decided.filter(|_| answer.status == OutcomeStatus::Committed) {
+                Some(attempt) if attempt.commit.reply == answer.reply => {}
+                Some(attempt) => {
+                    let text = self.differ(
+                        request,
+                        (answer.status, &answer.reply),
+                        "the log",
+                        (answer.status, &attempt.commit.reply),
+                    );
+                    return Err(attempt.wrong(ViolationKind::WrongAnswer, &text).of(*id));
+                }
+                None => self.counts.unjudged += 1,
+            }
+        }
+        Ok(())
+    }
+
+    /// Runs an attempt of the logs, and compares what it answers and leaves.
+    fn run(
+        &mut self,
+        attempt: &Attempt<'_>,
+        (id, request): (RequestId, &Request),
+        answers: &[&Answer],
+    ) -> Result<(), Violation> {
+        if !answers.is_empty() && attempt.session() != request.call.session {
+            let text = "a request was acknowledged where the log holds one of another session";
+            return Err(attempt.wrong(ViolationKind::WrongPlace, text).of(id));
+        }
+        let Some(chunk) = planned(self.registry, request) else {
+            self.counts.unjudged += answers.len() as u64;
+            return self.leave(attempt);
+        };
+        let (txn, now, commit) = (&chunk.txns()[0], attempt.now(), attempt.commit);
+        let whole = (txn.table && !txn.read_only).then(|| self.whole());
+        let before = self.written(&chunk, txn, now);
+        let gsn = attempt.parts[0].place;
+        let under = Circumstances { gsn, now, seed: attempt.who.seed() };
+        let expected = self.reference.run_under(under, &chunk, txn);
+        self.counts.run += 1;
+        let logged = [(OutcomeStatus::Committed, &commit.reply)];
+        for (status, reply) in answers.iter().map(|answer| (answer.status, &answer.reply)).chain(logged) {
+            if !is_as(&expected, status, reply) {
+                let text = self.differ(request, (status, reply), REPLAY, (expected.status, &expected.reply));
+                return Err(attempt.wrong(ViolationKind::WrongAnswer, &text).of(id));
+            }
+        }
+        self.compare_writes(attempt, (whole, before)).map_err(|violation| violation.of(id))?;
+        for ((db, key), (cell, version)) in attempt.writes() {
+            self.reference.leave(db, key, cell.clone(), version);
+        }
+        Ok(())
+    }
+
+    /// Compares what an attempt has left, by the logs, with what its run has. A record that has expired is as absent as any.
+    fn compare_writes(
+        &self,
+        attempt: &Attempt<'_>,
+        (whole, before): (Option<Records>, BTreeMap<(Db, Vec<u8>), Cell>),
+    ) -> Result<(), Violation> {
+        let (now, writes) = (attempt.now(), attempt.writes());
+        if let Some(mut after) = whole {
+            install((attempt.changes(), &[]), &mut after);
+            let left = writes.iter().map(|((db, key), (cell, _))| ((*db, key.to_vec()), (*cell).clone()));
+            after.extend(left);
+            return self
+                .compare_all(&after, now)
+                .map_err(|text| attempt.wrong(ViolationKind::WrongState, &text));
+        }
+        let logged = writes.iter().map(|((db, key), (cell, _))| ((*db, *key), *cell));
+        let kept = before.iter().map(|((db, key), cell)| ((*db, &key[..]), cell));
+        let kept = kept.filter(|(name, _)| !writes.contains_key(name));
+        for ((db, key), cell) in logged.chain(kept) {
+            let (left, found) = (alive(cell, now), self.reference.record(db, key, now));
+            if left != found {
+                let text = unequal((db, key), left, found);
+                return Err(attempt.wrong(ViolationKind::WrongState, &text));
+            }
+        }
+        Ok(())
+    }
+
+    /// An attempt whose request is not known has left what the logs say. The database itself removes what has expired and nothing else.
+    fn leave(&mut self, attempt: &Attempt<'_>) -> Result<(), Violation> {
+        self.counts.left += 1;
+        let (now, writes, gsn) = (attempt.now(), attempt.writes(), attempt.parts[0].place);
+        let is_removal = attempt.commit.session.is_none()
+            && attempt.changes().is_empty()
+            && writes.values().all(|(cell, _)| cell.value.is_none())
+            && Datum::first(&attempt.commit.reply) == Datum::Status(b"OK");
+        for change in attempt.changes() {
+            let mut table = self.reference.table(gsn);
+            match *change {
+                TableChange::Clear(db) => table.clear(db),
+                TableChange::Swap(a, b) => table.swap(a, b),
+            }
+        }
+        for ((db, key), (cell, version)) in writes {
+            if is_removal && self.reference.record(db, key, now).value.is_some() {
+                let text = format!("{} was removed before its time", shown(db, key));
+                return Err(attempt.wrong(ViolationKind::WrongState, &text));
+            }
+            self.reference.leave(db, key, cell.clone(), version);
+        }
+        Ok(())
+    }
+
+    /// Tries a transaction that was answered and is in no log: it has changed nothing.
+    fn try_answer(
+        &mut self,
+        stamp: Age,
+        (id, request): (RequestId, &Request),
+        answer: &Answer,
+    ) -> Result<(), Violation> {
+        let Some(chunk) = planned(self.registry, request) else {
+            self.counts.unjudged += 1;
+            return Ok(());
+        };
+        self.counts.tried += 1;
+        let txn = &chunk.txns()[0];
+        let wrong = |kind, text: String| Violation::new(kind, format!("{text} [stamp {}]", stamp.0)).of(id);
+        let is_commit = answer.status == OutcomeStatus::Committed;
+        let under = |seed| Circumstances { gsn: Gsn::NONE, now: stamp.time(), seed };
+        let (expected, has_changed) = self.reference.try_under(under(0), &chunk, txn);
+        // A session's update is logged, even if it changes nothing.
+        if is_commit && !txn.read_only && (has_changed || request.call.session.is_some()) {
+            let text = format!("{} was acknowledged and is in no log", self.name(request));
+            return Err(wrong(ViolationKind::AcknowledgedLost, text));
+        }
+        let fits = |expected: &Expected| is_as(expected, answer.status, &answer.reply);
+        if fits(&expected) {
+            return Ok(());
+        }
+        let drawn: Vec<Expected> =
+            (1..SEEDS).map(|seed| self.reference.try_under(under(seed), &chunk, txn).0).collect();
+        if drawn.iter().any(fits) {
+            return Ok(());
+        }
+        if drawn.iter().any(|other| *other != expected) {
+            self.counts.unjudged += 1;
+            return Ok(());
+        }
+        let text =
+            self.differ(request, (answer.status, &answer.reply), REPLAY, (expected.status, &expected.reply));
+        Err(wrong(ViolationKind::WrongAnswer, text))
+    }
+
+    /// Compares the records at the end with those that the logs come to, partition by partition.
+    fn compare_end(&self, logs: &Logs, last: Millis) -> Result<(), Violation> {
+        let committed = committed(logs);
+        let all = logs.values().flat_map(|entries| records(entries, &committed, Stamps::OfAttempt));
+        let text = |text| format!("at the end {text}");
+        let violation = |found| Violation::new(ViolationKind::WrongState, text(found));
+        self.compare_all(&all.collect(), last).map_err(violation)
+    }
+
+    fn compare_all(&self, left: &Records, now: Millis) -> Result<(), String> {
+        let here = self.whole();
+        let names: BTreeSet<_> = left.keys().chain(here.keys()).collect();
+        for name in names {
+            let of =
+                |records: &Records| records.get(name).map_or(Cell::ABSENT, |cell| alive(cell, now).clone());
+            let (left, found) = (of(left), of(&here));
+            if left != found {
+                return Err(unequal((name.0, &name.1), &left, &found));
+            }
+        }
+        Ok(())
+    }
+
+    fn whole(&self) -> Records {
+        self.reference.records().map(|(db, key, cell)| ((db, key.to_vec()), cell.clone())).collect()
+    }
+
+    /// The records that a transaction may write, as they are.
+    fn written(&self, chunk: &Chunk, txn: &Txn, now: Millis) -> BTreeMap<(Db, Vec<u8>), Cell> {
+        let written = chunk.fragments(txn).iter().filter(|fragment| fragment.access == Access::Write);
+        let name = |fragment| key_of(chunk.args(txn), fragment).bytes.to_vec();
+        let here = |(db, key): (Db, Vec<u8>)| {
+            let cell = self.reference.record(db, &key, now).clone();
+            ((db, key), cell)
+        };
+        written.map(|fragment| here((fragment.db, name(fragment)))).collect()
+    }
+
+    fn name(&self, request: &Request) -> &str {
+        self.registry.name(request.call.procedure).unwrap_or("a call")
+    }
+
+    fn differ(
+        &self,
+        request: &Request,
+        (status, reply): (OutcomeStatus, &[u8]),
+        whose: &str,
+        (other, expected): (OutcomeStatus, &[u8]),
+    ) -> String {
+        let (name, reply, expected) = (self.name(request), reply.escape_ascii(), expected.escape_ascii());
+        format!("{name} was answered {status:?} {reply}, {whose} answers {other:?} {expected}")
+    }
+}
+
+const REPLAY: &str = "a replay in the order of stamps";
+
+/// A request as a transaction; none if it cannot be planned.
+fn planned(registry: &Registry, request: &Request) -> Option<Chunk> {
+    let mut chunk = Chunk::new(GatewayId(0), ChunkNo(0));
+    let args = Args::parse(&request.args)?;
+    let write = |out: &mut ArgsBuilder<'_>| args.iter().for_each(|arg| _ = out.push(arg.bytes));
+    chunk.push(registry, request.call, write).is_ok().then_some(chunk)
+}
+
+/// True if an answer is the expected one. The gateway answers a client that may retry in words of its own.
+fn is_as(expected: &Expected, status: OutcomeStatus, reply: &[u8]) -> bool {
+    let in_words = status == OutcomeStatus::Aborted(Abort::Restart);
+    expected.status == status && (in_words || expected.reply == reply)
+}
+
+fn alive(cell: &Cell, now: Millis) -> &Cell {
+    if cell.is_live(now) { cell } else { &Cell::ABSENT }
+}
+
+fn shown(db: Db, key: &[u8]) -> String {
+    format!("{} of database {}", key.escape_ascii(), db.0)
+}
+
+fn unequal((db, key): (Db, &[u8]), left: &Cell, found: &Cell) -> String {
+    format!("{} was left as {left:?}, {REPLAY} leaves {found:?}", shown(db, key))
+}
