@@ -24,7 +24,7 @@ impl<X> Sequencer<X> {
     /// The disk was full: the reads of the batch are sequenced again, its writes are refused.
     pub(super) fn rejected(&mut self, now: Now, batch: &Batch, out: &mut Outbox<Message<X>>) {
         self.full = true;
-        self.want_again(batch.epoch);
+        self.want_again(batch.epoch, out);
         // The epoch is given to another batch below. No later one may have been given away, so a log that refuses
         // batches is given one at a time (`Settings::in_log_max`); the log that members agree on takes several and
         // refuses none.

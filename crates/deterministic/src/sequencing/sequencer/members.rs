@@ -177,7 +177,7 @@ impl<X> Sequencer<X> {
     /// Takes back a batch that was lost: its transactions are sequenced again, here or by the leader.
     pub(super) fn lost(&mut self, now: Now, batch: &Batch, out: &mut Outbox<Message<X>>) {
         self.counts.lost += u64::from(batch.total);
-        self.want_again(batch.epoch);
+        self.want_again(batch.epoch, out);
         self.under_way.retain(|epoch| *epoch != batch.epoch);
         for placed in &batch.chunks {
             self.waiting.put_back(placed.chunk.clone());

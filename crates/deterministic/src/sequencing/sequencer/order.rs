@@ -179,10 +179,11 @@ impl<X> Sequencer<X> {
         self.in_log.remove(at)
     }
 
-    /// Has reads as of a lost batch wait for another.
-    pub(super) fn want_again(&mut self, epoch: Epoch) {
+    /// Has reads as of a lost batch wait for another: for one of the leader's, if another node leads by now.
+    pub(super) fn want_again(&mut self, epoch: Epoch, out: &mut Outbox<Message<X>>) {
         let wanted = self.leaves_log(epoch).map(|entry| entry.wanted);
         self.snapshots.wanted.extend(wanted.into_iter().flatten());
+        self.ask_leader(out);
     }
 
     /// Looks a request up instead of sequencing it again: it was sequenced before, here, in a batch that is in the log

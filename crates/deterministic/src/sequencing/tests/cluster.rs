@@ -1,8 +1,9 @@
 //! The sequencer of a node among others: epochs kept together, and members of whom one leads.
 
 use super::*;
-use crate::sequencing::ExchangeMessage;
 use crate::sequencing::chunks::Chunks;
+use crate::sequencing::{ExchangeMessage, Reading};
+use ordain_model::Token;
 use ordain_role::{PeerChange, PeerState};
 
 const EXCHANGE: Address = at(2);
@@ -64,6 +65,11 @@ impl One {
 
     fn pause_ends(&mut self) -> Sent {
         self.fire(2)
+    }
+
+    /// The shards keep what reads need, or have had the time for it.
+    fn hold_ends(&mut self) -> Sent {
+        self.fire(7)
     }
 
     /// So much later, and a batch may follow those in the log.
@@ -224,6 +230,25 @@ fn what_was_lost_is_sequenced_again_here_or_by_whoever_leads() {
     one.lead(None, 5);
     assert!(one.submit(2, &[WRITE]).is_empty());
     assert_eq!(batch_of(&one.lead(Some(0), 9)).epoch, Epoch(10));
+}
+
+/// Found by `e2e engines::paxflow_strict` on a loaded machine: a strict read waited for a batch that was lost after another node
+/// had begun to lead, and nobody asked that one, until the next read came by.
+#[test]
+fn a_read_as_of_a_lost_batch_is_for_whoever_leads() {
+    let asked = |sent: &Sent| {
+        let is_ask = |message: &Message<()>| matches!(message, Message::Reading(Reading::Ask(..)));
+        sent.iter().filter(|(_, message)| is_ask(message)).map(|(to, _)| to.node.0).collect::<Vec<_>>()
+    };
+    let mut one = One::new(true);
+    one.lead(Some(0), 0);
+    let read = Front::Read(chunk(0, &[Ask::Read]), Snapshot::Latest(Token::default()));
+    one.tell(read);
+    let empty = batch_of(&one.hold_ends());
+    assert_eq!(empty.total, 0);
+    // The fate of the batch is open while nothing is said of it.
+    assert_eq!(asked(&one.lead(Some(3), 0)), [] as [u16; 0]);
+    assert_eq!(asked(&one.tell(Log::Lost(empty))), [3]);
 }
 
 #[test]
