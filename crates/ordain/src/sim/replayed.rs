@@ -101,8 +101,8 @@ struct Asked<'a> {
 /// Replays a run.
 ///
 /// # Errors
-/// [`ViolationKind::WrongAnswer`], [`ViolationKind::WrongState`], [`ViolationKind::WrongPlace`],
-/// [`ViolationKind::AcknowledgedLost`] and [`ViolationKind::EffectTwice`].
+/// [`ViolationKind::WrongAnswer`], [`ViolationKind::WrongState`], [`ViolationKind::WrongPlace`] and
+/// [`ViolationKind::AcknowledgedLost`].
 pub(super) fn check(registry: &Arc<Registry>, history: &History, logs: &Logs) -> Result<Replayed, Violation> {
     let attempts = attempts(logs)?;
     let mut asked: BTreeMap<Age, Asked<'_>> = BTreeMap::new();
@@ -126,23 +126,21 @@ pub(super) fn check(registry: &Arc<Registry>, history: &History, logs: &Logs) ->
     let mut replay =
         Replay { registry, reference: ReferenceExecutor::new(registry.clone()), counts: Replayed::default() };
     replay.answered_again(&again, &attempts)?;
-    for attempt in
-        attempts.values().filter(|attempt| !asked.contains_key(&attempt.commit.age)).collect::<Vec<_>>()
-    {
-        let number = attempt.session();
-        let sole = number.and_then(|number| sessions.get(&number)).filter(|requests| requests.len() == 1);
-        let request = sole.map(|requests| (requests[0], history.get(requests[0])));
-        asked.insert(attempt.commit.age, Asked { request, answers: Vec::new() });
+    for (stamp, attempt) in &attempts {
+        asked.entry(*stamp).or_insert_with(|| {
+            let of_session = attempt.session().and_then(|number| sessions.get(&number));
+            let sole = of_session.filter(|requests| requests.len() == 1);
+            let request = sole.map(|requests| (requests[0], history.get(requests[0])));
+            Asked { request, answers: Vec::new() }
+        });
     }
     for (stamp, asked) in &asked {
         match (attempts.get(stamp), asked.request) {
             (Some(attempt), Some((id, request))) => replay.run(attempt, (id, request), &asked.answers)?,
             (Some(attempt), None) => replay.leave(attempt)?,
             (None, Some((id, request))) => {
-                asked
-                    .answers
-                    .iter()
-                    .try_for_each(|answer| replay.try_answer(*stamp, (id, request), answer))?;
+                let mut answers = asked.answers.iter();
+                answers.try_for_each(|answer| replay.try_answer(*stamp, (id, request), answer))?;
             }
             (None, None) => {}
         }
@@ -160,7 +158,7 @@ fn is_known(registry: &Registry, request: &Request) -> bool {
 
 /// The attempts that the logs have committed, by stamp.
 fn attempts(logs: &Logs) -> Result<BTreeMap<Age, Attempt<'_>>, Violation> {
-    let wrong = |kind, text: String| Err(Violation::new(kind, text));
+    let wrong = |text: String| Err(Violation::new(ViolationKind::WrongState, text));
     let mut attempts: BTreeMap<Age, Attempt<'_>> = BTreeMap::new();
     let mut promises: BTreeMap<(AttemptId, PartitionId), (&Prepare, Option<Epoch>)> = BTreeMap::new();
     for (partition, entries) in logs {
@@ -173,11 +171,8 @@ fn attempts(logs: &Logs) -> Result<BTreeMap<Age, Attempt<'_>>, Violation> {
                     let part = Part { changes, writes, place };
                     let attempt = Attempt { who: commit.attempt, commit, parts: vec![part] };
                     if let Some(other) = attempts.insert(commit.age, attempt) {
-                        let (kind, who) = (ViolationKind::WrongState, commit.attempt);
-                        return wrong(
-                            kind,
-                            format!("{} and {who} have committed with stamp {}", other.who, commit.age.0),
-                        );
+                        let (one, two, stamp) = (other.who, commit.attempt, commit.age.0);
+                        return wrong(format!("{one} and {two} have committed with stamp {stamp}"));
                     }
                 }
                 Content::Prepare(prepare) => {
@@ -197,7 +192,7 @@ fn attempts(logs: &Logs) -> Result<BTreeMap<Age, Attempt<'_>>, Violation> {
             let Some((prepare, place)) = promises.get(&(attempt.who, *partition)) else {
                 let text =
                     format!("{} has committed without a promise of partition {}", attempt.who, partition.0);
-                return wrong(ViolationKind::WrongState, text);
+                return wrong(text);
             };
             let (changes, writes) = (&prepare.changes[..], &prepare.writes[..]);
             // Nobody has seen the version of what is not installed.
@@ -224,8 +219,7 @@ impl Attempt<'_> {
 
     /// The records that it has left; of one that is there twice the later counts.
     fn writes(&self) -> BTreeMap<(Db, &[u8]), (&Cell, Gsn)> {
-        let of = |part: &Part<'_>| part.place;
-        let all = self.parts.iter().flat_map(|part| part.writes.iter().map(move |write| (write, of(part))));
+        let all = self.parts.iter().flat_map(|part| part.writes.iter().map(move |write| (write, part.place)));
         all.map(|(write, place)| ((write.db, &write.key[..]), (&write.cell, place))).collect()
     }
 
@@ -309,7 +303,7 @@ impl Replay<'_> {
     fn compare_writes(
         &self,
         attempt: &Attempt<'_>,
-        (whole, before): (Option<Records>, BTreeMap<(Db, Vec<u8>), Cell>),
+        (whole, before): (Option<Records>, Records),
     ) -> Result<(), Violation> {
         let (now, writes) = (attempt.now(), attempt.writes());
         if let Some(mut after) = whole {
@@ -426,7 +420,7 @@ impl Replay<'_> {
     }
 
     /// The records that a transaction may write, as they are.
-    fn written(&self, chunk: &Chunk, txn: &Txn, now: Millis) -> BTreeMap<(Db, Vec<u8>), Cell> {
+    fn written(&self, chunk: &Chunk, txn: &Txn, now: Millis) -> Records {
         let written = chunk.fragments(txn).iter().filter(|fragment| fragment.access == Access::Write);
         let name = |fragment| key_of(chunk.args(txn), fragment).bytes.to_vec();
         let here = |(db, key): (Db, Vec<u8>)| {
