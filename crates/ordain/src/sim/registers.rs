@@ -2,7 +2,7 @@
 //!
 //! Some only overwrite, so that engines which tell blind writes apart have several of one register under way. Each value is
 //! written once in a run. The judge is told the order of a register's values by the logs
-//! ([`orders`](super::commit::orders)).
+//! (`commit.rs`, `orders`).
 
 use std::sync::Arc;
 
