@@ -18,6 +18,7 @@ mod agenda;
 mod attempt;
 mod counter;
 mod open;
+mod outcomes;
 mod stamping;
 #[cfg(test)]
 mod tests;
@@ -139,6 +140,8 @@ pub struct Coordinator {
     unacknowledged: BTreeMap<AttemptId, BTreeSet<PartitionId>>,
     /// Denials that are on their way into the log or not acknowledged, with who has asked.
     denied: BTreeMap<AttemptId, BTreeSet<PartitionId>>,
+    /// Denials that are on their way into the log: none of the same attempt may follow them.
+    denying: BTreeSet<AttemptId>,
     /// Outcomes that nobody will ask for any more.
     forgettable: Vec<AttemptId>,
     forgets_at: Option<Micros>,
@@ -531,87 +534,6 @@ impl Coordinator {
         self.end(number, OutcomeStatus::Refused, Epoch(0), &[]);
     }
 
-    // ---- the outcome, for participants -----------------------------------------------------------------------
-
-    /// A participant knows the outcome.
-    pub fn acknowledged(&mut self, from: PartitionId, who: AttemptId, now: Micros) {
-        for waiting in [&mut self.unacknowledged, &mut self.denied] {
-            if let Some(awaited) = waiting.get_mut(&who) {
-                awaited.remove(&from);
-                if awaited.is_empty() {
-                    waiting.remove(&who);
-                    self.forgettable.push(who);
-                    self.forgets_at.get_or_insert(now.plus(FORGET_EVERY));
-                    return;
-                }
-            }
-        }
-    }
-
-    /// A participant that has promised asks for the outcome.
-    pub fn asked(&mut self, from: PartitionId, who: AttemptId, desk: &mut Desk<'_>) {
-        if who.home().partition != desk.site.partition {
-            return;
-        }
-        if let Some(decided) = desk.agreed.decided(who) {
-            let is_commit = decided.is_commit;
-            if !is_commit {
-                self.denied.entry(who).or_default().insert(from);
-            }
-            desk.tell_manager(from, Protocol::Decide(who, is_commit));
-            return;
-        }
-        let is_own = Some(who.home()) == desk.lead;
-        let live = self.live.get(&who.transaction.number).filter(|_| is_own);
-        let is_live = live.is_some_and(|live| live.attempt == who.attempt);
-        let is_forgotten = self.forgettable.contains(&who);
-        // Planted, DENIED-NEVER-COMMITS: what is not decided counts as aborted.
-        if is_forgotten || is_live && !desk.site.bugs.has(Bug::DenyLive) {
-            return;
-        }
-        let askers = self.denied.entry(who).or_default();
-        let is_first = askers.is_empty();
-        askers.insert(from);
-        if is_first {
-            desk.append(desk.clock, Content::Deny(who));
-        }
-    }
-
-    /// A denial is in the log: who has asked is told.
-    pub fn deny(&mut self, who: AttemptId, desk: &mut Desk<'_>) {
-        for partition in self.denied.get(&who).into_iter().flatten().copied().collect::<Vec<_>>() {
-            desk.tell_manager(partition, Protocol::Decide(who, false));
-        }
-    }
-
-    /// A denial or a forgetting is not in the log and never will be.
-    pub fn unwritten(&mut self, content: &Content, now: Micros) {
-        match content {
-            Content::Deny(who) => _ = self.denied.remove(who),
-            Content::Forget(attempts) => {
-                self.forgettable.extend(attempts);
-                self.forgets_at.get_or_insert(now.plus(FORGET_EVERY));
-            }
-            _ => {}
-        }
-    }
-
-    /// Outcomes are forgotten. Who has asked for one meanwhile, and asks again, is denied anew.
-    pub fn forgotten(&mut self, attempts: &[AttemptId]) {
-        attempts.iter().for_each(|who| _ = self.denied.remove(who));
-    }
-
-    /// Lets the log forget the outcomes that nobody will ask for.
-    fn forget(&mut self, desk: &mut Desk<'_>) {
-        self.forgets_at = None;
-        if desk.appender.is_full() {
-            self.forgets_at = Some(desk.elapsed().plus(FORGET_EVERY));
-        } else if !self.forgettable.is_empty() {
-            let attempts = std::mem::take(&mut self.forgettable);
-            desk.append(desk.clock, Content::Forget(attempts));
-        }
-    }
-
     // ---- faults --------------------------------------------------------------------------------------------
 
     /// The node serves its partition from now on: who has promised something to its predecessors learns the outcome.
@@ -649,6 +571,7 @@ impl Coordinator {
         }
         self.unacknowledged.clear();
         self.denied.clear();
+        self.denying.clear();
         self.opens.forget_ended();
         self.stamping.stand();
         self.forgettable.clear();
