@@ -264,7 +264,7 @@ fn a_blind_write_that_looks_at_its_record_is_noticed() {
     }
 }
 
-/// Draws a number, and writes it to its record unless the record is there.
+/// Draws a number, and writes it to its record unless the record is there; it ends soon.
 struct Dice;
 
 impl Procedure for Dice {
@@ -273,11 +273,11 @@ impl Procedure for Dice {
     }
 
     fn run(&self, _: u16, cx: &mut FragmentContext<'_>) -> std::result::Result<(), Abort> {
-        let seed = cx.seed;
+        let (seed, ends) = (cx.seed, Millis(cx.now.0 + 11));
         if cx.cell().value.is_none() {
             let mut cell = cx.cell_mut();
             cell.put(Value::String(seed.to_le_bytes().to_vec()));
-            cell.set_expiry(Millis(20));
+            cell.set_expiry(ends);
         }
         cx.writer().int(seed as i64);
         Ok(())
