@@ -16,9 +16,9 @@ pub struct Moment(pub u64);
 /// An answer that a client was given.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Answer {
-    /// When.
+    /// Its point in real time.
     pub moment: Moment,
-    /// The same in virtual time, if somebody has noted that; else 0.
+    /// Its virtual time, if somebody has noted that; else 0.
     pub at: Micros,
     /// By which node, and in which life of it.
     pub answerer: (NodeId, u32),

@@ -85,7 +85,7 @@ fn get(_input: Input<'_>, cell: &Cell, w: &mut Writer<'_>) -> Result<(), Refusal
 fn check_set(mut rest: ArgIter<'_>) -> Result<bool, PlanError> {
     check_length(rest.bytes())?;
     let options = StringOptions::of_set(rest)?;
-    // What the bounds are now is known to the transaction alone. Where it finds the time out of them, the record stays.
+    // A bound that depends on the time is tested by the transaction. Where it finds the time out of bounds, the record stays.
     let check = |(unit, text): (TimeUnit, &[u8])| unit.check(text, BAD_SET_EXPIRY);
     let is_set = options.expiry.map_or(Ok(true), check)?;
     Ok(is_set && !options.look())

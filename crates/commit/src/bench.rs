@@ -8,7 +8,7 @@ use ordain_role::{Address, Bugs, NodeId, Now, Outbox};
 use crate::agreed::Agreed;
 use crate::desk::{Appender, Departing, Desk, Leaders, Site};
 use crate::figures::Traffic;
-use crate::ids::Lead;
+use crate::ids::{Age, Lead};
 use crate::message::Message;
 
 /// A node of a cluster of two partitions with one shard each; node n holds partition n % 2.
@@ -18,6 +18,8 @@ pub struct Bench {
     pub leaders: Leaders,
     pub lead: Option<Lead>,
     pub appender: Appender,
+    /// The latest stamp that the node has given or heard of.
+    pub heard: Age,
     /// The time since the node started.
     pub elapsed: Micros,
 }
@@ -47,6 +49,7 @@ impl Bench {
             leaders: Leaders::default(),
             lead: None,
             appender: Appender::default(),
+            heard: Age(0),
             elapsed: Micros(0),
         }
     }
@@ -63,7 +66,7 @@ impl Bench {
             departing: &mut Departing::default(),
             traffic: &mut Traffic::default(),
             clock: Millis(5),
-            heard: crate::Age(0),
+            heard: self.heard,
             now: Now { elapsed: self.elapsed, ..Now::default() },
             out: &mut out,
         };

@@ -38,11 +38,11 @@ pub struct CommitEngine {
 /// The order that a serial execution with the same answers keeps.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Order {
-    /// That of real time.
+    /// The order of real time.
     RealTime,
-    /// That of stamps, which is that of each connection.
+    /// The order of stamps, which keeps that of each connection.
     Sessions,
-    /// That of stamps alone.
+    /// The order of stamps alone: a connection may see its own transactions the other way round.
     Stamps,
 }
 

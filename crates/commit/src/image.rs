@@ -28,7 +28,7 @@ pub struct Standing {
 
 codec!(struct Standing { term, now, ceiling });
 
-/// What a participant remembers of a record beside its content.
+/// The stamp that a participant remembers of a record, beside its content.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Remembered {
     /// The record's database.

@@ -185,7 +185,7 @@ impl Participant {
         }
     }
 
-    /// What is remembered of records beside their contents, as a checkpoint would have it now.
+    /// The stamps of records that a checkpoint would have now, beside their contents.
     pub fn remembered(&self) -> Vec<Remembered> {
         remembered_by(&*self.control, &self.store)
     }
@@ -538,7 +538,7 @@ impl Participant {
     }
 }
 
-/// What is remembered of records beside their contents.
+/// The stamps of records that a checkpoint has beside their contents.
 fn remembered_by(control: &dyn ConcurrencyControl, store: &MemoryStore) -> Vec<Remembered> {
     let mut remembered = Vec::new();
     control.remembered(&mut |record, stamp| {

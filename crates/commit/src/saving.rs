@@ -65,7 +65,7 @@ impl Sending {
         pause
     }
 
-    /// It has rested.
+    /// Notes that it has rested.
     pub(crate) const fn rested(&mut self) {
         self.rests = false;
     }

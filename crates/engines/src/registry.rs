@@ -184,7 +184,7 @@ const COMMIT: Abilities = Abilities {
     shows_past: false,
 };
 
-/// What an engine of that family can do that holds transactions to the order of stamps.
+/// Abilities of an engine of the commit family that holds transactions to the order of stamps.
 const STAMPED: Abilities = Abilities { shows_past: true, ..COMMIT };
 
 const fn commit(engine: CommitEngine, options: &'static [Offer]) -> Option<Built> {

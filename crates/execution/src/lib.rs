@@ -42,7 +42,7 @@ mod step;
 mod undo;
 mod workspace;
 
-pub use committed::Committed;
+pub use committed::{Committed, Placed, Visit, digest_of, walk_overlaid};
 pub use in_place::InPlace;
 pub use long::{Computed, InputSlots, Long, PATIENCE};
 pub use shipped::{Held, ShippedRecords};

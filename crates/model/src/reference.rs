@@ -527,7 +527,6 @@ fn map_key(fragment: &Fragment, key: &[u8]) -> Key {
     (fragment.hash.position(), fragment.db, key.to_vec())
 }
 
-/// Takes a record out to be written; one whose time has come is gone for good.
 /// Runs a blind write once more, on an absent record.
 ///
 /// # Panics
@@ -548,6 +547,7 @@ fn check_blind(
     }
 }
 
+/// Takes a record out to be written; one whose time has come is gone for good.
 fn take(map: &mut BTreeMap<Key, Record>, at: &Key, now: Millis) -> Record {
     map.remove(at)
         .filter(|record| record.cell.is_live(now))

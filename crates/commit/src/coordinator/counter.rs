@@ -367,7 +367,7 @@ mod tests {
         assert_eq!(leader.prove(first), [(1, 5_000)], "the second request came later");
         assert_eq!(leader.prove(first), [], "a proof counts once");
         assert_eq!(leader.prove(second), [(2, 5_003)], "no stamp is given twice");
-        // What a question of its own has not proved, as its answer is lost, a later one proves.
+        // The third question is never answered. The answer to the fourth, a later one, proves the third request too.
         leader.request(lead(1, 1), 3, 1, 0);
         let later = leader.request(lead(1, 1), 4, 1, 9_000);
         assert_eq!(leader.prove(later), [(3, 5_004), (4, 9_001)], "later than what the home has heard of");

@@ -404,7 +404,7 @@ impl Participant {
             if !self.times.admits(job.access.now) {
                 return Ran::Waits(Waits::Stamp);
             }
-            // It would come to nothing, and its coordinator would not hear why.
+            // An attempt below the floor would come to nothing at its promise, and its coordinator would not hear why.
             if attempt.age < self.floor() {
                 return Ran::Failed(Failure::Refused);
             }

@@ -1,8 +1,7 @@
 //! The committed records as an attempt sees them: the newest contents, but for those that its engine shows it in their place.
 
-use ordain_execution::Committed;
+use ordain_execution::{Committed, Placed, Visit, digest_of, walk_overlaid};
 use ordain_model::table::Table as _;
-use ordain_model::value::record_hash;
 use ordain_model::{Cell, Db, Digest, Epoch, Gsn, KeyHash, Position};
 use ordain_store::{MemoryStore, RecordId, RecordStore};
 
@@ -14,7 +13,7 @@ use crate::ids::Age;
 pub(super) struct Seen<'a> {
     /// The newest contents.
     pub(super) store: &'a MemoryStore,
-    /// What the engine remembers.
+    /// Contents that the engine shows in their place.
     pub(super) control: &'a dyn ConcurrencyControl,
     /// The attempt's.
     pub(super) stamp: Age,
@@ -55,41 +54,17 @@ impl Committed for Seen<'_> {
         len
     }
 
-    fn walk(&self, db: Db, from: Position, visit: &mut dyn FnMut(Position, &[u8], &Cell) -> bool) {
+    fn walk(&self, db: Db, from: Position, visit: &mut Visit<'_>) {
         let replaced = self.replaced(db, from);
-        let mut left = replaced.iter().map(|(position, key, _, cell)| (*position, *key, *cell)).peekable();
-        let mut goes_on = true;
-        let mut show = |(position, key, cell): (Position, &[u8], &Cell)| {
-            cell.value.is_none() || visit(position, key, cell)
-        };
-        self.store.as_of(Epoch::MAX).scan(db, from, &mut |position, key, cell| {
-            while goes_on && let Some(before) = left.next_if(|(at, name, _)| (*at, *name) < (position, key)) {
-                goes_on = show(before);
-            }
-            if goes_on {
-                let instead = left.next_if(|(at, name, _)| (*at, *name) == (position, key));
-                goes_on = show(instead.unwrap_or((position, key, cell)));
-            }
-            goes_on
-        });
-        while goes_on && let Some(behind) = left.next() {
-            goes_on = show(behind);
-        }
+        let over: Vec<Placed<'_>> =
+            replaced.iter().map(|(position, key, _, cell)| (*position, *key, *cell)).collect();
+        walk_overlaid(&over, |visit| self.store.as_of(Epoch::MAX).scan(db, from, visit), visit);
     }
 
     fn digest_of_all(&self) -> Digest {
         if self.control.replaced(self.stamp).is_empty() {
             return RecordStore::digest(self.store);
         }
-        let mut digest = Digest::default();
-        for db in (0..=u8::MAX).map(Db) {
-            self.walk(db, Position::default(), &mut |_, key, cell| {
-                if let Some(value) = &cell.value {
-                    digest.add(record_hash(db, key, value, cell.expires_at));
-                }
-                true
-            });
-        }
-        digest
+        digest_of(|db, visit| self.walk(db, Position::default(), visit))
     }
 }

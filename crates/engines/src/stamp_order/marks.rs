@@ -10,7 +10,7 @@ use ordain_store::{MemoryStore, RecordId, RecordStore};
 /// An attempt by its stamp. No two attempts have one stamp; the order of ids makes that of places total.
 pub(super) type Place = (Age, AttemptId);
 
-/// What an engine remembers of the contents of one record: their stamps, and those of reads.
+/// The contents of one record as an engine remembers them: their stamps, those of reads, and the contents themselves where they are kept.
 ///
 /// The stamp of the newest content follows from the log, on each member. All else is of the term in which the node serves.
 pub(crate) trait History: Debug + Default + Send + 'static {

@@ -86,7 +86,7 @@ impl<H: History> StampOrder<H> {
     /// Decides about an access, its prewrite being there if it has one, as it stands now (rules T1 and T2).
     fn judge(&self, store: &MemoryStore, place: Place, Wanted { target, mode }: Wanted) -> Verdict {
         let below = match target {
-            // It looks at nothing but changes of the whole table.
+            // A blind write looks at nothing but changes of the whole table.
             _ if mode == Mode::Blind => Verdict::Granted,
             Target::Record(record) => {
                 let marks = self.records.get(store, record);

@@ -13,7 +13,7 @@ use crate::world::{Do, Ticket, World};
 use crate::{hold_accesses, millis};
 
 fn options(given: &[(&str, &str)]) -> Options {
-    let engine = Engine::unfinished("timestamp").expect("it is built");
+    let engine: Engine = "timestamp".parse().expect("it is built");
     engine.options(given.iter().copied()).expect("options of it")
 }
 

@@ -55,7 +55,7 @@ enum Op {
     Clear(Option<u8>),
     Swap(u8, u8),
     Expire,
-    /// What a step has done up to here stays if a later one is taken back.
+    /// Keeps the steps up to here if later ones are taken back.
     Mark,
     TakeBack,
 }
@@ -82,7 +82,7 @@ fn op() -> impl Strategy<Value = Op> {
     ]
 }
 
-/// What a value leaves in a record: a third of them expire before [`NOW`].
+/// The content that a value stands for: a third of them expire before [`NOW`].
 fn cell_of(value: u8) -> Cell {
     let expires_at = [Millis(0), Millis(5), Millis(90)][usize::from(value % 3)].into();
     Cell { value: Some(Value::String(vec![value])), expires_at }
@@ -173,7 +173,7 @@ fn committed(contents: &[(u8, u8, u8)]) -> MemoryStore {
     store
 }
 
-/// What an attempt has seen, step by step, whether it was clean after each, and what it leaves.
+/// Contents that an attempt has seen, step by step, whether it was clean after each, and what it leaves.
 type Left = (Vec<(Option<Seen>, bool, u64)>, Vec<TableChange>, Vec<Write>);
 
 fn attempt(store: &MemoryStore, ops: &[Op], is_blind: bool) -> Left {

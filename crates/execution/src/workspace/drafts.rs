@@ -15,7 +15,7 @@ pub(super) struct Draft {
     pub(super) cell: Cell,
     /// The version of the content that the draft was made from; none if it was made without a look at the committed record.
     pub(super) version: Option<Gsn>,
-    /// Whether the content was changed.
+    /// True if the content was changed.
     pub(super) changed: bool,
 }
 

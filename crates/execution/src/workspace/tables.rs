@@ -9,10 +9,9 @@ use std::ops::Range;
 
 use ordain_model::cell::CellMut;
 use ordain_model::table::Table;
-use ordain_model::value::record_hash;
-use ordain_model::{Cell, Db, Digest, KeyHash, Millis, Position, codec};
+use ordain_model::{Db, Digest, KeyHash, Millis, Position, codec};
 
-use crate::committed::Committed;
+use crate::committed::{Committed, Placed, Visit, digest_of, walk_overlaid};
 
 use super::{InWorkspace, Workspace};
 
@@ -107,11 +106,6 @@ impl<S: Committed> InWorkspace<'_, S> {
     }
 }
 
-/// A record with its position and key.
-type Placed<'a> = (Position, &'a [u8], &'a Cell);
-
-type Visit<'a> = dyn FnMut(Position, &[u8], &Cell) -> bool + 'a;
-
 impl<S: Committed> Table for InWorkspace<'_, S> {
     fn len(&self, db: Db) -> u64 {
         let source = self.workspace.sources.of(db);
@@ -131,45 +125,16 @@ impl<S: Committed> Table for InWorkspace<'_, S> {
         if self.workspace.is_clean() {
             return self.store.digest_of_all();
         }
-        let mut digest = Digest::default();
-        for db in (0..=u8::MAX).map(Db) {
-            self.scan(db, Position::default(), &mut |_, key, cell| {
-                if let Some(value) = &cell.value {
-                    digest.add(record_hash(db, key, value, cell.expires_at));
-                }
-                true
-            });
-        }
-        digest
+        digest_of(|db, visit| self.scan(db, Position::default(), visit))
     }
 
-    fn scan(&self, db: Db, from: Position, visit: &mut dyn FnMut(Position, &[u8], &Cell) -> bool) {
-        let drafts = self.drafts_of(db, from);
-        let mut left = drafts.iter().copied().peekable();
-        let mut goes_on = true;
-        let show_draft = |(position, key, cell): Placed<'_>, visit: &mut Visit<'_>| {
-            cell.value.is_none() || visit(position, key, cell)
+    fn scan(&self, db: Db, from: Position, visit: &mut Visit<'_>) {
+        let walk = |visit: &mut Visit<'_>| {
+            if let Some(source) = self.workspace.sources.of(db) {
+                self.store.walk(source, from, visit);
+            }
         };
-        if let Some(source) = self.workspace.sources.of(db) {
-            self.store.walk(source, from, &mut |position, key, cell| {
-                while goes_on
-                    && let Some(draft) = left.next_if(|(at, name, _)| (*at, *name) < (position, key))
-                {
-                    goes_on = show_draft(draft, visit);
-                }
-                if !goes_on {
-                    return false;
-                }
-                goes_on = match left.next_if(|(at, name, _)| (*at, *name) == (position, key)) {
-                    Some(draft) => show_draft(draft, visit),
-                    None => visit(position, key, cell),
-                };
-                goes_on
-            });
-        }
-        while goes_on && let Some(draft) = left.next() {
-            goes_on = show_draft(draft, visit);
-        }
+        walk_overlaid(&self.drafts_of(db, from), walk, visit);
     }
 
     fn clear(&mut self, db: Option<Db>) {
@@ -201,7 +166,7 @@ impl<S: Committed> Table for InWorkspace<'_, S> {
 #[cfg(test)]
 mod tests {
     use ordain_model::key::SLOTS;
-    use ordain_model::{Gsn, Value};
+    use ordain_model::{Cell, Gsn, Value};
     use ordain_store::{MemoryStore, RecordStore};
     use proptest::prelude::*;
 

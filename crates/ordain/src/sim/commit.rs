@@ -342,7 +342,7 @@ pub(super) fn records(entries: &Entries, committed: &BTreeSet<AttemptId>, stamps
     records
 }
 
-/// What attempts leave at a partition, in the order in which it takes effect: that of the log, or of stamps if attempts have some. A promise
+/// Changes and writes of attempts at a partition, in the order in which they take effect: that of the log, or of stamps if attempts have some. A promise
 /// without an outcome counts if the attempt has committed at its home.
 fn in_order<'a>(entries: &'a Entries, committed: &BTreeSet<AttemptId>, stamps: Stamps) -> Vec<Written<'a>> {
     let mut all: Vec<(Age, Written<'_>)> = Vec::new();
@@ -373,7 +373,7 @@ fn in_order<'a>(entries: &'a Entries, committed: &BTreeSet<AttemptId>, stamps: S
     all.into_iter().map(|(_, written)| written).collect()
 }
 
-/// What an attempt leaves at a partition: changes of whole databases, and writes after them.
+/// Effects of an attempt at a partition: changes of whole databases, and writes after them.
 pub(super) type Written<'a> = (&'a [TableChange], &'a [Write]);
 
 /// Records by name.

@@ -24,12 +24,12 @@ const OTHER_PROMISES: [&str; 5] = [
     "--engine qstore --isolation read-committed --partitions 2 --replicas 3",
 ];
 
-/// The sources of stamps beside the default, and clocks that are apart, each in one shape. Their engine may not be offered yet.
+/// The sources of stamps beside the default, and clocks that are apart, each in one shape.
 const OF_STAMPS: [&str; 4] = [
-    "--unfinished --engine timestamp --option ts-source=clock --partitions 2 --replicas 3",
-    "--unfinished --engine timestamp --option ts-source=counter --partitions 2 --replicas 3",
-    "--unfinished --engine timestamp --option ts-source=counter --partitions 3",
-    "--unfinished --engine timestamp --option skew-us=100000 --partitions 3",
+    "--engine timestamp --option ts-source=clock --partitions 2 --replicas 3",
+    "--engine timestamp --option ts-source=counter --partitions 2 --replicas 3",
+    "--engine timestamp --option ts-source=counter --partitions 3",
+    "--engine timestamp --option skew-us=100000 --partitions 3",
 ];
 
 /// The flags of `ordain sim configurations`.

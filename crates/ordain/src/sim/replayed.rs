@@ -83,7 +83,7 @@ struct Attempt<'a> {
     parts: Vec<Part<'a>>,
 }
 
-/// What an attempt has left at a partition.
+/// The effects of an attempt at a partition.
 struct Part<'a> {
     changes: &'a [TableChange],
     writes: &'a [Write],

@@ -12,7 +12,7 @@ use super::*;
 
 /// Runs a seed that is held to its replay alone.
 fn replay(flags: &[&str], seed: u64, workload: &mut dyn Workload) -> (Report, Replayed) {
-    let always = ["--unfinished", "--unasked", "--clients-speak", "calls"];
+    let always = ["--unasked", "--clients-speak", "calls"];
     let args = args(&[&always, flags].concat());
     let engine: Engine = args.engine.parse().unwrap();
     let Make::Commit(commit) = engine.make() else { panic!("{engine} is no engine of the commit family") };

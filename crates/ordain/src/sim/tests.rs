@@ -342,7 +342,7 @@ fn demand_stamps(options: &[&str], seeds: std::ops::Range<u64>) {
     let faults = Faults::ALL.without(Fault::Clock).to_string();
     for (replicas, faults) in [("1", "all"), ("3", "all"), ("1", &*faults), ("3", &*faults)] {
         let shape = ["--partitions", "2", "--replicas", replicas, "--faults", faults, "--txns", "200"];
-        let engine = ["--engine", "timestamp", "--unfinished"];
+        let engine = ["--engine", "timestamp"];
         let args = args(&[&engine, &shape[..], options].concat());
         let mut committed = 0;
         for seed in seeds.clone() {
@@ -365,7 +365,7 @@ fn timestamp_by_clocks_alone_is_serializable_in_the_order_of_stamps() {
 fn timestamp_by_one_counter_is_strictly_serializable() {
     demand_stamps(&["--option", "ts-source=counter"], 0..3);
     let shapes = [("1", 0..3), ("2", 3..8)];
-    demand_deposed(&["--engine", "timestamp", "--unfinished", "--option", "ts-source=counter"], shapes);
+    demand_deposed(&["--engine", "timestamp", "--option", "ts-source=counter"], shapes);
 }
 
 #[test]

@@ -8,12 +8,12 @@ use crate::dependencies::levels::{Bound, Level};
 /// The values of each key in the order in which they were installed.
 type State = BTreeMap<u64, Vec<u64>>;
 
-/// Whether a history is one that a system of the level may show: with some of the transactions of unknown end, or none.
+/// True if a system of the level may show a history: with some of the transactions of unknown end, or none.
 pub(super) fn allows(level: Level, history: &History) -> bool {
     allows_with(history, 0, |case| case.allows(level))
 }
 
-/// Whether some serial order of a history keeps that of real time between transactions further apart than `slack`.
+/// True if a serial order of a history keeps the order of real time between transactions further apart than `slack`.
 pub(super) fn allows_within(slack: u64, history: &History) -> bool {
     let is_serial = |case: &Case<'_>| case.serial(Bound::Nobody, Bound::All, &mut Vec::new(), &State::new());
     allows_with(history, slack, is_serial)
