@@ -13,14 +13,14 @@ use ordain_role::Bugs;
 
 use crate::entry::{Commit, Content, Entry, Terms};
 use crate::founding::Met;
-use crate::ids::{AttemptId, Term};
+use crate::ids::{Age, AttemptId, Bounds, Term};
 use crate::image::{Image, Standing};
 
 /// The outcome of an attempt with this home, for participants that may ask.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Decided {
-    /// Committed, or denied.
-    pub is_commit: bool,
+    /// The stamp with which it has committed; none if it is denied.
+    pub commit: Option<Age>,
     /// The participants. Those of a denied attempt are not known.
     pub participants: Vec<PartitionId>,
 }
@@ -79,14 +79,25 @@ impl Agreed {
         match &entry.content {
             Content::Begin => Ok(Effect::Applied),
             Content::Commit(commit) => self.commit(entry, commit),
-            Content::Prepare(prepare) => match self.prepared.insert(prepare.attempt, entry.clone()) {
-                None => Ok(Effect::Applied),
-                Some(_) => Err(format!("attempt {} was prepared twice", prepare.attempt)),
-            },
-            Content::Outcome(attempt, _) => match self.prepared.remove(attempt) {
-                Some(_) => Ok(Effect::Applied),
-                None => Err(format!("attempt {attempt} has an outcome and was not prepared")),
-            },
+            Content::Prepare(prepare) => {
+                self.ceiling = self.ceiling.max(prepare.ceiling);
+                match self.prepared.insert(prepare.attempt, entry.clone()) {
+                    None => Ok(Effect::Applied),
+                    Some(_) => Err(format!("attempt {} was prepared twice", prepare.attempt)),
+                }
+            }
+            Content::Outcome(attempt, commit) => {
+                let Some(bounds) = self.promised(*attempt) else {
+                    return Err(format!("attempt {attempt} has an outcome and was not prepared"));
+                };
+                self.prepared.remove(attempt);
+                match commit.filter(|stamp| !bounds.has(*stamp)) {
+                    None => Ok(Effect::Applied),
+                    Some(Age(stamp)) => Err(format!(
+                        "attempt {attempt} has committed with stamp {stamp}, promised were {bounds:?}"
+                    )),
+                }
+            }
             Content::Meet(met) => {
                 self.met = *met;
                 Ok(Effect::Applied)
@@ -96,7 +107,7 @@ impl Agreed {
                 Ok(Effect::Applied)
             }
             Content::Deny(attempt) => {
-                self.decide(*attempt, Decided { is_commit: false, participants: Vec::new() })
+                self.decide(*attempt, Decided { commit: None, participants: Vec::new() })
             }
             Content::Forget(attempts) => {
                 attempts.iter().for_each(|attempt| _ = self.decided.remove(attempt));
@@ -113,6 +124,7 @@ impl Agreed {
         if commit.attempt.home().term != entry.term {
             return Err(format!("attempt {} was committed in term {}", commit.attempt, entry.term.0));
         }
+        self.ceiling = self.ceiling.max(commit.ceiling);
         if let Some((session, request)) = commit.session
             && self.sessions.get(session).is_none_or(|last| last.request < request)
         {
@@ -124,7 +136,7 @@ impl Agreed {
             return Ok(Effect::Applied);
         }
         let participants = commit.participants.clone();
-        self.decide(commit.attempt, Decided { is_commit: true, participants })
+        self.decide(commit.attempt, Decided { commit: Some(commit.age), participants })
     }
 
     fn decide(&mut self, attempt: AttemptId, decided: Decided) -> Result<Effect, String> {
@@ -194,6 +206,14 @@ impl Agreed {
         self.prepared.contains_key(&attempt)
     }
 
+    /// The stamps with which such an attempt may commit.
+    pub fn promised(&self, attempt: AttemptId) -> Option<Bounds> {
+        match &self.prepared.get(&attempt)?.content {
+            Content::Prepare(prepare) => Some(prepare.bounds),
+            _ => None,
+        }
+    }
+
     /// The attempts of other homes that are promised and whose outcomes are not known.
     pub fn prepared(&self) -> impl Iterator<Item = AttemptId> {
         self.prepared.keys().copied()
@@ -246,7 +266,7 @@ mod tests {
 
     use super::*;
     use crate::entry::Prepare;
-    use crate::ids::{Age, Lead, TransactionId};
+    use crate::ids::{Lead, TransactionId};
 
     fn who(partition: u16, term: u64, number: u64) -> AttemptId {
         let home = Lead { partition: PartitionId(partition), term: Term(term) };
@@ -262,6 +282,7 @@ mod tests {
         Content::Commit(Commit {
             attempt,
             age: Age(1),
+            ceiling: Millis(0),
             session: session.map(|(session, request)| (SessionId(session), RequestNo(request))),
             reply: b"r".to_vec(),
             changes: Vec::new(),
@@ -273,7 +294,8 @@ mod tests {
     fn prepare(attempt: AttemptId) -> Content {
         Content::Prepare(Prepare {
             attempt,
-            age: Age(1),
+            bounds: Bounds::at(Age(1)),
+            ceiling: Millis(0),
             changes: Vec::new(),
             writes: Vec::new(),
             holds: Vec::new(),
@@ -296,13 +318,13 @@ mod tests {
         {
             assert_eq!(agreed.apply(&entry(place, 1, content)), Ok(Effect::Applied));
         }
-        let decided = Decided { is_commit: true, participants: vec![PartitionId(1), PartitionId(2)] };
+        let decided = Decided { commit: Some(Age(1)), participants: vec![PartitionId(1), PartitionId(2)] };
         assert_eq!(
             (agreed.decided(a), agreed.decided(b)),
             (Some(&decided), None),
             "nobody else takes part in b"
         );
-        assert!(agreed.decided(who(0, 0, 9)).is_some_and(|decided| !decided.is_commit));
+        assert!(agreed.decided(who(0, 0, 9)).is_some_and(|decided| decided.commit.is_none()));
         agreed.apply(&entry(4, 1, Content::Forget(vec![a]))).unwrap();
         assert_eq!((agreed.decided(a), agreed.all_decided().count()), (None, 1));
         assert_eq!((agreed.place(), agreed.term(), agreed.now()), (Epoch(4), Term(1), Millis(40)));
@@ -314,7 +336,7 @@ mod tests {
         agreed.apply(&entry(1, 1, prepare(who(1, 5, 1)))).unwrap();
         agreed.apply(&entry(2, 2, Content::Begin)).unwrap();
         assert!(agreed.is_prepared(who(1, 5, 1)));
-        agreed.apply(&entry(3, 2, Content::Outcome(who(1, 5, 1), true))).unwrap();
+        agreed.apply(&entry(3, 2, Content::Outcome(who(1, 5, 1), Some(Age(1))))).unwrap();
         assert_eq!(agreed.prepared().count(), 0);
     }
 
@@ -356,7 +378,7 @@ mod tests {
             (entry(7, 2, commit(who(0, 1, 1), None, &[])), "was committed in term 2"),
             (entry(7, 2, Content::Deny(who(0, 2, 1))), "was decided twice"),
             (entry(7, 2, prepare(who(1, 1, 1))), "was prepared twice"),
-            (entry(7, 2, Content::Outcome(who(1, 1, 2), true)), "was not prepared"),
+            (entry(7, 2, Content::Outcome(who(1, 1, 2), Some(Age(1)))), "was not prepared"),
         ] {
             let error = base().apply(&refused).unwrap_err();
             assert!(error.contains(reason), "{error}");
@@ -381,7 +403,7 @@ mod tests {
         agreed.session(SessionId(3)).iter().for_each(|outcome| restored.put(outcome));
         assert_eq!(restored, agreed);
         for (place, content) in [
-            (1, Content::Outcome(b, true)),
+            (1, Content::Outcome(b, Some(Age(1)))),
             (2, Content::Forget(vec![a])),
             (3, commit(who(0, 1, 2), None, &[])),
         ] {

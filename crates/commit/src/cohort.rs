@@ -11,14 +11,15 @@
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
-use ordain_model::{Micros, PartitionId};
+use ordain_model::{Micros, Millis, PartitionId};
 use ordain_replication::Log;
 use ordain_role::Bug;
 
 use crate::desk::Desk;
 use crate::entry::{Content, Prepare};
-use crate::ids::AttemptId;
-use crate::message::{Gathered, Own, PrepareRequest, Protocol};
+use crate::ids::{Age, AttemptId, Bounds};
+use crate::message::{ConfirmRequest, Gathered, Own, PrepareRequest, Protocol};
+use crate::stamps::LATEST;
 
 /// The home of what is promised is asked this often.
 const ASK_EVERY: Micros = Micros::from_millis(250);
@@ -36,6 +37,8 @@ pub struct Cohort {
     /// Attempts that were aborted before they were promised here: a request to promise them is too late.
     aborted: BTreeSet<AttemptId>,
     confirming: Confirming,
+    /// The latest time of a stamp that was wanted in this turn and is above the ceiling.
+    wanted: Option<Millis>,
 }
 
 /// Attempts that only read here, and wait for a proof that the node leads.
@@ -45,8 +48,16 @@ struct Confirming {
     asked: u64,
     /// The question that is under way, if one is: no attempt that came later is answered by it.
     under_way: Option<u64>,
-    /// The attempts of each question.
-    waiting: VecDeque<(u64, AttemptId)>,
+    /// The attempts of each question, with the stamps that they may have.
+    waiting: VecDeque<(u64, AttemptId, Bounds)>,
+    /// Attempts whose participants here are asked first with which stamps they may commit.
+    validating: BTreeMap<AttemptId, Validating>,
+}
+
+#[derive(Debug)]
+struct Validating {
+    bounds: Bounds,
+    awaited: BTreeSet<u16>,
 }
 
 #[derive(Debug)]
@@ -58,7 +69,7 @@ struct Gathering {
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 struct Concluding {
-    is_commit: bool,
+    commit: Option<Age>,
     /// True once it was appended, until the log has answered.
     is_appended: bool,
 }
@@ -70,9 +81,9 @@ impl Cohort {
     /// Takes a request to promise an attempt.
     pub fn prepare(&mut self, request: PrepareRequest, desk: &mut Desk<'_>) {
         let who = request.attempt;
-        if desk.agreed.is_prepared(who) {
+        if let Some(bounds) = desk.agreed.promised(who) {
             // A repeated question: the promise stands.
-            desk.tell_manager(who.home().partition, Protocol::Vote(who, true));
+            desk.tell_manager(who.home().partition, Protocol::Vote(who, Some(bounds)));
             return;
         }
         if self.gathering.contains_key(&who) || self.promising.contains(&who) {
@@ -81,17 +92,17 @@ impl Cohort {
         if self.aborted.contains(&who) || desk.appender.is_full() {
             return self.refuse(&request, desk);
         }
-        let own = desk.site.layout.shards_of(desk.site.partition);
-        let is_sound =
-            !request.shards.is_empty() && request.shards.iter().all(|s| own.contains(&usize::from(*s)));
-        if !is_sound {
+        if request.shards.is_empty() || !is_sound(request.bounds, &request.shards, desk) {
             return self.refuse(&request, desk);
         }
+        let bounds = request.bounds;
         for shard in &request.shards {
-            desk.out.send(desk.site.participant(desk.site.node, usize::from(*shard)), Own::Gather(who));
+            let participant = desk.site.participant(desk.site.node, usize::from(*shard));
+            desk.out.send(participant, Own::Gather(who, bounds));
         }
         let awaited = request.shards.len();
-        self.gathering.insert(who, Gathering { request, awaited, gathered: Gathered::default() });
+        let gathered = Gathered { bounds, ..Gathered::default() };
+        self.gathering.insert(who, Gathering { request, awaited, gathered });
     }
 
     fn refuse(&mut self, request: &PrepareRequest, desk: &mut Desk<'_>) {
@@ -99,18 +110,20 @@ impl Cohort {
         for shard in &request.shards {
             desk.out.send(desk.site.participant(desk.site.node, usize::from(*shard)), Own::Drop(who));
         }
-        desk.tell_manager(who.home().partition, Protocol::Vote(who, false));
+        desk.tell_manager(who.home().partition, Protocol::Vote(who, None));
     }
 
     /// Takes what a participant of this node has handed over.
     pub fn gathered(&mut self, who: AttemptId, part: Option<Gathered>, desk: &mut Desk<'_>) {
         let Some(gathering) = self.gathering.get_mut(&who) else { return };
-        let Some(part) = part else {
+        let part = part.map(|part| (gathering.gathered.bounds.with(part.bounds), part));
+        let Some((bounds, part)) = part.filter(|(bounds, _)| !bounds.is_empty()) else {
             let gathering = self.gathering.remove(&who).expect("it was found above");
             return self.refuse(&gathering.request, desk);
         };
         // A fragment over the whole table does the same on every shard.
         gathering.gathered.changes = part.changes;
+        gathering.gathered.bounds = bounds;
         gathering.gathered.writes.extend(part.writes);
         gathering.gathered.holds.extend(part.holds);
         gathering.awaited -= 1;
@@ -118,25 +131,73 @@ impl Cohort {
             return;
         }
         let Gathering { request, gathered, .. } = self.gathering.remove(&who).expect("it was found above");
-        if !desk.is_remembered(request.age) {
+        if !desk.is_remembered(bounds.from) {
             return self.refuse(&request, desk);
         }
-        let Gathered { changes, mut writes, holds } = gathered;
+        let Gathered { bounds, changes, mut writes, holds } = gathered;
         writes.extend(request.returned);
         self.promising.insert(who);
-        let prepare = Prepare { attempt: who, age: request.age, changes, writes, holds };
+        let ceiling = desk.ceiling_above(bounds);
+        let prepare = Prepare { attempt: who, bounds, ceiling, changes, writes, holds };
         // Planted, PROMISE: the vote goes out before the promise stands in the log.
         if desk.site.bugs.has(Bug::VoteBeforeLog) {
-            desk.tell_manager(who.home().partition, Protocol::Vote(who, true));
+            desk.tell_manager(who.home().partition, Protocol::Vote(who, Some(bounds)));
         }
         desk.append(request.now, Content::Prepare(prepare));
     }
 
-    /// Takes a question whether the node leads: all that an attempt reads here has been read. Attempts that ask while a proof is
-    /// under way share the next one.
-    pub fn confirm(&mut self, who: AttemptId, desk: &mut Desk<'_>) {
-        let Confirming { asked, under_way, waiting } = &mut self.confirming;
-        waiting.push_back((*asked + 1, who));
+    /// Takes a question whether the node leads: all that an attempt reads here has been read. Where that decides, participants say first
+    /// with which stamps it may commit.
+    pub fn confirm(&mut self, request: ConfirmRequest, desk: &mut Desk<'_>) {
+        let ConfirmRequest { attempt: who, bounds, shards } = request;
+        if !is_sound(bounds, &shards, desk) {
+            desk.tell_manager(who.home().partition, Protocol::Confirmed(who, None));
+            return;
+        }
+        if shards.is_empty() {
+            return self.ask(who, bounds, desk);
+        }
+        for shard in &shards {
+            let participant = desk.site.participant(desk.site.node, usize::from(*shard));
+            desk.out.send(participant, Own::Validate(who, bounds));
+        }
+        let awaited = shards.into_iter().collect();
+        self.confirming.validating.insert(who, Validating { bounds, awaited });
+    }
+
+    /// Takes the answer of a participant with which stamps an attempt may commit that has only read.
+    ///
+    /// Nothing of it stands in the log, so its stamp has to be below the ceiling that was agreed on: whoever leads next gives later ones.
+    pub fn validated(&mut self, who: AttemptId, shard: u16, may: Option<Bounds>, desk: &mut Desk<'_>) {
+        let Some(validating) = self.confirming.validating.get_mut(&who) else { return };
+        let bounds = validating.bounds.with(may.unwrap_or_default());
+        validating.bounds = bounds;
+        validating.awaited.remove(&shard);
+        if !bounds.is_empty() && !validating.awaited.is_empty() {
+            return;
+        }
+        self.confirming.validating.remove(&who);
+        let agreed = Bounds { from: Age(0), until: Age::first_at(desk.agreed.ceiling()) };
+        if !bounds.is_empty() && bounds.with(agreed).is_empty() {
+            self.wanted = self.wanted.max(Some(bounds.from.time()));
+        }
+        match bounds.with(agreed) {
+            bounds if bounds.is_empty() => {
+                desk.tell_manager(who.home().partition, Protocol::Confirmed(who, None));
+            }
+            bounds => self.ask(who, bounds, desk),
+        }
+    }
+
+    /// The latest time of a stamp that was wanted in this turn: the ceiling should be above it.
+    pub fn take_wanted(&mut self) -> Option<Millis> {
+        self.wanted.take()
+    }
+
+    /// Asks for a proof that the node leads. Attempts that ask while one is under way share the next one.
+    fn ask(&mut self, who: AttemptId, bounds: Bounds, desk: &mut Desk<'_>) {
+        let Confirming { asked, under_way, waiting, .. } = &mut self.confirming;
+        waiting.push_back((*asked + 1, who, bounds));
         if under_way.is_none() {
             self.ask_log(desk);
         }
@@ -155,10 +216,10 @@ impl Cohort {
         }
         self.confirming.under_way = None;
         let is_sound = group.is_some() && group == desk.lead.map(|lead| lead.term.of_group());
-        while let Some((_, who)) = self.confirming.waiting.pop_front_if(|(of, _)| *of <= question) {
+        while let Some((_, who, bounds)) = self.confirming.waiting.pop_front_if(|(of, ..)| *of <= question) {
             // Without a proof nothing is said: a coordinator hears of the next leader, or gives the attempt up.
             if is_sound {
-                desk.tell_manager(who.home().partition, Protocol::Confirmed(who));
+                desk.tell_manager(who.home().partition, Protocol::Confirmed(who, Some(bounds)));
             }
         }
         if !self.confirming.waiting.is_empty() {
@@ -174,7 +235,7 @@ impl Cohort {
             return self.append_outcome(who, desk);
         }
         if desk.leaders.holds(who.home()) {
-            desk.tell_manager(who.home().partition, Protocol::Vote(who, true));
+            desk.tell_manager(who.home().partition, Protocol::Vote(who, desk.agreed.promised(who)));
         } else {
             desk.tell_manager(who.home().partition, Protocol::Ask(who));
         }
@@ -187,11 +248,11 @@ impl Cohort {
         self.promising.remove(&who);
         self.concluding.remove(&who);
         desk.tell_own(|| Own::Drop(who));
-        desk.tell_manager(who.home().partition, Protocol::Vote(who, false));
+        desk.tell_manager(who.home().partition, Protocol::Vote(who, None));
     }
 
     /// Takes the outcome of an attempt.
-    pub fn decide(&mut self, from: PartitionId, who: AttemptId, is_commit: bool, desk: &mut Desk<'_>) {
+    pub fn decide(&mut self, from: PartitionId, who: AttemptId, commit: Option<Age>, desk: &mut Desk<'_>) {
         if who.home().partition != from {
             return;
         }
@@ -203,12 +264,12 @@ impl Cohort {
             }
             self.note_aborted(who);
         } else if desk.agreed.is_prepared(who) || self.promising.contains(&who) {
-            self.concluding.entry(who).or_insert(Concluding { is_commit, is_appended: false });
+            self.concluding.entry(who).or_insert(Concluding { commit, is_appended: false });
             if desk.agreed.is_prepared(who) {
                 self.append_outcome(who, desk);
             }
             return;
-        } else if !is_commit {
+        } else if commit.is_none() {
             desk.tell_own(|| Own::Drop(who));
             self.note_aborted(who);
         }
@@ -231,9 +292,15 @@ impl Cohort {
         if desk.appender.is_full() {
             return;
         }
+        let commit = concluding.commit;
+        let is_promised = |stamp: &Age| desk.agreed.promised(who).is_some_and(|bounds| bounds.has(*stamp));
+        if commit.is_some_and(|stamp| !is_promised(&stamp)) {
+            // No sound home says so: it is asked again.
+            self.concluding.remove(&who);
+            return;
+        }
         concluding.is_appended = true;
-        let is_commit = concluding.is_commit;
-        desk.append(desk.clock, Content::Outcome(who, is_commit));
+        desk.append(desk.clock, Content::Outcome(who, commit));
         // Planted, ACK-AGREED: acknowledged before the outcome stands in this partition's log.
         if desk.site.bugs.has(Bug::AckEarly) {
             desk.tell_manager(who.home().partition, Protocol::Ack(who));
@@ -263,7 +330,7 @@ impl Cohort {
 
     /// The node serves its partition from now on: what is promised has to be asked for.
     pub fn begin(&mut self, desk: &mut Desk<'_>) {
-        self.ask(|_| true, desk);
+        self.ask_homes(|_| true, desk);
     }
 
     /// The node serves its partition no more.
@@ -274,10 +341,10 @@ impl Cohort {
 
     /// A home has a new leader, or messages to it may be lost: what is promised to it is asked for.
     pub fn disturbed(&mut self, home: PartitionId, desk: &mut Desk<'_>) {
-        self.ask(|who| who.home().partition == home, desk);
+        self.ask_homes(|who| who.home().partition == home, desk);
     }
 
-    fn ask(&mut self, is_meant: impl Fn(AttemptId) -> bool, desk: &mut Desk<'_>) {
+    fn ask_homes(&mut self, is_meant: impl Fn(AttemptId) -> bool, desk: &mut Desk<'_>) {
         let unknown = desk.agreed.prepared().filter(|who| !self.concluding.contains_key(who));
         let unknown: Vec<AttemptId> = unknown.collect();
         self.asks_at = (!unknown.is_empty()).then(|| desk.elapsed().plus(ASK_EVERY));
@@ -294,7 +361,7 @@ impl Cohort {
     /// Asks the homes of what is promised, if it is time.
     pub fn pass(&mut self, desk: &mut Desk<'_>) {
         if self.asks_at.is_some_and(|at| at <= desk.elapsed()) {
-            self.ask(|_| true, desk);
+            self.ask_homes(|_| true, desk);
         }
     }
 
@@ -308,6 +375,9 @@ impl Cohort {
     /// # Errors
     /// The first broken invariant.
     pub fn check(&self) -> Result<(), String> {
+        if let Some((who, _)) = self.confirming.validating.iter().find(|(_, of)| of.awaited.is_empty()) {
+            return Err(format!("attempt {who} is validated and not confirmed"));
+        }
         match self.gathering.iter().find(|(_, gathering)| gathering.awaited == 0) {
             Some((who, _)) => Err(format!("attempt {who} is gathered and not promised")),
             None if self.confirming.under_way.is_none() && !self.confirming.waiting.is_empty() => {
@@ -318,17 +388,23 @@ impl Cohort {
     }
 }
 
+/// True if the shards of a request are the partition's, and its bounds are such as a coordinator names: it may come from another node.
+fn is_sound(bounds: Bounds, shards: &[u16], desk: &Desk<'_>) -> bool {
+    let own = desk.site.layout.shards_of(desk.site.partition);
+    !bounds.is_empty() && bounds.from <= LATEST && shards.iter().all(|s| own.contains(&usize::from(*s)))
+}
+
 #[cfg(test)]
 mod tests {
     use std::sync::Arc;
 
-    use ordain_model::{Epoch, Millis};
+    use ordain_model::Epoch;
     use ordain_role::NodeId;
 
     use super::*;
     use crate::bench::Bench;
     use crate::entry::Entry;
-    use crate::ids::{Age, Lead, Term, TransactionId};
+    use crate::ids::{Lead, Term, TransactionId};
     use crate::message::{Message, Termed};
 
     const HOME: Lead = Lead { partition: PartitionId(0), term: Term(1) };
@@ -374,16 +450,16 @@ mod tests {
             let sends = at.tell(|desk| act(cohort, desk));
             cohort.check().unwrap();
             let sent = sends.into_iter().map(|(_, message)| match message {
-                Message::Own(Own::Gather(WHO)) => Gather,
+                Message::Own(Own::Gather(WHO, _)) => Gather,
                 Message::Own(Own::Drop(WHO)) => Drop,
-                Message::Termed(Termed { content: Protocol::Vote(WHO, is_yes), .. }) => Vote(is_yes),
+                Message::Termed(Termed { content: Protocol::Vote(WHO, may), .. }) => Vote(may.is_some()),
                 Message::Termed(Termed { content: Protocol::Ack(WHO), .. }) => Ack,
                 Message::Termed(Termed { content: Protocol::Ask(WHO), .. }) => Ask,
                 Message::Log(Log::Append(entry)) => {
                     appended.push_back(entry.clone());
                     match entry.content {
                         Content::Prepare(_) => Promise,
-                        Content::Outcome(WHO, is_commit) => Sent::Outcome(is_commit),
+                        Content::Outcome(WHO, commit) => Sent::Outcome(commit.is_some()),
                         _ => panic!("{entry:?}"),
                     }
                 }
@@ -394,16 +470,23 @@ mod tests {
 
         fn prepare(&mut self) -> Vec<Sent> {
             let (shards, returned) = (vec![1], Vec::new());
-            let request = PrepareRequest { attempt: WHO, age: Age(7), shards, returned, now: Millis(3) };
+            let request =
+                PrepareRequest { attempt: WHO, bounds: Bounds::at(Age(7)), shards, returned, now: Millis(3) };
             self.tell(|cohort, desk| cohort.prepare(request, desk))
         }
 
         fn gathered(&mut self) -> Vec<Sent> {
-            self.tell(|cohort, desk| cohort.gathered(WHO, Some(Gathered::default()), desk))
+            self.tell(|cohort, desk| {
+                cohort.gathered(
+                    WHO,
+                    Some(Gathered { bounds: Bounds::at(Age(7)), ..Gathered::default() }),
+                    desk,
+                )
+            })
         }
 
         fn decide(&mut self, is_commit: bool) -> Vec<Sent> {
-            self.tell(|cohort, desk| cohort.decide(HOME.partition, WHO, is_commit, desk))
+            self.tell(|cohort, desk| cohort.decide(HOME.partition, WHO, is_commit.then_some(Age(7)), desk))
         }
 
         /// The log has agreed on the next entry.

@@ -6,7 +6,7 @@ use ordain_execution::TableChange;
 use ordain_model::{Cell, Gsn, codec};
 use ordain_store::{MemoryStore, RecordId, RecordStore};
 
-use crate::ids::{Age, AttemptId, TransactionId};
+use crate::ids::{Age, AttemptId, Bounds, TransactionId};
 use crate::stamps::Stamps;
 
 /// The order of transactions by age, equal ages by number. A smaller one is older; attempts at one transaction are equal.
@@ -98,37 +98,65 @@ pub trait ConcurrencyControl: Debug + Send {
         mode: Mode,
     ) -> Verdict;
 
+    /// The first stamp that an attempt may have, as far as it has run here. An attempt that is not known, or whose stamp is its age, has
+    /// none.
+    fn begins(&self, _who: AttemptId) -> Age {
+        Age(0)
+    }
+
+    /// Validates an attempt before it is promised or confirmed: it may commit with each stamp within the answer, whatever others do until
+    /// it is finished. None if no stamp within the bounds is left: the participant finishes it.
+    ///
+    /// Stamps below `lowest` are not given any more. An attempt is validated again if it was restored or the answer was lost.
+    fn validate(
+        &mut self,
+        _store: &mut MemoryStore,
+        _who: AttemptId,
+        bounds: Bounds,
+        _lowest: Age,
+    ) -> Option<Bounds> {
+        Some(bounds)
+    }
+
     /// Makes a change of whole databases that an attempt has committed, in the order of the log, on every member of the partition.
-    /// `stamp` is the attempt's age.
+    /// `stamp` is that with which the attempt has committed.
     fn change(&mut self, store: &mut MemoryStore, change: TableChange, _stamp: Age, version: Gsn) {
         change.apply(&mut store.table(version));
     }
 
     /// Installs a record as an attempt leaves it that has committed, in the order of the log, on every member of the partition.
-    /// `stamp` is the attempt's age. What an engine remembers of it follows from the log alone, as records do.
+    /// `stamp` is that with which the attempt has committed. What an engine remembers of it follows from the log alone, as records do.
     fn install(&mut self, store: &mut MemoryStore, record: RecordId, cell: Cell, _stamp: Age, version: Gsn) {
         store.put_back(record, cell, version);
     }
 
-    /// Ends an attempt: installed, aborted, or cancelled while it waits. Nothing of it counts any more; it may be unknown.
+    /// Ends an attempt: installed, aborted, or cancelled while it waits. Nothing of it counts any more; it may be unknown. `commit` is the
+    /// stamp with which it has committed, if it has.
     ///
     /// Locks on records are released before the one on the table, so that a request that waited for the table finds records
     /// as the attempt leaves them.
-    fn finish(&mut self, store: &mut MemoryStore, who: AttemptId, ended: &mut Ended);
+    fn finish(&mut self, store: &mut MemoryStore, who: AttemptId, commit: Option<Age>, ended: &mut Ended);
 
     /// Begins a term, after [`clear`]: in earlier ones accesses with any stamp below the floor may have been granted.
     ///
     /// [`clear`]: ConcurrencyControl::clear
     fn begin(&mut self, _floor: Age) {}
 
-    /// Gives a prepared attempt of an earlier term a lock that it held. Locks are restored after the term has [begun] and before
-    /// any access.
+    /// Gives a prepared attempt of an earlier term a lock that it held, with the stamps that it may have. Locks are restored after the term has
+    /// [begun] and before any access.
     ///
     /// # Panics
     /// If the lock conflicts with one that is held, or others wait for it: the log would hold what was never granted.
     ///
     /// [begun]: ConcurrencyControl::begin
-    fn restore(&mut self, store: &mut MemoryStore, who: AttemptId, age: Age, target: Target, mode: Mode);
+    fn restore(
+        &mut self,
+        store: &mut MemoryStore,
+        who: AttemptId,
+        bounds: Bounds,
+        target: Target,
+        mode: Mode,
+    );
 
     /// True if an attempt may change a record that is in the store.
     fn is_held(&self, store: &MemoryStore, record: RecordId) -> bool {

@@ -9,6 +9,9 @@
 //!     └──────────────────┘        └─ nothing is written ─▶ Confirming ─▶ answered
 //! ```
 //!
+//! Where an attempt's stamp is chosen when it commits, each partition answers with the stamps that the attempt may have, and this node's
+//! participants are asked last, within those of the others: between Voting and Deciding stands Validating.
+//!
 //! A transaction that is interactive waits for its client between its steps, with its locks ([`open`]).
 //!
 //! A coordinator is of one term: with it go all attempts that it has not proposed to commit. What it has proposed, the log
@@ -33,11 +36,12 @@ use ordain_model::{
 };
 use ordain_role::{Bug, NodeId};
 
+use crate::agreed::Decided;
 use crate::desk::{Desk, Site};
 use crate::entry::{Commit, Content, Entry};
 use crate::figures::Reasons;
-use crate::ids::{Age, AttemptId, Lead, TransactionId};
-use crate::message::{Accessed, Failure, PrepareRequest, Protocol, Relay, Returned};
+use crate::ids::{Age, AttemptId, Bounds, Lead, TransactionId};
+use crate::message::{Accessed, ConfirmRequest, Failure, Own, PrepareRequest, Protocol, Relay, Returned};
 use crate::options::pause;
 use crate::stamps::Stamps;
 use agenda::Agenda;
@@ -105,9 +109,11 @@ enum State {
     /// Participants run it.
     Executing(Executing),
     /// Its end is known, and rests on reads alone: `awaited` have not confirmed that their leaders lead.
-    Confirming { awaited: BTreeSet<PartitionId>, shards: Vec<(usize, Lead)>, end: End },
+    Confirming { awaited: BTreeSet<PartitionId>, shards: Vec<(usize, Lead)>, bounds: Bounds, end: End },
     /// Its participants vote: `awaited` have not promised it.
     Voting { awaited: BTreeSet<PartitionId>, shards: Vec<(usize, Lead)>, ready: Box<Ready> },
+    /// The others have promised it: `awaited` of this node's participants have not said with which stamps it may commit.
+    Validating { awaited: BTreeSet<usize>, shards: Vec<(usize, Lead)>, ready: Box<Ready> },
     /// The decision is on its way into the log.
     Deciding { shards: Vec<(usize, Lead)> },
     /// The attempt was refused; the next begins when the agenda says so.
@@ -120,6 +126,8 @@ enum State {
 #[derive(Debug)]
 struct Ready {
     now: Millis,
+    /// The stamps that it may have, by those who have answered.
+    bounds: Bounds,
     commit: Commit,
 }
 
@@ -291,12 +299,17 @@ impl Coordinator {
 
     fn begin_attempt(&mut self, number: u64, desk: &mut Desk<'_>) {
         let now = desk.clock.max(self.latest);
-        if desk.site.stamps == Stamps::OfTransaction {
-            return self.run_attempt(number, now, desk);
-        }
-        match self.stamping.stamp(number, now, desk) {
-            Some(stamp) => self.begin_stamped(number, stamp, desk),
-            None => self.wait_for_stamp(number, desk),
+        match desk.site.stamps {
+            Stamps::OfTransaction => self.run_attempt(number, now, desk),
+            Stamps::AtCommit => {
+                let first = self.first_stamp(desk);
+                self.live.get_mut(&number).into_iter().for_each(|live| live.age = first);
+                self.run_attempt(number, now, desk);
+            }
+            Stamps::OfAttempt => match self.stamping.stamp(number, now, desk) {
+                Some(stamp) => self.begin_stamped(number, stamp, desk),
+                None => self.wait_for_stamp(number, desk),
+            },
         }
     }
 
@@ -342,9 +355,11 @@ impl Coordinator {
         };
         let State::Executing(executing) = &mut live.state else { return };
         let fragments = live.chunk.fragments(&live.chunk.txns()[live.at]);
+        let first = accessed.from;
         if !executing.take(from, accessed, fragments, desk) {
             return;
         }
+        live.age = live.age.max(first);
         match failure {
             // A no ends the wait at once.
             Some(Failure::Refused) => self.retry_later(number, desk.site.refusal, desk),
@@ -394,12 +409,24 @@ impl Coordinator {
             failure = None;
         }
         let end = executing.end(&desk.site.registry, &live.chunk, txn, failure);
+        let bounds = match desk.site.stamps.are_chosen_late() {
+            true => Bounds::from(live.age),
+            false => Bounds::at(live.age),
+        };
+        let there = |partition| {
+            let there = shards.iter().filter(move |(_, lead)| lead.partition == partition);
+            there.map(|(shard, _)| *shard as u16).collect()
+        };
         if failure.is_some() || (!executing.has_written() && session.is_none()) {
             for partition in &partitions {
-                desk.tell_manager(*partition, Protocol::Confirm(who));
+                // Elsewhere who only reads leaves nothing to agree on.
+                let asks = desk.site.stamps.are_chosen_late();
+                let shards = if asks { there(*partition) } else { Vec::new() };
+                let request = ConfirmRequest { attempt: who, bounds, shards };
+                desk.tell_manager(*partition, Protocol::Confirm(request));
             }
             let is_confirmed = partitions.is_empty();
-            live.state = State::Confirming { awaited: partitions, shards, end };
+            live.state = State::Confirming { awaited: partitions, shards, bounds, end };
             if is_confirmed {
                 self.confirmed_by_all(number, desk);
             }
@@ -411,22 +438,19 @@ impl Coordinator {
         let commit = Commit {
             attempt: who,
             age: live.age,
+            ceiling: Millis(0),
             session,
             reply: end.reply,
             changes,
             writes,
             participants: others.iter().copied().collect(),
         };
-        let ready = Box::new(Ready { now: executing.now(), commit });
+        let ready = Box::new(Ready { now: executing.now(), bounds, commit });
         let prepares: Vec<(PartitionId, PrepareRequest)> = others
             .iter()
             .map(|partition| {
-                let there = shards.iter().filter(|(_, lead)| lead.partition == *partition);
-                let shards = there.map(|(shard, _)| *shard as u16).collect();
-                let returned = executing.take_returned(*partition);
-                let request =
-                    PrepareRequest { attempt: who, age: live.age, shards, returned, now: ready.now };
-                (*partition, request)
+                let (shards, returned) = (there(*partition), executing.take_returned(*partition));
+                (*partition, PrepareRequest { attempt: who, bounds, shards, returned, now: ready.now })
             })
             .collect();
         let is_alone = others.is_empty();
@@ -435,23 +459,28 @@ impl Coordinator {
             desk.tell_manager(partition, Protocol::Prepare(request));
         }
         if is_alone {
-            self.decide(number, desk);
+            self.validate(number, desk);
         }
     }
 
     // ---- agreeing ------------------------------------------------------------------------------------------
 
-    /// Takes a confirmation of a partition that its leader was leader after all of the attempt was read there.
-    pub fn confirmed(&mut self, from: Lead, who: AttemptId, desk: &mut Desk<'_>) {
+    /// Takes a confirmation of a partition that its leader was leader after all of the attempt was read there, with the stamps that the
+    /// attempt may have.
+    pub fn confirmed(&mut self, from: Lead, who: AttemptId, may: Option<Bounds>, desk: &mut Desk<'_>) {
         let number = who.transaction.number;
         let Some(live) = self.live.get_mut(&number).filter(|live| live.attempt == who.attempt) else {
             return;
         };
-        let State::Confirming { awaited, shards, .. } = &mut live.state else { return };
+        let State::Confirming { awaited, shards, bounds, .. } = &mut live.state else { return };
         // Reads of another term prove nothing about this one.
         let is_sound = shards.iter().all(|(_, lead)| lead.partition != from.partition || *lead == from);
         if !is_sound {
             return self.retry_later(number, Abort::TermChanged, desk);
+        }
+        *bounds = bounds.with(may.unwrap_or_default());
+        if bounds.is_empty() {
+            return self.retry_later(number, desk.site.refusal, desk);
         }
         awaited.remove(&from.partition);
         if awaited.is_empty() {
@@ -460,57 +489,123 @@ impl Coordinator {
     }
 
     fn confirmed_by_all(&mut self, number: u64, desk: &mut Desk<'_>) {
-        let Some(live) = self.live.get(&number) else { return };
+        let Some(live) = self.live.get_mut(&number) else { return };
         let who = live.who(number);
-        let State::Confirming { shards, end, .. } = &live.state else { return };
+        let State::Confirming { shards, bounds, end, .. } = &live.state else { return };
+        live.age = bounds.from;
         for (shard, lead) in shards {
-            desk.tell_participant(*shard, lead.term, Protocol::Finish(who));
+            desk.tell_participant(*shard, lead.term, Protocol::Finish(who, Some(live.age)));
         }
-        let end = end.clone();
+        let (end, stamp) = (end.clone(), live.age);
+        self.committed_with(stamp, desk);
         self.counts.confirmed += 1;
         self.end(number, end.status, desk.agreed.place(), &end.reply);
     }
 
     /// Takes the vote of a partition.
-    pub fn voted(&mut self, from: Lead, who: AttemptId, is_yes: bool, desk: &mut Desk<'_>) {
+    pub fn voted(&mut self, from: Lead, who: AttemptId, may: Option<Bounds>, desk: &mut Desk<'_>) {
         let number = who.transaction.number;
         let live = self.live.get_mut(&number).filter(|live| live.attempt == who.attempt);
-        let Some(Live { state: State::Voting { awaited, shards, .. }, .. }) = live.map(|live| &mut **live)
+        let Some(Live { state: State::Voting { awaited, shards, ready }, .. }) = live.map(|live| &mut **live)
         else {
             // The attempt is over: the sender asks what has become of it, if it has to know.
             return;
         };
         let is_sound = shards.iter().all(|(_, lead)| lead.partition != from.partition || *lead == from);
-        if !is_yes || !is_sound {
+        let Some(may) = may.filter(|_| is_sound) else {
             let reason = if is_sound { Abort::VoteNo } else { Abort::TermChanged };
             return self.retry_later(number, reason, desk);
+        };
+        ready.bounds = ready.bounds.with(may);
+        if ready.bounds.is_empty() {
+            return self.retry_later(number, desk.site.refusal, desk);
         }
         awaited.remove(&from.partition);
         if awaited.is_empty() {
-            self.decide(number, desk);
+            self.validate(number, desk);
         }
     }
 
-    /// Proposes to commit: every other partition has promised.
-    fn decide(&mut self, number: u64, desk: &mut Desk<'_>) {
+    /// Every other partition has promised: asks the participants of this node with which stamps the attempt may commit, if that is not known.
+    fn validate(&mut self, number: u64, desk: &mut Desk<'_>) {
         let Some(live) = self.live.get_mut(&number) else { return };
-        if !desk.is_remembered(live.age) {
-            return self.retry_later(number, desk.site.refusal, desk);
+        let who = live.who(number);
+        let State::Voting { shards, ready, .. } = &mut live.state else { return };
+        let own = shards.iter().filter(|(_, lead)| lead.partition == desk.site.partition);
+        let own: BTreeSet<usize> = match desk.site.stamps.are_chosen_late() {
+            true => own.map(|(shard, _)| *shard).collect(),
+            false => BTreeSet::new(),
+        };
+        if own.is_empty() {
+            return self.decide(number, desk);
+        }
+        for shard in &own {
+            desk.out.send(desk.site.participant(desk.site.node, *shard), Own::Validate(who, ready.bounds));
         }
         let State::Voting { shards, ready, .. } = std::mem::replace(&mut live.state, State::Waiting) else {
             return;
         };
-        let Ready { now, commit } = *ready;
+        live.state = State::Validating { awaited: own, shards, ready };
+    }
+
+    /// Takes the answer of a participant of this node; answers whether it was asked for here.
+    pub fn validated(
+        &mut self,
+        who: AttemptId,
+        shard: usize,
+        may: Option<Bounds>,
+        desk: &mut Desk<'_>,
+    ) -> bool {
+        let number = who.transaction.number;
+        let is_its = |live: &&mut Box<Live>| live.who(number) == who;
+        let Some(live) = self.live.get_mut(&number).filter(is_its) else { return false };
+        let State::Validating { awaited, ready, .. } = &mut live.state else { return false };
+        ready.bounds = ready.bounds.with(may.unwrap_or_default());
+        if ready.bounds.is_empty() {
+            self.retry_later(number, desk.site.refusal, desk);
+            return true;
+        }
+        awaited.remove(&shard);
+        if awaited.is_empty() {
+            self.decide(number, desk);
+        }
+        true
+    }
+
+    /// Proposes to commit: every partition has promised.
+    fn decide(&mut self, number: u64, desk: &mut Desk<'_>) {
+        let Some(live) = self.live.get_mut(&number) else { return };
+        let (State::Voting { ready, .. } | State::Validating { ready, .. }) = &live.state else { return };
+        let stamp = ready.bounds.from;
+        if !desk.is_remembered(stamp) {
+            return self.retry_later(number, desk.site.refusal, desk);
+        }
+        let (State::Voting { shards, ready, .. } | State::Validating { shards, ready, .. }) =
+            std::mem::replace(&mut live.state, State::Waiting)
+        else {
+            return;
+        };
+        let Ready { now, commit, .. } = *ready;
         self.agenda.cancel(number);
+        live.age = stamp;
         live.state = State::Deciding { shards };
-        desk.append(now, Content::Commit(commit));
+        let ceiling = desk.ceiling_above(Bounds::at(stamp));
+        desk.append(now, Content::Commit(Commit { age: stamp, ceiling, ..commit }));
+    }
+
+    /// An attempt has committed, or has read, with this stamp.
+    fn committed_with(&mut self, stamp: Age, desk: &Desk<'_>) {
+        if desk.site.stamps.are_chosen_late() {
+            self.stamping.hear(stamp);
+        }
     }
 
     /// A decision is in the log: it is answered, and its participants are told.
     pub fn decided(&mut self, entry: &Entry, commit: &Commit, desk: &mut Desk<'_>) {
         let who = commit.attempt;
+        self.committed_with(commit.age, desk);
         if !commit.participants.is_empty() && desk.lead == Some(who.home()) {
-            self.announce(who, commit.participants.iter().copied().collect(), desk);
+            self.announce(who, commit.age, commit.participants.iter().copied().collect(), desk);
         }
         match commit.participants.is_empty() {
             true => self.counts.single += 1,
@@ -520,9 +615,15 @@ impl Coordinator {
     }
 
     /// Tells participants that an attempt has committed, until each has said that it knows.
-    fn announce(&mut self, who: AttemptId, participants: BTreeSet<PartitionId>, desk: &mut Desk<'_>) {
+    fn announce(
+        &mut self,
+        who: AttemptId,
+        stamp: Age,
+        participants: BTreeSet<PartitionId>,
+        desk: &mut Desk<'_>,
+    ) {
         for partition in &participants {
-            desk.tell_manager(*partition, Protocol::Decide(who, true));
+            desk.tell_manager(*partition, Protocol::Decide(who, Some(stamp)));
         }
         self.unacknowledged.insert(who, participants);
     }
@@ -540,19 +641,20 @@ impl Coordinator {
     ///
     /// Their denials may be forgotten: an attempt of an earlier term never commits, and who asks for it is denied anew.
     pub fn begin(&mut self, desk: &mut Desk<'_>) {
-        let denials = desk.agreed.all_decided().filter(|(_, decided)| !decided.is_commit);
+        let denials = desk.agreed.all_decided().filter(|(_, decided)| decided.commit.is_none());
         self.forgettable.extend(denials.map(|(who, _)| who));
         if !self.forgettable.is_empty() {
             self.forgets_at.get_or_insert(desk.elapsed().plus(FORGET_EVERY));
         }
-        let commits: Vec<(AttemptId, BTreeSet<PartitionId>)> = desk
+        let commits: Vec<(AttemptId, Age, BTreeSet<PartitionId>)> = desk
             .agreed
             .all_decided()
-            .filter(|(_, decided)| decided.is_commit)
-            .map(|(who, decided)| (who, decided.participants.iter().copied().collect()))
+            .filter_map(|(who, Decided { commit, participants })| {
+                Some((who, (*commit)?, participants.iter().copied().collect()))
+            })
             .collect();
-        for (who, participants) in commits {
-            self.announce(who, participants, desk);
+        for (who, stamp, participants) in commits {
+            self.announce(who, stamp, participants, desk);
         }
     }
 
@@ -597,9 +699,9 @@ impl Coordinator {
         }
         let touches = |live: &Live| match &live.state {
             State::Executing(executing) => executing.touches(partition),
-            State::Confirming { shards, .. } | State::Voting { shards, .. } => {
-                shards.iter().any(|(_, lead)| lead.partition == partition)
-            }
+            State::Confirming { shards, .. }
+            | State::Voting { shards, .. }
+            | State::Validating { shards, .. } => shards.iter().any(|(_, lead)| lead.partition == partition),
             State::Open(_) => live.open.as_ref().is_some_and(|open| open.former.touches(partition)),
             State::Deciding { .. } | State::Waiting => false,
         };
@@ -611,7 +713,9 @@ impl Coordinator {
         let waiting = self.unacknowledged.iter().filter(|(_, awaited)| awaited.contains(&partition));
         let waiting: Vec<AttemptId> = waiting.map(|(who, _)| *who).collect();
         for who in waiting {
-            desk.tell_manager(partition, Protocol::Decide(who, true));
+            if let Some(stamp) = desk.agreed.decided(who).and_then(|decided| decided.commit) {
+                desk.tell_manager(partition, Protocol::Decide(who, Some(stamp)));
+            }
         }
     }
 
@@ -630,7 +734,9 @@ impl Coordinator {
         let (shards, asked): (Vec<(usize, Lead)>, BTreeSet<PartitionId>) = match &live.state {
             State::Executing(executing) => (executing.shards(), BTreeSet::new()),
             State::Confirming { shards, .. } => (shards.clone(), BTreeSet::new()),
-            State::Voting { shards, .. } | State::Deciding { shards, .. } => {
+            State::Voting { shards, .. }
+            | State::Validating { shards, .. }
+            | State::Deciding { shards, .. } => {
                 let asked = shards.iter().map(|(_, lead)| lead.partition).filter(|p| *p != own).collect();
                 (shards.clone(), asked)
             }
@@ -641,10 +747,10 @@ impl Coordinator {
             State::Waiting => return,
         };
         for (shard, lead) in shards.iter().filter(|(_, lead)| !asked.contains(&lead.partition)) {
-            desk.tell_participant(*shard, lead.term, Protocol::Finish(who));
+            desk.tell_participant(*shard, lead.term, Protocol::Finish(who, None));
         }
         for partition in asked {
-            desk.tell_manager(partition, Protocol::Decide(who, false));
+            desk.tell_manager(partition, Protocol::Decide(who, None));
         }
     }
 
@@ -736,8 +842,7 @@ impl Coordinator {
         reply: impl FnOnce(&mut Vec<u8>),
     ) {
         let Asker { gateway, chunk, index } = asker;
-        // With stamps of attempts the order of a connection is theirs.
-        let seen = if self.is_stamping() { self.heard().0 } else { place.0 };
+        let seen = self.seen(place);
         let effect = Effect { stamp: Stamp::new(place.0), token: Token::of(seen) };
         let batch = self.outcomes.entry(gateway).or_insert_with(|| OutcomeBatch::new(gateway));
         batch.push(chunk, index, effect, status, reply);
@@ -801,6 +906,7 @@ impl Coordinator {
             let waits = match &live.state {
                 State::Executing(executing) => executing.awaits(),
                 State::Confirming { awaited, .. } | State::Voting { awaited, .. } => !awaited.is_empty(),
+                State::Validating { awaited, .. } => !awaited.is_empty(),
                 State::Deciding { .. } | State::Waiting => true,
                 State::Open(settling) => settling.is_some() != live.askers.is_empty(),
             };

@@ -11,9 +11,9 @@ use ordain_replication::Log;
 use ordain_role::{Address, Bugs, NodeId, Now, Outbox};
 
 use crate::agreed::Agreed;
-use crate::entry::{Content, Entry};
+use crate::entry::{Commit, Content, Entry, Prepare};
 use crate::figures::Traffic;
-use crate::ids::{Age, AttemptId, Lead, Term};
+use crate::ids::{Age, AttemptId, Bounds, Lead, Term};
 use crate::message::{Access, Accesses, Message, Own, Protocol, Termed};
 use crate::stamps::Stamps;
 
@@ -250,6 +250,12 @@ impl Desk<'_> {
         let place = self.appender.last.next();
         self.appender.last = place;
         self.traffic.records += 1;
+        match &content {
+            Content::Commit(Commit { ceiling, .. }) | Content::Prepare(Prepare { ceiling, .. }) => {
+                self.appender.reserve(*ceiling);
+            }
+            _ => {}
+        }
         let entry = Entry { place, term, now, content, agreed: None };
         self.out.send(self.site.log, Log::Append(Arc::new(entry)));
         place
@@ -268,7 +274,7 @@ impl Desk<'_> {
         match self.participant(shard).filter(|(_, to)| to.term == term) {
             Some((participant, to)) => {
                 let Some(from) = self.lead else { return false };
-                if let Protocol::Finish(who) = &content {
+                if let Protocol::Finish(who, _) = &content {
                     self.departing.withdraw((participant, to), *who);
                 }
                 self.send(participant, Termed { from, to, content });
@@ -309,6 +315,13 @@ impl Desk<'_> {
                 self.send(address, Termed { from, to, content: Protocol::Access(accesses) });
             }
         }
+    }
+
+    /// The ceiling that an entry with these stamps has to raise, where they are not below one that was agreed on before (R-CEILING).
+    pub fn ceiling_above(&self, bounds: Bounds) -> Millis {
+        let ceiling = bounds.ceiling();
+        let raises = self.site.stamps.are_chosen_late() && ceiling > self.agreed.ceiling();
+        if raises { ceiling } else { Millis(0) }
     }
 
     /// True if nothing of an attempt's age is forgotten by the time at which the next entry is applied: else it is neither promised nor
@@ -407,11 +420,11 @@ mod tests {
         let sends = at.tell(|desk| {
             let participant = desk.participant(0).unwrap();
             [1, 2].into_iter().for_each(|number| desk.access(participant, &chunk, access(number)));
-            desk.tell_participant(0, own.term, Protocol::Finish(who(1)));
+            desk.tell_participant(0, own.term, Protocol::Finish(who(1), None));
             desk.send_accesses();
         });
         let numbers = sends.iter().flat_map(|(_, message)| match message {
-            Message::Termed(Termed { content: Protocol::Finish(who), .. }) => vec![who.transaction.number],
+            Message::Termed(Termed { content: Protocol::Finish(who, _), .. }) => vec![who.transaction.number],
             Message::Termed(Termed { content: Protocol::Access(accesses), .. }) => {
                 accesses.list.iter().map(|access| 10 + access.attempt.transaction.number).collect()
             }

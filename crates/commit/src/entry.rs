@@ -10,7 +10,7 @@ use ordain_role::{Bug, Bugs};
 
 use crate::concurrency::Mode;
 use crate::founding::Met;
-use crate::ids::{Age, AttemptId, Term};
+use crate::ids::{Age, AttemptId, Bounds, Term};
 
 /// An entry of a partition's log. Every member applies the same entries in the same order.
 #[derive(Clone, Debug, PartialEq)]
@@ -71,8 +71,8 @@ pub enum Content {
     /// A participant votes yes: it will install these writes if the home partition has committed the attempt, whatever
     /// happens to its leader.
     Prepare(Prepare),
-    /// A participant has learnt the outcome of what it has prepared: installed if true, dropped if not.
-    Outcome(AttemptId, bool),
+    /// A participant has learnt the outcome of what it has prepared: installed with this stamp, or dropped.
+    Outcome(AttemptId, Option<Age>),
     /// The home partition says that this attempt has not committed and never will.
     Deny(AttemptId),
     /// Every participant of these attempts knows their outcome: nobody asks for it again.
@@ -89,7 +89,7 @@ codec!(enum Content {
     0 => Begin,
     1 => Commit(commit),
     2 => Prepare(prepare),
-    3 => Outcome(attempt, is_commit),
+    3 => Outcome(attempt, commit),
     4 => Deny(attempt),
     5 => Forget(attempts),
     6 => Reserve(ceiling),
@@ -102,8 +102,10 @@ codec!(enum Content {
 pub struct Commit {
     /// The attempt.
     pub attempt: AttemptId,
-    /// Its age.
+    /// Its stamp.
     pub age: Age,
+    /// Stamps and times before this one may be used from now on, as with [`Content::Reserve`].
+    pub ceiling: Millis,
     /// The request of a session that is decided, if it is one.
     pub session: Option<(SessionId, RequestNo)>,
     /// The reply.
@@ -116,15 +118,17 @@ pub struct Commit {
     pub participants: Vec<PartitionId>,
 }
 
-codec!(struct Commit { attempt, age, session, reply, changes, writes, participants });
+codec!(struct Commit { attempt, age, ceiling, session, reply, changes, writes, participants });
 
 /// The promise of a participant.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Prepare {
     /// The attempt.
     pub attempt: AttemptId,
-    /// Its age.
-    pub age: Age,
+    /// The stamps that it may commit with.
+    pub bounds: Bounds,
+    /// Stamps and times before this one may be used from now on, as with [`Content::Reserve`]: the bounds are below it.
+    pub ceiling: Millis,
     /// Changes of whole databases, the same on each shard. They would come before the writes.
     pub changes: Vec<TableChange>,
     /// Records of this partition as the attempt would leave them. Of one that is here twice the later counts.
@@ -133,7 +137,7 @@ pub struct Prepare {
     pub holds: Vec<Hold>,
 }
 
-codec!(struct Prepare { attempt, age, changes, writes, holds });
+codec!(struct Prepare { attempt, bounds, ceiling, changes, writes, holds });
 
 /// Something that an attempt holds at a participant.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -268,20 +272,22 @@ mod tests {
         let commit = Commit {
             attempt,
             age: Age(9),
+            ceiling: Millis(6),
             session,
             reply,
             changes: changes.clone(),
             writes: writes.clone(),
             participants,
         };
-        let prepare = Prepare { attempt, age: Age(77), changes, writes, holds };
+        let prepare =
+            Prepare { attempt, bounds: Bounds::at(Age(77)), ceiling: Millis(0), changes, writes, holds };
         let contents = [
             Content::Begin,
             Content::Commit(Commit { session: None, ..commit.clone() }),
             Content::Commit(commit),
             Content::Prepare(prepare),
-            Content::Outcome(attempt, true),
-            Content::Outcome(attempt, false),
+            Content::Outcome(attempt, Some(Age(3))),
+            Content::Outcome(attempt, None),
             Content::Deny(attempt),
             Content::Forget(vec![attempt, attempt]),
             Content::Reserve(Millis(1 << 50)),

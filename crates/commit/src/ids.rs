@@ -138,6 +138,12 @@ impl Age {
         Age(self.0.saturating_add(by.0.saturating_mul(1 << Age::HOME)))
     }
 
+    /// The stamp after this one, whatever home it is of; the last of all has none.
+    #[must_use]
+    pub const fn next(self) -> Age {
+        Age(self.0.saturating_add(1))
+    }
+
     /// The time of a stamp since the Unix epoch.
     pub const fn micros(self) -> Micros {
         Micros(self.0 >> Age::HOME)
@@ -146,5 +152,50 @@ impl Age {
     /// The time of a stamp since the Unix epoch, rounded down.
     pub const fn time(self) -> Millis {
         Millis(self.micros().0 / 1_000)
+    }
+}
+
+/// The stamps that an attempt may have yet: an interval. Where its stamp is known before it runs that is the only one.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Bounds {
+    /// The first of them.
+    pub from: Age,
+    /// The first stamp after them.
+    pub until: Age,
+}
+
+codec!(struct Bounds { from, until });
+
+impl Bounds {
+    /// One stamp alone.
+    pub const fn at(stamp: Age) -> Bounds {
+        Bounds { from: stamp, until: stamp.next() }
+    }
+
+    /// Every stamp from this one on.
+    pub const fn from(stamp: Age) -> Bounds {
+        Bounds { from: stamp, until: Age(u64::MAX) }
+    }
+
+    /// True if there is no stamp in them.
+    pub fn is_empty(self) -> bool {
+        self.from >= self.until
+    }
+
+    /// True if a stamp is in them.
+    pub fn has(self, stamp: Age) -> bool {
+        self.from <= stamp && stamp < self.until
+    }
+
+    /// The stamps that are in both.
+    #[must_use]
+    pub fn with(self, other: Bounds) -> Bounds {
+        Bounds { from: self.from.max(other.from), until: self.until.min(other.until) }
+    }
+
+    /// The lowest ceiling that they are below: a time since the Unix epoch.
+    pub fn ceiling(self) -> Millis {
+        let time = self.until.time();
+        if Age::first_at(time) >= self.until { time } else { Millis(time.0 + 1) }
     }
 }

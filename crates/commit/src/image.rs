@@ -61,7 +61,7 @@ codec!(enum Part {
     3 => Remembered(records),
 });
 
-codec!(struct Decided { is_commit, participants });
+codec!(struct Decided { commit, participants });
 
 /// The image, whole.
 #[derive(Clone, Debug, Default, PartialEq)]
@@ -141,7 +141,7 @@ mod tests {
 
     use super::*;
     use crate::entry::{Content, Prepare};
-    use crate::ids::{Age, Lead, TransactionId};
+    use crate::ids::{Age, Bounds, Lead, TransactionId};
 
     fn who(number: u64) -> AttemptId {
         let home = Lead { partition: PartitionId(1), term: Term(3) };
@@ -157,12 +157,18 @@ mod tests {
             agreed: None,
         };
         let prepare = |number| {
-            let (attempt, age) = (who(number), Age(number));
-            Prepare { attempt, age, changes: Vec::new(), writes: Vec::new(), holds: Vec::new() }
+            let (attempt, bounds, ceiling) = (who(number), Bounds::at(Age(number)), Millis(number));
+            Prepare { attempt, bounds, ceiling, changes: Vec::new(), writes: Vec::new(), holds: Vec::new() }
         };
         let promised = |number| Arc::new(begin(number + 2, Content::Prepare(prepare(number))));
         let outcome = |number| {
-            (who(number), Decided { is_commit: number % 2 == 0, participants: vec![PartitionId(2)] })
+            (
+                who(number),
+                Decided {
+                    commit: (number % 2 == 0).then_some(Age(number)),
+                    participants: vec![PartitionId(2)],
+                },
+            )
         };
         let standing = Standing { term: Term(4), now: Millis(77), ceiling: Millis(99) };
         let prepared = (0..promises).map(promised).collect();

@@ -68,12 +68,12 @@ pub use desk::Site;
 pub use entry::{Commit, Content, Entries, Entry, Hold, Prepare, Terms};
 pub use family::{CommitEngine, CommitFamily, Order};
 pub use founding::Met;
-pub use ids::{Age, AttemptId, Lead, Term, TransactionId};
+pub use ids::{Age, AttemptId, Bounds, Lead, Term, TransactionId};
 pub use image::{Image, Part, Remembered, Standing, remembered};
 pub use manager::Manager;
 pub use message::{
-    Access, Accessed, Accesses, Failure, Gathered, Message, Own, PrepareRequest, Protocol, Relay, Returned,
-    Shipped, StampRequest, Stamped, Termed,
+    Access, Accessed, Accesses, ConfirmRequest, Failure, Gathered, Message, Own, PrepareRequest, Protocol,
+    Relay, Returned, Shipped, StampRequest, Stamped, Termed,
 };
 pub use opening::{OpenError, OpenedNode};
 pub use ordain_execution::{TableChange, Write};

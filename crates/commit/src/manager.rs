@@ -21,9 +21,9 @@ use crate::entry::{Content, Entry};
 use crate::figures::{self, Traffic};
 use crate::founding::Founding;
 use crate::hearsay::Hearsay;
-use crate::ids::{Lead, Term};
+use crate::ids::{Age, Bounds, Lead, Term};
 use crate::image::Image;
-use crate::message::{Message, Own, Protocol, Relay as RelayMessage, Returned, Termed};
+use crate::message::{ConfirmRequest, Message, Own, Protocol, Relay as RelayMessage, Returned, Termed};
 use crate::relay::{Own as OwnPart, Relay};
 use crate::saving::{Giver, Giving};
 use crate::times::Reservation;
@@ -474,17 +474,20 @@ impl Manager {
             Protocol::Accessed(accessed) => self.coordinator.accessed(from, accessed, &mut desk),
             Protocol::Settled(settled) => self.coordinator.settled(settled, &mut desk),
             Protocol::Prepare(request) => self.cohort.prepare(request, &mut desk),
-            Protocol::Vote(who, is_yes) => self.coordinator.voted(from, who, is_yes, &mut desk),
-            Protocol::Decide(who, is_commit) => self.cohort.decide(from.partition, who, is_commit, &mut desk),
+            Protocol::Vote(who, may) => self.coordinator.voted(from, who, may, &mut desk),
+            Protocol::Decide(who, commit) => self.cohort.decide(from.partition, who, commit, &mut desk),
             Protocol::Ack(who) => self.coordinator.acknowledged(from.partition, who, now.elapsed),
             Protocol::Ask(who) => self.coordinator.asked(from.partition, who, &mut desk),
-            Protocol::Confirm(who) => self.cohort.confirm(who, &mut desk),
-            Protocol::Confirmed(who) if who.attempt == 0 => self.coordinator.proved(from, who, &mut desk),
-            Protocol::Confirmed(who) => self.coordinator.confirmed(from, who, &mut desk),
+            Protocol::Confirm(request) => self.cohort.confirm(request, &mut desk),
+            Protocol::Confirmed(who, _) if who.attempt == 0 => self.coordinator.proved(from, who, &mut desk),
+            Protocol::Confirmed(who, may) => self.coordinator.confirmed(from, who, may, &mut desk),
             Protocol::Computing(who) => self.coordinator.computing(from, who),
             Protocol::Stamps(request) => {
-                let question = self.coordinator.count(from, request, &desk);
-                question.into_iter().for_each(|who| self.cohort.confirm(who, &mut desk));
+                if let Some(who) = self.coordinator.count(from, request, &desk) {
+                    let question =
+                        ConfirmRequest { attempt: who, bounds: Bounds::at(Age(0)), shards: Vec::new() };
+                    self.cohort.confirm(question, &mut desk);
+                }
             }
             Protocol::Stamped(stamped) => self.coordinator.stamped(stamped, &mut desk),
             content => out.halt(format!("a manager was sent a message that is not for it: {content:?}")),
@@ -591,6 +594,12 @@ impl Manager {
     fn take_own(&mut self, message: Own, now: Now, out: &mut Outbox<Message>) {
         match message {
             Own::Gathered(who, gathered) => self.cohort.gathered(who, gathered, &mut desk!(self, now, out)),
+            Own::Validated(who, shard, may) => {
+                let mut desk = desk!(self, now, out);
+                if !self.coordinator.validated(who, usize::from(shard), may, &mut desk) {
+                    self.cohort.validated(who, shard, may, &mut desk);
+                }
+            }
             Own::Ready(term) => self.ready(term, now, out),
             Own::Reserve(time) if self.lead.is_some() => {
                 self.reservation.want(time, &mut desk!(self, now, out));
@@ -660,7 +669,8 @@ impl Role for Manager {
             _ => {}
         }
         self.save(now, out);
-        let wanted = self.coordinator.take_wanted().filter(|_| self.lead.is_some());
+        let wanted = self.coordinator.take_wanted().max(self.cohort.take_wanted());
+        let wanted = wanted.filter(|_| self.lead.is_some());
         let mut desk = desk!(self, now, out);
         if let Some(time) = wanted {
             self.reservation.want(time, &mut desk);

@@ -14,7 +14,7 @@ use ordain_role::{Bytes, PeerChange, Wire, from_variants};
 use crate::cuts::CutMessage;
 use crate::entry::{Entry, Hold};
 use crate::founding::Met;
-use crate::ids::{Age, AttemptId, Lead, Term};
+use crate::ids::{Age, AttemptId, Bounds, Lead, Term};
 
 /// A message between the roles of the family.
 #[derive(Clone, Debug)]
@@ -69,24 +69,24 @@ pub enum Protocol {
     Settle(AttemptId, Settle),
     /// Participant to coordinator: it is done.
     Settled(Settled),
-    /// Coordinator to participant: an attempt is over without effect, or has only read.
-    Finish(AttemptId),
+    /// Coordinator to participant: an attempt is over without effect, or has only read and has this stamp.
+    Finish(AttemptId, Option<Age>),
     /// Coordinator to participant, after messages may have been lost: of this home's attempts, these alone are under way.
     Still(Vec<AttemptId>),
     /// Coordinator to the manager of another partition: promise this.
     Prepare(PrepareRequest),
-    /// Manager to coordinator: it is promised, or it never will be.
-    Vote(AttemptId, bool),
-    /// Coordinator to manager: the outcome; true if it has committed.
-    Decide(AttemptId, bool),
+    /// Manager to coordinator: it is promised with these stamps, or it never will be.
+    Vote(AttemptId, Option<Bounds>),
+    /// Coordinator to manager: the outcome; the stamp with which it has committed, if it has.
+    Decide(AttemptId, Option<Age>),
     /// Manager to coordinator: the outcome is agreed on here.
     Ack(AttemptId),
     /// Manager to coordinator: what has become of this, which is promised here?
     Ask(AttemptId),
     /// Coordinator to manager: does your node lead? All that the attempt reads there has been read.
-    Confirm(AttemptId),
-    /// Manager to coordinator: it led in its term after it was asked.
-    Confirmed(AttemptId),
+    Confirm(ConfirmRequest),
+    /// Manager to coordinator: it led in its term after it was asked, and the attempt may have these stamps; or it may have none.
+    Confirmed(AttemptId, Option<Bounds>),
     /// Coordinator to the leader of the first partition, where that gives the stamps of all homes: so many are wanted.
     Stamps(StampRequest),
     /// The answer to it.
@@ -221,6 +221,8 @@ pub struct Accessed {
     pub writes: Vec<Write>,
     /// The latest stamp that the participant's concurrency control knows of.
     pub latest: Age,
+    /// The first stamp that the attempt may have here.
+    pub from: Age,
 }
 
 /// A reason why a participant has not run all fragments.
@@ -239,8 +241,8 @@ pub enum Failure {
 pub struct PrepareRequest {
     /// The attempt.
     pub attempt: AttemptId,
-    /// Its age.
-    pub age: Age,
+    /// The stamps that it may have, as far as the coordinator knows.
+    pub bounds: Bounds,
     /// The participants there that ran fragments of it.
     pub shards: Vec<u16>,
     /// Records there as compute fragments elsewhere have left them.
@@ -248,6 +250,19 @@ pub struct PrepareRequest {
     /// The time that the attempt has seen.
     pub now: Millis,
 }
+
+/// A coordinator's question to a partition at which an attempt has only read, or at which the transaction aborts by itself.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct ConfirmRequest {
+    /// The attempt.
+    pub attempt: AttemptId,
+    /// The stamps that it may have, as far as the coordinator knows.
+    pub bounds: Bounds,
+    /// The participants there that ran fragments of it, where they have to agree on its stamp.
+    pub shards: Vec<u16>,
+}
+
+codec!(struct ConfirmRequest { attempt, bounds, shards });
 
 /// Between a manager that relays transactions and the one that coordinates them.
 #[derive(Clone, Debug)]
@@ -293,10 +308,14 @@ pub enum Own {
     Ready(Term),
     /// Manager to participant: the node serves the partition no more.
     Stand,
-    /// Manager to participant: hand over what this attempt has written and holds.
-    Gather(AttemptId),
-    /// Participant to manager: here it is; nothing if the attempt is not complete here.
+    /// Manager to participant: validate this attempt within these bounds, and hand over what it has written and holds.
+    Gather(AttemptId, Bounds),
+    /// Participant to manager: here it is; nothing if the attempt is not complete here, or has no stamp.
     Gathered(AttemptId, Option<Gathered>),
+    /// Manager to participant: validate this attempt within these bounds; the partition promises nothing of it.
+    Validate(AttemptId, Bounds),
+    /// Participant of that number to manager: the stamps that it may have; nothing as with [`Own::Gathered`].
+    Validated(AttemptId, u16, Option<Bounds>),
     /// Manager to participant: a home is led in this term. What its former leaders began and nobody has promised is over.
     Home(Lead),
     /// Manager to participant: this attempt of another home is over; it was not promised.
@@ -310,6 +329,8 @@ pub enum Own {
 /// The writes and locks of an attempt at a participant.
 #[derive(Clone, Debug, Default)]
 pub struct Gathered {
+    /// The stamps that it may have.
+    pub bounds: Bounds,
     /// Its changes of whole databases.
     pub changes: Vec<TableChange>,
     /// Its writes.
@@ -356,15 +377,15 @@ codec!(struct Termed { from, to, content });
 codec!(enum Protocol {
     0 => Access(accesses),
     1 => Accessed(accessed),
-    2 => Finish(attempt),
+    2 => Finish(attempt, commit),
     3 => Still(attempts),
     4 => Prepare(request),
-    5 => Vote(attempt, is_yes),
-    6 => Decide(attempt, is_commit),
+    5 => Vote(attempt, bounds),
+    6 => Decide(attempt, commit),
     7 => Ack(attempt),
     8 => Ask(attempt),
-    9 => Confirm(attempt),
-    10 => Confirmed(attempt),
+    9 => Confirm(request),
+    10 => Confirmed(attempt, bounds),
     11 => Computing(attempt),
     12 => Settle(attempt, what),
     13 => Settled(settled),
@@ -376,9 +397,9 @@ codec!(struct Accesses { chunk, list });
 codec!(struct Access { attempt, age, at, fragments, inputs, shipped, returned, now, seed, step, is_last });
 codec!(struct Shipped { slot, cell as Framed, version, is_held_back });
 codec!(struct Accessed {
-    attempt, shard, slots, failure, shipped, returned, is_too_long, has_written, changes, writes, latest
+    attempt, shard, slots, failure, shipped, returned, is_too_long, has_written, changes, writes, latest, from
 });
-codec!(struct PrepareRequest { attempt, age, shards, returned, now });
+codec!(struct PrepareRequest { attempt, bounds, shards, returned, now });
 
 codec!(enum Failure {
     0 => Refused,
@@ -473,14 +494,16 @@ mod tests {
             changes: vec![TableChange::Clear(Some(Db(3)))],
             writes: Vec::new(),
             latest: Age(8),
+            from: Age(9),
         };
         let request = PrepareRequest {
             attempt: who,
-            age: Age(5),
+            bounds: Bounds { from: Age(5), until: Age(9) },
             shards: vec![1, 2],
             returned: Vec::new(),
             now: Millis(4),
         };
+        let question = ConfirmRequest { attempt: who, bounds: Bounds::from(Age(5)), shards: vec![1] };
         let messages = [
             Message::Front(Front::Pause(PauseNo(3))),
             Message::Leads(lead(7, 1)),
@@ -502,8 +525,12 @@ mod tests {
             termed(Protocol::Accessed(accessed)),
             termed(Protocol::Prepare(request)),
             termed(Protocol::Still(vec![who])),
-            termed(Protocol::Vote(who, true)),
-            termed(Protocol::Decide(who, false)),
+            termed(Protocol::Vote(who, Some(Bounds::at(Age(7))))),
+            termed(Protocol::Decide(who, None)),
+            termed(Protocol::Decide(who, Some(Age(7)))),
+            termed(Protocol::Finish(who, Some(Age(7)))),
+            termed(Protocol::Confirm(question)),
+            termed(Protocol::Confirmed(who, None)),
         ];
         for message in messages {
             let bytes = message.to_bytes();

@@ -24,7 +24,7 @@ use crate::capture::Capture;
 use crate::concurrency::{ConcurrencyControl, Ended, Target};
 use crate::digests::Digests;
 use crate::entry::{Content, Entry, Hold, Prepare, Terms};
-use crate::ids::{Age, AttemptId, Lead, Term};
+use crate::ids::{Age, AttemptId, Bounds, Lead, Term};
 use crate::image::{Image, Remembered};
 use crate::message::{Gathered, Message, Own, Protocol, Termed};
 use crate::saving::Giving;
@@ -197,11 +197,11 @@ impl Participant {
 
     // ---- what the log says ---------------------------------------------------------------------------------
 
-    /// Applies the next entry of the partition's log; answers the attempt that it ends, if it ends one.
+    /// Applies the next entry of the partition's log; answers the attempt that it ends, if it ends one, with its stamp if that has committed.
     ///
     /// # Panics
     /// If the entry is not the next.
-    pub fn apply(&mut self, entry: &Arc<Entry>) -> Option<AttemptId> {
+    pub fn apply(&mut self, entry: &Arc<Entry>) -> Option<(AttemptId, Option<Age>)> {
         assert!(entry.place > self.applied, "entries are applied in the order of the log");
         if let Some(digests) = &mut self.digests {
             digests.pass(self.applied, entry.place, || self.store.digest());
@@ -213,22 +213,24 @@ impl Participant {
         }
         match &entry.content {
             Content::Commit(commit) => {
+                self.times.reserve(commit.ceiling);
                 self.install(&commit.changes, &commit.writes, commit.age, entry.place);
-                Some(commit.attempt)
+                Some((commit.attempt, Some(commit.age)))
             }
             Content::Prepare(prepare) => {
+                self.times.reserve(prepare.ceiling);
                 self.promise(prepare, entry);
                 None
             }
-            Content::Outcome(attempt, is_commit) => {
+            Content::Outcome(attempt, commit) => {
                 let prepared = self.prepared.remove(attempt);
                 self.promised.remove(attempt);
                 if let Some(Content::Prepare(prepare)) = prepared.as_ref().map(|entry| &entry.content)
-                    && *is_commit
+                    && let Some(stamp) = *commit
                 {
-                    self.install(&prepare.changes, &prepare.writes, prepare.age, entry.place);
+                    self.install(&prepare.changes, &prepare.writes, stamp, entry.place);
                 }
-                Some(*attempt)
+                Some((*attempt, *commit))
             }
             Content::Reserve(ceiling) => {
                 self.times.reserve(*ceiling);
@@ -257,7 +259,7 @@ impl Participant {
     }
 
     fn promise(&mut self, prepare: &Prepare, entry: &Arc<Entry>) {
-        self.promised.insert(prepare.attempt, prepare.age);
+        self.promised.insert(prepare.attempt, prepare.bounds.from);
         if self.takes_part(prepare) {
             self.prepared.insert(prepare.attempt, entry.clone());
         }
@@ -320,7 +322,7 @@ impl Participant {
         let prepared: Vec<Arc<Entry>> = self.prepared.values().cloned().collect();
         for entry in prepared {
             let Content::Prepare(prepare) = &entry.content else { continue };
-            let (who, age) = (prepare.attempt, prepare.age);
+            let (who, bounds) = (prepare.attempt, prepare.bounds);
             // Planted, PROMISED: nothing that is promised is locked.
             let forgets = self.bugs.has(Bug::ForgetLocks);
             for hold in prepare.holds.iter().filter(|_| !forgets) {
@@ -329,16 +331,16 @@ impl Participant {
                         let hash = self.hash_of(*db, key);
                         if self.layout.shard_of(hash.slot()) == self.number {
                             let record = self.store.find_or_reserve(*db, key, hash);
-                            self.control.restore(&mut self.store, who, age, Target::Record(record), *mode);
+                            self.control.restore(&mut self.store, who, bounds, Target::Record(record), *mode);
                         }
                     }
                     Hold::Table { shard, mode } if usize::from(*shard) == self.number => {
-                        self.control.restore(&mut self.store, who, age, Target::Table, *mode);
+                        self.control.restore(&mut self.store, who, bounds, Target::Table, *mode);
                     }
                     Hold::Table { .. } => {}
                 }
             }
-            let attempt = Attempt { age, is_gathered: true, ..Attempt::default() };
+            let attempt = Attempt { age: bounds.from, is_gathered: true, ..Attempt::default() };
             self.attempts.insert(who, Box::new(attempt));
         }
         out.send(self.manager, Own::Ready(term));
@@ -361,7 +363,7 @@ impl Participant {
         let is_over = |who: &AttemptId| who.home().partition == home.partition && who.home().term < term;
         let over = self.attempts.iter().filter(|(who, attempt)| is_over(who) && !attempt.is_gathered);
         let over: Vec<AttemptId> = over.map(|(who, _)| *who).collect();
-        over.into_iter().for_each(|who| self.finish(who, out));
+        over.into_iter().for_each(|who| self.finish(who, None, out));
     }
 
     /// The claim under which the participant answers.
@@ -371,24 +373,32 @@ impl Participant {
 
     // ---- the end of attempts -------------------------------------------------------------------------------
 
-    /// An attempt is over here, whatever its outcome; whoever waited for it goes on.
-    fn finish(&mut self, who: AttemptId, out: &mut Outbox<Message>) {
+    /// An attempt is over here, with its stamp if it has committed; whoever waited for it goes on.
+    fn finish(&mut self, who: AttemptId, commit: Option<Age>, out: &mut Outbox<Message>) {
         let mut ended = Ended::default();
-        self.end(who, &mut ended);
+        self.end(who, commit, &mut ended);
         self.settle(ended, out);
     }
 
     /// An attempt is over here; adds those that have, or will never have, what they waited for.
-    fn end(&mut self, who: AttemptId, ended: &mut Ended) {
+    fn end(&mut self, who: AttemptId, commit: Option<Age>, ended: &mut Ended) {
         if self.attempts.remove(&who).is_some_and(|attempt| attempt.job.is_some()) {
             self.away.stop(Some(who));
         }
-        self.control.finish(&mut self.store, who, ended);
+        self.control.finish(&mut self.store, who, commit, ended);
+    }
+
+    /// The stamps with which an attempt may commit here, as far as others have left some; none if it is not complete here.
+    fn validate(&mut self, who: AttemptId, bounds: Bounds) -> Option<Bounds> {
+        self.attempts.get(&who).filter(|attempt| attempt.job.is_none())?;
+        let lowest = self.control.stamps().lowest(self.times.ceiling());
+        self.control.validate(&mut self.store, who, bounds, lowest)
     }
 
     /// Hands over what an attempt has written and holds, for the partition to promise.
-    fn gather(&mut self, who: AttemptId) -> Option<Gathered> {
-        let attempt = self.attempts.get_mut(&who).filter(|attempt| attempt.job.is_none())?;
+    fn gather(&mut self, who: AttemptId, bounds: Bounds) -> Option<Gathered> {
+        let bounds = self.validate(who, bounds)?;
+        let attempt = self.attempts.get_mut(&who)?;
         attempt.is_gathered = true;
         let mut holds = Vec::new();
         let (store, number) = (&self.store, self.number as u16);
@@ -402,7 +412,7 @@ impl Participant {
             });
         });
         let changes = attempt.workspace.changes().to_vec();
-        Some(Gathered { changes, writes: attempt.workspace.take_writes(), holds })
+        Some(Gathered { bounds, changes, writes: attempt.workspace.take_writes(), holds })
     }
 
     /// Ends all attempts of a home but those that are still under way.
@@ -413,7 +423,7 @@ impl Participant {
             .iter()
             .filter(|(who, attempt)| who.home() == home && !attempt.is_gathered && !still.contains(who));
         let gone: Vec<AttemptId> = gone.map(|(who, _)| *who).collect();
-        gone.into_iter().for_each(|who| self.finish(who, out));
+        gone.into_iter().for_each(|who| self.finish(who, None, out));
     }
 
     // ---- what expires --------------------------------------------------------------------------------------
@@ -472,9 +482,9 @@ impl Participant {
         }
         match content {
             Protocol::Access(accesses) => self.take_accesses(sender, from, accesses, out),
-            Protocol::Finish(who) => {
+            Protocol::Finish(who, commit) => {
                 if self.attempts.get(&who).is_some_and(|attempt| !attempt.is_gathered) {
-                    self.finish(who, out);
+                    self.finish(who, commit, out);
                 }
             }
             Protocol::Settle(who, what) => {
@@ -498,13 +508,17 @@ impl Participant {
                 self.begins = None;
                 self.stand();
             }
-            Own::Gather(who) => {
-                let gathered = self.gather(who);
+            Own::Gather(who, bounds) => {
+                let gathered = self.gather(who, bounds);
                 out.send(self.manager, Own::Gathered(who, gathered));
             }
-            Own::Drop(who) => self.finish(who, out),
+            Own::Validate(who, bounds) => {
+                let may = self.validate(who, bounds);
+                out.send(self.manager, Own::Validated(who, self.number as u16, may));
+            }
+            Own::Drop(who) => self.finish(who, None, out),
             Own::Home(home) => self.note_home(home, out),
-            Own::Gathered(..) | Own::Ready(_) | Own::Reserve(_) | Own::Expired(_) => {
+            Own::Gathered(..) | Own::Validated(..) | Own::Ready(_) | Own::Reserve(_) | Own::Expired(_) => {
                 out.halt("a participant was sent what a participant says");
             }
         }
@@ -525,8 +539,8 @@ impl Participant {
                 if self.serves.is_some_and(|term| term < self.terms.last()) {
                     self.stand();
                 }
-                if let Some(ended) = ended {
-                    self.finish(ended, out);
+                if let Some((who, commit)) = ended {
+                    self.finish(who, commit, out);
                 }
                 if matches!(entry.content, Content::Reserve(_)) {
                     self.go_on_reserved(out);

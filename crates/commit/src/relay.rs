@@ -167,7 +167,7 @@ impl Relay {
             };
             let manager = Address { node, role: desk.site.manager };
             // Other sources of stamps take no note of it, or need none.
-            if desk.site.stamps == Stamps::OfAttempt && desk.site.source == StampSource::Hybrid {
+            if desk.site.stamps != Stamps::OfTransaction && desk.site.source == StampSource::Hybrid {
                 desk.out.send(manager, RelayMessage::Heard(desk.heard));
             }
             desk.out.send(

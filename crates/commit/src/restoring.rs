@@ -4,7 +4,7 @@
 //! checkpoints of the same cut. What is left are records, outcomes of sessions and times. Terms begin anew: nobody will ask for
 //! anything of before.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeMap;
 
 use ordain_checkpoint::{Item, Outcome, Outcomes};
 use ordain_model::wire::Codec as _;
@@ -51,15 +51,14 @@ impl Restoring {
         self.store.release_if_absent(record);
     }
 
-    /// The attempts that have committed with this partition as their home, and that others may not have heard of.
-    pub fn committed(&self) -> impl Iterator<Item = AttemptId> + '_ {
-        let decided = self.image.decided.iter().filter(|(_, decided)| decided.is_commit);
-        decided.map(|(attempt, _)| *attempt)
+    /// The attempts that have committed with this partition as their home, and that others may not have heard of, with their stamps.
+    pub fn committed(&self) -> impl Iterator<Item = (AttemptId, Age)> + '_ {
+        self.image.decided.iter().filter_map(|(attempt, decided)| Some((*attempt, decided.commit?)))
     }
 
     /// Installs what is promised and has committed, given all attempts that have; the rest never does. Answers how many promises there
     /// were.
-    pub fn resolve(&mut self, committed: &BTreeSet<AttemptId>) -> usize {
+    pub fn resolve(&mut self, committed: &BTreeMap<AttemptId, Age>) -> usize {
         let prepared = std::mem::take(&mut self.image.prepared);
         let count = prepared.len();
         let remembered = std::mem::take(&mut self.image.remembered).into_iter();
@@ -67,16 +66,14 @@ impl Restoring {
             remembered.map(|Remembered { db, key, stamp }| ((db, key), stamp)).collect();
         for entry in prepared {
             let Content::Prepare(prepare) = &entry.content else { continue };
-            if !committed.contains(&prepare.attempt) {
-                continue;
-            }
+            let Some(stamp) = committed.get(&prepare.attempt).copied() else { continue };
             let version = Gsn(self.cut.0);
             prepare.changes.iter().for_each(|change| change.apply(&mut self.store.table(version)));
             for write in &prepare.writes {
                 // A later write in the order of stamps stays.
                 let written = written.entry((write.db, write.key.clone())).or_default();
-                if prepare.age >= *written {
-                    *written = prepare.age;
+                if stamp >= *written {
+                    *written = stamp;
                     self.put(write.db, &write.key, write.cell.clone(), version);
                 }
             }
@@ -115,7 +112,7 @@ mod tests {
     use crate::agreed::Decided;
     use crate::cuts::SPACING;
     use crate::entry::{Entry, Prepare};
-    use crate::ids::{Lead, Term, TransactionId};
+    use crate::ids::{Bounds, Lead, Term, TransactionId};
 
     fn who(number: u64) -> AttemptId {
         let home = Lead { partition: PartitionId(0), term: Term(4) };
@@ -128,8 +125,8 @@ mod tests {
 
     fn promise(number: u64, key: &str, cell: Cell) -> Arc<Entry> {
         let writes = vec![Write::new(Db(0), key.into(), cell)];
-        let (attempt, age) = (who(number), Age(number));
-        let prepare = Prepare { attempt, age, changes: Vec::new(), writes, holds: Vec::new() };
+        let (attempt, bounds, ceiling) = (who(number), Bounds::at(Age(number)), Millis(0));
+        let prepare = Prepare { attempt, bounds, ceiling, changes: Vec::new(), writes, holds: Vec::new() };
         let (place, term, content) = (Epoch(number), Term(9), Content::Prepare(prepare));
         Arc::new(Entry { place, term, now: Millis(0), content, agreed: None })
     }
@@ -137,8 +134,8 @@ mod tests {
     #[test]
     fn what_is_promised_counts_if_its_home_has_committed_it_and_nothing_is_in_doubt_then() {
         let mut home = Restoring::new(Epoch(SPACING));
-        let decided = |is_commit| Decided { is_commit, participants: vec![PartitionId(1)] };
-        home.image.decided = [(who(1), decided(true)), (who(2), decided(false))].into();
+        let decided = |commit| Decided { commit, participants: vec![PartitionId(1)] };
+        home.image.decided = [(who(1), decided(Some(Age(1)))), (who(2), decided(None))].into();
         let mut other = Restoring::new(Epoch(SPACING));
         for (key, text) in [("a", "old"), ("b", "old"), ("c", "old")] {
             let (db, key, version) = (Db(0), key.as_bytes(), Gsn(7));

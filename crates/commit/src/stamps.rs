@@ -8,13 +8,18 @@ use ordain_model::{Micros, Millis, PartitionId};
 use crate::ids::Age;
 
 /// The life of a stamp.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Stamps {
     /// A transaction has the time at which it came, over all attempts at it. It may have that of another transaction.
+    #[default]
     OfTransaction,
     /// Each attempt has a stamp that no other attempt has. It is below the ceiling of the partition whose leader gives it (R-CEILING), mostly its
     /// home, and the time that the attempt sees is the stamp's.
     OfAttempt,
+    /// An attempt has [bounds](crate::Bounds), which participants narrow, and a stamp once it commits. Attempts that do not
+    /// conflict may have one. Bounds are below the ceiling of each partition that has promised them (R-CEILING). The time that an
+    /// attempt sees is its coordinator's.
+    AtCommit,
 }
 
 /// Stamps of attempts are remembered for so long before the ceiling. An attempt that takes longer may be refused.
@@ -26,9 +31,28 @@ impl Stamps {
     pub fn floor(self, ceiling: Millis) -> Age {
         match self {
             Stamps::OfTransaction => Age(0),
-            Stamps::OfAttempt => Age::first_at(Millis(ceiling.0.saturating_sub(REMEMBERED.0))),
+            Stamps::OfAttempt | Stamps::AtCommit => first_before(ceiling, REMEMBERED),
         }
     }
+
+    /// The stamp at which bounds begin, given the ceiling: half as far before it as what is forgotten. So an attempt that runs for as
+    /// long as that is not below the floor when it is promised.
+    pub fn lowest(self, ceiling: Millis) -> Age {
+        match self {
+            Stamps::OfTransaction | Stamps::OfAttempt => Age(0),
+            Stamps::AtCommit => first_before(ceiling, Millis(REMEMBERED.0 / 2)),
+        }
+    }
+
+    /// True if an attempt's stamp is chosen when it commits.
+    pub fn are_chosen_late(self) -> bool {
+        self == Stamps::AtCommit
+    }
+}
+
+/// The first stamp of a time that is so long before a ceiling.
+fn first_before(ceiling: Millis, by: Millis) -> Age {
+    Age::first_at(Millis(ceiling.0.saturating_sub(by.0)))
 }
 
 /// No stamp is later that was given: a clock that heard of one could soon give none.

@@ -30,11 +30,11 @@ impl Coordinator {
             return;
         }
         if let Some(decided) = desk.agreed.decided(who) {
-            let is_commit = decided.is_commit;
-            if !is_commit {
+            let commit = decided.commit;
+            if commit.is_none() {
                 self.denied.entry(who).or_default().insert(from);
             }
-            desk.tell_manager(from, Protocol::Decide(who, is_commit));
+            desk.tell_manager(from, Protocol::Decide(who, commit));
             return;
         }
         let is_own = Some(who.home()) == desk.lead;
@@ -59,7 +59,7 @@ impl Coordinator {
             return;
         };
         for partition in askers {
-            desk.tell_manager(*partition, Protocol::Decide(who, false));
+            desk.tell_manager(*partition, Protocol::Decide(who, None));
         }
     }
 

@@ -17,7 +17,8 @@ use crate::stamps::{StampClock, Stamps, micros_of};
 #[derive(Debug, Default)]
 pub struct Stamping {
     pub(super) clock: StampClock,
-    /// The source of stamps; none if transactions keep the times at which they came.
+    stamps: Stamps,
+    /// The source of stamps, where attempts have stamps of their own before they run.
     source: Option<StampSource>,
     /// Transactions whose next attempt waits for the ceiling to rise.
     waiting: BTreeSet<u64>,
@@ -33,7 +34,7 @@ impl Stamping {
     /// Stamps as the options of the node say.
     pub fn new(site: &Site) -> Stamping {
         let source = (site.stamps == Stamps::OfAttempt).then_some(site.source);
-        Stamping { source, ..Stamping::default() }
+        Stamping { stamps: site.stamps, source, ..Stamping::default() }
     }
 
     /// Takes note of a stamp: later ones are given from now on. A clock alone takes note of none.
@@ -53,11 +54,11 @@ impl Stamping {
         desk.now.wall.plus(desk.site.skew)
     }
 
-    /// The number by which an answer tells where the transaction has taken effect, if it has: that of its decision, or with stamps of attempts the
-    /// attempt's. An answer that is found again does not know that.
+    /// The number by which an answer tells where the transaction has taken effect, if it has: that of its decision, or the stamp of the
+    /// attempt where attempts have one. An answer that is found again does not know that.
     pub(super) fn place(&self, decision: Epoch, stamp: Option<Age>) -> Epoch {
         match stamp.filter(|_| decision > Epoch(0)) {
-            _ if self.source.is_none() => decision,
+            _ if self.stamps == Stamps::OfTransaction => decision,
             Some(stamp) => Epoch(stamp.0),
             None => Epoch(0),
         }
@@ -106,21 +107,35 @@ impl Coordinator {
     /// The node serves its partition from now on, and its predecessors have given stamps below the ceiling. That has to be known before the
     /// first transaction is taken.
     pub fn begin_stamping(&mut self, desk: &Desk<'_>) {
-        let is_given_here = self.stamping.source != Some(StampSource::Counter);
-        if is_given_here || desk.site.partition == COUNTER {
+        let is_given_here = match self.stamping.source {
+            Some(StampSource::Counter) => desk.site.partition == COUNTER,
+            Some(_) => true,
+            None => false,
+        };
+        if is_given_here {
             self.stamping.clock.hear(Age::first_at(desk.agreed.ceiling()));
         }
     }
 
-    /// True if attempts have stamps of their own.
-    pub(super) const fn is_stamping(&self) -> bool {
-        self.stamping.source.is_some()
+    /// The number that the token of an answer has, given that of its place.
+    pub(super) fn seen(&self, place: Epoch) -> u64 {
+        match self.stamping.stamps {
+            Stamps::OfTransaction | Stamps::AtCommit => place.0,
+            // The order of a connection is that of stamps, those that were heard of included.
+            Stamps::OfAttempt => self.heard().0,
+        }
+    }
+
+    /// The first stamp that an attempt may have which begins now, where its stamp is chosen when it commits: after all those of which
+    /// clients of its node were told (R-TOKEN).
+    pub(super) fn first_stamp(&self, desk: &Desk<'_>) -> Age {
+        self.heard().next().max(desk.site.stamps.lowest(desk.agreed.ceiling()))
     }
 
     /// Clients of this node are told of outcomes elsewhere: tokens are stamps.
     pub fn told(&mut self, batch: &OutcomeBatch, stamps: Stamps) {
         let tokens = batch.outcomes.iter().map(|outcome| batch.token(outcome).number());
-        if let Some(latest) = tokens.max().filter(|_| stamps == Stamps::OfAttempt) {
+        if let Some(latest) = tokens.max().filter(|_| stamps != Stamps::OfTransaction) {
             self.stamping.hear(Age(latest));
         }
     }

@@ -64,8 +64,8 @@ impl Hand {
         for (_, message) in at.tell(|desk| act(coordinator, desk)) {
             match message {
                 Message::Log(Log::Append(entry)) => appended.push(entry.content.clone()),
-                Message::Termed(Termed { content: Protocol::Decide(who, is_commit), .. }) => {
-                    told.push((who, is_commit));
+                Message::Termed(Termed { content: Protocol::Decide(who, commit), .. }) => {
+                    told.push((who, commit.is_some()));
                 }
                 other => panic!("{other:?}"),
             }
@@ -90,6 +90,7 @@ fn commit(attempt: AttemptId) -> Content {
     Content::Commit(Commit {
         attempt,
         age: Age(1),
+        ceiling: Millis(0),
         session: None,
         reply: Vec::new(),
         changes: Vec::new(),
@@ -182,7 +183,7 @@ fn what_could_not_be_forgotten_is_forgotten_later() {
     assert_eq!(hand.begin(1), (vec![], vec![]));
     let first = who(1, 1);
     hand.agree(1, commit(first));
-    hand.tell(|of, desk| of.announce(first, [OTHER].into(), desk));
+    hand.tell(|of, desk| of.announce(first, Age(1), [OTHER].into(), desk));
     hand.acknowledge(first);
     hand.at.appender.set_full(true);
     assert_eq!(hand.pass(), []);

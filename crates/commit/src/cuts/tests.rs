@@ -136,7 +136,9 @@ impl World {
         let session = Some((SessionId(1), ordain_model::RequestNo(place)));
         let (writes, changes, participants) = (Vec::new(), Vec::new(), Vec::new());
         let age = crate::ids::Age(1);
-        let commit = Commit { attempt, age, session, reply: vec![0; 100], changes, writes, participants };
+        let ceiling = Millis(0);
+        let commit =
+            Commit { attempt, age, ceiling, session, reply: vec![0; 100], changes, writes, participants };
         let (place, now, content) = (Epoch(place), Millis(0), Content::Commit(commit));
         let entry = Arc::new(Entry { place, term, now, content, agreed: None });
         let message = Log::Sealed(entry).into();

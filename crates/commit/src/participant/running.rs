@@ -23,7 +23,7 @@ use crate::ids::{Age, AttemptId, Lead};
 use crate::message::{
     Access, Accessed, Accesses, Failure, Message, Own, Protocol, Settle, Settled, Shipped, Termed,
 };
-use crate::stamps::Stamps;
+use crate::stamps::{self, Stamps};
 use crate::times::{LATEST, Tested};
 
 /// The records of so many fragments are brought into the caches before the first is run.
@@ -175,7 +175,7 @@ impl Participant {
             let before = AttemptId { attempt: 0, ..who };
             let former = self.attempts.range(before..who).filter(|(_, former)| !former.is_gathered);
             let former: Vec<AttemptId> = former.map(|(who, _)| *who).collect();
-            former.into_iter().for_each(|who| self.finish(who, out));
+            former.into_iter().for_each(|who| self.finish(who, None, out));
             if self.begin_access(from, home, &chunk, access) {
                 self.go_on(who, out);
             }
@@ -188,7 +188,8 @@ impl Participant {
         if attempt.job.is_some() || attempt.is_gathered {
             return false;
         }
-        attempt.age = access.age;
+        let lowest = self.control.stamps().lowest(self.times.ceiling());
+        attempt.age = access.age.max(lowest);
         let txn = &chunk.txns()[access.at as usize];
         if access.fragments.len() > 1 {
             let fragments = chunk.fragments(txn);
@@ -257,8 +258,8 @@ impl Participant {
     /// True if an access names fragments and records that are here: it may come from another node.
     fn is_sound(&self, chunk: &Chunk, access: &Access) -> bool {
         let Some(txn) = chunk.txns().get(access.at as usize) else { return false };
-        let is_timed = self.control.stamps() == Stamps::OfTransaction || access.now == access.age.time();
-        if access.now > LATEST || !is_timed {
+        let is_timed = self.control.stamps() != Stamps::OfAttempt || access.now == access.age.time();
+        if access.now > LATEST || access.age > stamps::LATEST || !is_timed {
             return false;
         }
         let fragments = chunk.fragments(txn);
@@ -300,7 +301,7 @@ impl Participant {
                     let failure = Some(Failure::Refused);
                     self.answer(job, who, failure, out);
                 }
-                self.end(who, &mut ended);
+                self.end(who, None, &mut ended);
             }
             let granted = std::mem::take(&mut ended.granted);
             if granted.is_empty() && ended.refused.is_empty() {
@@ -310,11 +311,11 @@ impl Participant {
                 let Some((job, failure)) = self.run(who, out) else { continue };
                 // Planted, HELD-OPEN.
                 if job.access.step > 0 && self.bugs.has(Bug::ReleaseBetweenSteps) {
-                    self.control.finish(&mut self.store, who, &mut ended);
+                    self.control.finish(&mut self.store, who, None, &mut ended);
                 }
                 self.answer(job, who, failure, out);
                 if matches!(failure, Some(Failure::Refused | Failure::TooOld(_))) {
-                    self.end(who, &mut ended);
+                    self.end(who, None, &mut ended);
                 }
             }
         }
@@ -329,6 +330,7 @@ impl Participant {
         let Job { home, access, slots, shipped, returned, is_too_long, .. } = job;
         let workspace = &mut attempt.workspace;
         let latest = self.control.latest().max(floor);
+        let begins = self.control.begins(who);
         let is_local = job.from == self.manager;
         let hands_over = failure.is_none() && access.is_last && is_local;
         let accessed = Accessed {
@@ -343,6 +345,7 @@ impl Participant {
             changes: if hands_over { workspace.changes().to_vec() } else { Vec::new() },
             writes: if hands_over { workspace.take_writes() } else { Vec::new() },
             latest,
+            from: begins,
         };
         out.send(job.from, Termed { from, to: home, content: Protocol::Accessed(accessed) });
     }

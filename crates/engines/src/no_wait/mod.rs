@@ -13,7 +13,7 @@ mod tests;
 use std::collections::{BTreeMap, BTreeSet};
 
 use ordain_commit::{
-    Age, AttemptId, CommitEngine, ConcurrencyControl, Ended, Mode, Seniority, Target, Verdict,
+    Age, AttemptId, Bounds, CommitEngine, ConcurrencyControl, Ended, Mode, Seniority, Target, Verdict,
 };
 use ordain_model::Abort;
 use ordain_role::{Bug, Bugs};
@@ -158,7 +158,7 @@ impl ConcurrencyControl for NoWait {
         if self.lock(store, at, target, mode) { Verdict::Granted } else { Verdict::Refused }
     }
 
-    fn finish(&mut self, store: &mut MemoryStore, who: AttemptId, ended: &mut Ended) {
+    fn finish(&mut self, store: &mut MemoryStore, who: AttemptId, _commit: Option<Age>, ended: &mut Ended) {
         let Some(at) = self.attempts.take_out(who) else { return };
         let attempt = &mut self.attempts[at];
         // Planted, IDLE-CLEAN.
@@ -176,7 +176,15 @@ impl ConcurrencyControl for NoWait {
         self.attempts.reuse(at);
     }
 
-    fn restore(&mut self, store: &mut MemoryStore, who: AttemptId, age: Age, target: Target, mode: Mode) {
+    fn restore(
+        &mut self,
+        store: &mut MemoryStore,
+        who: AttemptId,
+        bounds: Bounds,
+        target: Target,
+        mode: Mode,
+    ) {
+        let age = bounds.from;
         let at = self.attempts.find_or_add(who, age);
         let is_granted = self.lock(store, at, target, mode);
         assert!(is_granted, "prepared attempt {who} conflicts with another in {target:?} {mode:?}");

@@ -14,7 +14,9 @@ mod tests;
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use ordain_commit::{Age, AttemptId, ConcurrencyControl, Ended, Mode, Seniority, Stamps, Target, Verdict};
+use ordain_commit::{
+    Age, AttemptId, Bounds, ConcurrencyControl, Ended, Mode, Seniority, Stamps, Target, Verdict,
+};
 use ordain_execution::TableChange;
 use ordain_model::{Cell, Gsn};
 use ordain_role::{Bug, Bugs};
@@ -340,7 +342,7 @@ impl<H: History> ConcurrencyControl for StampOrder<H> {
         history.install(store, record, Content { cell, stamp, version }, keeps);
     }
 
-    fn finish(&mut self, store: &mut MemoryStore, who: AttemptId, ended: &mut Ended) {
+    fn finish(&mut self, store: &mut MemoryStore, who: AttemptId, _commit: Option<Age>, ended: &mut Ended) {
         let Some(at) = self.attempts.take_out(who) else { return };
         let attempt = &mut self.attempts[at];
         let place = (attempt.age, who);
@@ -373,7 +375,15 @@ impl<H: History> ConcurrencyControl for StampOrder<H> {
         self.serves = true;
     }
 
-    fn restore(&mut self, store: &mut MemoryStore, who: AttemptId, age: Age, target: Target, mode: Mode) {
+    fn restore(
+        &mut self,
+        store: &mut MemoryStore,
+        who: AttemptId,
+        bounds: Bounds,
+        target: Target,
+        mode: Mode,
+    ) {
+        let age = bounds.from;
         let (at, place) = (self.attempts.find_or_add(who, age), (age, who));
         self.mark_read(store, age, Wanted { target, mode });
         if mode == Mode::Shared {

@@ -14,7 +14,7 @@ mod tests;
 
 use std::collections::BTreeMap;
 
-use ordain_commit::{Age, AttemptId, CommitEngine, ConcurrencyControl, Ended, Mode, Target, Verdict};
+use ordain_commit::{Age, AttemptId, Bounds, CommitEngine, ConcurrencyControl, Ended, Mode, Target, Verdict};
 use ordain_model::Abort;
 use ordain_role::{Bug, Bugs};
 use ordain_store::{MemoryStore, RecordId, RecordStore};
@@ -319,7 +319,7 @@ impl ConcurrencyControl for WaitDie {
         verdict
     }
 
-    fn finish(&mut self, store: &mut MemoryStore, who: AttemptId, ended: &mut Ended) {
+    fn finish(&mut self, store: &mut MemoryStore, who: AttemptId, _commit: Option<Age>, ended: &mut Ended) {
         let Some(at) = self.attempts.take_out(who) else { return };
         let attempt = &mut self.attempts[at];
         let (mut held, waiting) = (std::mem::take(&mut attempt.held), attempt.waiting.take());
@@ -344,7 +344,15 @@ impl ConcurrencyControl for WaitDie {
         self.attempts.reuse(at);
     }
 
-    fn restore(&mut self, store: &mut MemoryStore, who: AttemptId, age: Age, target: Target, mode: Mode) {
+    fn restore(
+        &mut self,
+        store: &mut MemoryStore,
+        who: AttemptId,
+        bounds: Bounds,
+        target: Target,
+        mode: Mode,
+    ) {
+        let age = bounds.from;
         let at = self.attempts.find_or_add(who, age);
         let attempt = &mut self.attempts[at];
         let wanted = match target {

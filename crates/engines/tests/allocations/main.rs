@@ -234,7 +234,7 @@ fn asked_for_locks(engine: &CommitEngine) -> usize {
                 }
             }
         }
-        (0..4).for_each(|n| control.finish(&mut store, of(n), &mut ended));
+        (0..4).for_each(|n| control.finish(&mut store, of(n), None, &mut ended));
         ended.released.clear();
         ended.granted.clear();
         ended.refused.clear();

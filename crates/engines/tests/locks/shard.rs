@@ -3,7 +3,7 @@
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
 use ordain_commit::{
-    Age, AttemptId, CommitEngine, ConcurrencyControl, Ended, Mode, Target, TransactionId, Verdict,
+    Age, AttemptId, Bounds, CommitEngine, ConcurrencyControl, Ended, Mode, Target, TransactionId, Verdict,
 };
 use ordain_model::{Db, KeyHash, Options};
 use ordain_role::Bugs;
@@ -72,7 +72,7 @@ impl Shard {
         while let Some(who) = over.pop_front() {
             let mut ended = Ended::default();
             self.live.remove(&who);
-            self.control.finish(&mut self.store, who, &mut ended);
+            self.control.finish(&mut self.store, who, None, &mut ended);
             for record in ended.released {
                 assert_eq!(self.store.lock(record), 0);
                 self.store.release_if_absent(record);
@@ -87,7 +87,7 @@ impl Shard {
     pub(crate) fn restore(&mut self, who: AttemptId, age: u64, key: Option<u8>, mode: Mode) {
         let target = key.map_or(Target::Table, |key| Target::Record(self.record(key)));
         self.live.insert(who);
-        self.control.restore(&mut self.store, who, Age(age), target, mode);
+        self.control.restore(&mut self.store, who, Bounds::at(Age(age)), target, mode);
     }
 
     pub(crate) fn clear(&mut self) {

@@ -67,7 +67,7 @@ fn fits(mut w: World, ops: &[Do]) -> Result<(), String> {
         _ => None,
     })?;
     let installed = before_mark(&of_b, |content| match content {
-        Content::Outcome(attempt, true) => Some(*attempt),
+        Content::Outcome(attempt, Some(_)) => Some(*attempt),
         _ => None,
     })?;
     match installed.difference(&committed).next() {

@@ -38,7 +38,7 @@ fn lost_end(engine: CommitEngine, bugs: Bugs) -> Result<(), String> {
     let (y, x) = (w.list_in(0, 0), w.list_in(1, 0));
     let (a, b) = (w.led_by(0), w.led_by(1));
     let lost = w.hold(move |from, to, message| {
-        (from.node, to.node) == (a, b) && matches!(said(message), Some(Protocol::Finish(_)))
+        (from.node, to.node) == (a, b) && matches!(said(message), Some(Protocol::Finish(..)))
     });
     let t1 = w.ask(a, &[Do::Read(y), Do::Read(x)]);
     w.committed(t1);

@@ -451,7 +451,7 @@ impl Plan<'_, '_> {
 
     /// Writes what checkpoints of one cut hold together.
     fn resolve(&self, target: &mut Target<'_>) -> Result<BTreeMap<PartitionId, Totals>, RestoreError> {
-        let mut committed = BTreeSet::new();
+        let mut committed = BTreeMap::new();
         for source in self.sources.values() {
             let mut decisions = Restoring::new(self.from);
             // Whether all are sound decides what is taken, and of records there are many.

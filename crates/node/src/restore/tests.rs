@@ -2,8 +2,8 @@
 
 use ordain_checkpoint::{Item, Outcome};
 use ordain_commit::{
-    Age, AttemptId, Content, Decided, Entries, Entry, Part, Prepare, SPACING, Standing, Term, TransactionId,
-    Write,
+    Age, AttemptId, Bounds, Content, Decided, Entries, Entry, Part, Prepare, SPACING, Standing, Term,
+    TransactionId, Write,
 };
 use ordain_deterministic::sequencing::input_at;
 use ordain_log::MemoryDirectory;
@@ -268,9 +268,9 @@ fn what_a_partition_has_promised_before_a_cut_is_there_if_its_home_has_committed
     let partitions = [PartitionId(0), PartitionId(1)];
     let attempt = AttemptId { transaction: TransactionId::of(3), attempt: 1 };
     let standing = Part::Standing(Standing::default());
-    for (is_commit, expected) in [(true, "new"), (false, "old")] {
+    for (commit, expected) in [(Some(Age(1)), "new"), (None, "old")] {
         let mut disks = [MemoryDirectory::new(), MemoryDirectory::new()];
-        let decided = Decided { is_commit, participants: vec![PartitionId(1)] };
+        let decided = Decided { commit, participants: vec![PartitionId(1)] };
         save_cut(
             &mut disks[0],
             &layout,
@@ -279,8 +279,9 @@ fn what_a_partition_has_promised_before_a_cut_is_there_if_its_home_has_committed
         );
         let cell = Cell { value: Some(Value::String(b"new".to_vec())), ..Cell::ABSENT };
         let write = Write::new(Db(0), keys_of(&layout, partitions[1])[0].clone(), cell);
-        let (age, holds) = (Age(1), Vec::new());
-        let prepare = Prepare { attempt, age, changes: Vec::new(), writes: vec![write], holds };
+        let (bounds, ceiling) = (Bounds::at(Age(1)), Millis(0));
+        let (changes, holds) = (Vec::new(), Vec::new());
+        let prepare = Prepare { attempt, bounds, ceiling, changes, writes: vec![write], holds };
         let place = Epoch(5);
         let promise = Content::Prepare(prepare);
         let entry = Entry { place, term: Term(1), now: Millis(9), content: promise, agreed: None };
@@ -309,6 +310,6 @@ fn what_a_partition_has_promised_before_a_cut_is_there_if_its_home_has_committed
         });
         assert!(contents.iter().all(|content| content.len() == 2), "a record and times: {contents:?}");
         let text = format!("{:?}", Value::String(expected.into()));
-        assert!(contents[1][0].contains(&text), "{is_commit}: {contents:?}");
+        assert!(contents[1][0].contains(&text), "{commit:?}: {contents:?}");
     }
 }

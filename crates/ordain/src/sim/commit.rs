@@ -336,7 +336,7 @@ impl CommitSystem {
 }
 
 /// The records that a partition's entries come to, worked out apart from the engine.
-pub(super) fn records(entries: &Entries, committed: &BTreeSet<AttemptId>, stamps: Stamps) -> Records {
+pub(super) fn records(entries: &Entries, committed: &BTreeMap<AttemptId, Age>, stamps: Stamps) -> Records {
     let mut records = Records::new();
     in_order(entries, committed, stamps).into_iter().for_each(|written| install(written, &mut records));
     records
@@ -344,18 +344,24 @@ pub(super) fn records(entries: &Entries, committed: &BTreeSet<AttemptId>, stamps
 
 /// Changes and writes of attempts at a partition, in the order in which they take effect: that of the log, or of stamps if attempts have some. A promise
 /// without an outcome counts if the attempt has committed at its home.
-fn in_order<'a>(entries: &'a Entries, committed: &BTreeSet<AttemptId>, stamps: Stamps) -> Vec<Written<'a>> {
+fn in_order<'a>(
+    entries: &'a Entries,
+    committed: &BTreeMap<AttemptId, Age>,
+    stamps: Stamps,
+) -> Vec<Written<'a>> {
     let mut all: Vec<(Age, Written<'_>)> = Vec::new();
-    let mut promised: BTreeMap<AttemptId, (Age, Written<'_>)> = BTreeMap::new();
+    let mut promised: BTreeMap<AttemptId, Written<'_>> = BTreeMap::new();
     let mut terms = Terms::default();
     for entry in entries.values().filter(|entry| terms.take(entry)) {
         let written = match &entry.content {
             Content::Commit(commit) => Some((commit.age, (&commit.changes[..], &commit.writes[..]))),
             Content::Prepare(prepare) => {
-                promised.insert(prepare.attempt, (prepare.age, (&prepare.changes, &prepare.writes)));
+                promised.insert(prepare.attempt, (&prepare.changes, &prepare.writes));
                 None
             }
-            Content::Outcome(attempt, is_commit) => promised.remove(attempt).filter(|_| *is_commit),
+            Content::Outcome(attempt, commit) => {
+                promised.remove(attempt).and_then(|written| Some(((*commit)?, written)))
+            }
             Content::Begin
             | Content::Deny(_)
             | Content::Forget(_)
@@ -365,9 +371,9 @@ fn in_order<'a>(entries: &'a Entries, committed: &BTreeSet<AttemptId>, stamps: S
         };
         all.extend(written);
     }
-    let in_doubt = promised.into_iter().filter(|(attempt, _)| committed.contains(attempt));
-    all.extend(in_doubt.map(|(_, written)| written));
-    if stamps == Stamps::OfAttempt {
+    let in_doubt = promised.into_iter();
+    all.extend(in_doubt.filter_map(|(attempt, written)| Some((*committed.get(&attempt)?, written))));
+    if stamps != Stamps::OfTransaction {
         all.sort_by_key(|(stamp, _)| *stamp);
     }
     all.into_iter().map(|(_, written)| written).collect()
@@ -397,14 +403,14 @@ pub(super) fn install((changes, writes): Written<'_>, records: &mut Records) {
     }
 }
 
-/// The attempts that have committed.
-pub(super) fn committed(logs: &Logs) -> BTreeSet<AttemptId> {
+/// The attempts that have committed, with their stamps.
+pub(super) fn committed(logs: &Logs) -> BTreeMap<AttemptId, Age> {
     let counting = |entries: &Entries| -> Vec<Arc<Entry>> {
         let mut terms = Terms::default();
         entries.values().filter(|entry| terms.take(entry)).cloned().collect()
     };
     let commits = logs.values().flat_map(counting).filter_map(|entry| match &entry.content {
-        Content::Commit(commit) => Some(commit.attempt),
+        Content::Commit(commit) => Some((commit.attempt, commit.age)),
         _ => None,
     });
     commits.collect()
@@ -579,7 +585,7 @@ impl System for CommitSystem {
                 Protocol::Prepare(_) => Some("prepare"),
                 Protocol::Vote(..) => Some("vote"),
                 Protocol::Decide(..) => Some("decide"),
-                Protocol::Confirmed(_) => Some("confirmation"),
+                Protocol::Confirmed(..) => Some("confirmation"),
                 _ => None,
             },
             _ => None,
@@ -651,7 +657,7 @@ impl System for CommitSystem {
             Err(reason) => return Verdict::unreadable(NodeId(0), &reason),
         };
         let replayed = match stamps {
-            Stamps::OfAttempt => self.replays.check(&self.registry, ending.history, &logs),
+            Stamps::OfAttempt | Stamps::AtCommit => self.replays.check(&self.registry, ending.history, &logs),
             Stamps::OfTransaction => Ok(()),
         };
         if self.replays.are_alone() {
@@ -678,7 +684,7 @@ impl System for CommitSystem {
             _ => None,
         };
         let stamp = |entry: &Entry| match &entry.content {
-            Content::Commit(commit) if stamps == Stamps::OfAttempt => commit.age.0,
+            Content::Commit(commit) if stamps != Stamps::OfTransaction => commit.age.0,
             _ => entry.place.0,
         };
         let under_load = |entry: &&Arc<Entry>| Stamp::new(stamp(entry)) <= ending.last_under_load;

@@ -7,7 +7,7 @@ use std::sync::Arc;
 use ordain_checker::{Violation, ViolationKind};
 use ordain_checkpoint::{Found, Header, Item, file_name, read};
 use ordain_commit::{
-    Agreed, AttemptId, CommitEngine, CommitFamily, Content, Entry, Image, Participant, Restoring, Stamps,
+    Age, Agreed, AttemptId, CommitEngine, CommitFamily, Content, Entry, Image, Participant, Restoring, Stamps,
     Terms, remembered,
 };
 use ordain_family::{Family as _, NodeSettings, Opened as _};
@@ -72,7 +72,7 @@ fn restores(
         read(*disk, &header, |item| part.take(&item)).map_err(|error| error.to_string())?;
         parts.insert(*partition, part);
     }
-    let decided: BTreeSet<AttemptId> = parts.values().flat_map(Restoring::committed).collect();
+    let decided: BTreeMap<AttemptId, Age> = parts.values().flat_map(Restoring::committed).collect();
     let before = records_before(logs, cut, stamps);
     for (partition, mut part) in parts {
         part.resolve(&decided);
@@ -216,7 +216,7 @@ fn fits(logs: &Logs, cut: Epoch) -> Result<(), String> {
             match &entry.content {
                 Content::Commit(commit) => _ = committed.insert(commit.attempt, &commit.participants),
                 Content::Prepare(prepare) => _ = promised.insert((*partition, prepare.attempt)),
-                Content::Outcome(attempt, true) => _ = installed.insert((*partition, *attempt)),
+                Content::Outcome(attempt, Some(_)) => _ = installed.insert((*partition, *attempt)),
                 _ => {}
             }
         }

@@ -178,7 +178,7 @@ fn attempts(logs: &Logs) -> Result<BTreeMap<Age, Attempt<'_>>, Violation> {
                 Content::Prepare(prepare) => {
                     promises.insert((prepare.attempt, *partition), (prepare, None));
                 }
-                Content::Outcome(who, true) => {
+                Content::Outcome(who, Some(_)) => {
                     if let Some((_, place)) = promises.get_mut(&(*who, *partition)) {
                         *place = Some(entry.place);
                     }
