@@ -49,6 +49,24 @@ pub enum Verdict {
     Refused,
 }
 
+/// The end of an attempt, as a participant hears of it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Ending {
+    /// It has committed with this stamp, or has been answered as one that only reads.
+    Committed(Age),
+    /// It has no effect, and nobody was answered.
+    Aborted,
+    /// Its home was not asked. It has changed nothing here; if it has only read, it may have been answered with any stamp that it might have.
+    Unknown,
+}
+
+impl From<Option<Age>> for Ending {
+    /// The end that a home has told: committed with a stamp, or aborted.
+    fn from(commit: Option<Age>) -> Ending {
+        commit.map_or(Ending::Aborted, Ending::Committed)
+    }
+}
+
 /// The consequences of attempts that are over. Lists grow at their ends, and their owner empties them.
 #[derive(Debug, Default)]
 pub struct Ended {
@@ -105,15 +123,15 @@ pub trait ConcurrencyControl: Debug + Send {
     }
 
     /// Validates an attempt before it is promised or confirmed: it may commit with each stamp within the answer, whatever others do until
-    /// it is finished. None if no stamp within the bounds is left: the participant finishes it.
+    /// it is finished. None if no stamp within the bounds is left: its home finishes it.
     ///
-    /// Stamps below `lowest` are not given any more. An attempt is validated again if it was restored or the answer was lost.
+    /// `given` are the stamps that are given now: none before them, and those after them only if there is none within.
     fn validate(
         &mut self,
         _store: &mut MemoryStore,
         _who: AttemptId,
         bounds: Bounds,
-        _lowest: Age,
+        _given: Bounds,
     ) -> Option<Bounds> {
         Some(bounds)
     }
@@ -130,12 +148,12 @@ pub trait ConcurrencyControl: Debug + Send {
         store.put_back(record, cell, version);
     }
 
-    /// Ends an attempt: installed, aborted, or cancelled while it waits. Nothing of it counts any more; it may be unknown. `commit` is the
-    /// stamp with which it has committed, if it has.
+    /// Ends an attempt: installed, aborted, or cancelled while it waits. Nothing of it counts any more; it may be one
+    /// that is not known here.
     ///
     /// Locks on records are released before the one on the table, so that a request that waited for the table finds records
     /// as the attempt leaves them.
-    fn finish(&mut self, store: &mut MemoryStore, who: AttemptId, commit: Option<Age>, ended: &mut Ended);
+    fn finish(&mut self, store: &mut MemoryStore, who: AttemptId, ending: Ending, ended: &mut Ended);
 
     /// Begins a term, after [`clear`]: in earlier ones accesses with any stamp below the floor may have been granted.
     ///

@@ -62,7 +62,7 @@ mod stamps;
 mod times;
 
 pub use agreed::{Agreed, Decided, Effect};
-pub use concurrency::{ConcurrencyControl, Ended, Mode, Seniority, Target, Verdict};
+pub use concurrency::{ConcurrencyControl, Ended, Ending, Mode, Seniority, Target, Verdict};
 pub use cuts::{CutMessage, SPACING, era_before, era_of};
 pub use desk::Site;
 pub use entry::{Commit, Content, Entries, Entry, Hold, Prepare, Terms};

@@ -1,6 +1,8 @@
 //! The options of the family's engines, each written down once. An engine says which of them it has.
 
-use ordain_model::{Backoff, Micros, OptionInfo, OptionKind, OptionValue, Options, PartitionId, StampSource};
+use ordain_model::{
+    Backoff, Micros, OptionInfo, OptionKind, OptionValue, Options, PartitionId, Prewrite, StampSource,
+};
 
 use crate::ids::AttemptId;
 
@@ -73,6 +75,36 @@ pub static SKEW_US: OptionInfo = OptionInfo {
           else goes by that clock",
     kind: OptionKind::Integer { unit: "microseconds", min: 0, max: 100_000 },
     default: OptionValue::Integer(0),
+    is_flag: false,
+    is_identity: false,
+    is_of_cluster: false,
+    changes_at_run_time: false,
+    needs: None,
+};
+
+/// The moment from which on others see a write, with dynamic timestamp ranges.
+pub static PREWRITE: OptionInfo = OptionInfo {
+    name: "prewrite",
+    value_name: "WHEN",
+    doc: "When a write takes its soft lock. `deferred`: when its transaction is validated. `access`: with the access, as in \
+          the public code with which papers measure, so that a transaction which is validated first moves it behind itself",
+    kind: OptionKind::Name { names: &Prewrite::NAMES, wrong: Prewrite::WRONG },
+    default: OptionValue::Name("deferred"),
+    is_flag: false,
+    is_identity: false,
+    is_of_cluster: false,
+    changes_at_run_time: false,
+    needs: None,
+};
+
+/// The most stamps that a validated attempt keeps.
+pub static CAP: OptionInfo = OptionInfo {
+    name: "cap",
+    value_name: "N",
+    doc: "How many stamps a validated transaction keeps to choose from. Others that write what it has read have to go behind \
+          them; with few, partitions of one transaction may have none in common. 0: all that it has",
+    kind: OptionKind::Integer { unit: "stamps", min: 0, max: 1_000_000_000 },
+    default: OptionValue::Integer(1_000),
     is_flag: false,
     is_identity: false,
     is_of_cluster: false,

@@ -21,7 +21,7 @@ use ordain_role::{Address, Bug, Bugs, Event, Now, Outbox, Role, TimerId, UnderWa
 use ordain_store::{MemoryStore, RecordStore};
 
 use crate::capture::Capture;
-use crate::concurrency::{ConcurrencyControl, Ended, Target};
+use crate::concurrency::{ConcurrencyControl, Ended, Ending, Target};
 use crate::digests::Digests;
 use crate::entry::{Content, Entry, Hold, Prepare, Terms};
 use crate::ids::{Age, AttemptId, Bounds, Lead, Term};
@@ -363,7 +363,7 @@ impl Participant {
         let is_over = |who: &AttemptId| who.home().partition == home.partition && who.home().term < term;
         let over = self.attempts.iter().filter(|(who, attempt)| is_over(who) && !attempt.is_gathered);
         let over: Vec<AttemptId> = over.map(|(who, _)| *who).collect();
-        over.into_iter().for_each(|who| self.finish(who, None, out));
+        over.into_iter().for_each(|who| self.finish(who, Ending::Unknown, out));
     }
 
     /// The claim under which the participant answers.
@@ -373,26 +373,26 @@ impl Participant {
 
     // ---- the end of attempts -------------------------------------------------------------------------------
 
-    /// An attempt is over here, with its stamp if it has committed; whoever waited for it goes on.
-    fn finish(&mut self, who: AttemptId, commit: Option<Age>, out: &mut Outbox<Message>) {
+    /// An attempt is over here; whoever waited for it goes on.
+    fn finish(&mut self, who: AttemptId, ending: Ending, out: &mut Outbox<Message>) {
         let mut ended = Ended::default();
-        self.end(who, commit, &mut ended);
+        self.end(who, ending, &mut ended);
         self.settle(ended, out);
     }
 
     /// An attempt is over here; adds those that have, or will never have, what they waited for.
-    fn end(&mut self, who: AttemptId, commit: Option<Age>, ended: &mut Ended) {
+    fn end(&mut self, who: AttemptId, ending: Ending, ended: &mut Ended) {
         if self.attempts.remove(&who).is_some_and(|attempt| attempt.job.is_some()) {
             self.away.stop(Some(who));
         }
-        self.control.finish(&mut self.store, who, commit, ended);
+        self.control.finish(&mut self.store, who, ending, ended);
     }
 
     /// The stamps with which an attempt may commit here, as far as others have left some; none if it is not complete here.
     fn validate(&mut self, who: AttemptId, bounds: Bounds) -> Option<Bounds> {
         self.attempts.get(&who).filter(|attempt| attempt.job.is_none())?;
-        let lowest = self.control.stamps().lowest(self.times.ceiling());
-        self.control.validate(&mut self.store, who, bounds, lowest)
+        let given = self.control.stamps().given(self.times.ceiling());
+        self.control.validate(&mut self.store, who, bounds, given)
     }
 
     /// Hands over what an attempt has written and holds, for the partition to promise.
@@ -423,7 +423,7 @@ impl Participant {
             .iter()
             .filter(|(who, attempt)| who.home() == home && !attempt.is_gathered && !still.contains(who));
         let gone: Vec<AttemptId> = gone.map(|(who, _)| *who).collect();
-        gone.into_iter().for_each(|who| self.finish(who, None, out));
+        gone.into_iter().for_each(|who| self.finish(who, Ending::Unknown, out));
     }
 
     // ---- what expires --------------------------------------------------------------------------------------
@@ -484,7 +484,7 @@ impl Participant {
             Protocol::Access(accesses) => self.take_accesses(sender, from, accesses, out),
             Protocol::Finish(who, commit) => {
                 if self.attempts.get(&who).is_some_and(|attempt| !attempt.is_gathered) {
-                    self.finish(who, commit, out);
+                    self.finish(who, commit.into(), out);
                 }
             }
             Protocol::Settle(who, what) => {
@@ -516,7 +516,7 @@ impl Participant {
                 let may = self.validate(who, bounds);
                 out.send(self.manager, Own::Validated(who, self.number as u16, may));
             }
-            Own::Drop(who) => self.finish(who, None, out),
+            Own::Drop(who) => self.finish(who, Ending::Aborted, out),
             Own::Home(home) => self.note_home(home, out),
             Own::Gathered(..) | Own::Validated(..) | Own::Ready(_) | Own::Reserve(_) | Own::Expired(_) => {
                 out.halt("a participant was sent what a participant says");
@@ -540,7 +540,7 @@ impl Participant {
                     self.stand();
                 }
                 if let Some((who, commit)) = ended {
-                    self.finish(who, commit, out);
+                    self.finish(who, commit.into(), out);
                 }
                 if matches!(entry.content, Content::Reserve(_)) {
                     self.go_on_reserved(out);

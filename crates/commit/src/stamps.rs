@@ -5,7 +5,7 @@
 
 use ordain_model::{Micros, Millis, PartitionId};
 
-use crate::ids::Age;
+use crate::ids::{Age, Bounds};
 
 /// The life of a stamp.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -35,13 +35,14 @@ impl Stamps {
         }
     }
 
-    /// The stamp at which bounds begin, given the ceiling: half as far before it as what is forgotten. So an attempt that runs for as
-    /// long as that is not below the floor when it is promised.
-    pub fn lowest(self, ceiling: Millis) -> Age {
-        match self {
+    /// The stamps that are given to attempts, given the ceiling. They begin half as far before it as what is forgotten, so that an attempt which
+    /// runs for as long as that is not below the floor when it is promised.
+    pub fn given(self, ceiling: Millis) -> Bounds {
+        let from = match self {
             Stamps::OfTransaction | Stamps::OfAttempt => Age(0),
             Stamps::AtCommit => first_before(ceiling, Millis(REMEMBERED.0 / 2)),
-        }
+        };
+        Bounds { from, until: Age::first_at(ceiling) }
     }
 
     /// True if an attempt's stamp is chosen when it commits.

@@ -7,6 +7,8 @@
 pub mod calvin;
 pub mod calvin_paper;
 pub mod family;
+pub mod maat;
+mod marked_records;
 pub mod mvcc;
 pub mod no_wait;
 pub mod paxflow;

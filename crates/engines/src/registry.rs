@@ -12,7 +12,9 @@ use ordain_commit::CommitEngine;
 use ordain_deterministic::shard::Scheduling;
 use ordain_family::Services;
 
-use crate::{calvin, calvin_paper, mvcc, no_wait, paxflow, qstore, timestamp, two_phase_locking, wait_die};
+use crate::{
+    calvin, calvin_paper, maat, mvcc, no_wait, paxflow, qstore, timestamp, two_phase_locking, wait_die,
+};
 
 /// An engine that is built: a reference to its entry.
 #[derive(Clone, Copy)]
@@ -218,7 +220,8 @@ pub static ENGINES: [EngineInfo; 15] = [
                  level: "serializable, session order", family: Family::Commit, built: stamped(timestamp::ENGINE, &timestamp::OPTIONS), is_offered: true },
     EngineInfo { name: "mvcc", what: "multiversion timestamp ordering, two-phase commit", paper: QSTORE_PAPER,
                  level: "serializable, session order", family: Family::Commit, built: stamped(mvcc::ENGINE, &mvcc::OPTIONS), is_offered: true },
-    planned("maat", QSTORE_PAPER, "serializable, session order", "dynamic timestamp ranges, two-phase commit"),
+    EngineInfo { name: "maat", what: "dynamic timestamp ranges, two-phase commit", paper: QSTORE_PAPER,
+                 level: "serializable, session order", family: Family::Commit, built: stamped(maat::ENGINE, &maat::OPTIONS), is_offered: false },
     planned("walter", FWKV_PAPER, "parallel snapshot isolation", "parallel snapshot isolation by vector clocks"),
     planned("fwkv", FWKV_PAPER, "parallel snapshot isolation, session order", "as walter, with fresh reads"),
     planned("occ-2pc", FWKV_PAPER, "strict serializable", "optimistic reads, validation and two-phase commit"),

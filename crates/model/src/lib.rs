@@ -39,6 +39,7 @@ mod named;
 pub mod options;
 pub mod outcome;
 pub mod plan;
+pub mod prewrite;
 pub mod procedure;
 pub mod random;
 pub mod reads;
@@ -82,6 +83,7 @@ pub use named::UnknownName;
 pub use options::{Need, Offer, OptionError, OptionInfo, OptionKind, OptionValue, Options};
 pub use outcome::{KeptReply, OutcomeBatch, OutcomeStatus};
 pub use plan::{Access, Fragment, Planner};
+pub use prewrite::Prewrite;
 pub use procedure::{
     FragmentContext, Frame, Known, Members, Procedure, Reconnaissance, Registry, ReplyContext, Target,
 };

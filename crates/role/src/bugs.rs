@@ -178,6 +178,12 @@ bugs! {
     ShowNewest = "show-newest",
     /// A write replaces a later one in the order of stamps.
     InstallLate = "install-late",
+    /// A read takes the stamp of an earlier content than the one that it sees (baselines.md, B-6a).
+    TearRead = "tear-read",
+    /// An update is noted as a write, and not as the read that it is too (baselines.md, B-6b).
+    WriteOnlyUpdates = "write-only-updates",
+    /// The bounds of attempts that are validated are moved as those of others (baselines.md, B-6d).
+    MoveValidated = "move-validated",
     /// An access to a record takes no intention lock on the table.
     ForgetIntention = "forget-intention",
 }

@@ -129,7 +129,7 @@ impl Coordinator {
     /// The first stamp that an attempt may have which begins now, where its stamp is chosen when it commits: after all those of which
     /// clients of its node were told (R-TOKEN).
     pub(super) fn first_stamp(&self, desk: &Desk<'_>) -> Age {
-        self.heard().next().max(desk.site.stamps.lowest(desk.agreed.ceiling()))
+        self.heard().next().max(desk.site.stamps.given(desk.agreed.ceiling()).from)
     }
 
     /// Clients of this node are told of outcomes elsewhere: tokens are stamps.

@@ -18,7 +18,7 @@ use ordain_store::{RecordId, RecordStore};
 
 use super::Participant;
 use super::seen::Seen;
-use crate::concurrency::{Ended, Mode, Target, Verdict};
+use crate::concurrency::{Ended, Ending, Mode, Target, Verdict};
 use crate::ids::{Age, AttemptId, Lead};
 use crate::message::{
     Access, Accessed, Accesses, Failure, Message, Own, Protocol, Settle, Settled, Shipped, Termed,
@@ -175,7 +175,7 @@ impl Participant {
             let before = AttemptId { attempt: 0, ..who };
             let former = self.attempts.range(before..who).filter(|(_, former)| !former.is_gathered);
             let former: Vec<AttemptId> = former.map(|(who, _)| *who).collect();
-            former.into_iter().for_each(|who| self.finish(who, None, out));
+            former.into_iter().for_each(|who| self.finish(who, Ending::Aborted, out));
             if self.begin_access(from, home, &chunk, access) {
                 self.go_on(who, out);
             }
@@ -188,8 +188,8 @@ impl Participant {
         if attempt.job.is_some() || attempt.is_gathered {
             return false;
         }
-        let lowest = self.control.stamps().lowest(self.times.ceiling());
-        attempt.age = access.age.max(lowest);
+        let given = self.control.stamps().given(self.times.ceiling());
+        attempt.age = access.age.max(given.from);
         let txn = &chunk.txns()[access.at as usize];
         if access.fragments.len() > 1 {
             let fragments = chunk.fragments(txn);
@@ -301,7 +301,7 @@ impl Participant {
                     let failure = Some(Failure::Refused);
                     self.answer(job, who, failure, out);
                 }
-                self.end(who, None, &mut ended);
+                self.end(who, Ending::Aborted, &mut ended);
             }
             let granted = std::mem::take(&mut ended.granted);
             if granted.is_empty() && ended.refused.is_empty() {
@@ -311,11 +311,11 @@ impl Participant {
                 let Some((job, failure)) = self.run(who, out) else { continue };
                 // Planted, HELD-OPEN.
                 if job.access.step > 0 && self.bugs.has(Bug::ReleaseBetweenSteps) {
-                    self.control.finish(&mut self.store, who, None, &mut ended);
+                    self.control.finish(&mut self.store, who, Ending::Aborted, &mut ended);
                 }
                 self.answer(job, who, failure, out);
                 if matches!(failure, Some(Failure::Refused | Failure::TooOld(_))) {
-                    self.end(who, None, &mut ended);
+                    self.end(who, Ending::Aborted, &mut ended);
                 }
             }
         }

@@ -13,7 +13,7 @@ mod tests;
 use std::collections::{BTreeMap, BTreeSet};
 
 use ordain_commit::{
-    Age, AttemptId, Bounds, CommitEngine, ConcurrencyControl, Ended, Mode, Seniority, Target, Verdict,
+    Age, AttemptId, Bounds, CommitEngine, ConcurrencyControl, Ended, Ending, Mode, Seniority, Target, Verdict,
 };
 use ordain_model::Abort;
 use ordain_role::{Bug, Bugs};
@@ -33,14 +33,10 @@ pub const ENGINE: CommitEngine = CommitEngine {
 /// The lock word of a record with an exclusive lock.
 pub const EXCLUSIVE: u32 = u32::MAX;
 
-/// No access waits.
-#[derive(Debug)]
-enum Never {}
-
 /// The locks of one participant.
 #[derive(Debug, Default)]
 pub struct NoWait {
-    attempts: Attempts<Never>,
+    attempts: Attempts<()>,
     /// Holders of locks on the table.
     table: Counts,
     gate: Gate,
@@ -158,7 +154,7 @@ impl ConcurrencyControl for NoWait {
         if self.lock(store, at, target, mode) { Verdict::Granted } else { Verdict::Refused }
     }
 
-    fn finish(&mut self, store: &mut MemoryStore, who: AttemptId, _commit: Option<Age>, ended: &mut Ended) {
+    fn finish(&mut self, store: &mut MemoryStore, who: AttemptId, _ending: Ending, ended: &mut Ended) {
         let Some(at) = self.attempts.take_out(who) else { return };
         let attempt = &mut self.attempts[at];
         // Planted, IDLE-CLEAN.

@@ -47,7 +47,7 @@ impl Shard {
 
     fn finish(&mut self, transaction: u64) -> Vec<RecordId> {
         let mut ended = Ended::default();
-        self.locks.finish(&mut self.store, attempt(transaction), None, &mut ended);
+        self.locks.finish(&mut self.store, attempt(transaction), Ending::Aborted, &mut ended);
         assert!(ended.granted.is_empty() && ended.refused.is_empty());
         ended.released
     }

@@ -1,11 +1,12 @@
 //! Marks of one record, or of the whole table: what an engine remembers of its contents, prewrites, and who waits.
 
-use std::collections::VecDeque;
 use std::fmt::Debug;
 
 use ordain_commit::{Age, AttemptId, Verdict};
 use ordain_model::{Cell, Gsn};
 use ordain_store::{MemoryStore, RecordId, RecordStore};
+
+use crate::marked_records::Marks;
 
 /// An attempt by its stamp. No two attempts have one stamp; the order of ids makes that of places total.
 pub(super) type Place = (Age, AttemptId);
@@ -126,7 +127,7 @@ impl History for Latest {
 
 /// Marks on one target.
 #[derive(Debug, Default)]
-pub(super) struct Marks<H> {
+pub(super) struct Stamped<H> {
     pub(super) history: H,
     /// Attempts that may write it, ascending.
     pub(super) prewrites: Vec<Place>,
@@ -148,7 +149,7 @@ pub(super) fn take(list: &mut Vec<Place>, place: Place) {
     }
 }
 
-impl<H: History> Marks<H> {
+impl<H: History> Stamped<H> {
     /// Decides about a read: of two targets that the access is under, each has to grant it.
     pub(super) fn judge(&self, place: Place) -> Verdict {
         let Some(seen) = self.history.seen(place.0) else { return Verdict::Refused };
@@ -165,130 +166,28 @@ impl<H: History> Marks<H> {
         waiting.sort_unstable();
         self.prewrites == *prewrites && self.waiting == *waiting
     }
+}
 
-    fn is_in_use(&self) -> bool {
+impl<H: History> Marks for Stamped<H> {
+    fn latest(&self) -> Age {
+        self.history.latest()
+    }
+
+    fn written(&self) -> Age {
+        self.history.written()
+    }
+
+    fn are_in_use(&self) -> bool {
         !self.prewrites.is_empty() || !self.waiting.is_empty()
     }
-}
 
-/// Marks on a record. The record's lock word is one more than their place.
-#[derive(Debug)]
-pub(super) struct OfRecord<H> {
-    pub(super) record: RecordId,
-    pub(super) marks: Marks<H>,
-    is_free: bool,
-}
-
-impl<H: History> OfRecord<H> {
-    fn free(&mut self, store: &mut MemoryStore) {
-        self.marks.history = H::default();
-        self.is_free = true;
-        store.set_lock(self.record, 0);
-        store.release_if_absent(self.record);
-    }
-}
-
-/// Marks on records, of those that were accessed lately.
-#[derive(Debug, Default)]
-pub(super) struct Records<H> {
-    all: Vec<OfRecord<H>>,
-    free: Vec<u32>,
-    /// Each place in use once, with a stamp that the marks there had when it was looked at.
-    by_age: VecDeque<(Age, u32)>,
-}
-
-impl<H: History> Records<H> {
-    /// Returns the marks of a record, if it has some.
-    #[inline]
-    pub(super) fn get(&self, store: &MemoryStore, record: RecordId) -> Option<&Marks<H>> {
-        let place = store.lock(record).checked_sub(1)?;
-        self.all.get(place as usize).map(|of| &of.marks)
+    fn forget(&mut self, before: Age) {
+        self.history.forget(before);
     }
 
-    /// Returns the marks of a record that has some.
-    #[inline]
-    pub(super) fn get_mut(&mut self, store: &MemoryStore, record: RecordId) -> Option<&mut Marks<H>> {
-        let place = store.lock(record).checked_sub(1)?;
-        self.all.get_mut(place as usize).map(|of| &mut of.marks)
-    }
-
-    /// Returns the marks of a record, which are made if there are none, by an attempt of this stamp.
-    #[inline]
-    pub(super) fn find_or_add(
-        &mut self,
-        store: &mut MemoryStore,
-        record: RecordId,
-        stamp: Age,
-    ) -> &mut Marks<H> {
-        let at = match store.lock(record) {
-            0 => {
-                let at = match self.free.pop() {
-                    Some(at) => at,
-                    None => {
-                        let marks = Marks::default();
-                        self.all.push(OfRecord { record, marks, is_free: false });
-                        self.all.len() as u32 - 1
-                    }
-                };
-                let of = &mut self.all[at as usize];
-                (of.record, of.is_free) = (record, false);
-                self.by_age.push_back((stamp, at));
-                store.set_lock(record, at + 1);
-                at
-            }
-            word => word - 1,
-        };
-        &mut self.all[at as usize].marks
-    }
-
-    /// Forgets the marks that are older than a stamp and not in use. Returns the latest stamp among them.
-    pub(super) fn forget(&mut self, store: &mut MemoryStore, before: Age) -> Age {
-        let mut latest = Age(0);
-        for _ in 0..self.by_age.len() {
-            let Some((_, at)) = self.by_age.pop_front_if(|(stamp, _)| *stamp < before) else { break };
-            let of = &mut self.all[at as usize];
-            of.marks.history.forget(before);
-            let its = of.marks.history.latest();
-            if its >= before || of.marks.is_in_use() {
-                self.by_age.push_back((its.max(before), at));
-                continue;
-            }
-            latest = latest.max(its);
-            of.free(store);
-            self.free.push(at);
-        }
-        latest
-    }
-
-    /// Drops what does not follow from the log.
-    pub(super) fn clear(&mut self, store: &mut MemoryStore) {
-        let Records { all, free, by_age } = self;
-        by_age.retain(|(_, at)| {
-            let of = &mut all[*at as usize];
-            of.marks.history.forget_term();
-            of.marks.prewrites.clear();
-            of.marks.waiting.clear();
-            let stays = of.marks.history.written() > Age(0);
-            if !stays {
-                of.free(store);
-                free.push(*at);
-            }
-            stays
-        });
-    }
-
-    /// Visits the marks in use.
-    pub(super) fn iter(&self) -> impl Iterator<Item = &OfRecord<H>> {
-        self.all.iter().filter(|of| !of.is_free)
-    }
-
-    /// Visits the histories in use.
-    pub(super) fn histories(&mut self) -> impl Iterator<Item = &mut H> {
-        self.all.iter_mut().filter(|of| !of.is_free).map(|of| &mut of.marks.history)
-    }
-
-    /// Returns how many records have marks.
-    pub(super) fn len(&self) -> usize {
-        self.all.len() - self.free.len()
+    fn clear(&mut self) {
+        self.history.forget_term();
+        self.prewrites.clear();
+        self.waiting.clear();
     }
 }

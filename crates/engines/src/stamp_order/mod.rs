@@ -15,26 +15,27 @@ mod tests;
 use std::collections::{BTreeMap, BTreeSet};
 
 use ordain_commit::{
-    Age, AttemptId, Bounds, ConcurrencyControl, Ended, Mode, Seniority, Stamps, Target, Verdict,
+    Age, AttemptId, Bounds, ConcurrencyControl, Ended, Ending, Mode, Seniority, Stamps, Target, Verdict,
 };
 use ordain_execution::TableChange;
 use ordain_model::{Cell, Gsn};
 use ordain_role::{Bug, Bugs};
 use ordain_store::{MemoryStore, RecordId, RecordStore};
 
+use crate::marked_records::{Marks, OfRecord, Records};
 use crate::two_phase_locking::gate::Gate;
 use crate::two_phase_locking::{Attempts, Modes};
 pub(crate) use marks::{Content, History, Latest};
-use marks::{Marks, OfRecord, Place, Records, put, take};
+use marks::{Place, Stamped, put, take};
 
 /// The marks of one participant.
 #[derive(Debug, Default)]
 pub(crate) struct StampOrder<H> {
     /// An attempt holds its prewrites: on records, and the table in the mode X. Other modes of the table tell what it was let in for.
-    attempts: Attempts<Wanted>,
-    table: Marks<Latest>,
+    attempts: Attempts<Option<Wanted>>,
+    table: Stamped<Latest>,
     gate: Gate,
-    records: Records<H>,
+    records: Records<Stamped<H>>,
     /// The latest stamps of any record.
     newest: Latest,
     /// Attempts with a prewrite, on a record or on the table.
@@ -238,13 +239,13 @@ impl<H: History> StampOrder<H> {
     fn judge_again(&mut self, store: &mut MemoryStore, places: Vec<Place>, ended: &mut Ended) {
         for place in places {
             let Some(at) = self.attempts.find(place.1) else { continue };
-            let Some(wanted) = self.attempts[at].waiting else { continue };
+            let Some(wanted) = self.attempts[at].kept else { continue };
             let Wanted { target, mode } = wanted;
             let verdict = self.judge(store, place, wanted);
             if verdict == Verdict::Waits {
                 continue;
             }
-            self.attempts[at].waiting = None;
+            self.attempts[at].kept = None;
             self.stop_waiting(store, place, target);
             if target == Target::Table {
                 self.note_table(place.1, mode, verdict);
@@ -286,7 +287,7 @@ impl<H: History> ConcurrencyControl for StampOrder<H> {
         mode: Mode,
     ) -> Verdict {
         let at = self.attempts.find_or_add(who, age);
-        debug_assert!(self.attempts[at].waiting.is_none(), "attempt {who} waits, and asks for {target:?}");
+        debug_assert!(self.attempts[at].kept.is_none(), "attempt {who} waits, and asks for {target:?}");
         if !self.enters(at, target, mode) {
             self.counts.by_gate += 1;
             return Verdict::Refused;
@@ -301,7 +302,7 @@ impl<H: History> ConcurrencyControl for StampOrder<H> {
             Verdict::Granted => self.mark_read(store, age, wanted),
             Verdict::Waits => {
                 self.counts.waited += 1;
-                self.attempts[at].waiting = Some(wanted);
+                self.attempts[at].kept = Some(wanted);
                 self.waiting.insert(place);
                 let waiting = match target {
                     Target::Record(record) => &mut self.records.find_or_add(store, record, age).waiting,
@@ -327,7 +328,7 @@ impl<H: History> ConcurrencyControl for StampOrder<H> {
         self.table.history.remember(stamp);
         self.newest.remember(stamp);
         // Accesses with earlier stamps are refused from now on.
-        self.records.histories().for_each(History::forget_term);
+        self.records.iter_mut().for_each(|marks| marks.history.forget_term());
         change.apply(&mut store.table(version));
     }
 
@@ -342,7 +343,7 @@ impl<H: History> ConcurrencyControl for StampOrder<H> {
         history.install(store, record, Content { cell, stamp, version }, keeps);
     }
 
-    fn finish(&mut self, store: &mut MemoryStore, who: AttemptId, _commit: Option<Age>, ended: &mut Ended) {
+    fn finish(&mut self, store: &mut MemoryStore, who: AttemptId, _ending: Ending, ended: &mut Ended) {
         let Some(at) = self.attempts.take_out(who) else { return };
         let attempt = &mut self.attempts[at];
         let place = (attempt.age, who);
@@ -350,7 +351,7 @@ impl<H: History> ConcurrencyControl for StampOrder<H> {
         if self.bugs.has(Bug::LeaveLock) && who.transaction.number % 31 == 7 {
             attempt.held.forget_last();
         }
-        let (waiting, has_table) = (attempt.waiting.take(), attempt.table == Modes::EXCLUSIVE);
+        let (waiting, has_table) = (attempt.kept.take(), attempt.table == Modes::EXCLUSIVE);
         let held: Vec<RecordId> = attempt.held.iter().map(|(record, _)| record).collect();
         if let Some(Wanted { target, .. }) = waiting {
             self.stop_waiting(store, place, target);
@@ -422,9 +423,7 @@ impl<H: History> ConcurrencyControl for StampOrder<H> {
         self.serves = false;
         self.records.clear(store);
         self.attempts.clear();
-        self.table.history.forget_term();
-        self.table.prewrites.clear();
-        self.table.waiting.clear();
+        self.table.clear();
         self.newest.forget_term();
         self.gate = Gate::default();
         self.prewriting.clear();
@@ -460,7 +459,7 @@ impl<H: History> ConcurrencyControl for StampOrder<H> {
     }
 
     fn replaced<'a>(&'a self, stamp: Age) -> Vec<(RecordId, &'a Cell)> {
-        let of = |of: &'a OfRecord<H>| Some((of.record, of.marks.history.replaced(stamp)?.0));
+        let of = |of: &'a OfRecord<Stamped<H>>| Some((of.record, of.marks.history.replaced(stamp)?.0));
         if H::KEEPS { self.records.iter().filter_map(of).collect() } else { Vec::new() }
     }
 
@@ -481,7 +480,7 @@ impl<H: History> ConcurrencyControl for StampOrder<H> {
                 table.0.push(place);
                 prewriting.insert(place);
             }
-            if let Some(waiting) = attempt.waiting {
+            if let Some(waiting) = attempt.kept {
                 let target = waiting.target;
                 // The floor may have risen above it: then it is refused when it is judged next.
                 let may_wait = self.judge(store, place, waiting) == Verdict::Waits || place.0 < self.floor;

@@ -89,7 +89,7 @@ fn what_is_forgotten_refuses_older_stamps_and_gives_its_record_back() {
             verdict
         );
     }
-    [5, 6, 7, 65, 66].iter().for_each(|n| marks.finish(&mut store, attempt(*n), None, &mut ended));
+    [5, 6, 7, 65, 66].iter().for_each(|n| marks.finish(&mut store, attempt(*n), Ending::Aborted, &mut ended));
     assert_eq!((ended.granted, ended.refused), (vec![attempt(7)], vec![]));
     marks.advance(&mut store, Age(100));
     assert_eq!((marks.records.len(), marks.floor), (0, Age(7)), "the latest that was granted");
@@ -110,7 +110,7 @@ fn places_of_marks_are_used_again() {
             let (record, cell) = (record(&mut store, &[key]), Cell::ABSENT);
             marks.install(&mut store, record, cell, Age(round), Gsn(round));
         }
-        marks.finish(&mut store, attempt(round), None, &mut Ended::default());
+        marks.finish(&mut store, attempt(round), Ending::Aborted, &mut Ended::default());
         marks.check(&store, &|_| true).unwrap();
         if round % 2 == 0 {
             marks.advance(&mut store, Age(round + 1));

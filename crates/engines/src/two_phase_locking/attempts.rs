@@ -70,20 +70,20 @@ impl Held {
     }
 }
 
-/// An attempt with locks. `W` is what the engine keeps of an access that waits.
+/// An attempt with locks. `K` is what the engine keeps of it beside them.
 #[derive(Debug)]
-pub(crate) struct Attempt<W> {
+pub(crate) struct Attempt<K> {
     pub(crate) id: AttemptId,
     pub(crate) age: Age,
     /// Its lock on the table.
     pub(crate) table: Modes,
     /// Its locks on records.
     pub(crate) held: Held,
-    /// Its access that waits, if there is one.
-    pub(crate) waiting: Option<W>,
+    /// What the engine keeps of it: an access that waits, say.
+    pub(crate) kept: K,
 }
 
-impl<W> Attempt<W> {
+impl<K> Attempt<K> {
     /// Reports the locks as [`held`](ordain_commit::ConcurrencyControl::held) does.
     pub(crate) fn show(&self, show: &mut dyn FnMut(Target, Mode)) {
         if let Some(mode) = self.table.whole() {
@@ -115,15 +115,15 @@ impl<W> Attempt<W> {
 
 /// The attempts of a participant, found by their ids. Memory of attempts that are over is used again.
 #[derive(Debug)]
-pub(crate) struct Attempts<W> {
+pub(crate) struct Attempts<K> {
     /// Places in `all`, by the ids there.
     places: HashTable<u32>,
-    all: Vec<Attempt<W>>,
+    all: Vec<Attempt<K>>,
     free: Vec<u32>,
 }
 
-impl<W> Default for Attempts<W> {
-    fn default() -> Attempts<W> {
+impl<K> Default for Attempts<K> {
+    fn default() -> Attempts<K> {
         Attempts { places: HashTable::new(), all: Vec::new(), free: Vec::new() }
     }
 }
@@ -137,7 +137,7 @@ fn hash_of(id: AttemptId) -> u64 {
     mixed ^ mixed >> 32
 }
 
-impl<W> Attempts<W> {
+impl<K: Default> Attempts<K> {
     /// Returns the place of an attempt.
     #[inline]
     pub(crate) fn find(&self, id: AttemptId) -> Option<usize> {
@@ -159,7 +159,7 @@ impl<W> Attempts<W> {
             }
             None => {
                 let held = Held::default();
-                self.all.push(Attempt { id, age, table: Modes::NONE, held, waiting: None });
+                self.all.push(Attempt { id, age, table: Modes::NONE, held, kept: K::default() });
                 self.all.len() as u32 - 1
             }
         };
@@ -182,7 +182,7 @@ impl<W> Attempts<W> {
         let attempt = &mut self.all[place];
         attempt.table = Modes::NONE;
         attempt.held.clear();
-        attempt.waiting = None;
+        attempt.kept = K::default();
         self.free.push(place as u32);
     }
 
@@ -198,26 +198,31 @@ impl<W> Attempts<W> {
         self.places.len()
     }
 
+    /// Returns the places of all attempts.
+    pub(crate) fn places(&self) -> impl Iterator<Item = u32> + '_ {
+        self.places.iter().copied()
+    }
+
     /// Returns the attempts, in the order of their ids.
-    pub(crate) fn sorted(&self) -> Vec<&Attempt<W>> {
+    pub(crate) fn sorted(&self) -> Vec<&Attempt<K>> {
         let mut all: Vec<_> = self.places.iter().map(|place| &self.all[*place as usize]).collect();
         all.sort_unstable_by_key(|attempt| attempt.id);
         all
     }
 }
 
-impl<W> std::ops::Index<usize> for Attempts<W> {
-    type Output = Attempt<W>;
+impl<K> std::ops::Index<usize> for Attempts<K> {
+    type Output = Attempt<K>;
 
     #[inline]
-    fn index(&self, place: usize) -> &Attempt<W> {
+    fn index(&self, place: usize) -> &Attempt<K> {
         &self.all[place]
     }
 }
 
-impl<W> std::ops::IndexMut<usize> for Attempts<W> {
+impl<K> std::ops::IndexMut<usize> for Attempts<K> {
     #[inline]
-    fn index_mut(&mut self, place: usize) -> &mut Attempt<W> {
+    fn index_mut(&mut self, place: usize) -> &mut Attempt<K> {
         &mut self.all[place]
     }
 }

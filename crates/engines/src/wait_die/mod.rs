@@ -14,7 +14,9 @@ mod tests;
 
 use std::collections::BTreeMap;
 
-use ordain_commit::{Age, AttemptId, Bounds, CommitEngine, ConcurrencyControl, Ended, Mode, Target, Verdict};
+use ordain_commit::{
+    Age, AttemptId, Bounds, CommitEngine, ConcurrencyControl, Ended, Ending, Mode, Target, Verdict,
+};
 use ordain_model::Abort;
 use ordain_role::{Bug, Bugs};
 use ordain_store::{MemoryStore, RecordId, RecordStore};
@@ -33,7 +35,7 @@ pub const ENGINE: CommitEngine = CommitEngine {
 /// The locks of one participant.
 #[derive(Debug, Default)]
 pub struct WaitDie {
-    attempts: Attempts<Waiting>,
+    attempts: Attempts<Option<Waiting>>,
     table: Queue,
     records: Records,
     refused: u64,
@@ -129,8 +131,8 @@ impl Requests {
     ///
     /// # Errors
     /// The first lock or wait of the attempt that no queue has.
-    fn take(&mut self, attempt: &Attempt<Waiting>) -> Result<(), String> {
-        let Attempt { id, table, held, waiting, .. } = attempt;
+    fn take(&mut self, attempt: &Attempt<Option<Waiting>>) -> Result<(), String> {
+        let Attempt { id, table, held, kept: waiting, .. } = attempt;
         if self.tables.remove(id).unwrap_or_default() != *table {
             return Err(format!("attempt {id} knows of {table:?} of the table"));
         }
@@ -226,7 +228,7 @@ impl WaitDie {
         for who in granted.drain(..) {
             let Some(at) = self.attempts.find(who) else { continue };
             let attempt = &mut self.attempts[at];
-            let Some(Waiting { target, mode, .. }) = attempt.waiting.take() else { continue };
+            let Some(Waiting { target, mode, .. }) = attempt.kept.take() else { continue };
             let Target::Record(record) = target else {
                 attempt.table = attempt.table.with(Modes::of(mode));
                 ended.granted.push(who);
@@ -239,7 +241,7 @@ impl WaitDie {
             match self.ask_record(store, at, record, mode) {
                 Verdict::Granted => ended.granted.push(who),
                 Verdict::Waits => {
-                    self.attempts[at].waiting = Some(Waiting { target, mode, for_table: false });
+                    self.attempts[at].kept = Some(Waiting { target, mode, for_table: false });
                 }
                 Verdict::Refused => {
                     self.refused += 1;
@@ -258,7 +260,7 @@ impl WaitDie {
             lock.queue.grant(|request| {
                 let Some(at) = attempts.find(request.who) else { return };
                 let attempt = &mut attempts[at];
-                if let Some(waiting) = attempt.waiting.take() {
+                if let Some(waiting) = attempt.kept.take() {
                     attempt.held.insert(record, waiting.mode);
                 }
                 ended.granted.push(request.who);
@@ -292,7 +294,7 @@ impl ConcurrencyControl for WaitDie {
         mode: Mode,
     ) -> Verdict {
         let at = self.attempts.find_or_add(who, age);
-        debug_assert!(self.attempts[at].waiting.is_none(), "attempt {who} waits, and asks for {target:?}");
+        debug_assert!(self.attempts[at].kept.is_none(), "attempt {who} waits, and asks for {target:?}");
         let (verdict, for_table) = match target {
             Target::Table => (self.ask_table(at, Modes::of(mode)), true),
             // Planted, WHOLE-TABLE.
@@ -312,17 +314,17 @@ impl ConcurrencyControl for WaitDie {
             Verdict::Granted => {}
             Verdict::Waits => {
                 self.waited += 1;
-                self.attempts[at].waiting = Some(Waiting { target, mode, for_table });
+                self.attempts[at].kept = Some(Waiting { target, mode, for_table });
             }
             Verdict::Refused => self.refused += 1,
         }
         verdict
     }
 
-    fn finish(&mut self, store: &mut MemoryStore, who: AttemptId, _commit: Option<Age>, ended: &mut Ended) {
+    fn finish(&mut self, store: &mut MemoryStore, who: AttemptId, _ending: Ending, ended: &mut Ended) {
         let Some(at) = self.attempts.take_out(who) else { return };
         let attempt = &mut self.attempts[at];
-        let (mut held, waiting) = (std::mem::take(&mut attempt.held), attempt.waiting.take());
+        let (mut held, waiting) = (std::mem::take(&mut attempt.held), attempt.kept.take());
         // Planted, IDLE-CLEAN.
         if self.bugs.has(Bug::LeaveLock) && who.transaction.number % 31 == 7 {
             held.forget_last();

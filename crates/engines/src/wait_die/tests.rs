@@ -44,7 +44,7 @@ fn a_broken_state_is_found() {
         (
             broken(|locks| {
                 let at = place(locks, 1);
-                locks.attempts[at].waiting = None;
+                locks.attempts[at].kept = None;
             }),
             "no attempt knows of",
         ),
@@ -73,9 +73,9 @@ fn queues_are_used_again() {
     let (mut store, mut locks, record) = shard();
     for round in 1..100 {
         let mut ended = Ended::default();
-        locks.finish(&mut store, attempt(2 * round), None, &mut ended);
+        locks.finish(&mut store, attempt(2 * round), Ending::Aborted, &mut ended);
         assert_eq!(ended.granted, [attempt(2 * round - 1)]);
-        locks.finish(&mut store, attempt(2 * round - 1), None, &mut ended);
+        locks.finish(&mut store, attempt(2 * round - 1), Ending::Aborted, &mut ended);
         assert_eq!((ended.released.as_slice(), store.lock(record)), (&[record][..], 0));
         for n in [2 * round + 2, 2 * round + 1] {
             locks.access(&mut store, attempt(n), Age(n), Target::Record(record), Mode::Exclusive);

@@ -9,7 +9,7 @@ use std::cell::Cell;
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use ordain_commit::{Age, AttemptId, CommitEngine, Ended, Mode, Target, TransactionId, Verdict};
+use ordain_commit::{Age, AttemptId, CommitEngine, Ended, Ending, Mode, Target, TransactionId, Verdict};
 use ordain_deterministic::sequencing::Log;
 use ordain_deterministic::shard::{Message, Places, Scheduling, Settings, Shard};
 use ordain_engines::{no_wait, qstore, wait_die};
@@ -234,7 +234,7 @@ fn asked_for_locks(engine: &CommitEngine) -> usize {
                 }
             }
         }
-        (0..4).for_each(|n| control.finish(&mut store, of(n), None, &mut ended));
+        (0..4).for_each(|n| control.finish(&mut store, of(n), Ending::Aborted, &mut ended));
         ended.released.clear();
         ended.granted.clear();
         ended.refused.clear();

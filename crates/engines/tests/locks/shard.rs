@@ -3,7 +3,8 @@
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
 use ordain_commit::{
-    Age, AttemptId, Bounds, CommitEngine, ConcurrencyControl, Ended, Mode, Target, TransactionId, Verdict,
+    Age, AttemptId, Bounds, CommitEngine, ConcurrencyControl, Ended, Ending, Mode, Target, TransactionId,
+    Verdict,
 };
 use ordain_model::{Db, KeyHash, Options};
 use ordain_role::Bugs;
@@ -72,7 +73,7 @@ impl Shard {
         while let Some(who) = over.pop_front() {
             let mut ended = Ended::default();
             self.live.remove(&who);
-            self.control.finish(&mut self.store, who, None, &mut ended);
+            self.control.finish(&mut self.store, who, Ending::Aborted, &mut ended);
             for record in ended.released {
                 assert_eq!(self.store.lock(record), 0);
                 self.store.release_if_absent(record);

@@ -296,7 +296,9 @@ impl CommitSystem {
             Order::Stamps => &[Level::StampsAlone],
         };
         levels.iter().try_for_each(|level| appends::check(*level, ending.history, lists))?;
-        if order == Order::RealTime || ending.config.faults.has(Fault::Clock) {
+        // Stamps that are chosen when attempts commit have nothing to do with time.
+        let is_timed = engine.stamps() != Stamps::AtCommit;
+        if order == Order::RealTime || ending.config.faults.has(Fault::Clock) || !is_timed {
             return Ok(());
         }
         appends::check_within(self.inversion_max(logs), ending.history, lists)
@@ -657,7 +659,9 @@ impl System for CommitSystem {
             Err(reason) => return Verdict::unreadable(NodeId(0), &reason),
         };
         let replayed = match stamps {
-            Stamps::OfAttempt | Stamps::AtCommit => self.replays.check(&self.registry, ending.history, &logs),
+            Stamps::OfAttempt | Stamps::AtCommit => {
+                self.replays.check(&self.registry, ending.history, (&logs, stamps))
+            }
             Stamps::OfTransaction => Ok(()),
         };
         if self.replays.are_alone() {

@@ -7,8 +7,8 @@ use std::sync::Arc;
 use ordain_checker::{Violation, ViolationKind};
 use ordain_checkpoint::{Found, Header, Item, file_name, read};
 use ordain_commit::{
-    Age, Agreed, AttemptId, CommitEngine, CommitFamily, Content, Entry, Image, Participant, Restoring, Stamps,
-    Terms, remembered,
+    Age, Agreed, AttemptId, CommitEngine, CommitFamily, Content, Entry, Image, Participant, Restoring,
+    Stamps, Terms, remembered,
 };
 use ordain_family::{Family as _, NodeSettings, Opened as _};
 use ordain_log::MemoryDirectory;

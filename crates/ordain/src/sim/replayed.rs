@@ -5,6 +5,9 @@
 //! it left are compared. An attempt whose request nobody knows leaves what the logs say that it left. An answer without an attempt
 //! in any log is one that has changed nothing: its transaction is tried, and taken back. The seed of such an answer is not known; one
 //! that depends on it is left out, unless a draw explains it.
+//!
+//! Where stamps are chosen when attempts commit, several attempts that do not conflict may have one, and the time that an attempt has seen is
+//! in the log alone: an answer that is in no log is tried at each time at which something expires.
 
 use std::cell::RefCell;
 use std::collections::{BTreeMap, BTreeSet};
@@ -57,9 +60,9 @@ impl Replays {
         &self,
         registry: &Arc<Registry>,
         history: &History,
-        logs: &Logs,
+        (logs, stamps): (&Logs, Stamps),
     ) -> Result<(), Violation> {
-        *self.counts.borrow_mut() = check(registry, history, logs)?;
+        *self.counts.borrow_mut() = check(registry, history, (logs, stamps))?;
         Ok(())
     }
 
@@ -80,6 +83,8 @@ impl Replays {
 struct Attempt<'a> {
     who: AttemptId,
     commit: &'a Commit,
+    /// The time that it has seen.
+    now: Millis,
     parts: Vec<Part<'a>>,
 }
 
@@ -92,10 +97,16 @@ struct Part<'a> {
 }
 
 /// A request with the answers that it was given at one stamp.
-#[derive(Default)]
 struct Asked<'a> {
-    request: Option<(RequestId, &'a Request)>,
+    request: (RequestId, &'a Request),
     answers: Vec<&'a Answer>,
+}
+
+/// Attempts and requests of one stamp.
+#[derive(Default)]
+struct AtStamp<'a> {
+    attempts: Vec<&'a Attempt<'a>>,
+    asked: Vec<Asked<'a>>,
 }
 
 /// Replays a run.
@@ -103,9 +114,13 @@ struct Asked<'a> {
 /// # Errors
 /// [`ViolationKind::WrongAnswer`], [`ViolationKind::WrongState`], [`ViolationKind::WrongPlace`] and
 /// [`ViolationKind::AcknowledgedLost`].
-pub(super) fn check(registry: &Arc<Registry>, history: &History, logs: &Logs) -> Result<Replayed, Violation> {
+pub(super) fn check(
+    registry: &Arc<Registry>,
+    history: &History,
+    (logs, stamps): (&Logs, Stamps),
+) -> Result<Replayed, Violation> {
     let attempts = attempts(logs)?;
-    let mut asked: BTreeMap<Age, Asked<'_>> = BTreeMap::new();
+    let mut all: BTreeMap<Age, AtStamp<'_>> = BTreeMap::new();
     let mut sessions: BTreeMap<(SessionId, RequestNo), Vec<RequestId>> = BTreeMap::new();
     let mut again: Vec<(RequestId, &Request, &Answer)> = Vec::new();
     for (id, request) in history.requests().filter(|(_, request)| is_known(registry, request)) {
@@ -115,37 +130,48 @@ pub(super) fn check(registry: &Arc<Registry>, history: &History, logs: &Logs) ->
                 again.push((id, request, answer));
                 continue;
             }
-            let there = asked.entry(Age(answer.stamp.number())).or_default();
-            if let Some((other, _)) = there.request.replace((id, request)).filter(|(other, _)| *other != id) {
-                let text = format!("two requests were answered with stamp {}", answer.stamp);
-                return Err(Violation::new(ViolationKind::WrongPlace, text).of(other).of(id));
+            let there = &mut all.entry(Age(answer.stamp.number())).or_default().asked;
+            match there.iter_mut().find(|asked| asked.request.0 == id) {
+                Some(asked) => asked.answers.push(answer),
+                None => there.push(Asked { request: (id, request), answers: vec![answer] }),
             }
-            there.answers.push(answer);
         }
     }
-    let mut replay =
-        Replay { registry, reference: ReferenceExecutor::new(registry.clone()), counts: Replayed::default() };
+    let mut replay = Replay {
+        registry,
+        stamps,
+        reference: ReferenceExecutor::new(registry.clone()),
+        counts: Replayed::default(),
+    };
     replay.answered_again(&again, &attempts)?;
-    for (stamp, attempt) in &attempts {
-        asked.entry(*stamp).or_insert_with(|| {
-            let of_session = attempt.session().and_then(|number| sessions.get(&number));
-            let sole = of_session.filter(|requests| requests.len() == 1);
-            let request = sole.map(|requests| (requests[0], history.get(requests[0])));
-            Asked { request, answers: Vec::new() }
-        });
-    }
-    for (stamp, asked) in &asked {
-        match (attempts.get(stamp), asked.request) {
-            (Some(attempt), Some((id, request))) => replay.run(attempt, (id, request), &asked.answers)?,
-            (Some(attempt), None) => replay.leave(attempt)?,
-            (None, Some((id, request))) => {
-                let mut answers = asked.answers.iter();
-                answers.try_for_each(|answer| replay.try_answer(*stamp, (id, request), answer))?;
+    attempts.iter().for_each(|attempt| all.entry(attempt.commit.age).or_default().attempts.push(attempt));
+    for (stamp, there) in &mut all {
+        replay.demand_unique(*stamp, there)?;
+        for asked in std::mem::take(&mut there.asked) {
+            let (id, request) = asked.request;
+            let is_of = |attempt: &&Attempt<'_>| replay.is_of(attempt, &asked);
+            match there.attempts.iter().position(is_of) {
+                Some(at) => replay.run(there.attempts.remove(at), (id, request), &asked.answers)?,
+                None => {
+                    let mut answers = asked.answers.iter();
+                    answers.try_for_each(|answer| replay.try_answer(*stamp, (id, request), answer))?;
+                }
             }
-            (None, None) => {}
+        }
+        for attempt in &there.attempts {
+            let of_session = attempt.session().and_then(|number| sessions.get(&number));
+            match of_session.map(|requests| &requests[..]) {
+                Some([sole]) => replay.run(attempt, (*sole, history.get(*sole)), &[])?,
+                _ => replay.leave(attempt)?,
+            }
         }
     }
-    let last = asked.keys().next_back().map_or(Millis(0), |stamp| stamp.time());
+    let last = match stamps {
+        Stamps::OfAttempt => all.keys().next_back().map_or(Millis(0), |stamp| stamp.time()),
+        Stamps::OfTransaction | Stamps::AtCommit => {
+            attempts.iter().map(|attempt| attempt.now).max().unwrap_or_default()
+        }
+    };
     replay.compare_end(logs, last)?;
     Ok(replay.counts)
 }
@@ -156,10 +182,10 @@ fn is_known(registry: &Registry, request: &Request) -> bool {
     procedure != system::CHECKPOINT && registry.get(procedure).is_some_and(|p| !p.is_dependent())
 }
 
-/// The attempts that the logs have committed, by stamp.
-fn attempts(logs: &Logs) -> Result<BTreeMap<Age, Attempt<'_>>, Violation> {
+/// The attempts that the logs have committed.
+fn attempts(logs: &Logs) -> Result<Vec<Attempt<'_>>, Violation> {
     let wrong = |text: String| Err(Violation::new(ViolationKind::WrongState, text));
-    let mut attempts: BTreeMap<Age, Attempt<'_>> = BTreeMap::new();
+    let mut attempts: Vec<Attempt<'_>> = Vec::new();
     let mut promises: BTreeMap<(AttemptId, PartitionId), (&Prepare, Option<Epoch>)> = BTreeMap::new();
     for (partition, entries) in logs {
         let mut terms = Terms::default();
@@ -169,11 +195,8 @@ fn attempts(logs: &Logs) -> Result<BTreeMap<Age, Attempt<'_>>, Violation> {
                     let (changes, writes, place) =
                         (&commit.changes[..], &commit.writes[..], Gsn(entry.place.0));
                     let part = Part { changes, writes, place };
-                    let attempt = Attempt { who: commit.attempt, commit, parts: vec![part] };
-                    if let Some(other) = attempts.insert(commit.age, attempt) {
-                        let (one, two, stamp) = (other.who, commit.attempt, commit.age.0);
-                        return wrong(format!("{one} and {two} have committed with stamp {stamp}"));
-                    }
+                    let (who, now) = (commit.attempt, entry.now);
+                    attempts.push(Attempt { who, commit, now, parts: vec![part] });
                 }
                 Content::Prepare(prepare) => {
                     promises.insert((prepare.attempt, *partition), (prepare, None));
@@ -187,7 +210,7 @@ fn attempts(logs: &Logs) -> Result<BTreeMap<Age, Attempt<'_>>, Violation> {
             }
         }
     }
-    for attempt in attempts.values_mut() {
+    for attempt in &mut attempts {
         for partition in &attempt.commit.participants {
             let Some((prepare, place)) = promises.get(&(attempt.who, *partition)) else {
                 let text =
@@ -209,10 +232,6 @@ impl Attempt<'_> {
         self.commit.session.map(|(session, number)| (session, clients_number(number)))
     }
 
-    fn now(&self) -> Millis {
-        self.commit.age.time()
-    }
-
     fn changes(&self) -> &[TableChange] {
         self.parts.iter().map(|part| part.changes).find(|changes| !changes.is_empty()).unwrap_or_default()
     }
@@ -231,6 +250,7 @@ impl Attempt<'_> {
 /// A state, and how much of the run it has seen.
 struct Replay<'a> {
     registry: &'a Arc<Registry>,
+    stamps: Stamps,
     reference: ReferenceExecutor,
     counts: Replayed,
 }
@@ -240,10 +260,10 @@ impl Replay<'_> {
     fn answered_again(
         &mut self,
         again: &[(RequestId, &Request, &Answer)],
-        attempts: &BTreeMap<Age, Attempt<'_>>,
+        attempts: &[Attempt<'_>],
     ) -> Result<(), Violation> {
         let of_sessions: BTreeMap<_, _> =
-            attempts.values().filter_map(|attempt| Some((attempt.session()?, attempt))).collect();
+            attempts.iter().filter_map(|attempt| Some((attempt.session()?, attempt))).collect();
         for (id, request, answer) in again {
             let decided = request.call.session.and_then(|session| of_sessions.get(&session));
             match decided.filter(|_| answer.status == OutcomeStatus::Committed) {
@@ -263,6 +283,58 @@ impl Replay<'_> {
         Ok(())
     }
 
+    /// Demands that a stamp of attempts is that of one attempt or request.
+    fn demand_unique(&self, stamp: Age, there: &AtStamp<'_>) -> Result<(), Violation> {
+        if self.stamps == Stamps::AtCommit {
+            return Ok(());
+        }
+        if let [one, two, ..] = &there.attempts[..] {
+            let text = format!("{} and {} have committed with stamp {}", one.who, two.who, stamp.0);
+            return Err(Violation::new(ViolationKind::WrongState, text));
+        }
+        if let [one, two, ..] = &there.asked[..] {
+            let text = format!("two requests were answered with stamp {}", stamp.0);
+            return Err(Violation::new(ViolationKind::WrongPlace, text).of(one.request.0).of(two.request.0));
+        }
+        Ok(())
+    }
+
+    /// True if an attempt may be that of a request which was answered with its stamp. Of several with one stamp it has the same session and reply,
+    /// and has written nothing but what the request may write.
+    fn is_of(&self, attempt: &Attempt<'_>, asked: &Asked<'_>) -> bool {
+        if self.stamps == Stamps::OfAttempt {
+            return true;
+        }
+        let (_, request) = asked.request;
+        let is_answer = |answer: &&Answer| {
+            answer.status == OutcomeStatus::Committed && answer.reply == attempt.commit.reply
+        };
+        let may_write = || match planned(self.registry, request) {
+            Some(chunk) if !chunk.txns()[0].table => {
+                let fragments = chunk.fragments(&chunk.txns()[0]).iter();
+                let written = fragments.filter(|fragment| fragment.access == Access::Write);
+                let args = chunk.args(&chunk.txns()[0]);
+                let may: BTreeSet<_> =
+                    written.map(|fragment| (fragment.db, key_of(args, fragment).bytes)).collect();
+                attempt.writes().keys().all(|name| may.contains(name))
+            }
+            _ => true,
+        };
+        attempt.session() == request.call.session && asked.answers.iter().all(|a| is_answer(a)) && may_write()
+    }
+
+    /// The times of an answer without an attempt in any log: that of its stamp, or those before and after which something expires.
+    fn times(&self, stamp: Age) -> Vec<Millis> {
+        if self.stamps == Stamps::OfAttempt {
+            return vec![stamp.time()];
+        }
+        let expires = self.reference.records().map(|(_, _, cell)| cell.expires_at);
+        let around = expires.filter(|expiry| !expiry.is_never()).map(|expiry| expiry.time());
+        let around = around.flat_map(|time| [time, Millis(time.0 + 1)]);
+        let times: BTreeSet<Millis> = around.chain([Millis(0)]).collect();
+        times.into_iter().collect()
+    }
+
     /// Runs an attempt of the logs, and compares what it answers and leaves.
     fn run(
         &mut self,
@@ -278,7 +350,7 @@ impl Replay<'_> {
             self.counts.unjudged += answers.len() as u64;
             return self.leave(attempt);
         };
-        let (txn, now, commit) = (&chunk.txns()[0], attempt.now(), attempt.commit);
+        let (txn, now, commit) = (&chunk.txns()[0], attempt.now, attempt.commit);
         let whole = (txn.table && !txn.read_only).then(|| self.whole());
         let before = self.written(&chunk, txn, now);
         let gsn = attempt.parts[0].place;
@@ -305,7 +377,7 @@ impl Replay<'_> {
         attempt: &Attempt<'_>,
         (whole, before): (Option<Records>, Records),
     ) -> Result<(), Violation> {
-        let (now, writes) = (attempt.now(), attempt.writes());
+        let (now, writes) = (attempt.now, attempt.writes());
         if let Some(mut after) = whole {
             install((attempt.changes(), &[]), &mut after);
             let left = writes.iter().map(|((db, key), (cell, _))| ((*db, key.to_vec()), (*cell).clone()));
@@ -330,7 +402,7 @@ impl Replay<'_> {
     /// An attempt whose request is not known has left what the logs say. The database itself removes what has expired and nothing else.
     fn leave(&mut self, attempt: &Attempt<'_>) -> Result<(), Violation> {
         self.counts.left += 1;
-        let (now, writes, gsn) = (attempt.now(), attempt.writes(), attempt.parts[0].place);
+        let (now, writes, gsn) = (attempt.now, attempt.writes(), attempt.parts[0].place);
         let is_removal = attempt.commit.session.is_none()
             && attempt.changes().is_empty()
             && writes.values().all(|(cell, _)| cell.value.is_none())
@@ -367,8 +439,9 @@ impl Replay<'_> {
         let txn = &chunk.txns()[0];
         let wrong = |kind, text: String| Violation::new(kind, format!("{text} [stamp {}]", stamp.0)).of(id);
         let is_commit = answer.status == OutcomeStatus::Committed;
-        let under = |seed| Circumstances { gsn: Gsn::NONE, now: stamp.time(), seed };
-        let (expected, has_changed) = self.reference.try_under(under(0), &chunk, txn);
+        let times = self.times(stamp);
+        let under = |now, seed| Circumstances { gsn: Gsn::NONE, now, seed };
+        let (expected, has_changed) = self.reference.try_under(under(times[0], 0), &chunk, txn);
         // A session's update is logged, even if it changes nothing.
         if is_commit && !txn.read_only && (has_changed || request.call.session.is_some()) {
             let text = format!("{} was acknowledged and is in no log", self.name(request));
@@ -378,8 +451,11 @@ impl Replay<'_> {
         if fits(&expected) {
             return Ok(());
         }
-        let drawn: Vec<Expected> =
-            (1..SEEDS).map(|seed| self.reference.try_under(under(seed), &chunk, txn).0).collect();
+        let seeds = (1..SEEDS).map(|seed| (times[0], seed));
+        let circumstances = seeds.chain(times[1..].iter().map(|time| (*time, 0)));
+        let drawn: Vec<Expected> = circumstances
+            .map(|(time, seed)| self.reference.try_under(under(time, seed), &chunk, txn).0)
+            .collect();
         if drawn.iter().any(fits) {
             return Ok(());
         }
@@ -395,7 +471,7 @@ impl Replay<'_> {
     /// Compares the records at the end with those that the logs come to, partition by partition.
     fn compare_end(&self, logs: &Logs, last: Millis) -> Result<(), Violation> {
         let committed = committed(logs);
-        let all = logs.values().flat_map(|entries| records(entries, &committed, Stamps::OfAttempt));
+        let all = logs.values().flat_map(|entries| records(entries, &committed, self.stamps));
         let text = |text| format!("at the end {text}");
         let violation = |found| Violation::new(ViolationKind::WrongState, text(found));
         self.compare_all(&all.collect(), last).map_err(violation)
