@@ -295,8 +295,10 @@ impl Maat {
         given: Bounds,
     ) -> Option<Bounds> {
         let met = self.meet(store, at);
+        // Planted, STAMP-ORDER (sheet B-6d): who is validated is moved as others are.
+        let moves_all = self.bugs.has(Bug::MoveValidated);
         let (frozen, running): (Vec<u32>, Vec<u32>) =
-            met.behind.iter().partition(|other| self.is_frozen(**other));
+            met.behind.iter().partition(|other| self.is_frozen(**other) && !moves_all);
         let frozen = frozen.into_iter().map(|other| self.bounds(other).until);
         let from = frozen.fold(met.from.max(given.from).max(self.floor), Age::max);
         let mut own = self.bounds(at).with(bounds).with(Bounds::from(from));
@@ -308,13 +310,9 @@ impl Maat {
         own.from = own.from.max(after.unwrap_or_default().min(Age(own.until.0 - 1)));
         let own = self.capped(own, given);
         self.freeze(store, at, own);
-        // Planted, STAMP-ORDER (sheet B-6d): bounds of who is validated are moved as well.
-        let moves_all = self.bugs.has(Bug::MoveValidated);
-        for other in met.behind {
-            let kept = &mut self.attempts[other as usize].kept;
-            if !kept.is_frozen || moves_all {
-                kept.bounds.until = own.from.min(kept.bounds.until);
-            }
+        for other in running {
+            let until = &mut self.attempts[other as usize].kept.bounds.until;
+            *until = own.from.min(*until);
         }
         for other in met.ahead {
             let from = &mut self.attempts[other as usize].kept.bounds.from;
