@@ -87,9 +87,10 @@ pub enum Content {
 
 codec!(enum Content {
     0 => Begin,
-    1 => Commit(commit),
-    2 => Prepare(prepare),
-    3 => Outcome(attempt, commit),
+    // Tags 1 to 3 were Commit, Prepare and Outcome before they had stamps of their own: a log with them is refused.
+    9 => Commit(commit),
+    10 => Prepare(prepare),
+    11 => Outcome(attempt, commit),
     4 => Deny(attempt),
     5 => Forget(attempts),
     6 => Reserve(ceiling),

@@ -38,6 +38,9 @@ conforms! {
     mvcc_2x2 = on("mvcc").partitions(2).shards(2);
     mvcc_counted = on("mvcc").partitions(2).option("ts-source", "counter");
     mvcc_replicated = on("mvcc").partitions(2).replicas(3);
+    maat = on("maat").shards(2).option("prewrite", "access");
+    maat_2x2 = on("maat").partitions(2).shards(2).option("cap", "0");
+    maat_replicated = on("maat").partitions(2).replicas(3).option("backoff", "none");
     qstore_session = on("qstore").partitions(2).replicas(2).option("reads", "session");
 }
 

@@ -221,7 +221,7 @@ pub static ENGINES: [EngineInfo; 15] = [
     EngineInfo { name: "mvcc", what: "multiversion timestamp ordering, two-phase commit", paper: QSTORE_PAPER,
                  level: "serializable, session order", family: Family::Commit, built: stamped(mvcc::ENGINE, &mvcc::OPTIONS), is_offered: true },
     EngineInfo { name: "maat", what: "dynamic timestamp ranges, two-phase commit", paper: QSTORE_PAPER,
-                 level: "serializable, session order", family: Family::Commit, built: stamped(maat::ENGINE, &maat::OPTIONS), is_offered: false },
+                 level: "serializable, session order", family: Family::Commit, built: stamped(maat::ENGINE, &maat::OPTIONS), is_offered: true },
     planned("walter", FWKV_PAPER, "parallel snapshot isolation", "parallel snapshot isolation by vector clocks"),
     planned("fwkv", FWKV_PAPER, "parallel snapshot isolation, session order", "as walter, with fresh reads"),
     planned("occ-2pc", FWKV_PAPER, "strict serializable", "optimistic reads, validation and two-phase commit"),
@@ -421,11 +421,11 @@ mod tests {
     #[test]
     fn an_engine_that_is_not_there_is_refused_by_name() {
         assert_eq!(engine("calvin").name(), "calvin");
-        let refusal = "maat".parse::<Engine>().unwrap_err().to_string();
+        let refusal = "walter".parse::<Engine>().unwrap_err().to_string();
         assert_eq!(
             refusal,
-            "engine 'maat' is not built yet; the engines that are there: calvin, calvin-paper, paxflow, qstore, no-wait, \
-             wait-die, timestamp, mvcc"
+            "engine 'walter' is not built yet; the engines that are there: calvin, calvin-paper, paxflow, qstore, no-wait, \
+             wait-die, timestamp, mvcc, maat"
         );
         assert!(
             "calvinn".parse::<Engine>().unwrap_err().to_string().starts_with("there is no engine 'calvinn'")
@@ -510,13 +510,13 @@ mod tests {
             assert!(refusal(name, &[("reads", "session")]).contains("--reads session is not for engine"));
             assert_eq!(engine(name).options([("reads", "ordered")]).unwrap(), engine(name).defaults());
         }
-        assert_eq!(engines_with(&BACKOFF), ["no-wait", "wait-die", "timestamp", "mvcc"]);
+        assert_eq!(engines_with(&BACKOFF), ["no-wait", "wait-die", "timestamp", "mvcc", "maat"]);
         assert_eq!(engines_with(&THOMAS), ["timestamp"]);
         assert_eq!(engines_with(&TS_SOURCE), ["timestamp", "mvcc"]);
         assert_eq!(
             refusal("calvin", &[("backoff", "none")]),
             "--option backoff=none is not for engine calvin, which has no such option: leave it out, or say --engine \
-             no-wait, wait-die, timestamp or mvcc"
+             no-wait, wait-die, timestamp, mvcc or maat"
         );
     }
 

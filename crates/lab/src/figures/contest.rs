@@ -30,9 +30,11 @@ pub const WAIT_DIE: &str = "WAIT-DIE";
 pub const TIMESTAMP: &str = "TIMESTAMP";
 /// The paper's engine with multiversion timestamp ordering.
 pub const MVCC: &str = "MVCC";
+/// The paper's engine with dynamic timestamp ranges.
+pub const MAAT: &str = "MaaT";
 
 /// The lines, each with its engine.
-const LINES: [(&str, &str); 7] = [
+const LINES: [(&str, &str); 8] = [
     (QSTORE, "qstore"),
     (CALVIN, "calvin"),
     (PAPERS, "calvin-paper"),
@@ -40,11 +42,12 @@ const LINES: [(&str, &str); 7] = [
     (WAIT_DIE, "wait-die"),
     (TIMESTAMP, "timestamp"),
     (MVCC, "mvcc"),
+    (MAAT, "maat"),
 ];
 /// The lines that order first.
 const ORDERED: usize = 3;
 /// The lines that agree on each transaction.
-const AGREED: [&str; 4] = [NO_WAIT, WAIT_DIE, TIMESTAMP, MVCC];
+const AGREED: [&str; 5] = [NO_WAIT, WAIT_DIE, TIMESTAMP, MVCC, MAAT];
 
 /// The paper's cores of a server.
 const CORES: f64 = 8.0;
@@ -277,7 +280,7 @@ mod tests {
         assert!(over.contains("over WAIT-DIE: not measured by the clock"), "{over}");
         assert_eq!(
             aborts(&measured, 1.0),
-            "NO-WAIT 30.0%, WAIT-DIE not measured, TIMESTAMP not measured, MVCC not measured"
+            "NO-WAIT 30.0%, WAIT-DIE not measured, TIMESTAMP not measured, MVCC not measured, MaaT not measured"
         );
     }
 

@@ -691,7 +691,7 @@ mod tests {
         let figures = list["figures"].as_array().unwrap();
         assert_eq!(figures.len(), FIGURES.len());
         let of = |name: &str| figures.iter().find(|figure| figure["name"] == name).unwrap();
-        assert_eq!(of("qstore-6")["missing"][0], "engine maat");
+        assert_eq!(of("fwkv-4")["missing"][0], "engine fwkv");
         assert!(of("qstore-6")["runs"].is_string() && of("calvin-6")["runs"].is_string());
     }
 }

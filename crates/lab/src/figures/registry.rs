@@ -91,7 +91,8 @@ const REGIONS_COPIED: &[Need] =
 const DENEVA: &[Need] =
     &[Engine("no-wait"), Engine("wait-die"), Engine("timestamp"), Engine("mvcc"), Engine("maat"), Nodes(16)];
 const EVERY: &[Need] = &[Engine("paxflow"), Engine("qstore"), Engine("fwkv"), Engine("regions-silo")];
-const LINES: &str = "lines of Q-Store, both Calvins, NO-WAIT, WAIT-DIE, TIMESTAMP and MVCC on four nodes";
+const LINES: &str =
+    "lines of Q-Store, both Calvins, NO-WAIT, WAIT-DIE, TIMESTAMP, MVCC and MaaT on four nodes";
 const BOTH: &str = "both engines";
 
 /// Every figure and table.

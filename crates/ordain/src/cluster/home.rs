@@ -347,7 +347,7 @@ mod tests {
         );
         refused(dir.path(), &other(|w| w.replicas = Some(1)), &["--replicas 3, not 1"]);
         refused(dir.path(), &other(|w| w.threads = Some(77)), &["not 77"]);
-        refused(dir.path(), &other(|w| w.engine = Some("maat".into())), &["--engine calvin, not maat"]);
+        refused(dir.path(), &other(|w| w.engine = Some("walter".into())), &["--engine calvin, not walter"]);
         refused(dir.path(), &other(|w| w.replication = Some(ReplicationName::None)), &["sync, not none"]);
         refused(dir.path(), &other(|w| w.base_port = Some(1)), &["--base-port", "not 1"]);
     }
@@ -371,7 +371,11 @@ mod tests {
         refused(&data, &wanted(200, 1), &["200 partitions", "choose fewer"]);
         refused(&data, &wanted(0, 1), &["0 partitions"]);
         refused(&data, &wanted(1, 10), &["replicas = 10"]);
-        refused(&data, &Wanted { engine: Some("maat".into()), ..wanted(1, 1) }, &["'maat' is not built yet"]);
+        refused(
+            &data,
+            &Wanted { engine: Some("walter".into()), ..wanted(1, 1) },
+            &["'walter' is not built yet"],
+        );
         refused(&data, &Wanted { base_port: Some(65530), ..wanted(3, 1) }, &["--base-port 65530", "9 ports"]);
         let none = Wanted { replication: Some(ReplicationName::None), ..wanted(1, 3) };
         refused(&data, &none, &["3 replicas"]);

@@ -219,6 +219,8 @@ fn clusters_of_the_commit_family_are_archived_restored_restarted_and_replaced() 
         (&MEMBERS, "wait-die", 0..4),
         // Stamps and what they order come back from checkpoints too.
         (&["--partitions", "2"], "mvcc", 0..2),
+        (&["--partitions", "2"], "timestamp", 0..2),
+        (&MEMBERS, "maat", 0..2),
     ] {
         let engine = ["--engine", engine];
         let of = counts(&[flags, &restored, &engine].concat(), seeds.clone());

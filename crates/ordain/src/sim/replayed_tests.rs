@@ -53,7 +53,7 @@ impl Workload for Registers {
 #[test]
 fn a_sound_run_is_replayed_whole() {
     let mut sum = Replayed::default();
-    for engine in ["timestamp", "mvcc"] {
+    for engine in ["timestamp", "mvcc", "maat"] {
         for shape in [["1", "1"], ["2", "1"], ["2", "3"]] {
             let flags =
                 ["--engine", engine, "--partitions", shape[0], "--replicas", shape[1], "--txns", "300"];

@@ -117,14 +117,14 @@ fn a_data_directory_remembers_its_engine_and_its_format() {
     let text = fs::read_to_string(&path).unwrap();
     let identity: serde_json::Value = serde_json::from_str(&text).unwrap();
     assert_eq!(identity["engine"], "calvin");
-    fs::write(&path, text.replacen("calvin", "maat", 1)).unwrap();
+    fs::write(&path, text.replacen("calvin", "walter", 1)).unwrap();
     run(serve_dir(dir.path(), [""; 0])).refused_with(&["ordain.json", "damaged", "checksum"]);
     // As it was before it had a checksum.
     let (text, _) = text.rsplit_once(",\n  \"checksum\"").unwrap();
     let text = format!("{text}\n}}");
 
     for (from, to, reason) in [
-        ("calvin", "maat", "belongs to engine 'maat', not 'calvin'"),
+        ("calvin", "walter", "belongs to engine 'walter', not 'calvin'"),
         ("\"format\": 3", "\"format\": 99", "format 99"),
         ("}", "", "damaged"),
         // Another cluster's identity does not fit the log.

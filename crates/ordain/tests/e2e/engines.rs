@@ -75,6 +75,7 @@ rows! {
     wait_die: row("engine = \"wait-die\"\ncheckpoint-log-bytes = 20000", (2, 3), Level::StrictSerializable);
     timestamp: row("engine = \"timestamp\"\ncheckpoint-log-bytes = 20000", (2, 3), Level::SessionSerializable);
     mvcc: row("engine = \"mvcc\"\ncheckpoint-log-bytes = 20000", (2, 3), Level::SessionSerializable);
+    maat: row("engine = \"maat\"\ncheckpoint-log-bytes = 20000", (2, 3), Level::SessionSerializable);
     calvin_async: Row {
         loses: true,
         ..row("engine = \"calvin\"\nreplication = \"async\"", (2, 2), Level::StrictSerializable)
