@@ -90,10 +90,10 @@ impl Cohort {
             return;
         }
         if self.aborted.contains(&who) || desk.appender.is_full() {
-            return self.refuse(&request, desk);
+            return self.refuse(&request, None, desk);
         }
         if request.shards.is_empty() || !is_sound(request.bounds, &request.shards, desk) {
-            return self.refuse(&request, desk);
+            return self.refuse(&request, None, desk);
         }
         let bounds = request.bounds;
         for shard in &request.shards {
@@ -105,21 +105,23 @@ impl Cohort {
         self.gathering.insert(who, Gathering { request, awaited, gathered });
     }
 
-    fn refuse(&mut self, request: &PrepareRequest, desk: &mut Desk<'_>) {
+    /// Promises nothing: no stamp is left, if `may` are none, or there is another reason.
+    fn refuse(&mut self, request: &PrepareRequest, may: Option<Bounds>, desk: &mut Desk<'_>) {
         let who = request.attempt;
         for shard in &request.shards {
             desk.out.send(desk.site.participant(desk.site.node, usize::from(*shard)), Own::Drop(who));
         }
-        desk.tell_manager(who.home().partition, Protocol::Vote(who, None));
+        desk.tell_manager(who.home().partition, Protocol::Vote(who, may));
     }
 
     /// Takes what a participant of this node has handed over.
     pub fn gathered(&mut self, who: AttemptId, part: Option<Gathered>, desk: &mut Desk<'_>) {
         let Some(gathering) = self.gathering.get_mut(&who) else { return };
         let part = part.map(|part| (gathering.gathered.bounds.with(part.bounds), part));
+        let is_complete = part.is_some();
         let Some((bounds, part)) = part.filter(|(bounds, _)| !bounds.is_empty()) else {
             let gathering = self.gathering.remove(&who).expect("it was found above");
-            return self.refuse(&gathering.request, desk);
+            return self.refuse(&gathering.request, is_complete.then(Bounds::default), desk);
         };
         // A fragment over the whole table does the same on every shard.
         gathering.gathered.changes = part.changes;
@@ -132,7 +134,7 @@ impl Cohort {
         }
         let Gathering { request, gathered, .. } = self.gathering.remove(&who).expect("it was found above");
         if !desk.is_remembered(bounds.from) {
-            return self.refuse(&request, desk);
+            return self.refuse(&request, None, desk);
         }
         let Gathered { bounds, changes, mut writes, holds } = gathered;
         writes.extend(request.returned);
@@ -179,7 +181,7 @@ impl Cohort {
         self.confirming.validating.remove(&who);
         let agreed = Bounds { from: Age(0), until: Age::first_at(desk.agreed.ceiling()) };
         if !bounds.is_empty() && bounds.with(agreed).is_empty() {
-            self.wanted = self.wanted.max(Some(bounds.from.time()));
+            self.wanted = self.wanted.max(Some(Bounds::at(bounds.from).ceiling()));
         }
         match bounds.with(agreed) {
             bounds if bounds.is_empty() => {

@@ -128,7 +128,7 @@ pub struct Prepare {
     pub attempt: AttemptId,
     /// The stamps that it may commit with.
     pub bounds: Bounds,
-    /// Stamps and times before this one may be used from now on, as with [`Content::Reserve`]: the bounds are below it.
+    /// Stamps and times before this one may be used from now on, as with [`Content::Reserve`]; 0 if the ceiling is above the bounds already.
     pub ceiling: Millis,
     /// Changes of whole databases, the same on each shard. They would come before the writes.
     pub changes: Vec<TableChange>,

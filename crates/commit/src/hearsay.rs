@@ -1,4 +1,4 @@
-//! The stamps of which nodes tell each other though nothing else is to be said.
+//! The stamps of attempts of which nodes tell each other though nothing else is to be said.
 //!
 //! Homes hear of each other's stamps with the messages that they exchange. Two that have nothing to do with each other may drift apart, by as much
 //! as their clocks. A transaction that only reads could then see a state of before what others were answered, for ever if a clock stands

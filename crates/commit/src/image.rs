@@ -57,7 +57,8 @@ pub enum Part {
 codec!(enum Part {
     0 => Standing(standing),
     1 => Prepared(entries),
-    2 => Decided(outcomes),
+    // Tag 2 was Decided without stamps.
+    4 => Decided(outcomes),
     3 => Remembered(records),
 });
 

@@ -75,7 +75,7 @@ pub enum Protocol {
     Still(Vec<AttemptId>),
     /// Coordinator to the manager of another partition: promise this.
     Prepare(PrepareRequest),
-    /// Manager to coordinator: it is promised with these stamps, or it never will be.
+    /// Manager to coordinator: it is promised with these stamps, or never will be, as there is none or for another reason.
     Vote(AttemptId, Option<Bounds>),
     /// Coordinator to manager: the outcome; the stamp with which it has committed, if it has.
     Decide(AttemptId, Option<Age>),
@@ -310,11 +310,11 @@ pub enum Own {
     Stand,
     /// Manager to participant: validate this attempt within these bounds, and hand over what it has written and holds.
     Gather(AttemptId, Bounds),
-    /// Participant to manager: here it is; nothing if the attempt is not complete here, or has no stamp.
+    /// Participant to manager: here it is, or no stamp; nothing if the attempt is not complete here.
     Gathered(AttemptId, Option<Gathered>),
     /// Manager to participant: validate this attempt within these bounds; the partition promises nothing of it.
     Validate(AttemptId, Bounds),
-    /// Participant of that number to manager: the stamps that it may have; nothing as with [`Own::Gathered`].
+    /// Participant of that number to manager: the stamps that it may have, or none; nothing if it is not complete here.
     Validated(AttemptId, u16, Option<Bounds>),
     /// Manager to participant: a home is led in this term. What its former leaders began and nobody has promised is over.
     Home(Lead),

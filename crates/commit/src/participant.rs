@@ -18,7 +18,7 @@ use ordain_model::{
 };
 use ordain_replication::Log;
 use ordain_role::{Address, Bug, Bugs, Event, Now, Outbox, Role, TimerId, UnderWay};
-use ordain_store::{MemoryStore, RecordStore};
+use ordain_store::{MemoryStore, RecordId, RecordStore};
 
 use crate::capture::Capture;
 use crate::concurrency::{ConcurrencyControl, Ended, Ending, Target};
@@ -388,16 +388,19 @@ impl Participant {
         self.control.finish(&mut self.store, who, ending, ended);
     }
 
-    /// The stamps with which an attempt may commit here, as far as others have left some; none if it is not complete here.
+    /// The stamps with which an attempt may commit here, which may be none; nothing if it is not complete here.
     fn validate(&mut self, who: AttemptId, bounds: Bounds) -> Option<Bounds> {
-        self.attempts.get(&who).filter(|attempt| attempt.job.is_none())?;
-        let given = self.control.stamps().given(self.times.ceiling());
-        self.control.validate(&mut self.store, who, bounds, given)
+        let attempt = self.attempts.get(&who).filter(|attempt| attempt.job.is_none())?;
+        let given = self.control.stamps().given_to(attempt.age, self.times.ceiling());
+        Some(self.control.validate(&mut self.store, who, bounds, given).unwrap_or_default())
     }
 
     /// Hands over what an attempt has written and holds, for the partition to promise.
     fn gather(&mut self, who: AttemptId, bounds: Bounds) -> Option<Gathered> {
         let bounds = self.validate(who, bounds)?;
+        if bounds.is_empty() {
+            return Some(Gathered { bounds, ..Gathered::default() });
+        }
         let attempt = self.attempts.get_mut(&who)?;
         attempt.is_gathered = true;
         let mut holds = Vec::new();
@@ -439,21 +442,22 @@ impl Participant {
             // Nobody comes any more: what is remembered is forgotten as the ceiling rises.
             out.send(self.manager, Own::Reserve(now));
         }
-        let (names, next) = self.expired(now, (self.sweeps_from, SWEPT), REMOVED, false);
+        let is_free = |record| !self.control.is_held(&self.store, record);
+        let (names, next) = self.expired(now, (self.sweeps_from, SWEPT), REMOVED, is_free);
         self.sweeps_from = if next < Position::END { next } else { Position::default() };
         if !names.is_empty() {
             out.send(self.manager, Own::Expired(names));
         }
     }
 
-    /// The names of records whose time has come and that somebody holds, or nobody: so many at most, of about so many that are looked at
-    /// from a position on. Answers the position to go on from as well.
+    /// The names of records whose time has come and that are meant: so many at most, of about so many that are looked at from a position
+    /// on. Answers the position to go on from as well.
     fn expired(
         &self,
         now: Millis,
         (from, looked): (Position, usize),
         most: usize,
-        is_held: bool,
+        is_meant: impl Fn(RecordId) -> bool,
     ) -> (Vec<(Db, Vec<u8>)>, Position) {
         let (found, next) = self.store.expired(now, from, looked);
         let mut names = Vec::new();
@@ -462,9 +466,7 @@ impl Participant {
                 let is_in = entry.position < positions.end && names.len() < most;
                 if is_in && entry.cell.is_expired(now) {
                     let record = self.store.find(entry.db, entry.key, self.hash_of(entry.db, entry.key));
-                    let is_meant =
-                        record.is_some_and(|record| self.control.is_held(&self.store, record) == is_held);
-                    names.extend(is_meant.then(|| (entry.db, entry.key.to_vec())));
+                    names.extend(record.is_some_and(&is_meant).then(|| (entry.db, entry.key.to_vec())));
                 }
                 is_in
             });
@@ -534,6 +536,7 @@ impl Participant {
             Message::Saving(_) => self.refused += 1,
             Message::Own(own) => self.take_own(own, out),
             Message::Log(Log::Sealed(entry)) => {
+                let ceiling = self.times.ceiling();
                 let ended = self.apply(&entry);
                 // A former leader that is reached again may hear of the next term before it hears that its own is over.
                 if self.serves.is_some_and(|term| term < self.terms.last()) {
@@ -542,7 +545,7 @@ impl Participant {
                 if let Some((who, commit)) = ended {
                     self.finish(who, commit.into(), out);
                 }
-                if matches!(entry.content, Content::Reserve(_)) {
+                if self.times.ceiling() > ceiling {
                     self.go_on_reserved(out);
                 }
                 self.begin_if_ready(out);
@@ -603,6 +606,14 @@ impl Role for Participant {
         }
         if self.serves.is_some_and(|term| term < self.terms.last()) {
             return Err(format!("it serves in {:?}, and a later term has begun", self.serves));
+        }
+        let reserved = Age::first_at(self.times.ceiling());
+        for (who, entry) in self.prepared.iter().filter(|_| self.control.stamps().are_chosen_late()) {
+            if let Content::Prepare(prepare) = &entry.content
+                && prepare.bounds.until > reserved
+            {
+                return Err(format!("attempt {who} is promised {:?}, above the ceiling", prepare.bounds));
+            }
         }
         let lacks = self.prepared.keys().find(|who| !self.attempts.contains_key(who));
         match lacks.filter(|_| self.serves.is_some()) {

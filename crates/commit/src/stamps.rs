@@ -35,8 +35,17 @@ impl Stamps {
         }
     }
 
-    /// The stamps that are given to attempts, given the ceiling. They begin half as far before it as what is forgotten, so that an attempt which
-    /// runs for as long as that is not below the floor when it is promised.
+    /// The stamps that are given to an attempt which has begun with this one, given the ceiling.
+    ///
+    /// They begin half as far before the ceiling as what is forgotten. An attempt is given later ones than it has begun with only if the floor is half as
+    /// near: else each step of the ceiling would part the bounds that its participants have left it.
+    pub fn given_to(self, first: Age, ceiling: Millis) -> Bounds {
+        let given = self.given(ceiling);
+        let is_near = self.are_chosen_late() && first < first_before(ceiling, Millis(REMEMBERED.0 * 3 / 4));
+        if is_near { given } else { Bounds { from: Age(0), ..given } }
+    }
+
+    /// The stamps that are given to attempts which begin now, given the ceiling.
     pub fn given(self, ceiling: Millis) -> Bounds {
         let from = match self {
             Stamps::OfTransaction | Stamps::OfAttempt => Age(0),

@@ -107,12 +107,8 @@ impl Coordinator {
     /// The node serves its partition from now on, and its predecessors have given stamps below the ceiling. That has to be known before the
     /// first transaction is taken.
     pub fn begin_stamping(&mut self, desk: &Desk<'_>) {
-        let is_given_here = match self.stamping.source {
-            Some(StampSource::Counter) => desk.site.partition == COUNTER,
-            Some(_) => true,
-            None => false,
-        };
-        if is_given_here {
+        let is_given_here = self.stamping.source != Some(StampSource::Counter);
+        if is_given_here || desk.site.partition == COUNTER {
             self.stamping.clock.hear(Age::first_at(desk.agreed.ceiling()));
         }
     }
@@ -120,9 +116,11 @@ impl Coordinator {
     /// The number that the token of an answer has, given that of its place.
     pub(super) fn seen(&self, place: Epoch) -> u64 {
         match self.stamping.stamps {
-            Stamps::OfTransaction | Stamps::AtCommit => place.0,
-            // The order of a connection is that of stamps, those that were heard of included.
-            Stamps::OfAttempt => self.heard().0,
+            Stamps::OfTransaction => place.0,
+            Stamps::AtCommit if place > Epoch(0) => place.0,
+            // The order of a connection is that of stamps, those that were heard of included. The stamp of what is answered again is not known, and
+            // has been heard of: it is below the ceiling of a predecessor, or was given here.
+            Stamps::AtCommit | Stamps::OfAttempt => self.heard().0,
         }
     }
 

@@ -8,6 +8,7 @@ use ordain_role::NodeId;
 
 use super::*;
 use crate::bench::Bench;
+use crate::entry::{Content, Entry};
 use crate::ids::Term;
 use crate::message::{Message, Termed};
 

@@ -29,6 +29,9 @@ use crate::times::{LATEST, Tested};
 /// The records of so many fragments are brought into the caches before the first is run.
 const AHEAD: usize = 24;
 
+/// An access to the whole table that finds as many expired records takes the table for itself, and else each of them.
+const SEEN_MAX: usize = 64;
+
 /// An attempt under way.
 #[derive(Debug, Default)]
 pub(super) struct Attempt {
@@ -552,8 +555,16 @@ impl Participant {
             return Verdict::Granted;
         }
         let is_expired = |record: &RecordId| self.store.cell(*record).is_expired(now);
-        let target = if fragment.is_table() {
-            let (held, _) = self.expired(now, (Position::default(), usize::MAX), 1, true);
+        let target = if fragment.is_table() && !self.control.keeps_reads() {
+            // Anybody may have seen such a record, and holds nothing.
+            let (seen, _) = self.expired(now, (Position::default(), usize::MAX), SEEN_MAX, |_| true);
+            if seen.len() < SEEN_MAX {
+                return self.lock_all(who, attempt.age, &seen);
+            }
+            Some(Target::Table)
+        } else if fragment.is_table() {
+            let is_held = |record| self.control.is_held(&self.store, record);
+            let (held, _) = self.expired(now, (Position::default(), usize::MAX), 1, is_held);
             held.first().map(|_| Target::Table)
         } else if fragment.is_keyed() {
             record.or_else(|| self.find(at)).filter(is_expired).map(Target::Record)
@@ -564,6 +575,19 @@ impl Participant {
         target.map_or(Verdict::Granted, |target| {
             control.access(store, who, attempt.age, target, Mode::Exclusive)
         })
+    }
+
+    /// Asks for the exclusive locks on records that are there.
+    fn lock_all(&mut self, who: AttemptId, age: Age, names: &[(Db, Vec<u8>)]) -> Verdict {
+        for (db, key) in names {
+            let Some(record) = self.store.find(*db, key, self.hash_of(*db, key)) else { continue };
+            let target = Target::Record(record);
+            match self.control.access(&mut self.store, who, age, target, Mode::Exclusive) {
+                Verdict::Granted => {}
+                verdict => return verdict,
+            }
+        }
+        Verdict::Granted
     }
 
     /// The record of a fragment, if it has a place.

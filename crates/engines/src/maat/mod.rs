@@ -354,7 +354,10 @@ impl ConcurrencyControl for Maat {
         if kept.bounds == Bounds::default() {
             kept.bounds = Bounds::from(age);
         }
-        if kept.is_frozen || !self.enters(at, target, mode) {
+        if kept.is_frozen {
+            return Verdict::Refused;
+        }
+        if !self.enters(at, target, mode) {
             self.counts.by_gate += 1;
             return Verdict::Refused;
         }

@@ -1,0 +1,183 @@
+//! Agreement on an attempt that has run: confirmations, votes, the stamp, the decision.
+
+use std::collections::BTreeSet;
+
+use ordain_model::{Abort, Epoch, OutcomeStatus, PartitionId};
+
+use super::{Coordinator, Live, Ready, State};
+use crate::desk::Desk;
+use crate::entry::{Commit, Content, Entry};
+use crate::ids::{Age, AttemptId, Bounds, Lead};
+use crate::message::{Own, Protocol};
+
+impl Coordinator {
+    /// Takes a confirmation of a partition that its leader was leader after all of the attempt was read there, with the stamps that the
+    /// attempt may have.
+    pub fn confirmed(&mut self, from: Lead, who: AttemptId, may: Option<Bounds>, desk: &mut Desk<'_>) {
+        let number = who.transaction.number;
+        let Some(live) = self.live.get_mut(&number).filter(|live| live.attempt == who.attempt) else {
+            return;
+        };
+        let State::Confirming { awaited, shards, bounds, .. } = &mut live.state else { return };
+        // Reads of another term prove nothing about this one.
+        let is_sound = shards.iter().all(|(_, lead)| lead.partition != from.partition || *lead == from);
+        if !is_sound {
+            return self.retry_later(number, Abort::TermChanged, desk);
+        }
+        *bounds = bounds.with(may.unwrap_or_default());
+        if bounds.is_empty() {
+            return self.retry_later(number, desk.site.refusal, desk);
+        }
+        awaited.remove(&from.partition);
+        if awaited.is_empty() {
+            self.confirmed_by_all(number, desk);
+        }
+    }
+
+    pub(super) fn confirmed_by_all(&mut self, number: u64, desk: &mut Desk<'_>) {
+        let Some(live) = self.live.get_mut(&number) else { return };
+        let who = live.who(number);
+        let State::Confirming { shards, bounds, end, .. } = &live.state else { return };
+        live.age = bounds.from;
+        for (shard, lead) in shards {
+            desk.tell_participant(*shard, lead.term, Protocol::Finish(who, Some(live.age)));
+        }
+        let (end, stamp) = (end.clone(), live.age);
+        self.committed_with(stamp, desk);
+        self.counts.confirmed += 1;
+        self.end(number, end.status, desk.agreed.place(), &end.reply);
+    }
+
+    /// Takes the vote of a partition.
+    pub fn voted(&mut self, from: Lead, who: AttemptId, may: Option<Bounds>, desk: &mut Desk<'_>) {
+        let number = who.transaction.number;
+        let live = self.live.get_mut(&number).filter(|live| live.attempt == who.attempt);
+        let Some(Live { state: State::Voting { awaited, shards, ready }, .. }) = live.map(|live| &mut **live)
+        else {
+            // The attempt is over: the sender asks what has become of it, if it has to know.
+            return;
+        };
+        let is_sound = shards.iter().all(|(_, lead)| lead.partition != from.partition || *lead == from);
+        let Some(may) = may.filter(|_| is_sound) else {
+            let reason = if is_sound { Abort::VoteNo } else { Abort::TermChanged };
+            return self.retry_later(number, reason, desk);
+        };
+        ready.bounds = ready.bounds.with(may);
+        if ready.bounds.is_empty() {
+            return self.retry_later(number, desk.site.refusal, desk);
+        }
+        awaited.remove(&from.partition);
+        if awaited.is_empty() {
+            self.validate(number, desk);
+        }
+    }
+
+    /// Every other partition has promised: asks the participants of this node with which stamps the attempt may commit, if that is not known.
+    pub(super) fn validate(&mut self, number: u64, desk: &mut Desk<'_>) {
+        let Some(live) = self.live.get_mut(&number) else { return };
+        let who = live.who(number);
+        let State::Voting { shards, ready, .. } = &mut live.state else { return };
+        let own = shards.iter().filter(|(_, lead)| lead.partition == desk.site.partition);
+        let own: BTreeSet<usize> = match desk.site.stamps.are_chosen_late() {
+            true => own.map(|(shard, _)| *shard).collect(),
+            false => BTreeSet::new(),
+        };
+        if own.is_empty() {
+            return self.decide(number, desk);
+        }
+        for shard in &own {
+            desk.out.send(desk.site.participant(desk.site.node, *shard), Own::Validate(who, ready.bounds));
+        }
+        let State::Voting { shards, ready, .. } = std::mem::replace(&mut live.state, State::Waiting) else {
+            return;
+        };
+        live.state = State::Validating { awaited: own, shards, ready };
+    }
+
+    /// Takes the answer of a participant of this node; answers whether it was asked for here.
+    pub fn validated(
+        &mut self,
+        who: AttemptId,
+        shard: usize,
+        may: Option<Bounds>,
+        desk: &mut Desk<'_>,
+    ) -> bool {
+        let number = who.transaction.number;
+        let is_its = |live: &&mut Box<Live>| live.who(number) == who;
+        let Some(live) = self.live.get_mut(&number).filter(is_its) else { return false };
+        let State::Validating { awaited, ready, .. } = &mut live.state else { return false };
+        ready.bounds = ready.bounds.with(may.unwrap_or_default());
+        if ready.bounds.is_empty() {
+            self.retry_later(number, desk.site.refusal, desk);
+            return true;
+        }
+        awaited.remove(&shard);
+        if awaited.is_empty() {
+            self.decide(number, desk);
+        }
+        true
+    }
+
+    /// Proposes to commit: every partition has promised.
+    pub(super) fn decide(&mut self, number: u64, desk: &mut Desk<'_>) {
+        let Some(live) = self.live.get_mut(&number) else { return };
+        let (State::Voting { ready, .. } | State::Validating { ready, .. }) = &live.state else { return };
+        let stamp = ready.bounds.from;
+        if !desk.is_remembered(stamp) {
+            return self.retry_later(number, desk.site.refusal, desk);
+        }
+        let (State::Voting { shards, ready, .. } | State::Validating { shards, ready, .. }) =
+            std::mem::replace(&mut live.state, State::Waiting)
+        else {
+            return;
+        };
+        let Ready { now, commit, .. } = *ready;
+        self.agenda.cancel(number);
+        live.age = stamp;
+        live.state = State::Deciding { shards };
+        let ceiling = desk.ceiling_above(Bounds::at(stamp));
+        desk.append(now, Content::Commit(Commit { age: stamp, ceiling, ..commit }));
+    }
+
+    /// An attempt has committed, or has read, with this stamp.
+    pub(super) fn committed_with(&mut self, stamp: Age, desk: &Desk<'_>) {
+        if desk.site.stamps.are_chosen_late() {
+            self.stamping.hear(stamp);
+        }
+    }
+
+    /// A decision is in the log: it is answered, and its participants are told.
+    pub fn decided(&mut self, entry: &Entry, commit: &Commit, desk: &mut Desk<'_>) {
+        let who = commit.attempt;
+        self.committed_with(commit.age, desk);
+        if !commit.participants.is_empty() && desk.lead == Some(who.home()) {
+            self.announce(who, commit.age, commit.participants.iter().copied().collect(), desk);
+        }
+        match commit.participants.is_empty() {
+            true => self.counts.single += 1,
+            false => self.counts.distributed += 1,
+        }
+        self.end(who.transaction.number, OutcomeStatus::Committed, entry.place, &commit.reply);
+    }
+
+    /// Tells participants that an attempt has committed, until each has said that it knows.
+    pub(super) fn announce(
+        &mut self,
+        who: AttemptId,
+        stamp: Age,
+        participants: BTreeSet<PartitionId>,
+        desk: &mut Desk<'_>,
+    ) {
+        for partition in &participants {
+            desk.tell_manager(*partition, Protocol::Decide(who, Some(stamp)));
+        }
+        self.unacknowledged.insert(who, participants);
+    }
+
+    /// A decision is not in the log and never will be: the disk is full.
+    pub fn rejected(&mut self, commit: &Commit, desk: &mut Desk<'_>) {
+        let number = commit.attempt.transaction.number;
+        self.abort_attempt(number, desk);
+        self.end(number, OutcomeStatus::Refused, Epoch(0), &[]);
+    }
+}
