@@ -52,6 +52,8 @@ struct Confirming {
     waiting: VecDeque<(u64, AttemptId, Bounds)>,
     /// Attempts whose participants here are asked first with which stamps they may commit.
     validating: BTreeMap<AttemptId, Validating>,
+    /// Attempts of which each stamp that they may have is above the ceiling.
+    unreserved: Vec<(AttemptId, Bounds)>,
 }
 
 #[derive(Debug)]
@@ -179,15 +181,27 @@ impl Cohort {
             return;
         }
         self.confirming.validating.remove(&who);
-        let agreed = Bounds { from: Age(0), until: Age::first_at(desk.agreed.ceiling()) };
-        if !bounds.is_empty() && bounds.with(agreed).is_empty() {
-            self.wanted = self.wanted.max(Some(Bounds::at(bounds.from).ceiling()));
+        match bounds.is_empty() {
+            true => _ = desk.tell_manager(who.home().partition, Protocol::Confirmed(who, None)),
+            false => self.ask_if_reserved(who, bounds, desk),
         }
-        match bounds.with(agreed) {
-            bounds if bounds.is_empty() => {
-                desk.tell_manager(who.home().partition, Protocol::Confirmed(who, None));
-            }
-            bounds => self.ask(who, bounds, desk),
+    }
+
+    /// Asks for a proof that the node leads, once the ceiling is above one of the stamps that an attempt may have.
+    fn ask_if_reserved(&mut self, who: AttemptId, bounds: Bounds, desk: &mut Desk<'_>) {
+        let reserved = Bounds { from: Age(0), until: Age::first_at(desk.agreed.ceiling()) };
+        let below = bounds.with(reserved);
+        if !below.is_empty() {
+            return self.ask(who, below, desk);
+        }
+        self.wanted = self.wanted.max(Some(Bounds::at(bounds.from).ceiling()));
+        self.confirming.unreserved.push((who, bounds));
+    }
+
+    /// The ceiling may have risen: goes on with what waits for it.
+    pub fn go_on_reserved(&mut self, desk: &mut Desk<'_>) {
+        for (who, bounds) in std::mem::take(&mut self.confirming.unreserved) {
+            self.ask_if_reserved(who, bounds, desk);
         }
     }
 

@@ -397,6 +397,9 @@ impl Manager {
         }
         let speaks = self.lead.is_some_and(|lead| lead.term == entry.term);
         let mut desk = desk!(self, now, out);
+        if speaks {
+            self.cohort.go_on_reserved(&mut desk);
+        }
         match &entry.content {
             // Its client is answered also by a node that leads no more: it has committed.
             Content::Commit(commit) => self.coordinator.decided(entry, commit, &mut desk),

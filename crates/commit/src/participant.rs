@@ -390,8 +390,9 @@ impl Participant {
 
     /// The stamps with which an attempt may commit here, which may be none; nothing if it is not complete here.
     fn validate(&mut self, who: AttemptId, bounds: Bounds) -> Option<Bounds> {
-        let attempt = self.attempts.get(&who).filter(|attempt| attempt.job.is_none())?;
-        let given = self.control.stamps().given_to(attempt.age, self.times.ceiling());
+        self.attempts.get(&who).filter(|attempt| attempt.job.is_none())?;
+        let first = self.control.begins(who).max(bounds.from);
+        let given = self.control.stamps().given_to(first, self.times.ceiling());
         Some(self.control.validate(&mut self.store, who, bounds, given).unwrap_or_default())
     }
 

@@ -35,10 +35,10 @@ impl Stamps {
         }
     }
 
-    /// The stamps that are given to an attempt which has begun with this one, given the ceiling.
+    /// The stamps that are given to an attempt whose first one is this yet, given the ceiling.
     ///
-    /// They begin half as far before the ceiling as what is forgotten. An attempt is given later ones than it has begun with only if the floor is half as
-    /// near: else each step of the ceiling would part the bounds that its participants have left it.
+    /// They begin half as far before the ceiling as what is forgotten. An attempt is given later ones than its first only if that is half as near to the
+    /// floor: else each step of the ceiling would part the bounds that its participants have left it.
     pub fn given_to(self, first: Age, ceiling: Millis) -> Bounds {
         let given = self.given(ceiling);
         let is_near = self.are_chosen_late() && first < first_before(ceiling, Millis(REMEMBERED.0 * 3 / 4));
