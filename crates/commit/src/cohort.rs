@@ -107,7 +107,7 @@ impl Cohort {
         self.gathering.insert(who, Gathering { request, awaited, gathered });
     }
 
-    /// Promises nothing: no stamp is left, if `may` are none, or there is another reason.
+    /// Promises nothing: no stamp is left, if `may` is empty, or there is another reason.
     fn refuse(&mut self, request: &PrepareRequest, may: Option<Bounds>, desk: &mut Desk<'_>) {
         let who = request.attempt;
         for shard in &request.shards {
@@ -120,10 +120,10 @@ impl Cohort {
     pub fn gathered(&mut self, who: AttemptId, part: Option<Gathered>, desk: &mut Desk<'_>) {
         let Some(gathering) = self.gathering.get_mut(&who) else { return };
         let part = part.map(|part| (gathering.gathered.bounds.with(part.bounds), part));
-        let is_complete = part.is_some();
+        let left = part.as_ref().map(|(bounds, _)| *bounds);
         let Some((bounds, part)) = part.filter(|(bounds, _)| !bounds.is_empty()) else {
             let gathering = self.gathering.remove(&who).expect("it was found above");
-            return self.refuse(&gathering.request, is_complete.then(Bounds::default), desk);
+            return self.refuse(&gathering.request, left, desk);
         };
         // A fragment over the whole table does the same on every shard.
         gathering.gathered.changes = part.changes;
@@ -182,7 +182,7 @@ impl Cohort {
         }
         self.confirming.validating.remove(&who);
         match bounds.is_empty() {
-            true => _ = desk.tell_manager(who.home().partition, Protocol::Confirmed(who, None)),
+            true => _ = desk.tell_manager(who.home().partition, Protocol::Confirmed(who, Some(bounds))),
             false => self.ask_if_reserved(who, bounds, desk),
         }
     }

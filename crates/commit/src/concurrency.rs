@@ -123,7 +123,8 @@ pub trait ConcurrencyControl: Debug + Send {
     }
 
     /// Validates an attempt before it is promised or confirmed: it may commit with each stamp within the answer, whatever others do until
-    /// it is finished. None if no stamp within the bounds is left: its home finishes it.
+    /// it is finished. If no stamp within the bounds is left, the answer is empty and its home finishes it; the answer begins with the
+    /// first stamp that another attempt might have here.
     ///
     /// `given` are the stamps that are given now: none before them, and those after them only if there is none within.
     fn validate(
@@ -132,8 +133,8 @@ pub trait ConcurrencyControl: Debug + Send {
         _who: AttemptId,
         bounds: Bounds,
         _given: Bounds,
-    ) -> Option<Bounds> {
-        Some(bounds)
+    ) -> Bounds {
+        bounds
     }
 
     /// Makes a change of whole databases that an attempt has committed, in the order of the log, on every member of the partition.

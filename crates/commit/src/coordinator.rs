@@ -266,8 +266,11 @@ impl Coordinator {
             chunk: chunk.clone(),
             at,
             attempt: 0,
-            // With stamps of attempts the first one replaces it.
-            age: Age(desk.now.wall.0),
+            age: match desk.site.stamps {
+                Stamps::OfTransaction => Age(desk.now.wall.0),
+                // Its first attempt has one.
+                Stamps::OfAttempt | Stamps::AtCommit => Age(0),
+            },
             since,
             state: State::Waiting,
             open: open.map(Box::new),
@@ -304,7 +307,8 @@ impl Coordinator {
             Stamps::OfTransaction => self.run_attempt(number, now, desk),
             Stamps::AtCommit => {
                 let first = self.first_stamp(desk);
-                self.live.get_mut(&number).into_iter().for_each(|live| live.age = first);
+                // The last attempt may have heard that participants have no earlier ones.
+                self.live.get_mut(&number).into_iter().for_each(|live| live.age = live.age.max(first));
                 self.run_attempt(number, now, desk);
             }
             Stamps::OfAttempt => match self.stamping.stamp(number, now, desk) {

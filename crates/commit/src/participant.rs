@@ -393,7 +393,7 @@ impl Participant {
         self.attempts.get(&who).filter(|attempt| attempt.job.is_none())?;
         let first = self.control.begins(who).max(bounds.from);
         let given = self.control.stamps().given_to(first, self.times.ceiling());
-        Some(self.control.validate(&mut self.store, who, bounds, given).unwrap_or_default())
+        Some(self.control.validate(&mut self.store, who, bounds, given))
     }
 
     /// Hands over what an attempt has written and holds, for the partition to promise.

@@ -9,6 +9,7 @@ use crate::desk::Desk;
 use crate::entry::{Commit, Content, Entry};
 use crate::ids::{Age, AttemptId, Bounds, Lead};
 use crate::message::{Own, Protocol};
+use crate::stamps::LATEST;
 
 impl Coordinator {
     /// Takes a confirmation of a partition that its leader was leader after all of the attempt was read there, with the stamps that the
@@ -24,7 +25,9 @@ impl Coordinator {
         if !is_sound {
             return self.retry_later(number, Abort::TermChanged, desk);
         }
-        *bounds = bounds.with(may.unwrap_or_default());
+        let may = may.unwrap_or_default();
+        *bounds = bounds.with(may);
+        live.age = live.age.max(may.from.min(LATEST));
         if bounds.is_empty() {
             return self.retry_later(number, desk.site.refusal, desk);
         }
@@ -52,7 +55,8 @@ impl Coordinator {
     pub fn voted(&mut self, from: Lead, who: AttemptId, may: Option<Bounds>, desk: &mut Desk<'_>) {
         let number = who.transaction.number;
         let live = self.live.get_mut(&number).filter(|live| live.attempt == who.attempt);
-        let Some(Live { state: State::Voting { awaited, shards, ready }, .. }) = live.map(|live| &mut **live)
+        let Some(Live { state: State::Voting { awaited, shards, ready }, age, .. }) =
+            live.map(|live| &mut **live)
         else {
             // The attempt is over: the sender asks what has become of it, if it has to know.
             return;
@@ -63,6 +67,7 @@ impl Coordinator {
             return self.retry_later(number, reason, desk);
         };
         ready.bounds = ready.bounds.with(may);
+        *age = may.from.min(LATEST).max(*age);
         if ready.bounds.is_empty() {
             return self.retry_later(number, desk.site.refusal, desk);
         }
@@ -106,7 +111,9 @@ impl Coordinator {
         let is_its = |live: &&mut Box<Live>| live.who(number) == who;
         let Some(live) = self.live.get_mut(&number).filter(is_its) else { return false };
         let State::Validating { awaited, ready, .. } = &mut live.state else { return false };
-        ready.bounds = ready.bounds.with(may.unwrap_or_default());
+        let may = may.unwrap_or_default();
+        ready.bounds = ready.bounds.with(may);
+        live.age = live.age.max(may.from.min(LATEST));
         if ready.bounds.is_empty() {
             self.retry_later(number, desk.site.refusal, desk);
             return true;

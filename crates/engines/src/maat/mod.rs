@@ -287,13 +287,7 @@ impl Maat {
     }
 
     /// Validates an attempt that is known here (rule M2).
-    fn validate_known(
-        &mut self,
-        store: &mut MemoryStore,
-        at: u32,
-        bounds: Bounds,
-        given: Bounds,
-    ) -> Option<Bounds> {
+    fn validate_known(&mut self, store: &mut MemoryStore, at: u32, bounds: Bounds, given: Bounds) -> Bounds {
         let met = self.meet(store, at);
         // Planted, STAMP-ORDER (sheet B-6d): who is validated is moved as others are.
         let moves_all = self.bugs.has(Bug::MoveValidated);
@@ -303,7 +297,7 @@ impl Maat {
         let from = frozen.fold(met.from.max(given.from).max(self.floor), Age::max);
         let mut own = self.bounds(at).with(bounds).with(Bounds::from(from));
         if own.is_empty() || met.is_barred {
-            return None;
+            return Bounds { until: Age(0), ..own };
         }
         // Who runs and reads what this one writes keeps a stamp before it, if there is one.
         let after = running.iter().map(|reader| self.bounds(*reader).from.next()).max();
@@ -318,7 +312,7 @@ impl Maat {
             let from = &mut self.attempts[other as usize].kept.bounds.from;
             *from = own.until.max(*from);
         }
-        Some(own)
+        own
     }
 }
 
@@ -379,30 +373,26 @@ impl ConcurrencyControl for Maat {
         Verdict::Granted
     }
 
-    fn validate(
-        &mut self,
-        store: &mut MemoryStore,
-        who: AttemptId,
-        bounds: Bounds,
-        given: Bounds,
-    ) -> Option<Bounds> {
+    fn validate(&mut self, store: &mut MemoryStore, who: AttemptId, bounds: Bounds, given: Bounds) -> Bounds {
         let Some(at) = self.attempts.find(who) else {
             // It has asked for nothing here.
-            let bounds = bounds.with(Bounds::from(given.from));
-            return Some(self.capped(bounds, given)).filter(|bounds| !bounds.is_empty());
+            return self.capped(bounds.with(Bounds::from(given.from)), given);
         };
         let attempt = &self.attempts[at];
         if attempt.kept.is_frozen {
-            return Some(attempt.kept.bounds);
+            return attempt.kept.bounds;
         }
         let whole = attempt.table.whole();
         let validated = self.validate_known(store, at as u32, bounds, given);
-        match (validated.is_some(), whole) {
+        match (!validated.is_empty(), whole) {
             (true, Some(_)) => self.gate.note_granted(seniority(who)),
             (false, Some(mode)) => self.gate.note_refused(seniority(who), Modes::of(mode)),
             (_, None) => {}
         }
-        *if validated.is_some() { &mut self.counts.validated } else { &mut self.counts.by_validation } += 1;
+        match validated.is_empty() {
+            true => self.counts.by_validation += 1,
+            false => self.counts.validated += 1,
+        }
         validated
     }
 
