@@ -11,7 +11,7 @@ use super::{demand, millis, said};
 
 /// A transaction of A and B stands behind A's mark, and B has not heard of the cut from the node that has chosen it. B must mark it
 /// before it installs the transaction: else half of that is restored.
-fn schedule_19_heard(engine: CommitEngine, bugs: Bugs) -> Result<(), String> {
+pub(crate) fn schedule_19_heard(engine: CommitEngine, bugs: Bugs) -> Result<(), String> {
     let mut w = World::new(engine, 3, bugs);
     let (x, y) = (w.list_in(0, 0), w.list_in(1, 0));
     let (a, b, c) = (w.led_by(0), w.led_by(1), w.led_by(2));
@@ -28,7 +28,7 @@ fn schedule_19_heard(engine: CommitEngine, bugs: Bugs) -> Result<(), String> {
 
 /// B has promised a transaction whose decision stands behind A's mark, and hears of the cut before the decision. It must mark the cut
 /// before it installs the transaction.
-fn schedule_19_marked(engine: CommitEngine, bugs: Bugs) -> Result<(), String> {
+pub(crate) fn schedule_19_marked(engine: CommitEngine, bugs: Bugs) -> Result<(), String> {
     let mut w = World::new(engine, 3, bugs);
     let (x, y) = (w.list_in(0, 0), w.list_in(1, 0));
     let (a, b, c) = (w.led_by(0), w.led_by(1), w.led_by(2));

@@ -48,11 +48,11 @@ fn schedule_17(engine: CommitEngine, bugs: Bugs, changes: bool) -> Result<(), St
     Ok(())
 }
 
-fn with_one_leader(engine: CommitEngine, bugs: Bugs) -> Result<(), String> {
+pub(crate) fn with_one_leader(engine: CommitEngine, bugs: Bugs) -> Result<(), String> {
     schedule_17(engine, bugs, false)
 }
 
-fn over_a_change_of_leaders(engine: CommitEngine, bugs: Bugs) -> Result<(), String> {
+pub(crate) fn over_a_change_of_leaders(engine: CommitEngine, bugs: Bugs) -> Result<(), String> {
     schedule_17(engine, bugs, true)
 }
 

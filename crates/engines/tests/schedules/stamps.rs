@@ -1,14 +1,14 @@
 //! Schedule 12 and what else concerns stamps (R-CEILING): reads leave no trace in a log, and clocks differ.
 
 use ordain_commit::{CommitEngine, Message, Relay};
-use ordain_engines::{mvcc, timestamp};
+use ordain_engines::{maat, mvcc, timestamp};
 use ordain_role::{Bug, Bugs};
 
 use crate::world::{Do, World};
 use crate::{Schedule, millis};
 
-/// The engines whose attempts have stamps.
-const ENGINES: [CommitEngine; 2] = [timestamp::ENGINE, mvcc::ENGINE];
+/// The engines whose attempts have stamps, before they run or when they commit.
+const ENGINES: [CommitEngine; 3] = [timestamp::ENGINE, mvcc::ENGINE, maat::ENGINE];
 
 /// Read marks that are lost: T1 reads x at B1, whose clock is ahead. B changes its leader. T2, whose home's clock is not ahead, writes x
 /// at B2, which has never heard of T1's stamp: it must not be placed before T1.
@@ -46,6 +46,10 @@ fn schedule_12_what_a_former_leader_let_be_read_is_not_written_before() {
     let schedule: Schedule = schedule_12_lost_reads;
     for engine in ENGINES {
         assert_eq!(schedule(engine, Bugs::NONE), Ok(()), "{}", engine.name);
+        if engine.name == "maat" {
+            // Clocks tell nothing of stamps that are chosen late: they rise with the ceilings alone.
+            continue;
+        }
         let found = schedule(engine, Bugs::NONE.with(Bug::ForgetCeiling)).unwrap_err();
         assert!(found.contains("order of stamps broken"), "{}: {found}", engine.name);
     }

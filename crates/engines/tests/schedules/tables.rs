@@ -9,7 +9,7 @@ use crate::world::{Ticket, World};
 use crate::{demand, millis, said};
 
 /// Starved KEYS: writers of other keys each time come and go, several at any moment. KEYS must be answered while they come.
-fn starved_keys(engine: CommitEngine, bugs: Bugs) -> Result<(), String> {
+pub(crate) fn starved_keys(engine: CommitEngine, bugs: Bugs) -> Result<(), String> {
     let mut w = World::new(engine, 2, bugs);
     let (a, b) = (w.led_by(0), w.led_by(1));
     let (mut writers, mut survey): (Vec<Ticket>, _) = (Vec::new(), None);
@@ -34,7 +34,7 @@ fn schedule_18_a_survey_comes_through_a_stream_of_writers() {
 }
 
 /// Two inserts: T1 has made k at B and is promised there; T2 makes another key there.
-fn two_inserts(engine: CommitEngine, bugs: Bugs) -> Result<(), String> {
+pub(crate) fn two_inserts(engine: CommitEngine, bugs: Bugs) -> Result<(), String> {
     let mut w = World::new(engine, 2, bugs);
     let (own, k, other) = (w.key_in(0, 0), w.key_in(1, 0), w.key_in(1, 1));
     let (a, b) = (w.led_by(0), w.led_by(1));
@@ -102,19 +102,19 @@ const SURVEY: (ProcedureId, &[&[u8]], i64) = (ids::KEYS, &[b"*"], 2);
 const CLEAR: (ProcedureId, &[&[u8]], i64) = (ids::FLUSHALL, &[], 0);
 const SWAP: (ProcedureId, &[&[u8]], i64) = (ids::SWAPDB, &[b"0", b"1"], 0);
 
-fn a_survey(engine: CommitEngine, bugs: Bugs) -> Result<(), String> {
+pub(crate) fn a_survey(engine: CommitEngine, bugs: Bugs) -> Result<(), String> {
     promised_insert(engine, bugs, SURVEY, false)
 }
 
-fn a_clearing(engine: CommitEngine, bugs: Bugs) -> Result<(), String> {
+pub(crate) fn a_clearing(engine: CommitEngine, bugs: Bugs) -> Result<(), String> {
     promised_insert(engine, bugs, CLEAR, false)
 }
 
-fn a_swap(engine: CommitEngine, bugs: Bugs) -> Result<(), String> {
+pub(crate) fn a_swap(engine: CommitEngine, bugs: Bugs) -> Result<(), String> {
     promised_insert(engine, bugs, SWAP, false)
 }
 
-fn a_clearing_under_the_next_leader(engine: CommitEngine, bugs: Bugs) -> Result<(), String> {
+pub(crate) fn a_clearing_under_the_next_leader(engine: CommitEngine, bugs: Bugs) -> Result<(), String> {
     promised_insert(engine, bugs, CLEAR, true)
 }
 

@@ -11,7 +11,7 @@ use crate::support::{Expect, Server, ordain, run, serve};
 /// The engine with the most options.
 const ENGINE: &str = "qstore";
 /// Engines that have all options together.
-const ENGINES: [&str; 2] = [ENGINE, "timestamp"];
+const ENGINES: [&str; 3] = [ENGINE, "timestamp", "maat"];
 
 fn options_of(engine: &str) -> Vec<&'static OptionInfo> {
     engine.parse::<Engine>().unwrap().offers().iter().map(|offer| offer.info).collect()
