@@ -5,7 +5,7 @@
 //! paper's servers had 8 cores each, X(8) is extrapolated from the processor time that each role was measured to need
 //! (calvin.md, section 7). It is shown apart, and gives no verdict.
 
-use ordain_model::Micros;
+use ordain_model::{Micros, OptionValue};
 
 use super::experiment::{Experiment, LINEAR, Line, Logging, PICTURE, Picture, THROUGHPUT, Values};
 use super::summary::or_not;
@@ -32,6 +32,9 @@ pub const TIMESTAMP: &str = "TIMESTAMP";
 pub const MVCC: &str = "MVCC";
 /// The paper's engine with dynamic timestamp ranges.
 pub const MAAT: &str = "MaaT";
+
+/// The paper's best engine with two-phase commit, with the pauses of the public code that was measured (baselines.md, B-2).
+pub const NO_WAIT_DENEVA: &str = "NO-WAIT, Deneva's backoff";
 
 /// The lines, each with its engine.
 const LINES: [(&str, &str); 8] = [
@@ -74,6 +77,14 @@ pub fn ordered(_: usize) -> Vec<Line> {
     lines(ORDERED)
 }
 
+/// The lines of a figure in which attempts are refused often: pauses of half a second change its shape.
+pub fn contended(_: usize) -> Vec<Line> {
+    let pauses = Line::cluster(NO_WAIT_DENEVA, grid(NODES, WAY), CLIENTS).by("no-wait");
+    let mut all = lines(LINES.len());
+    all.push(pauses.set("backoff", OptionValue::Name("deneva")));
+    all
+}
+
 /// A figure of all engines on four nodes: throughput by the clock, X(8), latency and failed attempts, and demands in the middle.
 pub const CONTEST: Experiment = Experiment {
     values: Values::At(&[]),
@@ -104,7 +115,7 @@ pub const LATENCY: Picture = Picture {
 pub const FAILED: Picture = Picture {
     suffix: ": attempts that came to nothing",
     y: ("of all attempts", "%", LINEAR),
-    has: |line| AGREED.contains(&line),
+    has: |line| AGREED.contains(&line) || line == NO_WAIT_DENEVA,
     series: failed,
     ..PICTURE
 };
@@ -152,6 +163,28 @@ pub fn over(measured: &Measured, other: &str, at: Option<f64>) -> String {
 /// Q-Store's lead over the engines with two-phase commit, as it was measured.
 pub fn over_two_phase(measured: &Measured, at: Option<f64>) -> String {
     leads(measured, &AGREED, at, BOTH)
+}
+
+/// Demands that aborts at a place are in this order, the most first.
+pub fn aborts_in_order(measured: &Measured, order: &[&str], x: f64) -> Shape {
+    let shares: Vec<Option<f64>> = order.iter().map(|line| failed(measured, line).at(x)).collect();
+    let known = shares.iter().copied().collect::<Option<Vec<f64>>>();
+    let must = format!("aborts at {x}: {}, the most first", order.join(", "));
+    Shape::of(must, known.map(|shares| (shares.is_sorted_by(|one, two| one >= two), aborts(measured, x))))
+}
+
+/// Demands that a line is the fastest of those that agree on each transaction, at each place or at one.
+pub fn is_best_agreed(measured: &Measured, line: &str, at: Option<f64>) -> Shape {
+    let others = AGREED.iter().filter(|other| **other != line);
+    let least = others
+        .flat_map(|other| {
+            let of = ratios(&measured.clock(line), &measured.clock(other)).into_iter();
+            of.filter(|(x, _)| at.is_none_or(|at| *x == at)).map(move |(x, ratio)| (ratio, *other, x))
+        })
+        .min_by(|(one, ..), (two, ..)| one.total_cmp(two));
+    let place = at.map_or(String::new(), |at| format!(" at {at}"));
+    let must = format!("{line} is the fastest of those that agree on each transaction{place}");
+    Shape::of(must, least.map(|(ratio, other, x)| (ratio >= 1.0, format!("{ratio:.2} x {other} at {x}"))))
 }
 
 /// The ratio of two lines at each place.

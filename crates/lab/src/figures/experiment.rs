@@ -118,6 +118,15 @@ impl Line {
         self
     }
 
+    /// Sets an option of the engine by its name.
+    ///
+    /// # Panics
+    /// If no engine has such an option.
+    pub fn set(self, name: &str, value: OptionValue) -> Line {
+        let info = registry::all_options().into_iter().find(|info| info.name == name);
+        self.with(info.expect("an engine has this option"), value)
+    }
+
     /// Sets how read-only transactions run: in the order by `calvin`, on snapshots by `paxflow`.
     pub fn reading(self, reads: Reads) -> Line {
         let name = Reads::ALL.iter().find(|(_, known)| *known == reads).map_or("", |(name, _)| name);

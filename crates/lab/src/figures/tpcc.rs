@@ -7,7 +7,8 @@ use ordain_workload::tpcc::{Mix, Parameters, Remote, Scale, Tpcc};
 
 use super::calvin::{BAND, SEE_THE_MODEL, on_cores, one_node};
 use super::contest::{
-    CALVIN, CONTEST, NODES, QSTORE, is_ahead, lead, lead_as_papers, lead_by_model, over_two_phase,
+    CALVIN, CONTEST, NO_WAIT, NODES, QSTORE, contended, is_ahead, is_best_agreed, lead, lead_as_papers,
+    lead_by_model, over_two_phase,
 };
 use super::experiment::{Experiment, LINEAR, Line, Logging, Values};
 use super::{Shape, Size, scale};
@@ -86,6 +87,7 @@ fn on_nodes(size: Size, mix: Mix, remote: f64) -> anyhow::Result<Arc<dyn Workloa
 /// Q-Store's Figure 12: the mixes.
 pub static QSTORE_12: Experiment = Experiment {
     title: "TPC-C: from NewOrder to Payment",
+    lines: contended,
     subtitle: "4 nodes, 15% with a second warehouse on another node",
     x: ("Payment transactions, the others NewOrder", "%", LINEAR),
     values: Values::At(&[0.0, 50.0, 100.0]),
@@ -109,6 +111,7 @@ pub static QSTORE_12: Experiment = Experiment {
             Shape::rises(smaller, &m.clock(QSTORE), 1.0),
             lead_as_papers(m, "Q-Store over Calvin at best", 1.8, None),
             is_ahead(m, "Q-Store is above Calvin throughout"),
+            is_best_agreed(m, NO_WAIT, None),
         ]
     },
     ..CONTEST
