@@ -67,28 +67,39 @@ impl Shard {
         verdict
     }
 
-    /// Ends an attempt, and each that is refused by that.
+    /// Ends an attempt that has no effect, and each that is refused by that.
     pub(crate) fn finish(&mut self, who: AttemptId) -> Outcome {
-        let (mut outcome, mut over) = (Outcome::default(), VecDeque::from([who]));
-        while let Some(who) = over.pop_front() {
+        self.end(who, Ending::Aborted)
+    }
+
+    /// Ends an attempt, and each that is refused by that.
+    pub(crate) fn end(&mut self, who: AttemptId, ending: Ending) -> Outcome {
+        let (mut outcome, mut over) = (Outcome::default(), VecDeque::from([(who, ending)]));
+        while let Some((who, ending)) = over.pop_front() {
             let mut ended = Ended::default();
             self.live.remove(&who);
-            self.control.finish(&mut self.store, who, Ending::Aborted, &mut ended);
+            self.control.finish(&mut self.store, who, ending, &mut ended);
             for record in ended.released {
                 assert_eq!(self.store.lock(record), 0);
                 self.store.release_if_absent(record);
             }
             outcome.granted.extend(ended.granted);
             outcome.refused.extend(&ended.refused);
-            over.extend(ended.refused);
+            over.extend(ended.refused.into_iter().map(|who| (who, Ending::Aborted)));
         }
         outcome
     }
 
+    /// Gives a promised attempt of one stamp what it held.
     pub(crate) fn restore(&mut self, who: AttemptId, age: u64, key: Option<u8>, mode: Mode) {
+        self.restore_within(who, Bounds::at(Age(age)), key, mode);
+    }
+
+    /// Gives a promised attempt what it held.
+    pub(crate) fn restore_within(&mut self, who: AttemptId, bounds: Bounds, key: Option<u8>, mode: Mode) {
         let target = key.map_or(Target::Table, |key| Target::Record(self.record(key)));
         self.live.insert(who);
-        self.control.restore(&mut self.store, who, Bounds::at(Age(age)), target, mode);
+        self.control.restore(&mut self.store, who, bounds, target, mode);
     }
 
     pub(crate) fn clear(&mut self) {
