@@ -2,6 +2,7 @@
 //! stamp that all have left, installation at different times, changes of the term of one participant.
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::ops::Range;
 
 use ordain_commit::{Age, AttemptId, Bounds, Ending, Mode, TransactionId, Verdict};
 use ordain_role::{Bug, Bugs};
@@ -17,6 +18,8 @@ use crate::{Rules, seen};
 const TRANSACTIONS: usize = 6;
 const PARTICIPANTS: usize = 2;
 const KEYS: u8 = 3;
+/// Keys that have a content from the beginning, so that reads tell whether the table was cleared.
+const FILLED: Range<u8> = 0..2;
 /// The number of the first transaction. A planted bug is about one of number 7.
 const FIRST: u64 = 2;
 
@@ -102,6 +105,14 @@ struct Participant {
     ceiling: u64,
     /// Nothing with an earlier stamp is promised or committed.
     floor: u64,
+    /// It gives stamps from the floor on only. Else it leaves that to its control.
+    is_gentle: bool,
+}
+
+impl Participant {
+    fn given(&self) -> Bounds {
+        crate::bounds(if self.is_gentle { self.floor } else { 0 }, self.ceiling)
+    }
 }
 
 struct Run {
@@ -119,16 +130,23 @@ struct Run {
 
 impl Run {
     fn new(rules: Rules, bugs: Bugs, ahead: Vec<u64>) -> Run {
-        let participant = |_| Participant { shard: crate::shard(rules, bugs), ceiling: 40, floor: 0 };
+        let participant = |is_gentle| {
+            let mut shard = crate::shard(rules, bugs);
+            FILLED.for_each(|key| crate::install(&mut shard, Some(key), Some(1), 0));
+            Participant { shard, ceiling: 40, floor: 0, is_gentle }
+        };
+        let places = (0..PARTICIPANTS).flat_map(|at| FILLED.map(move |key| ((at, Some(key)), Some(1))));
+        let mut history = History::default();
+        history.add(Committed { number: 1, stamp: 0, reads: Vec::new(), writes: places.collect() });
         Run {
             rules,
             bugs,
-            participants: [0, 1].map(participant),
+            participants: [true, false].map(participant),
             ahead,
             attempts: (0..TRANSACTIONS).map(|_| Attempt { number: 1, ..Attempt::default() }).collect(),
             heard: 0,
             made: 0,
-            history: History::default(),
+            history,
         }
     }
 
@@ -154,11 +172,12 @@ impl Run {
         }
         // Some coordinators have heard of what has committed, and others have not.
         let heard = if n.is_multiple_of(3) { self.heard } else { 0 };
-        let begins = self.participants[Run::home(n)].floor.max(heard) + self.ahead[n];
-        let Participant { shard, floor, .. } = &mut self.participants[at];
+        let begins = self.participants[Run::home(n)].given().from.0.max(heard) + self.ahead[n];
+        let given = self.participants[at].given();
+        let Participant { shard, .. } = &mut self.participants[at];
         let age = *attempt.age.get_or_insert(begins);
         attempt.touched.insert(at);
-        let verdict = shard.access(who, age.max(*floor), key, mode);
+        let verdict = shard.access(who, age.max(given.from.0), key, mode);
         assert_ne!(verdict, Verdict::Waits);
         if verdict == Verdict::Refused {
             attempt.state = State::Aborted;
@@ -203,8 +222,8 @@ impl Run {
             attempt.bounds = began;
         }
         let asked = if knows || at == Run::home(n) { attempt.bounds } else { began };
-        let Participant { shard, ceiling, floor } = &mut self.participants[at];
-        let given = crate::bounds(*floor, *ceiling);
+        let given = self.participants[at].given();
+        let Participant { shard, ceiling, floor, .. } = &mut self.participants[at];
         let Some(left) = crate::validate(shard, who, asked, given) else { return self.abort(n) };
         assert_eq!(crate::validate(shard, who, asked, given), Some(left), "it was validated once");
         let mut left = left.with(asked);
@@ -347,7 +366,7 @@ impl Run {
     }
 
     fn advance(&mut self, at: usize, ago: u64) {
-        let Participant { shard, ceiling, floor } = &mut self.participants[at];
+        let Participant { shard, ceiling, floor, .. } = &mut self.participants[at];
         *floor = (*floor).max(ceiling.saturating_sub(ago));
         // What is promised is yet to be installed.
         let yet = self.attempts.iter().filter(|attempt| attempt.open.contains(&at));

@@ -191,6 +191,12 @@ fn who_is_validated_stays_as_it_is() {
     story.abort(1);
     assert_eq!(story.validate_within(9, bounds(7, 50)), Some(bounds(7, 50)), "it has asked for nothing here");
     assert_eq!(story.validate_within(9, bounds(0, 1)), None, "no such stamp is given any more");
+    assert_eq!((story.ask(8, 1, Y, Shared), story.ask(7, 1, Y, Blind)), (Granted, Granted));
+    for n in [8, 7] {
+        let left = validate(&mut story.shard, first(n), Bounds::from(Age(1)), bounds(400, 1_000));
+        assert_eq!(left, Some(bounds(400 + 100 * (8 - n), 500 + 100 * (8 - n))), "no earlier one is given");
+    }
+    [8, 7].iter().for_each(|n| story.abort(*n));
     // Two that write one key may commit with the stamps that they have, the later one first.
     story.commit(3, 201);
     story.commit(2, 150);
@@ -390,7 +396,10 @@ fn a_write_of_the_whole_table_is_one_of_each_record() {
     assert_eq!((story.ask(11, 1, X, Shared), story.validate(11)), (Granted, Some(bounds(141, 241))));
     story.commit(11, 150);
     assert_eq!((story.ask(12, 1, None, Exclusive), story.validate(12)), (Granted, Some(bounds(151, 251))));
-    assert_eq!(story.shard.held(first(12)).into_iter().collect::<Vec<_>>(), [(None, Exclusive)]);
+    story.commit(12, 151);
+    assert_eq!((story.ask(13, 1, None, Blind), story.validate(13)), (Granted, Some(bounds(152, 252))));
+    let held = story.shard.held(first(13));
+    assert_eq!(held.into_iter().collect::<Vec<_>>(), [(None, Exclusive)], "something is looked at");
 }
 
 #[test]
