@@ -561,16 +561,9 @@ impl ConcurrencyControl for Maat {
             if marks.read > self.newest.read || marks.written > self.newest.written {
                 return Err(format!("{record:?} has {marks:?}, later than {:?}", self.newest));
             }
-            let targets = marks.writers.iter().filter(|at| self.is_frozen(**at));
-            for at in targets {
-                if self.bugs == Bugs::NONE && !self.is_apart(store, *at, Target::Record(record)) {
-                    let id = self.attempts[*at as usize].id;
-                    return Err(format!(
-                        "attempt {id} is validated within the bounds of another at {record:?}"
-                    ));
-                }
-            }
+            self.check_apart(store, Target::Record(record), marks)?;
         }
+        self.check_apart(store, Target::Table, &self.table)?;
         match known.first_key_value() {
             Some((record, known)) => Err(format!("{record:?} has no marks, and attempts know of {known:?}")),
             None => Ok(()),
@@ -591,8 +584,21 @@ impl ConcurrencyControl for Maat {
 }
 
 impl Maat {
+    /// Checks that each validated attempt that writes a target [is apart](Maat::is_apart) there.
+    fn check_apart(&self, store: &MemoryStore, target: Target, marks: &Soft) -> Result<(), String> {
+        let mut writers = marks.writers.iter().filter(|at| self.bugs == Bugs::NONE && self.is_frozen(**at));
+        match writers.find(|at| !self.is_apart(store, **at, target)) {
+            Some(at) => {
+                let id = self.attempts[*at as usize].id;
+                Err(format!("attempt {id} is validated within the bounds of another at {target:?}"))
+            }
+            None => Ok(()),
+        }
+    }
+
     /// True if a validated attempt is apart from all that it conflicts with at a target: its bounds and those of who is validated there have no
-    /// stamp in common if one of the two writes, and who runs and has read what it writes is before it (B4).
+    /// stamp in common if one of the two writes, and who runs and has read what it writes is before it (B4). Who reads the whole table
+    /// reads each record.
     fn is_apart(&self, store: &MemoryStore, at: u32, target: Target) -> bool {
         let marks = match target {
             Target::Record(record) => self.records.get(store, record),
@@ -600,15 +606,21 @@ impl Maat {
         };
         let Some(marks) = marks else { return true };
         let own = self.bounds(at);
-        let writes = marks.writers.contains(&at);
-        let meets = |other: &u32| *other != at && self.is_frozen(*other);
-        let is_apart = |other: &u32| own.with(self.bounds(*other)).is_empty();
-        let mut readers = marks.readers.iter().filter(|other| **other != at);
-        marks.writers.iter().filter(|other| meets(other)).all(is_apart)
-            && (!writes
-                || readers.all(|other| match self.is_frozen(*other) {
-                    true => is_apart(other),
-                    false => self.bounds(*other).until <= own.from || self.bounds(*other).is_empty(),
-                }))
+        let is_apart = |other: &u32| *other == at || own.with(self.bounds(*other)).is_empty();
+        let is_before = |other: &u32| {
+            let bounds = self.bounds(*other);
+            *other == at || bounds.is_empty() || bounds.until <= own.from
+        };
+        let is_missed = |other: &u32| if self.is_frozen(*other) { is_apart(other) } else { is_before(other) };
+        let are_missed = || match target {
+            Target::Record(_) => marks.readers.iter().chain(&self.table.readers).all(is_missed),
+            Target::Table => self
+                .attempts
+                .places()
+                .filter(|other| self.reads_records(*other))
+                .all(|other| is_missed(&other)),
+        };
+        let mut frozen = marks.writers.iter().filter(|other| self.is_frozen(**other));
+        frozen.all(is_apart) && (!marks.writers.contains(&at) || are_missed())
     }
 }

@@ -280,12 +280,13 @@ impl Run {
 
     fn end(&mut self, n: usize, at: usize, is_told: bool) {
         let who = self.who(n);
-        let Attempt { state, writes, open, promised, .. } = &mut self.attempts[n];
+        let Attempt { state, writes, open, validated, .. } = &mut self.attempts[n];
         if *state == State::Open || !open.remove(&at) {
             return;
         }
         let shard = &mut self.participants[at].shard;
-        let is_asked_for = promised.contains_key(&at) || *state != State::Aborted && !writes.is_empty();
+        // What is promised is asked for, and the home of its own node does not go without it.
+        let is_asked_for = !writes.is_empty() && (validated.contains(&at) || *state != State::Aborted);
         let ending = match state {
             _ if !is_told && !is_asked_for => Ending::Unknown,
             State::Committed(stamp) => Ending::Committed(Age(*stamp)),
@@ -408,7 +409,8 @@ impl Run {
         self.settle();
         // Nothing is refused for ever: who comes alone commits once it begins with a stamp that is late everywhere, as time has it.
         let committed = self.history.len();
-        let late = self.participants.iter().map(|participant| participant.ceiling).fold(self.heard, u64::max);
+        let ceilings = self.participants.iter().map(|participant| participant.ceiling);
+        let late = ceilings.fold(self.heard, u64::max) + self.rules.cap;
         for n in 0..2 {
             for at in 0..PARTICIPANTS {
                 self.participants[at].ceiling = late + 100 * (n + 1);
