@@ -26,6 +26,8 @@ const FIRST: u64 = 2;
 #[derive(Clone, Debug)]
 enum Op {
     Access(usize, Place, Mode),
+    /// An access to one key of each participant.
+    Both(usize, u8, Mode),
     /// The next participant validates the attempt, the first or second of those that may be next, with what the coordinator knows of bounds
     /// or with what it began with.
     Validate(usize, usize, bool),
@@ -57,7 +59,8 @@ fn ops() -> impl Strategy<Value = Drawn> {
     let key = prop_oneof![12 => (0..KEYS).prop_map(Some), 1 => Just(None)];
     let mode = prop_oneof![4 => Just(Mode::Shared), 2 => Just(Mode::Exclusive), 2 => Just(Mode::Blind)];
     let op = prop_oneof![
-        40 => (n.clone(), (at.clone(), key), mode).prop_map(access),
+        40 => (n.clone(), (at.clone(), key), mode.clone()).prop_map(access),
+        12 => (n.clone(), 0..KEYS, mode).prop_map(|(n, key, mode)| Op::Both(n, key, mode)),
         36 => (n.clone(), 0..2_usize, any::<bool>()).prop_map(|(n, which, all)| Op::Validate(n, which, all)),
         20 => (n.clone(), prop::bool::weighted(0.96)).prop_map(|(n, commits)| Op::Decide(n, commits)),
         24 => (n, at.clone(), any::<bool>()).prop_map(|(n, at, is_told)| Op::End(n, at, is_told)),
@@ -382,6 +385,9 @@ impl Run {
     fn step(&mut self, op: Op) {
         match op {
             Op::Access(n, place, mode) => self.access(n, place, mode),
+            Op::Both(n, key, mode) => {
+                (0..PARTICIPANTS).for_each(|at| self.access(n, (at, Some(key)), mode));
+            }
             Op::Validate(n, which, knows) => self.validate(n, which, knows),
             Op::Decide(n, commits) => self.decide(n, commits),
             Op::End(n, at, is_told) => self.end(n, at, is_told),
