@@ -52,7 +52,7 @@ fn a_broken_state_is_found() {
         ),
         (
             broken(|marks, store, record| marks.records.get_mut(store, record).unwrap().waiting.clear()),
-            "has Marks",
+            "has Stamped",
         ),
         (broken(|marks, _, _| marks.prewriting.clear()), "the table has"),
         (broken(|marks, _, _| put(&mut marks.table.prewrites, (Age(9), attempt(9)))), "the table has"),
