@@ -44,7 +44,8 @@ fn bounds(from: u64, until: u64) -> Bounds {
 
 /// Validates an attempt within bounds, while stamps before and after others are not given.
 fn validate(shard: &mut Shard, who: AttemptId, asked: Bounds, given: Bounds) -> Option<Bounds> {
-    shard.control.validate(&mut shard.store, who, asked, given)
+    let left = shard.control.validate(&mut shard.store, who, asked, given);
+    (!left.is_empty()).then_some(left)
 }
 
 /// The writer of a key's content; none if the key is absent.

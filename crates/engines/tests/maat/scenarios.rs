@@ -215,6 +215,22 @@ fn scenario_15_a_write_that_is_skipped_and_then_a_reader() {
     assert_eq!(story.validate(4), Some(bounds(111, 211)));
 }
 
+/// Found by the simulator (`--seed 1 --profile storm --option cap=1`): the marks of two participants lie further apart than what a validated attempt
+/// keeps. A refusal names the first stamp that there would be, and the next attempt begins with it.
+#[test]
+fn a_refusal_names_the_stamp_that_another_attempt_begins_with() {
+    let mut story = Story::of(DEFERRED);
+    assert_eq!((story.ask(1, 500, X, Shared), story.validate(1)), (Granted, Some(bounds(500, 600))));
+    story.commit(1, 500);
+    assert_eq!(story.ask(2, 1, X, Blind), Granted);
+    let left = story.shard.control.validate(&mut story.shard.store, first(2), bounds(1, 101), GIVEN);
+    assert!(left.is_empty() && left.from == Age(501), "{left:?}");
+    story.abort(2);
+    assert_eq!(story.ask(3, 501, X, Blind), Granted);
+    assert_eq!(story.validate_within(3, bounds(501, 601)), Some(bounds(501, 601)));
+    story.abort(3);
+}
+
 #[test]
 fn scenario_16_one_that_is_validated_and_aborted_leaves_its_neighbours() {
     let mut story = Story::of(AT_ACCESS);

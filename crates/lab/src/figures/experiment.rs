@@ -123,8 +123,7 @@ impl Line {
     /// # Panics
     /// If no engine has such an option.
     pub fn set(self, name: &str, value: OptionValue) -> Line {
-        let info = registry::all_options().into_iter().find(|info| info.name == name);
-        self.with(info.expect("an engine has this option"), value)
+        self.with(option(name).expect("an engine has this option"), value)
     }
 
     /// Sets how read-only transactions run: in the order by `calvin`, on snapshots by `paxflow`.
