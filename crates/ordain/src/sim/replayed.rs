@@ -320,7 +320,7 @@ impl Replay<'_> {
             }
             _ => true,
         };
-        attempt.session() == request.call.session && asked.answers.iter().all(|a| is_answer(a)) && may_write()
+        attempt.session() == request.call.session && asked.answers.iter().all(is_answer) && may_write()
     }
 
     /// The times of an answer without an attempt in any log: that of its stamp, or those before and after which something expires.
