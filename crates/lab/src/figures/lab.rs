@@ -691,7 +691,12 @@ mod tests {
         let figures = list["figures"].as_array().unwrap();
         assert_eq!(figures.len(), FIGURES.len());
         let of = |name: &str| figures.iter().find(|figure| figure["name"] == name).unwrap();
-        assert_eq!(of("fwkv-4")["missing"][0], "engine fwkv");
+        assert_eq!(of("fwkv-5")["missing"][0], "engines fwkv, walter, occ-2pc");
+        assert!(
+            of("qstore-6")["missing"]
+                .as_array()
+                .is_none_or(|missing| missing.iter().all(|what| !what.to_string().contains("engine")))
+        );
         assert!(of("qstore-6")["runs"].is_string() && of("calvin-6")["runs"].is_string());
     }
 }
