@@ -1,12 +1,13 @@
-//! Schedules on the engine whose stamps are chosen when attempts commit: 13, and those of expiry, whole tables and cuts.
+//! Schedules on the engine whose stamps are chosen when attempts commit: 13, what it finds alone, and that it does not keep real time.
+//! Those that it shares with other engines with stamps are in `stamps.rs`.
 
-use ordain_commit::{Age, Content};
+use ordain_commit::{Age, Content, Protocol};
 use ordain_engines::maat::ENGINE;
-use ordain_model::Millis;
+use ordain_model::{Micros, Millis};
 use ordain_role::{Bug, Bugs};
 
 use crate::world::{Do, World};
-use crate::{Schedule, cuts, expiry, millis, tables};
+use crate::{Schedule, expiry, millis, rows, said, scenarios, tables};
 
 /// The ceiling that the log of a partition's leader has agreed on, and whether a promise or decision has raised it.
 fn ceiling(w: &mut World, partition: usize) -> (Millis, bool) {
@@ -74,18 +75,47 @@ fn schedule_17_what_has_expired_for_one_is_gone_for_all_who_come_after() {
 }
 
 #[test]
-fn schedule_18_whole_tables_and_inserts() {
+fn schedule_18_a_survey_comes_through_a_stream_of_writers() {
     demand(tables::starved_keys, Bug::PassTable);
-    demand(tables::two_inserts, Bug::LockTable);
-    demand(tables::a_survey, Bug::GrantLockEarly);
-    // Changes of whole databases and writes of records are never validated together.
-    assert_eq!(tables::a_clearing(ENGINE, Bugs::NONE), Ok(()));
-    assert_eq!(tables::a_swap(ENGINE, Bugs::NONE), Ok(()));
-    demand(tables::a_clearing_under_the_next_leader, Bug::ForgetLocks);
+}
+
+/// Scenario 18 of baselines.md: attempt 2 while answers to attempt 1 are on their way.
+#[test]
+fn scenario_18_answers_to_an_earlier_attempt_are_not_taken_for_those_of_the_next() {
+    demand(scenarios::late_answers, Bug::TakeStale);
 }
 
 #[test]
-fn schedule_19_a_cut_is_heard_of_and_marked_before_what_comes_after_it() {
-    demand(cuts::schedule_19_heard, Bug::KeepCut);
-    demand(cuts::schedule_19_marked, Bug::MarkLate);
+fn a_full_disk_stops_what_touches_its_partition_and_leaves_nothing_half_done() {
+    for schedule in [rows::full_disk_of_a_leader, rows::full_disks] {
+        assert_eq!(schedule(ENGINE, Bugs::NONE), Ok(()));
+    }
+}
+
+/// No clock is ahead, and yet real time is not kept: T1 is answered before what it has written at B is installed, and T2 of a client at another
+/// node, which comes afterwards, reads x there and takes effect before T1. The order of stamps and that of each connection are kept.
+#[test]
+fn a_transaction_may_take_effect_before_one_that_was_answered() {
+    let mut w = World::new(ENGINE, 3, Bugs::NONE);
+    let (y, x) = (w.list_in(0, 0), w.list_in(1, 0));
+    let (a, b, c) = (w.led_by(0), w.led_by(1), w.led_by(2));
+    // Ceilings are as they are while something happens; the next ones are agreed on a while later.
+    for (number, list) in [(1, x), (2, y)] {
+        let first = w.ask_in(a, Some((w.session_in(0), number)), &[Do::Append(list)]);
+        w.committed(first);
+    }
+    w.run(millis(250));
+    // A has heard of stamps, so that there are some before T1's.
+    let before = w.ask_in(a, Some((w.session_in(0), 3)), &[Do::Append(y)]);
+    w.committed(before);
+    w.hold(move |from, to, message| {
+        (from.node, to.node) == (a, b) && matches!(said(message), Some(Protocol::Decide(..)))
+    });
+    let t1 = w.ask_in(a, Some((w.session_in(0), 4)), &[Do::Append(y), Do::Append(x)]);
+    w.committed(t1);
+    w.until("the decision", World::holds_something);
+    let t2 = w.ask(c, &[Do::Read(x)]);
+    w.committed(t2);
+    assert!(w.stamp(t2) < w.stamp(t1));
+    assert_eq!(w.end_within([Micros(0), millis(60_000)]), Ok([false, true]));
 }

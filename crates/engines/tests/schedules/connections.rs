@@ -7,7 +7,7 @@ use crate::world::{Do, World};
 use crate::{demand, millis, said};
 
 /// A pipeline: T0 holds y. P1 asks for x and y, and is refused; P2, which the connection has sent behind it, asks for x alone.
-fn schedule_16(engine: CommitEngine, bugs: Bugs) -> Result<(), String> {
+pub(crate) fn schedule_16(engine: CommitEngine, bugs: Bugs) -> Result<(), String> {
     for op in [Do::Append, Do::Read] {
         let mut w = World::new(engine, 3, bugs);
         let (x, y, z) = (w.list_in(0, 0), w.list_in(1, 0), w.list_in(0, 1));

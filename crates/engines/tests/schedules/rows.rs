@@ -9,7 +9,7 @@ use crate::world::{Do, World};
 use crate::{demand_sound, millis, said};
 
 /// B's answer to T1 is lost with a stream: T1 is made anew at once, and not when it would have been given up.
-fn lost_answer(engine: CommitEngine, bugs: Bugs) -> Result<(), String> {
+pub(crate) fn lost_answer(engine: CommitEngine, bugs: Bugs) -> Result<(), String> {
     let mut w = World::new(engine, 2, bugs);
     let (y, x) = (w.list_in(0, 0), w.list_in(1, 0));
     let (a, b) = (w.led_by(0), w.led_by(1));
@@ -33,7 +33,7 @@ fn an_attempt_whose_answers_may_be_lost_is_made_anew() {
 }
 
 /// The end of T1, which has only read x at B, is lost with a stream: A names the attempts that are under way, and B ends the others.
-fn lost_end(engine: CommitEngine, bugs: Bugs) -> Result<(), String> {
+pub(crate) fn lost_end(engine: CommitEngine, bugs: Bugs) -> Result<(), String> {
     let mut w = World::new(engine, 2, bugs);
     let (y, x) = (w.list_in(0, 0), w.list_in(1, 0));
     let (a, b) = (w.led_by(0), w.led_by(1));
@@ -61,7 +61,7 @@ fn an_attempt_whose_end_is_lost_is_over_where_it_is_not_named() {
 }
 
 /// A vote and a decision are lost with streams: B asks for what it has promised, and A tells again what is not acknowledged.
-fn lost_votes(engine: CommitEngine, bugs: Bugs) -> Result<(), String> {
+pub(crate) fn lost_votes(engine: CommitEngine, bugs: Bugs) -> Result<(), String> {
     for is_vote in [true, false] {
         let mut w = World::new(engine, 2, bugs);
         let (y, x) = (w.list_in(0, 0), w.list_in(1, 0));
@@ -93,7 +93,7 @@ fn a_vote_or_a_decision_that_is_lost_is_asked_for() {
 
 /// The disk of a leader is full: another member takes its place, and what it was asked for is answered in time. What it had proposed to
 /// commit it may not hear of again before it has space: the end of that is not known.
-fn full_disk_of_a_leader(engine: CommitEngine, bugs: Bugs) -> Result<(), String> {
+pub(crate) fn full_disk_of_a_leader(engine: CommitEngine, bugs: Bugs) -> Result<(), String> {
     for (partition, expected) in [(1, OutcomeStatus::Committed), (0, OutcomeStatus::Unknown)] {
         let mut w = World::new(engine, 2, bugs);
         let (y, x) = (w.list_in(0, 0), w.list_in(1, 0));
@@ -122,7 +122,7 @@ fn what_a_leader_with_a_full_disk_was_asked_for_is_answered() {
 
 /// All disks of a partition are full: it promises nothing, and commits nothing. What it was asked for takes effect at both partitions once there
 /// is space, or at none.
-fn full_disks(engine: CommitEngine, bugs: Bugs) -> Result<(), String> {
+pub(crate) fn full_disks(engine: CommitEngine, bugs: Bugs) -> Result<(), String> {
     for (partition, expected) in [(1, OutcomeStatus::Busy), (0, OutcomeStatus::Unknown)] {
         let mut w = World::new(engine, 2, bugs);
         let (y, x) = (w.list_in(0, 0), w.list_in(1, 0));

@@ -27,7 +27,7 @@ fn hold_z(w: &mut World, z: u64) -> (Ticket, u32) {
 }
 
 /// Write skew: each of two transactions reads what the other one writes, at two partitions.
-fn write_skew(engine: CommitEngine, bugs: Bugs) -> Result<(), String> {
+pub(crate) fn write_skew(engine: CommitEngine, bugs: Bugs) -> Result<(), String> {
     let mut w = World::new(engine, 2, bugs);
     let (x, y) = (w.list_in(0, 0), w.list_in(1, 0));
     let (a, b) = (w.led_by(0), w.led_by(1));
@@ -44,7 +44,7 @@ fn scenario_2_write_skew_over_two_partitions() {
 
 /// Of scenario 6 what concerns locks: T1 is promised at B, and the leader of its home is gone before it has decided. T2, which is older,
 /// wants x at B.
-fn undecided(engine: CommitEngine, bugs: Bugs) -> Result<(), String> {
+pub(crate) fn undecided(engine: CommitEngine, bugs: Bugs) -> Result<(), String> {
     let mut w = World::new(engine, 3, bugs);
     let (y, x, z) = (w.list_in(0, 0), w.list_in(1, 0), w.list_in(2, 0));
     let (a1, b, c) = (w.led_by(0), w.led_by(1), w.led_by(2));
@@ -74,7 +74,7 @@ fn scenario_6_the_home_of_a_promise_is_gone_before_it_has_decided() {
 }
 
 /// An abort on its way behind the access that it undoes: T1 is refused by C until it is given up, and all that A sends to B is late.
-fn late_access(engine: CommitEngine, bugs: Bugs) -> Result<(), String> {
+pub(crate) fn late_access(engine: CommitEngine, bugs: Bugs) -> Result<(), String> {
     let mut w = World::new(engine, 4, bugs);
     let (y, x, z) = (w.list_in(0, 0), w.list_in(1, 0), w.list_in(2, 0));
     let (a, b) = (w.led_by(0), w.led_by(1));
@@ -104,7 +104,7 @@ fn scenario_17_an_access_comes_after_its_attempt_was_aborted_elsewhere() {
 
 /// Answers to earlier attempts: those of B are late while C refuses T1 again and again. T2 writes what T1 has read at B, and then T1
 /// is let in everywhere.
-fn late_answers(engine: CommitEngine, bugs: Bugs) -> Result<(), String> {
+pub(crate) fn late_answers(engine: CommitEngine, bugs: Bugs) -> Result<(), String> {
     let mut w = World::new(engine, 4, bugs);
     let (y, x, z) = (w.list_in(0, 0), w.list_in(1, 0), w.list_in(2, 0));
     let (a, b, c) = (w.led_by(0), w.led_by(1), w.led_by(2));
@@ -142,7 +142,7 @@ fn scenario_19_a_participant_changes_its_leader_between_a_read_and_its_commit() 
 }
 
 /// The same of an update: what B1 had run and not promised is gone, and A makes another attempt as soon as it hears of B2.
-fn update_at_a_former_leader(engine: CommitEngine, bugs: Bugs) -> Result<(), String> {
+pub(crate) fn update_at_a_former_leader(engine: CommitEngine, bugs: Bugs) -> Result<(), String> {
     let mut w = World::new(engine, 3, bugs);
     let (y, x, z) = (w.list_in(0, 0), w.list_in(1, 0), w.list_in(2, 0));
     let (a, b1, c) = (w.led_by(0), w.led_by(1), w.led_by(2));
@@ -166,7 +166,7 @@ fn scenario_19_an_update_that_a_former_leader_had_not_promised_is_made_anew() {
 }
 
 /// A coordinator that is gone after its COMMIT is agreed on and before it has told anybody.
-fn untold(engine: CommitEngine, bugs: Bugs) -> Result<(), String> {
+pub(crate) fn untold(engine: CommitEngine, bugs: Bugs) -> Result<(), String> {
     let mut w = World::new(engine, 2, bugs);
     let (y, x) = (w.list_in(0, 0), w.list_in(1, 0));
     let (a1, b) = (w.led_by(0), w.led_by(1));
@@ -227,7 +227,7 @@ fn scenario_22_a_no_ends_the_wait_for_the_other_participants() {
 }
 
 /// An abort by the transaction's own logic after it has written at three partitions: it is the answer, and nothing of it is left.
-fn fails_at_the_end(engine: CommitEngine, bugs: Bugs) -> Result<(), String> {
+pub(crate) fn fails_at_the_end(engine: CommitEngine, bugs: Bugs) -> Result<(), String> {
     let mut w = World::new(engine, 3, bugs);
     let lists = [0, 2, 1].map(|partition| w.list_in(partition, 0));
     let a = w.led_by(0);
@@ -251,7 +251,7 @@ fn scenario_23_an_abort_by_logic_after_accesses_elsewhere() {
 
 /// Transactions that A is asked for and that touch B alone: without a session B decides on its own, by one record; with one of A's the
 /// decision stands with A; and what only reads is in no log.
-fn only_elsewhere(engine: CommitEngine, bugs: Bugs) -> Result<(), String> {
+pub(crate) fn only_elsewhere(engine: CommitEngine, bugs: Bugs) -> Result<(), String> {
     let mut w = World::new(engine, 2, bugs);
     let x = w.list_in(1, 0);
     let (a, b) = (w.led_by(0), w.led_by(1));

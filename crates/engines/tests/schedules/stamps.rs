@@ -5,7 +5,7 @@ use ordain_engines::{maat, mvcc, timestamp};
 use ordain_role::{Bug, Bugs};
 
 use crate::world::{Do, World};
-use crate::{Schedule, millis};
+use crate::{Schedule, connections, cuts, expiry, millis, rows, scenarios, tables, versions};
 
 /// The engines whose attempts have stamps, before they run or when they commit.
 const ENGINES: [CommitEngine; 3] = [timestamp::ENGINE, mvcc::ENGINE, maat::ENGINE];
@@ -115,5 +115,62 @@ fn schedules_hold(engine: CommitEngine) {
     for (schedule, bug) in all {
         assert_eq!(schedule(engine, Bugs::NONE), Ok(()), "{name} {}", bug.name());
         assert!(schedule(engine, Bugs::NONE.with(bug)).is_err(), "{name}: {} is not found", bug.name());
+    }
+}
+
+/// A schedule or scenario that concerns more than locks, with the bug that it finds with each of the engines here, if there is one.
+type Common = (Schedule, Option<Bug>);
+
+/// Demands that schedules are sound with each engine, and are not with the bugs.
+fn demand_common(all: &[Common]) {
+    for (nth, (schedule, bug)) in all.iter().enumerate() {
+        for engine in ENGINES {
+            let name = engine.name;
+            assert_eq!(schedule(engine, Bugs::NONE), Ok(()), "{name}: the schedule at {nth}");
+            let found = bug.map(|bug| (bug.name(), schedule(engine, Bugs::NONE.with(bug)).is_err()));
+            assert!(found.is_none_or(|(_, found)| found), "{name}: {found:?}");
+        }
+    }
+}
+
+#[test]
+fn scenarios_of_two_phase_commit_hold_with_stamps() {
+    demand_common(&[
+        (scenarios::write_skew, Some(Bug::GrantLockEarly)),
+        (scenarios::late_access, Some(Bug::KeepOldLocks)),
+        (scenarios::update_at_a_former_leader, None),
+        (scenarios::untold, None),
+        (scenarios::fails_at_the_end, Some(Bug::IgnoreRemoteVote)),
+        (rows::lost_answer, None),
+        (rows::lost_votes, None),
+    ]);
+}
+
+#[test]
+fn schedules_15_to_19_hold_with_stamps() {
+    demand_common(&[
+        (versions::schedule_15, Some(Bug::CountVersions)),
+        (connections::schedule_16, Some(Bug::ForgetStay)),
+        (expiry::with_one_leader, None),
+        (expiry::over_a_change_of_leaders, None),
+        (tables::starved_keys, None),
+        (tables::two_inserts, Some(Bug::LockTable)),
+        (tables::a_survey, Some(Bug::GrantLockEarly)),
+        (tables::a_clearing, None),
+        (tables::a_swap, None),
+        (tables::a_clearing_under_the_next_leader, Some(Bug::ForgetLocks)),
+        (cuts::schedule_19_heard, Some(Bug::KeepCut)),
+        (cuts::schedule_19_marked, Some(Bug::MarkLate)),
+    ]);
+}
+
+/// Changes of whole databases wait for smaller prewrites, where attempts have stamps before they run.
+#[test]
+fn schedule_18_a_change_of_all_databases_does_not_overtake_what_is_promised() {
+    for engine in [timestamp::ENGINE, mvcc::ENGINE] {
+        for schedule in [tables::a_clearing, tables::a_swap] {
+            let found = schedule(engine, Bugs::NONE.with(Bug::GrantLockEarly));
+            assert!(found.is_err(), "{}", engine.name);
+        }
     }
 }

@@ -19,7 +19,7 @@ fn watch(w: &mut World, node: NodeId, k: &[u8]) -> Version {
 
 /// Evidence: a client watches k, and k is removed and made again, perhaps under another leader. Its block, which also writes
 /// at another partition, must have no effect.
-fn schedule_15(engine: CommitEngine, bugs: Bugs) -> Result<(), String> {
+pub(crate) fn schedule_15(engine: CommitEngine, bugs: Bugs) -> Result<(), String> {
     for changes in [false, true] {
         let mut w = World::new(engine, 2, bugs);
         let (k, own) = (w.key_in(1, 0), w.key_in(0, 0));
