@@ -13,8 +13,7 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use ordain_commit::options::{BACKOFF, CAP, PREWRITE};
 use ordain_commit::{
-    Age, AttemptId, Bounds, CommitEngine, ConcurrencyControl, Ended, Ending, Mode, Seniority, Stamps, Target,
-    Verdict,
+    Age, AttemptId, Bounds, CommitEngine, ConcurrencyControl, Ended, Ending, Mode, Stamps, Target, Verdict,
 };
 use ordain_execution::TableChange;
 use ordain_model::{Abort, Cell, Gsn, Offer, Prewrite};
@@ -22,7 +21,7 @@ use ordain_role::{Bug, Bugs};
 use ordain_store::{MemoryStore, RecordId, RecordStore};
 
 use crate::marked_records::{Marks as _, Records};
-use crate::two_phase_locking::gate::Gate;
+use crate::two_phase_locking::gate::{Gate, by_id};
 use crate::two_phase_locking::{Attempts, Modes};
 use marks::{Soft, put, take};
 
@@ -109,11 +108,6 @@ impl Met {
     }
 }
 
-/// The place of a transaction at gates.
-fn seniority(who: AttemptId) -> Seniority {
-    (Age(0), who.transaction)
-}
-
 /// The mode of an attempt on a target that it has accessed in both.
 fn both(held: Option<Mode>, mode: Mode) -> Mode {
     match held {
@@ -129,27 +123,6 @@ impl Maat {
 
     fn is_frozen(&self, at: u32) -> bool {
         self.attempts[at as usize].kept.is_frozen
-    }
-
-    /// Lets an attempt in for what it asks, unless the gate is closed for it.
-    fn enters(&mut self, at: u32, target: Target, mode: Mode) -> bool {
-        let attempt = &mut self.attempts[at as usize];
-        let wanted = match target {
-            Target::Table => Modes::of(mode),
-            Target::Record(_) => Modes::intention(mode),
-        };
-        if attempt.table.covers(wanted) {
-            return true;
-        }
-        let modes = attempt.table.with(wanted);
-        // Planted, IN-TURN.
-        if self.gate.stops(seniority(attempt.id), modes) && !self.bugs.has(Bug::PassTable) {
-            return false;
-        }
-        if matches!(target, Target::Record(_)) {
-            attempt.table = modes;
-        }
-        true
     }
 
     /// The first stamp of the attempts among others that are validated.
@@ -299,7 +272,7 @@ impl Maat {
         if own.is_empty() || met.is_barred {
             return Bounds { until: Age(0), ..own };
         }
-        // Who runs and reads what this one writes keeps a stamp before it, if there is one.
+        // Running readers of what this attempt writes keep a stamp before it, if there is one.
         let after = running.iter().map(|reader| self.bounds(*reader).from.next()).max();
         own.from = own.from.max(after.unwrap_or_default().min(Age(own.until.0 - 1)));
         let own = self.capped(own, given);
@@ -341,7 +314,7 @@ impl ConcurrencyControl for Maat {
         target: Target,
         mode: Mode,
     ) -> Verdict {
-        // Of the whole table something is always looked at.
+        // A change of the whole table always reads it.
         let mode = if target == Target::Table && mode == Mode::Blind { Mode::Exclusive } else { mode };
         let at = self.attempts.find_or_add(who, age) as u32;
         let kept = &mut self.attempts[at as usize].kept;
@@ -351,7 +324,7 @@ impl ConcurrencyControl for Maat {
         if kept.is_frozen {
             return Verdict::Refused;
         }
-        if !self.enters(at, target, mode) {
+        if !self.gate.lets_in(&mut self.attempts[at as usize], target, mode, self.bugs) {
             self.counts.by_gate += 1;
             return Verdict::Refused;
         }
@@ -365,7 +338,7 @@ impl ConcurrencyControl for Maat {
         if bounds.is_empty() {
             self.counts.by_bounds += 1;
             if target == Target::Table {
-                self.gate.note_refused(seniority(who), Modes::of(mode));
+                self.gate.note_refused(by_id(who), Modes::of(mode));
             }
             return Verdict::Refused;
         }
@@ -385,8 +358,8 @@ impl ConcurrencyControl for Maat {
         let whole = attempt.table.whole();
         let validated = self.validate_known(store, at as u32, bounds, given);
         match (!validated.is_empty(), whole) {
-            (true, Some(_)) => self.gate.note_granted(seniority(who)),
-            (false, Some(mode)) => self.gate.note_refused(seniority(who), Modes::of(mode)),
+            (true, Some(_)) => self.gate.note_granted(by_id(who)),
+            (false, Some(mode)) => self.gate.note_refused(by_id(who), Modes::of(mode)),
             (_, None) => {}
         }
         match validated.is_empty() {

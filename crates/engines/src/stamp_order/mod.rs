@@ -15,7 +15,7 @@ mod tests;
 use std::collections::{BTreeMap, BTreeSet};
 
 use ordain_commit::{
-    Age, AttemptId, Bounds, ConcurrencyControl, Ended, Ending, Mode, Seniority, Stamps, Target, Verdict,
+    Age, AttemptId, Bounds, ConcurrencyControl, Ended, Ending, Mode, Stamps, Target, Verdict,
 };
 use ordain_execution::TableChange;
 use ordain_model::{Cell, Gsn};
@@ -23,7 +23,7 @@ use ordain_role::{Bug, Bugs};
 use ordain_store::{MemoryStore, RecordId, RecordStore};
 
 use crate::marked_records::{Marks, OfRecord, Records};
-use crate::two_phase_locking::gate::Gate;
+use crate::two_phase_locking::gate::{Gate, by_id};
 use crate::two_phase_locking::{Attempts, Modes};
 pub(crate) use marks::{Content, History, Latest};
 use marks::{Place, Stamped, put, take};
@@ -59,11 +59,6 @@ pub(crate) struct StampOrder<H> {
 struct Wanted {
     target: Target,
     mode: Mode,
-}
-
-/// The place of a transaction at gates: stamps do not stay.
-fn seniority(who: AttemptId) -> Seniority {
-    (Age(0), who.transaction)
 }
 
 /// Accesses that were refused, by reason, or have waited.
@@ -164,33 +159,12 @@ impl<H: History> StampOrder<H> {
         true
     }
 
-    /// Lets an attempt in for what it asks, unless the gate is closed for it (rule T8).
-    fn enters(&mut self, at: usize, target: Target, mode: Mode) -> bool {
-        let attempt = &mut self.attempts[at];
-        let wanted = match target {
-            Target::Table => Modes::of(mode),
-            Target::Record(_) => Modes::intention(mode),
-        };
-        if attempt.table.covers(wanted) {
-            return true;
-        }
-        let modes = attempt.table.with(wanted);
-        // Planted, IN-TURN.
-        if self.gate.stops(seniority(attempt.id), modes) && !self.bugs.has(Bug::PassTable) {
-            return false;
-        }
-        if matches!(target, Target::Record(_)) {
-            attempt.table = modes;
-        }
-        true
-    }
-
     /// Tells the gate what has become of an access to the whole table.
     fn note_table(&mut self, who: AttemptId, mode: Mode, verdict: Verdict) {
         match verdict {
-            Verdict::Granted => self.gate.note_granted(seniority(who)),
+            Verdict::Granted => self.gate.note_granted(by_id(who)),
             Verdict::Waits => {}
-            Verdict::Refused => self.gate.note_refused(seniority(who), Modes::of(mode)),
+            Verdict::Refused => self.gate.note_refused(by_id(who), Modes::of(mode)),
         }
     }
 
@@ -288,7 +262,7 @@ impl<H: History> ConcurrencyControl for StampOrder<H> {
     ) -> Verdict {
         let at = self.attempts.find_or_add(who, age);
         debug_assert!(self.attempts[at].kept.is_none(), "attempt {who} waits, and asks for {target:?}");
-        if !self.enters(at, target, mode) {
+        if !self.gate.lets_in(&mut self.attempts[at], target, mode, self.bugs) {
             self.counts.by_gate += 1;
             return Verdict::Refused;
         }

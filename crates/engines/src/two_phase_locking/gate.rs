@@ -16,9 +16,10 @@
 
 use std::collections::BTreeMap;
 
-use ordain_commit::{Seniority, TransactionId};
+use ordain_commit::{Age, AttemptId, Mode, Seniority, Target, TransactionId};
+use ordain_role::{Bug, Bugs};
 
-use super::Modes;
+use super::{Attempt, Modes};
 
 /// Refusals of a transaction's whole-table accesses that close the gate.
 pub(crate) const AFTER: u32 = 4;
@@ -52,6 +53,11 @@ struct Closed {
     others: BTreeMap<TransactionId, u32>,
 }
 
+/// The place of a transaction at gates where its stamps do not stay.
+pub(crate) fn by_id(who: AttemptId) -> Seniority {
+    (Age(0), who.transaction)
+}
+
 /// The gate of one participant's table.
 #[derive(Debug, Default)]
 pub(crate) struct Gate {
@@ -81,6 +87,33 @@ impl Gate {
         }
         self.open();
         false
+    }
+
+    /// Lets an attempt in that has a stamp, for an access to a record or to the whole table, unless the gate is closed for it. Its modes on the table tell
+    /// what it was let in for; that of an access to the whole table is added once it is granted.
+    pub(crate) fn lets_in<K>(
+        &mut self,
+        attempt: &mut Attempt<K>,
+        target: Target,
+        mode: Mode,
+        bugs: Bugs,
+    ) -> bool {
+        let wanted = match target {
+            Target::Table => Modes::of(mode),
+            Target::Record(_) => Modes::intention(mode),
+        };
+        if attempt.table.covers(wanted) {
+            return true;
+        }
+        let modes = attempt.table.with(wanted);
+        // Planted, IN-TURN.
+        if self.stops(by_id(attempt.id), modes) && !bugs.has(Bug::PassTable) {
+            return false;
+        }
+        if matches!(target, Target::Record(_)) {
+            attempt.table = modes;
+        }
+        true
     }
 
     /// Takes note that a transaction's whole-table access was refused because others hold locks.

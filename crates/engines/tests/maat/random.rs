@@ -45,7 +45,7 @@ enum Op {
     Advance(usize, u64),
 }
 
-/// Whoever writes the whole table looks at it.
+/// A write of the whole table reads it too.
 fn access((n, place, mode): (usize, Place, Mode)) -> Op {
     let may_be = place.1.is_some() || mode != Mode::Blind;
     Op::Access(n, place, if may_be { mode } else { Mode::Exclusive })
@@ -92,9 +92,9 @@ struct Attempt {
     writes: BTreeMap<Place, Option<u64>>,
     /// The participants that it has accessed.
     touched: BTreeSet<usize>,
-    /// Those of them that have not heard of its end.
+    /// Participants that have not heard of its end.
     open: BTreeSet<usize>,
-    /// Those of them that have validated it.
+    /// Participants that have validated it.
     validated: BTreeSet<usize>,
     /// The stamps that it may have by what they have answered.
     bounds: Bounds,
@@ -234,7 +234,7 @@ impl Run {
         assert_eq!(crate::validate(shard, who, asked, given), Some(left), "it was validated once");
         let mut left = left.with(asked);
         if !is_update {
-            // What is confirmed is below the ceiling, which rises for the next attempt.
+            // Confirmed stamps are below the ceiling, which rises for the next attempt.
             let from = left.from.0;
             left = left.with(crate::bounds(0, *ceiling));
             *ceiling = if left.is_empty() { from + 20 } else { *ceiling };
@@ -291,7 +291,7 @@ impl Run {
             return;
         }
         let shard = &mut self.participants[at].shard;
-        // What is promised is asked for, and the home of its own node does not go without it.
+        // Outcomes of promises are asked for, and the home of its own node does not go without it.
         let is_asked_for = !writes.is_empty() && (validated.contains(&at) || *state != State::Aborted);
         let ending = match state {
             _ if !is_told && !is_asked_for => Ending::Unknown,
@@ -363,7 +363,7 @@ impl Run {
             if !is_kept {
                 attempt.open.remove(&at);
             }
-            // What was confirmed for one that only reads is still so.
+            // A confirmation of an attempt that only reads stands.
             let is_lost = attempt.touched.contains(&at) && !is_kept && !attempt.validated.contains(&at);
             if attempt.state == State::Open && (is_lost || Run::home(n) == at) && attempt.age.is_some() {
                 attempt.state = State::Aborted;
@@ -375,7 +375,7 @@ impl Run {
     fn advance(&mut self, at: usize, ago: u64) {
         let Participant { shard, ceiling, floor, .. } = &mut self.participants[at];
         *floor = (*floor).max(ceiling.saturating_sub(ago));
-        // What is promised is yet to be installed.
+        // Promised writes are yet to be installed.
         let yet = self.attempts.iter().filter(|attempt| attempt.open.contains(&at));
         let promised = yet.filter_map(|attempt| attempt.promised.get(&at)).map(|bounds| bounds.from.0);
         let to = promised.fold(*floor, u64::min);
@@ -437,7 +437,7 @@ impl Run {
                 let expected = contents.get(&(at, key)).copied();
                 assert_eq!(seen(shard, key), expected, "key {key} of participant {at}");
             }
-            // What is idle for long is forgotten, in two looks at most.
+            // Idle records are forgotten, in two looks at most.
             (0..2).for_each(|_| shard.control.advance(&mut shard.store, Age(1 << 40)));
             for gauge in ["attempts", "remembered", "validated"] {
                 assert_eq!(shard.gauge(&format!("ordain_stamps_{gauge}")), 0.0, "{gauge}");

@@ -177,7 +177,7 @@ fn scenario_13_a_reader_between_validation_and_installation() {
     assert!(story.is_idle());
 }
 
-/// What is validated is not moved, and takes no further access.
+/// A validated attempt is not moved, and takes no further access.
 #[test]
 fn who_is_validated_stays_as_it_is() {
     let mut story = Story::of(DEFERRED);

@@ -31,7 +31,7 @@ enum Op {
     Advance(u64),
 }
 
-/// Whoever writes the whole table looks at it.
+/// A write of the whole table reads it too.
 fn access((n, of, mode): (usize, Resource, Mode)) -> Op {
     let may_be = of.is_some() || mode != Mode::Blind;
     Op::Access(n, of, if may_be { mode } else { Mode::Exclusive })
@@ -182,7 +182,7 @@ impl Run {
             Op::Term(promised) => self.change_term(promised, false),
             Op::Restart(promised) => self.change_term(promised, true),
             Op::Advance(ago) => {
-                // What is promised is yet to be installed.
+                // Promised writes are yet to be installed.
                 let live = self.attempts.iter().filter_map(|(_, stamp)| *stamp);
                 let to = live.fold(self.time.saturating_sub(ago) * PLACES, u64::min);
                 self.shard.control.advance(&mut self.shard.store, Age(to));
@@ -229,7 +229,7 @@ impl Run {
             self.finish(n, true);
             self.check();
         }
-        // What is idle for long is forgotten, in two looks at most.
+        // Idle records are forgotten, in two looks at most.
         for _ in 0..2 {
             self.shard.control.advance(&mut self.shard.store, Age(self.ceiling.max(1 << 40)));
         }
