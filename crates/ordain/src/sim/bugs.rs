@@ -140,15 +140,6 @@ const FINISHED: &str = "a shard refuses what is of a transaction that it has fin
 /// Why a stop counts where an operator aborts.
 const GREETED: &str = "the disks of both nodes are compared as a stream begins";
 
-/// Leaders of one partition that stand still in a step until another one leads, with many requests under way.
-const HELD_NO_WAIT: &str =
-    "--engine no-wait --replicas 3 --profile storm --faults hold --clients 64 --txns 1000";
-const HELD_WAIT_DIE: &str =
-    "--engine wait-die --replicas 3 --profile storm --faults hold --clients 64 --txns 1000";
-/// Why few seeds find a mistake in the confirmation of a leader.
-const HELD: &str =
-    "a leader has to stand still between a read and its answer until another one has written what was read";
-
 /// Why few seeds find a mistake in what follows a lost primary.
 const LATE: &str = "a batch has to reach one node and not another just before its primary is given up";
 /// Why few seeds find a mistake in the states that a node starts from.
@@ -559,13 +550,11 @@ pub(super) const TABLE: &[Planted] = &[
             with("--engine maat --partitions 2 --profile storm"),
         ],
     ),
-    planted(
+    in_test(
         Bug::AckEarly,
         "ALL-KNOW",
         "a participant acknowledges an outcome before that stands in its log",
-        &[with("--engine no-wait --partitions 2 --profile storm").found_by(&[14]).rarely(
-            "the power has to fail between an acknowledgement and its entry, once the home has forgotten",
-        )],
+        SCHEDULES,
     ),
     planted(
         Bug::DenyLive,
@@ -685,11 +674,11 @@ pub(super) const TABLE: &[Planted] = &[
         "a script is logged without what its user may do",
         &[with("--engine calvin --clients-speak resp")],
     ),
-    planted(
+    in_test(
         Bug::ConfirmFromBelief,
         "CONFIRMED",
         "a member confirms that it leads because it takes itself for the leader, and asks no other member",
-        &[with(HELD_NO_WAIT).rarely(HELD), with(HELD_WAIT_DIE).rarely(HELD)],
+        SCHEDULES,
     ),
     in_test(
         Bug::ForgetShortage,
