@@ -37,6 +37,7 @@ impl ReceiveJournal {
             return Ok(ReceiveJournal::default());
         }
         let (mut journal_records, mut index) = (Vec::new(), Index::new(settings.segment_bytes));
+        let joins = settings.incarnation() > 0;
         let (mut counting, mut beginning) = (Counting::default(), Beginning::default());
         let space = Space::new(directory, RECEIVE_JOURNAL);
         // A node that is rebuilt discards its journal, and keeps its log or not.
@@ -48,7 +49,8 @@ impl ReceiveJournal {
             let read = Exchange::journal_records(registry, &entry.payload);
             let read = read.ok_or("it does not parse: another version wrote it, or it is damaged")?;
             index.note_entry(entry.epoch, place, entry.payload.len(), JournalRecord::last_epoch(&read));
-            beginning = read.iter().fold(beginning, Beginning::and);
+            let and = if joins { Beginning::and_joined } else { Beginning::and };
+            beginning = read.iter().fold(beginning, and);
             counting.note(entry.epoch, read, &mut journal_records);
             Ok(())
         });
@@ -63,8 +65,8 @@ impl ReceiveJournal {
         if journal.starts_after() > Epoch(0) {
             index.note_beginning(begun);
         }
-        // A checkpoint covers what is trimmed, and nodes that have not begun make none.
-        if begun > Epoch(0) || journal.starts_after() > Epoch(0) {
+        // A checkpoint covers what is trimmed, and nodes that have not begun make none, unless they have joined.
+        if !joins && (begun > Epoch(0) || journal.starts_after() > Epoch(0)) {
             beginning = Beginning::Begun;
         }
         Ok(ReceiveJournal {

@@ -15,7 +15,8 @@
 //! epoch before it; there members ask each other as well.)
 //!
 //! A node that has *joined* in a later generation, or is rebuilt, takes part at once: its directory says that it comes with
-//! nothing. It tells nobody that it has begun before a peer has told that to it.
+//! nothing. It tells nobody that it has begun before a peer has told that to it, and writes that down then; what else it has written, and its
+//! checkpoints, say nothing about its peers.
 //!
 //! Members of a partition have the same rule among themselves, for their votes (`replication/src/group/founding.rs`). A node
 //! without peers and members is not known by anybody.
@@ -57,6 +58,16 @@ impl Beginning {
             JournalRecord::Ready => self.max(Beginning::Ready),
             // A program of before there was a record of it has written others all the same.
             _ => Beginning::Begun,
+        }
+    }
+
+    /// The knowledge that the directory of a node which has joined gives with its next journal record. Such a node takes part, and writes
+    /// others, before its peers have begun.
+    #[must_use]
+    pub fn and_joined<X>(self, journal_record: &JournalRecord<X>) -> Beginning {
+        match journal_record {
+            JournalRecord::Begun => Beginning::Begun,
+            _ => self,
         }
     }
 }
@@ -150,7 +161,10 @@ impl<X: RemoteResult> Exchange<X> {
             return out.halt(format!("node {} reports its beginning, and is no peer", from.0));
         }
         let Some(founding) = &mut self.founding else {
-            self.knows_begun |= has_begun;
+            if has_begun && !std::mem::replace(&mut self.knows_begun, true) {
+                // It has joined: after its next start it knows what it was told.
+                self.write_beginning(&JournalRecord::Begun, out);
+            }
             return;
         };
         if has_begun && !founding.is_ready() {

@@ -8,7 +8,7 @@ use ordain_role::{DiskRequest, PeerChange, PeerState, Topology};
 
 use super::exchange::{Note, batch_over};
 use super::*;
-use crate::sequencing::{Beginning, Exchange, ExchangeMessage, ExchangeSettings, Opened};
+use crate::sequencing::{Beginning, Exchange, ExchangeMessage, ExchangeSettings, JournalRecord, Opened};
 
 type Out = Outbox<Message<Note>>;
 
@@ -47,12 +47,20 @@ impl World {
 
     /// The knowledge that a node's directory gives, and its journal.
     fn open(&mut self, node: u16) -> (Beginning, Opened) {
+        self.open_by(node, Beginning::and)
+    }
+
+    fn open_by(
+        &mut self,
+        node: u16,
+        and: fn(Beginning, &JournalRecord<Note>) -> Beginning,
+    ) -> (Beginning, Opened) {
         let mut space = Space::new(&mut self.directories[usize::from(node)], PREFIX);
         let (mut index, mut beginning) = (Index::new(1024), Beginning::default());
         let config = LogConfig { segment_bytes: 1024, ..LogConfig::new(*b"world") };
         let opened = LogWriter::open_placed(&mut space, config, |place, entry| {
             let read = Exchange::<Note>::journal_records(&registry(), &entry.payload).expect("an entry");
-            beginning = read.iter().fold(beginning, Beginning::and);
+            beginning = read.iter().fold(beginning, and);
             index.note_entry(entry.epoch, place, entry.payload.len(), Epoch(0));
             Ok(())
         });
@@ -322,6 +330,37 @@ fn a_node_that_joins_takes_part_at_once_and_refuses_nobody_that_is_new() {
     // It has heard of it.
     world.empty(0);
     world.crash(2, &mut || 0);
+    world.settle();
+    assert_eq!(world.refused.len(), 1, "{:?}", world.refused);
+}
+
+/// Found by the simulator (`--engine paxflow --reads previous --partitions 2 --replicas 3 --profile storm --seed 1524`): a node that had joined
+/// took down how far another one was, was started again, and told a peer that had never met it that the two had begun together.
+#[test]
+fn a_node_that_has_joined_knows_after_a_restart_what_it_was_told_and_no_more() {
+    let mut world = World::new();
+    let (_, journal) = world.open(1);
+    world.start_as(1, Beginning::Joins, Some(journal));
+    // The second message has it write what has come.
+    for message in [ExchangeMessage::Progress(Epoch(0)), ExchangeMessage::Pause] {
+        world.sent.push_back((2, 1, message));
+    }
+    world.settle();
+    world.crash(1, &mut || 0);
+    assert_eq!(world.open(1).0, Beginning::Begun, "something stands in its journal");
+    let (beginning, journal) = world.open_by(1, Beginning::and_joined);
+    assert_eq!(beginning, Beginning::Asks, "it is a node that joins");
+    world.start_as(1, Beginning::Joins, Some(journal));
+    world.start(0);
+    world.start(2);
+    world.settle();
+    world.have_all_begun();
+    world.crash(1, &mut || 0);
+    let (beginning, journal) = world.open_by(1, Beginning::and_joined);
+    assert_eq!(beginning, Beginning::Begun, "its peers have told it");
+    world.start_as(1, beginning, Some(journal));
+    [0, 2].into_iter().for_each(|node| world.crash(node, &mut || 0));
+    world.empty(0);
     world.settle();
     assert_eq!(world.refused.len(), 1, "{:?}", world.refused);
 }
