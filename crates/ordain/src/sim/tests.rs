@@ -274,7 +274,7 @@ fn a_seed_draws_how_many_clients_speak_bytes() {
 
 /// Runs an engine of the commit family under all faults: on one node, over several partitions, with members.
 fn demand_strict(engine: &str) {
-    demand_level(engine, 1);
+    demand_level(engine, 2);
 }
 
 /// Runs an engine in the same way, for one of so many seeds, and holds it to the level that it promises.
