@@ -437,8 +437,12 @@ mod tests {
         Ask,
         Promise,
         Outcome(bool),
+        Validate,
+        /// The log is asked whether the node leads.
+        Question,
+        Confirmed(bool),
     }
-    use Sent::{Ack, Ask, Drop, Gather, Promise, Vote};
+    use Sent::{Ack, Ask, Confirmed, Drop, Gather, Promise, Question, Validate, Vote};
 
     /// The cohort of the second of two partitions, with one shard, and its log.
     struct Hand {
@@ -468,6 +472,11 @@ mod tests {
             let sent = sends.into_iter().map(|(_, message)| match message {
                 Message::Own(Own::Gather(WHO, _)) => Gather,
                 Message::Own(Own::Drop(WHO)) => Drop,
+                Message::Own(Own::Validate(WHO, _)) => Validate,
+                Message::Log(Log::Confirm(_)) => Question,
+                Message::Termed(Termed { content: Protocol::Confirmed(WHO, may), .. }) => {
+                    Confirmed(may.is_some_and(|bounds| !bounds.is_empty()))
+                }
                 Message::Termed(Termed { content: Protocol::Vote(WHO, may), .. }) => Vote(may.is_some()),
                 Message::Termed(Termed { content: Protocol::Ack(WHO), .. }) => Ack,
                 Message::Termed(Termed { content: Protocol::Ask(WHO), .. }) => Ask,
@@ -514,6 +523,55 @@ mod tests {
                 _ => cohort.concluded(WHO, desk),
             })
         }
+    }
+
+    /// The home of an attempt that only reads asks, and participants have left these stamps.
+    fn confirm(hand: &mut Hand, left: Bounds) -> [Vec<Sent>; 2] {
+        let request = ConfirmRequest { attempt: WHO, bounds: Bounds::from(Age(7)), shards: vec![1] };
+        let asked = hand.tell(|cohort, desk| cohort.confirm(request, desk));
+        [asked, hand.tell(|cohort, desk| cohort.validated(WHO, 1, Some(left), desk))]
+    }
+
+    /// Nothing of what only reads is in the log: its stamp has to be below the ceiling that the log has agreed on (R-CEILING).
+    #[test]
+    fn a_stamp_of_what_only_reads_waits_for_a_ceiling_above_it() {
+        let mut hand = Hand::new();
+        let stamp = Age::first_at(Millis(30));
+        assert_eq!(confirm(&mut hand, Bounds::from(stamp)), [vec![Validate], vec![]]);
+        assert_eq!(hand.cohort.take_wanted(), Some(Millis(31)));
+        assert_eq!(hand.tell(Cohort::go_on_reserved), [], "it has not risen");
+        let reserve = Entry {
+            place: Epoch(2),
+            term: OWN.term,
+            now: Millis(0),
+            content: Content::Reserve(Millis(31)),
+            agreed: None,
+        };
+        hand.at.agreed.apply(&Arc::new(reserve)).unwrap();
+        assert_eq!(hand.tell(Cohort::go_on_reserved), [Question]);
+        assert_eq!(hand.tell(|cohort, desk| cohort.confirmed(1, Some(0), desk)), [Confirmed(true)]);
+        assert_eq!(confirm(&mut hand, Bounds::default()), [vec![Validate], vec![Confirmed(false)]]);
+        // The partition has no such shard, or no such stamp is given.
+        for (bounds, shards) in [(Bounds::from(Age(7)), vec![0]), (Bounds::from(Age(u64::MAX - 1)), vec![1])]
+        {
+            let request = ConfirmRequest { attempt: WHO, bounds, shards };
+            assert_eq!(hand.tell(|cohort, desk| cohort.confirm(request, desk)), [Confirmed(false)]);
+        }
+    }
+
+    /// A home that is not sound cannot have this partition's log hold a stamp that was not promised.
+    #[test]
+    fn an_outcome_with_a_stamp_that_was_not_promised_is_not_written() {
+        let mut hand = Hand::new();
+        assert_eq!(
+            (hand.prepare(), hand.gathered(), hand.agree()),
+            (vec![Gather], vec![Promise], vec![Vote(true)])
+        );
+        let tell = |hand: &mut Hand, stamp| {
+            hand.tell(|cohort, desk| cohort.decide(HOME.partition, WHO, Some(Age(stamp)), desk))
+        };
+        assert_eq!((tell(&mut hand, 6), tell(&mut hand, 8)), (vec![], vec![]));
+        assert_eq!(tell(&mut hand, 7), [Sent::Outcome(true)]);
     }
 
     /// Sheet baselines.md, 4.10: a duplicate is answered as the first was, and nothing is logged twice.

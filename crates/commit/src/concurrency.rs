@@ -116,8 +116,7 @@ pub trait ConcurrencyControl: Debug + Send {
         mode: Mode,
     ) -> Verdict;
 
-    /// The first stamp that an attempt may have, as far as it has run here. An attempt that is not known, or whose stamp is its age, has
-    /// none.
+    /// The first stamp that an attempt may have, as far as it has run here; 0 of one that is not known, or whose stamp is its age.
     fn begins(&self, _who: AttemptId) -> Age {
         Age(0)
     }

@@ -424,7 +424,7 @@ impl Coordinator {
         };
         if failure.is_some() || (!executing.has_written() && session.is_none()) {
             for partition in &partitions {
-                // Elsewhere who only reads leaves nothing to agree on.
+                // With other engines an attempt that only reads needs no stamp.
                 let asks = desk.site.stamps.are_chosen_late();
                 let shards = if asks { there(*partition) } else { Vec::new() };
                 let request = ConfirmRequest { attempt: who, bounds, shards };

@@ -123,6 +123,13 @@ impl<M: Marks> Records<M> {
         });
     }
 
+    /// Reports the stamps of writes, from one on, as checkpoints hold them. Marks of records in use stay for longer, on the node that serves alone.
+    pub(crate) fn written_since(&self, first: Age, show: &mut dyn FnMut(RecordId, Age)) {
+        let written = self.iter().map(|of| (of.record, of.marks.written()));
+        let is_meant = |(_, stamp): &(RecordId, Age)| *stamp >= first.max(Age(1));
+        written.filter(is_meant).for_each(|(record, stamp)| show(record, stamp));
+    }
+
     /// Visits the marks in use.
     pub(crate) fn iter(&self) -> impl Iterator<Item = &OfRecord<M>> {
         self.all.iter().filter(|of| !of.is_free)

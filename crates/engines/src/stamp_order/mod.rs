@@ -417,10 +417,7 @@ impl<H: History> ConcurrencyControl for StampOrder<H> {
     }
 
     fn remembered(&self, show: &mut dyn FnMut(RecordId, Age)) {
-        // Marks of what is in use stay for longer, on the node that serves alone.
-        let first = self.forgotten.max(Age(1));
-        let written = self.records.iter().map(|of| (of.record, of.marks.history.written()));
-        written.filter(|(_, stamp)| *stamp >= first).for_each(|(record, stamp)| show(record, stamp));
+        self.records.written_since(self.forgotten, show);
     }
 
     fn remember(&mut self, store: &mut MemoryStore, record: RecordId, stamp: Age) {

@@ -79,7 +79,7 @@ pub(crate) struct Attempt<K> {
     pub(crate) table: Modes,
     /// Its locks on records.
     pub(crate) held: Held,
-    /// What the engine keeps of it: an access that waits, say.
+    /// The engine's own part: an access that waits, or bounds.
     pub(crate) kept: K,
 }
 

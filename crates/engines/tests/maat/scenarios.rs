@@ -281,7 +281,7 @@ fn scenario_20_what_is_promised_keeps_its_reads_and_writes_over_a_restart() {
     }
 }
 
-/// Who only reads may have been answered with any of its stamps.
+/// An attempt that only reads may have been answered with any of its stamps.
 #[test]
 fn the_end_of_a_reader_tells_where_a_write_may_come() {
     let ends = [(Ending::Committed(Age(7)), 8), (Ending::Aborted, 1), (Ending::Unknown, 101)];
@@ -291,7 +291,7 @@ fn the_end_of_a_reader_tells_where_a_write_may_come() {
         story.end(1, ending);
         assert_eq!(story.ask(2, 1, X, Blind), Granted);
         assert_eq!(story.validate(2).unwrap().from, Age(behind), "{ending:?} {of:?}");
-        // Whoever was not validated was not answered.
+        // An attempt that was not validated was not answered.
         story.abort(2);
         assert_eq!(story.ask(3, 1, of, Shared), Granted);
         story.end(3, Ending::Unknown);
@@ -350,7 +350,7 @@ fn schedule_13_bounds_jump_over_a_floor_and_nothing_is_refused_for_ever() {
             assert_eq!(story.ask(2, told, X, Exclusive), Granted);
             assert_eq!(story.validate_within(2, Bounds::from(Age(told))), Some(bounds(FLOOR, until)));
         }
-        // Who writes what others have not met begins there too.
+        // A writer of other records begins there too.
         assert_eq!((b.ask(3, 1, Y, Blind), b.shard.control.begins(first(3))), (Granted, Age(FLOOR)));
     }
 }
@@ -398,7 +398,7 @@ fn a_write_of_the_whole_table_is_one_of_each_record() {
     assert_eq!(story.validate(3), Some(bounds(40, 140)));
     assert_eq!((story.ask(4, 1, None, Exclusive), story.validate(4)), (Granted, Some(bounds(140, 240))));
     assert_eq!(story.validate(2), Some(bounds(31, 131)));
-    // What is validated of records and of the table is installed in one order: the later one is refused.
+    // Writes of records and of the table are installed in one order: the later validation is refused.
     assert_eq!((story.ask(5, 1, Y, Blind), story.validate(5)), (Granted, None));
     assert_eq!((story.ask(6, 1, None, Exclusive), story.validate(6)), (Granted, None));
     assert_eq!(story.ask(7, 200, X, Shared), Refused);

@@ -1,5 +1,5 @@
 //! Schedules on the engine whose stamps are chosen when attempts commit: 13, what it finds alone, and that it does not keep real time.
-//! Those that it shares with other engines with stamps are in `stamps.rs`.
+//! Schedules that it shares with other engines with stamps are in `stamps.rs`.
 
 use ordain_commit::{Age, Content, Protocol};
 use ordain_engines::maat::ENGINE;
