@@ -1,6 +1,7 @@
 //! Schedules of the shared sheet on the commit family (commit.md), by number: each a fixed run of both engines with locks, on
 //! partitions of three members. Each is sound, and is not with the bug planted that breaks the rule which it is for.
 
+mod beginnings;
 mod bounds;
 mod connections;
 mod cuts;

@@ -68,9 +68,12 @@ struct Asked {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Ticket(usize);
 
+#[derive(Default)]
 struct Node {
     roles: BTreeMap<u16, Box<dyn Role<Message = Message>>>,
     disk: MemoryDirectory,
+    /// The number of times that it has started.
+    life: u64,
     /// The valid setting of each timer.
     timers: BTreeMap<(u16, TimerId), u64>,
     /// How far its wall clock is ahead of the others.
@@ -128,6 +131,24 @@ impl World {
 
     /// Such a cluster with options of its engine.
     pub fn with(engine: CommitEngine, options: Options, partitions: usize, bugs: Bugs) -> World {
+        World::built(engine, (options, bugs), partitions, |settings| settings)
+    }
+
+    /// A cluster of one partition whose members keep hardly anything of the log behind what checkpoints cover.
+    pub fn forgetful(engine: CommitEngine, bugs: Bugs) -> World {
+        World::built(engine, (Options::new(engine.name, &[]), bugs), 1, |settings| NodeSettings {
+            segment_bytes: 4 << 10,
+            log_keep_bytes: 1,
+            ..settings
+        })
+    }
+
+    fn built(
+        engine: CommitEngine,
+        (options, bugs): (Options, Bugs),
+        partitions: usize,
+        settle: impl FnOnce(NodeSettings) -> NodeSettings,
+    ) -> World {
         let mut registry = Registry::default();
         ordain_workload::register(&mut registry);
         ordain_commands::register(&mut registry);
@@ -136,7 +157,7 @@ impl World {
         let topology = Topology { layout: Arc::new(layout), replicas: 3 };
         let count = topology.nodes();
         let identity = b"scheduled".to_vec();
-        let settings = NodeSettings { topology, identity, bugs, ..NodeSettings::new(options) };
+        let settings = settle(NodeSettings { topology, identity, bugs, ..NodeSettings::new(options) });
         let mut world = World {
             family: CommitFamily { engine, services: Services::ALL },
             settings,
@@ -153,7 +174,10 @@ impl World {
             halted: None,
             is_sound: bugs == Bugs::NONE,
         };
-        (0..count).for_each(|node| world.start(NodeId(node)));
+        for node in (0..count).map(NodeId) {
+            world.nodes.push(Node::default());
+            world.start(node);
+        }
         for partition in 0..partitions {
             world.until("a leader", |w| w.leader(partition).is_some());
         }
@@ -161,23 +185,15 @@ impl World {
         world
     }
 
+    /// Starts a node with what is on its disk.
     fn start(&mut self, node: NodeId) {
-        let mut disk = MemoryDirectory::new();
-        let settings = NodeSettings { node, life: 1, ..self.settings.clone() };
+        let own = &mut self.nodes[usize::from(node.0)];
+        own.life += 1;
+        let settings = NodeSettings { node, life: own.life, ..self.settings.clone() };
         let opened =
-            self.family.open(Some(&mut disk), &settings, &self.registry).expect("an empty directory");
-        let roles: BTreeMap<_, _> = opened.into_roles().into_iter().collect();
-        let numbers: Vec<u16> = roles.keys().copied().collect();
-        let (timers, late) = (BTreeMap::new(), Vec::new());
-        self.nodes.push(Node {
-            roles,
-            disk,
-            timers,
-            ahead: Micros(0),
-            behind: Micros(0),
-            stopped: None,
-            late,
-        });
+            self.family.open(Some(&mut own.disk), &settings, &self.registry).expect("a sound directory");
+        own.roles = opened.into_roles().into_iter().collect();
+        let numbers: Vec<u16> = own.roles.keys().copied().collect();
         numbers.into_iter().for_each(|role| self.step(Address { node, role }, Event::Start));
         for other in (0..self.settings.topology.nodes()).map(NodeId).filter(|other| *other != node) {
             self.tell_fresh(node, other);
@@ -217,6 +233,39 @@ impl World {
             role.gauges(&mut |known, value| sum += if known == name { value } else { 0.0 });
         }
         sum
+    }
+
+    /// Has a node lose its power and start once more. What it has asked of its disk is done.
+    pub fn start_again(&mut self, node: NodeId) {
+        let own = &mut self.nodes[usize::from(node.0)];
+        (own.timers, own.late, own.stopped) = (BTreeMap::new(), Vec::new(), None);
+        let is_its = |due: &Due| match due {
+            Due::Deliver { from, to, .. } => from.node == node || to.node == node,
+            Due::Disk { at, .. } | Due::Timer { at, .. } => at.node == node,
+        };
+        self.due.retain(|_, due| !is_its(due));
+        self.held.retain(|stream, _| match stream {
+            Stream::Nodes(from, to) => ![from, to].contains(&&node),
+            Stream::Roles(from, _) => from.node != node,
+        });
+        self.start(node);
+        for other in (0..self.settings.topology.nodes()).map(NodeId).filter(|other| *other != node) {
+            self.tell_fresh(other, node);
+        }
+    }
+
+    /// The number of times that a node has started.
+    pub fn lives(&self, node: NodeId) -> u64 {
+        self.nodes[usize::from(node.0)].life
+    }
+
+    /// Damages the newest checkpoint on the disk of a node.
+    pub fn spoil(&mut self, node: NodeId) {
+        let disk = &mut self.nodes[usize::from(node.0)].disk;
+        let found = ordain_checkpoint::list(disk).expect("a sound disk");
+        let newest = found.iter().rfind(|found| found.is_complete()).expect("a checkpoint");
+        let middle = newest.bytes.expect("a complete checkpoint") / 2;
+        disk.damage(&ordain_checkpoint::file_name(newest.epoch), middle, 1);
     }
 
     /// Cuts a member off from the others of its partition. Clients and nodes of other partitions reach it, and it does not see
@@ -700,7 +749,11 @@ impl World {
             self.halted.get_or_insert(reason);
             return;
         }
-        assert!(out.work.is_empty() && out.rebuild.is_none(), "no schedule needs that");
+        assert!(out.work.is_empty(), "no schedule needs that");
+        if out.rebuild.is_some() {
+            // Of a node of this family it discards nothing: the node has a checkpoint to begin with.
+            return self.start_again(at.node);
+        }
         for (timer, delay) in out.timers {
             self.sequence += 1;
             let (key, setting) = ((at.role, timer), self.sequence);

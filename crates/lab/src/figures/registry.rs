@@ -93,6 +93,8 @@ const DENEVA: &[Need] =
 const EVERY: &[Need] = &[Engine("paxflow"), Engine("qstore"), Engine("fwkv"), Engine("regions-silo")];
 const LINES: &str =
     "lines of Q-Store, both Calvins, NO-WAIT, WAIT-DIE, TIMESTAMP, MVCC and MaaT on four nodes";
+const ON_NODES: &str =
+    "lines of Q-Store, both Calvins, NO-WAIT, WAIT-DIE, TIMESTAMP, MVCC and MaaT on 2 to 16 nodes";
 const BOTH: &str = "both engines";
 
 /// Every figure and table.
@@ -158,7 +160,7 @@ pub static FIGURES: [Figure; 55] = [
     row("qstore-10", "Figure 10", "Throughput by partitions per transaction", DENEVA)
         .by(&qstore::FIGURE_10, LINES),
     row("qstore-11", "Figure 11", "Throughput, 2 to 16 servers", DENEVA)
-        .by(&qstore::FIGURE_11, "lines of Q-Store, both Calvins, NO-WAIT and WAIT-DIE, X(8) as a model"),
+        .by(&qstore::FIGURE_11, ON_NODES),
     row("qstore-12", "Figure 12", "TPC-C: NewOrder, Payment, and half of each", DENEVA)
         .by(&tpcc::QSTORE_12, LINES),
     row("qstore-13", "Figure 13", "TPC-C by share of multi-partition transactions", DENEVA)

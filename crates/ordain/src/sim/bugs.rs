@@ -142,8 +142,6 @@ const GREETED: &str = "the disks of both nodes are compared as a stream begins";
 
 /// Why few seeds find a mistake in what follows a lost primary.
 const LATE: &str = "a batch has to reach one node and not another just before its primary is given up";
-/// Why few seeds find a mistake in the states that a node starts from.
-const JOINING: &str = "a node that joins has to lose power while it is given its first checkpoint";
 /// Why settings are left out of tests.
 const LONG: &str = "a run has thousands of requests, and few seeds find the bug";
 const BUSY: &str = "a run is busy with nothing for millions of events";
@@ -692,13 +690,11 @@ pub(super) const TABLE: &[Planted] = &[
         "the abort of a computation that was given away is forgotten",
         &[with("--engine calvin"), with("--engine qstore")],
     ),
-    planted(
+    in_test(
         Bug::GuessBeginning,
         "NO-GUESS",
         "a node whose log begins after the state that it has executes the log all the same",
-        &[with("--engine calvin --replicas 3 --profile storm --faults loss")
-            .or_stops(DIVERGED)
-            .rarely(JOINING)],
+        SCHEDULES,
     ),
     planted(
         Bug::SkipFounding,
