@@ -10,26 +10,28 @@ use ordain_workload::choice::Distribution;
 use ordain_workload::ycsb::{Parameters, Ycsb};
 
 use super::contest::{
-    CALVIN, CLIENTS, CONTEST, FAILED, LATENCY, MAAT, MVCC, NO_WAIT, NODES, OPERATIONS, QSTORE, TIMESTAMP,
-    aborts, aborts_in_order, contended, is_ahead, is_best_agreed, lead, lead_as_papers, lead_by_model,
-    operations, ordered, over, over_two_phase, own, own_by_model,
+    CALVIN, CONTEST, FAILED, LATENCY, MAAT, MVCC, NO_WAIT, NODES, OPERATIONS, QSTORE, TIMESTAMP, aborts,
+    aborts_in_order, contended, is_ahead, is_best_agreed, lead, lead_as_papers, lead_by_model, operations,
+    ordered, over, over_two_phase, own, own_by_model,
 };
 use super::experiment::{Experiment, LINEAR, PICTURE, Values};
-use super::{Measured, Shape, Size};
+use super::{Measured, Shape};
 
 /// The paper's partitions, each on a server.
 const PARTITIONS: usize = 16;
 /// Partitions of a multi-partition transaction.
 const PER_TXN: usize = 8;
 const OPS: usize = 16;
+/// Records of all partitions, in runs of any size: how often transactions meet depends on it.
+const RECORDS: u64 = 640_000;
 
 pub const SUBTITLE: &str = "YCSB, 16 partitions on 4 nodes, half of the transactions on 8 of them, 16 operations of which half are \
                         writes, theta 0, where not swept";
 
-/// The paper's defaults (Table 1), with the records that qstore.md has for four nodes of one machine.
-pub fn defaults(size: Size) -> Parameters {
+/// The paper's defaults (Table 1), with the records that baselines.md has for few transactions under way.
+pub fn defaults() -> Parameters {
     Parameters {
-        records: size.records(1_000_000),
+        records: RECORDS,
         record_bytes: 100,
         distribution: Distribution::UNIFORM,
         ops_per_txn: OPS,
@@ -54,9 +56,9 @@ pub static FIGURE_5: Experiment = Experiment {
     plots: &[PICTURE, LATENCY],
     x: ("transactions under way, which is the most that a batch can have", "", LINEAR),
     values: Values::At(&[2_000.0, 5_000.0, 10_000.0, 20_000.0, 40_000.0]),
-    setting: |size, clients, line| {
+    setting: |_, clients, line| {
         line.clients = clients as usize;
-        ycsb(defaults(size))
+        ycsb(defaults())
     },
     paper: &[
         ("Q-Store over Calvin with 40 K", "22.1 x", |m| lead(m, Some(40_000.0))),
@@ -84,9 +86,7 @@ pub static FIGURE_6: Experiment = Experiment {
     lines: contended,
     x: ("theta", "", LINEAR),
     values: Values::At(&[0.0, 0.4, 0.8, 0.9, 0.99]),
-    setting: |size, theta, _| {
-        ycsb(Parameters { distribution: Distribution::Zipfian { theta }, ..defaults(size) })
-    },
+    setting: |_, theta, _| ycsb(Parameters { distribution: Distribution::Zipfian { theta }, ..defaults() }),
     extrapolations: &[("Q-Store over Calvin, best", "6 x", |m| lead_by_model(m, None))],
     paper: &[
         ("Q-Store over Calvin, best", "6 x", |m| lead(m, None)),
@@ -113,7 +113,7 @@ pub static FIGURE_7: Experiment = Experiment {
     title: "Multi-partition transactions",
     x: ("multi-partition transactions", "%", LINEAR),
     values: Values::At(&[0.0, 10.0, 20.0, 50.0, 80.0, 100.0]),
-    setting: |size, percent, _| ycsb(Parameters { multi_partition: percent / 100.0, ..defaults(size) }),
+    setting: |_, percent, _| ycsb(Parameters { multi_partition: percent / 100.0, ..defaults() }),
     paper: &[("Q-Store over Calvin, best", "10.6 x", |m| lead(m, None))],
     extrapolations: &[("Q-Store over Calvin, best", "10.6 x", |m| lead_by_model(m, None))],
     shapes: |m| {
@@ -141,9 +141,9 @@ pub static FIGURE_8: Experiment = Experiment {
     lines: contended,
     x: ("update operations", "%", LINEAR),
     values: Values::At(&[0.0, 5.0, 20.0, 50.0, 80.0, 95.0]),
-    setting: |size, percent, _| {
+    setting: |_, percent, _| {
         let writes_per_txn = (percent / 100.0 * OPS as f64).round() as usize;
-        ycsb(Parameters { writes_per_txn, ..defaults(size) })
+        ycsb(Parameters { writes_per_txn, ..defaults() })
     },
     extrapolations: &[("Q-Store over Calvin, best", "5.9 x", |m| lead_by_model(m, None))],
     paper: &[
@@ -163,8 +163,6 @@ pub static FIGURE_8: Experiment = Experiment {
     },
     notes: &[
         "Writes of a transaction are whole operations of 16: 5% is 1, 95% is 15.",
-        "The paper has 160,000 transactions under way on 256 M records, here 8,000 are on as many as give about the same \
-         chance of a conflict; aborts depend on how long a transaction takes, and so on the delay between nodes too.",
         "Deneva's engines sleep half a second after each abort, which keeps their aborts apart from each other; ours try again \
          within 5 ms, but for the line with its backoff.",
     ],
@@ -176,14 +174,9 @@ pub static FIGURE_9: Experiment = Experiment {
     title: "Operations per transaction",
     x: ("operations per transaction, each on its own partition", "", LINEAR),
     values: Values::At(&[2.0, 4.0, 8.0, 12.0, 16.0]),
-    setting: |size, ops, _| {
+    setting: |_, ops, _| {
         let ops = ops as usize;
-        ycsb(Parameters {
-            ops_per_txn: ops,
-            writes_per_txn: ops / 2,
-            partitions_per_txn: ops,
-            ..defaults(size)
-        })
+        ycsb(Parameters { ops_per_txn: ops, writes_per_txn: ops / 2, partitions_per_txn: ops, ..defaults() })
     },
     plots: &[OPERATIONS, LATENCY, FAILED],
     extrapolations: &[("Q-Store over Calvin at 16", "12 x", |m| lead_by_model(m, Some(16.0)))],
@@ -215,9 +208,7 @@ pub static FIGURE_10: Experiment = Experiment {
     title: "Partitions per transaction",
     x: ("partitions per transaction of 16 operations", "", LINEAR),
     values: Values::At(&[2.0, 4.0, 8.0, 12.0, 16.0]),
-    setting: |size, partitions, _| {
-        ycsb(Parameters { partitions_per_txn: partitions as usize, ..defaults(size) })
-    },
+    setting: |_, partitions, _| ycsb(Parameters { partitions_per_txn: partitions as usize, ..defaults() }),
     paper: &[("Q-Store, flat", "about 1 M txn/s", |m| own(m, 8.0, Measured::clock))],
     extrapolations: &[("Q-Store, flat", "about 1 M txn/s", |m| own_by_model(m, 8.0))],
     shapes: |m| {
@@ -236,10 +227,10 @@ pub static FIGURE_11: Experiment = Experiment {
     subtitle: "YCSB, a partition on each node, half of the transactions on all of them, 16 operations of which half are writes",
     x: ("nodes", "", LINEAR),
     values: Values::At(&[2.0, 4.0, 8.0, 16.0]),
-    setting: |size, nodes, line| {
+    setting: |_, nodes, line| {
         line.grid.nodes = nodes as u16;
-        line.clients = CLIENTS * nodes as usize / usize::from(NODES);
-        ycsb(Parameters { partitions: nodes as usize, partitions_per_txn: nodes as usize, ..defaults(size) })
+        line.clients = line.clients * nodes as usize / usize::from(NODES);
+        ycsb(Parameters { partitions: nodes as usize, partitions_per_txn: nodes as usize, ..defaults() })
     },
     paper: &[
         ("Q-Store, 16 servers", "more than 1 M txn/s", |m| own(m, 16.0, Measured::clock)),

@@ -101,9 +101,9 @@ pub static B: Experiment = Experiment {
         };
         WAYS.map(of).concat()
     },
-    setting: |size, clients, line| {
+    setting: |_, clients, line| {
         line.clients = clients as usize;
-        ycsb(qstore::defaults(size))
+        ycsb(qstore::defaults())
     },
     plots: &[PICTURE],
     is_ours: true,

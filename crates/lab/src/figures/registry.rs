@@ -159,8 +159,7 @@ pub static FIGURES: [Figure; 55] = [
         .by(&qstore::FIGURE_9, LINES),
     row("qstore-10", "Figure 10", "Throughput by partitions per transaction", DENEVA)
         .by(&qstore::FIGURE_10, LINES),
-    row("qstore-11", "Figure 11", "Throughput, 2 to 16 servers", DENEVA)
-        .by(&qstore::FIGURE_11, ON_NODES),
+    row("qstore-11", "Figure 11", "Throughput, 2 to 16 servers", DENEVA).by(&qstore::FIGURE_11, ON_NODES),
     row("qstore-12", "Figure 12", "TPC-C: NewOrder, Payment, and half of each", DENEVA)
         .by(&tpcc::QSTORE_12, LINES),
     row("qstore-13", "Figure 13", "TPC-C by share of multi-partition transactions", DENEVA)
