@@ -12,8 +12,8 @@ use ordain_family::{Family as _, NodeSettings, Opened as _, Services, places};
 use ordain_gateway::Gateway;
 use ordain_log::MemoryDirectory;
 use ordain_model::{
-    Call, Chunk, ChunkNo, Datum, Front, GatewayId, KeyHash, Layout, Micros, Options, OutcomeStatus,
-    PartitionId, ProcedureId, Registry, RequestNo, SessionId, Stamp, Token, View, system,
+    Call, Chunk, ChunkNo, Datum, DigestSpan, Front, GatewayId, KeyHash, Layout, Micros, Options,
+    OutcomeStatus, PartitionId, ProcedureId, Registry, RequestNo, SessionId, Stamp, Token, View, system,
 };
 use ordain_role::{
     Address, Bugs, Directory as _, DiskDone, Event, NodeId, Now, Outbox, PeerChange, PeerState, Role,
@@ -639,6 +639,7 @@ impl World {
                 }
             }
         }
+        self.compare_digests()?;
         for (asked, first) in self.asked.iter().filter_map(|asked| Some((asked, &self.asked[asked.of?]))) {
             let replies = [asked, first].map(|asked| asked.answer.as_ref().map(|answer| &answer.reply));
             if replies[0] != replies[1] {
@@ -648,6 +649,25 @@ impl World {
         let once = self.asked.iter().filter(|asked| asked.of.is_none() && !asked.ops.is_empty());
         let txns = once.map(observed).collect::<Result<_, _>>()?;
         Ok(dependencies::History { txns, orders, ..Default::default() })
+    }
+
+    /// Compares the digests that members of a partition had at the same places of its log.
+    fn compare_digests(&self) -> Result<(), String> {
+        let mut known: BTreeMap<(PartitionId, u16, u64), DigestSpan> = BTreeMap::new();
+        for (node, own) in (0..).map(NodeId).zip(&self.nodes) {
+            let partition = self.settings.topology.partition_of(node);
+            for (number, role) in own.roles.range(places::SHARDS..places::GATEWAYS) {
+                let mut differs = None;
+                role.digests(&mut |span| {
+                    let first = *known.entry((partition, *number, span.last.0)).or_insert(span);
+                    differs = differs.or((first.digest != span.digest).then_some(span.last));
+                });
+                if let Some(place) = differs {
+                    return Err(format!("node {} and another member differ after entry {}", node.0, place.0));
+                }
+            }
+        }
+        Ok(())
     }
 
     // ---- steps ---------------------------------------------------------------------------------------------
