@@ -38,6 +38,7 @@ impl Bench {
             backoff: Backoff::None,
             refusal: Abort::Died,
             stamps: crate::Stamps::OfTransaction,
+            validates: false,
             source: ordain_model::StampSource::Hybrid,
             skew: Micros(0),
             checkpoint_bytes: 0,

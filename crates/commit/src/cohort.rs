@@ -191,8 +191,10 @@ impl Cohort {
     fn ask_if_reserved(&mut self, who: AttemptId, bounds: Bounds, desk: &mut Desk<'_>) {
         let reserved = Bounds { from: Age(0), until: Age::first_at(desk.agreed.ceiling()) };
         let below = bounds.with(reserved);
-        if !below.is_empty() {
-            return self.ask(who, below, desk);
+        match below.is_empty() {
+            _ if !desk.site.stamps.are_chosen_late() => return self.ask(who, bounds, desk),
+            false => return self.ask(who, below, desk),
+            true => {}
         }
         self.wanted = self.wanted.max(Some(Bounds::at(bounds.from).ceiling()));
         self.confirming.unreserved.push((who, bounds));
@@ -536,6 +538,7 @@ mod tests {
     #[test]
     fn a_stamp_of_what_only_reads_waits_for_a_ceiling_above_it() {
         let mut hand = Hand::new();
+        hand.at.site.stamps = crate::Stamps::AtCommit;
         let stamp = Age::first_at(Millis(30));
         assert_eq!(confirm(&mut hand, Bounds::from(stamp)), [vec![Validate], vec![]]);
         assert_eq!(hand.cohort.take_wanted(), Some(Millis(31)));

@@ -89,6 +89,12 @@ pub trait ConcurrencyControl: Debug + Send {
         Stamps::OfTransaction
     }
 
+    /// True if it decides about an attempt where that is [validated](ConcurrencyControl::validate). Then attempts that only read are
+    /// validated too, and the participants of the home are asked last.
+    fn validates(&self) -> bool {
+        false
+    }
+
     /// True if nobody changes what an attempt was granted to read before the attempt is over. Else the participant asks for a
     /// record again each time before it reads it, unless it was granted [`Mode::Exclusive`].
     fn keeps_reads(&self) -> bool {

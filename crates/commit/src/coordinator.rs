@@ -9,7 +9,7 @@
 //!     └──────────────────┘        └─ nothing is written ─▶ Confirming ─▶ answered
 //! ```
 //!
-//! Where an attempt's stamp is chosen when it commits, each partition answers with the stamps that the attempt may have, and this node's
+//! Where attempts are validated when they are to commit, each partition answers with the stamps that the attempt may have, and this node's
 //! participants are asked last, within those of the others: between Voting and Deciding stands Validating.
 //!
 //! A transaction that is interactive waits for its client between its steps, with its locks ([`open`]).
@@ -424,9 +424,8 @@ impl Coordinator {
         };
         if failure.is_some() || (!executing.has_written() && session.is_none()) {
             for partition in &partitions {
-                // With other engines an attempt that only reads needs no stamp.
-                let asks = desk.site.stamps.are_chosen_late();
-                let shards = if asks { there(*partition) } else { Vec::new() };
+                // With other engines all that an attempt has read is as it was, or it needs no stamp.
+                let shards = if desk.site.validates { there(*partition) } else { Vec::new() };
                 let request = ConfirmRequest { attempt: who, bounds, shards };
                 desk.tell_manager(*partition, Protocol::Confirm(request));
             }

@@ -52,6 +52,11 @@ impl CommitEngine {
         (self.control)(&Options::default(), Bugs::NONE).stamps()
     }
 
+    /// True if it decides about attempts when they are to commit.
+    pub fn validates(&self) -> bool {
+        (self.control)(&Options::default(), Bugs::NONE).validates()
+    }
+
     /// The order that it keeps with these options.
     pub fn order(&self, options: &Options) -> Order {
         match options.choice(&TS_SOURCE) {

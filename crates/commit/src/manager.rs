@@ -768,6 +768,7 @@ mod tests {
                 backoff: Backoff::Exponential,
                 refusal: Abort::Died,
                 stamps: crate::Stamps::OfTransaction,
+                validates: false,
                 source: ordain_model::StampSource::Hybrid,
                 skew: Micros(0),
                 checkpoint_bytes: 0,

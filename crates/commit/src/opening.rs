@@ -80,6 +80,7 @@ impl Replay {
             backoff: settings.options.choice(&BACKOFF),
             refusal: family.engine.refusal,
             stamps: family.engine.stamps(),
+            validates: family.engine.validates(),
             source: settings.options.choice(&TS_SOURCE),
             skew: skew_of(&settings.options, settings.partition()),
             checkpoint_bytes: settings.checkpoint_bytes,

@@ -41,6 +41,9 @@ conforms! {
     maat = on("maat").shards(2).option("prewrite", "access");
     maat_2x2 = on("maat").partitions(2).shards(2).option("cap", "0");
     maat_replicated = on("maat").partitions(2).replicas(3).option("backoff", "none");
+    occ_2pc = on("occ-2pc").shards(2).option("backoff", "none");
+    occ_2pc_2x2 = on("occ-2pc").partitions(2).shards(2);
+    occ_2pc_replicated = on("occ-2pc").partitions(2).replicas(3);
     qstore_session = on("qstore").partitions(2).replicas(2).option("reads", "session");
 }
 

@@ -11,6 +11,7 @@ pub mod maat;
 mod marked_records;
 pub mod mvcc;
 pub mod no_wait;
+pub mod occ_2pc;
 pub mod paxflow;
 pub mod qstore;
 pub mod registry;

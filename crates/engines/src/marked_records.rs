@@ -1,4 +1,4 @@
-//! Marks that engines with stamps keep of the records that were accessed lately.
+//! Marks that engines keep of the records that were accessed lately.
 
 use std::collections::VecDeque;
 use std::fmt::Debug;
@@ -6,7 +6,7 @@ use std::fmt::Debug;
 use ordain_commit::Age;
 use ordain_store::{MemoryStore, RecordId, RecordStore};
 
-/// Marks of one target: what an engine remembers of it, and which attempts have to do with it.
+/// Marks of one target with stamps: what an engine remembers of it, and which attempts have to do with it.
 pub(crate) trait Marks: Debug + Default {
     /// The latest stamp that is remembered.
     fn latest(&self) -> Age;
@@ -32,25 +32,14 @@ pub(crate) struct OfRecord<M> {
     is_free: bool,
 }
 
-impl<M: Marks> OfRecord<M> {
-    fn free(&mut self, store: &mut MemoryStore) {
-        self.marks = M::default();
-        self.is_free = true;
-        store.set_lock(self.record, 0);
-        store.release_if_absent(self.record);
-    }
-}
-
-/// Marks on records, of those that were accessed lately.
+/// Marks on records, of those that have some.
 #[derive(Debug, Default)]
-pub(crate) struct Records<M> {
+pub(crate) struct Places<M> {
     all: Vec<OfRecord<M>>,
     free: Vec<u32>,
-    /// Each place in use once, with a stamp that the marks there had when it was looked at.
-    by_age: VecDeque<(Age, u32)>,
 }
 
-impl<M: Marks> Records<M> {
+impl<M: Default> Places<M> {
     /// Returns the marks of a record, if it has some.
     #[inline]
     pub(crate) fn get(&self, store: &MemoryStore, record: RecordId) -> Option<&M> {
@@ -65,28 +54,95 @@ impl<M: Marks> Records<M> {
         self.all.get_mut(place as usize).map(|of| &mut of.marks)
     }
 
+    /// Returns the place of a record's marks, which are made if there are none, and whether they were.
+    #[inline]
+    pub(crate) fn find_or_add(&mut self, store: &mut MemoryStore, record: RecordId) -> (u32, bool) {
+        let word = store.lock(record);
+        if word != 0 {
+            return (word - 1, false);
+        }
+        let at = match self.free.pop() {
+            Some(at) => at,
+            None => {
+                self.all.push(OfRecord { record, marks: M::default(), is_free: false });
+                self.all.len() as u32 - 1
+            }
+        };
+        let of = &mut self.all[at as usize];
+        (of.record, of.is_free) = (record, false);
+        store.set_lock(record, at + 1);
+        (at, true)
+    }
+
+    /// Returns the marks at a place.
+    #[inline]
+    pub(crate) fn at_mut(&mut self, at: u32) -> &mut M {
+        &mut self.all[at as usize].marks
+    }
+
+    /// Drops the marks at a place. The store releases their record if it is absent.
+    pub(crate) fn free(&mut self, store: &mut MemoryStore, at: u32) {
+        let of = &mut self.all[at as usize];
+        (of.marks, of.is_free) = (M::default(), true);
+        store.set_lock(of.record, 0);
+        store.release_if_absent(of.record);
+        self.free.push(at);
+    }
+
+    /// Drops all marks.
+    pub(crate) fn clear(&mut self, store: &mut MemoryStore) {
+        for at in 0..self.all.len() as u32 {
+            if !self.all[at as usize].is_free {
+                self.free(store, at);
+            }
+        }
+    }
+
+    /// Visits the marks.
+    pub(crate) fn iter(&self) -> impl Iterator<Item = &OfRecord<M>> {
+        self.all.iter().filter(|of| !of.is_free)
+    }
+
+    /// Visits the marks, to change them.
+    pub(crate) fn iter_mut(&mut self) -> impl Iterator<Item = &mut M> {
+        self.all.iter_mut().filter(|of| !of.is_free).map(|of| &mut of.marks)
+    }
+
+    /// Returns how many records have marks.
+    pub(crate) fn len(&self) -> usize {
+        self.all.len() - self.free.len()
+    }
+}
+
+/// Marks with stamps, which are forgotten when no attempt needs them any more.
+#[derive(Debug, Default)]
+pub(crate) struct Records<M> {
+    places: Places<M>,
+    /// Each place in use once, with a stamp that the marks there had when it was looked at.
+    by_age: VecDeque<(Age, u32)>,
+}
+
+impl<M: Marks> Records<M> {
+    /// Returns the marks of a record, if it has some.
+    #[inline]
+    pub(crate) fn get(&self, store: &MemoryStore, record: RecordId) -> Option<&M> {
+        self.places.get(store, record)
+    }
+
+    /// Returns the marks of a record that has some.
+    #[inline]
+    pub(crate) fn get_mut(&mut self, store: &MemoryStore, record: RecordId) -> Option<&mut M> {
+        self.places.get_mut(store, record)
+    }
+
     /// Returns the marks of a record, which are made if there are none, by an attempt of this stamp.
     #[inline]
     pub(crate) fn find_or_add(&mut self, store: &mut MemoryStore, record: RecordId, stamp: Age) -> &mut M {
-        let at = match store.lock(record) {
-            0 => {
-                let at = match self.free.pop() {
-                    Some(at) => at,
-                    None => {
-                        let marks = M::default();
-                        self.all.push(OfRecord { record, marks, is_free: false });
-                        self.all.len() as u32 - 1
-                    }
-                };
-                let of = &mut self.all[at as usize];
-                (of.record, of.is_free) = (record, false);
-                self.by_age.push_back((stamp, at));
-                store.set_lock(record, at + 1);
-                at
-            }
-            word => word - 1,
-        };
-        &mut self.all[at as usize].marks
+        let (at, is_new) = self.places.find_or_add(store, record);
+        if is_new {
+            self.by_age.push_back((stamp, at));
+        }
+        self.places.at_mut(at)
     }
 
     /// Forgets the marks that are older than a stamp and not in use. Returns the latest stamp among them.
@@ -94,30 +150,28 @@ impl<M: Marks> Records<M> {
         let mut latest = Age(0);
         for _ in 0..self.by_age.len() {
             let Some((_, at)) = self.by_age.pop_front_if(|(stamp, _)| *stamp < before) else { break };
-            let of = &mut self.all[at as usize];
-            of.marks.forget(before);
-            let its = of.marks.latest();
-            if its >= before || of.marks.are_in_use() {
+            let marks = self.places.at_mut(at);
+            marks.forget(before);
+            let its = marks.latest();
+            if its >= before || marks.are_in_use() {
                 self.by_age.push_back((its.max(before), at));
                 continue;
             }
             latest = latest.max(its);
-            of.free(store);
-            self.free.push(at);
+            self.places.free(store, at);
         }
         latest
     }
 
     /// Drops what does not follow from the log.
     pub(crate) fn clear(&mut self, store: &mut MemoryStore) {
-        let Records { all, free, by_age } = self;
+        let Records { places, by_age } = self;
         by_age.retain(|(_, at)| {
-            let of = &mut all[*at as usize];
-            of.marks.clear();
-            let stays = of.marks.written() > Age(0);
+            let marks = places.at_mut(*at);
+            marks.clear();
+            let stays = marks.written() > Age(0);
             if !stays {
-                of.free(store);
-                free.push(*at);
+                places.free(store, *at);
             }
             stays
         });
@@ -132,16 +186,16 @@ impl<M: Marks> Records<M> {
 
     /// Visits the marks in use.
     pub(crate) fn iter(&self) -> impl Iterator<Item = &OfRecord<M>> {
-        self.all.iter().filter(|of| !of.is_free)
+        self.places.iter()
     }
 
     /// Visits the marks in use, to change them.
     pub(crate) fn iter_mut(&mut self) -> impl Iterator<Item = &mut M> {
-        self.all.iter_mut().filter(|of| !of.is_free).map(|of| &mut of.marks)
+        self.places.iter_mut()
     }
 
     /// Returns how many records have marks.
     pub(crate) fn len(&self) -> usize {
-        self.all.len() - self.free.len()
+        self.places.len()
     }
 }

@@ -13,7 +13,8 @@ use ordain_deterministic::shard::Scheduling;
 use ordain_family::Services;
 
 use crate::{
-    calvin, calvin_paper, maat, mvcc, no_wait, paxflow, qstore, timestamp, two_phase_locking, wait_die,
+    calvin, calvin_paper, maat, mvcc, no_wait, occ_2pc, paxflow, qstore, timestamp, two_phase_locking,
+    wait_die,
 };
 
 /// An engine that is built: a reference to its entry.
@@ -224,7 +225,8 @@ pub static ENGINES: [EngineInfo; 15] = [
                  level: "serializable, session order", family: Family::Commit, built: stamped(maat::ENGINE, &maat::OPTIONS), is_offered: true },
     planned("walter", FWKV_PAPER, "parallel snapshot isolation", "parallel snapshot isolation by vector clocks"),
     planned("fwkv", FWKV_PAPER, "parallel snapshot isolation, session order", "as walter, with fresh reads"),
-    planned("occ-2pc", FWKV_PAPER, "strict serializable", "optimistic reads, validation and two-phase commit"),
+    EngineInfo { name: "occ-2pc", what: "optimistic reads, validation, two-phase commit", paper: FWKV_PAPER,
+                 level: "strict serializable", family: Family::Commit, built: commit(occ_2pc::ENGINE, &occ_2pc::OPTIONS), is_offered: true },
     planned("regions-2pl", REGIONS_PAPER, "strict serializable", "regions that write their own data by locks, validation between them"),
     planned("regions-silo", REGIONS_PAPER, "strict serializable", "regions that write their own data by Silo, validation between them"),
     planned("regions-mvocc", REGIONS_PAPER, "strict serializable", "regions that write their own data by multiversion OCC, validation between them"),
@@ -425,7 +427,7 @@ mod tests {
         assert_eq!(
             refusal,
             "engine 'walter' is not built yet; the engines that are there: calvin, calvin-paper, paxflow, qstore, no-wait, \
-             wait-die, timestamp, mvcc, maat"
+             wait-die, timestamp, mvcc, maat, occ-2pc"
         );
         assert!(
             "calvinn".parse::<Engine>().unwrap_err().to_string().starts_with("there is no engine 'calvinn'")
@@ -510,13 +512,13 @@ mod tests {
             assert!(refusal(name, &[("reads", "session")]).contains("--reads session is not for engine"));
             assert_eq!(engine(name).options([("reads", "ordered")]).unwrap(), engine(name).defaults());
         }
-        assert_eq!(engines_with(&BACKOFF), ["no-wait", "wait-die", "timestamp", "mvcc", "maat"]);
+        assert_eq!(engines_with(&BACKOFF), ["no-wait", "wait-die", "timestamp", "mvcc", "maat", "occ-2pc"]);
         assert_eq!(engines_with(&THOMAS), ["timestamp"]);
         assert_eq!(engines_with(&TS_SOURCE), ["timestamp", "mvcc"]);
         assert_eq!(
             refusal("calvin", &[("backoff", "none")]),
             "--option backoff=none is not for engine calvin, which has no such option: leave it out, or say --engine \
-             no-wait, wait-die, timestamp, mvcc or maat"
+             no-wait, wait-die, timestamp, mvcc, maat or occ-2pc"
         );
     }
 

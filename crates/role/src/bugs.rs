@@ -118,6 +118,8 @@ bugs! {
     CutLate = "cut-late",
     /// A read on a snapshot takes a slot to be where it was planned, though the slot had moved by its epoch.
     ReadMoved = "read-moved",
+    /// An attempt is validated without a look at what it has read.
+    SkipValidation = "skip-validation",
     /// Every so often a transaction that is done keeps one of its locks, or its place in one queue.
     LeaveLock = "leave-lock",
     /// A leader executes and answers a batch that its group has not agreed on.

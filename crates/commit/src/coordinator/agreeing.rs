@@ -77,13 +77,13 @@ impl Coordinator {
         }
     }
 
-    /// Every other partition has promised: asks the participants of this node with which stamps the attempt may commit, if that is not known.
+    /// Every other partition has promised: asks the participants of this node with which stamps the attempt may commit, if they decide that now.
     pub(super) fn validate(&mut self, number: u64, desk: &mut Desk<'_>) {
         let Some(live) = self.live.get_mut(&number) else { return };
         let who = live.who(number);
         let State::Voting { shards, ready, .. } = &mut live.state else { return };
         let own = shards.iter().filter(|(_, lead)| lead.partition == desk.site.partition);
-        let own: BTreeSet<usize> = match desk.site.stamps.are_chosen_late() {
+        let own: BTreeSet<usize> = match desk.site.validates {
             true => own.map(|(shard, _)| *shard).collect(),
             false => BTreeSet::new(),
         };

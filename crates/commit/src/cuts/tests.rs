@@ -55,6 +55,7 @@ impl World {
                 backoff: Backoff::Exponential,
                 refusal: Abort::Died,
                 stamps: crate::Stamps::OfTransaction,
+                validates: false,
                 source: ordain_model::StampSource::Hybrid,
                 skew: Micros(0),
                 checkpoint_bytes,

@@ -294,6 +294,10 @@ impl ConcurrencyControl for Maat {
         Stamps::AtCommit
     }
 
+    fn validates(&self) -> bool {
+        true
+    }
+
     fn keeps_reads(&self) -> bool {
         false
     }

@@ -12,36 +12,42 @@ use super::Modes;
 /// moving thousands of others.
 const FEW: usize = 64;
 
-/// The locks on records that one attempt holds, by record.
-#[derive(Debug, Default)]
-pub(crate) struct Held {
-    few: Vec<(RecordId, Mode)>,
-    many: BTreeMap<RecordId, Mode>,
+/// The records that one attempt holds, each with its mode or with something else.
+#[derive(Debug)]
+pub(crate) struct Held<V = Mode> {
+    few: Vec<(RecordId, V)>,
+    many: BTreeMap<RecordId, V>,
 }
 
-impl Held {
-    /// Returns the mode in which a record is held.
+impl<V> Default for Held<V> {
+    fn default() -> Held<V> {
+        Held { few: Vec::new(), many: BTreeMap::new() }
+    }
+}
+
+impl<V: Copy> Held<V> {
+    /// Returns what a record is held with.
     #[inline]
-    pub(crate) fn get(&self, record: RecordId) -> Option<Mode> {
+    pub(crate) fn get(&self, record: RecordId) -> Option<V> {
         match self.few.binary_search_by_key(&record, |(record, _)| *record) {
             Ok(at) => Some(self.few[at].1),
             Err(_) => self.many.get(&record).copied(),
         }
     }
 
-    /// Sets the mode in which a record is held.
+    /// Sets what a record is held with.
     #[inline]
-    pub(crate) fn insert(&mut self, record: RecordId, mode: Mode) {
+    pub(crate) fn insert(&mut self, record: RecordId, with: V) {
         if !self.many.is_empty() {
-            self.many.insert(record, mode);
+            self.many.insert(record, with);
             return;
         }
         match self.few.binary_search_by_key(&record, |(record, _)| *record) {
-            Ok(at) => self.few[at].1 = mode,
-            Err(at) if self.few.len() < FEW => self.few.insert(at, (record, mode)),
+            Ok(at) => self.few[at].1 = with,
+            Err(at) if self.few.len() < FEW => self.few.insert(at, (record, with)),
             Err(_) => {
                 self.many.extend(self.few.drain(..));
-                self.many.insert(record, mode);
+                self.many.insert(record, with);
             }
         }
     }
@@ -53,9 +59,9 @@ impl Held {
         }
     }
 
-    /// Visits the locks in the order of the records' numbers.
-    pub(crate) fn iter(&self) -> impl Iterator<Item = (RecordId, Mode)> + '_ {
-        let many = self.many.iter().map(|(record, mode)| (*record, *mode));
+    /// Visits the records in the order of their numbers.
+    pub(crate) fn iter(&self) -> impl Iterator<Item = (RecordId, V)> + '_ {
+        let many = self.many.iter().map(|(record, with)| (*record, *with));
         self.few.iter().copied().chain(many)
     }
 

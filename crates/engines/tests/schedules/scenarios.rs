@@ -8,7 +8,9 @@ use ordain_model::{Abort, OutcomeStatus};
 use ordain_role::{Bug, Bugs, NodeId};
 
 use crate::world::{Do, Ticket, World};
-use crate::{demand, demand_sound, hold_accesses, millis, overtaken, said};
+use crate::{
+    LOCKING, demand, demand_of, demand_sound, demand_sound_of, hold_accesses, millis, overtaken, said,
+};
 
 /// Holds the votes that one node gives another.
 fn hold_votes(w: &mut World, from: NodeId, to: NodeId) -> u32 {
@@ -128,7 +130,7 @@ pub(crate) fn late_answers(engine: CommitEngine, bugs: Bugs) -> Result<(), Strin
 
 #[test]
 fn scenario_18_answers_to_an_earlier_attempt_are_not_taken_for_those_of_the_next() {
-    demand(late_answers, Bug::TakeStale);
+    demand_of(&LOCKING, late_answers, Bug::TakeStale);
 }
 
 /// A change of a participant's leader between a read and its commit: B1 must not confirm that it leads.
@@ -223,7 +225,7 @@ fn refused_while_waiting(engine: CommitEngine, bugs: Bugs) -> Result<(), String>
 
 #[test]
 fn scenario_22_a_no_ends_the_wait_for_the_other_participants() {
-    demand_sound(refused_while_waiting);
+    demand_sound_of(&LOCKING, refused_while_waiting);
 }
 
 /// An abort by the transaction's own logic after it has written at three partitions: it is the answer, and nothing of it is left.

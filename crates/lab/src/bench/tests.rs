@@ -447,12 +447,22 @@ fn all_engines_are_those_that_have_what_is_asked_for() {
         let systems = ycsb(line).terms.systems_of_ours().unwrap();
         systems.into_iter().map(|ours| ours.engine.name()).collect()
     };
-    let all =
-        ["calvin", "calvin-paper", "paxflow", "qstore", "no-wait", "wait-die", "timestamp", "mvcc", "maat"];
+    let all = [
+        "calvin",
+        "calvin-paper",
+        "paxflow",
+        "qstore",
+        "no-wait",
+        "wait-die",
+        "timestamp",
+        "mvcc",
+        "maat",
+        "occ-2pc",
+    ];
     assert_eq!(engines("x --engine all"), all);
     assert_eq!(engines("x --engine all --nodes 2 --replication async"), all[..4]);
     assert_eq!(engines("x --engine all --checkpoint-mode zigzag"), all[..4]);
-    assert_eq!(engines("x --engine maat,all"), [&all[8..], &all[..8]].concat());
+    assert_eq!(engines("x --engine occ-2pc,all"), [&all[9..], &all[..9]].concat());
     assert_eq!(engines("x --engine no-wait --option backoff=exp,none").len(), 2);
 }
 

@@ -261,6 +261,7 @@ pub(super) const TABLE: &[Planted] = &[
             with("--engine timestamp --partitions 2 --profile storm"),
             with("--engine mvcc --partitions 2 --profile storm"),
             with("--engine maat --partitions 2"),
+            with("--engine occ-2pc --partitions 2"),
         ],
     ),
     planted(
@@ -346,6 +347,7 @@ pub(super) const TABLE: &[Planted] = &[
             with("--engine timestamp --partitions 2 --profile storm"),
             with("--engine mvcc --partitions 2 --profile storm"),
             with("--engine maat --partitions 2"),
+            with("--engine occ-2pc --partitions 2"),
         ],
     ),
     planted(
@@ -358,6 +360,7 @@ pub(super) const TABLE: &[Planted] = &[
             with("--engine timestamp --partitions 2 --profile storm"),
             with("--engine mvcc --partitions 2 --profile storm"),
             with("--engine maat --partitions 2"),
+            with("--engine occ-2pc --partitions 2"),
         ],
     ),
     in_test(
@@ -382,6 +385,7 @@ pub(super) const TABLE: &[Planted] = &[
             with("--engine timestamp --partitions 2 --profile storm"),
             with("--engine mvcc --partitions 2 --profile storm"),
             with("--engine maat --partitions 2"),
+            with("--engine occ-2pc --partitions 2"),
         ],
     ),
     in_test(Bug::LockTable, "WHOLE-TABLE", "a write of an absent record locks the whole table", SCHEDULES),
@@ -437,6 +441,7 @@ pub(super) const TABLE: &[Planted] = &[
             with("--engine timestamp --partitions 2 --profile storm"),
             with("--engine mvcc --partitions 2 --profile storm"),
             with("--engine maat --partitions 2 --profile storm"),
+            with("--engine occ-2pc --partitions 2 --profile storm"),
         ],
     ),
     planted(
@@ -546,6 +551,7 @@ pub(super) const TABLE: &[Planted] = &[
             with("--engine timestamp --partitions 2 --profile storm"),
             with("--engine mvcc --partitions 2 --profile storm"),
             with("--engine maat --partitions 2 --profile storm"),
+            with("--engine occ-2pc --partitions 2 --profile storm"),
         ],
     ),
     in_test(
@@ -563,6 +569,7 @@ pub(super) const TABLE: &[Planted] = &[
             with("--engine timestamp --partitions 2 --profile storm").or_stops(DENIED),
             with("--engine mvcc --partitions 2 --profile storm").or_stops(DENIED),
             with("--engine maat --partitions 2 --profile storm").or_stops(DENIED),
+            with("--engine occ-2pc --partitions 2 --profile storm").or_stops(DENIED),
         ],
     ),
     in_test(
@@ -605,6 +612,12 @@ pub(super) const TABLE: &[Planted] = &[
             with("--engine mvcc --partitions 2 --profile storm"),
             with("--engine maat --partitions 2"),
         ],
+    ),
+    planted(
+        Bug::SkipValidation,
+        "VALIDATED",
+        "an attempt is validated without a look at what it has read",
+        &[with("--engine occ-2pc --partitions 2")],
     ),
     planted(
         Bug::TearRead,

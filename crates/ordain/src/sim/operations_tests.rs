@@ -221,6 +221,7 @@ fn clusters_of_the_commit_family_are_archived_restored_restarted_and_replaced() 
         (&["--partitions", "2"], "mvcc", 0..2),
         (&["--partitions", "2"], "timestamp", 0..2),
         (&MEMBERS, "maat", 0..2),
+        (&["--partitions", "2"], "occ-2pc", 0..2),
     ] {
         let engine = ["--engine", engine];
         let of = counts(&[flags, &restored, &engine].concat(), seeds.clone());

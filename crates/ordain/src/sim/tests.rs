@@ -305,9 +305,14 @@ fn demand_level(engine: &str, of: u64) {
 /// Clients that hold interactive transactions, over connections that break anywhere.
 #[test]
 fn interactive_transactions_keep_their_level_with_all_faults() {
-    for (engine, seeds) in
-        [("no-wait", 0..3), ("wait-die", 0..3), ("timestamp", 0..2), ("mvcc", 0..2), ("maat", 0..2)]
-    {
+    for (engine, seeds) in [
+        ("no-wait", 0..2),
+        ("wait-die", 0..2),
+        ("timestamp", 0..2),
+        ("mvcc", 0..2),
+        ("maat", 0..2),
+        ("occ-2pc", 0..2),
+    ] {
         for shape in
             [&["--partitions", "2"][..], &["--replicas", "3"], &["--partitions", "2", "--replicas", "3"]]
         {
@@ -384,6 +389,11 @@ fn mvcc_is_serializable_in_the_order_of_stamps_with_all_faults() {
 #[test]
 fn maat_is_serializable_in_the_order_of_stamps_with_all_faults() {
     demand_level("maat", 6);
+}
+
+#[test]
+fn occ_2pc_is_strictly_serializable_with_all_faults() {
+    demand_level("occ-2pc", 4);
 }
 
 #[test]

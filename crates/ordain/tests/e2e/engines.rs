@@ -76,6 +76,7 @@ rows! {
     timestamp: row("engine = \"timestamp\"\ncheckpoint-log-bytes = 20000", (2, 3), Level::SessionSerializable);
     mvcc: row("engine = \"mvcc\"\ncheckpoint-log-bytes = 20000", (2, 3), Level::SessionSerializable);
     maat: row("engine = \"maat\"\ncheckpoint-log-bytes = 20000", (2, 3), Level::SessionSerializable);
+    occ_2pc: row("engine = \"occ-2pc\"\ncheckpoint-log-bytes = 20000", (2, 3), Level::StrictSerializable);
     calvin_async: Row {
         loses: true,
         ..row("engine = \"calvin\"\nreplication = \"async\"", (2, 2), Level::StrictSerializable)

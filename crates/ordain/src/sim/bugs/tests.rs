@@ -124,3 +124,8 @@ fn planted_bugs_are_found_with_mvcc() {
 fn planted_bugs_are_found_with_maat() {
     demand_found("maat");
 }
+
+#[test]
+fn planted_bugs_are_found_with_occ_2pc() {
+    demand_found("occ-2pc");
+}

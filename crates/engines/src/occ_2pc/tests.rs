@@ -1,0 +1,317 @@
+//! Tests of the control alone: its rules, and the violations that its check finds.
+
+use ordain_commit::TransactionId;
+use ordain_model::{Db, KeyHash, Value};
+
+use super::*;
+
+fn attempt(transaction: u64) -> AttemptId {
+    AttemptId { transaction: TransactionId::of(transaction), attempt: 1 }
+}
+
+/// A participant, and the place of the last entry that was applied.
+struct Shard {
+    store: MemoryStore,
+    control: Optimistic,
+    place: u64,
+}
+
+impl Shard {
+    fn new() -> Shard {
+        Shard::planting(Bugs::NONE)
+    }
+
+    fn planting(bugs: Bugs) -> Shard {
+        let control = Optimistic { bugs, ..Optimistic::default() };
+        Shard { store: MemoryStore::new(0..ordain_model::key::SLOTS), control, place: 0 }
+    }
+
+    fn record(&mut self, key: &[u8]) -> RecordId {
+        self.store.find_or_reserve(Db(0), key, KeyHash::of_record(Db(0), key))
+    }
+
+    fn access(&mut self, n: u64, key: &[u8], mode: Mode) -> Verdict {
+        let record = self.record(key);
+        self.ask(n, Target::Record(record), mode)
+    }
+
+    fn ask(&mut self, n: u64, target: Target, mode: Mode) -> Verdict {
+        let verdict = self.control.access(&mut self.store, attempt(n), Age(n), target, mode);
+        self.check();
+        verdict
+    }
+
+    fn granted(&mut self, n: u64, key: &[u8], mode: Mode) {
+        assert_eq!(self.access(n, key, mode), Verdict::Granted, "{n}");
+    }
+
+    fn validates(&mut self, n: u64) -> bool {
+        let bounds = Bounds::at(Age(n));
+        let left = self.control.validate(&mut self.store, attempt(n), bounds, bounds);
+        self.check();
+        assert!(left == bounds || left.is_empty(), "{left:?}");
+        !left.is_empty()
+    }
+
+    /// The log has come to the writes of an attempt, which is over; answers who is granted an access and who is refused it.
+    fn installs(&mut self, n: u64, keys: &[&[u8]]) -> (Vec<u64>, Vec<u64>) {
+        self.place += 1;
+        for key in keys {
+            let record = self.record(key);
+            let cell = Cell { value: Some(Value::String(b"v".to_vec())), ..Cell::ABSENT };
+            self.control.install(&mut self.store, record, cell, Age(n), Gsn(self.place));
+        }
+        self.finishes(n, Ending::Committed(Age(n)))
+    }
+
+    fn finishes(&mut self, n: u64, ending: Ending) -> (Vec<u64>, Vec<u64>) {
+        let mut ended = Ended::default();
+        self.control.finish(&mut self.store, attempt(n), ending, &mut ended);
+        self.check();
+        let numbers = |list: Vec<AttemptId>| list.iter().map(|who| who.transaction.number).collect();
+        (numbers(ended.granted), numbers(ended.refused))
+    }
+
+    fn check(&self) {
+        self.control.check(&self.store, &|_| true).unwrap();
+    }
+}
+
+const NOBODY: (Vec<u64>, Vec<u64>) = (Vec::new(), Vec::new());
+
+#[test]
+fn of_two_that_read_and_write_one_record_the_first_to_be_validated_commits() {
+    let mut shard = Shard::new();
+    shard.granted(1, b"x", Mode::Exclusive);
+    shard.granted(2, b"x", Mode::Exclusive);
+    assert!(shard.validates(2));
+    assert!(!shard.validates(1), "2 has it");
+    assert_eq!(shard.finishes(1, Ending::Aborted), NOBODY);
+    shard.granted(3, b"y", Mode::Exclusive);
+    assert_eq!(shard.installs(2, &[b"x"]), NOBODY);
+    shard.granted(4, b"x", Mode::Exclusive);
+    assert!(shard.validates(4) && shard.validates(3));
+}
+
+#[test]
+fn what_was_read_is_so_when_it_is_validated_and_until_the_end() {
+    let mut shard = Shard::new();
+    shard.granted(1, b"x", Mode::Shared);
+    shard.granted(2, b"x", Mode::Blind);
+    assert!(shard.validates(2));
+    shard.installs(2, &[b"x"]);
+    assert_eq!(shard.access(1, b"x", Mode::Shared), Verdict::Refused, "it is not as 1 has seen it");
+    assert!(!shard.validates(1));
+    shard.finishes(1, Ending::Aborted);
+    // Who is validated keeps others from changing what it has read, and lets them read it.
+    shard.granted(3, b"x", Mode::Shared);
+    shard.granted(4, b"x", Mode::Shared);
+    shard.granted(5, b"x", Mode::Blind);
+    assert!(shard.validates(3) && shard.validates(4));
+    assert!(!shard.validates(5));
+    shard.finishes(3, Ending::Committed(Age(3)));
+    shard.finishes(4, Ending::Unknown);
+    assert!(shard.validates(5), "it may be asked again");
+    assert!(shard.validates(5), "and a question may come twice");
+}
+
+#[test]
+fn a_read_waits_for_who_is_validated_and_sees_what_it_has_left() {
+    let mut shard = Shard::new();
+    shard.granted(1, b"x", Mode::Exclusive);
+    assert!(shard.validates(1));
+    assert_eq!(shard.access(2, b"x", Mode::Shared), Verdict::Waits);
+    assert_eq!(shard.access(3, b"x", Mode::Exclusive), Verdict::Waits);
+    assert_eq!(shard.access(4, b"x", Mode::Shared), Verdict::Waits);
+    shard.granted(5, b"x", Mode::Blind);
+    assert_eq!(shard.finishes(4, Ending::Aborted), NOBODY, "it waits no more");
+    assert_eq!(shard.installs(1, &[b"x"]), (vec![2, 3], vec![]));
+    assert!(shard.validates(2));
+    assert!(!shard.validates(3), "2 has read it");
+    shard.finishes(2, Ending::Committed(Age(2)));
+    assert!(shard.validates(3));
+}
+
+#[test]
+fn absent_records_are_read_too_and_inserts_of_two_meet() {
+    let mut shard = Shard::new();
+    for n in [1, 2, 3] {
+        shard.granted(n, b"absent", Mode::Exclusive);
+    }
+    assert!(shard.validates(1));
+    shard.installs(1, &[b"absent"]);
+    assert!(!shard.validates(2), "another has inserted it");
+    shard.finishes(2, Ending::Aborted);
+    shard.finishes(3, Ending::Aborted);
+    shard.granted(4, b"never", Mode::Shared);
+    shard.finishes(4, Ending::Committed(Age(4)));
+    let never = KeyHash::of_record(Db(0), b"never");
+    assert!(RecordStore::find(&shard.store, Db(0), b"never", never).is_none(), "nothing is left of it");
+}
+
+#[test]
+fn who_reads_the_whole_table_misses_no_write() {
+    let mut shard = Shard::new();
+    assert_eq!(shard.ask(1, Target::Table, Mode::Shared), Verdict::Granted);
+    shard.granted(2, b"new", Mode::Exclusive);
+    shard.granted(3, b"x", Mode::Shared);
+    assert!(shard.validates(2));
+    assert_eq!(shard.ask(4, Target::Table, Mode::Shared), Verdict::Refused, "2 writes");
+    shard.finishes(4, Ending::Aborted);
+    assert!(!shard.validates(1), "2 writes, whatever it is");
+    assert_eq!(shard.installs(2, &[b"new"]), NOBODY);
+    assert_eq!(shard.ask(4, Target::Table, Mode::Shared), Verdict::Granted);
+    assert!(!shard.validates(1), "what 2 has written was missed");
+    shard.finishes(1, Ending::Aborted);
+    assert!(shard.validates(4) && shard.validates(3), "reads do not meet");
+    shard.granted(5, b"y", Mode::Exclusive);
+    assert!(!shard.validates(5), "4 has read the table");
+    shard.finishes(4, Ending::Committed(Age(4)));
+    assert!(shard.validates(5));
+}
+
+#[test]
+fn a_change_of_whole_databases_meets_everything() {
+    let mut shard = Shard::new();
+    shard.granted(1, b"x", Mode::Shared);
+    shard.granted(2, b"y", Mode::Blind);
+    assert_eq!(shard.ask(3, Target::Table, Mode::Exclusive), Verdict::Granted);
+    assert!(shard.validates(1));
+    assert!(!shard.validates(3), "1 has read a record");
+    shard.finishes(1, Ending::Committed(Age(1)));
+    assert!(shard.validates(3));
+    assert_eq!(shard.access(4, b"z", Mode::Shared), Verdict::Waits);
+    assert!(!shard.validates(2), "its record may stand in another database then");
+    shard.control.change(&mut shard.store, TableChange::Swap(Db(0), Db(1)), Age(3), Gsn(9));
+    assert_eq!(shard.finishes(3, Ending::Committed(Age(3))), (vec![], vec![4]), "4 came before");
+    shard.finishes(4, Ending::Aborted);
+    assert!(!shard.validates(2), "and it does");
+}
+
+#[test]
+fn the_gate_lets_a_reader_of_the_table_through() {
+    let mut shard = Shard::new();
+    let mut writer = 100;
+    // Each time it has read the table a record is written, until writes are refused.
+    let tries = (0..50).find(|_| {
+        assert_eq!(shard.ask(1, Target::Table, Mode::Shared), Verdict::Granted);
+        writer += 1;
+        let is_let_in = shard.access(writer, b"x", Mode::Blind) == Verdict::Granted;
+        if is_let_in {
+            assert!(shard.validates(writer));
+            shard.installs(writer, &[b"x"]);
+        } else {
+            shard.finishes(writer, Ending::Aborted);
+        }
+        let is_validated = shard.validates(1);
+        shard.finishes(1, if is_validated { Ending::Committed(Age(1)) } else { Ending::Aborted });
+        is_validated
+    });
+    assert_eq!(tries, Some(4));
+}
+
+#[test]
+fn what_is_prepared_is_locked_in_the_next_term() {
+    let mut shard = Shard::new();
+    shard.granted(1, b"read", Mode::Shared);
+    shard.granted(1, b"written", Mode::Exclusive);
+    shard.granted(1, b"blind", Mode::Blind);
+    shard.granted(2, b"read", Mode::Shared);
+    assert!(shard.validates(1));
+    let mut held = Vec::new();
+    shard.control.held(attempt(1), &mut |target, mode| held.push((target, mode)));
+    let names: Vec<Vec<u8>> = held
+        .iter()
+        .map(|(target, _)| match target {
+            Target::Record(record) => shard.store.key(*record).1.to_vec(),
+            Target::Table => panic!("it has none of the table"),
+        })
+        .collect();
+    shard.control.clear(&mut shard.store);
+    shard.check();
+    for ((_, mode), name) in held.iter().zip(&names) {
+        let record = shard.record(name);
+        shard.control.restore(
+            &mut shard.store,
+            attempt(1),
+            Bounds::at(Age(1)),
+            Target::Record(record),
+            *mode,
+        );
+        shard.check();
+    }
+    assert_eq!(shard.access(3, b"written", Mode::Shared), Verdict::Waits);
+    assert_eq!(shard.access(5, b"blind", Mode::Shared), Verdict::Waits);
+    shard.finishes(3, Ending::Aborted);
+    shard.finishes(5, Ending::Aborted);
+    shard.granted(4, b"read", Mode::Exclusive);
+    assert!(!shard.validates(4));
+    assert_eq!(shard.installs(1, &[b"written", b"blind"]), NOBODY);
+    assert!(shard.validates(4));
+    shard.finishes(4, Ending::Aborted);
+    assert_eq!(shard.control.records.len(), 0);
+}
+
+#[test]
+#[should_panic(expected = "conflicts with another")]
+fn a_log_that_promises_one_record_to_two_is_refused() {
+    let mut shard = Shard::new();
+    let record = Target::Record(shard.record(b"x"));
+    for n in [1, 2] {
+        shard.control.restore(&mut shard.store, attempt(n), Bounds::at(Age(n)), record, Mode::Exclusive);
+    }
+}
+
+/// The violation that a change of the state makes: 1 is validated and has read r and written x, for which 2 waits; 3 has read the table.
+fn broken(change: impl FnOnce(&mut Shard, RecordId)) -> String {
+    let mut shard = Shard::new();
+    shard.granted(1, b"r", Mode::Shared);
+    shard.granted(1, b"x", Mode::Exclusive);
+    assert_eq!(shard.ask(3, Target::Table, Mode::Shared), Verdict::Granted);
+    assert!(shard.validates(1));
+    assert_eq!(shard.access(2, b"x", Mode::Shared), Verdict::Waits);
+    let record = shard.record(b"x");
+    change(&mut shard, record);
+    shard.control.check(&shard.store, &|_| true).unwrap_err()
+}
+
+#[test]
+fn a_broken_state_is_found() {
+    let marks = |change: fn(&mut Marks)| {
+        broken(|shard, record| change(shard.control.records.get_mut(&shard.store, record).unwrap()))
+    };
+    let others = "and attempts know of";
+    let reports = [
+        (marks(|marks| marks.holders += 1), others),
+        (marks(|marks| marks.writer = None), others),
+        (marks(|marks| marks.readers += 1), others),
+        (marks(|marks| marks.waiters.clear()), others),
+        (broken(|shard, record| shard.store.set_lock(record, 0)), "has marks and the lock word 0"),
+        (broken(|shard, _| shard.control.table.waiters.push(7)), others),
+        (broken(|shard, _| shard.control.table.clear()), others),
+        (
+            broken(|shard, _| {
+                let at = shard.control.attempts.find(attempt(2)).unwrap();
+                shard.control.attempts[at].kept.is_validated = true;
+            }),
+            "shares what another writes",
+        ),
+    ];
+    for (report, expected) in reports {
+        assert!(report.contains(expected), "{report}");
+    }
+    let mut shard = Shard::new();
+    shard.granted(1, b"x", Mode::Shared);
+    let over = shard.control.check(&shard.store, &|_| false).unwrap_err();
+    assert!(over.contains("is over and holds 1 locks"), "{over}");
+}
+
+#[test]
+fn a_lock_that_stays_is_found() {
+    let mut shard = Shard::planting(Bugs::NONE.with(Bug::LeaveLock));
+    shard.granted(7, b"x", Mode::Shared);
+    let mut ended = Ended::default();
+    shard.control.finish(&mut shard.store, attempt(7), Ending::Aborted, &mut ended);
+    let found = shard.control.check(&shard.store, &|_| true).unwrap_err();
+    assert!(found.contains("and attempts know of"), "{found}");
+}
