@@ -4,8 +4,8 @@
 //! `ordain sim bugs` knows the bugs, their settings and which violations count. This tool runs seeds of each setting in
 //! release, two processes at a time: 20 at the least, and up to 60 until ten of them have found the bug. It fails if fewer than
 //! ten of 60 find a bug whose setting is not known to be rare, or if the first seed that finds a bug is unsound without it,
-//! too. The table stands between two markers, and is written anew by a run from seed 0; the rows of bugs that the run left
-//! out stay.
+//! too. The table stands between two markers, and is written anew by a run from seed 0; the rows of bugs and settings that the
+//! run left out stay.
 
 use std::collections::BTreeMap;
 use std::path::PathBuf;
@@ -43,6 +43,8 @@ const HEAD: &str = "\
 pub(crate) struct Bugs {
     /// The bugs to look for; all without any.
     only: Vec<String>,
+    /// The engine whose settings are tried; all without one.
+    engine: Option<String>,
     /// The first seed.
     from: u64,
     /// All 60 seeds of each setting are run, whatever the first ones find.
@@ -60,6 +62,7 @@ impl Bugs {
             let mut value = || args.next().cloned().ok_or_else(|| format!("{arg} needs a value"));
             match arg.as_str() {
                 "--only" => bugs.only.push(value()?),
+                "--engine" => bugs.engine = Some(value()?),
                 "--from" => {
                     let text = value()?;
                     bugs.from = text.parse().map_err(|_| format!("--from takes a seed, not `{text}`"))?;
@@ -93,6 +96,18 @@ struct Job {
     kinds: Vec<String>,
 }
 
+impl Job {
+    /// What the table shows of its setting.
+    fn setting(&self) -> &str {
+        self.by_test.as_ref().unwrap_or(&self.shown)
+    }
+
+    /// True if its setting runs an engine.
+    fn is_of(&self, engine: &str) -> bool {
+        self.flags.windows(2).any(|pair| pair[0] == "--engine" && pair[1] == engine)
+    }
+}
+
 /// The seeds that found a bug, by the kind of violation.
 #[derive(Debug, Default)]
 struct Found {
@@ -124,12 +139,18 @@ pub(crate) fn run(workspace: &Workspace, bugs: &Bugs) -> anyhow::Result<()> {
     if let Some(unknown) = bugs.only.iter().find(|name| jobs.iter().all(|job| job.name != **name)) {
         bail!("there is no bug `{unknown}`: `ordain sim bugs` lists them");
     }
+    if let Some(unknown) = bugs.engine.as_ref().filter(|engine| jobs.iter().all(|job| !job.is_of(engine))) {
+        bail!("no bug is looked for with engine `{unknown}`");
+    }
+    let listed = jobs.clone();
     jobs.retain(|job| bugs.only.is_empty() || bugs.only.contains(&job.name));
+    jobs.retain(|job| bugs.engine.as_ref().is_none_or(|engine| job.is_of(engine)));
     let found = look(&simulator, jobs, bugs)?;
     if bugs.from == 0 {
         let page = workspace.path(PAGE);
         let text = std::fs::read_to_string(&page).with_context(|| format!("cannot read {PAGE}"))?;
-        let written = rewritten(&text, &found, bugs.only.is_empty())?;
+        let is_all = bugs.only.is_empty() && bugs.engine.is_none();
+        let written = rewritten(&text, &listed, &found, is_all)?;
         std::fs::write(&page, written).with_context(|| format!("cannot write {PAGE}"))?;
     }
     let named = |which: &dyn Fn(&Job, &Found) -> Option<String>| -> Vec<String> {
@@ -259,8 +280,8 @@ fn flags_without_bug(flags: &[String]) -> Vec<String> {
     kept
 }
 
-/// The page with the rows of what was found in the place of the old ones of the same bugs, or of all.
-fn rewritten(page: &str, found: &[(Job, Found)], is_all: bool) -> anyhow::Result<String> {
+/// The page with the rows of what was found in the place of the old ones of the same bugs and settings, or of all.
+fn rewritten(page: &str, listed: &[Job], found: &[(Job, Found)], is_all: bool) -> anyhow::Result<String> {
     let missing = || format!("{PAGE} has no lines `{BEGIN}` and `{END}`");
     let (before, rest) = page.split_once(BEGIN).with_context(missing)?;
     let (old, after) = rest.split_once(END).with_context(missing)?;
@@ -274,8 +295,21 @@ fn rewritten(page: &str, found: &[(Job, Found)], is_all: bool) -> anyhow::Result
         rows.push((last.clone(), line.to_string()));
     }
     let mut new: BTreeMap<&str, Vec<String>> = BTreeMap::new();
-    for (job, found) in found {
-        new.entry(&job.name).or_default().push(row(job, found));
+    for job in listed.iter().filter(|job| found.iter().any(|(other, _)| other.name == job.name)) {
+        let is_it = |other: &Job| {
+            (&other.name, other.place, other.by_test.is_some())
+                == (&job.name, job.place, job.by_test.is_some())
+        };
+        let line = match found.iter().find(|(other, _)| is_it(other)) {
+            Some((job, found)) => Some(row(job, found)),
+            None => {
+                let is_its = |line: &str| line.contains(&format!("| `{}`", job.setting()));
+                rows.iter()
+                    .find(|(name, line)| *name == job.name && is_its(line))
+                    .map(|(_, line)| line.clone())
+            }
+        };
+        new.entry(&job.name).or_default().extend(line);
     }
     let mut names: Vec<String> = rows.iter().map(|(name, _)| name.clone()).collect();
     names.extend(found.iter().map(|(job, _)| job.name.clone()));
@@ -327,7 +361,7 @@ mod tests {
             name: name.to_string(),
             mistake: "a mistake".to_string(),
             invariant: "ONCE".to_string(),
-            shown: "--engine e".to_string(),
+            shown: format!("--engine e{setting}"),
             stops: None,
             rare: None,
             by_test: None,
@@ -343,6 +377,7 @@ mod tests {
     fn arguments_are_read() {
         let only = |names: &[&str]| names.iter().map(|name| name.to_string()).collect();
         assert_eq!(parse("--only a --only b"), Ok(Bugs { only: only(&["a", "b"]), ..Bugs::default() }));
+        assert_eq!(parse("--engine e"), Ok(Bugs { engine: Some("e".into()), ..Bugs::default() }));
         assert_eq!(parse("--from 60"), Ok(Bugs { from: 60, ..Bugs::default() }));
         assert_eq!(parse("--whole"), Ok(Bugs { is_whole: true, ..Bugs::default() }));
         assert_eq!(parse("--binary b"), Ok(Bugs { binary: Some("b".into()), ..Bugs::default() }));
@@ -356,7 +391,7 @@ mod tests {
         job.rare = Some("it takes two faults".to_string());
         let text = row(&job, &found);
         assert!(
-            text.contains("`--engine e` (rare: it takes two faults) | stuck 1 | 1 of 60 | 7 |"),
+            text.contains("`--engine e0` (rare: it takes two faults) | stuck 1 | 1 of 60 | 7 |"),
             "{text}"
         );
         job.by_test = Some("a test".to_string());
@@ -373,13 +408,18 @@ mod tests {
     fn rows_of_bugs_that_were_not_looked_for_stay() {
         let page = format!("before\n{BEGIN}\nold\n{END}\nafter\n");
         let both = [found("a", 0, &[3, 4]), found("a", 1, &[]), found("b", 0, &[9])];
-        let text = rewritten(&page, &both, true).unwrap();
-        let a = "| `a` | a mistake | ONCE | `--engine e` | stuck 2 | 2 of 60 | 3 |\n| | | | `--engine e` |  | 0 of 60 | - |\n";
-        let b = "| `b` | a mistake | ONCE | `--engine e` | stuck 1 | 1 of 60 | 9 |\n";
+        let listed: Vec<Job> = both.iter().map(|(job, _)| job.clone()).collect();
+        let text = rewritten(&page, &listed, &both, true).unwrap();
+        let a = "| `a` | a mistake | ONCE | `--engine e0` | stuck 2 | 2 of 60 | 3 |\n| | | | `--engine e1` |  | 0 of 60 | - |\n";
+        let b = "| `b` | a mistake | ONCE | `--engine e0` | stuck 1 | 1 of 60 | 9 |\n";
         assert_eq!(text, format!("before\n{BEGIN}\n{HEAD}{a}{b}{END}\nafter\n"));
-        let text = rewritten(&text, &[found("b", 0, &[5, 6])], false).unwrap();
-        let b = "| `b` | a mistake | ONCE | `--engine e` | stuck 2 | 2 of 60 | 5 |\n";
+        let text = rewritten(&text, &listed, &[found("b", 0, &[5, 6])], false).unwrap();
+        let b = "| `b` | a mistake | ONCE | `--engine e0` | stuck 2 | 2 of 60 | 5 |\n";
         assert_eq!(text, format!("before\n{BEGIN}\n{HEAD}{a}{b}{END}\nafter\n"));
-        assert!(rewritten("nothing", &[], true).is_err());
+        assert!(rewritten("nothing", &[], &[], true).is_err());
+        // Of two settings one is looked at again.
+        let text = rewritten(&text, &listed, &[found("a", 1, &[8])], false).unwrap();
+        let a = a.replace("|  | 0 of 60 | - |", "| stuck 1 | 1 of 60 | 8 |");
+        assert_eq!(text, format!("before\n{BEGIN}\n{HEAD}{a}{b}{END}\nafter\n"));
     }
 }

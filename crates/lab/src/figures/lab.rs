@@ -691,7 +691,7 @@ mod tests {
         let figures = list["figures"].as_array().unwrap();
         assert_eq!(figures.len(), FIGURES.len());
         let of = |name: &str| figures.iter().find(|figure| figure["name"] == name).unwrap();
-        assert_eq!(of("fwkv-5")["missing"][0], "engines fwkv, walter, occ-2pc");
+        assert_eq!(of("fwkv-5")["missing"][0], "engines fwkv, walter");
         assert!(
             of("qstore-6")["missing"]
                 .as_array()
