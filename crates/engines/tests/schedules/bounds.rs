@@ -7,7 +7,7 @@ use ordain_model::{Micros, Millis};
 use ordain_role::{Bug, Bugs};
 
 use crate::world::{Do, World};
-use crate::{Schedule, expiry, millis, rows, said, scenarios, tables};
+use crate::{Schedule, expiry, millis, said, scenarios, tables};
 
 /// The ceiling that the log of a partition's leader has agreed on, and whether a promise or decision has raised it.
 fn ceiling(w: &mut World, partition: usize) -> (Millis, bool) {
@@ -83,13 +83,6 @@ fn schedule_18_a_survey_comes_through_a_stream_of_writers() {
 #[test]
 fn scenario_18_answers_to_an_earlier_attempt_are_not_taken_for_those_of_the_next() {
     demand(scenarios::late_answers, Bug::TakeStale);
-}
-
-#[test]
-fn a_full_disk_stops_what_touches_its_partition_and_leaves_nothing_half_done() {
-    for schedule in [rows::full_disk_of_a_leader, rows::full_disks] {
-        assert_eq!(schedule(ENGINE, Bugs::NONE), Ok(()));
-    }
 }
 
 /// No clock is ahead, and yet real time is not kept: T1 is answered before what it has written at B is installed, and T2 of a client at another

@@ -259,9 +259,9 @@ pub(crate) fn only_elsewhere(engine: CommitEngine, bugs: Bugs) -> Result<(), Str
     let (a, b) = (w.led_by(0), w.led_by(1));
     let of_a = Some((w.session_in(0), 1));
     for (session, op, expected) in
-        [(None, Do::Append(x), [0.0, 1.0]), (of_a, Do::Append(x), [2.0, 2.0]), (None, Do::Read(x), [0.0; 2])]
+        [(None, Do::Append(x), [0, 1]), (of_a, Do::Append(x), [2, 2]), (None, Do::Read(x), [0, 0])]
     {
-        let records = |w: &World| [a, b].map(|node| w.gauge(node, "ordain_manager_records_total"));
+        let records = |w: &World| [a, b].map(|node| w.written(node));
         let before = records(&w);
         let txn = w.ask_in(a, session, &[op]);
         w.committed(txn);

@@ -141,8 +141,11 @@ fn scenarios_of_two_phase_commit_hold_with_stamps() {
         (scenarios::update_at_a_former_leader, None),
         (scenarios::untold, None),
         (scenarios::fails_at_the_end, Some(Bug::IgnoreRemoteVote)),
+        (scenarios::only_elsewhere, None),
         (rows::lost_answer, None),
         (rows::lost_votes, None),
+        (rows::full_disk_of_a_leader, None),
+        (rows::full_disks, None),
     ]);
 }
 

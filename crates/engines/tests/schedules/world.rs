@@ -7,7 +7,7 @@ use std::sync::Arc;
 use ordain_checker::Level;
 use ordain_checker::dependencies::history;
 use ordain_checker::dependencies::{self, Observed, Outcome, Txn, judge, judge_within};
-use ordain_commit::{CommitEngine, CommitFamily, Entry, Message, Order, Protocol};
+use ordain_commit::{CommitEngine, CommitFamily, Content, Entry, Message, Order, Protocol};
 use ordain_family::{Family as _, NodeSettings, Opened as _, Services, places};
 use ordain_gateway::Gateway;
 use ordain_log::MemoryDirectory;
@@ -15,6 +15,7 @@ use ordain_model::{
     Call, Chunk, ChunkNo, Datum, DigestSpan, Front, GatewayId, KeyHash, Layout, Micros, Options,
     OutcomeStatus, PartitionId, ProcedureId, Registry, RequestNo, SessionId, Stamp, Token, View, system,
 };
+use ordain_replication::Log;
 use ordain_role::{
     Address, Bugs, Directory as _, DiskDone, Event, NodeId, Now, Outbox, PeerChange, PeerState, Role,
     TimerId, Topology,
@@ -74,6 +75,8 @@ struct Node {
     disk: MemoryDirectory,
     /// The number of times that it has started.
     life: u64,
+    /// The number of entries about attempts that it has proposed to its log.
+    written: u64,
     /// The valid setting of each timer.
     timers: BTreeMap<(u16, TimerId), u64>,
     /// How far its wall clock is ahead of the others.
@@ -252,6 +255,11 @@ impl World {
         for other in (0..self.settings.topology.nodes()).map(NodeId).filter(|other| *other != node) {
             self.tell_fresh(other, node);
         }
+    }
+
+    /// The number of entries about attempts that a node has proposed to its log.
+    pub fn written(&self, node: NodeId) -> u64 {
+        self.nodes[usize::from(node.0)].written
     }
 
     /// The number of times that a node has started.
@@ -709,6 +717,11 @@ impl World {
         }
         if to.role >= places::GATEWAYS {
             return self.take_outcomes(message);
+        }
+        if let Message::Log(Log::Append(entry)) = &message {
+            let is_of_an_attempt =
+                !matches!(entry.content, Content::Begin | Content::Reserve(_) | Content::Mark);
+            self.nodes[usize::from(to.node.0)].written += u64::from(is_of_an_attempt);
         }
         self.step(to, Event::Message { from, message });
     }
