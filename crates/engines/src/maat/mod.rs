@@ -361,10 +361,8 @@ impl ConcurrencyControl for Maat {
         }
         let whole = attempt.table.whole();
         let validated = self.validate_known(store, at as u32, bounds, given);
-        match (!validated.is_empty(), whole) {
-            (true, Some(_)) => self.gate.note_granted(by_id(who)),
-            (false, Some(mode)) => self.gate.note_refused(by_id(who), Modes::of(mode)),
-            (_, None) => {}
+        if let Some(mode) = whole.filter(|_| validated.is_empty()) {
+            self.gate.note_refused(by_id(who), Modes::of(mode));
         }
         match validated.is_empty() {
             true => self.counts.by_validation += 1,
@@ -413,6 +411,10 @@ impl ConcurrencyControl for Maat {
             }
         }
         if attempt.table.whole().is_some() {
+            // Other participants may have refused what was validated here.
+            if ending != Ending::Aborted {
+                self.gate.note_granted(by_id(who));
+            }
             take(&mut self.table.readers, at);
             take(&mut self.table.writers, at);
             self.table.holders -= 1;

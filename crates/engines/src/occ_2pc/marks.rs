@@ -1,18 +1,22 @@
-//! What is kept of one attempt, of one record and of the whole table.
+//! Marks of an attempt, of a record and of the whole table.
 
 use ordain_commit::{Mode, Target};
 use ordain_model::Gsn;
+use ordain_store::{MemoryStore, RecordId, RecordStore};
 
 use crate::two_phase_locking::{Counts, Held};
 
-/// What an attempt has read, and how far it is.
+/// A version of a record: its writer, and the attempts since then that may have changed what others see of it.
+pub(super) type Version = (Gsn, u64);
+
+/// The reads of an attempt, and how far it is.
 #[derive(Debug, Default)]
 pub(super) struct Kept {
     /// The version that each record had when the attempt read it first.
-    pub(super) read: Held<Gsn>,
-    /// How many records had been installed when the attempt read the whole table.
+    pub(super) read: Held<Version>,
+    /// The number of records that had been installed when the attempt read the whole table.
     pub(super) read_table: Option<u64>,
-    /// How many changes of whole databases had been made when the attempt came.
+    /// The number of changes of whole databases that had been made when the attempt came.
     pub(super) came: Option<u64>,
     /// It is validated: what it has accessed is locked.
     pub(super) is_validated: bool,
@@ -31,9 +35,17 @@ pub(super) struct Marks {
     pub(super) writer: Option<u32>,
     /// Attempts that wait for its writer, in the order in which they came.
     pub(super) waiters: Vec<u32>,
+    /// The number of attempts that have ended as its writers since it has marks. Some install nothing: they have found it expired, or have
+    /// written one of its children.
+    pub(super) changed: u64,
 }
 
 impl Marks {
+    /// The version that an attempt reads which has accessed the record.
+    pub(super) fn version(&self, store: &MemoryStore, record: RecordId) -> Version {
+        (store.version(record), self.changed)
+    }
+
     /// Locks the record for an attempt.
     pub(super) fn lock(&mut self, at: u32, mode: Mode) {
         match mode {
@@ -52,14 +64,14 @@ impl Marks {
 
     /// True if they are those that attempts know of, who wait in any order.
     pub(super) fn is_as(&self, mut known: Marks) -> bool {
-        let mut own = self.clone();
+        let mut own = Marks { changed: known.changed, ..self.clone() };
         own.waiters.sort_unstable();
         known.waiters.sort_unstable();
         own == known
     }
 }
 
-/// What concerns the whole table.
+/// Marks of the whole table.
 #[derive(Debug, Default)]
 pub(super) struct Table {
     /// Locks of validated attempts.

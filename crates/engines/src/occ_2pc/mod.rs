@@ -108,12 +108,12 @@ impl Optimistic {
         match target {
             Target::Record(_) if mode == Mode::Blind => true,
             Target::Record(record) => {
-                let version = store.version(record);
+                let version = self.records.get(store, record).map(|marks| marks.version(store, record));
                 let before = kept.read.get(record);
-                if before.is_none() {
+                if let (None, Some(version)) = (before, version) {
                     kept.read.insert(record, version);
                 }
-                before.is_none_or(|before| before == version)
+                before.is_none_or(|before| version == Some(before))
             }
             Target::Table => *kept.read_table.get_or_insert(self.table.installed) == self.table.installed,
         }
@@ -153,8 +153,9 @@ impl Optimistic {
         let Kept { read, read_table, came, .. } = &self.attempts[at].kept;
         // Planted, VALIDATED.
         self.bugs.has(Bug::SkipValidation)
-            || read.iter().all(|(record, version)| store.version(record) == version)
-                && read_table.is_none_or(|installed| installed == self.table.installed)
+            || read.iter().all(|(record, version)| {
+                self.records.get(store, record).is_some_and(|marks| marks.version(store, record) == version)
+            }) && read_table.is_none_or(|installed| installed == self.table.installed)
                 && came.is_none_or(|changed| changed == self.table.changed)
     }
 
@@ -249,7 +250,6 @@ impl ConcurrencyControl for Optimistic {
         let whole = self.attempts[at].table.whole();
         if is_current && may_lock {
             self.counts.validated += 1;
-            whole.into_iter().for_each(|_| self.gate.note_granted(by_id(who)));
             self.lock(store, at);
             return bounds;
         }
@@ -271,7 +271,7 @@ impl ConcurrencyControl for Optimistic {
         store.put_back(record, cell, version);
     }
 
-    fn finish(&mut self, store: &mut MemoryStore, who: AttemptId, _ending: Ending, ended: &mut Ended) {
+    fn finish(&mut self, store: &mut MemoryStore, who: AttemptId, ending: Ending, ended: &mut Ended) {
         let Some(at) = self.attempts.take_out(who) else { return };
         if let Some((.., barrier)) = self.attempts[at].kept.waits.take() {
             self.waiters(store, barrier).retain(|waiter| *waiter as usize != at);
@@ -283,6 +283,8 @@ impl ConcurrencyControl for Optimistic {
             attempt.held.forget_last();
         }
         let is_validated = attempt.kept.is_validated;
+        // It may have found a record expired that it has not changed, or have written a part of it that has no version of its own.
+        let has_changed = is_validated && ending != Ending::Aborted;
         let mut woken = Vec::new();
         for (record, mode) in attempt.held.iter() {
             let (place, _) = self.records.find_or_add(store, record);
@@ -290,6 +292,11 @@ impl ConcurrencyControl for Optimistic {
             marks.holders -= 1;
             if is_validated {
                 marks.unlock(mode);
+            }
+            // Planted, TIME-RISES.
+            if has_changed && mode != Mode::Shared && !self.bugs.has(Bug::LookBack) {
+                marks.changed += 1;
+                self.table.installed += 1;
             }
             if marks.writer.is_none() {
                 woken.append(&mut marks.waiters);
@@ -301,6 +308,10 @@ impl ConcurrencyControl for Optimistic {
         if is_validated {
             self.table.locks.remove(table);
             woken.append(&mut self.table.waiters);
+        }
+        if let Some(mode) = attempt.table.whole().filter(|_| has_changed) {
+            self.gate.note_granted(by_id(who));
+            self.table.changed += u64::from(mode == Mode::Exclusive);
         }
         self.attempts.reuse(at);
         for waiter in woken {
@@ -369,6 +380,12 @@ impl ConcurrencyControl for Optimistic {
             let attempt = &self.attempts[at as usize];
             attempt.check(is_live)?;
             let Kept { is_validated, waits, .. } = attempt.kept;
+            if is_validated && self.bugs == Bugs::NONE && !self.is_current(store, at as usize) {
+                return Err(format!(
+                    "attempt {} is validated, and what it has read is not as it was",
+                    attempt.id
+                ));
+            }
             for (record, mode) in attempt.held.iter() {
                 let marks = known.entry(record).or_default();
                 marks.holders += 1;
@@ -393,10 +410,20 @@ impl ConcurrencyControl for Optimistic {
         if !self.table.is_as(&mut table) {
             return Err(format!("the table has {:?}, and attempts know of {table:?}", self.table));
         }
+        if !self.table.waiters.is_empty() && !self.table.locks.conflict(Modes::NONE, Modes::INTENTION_SHARED)
+        {
+            return Err(format!("attempts wait for nobody: {:?}", self.table));
+        }
         for of in self.records.iter() {
             let found = known.remove(&of.record).unwrap_or_default();
             if !self.records.get(store, of.record).is_some_and(|marks| std::ptr::eq(marks, &of.marks)) {
                 return Err(format!("{:?} has marks and the lock word {}", of.record, store.lock(of.record)));
+            }
+            if of.marks.holders == 0 || of.marks.writer.is_none() && !of.marks.waiters.is_empty() {
+                return Err(format!(
+                    "{:?} has marks that nobody needs, or waiters for nobody: {:?}",
+                    of.record, of.marks
+                ));
             }
             if !of.marks.is_as(found.clone()) {
                 return Err(format!("{:?} has {:?}, and attempts know of {found:?}", of.record, of.marks));

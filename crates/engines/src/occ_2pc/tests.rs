@@ -133,6 +133,27 @@ fn a_read_waits_for_who_is_validated_and_sees_what_it_has_left() {
 }
 
 #[test]
+fn who_finds_a_record_expired_has_changed_it_for_others() {
+    let mut shard = Shard::new();
+    shard.granted(1, b"x", Mode::Shared);
+    assert_eq!(shard.ask(2, Target::Table, Mode::Shared), Verdict::Granted);
+    // The participant asks for it exclusively, and nothing is installed.
+    shard.granted(3, b"x", Mode::Exclusive);
+    shard.granted(4, b"x", Mode::Exclusive);
+    assert!(shard.validates(3));
+    shard.finishes(3, Ending::Committed(Age(3)));
+    assert!(!shard.validates(1) && !shard.validates(2) && !shard.validates(4));
+    for n in [1, 2, 4] {
+        shard.finishes(n, Ending::Aborted);
+    }
+    shard.granted(5, b"x", Mode::Shared);
+    shard.granted(6, b"x", Mode::Exclusive);
+    assert!(shard.validates(6));
+    shard.finishes(6, Ending::Aborted);
+    assert!(shard.validates(5), "6 has found nothing that counts");
+}
+
+#[test]
 fn absent_records_are_read_too_and_inserts_of_two_meet() {
     let mut shard = Shard::new();
     for n in [1, 2, 3] {
@@ -192,7 +213,7 @@ fn a_change_of_whole_databases_meets_everything() {
 fn the_gate_lets_a_reader_of_the_table_through() {
     let mut shard = Shard::new();
     let mut writer = 100;
-    // Each time it has read the table a record is written, until writes are refused.
+    // Each time that it has read the table a record is written, until writes are refused.
     let tries = (0..50).find(|_| {
         assert_eq!(shard.ask(1, Target::Table, Mode::Shared), Verdict::Granted);
         writer += 1;
@@ -283,11 +304,16 @@ fn a_broken_state_is_found() {
     let others = "and attempts know of";
     let reports = [
         (marks(|marks| marks.holders += 1), others),
-        (marks(|marks| marks.writer = None), others),
+        (marks(|marks| marks.writer = None), "waiters for nobody"),
+        (marks(|marks| marks.holders = 0), "marks that nobody needs"),
         (marks(|marks| marks.readers += 1), others),
         (marks(|marks| marks.waiters.clear()), others),
-        (broken(|shard, record| shard.store.set_lock(record, 0)), "has marks and the lock word 0"),
+        (broken(|shard, record| shard.store.set_lock(record, 0)), "is not as it was"),
         (broken(|shard, _| shard.control.table.waiters.push(7)), others),
+        (
+            broken(|shard, record| shard.control.records.get_mut(&shard.store, record).unwrap().changed += 1),
+            "is not as it was",
+        ),
         (broken(|shard, _| shard.control.table.clear()), others),
         (
             broken(|shard, _| {

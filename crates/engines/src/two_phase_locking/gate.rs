@@ -3,11 +3,13 @@
 //! Where an access to the whole table is refused for others that came first, under load some attempt nearly always stands in its way: with
 //! no-wait it holds a lock that conflicts, with stamps it has written under a later one. A
 //! transaction whose whole-table access was refused [`AFTER`] times closes the gate: a younger transaction that would gain a
-//! conflicting lock on the table is refused, whether it is new here or had a weaker lock.
+//! conflicting lock on the table is refused, whether it is new here or had a weaker lock. Where stamps do not stay with a transaction
+//! nobody is known to be older: every other one is refused, but for accesses to the whole table, which pass in the order of ids.
 //!
 //! - No deadlock: the gate only refuses.
 //! - The lock is had: conflicting locks are gained by older transactions alone, of which there are finitely many, and each
-//!   attempt that holds one ends. The transaction is known by its id over its attempts.
+//!   attempt that holds one ends. The transaction is known by its id over its attempts. Ids begin with the home, so those of
+//!   accesses to the whole table alone are few enough to go by them.
 //! - Two transactions at the gates of two participants: an older one passes the gate of a younger one, and takes it over if it is
 //!   refused. So the oldest has every gate that it needs, and they cannot refuse each other for ever.
 //! - Bounded: the gate opens once its transaction was refused [`ASKED_MAX`] times behind it, or once some other one was
@@ -76,11 +78,21 @@ impl Gate {
     /// Returns whether an attempt must not gain a lock on the table, and opens the gate if that has been so for too long.
     #[inline]
     pub(crate) fn stops(&mut self, who: Seniority, wanted: Modes) -> bool {
+        self.stops_unless(who.1, wanted, |owner| who <= owner)
+    }
+
+    /// Answers as [`Gate::stops`], where the owner tells whether a transaction passes.
+    fn stops_unless(
+        &mut self,
+        who: TransactionId,
+        wanted: Modes,
+        passes: impl FnOnce(Seniority) -> bool,
+    ) -> bool {
         let Some(closed) = &mut self.closed else { return false };
-        if who <= closed.owner || !wanted.conflicts_with(closed.wanted) {
+        if passes(closed.owner) || !wanted.conflicts_with(closed.wanted) {
             return false;
         }
-        let refusals = closed.others.entry(who.1).or_default();
+        let refusals = closed.others.entry(who).or_default();
         *refusals += 1;
         if *refusals < PATIENCE {
             return true;
@@ -106,8 +118,13 @@ impl Gate {
             return true;
         }
         let modes = attempt.table.with(wanted);
+        let who = by_id(attempt.id);
+        let passes = |owner| match target {
+            Target::Table => who <= owner,
+            Target::Record(_) => who == owner,
+        };
         // Planted, IN-TURN.
-        if self.stops(by_id(attempt.id), modes) && !bugs.has(Bug::PassTable) {
+        if self.stops_unless(who.1, modes, passes) && !bugs.has(Bug::PassTable) {
             return false;
         }
         if matches!(target, Target::Record(_)) {
@@ -154,7 +171,7 @@ impl Gate {
         }
     }
 
-    /// Takes note that a transaction has the whole table. If it has to come again, because another participant refuses it, one
+    /// Takes note that a transaction has the whole table, or has had it. If it has to come again, because another participant refuses it, one
     /// refusal closes the gate again.
     pub(crate) fn note_granted(&mut self, who: Seniority) {
         if let Some(claim) = self.claims.iter_mut().find(|claim| claim.who == who) {

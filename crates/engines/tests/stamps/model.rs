@@ -88,10 +88,10 @@ impl Model {
         !self.written.contains(&(seen, Some(key)))
     }
 
-    /// True if the gate of an older transaction may keep an attempt away: one that was refused often, or one that took the gate over.
+    /// True if the gate of another transaction may keep an attempt away: one that was refused often, or one that took the gate over.
     fn may_be_stopped(&self, who: AttemptId) -> bool {
         self.table_refusals.values().any(|refusals| *refusals >= 4)
-            && self.table_refusals.keys().any(|owner| *owner < who.transaction)
+            && self.table_refusals.keys().any(|owner| *owner != who.transaction)
     }
 
     fn note_refused(&mut self, who: AttemptId, of: Resource) {
