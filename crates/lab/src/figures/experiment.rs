@@ -11,7 +11,7 @@
 //!     x: ("theta", "", LINEAR),
 //!     values: Values::At(&[0.0, 0.4, 0.8, 0.9, 0.99]),
 //!     lines: |_| ["no-wait", "mvcc"].map(|name| Line::cluster(name, Grid::of(4), 8_000).by(name)).into(),
-//!     setting: |size, theta, _| ycsb(Parameters { distribution: Zipfian { theta }, ..defaults() }),
+//!     setting: |size, theta, _| ycsb(Parameters { distribution: Zipfian { theta }, ..defaults(size) }),
 //!     plots: &[Picture { y: THROUGHPUT, series: Measured::clock, ..PICTURE }],
 //!     paper: &[("MVCC at 0.99", "3 M txn/s (section 6)", |m| rate_at(&m.clock("mvcc"), 0.99))],
 //!     log: Logging { durability: Durability::Fsync, paper: "The paper logs inputs (section 3.3)." },

@@ -126,6 +126,13 @@ fn plan(args: &RunArgs, size: Size, host: &Host) -> anyhow::Result<Vec<Planned>>
     Ok(planned)
 }
 
+impl RunArgs {
+    /// The number of runs of each point of a figure.
+    fn repetitions(&self, experiment: &Experiment, size: Size) -> usize {
+        self.repetitions.map_or_else(|| (experiment.repetitions)(size), usize::from)
+    }
+}
+
 fn run_figures(args: &RunArgs) -> anyhow::Result<bool> {
     let size = if args.full { Size::Full } else { Size::Quick };
     let host = Host::look();
@@ -135,7 +142,7 @@ fn run_figures(args: &RunArgs) -> anyhow::Result<bool> {
     scratch(args.data_dir.as_deref()).map(drop)?;
     let planned = plan(args, size, &host)?;
     let length = planned.iter().map(|Planned { experiment, points, .. }| {
-        let runs = points.len() * (experiment.repetitions)(size);
+        let runs = points.len() * args.repetitions(experiment, size);
         (size.warmup() + (experiment.measure)(size)) * runs as u32
     });
     let mut progress = Progress::new(length.sum());
@@ -143,7 +150,7 @@ fn run_figures(args: &RunArgs) -> anyhow::Result<bool> {
     let measure_all = || -> anyhow::Result<()> {
         for Planned { figure, experiment, points } in planned {
             let mut here = Here::new(args, size, experiment, &mut progress);
-            let repetitions = (experiment.repetitions)(size);
+            let repetitions = args.repetitions(experiment, size);
             let mut measured = interleaved(&points, repetitions, experiment.with_ceiling, &mut here)
                 .with_context(|| format!("figure {}", figure.id))?;
             progress.show(Duration::ZERO, "clusters in the simulator");
@@ -165,6 +172,8 @@ fn run_figures(args: &RunArgs) -> anyhow::Result<bool> {
 /// Writes the page and the data of all figures, and prints what they came to.
 fn report(args: &RunArgs, size: Size, host: &Host, outcomes: &[Outcome]) -> anyhow::Result<()> {
     let options = args.options.given.iter().map(|(name, value)| format!(" --option {name}={value}"));
+    let repeated = args.repetitions.iter().map(|count| format!(" --repetitions {count}"));
+    let options = repeated.chain(options);
     let (names, out, options) = (args.names.join(" "), args.out.display(), options.collect::<String>());
     let command = format!("ordain lab run {names} --{} --out {out}{options}", size.name());
     let page = page(outcomes, size, host, &command, &html::today());
@@ -654,6 +663,7 @@ mod tests {
         let fine = RunArgs {
             names: vec!["calvin-5".to_owned()],
             quick: true,
+            repetitions: None,
             full: false,
             out: directory.path().to_owned(),
             json: None,

@@ -68,6 +68,9 @@ pub struct RunArgs {
     /// The papers' database sizes, long runs, five repetitions
     #[arg(long)]
     pub full: bool,
+    /// Runs of each point, of which the median counts [default: the figure's, three or five mostly]
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u16).range(1..=100))]
+    pub repetitions: Option<u16>,
     /// Directory of the page: index.html, and an SVG and a JSON file for each figure
     #[arg(long, value_name = "DIR")]
     pub out: PathBuf,

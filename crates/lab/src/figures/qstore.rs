@@ -10,28 +10,30 @@ use ordain_workload::choice::Distribution;
 use ordain_workload::ycsb::{Parameters, Ycsb};
 
 use super::contest::{
-    CALVIN, CONTEST, FAILED, LATENCY, MAAT, MVCC, NO_WAIT, NODES, OPERATIONS, QSTORE, TIMESTAMP, aborts,
-    aborts_in_order, contended, is_ahead, is_best_agreed, lead, lead_as_papers, lead_by_model, operations,
-    ordered, over, over_two_phase, own, own_by_model,
+    AGREEING, CALVIN, CONTEST, FAILED, LATENCY, MAAT, MVCC, NO_WAIT, NODES, OPERATIONS, QSTORE, TIMESTAMP,
+    aborts, aborts_in_order, contended, is_ahead, is_best_agreed, lead, lead_as_papers, lead_by_model,
+    operations, ordered, over, over_two_phase, own, own_by_model,
 };
-use super::experiment::{Experiment, LINEAR, PICTURE, Values};
-use super::{Measured, Shape};
+use super::experiment::{Experiment, LINEAR, Line, PICTURE, Values};
+use super::{Measured, Shape, Size};
 
 /// The paper's partitions, each on a server.
 const PARTITIONS: usize = 16;
 /// Partitions of a multi-partition transaction.
 const PER_TXN: usize = 8;
 const OPS: usize = 16;
-/// Records of all partitions, in runs of any size: how often transactions meet depends on it.
+/// Records of all partitions. How often transactions meet depends on them and on how many are [under way](contest::AGREEING).
 const RECORDS: u64 = 640_000;
+/// In quick runs there are so many times fewer of both.
+const QUICK: u64 = 4;
 
 pub const SUBTITLE: &str = "YCSB, 16 partitions on 4 nodes, half of the transactions on 8 of them, 16 operations of which half are \
                         writes, theta 0, where not swept";
 
 /// The paper's defaults (Table 1), with the records that baselines.md has for few transactions under way.
-pub fn defaults() -> Parameters {
+pub fn defaults(size: Size) -> Parameters {
     Parameters {
-        records: RECORDS,
+        records: size.pick(RECORDS / QUICK, RECORDS),
         record_bytes: 100,
         distribution: Distribution::UNIFORM,
         ops_per_txn: OPS,
@@ -41,6 +43,14 @@ pub fn defaults() -> Parameters {
         partitions_per_txn: PER_TXN,
         ..Parameters::default()
     }
+}
+
+/// The paper's defaults for a line, which gets as many transactions under way as the records are for.
+fn of_line(size: Size, line: &mut Line) -> Parameters {
+    if line.clients == AGREEING {
+        line.clients = size.pick(AGREEING / QUICK as usize, AGREEING);
+    }
+    defaults(size)
 }
 
 pub fn ycsb(parameters: Parameters) -> anyhow::Result<Arc<dyn Workload>> {
@@ -56,9 +66,9 @@ pub static FIGURE_5: Experiment = Experiment {
     plots: &[PICTURE, LATENCY],
     x: ("transactions under way, which is the most that a batch can have", "", LINEAR),
     values: Values::At(&[2_000.0, 5_000.0, 10_000.0, 20_000.0, 40_000.0]),
-    setting: |_, clients, line| {
+    setting: |size, clients, line| {
         line.clients = clients as usize;
-        ycsb(defaults())
+        ycsb(defaults(size))
     },
     paper: &[
         ("Q-Store over Calvin with 40 K", "22.1 x", |m| lead(m, Some(40_000.0))),
@@ -86,7 +96,9 @@ pub static FIGURE_6: Experiment = Experiment {
     lines: contended,
     x: ("theta", "", LINEAR),
     values: Values::At(&[0.0, 0.4, 0.8, 0.9, 0.99]),
-    setting: |_, theta, _| ycsb(Parameters { distribution: Distribution::Zipfian { theta }, ..defaults() }),
+    setting: |size, theta, line| {
+        ycsb(Parameters { distribution: Distribution::Zipfian { theta }, ..of_line(size, line) })
+    },
     extrapolations: &[("Q-Store over Calvin, best", "6 x", |m| lead_by_model(m, None))],
     paper: &[
         ("Q-Store over Calvin, best", "6 x", |m| lead(m, None)),
@@ -113,7 +125,9 @@ pub static FIGURE_7: Experiment = Experiment {
     title: "Multi-partition transactions",
     x: ("multi-partition transactions", "%", LINEAR),
     values: Values::At(&[0.0, 10.0, 20.0, 50.0, 80.0, 100.0]),
-    setting: |_, percent, _| ycsb(Parameters { multi_partition: percent / 100.0, ..defaults() }),
+    setting: |size, percent, line| {
+        ycsb(Parameters { multi_partition: percent / 100.0, ..of_line(size, line) })
+    },
     paper: &[("Q-Store over Calvin, best", "10.6 x", |m| lead(m, None))],
     extrapolations: &[("Q-Store over Calvin, best", "10.6 x", |m| lead_by_model(m, None))],
     shapes: |m| {
@@ -141,9 +155,9 @@ pub static FIGURE_8: Experiment = Experiment {
     lines: contended,
     x: ("update operations", "%", LINEAR),
     values: Values::At(&[0.0, 5.0, 20.0, 50.0, 80.0, 95.0]),
-    setting: |_, percent, _| {
+    setting: |size, percent, line| {
         let writes_per_txn = (percent / 100.0 * OPS as f64).round() as usize;
-        ycsb(Parameters { writes_per_txn, ..defaults() })
+        ycsb(Parameters { writes_per_txn, ..of_line(size, line) })
     },
     extrapolations: &[("Q-Store over Calvin, best", "5.9 x", |m| lead_by_model(m, None))],
     paper: &[
@@ -174,9 +188,14 @@ pub static FIGURE_9: Experiment = Experiment {
     title: "Operations per transaction",
     x: ("operations per transaction, each on its own partition", "", LINEAR),
     values: Values::At(&[2.0, 4.0, 8.0, 12.0, 16.0]),
-    setting: |_, ops, _| {
+    setting: |size, ops, line| {
         let ops = ops as usize;
-        ycsb(Parameters { ops_per_txn: ops, writes_per_txn: ops / 2, partitions_per_txn: ops, ..defaults() })
+        ycsb(Parameters {
+            ops_per_txn: ops,
+            writes_per_txn: ops / 2,
+            partitions_per_txn: ops,
+            ..of_line(size, line)
+        })
     },
     plots: &[OPERATIONS, LATENCY, FAILED],
     extrapolations: &[("Q-Store over Calvin at 16", "12 x", |m| lead_by_model(m, Some(16.0)))],
@@ -208,7 +227,9 @@ pub static FIGURE_10: Experiment = Experiment {
     title: "Partitions per transaction",
     x: ("partitions per transaction of 16 operations", "", LINEAR),
     values: Values::At(&[2.0, 4.0, 8.0, 12.0, 16.0]),
-    setting: |_, partitions, _| ycsb(Parameters { partitions_per_txn: partitions as usize, ..defaults() }),
+    setting: |size, partitions, line| {
+        ycsb(Parameters { partitions_per_txn: partitions as usize, ..of_line(size, line) })
+    },
     paper: &[("Q-Store, flat", "about 1 M txn/s", |m| own(m, 8.0, Measured::clock))],
     extrapolations: &[("Q-Store, flat", "about 1 M txn/s", |m| own_by_model(m, 8.0))],
     shapes: |m| {
@@ -227,10 +248,11 @@ pub static FIGURE_11: Experiment = Experiment {
     subtitle: "YCSB, a partition on each node, half of the transactions on all of them, 16 operations of which half are writes",
     x: ("nodes", "", LINEAR),
     values: Values::At(&[2.0, 4.0, 8.0, 16.0]),
-    setting: |_, nodes, line| {
+    setting: |size, nodes, line| {
+        let parameters = of_line(size, line);
         line.grid.nodes = nodes as u16;
         line.clients = line.clients * nodes as usize / usize::from(NODES);
-        ycsb(Parameters { partitions: nodes as usize, partitions_per_txn: nodes as usize, ..defaults() })
+        ycsb(Parameters { partitions: nodes as usize, partitions_per_txn: nodes as usize, ..parameters })
     },
     paper: &[
         ("Q-Store, 16 servers", "more than 1 M txn/s", |m| own(m, 16.0, Measured::clock)),

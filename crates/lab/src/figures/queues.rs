@@ -101,9 +101,9 @@ pub static B: Experiment = Experiment {
         };
         WAYS.map(of).concat()
     },
-    setting: |_, clients, line| {
+    setting: |size, clients, line| {
         line.clients = clients as usize;
-        ycsb(qstore::defaults())
+        ycsb(qstore::defaults(size))
     },
     plots: &[PICTURE],
     is_ours: true,
