@@ -67,6 +67,19 @@ pub(super) fn of_node(node: &Handle) -> BTreeMap<&'static str, f64> {
     gauges
 }
 
+/// The transactions that a node has answered and of which not all their partitions have heard.
+pub(super) fn unheard(node: &Handle) -> f64 {
+    let mut unheard = 0.0;
+    node.inspect(|snapshot| {
+        let gauges = snapshot.roles.iter().flat_map(|role| role.gauges.iter());
+        unheard = gauges
+            .filter(|(name, _)| *name == "ordain_coordinator_unacknowledged")
+            .map(|(_, count)| count)
+            .sum();
+    });
+    unheard
+}
+
 /// The condition that keeps a node from being primary with so many members in sync.
 pub(super) fn missing(gauges: &BTreeMap<&'static str, f64>, members: u16) -> Option<String> {
     let of = |name: &str| gauges.get(name).copied().unwrap_or(0.0);

@@ -404,7 +404,7 @@ impl Lead<'_> {
             self.receive("loading")?;
         }
         let load_seconds = begun.elapsed().as_secs_f64();
-        self.await_members(&setup.grid, setup.patience)?;
+        self.await_loaded(&setup.grid, setup.patience)?;
         let Spent { checkpoint, cpu, watch, disturbance, agreement } = self.measure(setup)?;
         let kinds = workload.kinds().len();
         let (data, copies) = if setup.grid.apart {
@@ -556,19 +556,31 @@ impl Lead<'_> {
         Ok(checkpoint)
     }
 
-    /// Waits until all members have what is loaded and are shipped everything at once: before that, what a transaction costs
-    /// is not what it will.
-    fn await_members(&mut self, grid: &Grid, patience: Duration) -> anyhow::Result<()> {
+    /// Waits until what is loaded is everywhere. All members have it and are shipped everything at once: before that, what a transaction
+    /// costs is not what it will. All partitions have heard of its outcome: before that, an engine that does not promise the order of
+    /// real time may show a client of another node what was there before.
+    fn await_loaded(&mut self, grid: &Grid, patience: Duration) -> anyhow::Result<()> {
         /// A loop publishes its gauges no more often.
         const LOOK_AGAIN: Duration = Duration::from_millis(20);
         let begun = Instant::now();
-        while let Some(missing) = self.missing(grid, grid.replicas - 1) {
+        // Gauges that were published before may be of the time of loading.
+        self.let_run("waiting for the nodes", Duration::ZERO, LOOK_AGAIN * 3)?;
+        while let Some(missing) = self.unheard().or_else(|| self.missing(grid, grid.replicas - 1)) {
             if begun.elapsed() > patience {
                 bail!("after {} s {missing}", patience.as_secs());
             }
             self.let_run("waiting for the members", Duration::ZERO, LOOK_AGAIN)?;
         }
         Ok(())
+    }
+
+    /// The node that has answered transactions of which not all their partitions have heard.
+    fn unheard(&self) -> Option<String> {
+        let unheard = self.running.iter().map(|node| gauges::unheard(&node.handle()));
+        let (number, count) = (0..).zip(unheard).find(|(_, count): &(u16, f64)| *count > 0.0)?;
+        Some(format!(
+            "node {number} has answered {count} transactions of which not all partitions have heard"
+        ))
     }
 
     /// The condition that a partition does not meet where input is replicated asynchronously: it needs its primary in
