@@ -97,7 +97,7 @@ struct Job {
 }
 
 impl Job {
-    /// What the table shows of its setting.
+    /// The setting as the table shows it: flags, or a test.
     fn setting(&self) -> &str {
         self.by_test.as_ref().unwrap_or(&self.shown)
     }

@@ -189,12 +189,13 @@ impl Cohort {
 
     /// Asks for a proof that the node leads, once the ceiling is above one of the stamps that an attempt may have.
     fn ask_if_reserved(&mut self, who: AttemptId, bounds: Bounds, desk: &mut Desk<'_>) {
+        if !desk.site.stamps.are_chosen_late() {
+            return self.ask(who, bounds, desk);
+        }
         let reserved = Bounds { from: Age(0), until: Age::first_at(desk.agreed.ceiling()) };
         let below = bounds.with(reserved);
-        match below.is_empty() {
-            _ if !desk.site.stamps.are_chosen_late() => return self.ask(who, bounds, desk),
-            false => return self.ask(who, below, desk),
-            true => {}
+        if !below.is_empty() {
+            return self.ask(who, below, desk);
         }
         self.wanted = self.wanted.max(Some(Bounds::at(bounds.from).ceiling()));
         self.confirming.unreserved.push((who, bounds));

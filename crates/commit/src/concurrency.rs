@@ -89,7 +89,7 @@ pub trait ConcurrencyControl: Debug + Send {
         Stamps::OfTransaction
     }
 
-    /// True if it decides about an attempt where that is [validated](ConcurrencyControl::validate). Then attempts that only read are
+    /// True if the control decides about an attempt where that is [validated](ConcurrencyControl::validate). Then attempts that only read are
     /// validated too, and the participants of the home are asked last.
     fn validates(&self) -> bool {
         false

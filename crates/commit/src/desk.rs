@@ -42,7 +42,7 @@ pub struct Site {
     pub refusal: Abort,
     /// The life of the stamps by which it decides.
     pub stamps: Stamps,
-    /// It decides about attempts when they are to commit.
+    /// True if the concurrency control decides about attempts when they are to commit.
     pub validates: bool,
     /// The source of the stamps of attempts.
     pub source: StampSource,

@@ -52,7 +52,7 @@ impl CommitEngine {
         (self.control)(&Options::default(), Bugs::NONE).stamps()
     }
 
-    /// True if it decides about attempts when they are to commit.
+    /// True if the engine decides about attempts when they are to commit.
     pub fn validates(&self) -> bool {
         (self.control)(&Options::default(), Bugs::NONE).validates()
     }

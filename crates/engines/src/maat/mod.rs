@@ -22,7 +22,7 @@ use ordain_store::{MemoryStore, RecordId, RecordStore};
 
 use crate::marked_records::{Marks as _, Records};
 use crate::two_phase_locking::gate::{Gate, by_id};
-use crate::two_phase_locking::{Attempts, Modes};
+use crate::two_phase_locking::{Attempts, Modes, both};
 use marks::{Soft, put, take};
 
 /// The engine.
@@ -105,14 +105,6 @@ struct Met {
 impl Met {
     fn after(&mut self, written: Age, read: Age) {
         self.from = self.from.max(written.next()).max(read.next());
-    }
-}
-
-/// The mode of an attempt on a target that it has accessed in both.
-fn both(held: Option<Mode>, mode: Mode) -> Mode {
-    match held {
-        Some(held) if held != mode => Mode::Exclusive,
-        _ => mode,
     }
 }
 

@@ -22,7 +22,7 @@ use ordain_store::{MemoryStore, RecordId, RecordStore};
 
 use crate::marked_records::Places;
 use crate::two_phase_locking::gate::{Gate, by_id};
-use crate::two_phase_locking::{Attempts, Modes};
+use crate::two_phase_locking::{Attempts, Modes, both};
 use marks::{Kept, Marks, Table};
 
 /// The engine.
@@ -58,14 +58,6 @@ struct Figures {
     /// The gate is closed.
     by_gate: u64,
     validated: u64,
-}
-
-/// The mode of an attempt on a target that it has accessed in both.
-fn both(held: Option<Mode>, mode: Mode) -> Mode {
-    match held {
-        Some(held) if held != mode => Mode::Exclusive,
-        _ => mode,
-    }
 }
 
 impl Optimistic {
@@ -242,7 +234,7 @@ impl ConcurrencyControl for Optimistic {
         bounds: Bounds,
         _given: Bounds,
     ) -> Bounds {
-        // Who is not known has asked for nothing here.
+        // An attempt that is not known here has asked for nothing.
         let Some(at) = self.attempts.find(who).filter(|at| !self.attempts[*at].kept.is_validated) else {
             return bounds;
         };

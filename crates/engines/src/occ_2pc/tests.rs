@@ -103,7 +103,7 @@ fn what_was_read_is_so_when_it_is_validated_and_until_the_end() {
     assert_eq!(shard.access(1, b"x", Mode::Shared), Verdict::Refused, "it is not as 1 has seen it");
     assert!(!shard.validates(1));
     shard.finishes(1, Ending::Aborted);
-    // Who is validated keeps others from changing what it has read, and lets them read it.
+    // A validated attempt keeps others from changing what it has read, and lets them read it.
     shard.granted(3, b"x", Mode::Shared);
     shard.granted(4, b"x", Mode::Shared);
     shard.granted(5, b"x", Mode::Blind);

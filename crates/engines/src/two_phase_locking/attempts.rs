@@ -76,6 +76,14 @@ impl<V: Copy> Held<V> {
     }
 }
 
+/// Returns the mode in which an attempt has accessed a target, given that of before: who reads it and writes it blindly has both.
+pub(crate) fn both(held: Option<Mode>, mode: Mode) -> Mode {
+    match held {
+        Some(held) if held != mode => Mode::Exclusive,
+        _ => mode,
+    }
+}
+
 /// An attempt with locks. `K` is what the engine keeps of it beside them.
 #[derive(Debug)]
 pub(crate) struct Attempt<K> {

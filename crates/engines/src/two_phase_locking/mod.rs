@@ -11,7 +11,7 @@ mod modes;
 use ordain_commit::options::BACKOFF;
 use ordain_model::Offer;
 
-pub(crate) use attempts::{Attempt, Attempts, Held};
+pub(crate) use attempts::{Attempt, Attempts, Held, both};
 pub(crate) use modes::{Counts, Modes};
 
 /// The options of engines that lock.

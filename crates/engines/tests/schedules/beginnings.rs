@@ -1,4 +1,4 @@
-//! What a node begins with.
+//! Beginnings of nodes: a log that begins after the state that is there.
 
 use ordain_commit::CommitEngine;
 use ordain_role::{Bug, Bugs, NodeId};

@@ -784,7 +784,7 @@ impl World {
         }
         assert!(out.work.is_empty(), "no schedule needs that");
         if out.rebuild.is_some() {
-            // Of a node of this family it discards nothing: the node has a checkpoint to begin with.
+            // A rebuild discards nothing of a node of this family, which has a checkpoint to begin with.
             return self.start_again(at.node);
         }
         for (timer, delay) in out.timers {
