@@ -1,7 +1,15 @@
 //! Beginnings of nodes: a log that begins after the state that is there.
 
+use std::sync::Arc;
+
 use ordain_commit::CommitEngine;
-use ordain_role::{Bug, Bugs, NodeId};
+use ordain_engines::family::{EngineVisitor, with_family};
+use ordain_engines::registry::{Engine, built};
+use ordain_family::{Family, NodeSettings, Opened as _};
+use ordain_log::MemoryDirectory;
+use ordain_model::{Epoch, Layout, Registry};
+use ordain_replication::found_after;
+use ordain_role::{Bug, Bugs, NodeId, Topology};
 
 use super::world::{Do, World};
 use super::{demand, millis};
@@ -54,4 +62,38 @@ fn append(w: &mut World, node: NodeId, list: u64, times: usize) {
 #[test]
 fn a_node_whose_log_begins_after_its_state_waits_for_a_checkpoint() {
     demand(a_beginning_that_is_lost, Bug::GuessBeginning);
+}
+
+/// Opens a node of three members whose log begins after what it has, which is nothing; answers whether it waits.
+struct Lacking(Engine, Bugs);
+
+impl EngineVisitor for Lacking {
+    type Output = bool;
+
+    fn visit<F: Family>(self, family: F) -> bool {
+        let Lacking(engine, bugs) = self;
+        let topology = Topology { layout: Arc::new(Layout::even(1, 1).expect("a layout")), replicas: 3 };
+        let identity = b"lacking".to_vec();
+        let members: Vec<NodeId> = topology.group(topology.partition_of(NodeId(0))).collect();
+        let settings = NodeSettings {
+            topology,
+            identity,
+            expect_log: false,
+            bugs,
+            ..NodeSettings::new(engine.defaults())
+        };
+        let mut disk = MemoryDirectory::new();
+        found_after(&mut disk, &settings.identity, &members, Epoch(5)).expect("a disk");
+        let opened = family.open(Some(&mut disk), &settings, &Arc::new(Registry::default()));
+        opened.expect("a sound directory").is_waiting()
+    }
+}
+
+#[test]
+fn a_node_of_any_engine_waits_whose_log_begins_after_its_state() {
+    for engine in built() {
+        assert!(with_family(engine, Lacking(engine, Bugs::NONE)), "{engine:?}");
+        let guesses = Bugs::NONE.with(Bug::GuessBeginning);
+        assert!(!with_family(engine, Lacking(engine, guesses)), "{engine:?}: guess-beginning is not found");
+    }
 }
