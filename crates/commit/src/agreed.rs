@@ -11,16 +11,19 @@ use ordain_model::{Epoch, Gsn, Millis, OutcomeStatus, PartitionId, SessionId};
 
 use ordain_role::Bugs;
 
-use crate::entry::{Commit, Content, Entry, Terms};
+use crate::entry::{Announced, Commit, Commitment, Content, Entry, Terms};
 use crate::founding::Met;
-use crate::ids::{Age, AttemptId, Bounds, Term};
+use crate::heard::Heard;
+use crate::ids::{Age, AttemptId, Bounds, Lead, Term};
 use crate::image::{Image, Standing};
+use crate::known::Living;
+use crate::view::{Seen, Vector, View};
 
 /// The outcome of an attempt with this home, for participants that may ask.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Decided {
-    /// The stamp with which it has committed; none if it is denied.
-    pub commit: Option<Age>,
+    /// What it has committed with; none if it is denied.
+    pub commit: Option<Commitment>,
     /// The participants. Those of a denied attempt are not known.
     pub participants: Vec<PartitionId>,
 }
@@ -40,6 +43,12 @@ pub struct Agreed {
     cut: Epoch,
     /// Times before this one may have been used to tell what has expired.
     ceiling: Millis,
+    /// What was heard of the decisions of all.
+    heard: Heard,
+    /// The readers that may be under way.
+    living: Living,
+    /// No version of the partition follows more than this, nor must more readers not see it.
+    followed: Seen,
     /// The part of the node in the first meeting of all.
     met: Met,
     /// Entries that did not count.
@@ -91,7 +100,11 @@ impl Agreed {
                     return Err(format!("attempt {attempt} has an outcome and was not prepared"));
                 };
                 self.prepared.remove(attempt);
-                match commit.filter(|stamp| !bounds.has(*stamp)) {
+                if let Some(with) = commit {
+                    self.heard.concluded(*attempt, with);
+                    self.follow(with.view.seen());
+                }
+                match commit.as_ref().map(|with| with.stamp).filter(|stamp| !bounds.has(*stamp)) {
                     None => Ok(Effect::Applied),
                     Some(Age(stamp)) => Err(format!(
                         "attempt {attempt} has committed with stamp {stamp}, promised were {bounds:?}"
@@ -104,6 +117,13 @@ impl Agreed {
             }
             Content::Mark => {
                 self.cut = entry.place;
+                Ok(Effect::Applied)
+            }
+            Content::Announce(numbers) => {
+                for Announced { home, number, low } in numbers {
+                    self.heard.announced(home.partition, *number);
+                    self.outlive(*home, *low);
+                }
                 Ok(Effect::Applied)
             }
             Content::Deny(attempt) => {
@@ -132,11 +152,32 @@ impl Agreed {
             let (gsn, status) = (Gsn(entry.place.0), OutcomeStatus::Committed);
             self.sessions.put(&Outcome { session, request, gsn, status, reply: &commit.reply });
         }
+        let with = commit.commitment(entry.place);
+        if with.view.is_some() {
+            self.heard.decided(commit.attempt.home().partition, entry.place.0);
+            self.outlive(commit.attempt.home(), commit.low);
+            self.follow(with.view.seen());
+        }
         if commit.participants.is_empty() {
             return Ok(Effect::Applied);
         }
         let participants = commit.participants.clone();
-        self.decide(commit.attempt, Decided { commit: Some(commit.age), participants })
+        self.decide(commit.attempt, Decided { commit: Some(with), participants })
+    }
+
+    /// A version follows this.
+    fn follow(&mut self, seen: &Seen) {
+        self.followed.vector.join(&seen.vector);
+        let Agreed { living, followed, .. } = self;
+        seen.anti.iter().filter(|who| living.has(*who)).for_each(|who| followed.anti.add(who));
+    }
+
+    /// Readers of a home with lower numbers are over.
+    fn outlive(&mut self, home: Lead, number: u64) {
+        let Agreed { living, followed, .. } = self;
+        if living.outlive(home, number) {
+            followed.anti.retain(|who| living.has(who));
+        }
     }
 
     fn decide(&mut self, attempt: AttemptId, decided: Decided) -> Result<Effect, String> {
@@ -169,6 +210,16 @@ impl Agreed {
     /// Times before this one may have been used to tell what has expired.
     pub const fn ceiling(&self) -> Millis {
         self.ceiling
+    }
+
+    /// What was heard of the decisions of all partitions, this one's included.
+    pub const fn heard(&self) -> &Vector {
+        self.heard.vector()
+    }
+
+    /// The readers that may be under way.
+    pub const fn living(&self) -> &Living {
+        &self.living
     }
 
     /// The last committed request of a session.
@@ -208,8 +259,13 @@ impl Agreed {
 
     /// The stamps with which such an attempt may commit.
     pub fn promised(&self, attempt: AttemptId) -> Option<Bounds> {
+        self.promise(attempt).map(|(bounds, _)| bounds)
+    }
+
+    /// The stamps with which such an attempt may commit, and what it has seen.
+    pub fn promise(&self, attempt: AttemptId) -> Option<(Bounds, &View)> {
         match &self.prepared.get(&attempt)?.content {
-            Content::Prepare(prepare) => Some(prepare.bounds),
+            Content::Prepare(prepare) => Some((prepare.bounds, &prepare.view)),
             _ => None,
         }
     }
@@ -221,7 +277,14 @@ impl Agreed {
 
     /// The image of all but the outcomes of sessions.
     pub fn image(&self) -> Image {
-        let standing = Standing { term: self.term(), now: self.now, ceiling: self.ceiling };
+        let standing = Standing {
+            term: self.term(),
+            now: self.now,
+            ceiling: self.ceiling,
+            heard: self.heard.clone(),
+            living: self.living.clone(),
+            followed: self.followed.clone(),
+        };
         let decided = self.decided.iter().map(|(attempt, decided)| (*attempt, decided.clone()));
         Image {
             standing,
@@ -236,8 +299,9 @@ impl Agreed {
     /// # Errors
     /// A promise of the image is none.
     pub fn begin(&mut self, cut: Epoch, image: &Image) -> Result<(), String> {
-        let Standing { term, now, ceiling } = image.standing;
+        let Standing { term, now, ceiling, heard, living, followed } = image.standing.clone();
         (self.place, self.cut) = (cut, cut);
+        (self.heard, self.living, self.followed) = (heard, living, followed);
         (self.terms, self.now, self.ceiling) = (self.terms.after(term), now, ceiling);
         for entry in &image.prepared {
             let Content::Prepare(prepare) = &entry.content else {
@@ -266,7 +330,7 @@ mod tests {
 
     use super::*;
     use crate::entry::Prepare;
-    use crate::ids::{Lead, TransactionId};
+    use crate::ids::TransactionId;
 
     fn who(partition: u16, term: u64, number: u64) -> AttemptId {
         let home = Lead { partition: PartitionId(partition), term: Term(term) };
@@ -282,6 +346,8 @@ mod tests {
         Content::Commit(Commit {
             attempt,
             age: Age(1),
+            view: View::NONE,
+            low: 0,
             ceiling: Millis(0),
             session: session.map(|(session, request)| (SessionId(session), RequestNo(request))),
             reply: b"r".to_vec(),
@@ -295,6 +361,7 @@ mod tests {
         Content::Prepare(Prepare {
             attempt,
             bounds: Bounds::at(Age(1)),
+            view: View::NONE,
             ceiling: Millis(0),
             changes: Vec::new(),
             writes: Vec::new(),
@@ -318,7 +385,10 @@ mod tests {
         {
             assert_eq!(agreed.apply(&entry(place, 1, content)), Ok(Effect::Applied));
         }
-        let decided = Decided { commit: Some(Age(1)), participants: vec![PartitionId(1), PartitionId(2)] };
+        let decided = Decided {
+            commit: Some(Commitment::at(Age(1))),
+            participants: vec![PartitionId(1), PartitionId(2)],
+        };
         assert_eq!(
             (agreed.decided(a), agreed.decided(b)),
             (Some(&decided), None),
@@ -336,7 +406,7 @@ mod tests {
         agreed.apply(&entry(1, 1, prepare(who(1, 5, 1)))).unwrap();
         agreed.apply(&entry(2, 2, Content::Begin)).unwrap();
         assert!(agreed.is_prepared(who(1, 5, 1)));
-        agreed.apply(&entry(3, 2, Content::Outcome(who(1, 5, 1), Some(Age(1))))).unwrap();
+        agreed.apply(&entry(3, 2, Content::Outcome(who(1, 5, 1), Some(Commitment::at(Age(1)))))).unwrap();
         assert_eq!(agreed.prepared().count(), 0);
     }
 
@@ -378,7 +448,7 @@ mod tests {
             (entry(7, 2, commit(who(0, 1, 1), None, &[])), "was committed in term 2"),
             (entry(7, 2, Content::Deny(who(0, 2, 1))), "was decided twice"),
             (entry(7, 2, prepare(who(1, 1, 1))), "was prepared twice"),
-            (entry(7, 2, Content::Outcome(who(1, 1, 2), Some(Age(1)))), "was not prepared"),
+            (entry(7, 2, Content::Outcome(who(1, 1, 2), Some(Commitment::at(Age(1))))), "was not prepared"),
         ] {
             let error = base().apply(&refused).unwrap_err();
             assert!(error.contains(reason), "{error}");
@@ -403,7 +473,7 @@ mod tests {
         agreed.session(SessionId(3)).iter().for_each(|outcome| restored.put(outcome));
         assert_eq!(restored, agreed);
         for (place, content) in [
-            (1, Content::Outcome(b, Some(Age(1)))),
+            (1, Content::Outcome(b, Some(Commitment::at(Age(1))))),
             (2, Content::Forget(vec![a])),
             (3, commit(who(0, 1, 2), None, &[])),
         ] {

@@ -9,6 +9,7 @@ use crate::agreed::Agreed;
 use crate::desk::{Appender, Departing, Desk, Leaders, Site};
 use crate::figures::Traffic;
 use crate::ids::{Age, Lead};
+use crate::known::Known;
 use crate::message::Message;
 
 /// A node of a cluster of two partitions with one shard each; node n holds partition n % 2.
@@ -20,6 +21,8 @@ pub struct Bench {
     pub appender: Appender,
     /// The latest stamp that the node has given or heard of.
     pub heard: Age,
+    /// What clients of the node have seen.
+    pub known: Known,
     /// The time since the node started.
     pub elapsed: Micros,
 }
@@ -39,6 +42,8 @@ impl Bench {
             refusal: Abort::Died,
             stamps: crate::Stamps::OfTransaction,
             validates: false,
+            snapshots: crate::Snapshots::Never,
+            announces_after: Micros(0),
             source: ordain_model::StampSource::Hybrid,
             skew: Micros(0),
             checkpoint_bytes: 0,
@@ -51,6 +56,7 @@ impl Bench {
             lead: None,
             appender: Appender::default(),
             heard: Age(0),
+            known: Known::default(),
             elapsed: Micros(0),
         }
     }
@@ -68,6 +74,7 @@ impl Bench {
             traffic: &mut Traffic::default(),
             clock: Millis(5),
             heard: self.heard,
+            known: &mut self.known,
             now: Now { elapsed: self.elapsed, ..Now::default() },
             out: &mut out,
         };

@@ -16,10 +16,11 @@ use ordain_replication::Log;
 use ordain_role::Bug;
 
 use crate::desk::Desk;
-use crate::entry::{Content, Prepare};
+use crate::entry::{Commitment, Content, Prepare};
 use crate::ids::{Age, AttemptId, Bounds};
-use crate::message::{ConfirmRequest, Gathered, Own, PrepareRequest, Protocol};
+use crate::message::{ConfirmRequest, Gathered, Own, PrepareRequest, Protocol, Snapshot};
 use crate::stamps::LATEST;
+use crate::view::View;
 
 /// The home of what is promised is asked this often.
 const ASK_EVERY: Micros = Micros::from_millis(250);
@@ -69,9 +70,9 @@ struct Gathering {
     gathered: Gathered,
 }
 
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq)]
 struct Concluding {
-    commit: Option<Age>,
+    commit: Option<Commitment>,
     /// True once it was appended, until the log has answered.
     is_appended: bool,
 }
@@ -83,24 +84,24 @@ impl Cohort {
     /// Takes a request to promise an attempt.
     pub fn prepare(&mut self, request: PrepareRequest, desk: &mut Desk<'_>) {
         let who = request.attempt;
-        if let Some(bounds) = desk.agreed.promised(who) {
+        if desk.agreed.is_prepared(who) {
             // A repeated question: the promise stands.
-            desk.tell_manager(who.home().partition, Protocol::Vote(who, Some(bounds)));
-            return;
+            return vote(who, desk);
         }
         if self.gathering.contains_key(&who) || self.promising.contains(&who) {
             return;
         }
         if self.aborted.contains(&who) || desk.appender.is_full() {
-            return self.refuse(&request, None, desk);
+            return self.refuse(&request, (None, View::NONE), desk);
         }
-        if request.shards.is_empty() || !is_sound(request.bounds, &request.shards, desk) {
-            return self.refuse(&request, None, desk);
+        if request.shards.is_empty() || !is_sound((request.bounds, &request.snapshot), &request.shards, desk)
+        {
+            return self.refuse(&request, (None, View::NONE), desk);
         }
         let bounds = request.bounds;
         for shard in &request.shards {
             let participant = desk.site.participant(desk.site.node, usize::from(*shard));
-            desk.out.send(participant, Own::Gather(who, bounds));
+            desk.out.send(participant, Own::Gather(who, bounds, request.snapshot.clone()));
         }
         let awaited = request.shards.len();
         let gathered = Gathered { bounds, ..Gathered::default() };
@@ -108,12 +109,12 @@ impl Cohort {
     }
 
     /// Promises nothing: no stamp is left, if `may` is empty, or there is another reason.
-    fn refuse(&mut self, request: &PrepareRequest, may: Option<Bounds>, desk: &mut Desk<'_>) {
+    fn refuse(&mut self, request: &PrepareRequest, (may, view): (Option<Bounds>, View), desk: &mut Desk<'_>) {
         let who = request.attempt;
         for shard in &request.shards {
             desk.out.send(desk.site.participant(desk.site.node, usize::from(*shard)), Own::Drop(who));
         }
-        desk.tell_manager(who.home().partition, Protocol::Vote(who, may));
+        desk.tell_manager(who.home().partition, Protocol::Vote(who, may, view));
     }
 
     /// Takes what a participant of this node has handed over.
@@ -121,9 +122,10 @@ impl Cohort {
         let Some(gathering) = self.gathering.get_mut(&who) else { return };
         let part = part.map(|part| (gathering.gathered.bounds.with(part.bounds), part));
         let left = part.as_ref().map(|(bounds, _)| *bounds);
+        part.iter().for_each(|(_, part)| gathering.gathered.view.join(&part.view));
         let Some((bounds, part)) = part.filter(|(bounds, _)| !bounds.is_empty()) else {
             let gathering = self.gathering.remove(&who).expect("it was found above");
-            return self.refuse(&gathering.request, left, desk);
+            return self.refuse(&gathering.request, (left, gathering.gathered.view), desk);
         };
         // A fragment over the whole table does the same on every shard.
         gathering.gathered.changes = part.changes;
@@ -136,16 +138,17 @@ impl Cohort {
         }
         let Gathering { request, gathered, .. } = self.gathering.remove(&who).expect("it was found above");
         if !desk.is_remembered(bounds.from) {
-            return self.refuse(&request, None, desk);
+            return self.refuse(&request, (None, gathered.view), desk);
         }
-        let Gathered { bounds, changes, mut writes, holds } = gathered;
+        let Gathered { bounds, view, changes, mut writes, holds } = gathered;
         writes.extend(request.returned);
         self.promising.insert(who);
         let ceiling = desk.ceiling_above(bounds);
-        let prepare = Prepare { attempt: who, bounds, ceiling, changes, writes, holds };
+        let prepare = Prepare { attempt: who, bounds, view, ceiling, changes, writes, holds };
         // Planted, PROMISE: the vote goes out before the promise stands in the log.
         if desk.site.bugs.has(Bug::VoteBeforeLog) {
-            desk.tell_manager(who.home().partition, Protocol::Vote(who, Some(bounds)));
+            let vote = Protocol::Vote(who, Some(bounds), prepare.view.clone());
+            desk.tell_manager(who.home().partition, vote);
         }
         desk.append(request.now, Content::Prepare(prepare));
     }
@@ -153,8 +156,8 @@ impl Cohort {
     /// Takes a question whether the node leads: all that an attempt reads here has been read. Where that decides, participants say first
     /// with which stamps it may commit.
     pub fn confirm(&mut self, request: ConfirmRequest, desk: &mut Desk<'_>) {
-        let ConfirmRequest { attempt: who, bounds, shards } = request;
-        if !is_sound(bounds, &shards, desk) {
+        let ConfirmRequest { attempt: who, bounds, shards, snapshot } = request;
+        if !is_sound((bounds, &snapshot), &shards, desk) {
             desk.tell_manager(who.home().partition, Protocol::Confirmed(who, None));
             return;
         }
@@ -163,7 +166,7 @@ impl Cohort {
         }
         for shard in &shards {
             let participant = desk.site.participant(desk.site.node, usize::from(*shard));
-            desk.out.send(participant, Own::Validate(who, bounds));
+            desk.out.send(participant, Own::Validate(who, bounds, snapshot.clone()));
         }
         let awaited = shards.into_iter().collect();
         self.confirming.validating.insert(who, Validating { bounds, awaited });
@@ -254,7 +257,7 @@ impl Cohort {
             return self.append_outcome(who, desk);
         }
         if desk.leaders.holds(who.home()) {
-            desk.tell_manager(who.home().partition, Protocol::Vote(who, desk.agreed.promised(who)));
+            vote(who, desk);
         } else {
             desk.tell_manager(who.home().partition, Protocol::Ask(who));
         }
@@ -267,11 +270,17 @@ impl Cohort {
         self.promising.remove(&who);
         self.concluding.remove(&who);
         desk.tell_own(|| Own::Drop(who));
-        desk.tell_manager(who.home().partition, Protocol::Vote(who, None));
+        desk.tell_manager(who.home().partition, Protocol::Vote(who, None, View::NONE));
     }
 
     /// Takes the outcome of an attempt.
-    pub fn decide(&mut self, from: PartitionId, who: AttemptId, commit: Option<Age>, desk: &mut Desk<'_>) {
+    pub fn decide(
+        &mut self,
+        from: PartitionId,
+        who: AttemptId,
+        commit: Option<Commitment>,
+        desk: &mut Desk<'_>,
+    ) {
         if who.home().partition != from {
             return;
         }
@@ -311,9 +320,13 @@ impl Cohort {
         if desk.appender.is_full() {
             return;
         }
-        let commit = concluding.commit;
-        let is_promised = |stamp: &Age| desk.agreed.promised(who).is_some_and(|bounds| bounds.has(*stamp));
-        if commit.is_some_and(|stamp| !is_promised(&stamp)) {
+        let commit = concluding.commit.clone();
+        let partitions = desk.site.layout.partitions();
+        let is_promised = |with: &Commitment| {
+            let has = desk.agreed.promised(who).is_some_and(|bounds| bounds.has(with.stamp));
+            has && with.view.fits(partitions)
+        };
+        if commit.as_ref().is_some_and(|with| !is_promised(with)) {
             // No sound home says so: it is asked again.
             self.concluding.remove(&who);
             return;
@@ -407,10 +420,20 @@ impl Cohort {
     }
 }
 
+/// Tells a coordinator what is promised of its attempt.
+fn vote(who: AttemptId, desk: &mut Desk<'_>) {
+    let promise = desk.agreed.promise(who).map(|(bounds, view)| (bounds, view.clone()));
+    let (bounds, view) = promise.unzip();
+    desk.tell_manager(who.home().partition, Protocol::Vote(who, bounds, view.unwrap_or_default()));
+}
+
 /// True if the shards of a request are the partition's, and its bounds are such as a coordinator names: it may come from another node.
-fn is_sound(bounds: Bounds, shards: &[u16], desk: &Desk<'_>) -> bool {
+fn is_sound((bounds, snapshot): (Bounds, &Snapshot), shards: &[u16], desk: &Desk<'_>) -> bool {
     let own = desk.site.layout.shards_of(desk.site.partition);
-    !bounds.is_empty() && bounds.from <= LATEST && shards.iter().all(|s| own.contains(&usize::from(*s)))
+    let fits = snapshot.vector.fits(desk.site.layout.partitions());
+    fits && !bounds.is_empty()
+        && bounds.from <= LATEST
+        && shards.iter().all(|s| own.contains(&usize::from(*s)))
 }
 
 #[cfg(test)]
@@ -473,21 +496,21 @@ mod tests {
             let sends = at.tell(|desk| act(cohort, desk));
             cohort.check().unwrap();
             let sent = sends.into_iter().map(|(_, message)| match message {
-                Message::Own(Own::Gather(WHO, _)) => Gather,
+                Message::Own(Own::Gather(WHO, ..)) => Gather,
                 Message::Own(Own::Drop(WHO)) => Drop,
-                Message::Own(Own::Validate(WHO, _)) => Validate,
+                Message::Own(Own::Validate(WHO, ..)) => Validate,
                 Message::Log(Log::Confirm(_)) => Question,
                 Message::Termed(Termed { content: Protocol::Confirmed(WHO, may), .. }) => {
                     Confirmed(may.is_some_and(|bounds| !bounds.is_empty()))
                 }
-                Message::Termed(Termed { content: Protocol::Vote(WHO, may), .. }) => Vote(may.is_some()),
+                Message::Termed(Termed { content: Protocol::Vote(WHO, may, _), .. }) => Vote(may.is_some()),
                 Message::Termed(Termed { content: Protocol::Ack(WHO), .. }) => Ack,
                 Message::Termed(Termed { content: Protocol::Ask(WHO), .. }) => Ask,
                 Message::Log(Log::Append(entry)) => {
                     appended.push_back(entry.clone());
                     match entry.content {
                         Content::Prepare(_) => Promise,
-                        Content::Outcome(WHO, commit) => Sent::Outcome(commit.is_some()),
+                        Content::Outcome(WHO, ref commit) => Sent::Outcome(commit.is_some()),
                         _ => panic!("{entry:?}"),
                     }
                 }
@@ -498,8 +521,14 @@ mod tests {
 
         fn prepare(&mut self) -> Vec<Sent> {
             let (shards, returned) = (vec![1], Vec::new());
-            let request =
-                PrepareRequest { attempt: WHO, bounds: Bounds::at(Age(7)), shards, returned, now: Millis(3) };
+            let request = PrepareRequest {
+                attempt: WHO,
+                bounds: Bounds::at(Age(7)),
+                shards,
+                returned,
+                now: Millis(3),
+                snapshot: Snapshot::default(),
+            };
             self.tell(|cohort, desk| cohort.prepare(request, desk))
         }
 
@@ -514,7 +543,10 @@ mod tests {
         }
 
         fn decide(&mut self, is_commit: bool) -> Vec<Sent> {
-            self.tell(|cohort, desk| cohort.decide(HOME.partition, WHO, is_commit.then_some(Age(7)), desk))
+            self.tell(|cohort, desk| {
+                let commit = is_commit.then(|| Commitment::at(Age(7)));
+                cohort.decide(HOME.partition, WHO, commit, desk);
+            })
         }
 
         /// The log has agreed on the next entry.
@@ -530,7 +562,12 @@ mod tests {
 
     /// The home of an attempt that only reads asks, and participants have left these stamps.
     fn confirm(hand: &mut Hand, left: Bounds) -> [Vec<Sent>; 2] {
-        let request = ConfirmRequest { attempt: WHO, bounds: Bounds::from(Age(7)), shards: vec![1] };
+        let request = ConfirmRequest {
+            attempt: WHO,
+            bounds: Bounds::from(Age(7)),
+            shards: vec![1],
+            snapshot: Snapshot::default(),
+        };
         let asked = hand.tell(|cohort, desk| cohort.confirm(request, desk));
         [asked, hand.tell(|cohort, desk| cohort.validated(WHO, 1, Some(left), desk))]
     }
@@ -558,7 +595,7 @@ mod tests {
         // The partition has no such shard, or no such stamp is given.
         for (bounds, shards) in [(Bounds::from(Age(7)), vec![0]), (Bounds::from(Age(u64::MAX - 1)), vec![1])]
         {
-            let request = ConfirmRequest { attempt: WHO, bounds, shards };
+            let request = ConfirmRequest { attempt: WHO, bounds, shards, snapshot: Snapshot::default() };
             assert_eq!(hand.tell(|cohort, desk| cohort.confirm(request, desk)), [Confirmed(false)]);
         }
     }
@@ -572,7 +609,9 @@ mod tests {
             (vec![Gather], vec![Promise], vec![Vote(true)])
         );
         let tell = |hand: &mut Hand, stamp| {
-            hand.tell(|cohort, desk| cohort.decide(HOME.partition, WHO, Some(Age(stamp)), desk))
+            hand.tell(|cohort, desk| {
+                cohort.decide(HOME.partition, WHO, Some(Commitment::at(Age(stamp))), desk);
+            })
         };
         assert_eq!((tell(&mut hand, 6), tell(&mut hand, 8)), (vec![], vec![]));
         assert_eq!(tell(&mut hand, 7), [Sent::Outcome(true)]);

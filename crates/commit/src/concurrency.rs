@@ -6,8 +6,12 @@ use ordain_execution::TableChange;
 use ordain_model::{Cell, Gsn, codec};
 use ordain_store::{MemoryStore, RecordId, RecordStore};
 
+use crate::entry::Commitment;
 use crate::ids::{Age, AttemptId, Bounds, TransactionId};
+use crate::known::Living;
+use crate::message::Snapshot;
 use crate::stamps::Stamps;
+use crate::view::{Seen, Vector, View};
 
 /// The order of transactions by age, equal ages by number. A smaller one is older; attempts at one transaction are equal.
 pub type Seniority = (Age, TransactionId);
@@ -36,6 +40,36 @@ codec!(enum Mode {
     0 => Shared,
     1 => Exclusive,
     2 => Blind,
+});
+
+/// When attempts take their snapshots.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Snapshots {
+    /// Never: what is read is the newest, or goes by stamps.
+    #[default]
+    Never,
+    /// When they begin: of what their home has heard.
+    AtBegin,
+    /// Attempts that write do with the first read, which sees the newest; those that only read take none.
+    AtFirstRead,
+}
+
+/// The versions that an attempt with a view reads.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Reads {
+    /// The newest, but for those that it must not see. The attempt only reads.
+    #[default]
+    Newest,
+    /// The newest. The first one that it reads fixes its snapshot.
+    First,
+    /// Those of its snapshot.
+    Fixed,
+}
+
+codec!(enum Reads {
+    0 => Newest,
+    1 => First,
+    2 => Fixed,
 });
 
 /// The answer to a request for an access.
@@ -106,6 +140,30 @@ pub trait ConcurrencyControl: Debug + Send {
         false
     }
 
+    /// When attempts take their snapshots.
+    fn snapshots(&self) -> Snapshots {
+        Snapshots::Never
+    }
+
+    /// An attempt is about to access something, or to be validated: it reads these versions. What it has fixed here before stays.
+    fn enter(&mut self, _who: AttemptId, _age: Age, _snapshot: &Snapshot) {}
+
+    /// An attempt was granted a record that it checks: it stands only if that is as it was read when it commits (R-VERSION). Where there are no
+    /// snapshots that holds for all that it reads.
+    fn pin(&mut self, _who: AttemptId, _record: RecordId) {}
+
+    /// The versions that an attempt reads from now on, and what it has seen here: the vectors of what it has read and, once it was validated, of the
+    /// newest versions of what it writes, with the attempts that must not see its writes.
+    fn view(&self, _who: AttemptId) -> (Reads, View) {
+        (Reads::Newest, View::NONE)
+    }
+
+    /// The partition has heard of the decisions of all, as far as its log is applied here.
+    fn hear(&mut self, _vector: &Vector) {}
+
+    /// The readers that may be under way, as far as the log is applied here.
+    fn outlive(&mut self, _living: &Living) {}
+
     /// The latest stamp that it knows of: no smaller one than that can have been the reason of a refusal.
     fn latest(&self) -> Age {
         Age(0)
@@ -143,14 +201,20 @@ pub trait ConcurrencyControl: Debug + Send {
     }
 
     /// Makes a change of whole databases that an attempt has committed, in the order of the log, on every member of the partition.
-    /// `stamp` is that with which the attempt has committed.
-    fn change(&mut self, store: &mut MemoryStore, change: TableChange, _stamp: Age, version: Gsn) {
+    fn change(&mut self, store: &mut MemoryStore, change: TableChange, _with: &Commitment, version: Gsn) {
         change.apply(&mut store.table(version));
     }
 
     /// Installs a record as an attempt leaves it that has committed, in the order of the log, on every member of the partition.
-    /// `stamp` is that with which the attempt has committed. What an engine remembers of it follows from the log alone, as records do.
-    fn install(&mut self, store: &mut MemoryStore, record: RecordId, cell: Cell, _stamp: Age, version: Gsn) {
+    /// What an engine remembers of it follows from the log alone, as records do.
+    fn install(
+        &mut self,
+        store: &mut MemoryStore,
+        record: RecordId,
+        cell: Cell,
+        _with: &Commitment,
+        version: Gsn,
+    ) {
         store.put_back(record, cell, version);
     }
 
@@ -182,6 +246,12 @@ pub trait ConcurrencyControl: Debug + Send {
         mode: Mode,
     );
 
+    /// An attempt that only reads the target has found it expired, which others do not see yet who have read it: for them it is as if the attempt
+    /// had removed it.
+    fn find_expired(&mut self, store: &mut MemoryStore, who: AttemptId, age: Age, target: Target) -> Verdict {
+        self.access(store, who, age, target, Mode::Exclusive)
+    }
+
     /// True if an attempt may change a record that is in the store.
     fn is_held(&self, store: &MemoryStore, record: RecordId) -> bool {
         store.lock(record) != 0
@@ -210,14 +280,22 @@ pub trait ConcurrencyControl: Debug + Send {
     /// Takes in what [`remembered`](ConcurrencyControl::remembered) has reported of a record, as a checkpoint holds it.
     fn remember(&mut self, _store: &mut MemoryStore, _record: RecordId, _stamp: Age) {}
 
+    /// What stands in the store was written by attempts that follow no more than this, and readers that may see it are not among these.
+    fn assume(&mut self, _followed: &Seen) {}
+
     /// The content of a record that an attempt with a stamp sees, and its version; `None` if that is the one in the store.
-    fn seen<'a>(&'a self, _store: &MemoryStore, _record: RecordId, _stamp: Age) -> Option<(&'a Cell, Gsn)> {
+    fn seen<'a>(
+        &'a self,
+        _store: &MemoryStore,
+        _record: RecordId,
+        _reader: (AttemptId, Age),
+    ) -> Option<(&'a Cell, Gsn)> {
         None
     }
 
     /// All records of which an attempt with a stamp [sees](ConcurrencyControl::seen) another content than the one in the store, in any
     /// order.
-    fn replaced(&self, _stamp: Age) -> Vec<(RecordId, &Cell)> {
+    fn replaced(&self, _reader: (AttemptId, Age)) -> Vec<(RecordId, &Cell)> {
         Vec::new()
     }
 

@@ -38,17 +38,23 @@ use ordain_model::{
 use ordain_role::{Bug, NodeId};
 
 use crate::agreed::Decided;
+use crate::announcing::Announcing;
+use crate::concurrency::{Reads, Snapshots};
 use crate::desk::{Desk, Site};
-use crate::entry::Commit;
+use crate::entry::{Commit, Commitment};
 use crate::figures::Reasons;
 use crate::ids::{Age, AttemptId, Bounds, Lead, TransactionId};
-use crate::message::{Accessed, ConfirmRequest, Failure, PrepareRequest, Protocol, Relay, Returned};
+use crate::message::{
+    Accessed, ConfirmRequest, Failure, PrepareRequest, Protocol, Relay, Returned, Snapshot,
+};
 use crate::options::pause;
 use crate::stamps::Stamps;
+use crate::view::{Anti, Seen, View};
 use agenda::Agenda;
 use attempt::{End, Executing};
 use counter::COUNTER;
 use open::{Open, Opens, Settling};
+pub use outcomes::Unacknowledged;
 use stamping::Stamping;
 
 /// Transactions under way at most: a further one is answered BUSY and has no effect.
@@ -78,6 +84,10 @@ struct Live {
     at: usize,
     attempt: u32,
     age: Age,
+    /// The versions that it reads.
+    reads: Reads,
+    /// What it has seen: its snapshot too, if it has one.
+    view: View,
     /// The time of its submission, since the node started.
     since: Micros,
     state: State,
@@ -97,6 +107,11 @@ impl Live {
     /// True if a part of it was answered: no other attempt may be made.
     fn is_shown(&self) -> bool {
         self.open.as_ref().is_some_and(|open| open.is_shown)
+    }
+
+    /// The versions that the attempt reads, as far as it has come.
+    fn snapshot(&self) -> Snapshot {
+        Snapshot { reads: self.reads, vector: self.view.seen().vector.clone() }
     }
 
     /// The attempt that is under way, or was the last.
@@ -146,7 +161,10 @@ pub struct Coordinator {
     /// The last removal of expired records of each shard.
     removals: BTreeMap<usize, u64>,
     /// Commits whose participants have not all said that they know.
-    unacknowledged: BTreeMap<AttemptId, BTreeSet<PartitionId>>,
+    unacknowledged: Unacknowledged,
+    announcing: Announcing,
+    /// Transactions under way that only read, where others' writes name them.
+    readers: BTreeSet<u64>,
     /// Denials that are on their way into the log or not acknowledged, with who has asked.
     denied: BTreeMap<AttemptId, BTreeSet<PartitionId>>,
     /// Denials that are on their way into the log: none of the same attempt may follow them.
@@ -271,6 +289,8 @@ impl Coordinator {
                 // Its first attempt has one.
                 Stamps::OfAttempt | Stamps::AtCommit => Age(0),
             },
+            reads: Reads::Newest,
+            view: View::NONE,
             since,
             state: State::Waiting,
             open: open.map(Box::new),
@@ -322,6 +342,10 @@ impl Coordinator {
     fn run_attempt(&mut self, number: u64, now: Millis, desk: &mut Desk<'_>) {
         let Some(live) = self.live.get_mut(&number) else { return };
         live.attempt += 1;
+        (live.reads, live.view) = first_view(live, desk);
+        if desk.site.snapshots == Snapshots::AtFirstRead && live.reads == Reads::Newest {
+            self.readers.insert(number);
+        }
         self.counts.attempts += 1;
         let seed = live.who(number).seed();
         let txn = &live.chunk.txns()[live.at];
@@ -336,9 +360,9 @@ impl Coordinator {
     /// Sends every fragment that can be run now; goes on to the end if there is none left.
     fn go_on(&mut self, number: u64, desk: &mut Desk<'_>) {
         let Some(live) = self.live.get_mut(&number) else { return };
-        let who = live.who(number);
+        let (who, snapshot) = (live.who(number), live.snapshot());
         let State::Executing(executing) = &mut live.state else { return };
-        if !executing.send(who, live.age, (&live.chunk, live.at), desk) {
+        if !executing.send(who, live.age, (&live.chunk, live.at), &snapshot, desk) {
             return self.retry_later(number, Abort::TermChanged, desk);
         }
         self.agenda.set(number, desk.elapsed().plus(ATTEMPT_MAX));
@@ -361,10 +385,15 @@ impl Coordinator {
         let State::Executing(executing) = &mut live.state else { return };
         let fragments = live.chunk.fragments(&live.chunk.txns()[live.at]);
         let first = accessed.from;
+        let (reads, view) = (accessed.reads, accessed.view.clone());
         if !executing.take(from, accessed, fragments, desk) {
             return;
         }
         live.age = live.age.max(first);
+        live.view.join(&view);
+        if live.reads == Reads::First {
+            live.reads = reads;
+        }
         match failure {
             // A no ends the wait at once.
             Some(Failure::Refused) => self.retry_later(number, desk.site.refusal, desk),
@@ -402,7 +431,7 @@ impl Coordinator {
         if live.open.as_ref().is_some_and(|open| !open.step().is_commit) {
             return self.step_done(number, desk);
         }
-        let (who, session) = (live.who(number), live.request());
+        let (who, session, snapshot) = (live.who(number), live.request(), live.snapshot());
         let State::Executing(executing) = &mut live.state else { return };
         let txn = &live.chunk.txns()[live.at];
         let own = desk.site.partition;
@@ -423,10 +452,15 @@ impl Coordinator {
             there.map(|(shard, _)| *shard as u16).collect()
         };
         if failure.is_some() || (!executing.has_written() && session.is_none()) {
+            let mut partitions = partitions;
+            // Others' writes name it for as long as its home says that it is under way: whether that leads nobody else knows.
+            if desk.site.snapshots == Snapshots::AtFirstRead && !partitions.is_empty() {
+                partitions.insert(own);
+            }
             for partition in &partitions {
                 // With other engines all that an attempt has read is as it was, or it needs no stamp.
                 let shards = if desk.site.validates { there(*partition) } else { Vec::new() };
-                let request = ConfirmRequest { attempt: who, bounds, shards };
+                let request = ConfirmRequest { attempt: who, bounds, shards, snapshot: snapshot.clone() };
                 desk.tell_manager(*partition, Protocol::Confirm(request));
             }
             let is_confirmed = partitions.is_empty();
@@ -442,6 +476,8 @@ impl Coordinator {
         let commit = Commit {
             attempt: who,
             age: live.age,
+            view: View::NONE,
+            low: 0,
             ceiling: Millis(0),
             session,
             reply: end.reply,
@@ -454,7 +490,8 @@ impl Coordinator {
             .iter()
             .map(|partition| {
                 let (shards, returned) = (there(*partition), executing.take_returned(*partition));
-                (*partition, PrepareRequest { attempt: who, bounds, shards, returned, now: ready.now })
+                let (snapshot, now) = (snapshot.clone(), ready.now);
+                (*partition, PrepareRequest { attempt: who, bounds, shards, returned, now, snapshot })
             })
             .collect();
         let is_alone = others.is_empty();
@@ -478,15 +515,15 @@ impl Coordinator {
         if !self.forgettable.is_empty() {
             self.forgets_at.get_or_insert(desk.elapsed().plus(FORGET_EVERY));
         }
-        let commits: Vec<(AttemptId, Age, BTreeSet<PartitionId>)> = desk
+        let commits: Vec<(AttemptId, Commitment, BTreeSet<PartitionId>)> = desk
             .agreed
             .all_decided()
             .filter_map(|(who, Decided { commit, participants })| {
-                Some((who, (*commit)?, participants.iter().copied().collect()))
+                Some((who, commit.clone()?, participants.iter().copied().collect()))
             })
             .collect();
-        for (who, stamp, participants) in commits {
-            self.announce(who, stamp, participants, desk);
+        for (who, with, participants) in commits {
+            self.announce(who, with, participants, desk);
         }
     }
 
@@ -504,6 +541,7 @@ impl Coordinator {
             }
         }
         self.unacknowledged.clear();
+        self.announcing.stand();
         self.denied.clear();
         self.denying.clear();
         self.opens.forget_ended();
@@ -542,11 +580,10 @@ impl Coordinator {
         for number in touched {
             self.retry_later(number, Abort::TermChanged, desk);
         }
-        let waiting = self.unacknowledged.iter().filter(|(_, awaited)| awaited.contains(&partition));
-        let waiting: Vec<AttemptId> = waiting.map(|(who, _)| *who).collect();
-        for who in waiting {
-            if let Some(stamp) = desk.agreed.decided(who).and_then(|decided| decided.commit) {
-                desk.tell_manager(partition, Protocol::Decide(who, Some(stamp)));
+        self.announcing.disturbed(partition);
+        for who in self.unacknowledged.of(partition) {
+            if let Some(with) = desk.agreed.decided(who).and_then(|decided| decided.commit.clone()) {
+                self.tell_commit(partition, who, with, desk);
             }
         }
     }
@@ -618,7 +655,7 @@ impl Coordinator {
 
     /// The time at which something is to be done by [`Coordinator::pass`], if any is.
     pub fn due(&self) -> Option<Micros> {
-        [self.agenda.first(), self.forgets_at].into_iter().flatten().min()
+        [self.agenda.first(), self.forgets_at, self.announcing.due()].into_iter().flatten().min()
     }
 
     /// Begins the attempts whose time has come, and gives up those that take too long.
@@ -636,6 +673,17 @@ impl Coordinator {
         if self.forgets_at.is_some_and(|at| at <= desk.elapsed()) {
             self.forget(desk);
         }
+        self.announcing.pass(self.lowest_reader(), &self.unacknowledged, desk);
+    }
+
+    /// Takes note of what was decided in this turn.
+    pub fn note_decided(&mut self, desk: &Desk<'_>) {
+        self.announcing.note(self.lowest_reader(), desk);
+    }
+
+    /// The lowest number of a transaction under way that only reads, or of one to come.
+    pub fn lowest_reader(&self) -> u64 {
+        self.readers.first().copied().unwrap_or(self.last + 1)
     }
 
     // ---- answers -------------------------------------------------------------------------------------------
@@ -643,6 +691,7 @@ impl Coordinator {
     fn remove(&mut self, number: u64) -> Option<Box<Live>> {
         let live = self.live.remove(&number)?;
         self.agenda.cancel(number);
+        self.readers.remove(&number);
         if let Some(request) = live.request() {
             self.requests.remove(&request);
         }
@@ -704,6 +753,9 @@ impl Coordinator {
                 true => own.push(batch),
                 false => {
                     let manager = ordain_role::Address { node, role: desk.site.manager };
+                    if desk.site.snapshots != Snapshots::Never {
+                        desk.out.send(manager, Relay::Heard(Age(0), View::of(desk.known.seen().clone())));
+                    }
                     desk.out.send(manager, Relay::Outcomes(batch));
                 }
             }
@@ -748,11 +800,38 @@ impl Coordinator {
         }
         self.opens.check(&self.live)?;
         self.stamping.requests.check()?;
-        match self.unacknowledged.iter().find(|(_, awaited)| awaited.is_empty()) {
-            Some((who, _)) => Err(format!("attempt {who} is known to all and kept")),
-            None => Ok(()),
+        if let Some(number) = self.readers.iter().find(|number| !self.live.contains_key(number)) {
+            return Err(format!("transaction {number} only reads and is not under way"));
         }
+        self.unacknowledged.check()
     }
+}
+
+/// The versions that a transaction's next attempt reads, and what it has seen before it begins.
+///
+/// Where the first read fixes the snapshot, it may well be that of what an earlier attempt has heard of: all of that is decided.
+fn first_view(live: &Live, desk: &Desk<'_>) -> (Reads, View) {
+    let txn = &live.chunk.txns()[live.at];
+    let only_reads = live.open.is_none() && txn.read_only;
+    let reads = match desk.site.snapshots {
+        Snapshots::Never => return (Reads::Newest, View::NONE),
+        Snapshots::AtFirstRead if only_reads => Reads::Newest,
+        Snapshots::AtFirstRead => Reads::First,
+        Snapshots::AtBegin => {
+            // What looks at nothing takes its snapshot when it commits (sheet fwkv.md, E18).
+            let looks = live.chunk.fragments(txn).iter().any(attempt::reads_something);
+            if looks || live.open.is_some() { Reads::Fixed } else { Reads::First }
+        }
+    };
+    let mut seen = Seen { anti: Anti::default(), ..desk.known.seen().clone() };
+    if !only_reads {
+        seen.anti.join(&desk.known.seen().anti);
+    }
+    seen.vector.join(desk.agreed.heard());
+    if desk.site.snapshots == Snapshots::AtFirstRead {
+        seen.vector.join(&live.view.seen().vector);
+    }
+    (reads, View::of(seen))
 }
 
 /// The session of a transaction that must take effect once.

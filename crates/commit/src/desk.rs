@@ -11,9 +11,11 @@ use ordain_replication::Log;
 use ordain_role::{Address, Bugs, NodeId, Now, Outbox};
 
 use crate::agreed::Agreed;
+use crate::concurrency::Snapshots;
 use crate::entry::{Commit, Content, Entry, Prepare};
 use crate::figures::Traffic;
 use crate::ids::{Age, AttemptId, Bounds, Lead, Term};
+use crate::known::Known;
 use crate::message::{Access, Accesses, Message, Own, Protocol, Termed};
 use crate::stamps::Stamps;
 
@@ -44,6 +46,10 @@ pub struct Site {
     pub stamps: Stamps,
     /// True if the concurrency control decides about attempts when they are to commit.
     pub validates: bool,
+    /// When attempts take their snapshots.
+    pub snapshots: Snapshots,
+    /// Others are told so late of what was decided without them, at least.
+    pub announces_after: Micros,
     /// The source of the stamps of attempts.
     pub source: StampSource,
     /// The clock that gives stamps is so far ahead.
@@ -239,6 +245,8 @@ pub struct Desk<'a> {
     pub clock: Millis,
     /// The latest stamp that was given or heard of here.
     pub heard: Age,
+    /// What clients of this node have seen.
+    pub known: &'a mut Known,
     /// The time.
     pub now: Now,
     /// The effects.
@@ -416,6 +424,7 @@ mod tests {
             now: Millis(1),
             seed: 1,
             step: 0,
+            snapshot: crate::Snapshot::default(),
             is_last: true,
         };
         let chunk = Arc::new(Chunk::new(GatewayId::of(0, 0), ChunkNo(1)));

@@ -10,7 +10,8 @@ use ordain_role::{Bug, Bugs};
 
 use crate::concurrency::Mode;
 use crate::founding::Met;
-use crate::ids::{Age, AttemptId, Bounds, Term};
+use crate::ids::{Age, AttemptId, Bounds, Lead, Term};
+use crate::view::View;
 
 /// An entry of a partition's log. Every member applies the same entries in the same order.
 #[derive(Clone, Debug, PartialEq)]
@@ -39,13 +40,18 @@ impl Entry {
             Hold::Table { .. } => 8,
         };
         let content = match &self.content {
-            Content::Commit(commit) => commit.reply.len() + commit.writes.iter().map(of_write).sum::<usize>(),
-            Content::Prepare(prepare) => {
-                prepare.writes.iter().map(of_write).chain(prepare.holds.iter().map(of_hold)).sum()
+            Content::Commit(commit) => {
+                let rest = commit.reply.len() + commit.view.weight();
+                rest + commit.writes.iter().map(of_write).sum::<usize>()
             }
+            Content::Prepare(prepare) => {
+                let parts = prepare.writes.iter().map(of_write).chain(prepare.holds.iter().map(of_hold));
+                prepare.view.weight() + parts.sum::<usize>()
+            }
+            Content::Outcome(_, commit) => commit.as_ref().map_or(0, |with| with.view.weight()),
+            Content::Announce(numbers) => numbers.len() * 26,
             Content::Forget(attempts) => attempts.len() * 24,
-            Content::Begin | Content::Outcome(..) | Content::Deny(_) => 0,
-            Content::Reserve(_) | Content::Mark | Content::Meet(_) => 0,
+            Content::Begin | Content::Deny(_) | Content::Reserve(_) | Content::Mark | Content::Meet(_) => 0,
         };
         (REST + content) as u64
     }
@@ -71,8 +77,8 @@ pub enum Content {
     /// A participant votes yes: it will install these writes if the home partition has committed the attempt, whatever
     /// happens to its leader.
     Prepare(Prepare),
-    /// A participant has learnt the outcome of what it has prepared: installed with this stamp, or dropped.
-    Outcome(AttemptId, Option<Age>),
+    /// A participant has learnt the outcome of what it has prepared: installed with this, or dropped.
+    Outcome(AttemptId, Option<Commitment>),
     /// The home partition says that this attempt has not committed and never will.
     Deny(AttemptId),
     /// Every participant of these attempts knows their outcome: nobody asks for it again.
@@ -83,20 +89,57 @@ pub enum Content {
     Meet(Met),
     /// A cut: the checkpoint of the partition holds the state behind this entry. Its place is a multiple of the spacing of cuts.
     Mark,
+    /// Other homes have decided so far, and nothing up to there concerns this partition that is not installed here.
+    Announce(Vec<Announced>),
 }
 
 codec!(enum Content {
     0 => Begin,
-    // Tags 1 to 3 were Commit, Prepare and Outcome before they had stamps of their own: a log with them is refused.
-    9 => Commit(commit),
-    10 => Prepare(prepare),
-    11 => Outcome(attempt, commit),
+    // Tags 1 to 3 and 9 to 11 were Commit, Prepare and Outcome before they had stamps and views: a log with them is refused.
+    12 => Commit(commit),
+    13 => Prepare(prepare),
+    14 => Outcome(attempt, commit),
     4 => Deny(attempt),
     5 => Forget(attempts),
     6 => Reserve(ceiling),
     7 => Mark,
     8 => Meet(met),
+    15 => Announce(numbers),
 });
+
+/// A home's word of how far it is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Announced {
+    /// The home, in the term in which it says so.
+    pub home: Lead,
+    /// It has decided up to this number, and the receiver has installed what concerns it of that.
+    pub number: u64,
+    /// Its transactions with lower numbers that only read are over.
+    pub low: u64,
+}
+
+codec!(struct Announced { home, number, low });
+
+/// What an attempt has committed with.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Commitment {
+    /// Its stamp.
+    pub stamp: Age,
+    /// What it follows, its own decision included, and who must not see it; nothing with engines that have no snapshots.
+    pub view: View,
+    /// The last decision of its home before it that concerns the same partition, and of which the home did not know that it is installed
+    /// there; 0 if there is none.
+    pub after: u64,
+}
+
+codec!(struct Commitment { stamp, view, after });
+
+impl Commitment {
+    /// That of an engine without snapshots.
+    pub const fn at(stamp: Age) -> Commitment {
+        Commitment { stamp, view: View::NONE, after: 0 }
+    }
+}
 
 /// The decision to commit an attempt, with what it writes at home.
 #[derive(Clone, Debug, PartialEq)]
@@ -105,6 +148,10 @@ pub struct Commit {
     pub attempt: AttemptId,
     /// Its stamp.
     pub age: Age,
+    /// What it has seen. Its own decision is missing: the entry's place is the number of that.
+    pub view: View,
+    /// Transactions of its home with lower numbers that only read are over.
+    pub low: u64,
     /// Stamps and times before this one may be used from now on, as with [`Content::Reserve`].
     pub ceiling: Millis,
     /// The request of a session that is decided, if it is one.
@@ -119,7 +166,15 @@ pub struct Commit {
     pub participants: Vec<PartitionId>,
 }
 
-codec!(struct Commit { attempt, age, ceiling, session, reply, changes, writes, participants });
+codec!(struct Commit { attempt, age, view, low, ceiling, session, reply, changes, writes, participants });
+
+impl Commit {
+    /// What the attempt has committed with, given the place of the decision in its home's log.
+    pub fn commitment(&self, place: Epoch) -> Commitment {
+        let view = self.view.clone().decided(self.attempt.home().partition, place.0);
+        Commitment { view, ..Commitment::at(self.age) }
+    }
+}
 
 /// The promise of a participant.
 #[derive(Clone, Debug, PartialEq)]
@@ -128,6 +183,8 @@ pub struct Prepare {
     pub attempt: AttemptId,
     /// The stamps that it may commit with.
     pub bounds: Bounds,
+    /// What it has seen here, and who must not see what it writes.
+    pub view: View,
     /// Stamps and times before this one may be used from now on, as with [`Content::Reserve`]; 0 if the ceiling is above the bounds already.
     pub ceiling: Millis,
     /// Changes of whole databases, the same on each shard. They would come before the writes.
@@ -138,7 +195,7 @@ pub struct Prepare {
     pub holds: Vec<Hold>,
 }
 
-codec!(struct Prepare { attempt, bounds, ceiling, changes, writes, holds });
+codec!(struct Prepare { attempt, bounds, view, ceiling, changes, writes, holds });
 
 /// Something that an attempt holds at a participant.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -254,7 +311,8 @@ mod tests {
     use ordain_model::{Cell, Value};
 
     use super::*;
-    use crate::ids::{Lead, TransactionId};
+    use crate::ids::TransactionId;
+    use crate::view::Seen;
 
     #[test]
     fn entries_are_read_back_and_every_truncation_is_refused() {
@@ -273,6 +331,8 @@ mod tests {
         let commit = Commit {
             attempt,
             age: Age(9),
+            view: View::of(Seen::NOTHING),
+            low: 4,
             ceiling: Millis(6),
             session,
             reply,
@@ -280,14 +340,22 @@ mod tests {
             writes: writes.clone(),
             participants,
         };
-        let prepare =
-            Prepare { attempt, bounds: Bounds::at(Age(77)), ceiling: Millis(0), changes, writes, holds };
+        let prepare = Prepare {
+            attempt,
+            bounds: Bounds::at(Age(77)),
+            view: View::NONE,
+            ceiling: Millis(0),
+            changes,
+            writes,
+            holds,
+        };
         let contents = [
             Content::Begin,
             Content::Commit(Commit { session: None, ..commit.clone() }),
             Content::Commit(commit),
             Content::Prepare(prepare),
-            Content::Outcome(attempt, Some(Age(3))),
+            Content::Outcome(attempt, Some(Commitment::at(Age(3)))),
+            Content::Announce(vec![Announced { home, number: 7, low: 5 }]),
             Content::Outcome(attempt, None),
             Content::Deny(attempt),
             Content::Forget(vec![attempt, attempt]),

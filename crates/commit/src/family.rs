@@ -8,7 +8,7 @@ use ordain_model::{Abort, ChunkNo, GatewayId, Options, Registry, StampSource};
 use ordain_role::{Bugs, Directory};
 
 use crate::backend::Committing;
-use crate::concurrency::ConcurrencyControl;
+use crate::concurrency::{ConcurrencyControl, Snapshots};
 use crate::message::Message;
 use crate::opening::{self, OpenError, OpenedNode, has_members};
 use crate::options::TS_SOURCE;
@@ -35,7 +35,7 @@ pub struct CommitEngine {
     pub control: fn(&Options, Bugs) -> Box<dyn ConcurrencyControl>,
 }
 
-/// The order that a serial execution with the same answers keeps.
+/// The order that a serial execution with the same answers keeps, or that of snapshots where there may be no such execution.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Order {
     /// The order of real time.
@@ -44,6 +44,10 @@ pub enum Order {
     Sessions,
     /// The order of stamps alone: a connection may see its own transactions the other way round.
     Stamps,
+    /// Parallel snapshots in the order of sessions.
+    Parallel,
+    /// Parallel snapshots in the order of sessions. What only reads sees all that was answered before.
+    FreshParallel,
 }
 
 impl CommitEngine {
@@ -57,8 +61,18 @@ impl CommitEngine {
         (self.control)(&Options::default(), Bugs::NONE).validates()
     }
 
+    /// When attempts take their snapshots.
+    pub fn snapshots(&self) -> Snapshots {
+        (self.control)(&Options::default(), Bugs::NONE).snapshots()
+    }
+
     /// The order that it keeps with these options.
     pub fn order(&self, options: &Options) -> Order {
+        match self.snapshots() {
+            Snapshots::Never => {}
+            Snapshots::AtBegin => return Order::Parallel,
+            Snapshots::AtFirstRead => return Order::FreshParallel,
+        }
         match options.choice(&TS_SOURCE) {
             _ if self.is_strict => Order::RealTime,
             StampSource::Counter => Order::RealTime,

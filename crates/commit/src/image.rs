@@ -13,10 +13,13 @@ use ordain_replication::EntryType as _;
 
 use crate::agreed::Decided;
 use crate::entry::{Entries, Entry};
+use crate::heard::Heard;
 use crate::ids::{Age, AttemptId, Term};
+use crate::known::Living;
+use crate::view::Seen;
 
 /// The values of the agreed state that are one each. What is added here stands in checkpoints.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Standing {
     /// The last term that has begun.
     pub term: Term,
@@ -24,9 +27,15 @@ pub struct Standing {
     pub now: Millis,
     /// Times before this one may have been used to tell what has expired.
     pub ceiling: Millis,
+    /// What the partition has heard of the decisions of all.
+    pub heard: Heard,
+    /// The readers that may be under way.
+    pub living: Living,
+    /// No version of the partition follows more than this, nor must more readers not see it.
+    pub followed: Seen,
 }
 
-codec!(struct Standing { term, now, ceiling });
+codec!(struct Standing { term, now, ceiling, heard, living, followed });
 
 /// The stamp that a participant remembers of a record, beside its content.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -55,10 +64,10 @@ pub enum Part {
 }
 
 codec!(enum Part {
-    0 => Standing(standing),
+    // Tags 0, 2 and 4 were Standing and Decided before there were views.
+    5 => Standing(standing),
     1 => Prepared(entries),
-    // Tag 2 was Decided without stamps.
-    4 => Decided(outcomes),
+    6 => Decided(outcomes),
     3 => Remembered(records),
 });
 
@@ -93,7 +102,7 @@ pub fn remembered(all: &mut Vec<Remembered>, enough: usize) -> Option<Piece> {
 impl Image {
     /// Makes the first piece, which has the values that are one each.
     pub fn first(&self) -> Piece {
-        Piece::input(Part::Standing(self.standing).to_bytes())
+        Piece::input(Part::Standing(self.standing.clone()).to_bytes())
     }
 
     /// Takes the next piece out of it, of about so many bytes at least; `None` once all are taken.
@@ -110,8 +119,18 @@ impl Image {
             return Some(Piece::input(Part::Prepared(entries).to_bytes()));
         }
         /// An outcome has some such number of bytes.
-        const OUTCOME: usize = 48;
-        let count = (enough / OUTCOME).max(1).min(self.decided.len());
+        const OUTCOME: usize = 56;
+        let weight = |(_, decided): &(AttemptId, Decided)| {
+            OUTCOME + decided.commit.as_ref().map_or(0, |with| with.view.weight())
+        };
+        let mut count = 0;
+        let mut bytes = 0;
+        while bytes < enough.max(1)
+            && let Some(next) = self.decided.get(count)
+        {
+            bytes += weight(next);
+            count += 1;
+        }
         let outcomes: Vec<_> = self.decided.drain(..count).collect();
         (count > 0).then(|| Piece::input(Part::Decided(outcomes).to_bytes()))
     }
@@ -141,8 +160,9 @@ mod tests {
     use ordain_model::{Epoch, PartitionId};
 
     use super::*;
-    use crate::entry::{Content, Prepare};
+    use crate::entry::{Commitment, Content, Prepare};
     use crate::ids::{Age, Bounds, Lead, TransactionId};
+    use crate::view::View;
 
     fn who(number: u64) -> AttemptId {
         let home = Lead { partition: PartitionId(1), term: Term(3) };
@@ -159,19 +179,21 @@ mod tests {
         };
         let prepare = |number| {
             let (attempt, bounds, ceiling) = (who(number), Bounds::at(Age(number)), Millis(number));
-            Prepare { attempt, bounds, ceiling, changes: Vec::new(), writes: Vec::new(), holds: Vec::new() }
+            let (changes, writes, holds) = Default::default();
+            Prepare { attempt, bounds, view: View::NONE, ceiling, changes, writes, holds }
         };
         let promised = |number| Arc::new(begin(number + 2, Content::Prepare(prepare(number))));
         let outcome = |number| {
             (
                 who(number),
                 Decided {
-                    commit: (number % 2 == 0).then_some(Age(number)),
+                    commit: (number % 2 == 0).then_some(Commitment::at(Age(number))),
                     participants: vec![PartitionId(2)],
                 },
             )
         };
-        let standing = Standing { term: Term(4), now: Millis(77), ceiling: Millis(99) };
+        let standing =
+            Standing { term: Term(4), now: Millis(77), ceiling: Millis(99), ..Standing::default() };
         let prepared = (0..promises).map(promised).collect();
         let decided = (100..100 + outcomes).map(outcome).collect();
         Image { standing, prepared, decided, remembered: Vec::new() }

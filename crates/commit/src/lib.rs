@@ -33,6 +33,7 @@
 //! | R-DOUBT | `cohort.rs`, `Participant::note_home` |
 
 mod agreed;
+mod announcing;
 mod backend;
 #[cfg(test)]
 mod bench;
@@ -47,9 +48,11 @@ mod entry;
 mod family;
 mod figures;
 mod founding;
+mod heard;
 mod hearsay;
 mod ids;
 mod image;
+mod known;
 mod manager;
 mod message;
 mod opening;
@@ -60,20 +63,24 @@ mod restoring;
 mod saving;
 mod stamps;
 mod times;
+mod view;
 
 pub use agreed::{Agreed, Decided, Effect};
-pub use concurrency::{ConcurrencyControl, Ended, Ending, Mode, Seniority, Target, Verdict};
+pub use concurrency::{
+    ConcurrencyControl, Ended, Ending, Mode, Reads, Seniority, Snapshots, Target, Verdict,
+};
 pub use cuts::{CutMessage, SPACING, era_before, era_of};
 pub use desk::Site;
-pub use entry::{Commit, Content, Entries, Entry, Hold, Prepare, Terms};
+pub use entry::{Commit, Commitment, Content, Entries, Entry, Hold, Prepare, Terms};
 pub use family::{CommitEngine, CommitFamily, Order};
 pub use founding::Met;
 pub use ids::{Age, AttemptId, Bounds, Lead, Term, TransactionId};
 pub use image::{Image, Part, Remembered, Standing, remembered};
+pub use known::Living;
 pub use manager::Manager;
 pub use message::{
     Access, Accessed, Accesses, ConfirmRequest, Failure, Gathered, Message, Own, PrepareRequest, Protocol,
-    Relay, Returned, Shipped, StampRequest, Stamped, Termed,
+    Relay, Returned, Shipped, Snapshot, StampRequest, Stamped, Termed,
 };
 pub use opening::{OpenError, OpenedNode};
 pub use ordain_execution::{TableChange, Write};
@@ -82,3 +89,4 @@ pub use restoring::Restoring;
 pub use saving::Giving;
 pub use stamps::Stamps;
 pub use times::AHEAD;
+pub use view::{Anti, Seen, Vector, View};

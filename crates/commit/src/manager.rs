@@ -13,17 +13,21 @@ use ordain_replication::{Log, Saving};
 use ordain_role::{Address, Bug, Event, NodeId, Now, Outbox, PeerChange, PeerState, Role, TimerId, Topology};
 
 use crate::agreed::{Agreed, Effect};
+use crate::announcing::Hearing;
 use crate::cohort::Cohort;
 use crate::coordinator::Coordinator;
 use crate::cuts::{Answer, Cuts};
 use crate::desk::{Appender, Departing, Desk, Leaders, Site};
-use crate::entry::{Content, Entry};
+use crate::entry::{Announced, Content, Entry};
 use crate::figures::{self, Traffic};
 use crate::founding::Founding;
 use crate::hearsay::Hearsay;
 use crate::ids::{Age, Bounds, Lead, Term};
 use crate::image::Image;
-use crate::message::{ConfirmRequest, Message, Own, Protocol, Relay as RelayMessage, Returned, Termed};
+use crate::known::Known;
+use crate::message::{
+    ConfirmRequest, Message, Own, Protocol, Relay as RelayMessage, Returned, Snapshot, Termed,
+};
 use crate::relay::{Own as OwnPart, Relay};
 use crate::saving::{Giver, Giving};
 use crate::times::Reservation;
@@ -52,6 +56,8 @@ pub struct Manager {
     reservation: Reservation,
     relay: Relay,
     hearsay: Hearsay,
+    known: Known,
+    hearing: Hearing,
     cuts: Cuts,
     giver: Giver,
     /// The first meeting of all nodes, while this one waits for it.
@@ -92,6 +98,7 @@ macro_rules! desk {
             traffic: &mut $self.traffic,
             clock: $self.clock,
             heard: $self.coordinator.heard(),
+            known: &mut $self.known,
             now: $now,
             out: $out,
         }
@@ -117,6 +124,8 @@ impl Manager {
             reservation: Reservation::default(),
             relay: Relay::default(),
             hearsay: Hearsay::default(),
+            known: Known::default(),
+            hearing: Hearing::default(),
             cuts: Cuts::default(),
             giver: Giver::default(),
             founding: None,
@@ -232,6 +241,7 @@ impl Manager {
         desk.tell_own(|| Own::Stand);
         let returned = self.coordinator.stand();
         self.cohort.stand();
+        self.hearing.stand();
         self.reservation = Reservation::default();
         let savers = self.cuts.stand();
         self.answer_savers(savers);
@@ -407,6 +417,7 @@ impl Manager {
             Content::Outcome(who, _) if speaks => self.cohort.concluded(*who, &mut desk),
             Content::Deny(who) if speaks => self.coordinator.deny(*who, &mut desk),
             Content::Forget(attempts) => self.coordinator.forgotten(attempts),
+            Content::Announce(_) if speaks => self.hearing.ended(),
             Content::Reserve(_) if speaks => {
                 self.reservation.ended(&mut desk);
                 self.coordinator.go_on_stamped(&mut desk);
@@ -427,6 +438,7 @@ impl Manager {
             }
             Content::Reserve(_) => self.reservation.ended(&mut desk),
             Content::Meet(_) => self.founding.iter_mut().for_each(Founding::unwritten),
+            Content::Announce(said) => self.hearing.unwritten(said),
             Content::Begin | Content::Mark => {}
         }
     }
@@ -477,7 +489,7 @@ impl Manager {
             Protocol::Accessed(accessed) => self.coordinator.accessed(from, accessed, &mut desk),
             Protocol::Settled(settled) => self.coordinator.settled(settled, &mut desk),
             Protocol::Prepare(request) => self.cohort.prepare(request, &mut desk),
-            Protocol::Vote(who, may) => self.coordinator.voted(from, who, may, &mut desk),
+            Protocol::Vote(who, may, view) => self.coordinator.voted(from, who, (may, &view), &mut desk),
             Protocol::Decide(who, commit) => self.cohort.decide(from.partition, who, commit, &mut desk),
             Protocol::Ack(who) => self.coordinator.acknowledged(from.partition, who, now.elapsed),
             Protocol::Ask(who) => self.coordinator.asked(from.partition, who, &mut desk),
@@ -487,12 +499,17 @@ impl Manager {
             Protocol::Computing(who) => self.coordinator.computing(from, who),
             Protocol::Stamps(request) => {
                 if let Some(who) = self.coordinator.count(from, request, &desk) {
-                    let question =
-                        ConfirmRequest { attempt: who, bounds: Bounds::at(Age(0)), shards: Vec::new() };
+                    let question = ConfirmRequest {
+                        attempt: who,
+                        bounds: Bounds::at(Age(0)),
+                        shards: Vec::new(),
+                        snapshot: Snapshot::default(),
+                    };
                     self.cohort.confirm(question, &mut desk);
                 }
             }
             Protocol::Stamped(stamped) => self.coordinator.stamped(stamped, &mut desk),
+            Protocol::Announce(number, low) => self.hearing.hear(Announced { home: from, number, low }),
             content => out.halt(format!("a manager was sent a message that is not for it: {content:?}")),
         }
     }
@@ -551,7 +568,12 @@ impl Manager {
                 self.coordinator.told(&batch, self.site.stamps);
                 self.answer(from.node, batch, now, out);
             }
-            RelayMessage::Heard(stamp) => self.coordinator.hear(stamp),
+            RelayMessage::Heard(stamp, view) => {
+                self.coordinator.hear(stamp);
+                if view.fits(self.topology.layout.partitions()) {
+                    self.known.see(&view, self.agreed.living());
+                }
+            }
             RelayMessage::Told(stamp) => {
                 self.coordinator.hear(stamp);
                 self.hearsay.hear(stamp);
@@ -597,9 +619,9 @@ impl Manager {
     fn take_own(&mut self, message: Own, now: Now, out: &mut Outbox<Message>) {
         match message {
             Own::Gathered(who, gathered) => self.cohort.gathered(who, gathered, &mut desk!(self, now, out)),
-            Own::Validated(who, shard, may) => {
+            Own::Validated(who, shard, may, view) => {
                 let mut desk = desk!(self, now, out);
-                if !self.coordinator.validated(who, usize::from(shard), may, &mut desk) {
+                if !self.coordinator.validated(who, usize::from(shard), (may, &view), &mut desk) {
                     self.cohort.validated(who, shard, may, &mut desk);
                 }
             }
@@ -679,12 +701,16 @@ impl Role for Manager {
             self.reservation.want(time, &mut desk);
         }
         self.coordinator.ask_for_stamps(&mut desk);
+        self.hearing.append(&mut desk);
         desk.send_accesses();
         for batch in self.coordinator.take_outcomes(&mut desk) {
             self.answer(self.site.node, batch, now, out);
         }
         self.clock = self.clock.max(self.coordinator.latest());
-        self.hearsay.note(&desk!(self, now, out));
+        let desk = desk!(self, now, out);
+        self.hearsay.note(&desk);
+        self.coordinator.note_decided(&desk);
+
         self.set_timer(now, out);
     }
 
@@ -769,6 +795,8 @@ mod tests {
                 refusal: Abort::Died,
                 stamps: crate::Stamps::OfTransaction,
                 validates: false,
+                snapshots: crate::Snapshots::Never,
+                announces_after: Micros(0),
                 source: ordain_model::StampSource::Hybrid,
                 skew: Micros(0),
                 checkpoint_bytes: 0,

@@ -11,10 +11,12 @@ use ordain_model::{
 use ordain_replication::{Configuration, GroupMessage, Log, Saving, Ship};
 use ordain_role::{Bytes, PeerChange, Wire, from_variants};
 
+use crate::concurrency::Reads;
 use crate::cuts::CutMessage;
-use crate::entry::{Entry, Hold};
+use crate::entry::{Commitment, Entry, Hold};
 use crate::founding::Met;
 use crate::ids::{Age, AttemptId, Bounds, Lead, Term};
+use crate::view::{Vector, View};
 
 /// A message between the roles of the family.
 #[derive(Clone, Debug)]
@@ -75,10 +77,11 @@ pub enum Protocol {
     Still(Vec<AttemptId>),
     /// Coordinator to the manager of another partition: promise this.
     Prepare(PrepareRequest),
-    /// Manager to coordinator: it is promised with these stamps, or never will be, as there is none or for another reason.
-    Vote(AttemptId, Option<Bounds>),
-    /// Coordinator to manager: the outcome; the stamp with which it has committed, if it has.
-    Decide(AttemptId, Option<Age>),
+    /// Manager to coordinator: it is promised with these stamps, or never will be, as there is none or for another reason; and what it has seen
+    /// there.
+    Vote(AttemptId, Option<Bounds>, View),
+    /// Coordinator to manager: the outcome; what it has committed with, if it has.
+    Decide(AttemptId, Option<Commitment>),
     /// Manager to coordinator: the outcome is agreed on here.
     Ack(AttemptId),
     /// Manager to coordinator: what has become of this, which is promised here?
@@ -91,6 +94,9 @@ pub enum Protocol {
     Stamps(StampRequest),
     /// The answer to it.
     Stamped(Stamped),
+    /// Coordinator to manager: it has decided up to this number, and the receiver has installed what concerns it of that; and transactions with
+    /// lower numbers than the other that only read are over.
+    Announce(u64, u64),
 }
 
 /// A coordinator's request for stamps.
@@ -150,9 +156,22 @@ pub struct Access {
     /// The number of the step that it is of, in an open transaction; 0 in any other. The results that a participant knows are
     /// of one step.
     pub step: u32,
+    /// The versions that it reads.
+    pub snapshot: Snapshot,
     /// Nothing else follows: the participant hands over what the attempt has written, if the coordinator is on its node.
     pub is_last: bool,
 }
+
+/// The versions that an attempt reads.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Snapshot {
+    /// Which ones.
+    pub reads: Reads,
+    /// What they follow, if it has a snapshot, or what that begins with.
+    pub vector: Vector,
+}
+
+codec!(struct Snapshot { reads, vector });
 
 /// A record for a compute fragment of another participant.
 #[derive(Clone, Debug)]
@@ -223,6 +242,10 @@ pub struct Accessed {
     pub latest: Age,
     /// The first stamp that the attempt may have here.
     pub from: Age,
+    /// The versions that it reads from now on.
+    pub reads: Reads,
+    /// What it has seen here.
+    pub view: View,
 }
 
 /// A reason why a participant has not run all fragments.
@@ -249,6 +272,8 @@ pub struct PrepareRequest {
     pub returned: Vec<Write>,
     /// The time that the attempt has seen.
     pub now: Millis,
+    /// The versions that it has read.
+    pub snapshot: Snapshot,
 }
 
 /// A coordinator's question to a partition at which an attempt has only read, or at which the transaction aborts by itself.
@@ -260,9 +285,11 @@ pub struct ConfirmRequest {
     pub bounds: Bounds,
     /// The participants there that ran fragments of it, where they have to agree on its stamp.
     pub shards: Vec<u16>,
+    /// The versions that it has read.
+    pub snapshot: Snapshot,
 }
 
-codec!(struct ConfirmRequest { attempt, bounds, shards });
+codec!(struct ConfirmRequest { attempt, bounds, shards, snapshot });
 
 /// Between a manager that relays transactions and the one that coordinates them.
 #[derive(Clone, Debug)]
@@ -277,8 +304,8 @@ pub enum Relay {
     Outcomes(OutcomeBatch),
     /// Transactions turned away: ask who leads their home now.
     Return(Returned),
-    /// With stamps of attempts, before what is passed on: clients of the sender have been told of stamps up to this one.
-    Heard(Age),
+    /// Before what is passed on or answered: the sender's clients have been told of stamps up to this one, and have seen this.
+    Heard(Age, View),
     /// With stamps of attempts, to all nodes: the sender has given or heard of this one.
     Told(Age),
 }
@@ -308,14 +335,14 @@ pub enum Own {
     Ready(Term),
     /// Manager to participant: the node serves the partition no more.
     Stand,
-    /// Manager to participant: validate this attempt within these bounds, and hand over what it has written and holds.
-    Gather(AttemptId, Bounds),
+    /// Manager to participant: validate this attempt within these bounds and this snapshot, and hand over what it has written and holds.
+    Gather(AttemptId, Bounds, Snapshot),
     /// Participant to manager: here it is, or no stamp; nothing if the attempt is not complete here.
     Gathered(AttemptId, Option<Gathered>),
-    /// Manager to participant: validate this attempt within these bounds; the partition promises nothing of it.
-    Validate(AttemptId, Bounds),
-    /// Participant of that number to manager: the stamps that it may have, or none; nothing if it is not complete here.
-    Validated(AttemptId, u16, Option<Bounds>),
+    /// Manager to participant: validate this attempt within these bounds and this snapshot; the partition promises nothing of it.
+    Validate(AttemptId, Bounds, Snapshot),
+    /// Participant of that number to manager: the stamps that it may have, or none, and what it has seen here; nothing if it is not complete here.
+    Validated(AttemptId, u16, Option<Bounds>, View),
     /// Manager to participant: a home is led in this term. What its former leaders began and nobody has promised is over.
     Home(Lead),
     /// Manager to participant: this attempt of another home is over; it was not promised.
@@ -331,6 +358,8 @@ pub enum Own {
 pub struct Gathered {
     /// The stamps that it may have.
     pub bounds: Bounds,
+    /// What it has seen here.
+    pub view: View,
     /// Its changes of whole databases.
     pub changes: Vec<TableChange>,
     /// Its writes.
@@ -380,7 +409,7 @@ codec!(enum Protocol {
     2 => Finish(attempt, commit),
     3 => Still(attempts),
     4 => Prepare(request),
-    5 => Vote(attempt, bounds),
+    5 => Vote(attempt, bounds, view),
     6 => Decide(attempt, commit),
     7 => Ack(attempt),
     8 => Ask(attempt),
@@ -391,15 +420,19 @@ codec!(enum Protocol {
     13 => Settled(settled),
     14 => Stamps(request),
     15 => Stamped(stamped),
+    16 => Announce(number, low),
 });
 
 codec!(struct Accesses { chunk, list });
-codec!(struct Access { attempt, age, at, fragments, inputs, shipped, returned, now, seed, step, is_last });
+codec!(struct Access {
+    attempt, age, at, fragments, inputs, shipped, returned, now, seed, step, snapshot, is_last
+});
 codec!(struct Shipped { slot, cell as Framed, version, is_held_back });
 codec!(struct Accessed {
-    attempt, shard, slots, failure, shipped, returned, is_too_long, has_written, changes, writes, latest, from
+    attempt, shard, slots, failure, shipped, returned, is_too_long, has_written, changes, writes, latest, from, reads,
+    view
 });
-codec!(struct PrepareRequest { attempt, bounds, shards, returned, now });
+codec!(struct PrepareRequest { attempt, bounds, shards, returned, now, snapshot });
 
 codec!(enum Failure {
     0 => Refused,
@@ -413,7 +446,7 @@ codec!(enum Relay {
     2 => Return(returned),
     3 => Step(home, step, chunk),
     4 => Abandon(home, open),
-    5 => Heard(stamp),
+    5 => Heard(stamp, view),
     6 => Told(stamp),
 });
 
@@ -470,6 +503,7 @@ mod tests {
     use ordain_model::{Epoch, PartitionId, PauseNo};
 
     use super::*;
+    use crate::view::Seen;
 
     #[test]
     fn messages_travel_and_truncations_do_not() {
@@ -495,6 +529,8 @@ mod tests {
             writes: Vec::new(),
             latest: Age(8),
             from: Age(9),
+            reads: Reads::Fixed,
+            view: View::of(Seen::NOTHING),
         };
         let request = PrepareRequest {
             attempt: who,
@@ -502,8 +538,14 @@ mod tests {
             shards: vec![1, 2],
             returned: Vec::new(),
             now: Millis(4),
+            snapshot: Snapshot::default(),
         };
-        let question = ConfirmRequest { attempt: who, bounds: Bounds::from(Age(5)), shards: vec![1] };
+        let question = ConfirmRequest {
+            attempt: who,
+            bounds: Bounds::from(Age(5)),
+            shards: vec![1],
+            snapshot: Snapshot::default(),
+        };
         let messages = [
             Message::Front(Front::Pause(PauseNo(3))),
             Message::Leads(lead(7, 1)),
@@ -518,16 +560,17 @@ mod tests {
             Message::Meet(Met::Ready),
             Message::Cut(CutMessage::At(PartitionId(3), Epoch(9))),
             Message::Cut(CutMessage::Marked(PartitionId(3), Epoch(9))),
-            Message::Relay(Relay::Heard(Age(1 << 60))),
+            Message::Relay(Relay::Heard(Age(1 << 60), View::NONE)),
             Message::Relay(Relay::Told(Age(3))),
+            termed(Protocol::Announce(8, 2)),
             termed(Protocol::Stamps(StampRequest { number: 1 << 40, count: 300, after: Age(1 << 60) })),
             termed(Protocol::Stamped(Stamped { number: 1 << 40, first: Age(1 << 60) })),
             termed(Protocol::Accessed(accessed)),
             termed(Protocol::Prepare(request)),
             termed(Protocol::Still(vec![who])),
-            termed(Protocol::Vote(who, Some(Bounds::at(Age(7))))),
+            termed(Protocol::Vote(who, Some(Bounds::at(Age(7))), View::of(Seen::NOTHING))),
             termed(Protocol::Decide(who, None)),
-            termed(Protocol::Decide(who, Some(Age(7)))),
+            termed(Protocol::Decide(who, Some(Commitment::at(Age(7))))),
             termed(Protocol::Finish(who, Some(Age(7)))),
             termed(Protocol::Confirm(question)),
             termed(Protocol::Confirmed(who, None)),

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use ordain_checkpoint::{CheckpointError, Header, Item, Totals};
 use ordain_family::{Keep, NodeSettings, Notice, Opened, Roles, places};
 use ordain_log::{LogConfig, LogError, LogWriter, Recovered};
-use ordain_model::{Digest, Epoch, Gsn, KeyHash, Registry};
+use ordain_model::{Digest, Epoch, Gsn, KeyHash, Micros, Registry};
 use ordain_replication::{
     CheckpointSettings, Checkpointer, EntryType, GroupError, GroupJournal, GroupLog, GroupSettings, InputLog,
     LogSettings, NeedsCheckpoint, Waiting,
@@ -18,7 +18,7 @@ use crate::family::{CHECKPOINTER, CommitFamily, LOG, MANAGER};
 use crate::image::Image;
 use crate::manager::Manager;
 use crate::message::Message;
-use crate::options::{BACKOFF, TS_SOURCE, skew_of};
+use crate::options::{BACKOFF, PROPAGATE_DELAY_US, TS_SOURCE, skew_of};
 use crate::participant::Participant;
 use crate::saving::Giving;
 
@@ -81,6 +81,8 @@ impl Replay {
             refusal: family.engine.refusal,
             stamps: family.engine.stamps(),
             validates: family.engine.validates(),
+            snapshots: family.engine.snapshots(),
+            announces_after: Micros(settings.options.number(&PROPAGATE_DELAY_US)),
             source: settings.options.choice(&TS_SOURCE),
             skew: skew_of(&settings.options, settings.partition()),
             checkpoint_bytes: settings.checkpoint_bytes,

@@ -97,6 +97,21 @@ pub static PREWRITE: OptionInfo = OptionInfo {
     needs: None,
 };
 
+/// The injected delay of announcements between homes.
+pub static PROPAGATE_DELAY_US: OptionInfo = OptionInfo {
+    name: "propagate-delay-us",
+    value_name: "US",
+    doc: "For tests and studies: homes tell others of what they have decided without them so late at least. Without it they do \
+          within a millisecond",
+    kind: OptionKind::Integer { unit: "microseconds", min: 0, max: 1_000_000 },
+    default: OptionValue::Integer(0),
+    is_flag: false,
+    is_identity: false,
+    is_of_cluster: false,
+    changes_at_run_time: false,
+    needs: None,
+};
+
 /// The most stamps that a validated attempt keeps.
 pub static CAP: OptionInfo = OptionInfo {
     name: "cap",

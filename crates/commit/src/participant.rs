@@ -21,14 +21,18 @@ use ordain_role::{Address, Bug, Bugs, Event, Now, Outbox, Role, TimerId, UnderWa
 use ordain_store::{MemoryStore, RecordId, RecordStore};
 
 use crate::capture::Capture;
-use crate::concurrency::{ConcurrencyControl, Ended, Ending, Target};
+use crate::concurrency::{ConcurrencyControl, Ended, Ending, Snapshots, Target};
 use crate::digests::Digests;
-use crate::entry::{Content, Entry, Hold, Prepare, Terms};
+use crate::entry::{Commitment, Content, Entry, Hold, Prepare, Terms};
+use crate::heard::Heard;
 use crate::ids::{Age, AttemptId, Bounds, Lead, Term};
 use crate::image::{Image, Remembered};
-use crate::message::{Gathered, Message, Own, Protocol, Termed};
+use crate::known::Living;
+use crate::message::{Gathered, Message, Own, Protocol, Snapshot, Termed};
 use crate::saving::Giving;
+use crate::stamps::Stamps;
 use crate::times::Times;
+use crate::view::View;
 use running::{Attempt, Away};
 
 const SWEEP: TimerId = TimerId(1);
@@ -59,6 +63,10 @@ pub struct Participant {
     /// The ages of all promises of the partition: its shards forget alike.
     promised: BTreeMap<AttemptId, Age>,
     control: Box<dyn ConcurrencyControl>,
+    /// What the log has heard of the decisions of all, as far as it is applied.
+    heard: Heard,
+    /// The readers that may be under way, by the log.
+    living: Living,
     /// The term in which the node serves the partition, if it does.
     serves: Option<Term>,
     /// The term, and the place up to which everything has to be applied before it begins.
@@ -105,6 +113,8 @@ impl Participant {
             prepared: BTreeMap::new(),
             promised: BTreeMap::new(),
             control,
+            heard: Heard::default(),
+            living: Living::default(),
             serves: None,
             begins: None,
             homes: BTreeMap::new(),
@@ -170,6 +180,11 @@ impl Participant {
         self.applied = cut;
         self.terms = self.terms.after(image.standing.term);
         self.times.reserve(image.standing.ceiling);
+        self.heard = image.standing.heard.clone();
+        self.living = image.standing.living.clone();
+        self.control.hear(self.heard.vector());
+        self.control.outlive(&self.living);
+        self.control.assume(&image.standing.followed);
         for Remembered { db, key, stamp } in &image.remembered {
             let hash = self.hash_of(*db, key);
             if self.layout.shard_of(hash.slot()) == self.number {
@@ -214,7 +229,14 @@ impl Participant {
         match &entry.content {
             Content::Commit(commit) => {
                 self.times.reserve(commit.ceiling);
-                self.install(&commit.changes, &commit.writes, commit.age, entry.place);
+                let with = commit.commitment(entry.place);
+                if with.view.is_some() {
+                    let home = commit.attempt.home();
+                    self.heard.decided(home.partition, entry.place.0);
+                    self.control.hear(self.heard.vector());
+                    self.outlive(home, commit.low);
+                }
+                self.install(&commit.changes, &commit.writes, &with, entry.place);
                 Some((commit.attempt, Some(commit.age)))
             }
             Content::Prepare(prepare) => {
@@ -226,11 +248,15 @@ impl Participant {
                 let prepared = self.prepared.remove(attempt);
                 self.promised.remove(attempt);
                 if let Some(Content::Prepare(prepare)) = prepared.as_ref().map(|entry| &entry.content)
-                    && let Some(stamp) = *commit
+                    && let Some(with) = commit
                 {
-                    self.install(&prepare.changes, &prepare.writes, stamp, entry.place);
+                    self.install(&prepare.changes, &prepare.writes, with, entry.place);
                 }
-                Some((*attempt, *commit))
+                if let Some(with) = commit {
+                    self.heard.concluded(*attempt, with);
+                    self.control.hear(self.heard.vector());
+                }
+                Some((*attempt, commit.as_ref().map(|with| with.stamp)))
             }
             Content::Reserve(ceiling) => {
                 self.times.reserve(*ceiling);
@@ -242,14 +268,31 @@ impl Participant {
                 self.capture.cut(entry.place, &mut self.store, |store| remembered_by(control, store));
                 None
             }
+            Content::Announce(numbers) => {
+                numbers.iter().for_each(|of| self.heard.announced(of.home.partition, of.number));
+                self.control.hear(self.heard.vector());
+                numbers.iter().for_each(|of| self.outlive(of.home, of.low));
+                None
+            }
             Content::Begin | Content::Deny(_) | Content::Forget(_) | Content::Meet(_) => None,
+        }
+    }
+
+    /// Readers of a home with lower numbers are over.
+    fn outlive(&mut self, home: Lead, number: u64) {
+        if self.living.outlive(home, number) {
+            self.control.outlive(&self.living);
         }
     }
 
     /// Forgets what is remembered of stamps that no attempt will have that is promised or committed from now on: what is promised already is
     /// yet to be installed.
     fn forget(&mut self) {
-        let to = self.promised.values().copied().fold(self.floor(), Age::min);
+        let to = match self.control.snapshots() {
+            Snapshots::Never => self.promised.values().copied().fold(self.floor(), Age::min),
+            // What is promised is the newest version, whatever is forgotten.
+            _ => Stamps::kept_from(self.times.ceiling()),
+        };
         self.control.advance(&mut self.store, to);
     }
 
@@ -278,10 +321,10 @@ impl Participant {
     }
 
     /// Makes the changes of whole databases here, and installs what is written here, in place of all that the records held.
-    fn install(&mut self, changes: &[TableChange], writes: &[Write], stamp: Age, place: Epoch) {
+    fn install(&mut self, changes: &[TableChange], writes: &[Write], with: &Commitment, place: Epoch) {
         // Nobody else has a lock meanwhile, and those of the attempt itself stay with their names.
         for change in changes {
-            self.control.change(&mut self.store, *change, stamp, Gsn(place.0));
+            self.control.change(&mut self.store, *change, with, Gsn(place.0));
         }
         // Planted, ORDER.
         let skips = self.bugs.has(Bug::SkipTransaction) && place.0 % 97 == 13;
@@ -294,7 +337,7 @@ impl Participant {
             let counts = self.bugs.has(Bug::CountVersions) && write.cell.value.is_some();
             let version = if counts { self.store.version(record).0.wrapping_add(1) } else { place.0 };
             // An absent record has no version; that a later one has removed it tells the store what to keep for a checkpoint.
-            self.control.install(&mut self.store, record, write.cell.clone(), stamp, Gsn(version));
+            self.control.install(&mut self.store, record, write.cell.clone(), with, Gsn(version));
             self.store.release_if_absent(record);
         }
     }
@@ -388,19 +431,21 @@ impl Participant {
         self.control.finish(&mut self.store, who, ending, ended);
     }
 
-    /// The stamps with which an attempt may commit here, which may be none; nothing if it is not complete here.
-    fn validate(&mut self, who: AttemptId, bounds: Bounds) -> Option<Bounds> {
-        self.attempts.get(&who).filter(|attempt| attempt.job.is_none())?;
+    /// The stamps with which an attempt may commit here, which may be none, and what it has seen here; nothing if it is not complete here.
+    fn validate(&mut self, who: AttemptId, bounds: Bounds, snapshot: &Snapshot) -> Option<(Bounds, View)> {
+        let attempt = self.attempts.get(&who).filter(|attempt| attempt.job.is_none())?;
+        self.control.enter(who, attempt.age, snapshot);
         let first = self.control.begins(who).max(bounds.from);
         let given = self.control.stamps().given_to(first, self.times.ceiling());
-        Some(self.control.validate(&mut self.store, who, bounds, given))
+        let may = self.control.validate(&mut self.store, who, bounds, given);
+        Some((may, self.control.view(who).1))
     }
 
     /// Hands over what an attempt has written and holds, for the partition to promise.
-    fn gather(&mut self, who: AttemptId, bounds: Bounds) -> Option<Gathered> {
-        let bounds = self.validate(who, bounds)?;
+    fn gather(&mut self, who: AttemptId, bounds: Bounds, snapshot: &Snapshot) -> Option<Gathered> {
+        let (bounds, view) = self.validate(who, bounds, snapshot)?;
         if bounds.is_empty() {
-            return Some(Gathered { bounds, ..Gathered::default() });
+            return Some(Gathered { bounds, view, ..Gathered::default() });
         }
         let attempt = self.attempts.get_mut(&who)?;
         attempt.is_gathered = true;
@@ -416,7 +461,7 @@ impl Participant {
             });
         });
         let changes = attempt.workspace.changes().to_vec();
-        Some(Gathered { bounds, changes, writes: attempt.workspace.take_writes(), holds })
+        Some(Gathered { bounds, view, changes, writes: attempt.workspace.take_writes(), holds })
     }
 
     /// Ends all attempts of a home but those that are still under way.
@@ -511,13 +556,14 @@ impl Participant {
                 self.begins = None;
                 self.stand();
             }
-            Own::Gather(who, bounds) => {
-                let gathered = self.gather(who, bounds);
+            Own::Gather(who, bounds, snapshot) => {
+                let gathered = self.gather(who, bounds, &snapshot);
                 out.send(self.manager, Own::Gathered(who, gathered));
             }
-            Own::Validate(who, bounds) => {
-                let may = self.validate(who, bounds);
-                out.send(self.manager, Own::Validated(who, self.number as u16, may));
+            Own::Validate(who, bounds, snapshot) => {
+                let (may, view) = self.validate(who, bounds, &snapshot).unzip();
+                let view = view.unwrap_or_default();
+                out.send(self.manager, Own::Validated(who, self.number as u16, may, view));
             }
             Own::Drop(who) => self.finish(who, Ending::Aborted, out),
             Own::Home(home) => self.note_home(home, out),

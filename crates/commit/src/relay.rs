@@ -17,10 +17,12 @@ use ordain_model::{
 };
 use ordain_role::{Address, NodeId};
 
+use crate::concurrency::Snapshots;
 use crate::desk::Desk;
 use crate::ids::Lead;
 use crate::message::{Relay as RelayMessage, Returned};
 use crate::stamps::Stamps;
+use crate::view::View;
 use steps::{Fate, LOST, Route, Steps};
 
 /// A transaction waits for so long for a leader of its home, or for what a former one has proposed to be agreed on or not.
@@ -167,8 +169,14 @@ impl Relay {
             };
             let manager = Address { node, role: desk.site.manager };
             // Other sources of stamps take no note of it, or need none.
-            if desk.site.stamps != Stamps::OfTransaction && desk.site.source == StampSource::Hybrid {
-                desk.out.send(manager, RelayMessage::Heard(desk.heard));
+            let has_stamps =
+                desk.site.stamps != Stamps::OfTransaction && desk.site.source == StampSource::Hybrid;
+            if has_stamps || desk.site.snapshots != Snapshots::Never {
+                let view = match desk.site.snapshots {
+                    Snapshots::Never => View::NONE,
+                    _ => View::of(desk.known.seen().clone()),
+                };
+                desk.out.send(manager, RelayMessage::Heard(desk.heard, view));
             }
             desk.out.send(
                 manager,

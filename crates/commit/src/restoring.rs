@@ -53,7 +53,8 @@ impl Restoring {
 
     /// The attempts that have committed with this partition as their home, and that others may not have heard of, with their stamps.
     pub fn committed(&self) -> impl Iterator<Item = (AttemptId, Age)> + '_ {
-        self.image.decided.iter().filter_map(|(attempt, decided)| Some((*attempt, decided.commit?)))
+        let all = self.image.decided.iter();
+        all.filter_map(|(attempt, decided)| Some((*attempt, decided.commit.as_ref()?.stamp)))
     }
 
     /// Installs what is promised and has committed, given all attempts that have; the rest never does. Answers how many promises there
@@ -95,6 +96,7 @@ impl Restoring {
         });
         ended?;
         self.outcomes.iter().try_for_each(|outcome: Outcome<'_>| visit(&Item::Outcome(outcome)))?;
+        // Nobody who is under way has seen anything: no vector is needed.
         let Standing { now, ceiling, .. } = self.image.standing;
         let standing = Standing { now, ceiling, ..Standing::default() };
         visit(&Item::Input(&Part::Standing(standing).to_bytes()))
@@ -111,8 +113,9 @@ mod tests {
     use super::*;
     use crate::agreed::Decided;
     use crate::cuts::SPACING;
-    use crate::entry::{Entry, Prepare};
+    use crate::entry::{Commitment, Entry, Prepare};
     use crate::ids::{Bounds, Lead, Term, TransactionId};
+    use crate::view::View;
 
     fn who(number: u64) -> AttemptId {
         let home = Lead { partition: PartitionId(0), term: Term(4) };
@@ -126,7 +129,15 @@ mod tests {
     fn promise(number: u64, key: &str, cell: Cell) -> Arc<Entry> {
         let writes = vec![Write::new(Db(0), key.into(), cell)];
         let (attempt, bounds, ceiling) = (who(number), Bounds::at(Age(number)), Millis(0));
-        let prepare = Prepare { attempt, bounds, ceiling, changes: Vec::new(), writes, holds: Vec::new() };
+        let prepare = Prepare {
+            attempt,
+            bounds,
+            view: View::NONE,
+            ceiling,
+            changes: Vec::new(),
+            writes,
+            holds: Vec::new(),
+        };
         let (place, term, content) = (Epoch(number), Term(9), Content::Prepare(prepare));
         Arc::new(Entry { place, term, now: Millis(0), content, agreed: None })
     }
@@ -135,7 +146,8 @@ mod tests {
     fn what_is_promised_counts_if_its_home_has_committed_it_and_nothing_is_in_doubt_then() {
         let mut home = Restoring::new(Epoch(SPACING));
         let decided = |commit| Decided { commit, participants: vec![PartitionId(1)] };
-        home.image.decided = [(who(1), decided(Some(Age(1)))), (who(2), decided(None))].into();
+        home.image.decided =
+            [(who(1), decided(Some(Commitment::at(Age(1))))), (who(2), decided(None))].into();
         let mut other = Restoring::new(Epoch(SPACING));
         for (key, text) in [("a", "old"), ("b", "old"), ("c", "old")] {
             let (db, key, version) = (Db(0), key.as_bytes(), Gsn(7));

@@ -35,6 +35,11 @@ impl Stamps {
         }
     }
 
+    /// The time before which older contents are forgotten, given the ceiling, where attempts have snapshots: as a stamp.
+    pub fn kept_from(ceiling: Millis) -> Age {
+        first_before(ceiling, REMEMBERED)
+    }
+
     /// The stamps that are given to an attempt whose first one is this yet, given the ceiling.
     ///
     /// They begin half as far before the ceiling as what is forgotten. An attempt is given later ones than its first only if that is half as near to the

@@ -7,11 +7,13 @@
 pub mod calvin;
 pub mod calvin_paper;
 pub mod family;
+pub mod fwkv;
 pub mod maat;
 mod marked_records;
 pub mod mvcc;
 pub mod no_wait;
 pub mod occ_2pc;
+mod parallel_snapshots;
 pub mod paxflow;
 pub mod qstore;
 pub mod registry;
@@ -19,3 +21,4 @@ mod stamp_order;
 pub mod timestamp;
 mod two_phase_locking;
 pub mod wait_die;
+pub mod walter;

@@ -98,6 +98,16 @@ impl<M: Default> Places<M> {
         }
     }
 
+    /// Visits the places in use.
+    pub(crate) fn places(&self) -> impl Iterator<Item = u32> {
+        (0..).zip(&self.all).filter(|(_, of)| !of.is_free).map(|(at, _)| at)
+    }
+
+    /// Returns the marks at a place, with their record.
+    pub(crate) fn of(&self, at: u32) -> &OfRecord<M> {
+        &self.all[at as usize]
+    }
+
     /// Visits the marks.
     pub(crate) fn iter(&self) -> impl Iterator<Item = &OfRecord<M>> {
         self.all.iter().filter(|of| !of.is_free)

@@ -13,8 +13,8 @@ use ordain_deterministic::shard::Scheduling;
 use ordain_family::Services;
 
 use crate::{
-    calvin, calvin_paper, maat, mvcc, no_wait, occ_2pc, paxflow, qstore, timestamp, two_phase_locking,
-    wait_die,
+    calvin, calvin_paper, fwkv, maat, mvcc, no_wait, occ_2pc, parallel_snapshots, paxflow, qstore, timestamp,
+    two_phase_locking, wait_die, walter,
 };
 
 /// An engine that is built: a reference to its entry.
@@ -223,8 +223,10 @@ pub static ENGINES: [EngineInfo; 15] = [
                  level: "serializable, session order", family: Family::Commit, built: stamped(mvcc::ENGINE, &mvcc::OPTIONS), is_offered: true },
     EngineInfo { name: "maat", what: "dynamic timestamp ranges, two-phase commit", paper: QSTORE_PAPER,
                  level: "serializable, session order", family: Family::Commit, built: stamped(maat::ENGINE, &maat::OPTIONS), is_offered: true },
-    planned("walter", FWKV_PAPER, "parallel snapshot isolation", "parallel snapshot isolation by vector clocks"),
-    planned("fwkv", FWKV_PAPER, "parallel snapshot isolation, session order", "as walter, with fresh reads"),
+    EngineInfo { name: "walter", what: "parallel snapshots of what a home has heard, two-phase commit", paper: FWKV_PAPER,
+                 level: "parallel snapshot isolation, session order", family: Family::Commit, built: stamped(walter::ENGINE, &parallel_snapshots::OPTIONS), is_offered: true },
+    EngineInfo { name: "fwkv", what: "as walter, with fresh reads", paper: FWKV_PAPER,
+                 level: "parallel snapshot isolation, session order, fresh reads", family: Family::Commit, built: commit(fwkv::ENGINE, &parallel_snapshots::OPTIONS), is_offered: true },
     EngineInfo { name: "occ-2pc", what: "optimistic reads, validation, two-phase commit", paper: FWKV_PAPER,
                  level: "strict serializable", family: Family::Commit, built: commit(occ_2pc::ENGINE, &occ_2pc::OPTIONS), is_offered: true },
     planned("regions-2pl", REGIONS_PAPER, "strict serializable", "regions that write their own data by locks, validation between them"),

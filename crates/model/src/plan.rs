@@ -79,6 +79,11 @@ impl Fragment {
         matches!(self.access, Access::Read | Access::Write)
     }
 
+    /// True if the fragment is a check: its transaction stands only if the record is as it was read before.
+    pub const fn is_check(&self) -> bool {
+        self.abortable & matches!(self.access, Access::Read)
+    }
+
     /// True if the fragment may change the state.
     pub const fn writes(&self) -> bool {
         matches!(self.access, Access::Write | Access::TableWrite)

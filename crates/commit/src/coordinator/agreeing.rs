@@ -6,10 +6,11 @@ use ordain_model::{Abort, Epoch, OutcomeStatus, PartitionId};
 
 use super::{Coordinator, Live, Ready, State};
 use crate::desk::Desk;
-use crate::entry::{Commit, Content, Entry};
+use crate::entry::{Commit, Commitment, Content, Entry};
 use crate::ids::{Age, AttemptId, Bounds, Lead};
 use crate::message::{Own, Protocol};
 use crate::stamps::LATEST;
+use crate::view::View;
 
 impl Coordinator {
     /// Takes a confirmation of a partition that its leader was leader after all of the attempt was read there, with the stamps that the
@@ -46,21 +47,29 @@ impl Coordinator {
             desk.tell_participant(*shard, lead.term, Protocol::Finish(who, Some(live.age)));
         }
         let (end, stamp) = (end.clone(), live.age);
+        desk.known.see(&live.view, desk.agreed.living());
         self.committed_with(stamp, desk);
         self.counts.confirmed += 1;
         self.end(number, end.status, desk.agreed.place(), &end.reply);
     }
 
     /// Takes the vote of a partition.
-    pub fn voted(&mut self, from: Lead, who: AttemptId, may: Option<Bounds>, desk: &mut Desk<'_>) {
+    pub fn voted(
+        &mut self,
+        from: Lead,
+        who: AttemptId,
+        (may, seen): (Option<Bounds>, &View),
+        desk: &mut Desk<'_>,
+    ) {
         let number = who.transaction.number;
         let live = self.live.get_mut(&number).filter(|live| live.attempt == who.attempt);
-        let Some(Live { state: State::Voting { awaited, shards, ready }, age, .. }) =
+        let Some(Live { state: State::Voting { awaited, shards, ready }, age, view, .. }) =
             live.map(|live| &mut **live)
         else {
             // The attempt is over: the sender asks what has become of it, if it has to know.
             return;
         };
+        view.join(seen);
         let is_sound = shards.iter().all(|(_, lead)| lead.partition != from.partition || *lead == from);
         let Some(may) = may.filter(|_| is_sound) else {
             let reason = if is_sound { Abort::VoteNo } else { Abort::TermChanged };
@@ -80,7 +89,7 @@ impl Coordinator {
     /// Every other partition has promised: asks the participants of this node with which stamps the attempt may commit, if they decide that now.
     pub(super) fn validate(&mut self, number: u64, desk: &mut Desk<'_>) {
         let Some(live) = self.live.get_mut(&number) else { return };
-        let who = live.who(number);
+        let (who, snapshot) = (live.who(number), live.snapshot());
         let State::Voting { shards, ready, .. } = &mut live.state else { return };
         let own = shards.iter().filter(|(_, lead)| lead.partition == desk.site.partition);
         let own: BTreeSet<usize> = match desk.site.validates {
@@ -91,7 +100,8 @@ impl Coordinator {
             return self.decide(number, desk);
         }
         for shard in &own {
-            desk.out.send(desk.site.participant(desk.site.node, *shard), Own::Validate(who, ready.bounds));
+            let validate = Own::Validate(who, ready.bounds, snapshot.clone());
+            desk.out.send(desk.site.participant(desk.site.node, *shard), validate);
         }
         let State::Voting { shards, ready, .. } = std::mem::replace(&mut live.state, State::Waiting) else {
             return;
@@ -104,7 +114,7 @@ impl Coordinator {
         &mut self,
         who: AttemptId,
         shard: usize,
-        may: Option<Bounds>,
+        (may, seen): (Option<Bounds>, &View),
         desk: &mut Desk<'_>,
     ) -> bool {
         let number = who.transaction.number;
@@ -112,6 +122,7 @@ impl Coordinator {
         let Some(live) = self.live.get_mut(&number).filter(is_its) else { return false };
         let State::Validating { awaited, ready, .. } = &mut live.state else { return false };
         let may = may.unwrap_or_default();
+        live.view.join(seen);
         ready.bounds = ready.bounds.with(may);
         live.age = live.age.max(may.from.min(LATEST));
         if ready.bounds.is_empty() {
@@ -130,7 +141,9 @@ impl Coordinator {
         let Some(live) = self.live.get_mut(&number) else { return };
         let (State::Voting { ready, .. } | State::Validating { ready, .. }) = &live.state else { return };
         let stamp = ready.bounds.from;
-        if !desk.is_remembered(stamp) {
+        // A number that is not above what it follows is of a history that this log does not have.
+        let follows = live.view.seen().vector.of(desk.site.partition);
+        if !desk.is_remembered(stamp) || follows >= desk.appender.last().next().0 {
             return self.retry_later(number, desk.site.refusal, desk);
         }
         let (State::Voting { shards, ready, .. } | State::Validating { shards, ready, .. }) =
@@ -142,8 +155,10 @@ impl Coordinator {
         self.agenda.cancel(number);
         live.age = stamp;
         live.state = State::Deciding { shards };
+        let (view, low) = (live.view.living(desk.agreed.living()), self.readers.first().copied());
+        let low = low.unwrap_or(self.last + 1);
         let ceiling = desk.ceiling_above(Bounds::at(stamp));
-        desk.append(now, Content::Commit(Commit { age: stamp, ceiling, ..commit }));
+        desk.append(now, Content::Commit(Commit { age: stamp, view, low, ceiling, ..commit }));
     }
 
     /// An attempt has committed, or has read, with this stamp.
@@ -157,8 +172,10 @@ impl Coordinator {
     pub fn decided(&mut self, entry: &Entry, commit: &Commit, desk: &mut Desk<'_>) {
         let who = commit.attempt;
         self.committed_with(commit.age, desk);
+        let with = commit.commitment(entry.place);
+        desk.known.see(&with.view, desk.agreed.living());
         if !commit.participants.is_empty() && desk.lead == Some(who.home()) {
-            self.announce(who, commit.age, commit.participants.iter().copied().collect(), desk);
+            self.announce(who, with, commit.participants.iter().copied().collect(), desk);
         }
         match commit.participants.is_empty() {
             true => self.counts.single += 1,
@@ -171,14 +188,15 @@ impl Coordinator {
     pub(super) fn announce(
         &mut self,
         who: AttemptId,
-        stamp: Age,
+        with: Commitment,
         participants: BTreeSet<PartitionId>,
         desk: &mut Desk<'_>,
     ) {
+        let number = with.view.seen().vector.of(who.home().partition);
         for partition in &participants {
-            desk.tell_manager(*partition, Protocol::Decide(who, Some(stamp)));
+            self.tell_commit(*partition, who, with.clone(), desk);
         }
-        self.unacknowledged.insert(who, participants);
+        self.unacknowledged.add(who, number, participants);
     }
 
     /// A decision is not in the log and never will be: the disk is full.

@@ -9,6 +9,8 @@
 //!   there is none. Until it has run, the owner goes no further than to the fragment before it.
 //! - A fragment over the whole *table* runs on every shard, and its result is the array of theirs. A partition is asked once those before
 //!   it have answered (R-TABLE): two attempts meet at the first partition, and not each at the other's.
+//!
+//! Where the first read fixes the attempt's snapshot, one shard is asked for it, and others that read once it has answered.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -20,9 +22,10 @@ use ordain_model::{
     ReplyContext, SlotNo, Txn, Writer,
 };
 
+use crate::concurrency::Reads;
 use crate::desk::Desk;
 use crate::ids::{Age, AttemptId, Lead};
-use crate::message::{Access, Accessed, Failure, Shipped};
+use crate::message::{Access, Accessed, Failure, Shipped, Snapshot};
 
 /// The end of a transaction.
 #[derive(Clone, Debug)]
@@ -74,6 +77,8 @@ struct Part {
     lead: Option<Lead>,
     /// An access is not answered.
     is_awaited: bool,
+    /// That access reads something.
+    reads: bool,
     has_written: bool,
     /// Its records as compute fragments elsewhere have left them, until it is told.
     returned: Vec<Write>,
@@ -154,6 +159,7 @@ impl Executing {
         who: AttemptId,
         age: Age,
         (chunk, at): (&Arc<Chunk>, usize),
+        snapshot: &Snapshot,
         desk: &mut Desk<'_>,
     ) -> bool {
         let fragments = chunk.fragments(&chunk.txns()[at]);
@@ -163,6 +169,12 @@ impl Executing {
             let part = &self.parts[&shard];
             let first = part.sent;
             if part.is_awaited || until == first {
+                continue;
+            }
+            let is_reading =
+                part.fragments[first..until].iter().any(|n| reads_something(&fragments[*n as usize]));
+            let is_fixing = |part: &Part| part.is_awaited && part.reads;
+            if snapshot.reads == Reads::First && is_reading && self.parts.values().any(is_fixing) {
                 continue;
             }
             let Some(participant) = desk.participant(shard) else { return false };
@@ -176,6 +188,7 @@ impl Executing {
             part.lead = Some(participant.1);
             part.sent = until;
             part.is_awaited = true;
+            part.reads = is_reading;
             let access = Access {
                 attempt: who,
                 age,
@@ -187,6 +200,7 @@ impl Executing {
                 now: *now,
                 seed: *seed,
                 step: *step,
+                snapshot: snapshot.clone(),
                 is_last: *step == 0 && until == part.fragments.len(),
             };
             desk.access(participant, chunk, access);
@@ -454,4 +468,9 @@ fn reply_of(
         Some((slot, abort)) => procedure.abort_reply(abort, slot, &cx, reply),
     });
     reply
+}
+
+/// True if a fragment looks at a record or at the whole table.
+pub fn reads_something(fragment: &Fragment) -> bool {
+    fragment.is_table() || fragment.is_keyed() && !fragment.is_blind
 }

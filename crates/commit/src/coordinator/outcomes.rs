@@ -1,23 +1,114 @@
 //! The outcomes of attempts, for the participants that may ask: who knows them, what is denied, and what the log may forget.
 
+use std::collections::{BTreeMap, BTreeSet};
+
 use ordain_model::{Micros, PartitionId};
 use ordain_role::Bug;
 
 use super::{Coordinator, FORGET_EVERY};
 use crate::desk::Desk;
-use crate::entry::Content;
+use crate::entry::{Commitment, Content};
 use crate::ids::AttemptId;
 use crate::message::Protocol;
 
+/// Commits of which participants have not said that they know, with the numbers of the decisions.
+#[derive(Debug, Default)]
+pub struct Unacknowledged {
+    /// Boxed, as a tree moves its values.
+    by_attempt: BTreeMap<AttemptId, Box<(u64, BTreeSet<PartitionId>)>>,
+    /// The numbers of those that a partition has not acknowledged.
+    numbers: BTreeMap<PartitionId, BTreeSet<u64>>,
+}
+
+impl Unacknowledged {
+    /// Adds a commit that was decided with this number.
+    pub fn add(&mut self, who: AttemptId, number: u64, participants: BTreeSet<PartitionId>) {
+        for partition in &participants {
+            self.numbers.entry(*partition).or_default().insert(number);
+        }
+        if !participants.is_empty() {
+            self.by_attempt.insert(who, Box::new((number, participants)));
+        }
+    }
+
+    /// A participant knows a commit; answers whether all do, who have not before.
+    pub fn acknowledge(&mut self, who: AttemptId, from: PartitionId) -> bool {
+        let Some((number, awaited)) = self.by_attempt.get_mut(&who).map(|of| &mut **of) else { return false };
+        if awaited.remove(&from) {
+            self.numbers.entry(from).or_default().remove(number);
+        }
+        awaited.is_empty() && self.by_attempt.remove(&who).is_some()
+    }
+
+    /// The lowest number of what a partition has not acknowledged.
+    pub fn first(&self, partition: PartitionId) -> Option<u64> {
+        self.numbers.get(&partition)?.first().copied()
+    }
+
+    /// The highest such number before another one; 0 if there is none.
+    pub fn before(&self, partition: PartitionId, number: u64) -> u64 {
+        let numbers = self.numbers.get(&partition).and_then(|numbers| numbers.range(..number).next_back());
+        numbers.copied().unwrap_or(0)
+    }
+
+    /// The commits that a partition has not acknowledged.
+    pub fn of(&self, partition: PartitionId) -> Vec<AttemptId> {
+        let its = self.by_attempt.iter().filter(|(_, of)| of.1.contains(&partition));
+        its.map(|(who, _)| *who).collect()
+    }
+
+    /// The number of commits.
+    pub fn len(&self) -> usize {
+        self.by_attempt.len()
+    }
+
+    /// Forgets all of them, since the term is over.
+    pub fn clear(&mut self) {
+        *self = Unacknowledged::default();
+    }
+
+    /// Checks the numbers against the commits.
+    ///
+    /// # Errors
+    /// The first that is kept for nothing.
+    pub fn check(&self) -> Result<(), String> {
+        if let Some((who, _)) = self.by_attempt.iter().find(|(_, of)| of.1.is_empty()) {
+            return Err(format!("attempt {who} is known to all and kept"));
+        }
+        for (partition, numbers) in &self.numbers {
+            let its = self.by_attempt.values().filter(|of| of.1.contains(partition)).map(|of| of.0);
+            if its.collect::<BTreeSet<u64>>() != *numbers {
+                return Err(format!(
+                    "partition {} has not acknowledged {numbers:?}, and more or less",
+                    partition.0
+                ));
+            }
+        }
+        Ok(())
+    }
+}
+
 impl Coordinator {
+    /// Tells a participant that an attempt has committed.
+    pub(super) fn tell_commit(
+        &mut self,
+        partition: PartitionId,
+        who: AttemptId,
+        with: Commitment,
+        desk: &mut Desk<'_>,
+    ) {
+        let number = with.view.seen().vector.of(who.home().partition);
+        let after = self.unacknowledged.before(partition, number);
+        desk.tell_manager(partition, Protocol::Decide(who, Some(Commitment { after, ..with })));
+    }
+
     /// A participant knows the outcome.
     pub fn acknowledged(&mut self, from: PartitionId, who: AttemptId, now: Micros) {
-        let mut is_known_to_all = false;
-        for waiting in [&mut self.unacknowledged, &mut self.denied] {
-            if let Some(awaited) = waiting.get_mut(&who) {
-                awaited.remove(&from);
-                is_known_to_all |= awaited.is_empty() && waiting.remove(&who).is_some();
-            }
+        let mut is_known_to_all = self.unacknowledged.acknowledge(who, from);
+        self.announcing.acknowledged();
+        if let Some(awaited) = self.denied.get_mut(&who) {
+            awaited.remove(&from);
+            is_known_to_all |= awaited.is_empty() && self.denied.remove(&who).is_some();
         }
         if is_known_to_all {
             self.may_forget(who, now);
@@ -30,12 +121,12 @@ impl Coordinator {
             return;
         }
         if let Some(decided) = desk.agreed.decided(who) {
-            let commit = decided.commit;
-            if commit.is_none() {
+            let Some(with) = decided.commit.clone() else {
                 self.denied.entry(who).or_default().insert(from);
-            }
-            desk.tell_manager(from, Protocol::Decide(who, commit));
-            return;
+                desk.tell_manager(from, Protocol::Decide(who, None));
+                return;
+            };
+            return self.tell_commit(from, who, with, desk);
         }
         let is_own = Some(who.home()) == desk.lead;
         let live = self.live.get(&who.transaction.number).filter(|_| is_own);

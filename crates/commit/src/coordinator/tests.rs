@@ -8,9 +8,10 @@ use ordain_role::NodeId;
 
 use super::*;
 use crate::bench::Bench;
-use crate::entry::{Content, Entry};
+use crate::entry::{Commitment, Content, Entry};
 use crate::ids::Term;
 use crate::message::{Message, Termed};
+use crate::view::View;
 
 const OTHER: PartitionId = PartitionId(1);
 
@@ -91,6 +92,8 @@ fn commit(attempt: AttemptId) -> Content {
     Content::Commit(Commit {
         attempt,
         age: Age(1),
+        view: View::NONE,
+        low: 0,
         ceiling: Millis(0),
         session: None,
         reply: Vec::new(),
@@ -184,7 +187,7 @@ fn what_could_not_be_forgotten_is_forgotten_later() {
     assert_eq!(hand.begin(1), (vec![], vec![]));
     let first = who(1, 1);
     hand.agree(1, commit(first));
-    hand.tell(|of, desk| of.announce(first, Age(1), [OTHER].into(), desk));
+    hand.tell(|of, desk| of.announce(first, Commitment::at(Age(1)), [OTHER].into(), desk));
     hand.acknowledge(first);
     hand.at.appender.set_full(true);
     assert_eq!(hand.pass(), []);

@@ -56,6 +56,8 @@ impl World {
                 refusal: Abort::Died,
                 stamps: crate::Stamps::OfTransaction,
                 validates: false,
+                snapshots: crate::Snapshots::Never,
+                announces_after: Micros(0),
                 source: ordain_model::StampSource::Hybrid,
                 skew: Micros(0),
                 checkpoint_bytes,
@@ -137,9 +139,9 @@ impl World {
         let session = Some((SessionId(1), ordain_model::RequestNo(place)));
         let (writes, changes, participants) = (Vec::new(), Vec::new(), Vec::new());
         let age = crate::ids::Age(1);
-        let ceiling = Millis(0);
+        let (view, ceiling, reply) = (crate::View::NONE, Millis(0), vec![0; 100]);
         let commit =
-            Commit { attempt, age, ceiling, session, reply: vec![0; 100], changes, writes, participants };
+            Commit { attempt, age, view, low: 0, ceiling, session, reply, changes, writes, participants };
         let (place, now, content) = (Epoch(place), Millis(0), Content::Commit(commit));
         let entry = Arc::new(Entry { place, term, now, content, agreed: None });
         let message = Log::Sealed(entry).into();

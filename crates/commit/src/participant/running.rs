@@ -193,6 +193,8 @@ impl Participant {
         }
         let given = self.control.stamps().given(self.times.ceiling());
         attempt.age = access.age.max(given.from);
+        let who = access.attempt;
+        self.control.enter(who, attempt.age, &access.snapshot);
         let txn = &chunk.txns()[access.at as usize];
         if access.fragments.len() > 1 {
             let fragments = chunk.fragments(txn);
@@ -218,7 +220,7 @@ impl Participant {
                 false => _ = attempt.received.insert(slot, (cell, version)),
             }
         }
-        let seen = Seen { store: &self.store, control: &*self.control, stamp: attempt.age };
+        let seen = Seen { store: &self.store, control: &*self.control, reader: (who, attempt.age) };
         let mut records = InWorkspace::new(&seen, &mut attempt.workspace);
         for Write { db, key, hash, cell } in std::mem::take(&mut access.returned) {
             records.put(db, &key, hash, cell);
@@ -262,7 +264,8 @@ impl Participant {
     fn is_sound(&self, chunk: &Chunk, access: &Access) -> bool {
         let Some(txn) = chunk.txns().get(access.at as usize) else { return false };
         let is_timed = self.control.stamps() != Stamps::OfAttempt || access.now == access.age.time();
-        if access.now > LATEST || access.age > stamps::LATEST || !is_timed {
+        let fits = access.snapshot.vector.fits(self.layout.partitions());
+        if access.now > LATEST || access.age > stamps::LATEST || !is_timed || !fits {
             return false;
         }
         let fragments = chunk.fragments(txn);
@@ -334,6 +337,7 @@ impl Participant {
         let workspace = &mut attempt.workspace;
         let latest = self.control.latest().max(floor);
         let begins = self.control.begins(who);
+        let (reads, view) = self.control.view(who);
         let is_local = job.from == self.manager;
         let hands_over = failure.is_none() && access.is_last && is_local;
         let accessed = Accessed {
@@ -349,6 +353,8 @@ impl Participant {
             writes: if hands_over { workspace.take_writes() } else { Vec::new() },
             latest,
             from: begins,
+            reads,
+            view,
         };
         out.send(job.from, Termed { from, to: home, content: Protocol::Accessed(accessed) });
     }
@@ -434,7 +440,7 @@ impl Participant {
                     }
                 }
             }
-            match self.test_time(attempt, job, at, record) {
+            match self.test_time(who, attempt, job, at, record) {
                 Tested::Seen => match self.lock_expired(who, attempt, (job.access.now, at), record) {
                     Verdict::Granted => {}
                     Verdict::Waits => return Ran::Waits(Waits::Lock),
@@ -454,13 +460,13 @@ impl Participant {
                     Err(token) => return Ran::Waits(Waits::Computation(token)),
                 }
             } else if fragment.shipped {
-                self.ship(attempt, job, at);
+                self.ship(who, attempt, job, at);
                 Ok(())
             } else if job.is_too_long && fragment.only_shows() {
                 Ok(())
             } else {
                 let Participant { registry, store, control, locals, .. } = self;
-                let seen = &Seen { store, control: &**control, stamp: attempt.age };
+                let seen = &Seen { store, control: &**control, reader: (who, attempt.age) };
                 let (now, seed) = (job.access.now, job.access.seed);
                 let step = Step { registry, chunk: &chunk, txn, n: at.n, now, seed, slots: &attempt.slots };
                 let workspace = &mut attempt.workspace;
@@ -523,7 +529,13 @@ impl Participant {
         } else {
             return Verdict::Granted;
         };
-        control.access(store, who, age, target, mode)
+        let verdict = control.access(store, who, age, target, mode);
+        if let Target::Record(record) = target
+            && fragment.is_check()
+        {
+            control.pin(who, record);
+        }
+        verdict
     }
 
     /// Asks again for the records here that a compute fragment is to read, unless nobody can have changed them since they were granted.
@@ -554,12 +566,12 @@ impl Participant {
         if is_timed || fragment.writes() || !attempt.workspace.changes().is_empty() {
             return Verdict::Granted;
         }
-        let is_expired = |record: &RecordId| self.store.cell(*record).is_expired(now);
+        let is_expired = |record: &RecordId| self.shown(who, attempt.age, *record).is_expired(now);
         let target = if fragment.is_table() && !self.control.keeps_reads() {
             // Anybody may have seen such a record, and holds nothing.
             let (seen, _) = self.expired(now, (Position::default(), usize::MAX), SEEN_MAX, |_| true);
             if seen.len() < SEEN_MAX {
-                return self.lock_all(who, attempt.age, &seen);
+                return self.find_all_expired(who, attempt.age, &seen);
             }
             Some(Target::Table)
         } else if fragment.is_table() {
@@ -572,22 +584,26 @@ impl Participant {
             None
         };
         let Participant { store, control, .. } = self;
-        target.map_or(Verdict::Granted, |target| {
-            control.access(store, who, attempt.age, target, Mode::Exclusive)
-        })
+        target.map_or(Verdict::Granted, |target| control.find_expired(store, who, attempt.age, target))
     }
 
-    /// Asks for the exclusive locks on records that are there.
-    fn lock_all(&mut self, who: AttemptId, age: Age, names: &[(Db, Vec<u8>)]) -> Verdict {
+    /// Tells the control of records that are there and expired.
+    fn find_all_expired(&mut self, who: AttemptId, age: Age, names: &[(Db, Vec<u8>)]) -> Verdict {
         for (db, key) in names {
             let Some(record) = self.store.find(*db, key, self.hash_of(*db, key)) else { continue };
             let target = Target::Record(record);
-            match self.control.access(&mut self.store, who, age, target, Mode::Exclusive) {
+            match self.control.find_expired(&mut self.store, who, age, target) {
                 Verdict::Granted => {}
                 verdict => return verdict,
             }
         }
         Verdict::Granted
+    }
+
+    /// The content of a record that an attempt sees.
+    fn shown(&self, who: AttemptId, age: Age, record: RecordId) -> &Cell {
+        let seen = self.control.seen(&self.store, record, (who, age));
+        seen.map_or(self.store.cell(record), |(cell, _)| cell)
     }
 
     /// The record of a fragment, if it has a place.
@@ -598,7 +614,14 @@ impl Participant {
     }
 
     /// Tests whether the attempt's time may tell what has expired, if that is the question.
-    fn test_time(&mut self, attempt: &Attempt, job: &Job, at: At<'_>, record: Option<RecordId>) -> Tested {
+    fn test_time(
+        &mut self,
+        who: AttemptId,
+        attempt: &Attempt,
+        job: &Job,
+        at: At<'_>,
+        record: Option<RecordId>,
+    ) -> Tested {
         if self.control.stamps() == Stamps::OfAttempt {
             // Attempts take effect in the order of their times.
             return Tested::Seen;
@@ -609,7 +632,7 @@ impl Participant {
             (0..=u8::MAX).any(|db| newest.expiring(Db(db)).records > 0)
         } else if fragment.is_keyed() && attempt.workspace.changes().is_empty() {
             let record = record.or_else(|| self.find(at));
-            record.is_some_and(|record| !self.store.cell(record).expires_at.is_never())
+            record.is_some_and(|record| !self.shown(who, attempt.age, record).expires_at.is_never())
         } else {
             // A change of whole databases has asked for all of them.
             false
@@ -625,7 +648,7 @@ impl Participant {
     }
 
     /// Ships a record, if the compute fragment that it is for runs elsewhere.
-    fn ship(&self, attempt: &mut Attempt, job: &mut Job, at: At<'_>) {
+    fn ship(&self, who: AttemptId, attempt: &mut Attempt, job: &mut Job, at: At<'_>) {
         let (fragment, slot) = (at.fragment(), SlotNo(at.n as u32));
         let fragments = at.chunk.fragments(at.txn);
         // A record is shipped to the next compute fragment, as plans have it.
@@ -639,7 +662,7 @@ impl Participant {
         }
         let now: Millis = job.access.now;
         let key = key_of(at.chunk.args(at.txn), fragment);
-        let seen = Seen { store: &self.store, control: &*self.control, stamp: attempt.age };
+        let seen = Seen { store: &self.store, control: &*self.control, reader: (who, attempt.age) };
         let records = InWorkspace::new(&seen, &mut attempt.workspace);
         let (cell, version) = records.find(fragment.db, key.bytes, fragment.hash, now);
         // Records of the taker's own slot are never here.
@@ -661,7 +684,7 @@ impl Participant {
         let (now, seed) = (job.access.now, job.access.seed);
         let Attempt { workspace, slots, received, held_back, .. } = attempt;
         let Participant { registry, store, control, locals, layout, number, away, .. } = self;
-        let seen = Seen { store, control: &**control, stamp: attempt.age };
+        let seen = Seen { store, control: &**control, reader: (who, attempt.age) };
         let fragments = chunk.fragments(txn);
         let is_here = |slot: SlotNo| layout.shard_of(fragments[slot.0 as usize].hash.slot()) == *number;
         let mut records = InWorkspace::new(&seen, workspace);
@@ -711,7 +734,7 @@ impl Participant {
         let chunk = job.chunk.clone();
         let txn = &chunk.txns()[job.access.at as usize];
         let fragments = chunk.fragments(txn);
-        let seen = Seen { store: &self.store, control: &*self.control, stamp: attempt.age };
+        let seen = Seen { store: &self.store, control: &*self.control, reader: (who, attempt.age) };
         let mut records = InWorkspace::new(&seen, &mut attempt.workspace);
         for (slot, cell, _) in computed.into_iter().filter(|(_, _, changed)| *changed) {
             let fragment = &fragments[slot.0 as usize];

@@ -6,7 +6,7 @@ use ordain_model::{Cell, Db, Digest, Epoch, Gsn, KeyHash, Position};
 use ordain_store::{MemoryStore, RecordId, RecordStore};
 
 use crate::concurrency::ConcurrencyControl;
-use crate::ids::Age;
+use crate::ids::{Age, AttemptId};
 
 /// See the module.
 #[derive(Clone, Copy, Debug)]
@@ -15,14 +15,14 @@ pub(super) struct Seen<'a> {
     pub(super) store: &'a MemoryStore,
     /// Contents that the engine shows in their place.
     pub(super) control: &'a dyn ConcurrencyControl,
-    /// The attempt's.
-    pub(super) stamp: Age,
+    /// The attempt, with its stamp.
+    pub(super) reader: (AttemptId, Age),
 }
 
 impl Seen<'_> {
     /// The records of a database that show another content than the newest, in canonical order.
     fn replaced(&self, db: Db, from: Position) -> Vec<(Position, &[u8], RecordId, &Cell)> {
-        let all = self.control.replaced(self.stamp).into_iter();
+        let all = self.control.replaced(self.reader).into_iter();
         let mut placed: Vec<_> = all
             .map(|(record, cell)| (self.store.key(record), record, cell))
             .filter(|((of, _), ..)| *of == db)
@@ -42,7 +42,7 @@ impl Committed for Seen<'_> {
             None => RecordStore::find(self.store, db, key, hash)?,
         };
         let newest = || (self.store.cell(record), self.store.version(record));
-        Some(self.control.seen(self.store, record, self.stamp).unwrap_or_else(newest))
+        Some(self.control.seen(self.store, record, self.reader).unwrap_or_else(newest))
     }
 
     fn count(&self, db: Db) -> u64 {
@@ -62,7 +62,7 @@ impl Committed for Seen<'_> {
     }
 
     fn digest_of_all(&self) -> Digest {
-        if self.control.replaced(self.stamp).is_empty() {
+        if self.control.replaced(self.reader).is_empty() {
             return RecordStore::digest(self.store);
         }
         digest_of(|db, visit| self.walk(db, Position::default(), visit))

@@ -13,7 +13,8 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use ordain_commit::options::{BACKOFF, CAP, PREWRITE};
 use ordain_commit::{
-    Age, AttemptId, Bounds, CommitEngine, ConcurrencyControl, Ended, Ending, Mode, Stamps, Target, Verdict,
+    Age, AttemptId, Bounds, CommitEngine, Commitment, ConcurrencyControl, Ended, Ending, Mode, Stamps,
+    Target, Verdict,
 };
 use ordain_execution::TableChange;
 use ordain_model::{Abort, Cell, Gsn, Offer, Prewrite};
@@ -363,13 +364,22 @@ impl ConcurrencyControl for Maat {
         validated
     }
 
-    fn change(&mut self, store: &mut MemoryStore, change: TableChange, stamp: Age, version: Gsn) {
+    fn change(&mut self, store: &mut MemoryStore, change: TableChange, with: &Commitment, version: Gsn) {
+        let stamp = with.stamp;
         self.table.written = self.table.written.max(stamp);
         self.newest.written = self.newest.written.max(stamp);
         change.apply(&mut store.table(version));
     }
 
-    fn install(&mut self, store: &mut MemoryStore, record: RecordId, cell: Cell, stamp: Age, version: Gsn) {
+    fn install(
+        &mut self,
+        store: &mut MemoryStore,
+        record: RecordId,
+        cell: Cell,
+        with: &Commitment,
+        version: Gsn,
+    ) {
+        let stamp = with.stamp;
         self.newest.written = self.newest.written.max(stamp);
         let marks = self.records.find_or_add(store, record, stamp);
         // Planted, STAMP-ORDER (sheet B-6c): a write replaces a later one.

@@ -182,7 +182,7 @@ fn nothing_is_remembered_for_ever() {
             assert_eq!(verdict, Verdict::Refused, "it would have to read what is on its way");
             for key in (0..10_u8).filter(|key| key % 3 != 0) {
                 let record = record(&mut store, &[key]);
-                maat.install(&mut store, record, Cell::ABSENT, left.from, Gsn(round));
+                maat.install(&mut store, record, Cell::ABSENT, &Commitment::at(left.from), Gsn(round));
             }
             maat.check(&store, &|_| true).unwrap();
             let ends = [Ending::Committed(left.from), Ending::Unknown, Ending::Aborted, Ending::Aborted];

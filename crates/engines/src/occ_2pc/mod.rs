@@ -13,7 +13,8 @@ use std::collections::BTreeMap;
 
 use ordain_commit::options::BACKOFF;
 use ordain_commit::{
-    Age, AttemptId, Bounds, CommitEngine, ConcurrencyControl, Ended, Ending, Mode, Target, Verdict,
+    Age, AttemptId, Bounds, CommitEngine, Commitment, ConcurrencyControl, Ended, Ending, Mode, Target,
+    Verdict,
 };
 use ordain_execution::TableChange;
 use ordain_model::{Abort, Cell, Gsn, Offer};
@@ -253,12 +254,19 @@ impl ConcurrencyControl for Optimistic {
         Bounds { until: Age(0), ..bounds }
     }
 
-    fn change(&mut self, store: &mut MemoryStore, change: TableChange, _stamp: Age, version: Gsn) {
+    fn change(&mut self, store: &mut MemoryStore, change: TableChange, _with: &Commitment, version: Gsn) {
         self.table.changed += 1;
         change.apply(&mut store.table(version));
     }
 
-    fn install(&mut self, store: &mut MemoryStore, record: RecordId, cell: Cell, _stamp: Age, version: Gsn) {
+    fn install(
+        &mut self,
+        store: &mut MemoryStore,
+        record: RecordId,
+        cell: Cell,
+        _with: &Commitment,
+        version: Gsn,
+    ) {
         self.table.installed += 1;
         store.put_back(record, cell, version);
     }

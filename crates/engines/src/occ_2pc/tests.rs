@@ -59,7 +59,7 @@ impl Shard {
         for key in keys {
             let record = self.record(key);
             let cell = Cell { value: Some(Value::String(b"v".to_vec())), ..Cell::ABSENT };
-            self.control.install(&mut self.store, record, cell, Age(n), Gsn(self.place));
+            self.control.install(&mut self.store, record, cell, &Commitment::at(Age(n)), Gsn(self.place));
         }
         self.finishes(n, Ending::Committed(Age(n)))
     }
@@ -203,7 +203,7 @@ fn a_change_of_whole_databases_meets_everything() {
     assert!(shard.validates(3));
     assert_eq!(shard.access(4, b"z", Mode::Shared), Verdict::Waits);
     assert!(!shard.validates(2), "its record may stand in another database then");
-    shard.control.change(&mut shard.store, TableChange::Swap(Db(0), Db(1)), Age(3), Gsn(9));
+    shard.control.change(&mut shard.store, TableChange::Swap(Db(0), Db(1)), &Commitment::at(Age(3)), Gsn(9));
     assert_eq!(shard.finishes(3, Ending::Committed(Age(3))), (vec![], vec![4]), "4 came before");
     shard.finishes(4, Ending::Aborted);
     assert!(!shard.validates(2), "and it does");

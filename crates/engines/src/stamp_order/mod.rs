@@ -15,7 +15,7 @@ mod tests;
 use std::collections::{BTreeMap, BTreeSet};
 
 use ordain_commit::{
-    Age, AttemptId, Bounds, ConcurrencyControl, Ended, Ending, Mode, Stamps, Target, Verdict,
+    Age, AttemptId, Bounds, Commitment, ConcurrencyControl, Ended, Ending, Mode, Stamps, Target, Verdict,
 };
 use ordain_execution::TableChange;
 use ordain_model::{Cell, Gsn};
@@ -298,7 +298,8 @@ impl<H: History> ConcurrencyControl for StampOrder<H> {
         verdict
     }
 
-    fn change(&mut self, store: &mut MemoryStore, change: TableChange, stamp: Age, version: Gsn) {
+    fn change(&mut self, store: &mut MemoryStore, change: TableChange, with: &Commitment, version: Gsn) {
+        let stamp = with.stamp;
         self.table.history.remember(stamp);
         self.newest.remember(stamp);
         // Accesses with earlier stamps are refused from now on.
@@ -306,7 +307,15 @@ impl<H: History> ConcurrencyControl for StampOrder<H> {
         change.apply(&mut store.table(version));
     }
 
-    fn install(&mut self, store: &mut MemoryStore, record: RecordId, cell: Cell, stamp: Age, version: Gsn) {
+    fn install(
+        &mut self,
+        store: &mut MemoryStore,
+        record: RecordId,
+        cell: Cell,
+        with: &Commitment,
+        version: Gsn,
+    ) {
+        let stamp = with.stamp;
         self.newest.remember(stamp);
         let keeps = self.serves;
         let history = &mut self.records.find_or_add(store, record, stamp).history;
@@ -425,11 +434,16 @@ impl<H: History> ConcurrencyControl for StampOrder<H> {
         self.records.find_or_add(store, record, stamp).history.remember(stamp);
     }
 
-    fn seen<'a>(&'a self, store: &MemoryStore, record: RecordId, stamp: Age) -> Option<(&'a Cell, Gsn)> {
+    fn seen<'a>(
+        &'a self,
+        store: &MemoryStore,
+        record: RecordId,
+        (_, stamp): (AttemptId, Age),
+    ) -> Option<(&'a Cell, Gsn)> {
         self.records.get(store, record)?.history.replaced(stamp)
     }
 
-    fn replaced<'a>(&'a self, stamp: Age) -> Vec<(RecordId, &'a Cell)> {
+    fn replaced<'a>(&'a self, (_, stamp): (AttemptId, Age)) -> Vec<(RecordId, &'a Cell)> {
         let of = |of: &'a OfRecord<Stamped<H>>| Some((of.record, of.marks.history.replaced(stamp)?.0));
         if H::KEEPS { self.records.iter().filter_map(of).collect() } else { Vec::new() }
     }

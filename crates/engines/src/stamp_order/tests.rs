@@ -4,6 +4,8 @@
 use ordain_commit::TransactionId;
 use ordain_model::{Db, KeyHash};
 
+use ordain_commit::Commitment;
+
 use super::*;
 
 type Order = StampOrder<Latest>;
@@ -108,7 +110,7 @@ fn places_of_marks_are_used_again() {
         }
         for key in 0..10_u8 {
             let (record, cell) = (record(&mut store, &[key]), Cell::ABSENT);
-            marks.install(&mut store, record, cell, Age(round), Gsn(round));
+            marks.install(&mut store, record, cell, &Commitment::at(Age(round)), Gsn(round));
         }
         marks.finish(&mut store, attempt(round), Ending::Aborted, &mut Ended::default());
         marks.check(&store, &|_| true).unwrap();

@@ -7,7 +7,7 @@ mod scenarios;
 mod shard;
 
 use ordain_commit::options::{CAP, PREWRITE};
-use ordain_commit::{Age, AttemptId, Bounds};
+use ordain_commit::{Age, AttemptId, Bounds, Commitment};
 use ordain_engines::maat::ENGINE;
 use ordain_execution::TableChange;
 use ordain_model::{Cell, Db, Gsn, KeyHash, Offer, OptionValue, Options, Value};
@@ -63,12 +63,12 @@ fn seen(shard: &Shard, key: u8) -> Option<u64> {
 
 /// Installs the content of a writer with its stamp; none if it deletes the key, or clears the table, which is the key `None`.
 fn install(shard: &mut Shard, key: Option<u8>, writer: Option<u64>, stamp: u64) {
-    let (stamp, version) = (Age(stamp), Gsn(writer.unwrap_or(1)));
+    let (with, version) = (&Commitment::at(Age(stamp)), Gsn(writer.unwrap_or(1)));
     let Some(key) = key else {
-        return shard.control.change(&mut shard.store, TableChange::Clear(None), stamp, version);
+        return shard.control.change(&mut shard.store, TableChange::Clear(None), with, version);
     };
     let value = writer.map(|writer| Value::String(writer.to_le_bytes().to_vec()));
     let record = shard.record(key);
-    shard.control.install(&mut shard.store, record, Cell { value, ..Cell::ABSENT }, stamp, version);
+    shard.control.install(&mut shard.store, record, Cell { value, ..Cell::ABSENT }, with, version);
     shard.store.release_if_absent(record);
 }

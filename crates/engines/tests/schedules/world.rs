@@ -596,6 +596,8 @@ impl World {
             Order::RealTime => &[Level::StampOrder, Level::StrictSerializable],
             Order::Sessions => &[Level::StampOrder],
             Order::Stamps => &[Level::StampsAlone],
+            Order::Parallel => &[Level::SessionParallelSnapshot],
+            Order::FreshParallel => &[Level::FreshParallelSnapshot],
         };
         levels.iter().try_for_each(|level| judge(*level, &seen)).map_err(|finding| finding.to_string())
     }

@@ -3,7 +3,7 @@
 
 use ordain_commit::Mode::{Blind, Exclusive, Shared};
 use ordain_commit::Verdict::{Granted, Refused, Waits};
-use ordain_commit::{Age, CommitEngine, Mode, Verdict};
+use ordain_commit::{Age, AttemptId, CommitEngine, Mode, Verdict};
 use ordain_engines::{mvcc, timestamp};
 use ordain_model::Value;
 use ordain_role::{Bug, Bugs};
@@ -47,7 +47,9 @@ impl Story {
     fn seen(&mut self, stamp: u64) -> u64 {
         let record = self.shard.record(X);
         let Shard { store, control, .. } = &self.shard;
-        let cell = control.seen(store, record, Age(stamp)).map_or(store.cell(record), |(cell, _)| cell);
+        let cell = control
+            .seen(store, record, (AttemptId::default(), Age(stamp)))
+            .map_or(store.cell(record), |(cell, _)| cell);
         match &cell.value {
             Some(Value::String(bytes)) => u64::from_le_bytes(bytes.as_slice().try_into().expect("a stamp")),
             None => 0,
@@ -150,10 +152,10 @@ fn a_reader_of_the_whole_table_sees_what_its_stamp_sees() {
     }
     assert_eq!(story.ask(15, None, Shared), Granted);
     let record = story.shard.record(X);
-    let replaced = story.shard.control.replaced(Age(15));
+    let replaced = story.shard.control.replaced((AttemptId::default(), Age(15)));
     assert_eq!(replaced.iter().map(|(record, _)| *record).collect::<Vec<_>>(), [record]);
     assert_eq!(story.ask(12, X, Blind), Refused, "it has read all");
     assert_eq!((story.ask(30, None, Exclusive), story.commit(30)), (Granted, NO_ONE));
     assert_eq!(story.ask(25, None, Shared), Refused, "what the table held before is gone");
-    assert_eq!((story.seen(31), story.shard.control.replaced(Age(31)).len()), (0, 0));
+    assert_eq!((story.seen(31), story.shard.control.replaced((AttemptId::default(), Age(31))).len()), (0, 0));
 }

@@ -8,7 +8,7 @@ mod scenarios;
 mod shard;
 
 use ordain_commit::options::THOMAS;
-use ordain_commit::{Age, AttemptId, CommitEngine};
+use ordain_commit::{Age, AttemptId, CommitEngine, Commitment};
 use ordain_execution::TableChange;
 use ordain_model::{Cell, Gsn, Offer, OptionValue, Options, Value};
 use ordain_role::Bugs;
@@ -35,12 +35,12 @@ fn commit(shard: &mut Shard, who: AttemptId, stamp: u64) -> Outcome {
     let held = shard.held(who);
     if held.contains_key(&None) {
         let clear = TableChange::Clear(None);
-        shard.control.change(&mut shard.store, clear, Age(stamp), Gsn(1));
+        shard.control.change(&mut shard.store, clear, &Commitment::at(Age(stamp)), Gsn(1));
     }
     for key in held.into_keys().flatten() {
         let record = shard.record(key);
         let cell = Cell { value: Some(content(stamp)), ..Cell::ABSENT };
-        shard.control.install(&mut shard.store, record, cell, Age(stamp), Gsn(1));
+        shard.control.install(&mut shard.store, record, cell, &Commitment::at(Age(stamp)), Gsn(1));
     }
     shard.finish(who)
 }

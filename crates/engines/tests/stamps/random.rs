@@ -199,13 +199,14 @@ impl Run {
             let record = self.shard.record(key);
             for stamp in (first..=self.ceiling).chain([u64::MAX]) {
                 let Shard { store, control, .. } = &self.shard;
-                let cell =
-                    control.seen(store, record, Age(stamp)).map_or(store.cell(record), |(cell, _)| cell);
+                let cell = control
+                    .seen(store, record, (AttemptId::default(), Age(stamp)))
+                    .map_or(store.cell(record), |(cell, _)| cell);
                 let expected =
                     (!self.model.is_empty_at(stamp, key)).then(|| self.model.seen(stamp, Some(key)));
                 assert_eq!(cell.value, expected.map(crate::content), "key {key} at {stamp}");
                 let is_newest = store.cell(record) == cell;
-                let replaced = control.replaced(Age(stamp));
+                let replaced = control.replaced((AttemptId::default(), Age(stamp)));
                 assert!(is_newest || replaced.contains(&(record, cell)), "{replaced:?} at {stamp}");
             }
             self.shard.store.release_if_absent(record);

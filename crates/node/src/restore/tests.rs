@@ -2,8 +2,8 @@
 
 use ordain_checkpoint::{Item, Outcome};
 use ordain_commit::{
-    Age, AttemptId, Bounds, Content, Decided, Entries, Entry, Part, Prepare, SPACING, Standing, Term,
-    TransactionId, Write,
+    Age, AttemptId, Bounds, Commitment, Content, Decided, Entries, Entry, Part, Prepare, SPACING, Standing,
+    Term, TransactionId, View, Write,
 };
 use ordain_deterministic::sequencing::input_at;
 use ordain_log::MemoryDirectory;
@@ -268,7 +268,7 @@ fn what_a_partition_has_promised_before_a_cut_is_there_if_its_home_has_committed
     let partitions = [PartitionId(0), PartitionId(1)];
     let attempt = AttemptId { transaction: TransactionId::of(3), attempt: 1 };
     let standing = Part::Standing(Standing::default());
-    for (commit, expected) in [(Some(Age(1)), "new"), (None, "old")] {
+    for (commit, expected) in [(Some(Commitment::at(Age(1))), "new"), (None, "old")] {
         let mut disks = [MemoryDirectory::new(), MemoryDirectory::new()];
         let decided = Decided { commit, participants: vec![PartitionId(1)] };
         save_cut(
@@ -281,7 +281,8 @@ fn what_a_partition_has_promised_before_a_cut_is_there_if_its_home_has_committed
         let write = Write::new(Db(0), keys_of(&layout, partitions[1])[0].clone(), cell);
         let (bounds, ceiling) = (Bounds::at(Age(1)), Millis(0));
         let (changes, holds) = (Vec::new(), Vec::new());
-        let prepare = Prepare { attempt, bounds, ceiling, changes, writes: vec![write], holds };
+        let prepare =
+            Prepare { attempt, bounds, view: View::NONE, ceiling, changes, writes: vec![write], holds };
         let place = Epoch(5);
         let promise = Content::Prepare(prepare);
         let entry = Entry { place, term: Term(1), now: Millis(9), content: promise, agreed: None };

@@ -294,11 +294,14 @@ impl CommitSystem {
             Order::RealTime => &[Level::StampOrder, Level::StrictSerializable],
             Order::Sessions => &[Level::StampOrder],
             Order::Stamps => &[Level::StampsAlone],
+            Order::Parallel => &[Level::SessionParallelSnapshot],
+            Order::FreshParallel => &[Level::FreshParallelSnapshot],
         };
         levels.iter().try_for_each(|level| appends::check(*level, ending.history, lists))?;
         // Stamps that are chosen when attempts commit have nothing to do with time.
         let is_timed = engine.stamps() != Stamps::AtCommit;
-        if order == Order::RealTime || ending.config.faults.has(Fault::Clock) || !is_timed {
+        let has_order = !matches!(order, Order::RealTime | Order::Parallel | Order::FreshParallel);
+        if !has_order || ending.config.faults.has(Fault::Clock) || !is_timed {
             return Ok(());
         }
         appends::check_within(self.inversion_max(logs), ending.history, lists)
@@ -362,13 +365,14 @@ fn in_order<'a>(
                 None
             }
             Content::Outcome(attempt, commit) => {
-                promised.remove(attempt).and_then(|written| Some(((*commit)?, written)))
+                promised.remove(attempt).and_then(|written| Some((commit.as_ref()?.stamp, written)))
             }
             Content::Begin
             | Content::Deny(_)
             | Content::Forget(_)
             | Content::Reserve(_)
             | Content::Mark
+            | Content::Announce(_)
             | Content::Meet(_) => None,
         };
         all.extend(written);

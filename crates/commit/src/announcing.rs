@@ -1,0 +1,312 @@
+//! Announcements: what homes tell others of their decisions (Propagate, sheet fwkv.md, 4.9 and 4.10), and what is heard of it.
+//!
+//! A home tells each other partition the number up to which it has decided, as far as that partition has acknowledged the decisions that
+//! concern it. The receiver writes that into its log; only then it counts. A message that is lost is said again with the next leader or
+//! stream, so nobody waits for a gap to close.
+
+use std::collections::{BTreeMap, VecDeque};
+
+use ordain_model::{Micros, PartitionId};
+
+use crate::concurrency::Snapshots;
+use crate::coordinator::Unacknowledged;
+use crate::desk::Desk;
+use crate::entry::{Announced, Content};
+use crate::message::Protocol;
+
+/// Others are told of decisions this often at most.
+const EVERY: Micros = Micros::from_millis(1);
+/// Others are told of readers that are over so late, unless something was decided.
+const LATER: Micros = Micros::from_millis(100);
+
+/// The sending side.
+#[derive(Debug, Default)]
+pub struct Announcing {
+    /// Numbers of decisions, with the times from which on others may be told of them.
+    waiting: VecDeque<(Micros, u64)>,
+    /// Others may be told up to here.
+    may_tell: u64,
+    /// The number that each partition was told of.
+    told: BTreeMap<PartitionId, u64>,
+    /// The lowest number of a reader that others were told of, and when they are told of a higher one.
+    low: (u64, Option<Micros>),
+    /// Something was decided, acknowledged or lost since they were told.
+    is_news: bool,
+    next: Micros,
+}
+
+impl Announcing {
+    /// The node serves its partition no more.
+    pub fn stand(&mut self) {
+        *self = Announcing::default();
+    }
+
+    /// Messages to a partition may be lost.
+    pub fn disturbed(&mut self, partition: PartitionId) {
+        self.told.remove(&partition);
+        self.is_news = self.may_tell > 0;
+    }
+
+    /// A partition has acknowledged a decision.
+    pub fn acknowledged(&mut self) {
+        self.is_news = self.may_tell > 0;
+    }
+
+    /// Takes note of what was decided in this turn, and of the lowest number that a reader may have.
+    pub fn note(&mut self, low: u64, desk: &Desk<'_>) {
+        let is_of_interest = desk.site.snapshots != Snapshots::Never && desk.site.layout.partitions() > 1;
+        let number = desk.agreed.heard().of(desk.site.partition);
+        let last = self.waiting.back().map_or(self.may_tell, |(_, last)| *last);
+        if !is_of_interest || desk.lead.is_none() {
+            return;
+        }
+        if number > last {
+            let at = desk.elapsed().plus(desk.site.announces_after);
+            self.waiting.push_back((at, number));
+        }
+        if low > self.low.0.max(1) && desk.site.snapshots == Snapshots::AtFirstRead {
+            self.low.1.get_or_insert(desk.elapsed().plus(LATER));
+        }
+    }
+
+    /// The time at which others are told, if there is something to tell.
+    pub fn due(&self) -> Option<Micros> {
+        let news = self.is_news.then_some(Micros(0));
+        let waiting = self.waiting.front().map(|(at, _)| *at);
+        let first = [news, waiting, self.low.1].into_iter().flatten().min();
+        first.map(|at| at.max(self.next))
+    }
+
+    /// Tells the others, if it is time.
+    pub fn pass(&mut self, low: u64, unacknowledged: &Unacknowledged, desk: &mut Desk<'_>) {
+        if self.due().is_none_or(|due| due > desk.elapsed()) {
+            return;
+        }
+        while let Some((_, number)) = self.waiting.pop_front_if(|(at, _)| *at <= desk.elapsed()) {
+            self.may_tell = number;
+        }
+        let tells_low = self.low.1.take_if(|at| *at <= desk.elapsed()).is_some();
+        self.low.0 = if tells_low { low } else { self.low.0 };
+        (self.is_news, self.next) = (false, desk.elapsed().plus(EVERY));
+        for partition in (0..desk.site.layout.partitions()).map(PartitionId) {
+            let number =
+                unacknowledged.first(partition).map_or(u64::MAX, |first| first - 1).min(self.may_tell);
+            let told = self.told.get(&partition).copied().unwrap_or(0);
+            if partition != desk.site.partition
+                && (number > told || tells_low)
+                && desk.tell_manager(partition, Protocol::Announce(number.max(told), low))
+            {
+                self.told.insert(partition, number.max(told));
+            }
+        }
+    }
+}
+
+/// The receiving side.
+#[derive(Debug, Default)]
+pub struct Hearing {
+    /// What was heard and is not in the log.
+    heard: BTreeMap<PartitionId, Announced>,
+    /// An entry is on its way into the log.
+    is_appended: bool,
+}
+
+impl Hearing {
+    /// A home has said how far it is.
+    pub fn hear(&mut self, said: Announced) {
+        let known = self.heard.entry(said.home.partition).or_insert(said);
+        let number = said.number.max(known.number);
+        let (home, low) = (said.home, said.low).max((known.home, known.low));
+        *known = Announced { home, number, low };
+    }
+
+    /// Appends what was heard, unless an entry is on its way: what is heard meanwhile goes together.
+    pub fn append(&mut self, desk: &mut Desk<'_>) {
+        if self.is_appended || self.heard.is_empty() || desk.lead.is_none() || desk.appender.is_full() {
+            return;
+        }
+        self.is_appended = true;
+        let said = std::mem::take(&mut self.heard).into_values().collect();
+        desk.append(desk.clock, Content::Announce(said));
+    }
+
+    /// The entry is in the log.
+    pub fn ended(&mut self) {
+        self.is_appended = false;
+    }
+
+    /// The entry is not in the log and never will be.
+    pub fn unwritten(&mut self, said: &[Announced]) {
+        self.is_appended = false;
+        said.iter().for_each(|said| self.hear(*said));
+    }
+
+    /// The node serves its partition no more.
+    pub fn stand(&mut self) {
+        *self = Hearing::default();
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::Arc;
+
+    use ordain_model::{Epoch, Millis};
+    use ordain_role::NodeId;
+
+    use super::*;
+    use crate::bench::Bench;
+    use crate::entry::{Commit, Entry};
+    use crate::ids::{Age, AttemptId, Lead, Term, TransactionId};
+    use crate::message::{Message, Termed};
+    use crate::view::{Seen, View};
+
+    const OWN: PartitionId = PartitionId(0);
+    const OTHER: PartitionId = PartitionId(1);
+
+    fn lead(partition: PartitionId) -> Lead {
+        Lead { partition, term: Term(1) }
+    }
+
+    fn who(number: u64) -> AttemptId {
+        AttemptId { transaction: TransactionId { home: lead(OWN), number }, attempt: 1 }
+    }
+
+    /// The leader of the first of several partitions.
+    struct Home {
+        at: Bench,
+        announcing: Announcing,
+        unacknowledged: Unacknowledged,
+    }
+
+    impl Home {
+        fn new(delay: u64) -> Home {
+            let mut at = Bench::new(0);
+            (at.site.snapshots, at.site.announces_after) = (Snapshots::AtBegin, Micros(delay));
+            at.lead = Some(lead(OWN));
+            at.leaders.note(lead(OWN), NodeId(0));
+            at.leaders.note(lead(OTHER), NodeId(1));
+            let home =
+                Home { at, announcing: Announcing::default(), unacknowledged: Unacknowledged::default() };
+            home.applying(1, Content::Begin)
+        }
+
+        fn applying(mut self, place: u64, content: Content) -> Home {
+            self.apply(place, content);
+            self
+        }
+
+        fn apply(&mut self, place: u64, content: Content) {
+            let entry = Entry { place: Epoch(place), term: Term(1), now: Millis(0), content, agreed: None };
+            self.at.agreed.apply(&Arc::new(entry)).unwrap();
+            self.at.tell(|desk| self.announcing.note(1, desk));
+        }
+
+        /// Decides; with another participant or alone.
+        fn commit(&mut self, place: u64, participants: Vec<PartitionId>) {
+            let (ceiling, session, reply, changes, writes) = Default::default();
+            let (attempt, age, view) = (who(place), Age(1), View::of(Seen::NOTHING));
+            self.unacknowledged.add(who(place), place, participants.iter().copied().collect());
+            let low = 0;
+            let commit =
+                Commit { attempt, age, view, low, ceiling, session, reply, changes, writes, participants };
+            self.apply(place, Content::Commit(commit));
+        }
+
+        /// What the other partition is told at a time.
+        fn told(&mut self, micros: u64) -> Vec<u64> {
+            self.at.elapsed = Micros(micros);
+            let Home { at, announcing, unacknowledged } = self;
+            let sends = at.tell(|desk| announcing.pass(1, unacknowledged, desk)).into_iter();
+            let number = |(_, message)| match message {
+                Message::Termed(Termed { to, content: Protocol::Announce(number, 1), .. }) => {
+                    assert_eq!(to, lead(OTHER));
+                    number
+                }
+                other => panic!("{other:?}"),
+            };
+            sends.map(number).collect()
+        }
+    }
+
+    #[test]
+    fn a_partition_is_told_what_it_has_installed_or_takes_no_part_in() {
+        let mut home = Home::new(0);
+        assert_eq!(home.told(0), []);
+        home.commit(5, vec![]);
+        assert_eq!((home.told(0), home.told(5_000)), (vec![5], vec![]), "once");
+        home.commit(6, vec![OTHER]);
+        home.commit(9, vec![]);
+        assert_eq!(home.told(9_000), [], "it does not know 6");
+        assert!(home.unacknowledged.acknowledge(who(6), OTHER));
+        home.announcing.acknowledged();
+        assert_eq!(home.told(10_500), [9]);
+        home.announcing.disturbed(OTHER);
+        assert_eq!(home.told(20_000), [9], "its next leader may not know it");
+    }
+
+    #[test]
+    fn others_are_told_as_late_as_the_option_says() {
+        let mut home = Home::new(7_000);
+        home.commit(5, vec![]);
+        home.at.elapsed = Micros(3_000);
+        home.commit(6, vec![]);
+        assert_eq!(home.announcing.due(), Some(Micros(7_000)));
+        assert_eq!((home.told(6_999), home.told(7_000), home.told(9_999)), (vec![], vec![5], vec![]));
+        assert_eq!(home.told(10_000), [6]);
+    }
+
+    #[test]
+    fn what_was_heard_goes_into_the_log_once() {
+        let mut at = Bench::new(0);
+        at.lead = Some(lead(OWN));
+        let mut hearing = Hearing::default();
+        let append = |hearing: &mut Hearing, at: &mut Bench| -> Vec<Announced> {
+            let sends = at.tell(|desk| hearing.append(desk)).into_iter();
+            let said = sends.map(|(_, message)| match message {
+                Message::Log(ordain_replication::Log::Append(entry)) => match &entry.content {
+                    Content::Announce(said) => said.clone(),
+                    other => panic!("{other:?}"),
+                },
+                other => panic!("{other:?}"),
+            });
+            said.flatten().collect()
+        };
+        let said = |number, low| Announced { home: lead(OTHER), number, low };
+        assert_eq!(append(&mut hearing, &mut at), []);
+        hearing.hear(said(7, 2));
+        hearing.hear(said(5, 3));
+        assert_eq!(
+            (append(&mut hearing, &mut at), append(&mut hearing, &mut at)),
+            (vec![said(7, 3)], vec![])
+        );
+        hearing.hear(said(8, 3));
+        assert_eq!(append(&mut hearing, &mut at), [], "one is on its way");
+        hearing.ended();
+        assert_eq!(append(&mut hearing, &mut at), [said(8, 3)], "it came meanwhile");
+        hearing.unwritten(&[said(8, 3)]);
+        assert_eq!(append(&mut hearing, &mut at), [said(8, 3)], "there was no space");
+        hearing.ended();
+        at.appender.set_full(true);
+        hearing.hear(said(9, 3));
+        assert_eq!(append(&mut hearing, &mut at), []);
+    }
+
+    /// Sheet fwkv.md, E8: sets of readers become empty though nothing is decided any more.
+    #[test]
+    fn others_are_told_of_readers_that_are_over() {
+        let mut home = Home::new(0);
+        home.at.site.snapshots = Snapshots::AtFirstRead;
+        home.at.tell(|desk| home.announcing.note(6, desk));
+        assert_eq!(home.announcing.due(), Some(LATER));
+        home.at.elapsed = LATER;
+        let Home { at, announcing, unacknowledged } = &mut home;
+        let sends = at.tell(|desk| announcing.pass(6, unacknowledged, desk));
+        let low = |(_, message): &(_, Message)| {
+            matches!(message, Message::Termed(Termed { content: Protocol::Announce(_, 6), .. }))
+        };
+        assert_eq!(sends.iter().filter(|sent| low(sent)).count(), 1);
+        at.tell(|desk| announcing.note(6, desk));
+        assert_eq!(announcing.due(), None, "once");
+    }
+}
