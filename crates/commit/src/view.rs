@@ -8,7 +8,7 @@ use ordain_model::wire::{Codec, Reader};
 use ordain_model::{PartitionId, codec};
 use smallvec::SmallVec;
 
-use crate::ids::AttemptId;
+use crate::ids::{AttemptId, Lead, TransactionId};
 use crate::known::Living;
 
 /// A number for each partition: the place of a decision in its log. Numbers that are missing at the end are 0.
@@ -77,11 +77,10 @@ impl Codec for Vector {
     }
 }
 
-/// Attempts that only read and must not see a write: they have read something that it follows as it was before. In ascending order, each once.
+/// Attempts that only read and must not see a write: they have read something that it follows as it was before. In ascending order, one of each
+/// transaction: when its next attempt begins the one before is over.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Anti(Vec<AttemptId>);
-
-codec!(struct Anti(_));
 
 impl Anti {
     /// True if an attempt is in it.
@@ -92,8 +91,9 @@ impl Anti {
 
     /// Adds an attempt.
     pub fn add(&mut self, who: AttemptId) {
-        if let Err(at) = self.0.binary_search(&who) {
-            self.0.insert(at, who);
+        match self.0.binary_search_by_key(&who.transaction, |other| other.transaction) {
+            Ok(at) => self.0[at] = who.max(self.0[at]),
+            Err(at) => self.0.insert(at, who),
         }
     }
 
@@ -127,6 +127,62 @@ impl Anti {
     pub fn iter(&self) -> impl Iterator<Item = AttemptId> {
         self.0.iter().copied()
     }
+}
+
+/// A set may be long and stands in each message about its writer, so its bytes are few: the claim of each home once, and of each transaction
+/// how much its number is above the one before, and the attempt, in as many bytes as they need.
+impl Codec for Anti {
+    const LEAST: usize = 1;
+
+    fn encode(&self, out: &mut Vec<u8>) {
+        let homes = || self.0.chunk_by(|a, b| a.home() == b.home());
+        varint(homes().count() as u64, out);
+        for its in homes() {
+            its[0].home().encode(out);
+            varint(its.len() as u64, out);
+            let mut last = 0;
+            for who in its {
+                varint(who.transaction.number - last, out);
+                varint(who.attempt.into(), out);
+                last = who.transaction.number;
+            }
+        }
+    }
+
+    fn decode(bytes: &mut Reader<'_>) -> Option<Anti> {
+        let mut anti = Anti::default();
+        for _ in 0..read_varint(bytes)? {
+            let home = Lead::decode(bytes)?;
+            let mut number = 0u64;
+            for _ in 0..read_varint(bytes)? {
+                number = number.checked_add(read_varint(bytes)?)?;
+                let attempt = u32::try_from(read_varint(bytes)?).ok()?;
+                anti.add(AttemptId { transaction: TransactionId { home, number }, attempt });
+            }
+        }
+        Some(anti)
+    }
+}
+
+/// Appends a number, seven bits a byte, the lowest first.
+fn varint(mut number: u64, out: &mut Vec<u8>) {
+    while number >= 0x80 {
+        out.push(number as u8 | 0x80);
+        number >>= 7;
+    }
+    out.push(number as u8);
+}
+
+fn read_varint(bytes: &mut Reader<'_>) -> Option<u64> {
+    let mut number = 0;
+    for shift in (0..64).step_by(7) {
+        let byte = u8::decode(bytes)?;
+        number |= u64::from(byte & 0x7f).checked_shl(shift)?;
+        if byte < 0x80 {
+            return Some(number);
+        }
+    }
+    None
 }
 
 /// A vector with anti-dependencies.
@@ -206,14 +262,14 @@ impl View {
 
     /// About how many bytes it has.
     pub fn weight(&self) -> usize {
-        self.0.as_ref().map_or(1, |seen| 8 + seen.vector.0.len() * 8 + seen.anti.len() * 22)
+        self.0.as_ref().map_or(1, |seen| 8 + seen.vector.0.len() * 8 + seen.anti.len() * 4)
     }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::ids::TransactionId;
+    use crate::ids::Term;
 
     fn vector(numbers: &[u64]) -> Vector {
         let mut vector = Vector::default();
@@ -269,7 +325,27 @@ mod tests {
         assert_eq!(View::from_bytes(&view.to_bytes()), Some(view.clone()));
         assert_eq!(view.decided(PartitionId(0), 9).seen().vector, vector(&[9, 2]));
         assert_eq!((View::NONE.to_bytes().len(), View::NONE.decided(PartitionId(0), 9)), (1, View::NONE));
+        // One attempt of a transaction, the last.
+        anti.add(AttemptId { attempt: 7, ..who(5) });
+        anti.add(AttemptId { attempt: 6, ..who(5) });
+        assert!(anti.has(AttemptId { attempt: 7, ..who(5) }) && anti.len() == 2);
         anti.retain(|who| who.transaction.number > 3);
         assert_eq!((numbers(&anti), anti.len(), anti.is_empty()), (vec![5], 1, false));
+    }
+
+    #[test]
+    fn a_long_set_has_few_bytes_and_comes_back() {
+        let mut anti = Anti::default();
+        assert_eq!(Anti::from_bytes(&anti.to_bytes()), Some(anti.clone()));
+        for number in 0..300u64 {
+            let home = Lead { partition: PartitionId(number as u16 % 3), term: Term(1 << (number % 3 * 20)) };
+            let transaction = TransactionId { home, number: (1 << 40) + number * 5 };
+            anti.add(AttemptId { transaction, attempt: number as u32 % 200 });
+        }
+        let bytes = anti.to_bytes();
+        assert!(bytes.len() < 300 * 3 + 60, "{}", bytes.len());
+        assert_eq!(Anti::from_bytes(&bytes), Some(anti));
+        assert!((0..bytes.len()).all(|cut| Anti::from_bytes(&bytes[..cut]).is_none()));
+        assert_eq!(Anti::from_bytes(&[0xff; 40]), None);
     }
 }

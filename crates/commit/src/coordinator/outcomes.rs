@@ -23,7 +23,8 @@ pub struct Unacknowledged {
 impl Unacknowledged {
     /// Adds a commit that was decided with this number.
     pub fn add(&mut self, who: AttemptId, number: u64, participants: BTreeSet<PartitionId>) {
-        for partition in &participants {
+        // Without views decisions have no numbers.
+        for partition in participants.iter().filter(|_| number > 0) {
             self.numbers.entry(*partition).or_default().insert(number);
         }
         if !participants.is_empty() {
@@ -34,8 +35,10 @@ impl Unacknowledged {
     /// A participant knows a commit; answers whether all do, who have not before.
     pub fn acknowledge(&mut self, who: AttemptId, from: PartitionId) -> bool {
         let Some((number, awaited)) = self.by_attempt.get_mut(&who).map(|of| &mut **of) else { return false };
-        if awaited.remove(&from) {
-            self.numbers.entry(from).or_default().remove(number);
+        if awaited.remove(&from)
+            && let Some(numbers) = self.numbers.get_mut(&from)
+        {
+            numbers.remove(number);
         }
         awaited.is_empty() && self.by_attempt.remove(&who).is_some()
     }
@@ -76,7 +79,8 @@ impl Unacknowledged {
             return Err(format!("attempt {who} is known to all and kept"));
         }
         for (partition, numbers) in &self.numbers {
-            let its = self.by_attempt.values().filter(|of| of.1.contains(partition)).map(|of| of.0);
+            let its =
+                self.by_attempt.values().filter(|of| of.0 > 0 && of.1.contains(partition)).map(|of| of.0);
             if its.collect::<BTreeSet<u64>>() != *numbers {
                 return Err(format!(
                     "partition {} has not acknowledged {numbers:?}, and more or less",
