@@ -9,14 +9,14 @@ use std::sync::Arc;
 use ordain_checkpoint::Outcome;
 use ordain_family::TAKES_TRANSACTIONS;
 use ordain_model::{Epoch, Front, Micros, Millis, OpenId, OutcomeBatch};
-use ordain_replication::{Log, Saving};
+use ordain_replication::Log;
 use ordain_role::{Address, Bug, Event, NodeId, Now, Outbox, PeerChange, PeerState, Role, TimerId, Topology};
 
 use crate::agreed::{Agreed, Effect};
 use crate::announcing::Hearing;
 use crate::cohort::Cohort;
 use crate::coordinator::Coordinator;
-use crate::cuts::{Answer, Cuts};
+use crate::cuts::Cuts;
 use crate::desk::{Appender, Departing, Desk, Leaders, Site};
 use crate::entry::{Announced, Content, Entry};
 use crate::figures::{self, Traffic};
@@ -105,6 +105,7 @@ macro_rules! desk {
     };
 }
 
+mod checkpoints;
 mod meeting;
 
 impl Manager {
@@ -440,39 +441,6 @@ impl Manager {
             Content::Meet(_) => self.founding.iter_mut().for_each(Founding::unwritten),
             Content::Announce(said) => self.hearing.unwritten(said),
             Content::Begin | Content::Mark => {}
-        }
-    }
-
-    // ---- checkpoints -----------------------------------------------------------------------------------------
-
-    fn take_saving(&mut self, saving: &Saving, out: &mut Outbox<Message>) {
-        match saving {
-            Saving::Taken(_) | Saving::Dropped(_) => self.giver.take(saving, &mut self.agreed),
-            Saving::Wanted => self.cuts.want(),
-            // Its part is given without being asked for.
-            Saving::Begun(_) => {}
-            saving => out.halt(format!("a manager was sent a message that is not for it: {saving:?}")),
-        }
-    }
-
-    fn answer_savers(&mut self, answers: Vec<Answer>) {
-        let place = self.agreed.place();
-        for (asker, status) in answers {
-            self.coordinator.answer_saver(asker, status, place);
-        }
-    }
-
-    /// Goes on with checkpoints: chooses cuts, and gives its part of one away.
-    fn save(&mut self, now: Now, out: &mut Outbox<Message>) {
-        let savers = self.coordinator.take_savers();
-        let mut desk = desk!(self, now, out);
-        if !savers.is_empty() {
-            self.cuts.ask(savers, &mut desk);
-        }
-        let answers = self.cuts.pass(self.giver.is_giving(), &mut desk);
-        self.answer_savers(answers);
-        if let Some(pause) = self.giver.give(&mut self.agreed, out) {
-            out.set_timer(GIVE, pause);
         }
     }
 

@@ -154,7 +154,12 @@ impl<'a> Versions<'a> {
             let values = match op {
                 Op::Read { values, .. } => &values[..],
                 Op::Get { value, .. } => value.as_slice(),
-                Op::Append { .. } | Op::Put { .. } => continue,
+                // What it appends to may be the first that an update looks at, and shows nothing of that.
+                Op::Append { .. } => {
+                    sites.insert(0);
+                    continue;
+                }
+                Op::Put { .. } => continue,
             };
             let (key, name) = (op.key(), Name(txn.txn.base));
             self.own(reader, at, values, findings);

@@ -77,8 +77,6 @@ struct Part {
     lead: Option<Lead>,
     /// An access is not answered.
     is_awaited: bool,
-    /// That access reads something.
-    reads: bool,
     has_written: bool,
     /// Its records as compute fragments elsewhere have left them, until it is told.
     returned: Vec<Write>,
@@ -164,6 +162,7 @@ impl Executing {
     ) -> bool {
         let fragments = chunk.fragments(&chunk.txns()[at]);
         let shards: Vec<usize> = self.parts.keys().copied().collect();
+        let fixing = self.first_reader(fragments);
         for shard in shards {
             let until = self.may_run(shard, chunk, fragments, &desk.site.layout);
             let part = &self.parts[&shard];
@@ -173,8 +172,7 @@ impl Executing {
             }
             let is_reading =
                 part.fragments[first..until].iter().any(|n| reads_something(&fragments[*n as usize]));
-            let is_fixing = |part: &Part| part.is_awaited && part.reads;
-            if snapshot.reads == Reads::First && is_reading && self.parts.values().any(is_fixing) {
+            if snapshot.reads == Reads::First && is_reading && Some(shard) != fixing {
                 continue;
             }
             let Some(participant) = desk.participant(shard) else { return false };
@@ -188,7 +186,6 @@ impl Executing {
             part.lead = Some(participant.1);
             part.sent = until;
             part.is_awaited = true;
-            part.reads = is_reading;
             let access = Access {
                 attempt: who,
                 age,
@@ -206,6 +203,16 @@ impl Executing {
             desk.access(participant, chunk, access);
         }
         true
+    }
+
+    /// The shard that runs the first fragment of all that looks at something: its answer fixes the attempt's snapshot. A fragment over the
+    /// whole table looks at the first shard first.
+    fn first_reader(&self, fragments: &[Fragment]) -> Option<usize> {
+        let firsts = self.parts.iter().filter_map(|(shard, part)| {
+            let first = part.fragments.iter().find(|n| reads_something(&fragments[**n as usize]))?;
+            Some((*first, *shard))
+        });
+        firsts.min().map(|(_, shard)| shard)
     }
 
     /// The number of a shard's fragments up to which nothing is missing that they need.

@@ -333,7 +333,11 @@ fn first_reads_are_fresh_at_each_site() {
     let stale = [read(1, &[A]), read(2, &[])];
     assert_eq!(verdict(reader(&stale), &[]), Ok(()));
     assert_eq!(verdict(reader(&stale), &[(2, 1)]), Err(Anomaly::StaleRead));
-    // Of one that writes only the very first read is fresh.
+    // Of one that writes only the very first read is fresh, and that may be what it appends to.
+    let appends = [append(3, C + 2), read(2, &[])];
+    let ops = [write(1, 1), write(2, 2), reader(&appends)];
+    let appending = super::history(&ops, &[(1, &[A]), (2, &[B]), (3, &[C + 2])]);
+    assert_eq!(judge(Level::FreshParallelSnapshot, &appending), Ok(()));
     let update = [read(1, &[A]), read(2, &[]), append(3, C + 2)];
     let mut history =
         history(&[write(1, 1), write(2, 2), reader(&update)], &[(1, &[A]), (2, &[B]), (3, &[C + 2])]);

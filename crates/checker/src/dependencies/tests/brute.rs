@@ -275,7 +275,9 @@ impl Case<'_> {
             let is_read = |(at, op): &&(usize, &Op)| op.written().is_none() && !has_put(*at, op.key());
             reads.iter().filter(is_read).all(|(at, op)| {
                 let mut before = reads[..*at].iter().filter(is_read);
-                let is_first = !before.any(|(_, other)| is_update || site(other) == site(op));
+                // An update may look first at what it appends to.
+                let looks = reads[..*at].iter().any(|(_, other)| matches!(other, Op::Append { .. }));
+                let is_first = !looks && !before.any(|(_, other)| is_update || site(other) == site(op));
                 let order = &self.history.orders.get(&op.key()).cloned().unwrap_or_default();
                 let place = |value: &u64| order.iter().position(|other| other == value);
                 let sees_until = match op {
