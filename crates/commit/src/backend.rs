@@ -3,18 +3,23 @@
 use ordain_gateway::{Backend, Begin, Services, Transaction, direct};
 use ordain_model::{Stamp, Token, Writer};
 
+use crate::concurrency::Snapshots;
+
 /// The backend of engines whose transactions commit in an order of their own.
 ///
-/// A token is the stamp of the last decision that a connection has seen.
+/// A token is the stamp of the last decision that a connection has seen. With snapshots it is the number of that, and tells no other node
+/// what the connection follows.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Committing(
+pub(crate) struct Committing {
     /// The services of the engine.
-    pub(crate) Services,
-);
+    pub(crate) services: Services,
+    /// When its attempts take their snapshots.
+    pub(crate) snapshots: Snapshots,
+}
 
 impl Backend for Committing {
     fn services(&self) -> Services {
-        self.0
+        self.services
     }
 
     /// An interactive transaction stays open at the leader of its home, and takes its locks as its commands come.
@@ -27,6 +32,11 @@ impl Backend for Committing {
     }
 
     fn read_token(&self, number: Option<u64>) -> Result<Token, &'static str> {
+        if self.snapshots != Snapshots::Never {
+            return Err(
+                "ERR with this engine what a connection has seen is known to its node alone: connect to that one",
+            );
+        }
         // A reply can hold no larger number.
         let stamp = number.filter(|stamp| *stamp <= i64::MAX as u64);
         stamp.map(Token::of).ok_or("ERR a token is an integer, as CLIENT EPOCH has answered it")

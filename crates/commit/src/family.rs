@@ -111,7 +111,13 @@ impl Family for CommitFamily {
         let layout = settings.topology.layout.clone();
         let gateway = Gateway::new(id, registry.clone(), layout, place, ChunkNo(life));
         // The manager of the node takes everything, and finds out who leads.
-        gateway.with_backend(Arc::new(Committing(self.services))).in_pieces(settings.piece).without_others()
+        gateway
+            .with_backend(Arc::new(Committing {
+                services: self.services,
+                snapshots: self.engine.snapshots(),
+            }))
+            .in_pieces(settings.piece)
+            .without_others()
     }
 
     fn router(&self, settings: &NodeSettings) -> Box<dyn Router> {

@@ -224,9 +224,9 @@ pub static ENGINES: [EngineInfo; 15] = [
     EngineInfo { name: "maat", what: "dynamic timestamp ranges, two-phase commit", paper: QSTORE_PAPER,
                  level: "serializable, session order", family: Family::Commit, built: stamped(maat::ENGINE, &maat::OPTIONS), is_offered: true },
     EngineInfo { name: "walter", what: "parallel snapshots of what a home has heard, two-phase commit", paper: FWKV_PAPER,
-                 level: "parallel snapshot isolation, session order", family: Family::Commit, built: stamped(walter::ENGINE, &parallel_snapshots::OPTIONS), is_offered: false },
+                 level: "parallel snapshot isolation, session order", family: Family::Commit, built: stamped(walter::ENGINE, &parallel_snapshots::OPTIONS), is_offered: true },
     EngineInfo { name: "fwkv", what: "as walter, with fresh reads", paper: FWKV_PAPER,
-                 level: "parallel snapshot isolation, session order, fresh reads", family: Family::Commit, built: commit(fwkv::ENGINE, &parallel_snapshots::OPTIONS), is_offered: false },
+                 level: "parallel snapshot isolation, session order, fresh reads", family: Family::Commit, built: commit(fwkv::ENGINE, &parallel_snapshots::OPTIONS), is_offered: true },
     EngineInfo { name: "occ-2pc", what: "optimistic reads, validation, two-phase commit", paper: FWKV_PAPER,
                  level: "strict serializable", family: Family::Commit, built: commit(occ_2pc::ENGINE, &occ_2pc::OPTIONS), is_offered: true },
     planned("regions-2pl", REGIONS_PAPER, "strict serializable", "regions that write their own data by locks, validation between them"),
@@ -425,11 +425,11 @@ mod tests {
     #[test]
     fn an_engine_that_is_not_there_is_refused_by_name() {
         assert_eq!(engine("calvin").name(), "calvin");
-        let refusal = "walter".parse::<Engine>().unwrap_err().to_string();
+        let refusal = "regions-2pl".parse::<Engine>().unwrap_err().to_string();
         assert_eq!(
             refusal,
-            "engine 'walter' is not built yet; the engines that are there: calvin, calvin-paper, paxflow, qstore, no-wait, \
-             wait-die, timestamp, mvcc, maat, occ-2pc"
+            "engine 'regions-2pl' is not built yet; the engines that are there: calvin, calvin-paper, paxflow, qstore, \
+             no-wait, wait-die, timestamp, mvcc, maat, walter, fwkv, occ-2pc"
         );
         assert!(
             "calvinn".parse::<Engine>().unwrap_err().to_string().starts_with("there is no engine 'calvinn'")
@@ -514,13 +514,16 @@ mod tests {
             assert!(refusal(name, &[("reads", "session")]).contains("--reads session is not for engine"));
             assert_eq!(engine(name).options([("reads", "ordered")]).unwrap(), engine(name).defaults());
         }
-        assert_eq!(engines_with(&BACKOFF), ["no-wait", "wait-die", "timestamp", "mvcc", "maat", "occ-2pc"]);
+        assert_eq!(
+            engines_with(&BACKOFF),
+            ["no-wait", "wait-die", "timestamp", "mvcc", "maat", "walter", "fwkv", "occ-2pc"]
+        );
         assert_eq!(engines_with(&THOMAS), ["timestamp"]);
         assert_eq!(engines_with(&TS_SOURCE), ["timestamp", "mvcc"]);
         assert_eq!(
             refusal("calvin", &[("backoff", "none")]),
             "--option backoff=none is not for engine calvin, which has no such option: leave it out, or say --engine \
-             no-wait, wait-die, timestamp, mvcc, maat or occ-2pc"
+             no-wait, wait-die, timestamp, mvcc, maat, walter, fwkv or occ-2pc"
         );
     }
 

@@ -768,18 +768,20 @@ impl ConcurrencyControl for ParallelSnapshots {
         if waiters != table.waiters || self.table.locks != table.locks {
             return Err(format!("the table has {:?}, and attempts know of {table:?}", self.table));
         }
-        let mut queued: BTreeMap<u32, u32> = BTreeMap::new();
-        self.installed.iter().for_each(|(_, place)| *queued.entry(*place).or_default() += 1);
-        for (place, of) in self.records.places().map(|place| (place, self.records.of(place))) {
+        let queued: usize = self.records.iter().map(|of| of.marks.queued as usize).sum();
+        if queued != self.installed.len() {
+            return Err(format!(
+                "{queued} versions are to be forgotten, and {} are queued",
+                self.installed.len()
+            ));
+        }
+        for of in self.records.iter() {
             let (marks, found) = (&of.marks, known.remove(&of.record).unwrap_or_default());
             if !self.records.get(store, of.record).is_some_and(|own| std::ptr::eq(own, marks)) {
                 return Err(format!("{:?} has marks and the lock word {}", of.record, store.lock(of.record)));
             }
-            if marks.queued != queued.remove(&place).unwrap_or(0) || marks.are_idle() {
-                return Err(format!(
-                    "{:?} is to be forgotten another number of times, or at once: {marks:?}",
-                    of.record
-                ));
+            if marks.are_idle() {
+                return Err(format!("{:?} has marks that nobody needs: {marks:?}", of.record));
             }
             let (mut waiting, mut expected) = (marks.waiters.clone(), found.waiters);
             waiting.sort_unstable();
@@ -826,12 +828,13 @@ fn check_readers(marks: &Marks, holds: impl Fn(u32) -> bool) -> Result<(), &'sta
     }
 }
 
-/// Checks that versions follow each other (invariant I1).
+/// Checks that the newest version follows the one before it (invariant I1). Those before it were the newest once.
 fn check_versions(versions: &marks::Versions) -> Result<(), &'static str> {
-    let all = versions.older.iter().map(|older| older.seen.as_ref()).chain([versions.newest.as_ref()]);
-    let all: Vec<&Seen> = all.flatten().collect();
-    let follows = |two: &[&Seen]| two[1].vector.covers(&two[0].vector) && two[0].vector != two[1].vector;
-    match all.windows(2).all(follows) {
+    let before = versions.older.last().and_then(|older| older.seen.as_ref());
+    let follows = |(before, newest): (&Seen, &Seen)| {
+        newest.vector.covers(&before.vector) && newest.vector != before.vector
+    };
+    match before.zip(versions.newest.as_ref()).is_none_or(follows) {
         true => Ok(()),
         false => Err("a version does not follow the one before it"),
     }

@@ -445,7 +445,7 @@ fn a_broken_state_is_found() {
         (marks(|marks| marks.waiters.clear()), others),
         (marks(|marks| marks.checkers += 1), others),
         (marks(|marks| marks.readers.push(marks.readers[0])), "or twice"),
-        (marks(|marks| marks.queued = 0), "is to be forgotten"),
+        (marks(|marks| marks.queued = 0), "are queued"),
         (marks(|marks| marks.versions.older[0].seen = marks.versions.newest.clone()), "does not follow"),
         (broken(|shard, x| shard.store.set_lock(x, 0)), "has marks and the lock word"),
         (broken(|shard, _| shard.control.table.waiters.push(7)), "the table has"),

@@ -648,8 +648,8 @@ mod tests {
         assert!(
             refusal("nope").contains("there is no figure 'nope'") && refusal("nope").contains("calvin-5")
         );
-        let missing = refusal("fwkv-5");
-        assert!(missing.contains("engines fwkv, walter"), "{missing}");
+        let missing = refusal("regions-ro");
+        assert!(missing.contains("engines regions-2pl, regions-silo"), "{missing}");
         assert!(refusal("calvin-1").contains("nothing to measure"));
         let all = chosen(&["all".to_owned()]).unwrap();
         assert!(all.len() > 3 && all.iter().all(|(figure, _)| figure.experiment.is_some()));
@@ -701,7 +701,7 @@ mod tests {
         let figures = list["figures"].as_array().unwrap();
         assert_eq!(figures.len(), FIGURES.len());
         let of = |name: &str| figures.iter().find(|figure| figure["name"] == name).unwrap();
-        assert_eq!(of("fwkv-5")["missing"][0], "engines fwkv, walter");
+        assert_eq!(of("regions-ro")["missing"][0], "engines regions-2pl, regions-silo, regions-mvocc");
         assert!(
             of("qstore-6")["missing"]
                 .as_array()

@@ -312,6 +312,8 @@ fn interactive_transactions_keep_their_level_with_all_faults() {
         ("mvcc", 0..2),
         ("maat", 0..2),
         ("occ-2pc", 0..2),
+        ("walter", 0..2),
+        ("fwkv", 0..2),
     ] {
         for shape in
             [&["--partitions", "2"][..], &["--replicas", "3"], &["--partitions", "2", "--replicas", "3"]]
@@ -397,6 +399,16 @@ fn occ_2pc_is_strictly_serializable_with_all_faults() {
 }
 
 #[test]
+fn walter_has_parallel_snapshots_in_the_order_of_sessions_with_all_faults() {
+    demand_level("walter", 6);
+}
+
+#[test]
+fn fwkv_has_fresh_parallel_snapshots_with_all_faults() {
+    demand_level("fwkv", 4);
+}
+
+#[test]
 fn maat_is_sound_with_each_prewrite_and_whatever_stamps_it_keeps() {
     for options in
         [["prewrite=access", "cap=1000"], ["prewrite=deferred", "cap=0"], ["prewrite=access", "cap=1"]]
@@ -411,8 +423,8 @@ fn maat_is_sound_with_each_prewrite_and_whatever_stamps_it_keeps() {
 #[test]
 fn an_engine_is_refused_what_it_has_not_got() {
     let refusal = |flags: &[&str]| simulate(&args(flags), 1, None).unwrap_err().to_string();
-    assert!(refusal(&["--engine", "fwkv"]).contains("not built yet"));
-    assert!(refusal(&["--engine", "fwkv", "--unfinished"]).contains("not built yet"));
+    assert!(refusal(&["--engine", "regions-2pl"]).contains("not built yet"));
+    assert!(refusal(&["--engine", "regions-2pl", "--unfinished"]).contains("not built yet"));
     assert!(refusal(&["--engine", "no-wait", "--operator"]).contains("without an operator"));
     assert!(refusal(&["--engine", "no-wait", "--execution", "speculative"]).contains("execution"));
     assert!(refusal(&["--engine", "no-wait", "--replicas", "3", "--replication", "async"]).contains("async"));

@@ -229,5 +229,5 @@ fn engines_are_listed() {
     let json: serde_json::Value = serde_json::from_str(&fs::read_to_string(&path).unwrap()).unwrap();
     let engines = json["engines"].as_array().unwrap();
     assert_eq!(engines.len(), 15);
-    assert!(engines.iter().any(|engine| engine["name"] == "walter" && engine["built"] == false));
+    assert!(engines.iter().any(|engine| engine["name"] == "regions-2pl" && engine["built"] == false));
 }
