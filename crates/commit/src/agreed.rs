@@ -217,6 +217,11 @@ impl Agreed {
         self.heard.vector()
     }
 
+    /// What all that has committed here follows.
+    pub const fn followed(&self) -> &Seen {
+        &self.followed
+    }
+
     /// The readers that may be under way.
     pub const fn living(&self) -> &Living {
         &self.living

@@ -19,6 +19,11 @@ const EVERY: Micros = Micros::from_millis(1);
 /// Others are told of readers that are over so late, unless something was decided.
 const LATER: Micros = Micros::from_millis(100);
 
+/// True if the node leads in the term that its log has: it may have heard of a successor's decisions before it hears that it leads no more.
+fn speaks(desk: &Desk<'_>) -> bool {
+    desk.lead.is_some_and(|lead| lead.term == desk.agreed.term())
+}
+
 /// The sending side.
 #[derive(Debug, Default)]
 pub struct Announcing {
@@ -30,6 +35,8 @@ pub struct Announcing {
     told: BTreeMap<PartitionId, u64>,
     /// The lowest number of a reader that others were told of, and when they are told of a higher one.
     low: (u64, Option<Micros>),
+    /// What this partition's own log has to know of readers that are over.
+    own: Option<Announced>,
     /// Something was decided, acknowledged or lost since they were told.
     is_news: bool,
     next: Micros,
@@ -44,7 +51,7 @@ impl Announcing {
     /// Messages to a partition may be lost.
     pub fn disturbed(&mut self, partition: PartitionId) {
         self.told.remove(&partition);
-        self.is_news = self.may_tell > 0;
+        (self.is_news, self.low) = (self.may_tell > 0, (0, self.low.1));
     }
 
     /// A partition has acknowledged a decision.
@@ -54,19 +61,24 @@ impl Announcing {
 
     /// Takes note of what was decided in this turn, and of the lowest number that a reader may have.
     pub fn note(&mut self, low: u64, desk: &Desk<'_>) {
-        let is_of_interest = desk.site.snapshots != Snapshots::Never && desk.site.layout.partitions() > 1;
+        let is_of_interest = desk.site.snapshots != Snapshots::Never && speaks(desk);
         let number = desk.agreed.heard().of(desk.site.partition);
         let last = self.waiting.back().map_or(self.may_tell, |(_, last)| *last);
-        if !is_of_interest || desk.lead.is_none() {
+        if !is_of_interest {
             return;
         }
-        if number > last {
+        if number > last && desk.site.layout.partitions() > 1 {
             let at = desk.elapsed().plus(desk.site.announces_after);
             self.waiting.push_back((at, number));
         }
-        if low > self.low.0.max(1) && desk.site.snapshots == Snapshots::AtFirstRead {
+        if low > self.low.0 && desk.site.snapshots == Snapshots::AtFirstRead {
             self.low.1.get_or_insert(desk.elapsed().plus(LATER));
         }
+    }
+
+    /// Takes what this partition's own log has to know: its decisions tell it of that only while there are some.
+    pub const fn take_own(&mut self) -> Option<Announced> {
+        self.own.take()
     }
 
     /// The time at which others are told, if there is something to tell.
@@ -79,14 +91,17 @@ impl Announcing {
 
     /// Tells the others, if it is time.
     pub fn pass(&mut self, low: u64, unacknowledged: &Unacknowledged, desk: &mut Desk<'_>) {
-        if self.due().is_none_or(|due| due > desk.elapsed()) {
+        if self.due().is_none_or(|due| due > desk.elapsed()) || !speaks(desk) {
             return;
         }
         while let Some((_, number)) = self.waiting.pop_front_if(|(at, _)| *at <= desk.elapsed()) {
             self.may_tell = number;
         }
         let tells_low = self.low.1.take_if(|at| *at <= desk.elapsed()).is_some();
-        self.low.0 = if tells_low { low } else { self.low.0 };
+        if let Some(home) = desk.lead.filter(|_| tells_low) {
+            self.low.0 = low;
+            self.own = Some(Announced { home, number: 0, low });
+        }
         (self.is_news, self.next) = (false, desk.elapsed().plus(EVERY));
         for partition in (0..desk.site.layout.partitions()).map(PartitionId) {
             let number =
@@ -199,7 +214,7 @@ mod tests {
         fn apply(&mut self, place: u64, content: Content) {
             let entry = Entry { place: Epoch(place), term: Term(1), now: Millis(0), content, agreed: None };
             self.at.agreed.apply(&Arc::new(entry)).unwrap();
-            self.at.tell(|desk| self.announcing.note(1, desk));
+            self.at.tell(|desk| self.announcing.note(0, desk));
         }
 
         /// Decides; with another participant or alone.
@@ -217,9 +232,9 @@ mod tests {
         fn told(&mut self, micros: u64) -> Vec<u64> {
             self.at.elapsed = Micros(micros);
             let Home { at, announcing, unacknowledged } = self;
-            let sends = at.tell(|desk| announcing.pass(1, unacknowledged, desk)).into_iter();
+            let sends = at.tell(|desk| announcing.pass(0, unacknowledged, desk)).into_iter();
             let number = |(_, message)| match message {
-                Message::Termed(Termed { to, content: Protocol::Announce(number, 1), .. }) => {
+                Message::Termed(Termed { to, content: Protocol::Announce(number, 0), .. }) => {
                     assert_eq!(to, lead(OTHER));
                     number
                 }
@@ -306,6 +321,8 @@ mod tests {
             matches!(message, Message::Termed(Termed { content: Protocol::Announce(_, 6), .. }))
         };
         assert_eq!(sends.iter().filter(|sent| low(sent)).count(), 1);
+        let own = announcing.take_own().map(|said| (said.home.partition, said.low));
+        assert_eq!(own, Some((OWN, 6)), "and its own log");
         at.tell(|desk| announcing.note(6, desk));
         assert_eq!(announcing.due(), None, "once");
     }

@@ -41,7 +41,7 @@ use crate::agreed::Decided;
 use crate::announcing::Announcing;
 use crate::concurrency::{Reads, Snapshots};
 use crate::desk::{Desk, Site};
-use crate::entry::{Commit, Commitment};
+use crate::entry::{Announced, Commit, Commitment};
 use crate::figures::Reasons;
 use crate::ids::{Age, AttemptId, Bounds, Lead, TransactionId};
 use crate::message::{
@@ -49,7 +49,7 @@ use crate::message::{
 };
 use crate::options::pause;
 use crate::stamps::Stamps;
-use crate::view::{Anti, Seen, View};
+use crate::view::{Anti, View};
 use agenda::Agenda;
 use attempt::{End, Executing};
 use counter::COUNTER;
@@ -522,6 +522,11 @@ impl Coordinator {
                 Some((who, commit.clone()?, participants.iter().copied().collect()))
             })
             .collect();
+        // Whatever is told of one names those before it: all of them have to be known first.
+        for (who, with, participants) in &commits {
+            let number = with.view.seen().vector.of(who.home().partition);
+            self.unacknowledged.add(*who, number, participants.clone());
+        }
         for (who, with, participants) in commits {
             self.announce(who, with, participants, desk);
         }
@@ -676,6 +681,11 @@ impl Coordinator {
         self.announcing.pass(self.lowest_reader(), &self.unacknowledged, desk);
     }
 
+    /// This home's word of its readers, for its own log.
+    pub const fn take_own_word(&mut self) -> Option<Announced> {
+        self.announcing.take_own()
+    }
+
     /// Takes note of what was decided in this turn.
     pub fn note_decided(&mut self, desk: &Desk<'_>) {
         self.announcing.note(self.lowest_reader(), desk);
@@ -753,10 +763,8 @@ impl Coordinator {
                 true => own.push(batch),
                 false => {
                     let manager = ordain_role::Address { node, role: desk.site.manager };
-                    if desk.site.snapshots != Snapshots::Never {
-                        desk.out.send(manager, Relay::Heard(Age(0), View::of(desk.known.seen().clone())));
-                    }
-                    desk.out.send(manager, Relay::Outcomes(batch));
+                    let view = desk.known.view(desk.site.snapshots);
+                    desk.out.send(manager, Relay::Outcomes(batch, view));
                 }
             }
         }
@@ -809,7 +817,7 @@ impl Coordinator {
 
 /// The versions that a transaction's next attempt reads, and what it has seen before it begins.
 ///
-/// Where the first read fixes the snapshot, it may well be that of what an earlier attempt has heard of: all of that is decided.
+/// What an earlier attempt was told of is decided: the next one may well have it in its snapshot.
 fn first_view(live: &Live, desk: &Desk<'_>) -> (Reads, View) {
     let txn = &live.chunk.txns()[live.at];
     let only_reads = live.open.is_none() && txn.read_only;
@@ -823,14 +831,12 @@ fn first_view(live: &Live, desk: &Desk<'_>) -> (Reads, View) {
             if looks || live.open.is_some() { Reads::Fixed } else { Reads::First }
         }
     };
-    let mut seen = Seen { anti: Anti::default(), ..desk.known.seen().clone() };
-    if !only_reads {
-        seen.anti.join(&desk.known.seen().anti);
+    let mut seen = desk.known.seen().clone();
+    if only_reads {
+        seen.anti = Anti::default();
     }
     seen.vector.join(desk.agreed.heard());
-    if desk.site.snapshots == Snapshots::AtFirstRead {
-        seen.vector.join(&live.view.seen().vector);
-    }
+    seen.vector.join(&live.view.seen().vector);
     (reads, View::of(seen))
 }
 

@@ -10,7 +10,9 @@
 use std::collections::BTreeMap;
 
 use ordain_model::{PartitionId, codec};
+use ordain_role::{Bug, Bugs};
 
+use crate::concurrency::Snapshots;
 use crate::ids::{AttemptId, Lead, Term};
 use crate::view::{Seen, View};
 
@@ -44,17 +46,32 @@ impl Living {
 #[derive(Debug, Default)]
 pub struct Known {
     seen: Seen,
+    /// Planted, FORK-ALONE (sheet E10): nothing of it is kept.
+    forgets: bool,
 }
 
 impl Known {
+    /// Nothing was seen yet; with bugs that a test has planted.
+    pub fn planting(bugs: Bugs) -> Known {
+        Known { seen: Seen::default(), forgets: bugs.has(Bug::ForgetSeen) }
+    }
+
     /// What clients of this node have seen.
     pub const fn seen(&self) -> &Seen {
         &self.seen
     }
 
+    /// What goes along with what the node passes on or answers.
+    pub fn view(&self, snapshots: Snapshots) -> View {
+        match snapshots {
+            Snapshots::Never => View::NONE,
+            _ => View::of(self.seen.clone()),
+        }
+    }
+
     /// Clients of this node see this from now on.
     pub fn see(&mut self, view: &View, living: &Living) {
-        if view.is_some() {
+        if view.is_some() && !self.forgets {
             self.seen.join(view.seen());
             self.seen.anti.retain(|who| living.has(who));
         }

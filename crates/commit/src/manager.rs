@@ -15,6 +15,7 @@ use ordain_role::{Address, Bug, Event, NodeId, Now, Outbox, PeerChange, PeerStat
 use crate::agreed::{Agreed, Effect};
 use crate::announcing::Hearing;
 use crate::cohort::Cohort;
+use crate::concurrency::Snapshots;
 use crate::coordinator::Coordinator;
 use crate::cuts::Cuts;
 use crate::desk::{Appender, Departing, Desk, Leaders, Site};
@@ -31,6 +32,7 @@ use crate::message::{
 use crate::relay::{Own as OwnPart, Relay};
 use crate::saving::{Giver, Giving};
 use crate::times::Reservation;
+use crate::view::View;
 
 const TIMER: TimerId = TimerId(1);
 /// The answers of a node that cannot be reached are given up after so long.
@@ -112,6 +114,7 @@ impl Manager {
     /// A manager in a cluster that has heard nothing yet.
     pub fn new(site: Site, topology: Topology) -> Manager {
         let agreed = Agreed::default().planting(site.bugs);
+        let known = Known::planting(site.bugs);
         Manager {
             coordinator: Coordinator::new(&site),
             site,
@@ -125,7 +128,7 @@ impl Manager {
             reservation: Reservation::default(),
             relay: Relay::default(),
             hearsay: Hearsay::default(),
-            known: Known::default(),
+            known,
             hearing: Hearing::default(),
             cuts: Cuts::default(),
             giver: Giver::default(),
@@ -222,6 +225,10 @@ impl Manager {
         let lead = *lead;
         self.begins = None;
         self.lead = Some(lead);
+        if self.site.snapshots != Snapshots::Never {
+            // What its log holds was answered, or is about to be, by whoever led before.
+            self.known.see(&View::of(self.agreed.followed().clone()), self.agreed.living());
+        }
         self.coordinator.begin_stamping(&desk!(self, now, out));
         for node in (0..self.topology.nodes()).map(NodeId).filter(|node| *node != self.site.node) {
             out.send(Address { node, role: self.site.manager }, Message::Leads(lead));
@@ -532,15 +539,14 @@ impl Manager {
                 let (gateway, chunk) = (chunk.gateway, chunk.number);
                 out.send(from, RelayMessage::Return(Returned { asked, gateway, chunk, indexes }));
             }
-            RelayMessage::Outcomes(batch) => {
+            RelayMessage::Outcomes(batch, view) => {
+                self.see(&view);
                 self.coordinator.told(&batch, self.site.stamps);
                 self.answer(from.node, batch, now, out);
             }
             RelayMessage::Heard(stamp, view) => {
                 self.coordinator.hear(stamp);
-                if view.fits(self.topology.layout.partitions()) {
-                    self.known.see(&view, self.agreed.living());
-                }
+                self.see(&view);
             }
             RelayMessage::Told(stamp) => {
                 self.coordinator.hear(stamp);
@@ -551,6 +557,13 @@ impl Manager {
                 self.leaders.retract(returned.asked, from.node);
                 self.retry_relay(now, out);
             }
+        }
+    }
+
+    /// Clients of this node see this from now on: it may come from another node.
+    fn see(&mut self, view: &View) {
+        if view.fits(self.topology.layout.partitions()) {
+            self.known.see(view, self.agreed.living());
         }
     }
 
@@ -669,6 +682,7 @@ impl Role for Manager {
             self.reservation.want(time, &mut desk);
         }
         self.coordinator.ask_for_stamps(&mut desk);
+        self.coordinator.take_own_word().into_iter().for_each(|said| self.hearing.hear(said));
         self.hearing.append(&mut desk);
         desk.send_accesses();
         for batch in self.coordinator.take_outcomes(&mut desk) {

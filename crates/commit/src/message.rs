@@ -300,8 +300,8 @@ pub enum Relay {
     Step(Lead, Step, Arc<Chunk>),
     /// An open transaction is over for its client: it has no effect unless it is being committed.
     Abandon(Lead, OpenId),
-    /// Their outcomes.
-    Outcomes(OutcomeBatch),
+    /// Their outcomes, and what clients of the sender have seen.
+    Outcomes(OutcomeBatch, View),
     /// Transactions turned away: ask who leads their home now.
     Return(Returned),
     /// Before what is passed on or answered: the sender's clients have been told of stamps up to this one, and have seen this.
@@ -442,7 +442,7 @@ codec!(enum Failure {
 
 codec!(enum Relay {
     0 => Submit(home, chunk),
-    1 => Outcomes(batch),
+    1 => Outcomes(batch, view),
     2 => Return(returned),
     3 => Step(home, step, chunk),
     4 => Abandon(home, open),

@@ -11,6 +11,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 use ordain_execution::{PATIENCE, TableChange, Write};
+use ordain_model::children::split_child_key;
 use ordain_model::procedure::Locals;
 use ordain_model::{
     Cell, Computations, Db, Digest, DigestSpan, Epoch, Gsn, KeyHash, Layout, Micros, Millis, PartitionId,
@@ -339,7 +340,21 @@ impl Participant {
             // An absent record has no version; that a later one has removed it tells the store what to keep for a checkpoint.
             self.control.install(&mut self.store, record, write.cell.clone(), with, Gsn(version));
             self.store.release_if_absent(record);
+            if write.db.holds_children() && self.control.snapshots() != Snapshots::Never {
+                self.touch_parent(write, with);
+            }
         }
+    }
+
+    /// Gives the parent of a child that was written a version with the same content: attempts access the parent, and what they see of the
+    /// child goes by that (R-VERSION).
+    fn touch_parent(&mut self, write: &Write, with: &Commitment) {
+        let Some((parent, _)) = split_child_key(&write.key) else { return };
+        let db = write.db.home();
+        let record = self.store.find_or_reserve(db, parent, self.hash_of(db, parent));
+        let (cell, version) = (self.store.cell(record).clone(), self.store.version(record));
+        self.control.install(&mut self.store, record, cell, with, version);
+        self.store.release_if_absent(record);
     }
 
     fn hash_of(&self, db: Db, key: &[u8]) -> KeyHash {

@@ -22,7 +22,6 @@ use crate::desk::Desk;
 use crate::ids::Lead;
 use crate::message::{Relay as RelayMessage, Returned};
 use crate::stamps::Stamps;
-use crate::view::View;
 use steps::{Fate, LOST, Route, Steps};
 
 /// A transaction waits for so long for a leader of its home, or for what a former one has proposed to be agreed on or not.
@@ -172,10 +171,7 @@ impl Relay {
             let has_stamps =
                 desk.site.stamps != Stamps::OfTransaction && desk.site.source == StampSource::Hybrid;
             if has_stamps || desk.site.snapshots != Snapshots::Never {
-                let view = match desk.site.snapshots {
-                    Snapshots::Never => View::NONE,
-                    _ => View::of(desk.known.seen().clone()),
-                };
+                let view = desk.known.view(desk.site.snapshots);
                 desk.out.send(manager, RelayMessage::Heard(desk.heard, view));
             }
             desk.out.send(

@@ -120,6 +120,10 @@ bugs! {
     ReadMoved = "read-moved",
     /// An attempt is validated without a look at what it has read.
     SkipValidation = "skip-validation",
+    /// Who reads what a reader must not see does not take that along.
+    ForgetReaders = "forget-readers",
+    /// What clients have seen is not passed on with what they ask for next.
+    ForgetSeen = "forget-seen",
     /// Every so often a transaction that is done keeps one of its locks, or its place in one queue.
     LeaveLock = "leave-lock",
     /// A leader executes and answers a batch that its group has not agreed on.

@@ -199,3 +199,30 @@ fn what_could_not_be_forgotten_is_forgotten_later() {
     assert_eq!(hand.pass(), [forget]);
     assert_eq!(hand.pass(), []);
 }
+
+/// A new leader tells of commits in the order of attempts, which is not that of decisions: what is told of each names the one before it that
+/// the participant has not acknowledged.
+#[test]
+fn a_new_leader_names_all_decisions_that_are_not_acknowledged() {
+    let mut hand = Hand::new();
+    hand.begin(1);
+    // The second attempt is decided first.
+    for number in [2, 1] {
+        let Content::Commit(commit) = commit(who(1, number)) else { unreachable!() };
+        hand.agree(1, Content::Commit(Commit { view: View::of(crate::Seen::NOTHING), ..commit }));
+    }
+    hand.agree(2, Content::Begin);
+    hand.at.lead = Some(lead(0, 2));
+    let Hand { at, coordinator, .. } = &mut hand;
+    let sends = at.tell(|desk| {
+        coordinator.stand();
+        coordinator.begin(desk);
+    });
+    let told = sends.into_iter().filter_map(|(_, message)| match message {
+        Message::Termed(Termed { content: Protocol::Decide(who, Some(with)), .. }) => {
+            Some((who.transaction.number, with.view.seen().vector.of(PartitionId(0)), with.after))
+        }
+        _ => None,
+    });
+    assert_eq!(told.collect::<Vec<_>>(), [(1, 3, 2), (2, 2, 0)]);
+}

@@ -629,7 +629,9 @@ impl Participant {
         let fragment = at.fragment();
         let expires = if fragment.is_table() {
             let newest = self.store.as_of(Epoch::MAX);
+            let replaced = self.control.replaced((who, attempt.age));
             (0..=u8::MAX).any(|db| newest.expiring(Db(db)).records > 0)
+                || replaced.iter().any(|(_, cell)| !cell.expires_at.is_never())
         } else if fragment.is_keyed() && attempt.workspace.changes().is_empty() {
             let record = record.or_else(|| self.find(at));
             record.is_some_and(|record| !self.shown(who, attempt.age, record).expires_at.is_never())

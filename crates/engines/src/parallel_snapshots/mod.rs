@@ -109,6 +109,13 @@ impl ParallelSnapshots {
         self.records.get(store, record).map_or(&self.floor, |marks| marks.versions.newest(&self.floor))
     }
 
+    /// What the newest versions of all records follow.
+    fn newest_of_all(&self) -> Vector {
+        let mut newest = self.floor.vector.clone();
+        self.records.iter().for_each(|of| newest.join(&of.marks.versions.newest(&self.floor).vector));
+        newest
+    }
+
     /// The version of a record that an attempt reads.
     fn shown(&self, store: &MemoryStore, at: usize, record: RecordId) -> Shown {
         let attempt = &self.attempts[at];
@@ -135,7 +142,7 @@ impl ParallelSnapshots {
     /// would come to nothing now, and the next attempt with it.
     fn barred_by(&self, store: &MemoryStore, at: usize, target: Target, mode: Mode) -> Option<Target> {
         let kept = &self.attempts[at].kept;
-        // Planted, FORK-ALONE (sheet E7): a read does not look at writes that are on their way.
+        // Planted, FIFO-LOCKS (sheet E7): a read does not look at writes that are on their way.
         if mode == Mode::Shared && self.bugs.has(Bug::GrantLockEarly) {
             return None;
         }
@@ -224,6 +231,12 @@ impl ParallelSnapshots {
             }
             return Verdict::Granted;
         }
+        // The next attempt may have what stands in its place in its snapshot.
+        let newest = match target {
+            Target::Record(record) => self.newest(store, record).vector.clone(),
+            Target::Table => self.newest_of_all(),
+        };
+        self.attempts[at].kept.seen.vector.join(&newest);
         self.counts.by_age += 1;
         Verdict::Refused
     }
@@ -237,8 +250,10 @@ impl ParallelSnapshots {
             return false;
         }
         let newest = newest.clone();
-        self.attempts[at].kept.seen.vector.join(&newest);
-        // Planted, FORK-ALONE (sheet E2).
+        if self.names_readers() {
+            self.attempts[at].kept.seen.vector.join(&newest);
+        }
+        // Planted, VALIDATED (sheet E2).
         !self.bugs.has(Bug::SkipValidation)
     }
 
@@ -290,13 +305,16 @@ impl ParallelSnapshots {
             newest.join(&self.newest(store, *record).vector);
         }
         if whole {
-            newest.join(&self.floor.vector);
-            self.records.iter().for_each(|of| newest.join(&of.marks.versions.newest(&self.floor).vector));
+            newest.join(&self.newest_of_all());
         }
+        let learns = self.names_readers();
         let kept = &mut self.attempts[at].kept;
         let is_newest = kept.reads == Reads::First || kept.snapshot.covers(&newest);
-        kept.seen.vector.join(&newest);
-        // Planted, FORK-ALONE (sheet E2): a version that was not seen is overwritten.
+        // Walter's attempts wait for their home to hear of it.
+        if is_newest || learns {
+            kept.seen.vector.join(&newest);
+        }
+        // Planted, VALIDATED (sheet E2): a version that was not seen is overwritten.
         is_newest || self.bugs.has(Bug::SkipValidation)
     }
 
@@ -382,7 +400,7 @@ fn see(
     };
     kept.seen.vector.join(&version.vector);
     // Planted, FORK-ALONE (sheet E6): only who overwrites takes along what a version carries.
-    if !bugs.has(Bug::UpgradeShared) {
+    if !bugs.has(Bug::ForgetReaders) {
         join_living(&mut kept.seen, version, living);
     }
     if kept.reads == Reads::First {
@@ -543,8 +561,12 @@ impl ConcurrencyControl for ParallelSnapshots {
         version: Gsn,
     ) {
         let (place, _) = self.records.find_or_add(store, record);
-        self.installed.push_back((self.clock, place));
         let marks = self.records.at_mut(place);
+        if marks.versions.newest.as_ref().is_some_and(|newest| newest.vector == with.view.seen().vector) {
+            // One transaction has written it twice, and the later write counts.
+            return store.put_back(record, cell, version);
+        }
+        self.installed.push_back((self.clock, place));
         marks.queued += 1;
         marks.readers.clear();
         marks.versions.install(store, record, (cell, version), with.view.seen().clone());
@@ -664,10 +686,10 @@ impl ConcurrencyControl for ParallelSnapshots {
     }
 
     fn advance(&mut self, store: &mut MemoryStore, to: Age) {
-        if self.clock == Age(0) {
-            // What was installed before there was a time has been by now.
-            self.installed.iter_mut().for_each(|(at, _)| *at = to);
-        }
+        // What was installed since the time moved last was so at any time until now.
+        let before = self.clock;
+        let lately = self.installed.iter_mut().rev().take_while(|(at, _)| *at >= before);
+        lately.for_each(|(at, _)| *at = to.max(*at));
         self.clock = self.clock.max(to);
         for _ in 0..self.installed.len() {
             let Some((_, place)) = self.installed.pop_front_if(|(at, _)| at.later(KEPT) < to) else { break };

@@ -221,7 +221,7 @@ fn a_snapshot_does_not_wait_for_later_decisions() {
     shard.control.finish(&mut shard.store, attempt(2), Ending::Committed(Age(0)), &mut ended);
     assert_eq!((ended.granted, ended.refused), (vec![attempt(11)], vec![attempt(12)]));
     assert_eq!((shard.sees(10, b"x"), shard.sees(11, b"x")), (1, 2));
-    assert_eq!(shard.view(12).seen().vector, vector(&[2]), "the next attempt may see it");
+    assert_eq!(shard.view(12).seen().vector, Vector::NOTHING, "its home has to hear of it");
 }
 
 /// Sheet fwkv.md, E1, E2 and scenario 6: of two that read and write one record one commits.
@@ -238,7 +238,8 @@ fn a_write_over_a_version_that_was_not_seen_is_refused() {
         assert!(!shard.validates(3), "2 has it");
         shard.installs(2, &[b"x"]);
         assert!(!shard.validates(3), "2 has written it");
-        assert_eq!(shard.view(3).seen().vector, vector(&[2]));
+        let learnt = if takes == Snapshots::AtFirstRead { [2] } else { [1] };
+        assert_eq!(shard.view(3).seen().vector, vector(&learnt));
         // A write without a look at anything takes its snapshot now; one after a look does not (E18).
         shard.writes(4, &[]);
         shard.access(4, b"x", Mode::Blind);
@@ -372,8 +373,10 @@ fn versions_are_forgotten_with_time() {
     let mut living = Living::default();
     living.outlive(attempt(10).home(), 12);
     shard.control.outlive(&living);
-    shard.control.advance(&mut shard.store, time(20_000));
-    shard.check();
+    for millis in [20_000, 25_001] {
+        shard.control.advance(&mut shard.store, time(millis));
+        shard.check();
+    }
     assert!(!shard.control.remembers() && shard.control.records.len() == 0);
     assert_eq!(shard.control.floor, Seen { vector: vector(&[2]), ..Seen::NOTHING });
     shard.enters(12, Reads::Fixed, &[1]);
@@ -465,7 +468,7 @@ fn planted_bugs_break_their_rules() {
     assert!(shard.validates(1));
     shard.reads(10);
     assert_eq!(shard.read(10, b"x"), 0, "it does not wait");
-    let mut shard = planting(Bug::UpgradeShared);
+    let mut shard = planting(Bug::ForgetReaders);
     shard.overwrites(1, &[b"x", b"y"]);
     shard.reads(10);
     shard.read(10, b"x");

@@ -254,7 +254,7 @@ fn schedule_7(engine: CommitEngine, bugs: Bugs) -> Result<(), String> {
         let a1 = w.led_by(0);
         let door = w.members(0).into_iter().find(|node| *node != a1).expect("three members");
         w.hold(move |from, to, message| {
-            (from.node, to.node) == (a1, door) && matches!(message, Message::Relay(Relay::Outcomes(_)))
+            (from.node, to.node) == (a1, door) && matches!(message, Message::Relay(Relay::Outcomes(..)))
         });
         let first = w.ask_in(door, Some((w.session_in(0), 4)), &[Do::Append(y), Do::Append(x)]);
         w.until("the answer", World::holds_something);

@@ -73,7 +73,7 @@ fn found_again(engine: CommitEngine, bugs: Bugs) -> Result<(), String> {
         let t1 = w.ask(door, &[Do::Append(x)]);
         w.committed(t1);
         w.hold(move |from, to, message| {
-            (from.node, to.node) == (a1, door) && matches!(message, Message::Relay(Relay::Outcomes(_)))
+            (from.node, to.node) == (a1, door) && matches!(message, Message::Relay(Relay::Outcomes(..)))
         });
         let t2 = w.ask_in(door, Some((w.session_in(0), 1)), &[Do::Read(x), Do::Append(x)]);
         w.until("the answer", World::holds_something);

@@ -262,6 +262,7 @@ pub(super) const TABLE: &[Planted] = &[
             with("--engine mvcc --partitions 2 --profile storm"),
             with("--engine maat --partitions 2"),
             with("--engine occ-2pc --partitions 2"),
+            with("--engine fwkv --partitions 2"),
         ],
     ),
     planted(
@@ -348,6 +349,7 @@ pub(super) const TABLE: &[Planted] = &[
             with("--engine mvcc --partitions 2 --profile storm"),
             with("--engine maat --partitions 2"),
             with("--engine occ-2pc --partitions 2"),
+            with("--engine fwkv --partitions 2"),
         ],
     ),
     planted(
@@ -525,6 +527,7 @@ pub(super) const TABLE: &[Planted] = &[
             with("--engine wait-die").left_out(BUSY),
             with("--engine timestamp --partitions 2").left_out(BUSY),
             with("--engine mvcc --partitions 2").left_out(BUSY),
+            with("--engine fwkv --partitions 2").left_out(BUSY),
         ],
     ),
     planted(
@@ -617,7 +620,23 @@ pub(super) const TABLE: &[Planted] = &[
         Bug::SkipValidation,
         "VALIDATED",
         "an attempt is validated without a look at what it has read",
-        &[with("--engine occ-2pc --partitions 2")],
+        &[
+            with("--engine occ-2pc --partitions 2"),
+            with("--engine fwkv --partitions 2"),
+            with("--engine walter --partitions 2"),
+        ],
+    ),
+    planted(
+        Bug::ForgetReaders,
+        "FORK-ALONE",
+        "who reads what a reader must not see does not take that along",
+        &[with("--engine fwkv --partitions 2")],
+    ),
+    planted(
+        Bug::ForgetSeen,
+        "FORK-ALONE",
+        "what clients have seen is not passed on with what they ask for next",
+        &[with("--engine fwkv --partitions 2"), with("--engine walter --partitions 2")],
     ),
     planted(
         Bug::TearRead,

@@ -129,3 +129,13 @@ fn planted_bugs_are_found_with_maat() {
 fn planted_bugs_are_found_with_occ_2pc() {
     demand_found("occ-2pc");
 }
+
+#[test]
+fn planted_bugs_are_found_with_walter() {
+    demand_found("walter");
+}
+
+#[test]
+fn planted_bugs_are_found_with_fwkv() {
+    demand_found("fwkv");
+}
