@@ -49,9 +49,7 @@ pub(crate) struct ParallelSnapshots {
     /// The decisions that are known here, as far as the log is applied.
     heard: Vector,
     living: Living,
-    /// The time of the log before which versions are forgotten, as a stamp.
-    clock: Age,
-    /// Installations, by that time.
+    /// Installations, by the time that the log had come to with the next one that it names, less [`KEPT`], as a stamp; 0 until it names one.
     installed: VecDeque<(Age, u32)>,
     gate: Gate,
     counts: Figures,
@@ -91,7 +89,6 @@ impl ParallelSnapshots {
             floor: Seen::default(),
             heard: Vector::default(),
             living: Living::default(),
-            clock: Age(0),
             installed: VecDeque::new(),
             gate: Gate::default(),
             counts: Figures::default(),
@@ -566,7 +563,7 @@ impl ConcurrencyControl for ParallelSnapshots {
             // One transaction has written it twice, and the later write counts.
             return store.put_back(record, cell, version);
         }
-        self.installed.push_back((self.clock, place));
+        self.installed.push_back((Age(0), place));
         marks.queued += 1;
         marks.readers.clear();
         marks.versions.install(store, record, (cell, version), with.view.seen().clone());
@@ -687,10 +684,8 @@ impl ConcurrencyControl for ParallelSnapshots {
 
     fn advance(&mut self, store: &mut MemoryStore, to: Age) {
         // What was installed since the time moved last was so at any time until now.
-        let before = self.clock;
-        let lately = self.installed.iter_mut().rev().take_while(|(at, _)| *at >= before);
-        lately.for_each(|(at, _)| *at = to.max(*at));
-        self.clock = self.clock.max(to);
+        let lately = self.installed.iter_mut().rev().take_while(|(at, _)| *at == Age(0));
+        lately.for_each(|(at, _)| *at = to);
         for _ in 0..self.installed.len() {
             let Some((_, place)) = self.installed.pop_front_if(|(at, _)| at.later(KEPT) < to) else { break };
             let ParallelSnapshots { records, floor, living, .. } = self;
