@@ -11,6 +11,7 @@
 //! processor time of that very loop between entering and leaving it.
 
 mod gauges;
+mod loading;
 mod population;
 mod remote;
 mod sites;

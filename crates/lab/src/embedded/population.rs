@@ -20,6 +20,7 @@ use ordain_runtime::{Edge, Tokens, Turn};
 use ordain_workload::{Made, Source};
 
 use super::LoopUse;
+use super::loading::{self, Loading};
 use super::waiting::{Turns, Waiting};
 use crate::meter::{Meter, thread_cpu};
 use crate::schedule::{Schedule, next_request};
@@ -170,6 +171,7 @@ pub(super) struct Population<M> {
     staleness: Option<Staleness>,
     book: Book,
     requests: Requests,
+    loading: Loading,
     begun: Option<Reading>,
     ended: Option<Reading>,
     /// Measuring was over when this loop looked.
@@ -177,8 +179,6 @@ pub(super) struct Population<M> {
     messages: PhantomData<fn(M)>,
 }
 
-/// Transactions of loading under way: enough to hide a sync.
-const LOAD_WINDOW: usize = 64;
 /// A population looks for the next stage when something happens, and besides this often: when nothing is under
 /// way, and when it waits for answers.
 const LOOK: TimerId = TimerId(0);
@@ -218,14 +218,18 @@ impl<M: Message> Population<M> {
             stage: Stage::Load,
             done: false,
             stopping: false,
-            free: (0..LOAD_WINDOW as u32).collect(),
-            submitted: vec![(Micros(0), 0); clients.clients.max(LOAD_WINDOW)],
-            seen: vec![Token::NOTHING; clients.clients.max(LOAD_WINDOW)],
-            handed: vec![Instant::now(); if clients.watch { clients.clients.max(LOAD_WINDOW) } else { 0 }],
+            free: (0..loading::WINDOW as u32).collect(),
+            submitted: vec![(Micros(0), 0); clients.clients.max(loading::WINDOW)],
+            seen: vec![Token::NOTHING; clients.clients.max(loading::WINDOW)],
+            handed: vec![
+                Instant::now();
+                if clients.watch { clients.clients.max(loading::WINDOW) } else { 0 }
+            ],
             staleness: None,
             clients,
             book,
             requests: Requests::default(),
+            loading: Loading::new(),
             begun: None,
             ended: None,
             missed: false,
@@ -369,6 +373,9 @@ impl<M: Message> Population<M> {
 
     /// The clients' own work: what those that are free ask for next.
     fn make_up(&mut self, now: Micros) {
+        if self.stage == Stage::Load {
+            self.ask_again();
+        }
         while !self.free.is_empty() && !self.is_spent() {
             let Self { stage, source, schedule, budget, .. } = self;
             let Some((Made { procedure, kind }, asked)) =
@@ -381,7 +388,23 @@ impl<M: Message> Population<M> {
             let Requests { list, args } = &mut self.requests;
             let start = args.len();
             self.source.write_args(&mut ArgsBuilder::new(args));
+            if self.stage == Stage::Load {
+                self.loading.ask(client, procedure, &args[start..]);
+            }
             list.push((client, procedure, start..args.len()));
+        }
+    }
+
+    /// The clients' work for what was turned away while loading.
+    fn ask_again(&mut self) {
+        let Self { free, loading, requests: Requests { list, args }, .. } = self;
+        while let Some(client) = free.last().copied()
+            && let Some(asked) = loading.ask_again(client)
+        {
+            free.pop();
+            let start = args.len();
+            args.extend_from_slice(&asked.args);
+            list.push((client, asked.procedure, start..args.len()));
         }
     }
 
@@ -475,7 +498,7 @@ impl<M: Message> Population<M> {
             let is_committed = finished.status == OutcomeStatus::Committed;
             committed += u64::from(is_committed);
             if *stage == Stage::Load {
-                lost += u64::from(!is_committed);
+                lost += u64::from(!self.loading.answered(client, finished.status));
                 return;
             }
             if let Some(answered_at) = watched {
@@ -566,5 +589,182 @@ impl<M> Drop for Population<M> {
     fn drop(&mut self) {
         // If the channel is closed, the run has been given up.
         let _ = self.shared.updates.send(Update::Gone(self.place));
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::mpsc::{Receiver, channel};
+
+    use ordain_engines::family::{EngineVisitor, with_family};
+    use ordain_engines::registry::Engine;
+    use ordain_family::{Family, NodeSettings, places};
+    use ordain_model::{Chunk, Effect, GatewayId, Registry, Stamp};
+    use ordain_role::Address;
+    use ordain_workload::Workload as _;
+    use ordain_workload::ycsb::{Parameters, Ycsb};
+
+    use super::*;
+
+    /// A population that loads, and the node that answers it with what the test says.
+    struct Bed<M> {
+        population: Population<M>,
+        updates: Receiver<Update>,
+    }
+
+    impl<M: Message> Bed<M> {
+        fn new<F: Family<Message = M>>(family: &F, engine: Engine) -> Bed<M> {
+            let mut registry = Registry::default();
+            ordain_workload::register(&mut registry);
+            let registry = Arc::new(registry);
+            let settings = NodeSettings::new(engine.defaults());
+            let workload = Ycsb::new(Parameters { records: 10_000, ..Parameters::default() }).unwrap();
+            let clients = Clients {
+                clients: 1,
+                rate: None,
+                budget: None,
+                seed: (1, 0),
+                patience: Micros::from_millis(1_000),
+                watch: false,
+                checkpoint: None,
+            };
+            let dispatcher = Dispatcher::new(family.router(&settings));
+            let (sender, updates) = channel();
+            let population = Population::new(
+                Place { data: 0, replica: 0, node: 0 },
+                family.gateway(&settings, 0, 1, &registry),
+                (workload.source(1, 0, 1), clients),
+                Reach { dispatcher, unmet: BTreeSet::new(), ungreeted: BTreeSet::new() },
+                Vec::new(),
+                Shared {
+                    turns: (Turns::of(1), 0),
+                    stages: Arc::default(),
+                    answered: Arc::default(),
+                    updates: sender,
+                },
+                Book::new(workload.kinds().len()),
+                Meters {
+                    parts: Vec::new(),
+                    generating: Meter::default(),
+                    planning: Meter::default(),
+                    answering: Meter::default(),
+                },
+            );
+            Bed { population, updates }
+        }
+
+        /// The chunks that it submits in a turn.
+        fn turn(&mut self) -> Vec<Arc<Chunk>> {
+            let mut out = Outbox::default();
+            self.population.flush(Now::default(), &mut out);
+            let sent = out.sends.into_iter().filter_map(|(_, message)| match message.incoming() {
+                Incoming::Front(Front::Submit(chunk)) => Some(chunk),
+                _ => None,
+            });
+            sent.collect()
+        }
+
+        fn answer(&mut self, chunks: &[Arc<Chunk>], status: OutcomeStatus) {
+            let mut outcomes = OutcomeBatch::new(GatewayId::of(0, 0));
+            let effect = Effect { stamp: Stamp::NONE, token: Token::NOTHING };
+            for chunk in chunks {
+                for index in 0..chunk.txns().len() as u32 {
+                    outcomes.push(chunk.number, index, effect.clone(), status, |_| {});
+                }
+            }
+            let from = Address { node: NodeId(0), role: places::GATEWAYS };
+            let event = Event::Message { from, message: Front::Outcomes(outcomes).into() };
+            self.population.handle(Now::default(), event, &mut Outbox::default());
+        }
+    }
+
+    /// The procedures and arguments of what was submitted, in some order.
+    fn asked(chunks: &[Arc<Chunk>]) -> Vec<(ProcedureId, Vec<Vec<u8>>)> {
+        let of = |chunk: &Arc<Chunk>| -> Vec<_> {
+            let args = |txn| chunk.args(txn).iter().map(|arg| arg.bytes.to_vec()).collect();
+            chunk.txns().iter().map(|txn| (txn.call.procedure, args(txn))).collect()
+        };
+        let mut all: Vec<_> = chunks.iter().flat_map(of).collect();
+        all.sort();
+        all
+    }
+
+    /// Runs a test with a population of an engine that turns transactions away.
+    struct Test<T>(Engine, T);
+
+    trait Check {
+        fn check<M: Message>(self, bed: Bed<M>);
+    }
+
+    impl<T: Check> EngineVisitor for Test<T> {
+        type Output = ();
+
+        fn visit<F: Family>(self, family: F) {
+            self.1.check(Bed::new(&family, self.0));
+        }
+    }
+
+    fn test(check: impl Check) {
+        let engine = "no-wait".parse().unwrap();
+        with_family(engine, Test(engine, check));
+    }
+
+    #[test]
+    fn what_is_turned_away_while_loading_is_asked_for_again() {
+        struct AskedAgain;
+        impl Check for AskedAgain {
+            fn check<M: Message>(self, mut bed: Bed<M>) {
+                let mut chunks = bed.turn();
+                let first = asked(&chunks);
+                assert!(
+                    first.len() > 1 && first.windows(2).all(|pair| pair[0] != pair[1]),
+                    "{}",
+                    first.len()
+                );
+                for _ in 0..3 {
+                    bed.answer(&chunks, OutcomeStatus::Busy);
+                    chunks = bed.turn();
+                    assert!(asked(&chunks) == first);
+                }
+                let mut turns = 0;
+                while !chunks.is_empty() {
+                    bed.answer(&chunks, OutcomeStatus::Committed);
+                    chunks = bed.turn();
+                    assert!(asked(&chunks).iter().all(|later| !first.contains(later)));
+                    turns += 1;
+                }
+                assert!(turns > 1);
+                assert!(matches!(bed.updates.try_recv(), Ok(Update::Loaded)));
+            }
+        }
+        test(AskedAgain);
+    }
+
+    #[test]
+    fn loading_fails_if_something_is_always_turned_away_or_may_have_had_an_effect() {
+        struct Fails;
+        impl Check for Fails {
+            fn check<M: Message>(self, mut bed: Bed<M>) {
+                for _ in 1..loading::ASKED_MAX {
+                    let chunks = bed.turn();
+                    bed.answer(&chunks, OutcomeStatus::Busy);
+                    assert!(bed.updates.try_recv().is_err());
+                }
+                let chunks = bed.turn();
+                bed.answer(&chunks, OutcomeStatus::Busy);
+                assert!(matches!(bed.updates.try_recv(), Ok(Update::Failed(_))));
+            }
+        }
+        struct FailsAtOnce(OutcomeStatus);
+        impl Check for FailsAtOnce {
+            fn check<M: Message>(self, mut bed: Bed<M>) {
+                let chunks = bed.turn();
+                bed.answer(&chunks, self.0);
+                assert!(matches!(bed.updates.try_recv(), Ok(Update::Failed(_))));
+            }
+        }
+        test(Fails);
+        test(FailsAtOnce(OutcomeStatus::Unknown));
+        test(FailsAtOnce(OutcomeStatus::Refused));
     }
 }
