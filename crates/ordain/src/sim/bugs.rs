@@ -626,17 +626,17 @@ pub(super) const TABLE: &[Planted] = &[
             with("--engine walter --partitions 2"),
         ],
     ),
-    planted(
+    in_test(
         Bug::ForgetReaders,
         "FORK-ALONE",
         "who reads what a reader must not see does not take that along",
-        &[with("--engine fwkv --partitions 2")],
+        "cargo test -p ordain-engines --lib parallel_snapshots",
     ),
     planted(
         Bug::ForgetSeen,
         "FORK-ALONE",
         "what clients have seen is not passed on with what they ask for next",
-        &[with("--engine fwkv --partitions 2"), with("--engine walter --partitions 2")],
+        &[with("--engine walter --partitions 2")],
     ),
     planted(
         Bug::TearRead,
