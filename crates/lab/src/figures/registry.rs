@@ -81,8 +81,15 @@ const PAXFLOW_2: &[Need] =
 const QSTORE_5: &[Need] = &[Nothing("a list of settings, which qstore-5 to qstore-13 run with")];
 const PAXFLOW: &[Need] = &[Engine("paxflow")];
 const QSTORE: &[Need] = &[Engine("qstore"), Nodes(4)];
-const PSI: &[Need] = &[Engine("fwkv"), Engine("walter"), Engine("occ-2pc"), Nodes(20)];
-const FRESH: &[Need] = &[Engine("fwkv"), Engine("walter"), Nodes(20)];
+const PSI: &[Need] = &[
+    Engine("fwkv"),
+    Engine("walter"),
+    Engine("occ-2pc"),
+    Nodes(20),
+    Part("an experiment for FW-KV's figures"),
+];
+const FRESH: &[Need] =
+    &[Engine("fwkv"), Engine("walter"), Nodes(20), Part("an experiment for FW-KV's figures")];
 const REGIONS: &[Need] = &[Engine("regions-2pl"), Engine("regions-silo"), Engine("regions-mvocc")];
 const REGIONS_APART: &[Need] =
     &[Engine("regions-2pl"), Engine("regions-silo"), Engine("regions-mvocc"), Nodes(2)];
@@ -179,7 +186,7 @@ pub static FIGURES: [Figure; 55] = [
         "fwkv-6",
         "Figure 6",
         "Anti-dependencies that an update transaction collects",
-        &[Engine("fwkv"), Nodes(20)],
+        &[Engine("fwkv"), Nodes(20), Part("an experiment for FW-KV's figures")],
     ),
     row("fwkv-7", "Figure 7", "Aborts while propagation is delayed", FRESH),
     row("fwkv-8", "Figure 8", "TPC-C throughput by warehouses and nodes", PSI),

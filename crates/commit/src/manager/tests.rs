@@ -1,0 +1,163 @@
+//! Tests of what a manager passes on, and to whom.
+
+use ordain_model::system::{self, READ, read_args};
+use ordain_model::{
+    Abort, ArgsBuilder, Backoff, Call, Cell, Chunk, ChunkNo, Db, GatewayId, KeyHash, Layout, OutcomeStatus,
+    PartitionId, Registry, RequestNo, SessionId, Value,
+};
+
+use super::*;
+
+const OTHER: PartitionId = PartitionId(1);
+
+/// A manager of the first of two partitions of two members each, and what it has sent to the manager of node 1.
+struct Bench {
+    manager: Manager,
+    registry: Arc<Registry>,
+    layout: Arc<Layout>,
+}
+
+impl Bench {
+    fn new() -> Bench {
+        let mut registry = Registry::default();
+        system::register(&mut registry);
+        let (registry, layout) = (Arc::new(registry), Arc::new(Layout::even(2, 1).unwrap()));
+        let site = Site {
+            node: NodeId(0),
+            nodes: 2,
+            partition: PartitionId(0),
+            layout: layout.clone(),
+            registry: registry.clone(),
+            manager: 0,
+            log: Address { node: NodeId(0), role: 1 },
+            life: 1,
+            backoff: Backoff::Exponential,
+            refusal: Abort::Died,
+            stamps: crate::Stamps::OfTransaction,
+            validates: false,
+            snapshots: crate::Snapshots::Never,
+            announces_after: Micros(0),
+            source: ordain_model::StampSource::Hybrid,
+            skew: Micros(0),
+            checkpoint_bytes: 0,
+            bugs: ordain_role::Bugs::NONE,
+        };
+        let topology = Topology { layout: layout.clone(), replicas: 2 };
+        Bench { manager: Manager::new(site, topology), registry, layout }
+    }
+
+    /// Has the manager handle an event; answers all that it sends.
+    fn handle(&mut self, elapsed: Micros, event: Event<Message>) -> Vec<(Address, Message)> {
+        let mut out = Outbox::default();
+        self.manager.handle(Now { elapsed, ..Now::default() }, event, &mut out);
+        self.manager.check().unwrap();
+        out.sends
+    }
+
+    fn tell(&mut self, node: u16, message: impl Into<Message>) -> Vec<Message> {
+        let from = Address { node: NodeId(node), role: 0 };
+        let sent = self.handle(Micros(0), Event::Message { from, message: message.into() });
+        let there = Address { node: NodeId(1), role: 0 };
+        sent.into_iter().filter(|(to, _)| *to == there).map(|(_, message)| message).collect()
+    }
+
+    /// Lets time pass; answers how transactions of the front door have ended.
+    fn pass(&mut self, elapsed: Micros) -> Vec<OutcomeStatus> {
+        let sent = self.handle(elapsed, Event::Timer(TIMER));
+        let ended = sent.iter().filter_map(|(_, message)| match message {
+            Message::Front(Front::Outcomes(batch)) => Some(batch),
+            _ => None,
+        });
+        ended
+            .flat_map(|batch| batch.outcomes.iter().map(|outcome| outcome.status).collect::<Vec<_>>())
+            .collect()
+    }
+
+    /// A write of a session that the other partition keeps.
+    fn write(&self, number: u64) -> Arc<Chunk> {
+        let is_of_other = |session: &SessionId| self.layout.home_partition_of(*session) == OTHER;
+        let session = (1..).map(SessionId).find(is_of_other).unwrap();
+        let call = Call { session: Some((session, RequestNo(1))), ..Call::new(system::COMMIT, Db(0)) };
+        let mut chunk = Chunk::new(GatewayId::of(0, 0), ChunkNo(number)).in_cluster(0, self.layout.clone());
+        let cell = Cell { value: Some(Value::String(b"v".to_vec())), ..Cell::ABSENT };
+        let written = [(Db(0), &b"k"[..], &cell)];
+        let args = |args: &mut ArgsBuilder<'_>| system::commit_args([].into_iter(), written, args);
+        chunk.push(&self.registry, call, args).unwrap();
+        Arc::new(chunk)
+    }
+
+    fn leads(&mut self, term: u64) -> Vec<Message> {
+        self.tell(1, Message::Leads(Lead { partition: OTHER, term: Term(term) }))
+    }
+
+    /// Submits a read of the other partition.
+    fn submit(&mut self, number: u64) -> Vec<Message> {
+        let of_other = |key: &String| self.layout.partition_of(KeyHash::of(key.as_bytes()).slot()) == OTHER;
+        let key = (0..).map(|n| n.to_string()).find(of_other).unwrap();
+        let mut chunk = Chunk::new(GatewayId::of(0, 0), ChunkNo(number)).in_cluster(0, self.layout.clone());
+        let call = Call::new(READ, Db(0));
+        chunk.push(&self.registry, call, |args| read_args([(Db(0), key.as_bytes())], args)).unwrap();
+        self.tell(0, Front::Submit(Arc::new(chunk)))
+    }
+}
+
+fn asked(sent: &[Message]) -> Vec<u64> {
+    let under = |message: &Message| match message {
+        Message::Relay(RelayMessage::Submit(lead, _)) => lead.term.0,
+        other => panic!("{other:?}"),
+    };
+    sent.iter().map(under).collect()
+}
+
+/// Found by the simulator: what came back under a former claim took back what had been asked for under the next, and
+/// nobody was asked any more.
+#[test]
+fn what_comes_back_under_a_former_claim_changes_nothing_about_the_next() {
+    let mut bench = Bench::new();
+    assert_eq!(bench.submit(0).len(), 0, "nobody leads");
+    assert_eq!(asked(&bench.leads(5)), [5]);
+    assert_eq!(asked(&bench.leads(6)), [6], "a read may be asked for again");
+    let returned = |term| Returned {
+        asked: Lead { partition: OTHER, term: Term(term) },
+        gateway: GatewayId::of(0, 0),
+        chunk: ChunkNo(0),
+        indexes: vec![0],
+    };
+    assert_eq!(bench.tell(1, RelayMessage::Return(returned(5))).len(), 0);
+    assert_eq!(asked(&bench.submit(1)), [6], "the claim stands");
+    assert_eq!(bench.tell(1, RelayMessage::Return(returned(6))).len(), 0);
+    assert_eq!(bench.submit(2).len(), 0, "and is withdrawn by who made it");
+    assert_eq!(asked(&bench.leads(7)), [7, 7, 7]);
+}
+
+#[test]
+fn a_claim_to_lead_counts_only_from_a_node_that_holds_the_partition() {
+    let mut bench = Bench::new();
+    let mut claim = |node, partition, term| {
+        bench.tell(node, Message::Leads(Lead { partition: PartitionId(partition), term: Term(term) }));
+        let heard = bench.manager.leaders.of(PartitionId(partition)).map(|(node, _)| node.0);
+        (heard, bench.manager.strangers)
+    };
+    // Node 2 holds partition 0; nodes 1 and 3 hold partition 1.
+    assert_eq!(claim(2, 1, 9), (None, 1));
+    assert_eq!(claim(1, 7, 9), (None, 2), "there is no such partition");
+    assert_eq!(claim(3, 1, 4), (Some(3), 2));
+    assert_eq!(claim(2, 1, 9), (Some(3), 3));
+    assert_eq!(claim(1, 1, 5), (Some(1), 3));
+}
+
+/// A leader that was asked and cannot be reached may have committed: only what nobody was asked for had no effect.
+#[test]
+fn what_a_lost_leader_was_asked_for_ends_unknown_and_what_nobody_was_asked_for_busy() {
+    let mut bench = Bench::new();
+    let _ = bench.leads(5);
+    let asked = bench.write(0);
+    assert_eq!(bench.tell(0, Front::Submit(asked)).len(), 1);
+    let lost = PeerChange { node: NodeId(1), state: PeerState::Lost };
+    let _ = bench.tell(0, lost);
+    let unasked = bench.write(1);
+    assert_eq!(bench.tell(0, Front::Submit(unasked)).len(), 0, "it cannot be reached");
+    assert_eq!(bench.pass(AWAY_FOR), []);
+    let ends = bench.pass(Micros::from_millis(5_001));
+    assert_eq!(ends, [OutcomeStatus::Unknown, OutcomeStatus::Busy]);
+}
