@@ -257,8 +257,8 @@ fn simulate(args: &SimArgs, seed: u64, sink: Sink<'_>) -> anyhow::Result<Report>
 /// Runs one seed of a system of the commit family.
 fn committing(system: CommitSystem, args: &SimArgs, seed: u64, sink: Sink<'_>) -> anyhow::Result<Report> {
     let nodes = args.partitions * args.replicas;
-    let keeps_time = system.keeps_time();
-    let mut config = spoken_to_commit(args, seed, Config { nodes, keeps_time, ..config(args, seed) });
+    let relaxed = system.relaxed();
+    let mut config = spoken_to_commit(args, seed, Config { nodes, relaxed, ..config(args, seed) });
     if system.needs_clocks() {
         config.faults = config.faults.without(Fault::Clock);
     }

@@ -2,7 +2,7 @@
 
 use std::fmt;
 
-use ordain_checker::{Promise, RequestId, Violation, ViolationKind};
+use ordain_checker::{Level, Promise, RequestId, Violation, ViolationKind};
 use ordain_model::{
     Abort, Call, Db, Digest, Isolation, Micros, Millis, OutcomeStatus, ProcedureId, Stamp, system,
 };
@@ -67,8 +67,8 @@ pub struct Config {
     pub promise: Promise,
     /// The isolation level.
     pub isolation: Isolation,
-    /// True if transactions of clients that speak bytes stand in the order of real time; else that of sessions alone binds them.
-    pub keeps_time: bool,
+    /// The level of transactions of clients that speak bytes, of an engine that need not keep the order of real time.
+    pub relaxed: Option<Level>,
     /// True if roles, front doors and the links between nodes are asked for broken invariants. Without, a run is judged as
     /// users would: by what clients see, what nodes say and what is on their disks.
     pub asks_roles: bool,
@@ -100,7 +100,7 @@ impl Config {
             power_cycle: true,
             promise: Promise::Strict,
             isolation: Isolation::default(),
-            keeps_time: true,
+            relaxed: None,
             asks_roles: true,
         }
     }
@@ -194,7 +194,7 @@ pub fn run_seed<'a, S: System>(
     });
     simulator.transition_to_liveness();
     simulator.await_speakers();
-    if !config.keeps_time {
+    if config.relaxed.is_some() {
         // A read that is asked at once may stand before what others were answered just now.
         simulator.advance(Micros::from_millis(1_000));
     }

@@ -191,9 +191,14 @@ impl CommitSystem {
         self.family.engine.order(&self.settings.options) == Order::Stamps
     }
 
-    /// True if the engine keeps the order of real time.
-    pub(super) fn keeps_time(&self) -> bool {
-        self.family.engine.order(&self.settings.options) == Order::RealTime
+    /// The level of an engine that need not keep the order of real time.
+    pub(super) fn relaxed(&self) -> Option<Level> {
+        match self.family.engine.order(&self.settings.options) {
+            Order::RealTime => None,
+            Order::Sessions | Order::Stamps => Some(Level::SessionSerializable),
+            Order::Parallel => Some(Level::SessionParallelSnapshot),
+            Order::FreshParallel => Some(Level::FreshParallelSnapshot),
+        }
     }
 
     /// The store to which nodes take their checkpoints, if they do.

@@ -478,7 +478,7 @@ impl<S: System> Simulator<'_, S> {
 
     /// Judges what the clients that speak bytes have said and heard.
     pub(crate) fn judge_speech(&self, lists: &BTreeMap<u64, Vec<u64>>) -> Result<(), Violation> {
-        let Config { promise, isolation, keeps_time, faults, .. } = self.config;
-        self.speakers.speech.judge(lists, Terms { promise, isolation, keeps_time, faults })
+        let Config { promise, isolation, relaxed, faults, .. } = self.config;
+        self.speakers.speech.judge(lists, Terms { promise, isolation, relaxed, faults })
     }
 }

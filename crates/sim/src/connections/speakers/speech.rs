@@ -49,20 +49,22 @@ pub(crate) struct Speech {
 pub(crate) struct Terms {
     pub(crate) promise: Promise,
     pub(crate) isolation: Isolation,
-    /// Transactions stand in the order of real time, not in that of sessions alone.
-    pub(crate) keeps_time: bool,
+    /// The level of an engine whose transactions need not stand in the order of real time.
+    pub(crate) relaxed: Option<Level>,
     pub(crate) faults: Faults,
 }
 
 impl Terms {
     /// The level of transactions that append and read.
     fn level(self) -> Level {
-        match (self.isolation, self.promise) {
-            (Isolation::ReadCommitted, _) => Level::ReadCommitted,
-            _ if !self.keeps_time => Level::SessionSerializable,
-            (Isolation::Serializable, Promise::Strict) => Level::StrictSerializable,
-            (Isolation::Serializable, Promise::Session) => Level::SessionReads,
-            (Isolation::Serializable, Promise::Previous | Promise::Serializable) => Level::SnapshotReads,
+        match (self.isolation, self.promise, self.relaxed) {
+            (Isolation::ReadCommitted, ..) => Level::ReadCommitted,
+            (Isolation::Serializable, _, Some(relaxed)) => relaxed,
+            (Isolation::Serializable, Promise::Strict, None) => Level::StrictSerializable,
+            (Isolation::Serializable, Promise::Session, None) => Level::SessionReads,
+            (Isolation::Serializable, Promise::Previous | Promise::Serializable, None) => {
+                Level::SnapshotReads
+            }
         }
     }
 }
@@ -301,7 +303,7 @@ mod tests {
     const TERMS: Terms = Terms {
         promise: Promise::Strict,
         isolation: Isolation::Serializable,
-        keeps_time: true,
+        relaxed: None,
         faults: Faults::NONE,
     };
 
@@ -404,7 +406,10 @@ mod tests {
             let second = heard.append(1, 1);
             let values = [second, first];
             assert_eq!(heard.verdict(&values), Err(strict));
-            assert_eq!(heard.verdict_on(Terms { keeps_time: false, ..TERMS }, &values), in_sessions);
+            assert_eq!(
+                heard.verdict_on(Terms { relaxed: Some(Level::SessionSerializable), ..TERMS }, &values),
+                in_sessions
+            );
         }
     }
 
