@@ -78,7 +78,7 @@ rows! {
     maat: row("engine = \"maat\"\ncheckpoint-log-bytes = 20000", (2, 3), Level::SessionSerializable);
     occ_2pc: row("engine = \"occ-2pc\"\ncheckpoint-log-bytes = 20000", (2, 3), Level::StrictSerializable);
     walter: row("engine = \"walter\"\ncheckpoint-log-bytes = 20000", (2, 3), Level::SessionParallelSnapshot);
-    fwkv: row("engine = \"fwkv\"\ncheckpoint-log-bytes = 20000", (2, 3), Level::SessionParallelSnapshot);
+    fwkv: row("engine = \"fwkv\"\ncheckpoint-log-bytes = 20000", (2, 3), Level::FreshParallelSnapshot);
     calvin_async: Row {
         loses: true,
         ..row("engine = \"calvin\"\nreplication = \"async\"", (2, 2), Level::StrictSerializable)
