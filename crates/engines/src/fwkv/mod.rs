@@ -2,7 +2,7 @@
 //! version of each record; writes name the readers that must not see them.
 //!
 //! The rules, and where they differ from the paper, stand in `docs/protocols/fwkv.md`; the parts are those of
-//! [`parallel_snapshots`](crate::parallel_snapshots).
+//! `parallel_snapshots`.
 
 use ordain_commit::{CommitEngine, Snapshots};
 use ordain_model::Abort;

@@ -2,7 +2,7 @@
 //! what the home has heard when a transaction begins.
 //!
 //! The rules, and where they differ from the paper, stand in `docs/protocols/walter.md`; the parts are those of
-//! [`parallel_snapshots`](crate::parallel_snapshots).
+//! `parallel_snapshots`.
 
 use ordain_commit::{CommitEngine, Snapshots};
 use ordain_model::Abort;
