@@ -400,12 +400,12 @@ fn occ_2pc_is_strictly_serializable_with_all_faults() {
 
 #[test]
 fn walter_has_parallel_snapshots_in_the_order_of_sessions_with_all_faults() {
-    demand_level("walter", 6);
+    demand_level("walter", 8);
 }
 
 #[test]
 fn fwkv_has_fresh_parallel_snapshots_with_all_faults() {
-    demand_level("fwkv", 4);
+    demand_level("fwkv", 6);
 }
 
 #[test]
