@@ -22,7 +22,7 @@ use crate::view::{Seen, Vector, View};
 /// The outcome of an attempt with this home, for participants that may ask.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Decided {
-    /// What it has committed with; none if it is denied.
+    /// The stamp and view with which it has committed; none if it is denied.
     pub commit: Option<Commitment>,
     /// The participants. Those of a denied attempt are not known.
     pub participants: Vec<PartitionId>,
@@ -43,7 +43,7 @@ pub struct Agreed {
     cut: Epoch,
     /// Times before this one may have been used to tell what has expired.
     ceiling: Millis,
-    /// What was heard of the decisions of all.
+    /// The decisions of all partitions, as far as this one has heard of them.
     heard: Heard,
     /// The readers that may be under way.
     living: Living,
@@ -212,12 +212,12 @@ impl Agreed {
         self.ceiling
     }
 
-    /// What was heard of the decisions of all partitions, this one's included.
+    /// The decisions of all partitions, this one's included, as far as it has heard of them.
     pub const fn heard(&self) -> &Vector {
         self.heard.vector()
     }
 
-    /// What all that has committed here follows.
+    /// The view that all versions of the partition follow.
     pub const fn followed(&self) -> &Seen {
         &self.followed
     }

@@ -35,7 +35,7 @@ pub struct Announcing {
     told: BTreeMap<PartitionId, u64>,
     /// The lowest number of a reader that others were told of, and when they are told of a higher one.
     low: (u64, Option<Micros>),
-    /// What this partition's own log has to know of readers that are over.
+    /// The word for this partition's own log of readers that are over.
     own: Option<Announced>,
     /// Something was decided, acknowledged or lost since they were told.
     is_news: bool,
@@ -120,7 +120,7 @@ impl Announcing {
 /// The receiving side.
 #[derive(Debug, Default)]
 pub struct Hearing {
-    /// What was heard and is not in the log.
+    /// The words of homes that are not in the log.
     heard: BTreeMap<PartitionId, Announced>,
     /// An entry is on its way into the log.
     is_appended: bool,
@@ -228,7 +228,7 @@ mod tests {
             self.apply(place, Content::Commit(commit));
         }
 
-        /// What the other partition is told at a time.
+        /// The numbers that the other partition is told at a time.
         fn told(&mut self, micros: u64) -> Vec<u64> {
             self.at.elapsed = Micros(micros);
             let Home { at, announcing, unacknowledged } = self;

@@ -21,7 +21,7 @@ pub struct Bench {
     pub appender: Appender,
     /// The latest stamp that the node has given or heard of.
     pub heard: Age,
-    /// What clients of the node have seen.
+    /// The view that clients of the node have seen.
     pub known: Known,
     /// The time since the node started.
     pub elapsed: Micros,

@@ -62,7 +62,7 @@ pub enum Reads {
     Newest,
     /// The newest. The first one that it reads fixes its snapshot.
     First,
-    /// Those of its snapshot.
+    /// The versions of its snapshot.
     Fixed,
 }
 
@@ -150,7 +150,7 @@ pub trait ConcurrencyControl: Debug + Send {
 
     /// An attempt was granted a record that it checks: it stands only if that is as it was read when it commits (R-VERSION). Where there are no
     /// snapshots that holds for all that it reads.
-    fn pin(&mut self, _who: AttemptId, _record: RecordId) {}
+    fn note_check(&mut self, _who: AttemptId, _record: RecordId) {}
 
     /// The versions that an attempt reads from now on, and what it has seen here: the vectors of what it has read and, once it was validated, of the
     /// newest versions of what it writes, with the attempts that must not see its writes.
@@ -206,7 +206,7 @@ pub trait ConcurrencyControl: Debug + Send {
     }
 
     /// Installs a record as an attempt leaves it that has committed, in the order of the log, on every member of the partition.
-    /// What an engine remembers of it follows from the log alone, as records do.
+    /// The memory that an engine keeps of it follows from the log alone, as records do.
     fn install(
         &mut self,
         store: &mut MemoryStore,
@@ -280,7 +280,7 @@ pub trait ConcurrencyControl: Debug + Send {
     /// Takes in what [`remembered`](ConcurrencyControl::remembered) has reported of a record, as a checkpoint holds it.
     fn remember(&mut self, _store: &mut MemoryStore, _record: RecordId, _stamp: Age) {}
 
-    /// What stands in the store was written by attempts that follow no more than this, and readers that may see it are not among these.
+    /// The contents of the store follow no more than this view, and the readers that it names must not see them.
     fn assume(&mut self, _followed: &Seen) {}
 
     /// The content of a record that an attempt with a stamp sees, and its version; `None` if that is the one in the store.

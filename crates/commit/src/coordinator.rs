@@ -528,7 +528,9 @@ impl Coordinator {
             self.unacknowledged.add(*who, number, participants.clone());
         }
         for (who, with, participants) in commits {
-            self.announce(who, with, participants, desk);
+            for partition in participants {
+                self.tell_commit(partition, who, with.clone(), desk);
+            }
         }
     }
 
@@ -681,7 +683,7 @@ impl Coordinator {
         self.announcing.pass(self.lowest_reader(), &self.unacknowledged, desk);
     }
 
-    /// This home's word of its readers, for its own log.
+    /// The word of this home's readers, for its own log.
     pub const fn take_own_word(&mut self) -> Option<Announced> {
         self.announcing.take_own()
     }

@@ -245,7 +245,7 @@ pub struct Desk<'a> {
     pub clock: Millis,
     /// The latest stamp that was given or heard of here.
     pub heard: Age,
-    /// What clients of this node have seen.
+    /// The view that clients of this node have seen.
     pub known: &'a mut Known,
     /// The time.
     pub now: Now,

@@ -120,12 +120,12 @@ pub struct Announced {
 
 codec!(struct Announced { home, number, low });
 
-/// What an attempt has committed with.
+/// The stamp and view with which an attempt has committed.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Commitment {
     /// Its stamp.
     pub stamp: Age,
-    /// What it follows, its own decision included, and who must not see it; nothing with engines that have no snapshots.
+    /// The decisions that it follows, its own included, and the readers that must not see it; nothing with engines that have no snapshots.
     pub view: View,
     /// The last decision of its home before it that concerns the same partition, and of which the home did not know that it is installed
     /// there; 0 if there is none.
@@ -135,7 +135,7 @@ pub struct Commitment {
 codec!(struct Commitment { stamp, view, after });
 
 impl Commitment {
-    /// That of an engine without snapshots.
+    /// The commitment of an engine without snapshots.
     pub const fn at(stamp: Age) -> Commitment {
         Commitment { stamp, view: View::NONE, after: 0 }
     }

@@ -1,4 +1,4 @@
-//! What a partition has heard of the decisions of all (`siteVC`, sheet fwkv.md, 2): a function of its log.
+//! The decisions of all partitions, as far as one has heard of them (`siteVC`, sheet fwkv.md, 2): a function of its log.
 //!
 //! The number of a home is that of a decision up to which all are known here: every decision of that home with this number or a lower one is
 //! agreed on, and is installed in this log if this partition takes part in it. Two kinds of entries move it:

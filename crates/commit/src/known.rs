@@ -1,4 +1,4 @@
-//! What the clients of a node have seen, and which readers are over (sheet fwkv.md, 4.1, 4.5 and E8; commit.md, R-TOKEN).
+//! The view that the clients of a node have seen, and which readers are over (sheet fwkv.md, 4.1, 4.5 and E8; commit.md, R-TOKEN).
 //!
 //! A connection sees what its node's clients have seen: whatever takes its next request follows that. So the order of a session holds, and
 //! requests need not say what each connection has seen of it.
@@ -56,12 +56,12 @@ impl Known {
         Known { seen: Seen::default(), forgets: bugs.has(Bug::ForgetSeen) }
     }
 
-    /// What clients of this node have seen.
+    /// The view that clients of this node have seen.
     pub const fn seen(&self) -> &Seen {
         &self.seen
     }
 
-    /// What goes along with what the node passes on or answers.
+    /// The view that goes along with requests that the node passes on, and with its answers.
     pub fn view(&self, snapshots: Snapshots) -> View {
         match snapshots {
             Snapshots::Never => View::NONE,

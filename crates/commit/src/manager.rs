@@ -562,9 +562,14 @@ impl Manager {
         }
     }
 
-    /// Clients of this node see this from now on: it may come from another node.
+    /// Clients of this node see this from now on. It comes from another node, which cannot know of decisions that a leader's own log has not:
+    /// those would have every transaction of this home refused.
     fn see(&mut self, view: &View) {
-        if view.fits(self.topology.layout.partitions()) {
+        let own = view.seen().vector.of(self.site.partition);
+        let is_known = self.lead.is_none() || own <= self.appender.last().0;
+        if !is_known {
+            self.strangers += 1;
+        } else if view.fits(self.topology.layout.partitions()) {
             self.known.see(view, self.agreed.living());
         }
     }

@@ -190,7 +190,7 @@ fn read_varint(bytes: &mut Reader<'_>) -> Option<u64> {
 pub struct Seen {
     /// The decisions that were seen, or are followed.
     pub vector: Vector,
-    /// Who must not see what follows.
+    /// The readers that must not see what follows.
     pub anti: Anti,
 }
 
@@ -207,7 +207,7 @@ impl Seen {
     }
 }
 
-/// What an attempt has seen, in messages and entries of the log; nothing with engines that have no snapshots.
+/// The view of an attempt, in messages and entries of the log; nothing with engines that have no snapshots.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct View(Option<Box<Seen>>);
 

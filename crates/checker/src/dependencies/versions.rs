@@ -154,7 +154,7 @@ impl<'a> Versions<'a> {
             let values = match op {
                 Op::Read { values, .. } => &values[..],
                 Op::Get { value, .. } => value.as_slice(),
-                // What it appends to may be the first that an update looks at, and shows nothing of that.
+                // The list of an append may be the first record that an update looks at, and its answer does not show the content.
                 Op::Append { .. } => {
                     sites.insert(0);
                     continue;

@@ -161,3 +161,19 @@ fn what_a_lost_leader_was_asked_for_ends_unknown_and_what_nobody_was_asked_for_b
     let ends = bench.pass(Micros::from_millis(5_001));
     assert_eq!(ends, [OutcomeStatus::Unknown, OutcomeStatus::Busy]);
 }
+
+/// A peer cannot have seen decisions that this partition's leader has not made: with such a number no transaction of this home could be decided.
+#[test]
+fn a_view_with_decisions_that_this_home_has_not_made_is_not_heeded() {
+    let mut bench = Bench::new();
+    let own = PartitionId(0);
+    bench.manager.lead = Some(Lead { partition: own, term: Term(1) });
+    bench.manager.appender.note(Epoch(9));
+    let mut seen = |partition, number| {
+        let view = View::of(crate::Seen::NOTHING).decided(PartitionId(partition), number);
+        bench.tell(1, RelayMessage::Heard(Age(0), view));
+        bench.manager.known.seen().vector.of(PartitionId(partition))
+    };
+    assert_eq!((seen(0, 9), seen(0, 10), seen(0, u64::MAX)), (9, 9, 9));
+    assert_eq!((seen(1, 40), seen(7, 1)), (40, 0), "there is no such partition");
+}

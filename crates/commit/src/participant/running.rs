@@ -533,7 +533,7 @@ impl Participant {
         if let Target::Record(record) = target
             && fragment.is_check()
         {
-            control.pin(who, record);
+            control.note_check(who, record);
         }
         verdict
     }

@@ -23,7 +23,7 @@ pub(super) struct Kept {
     /// The records that it has read.
     pub(super) read: Held<()>,
     /// The records of those that have to be the newest when it commits.
-    pub(super) pinned: Held<()>,
+    pub(super) checked: Held<()>,
     /// It is validated: what it writes is locked.
     pub(super) is_validated: bool,
     /// Its access that waits, and the target that it waits for.

@@ -271,7 +271,7 @@ impl ParallelSnapshots {
             return Modes::EXCLUSIVE;
         }
         let writes = attempt.held.iter().any(|(_, mode)| mode != Mode::Shared);
-        match writes || attempt.kept.pinned.len() > 0 {
+        match writes || attempt.kept.checked.len() > 0 {
             true => Modes::INTENTION_EXCLUSIVE,
             false => Modes::NONE,
         }
@@ -279,9 +279,9 @@ impl ParallelSnapshots {
 
     /// What an attempt locks when it is validated: the records that it writes, and those that it checks.
     fn locked(&self, at: usize) -> Vec<(RecordId, bool)> {
-        let Kept { pinned, .. } = &self.attempts[at].kept;
+        let Kept { checked, .. } = &self.attempts[at].kept;
         let held = self.attempts[at].held.iter().map(|(record, mode)| (record, mode != Mode::Shared));
-        held.filter(|(record, writes)| *writes || pinned.get(*record).is_some()).collect()
+        held.filter(|(record, writes)| *writes || checked.get(*record).is_some()).collect()
     }
 
     /// True if no validated attempt stands in the way of one.
@@ -433,11 +433,11 @@ impl ConcurrencyControl for ParallelSnapshots {
         }
     }
 
-    fn pin(&mut self, who: AttemptId, record: RecordId) {
+    fn note_check(&mut self, who: AttemptId, record: RecordId) {
         if let Some(at) = self.attempts.find(who)
             && self.attempts[at].kept.reads != Reads::Newest
         {
-            self.attempts[at].kept.pinned.insert(record, ());
+            self.attempts[at].kept.checked.insert(record, ());
         }
     }
 
@@ -635,7 +635,7 @@ impl ConcurrencyControl for ParallelSnapshots {
         let attempt = &mut self.attempts[at];
         attempt.kept.is_validated = true;
         if let (Target::Record(record), Mode::Shared) = (target, mode) {
-            attempt.kept.pinned.insert(record, ());
+            attempt.kept.checked.insert(record, ());
         }
         if let Target::Record(_) = target {
             attempt.table = attempt.table.with(Modes::intention(mode));

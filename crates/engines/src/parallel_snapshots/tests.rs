@@ -265,7 +265,7 @@ fn what_is_checked_is_locked() {
     for n in [2, 3] {
         shard.writes(n, &[1]);
         shard.read(n, b"x");
-        shard.control.pin(attempt(n), x);
+        shard.control.note_check(attempt(n), x);
         shard.access(n, b"y", Mode::Blind);
     }
     shard.finishes(3, Ending::Aborted);
