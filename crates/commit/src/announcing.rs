@@ -271,6 +271,18 @@ mod tests {
         assert_eq!(home.told(10_000), [6]);
     }
 
+    /// A deposed leader's log may have decisions of its successor, of which it does not know who has acknowledged them.
+    #[test]
+    fn a_leader_announces_nothing_of_a_later_term() {
+        let mut home = Home::new(0);
+        home.commit(5, vec![]);
+        let entry =
+            Entry { place: Epoch(6), term: Term(2), now: Millis(0), content: Content::Begin, agreed: None };
+        home.at.agreed.apply(&Arc::new(entry)).unwrap();
+        home.at.tell(|desk| home.announcing.note(0, desk));
+        assert_eq!(home.told(9_000), []);
+    }
+
     #[test]
     fn what_was_heard_goes_into_the_log_once() {
         let mut at = Bench::new(0);

@@ -6,6 +6,8 @@
 
 mod running;
 mod seen;
+#[cfg(test)]
+mod tests;
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;

@@ -7,6 +7,8 @@ use ordain_model::{
 };
 
 use super::*;
+use crate::entry::Commit;
+use crate::ids::{AttemptId, TransactionId};
 
 const OTHER: PartitionId = PartitionId(1);
 
@@ -176,4 +178,25 @@ fn a_view_with_decisions_that_this_home_has_not_made_is_not_heeded() {
     };
     assert_eq!((seen(0, 9), seen(0, 10), seen(0, u64::MAX)), (9, 9, 9));
     assert_eq!((seen(1, 40), seen(7, 1)), (40, 0), "there is no such partition");
+}
+
+/// A retry of a request may be answered from the log by a node that has just begun to lead: what its client follows then is what the log holds.
+#[test]
+fn who_begins_to_lead_knows_what_its_log_was_answered_for() {
+    let mut bench = Bench::new();
+    bench.manager.site.snapshots = Snapshots::AtBegin;
+    let lead = Lead { partition: PartitionId(0), term: Term(1) };
+    let attempt = AttemptId { transaction: TransactionId { home: lead, number: 1 }, attempt: 1 };
+    let (age, view, low, ceiling) = (Age(1), View::of(crate::Seen::NOTHING), 0, Millis(0));
+    let (session, reply, changes, writes, participants) = Default::default();
+    let commit = Commit { attempt, age, view, low, ceiling, session, reply, changes, writes, participants };
+    for (place, content) in [(1, Content::Begin), (2, Content::Commit(commit))] {
+        let entry = Entry { place: Epoch(place), term: Term(1), now: Millis(0), content, agreed: None };
+        bench.manager.replay(&Arc::new(entry)).unwrap();
+    }
+    assert_eq!(bench.manager.known.seen().vector, crate::Vector::NOTHING, "nobody was told by this node");
+    let next = Lead { term: Term(2), ..lead };
+    bench.manager.begins = Some(Beginning { lead: next, missing: 1 });
+    bench.manager.ready(next.term, Now::default(), &mut Outbox::default());
+    assert_eq!(bench.manager.known.seen().vector.of(lead.partition), 2);
 }

@@ -489,3 +489,16 @@ fn planted_bugs_break_their_rules() {
     shard.control.finish(&mut shard.store, attempt(7), Ending::Aborted, &mut ended);
     assert!(shard.control.check(&shard.store, &|_| true).is_err());
 }
+
+/// A transaction may have one record twice among its writes: the later one counts, and nobody sees the first.
+#[test]
+fn a_record_that_one_transaction_writes_twice_has_one_version_of_it() {
+    let mut shard = Shard::new(Snapshots::AtFirstRead);
+    shard.overwrites(1, &[b"x"]);
+    shard.overwrites(2, &[b"x", b"x"]);
+    let x = shard.record(b"x");
+    let versions = shard.control.records.get(&shard.store, x).map(|marks| &marks.versions);
+    assert_eq!(versions.map(|versions| versions.older.len()), Some(2), "the absent one, and that of 1");
+    shard.enters(10, Reads::Fixed, &[1]);
+    assert_eq!(shard.read(10, b"x"), 1);
+}

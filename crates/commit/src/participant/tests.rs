@@ -1,0 +1,112 @@
+//! Tests of what a participant tells its control of the log.
+
+use std::sync::{Mutex, PoisonError};
+
+use ordain_model::children::child_key;
+use ordain_model::{Cell, Value};
+
+use super::*;
+use crate::concurrency::{Mode, Verdict};
+use crate::entry::Commit;
+use crate::ids::TransactionId;
+use crate::view::Seen;
+
+/// A record that was installed, with the number of the decision.
+type Installed = (Db, Vec<u8>, u64);
+
+/// A control with snapshots that notes what it is told to install.
+#[derive(Debug)]
+struct Noting {
+    takes: Snapshots,
+    installed: Arc<Mutex<Vec<Installed>>>,
+}
+
+impl ConcurrencyControl for Noting {
+    fn snapshots(&self) -> Snapshots {
+        self.takes
+    }
+
+    fn access(&mut self, _: &mut MemoryStore, _: AttemptId, _: Age, _: Target, _: Mode) -> Verdict {
+        Verdict::Refused
+    }
+
+    fn install(
+        &mut self,
+        store: &mut MemoryStore,
+        record: RecordId,
+        cell: Cell,
+        with: &Commitment,
+        version: Gsn,
+    ) {
+        let (db, key) = store.key(record);
+        let number = with.view.seen().vector.of(PartitionId(0));
+        let mut installed = self.installed.lock().unwrap_or_else(PoisonError::into_inner);
+        installed.push((db, key.to_vec(), number));
+        store.put_back(record, cell, version);
+    }
+
+    fn finish(&mut self, _: &mut MemoryStore, _: AttemptId, _: Ending, _: &mut Ended) {}
+
+    fn restore(&mut self, _: &mut MemoryStore, _: AttemptId, _: Bounds, _: Target, _: Mode) {}
+
+    fn held(&self, _: AttemptId, _: &mut dyn FnMut(Target, Mode)) {}
+
+    fn clear(&mut self, _: &mut MemoryStore) {}
+
+    fn check(&self, _: &MemoryStore, _: &dyn Fn(AttemptId) -> bool) -> Result<(), String> {
+        Ok(())
+    }
+
+    fn gauges(&self, _: &mut dyn FnMut(&'static str, f64)) {}
+}
+
+/// What is installed of a commit that writes a child of `p` alone, and the content of `p` after it.
+fn installed(takes: Snapshots) -> (Vec<Installed>, Option<Value>) {
+    let installed = Arc::new(Mutex::new(Vec::new()));
+    let control = Box::new(Noting { takes, installed: installed.clone() });
+    let layout = Arc::new(Layout::single(1));
+    let mut shard = Participant::new(0, layout, Address::default(), Arc::new(Registry::default()), control);
+    let lead = Lead { partition: PartitionId(0), term: Term(1) };
+    let cell = |text: &str| Cell { value: Some(Value::String(text.into())), ..Cell::ABSENT };
+    let child = child_key(b"p", b"c");
+    let commit = |number, db, key: &[u8], text| {
+        let attempt = AttemptId { transaction: TransactionId { home: lead, number }, attempt: 1 };
+        let (low, ceiling, session, reply, changes, participants) = Default::default();
+        let (age, view) = (Age(1), View::of(Seen::NOTHING));
+        let writes = vec![Write::new(db, key.to_vec(), cell(text))];
+        Content::Commit(Commit {
+            attempt,
+            age,
+            view,
+            low,
+            ceiling,
+            session,
+            reply,
+            changes,
+            writes,
+            participants,
+        })
+    };
+    let contents =
+        [Content::Begin, commit(1, Db(0), b"p", "parent"), commit(2, Db(0).children(), &child, "child")];
+    for (place, content) in (1..).zip(contents) {
+        let entry = Entry { place: Epoch(place), term: Term(1), now: Millis(0), content, agreed: None };
+        shard.apply(&Arc::new(entry));
+    }
+    let parent = shard.store.find(Db(0), b"p", KeyHash::of_record(Db(0), b"p")).unwrap();
+    let content = shard.store.cell(parent).value.clone();
+    let installed = installed.lock().unwrap_or_else(PoisonError::into_inner).clone();
+    (installed, content)
+}
+
+/// R-VERSION: attempts access a child by its parent, so that what has changed the child has to show there.
+#[test]
+fn a_child_that_is_written_gives_its_parent_a_version_where_there_are_snapshots() {
+    let child = child_key(b"p", b"c").to_vec();
+    let parent = |number| (Db(0), b"p".to_vec(), number);
+    let child = (Db(0).children(), child, 3);
+    let content = Some(Value::String(b"parent".to_vec()));
+    let (all, after) = installed(Snapshots::AtBegin);
+    assert_eq!((all, after), (vec![parent(2), child.clone(), parent(3)], content.clone()));
+    assert_eq!(installed(Snapshots::Never), (vec![parent(2), child], content));
+}
