@@ -16,7 +16,7 @@ use crate::founding::Met;
 use crate::heard::Heard;
 use crate::ids::{Age, AttemptId, Bounds, Lead, Term};
 use crate::image::{Image, Standing};
-use crate::known::Living;
+use crate::known::{Living, Readers};
 use crate::view::{Seen, Vector, View};
 
 /// The outcome of an attempt with this home, for participants that may ask.
@@ -120,9 +120,9 @@ impl Agreed {
                 Ok(Effect::Applied)
             }
             Content::Announce(numbers) => {
-                for Announced { home, number, low } in numbers {
+                for Announced { home, number, readers } in numbers {
                     self.heard.announced(home.partition, *number);
-                    self.outlive(*home, *low);
+                    self.outlive(*home, readers.clone());
                 }
                 Ok(Effect::Applied)
             }
@@ -152,10 +152,12 @@ impl Agreed {
             let (gsn, status) = (Gsn(entry.place.0), OutcomeStatus::Committed);
             self.sessions.put(&Outcome { session, request, gsn, status, reply: &commit.reply });
         }
-        let with = commit.commitment(entry.place);
+        let mut with = commit.commitment(entry.place);
         if with.view.is_some() {
-            self.heard.decided(commit.attempt.home().partition, entry.place.0);
-            self.outlive(commit.attempt.home(), commit.low);
+            let home = commit.attempt.home();
+            with.after = self.heard().of(home.partition);
+            self.heard.decided(home.partition, entry.place.0);
+            self.outlive(home, commit.low.into());
             self.follow(with.view.seen());
         }
         if commit.participants.is_empty() {
@@ -172,10 +174,10 @@ impl Agreed {
         seen.anti.iter().filter(|who| living.has(*who)).for_each(|who| followed.anti.add(who));
     }
 
-    /// Readers of a home with lower numbers are over.
-    fn outlive(&mut self, home: Lead, number: u64) {
+    /// A home has said which readers are under way.
+    fn outlive(&mut self, home: Lead, readers: Readers) {
         let Agreed { living, followed, .. } = self;
-        if living.outlive(home, number) {
+        if living.outlive(home, readers) {
             followed.anti.retain(|who| living.has(who));
         }
     }

@@ -4,14 +4,16 @@
 //! concern it. The receiver writes that into its log; only then it counts. A message that is lost is said again with the next leader or
 //! stream, so nobody waits for a gap to close.
 
-use std::collections::{BTreeMap, VecDeque};
+use std::cmp::Ordering;
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
-use ordain_model::{Micros, PartitionId};
+use ordain_model::{GcIds, Micros, PartitionId};
 
 use crate::concurrency::Snapshots;
 use crate::coordinator::Unacknowledged;
 use crate::desk::Desk;
 use crate::entry::{Announced, Content};
+use crate::known::Readers;
 use crate::message::Protocol;
 
 /// Others are told of decisions this often at most.
@@ -24,6 +26,52 @@ fn speaks(desk: &Desk<'_>) -> bool {
     desk.lead.is_some_and(|lead| lead.term == desk.agreed.term())
 }
 
+/// The transactions of a home under way that only read, where others' writes name them.
+#[derive(Debug, Default)]
+pub struct Reading {
+    live: BTreeSet<u64>,
+    /// So many are over.
+    ended: u64,
+}
+
+impl Reading {
+    /// A transaction is under way. Its further attempts are the same reader.
+    pub fn begin(&mut self, number: u64) {
+        self.live.insert(number);
+    }
+
+    /// A transaction is over, if it was one of them.
+    pub fn end(&mut self, number: u64) {
+        self.ended += u64::from(self.live.remove(&number));
+    }
+
+    /// The lowest number of one, or that of the next transaction.
+    pub fn lowest(&self, next: u64) -> u64 {
+        self.live.first().copied().unwrap_or(next)
+    }
+
+    /// Their numbers.
+    pub fn iter(&self) -> impl Iterator<Item = u64> {
+        self.live.iter().copied()
+    }
+
+    /// A number that rises when others have to be told of more that are over.
+    fn over(&self, gc_ids: GcIds, next: u64) -> u64 {
+        match gc_ids {
+            GcIds::Watermark => self.lowest(next),
+            GcIds::Remove => self.ended,
+        }
+    }
+
+    /// The word for others.
+    fn word(&self, gc_ids: GcIds, next: u64) -> Readers {
+        match gc_ids {
+            GcIds::Watermark => Readers::from(self.lowest(next)),
+            GcIds::Remove => Readers::among(&self.live, next),
+        }
+    }
+}
+
 /// The sending side.
 #[derive(Debug, Default)]
 pub struct Announcing {
@@ -33,8 +81,8 @@ pub struct Announcing {
     may_tell: u64,
     /// The number that each partition was told of.
     told: BTreeMap<PartitionId, u64>,
-    /// The lowest number of a reader that others were told of, and when they are told of a higher one.
-    low: (u64, Option<Micros>),
+    /// Readers that are over: as far as others were told of them, and when they are told of more.
+    over: (u64, Option<Micros>),
     /// The word for this partition's own log of readers that are over.
     own: Option<Announced>,
     /// Something was decided, acknowledged or lost since they were told.
@@ -51,7 +99,7 @@ impl Announcing {
     /// Messages to a partition may be lost.
     pub fn disturbed(&mut self, partition: PartitionId) {
         self.told.remove(&partition);
-        (self.is_news, self.low) = (self.may_tell > 0, (0, self.low.1));
+        (self.is_news, self.over) = (self.may_tell > 0, (0, self.over.1));
     }
 
     /// A partition has acknowledged a decision.
@@ -59,8 +107,8 @@ impl Announcing {
         self.is_news = self.may_tell > 0;
     }
 
-    /// Takes note of what was decided in this turn, and of the lowest number that a reader may have.
-    pub fn note(&mut self, low: u64, desk: &Desk<'_>) {
+    /// Takes note of what was decided in this turn, and of readers that are over. The next transaction has the number beside them.
+    pub fn note(&mut self, (readers, next): (&Reading, u64), desk: &Desk<'_>) {
         let is_of_interest = desk.site.snapshots != Snapshots::Never && speaks(desk);
         let number = desk.agreed.heard().of(desk.site.partition);
         let last = self.waiting.back().map_or(self.may_tell, |(_, last)| *last);
@@ -68,11 +116,17 @@ impl Announcing {
             return;
         }
         if number > last && desk.site.layout.partitions() > 1 {
-            let at = desk.elapsed().plus(desk.site.announces_after);
+            let at = desk.elapsed().plus(desk.site.propagation.delay);
             self.waiting.push_back((at, number));
         }
-        if low > self.low.0 && desk.site.snapshots == Snapshots::AtFirstRead {
-            self.low.1.get_or_insert(desk.elapsed().plus(LATER));
+        if readers.over(desk.site.propagation.gc_ids, next) > self.over.0
+            && desk.site.snapshots == Snapshots::AtFirstRead
+        {
+            let later = match desk.site.propagation.gc_ids {
+                GcIds::Watermark => LATER,
+                GcIds::Remove => Micros(0),
+            };
+            self.over.1.get_or_insert(desk.elapsed().plus(later));
         }
     }
 
@@ -85,22 +139,29 @@ impl Announcing {
     pub fn due(&self) -> Option<Micros> {
         let news = self.is_news.then_some(Micros(0));
         let waiting = self.waiting.front().map(|(at, _)| *at);
-        let first = [news, waiting, self.low.1].into_iter().flatten().min();
+        let first = [news, waiting, self.over.1].into_iter().flatten().min();
         first.map(|at| at.max(self.next))
     }
 
     /// Tells the others, if it is time.
-    pub fn pass(&mut self, low: u64, unacknowledged: &Unacknowledged, desk: &mut Desk<'_>) {
+    pub fn pass(
+        &mut self,
+        (reading, next): (&Reading, u64),
+        unacknowledged: &Unacknowledged,
+        desk: &mut Desk<'_>,
+    ) {
         if self.due().is_none_or(|due| due > desk.elapsed()) || !speaks(desk) {
             return;
         }
         while let Some((_, number)) = self.waiting.pop_front_if(|(at, _)| *at <= desk.elapsed()) {
             self.may_tell = number;
         }
-        let tells_low = self.low.1.take_if(|at| *at <= desk.elapsed()).is_some();
-        if let Some(home) = desk.lead.filter(|_| tells_low) {
-            self.low.0 = low;
-            self.own = Some(Announced { home, number: 0, low });
+        let tells_over = self.over.1.take_if(|at| *at <= desk.elapsed()).is_some();
+        let gc_ids = desk.site.propagation.gc_ids;
+        let readers = reading.word(gc_ids, next);
+        if let Some(home) = desk.lead.filter(|_| tells_over) {
+            self.over.0 = reading.over(gc_ids, next);
+            self.own = Some(Announced { home, number: 0, readers: readers.clone() });
         }
         (self.is_news, self.next) = (false, desk.elapsed().plus(EVERY));
         for partition in (0..desk.site.layout.partitions()).map(PartitionId) {
@@ -108,8 +169,8 @@ impl Announcing {
                 unacknowledged.first(partition).map_or(u64::MAX, |first| first - 1).min(self.may_tell);
             let told = self.told.get(&partition).copied().unwrap_or(0);
             if partition != desk.site.partition
-                && (number > told || tells_low)
-                && desk.tell_manager(partition, Protocol::Announce(number.max(told), low))
+                && (number > told || tells_over)
+                && desk.tell_manager(partition, Protocol::Announce(number.max(told), readers.clone()))
             {
                 self.told.insert(partition, number.max(told));
             }
@@ -129,10 +190,16 @@ pub struct Hearing {
 impl Hearing {
     /// A home has said how far it is.
     pub fn hear(&mut self, said: Announced) {
-        let known = self.heard.entry(said.home.partition).or_insert(said);
-        let number = said.number.max(known.number);
-        let (home, low) = (said.home, said.low).max((known.home, known.low));
-        *known = Announced { home, number, low };
+        let Some(known) = self.heard.get_mut(&said.home.partition) else {
+            self.heard.insert(said.home.partition, said);
+            return;
+        };
+        known.number = known.number.max(said.number);
+        match said.home.term.cmp(&known.home.term) {
+            Ordering::Less => {}
+            Ordering::Equal => known.readers.join(&said.readers),
+            Ordering::Greater => (known.home, known.readers) = (said.home, said.readers),
+        }
     }
 
     /// Appends what was heard, unless an entry is on its way: what is heard meanwhile goes together.
@@ -153,7 +220,7 @@ impl Hearing {
     /// The entry is not in the log and never will be.
     pub fn unwritten(&mut self, said: &[Announced]) {
         self.is_appended = false;
-        said.iter().for_each(|said| self.hear(*said));
+        said.iter().for_each(|said| self.hear(said.clone()));
     }
 
     /// The node serves its partition no more.
@@ -197,7 +264,7 @@ mod tests {
     impl Home {
         fn new(delay: u64) -> Home {
             let mut at = Bench::new(0);
-            (at.site.snapshots, at.site.announces_after) = (Snapshots::AtBegin, Micros(delay));
+            (at.site.snapshots, at.site.propagation.delay) = (Snapshots::AtBegin, Micros(delay));
             at.lead = Some(lead(OWN));
             at.leaders.note(lead(OWN), NodeId(0));
             at.leaders.note(lead(OTHER), NodeId(1));
@@ -214,7 +281,7 @@ mod tests {
         fn apply(&mut self, place: u64, content: Content) {
             let entry = Entry { place: Epoch(place), term: Term(1), now: Millis(0), content, agreed: None };
             self.at.agreed.apply(&Arc::new(entry)).unwrap();
-            self.at.tell(|desk| self.announcing.note(0, desk));
+            self.at.tell(|desk| self.announcing.note((&Reading::default(), 0), desk));
         }
 
         /// Decides; with another participant or alone.
@@ -232,9 +299,10 @@ mod tests {
         fn told(&mut self, micros: u64) -> Vec<u64> {
             self.at.elapsed = Micros(micros);
             let Home { at, announcing, unacknowledged } = self;
-            let sends = at.tell(|desk| announcing.pass(0, unacknowledged, desk)).into_iter();
+            let sends =
+                at.tell(|desk| announcing.pass((&Reading::default(), 0), unacknowledged, desk)).into_iter();
             let number = |(_, message)| match message {
-                Message::Termed(Termed { to, content: Protocol::Announce(number, 0), .. }) => {
+                Message::Termed(Termed { to, content: Protocol::Announce(number, _), .. }) => {
                     assert_eq!(to, lead(OTHER));
                     number
                 }
@@ -279,7 +347,7 @@ mod tests {
         let entry =
             Entry { place: Epoch(6), term: Term(2), now: Millis(0), content: Content::Begin, agreed: None };
         home.at.agreed.apply(&Arc::new(entry)).unwrap();
-        home.at.tell(|desk| home.announcing.note(0, desk));
+        home.at.tell(|desk| home.announcing.note((&Reading::default(), 0), desk));
         assert_eq!(home.told(9_000), []);
     }
 
@@ -299,7 +367,7 @@ mod tests {
             });
             said.flatten().collect()
         };
-        let said = |number, low| Announced { home: lead(OTHER), number, low };
+        let said = |number, low| Announced { home: lead(OTHER), number, readers: Readers::from(low) };
         assert_eq!(append(&mut hearing, &mut at), []);
         hearing.hear(said(7, 2));
         hearing.hear(said(5, 3));
@@ -319,23 +387,50 @@ mod tests {
         assert_eq!(append(&mut hearing, &mut at), []);
     }
 
+    /// Option `gc-ids=remove`: one that lasts does not hold back the others.
+    #[test]
+    fn others_are_told_at_once_which_readers_are_under_way_if_it_is_asked_for() {
+        let mut home = Home::new(0);
+        home.at.site.snapshots = Snapshots::AtFirstRead;
+        home.at.site.propagation.gc_ids = GcIds::Remove;
+        let mut readers = Reading::default();
+        (3..=5).for_each(|number| readers.begin(number));
+        let Home { at, announcing, unacknowledged } = &mut home;
+        at.tell(|desk| announcing.note((&readers, 6), desk));
+        assert_eq!(announcing.due(), None, "none is over");
+        readers.end(4);
+        readers.end(9);
+        at.tell(|desk| announcing.note((&readers, 6), desk));
+        assert_eq!(announcing.due(), Some(Micros(0)));
+        let sends = at.tell(|desk| announcing.pass((&readers, 6), unacknowledged, desk));
+        let expected = Readers::among(&[3, 5].into(), 6);
+        let said = |(_, message): &(_, Message)| matches!(message, Message::Termed(Termed { content: Protocol::Announce(_, word), .. }) if *word == expected);
+        assert_eq!(sends.iter().filter(|sent| said(sent)).count(), 1);
+        assert_eq!(announcing.take_own().map(|said| said.readers), Some(expected.clone()));
+        at.tell(|desk| announcing.note((&readers, 6), desk));
+        assert_eq!(announcing.due(), None, "once");
+    }
+
     /// Sheet fwkv.md, E8: sets of readers become empty though nothing is decided any more.
     #[test]
     fn others_are_told_of_readers_that_are_over() {
         let mut home = Home::new(0);
         home.at.site.snapshots = Snapshots::AtFirstRead;
-        home.at.tell(|desk| home.announcing.note(6, desk));
+        home.at.tell(|desk| home.announcing.note((&Reading::default(), 6), desk));
         assert_eq!(home.announcing.due(), Some(LATER));
         home.at.elapsed = LATER;
         let Home { at, announcing, unacknowledged } = &mut home;
-        let sends = at.tell(|desk| announcing.pass(6, unacknowledged, desk));
+        let sends = at.tell(|desk| announcing.pass((&Reading::default(), 6), unacknowledged, desk));
         let low = |(_, message): &(_, Message)| {
-            matches!(message, Message::Termed(Termed { content: Protocol::Announce(_, 6), .. }))
+            let Message::Termed(Termed { content: Protocol::Announce(_, readers), .. }) = message else {
+                return false;
+            };
+            *readers == Readers::from(6)
         };
         assert_eq!(sends.iter().filter(|sent| low(sent)).count(), 1);
-        let own = announcing.take_own().map(|said| (said.home.partition, said.low));
-        assert_eq!(own, Some((OWN, 6)), "and its own log");
-        at.tell(|desk| announcing.note(6, desk));
+        let own = announcing.take_own().map(|said| (said.home.partition, said.readers));
+        assert_eq!(own, Some((OWN, Readers::from(6))), "and its own log");
+        at.tell(|desk| announcing.note((&Reading::default(), 6), desk));
         assert_eq!(announcing.due(), None, "once");
     }
 }

@@ -43,7 +43,7 @@ impl Bench {
             stamps: crate::Stamps::OfTransaction,
             validates: false,
             snapshots: crate::Snapshots::Never,
-            announces_after: Micros(0),
+            propagation: crate::desk::Propagation::default(),
             source: ordain_model::StampSource::Hybrid,
             skew: Micros(0),
             checkpoint_bytes: 0,

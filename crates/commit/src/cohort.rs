@@ -11,7 +11,7 @@
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
-use ordain_model::{Micros, Millis, PartitionId};
+use ordain_model::{Install, Micros, Millis, PartitionId};
 use ordain_replication::Log;
 use ordain_role::Bug;
 
@@ -320,6 +320,9 @@ impl Cohort {
         if desk.appender.is_full() {
             return;
         }
+        if waits_for_earlier(who, concluding.commit.as_ref(), desk) {
+            return;
+        }
         let commit = concluding.commit.clone();
         let partitions = desk.site.layout.partitions();
         let is_promised = |with: &Commitment| {
@@ -349,6 +352,13 @@ impl Cohort {
     pub fn unwritten(&mut self, who: AttemptId) {
         if let Some(concluding) = self.concluding.get_mut(&who) {
             concluding.is_appended = false;
+        }
+    }
+
+    /// The partition has heard of further decisions: outcomes that wait for them are appended.
+    pub fn go_on_in_order(&mut self, desk: &mut Desk<'_>) {
+        if desk.site.propagation.install == Install::Paper {
+            self.go_on(desk);
         }
     }
 
@@ -420,6 +430,15 @@ impl Cohort {
     }
 }
 
+/// True if an attempt is installed only after earlier decisions of its home, and not all of those are known here.
+///
+/// They will be: the home announces the numbers before this one, since this one is the first that is not acknowledged, or it waits for another
+/// that does not wait.
+fn waits_for_earlier(who: AttemptId, commit: Option<&Commitment>, desk: &Desk<'_>) -> bool {
+    let heard = desk.agreed.heard().of(who.home().partition);
+    desk.site.propagation.install == Install::Paper && commit.is_some_and(|with| with.after > heard)
+}
+
 /// Tells a coordinator what is promised of its attempt.
 fn vote(who: AttemptId, desk: &mut Desk<'_>) {
     let promise = desk.agreed.promise(who).map(|(bounds, view)| (bounds, view.clone()));
@@ -445,8 +464,9 @@ mod tests {
 
     use super::*;
     use crate::bench::Bench;
-    use crate::entry::Entry;
+    use crate::entry::{Announced, Entry};
     use crate::ids::{Lead, Term, TransactionId};
+    use crate::known::Readers;
     use crate::message::{Message, Termed};
 
     const HOME: Lead = Lead { partition: PartitionId(0), term: Term(1) };
@@ -652,6 +672,31 @@ mod tests {
         assert_eq!(hand.agree(), [Sent::Outcome(false)], "and no vote");
         assert_eq!(hand.agree(), [Ack]);
         assert_eq!(hand.at.agreed.prepared().count(), 0);
+    }
+
+    /// Sheet fwkv.md, 4.9 and E16: as in the paper what is decided keeps its locks until all earlier decisions of its home are known.
+    #[test]
+    fn an_outcome_waits_for_earlier_decisions_if_it_is_asked_for() {
+        let decided = |install| {
+            let mut hand = Hand::new();
+            hand.at.site.propagation.install = install;
+            assert_eq!((hand.prepare(), hand.gathered()), (vec![Gather], vec![Promise]));
+            assert_eq!(hand.agree(), [Vote(true)]);
+            let view = View::of(crate::Seen::NOTHING).decided(HOME.partition, 9);
+            let commit = Commitment { view, after: 5, ..Commitment::at(Age(7)) };
+            let sent = hand.tell(|cohort, desk| cohort.decide(HOME.partition, WHO, Some(commit), desk));
+            (hand, sent)
+        };
+        assert_eq!(decided(Install::Decoupled).1, [Sent::Outcome(true)]);
+        let (mut hand, sent) = decided(Install::Paper);
+        assert_eq!(sent, []);
+        for (place, number, sent) in [(20, 4, vec![]), (21, 8, vec![Sent::Outcome(true)])] {
+            let said = Announced { home: HOME, number, readers: Readers::default() };
+            let (place, content) = (Epoch(place), Content::Announce(vec![said]));
+            let entry = Entry { place, term: OWN.term, now: Millis(0), content, agreed: None };
+            hand.at.agreed.apply(&Arc::new(entry)).unwrap();
+            assert_eq!(hand.tell(Cohort::go_on_in_order), sent);
+        }
     }
 
     /// A full disk: no promise is made, and the outcome of one that was made waits for space.

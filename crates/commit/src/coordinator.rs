@@ -38,7 +38,7 @@ use ordain_model::{
 use ordain_role::{Bug, NodeId};
 
 use crate::agreed::Decided;
-use crate::announcing::Announcing;
+use crate::announcing::{Announcing, Reading};
 use crate::concurrency::{Reads, Snapshots};
 use crate::desk::{Desk, Site};
 use crate::entry::{Announced, Commit, Commitment};
@@ -164,7 +164,7 @@ pub struct Coordinator {
     unacknowledged: Unacknowledged,
     announcing: Announcing,
     /// Transactions under way that only read, where others' writes name them.
-    readers: BTreeSet<u64>,
+    readers: Reading,
     /// Denials that are on their way into the log or not acknowledged, with who has asked.
     denied: BTreeMap<AttemptId, BTreeSet<PartitionId>>,
     /// Denials that are on their way into the log: none of the same attempt may follow them.
@@ -344,7 +344,7 @@ impl Coordinator {
         live.attempt += 1;
         (live.reads, live.view) = first_view(live, desk);
         if desk.site.snapshots == Snapshots::AtFirstRead && live.reads == Reads::Newest {
-            self.readers.insert(number);
+            self.readers.begin(number);
         }
         self.counts.attempts += 1;
         let seed = live.who(number).seed();
@@ -680,7 +680,7 @@ impl Coordinator {
         if self.forgets_at.is_some_and(|at| at <= desk.elapsed()) {
             self.forget(desk);
         }
-        self.announcing.pass(self.lowest_reader(), &self.unacknowledged, desk);
+        self.announcing.pass((&self.readers, self.last + 1), &self.unacknowledged, desk);
     }
 
     /// The word of this home's readers, for its own log.
@@ -690,12 +690,12 @@ impl Coordinator {
 
     /// Takes note of what was decided in this turn.
     pub fn note_decided(&mut self, desk: &Desk<'_>) {
-        self.announcing.note(self.lowest_reader(), desk);
+        self.announcing.note((&self.readers, self.last + 1), desk);
     }
 
     /// The lowest number of a transaction under way that only reads, or of one to come.
     pub fn lowest_reader(&self) -> u64 {
-        self.readers.first().copied().unwrap_or(self.last + 1)
+        self.readers.lowest(self.last + 1)
     }
 
     // ---- answers -------------------------------------------------------------------------------------------
@@ -703,7 +703,7 @@ impl Coordinator {
     fn remove(&mut self, number: u64) -> Option<Box<Live>> {
         let live = self.live.remove(&number)?;
         self.agenda.cancel(number);
-        self.readers.remove(&number);
+        self.readers.end(number);
         if let Some(request) = live.request() {
             self.requests.remove(&request);
         }
@@ -839,6 +839,7 @@ fn first_view(live: &Live, desk: &Desk<'_>) -> (Reads, View) {
     }
     seen.vector.join(desk.agreed.heard());
     seen.vector.join(&live.view.seen().vector);
+    seen.vector.join(desk.known.told());
     (reads, View::of(seen))
 }
 

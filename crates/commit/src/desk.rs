@@ -5,7 +5,8 @@ use std::sync::Arc;
 
 use ordain_family::places;
 use ordain_model::{
-    Abort, Backoff, Chunk, Epoch, GatewayId, Layout, Micros, Millis, PartitionId, Registry, StampSource,
+    Abort, Backoff, Chunk, Epoch, GatewayId, GcIds, Install, Layout, Micros, Millis, PartitionId, Registry,
+    StampSource,
 };
 use ordain_replication::Log;
 use ordain_role::{Address, Bugs, NodeId, Now, Outbox};
@@ -48,8 +49,8 @@ pub struct Site {
     pub validates: bool,
     /// When attempts take their snapshots.
     pub snapshots: Snapshots,
-    /// Others are told so late of what was decided without them, at least.
-    pub announces_after: Micros,
+    /// How decisions and readers that are over become known, with snapshots.
+    pub propagation: Propagation,
     /// The source of the stamps of attempts.
     pub source: StampSource,
     /// The clock that gives stamps is so far ahead.
@@ -58,6 +59,19 @@ pub struct Site {
     pub checkpoint_bytes: u64,
     /// Bugs that a test has planted.
     pub bugs: Bugs,
+}
+
+/// How decisions become known elsewhere, and readers that are over, of engines with snapshots.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Propagation {
+    /// Others are told so late of what was decided without them, at least.
+    pub delay: Micros,
+    /// When a partition installs what another home has decided.
+    pub install: Install,
+    /// The word about readers that are over.
+    pub gc_ids: GcIds,
+    /// Attempts begin with all that any message has told of.
+    pub fresh_begin: bool,
 }
 
 impl Site {

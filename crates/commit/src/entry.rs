@@ -11,6 +11,7 @@ use ordain_role::{Bug, Bugs};
 use crate::concurrency::Mode;
 use crate::founding::Met;
 use crate::ids::{Age, AttemptId, Bounds, Lead, Term};
+use crate::known::Readers;
 use crate::view::View;
 
 /// An entry of a partition's log. Every member applies the same entries in the same order.
@@ -108,17 +109,17 @@ codec!(enum Content {
 });
 
 /// A home's word of how far it is.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Announced {
     /// The home, in the term in which it says so.
     pub home: Lead,
     /// It has decided up to this number, and the receiver has installed what concerns it of that.
     pub number: u64,
-    /// Its transactions with lower numbers that only read are over.
-    pub low: u64,
+    /// Its transactions under way that only read.
+    pub readers: Readers,
 }
 
-codec!(struct Announced { home, number, low });
+codec!(struct Announced { home, number, readers });
 
 /// The stamp and view with which an attempt has committed.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -127,8 +128,10 @@ pub struct Commitment {
     pub stamp: Age,
     /// The decisions that it follows, its own included, and the readers that must not see it; nothing with engines that have no snapshots.
     pub view: View,
-    /// The last decision of its home before it that concerns the same partition, and of which the home did not know that it is installed
-    /// there; 0 if there is none.
+    /// The last decision of its home before it. To a participant the home tells, unless [`Install::Paper`] is asked for, the last one that
+    /// concerns that partition and of which the home does not know that it is installed there; 0 if there is none.
+    ///
+    /// [`Install::Paper`]: ordain_model::Install::Paper
     pub after: u64,
 }
 
@@ -355,7 +358,7 @@ mod tests {
             Content::Commit(commit),
             Content::Prepare(prepare),
             Content::Outcome(attempt, Some(Commitment::at(Age(3)))),
-            Content::Announce(vec![Announced { home, number: 7, low: 5 }]),
+            Content::Announce(vec![Announced { home, number: 7, readers: Readers::from(5) }]),
             Content::Outcome(attempt, None),
             Content::Deny(attempt),
             Content::Forget(vec![attempt, attempt]),

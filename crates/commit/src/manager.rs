@@ -116,7 +116,7 @@ impl Manager {
     /// A manager in a cluster that has heard nothing yet.
     pub fn new(site: Site, topology: Topology) -> Manager {
         let agreed = Agreed::default().planting(site.bugs);
-        let known = Known::planting(site.bugs);
+        let known = Known::planting(site.bugs).telling(site.propagation.fresh_begin);
         Manager {
             coordinator: Coordinator::new(&site),
             site,
@@ -424,10 +424,16 @@ impl Manager {
             // Its client is answered also by a node that leads no more: it has committed.
             Content::Commit(commit) => self.coordinator.decided(entry, commit, &mut desk),
             Content::Prepare(prepare) if speaks => self.cohort.promised(prepare.attempt, &mut desk),
-            Content::Outcome(who, _) if speaks => self.cohort.concluded(*who, &mut desk),
+            Content::Outcome(who, _) if speaks => {
+                self.cohort.concluded(*who, &mut desk);
+                self.cohort.go_on_in_order(&mut desk);
+            }
             Content::Deny(who) if speaks => self.coordinator.deny(*who, &mut desk),
             Content::Forget(attempts) => self.coordinator.forgotten(attempts),
-            Content::Announce(_) if speaks => self.hearing.ended(),
+            Content::Announce(_) if speaks => {
+                self.hearing.ended();
+                self.cohort.go_on_in_order(&mut desk);
+            }
             Content::Reserve(_) if speaks => {
                 self.reservation.ended(&mut desk);
                 self.coordinator.go_on_stamped(&mut desk);
@@ -461,6 +467,7 @@ impl Manager {
             self.dropped += 1;
             return;
         }
+        self.known.tell(self.site.partition, from, &content, self.topology.layout.partitions());
         let mut desk = desk!(self, now, out);
         match content {
             Protocol::Accessed(accessed) => self.coordinator.accessed(from, accessed, &mut desk),
@@ -486,7 +493,10 @@ impl Manager {
                 }
             }
             Protocol::Stamped(stamped) => self.coordinator.stamped(stamped, &mut desk),
-            Protocol::Announce(number, low) => self.hearing.hear(Announced { home: from, number, low }),
+            Protocol::Announce(number, readers) if readers.is_sound() => {
+                self.hearing.hear(Announced { home: from, number, readers });
+            }
+            Protocol::Announce(..) => self.strangers += 1,
             content => out.halt(format!("a manager was sent a message that is not for it: {content:?}")),
         }
     }

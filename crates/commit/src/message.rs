@@ -16,6 +16,7 @@ use crate::cuts::CutMessage;
 use crate::entry::{Commitment, Entry, Hold};
 use crate::founding::Met;
 use crate::ids::{Age, AttemptId, Bounds, Lead, Term};
+use crate::known::Readers;
 use crate::view::{Vector, View};
 
 /// A message between the roles of the family.
@@ -94,9 +95,9 @@ pub enum Protocol {
     Stamps(StampRequest),
     /// The answer to it.
     Stamped(Stamped),
-    /// Coordinator to manager: it has decided up to this number, and the receiver has installed what concerns it of that; and transactions with
-    /// lower numbers than the other that only read are over.
-    Announce(u64, u64),
+    /// Coordinator to manager: it has decided up to this number, and the receiver has installed what concerns it of that; and of its
+    /// transactions that only read these are under way.
+    Announce(u64, Readers),
 }
 
 /// A coordinator's request for stamps.
@@ -420,7 +421,7 @@ codec!(enum Protocol {
     13 => Settled(settled),
     14 => Stamps(request),
     15 => Stamped(stamped),
-    16 => Announce(number, low),
+    16 => Announce(number, readers),
 });
 
 codec!(struct Accesses { chunk, list });
@@ -562,7 +563,7 @@ mod tests {
             Message::Cut(CutMessage::Marked(PartitionId(3), Epoch(9))),
             Message::Relay(Relay::Heard(Age(1 << 60), View::NONE)),
             Message::Relay(Relay::Told(Age(3))),
-            termed(Protocol::Announce(8, 2)),
+            termed(Protocol::Announce(8, Readers::from(2))),
             termed(Protocol::Stamps(StampRequest { number: 1 << 40, count: 300, after: Age(1 << 60) })),
             termed(Protocol::Stamped(Stamped { number: 1 << 40, first: Age(1 << 60) })),
             termed(Protocol::Accessed(accessed)),

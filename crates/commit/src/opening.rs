@@ -12,13 +12,13 @@ use ordain_replication::{
 };
 use ordain_role::{Address, Bug, Directory, Role};
 
-use crate::desk::Site;
+use crate::desk::{Propagation, Site};
 use crate::entry::{Entries, Entry};
 use crate::family::{CHECKPOINTER, CommitFamily, LOG, MANAGER};
 use crate::image::Image;
 use crate::manager::Manager;
 use crate::message::Message;
-use crate::options::{BACKOFF, PROPAGATE_DELAY_US, TS_SOURCE, skew_of};
+use crate::options::{BACKOFF, FRESH_BEGIN, GC_IDS, INSTALL, PROPAGATE_DELAY_US, TS_SOURCE, skew_of};
 use crate::participant::Participant;
 use crate::saving::Giving;
 
@@ -82,7 +82,12 @@ impl Replay {
             stamps: family.engine.stamps(),
             validates: family.engine.validates(),
             snapshots: family.engine.snapshots(),
-            announces_after: Micros(settings.options.number(&PROPAGATE_DELAY_US)),
+            propagation: Propagation {
+                delay: Micros(settings.options.number(&PROPAGATE_DELAY_US)),
+                install: settings.options.choice(&INSTALL),
+                gc_ids: settings.options.choice(&GC_IDS),
+                fresh_begin: settings.options.is_on(&FRESH_BEGIN),
+            },
             source: settings.options.choice(&TS_SOURCE),
             skew: skew_of(&settings.options, settings.partition()),
             checkpoint_bytes: settings.checkpoint_bytes,

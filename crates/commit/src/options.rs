@@ -1,7 +1,8 @@
 //! The options of the family's engines, each written down once. An engine says which of them it has.
 
 use ordain_model::{
-    Backoff, Micros, OptionInfo, OptionKind, OptionValue, Options, PartitionId, Prewrite, StampSource,
+    Backoff, GcIds, Install, Micros, OptionInfo, OptionKind, OptionValue, Options, PartitionId, Prewrite,
+    StampSource,
 };
 
 use crate::ids::AttemptId;
@@ -105,6 +106,52 @@ pub static PROPAGATE_DELAY_US: OptionInfo = OptionInfo {
           within a millisecond",
     kind: OptionKind::Integer { unit: "microseconds", min: 0, max: 1_000_000 },
     default: OptionValue::Integer(0),
+    is_flag: false,
+    is_identity: false,
+    is_of_cluster: false,
+    changes_at_run_time: false,
+    needs: None,
+};
+
+/// The order of installations.
+pub static INSTALL: OptionInfo = OptionInfo {
+    name: "install",
+    value_name: "WHEN",
+    doc: "When a partition installs a transaction whose home is another one. `decoupled`: with its outcome. `paper`: once all \
+          earlier decisions of that home are known; until then its records stay locked, so late announcements refuse others",
+    kind: OptionKind::Name { names: &Install::NAMES, wrong: Install::WRONG },
+    default: OptionValue::Name("decoupled"),
+    is_flag: false,
+    is_identity: false,
+    is_of_cluster: true,
+    changes_at_run_time: false,
+    needs: None,
+};
+
+/// The word about transactions that only read and are over.
+pub static GC_IDS: OptionInfo = OptionInfo {
+    name: "gc-ids",
+    value_name: "HOW",
+    doc: "How homes tell others that transactions which only read are over, so that sets forget their names. `watermark`: by \
+          the lowest number of those under way, along with decisions, or a tenth of a second late. `remove`: by the numbers of \
+          all under way, within a millisecond, as the paper does; a transaction that lasts holds back no others then",
+    kind: OptionKind::Name { names: &GcIds::NAMES, wrong: GcIds::WRONG },
+    default: OptionValue::Name("watermark"),
+    is_flag: false,
+    is_identity: false,
+    is_of_cluster: false,
+    changes_at_run_time: false,
+    needs: None,
+};
+
+/// The snapshot with which updates begin.
+pub static FRESH_BEGIN: OptionInfo = OptionInfo {
+    name: "fresh-begin",
+    value_name: "BOOL",
+    doc: "Attempts begin with every decision that any message has told their home of. Without it they begin with what the \
+          home's log has heard of and what clients of the node have seen",
+    kind: OptionKind::Bool,
+    default: OptionValue::Bool(false),
     is_flag: false,
     is_identity: false,
     is_of_cluster: false,

@@ -30,7 +30,7 @@ use crate::entry::{Commitment, Content, Entry, Hold, Prepare, Terms};
 use crate::heard::Heard;
 use crate::ids::{Age, AttemptId, Bounds, Lead, Term};
 use crate::image::{Image, Remembered};
-use crate::known::Living;
+use crate::known::{Living, Readers};
 use crate::message::{Gathered, Message, Own, Protocol, Snapshot, Termed};
 use crate::saving::Giving;
 use crate::stamps::Stamps;
@@ -237,7 +237,7 @@ impl Participant {
                     let home = commit.attempt.home();
                     self.heard.decided(home.partition, entry.place.0);
                     self.control.hear(self.heard.vector());
-                    self.outlive(home, commit.low);
+                    self.outlive(home, commit.low.into());
                 }
                 self.install(&commit.changes, &commit.writes, &with, entry.place);
                 Some((commit.attempt, Some(commit.age)))
@@ -274,7 +274,7 @@ impl Participant {
             Content::Announce(numbers) => {
                 numbers.iter().for_each(|of| self.heard.announced(of.home.partition, of.number));
                 self.control.hear(self.heard.vector());
-                numbers.iter().for_each(|of| self.outlive(of.home, of.low));
+                numbers.iter().for_each(|of| self.outlive(of.home, of.readers.clone()));
                 None
             }
             Content::Begin | Content::Deny(_) | Content::Forget(_) | Content::Meet(_) => None,
@@ -282,8 +282,8 @@ impl Participant {
     }
 
     /// Readers of a home with lower numbers are over.
-    fn outlive(&mut self, home: Lead, number: u64) {
-        if self.living.outlive(home, number) {
+    fn outlive(&mut self, home: Lead, readers: Readers) {
+        if self.living.outlive(home, readers) {
             self.control.outlive(&self.living);
         }
     }
@@ -582,6 +582,8 @@ impl Participant {
                 let view = view.unwrap_or_default();
                 out.send(self.manager, Own::Validated(who, self.number as u16, may, view));
             }
+            // The log has the outcome of what is promised: it is on its way here if the manager knows already.
+            Own::Drop(who) if self.prepared.contains_key(&who) => {}
             Own::Drop(who) => self.finish(who, Ending::Aborted, out),
             Own::Home(home) => self.note_home(home, out),
             Own::Gathered(..) | Own::Validated(..) | Own::Ready(_) | Own::Reserve(_) | Own::Expired(_) => {

@@ -47,6 +47,20 @@ impl Vector {
         }
     }
 
+    /// The same without the number of a partition.
+    #[must_use]
+    pub fn without(mut self, partition: PartitionId) -> Vector {
+        self.0.get_mut(usize::from(partition.0)).into_iter().for_each(|number| *number = 0);
+        self.trimmed()
+    }
+
+    /// One vector has one form: without numbers that are 0 at its end.
+    fn trimmed(mut self) -> Vector {
+        let used = self.0.iter().rposition(|number| *number > 0).map_or(0, |last| last + 1);
+        self.0.truncate(used);
+        self
+    }
+
     /// True if no number is lower than that of another vector.
     #[inline]
     pub fn covers(&self, other: &Vector) -> bool {
@@ -69,11 +83,7 @@ impl Codec for Vector {
 
     fn decode(bytes: &mut Reader<'_>) -> Option<Vector> {
         let count = u16::decode(bytes)?;
-        let mut numbers: SmallVec<[u64; 4]> = u64::decode_all(usize::from(count), bytes)?.into();
-        // One vector has one form.
-        let used = numbers.iter().rposition(|number| *number > 0).map_or(0, |last| last + 1);
-        numbers.truncate(used);
-        Some(Vector(numbers))
+        Some(Vector(u64::decode_all(usize::from(count), bytes)?.into()).trimmed())
     }
 }
 

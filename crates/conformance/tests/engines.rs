@@ -44,11 +44,11 @@ conforms! {
     occ_2pc = on("occ-2pc").shards(2).option("backoff", "none");
     occ_2pc_2x2 = on("occ-2pc").partitions(2).shards(2);
     occ_2pc_replicated = on("occ-2pc").partitions(2).replicas(3);
-    walter = on("walter").shards(2).option("backoff", "none");
+    walter = on("walter").shards(2).option("fresh-begin", "true");
     walter_2x2 = on("walter").partitions(2).shards(2).option("propagate-delay-us", "3000");
     walter_replicated = on("walter").partitions(2).replicas(3);
-    fwkv = on("fwkv");
-    fwkv_2x2 = on("fwkv").partitions(2).shards(2).option("backoff", "none");
+    fwkv = on("fwkv").option("gc-ids", "remove");
+    fwkv_2x2 = on("fwkv").partitions(2).shards(2).option("install", "paper").option("gc-ids", "remove");
     fwkv_replicated = on("fwkv").partitions(2).replicas(3);
     qstore_session = on("qstore").partitions(2).replicas(2).option("reads", "session");
 }

@@ -226,7 +226,7 @@ pub static ENGINES: [EngineInfo; 15] = [
     EngineInfo { name: "walter", what: "parallel snapshots of what a home has heard, two-phase commit", paper: FWKV_PAPER,
                  level: "parallel snapshot isolation, session order", family: Family::Commit, built: stamped(walter::ENGINE, &parallel_snapshots::OPTIONS), is_offered: true },
     EngineInfo { name: "fwkv", what: "as walter, with fresh reads", paper: FWKV_PAPER,
-                 level: "parallel snapshot isolation, session order, fresh reads", family: Family::Commit, built: commit(fwkv::ENGINE, &parallel_snapshots::OPTIONS), is_offered: true },
+                 level: "parallel snapshot isolation, session order, fresh reads", family: Family::Commit, built: commit(fwkv::ENGINE, &parallel_snapshots::OPTIONS_OF_READERS), is_offered: true },
     EngineInfo { name: "occ-2pc", what: "optimistic reads, validation, two-phase commit", paper: FWKV_PAPER,
                  level: "strict serializable", family: Family::Commit, built: commit(occ_2pc::ENGINE, &occ_2pc::OPTIONS), is_offered: true },
     planned("regions-2pl", REGIONS_PAPER, "strict serializable", "regions that write their own data by locks, validation between them"),
@@ -274,9 +274,9 @@ pub fn all_options() -> Vec<&'static OptionInfo> {
     all
 }
 
-/// The option with a name, whichever engines have it.
+/// The option with a name, whichever engines have it. Papers write `gc_ids` for what is `gc-ids` here.
 pub fn option(name: &str) -> Option<&'static OptionInfo> {
-    all_options().into_iter().find(|info| info.name == name)
+    all_options().into_iter().find(|info| info.name == name.replace('_', "-"))
 }
 
 /// The engines that have an option.
@@ -323,7 +323,8 @@ impl Engine {
 
     /// The option with a name: one of its own, or of any engine that is offered.
     pub fn option(self, name: &str) -> Option<&'static OptionInfo> {
-        let own = self.offers().iter().map(|offer| offer.info).find(|info| info.name == name);
+        let own =
+            self.offers().iter().map(|offer| offer.info).find(|info| info.name == name.replace('_', "-"));
         own.or_else(|| option(name))
     }
 

@@ -27,8 +27,10 @@ pub mod expiry;
 pub mod fetch;
 pub mod flow;
 mod front;
+pub mod gc_ids;
 pub mod histogram;
 pub mod ids;
+pub mod install;
 mod interactive;
 pub mod isolation;
 pub mod key;
@@ -68,11 +70,13 @@ pub use execution::{Cascade, Choice, Execution};
 pub use expiry::{Expiry, StringForm};
 pub use flow::{Flow, PauseNo};
 pub use front::Front;
+pub use gc_ids::GcIds;
 pub use histogram::Histogram;
 pub use ids::{
     ChunkNo, Db, Epoch, GatewayId, Gsn, Micros, Millis, PartitionId, ProcedureId, RequestNo, SessionId,
     SlotNo,
 };
+pub use install::Install;
 pub use interactive::{OpenId, Step};
 pub use isolation::Isolation;
 pub use key::{KeyHash, Position};

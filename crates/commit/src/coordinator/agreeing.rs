@@ -155,8 +155,8 @@ impl Coordinator {
         self.agenda.cancel(number);
         live.age = stamp;
         live.state = State::Deciding { shards };
-        let (view, low) = (live.view.living(desk.agreed.living()), self.readers.first().copied());
-        let low = low.unwrap_or(self.last + 1);
+        let view = live.view.living(desk.agreed.living());
+        let low = self.lowest_reader();
         let ceiling = desk.ceiling_above(Bounds::at(stamp));
         desk.append(now, Content::Commit(Commit { age: stamp, view, low, ceiling, ..commit }));
     }

@@ -2,7 +2,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use ordain_model::{Micros, PartitionId};
+use ordain_model::{Install, Micros, PartitionId};
 use ordain_role::Bug;
 
 use super::{Coordinator, FORGET_EVERY};
@@ -102,7 +102,10 @@ impl Coordinator {
         desk: &mut Desk<'_>,
     ) {
         let number = with.view.seen().vector.of(who.home().partition);
-        let after = self.unacknowledged.before(partition, number);
+        let after = match desk.site.propagation.install {
+            Install::Decoupled => self.unacknowledged.before(partition, number),
+            Install::Paper => with.after,
+        };
         desk.tell_manager(partition, Protocol::Decide(who, Some(Commitment { after, ..with })));
     }
 

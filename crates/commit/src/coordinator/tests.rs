@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use ordain_model::Epoch;
+use ordain_model::{Epoch, Install};
 use ordain_replication::Log;
 use ordain_role::NodeId;
 
@@ -225,4 +225,15 @@ fn a_new_leader_names_all_decisions_that_are_not_acknowledged() {
         _ => None,
     });
     assert_eq!(told.collect::<Vec<_>>(), [(1, 3, 2), (2, 2, 0)]);
+    // The participant has installed 2. As in the paper it waits for every decision before 3 nevertheless.
+    coordinator.acknowledged(PartitionId(1), who(1, 2), Micros(0));
+    for (install, after) in [(Install::Decoupled, 0), (Install::Paper, 2)] {
+        at.site.propagation.install = install;
+        let sends = at.tell(|desk| coordinator.asked(PartitionId(1), who(1, 1), desk));
+        let told = sends.into_iter().find_map(|(_, message)| match message {
+            Message::Termed(Termed { content: Protocol::Decide(_, with), .. }) => with,
+            _ => None,
+        });
+        assert_eq!(told.map(|with| with.after), Some(after));
+    }
 }

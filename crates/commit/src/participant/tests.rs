@@ -110,3 +110,32 @@ fn a_child_that_is_written_gives_its_parent_a_version_where_there_are_snapshots(
     assert_eq!((all, after), (vec![parent(2), child.clone(), parent(3)], content.clone()));
     assert_eq!(installed(Snapshots::Never), (vec![parent(2), child], content));
 }
+
+/// Found by a seed of three partitions: a home says twice that an attempt has aborted. The manager has applied the outcome when the second
+/// word comes, and has this participant drop what that still has as promised.
+#[test]
+fn what_is_promised_ends_by_the_log_alone() {
+    let control = Box::new(Noting { takes: Snapshots::Never, installed: Arc::default() });
+    let layout = Arc::new(Layout::single(1));
+    let mut shard = Participant::new(0, layout, Address::default(), Arc::new(Registry::default()), control);
+    let home = Lead { partition: PartitionId(1), term: Term(1) };
+    let attempt = AttemptId { transaction: TransactionId { home, number: 1 }, attempt: 1 };
+    let (bounds, view) = (Bounds::at(Age(1)), View::NONE);
+    let (ceiling, changes, writes) = Default::default();
+    let holds = vec![Hold::Table { shard: 0, mode: Mode::Exclusive }];
+    let prepare = Prepare { attempt, bounds, view, ceiling, changes, writes, holds };
+    let apply = |shard: &mut Participant, place, content| {
+        let entry = Entry { place: Epoch(place), term: Term(1), now: Millis(0), content, agreed: None };
+        shard.apply(&Arc::new(entry));
+    };
+    apply(&mut shard, 1, Content::Begin);
+    apply(&mut shard, 2, Content::Prepare(prepare));
+    let mut out = Outbox::default();
+    shard.take_own(Own::Serve(Term(1), Epoch(2)), &mut out);
+    shard.take_own(Own::Drop(attempt), &mut out);
+    assert_eq!((shard.check(), shard.attempts.len()), (Ok(()), 1));
+    apply(&mut shard, 3, Content::Outcome(attempt, None));
+    assert_eq!(shard.prepared.len(), 0);
+    shard.take_own(Own::Drop(attempt), &mut out);
+    assert_eq!((shard.check(), shard.attempts.len()), (Ok(()), 0));
+}

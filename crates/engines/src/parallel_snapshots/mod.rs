@@ -16,7 +16,7 @@ mod tests;
 
 use std::collections::{BTreeMap, VecDeque};
 
-use ordain_commit::options::{BACKOFF, PROPAGATE_DELAY_US};
+use ordain_commit::options::{BACKOFF, FRESH_BEGIN, GC_IDS, INSTALL, PROPAGATE_DELAY_US};
 use ordain_commit::{
     Age, AttemptId, Bounds, Commitment, ConcurrencyControl, Ended, Ending, Living, Mode, Reads, Seen,
     Snapshot, Snapshots, Target, Vector, Verdict, View,
@@ -32,7 +32,12 @@ use crate::two_phase_locking::{Attempts, Modes, both};
 use marks::{Kept, Marks, Shown, Table};
 
 /// The options of the engines.
-pub(crate) static OPTIONS: [Offer; 2] = [Offer::of(&BACKOFF), Offer::of(&PROPAGATE_DELAY_US)];
+pub(crate) static OPTIONS: [Offer; 4] =
+    [Offer::of(&BACKOFF), Offer::of(&PROPAGATE_DELAY_US), Offer::of(&INSTALL), Offer::of(&FRESH_BEGIN)];
+
+/// Those of an engine whose writes name readers.
+pub(crate) static OPTIONS_OF_READERS: [Offer; 5] =
+    [OPTIONS[0], OPTIONS[1], OPTIONS[2], OPTIONS[3], Offer::of(&GC_IDS)];
 
 /// Versions are remembered for so long after they were overwritten.
 const KEPT: Micros = Micros::from_millis(5_000);

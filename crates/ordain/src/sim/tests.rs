@@ -409,6 +409,20 @@ fn fwkv_has_fresh_parallel_snapshots_with_all_faults() {
 }
 
 #[test]
+fn snapshots_are_sound_with_each_way_to_tell_of_decisions_and_readers() {
+    for (engine, options) in [
+        ("fwkv", ["install=paper", "gc-ids=remove"]),
+        ("walter", ["install=paper", "fresh-begin=true"]),
+        ("fwkv", ["propagate-delay-us=20000", "fresh-begin=true"]),
+    ] {
+        for shape in [&["--partitions", "3"][..], &["--partitions", "2", "--replicas", "3"]] {
+            let given = ["--engine", engine, "--option", options[0], "--option", options[1], "--txns", "200"];
+            demand_sound(&[&given, shape].concat(), 0..2);
+        }
+    }
+}
+
+#[test]
 fn maat_is_sound_with_each_prewrite_and_whatever_stamps_it_keeps() {
     for options in
         [["prewrite=access", "cap=1000"], ["prewrite=deferred", "cap=0"], ["prewrite=access", "cap=1"]]
