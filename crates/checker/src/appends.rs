@@ -309,6 +309,29 @@ mod tests {
         history
     }
 
+    /// Found by two seeds of `walter`: a client whose node was killed asked the next one, which cannot know what it had been answered.
+    #[test]
+    fn what_is_sent_anew_is_of_the_session_of_its_last_connection() {
+        for (is_anew, expected) in [(false, Err(ViolationKind::Overtaken)), (true, Ok(()))] {
+            for is_update in [false, true] {
+                let (mut history, first) = (History::default(), append(0x100, 1));
+                let writer = send(&mut history, 1, &first);
+                answer(&mut history, writer, &first);
+                let (later, list) = match is_update {
+                    false => (read(0x200, 1, &[]), vec![0x100]),
+                    true => (append(0x200, 1), vec![0x200, 0x100]),
+                };
+                let again = send(&mut history, 1, &later);
+                match is_anew {
+                    false => history.sent_again(again),
+                    true => history.sent_anew_over(2, again),
+                }
+                answer(&mut history, again, &later);
+                assert_eq!(at(Level::SessionParallelSnapshot, &history, &list), expected, "{is_update}");
+            }
+        }
+    }
+
     #[test]
     fn a_read_that_is_sent_again_is_of_the_session_of_its_last_connection() {
         use ViolationKind::{Overtaken, RealTime};

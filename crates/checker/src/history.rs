@@ -51,7 +51,7 @@ pub struct Request {
     pub args: Vec<u8>,
     /// Which client asked; none for the driver's own.
     pub client: Option<usize>,
-    /// Over which of its connections it was first sent, counted from 1; 0 if that is not known.
+    /// Over which of its connections it was first sent, or [anew](History::sent_anew_over), counted from 1; 0 if that is not known.
     pub connection: u32,
     /// When it was first sent.
     pub moment: Moment,
@@ -138,6 +138,12 @@ impl History {
     /// Notes that a request was sent again.
     pub fn sent_again(&mut self, request: RequestId) {
         self.requests[request.0].attempts += 1;
+    }
+
+    /// Notes that a request was sent again over a connection which owes nothing to those before: it is one of that, whatever it does.
+    pub fn sent_anew_over(&mut self, connection: u32, request: RequestId) {
+        self.sent_again(request);
+        self.requests[request.0].connection = connection;
     }
 
     /// Notes that a request was sent again, and over which of its client's connections.

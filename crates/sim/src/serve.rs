@@ -144,7 +144,10 @@ impl<S: System> Simulator<'_, S> {
     }
 
     fn resend(&mut self, client: usize, request: RequestId) {
-        self.history.sent_again(request);
+        match self.system.sessions_outlast_connections() {
+            true => self.history.sent_again(request),
+            false => self.history.sent_anew_over(self.clients[client].connections, request),
+        }
         self.submit(Some(client), request);
     }
 

@@ -825,10 +825,9 @@ impl ConcurrencyControl for ParallelSnapshots {
 
     fn gauges(&self, report: &mut dyn FnMut(&'static str, f64)) {
         let Figures { by_version, by_lock, by_age, by_gate, validated, waited, collected } = self.counts;
-        let older = self.records.iter().map(|of| of.marks.versions.older.len()).sum::<usize>();
         report("ordain_snapshots_attempts", self.attempts.len() as f64);
         report("ordain_snapshots_records", self.records.len() as f64);
-        report("ordain_snapshots_versions", older as f64);
+        report("ordain_snapshots_versions", self.installed.len() as f64);
         report("ordain_snapshots_validated_total", validated as f64);
         report("ordain_snapshots_waited_total", waited as f64);
         report("ordain_snapshots_collected_total", collected as f64);

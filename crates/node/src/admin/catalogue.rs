@@ -236,7 +236,7 @@ const METRICS: &[(&str, &str)] = &[
     ("ordain_snapshots_records", "walter, fwkv: records of which versions are remembered, or that attempts have to do with."),
     ("ordain_snapshots_refused_total", "walter, fwkv: attempts that were refused, by reason: a newer version than its snapshot has is there, another attempt writes the record, the version that it would see is forgotten, or the gate is closed."),
     ("ordain_snapshots_validated_total", "walter, fwkv: attempts that were validated."),
-    ("ordain_snapshots_versions", "walter, fwkv: older versions that are kept."),
+    ("ordain_snapshots_versions", "walter, fwkv: installations whose versions, or those before them, are kept."),
     ("ordain_snapshots_waited_total", "walter, fwkv: accesses that waited for a validated attempt."),
     ("ordain_stage_seconds", "Time that a batch spends in a stage: sequencing, log or agreement, execution; and replies from outcome to socket."),
     ("ordain_stamps_attempts", "timestamp, mvcc: attempts that may write something or have asked for something. maat: those that have accessed something."),

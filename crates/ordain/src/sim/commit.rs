@@ -484,6 +484,10 @@ impl System for CommitSystem {
         self.registry.clone()
     }
 
+    fn sessions_outlast_connections(&self) -> bool {
+        !matches!(self.family.engine.order(&self.settings.options), Order::Parallel | Order::FreshParallel)
+    }
+
     fn start(
         &mut self,
         node: NodeId,
