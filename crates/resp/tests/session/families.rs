@@ -4,7 +4,8 @@
 use std::sync::Arc;
 
 use ordain_gateway::{
-    Backend, Begin, Desk, Finished, Gateway, Ordered, Progress, Services, Step, Transaction,
+    Backend, Begin, Desk, Finished, Gateway, Ordered, Progress, Services, Step, TokenForm, Tokens,
+    Transaction,
 };
 use ordain_model::{Args, Call, Db, RequestNo, SessionId, Stamp, Token, View, Writer, system};
 
@@ -27,14 +28,8 @@ impl Backend for Direct {
         Box::new(DirectTransaction)
     }
 
-    fn write_token(&self, token: &Token, w: &mut Writer<'_>) {
-        let numbers: Vec<u64> = token.numbers().collect();
-        w.array(numbers.len());
-        numbers.into_iter().for_each(|number| w.int(number as i64));
-    }
-
-    fn read_token(&self, number: Option<u64>) -> Result<Token, &'static str> {
-        number.map(|number| Token::of_vector(&[0, number], [])).ok_or("ERR no vector")
+    fn tokens(&self) -> Tokens<'_> {
+        Tokens::OfConnections(self)
     }
 
     fn run_of(&self, _stamp: Stamp, _index: u32) -> Option<Stamp> {
@@ -43,6 +38,18 @@ impl Backend for Direct {
 
     fn keeps_order(&self) -> bool {
         false
+    }
+}
+
+impl TokenForm for Direct {
+    fn write_token(&self, token: &Token, w: &mut Writer<'_>) {
+        let numbers: Vec<u64> = token.numbers().collect();
+        w.array(numbers.len());
+        numbers.into_iter().for_each(|number| w.int(number as i64));
+    }
+
+    fn read_token(&self, number: Option<u64>) -> Result<Token, &'static str> {
+        number.map(|number| Token::of_vector(&[0, number], [])).ok_or("ERR no vector")
     }
 }
 
