@@ -143,3 +143,45 @@ fn a_token_is_handed_from_one_connection_to_another_as_its_engines_write_it() {
     let refused = "-ERR an epoch is an integer, as CLIENT EPOCH has answered it\n";
     assert_eq!(server.ask(1, &["CLIENT", "EPOCH", &(1u64 << 41).to_string()]), refused);
 }
+
+/// A backend whose nodes keep the tokens of their connections.
+#[derive(Debug)]
+struct OfNodes;
+
+impl Backend for OfNodes {
+    fn services(&self) -> Services {
+        Services::ALL
+    }
+
+    fn begin(&self, how: Begin) -> Box<dyn Transaction> {
+        Ordered.begin(how)
+    }
+
+    fn tokens(&self) -> Tokens<'_> {
+        Tokens::OfNodes
+    }
+
+    fn run_of(&self, _stamp: Stamp, _index: u32) -> Option<Stamp> {
+        None
+    }
+
+    fn keeps_order(&self) -> bool {
+        false
+    }
+}
+
+#[test]
+fn a_token_that_the_node_keeps_is_asked_of_it_between_transactions() {
+    let mut server = in_front_of(Arc::new(OfNodes));
+    let longest = "A".repeat(ordain_gateway::TOKEN_MAX);
+    // The reference executor takes the question for a read of nothing.
+    assert_eq!(server.ask(0, &["CLIENT", "EPOCH"]), "+OK\n");
+    assert_eq!(server.ask(0, &["CLIENT", "EPOCH", &longest]), "+OK\n");
+    let longer = server.ask(0, &["CLIENT", "EPOCH", &(longest + "A")]);
+    assert!(longer.starts_with("-ERR a token of CLIENT EPOCH has 16384 bytes at most"), "{longer}");
+    for (begin, end) in [("TXN.BEGIN", "TXN.COMMIT"), ("MULTI", "EXEC")] {
+        assert_eq!(server.ask(0, &[begin]), "+OK\n");
+        let replies = [server.ask(0, &["CLIENT", "EPOCH"]), server.ask(0, &[end])].concat();
+        assert!(replies.contains("-ERR CLIENT EPOCH asks the node with this engine"), "{replies}");
+    }
+}
