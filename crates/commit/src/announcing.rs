@@ -50,6 +50,11 @@ impl Reading {
         self.live.first().copied().unwrap_or(next)
     }
 
+    /// True if a transaction under way is one of them.
+    pub fn has(&self, number: u64) -> bool {
+        self.live.contains(&number)
+    }
+
     /// Their numbers.
     pub fn iter(&self) -> impl Iterator<Item = u64> {
         self.live.iter().copied()

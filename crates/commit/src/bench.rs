@@ -37,6 +37,7 @@ impl Bench {
             registry: Arc::new(Registry::default()),
             manager: 0,
             log: Address { node: NodeId(node), role: 1 },
+            database: 7,
             life: 1,
             backoff: Backoff::None,
             refusal: Abort::Died,

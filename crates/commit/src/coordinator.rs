@@ -698,6 +698,13 @@ impl Coordinator {
         self.readers.lowest(self.last + 1)
     }
 
+    /// True if an attempt only reads, is named by writes that it must not see, and is under way.
+    pub fn is_reading(&self, who: AttemptId) -> bool {
+        let number = who.transaction.number;
+        let live = self.live.get(&number).filter(|_| self.readers.has(number));
+        live.is_some_and(|live| live.who(number) == who)
+    }
+
     // ---- answers -------------------------------------------------------------------------------------------
 
     fn remove(&mut self, number: u64) -> Option<Box<Live>> {

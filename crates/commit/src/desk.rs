@@ -37,6 +37,8 @@ pub struct Site {
     pub manager: u16,
     /// The log of the partition, on this node.
     pub log: Address,
+    /// The name of the cluster and its engine in tokens.
+    pub database: u32,
     /// A number that grows from one start of the node to the next: a node that keeps nothing has no other term to begin.
     pub life: u64,
     /// The pause between two attempts at a transaction.

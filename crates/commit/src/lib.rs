@@ -63,6 +63,8 @@ mod restoring;
 mod saving;
 mod stamps;
 mod times;
+mod token;
+mod tokens;
 mod view;
 
 pub use agreed::{Agreed, Decided, Effect};
@@ -89,4 +91,5 @@ pub use restoring::Restoring;
 pub use saving::Giving;
 pub use stamps::Stamps;
 pub use times::AHEAD;
+pub use tokens::{Attest, Attested};
 pub use view::{Anti, Seen, Vector, View};

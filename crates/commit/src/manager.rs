@@ -32,6 +32,7 @@ use crate::message::{
 use crate::relay::{Own as OwnPart, Relay};
 use crate::saving::{Giver, Giving};
 use crate::times::Reservation;
+use crate::tokens::{Tokens, attest};
 use crate::view::View;
 
 const TIMER: TimerId = TimerId(1);
@@ -57,6 +58,7 @@ pub struct Manager {
     cohort: Cohort,
     reservation: Reservation,
     relay: Relay,
+    tokens: Tokens,
     hearsay: Hearsay,
     known: Known,
     hearing: Hearing,
@@ -117,6 +119,7 @@ impl Manager {
     pub fn new(site: Site, topology: Topology) -> Manager {
         let agreed = Agreed::default().planting(site.bugs);
         let known = Known::planting(site.bugs).telling(site.propagation.fresh_begin);
+        let life = site.life;
         Manager {
             coordinator: Coordinator::new(&site),
             site,
@@ -129,6 +132,7 @@ impl Manager {
             cohort: Cohort::default(),
             reservation: Reservation::default(),
             relay: Relay::default(),
+            tokens: Tokens::new(life),
             hearsay: Hearsay::default(),
             known,
             hearing: Hearing::default(),
@@ -504,6 +508,7 @@ impl Manager {
     fn take_front(&mut self, from: Address, front: Front, now: Now, out: &mut Outbox<Message>) {
         match front {
             Front::Submit(chunk) | Front::Read(chunk, _) => {
+                self.tokens.take(&chunk, &mut desk!(self, now, out));
                 let own = self.relay.take(chunk, &mut desk!(self, now, out));
                 self.take_own_part(own, now, out);
             }
@@ -569,6 +574,15 @@ impl Manager {
                 self.leaders.retract(returned.asked, from.node);
                 self.retry_relay(now, out);
             }
+            RelayMessage::Attest(question) => {
+                let is_reading = |who| self.coordinator.is_reading(who);
+                let answer = attest(&question, is_reading, &desk!(self, now, out));
+                answer.into_iter().for_each(|answer| out.send(from, RelayMessage::Attested(answer)));
+            }
+            RelayMessage::Attested(answer) if self.topology.partition_of(from.node) == answer.home => {
+                self.tokens.attested(&answer, &mut desk!(self, now, out));
+            }
+            RelayMessage::Attested(_) => self.strangers += 1,
         }
     }
 
@@ -646,6 +660,7 @@ impl Manager {
         self.cohort.go_on(&mut desk);
         self.relay.expire(&mut desk);
         self.hearsay.pass(&mut desk);
+        self.tokens.pass(&mut desk);
         self.retry_relay(now, out);
     }
 
@@ -653,7 +668,8 @@ impl Manager {
         let looks = self.relay.waits() || self.leaders.misses();
         let looks = looks.then(|| now.elapsed.plus(LOOK_EVERY));
         let cuts = self.cuts.due(self.lead.is_some() && !self.appender.is_full());
-        let due = [self.coordinator.due(), self.cohort.due(), self.hearsay.due(), cuts, looks];
+        let due =
+            [self.coordinator.due(), self.cohort.due(), self.hearsay.due(), self.tokens.due(), cuts, looks];
         let due = due.into_iter().flatten().min();
         match due {
             Some(due) => out.set_timer(TIMER, due.since(now.elapsed).max(Micros(1))),
@@ -723,6 +739,7 @@ impl Role for Manager {
         counts.failed.check(&figures::FAILED)?;
         counts.aborted.check(&figures::ABORTED)?;
         self.cohort.check()?;
+        self.tokens.check()?;
         self.relay.check()
     }
 

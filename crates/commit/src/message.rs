@@ -17,6 +17,7 @@ use crate::entry::{Commitment, Entry, Hold};
 use crate::founding::Met;
 use crate::ids::{Age, AttemptId, Bounds, Lead, Term};
 use crate::known::Readers;
+use crate::tokens::{Attest, Attested};
 use crate::view::{Vector, View};
 
 /// A message between the roles of the family.
@@ -309,6 +310,10 @@ pub enum Relay {
     Heard(Age, View),
     /// With stamps of attempts, to all nodes: the sender has given or heard of this one.
     Told(Age),
+    /// To who leads a home: is this so? A client has brought a token along that says it.
+    Attest(Attest),
+    /// The answer to it.
+    Attested(Attested),
 }
 
 /// Transactions of a chunk that are turned away, without effect for ever, as their home is not led in the term in which it was
@@ -449,6 +454,8 @@ codec!(enum Relay {
     4 => Abandon(home, open),
     5 => Heard(stamp, view),
     6 => Told(stamp),
+    7 => Attest(question),
+    8 => Attested(answer),
 });
 
 impl Wire for Message {
@@ -504,7 +511,7 @@ mod tests {
     use ordain_model::{Epoch, PartitionId, PauseNo};
 
     use super::*;
-    use crate::view::Seen;
+    use crate::view::{Anti, Seen};
 
     #[test]
     fn messages_travel_and_truncations_do_not() {
@@ -547,6 +554,9 @@ mod tests {
             shards: vec![1],
             snapshot: Snapshot::default(),
         };
+        let mut readers = Anti::default();
+        readers.add(who);
+        let attested = |readers| Attested { question: 1 << 50, home: PartitionId(2), readers };
         let messages = [
             Message::Front(Front::Pause(PauseNo(3))),
             Message::Leads(lead(7, 1)),
@@ -563,6 +573,9 @@ mod tests {
             Message::Cut(CutMessage::Marked(PartitionId(3), Epoch(9))),
             Message::Relay(Relay::Heard(Age(1 << 60), View::NONE)),
             Message::Relay(Relay::Told(Age(3))),
+            Message::Relay(Relay::Attest(Attest { question: 1 << 50, number: 8, readers: readers.clone() })),
+            Message::Relay(Relay::Attested(attested(Some(readers)))),
+            Message::Relay(Relay::Attested(attested(None))),
             termed(Protocol::Announce(8, Readers::from(2))),
             termed(Protocol::Stamps(StampRequest { number: 1 << 40, count: 300, after: Age(1 << 60) })),
             termed(Protocol::Stamped(Stamped { number: 1 << 40, first: Age(1 << 60) })),

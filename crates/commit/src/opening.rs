@@ -21,6 +21,7 @@ use crate::message::Message;
 use crate::options::{BACKOFF, FRESH_BEGIN, GC_IDS, INSTALL, PROPAGATE_DELAY_US, TS_SOURCE, skew_of};
 use crate::participant::Participant;
 use crate::saving::Giving;
+use crate::token;
 
 /// The reason why a node cannot be opened.
 #[derive(Debug, thiserror::Error)]
@@ -76,6 +77,7 @@ impl Replay {
             registry: registry.clone(),
             manager: MANAGER,
             log: settings.at(LOG),
+            database: token::database(&settings.cluster, family.engine.name),
             life: settings.life,
             backoff: settings.options.choice(&BACKOFF),
             refusal: family.engine.refusal,

@@ -22,6 +22,7 @@ use crate::desk::Desk;
 use crate::ids::Lead;
 use crate::message::{Relay as RelayMessage, Returned};
 use crate::stamps::Stamps;
+use crate::tokens::is_for_node;
 use steps::{Fate, LOST, Route, Steps};
 
 /// A transaction waits for so long for a leader of its home, or for what a former one has proposed to be agreed on or not.
@@ -99,12 +100,15 @@ impl Relay {
         }
     }
 
-    /// Takes a chunk from a front door of this node.
+    /// Takes a chunk from a front door of this node, but for what is for the node itself.
     pub fn take(&mut self, chunk: Arc<Chunk>, desk: &mut Desk<'_>) -> Vec<Own> {
         let key = (chunk.gateway, chunk.number);
-        let homes = chunk.txns().iter().map(|txn| Relay::home(&chunk, txn, desk));
-        let open = homes.enumerate().map(|(at, home)| (at, Open::of(home))).collect();
-        self.chunks.insert(key, Passed { chunk, step: None, since: desk.elapsed(), open });
+        let txns = chunk.txns().iter().enumerate().filter(|(_, txn)| !is_for_node(txn));
+        let open = txns.map(|(at, txn)| (at, Open::of(Relay::home(&chunk, txn, desk))));
+        let open: BTreeMap<usize, Open> = open.collect();
+        if !open.is_empty() {
+            self.chunks.insert(key, Passed { chunk, step: None, since: desk.elapsed(), open });
+        }
         self.pass_on(key, desk)
     }
 

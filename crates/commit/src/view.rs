@@ -167,7 +167,12 @@ impl Codec for Anti {
             for _ in 0..read_varint(bytes)? {
                 number = number.checked_add(read_varint(bytes)?)?;
                 let attempt = u32::try_from(read_varint(bytes)?).ok()?;
-                anti.add(AttemptId { transaction: TransactionId { home, number }, attempt });
+                let who = AttemptId { transaction: TransactionId { home, number }, attempt };
+                // In another order each would have to be put before others, however many there are.
+                if anti.0.last().is_some_and(|last| last.transaction >= who.transaction) {
+                    return None;
+                }
+                anti.0.push(who);
             }
         }
         Some(anti)
@@ -357,5 +362,14 @@ mod tests {
         assert_eq!(Anti::from_bytes(&bytes), Some(anti));
         assert!((0..bytes.len()).all(|cut| Anti::from_bytes(&bytes[..cut]).is_none()));
         assert_eq!(Anti::from_bytes(&[0xff; 40]), None);
+        // Out of order, or one twice.
+        let home = |partition| Lead { partition: PartitionId(partition), term: Term(1) }.to_bytes();
+        let of = |first: u16, second: u16| {
+            [&[2], &home(first)[..], &[1, 5, 1], &home(second), &[1, 4, 1]].concat()
+        };
+        assert_eq!(Anti::from_bytes(&of(1, 2)).map(|anti| anti.len()), Some(2));
+        assert_eq!((Anti::from_bytes(&of(2, 1)), Anti::from_bytes(&of(2, 2))), (None, None));
+        let twice = [&[1], &home(1)[..], &[2, 5, 1, 0, 2]].concat();
+        assert_eq!(Anti::from_bytes(&twice), None);
     }
 }

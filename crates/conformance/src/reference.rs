@@ -4,11 +4,13 @@ use std::fmt;
 use std::sync::Arc;
 
 use ordain_engines::registry::Abilities;
-use ordain_gateway::{Backend, Begin, Finished, Gateway, Ordered, Path, Services, Ticket, Transaction};
+use ordain_gateway::{
+    Backend, Begin, Finished, Gateway, Ordered, Path, Services, Ticket, Tokens, Transaction,
+};
 use ordain_model::{
     ArgsBuilder, Batch, Call, Chunk, Db, Epoch, Fragment, GatewayId, Gsn, Isolation, KeptReply, Micros,
-    OutcomeBatch, OutcomeStatus, Placed, Position, Reads, ReferenceExecutor, Registry, Stamp, Token, View,
-    Writer, system,
+    OutcomeBatch, OutcomeStatus, Placed, Position, Reads, ReferenceExecutor, Registry, Stamp, View, Writer,
+    system,
 };
 use ordain_resp::client::command;
 use ordain_resp::memory::Memory;
@@ -411,12 +413,8 @@ impl Backend for Bare {
         Ordered.begin(how)
     }
 
-    fn write_token(&self, token: &Token, w: &mut Writer<'_>) {
-        Ordered.write_token(token, w);
-    }
-
-    fn read_token(&self, number: Option<u64>) -> Result<Token, &'static str> {
-        Ordered.read_token(number)
+    fn tokens(&self) -> Tokens<'_> {
+        Ordered.tokens()
     }
 
     fn run_of(&self, stamp: Stamp, index: u32) -> Option<Stamp> {

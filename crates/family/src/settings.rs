@@ -68,6 +68,8 @@ pub struct NodeSettings {
     pub topology: Topology,
     /// How many front doors it has.
     pub gateways: usize,
+    /// The name of its cluster; empty for a node on its own.
+    pub cluster: String,
     /// What is kept.
     pub keep: Keep,
     /// Whose log it is.
@@ -135,6 +137,7 @@ impl NodeSettings {
             node: NodeId(0),
             topology: Topology::single(1),
             gateways: 1,
+            cluster: String::new(),
             keep: Keep::Fsync,
             identity: Vec::new(),
             expect_log: false,

@@ -1,6 +1,6 @@
 //! Backends: what of a gateway's and a session's work depends on the family of engines behind them.
 //!
-//! A gateway asks its [`Backend`] how interactive transactions run and how tokens are written for people. A session runs an
+//! A gateway asks its [`Backend`] how interactive transactions run and who hands out tokens. A session runs an
 //! open [`Transaction`] step by step and knows neither how it reads nor what its commit proves.
 
 use std::fmt::Debug;
@@ -25,14 +25,8 @@ pub trait Backend: Debug + Send + Sync {
     /// Begins an interactive transaction, if that is one of its [services](Backend::services). Nothing is submitted yet.
     fn begin(&self, how: Begin) -> Box<dyn Transaction>;
 
-    /// Writes a token for a client to hand to another connection.
-    fn write_token(&self, token: &Token, w: &mut Writer<'_>);
-
-    /// The token that a client has handed over as a number.
-    ///
-    /// # Errors
-    /// The error to show: the number is no token.
-    fn read_token(&self, number: Option<u64>) -> Result<Token, &'static str>;
+    /// The keepers of tokens, as `CLIENT EPOCH` writes and reads them.
+    fn tokens(&self) -> Tokens<'_>;
 
     /// A stamp that differs between the runs of one chunk, given where its transaction `index` has taken effect; `None` if an engine
     /// runs no chunk twice.
@@ -41,6 +35,31 @@ pub trait Backend: Debug + Send + Sync {
     /// Whether requests that one node takes in some order take effect in that order. If not, a connection has one request
     /// under way at a time.
     fn keeps_order(&self) -> bool;
+}
+
+/// Who knows what a connection has seen, and hands it out as a token.
+#[derive(Clone, Copy, Debug)]
+pub enum Tokens<'a> {
+    /// Each connection knows it. Its token takes this form.
+    OfConnections(&'a dyn TokenForm),
+    /// The node of a connection knows it for all of them, and is asked by [`ordain_model::system::SEEN`]. Its tokens are
+    /// printable words of [`TOKEN_MAX`] bytes at most, which no other part of a node reads.
+    OfNodes,
+}
+
+/// The longest token that a node hands out or takes, bytes.
+pub const TOKEN_MAX: usize = 16 << 10;
+
+/// The form of a connection's token for its client.
+pub trait TokenForm: Debug {
+    /// Writes a token for a client to hand to another connection.
+    fn write_token(&self, token: &Token, w: &mut Writer<'_>);
+
+    /// The token that a client has handed over as a number.
+    ///
+    /// # Errors
+    /// The error to show: the number is no token.
+    fn read_token(&self, number: Option<u64>) -> Result<Token, &'static str>;
 }
 
 /// How an interactive transaction begins.
@@ -136,13 +155,8 @@ impl Backend for Ordered {
         overlay(how)
     }
 
-    fn write_token(&self, token: &Token, w: &mut Writer<'_>) {
-        w.int(token.number() as i64);
-    }
-
-    fn read_token(&self, number: Option<u64>) -> Result<Token, &'static str> {
-        let epoch = number.filter(|epoch| *epoch <= Epoch::MAX.0);
-        epoch.map(Token::of).ok_or("ERR an epoch is an integer, as CLIENT EPOCH has answered it")
+    fn tokens(&self) -> Tokens<'_> {
+        Tokens::OfConnections(self)
     }
 
     fn run_of(&self, stamp: Stamp, index: u32) -> Option<Stamp> {
@@ -151,6 +165,17 @@ impl Backend for Ordered {
 
     fn keeps_order(&self) -> bool {
         true
+    }
+}
+
+impl TokenForm for Ordered {
+    fn write_token(&self, token: &Token, w: &mut Writer<'_>) {
+        w.int(token.number() as i64);
+    }
+
+    fn read_token(&self, number: Option<u64>) -> Result<Token, &'static str> {
+        let epoch = number.filter(|epoch| *epoch <= Epoch::MAX.0);
+        epoch.map(Token::of).ok_or("ERR an epoch is an integer, as CLIENT EPOCH has answered it")
     }
 }
 

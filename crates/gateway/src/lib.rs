@@ -45,7 +45,9 @@ use ordain_model::{
 };
 use ordain_role::{Bug, Bugs};
 
-pub use backend::{Backend, Begin, Desk, Ordered, Progress, STATE_GONE, Step, Transaction};
+pub use backend::{
+    Backend, Begin, Desk, Ordered, Progress, STATE_GONE, Step, TOKEN_MAX, TokenForm, Tokens, Transaction,
+};
 pub use departures::Departure;
 pub use direct::direct;
 pub use lost::Owed;

@@ -62,6 +62,10 @@ pub const COPY: ProcedureId = ProcedureId(10);
 /// Removes those of some records whose time has come. Arguments: those of [`READ`].
 pub const REMOVE: ProcedureId = ProcedureId(11);
 
+/// Answers what the clients of a node have seen as a token, or has them see what a token holds. Arguments: none, or the token. The
+/// node that is asked answers it, where nodes keep tokens. It is no transaction there, and with other engines reads nothing.
+pub const SEEN: ProcedureId = ProcedureId(12);
+
 /// Adds the system's procedures.
 pub fn register(registry: &mut Registry) {
     registry.register(READ, "ordain.read", Arc::new(Read));
@@ -71,6 +75,7 @@ pub fn register(registry: &mut Registry) {
     let reads = TableProcedure::reads;
     registry.register(LENGTHS, "ordain.lengths", reads(any_args, run_lengths, reply_lengths));
     registry.register(DIGEST, "ordain.digest", reads(any_args, run_digest, reply_digest));
+    registry.register(SEEN, "ordain.seen", reads(any_args, run_ok, ok_reply));
     // But for EXPIRE they write nothing themselves: the shards see to what follows from their places in the order.
     let writes = TableProcedure::writes;
     registry.register(EXPIRE, "ordain.expire", writes(check_expire, expire, sum_reply));

@@ -51,6 +51,7 @@ impl World {
                 registry: registry.clone(),
                 manager: MANAGER,
                 log: at(node, LOG),
+                database: 7,
                 life: 1,
                 backoff: Backoff::Exponential,
                 refusal: Abort::Died,

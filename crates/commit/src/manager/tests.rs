@@ -32,6 +32,7 @@ impl Bench {
             registry: registry.clone(),
             manager: 0,
             log: Address { node: NodeId(0), role: 1 },
+            database: 7,
             life: 1,
             backoff: Backoff::Exponential,
             refusal: Abort::Died,
@@ -199,4 +200,60 @@ fn who_begins_to_lead_knows_what_its_log_was_answered_for() {
     bench.manager.begins = Some(Beginning { lead: next, missing: 1 });
     bench.manager.ready(next.term, Now::default(), &mut Outbox::default());
     assert_eq!(bench.manager.known.seen().vector.of(lead.partition), 2);
+}
+
+/// A token is no transaction: the client's node answers it, whoever leads or not, and what came with it goes its way.
+#[test]
+fn the_node_itself_hands_out_tokens_and_passes_on_what_came_with_them() {
+    let mut bench = Bench::new();
+    let _ = bench.leads(5);
+    let of_other = |key: &String| bench.layout.partition_of(KeyHash::of(key.as_bytes()).slot()) == OTHER;
+    let key = (0..).map(|n| n.to_string()).find(of_other).unwrap();
+    let mut chunk = Chunk::new(GatewayId::of(0, 0), ChunkNo(0)).in_cluster(0, bench.layout.clone());
+    chunk.push(&bench.registry, Call::new(system::SEEN, Db(0)), |_| {}).unwrap();
+    let alone = Arc::new(chunk.clone());
+    chunk
+        .push(&bench.registry, Call::new(READ, Db(0)), |args| read_args([(Db(0), key.as_bytes())], args))
+        .unwrap();
+    for (chunk, passed_on) in [(alone, 0), (Arc::new(chunk), 1)] {
+        let from = Address { node: NodeId(0), role: 0 };
+        let sent = bench.handle(Micros(0), Event::Message { from, message: Front::Submit(chunk).into() });
+        let answers = sent.iter().filter_map(|(_, message)| match message {
+            Message::Front(Front::Outcomes(batch)) => {
+                Some(batch.outcomes.iter().map(|outcome| outcome.index))
+            }
+            _ => None,
+        });
+        assert_eq!(answers.flatten().collect::<Vec<_>>(), [0]);
+        let submitted = sent.iter().filter_map(|(_, message)| match message {
+            Message::Relay(RelayMessage::Submit(_, chunk)) => Some(chunk.txns()[0].call.procedure),
+            _ => None,
+        });
+        assert_eq!(submitted.collect::<Vec<_>>(), vec![READ; passed_on]);
+        assert_eq!(bench.manager.relay.open(), passed_on);
+    }
+}
+
+/// A word about a home counts if a member of that has sent it.
+#[test]
+fn only_members_of_a_home_say_how_far_it_is() {
+    let mut bench = Bench::new();
+    let _ = bench.leads(5);
+    bench.manager.site.snapshots = Snapshots::AtBegin;
+    let view = View::of(crate::Seen::NOTHING).decided(OTHER, 41);
+    let word = crate::token::write(view.seen(), bench.manager.site.database).unwrap();
+    let mut chunk = Chunk::new(GatewayId::of(0, 0), ChunkNo(0)).in_cluster(0, bench.layout.clone());
+    chunk.push(&bench.registry, Call::new(system::SEEN, Db(0)), |args| _ = args.push(&word)).unwrap();
+    let asked = bench.tell(0, Front::Submit(Arc::new(chunk)));
+    let question = match &asked[..] {
+        [Message::Relay(RelayMessage::Attest(question))] => question.question,
+        other => panic!("{other:?}"),
+    };
+    let mut number_after = |node| {
+        let readers = Some(crate::Anti::default());
+        let answer = crate::Attested { question, home: OTHER, readers };
+        bench.tell(node, RelayMessage::Attested(answer));
+        (bench.manager.known.seen().vector.of(OTHER), bench.manager.strangers)
+    };
+    assert_eq!((number_after(2), number_after(3)), ((0, 1), (41, 1)));
 }

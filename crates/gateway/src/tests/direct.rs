@@ -198,10 +198,8 @@ impl crate::Backend for OneAtATime {
         direct(how)
     }
 
-    fn write_token(&self, _: &Token, _: &mut Writer<'_>) {}
-
-    fn read_token(&self, _: Option<u64>) -> Result<Token, &'static str> {
-        Err("no token")
+    fn tokens(&self) -> crate::Tokens<'_> {
+        crate::Tokens::OfNodes
     }
 
     fn run_of(&self, _: ordain_model::Stamp, _: u32) -> Option<ordain_model::Stamp> {

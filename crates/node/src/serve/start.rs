@@ -178,6 +178,7 @@ fn settings_of(
         node: cluster.map_or(NodeId(0), |place| place.node),
         topology: cluster.map_or_else(single, |at| at.cluster.topology()),
         gateways: config.threads,
+        cluster: cluster.map(|place| place.cluster.id.clone()).unwrap_or_default(),
         keep: config.keep,
         identity: identity.map(Identity::for_log).unwrap_or_default(),
         expect_log: identity.is_some_and(|identity| identity.has_log),

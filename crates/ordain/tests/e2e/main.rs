@@ -40,3 +40,4 @@ mod restore;
 mod retries;
 mod scripts;
 mod snapshots;
+mod tokens;

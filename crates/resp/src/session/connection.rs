@@ -3,8 +3,8 @@
 use std::fmt::Write as _;
 
 use ordain_commands::table::CommandNo;
-use ordain_gateway::Service;
-use ordain_model::{Micros, RequestNo, SessionId, Writer};
+use ordain_gateway::{Service, TOKEN_MAX, Tokens};
+use ordain_model::{ArgsBuilder, Call, Micros, RequestNo, SessionId, Writer, system};
 
 use super::dispatch::{Answered, Place, help_or_wrong_arity, refuse, wrong_words};
 use super::{Awaiting, ClientId, Mode, ReplyMode, Session, Words};
@@ -288,17 +288,55 @@ impl Session {
                 }
                 _ => w.error("ERR request number must be between 1 and 2^56 - 1"),
             },
-            (b"epoch", []) => cx.gateway.backend().write_token(&self.seen, &mut w),
-            (b"epoch", [epoch]) => match cx.gateway.backend().read_token(number(epoch)) {
-                Ok(token) => {
-                    self.seen.merge(&token);
-                    w.ok();
-                }
-                Err(refusal) => w.error(refusal),
-            },
+            (b"epoch", [] | [_]) => return self.client_epoch(words.get(2).copied(), place, cx, out),
                         _ => help_or_wrong_arity("client", words, HELP, &mut w),
         }
         Answered::Now
+    }
+
+    /// CLIENT EPOCH: hands out what the connection has seen, or takes in what another one has.
+    fn client_epoch(
+        &mut self,
+        token: Option<&[u8]>,
+        place: Place,
+        cx: &mut Context<'_>,
+        out: &mut Vec<u8>,
+    ) -> Answered {
+        let form = match cx.gateway.backend().tokens() {
+            Tokens::OfConnections(form) => form,
+            Tokens::OfNodes => return self.ask_for_token(token, place, cx, out),
+        };
+        let mut w = Writer(out);
+        match token.map(|token| form.read_token(number(token))) {
+            None => form.write_token(&self.seen, &mut w),
+            Some(Ok(token)) => {
+                self.seen.merge(&token);
+                w.ok();
+            }
+            Some(Err(refusal)) => w.error(refusal),
+        }
+        Answered::Now
+    }
+
+    /// Has the node hand out a token or take one in. What is sent behind it on this connection waits for that.
+    fn ask_for_token(
+        &mut self,
+        token: Option<&[u8]>,
+        place: Place,
+        cx: &mut Context<'_>,
+        out: &mut Vec<u8>,
+    ) -> Answered {
+        if place == Place::InExec || matches!(self.mode, Mode::Interactive(_)) {
+            return refuse(EPOCH_INSIDE, out);
+        }
+        if token.is_some_and(|token| token.len() > TOKEN_MAX) {
+            return refuse(TOKEN_TOO_LONG, out);
+        }
+        let write = |args: &mut ArgsBuilder<'_>| token.into_iter().for_each(|token| _ = args.push(token));
+        match self.submit(Call::new(system::SEEN, self.db), cx, write) {
+            Ok(_) => Answered::Later,
+            Err(refusal) => refuse(&refusal.0, out),
+        }
     }
 
     fn set_info(&mut self, option: &[u8], value: &[u8], w: &mut Writer<'_>) {
@@ -486,7 +524,8 @@ impl Session {
 const HELP: &[&str] = &[
     "CACHING, GETREDIR, TRACKING OFF, TRACKINGINFO: accepted; there is no tracking of keys.",
     "EPOCH [<epoch>]: the last epoch that this connection has seen; or have it see at least that of \
-     another connection: its reads on snapshots hold it.",
+     another connection: its reads on snapshots hold it. With some engines it is no number but a word, to be \
+     passed on as it is.",
     "GETNAME: the name of this connection.",
     "ID: the number of this connection.",
     "INFO: what LIST says of this connection.",
@@ -501,6 +540,11 @@ const HELP: &[&str] = &[
     "SETINFO (LIB-NAME|LIB-VER) <value>: the library behind this connection.",
     "SETNAME <name>: names this connection.",
 ];
+
+const EPOCH_INSIDE: &str = "ERR CLIENT EPOCH asks the node with this engine, and a transaction's view is fixed: call it \
+                            outside of MULTI and TXN.BEGIN";
+const TOKEN_TOO_LONG: &str = "ERR a token of CLIENT EPOCH has 16384 bytes at most: pass on what CLIENT EPOCH has \
+                              answered, as it is";
 
 const NO_TRACKING: &str = "ERR CLIENT TRACKING is not supported: this server sends no invalidation messages; switch \
                            client-side caching off in the client";

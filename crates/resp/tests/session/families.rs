@@ -4,7 +4,8 @@
 use std::sync::Arc;
 
 use ordain_gateway::{
-    Backend, Begin, Desk, Finished, Gateway, Ordered, Progress, Services, Step, Transaction,
+    Backend, Begin, Desk, Finished, Gateway, Ordered, Progress, Services, Step, TokenForm, Tokens,
+    Transaction,
 };
 use ordain_model::{Args, Call, Db, RequestNo, SessionId, Stamp, Token, View, Writer, system};
 
@@ -27,14 +28,8 @@ impl Backend for Direct {
         Box::new(DirectTransaction)
     }
 
-    fn write_token(&self, token: &Token, w: &mut Writer<'_>) {
-        let numbers: Vec<u64> = token.numbers().collect();
-        w.array(numbers.len());
-        numbers.into_iter().for_each(|number| w.int(number as i64));
-    }
-
-    fn read_token(&self, number: Option<u64>) -> Result<Token, &'static str> {
-        number.map(|number| Token::of_vector(&[0, number], [])).ok_or("ERR no vector")
+    fn tokens(&self) -> Tokens<'_> {
+        Tokens::OfConnections(self)
     }
 
     fn run_of(&self, _stamp: Stamp, _index: u32) -> Option<Stamp> {
@@ -43,6 +38,18 @@ impl Backend for Direct {
 
     fn keeps_order(&self) -> bool {
         false
+    }
+}
+
+impl TokenForm for Direct {
+    fn write_token(&self, token: &Token, w: &mut Writer<'_>) {
+        let numbers: Vec<u64> = token.numbers().collect();
+        w.array(numbers.len());
+        numbers.into_iter().for_each(|number| w.int(number as i64));
+    }
+
+    fn read_token(&self, number: Option<u64>) -> Result<Token, &'static str> {
+        number.map(|number| Token::of_vector(&[0, number], [])).ok_or("ERR no vector")
     }
 }
 
@@ -135,4 +142,46 @@ fn a_token_is_handed_from_one_connection_to_another_as_its_engines_write_it() {
     assert_eq!(server.ask(0, &["CLIENT", "EPOCH"]), ":1\n");
     let refused = "-ERR an epoch is an integer, as CLIENT EPOCH has answered it\n";
     assert_eq!(server.ask(1, &["CLIENT", "EPOCH", &(1u64 << 41).to_string()]), refused);
+}
+
+/// A backend whose nodes keep the tokens of their connections.
+#[derive(Debug)]
+struct OfNodes;
+
+impl Backend for OfNodes {
+    fn services(&self) -> Services {
+        Services::ALL
+    }
+
+    fn begin(&self, how: Begin) -> Box<dyn Transaction> {
+        Ordered.begin(how)
+    }
+
+    fn tokens(&self) -> Tokens<'_> {
+        Tokens::OfNodes
+    }
+
+    fn run_of(&self, _stamp: Stamp, _index: u32) -> Option<Stamp> {
+        None
+    }
+
+    fn keeps_order(&self) -> bool {
+        false
+    }
+}
+
+#[test]
+fn a_token_that_the_node_keeps_is_asked_of_it_between_transactions() {
+    let mut server = in_front_of(Arc::new(OfNodes));
+    let longest = "A".repeat(ordain_gateway::TOKEN_MAX);
+    // The reference executor takes the question for a read of nothing.
+    assert_eq!(server.ask(0, &["CLIENT", "EPOCH"]), "+OK\n");
+    assert_eq!(server.ask(0, &["CLIENT", "EPOCH", &longest]), "+OK\n");
+    let longer = server.ask(0, &["CLIENT", "EPOCH", &(longest + "A")]);
+    assert!(longer.starts_with("-ERR a token of CLIENT EPOCH has 16384 bytes at most"), "{longer}");
+    for (begin, end) in [("TXN.BEGIN", "TXN.COMMIT"), ("MULTI", "EXEC")] {
+        assert_eq!(server.ask(0, &[begin]), "+OK\n");
+        let replies = [server.ask(0, &["CLIENT", "EPOCH"]), server.ask(0, &[end])].concat();
+        assert!(replies.contains("-ERR CLIENT EPOCH asks the node with this engine"), "{replies}");
+    }
 }
