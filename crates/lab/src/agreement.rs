@@ -92,7 +92,8 @@ pub struct Agreement {
 impl Agreement {
     /// The share of attempts that came to nothing.
     pub fn failed_share(&self) -> f64 {
-        self.failed.values().sum()
+        // The sum of none is -0.
+        self.failed.values().fold(0.0, |sum, share| sum + share)
     }
 
     fn share(&self, reason: &str) -> f64 {

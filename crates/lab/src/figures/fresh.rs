@@ -55,6 +55,10 @@ const LISTS: Experiment = Experiment {
     ..PSI
 };
 
+/// The caption of a table.
+const HOW_STALE: &str =
+    "How stale what was read was; announcements 0: in time, 1: 5 ways late, 2: 50 ways late";
+
 /// Bars for what each line comes to.
 const BARS: Picture = Picture { kind: Kind::Bars, ..PICTURE };
 
@@ -146,7 +150,7 @@ pub static FRESH: Experiment = Experiment {
             ("p99 us", |run| run.staleness_us.p99 as f64),
             ("max us", |run| run.staleness_us.max as f64),
         ];
-        summary.tables.push(table("How stale what was read was", figure, &watched(m), &columns));
+        summary.tables.push(table(HOW_STALE, figure, &watched(m), &columns));
     },
     ..LISTS
 };

@@ -340,7 +340,9 @@ mod tests {
         // 0.8 updates for each transaction, and 0.2 attempts of them that failed.
         let [(_, percent)] = aborts(&measured, FWKV).points[..] else { panic!() };
         assert!((percent - 20.0).abs() < 1e-9, "{percent}");
-        assert_eq!(aborted(&testing::run("e", 1, 1.0, true)), 0.0);
+        let none = Run { agreement: Some(Agreement::default()), ..testing::run("e", 1, 1.0, true) };
+        let of_none = [aborted(&testing::run("e", 1, 1.0, true)), aborted(&none)];
+        assert_eq!(of_none.map(|share| format!("{share:.1}")), ["0.0", "0.0"]);
     }
 
     #[test]
