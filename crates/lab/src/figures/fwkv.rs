@@ -323,7 +323,7 @@ mod tests {
     #[test]
     fn figure_5_has_a_line_of_each_engine_in_each_part_and_keeps_its_keys() {
         let points = FIGURE_5.points(Size::Quick, 2).unwrap();
-        assert!(points.len() >= 36 && points.len() % SIZES.len() == 0, "{}", points.len());
+        assert!(points.len() >= 36 && points.len().is_multiple_of(SIZES.len()), "{}", points.len());
         let params = |at: usize, name: &str| {
             let params = points[at].point.workload.params();
             params.into_iter().find(|(known, _)| *known == name).map(|(_, value)| value)
