@@ -140,6 +140,11 @@ impl Announcing {
         self.own.take()
     }
 
+    /// The number of announcements that are to come: decisions that others may not be told of yet, and one for news.
+    pub fn untold(&self) -> usize {
+        self.waiting.len() + usize::from(self.is_news)
+    }
+
     /// The time at which others are told, if there is something to tell.
     pub fn due(&self) -> Option<Micros> {
         let news = self.is_news.then_some(Micros(0));
@@ -205,6 +210,11 @@ impl Hearing {
             Ordering::Equal => known.readers.join(&said.readers),
             Ordering::Greater => (known.home, known.readers) = (said.home, said.readers),
         }
+    }
+
+    /// The number of homes whose words are not in the log, and one for an entry on its way there.
+    pub fn unwritten_words(&self) -> usize {
+        self.heard.len() + usize::from(self.is_appended)
     }
 
     /// Appends what was heard, unless an entry is on its way: what is heard meanwhile goes together.
@@ -339,9 +349,9 @@ mod tests {
         home.commit(5, vec![]);
         home.at.elapsed = Micros(3_000);
         home.commit(6, vec![]);
-        assert_eq!(home.announcing.due(), Some(Micros(7_000)));
+        assert_eq!((home.announcing.due(), home.announcing.untold()), (Some(Micros(7_000)), 2));
         assert_eq!((home.told(6_999), home.told(7_000), home.told(9_999)), (vec![], vec![5], vec![]));
-        assert_eq!(home.told(10_000), [6]);
+        assert_eq!((home.announcing.untold(), home.told(10_000), home.announcing.untold()), (1, vec![6], 0));
     }
 
     /// A deposed leader's log may have decisions of its successor, of which it does not know who has acknowledged them.
@@ -380,8 +390,10 @@ mod tests {
             (append(&mut hearing, &mut at), append(&mut hearing, &mut at)),
             (vec![said(7, 3)], vec![])
         );
+        assert_eq!(hearing.unwritten_words(), 1);
         hearing.hear(said(8, 3));
         assert_eq!(append(&mut hearing, &mut at), [], "one is on its way");
+        assert_eq!(hearing.unwritten_words(), 2);
         hearing.ended();
         assert_eq!(append(&mut hearing, &mut at), [said(8, 3)], "it came meanwhile");
         hearing.unwritten(&[said(8, 3)]);

@@ -199,6 +199,8 @@ pub struct Counts {
     pub single: u64,
     /// Transactions that only read, or aborted for what they read.
     pub confirmed: u64,
+    /// Readers that commits named: they must not see what those wrote.
+    pub named: u64,
 }
 
 impl Coordinator {
@@ -788,6 +790,11 @@ impl Coordinator {
     /// The number of commits that wait for acknowledgements.
     pub fn unacknowledged(&self) -> usize {
         self.unacknowledged.len()
+    }
+
+    /// The number of announcements that are to come.
+    pub fn untold(&self) -> usize {
+        self.announcing.untold()
     }
 
     /// Checks what must hold between two events.

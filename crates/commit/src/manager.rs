@@ -751,6 +751,7 @@ impl Role for Manager {
         let counts = &self.coordinator.counts;
         report("ordain_coordinator_transactions", self.coordinator.live() as f64);
         report("ordain_coordinator_unacknowledged", self.coordinator.unacknowledged() as f64);
+        report("ordain_manager_untold", (self.coordinator.untold() + self.hearing.unwritten_words()) as f64);
         report("ordain_coordinator_committed_total", counts.committed as f64);
         report("ordain_coordinator_attempts_total", counts.attempts as f64);
         counts.failed.report(&figures::FAILED, report);
@@ -758,6 +759,7 @@ impl Role for Manager {
         report("ordain_coordinator_distributed_total", counts.distributed as f64);
         report("ordain_coordinator_single_total", counts.single as f64);
         report("ordain_coordinator_confirmed_total", counts.confirmed as f64);
+        report("ordain_coordinator_named_readers_total", counts.named as f64);
         report("ordain_cohort_under_way", self.cohort.under_way() as f64);
         report("ordain_cohort_prepared", self.agreed.prepared().count() as f64);
         report("ordain_coordinator_interactive", self.coordinator.interactive() as f64);

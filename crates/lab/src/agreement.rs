@@ -1,5 +1,5 @@
 //! The cost of agreement, for engines that execute a transaction first: attempts that came to nothing by reason, messages
-//! between nodes, and log records.
+//! and bytes between nodes, log records, and readers that updates name.
 //!
 //! Nodes count them from their start on. What was counted while a run was measured is the difference of two looks at all of
 //! them, divided by the transactions of that time; a node publishes its counts a few times a second, so the ends are
@@ -18,6 +18,9 @@ const ATTEMPTS: &str = "ordain_coordinator_attempts_total";
 const FAILED: &str = "ordain_coordinator_failed_total{reason=\"";
 const MESSAGES: [&str; 2] = ["ordain_manager_messages_total", "ordain_participant_messages_total"];
 const RECORDS: &str = "ordain_manager_records_total";
+const BYTES: &str = "ordain_network_output_bytes_total";
+const COLLECTED: &str = "ordain_snapshots_collected_total";
+const NAMED: &str = "ordain_coordinator_named_readers_total";
 
 /// Counts of all nodes together, since their start.
 #[derive(Clone, Debug, Default, PartialEq)]
@@ -30,7 +33,7 @@ impl Counted {
         for node in nodes {
             node.handle().inspect(|snapshot| {
                 for (name, value) in snapshot.roles.iter().flat_map(|role| &role.gauges) {
-                    let is_wanted = [COMMITTED, ATTEMPTS, RECORDS].contains(name)
+                    let is_wanted = [COMMITTED, ATTEMPTS, RECORDS, BYTES, COLLECTED, NAMED].contains(name)
                         || MESSAGES.contains(name)
                         || name.starts_with(FAILED);
                     if is_wanted {
@@ -59,7 +62,10 @@ impl Counted {
             attempts_per_txn: attempts / committed,
             failed: failed.filter(|(_, share)| *share > 0.0).collect(),
             messages_per_txn: MESSAGES.iter().map(|name| between(name)).sum::<f64>() / committed,
+            bytes_per_txn: between(BYTES) / committed,
             records_per_txn: between(RECORDS) / committed,
+            collected_per_txn: between(COLLECTED) / committed,
+            named_per_txn: between(NAMED) / committed,
         })
     }
 }
@@ -73,14 +79,21 @@ pub struct Agreement {
     pub failed: BTreeMap<&'static str, f64>,
     /// Messages to other nodes for each transaction that committed. What logs send to their members is not among them.
     pub messages_per_txn: f64,
+    /// Bytes to other nodes for each transaction that committed: requests, replies and frames are among them.
+    pub bytes_per_txn: f64,
     /// Log records for each transaction that committed.
     pub records_per_txn: f64,
+    /// Readers that participants took along when they validated an update, for each transaction that committed.
+    pub collected_per_txn: f64,
+    /// Readers that the commits of updates named, for each transaction that committed.
+    pub named_per_txn: f64,
 }
 
 impl Agreement {
     /// The share of attempts that came to nothing.
     pub fn failed_share(&self) -> f64 {
-        self.failed.values().sum()
+        // The sum of none is -0.
+        self.failed.values().fold(0.0, |sum, share| sum + share)
     }
 
     fn share(&self, reason: &str) -> f64 {
@@ -101,6 +114,7 @@ pub fn table(runs: &[Run]) -> Option<Table> {
         of("died", percent, |all| all.share("died")),
         of("vote no", percent, |all| all.share("vote_no")),
         of("messages a txn", hundredths, |all| all.messages_per_txn),
+        of("bytes a txn", |value| format!("{value:.0}"), |all| all.bytes_per_txn),
         of("log records a txn", hundredths, |all| all.records_per_txn),
     ]);
     Table::of("What it took to agree; shares are of attempts", groups, columns).or_none()
@@ -123,6 +137,9 @@ mod tests {
                 (MESSAGES[0], messages),
                 (MESSAGES[1], 10.0),
                 (RECORDS, committed * 2.0),
+                (BYTES, committed * 300.0),
+                (COLLECTED, committed * 0.5),
+                (NAMED, committed * 0.25),
             ]))
         };
         let before = counted(100.0, 100.0, 0.0, 0.0);
@@ -133,7 +150,10 @@ mod tests {
                 attempts_per_txn: 1.25,
                 failed: BTreeMap::from([("died", 0.2)]),
                 messages_per_txn: 5.0,
-                records_per_txn: 2.0
+                bytes_per_txn: 300.0,
+                records_per_txn: 2.0,
+                collected_per_txn: 0.5,
+                named_per_txn: 0.25,
             }
         );
         assert_eq!((agreement.share("died"), agreement.share("vote_no")), (0.2, 0.0));

@@ -120,7 +120,7 @@ pub struct Run {
     pub checks: BTreeMap<&'static str, Check>,
     /// Anomalies that were found and that the isolation level allows, by the check that there is none.
     #[serde(skip_serializing_if = "BTreeMap::is_empty")]
-    pub allowed: BTreeMap<&'static str, String>,
+    pub allowed: BTreeMap<&'static str, Allowed>,
     /// The conditions that captions name.
     pub conditions: Conditions,
     /// The use of the machine by others while measuring.
@@ -171,6 +171,15 @@ pub struct Run {
     /// Findings of failed checks, and other failures.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub wrong: Vec<String>,
+}
+
+/// An anomaly that was found and is allowed.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+pub struct Allowed {
+    /// How often it was found.
+    pub times: u64,
+    /// The same in words, with an example.
+    pub found: String,
 }
 
 /// One kind of transaction of a run.

@@ -1,7 +1,8 @@
-//! Staleness of reads on snapshots, as clients can measure it: for how long, when a client asked, another had been
-//! answered with a change that the read does not hold (paxflow.md, section 7, E3).
+//! Staleness of reads, as clients can measure it: for how long, when a client asked, another had been answered with a
+//! change that the read does not hold (paxflow.md, section 7, E3).
 //!
-//! A read that misses nothing is *fresh*. One that is asked in strict mode must be: so this is a check too.
+//! A read that misses nothing is *fresh*. One that is asked in strict mode must be: so this is a check too. A read on a snapshot
+//! of an epoch misses the changes of later ones. Others are held against the writes that they name, if the workload's do.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Mutex, PoisonError};
@@ -13,14 +14,27 @@ use ordain_model::Epoch;
 use crate::tally::{add_up, histogram};
 
 /// Times of the first answers with changes of each epoch, shared by all clients of a run.
-#[derive(Debug, Default)]
+#[derive(Debug)]
 pub struct Answered {
+    /// The beginning of the time by which clients tell when they asked.
+    begun: Instant,
     newest: AtomicU64,
     /// Epochs and times rise.
     first: Mutex<Vec<(Epoch, Instant)>>,
 }
 
+impl Default for Answered {
+    fn default() -> Answered {
+        Answered { begun: Instant::now(), newest: AtomicU64::new(0), first: Mutex::default() }
+    }
+}
+
 impl Answered {
+    /// A moment in nanoseconds since the clients were made.
+    pub fn moment(&self, at: Instant) -> u64 {
+        at.saturating_duration_since(self.begun).as_nanos() as u64
+    }
+
     /// Notes that a client is answered with a change of this epoch.
     pub fn note(&self, epoch: Epoch, at: Instant) {
         // Most answers are of an epoch of which there was one before.

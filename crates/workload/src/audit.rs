@@ -139,7 +139,7 @@ impl Numbers {
 pub(crate) fn read<F: Aggregate>(results: &Results) -> Result<(Audited<F>, Finding), Finding> {
     let answer = |i: usize| results.audits.get(i).map_or(&[][..], |answer| answer);
     let Some(audited) = Audited::<F>::read(answer(0)) else {
-        return Err(Finding { name: "audit", wrong: Some("the audit was not answered".to_owned()) });
+        return Err(Finding::of("audit", Some("the audit was not answered".to_owned())));
     };
     let kept = Datum::first(answer(1)).as_bytes().unwrap_or_default();
     let computed = audited.digest.to_string();
@@ -193,6 +193,6 @@ mod tests {
         };
         assert!(verdict(&audits).wrong.is_some());
         Writer(&mut audits[1]).status(&audited.digest.to_string());
-        assert_eq!(verdict(&audits), Finding { name: "digest", wrong: None });
+        assert_eq!(verdict(&audits), Finding::of("digest", None));
     }
 }

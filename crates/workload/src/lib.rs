@@ -30,6 +30,7 @@ pub mod tpcc;
 pub mod words;
 pub mod ycsb;
 
+use std::collections::BTreeMap;
 use std::fmt;
 
 use ordain_model::{Abort, ArgsBuilder, OutcomeStatus, ProcedureId, Registry, system};
@@ -73,6 +74,31 @@ pub trait Workload: fmt::Debug + Send + Sync {
 
     /// Checks what must hold after a run.
     fn check(&self, results: &Results) -> Vec<Finding>;
+
+    /// True if replies name their transactions ([`Source::name_of`]) and reads name the writes that they see, so that
+    /// [`Workload::staleness`] can be told.
+    fn names_writes(&self) -> bool {
+        false
+    }
+
+    /// For how long, when what only reads was asked for, there had been an answer to a write that it does not see: the longest such
+    /// time of each transaction whose times [count](Times::counts), 0 if it misses nothing. In the unit of the times, which are by the names of
+    /// transactions.
+    fn staleness(&self, results: &Results, times: &BTreeMap<u64, Times>) -> Vec<u64> {
+        let _ = (results, times);
+        Vec::new()
+    }
+}
+
+/// The times of a transaction, by a clock that all clients share.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Times {
+    /// The client had not asked before.
+    pub asked: u64,
+    /// The client knew the answer no earlier.
+    pub answered: u64,
+    /// It was answered in the time that is measured.
+    pub counts: bool,
 }
 
 /// A population of clients: makes up transactions, first those that load the data, then those that are
@@ -94,6 +120,12 @@ pub trait Source: Send {
     /// [`Datum`](ordain_model::Datum).
     fn answered(&mut self, kind: u8, status: OutcomeStatus, reply: &[u8]) {
         let _ = (kind, status, reply);
+    }
+
+    /// The name of the transaction that a reply is of, if it has one.
+    fn name_of(&self, reply: &[u8]) -> Option<u64> {
+        let _ = reply;
+        None
     }
 
     /// Sums the answers up, in an encoding of the workload's own, for [`Workload::check`].
@@ -224,11 +256,23 @@ pub struct Finding {
     pub name: &'static str,
     /// The error with its figures; `None` if it holds.
     pub wrong: Option<String>,
+    /// How often it was found not to hold. What is not counted is found once.
+    pub times: u64,
 }
 
 impl Finding {
     /// Makes a finding; `wrong` is only called if it does not hold.
     pub fn new(name: &'static str, holds: bool, wrong: impl FnOnce() -> String) -> Finding {
-        Finding { name, wrong: (!holds).then(wrong) }
+        Finding::of(name, (!holds).then(wrong))
+    }
+
+    /// Makes the finding of an error, or of none.
+    pub fn of(name: &'static str, wrong: Option<String>) -> Finding {
+        Finding { name, times: u64::from(wrong.is_some()), wrong }
+    }
+
+    /// Makes the finding of an error that was found so often; `example` is only called if it was.
+    pub fn counted(name: &'static str, times: u64, example: impl FnOnce() -> String) -> Finding {
+        Finding { name, wrong: (times > 0).then(|| format!("{times} times; {}", example())), times }
     }
 }

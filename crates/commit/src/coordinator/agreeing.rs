@@ -177,6 +177,7 @@ impl Coordinator {
         if !commit.participants.is_empty() && desk.lead == Some(who.home()) {
             self.announce(who, with, commit.participants.iter().copied().collect(), desk);
         }
+        self.counts.named += commit.view.seen().anti.len() as u64;
         match commit.participants.is_empty() {
             true => self.counts.single += 1,
             false => self.counts.distributed += 1,

@@ -11,7 +11,7 @@ use crate::bench::Bench;
 use crate::entry::{Commitment, Content, Entry};
 use crate::ids::Term;
 use crate::message::{Message, Termed};
-use crate::view::View;
+use crate::view::{Anti, Seen, View};
 
 const OTHER: PartitionId = PartitionId(1);
 
@@ -209,7 +209,7 @@ fn a_new_leader_names_all_decisions_that_are_not_acknowledged() {
     // The second attempt is decided first.
     for number in [2, 1] {
         let Content::Commit(commit) = commit(who(1, number)) else { unreachable!() };
-        hand.agree(1, Content::Commit(Commit { view: View::of(crate::Seen::NOTHING), ..commit }));
+        hand.agree(1, Content::Commit(Commit { view: View::of(Seen::NOTHING), ..commit }));
     }
     hand.agree(2, Content::Begin);
     hand.at.lead = Some(lead(0, 2));
@@ -236,4 +236,21 @@ fn a_new_leader_names_all_decisions_that_are_not_acknowledged() {
         });
         assert_eq!(told.map(|with| with.after), Some(after));
     }
+}
+
+#[test]
+fn readers_that_commits_name_are_counted() {
+    let mut hand = Hand::new();
+    hand.begin(1);
+    for readers in [2, 0, 1] {
+        let mut anti = Anti::default();
+        (1..=readers).for_each(|number| anti.add(who(1, number)));
+        let Content::Commit(commit) = commit(who(1, 9)) else { unreachable!() };
+        let view = View::of(Seen { anti, ..Seen::NOTHING });
+        let commit = Commit { view, participants: Vec::new(), ..commit };
+        let content = Content::Commit(commit.clone());
+        let entry = Entry { place: Epoch(1), term: Term(1), now: Millis(0), content, agreed: None };
+        hand.tell(|of, desk| of.decided(&entry, &commit, desk));
+    }
+    assert_eq!((hand.coordinator.counts.named, hand.coordinator.counts.single), (3, 3));
 }

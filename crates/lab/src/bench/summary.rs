@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use ordain_checker::{Anomaly, Bound, Level};
 use ordain_family::Replication;
-use ordain_model::{Datum, Isolation, Reads, system};
+use ordain_model::{Datum, Reads, system};
 use ordain_workload::{Counts, Finding};
 
 use super::{Point, System};
@@ -13,8 +13,8 @@ use crate::disturbance::Disturbance;
 use crate::embedded::{self, Grid, Kept, Measured, Taken, parts_of};
 use crate::enough::{Asking, Load};
 use crate::report::{
-    AUDITED, Check, CheckpointOfRun, ENOUGH, KeptOfRun, KindOfRun, Latency, MEASURED, Run, SnapshotsOfRun,
-    StretchOfRun,
+    AUDITED, Allowed, Check, CheckpointOfRun, ENOUGH, KeptOfRun, KindOfRun, Latency, MEASURED, Run,
+    SnapshotsOfRun, StretchOfRun,
 };
 use crate::resp::{FormName, RespMeasured};
 use crate::staleness::Staleness;
@@ -35,11 +35,7 @@ struct Outcome<'a> {
 }
 
 /// True if a finding is of an anomaly that an isolation level allows.
-fn is_allowed(finding: &Finding, isolation: Isolation) -> bool {
-    let level = match isolation {
-        Isolation::Serializable => Level::Serializable,
-        Isolation::ReadCommitted => Level::ReadCommitted,
-    };
+fn is_allowed(finding: &Finding, level: Level) -> bool {
     let anomaly = Anomaly::ALL.into_iter().find(|anomaly| anomaly.check() == finding.name);
     anomaly.is_some_and(|anomaly| level.forbids(anomaly) == Bound::Nobody)
 }
@@ -97,17 +93,18 @@ impl Run {
         let load = Load { loops: asking.loops, clients: self.clients, is_open: rate.is_some() };
         let (asked, answered) = audited;
         findings.extend([
-            Finding { name: ENOUGH, wrong: load.too_little(all.committed) },
-            Finding { name: MEASURED, wrong: asking.not_together() },
+            Finding::of(ENOUGH, load.too_little(all.committed)),
+            Finding::of(MEASURED, asking.not_together()),
             Finding::new(AUDITED, asked > 0 && answered == asked, || {
                 format!("{answered} of {asked} audits of the data were answered")
             }),
         ]);
         self.disturbance = disturbance.clone();
-        let isolation = point.system.isolation();
+        let level = point.system.level();
         for finding in findings {
-            if is_allowed(&finding, isolation) {
-                self.allowed.extend(finding.wrong.map(|found| (finding.name, found)));
+            if is_allowed(&finding, level) {
+                let times = finding.times;
+                self.allowed.extend(finding.wrong.map(|found| (finding.name, Allowed { times, found })));
                 continue;
             }
             self.wrong.extend(finding.wrong.iter().map(|wrong| format!("{}: {wrong}", finding.name)));

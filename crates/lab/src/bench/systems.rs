@@ -3,6 +3,7 @@
 use std::fmt;
 use std::sync::Arc;
 
+use ordain_checker::{Anomaly, Bound, Level};
 use ordain_deterministic::options::{ISOLATION, LINGER_US, READS};
 use ordain_engines::registry::{Engine, Family};
 use ordain_family::{Keep, Replication};
@@ -129,14 +130,21 @@ impl System {
         matches!(self, System::Embedded { ours, .. } if ours.reads_on_snapshots())
     }
 
-    /// The isolation level by which answers are judged; another's server promises to be serializable.
-    pub fn isolation(&self) -> Isolation {
-        match self {
-            System::Embedded { ours, .. } | System::Served { ours, .. } if ours.options.has(&ISOLATION) => {
-                ours.options.choice(&ISOLATION)
-            }
-            _ => Isolation::Serializable,
+    /// The isolation level by which answers are judged: the engine's where that is weaker than serializable. Another's server promises to be
+    /// serializable.
+    pub fn level(&self) -> Level {
+        let (System::Embedded { ours, .. } | System::Served { ours, .. }) = self else {
+            return Level::Serializable;
+        };
+        if ours.options.has(&ISOLATION)
+            && ours.options.choice::<Isolation>(&ISOLATION) == Isolation::ReadCommitted
+        {
+            return Level::ReadCommitted;
         }
+        let named = Level::ALL.into_iter().find(|level| level.name() == ours.engine.info().level);
+        named
+            .filter(|level| level.forbids(Anomaly::WriteSkew) == Bound::Nobody)
+            .unwrap_or(Level::Serializable)
     }
 
     /// True if a transaction that others get in the way of for too long is turned away.

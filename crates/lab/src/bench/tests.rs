@@ -191,6 +191,26 @@ fn appends_are_judged_at_the_level_of_the_engine() {
 }
 
 #[test]
+fn what_parallel_snapshots_allow_is_told_and_fresh_reads_miss_nothing() {
+    let line = "x --lists 2 --ops-max 4 --read-only 0.3 --clients 20 --threads 1 --nodes 2 --latency-us 200 --txns 2000 \
+                --durability ephemeral --no-ceiling --engine ";
+    for engine in ["walter", "fwkv"] {
+        let args = parse::<AppendKnobs>(&format!("{line}{engine} --option propagate-delay-us=2000"));
+        let mut point = points(&args).unwrap().remove(0);
+        point.watch = true;
+        let mut bench = Bench::embedded(Length::Txns(2_000), None);
+        let run = bench.measure(&point, 1, 1, &Progress::silent()).unwrap();
+        assert!(run.passed(), "{run:?}");
+        assert!(run.checks.contains_key("no_g_single") && !run.checks.contains_key("no_g2"), "{run:?}");
+        assert!(run.allowed.values().all(|allowed| allowed.times > 0), "{run:?}");
+        let snapshots = run.snapshots.unwrap();
+        assert!(snapshots.reads > 100, "{snapshots:?}");
+        let is_fresh = snapshots.fresh == 1.0;
+        assert_eq!(is_fresh, engine == "fwkv", "{engine}: {snapshots:?}");
+    }
+}
+
+#[test]
 fn an_open_loop_keeps_its_rate_and_charges_for_what_is_late() {
     let line = "x --records 100 --ops-per-txn 2 --threads 2 --durability ephemeral --warmup 0 --duration 0.3 \
                 --no-ceiling --clients 200 --rate 2000";

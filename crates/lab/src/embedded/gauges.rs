@@ -67,15 +67,13 @@ pub(super) fn of_node(node: &Handle) -> BTreeMap<&'static str, f64> {
     gauges
 }
 
-/// The transactions that a node has answered and of which not all their partitions have heard.
+/// The transactions that a node has answered and of which not all partitions have heard that are to hear of them.
 pub(super) fn unheard(node: &Handle) -> f64 {
+    const UNHEARD: [&str; 2] = ["ordain_coordinator_unacknowledged", "ordain_manager_untold"];
     let mut unheard = 0.0;
     node.inspect(|snapshot| {
         let gauges = snapshot.roles.iter().flat_map(|role| role.gauges.iter());
-        unheard = gauges
-            .filter(|(name, _)| *name == "ordain_coordinator_unacknowledged")
-            .map(|(_, count)| count)
-            .sum();
+        unheard = gauges.filter(|(name, _)| UNHEARD.contains(name)).map(|(_, count)| count).sum();
     });
     unheard
 }

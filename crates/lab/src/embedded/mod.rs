@@ -431,9 +431,11 @@ impl Lead<'_> {
             asking: Asking::default(),
             audited: (0, 0),
         };
+        let mut times = vec![BTreeMap::new(); data];
         for _ in 0..loops {
             let Update::Drained(report) = self.receive("finishing")? else { continue };
             measured.book.add(&report.book);
+            times[report.place.data].extend(report.times);
             if report.has_clients {
                 let seconds = matches!(setup.length, Length::Time { .. }).then_some(report.book.seconds);
                 measured.asking.note(seconds, report.missed);
@@ -455,6 +457,7 @@ impl Lead<'_> {
         }
         // Whether the configuration service knows at this moment that all members are in sync does not matter: they are compared.
         measured.deposed = self.missing(&setup.grid, 0);
+        self.await_heard(setup.patience)?;
         self.stages.enter(Stage::Audit);
         let own_audits = workload.audits().len();
         for _ in 0..auditors {
@@ -466,6 +469,13 @@ impl Lead<'_> {
                 measured.seen[place.data].audits = std::mem::replace(&mut answers, others);
             }
             measured.audits[place.data * copies + usize::from(place.replica)] = answers;
+        }
+        if let Some(staleness) = measured.staleness.as_mut().filter(|_| workload.names_writes()) {
+            *staleness = Staleness::new();
+            for (seen, times) in measured.seen.iter().zip(&times) {
+                let all = workload.staleness(seen, times);
+                all.into_iter().for_each(|nanos| staleness.note(Duration::from_nanos(nanos)));
+            }
         }
         measured.peak_rss_bytes = host::peak_rss_bytes();
         // All are asked before any is waited for: what one still owes another is not waited for in vain.
@@ -561,8 +571,6 @@ impl Lead<'_> {
     /// costs is not what it will. All partitions have heard of its outcome: before that, an engine that does not promise the order of
     /// real time may show a client of another node what was there before.
     fn await_loaded(&mut self, grid: &Grid, patience: Duration) -> anyhow::Result<()> {
-        /// A loop publishes its gauges no more often.
-        const LOOK_AGAIN: Duration = Duration::from_millis(20);
         let begun = Instant::now();
         // Gauges that were published before may be of the time of loading.
         self.let_run("waiting for the nodes", Duration::ZERO, LOOK_AGAIN * 3)?;
@@ -575,7 +583,18 @@ impl Lead<'_> {
         Ok(())
     }
 
-    /// The node that has answered transactions of which not all their partitions have heard.
+    /// Waits until all partitions have heard of what was answered: before that, an audit of an engine that does not promise the order of real
+    /// time may miss it. If some never hear of it, the audit will tell.
+    fn await_heard(&mut self, patience: Duration) -> anyhow::Result<()> {
+        let begun = Instant::now();
+        self.let_run("waiting for the partitions", Duration::ZERO, LOOK_AGAIN * 3)?;
+        while self.unheard().is_some() && begun.elapsed() < patience {
+            self.let_run("waiting for the partitions", Duration::ZERO, LOOK_AGAIN * 3)?;
+        }
+        Ok(())
+    }
+
+    /// The node that has answered transactions of which not all partitions have heard that are to hear of them.
     fn unheard(&self) -> Option<String> {
         let unheard = self.running.iter().map(|node| gauges::unheard(&node.handle()));
         let (number, count) = (0..).zip(unheard).find(|(_, count): &(u16, f64)| *count > 0.0)?;
@@ -643,6 +662,9 @@ impl Lead<'_> {
         }
     }
 }
+
+/// A loop publishes its gauges no more often.
+const LOOK_AGAIN: Duration = Duration::from_millis(20);
 
 /// Gauge of the checkpoints that have become complete on a node.
 const COMPLETED: &str = "ordain_checkpoint_completed_total";

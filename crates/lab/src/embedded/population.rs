@@ -17,7 +17,7 @@ use ordain_model::{
 };
 use ordain_role::{Event, NodeId, Now, Outbox, PeerChange, PeerState, Role, TimerId};
 use ordain_runtime::{Edge, Tokens, Turn};
-use ordain_workload::{Made, Source};
+use ordain_workload::{Made, Source, Times};
 
 use super::LoopUse;
 use super::loading::{self, Loading};
@@ -57,6 +57,8 @@ pub(super) struct Report {
     pub book: Book,
     pub summary: Vec<u8>,
     pub staleness: Option<Staleness>,
+    /// Times of its transactions by their names.
+    pub times: Vec<(u64, Times)>,
     pub used: LoopUse,
     /// True if the loop has clients.
     pub has_clients: bool,
@@ -169,6 +171,8 @@ pub(super) struct Population<M> {
     /// Time at which each client's transaction was handed to the gateway, if staleness is measured.
     handed: Vec<Instant>,
     staleness: Option<Staleness>,
+    /// Times of transactions by their names, if staleness is measured and they have some.
+    times: Vec<(u64, Times)>,
     book: Book,
     requests: Requests,
     loading: Loading,
@@ -226,6 +230,7 @@ impl<M: Message> Population<M> {
                 if clients.watch { clients.clients.max(loading::WINDOW) } else { 0 }
             ],
             staleness: None,
+            times: Vec::new(),
             clients,
             book,
             requests: Requests::default(),
@@ -463,6 +468,7 @@ impl<M: Message> Population<M> {
             book,
             summary,
             staleness: self.staleness.clone(),
+            times: std::mem::take(&mut self.times),
             used,
             has_clients: self.clients.clients > 0,
             missed: self.missed,
@@ -511,6 +517,11 @@ impl<M: Message> Population<M> {
                         self.staleness.iter_mut().for_each(|all| all.note(staleness));
                     }
                     Path::Snapshot => {}
+                }
+                if let Some(name) = source.name_of(finished.reply).filter(|_| is_committed) {
+                    let [asked, answered] =
+                        [self.handed[client as usize], answered_at].map(|at| self.shared.answered.moment(at));
+                    self.times.push((name, Times { asked, answered, counts: *stage == Stage::Measure }));
                 }
             }
             source.answered(kind, finished.status, finished.reply);

@@ -79,7 +79,7 @@ pub struct Line {
     pub clients: usize,
     /// Transactions a second, in an open loop.
     pub rate: Option<f64>,
-    /// True: staleness and kept contents are measured, where reads are on snapshots.
+    /// True: staleness is measured, and kept contents, where reads are on snapshots or the workload names what it writes.
     pub watches_reads: bool,
     pub checkpoint: Option<CheckpointMode>,
     /// Number by which the lines' workloads differ; only the figure's setting reads it.
@@ -141,7 +141,7 @@ impl Line {
     /// The line's point at a place of the axis; how it logs, the experiment sets.
     pub fn at(self, x: f64, workload: Arc<dyn Workload>) -> FigurePoint {
         let Line { name, ours, grid, threads, clients, rate, watches_reads, checkpoint, .. } = self;
-        let watch = watches_reads && ours.reads_on_snapshots();
+        let watch = watches_reads && (ours.reads_on_snapshots() || workload.names_writes());
         let system = System::Embedded { ours, durability: Logging::PRODUCT.durability, grid };
         FigurePoint {
             line: name,
@@ -212,6 +212,10 @@ impl Logging {
     pub const PAXFLOW: Logging = Logging {
         paper: "The paper does not say whether its system logs. Transactions that only read are not logged here.",
         ..Logging::PRODUCT
+    };
+    pub const FWKV: Logging = Logging {
+        durability: Durability::Ephemeral,
+        paper: "The paper's store is in memory (section 5), and what a site survives failures by is left out (section 2.2).",
     };
     pub const QSTORE: Logging = Logging {
         paper: "The paper logs the input of a batch before execution threads get it (section 3.3); whether the measured \

@@ -63,7 +63,7 @@ fn every_place(figure: &Experiment, measured: &Measured, summary: &mut Summary) 
 }
 
 /// Latencies of a kind of transactions, or of all where there is but one kind.
-fn latency_of<'a>(run: &'a Run, kind: &str) -> &'a Latency {
+pub fn latency_of<'a>(run: &'a Run, kind: &str) -> &'a Latency {
     run.kinds.get(kind).map_or(&run.latency_us, |of_kind| &of_kind.latency_us)
 }
 
@@ -230,7 +230,7 @@ pub static E3: Experiment = Experiment {
     ],
     more: |figure, m, summary| {
         every_place(figure, m, summary);
-        summary.plots.push(staleness(&watched(m)));
+        summary.plots.push(staleness(&watched(m), |most| format!("beside {} writers a second", si(most))));
         let columns: [Column; 6] = [
             ("reads", |run| run.reads as f64),
             ("fresh %", |run| run.fresh * 100.0),
@@ -245,18 +245,18 @@ pub static E3: Experiment = Experiment {
 };
 
 /// The runs whose reads on snapshots were watched, by line and place.
-type Watched<'a> = Vec<((&'a str, f64), Vec<&'a SnapshotsOfRun>)>;
+pub type Watched<'a> = Vec<((&'a str, f64), Vec<&'a SnapshotsOfRun>)>;
 
 /// A column of a table of them: its name, and what is in it.
-type Column = (&'static str, fn(&SnapshotsOfRun) -> f64);
+pub type Column = (&'static str, fn(&SnapshotsOfRun) -> f64);
 
-fn watched(measured: &Measured) -> Watched<'_> {
+pub fn watched(measured: &Measured) -> Watched<'_> {
     let passed = measured.runs.iter().filter(|(_, _, run)| run.passed());
     grouped(passed.filter_map(|(line, x, run)| Some(((line.as_str(), *x), run.snapshots.as_ref()?))))
 }
 
 /// A row for each line and place, with medians.
-fn table(caption: &str, figure: &Experiment, watched: &Watched<'_>, columns: &[Column]) -> Table {
+pub fn table(caption: &str, figure: &Experiment, watched: &Watched<'_>, columns: &[Column]) -> Table {
     let names = columns.iter().map(|(name, _)| *name);
     let mut table =
         Table::new(caption).text_columns(["reads"]).number_columns([figure.x.0].into_iter().chain(names));
@@ -297,8 +297,8 @@ fn freshness(measured: &Measured) -> [Shape; 2] {
     ]
 }
 
-/// The share of reads that was no staler than so much, beside the most writers.
-fn staleness(watched: &Watched<'_>) -> Plot {
+/// The share of reads that was no staler than so much, at the last place.
+pub fn staleness(watched: &Watched<'_>, place: fn(f64) -> String) -> Plot {
     let most = watched.iter().map(|((_, x), _)| *x).fold(0.0, f64::max);
     let cdf = |((line, _), runs): &((&str, f64), Vec<&SnapshotsOfRun>)| {
         // Of the repetitions, that in the middle; what is fresh stands at the least that an axis of orders can show.
@@ -309,7 +309,7 @@ fn staleness(watched: &Watched<'_>) -> Plot {
     };
     Plot {
         title: "Staleness of what was read".to_owned(),
-        subtitle: format!("the share of reads that was no staler, beside {} writers a second", si(most)),
+        subtitle: format!("the share of reads that was no staler, {}", place(most)),
         x: axis(("stale for at most", "us", || Scale::Log)),
         y: axis(("reads", "%", LINEAR)),
         kind: Kind::Lines,

@@ -3,7 +3,9 @@
 //! A row without an experiment cannot run in this version; its needs are the reason. One with an experiment may still have
 //! needs: then it runs in part, and names the part.
 
-use super::{Experiment, Need, Paper, calvin, cluster, ours, paxflow, qstore, queues, reads, tpcc};
+use super::{
+    Experiment, Need, Paper, calvin, cluster, fresh, fwkv, ours, paxflow, qstore, queues, reads, tpcc,
+};
 
 /// A figure or table.
 #[derive(Clone, Copy, Debug)]
@@ -81,15 +83,8 @@ const PAXFLOW_2: &[Need] =
 const QSTORE_5: &[Need] = &[Nothing("a list of settings, which qstore-5 to qstore-13 run with")];
 const PAXFLOW: &[Need] = &[Engine("paxflow")];
 const QSTORE: &[Need] = &[Engine("qstore"), Nodes(4)];
-const PSI: &[Need] = &[
-    Engine("fwkv"),
-    Engine("walter"),
-    Engine("occ-2pc"),
-    Nodes(20),
-    Part("an experiment for FW-KV's figures"),
-];
-const FRESH: &[Need] =
-    &[Engine("fwkv"), Engine("walter"), Nodes(20), Part("an experiment for FW-KV's figures")];
+const PSI: &[Need] = &[Engine("fwkv"), Engine("walter"), Engine("occ-2pc"), Nodes(20)];
+const FRESH: &[Need] = &[Engine("fwkv"), Engine("walter"), Nodes(20)];
 const REGIONS: &[Need] = &[Engine("regions-2pl"), Engine("regions-silo"), Engine("regions-mvocc")];
 const REGIONS_APART: &[Need] =
     &[Engine("regions-2pl"), Engine("regions-silo"), Engine("regions-mvocc"), Nodes(2)];
@@ -105,7 +100,7 @@ const ON_NODES: &str =
 const BOTH: &str = "both engines";
 
 /// Every figure and table.
-pub static FIGURES: [Figure; 55] = [
+pub static FIGURES: [Figure; 58] = [
     row("calvin-1", "Figure 1", "The architecture", DRAWING),
     row(
         "calvin-2",
@@ -181,17 +176,29 @@ pub static FIGURES: [Figure; 55] = [
     row("fwkv-2", "Figure 2", "A read-only transaction that moves its snapshot on", EXAMPLE),
     row("fwkv-3", "Figure 3", "How an update transaction gets its snapshot", EXAMPLE),
     row("fwkv-4", "Figure 4", "An abort that a fresher snapshot saves", EXAMPLE),
-    row("fwkv-5", "Figure 5", "YCSB throughput, up to 20 nodes, 20% and 50% read-only", PSI),
+    row("fwkv-5", "Figure 5", "YCSB throughput, up to 20 nodes, 20% and 50% read-only", PSI)
+        .by(&fwkv::FIGURE_5, "all three engines on 2 to 6 nodes"),
     row(
         "fwkv-6",
         "Figure 6",
         "Anti-dependencies that an update transaction collects",
-        &[Engine("fwkv"), Nodes(20), Part("an experiment for FW-KV's figures")],
-    ),
-    row("fwkv-7", "Figure 7", "Aborts while propagation is delayed", FRESH),
-    row("fwkv-8", "Figure 8", "TPC-C throughput by warehouses and nodes", PSI),
-    row("fwkv-9a", "Figure 9(a)", "TPC-C aborts while propagation is delayed", FRESH),
-    row("fwkv-9b", "Figure 9(b)", "FW-KV's slowdown against Walter by warehouses", PSI),
+        &[Engine("fwkv"), Nodes(20)],
+    )
+    .by(&fwkv::FIGURE_6, "FW-KV on four nodes"),
+    row("fwkv-7", "Figure 7", "Aborts while propagation is delayed", FRESH)
+        .by(&fwkv::FIGURE_7, "FW-KV and Walter on four nodes, delays of two lengths"),
+    row("fwkv-8", "Figure 8", "TPC-C throughput by warehouses and nodes", PSI)
+        .by(&tpcc::FWKV_8, "all three engines on 2 to 6 nodes"),
+    row("fwkv-9a", "Figure 9(a)", "TPC-C aborts while propagation is delayed", FRESH)
+        .by(&tpcc::FWKV_9A, "FW-KV and Walter on four nodes, delays of two lengths"),
+    row("fwkv-9b", "Figure 9(b)", "FW-KV's slowdown against Walter by warehouses", FRESH)
+        .by(&tpcc::FWKV_9B, "FW-KV and Walter on four nodes"),
+    row("fwkv-fresh", "fwkv.md, ours", "The age of what only reads sees, by how late announcements are", PSI)
+        .by(&fresh::FRESH, "all three engines on four nodes"),
+    row("fwkv-forks", "fwkv.md, ours", "Long forks, by how late announcements are", PSI)
+        .by(&fresh::FORKS, "all three engines on four nodes"),
+    row("fwkv-sets", "fwkv.md, ours", "Sets of readers, message bytes and log records of a transaction", PSI)
+        .by(&fresh::SETS, "all three engines on four nodes"),
     row(
         "regions-layout",
         "figures of section 3",

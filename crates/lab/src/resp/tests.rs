@@ -58,7 +58,7 @@ fn assert_well(measured: &RespMeasured, txns: u64) {
     assert_eq!(measured.book.kinds.iter().map(|kind| kind.latency_us.len()).sum::<u64>(), committed);
     assert_eq!(measured.book.timeline.iter().sum::<u64>(), committed);
     assert!(measured.book.seconds > 0.0 && measured.client_cpu > Duration::ZERO);
-    for Finding { name, wrong } in &measured.findings {
+    for Finding { name, wrong, .. } in &measured.findings {
         assert_eq!(*wrong, None, "{name}");
     }
     assert!(!measured.findings.is_empty());

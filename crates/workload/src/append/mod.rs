@@ -24,7 +24,7 @@ use crate::audit;
 use crate::choice::{Choice, Distribution};
 use crate::packed::{self, KEY_BYTES, damaged, split, tail_number};
 use crate::parameters::{ParameterError, parameters, require_in, require_share};
-use crate::{Counts, Finding, Made, Param, Results, Source, Workload};
+use crate::{Counts, Finding, Made, Param, Results, Source, Times, Workload};
 use ordain_checker::dependencies::findings;
 use ordain_checker::dependencies::history::{self, HistoryWriter, MAX_OPS, Op, Recorded, Txn};
 use ordain_checker::{Anomaly, Bound, Level};
@@ -314,7 +314,7 @@ impl Workload for Append {
             let mut recorded = Recorded::default();
             if results.summaries.iter().any(|summary| recorded.add(summary).is_none()) {
                 let wrong = Some("the summary of a population is damaged".to_owned());
-                return vec![Finding { name: "history", wrong }];
+                return vec![Finding::of("history", wrong)];
             }
             let kept = recorded.committed.len() as u64 + recorded.loose_txns;
             let Counts { committed, aborted, .. } = results.total();
@@ -336,11 +336,58 @@ impl Workload for Append {
             let found = findings(LEVEL, &recorded.into_history(lists));
             let forbidden = |anomaly: &Anomaly| LEVEL.forbids(*anomaly) != Bound::Nobody;
             all.extend(Anomaly::ALL.into_iter().filter(forbidden).map(|anomaly| {
-                let wrong = found.of(anomaly).map(|(count, example)| format!("{count} times; {example}"));
-                Finding { name: anomaly.check(), wrong }
+                let (times, example) =
+                    found.of(anomaly).map_or((0, None), |(times, it)| (*times as u64, Some(it)));
+                Finding::counted(anomaly.check(), times, || {
+                    example.map(ToString::to_string).unwrap_or_default()
+                })
             }));
             all
         })
+    }
+
+    fn names_writes(&self) -> bool {
+        true
+    }
+
+    fn staleness(&self, results: &Results, times: &BTreeMap<u64, Times>) -> Vec<u64> {
+        let mut recorded = Recorded::default();
+        if results.summaries.iter().any(|summary| recorded.add(summary).is_none()) {
+            return Vec::new();
+        }
+        let Ok((audited, _)) = audit::read::<Lists>(results) else { return Vec::new() };
+        let answered = Answered::of(&audited.found.lists, times);
+        let reads = recorded.committed.iter().filter(|txn| !txn.is_update());
+        let counted =
+            reads.filter_map(|txn| Some((txn, times.get(&txn.base)?))).filter(|(_, its)| its.counts);
+        counted
+            .map(|(txn, its)| txn.ops.iter().map(|op| answered.missed_for(op, its.asked)).max().unwrap_or(0))
+            .collect()
+    }
+}
+
+/// The times from which on it was known, of each list, that it is longer than so many values.
+struct Answered<'a>(BTreeMap<&'a u64, Vec<u64>>);
+
+impl<'a> Answered<'a> {
+    fn of(lists: &'a BTreeMap<u64, Vec<u64>>, times: &BTreeMap<u64, Times>) -> Answered<'a> {
+        let answered =
+            |value: &u64| times.get(&history::base_of(*value)).map_or(u64::MAX, |its| its.answered);
+        let first_of_rest = |list: &Vec<u64>| {
+            let mut first: Vec<u64> = list.iter().map(answered).collect();
+            for at in (1..first.len()).rev() {
+                first[at - 1] = first[at - 1].min(first[at]);
+            }
+            first
+        };
+        Answered(lists.iter().map(|(key, list)| (key, first_of_rest(list))).collect())
+    }
+
+    /// For how long, at a time, it had been known that an operation's list has more than it has read.
+    fn missed_for(&self, op: &Op, asked: u64) -> u64 {
+        let Op::Read { key, values } = op else { return 0 };
+        let first = self.0.get(key).and_then(|first| first.get(values.len()));
+        first.map_or(0, |first| asked.saturating_sub(*first))
     }
 }
 
@@ -451,6 +498,10 @@ impl Source for Clients {
         }
     }
 
+    fn name_of(&self, reply: &[u8]) -> Option<u64> {
+        Txn::decode(Datum::first(reply).as_bytes()?).map(|txn| txn.base)
+    }
+
     fn summary(&mut self) -> Vec<u8> {
         self.history.encode()
     }
@@ -535,6 +586,38 @@ mod tests {
         assert_eq!(wrong(&append.check(&results)), ["history", "aborts", "loose_appends", "appends"]);
         results.summaries[0].pop();
         assert_eq!(wrong(&append.check(&results)), ["history"]);
+    }
+
+    #[test]
+    fn a_read_is_as_stale_as_the_first_answer_that_it_misses_is_old() {
+        let append = append(1_000);
+        let (mut bed, mut writer, mut times) = (Bed::new(), HistoryWriter::default(), BTreeMap::new());
+        let source = append.source(1, 0, 1);
+        let mut run = |keys: &[u64], mask, base, (asked, answered)| {
+            let reply = bed.run(RUN, args(keys, mask, 0, base));
+            writer.committed(Datum::first(&reply).as_bytes().unwrap());
+            assert_eq!(source.name_of(&reply), Some(base));
+            times.insert(base, Times { asked, answered, counts: base != 0x700 });
+        };
+        // Reads see nothing, the first append, and both; each is asked for at several times.
+        for (base, asked) in [(0x100, 5), (0x200, 25), (0x300, 60)] {
+            run(&[1, 2], 0, base, (asked, asked + 1));
+        }
+        run(&[1], 1, 0x400, (10, 30));
+        run(&[1, 2], 0, 0x500, (50, 51));
+        // The second append is answered before the first is.
+        run(&[1], 1, 0x600, (12, 20));
+        run(&[1], 0, 0x700, (70, 71));
+        run(&[1], 0, 0x800, (70, 71));
+        let audits = append.audits().into_iter().map(|audit| bed.run(audit, |_| {})).collect();
+        let results = Results { audits, summaries: vec![writer.encode()], ..Results::default() };
+        assert_eq!(append.staleness(&results, &times), [0, 5, 40, 30, 0]);
+        assert!(append.names_writes());
+        // Of a write whose answer nobody knows it is not known since when a read misses it.
+        times.remove(&0x600);
+        assert_eq!(append.staleness(&results, &times), [0, 0, 30, 0, 0]);
+        let damaged = Results { summaries: vec![vec![7]], ..results };
+        assert_eq!(append.staleness(&damaged, &times), []);
     }
 
     #[test]

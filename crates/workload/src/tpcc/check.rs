@@ -12,10 +12,8 @@ use crate::{Counts, Finding, Results};
 
 /// The finding of one condition.
 fn finding(name: &'static str, wrong: Option<&Wrong>) -> Finding {
-    Finding {
-        name,
-        wrong: wrong.map(|wrong| format!("{} times, such as {}", wrong.times, wrong.examples.join("; "))),
-    }
+    let text = |wrong: &Wrong| format!("{} times, such as {}", wrong.times, wrong.examples.join("; "));
+    Finding::of(name, wrong.map(text))
 }
 
 /// The conditions that each shard checks, and what else it does.
