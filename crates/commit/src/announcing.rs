@@ -7,7 +7,7 @@
 use std::cmp::Ordering;
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
-use ordain_model::{GcIds, Micros, PartitionId};
+use ordain_model::{GcIds, Install, Micros, PartitionId};
 
 use crate::concurrency::Snapshots;
 use crate::coordinator::Unacknowledged;
@@ -64,7 +64,8 @@ impl Reading {
     fn over(&self, gc_ids: GcIds, next: u64) -> u64 {
         match gc_ids {
             GcIds::Watermark => self.lowest(next),
-            GcIds::Remove => self.ended,
+            // In a new term there is news, as all readers of the one before are over.
+            GcIds::Remove => self.ended + 1,
         }
     }
 
@@ -84,8 +85,8 @@ pub struct Announcing {
     waiting: VecDeque<(Micros, u64)>,
     /// Others may be told up to here.
     may_tell: u64,
-    /// The number that each partition was told of.
-    told: BTreeMap<PartitionId, u64>,
+    /// The numbers that each partition was told of: that of what it has installed, and that of what is decided.
+    told: BTreeMap<PartitionId, (u64, u64)>,
     /// Readers that are over: as far as others were told of them, and when they are told of more.
     over: (u64, Option<Micros>),
     /// The word for this partition's own log of readers that are over.
@@ -174,15 +175,18 @@ impl Announcing {
             self.own = Some(Announced { home, number: 0, readers: readers.clone() });
         }
         (self.is_news, self.next) = (false, desk.elapsed().plus(EVERY));
+        let in_order = desk.site.propagation.install == Install::Paper;
         for partition in (0..desk.site.layout.partitions()).map(PartitionId) {
             let number =
                 unacknowledged.first(partition).map_or(u64::MAX, |first| first - 1).min(self.may_tell);
-            let told = self.told.get(&partition).copied().unwrap_or(0);
+            let (told, decided) = self.told.get(&partition).copied().unwrap_or_default();
+            let is_news = number > told || tells_over || in_order && self.may_tell > decided;
+            let numbers = (number.max(told), self.may_tell.max(decided));
             if partition != desk.site.partition
-                && (number > told || tells_over)
-                && desk.tell_manager(partition, Protocol::Announce(number.max(told), readers.clone()))
+                && is_news
+                && desk.tell_manager(partition, Protocol::Announce(numbers.0, numbers.1, readers.clone()))
             {
-                self.told.insert(partition, number.max(told));
+                self.told.insert(partition, numbers);
             }
         }
     }
@@ -310,16 +314,20 @@ mod tests {
             self.apply(place, Content::Commit(commit));
         }
 
-        /// The numbers that the other partition is told at a time.
+        /// The numbers that the other partition is told at a time, of what it has installed.
         fn told(&mut self, micros: u64) -> Vec<u64> {
+            self.words(micros).into_iter().map(|(number, _)| number).collect()
+        }
+
+        fn words(&mut self, micros: u64) -> Vec<(u64, u64)> {
             self.at.elapsed = Micros(micros);
             let Home { at, announcing, unacknowledged } = self;
             let sends =
                 at.tell(|desk| announcing.pass((&Reading::default(), 0), unacknowledged, desk)).into_iter();
             let number = |(_, message)| match message {
-                Message::Termed(Termed { to, content: Protocol::Announce(number, _), .. }) => {
+                Message::Termed(Termed { to, content: Protocol::Announce(number, decided, _), .. }) => {
                     assert_eq!(to, lead(OTHER));
-                    number
+                    (number, decided)
                 }
                 other => panic!("{other:?}"),
             };
@@ -341,6 +349,20 @@ mod tests {
         assert_eq!(home.told(10_500), [9]);
         home.announcing.disturbed(OTHER);
         assert_eq!(home.told(20_000), [9], "its next leader may not know it");
+    }
+
+    /// Option `install=paper`: what is decided is told though the receiver has not installed what concerns it.
+    #[test]
+    fn others_are_told_of_all_decisions_where_they_install_in_order() {
+        for (install, expected) in [(Install::Decoupled, vec![]), (Install::Paper, vec![(4, 6)])] {
+            let mut home = Home::new(0);
+            home.at.site.propagation.install = install;
+            home.commit(5, vec![OTHER]);
+            assert_eq!(home.words(0), [(4, 5)]);
+            home.commit(6, vec![]);
+            assert_eq!(home.words(5_000), expected);
+            assert_eq!(home.words(9_000), [], "once");
+        }
     }
 
     #[test]
@@ -414,14 +436,22 @@ mod tests {
         (3..=5).for_each(|number| readers.begin(number));
         let Home { at, announcing, unacknowledged } = &mut home;
         at.tell(|desk| announcing.note((&readers, 6), desk));
+        assert_eq!(announcing.due(), Some(Micros(0)), "those of the term before are over");
+        at.tell(|desk| announcing.pass((&readers, 6), unacknowledged, desk));
+        assert_eq!(
+            announcing.take_own().map(|said| said.readers),
+            Some(Readers::among(&[3, 4, 5].into(), 6))
+        );
+        at.tell(|desk| announcing.note((&readers, 6), desk));
         assert_eq!(announcing.due(), None, "none is over");
         readers.end(4);
         readers.end(9);
         at.tell(|desk| announcing.note((&readers, 6), desk));
-        assert_eq!(announcing.due(), Some(Micros(0)));
+        assert_eq!(announcing.due(), Some(EVERY));
+        at.elapsed = EVERY;
         let sends = at.tell(|desk| announcing.pass((&readers, 6), unacknowledged, desk));
         let expected = Readers::among(&[3, 5].into(), 6);
-        let said = |(_, message): &(_, Message)| matches!(message, Message::Termed(Termed { content: Protocol::Announce(_, word), .. }) if *word == expected);
+        let said = |(_, message): &(_, Message)| matches!(message, Message::Termed(Termed { content: Protocol::Announce(_, _, word), .. }) if *word == expected);
         assert_eq!(sends.iter().filter(|sent| said(sent)).count(), 1);
         assert_eq!(announcing.take_own().map(|said| said.readers), Some(expected.clone()));
         at.tell(|desk| announcing.note((&readers, 6), desk));
@@ -439,7 +469,7 @@ mod tests {
         let Home { at, announcing, unacknowledged } = &mut home;
         let sends = at.tell(|desk| announcing.pass((&Reading::default(), 6), unacknowledged, desk));
         let low = |(_, message): &(_, Message)| {
-            let Message::Termed(Termed { content: Protocol::Announce(_, readers), .. }) = message else {
+            let Message::Termed(Termed { content: Protocol::Announce(_, _, readers), .. }) = message else {
                 return false;
             };
             *readers == Readers::from(6)

@@ -33,6 +33,8 @@ pub struct Cohort {
     promising: BTreeSet<AttemptId>,
     /// Outcomes on their way into the log, or waiting for space there.
     concluding: BTreeMap<AttemptId, Concluding>,
+    /// Of each home the number up to which all its decisions are told, and those that concern this partition are on their way into its log.
+    in_order: BTreeMap<PartitionId, u64>,
     /// When the homes are asked next.
     asks_at: Option<Micros>,
     /// Attempts that were aborted before they were promised here: a request to promise them is too late.
@@ -320,10 +322,11 @@ impl Cohort {
         if desk.appender.is_full() {
             return;
         }
-        if waits_for_earlier(who, concluding.commit.as_ref(), desk) {
+        let home = who.home().partition;
+        let commit = concluding.commit.clone();
+        if commit.as_ref().is_some_and(|with| waits(home, with, &self.in_order, desk)) {
             return;
         }
-        let commit = concluding.commit.clone();
         let partitions = desk.site.layout.partitions();
         let is_promised = |with: &Commitment| {
             let has = desk.agreed.promised(who).is_some_and(|bounds| bounds.has(with.stamp));
@@ -335,6 +338,10 @@ impl Cohort {
             return;
         }
         concluding.is_appended = true;
+        if let Some(with) = commit.as_ref().filter(|_| desk.site.propagation.install == Install::Paper) {
+            let known = self.in_order.entry(home).or_default();
+            *known = with.view.seen().vector.of(home).max(*known);
+        }
         desk.append(desk.clock, Content::Outcome(who, commit));
         // Planted, ACK-AGREED: acknowledged before the outcome stands in this partition's log.
         if desk.site.bugs.has(Bug::AckEarly) {
@@ -355,7 +362,16 @@ impl Cohort {
         }
     }
 
-    /// The partition has heard of further decisions: outcomes that wait for them are appended.
+    /// A home has told of its decisions up to a number: outcomes that wait for them are appended.
+    pub fn told(&mut self, home: PartitionId, number: u64, desk: &mut Desk<'_>) {
+        if desk.site.propagation.install == Install::Paper {
+            let known = self.in_order.entry(home).or_default();
+            *known = number.max(*known);
+            self.go_on(desk);
+        }
+    }
+
+    /// The log has heard of further decisions: outcomes that wait for them are appended.
     pub fn go_on_in_order(&mut self, desk: &mut Desk<'_>) {
         if desk.site.propagation.install == Install::Paper {
             self.go_on(desk);
@@ -432,11 +448,16 @@ impl Cohort {
 
 /// True if an attempt is installed only after earlier decisions of its home, and not all of those are known here.
 ///
-/// They will be: the home announces the numbers before this one, since this one is the first that is not acknowledged, or it waits for another
-/// that does not wait.
-fn waits_for_earlier(who: AttemptId, commit: Option<&Commitment>, desk: &Desk<'_>) -> bool {
-    let heard = desk.agreed.heard().of(who.home().partition);
-    desk.site.propagation.install == Install::Paper && commit.is_some_and(|with| with.after > heard)
+/// They will be: the home tells of all that it has decided, and tells it again if messages are lost, whether they are acknowledged or not. What is
+/// told need not be in the log: that an outcome waits for another there is [`crate::heard`]'s part.
+fn waits(
+    home: PartitionId,
+    with: &Commitment,
+    in_order: &BTreeMap<PartitionId, u64>,
+    desk: &Desk<'_>,
+) -> bool {
+    let known = in_order.get(&home).copied().unwrap_or(0).max(desk.agreed.heard().of(home));
+    desk.site.propagation.install == Install::Paper && with.after > known
 }
 
 /// Tells a coordinator what is promised of its attempt.
@@ -697,6 +718,11 @@ mod tests {
             hand.at.agreed.apply(&Arc::new(entry)).unwrap();
             assert_eq!(hand.tell(Cohort::go_on_in_order), sent);
         }
+        // The home's word is enough, before it is in the log.
+        let (mut hand, _) = decided(Install::Paper);
+        assert_eq!(hand.tell(|cohort, desk| cohort.told(HOME.partition, 4, desk)), []);
+        assert_eq!(hand.tell(|cohort, desk| cohort.told(HOME.partition, 5, desk)), [Sent::Outcome(true)]);
+        assert_eq!(hand.cohort.in_order[&HOME.partition], 9, "what comes next need not wait for the log");
     }
 
     /// A full disk: no promise is made, and the outcome of one that was made waits for space.

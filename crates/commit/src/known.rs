@@ -133,7 +133,7 @@ impl Known {
     pub fn tell(&mut self, own: PartitionId, from: Lead, message: &Protocol, partitions: u16) {
         match message {
             _ if !self.tells => {}
-            Protocol::Announce(number, _) => self.told.raise(from.partition, *number),
+            Protocol::Announce(_, number, _) => self.told.raise(from.partition, *number),
             Protocol::Accessed(Accessed { view, .. })
             | Protocol::Vote(_, _, view)
             | Protocol::Decide(_, Some(Commitment { view, .. }))
@@ -243,8 +243,8 @@ mod tests {
         let told = |is_asked_for| {
             let mut known = Known::default().telling(is_asked_for);
             known.tell(PartitionId(0), lead(2), &vote, 2);
-            known.tell(PartitionId(0), lead(2), &Protocol::Announce(8, Readers::default()), 2);
-            known.tell(PartitionId(0), lead(2), &Protocol::Announce(5, Readers::default()), 2);
+            known.tell(PartitionId(0), lead(2), &Protocol::Announce(2, 8, Readers::default()), 2);
+            known.tell(PartitionId(0), lead(2), &Protocol::Announce(2, 5, Readers::default()), 2);
             known.told().clone()
         };
         assert_eq!(told(false), Vector::NOTHING);

@@ -497,7 +497,8 @@ impl Manager {
                 }
             }
             Protocol::Stamped(stamped) => self.coordinator.stamped(stamped, &mut desk),
-            Protocol::Announce(number, readers) if readers.is_sound() => {
+            Protocol::Announce(number, decided, readers) if readers.is_sound() => {
+                self.cohort.told(from.partition, decided, &mut desk);
                 self.hearing.hear(Announced { home: from, number, readers });
             }
             Protocol::Announce(..) => self.strangers += 1,

@@ -96,9 +96,9 @@ pub enum Protocol {
     Stamps(StampRequest),
     /// The answer to it.
     Stamped(Stamped),
-    /// Coordinator to manager: it has decided up to this number, and the receiver has installed what concerns it of that; and of its
-    /// transactions that only read these are under way.
-    Announce(u64, Readers),
+    /// Coordinator to manager: it has decided up to this number, and the receiver has installed what concerns it of that; it has decided up to
+    /// the second number, and has told the receiver what concerns it of that; and of its transactions that only read these are under way.
+    Announce(u64, u64, Readers),
 }
 
 /// A coordinator's request for stamps.
@@ -426,7 +426,7 @@ codec!(enum Protocol {
     13 => Settled(settled),
     14 => Stamps(request),
     15 => Stamped(stamped),
-    16 => Announce(number, readers),
+    16 => Announce(number, decided, readers),
 });
 
 codec!(struct Accesses { chunk, list });
@@ -576,7 +576,7 @@ mod tests {
             Message::Relay(Relay::Attest(Attest { question: 1 << 50, number: 8, readers: readers.clone() })),
             Message::Relay(Relay::Attested(attested(Some(readers)))),
             Message::Relay(Relay::Attested(attested(None))),
-            termed(Protocol::Announce(8, Readers::from(2))),
+            termed(Protocol::Announce(8, 9, Readers::from(2))),
             termed(Protocol::Stamps(StampRequest { number: 1 << 40, count: 300, after: Age(1 << 60) })),
             termed(Protocol::Stamped(Stamped { number: 1 << 40, first: Age(1 << 60) })),
             termed(Protocol::Accessed(accessed)),

@@ -174,7 +174,8 @@ impl Coordinator {
         self.committed_with(commit.age, desk);
         let with = commit.commitment(entry.place);
         desk.known.see(&with.view, desk.agreed.living());
-        if !commit.participants.is_empty() && desk.lead == Some(who.home()) {
+        let decided = desk.agreed.decided(who).filter(|_| desk.lead == Some(who.home()));
+        if let Some(with) = decided.and_then(|decided| decided.commit.clone()) {
             self.announce(who, with, commit.participants.iter().copied().collect(), desk);
         }
         self.counts.named += commit.view.seen().anti.len() as u64;

@@ -102,9 +102,10 @@ impl Coordinator {
         desk: &mut Desk<'_>,
     ) {
         let number = with.view.seen().vector.of(who.home().partition);
+        let unknown = self.unacknowledged.before(partition, number);
         let after = match desk.site.propagation.install {
-            Install::Decoupled => self.unacknowledged.before(partition, number),
-            Install::Paper => with.after,
+            Install::Decoupled => unknown,
+            Install::Paper => with.after.max(unknown),
         };
         desk.tell_manager(partition, Protocol::Decide(who, Some(Commitment { after, ..with })));
     }

@@ -39,11 +39,12 @@ impl Hand {
     }
 
     /// The log has agreed on an entry.
-    fn agree(&mut self, term: u64, content: Content) {
+    fn agree(&mut self, term: u64, content: Content) -> Arc<Entry> {
         self.last += 1;
-        let entry =
-            Entry { place: Epoch(self.last), term: Term(term), now: Millis(0), content, agreed: None };
-        self.at.agreed.apply(&Arc::new(entry)).unwrap();
+        let place = Epoch(self.last);
+        let entry = Arc::new(Entry { place, term: Term(term), now: Millis(0), content, agreed: None });
+        self.at.agreed.apply(&entry).unwrap();
+        entry
     }
 
     /// The node leads in a term.
@@ -225,6 +226,25 @@ fn a_new_leader_names_all_decisions_that_are_not_acknowledged() {
         _ => None,
     });
     assert_eq!(told.collect::<Vec<_>>(), [(1, 3, 2), (2, 2, 0)]);
+    // A decision is told with the one before it, if that is asked for, though it does not concern the participant.
+    for (install, after) in [(Install::Decoupled, [0, 0]), (Install::Paper, [0, 2])] {
+        let mut hand = Hand::new();
+        hand.begin(1);
+        hand.at.site.propagation.install = install;
+        let afters = [vec![], vec![OTHER]].map(|participants| {
+            let number = 10 + participants.len() as u64;
+            let Content::Commit(commit) = commit(who(1, number)) else { unreachable!() };
+            let commit = Commit { view: View::of(crate::Seen::NOTHING), participants, ..commit };
+            let entry = hand.agree(1, Content::Commit(commit.clone()));
+            let Hand { at, coordinator, .. } = &mut hand;
+            let sends = at.tell(|desk| coordinator.decided(&entry, &commit, desk));
+            sends.into_iter().fold(0, |after, (_, message)| match message {
+                Message::Termed(Termed { content: Protocol::Decide(_, Some(with)), .. }) => with.after,
+                _ => after,
+            })
+        });
+        assert_eq!(afters, after);
+    }
     // The participant has installed 2. As in the paper it waits for every decision before 3 nevertheless.
     coordinator.acknowledged(PartitionId(1), who(1, 2), Micros(0));
     for (install, after) in [(Install::Decoupled, 0), (Install::Paper, 2)] {
