@@ -556,7 +556,8 @@ mod tests {
         };
         let mut readers = Anti::default();
         readers.add(who);
-        let attested = |readers| Attested { question: 1 << 50, home: PartitionId(2), readers };
+        let attested =
+            |readers| Attested { question: 1 << 50, home: PartitionId(2), number: 9, decided: 8, readers };
         let messages = [
             Message::Front(Front::Pause(PauseNo(3))),
             Message::Leads(lead(7, 1)),

@@ -5,8 +5,8 @@
 //! a reader that never was would hold old versions for ever. Therefore:
 //!
 //! - A *number* of a home is believed if the home's log has come so far, by what this node knows already or by the word of who leads the
-//!   home. That is always right: entries that are agreed on stay, whoever leads, and after a restart of all. Whether the number is that of a
-//!   decision does not matter: a snapshot covers decisions up to it, and all of those are installed or hold their locks (fwkv.md, section 3, 4).
+//!   home. That is always right: entries that are agreed on stay, whoever leads, and after a restart of all. Of a number between two decisions
+//!   the lower one is believed: a home announces decisions alone, so that nobody's snapshot would cover what follows such a number.
 //! - A *reader* is believed if who leads its home says that it is under way. Any other is dropped: if it has been, it is over, and reads
 //!   nothing more that is confirmed. Of a term that the home has not come to, nothing is said.
 //! - No word is no yes. A leader that was deposed may have an older log, so its no is not the last word either: the home is asked again, until
@@ -18,8 +18,8 @@ use std::collections::BTreeMap;
 
 use ordain_model::outcome::OutcomeBatch;
 use ordain_model::{
-    Abort, Chunk, ChunkNo, Effect, Epoch, Front, GatewayId, Micros, OutcomeStatus, PartitionId, Stamp, Token,
-    Txn, Writer, codec, system,
+    Abort, Chunk, ChunkNo, Effect, Front, GatewayId, Micros, OutcomeStatus, PartitionId, Stamp, Token, Txn,
+    Writer, codec, system,
 };
 use ordain_role::Address;
 
@@ -35,6 +35,9 @@ pub const WAIT_MAX: Micros = Micros::from_millis(5_000);
 const ASK_EVERY: Micros = Micros::from_millis(250);
 /// The bytes of tokens that wait at most: a further one is answered BUSY.
 const HELD_MAX: usize = 1 << 20;
+
+/// Bytes that each counts for at least.
+const WEIGHT_MIN: usize = 1 << 10;
 
 const TOO_MANY_WAIT: &str = "BUSY too many tokens wait at this node for their homes: retry later";
 const TOO_MANY_READERS: &str =
@@ -60,11 +63,15 @@ pub struct Attested {
     pub question: u64,
     /// The home.
     pub home: PartitionId,
+    /// The number that was asked about.
+    pub number: u64,
+    /// The home's last decision up to it, or an earlier one if the home has decided nothing since.
+    pub decided: u64,
     /// The readers that are under way; `None` if the home has not come to the number, or to the term of a reader.
     pub readers: Option<Anti>,
 }
 
-codec!(struct Attested { question, home, readers });
+codec!(struct Attested { question, home, number, decided, readers });
 
 /// True if the node that takes a transaction answers it itself: nobody else can.
 pub fn is_for_node(txn: &Txn) -> bool {
@@ -82,7 +89,9 @@ pub fn attest(
     let has_come = question.number <= desk.agreed.place().0 && question.readers.iter().all(is_possible);
     let mut readers = question.readers.clone();
     readers.retain(is_under_way);
-    Some(Attested { question: question.question, home: lead.partition, readers: has_come.then_some(readers) })
+    let &Attest { question, number, .. } = question;
+    let (home, readers) = (lead.partition, has_come.then_some(readers));
+    Some(Attested { question, home, number, decided: number.min(desk.agreed.heard().of(home)), readers })
 }
 
 /// Who has brought a token: the place of a transaction.
@@ -150,7 +159,8 @@ impl Tokens {
         if waiting.doubts.is_empty() {
             return waiting.believe(desk);
         }
-        waiting.weight = word.len();
+        // Each has questions of its own, asked again and again.
+        waiting.weight = word.len().max(WEIGHT_MIN);
         if self.held + waiting.weight > HELD_MAX {
             return refuse(asker, Abort::Unavailable, TOO_MANY_WAIT, desk);
         }
@@ -163,14 +173,17 @@ impl Tokens {
 
     /// Takes the word of who leads a home.
     pub fn attested(&mut self, answer: &Attested, desk: &mut Desk<'_>) {
-        let Attested { question, home, readers } = answer;
+        let Attested { question, home, number, decided, readers } = answer;
         let Some(waiting) = self.waiting.get_mut(question) else { return };
-        let Some(doubt) = waiting.doubts.get_mut(home) else { return };
+        // Questions of a former life of the node may have had the same numbers.
+        let Some(doubt) = waiting.doubts.get_mut(home).filter(|doubt| doubt.number == *number) else {
+            return;
+        };
         let Some(under_way) = readers else {
             doubt.is_beyond = true;
             return;
         };
-        waiting.sound.vector.raise(*home, doubt.number);
+        waiting.sound.vector.raise(*home, doubt.number.min(*decided));
         let its = doubt.readers.iter().filter(|who| under_way.has(*who));
         its.for_each(|who| waiting.sound.anti.add(who));
         waiting.doubts.remove(home);
@@ -249,11 +262,9 @@ impl Waiting {
         let Waiting { sound, doubts, .. } = self;
         doubts.retain(|home, doubt| {
             doubt.readers.retain(|who| desk.agreed.living().has(who));
-            let has_come = doubt.number <= has_come(*home, desk).0;
-            let is_sound = has_come && doubt.readers.is_empty();
-            if is_sound {
-                sound.vector.raise(*home, doubt.number);
-            }
+            let believed = believed(*home, doubt.number, desk).filter(|_| doubt.readers.is_empty());
+            let is_sound = believed.is_some();
+            believed.into_iter().for_each(|number| sound.vector.raise(*home, number));
             !is_sound
         });
     }
@@ -294,10 +305,11 @@ impl Waiting {
     }
 }
 
-/// The place that a home's log has come to, as far as this node knows.
-fn has_come(home: PartitionId, desk: &Desk<'_>) -> Epoch {
-    let own = if home == desk.site.partition { desk.agreed.place().0 } else { 0 };
-    Epoch(own.max(desk.agreed.heard().of(home)).max(desk.known.seen().vector.of(home)))
+/// The decision that is believed for a number of a home, if this node knows by itself that the home's log has come so far.
+fn believed(home: PartitionId, number: u64, desk: &Desk<'_>) -> Option<u64> {
+    let decided = desk.agreed.heard().of(home).max(desk.known.seen().vector.of(home));
+    let is_own = home == desk.site.partition && number <= desk.agreed.place().0;
+    (is_own || number <= decided).then_some(number.min(decided))
 }
 
 /// Answers what the clients of this node have seen.
@@ -334,7 +346,7 @@ mod tests {
     use super::*;
     use crate::bench::Bench;
     use crate::concurrency::Snapshots;
-    use crate::entry::{Announced, Content, Entry};
+    use crate::entry::{Announced, Commit, Content, Entry};
     use crate::ids::{Lead, Term, TransactionId};
     use crate::message::Message;
     use crate::view::Vector;
@@ -412,6 +424,28 @@ mod tests {
             self.apply(self.place + 1, Content::Announce(vec![said]));
         }
 
+        /// The node's home decides with this number.
+        fn decides(&mut self, place: u64) {
+            let (low, ceiling, session, reply, changes, writes) = Default::default();
+            let (attempt, age, participants) = (who(lead(OWN, 1), 1), crate::Age(1), Vec::new());
+            let view = View::of(Seen::NOTHING);
+            self.apply(
+                place,
+                Content::Commit(Commit {
+                    attempt,
+                    age,
+                    view,
+                    low,
+                    ceiling,
+                    session,
+                    reply,
+                    changes,
+                    writes,
+                    participants,
+                }),
+            );
+        }
+
         fn tell(&mut self, act: impl FnOnce(&mut Tokens, &mut Desk<'_>)) -> Sent {
             let Node { at, tokens, .. } = self;
             let mut sent = Sent::default();
@@ -449,7 +483,9 @@ mod tests {
 
         fn attested(&mut self, question: u64, readers: Option<&[AttemptId]>) -> Sent {
             let readers = readers.map(|readers| seen([0, 0], readers).anti);
-            let answer = Attested { question, home: OTHER, readers };
+            let asked = self.tokens.waiting.get(&question).and_then(|waiting| waiting.doubts.get(&OTHER));
+            let number = asked.map_or(0, |doubt| doubt.number);
+            let answer = Attested { question, home: OTHER, number, decided: number, readers };
             self.tell(|tokens, desk| tokens.attested(&answer, desk))
         }
 
@@ -476,7 +512,7 @@ mod tests {
             is_ok(&node.bring(&seen([10, 40], &[]))),
             "its own log has come so far, and has heard of that"
         );
-        assert!(node.believes([10, 40], &[]));
+        assert!(node.believes([0, 40], &[]), "this home has decided nothing");
         // What it hands out is what it takes.
         let sent = node.ask(None);
         let reply = sent.reply();
@@ -499,6 +535,35 @@ mod tests {
         assert!(node.believes([0, 41], &[]));
         assert!(node.attested(101, Some(&[])).is_nothing(), "once");
         assert_eq!((node.pass(9_000), node.tokens.due()), (Sent::default(), None));
+    }
+
+    /// Nobody's snapshot would cover a number between two decisions, or what follows it, before the home decides again.
+    #[test]
+    fn of_a_number_that_is_no_decision_the_one_before_it_is_believed() {
+        let mut node = Node::new();
+        let _ = node.bring(&seen([0, 41], &[]));
+        let says = |number, decided| Attested {
+            question: 101,
+            home: OTHER,
+            number,
+            decided,
+            readers: Some(Anti::default()),
+        };
+        let told = |node: &mut Node, answer| node.tell(|tokens, desk| tokens.attested(&answer, desk));
+        assert!(told(&mut node, says(40, 40)).is_nothing(), "another was asked about, in a former life");
+        assert!(is_ok(&told(&mut node, says(41, 38))));
+        assert!(node.believes([0, 38], &[]));
+        // The home itself: its log is at 12, and has decided 2 alone.
+        let mut home = Node::new();
+        home.decides(2);
+        home.apply(12, Content::Mark);
+        let question = Attest { question: 1, number: 10, readers: Anti::default() };
+        home.at.lead = Some(lead(OWN, 1));
+        let mut answer = None;
+        home.at.tell(|desk| answer = attest(&question, |_| true, desk));
+        assert_eq!(answer.map(|answer| (answer.number, answer.decided)), Some((10, 2)));
+        assert!(is_ok(&home.bring(&seen([10, 0], &[]))));
+        assert!(home.believes([2, 0], &[]));
     }
 
     #[test]

@@ -251,7 +251,7 @@ fn only_members_of_a_home_say_how_far_it_is() {
     };
     let mut number_after = |node| {
         let readers = Some(crate::Anti::default());
-        let answer = crate::Attested { question, home: OTHER, readers };
+        let answer = crate::Attested { question, home: OTHER, number: 41, decided: 41, readers };
         bench.tell(node, RelayMessage::Attested(answer));
         (bench.manager.known.seen().vector.of(OTHER), bench.manager.strangers)
     };
