@@ -311,8 +311,8 @@ mod tests {
 
     /// Found by two seeds of `walter`: a client whose node was killed asked the next one, which cannot know what it had been answered.
     #[test]
-    fn what_is_sent_anew_is_of_the_session_of_its_last_connection() {
-        for (is_anew, expected) in [(false, Err(ViolationKind::Overtaken)), (true, Ok(()))] {
+    fn what_has_moved_to_another_connection_owes_nothing_to_those_before() {
+        for (has_moved, expected) in [(false, Err(ViolationKind::Overtaken)), (true, Ok(()))] {
             for is_update in [false, true] {
                 let (mut history, first) = (History::default(), append(0x100, 1));
                 let writer = send(&mut history, 1, &first);
@@ -322,9 +322,9 @@ mod tests {
                     true => (append(0x200, 1), vec![0x200, 0x100]),
                 };
                 let again = send(&mut history, 1, &later);
-                match is_anew {
-                    false => history.sent_again(again),
-                    true => history.sent_anew_over(2, again),
+                history.sent_again(again);
+                if has_moved {
+                    history.moved_to(2, again);
                 }
                 answer(&mut history, again, &later);
                 assert_eq!(at(Level::SessionParallelSnapshot, &history, &list), expected, "{is_update}");

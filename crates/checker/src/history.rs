@@ -51,7 +51,7 @@ pub struct Request {
     pub args: Vec<u8>,
     /// Which client asked; none for the driver's own.
     pub client: Option<usize>,
-    /// Over which of its connections it was first sent, or [anew](History::sent_anew_over), counted from 1; 0 if that is not known.
+    /// Over which of its connections it was first sent, or [moved to](History::moved_to), counted from 1; 0 if that is not known.
     pub connection: u32,
     /// When it was first sent.
     pub moment: Moment,
@@ -140,9 +140,8 @@ impl History {
         self.requests[request.0].attempts += 1;
     }
 
-    /// Notes that a request was sent again over a connection which owes nothing to those before: it is one of that, whatever it does.
-    pub fn sent_anew_over(&mut self, connection: u32, request: RequestId) {
-        self.sent_again(request);
+    /// Notes that a request is one of another connection, which owes nothing to those before.
+    pub fn moved_to(&mut self, connection: u32, request: RequestId) {
         self.requests[request.0].connection = connection;
     }
 

@@ -281,7 +281,7 @@ impl Participant {
         }
     }
 
-    /// Readers of a home with lower numbers are over.
+    /// A home has said which of its readers are under way.
     fn outlive(&mut self, home: Lead, readers: Readers) {
         if self.living.outlive(home, readers) {
             self.control.outlive(&self.living);

@@ -148,6 +148,8 @@ pub(crate) struct Client {
     pub(crate) connected: bool,
     /// The number of connections so far.
     pub(crate) connections: u32,
+    /// The node of the last one, by its place, and the life of it.
+    pub(crate) of_life: (usize, u32),
     pub(crate) session: Option<SessionId>,
     next_request: u64,
     /// The last request of its session.
@@ -164,6 +166,7 @@ impl Client {
             door,
             connected: false,
             connections: 0,
+            of_life: (0, 0),
             session,
             next_request: 0,
             last: None,

@@ -82,7 +82,14 @@ impl<S: System> Simulator<'_, S> {
         client.connected = true;
         client.connections += 1;
         client.door = doors[self.random.index(doors.len())];
+        let node = usize::from(self.doors[client.door].node.0);
+        let life = (node, self.nodes[node].incarnation);
+        let turns = std::mem::replace(&mut client.of_life, life) != life;
         for request in self.clients[number].waiting() {
+            if turns && !self.system.sessions_outlast_nodes() {
+                let connection = self.clients[number].connections;
+                self.history.moved_to(connection, request);
+            }
             self.resend(number, request);
         }
         for loop_no in 0..self.clients[number].loops.len() {
@@ -144,10 +151,7 @@ impl<S: System> Simulator<'_, S> {
     }
 
     fn resend(&mut self, client: usize, request: RequestId) {
-        match self.system.sessions_outlast_connections() {
-            true => self.history.sent_again(request),
-            false => self.history.sent_anew_over(self.clients[client].connections, request),
-        }
+        self.history.sent_again(request);
         self.submit(Some(client), request);
     }
 

@@ -140,9 +140,9 @@ pub trait System {
     /// Judges a run by what it has left behind.
     fn check(&mut self, ending: Ending<'_>) -> Verdict;
 
-    /// True if what a client was answered holds over its connections, to whatever node they are. Else a connection knows what went over its
-    /// node, and the rest by tokens that clients bring along.
-    fn sessions_outlast_connections(&self) -> bool {
+    /// True if what a client was answered holds over its connections, to whatever node they are. Else a node knows what went over it since it has
+    /// started, and the rest by tokens that clients bring along.
+    fn sessions_outlast_nodes(&self) -> bool {
         true
     }
 

@@ -29,8 +29,6 @@ pub const ENGINES: [(&str, &str); 3] = [(FWKV, "fwkv"), (WALTER, "walter"), (TWO
 
 /// Options by which FW-KV and Walter install and forget as in the paper.
 const PAPERS: [(&str, &str); 2] = [("install", "paper"), ("gc-ids", "remove")];
-/// True if FW-KV and Walter have lines with these options too.
-const HAS_PAPERS_LINES: bool = false;
 /// Stands behind the names of such lines.
 const AS_IN_PAPER: &str = "as in the paper";
 
@@ -76,7 +74,7 @@ pub fn delayed(line: Line, ways: u64) -> Line {
 /// A line, and the same with the paper's options where they are wanted and the engine has them.
 pub fn with_papers(line: Line) -> Vec<Line> {
     let mut papers = Line { name: as_in_paper(&line.name), ..line.clone() };
-    for (name, value) in PAPERS.iter().filter(|_| HAS_PAPERS_LINES) {
+    for (name, value) in PAPERS {
         if option(name).is_some_and(|info| papers.ours.options.has(info)) {
             papers = papers.set(name, OptionValue::Name(value));
         }

@@ -484,7 +484,7 @@ impl System for CommitSystem {
         self.registry.clone()
     }
 
-    fn sessions_outlast_connections(&self) -> bool {
+    fn sessions_outlast_nodes(&self) -> bool {
         !matches!(self.family.engine.order(&self.settings.options), Order::Parallel | Order::FreshParallel)
     }
 
