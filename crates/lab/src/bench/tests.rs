@@ -191,6 +191,14 @@ fn appends_are_judged_at_the_level_of_the_engine() {
 }
 
 #[test]
+fn audits_wait_for_what_homes_tell_late() {
+    let line = SMALL.to_owned()
+        + "--nodes 2 --partitions 2 --threads 1 --repeat 8 --durability ephemeral --no-ceiling --engine walter --option propagate-delay-us=50000";
+    let report = measured(&ycsb(&line));
+    assert!(report.passed(), "{:?}", report.runs);
+}
+
+#[test]
 fn what_parallel_snapshots_allow_is_told_and_fresh_reads_miss_nothing() {
     let line = "x --lists 2 --ops-max 4 --read-only 0.3 --clients 20 --threads 1 --nodes 2 --latency-us 200 --txns 2000 \
                 --durability ephemeral --no-ceiling --engine ";

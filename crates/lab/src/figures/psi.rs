@@ -71,12 +71,18 @@ pub fn delayed(line: Line, ways: u64) -> Line {
     line.set("propagate-delay-us", OptionValue::Integer(ways * WAY.0))
 }
 
-/// A line, and the same with the paper's options where they are wanted and the engine has them.
+/// A line, and the same with the paper's options, if its engine has one of them.
 pub fn with_papers(line: Line) -> Vec<Line> {
+    with_options(line, &PAPERS)
+}
+
+/// The same with these options.
+fn with_options(line: Line, options: &[(&str, &'static str)]) -> Vec<Line> {
     let mut papers = Line { name: as_in_paper(&line.name), ..line.clone() };
-    for (name, value) in PAPERS {
-        if option(name).is_some_and(|info| papers.ours.options.has(info)) {
-            papers = papers.set(name, OptionValue::Name(value));
+    for (name, value) in options {
+        let info = option(name).expect("an engine has this option");
+        if papers.ours.options.has(info) {
+            papers = papers.with(info, OptionValue::Name(value));
         }
     }
     if papers.ours == line.ours { vec![line] } else { vec![line, papers] }
@@ -388,6 +394,20 @@ mod tests {
             (beside.line(TWO_PHASE), beside.must("m")),
             (TWO_PHASE.to_owned(), "as in the paper: m".to_owned())
         );
+    }
+
+    #[test]
+    fn a_line_has_the_papers_options_beside_it_if_its_engine_has_them() {
+        let names = |option| {
+            let lines = with_options(line(WALTER, "walter", NODES), &[option]);
+            lines
+                .into_iter()
+                .map(|line| (line.name, line.ours.to_string().contains("backoff=none")))
+                .collect::<Vec<_>>()
+        };
+        let ours = (WALTER.to_owned(), false);
+        assert_eq!(names(("backoff", "none")), [ours.clone(), ("Walter, as in the paper".to_owned(), true)]);
+        assert_eq!(names(("prewrite", "access")), [ours]);
     }
 
     #[test]
