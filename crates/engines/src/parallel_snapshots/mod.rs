@@ -691,9 +691,9 @@ impl ConcurrencyControl for ParallelSnapshots {
             let ParallelSnapshots { records, floor, living, .. } = self;
             let marks = records.at_mut(place);
             let versions = &mut marks.versions;
-            let names_living = versions.newest.iter().any(|seen| seen.anti.iter().any(|who| living.has(who)));
-            if marks.queued == 1 && names_living {
-                // A reader under way may need what is older.
+            // Who must not see what has overwritten the oldest may need that.
+            let second = versions.older.get(1).map_or(versions.newest.as_ref(), |older| older.seen.as_ref());
+            if second.iter().any(|seen| seen.anti.iter().any(|who| living.has(who))) {
                 self.installed.push_back((to, place));
                 continue;
             }
@@ -759,6 +759,7 @@ impl ConcurrencyControl for ParallelSnapshots {
             if attempt.kept.is_validated {
                 table.locks.add(self.table_lock(at as usize));
                 for (record, writes) in locked {
+                    self.check_follows(store, at as usize, (record, writes))?;
                     let marks = known.entry(record).or_default();
                     match writes {
                         true if marks.writer.is_some() => {
@@ -818,6 +819,21 @@ impl ConcurrencyControl for ParallelSnapshots {
         }
     }
 
+    fn check_at_rest(&self) -> Result<(), String> {
+        let names = |seen: &Seen| !seen.anti.is_empty();
+        if names(&self.floor) || !self.table.readers.is_empty() {
+            return Err(format!("readers that are over are named: {:?}, {:?}", self.floor, self.table));
+        }
+        let is_kept = |marks: &Marks| {
+            let older = marks.versions.older.iter().filter_map(|older| older.seen.as_ref());
+            !marks.readers.is_empty() || marks.versions.newest.iter().chain(older).any(names)
+        };
+        match self.records.iter().find(|of| is_kept(&of.marks)) {
+            Some(of) => Err(format!("{:?} names readers that are over: {:?}", of.record, of.marks)),
+            None => Ok(()),
+        }
+    }
+
     fn gauges(&self, report: &mut dyn FnMut(&'static str, f64)) {
         let Figures { by_version, by_lock, by_age, by_gate, validated, waited, collected } = self.counts;
         let older = self.records.iter().map(|of| of.marks.versions.older.len()).sum::<usize>();
@@ -832,6 +848,34 @@ impl ConcurrencyControl for ParallelSnapshots {
         report("ordain_snapshots_refused_total{reason=\"age\"}", by_age as f64);
         report("ordain_snapshots_refused_total{reason=\"gate\"}", by_gate as f64);
         report("ordain_snapshots_gate_closed_total", self.gate.closings() as f64);
+    }
+}
+
+impl ParallelSnapshots {
+    /// Checks that a validated attempt follows what it overwrites (invariant I2), and must be seen by nobody who must not see that (I3). Of one that
+    /// was restored the log has that.
+    fn check_follows(
+        &self,
+        store: &MemoryStore,
+        at: usize,
+        (record, writes): (RecordId, bool),
+    ) -> Result<(), String> {
+        let Kept { seen, has_come, .. } = &self.attempts[at].kept;
+        let newest = self.newest(store, record);
+        let names = |reader: AttemptId| {
+            let mut named = seen.anti.iter();
+            named.any(|who| who.transaction == reader.transaction && who >= reader)
+        };
+        let misses = |reader: &AttemptId| self.living.has(*reader) && !names(*reader);
+        let is_after =
+            seen.vector.covers(&newest.vector) && !newest.anti.iter().any(|reader| misses(&reader));
+        match is_after || !writes || !has_come {
+            true => Ok(()),
+            false => Err(format!(
+                "attempt {} does not follow what it overwrites, {record:?}: {seen:?}, {newest:?}",
+                self.attempts[at].id
+            )),
+        }
     }
 }
 
