@@ -111,7 +111,6 @@ impl Shard {
             let value = Some(Value::String(number.to_le_bytes().to_vec()));
             self.control.install(&mut self.store, record, Cell { value, ..Cell::ABSENT }, &with, Gsn(number));
         }
-        self.check();
     }
 
     fn finishes(&mut self, n: u64, ending: Ending) -> Vec<u64> {

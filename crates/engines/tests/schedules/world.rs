@@ -734,8 +734,10 @@ impl World {
             return self.take_outcomes(message);
         }
         if let Message::Log(Log::Append(entry)) = &message {
-            let is_of_an_attempt =
-                !matches!(entry.content, Content::Begin | Content::Reserve(_) | Content::Mark);
+            let is_of_an_attempt = !matches!(
+                entry.content,
+                Content::Begin | Content::Reserve(_) | Content::Mark | Content::Announce(_)
+            );
             self.nodes[usize::from(to.node.0)].written += u64::from(is_of_an_attempt);
         }
         self.step(to, Event::Message { from, message });
