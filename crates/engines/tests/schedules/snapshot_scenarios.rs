@@ -323,7 +323,7 @@ fn a_lost_participant(engine: CommitEngine, bugs: Bugs) -> Result<(), String> {
 
 #[test]
 fn scenario_12_a_participant_is_gone_while_a_reader_waits_there() {
-    demand_sound_of(&ENGINES, a_lost_participant);
+    demand_of(&ENGINES, a_lost_participant, Bug::ForgetLocks);
 }
 
 /// Scenario 13: R has read x at B, which is started again and has no note of that. T2 overwrites x, and z at C, which R reads then.
@@ -480,7 +480,7 @@ fn scenario_19_readers_of_all_partitions_in_a_storm_of_updates() {
             (0..3).flat_map(|partition| [0, 1].map(|nth| w.list_in(partition, nth))).collect();
         let nodes: Vec<_> = (0..3).flat_map(|partition| w.members(partition)).collect();
         let (mut readers, mut updates) = (Vec::new(), Vec::new());
-        for nth in 0..300usize {
+        for nth in 0..150usize {
             let node = nodes[nth * 5 % nodes.len()];
             let [one, other, third] = [nth * 7, nth * 11 + 3, nth * 13 + 1].map(|n| lists[n % lists.len()]);
             if nth % 3 == 0 {
@@ -492,9 +492,9 @@ fn scenario_19_readers_of_all_partitions_in_a_storm_of_updates() {
         }
         readers.into_iter().for_each(|txn| w.committed(txn));
         let ended = updates.into_iter().map(|txn| w.answered(txn).status);
-        assert!(ended.filter(|status| *status == OutcomeStatus::Committed).count() > 100);
+        assert!(ended.filter(|status| *status == OutcomeStatus::Committed).count() > 50);
         let sum = |name| nodes.iter().map(|node| w.gauge(*node, name)).sum::<f64>();
-        assert!(sum("ordain_coordinator_failed_total{reason=\"validation\"}") > 50.0, "{}", engine.name);
+        assert!(sum("ordain_coordinator_failed_total{reason=\"validation\"}") > 20.0, "{}", engine.name);
         assert_eq!(sum("ordain_coordinator_readers_refused_total"), 0.0, "{}", engine.name);
         assert_eq!(w.end(), Ok(()), "{}", engine.name);
     }

@@ -171,13 +171,13 @@ fn schedule_6_a_partition_without_a_majority_stops_nobody_else() {
 
 // ---- schedule 14 -------------------------------------------------------------------------------------------
 
-/// Numbers that are not agreed on: A1 proposes a dozen decisions and is cut off; A2 gives their numbers to others. T4, of home B, reads v at B
+/// Numbers that are not agreed on: A1 proposes a dozen decisions and is cut off; A2 gives their numbers to others. T4, of home C, reads v at B
 /// before T2, and x at A2 after it; T2 writes both, with a number that A1 has proposed. Were a proposed number told, T4's snapshot would have
 /// T2's, and T4 half of T2.
 fn numbers_not_agreed_on(engine: CommitEngine, bugs: Bugs) -> Result<(), String> {
-    let mut w = World::new(engine, 2, bugs);
-    let (x, v, own) = (w.list_in(0, 0), w.list_in(1, 0), w.list_in(1, 1));
-    let (a1, b) = (w.led_by(0), w.led_by(1));
+    let mut w = World::new(engine, 3, bugs);
+    let [x, v, own] = [0, 1, 2].map(|partition| w.list_in(partition, 0));
+    let (a1, c) = (w.led_by(0), w.led_by(2));
     let members = w.members(0);
     let unheard = w.hold(move |from, to, message| {
         from.node == a1 && members.contains(&to.node) && to.node != a1 && matches!(message, Message::Group(_))
@@ -188,13 +188,13 @@ fn numbers_not_agreed_on(engine: CommitEngine, bugs: Bugs) -> Result<(), String>
     w.run(millis(20));
     w.depose(a1);
     let a2 = w.another_leads(0, a1);
-    let late = hold_accesses(&mut w, b, a2);
-    let t4 = w.ask_in(b, Some((w.session_in(1), 1)), &[Do::Read(v), Do::Read(x), Do::Append(own)]);
+    let late = hold_accesses(&mut w, c, a2);
+    let t4 = w.ask_in(c, Some((w.session_in(2), 1)), &[Do::Read(v), Do::Read(x), Do::Append(own)]);
     w.run(millis(5));
     let t2 = w.ask_in(a2, Some((w.session_in(0), 1)), &[Do::Append(x), Do::Append(v)]);
+    w.committed(t2);
     w.run(millis(20));
     w.release(late);
-    w.committed(t2);
     w.committed(t4);
     w.release(unheard);
     w.end()
