@@ -8,7 +8,7 @@ use ordain_model::{
 };
 use ordain_role::{Directory, NodeId};
 
-use crate::faults::Faults;
+use crate::faults::{Fault, Faults};
 use crate::figures::{Figures, percent};
 use crate::load::Load;
 use crate::operations::Operations;
@@ -309,8 +309,12 @@ impl<S: System> Simulator<'_, S> {
         }
     }
 
-    /// Lets time pass until no role keeps anything of what is over.
+    /// Lets time pass until no role keeps anything of what is over. Where clocks jump that may be far off: what was noted by a clock that was ahead is
+    /// kept until the others have come so far.
     fn rest(&mut self) {
+        if self.config.faults.has(Fault::Clock) {
+            return;
+        }
         let bound = self.now.plus(REST_MAX);
         while let Some(reason) = self.kept().filter(|_| self.failed.is_none()) {
             if self.now >= bound {

@@ -63,3 +63,89 @@ pub(super) fn check(logs: &Logs) -> Result<(), Violation> {
     }
     Ok(())
 }
+
+#[cfg(test)]
+mod tests {
+    use std::sync::Arc;
+
+    use ordain_commit::{
+        Age, Announced, Bounds, Commit, Entry, Lead, Prepare, Seen, Term, TransactionId, View,
+    };
+    use ordain_model::{Epoch, Millis};
+
+    use super::*;
+
+    const HOME: Lead = Lead { partition: PartitionId(1), term: Term(1) };
+    const OWN: PartitionId = PartitionId(0);
+
+    fn who(number: u64) -> AttemptId {
+        AttemptId { transaction: TransactionId { home: HOME, number }, attempt: 1 }
+    }
+
+    fn view() -> View {
+        View::of(Seen::NOTHING)
+    }
+
+    fn commit(number: u64, participants: Vec<PartitionId>) -> Content {
+        let (low, ceiling, session, reply, changes, writes) = Default::default();
+        let (attempt, age, view) = (who(number), Age(1), view());
+        Content::Commit(Commit {
+            attempt,
+            age,
+            view,
+            low,
+            ceiling,
+            session,
+            reply,
+            changes,
+            writes,
+            participants,
+        })
+    }
+
+    fn prepare(number: u64) -> Content {
+        let (ceiling, changes, writes, holds) = Default::default();
+        let (attempt, bounds, view) = (who(number), Bounds::at(Age(1)), view());
+        Content::Prepare(Prepare { attempt, bounds, view, ceiling, changes, writes, holds })
+    }
+
+    fn outcome(number: u64, after: u64) -> Content {
+        let with =
+            ordain_commit::Commitment { stamp: Age(1), view: view().decided(HOME.partition, number), after };
+        Content::Outcome(who(number), Some(with))
+    }
+
+    fn announce(number: u64) -> Content {
+        Content::Announce(vec![Announced { home: HOME, number, low: 0 }])
+    }
+
+    /// The report on two logs: the home has decided 2 with the other partition, 3 alone and 4 with it, and the other one has these entries.
+    fn report(own: Vec<Content>) -> Option<String> {
+        let home = vec![commit(2, vec![OWN]), commit(3, vec![]), commit(4, vec![OWN])];
+        let log = |contents: Vec<Content>| -> Entries {
+            let contents = [Content::Begin].into_iter().chain(contents);
+            let entry = |(place, content)| {
+                let place = Epoch(place);
+                (place, Arc::new(Entry { place, term: Term(1), now: Millis(0), content, agreed: None }))
+            };
+            (1..).zip(contents).map(entry).collect()
+        };
+        let logs = Logs::from([(OWN, log(own)), (HOME.partition, log(home))]);
+        check(&logs).err().map(|violation| violation.to_string())
+    }
+
+    #[test]
+    fn a_number_that_was_heard_too_early_is_found() {
+        let sound = vec![prepare(2), prepare(4), announce(1), outcome(2, 0), announce(3), outcome(4, 2)];
+        assert_eq!(report(sound), None);
+        let wrong = [
+            (vec![announce(5)], "its last decision was before that"),
+            (vec![prepare(2), announce(3)], "decided as 2, is not installed"),
+            (vec![prepare(2), prepare(4), outcome(4, 0)], "decided as 2, is not installed"),
+        ];
+        for (own, expected) in wrong {
+            let found = report(own).unwrap_or_default();
+            assert!(found.contains(expected), "{found}");
+        }
+    }
+}

@@ -408,6 +408,20 @@ fn fwkv_has_fresh_parallel_snapshots_with_all_faults() {
     demand_level("fwkv", 6);
 }
 
+/// Clocks do not jump, so that all is forgotten in time: at the end nothing names a reader.
+#[test]
+fn snapshots_leave_no_name_of_a_reader() {
+    let faults = Faults::ALL.without(Fault::Clock).to_string();
+    for (engine, profile) in [("fwkv", "steady"), ("fwkv", "storm"), ("walter", "storm")] {
+        let given = ["--engine", engine, "--profile", profile, "--faults", &faults, "--txns", "300"];
+        for shape in
+            [&["--partitions", "2"][..], &["--replicas", "3"], &["--partitions", "2", "--replicas", "3"]]
+        {
+            demand_sound(&[&given, shape].concat(), 0..2);
+        }
+    }
+}
+
 #[test]
 fn maat_is_sound_with_each_prewrite_and_whatever_stamps_it_keeps() {
     for options in
