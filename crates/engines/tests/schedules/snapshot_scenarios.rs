@@ -96,7 +96,7 @@ fn both_before(engine: CommitEngine) -> BTreeSet<Anomaly> {
         let txn = w.ask(node, &[Do::Read(x), Do::Read(y)]);
         w.committed(txn);
     }
-    w.end_showing().unwrap()
+    w.end_showing().expect("answers of its level")
 }
 
 /// Scenario 4 with readers that overlap: R1 has read y and R2 has read x when T1 writes x and T2 writes y. Then R1 reads x, and R2 reads y.
@@ -111,7 +111,7 @@ fn overlapping(engine: CommitEngine) -> BTreeSet<Anomaly> {
     }
     [late_x, late_y].into_iter().for_each(|number| w.release(number));
     [r1, r2].into_iter().for_each(|txn| w.committed(txn));
-    w.end_showing().unwrap()
+    w.end_showing().expect("answers of its level")
 }
 
 /// The checker finds a long fork in what the level allows. With `fwkv` there is none where both updates have ended before the readers begin, and

@@ -412,13 +412,10 @@ fn fwkv_has_fresh_parallel_snapshots_with_all_faults() {
 #[test]
 fn snapshots_leave_no_name_of_a_reader() {
     let faults = Faults::ALL.without(Fault::Clock).to_string();
-    for (engine, profile) in [("fwkv", "steady"), ("fwkv", "storm"), ("walter", "storm")] {
-        let given = ["--engine", engine, "--profile", profile, "--faults", &faults, "--txns", "300"];
-        for shape in
-            [&["--partitions", "2"][..], &["--replicas", "3"], &["--partitions", "2", "--replicas", "3"]]
-        {
-            demand_sound(&[&given, shape].concat(), 0..2);
-        }
+    for profile in ["steady", "storm"] {
+        let given = ["--engine", "fwkv", "--profile", profile, "--faults", &faults, "--txns", "300"];
+        demand_sound(&[&given[..], &["--replicas", "3"]].concat(), 0..1);
+        demand_sound(&[&given[..], &["--partitions", "2", "--replicas", "3"]].concat(), 0..2);
     }
 }
 
