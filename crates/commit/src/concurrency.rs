@@ -305,6 +305,14 @@ pub trait ConcurrencyControl: Debug + Send {
     /// The first invariant that is broken, with the attempt or record.
     fn check(&self, store: &MemoryStore, is_live: &dyn Fn(AttemptId) -> bool) -> Result<(), String>;
 
+    /// Checks that nothing is kept of attempts that are over, when none was under way for so long that all is forgotten.
+    ///
+    /// # Errors
+    /// What is kept.
+    fn check_at_rest(&self) -> Result<(), String> {
+        Ok(())
+    }
+
     /// Reports gauges and counters of the participant's locks, by the names that metrics show.
     fn gauges(&self, report: &mut dyn FnMut(&'static str, f64));
 }

@@ -104,6 +104,11 @@ impl Live {
         }
     }
 
+    /// True if it can do nothing but read.
+    fn only_reads(&self) -> bool {
+        self.open.is_none() && self.chunk.txns()[self.at].read_only
+    }
+
     /// True if a part of it was answered: no other attempt may be made.
     fn is_shown(&self) -> bool {
         self.open.as_ref().is_some_and(|open| open.is_shown)
@@ -191,6 +196,8 @@ pub struct Counts {
     /// Attempts that came to nothing: refused by a concurrency control or another partition, begun again at a later time, or given
     /// up for a lost message, a changed leader, or time.
     pub failed: Reasons,
+    /// Attempts that were to read alone, and that a concurrency control has refused.
+    pub readers_refused: u64,
     /// Transactions that aborted.
     pub aborted: Reasons,
     /// Commits of several partitions.
@@ -636,6 +643,9 @@ impl Coordinator {
     /// a part of it ends for this reason.
     fn retry_later(&mut self, number: u64, reason: Abort, desk: &mut Desk<'_>) {
         self.counts.failed.count(reason);
+        let is_reader =
+            reason == desk.site.refusal && self.live.get(&number).is_some_and(|live| live.only_reads());
+        self.counts.readers_refused += u64::from(is_reader);
         if self.live.get(&number).is_some_and(|live| live.is_shown()) {
             return self.lose(number, reason, desk);
         }
@@ -836,7 +846,7 @@ impl Coordinator {
 /// What an earlier attempt was told of is decided: the next one may well have it in its snapshot.
 fn first_view(live: &Live, desk: &Desk<'_>) -> (Reads, View) {
     let txn = &live.chunk.txns()[live.at];
-    let only_reads = live.open.is_none() && txn.read_only;
+    let only_reads = live.only_reads();
     let reads = match desk.site.snapshots {
         Snapshots::Never => return (Reads::Newest, View::NONE),
         Snapshots::AtFirstRead if only_reads => Reads::Newest,

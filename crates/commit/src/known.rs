@@ -162,8 +162,13 @@ impl Known {
     pub fn see(&mut self, view: &View, living: &Living) {
         if view.is_some() && !self.forgets {
             self.seen.join(view.seen());
-            self.seen.anti.retain(|who| living.has(who));
+            self.outlive(living);
         }
+    }
+
+    /// Some readers are over.
+    pub fn outlive(&mut self, living: &Living) {
+        self.seen.anti.retain(|who| living.has(who));
     }
 }
 
@@ -271,5 +276,8 @@ mod tests {
         assert!(living.outlive(lead(2), 6));
         known.see(&view([4, 5]), &living);
         assert_eq!((known.seen().anti.len(), known.seen().vector.of(HOME)), (1, 4));
+        assert!(living.outlive(lead(2), 8));
+        known.outlive(&living);
+        assert!(known.seen().anti.is_empty(), "though clients see nothing more");
     }
 }

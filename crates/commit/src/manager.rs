@@ -408,6 +408,7 @@ impl Manager {
         self.appender.note(entry.place);
         self.appender.reserve(self.agreed.ceiling());
         self.clock = self.clock.max(entry.now);
+        self.known.outlive(self.agreed.living());
         self.giver.applied();
         if matches!(entry.content, Content::Mark) {
             self.giver.cut(entry.place, &mut self.agreed, self.site.bugs, out);
@@ -744,6 +745,16 @@ impl Role for Manager {
         self.relay.check()
     }
 
+    fn check_at_rest(&self) -> Result<(), String> {
+        match [&self.known.seen().anti, &self.agreed.followed().anti]
+            .into_iter()
+            .find(|anti| !anti.is_empty())
+        {
+            Some(anti) => Err(format!("readers that are over are named: {anti:?}")),
+            None => Ok(()),
+        }
+    }
+
     fn gauges(&self, report: &mut dyn FnMut(&'static str, f64)) {
         match &self.founding {
             Some(founding) => report("ordain_manager_unfounded", founding.missing() as f64),
@@ -755,6 +766,7 @@ impl Role for Manager {
         report("ordain_manager_untold", (self.coordinator.untold() + self.hearing.unwritten_words()) as f64);
         report("ordain_coordinator_committed_total", counts.committed as f64);
         report("ordain_coordinator_attempts_total", counts.attempts as f64);
+        report("ordain_coordinator_readers_refused_total", counts.readers_refused as f64);
         counts.failed.report(&figures::FAILED, report);
         counts.aborted.report(&figures::ABORTED, report);
         report("ordain_coordinator_distributed_total", counts.distributed as f64);

@@ -688,6 +688,10 @@ impl Role for Participant {
         }
     }
 
+    fn check_at_rest(&self) -> Result<(), String> {
+        self.control.check_at_rest()
+    }
+
     fn digests(&self, report: &mut dyn FnMut(DigestSpan)) {
         self.digests.iter().flat_map(Digests::spans).for_each(&mut *report);
         report(DigestSpan { first: self.applied, last: self.applied, digest: self.digest() });

@@ -23,6 +23,7 @@ mod configurations;
 mod cuts;
 mod deterministic;
 mod groups;
+mod heard;
 mod lives;
 mod load;
 mod measured;

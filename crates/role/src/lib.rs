@@ -311,6 +311,14 @@ pub trait Role: Send {
         Ok(())
     }
 
+    /// Checks that nothing is kept of what is over; called by the simulator when nothing was under way for some seconds.
+    ///
+    /// # Errors
+    /// What is kept.
+    fn check_at_rest(&self) -> Result<(), String> {
+        Ok(())
+    }
+
     /// Numbers that an operator may want to see, by metric name (`_total` for counters), which may end in one label:
     /// `name{label="value"}`.
     fn gauges(&self, report: &mut dyn FnMut(&'static str, f64)) {
@@ -329,7 +337,7 @@ pub trait Role: Send {
 }
 
 /// Writes the methods by which a role reports on itself, in the implementation of [`Role`] for one that wraps another: name,
-/// check, gauges, histograms and digests are those of the role inside.
+/// checks, gauges, histograms and digests are those of the role inside.
 #[macro_export]
 macro_rules! reports_of {
     ($me:ident => $inner:expr) => {
@@ -339,6 +347,10 @@ macro_rules! reports_of {
 
         fn check(&$me) -> Result<(), String> {
             $inner.check()
+        }
+
+        fn check_at_rest(&$me) -> Result<(), String> {
+            $inner.check_at_rest()
         }
 
         fn gauges(&$me, report: &mut dyn FnMut(&'static str, f64)) {

@@ -8,7 +8,7 @@ use ordain_model::{
 };
 use ordain_role::{Directory, NodeId};
 
-use crate::faults::Faults;
+use crate::faults::{Fault, Faults};
 use crate::figures::{Figures, percent};
 use crate::load::Load;
 use crate::operations::Operations;
@@ -17,6 +17,9 @@ use crate::system::System;
 use crate::trace::Sink;
 use crate::verdict::{Ending, Verdict};
 use crate::workload::Workload;
+
+/// Nothing is kept of what is over when nothing was under way for so long.
+const REST_MAX: Micros = Micros::from_millis(20_000);
 
 /// The input of a run, besides the system and the workload.
 #[derive(Clone, Debug)]
@@ -200,6 +203,7 @@ pub fn run_seed<'a, S: System>(
     }
     let lists = simulator.read_lists();
     simulator.drain();
+    simulator.rest();
     let mut digests = simulator.digests();
     if config.power_cycle && simulator.failed.is_none() {
         simulator.power_cycle();
@@ -207,6 +211,7 @@ pub fn run_seed<'a, S: System>(
         simulator.drain();
         simulator.ask_again();
         simulator.settle();
+        simulator.rest();
         digests.extend(simulator.digests());
     }
     simulator.audit();
@@ -302,6 +307,32 @@ impl<S: System> Simulator<'_, S> {
             let violation = Violation::new(ViolationKind::Stuck, text);
             self.fail(waiting.into_iter().take(8).fold(violation, Violation::of));
         }
+    }
+
+    /// Lets time pass until no role keeps anything of what is over. Where clocks jump that may be far off: what was noted by a clock that was ahead is
+    /// kept until the others have come so far.
+    fn rest(&mut self) {
+        if self.config.faults.has(Fault::Clock) {
+            return;
+        }
+        let bound = self.now.plus(REST_MAX);
+        while let Some(reason) = self.kept().filter(|_| self.failed.is_none()) {
+            if self.now >= bound {
+                let text = format!("{REST_MAX} us after the last request {reason}");
+                return self.fail(Violation::new(ViolationKind::Invariant, text));
+            }
+            self.advance(Micros::from_millis(500));
+        }
+    }
+
+    /// The first role that keeps something of what is over.
+    fn kept(&self) -> Option<String> {
+        let up = self.nodes.iter().enumerate().filter(|(_, node)| node.up && self.config.asks_roles);
+        let mut roles = up.flat_map(|(number, node)| node.roles.values().map(move |slot| (number, slot)));
+        roles.find_map(|(number, slot)| {
+            let reason = slot.role.check_at_rest().err()?;
+            Some(format!("node {number}, {}: {reason}", slot.role.name()))
+        })
     }
 
     /// Asks for the workload's audits, one after the other, at any node.

@@ -10,11 +10,12 @@
 //!
 //! A read waits for a validated writer whose decision it might have to see, and for nothing else. The rules stand in `docs/protocols/fwkv.md`.
 
+mod checks;
 mod marks;
 #[cfg(test)]
 mod tests;
 
-use std::collections::{BTreeMap, VecDeque};
+use std::collections::VecDeque;
 
 use ordain_commit::options::{BACKOFF, FRESH_BEGIN, GC_IDS, INSTALL, PROPAGATE_DELAY_US};
 use ordain_commit::{
@@ -696,9 +697,9 @@ impl ConcurrencyControl for ParallelSnapshots {
             let ParallelSnapshots { records, floor, living, .. } = self;
             let marks = records.at_mut(place);
             let versions = &mut marks.versions;
-            let names_living = versions.newest.iter().any(|seen| seen.anti.iter().any(|who| living.has(who)));
-            if marks.queued == 1 && names_living {
-                // A reader under way may need what is older.
+            // Who must not see what has overwritten the oldest may need that.
+            let second = versions.older.get(1).map_or(versions.newest.as_ref(), |older| older.seen.as_ref());
+            if second.iter().any(|seen| seen.anti.iter().any(|who| living.has(who))) {
                 self.installed.push_back((to, place));
                 continue;
             }
@@ -752,75 +753,11 @@ impl ConcurrencyControl for ParallelSnapshots {
     }
 
     fn check(&self, store: &MemoryStore, is_live: &dyn Fn(AttemptId) -> bool) -> Result<(), String> {
-        let mut known: BTreeMap<RecordId, Marks> = BTreeMap::new();
-        let mut table = Table::default();
-        for at in self.attempts.places() {
-            let attempt = &self.attempts[at as usize];
-            attempt.check(is_live)?;
-            let locked = self.locked(at as usize);
-            for (record, _) in attempt.held.iter() {
-                known.entry(record).or_default().holders += 1;
-            }
-            if attempt.kept.is_validated {
-                table.locks.add(self.table_lock(at as usize));
-                for (record, writes) in locked {
-                    let marks = known.entry(record).or_default();
-                    match writes {
-                        true if marks.writer.is_some() => {
-                            return Err(format!(
-                                "attempt {} writes what another does: {record:?}",
-                                attempt.id
-                            ));
-                        }
-                        true => marks.writer = Some(at),
-                        false => marks.checkers += 1,
-                    }
-                }
-            }
-            if let Some((.., barrier)) = attempt.kept.waits {
-                match barrier {
-                    Target::Record(record) => known.entry(record).or_default().waiters.push(at),
-                    Target::Table => table.waiters.push(at),
-                }
-            }
-        }
-        let mut waiters = self.table.waiters.clone();
-        waiters.sort_unstable();
-        table.waiters.sort_unstable();
-        if waiters != table.waiters || self.table.locks != table.locks {
-            return Err(format!("the table has {:?}, and attempts know of {table:?}", self.table));
-        }
-        let queued: usize = self.records.iter().map(|of| of.marks.queued as usize).sum();
-        if queued != self.installed.len() {
-            return Err(format!(
-                "{queued} versions are to be forgotten, and {} are queued",
-                self.installed.len()
-            ));
-        }
-        for of in self.records.iter() {
-            let (marks, found) = (&of.marks, known.remove(&of.record).unwrap_or_default());
-            if !self.records.get(store, of.record).is_some_and(|own| std::ptr::eq(own, marks)) {
-                return Err(format!("{:?} has marks and the lock word {}", of.record, store.lock(of.record)));
-            }
-            if marks.are_idle() {
-                return Err(format!("{:?} has marks that nobody needs: {marks:?}", of.record));
-            }
-            let (mut waiting, mut expected) = (marks.waiters.clone(), found.waiters);
-            waiting.sort_unstable();
-            expected.sort_unstable();
-            let is_as = (marks.holders, marks.writer, marks.checkers, waiting)
-                == (found.holders, found.writer, found.checkers, expected);
-            if !is_as || marks.writer.is_none() && !marks.waiters.is_empty() {
-                return Err(format!("{:?} has {marks:?}, and attempts know of others", of.record));
-            }
-            check_readers(marks, |at| self.attempts[at as usize].held.get(of.record).is_some())
-                .and_then(|()| check_versions(&marks.versions))
-                .map_err(|reason| format!("{:?}: {reason}: {marks:?}", of.record))?;
-        }
-        match known.first_key_value() {
-            Some((record, known)) => Err(format!("{record:?} has no marks, and attempts know of {known:?}")),
-            None => Ok(()),
-        }
+        self.check_all(store, is_live)
+    }
+
+    fn check_at_rest(&self) -> Result<(), String> {
+        self.check_names()
     }
 
     fn gauges(&self, report: &mut dyn FnMut(&'static str, f64)) {
@@ -836,27 +773,5 @@ impl ConcurrencyControl for ParallelSnapshots {
         report("ordain_snapshots_refused_total{reason=\"age\"}", by_age as f64);
         report("ordain_snapshots_refused_total{reason=\"gate\"}", by_gate as f64);
         report("ordain_snapshots_gate_closed_total", self.gate.closings() as f64);
-    }
-}
-
-/// Checks that readers of a record hold it, each once.
-fn check_readers(marks: &Marks, holds: impl Fn(u32) -> bool) -> Result<(), &'static str> {
-    let mut readers = marks.readers.clone();
-    readers.sort_unstable();
-    match readers.windows(2).any(|two| two[0] == two[1]) || !readers.iter().all(|at| holds(*at)) {
-        true => Err("it has readers that do not hold it, or twice"),
-        false => Ok(()),
-    }
-}
-
-/// Checks that the newest version follows the one before it (invariant I1). Those before it were the newest once.
-fn check_versions(versions: &marks::Versions) -> Result<(), &'static str> {
-    let before = versions.older.last().and_then(|older| older.seen.as_ref());
-    let follows = |(before, newest): (&Seen, &Seen)| {
-        newest.vector.covers(&before.vector) && newest.vector != before.vector
-    };
-    match before.zip(versions.newest.as_ref()).is_none_or(follows) {
-        true => Ok(()),
-        false => Err("a version does not follow the one before it"),
     }
 }

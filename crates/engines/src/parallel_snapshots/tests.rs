@@ -111,7 +111,6 @@ impl Shard {
             let value = Some(Value::String(number.to_le_bytes().to_vec()));
             self.control.install(&mut self.store, record, Cell { value, ..Cell::ABSENT }, &with, Gsn(number));
         }
-        self.check();
     }
 
     fn finishes(&mut self, n: u64, ending: Ending) -> Vec<u64> {
@@ -130,6 +129,11 @@ impl Shard {
         }
         assert!(self.validates(n), "{n}");
         self.installs(n, keys);
+    }
+
+    fn kept(&mut self, n: u64) -> &mut Kept {
+        let at = self.control.attempts.find(attempt(n)).unwrap();
+        &mut self.control.attempts[at].kept
     }
 
     fn check(&self) {
@@ -394,6 +398,106 @@ fn versions_are_forgotten_with_time() {
     assert_eq!(begun.read(21, b"x"), 0);
 }
 
+/// Sheet fwkv.md, scenario 18: x and y are written each second while a reader of x sleeps for ten. Its y is there yet, however many have
+/// overwritten it; what an update with an old snapshot would see is not.
+#[test]
+fn what_a_sleeping_reader_may_see_is_kept() {
+    let time = |seconds: u64| Age::first_at(ordain_model::Millis(1_000_000 + 1_000 * seconds));
+    let older = |shard: &mut Shard| {
+        let y = shard.record(b"y");
+        shard.control.records.get(&shard.store, y).map_or(0, |marks| marks.versions.older.len())
+    };
+    for takes in [Snapshots::AtFirstRead, Snapshots::AtBegin] {
+        let mut shard = Shard::new(takes);
+        shard.control.advance(&mut shard.store, time(0));
+        shard.overwrites(1, &[b"x", b"y"]);
+        let reads = if takes == Snapshots::AtBegin { Reads::Fixed } else { Reads::Newest };
+        shard.enters(100, reads, &[1]);
+        assert_eq!(shard.read(100, b"x"), 1);
+        for second in 1..=10 {
+            shard.overwrites(1 + second, &[b"x", b"y"]);
+            shard.control.advance(&mut shard.store, time(second));
+            shard.check();
+        }
+        match takes {
+            Snapshots::AtFirstRead => assert_eq!((shard.read(100, b"y"), shard.sees(100, b"x")), (1, 1)),
+            _ => assert_eq!(
+                shard.access(100, b"y", Mode::Shared),
+                Verdict::Refused,
+                "never told that it is absent"
+            ),
+        }
+        shard.finishes(100, Ending::Committed(Age(0)));
+        let mut living = Living::default();
+        living.outlive(attempt(100).home(), 101);
+        shard.control.outlive(&living);
+        // Those that another one would need come first, and go first.
+        for second in [11, 17, 23] {
+            shard.overwrites(100 + second, &[b"x", b"y"]);
+            shard.control.advance(&mut shard.store, time(second));
+            shard.check();
+        }
+        assert!(older(&mut shard) <= 2, "{}", older(&mut shard));
+    }
+}
+
+/// Sheet fwkv.md, scenario 21: a hundred thousand readers of one record, five at a time, and an overwrite after each ten.
+#[test]
+fn readers_of_a_hot_record_leave_nothing() {
+    let mut shard = Shard::new(Snapshots::AtFirstRead);
+    let (x, mut ended, mut most) = (shard.record(b"x"), Ended::default(), 0);
+    for n in 1..=100_000u64 {
+        let who = attempt(1_000_000 + n);
+        shard.control.enter(who, Age(n), &Snapshot { reads: Reads::Newest, vector: Vector::NOTHING });
+        let verdict = shard.control.access(&mut shard.store, who, Age(n), Target::Record(x), Mode::Shared);
+        assert_eq!(verdict, Verdict::Granted);
+        if n > 5 {
+            let over = attempt(1_000_000 + n - 5);
+            shard.control.finish(&mut shard.store, over, Ending::Committed(Age(n)), &mut ended);
+        }
+        if n % 10 == 0 {
+            // The number of its last decision is as old as the word of its readers.
+            let mut living = Living::default();
+            living.outlive(who.home(), 1_000_000 + n - 10);
+            shard.control.outlive(&living);
+            shard.control.advance(&mut shard.store, Age::first_at(ordain_model::Millis(1_000_000 + n)));
+            shard.overwrites(n, &[b"x"]);
+            let marks = shard.control.records.get(&shard.store, x).unwrap();
+            let named = marks.versions.newest(&shard.control.floor).anti.len();
+            most = most.max(named).max(marks.readers.len());
+            assert!((1..=11).contains(&named), "after {n} readers {named} are named");
+        }
+    }
+    assert!(most <= 11 && shard.control.attempts.len() <= 5);
+    assert!(shard.control.check_at_rest().is_err(), "the last ones are under way");
+    let mut living = Living::default();
+    living.outlive(attempt(1).home(), 2_000_000);
+    shard.control.outlive(&living);
+    for millis in [1_200_000, 1_206_000] {
+        shard.control.advance(&mut shard.store, Age::first_at(ordain_model::Millis(millis)));
+    }
+    (99_996..=100_000).for_each(|n| _ = shard.finishes(1_000_000 + n, Ending::Aborted));
+    assert_eq!(shard.control.check_at_rest(), Ok(()));
+}
+
+/// Sheet fwkv.md, E4 and invariant I7: a snapshot that is fixed stays as it is, whatever later accesses come with.
+#[test]
+fn what_was_fixed_once_stays() {
+    let mut shard = Shard::new(Snapshots::AtFirstRead);
+    shard.overwrites(1, &[b"x", b"y"]);
+    for (n, reads) in [(10, Reads::Fixed), (11, Reads::First)] {
+        shard.enters(n, reads, &[1]);
+        assert_eq!(shard.read(n, b"x"), 1);
+    }
+    shard.overwrites(2, &[b"y", b"z"]);
+    for n in [10, 11] {
+        for reads in [Reads::Fixed, Reads::First] {
+            shard.enters(n, reads, &[2]);
+            assert_eq!((shard.read(n, b"z"), shard.read(n, b"y")), (0, 1), "{n}");
+        }
+    }
+}
+
 /// Who finds a record expired takes along who has seen it there.
 #[test]
 fn an_expired_record_counts_as_removed() {
@@ -451,11 +555,35 @@ fn a_broken_state_is_found() {
         (marks(|marks| marks.queued = 0), "are queued"),
         (marks(|marks| marks.versions.older[0].seen = marks.versions.newest.clone()), "does not follow"),
         (broken(|shard, x| shard.store.set_lock(x, 0)), "has marks and the lock word"),
+        (
+            broken(|shard, _| shard.kept(2).seen.vector = Vector::NOTHING),
+            "does not follow what it overwrites",
+        ),
+        (
+            marks(|marks| marks.versions.newest.iter_mut().for_each(|newest| newest.anti.add(attempt(12)))),
+            "does not follow what it overwrites",
+        ),
         (broken(|shard, _| shard.control.table.waiters.push(7)), "the table has"),
     ];
     for (report, expected) in reports {
         assert!(report.contains(expected), "{report}");
     }
+}
+
+#[test]
+fn a_name_that_is_left_is_found_at_rest() {
+    let mut shard = Shard::new(Snapshots::AtFirstRead);
+    shard.overwrites(1, &[b"x"]);
+    assert_eq!(shard.control.check_at_rest(), Ok(()));
+    shard.reads(10);
+    shard.read(10, b"x");
+    assert!(shard.control.check_at_rest().unwrap_err().contains("names readers"));
+    shard.overwrites(2, &[b"x"]);
+    shard.finishes(10, Ending::Committed(Age(0)));
+    assert!(shard.control.check_at_rest().unwrap_err().contains("names readers"), "2 does");
+    let mut shard = Shard::new(Snapshots::AtFirstRead);
+    shard.control.floor.anti.add(attempt(10));
+    assert!(shard.control.check_at_rest().unwrap_err().contains("are named"));
 }
 
 /// Each planted bug of the rules shows what its rule prevents.

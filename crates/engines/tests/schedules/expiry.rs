@@ -27,6 +27,7 @@ fn schedule_17(engine: CommitEngine, bugs: Bugs, changes: bool) -> Result<(), St
         w.set_ahead(a, millis(60_000));
         let written = w.command(b1, ids::SET, &[&k, b"v", b"PX", b"30000"]);
         w.committed(written);
+        w.run(millis(20));
         // It writes nothing, so that no entry of B's log tells of its time.
         let t1 = w.command(a, ids::MGET, &[&other, &k]);
         w.committed(t1);

@@ -8,6 +8,8 @@ mod cuts;
 mod expiry;
 mod rows;
 mod scenarios;
+mod snapshot_scenarios;
+mod snapshots;
 mod sources;
 mod stamps;
 mod tables;

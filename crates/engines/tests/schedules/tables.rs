@@ -83,6 +83,7 @@ fn promised_insert(
     let t1 = w.command(a, ids::MSET, &[&own, b"1", &k, b"1"]);
     w.committed(t1);
     w.until("the decision", World::holds_something);
+    w.run(millis(20));
     if changes {
         w.depose(b1);
         w.another_leads(1, b1);

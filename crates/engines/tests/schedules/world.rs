@@ -6,7 +6,7 @@ use std::sync::Arc;
 
 use ordain_checker::Level;
 use ordain_checker::dependencies::history;
-use ordain_checker::dependencies::{self, Observed, Outcome, Txn, judge, judge_within};
+use ordain_checker::dependencies::{self, Anomaly, Observed, Outcome, Txn, findings, judge, judge_within};
 use ordain_commit::{CommitEngine, CommitFamily, Content, Entry, Message, Order, Protocol};
 use ordain_family::{Family as _, NodeSettings, Opened as _, Services, places};
 use ordain_gateway::Gateway;
@@ -589,6 +589,14 @@ impl World {
     /// # Errors
     /// A node has stopped, something is not answered or not at rest, or the answers are not of the engine's level.
     pub fn end(self) -> Result<(), String> {
+        self.end_showing().map(|_| ())
+    }
+
+    /// Ends as [`World::end`], and answers what the answers show that no serial order does, as far as the engine's level allows it.
+    ///
+    /// # Errors
+    /// As [`World::end`].
+    pub fn end_showing(self) -> Result<BTreeSet<Anomaly>, String> {
         let (engine, options) = (self.family.engine, self.settings.options.clone());
         let seen = self.seen()?;
         let levels = match engine.order(&options) {
@@ -599,7 +607,8 @@ impl World {
             Order::Parallel => &[Level::SessionParallelSnapshot],
             Order::FreshParallel => &[Level::FreshParallelSnapshot],
         };
-        levels.iter().try_for_each(|level| judge(*level, &seen)).map_err(|finding| finding.to_string())
+        levels.iter().try_for_each(|level| judge(*level, &seen)).map_err(|finding| finding.to_string())?;
+        Ok(findings(Level::Serializable, &seen).anomalies().collect())
     }
 
     /// Ends as [`World::end`], and answers too whether the answers are those of the order of real time, but for transactions that are
@@ -619,6 +628,10 @@ impl World {
         self.holds.clear();
         self.deliver_held();
         self.run(Micros::from_millis(8_000));
+        let roles = self.nodes.iter().flat_map(|node| node.roles.values()).filter(|_| self.is_sound);
+        for role in roles {
+            role.check_at_rest().map_err(|reason| format!("a {} is not at rest: {reason}", role.name()))?;
+        }
         let lists: BTreeSet<u64> =
             self.asked.iter().flat_map(|asked| asked.ops.iter().map(list_of)).collect();
         let mut orders = BTreeMap::new();
@@ -721,8 +734,10 @@ impl World {
             return self.take_outcomes(message);
         }
         if let Message::Log(Log::Append(entry)) = &message {
-            let is_of_an_attempt =
-                !matches!(entry.content, Content::Begin | Content::Reserve(_) | Content::Mark);
+            let is_of_an_attempt = !matches!(
+                entry.content,
+                Content::Begin | Content::Reserve(_) | Content::Mark | Content::Announce(_)
+            );
             self.nodes[usize::from(to.node.0)].written += u64::from(is_of_an_attempt);
         }
         self.step(to, Event::Message { from, message });

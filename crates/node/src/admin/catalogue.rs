@@ -57,6 +57,7 @@ const METRICS: &[(&str, &str)] = &[
     ("ordain_coordinator_failed_total", "commit family: attempts that came to nothing, by reason; others may have followed."),
     ("ordain_coordinator_interactive", "commit family: interactive transactions that are open on the leader of their home."),
     ("ordain_coordinator_named_readers_total", "fwkv: how often a commit named a reader that must not see what it wrote, counted by the leader of its home."),
+    ("ordain_coordinator_readers_refused_total", "commit family: attempts that only read, and that a concurrency control has refused; others may have followed."),
     ("ordain_coordinator_single_total", "commit family: commits that the home partition wrote alone."),
     ("ordain_coordinator_transactions", "commit family: transactions under way on the leader of their home."),
     ("ordain_coordinator_unacknowledged", "commit family: commits that some partition has not said that it knows."),

@@ -31,6 +31,7 @@ use super::appends::{self, list_of};
 use super::cuts;
 use super::deterministic::CLUSTER;
 use super::groups::{self, Gauge};
+use super::heard;
 use super::lives::Lives;
 use super::mixed;
 use super::object_store::{VirtualStore, hasty};
@@ -690,6 +691,7 @@ impl System for CommitSystem {
         });
         let verdict = verdict.and(replayed);
         let verdict = verdict.and_then(|()| self.check_digests(&logs));
+        let verdict = verdict.and_then(|()| heard::check(&logs));
         let verdict = verdict.and_then(|()| {
             let node = |node| self.of(node, 0);
             let is_damaged = |node, place| self.lives.is_damaged(node, place);

@@ -408,6 +408,17 @@ fn fwkv_has_fresh_parallel_snapshots_with_all_faults() {
     demand_level("fwkv", 6);
 }
 
+/// Clocks do not jump, so that all is forgotten in time: at the end nothing names a reader.
+#[test]
+fn snapshots_leave_no_name_of_a_reader() {
+    let faults = Faults::ALL.without(Fault::Clock).to_string();
+    for profile in ["steady", "storm"] {
+        let given = ["--engine", "fwkv", "--profile", profile, "--faults", &faults, "--txns", "300"];
+        demand_sound(&[&given[..], &["--replicas", "3"]].concat(), 0..1);
+        demand_sound(&[&given[..], &["--partitions", "2", "--replicas", "3"]].concat(), 0..2);
+    }
+}
+
 #[test]
 fn snapshots_are_sound_with_each_way_to_tell_of_decisions_and_readers() {
     for (engine, options) in [
