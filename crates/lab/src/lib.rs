@@ -31,6 +31,7 @@ pub mod figures;
 mod host;
 mod html;
 mod interrupt;
+mod loading;
 mod meter;
 pub mod options;
 mod pauses;

@@ -11,7 +11,6 @@
 //! processor time of that very loop between entering and leaving it.
 
 mod gauges;
-mod loading;
 mod population;
 mod remote;
 mod sites;

@@ -20,8 +20,8 @@ use ordain_runtime::{Edge, Tokens, Turn};
 use ordain_workload::{Made, Source, Times};
 
 use super::LoopUse;
-use super::loading::{self, Loading};
 use super::waiting::{Turns, Waiting};
+use crate::loading::{Asked, TurnedAway};
 use crate::meter::{Meter, thread_cpu};
 use crate::schedule::{Schedule, next_request};
 use crate::stage::{Stage, Stages};
@@ -38,6 +38,16 @@ pub(super) enum Update {
     Failed(String),
     /// The population has ended, and its node with it.
     Gone(Place),
+}
+
+/// Transactions of loading under way at most: enough to hide a sync.
+const LOAD_WINDOW: usize = 64;
+
+/// The transactions of loading that have not taken effect yet: those under way, by client, and those that were turned away.
+#[derive(Debug)]
+struct Loading {
+    asked: Vec<Option<Asked>>,
+    turned: TurnedAway,
 }
 
 /// The place of a population.
@@ -222,19 +232,16 @@ impl<M: Message> Population<M> {
             stage: Stage::Load,
             done: false,
             stopping: false,
-            free: (0..loading::WINDOW as u32).collect(),
-            submitted: vec![(Micros(0), 0); clients.clients.max(loading::WINDOW)],
-            seen: vec![Token::NOTHING; clients.clients.max(loading::WINDOW)],
-            handed: vec![
-                Instant::now();
-                if clients.watch { clients.clients.max(loading::WINDOW) } else { 0 }
-            ],
+            free: (0..LOAD_WINDOW as u32).collect(),
+            submitted: vec![(Micros(0), 0); clients.clients.max(LOAD_WINDOW)],
+            seen: vec![Token::NOTHING; clients.clients.max(LOAD_WINDOW)],
+            handed: vec![Instant::now(); if clients.watch { clients.clients.max(LOAD_WINDOW) } else { 0 }],
             staleness: None,
             times: Vec::new(),
             clients,
             book,
             requests: Requests::default(),
-            loading: Loading::new(),
+            loading: Loading { asked: vec![None; LOAD_WINDOW], turned: TurnedAway::default() },
             begun: None,
             ended: None,
             missed: false,
@@ -394,7 +401,7 @@ impl<M: Message> Population<M> {
             let start = args.len();
             self.source.write_args(&mut ArgsBuilder::new(args));
             if self.stage == Stage::Load {
-                self.loading.ask(client, procedure, &args[start..]);
+                self.loading.asked[client as usize] = Some(Asked::first(procedure, &args[start..]));
             }
             list.push((client, procedure, start..args.len()));
         }
@@ -404,12 +411,13 @@ impl<M: Message> Population<M> {
     fn ask_again(&mut self) {
         let Self { free, loading, requests: Requests { list, args }, .. } = self;
         while let Some(client) = free.last().copied()
-            && let Some(asked) = loading.ask_again(client)
+            && let Some(asked) = loading.turned.next()
         {
             free.pop();
             let start = args.len();
             args.extend_from_slice(&asked.args);
             list.push((client, asked.procedure, start..args.len()));
+            loading.asked[client as usize] = Some(asked);
         }
     }
 
@@ -504,7 +512,9 @@ impl<M: Message> Population<M> {
             let is_committed = finished.status == OutcomeStatus::Committed;
             committed += u64::from(is_committed);
             if *stage == Stage::Load {
-                lost += u64::from(!self.loading.answered(client, finished.status));
+                let Loading { asked, turned } = &mut self.loading;
+                let asked = asked[client as usize].take();
+                lost += u64::from(!asked.is_some_and(|asked| turned.ended(asked, finished.status)));
                 return;
             }
             if let Some(answered_at) = watched {
@@ -756,7 +766,7 @@ mod tests {
         struct Fails;
         impl Check for Fails {
             fn check<M: Message>(self, mut bed: Bed<M>) {
-                for _ in 1..loading::ASKED_MAX {
+                for _ in 1..crate::loading::ASKED_MAX {
                     let chunks = bed.turn();
                     bed.answer(&chunks, OutcomeStatus::Busy);
                     assert!(bed.updates.try_recv().is_err());

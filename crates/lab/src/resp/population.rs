@@ -25,6 +25,7 @@ use rustix::time::{
 };
 
 use super::forms::Form;
+use crate::loading::{Asked, TurnedAway};
 use crate::meter::thread_cpu;
 use crate::schedule::{Schedule, next_request};
 use crate::stage::{Stage, Stages};
@@ -102,6 +103,8 @@ struct InFlight {
     replies: u32,
     /// Time at which it was asked, or was due.
     asked: Micros,
+    /// Itself, while loading: it may have to be asked for again.
+    load: Option<Asked>,
 }
 
 #[derive(Debug)]
@@ -165,6 +168,7 @@ pub struct Population {
     schedule: Option<Schedule>,
     stage: Stage,
     loaded: bool,
+    turned: TurnedAway,
     answered_at: Micros,
     args: Vec<u8>,
     reply: Vec<u8>,
@@ -212,6 +216,7 @@ impl Population {
             schedule: None,
             stage: Stage::Load,
             loaded: false,
+            turned: TurnedAway::default(),
             answered_at: Micros(0),
             args: Vec::new(),
             reply: Vec::new(),
@@ -369,19 +374,28 @@ impl Population {
             }
             full = 0;
             let Task { source, budget, .. } = &mut self.task;
-            let Some((Made { procedure, kind }, asked)) =
-                next_request(self.stage, &mut **source, self.schedule.as_mut(), budget, now)
-            else {
-                break;
+            let again = self.turned.next();
+            let (procedure, kind, asked) = match &again {
+                Some(again) => {
+                    self.args.clone_from(&again.args);
+                    (again.procedure, 0, now)
+                }
+                None => {
+                    let made = next_request(self.stage, &mut **source, self.schedule.as_mut(), budget, now);
+                    let Some((Made { procedure, kind }, asked)) = made else { break };
+                    self.args.clear();
+                    self.task.source.write_args(&mut ArgsBuilder::new(&mut self.args));
+                    (procedure, kind, asked)
+                }
             };
-            self.args.clear();
-            self.task.source.write_args(&mut ArgsBuilder::new(&mut self.args));
+            let is_load = self.stage == Stage::Load;
+            let load = again.or_else(|| is_load.then(|| Asked::first(procedure, &self.args)));
             let args = Args::parse(&self.args).context("a workload wrote arguments that are none")?;
             let connection = &mut self.connections[at];
             let before = connection.out.count;
             self.task.form.write(procedure, args, &mut connection.out)?;
             let replies = connection.out.count - before;
-            connection.in_flight.push_back(InFlight { procedure, kind, replies, asked });
+            connection.in_flight.push_back(InFlight { procedure, kind, replies, asked, load });
         }
         Ok(())
     }
@@ -409,13 +423,13 @@ impl Population {
             if front.replies > 0 {
                 continue;
             }
-            let Some(InFlight { procedure, kind, asked, .. }) = connection.in_flight.pop_front() else {
+            let Some(ended) = connection.in_flight.pop_front() else {
                 break;
             };
             self.reply.clear();
-            let status = self.task.form.read(procedure, &connection.replies, &mut self.reply)?;
+            let status = self.task.form.read(ended.procedure, &connection.replies, &mut self.reply)?;
             connection.replies.clear();
-            answered += u64::from(self.finish(status, kind, asked, now)?);
+            answered += u64::from(self.finish(status, ended, now)?);
         }
         self.connections[at].input.drain(..done);
         self.answered_at = now;
@@ -427,17 +441,16 @@ impl Population {
     fn finish(
         &mut self,
         status: OutcomeStatus,
-        kind: u8,
-        asked: Micros,
+        InFlight { kind, asked, load, .. }: InFlight,
         now: Micros,
     ) -> anyhow::Result<bool> {
         let committed = status == OutcomeStatus::Committed;
-        if self.stage == Stage::Load {
-            if !committed {
+        if let Some(load) = load {
+            if !self.turned.ended(load, status) {
                 let text = ordain_model::Datum::first(&self.reply);
                 bail!("the server did not take the data: {status:?}, {text:?}");
             }
-            return Ok(true);
+            return Ok(committed);
         }
         self.task.source.answered(kind, status, &self.reply);
         self.book.note(Answer { kind, status, restarts: 0, asked, now });

@@ -200,6 +200,10 @@ enum End {
     Refuse,
     /// Sends no more.
     FallSilent,
+    /// Turns each second transaction away.
+    TurnAway,
+    /// Turns all away.
+    TurnAllAway,
 }
 
 impl Fake {
@@ -230,6 +234,8 @@ impl Fake {
                     End::Babble => b"HTTP/1.1 418 I'm a teapot\r\n",
                     End::Refuse => b"-ERR unknown command 'FCALL'\r\n",
                     End::FallSilent => continue,
+                    End::TurnAway if asked.load(Ordering::Relaxed).is_multiple_of(2) => b"+OK\r\n",
+                    End::TurnAway | End::TurnAllAway => b"-BUSY it met others: retry later\r\n",
                 },
                 _ => b"+OK\r\n",
             };
@@ -265,6 +271,25 @@ fn a_server_that_dies_in_the_middle_leaves_what_was_measured_and_the_reason() {
         assert!((300..=500).contains(&committed), "{committed}");
         assert!(fake.asked.load(Ordering::Relaxed) > 500);
     }
+}
+
+/// It has loaded as much as the server has taken, and no less.
+#[test]
+fn what_is_turned_away_while_loading_is_asked_for_again() {
+    let loads = |end| {
+        let fake = Fake::start(3, end);
+        let setup = RespSetup {
+            length: Length::Time { warmup: Duration::ZERO, measure: Duration::from_millis(1) },
+            ..setup(Target::at(fake.address), FormName::Native)
+        };
+        let failure = run(&setup, &small_bank(), &Progress::silent()).unwrap().failure;
+        (failure.unwrap_or_default(), fake.asked.load(Ordering::Relaxed))
+    };
+    let (failure, asked) = loads(End::TurnAway);
+    assert!(!failure.contains("did not take the data"), "{failure}");
+    assert!(asked > 500, "{asked}");
+    let (failure, _) = loads(End::TurnAllAway);
+    assert!(failure.contains("did not take the data: Busy"), "{failure}");
 }
 
 #[test]
