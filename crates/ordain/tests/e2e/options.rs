@@ -11,7 +11,7 @@ use crate::support::{Expect, Server, ordain, run, serve};
 /// The engine with the most options.
 const ENGINE: &str = "qstore";
 /// Engines that have all options together.
-const ENGINES: [&str; 4] = [ENGINE, "timestamp", "maat", "walter"];
+const ENGINES: [&str; 4] = [ENGINE, "timestamp", "maat", "fwkv"];
 
 fn options_of(engine: &str) -> Vec<&'static OptionInfo> {
     engine.parse::<Engine>().unwrap().offers().iter().map(|offer| offer.info).collect()
