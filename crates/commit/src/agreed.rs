@@ -353,14 +353,10 @@ mod tests {
         Content::Commit(Commit {
             attempt,
             age: Age(1),
-            view: View::NONE,
-            low: 0,
-            ceiling: Millis(0),
             session: session.map(|(session, request)| (SessionId(session), RequestNo(request))),
             reply: b"r".to_vec(),
-            changes: Vec::new(),
-            writes: Vec::new(),
             participants: participants.iter().map(|p| PartitionId(*p)).collect(),
+            ..Commit::default()
         })
     }
 

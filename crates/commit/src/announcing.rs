@@ -30,7 +30,7 @@ fn speaks(desk: &Desk<'_>) -> bool {
 #[derive(Debug, Default)]
 pub struct Reading {
     live: BTreeSet<u64>,
-    /// So many are over.
+    /// The count of those that are over.
     ended: u64,
 }
 
@@ -258,7 +258,7 @@ mod tests {
     use super::*;
     use crate::bench::Bench;
     use crate::entry::{Commit, Entry};
-    use crate::ids::{Age, AttemptId, Lead, Term, TransactionId};
+    use crate::ids::{AttemptId, Lead, Term, TransactionId};
     use crate::message::{Message, Termed};
     use crate::view::{Seen, View};
 
@@ -305,12 +305,9 @@ mod tests {
 
         /// Decides; with another participant or alone.
         fn commit(&mut self, place: u64, participants: Vec<PartitionId>) {
-            let (ceiling, session, reply, changes, writes) = Default::default();
-            let (attempt, age, view) = (who(place), Age(1), View::of(Seen::NOTHING));
-            self.unacknowledged.add(who(place), place, participants.iter().copied().collect());
-            let low = 0;
-            let commit =
-                Commit { attempt, age, view, low, ceiling, session, reply, changes, writes, participants };
+            let (attempt, view) = (who(place), View::of(Seen::NOTHING));
+            self.unacknowledged.add(attempt, place, participants.iter().copied().collect());
+            let commit = Commit { attempt, view, participants, ..Commit::default() };
             self.apply(place, Content::Commit(commit));
         }
 
@@ -451,7 +448,10 @@ mod tests {
         at.elapsed = EVERY;
         let sends = at.tell(|desk| announcing.pass((&readers, 6), unacknowledged, desk));
         let expected = Readers::among(&[3, 5].into(), 6);
-        let said = |(_, message): &(_, Message)| matches!(message, Message::Termed(Termed { content: Protocol::Announce(_, _, word), .. }) if *word == expected);
+        let said = |(_, message): &(_, Message)| match message {
+            Message::Termed(Termed { content: Protocol::Announce(_, _, word), .. }) => *word == expected,
+            _ => false,
+        };
         assert_eq!(sends.iter().filter(|sent| said(sent)).count(), 1);
         assert_eq!(announcing.take_own().map(|said| said.readers), Some(expected.clone()));
         at.tell(|desk| announcing.note((&readers, 6), desk));

@@ -448,8 +448,8 @@ impl Cohort {
 
 /// True if an attempt is installed only after earlier decisions of its home, and not all of those are known here.
 ///
-/// They will be: the home tells of all that it has decided, and tells it again if messages are lost, whether they are acknowledged or not. What is
-/// told need not be in the log: that an outcome waits for another there is [`crate::heard`]'s part.
+/// The home tells of all that it has decided, acknowledged or not, and tells it again if messages are lost, so the wait ends. Its word counts
+/// before it is in the log: that an outcome waits for another there is [`crate::heard`]'s part.
 fn waits(
     home: PartitionId,
     with: &Commitment,

@@ -308,7 +308,7 @@ pub trait ConcurrencyControl: Debug + Send {
     /// Checks that nothing is kept of attempts that are over, when none was under way for so long that all is forgotten.
     ///
     /// # Errors
-    /// What is kept.
+    /// The first thing that is kept, with its place.
     fn check_at_rest(&self) -> Result<(), String> {
         Ok(())
     }

@@ -51,7 +51,7 @@ pub struct Site {
     pub validates: bool,
     /// When attempts take their snapshots.
     pub snapshots: Snapshots,
-    /// How decisions and readers that are over become known, with snapshots.
+    /// The ways in which decisions become known, and readers that are over, with snapshots.
     pub propagation: Propagation,
     /// The source of the stamps of attempts.
     pub source: StampSource,
@@ -63,7 +63,7 @@ pub struct Site {
     pub bugs: Bugs,
 }
 
-/// How decisions become known elsewhere, and readers that are over, of engines with snapshots.
+/// The ways in which decisions become known elsewhere, and readers that are over, of engines with snapshots.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Propagation {
     /// Others are told so late of what was decided without them, at least.

@@ -144,8 +144,8 @@ impl Commitment {
     }
 }
 
-/// The decision to commit an attempt, with what it writes at home.
-#[derive(Clone, Debug, PartialEq)]
+/// The decision to commit an attempt, with what it writes at home. By default it writes nothing.
+#[derive(Clone, Debug, Default, PartialEq)]
 pub struct Commit {
     /// The attempt.
     pub attempt: AttemptId,

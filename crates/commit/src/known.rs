@@ -31,17 +31,17 @@ pub struct Readers {
 codec!(struct Readers { next, live });
 
 impl From<u64> for Readers {
-    /// Those with lower numbers are over.
+    /// Readers with lower numbers are over.
     fn from(next: u64) -> Readers {
         Readers { next, live: Vec::new() }
     }
 }
 
 impl Readers {
-    /// So many are named at most. From the next one on all may be under way.
+    /// The most readers that a word names. From the next one on all may be under way.
     pub const MAX: usize = 1 << 10;
 
-    /// These are under way, in ascending order, or begin with `next` or a higher number.
+    /// The word that transactions of `live` are under way, and that the next to begin has the number `next`.
     pub fn among(live: &BTreeSet<u64>, next: u64) -> Readers {
         Readers {
             next: live.iter().nth(Readers::MAX).copied().unwrap_or(next),
@@ -49,9 +49,11 @@ impl Readers {
         }
     }
 
-    /// True if it is in order: it comes from another node.
+    /// True if a home writes such a word: it comes from another node, and goes into the log.
     pub fn is_sound(&self) -> bool {
-        self.live.is_sorted_by(|a, b| a < b) && self.live.last().is_none_or(|last| *last < self.next)
+        self.live.len() <= Readers::MAX
+            && self.live.is_sorted_by(|a, b| a < b)
+            && self.live.last().is_none_or(|last| *last < self.next)
     }
 
     /// True if a reader may be under way.
@@ -200,7 +202,7 @@ mod tests {
         assert!(!living.has(who(2, 5)) && living.has(who(3, 0)));
     }
 
-    /// Whoever is over by one word is over, in whatever order the words come.
+    /// A reader that is over by one word is over, in whatever order the words come.
     #[test]
     fn words_of_one_term_are_joined() {
         let words: Vec<Readers> = vec![
@@ -235,8 +237,9 @@ mod tests {
         assert_eq!((word.live.len(), word.next), (Readers::MAX, 10 + Readers::MAX as u64));
         assert!(word.is_sound() && word.has(4_999) && word.has(10) && !word.has(9));
         assert_eq!(Readers::among(&[3].into(), 9), Readers { next: 9, live: vec![3] });
-        for live in [vec![4, 3], vec![3, 3], vec![9]] {
-            assert!(!Readers { next: 9, live }.is_sound());
+        let many: Vec<u64> = (0..=Readers::MAX as u64).collect();
+        for live in [vec![4, 3], vec![3, 3], vec![9_999], many] {
+            assert!(!Readers { next: 9_999, live }.is_sound());
         }
     }
 

@@ -94,7 +94,7 @@ pub fn attest(
     Some(Attested { question, home, number, decided: number.min(desk.agreed.heard().of(home)), readers })
 }
 
-/// Who has brought a token: the place of a transaction.
+/// The place of the transaction that has brought a token.
 type Asker = (GatewayId, ChunkNo, u32);
 
 /// A token that waits.
@@ -115,7 +115,7 @@ struct Waiting {
 struct Doubt {
     number: u64,
     readers: Anti,
-    /// Who leads the home says that it has not come so far.
+    /// The leader of the home says that its log has not come so far.
     is_beyond: bool,
 }
 
@@ -286,7 +286,7 @@ impl Waiting {
         answer(self.asker, OutcomeStatus::Committed, desk, |w| w.ok());
     }
 
-    /// It has waited for too long.
+    /// The token has waited for too long.
     fn give_up(self, desk: &mut Desk<'_>) {
         let beyond = self.doubts.iter().find(|(_, doubt)| doubt.is_beyond);
         if let Some((PartitionId(home), _)) = beyond {
@@ -371,7 +371,7 @@ mod tests {
         seen
     }
 
-    /// What the node sends: questions with the nodes that are asked, and the replies of its front door.
+    /// The messages of the node: questions with the nodes that are asked, and the replies of its front door.
     #[derive(Debug, Default, PartialEq)]
     struct Sent {
         asked: Vec<(u16, Attest)>,
@@ -426,24 +426,8 @@ mod tests {
 
         /// The node's home decides with this number.
         fn decides(&mut self, place: u64) {
-            let (low, ceiling, session, reply, changes, writes) = Default::default();
-            let (attempt, age, participants) = (who(lead(OWN, 1), 1), crate::Age(1), Vec::new());
-            let view = View::of(Seen::NOTHING);
-            self.apply(
-                place,
-                Content::Commit(Commit {
-                    attempt,
-                    age,
-                    view,
-                    low,
-                    ceiling,
-                    session,
-                    reply,
-                    changes,
-                    writes,
-                    participants,
-                }),
-            );
+            let (attempt, view) = (who(lead(OWN, 1), 1), View::of(Seen::NOTHING));
+            self.apply(place, Content::Commit(Commit { attempt, view, ..Commit::default() }));
         }
 
         fn tell(&mut self, act: impl FnOnce(&mut Tokens, &mut Desk<'_>)) -> Sent {
@@ -513,7 +497,7 @@ mod tests {
             "its own log has come so far, and has heard of that"
         );
         assert!(node.believes([0, 40], &[]), "this home has decided nothing");
-        // What it hands out is what it takes.
+        // A node takes the token that it hands out.
         let sent = node.ask(None);
         let reply = sent.reply();
         let word = &reply[reply.find('A').unwrap()..];

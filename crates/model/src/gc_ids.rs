@@ -1,4 +1,4 @@
-//! How others learn which transactions that only read are over (fwkv.md, 4.12 and section 6).
+//! The ways in which others learn which transactions that only read are over (fwkv.md, 4.12 and section 6).
 
 use crate::named::named;
 

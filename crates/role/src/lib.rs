@@ -314,7 +314,7 @@ pub trait Role: Send {
     /// Checks that nothing is kept of what is over; called by the simulator when nothing was under way for some seconds.
     ///
     /// # Errors
-    /// What is kept.
+    /// The first thing that is kept, with its place.
     fn check_at_rest(&self) -> Result<(), String> {
         Ok(())
     }

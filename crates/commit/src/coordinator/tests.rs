@@ -90,18 +90,7 @@ impl Hand {
 }
 
 fn commit(attempt: AttemptId) -> Content {
-    Content::Commit(Commit {
-        attempt,
-        age: Age(1),
-        view: View::NONE,
-        low: 0,
-        ceiling: Millis(0),
-        session: None,
-        reply: Vec::new(),
-        changes: Vec::new(),
-        writes: Vec::new(),
-        participants: vec![OTHER],
-    })
+    Content::Commit(Commit { attempt, age: Age(1), participants: vec![OTHER], ..Commit::default() })
 }
 
 /// Nobody can tell a new leader who has asked for what its predecessor has denied.

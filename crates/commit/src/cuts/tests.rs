@@ -138,11 +138,7 @@ impl World {
         let home = Lead { partition: PartitionId(node), term };
         let attempt = AttemptId { transaction: TransactionId { home, number: place }, attempt: 1 };
         let session = Some((SessionId(1), ordain_model::RequestNo(place)));
-        let (writes, changes, participants) = (Vec::new(), Vec::new(), Vec::new());
-        let age = crate::ids::Age(1);
-        let (view, ceiling, reply) = (crate::View::NONE, Millis(0), vec![0; 100]);
-        let commit =
-            Commit { attempt, age, view, low: 0, ceiling, session, reply, changes, writes, participants };
+        let commit = Commit { attempt, session, reply: vec![0; 100], ..Commit::default() };
         let (place, now, content) = (Epoch(place), Millis(0), Content::Commit(commit));
         let entry = Arc::new(Entry { place, term, now, content, agreed: None });
         let message = Log::Sealed(entry).into();

@@ -188,9 +188,7 @@ fn who_begins_to_lead_knows_what_its_log_was_answered_for() {
     bench.manager.site.snapshots = Snapshots::AtBegin;
     let lead = Lead { partition: PartitionId(0), term: Term(1) };
     let attempt = AttemptId { transaction: TransactionId { home: lead, number: 1 }, attempt: 1 };
-    let (age, view, low, ceiling) = (Age(1), View::of(crate::Seen::NOTHING), 0, Millis(0));
-    let (session, reply, changes, writes, participants) = Default::default();
-    let commit = Commit { attempt, age, view, low, ceiling, session, reply, changes, writes, participants };
+    let commit = Commit { attempt, view: View::of(crate::Seen::NOTHING), ..Commit::default() };
     for (place, content) in [(1, Content::Begin), (2, Content::Commit(commit))] {
         let entry = Entry { place: Epoch(place), term: Term(1), now: Millis(0), content, agreed: None };
         bench.manager.replay(&Arc::new(entry)).unwrap();

@@ -60,7 +60,7 @@ impl ConcurrencyControl for Noting {
     fn gauges(&self, _: &mut dyn FnMut(&'static str, f64)) {}
 }
 
-/// What is installed of a commit that writes a child of `p` alone, and the content of `p` after it.
+/// The records that a commit installs which writes a child of `p` alone, and the content of `p` after it.
 fn installed(takes: Snapshots) -> (Vec<Installed>, Option<Value>) {
     let installed = Arc::new(Mutex::new(Vec::new()));
     let control = Box::new(Noting { takes, installed: installed.clone() });
@@ -71,21 +71,8 @@ fn installed(takes: Snapshots) -> (Vec<Installed>, Option<Value>) {
     let child = child_key(b"p", b"c");
     let commit = |number, db, key: &[u8], text| {
         let attempt = AttemptId { transaction: TransactionId { home: lead, number }, attempt: 1 };
-        let (low, ceiling, session, reply, changes, participants) = Default::default();
-        let (age, view) = (Age(1), View::of(Seen::NOTHING));
-        let writes = vec![Write::new(db, key.to_vec(), cell(text))];
-        Content::Commit(Commit {
-            attempt,
-            age,
-            view,
-            low,
-            ceiling,
-            session,
-            reply,
-            changes,
-            writes,
-            participants,
-        })
+        let (view, writes) = (View::of(Seen::NOTHING), vec![Write::new(db, key.to_vec(), cell(text))]);
+        Content::Commit(Commit { attempt, view, writes, ..Commit::default() })
     };
     let contents =
         [Content::Begin, commit(1, Db(0), b"p", "parent"), commit(2, Db(0).children(), &child, "child")];

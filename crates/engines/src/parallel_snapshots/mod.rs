@@ -36,7 +36,7 @@ use marks::{Kept, Marks, Shown, Table};
 pub(crate) static OPTIONS: [Offer; 4] =
     [Offer::of(&BACKOFF), Offer::of(&PROPAGATE_DELAY_US), Offer::of(&INSTALL), Offer::of(&FRESH_BEGIN)];
 
-/// Those of an engine whose writes name readers.
+/// The options of an engine whose writes name readers.
 pub(crate) static OPTIONS_OF_READERS: [Offer; 5] =
     [OPTIONS[0], OPTIONS[1], OPTIONS[2], OPTIONS[3], Offer::of(&GC_IDS)];
 

@@ -66,7 +66,7 @@ pub fn line(name: impl Into<String>, engine: &str, nodes: u16) -> Line {
     Line::cluster(name, grid(nodes, WAY), CLIENTS * usize::from(nodes)).by(engine)
 }
 
-/// What homes tell each other is late by so many ways.
+/// The line with announcements that are late by so many ways.
 pub fn delayed(line: Line, ways: u64) -> Line {
     line.set("propagate-delay-us", OptionValue::Integer(ways * WAY.0))
 }
@@ -101,13 +101,13 @@ pub enum Settings {
 }
 
 impl Settings {
-    /// Those that were measured, the paper's first.
+    /// The settings that were measured, the paper's first.
     pub fn of(measured: &Measured) -> Vec<Settings> {
         let has_papers = measured.lines().iter().any(|line| line.ends_with(AS_IN_PAPER));
         if has_papers { vec![Settings::Papers, Settings::Ours] } else { vec![Settings::Ours] }
     }
 
-    /// Those that stand beside the paper's numbers.
+    /// The settings that stand beside the paper's numbers.
     pub fn beside(measured: &Measured) -> Settings {
         Settings::of(measured)[0]
     }

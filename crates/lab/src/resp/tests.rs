@@ -273,7 +273,7 @@ fn a_server_that_dies_in_the_middle_leaves_what_was_measured_and_the_reason() {
     }
 }
 
-/// It has loaded as much as the server has taken, and no less.
+/// The run has loaded as much as the server has taken, and no less.
 #[test]
 fn what_is_turned_away_while_loading_is_asked_for_again() {
     let loads = |end| {

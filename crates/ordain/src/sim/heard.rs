@@ -1,4 +1,4 @@
-//! What partitions have heard of each other's decisions, held against all logs (sheet fwkv.md, invariants I4 and I5).
+//! The numbers that partitions have heard of each other's decisions, held against all logs (sheet fwkv.md, invariants I4 and I5).
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -87,20 +87,8 @@ mod tests {
     }
 
     fn commit(number: u64, participants: Vec<PartitionId>) -> Content {
-        let (low, ceiling, session, reply, changes, writes) = Default::default();
-        let (attempt, age, view) = (who(number), Age(1), view());
-        Content::Commit(Commit {
-            attempt,
-            age,
-            view,
-            low,
-            ceiling,
-            session,
-            reply,
-            changes,
-            writes,
-            participants,
-        })
+        let (attempt, view) = (who(number), view());
+        Content::Commit(Commit { attempt, view, participants, ..Commit::default() })
     }
 
     fn prepare(number: u64) -> Content {

@@ -89,7 +89,7 @@ fn https(at: SocketAddr, trusted: &Authority) -> impl Read + Write {
     secured(at, trusted, None).into_inner()
 }
 
-/// Why a page's node cannot look at another one. Nodes look at each other once a second and show what they last saw, so a
+/// The reason why a page's node cannot look at another one. Nodes look at each other once a second and show what they last saw, so a
 /// page may still say that a node refused connections when it has listened for a while.
 fn failure(other: &Value) -> Option<&str> {
     other["unreachable"].as_str().filter(|reason| !reason.contains("refused"))
