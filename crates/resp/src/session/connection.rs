@@ -289,7 +289,7 @@ impl Session {
                 _ => w.error("ERR request number must be between 1 and 2^56 - 1"),
             },
             (b"epoch", [] | [_]) => return self.client_epoch(words.get(2).copied(), place, cx, out),
-                        _ => help_or_wrong_arity("client", words, HELP, &mut w),
+            _ => help_or_wrong_arity("client", words, HELP, &mut w),
         }
         Answered::Now
     }
