@@ -118,7 +118,7 @@ impl Shape {
     /// It does not come up.
     pub fn open(&self) -> Box<dyn Subject> {
         let layout = Layout::even(self.partitions, self.shards).expect("partitions and shards are few");
-        let topology = Topology { layout: Arc::new(layout), replicas: self.replicas };
+        let topology = Topology::replicated(Arc::new(layout), self.replicas);
         let settings = NodeSettings {
             topology,
             replication: self.replication,

@@ -115,7 +115,7 @@ impl Cluster {
         options.set(&LINGER_US, OptionValue::Integer(self.epoch_us));
         let layout = Arc::new(Layout::even(self.nodes.into(), 1)?);
         let settings = NodeSettings {
-            topology: Topology { layout: layout.clone(), replicas: 1 },
+            topology: Topology::replicated(layout.clone(), 1),
             gateways: 1,
             keep: Keep::Fsync,
             identity: b"simulated".to_vec(),

@@ -148,7 +148,7 @@ impl ClusterConfig {
 
     /// The grid of partitions and replicas.
     pub fn topology(&self) -> Topology {
-        Topology { layout: self.layout.clone(), replicas: self.replicas }
+        Topology::replicated(self.layout.clone(), self.replicas)
     }
 
     /// A number that two nodes have in common if they agree on all that must be equal on all nodes. Addresses are

@@ -64,7 +64,7 @@ impl World {
                 checkpoint_bytes,
                 bugs: Bugs::NONE,
             };
-            Manager::new(site, Topology { layout: layout.clone(), replicas: 1 })
+            Manager::new(site, Topology::replicated(layout.clone(), 1))
         };
         let mut world = World {
             managers: (0..partitions).map(manager).collect(),

@@ -45,7 +45,7 @@ impl Bench {
             checkpoint_bytes: 0,
             bugs: ordain_role::Bugs::NONE,
         };
-        let topology = Topology { layout: layout.clone(), replicas: 2 };
+        let topology = Topology::replicated(layout.clone(), 2);
         Bench { manager: Manager::new(site, topology), registry, layout }
     }
 

@@ -72,7 +72,7 @@ impl EngineVisitor for Lacking {
 
     fn visit<F: Family>(self, family: F) -> bool {
         let Lacking(engine, bugs) = self;
-        let topology = Topology { layout: Arc::new(Layout::even(1, 1).expect("a layout")), replicas: 3 };
+        let topology = Topology::replicated(Arc::new(Layout::even(1, 1).expect("a layout")), 3);
         let identity = b"lacking".to_vec();
         let members: Vec<NodeId> = topology.group(topology.partition_of(NodeId(0))).collect();
         let settings = NodeSettings {

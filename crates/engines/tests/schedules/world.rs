@@ -157,7 +157,7 @@ impl World {
         ordain_commands::register(&mut registry);
         system::register(&mut registry);
         let layout = Layout::even(partitions, 1).expect("a layout");
-        let topology = Topology { layout: Arc::new(layout), replicas: 3 };
+        let topology = Topology::replicated(Arc::new(layout), 3);
         let count = topology.nodes();
         let identity = b"scheduled".to_vec();
         let settings = settle(NodeSettings { topology, identity, bugs, ..NodeSettings::new(options) });

@@ -37,7 +37,7 @@ impl Desk {
         let (registry, layout) = (registry(), Arc::new(Layout::even(PARTITIONS, 1).unwrap()));
         let settings = ExchangeSettings {
             checkpointer: None,
-            topology: Topology { layout: layout.clone(), replicas: 1 },
+            topology: Topology::replicated(layout.clone(), 1),
             me: at(EXCHANGE),
             sequencer: at(SEQUENCER),
             shards: vec![at(SHARD)],

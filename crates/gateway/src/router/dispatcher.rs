@@ -122,7 +122,7 @@ mod tests {
     /// Two partitions on two nodes; the front door is on node 0.
     fn dispatcher() -> (Gateway, Dispatcher) {
         let layout = Arc::new(Layout::even(2, 1).unwrap());
-        let topology = Topology { layout: layout.clone(), replicas: 1 };
+        let topology = Topology::replicated(layout.clone(), 1);
         let mut registry = Registry::default();
         system::register(&mut registry);
         let gateway =

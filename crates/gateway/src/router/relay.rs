@@ -88,7 +88,7 @@ mod tests {
     fn the_own_role_takes_everything_and_others_are_known() {
         let layout = Arc::new(Layout::even(2, 1).unwrap());
         let to = Address { node: NodeId(0), role: 4 };
-        let mut router = RelayRouter::new(Topology { layout, replicas: 1 }, to);
+        let mut router = RelayRouter::new(Topology::replicated(layout, 1), to);
         let home = router.home(PartitionId(1), &mut std::iter::empty());
         assert_eq!(home, Some(Route { to, replica: ReplicaId(0) }));
         assert_eq!((router.is_complete(), router.others()), (false, vec![]));

@@ -159,7 +159,7 @@ mod tests {
     #[test]
     fn the_own_replica_answers_while_it_can() {
         let layout = Arc::new(Layout::even(2, 1).unwrap());
-        let mut router = ReplicaRouter::new(Topology { layout, replicas: 2 }, NodeId(2), 0);
+        let mut router = ReplicaRouter::new(Topology::replicated(layout, 2), NodeId(2), 0);
         let p = PartitionId;
         let change = |router: &mut ReplicaRouter, node, state| {
             router.change(Micros(0), PeerChange { node: NodeId(node), state })
@@ -214,7 +214,7 @@ mod tests {
     #[test]
     fn without_members_nobody_could_do_it_instead() {
         let layout = Arc::new(Layout::even(2, 1).unwrap());
-        let mut router = ReplicaRouter::new(Topology { layout, replicas: 1 }, NodeId(0), 0);
+        let mut router = ReplicaRouter::new(Topology::replicated(layout, 1), NodeId(0), 0);
         let mut change = |state| {
             let owed = router.change(Micros(0), PeerChange { node: NodeId(1), state });
             if state == PeerState::Fresh { router.greeted(NodeId(1)) } else { owed }

@@ -130,7 +130,7 @@ impl Grid {
             return Ok((0..self.nodes).map(member).collect());
         }
         let layout = Arc::new(Layout::even(self.nodes.into(), threads)?);
-        let topology = Topology { layout, replicas: self.replicas };
+        let topology = Topology::replicated(layout, self.replicas);
         let member = |node| {
             let id = NodeId(node);
             (Place { data: 0, replica: topology.replica_of(id).0, node }, id, topology.clone())

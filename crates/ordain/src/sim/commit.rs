@@ -146,7 +146,7 @@ impl CommitSystem {
         let partitions = usize::from(args.partitions);
         let drawn = if partitions == 1 { [1, 2, 3, 5][seed as usize % 4] } else { 1 + seed as usize % 3 };
         let layout = Layout::even(partitions, args.shards.map_or(drawn, usize::from))?;
-        let topology = Topology { layout: Arc::new(layout), replicas: args.replicas };
+        let topology = Topology::replicated(Arc::new(layout), args.replicas);
         let nodes = usize::from(topology.nodes());
         let restores = args.operations.has(Operation::Restore);
         let archives = restores || args.operations.has(Operation::Archive);
@@ -240,8 +240,10 @@ impl CommitSystem {
         let mut random = Random::stream(self.seed, 0x4e5_702e);
         let topology = &self.settings.topology;
         let replicas = [1, 2, 3][random.index(3)];
-        let settings =
-            NodeSettings { topology: Topology { replicas, ..topology.clone() }, ..self.settings.clone() };
+        let settings = NodeSettings {
+            topology: Topology::replicated(topology.layout.clone(), replicas),
+            ..self.settings.clone()
+        };
         let target = Target::new(&settings, &self.registry, How::Resolves);
         if let Some(violation) = self.store.as_ref().and_then(restored::lost) {
             return Err(violation);

@@ -35,7 +35,7 @@ fn on(engine: &str, partitions: usize, replicas: u16, script: impl Script) {
     let engine: Engine = engine.parse().expect("the engine is finished");
     let options = engine.options(std::iter::empty()).expect("there are defaults");
     let layout = Arc::new(Layout::even(partitions, 2).expect("two shards a node"));
-    let topology = Topology { layout, replicas };
+    let topology = Topology::replicated(layout, replicas);
     let settings = NodeSettings { topology, ..NodeSettings::new(options) };
     with_family(engine, Opened { settings, script });
 }

@@ -193,7 +193,7 @@ impl DeterministicSystem {
         draw(&BALANCE, OptionValue::Bool(seed % 7 >= 3));
         let pace = args.service_pace_ms.unwrap_or([1, 3, 10, 30, 100][seed as usize % 5]);
         let settings = NodeSettings {
-            topology: Topology { layout, replicas: args.replicas },
+            topology: Topology::replicated(layout, args.replicas),
             gateways: usize::from(DOORS + SERVERS),
             keep: Keep::Fsync,
             identity: b"simulated".to_vec(),

@@ -120,13 +120,13 @@ impl<'t> Target<'t> {
         until: Option<Epoch>,
         random: &mut Random,
     ) -> Result<Restored, RestoreError> {
-        let Topology { layout, replicas } = left.topology;
+        let Topology { layout, servers, .. } = left.topology;
         let of_one = self.settings.replication() == ordain_family::Replication::Async;
-        let mut replica = random.below(u64::from(*replicas)) as u16;
+        let mut replica = random.below(u64::from(*servers)) as u16;
         let mut sources = Vec::new();
         for partition in (0..layout.partitions()).map(PartitionId) {
             if !of_one {
-                replica = random.below(u64::from(*replicas)) as u16;
+                replica = random.below(u64::from(*servers)) as u16;
             }
             let node = left.topology.node(ReplicaId(replica), partition);
             if left.pending.contains(&node) {

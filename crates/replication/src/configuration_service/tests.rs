@@ -13,7 +13,7 @@ const EXCHANGE: u16 = 2;
 
 /// Three partitions on two replicas: nodes 0 to 2 and 3 to 5.
 fn topology() -> Topology {
-    Topology { layout: Arc::new(Layout::even(3, 1).unwrap()), replicas: 2 }
+    Topology::replicated(Arc::new(Layout::even(3, 1).unwrap()), 2)
 }
 
 fn at(node: u16, role: u16) -> Address {

@@ -268,7 +268,7 @@ mod tests {
     type ExchangeMessage = crate::sequencing::message::ExchangeMessage<()>;
 
     fn leadership_records(version: u64, term: u64, fence: Option<u64>) -> Arc<LeadershipRecords> {
-        let topology = Topology { layout: Arc::new(Layout::even(2, 1).unwrap()), replicas: 2 };
+        let topology = Topology::replicated(Arc::new(Layout::even(2, 1).unwrap()), 2);
         let mut leadership_records = LeadershipRecords { version, ..LeadershipRecords::new(&topology) };
         leadership_records.leadership_records[1].term = term;
         leadership_records.leadership_records[1].fence =

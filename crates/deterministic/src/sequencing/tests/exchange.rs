@@ -71,7 +71,7 @@ impl Desk {
     fn after(epoch: Epoch, directory: Option<MemoryDirectory>, incarnation: Option<u64>) -> Desk {
         let layout = Arc::new(Layout::even(3, 1).unwrap());
         let settings = ExchangeSettings {
-            topology: Topology { layout, replicas: 2 },
+            topology: Topology::replicated(layout, 2),
             me: exchange_of(0),
             sequencer: at(0),
             checkpointer: Some(CHECKPOINTER),
@@ -775,7 +775,7 @@ fn an_entry_of_the_journal_that_is_cut_is_refused() {
 /// What a checkpoint covers is not executed again, but the next primary of another partition may have to put it together.
 #[test]
 fn slices_that_a_checkpoint_covers_are_still_there_for_a_candidate() {
-    let topology = Topology { layout: Arc::new(Layout::even(3, 1).unwrap()), replicas: 2 };
+    let topology = Topology::replicated(Arc::new(Layout::even(3, 1).unwrap()), 2);
     let leadership_records = |version, fence| {
         let mut leadership_records = LeadershipRecords { version, ..LeadershipRecords::new(&topology) };
         leadership_records.leadership_records[1].fence = fence;
@@ -814,7 +814,7 @@ fn slices_that_a_checkpoint_covers_are_still_there_for_a_candidate() {
 
 #[test]
 fn whoever_is_rebuilt_keeps_what_is_certain_and_others_keep_the_rest_for_it() {
-    let topology = Topology { layout: Arc::new(Layout::even(3, 1).unwrap()), replicas: 2 };
+    let topology = Topology::replicated(Arc::new(Layout::even(3, 1).unwrap()), 2);
     let leadership_records = || Configuration::Records {
         leadership_records: Arc::new(LeadershipRecords::new(&topology)),
         in_touch: true,

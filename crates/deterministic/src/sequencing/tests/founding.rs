@@ -77,7 +77,7 @@ impl World {
     fn start_as(&mut self, node: u16, beginning: Beginning, journal: Option<Opened>) {
         let layout = Arc::new(Layout::even(usize::from(NODES), 1).unwrap());
         let settings = ExchangeSettings {
-            topology: Topology { layout, replicas: 1 },
+            topology: Topology::replicated(layout, 1),
             me: exchange_of(node),
             sequencer: Address { node: NodeId(node), role: 0 },
             checkpointer: None,

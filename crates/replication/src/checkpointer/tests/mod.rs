@@ -75,7 +75,7 @@ fn settings(topology: &Topology, node: u16) -> CheckpointSettings {
 impl World {
     fn new(partitions: usize, replicas: u16) -> World {
         let layout = Layout::even(partitions, SHARDS.len()).expect("a layout");
-        let topology = Topology { layout: Arc::new(layout), replicas };
+        let topology = Topology::replicated(Arc::new(layout), replicas);
         let nodes = (0..topology.nodes()).map(|node| Node {
             role: Checkpointer::new(settings(&topology, node), &[], &[]),
             disk: MemoryDirectory::new(),

@@ -99,7 +99,7 @@ impl World {
             links: BTreeMap::new(),
             most_on_link: 0,
             random: Random(seed),
-            leadership_records: LeadershipRecords::new(&Topology { layout, replicas: nodes as u16 }),
+            leadership_records: LeadershipRecords::new(&Topology::replicated(layout, nodes as u16)),
             author: 0,
             truth: Vec::new(),
             first: Epoch(1),
