@@ -11,12 +11,14 @@ use crate::figures::Traffic;
 use crate::ids::{Age, Lead};
 use crate::known::Known;
 use crate::message::Message;
+use crate::regions::Views;
 
 /// A node of a cluster of two partitions with one shard each; node n holds partition n % 2.
 pub struct Bench {
     pub site: Site,
     pub agreed: Agreed,
     pub leaders: Leaders,
+    pub views: Views,
     pub lead: Option<Lead>,
     pub appender: Appender,
     /// The latest stamp that the node has given or heard of.
@@ -45,6 +47,7 @@ impl Bench {
             validates: false,
             snapshots: crate::Snapshots::Never,
             propagation: crate::desk::Propagation::default(),
+            regions: None,
             source: ordain_model::StampSource::Hybrid,
             skew: Micros(0),
             checkpoint_bytes: 0,
@@ -54,6 +57,7 @@ impl Bench {
             site,
             agreed: Agreed::default(),
             leaders: Leaders::default(),
+            views: Views::default(),
             lead: None,
             appender: Appender::default(),
             heard: Age(0),
@@ -69,6 +73,7 @@ impl Bench {
             site: &self.site,
             agreed: &self.agreed,
             leaders: &self.leaders,
+            views: &self.views,
             lead: self.lead,
             appender: &mut self.appender,
             departing: &mut Departing::default(),

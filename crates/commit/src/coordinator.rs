@@ -236,6 +236,9 @@ impl Coordinator {
         if txn.call.procedure == system::CHECKPOINT {
             return self.savers.push(asker);
         }
+        if let Some(abort) = desk.site.refuses(chunk, txn) {
+            return self.answer_lost(asker, abort);
+        }
         if session_of(txn).is_some_and(|request| self.answered_before(request, asker, desk)) {
             return;
         }
@@ -358,7 +361,7 @@ impl Coordinator {
         self.counts.attempts += 1;
         let seed = live.who(number).seed();
         let txn = &live.chunk.txns()[live.at];
-        let executing = Executing::new(&live.chunk, txn, &desk.site.layout, now, seed);
+        let executing = Executing::new(&live.chunk, txn, desk.site, now, seed);
         live.state = State::Executing(match &live.open {
             Some(open) => executing.at_step(open.step().number),
             None => executing,
@@ -445,7 +448,9 @@ impl Coordinator {
         let txn = &live.chunk.txns()[live.at];
         let own = desk.site.partition;
         let shards = executing.shards();
-        let partitions: BTreeSet<PartitionId> = shards.iter().map(|(_, lead)| lead.partition).collect();
+        // Nobody confirms what is shown of other regions: it is of the past.
+        let partitions = shards.iter().map(|(_, lead)| lead.partition);
+        let partitions: BTreeSet<PartitionId> = partitions.filter(|of| !desk.site.is_foreign(*of)).collect();
         let mut failure = executing.failure();
         // Planted, ONE-VERDICT: a transaction that has aborted on one shard is installed on the others.
         if desk.site.bugs.has(Bug::IgnoreRemoteVote) && executing.has_written() {

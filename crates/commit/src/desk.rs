@@ -6,7 +6,7 @@ use std::sync::Arc;
 use ordain_family::places;
 use ordain_model::{
     Abort, Backoff, Chunk, Epoch, GatewayId, GcIds, Install, Layout, Micros, Millis, PartitionId, Registry,
-    StampSource,
+    RoMode, StampSource,
 };
 use ordain_replication::Log;
 use ordain_role::{Address, Bugs, NodeId, Now, Outbox};
@@ -18,6 +18,7 @@ use crate::figures::Traffic;
 use crate::ids::{Age, AttemptId, Bounds, Lead, Term};
 use crate::known::Known;
 use crate::message::{Access, Accesses, Message, Own, Protocol, Termed};
+use crate::regions::Views;
 use crate::stamps::Stamps;
 
 /// The facts of a node that do not change.
@@ -53,6 +54,8 @@ pub struct Site {
     pub snapshots: Snapshots,
     /// The ways in which decisions become known, and readers that are over, with snapshots.
     pub propagation: Propagation,
+    /// How transactions that only read see records of other regions, where partitions are regions.
+    pub regions: Option<RoMode>,
     /// The source of the stamps of attempts.
     pub source: StampSource,
     /// The clock that gives stamps is so far ahead.
@@ -249,6 +252,8 @@ pub struct Desk<'a> {
     pub agreed: &'a Agreed,
     /// The leaders.
     pub leaders: &'a Leaders,
+    /// The views of other regions.
+    pub views: &'a Views,
     /// The claim of this node, if it serves its partition.
     pub lead: Option<Lead>,
     /// The appender.
@@ -317,7 +322,11 @@ impl Desk<'_> {
 
     /// The participant that serves a shard, with its partition's claim.
     pub fn participant(&self, shard: usize) -> Option<(Address, Lead)> {
-        let (node, lead) = self.leaders.of(self.site.layout.partition_of_shard(shard))?;
+        let partition = self.site.layout.partition_of_shard(shard);
+        if self.site.is_foreign(partition) {
+            return Some((self.site.view(partition), self.views.of(partition)?));
+        }
+        let (node, lead) = self.leaders.of(partition)?;
         Some((self.site.participant(node, shard), lead))
     }
 

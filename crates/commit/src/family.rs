@@ -20,6 +20,14 @@ pub(crate) const MANAGER: u16 = 0;
 pub(crate) const LOG: u16 = 1;
 /// The role number of the checkpointer, on nodes that keep anything.
 pub(crate) const CHECKPOINTER: u16 = 2;
+/// The most regions that there can be.
+pub const REGIONS_MAX: u16 = 16;
+/// The role number of the proxy, which knows how far the views of other regions are.
+pub(crate) const PROXY: u16 = 4;
+/// The role number of the view of the first region; those of the others follow.
+pub(crate) const VIEWS: u16 = 8;
+/// The role number of what follows the log of the first region for its view; those of the others follow.
+pub(crate) const FOLLOWERS: u16 = VIEWS + REGIONS_MAX;
 
 /// An engine of the family.
 #[derive(Clone, Copy, Debug)]

@@ -58,6 +58,7 @@ mod message;
 mod opening;
 pub mod options;
 mod participant;
+mod regions;
 mod relay;
 mod restoring;
 mod saving;
@@ -66,6 +67,7 @@ mod times;
 mod token;
 mod tokens;
 mod view;
+mod viewing;
 
 pub use agreed::{Agreed, Decided, Effect};
 pub use concurrency::{
@@ -86,7 +88,7 @@ pub use message::{
 };
 pub use opening::{OpenError, OpenedNode};
 pub use ordain_execution::{TableChange, Write};
-pub use participant::Participant;
+pub use participant::{Holding, Participant};
 pub use restoring::Restoring;
 pub use saving::Giving;
 pub use stamps::Stamps;

@@ -29,6 +29,7 @@ use crate::known::Known;
 use crate::message::{
     ConfirmRequest, Message, Own, Protocol, Relay as RelayMessage, Returned, Snapshot, Termed,
 };
+use crate::regions::Views;
 use crate::relay::{Own as OwnPart, Relay};
 use crate::saving::{Giver, Giving};
 use crate::times::Reservation;
@@ -52,6 +53,7 @@ pub struct Manager {
     has_members: bool,
     agreed: Agreed,
     leaders: Leaders,
+    views: Views,
     appender: Appender,
     departing: Departing,
     coordinator: Coordinator,
@@ -96,6 +98,7 @@ macro_rules! desk {
             site: &$self.site,
             agreed: &$self.agreed,
             leaders: &$self.leaders,
+            views: &$self.views,
             lead: $self.lead,
             appender: &mut $self.appender,
             departing: &mut $self.departing,
@@ -127,6 +130,7 @@ impl Manager {
             topology,
             agreed,
             leaders: Leaders::default(),
+            views: Views::default(),
             appender: Appender::default(),
             departing: Departing::default(),
             cohort: Cohort::default(),
@@ -640,6 +644,10 @@ impl Manager {
                 }
             }
             Own::Ready(term) => self.ready(term, now, out),
+            Own::Viewed(lead) if self.views.note(lead) => {
+                self.coordinator.disturbed(lead.partition, &mut desk!(self, now, out));
+            }
+            Own::Viewed(_) => {}
             Own::Reserve(time) if self.lead.is_some() => {
                 self.reservation.want(time, &mut desk!(self, now, out));
             }

@@ -339,6 +339,8 @@ pub enum Own {
     Serve(Term, ordain_model::Epoch),
     /// Participant to manager: it serves in this term.
     Ready(Term),
+    /// View to manager: it shows another region, whose log has come to this term.
+    Viewed(Lead),
     /// Manager to participant: the node serves the partition no more.
     Stand,
     /// Manager to participant: validate this attempt within these bounds and this snapshot, and hand over what it has written and holds.

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use ordain_checkpoint::{CheckpointError, Header, Item, Totals};
 use ordain_family::{Keep, NodeSettings, Notice, Opened, Roles, places};
 use ordain_log::{LogConfig, LogError, LogWriter, Recovered};
-use ordain_model::{Digest, Epoch, Gsn, KeyHash, Micros, Registry};
+use ordain_model::{Digest, Epoch, Gsn, KeyHash, Micros, Registry, RoMode};
 use ordain_replication::{
     CheckpointSettings, Checkpointer, EntryType, GroupError, GroupJournal, GroupLog, GroupSettings, InputLog,
     LogSettings, NeedsCheckpoint, Waiting,
@@ -18,8 +18,10 @@ use crate::family::{CHECKPOINTER, CommitFamily, LOG, MANAGER};
 use crate::image::Image;
 use crate::manager::Manager;
 use crate::message::Message;
-use crate::options::{BACKOFF, FRESH_BEGIN, GC_IDS, INSTALL, PROPAGATE_DELAY_US, TS_SOURCE, skew_of};
-use crate::participant::Participant;
+use crate::options::{
+    BACKOFF, FRESH_BEGIN, GC_IDS, INSTALL, PROPAGATE_DELAY_US, RO_MODE, TS_SOURCE, skew_of,
+};
+use crate::participant::{Holding, Participant};
 use crate::saving::Giving;
 use crate::token;
 
@@ -90,6 +92,7 @@ impl Replay {
                 gc_ids: settings.options.choice(&GC_IDS),
                 fresh_begin: settings.options.is_on(&FRESH_BEGIN),
             },
+            regions: regional(settings),
             source: settings.options.choice(&TS_SOURCE),
             skew: skew_of(&settings.options, settings.partition()),
             checkpoint_bytes: settings.checkpoint_bytes,
@@ -104,10 +107,14 @@ impl Replay {
         let participant = |(place, number): (usize, usize)| {
             let control = (family.engine.control)(&settings.options, settings.bugs);
             let under_way = settings.under_way.get(place).copied().unwrap_or_default();
-            let mut participant =
-                Participant::new(number, layout.clone(), settings.at(MANAGER), registry.clone(), control)
-                    .planting(settings.bugs)
-                    .with_computations(settings.computations.clone(), under_way);
+            let mut participant = Participant::new(
+                Holding::of_shard(layout.clone(), number),
+                settings.at(MANAGER),
+                registry.clone(),
+                control,
+            )
+            .planting(settings.bugs)
+            .with_computations(settings.computations.clone(), under_way);
             if keeps {
                 participant = participant.giving(giving);
             }
@@ -317,6 +324,11 @@ fn lacking(
     Ok((needed > begun).then_some(NeedsCheckpoint { needed, reach: needed }))
 }
 
+/// How transactions that only read see records of other regions, where partitions are regions.
+fn regional(settings: &NodeSettings) -> Option<RoMode> {
+    settings.topology.has_storage().then(|| settings.options.choice(&RO_MODE))
+}
+
 /// True if members agree on the log.
 pub const fn has_members(settings: &NodeSettings) -> bool {
     settings.topology.replicas > 1
@@ -336,6 +348,7 @@ fn checkpoint_settings(settings: &NodeSettings) -> CheckpointSettings {
         identity: settings.identity.clone(),
         keep: settings.checkpoints_kept,
         piece: settings.piece,
+        only_copies: false,
         seals_alone: true,
         primaries_change: false,
         bugs: settings.bugs,

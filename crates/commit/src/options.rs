@@ -2,7 +2,7 @@
 
 use ordain_model::{
     Backoff, GcIds, Install, Micros, OptionInfo, OptionKind, OptionValue, Options, PartitionId, Prewrite,
-    StampSource,
+    RoMode, StampSource,
 };
 
 use crate::ids::AttemptId;
@@ -124,6 +124,21 @@ pub static INSTALL: OptionInfo = OptionInfo {
     is_flag: false,
     is_identity: false,
     is_of_cluster: true,
+    changes_at_run_time: false,
+    needs: None,
+};
+
+/// The promise to what only reads, of records of other regions.
+pub static RO_MODE: OptionInfo = OptionInfo {
+    name: "ro-mode",
+    value_name: "MODE",
+    doc: "How a transaction that only reads sees keys of other regions. `validated`: their regions confirm that all of it was the \
+          newest at one moment (refused so far). `stale`: as the region's server knows them, for each region one moment of the past",
+    kind: OptionKind::Name { names: &RoMode::NAMES, wrong: RoMode::WRONG },
+    default: OptionValue::Name("validated"),
+    is_flag: false,
+    is_identity: false,
+    is_of_cluster: false,
     changes_at_run_time: false,
     needs: None,
 };

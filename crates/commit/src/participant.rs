@@ -4,6 +4,7 @@
 //! which its node serves the partition, and goes with that term: attempts, their workspaces, what they hold and wait for. A
 //! new term begins with what is prepared.
 
+mod holding;
 mod running;
 mod seen;
 #[cfg(test)]
@@ -16,8 +17,8 @@ use ordain_execution::{PATIENCE, TableChange, Write};
 use ordain_model::children::split_child_key;
 use ordain_model::procedure::Locals;
 use ordain_model::{
-    Cell, Computations, Db, Digest, DigestSpan, Epoch, Gsn, KeyHash, Layout, Micros, Millis, PartitionId,
-    Position, Registry, Stopwatch,
+    Cell, Computations, Db, Digest, DigestSpan, Epoch, Gsn, KeyHash, Micros, Millis, PartitionId, Position,
+    Registry, Stopwatch,
 };
 use ordain_replication::Log;
 use ordain_role::{Address, Bug, Bugs, Event, Now, Outbox, Role, TimerId, UnderWay};
@@ -34,8 +35,9 @@ use crate::known::{Living, Readers};
 use crate::message::{Gathered, Message, Own, Protocol, Snapshot, Termed};
 use crate::saving::Giving;
 use crate::stamps::Stamps;
-use crate::times::Times;
+use crate::times::{LATEST, Times};
 use crate::view::View;
+pub use holding::Holding;
 use running::{Attempt, Away};
 
 const SWEEP: TimerId = TimerId(1);
@@ -50,11 +52,10 @@ const FREED: usize = 20_000;
 /// The most records that are removed at once.
 const REMOVED: usize = 256;
 
-/// A shard of the records.
+/// See the module.
 #[derive(Debug)]
 pub struct Participant {
-    number: usize,
-    layout: Arc<Layout>,
+    holding: Holding,
     manager: Address,
     registry: Arc<Registry>,
     store: MemoryStore,
@@ -85,6 +86,8 @@ pub struct Participant {
     sweeps_from: Position,
     locals: Locals,
     away: Away,
+    /// It shows a partition to which the node does not belong.
+    is_view: bool,
     /// The digests by which members compare themselves, if the partition has several.
     digests: Option<Digests>,
     capture: Capture,
@@ -96,18 +99,16 @@ pub struct Participant {
 }
 
 impl Participant {
-    /// A shard without records.
+    /// A participant without records.
     pub fn new(
-        number: usize,
-        layout: Arc<Layout>,
+        holding: Holding,
         manager: Address,
         registry: Arc<Registry>,
         control: Box<dyn ConcurrencyControl>,
     ) -> Participant {
-        let store = MemoryStore::new(layout.slots_of_shard(number));
+        let store = MemoryStore::new(holding.slots());
         Participant {
-            number,
-            layout,
+            holding,
             manager,
             registry,
             store,
@@ -127,6 +128,7 @@ impl Participant {
             sweeps_from: Position::default(),
             locals: Locals::default(),
             away: Away::default(),
+            is_view: false,
             digests: None,
             capture: Capture::default(),
             refused: 0,
@@ -154,6 +156,16 @@ impl Participant {
     pub fn with_stopwatch(mut self, stopwatch: Arc<dyn Stopwatch>) -> Participant {
         self.locals.stopwatch = Some(stopwatch.clone());
         self.away.stopwatch = Some(stopwatch);
+        self
+    }
+
+    /// The participant as the view of a region that the node does not belong to: it takes accesses from the start on, whoever leads there.
+    #[must_use]
+    pub fn viewing(mut self) -> Participant {
+        self.is_view = true;
+        // Others test the time of the same records there. What is shown is of the past anyhow.
+        self.times.reserve(LATEST);
+        self.serves = Some(self.terms.last());
         self
     }
 
@@ -190,7 +202,7 @@ impl Participant {
         self.control.assume(&image.standing.followed);
         for Remembered { db, key, stamp } in &image.remembered {
             let hash = self.hash_of(*db, key);
-            if self.layout.shard_of(hash.slot()) == self.number {
+            if self.holding.has(hash) {
                 let record = self.store.find_or_reserve(*db, key, hash);
                 self.control.remember(&mut self.store, record, *stamp);
                 self.store.release_if_absent(record);
@@ -313,14 +325,14 @@ impl Participant {
 
     /// True if something of a promise is here.
     fn takes_part(&self, prepare: &Prepare) -> bool {
-        let is_here = |db, key: &[u8]| self.layout.shard_of(self.hash_of(db, key).slot()) == self.number;
+        let is_here = |db, key: &[u8]| self.holding.has(self.hash_of(db, key));
         let is_held_here = |hold: &Hold| match hold {
             Hold::Record { db, key, .. } => is_here(*db, key),
-            Hold::Table { shard, .. } => usize::from(*shard) == self.number,
+            Hold::Table { shard, .. } => usize::from(*shard) == self.holding.number(),
         };
         !prepare.changes.is_empty()
             || prepare.holds.iter().any(is_held_here)
-            || prepare.writes.iter().any(|write| self.layout.shard_of(write.hash.slot()) == self.number)
+            || prepare.writes.iter().any(|write| self.holding.has(write.hash))
     }
 
     /// Makes the changes of whole databases here, and installs what is written here, in place of all that the records held.
@@ -332,7 +344,7 @@ impl Participant {
         // Planted, ORDER.
         let skips = self.bugs.has(Bug::SkipTransaction) && place.0 % 97 == 13;
         for write in writes.iter().filter(|_| !skips) {
-            if self.layout.shard_of(write.hash.slot()) != self.number {
+            if !self.holding.has(write.hash) {
                 continue;
             }
             let record = self.store.find_or_reserve(write.db, &write.key, write.hash);
@@ -389,12 +401,12 @@ impl Participant {
                 match hold {
                     Hold::Record { db, key, mode } => {
                         let hash = self.hash_of(*db, key);
-                        if self.layout.shard_of(hash.slot()) == self.number {
+                        if self.holding.has(hash) {
                             let record = self.store.find_or_reserve(*db, key, hash);
                             self.control.restore(&mut self.store, who, bounds, Target::Record(record), *mode);
                         }
                     }
-                    Hold::Table { shard, mode } if usize::from(*shard) == self.number => {
+                    Hold::Table { shard, mode } if usize::from(*shard) == self.holding.number() => {
                         self.control.restore(&mut self.store, who, bounds, Target::Table, *mode);
                     }
                     Hold::Table { .. } => {}
@@ -404,6 +416,12 @@ impl Participant {
             self.attempts.insert(who, Box::new(attempt));
         }
         out.send(self.manager, Own::Ready(term));
+    }
+
+    /// The view goes on under the claim of a later term; what was begun under the former is over.
+    fn show(&mut self, out: &mut Outbox<Message>) {
+        self.serves = Some(self.terms.last());
+        self.lead().into_iter().for_each(|lead| out.send(self.manager, Own::Viewed(lead)));
     }
 
     /// All that is not agreed on is gone.
@@ -428,7 +446,7 @@ impl Participant {
 
     /// The claim under which the participant answers.
     fn lead(&self) -> Option<Lead> {
-        self.serves.map(|term| Lead { partition: self.layout.partition_of_shard(self.number), term })
+        self.serves.map(|term| Lead { partition: self.holding.partition(), term })
     }
 
     // ---- the end of attempts -------------------------------------------------------------------------------
@@ -467,7 +485,7 @@ impl Participant {
         let attempt = self.attempts.get_mut(&who)?;
         attempt.is_gathered = true;
         let mut holds = Vec::new();
-        let (store, number) = (&self.store, self.number as u16);
+        let (store, number) = (&self.store, self.holding.number() as u16);
         self.control.held(who, &mut |target, mode| {
             holds.push(match target {
                 Target::Table => Hold::Table { shard: number, mode },
@@ -497,7 +515,7 @@ impl Participant {
     /// Looks for records whose time has come, and tells the manager of those that nobody holds: it removes them.
     fn sweep(&mut self, now: Now, out: &mut Outbox<Message>) {
         self.store.free_some(FREED);
-        if self.serves.is_none() {
+        if self.serves.is_none() || self.is_view {
             return;
         }
         let now = now.wall.to_millis();
@@ -580,13 +598,18 @@ impl Participant {
             Own::Validate(who, bounds, snapshot) => {
                 let (may, view) = self.validate(who, bounds, &snapshot).unzip();
                 let view = view.unwrap_or_default();
-                out.send(self.manager, Own::Validated(who, self.number as u16, may, view));
+                out.send(self.manager, Own::Validated(who, self.holding.number() as u16, may, view));
             }
             // The log has the outcome of what is promised: it is on its way here if the manager knows already.
             Own::Drop(who) if self.prepared.contains_key(&who) => {}
             Own::Drop(who) => self.finish(who, Ending::Aborted, out),
             Own::Home(home) => self.note_home(home, out),
-            Own::Gathered(..) | Own::Validated(..) | Own::Ready(_) | Own::Reserve(_) | Own::Expired(_) => {
+            Own::Gathered(..)
+            | Own::Validated(..)
+            | Own::Ready(_)
+            | Own::Viewed(_)
+            | Own::Reserve(_)
+            | Own::Expired(_) => {
                 out.halt("a participant was sent what a participant says");
             }
         }
@@ -607,6 +630,9 @@ impl Participant {
                 // A former leader that is reached again may hear of the next term before it hears that its own is over.
                 if self.serves.is_some_and(|term| term < self.terms.last()) {
                     self.stand();
+                    if self.is_view {
+                        self.show(out);
+                    }
                 }
                 if let Some((who, commit)) = ended {
                     self.finish(who, commit.into(), out);
@@ -641,6 +667,9 @@ impl Role for Participant {
                 self.away.patience = Some(PATIENCE);
                 self.capture.go_live();
                 out.set_timer(SWEEP, SWEEP_EVERY);
+                if self.is_view {
+                    self.show(out);
+                }
             }
             Event::Timer(SWEEP) => {
                 self.sweep(now, out);
@@ -653,7 +682,7 @@ impl Role for Participant {
         match self.capture.give(&mut self.store, self.bugs, out) {
             Ok(Some(pause)) => out.set_timer(GIVE, pause),
             Ok(None) => {}
-            Err(reason) => out.halt(format!("shard {}: {reason}", self.number)),
+            Err(reason) => out.halt(format!("shard {}: {reason}", self.holding.number())),
         }
     }
 
@@ -705,7 +734,7 @@ impl Role for Participant {
         report("ordain_participant_computing", self.away.len() as f64);
         report("ordain_participant_messages_total", self.sent as f64);
         report("ordain_shard_applied_epoch", self.applied.0 as f64);
-        report("ordain_shard_slots", self.layout.slots_of_shard(self.number).len() as f64);
+        report("ordain_shard_slots", self.holding.slots().len() as f64);
         report("ordain_shard_hits_total", self.locals.counts.hits as f64);
         report("ordain_shard_misses_total", self.locals.counts.misses as f64);
         report("ordain_shard_expired_total", self.locals.counts.expired as f64);

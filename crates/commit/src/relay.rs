@@ -91,10 +91,11 @@ impl Open {
 
 impl Relay {
     /// The home of a transaction: the partition that keeps its session if it has one and may write, or the only one that takes
-    /// part, or the node's own.
+    /// part, or the node's own. Where partitions are regions it is always that.
     fn home(chunk: &Chunk, txn: &Txn, desk: &Desk<'_>) -> PartitionId {
         let layout = &desk.site.layout;
         match txn.call.session.filter(|_| !txn.read_only) {
+            _ if desk.site.regions.is_some() => desk.site.partition,
             Some((session, _)) => layout.home_partition_of(session),
             None => chunk.only_partition(txn, layout).unwrap_or(desk.site.partition),
         }
@@ -116,6 +117,7 @@ impl Relay {
     pub fn take_step(&mut self, step: Step, chunk: Arc<Chunk>, desk: &mut Desk<'_>) -> Vec<Own> {
         let layout = &desk.site.layout;
         let home = self.steps.take(&step, || match (step.session, chunk.txns().first()) {
+            _ if desk.site.regions.is_some() => desk.site.partition,
             (Some(session), _) => layout.home_partition_of(session),
             (None, Some(txn)) => chunk.only_partition(txn, layout).unwrap_or(desk.site.partition),
             (None, None) => desk.site.partition,

@@ -68,6 +68,8 @@ pub struct Abilities {
     pub is_interactive: bool,
     /// Equal logs give equal results, so that a run can be held to the reference executor.
     pub is_replayable: bool,
+    /// Partitions are regions: each has a server that executes and storage nodes that keep its log.
+    pub has_regions: bool,
     /// A transaction that only reads may see a state of before what others were answered a moment ago, whatever the options are.
     pub shows_past: bool,
 }
@@ -168,6 +170,7 @@ const DETERMINISTIC: Abilities = Abilities {
     has_sessions: true,
     is_interactive: true,
     is_replayable: true,
+    has_regions: false,
     shows_past: false,
 };
 
@@ -184,8 +187,13 @@ const COMMIT: Abilities = Abilities {
     has_sessions: true,
     is_interactive: true,
     is_replayable: false,
+    has_regions: false,
     shows_past: false,
 };
+
+/// Abilities of an engine of the commit family whose partitions are regions.
+pub(crate) const REGIONAL: Abilities =
+    Abilities { replication: &["none", "quorum", "full"], has_regions: true, ..COMMIT };
 
 /// Abilities of an engine of the commit family that holds transactions to the order of stamps.
 const STAMPED: Abilities = Abilities { shows_past: true, ..COMMIT };

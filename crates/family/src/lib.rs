@@ -14,4 +14,4 @@ pub use emptied::Emptied;
 pub use family::{Family, Notice, Opened, Roles};
 pub use message::{Incoming, Message};
 pub use ordain_gateway::Services;
-pub use settings::{Keep, NodeSettings, Replication, TAKES_TRANSACTIONS, places};
+pub use settings::{Keep, NodeSettings, Replication, Storage, TAKES_TRANSACTIONS, places};

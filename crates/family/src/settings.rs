@@ -45,13 +45,34 @@ impl Replication {
     }
 }
 
+/// The meaning of "durable" in the log of a region, whose storage nodes keep it (regions.md, 4.10).
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Storage {
+    /// A majority of them has it.
+    #[default]
+    Quorum,
+    /// All of them have it, but for those that were silent for long.
+    Full,
+}
+
+impl Storage {
+    /// Its name.
+    pub const fn name(self) -> &'static str {
+        match self {
+            Storage::Quorum => "quorum",
+            Storage::Full => "full",
+        }
+    }
+}
+
 /// The numbers that roles have on every node, whatever the family. A family numbers its own roles below
 /// [`SHARDS`](places::SHARDS), but for [`NETWORK`](places::NETWORK).
 pub mod places {
     /// The network edge, where there are other nodes.
     pub const NETWORK: u16 = 3;
     /// The first role that has an event loop of its own; the roles before it are on the first loop.
-    pub const SHARDS: u16 = 16;
+    pub const SHARDS: u16 = 48;
     /// The first front door.
     pub const GATEWAYS: u16 = 256;
 }
@@ -78,6 +99,8 @@ pub struct NodeSettings {
     pub expect_log: bool,
     /// How the log of its partition reaches the other members, if there are any.
     pub replication: Replication,
+    /// When storage nodes have an entry, if there are such nodes.
+    pub storage: Storage,
     /// In which generation it is: a node that comes back without what it had on disk comes in a larger one.
     pub generation: u32,
     /// How often it has been rebuilt in that generation.
@@ -142,6 +165,7 @@ impl NodeSettings {
             identity: Vec::new(),
             expect_log: false,
             replication: Replication::Sync,
+            storage: Storage::default(),
             generation: 0,
             rebuilds: 0,
             life: 0,

@@ -16,7 +16,7 @@ use std::sync::Arc;
 
 use ordain_deterministic::options::ISOLATION;
 use ordain_engines::registry::Engine;
-use ordain_family::{Keep, Replication};
+use ordain_family::{Keep, Replication, Storage};
 use ordain_model::{Layout, Micros, Options, PartitionId};
 use ordain_role::{NodeId, ReplicaId, Topology};
 use xxhash_rust::xxh3::xxh3_64;
@@ -74,6 +74,12 @@ pub struct ClusterConfig {
     pub layout: Arc<Layout>,
     /// The number of replicas.
     pub replicas: u16,
+    /// The number of those that execute; the others are storage nodes.
+    pub servers: u16,
+    /// When an entry counts as durable there, if there are any.
+    pub storage: Option<Storage>,
+    /// The round trip that is added between regions.
+    pub region_rtt: Micros,
     /// The engine.
     pub engine: Engine,
     /// The options.
@@ -110,8 +116,13 @@ impl ClusterConfig {
         let layout = file.layout()?;
         let replication = file.replication()?;
         let engine = file.engine.as_deref().map_or(Ok(Engine::default()), str::parse)?;
-        if !engine.can().replication.contains(&replication.name()) {
-            return Err(ClusterError::EngineReplication { engine, wanted: replication.name() });
+        let (servers, storage) = file.servers()?;
+        let way = storage.map_or(replication.name(), Storage::name);
+        if !engine.can().replication.contains(&way) {
+            return Err(ClusterError::EngineReplication { engine, wanted: way });
+        }
+        if engine.can().has_regions && storage.is_none() && file.partitions > 1 {
+            return Err(ClusterError::Regions(engine, file.partitions));
         }
         let options = engine.options(file.options.iter())?;
         let keep = file.keep()?;
@@ -129,6 +140,9 @@ impl ClusterConfig {
             secret,
             layout: Arc::new(layout),
             replicas: file.replicas,
+            servers,
+            storage,
+            region_rtt: Micros::from_millis(file.region_rtt_ms.unwrap_or(0)),
             engine,
             options,
             keep,
@@ -148,7 +162,16 @@ impl ClusterConfig {
 
     /// The grid of partitions and replicas.
     pub fn topology(&self) -> Topology {
-        Topology::replicated(self.layout.clone(), self.replicas)
+        Topology { layout: self.layout.clone(), replicas: self.replicas, servers: self.servers }
+    }
+
+    /// The delay that is added on the way from one node to another.
+    pub fn delay(&self, from: NodeId, to: NodeId) -> Micros {
+        let topology = self.topology();
+        match topology.partition_of(from) == topology.partition_of(to) {
+            true => self.latency,
+            false => self.latency.plus(Micros(self.region_rtt.0 / 2)),
+        }
     }
 
     /// A number that two nodes have in common if they agree on all that must be equal on all nodes. Addresses are
@@ -160,9 +183,12 @@ impl ClusterConfig {
         let others =
             self.options.iter().filter(|(info, _)| info.is_of_cluster && info.name != ISOLATION.name);
         let others: String = others.map(|(info, value)| format!(" {} {value}", info.name)).collect();
+        let storage =
+            self.storage.map(|storage| format!(" servers {} storage {}", self.servers, storage.name()));
+        let storage = storage.unwrap_or_default();
         let text = format!(
             "cluster {} partitions {} replicas {} threads {} layout {} starts {:?} engine {engine} isolation {} \
-             replication {replication}{others}",
+             replication {replication}{storage}{others}",
             self.id,
             layout.partitions(),
             self.replicas,

@@ -43,6 +43,8 @@ bugs! {
     KeepOldLocks = "keep-old-locks",
     /// What a step of an interactive transaction has locked is released before the next.
     ReleaseBetweenSteps = "release-between-steps",
+    /// A view lets an attempt read on, whatever of what it has read is not as it was.
+    TornView = "torn-view",
     /// A participant votes yes before its promise stands in the log.
     VoteBeforeLog = "vote-before-log",
     /// A participant acknowledges an outcome before that stands in its log.

@@ -148,7 +148,7 @@ fn config(number: u16, listener: TcpListener, peers: &[(u16, SocketAddr)]) -> Ne
         fingerprint: 7,
         life: life(),
         watchers: vec![PUPPET],
-        delay: Micros(0),
+        delays: BTreeMap::new(),
         procedures: Arc::default(),
         tls: None,
         limits: NetLimits {

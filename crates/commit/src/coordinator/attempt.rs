@@ -23,7 +23,7 @@ use ordain_model::{
 };
 
 use crate::concurrency::Reads;
-use crate::desk::Desk;
+use crate::desk::{Desk, Site};
 use crate::ids::{Age, AttemptId, Lead};
 use crate::message::{Access, Accessed, Failure, Shipped, Snapshot};
 
@@ -85,13 +85,13 @@ struct Part {
 }
 
 impl Executing {
-    pub fn new(chunk: &Chunk, txn: &Txn, layout: &Layout, now: Millis, seed: u64) -> Executing {
+    pub fn new(chunk: &Chunk, txn: &Txn, site: &Site, now: Millis, seed: u64) -> Executing {
         let fragments = chunk.fragments(txn);
-        let shard_of = |fragment: &Fragment| layout.shard_of(fragment.hash.slot());
+        let shard_of = |fragment: &Fragment| site.holder_of(fragment.hash.slot());
         let (mut parts, mut borrowers): (BTreeMap<usize, Part>, Vec<(u32, usize)>) = Default::default();
         for (n, fragment) in (0..).zip(fragments) {
             if fragment.is_table() {
-                (0..layout.shards()).for_each(|shard| parts.entry(shard).or_default().fragments.push(n));
+                (0..site.layout.shards()).for_each(|shard| parts.entry(shard).or_default().fragments.push(n));
                 continue;
             }
             let at = shard_of(fragment);
@@ -283,7 +283,7 @@ impl Executing {
         self.is_too_long |= is_too_long;
         self.shipped.extend(shipped.into_iter().map(|shipped| (shipped.slot, shipped)));
         for write in returned {
-            let owner = layout.shard_of(write.hash.slot());
+            let owner = desk.site.holder_of(write.hash.slot());
             if let Some(part) = self.parts.get_mut(&owner) {
                 part.returned.push(write);
             }

@@ -120,6 +120,13 @@ impl Coordinator {
             // An earlier commit of this request has taken effect, or is about to: this one never does.
             return self.end_open(step.of, desk);
         }
+        // A later step may write what the client makes of it.
+        let foreign = desk.site.refuses(chunk, txn);
+        let foreign = foreign.or_else(|| desk.site.reads_elsewhere(chunk, txn).filter(|_| step.may_write));
+        if let Some(abort) = foreign {
+            self.end_open(step.of, desk);
+            return self.answer_lost(asker, abort);
+        }
         if step.is_first() {
             self.end_open(step.of, desk);
             self.begin_open(step, request, asker, chunk, desk);
@@ -175,7 +182,7 @@ impl Coordinator {
         let Some(open) = &live.open else { return };
         let seed = seed_of(Gsn(live.who(number).seed() ^ u64::from(open.step.number)));
         let txn = &live.chunk.txns()[live.at];
-        let executing = Executing::new(&live.chunk, txn, &desk.site.layout, open.former.now(), seed);
+        let executing = Executing::new(&live.chunk, txn, desk.site, open.former.now(), seed);
         live.state = State::Executing(executing.after(&open.former, open.step.number));
         self.go_on(number, desk);
     }
@@ -275,7 +282,7 @@ impl Coordinator {
         live.askers.into_iter().for_each(|asker| self.answer_lost(asker, reason));
     }
 
-    fn answer_lost(&mut self, asker: Asker, reason: Abort) {
+    pub(super) fn answer_lost(&mut self, asker: Asker, reason: Abort) {
         let status = OutcomeStatus::Aborted(reason);
         self.answer(asker, status, Epoch(0), |out| Writer(out).abort(reason));
     }

@@ -59,6 +59,7 @@ impl World {
                 validates: false,
                 snapshots: crate::Snapshots::Never,
                 propagation: crate::desk::Propagation::default(),
+                regions: None,
                 source: ordain_model::StampSource::Hybrid,
                 skew: Micros(0),
                 checkpoint_bytes,

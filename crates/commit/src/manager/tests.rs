@@ -40,6 +40,7 @@ impl Bench {
             validates: false,
             snapshots: crate::Snapshots::Never,
             propagation: crate::desk::Propagation::default(),
+            regions: None,
             source: ordain_model::StampSource::Hybrid,
             skew: Micros(0),
             checkpoint_bytes: 0,

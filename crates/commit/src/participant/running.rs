@@ -257,19 +257,19 @@ impl Participant {
                 (changes, writes) = (attempt.workspace.changes().to_vec(), attempt.workspace.take_writes());
             }
         }
-        Some(Settled { attempt: who, shard: self.number as u16, changes, writes })
+        Some(Settled { attempt: who, shard: self.holding.number() as u16, changes, writes })
     }
 
     /// True if an access names fragments and records that are here: it may come from another node.
     fn is_sound(&self, chunk: &Chunk, access: &Access) -> bool {
         let Some(txn) = chunk.txns().get(access.at as usize) else { return false };
         let is_timed = self.control.stamps() != Stamps::OfAttempt || access.now == access.age.time();
-        let fits = access.snapshot.vector.fits(self.layout.partitions());
+        let fits = access.snapshot.vector.fits(self.holding.partitions());
         if access.now > LATEST || access.age > stamps::LATEST || !is_timed || !fits {
             return false;
         }
         let fragments = chunk.fragments(txn);
-        let is_here = |hash: KeyHash| self.layout.shard_of(hash.slot()) == self.number;
+        let is_here = |hash: KeyHash| self.holding.has(hash);
         let runs_here = |n: &u32| {
             let fragment = fragments.get(*n as usize);
             fragment.is_some_and(|fragment| fragment.is_table() || is_here(fragment.hash))
@@ -342,7 +342,7 @@ impl Participant {
         let hands_over = failure.is_none() && access.is_last && is_local;
         let accessed = Accessed {
             attempt: who,
-            shard: self.number as u16,
+            shard: self.holding.number() as u16,
             slots,
             failure,
             shipped,
@@ -546,7 +546,7 @@ impl Participant {
         let fragments = at.chunk.fragments(at.txn);
         let inputs = at.chunk.plans().inputs_of(at.fragment()).iter().map(|slot| slot.0 as usize);
         inputs.filter(|n| fragments[*n].shipped).all(|n| {
-            let is_here = self.layout.shard_of(fragments[n].hash.slot()) == self.number;
+            let is_here = self.holding.has(fragments[n].hash);
             !is_here || self.lock(who, age, At { n, ..at }, &mut None) == Verdict::Granted
         })
     }
@@ -659,7 +659,7 @@ impl Participant {
             job.taker = next.map_or(fragments.len(), |ahead| at.n + ahead);
         }
         let taker = fragments.get(job.taker);
-        if taker.is_none_or(|taker| self.layout.shard_of(taker.hash.slot()) == self.number) {
+        if taker.is_none_or(|taker| self.holding.has(taker.hash)) {
             return;
         }
         let now: Millis = job.access.now;
@@ -685,10 +685,10 @@ impl Participant {
         let At { chunk, txn, n } = at;
         let (now, seed) = (job.access.now, job.access.seed);
         let Attempt { workspace, slots, received, held_back, .. } = attempt;
-        let Participant { registry, store, control, locals, layout, number, away, .. } = self;
+        let Participant { registry, store, control, locals, holding, away, .. } = self;
         let seen = Seen { store, control: &**control, reader: (who, attempt.age) };
         let fragments = chunk.fragments(txn);
-        let is_here = |slot: SlotNo| layout.shard_of(fragments[slot.0 as usize].hash.slot()) == *number;
+        let is_here = |slot: SlotNo| holding.has(fragments[slot.0 as usize].hash);
         let mut records = InWorkspace::new(&seen, workspace);
         let mut shipped = records.gather((chunk, txn, n), now, received, is_here);
         let step = Step { registry, chunk, txn, n, now, seed, slots: &*slots };
@@ -741,7 +741,7 @@ impl Participant {
         for (slot, cell, _) in computed.into_iter().filter(|(_, _, changed)| *changed) {
             let fragment = &fragments[slot.0 as usize];
             let key = key_of(chunk.args(txn), fragment).bytes;
-            match self.layout.shard_of(fragment.hash.slot()) == self.number {
+            match self.holding.has(fragment.hash) {
                 true => records.put(fragment.db, key, fragment.hash, cell),
                 false => job.returned.push(Write::new(fragment.db, key.to_vec(), cell)),
             }

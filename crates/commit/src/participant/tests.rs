@@ -5,6 +5,8 @@ use std::sync::{Mutex, PoisonError};
 use ordain_model::children::child_key;
 use ordain_model::{Cell, Value};
 
+use ordain_model::Layout;
+
 use super::*;
 use crate::concurrency::{Mode, Verdict};
 use crate::entry::Commit;
@@ -65,7 +67,12 @@ fn installed(takes: Snapshots) -> (Vec<Installed>, Option<Value>) {
     let installed = Arc::new(Mutex::new(Vec::new()));
     let control = Box::new(Noting { takes, installed: installed.clone() });
     let layout = Arc::new(Layout::single(1));
-    let mut shard = Participant::new(0, layout, Address::default(), Arc::new(Registry::default()), control);
+    let mut shard = Participant::new(
+        Holding::of_shard(layout, 0),
+        Address::default(),
+        Arc::new(Registry::default()),
+        control,
+    );
     let lead = Lead { partition: PartitionId(0), term: Term(1) };
     let cell = |text: &str| Cell { value: Some(Value::String(text.into())), ..Cell::ABSENT };
     let child = child_key(b"p", b"c");
@@ -104,7 +111,12 @@ fn a_child_that_is_written_gives_its_parent_a_version_where_there_are_snapshots(
 fn what_is_promised_ends_by_the_log_alone() {
     let control = Box::new(Noting { takes: Snapshots::Never, installed: Arc::default() });
     let layout = Arc::new(Layout::single(1));
-    let mut shard = Participant::new(0, layout, Address::default(), Arc::new(Registry::default()), control);
+    let mut shard = Participant::new(
+        Holding::of_shard(layout, 0),
+        Address::default(),
+        Arc::new(Registry::default()),
+        control,
+    );
     let home = Lead { partition: PartitionId(1), term: Term(1) };
     let attempt = AttemptId { transaction: TransactionId { home, number: 1 }, attempt: 1 };
     let (bounds, view) = (Bounds::at(Age(1)), View::NONE);

@@ -221,6 +221,7 @@ impl Plan<'_> {
             identity: self.identity.clone(),
             keep: self.checkpoints_kept,
             piece: self.piece,
+            only_copies: false,
             seals_alone: false,
             primaries_change: self.replication() == Replication::Async,
             bugs: self.bugs,

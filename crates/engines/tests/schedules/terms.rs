@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use ordain_commit::{CommitEngine, Content, Entry, Message, Own, Participant, Term};
+use ordain_commit::{CommitEngine, Content, Entry, Holding, Message, Own, Participant, Term};
 use ordain_model::Options;
 use ordain_model::{Epoch, Layout, Millis, Registry};
 use ordain_replication::Log;
@@ -18,7 +18,7 @@ impl Hand {
     fn new(engine: CommitEngine) -> Hand {
         let control = (engine.control)(&Options::default(), Bugs::NONE);
         let layout = Arc::new(Layout::single(1));
-        Hand(Participant::new(0, layout, MANAGER, Arc::new(Registry::default()), control))
+        Hand(Participant::new(Holding::of_shard(layout, 0), MANAGER, Arc::new(Registry::default()), control))
     }
 
     /// Has it take a message; answers the terms in which it says that it serves.

@@ -247,7 +247,7 @@ fn network<M: Message>(
         fingerprint: 1,
         life: LIFE,
         watchers,
-        delay: grid.delay.near(),
+        delays: addresses.iter().map(|(node, _)| (*node, grid.delay.near())).collect(),
         procedures: registry.clone(),
         // Threads that share a few cores may be silent for long, and no node dies.
         tls: None,

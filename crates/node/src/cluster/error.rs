@@ -56,6 +56,23 @@ pub enum ClusterError {
     /// Too few or too many replicas.
     #[error("replicas = {0}: a cluster has 1 to {MAX_REPLICAS} replicas: choose a number among them")]
     Replicas(u16),
+    /// Too few or too many of the replicas execute.
+    #[error(
+        "servers = {servers} with {replicas} replicas: a region has at least one server that executes, and at least one storage node \
+         that keeps its log: raise replicas, which counts both, or leave servers and storage out"
+    )]
+    Servers {
+        /// How many would execute.
+        servers: u16,
+        /// The replicas.
+        replicas: u16,
+    },
+    /// The engine's partitions are regions, and these have no storage.
+    #[error(
+        "engine {0} with {1} partitions: its partitions are regions, each with storage nodes of its own: set storage = \"quorum\" or \
+         \"full\" (ordain cluster up --regions N --replicas R --storage quorum), or partitions = 1"
+    )]
+    Regions(Engine, u16),
     /// As many starts as partitions.
     #[error(
         "starts names the first slots of {found} partitions and there are {partitions}: name one for each"

@@ -7,7 +7,7 @@ use std::num::NonZeroUsize;
 use std::path::PathBuf;
 
 use ordain_archive::Location;
-use ordain_family::{Keep, Replication};
+use ordain_family::{Keep, Replication, Storage};
 use ordain_model::Layout;
 use ordain_model::layout::{LayoutError, MAX_SHARDS};
 use ordain_role::NodeId;
@@ -82,6 +82,13 @@ pub struct ClusterFile {
     pub ephemeral: Option<bool>,
     /// The way by which input reaches the other replicas.
     pub replication: Option<Replication>,
+    /// The number of replicas that execute, where the others are storage nodes.
+    pub servers: Option<u16>,
+    /// When an entry counts as durable on the storage nodes of a region.
+    pub storage: Option<Storage>,
+    /// The round trip that is added between regions, for experiments.
+    #[serde(alias = "region_rtt_ms")]
+    pub region_rtt_ms: Option<u64>,
     /// The first slot of each partition, where they are not to be of one size.
     pub starts: Option<Vec<usize>>,
     /// One-way delay that is added between nodes, for experiments.
@@ -226,6 +233,19 @@ impl ClusterFile {
                 Err(ClusterError::ConfigurationService(u32::from(replicas) * u32::from(self.partitions)))
             }
             (Some(chosen), _) => Ok(chosen),
+        }
+    }
+
+    /// The number of replicas that execute, and how those that do not keep the log.
+    pub(super) fn servers(&self) -> Result<(u16, Option<Storage>), ClusterError> {
+        match (self.servers, self.storage) {
+            (None, None) => Ok((self.replicas, None)),
+            (servers, storage) => match servers.unwrap_or(1) {
+                servers if servers == 0 || servers >= self.replicas => {
+                    Err(ClusterError::Servers { servers, replicas: self.replicas })
+                }
+                servers => Ok((servers, Some(storage.unwrap_or_default()))),
+            },
         }
     }
 

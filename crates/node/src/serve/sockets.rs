@@ -34,7 +34,7 @@ pub(super) fn open_network<M: Message>(
         fingerprint: cluster.fingerprint(),
         life: Life(settings.life),
         watchers,
-        delay: cluster.latency,
+        delays: cluster.members.iter().map(|to| (to.node, cluster.delay(place.node, to.node))).collect(),
         procedures: procedures.clone(),
         tls,
         limits: NetLimits::default(),

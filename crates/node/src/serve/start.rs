@@ -183,6 +183,7 @@ fn settings_of(
         identity: identity.map(Identity::for_log).unwrap_or_default(),
         expect_log: identity.is_some_and(|identity| identity.has_log),
         replication: cluster.map_or(Replication::None, |place| place.cluster.replication),
+        storage: cluster.and_then(|place| place.cluster.storage).unwrap_or_default(),
         generation: identity.map_or(0, |identity| identity.generation),
         rebuilds: identity.map_or(0, |identity| identity.rebuilds),
         life: SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default().as_micros() as u64,

@@ -9,13 +9,13 @@ use std::thread;
 use anyhow::Context;
 use clap::{Args, ValueEnum};
 use ordain_archive::Location;
-use ordain_family::Replication;
+use ordain_family::{Replication, Storage};
 use ordain_lab::options::{OptionArgs, OptionFlags};
 use ordain_node::cluster::{ClusterConfig, ClusterFile, NodeEntry, Secret};
 use ordain_node::size::Size;
 use ordain_runtime::DirLock;
 
-use super::{NodeRecord, RECORD, Record};
+use super::{NodeKind, NodeRecord, RECORD, Record};
 use crate::serve::Durability;
 
 /// The name of the file that describes the cluster to its nodes.
@@ -32,6 +32,24 @@ pub(super) enum ReplicationName {
     Async,
     /// A majority has it before it takes effect.
     Sync,
+}
+
+/// When an entry counts as durable on the storage nodes of a region.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub(super) enum StorageName {
+    /// A majority of them has it.
+    Quorum,
+    /// All of them have it. One that is silent for two seconds is left out until it has caught up.
+    Full,
+}
+
+impl From<StorageName> for Storage {
+    fn from(name: StorageName) -> Storage {
+        match name {
+            StorageName::Quorum => Storage::Quorum,
+            StorageName::Full => Storage::Full,
+        }
+    }
 }
 
 impl From<ReplicationName> for Replication {
@@ -59,9 +77,22 @@ pub(super) struct Wanted {
     /// How many parts the data is divided in [default: 1, or as it was]
     #[arg(long, value_name = "P")]
     pub partitions: Option<u16>,
-    /// How many copies there are of each [default: 1, or as it was]
+    /// How many copies there are of each; with --regions the number of its storage nodes [default: 1, with --regions 3, or as it was]
     #[arg(long, value_name = "R")]
     pub replicas: Option<u16>,
+    /// How many regions there are, each with a database server and storage nodes of its own, for engines whose partitions are
+    /// regions
+    #[arg(long, value_name = "N", conflicts_with = "partitions")]
+    pub regions: Option<u16>,
+    /// Database servers of a region: one executes, the others stand by [default: 1, or as it was]
+    #[arg(long, value_name = "N", requires = "regions")]
+    pub servers: Option<u16>,
+    /// When the storage nodes of a region have what is acknowledged [default: quorum]
+    #[arg(long, value_name = "MODE", requires = "regions")]
+    pub storage: Option<StorageName>,
+    /// The round trip that is added between regions, for experiments, milliseconds [default: 0]
+    #[arg(long, value_name = "MS", requires = "regions")]
+    pub region_rtt_ms: Option<u64>,
     /// The engine [default: calvin]
     #[arg(long, value_name = "NAME")]
     pub engine: Option<String>,
@@ -99,6 +130,16 @@ impl Wanted {
 
     fn replication(&self) -> Option<Replication> {
         self.replication.map(Replication::from)
+    }
+
+    fn partitions(&self) -> Option<u16> {
+        self.regions.or(self.partitions)
+    }
+
+    /// The servers and the replicas of a region, as they would be if nothing is said of the one or the other.
+    fn of_region(&self, (servers, storage): (u16, u16)) -> (u16, u16) {
+        let servers = self.servers.unwrap_or(servers);
+        (servers, servers.saturating_add(self.replicas.unwrap_or(storage)))
     }
 }
 
@@ -168,6 +209,7 @@ impl Home {
             id: member.node.0,
             partition: grid.partition_of(member.node).0,
             replica: grid.replica_of(member.node).0,
+            kind: if grid.is_server(member.node) { NodeKind::Server } else { NodeKind::Storage },
             resp: member.resp.to_string(),
             admin: member.admin.to_string(),
             cluster: member.cluster.to_string(),
@@ -181,6 +223,7 @@ impl Home {
             replication: config.replication.name().to_owned(),
             partitions: config.layout.partitions(),
             replicas: config.replicas,
+            storage: config.storage.map(|storage| storage.name().to_owned()),
             config: self.config_path(),
             nodes: nodes.collect(),
         }
@@ -206,7 +249,11 @@ fn at(directory: &Path) -> String {
 
 /// A cluster that has not been before.
 fn invent(directory: &Path, wanted: &Wanted) -> anyhow::Result<ClusterFile> {
-    let (partitions, replicas) = (wanted.partitions.unwrap_or(1), wanted.replicas.unwrap_or(1));
+    let partitions = wanted.partitions().unwrap_or(1);
+    let (servers, replicas) = match wanted.regions {
+        Some(_) => wanted.of_region((1, 3)),
+        None => (0, wanted.replicas.unwrap_or(1)),
+    };
     let nodes = usize::from(partitions) * usize::from(replicas);
     let cores = thread::available_parallelism().map_or(1, usize::from);
     let mut file = ClusterFile {
@@ -218,6 +265,9 @@ fn invent(directory: &Path, wanted: &Wanted) -> anyhow::Result<ClusterFile> {
         engine: wanted.engine.clone(),
         durability: wanted.durability(),
         replication: wanted.replication(),
+        servers: wanted.regions.map(|_| servers),
+        storage: wanted.regions.map(|_| wanted.storage.map(Storage::from).unwrap_or_default()),
+        region_rtt_ms: wanted.region_rtt_ms,
         latency_us: wanted.latency_us,
         checkpoint_store: wanted.checkpoint_store.clone(),
         options: wanted.options.given.clone(),
@@ -253,8 +303,19 @@ fn recall(directory: &Path, wanted: &Wanted) -> anyhow::Result<ClusterFile> {
         ),
         _ => Ok(()),
     };
-    stays("partitions", wanted.partitions.map(|n| n.to_string()), file.partitions.to_string())?;
-    stays("replicas", wanted.replicas.map(|n| n.to_string()), file.replicas.to_string())?;
+    let (partitions, replicas) = match config.storage {
+        Some(_) => ("regions", file.replicas - config.servers),
+        None => ("partitions", file.replicas),
+    };
+    stays(partitions, wanted.partitions().map(|n| n.to_string()), file.partitions.to_string())?;
+    stays("replicas", wanted.replicas.map(|n| n.to_string()), replicas.to_string())?;
+    stays("servers", wanted.servers.map(|n| n.to_string()), config.servers.to_string())?;
+    let storage = |storage: Storage| storage.name().to_owned();
+    stays(
+        "storage",
+        wanted.storage.map(|name| storage(name.into())),
+        config.storage.map_or("none".to_owned(), storage),
+    )?;
     stays("engine", wanted.engine.clone(), config.engine.name().to_owned())?;
     for (info, found) in config.options.iter().filter(|(info, _)| info.is_identity) {
         stays(info.name, wanted.options.given.get(info).map(str::to_owned), found.to_string())?;
@@ -271,6 +332,7 @@ fn recall(directory: &Path, wanted: &Wanted) -> anyhow::Result<ClusterFile> {
     stays("base-port", base.map(|n| n.to_string()), first.to_string())?;
     // These may change from start to start.
     file.durability = wanted.durability().or(file.durability);
+    file.region_rtt_ms = wanted.region_rtt_ms.or(file.region_rtt_ms);
     file.options = wanted.options.given.clone().or(&file.options);
     file.maxmemory = wanted.maxmemory.or(file.maxmemory);
     file.latency_us = wanted.latency_us.or(file.latency_us);

@@ -46,9 +46,23 @@ struct Record {
     replication: String,
     partitions: u16,
     replicas: u16,
+    /// When the storage nodes of a region have what is acknowledged, if there are such nodes.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    storage: Option<String>,
     /// The file that all nodes were started with.
     config: PathBuf,
     nodes: Vec<NodeRecord>,
+}
+
+/// The kind of a node.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+enum NodeKind {
+    /// It executes, and takes clients.
+    #[default]
+    Server,
+    /// It keeps the log of a region, and takes none.
+    Storage,
 }
 
 /// A node of it.
@@ -57,6 +71,8 @@ struct NodeRecord {
     id: u16,
     partition: u16,
     replica: u16,
+    #[serde(default)]
+    kind: NodeKind,
     resp: String,
     admin: String,
     /// The address for other nodes.

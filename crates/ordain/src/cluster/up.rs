@@ -24,7 +24,7 @@ use signal_hook::consts::{SIGINT, SIGTERM};
 use signal_hook::iterator::Signals;
 
 use super::home::{Home, Wanted};
-use super::{NodeRecord, Record};
+use super::{NodeKind, NodeRecord, Record};
 
 /// How long nodes have to stop by themselves: they take ten seconds for their clients and ten for their disks at most.
 const STOP_WITHIN: Duration = Duration::from_secs(25);
@@ -224,8 +224,9 @@ impl Fleet {
         report::write_json(json, &self.record)?;
         let mut table = report::table(&["node", "partition", "replica", "clients", "admin", "log"], 6);
         for node in &self.record.nodes {
-            let NodeRecord { id, partition, replica, resp, admin, log, .. } = node;
+            let NodeRecord { id, partition, replica, kind, resp, admin, log, .. } = node;
             let log = log.display().to_string();
+            let resp = if *kind == NodeKind::Storage { "none (storage)" } else { resp };
             table.add_row([&id.to_string(), &partition.to_string(), &replica.to_string(), resp, admin, &log]);
         }
         let (cluster, nodes) = (&self.record.cluster, self.record.nodes.len());

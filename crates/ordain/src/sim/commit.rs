@@ -8,8 +8,8 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use ordain_checker::{Level, Violation, ViolationKind};
 use ordain_commit::options::SKEW_US;
 use ordain_commit::{
-    AHEAD, Age, AttemptId, CommitEngine, CommitFamily, Content, Entry, Message, Order, Participant, Protocol,
-    Stamps, TableChange, Terms, Write,
+    AHEAD, Age, AttemptId, CommitEngine, CommitFamily, Content, Entry, Holding, Message, Order, Participant,
+    Protocol, Stamps, TableChange, Terms, Write,
 };
 use ordain_family::{Family as _, NodeSettings, Opened as _, Services, places};
 use ordain_front::ConnectionServer;
@@ -333,7 +333,12 @@ impl CommitSystem {
             let Some(entries) = logs.get(&self.partition_of(*node)) else { continue };
             let control = (self.family.engine.control)(&self.settings.options, Bugs::NONE);
             let whole = Arc::new(Layout::single(1));
-            let mut all = Participant::new(0, whole, Address::default(), self.registry.clone(), control);
+            let mut all = Participant::new(
+                Holding::of_shard(whole, 0),
+                Address::default(),
+                self.registry.clone(),
+                control,
+            );
             entries.range(..=*place).for_each(|(_, entry)| _ = all.apply(entry));
             if all.digest() != *reported {
                 let text = format!(

@@ -7,8 +7,8 @@ use std::sync::Arc;
 use ordain_checker::{Violation, ViolationKind};
 use ordain_checkpoint::{Found, Header, Item, file_name, read};
 use ordain_commit::{
-    Age, Agreed, AttemptId, CommitEngine, CommitFamily, Content, Entry, Image, Participant, Restoring,
-    Stamps, Terms, remembered,
+    Age, Agreed, AttemptId, CommitEngine, CommitFamily, Content, Entry, Holding, Image, Participant,
+    Restoring, Stamps, Terms, remembered,
 };
 use ordain_family::{Family as _, NodeSettings, Opened as _};
 use ordain_log::MemoryDirectory;
@@ -165,7 +165,8 @@ fn expected(
     let mut agreed = Agreed::default();
     let whole = Arc::new(Layout::single(1));
     let control = (engine.control)(&settings.options, Bugs::NONE);
-    let mut all = Participant::new(0, whole, Address::default(), registry.clone(), control);
+    let mut all =
+        Participant::new(Holding::of_shard(whole, 0), Address::default(), registry.clone(), control);
     for entry in entries.range(..=place).map(|(_, entry)| entry) {
         agreed.apply(entry)?;
         all.apply(entry);

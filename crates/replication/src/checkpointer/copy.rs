@@ -88,9 +88,20 @@ impl<E, M: Carrier<E>> Checkpointer<E, M> {
         }
     }
 
+    /// Gets a checkpoint that is newer than all here, on a node that keeps copies alone.
+    pub(super) fn fetch_newer(&mut self, now: Now, out: &mut Outbox<M>) {
+        if self.settings.only_copies && self.needs.is_none() {
+            let newest = self.newest().map_or(Epoch(0), |(epoch, _)| epoch);
+            self.fetch(now, newest.next(), out);
+        }
+    }
+
     /// Looks again for a checkpoint, on a node without a usable beginning, and now and then asks for a new one.
     pub(super) fn look(&mut self, now: Now, out: &mut Outbox<M>) {
-        let Some(NeedsCheckpoint { needed, .. }) = self.needs else { return };
+        let Some(NeedsCheckpoint { needed, .. }) = self.needs else {
+            self.fetch_newer(now, out);
+            return out.set_timer(super::LOOK, super::LOOK_EVERY);
+        };
         self.fetch_needed(now, out);
         let (topology, me) = (&self.settings.topology, self.settings.me);
         if self.copying.is_none() && self.looks.is_multiple_of(super::WANT_EVERY) {
@@ -172,8 +183,13 @@ impl<E, M: Carrier<E>> Checkpointer<E, M> {
             }
             Step::Sealed(seal) => {
                 self.copying = None;
-                self.complete.insert(seal.epoch, seal.at);
-                self.begin_again(out);
+                match self.settings.only_copies && self.needs.is_none() {
+                    true => self.completed(seal, out),
+                    false => {
+                        self.complete.insert(seal.epoch, seal.at);
+                        self.begin_again(out);
+                    }
+                }
             }
         }
     }
@@ -210,10 +226,12 @@ impl<E, M: Carrier<E>> Checkpointer<E, M> {
     pub(super) fn serve(&mut self, to: Address, epoch: Epoch, offset: u64, out: &mut Outbox<M>) {
         if !self.complete.contains_key(&epoch) {
             // A member that cannot begin with what there is asks for more than there is.
-            if self.newest().is_none_or(|(newest, _)| newest < epoch) {
+            let has_older = self.newest().is_none_or(|(newest, _)| newest < epoch);
+            if has_older && !self.settings.only_copies {
                 out.send(self.settings.sequencer, Saving::Wanted);
             }
-            return out.send(to, Saving::Gone(epoch));
+            out.send(to, Saving::Gone(epoch));
+            return out.send(to, Saving::Has(self.has()));
         }
         self.next_token += 1;
         let (token, into) = (self.next_token, Fetched::default());

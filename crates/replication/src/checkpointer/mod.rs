@@ -91,6 +91,8 @@ pub struct CheckpointSettings {
     pub keep: usize,
     /// About how many bytes of one a member is given at a time.
     pub piece: usize,
+    /// The node executes nothing: it keeps copies of what a member of its group has made.
+    pub only_copies: bool,
     /// A checkpoint counts without those of the other partitions: a node that begins from it asks them for nothing of before.
     pub seals_alone: bool,
     /// Primaries may change, and what was executed be lost with one: only what cannot be counts.
@@ -406,6 +408,11 @@ impl<E, M: Carrier<E>> Checkpointer<E, M> {
             self.leftovers.extend([file_name(epoch), seal_name(epoch)]);
             return self.clean(out);
         }
+        self.completed(Seal { epoch, at }, out);
+    }
+
+    /// A checkpoint is complete: the oldest goes if there are more than are kept.
+    fn completed(&mut self, Seal { epoch, at }: Seal, out: &mut Outbox<M>) {
         self.complete.insert(epoch, at);
         self.counts.complete += 1;
         self.failure = None;
@@ -456,6 +463,7 @@ impl<E, M: Carrier<E>> Checkpointer<E, M> {
             Saving::Has(has) => {
                 self.others.insert(from.node, has);
                 self.fetch_needed(now, out);
+                self.fetch_newer(now, out);
             }
             Saving::Want { epoch, offset } => self.serve(from, epoch, offset, out),
             Saving::Part { epoch, at, offset, bytes, is_last } => {

@@ -56,8 +56,8 @@ pub struct NetConfig {
     pub life: Life,
     /// The roles of this node that are sent every [`PeerChange`](ordain_role::PeerChange).
     pub watchers: Vec<u16>,
-    /// How long everything that leaves is held back, for experiments.
-    pub delay: Micros,
+    /// How long everything that leaves for a peer is held back, for experiments; not at all if the peer is not named.
+    pub delays: BTreeMap<NodeId, Micros>,
     /// The procedures that messages may name.
     pub procedures: Arc<ordain_model::Registry>,
     /// Has the connections be in TLS, with a certificate on both sides.

@@ -23,13 +23,14 @@ use std::collections::BTreeMap;
 use std::fmt;
 use std::io;
 use std::marker::PhantomData;
+use std::net::SocketAddr;
 use std::sync::Arc;
 
 use mio::net::TcpListener;
 use mio::{Interest, Registry};
 use ordain_link::Received;
 use ordain_model::Micros;
-use ordain_role::{Address, Bytes, Event, Now, Outbox, PeerChange, PeerState, Role, TimerId, Wire};
+use ordain_role::{Address, Bytes, Event, NodeId, Now, Outbox, PeerChange, PeerState, Role, TimerId, Wire};
 
 use crate::edge::{Departing, Edge, Tokens, Turn};
 use connection::{CHUNK, Connection, Intake, READ_AT_ONCE, Stage};
@@ -91,7 +92,6 @@ pub struct Network<M> {
     watchers: Vec<u16>,
     /// By the place in `watchers`: how many changes of peers the role was sent.
     changes_sent: Vec<u64>,
-    delay: Micros,
     limits: NetLimits,
     /// The buffer of one read.
     scratch: Box<[u8]>,
@@ -117,11 +117,14 @@ impl<M: Wire + From<PeerChange>> Network<M> {
     /// # Errors
     /// If the listener cannot be made non-blocking.
     pub fn new(config: NetConfig) -> io::Result<Network<M>> {
-        let NetConfig { me, listener, peers, cluster, secret, fingerprint, life, watchers, delay, .. } =
+        let NetConfig { me, listener, peers, cluster, secret, fingerprint, life, watchers, delays, .. } =
             config;
         listener.set_nonblocking(true)?;
         let peers = peers.into_iter().filter(|(node, _)| *node != me.node);
-        let peer = |at| Peer::new(at, life, config.limits.kept, watchers.len());
+        let peer = |at: (NodeId, SocketAddr)| {
+            let delay = delays.get(&at.0).copied().unwrap_or_default();
+            Peer::new(at, delay, life, config.limits.kept, watchers.len())
+        };
         Ok(Network {
             me,
             identity: Identity { node: me.node, life, cluster: cluster_id(&cluster), fingerprint, secret },
@@ -135,7 +138,6 @@ impl<M: Wire + From<PeerChange>> Network<M> {
             is_rescheduled: true,
             changes_sent: vec![0; watchers.len()],
             watchers,
-            delay,
             limits: config.limits,
             scratch: vec![0; CHUNK].into(),
             procedures: config.procedures,
@@ -161,9 +163,9 @@ impl<M: Wire + From<PeerChange>> Network<M> {
         self.status.clone()
     }
 
-    /// After how much silence a peer is lost: what is held back on purpose does not count.
-    fn patience(&self) -> Micros {
-        self.limits.lost_after.plus(self.delay).plus(self.delay)
+    /// After how much silence a peer is lost: what is held back on purpose does not count, here or there.
+    fn patience(&self, peer: &Peer) -> Micros {
+        self.limits.lost_after.plus(peer.delay).plus(peer.delay)
     }
 
     /// Sends a change of a peer to the roles that watch peers, and greets a peer whose stream begins.
@@ -279,7 +281,7 @@ impl<M: Wire + From<PeerChange>> Network<M> {
                     }
                     if answer.len() > 0 {
                         self.is_rescheduled = true;
-                        connection.push_late(now.elapsed.plus(self.delay), answer);
+                        connection.push_late(now.elapsed.plus(self.peers[peer].delay), answer);
                     }
                 }
                 Err(wire::Damaged) => {
@@ -412,7 +414,7 @@ impl<M: Wire + From<PeerChange>> Network<M> {
                         wire::write_link(&mut sign, &ack);
                     }
                     it.unacknowledged = 0;
-                    connection.push_late(now.elapsed.plus(self.delay), sign);
+                    connection.push_late(now.elapsed.plus(it.delay), sign);
                 }
             }
             if it.dial_at.is_some_and(|at| at <= now.elapsed) {
@@ -424,16 +426,16 @@ impl<M: Wire + From<PeerChange>> Network<M> {
     }
 
     fn is_silent(&self, peer: usize, now: Now) -> bool {
-        now.elapsed.since(self.peers[peer].received_at) >= self.patience()
+        let peer = &self.peers[peer];
+        now.elapsed.since(peer.received_at) >= self.patience(peer)
     }
 
     /// The time at which something is due next.
     fn next_due(&self) -> Option<Micros> {
-        let patience = self.patience();
         let peers = self.peers.iter().flat_map(|peer| {
             let ping = peer.connection.map(|_| peer.ping_at);
             let silence = peer.connection.is_some() || !peer.is_lost;
-            [peer.dial_at, ping, silence.then(|| peer.received_at.plus(patience))]
+            [peer.dial_at, ping, silence.then(|| peer.received_at.plus(self.patience(peer)))]
         });
         let connections = self.connections.values().map(|connection| match connection.stage {
             Stage::Unproven { by, .. } => Some(by),
@@ -451,7 +453,8 @@ impl<M: Wire + From<PeerChange>> Network<M> {
             Stage::Unproven { .. } => None,
         };
         // What is held back on purpose has to lie somewhere.
-        let ahead = if self.delay > Micros(0) { self.limits.kept.parted } else { AHEAD };
+        let delay = peer.as_ref().map_or(Micros(0), |peer| peer.delay);
+        let ahead = if delay > Micros(0) { self.limits.kept.parted } else { AHEAD };
         let most = ACKNOWLEDGE.min(self.limits.kept.parted / 8);
         loop {
             let mut late = Output::default();
@@ -461,13 +464,13 @@ impl<M: Wire + From<PeerChange>> Network<M> {
                     && let Some(frame) = it.next_frame(most)
                 {
                     is_more = true;
-                    let out = if self.delay > Micros(0) { &mut late } else { &mut connection.output };
+                    let out = if delay > Micros(0) { &mut late } else { &mut connection.output };
                     wire::write_link(out, &frame);
                 }
             }
             if late.len() > 0 {
                 self.is_rescheduled = true;
-                connection.push_late(now.elapsed.plus(self.delay), late);
+                connection.push_late(now.elapsed.plus(delay), late);
             }
             match connection.write(now.elapsed) {
                 Ok(count) => peer.iter_mut().for_each(|it| it.output_bytes += count as u64),

@@ -16,6 +16,8 @@ use super::wire::Parcel;
 pub(super) struct Peer {
     pub(super) node: NodeId,
     pub(super) address: SocketAddr,
+    /// What leaves for it is held back for so long.
+    pub(super) delay: Micros,
     pub(super) link: Link<Parcel>,
     /// The number of the proven connection.
     pub(super) connection: Option<usize>,
@@ -46,6 +48,7 @@ impl Peer {
     /// A peer that has not been met, for an edge with so many watchers.
     pub(super) fn new(
         (node, address): (NodeId, SocketAddr),
+        delay: Micros,
         life: Life,
         kept: Room,
         watchers: usize,
@@ -53,6 +56,7 @@ impl Peer {
         Peer {
             node,
             address,
+            delay,
             link: Link::new(life, kept),
             connection: None,
             dial_at: None,

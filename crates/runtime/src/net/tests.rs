@@ -1,5 +1,7 @@
 //! Tests of the network edge that need no socket.
 
+use std::collections::BTreeMap;
+
 use ordain_link::{Frame, Life, Link};
 use ordain_role::NodeId;
 
@@ -43,7 +45,7 @@ fn edge() -> Network<Msg> {
         fingerprint: 0,
         life: Life(1),
         watchers: vec![WATCHER],
-        delay: Micros(0),
+        delays: BTreeMap::new(),
         procedures: Arc::default(),
         tls: None,
         limits: NetLimits::default(),

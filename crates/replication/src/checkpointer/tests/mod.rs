@@ -66,6 +66,7 @@ fn settings(topology: &Topology, node: u16) -> CheckpointSettings {
         identity: b"cluster".to_vec(),
         keep: 2,
         piece: PIECE,
+        only_copies: false,
         seals_alone: false,
         primaries_change: false,
         bugs: Bugs::NONE,

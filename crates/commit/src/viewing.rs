@@ -1,0 +1,183 @@
+//! The concurrency control of a view: attempts read what the log of another region has told of, and all that one reads there is of one
+//! moment (regions.md, 4.4).
+//!
+//! A view keeps the newest versions alone. So an attempt that comes back for more after the log has gone on is let in only if all that it
+//! has read is still as it was: then it has read all of it at this later moment. Else it begins anew. What one access reads is of one
+//! moment anyhow, since nothing is applied meanwhile.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use ordain_execution::TableChange;
+use ordain_model::{Cell, Gsn};
+use ordain_role::{Bug, Bugs};
+use ordain_store::{MemoryStore, RecordId, RecordStore};
+
+use crate::concurrency::{ConcurrencyControl, Ended, Ending, Mode, Target, Verdict};
+use crate::entry::Commitment;
+use crate::ids::{Age, AttemptId, Bounds};
+
+/// See the module.
+#[derive(Debug, Default)]
+pub struct Viewing {
+    attempts: BTreeMap<AttemptId, Reader>,
+    /// The number of records that were installed.
+    installed: u64,
+    /// That number at the last change of what has no version of its own: a whole database, or a part of a record.
+    changed: u64,
+    granted: u64,
+    extended: u64,
+    refused: u64,
+    bugs: Bugs,
+}
+
+/// An attempt that reads.
+#[derive(Debug)]
+struct Reader {
+    /// The number of installed records as of which all of this is so.
+    at: u64,
+    /// The records that it has read, with the versions that they had.
+    read: BTreeMap<RecordId, Gsn>,
+}
+
+impl Viewing {
+    /// A control with planted bugs.
+    pub fn planting(bugs: Bugs) -> Viewing {
+        Viewing { bugs, ..Viewing::default() }
+    }
+
+    /// Lets an attempt read as of now; answers whether it may.
+    fn extend(&mut self, store: &MemoryStore, who: AttemptId) -> bool {
+        let (installed, changed) = (self.installed, self.changed);
+        let reader = self.attempts.entry(who).or_insert(Reader { at: installed, read: BTreeMap::new() });
+        if reader.at == installed {
+            return true;
+        }
+        let is_as_it_was = |(record, version): (&RecordId, &Gsn)| store.version(*record) == *version;
+        // Planted, ONE-MOMENT: what was read before may be of another moment.
+        let may =
+            self.bugs.has(Bug::TornView) || reader.at >= changed && reader.read.iter().all(is_as_it_was);
+        if may {
+            reader.at = installed;
+            self.extended += 1;
+        }
+        may
+    }
+
+    /// Takes back what an attempt has read; records that nobody reads are released.
+    fn forget(&mut self, store: &mut MemoryStore, who: AttemptId, released: &mut Vec<RecordId>) {
+        for (record, _) in self.attempts.remove(&who).into_iter().flat_map(|reader| reader.read) {
+            let readers = store.lock(record) - 1;
+            store.set_lock(record, readers);
+            if readers == 0 {
+                released.push(record);
+            }
+        }
+    }
+}
+
+impl ConcurrencyControl for Viewing {
+    fn keeps_reads(&self) -> bool {
+        false
+    }
+
+    fn access(
+        &mut self,
+        store: &mut MemoryStore,
+        who: AttemptId,
+        _age: Age,
+        target: Target,
+        mode: Mode,
+    ) -> Verdict {
+        let Target::Record(record) = target else {
+            self.refused += 1;
+            return Verdict::Refused;
+        };
+        if mode != Mode::Shared || !self.extend(store, who) {
+            self.refused += 1;
+            return Verdict::Refused;
+        }
+        let version = store.version(record);
+        if let Some(reader) = self.attempts.get_mut(&who)
+            && reader.read.insert(record, version).is_none()
+        {
+            store.set_lock(record, store.lock(record) + 1);
+        }
+        self.granted += 1;
+        Verdict::Granted
+    }
+
+    fn change(&mut self, store: &mut MemoryStore, change: TableChange, _with: &Commitment, version: Gsn) {
+        self.installed += 1;
+        self.changed = self.installed;
+        change.apply(&mut store.table(version));
+    }
+
+    fn install(
+        &mut self,
+        store: &mut MemoryStore,
+        record: RecordId,
+        cell: Cell,
+        _with: &Commitment,
+        version: Gsn,
+    ) {
+        self.installed += 1;
+        if store.key(record).0.holds_children() {
+            self.changed = self.installed;
+        }
+        store.put_back(record, cell, version);
+    }
+
+    fn finish(&mut self, store: &mut MemoryStore, who: AttemptId, _ending: Ending, ended: &mut Ended) {
+        self.forget(store, who, &mut ended.released);
+    }
+
+    fn restore(&mut self, _: &mut MemoryStore, who: AttemptId, _: Bounds, _: Target, _: Mode) {
+        unreachable!("attempt {who} is promised, and views promise nothing");
+    }
+
+    /// What only reads and finds a record expired changes nothing: the record is not there for any later reader either.
+    fn find_expired(&mut self, _: &mut MemoryStore, _: AttemptId, _: Age, _: Target) -> Verdict {
+        Verdict::Granted
+    }
+
+    fn held(&self, _who: AttemptId, _show: &mut dyn FnMut(Target, Mode)) {}
+
+    fn clear(&mut self, store: &mut MemoryStore) {
+        let mut released = Vec::new();
+        let all: Vec<AttemptId> = self.attempts.keys().copied().collect();
+        all.into_iter().for_each(|who| self.forget(store, who, &mut released));
+        released.into_iter().for_each(|record| store.release_if_absent(record));
+    }
+
+    fn check(&self, store: &MemoryStore, is_live: &dyn Fn(AttemptId) -> bool) -> Result<(), String> {
+        if let Some(who) = self.attempts.keys().find(|who| !is_live(**who)) {
+            return Err(format!("attempt {who} reads in a view, and is over"));
+        }
+        if self.changed > self.installed {
+            return Err(format!(
+                "{} records are installed, the last change was {}",
+                self.installed, self.changed
+            ));
+        }
+        let records: BTreeSet<RecordId> =
+            self.attempts.values().flat_map(|reader| reader.read.keys().copied()).collect();
+        for record in records {
+            let readers = self.attempts.values().filter(|reader| reader.read.contains_key(&record)).count();
+            if store.lock(record) != readers as u32 {
+                return Err(format!(
+                    "{record:?} has {readers} readers and the lock word {}",
+                    store.lock(record)
+                ));
+            }
+        }
+        Ok(())
+    }
+
+    fn gauges(&self, report: &mut dyn FnMut(&'static str, f64)) {
+        report("ordain_view_reading", self.attempts.len() as f64);
+        report("ordain_view_granted_total", self.granted as f64);
+        report("ordain_view_extended_total", self.extended as f64);
+        report("ordain_view_refused_total", self.refused as f64);
+        report("ordain_view_installed_total", self.installed as f64);
+    }
+}
