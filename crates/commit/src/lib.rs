@@ -58,6 +58,7 @@ mod message;
 mod opening;
 pub mod options;
 mod participant;
+mod proxy;
 mod regions;
 mod relay;
 mod restoring;

@@ -1,5 +1,7 @@
 //! The roles of a node as its directory has them: a checkpoint is read, and the log behind it is applied again.
 
+mod regions;
+
 use std::sync::Arc;
 
 use ordain_checkpoint::{CheckpointError, Header, Item, Totals};
@@ -8,7 +10,7 @@ use ordain_log::{LogConfig, LogError, LogWriter, Recovered};
 use ordain_model::{Digest, Epoch, Gsn, KeyHash, Micros, Registry, RoMode};
 use ordain_replication::{
     CheckpointSettings, Checkpointer, EntryType, GroupError, GroupJournal, GroupLog, GroupSettings, InputLog,
-    LogSettings, NeedsCheckpoint, Waiting,
+    LogSettings, NeedsCheckpoint, StorageError, Waiting,
 };
 use ordain_role::{Address, Bug, Directory, Role};
 
@@ -34,6 +36,9 @@ pub enum OpenError {
     /// The log that members agree on is refused.
     #[error(transparent)]
     Group(#[from] GroupError),
+    /// The log of a region is refused.
+    #[error(transparent)]
+    Storage(#[from] StorageError),
     /// A checkpoint is not this node's, or not for this program.
     #[error(transparent)]
     Checkpoint(#[from] CheckpointError),
@@ -47,8 +52,8 @@ pub enum OpenError {
 
 /// The roles of a node.
 pub struct OpenedNode {
-    manager: Manager,
-    log: Box<dyn Role<Message = Message>>,
+    /// All but its participants and its checkpointer.
+    roles: Roles<Message>,
     checkpointer: Option<Checkpointer<Arc<Entry>, Message>>,
     participants: Vec<Participant>,
     recovered: Option<Recovered>,
@@ -59,6 +64,25 @@ pub struct OpenedNode {
     refused: Vec<(Epoch, CheckpointError)>,
     /// No checkpoint here covers what comes before the log: the node waits for one of another member.
     lacking: Option<NeedsCheckpoint>,
+}
+
+impl OpenedNode {
+    /// A node that executes nothing.
+    fn of_storage(
+        log: Box<dyn Role<Message = Message>>,
+        checkpointer: Option<Checkpointer<Arc<Entry>, Message>>,
+    ) -> OpenedNode {
+        OpenedNode {
+            roles: vec![(LOG, log)],
+            checkpointer,
+            participants: Vec::new(),
+            recovered: None,
+            replayed: 0,
+            checkpoint: None,
+            refused: Vec::new(),
+            lacking: None,
+        }
+    }
 }
 
 /// The roles of a node while its directory is read.
@@ -206,21 +230,24 @@ pub fn open(
     settings: &NodeSettings,
     registry: &Arc<Registry>,
 ) -> Result<OpenedNode, OpenError> {
+    if !settings.topology.is_server(settings.node) {
+        return regions::open_storage(directory, settings);
+    }
     let Some(directory) = directory.filter(|_| settings.keep != Keep::Nothing) else {
         let Replay { manager, participants, replayed } = Replay::new(family, settings, registry);
-        let log: Box<dyn Role<Message = Message>> = match has_members(settings) {
-            true => Box::new(GroupLog::<Entries, Message>::in_memory(
+        let log: Box<dyn Role<Message = Message>> = match log_of(settings) {
+            LogKind::Region => Box::new(regions::log(settings, Epoch(0))?),
+            LogKind::Group => Box::new(GroupLog::<Entries, Message>::in_memory(
                 group_settings(settings, Epoch(0)),
                 Arc::new(()),
                 ends(settings),
             )?),
-            false => Box::new(lone_log(settings, Epoch(0), None)),
+            LogKind::Lone => Box::new(lone_log(settings, Epoch(0), None)),
         };
         let (refused, recovered) = (Vec::new(), None);
         let (checkpointer, checkpoint, lacking) = (None, None, None);
         return Ok(OpenedNode {
-            manager,
-            log,
+            roles: roles(manager, log, settings, registry),
             checkpointer,
             participants,
             recovered,
@@ -247,8 +274,7 @@ pub fn open(
         let log: Box<dyn Role<Message = Message>> = Box::new(Waiting::new("group-log", needs.needed));
         let Replay { manager, participants, replayed } = replay;
         return Ok(OpenedNode {
-            manager,
-            log,
+            roles: roles(manager, log, settings, registry),
             checkpointer: Some(checkpointer),
             participants,
             recovered: None,
@@ -271,8 +297,7 @@ pub fn open(
     }
     let Replay { manager, participants, replayed } = replay;
     Ok(OpenedNode {
-        manager,
-        log,
+        roles: roles(manager, log, settings, registry),
         checkpointer: Some(checkpointer),
         participants,
         recovered: Some(recovered),
@@ -317,9 +342,11 @@ fn lacking(
     settings: &NodeSettings,
     begun: Epoch,
 ) -> Result<Option<NeedsCheckpoint>, OpenError> {
-    let needed = match has_members(settings) {
-        true => GroupJournal::of(directory)?.begins_after().1,
-        false => ordain_log::starts_after(directory).map_err(LogError::from)?.unwrap_or_default(),
+    let needed = match log_of(settings) {
+        // Its log is elsewhere, and says so itself.
+        LogKind::Region => Epoch(0),
+        LogKind::Group => GroupJournal::of(directory)?.begins_after().1,
+        LogKind::Lone => ordain_log::starts_after(directory).map_err(LogError::from)?.unwrap_or_default(),
     };
     Ok((needed > begun).then_some(NeedsCheckpoint { needed, reach: needed }))
 }
@@ -327,6 +354,37 @@ fn lacking(
 /// How transactions that only read see records of other regions, where partitions are regions.
 fn regional(settings: &NodeSettings) -> Option<RoMode> {
     settings.topology.has_storage().then(|| settings.options.choice(&RO_MODE))
+}
+
+/// The kind of a partition's log.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum LogKind {
+    /// Of a node on its own.
+    Lone,
+    /// The members agree on it.
+    Group,
+    /// Storage nodes keep it.
+    Region,
+}
+
+const fn log_of(settings: &NodeSettings) -> LogKind {
+    match (settings.topology.has_storage(), has_members(settings)) {
+        (true, _) => LogKind::Region,
+        (false, true) => LogKind::Group,
+        (false, false) => LogKind::Lone,
+    }
+}
+
+/// The roles of a node but for its participants and its checkpointer.
+fn roles(
+    manager: Manager,
+    log: Box<dyn Role<Message = Message>>,
+    settings: &NodeSettings,
+    registry: &Arc<Registry>,
+) -> Roles<Message> {
+    let mut roles: Roles<Message> = vec![(MANAGER, Box::new(manager)), (LOG, log)];
+    roles.extend(regions::views(settings, registry));
+    roles
 }
 
 /// True if members agree on the log.
@@ -382,7 +440,10 @@ fn open_log(
     begun: Epoch,
     mut visit: impl FnMut(Arc<Entry>) -> Result<(), String>,
 ) -> Result<(Box<dyn Role<Message = Message>>, Recovered), OpenError> {
-    if has_members(settings) {
+    if log_of(settings) == LogKind::Region {
+        return Ok((Box::new(regions::log(settings, begun)?), Recovered::default()));
+    }
+    if log_of(settings) == LogKind::Group {
         let (log, found) = GroupLog::<Entries, Message>::open(
             directory,
             settings.log_config(),
@@ -419,7 +480,7 @@ impl Opened for OpenedNode {
 
     /// On a node that waits for a checkpoint only the checkpointer works.
     fn into_roles(self) -> Roles<Message> {
-        let mut roles: Roles<Message> = vec![(MANAGER, Box::new(self.manager)), (LOG, self.log)];
+        let mut roles = self.roles;
         for (number, participant) in (places::SHARDS..).zip(self.participants) {
             roles.push((number, Box::new(participant)));
         }

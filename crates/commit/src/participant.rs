@@ -13,6 +13,7 @@ mod tests;
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
+use ordain_checkpoint::Item;
 use ordain_execution::{PATIENCE, TableChange, Write};
 use ordain_model::children::split_child_key;
 use ordain_model::procedure::Locals;
@@ -33,6 +34,7 @@ use crate::ids::{Age, AttemptId, Bounds, Lead, Term};
 use crate::image::{Image, Remembered};
 use crate::known::{Living, Readers};
 use crate::message::{Gathered, Message, Own, Protocol, Snapshot, Termed};
+use crate::proxy::Got;
 use crate::saving::Giving;
 use crate::stamps::Stamps;
 use crate::times::{LATEST, Times};
@@ -86,8 +88,8 @@ pub struct Participant {
     sweeps_from: Position,
     locals: Locals,
     away: Away,
-    /// It shows a partition to which the node does not belong.
-    is_view: bool,
+    /// It shows a partition to which the node does not belong, whose log this role reads.
+    shows: Option<Address>,
     /// The digests by which members compare themselves, if the partition has several.
     digests: Option<Digests>,
     capture: Capture,
@@ -128,7 +130,7 @@ impl Participant {
             sweeps_from: Position::default(),
             locals: Locals::default(),
             away: Away::default(),
-            is_view: false,
+            shows: None,
             digests: None,
             capture: Capture::default(),
             refused: 0,
@@ -161,8 +163,8 @@ impl Participant {
 
     /// The participant as the view of a region that the node does not belong to: it takes accesses from the start on, whoever leads there.
     #[must_use]
-    pub fn viewing(mut self) -> Participant {
-        self.is_view = true;
+    pub fn viewing(mut self, reader: Address) -> Participant {
+        self.shows = Some(reader);
         // Others test the time of the same records there. What is shown is of the past anyhow.
         self.times.reserve(LATEST);
         self.serves = Some(self.terms.last());
@@ -424,6 +426,44 @@ impl Participant {
         self.lead().into_iter().for_each(|lead| out.send(self.manager, Own::Viewed(lead)));
     }
 
+    /// The view begins anew with a checkpoint of the region.
+    fn show_from(&mut self, got: &Got, out: &mut Outbox<Message>) {
+        let Some(reader) = self.shows else {
+            return out.halt("a participant that is no view was given a checkpoint of another region");
+        };
+        if got.epoch > self.applied {
+            self.stand();
+            self.store = MemoryStore::new(self.holding.slots());
+            if let Err(reason) = self.restore_from(got) {
+                return out.halt(format!("a checkpoint of another region cannot be used: {reason}"));
+            }
+            self.show(out);
+        }
+        out.send(reader, Log::<Arc<Entry>>::BeginAgain(self.applied));
+    }
+
+    /// Takes all of a checkpoint that is here.
+    fn restore_from(&mut self, got: &Got) -> Result<(), String> {
+        let mut image = Image::default();
+        let refused = |error: ordain_checkpoint::CheckpointError| error.to_string();
+        let header = ordain_checkpoint::read_header(got, got.epoch).map_err(refused)?;
+        let read = ordain_checkpoint::read(got, &header, |item| match item {
+            Item::Record { db, key, cell, version } => {
+                if self.holding.has(self.hash_of(db, key)) {
+                    self.restore(got.epoch, (db, key), cell, version);
+                }
+                Ok(())
+            }
+            Item::Input(input) => image.put(input),
+            // Requests of the region's sessions are no concern of others.
+            Item::Outcome(_) => Ok(()),
+            Item::Map(_) => Err("slots have moved, which they do not with this engine".to_owned()),
+        });
+        read.map_err(refused)?;
+        self.begin_from(got.epoch, &image);
+        Ok(())
+    }
+
     /// All that is not agreed on is gone.
     fn stand(&mut self) {
         self.serves = None;
@@ -515,7 +555,7 @@ impl Participant {
     /// Looks for records whose time has come, and tells the manager of those that nobody holds: it removes them.
     fn sweep(&mut self, now: Now, out: &mut Outbox<Message>) {
         self.store.free_some(FREED);
-        if self.serves.is_none() || self.is_view {
+        if self.serves.is_none() || self.shows.is_some() {
             return;
         }
         let now = now.wall.to_millis();
@@ -604,6 +644,7 @@ impl Participant {
             Own::Drop(who) if self.prepared.contains_key(&who) => {}
             Own::Drop(who) => self.finish(who, Ending::Aborted, out),
             Own::Home(home) => self.note_home(home, out),
+            Own::Restore(got) => self.show_from(&got, out),
             Own::Gathered(..)
             | Own::Validated(..)
             | Own::Ready(_)
@@ -630,7 +671,7 @@ impl Participant {
                 // A former leader that is reached again may hear of the next term before it hears that its own is over.
                 if self.serves.is_some_and(|term| term < self.terms.last()) {
                     self.stand();
-                    if self.is_view {
+                    if self.shows.is_some() {
                         self.show(out);
                     }
                 }
@@ -667,7 +708,7 @@ impl Role for Participant {
                 self.away.patience = Some(PATIENCE);
                 self.capture.go_live();
                 out.set_timer(SWEEP, SWEEP_EVERY);
-                if self.is_view {
+                if self.shows.is_some() {
                     self.show(out);
                 }
             }

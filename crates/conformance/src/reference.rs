@@ -397,6 +397,7 @@ const CAN: Abilities = Abilities {
     has_sessions: true,
     is_interactive: true,
     is_replayable: true,
+    has_regions: false,
     shows_past: false,
 };
 

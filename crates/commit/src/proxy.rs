@@ -1,0 +1,264 @@
+//! The proxy of a database server: it knows how far the views of other regions are, and has those begin anew that are too far behind
+//! (regions.md, sections 2 and 4.3).
+//!
+//! ```text
+//!  storage nodes of a region ──Fetched──▶ StorageReader ──Sealed──▶ view (a Participant), Proxy
+//!                                             ▲     └──Behind──▶ Proxy ──Want──▶ checkpointers of the storage nodes
+//!                                             └──BeginAgain── view ◀──Restore── Proxy ◀──Part──┘
+//! ```
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use ordain_checkpoint::file_name;
+use ordain_model::{Epoch, Micros, Millis, PartitionId};
+use ordain_replication::{Has, Log, Saving};
+use ordain_role::{
+    Address, Directory, DiskError, DiskOp, Event, NodeId, Now, Outbox, PeerChange, PeerState, Role, TimerId,
+};
+
+use crate::entry::Entry;
+use crate::family::{CHECKPOINTER, FOLLOWERS, VIEWS};
+use crate::message::{Message, Own};
+
+const LOOK: TimerId = TimerId(1);
+const LOOK_EVERY: Micros = Micros::from_millis(1_000);
+
+/// A region that the node sees from elsewhere.
+#[derive(Clone, Debug)]
+pub struct Region {
+    /// The region.
+    pub region: PartitionId,
+    /// Its storage nodes.
+    pub storage: Vec<NodeId>,
+}
+
+/// See the module.
+#[derive(Debug)]
+pub struct Proxy {
+    node: NodeId,
+    views: BTreeMap<PartitionId, View>,
+    /// Messages that nobody was to send.
+    strangers: u64,
+}
+
+/// The state of a view, as far as the proxy knows it.
+#[derive(Debug)]
+struct View {
+    storage: Vec<NodeId>,
+    /// The last entry that the view has been given, and its time.
+    applied: Epoch,
+    at: Millis,
+    /// The view needs a checkpoint of this place or a later one.
+    needs: Option<Epoch>,
+    /// The storage node that is asked for it.
+    turn: usize,
+    copying: Option<Copying>,
+    entries: u64,
+    restored: u64,
+    damaged: u64,
+}
+
+/// A checkpoint that is being got.
+#[derive(Debug)]
+struct Copying {
+    epoch: Epoch,
+    bytes: Vec<u8>,
+    /// Something of it has come since the last look.
+    is_moving: bool,
+}
+
+/// A checkpoint that was got from another region, as the directory in which it would be the only file.
+#[derive(Clone, Debug)]
+pub struct Got {
+    /// Its place.
+    pub epoch: Epoch,
+    bytes: Arc<Vec<u8>>,
+}
+
+impl Directory for Got {
+    fn list(&self) -> Result<Vec<(String, u64)>, DiskError> {
+        Ok(vec![(file_name(self.epoch), self.bytes.len() as u64)])
+    }
+
+    fn read(&self, _file: &str, offset: u64, len: usize) -> Result<Vec<u8>, DiskError> {
+        let from = usize::try_from(offset).unwrap_or(usize::MAX).min(self.bytes.len());
+        let until = from.saturating_add(len).min(self.bytes.len());
+        Ok(self.bytes[from..until].to_vec())
+    }
+
+    fn apply(&mut self, _op: &DiskOp) -> Result<(), DiskError> {
+        Err(DiskError::ReadOnly { file: file_name(self.epoch) })
+    }
+}
+
+impl Proxy {
+    /// The proxy of a node that sees these regions.
+    pub fn new(node: NodeId, regions: Vec<Region>) -> Proxy {
+        let view = |storage| View {
+            storage,
+            applied: Epoch(0),
+            at: Millis(0),
+            needs: None,
+            turn: usize::from(node.0),
+            copying: None,
+            entries: 0,
+            restored: 0,
+            damaged: 0,
+        };
+        let views = regions.into_iter().map(|of| (of.region, view(of.storage))).collect();
+        Proxy { node, views, strangers: 0 }
+    }
+
+    const fn at(&self, role: u16) -> Address {
+        Address { node: self.node, role }
+    }
+
+    /// The region whose log a role of this node reads.
+    fn read_by(&self, from: Address) -> Option<PartitionId> {
+        let region = from.role.checked_sub(FOLLOWERS).filter(|_| from.node == self.node)?;
+        Some(PartitionId(region)).filter(|region| self.views.contains_key(region))
+    }
+
+    fn take_log(&mut self, from: Address, message: Log<Arc<Entry>>, out: &mut Outbox<Message>) {
+        let region = self.read_by(from);
+        let Some((region, view)) = region.and_then(|region| Some((region, self.views.get_mut(&region)?)))
+        else {
+            self.strangers += 1;
+            return;
+        };
+        match message {
+            Log::Sealed(entry) => {
+                view.applied = entry.place;
+                view.at = view.at.max(entry.now);
+                view.entries += 1;
+            }
+            Log::Behind(epoch) => {
+                view.needs = view.needs.max(Some(epoch));
+                self.look(region, out);
+            }
+            message => out.halt(format!("a proxy was sent a message that is not for it: {message:?}")),
+        }
+    }
+
+    /// Asks the next storage node of a region for a checkpoint, if its view needs one and none is on its way.
+    fn look(&mut self, region: PartitionId, out: &mut Outbox<Message>) {
+        let Some(view) = self.views.get_mut(&region) else { return };
+        let Some(epoch) = view.needs else { return };
+        if let Some(copying) = &mut view.copying
+            && std::mem::take(&mut copying.is_moving)
+        {
+            return;
+        }
+        view.copying = None;
+        view.turn = (view.turn + 1) % view.storage.len();
+        let to = Address { node: view.storage[view.turn], role: CHECKPOINTER };
+        // What it has it says when it has not got that very one.
+        out.send(to, Saving::Want { epoch, offset: 0 });
+    }
+
+    fn take_saving(&mut self, from: Address, message: Saving, out: &mut Outbox<Message>) {
+        let its = self.views.iter_mut().find(|(_, view)| view.storage.get(view.turn) == Some(&from.node));
+        let Some((region, view)) = its.filter(|_| from.role == CHECKPOINTER) else {
+            // An answer that came late.
+            return;
+        };
+        let Some(needs) = view.needs else { return };
+        match message {
+            Saving::Has(Has { complete: epoch, .. }) if epoch >= needs && view.copying.is_none() => {
+                view.copying = Some(Copying { epoch, bytes: Vec::new(), is_moving: true });
+                out.send(from, Saving::Want { epoch, offset: 0 });
+            }
+            Saving::Gone(epoch) => _ = view.copying.take_if(|copying| copying.epoch == epoch),
+            Saving::Part { epoch, offset, bytes, is_last, .. } => {
+                let copying =
+                    view.copying.get_or_insert(Copying { epoch, bytes: Vec::new(), is_moving: true });
+                if (copying.epoch, copying.bytes.len() as u64) != (epoch, offset) {
+                    return;
+                }
+                copying.is_moving = true;
+                copying.bytes.extend_from_slice(&bytes);
+                if !is_last {
+                    let offset = copying.bytes.len() as u64;
+                    return out.send(from, Saving::Want { epoch, offset });
+                }
+                let region = *region;
+                if let Some(Copying { epoch, bytes, .. }) = view.copying.take() {
+                    self.give(region, Got { epoch, bytes: Arc::new(bytes) }, out);
+                }
+            }
+            _ => {}
+        }
+    }
+
+    /// Gives a checkpoint to the view that needs it. A damaged one is not used: another storage node is asked next.
+    fn give(&mut self, region: PartitionId, got: Got, out: &mut Outbox<Message>) {
+        let to = self.at(VIEWS + region.0);
+        let Some(view) = self.views.get_mut(&region) else { return };
+        match ordain_checkpoint::verify(&got, got.epoch) {
+            Ok((header, _)) if header.partition == region => {
+                view.needs = None;
+                view.restored += 1;
+                view.applied = view.applied.max(got.epoch);
+                out.send(to, Own::Restore(got));
+            }
+            Ok(_) | Err(_) => view.damaged += 1,
+        }
+    }
+
+    fn peer(&mut self, PeerChange { node, state }: PeerChange, out: &mut Outbox<Message>) {
+        let its = |(_, view): &(&PartitionId, &View)| view.storage.get(view.turn) == Some(&node);
+        let regions: Vec<PartitionId> = self.views.iter().filter(its).map(|(region, _)| *region).collect();
+        if state != PeerState::Back {
+            for region in regions {
+                self.views.get_mut(&region).into_iter().for_each(|view| view.copying = None);
+                self.look(region, out);
+            }
+        }
+    }
+}
+
+impl Role for Proxy {
+    type Message = Message;
+
+    fn handle(&mut self, _: Now, event: Event<Message>, out: &mut Outbox<Message>) {
+        match event {
+            Event::Start => out.set_timer(LOOK, LOOK_EVERY),
+            Event::Timer(_) => {
+                let all: Vec<PartitionId> = self.views.keys().copied().collect();
+                all.into_iter().for_each(|region| self.look(region, out));
+                out.set_timer(LOOK, LOOK_EVERY);
+            }
+            Event::Message { from, message } => match message {
+                Message::Log(message) => self.take_log(from, message, out),
+                Message::Saving(message) => self.take_saving(from, message, out),
+                Message::Peer(change) => self.peer(change, out),
+                message => out.halt(format!("a proxy was sent a message that is not for it: {message:?}")),
+            },
+            Event::Disk(_) | Event::Work(_) | Event::Stop => {}
+        }
+    }
+
+    fn name(&self) -> &'static str {
+        "proxy"
+    }
+
+    fn check(&self) -> Result<(), String> {
+        match self.views.iter().find(|(_, view)| view.copying.is_some() && view.needs.is_none()) {
+            Some((region, _)) => Err(format!("a checkpoint of region {} is got that nobody needs", region.0)),
+            None => Ok(()),
+        }
+    }
+
+    fn gauges(&self, report: &mut dyn FnMut(&'static str, f64)) {
+        let sum = |of: fn(&View) -> u64| self.views.values().map(of).sum::<u64>() as f64;
+        report("ordain_proxy_entries_total", sum(|view| view.entries));
+        report("ordain_proxy_restored_total", sum(|view| view.restored));
+        report("ordain_proxy_damaged_total", sum(|view| view.damaged));
+        report("ordain_proxy_behind", sum(|view| u64::from(view.needs.is_some())));
+        report("ordain_proxy_strangers_total", self.strangers as f64);
+        // Of the view that is the farthest back.
+        let oldest = self.views.values().map(|view| view.at).min();
+        report("ordain_proxy_oldest_seconds", oldest.map_or(0.0, |at| at.0 as f64 / 1_000.0));
+    }
+}
