@@ -8,7 +8,7 @@ use ordain_model::wire::{Codec as _, Framed};
 use ordain_model::{
     Abort, Cell, Chunk, ChunkNo, Db, Front, GatewayId, Gsn, Millis, OpenId, OutcomeBatch, SlotNo, Step, codec,
 };
-use ordain_replication::{Configuration, GroupMessage, Log, Saving, Ship};
+use ordain_replication::{Configuration, GroupMessage, Log, Saving, Ship, Storage};
 use ordain_role::{Bytes, PeerChange, Wire, from_variants};
 
 use crate::concurrency::Reads;
@@ -44,6 +44,8 @@ pub enum Message {
     Group(GroupMessage),
     /// Between checkpointers, and between a checkpointer and the roles of its node.
     Saving(Saving),
+    /// Between the database servers of a region and its storage replicas.
+    Storage(Storage),
     /// Driver to roles: the stream to another node has changed.
     Peer(PeerChange),
 }
@@ -388,6 +390,7 @@ from_variants!(Message {
     Log(Log<Arc<Entry>>),
     Group(GroupMessage),
     Saving(Saving),
+    Storage(Storage),
     Peer(PeerChange),
 });
 
@@ -410,6 +413,7 @@ codec!(enum Message {
     5 => Saving(message),
     6 => Cut(message),
     7 => Meet(met),
+    8 => Storage(message),
 }, local Own | Log | Peer);
 
 codec!(struct Termed { from, to, content });
@@ -505,6 +509,7 @@ impl TryFrom<Message> for ordain_replication::Message<Arc<Entry>> {
             Message::Log(log) => Ok(ordain_replication::Message::Log(log)),
             Message::Group(group) => Ok(ordain_replication::Message::Group(group)),
             Message::Saving(saving) => Ok(ordain_replication::Message::Saving(saving)),
+            Message::Storage(storage) => Ok(ordain_replication::Message::Storage(storage)),
             Message::Peer(change) => Ok(ordain_replication::Message::Peer(change)),
             other => Err(other),
         }

@@ -9,6 +9,7 @@
 //!
 //! - [`InputLog`] is written by one node. With members it ships to them what it has sealed, or takes what they ship.
 //! - [`GroupLog`] is written by a Raft group: nobody is handed an entry before a majority has synced it.
+//! - [`StorageLog`] is written by one database server of a region; a [`StorageReplica`] on each of its storage nodes keeps the lines.
 //! - [`Checkpointer`] writes the state at the end of an epoch to a file, has logs trimmed behind it, and copies it to members.
 //! - [`ConfigurationService`] says who is primary of what, where a log is shipped. Its own log is a [`GroupLog`].
 //!
@@ -22,7 +23,9 @@ mod configuration_service;
 mod entry;
 mod group;
 mod input_log;
+mod journal;
 mod message;
+mod storage;
 #[cfg(test)]
 mod tests;
 mod waiting;
@@ -40,4 +43,8 @@ pub use group::{
 };
 pub use input_log::{InputLog, LogSettings, RESERVE, ShippingSettings, resume_after};
 pub use message::{Carrier, Configuration, Covered, GroupMessage, Has, Held, Log, Message, Saving, Ship};
+pub use storage::{
+    After, Ballot, Content, Line, LogBase, ReplicaState, Storage, StorageError, StorageLog,
+    StorageLogSettings, StorageMode, StorageReplica, StorageReplicaSettings, Written,
+};
 pub use waiting::Waiting;

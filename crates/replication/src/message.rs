@@ -8,6 +8,7 @@ use ordain_model::{Epoch, Millis, PartitionId, codec};
 use ordain_role::{Bytes, NodeId, PeerChange, from_variants};
 
 use crate::configuration_service::{Arrival, Ending, LeadershipRecords};
+use crate::storage::Storage;
 
 /// A message to a role of this crate. A family's message type carries its parts beside its own ([`Carrier`]).
 #[derive(Clone, Debug)]
@@ -22,6 +23,8 @@ pub enum Message<E> {
     Configuration(Configuration),
     /// Between checkpointers, and between a checkpointer and the roles of its node.
     Saving(Saving),
+    /// Between the database servers of a region and its storage replicas.
+    Storage(Storage),
     /// Driver to log or checkpointer: the stream to another node has changed.
     Peer(PeerChange),
 }
@@ -29,7 +32,13 @@ pub enum Message<E> {
 /// A family's message type that carries the messages of a log of `E`. A message that is for none of the roles of this
 /// crate is given back.
 pub trait Carrier<E>:
-    From<Log<E>> + From<GroupMessage> + From<Ship> + From<Configuration> + From<Saving> + TryInto<Message<E>>
+    From<Log<E>>
+    + From<GroupMessage>
+    + From<Ship>
+    + From<Configuration>
+    + From<Saving>
+    + From<Storage>
+    + TryInto<Message<E>>
 {
 }
 
@@ -39,6 +48,7 @@ impl<E, M> Carrier<E> for M where
         + From<Ship>
         + From<Configuration>
         + From<Saving>
+        + From<Storage>
         + TryInto<Message<E>>
 {
 }
@@ -52,6 +62,10 @@ pub enum Log<E> {
     Sealed(E),
     /// Log to appender: the entry with this number is taken; the next may come.
     Logged(Epoch),
+    /// Log that hands entries on early, to appender and whoever waits for it: all entries up to this number are durable
+    /// ([`StorageLogSettings::early`](crate::StorageLogSettings::early)). Comes after they were handed on here. No other log sends
+    /// it: what that one hands on is durable.
+    Durable(Epoch),
     /// Log to appender: the disk is full. This entry was not made durable and no role will apply it.
     Rejected(E),
     /// Log to appender: the disk has space again.
@@ -344,6 +358,7 @@ from_variants!(<E> Message<E> {
     Ship(Ship),
     Configuration(Configuration),
     Saving(Saving),
+    Storage(Storage),
     Peer(PeerChange),
 });
 

@@ -194,6 +194,12 @@ bugs! {
     MoveValidated = "move-validated",
     /// An access to a record takes no intention lock on the table.
     ForgetIntention = "forget-intention",
+    /// A storage replica takes lines of a ballot although it has promised a larger one.
+    TakeSealed = "take-sealed",
+    /// A server that is to lead a region takes the configuration that the first replica has for the newest.
+    ReadOneConfiguration = "read-one-configuration",
+    /// The leader of a region takes a line for durable that one replica has.
+    DurableByOne = "durable-by-one",
 }
 
 impl std::str::FromStr for Bug {

@@ -6,10 +6,10 @@ use raft::StateRole;
 use raft::eraftpb::{Entry, Message as RaftMessage, MessageType};
 
 use super::membership::Member;
-use super::store::{epoch_of, is_change};
 use super::wire::Wire;
 use super::{GroupLog, Proposal, Waiting, membership};
 use crate::entry::EntryType;
+use crate::journal::store::{epoch_of, is_change};
 use crate::message::{Carrier, GroupMessage, Log};
 
 impl<T: EntryType, M: Carrier<T::Entry>> GroupLog<T, M> {

@@ -5,10 +5,10 @@ use ordain_model::Epoch;
 use ordain_role::{Directory, NodeId};
 use raft::eraftpb::{ConfChangeType, Entry};
 
-use super::base::{Base, Beginning, MEMO, Records};
 use super::membership::{Member, parse_change};
-use super::record;
-use super::store::is_change;
+use crate::journal::base::{Base, Beginning, MEMO, Records};
+use crate::journal::record;
+use crate::journal::store::is_change;
 
 /// The content of a record. Later records win.
 #[derive(Clone, Debug, PartialEq, Eq)]

@@ -6,14 +6,16 @@
 //! member in as a learner; once that one has the log, remove the old member; make the new one a voter. So a group
 //! never counts on a member that has nothing yet, and a new leader goes on where the old one was.
 
-use ordain_model::Micros;
-use ordain_role::{NodeId, Now, Outbox};
+use ordain_log::LogError;
+use ordain_model::{Epoch, Micros};
+use ordain_role::{Directory, NodeId, Now, Outbox};
 use protobuf::Message as _;
 use raft::eraftpb::{ConfChange, ConfChangeType, ConfState};
 
 use super::GroupLog;
 use super::wire::Wire;
 use crate::entry::EntryType;
+use crate::journal;
 use crate::message::Carrier;
 
 /// A member of a group: a node in one of its generations.
@@ -54,6 +56,39 @@ pub(super) fn parse_change(bytes: &[u8]) -> Result<ConfChange, String> {
     }
     ConfChange::parse_from_bytes(bytes)
         .map_err(|e| format!("a change of the group's membership cannot be read: {e}"))
+}
+
+/// Makes a change of the membership.
+fn apply_change(members: &mut ConfState, change: &ConfChange) {
+    let ConfState { voters, learners, .. } = members;
+    voters.retain(|id| *id != change.node_id);
+    learners.retain(|id| *id != change.node_id);
+    match change.change_type {
+        ConfChangeType::AddNode => voters.push(change.node_id),
+        ConfChangeType::AddLearnerNode => learners.push(change.node_id),
+        ConfChangeType::RemoveNode => {}
+    }
+}
+
+/// Makes a change of the membership that was agreed on before this member came up.
+pub(super) fn replay_change(members: &mut ConfState, bytes: &[u8]) -> Result<(), String> {
+    apply_change(members, &parse_change(bytes)?);
+    Ok(())
+}
+
+/// Gives a directory without a journal the beginning of a group whose members all have a checkpoint of everything up
+/// to an epoch. Their log holds what comes after that. A member that joins later and lacks the checkpoint gets one
+/// from another.
+///
+/// # Errors
+/// The disk's.
+pub fn found_after(
+    directory: &mut dyn Directory,
+    identity: &[u8],
+    members: &[NodeId],
+    epoch: Epoch,
+) -> Result<(), LogError> {
+    journal::begin_after(directory, identity, founders(members), epoch)
 }
 
 /// The silence after which a member is taken for dead.
@@ -156,7 +191,7 @@ mod tests {
 
     #[test]
     fn a_newcomer_is_let_in_step_by_step_and_only_for_a_dead_member() {
-        let mut store = super::super::store::Store::new(founders(&[NodeId(0), NodeId(1), NodeId(2)]), 64);
+        let mut store = journal::store::Store::new(founders(&[NodeId(0), NodeId(1), NodeId(2)]), 64);
         let newcomer = member(1, 1);
         let old = member(1, 0).id();
         assert_eq!(next_step(&store.members, newcomer, false, |_| false), None, "the old one lives");
@@ -169,9 +204,24 @@ mod tests {
         ] {
             assert_eq!(next_step(&store.members, newcomer, has_log, |_| true), step);
             if let Some((change_type, node_id)) = step {
-                store.replay_change(&ConfChange { change_type, node_id, ..ConfChange::default() });
+                apply_change(
+                    &mut store.members,
+                    &ConfChange { change_type, node_id, ..ConfChange::default() },
+                );
             }
         }
         assert_eq!(next_step(&store.members, member(1, 0), true, |_| true), None, "an earlier generation");
+    }
+
+    #[test]
+    fn a_change_moves_a_member_between_the_lists() {
+        let mut members = ConfState { voters: vec![1, 2], ..ConfState::default() };
+        let mut change = |kind, node_id| {
+            apply_change(&mut members, &ConfChange { change_type: kind, node_id, ..ConfChange::default() });
+            (members.voters.clone(), members.learners.clone())
+        };
+        assert_eq!(change(AddLearnerNode, 3), (vec![1, 2], vec![3]));
+        assert_eq!(change(RemoveNode, 1), (vec![2], vec![3]));
+        assert_eq!(change(AddNode, 3), (vec![2, 3], vec![]));
     }
 }

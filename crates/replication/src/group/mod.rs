@@ -9,8 +9,8 @@
 //! ```
 //!
 //! The members are a Raft group. The crate `raft` is the protocol; this role gives it time (a timer), a disk (a journal
-//! that an [`ordain_log::LogWriter`] writes, module `record`), messages (module `wire`), and entries that have left
-//! memory (module `store`).
+//! that an [`ordain_log::LogWriter`] writes), messages (module `wire`), and entries that have left memory. The journal is
+//! the crate's module `journal`, as for all logs that several nodes keep.
 //!
 //! The appender may rely on this:
 //! - an entry is *open* from [`Log::Append`] until it is [`Log::Logged`] or [`Log::Lost`], and it is exactly one of the
@@ -35,7 +35,7 @@
 //! starts again learns it from the leader. Behind a change of the membership it is written at once, and a newcomer counts
 //! as a voter when that is durable: members that forgot the change would wait for the vote of one that is gone.
 //!
-//! Trimming: what a checkpoint covers is let go ([`Log::Trim`]; modules `base` and `trimming`). The leader tells a member
+//! Trimming: what a checkpoint covers is let go ([`Log::Trim`]; modules `journal` and `trimming`). The leader tells a member
 //! that needs some of it. The member stays where it is until it has got a checkpoint: nobody agrees in its place.
 //!
 //! Beginning: a founder takes part once all founders have met, so that a founder which has forgotten its past is noticed
@@ -45,15 +45,11 @@
 //! comes back with a larger *generation*, which makes it another member, and asks to be let in (module `membership`).
 
 mod agreement;
-mod base;
 mod confirmation;
 mod founding;
 mod inspect;
-mod journal;
 mod leadership;
 mod membership;
-mod record;
-mod store;
 #[cfg(test)]
 mod tests;
 mod trimming;
@@ -70,16 +66,16 @@ use raft::eraftpb::Message as RaftMessage;
 use raft::{Config, RawNode, StateRole};
 
 use crate::entry::EntryType;
+use crate::journal::store::Store;
+use crate::journal::{self, Journal};
 use crate::message::{Carrier, GroupMessage, Log, Message};
 use confirmation::Confirmations;
 use founding::Founding;
-use journal::Journal;
 use membership::Member;
-use store::Store;
 use wire::Wire;
 
 pub use inspect::{GroupContent, GroupEntry, GroupJournal, GroupRecord, Standing};
-pub use journal::found_after;
+pub use membership::found_after;
 
 /// The settings of a group's log.
 #[derive(Clone, Debug)]
@@ -248,8 +244,9 @@ impl<T: EntryType, M: Carrier<T::Entry>> GroupLog<T, M> {
         visit: impl FnMut(u64, &[u8]) -> Result<(), String>,
     ) -> Result<(GroupLog<T, M>, Recovered), GroupError> {
         let founders = membership::founders(&settings.members);
+        let membership = journal::Membership { founders, change: membership::replay_change };
         let opened =
-            journal::open(directory, config, (founders, settings.executed), settings.tail_bytes, visit)?;
+            journal::open(directory, config, (membership, settings.executed), settings.tail_bytes, visit)?;
         let journal::Opened { journal, store, dispatched, recovered } = opened;
         let is_new = settings.generation == 0 && store.hard.term == 0 && store.last() == 0;
         let mut log = GroupLog::start(settings, context, (appender, sinks), journal, store, dispatched)?;

@@ -5,11 +5,11 @@ use ordain_role::{NodeId, Now, Outbox};
 use raft::StateRole;
 use raft::eraftpb::{Message as RaftMessage, MessageType};
 
-use super::base::Base;
 use super::membership::Member;
 use super::wire::Wire;
 use super::{BEHIND_EVERY, GroupLog, MARK, MARK_AFTER};
 use crate::entry::EntryType;
+use crate::journal::base::Base;
 use crate::message::{Carrier, Log};
 
 impl<T: EntryType, M: Carrier<T::Entry>> GroupLog<T, M> {

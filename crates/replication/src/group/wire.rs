@@ -10,9 +10,9 @@ use ordain_role::Bytes;
 use protobuf::ProtobufEnum as _;
 use raft::eraftpb::{Message as RaftMessage, MessageType};
 
-use super::base::Base;
 use super::membership::Member;
-use super::record::EntryHead;
+use crate::journal::base::Base;
+use crate::journal::record::EntryHead;
 
 /// An entry of so many bytes is shared rather than copied. A small one is not: as long as it is kept, all would be that
 /// has arrived together with it.

@@ -11,7 +11,9 @@ use ordain_model::{
     Abort, Batch, Cell, Chunk, ChunkNo, Epoch, Front, GatewayId, Gsn, Millis, PartitionId, Position, SlotNo,
     VirtualShards,
 };
-use ordain_replication::{self as replication, Arrival, Configuration, Decision, GroupMessage, Saving, Ship};
+use ordain_replication::{
+    self as replication, Arrival, Configuration, Decision, GroupMessage, Saving, Ship, Storage,
+};
 use ordain_role::{PeerChange, from_variants};
 
 /// A message between a log of batches and the roles of its node.
@@ -265,6 +267,13 @@ from_variants!(<X> Message<X> {
     Saving(Saving),
     Peer(PeerChange),
 });
+
+/// No partition of this family is a region, so no log of it has storage replicas.
+impl<X> From<Storage> for Message<X> {
+    fn from(message: Storage) -> Message<X> {
+        unreachable!("a log without storage replicas sent {message:?}")
+    }
+}
 
 impl<X> TryFrom<Message<X>> for replication::Message<Arc<Batch>> {
     type Error = Message<X>;

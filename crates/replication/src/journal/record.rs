@@ -33,7 +33,7 @@ struct Head {
 codec!(struct Head { version, term, vote, commit, entries });
 
 /// An entry, but for its bytes.
-pub(super) struct EntryHead {
+pub(crate) struct EntryHead {
     pub index: u64,
     pub term: u64,
     pub is_change: bool,
@@ -62,7 +62,7 @@ impl EntryHead {
 }
 
 /// The parts of a record; the entries' bytes are shared, not copied.
-pub(super) fn encode(hard: &HardState, entries: &[Entry]) -> Vec<Bytes> {
+pub(crate) fn encode(hard: &HardState, entries: &[Entry]) -> Vec<Bytes> {
     let heads = entries.iter().map(EntryHead::of).collect();
     let HardState { term, vote, commit, .. } = *hard;
     let head = Head { version: VERSION, term, vote, commit, entries: heads };
@@ -73,7 +73,7 @@ pub(super) fn encode(hard: &HardState, entries: &[Entry]) -> Vec<Bytes> {
 }
 
 /// The record in some bytes; `None` if they are none.
-pub(super) fn decode(bytes: &[u8]) -> Option<(HardState, Vec<Entry>)> {
+pub(crate) fn decode(bytes: &[u8]) -> Option<(HardState, Vec<Entry>)> {
     let mut rest = Reader::new(bytes);
     let Head { version: VERSION, term, vote, commit, entries } = Head::decode(&mut rest)? else {
         return None;

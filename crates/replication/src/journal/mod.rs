@@ -1,17 +1,23 @@
-//! The journal of a group's log: records written by a [`LogWriter`], and read again for members that lag.
+//! The journal of a log that several nodes keep: records written by a [`LogWriter`], and read again for those that lag.
+//!
+//! Members of a replication group and the storage replicas of a region keep their logs in this way: entries by index and term,
+//! of which later ones take the place of earlier ones (module `record`), in memory and on disk (module `store`), from a
+//! base on (module `base`).
+
+pub(crate) mod base;
+pub(crate) mod record;
+pub(crate) mod store;
 
 use ordain_log::{AppendError, Fetch, LogConfig, LogError, LogWriter, Memo, Place, Progress, Recovered};
 use ordain_model::Epoch;
-use ordain_role::{Directory, DiskDone, DiskError, DiskRequest, Fetched, NodeId, Outbox};
+use ordain_role::{Directory, DiskDone, DiskError, DiskRequest, Fetched, Outbox};
 use raft::GetEntriesContext;
 use raft::eraftpb::{ConfState, Entry, HardState};
 
 use crate::message::Covered;
 
-use super::base::{Base, Beginning, MEMO, Records};
-use super::membership::{founders, parse_change};
-use super::record;
-use super::store::{Store, epoch_of, is_change};
+use base::{Base, Beginning, MEMO, Records};
+use store::{Store, epoch_of, is_change};
 
 /// The bytes of entries that are read for a member before it gets some.
 const FETCH_BYTES: usize = 4 << 20;
@@ -24,7 +30,7 @@ const BASE: u64 = 1 << 62;
 
 /// The journal, or none for a member that keeps everything in memory.
 #[derive(Debug)]
-pub(super) struct Journal {
+pub(crate) struct Journal {
     writer: Option<LogWriter>,
     /// The file with the log's base.
     memo: Option<Memo>,
@@ -68,7 +74,7 @@ enum MemoWrite {
 
 /// The meaning of an answer of the disk.
 #[derive(Debug)]
-pub(super) enum Outcome {
+pub(crate) enum Outcome {
     /// Nothing yet: no role waits for the answer, or more has to be done first.
     Nothing,
     /// More may be durable.
@@ -82,7 +88,7 @@ pub(super) enum Outcome {
 }
 
 /// A journal that was opened.
-pub(super) struct Opened {
+pub(crate) struct Opened {
     pub journal: Journal,
     /// The log's entries.
     pub store: Store,
@@ -91,22 +97,30 @@ pub(super) struct Opened {
     pub recovered: Recovered,
 }
 
-/// Opens or makes the journal of a group that began with these members, and hands over the entries that it knows to be
+/// The members with which a log begins, and how one of its entries changes them.
+pub(crate) struct Membership {
+    /// The first members.
+    pub founders: Vec<u64>,
+    /// Makes the change that the bytes of an entry are.
+    pub change: fn(&mut ConfState, &[u8]) -> Result<(), String>,
+}
+
+/// Opens or makes a journal of a log that began with these members, and hands over the entries that it knows to be
 /// agreed on.
 ///
 /// The log begins at a base that the leader has offered, if a checkpoint of everything up to `executed` covers that,
 /// and the log does not reach there by itself.
-pub(super) fn open(
+pub(crate) fn open(
     directory: &mut dyn Directory,
     config: LogConfig,
-    (founders, executed): (Vec<u64>, Epoch),
+    (membership, executed): (Membership, Epoch),
     tail_bytes: usize,
     mut visit: impl FnMut(u64, &[u8]) -> Result<(), String>,
 ) -> Result<Opened, LogError> {
     let (identity, segment_bytes) = (config.identity.clone(), config.segment_bytes);
     let damaged = |reason: String| LogError::Damaged { file: MEMO.to_owned(), offset: 0, reason };
     let (store, offered) = match Memo::read(directory, MEMO, Some(&identity))? {
-        None => (Store::new(founders, segment_bytes), None),
+        None => (Store::new(membership.founders, segment_bytes), None),
         Some(bytes) => {
             let beginning = Beginning::of_memo(&bytes).ok_or("it does not say where a group's log begins");
             let Beginning { base, offered } = beginning.map_err(|reason| damaged(reason.to_owned()))?;
@@ -115,7 +129,7 @@ pub(super) fn open(
     };
     let (base, void) = (store.base().index, store.base().void);
     let dispatched = (base, store.base().epoch);
-    let mut replay = Replay { hard: store.hard.clone(), dispatched, store };
+    let mut replay = Replay { hard: store.hard.clone(), dispatched, store, change: membership.change };
     let mut records = Records::after(replay.store.base());
     let (writer, mut recovered) = LogWriter::open_placed(directory, config, |place, entry| {
         let unfit = "no record of a replication group, or none that can follow those before it";
@@ -153,7 +167,7 @@ pub(super) fn open(
             replay.begin_after(base, segment_bytes);
         }
     }
-    let Replay { mut store, hard, dispatched } = replay;
+    let Replay { mut store, hard, dispatched, .. } = replay;
     if recovered.entries == 0 || store.base().void == writer.appended() {
         store.note_place(store.last() + 1, writer.place(), 0);
     }
@@ -164,20 +178,19 @@ pub(super) fn open(
     Ok(Opened { journal, store, dispatched, recovered })
 }
 
-/// Gives a directory without a journal the beginning of a group whose members all have a checkpoint of everything up
-/// to an epoch. Their log holds what comes after that. A member that joins later and lacks the checkpoint gets one
-/// from another.
+/// Gives a directory without a journal the beginning of a log whose members all have a checkpoint of everything up to an
+/// epoch. Their log holds what comes after that.
 ///
 /// # Errors
 /// The disk's.
-pub fn found_after(
+pub(crate) fn begin_after(
     directory: &mut dyn Directory,
     identity: &[u8],
-    members: &[NodeId],
+    voters: Vec<u64>,
     epoch: Epoch,
 ) -> Result<(), LogError> {
-    let members = ConfState { voters: founders(members), ..ConfState::default() };
-    // An entry that no member ever has: with none the group would begin at its beginning, without a checkpoint.
+    let members = ConfState { voters, ..ConfState::default() };
+    // An entry that no member ever has: with none the log would begin at its beginning, without a checkpoint.
     let base = Base { index: 1, term: 1, epoch, members, void: Epoch(0) };
     let (memo, _) = Memo::open(directory, MEMO, identity)?;
     let ops = memo.write(&Beginning { base, offered: None }.memo());
@@ -189,6 +202,7 @@ struct Replay {
     store: Store,
     hard: HardState,
     dispatched: (u64, Epoch),
+    change: fn(&mut ConfState, &[u8]) -> Result<(), String>,
 }
 
 impl Replay {
@@ -202,8 +216,7 @@ impl Replay {
         let agreed = self.store.from(self.dispatched.0 + 1).take_while(|entry| entry.index <= commit);
         for entry in agreed.cloned().collect::<Vec<Entry>>() {
             if is_change(&entry) {
-                let change = parse_change(&entry.data)?;
-                self.store.replay_change(&change);
+                (self.change)(&mut self.store.members, &entry.data)?;
             } else if !entry.data.is_empty() {
                 visit(entry.term, &entry.data)?;
                 self.dispatched.1 = epoch_of(&entry).unwrap_or(self.dispatched.1);

@@ -15,13 +15,13 @@ use ordain_model::{Epoch, codec};
 use raft::eraftpb::ConfState;
 
 /// The name of the memo: where a group's log begins.
-pub(super) const MEMO: &str = "log-base";
+pub(crate) const MEMO: &str = "log-base";
 
 const VERSION: u8 = 1;
 
 /// The last entry that is not there any more.
 #[derive(Clone, Debug, Default, PartialEq)]
-pub(super) struct Base {
+pub(crate) struct Base {
     /// The entry's index; 0 if all entries are there.
     pub index: u64,
     /// The entry's term.
@@ -36,7 +36,7 @@ pub(super) struct Base {
 
 /// The content of the memo.
 #[derive(Clone, Debug, Default, PartialEq)]
-pub(super) struct Beginning {
+pub(crate) struct Beginning {
     /// The base of the log.
     pub base: Base,
     /// The base at which it may begin if a checkpoint covers that, and the log does not reach there.
@@ -79,7 +79,7 @@ impl Beginning {
 
 /// Follows the records of a journal and finds which of their entries count.
 #[derive(Debug)]
-pub(super) struct Records {
+pub(crate) struct Records {
     /// Index and term of the last entry that is gone.
     base: (u64, u64),
     /// The last entry so far.

@@ -12,7 +12,7 @@ use std::collections::{BTreeSet, VecDeque};
 
 use ordain_log::Place;
 use ordain_model::Epoch;
-use raft::eraftpb::{ConfChange, ConfChangeType, ConfState, Entry, EntryType, HardState, Snapshot};
+use raft::eraftpb::{ConfState, Entry, EntryType, HardState, Snapshot};
 use raft::{GetEntriesContext, RaftState, Storage, StorageError};
 
 use super::base::Base;
@@ -22,7 +22,7 @@ const WAITING_MAX: usize = 16;
 
 /// The log of a member.
 #[derive(Debug)]
-pub(super) struct Store {
+pub(crate) struct Store {
     pub hard: HardState,
     pub members: ConfState,
     /// Entries without a gap, up to the last.
@@ -192,6 +192,12 @@ impl Store {
         Some((base, self.places[known].1))
     }
 
+    /// An entry after which all stand whose epoch is larger than this one, of a log that begins no later.
+    pub fn index_before(&self, epoch: Epoch) -> u64 {
+        let fits = self.marks.partition_point(|mark| mark.epoch <= epoch);
+        fits.checked_sub(1).map_or(self.base.index, |fits| self.marks[fits].index)
+    }
+
     /// The log begins later from now on.
     pub fn trim(&mut self, base: Base) {
         while self.tail.front().is_some_and(|entry| entry.index <= base.index) {
@@ -254,18 +260,6 @@ impl Store {
     fn term_of(&self, index: u64) -> u64 {
         let after = self.terms.partition_point(|(first, _)| *first <= index);
         after.checked_sub(1).map_or(0, |at| self.terms[at].1)
-    }
-
-    /// A change of the membership that was committed before this member came up.
-    pub fn replay_change(&mut self, change: &ConfChange) {
-        let ConfState { voters, learners, .. } = &mut self.members;
-        voters.retain(|id| *id != change.node_id);
-        learners.retain(|id| *id != change.node_id);
-        match change.change_type {
-            ConfChangeType::AddNode => voters.push(change.node_id),
-            ConfChangeType::AddLearnerNode => learners.push(change.node_id),
-            ConfChangeType::RemoveNode => {}
-        }
     }
 
     /// Checks the invariants of the entries.
@@ -370,12 +364,12 @@ impl Storage for Store {
 }
 
 /// The number of the log entry that a Raft entry holds, if it holds one.
-pub(super) fn epoch_of(entry: &Entry) -> Option<Epoch> {
+pub(crate) fn epoch_of(entry: &Entry) -> Option<Epoch> {
     crate::entry::epoch_of(&entry.data).filter(|_| !is_change(entry))
 }
 
 /// Tells whether an entry is a change of the membership.
-pub(super) fn is_change(entry: &Entry) -> bool {
+pub(crate) fn is_change(entry: &Entry) -> bool {
     entry.entry_type != EntryType::EntryNormal
 }
 
@@ -441,17 +435,5 @@ mod tests {
         let mut disk = ordain_log::MemoryDirectory::new();
         let config = ordain_log::LogConfig::new(*b"store");
         ordain_log::LogWriter::open(&mut disk, config, |_| Ok(())).unwrap().0.place()
-    }
-
-    #[test]
-    fn a_change_moves_a_member_between_the_lists() {
-        let mut store = Store::new(vec![1, 2], 64);
-        let mut change = |kind, node_id| {
-            store.replay_change(&ConfChange { change_type: kind, node_id, ..ConfChange::default() });
-            (store.members.voters.clone(), store.members.learners.clone())
-        };
-        assert_eq!(change(ConfChangeType::AddLearnerNode, 3), (vec![1, 2], vec![3]));
-        assert_eq!(change(ConfChangeType::RemoveNode, 1), (vec![2], vec![3]));
-        assert_eq!(change(ConfChangeType::AddNode, 3), (vec![2, 3], vec![]));
     }
 }
