@@ -26,7 +26,7 @@ use crate::stamps::Stamps;
 pub struct Site {
     /// The node.
     pub node: NodeId,
-    /// The number of nodes of the cluster.
+    /// The number of nodes of the cluster that execute; they come first.
     pub nodes: u16,
     /// The partition that it holds.
     pub partition: PartitionId,

@@ -133,15 +133,20 @@ impl Family for CommitFamily {
     }
 
     fn peer_watchers(&self, settings: &NodeSettings) -> Vec<u16> {
+        let topology = &settings.topology;
+        let is_server = topology.is_server(settings.node);
         let mut watchers = Vec::new();
-        if settings.topology.nodes() > 1 {
+        if topology.nodes() > 1 && is_server {
             watchers.push(MANAGER);
         }
         if has_members(settings) {
             watchers.push(LOG);
         }
-        if settings.topology.nodes() > 1 && settings.keep != Keep::Nothing {
+        if topology.nodes() > 1 && settings.keep != Keep::Nothing {
             watchers.push(CHECKPOINTER);
+        }
+        if topology.has_storage() && is_server {
+            watchers.extend(opening::feeders(settings));
         }
         watchers
     }

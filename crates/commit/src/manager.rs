@@ -240,7 +240,7 @@ impl Manager {
             self.known.see(&View::of(self.agreed.followed().clone()), self.agreed.living());
         }
         self.coordinator.begin_stamping(&desk!(self, now, out));
-        for node in (0..self.topology.nodes()).map(NodeId).filter(|node| *node != self.site.node) {
+        for node in (0..self.site.nodes).map(NodeId).filter(|node| *node != self.site.node) {
             out.send(Address { node, role: self.site.manager }, Message::Leads(lead));
         }
         self.hear(lead, self.site.node, now, out);
@@ -303,7 +303,8 @@ impl Manager {
     /// claim it would be given what only a member may decide.
     fn take_claim(&mut self, lead: Lead, node: NodeId, now: Now, out: &mut Outbox<Message>) {
         let is_partition = lead.partition.0 < self.topology.layout.partitions();
-        if !is_partition || self.topology.partition_of(node) != lead.partition {
+        let is_member = self.topology.partition_of(node) == lead.partition && self.topology.is_server(node);
+        if !is_partition || !is_member {
             self.strangers += 1;
             return;
         }
@@ -610,6 +611,9 @@ impl Manager {
 
     fn take_peer(&mut self, change: PeerChange, now: Now, out: &mut Outbox<Message>) {
         let PeerChange { node, state } = change;
+        if !self.topology.is_server(node) {
+            return;
+        }
         match state {
             PeerState::Fresh => self.leaders.come_back(node),
             PeerState::Lost => return self.leaders.leave(node, now.elapsed),
@@ -711,7 +715,7 @@ impl Role for Manager {
                 }
                 Message::Saving(message) if from.node == self.site.node => self.take_saving(&message, out),
                 Message::Cut(_) | Message::Saving(_) => self.strangers += 1,
-                message @ Message::Group(_) => {
+                message @ (Message::Group(_) | Message::Storage(_)) => {
                     out.halt(format!("a manager was sent a message that is not for it: {message:?}"));
                 }
             },

@@ -2,6 +2,8 @@
 
 mod regions;
 
+pub use regions::feeders;
+
 use std::sync::Arc;
 
 use ordain_checkpoint::{CheckpointError, Header, Item, Totals};
@@ -97,7 +99,7 @@ impl Replay {
         let layout = &settings.topology.layout;
         let site = Site {
             node: settings.node,
-            nodes: settings.topology.nodes(),
+            nodes: settings.topology.all_servers().count() as u16,
             partition: settings.partition(),
             layout: layout.clone(),
             registry: registry.clone(),
@@ -215,11 +217,15 @@ impl CommitFamily {
         settings: &NodeSettings,
     ) -> Result<(Epoch, Vec<Arc<Entry>>), OpenError> {
         let mut entries = Vec::new();
-        let (_, found) = open_log(directory, settings, Epoch(0), |entry| {
+        let visit = |entry| {
             entries.push(entry);
             Ok(())
-        })?;
-        Ok((found.starts_after, entries))
+        };
+        let found = match settings.topology.is_server(settings.node) {
+            true => open_log(directory, settings, Epoch(0), visit)?.1,
+            false => Some(regions::open_replica(directory, settings, Epoch(0), visit)?.1),
+        };
+        Ok((found.map_or(Epoch(0), |found| found.starts_after), entries))
     }
 }
 
@@ -292,15 +298,16 @@ pub fn open(
         }
         replay.apply(&entry)
     })?;
-    if recovered.starts_after > begun && !guesses {
-        return Err(OpenError::Beginning(recovered.starts_after));
+    let starts_after = recovered.as_ref().map_or(Epoch(0), |found| found.starts_after);
+    if starts_after > begun && !guesses {
+        return Err(OpenError::Beginning(starts_after));
     }
     let Replay { manager, participants, replayed } = replay;
     Ok(OpenedNode {
         roles: roles(manager, log, settings, registry),
         checkpointer: Some(checkpointer),
         participants,
-        recovered: Some(recovered),
+        recovered,
         replayed,
         checkpoint,
         refused,
@@ -439,9 +446,9 @@ fn open_log(
     settings: &NodeSettings,
     begun: Epoch,
     mut visit: impl FnMut(Arc<Entry>) -> Result<(), String>,
-) -> Result<(Box<dyn Role<Message = Message>>, Recovered), OpenError> {
+) -> Result<(Box<dyn Role<Message = Message>>, Option<Recovered>), OpenError> {
     if log_of(settings) == LogKind::Region {
-        return Ok((Box::new(regions::log(settings, begun)?), Recovered::default()));
+        return Ok((Box::new(regions::log(settings, begun)?), None));
     }
     if log_of(settings) == LogKind::Group {
         let (log, found) = GroupLog::<Entries, Message>::open(
@@ -450,18 +457,21 @@ fn open_log(
             group_settings(settings, begun),
             Arc::new(()),
             ends(settings),
-            |term, bytes| {
-                let mut entry = Entries::decode(&(), bytes)?;
-                Entries::note_term(&mut entry, term);
-                visit(entry)
-            },
+            |term, bytes| visit(decoded(term, bytes)?),
         )?;
-        return Ok((Box::new(log), found));
+        return Ok((Box::new(log), Some(found)));
     }
     let config = LogConfig { begins_after: begun, ..settings.log_config() };
     let (writer, found) =
         LogWriter::open(directory, config, |entry| visit(Entries::decode(&(), &entry.payload)?))?;
-    Ok((Box::new(lone_log(settings, begun, Some(writer))), found))
+    Ok((Box::new(lone_log(settings, begun, Some(writer))), Some(found)))
+}
+
+/// An entry of a log with terms.
+fn decoded(term: u64, bytes: &[u8]) -> Result<Arc<Entry>, String> {
+    let mut entry = Entries::decode(&(), bytes)?;
+    Entries::note_term(&mut entry, term);
+    Ok(entry)
 }
 
 fn lone_log(settings: &NodeSettings, begun: Epoch, writer: Option<LogWriter>) -> InputLog<Entries, Message> {

@@ -45,6 +45,7 @@ pub use input_log::{InputLog, LogSettings, RESERVE, ShippingSettings, resume_aft
 pub use message::{Carrier, Configuration, Covered, GroupMessage, Has, Held, Log, Message, Saving, Ship};
 pub use storage::{
     After, Ballot, Content, Line, LogBase, ReplicaState, Storage, StorageError, StorageLog,
-    StorageLogSettings, StorageMode, StorageReplica, StorageReplicaSettings, Written,
+    StorageLogSettings, StorageMode, StorageReader, StorageReaderSettings, StorageReplica,
+    StorageReplicaSettings, Written,
 };
 pub use waiting::Waiting;

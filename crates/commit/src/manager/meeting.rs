@@ -12,7 +12,7 @@ use crate::message::Message;
 impl Manager {
     /// A partition with one member starts: its node serves, or meets its peers first.
     pub(super) fn start(&mut self, now: Now, out: &mut Outbox<Message>) {
-        let peers = self.topology.nodes() - 1;
+        let peers = self.site.nodes - 1;
         let met = self.agreed.meets().filter(|_| peers > 0);
         // Planted, FOUNDED-ONCE.
         let Some(met) = met.filter(|_| !self.site.bugs.has(Bug::SkipFounding)) else {
@@ -32,7 +32,7 @@ impl Manager {
 
     /// Hears how far a peer is.
     pub(super) fn take_meeting(&mut self, from: NodeId, met: Met, now: Now, out: &mut Outbox<Message>) {
-        if from == self.site.node || from.0 >= self.topology.nodes() {
+        if from == self.site.node || from.0 >= self.site.nodes {
             self.strangers += 1;
         } else if let Some(founding) = &mut self.founding {
             founding.take(from, met);
@@ -65,7 +65,7 @@ impl Manager {
     pub(super) fn met(&mut self, met: Met, now: Now, out: &mut Outbox<Message>) {
         let Some(founding) = &mut self.founding else { return };
         founding.logged(met);
-        for node in (0..self.topology.nodes()).map(NodeId).filter(|node| *node != self.site.node) {
+        for node in (0..self.site.nodes).map(NodeId).filter(|node| *node != self.site.node) {
             self.tell_meeting(node, out);
         }
         self.found(now, out);

@@ -4,6 +4,7 @@ use std::sync::Arc;
 
 use ordain_checkpoint::{CheckpointError, Found};
 use ordain_family::{Keep, NodeSettings, Roles, Storage};
+use ordain_log::Recovered;
 use ordain_model::{Epoch, PartitionId, Registry};
 use ordain_replication::{
     CheckpointSettings, Checkpointer, StorageError, StorageLog, StorageLogSettings, StorageMode,
@@ -11,7 +12,7 @@ use ordain_replication::{
 };
 use ordain_role::{Address, Directory, NodeId};
 
-use super::{OpenError, OpenedNode, checkpoint_settings, ends};
+use super::{OpenError, OpenedNode, checkpoint_settings, decoded, ends};
 use crate::entry::{Entries, Entry};
 use crate::family::{CHECKPOINTER, FOLLOWERS, LOG, PROXY, REGIONS_MAX, VIEWS};
 use crate::message::Message;
@@ -38,6 +39,22 @@ pub fn log(settings: &NodeSettings, begun: Epoch) -> Result<StorageLog<Entries, 
     StorageLog::new(log_settings, Arc::new(()), ends(settings))
 }
 
+/// The regions that a database server sees from elsewhere.
+fn others(settings: &NodeSettings) -> impl Iterator<Item = PartitionId> + use<> {
+    let own = settings.partition();
+    let all = settings.topology.layout.partitions().min(REGIONS_MAX);
+    (0..all).map(PartitionId).filter(move |of| *of != own)
+}
+
+/// The roles that feed the views, of a database server: they have to know who can be reached.
+pub fn feeders(settings: &NodeSettings) -> Vec<u16> {
+    let readers: Vec<u16> = others(settings).map(|region| FOLLOWERS + region.0).collect();
+    match readers.is_empty() {
+        true => readers,
+        false => readers.into_iter().chain([PROXY]).collect(),
+    }
+}
+
 /// The views of the other regions, with those who feed them, on a database server.
 pub fn views(settings: &NodeSettings, registry: &Arc<Registry>) -> Roles<Message> {
     let topology = &settings.topology;
@@ -46,9 +63,8 @@ pub fn views(settings: &NodeSettings, registry: &Arc<Registry>) -> Roles<Message
         return roles;
     }
     let layout = &topology.layout;
-    let others = (0..layout.partitions()).map(PartitionId).filter(|of| *of != settings.partition());
     let mut regions = Vec::new();
-    for region in others.filter(|of| of.0 < REGIONS_MAX) {
+    for region in others(settings) {
         let (view, reader) = (settings.at(VIEWS + region.0), settings.at(FOLLOWERS + region.0));
         let storage: Vec<NodeId> = topology.storage_of(region).collect();
         let holding = Holding::of_partition(layout.clone(), region);
@@ -73,24 +89,40 @@ pub fn views(settings: &NodeSettings, registry: &Arc<Registry>) -> Roles<Message
     roles
 }
 
+/// The settings of the log of a storage node that has a checkpoint of a place.
+fn replica_settings(settings: &NodeSettings, executed: Epoch) -> StorageReplicaSettings {
+    let (topology, region) = (&settings.topology, settings.partition());
+    let (servers, replicas) = (topology.servers_of(region).collect(), topology.storage_of(region).collect());
+    StorageReplicaSettings {
+        executed,
+        checkpointer: (settings.keep != Keep::Nothing).then_some(settings.at(CHECKPOINTER)),
+        keep_bytes: settings.log_keep_bytes,
+        message_bytes: settings.piece,
+        bugs: settings.bugs,
+        ..StorageReplicaSettings::new(settings.at(LOG), servers, replicas)
+    }
+}
+
+/// Opens the log of a storage node, and shows those of its entries that it knows to be durable.
+pub fn open_replica(
+    directory: &mut dyn Directory,
+    settings: &NodeSettings,
+    executed: Epoch,
+    mut visit: impl FnMut(Arc<Entry>) -> Result<(), String>,
+) -> Result<(StorageReplica<Arc<Entry>, Message>, Recovered), StorageError> {
+    let of_replica = replica_settings(settings, executed);
+    StorageReplica::open_showing(directory, settings.log_config(), of_replica, |term, bytes| {
+        visit(decoded(term, bytes)?)
+    })
+}
+
 /// Opens a storage node: its part of the log, and copies of the servers' checkpoints.
 pub fn open_storage(
     directory: Option<&mut dyn Directory>,
     settings: &NodeSettings,
 ) -> Result<OpenedNode, OpenError> {
-    let topology = &settings.topology;
-    let region = settings.partition();
-    let (servers, replicas) = (topology.servers_of(region).collect(), topology.storage_of(region).collect());
-    let keeps = settings.keep != Keep::Nothing;
-    let replica = StorageReplicaSettings {
-        checkpointer: keeps.then_some(settings.at(CHECKPOINTER)),
-        keep_bytes: settings.log_keep_bytes,
-        message_bytes: settings.piece,
-        bugs: settings.bugs,
-        ..StorageReplicaSettings::new(settings.at(LOG), servers, replicas)
-    };
-    let Some(directory) = directory.filter(|_| keeps) else {
-        let replica = StorageReplica::<Arc<Entry>, Message>::in_memory(replica)?;
+    let Some(directory) = directory.filter(|_| settings.keep != Keep::Nothing) else {
+        let replica = StorageReplica::in_memory(replica_settings(settings, Epoch(0)))?;
         return Ok(OpenedNode::of_storage(Box::new(replica), None));
     };
     let found = ordain_checkpoint::list(directory).map_err(CheckpointError::from)?;
@@ -101,16 +133,11 @@ pub fn open_storage(
         .collect();
     let refused_at: Vec<Epoch> = refused.iter().map(|(epoch, _)| *epoch).collect();
     let executed = newest(&found, &refused_at);
-    let copying = CheckpointSettings {
-        only_copies: true,
-        // Nobody here makes one.
-        shards: Vec::new(),
-        ..checkpoint_settings(settings)
-    };
+    // Nobody here makes one.
+    let copying =
+        CheckpointSettings { only_copies: true, shards: Vec::new(), ..checkpoint_settings(settings) };
     let checkpointer = Checkpointer::new(copying, &found, &refused_at);
-    let replica = StorageReplicaSettings { executed, ..replica };
-    let (replica, recovered) =
-        StorageReplica::<Arc<Entry>, Message>::open(directory, settings.log_config(), replica)?;
+    let (replica, recovered) = open_replica(directory, settings, executed, |_| Ok(()))?;
     let opened = OpenedNode::of_storage(Box::new(replica), Some(checkpointer));
     Ok(OpenedNode { recovered: Some(recovered), refused, ..opened })
 }

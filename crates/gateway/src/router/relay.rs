@@ -62,8 +62,13 @@ impl Router for RelayRouter {
     }
 
     fn is_complete(&self) -> bool {
+        // A region serves whoever else is there.
+        let alone = self.topology.has_storage().then(|| self.topology.partition_of(self.to.node));
         let mut partitions = (0..self.topology.layout.partitions()).map(PartitionId);
-        partitions.all(|partition| self.topology.group(partition).any(|node| self.peers.is_there(node)))
+        partitions.all(|partition| {
+            let is_needed = alone.is_none_or(|own| own == partition);
+            !is_needed || self.topology.servers_of(partition).any(|node| self.peers.is_there(node))
+        })
     }
 
     fn others(&self) -> Vec<NodeId> {

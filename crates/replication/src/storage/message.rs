@@ -260,6 +260,14 @@ pub enum Storage {
     },
     /// Leader to replicas and servers: it leads no more, as it stops.
     Resign(Ballot),
+    /// A server of another region to a replica: it wants lines that are known to be durable, once there are any. The answers are those to
+    /// [`Storage::Fetch`].
+    Watch {
+        /// The number of the question.
+        number: u64,
+        /// The place from which on.
+        after: After,
+    },
 }
 
 codec!(enum Storage {
@@ -278,4 +286,5 @@ codec!(enum Storage {
     12 => Confirmed { ballot, n },
     13 => Behind { ballot, base },
     14 => Resign(ballot),
+    15 => Watch { number, after },
 });

@@ -28,6 +28,7 @@ mod lines;
 mod log;
 mod message;
 mod quorum;
+mod reader;
 mod replica;
 
 use ordain_log::LogError;
@@ -36,6 +37,7 @@ use ordain_role::{Address, Bugs, NodeId};
 
 pub use log::StorageLog;
 pub use message::{After, Ballot, Content, Line, LogBase, ReplicaState, Storage, Written};
+pub use reader::{StorageReader, StorageReaderSettings};
 pub use replica::StorageReplica;
 
 /// The meaning of "durable" in the log of a region.

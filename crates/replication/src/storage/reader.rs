@@ -17,7 +17,7 @@ use crate::message::{Carrier, Log, Message};
 
 const TICK: TimerId = TimerId(1);
 const TICK_EVERY: Micros = Micros::from_millis(100);
-/// A storage node keeps a question for half a second at most. Delays of half a second each way are borne.
+/// Without an answer for so long the next storage node is asked: this one may have nothing new, or be behind, or gone.
 const PATIENCE: Micros = Micros::from_millis(2_000);
 
 /// The settings of a reader.
@@ -185,7 +185,9 @@ impl<T: EntryType, M: Carrier<T::Entry>> Role for StorageReader<T, M> {
                 Ok(Message::Storage(message)) => self.storage(from, message, now, out),
                 Ok(Message::Log(Log::BeginAgain(epoch))) => self.begin_again(epoch, now, out),
                 Ok(Message::Peer(change)) => self.peer(change.node, change.state, now, out),
-                Ok(_) | Err(_) => out.halt("the reader of a region's log was sent a message that is not for it"),
+                Ok(_) | Err(_) => {
+                    out.halt("the reader of a region's log was sent a message that is not for it")
+                }
             },
             Event::Disk(_) | Event::Work(_) | Event::Stop => {}
         }

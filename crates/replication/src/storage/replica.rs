@@ -7,7 +7,7 @@
 //! A line that is known to be durable stays for good. Others go when an append of a ballot that is no smaller than the promised
 //! one has something else in their place.
 
-use std::collections::VecDeque;
+use std::collections::{BTreeMap, VecDeque};
 use std::fmt;
 use std::marker::PhantomData;
 
@@ -89,6 +89,8 @@ pub struct StorageReplica<E, M> {
     /// The time when the owner of the promised ballot has spoken last; none if it leads no more, or there is none.
     spoke: Option<Micros>,
     readers: Vec<Reader>,
+    /// Servers of other regions that wait for lines, the last question of each.
+    watchers: BTreeMap<Address, Reader>,
     /// The epoch up to which no other replica keeps what this one needs next.
     behind: Option<Epoch>,
     is_stopping: bool,
@@ -134,16 +136,24 @@ impl<E, M: Carrier<E>> StorageReplica<E, M> {
         config: LogConfig,
         settings: StorageReplicaSettings,
     ) -> Result<(StorageReplica<E, M>, Recovered), StorageError> {
+        StorageReplica::open_showing(directory, config, settings, |_, _| Ok(()))
+    }
+
+    /// As [`StorageReplica::open`], and hands `visit` the term and the bytes of every entry that is known to be durable, in order.
+    ///
+    /// # Errors
+    /// [`StorageError`]; what `visit` answers is one too.
+    pub fn open_showing(
+        directory: &mut dyn Directory,
+        config: LogConfig,
+        settings: StorageReplicaSettings,
+        visit: impl FnMut(u64, &[u8]) -> Result<(), String>,
+    ) -> Result<(StorageReplica<E, M>, Recovered), StorageError> {
         check_region(settings.me.node, &settings.replicas, &settings.servers, &settings.replicas)?;
         let membership =
             Membership { founders: numbers_of(&settings.replicas), change: replay_configuration };
-        let opened = journal::open(
-            directory,
-            config,
-            (membership, settings.executed),
-            settings.tail_bytes,
-            |_, _| Ok(()),
-        )?;
+        let opened =
+            journal::open(directory, config, (membership, settings.executed), settings.tail_bytes, visit)?;
         let journal::Opened { journal, store, dispatched, recovered } = opened;
         Ok((StorageReplica::start(settings, journal, store, dispatched), recovered))
     }
@@ -173,6 +183,7 @@ impl<E, M: Carrier<E>> StorageReplica<E, M> {
             settled,
             spoke: None,
             readers: Vec::new(),
+            watchers: BTreeMap::new(),
             behind: None,
             is_stopping: false,
             prefix: "",
@@ -263,7 +274,8 @@ impl<E, M: Carrier<E>> StorageReplica<E, M> {
                 }
             }
             // Late, or of a node that speaks as another kind.
-            Storage::Behind { .. }
+            Storage::Watch { .. }
+            | Storage::Behind { .. }
             | Storage::State(_)
             | Storage::Sealed { .. }
             | Storage::Appended { .. }
@@ -439,6 +451,31 @@ impl<E, M: Carrier<E>> StorageReplica<E, M> {
         }
     }
 
+    /// A server of another region waits for lines.
+    fn watch(&mut self, from: Address, number: u64, after: After) {
+        let has_room = self.watchers.len() < READERS_MAX || self.watchers.contains_key(&from);
+        if has_room {
+            self.watchers.insert(from, Reader { to: from, number, ballot: Ballot(0), after });
+        }
+    }
+
+    /// Has the watchers served whose lines are there.
+    fn serve_watchers(&mut self, out: &mut Outbox<M>) {
+        let settled = self.settled;
+        let is_due = |reader: &Reader| match reader.after {
+            After::Lsn(lsn) => lsn < settled.0,
+            After::Epoch(epoch) => epoch < settled.1,
+        };
+        let due: Vec<Reader> = self.watchers.values().filter(|reader| is_due(reader)).copied().collect();
+        if due.is_empty() {
+            return;
+        }
+        due.iter().for_each(|reader| _ = self.watchers.remove(&reader.to));
+        self.readers.retain(|reader| due.iter().all(|other| other.to != reader.to));
+        self.readers.extend(due);
+        self.serve(out);
+    }
+
     // ---- readers -----------------------------------------------------------------------------------------
 
     /// Answers the readers whose lines are in memory.
@@ -525,6 +562,7 @@ impl<E, M: Carrier<E>> StorageReplica<E, M> {
     /// Keeps house after everything else.
     fn housekeeping(&mut self, out: &mut Outbox<M>) {
         self.release(out);
+        self.serve_watchers(out);
         self.store.shrink(self.settled.0, self.settings.tail_bytes, self.journal.is_on_disk());
         if self.is_stopping && self.waiting.is_empty() {
             self.journal.write_commit(&self.store.hard);
@@ -546,6 +584,7 @@ impl<E, M: Carrier<E>> Role for StorageReplica<E, M> {
         let asked = out.disk.len();
         match event {
             Event::Message { from, message } => match message.try_into() {
+                Ok(Message::Storage(Storage::Watch { number, after })) => self.watch(from, number, after),
                 Ok(Message::Storage(message)) if self.settings.servers.contains(&from.node) => {
                     self.receive(now, from, message, out);
                 }
@@ -555,7 +594,10 @@ impl<E, M: Carrier<E>> Role for StorageReplica<E, M> {
                 Ok(Message::Log(Log::BeginAgain(_))) => {
                     out.rebuild(Rebuild { without_log: false, without_receive_journal: true });
                 }
-                Ok(Message::Peer(change)) => self.readers.retain(|reader| reader.to.node != change.node),
+                Ok(Message::Peer(change)) => {
+                    self.readers.retain(|reader| reader.to.node != change.node);
+                    self.watchers.retain(|to, _| to.node != change.node);
+                }
                 Ok(_) | Err(_) => out.halt("a storage replica was sent a message that is not for it"),
             },
             Event::Disk(done) => self.disk(&done, out),
