@@ -558,7 +558,7 @@ fn a_message_that_cannot_be_read_is_not_taken_for_received() {
 #[test]
 fn what_leaves_is_held_back_as_long_as_was_asked_and_keeps_its_order() {
     const DELAY: Micros = Micros::from_millis(40);
-    let (a, b, _between) = two(|config| config.delay = DELAY);
+    let (a, b, _between) = two(|config| config.delays = (0..4).map(|node| (NodeId(node), DELAY)).collect());
     for n in 0..3 {
         let start = Instant::now();
         a.send(2, Msg::Number(n));

@@ -3,10 +3,10 @@
 //! Nothing here asks for a transaction: polls must cost nothing, and a node that is stuck must be able to say so. All is read from what the roles report of themselves and from the links.
 
 use ordain_archive::{Location, Standing};
-use ordain_family::{Replication, TAKES_TRANSACTIONS};
-use ordain_model::{DigestSpan, Micros};
+use ordain_family::{Replication, Storage, TAKES_TRANSACTIONS};
+use ordain_model::{DigestSpan, Micros, PartitionId};
 use ordain_replication::configuration_service_members;
-use ordain_role::NodeId;
+use ordain_role::{NodeId, Topology};
 use ordain_runtime::{PeerStatus, Reach};
 use serde_json::{Value, json};
 
@@ -34,10 +34,29 @@ impl Command {
         Command { role: if behind(samples) > 0.0 { "behind" } else { command.role }, ..command }
     }
 
+    /// Of a region's database server, which one of them leads by the word of the storage nodes, or of a storage node.
+    fn in_region(place: &Membership, samples: &Samples) -> Command {
+        let term = Some(samples.max("ordain_storage_ballot") as u64);
+        if !place.cluster.topology().is_server(place.node) {
+            return Command { role: "storage", leader: None, term };
+        }
+        let is_leader = samples.max("ordain_storage_is_leader") > 0.0;
+        let known =
+            samples.first("ordain_storage_leader").filter(|node| *node >= 0.0).map(|node| node as u16);
+        Command {
+            role: if is_leader { "leader" } else { "standby" },
+            leader: if is_leader { Some(place.node.0) } else { known },
+            term,
+        }
+    }
+
     fn among_members(about: &About, samples: &Samples) -> Command {
         let alone = about.cluster.as_ref().is_none_or(|place| place.cluster.members.len() == 1);
         let replication = about.cluster.as_ref().map_or(Replication::None, |place| place.cluster.replication);
         let own = about.node.0;
+        if let Some(place) = about.cluster.as_ref().filter(|place| place.cluster.storage.is_some()) {
+            return Command::in_region(place, samples);
+        }
         if alone || replication == Replication::None {
             let role = if alone { "single" } else { "leader" };
             return Command { role, leader: Some(own), term: None };
@@ -77,7 +96,9 @@ pub(super) fn obstacles(
     links: &[PeerStatus],
     overdue: Option<u64>,
 ) -> Vec<String> {
-    if !samples.has(TAKES_TRANSACTIONS) {
+    let is_storage =
+        about.cluster.as_ref().is_some_and(|place| !place.cluster.topology().is_server(place.node));
+    if !samples.has(TAKES_TRANSACTIONS) && !is_storage {
         return vec!["the node has just been started".to_owned()];
     }
     let mut found = Vec::new();
@@ -88,7 +109,7 @@ pub(super) fn obstacles(
     if samples.max("ordain_log_full") > 0.0 {
         found.push("the disk is full, and writes are refused: free some space".to_owned());
     }
-    if let Some(place) = &about.cluster {
+    if let Some(place) = about.cluster.as_ref().filter(|_| !is_storage) {
         let command = Command::of(about, samples);
         let is_async = place.cluster.replication == Replication::Async;
         if command.leader.is_none() {
@@ -118,6 +139,9 @@ fn unreached(place: &Membership, links: &[PeerStatus]) -> Vec<String> {
     let is_there = |node: NodeId| {
         links.iter().find(|link| link.node == node).is_none_or(|link| link.reach == Reach::Connected)
     };
+    if let Some(storage) = place.cluster.storage {
+        return unreached_storage(&grid, place.partition(), storage, &is_there);
+    }
     let mut missing: Vec<&PeerStatus> = Vec::new();
     let mut replicas = (0..grid.replicas).map(ordain_role::ReplicaId);
     if !replicas.any(|replica| grid.replica(replica).all(is_there)) {
@@ -151,6 +175,29 @@ fn unreached(place: &Membership, links: &[PeerStatus]) -> Vec<String> {
         format!("node {} (partition {}) {what}", link.node.0, grid.partition_of(link.node))
     }));
     found
+}
+
+/// The obstacle that too few of a region's storage nodes are reached for anything to be durable there. What other regions do is theirs.
+fn unreached_storage(
+    grid: &Topology,
+    region: PartitionId,
+    storage: Storage,
+    is_there: &dyn Fn(NodeId) -> bool,
+) -> Vec<String> {
+    let all: Vec<NodeId> = grid.storage_of(region).collect();
+    let away: Vec<NodeId> = all.iter().copied().filter(|node| !is_there(*node)).collect();
+    let there = all.len() - away.len();
+    let needed = all.len() / 2 + 1;
+    if there >= needed {
+        return Vec::new();
+    }
+    let list = away.iter().map(|node| node.0.to_string()).collect::<Vec<_>>().join(", ");
+    vec![format!(
+        "region {region} acknowledges no write, as {there} of its {} storage nodes are reached and {needed} are needed ({}): start \
+         nodes {list}",
+        all.len(),
+        storage.name()
+    )]
 }
 
 /// The obstacle that too few members of the configuration service are reached to agree on a primary.

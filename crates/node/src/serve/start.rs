@@ -174,10 +174,14 @@ fn settings_of(
     let Place { identity, aborted, under_way, .. } = place;
     let (identity, cluster) = (identity.as_ref(), config.cluster.as_ref());
     let single = || Topology::single(config.threads);
+    let node = cluster.map_or(NodeId(0), |place| place.node);
+    let topology = cluster.map_or_else(single, |at| at.cluster.topology());
+    // Clients have no business at a node that keeps a log and nothing else.
+    let gateways = if topology.is_server(node) { config.threads } else { 0 };
     NodeSettings {
-        node: cluster.map_or(NodeId(0), |place| place.node),
-        topology: cluster.map_or_else(single, |at| at.cluster.topology()),
-        gateways: config.threads,
+        node,
+        topology,
+        gateways,
         cluster: cluster.map(|place| place.cluster.id.clone()).unwrap_or_default(),
         keep: config.keep,
         identity: identity.map(Identity::for_log).unwrap_or_default(),
@@ -220,7 +224,8 @@ impl<F: Family> Opening<'_, F> {
         run_times.iter().for_each(RunTimes::clear);
         let recovered = opened.recovered().cloned();
         let (replayed, is_waiting) = (opened.replayed(), opened.is_waiting());
-        if is_waiting {
+        let is_server = settings.topology.is_server(settings.node);
+        if is_waiting || !is_server {
             self.listeners.refuse_clients();
         }
         let network = self.open_network(&settings, &registry, &opened)?;
@@ -228,7 +233,7 @@ impl<F: Family> Opening<'_, F> {
         let is_member = network.is_some();
         let setup = setup(config, self.listeners.resp_at);
         let info = node_info(config, self.listeners.resp_at, &settings);
-        let (access, servers) = (self.access.clone(), config.threads as u16);
+        let (access, servers) = (self.access.clone(), settings.gateways as u16);
         let parts = Parts::new((&setup, &settings), servers, access, config.allocated_bytes, info);
         let loops = self.loops(opened, network, (&settings, &registry), (&setup, &parts))?;
         let Opening { access, secured, listeners, place, .. } = self;
@@ -335,7 +340,7 @@ impl<F: Family> Opening<'_, F> {
         }))
     }
 
-    /// The event loops: each with a shard and a front door, the first with all other roles too.
+    /// The event loops: each with a shard and a front door, the first with all other roles too. A node without shards has one loop.
     fn loops(
         &mut self,
         opened: F::Opened,
@@ -362,6 +367,15 @@ impl<F: Family> Opening<'_, F> {
             if i + 1 == config.threads
                 && let Some(network) = network.take()
             {
+                spec = spec.edge(places::NETWORK, network);
+            }
+            loops.push(spec);
+        }
+        // A storage node has no shard.
+        if loops.is_empty() {
+            let mut spec = LoopSpec::new("ordain-0".to_owned());
+            spec.roles.append(&mut head);
+            if let Some(network) = network.take() {
                 spec = spec.edge(places::NETWORK, network);
             }
             loops.push(spec);
