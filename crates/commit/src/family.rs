@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use ordain_family::{Family, Keep, NodeSettings};
 use ordain_gateway::{Gateway, RelayRouter, Router, Services};
-use ordain_model::{Abort, ChunkNo, GatewayId, Options, Registry, StampSource};
+use ordain_model::{Abort, ChunkNo, GatewayId, Options, PartitionId, Registry, StampSource};
 use ordain_role::{Bugs, Directory};
 
 use crate::backend::Committing;
@@ -28,6 +28,12 @@ pub(crate) const PROXY: u16 = 4;
 pub(crate) const VIEWS: u16 = 8;
 /// The role number of what follows the log of the first region for its view; those of the others follow.
 pub(crate) const FOLLOWERS: u16 = VIEWS + REGIONS_MAX;
+
+/// The region that a role of another region's node shows or reads.
+pub fn seen_by(role: u16) -> Option<PartitionId> {
+    let last = FOLLOWERS + REGIONS_MAX;
+    (VIEWS..last).contains(&role).then(|| PartitionId((role - VIEWS) % REGIONS_MAX))
+}
 
 /// An engine of the family.
 #[derive(Clone, Copy, Debug)]

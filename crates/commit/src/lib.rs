@@ -77,7 +77,7 @@ pub use concurrency::{
 pub use cuts::{CutMessage, SPACING, era_before, era_of};
 pub use desk::Site;
 pub use entry::{Announced, Commit, Commitment, Content, Entries, Entry, Hold, Prepare, Terms};
-pub use family::{CommitEngine, CommitFamily, Order};
+pub use family::{CommitEngine, CommitFamily, Order, seen_by};
 pub use founding::Met;
 pub use ids::{Age, AttemptId, Bounds, Lead, Term, TransactionId};
 pub use image::{Image, Part, Remembered, Standing, remembered};

@@ -35,6 +35,7 @@ mod relocating;
 mod replayed;
 mod restored;
 
+use crate::cluster::StorageName;
 use appends::AppendMix;
 use commit::{CommitSystem, Restores};
 use deterministic::{DeterministicSystem, SERVERS};
@@ -143,6 +144,15 @@ pub struct SimArgs {
     /// Replicas
     #[arg(long, default_value_t = 1, value_parser = clap::value_parser!(u16).range(1..=9))]
     replicas: u16,
+    /// Regions in place of partitions: each has database servers, and as many storage nodes as --replicas says.
+    #[arg(long, value_name = "N", conflicts_with = "partitions", value_parser = clap::value_parser!(u16).range(1..=16))]
+    regions: Option<u16>,
+    /// Database servers of a region.
+    #[arg(long, value_name = "N", requires = "regions", default_value_t = 1, value_parser = clap::value_parser!(u16).range(1..=3))]
+    servers: u16,
+    /// When the storage nodes of a region have what is acknowledged.
+    #[arg(long, value_enum, requires = "regions", default_value_t)]
+    storage: StorageName,
     /// How those who hold a partition get its batches: they agree on each, or one seals them and the others follow.
     #[arg(long, value_enum, default_value_t)]
     replication: Replication,
@@ -202,6 +212,19 @@ impl SimArgs {
         self.clients_speak.speakers(seed, clients).min(clients.saturating_sub(least))
     }
 
+    /// The partitions, which may be regions.
+    fn partitions(&self) -> u16 {
+        self.regions.unwrap_or(self.partitions)
+    }
+
+    /// The nodes of a partition that execute, and all of them.
+    fn nodes_of_one(&self) -> (u16, u16) {
+        match self.regions {
+            Some(_) => (self.servers, self.servers + self.replicas),
+            None => (self.replicas, self.replicas),
+        }
+    }
+
     /// True if clients of calls ask for what the simulator has made up: no audit counts all records of a database.
     fn mixes(&self) -> bool {
         use WorkloadName as W;
@@ -249,6 +272,14 @@ fn simulate(args: &SimArgs, seed: u64, sink: Sink<'_>) -> anyhow::Result<Report>
                 !args.operations.has(Operation::Relocate) || engine.can().moves_slots,
                 "--operations relocate: engine {engine} moves no slots: name the other operations"
             );
+            anyhow::ensure!(
+                args.regions.is_none() || engine.can().has_regions || args.unfinished,
+                "--regions: the partitions of engine {engine} are no regions: name them by --partitions"
+            );
+            anyhow::ensure!(
+                args.regions.is_none() || !args.operations.has(Operation::Restore),
+                "--operations restore: regions are restored from their storage nodes: name the other operations"
+            );
             let options = engine.options(args.options.given.iter())?;
             committing(CommitSystem::new(commit, options, args, seed)?, args, seed, sink)
         }
@@ -257,7 +288,7 @@ fn simulate(args: &SimArgs, seed: u64, sink: Sink<'_>) -> anyhow::Result<Report>
 
 /// Runs one seed of a system of the commit family.
 fn committing(system: CommitSystem, args: &SimArgs, seed: u64, sink: Sink<'_>) -> anyhow::Result<Report> {
-    let nodes = args.partitions * args.replicas;
+    let nodes = args.partitions() * args.nodes_of_one().1;
     let relaxed = system.relaxed();
     let mut config = spoken_to_commit(args, seed, Config { nodes, relaxed, ..config(args, seed) });
     if system.needs_clocks() {
@@ -279,7 +310,7 @@ fn committing(system: CommitSystem, args: &SimArgs, seed: u64, sink: Sink<'_>) -
 
 /// The run of a seed as far as the flags say, whatever the system.
 fn config(args: &SimArgs, seed: u64) -> Config {
-    let of = args.load.config(args.partitions, seed);
+    let of = args.load.config(args.partitions(), seed);
     // A run that a planted bug keeps busy with nothing is known for that sooner. The same run without the bug has the same bound, or
     // a setting in which nodes come to nothing would seem to find the bug.
     let events_max = if args.unasked { 1_000_000 } else { of.events_max };
@@ -480,7 +511,12 @@ pub fn run(args: &SimArgs) -> anyhow::Result<bool> {
 /// The command that runs a seed again.
 fn reproduce(args: &SimArgs, seed: u64) -> String {
     let mut command = format!("ordain sim --engine {} --seed {seed}{}", args.engine, args.load.written());
-    if (args.partitions, args.replicas) != (1, 1) {
+    if let Some(regions) = args.regions {
+        command += &format!(" --regions {regions} --replicas {} --servers {}", args.replicas, args.servers);
+        if args.storage == StorageName::Full {
+            command += " --storage full";
+        }
+    } else if (args.partitions, args.replicas) != (1, 1) {
         command += &format!(" --partitions {} --replicas {}", args.partitions, args.replicas);
     }
     if args.replication == Replication::Async {

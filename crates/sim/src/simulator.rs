@@ -188,7 +188,7 @@ impl<'a, S: System> Simulator<'a, S> {
         let (intensity, incidents) = Self::draw_faults(&config, &system, &mut random);
         let registry = system.registry();
         let mut doors = Vec::new();
-        for node in 0..config.nodes {
+        for node in (0..config.nodes).filter(|node| system.is_server(NodeId(*node))) {
             for n in 0..config.doors {
                 doors.push(Door::new(NodeId(node), system.door(NodeId(node), 0, config.servers + n)));
             }

@@ -77,6 +77,12 @@ pub trait System {
         Vec::new()
     }
 
+    /// False of a node that has no front door: clients have no business there.
+    fn is_server(&self, node: NodeId) -> bool {
+        let _ = node;
+        true
+    }
+
     /// False if a node that runs takes no connections yet, as it waits for what its disk lacks.
     fn takes_clients(&self, node: NodeId) -> bool {
         let _ = node;

@@ -35,9 +35,10 @@ pub(super) enum ReplicationName {
 }
 
 /// When an entry counts as durable on the storage nodes of a region.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
-pub(super) enum StorageName {
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, ValueEnum)]
+pub enum StorageName {
     /// A majority of them has it.
+    #[default]
     Quorum,
     /// All of them have it. One that is silent for two seconds is left out until it has caught up.
     Full,

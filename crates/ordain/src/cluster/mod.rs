@@ -12,6 +12,8 @@ use std::path::PathBuf;
 use clap::Subcommand;
 use serde::{Deserialize, Serialize};
 
+pub use home::StorageName;
+
 /// The subcommands of `ordain cluster`.
 #[derive(Debug, Subcommand)]
 pub enum ClusterCommand {

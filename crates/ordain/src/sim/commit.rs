@@ -9,7 +9,7 @@ use ordain_checker::{Level, Violation, ViolationKind};
 use ordain_commit::options::SKEW_US;
 use ordain_commit::{
     AHEAD, Age, AttemptId, CommitEngine, CommitFamily, Content, Entry, Holding, Message, Order, Participant,
-    Protocol, Stamps, TableChange, Terms, Write,
+    Protocol, Stamps, TableChange, Terms, Write, seen_by,
 };
 use ordain_family::{Family as _, NodeSettings, Opened as _, Services, places};
 use ordain_front::ConnectionServer;
@@ -49,7 +49,7 @@ pub(super) struct CommitSystem {
     /// The entries that logs have handed on: a disk may not know yet that the last of its own are agreed on.
     sealed: Arc<Mutex<Sealed>>,
     /// The digests of all shards of a node together, with the entry that all of them had applied last.
-    reported: Vec<(NodeId, Epoch, Digest)>,
+    reported: Vec<(NodeId, PartitionId, Epoch, Digest)>,
     lives: Lives,
     /// The nodes that wait for what their disks lack, and take no clients.
     waiting: BTreeSet<NodeId>,
@@ -143,10 +143,11 @@ impl CommitSystem {
     ) -> anyhow::Result<CommitSystem> {
         let mut registry = (*procedures::all()).clone();
         mixed::register(&mut registry);
-        let partitions = usize::from(args.partitions);
+        let partitions = usize::from(args.partitions());
         let drawn = if partitions == 1 { [1, 2, 3, 5][seed as usize % 4] } else { 1 + seed as usize % 3 };
         let layout = Layout::even(partitions, args.shards.map_or(drawn, usize::from))?;
-        let topology = Topology::replicated(Arc::new(layout), args.replicas);
+        let (servers, replicas) = args.nodes_of_one();
+        let topology = Topology { layout: Arc::new(layout), replicas, servers };
         let nodes = usize::from(topology.nodes());
         let restores = args.operations.has(Operation::Restore);
         let archives = restores || args.operations.has(Operation::Archive);
@@ -167,6 +168,7 @@ impl CommitSystem {
             checkpoints_kept: 1 + seed as usize % 3,
             trims: seed % 4 < 3,
             checkpoint_bytes: [2 << 10, 6 << 10, 20 << 10, 0][seed as usize / 2 % 4],
+            storage: args.storage.into(),
             bugs,
             ..NodeSettings::new(options)
         };
@@ -329,8 +331,8 @@ impl CommitSystem {
 
     /// Checks that each reported digest is what the entries up to then come to.
     fn check_digests(&self, logs: &Logs) -> Result<(), Violation> {
-        for (node, place, reported) in &self.reported {
-            let Some(entries) = logs.get(&self.partition_of(*node)) else { continue };
+        for (node, partition, place, reported) in &self.reported {
+            let Some(entries) = logs.get(partition) else { continue };
             let control = (self.family.engine.control)(&self.settings.options, Bugs::NONE);
             let whole = Arc::new(Layout::single(1));
             let mut all = Participant::new(
@@ -342,7 +344,7 @@ impl CommitSystem {
             entries.range(..=*place).for_each(|(_, entry)| _ = all.apply(entry));
             if all.digest() != *reported {
                 let text = format!(
-                    "node {} reported {reported} after entry {place}, and it comes to {}",
+                    "node {} reported {reported} of partition {partition} after entry {place}, and it comes to {}",
                     node.0,
                     all.digest()
                 );
@@ -518,8 +520,8 @@ impl System for CommitSystem {
         lock(&self.digests).retain(|(of, _), _| *of != node);
         let watch = |(number, role): (u16, _)| {
             let (digests, sealed) = (self.digests.clone(), self.sealed.clone());
-            let watched =
-                Watched { role, at: (node, number), partition: self.partition_of(node), digests, sealed };
+            let partition = seen_by(number).unwrap_or(self.partition_of(node));
+            let watched = Watched { role, at: (node, number), partition, digests, sealed };
             (number, Box::new(watched) as Box<dyn Role<Message = Message>>)
         };
         Ok(opened.into_roles().into_iter().map(watch).collect())
@@ -539,6 +541,10 @@ impl System for CommitSystem {
         Some(store.archiver(hasty(CLUSTER, &self.settings, node, self.seed)))
     }
 
+    fn is_server(&self, node: NodeId) -> bool {
+        self.settings.topology.is_server(node)
+    }
+
     fn takes_clients(&self, node: NodeId) -> bool {
         !self.waiting.contains(&node)
     }
@@ -549,7 +555,7 @@ impl System for CommitSystem {
     }
 
     fn bears_loss(&self) -> bool {
-        self.settings.topology.replicas >= 3
+        self.settings.topology.replicas >= 3 && !self.settings.topology.has_storage()
     }
 
     /// Nothing is gone if all the others of its group have what was agreed on, and count.
@@ -561,11 +567,14 @@ impl System for CommitSystem {
 
     /// Others have met the node: the members of its group, or the nodes of the other partitions.
     fn refuses_empty(&self) -> bool {
-        self.settings.topology.nodes() > 1
+        self.settings.topology.nodes() > 1 && !self.settings.topology.has_storage()
     }
 
     fn is_ready(&self, node: NodeId, gauge: Gauge<'_>) -> bool {
-        groups::has_leader(node, gauge) && groups::is_ready(node, gauge)
+        match self.is_server(node) {
+            true => groups::has_leader(node, gauge) && groups::is_ready(node, gauge),
+            false => !groups::catches_up(node, gauge),
+        }
     }
 
     fn catches_up(&self, node: NodeId, gauge: Gauge<'_>) -> bool {
@@ -621,6 +630,9 @@ impl System for CommitSystem {
         incarnation: u32,
         hosts: Vec<VirtualHost>,
     ) -> Vec<ConnectionServer<Message, VirtualHost>> {
+        if !self.is_server(node) {
+            return Vec::new();
+        }
         let settings = NodeSettings { life: u64::from(incarnation) << 32, ..self.of(node, incarnation) };
         virtual_servers((&self.family, &settings, &self.registry), hosts)
     }
@@ -631,12 +643,16 @@ impl System for CommitSystem {
 
     fn digest(&mut self, node: NodeId) -> Option<Digest> {
         let digests = lock(&self.digests);
-        let its = || digests.iter().filter(|((of, _), _)| *of == node).map(|(_, span)| span);
+        let of_node = || digests.iter().filter(|((of, _), _)| *of == node);
+        // A view shows what another region came to, by itself.
+        let views = of_node().filter_map(|((_, role), span)| Some((seen_by(*role)?, span)));
+        self.reported.extend(views.map(|(region, span)| (node, region, span.last, span.digest)));
+        let its = || of_node().filter(|((_, role), _)| seen_by(*role).is_none()).map(|(_, span)| span);
         let last = its().map(|span| span.last).max()?;
         // A shard that has yet to apply the last entry has another state, and rightly.
         if its().all(|span| span.last == last) {
             let sum = its().fold(Digest::default(), |sum, span| sum.plus(span.digest));
-            self.reported.push((node, last, sum));
+            self.reported.push((node, self.settings.topology.partition_of(node), last, sum));
         }
         None
     }
@@ -664,12 +680,12 @@ impl System for CommitSystem {
                 let text = format!("node {} has {entry:?} in the place of {other:?}", node.0);
                 verdict = Err(Violation::new(ViolationKind::WrongState, text));
             }
-            if opened.is_waiting() {
+            if opened.is_waiting() || !self.is_server(*node) {
                 continue;
             }
             let (digest, begins) = (opened.digest(), opened.begins_after());
             let last = entries.last().map_or(begins, |entry| entry.place.max(begins));
-            self.reported.push((*node, last, digest));
+            self.reported.push((*node, partition, last, digest));
             if digests.get(&partition).is_none_or(|(known, _)| *known <= last) {
                 digests.insert(partition, (last, digest));
             }

@@ -13,7 +13,8 @@ pub(super) const LOG_PIVOTS: [&str; 4] = ["append", "logged", "sealed", "agreeme
 
 /// The groups that elect a leader, one a partition. Of two members none can lead without the other.
 pub(super) fn groups(topology: &Topology) -> Vec<Vec<NodeId>> {
-    if topology.replicas < 3 {
+    // A region with one server has nobody who could take its place.
+    if topology.replicas < 3 || topology.servers < 2 {
         return Vec::new();
     }
     let partitions = (0..topology.layout.partitions()).map(PartitionId);
@@ -22,8 +23,11 @@ pub(super) fn groups(topology: &Topology) -> Vec<Vec<NodeId>> {
 
 /// The term in which a node says that it leads, by a group's log or by one that is shipped.
 pub(super) fn leads(node: NodeId, gauge: Gauge<'_>) -> Option<u64> {
-    let of_log =
-        [("ordain_group_is_leader", "ordain_group_term"), ("ordain_ship_is_primary", "ordain_ship_term")];
+    let of_log = [
+        ("ordain_group_is_leader", "ordain_group_term"),
+        ("ordain_ship_is_primary", "ordain_ship_term"),
+        ("ordain_storage_is_leader", "ordain_storage_ballot"),
+    ];
     let (_, term) = of_log.into_iter().find(|(leads, _)| gauge(node, leads) == Some(1.0))?;
     gauge(node, term).map(|term| term as u64)
 }
@@ -45,7 +49,8 @@ pub(super) const fn pivot_of_log<E>(message: &Log<E>) -> Option<&'static str> {
 
 /// True if a node knows who leads its group.
 pub(super) fn has_leader(node: NodeId, gauge: Gauge<'_>) -> bool {
-    gauge(node, "ordain_group_leader").is_none_or(|leader| leader >= 0.0)
+    let leaders = ["ordain_group_leader", "ordain_storage_leader"];
+    leaders.into_iter().all(|name| gauge(node, name).is_none_or(|leader| leader >= 0.0))
 }
 
 /// True if a node serves and lacks nothing.

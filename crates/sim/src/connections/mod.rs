@@ -155,7 +155,7 @@ impl<S: System> Simulator<'_, S> {
 
     pub(crate) fn dial_for(&mut self, node: NodeId, owner: Option<usize>) -> Option<ConnectionNo> {
         let at = Address { node, role: places::GATEWAYS };
-        if !self.system.takes_clients(node) {
+        if !self.system.is_server(node) || !self.system.takes_clients(node) {
             return None;
         }
         let port = self.connections.ports.get(&at)?;
