@@ -19,6 +19,7 @@
 
 mod agenda;
 mod agreeing;
+mod answers;
 mod attempt;
 mod counter;
 mod open;
@@ -51,6 +52,7 @@ use crate::options::pause;
 use crate::stamps::Stamps;
 use crate::view::{Anti, View};
 use agenda::Agenda;
+use answers::Answers;
 use attempt::{End, Executing};
 use counter::COUNTER;
 use open::{Open, Opens, Settling};
@@ -65,6 +67,9 @@ const GIVE_UP_AFTER: Micros = Micros::from_millis(5_000);
 const ATTEMPT_MAX: Micros = Micros::from_millis(2_000);
 /// The pace of forgetting: outcomes that nobody will ask for go together.
 const FORGET_EVERY: Micros = Micros::from_millis(100);
+
+/// The place of what has taken effect nowhere, and follows from nothing.
+const NOWHERE: (Epoch, Epoch) = (Epoch(0), Epoch(0));
 
 /// A request that waits for an answer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -177,7 +182,7 @@ pub struct Coordinator {
     /// Outcomes that nobody will ask for any more.
     forgettable: Vec<AttemptId>,
     forgets_at: Option<Micros>,
-    outcomes: BTreeMap<GatewayId, OutcomeBatch>,
+    answers: Answers,
     /// The latest time that a participant has asked for: attempts see no earlier one.
     latest: Millis,
     /// Clients that ask for a checkpoint.
@@ -213,7 +218,8 @@ pub struct Counts {
 impl Coordinator {
     /// The coordinator of a node that leads nothing yet.
     pub fn new(site: &Site) -> Coordinator {
-        Coordinator { stamping: Stamping::new(site), ..Coordinator::default() }
+        let answers = Answers::new(site.is_early, site.bugs);
+        Coordinator { stamping: Stamping::new(site), answers, ..Coordinator::default() }
     }
 
     /// The latest time that an attempt has been asked to see.
@@ -263,8 +269,9 @@ impl Coordinator {
             let is_it = last.request == request;
             let status = if is_it { last.status } else { OutcomeStatus::Superseded };
             let reply = if is_it { last.reply } else { &[] };
-            let place = self.stamping.place(Epoch(last.gsn.0), None);
-            self.answer(asker, status, place, |out| out.extend_from_slice(reply));
+            let follows = Epoch(last.gsn.0);
+            let place = self.stamping.place(follows, None);
+            self.answer(asker, status, (place, follows), |out| out.extend_from_slice(reply));
             return true;
         }
         // A retry joins the attempt that is under way.
@@ -282,7 +289,7 @@ impl Coordinator {
         desk: &Desk<'_>,
     ) -> Option<u64> {
         if self.live.len() >= LIVE_MAX {
-            self.answer(asker, OutcomeStatus::Busy, Epoch(0), |_| {});
+            self.answer(asker, OutcomeStatus::Busy, NOWHERE, |_| {});
             return None;
         }
         self.last += 1;
@@ -745,24 +752,35 @@ impl Coordinator {
             OutcomeStatus::Aborted(reason) => self.counts.aborted.count(reason),
             _ => {}
         }
+        // What was confirmed follows from nothing that is not durable.
+        let follows = if matches!(live.state, State::Deciding { .. }) { place } else { Epoch(0) };
         let place = self.stamping.place(place, Some(live.age));
         for asker in live.askers {
-            self.answer(asker, status, place, |out| out.extend_from_slice(reply));
+            self.answer(asker, status, (place, follows), |out| out.extend_from_slice(reply));
         }
     }
 
+    /// Answers a request: by the place where it has taken effect, once the log is durable up to the entry from which the answer follows.
     fn answer(
         &mut self,
         asker: Asker,
         status: OutcomeStatus,
-        place: Epoch,
+        (place, follows): (Epoch, Epoch),
         reply: impl FnOnce(&mut Vec<u8>),
     ) {
-        let Asker { gateway, chunk, index } = asker;
         let seen = self.seen(place);
         let effect = Effect { stamp: Stamp::new(place.0), token: Token::of(seen) };
-        let batch = self.outcomes.entry(gateway).or_insert_with(|| OutcomeBatch::new(gateway));
-        batch.push(chunk, index, effect, status, reply);
+        self.answers.push(asker, (status, effect), follows, reply);
+    }
+
+    /// The log is durable up to a place.
+    pub fn durable(&mut self, place: Epoch) {
+        self.answers.release(place);
+    }
+
+    /// True if the entry at a place is durable.
+    pub fn is_durable(&self, place: Epoch) -> bool {
+        self.answers.durable().is_none_or(|durable| place <= durable)
     }
 
     /// Takes the clients that have asked for a checkpoint in this turn.
@@ -772,7 +790,7 @@ impl Coordinator {
 
     /// Answers a client that has asked for a checkpoint: it is cut, or it is not.
     pub fn answer_saver(&mut self, asker: Asker, status: OutcomeStatus, place: Epoch) {
-        self.answer(asker, status, place, |out| {
+        self.answer(asker, status, (place, place), |out| {
             if status == OutcomeStatus::Committed {
                 ordain_model::Writer(out).status(system::CHECKPOINT_ANSWER);
             }
@@ -783,8 +801,8 @@ impl Coordinator {
     /// the transactions on.
     pub fn take_outcomes(&mut self, desk: &mut Desk<'_>) -> Vec<OutcomeBatch> {
         let mut own = Vec::new();
-        for (gateway, batch) in std::mem::take(&mut self.outcomes) {
-            let node = NodeId(gateway.node());
+        for batch in self.answers.take() {
+            let node = NodeId(batch.gateway.node());
             match node == desk.site.node {
                 true => own.push(batch),
                 false => {

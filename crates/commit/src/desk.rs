@@ -56,6 +56,8 @@ pub struct Site {
     pub propagation: Propagation,
     /// How transactions that only read see records of other regions, where partitions are regions.
     pub regions: Option<RoMode>,
+    /// Its log hands entries on before they are durable.
+    pub is_early: bool,
     /// The source of the stamps of attempts.
     pub source: StampSource,
     /// The clock that gives stamps is so far ahead.

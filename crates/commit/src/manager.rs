@@ -344,6 +344,7 @@ impl Manager {
         match message {
             Log::Sealed(entry) => self.sealed(&entry, now, out),
             Log::Logged(_) => {}
+            Log::Durable(place) => self.coordinator.durable(place),
             Log::Confirmed { n, term } => {
                 // A node on its own leads in the term that it has begun: nobody else can.
                 let group =

@@ -128,6 +128,21 @@ pub static INSTALL: OptionInfo = OptionInfo {
     needs: None,
 };
 
+/// When what is decided takes effect for others in the region.
+pub static EARLY_APPLY: OptionInfo = OptionInfo {
+    name: "early-apply",
+    value_name: "BOOL",
+    doc: "Whether a transaction takes effect for others of its region when it is decided, before the region's storage nodes have it. \
+          Clients and other regions are told of it afterwards in both cases",
+    kind: OptionKind::Bool,
+    default: OptionValue::Bool(true),
+    is_flag: false,
+    is_identity: false,
+    is_of_cluster: false,
+    changes_at_run_time: false,
+    needs: None,
+};
+
 /// The promise to what only reads, of records of other regions.
 pub static RO_MODE: OptionInfo = OptionInfo {
     name: "ro-mode",

@@ -150,11 +150,18 @@ impl Giver {
     }
 
     /// Gives the next piece away, unless it rests; answers how long it rests then, if more is to come.
-    pub fn give(&mut self, agreed: &mut Agreed, out: &mut Outbox<Message>) -> Option<Micros> {
+    ///
+    /// Nothing is given of a cut that is not durable: without it there is no whole checkpoint of what may never be.
+    pub fn give(
+        &mut self,
+        agreed: &mut Agreed,
+        is_durable: impl FnOnce(Epoch) -> bool,
+        out: &mut Outbox<Message>,
+    ) -> Option<Micros> {
         let (Some(Giving { to, piece: enough }), Some(cut)) = (self.giving, &mut self.cut) else {
             return None;
         };
-        if !cut.sending.may_send() {
+        if !cut.sending.may_send() || !is_durable(cut.sending.place) {
             return None;
         }
         let place = cut.sending.place;

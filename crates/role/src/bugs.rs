@@ -43,6 +43,8 @@ bugs! {
     KeepOldLocks = "keep-old-locks",
     /// What a step of an interactive transaction has locked is released before the next.
     ReleaseBetweenSteps = "release-between-steps",
+    /// A client is answered before what it is told of is durable.
+    AnswerEarly = "answer-early",
     /// A view lets an attempt read on, whatever of what it has read is not as it was.
     TornView = "torn-view",
     /// A participant votes yes before its promise stands in the log.

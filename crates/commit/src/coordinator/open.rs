@@ -22,7 +22,7 @@ use ordain_model::{
 use ordain_role::NodeId;
 
 use super::attempt::{End, Executing, Former};
-use super::{ATTEMPT_MAX, Asker, Coordinator, Live, State};
+use super::{ATTEMPT_MAX, Asker, Coordinator, Live, NOWHERE, State};
 use crate::desk::Desk;
 use crate::ids::Lead;
 use crate::message::{Protocol, Settle, Settled};
@@ -219,10 +219,12 @@ impl Coordinator {
         let Some(open) = &mut live.open else { return };
         open.is_shown = true;
         live.state = State::Open(None);
+        let follows = desk.agreed.place();
         let until = desk.elapsed().plus(IDLE_MAX).min(open.since.plus(OPEN_MAX));
         self.agenda.set(number, until);
         for asker in std::mem::take(&mut live.askers) {
-            self.answer(asker, end.status, Epoch(0), |out| out.extend_from_slice(&end.reply));
+            // It shows what others have committed a moment ago.
+            self.answer(asker, end.status, (Epoch(0), follows), |out| out.extend_from_slice(&end.reply));
         }
     }
 
@@ -284,7 +286,7 @@ impl Coordinator {
 
     pub(super) fn answer_lost(&mut self, asker: Asker, reason: Abort) {
         let status = OutcomeStatus::Aborted(reason);
-        self.answer(asker, status, Epoch(0), |out| Writer(out).abort(reason));
+        self.answer(asker, status, NOWHERE, |out| Writer(out).abort(reason));
     }
 
     /// A client wants nothing more of its open transaction, unless it is being committed.

@@ -35,7 +35,8 @@ impl Manager {
         }
         let answers = self.cuts.pass(self.giver.is_giving(), &mut desk);
         self.answer_savers(answers);
-        if let Some(pause) = self.giver.give(&mut self.agreed, out) {
+        let is_durable = |place| self.coordinator.is_durable(place);
+        if let Some(pause) = self.giver.give(&mut self.agreed, is_durable, out) {
             out.set_timer(GIVE, pause);
         }
     }

@@ -16,9 +16,15 @@ use super::{OpenError, OpenedNode, checkpoint_settings, decoded, ends};
 use crate::entry::{Entries, Entry};
 use crate::family::{CHECKPOINTER, FOLLOWERS, LOG, PROXY, REGIONS_MAX, VIEWS};
 use crate::message::Message;
+use crate::options::EARLY_APPLY;
 use crate::participant::{Holding, Participant};
 use crate::proxy::{Proxy, Region};
 use crate::viewing::Viewing;
+
+/// True if the log of a node hands entries on before they are durable.
+pub fn is_early(settings: &NodeSettings) -> bool {
+    settings.topology.has_storage() && settings.options.is_on(&EARLY_APPLY)
+}
 
 /// The log of a database server whose state is that at a place.
 pub fn log(settings: &NodeSettings, begun: Epoch) -> Result<StorageLog<Entries, Message>, StorageError> {
@@ -30,6 +36,7 @@ pub fn log(settings: &NodeSettings, begun: Epoch) -> Result<StorageLog<Entries, 
             Storage::Full => StorageMode::Full,
         },
         begun,
+        early: is_early(settings),
         message_bytes: settings.piece,
         kept_bytes: settings.kept_max,
         checkpointer: (settings.keep != Keep::Nothing).then_some(settings.at(CHECKPOINTER)),
