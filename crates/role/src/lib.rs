@@ -172,7 +172,8 @@ pub struct Outbox<M> {
     pub halt: Option<String>,
     /// Set when some of what the node has is not to be trusted, although nothing is broken.
     pub rebuild: Option<Rebuild>,
-    /// Set, with the reason, when the node has to be started again from all that it has on disk. Only an edge asks for that.
+    /// Set, with the reason, when the node has to be started again from all that it has on disk: what it has in memory is not to
+    /// be trusted, although nothing is broken. Nothing else that was asked for in the same step is done.
     pub restart: Option<String>,
 }
 

@@ -48,6 +48,8 @@ pub struct Counts {
     pub disks_lost: u32,
     /// Times that a node was rebuilt.
     pub rebuilds: u32,
+    /// Times that a role had its node started again from what was on disk.
+    pub begun_again: u32,
     /// Syncs that failed.
     pub sync_failures: u32,
     /// Times that the network fell apart.

@@ -105,6 +105,11 @@ impl<S: System> Simulator<'_, S> {
             self.crash(number);
             return self.system.rebuild(NodeId(number as u16), how);
         }
+        if let Some(reason) = out.restart {
+            self.trace.note(self.now, format_args!("node {number} begins again: {reason}"));
+            self.counts.begun_again += 1;
+            return self.crash(number);
+        }
         let step = HeldStep { role, out, is_news };
         if holds {
             return self.hold(number, step);

@@ -266,7 +266,7 @@ impl<E, M: Carrier<E>> StorageReplica<E, M> {
             }
             Storage::Behind { ballot, base } if ballot == promised => {
                 self.hear(now, ballot);
-                self.fall_behind(&base, out);
+                self.fall_behind(from, ballot, &base, out);
             }
             Storage::Resign(ballot) => {
                 if ballot == promised {
@@ -407,6 +407,8 @@ impl<E, M: Carrier<E>> StorageReplica<E, M> {
         if is_new || !entries.is_empty() {
             self.write(&entries, out);
         }
+        // Settled lines are in every log from now on.
+        let through = through.max(self.settled.0);
         let answer = match fits {
             true => Storage::Appended { ballot, number, through, is_full: false },
             false => Storage::Unfit { ballot, number, durable: self.settled.0 },
@@ -539,10 +541,11 @@ impl<E, M: Carrier<E>> StorageReplica<E, M> {
     }
 
     /// No replica that the leader reaches keeps what this one needs next.
-    fn fall_behind(&mut self, base: &LogBase, out: &mut Outbox<M>) {
+    fn fall_behind(&mut self, from: Address, ballot: Ballot, base: &LogBase, out: &mut Outbox<M>) {
         if base.last.lsn <= self.settled.0 {
-            // The leader learns by the next append how far this one is.
-            return;
+            // The replica has come back with a checkpoint, or its log, and the leader does not know.
+            let through = self.settled.0;
+            return self.wait(from, Storage::Appended { ballot, number: 0, through, is_full: false });
         }
         self.behind = Some(base.epoch);
         let members = ConfState { voters: numbers_of(&base.configuration), ..ConfState::default() };

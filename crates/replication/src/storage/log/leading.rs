@@ -1,0 +1,353 @@
+//! Leading: lines go to every replica, and count as durable by what the replicas have synced.
+//!
+//! In full mode a replica that is silent for the grace is left out of the configuration, by a line that a majority of all
+//! replicas and all of the new configuration must have. When it is back and has caught up it is taken in again.
+
+use std::collections::BTreeMap;
+
+use ordain_model::Micros;
+use ordain_role::{Bug, NodeId, Now, Outbox};
+
+use super::super::lines::Lines;
+use super::super::message::{Ballot, Content, Line, LogBase, ReplicaState, Storage, Written};
+use super::super::quorum::{Barrier, Counting, majority};
+use super::super::{StorageLogSettings, StorageMode};
+use super::peer::{Peer, Relay};
+use super::{BEHIND_EVERY, PATIENCE, Stage, StorageLog};
+use crate::entry::EntryType;
+use crate::message::{Carrier, Log};
+
+/// A replica that has spoken within this time lives.
+const ALIVE: Micros = Micros::from_millis(500);
+
+/// The names of the gauges of how many lines a replica lacks, by its place among the replicas.
+const LAGS: [&str; 7] = [
+    "ordain_storage_lag_lines{replica=\"0\"}",
+    "ordain_storage_lag_lines{replica=\"1\"}",
+    "ordain_storage_lag_lines{replica=\"2\"}",
+    "ordain_storage_lag_lines{replica=\"3\"}",
+    "ordain_storage_lag_lines{replica=\"4\"}",
+    "ordain_storage_lag_lines{replica=\"5\"}",
+    "ordain_storage_lag_lines{replica=\"6\"}",
+];
+
+/// The state of a server that leads, or will when the first line of its ballot is durable.
+#[derive(Debug)]
+pub(super) struct Leading {
+    pub ballot: Ballot,
+    counting: Counting,
+    peers: Vec<Peer>,
+    /// The last line of the log that it has taken.
+    taken: Line,
+    /// The time of the last change of the configuration.
+    changed: Micros,
+    /// How many replicas have not spoken lately.
+    silent: usize,
+}
+
+impl Leading {
+    /// Writes the first line of a ballot behind those of the newest log, which ends in a configuration. `None` if that log is of a
+    /// larger ballot.
+    pub fn begin(
+        settings: &StorageLogSettings,
+        ballot: Ballot,
+        (lines, configuration): (&mut Lines, Vec<NodeId>),
+        sealed: &BTreeMap<NodeId, ReplicaState>,
+        now: Micros,
+    ) -> Option<Leading> {
+        let taken = lines.last();
+        let lsn = lines.push(Written { ballot, content: Content::Begin })?;
+        let peer = |node: &NodeId| match sealed.get(node) {
+            Some(state) if state.last == taken => Peer::new(*node, taken.lsn, lsn, now),
+            Some(state) => Peer::new(*node, 0, state.durable.min(taken.lsn) + 1, now),
+            None => Peer::new(*node, 0, lsn, now),
+        };
+        let replicas = &settings.replicas;
+        let peers = replicas.iter().map(peer).collect();
+        let by_one = settings.bugs.has(Bug::DurableByOne);
+        let counting = Counting {
+            // Planted, DURABLE.
+            mode: if by_one { StorageMode::Quorum } else { settings.mode },
+            majority: if by_one { 1 } else { majority(replicas.len()) },
+            configuration: configuration.clone(),
+            barriers: vec![Barrier { lsn, configuration }],
+            is_beginning: true,
+        };
+        let mut leading = Leading { ballot, counting, peers, taken, changed: now, silent: 0 };
+        if settings.mode == StorageMode::Quorum && leading.counting.newest() != replicas {
+            // Of a time when the region was in full mode.
+            leading.configure(replicas.clone(), lines, now)?;
+        }
+        Some(leading)
+    }
+
+    /// Tells whether the first line of the ballot is durable.
+    pub fn leads(&self) -> bool {
+        !self.counting.is_beginning
+    }
+
+    /// Tells whether so many disks are full that nothing becomes durable.
+    pub fn is_blocked(&self) -> bool {
+        let able = self.peers.iter().filter(|peer| !peer.is_full).count();
+        let needed = match self.counting.mode {
+            StorageMode::Quorum => &[][..],
+            StorageMode::Full => self.counting.newest(),
+        };
+        let lacks = |node: &NodeId| self.peers.iter().any(|peer| peer.node == *node && peer.is_full);
+        able < majority(self.peers.len()) || needed.iter().any(lacks)
+    }
+
+    /// A replica has promised the ballot after the newest log was taken.
+    pub fn sealed(&mut self, from: NodeId, ballot: Ballot, state: &ReplicaState) {
+        let taken = self.taken;
+        if let Some(peer) = self.peer(from)
+            && state.last == taken
+            && state.promised == ballot
+        {
+            peer.matched = peer.matched.max(taken.lsn);
+            peer.next = peer.next.max(peer.matched + 1);
+        }
+    }
+
+    fn peer(&mut self, node: NodeId) -> Option<&mut Peer> {
+        self.peers.iter_mut().find(|peer| peer.node == node)
+    }
+
+    pub fn reset_peer(&mut self, node: NodeId, now: Now) {
+        if let Some(peer) = self.peer(node) {
+            peer.reset(peer.matched, now.elapsed);
+        }
+    }
+
+    /// Writes a line with a configuration. `None` if the log is of a larger ballot.
+    fn configure(&mut self, configuration: Vec<NodeId>, lines: &mut Lines, now: Micros) -> Option<u64> {
+        let content = Content::Configuration(configuration.clone());
+        let lsn = lines.push(Written { ballot: self.ballot, content })?;
+        self.counting.barriers.push(Barrier { lsn, configuration });
+        self.changed = now;
+        Some(lsn)
+    }
+
+    /// The configuration that is to follow the newest: without those that are silent, or with one that has caught up.
+    fn next_configuration(&self, grace: Micros, durable: u64, now: Micros) -> Option<Vec<NodeId>> {
+        if self.counting.mode != StorageMode::Full || !self.leads() {
+            return None;
+        }
+        let newest = self.counting.newest();
+        let is_settled = self.counting.barriers.is_empty();
+        let is_silent = |peer: &Peer| now.since(peer.able) >= grace;
+        let is_in = |peer: &&Peer| newest.contains(&peer.node);
+        let stays: Vec<NodeId> =
+            self.peers.iter().filter(is_in).filter(|peer| !is_silent(peer)).map(|peer| peer.node).collect();
+        if stays.len() < newest.len() {
+            let able = self.peers.iter().filter(|peer| now.since(peer.able) < grace).count();
+            let is_due = is_settled || now.since(self.changed) >= grace;
+            let is_enough = stays.len() >= self.peers.len().min(2) && able >= majority(self.peers.len());
+            return (is_due && is_enough).then_some(stays);
+        }
+        let is_back = |peer: &&Peer| {
+            !newest.contains(&peer.node)
+                && peer.is_heard(now, ALIVE)
+                && !peer.is_full
+                && peer.matched >= durable
+        };
+        let back = self.peers.iter().find(is_back).filter(|_| is_settled)?;
+        // In the order of the replicas.
+        let is_next = |peer: &&Peer| newest.contains(&peer.node) || peer.node == back.node;
+        Some(self.peers.iter().filter(is_next).map(|peer| peer.node).collect())
+    }
+
+    /// Checks the invariants of the fields.
+    pub fn check(&self, lines: &Lines) -> Result<(), String> {
+        let last = lines.last().lsn;
+        self.peers.iter().try_for_each(|peer| peer.check(last))?;
+        let least = self.peers.len().min(2);
+        let mut configurations =
+            self.counting.barriers.iter().map(|b| &b.configuration).chain([&self.counting.configuration]);
+        if configurations.any(|configuration| configuration.len() < least) {
+            return Err("a configuration has fewer than two replicas".to_owned());
+        }
+        match self.counting.barriers.iter().map(|barrier| barrier.lsn).is_sorted_by(|a, b| a < b) {
+            true => Ok(()),
+            false => Err("configurations are not in the order of their lines".to_owned()),
+        }
+    }
+
+    pub fn gauges(&self, last: u64, report: &mut dyn FnMut(&'static str, f64)) {
+        for (peer, name) in self.peers.iter().zip(LAGS) {
+            report(name, (last - peer.matched) as f64);
+        }
+        report("ordain_storage_silent_replicas", self.silent as f64);
+        report("ordain_storage_configuration", self.counting.configuration.len() as f64);
+        let full = self.peers.iter().filter(|peer| peer.is_full).count();
+        report("ordain_storage_full_replicas", full as f64);
+    }
+}
+
+impl<T: EntryType, M: Carrier<T::Entry>> StorageLog<T, M> {
+    /// The leader's peer with this node, if the message is of its ballot.
+    fn peer_of(&mut self, node: NodeId, ballot: Ballot) -> Option<&mut Peer> {
+        match &mut self.stage {
+            Stage::Leads(leading) if leading.ballot == ballot => leading.peer(node),
+            _ => None,
+        }
+    }
+
+    pub(super) fn appended(&mut self, now: Now, from: NodeId, ballot: Ballot, answer: (u64, u64, bool)) {
+        let last = self.last().lsn;
+        let (number, through, is_full) = answer;
+        if let Some(peer) = self.peer_of(from, ballot) {
+            peer.appended((number, through.min(last), is_full), now.elapsed);
+        }
+    }
+
+    pub(super) fn unfit(&mut self, now: Now, from: NodeId, ballot: Ballot, answer: (u64, u64)) {
+        let last = self.last().lsn;
+        let (number, durable) = answer;
+        if let Some(peer) = self.peer_of(from, ballot) {
+            peer.unfit((number, durable.min(last)), now.elapsed);
+        }
+    }
+
+    pub(super) fn tick_leading(&mut self, now: Now, out: &mut Outbox<M>) {
+        let Stage::Leads(leading) = &mut self.stage else { return };
+        leading.peers.iter_mut().for_each(|peer| peer.tick(now.elapsed));
+        leading.silent = leading.peers.iter().filter(|peer| !peer.is_heard(now.elapsed, PATIENCE)).count();
+        if let Some(lines) = &mut self.lines
+            && let Some(next) =
+                leading.next_configuration(self.settings.full_grace, self.durable, now.elapsed)
+        {
+            self.counts.reconfigured += 1;
+            if leading.configure(next, lines, now.elapsed).is_none() {
+                return out.halt("a leader's line is of a smaller ballot than the one before");
+            }
+        }
+        self.tick_confirmations(now, out);
+    }
+
+    /// Counts what is durable now, and sends what is to be sent.
+    pub(super) fn lead_on(&mut self, now: Now, out: &mut Outbox<M>) {
+        let Stage::Leads(leading) = &mut self.stage else { return };
+        let synced: Vec<(NodeId, u64)> = leading.peers.iter().map(|peer| (peer.node, peer.matched)).collect();
+        let durable = leading.counting.count(&synced);
+        let is_blocked = leading.is_blocked();
+        if let Some(durable) = durable.filter(|durable| *durable > self.durable) {
+            self.hand_on(durable, out);
+        }
+        if durable.is_some() && self.is_full && !is_blocked {
+            self.is_full = false;
+            out.send(self.appender, Log::Writable);
+        }
+        self.begin_round(now, out);
+        self.send_lines(now, out);
+    }
+
+    fn send_lines(&mut self, now: Now, out: &mut Outbox<M>) {
+        let (Stage::Leads(leading), Some(lines)) = (&mut self.stage, &self.lines) else { return };
+        let (me, message_bytes) = (self.settings.me, self.settings.message_bytes);
+        let said = (leading.ballot, self.durable);
+        let mut late = Vec::new();
+        for (place, peer) in leading.peers.iter_mut().enumerate() {
+            peer.relay.take_if(|_| peer.next > lines.base().lsn);
+            while let Some(message) = peer.next_append(lines, said, message_bytes, now.elapsed) {
+                out.send(ordain_role::Address { node: peer.node, ..me }, message);
+            }
+            if peer.needs_relay(lines) {
+                late.push(place);
+            }
+        }
+        late.into_iter().for_each(|place| self.ask_for(place, now, out));
+    }
+
+    // ---- lines that are not in memory --------------------------------------------------------------------
+
+    /// Asks another replica for the lines that one needs next.
+    fn ask_for(&mut self, place: usize, now: Now, out: &mut Outbox<M>) {
+        let Stage::Leads(leading) = &mut self.stage else { return };
+        let (node, next) = (leading.peers[place].node, leading.peers[place].next);
+        let others =
+            leading.peers.iter().filter(|peer| peer.node != node && peer.is_heard(now.elapsed, PATIENCE));
+        let others: Vec<NodeId> = others.map(|peer| peer.node).collect();
+        let relay = leading.peers[place].relay.get_or_insert_default();
+        let waits = relay.question.is_some_and(|(_, at)| now.elapsed.since(at) < PATIENCE);
+        if others.is_empty() || waits || now.elapsed < relay.not_before {
+            return;
+        }
+        self.questions += 1;
+        let source = others[relay.turn % others.len()];
+        relay.turn += 1;
+        relay.question = Some((self.questions, now.elapsed));
+        let after = super::super::message::After::Lsn(next - 1);
+        let fetch = Storage::Fetch { number: self.questions, ballot: Ballot(0), after };
+        out.send(self.at(source), fetch);
+    }
+
+    /// Sends on what a replica has given for another one.
+    pub(super) fn relay(
+        &mut self,
+        now: Now,
+        number: u64,
+        previous: Line,
+        lines: Vec<Written>,
+        out: &mut Outbox<M>,
+    ) {
+        let (me, durable) = (self.settings.me, self.durable);
+        let Stage::Leads(leading) = &mut self.stage else { return };
+        let said = (leading.ballot, durable);
+        let Some((peer, relay)) = leading.peers.iter_mut().find_map(|peer| {
+            let mut relay = peer.relay.take_if(|relay| relay.question.is_some_and(|(of, _)| of == number))?;
+            relay.question = None;
+            Some((peer, relay))
+        }) else {
+            return;
+        };
+        if lines.is_empty() {
+            // That one knows of no more that is durable.
+            let not_before = now.elapsed.plus(ALIVE);
+            peer.relay = Some(Relay { not_before, ..relay });
+            return;
+        }
+        self.counts.relayed += 1;
+        let message = peer.relayed((previous, lines), said, now.elapsed);
+        peer.relay = Some(relay);
+        if let Some(message) = message {
+            out.send(ordain_role::Address { node: peer.node, ..me }, message);
+        }
+    }
+
+    /// A replica does not keep what another one needs next. If none does, that one is told.
+    pub(super) fn relay_trimmed(
+        &mut self,
+        now: Now,
+        from: NodeId,
+        number: u64,
+        base: LogBase,
+        out: &mut Outbox<M>,
+    ) {
+        let me = self.settings.me;
+        let Stage::Leads(leading) = &mut self.stage else { return };
+        let ballot = leading.ballot;
+        let heard: Vec<NodeId> = leading
+            .peers
+            .iter()
+            .filter(|peer| peer.is_heard(now.elapsed, PATIENCE))
+            .map(|peer| peer.node)
+            .collect();
+        for peer in &mut leading.peers {
+            let Some(relay) = &mut peer.relay else { continue };
+            if relay.question.take_if(|(of, _)| *of == number).is_none() {
+                continue;
+            }
+            relay.trimmed.insert(from, base.clone());
+            let mut others = heard.iter().filter(|node| **node != peer.node);
+            if others.all(|node| relay.trimmed.contains_key(node))
+                && let Some(base) = relay.trimmed.values().min_by_key(|base| base.last.lsn)
+            {
+                let behind = Storage::Behind { ballot, base: base.clone() };
+                out.send(ordain_role::Address { node: peer.node, ..me }, behind);
+                relay.not_before = now.elapsed.plus(BEHIND_EVERY);
+                relay.trimmed.clear();
+            }
+        }
+    }
+}
