@@ -820,6 +820,11 @@ impl Coordinator {
         self.live.len()
     }
 
+    /// The number of answers that wait until what they follow from is durable.
+    pub fn held(&self) -> usize {
+        self.answers.waiting()
+    }
+
     /// The number of commits that wait for acknowledgements.
     pub fn unacknowledged(&self) -> usize {
         self.unacknowledged.len()
@@ -835,6 +840,7 @@ impl Coordinator {
     /// # Errors
     /// The first broken invariant.
     pub fn check(&self) -> Result<(), String> {
+        self.answers.check()?;
         for (request, number) in &self.requests {
             let Some(live) = self.live.get(number) else {
                 return Err(format!("{request:?} is under way as transaction {number}, which is not"));

@@ -775,6 +775,7 @@ impl Role for Manager {
         }
         let counts = &self.coordinator.counts;
         report("ordain_coordinator_transactions", self.coordinator.live() as f64);
+        report("ordain_coordinator_held_answers", self.coordinator.held() as f64);
         report("ordain_coordinator_unacknowledged", self.coordinator.unacknowledged() as f64);
         report("ordain_manager_untold", (self.coordinator.untold() + self.hearing.unwritten_words()) as f64);
         report("ordain_coordinator_committed_total", counts.committed as f64);

@@ -284,7 +284,7 @@ impl<S: System> Simulator<'_, S> {
         if self.failed.is_some() || self.registry.get(call.procedure).is_none() {
             return;
         }
-        for node in 0..self.nodes.len() {
+        for node in self.servers() {
             if self.ask_until_answered(node, call, bound).is_none() {
                 return;
             }
@@ -335,11 +335,17 @@ impl<S: System> Simulator<'_, S> {
         })
     }
 
+    /// The nodes that clients may ask.
+    fn servers(&self) -> Vec<usize> {
+        (0..self.nodes.len()).filter(|node| self.system.is_server(NodeId(*node as u16))).collect()
+    }
+
     /// Asks for the workload's audits, one after the other, at any node.
     fn audit(&mut self) {
         let bound = self.now.plus(self.config.liveness_bound);
+        let servers = self.servers();
         for procedure in self.workload.audits() {
-            let node = self.random.index(self.nodes.len());
+            let node = servers[self.random.index(servers.len())];
             let Some(answered) = self.ask_until_answered(node, Call::new(procedure, Db(0)), bound) else {
                 return;
             };
@@ -348,7 +354,7 @@ impl<S: System> Simulator<'_, S> {
         }
     }
 
-    /// Asks a node until it has committed the request; `None` if the run has failed.
+    /// Asks a node until it has committed the request, or refused it for good; `None` if the run has failed.
     fn ask_until_answered(&mut self, node: usize, call: Call, bound: Micros) -> Option<RequestId> {
         self.run(bound, |s| !s.nodes[node].up);
         let mut probe = self.probe(node, call);
@@ -373,6 +379,8 @@ impl<S: System> Simulator<'_, S> {
             match self.history.get(probe).answers.first().map(|a| a.status) {
                 Some(OutcomeStatus::Committed) => return Some(probe),
                 Some(OutcomeStatus::Aborted(Abort::Restart)) => probe = self.probe(node, call),
+                // It is refused for good.
+                Some(OutcomeStatus::Aborted(abort)) if !abort.is_retryable() => return Some(probe),
                 Some(_) | None => {
                     // Turned away: give it a moment.
                     let later = self.now.plus(Micros(10_000));

@@ -36,7 +36,8 @@ impl Router for RelayRouter {
     }
 
     fn words(&self, node: NodeId) -> Option<Address> {
-        Some(Address { node, role: self.to.role })
+        // A storage node has no such role.
+        self.topology.is_server(node).then_some(Address { node, role: self.to.role })
     }
 
     fn change(&mut self, now: Micros, change: PeerChange) -> Option<Owed> {

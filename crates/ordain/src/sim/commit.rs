@@ -464,6 +464,30 @@ struct Watched {
     partition: PartitionId,
     digests: Digests,
     sealed: Arc<Mutex<Sealed>>,
+    /// Entries that were handed on before they were durable.
+    early: Entries,
+}
+
+impl Watched {
+    /// The entries that are durable now and are handed on, now or a while ago.
+    fn handed_on(&mut self, out: &Outbox<Message>) -> Vec<Arc<Entry>> {
+        let is_early = self.role.name() == "storage-log";
+        let mut durable = Vec::new();
+        for (_, message) in &out.sends {
+            match message {
+                Message::Log(Log::Sealed(entry)) if is_early => {
+                    _ = self.early.insert(entry.place, entry.clone())
+                }
+                Message::Log(Log::Sealed(entry)) => durable.push(entry.clone()),
+                Message::Log(Log::Durable(place)) => {
+                    let later = self.early.split_off(&place.next());
+                    durable.extend(std::mem::replace(&mut self.early, later).into_values());
+                }
+                _ => {}
+            }
+        }
+        durable
+    }
 }
 
 impl Role for Watched {
@@ -473,11 +497,11 @@ impl Role for Watched {
         self.role.handle(now, event, out);
         let mut digests = lock(&self.digests);
         self.role.digests(&mut |span| _ = digests.insert(self.at, span));
+        drop(digests);
+        let handed_on = self.handed_on(out);
         let mut sealed = lock(&self.sealed);
-        for (_, message) in &out.sends {
-            if let Message::Log(Log::Sealed(entry)) = message
-                && let Some(other) = put(&mut sealed.logs, self.partition, entry)
-            {
+        for entry in &handed_on {
+            if let Some(other) = put(&mut sealed.logs, self.partition, entry) {
                 let text = || format!("{entry:?} was handed on in the place of {other:?}");
                 sealed.conflict.get_or_insert_with(text);
             }
@@ -521,7 +545,8 @@ impl System for CommitSystem {
         let watch = |(number, role): (u16, _)| {
             let (digests, sealed) = (self.digests.clone(), self.sealed.clone());
             let partition = seen_by(number).unwrap_or(self.partition_of(node));
-            let watched = Watched { role, at: (node, number), partition, digests, sealed };
+            let early = Entries::new();
+            let watched = Watched { role, at: (node, number), partition, digests, sealed, early };
             (number, Box::new(watched) as Box<dyn Role<Message = Message>>)
         };
         Ok(opened.into_roles().into_iter().map(watch).collect())

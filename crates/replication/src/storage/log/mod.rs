@@ -231,6 +231,7 @@ impl<T: EntryType, M: Carrier<T::Entry>> StorageLog<T, M> {
             | Storage::Fetch { .. }
             | Storage::Confirm { .. }
             | Storage::Behind { .. }
+            | Storage::Watch { .. }
             | Storage::Resign(_) => {}
         }
     }
