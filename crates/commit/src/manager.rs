@@ -72,6 +72,8 @@ pub struct Manager {
     lead: Option<Lead>,
     /// A term that begins.
     begins: Option<Beginning>,
+    /// The term of the group in which the log has this node lead, if it does.
+    leads: Option<u64>,
     /// The last term that this node has proposed to begin.
     claimed: Term,
     /// No transaction sees an earlier time.
@@ -145,6 +147,7 @@ impl Manager {
             founding: None,
             lead: None,
             begins: None,
+            leads: None,
             claimed: Term(0),
             clock: Millis(0),
             dropped: 0,
@@ -360,8 +363,13 @@ impl Manager {
                 self.appender.set_full(false);
                 if self.founding.is_some() {
                     self.found(now, out);
-                } else if self.lead.is_none() && !self.has_members {
-                    self.begin(None, now, out);
+                } else if self.lead.is_none() && self.begins.is_none() {
+                    match self.leads {
+                        _ if !self.has_members => self.begin(None, now, out),
+                        // The beginning of its term had no room.
+                        Some(term) => self.begin(Some(term), now, out),
+                        None => {}
+                    }
                 }
                 let mut desk = desk!(self, now, out);
                 self.cohort.go_on(&mut desk);
@@ -383,6 +391,7 @@ impl Manager {
             },
             Log::Leader { term, is_me, last, .. } => {
                 self.appender.note(last);
+                self.leads = is_me.then_some(term);
                 let serves = self.lead.or(self.begins.map(|beginning| beginning.lead));
                 // Planted, OF-ITS-TERM.
                 let keeps = self.site.bugs.has(Bug::KeepClaim);
@@ -466,7 +475,8 @@ impl Manager {
             Content::Reserve(_) => self.reservation.ended(&mut desk),
             Content::Meet(_) => self.founding.iter_mut().for_each(Founding::unwritten),
             Content::Announce(said) => self.hearing.unwritten(said),
-            Content::Begin | Content::Mark => {}
+            Content::Begin => _ = self.begins.take_if(|beginning| beginning.lead.term == entry.term),
+            Content::Mark => {}
         }
     }
 
