@@ -30,6 +30,7 @@ mod measured;
 mod mixed;
 mod object_store;
 mod operator;
+mod regional;
 mod registers;
 mod relocating;
 mod replayed;
@@ -41,7 +42,6 @@ use commit::{CommitSystem, Restores};
 use deterministic::{DeterministicSystem, SERVERS};
 use load::LoadFlags;
 use measured::Measured;
-use mixed::CommitMix;
 use object_store::StoreCounts;
 use relocating::Relocating;
 use restored::Begun;
@@ -204,7 +204,8 @@ impl SimArgs {
     /// all records.
     fn speakers(&self, seed: u64, clients: u32) -> u32 {
         let appends = self.workload == WorkloadName::Append;
-        if !self.mixes() && !appends {
+        // Those who send bytes know of no region.
+        if !self.mixes() && !appends || self.regions.is_some_and(|regions| regions > 1) {
             return 0;
         }
         // One client of calls takes the steps by which slots move, or appends to what is audited.
@@ -294,10 +295,10 @@ fn committing(system: CommitSystem, args: &SimArgs, seed: u64, sink: Sink<'_>) -
     if system.needs_clocks() {
         config.faults = config.faults.without(Fault::Clock);
     }
-    let (store, restores, mut mix) = (system.store(), system.restores(), CommitMix::default());
+    let (store, restores, mut mix) = (system.store(), system.restores(), system.load());
     let mut report = match sink {
-        Some(sink) => run_seed(&config, system, &mut mix, Some(sink)),
-        None => run_seed(&config, system, &mut mix, None),
+        Some(sink) => run_seed(&config, system, &mut *mix, Some(sink)),
+        None => run_seed(&config, system, &mut *mix, None),
     };
     if let Some(StoreCounts { sealed, failed, .. }) = store.map(|store| store.counts()) {
         (report.counts.archived, report.counts.store_failures) = (sealed, failed);

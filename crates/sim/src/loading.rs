@@ -46,7 +46,8 @@ impl<S: System> Simulator<'_, S> {
         if !self.loading.is_over {
             return None;
         }
-        let (call, args) = self.workload.next(&mut self.random);
+        let node = self.doors[self.clients[client].door].node;
+        let (call, args) = self.workload.next_at(node, &mut self.random);
         Some((call, args, false))
     }
 

@@ -13,12 +13,19 @@ use ordain_model::{Call, Db, KeyHash, OutcomeStatus, Position, ProcedureId, Vers
 
 use ledgers as l;
 use ordain_model::Random;
+use ordain_role::NodeId;
 use procedures as p;
 
 /// Makes up requests.
 pub trait Workload {
     /// The next request: what to call, without a session, and its encoded arguments.
     fn next(&mut self, random: &mut Random) -> (Call, Vec<u8>);
+
+    /// The next request of a client at a node.
+    fn next_at(&mut self, node: NodeId, random: &mut Random) -> (Call, Vec<u8>) {
+        let _ = node;
+        self.next(random)
+    }
 
     /// Procedures that must always give this reply, because every transaction conserves what they measure.
     fn conserved(&self) -> Vec<(ProcedureId, Vec<u8>)> {
@@ -50,6 +57,10 @@ pub trait Workload {
 impl<W: Workload + ?Sized> Workload for &mut W {
     fn next(&mut self, random: &mut Random) -> (Call, Vec<u8>) {
         (**self).next(random)
+    }
+
+    fn next_at(&mut self, node: NodeId, random: &mut Random) -> (Call, Vec<u8>) {
+        (**self).next_at(node, random)
     }
 
     fn conserved(&self) -> Vec<(ProcedureId, Vec<u8>)> {

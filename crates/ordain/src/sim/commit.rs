@@ -22,7 +22,7 @@ use ordain_replication::Log;
 use ordain_role::{Address, Bugs, Directory, Event, NodeId, Now, Outbox, Rebuild, Role, Topology};
 use ordain_sim::{
     BatchSize, Companion, Ending, Fault, Faults, FrontDoor, Operation, Roles, System, Verdict, VirtualHost,
-    virtual_servers,
+    Workload, virtual_servers,
 };
 use ordain_workload::append;
 
@@ -33,8 +33,9 @@ use super::deterministic::CLUSTER;
 use super::groups::{self, Gauge};
 use super::heard;
 use super::lives::Lives;
-use super::mixed;
+use super::mixed::{self, CommitMix};
 use super::object_store::{VirtualStore, hasty};
+use super::regional::Regional;
 use super::registers;
 use super::replayed::Replays;
 use super::restored::{self, Left, Target};
@@ -201,6 +202,15 @@ impl CommitSystem {
             Order::Sessions | Order::Stamps => Some(Level::SessionSerializable),
             Order::Parallel => Some(Level::SessionParallelSnapshot),
             Order::FreshParallel => Some(Level::FreshParallelSnapshot),
+        }
+    }
+
+    /// The load of the system: a mix, where there are several regions for each client that of its own.
+    pub(super) fn load(&self) -> Box<dyn Workload> {
+        let topology = &self.settings.topology;
+        match topology.has_storage() && topology.layout.partitions() > 1 {
+            true => Box::new(Regional::new(CommitMix::default(), topology.clone(), self.registry.clone())),
+            false => Box::new(CommitMix::default()),
         }
     }
 
@@ -568,6 +578,12 @@ impl System for CommitSystem {
 
     fn is_server(&self, node: NodeId) -> bool {
         self.settings.topology.is_server(node)
+    }
+
+    /// A session belongs to a region.
+    fn is_of_use(&self, client_of: NodeId, node: NodeId) -> bool {
+        let topology = &self.settings.topology;
+        !topology.has_storage() || self.partition_of(client_of) == self.partition_of(node)
     }
 
     fn takes_clients(&self, node: NodeId) -> bool {
