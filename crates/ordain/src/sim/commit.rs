@@ -690,10 +690,12 @@ impl System for CommitSystem {
         self.reported.extend(views.map(|(region, span)| (node, region, span.last, span.digest)));
         let its = || of_node().filter(|((_, role), _)| seen_by(*role).is_none()).map(|(_, span)| span);
         let last = its().map(|span| span.last).max()?;
-        // A shard that has yet to apply the last entry has another state, and rightly.
-        if its().all(|span| span.last == last) {
+        // A shard that has yet to apply the last entry has another state, and rightly. What is applied early may never be durable.
+        let partition = self.settings.topology.partition_of(node);
+        let is_durable = lock(&self.sealed).logs.get(&partition).is_some_and(|of| of.contains_key(&last));
+        if is_durable && its().all(|span| span.last == last) {
             let sum = its().fold(Digest::default(), |sum, span| sum.plus(span.digest));
-            self.reported.push((node, self.settings.topology.partition_of(node), last, sum));
+            self.reported.push((node, partition, last, sum));
         }
         None
     }
