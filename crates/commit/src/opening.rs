@@ -5,7 +5,7 @@ use std::sync::Arc;
 use ordain_checkpoint::{CheckpointError, Header, Item, Totals};
 use ordain_family::{Keep, NodeSettings, Notice, Opened, Roles, places};
 use ordain_log::{LogConfig, LogError, LogWriter, Recovered};
-use ordain_model::{Digest, Epoch, Gsn, KeyHash, Micros, Registry};
+use ordain_model::{Digest, Epoch, Gsn, Micros, Registry};
 use ordain_replication::{
     CheckpointSettings, Checkpointer, EntryType, GroupError, GroupJournal, GroupLog, GroupSettings, InputLog,
     LogSettings, NeedsCheckpoint, Waiting,
@@ -138,7 +138,7 @@ impl Replay {
         let totals = ordain_checkpoint::read(directory, &expected, |item| {
             match item {
                 Item::Record { db, key, cell, version } => {
-                    let owner = layout.shard_of(KeyHash::of_record(db, key).slot());
+                    let owner = layout.shard_of_key(db, key);
                     let participant = participants.get_mut(owner.wrapping_sub(first));
                     participant.ok_or("a record of another partition")?.restore(
                         cut,
@@ -154,7 +154,7 @@ impl Replay {
                     outcome.gsn = outcome.gsn.min(Gsn(cut.0));
                     manager.restore_outcome(&outcome);
                 }
-                Item::Input(input) => image.put(input)?,
+                Item::Input(input) => image.put(layout.placement(), input)?,
                 Item::Map(_) => return Err("slots have moved, which they do not with this engine".to_owned()),
             }
             Ok(())
@@ -204,7 +204,7 @@ pub fn open(
         let log: Box<dyn Role<Message = Message>> = match has_members(settings) {
             true => Box::new(GroupLog::<Entries, Message>::in_memory(
                 group_settings(settings, Epoch(0)),
-                Arc::new(()),
+                Arc::new(settings.topology.layout.placement().clone()),
                 ends(settings),
             )?),
             false => Box::new(lone_log(settings, Epoch(0), None)),
@@ -369,15 +369,16 @@ fn open_log(
     begun: Epoch,
     mut visit: impl FnMut(Arc<Entry>) -> Result<(), String>,
 ) -> Result<(Box<dyn Role<Message = Message>>, Recovered), OpenError> {
+    let placement = settings.topology.layout.placement();
     if has_members(settings) {
         let (log, found) = GroupLog::<Entries, Message>::open(
             directory,
             settings.log_config(),
             group_settings(settings, begun),
-            Arc::new(()),
+            Arc::new(placement.clone()),
             ends(settings),
             |term, bytes| {
-                let mut entry = Entries::decode(&(), bytes)?;
+                let mut entry = Entries::decode(placement, bytes)?;
                 Entries::note_term(&mut entry, term);
                 visit(entry)
             },
@@ -386,7 +387,7 @@ fn open_log(
     }
     let config = LogConfig { begins_after: begun, ..settings.log_config() };
     let (writer, found) =
-        LogWriter::open(directory, config, |entry| visit(Entries::decode(&(), &entry.payload)?))?;
+        LogWriter::open(directory, config, |entry| visit(Entries::decode(placement, &entry.payload)?))?;
     Ok((Box::new(lone_log(settings, begun, Some(writer))), found))
 }
 

@@ -97,6 +97,9 @@ pub struct Participant {
 
 impl Participant {
     /// A shard without records.
+    ///
+    /// # Panics
+    /// If the registry plans by another placement than that of the layout: a mistake in the program.
     pub fn new(
         number: usize,
         layout: Arc<Layout>,
@@ -104,7 +107,8 @@ impl Participant {
         registry: Arc<Registry>,
         control: Box<dyn ConcurrencyControl>,
     ) -> Participant {
-        let store = MemoryStore::new(layout.slots_of_shard(number));
+        assert_eq!(registry.placement(), layout.placement(), "transactions are planned by another placement");
+        let store = MemoryStore::placed(layout.slots_of_shard(number), layout.placement().clone());
         Participant {
             number,
             layout,
@@ -360,7 +364,7 @@ impl Participant {
     }
 
     fn hash_of(&self, db: Db, key: &[u8]) -> KeyHash {
-        KeyHash::of_record(db, key)
+        self.layout.placement().hash_of_record(db, key)
     }
 
     // ---- terms ---------------------------------------------------------------------------------------------

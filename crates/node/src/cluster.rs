@@ -24,7 +24,7 @@ use xxhash_rust::xxh3::xxh3_64;
 use crate::tls::LinkFiles;
 
 pub use error::ClusterError;
-pub use file::{ClusterFile, NodeEntry, Secret};
+pub use file::{ClusterFile, NodeEntry, RegionEntry, Secret};
 
 /// The most replicas. More would gain little safety, and each costs a message for every write.
 pub const MAX_REPLICAS: u16 = 9;
@@ -72,6 +72,8 @@ pub struct ClusterConfig {
     pub secret: Secret,
     /// The division of the data.
     pub layout: Arc<Layout>,
+    /// The names of its regions, by partition; none if its partitions are no regions.
+    pub regions: Vec<String>,
     /// The number of replicas.
     pub replicas: u16,
     /// The engine.
@@ -108,6 +110,7 @@ impl ClusterConfig {
             return Err(ClusterError::Name(file.cluster.clone()));
         }
         let layout = file.layout()?;
+        let regions = file.regions()?;
         let replication = file.replication()?;
         let engine = file.engine.as_deref().map_or(Ok(Engine::default()), str::parse)?;
         if !engine.can().replication.contains(&replication.name()) {
@@ -128,6 +131,7 @@ impl ClusterConfig {
             id: file.cluster.clone(),
             secret,
             layout: Arc::new(layout),
+            regions,
             replicas: file.replicas,
             engine,
             options,
@@ -160,9 +164,13 @@ impl ClusterConfig {
         let others =
             self.options.iter().filter(|(info, _)| info.is_of_cluster && info.name != ISOLATION.name);
         let others: String = others.map(|(info, value)| format!(" {} {value}", info.name)).collect();
+        let regions = match self.regions.is_empty() {
+            true => String::new(),
+            false => format!(" regions {:?} prefixes {:?}", self.regions, layout.placement().texts()),
+        };
         let text = format!(
             "cluster {} partitions {} replicas {} threads {} layout {} starts {:?} engine {engine} isolation {} \
-             replication {replication}{others}",
+             replication {replication}{others}{regions}",
             self.id,
             layout.partitions(),
             self.replicas,

@@ -172,8 +172,8 @@ impl CommitSystem {
         };
         Ok(CommitSystem {
             family: CommitFamily { engine, services: Services::ALL },
+            registry: Arc::new(registry.placing(settings.topology.layout.placement().clone())),
             settings,
-            registry: Arc::new(registry),
             digests: Digests::default(),
             sealed: Arc::default(),
             reported: Vec::new(),
@@ -330,7 +330,7 @@ impl CommitSystem {
         for (node, place, reported) in &self.reported {
             let Some(entries) = logs.get(&self.partition_of(*node)) else { continue };
             let control = (self.family.engine.control)(&self.settings.options, Bugs::NONE);
-            let whole = Arc::new(Layout::single(1));
+            let whole = Arc::new(self.settings.topology.layout.whole());
             let mut all = Participant::new(0, whole, Address::default(), self.registry.clone(), control);
             entries.range(..=*place).for_each(|(_, entry)| _ = all.apply(entry));
             if all.digest() != *reported {
