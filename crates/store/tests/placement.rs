@@ -76,9 +76,10 @@ proptest! {
         let layout = Arc::new(layout);
         let mut chunk = Chunk::new(GatewayId(0), ChunkNo(0)).in_cluster(0, layout.clone());
         let keys: Vec<&[u8]> = names.iter().map(|(_, key)| key.as_bytes()).collect();
-        chunk
-            .push(&registry, Call::new(TOUCH, Db(0)), |args| keys.iter().for_each(|key| args.push(key)))
-            .unwrap();
+        let pushed = chunk.push(&registry, Call::new(TOUCH, Db(0)), |args| {
+            keys.iter().for_each(|key| _ = args.push(key));
+        });
+        pushed.unwrap();
         let again = Chunk::rebuild(&registry, GatewayId(0), chunk.logged().to_vec(), Vec::new()).unwrap();
         for chunk in [chunk, again] {
             let txn = &chunk.txns()[0];
