@@ -22,6 +22,9 @@ pub struct Owner {
     pub layout: u32,
     /// The first slot of each partition.
     pub starts: Vec<usize>,
+    /// The prefixes of each region, as text; none if no region has any.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub regions: Vec<Vec<String>>,
     /// The partition.
     pub partition: u16,
     /// The replication of its input.
@@ -88,6 +91,7 @@ mod tests {
             engine: "calvin".into(),
             layout: 1,
             starts: vec![0, 512],
+            regions: vec![vec!["eu:".into()], vec![]],
             partition: 1,
             replication: "sync".into(),
         };

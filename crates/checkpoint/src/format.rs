@@ -3,12 +3,14 @@
 //! All numbers are little-endian. `docs/checkpoint-format.md` has the tables.
 
 use ordain_model::wire::{self, Codec, Reader};
-use ordain_model::{Epoch, Layout, Millis, PartitionId, codec};
+use ordain_model::{Epoch, Layout, Millis, PartitionId, Placement, codec};
 
 use crate::write::Totals;
 
-/// Version of the format that this crate writes.
-pub const VERSION: u32 = 3;
+/// Version of the format that this crate writes of a layout in which regions have prefixes. Every other layout is written in the
+/// version before, which has no place for them.
+pub const VERSION: u32 = 4;
+const WITHOUT_REGIONS: u32 = 3;
 
 /// The oldest version that this crate reads.
 pub const OLDEST_VERSION: u32 = 2;
@@ -24,6 +26,9 @@ pub(crate) const HEAD: usize = 24;
 
 /// Kind of the end frame; those before it are of [pieces](crate::Kind).
 pub(crate) const KIND_END: u32 = 0x4b43_4504;
+
+/// Kind of the frame with the prefixes of regions, which belongs to the header and stands right behind it.
+pub(crate) const KIND_REGIONS: u32 = 0x4b43_4506;
 
 const MAGIC: [u8; 8] = *b"ORDAINCK";
 const SEAL_MAGIC: [u8; 8] = *b"ORDAINCS";
@@ -61,6 +66,8 @@ pub struct Header {
     pub partition: PartitionId,
     /// The partition's slots by the cluster's file. Slots that were moved by then are in a frame of their own.
     pub slots: std::ops::Range<u16>,
+    /// The prefixes of regions; they are not in the block.
+    pub placement: Placement,
     /// The last epoch whose effects are in the checkpoint.
     pub epoch: Epoch,
 }
@@ -85,13 +92,15 @@ impl Header {
             partitions: layout.partitions(),
             partition,
             slots: first as u16..end as u16,
+            placement: layout.placement().clone(),
             epoch,
         }
     }
 
     pub(crate) fn encode(&self) -> Vec<u8> {
         let mut block = Vec::with_capacity(HEADER as usize);
-        (MAGIC, VERSION, self.layout).encode(&mut block);
+        let version = if self.placement.is_none() { WITHOUT_REGIONS } else { VERSION };
+        (MAGIC, version, self.layout).encode(&mut block);
         (self.partitions, self.partition).encode(&mut block);
         (self.slots.start, self.slots.end, self.epoch).encode(&mut block);
         wire::bytes(&mut block, &self.identity[..self.identity.len().min(MAX_IDENTITY)]);
@@ -101,8 +110,8 @@ impl Header {
         block
     }
 
-    /// Reads a header block, and the checksum that all frames continue from.
-    pub(crate) fn decode(block: &[u8]) -> Result<(Header, u32), HeaderError> {
+    /// Reads a header block, the checksum that all frames continue from, and whether the first frame has the prefixes of regions.
+    pub(crate) fn decode(block: &[u8]) -> Result<(Header, u32, bool), HeaderError> {
         if (block.len() as u64) < HEADER {
             return Err(HeaderError::Short);
         }
@@ -110,10 +119,10 @@ impl Header {
         let rest = body.strip_prefix(&MAGIC).ok_or(HeaderError::Damaged("the header has no magic number"))?;
         let mut rest = Reader::new(rest);
         // Another version may have its checksum elsewhere.
-        match rest.u32() {
-            Some(OLDEST_VERSION..=VERSION) => {}
+        let version = match rest.u32() {
+            Some(version @ OLDEST_VERSION..=VERSION) => version,
             found => return Err(HeaderError::Version(found.unwrap_or_default())),
-        }
+        };
         let chain = crc32c::crc32c(body);
         if u32::from_bytes(crc) != Some(chain) {
             return Err(HeaderError::Damaged("the header's checksum is wrong"));
@@ -121,9 +130,11 @@ impl Header {
         let mut parse = || {
             let (layout, partitions, partition) = Codec::decode(&mut rest)?;
             let ((first, end, epoch), identity) = Codec::decode(&mut rest)?;
-            Some(Header { identity, layout, partitions, partition, slots: first..end, epoch })
+            let (slots, placement) = (first..end, Placement::NONE);
+            Some(Header { identity, layout, partitions, partition, slots, placement, epoch })
         };
-        parse().map(|header| (header, chain)).ok_or(HeaderError::Damaged("the header contradicts itself"))
+        let header = parse().ok_or(HeaderError::Damaged("the header contradicts itself"))?;
+        Ok((header, chain, version > WITHOUT_REGIONS))
     }
 }
 
@@ -215,7 +226,10 @@ mod tests {
         assert_eq!(header.slots, 1000..1024);
         let block = header.encode();
         assert_eq!(block.len() as u64, HEADER);
-        assert_eq!(Header::decode(&block).map(|(read, _)| read), Ok(header));
+        assert_eq!(
+            Header::decode(&block).map(|(read, _, has_regions)| (read, has_regions)),
+            Ok((header, false))
+        );
         assert_eq!(Header::decode(&block[..511]), Err(HeaderError::Short));
     }
 
@@ -229,12 +243,10 @@ mod tests {
             let body = HEADER as usize - 4;
             let crc = crc32c::crc32c(&block[..body]);
             block[body..].copy_from_slice(&crc.to_le_bytes());
-            let read = Header::decode(&block).map(|(read, _)| read);
-            let is_read = (2..=3).contains(&version);
-            assert_eq!(
-                read,
-                if is_read { Ok(header.clone()) } else { Err(HeaderError::Version(version.into())) }
-            );
+            let read = Header::decode(&block).map(|(read, _, has_regions)| (read, has_regions));
+            let is_read = (2..=4).contains(&version);
+            let expected = (header.clone(), version == 4);
+            assert_eq!(read, if is_read { Ok(expected) } else { Err(HeaderError::Version(version.into())) });
         }
     }
 

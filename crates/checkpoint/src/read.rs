@@ -2,10 +2,12 @@
 
 use ordain_model::value::record_hash;
 use ordain_model::wire::Codec as _;
-use ordain_model::{Digest, Epoch, Map};
+use ordain_model::{Digest, Epoch, Map, Placement};
 use ordain_role::{Directory, DiskError};
 
-use crate::format::{HEAD, HEADER, Head, Header, HeaderError, KIND_END, OLDEST_VERSION, VERSION, file_name};
+use crate::format::{
+    HEAD, HEADER, Head, Header, HeaderError, KIND_END, KIND_REGIONS, OLDEST_VERSION, VERSION, file_name,
+};
 use crate::piece::{Item, Kind, items};
 use crate::write::Totals;
 
@@ -92,9 +94,9 @@ pub fn read(
     mut visit: impl FnMut(Item<'_>) -> Result<(), String>,
 ) -> Result<Totals, CheckpointError> {
     let source = Source { directory, file: file_name(expected.epoch) };
-    let (header, chain) = source.header(expected.epoch)?;
+    let (header, begin) = source.header(expected.epoch)?;
     source.compare(&header, expected)?;
-    source.frames(&header, chain, &mut visit)
+    source.frames(&header, begin, &mut visit)
 }
 
 /// Reads all of a checkpoint, whosever it is, and checks it.
@@ -103,9 +105,16 @@ pub fn read(
 /// [`CheckpointError`].
 pub fn verify(directory: &dyn Directory, epoch: Epoch) -> Result<(Header, Totals), CheckpointError> {
     let source = Source { directory, file: file_name(epoch) };
-    let (header, chain) = source.header(epoch)?;
-    let totals = source.frames(&header, chain, &mut |_| Ok(()))?;
+    let (header, begin) = source.header(epoch)?;
+    let totals = source.frames(&header, begin, &mut |_| Ok(()))?;
     Ok((header, totals))
+}
+
+/// Where the frames of a file begin, and the checksum that the first of them continues.
+#[derive(Clone, Copy)]
+struct Begin {
+    offset: u64,
+    chain: u32,
 }
 
 struct Source<'a> {
@@ -122,9 +131,9 @@ impl Source<'_> {
         CheckpointError::Unfinished { file: self.file.clone(), len }
     }
 
-    fn header(&self, epoch: Epoch) -> Result<(Header, u32), CheckpointError> {
+    fn header(&self, epoch: Epoch) -> Result<(Header, Begin), CheckpointError> {
         let block = self.directory.read(&self.file, 0, HEADER as usize)?;
-        let (header, chain) = Header::decode(&block).map_err(|error| match error {
+        let (mut header, chain, has_regions) = Header::decode(&block).map_err(|error| match error {
             HeaderError::Short => self.unfinished(block.len() as u64),
             HeaderError::Version(found) => CheckpointError::Version { file: self.file.clone(), found },
             HeaderError::Damaged(reason) => self.damaged(0, reason),
@@ -132,7 +141,36 @@ impl Source<'_> {
         if header.epoch != epoch {
             return Err(self.damaged(0, "the header is of another epoch than the file's name"));
         }
-        Ok((header, chain))
+        let mut begin = Begin { offset: HEADER, chain };
+        if has_regions {
+            let (head, payload, next) = self.frame(begin)?;
+            let placement = Placement::from_bytes(&payload).filter(|placement| !placement.is_none());
+            let placement = placement.filter(|_| (head.kind, head.count) == (KIND_REGIONS, 1));
+            header.placement = placement.ok_or_else(|| {
+                self.damaged(begin.offset, "the header's prefixes of regions do not follow it")
+            })?;
+            begin = Begin { offset: next, chain: head.chain };
+        }
+        Ok((header, begin))
+    }
+
+    /// A frame, its payload, and the place behind it.
+    fn frame(&self, Begin { offset, chain }: Begin) -> Result<(Head, Vec<u8>, u64), CheckpointError> {
+        let bytes = self.directory.read(&self.file, offset, HEAD)?;
+        if bytes.len() < HEAD {
+            return Err(self.unfinished(offset + bytes.len() as u64));
+        }
+        let head = Head::read(&bytes, chain)
+            .ok_or_else(|| self.damaged(offset, "no frame that continues the one before begins here"))?;
+        let at = offset + HEAD as u64;
+        let payload = self.directory.read(&self.file, at, head.len as usize)?;
+        if (payload.len() as u64) < head.len {
+            return Err(self.unfinished(at + payload.len() as u64));
+        }
+        if crc32c::crc32c(&payload) != head.payload {
+            return Err(self.damaged(offset, "the frame's checksum is wrong"));
+        }
+        Ok((head, payload, at + head.len))
     }
 
     fn compare(&self, header: &Header, expected: &Header) -> Result<(), CheckpointError> {
@@ -141,8 +179,12 @@ impl Source<'_> {
             return Err(CheckpointError::Identity { file });
         }
         let place = |header: &Header| {
+            let regions = match header.placement.is_none() {
+                true => String::new(),
+                false => format!(", prefixes of regions {:?}", header.placement.texts()),
+            };
             format!(
-                "partition {} of {}, slots {} to {}, layout {}",
+                "partition {} of {}, slots {} to {}, layout {}{regions}",
                 header.partition,
                 header.partitions,
                 header.slots.start,
@@ -160,30 +202,16 @@ impl Source<'_> {
     fn frames(
         &self,
         header: &Header,
-        mut chain: u32,
+        begin: Begin,
         visit: &mut dyn FnMut(Item<'_>) -> Result<(), String>,
     ) -> Result<Totals, CheckpointError> {
         let slots = usize::from(header.slots.start)..usize::from(header.slots.end);
         let mut map = Map::FIRST;
         let mut totals = Totals::default();
-        let mut offset = HEADER;
+        let Begin { mut offset, mut chain } = begin;
         loop {
-            let bytes = self.directory.read(&self.file, offset, HEAD)?;
-            if bytes.len() < HEAD {
-                return Err(self.unfinished(offset + bytes.len() as u64));
-            }
-            let head = Head::read(&bytes, chain)
-                .ok_or_else(|| self.damaged(offset, "no frame that continues the one before begins here"))?;
+            let (head, payload, next) = self.frame(Begin { offset, chain })?;
             chain = head.chain;
-            let at = offset + HEAD as u64;
-            let payload = self.directory.read(&self.file, at, head.len as usize)?;
-            if (payload.len() as u64) < head.len {
-                return Err(self.unfinished(at + payload.len() as u64));
-            }
-            if crc32c::crc32c(&payload) != head.payload {
-                return Err(self.damaged(offset, "the frame's checksum is wrong"));
-            }
-            let next = at + head.len;
             if head.kind == KIND_END {
                 return self.end(offset, next, &payload, totals);
             }
@@ -199,7 +227,7 @@ impl Source<'_> {
                     && let Some(value) = &cell.value
                 {
                     digest.add(record_hash(*db, key, value, cell.expires_at));
-                    let slot = ordain_model::KeyHash::of_record(*db, key).slot();
+                    let slot = header.placement.hash_of_record(*db, key).slot();
                     stray |= match map.place(slot).map(|place| place.owner) {
                         Some(owner) => owner != header.partition,
                         None => !slots.contains(&slot),

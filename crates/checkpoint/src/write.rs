@@ -4,7 +4,7 @@ use ordain_model::Digest;
 use ordain_model::wire::Codec as _;
 use ordain_role::Bytes;
 
-use crate::format::{HEAD, Head, Header, KIND_END};
+use crate::format::{HEAD, Head, Header, KIND_END, KIND_REGIONS};
 use crate::piece::{Kind, Piece};
 
 /// The totals of a checkpoint.
@@ -39,11 +39,16 @@ pub struct Encoder {
 }
 
 impl Encoder {
-    /// Begins a file: with its header block.
+    /// Begins a file: with its header, whose block the prefixes of regions follow, if there are any.
     pub fn begin(header: &Header) -> (Encoder, Bytes) {
-        let block = header.encode();
-        let chain = Header::decode(&block).map_or(0, |(_, chain)| chain);
-        (Encoder { chain, len: block.len() as u64, totals: Totals::default() }, Bytes::from(block))
+        let mut block = header.encode();
+        let chain = Header::decode(&block).map_or(0, |(_, chain, _)| chain);
+        let mut encoder = Encoder { chain, len: block.len() as u64, totals: Totals::default() };
+        if !header.placement.is_none() {
+            let frame = encoder.put(KIND_REGIONS, 1, header.placement.to_bytes());
+            frame.iter().for_each(|part| block.extend_from_slice(part.as_ref()));
+        }
+        (encoder, Bytes::from(block))
     }
 
     /// The next frame.

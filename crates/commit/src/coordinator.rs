@@ -33,8 +33,8 @@ use std::sync::Arc;
 
 use ordain_model::system::{REMOVE, read_args};
 use ordain_model::{
-    Abort, Call, Chunk, ChunkNo, Db, Effect, Epoch, GatewayId, KeyHash, Micros, Millis, OutcomeBatch,
-    OutcomeStatus, PartitionId, RequestNo, SessionId, Stamp, Token, Txn, system,
+    Abort, Call, Chunk, ChunkNo, Db, Effect, Epoch, GatewayId, Micros, Millis, OutcomeBatch, OutcomeStatus,
+    PartitionId, RequestNo, SessionId, Stamp, Token, Txn, system,
 };
 use ordain_role::{Bug, NodeId};
 
@@ -325,7 +325,7 @@ impl Coordinator {
     /// the same shard. Nobody waits for it.
     pub fn remove_expired(&mut self, names: &[(Db, Vec<u8>)], desk: &mut Desk<'_>) {
         let Some((db, key)) = names.first().filter(|_| !desk.appender.is_full()) else { return };
-        let shard = desk.site.layout.shard_of(KeyHash::of_record(*db, key).slot());
+        let shard = desk.site.layout.shard_of_key(*db, key);
         if self.removals.get(&shard).is_some_and(|number| self.live.contains_key(number)) {
             return;
         }

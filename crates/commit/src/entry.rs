@@ -3,8 +3,8 @@
 use std::sync::Arc;
 
 use ordain_execution::{TableChange, Write};
-use ordain_model::wire::Codec as _;
-use ordain_model::{Db, Epoch, Millis, PartitionId, RequestNo, SessionId, codec};
+use ordain_model::wire::{Codec as _, Reader};
+use ordain_model::{Db, Epoch, Millis, PartitionId, Placement, RequestNo, SessionId, codec};
 use ordain_replication::EntryType;
 use ordain_role::{Bug, Bugs};
 
@@ -276,7 +276,7 @@ pub struct Entries;
 
 impl EntryType for Entries {
     type Entry = Arc<Entry>;
-    type Context = ();
+    type Context = Placement;
 
     fn epoch(entry: &Arc<Entry>) -> Epoch {
         entry.place
@@ -296,8 +296,8 @@ impl EntryType for Entries {
         bytes
     }
 
-    fn decode((): &(), bytes: &[u8]) -> Result<Arc<Entry>, String> {
-        let stored = Stored::from_bytes(bytes).ok_or_else(|| {
+    fn decode(placement: &Placement, bytes: &[u8]) -> Result<Arc<Entry>, String> {
+        let stored = Reader::placed(placement, bytes).whole::<Stored>().ok_or_else(|| {
             "it is no entry of a commit engine: another version wrote it, or it is damaged".to_owned()
         })?;
         let Stored { place, term, now, content } = stored;
@@ -322,8 +322,10 @@ mod tests {
         let home = Lead { partition: PartitionId(3), term: Term(1 << 40) };
         let attempt = AttemptId { transaction: TransactionId { home, number: 5 }, attempt: 2 };
         let cell = Cell { value: Some(Value::String(b"v".to_vec())), expires_at: Millis(7).into() };
-        let writes =
-            vec![Write::new(Db(0), b"a".to_vec(), cell), Write::new(Db(15), Vec::new(), Cell::ABSENT)];
+        let writes = vec![
+            Write::new(&ordain_model::Placement::NONE, Db(0), b"a".to_vec(), cell),
+            Write::new(&ordain_model::Placement::NONE, Db(15), Vec::new(), Cell::ABSENT),
+        ];
         let holds = vec![
             Hold::Record { db: Db(1), key: b"k".to_vec(), mode: Mode::Shared },
             Hold::Table { shard: 4, mode: Mode::Exclusive },
@@ -376,8 +378,8 @@ mod tests {
             });
             let bytes = Entries::encode(&entry);
             assert_eq!(ordain_replication::epoch_of(&bytes), Some(Epoch(8)));
-            assert_eq!(Entries::decode(&(), &bytes), Ok(entry));
-            assert!((0..bytes.len()).all(|cut| Entries::decode(&(), &bytes[..cut]).is_err()));
+            assert_eq!(Entries::decode(&Placement::NONE, &bytes), Ok(entry));
+            assert!((0..bytes.len()).all(|cut| Entries::decode(&Placement::NONE, &bytes[..cut]).is_err()));
         }
     }
 

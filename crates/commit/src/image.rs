@@ -8,7 +8,7 @@ use std::sync::Arc;
 
 use ordain_checkpoint::Piece;
 use ordain_model::wire::Codec as _;
-use ordain_model::{Db, Millis, codec};
+use ordain_model::{Db, Millis, Placement, codec};
 use ordain_replication::EntryType as _;
 
 use crate::agreed::Decided;
@@ -135,17 +135,17 @@ impl Image {
         (count > 0).then(|| Piece::input(Part::Decided(outcomes).to_bytes()))
     }
 
-    /// Puts a piece back, as a checkpoint holds it.
+    /// Puts a piece back, as a checkpoint holds it. Records are placed as in the layout of the checkpoint.
     ///
     /// # Errors
     /// It is no part of such an image.
-    pub fn put(&mut self, input: &[u8]) -> Result<(), String> {
+    pub fn put(&mut self, placement: &Placement, input: &[u8]) -> Result<(), String> {
         let part = Part::from_bytes(input).ok_or("what it says of decisions and promises does not parse")?;
         match part {
             Part::Standing(standing) => self.standing = standing,
             Part::Prepared(entries) => {
                 for entry in entries {
-                    self.prepared.push_back(Entries::decode(&(), &entry)?);
+                    self.prepared.push_back(Entries::decode(placement, &entry)?);
                 }
             }
             Part::Decided(outcomes) => self.decided.extend(outcomes),
@@ -206,9 +206,9 @@ mod tests {
                 let whole = image(promises, outcomes);
                 let (mut rest, mut back) = (whole.clone(), Image::default());
                 let mut count = 1;
-                back.put(whole.first().bytes()).unwrap();
+                back.put(&Placement::NONE, whole.first().bytes()).unwrap();
                 while let Some(piece) = rest.next(enough) {
-                    back.put(piece.bytes()).unwrap();
+                    back.put(&Placement::NONE, piece.bytes()).unwrap();
                     count += 1;
                 }
                 assert_eq!(back, whole);
@@ -224,7 +224,7 @@ mod tests {
             let of = |n: u64| Remembered { db: Db(1), key: n.to_le_bytes().to_vec(), stamp: Age(n) };
             let (mut rest, mut back) = ((0..count).map(of).collect(), Image::default());
             while let Some(piece) = remembered(&mut rest, enough) {
-                back.put(piece.bytes()).unwrap();
+                back.put(&Placement::NONE, piece.bytes()).unwrap();
             }
             back.remembered.sort_by_key(|record| record.stamp);
             assert_eq!(back.remembered, (0..count).map(of).collect::<Vec<_>>(), "{count} {enough}");
@@ -235,9 +235,14 @@ mod tests {
     fn what_is_no_part_is_refused() {
         let bytes = image(0, 0).first().bytes().to_vec();
         for cut in 0..bytes.len() {
-            assert!(Image::default().put(&bytes[..cut]).is_err(), "{cut}");
+            assert!(Image::default().put(&Placement::NONE, &bytes[..cut]).is_err(), "{cut}");
         }
         let broken = Part::Prepared(vec![b"no entry".to_vec()]).to_bytes();
-        assert!(Image::default().put(&broken).unwrap_err().contains("no entry of a commit engine"));
+        assert!(
+            Image::default()
+                .put(&Placement::NONE, &broken)
+                .unwrap_err()
+                .contains("no entry of a commit engine")
+        );
     }
 }

@@ -540,7 +540,7 @@ mod tests {
                 version: Gsn(7),
                 is_held_back: true,
             }],
-            returned: vec![Write::new(Db(1), b"k".to_vec(), Cell::ABSENT)],
+            returned: vec![Write::new(&ordain_model::Placement::NONE, Db(1), b"k".to_vec(), Cell::ABSENT)],
             is_too_long: false,
             has_written: true,
             changes: vec![TableChange::Clear(Some(Db(3)))],

@@ -9,7 +9,7 @@ use std::sync::Arc;
 use ordain_checkpoint::{CheckpointError, Header, Item, Totals};
 use ordain_family::{Keep, NodeSettings, Notice, Opened, Roles, places};
 use ordain_log::{LogConfig, LogError, LogWriter, Recovered};
-use ordain_model::{Digest, Epoch, Gsn, KeyHash, Micros, Registry, RoMode};
+use ordain_model::{Digest, Epoch, Gsn, Micros, Placement, Registry, RoMode};
 use ordain_replication::{
     CheckpointSettings, Checkpointer, EntryType, GroupError, GroupJournal, GroupLog, GroupSettings, InputLog,
     LogSettings, NeedsCheckpoint, StorageError, Waiting,
@@ -172,7 +172,7 @@ impl Replay {
         let totals = ordain_checkpoint::read(directory, &expected, |item| {
             match item {
                 Item::Record { db, key, cell, version } => {
-                    let owner = layout.shard_of(KeyHash::of_record(db, key).slot());
+                    let owner = layout.shard_of_key(db, key);
                     let participant = participants.get_mut(owner.wrapping_sub(first));
                     participant.ok_or("a record of another partition")?.restore(
                         cut,
@@ -188,7 +188,7 @@ impl Replay {
                     outcome.gsn = outcome.gsn.min(Gsn(cut.0));
                     manager.restore_outcome(&outcome);
                 }
-                Item::Input(input) => image.put(input)?,
+                Item::Input(input) => image.put(layout.placement(), input)?,
                 Item::Map(_) => return Err("slots have moved, which they do not with this engine".to_owned()),
             }
             Ok(())
@@ -246,7 +246,7 @@ pub fn open(
             LogKind::Region => Box::new(regions::log(settings, Epoch(0))?),
             LogKind::Group => Box::new(GroupLog::<Entries, Message>::in_memory(
                 group_settings(settings, Epoch(0)),
-                Arc::new(()),
+                Arc::new(settings.topology.layout.placement().clone()),
                 ends(settings),
             )?),
             LogKind::Lone => Box::new(lone_log(settings, Epoch(0), None)),
@@ -448,6 +448,7 @@ fn open_log(
     begun: Epoch,
     mut visit: impl FnMut(Arc<Entry>) -> Result<(), String>,
 ) -> Result<(Box<dyn Role<Message = Message>>, Option<Recovered>), OpenError> {
+    let placement = settings.topology.layout.placement();
     if log_of(settings) == LogKind::Region {
         return Ok((Box::new(regions::log(settings, begun)?), None));
     }
@@ -456,21 +457,21 @@ fn open_log(
             directory,
             settings.log_config(),
             group_settings(settings, begun),
-            Arc::new(()),
+            Arc::new(placement.clone()),
             ends(settings),
-            |term, bytes| visit(decoded(term, bytes)?),
+            |term, bytes| visit(decoded(placement, term, bytes)?),
         )?;
         return Ok((Box::new(log), Some(found)));
     }
     let config = LogConfig { begins_after: begun, ..settings.log_config() };
     let (writer, found) =
-        LogWriter::open(directory, config, |entry| visit(Entries::decode(&(), &entry.payload)?))?;
+        LogWriter::open(directory, config, |entry| visit(Entries::decode(placement, &entry.payload)?))?;
     Ok((Box::new(lone_log(settings, begun, Some(writer))), Some(found)))
 }
 
 /// An entry of a log with terms.
-fn decoded(term: u64, bytes: &[u8]) -> Result<Arc<Entry>, String> {
-    let mut entry = Entries::decode(&(), bytes)?;
+fn decoded(placement: &Placement, term: u64, bytes: &[u8]) -> Result<Arc<Entry>, String> {
+    let mut entry = Entries::decode(placement, bytes)?;
     Entries::note_term(&mut entry, term);
     Ok(entry)
 }

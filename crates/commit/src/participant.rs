@@ -102,13 +102,18 @@ pub struct Participant {
 
 impl Participant {
     /// A participant without records.
+    ///
+    /// # Panics
+    /// If the registry plans by another placement than that of the layout: a mistake in the program.
     pub fn new(
         holding: Holding,
         manager: Address,
         registry: Arc<Registry>,
         control: Box<dyn ConcurrencyControl>,
     ) -> Participant {
-        let store = MemoryStore::new(holding.slots());
+        let placement = holding.placement();
+        assert_eq!(registry.placement(), placement, "transactions are planned by another placement");
+        let store = MemoryStore::placed(holding.slots(), placement.clone());
         Participant {
             holding,
             manager,
@@ -374,7 +379,7 @@ impl Participant {
     }
 
     fn hash_of(&self, db: Db, key: &[u8]) -> KeyHash {
-        KeyHash::of_record(db, key)
+        self.holding.placement().hash_of_record(db, key)
     }
 
     // ---- terms ---------------------------------------------------------------------------------------------
@@ -444,6 +449,7 @@ impl Participant {
 
     /// Takes all of a checkpoint that is here.
     fn restore_from(&mut self, got: &Got) -> Result<(), String> {
+        let placement = self.holding.placement().clone();
         let mut image = Image::default();
         let refused = |error: ordain_checkpoint::CheckpointError| error.to_string();
         let header = ordain_checkpoint::read_header(got, got.epoch).map_err(refused)?;
@@ -454,7 +460,7 @@ impl Participant {
                 }
                 Ok(())
             }
-            Item::Input(input) => image.put(input),
+            Item::Input(input) => image.put(&placement, input),
             // Requests of the region's sessions are no concern of others.
             Item::Outcome(_) => Ok(()),
             Item::Map(_) => Err("slots have moved, which they do not with this engine".to_owned()),

@@ -373,7 +373,7 @@ fn put(batches: &mut BTreeMap<GatewayId, OutcomeBatch>, chunk: &Chunk, txn: &Txn
 
 #[cfg(test)]
 mod tests {
-    use ordain_model::{Call, Cell, Db, KeyHash, system};
+    use ordain_model::{Call, Cell, Db, system};
 
     use super::*;
     use crate::bench::Bench;
@@ -431,7 +431,7 @@ mod tests {
         /// A write of the other partition.
         fn chunk(&self, number: u64) -> Arc<Chunk> {
             let layout = &self.at.site.layout;
-            let is_there = |key: &String| layout.partition_of(KeyHash::of(key.as_bytes()).slot()) == OTHER;
+            let is_there = |key: &String| layout.region_of(key.as_bytes()) == OTHER;
             let key = (0..).map(|n| n.to_string()).find(is_there).unwrap();
             let mut chunk = Chunk::new(GATEWAY, ChunkNo(number)).in_cluster(0, layout.clone());
             let written = [(Db(0), key.as_bytes(), &Cell::ABSENT)];

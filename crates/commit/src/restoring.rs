@@ -7,8 +7,9 @@
 use std::collections::BTreeMap;
 
 use ordain_checkpoint::{Item, Outcome, Outcomes};
+use ordain_model::key::SLOTS;
 use ordain_model::wire::Codec as _;
-use ordain_model::{Cell, Db, Epoch, Gsn, KeyHash, Layout, Position};
+use ordain_model::{Cell, Db, Epoch, Gsn, Placement, Position};
 use ordain_store::{MemoryStore, RecordStore};
 
 use crate::entry::Content;
@@ -22,13 +23,14 @@ pub struct Restoring {
     store: MemoryStore,
     outcomes: Outcomes,
     image: Image,
+    placement: Placement,
 }
 
 impl Restoring {
-    /// Nothing of a partition's state at a cut yet.
-    pub fn new(cut: Epoch) -> Restoring {
-        let store = MemoryStore::new(Layout::single(1).slots_of_shard(0));
-        Restoring { cut, store, outcomes: Outcomes::default(), image: Image::default() }
+    /// Nothing of a partition's state at a cut yet, whose records are placed like this.
+    pub fn new(cut: Epoch, placement: &Placement) -> Restoring {
+        let (store, placement) = (MemoryStore::placed(0..SLOTS, placement.clone()), placement.clone());
+        Restoring { cut, store, outcomes: Outcomes::default(), image: Image::default(), placement }
     }
 
     /// Takes an item of the partition's checkpoint.
@@ -39,14 +41,14 @@ impl Restoring {
         match item {
             Item::Record { db, key, cell, version } => self.put(*db, key, cell.clone(), *version),
             Item::Outcome(outcome) => self.outcomes.put(outcome),
-            Item::Input(input) => self.image.put(input)?,
+            Item::Input(input) => self.image.put(&self.placement, input)?,
             Item::Map(_) => return Err("slots have moved, which they do not with this engine".to_owned()),
         }
         Ok(())
     }
 
     fn put(&mut self, db: Db, key: &[u8], cell: Cell, version: Gsn) {
-        let record = self.store.find_or_reserve(db, key, KeyHash::of_record(db, key));
+        let record = self.store.find_or_reserve(db, key, self.placement.hash_of_record(db, key));
         self.store.put_back(record, cell, version);
         self.store.release_if_absent(record);
     }
@@ -127,7 +129,7 @@ mod tests {
     }
 
     fn promise(number: u64, key: &str, cell: Cell) -> Arc<Entry> {
-        let writes = vec![Write::new(Db(0), key.into(), cell)];
+        let writes = vec![Write::new(&ordain_model::Placement::NONE, Db(0), key.into(), cell)];
         let (attempt, bounds, ceiling) = (who(number), Bounds::at(Age(number)), Millis(0));
         let prepare = Prepare {
             attempt,
@@ -144,11 +146,11 @@ mod tests {
 
     #[test]
     fn what_is_promised_counts_if_its_home_has_committed_it_and_nothing_is_in_doubt_then() {
-        let mut home = Restoring::new(Epoch(SPACING));
+        let mut home = Restoring::new(Epoch(SPACING), &Placement::NONE);
         let decided = |commit| Decided { commit, participants: vec![PartitionId(1)] };
         home.image.decided =
             [(who(1), decided(Some(Commitment::at(Age(1))))), (who(2), decided(None))].into();
-        let mut other = Restoring::new(Epoch(SPACING));
+        let mut other = Restoring::new(Epoch(SPACING), &Placement::NONE);
         for (key, text) in [("a", "old"), ("b", "old"), ("c", "old")] {
             let (db, key, version) = (Db(0), key.as_bytes(), Gsn(7));
             other.take(&Item::Record { db, key, cell: cell(text), version }).unwrap();
@@ -174,7 +176,7 @@ mod tests {
                     records.push((key.to_vec(), text.to_vec(), version.0));
                 }
                 Item::Outcome(_) => outcomes += 1,
-                Item::Input(input) => image.put(input)?,
+                Item::Input(input) => image.put(&Placement::NONE, input)?,
                 Item::Map(_) => return Err("a map".to_owned()),
             }
             Ok(())

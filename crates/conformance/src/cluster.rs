@@ -34,6 +34,8 @@ pub struct Shape {
     replicas: u16,
     replication: Replication,
     shards: usize,
+    /// The prefixes of each partition; none: it is no region.
+    regions: Vec<&'static [&'static str]>,
     bugs: Bugs,
 }
 
@@ -53,7 +55,8 @@ pub(crate) enum Kind {
 /// One node of an engine with one shard and the engine's defaults.
 pub fn on(engine: &'static str) -> Shape {
     let (options, replication) = (Vec::new(), Replication::Sync);
-    Shape { engine, options, partitions: 1, replicas: 1, replication, shards: 1, bugs: Bugs::NONE }
+    let (regions, bugs) = (Vec::new(), Bugs::NONE);
+    Shape { engine, options, partitions: 1, replicas: 1, replication, shards: 1, regions, bugs }
 }
 
 impl Shape {
@@ -79,6 +82,12 @@ impl Shape {
     #[must_use]
     pub fn shards(self, shards: usize) -> Shape {
         Shape { shards, ..self }
+    }
+
+    /// With a partition a region, each the home of the keys with these prefixes.
+    #[must_use]
+    pub fn regions(self, regions: &[&'static [&'static str]]) -> Shape {
+        Shape { partitions: regions.len(), regions: regions.to_vec(), ..self }
     }
 
     /// With a planted bug, for a test that the suite finds it.
@@ -117,7 +126,13 @@ impl Shape {
     /// # Panics
     /// It does not come up.
     pub fn open(&self) -> Box<dyn Subject> {
-        let layout = Layout::even(self.partitions, self.shards).expect("partitions and shards are few");
+        let mut layout = Layout::even(self.partitions, self.shards).expect("partitions and shards are few");
+        if !self.regions.is_empty() {
+            let bytes =
+                |prefixes: &&[&str]| prefixes.iter().map(|prefix| prefix.as_bytes().to_vec()).collect();
+            let regions = self.regions.iter().map(bytes).collect();
+            layout = layout.in_regions(regions).expect("prefixes of regions are few and differ");
+        }
         let topology = Topology::replicated(Arc::new(layout), self.replicas);
         let settings = NodeSettings {
             topology,
@@ -162,7 +177,8 @@ impl EngineVisitor for Opening<'_> {
     type Output = Box<dyn Subject>;
 
     fn visit<F: Family>(self, family: F) -> Box<dyn Subject> {
-        let registry: Arc<Registry> = Arc::new(procedures());
+        let placement = self.settings.topology.layout.placement().clone();
+        let registry: Arc<Registry> = Arc::new(procedures().placing(placement));
         note_used(0);
         let servers = self.shape.shards as u16;
         let opened = VirtualCluster::measured(family, self.settings.clone(), registry, servers, used);
@@ -221,6 +237,10 @@ where
         self.traits
     }
 
+    fn layout(&self) -> Arc<Layout> {
+        self.topology.layout.clone()
+    }
+
     fn open(&mut self, seat: usize) -> usize {
         let node = NodeId(seat as u16 % self.topology.nodes());
         let connection = self.cluster.connect(node);
@@ -273,7 +293,7 @@ where
         self.moves += 1;
         let partitions = usize::from(self.topology.layout.partitions());
         let first = (self.moves * 5 * MOVED) % (SLOTS - MOVED);
-        if partitions > 1 {
+        if partitions > 1 && self.topology.layout.moves_slots() {
             let to = PartitionId((self.moves % partitions) as u16);
             let slots = first..first + MOVED;
             self.operate(Call::new(system::MOVE, Db(0)), |args| system::move_args(&slots, to, args));

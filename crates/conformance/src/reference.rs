@@ -8,9 +8,9 @@ use ordain_gateway::{
     Backend, Begin, Finished, Gateway, Ordered, Path, Services, Ticket, Tokens, Transaction,
 };
 use ordain_model::{
-    ArgsBuilder, Batch, Call, Chunk, Db, Epoch, Fragment, GatewayId, Gsn, Isolation, KeptReply, Micros,
-    OutcomeBatch, OutcomeStatus, Placed, Position, Reads, ReferenceExecutor, Registry, Stamp, View, Writer,
-    system,
+    ArgsBuilder, Batch, Call, Chunk, ChunkNo, Db, Epoch, Fragment, GatewayId, Gsn, Isolation, KeptReply,
+    Layout, Micros, OutcomeBatch, OutcomeStatus, PartitionId, Placed, Position, Reads, ReferenceExecutor,
+    Registry, Stamp, View, Writer, system,
 };
 use ordain_resp::client::command;
 use ordain_resp::memory::Memory;
@@ -111,9 +111,16 @@ impl fmt::Debug for Server {
 impl Server {
     /// A server with so many connections.
     pub fn new(clients: usize) -> Server {
-        let registry = Arc::new(procedures());
+        Server::placed(clients, &Layout::single(1))
+    }
+
+    /// A server with so many connections, whose records are placed as in a layout.
+    pub fn placed(clients: usize, layout: &Layout) -> Server {
+        let registry = Arc::new(procedures().placing(layout.placement().clone()));
+        let (whole, place) = (Arc::new(layout.whole()), (0, PartitionId(0)));
+        let gateway = Gateway::new(GatewayId(0), registry.clone(), whole, place, ChunkNo(0));
         let mut server = Server {
-            gateway: Gateway::alone(GatewayId(0), registry.clone()),
+            gateway: gateway.without_others(),
             shared: Shared::default(),
             clients: Vec::new(),
             now: START,

@@ -2,9 +2,10 @@
 
 use std::cell::Cell;
 use std::fmt::Debug;
+use std::sync::Arc;
 
 use ordain_engines::registry::Abilities;
-use ordain_model::{Isolation, Reads};
+use ordain_model::{Isolation, Layout, Reads};
 
 /// The answers that a reference executor is told to give.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -36,6 +37,11 @@ impl Weather {
 pub trait Subject: Debug {
     /// The words by which transcripts ask whether a passage is for this subject ([`Traits`]).
     fn traits(&self) -> Traits;
+
+    /// The layout of its records, whose placement decides the order in which SCAN shows keys.
+    fn layout(&self) -> Arc<Layout> {
+        Arc::new(Layout::single(1))
+    }
 
     /// Opens a connection to the node of a seat: a cluster's nodes take turns.
     fn open(&mut self, seat: usize) -> usize;

@@ -4,6 +4,9 @@ use ordain_conformance::cluster::Shape;
 use ordain_conformance::{conforms, on, suite};
 use ordain_role::Bug;
 
+/// Prefixes of the keys that the suite uses: such as begin with each other, in regions by turns.
+const REGIONS: &[&[&str]] = &[&["s", "key:", "h1", "a"], &["s1", "h", "key:1", "b"], &["key:11", "none"]];
+
 conforms! {
     calvin = on("calvin");
     calvin_2x2 = on("calvin").partitions(2).shards(2);
@@ -50,6 +53,9 @@ conforms! {
     fwkv = on("fwkv").option("gc-ids", "remove");
     fwkv_2x2 = on("fwkv").partitions(2).shards(2).option("install", "paper").option("gc-ids", "remove");
     fwkv_replicated = on("fwkv").partitions(2).replicas(3);
+    no_wait_regions = on("no-wait").shards(2).regions(REGIONS);
+    calvin_regions = on("calvin").shards(2).regions(REGIONS);
+    calvin_paper_regions = on("calvin-paper").shards(2).regions(REGIONS);
     qstore_session = on("qstore").partitions(2).replicas(2).option("reads", "session");
 }
 

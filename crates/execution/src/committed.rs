@@ -2,13 +2,16 @@
 
 use ordain_model::table::Table as _;
 use ordain_model::value::record_hash;
-use ordain_model::{Cell, Db, Digest, Epoch, Gsn, KeyHash, Position};
+use ordain_model::{Cell, Db, Digest, Epoch, Gsn, KeyHash, Placement, Position};
 use ordain_store::{MemoryStore, RecordId, RecordStore};
 
 /// Committed records as one attempt sees them: nothing changes them while it looks.
 pub trait Committed {
     /// The content of a record, expired or not, and its version, where the record is likely the guessed one; `None` if it is absent.
     fn content(&self, guess: Option<RecordId>, db: Db, key: &[u8], hash: KeyHash) -> Option<(&Cell, Gsn)>;
+
+    /// The placement by which the records are hashed.
+    fn placement(&self) -> &Placement;
 
     /// The number of records of a database.
     fn count(&self, db: Db) -> u64;
@@ -71,6 +74,10 @@ impl Committed for MemoryStore {
             None => RecordStore::find(self, db, key, hash)?,
         };
         Some((self.cell(record), self.version(record)))
+    }
+
+    fn placement(&self) -> &Placement {
+        RecordStore::placement(self)
     }
 
     fn count(&self, db: Db) -> u64 {

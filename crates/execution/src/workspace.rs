@@ -14,7 +14,7 @@ use ordain_model::cell::CellMut;
 use ordain_model::children::{READ_ONLY_PARENT, change_child};
 use ordain_model::table::Table;
 use ordain_model::wire::{Codec, Form, Framed, Reader};
-use ordain_model::{Cell, Children, Chunk, Db, Gsn, KeyHash, Millis, SlotNo, Txn, Version};
+use ordain_model::{Cell, Children, Chunk, Db, Gsn, KeyHash, Millis, Placement, SlotNo, Txn, Version};
 use ordain_store::RecordId;
 
 use crate::committed::Committed;
@@ -39,8 +39,8 @@ pub struct Write {
 
 impl Write {
     /// A record with this content.
-    pub fn new(db: Db, key: Vec<u8>, cell: Cell) -> Write {
-        let hash = KeyHash::of_record(db, &key);
+    pub fn new(placement: &Placement, db: Db, key: Vec<u8>, cell: Cell) -> Write {
+        let hash = placement.hash_of_record(db, &key);
         Write { db, key, hash, cell }
     }
 }
@@ -57,7 +57,8 @@ impl Codec for Write {
 
     fn decode(bytes: &mut Reader<'_>) -> Option<Write> {
         let (db, key) = Codec::decode(bytes)?;
-        Some(Write::new(db, key, <Framed as Form<Cell>>::decode(bytes)?))
+        let placement = bytes.placement()?;
+        Some(Write::new(placement, db, key, <Framed as Form<Cell>>::decode(bytes)?))
     }
 }
 

@@ -178,6 +178,9 @@ pub struct Gateway {
 impl Gateway {
     /// A gateway of a node that holds `partition` in `replica`, with nothing outstanding. Its chunks are numbered from `first`
     /// on: no outcome of an earlier life of the node may be taken for one of this.
+    ///
+    /// # Panics
+    /// If the registry plans by another placement than that of the layout: a mistake in the program.
     pub fn new(
         id: GatewayId,
         registry: Arc<Registry>,
@@ -185,6 +188,7 @@ impl Gateway {
         (replica, partition): (u16, PartitionId),
         first: ChunkNo,
     ) -> Gateway {
+        assert_eq!(registry.placement(), layout.placement(), "transactions are planned by another placement");
         let chunk = Chunk::new(id, first).in_cluster(replica, layout.clone());
         Gateway {
             id,

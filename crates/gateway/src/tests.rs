@@ -11,7 +11,7 @@ use ordain_model::procedure::{FragmentContext, Known, Procedure, Reconnaissance}
 use ordain_model::wire::Codec as _;
 use ordain_model::{
     Abort, Access, Args, ArgsBuilder, Call, Cell, Chunk, ChunkNo, Datum, Db, Effect, Fragment, GatewayId,
-    Gsn, KeyHash, OutcomeBatch, OutcomeStatus, PartitionId, PlanError, Planner, ProcedureId, Reads, Registry,
+    Gsn, OutcomeBatch, OutcomeStatus, PartitionId, PlanError, Planner, ProcedureId, Reads, Registry,
     RequestNo, SessionId, Snapshot, Stamp, Token, Value, View, Writer, system,
 };
 
@@ -124,7 +124,7 @@ impl Procedure for Either {
         let keys = args.iter().skip(1).map(|key| planner.key(0, access, key));
         let slots = keys.collect::<Result<Vec<_>, _>>()?;
         for _ in 0..2 {
-            planner.compute(1, KeyHash::of(b"near"))?;
+            planner.compute(1, planner.hash_of(b"near"))?;
             slots.iter().for_each(|slot| planner.input(*slot));
         }
         Ok(())

@@ -263,7 +263,7 @@ impl Shard {
 
     /// Inserts a record, if it is this shard's.
     fn insert(&mut self, db: Db, key: &[u8], cell: &Cell) {
-        let hash = KeyHash::of_record(db, key);
+        let hash = self.store.placement().hash_of_record(db, key);
         if shard_of_slot(hash.slot(), self.threads) == self.number {
             let record = self.store.find_or_reserve(db, key, hash);
             self.store.take(record, Gsn(1));

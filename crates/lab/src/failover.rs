@@ -16,7 +16,7 @@ use std::thread;
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
 use anyhow::{Context, bail, ensure};
-use ordain_model::{Datum, KeyHash, Layout, PartitionId};
+use ordain_model::{Datum, Layout, PartitionId};
 use rustix::process::Signal;
 use serde::Serialize;
 
@@ -232,7 +232,7 @@ fn longest_gap(at: &[Instant], after: Instant) -> f64 {
 
 /// A key of a partition.
 fn key_of(layout: &Layout, partition: u16) -> Vec<u8> {
-    let is_there = |key: &Vec<u8>| layout.partition_of(KeyHash::of(key).slot()) == PartitionId(partition);
+    let is_there = |key: &Vec<u8>| layout.region_of(key) == PartitionId(partition);
     let tag = (0u32..).map(|n| n.to_string().into_bytes()).find(is_there);
     tag.unwrap_or_default()
 }
@@ -312,7 +312,7 @@ mod tests {
         let layout = Layout::even(5, 1).unwrap();
         for partition in 0..5 {
             let name = names(&key_of(&layout, partition), 7);
-            assert_eq!(layout.partition_of(KeyHash::of(&name).slot()), PartitionId(partition));
+            assert_eq!(layout.region_of(&name), PartitionId(partition));
         }
     }
 }

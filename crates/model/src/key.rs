@@ -4,7 +4,10 @@
 //! not hashed, so that SWAPDB moves no record from one place to another; it is part of equality and digest.
 //!
 //! Two kinds of keys are placed by less than all their bytes: those with a hash tag, as clients of Redis Cluster
-//! write it, and those of [child records](crate::children), which lie with their parents.
+//! write it, and those of [child records](crate::children), which lie with their parents. Where partitions have prefixes,
+//! the [placement](crate::placement) of the layout has the last word.
+
+use std::ops::Range;
 
 use memchr::memchr;
 use xxhash_rust::xxh3::{xxh3_64, xxh3_64_with_seed};
@@ -32,7 +35,7 @@ const IN_SLOT: u64 = u64::MAX >> SLOT_BITS;
 pub struct KeyHash(pub u64);
 
 impl KeyHash {
-    /// Hashes a key. Of a key with a [hash tag](hash_tag), the tag alone decides the slot.
+    /// Hashes a key that no [placement](crate::Placement) puts elsewhere. Of a key with a [hash tag](hash_tag), the tag alone decides the slot.
     #[inline]
     pub fn of(key: &[u8]) -> KeyHash {
         let whole = KeyHash(xxh3_64(key));
@@ -40,6 +43,18 @@ impl KeyHash {
             return whole;
         }
         hash_tag(key).map_or(whole, |tag| whole.in_slot_of(KeyHash(xxh3_64(tag))))
+    }
+
+    /// Hashes a key of a region, which has these slots. Of a key with a [hash tag](hash_tag), the tag alone decides which of them.
+    pub(crate) fn within(key: &[u8], slots: &Range<usize>) -> KeyHash {
+        let within = |bytes| KeyHash(xxh3_64(bytes)).squeezed(slots);
+        hash_tag(key).map_or(within(key), |tag| within(key).in_slot_of(within(tag)))
+    }
+
+    /// The hash as far along these slots as it is along all slots: so the even spread over all is one over them.
+    fn squeezed(self, slots: &Range<usize>) -> KeyHash {
+        let along = u128::from(self.0) * slots.len() as u128 >> SLOT_BITS;
+        KeyHash(((slots.start as u64) << (64 - SLOT_BITS)) + along as u64)
     }
 
     /// The hash of the child record with this suffix: in the record's slot, so on its shard, however many
@@ -50,7 +65,7 @@ impl KeyHash {
         KeyHash(xxh3_64_with_seed(suffix, parent.0)).in_slot_of(parent)
     }
 
-    /// The hash by which a record is found, from its name alone.
+    /// The hash by which a record is found, from its name alone, if no [placement](crate::Placement) puts it elsewhere.
     pub fn of_record(db: Db, key: &[u8]) -> KeyHash {
         match split_child_key(key) {
             Some((parent, suffix)) if db.holds_children() => KeyHash::child(KeyHash::of(parent), suffix),

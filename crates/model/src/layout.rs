@@ -6,13 +6,17 @@
 //!
 //! Slots can be moved to other partitions, and to other shards of their own; the [`Map`] says where they are. How many partitions and shards there are, and
 //! where the sessions of clients are at home, does not change with it.
+//!
+//! Partitions may have prefixes: then they are *regions*, and the [`Placement`] puts the keys of a prefix into the slots of its
+//! region. Those slots stay where they are.
 
 use std::ops::{Range, RangeInclusive};
 use std::sync::Arc;
 
-use crate::ids::{PartitionId, SessionId};
+use crate::ids::{Db, PartitionId, SessionId};
 use crate::key::{SLOTS, session_slot};
 use crate::map::{Map, Place, VirtualShard};
+use crate::placement::{Placement, PlacementError};
 
 /// The most shards that a replica can have, on all its nodes together.
 pub const MAX_SHARDS: usize = 128;
@@ -76,6 +80,19 @@ pub enum LayoutError {
          least one slot a thread, below {SLOTS}"
     )]
     Starts(usize, usize),
+    /// There are prefixes for too few or too many partitions.
+    #[error(
+        "{regions} regions for {partitions} partitions: name one region a partition, in the order of the partitions"
+    )]
+    Regions {
+        /// Regions with or without prefixes.
+        regions: usize,
+        /// Partitions.
+        partitions: usize,
+    },
+    /// The prefixes cannot be.
+    #[error(transparent)]
+    Prefixes(#[from] PlacementError),
 }
 
 /// The owner of each slot, a partition and a shard; the same on every node of a cluster.
@@ -88,6 +105,8 @@ pub struct Layout {
     threads: usize,
     /// The shard of each slot by that division.
     first: Arc<[u8]>,
+    /// The slots of keys with a region's prefix, by that division.
+    placement: Placement,
     /// The places of the slots now.
     map: Map,
     /// The shard of each slot.
@@ -134,7 +153,23 @@ impl Layout {
             shard_of.extend((0..run).map(|slot| (partition * threads + slot * threads / run) as u8));
         }
         let (first, run_ends) = (Arc::from(&*shard_of), run_ends(&shard_of));
-        Ok(Layout { version, starts, threads, first, map: Map::FIRST, shard_of: shard_of.into(), run_ends })
+        let (map, placement) = (Map::FIRST, Placement::NONE);
+        Ok(Layout { version, starts, threads, first, placement, map, shard_of: shard_of.into(), run_ends })
+    }
+
+    /// The layout with these prefixes of each partition, none of whose slots have moved.
+    ///
+    /// # Errors
+    /// [`LayoutError::Regions`], [`LayoutError::Prefixes`].
+    pub fn in_regions(self, prefixes: Vec<Vec<Vec<u8>>>) -> Result<Layout, LayoutError> {
+        let (regions, partitions) = (prefixes.len(), self.starts.len());
+        if regions != partitions {
+            return Err(LayoutError::Regions { regions, partitions });
+        }
+        let ends = self.starts.iter().skip(1).copied().chain([SLOTS]);
+        let slots = self.starts.iter().zip(ends).map(|(start, end)| *start..end);
+        let placement = Placement::new(slots.zip(prefixes).collect())?;
+        Ok(Layout { placement, ..self })
     }
 
     /// The layout of the same partitions and shards, with the slots where a map says.
@@ -148,17 +183,50 @@ impl Layout {
         });
         let shard_of: Box<[u8]> = shard_of.collect();
         let run_ends = run_ends(&shard_of);
-        let (starts, first) = (self.starts.clone(), self.first.clone());
-        Layout { starts, first, map: map.clone(), shard_of, run_ends, ..*self }
+        let (starts, first, placement) = (self.starts.clone(), self.first.clone(), self.placement.clone());
+        Layout { starts, first, placement, map: map.clone(), shard_of, run_ends, ..*self }
     }
 
-    /// The layout after these slots have gone to a partition; none if they are there, or there is no such partition.
+    /// The layout after these slots have gone to a partition; none if they are there, or there is no such partition, or they
+    /// [stay](Layout::moves_slots).
     pub fn moved(&self, slots: &Range<usize>, to: PartitionId) -> Option<Layout> {
         let goes = |slot: usize| slots.contains(&slot) && self.partition_of(slot) != to;
-        if to.0 >= self.partitions() {
+        if to.0 >= self.partitions() || !self.moves_slots() {
             return None;
         }
         self.changed(|slot| goes(slot).then_some(Place { owner: to, virtual_shard: None }))
+    }
+
+    /// The layout of one shard that has all slots, with the placement of this one: for whoever puts all partitions together.
+    #[must_use]
+    pub fn whole(&self) -> Layout {
+        Layout { placement: self.placement.clone(), ..Layout::single(1) }
+    }
+
+    /// True if slots can go to other partitions: not those of regions, whose keys would leave their region with them.
+    pub const fn moves_slots(&self) -> bool {
+        self.placement.is_none()
+    }
+
+    /// The slots of keys with a region's prefix.
+    #[inline]
+    pub const fn placement(&self) -> &Placement {
+        &self.placement
+    }
+
+    /// The home region of a key: by the longest prefix that it begins with, or else by its hash.
+    pub fn region_of(&self, key: &[u8]) -> PartitionId {
+        self.partition_of(self.placement.hash_of(key).slot())
+    }
+
+    /// The partition of a record, by its name.
+    pub fn partition_of_key(&self, db: Db, key: &[u8]) -> PartitionId {
+        self.partition_of(self.placement.hash_of_record(db, key).slot())
+    }
+
+    /// The shard of a record, by its name.
+    pub fn shard_of_key(&self, db: Db, key: &[u8]) -> usize {
+        self.shard_of(self.placement.hash_of_record(db, key).slot())
     }
 
     /// The shard on which a partition has a slot by itself.
@@ -378,6 +446,44 @@ mod tests {
         assert_eq!(Layout::ranges(1, vec![0, 3], 4), Err(LayoutError::Starts(0, 0)));
         assert_eq!(Layout::ranges(1, vec![0, 1024], 1), Err(LayoutError::Starts(1, 1024)));
         assert!(Layout::even(65, 2).is_err() && Layout::even(0, 1).is_err() && Layout::even(1, 0).is_err());
+    }
+
+    #[test]
+    fn keys_of_a_region_lie_on_all_shards_of_its_partition_and_stay() {
+        let prefixes = |all: &[&str]| all.iter().map(|prefix| prefix.as_bytes().to_vec()).collect::<Vec<_>>();
+        let plain = Layout::ranges(1, vec![0, 100, 700], 2).unwrap();
+        let regions = vec![prefixes(&["eu:", "eea:"]), prefixes(&[]), prefixes(&["us:"])];
+        let layout = plain.clone().in_regions(regions.clone()).unwrap();
+        let mut shards = std::collections::BTreeMap::<usize, u32>::new();
+        for n in 0..3000 {
+            for (prefix, region) in [("eu:", Some(0)), ("eea:", Some(0)), ("us:", Some(2)), ("asia:", None)] {
+                let key = format!("{prefix}{n}");
+                let home = layout.region_of(key.as_bytes());
+                let expected = region.map_or_else(|| plain.region_of(key.as_bytes()), PartitionId);
+                assert_eq!(home, expected, "{key}");
+                assert_eq!(layout.partition_of_key(Db(0), key.as_bytes()), home);
+                let shard = layout.shard_of_key(Db(0), key.as_bytes());
+                assert_eq!(layout.partition_of_shard(shard), home);
+                *shards.entry(shard).or_default() += u32::from(region.is_some());
+            }
+        }
+        let counts: Vec<u32> = [0, 1, 4, 5].map(|shard| shards[&shard]).to_vec();
+        assert!(
+            counts.iter().zip([3000, 3000, 1500, 1500]).all(|(count, of)| count.abs_diff(of) < 300),
+            "{counts:?}"
+        );
+        assert_eq!((layout.moved(&(0..9), PartitionId(2)), layout.moves_slots()), (None, false));
+        assert!(plain.moved(&(0..9), PartitionId(2)).is_some());
+        let balanced = layout.balanced(PartitionId(0), &[(3, Some(VirtualShard(127)))]).unwrap();
+        assert_eq!(balanced.placement(), layout.placement(), "within a region slots may go to other shards");
+        assert_ne!(layout, plain);
+        assert_eq!(plain.clone().in_regions(vec![vec![]; 3]), Ok(plain.clone()));
+        assert_eq!(
+            plain.clone().in_regions(regions[..2].to_vec()),
+            Err(LayoutError::Regions { regions: 2, partitions: 3 })
+        );
+        let twice = vec![prefixes(&["a"]), prefixes(&["b"]), prefixes(&["a"])];
+        assert_eq!(plain.in_regions(twice), Err(PlacementError::Twice("a".into()).into()));
     }
 
     #[test]

@@ -4,7 +4,7 @@
 //! socket or file; every function is a pure function of its arguments, so two replicas, two drivers and two
 //! runs of one input log compute the same bytes.
 //!
-//! The way to read it: [`ids`], [`key`], [`layout`], [`map`] and [`children`] name things; [`value`] and [`cell`] are what a record
+//! The way to read it: [`ids`], [`key`], [`placement`], [`layout`], [`map`] and [`children`] name things; [`value`] and [`cell`] are what a record
 //! holds;
 //! [`datum`] is what a fragment or a transaction answers; [`args`], [`plan`] and [`procedure`] are how a
 //! transaction is written down (DESIGN.md, idea 2); [`chunk`] and [`batch`] are how transactions travel;
@@ -40,6 +40,7 @@ pub mod map;
 mod named;
 pub mod options;
 pub mod outcome;
+pub mod placement;
 pub mod plan;
 pub mod prewrite;
 pub mod procedure;
@@ -87,6 +88,7 @@ pub use map::{Map, Place, VirtualShard, VirtualShards};
 pub use named::UnknownName;
 pub use options::{Need, Offer, OptionError, OptionInfo, OptionKind, OptionValue, Options};
 pub use outcome::{KeptReply, OutcomeBatch, OutcomeStatus};
+pub use placement::Placement;
 pub use plan::{Access, Fragment, Planner};
 pub use prewrite::Prewrite;
 pub use procedure::{

@@ -203,6 +203,12 @@ impl<'a> Planner<'a> {
         self.db
     }
 
+    /// The hash of a key where the transaction will run, for [`Planner::compute`].
+    #[inline]
+    pub fn hash_of(&self, key: &[u8]) -> KeyHash {
+        self.registry.placement().hash_of(key)
+    }
+
     /// The procedures there are.
     pub fn registry(&self) -> &'a Registry {
         self.registry
@@ -233,7 +239,7 @@ impl<'a> Planner<'a> {
         if *self.keys > MAX_KEYS {
             return Err(PlanError::fixed("ERR transaction exceeds the limit of 65536 keys"));
         }
-        self.push(code, access, db, KeyHash::of(key.bytes), key.at)
+        self.push(code, access, db, self.hash_of(key.bytes), key.at)
     }
 
     /// Adds a fragment on a key whose record is shipped to the next compute fragment.
@@ -249,7 +255,7 @@ impl<'a> Planner<'a> {
         Ok(slot)
     }
 
-    /// Adds a compute fragment that runs on the shard of `near`.
+    /// Adds a compute fragment that runs on the shard of `near`, the [hash](Planner::hash_of) of a key.
     ///
     /// # Errors
     /// Too many fragments.

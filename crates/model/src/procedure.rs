@@ -13,6 +13,7 @@ use crate::datum::{Datum, Writer};
 use crate::error::{Abort, PlanError};
 use crate::ids::{Db, Millis, ProcedureId, SlotNo};
 use crate::limits::Limits;
+use crate::placement::Placement;
 use crate::plan::{CallSpan, Planner, nested_args};
 use crate::stamp::Version;
 use crate::table::Table;
@@ -511,12 +512,14 @@ impl fmt::Debug for ReplyContext<'_> {
     }
 }
 
-/// The procedures of a node, by number and by name. Fixed before anything is planned.
+/// What a plan is made from: the procedures of a node, by number and by name, and the slots of keys. Fixed before anything is
+/// planned.
 #[derive(Clone, Default)]
 pub struct Registry {
     by_id: Vec<Option<(&'static str, Arc<dyn Procedure>)>>,
     by_name: BTreeMap<&'static str, ProcedureId>,
     limits: Limits,
+    placement: Placement,
     /// The procedures that clients may call by name.
     natives: BTreeMap<&'static [u8], ProcedureId>,
 }
@@ -556,6 +559,18 @@ impl Registry {
     #[must_use]
     pub fn limited(self, limits: Limits) -> Registry {
         Registry { limits, ..self }
+    }
+
+    /// The placement by which transactions are planned.
+    #[inline]
+    pub const fn placement(&self) -> &Placement {
+        &self.placement
+    }
+
+    /// The registry that plans by a placement: that of the layout of the node.
+    #[must_use]
+    pub fn placing(self, placement: Placement) -> Registry {
+        Registry { placement, ..self }
     }
 
     /// The procedure that clients call by this name.

@@ -177,8 +177,11 @@ impl ReferenceExecutor {
 
     /// Puts a record into the state, as its writer left it.
     pub fn put_back(&mut self, db: Db, key: &[u8], cell: Cell, version: Gsn) {
-        let position = KeyHash::of_record(db, key).position();
-        self.map.insert((position, db, key.to_vec()), Record { cell, version });
+        self.map.insert(self.name(db, key), Record { cell, version });
+    }
+
+    fn name(&self, db: Db, key: &[u8]) -> Key {
+        (self.registry.placement().hash_of_record(db, key).position(), db, key.to_vec())
     }
 
     /// Every record with its version, in canonical order.

@@ -57,6 +57,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
+use crate::placement::Placement;
 use crate::procedure::Registry;
 
 /// A type with bytes of its own, on disk or between nodes.
@@ -270,6 +271,7 @@ impl<T: Codec> Form<T> for Framed {
 pub struct Reader<'a> {
     rest: &'a [u8],
     registry: Option<&'a Registry>,
+    placement: Option<&'a Placement>,
 }
 
 macro_rules! numbers {
@@ -297,18 +299,29 @@ impl<'a> Reader<'a> {
     /// Reads bytes in which no transactions stand.
     #[inline]
     pub const fn new(bytes: &'a [u8]) -> Reader<'a> {
-        Reader { rest: bytes, registry: None }
+        Reader { rest: bytes, registry: None, placement: None }
+    }
+
+    /// Reads bytes in which records that are placed like this may stand, and no transactions.
+    #[inline]
+    pub const fn placed(placement: &'a Placement, bytes: &'a [u8]) -> Reader<'a> {
+        Reader { rest: bytes, registry: None, placement: Some(placement) }
     }
 
     /// Reads bytes in which transactions of these procedures may stand.
     #[inline]
     pub const fn of(registry: &'a Registry, bytes: &'a [u8]) -> Reader<'a> {
-        Reader { rest: bytes, registry: Some(registry) }
+        Reader { rest: bytes, registry: Some(registry), placement: Some(registry.placement()) }
     }
 
     /// The procedures of the transactions in the bytes; `None` if there are to be none.
     pub const fn registry(&self) -> Option<&'a Registry> {
         self.registry
+    }
+
+    /// The placement of the records in the bytes; `None` if there are to be none.
+    pub const fn placement(&self) -> Option<&'a Placement> {
+        self.placement
     }
 
     /// The bytes that were not taken yet.

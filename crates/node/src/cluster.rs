@@ -24,7 +24,7 @@ use xxhash_rust::xxh3::xxh3_64;
 use crate::tls::LinkFiles;
 
 pub use error::ClusterError;
-pub use file::{ClusterFile, NodeEntry, Secret};
+pub use file::{ClusterFile, NodeEntry, RegionEntry, Secret};
 
 /// The most replicas. More would gain little safety, and each costs a message for every write.
 pub const MAX_REPLICAS: u16 = 9;
@@ -72,6 +72,8 @@ pub struct ClusterConfig {
     pub secret: Secret,
     /// The division of the data.
     pub layout: Arc<Layout>,
+    /// The names of its regions, by partition; none if its partitions are no regions.
+    pub regions: Vec<String>,
     /// The number of replicas.
     pub replicas: u16,
     /// The number of those that execute; the others are storage nodes.
@@ -114,6 +116,7 @@ impl ClusterConfig {
             return Err(ClusterError::Name(file.cluster.clone()));
         }
         let layout = file.layout()?;
+        let regions = file.regions()?;
         let replication = file.replication()?;
         let engine = file.engine.as_deref().map_or(Ok(Engine::default()), str::parse)?;
         let (servers, storage) = file.servers()?;
@@ -139,6 +142,7 @@ impl ClusterConfig {
             id: file.cluster.clone(),
             secret,
             layout: Arc::new(layout),
+            regions,
             replicas: file.replicas,
             servers,
             storage,
@@ -186,9 +190,13 @@ impl ClusterConfig {
         let storage =
             self.storage.map(|storage| format!(" servers {} storage {}", self.servers, storage.name()));
         let storage = storage.unwrap_or_default();
+        let regions = match self.regions.is_empty() {
+            true => String::new(),
+            false => format!(" regions {:?} prefixes {:?}", self.regions, layout.placement().texts()),
+        };
         let text = format!(
             "cluster {} partitions {} replicas {} threads {} layout {} starts {:?} engine {engine} isolation {} \
-             replication {replication}{storage}{others}",
+             replication {replication}{storage}{others}{regions}",
             self.id,
             layout.partitions(),
             self.replicas,

@@ -68,6 +68,9 @@ pub struct Identity {
     pub layout: u32,
     /// The first slot of each partition.
     pub starts: Vec<usize>,
+    /// The prefixes of each region, as text; none if no region has any.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub regions: Vec<Vec<String>>,
     /// Event loops, each with a shard. A node on its own may change that from start to start.
     pub threads: usize,
     /// In which generation the node is: 0 since the cluster began, or when it joined in place of one that was lost.
@@ -298,6 +301,7 @@ impl Identity {
             replica: 0,
             layout: 1,
             starts: vec![0],
+            regions: Vec::new(),
             threads,
             generation: 0,
             rebuilds: 0,
@@ -315,6 +319,7 @@ impl Identity {
             replica: place.replica().0,
             layout: layout.version(),
             starts: layout.starts().to_vec(),
+            regions: layout.placement().texts(),
             ..alone
         }
     }
@@ -369,7 +374,14 @@ impl Identity {
 
     fn division(&self) -> String {
         let (layout, partitions, threads) = (self.layout, self.starts.len(), self.threads);
-        format!("layout {layout}, partitions = {partitions}, starts = {:?}, threads = {threads}", self.starts)
+        let regions = match &*self.regions {
+            [] => String::new(),
+            regions => format!(", prefixes of regions = {regions:?}"),
+        };
+        format!(
+            "layout {layout}, partitions = {partitions}, starts = {:?}, threads = {threads}{regions}",
+            self.starts
+        )
     }
 
     /// Notes that the log has been made, and what else has changed.
@@ -428,6 +440,7 @@ impl Identity {
             engine: self.engine.clone(),
             layout: self.layout,
             starts: self.starts.clone(),
+            regions: self.regions.clone(),
             partition: self.partition,
             replication: replication.name().to_owned(),
         }

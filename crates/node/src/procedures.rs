@@ -2,9 +2,15 @@
 
 use std::sync::Arc;
 
-use ordain_model::{Registry, system};
+use ordain_model::{Layout, Registry, system};
 
-/// The system's procedures, the Redis commands, and the workloads, which clients call with FCALL.
+/// All procedures, for nodes whose records lie where a layout says.
+pub fn of(layout: &Layout) -> Arc<Registry> {
+    let registry = Arc::unwrap_or_clone(all());
+    Arc::new(registry.placing(layout.placement().clone()))
+}
+
+/// The system's procedures, the Redis commands, and the workloads, which clients call with FCALL; no region has a prefix.
 pub fn all() -> Arc<Registry> {
     let mut registry = Registry::default();
     system::register(&mut registry);

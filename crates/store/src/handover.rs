@@ -19,7 +19,7 @@ use std::ops::Range;
 
 use ordain_model::table::{Expiring, Piece, weight};
 use ordain_model::value::record_hash;
-use ordain_model::{Cell, Db, Digest, Epoch, Gsn, KeyHash, Position};
+use ordain_model::{Cell, Db, Digest, Epoch, Gsn, Placement, Position};
 
 use crate::index::Index;
 use crate::memory::MemoryStore;
@@ -102,8 +102,8 @@ impl Copying {
     }
 
     /// A record is about to change.
-    pub(crate) fn note(&mut self, record: &Record) {
-        let position = record.hash().position();
+    pub(crate) fn note(&mut self, record: &Record, placement: &Placement) {
+        let position = record.hash(placement).position();
         if position.slot() != self.slot || position >= self.next {
             return;
         }
@@ -252,11 +252,11 @@ impl Generations {
 
     /// A record is about to change, whose slot came of late: it does not count for the slot's sums, which are answered, until it is counted
     /// [again](Sums::count).
-    pub(crate) fn discount(&mut self, record: &Record) -> Option<&mut Sums> {
+    pub(crate) fn discount(&mut self, record: &Record, placement: &Placement) -> Option<&mut Sums> {
         if self.came.is_empty() {
             return None;
         }
-        let came = self.came.get_mut(&record.hash().slot())?;
+        let came = self.came.get_mut(&record.hash(placement).slot())?;
         came.sums.remove(record);
         Some(&mut came.sums)
     }
@@ -385,7 +385,7 @@ impl Handover for MemoryStore {
         let Some(mut copying) = self.generations.copying.take() else { return };
         let mut piece = Piece::of(records, bytes);
         while let Some(((position, db, key), is_copied)) = copying.changed.pop_first() {
-            let id = self.find(db, &key, KeyHash::of_record(db, &key));
+            let id = self.find(db, &key, self.placement.hash_of_record(db, &key));
             let (cell, version) =
                 id.map_or((&Cell::ABSENT, Gsn::NONE), |id| (self.cell(id), self.version(id)));
             if !piece.takes(position, weight(&key, cell)) {
@@ -426,7 +426,7 @@ impl Handover for MemoryStore {
     }
 
     fn add_copy(&mut self, db: Db, key: &[u8], cell: Cell, version: Gsn) -> bool {
-        let hash = KeyHash::of_record(db, key);
+        let hash = self.placement.hash_of_record(db, key);
         let Some(copies) = self.generations.copies.as_mut().filter(|copies| copies.slot == hash.slot())
         else {
             return false;

@@ -35,7 +35,7 @@ mod totals;
 mod versions;
 mod zigzag;
 
-use ordain_model::{Cell, Db, Digest, Epoch, Gsn, KeyHash, Millis, Position, Table};
+use ordain_model::{Cell, Db, Digest, Epoch, Gsn, KeyHash, Millis, Placement, Position, Table};
 
 pub use handover::{Handover, Name};
 pub use memory::{Entry, MemoryStore};
@@ -70,6 +70,9 @@ pub trait Snapshot: Table {
 
 /// The records of one shard.
 pub trait RecordStore: Handover {
+    /// The placement by which records are hashed here.
+    fn placement(&self) -> &Placement;
+
     /// The record or placeholder of a key.
     ///
     /// # Panics

@@ -3,7 +3,7 @@
 use std::collections::VecDeque;
 use std::ops::Range;
 
-use ordain_model::{Cell, Db, Digest, Epoch, Gsn, KeyHash, Millis, Position, Table};
+use ordain_model::{Cell, Db, Digest, Epoch, Gsn, KeyHash, Millis, Placement, Position, Table};
 
 use crate::fetch::fetch;
 use crate::handover::{Generations, Sums};
@@ -21,6 +21,7 @@ use crate::{Keep, Memory, RecordId, RecordStore, Snapshot, Spread};
 pub struct MemoryStore {
     /// All slots that it owns are among these.
     pub(crate) slots: Range<usize>,
+    pub(crate) placement: Placement,
     pub(crate) indexes: Vec<Index>,
     pub(crate) slab: Slab,
     pub(crate) totals: Totals,
@@ -62,8 +63,13 @@ const GONE: usize = 8;
 const PRESENT: Epoch = Epoch(u64::MAX);
 
 impl MemoryStore {
-    /// An empty store that owns these slots.
+    /// An empty store that owns these slots, without prefixes of regions.
     pub fn new(slots: Range<usize>) -> MemoryStore {
+        MemoryStore::placed(slots, Placement::NONE)
+    }
+
+    /// An empty store that owns these slots, and whose records have the slots that a placement says.
+    pub fn placed(slots: Range<usize>, placement: Placement) -> MemoryStore {
         MemoryStore {
             indexes: (0..slots.len()).map(|_| Index::default()).collect(),
             slab: Slab::default(),
@@ -74,6 +80,7 @@ impl MemoryStore {
             locked: 0,
             cleared: Vec::new(),
             generations: Generations::default(),
+            placement,
             slots,
         }
     }
@@ -161,7 +168,7 @@ impl MemoryStore {
             let index = self.index_at(hash.slot(), as_of);
             index.is_some_and(|index| index.find(hash.tag(), |other| other == id).is_some())
         };
-        self.generations.is_idle() || is_its(self.slab.get(id).hash())
+        self.generations.is_idle() || is_its(self.slab.get(id).hash(&self.placement))
     }
 
     /// The earliest epoch as of which anybody may ask for records.
@@ -212,6 +219,7 @@ struct Change<'a> {
     kept: bool,
     /// The sums of the record's slot, if that came of late.
     sums: Option<&'a mut Sums>,
+    placement: &'a Placement,
 }
 
 impl Drop for Change<'_> {
@@ -221,7 +229,7 @@ impl Drop for Change<'_> {
             let is_present = self.record.cell.value.is_some();
             debug_assert!(is_present || self.record.cell == Cell::ABSENT, "an absent record expires");
             self.record.version = if is_present { self.version } else { Gsn::NONE };
-            self.totals.exchange(self.id, self.record, self.before);
+            self.totals.exchange(self.id, self.record, self.before, self.placement);
         } else if self.kept {
             self.versions.undo_push();
         }
@@ -232,6 +240,11 @@ impl Drop for Change<'_> {
 }
 
 impl RecordStore for MemoryStore {
+    #[inline]
+    fn placement(&self) -> &Placement {
+        &self.placement
+    }
+
     #[inline]
     fn find(&self, db: Db, key: &[u8], hash: KeyHash) -> Option<RecordId> {
         self.indexes[self.index_of(hash)].find(hash.tag(), |id| self.slab.get(id).is(db, key))
@@ -284,8 +297,9 @@ impl RecordStore for MemoryStore {
     fn is_of(&self, id: RecordId, db: Db, key: &[u8]) -> bool {
         // There is a place for each number that was ever given, unless all were cleared together.
         let is_present = |record: &Record| {
-            let index = &self.indexes[self.index_of(record.hash())];
-            self.generations.is_idle() || index.find(record.hash().tag(), |other| other == id).is_some()
+            let index = &self.indexes[self.index_of(record.hash(&self.placement))];
+            self.generations.is_idle()
+                || index.find(record.hash(&self.placement).tag(), |other| other == id).is_some()
         };
         self.slab.find(id).is_some_and(|record| record.is(db, key) && is_present(record))
     }
@@ -299,7 +313,7 @@ impl RecordStore for MemoryStore {
             && !self.versions.release_later(id)
             && self.zigzag.before(id).is_none()
         {
-            let hash = record.hash();
+            let hash = record.hash(&self.placement);
             let (before, after) = match self.generations.remove(hash.slot(), hash.tag(), id) {
                 Some(resized) => resized,
                 None => {
@@ -377,7 +391,7 @@ impl RecordStore for MemoryStore {
     fn take_in(&mut self, id: RecordId, cell: Cell, version: Gsn, by: Epoch) {
         self.arrived = self.arrived.max(by);
         let record = self.slab.get(id);
-        if self.zigzag.wants_absence(by, id, record) {
+        if self.zigzag.wants_absence(by, id, record, &self.placement) {
             self.zigzag.put(id, Cell::ABSENT, Gsn::NONE);
         }
         self.change(id, by, version, |place, changed| {
@@ -553,23 +567,25 @@ impl MemoryStore {
         version: Gsn,
         change: impl FnOnce(&mut Cell, &mut bool) -> R,
     ) -> R {
-        let record = self.slab.get_mut(id);
+        let (record, placement) = (self.slab.get_mut(id), &self.placement);
         if let Some(copying) = &mut self.generations.copying {
-            copying.note(record);
+            copying.note(record, placement);
         }
-        let sums = self.generations.discount(record);
+        let sums = self.generations.discount(record, placement);
         let before = Share::of(record);
         let versions = &mut self.versions;
         // Before it is known whether anything will change: what changes is the content itself, in place.
-        let kept = versions.wants(by, id, record);
+        let kept = versions.wants(by, id, record, placement);
         if kept {
             versions.push_copy(id, record, by);
         }
-        if self.zigzag.wants(by, id, record) {
+        if self.zigzag.wants(by, id, record, placement) {
             self.zigzag.put(id, record.cell.clone(), record.version);
         }
         let totals = &mut self.totals;
-        let mut state = Change { id, record, totals, versions, before, version, changed: false, kept, sums };
+        let changed = false;
+        let mut state =
+            Change { id, record, totals, versions, before, version, changed, kept, sums, placement };
         let Change { record, changed, .. } = &mut state;
         change(&mut record.cell, changed)
     }
@@ -628,7 +644,7 @@ impl MemoryStore {
 
     /// Adds a placeholder for a key that has no record.
     fn reserve(&mut self, db: Db, key: &[u8], hash: KeyHash) -> RecordId {
-        debug_assert_eq!(hash, KeyHash::of_record(db, key));
+        debug_assert_eq!(hash, self.placement.hash_of_record(db, key), "a hash by another placement");
         let id = self.slab.add(db, key);
         self.totals.key_bytes += self.slab.get(id).key_heap_bytes() as u64;
         let index = self.index_of(hash);

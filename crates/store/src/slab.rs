@@ -4,7 +4,7 @@
 //! a long key: key, lock word, version and the cell's header (calvin.md, section 9). A chunk is filled as it
 //! is needed and never copied, so adding a record costs the same at a thousand and at a hundred million.
 
-use ordain_model::{Cell, Db, Gsn, KeyHash};
+use ordain_model::{Cell, Db, Gsn, KeyHash, Placement};
 
 use crate::RecordId;
 use crate::fetch::fetch_bytes;
@@ -161,8 +161,8 @@ impl Record {
     }
 
     /// Hashes the key anew: it is not kept, and asked for only when a record goes or its expiry changes.
-    pub(crate) fn hash(&self) -> KeyHash {
-        KeyHash::of_record(self.db(), self.key())
+    pub(crate) fn hash(&self, placement: &Placement) -> KeyHash {
+        placement.hash_of_record(self.db(), self.key())
     }
 
     /// Bytes that the key holds beside the record.

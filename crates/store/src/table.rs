@@ -8,7 +8,7 @@
 use std::ops::Range;
 
 use ordain_model::table::{Expiring, Piece, weight};
-use ordain_model::{Cell, Db, Digest, Epoch, Gsn, Millis, Position, Table};
+use ordain_model::{Cell, Db, Digest, Epoch, Gsn, Millis, Placement, Position, Table};
 
 use crate::handover::Handover;
 use crate::memory::MemoryStore;
@@ -63,7 +63,8 @@ impl Table for TableMut<'_> {
         if self.store.clear_together(goes) || self.store.end_together(goes, self.version.epoch()) {
             return;
         }
-        let MemoryStore { indexes, slab, totals, versions, zigzag, generations, .. } = &mut *self.store;
+        let MemoryStore { indexes, slab, totals, versions, zigzag, generations, placement, .. } =
+            &mut *self.store;
         let epoch = self.version.epoch();
         for (slot, index) in indexes.iter_mut().enumerate() {
             let before = index.bytes();
@@ -73,9 +74,9 @@ impl Table for TableMut<'_> {
                     return true;
                 }
                 if let Some(size) = Size::of(record) {
-                    generations.discount(record);
+                    generations.discount(record, placement);
                     totals.clear_one(slot, size);
-                    empty(versions, zigzag, epoch, id, record);
+                    empty((versions, zigzag, placement), epoch, id, record);
                 }
                 let stays = record.lock() != 0 || versions.release_later(id) || zigzag.before(id).is_some();
                 if !stays {
@@ -113,14 +114,14 @@ impl Table for TableMut<'_> {
         let store = &mut *self.store;
         let epoch = self.version.epoch();
         for &id in &expired {
-            let record = store.slab.get_mut(id);
+            let (record, placement) = (store.slab.get_mut(id), &store.placement);
             if let Some(copying) = &mut store.generations.copying {
-                copying.note(record);
+                copying.note(record, placement);
             }
-            store.generations.discount(record);
+            store.generations.discount(record, placement);
             let before = Share::of(record);
-            empty(&mut store.versions, &mut store.zigzag, epoch, id, record);
-            store.totals.exchange(id, record, before);
+            empty((&mut store.versions, &mut store.zigzag, placement), epoch, id, record);
+            store.totals.exchange(id, record, before, placement);
             store.release_if_absent(id);
         }
         expired.len() as u64
@@ -128,9 +129,14 @@ impl Table for TableMut<'_> {
 }
 
 /// Takes a record's content away, to where older ones are kept if need be.
-fn empty(versions: &mut Versions, zigzag: &mut ZigZag, by: Epoch, id: RecordId, record: &mut Record) {
-    let kept = versions.wants(by, id, record);
-    if zigzag.wants(by, id, record) {
+fn empty(
+    (versions, zigzag, placement): (&mut Versions, &mut ZigZag, &Placement),
+    by: Epoch,
+    id: RecordId,
+    record: &mut Record,
+) {
+    let kept = versions.wants(by, id, record, placement);
+    if zigzag.wants(by, id, record, placement) {
         let cell = if kept { record.cell.clone() } else { std::mem::take(&mut record.cell) };
         zigzag.put(id, cell, record.version);
     }
@@ -185,7 +191,7 @@ impl TableMut<'_> {
             }
             None => {
                 let key = record.key().to_vec();
-                let hash = record.hash();
+                let hash = record.hash(&store.placement);
                 let (cell, _) = store.take(id, self.version);
                 let other = store.find_or_reserve(there, &key, hash);
                 store.put_back(other, cell, self.version);

@@ -7,7 +7,7 @@
 
 use ordain_model::table::Expiring;
 use ordain_model::value::{name_hash, named_hash};
-use ordain_model::{Db, Digest, Expiry};
+use ordain_model::{Db, Digest, Expiry, Placement};
 
 use crate::RecordId;
 use crate::fetch::fetch;
@@ -179,7 +179,13 @@ impl Totals {
 
     /// The content of a record has changed.
     #[inline]
-    pub(crate) fn exchange(&mut self, id: RecordId, record: &mut Record, before: Share) {
+    pub(crate) fn exchange(
+        &mut self,
+        id: RecordId,
+        record: &mut Record,
+        before: Share,
+        placement: &Placement,
+    ) {
         // Mostly it is as large as it was, and was noted before if that is done here.
         let is_as_large = before.size.is_some() && before.size == Size::of(record);
         match before.hashes {
@@ -188,7 +194,7 @@ impl Totals {
                 let change = named_hash_of(Some(name), record).unwrap_or_default().wrapping_sub(hash);
                 self.add(record.db(), change);
             }
-            _ => self.exchange_all(id, record, before),
+            _ => self.exchange_all(id, record, before, placement),
         }
     }
 
@@ -201,7 +207,7 @@ impl Totals {
     }
 
     #[inline(never)]
-    fn exchange_all(&mut self, id: RecordId, record: &mut Record, before: Share) {
+    fn exchange_all(&mut self, id: RecordId, record: &mut Record, before: Share, placement: &Placement) {
         let after = Size::of(record);
         if let Some((_, hash)) = before.hashes {
             self.add(record.db(), hash.wrapping_neg());
@@ -231,7 +237,7 @@ impl Totals {
             sum.at_sum_ms = sum.at_sum_ms + u128::from(to) - u128::from(from);
         }
         if (from != 0) != (to != 0) {
-            let expiring = &mut self.expiring[record.hash().slot() - self.first_slot];
+            let expiring = &mut self.expiring[record.hash(placement).slot() - self.first_slot];
             if to != 0 { *expiring += 1 } else { *expiring -= 1 }
         }
     }

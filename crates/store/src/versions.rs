@@ -15,7 +15,7 @@
 
 use std::ops::Range;
 
-use ordain_model::{Cell, Epoch, Gsn, Value};
+use ordain_model::{Cell, Epoch, Gsn, Placement, Value};
 
 use crate::buckets::Buckets;
 use crate::fetch::{fetch, fetch_bytes};
@@ -85,17 +85,17 @@ impl Versions {
     /// Whether what a change by this epoch replaces is needed. The first question, which is all that is ever asked
     /// while nobody reads past states.
     #[inline]
-    pub(crate) fn wants(&self, by: Epoch, id: RecordId, record: &Record) -> bool {
-        by > self.needless && self.needs(by, id, record)
+    pub(crate) fn wants(&self, by: Epoch, id: RecordId, record: &Record, placement: &Placement) -> bool {
+        by > self.needless && self.needs(by, id, record, placement)
     }
 
     /// Whether there is a state to be shown in which the record has the content that it has now: since it was written
     /// or restored, and before epoch `by`.
-    fn needs(&self, by: Epoch, id: RecordId, record: &Record) -> bool {
+    fn needs(&self, by: Epoch, id: RecordId, record: &Record, placement: &Placement) -> bool {
         let written = record.version.epoch();
         let Keep { since, cut, given } = self.keep;
-        let is_in_cut =
-            |cut: &Epoch| (written..by).contains(cut) && (given.0 == 0 || record.hash().position() >= given);
+        let is_given = || given.0 > 0 && record.hash(placement).position() < given;
+        let is_in_cut = |cut: &Epoch| (written..by).contains(cut) && !is_given();
         let (since, cut) = (since.is_some_and(|since| since < by), cut.filter(is_in_cut));
         // Of an epoch only the first change counts: it may have been undone, or have deleted the record. To restore
         // that is no change either; `by` is an earlier epoch then, of which the mark says nothing.

@@ -25,7 +25,7 @@
 
 use std::ops::Range;
 
-use ordain_model::{Cell, Epoch, Gsn, Position};
+use ordain_model::{Cell, Epoch, Gsn, Placement, Position};
 
 use crate::RecordId;
 use crate::slab::Record;
@@ -108,22 +108,28 @@ impl ZigZag {
 
     /// Whether a change by this epoch is to leave the record's content as its before.
     #[inline]
-    pub(crate) fn wants(&self, by: Epoch, id: RecordId, record: &Record) -> bool {
-        by > self.point && self.needs(id, record)
+    pub(crate) fn wants(&self, by: Epoch, id: RecordId, record: &Record, placement: &Placement) -> bool {
+        by > self.point && self.needs(id, record, placement)
     }
 
     /// What is absent was so at the point, or has a before; so was what a later epoch has written.
-    fn needs(&self, id: RecordId, record: &Record) -> bool {
+    fn needs(&self, id: RecordId, record: &Record, placement: &Placement) -> bool {
         record.cell.value.is_some()
             && record.version.epoch() <= self.point
             && self.before(id).is_none()
-            && record.hash().position() >= self.captured
+            && record.hash(placement).position() >= self.captured
     }
 
     /// Whether it is to be noted of a record that comes in from another store in this epoch, with an older version, that it
     /// was not here at the point.
-    pub(crate) fn wants_absence(&self, by: Epoch, id: RecordId, record: &Record) -> bool {
-        by > self.point && self.before(id).is_none() && record.hash().position() >= self.captured
+    pub(crate) fn wants_absence(
+        &self,
+        by: Epoch,
+        id: RecordId,
+        record: &Record,
+        placement: &Placement,
+    ) -> bool {
+        by > self.point && self.before(id).is_none() && record.hash(placement).position() >= self.captured
     }
 
     /// Keeps a before.

@@ -30,6 +30,7 @@ fn owner() -> Owner {
         engine: "calvin".into(),
         layout: 1,
         starts: vec![0],
+        regions: Vec::new(),
         partition: 0,
         replication: "none".into(),
     }

@@ -21,7 +21,6 @@ use std::collections::BTreeSet;
 use std::sync::Arc;
 
 use ordain_model::args::Arg;
-use ordain_model::key::KeyHash;
 use ordain_model::plan::Planner;
 use ordain_model::procedure::{FragmentContext, Procedure, Registry, ReplyContext, Target};
 use ordain_model::table_procedure::{TableProcedure, any_args, ok_reply};
@@ -229,7 +228,7 @@ fn plan_compute(
         }
     }
     let near = words.take(count).next().map_or(near, |key| key.bytes);
-    planner.compute(code, KeyHash::of(near))?;
+    planner.compute(code, planner.hash_of(near))?;
     script.into_iter().chain(shipped).for_each(|slot| planner.input(slot));
     Ok(())
 }
@@ -379,7 +378,7 @@ fn plan_note(
     if body.len() <= SMALL_SOURCE_MAX {
         return planner.key_in(Db::SCRIPTS, note, Access::Write, sha).map(drop);
     }
-    let checked = planner.compute_alone(check, KeyHash::of(sha.bytes))?;
+    let checked = planner.compute_alone(check, planner.hash_of(sha.bytes))?;
     planner.silent();
     planner.key_in(Db::SCRIPTS, note, Access::Write, sha)?;
     planner.input(checked);

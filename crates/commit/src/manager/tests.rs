@@ -2,7 +2,7 @@
 
 use ordain_model::system::{self, READ, read_args};
 use ordain_model::{
-    Abort, ArgsBuilder, Backoff, Call, Cell, Chunk, ChunkNo, Db, GatewayId, KeyHash, Layout, OutcomeStatus,
+    Abort, ArgsBuilder, Backoff, Call, Cell, Chunk, ChunkNo, Db, GatewayId, Layout, OutcomeStatus,
     PartitionId, Registry, RequestNo, SessionId, Value,
 };
 
@@ -97,7 +97,7 @@ impl Bench {
 
     /// Submits a read of the other partition.
     fn submit(&mut self, number: u64) -> Vec<Message> {
-        let of_other = |key: &String| self.layout.partition_of(KeyHash::of(key.as_bytes()).slot()) == OTHER;
+        let of_other = |key: &String| self.layout.region_of(key.as_bytes()) == OTHER;
         let key = (0..).map(|n| n.to_string()).find(of_other).unwrap();
         let mut chunk = Chunk::new(GatewayId::of(0, 0), ChunkNo(number)).in_cluster(0, self.layout.clone());
         let call = Call::new(READ, Db(0));
@@ -207,7 +207,7 @@ fn who_begins_to_lead_knows_what_its_log_was_answered_for() {
 fn the_node_itself_hands_out_tokens_and_passes_on_what_came_with_them() {
     let mut bench = Bench::new();
     let _ = bench.leads(5);
-    let of_other = |key: &String| bench.layout.partition_of(KeyHash::of(key.as_bytes()).slot()) == OTHER;
+    let of_other = |key: &String| bench.layout.region_of(key.as_bytes()) == OTHER;
     let key = (0..).map(|n| n.to_string()).find(of_other).unwrap();
     let mut chunk = Chunk::new(GatewayId::of(0, 0), ChunkNo(0)).in_cluster(0, bench.layout.clone());
     chunk.push(&bench.registry, Call::new(system::SEEN, Db(0)), |_| {}).unwrap();

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use ordain_checkpoint::{CheckpointError, Found};
 use ordain_family::{Keep, NodeSettings, Roles, Storage};
 use ordain_log::Recovered;
-use ordain_model::{Epoch, PartitionId, Registry};
+use ordain_model::{Epoch, PartitionId, Placement, Registry};
 use ordain_replication::{
     CheckpointSettings, Checkpointer, StorageError, StorageLog, StorageLogSettings, StorageMode,
     StorageReader, StorageReaderSettings, StorageReplica, StorageReplicaSettings,
@@ -26,6 +26,11 @@ pub fn is_early(settings: &NodeSettings) -> bool {
     settings.topology.has_storage() && settings.options.is_on(&EARLY_APPLY)
 }
 
+/// The placement of keys, with which entries are read.
+fn placement_of(settings: &NodeSettings) -> Arc<Placement> {
+    Arc::new(settings.topology.layout.placement().clone())
+}
+
 /// The log of a database server whose state is that at a place.
 pub fn log(settings: &NodeSettings, begun: Epoch) -> Result<StorageLog<Entries, Message>, StorageError> {
     let (topology, region) = (&settings.topology, settings.partition());
@@ -43,7 +48,7 @@ pub fn log(settings: &NodeSettings, begun: Epoch) -> Result<StorageLog<Entries, 
         bugs: settings.bugs,
         ..StorageLogSettings::new(settings.at(LOG), servers, replicas)
     };
-    StorageLog::new(log_settings, Arc::new(()), ends(settings))
+    StorageLog::new(log_settings, placement_of(settings), ends(settings))
 }
 
 /// The regions that a database server sees from elsewhere.
@@ -87,7 +92,10 @@ pub fn views(settings: &NodeSettings, registry: &Arc<Registry>) -> Roles<Message
             sinks: vec![view, settings.at(PROXY)],
         };
         roles.push((view.role, Box::new(participant)));
-        roles.push((reader.role, Box::new(StorageReader::<Entries, Message>::new(reading, Arc::new(())))));
+        roles.push((
+            reader.role,
+            Box::new(StorageReader::<Entries, Message>::new(reading, placement_of(settings))),
+        ));
         regions.push(Region { region, storage });
     }
     if !regions.is_empty() {
@@ -118,8 +126,9 @@ pub fn open_replica(
     mut visit: impl FnMut(Arc<Entry>) -> Result<(), String>,
 ) -> Result<(StorageReplica<Arc<Entry>, Message>, Recovered), StorageError> {
     let of_replica = replica_settings(settings, executed);
+    let placement = settings.topology.layout.placement();
     StorageReplica::open_showing(directory, settings.log_config(), of_replica, |term, bytes| {
-        visit(decoded(term, bytes)?)
+        visit(decoded(placement, term, bytes)?)
     })
 }
 

@@ -3,7 +3,7 @@
 use std::ops::Range;
 use std::sync::Arc;
 
-use ordain_model::{KeyHash, Layout, PartitionId};
+use ordain_model::{KeyHash, Layout, PartitionId, Placement};
 
 /// See the module. Shards of one partition, in a row.
 #[derive(Clone, Debug)]
@@ -37,6 +37,11 @@ impl Holding {
     /// The number of partitions that there are.
     pub fn partitions(&self) -> u16 {
         self.layout.partitions()
+    }
+
+    /// The placement of keys.
+    pub fn placement(&self) -> &Placement {
+        self.layout.placement()
     }
 
     /// The slots of the records.

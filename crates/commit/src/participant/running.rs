@@ -7,7 +7,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
-use ordain_execution::{Computed, InWorkspace, InputSlots, Long, Step, Workspace, Write};
+use ordain_execution::{Computed, Held, InWorkspace, InputSlots, Long, Step, Workspace, Write};
 use ordain_model::serial::key_of;
 use ordain_model::{
     Abort, Access as FragmentAccess, Cell, Chunk, Computations, Db, Epoch, Fragment, Gsn, KeyHash, Millis,
@@ -710,9 +710,11 @@ impl Participant {
             return Err(away.leave(who, long));
         }
         for held in shipped.held.into_iter().filter(|held| held.changed) {
+            let Held { db, key, cell, .. } = held;
+            let hash = fragments[held.slot.0 as usize].hash;
             match is_here(held.slot) {
-                true => records.put(held.db, held.key, fragments[held.slot.0 as usize].hash, held.cell),
-                false => job.returned.push(Write::new(held.db, held.key.to_vec(), held.cell)),
+                true => records.put(db, key, hash, cell),
+                false => job.returned.push(Write { db, key: key.to_vec(), hash, cell }),
             }
         }
         Ok(ran)
@@ -741,9 +743,10 @@ impl Participant {
         for (slot, cell, _) in computed.into_iter().filter(|(_, _, changed)| *changed) {
             let fragment = &fragments[slot.0 as usize];
             let key = key_of(chunk.args(txn), fragment).bytes;
-            match self.holding.has(fragment.hash) {
-                true => records.put(fragment.db, key, fragment.hash, cell),
-                false => job.returned.push(Write::new(fragment.db, key.to_vec(), cell)),
+            let Fragment { db, hash, .. } = *fragment;
+            match self.holding.has(hash) {
+                true => records.put(db, key, hash, cell),
+                false => job.returned.push(Write { db, key: key.to_vec(), hash, cell }),
             }
         }
         let failed = self.ran(&mut attempt, &mut job, &fragments[n], answer, result).err();

@@ -2,7 +2,7 @@
 
 use ordain_execution::{Committed, Placed, Visit, digest_of, walk_overlaid};
 use ordain_model::table::Table as _;
-use ordain_model::{Cell, Db, Digest, Epoch, Gsn, KeyHash, Position};
+use ordain_model::{Cell, Db, Digest, Epoch, Gsn, KeyHash, Placement, Position};
 use ordain_store::{MemoryStore, RecordId, RecordStore};
 
 use crate::concurrency::ConcurrencyControl;
@@ -22,11 +22,12 @@ pub(super) struct Seen<'a> {
 impl Seen<'_> {
     /// The records of a database that show another content than the newest, in canonical order.
     fn replaced(&self, db: Db, from: Position) -> Vec<(Position, &[u8], RecordId, &Cell)> {
+        let placement = RecordStore::placement(self.store);
         let all = self.control.replaced(self.reader).into_iter();
         let mut placed: Vec<_> = all
             .map(|(record, cell)| (self.store.key(record), record, cell))
             .filter(|((of, _), ..)| *of == db)
-            .map(|((_, key), record, cell)| (KeyHash::of_record(db, key).position(), key, record, cell))
+            .map(|((_, key), record, cell)| (placement.hash_of_record(db, key).position(), key, record, cell))
             .filter(|(position, ..)| *position >= from)
             .collect();
         placed.sort_unstable_by(|(at, key, ..), (other, next, ..)| (at, key).cmp(&(other, next)));
@@ -43,6 +44,10 @@ impl Committed for Seen<'_> {
         };
         let newest = || (self.store.cell(record), self.store.version(record));
         Some(self.control.seen(self.store, record, self.reader).unwrap_or_else(newest))
+    }
+
+    fn placement(&self) -> &Placement {
+        RecordStore::placement(self.store)
     }
 
     fn count(&self, db: Db) -> u64 {

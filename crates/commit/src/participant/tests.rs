@@ -78,7 +78,10 @@ fn installed(takes: Snapshots) -> (Vec<Installed>, Option<Value>) {
     let child = child_key(b"p", b"c");
     let commit = |number, db, key: &[u8], text| {
         let attempt = AttemptId { transaction: TransactionId { home: lead, number }, attempt: 1 };
-        let (view, writes) = (View::of(Seen::NOTHING), vec![Write::new(db, key.to_vec(), cell(text))]);
+        let (view, writes) = (
+            View::of(Seen::NOTHING),
+            vec![Write::new(&ordain_model::Placement::NONE, db, key.to_vec(), cell(text))],
+        );
         Content::Commit(Commit { attempt, view, writes, ..Commit::default() })
     };
     let contents =

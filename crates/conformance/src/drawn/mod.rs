@@ -11,6 +11,8 @@ use std::fmt;
 
 pub use forms::draw;
 
+use ordain_model::Layout;
+
 use crate::conversation::{CONNECTIONS, Conversation};
 use crate::reference::Server;
 use crate::reply::{self, quoted};
@@ -70,7 +72,7 @@ impl Program {
     /// The first difference, or what breaks in the subject.
     pub fn compare(&self, subject: &mut dyn Subject) -> Result<(), Difference> {
         let has_digests = subject.traits().can.has_digests;
-        let mut reference = Server::new(0);
+        let mut reference = Server::placed(0, &subject.layout());
         let (mut real, mut model) = (Conversation::new(subject), Conversation::new(&mut reference));
         let at = |step: usize| move |text: String| Difference { step, text };
         if self.speaks_resp3 {
@@ -103,9 +105,9 @@ impl Program {
         Ok(())
     }
 
-    /// The program as a transcript, with the reference's replies.
-    pub fn transcript(&self) -> String {
-        let mut reference = Server::new(0);
+    /// The program as a transcript, with the reference's replies for records that are placed as in a layout.
+    pub fn transcript(&self, layout: &Layout) -> String {
+        let mut reference = Server::placed(0, layout);
         let mut talk = Conversation::new(&mut reference);
         let mut text = String::new();
         if self.speaks_resp3 && talk.speak_resp3().is_ok() {
@@ -196,7 +198,7 @@ pub fn hold(
         let Err(difference) = program.compare(&mut *subject) else { continue };
         let fails = |program: &Program| program.compare(&mut *fresh()).err();
         let (program, difference) = shrink::shrink(program, difference, &fails);
-        return Err(format!("seed {seed}, {difference}\n\n{}", program.transcript()));
+        return Err(format!("seed {seed}, {difference}\n\n{}", program.transcript(&subject.layout())));
     }
     Ok(())
 }

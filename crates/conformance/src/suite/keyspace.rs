@@ -14,7 +14,8 @@ const KEYS: usize = 150;
 /// # Errors
 /// What is not seen, is seen twice, or is not as the reference has it.
 pub fn keyspace(shape: &Shape) -> Result<(), String> {
-    let (mut subject, mut reference) = (shape.open(), Server::new(0));
+    let mut subject = shape.open();
+    let mut reference = Server::placed(0, &subject.layout());
     let mut real = Conversation::new(&mut *subject);
     let mut model = Conversation::new(&mut reference);
     let mut fill: Vec<String> = vec!["MSET".to_owned()];

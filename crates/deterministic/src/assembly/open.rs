@@ -10,7 +10,7 @@ use crate::shard::{self, LockManager, ShardMessage};
 use ordain_checkpoint::{CheckpointError, Header, Item, Totals};
 use ordain_family::{Keep, Notice, Opened, Replication, Roles};
 use ordain_log::{LogConfig, LogError, LogWriter, Recovered, Space};
-use ordain_model::{Batch, Digest, Epoch, Gsn, KeyHash, Registry};
+use ordain_model::{Batch, Digest, Epoch, Gsn, Registry};
 use ordain_replication::{
     ConfigurationEntry, ConfigurationService, Decision, Decisions, EntryType as _, GroupError, GroupJournal,
     GroupLog, GroupSettings, Index, InputLog, LogSettings, NeedsCheckpoint, Waiting, resume_after,
@@ -280,7 +280,7 @@ impl Assembly {
                     shards.iter_mut().for_each(|shard| shard.begin_under(&map));
                 }
                 Item::Record { db, key, cell, version } => {
-                    let owner = layout.shard_of(KeyHash::of_record(db, key).slot());
+                    let owner = layout.shard_of_key(db, key);
                     let shard = shards.get_mut(owner.wrapping_sub(first));
                     shard.ok_or("a record of another partition")?.restore(db, key, cell, version);
                 }

@@ -271,7 +271,8 @@ impl Plan<'_> {
         let (places, settings) = (self.shard_places(), self.shard_settings());
         let stopwatches = self.stopwatches.iter().cloned().map(Some).chain(std::iter::repeat(None));
         let shards = self.layout().shards_of(self.partition()).zip(stopwatches).map(|(number, stopwatch)| {
-            let store = MemoryStore::new(self.layout().slots_of_shard(number));
+            let layout = self.layout();
+            let store = MemoryStore::placed(layout.slots_of_shard(number), layout.placement().clone());
             let role = self.shards()[number].role;
             // Members that agree on every batch before they execute it execute the same; a primary may have executed what
             // is lost with it.

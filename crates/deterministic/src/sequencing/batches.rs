@@ -60,8 +60,7 @@ impl EntryType for Batches {
 #[cfg(test)]
 mod tests {
     use ordain_model::{
-        Call, Cell, Chunk, ChunkNo, Db, GatewayId, Gsn, KeyHash, Layout, Layouts, Millis, Placed, Value,
-        system,
+        Call, Cell, Chunk, ChunkNo, Db, GatewayId, Gsn, Layout, Layouts, Millis, Placed, Value, system,
     };
     use proptest::prelude::*;
 
@@ -79,7 +78,7 @@ mod tests {
 
     fn key_of(partition: u16) -> Vec<u8> {
         let layout = Layout::even(3, 1).unwrap();
-        let is_there = |key: &Vec<u8>| layout.partition_of(KeyHash::of(key).slot()) == PartitionId(partition);
+        let is_there = |key: &Vec<u8>| layout.region_of(key) == PartitionId(partition);
         (0u32..).map(|n| n.to_le_bytes().to_vec()).find(is_there).unwrap()
     }
 

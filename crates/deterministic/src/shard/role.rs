@@ -40,6 +40,9 @@ pub struct Shard<S> {
 
 impl Shard<MemoryStore> {
     /// Makes shard `number` of a replica, with the records of `store`.
+    ///
+    /// # Panics
+    /// If registry, layout and store have different placements: a mistake in the program.
     pub fn new(
         number: usize,
         places: Places,
@@ -47,6 +50,9 @@ impl Shard<MemoryStore> {
         registry: Arc<Registry>,
         store: MemoryStore,
     ) -> Shard<MemoryStore> {
+        let placement = places.layout.placement();
+        assert_eq!(registry.placement(), placement, "transactions are planned by another placement");
+        assert_eq!(store.placement(), placement, "records are hashed by another placement");
         let scheduler = (settings.scheduling.scheduler)();
         Shard { core: Core::new(number, places, settings, registry, store), scheduler }
     }

@@ -82,7 +82,7 @@ impl NodeLockManager {
             by_gsn: BTreeMap::new(),
             has_barrier: false,
             locks: LockTable::default(),
-            table: MemoryStore::new(0..SLOTS),
+            table: MemoryStore::placed(0..SLOTS, places.layout.placement().clone()),
             counts: Counts::default(),
         }
     }

@@ -12,8 +12,8 @@ use ordain_family::{Family as _, NodeSettings, Opened as _, Services, places};
 use ordain_gateway::Gateway;
 use ordain_log::MemoryDirectory;
 use ordain_model::{
-    Call, Chunk, ChunkNo, Datum, DigestSpan, Front, GatewayId, KeyHash, Layout, Micros, Options,
-    OutcomeStatus, PartitionId, ProcedureId, Registry, RequestNo, SessionId, Stamp, Token, View, system,
+    Call, Chunk, ChunkNo, Datum, DigestSpan, Front, GatewayId, Layout, Micros, Options, OutcomeStatus,
+    PartitionId, ProcedureId, Registry, RequestNo, SessionId, Stamp, Token, View, system,
 };
 use ordain_replication::Log;
 use ordain_role::{
@@ -374,17 +374,14 @@ impl World {
     /// The number of a list of a partition, each time another one.
     pub fn list_in(&self, partition: usize, nth: usize) -> u64 {
         let layout = &self.settings.topology.layout;
-        let is_there = |list: &u64| {
-            usize::from(layout.partition_of(KeyHash::of(&append::key(*list)).slot()).0) == partition
-        };
+        let is_there = |list: &u64| usize::from(layout.region_of(&append::key(*list)).0) == partition;
         (0..).filter(is_there).nth(nth).expect("every partition has slots")
     }
 
     /// A key of a partition, for each number another one.
     pub fn key_in(&self, partition: usize, nth: usize) -> Vec<u8> {
         let layout = &self.settings.topology.layout;
-        let is_there =
-            |key: &Vec<u8>| usize::from(layout.partition_of(KeyHash::of(key).slot()).0) == partition;
+        let is_there = |key: &Vec<u8>| usize::from(layout.region_of(key).0) == partition;
         let mut keys = (0..).map(|n| format!("key{n}").into_bytes()).filter(is_there);
         keys.nth(nth).expect("every partition has slots")
     }
@@ -637,7 +634,7 @@ impl World {
         let mut orders = BTreeMap::new();
         for list in lists {
             let layout = &self.settings.topology.layout;
-            let partition = layout.partition_of(KeyHash::of(&append::key(list)).slot());
+            let partition = layout.region_of(&append::key(list));
             let door = self.led_by(usize::from(partition.0));
             // An update, so that it is answered also where no leader can prove that it leads.
             let ticket = self.ask(door, &[Do::Read(list), Do::Append(list)]);

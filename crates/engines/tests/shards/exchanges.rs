@@ -8,8 +8,8 @@ use ordain_deterministic::sequencing::{
 use ordain_deterministic::shard::{Message, ShardMessage};
 use ordain_model::args::encode;
 use ordain_model::{
-    Args, ArgsBuilder, Batch, Call, Chunk, ChunkNo, Epoch, GatewayId, KeyHash, Layout, Layouts, Millis,
-    PartitionId, Placed, Registry,
+    Args, ArgsBuilder, Batch, Call, Chunk, ChunkNo, Epoch, GatewayId, Layout, Layouts, Millis, PartitionId,
+    Placed, Registry,
 };
 use ordain_role::{Address, Bugs, Event, NodeId, Now, Outbox, Role, Topology};
 use ordain_sim::workload::procedures as p;
@@ -71,8 +71,7 @@ impl Desk {
 
     /// A batch with one write that is of partition 0.
     fn batch(&self, partition: u16, epoch: u64, layout: u32) -> Batch {
-        let is_here =
-            |key: &String| self.layout.partition_of(KeyHash::of(key.as_bytes()).slot()) == PartitionId(0);
+        let is_here = |key: &String| self.layout.region_of(key.as_bytes()) == PartitionId(0);
         let key = (0..).map(|i| format!("key {i}")).find(is_here).expect("every partition has slots");
         let gateway = GatewayId::of(partition, 0);
         let mut chunk = Chunk::new(gateway, ChunkNo(epoch)).in_cluster(0, self.layout.clone());

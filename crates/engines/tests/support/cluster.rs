@@ -16,8 +16,8 @@ use ordain_model::args::Args;
 use ordain_model::wire::{Codec as _, Reader};
 use ordain_model::{
     Batch, Call, Cascade, CheckpointMode, Choice, Chunk, ChunkNo, Digest, Epoch, Front, GatewayId, Isolation,
-    KeyHash, Layout, Layouts, Micros, Millis, OutcomeStatus, PartitionId, Placed, ReferenceExecutor,
-    Registry, SessionId,
+    Layout, Layouts, Micros, Millis, OutcomeStatus, PartitionId, Placed, ReferenceExecutor, Registry,
+    SessionId,
 };
 use ordain_replication::Saving;
 use ordain_role::{Address, Event, NodeId, Now, Outbox, Role, TimerId, Work};
@@ -274,14 +274,15 @@ impl Cluster {
             // Transactions rest between all of their fragments.
             settings.fragment_bytes = 0;
         }
-        let store = MemoryStore::new(self.layout.slots_of_shard(number));
+        let layout = &self.layout;
+        let store = MemoryStore::placed(layout.slots_of_shard(number), layout.placement().clone());
         let shard = Shard::new(number, places, settings, self.registry.clone(), store);
         if piece > 0 { shard.with_checkpointer(at(CHECKPOINTER)) } else { shard }
     }
 
     /// A key that begins with `name` and lies in a partition.
     pub fn key_in(&self, name: &str, partition: usize) -> Vec<u8> {
-        let owner = |key: &[u8]| usize::from(self.layout.partition_of(KeyHash::of(key).slot()).0);
+        let owner = |key: &[u8]| usize::from(self.layout.region_of(key).0);
         let mut keys = (0u32..).map(|i| format!("{name}{i}").into_bytes());
         keys.find(|key| owner(key) == partition).expect("every partition has slots")
     }

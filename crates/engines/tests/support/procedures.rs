@@ -71,7 +71,7 @@ impl Procedure for Long {
         if how == b"2" {
             planner.key(1, Access::Write, keys.next().ok_or(ARITY)?)?;
         }
-        let near = keys.last().map_or(KeyHash::default(), |key| KeyHash::of(key.bytes));
+        let near = keys.last().map_or(KeyHash::default(), |key| planner.hash_of(key.bytes));
         let shipped = keys.map(|key| planner.ship(access, key)).collect::<Result<Vec<_>, _>>()?;
         planner.compute(0, near)?;
         if how == b"2" {
@@ -148,7 +148,7 @@ impl Procedure for Gather {
         };
         let shipped_slot = planner.ship(Access::Write, shipped)?;
         let read_slot = planner.key(0, Access::Read, read)?;
-        planner.compute(1, KeyHash::of(read.bytes))?;
+        planner.compute(1, planner.hash_of(read.bytes))?;
         planner.input(shipped_slot);
         planner.input(read_slot);
         Ok(())
@@ -190,7 +190,7 @@ impl Procedure for Peek {
         };
         let written = planner.ship(Access::Write, written)?;
         let read = planner.ship(Access::Read, read)?;
-        planner.compute(0, KeyHash::of(near.bytes))?;
+        planner.compute(0, planner.hash_of(near.bytes))?;
         planner.input(written);
         planner.input(read);
         Ok(())

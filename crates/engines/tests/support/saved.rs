@@ -7,7 +7,7 @@ use std::ops::Range;
 use ordain_checkpoint::{Encoder, Header, Item, Piece, file_name, read};
 use ordain_deterministic::shard::Shard;
 use ordain_log::MemoryDirectory;
-use ordain_model::{Digest, Epoch, KeyHash, Layout};
+use ordain_model::{Digest, Epoch, Layout};
 use ordain_role::{Directory, DiskOp};
 use ordain_store::MemoryStore;
 
@@ -73,7 +73,7 @@ impl Saved {
                     mine.clone().for_each(|shard| shards[shard].begin_under(&map));
                 }
                 Item::Record { db, key, cell, version } => {
-                    let shard = layout.shard_of(KeyHash::of_record(db, key).slot());
+                    let shard = layout.shard_of_key(db, key);
                     shards[shard].restore(db, key, cell, version);
                 }
                 Item::Outcome(outcome) => {

@@ -9,7 +9,7 @@ use std::ops::Range;
 
 use ordain_model::cell::CellMut;
 use ordain_model::table::Table;
-use ordain_model::{Db, Digest, KeyHash, Millis, Position, codec};
+use ordain_model::{Db, Digest, Millis, Position, codec};
 
 use crate::committed::{Committed, Placed, Visit, digest_of, walk_overlaid};
 
@@ -108,11 +108,11 @@ impl<S: Committed> InWorkspace<'_, S> {
 
 impl<S: Committed> Table for InWorkspace<'_, S> {
     fn len(&self, db: Db) -> u64 {
-        let source = self.workspace.sources.of(db);
+        let (source, placement) = (self.workspace.sources.of(db), self.store.placement());
         let mut len = source.map_or(0, |source| self.store.count(source));
         for (_, key, cell) in self.drafts_of(db, Position::default()) {
             let is_committed = |source| {
-                let found = self.store.content(None, source, key, KeyHash::of_record(db, key));
+                let found = self.store.content(None, source, key, placement.hash_of_record(db, key));
                 found.is_some_and(|(cell, _)| cell.value.is_some())
             };
             len -= u64::from(source.is_some_and(is_committed));
@@ -155,7 +155,7 @@ impl<S: Committed> Table for InWorkspace<'_, S> {
             });
         }
         for (db, key) in &expired {
-            let place = self.draft(*db, key, KeyHash::of_record(*db, key));
+            let place = self.draft(*db, key, self.store.placement().hash_of_record(*db, key));
             let draft = self.workspace.drafts.at_mut(place);
             CellMut::new(&mut draft.cell, &mut draft.changed, None).delete();
         }
@@ -166,7 +166,7 @@ impl<S: Committed> Table for InWorkspace<'_, S> {
 #[cfg(test)]
 mod tests {
     use ordain_model::key::SLOTS;
-    use ordain_model::{Cell, Gsn, Value};
+    use ordain_model::{Cell, Gsn, KeyHash, Value};
     use ordain_store::{MemoryStore, RecordStore};
     use proptest::prelude::*;
 

@@ -108,9 +108,7 @@ impl Dispatcher {
 mod tests {
     use std::collections::BTreeMap;
 
-    use ordain_model::{
-        ArgsBuilder, Call, ChunkNo, Db, GatewayId, KeyHash, Layout, PartitionId, Registry, system,
-    };
+    use ordain_model::{ArgsBuilder, Call, ChunkNo, Db, GatewayId, Layout, PartitionId, Registry, system};
     use ordain_role::Topology;
 
     use super::*;
@@ -140,7 +138,7 @@ mod tests {
     fn a_departure_waits_until_its_node_has_been_met_or_for_so_long() {
         let (mut gateway, mut dispatcher) = dispatcher();
         let layout = gateway.layout().clone();
-        let is_there = |key: &Vec<u8>| layout.partition_of(KeyHash::of(key).slot()) == PartitionId(1);
+        let is_there = |key: &Vec<u8>| layout.region_of(key) == PartitionId(1);
         let key = (0u32..).map(|n| n.to_le_bytes().to_vec()).find(is_there).unwrap();
         let ask = |gateway: &mut Gateway, ticket| {
             let read = |args: &mut ArgsBuilder<'_>| system::read_args([(Db(0), &key[..])], args);

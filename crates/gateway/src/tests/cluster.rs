@@ -21,7 +21,7 @@ pub(super) fn in_cluster() -> (Gateway, Arc<Layout>, [Vec<u8>; 3]) {
     let id = GatewayId::of(4, 0);
     let gateway = Gateway::new(id, Arc::new(registry), layout.clone(), place, ChunkNo(1 << 40));
     let keys = [0, 1, 2].map(|partition| {
-        let is_there = |key: &Vec<u8>| layout.partition_of(KeyHash::of(key).slot()) == PartitionId(partition);
+        let is_there = |key: &Vec<u8>| layout.region_of(key) == PartitionId(partition);
         (0u32..).map(|n| n.to_le_bytes().to_vec()).find(is_there).unwrap()
     });
     (gateway, layout, keys)

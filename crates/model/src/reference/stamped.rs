@@ -7,7 +7,6 @@ use super::{Before, Circumstances, Key, MapTable, Record, ReferenceExecutor, Res
 use crate::cell::Cell;
 use crate::chunk::{Chunk, Txn};
 use crate::ids::{Db, Gsn, Millis};
-use crate::key::KeyHash;
 use crate::table::Table;
 
 impl ReferenceExecutor {
@@ -30,7 +29,7 @@ impl ReferenceExecutor {
     pub fn leave(&mut self, db: Db, key: &[u8], cell: Cell, version: Gsn) {
         match cell.value {
             Some(_) => self.put_back(db, key, cell, version),
-            None => _ = self.map.remove(&name(db, key)),
+            None => _ = self.map.remove(&self.name(db, key)),
         }
     }
 
@@ -41,7 +40,7 @@ impl ReferenceExecutor {
 
     /// The record with a name at a time.
     pub fn record(&self, db: Db, key: &[u8], now: Millis) -> &Cell {
-        live(self.map.get(&name(db, key)), now)
+        live(self.map.get(&self.name(db, key)), now)
     }
 
     /// True if a record is another at a time than before.
@@ -56,10 +55,6 @@ impl ReferenceExecutor {
             }
         }
     }
-}
-
-fn name(db: Db, key: &[u8]) -> Key {
-    (KeyHash::of_record(db, key).position(), db, key.to_vec())
 }
 
 fn live(record: Option<&Record>, now: Millis) -> &Cell {

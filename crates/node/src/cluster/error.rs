@@ -83,6 +83,14 @@ pub enum ClusterError {
         /// The number of them.
         partitions: u16,
     },
+    /// The name of a region cannot be shown.
+    #[error(
+        "[[region]] name = {0:?}: a region's name is 1 to {NAME_MAX} printable characters: choose such a name"
+    )]
+    RegionName(String),
+    /// Two regions of one name.
+    #[error("[[region]] name = \"{0}\" is there twice: name the regions apart")]
+    RegionTwice(String),
     /// No such durability.
     #[error("durability = \"{0}\": it is fsync, os or none: choose one of them")]
     Durability(String),

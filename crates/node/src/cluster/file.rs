@@ -23,7 +23,7 @@ use crate::tls::{AuthClients, LinkFiles};
 const CONFIGURATION_SERVICE: u32 = 3;
 /// The shortest secret, bytes: what is shorter can be guessed.
 pub(super) const SECRET_MIN: usize = 16;
-/// The longest name of a cluster.
+/// The longest name of a cluster, or of a region.
 pub(super) const NAME_MAX: usize = 64;
 /// The version of [`Layout`] that a file describes. It rises when slots change hands in a running cluster.
 const LAYOUT_VERSION: u32 = 1;
@@ -158,9 +158,23 @@ pub struct ClusterFile {
     pub options: Given,
     /// TLS between the nodes.
     pub tls: Option<LinkFiles>,
+    /// The regions, one a partition, in the order of the partitions; none: partitions have no names and no prefixes.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub region: Vec<RegionEntry>,
     /// The nodes.
     #[serde(default)]
     pub node: Vec<NodeEntry>,
+}
+
+/// A `[[region]]` of the file: a partition that is the home of the keys with its prefixes.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields, rename_all = "kebab-case")]
+pub struct RegionEntry {
+    /// The name, for people.
+    pub name: String,
+    /// What its keys begin with; the longest prefix in the file counts. Keys without a prefix lie by their hash slots.
+    #[serde(default)]
+    pub prefixes: Vec<String>,
 }
 
 /// A `[[node]]` of the file.
@@ -182,8 +196,8 @@ pub struct NodeEntry {
 
 impl ClusterFile {
     /// The keys that only a cluster's file has.
-    const KEYS: [&'static str; 7] =
-        ["node", "cluster", "partitions", "replicas", "replication", "starts", "secret"];
+    const KEYS: [&'static str; 8] =
+        ["node", "region", "cluster", "partitions", "replicas", "replication", "starts", "secret"];
 
     /// Tells whether a configuration file describes a cluster, and not a node on its own. A file that is not TOML does
     /// not, and is refused when it is read.
@@ -255,7 +269,7 @@ impl ClusterFile {
         if partitions > MAX_SHARDS || self.threads > MAX_SHARDS {
             return Err(LayoutError::Size { partitions, threads: self.threads }.into());
         }
-        Ok(match &self.starts {
+        let layout = match &self.starts {
             None => Layout::even(partitions, self.threads)?,
             Some(starts) if starts.len() == partitions => {
                 Layout::ranges(LAYOUT_VERSION, starts.clone(), self.threads)?
@@ -263,7 +277,26 @@ impl ClusterFile {
             Some(starts) => {
                 return Err(ClusterError::Starts { found: starts.len(), partitions: self.partitions });
             }
-        })
+        };
+        let bytes = |prefix: &String| prefix.clone().into_bytes();
+        let prefixes: Vec<Vec<Vec<u8>>> =
+            self.region.iter().map(|region| region.prefixes.iter().map(bytes).collect()).collect();
+        Ok(if prefixes.is_empty() { layout } else { layout.in_regions(prefixes)? })
+    }
+
+    /// The names of the regions, by partition; none if the partitions are no regions.
+    pub(super) fn regions(&self) -> Result<Vec<String>, ClusterError> {
+        let mut names: Vec<String> = Vec::with_capacity(self.region.len());
+        for RegionEntry { name, .. } in &self.region {
+            if name.is_empty() || name.chars().count() > NAME_MAX || name.chars().any(char::is_control) {
+                return Err(ClusterError::RegionName(name.clone()));
+            }
+            if names.contains(name) {
+                return Err(ClusterError::RegionTwice(name.clone()));
+            }
+            names.push(name.clone());
+        }
+        Ok(names)
     }
 
     /// Checks that there can be a grid of this size; its nodes need not be named yet.
@@ -272,6 +305,7 @@ impl ClusterFile {
     /// Why there cannot.
     pub fn check_grid(&self) -> Result<(), ClusterError> {
         self.layout()?;
+        self.regions()?;
         self.replication()?;
         Ok(())
     }

@@ -79,6 +79,66 @@ fn sizes_have_limits() {
     refused(&file(2, 1, "starts = [1, 5]"), &["partition 0", "slot 1"]);
 }
 
+/// Regions of these names and prefixes.
+fn regions(all: &[(&str, &str)]) -> String {
+    all.iter()
+        .map(|(name, prefixes)| format!("[[region]]\nname = \"{name}\"\nprefixes = [{prefixes}]\n"))
+        .collect()
+}
+
+#[test]
+fn a_key_with_a_prefix_is_at_home_in_its_region() {
+    let head = "starts = [0, 900]\n";
+    let text =
+        file(2, 1, &format!("{head}{}", regions(&[("eu", "\"eu:\", \"é:\""), ("us east", "\"us:\"")])));
+    let config = check(&text).unwrap();
+    assert_eq!(config.regions, ["eu", "us east"]);
+    for n in 0..100 {
+        let home = |prefix: &str| config.layout.region_of(format!("{prefix}{n}").as_bytes());
+        assert_eq!([home("eu:"), home("é:"), home("us:")].map(|home| home.0), [0, 0, 1]);
+    }
+    // One region without a prefix: keys of others lie by their slots.
+    let nameless = check(&file(2, 1, "[[region]]\nname = \"eu\"\n[[region]]\nname = \"us\"\n")).unwrap();
+    assert!(nameless.layout.placement().is_none());
+    let again = ClusterFile::parse(&toml::to_string(&ClusterFile::parse(&text).unwrap()).unwrap()).unwrap();
+    assert_eq!(ClusterConfig::new(&again).unwrap().layout, config.layout);
+    assert!(ClusterFile::is_one("[[region]]\nname = \"eu\""));
+}
+
+#[test]
+fn regions_that_cannot_be_are_refused() {
+    let of = |all: &[(&str, &str)]| file(2, 1, &regions(all));
+    refused(&of(&[("eu", "\"eu:\"")]), &["1 regions for 2 partitions", "one region a partition"]);
+    refused(&of(&[("eu", "\"a\""), ("us", "\"b\""), ("as", "")]), &["3 regions for 2 partitions"]);
+    refused(&of(&[("eu", "\"a\""), ("us", "\"b\", \"a\"")]), &["prefix \"a\"", "twice", "one region"]);
+    refused(&of(&[("eu", "\"\""), ("us", "\"b\"")]), &["empty", "leave it out"]);
+    let long = format!("\"{}\"", "x".repeat(ordain_model::key::MAX_KEY_LEN + 1));
+    refused(&of(&[("eu", &long), ("us", "")]), &["65537 bytes", "shorter"]);
+    let many: Vec<String> = (0..=1024).map(|n| format!("\"{n}:\"")).collect();
+    refused(&of(&[("eu", &many.join(",")), ("us", "")]), &["1025 prefixes", "1024"]);
+    refused(&of(&[("eu", "\"a\""), ("eu", "\"b\"")]), &["\"eu\"", "twice", "apart"]);
+    refused(&of(&[("", "\"a\""), ("us", "\"b\"")]), &["name = \"\"", "printable"]);
+    refused(&of(&[("e\\n", "\"a\""), ("us", "\"b\"")]), &["name = \"e\\n\"", "printable"]);
+    refused(&of(&[(&"n".repeat(65), "\"a\""), ("us", "\"b\"")]), &["1 to 64 printable"]);
+    refused(&of(&[("eu", "\"a\""), ("us", "\"b\"")]).replacen("name", "nmae", 1), &["nmae"]);
+    refused(&of(&[("eu", "\"a\""), ("us", "\"b\"")]).replacen("prefixes", "prefix", 1), &["prefix"]);
+}
+
+#[test]
+fn nodes_agree_on_the_regions() {
+    let of = |all: &[(&str, &str)]| check(&file(2, 1, &regions(all))).unwrap().fingerprint();
+    let plain = check(&file(2, 1, "")).unwrap().fingerprint();
+    let named = of(&[("eu", "\"eu:\""), ("us", "\"us:\"")]);
+    let others = [
+        plain,
+        of(&[("eu", "\"eu:\""), ("us", "")]),
+        of(&[("eu", "\"us:\""), ("us", "\"eu:\"")]),
+        of(&[("eu", "\"eu:\""), ("asia", "\"us:\"")]),
+    ];
+    assert!(others.iter().all(|other| *other != named));
+    assert_eq!(of(&[("eu", "\"b\", \"a\""), ("us", "")]), of(&[("eu", "\"a\", \"b\""), ("us", "")]));
+}
+
 #[test]
 fn every_node_of_the_grid_is_there_once() {
     let text = file(2, 2, "");

@@ -453,7 +453,7 @@ impl Plan<'_, '_> {
     fn resolve(&self, target: &mut Target<'_>) -> Result<BTreeMap<PartitionId, Totals>, RestoreError> {
         let mut committed = BTreeMap::new();
         for source in self.sources.values() {
-            let mut decisions = Restoring::new(self.from);
+            let mut decisions = Restoring::new(self.from, self.layout.placement());
             // Whether all are sound decides what is taken, and of records there are many.
             self.read(source, &mut |item| match item {
                 Item::Input(_) => decisions.take(&item),
@@ -464,7 +464,7 @@ impl Plan<'_, '_> {
         let mut totals = BTreeMap::new();
         for (&partition, source) in self.sources {
             let Some(mut directory) = target(partition)? else { continue };
-            let mut part = Restoring::new(self.from);
+            let mut part = Restoring::new(self.from, self.layout.placement());
             self.read(source, &mut |item| part.take(&item))?;
             part.resolve(&committed);
             let mut writer = Writer::begin(&mut *directory, &self.header(source, self.begins))?;

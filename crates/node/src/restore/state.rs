@@ -6,7 +6,7 @@ use std::sync::Arc;
 use ordain_checkpoint::{Encoder, Header, Item, Kind, Outcome, Piece, Seal, Totals, file_name, seal_name};
 use ordain_deterministic::sequencing::{input_at, time_of_input};
 use ordain_model::{
-    Abort, Batch, Cell, Db, Gsn, Isolation, KeyHash, Layout, Map, Millis, OutcomeStatus, PartitionId,
+    Abort, Batch, Cell, Db, Gsn, Isolation, Layout, Map, Millis, OutcomeStatus, PartitionId,
     ReferenceExecutor, Registry, RequestNo, SessionId,
 };
 use ordain_role::{Bytes, Directory, DiskError, DiskOp};
@@ -85,7 +85,7 @@ impl State {
         let Some(layout) = self.records.layout() else { return Ok(()) };
         writer.map(layout.map())?;
         for (db, key, cell, version) in self.records.versions() {
-            if layout.partition_of(KeyHash::of_record(db, key).slot()) == partition {
+            if layout.partition_of_key(db, key) == partition {
                 writer.record(db, key, cell, version)?;
             }
         }

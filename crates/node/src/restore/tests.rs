@@ -9,8 +9,8 @@ use ordain_deterministic::sequencing::input_at;
 use ordain_log::MemoryDirectory;
 use ordain_model::wire::Codec as _;
 use ordain_model::{
-    Batch, Call, Cell, Chunk, ChunkNo, Db, GatewayId, Gsn, Isolation, KeyHash, OutcomeStatus, Placed,
-    RequestNo, SessionId, Value,
+    Batch, Call, Cell, Chunk, ChunkNo, Db, GatewayId, Gsn, Isolation, OutcomeStatus, Placed, RequestNo,
+    SessionId, Value,
 };
 use ordain_replication::EntryType as _;
 use ordain_workload::append;
@@ -115,7 +115,7 @@ fn a_new_history_begins_behind_all_of_the_old_one_and_of_others() {
 /// The first keys that a partition holds.
 fn keys_of(layout: &Layout, partition: PartitionId) -> Vec<Vec<u8>> {
     let keys = (0..).map(|n| format!("key:{n}").into_bytes());
-    let is_here = |key: &Vec<u8>| layout.partition_of(KeyHash::of_record(Db(0), key).slot()) == partition;
+    let is_here = |key: &Vec<u8>| layout.partition_of_key(Db(0), key) == partition;
     keys.filter(is_here).take(5).collect()
 }
 
@@ -278,7 +278,12 @@ fn what_a_partition_has_promised_before_a_cut_is_there_if_its_home_has_committed
             &[standing.clone(), Part::Decided(vec![(attempt, decided)])],
         );
         let cell = Cell { value: Some(Value::String(b"new".to_vec())), ..Cell::ABSENT };
-        let write = Write::new(Db(0), keys_of(&layout, partitions[1])[0].clone(), cell);
+        let write = Write::new(
+            &ordain_model::Placement::NONE,
+            Db(0),
+            keys_of(&layout, partitions[1])[0].clone(),
+            cell,
+        );
         let (bounds, ceiling) = (Bounds::at(Age(1)), Millis(0));
         let (changes, holds) = (Vec::new(), Vec::new());
         let prepare =

@@ -219,7 +219,7 @@ impl<F: Family> Opening<'_, F> {
         let computations = Computations::default();
         let run_times: Vec<RunTimes> = (0..config.threads).map(|_| RunTimes::default()).collect();
         let settings = settings_of(config, &self.place, &computations, &run_times);
-        let registry = procedures::all();
+        let registry = procedures::of(&settings.topology.layout);
         let opened = self.open_roles(&settings, &registry)?;
         run_times.iter().for_each(RunTimes::clear);
         let recovered = opened.recovered().cloned();

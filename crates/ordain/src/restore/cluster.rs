@@ -154,6 +154,13 @@ impl Plan {
                     owner.engine,
                     config.engine.name()
                 );
+                let regions = config.layout.placement().texts();
+                ensure!(
+                    owner.regions == regions,
+                    "{at} was divided in another way: the prefixes of regions were {:?}, and in the cluster's file they are \
+                     {regions:?}: set them as they were",
+                    owner.regions
+                );
                 let (layout, starts) = (config.layout.version(), config.layout.starts());
                 ensure!(
                     (owner.layout, owner.starts.as_slice()) == (layout, starts),
@@ -230,13 +237,14 @@ impl Targets {
         until: Option<u64>,
     ) -> anyhow::Result<Restored> {
         self.make()?;
-        let registry = procedures::all();
+        let layout = plan.layout()?;
+        let registry = procedures::of(&layout);
         let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
         let at = Millis(now.as_millis() as u64);
         let made = &self.made;
         let restored = restore(
             sources,
-            (&plan.layout()?, &registry, How::of(owner.engine.parse()?, isolation)),
+            (&layout, &registry, How::of(owner.engine.parse()?, isolation)),
             (until.map(Epoch), at),
             &mut |partition| {
                 let first = made.iter().find(|target| target.partition == partition);

@@ -175,8 +175,8 @@ impl CommitSystem {
         };
         Ok(CommitSystem {
             family: CommitFamily { engine, services: Services::ALL },
+            registry: Arc::new(registry.placing(settings.topology.layout.placement().clone())),
             settings,
-            registry: Arc::new(registry),
             digests: Digests::default(),
             sealed: Arc::default(),
             reported: Vec::new(),
@@ -344,7 +344,7 @@ impl CommitSystem {
         for (node, partition, place, reported) in &self.reported {
             let Some(entries) = logs.get(partition) else { continue };
             let control = (self.family.engine.control)(&self.settings.options, Bugs::NONE);
-            let whole = Arc::new(Layout::single(1));
+            let whole = Arc::new(self.settings.topology.layout.whole());
             let mut all = Participant::new(
                 Holding::of_shard(whole, 0),
                 Address::default(),

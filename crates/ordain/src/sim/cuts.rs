@@ -12,7 +12,7 @@ use ordain_commit::{
 };
 use ordain_family::{Family as _, NodeSettings, Opened as _};
 use ordain_log::MemoryDirectory;
-use ordain_model::{Digest, Epoch, Layout, PartitionId, Registry};
+use ordain_model::{Digest, Epoch, PartitionId, Registry};
 use ordain_node::restore::Restored;
 use ordain_role::{Address, Bugs, Directory, NodeId};
 
@@ -68,7 +68,7 @@ fn restores(
     let mut parts = BTreeMap::new();
     for (partition, (disk, settings)) in files {
         let header = Header::new(&settings.identity, &settings.topology.layout, *partition, cut);
-        let mut part = Restoring::new(cut);
+        let mut part = Restoring::new(cut, settings.topology.layout.placement());
         read(*disk, &header, |item| part.take(&item)).map_err(|error| error.to_string())?;
         parts.insert(*partition, part);
     }
@@ -163,7 +163,7 @@ fn expected(
     (registry, engine, settings): (&Arc<Registry>, &CommitEngine, &NodeSettings),
 ) -> Result<State, String> {
     let mut agreed = Agreed::default();
-    let whole = Arc::new(Layout::single(1));
+    let whole = Arc::new(settings.topology.layout.whole());
     let control = (engine.control)(&settings.options, Bugs::NONE);
     let mut all =
         Participant::new(Holding::of_shard(whole, 0), Address::default(), registry.clone(), control);
@@ -185,7 +185,7 @@ fn held(disk: &dyn Directory, settings: &NodeSettings, place: Epoch) -> Result<S
     let (mut image, mut outcomes) = (Image::default(), BTreeMap::new());
     let totals = read(disk, &header, |item| {
         match item {
-            Item::Input(input) => image.put(input)?,
+            Item::Input(input) => image.put(settings.topology.layout.placement(), input)?,
             Item::Outcome(outcome) => _ = outcomes.insert(outcome.session, format!("{outcome:?}")),
             Item::Record { .. } | Item::Map(_) => {}
         }

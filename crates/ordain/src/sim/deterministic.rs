@@ -174,6 +174,7 @@ impl DeterministicSystem {
         let drawn = if partitions == 1 { [1, 2, 3, 4, 8][seed as usize % 5] } else { 1 + seed as usize % 3 };
         let shards = args.shards.map_or(drawn, usize::from);
         let layout = Arc::new(Layout::even(partitions, shards)?);
+        let registry = Arc::new(registry.placing(layout.placement().clone()));
         // A node that has lost its disk then gets a checkpoint of a member.
         let trims = seed % 4 < 3;
         let mut options = engine.options(args.options.given.iter())?;
@@ -238,7 +239,7 @@ impl DeterministicSystem {
         let shape = (usize::from(args.partitions), is_by_replica);
         let store = archives.then(|| (VirtualStore::new(seed, shape, args.faults != Faults::NONE), seed));
         Ok(DeterministicSystem {
-            registry: Arc::new(registry),
+            registry,
             family,
             settings,
             lives: Lives::new(nodes, args.faults.has(Fault::Disk).then_some(seed)),

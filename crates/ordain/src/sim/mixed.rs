@@ -20,8 +20,8 @@ use ordain_model::procedure::Target;
 use ordain_model::system::parts;
 use ordain_model::table_procedure::{TableProcedure, any_args, ok_reply, run_ok};
 use ordain_model::{
-    Abort, Access, Args, Call, Datum, Db, FragmentContext, KeyHash, Millis, OutcomeStatus, PlanError,
-    Planner, Position, Procedure, ProcedureId, Random, Registry, ReplyContext, SlotNo, Value, Writer,
+    Abort, Access, Args, Call, Datum, Db, FragmentContext, Millis, OutcomeStatus, PlanError, Planner,
+    Position, Procedure, ProcedureId, Random, Registry, ReplyContext, SlotNo, Value, Writer,
 };
 use ordain_sim::Workload;
 use ordain_workload::append;
@@ -137,7 +137,7 @@ impl Procedure for Computed {
             let access = if is_appended { Access::Write } else { Access::Read };
             shipped.push((key.bytes, planner.ship(access, *key)?));
         }
-        planner.compute(0, KeyHash::of(all[0].bytes))?;
+        planner.compute(0, planner.hash_of(all[0].bytes))?;
         planner.abortable();
         shipped.iter().for_each(|(_, slot)| planner.input(*slot));
         all.into_iter().try_for_each(|key| planner.key(1, Access::Read, key).map(drop))

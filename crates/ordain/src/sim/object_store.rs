@@ -450,6 +450,7 @@ pub(super) fn hasty(cluster: &str, settings: &NodeSettings, node: NodeId, seed: 
         engine: settings.options.engine().to_string(),
         layout: topology.layout.version(),
         starts: topology.layout.starts().to_vec(),
+        regions: topology.layout.placement().texts(),
         partition: partition.0,
         replication: settings.replication().name().to_owned(),
     };

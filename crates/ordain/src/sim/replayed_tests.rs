@@ -6,6 +6,7 @@ use ordain_model::args::encode;
 use ordain_model::{Call, Db, ProcedureId, Random};
 use ordain_node::procedures;
 
+use super::mixed::CommitMix;
 use super::replayed::Replayed;
 use super::tests::args;
 use super::*;

@@ -36,6 +36,7 @@ mod pipelines;
 mod poison;
 mod recovery;
 mod refusals;
+mod regions;
 mod restore;
 mod retries;
 mod scripts;

@@ -7,7 +7,7 @@ use std::sync::Arc;
 
 use ordain_commands::{Action, Command, SessionCommand};
 use ordain_gateway::{Begin, Desk, Finished, Gateway, Progress, Step, Transaction};
-use ordain_model::{ArgsBuilder, KeyHash, PlanError, ProcedureId, Writer};
+use ordain_model::{ArgsBuilder, PlanError, ProcedureId, Writer};
 
 use super::access::carrying;
 use super::dispatch::{numbered, planned};
@@ -39,7 +39,7 @@ impl Interactive {
         }
         let mut is_short = false;
         self.transaction.written(&mut |_, key| {
-            is_short |= memory.is_short_in(layout.partition_of(KeyHash::of(key).slot()).0);
+            is_short |= memory.is_short_in(layout.region_of(key).0);
         });
         is_short
     }

@@ -71,8 +71,8 @@ impl Session {
         let [_, _, first, last, to] = words else {
             return refuse(wrong_arity("debug", "move-slots"), out);
         };
-        if let Err(refusal) = cx.gateway.require(Service::Moves) {
-            return refuse(refusal.to_string(), out);
+        if let Err(refusal) = require_moves(cx) {
+            return refuse(refusal, out);
         }
         let (Some(first), Some(last), Some(to)) = (number(first), number(last), number(to)) else {
             return refuse(NOT_INTEGER, out);
@@ -103,8 +103,8 @@ impl Session {
             [slot, to, from] => (number(slot), number(to), Some(number(from))),
             _ => return refuse(wrong_arity("debug", "copy-slot"), out),
         };
-        if let Err(refusal) = cx.gateway.require(Service::Moves) {
-            return refuse(refusal.to_string(), out);
+        if let Err(refusal) = require_moves(cx) {
+            return refuse(refusal, out);
         }
         let (Some(slot), Some(to), false) = (slot, to, from == Some(None)) else {
             return refuse(NOT_INTEGER, out);
@@ -121,6 +121,17 @@ impl Session {
             CopyPart { to, from, records: COPIED_RECORDS, bytes: COPIED_BYTES }.write(args);
         })
     }
+}
+
+/// Why no slot can go to another partition, if none can.
+fn require_moves(cx: &Context<'_>) -> Result<(), String> {
+    cx.gateway.require(Service::Moves).map_err(|refusal| refusal.to_string())?;
+    if cx.gateway.layout().moves_slots() {
+        return Ok(());
+    }
+    Err("ERR regions have prefixes in the cluster's file, and their keys would leave their region with the slots: slots of such a \
+         cluster stay"
+        .to_owned())
 }
 
 /// The partition of a number, if there is one.

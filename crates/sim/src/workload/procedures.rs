@@ -397,7 +397,7 @@ impl Procedure for Compute {
             // The first of several members is only read.
             let access = if shipped.is_empty() && args.len() > 2 { Access::Read } else { Access::Write };
             shipped.push(planner.ship(access, key)?);
-            near = Some(ordain_model::KeyHash::of(key.bytes));
+            near = Some(planner.hash_of(key.bytes));
             Ok(())
         })?;
         planner.compute(0, near.unwrap_or_default())?;
@@ -621,7 +621,7 @@ impl Procedure for Even {
         let mut read: Vec<SlotNo> = Vec::new();
         let mut near = None;
         each_key(args, 0, |key| {
-            near = Some(ordain_model::KeyHash::of(key.bytes));
+            near = Some(planner.hash_of(key.bytes));
             read.push(planner.key(0, Access::Read, key)?);
             planner.silent();
             Ok(())

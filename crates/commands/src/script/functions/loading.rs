@@ -6,7 +6,6 @@ use std::sync::Arc;
 
 use ordain_model::args::{self, Arg};
 use ordain_model::datum::DatumReader;
-use ordain_model::key::KeyHash;
 use ordain_model::procedure::{FragmentContext, Procedure, Registry, ReplyContext};
 use ordain_model::{Abort, Access, Args, Datum, Db, PlanError, Planner, Writer};
 
@@ -43,7 +42,7 @@ impl Procedure for Loading {
     fn plan(&self, args: Args<'_>, planner: &mut Planner<'_>) -> Result<(), PlanError> {
         (self.check)(args)?;
         let record = args.iter().next().ok_or(PlanError::SYNTAX)?;
-        let loaded = planner.compute_alone(Loading::LOAD, KeyHash::of(record.bytes))?;
+        let loaded = planner.compute_alone(Loading::LOAD, planner.hash_of(record.bytes))?;
         planner.silent();
         planner.key_in(Db::FUNCTIONS, Loading::PUT, Access::Write, record)?;
         planner.input(loaded);

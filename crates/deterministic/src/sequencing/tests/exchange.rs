@@ -2,7 +2,7 @@
 
 use ordain_log::Space;
 use ordain_model::wire::{Codec, Reader};
-use ordain_model::{KeyHash, Layout, Layouts};
+use ordain_model::{Layout, Layouts};
 use ordain_role::{DiskDone, DiskRequest, PeerChange, PeerState, Topology};
 
 use super::*;
@@ -207,7 +207,7 @@ impl Desk {
 /// A key of a partition of three.
 fn key_of(partition: u16) -> Vec<u8> {
     let layout = Layout::even(3, 1).unwrap();
-    let is_there = |key: &Vec<u8>| layout.partition_of(KeyHash::of(key).slot()) == PartitionId(partition);
+    let is_there = |key: &Vec<u8>| layout.region_of(key) == PartitionId(partition);
     (0u32..).map(|n| n.to_le_bytes().to_vec()).find(is_there).unwrap()
 }
 

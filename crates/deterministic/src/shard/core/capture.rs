@@ -12,9 +12,7 @@
 use std::sync::Arc;
 
 use ordain_checkpoint::{Filling, Kind, ON_THEIR_WAY, Piece};
-use ordain_model::{
-    Batch, Cell, CheckpointMode, Db, Digest, Epoch, Gsn, KeyHash, Map, PartitionId, Position, Table,
-};
+use ordain_model::{Batch, Cell, CheckpointMode, Db, Digest, Epoch, Gsn, Map, PartitionId, Position, Table};
 use ordain_replication::Saving;
 use ordain_role::{Address, Bug, Outbox, PeerChange, PeerState, TimerId};
 use ordain_store::{Entry, Keep, RecordStore, Snapshot};
@@ -42,7 +40,7 @@ impl<S: RecordStore> Core<S> {
 
     /// Takes a record from a checkpoint.
     pub(in crate::shard) fn restore(&mut self, db: Db, key: &[u8], cell: Cell, version: Gsn) {
-        let record = self.store.find_or_reserve(db, key, KeyHash::of_record(db, key));
+        let record = self.store.find_or_reserve(db, key, self.store.placement().hash_of_record(db, key));
         self.store.put_back(record, cell, version);
     }
 

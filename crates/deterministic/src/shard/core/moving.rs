@@ -18,8 +18,7 @@ use crate::sequencing::Sequencing;
 use ordain_model::system::CopyPart;
 use ordain_model::wire::Codec as _;
 use ordain_model::{
-    Cell, Chunk, Db, Epoch, Gsn, Isolation, KeyHash, Layout, Map, Micros, OutcomeStatus, Position, Table,
-    Txn, system,
+    Cell, Chunk, Db, Epoch, Gsn, Isolation, Layout, Map, Micros, OutcomeStatus, Position, Table, Txn, system,
 };
 use ordain_role::{Bug, Outbox};
 use ordain_store::{Entry, RecordStore};
@@ -44,7 +43,7 @@ const fn lives(last: Epoch, now: Epoch) -> bool {
 
 /// Takes a record out of a store, to be sent; an absent one if there is none.
 fn take<S: RecordStore>(store: &mut S, (db, key): (Db, Vec<u8>), gsn: Gsn) -> MovedRecord {
-    let (cell, version) = match store.find(db, &key, KeyHash::of_record(db, &key)) {
+    let (cell, version) = match store.find(db, &key, store.placement().hash_of_record(db, &key)) {
         Some(id) => {
             let record = store.take(id, gsn);
             store.release_if_absent(id);
@@ -314,7 +313,7 @@ impl<S: RecordStore> Core<S> {
                     }
                 }
                 for MovedRecord { db, key, cell, version } in records {
-                    let hash = KeyHash::of_record(db, &key);
+                    let hash = self.store.placement().hash_of_record(db, &key);
                     if self.maps.now().shard_of(hash.slot()) != self.site.number {
                         return Known::Other("a record of a slot that is not to come here");
                     }

@@ -7,7 +7,7 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::sync::atomic::{AtomicU32, Ordering};
 
-use ordain_model::{KeyHash, Layout};
+use ordain_model::Layout;
 use rustix::process::Signal;
 use serde_json::Value;
 
@@ -303,9 +303,7 @@ impl Grid {
     /// A key of a partition.
     pub fn key_in(&self, partition: usize, name: &str) -> String {
         let layout = Layout::even(self.partitions, 1).unwrap();
-        let is_there = |key: &String| {
-            usize::from(layout.partition_of(KeyHash::of(key.as_bytes()).slot()).0) == partition
-        };
+        let is_there = |key: &String| usize::from(layout.region_of(key.as_bytes()).0) == partition;
         (0..).map(|i| format!("{name}:{i}")).find(is_there).unwrap()
     }
 

@@ -7,7 +7,7 @@ use std::sync::Arc;
 use ordain_checkpoint::{CheckpointError, Item, Kind, Piece, list, read, verify};
 use ordain_log::{MemoryDirectory, carry_out};
 use ordain_model::wire::Codec as _;
-use ordain_model::{Cell, Db, Gsn, KeyHash, Layout, Micros, Value};
+use ordain_model::{Cell, Db, Gsn, Layout, Micros, Value};
 use ordain_role::{Bugs, Directory, Rebuild};
 
 use super::*;
@@ -186,8 +186,7 @@ impl World {
     fn piece(&self, node: u16, epoch: Epoch, part: u64) -> Piece {
         let partition = self.topology.partition_of(NodeId(node));
         let mut piece = Piece::new(Kind::Records);
-        let is_there =
-            |key: &[u8; 8]| self.topology.layout.partition_of(KeyHash::of(key).slot()) == partition;
+        let is_there = |key: &[u8; 8]| self.topology.layout.region_of(key) == partition;
         for key in (0..40u64).map(|n| (epoch.0 << 32 | part << 16 | n).to_le_bytes()).filter(is_there) {
             let cell = Cell { value: Some(Value::String(key.to_vec())), expires_at: Millis(0).into() };
             piece.push_record(Db(0), &key, &cell, Gsn(epoch.0));
