@@ -234,6 +234,15 @@ impl History {
         voided
     }
 
+    /// Forgets answers that another judge has judged: nobody knows the ends of their requests then.
+    pub fn forget(&mut self, is_judged: impl Fn(RequestId, &Answer) -> bool) {
+        for (number, request) in self.requests.iter_mut().enumerate() {
+            let before = request.answers.len();
+            request.answers.retain(|answer| !is_judged(RequestId(number), answer));
+            request.unknowns += (before - request.answers.len()) as u32;
+        }
+    }
+
     /// The requests, in order.
     pub fn requests(&self) -> impl Iterator<Item = (RequestId, &Request)> {
         self.requests.iter().enumerate().map(|(i, r)| (RequestId(i), r))

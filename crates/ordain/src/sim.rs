@@ -35,6 +35,7 @@ mod registers;
 mod relocating;
 mod replayed;
 mod restored;
+mod stale;
 
 use crate::cluster::StorageName;
 use appends::AppendMix;

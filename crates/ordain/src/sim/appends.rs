@@ -87,7 +87,8 @@ fn asked(request: &Request) -> Txn {
     Txn { base, ops: appended.map(append).collect() }
 }
 
-fn committed(answer: &Answer) -> Option<Txn> {
+/// The transaction that an answer tells of, if it has committed.
+pub(super) fn committed(answer: &Answer) -> Option<Txn> {
     let Datum::Bulk(bytes) = Datum::first(&answer.reply) else { return None };
     (answer.status == OutcomeStatus::Committed).then(|| Txn::decode(bytes))?
 }

@@ -5,8 +5,9 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::rc::Rc;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
+use ordain_checker::history::{History, Request};
 use ordain_checker::{Level, Violation, ViolationKind};
-use ordain_commit::options::SKEW_US;
+use ordain_commit::options::{RO_MODE, SKEW_US};
 use ordain_commit::{
     AHEAD, Age, AttemptId, CommitEngine, CommitFamily, Content, Entry, Holding, Message, Order, Participant,
     Protocol, Stamps, TableChange, Terms, Write, seen_by,
@@ -14,15 +15,16 @@ use ordain_commit::{
 use ordain_family::{Family as _, NodeSettings, Opened as _, Services, places};
 use ordain_front::ConnectionServer;
 use ordain_model::{
-    Cell, Db, Digest, DigestSpan, Epoch, Layout, Micros, Options, PartitionId, Random, Registry, Stamp,
+    Cell, Db, Digest, DigestSpan, Epoch, Layout, Micros, Options, PartitionId, Random, Registry, RoMode,
+    Stamp,
 };
 use ordain_node::procedures;
 use ordain_node::restore::{How, RestoreError};
 use ordain_replication::Log;
 use ordain_role::{Address, Bugs, Directory, Event, NodeId, Now, Outbox, Rebuild, Role, Topology};
 use ordain_sim::{
-    BatchSize, Companion, Ending, Fault, Faults, FrontDoor, Operation, Roles, System, Verdict, VirtualHost,
-    Workload, virtual_servers,
+    BatchSize, Companion, Config, Ending, Fault, Faults, FrontDoor, Operation, Roles, System, Verdict,
+    VirtualHost, Workload, virtual_servers,
 };
 use ordain_workload::append;
 
@@ -35,10 +37,11 @@ use super::heard;
 use super::lives::Lives;
 use super::mixed::{self, CommitMix};
 use super::object_store::{VirtualStore, hasty};
-use super::regional::Regional;
+use super::regional::{Reach, Regional, reach};
 use super::registers;
 use super::replayed::Replays;
 use super::restored::{self, Left, Target};
+use super::stale;
 
 /// A cluster of an engine of the commit family.
 pub(super) struct CommitSystem {
@@ -303,7 +306,8 @@ impl CommitSystem {
     /// but for what [`CommitSystem::inversion_max`] allows. A run whose clocks may drift and jump has no such bound, and is not held to one.
     fn check_order(
         &self,
-        ending: &Ending<'_>,
+        history: &History,
+        config: &Config,
         logs: &Logs,
         lists: &BTreeMap<u64, Vec<u64>>,
     ) -> Result<(), Violation> {
@@ -317,14 +321,32 @@ impl CommitSystem {
             Order::Parallel => &[Level::SessionParallelSnapshot],
             Order::FreshParallel => &[Level::FreshParallelSnapshot],
         };
-        levels.iter().try_for_each(|level| appends::check(*level, ending.history, lists))?;
+        levels.iter().try_for_each(|level| appends::check(*level, history, lists))?;
         // Stamps that are chosen when attempts commit have nothing to do with time.
         let is_timed = engine.stamps() != Stamps::AtCommit;
         let has_order = !matches!(order, Order::RealTime | Order::Parallel | Order::FreshParallel);
-        if !has_order || ending.config.faults.has(Fault::Clock) || !is_timed {
+        if !has_order || config.faults.has(Fault::Clock) || !is_timed {
             return Ok(());
         }
-        appends::check_within(self.inversion_max(logs), ending.history, lists)
+        appends::check_within(self.inversion_max(logs), history, lists)
+    }
+
+    /// Checks what was read of other regions, if that may be of the past; answers the history without those requests.
+    fn check_stale(&self, ending: &Ending<'_>, logs: &Logs) -> Result<Option<History>, Violation> {
+        let topology = &self.settings.topology;
+        if !topology.has_storage() || self.settings.options.choice::<RoMode>(&RO_MODE) != RoMode::Stale {
+            return Ok(None);
+        }
+        // Clients keep to the region of their first door.
+        let doors = usize::from(ending.config.doors);
+        let servers: Vec<NodeId> = topology.all_servers().collect();
+        let is_stale = |request: &Request| {
+            let Some(client) = request.client else { return false };
+            let home = topology.partition_of(servers[client / doors.max(1) % servers.len()]);
+            let asked = (request.call, &request.args[..]);
+            reach(topology, &self.registry, home, asked) == Some(Reach::ReadsElsewhere)
+        };
+        stale::check(ending.history, logs, &is_stale).map(Some)
     }
 
     /// The longest time between two transactions that may stand the other way round in the order of stamps, if all clocks show the true time:
@@ -748,7 +770,11 @@ impl System for CommitSystem {
             let digest = Digest::default();
             return Verdict { digest, entries: count, batches: Vec::new(), voided: 0, verdict: replayed };
         }
-        let verdict = verdict.and_then(|()| self.check_order(&ending, &logs, &orders));
+        let verdict = verdict.and_then(|()| {
+            let shown = self.check_stale(&ending, &logs)?;
+            let history = shown.as_ref().unwrap_or(ending.history);
+            self.check_order(history, ending.config, &logs, &orders)
+        });
         // Of engines whose snapshots may be of before a lease was written nobody can tell that from its end.
         let shows_past = self.family.engine.order(&self.settings.options) == Order::Parallel;
         let verdict = verdict.and_then(|()| match shows_past {

@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use ordain_model::{Args, Call, Chunk, ChunkNo, GatewayId, ProcedureId, Random, Registry};
+use ordain_model::{Args, Call, Chunk, ChunkNo, GatewayId, PartitionId, ProcedureId, Random, Registry};
 use ordain_role::{NodeId, Topology};
 use ordain_sim::Workload;
 
@@ -26,18 +26,41 @@ impl<W: Workload> Regional<W> {
 
     /// True if all that a request touches is of the region of a node.
     fn is_of(&self, node: NodeId, (call, args): &(Call, Vec<u8>)) -> bool {
-        let layout = &self.topology.layout;
-        let mut chunk = Chunk::new(GatewayId::of(0, 0), ChunkNo(0)).in_cluster(0, layout.clone());
-        let Some(args) = Args::parse(args) else { return false };
-        let pushed =
-            chunk.push(&self.registry, *call, |to| args.iter().for_each(|arg| _ = to.push(arg.bytes)));
         let home = self.topology.partition_of(node);
-        pushed.is_ok()
-            && chunk.txns().iter().all(|txn| {
-                let own = |of: usize| layout.partition_of(of) == home;
-                !txn.table && chunk.fragments(txn).iter().all(|fragment| own(fragment.hash.slot()))
-            })
+        reach(&self.topology, &self.registry, home, (*call, args)) == Some(Reach::Home)
     }
+}
+
+/// The reach of a request from a region.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Reach {
+    /// It touches keys of that region alone.
+    Home,
+    /// It only reads, and keys of other regions among others.
+    ReadsElsewhere,
+    /// Anything else.
+    Elsewhere,
+}
+
+/// The reach of a request from a region, if it can be planned.
+pub(super) fn reach(
+    topology: &Topology,
+    registry: &Registry,
+    home: PartitionId,
+    (call, args): (Call, &[u8]),
+) -> Option<Reach> {
+    let layout = &topology.layout;
+    let mut chunk = Chunk::new(GatewayId::of(0, 0), ChunkNo(0)).in_cluster(0, layout.clone());
+    let args = Args::parse(args)?;
+    let txn =
+        chunk.push(registry, call, |to| args.iter().for_each(|arg| _ = to.push(arg.bytes))).ok()?.clone();
+    let is_own = |slot: usize| layout.partition_of(slot) == home;
+    let is_home = !txn.table && chunk.fragments(&txn).iter().all(|fragment| is_own(fragment.hash.slot()));
+    Some(match (is_home, txn.read_only && !txn.table) {
+        (true, _) => Reach::Home,
+        (false, true) => Reach::ReadsElsewhere,
+        (false, false) => Reach::Elsewhere,
+    })
 }
 
 impl<W: Workload> Workload for Regional<W> {
