@@ -8,6 +8,7 @@ mod running;
 mod seen;
 #[cfg(test)]
 mod tests;
+mod waiting;
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -37,6 +38,7 @@ use crate::stamps::Stamps;
 use crate::times::Times;
 use crate::view::View;
 use running::{Attempt, Away};
+use waiting::Waiting;
 
 const SWEEP: TimerId = TimerId(1);
 /// Goes on giving a checkpoint away.
@@ -81,6 +83,7 @@ pub struct Participant {
     times: Times,
     /// Attempts that wait for their times to be reserved.
     unreserved: Vec<AttemptId>,
+    waiting: Waiting,
     /// Where the next sweep begins.
     sweeps_from: Position,
     locals: Locals,
@@ -124,6 +127,7 @@ impl Participant {
             attempts: BTreeMap::new(),
             times: Times::default(),
             unreserved: Vec::new(),
+            waiting: Waiting::default(),
             sweeps_from: Position::default(),
             locals: Locals::default(),
             away: Away::default(),
@@ -412,6 +416,7 @@ impl Participant {
         self.attempts.clear();
         self.away.stop(None);
         self.unreserved.clear();
+        self.waiting.clear();
         self.control.clear(&mut self.store);
     }
 
@@ -445,6 +450,7 @@ impl Participant {
         if self.attempts.remove(&who).is_some_and(|attempt| attempt.job.is_some()) {
             self.away.stop(Some(who));
         }
+        self.waiting.end(who);
         self.control.finish(&mut self.store, who, ending, ended);
     }
 
@@ -577,7 +583,10 @@ impl Participant {
                 let gathered = self.gather(who, bounds, &snapshot);
                 out.send(self.manager, Own::Gathered(who, gathered));
             }
-            Own::Validate(who, bounds, snapshot) => {
+            Own::Validate(who, bounds, snapshot, lets_reads_go) => {
+                if lets_reads_go {
+                    self.control.let_reads_go(who);
+                }
                 let (may, view) = self.validate(who, bounds, &snapshot).unzip();
                 let view = view.unwrap_or_default();
                 out.send(self.manager, Own::Validated(who, self.number as u16, may, view));
@@ -586,7 +595,15 @@ impl Participant {
             Own::Drop(who) if self.prepared.contains_key(&who) => {}
             Own::Drop(who) => self.finish(who, Ending::Aborted, out),
             Own::Home(home) => self.note_home(home, out),
-            Own::Gathered(..) | Own::Validated(..) | Own::Ready(_) | Own::Reserve(_) | Own::Expired(_) => {
+            Own::Refuse(who, behind) => self.refuse(who, behind, out),
+            Own::Gathered(..)
+            | Own::Validated(..)
+            | Own::Ready(_)
+            | Own::Reserve(_)
+            | Own::Expired(_)
+            | Own::Waits(_)
+            | Own::Over(..)
+            | Own::Spared(..) => {
                 out.halt("a participant was sent what a participant says");
             }
         }
@@ -650,6 +667,7 @@ impl Role for Participant {
             Event::Work(done) => self.take_computed(done, out),
             Event::Timer(_) | Event::Disk(_) | Event::Stop => {}
         }
+        self.tell_waits(out);
         match self.capture.give(&mut self.store, self.bugs, out) {
             Ok(Some(pause)) => out.set_timer(GIVE, pause),
             Ok(None) => {}
@@ -681,6 +699,7 @@ impl Role for Participant {
                 return Err(format!("attempt {who} is promised {:?}, above the ceiling", prepare.bounds));
             }
         }
+        self.waiting.check(&|who| self.attempts.contains_key(&who))?;
         let lacks = self.prepared.keys().find(|who| !self.attempts.contains_key(who));
         match lacks.filter(|_| self.serves.is_some()) {
             Some(who) => Err(format!("attempt {who} is promised and holds nothing")),

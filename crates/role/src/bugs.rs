@@ -192,6 +192,12 @@ bugs! {
     MoveValidated = "move-validated",
     /// An access to a record takes no intention lock on the table.
     ForgetIntention = "forget-intention",
+    /// The graph of waits is not looked at for cycles.
+    MissCycle = "miss-cycle",
+    /// An attempt is taken to wait for those alone that are in its own way, not for those that they wait for.
+    DirectWaitsOnly = "direct-waits-only",
+    /// What an attempt of several shards has read at one may change once it is validated there, before it is at the others.
+    UnmarkReads = "unmark-reads",
 }
 
 impl std::str::FromStr for Bug {
