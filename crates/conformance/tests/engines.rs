@@ -50,6 +50,8 @@ conforms! {
     fwkv = on("fwkv").option("gc-ids", "remove");
     fwkv_2x2 = on("fwkv").partitions(2).shards(2).option("install", "paper").option("gc-ids", "remove");
     fwkv_replicated = on("fwkv").partitions(2).replicas(3);
+    regions_2pl = on("regions-2pl").shards(2);
+    regions_silo = on("regions-silo").shards(2).option("backoff", "none");
     qstore_session = on("qstore").partitions(2).replicas(2).option("reads", "session");
 }
 

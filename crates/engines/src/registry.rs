@@ -13,8 +13,8 @@ use ordain_deterministic::shard::Scheduling;
 use ordain_family::Services;
 
 use crate::{
-    calvin, calvin_paper, fwkv, maat, mvcc, no_wait, occ_2pc, parallel_snapshots, paxflow, qstore, timestamp,
-    two_phase_locking, wait_die, walter,
+    calvin, calvin_paper, fwkv, maat, mvcc, no_wait, occ_2pc, optimistic, parallel_snapshots, paxflow,
+    qstore, regions_2pl, regions_silo, timestamp, two_phase_locking, wait_die, walter,
 };
 
 /// An engine that is built: a reference to its entry.
@@ -228,9 +228,11 @@ pub static ENGINES: [EngineInfo; 15] = [
     EngineInfo { name: "fwkv", what: "as walter, with fresh reads", paper: FWKV_PAPER,
                  level: "parallel snapshot isolation, session order, fresh reads", family: Family::Commit, built: commit(fwkv::ENGINE, &parallel_snapshots::OPTIONS_OF_READERS), is_offered: true },
     EngineInfo { name: "occ-2pc", what: "optimistic reads, validation, two-phase commit", paper: FWKV_PAPER,
-                 level: "strict serializable", family: Family::Commit, built: commit(occ_2pc::ENGINE, &occ_2pc::OPTIONS), is_offered: true },
-    planned("regions-2pl", REGIONS_PAPER, "strict serializable", "regions that write their own data by locks, validation between them"),
-    planned("regions-silo", REGIONS_PAPER, "strict serializable", "regions that write their own data by Silo, validation between them"),
+                 level: "strict serializable", family: Family::Commit, built: commit(occ_2pc::ENGINE, &optimistic::OPTIONS), is_offered: true },
+    EngineInfo { name: "regions-2pl", what: "regions that write their own data by locks, validation between them", paper: REGIONS_PAPER,
+                 level: "strict serializable", family: Family::Commit, built: commit(regions_2pl::ENGINE, &two_phase_locking::OPTIONS), is_offered: false },
+    EngineInfo { name: "regions-silo", what: "regions that write their own data by Silo, validation between them", paper: REGIONS_PAPER,
+                 level: "strict serializable", family: Family::Commit, built: commit(regions_silo::ENGINE, &optimistic::OPTIONS), is_offered: false },
     planned("regions-mvocc", REGIONS_PAPER, "strict serializable", "regions that write their own data by multiversion OCC, validation between them"),
 ];
 
