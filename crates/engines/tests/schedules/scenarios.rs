@@ -9,7 +9,8 @@ use ordain_role::{Bug, Bugs, NodeId};
 
 use crate::world::{Do, Ticket, World};
 use crate::{
-    LOCKING, OPTIMISTIC, demand, demand_of, demand_sound, demand_sound_of, hold_accesses, millis, overtaken, said,
+    LOCKING, OPTIMISTIC, demand, demand_of, demand_sound, demand_sound_of, hold_accesses, millis, overtaken,
+    said,
 };
 
 /// Holds the votes that one node gives another.
@@ -219,10 +220,7 @@ fn refused_while_waiting(engine: CommitEngine, bugs: Bugs) -> Result<(), String>
     if after.0 < before.0 + 3.0 {
         return Err("T1 waits for B, though C has refused it".to_owned());
     }
-    assert!(
-        engine.name != wait_die::ENGINE.name || after.1 > before.1 + 2.0,
-        "T1 waits at B"
-    );
+    assert!(engine.name != wait_die::ENGINE.name || after.1 > before.1 + 2.0, "T1 waits at B");
     [vote_of_b, vote_of_c].into_iter().for_each(|vote| w.release(vote));
     [t0, t1, t3].into_iter().for_each(|txn| w.committed(txn));
     w.end()
