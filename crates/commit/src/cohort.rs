@@ -168,7 +168,7 @@ impl Cohort {
         }
         for shard in &shards {
             let participant = desk.site.participant(desk.site.node, usize::from(*shard));
-            desk.out.send(participant, Own::Validate(who, bounds, snapshot.clone()));
+            desk.out.send(participant, Own::Validate(who, bounds, snapshot.clone(), true));
         }
         let awaited = shards.into_iter().collect();
         self.confirming.validating.insert(who, Validating { bounds, awaited });

@@ -200,6 +200,10 @@ pub trait ConcurrencyControl: Debug + Send {
         bounds
     }
 
+    /// What an attempt is granted to read may change from the moment in which it is validated: it is decided with that answer, or has changed nothing.
+    /// Said before it is [validated](ConcurrencyControl::validate).
+    fn let_reads_go(&mut self, _who: AttemptId) {}
+
     /// Makes a change of whole databases that an attempt has committed, in the order of the log, on every member of the partition.
     fn change(&mut self, store: &mut MemoryStore, change: TableChange, _with: &Commitment, version: Gsn) {
         change.apply(&mut store.table(version));
@@ -224,6 +228,17 @@ pub trait ConcurrencyControl: Debug + Send {
     /// Locks on records are released before the one on the table, so that a request that waited for the table finds records
     /// as the attempt leaves them.
     fn finish(&mut self, store: &mut MemoryStore, who: AttemptId, ending: Ending, ended: &mut Ended);
+
+    /// Takes the attempts whose waits have begun or changed since they were taken last, if waits may close a cycle: whom they wait for is
+    /// [`waits_for`](ConcurrencyControl::waits_for). A later one may be over.
+    fn take_waiters(&mut self) -> Vec<AttemptId> {
+        Vec::new()
+    }
+
+    /// The attempts that keep an attempt waiting, if waits may close a cycle. Those for which one of them waits, for the same lock, may be left out.
+    fn waits_for(&self, _store: &MemoryStore, _who: AttemptId) -> Vec<AttemptId> {
+        Vec::new()
+    }
 
     /// Begins a term, after [`clear`]: in earlier ones accesses with any stamp below the floor may have been granted.
     ///

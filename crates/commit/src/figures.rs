@@ -44,15 +44,15 @@ macro_rules! series {
 }
 
 /// Attempts that came to nothing. Others may have followed.
-pub const FAILED: [(Abort, &str); 10] = series! { "ordain_coordinator_failed_total":
-    LockRefused = "lock_refused", Died = "died", TooLate = "too_late", EmptyInterval = "empty_interval", Validation = "validation", LockTimeout = "lock_timeout",
+pub const FAILED: [(Abort, &str); 11] = series! { "ordain_coordinator_failed_total":
+    LockRefused = "lock_refused", Died = "died", Deadlock = "deadlock", TooLate = "too_late", EmptyInterval = "empty_interval", Validation = "validation", LockTimeout = "lock_timeout",
     VoteNo = "vote_no", TermChanged = "term_changed", TimeTooOld = "time_too_old", Unavailable = "unavailable"
 };
 
 /// Transactions that aborted for good.
-pub const ABORTED: [(Abort, &str); 15] = series! { "ordain_coordinator_aborts_total":
+pub const ABORTED: [(Abort, &str); 16] = series! { "ordain_coordinator_aborts_total":
     Logic = "logic", Conflict = "conflict", Restart = "restart", Panic = "panic", Budget = "budget",
-    LockRefused = "lock_refused", Died = "died", TooLate = "too_late", EmptyInterval = "empty_interval", Validation = "validation", LockTimeout = "lock_timeout",
+    LockRefused = "lock_refused", Died = "died", Deadlock = "deadlock", TooLate = "too_late", EmptyInterval = "empty_interval", Validation = "validation", LockTimeout = "lock_timeout",
     VoteNo = "vote_no", TermChanged = "term_changed", TimeTooOld = "time_too_old", Idle = "idle"
 };
 

@@ -69,6 +69,7 @@ mod token;
 mod tokens;
 mod view;
 mod viewing;
+mod waits_for;
 
 pub use agreed::{Agreed, Decided, Effect};
 pub use concurrency::{
@@ -85,7 +86,7 @@ pub use known::Living;
 pub use manager::Manager;
 pub use message::{
     Access, Accessed, Accesses, ConfirmRequest, Failure, Gathered, Message, Own, PrepareRequest, Protocol,
-    Relay, Returned, Shipped, Snapshot, StampRequest, Stamped, Termed,
+    Relay, Returned, Shipped, Snapshot, StampRequest, Stamped, Termed, Wait,
 };
 pub use opening::{OpenError, OpenedNode};
 pub use ordain_execution::{TableChange, Write};
@@ -96,3 +97,4 @@ pub use stamps::Stamps;
 pub use times::AHEAD;
 pub use tokens::{Attest, Attested};
 pub use view::{Anti, Seen, Vector, View};
+pub use waits_for::{Refusal, Refusals, WaitsFor};

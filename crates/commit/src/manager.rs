@@ -35,6 +35,7 @@ use crate::saving::{Giver, Giving};
 use crate::times::Reservation;
 use crate::tokens::{Tokens, attest};
 use crate::view::View;
+use crate::waits_for::WaitsFor;
 
 const TIMER: TimerId = TimerId(1);
 /// The answers of a node that cannot be reached are given up after so long.
@@ -59,6 +60,8 @@ pub struct Manager {
     coordinator: Coordinator,
     cohort: Cohort,
     reservation: Reservation,
+    /// Waits at the participants of this node, while it leads.
+    waits: WaitsFor,
     relay: Relay,
     tokens: Tokens,
     hearsay: Hearsay,
@@ -118,13 +121,14 @@ mod checkpoints;
 mod meeting;
 #[cfg(test)]
 mod tests;
+mod waits;
 
 impl Manager {
     /// A manager in a cluster that has heard nothing yet.
     pub fn new(site: Site, topology: Topology) -> Manager {
         let agreed = Agreed::default().planting(site.bugs);
         let known = Known::planting(site.bugs).telling(site.propagation.fresh_begin);
-        let life = site.life;
+        let (life, waits) = (site.life, WaitsFor::default().planting(site.bugs));
         Manager {
             coordinator: Coordinator::new(&site),
             site,
@@ -137,6 +141,7 @@ impl Manager {
             departing: Departing::default(),
             cohort: Cohort::default(),
             reservation: Reservation::default(),
+            waits,
             relay: Relay::default(),
             tokens: Tokens::new(life),
             hearsay: Hearsay::default(),
@@ -263,6 +268,7 @@ impl Manager {
         let returned = self.coordinator.stand();
         self.cohort.stand();
         self.hearing.stand();
+        self.waits.clear();
         self.reservation = Reservation::default();
         let savers = self.cuts.stand();
         self.answer_savers(savers);
@@ -663,6 +669,7 @@ impl Manager {
                 self.coordinator.disturbed(lead.partition, &mut desk!(self, now, out));
             }
             Own::Viewed(_) => {}
+            Own::Waits(_) | Own::Over(..) | Own::Spared(..) => self.take_waits(message, out),
             Own::Reserve(time) if self.lead.is_some() => {
                 self.reservation.want(time, &mut desk!(self, now, out));
             }
@@ -764,11 +771,15 @@ impl Role for Manager {
         counts.failed.check(&figures::FAILED)?;
         counts.aborted.check(&figures::ABORTED)?;
         self.cohort.check()?;
+        self.waits.check()?;
         self.tokens.check()?;
         self.relay.check()
     }
 
     fn check_at_rest(&self) -> Result<(), String> {
+        if !self.waits.is_empty() {
+            return Err(format!("{} attempts that are over are in the graph of waits", self.waits.len()));
+        }
         match [&self.known.seen().anti, &self.agreed.followed().anti]
             .into_iter()
             .find(|anti| !anti.is_empty())
@@ -810,5 +821,6 @@ impl Role for Manager {
         report("ordain_manager_strangers_total", self.strangers as f64);
         report("ordain_manager_dropped_total", self.dropped as f64);
         report("ordain_manager_void_total", self.agreed.void() as f64);
+        self.report_waits(report);
     }
 }

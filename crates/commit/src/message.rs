@@ -352,18 +352,42 @@ pub enum Own {
     Gather(AttemptId, Bounds, Snapshot),
     /// Participant to manager: here it is, or no stamp; nothing if the attempt is not complete here.
     Gathered(AttemptId, Option<Gathered>),
-    /// Manager to participant: validate this attempt within these bounds and this snapshot; the partition promises nothing of it.
-    Validate(AttemptId, Bounds, Snapshot),
+    /// Manager to participant: validate this attempt within these bounds and this snapshot; the partition promises nothing of it. If the last is
+    /// true, it is decided with the answer, or has changed nothing: what it has read may change then.
+    Validate(AttemptId, Bounds, Snapshot, bool),
     /// Participant of that number to manager: the stamps that it may have, or none, and what it has seen here; nothing if it is not complete here.
     Validated(AttemptId, u16, Option<Bounds>, View),
     /// Manager to participant: a home is led in this term. What its former leaders began and nobody has promised is over.
     Home(Lead),
     /// Manager to participant: this attempt of another home is over; it was not promised.
     Drop(AttemptId),
+    /// Participant to manager: a wait has begun or changed.
+    Waits(Wait),
+    /// Participant of that number to manager, in its term: an attempt is over there that a [`Wait`] has named.
+    Over(Term, u16, AttemptId),
+    /// Manager to participant: this attempt must not wait for the other one. It is refused if it does.
+    Refuse(AttemptId, AttemptId),
+    /// Participant to manager, in its term: this attempt was to be refused, and does not wait for the other one any more.
+    Spared(Term, AttemptId),
     /// Participant to manager: times up to this one are to be reserved.
     Reserve(Millis),
     /// Participant to manager: the time of these records has come, and nobody holds them.
     Expired(Vec<(Db, Vec<u8>)>),
+}
+
+/// A wait of an attempt at a participant.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Wait {
+    /// The term in which the participant serves.
+    pub term: Term,
+    /// The participant's number.
+    pub shard: u16,
+    /// The attempt.
+    pub who: AttemptId,
+    /// Its age.
+    pub age: Age,
+    /// All that it waits for there.
+    pub behind: Vec<AttemptId>,
 }
 
 /// The writes and locks of an attempt at a participant.

@@ -9,6 +9,7 @@ mod running;
 mod seen;
 #[cfg(test)]
 mod tests;
+mod waiting;
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -41,6 +42,7 @@ use crate::times::{LATEST, Times};
 use crate::view::View;
 pub use holding::Holding;
 use running::{Attempt, Away};
+use waiting::Waiting;
 
 const SWEEP: TimerId = TimerId(1);
 /// Goes on giving a checkpoint away.
@@ -84,6 +86,7 @@ pub struct Participant {
     times: Times,
     /// Attempts that wait for their times to be reserved.
     unreserved: Vec<AttemptId>,
+    waiting: Waiting,
     /// Where the next sweep begins.
     sweeps_from: Position,
     locals: Locals,
@@ -132,6 +135,7 @@ impl Participant {
             attempts: BTreeMap::new(),
             times: Times::default(),
             unreserved: Vec::new(),
+            waiting: Waiting::default(),
             sweeps_from: Position::default(),
             locals: Locals::default(),
             away: Away::default(),
@@ -476,6 +480,7 @@ impl Participant {
         self.attempts.clear();
         self.away.stop(None);
         self.unreserved.clear();
+        self.waiting.clear();
         self.control.clear(&mut self.store);
     }
 
@@ -509,6 +514,7 @@ impl Participant {
         if self.attempts.remove(&who).is_some_and(|attempt| attempt.job.is_some()) {
             self.away.stop(Some(who));
         }
+        self.waiting.end(who);
         self.control.finish(&mut self.store, who, ending, ended);
     }
 
@@ -641,7 +647,10 @@ impl Participant {
                 let gathered = self.gather(who, bounds, &snapshot);
                 out.send(self.manager, Own::Gathered(who, gathered));
             }
-            Own::Validate(who, bounds, snapshot) => {
+            Own::Validate(who, bounds, snapshot, lets_reads_go) => {
+                if lets_reads_go {
+                    self.control.let_reads_go(who);
+                }
                 let (may, view) = self.validate(who, bounds, &snapshot).unzip();
                 let view = view.unwrap_or_default();
                 out.send(self.manager, Own::Validated(who, self.holding.number() as u16, may, view));
@@ -651,12 +660,16 @@ impl Participant {
             Own::Drop(who) => self.finish(who, Ending::Aborted, out),
             Own::Home(home) => self.note_home(home, out),
             Own::Restore(got) => self.show_from(&got, out),
+            Own::Refuse(who, behind) => self.refuse(who, behind, out),
             Own::Gathered(..)
             | Own::Validated(..)
             | Own::Ready(_)
             | Own::Viewed(_)
             | Own::Reserve(_)
-            | Own::Expired(_) => {
+            | Own::Expired(_)
+            | Own::Waits(_)
+            | Own::Over(..)
+            | Own::Spared(..) => {
                 out.halt("a participant was sent what a participant says");
             }
         }
@@ -726,6 +739,7 @@ impl Role for Participant {
             Event::Work(done) => self.take_computed(done, out),
             Event::Timer(_) | Event::Disk(_) | Event::Stop => {}
         }
+        self.tell_waits(out);
         match self.capture.give(&mut self.store, self.bugs, out) {
             Ok(Some(pause)) => out.set_timer(GIVE, pause),
             Ok(None) => {}
@@ -757,6 +771,7 @@ impl Role for Participant {
                 return Err(format!("attempt {who} is promised {:?}, above the ceiling", prepare.bounds));
             }
         }
+        self.waiting.check(&|who| self.attempts.contains_key(&who))?;
         let lacks = self.prepared.keys().find(|who| !self.attempts.contains_key(who));
         match lacks.filter(|_| self.serves.is_some()) {
             Some(who) => Err(format!("attempt {who} is promised and holds nothing")),

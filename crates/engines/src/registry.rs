@@ -9,12 +9,13 @@ use std::str::FromStr;
 use ordain_model::{Offer, OptionError, OptionInfo, Options};
 
 use ordain_commit::CommitEngine;
+use ordain_commit::options::{BACKOFF, EARLY_APPLY, RO_MODE};
 use ordain_deterministic::shard::Scheduling;
 use ordain_family::Services;
 
 use crate::{
-    calvin, calvin_paper, fwkv, maat, mvcc, no_wait, occ_2pc, parallel_snapshots, paxflow, qstore, timestamp,
-    two_phase_locking, wait_die, walter,
+    calvin, calvin_paper, fwkv, maat, mvcc, no_wait, occ_2pc, optimistic, parallel_snapshots, paxflow,
+    qstore, regions_2pl, regions_silo, timestamp, two_phase_locking, wait_die, walter,
 };
 
 /// An engine that is built: a reference to its entry.
@@ -192,7 +193,7 @@ const COMMIT: Abilities = Abilities {
 };
 
 /// Abilities of an engine of the commit family whose partitions are regions.
-pub(crate) const REGIONAL: Abilities =
+const REGIONAL: Abilities =
     Abilities { replication: &["none", "quorum", "full"], has_regions: true, ..COMMIT };
 
 /// Abilities of an engine of the commit family that holds transactions to the order of stamps.
@@ -202,9 +203,16 @@ const fn commit(engine: CommitEngine, options: &'static [Offer]) -> Option<Built
     Some(Built { can: COMMIT, make: Make::Commit(engine), options })
 }
 
+const fn regional(engine: CommitEngine) -> Option<Built> {
+    Some(Built { can: REGIONAL, make: Make::Commit(engine), options: &OF_REGIONS })
+}
+
 const fn stamped(engine: CommitEngine, options: &'static [Offer]) -> Option<Built> {
     Some(Built { can: STAMPED, make: Make::Commit(engine), options })
 }
+
+/// The options of engines whose partitions are regions.
+static OF_REGIONS: [Offer; 3] = [Offer::of(&BACKOFF), Offer::of(&EARLY_APPLY), Offer::of(&RO_MODE)];
 
 const fn planned(name: &'static str, paper: Paper, level: &'static str, what: &'static str) -> EngineInfo {
     EngineInfo { name, what, paper, level, family: Family::Commit, built: None, is_offered: false }
@@ -236,9 +244,11 @@ pub static ENGINES: [EngineInfo; 15] = [
     EngineInfo { name: "fwkv", what: "as walter, with fresh reads", paper: FWKV_PAPER,
                  level: "parallel snapshot isolation, session order, fresh reads", family: Family::Commit, built: commit(fwkv::ENGINE, &parallel_snapshots::OPTIONS_OF_READERS), is_offered: true },
     EngineInfo { name: "occ-2pc", what: "optimistic reads, validation, two-phase commit", paper: FWKV_PAPER,
-                 level: "strict serializable", family: Family::Commit, built: commit(occ_2pc::ENGINE, &occ_2pc::OPTIONS), is_offered: true },
-    planned("regions-2pl", REGIONS_PAPER, "strict serializable", "regions that write their own data by locks, validation between them"),
-    planned("regions-silo", REGIONS_PAPER, "strict serializable", "regions that write their own data by Silo, validation between them"),
+                 level: "strict serializable", family: Family::Commit, built: commit(occ_2pc::ENGINE, &optimistic::OPTIONS), is_offered: true },
+    EngineInfo { name: "regions-2pl", what: "regions that write their own data by locks, validation between them", paper: REGIONS_PAPER,
+                 level: "strict serializable", family: Family::Commit, built: regional(regions_2pl::ENGINE), is_offered: true },
+    EngineInfo { name: "regions-silo", what: "regions that write their own data by Silo, validation between them", paper: REGIONS_PAPER,
+                 level: "strict serializable", family: Family::Commit, built: regional(regions_silo::ENGINE), is_offered: true },
     planned("regions-mvocc", REGIONS_PAPER, "strict serializable", "regions that write their own data by multiversion OCC, validation between them"),
 ];
 
@@ -434,11 +444,11 @@ mod tests {
     #[test]
     fn an_engine_that_is_not_there_is_refused_by_name() {
         assert_eq!(engine("calvin").name(), "calvin");
-        let refusal = "regions-2pl".parse::<Engine>().unwrap_err().to_string();
+        let refusal = "regions-mvocc".parse::<Engine>().unwrap_err().to_string();
         assert_eq!(
             refusal,
-            "engine 'regions-2pl' is not built yet; the engines that are there: calvin, calvin-paper, paxflow, qstore, \
-             no-wait, wait-die, timestamp, mvcc, maat, walter, fwkv, occ-2pc"
+            "engine 'regions-mvocc' is not built yet; the engines that are there: calvin, calvin-paper, paxflow, qstore, \
+             no-wait, wait-die, timestamp, mvcc, maat, walter, fwkv, occ-2pc, regions-2pl, regions-silo"
         );
         assert!(
             "calvinn".parse::<Engine>().unwrap_err().to_string().starts_with("there is no engine 'calvinn'")

@@ -202,6 +202,12 @@ bugs! {
     ReadOneConfiguration = "read-one-configuration",
     /// The leader of a region takes a line for durable that one replica has.
     DurableByOne = "durable-by-one",
+    /// The graph of waits is not looked at for cycles.
+    MissCycle = "miss-cycle",
+    /// An attempt is taken to wait for those alone that are in its own way, not for those that they wait for.
+    DirectWaitsOnly = "direct-waits-only",
+    /// What an attempt of several shards has read at one may change once it is validated there, before it is at the others.
+    UnmarkReads = "unmark-reads",
 }
 
 impl std::str::FromStr for Bug {

@@ -99,8 +99,9 @@ impl Coordinator {
         if own.is_empty() {
             return self.decide(number, desk);
         }
+        let is_alone = own.len() == 1 && ready.commit.participants.is_empty();
         for shard in &own {
-            let validate = Own::Validate(who, ready.bounds, snapshot.clone());
+            let validate = Own::Validate(who, ready.bounds, snapshot.clone(), is_alone);
             desk.out.send(desk.site.participant(desk.site.node, *shard), validate);
         }
         let State::Voting { shards, ready, .. } = std::mem::replace(&mut live.state, State::Waiting) else {

@@ -76,7 +76,7 @@ pub(super) struct Job {
 
 /// The reason why an access waits.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Waits {
+pub(super) enum Waits {
     /// The concurrency control has not granted it.
     Lock,
     /// The attempt's time is not reserved.
@@ -293,7 +293,7 @@ impl Participant {
         self.settle(Ended { granted: waiting, ..Ended::default() }, out);
     }
 
-    fn waits(&self, who: AttemptId) -> Option<Waits> {
+    pub(super) fn waits(&self, who: AttemptId) -> Option<Waits> {
         self.attempts.get(&who)?.job.as_ref()?.waits
     }
 

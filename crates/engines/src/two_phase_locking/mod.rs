@@ -7,6 +7,7 @@
 mod attempts;
 pub(crate) mod gate;
 mod modes;
+pub(crate) mod queued;
 
 use ordain_commit::options::BACKOFF;
 use ordain_model::Offer;

@@ -61,6 +61,12 @@ impl Modes {
         }
     }
 
+    /// Returns those of the modes that are for writing.
+    #[inline]
+    pub(crate) const fn written(self) -> Modes {
+        Modes(self.0 & (Modes::INTENTION_EXCLUSIVE.0 | Modes::EXCLUSIVE.0))
+    }
+
     #[inline]
     const fn has(self, one: Modes) -> bool {
         self.0 & one.0 != 0
@@ -164,6 +170,7 @@ mod tests {
         }
         assert_eq!(format!("{:?} {:?} {:?}", is.with(s), six.with(is), six.with(x)), "S SIX X");
         assert!(six.covers(ix) && six.covers(is) && !ix.covers(s) && x.covers(six) && !s.covers(ix));
+        assert_eq!([is, s, ix, six, x].map(Modes::written), [Modes::NONE, Modes::NONE, ix, ix, x]);
         assert_eq!((six.whole(), x.whole(), ix.whole()), (Some(Mode::Shared), Some(Mode::Exclusive), None));
     }
 }

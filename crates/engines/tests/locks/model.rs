@@ -66,13 +66,23 @@ impl Line {
     }
 }
 
+/// What a request does that conflicts.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Rule {
+    /// It is refused.
+    NoWait,
+    /// It waits for younger ones, or is refused.
+    WaitDie,
+    /// It waits.
+    InOrder,
+}
+
 /// All locks of one participant.
 #[derive(Clone, Debug)]
 pub(crate) struct Model {
     /// The age of each transaction.
     ages: Vec<u64>,
-    /// Requests may wait.
-    waits: bool,
+    rule: Rule,
     lines: BTreeMap<Resource, Line>,
     /// Locks that each waiting attempt has still to get, the one that it waits for first.
     pending: BTreeMap<AttemptId, VecDeque<(Resource, Lock)>>,
@@ -82,15 +92,19 @@ pub(crate) struct Model {
 }
 
 impl Model {
-    pub(crate) fn new(ages: Vec<u64>, waits: bool) -> Model {
+    pub(crate) fn new(ages: Vec<u64>, rule: Rule) -> Model {
         Model {
             ages,
-            waits,
+            rule,
             lines: BTreeMap::new(),
             pending: BTreeMap::new(),
             asked: 0,
             table_refusals: BTreeMap::new(),
         }
+    }
+
+    pub(crate) fn rule(&self) -> Rule {
+        self.rule
     }
 
     fn is_older(&self, a: AttemptId, b: AttemptId) -> bool {
@@ -142,21 +156,34 @@ impl Model {
         if covers(&locks, lock) {
             return Verdict::Granted;
         }
-        let is_upgrade = !locks.is_empty();
+        let (is_upgrade, own) = (!locks.is_empty(), locks.clone());
         locks.insert(lock);
         let conflicting = |entries: &[Entry]| -> Vec<AttemptId> {
             let others = entries.iter().filter(|e| e.who != who && conflict(&e.locks, &locks));
             others.map(|e| e.who).collect()
         };
         let (holders, queue) = (conflicting(&line.holders), conflicting(&line.queue));
-        let is_ahead = is_upgrade && queue.iter().all(|waiter| self.is_older(*waiter, who));
+        let waits_for_own = |waiter: &AttemptId| {
+            let entry = line.queue.iter().find(|entry| entry.who == *waiter);
+            entry.is_some_and(|entry| conflict(&entry.locks, &own))
+        };
+        let is_ahead = is_upgrade
+            && match self.rule {
+                Rule::InOrder => queue.iter().any(waits_for_own),
+                _ => queue.iter().all(|waiter| self.is_older(*waiter, who)),
+            };
         let blockers = if is_ahead { holders } else { [holders, queue].concat() };
         let entry = Entry { who, locks: locks.clone(), asked: self.asked };
         if blockers.is_empty() {
             self.hold(resource, entry);
             return Verdict::Granted;
         }
-        if !self.waits || !blockers.iter().all(|other| self.is_older(who, *other)) {
+        let may_wait = match self.rule {
+            Rule::NoWait => false,
+            Rule::WaitDie => blockers.iter().all(|other| self.is_older(who, *other)),
+            Rule::InOrder => true,
+        };
+        if !may_wait {
             return Verdict::Refused;
         }
         let queue = &mut self.lines.entry(resource).or_default().queue;
@@ -224,7 +251,7 @@ impl Model {
     }
 
     pub(crate) fn clear(&mut self) {
-        *self = Model::new(std::mem::take(&mut self.ages), self.waits);
+        *self = Model::new(std::mem::take(&mut self.ages), self.rule);
     }
 
     /// Gives a lock without waiting; returns whether it conflicts with none.
@@ -271,23 +298,32 @@ impl Model {
             || self.pending.values().flatten().any(|(resource, _)| *resource == Some(key))
     }
 
+    /// All that each waiting attempt waits for.
+    pub(crate) fn waits(&self) -> BTreeMap<AttemptId, BTreeSet<AttemptId>> {
+        let mut edges: BTreeMap<AttemptId, BTreeSet<AttemptId>> = BTreeMap::new();
+        for line in self.lines.values() {
+            for (at, waiter) in line.queue.iter().enumerate() {
+                edges.entry(waiter.who).or_default().extend(self.blockers(line, at));
+            }
+        }
+        edges
+    }
+
     /// Checks the locks and the graph of waits.
     pub(crate) fn check(&self) {
-        let mut edges: BTreeMap<AttemptId, BTreeSet<AttemptId>> = BTreeMap::new();
         for (resource, line) in &self.lines {
             for (at, a) in line.holders.iter().enumerate() {
                 let other = line.holders[..at].iter().find(|b| conflict(&a.locks, &b.locks));
                 assert!(other.is_none(), "{resource:?}: {a:?} beside {other:?}");
             }
-            for (at, waiter) in line.queue.iter().enumerate() {
-                let blockers = self.blockers(line, at);
-                assert!(!blockers.is_empty(), "{resource:?}: {waiter:?} waits for nobody");
-                let older = blockers.iter().find(|other| !self.is_older(waiter.who, **other));
-                assert!(older.is_none(), "{resource:?}: {waiter:?} waits for {older:?}");
-                edges.entry(waiter.who).or_default().extend(blockers);
-            }
         }
-        assert!(self.waits || edges.is_empty(), "nobody waits");
+        let mut edges = self.waits();
+        assert!(self.rule != Rule::NoWait || edges.is_empty(), "nobody waits");
+        for (waiter, blockers) in &edges {
+            assert!(!blockers.is_empty(), "{waiter} waits for nobody");
+            let older = blockers.iter().find(|other| !self.is_older(*waiter, **other));
+            assert!(self.rule != Rule::WaitDie || older.is_none(), "{waiter} waits for {older:?}");
+        }
         // Without a cycle, whoever waits for nobody can be taken away until nobody is left.
         while !edges.is_empty() {
             let waiters: BTreeSet<AttemptId> = edges.keys().copied().collect();

@@ -1,15 +1,15 @@
 //! Random accesses, ends and changes of the term, beside the naive model.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
-use ordain_commit::{AttemptId, CommitEngine, Mode, TransactionId, Verdict};
-use ordain_engines::{no_wait, wait_die};
+use ordain_commit::{Age, AttemptId, CommitEngine, Mode, TransactionId, Verdict, WaitsFor};
+use ordain_engines::{no_wait, regions_2pl, wait_die};
 use ordain_role::{Bug, Bugs};
 use proptest::collection::vec;
 use proptest::prelude::*;
 use proptest::test_runner::{Config, TestRunner};
 
-use crate::model::{Model, Resource};
+use crate::model::{Model, Resource, Rule};
 use crate::shard::{Outcome, Shard};
 
 const TRANSACTIONS: usize = 8;
@@ -53,13 +53,37 @@ struct Run {
     live: Vec<bool>,
     /// The target that each attempt has asked for last.
     asked: BTreeMap<AttemptId, Resource>,
+    /// The waits that the control has told, and the graph that judges them.
+    told: BTreeMap<AttemptId, BTreeSet<AttemptId>>,
+    graph: WaitsFor,
+}
+
+/// All that an attempt waits for by any path.
+fn reached(edges: &BTreeMap<AttemptId, BTreeSet<AttemptId>>, from: AttemptId) -> BTreeSet<AttemptId> {
+    let (mut all, mut ahead) = (BTreeSet::new(), vec![from]);
+    while let Some(at) = ahead.pop() {
+        ahead.extend(edges.get(&at).into_iter().flatten().filter(|to| all.insert(**to)));
+    }
+    all
 }
 
 impl Run {
     fn new(engine: &CommitEngine, bugs: Bugs, ages: Vec<u64>) -> Run {
-        let model = Model::new(ages.clone(), engine.name == "wait-die");
-        let (attempts, live) = (vec![1; TRANSACTIONS], vec![false; TRANSACTIONS]);
-        Run { shard: Shard::new(engine, bugs), model, ages, attempts, live, asked: BTreeMap::new() }
+        let rule = match engine.name {
+            "no-wait" => Rule::NoWait,
+            "wait-die" => Rule::WaitDie,
+            _ => Rule::InOrder,
+        };
+        Run {
+            shard: Shard::new(engine, bugs),
+            model: Model::new(ages.clone(), rule),
+            ages,
+            attempts: vec![1; TRANSACTIONS],
+            live: vec![false; TRANSACTIONS],
+            asked: BTreeMap::new(),
+            told: BTreeMap::new(),
+            graph: WaitsFor::default(),
+        }
     }
 
     fn who(&self, n: usize) -> AttemptId {
@@ -99,8 +123,45 @@ impl Run {
         assert_eq!(by_target(&outcome), by_target(&expected), "after the end of {who}");
         let refused = expected.refused;
         for n in [n].into_iter().chain(refused.iter().map(|who| who.transaction.number as usize)) {
+            let who = self.who(n);
+            self.told.remove(&who);
+            self.told.values_mut().for_each(|behind| _ = behind.remove(&who));
+            self.graph.over(0, who);
             self.attempts[n] += 1;
             self.live[n] = false;
+        }
+    }
+
+    /// Takes the waits that the control tells of, and ends the attempts that are refused for them. What is told leads from each attempt to all for
+    /// which it waits, by some path.
+    fn judge(&mut self) {
+        loop {
+            let mut refusals = Vec::new();
+            for who in self.shard.control.take_waiters() {
+                let behind = self.shard.control.waits_for(&self.shard.store, who);
+                if behind.is_empty() {
+                    continue;
+                }
+                self.told.insert(who, behind.iter().copied().collect());
+                let age = Age(self.ages[who.transaction.number as usize]);
+                refusals.extend(self.graph.wait(0, who, age, &behind));
+                self.graph.check().unwrap();
+            }
+            let waits = self.model.waits();
+            if self.model.rule() == Rule::InOrder {
+                for who in waits.keys() {
+                    assert_eq!(
+                        reached(&self.told, *who),
+                        reached(&waits, *who),
+                        "{who} {waits:?} {:?}",
+                        self.told
+                    );
+                }
+            }
+            if refusals.is_empty() {
+                break;
+            }
+            refusals.into_iter().for_each(|refusal| self.finish(refusal.who.transaction.number as usize));
         }
     }
 
@@ -109,6 +170,8 @@ impl Run {
         self.shard.clear();
         self.attempts.iter_mut().for_each(|attempt| *attempt += 1);
         self.live.fill(false);
+        self.told.clear();
+        self.graph.clear();
         for (n, key, mode) in restored {
             let who = self.who(n);
             if self.model.restore(who, key, mode) {
@@ -124,6 +187,7 @@ impl Run {
             Op::Finish(n) => self.finish(n),
             Op::Term(restored) => self.change_term(restored),
         }
+        self.judge();
         self.check();
     }
 
@@ -144,8 +208,10 @@ impl Run {
             let runs = |n: &usize| self.live[*n] && !self.model.is_waiting(self.who(*n));
             let n = (0..TRANSACTIONS).find(runs).expect("somebody does not wait");
             self.finish(n);
+            self.judge();
             self.check();
         }
+        assert!(self.graph.is_empty(), "waits are left");
         assert_eq!(self.shard.gauge("ordain_locks_attempts"), 0.0);
         let stored: BTreeMap<u8, bool> = (0..KEYS).map(|key| (key, self.shard.is_stored(key))).collect();
         assert!(stored.values().all(|is_stored| !is_stored), "absent records are left: {stored:?}");
@@ -174,13 +240,19 @@ proptest! {
     fn wait_die_is_as_the_model(drawn in ops()) {
         run(&wait_die::ENGINE, Bugs::NONE, drawn);
     }
+
+    #[test]
+    fn regions_2pl_is_as_the_model_and_tells_its_waits(drawn in ops()) {
+        run(&regions_2pl::ENGINE, Bugs::NONE, drawn);
+    }
 }
 
 /// The model finds what is planted in a control: it would find a mistake.
 #[test]
 fn the_model_finds_planted_bugs() {
     let bugs = [Bug::GrantLockEarly, Bug::UpgradeShared, Bug::PassWriter];
-    let planted = [(&no_wait::ENGINE, &bugs[..2]), (&wait_die::ENGINE, &bugs[..])];
+    let planted =
+        [(&no_wait::ENGINE, &bugs[..2]), (&wait_die::ENGINE, &bugs[..]), (&regions_2pl::ENGINE, &bugs[..])];
     for (engine, bugs) in planted {
         for bug in bugs {
             let found = TestRunner::new(Config { max_shrink_iters: 0, ..config() }).run(&ops(), |drawn| {

@@ -2,13 +2,12 @@
 
 use ordain_commands::ids;
 use ordain_commit::CommitEngine;
-use ordain_engines::occ_2pc;
 use ordain_model::datum::DatumReader;
 use ordain_model::{Datum, ProcedureId};
 use ordain_role::{Bug, Bugs};
 
 use crate::world::World;
-use crate::{demand, demand_of, hold_accesses, millis};
+use crate::{OPTIMISTIC, demand, demand_of, hold_accesses, millis};
 
 /// Looks for k at B, by the clock there, and shows nothing if k is gone.
 const LOOKS: [(ProcedureId, &[&[u8]], Datum<'static>); 3] = [
@@ -91,7 +90,7 @@ fn schedule_17_what_has_expired_for_one_is_gone_for_all_who_come_after() {
 
 #[test]
 fn schedule_17_what_was_read_before_it_was_gone_is_not_shown_after() {
-    demand_of(&[occ_2pc::ENGINE], read_before_it_was_gone, Bug::LookBack);
+    demand_of(&OPTIMISTIC, read_before_it_was_gone, Bug::LookBack);
 }
 
 #[test]

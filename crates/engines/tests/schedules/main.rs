@@ -6,6 +6,7 @@ mod bounds;
 mod connections;
 mod cuts;
 mod expiry;
+mod regions;
 mod rows;
 mod scenarios;
 mod snapshot_scenarios;
@@ -18,13 +19,16 @@ mod versions;
 mod world;
 
 use ordain_commit::{CommitEngine, Message, Protocol, Relay, Termed};
-use ordain_engines::{no_wait, occ_2pc, wait_die};
+use ordain_engines::{no_wait, occ_2pc, regions_2pl, regions_silo, wait_die};
 use ordain_model::{Micros, OutcomeStatus};
 use ordain_role::{Bug, Bugs, NodeId};
 use world::{Do, World};
 
+/// Engines with locks that refuse a request by what it would wait for.
 const LOCKING: [CommitEngine; 2] = [no_wait::ENGINE, wait_die::ENGINE];
-const ENGINES: [CommitEngine; 3] = [no_wait::ENGINE, wait_die::ENGINE, occ_2pc::ENGINE];
+const OPTIMISTIC: [CommitEngine; 2] = [occ_2pc::ENGINE, regions_silo::ENGINE];
+const ENGINES: [CommitEngine; 5] =
+    [no_wait::ENGINE, wait_die::ENGINE, regions_2pl::ENGINE, occ_2pc::ENGINE, regions_silo::ENGINE];
 
 type Schedule = fn(CommitEngine, Bugs) -> Result<(), String>;
 
@@ -138,7 +142,7 @@ fn schedule_11(engine: CommitEngine, bugs: Bugs) -> Result<(), String> {
 
 #[test]
 fn schedule_11_marks_of_a_validation_stand_in_the_log() {
-    demand_of(&[occ_2pc::ENGINE], schedule_11, Bug::VoteBeforeLog);
+    demand_of(&OPTIMISTIC, schedule_11, Bug::VoteBeforeLog);
 }
 
 /// A leader that regains: A1 has all votes of T1 but one that is late; A2, asked, denies T1; A1 leads again, and then has the vote.
@@ -337,8 +341,10 @@ fn schedule_20(engine: CommitEngine, bugs: Bugs) -> Result<(), String> {
 #[test]
 fn schedule_20_a_home_without_a_majority_stops_only_what_it_has_touched() {
     demand_sound(schedule_20);
-    // With the other engine nobody waits.
-    assert!(schedule_20(wait_die::ENGINE, Bugs::NONE.with(Bug::WaitForEver)).is_err());
+    // With others nobody waits.
+    for engine in [wait_die::ENGINE, regions_2pl::ENGINE] {
+        assert!(schedule_20(engine, Bugs::NONE.with(Bug::WaitForEver)).is_err(), "{}", engine.name);
+    }
 }
 
 /// A waiter dies with the leader that it waits at: T1 is promised at B1, an older T2 waits for it there and holds z at C. B changes
@@ -379,6 +385,6 @@ fn schedule_20_a_waiter_dies_with_the_leader_that_it_waits_at() {
 fn who_leads_is_fixed() {
     let leaders =
         |engine| (0..3).map(|partition| World::new(engine, 3, Bugs::NONE).led_by(partition)).collect();
-    let [first, second, _]: [Vec<NodeId>; 3] = ENGINES.map(leaders);
-    assert_eq!(first, second);
+    let all: [Vec<NodeId>; 5] = ENGINES.map(leaders);
+    assert!(all.iter().all(|leaders| *leaders == all[0]));
 }

@@ -2,11 +2,12 @@
 //! neither a schedule nor a scenario has.
 
 use ordain_commit::{CommitEngine, Protocol, Stamps};
+use ordain_engines::{occ_2pc, regions_2pl};
 use ordain_model::OutcomeStatus;
 use ordain_role::Bugs;
 
 use crate::world::{Do, World};
-use crate::{demand_sound, millis, said};
+use crate::{LOCKING, demand_sound, demand_sound_of, millis, said};
 
 /// B's answer to T1 is lost with a stream: T1 is made anew at once, and not when it would have been given up.
 pub(crate) fn lost_answer(engine: CommitEngine, bugs: Bugs) -> Result<(), String> {
@@ -57,7 +58,9 @@ pub(crate) fn lost_end(engine: CommitEngine, bugs: Bugs) -> Result<(), String> {
 
 #[test]
 fn an_attempt_whose_end_is_lost_is_over_where_it_is_not_named() {
-    demand_sound(lost_end);
+    // Another engine holds nothing of what has only read.
+    demand_sound_of(&LOCKING, lost_end);
+    demand_sound_of(&[regions_2pl::ENGINE, occ_2pc::ENGINE], lost_end);
 }
 
 /// A vote and a decision are lost with streams: B asks for what it has promised, and A tells again what is not acknowledged.

@@ -134,12 +134,18 @@ impl World {
 
     /// Such a cluster with options of its engine.
     pub fn with(engine: CommitEngine, options: Options, partitions: usize, bugs: Bugs) -> World {
-        World::built(engine, (options, bugs), partitions, |settings| settings)
+        World::built(engine, (options, bugs), (partitions, 1), |settings| settings)
+    }
+
+    /// Such a cluster in which each partition has several shards.
+    pub fn sharded(engine: CommitEngine, (partitions, shards): (usize, usize), bugs: Bugs) -> World {
+        let options = Options::new(engine.name, &[]);
+        World::built(engine, (options, bugs), (partitions, shards), |settings| settings)
     }
 
     /// A cluster of one partition whose members keep hardly anything of the log behind what checkpoints cover.
     pub fn forgetful(engine: CommitEngine, bugs: Bugs) -> World {
-        World::built(engine, (Options::new(engine.name, &[]), bugs), 1, |settings| NodeSettings {
+        World::built(engine, (Options::new(engine.name, &[]), bugs), (1, 1), |settings| NodeSettings {
             segment_bytes: 4 << 10,
             log_keep_bytes: 1,
             ..settings
@@ -149,14 +155,14 @@ impl World {
     fn built(
         engine: CommitEngine,
         (options, bugs): (Options, Bugs),
-        partitions: usize,
+        (partitions, shards): (usize, usize),
         settle: impl FnOnce(NodeSettings) -> NodeSettings,
     ) -> World {
         let mut registry = Registry::default();
         ordain_workload::register(&mut registry);
         ordain_commands::register(&mut registry);
         system::register(&mut registry);
-        let layout = Layout::even(partitions, 1).expect("a layout");
+        let layout = Layout::even(partitions, shards).expect("a layout");
         let topology = Topology::replicated(Arc::new(layout), 3);
         let count = topology.nodes();
         let identity = b"scheduled".to_vec();
@@ -376,6 +382,19 @@ impl World {
         let layout = &self.settings.topology.layout;
         let is_there = |list: &u64| usize::from(layout.region_of(&append::key(*list)).0) == partition;
         (0..).filter(is_there).nth(nth).expect("every partition has slots")
+    }
+
+    /// The address of a node's shard, by its number on the node.
+    pub fn shard_at(&self, node: NodeId, nth: u16) -> Address {
+        Address { node, role: places::SHARDS + nth }
+    }
+
+    /// A list of a shard, for each number another one.
+    pub fn list_at(&self, shard: usize, nth: usize) -> u64 {
+        let layout = &self.settings.topology.layout;
+        let is_there =
+            |list: &u64| layout.shard_of(layout.placement().hash_of(&append::key(*list)).slot()) == shard;
+        (0..).filter(is_there).nth(nth).expect("every shard has slots")
     }
 
     /// A key of a partition, for each number another one.

@@ -150,6 +150,8 @@ const DENIED: &str = "a member refuses a log in which an attempt is denied and c
 
 /// The test that finds bugs of the commit family by fixed schedules.
 const SCHEDULES: &str = "cargo test -p ordain-engines --test schedules";
+/// The test that finds bugs of the graph of waits.
+const WAITS: &str = "cargo test -p ordain-commit waits_for";
 /// The test that finds bugs in the order of stamps.
 const STAMPS: &str = "cargo test -p ordain-engines --test stamps";
 
@@ -350,6 +352,8 @@ pub(super) const TABLE: &[Planted] = &[
             with("--engine maat --partitions 2"),
             with("--engine occ-2pc --partitions 2"),
             with("--engine fwkv --partitions 2"),
+            with("--engine regions-2pl --unfinished --shards 2"),
+            with("--engine regions-silo --unfinished --shards 2"),
         ],
     ),
     planted(
@@ -624,7 +628,21 @@ pub(super) const TABLE: &[Planted] = &[
             with("--engine occ-2pc --partitions 2"),
             with("--engine fwkv --partitions 2"),
             with("--engine walter --partitions 2"),
+            with("--engine regions-silo --unfinished --shards 2"),
         ],
+    ),
+    planted(
+        Bug::UnmarkReads,
+        "VALIDATED",
+        "what an attempt of several shards has read at one may change once it is validated there, before it is at the others",
+        &[with("--engine regions-silo --unfinished --partitions 2")],
+    ),
+    in_test(Bug::MissCycle, "NO-DEADLOCK", "the graph of waits is not looked at for cycles", WAITS),
+    in_test(
+        Bug::DirectWaitsOnly,
+        "NO-DEADLOCK",
+        "an attempt is taken to wait for those alone that are in its own way, not for those that they wait for",
+        WAITS,
     ),
     in_test(
         Bug::ForgetReaders,

@@ -272,6 +272,24 @@ fn a_seed_draws_how_many_clients_speak_bytes() {
     assert!(command.contains(" --clients-speak calls"), "{command}");
 }
 
+/// Engines of regions within one region: a partition with several shards, and clients whose steps lock in any order.
+#[test]
+fn controls_of_regions_are_strictly_serializable_with_all_faults() {
+    for engine in ["regions-2pl", "regions-silo"] {
+        let engine = ["--engine", engine, "--unfinished", "--shards", "3", "--txns", "250"];
+        for speak in ["calls", "steps"] {
+            let args = args(&[&engine[..], &["--clients-speak", speak]].concat());
+            let mut committed = 0;
+            for seed in 0..2 {
+                let report = simulate(&args, seed, None).unwrap();
+                assert!(report.verdict.is_ok(), "{report}\nreproduce: {}", reproduce(&args, seed));
+                committed += report.committed;
+            }
+            assert!(committed > 100, "{engine:?} {speak}: {committed}");
+        }
+    }
+}
+
 /// Runs an engine of the commit family under all faults: on one node, over several partitions, with members.
 fn demand_strict(engine: &str) {
     demand_level(engine, 2);

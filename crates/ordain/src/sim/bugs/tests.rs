@@ -139,3 +139,8 @@ fn planted_bugs_are_found_with_walter() {
 fn planted_bugs_are_found_with_fwkv() {
     demand_found("fwkv");
 }
+
+#[test]
+fn planted_bugs_are_found_with_regions() {
+    ["regions-2pl", "regions-silo"].into_iter().for_each(demand_found);
+}

@@ -20,8 +20,17 @@ pub(super) struct Kept {
     pub(super) came: Option<u64>,
     /// It is validated: what it has accessed is locked.
     pub(super) is_validated: bool,
+    /// Once it is validated, what it has read may change.
+    pub(super) lets_reads_go: bool,
     /// Its access that waits, and the target whose lock it waits for.
     pub(super) waits: Option<(Target, Mode, Target)>,
+}
+
+impl Kept {
+    /// True if a record that it has accessed in this mode is locked once it is validated.
+    pub(super) fn locks(&self, mode: Mode) -> bool {
+        mode != Mode::Shared || !self.lets_reads_go
+    }
 }
 
 /// Marks of one record. Attempts are named by their places in the table of attempts.

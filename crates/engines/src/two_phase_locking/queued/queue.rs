@@ -1,4 +1,4 @@
-//! The queue of one lock: who holds it, who waits, and who may come next (baselines.md, 4.5; rules D1 to D5).
+//! The queue of one lock: who holds it, who waits, and who may come next.
 
 use std::collections::VecDeque;
 
@@ -6,15 +6,37 @@ use ordain_commit::{Age, AttemptId, Seniority, Verdict};
 
 use crate::two_phase_locking::{Counts, Modes};
 
+/// What requests do that conflict.
+#[derive(Debug)]
+pub(crate) struct Discipline {
+    /// True if a request may wait for one that it conflicts with. Else it is refused.
+    pub(crate) may_wait: fn(&Request, &Request) -> bool,
+    /// True if a holder that wants more goes ahead of the requests that wait, given one of those that it conflicts with.
+    pub(crate) goes_ahead: Ahead,
+    /// Waits may close a cycle: those that begin or change are noted.
+    pub(crate) tells_waits: bool,
+    /// The name of the counter of requests that were refused, if some are.
+    pub(crate) refused: Option<&'static str>,
+}
+
+/// The requests that a holder which wants more goes ahead of: all that wait, or none.
+#[derive(Debug)]
+pub(crate) enum Ahead {
+    /// All, if this holds for each that it conflicts with.
+    OfAll(fn(&Request, &Request) -> bool),
+    /// All, if this holds for one that it conflicts with.
+    OfOne(fn(&Request, &Request) -> bool),
+}
+
 /// An attempt that holds a lock, or waits for it.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Request {
-    pub(super) who: AttemptId,
-    pub(super) age: Age,
+pub(crate) struct Request {
+    pub(crate) who: AttemptId,
+    pub(crate) age: Age,
     /// The modes that it held when it asked.
-    pub(super) own: Modes,
+    pub(crate) own: Modes,
     /// The modes that it has when the request is granted, `own` included.
-    pub(super) modes: Modes,
+    pub(crate) modes: Modes,
 }
 
 impl Request {
@@ -22,7 +44,7 @@ impl Request {
         (self.age, self.who.transaction)
     }
 
-    fn is_older_than(&self, other: &Request) -> bool {
+    pub(crate) fn is_older_than(&self, other: &Request) -> bool {
         self.seniority() < other.seniority()
     }
 
@@ -42,33 +64,75 @@ pub(super) struct Queue {
 }
 
 impl Queue {
-    /// Decides about a request. `passes_writers` is the planted bug of a request that does not look at who waits.
-    ///
-    /// An upgrade goes ahead of the queue if all waiters that it conflicts with are older, because they wait for it then. For
-    /// shared and exclusive modes that is always so. In a queue of intention modes a younger waiter may be compatible with
-    /// what the attempt holds: the upgrade is a request like any other then.
-    pub(super) fn request(&mut self, request: Request, passes_writers: bool) -> Verdict {
+    /// Decides about a request, and notes whose waits begin or change by it. `passes_writers` is the planted bug of a request that does not look
+    /// at who waits.
+    pub(super) fn request(
+        &mut self,
+        request: Request,
+        passes_writers: bool,
+        discipline: &Discipline,
+        noted: &mut Vec<AttemptId>,
+    ) -> Verdict {
         let conflicts = |other: &&Request| other.conflicts_with(&request);
         let waiters = self.waiters.iter().filter(conflicts);
-        let is_ahead = match request.own {
-            Modes::NONE => passes_writers,
-            _ => waiters.clone().all(|waiter| waiter.is_older_than(&request)),
+        let is_ahead = match (request.own, &discipline.goes_ahead) {
+            (Modes::NONE, _) => passes_writers,
+            (_, Ahead::OfAll(is_behind)) => waiters.clone().all(|waiter| is_behind(&request, waiter)),
+            (_, Ahead::OfOne(is_behind)) => waiters.clone().any(|waiter| is_behind(&request, waiter)),
         };
         let mut waiters = waiters.filter(|_| !is_ahead).peekable();
         if waiters.peek().is_none() && !self.counts.conflict(request.own, request.modes) {
             drop(waiters);
             self.hold(request);
+            if is_ahead && discipline.tells_waits {
+                self.note_from(0, noted);
+            }
             return Verdict::Granted;
         }
         let mut blockers = self.holders.iter().filter(conflicts).chain(waiters);
-        if !blockers.all(|other| request.is_older_than(other)) {
+        if !blockers.all(|other| (discipline.may_wait)(&request, other)) {
             return Verdict::Refused;
         }
         match is_ahead {
             true => self.waiters.push_front(request),
             false => self.waiters.push_back(request),
         }
+        if discipline.tells_waits {
+            noted.push(request.who);
+            if is_ahead {
+                self.note_from(1, noted);
+            }
+        }
         Verdict::Waits
+    }
+
+    /// Notes the requests from a place on whose waits change if one before them comes or goes: up to the first that wants the lock for itself, for
+    /// which those behind it wait.
+    fn note_from(&self, at: usize, noted: &mut Vec<AttemptId>) {
+        for waiter in self.waiters.iter().skip(at) {
+            noted.push(waiter.who);
+            if waiter.modes == Modes::EXCLUSIVE {
+                break;
+            }
+        }
+    }
+
+    /// The attempts that a waiting one waits for: the requests before it that it conflicts with, back to the last that wants the lock for itself,
+    /// which waits for all before it; without such a one, the holders too.
+    pub(super) fn waits_for(&self, who: AttemptId) -> Vec<AttemptId> {
+        let mut all = Vec::new();
+        let Some(at) = self.waiters.iter().position(|waiter| waiter.who == who) else { return all };
+        let request = &self.waiters[at];
+        for before in self.waiters.range(..at).rev().filter(|before| before.conflicts_with(request)) {
+            all.push(before.who);
+            if before.modes == Modes::EXCLUSIVE {
+                return all;
+            }
+        }
+        all.extend(
+            self.holders.iter().filter(|holder| holder.conflicts_with(request)).map(|holder| holder.who),
+        );
+        all
     }
 
     /// Grants a lock that was granted in an earlier term. Returns whether it is compatible, and nobody waits.
@@ -93,10 +157,14 @@ impl Queue {
         }
     }
 
-    /// Takes a waiting request out.
-    pub(super) fn cancel(&mut self, who: AttemptId) {
-        if let Some(at) = self.waiters.iter().position(|waiter| waiter.who == who) {
-            self.waiters.remove(at);
+    /// Takes a waiting request out, and notes whose waits change by that where waits are told.
+    pub(super) fn cancel(&mut self, who: AttemptId, discipline: &Discipline, noted: &mut Vec<AttemptId>) {
+        if let Some(at) = self.waiters.iter().position(|waiter| waiter.who == who)
+            && let Some(gone) = self.waiters.remove(at)
+            && discipline.tells_waits
+            && gone.modes == Modes::EXCLUSIVE
+        {
+            self.note_from(at, noted);
         }
     }
 
@@ -155,11 +223,11 @@ impl Queue {
         self.counts = Counts::default();
     }
 
-    /// Checks that holders are compatible, that whoever waits is older than whom it waits for, and that it waits for somebody.
+    /// Checks that holders are compatible, and that whoever waits does so for somebody, and for those alone for whom it may.
     ///
     /// # Errors
     /// The first violation.
-    pub(super) fn check(&self) -> Result<(), String> {
+    pub(super) fn check(&self, discipline: &Discipline) -> Result<(), String> {
         let mut counts = Counts::default();
         for (at, holder) in self.holders.iter().enumerate() {
             counts.add(holder.modes);
@@ -179,8 +247,8 @@ impl Queue {
             if blockers.peek().is_none() {
                 return Err(format!("{waiter:?} waits for nobody"));
             }
-            if let Some(older) = blockers.find(|other| !waiter.is_older_than(other)) {
-                return Err(format!("{waiter:?} waits for {older:?}, which is not younger"));
+            if let Some(other) = blockers.find(|other| !(discipline.may_wait)(waiter, other)) {
+                return Err(format!("{waiter:?} waits for {other:?}, for which it may not"));
             }
         }
         Ok(())

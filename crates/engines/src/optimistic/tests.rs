@@ -22,7 +22,11 @@ impl Shard {
     }
 
     fn planting(bugs: Bugs) -> Shard {
-        let control = Optimistic { bugs, ..Optimistic::default() };
+        Shard::of(Marked::ToTheEnd, bugs)
+    }
+
+    fn of(marked: Marked, bugs: Bugs) -> Shard {
+        let control = Optimistic::new(marked, bugs);
         Shard { store: MemoryStore::new(0..ordain_model::key::SLOTS), control, place: 0 }
     }
 
@@ -43,6 +47,12 @@ impl Shard {
 
     fn granted(&mut self, n: u64, key: &[u8], mode: Mode) {
         assert_eq!(self.access(n, key, mode), Verdict::Granted, "{n}");
+    }
+
+    /// Validates an attempt that is decided with the answer.
+    fn decides(&mut self, n: u64) -> bool {
+        self.control.let_reads_go(attempt(n));
+        self.validates(n)
     }
 
     fn validates(&mut self, n: u64) -> bool {
@@ -340,4 +350,111 @@ fn a_lock_that_stays_is_found() {
     shard.control.finish(&mut shard.store, attempt(7), Ending::Aborted, &mut ended);
     let found = shard.control.check(&shard.store, &|_| true).unwrap_err();
     assert!(found.contains("and attempts know of"), "{found}");
+}
+
+// ---- reads that are marked while it is not decided -------------------------------------------------------------------
+
+fn silo() -> Shard {
+    Shard::of(Marked::Undecided, Bugs::NONE)
+}
+
+#[test]
+fn what_is_decided_at_once_marks_no_read() {
+    for (mut shard, marks) in [(silo(), false), (Shard::new(), true)] {
+        shard.granted(1, b"x", Mode::Shared);
+        shard.granted(1, b"y", Mode::Exclusive);
+        shard.granted(2, b"x", Mode::Blind);
+        shard.granted(3, b"y", Mode::Blind);
+        assert!(shard.decides(1));
+        assert_eq!(shard.validates(2), !marks, "1 is decided, and comes before");
+        assert!(!shard.validates(3), "1 has y");
+        if !marks {
+            shard.installs(2, &[b"x"]);
+        }
+        assert_eq!(shard.installs(1, &[b"y"]), NOBODY);
+        assert_eq!(shard.control.counts.unmarked, u64::from(!marks));
+    }
+}
+
+/// Section 4.1 (a) of the sheet: 1 is validated here and not yet at another shard, where 2 reads what it writes.
+#[test]
+fn what_others_validate_yet_marks_its_reads_until_it_is_over() {
+    for bug in [None, Some(Bug::UnmarkReads)] {
+        let bugs = bug.map_or(Bugs::NONE, |bug| Bugs::NONE.with(bug));
+        let mut shard = Shard::of(Marked::Undecided, bugs);
+        shard.granted(1, b"x", Mode::Shared);
+        shard.granted(2, b"x", Mode::Blind);
+        assert!(shard.validates(1));
+        assert_eq!(shard.validates(2), bug.is_some());
+        if bug.is_none() {
+            shard.control.let_reads_go(attempt(1));
+            assert!(shard.validates(1) && !shard.validates(2), "it stays marked, though it is asked again");
+            shard.finishes(1, Ending::Committed(Age(1)));
+            assert!(shard.validates(2));
+        }
+    }
+}
+
+#[test]
+fn what_only_reads_is_validated_against_writers_that_are_locked() {
+    let mut shard = silo();
+    shard.granted(1, b"x", Mode::Shared);
+    shard.granted(2, b"x", Mode::Blind);
+    assert!(shard.validates(2));
+    assert!(!shard.decides(1), "2 may have been answered before 1 is");
+    shard.finishes(2, Ending::Aborted);
+    assert!(shard.decides(1));
+    shard.granted(3, b"x", Mode::Exclusive);
+    assert!(shard.validates(3), "1 keeps nobody away");
+}
+
+#[test]
+fn its_own_lock_is_in_nobodys_way_but_others() {
+    let mut shard = silo();
+    shard.granted(1, b"x", Mode::Shared);
+    shard.granted(1, b"x", Mode::Exclusive);
+    shard.granted(2, b"x", Mode::Exclusive);
+    assert!(shard.decides(1));
+    assert!(!shard.decides(2));
+}
+
+/// Scenario 22 of the sheet, at home: a read of nothing, and an insert; then a record that is removed and made again.
+#[test]
+fn scenario_22_an_absent_read_conflicts_with_an_insert() {
+    let mut shard = silo();
+    shard.granted(1, b"x", Mode::Shared);
+    shard.granted(1, b"y", Mode::Blind);
+    shard.granted(2, b"x", Mode::Blind);
+    assert!(shard.decides(2));
+    shard.installs(2, &[b"x"]);
+    assert!(!shard.decides(1));
+    shard.granted(3, b"x", Mode::Shared);
+    for (n, cell) in
+        [(4, Cell::ABSENT), (5, Cell { value: Some(Value::String(b"v".to_vec())), ..Cell::ABSENT })]
+    {
+        shard.granted(n, b"x", Mode::Blind);
+        assert!(shard.decides(n));
+        let record = shard.record(b"x");
+        shard.place += 1;
+        shard.control.install(&mut shard.store, record, cell, &Commitment::at(Age(n)), Gsn(shard.place));
+        shard.finishes(n, Ending::Committed(Age(n)));
+    }
+    assert!(!shard.decides(3), "it has another version, though it is as it was");
+}
+
+#[test]
+fn who_reads_the_whole_table_and_is_decided_keeps_no_insert_away() {
+    let mut shard = silo();
+    for n in [1, 2] {
+        assert_eq!(shard.ask(n, Target::Table, Mode::Shared), Verdict::Granted);
+    }
+    shard.granted(1, b"y", Mode::Exclusive);
+    shard.granted(3, b"x", Mode::Blind);
+    assert!(shard.decides(1) && shard.validates(3), "1 comes before 3");
+    shard.installs(3, &[b"x"]);
+    shard.installs(1, &[b"y"]);
+    assert!(!shard.decides(2));
+    assert_eq!(shard.ask(4, Target::Table, Mode::Shared), Verdict::Granted);
+    shard.granted(5, b"z", Mode::Blind);
+    assert!(shard.validates(4) && !shard.validates(5), "others validate 4 yet");
 }

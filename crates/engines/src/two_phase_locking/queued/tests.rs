@@ -1,19 +1,20 @@
-//! Tests of wait-die alone: what its check finds, and memory that is used again. Its rules are tested in `tests/locks`.
+//! Tests of the queues alone: what the check finds, and memory that is used again. The rules of the engines are tested in `tests/locks`.
 
 use ordain_commit::TransactionId;
 use ordain_model::{Db, KeyHash};
 
 use super::*;
+use crate::wait_die::WAIT_DIE;
 
 fn attempt(transaction: u64) -> AttemptId {
     AttemptId { transaction: TransactionId::of(transaction), attempt: 1 }
 }
 
 /// A participant with one record that transaction 2 holds, and for which 1 waits.
-fn shard() -> (MemoryStore, WaitDie, RecordId) {
+fn shard() -> (MemoryStore, QueuedLocks, RecordId) {
     let mut store = MemoryStore::new(0..ordain_model::key::SLOTS);
     let record = store.find_or_reserve(Db(0), b"k", KeyHash::of_record(Db(0), b"k"));
-    let mut locks = WaitDie::default();
+    let mut locks = QueuedLocks::new(&WAIT_DIE, Bugs::NONE);
     for (n, verdict) in [(2, Verdict::Granted), (1, Verdict::Waits)] {
         let target = Target::Record(record);
         assert_eq!(locks.access(&mut store, attempt(n), Age(n), target, Mode::Exclusive), verdict);
@@ -23,7 +24,7 @@ fn shard() -> (MemoryStore, WaitDie, RecordId) {
 }
 
 /// The violation that a change of the state makes.
-fn broken(change: impl FnOnce(&mut WaitDie)) -> String {
+fn broken(change: impl FnOnce(&mut QueuedLocks)) -> String {
     let (store, mut locks, _) = shard();
     change(&mut locks);
     locks.check(&store, &|_| true).unwrap_err()
@@ -35,9 +36,12 @@ fn a_broken_state_is_found() {
     assert!(locks.check(&store, &|who| who != attempt(1)).unwrap_err().contains("1.1 is over"));
     store.set_lock(record, 7);
     assert!(locks.check(&store, &|_| true).unwrap_err().contains("lock word 7"));
-    let place = |locks: &WaitDie, n| locks.attempts.find(attempt(n)).unwrap();
+    let place = |locks: &QueuedLocks, n| locks.attempts.find(attempt(n)).unwrap();
     let reports = [
-        (broken(|locks| locks.records.all[0].queue.cancel(attempt(1))), "1.1 knows that it waits"),
+        (
+            broken(|locks| locks.records.all[0].queue.cancel(attempt(1), &WAIT_DIE, &mut Vec::new())),
+            "1.1 knows that it waits",
+        ),
         (broken(|locks| locks.records.all[0].queue.release(attempt(2))), "waits for nobody"),
         (broken(|locks| locks.records.all[0].expected += 1), "no attempt knows of"),
         (broken(|locks| locks.table.release(attempt(1))), "1.1 knows of IX of the table"),
