@@ -145,7 +145,7 @@ impl Run {
                 self.told.insert(who, behind.iter().copied().collect());
                 let age = Age(self.ages[who.transaction.number as usize]);
                 refusals.extend(self.graph.wait(0, who, age, &behind));
-                self.graph.check().unwrap();
+                assert_eq!(self.graph.check(), Ok(()));
             }
             let waits = self.model.waits();
             if self.model.rule() == Rule::InOrder {
