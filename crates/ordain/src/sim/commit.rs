@@ -770,16 +770,17 @@ impl System for CommitSystem {
             let digest = Digest::default();
             return Verdict { digest, entries: count, batches: Vec::new(), voided: 0, verdict: replayed };
         }
-        let verdict = verdict.and_then(|()| {
-            let shown = self.check_stale(&ending, &logs)?;
-            let history = shown.as_ref().unwrap_or(ending.history);
-            self.check_order(history, ending.config, &logs, &orders)
-        });
+        let (shown, verdict) = match verdict.and_then(|()| self.check_stale(&ending, &logs)) {
+            Ok(shown) => (shown, Ok(())),
+            Err(violation) => (None, Err(violation)),
+        };
+        let history = shown.as_ref().unwrap_or(ending.history);
+        let verdict = verdict.and_then(|()| self.check_order(history, ending.config, &logs, &orders));
         // Of engines whose snapshots may be of before a lease was written nobody can tell that from its end.
         let shows_past = self.family.engine.order(&self.settings.options) == Order::Parallel;
         let verdict = verdict.and_then(|()| match shows_past {
             true => Ok(()),
-            false => mixed::check_leases(ending.history),
+            false => mixed::check_leases(history),
         });
         let verdict = verdict.and(replayed);
         let verdict = verdict.and_then(|()| self.check_digests(&logs));
