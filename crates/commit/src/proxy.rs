@@ -262,3 +262,116 @@ impl Role for Proxy {
         report("ordain_proxy_oldest_seconds", oldest.map_or(0.0, |at| at.0 as f64 / 1_000.0));
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use ordain_checkpoint::{Encoder, Header};
+    use ordain_model::Layout;
+
+    use super::*;
+    use crate::entry::Content;
+    use crate::ids::Term;
+
+    const REGION: PartitionId = PartitionId(1);
+
+    struct Hand(Proxy);
+
+    impl Hand {
+        /// The proxy of node 0, beside a region whose storage nodes are 3 and 5.
+        fn new() -> Hand {
+            let storage = vec![NodeId(3), NodeId(5)];
+            Hand(Proxy::new(NodeId(0), vec![Region { region: REGION, storage }]))
+        }
+
+        fn tell(&mut self, event: Event<Message>) -> Vec<(Address, Message)> {
+            let mut out = Outbox::default();
+            self.0.handle(Now::default(), event, &mut out);
+            assert_eq!(out.halt, None);
+            self.0.check().unwrap();
+            out.sends
+        }
+
+        fn says(&mut self, from: Address, message: impl Into<Message>) -> Vec<(Address, Message)> {
+            self.tell(Event::Message { from, message: message.into() })
+        }
+    }
+
+    fn reader() -> Address {
+        Address { node: NodeId(0), role: FOLLOWERS + REGION.0 }
+    }
+
+    fn storage(node: u16) -> Address {
+        Address { node: NodeId(node), role: CHECKPOINTER }
+    }
+
+    /// Asked for: of whom, and from where on.
+    fn asked(sends: &[(Address, Message)]) -> Vec<(u16, u64, u64)> {
+        let wants = sends.iter().filter_map(|(to, message)| match message {
+            Message::Saving(Saving::Want { epoch, offset }) => Some((to.node.0, epoch.0, *offset)),
+            _ => None,
+        });
+        wants.collect()
+    }
+
+    /// A checkpoint of the region without any record.
+    fn file(epoch: Epoch) -> Vec<u8> {
+        let layout = Layout::even(2, 1).unwrap();
+        let (encoder, head) = Encoder::begin(&Header::new(b"test", &layout, REGION, epoch));
+        let (end, _) = encoder.end();
+        [head].into_iter().chain(end).flatten().collect()
+    }
+
+    fn part(epoch: Epoch, offset: u64, bytes: &[u8], is_last: bool) -> Saving {
+        Saving::Part { epoch, at: Millis(1), offset, bytes: bytes.to_vec(), is_last }
+    }
+
+    #[test]
+    fn a_view_that_is_too_far_behind_gets_a_checkpoint_piece_by_piece() {
+        let mut hand = Hand::new();
+        assert_eq!(asked(&hand.says(reader(), Log::<Arc<Entry>>::Behind(Epoch(10)))), [(5, 10, 0)]);
+        // It has a later one.
+        assert_eq!(asked(&hand.says(storage(5), Saving::Gone(Epoch(10)))), []);
+        let has = |complete| Saving::Has(Has { saved: Epoch(complete), complete: Epoch(complete) });
+        assert_eq!(asked(&hand.says(storage(5), has(8))), [], "that is too old");
+        assert_eq!(asked(&hand.says(storage(3), has(12))), [], "it was not asked");
+        assert_eq!(asked(&hand.says(storage(5), has(12))), [(5, 12, 0)]);
+        let bytes = file(Epoch(12));
+        let (head, tail) = bytes.split_at(20);
+        assert_eq!(asked(&hand.says(storage(5), part(Epoch(12), 0, head, false))), [(5, 12, 20)]);
+        assert_eq!(
+            asked(&hand.says(storage(5), part(Epoch(12), 0, head, false))),
+            [],
+            "that was here before"
+        );
+        let sends = hand.says(storage(5), part(Epoch(12), 20, tail, true));
+        let [(to, Message::Own(Own::Restore(got)))] = &sends[..] else { panic!("{sends:?}") };
+        assert_eq!((to.role, got.epoch), (VIEWS + REGION.0, Epoch(12)));
+        assert_eq!(asked(&hand.tell(Event::Timer(LOOK))), [], "nothing is needed any more");
+    }
+
+    #[test]
+    fn a_damaged_checkpoint_and_a_lost_node_make_the_next_one_be_asked() {
+        let mut hand = Hand::new();
+        assert_eq!(asked(&hand.says(reader(), Log::<Arc<Entry>>::Behind(Epoch(10)))), [(5, 10, 0)]);
+        let mut bytes = file(Epoch(10));
+        bytes[30] ^= 1;
+        assert!(hand.says(storage(5), part(Epoch(10), 0, &bytes, true)).is_empty());
+        assert_eq!(asked(&hand.tell(Event::Timer(LOOK))), [(3, 10, 0)]);
+        let lost = PeerChange { node: NodeId(3), state: PeerState::Lost };
+        assert_eq!(
+            asked(&hand.tell(Event::Message { from: storage(0), message: lost.into() })),
+            [(5, 10, 0)]
+        );
+    }
+
+    #[test]
+    fn entries_tell_how_far_a_view_is() {
+        let mut hand = Hand::new();
+        let (place, now) = (Epoch(7), Millis(1_234));
+        let entry = Entry { place, term: Term(1), now, content: Content::Begin, agreed: None };
+        assert!(hand.says(reader(), Log::Sealed(Arc::new(entry))).is_empty());
+        let mut seen = BTreeMap::new();
+        hand.0.gauges(&mut |name, value| _ = seen.insert(name, value));
+        assert_eq!((seen["ordain_proxy_entries_total"], seen["ordain_proxy_oldest_seconds"]), (1.0, 1.234));
+    }
+}

@@ -73,3 +73,72 @@ impl Site {
         self.reads_elsewhere(chunk, txn).filter(|_| !is_shown)
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use ordain_model::{Call, Cell, ChunkNo, Db, GatewayId, KeyHash, Registry};
+
+    use super::*;
+    use crate::bench::Bench;
+
+    /// What a server of the first of two regions answers to a transaction: reads and writes of keys of regions.
+    fn refusal(mode: Option<RoMode>, reads: &[u16], writes: &[u16]) -> Option<Abort> {
+        let mut bench = Bench::new(0);
+        bench.site.regions = mode;
+        let mut registry = Registry::default();
+        system::register(&mut registry);
+        let layout = bench.site.layout.clone();
+        let key = |region: u16| {
+            let is_there =
+                |key: &String| layout.partition_of(KeyHash::of(key.as_bytes()).slot()) == PartitionId(region);
+            (0..).map(|n| n.to_string()).find(is_there).unwrap()
+        };
+        let mut chunk = Chunk::new(GatewayId::of(0, 0), ChunkNo(1)).in_cluster(0, layout.clone());
+        let keys: Vec<String> = reads.iter().chain(writes).map(|region| key(*region)).collect();
+        let (read, written) = keys.split_at(reads.len());
+        if writes.is_empty() {
+            let names = read.iter().map(|key| (Db(0), key.as_bytes()));
+            chunk
+                .push(&registry, Call::new(system::READ, Db(0)), |args| system::read_args(names, args))
+                .unwrap();
+        } else {
+            let read = read.iter().map(|key| (Db(0), key.as_bytes(), ordain_model::Version::NONE));
+            let written = written.iter().map(|key| (Db(0), key.as_bytes(), &Cell::ABSENT));
+            let call = Call::new(system::COMMIT, Db(0));
+            chunk.push(&registry, call, |args| system::commit_args(read, written, args)).unwrap();
+        }
+        bench.site.refuses(&chunk, &chunk.txns()[0])
+    }
+
+    #[test]
+    fn a_transaction_is_refused_for_the_first_thing_that_would_have_to_be_validated_elsewhere() {
+        let validated = Some(RoMode::Validated);
+        assert_eq!(refusal(None, &[0, 1], &[1]), None, "partitions that are no regions agree");
+        assert_eq!(refusal(validated, &[0], &[0]), None);
+        assert_eq!(refusal(validated, &[0], &[0, 1]), Some(Abort::RegionsWrite));
+        assert_eq!(refusal(validated, &[1], &[0]), Some(Abort::RegionsRead));
+        assert_eq!(refusal(validated, &[1], &[]), Some(Abort::RegionsRead));
+        assert_eq!(refusal(validated, &[0], &[]), None);
+        // Evidence has to be of now, whatever the mode is.
+        assert_eq!(refusal(Some(RoMode::Stale), &[1], &[]), Some(Abort::RegionsRead));
+        assert_eq!(refusal(Some(RoMode::Stale), &[1], &[0]), Some(Abort::RegionsRead));
+    }
+
+    #[test]
+    fn records_of_another_region_are_those_of_its_view() {
+        let mut bench = Bench::new(0);
+        bench.site.layout = std::sync::Arc::new(ordain_model::Layout::even(2, 3).unwrap());
+        let holders = |bench: &Bench| -> std::collections::BTreeSet<usize> {
+            (0..ordain_model::key::SLOTS).map(|slot| bench.site.holder_of(slot)).collect()
+        };
+        assert_eq!(holders(&bench).len(), 6);
+        bench.site.regions = Some(RoMode::Stale);
+        assert_eq!(holders(&bench).into_iter().collect::<Vec<_>>(), [0, 1, 2, 3]);
+        bench.tell(|desk| assert_eq!(desk.participant(4), None, "its view has not said anything yet"));
+        let lead = Lead { partition: PartitionId(1), term: Term(7) };
+        assert!(bench.views.note(lead) && !bench.views.note(lead));
+        bench.tell(|desk| {
+            assert_eq!(desk.participant(3), Some((desk.site.view(PartitionId(1)), lead)));
+        });
+    }
+}

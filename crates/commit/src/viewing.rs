@@ -181,3 +181,114 @@ impl ConcurrencyControl for Viewing {
         report("ordain_view_installed_total", self.installed as f64);
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use ordain_model::{Db, KeyHash, Value};
+
+    use super::*;
+    use crate::ids::TransactionId;
+
+    const WHO: AttemptId = AttemptId { transaction: TransactionId::of(1), attempt: 1 };
+
+    struct Hand {
+        view: Viewing,
+        store: MemoryStore,
+        place: u64,
+    }
+
+    impl Hand {
+        fn new(bugs: Bugs) -> Hand {
+            Hand { view: Viewing::planting(bugs), store: MemoryStore::new(0..1024), place: 0 }
+        }
+
+        fn find(&mut self, db: Db, key: &str) -> RecordId {
+            self.store.find_or_reserve(db, key.as_bytes(), KeyHash::of_record(db, key.as_bytes()))
+        }
+
+        fn write(&mut self, db: Db, key: &str) {
+            self.place += 1;
+            let record = self.find(db, key);
+            let cell = Cell { value: Some(Value::String(key.into())), ..Cell::ABSENT };
+            let (with, version) = (Commitment::at(Age(0)), Gsn(self.place));
+            self.view.install(&mut self.store, record, cell, &with, version);
+            self.store.release_if_absent(record);
+        }
+
+        fn reads(&mut self, key: &str) -> bool {
+            let record = self.find(Db(0), key);
+            let Hand { view, store, .. } = self;
+            let verdict = view.access(store, WHO, Age(0), Target::Record(record), Mode::Shared);
+            view.check(store, &|who| who == WHO).unwrap();
+            verdict == Verdict::Granted
+        }
+
+        fn finish(&mut self) -> usize {
+            let mut ended = Ended::default();
+            self.view.finish(&mut self.store, WHO, Ending::Aborted, &mut ended);
+            self.view.check(&self.store, &|_| false).unwrap();
+            ended.released.len()
+        }
+    }
+
+    /// An attempt that reads on reads all of it at a later moment, or begins anew (regions.md, 4.4).
+    #[test]
+    fn all_that_an_attempt_reads_is_of_one_moment() {
+        let mut hand = Hand::new(Bugs::NONE);
+        ["x", "y", "z"].into_iter().for_each(|key| hand.write(Db(0), key));
+        assert!(hand.reads("x") && hand.reads("none"));
+        hand.write(Db(0), "y");
+        assert!(hand.reads("y"), "x and what is not there are as they were");
+        hand.write(Db(0), "x");
+        assert!(!hand.reads("z"), "x is not");
+        assert_eq!(hand.finish(), 3, "nobody reads them any more");
+        assert!(hand.reads("z"));
+        hand.write(Db(0), "none");
+        assert!(hand.reads("none"));
+    }
+
+    #[test]
+    fn what_was_not_there_and_is_now_was_read_before() {
+        let mut hand = Hand::new(Bugs::NONE);
+        assert!(hand.reads("none"));
+        hand.write(Db(0), "none");
+        assert!(!hand.reads("x"));
+        let mut torn = Hand::new(Bugs::NONE.with(Bug::TornView));
+        assert!(torn.reads("none"));
+        torn.write(Db(0), "none");
+        assert!(torn.reads("x"), "the planted bug does not look");
+    }
+
+    /// A part of a record has no version of its own, and neither has a whole database.
+    #[test]
+    fn changes_without_a_version_end_what_reads_on() {
+        for changes_part in [true, false] {
+            let mut hand = Hand::new(Bugs::NONE);
+            hand.write(Db(0), "x");
+            assert!(hand.reads("x"));
+            if changes_part {
+                let child = ordain_model::children::child_key(b"x", b"part");
+                let child = String::from_utf8_lossy(&child).into_owned();
+                hand.write(Db(0).children(), &child);
+            } else {
+                let change = TableChange::Clear(Some(Db(9)));
+                hand.view.change(&mut hand.store, change, &Commitment::at(Age(0)), Gsn(9));
+            }
+            assert!(!hand.reads("y"));
+        }
+    }
+
+    #[test]
+    fn nothing_is_written_and_no_table_read() {
+        let mut hand = Hand::new(Bugs::NONE);
+        let record = hand.find(Db(0), "x");
+        let Hand { view, store, .. } = &mut hand;
+        for (target, mode) in [
+            (Target::Record(record), Mode::Exclusive),
+            (Target::Record(record), Mode::Blind),
+            (Target::Table, Mode::Shared),
+        ] {
+            assert_eq!(view.access(store, WHO, Age(0), target, mode), Verdict::Refused);
+        }
+    }
+}

@@ -141,3 +141,64 @@ fn what_is_promised_ends_by_the_log_alone() {
     shard.take_own(Own::Drop(attempt), &mut out);
     assert_eq!((shard.check(), shard.attempts.len()), (Ok(()), 0));
 }
+
+/// A region as its log has written it: keys and texts, one entry each.
+fn entries(region: PartitionId, term: u64, from: u64, all: &[(&str, &str)]) -> Vec<Arc<Entry>> {
+    let lead = Lead { partition: region, term: Term(term) };
+    let begin = (Epoch(from), Content::Begin);
+    let commits = (from + 1..).zip(all).map(|(place, (key, text))| {
+        let attempt = AttemptId { transaction: TransactionId { home: lead, number: place }, attempt: 1 };
+        let cell = Cell { value: Some(Value::String((*text).into())), ..Cell::ABSENT };
+        let key = key.as_bytes().to_vec();
+        let writes = vec![Write::new(&ordain_model::Placement::NONE, Db(0), key, cell)];
+        (Epoch(place), Content::Commit(Commit { attempt, writes, ..Commit::default() }))
+    });
+    let entry =
+        |(place, content)| Arc::new(Entry { place, term: Term(term), now: Millis(0), content, agreed: None });
+    [begin].into_iter().chain(commits).map(entry).collect()
+}
+
+/// A view serves from the start on, and goes on under each term of its region's log by itself.
+#[test]
+fn a_view_answers_under_the_term_that_its_region_has_come_to() {
+    let region = PartitionId(1);
+    let layout = Arc::new(Layout::even(2, 2).unwrap());
+    let (manager, reader) = (Address::default(), Address { role: 7, ..Address::default() });
+    let mut view = Participant::new(
+        Holding::of_partition(layout.clone(), region),
+        manager,
+        Arc::new(Registry::default()),
+        Box::new(crate::viewing::Viewing::default()),
+    )
+    .viewing(reader);
+    let mut tell = |event| {
+        let mut out = Outbox::default();
+        view.handle(Now::default(), event, &mut out);
+        view.check().unwrap();
+        let terms = out.sends.into_iter().map(|(to, message)| match message {
+            Message::Own(Own::Viewed(lead)) => (to == manager).then_some(lead.term.0).unwrap(),
+            other => panic!("{other:?}"),
+        });
+        (terms.collect::<Vec<u64>>(), view.digest())
+    };
+    let sealed =
+        |entry: &Arc<Entry>| Event::Message { from: reader, message: Log::Sealed(entry.clone()).into() };
+    assert_eq!(tell(Event::Start).0, [0]);
+    let is_there = |key: &String| layout.partition_of(KeyHash::of(key.as_bytes()).slot()) == region;
+    let keys: Vec<String> = (0..).map(|n| n.to_string()).filter(is_there).take(8).collect();
+    let writes: Vec<(&str, &str)> = keys.iter().map(|key| (key.as_str(), "text")).collect();
+    let terms: Vec<u64> =
+        entries(region, 3, 1, &writes).iter().flat_map(|entry| tell(sealed(entry)).0).collect();
+    assert_eq!(terms, [3]);
+    // Its records are those of all shards of the region.
+    let mut all = Participant::new(
+        Holding::of_partition(layout.clone(), region),
+        manager,
+        Arc::new(Registry::default()),
+        Box::new(crate::viewing::Viewing::default()),
+    );
+    entries(region, 3, 1, &writes).iter().for_each(|entry| _ = all.apply(entry));
+    let later = entries(region, 5, 20, &[]);
+    assert_eq!(tell(sealed(&later[0])), (vec![5], all.digest()));
+    assert_ne!(all.digest(), Digest::default());
+}
