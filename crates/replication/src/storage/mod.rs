@@ -29,6 +29,8 @@ mod log;
 mod message;
 mod quorum;
 mod replica;
+#[cfg(test)]
+mod tests;
 
 use ordain_log::LogError;
 use ordain_model::{Epoch, Micros};

@@ -1,0 +1,1 @@
+//! Schedules that stand by themselves.
