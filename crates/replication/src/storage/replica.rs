@@ -277,7 +277,8 @@ impl<E, M: Carrier<E>> StorageReplica<E, M> {
 
     /// The owner of a ballot has spoken.
     fn hear(&mut self, now: Now, ballot: Ballot) {
-        if ballot == self.promised() {
+        // Who only follows speaks for no ballot.
+        if ballot > Ballot(0) && ballot == self.promised() {
             self.spoke = Some(now.elapsed);
         }
     }

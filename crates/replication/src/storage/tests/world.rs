@@ -81,6 +81,8 @@ pub struct Node {
     /// Its appender: whether it may append, in which term, after which epoch, and what is open.
     pub leads: bool,
     term: u64,
+    /// The last term in which it has led, in any life.
+    led: u64,
     epoch: u64,
     pub open: BTreeMap<u64, Note>,
     is_full: bool,
@@ -445,7 +447,7 @@ impl World {
         let begun = self.time;
         while !holds(self) {
             if self.time - begun > most {
-                return Err(format!("it has not come to pass within {most} us"));
+                return Err(format!("it has not come to pass within {most} us: {}", self.describe()));
             }
             self.run(1000)?;
             self.copy_checkpoints()?;
@@ -679,9 +681,10 @@ impl World {
                     return Err(format!("term {term} is too large"));
                 }
                 let state = &mut self.nodes[node];
-                if is_me && state.term >= term && !state.leads {
-                    return Err(format!("{name} leads in term {term} after {}", state.term));
+                if is_me && state.led >= term {
+                    return Err(format!("{name} leads in term {term} after {}", state.led));
                 }
+                state.led = if is_me { term } else { state.led };
                 self.tally.leaders += usize::from(is_me && !state.leads);
                 (state.leads, state.term) = (is_me, term);
                 state.epoch = state.epoch.max(last.0);
@@ -845,6 +848,22 @@ impl World {
                 state.durable == self.agreed.len() && state.applied.len() == state.durable
             })
             && self.leader().is_some_and(|leader| self.nodes[leader].open.is_empty())
+    }
+
+    /// The state of all nodes, for who looks for the reason of a failure.
+    pub fn describe(&self) -> String {
+        let mut words = format!("{} durable", self.agreed.len());
+        for (node, state) in self.nodes.iter().enumerate() {
+            let name = self.name(node);
+            let part = match &state.part {
+                Some(Part::Server(log)) => format!("{log:?}"),
+                Some(Part::Replica(replica)) => format!("{replica:?}"),
+                None => "down".to_owned(),
+            };
+            let (durable, applied, open) = (state.durable, state.applied.len(), state.open.len());
+            let _ = write!(words, "\n{name}: durable {durable}, applied {applied}, open {open}: {part}");
+        }
+        words
     }
 
     pub fn gauge(&self, node: usize, name: &str) -> f64 {
