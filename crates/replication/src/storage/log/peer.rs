@@ -102,11 +102,9 @@ impl Peer {
             self.progress = now;
         }
         if is_full {
+            // What is under way is not taken.
             self.is_full = true;
-            if !self.is_probed || self.open.is_empty() {
-                self.reset(self.matched, now);
-            }
-            return;
+            return self.reset(self.matched, now);
         }
         self.able = now;
         if number >= self.counts_from {
@@ -130,9 +128,15 @@ impl Peer {
         }
     }
 
-    /// Tells whether a message with lines may be sent.
-    fn may_send(&self) -> bool {
-        self.open.len() < if self.is_probed { 1 } else { MESSAGES_OPEN }
+    /// Tells whether a message with lines may be sent. Whose disk is full gets one at the pace of heartbeats.
+    fn may_send(&self, now: Micros) -> bool {
+        let is_due = !self.is_full || self.is_due(now);
+        is_due && self.open.len() < if self.is_probed { 1 } else { MESSAGES_OPEN }
+    }
+
+    /// Tells whether it has been sent nothing for the time of a heartbeat.
+    fn is_due(&self, now: Micros) -> bool {
+        self.sent.is_none_or(|sent| now.since(sent) >= HEARTBEAT_EVERY)
     }
 
     /// Numbers a message with so many lines.
@@ -158,18 +162,20 @@ impl Peer {
         now: Micros,
     ) -> Option<Storage> {
         let is_in_memory = self.next > lines.base().lsn && self.next <= lines.last().lsn;
-        if is_in_memory && self.relay.is_none() && self.may_send() {
+        if is_in_memory && self.relay.is_none() && self.may_send(now) {
             let previous = lines.at(self.next - 1)?;
             let lines = lines.some_from(self.next, message_bytes);
             let number = self.number(lines.len(), now);
-            return Some(Storage::Append { ballot, number, previous, lines, durable });
+            let acknowledged = self.matched;
+            return Some(Storage::Append { ballot, number, previous, lines, durable, acknowledged });
         }
-        if self.sent.is_some_and(|sent| now.since(sent) < HEARTBEAT_EVERY) {
+        if !self.is_due(now) {
             return None;
         }
         let previous = lines.at(self.matched).unwrap_or_default();
         let number = self.number(0, now);
-        Some(Storage::Append { ballot, number, previous, lines: Vec::new(), durable })
+        let (lines, acknowledged) = (Vec::new(), self.matched);
+        Some(Storage::Append { ballot, number, previous, lines, durable, acknowledged })
     }
 
     /// Tells whether the next line that it needs is not in memory, and nothing is under way to it.
@@ -188,7 +194,8 @@ impl Peer {
             return None;
         }
         let number = self.number(lines.len(), now);
-        Some(Storage::Append { ballot, number, previous, lines, durable })
+        let acknowledged = self.matched;
+        Some(Storage::Append { ballot, number, previous, lines, durable, acknowledged })
     }
 
     /// Checks the invariants of the fields.

@@ -309,7 +309,7 @@ fn runs(cases: u32, early: impl Strategy<Value = bool>, bugs: Bugs) -> Result<Ta
 
 #[test]
 fn a_region_keeps_its_promises() {
-    let total = runs(150, Just(false), Bugs::NONE).unwrap_or_else(|e| panic!("{e}"));
+    let total = runs(400, Just(false), Bugs::NONE).unwrap_or_else(|e| panic!("{e}"));
     // The runs are worth something.
     assert!(total.appended > 5_000 && total.confirmed > 2_000 && total.refused > 500, "{total:?}");
     assert!(total.lost > 100 && total.leaders > 400 && total.rejected > 10, "{total:?}");
@@ -319,13 +319,17 @@ fn a_region_keeps_its_promises() {
 
 #[test]
 fn a_region_that_applies_early_keeps_its_promises() {
-    let total = runs(150, Just(true), Bugs::NONE).unwrap_or_else(|e| panic!("{e}"));
+    let total = runs(300, Just(true), Bugs::NONE).unwrap_or_else(|e| panic!("{e}"));
     assert!(total.appended > 5_000 && total.confirmed > 2_000 && total.restarted > 10, "{total:?}");
 }
 
 fn assert_found(bug: Bug) {
-    let found = runs(400, any::<bool>(), Bugs::NONE.with(bug));
-    assert!(found.is_err(), "{bug:?} is not found: {found:?}");
+    let Err(found) = runs(600, any::<bool>(), Bugs::NONE.with(bug)) else {
+        panic!("{bug:?} is not found");
+    };
+    // What is found breaks a promise, and is not only slow.
+    assert!(!found.contains("come to pass"), "{found}");
+    eprintln!("FOUND {bug:?} {found}");
 }
 
 #[test]
