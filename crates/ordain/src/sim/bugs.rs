@@ -150,6 +150,8 @@ const DENIED: &str = "a member refuses a log in which an attempt is denied and c
 
 /// The test that finds bugs of the commit family by fixed schedules.
 const SCHEDULES: &str = "cargo test -p ordain-engines --test schedules";
+/// The tests that find bugs in the log of a region.
+const STORAGE: &str = "cargo test -p ordain-replication storage";
 /// The test that finds bugs in the order of stamps.
 const STAMPS: &str = "cargo test -p ordain-engines --test stamps";
 
@@ -709,6 +711,24 @@ pub(super) const TABLE: &[Planted] = &[
         "CONFIRMED",
         "a member confirms that it leads because it takes itself for the leader, and asks no other member",
         SCHEDULES,
+    ),
+    in_test(
+        Bug::TakeSealed,
+        "ONE-LOG",
+        "a storage replica takes lines of a ballot although it has promised a larger one",
+        STORAGE,
+    ),
+    in_test(
+        Bug::ReadOneConfiguration,
+        "ONE-LOG",
+        "a server that is to lead a region takes the configuration that the first replica has for the newest",
+        STORAGE,
+    ),
+    in_test(
+        Bug::DurableByOne,
+        "ONE-LOG",
+        "the leader of a region takes a line for durable that one replica has",
+        STORAGE,
     ),
     in_test(
         Bug::ForgetShortage,

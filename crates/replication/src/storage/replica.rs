@@ -240,6 +240,7 @@ impl<E, M: Carrier<E>> StorageReplica<E, M> {
             Storage::Ask => out.send(from, Storage::State(self.state(now))),
             Storage::Seal(ballot) => self.seal(now, from, ballot, out),
             Storage::Append { ballot, number, previous, lines, durable, acknowledged } => {
+                // Planted, ONE-LOG.
                 if ballot < promised && !self.settings.bugs.has(Bug::TakeSealed) {
                     return self.refuse(from, ballot, out);
                 }

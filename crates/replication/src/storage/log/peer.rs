@@ -32,6 +32,8 @@ pub(super) struct Peer {
     /// Answers to messages before this one say nothing of what fits.
     counts_from: u64,
     is_probed: bool,
+    /// It was probed with the first line in memory.
+    has_tried_memory: bool,
     /// The messages with lines that are not answered.
     open: VecDeque<u64>,
     /// The time of the last message, of the last answer that something was taken, and of the last word.
@@ -69,6 +71,7 @@ impl Peer {
             number: 0,
             counts_from: 0,
             is_probed: true,
+            has_tried_memory: false,
             open: VecDeque::new(),
             sent: None,
             progress: now,
@@ -96,6 +99,7 @@ impl Peer {
     /// It has answered.
     pub fn appended(&mut self, (number, through, is_full): (u64, u64, bool), now: Micros) {
         self.heard = Some(now);
+        self.has_tried_memory &= through == 0;
         self.matched = self.matched.max(through);
         self.next = self.next.max(self.matched + 1);
         while self.open.pop_front_if(|open| *open <= number).is_some() {
@@ -112,11 +116,17 @@ impl Peer {
         }
     }
 
-    /// What was sent does not follow what it has; its log is the leader's up to a line.
-    pub fn unfit(&mut self, (number, durable): (u64, u64), now: Micros) {
+    /// What was sent does not follow what it has; its log is the leader's up to a line. It may be so for longer, up to the line
+    /// before those in memory: that is tried once.
+    pub fn unfit(&mut self, (number, durable): (u64, u64), before_memory: u64, now: Micros) {
         (self.heard, self.able) = (Some(now), now);
-        if number >= self.counts_from {
-            self.reset(durable, now);
+        if number < self.counts_from {
+            return;
+        }
+        let is_beyond = self.next > before_memory + 1 && durable.max(self.matched) < before_memory;
+        self.reset(durable, now);
+        if is_beyond && !std::mem::replace(&mut self.has_tried_memory, true) {
+            self.next = before_memory + 1;
         }
     }
 

@@ -35,7 +35,7 @@ impl Standing {
         }
         let (node, newest) = self.sealed.iter().max_by_key(|(_, state)| state.last)?;
         let configuration = match self.first.filter(|_| reads_one) {
-            // Planted, SEALED-CONFIGURATION.
+            // Planted, ONE-LOG.
             Some(first) => &self.sealed[&first].configuration,
             None => &newest.configuration,
         };

@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use ordain_log::{LogConfig, LogError, MemoryDirectory};
 use ordain_model::Micros;
-use ordain_role::{Address, Bugs, Directory as _, Event, NodeId, Now, Outbox, Role as _};
+use ordain_role::{Address, Bug, Bugs, Directory as _, Event, NodeId, Now, Outbox, Role as _};
 
 use super::world::{Fate, Region, World};
 use crate::storage::message::{Ballot, Content, Line, Storage, Written};
@@ -143,6 +143,67 @@ fn a_sealed_server_says_yes_or_nothing() {
     world.run(400_000).unwrap();
     assert_eq!(fate(&world, id), Some(Fate::Logged));
     assert_golden(&mut world, "yes-or-silence", include_str!("scripts/yes-or-silence.txt"));
+}
+
+/// A region of two servers and five replicas in full mode, of which the first two are all that is left of the configuration. They
+/// alone have the last entry, one or two of the others know who is left, and the third does not. The leader and those two are down.
+fn with_two_left(bugs: Bugs) -> (World, u64) {
+    let region = Region { mode: StorageMode::Full, ..Region::new(2, 5) };
+    let mut world = World::new(region, 1, bugs);
+    (world.delay, world.disk_delay) = ((1000, 1000), (2000, 2000));
+    settle(&mut world);
+    world.stop(5, true);
+    world.stop(6, true);
+    world.run(900_000).unwrap();
+    work(&mut world, 150, 300);
+    assert_eq!(world.gauge(0, "ordain_storage_configuration"), 3.0);
+    // These two live and lag while the third is silent.
+    world.set_cut(4);
+    world.start(5).unwrap();
+    world.start(6).unwrap();
+    for _ in 0..200 {
+        world.append(0, 1, 300).unwrap();
+        world.run(4_000).unwrap();
+    }
+    world.run_until(10_000_000, |world| world.gauge(0, "ordain_storage_configuration") == 2.0).unwrap();
+    world.set_cut(5);
+    world.set_cut(6);
+    let id = world.append(0, 1, 10).unwrap();
+    world.run(20_000).unwrap();
+    assert_eq!(fate(&world, id), Some(Fate::Logged), "two have it, and they are all");
+    for node in [0, 2, 3] {
+        world.stop(node, true);
+    }
+    world.heal_links();
+    (world, id)
+}
+
+/// commit.md, schedule 9: three of five replicas are a majority, and none of them has all that is durable. The newest configuration
+/// among them says who has.
+#[test]
+fn a_majority_without_a_member_of_the_configuration_does_not_do() {
+    let (mut world, id) = with_two_left(Bugs::NONE);
+    world.run(6_000_000).unwrap();
+    assert_eq!(world.leader(), None);
+    world.start(3).unwrap();
+    let has_last = |world: &World| world.nodes[1].applied.last().is_some_and(|note| Note::id_of(note) == id);
+    world.run_until(6_000_000, has_last).unwrap();
+    world.start(2).unwrap();
+    world.start(0).unwrap();
+    settle(&mut world);
+}
+
+#[test]
+fn a_server_that_reads_one_configuration_is_found_out() {
+    let (mut world, _) = with_two_left(Bugs::NONE.with(Bug::ReadOneConfiguration));
+    let found = world.run_until(30_000_000, |world| world.leader().is_some()).and_then(|_| {
+        world.append(1, 1, 10)?;
+        world.run(50_000)?;
+        [0, 2, 3].into_iter().try_for_each(|node| world.start(node))?;
+        world.run_until(10_000_000, World::is_settled)
+    });
+    let found = found.unwrap_err();
+    assert!(!found.contains("come to pass"), "{found}");
 }
 
 /// regions.md, section 4.10: in full mode a silent replica stops all replies until a configuration leaves it out, and it is taken in

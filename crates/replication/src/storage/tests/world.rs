@@ -185,6 +185,8 @@ pub struct World {
     questions: BTreeMap<u64, Question>,
     confirmed_term: u64,
     next_id: u64,
+    /// The last words on each link, which are noted once.
+    words: BTreeMap<(String, String), String>,
     pub tally: Tally,
     pub transcript: Option<String>,
 }
@@ -217,6 +219,7 @@ impl World {
             questions: BTreeMap::new(),
             confirmed_term: 0,
             next_id: 1,
+            words: BTreeMap::new(),
             tally: Tally::default(),
             transcript: None,
         };
@@ -924,6 +927,10 @@ impl World {
             | Storage::Fetch { .. }
             | Storage::Fetched { .. } => return,
         };
-        self.note(|| format!("{from} -> {to} {words}"));
+        let link = (from.to_owned(), to.to_owned());
+        if self.transcript.is_some() && self.words.get(&link) != Some(&words) {
+            self.note(|| format!("{from} -> {to} {words}"));
+            self.words.insert(link, words);
+        }
     }
 }
