@@ -42,12 +42,7 @@ fn work(world: &mut World, entries: usize, size: u64) {
 
 fn assert_golden(world: &mut World, name: &str, golden: &str) {
     let transcript = world.transcript.take().unwrap();
-    if std::env::var_os("ORDAIN_BLESS").is_some() {
-        let path = format!("{}/src/storage/tests/scripts/{name}.txt", env!("CARGO_MANIFEST_DIR"));
-        std::fs::write(path, transcript).unwrap();
-        return;
-    }
-    assert!(transcript == golden, "the transcript is not the golden one:\n{transcript}");
+    assert!(transcript == golden, "the transcript is not that of {name}:\n{transcript}");
 }
 
 /// regions.md, section 4.10: the second largest acknowledgement of three counts, and nobody is handed anything before.

@@ -65,6 +65,13 @@ impl Part {
     }
 }
 
+/// What waits while a node stands still: what happens to it, and what its last step has asked for.
+#[derive(Default)]
+struct Frozen {
+    events: VecDeque<Event<Message>>,
+    held: Option<Outbox<Message>>,
+}
+
 #[derive(Default)]
 pub struct Node {
     pub disk: MemoryDirectory,
@@ -74,9 +81,9 @@ pub struct Node {
     requests: VecDeque<DiskRequest>,
     /// The pace of its timers, percent.
     pub pace: u64,
-    /// It stands still; what happens to it waits, with what its last step has asked for.
-    frozen: Option<(VecDeque<Event<Message>>, Option<Outbox<Message>>)>,
-    /// It will after its next step, before that does anything.
+    /// It stands still.
+    frozen: Option<Frozen>,
+    /// It will, for so many microseconds, after its next step and before that does anything.
     freezes_in_step: Option<u64>,
     /// Its appender: whether it may append, in which term, after which epoch, and what is open.
     pub leads: bool,
@@ -364,7 +371,7 @@ impl World {
         if in_step {
             state.freezes_in_step = Some(micros);
         } else {
-            state.frozen = Some((VecDeque::new(), None));
+            state.frozen = Some(Frozen::default());
             let life = state.life;
             self.plan(micros, Happening::Thaw { node, life });
         }
@@ -493,7 +500,7 @@ impl World {
                 self.event(node, Event::Disk(DiskDone { token: request.token, result }))
             }
             Happening::Thaw { node, life } if self.nodes[node].life == life => {
-                let Some((events, held)) = self.nodes[node].frozen.take() else { return Ok(()) };
+                let Some(Frozen { events, held }) = self.nodes[node].frozen.take() else { return Ok(()) };
                 if let Some(out) = held {
                     self.carry_out(node, out)?;
                 }
@@ -513,8 +520,8 @@ impl World {
     pub fn event(&mut self, node: usize, event: Event<Message>) -> Fault {
         let now = Now { elapsed: Micros(self.time), wall: Micros(self.time) };
         let state = &mut self.nodes[node];
-        if let Some((events, _)) = &mut state.frozen {
-            events.push_back(event);
+        if let Some(frozen) = &mut state.frozen {
+            frozen.events.push_back(event);
             return Ok(());
         }
         let Some(part) = &mut state.part else { return Ok(()) };
@@ -524,7 +531,7 @@ impl World {
         checked.map_err(|broken| format!("{}: {broken}", self.name(node)))?;
         if let Some(micros) = self.nodes[node].freezes_in_step.take() {
             let life = self.nodes[node].life;
-            self.nodes[node].frozen = Some((VecDeque::new(), Some(out)));
+            self.nodes[node].frozen = Some(Frozen { events: VecDeque::new(), held: Some(out) });
             self.plan(micros, Happening::Thaw { node, life });
             return Ok(());
         }
