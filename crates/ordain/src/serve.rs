@@ -647,7 +647,7 @@ mod tests {
         let both =
             ServeArgs { ephemeral: Some(true), durability: Some(Durability::Os), ..ServeArgs::default() };
         assert!(both.to_config(None).is_err());
-        let engine = ServeArgs { engine: Some("regions-2pl".into()), ..ServeArgs::default() };
+        let engine = ServeArgs { engine: Some("regions-mvocc".into()), ..ServeArgs::default() };
         assert!(engine.to_config(None).unwrap_err().to_string().contains("not built yet"));
         let planned = ServeArgs::parse("plan-ahead = 65").unwrap();
         assert!(planned.to_config(None).unwrap_err().to_string().contains("64 batches"));

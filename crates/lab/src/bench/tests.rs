@@ -464,9 +464,11 @@ fn nonsense_and_what_is_not_built_are_refused_by_name() {
         let refusal = run(&parse::<AppendKnobs>(line)).unwrap_err().to_string();
         assert!(refusal.contains(line.split(' ').nth(1).unwrap()), "{line}: {refusal}");
     }
-    let refusal =
-        Line::<YcsbKnobs>::try_parse_from(["x", "--engine", "calvin,regions-2pl"]).err().unwrap().to_string();
-    assert!(refusal.contains("engine 'regions-2pl' is not built yet"), "{refusal}");
+    let refusal = Line::<YcsbKnobs>::try_parse_from(["x", "--engine", "calvin,regions-mvocc"])
+        .err()
+        .unwrap()
+        .to_string();
+    assert!(refusal.contains("engine 'regions-mvocc' is not built yet"), "{refusal}");
 }
 
 #[test]

@@ -152,6 +152,8 @@ const DENIED: &str = "a member refuses a log in which an attempt is denied and c
 const SCHEDULES: &str = "cargo test -p ordain-engines --test schedules";
 /// The test that finds bugs of the graph of waits.
 const WAITS: &str = "cargo test -p ordain-commit waits_for";
+/// The tests that find bugs in the log of a region.
+const STORAGE: &str = "cargo test -p ordain-replication storage";
 /// The test that finds bugs in the order of stamps.
 const STAMPS: &str = "cargo test -p ordain-engines --test stamps";
 
@@ -352,8 +354,8 @@ pub(super) const TABLE: &[Planted] = &[
             with("--engine maat --partitions 2"),
             with("--engine occ-2pc --partitions 2"),
             with("--engine fwkv --partitions 2"),
-            with("--engine regions-2pl --unfinished --shards 2"),
-            with("--engine regions-silo --unfinished --shards 2"),
+            with("--engine regions-2pl --shards 2"),
+            with("--engine regions-silo --shards 2"),
         ],
     ),
     planted(
@@ -628,14 +630,26 @@ pub(super) const TABLE: &[Planted] = &[
             with("--engine occ-2pc --partitions 2"),
             with("--engine fwkv --partitions 2"),
             with("--engine walter --partitions 2"),
-            with("--engine regions-silo --unfinished --shards 2"),
+            with("--engine regions-silo --shards 2"),
         ],
     ),
     planted(
         Bug::UnmarkReads,
         "VALIDATED",
         "what an attempt of several shards has read at one may change once it is validated there, before it is at the others",
-        &[with("--engine regions-silo --unfinished --partitions 2")],
+        &[with("--engine regions-silo --partitions 2")],
+    ),
+    planted(
+        Bug::AnswerEarly,
+        "DURABLE-FIRST",
+        "a client is answered before what it is told of is durable",
+        &[with("--engine regions-silo --regions 1 --replicas 3 --profile storm")],
+    ),
+    in_test(
+        Bug::TornView,
+        "ONE-MOMENT",
+        "a view lets an attempt read on, whatever of what it has read is not as it was",
+        "cargo test -p ordain-commit --lib viewing",
     ),
     in_test(Bug::MissCycle, "NO-DEADLOCK", "the graph of waits is not looked at for cycles", WAITS),
     in_test(
@@ -727,6 +741,24 @@ pub(super) const TABLE: &[Planted] = &[
         "CONFIRMED",
         "a member confirms that it leads because it takes itself for the leader, and asks no other member",
         SCHEDULES,
+    ),
+    in_test(
+        Bug::TakeSealed,
+        "ONE-LOG",
+        "a storage replica takes lines of a ballot although it has promised a larger one",
+        STORAGE,
+    ),
+    in_test(
+        Bug::ReadOneConfiguration,
+        "ONE-LOG",
+        "a server that is to lead a region takes the configuration that the first replica has for the newest",
+        STORAGE,
+    ),
+    in_test(
+        Bug::DurableByOne,
+        "ONE-LOG",
+        "the leader of a region takes a line for durable that one replica has",
+        STORAGE,
     ),
     in_test(
         Bug::ForgetShortage,

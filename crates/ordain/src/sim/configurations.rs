@@ -15,6 +15,15 @@ use ordain_sim::Profile;
 const SHAPES: [&str; 4] =
     ["", "--partitions 3", "--partitions 2 --replicas 3", "--partitions 2 --replicas 3 --replication async"];
 
+/// The shapes of clusters whose partitions are regions.
+const OF_REGIONS: [&str; 5] = [
+    "",
+    "--regions 1 --replicas 3",
+    "--regions 2 --replicas 3 --option ro-mode=stale",
+    "--regions 2 --servers 2 --replicas 3",
+    "--regions 2 --replicas 3 --storage full",
+];
+
 /// The promises that are not an engine's own, each in one shape.
 const OTHER_PROMISES: [&str; 5] = [
     "--engine calvin --reads strict --partitions 2 --replicas 3",
@@ -44,7 +53,8 @@ pub(super) struct ConfigurationsArgs {
 fn all() -> impl Iterator<Item = String> {
     let shaped = |engine: Engine| {
         let ships = engine.can().replication.contains(&"async");
-        let shapes = SHAPES.into_iter().filter(move |shape| ships || !shape.ends_with("async"));
+        let shapes = if engine.can().has_regions { &OF_REGIONS[..] } else { &SHAPES };
+        let shapes = shapes.iter().filter(move |shape| ships || !shape.ends_with("async"));
         shapes.map(move |shape| format!("--engine {} {shape}", engine.name()).trim_end().to_string())
     };
     registry::built().flat_map(shaped).chain(OTHER_PROMISES.into_iter().chain(OF_STAMPS).map(String::from))

@@ -272,11 +272,29 @@ fn a_seed_draws_how_many_clients_speak_bytes() {
     assert!(command.contains(" --clients-speak calls"), "{command}");
 }
 
+/// Regions with storage of their own: servers that execute and may be replaced, storage nodes that die and come back, views of the others.
+#[test]
+fn regions_are_strictly_serializable_each_and_show_others_a_moment_of_theirs() {
+    for (engine, shape) in [
+        ("regions-silo", "--regions 2 --replicas 3 --option ro-mode=stale"),
+        ("regions-2pl", "--regions 1 --servers 2 --replicas 3"),
+        ("regions-silo", "--regions 2 --replicas 2 --storage full"),
+    ] {
+        for profile in ["steady", "storm"] {
+            let flags = ["--engine", engine, "--profile", profile, "--txns", "300"];
+            let args = args(&flags.into_iter().chain(shape.split(' ')).collect::<Vec<_>>());
+            let report = simulate(&args, 7, None).unwrap();
+            assert!(report.verdict.is_ok(), "{report}\nreproduce: {}", reproduce(&args, 7));
+            assert!(report.committed > 20, "{shape} {profile}: {report}");
+        }
+    }
+}
+
 /// Engines of regions within one region: a partition with several shards, and clients whose steps lock in any order.
 #[test]
 fn controls_of_regions_are_strictly_serializable_with_all_faults() {
     for engine in ["regions-2pl", "regions-silo"] {
-        let engine = ["--engine", engine, "--unfinished", "--shards", "3", "--txns", "250"];
+        let engine = ["--engine", engine, "--shards", "3", "--txns", "250"];
         for speak in ["calls", "steps"] {
             let args = args(&[&engine[..], &["--clients-speak", speak]].concat());
             let mut committed = 0;
@@ -466,8 +484,11 @@ fn maat_is_sound_with_each_prewrite_and_whatever_stamps_it_keeps() {
 #[test]
 fn an_engine_is_refused_what_it_has_not_got() {
     let refusal = |flags: &[&str]| simulate(&args(flags), 1, None).unwrap_err().to_string();
-    assert!(refusal(&["--engine", "regions-2pl"]).contains("not built yet"));
-    assert!(refusal(&["--engine", "regions-2pl", "--unfinished"]).contains("not built yet"));
+    assert!(refusal(&["--engine", "regions-mvocc"]).contains("not built yet"));
+    assert!(refusal(&["--engine", "no-wait", "--regions", "2"]).contains("no regions"));
+    let restores =
+        ["--engine", "regions-silo", "--regions", "1", "--replicas", "3", "--operations", "restore"];
+    assert!(refusal(&restores).contains("from their storage nodes"));
     assert!(refusal(&["--engine", "no-wait", "--operator"]).contains("without an operator"));
     assert!(refusal(&["--engine", "no-wait", "--execution", "speculative"]).contains("execution"));
     assert!(refusal(&["--engine", "no-wait", "--replicas", "3", "--replication", "async"]).contains("async"));

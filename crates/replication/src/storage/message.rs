@@ -182,6 +182,8 @@ pub enum Storage {
         lines: Vec<Written>,
         /// The line up to which all are durable.
         durable: u64,
+        /// The line up to which the replica has acknowledged all: a replica without it has lost its disk.
+        acknowledged: u64,
     },
     /// The answer: the replica's log is the leader's up to this line, and that is synced.
     Appended {
@@ -191,7 +193,7 @@ pub enum Storage {
         number: u64,
         /// The line.
         through: u64,
-        /// The disk is full: what was sent since is not synced.
+        /// The disk is full: what was sent since is neither taken nor synced.
         is_full: bool,
     },
     /// The other answer: the line before the first is not in the replica's log.
@@ -275,7 +277,7 @@ codec!(enum Storage {
     1 => State(state),
     2 => Seal(ballot),
     3 => Sealed { ballot, state },
-    4 => Append { ballot, number, previous, lines, durable },
+    4 => Append { ballot, number, previous, lines, durable, acknowledged },
     5 => Appended { ballot, number, through, is_full },
     6 => Unfit { ballot, number, durable },
     7 => Refused { ballot, promised },

@@ -30,6 +30,8 @@ mod message;
 mod quorum;
 mod reader;
 mod replica;
+#[cfg(test)]
+mod tests;
 
 use ordain_log::LogError;
 use ordain_model::{Epoch, Micros};

@@ -198,6 +198,12 @@ impl<E, M: Carrier<E>> StorageReplica<E, M> {
         StorageReplica { prefix, ..self }
     }
 
+    /// The number of the last line.
+    #[cfg(test)]
+    pub(super) fn store_last(&self) -> u64 {
+        self.store.last()
+    }
+
     fn promised(&self) -> Ballot {
         Ballot(self.store.hard.term)
     }
@@ -244,9 +250,18 @@ impl<E, M: Carrier<E>> StorageReplica<E, M> {
         match message {
             Storage::Ask => out.send(from, Storage::State(self.state(now))),
             Storage::Seal(ballot) => self.seal(now, from, ballot, out),
-            Storage::Append { ballot, number, previous, lines, durable } => {
+            Storage::Append { ballot, number, previous, lines, durable, acknowledged } => {
+                // Planted, ONE-LOG.
                 if ballot < promised && !self.settings.bugs.has(Bug::TakeSealed) {
                     return self.refuse(from, ballot, out);
+                }
+                let last = self.store.last();
+                if acknowledged > last && ballot >= promised {
+                    return out.halt(format!(
+                        "the server of ballot {} knows that this storage node had line {acknowledged} and it has only \
+                         {last}: it has lost what it had acknowledged; replace it by a new storage node",
+                        ballot.0
+                    ));
                 }
                 self.append(now, from, (ballot, number), (previous, lines), durable, out);
             }
@@ -289,7 +304,8 @@ impl<E, M: Carrier<E>> StorageReplica<E, M> {
 
     /// The owner of a ballot has spoken.
     fn hear(&mut self, now: Now, ballot: Ballot) {
-        if ballot == self.promised() {
+        // Who only follows speaks for no ballot.
+        if ballot > Ballot(0) && ballot == self.promised() {
             self.spoke = Some(now.elapsed);
         }
     }
@@ -365,8 +381,8 @@ impl<E, M: Carrier<E>> StorageReplica<E, M> {
         {
             return;
         }
-        if self.journal.is_full() && (is_new || !lines.is_empty()) {
-            // It may be long until there is space. The leader sends it again.
+        if self.journal.is_full() {
+            // It may be long until there is space. The leader sends again what it has sent now.
             self.hear(now, ballot);
             return self.tell_full(from, ballot, out);
         }

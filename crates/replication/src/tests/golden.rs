@@ -5,9 +5,10 @@ use std::sync::Arc;
 
 use ordain_fuzz::{damage_each, golden};
 use ordain_model::wire::Codec as _;
-use ordain_model::{Epoch, PartitionId};
+use ordain_model::{Epoch, Micros, PartitionId};
 use ordain_role::{Bytes, NodeId, ReplicaId};
 
+use crate::{After, Ballot, Content, Line, LogBase, ReplicaState, Storage, Written};
 use crate::{
     Arrival, Configuration, ConfigurationEntry, Decision, Decisions, Ending, EntryType as _, Eviction, Fence,
     GroupMessage, Held, LeadershipRecord, LeadershipRecords, Ship,
@@ -118,6 +119,48 @@ fn entries() -> Vec<(&'static str, ConfigurationEntry)> {
     ]
 }
 
+fn storages() -> Vec<(&'static str, Storage)> {
+    let (ballot, number, durable, epoch) = (Ballot(0x0102_0304_0506), 0x11, 0x12, Epoch(0x13));
+    let previous = Line { ballot: Ballot(0x21), lsn: 0x22 };
+    let configuration = vec![NodeId(0x31), NodeId(0x32)];
+    let state = ReplicaState {
+        promised: ballot,
+        silence: Micros(0x41),
+        last: previous,
+        durable,
+        configuration: configuration.clone(),
+        is_full: true,
+    };
+    let lines = [
+        Content::Entry(Bytes::from_static(b"entry")),
+        Content::Begin,
+        Content::Configuration(configuration.clone()),
+    ];
+    let lines: Vec<Written> = lines.into_iter().map(|content| Written { ballot, content }).collect();
+    let base = LogBase { last: previous, epoch, configuration };
+    vec![
+        ("storage.ask", Storage::Ask),
+        ("storage.state", Storage::State(state.clone())),
+        ("storage.seal", Storage::Seal(ballot)),
+        ("storage.sealed", Storage::Sealed { ballot, state }),
+        (
+            "storage.append",
+            Storage::Append { ballot, number, previous, lines: lines.clone(), durable, acknowledged: 0x14 },
+        ),
+        ("storage.appended", Storage::Appended { ballot, number, through: 0x51, is_full: false }),
+        ("storage.unfit", Storage::Unfit { ballot, number, durable }),
+        ("storage.refused", Storage::Refused { ballot, promised: Ballot(0x61) }),
+        ("storage.fetch.lsn", Storage::Fetch { number, ballot, after: After::Lsn(0x71) }),
+        ("storage.fetch.epoch", Storage::Fetch { number, ballot, after: After::Epoch(epoch) }),
+        ("storage.fetched", Storage::Fetched { number, previous, lines, durable }),
+        ("storage.trimmed", Storage::Trimmed { number, base: base.clone() }),
+        ("storage.confirm", Storage::Confirm { ballot, n: 0x81 }),
+        ("storage.confirmed", Storage::Confirmed { ballot, n: 0x81 }),
+        ("storage.behind", Storage::Behind { ballot, base }),
+        ("storage.resign", Storage::Resign(ballot)),
+    ]
+}
+
 #[test]
 fn bytes_are_as_they_were() {
     let mut all = Vec::new();
@@ -131,6 +174,7 @@ fn bytes_are_as_they_were() {
     let mut head = Vec::new();
     group.encode_head(&mut head);
     all.push(("group.head", head));
+    all.extend(storages().into_iter().map(|(name, message)| (name, message.to_bytes())));
     golden(concat!(env!("CARGO_MANIFEST_DIR"), "/golden/bytes.txt"), &all);
 }
 
@@ -141,6 +185,15 @@ fn damage_is_harmless() {
         let bytes = ship.to_bytes();
         damage_each(&bytes, |damaged| {
             let Some(read) = Ship::from_bytes(damaged) else { return };
+            assert_eq!(damaged.len(), bytes.len(), "{name}");
+            assert_eq!(read.to_bytes(), damaged, "{name}");
+        });
+    }
+    for (name, message) in storages() {
+        let bytes = message.to_bytes();
+        assert_eq!(Storage::from_bytes(&bytes), Some(message), "{name}");
+        damage_each(&bytes, |damaged| {
+            let Some(read) = Storage::from_bytes(damaged) else { return };
             assert_eq!(damaged.len(), bytes.len(), "{name}");
             assert_eq!(read.to_bytes(), damaged, "{name}");
         });

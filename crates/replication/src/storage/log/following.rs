@@ -120,6 +120,22 @@ impl<T: EntryType, M: Carrier<T::Entry>> StorageLog<T, M> {
         known.last().lsn == previous.lsn && lines.into_iter().all(|line| known.push(line).is_some())
     }
 
+    /// Begins behind lines that a replica does not keep any more, if this server has all entries of them already: its checkpoint
+    /// says up to which epoch it has them, and not up to which line. `false` if it has not.
+    pub(super) fn skip(&mut self, base: &LogBase, out: &mut Outbox<M>) -> bool {
+        if base.epoch > self.handed.1 || base.last.lsn < self.durable {
+            return false;
+        }
+        let lsn = base.last.lsn;
+        self.lines = Some(Lines::after(base.last));
+        (self.durable, self.handed.0, self.told.0) = (lsn, lsn, lsn);
+        // Others stand in the places of these, which are trimmed.
+        let lost = self.open.extract_if(..=lsn, |_, _| true);
+        let lost: Vec<T::Entry> = lost.map(|(_, open)| open.entry).collect();
+        lost.into_iter().for_each(|entry| self.lose(entry, out));
+        true
+    }
+
     /// A replica does not keep what this server needs next.
     pub(super) fn tail_trimmed(
         &mut self,
@@ -133,6 +149,10 @@ impl<T: EntryType, M: Carrier<T::Entry>> StorageLog<T, M> {
         if following.fetch.take_if(|(asked, ..)| *asked == number).is_none() {
             return;
         }
+        if self.skip(base, out) {
+            return self.fetch_tail(now, out);
+        }
+        let Stage::Follows(following) = &mut self.stage else { return };
         following.source += 1;
         following.trimmed.insert(from, base.epoch);
         let fresh = self.states.iter().filter(|(_, (_, at))| now.elapsed.since(*at) < FRESH);

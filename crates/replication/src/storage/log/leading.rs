@@ -59,14 +59,13 @@ impl Leading {
         let lsn = lines.push(Written { ballot, content: Content::Begin })?;
         let peer = |node: &NodeId| match sealed.get(node) {
             Some(state) if state.last == taken => Peer::new(*node, taken.lsn, lsn, now),
-            Some(state) => Peer::new(*node, 0, state.durable.min(taken.lsn) + 1, now),
-            None => Peer::new(*node, 0, lsn, now),
+            Some(_) | None => Peer::new(*node, 0, lsn, now),
         };
         let replicas = &settings.replicas;
         let peers = replicas.iter().map(peer).collect();
         let by_one = settings.bugs.has(Bug::DurableByOne);
         let counting = Counting {
-            // Planted, DURABLE.
+            // Planted, ONE-LOG.
             mode: if by_one { StorageMode::Quorum } else { settings.mode },
             majority: if by_one { 1 } else { majority(replicas.len()) },
             configuration: configuration.clone(),
@@ -128,33 +127,26 @@ impl Leading {
         Some(lsn)
     }
 
-    /// The configuration that is to follow the newest: without those that are silent, or with one that has caught up.
+    /// The configuration that is to follow the newest: without those that are silent, and with those that have caught up. One that
+    /// nobody is silent in waits until the one before it is durable.
     fn next_configuration(&self, grace: Micros, durable: u64, now: Micros) -> Option<Vec<NodeId>> {
-        if self.counting.mode != StorageMode::Full || !self.leads() {
+        if self.counting.mode != StorageMode::Full {
             return None;
         }
         let newest = self.counting.newest();
-        let is_settled = self.counting.barriers.is_empty();
         let is_silent = |peer: &Peer| now.since(peer.able) >= grace;
-        let is_in = |peer: &&Peer| newest.contains(&peer.node);
-        let stays: Vec<NodeId> =
-            self.peers.iter().filter(is_in).filter(|peer| !is_silent(peer)).map(|peer| peer.node).collect();
-        if stays.len() < newest.len() {
-            let able = self.peers.iter().filter(|peer| now.since(peer.able) < grace).count();
-            let is_due = is_settled || now.since(self.changed) >= grace;
-            let is_enough = stays.len() >= self.peers.len().min(2) && able >= majority(self.peers.len());
-            return (is_due && is_enough).then_some(stays);
-        }
-        let is_back = |peer: &&Peer| {
-            !newest.contains(&peer.node)
-                && peer.is_heard(now, ALIVE)
-                && !peer.is_full
-                && peer.matched >= durable
+        let is_fit = |peer: &Peer| peer.is_heard(now, ALIVE) && !peer.is_full && peer.matched >= durable;
+        let stays = |peer: &&Peer| match newest.contains(&peer.node) {
+            true => !is_silent(peer),
+            false => is_fit(peer),
         };
-        let back = self.peers.iter().find(is_back).filter(|_| is_settled)?;
-        // In the order of the replicas.
-        let is_next = |peer: &&Peer| newest.contains(&peer.node) || peer.node == back.node;
-        Some(self.peers.iter().filter(is_next).map(|peer| peer.node).collect())
+        let next: Vec<NodeId> = self.peers.iter().filter(stays).map(|peer| peer.node).collect();
+        let has_silent = newest.iter().any(|node| !next.contains(node));
+        let is_settled = self.counting.barriers.is_empty();
+        let is_due = is_settled || (has_silent && now.since(self.changed) >= grace);
+        let able = self.peers.iter().filter(|peer| !is_silent(peer)).count();
+        let is_enough = next.len() >= self.peers.len().min(2) && able >= majority(self.peers.len());
+        (next != newest && is_due && is_enough).then_some(next)
     }
 
     /// Checks the invariants of the fields.
@@ -203,9 +195,10 @@ impl<T: EntryType, M: Carrier<T::Entry>> StorageLog<T, M> {
 
     pub(super) fn unfit(&mut self, now: Now, from: NodeId, ballot: Ballot, answer: (u64, u64)) {
         let last = self.last().lsn;
+        let before_memory = self.lines.as_ref().map_or(0, |lines| lines.base().lsn);
         let (number, durable) = answer;
         if let Some(peer) = self.peer_of(from, ballot) {
-            peer.unfit((number, durable.min(last)), now.elapsed);
+            peer.unfit((number, durable.min(last)), before_memory, now.elapsed);
         }
     }
 
@@ -267,7 +260,11 @@ impl<T: EntryType, M: Carrier<T::Entry>> StorageLog<T, M> {
         let (node, next) = (leading.peers[place].node, leading.peers[place].next);
         let others =
             leading.peers.iter().filter(|peer| peer.node != node && peer.is_heard(now.elapsed, PATIENCE));
-        let others: Vec<NodeId> = others.map(|peer| peer.node).collect();
+        // Of a replica whose log is this leader's for longer, also lines will do that it does not know to be durable.
+        let (matched, others): (Vec<&Peer>, Vec<&Peer>) = others.partition(|peer| peer.matched >= next);
+        let ballot = if matched.is_empty() { Ballot(0) } else { leading.ballot };
+        let others = if matched.is_empty() { others } else { matched };
+        let others: Vec<NodeId> = others.into_iter().map(|peer| peer.node).collect();
         let relay = leading.peers[place].relay.get_or_insert_default();
         let waits = relay.question.is_some_and(|(_, at)| now.elapsed.since(at) < PATIENCE);
         if others.is_empty() || waits || now.elapsed < relay.not_before {
@@ -278,7 +275,7 @@ impl<T: EntryType, M: Carrier<T::Entry>> StorageLog<T, M> {
         relay.turn += 1;
         relay.question = Some((self.questions, now.elapsed));
         let after = super::super::message::After::Lsn(next - 1);
-        let fetch = Storage::Fetch { number: self.questions, ballot: Ballot(0), after };
+        let fetch = Storage::Fetch { number: self.questions, ballot, after };
         out.send(self.at(source), fetch);
     }
 
@@ -286,13 +283,15 @@ impl<T: EntryType, M: Carrier<T::Entry>> StorageLog<T, M> {
     pub(super) fn relay(
         &mut self,
         now: Now,
-        number: u64,
-        previous: Line,
-        lines: Vec<Written>,
+        (from, number): (NodeId, u64),
+        (previous, mut lines, source_durable): (Line, Vec<Written>, u64),
         out: &mut Outbox<M>,
     ) {
         let (me, durable) = (self.settings.me, self.durable);
         let Stage::Leads(leading) = &mut self.stage else { return };
+        // Behind that the replica may have what is not in this leader's log.
+        let matched = leading.peer(from).map_or(0, |peer| peer.matched);
+        lines.truncate(matched.max(source_durable).saturating_sub(previous.lsn) as usize);
         let said = (leading.ballot, durable);
         let Some((peer, relay)) = leading.peers.iter_mut().find_map(|peer| {
             let mut relay = peer.relay.take_if(|relay| relay.question.is_some_and(|(of, _)| of == number))?;

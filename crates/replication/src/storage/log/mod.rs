@@ -214,7 +214,7 @@ impl<T: EntryType, M: Carrier<T::Entry>> StorageLog<T, M> {
             Storage::Fetched { number, previous, lines, durable } => match &self.stage {
                 Stage::Follows(_) => self.tailed(now, from, number, (previous, lines, durable), out),
                 Stage::Stands(_) => self.fetched(now, number, previous, lines, out),
-                Stage::Leads(_) => self.relay(now, number, previous, lines, out),
+                Stage::Leads(_) => self.relay(now, (from, number), (previous, lines, durable), out),
                 Stage::Ended => {}
             },
             Storage::Trimmed { number, base } => match &self.stage {

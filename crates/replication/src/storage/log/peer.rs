@@ -32,6 +32,8 @@ pub(super) struct Peer {
     /// Answers to messages before this one say nothing of what fits.
     counts_from: u64,
     is_probed: bool,
+    /// It was probed with the first line in memory.
+    has_tried_memory: bool,
     /// The messages with lines that are not answered.
     open: VecDeque<u64>,
     /// The time of the last message, of the last answer that something was taken, and of the last word.
@@ -69,6 +71,7 @@ impl Peer {
             number: 0,
             counts_from: 0,
             is_probed: true,
+            has_tried_memory: false,
             open: VecDeque::new(),
             sent: None,
             progress: now,
@@ -96,17 +99,16 @@ impl Peer {
     /// It has answered.
     pub fn appended(&mut self, (number, through, is_full): (u64, u64, bool), now: Micros) {
         self.heard = Some(now);
+        self.has_tried_memory &= through == 0;
         self.matched = self.matched.max(through);
         self.next = self.next.max(self.matched + 1);
         while self.open.pop_front_if(|open| *open <= number).is_some() {
             self.progress = now;
         }
         if is_full {
+            // What is under way is not taken.
             self.is_full = true;
-            if !self.is_probed || self.open.is_empty() {
-                self.reset(self.matched, now);
-            }
-            return;
+            return self.reset(self.matched, now);
         }
         self.able = now;
         if number >= self.counts_from {
@@ -114,11 +116,17 @@ impl Peer {
         }
     }
 
-    /// What was sent does not follow what it has; its log is the leader's up to a line.
-    pub fn unfit(&mut self, (number, durable): (u64, u64), now: Micros) {
+    /// What was sent does not follow what it has; its log is the leader's up to a line. It may be so for longer, up to the line
+    /// before those in memory: that is tried once.
+    pub fn unfit(&mut self, (number, durable): (u64, u64), before_memory: u64, now: Micros) {
         (self.heard, self.able) = (Some(now), now);
-        if number >= self.counts_from {
-            self.reset(durable, now);
+        if number < self.counts_from {
+            return;
+        }
+        let is_beyond = self.next > before_memory + 1 && durable.max(self.matched) < before_memory;
+        self.reset(durable, now);
+        if is_beyond && !std::mem::replace(&mut self.has_tried_memory, true) {
+            self.next = before_memory + 1;
         }
     }
 
@@ -130,9 +138,15 @@ impl Peer {
         }
     }
 
-    /// Tells whether a message with lines may be sent.
-    fn may_send(&self) -> bool {
-        self.open.len() < if self.is_probed { 1 } else { MESSAGES_OPEN }
+    /// Tells whether a message with lines may be sent. Whose disk is full gets one at the pace of heartbeats.
+    fn may_send(&self, now: Micros) -> bool {
+        let is_due = !self.is_full || self.is_due(now);
+        is_due && self.open.len() < if self.is_probed { 1 } else { MESSAGES_OPEN }
+    }
+
+    /// Tells whether it has been sent nothing for the time of a heartbeat.
+    fn is_due(&self, now: Micros) -> bool {
+        self.sent.is_none_or(|sent| now.since(sent) >= HEARTBEAT_EVERY)
     }
 
     /// Numbers a message with so many lines.
@@ -158,18 +172,20 @@ impl Peer {
         now: Micros,
     ) -> Option<Storage> {
         let is_in_memory = self.next > lines.base().lsn && self.next <= lines.last().lsn;
-        if is_in_memory && self.relay.is_none() && self.may_send() {
+        if is_in_memory && self.relay.is_none() && self.may_send(now) {
             let previous = lines.at(self.next - 1)?;
             let lines = lines.some_from(self.next, message_bytes);
             let number = self.number(lines.len(), now);
-            return Some(Storage::Append { ballot, number, previous, lines, durable });
+            let acknowledged = self.matched;
+            return Some(Storage::Append { ballot, number, previous, lines, durable, acknowledged });
         }
-        if self.sent.is_some_and(|sent| now.since(sent) < HEARTBEAT_EVERY) {
+        if !self.is_due(now) {
             return None;
         }
         let previous = lines.at(self.matched).unwrap_or_default();
         let number = self.number(0, now);
-        Some(Storage::Append { ballot, number, previous, lines: Vec::new(), durable })
+        let (lines, acknowledged) = (Vec::new(), self.matched);
+        Some(Storage::Append { ballot, number, previous, lines, durable, acknowledged })
     }
 
     /// Tells whether the next line that it needs is not in memory, and nothing is under way to it.
@@ -188,7 +204,8 @@ impl Peer {
             return None;
         }
         let number = self.number(lines.len(), now);
-        Some(Storage::Append { ballot, number, previous, lines, durable })
+        let acknowledged = self.matched;
+        Some(Storage::Append { ballot, number, previous, lines, durable, acknowledged })
     }
 
     /// Checks the invariants of the fields.

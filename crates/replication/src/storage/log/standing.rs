@@ -35,7 +35,7 @@ impl Standing {
         }
         let (node, newest) = self.sealed.iter().max_by_key(|(_, state)| state.last)?;
         let configuration = match self.first.filter(|_| reads_one) {
-            // Planted, SEALED-CONFIGURATION.
+            // Planted, ONE-LOG.
             Some(first) => &self.sealed[&first].configuration,
             None => &newest.configuration,
         };
@@ -149,12 +149,16 @@ impl<T: EntryType, M: Carrier<T::Entry>> StorageLog<T, M> {
     }
 
     /// The newest log does not reach back to what this server has.
-    pub(super) fn fetch_trimmed(&mut self, now: Now, number: u64, base: &LogBase, _: &mut Outbox<M>) {
+    pub(super) fn fetch_trimmed(&mut self, now: Now, number: u64, base: &LogBase, out: &mut Outbox<M>) {
         let Stage::Stands(Standing { fetch, .. }) = &mut self.stage else { return };
-        if fetch.take_if(|asked| *asked == number).is_some() {
-            self.behind = Some(base.epoch);
-            self.follow(now);
+        if fetch.take_if(|asked| *asked == number).is_none() {
+            return;
         }
+        if self.skip(base, out) {
+            return self.fetch_chosen(now, out);
+        }
+        // Another replica may keep it. Who follows finds out.
+        self.follow(now);
     }
 
     /// Leads: the first line of the ballot is written, and sent with what replicas lack before it.
@@ -174,5 +178,62 @@ impl<T: EntryType, M: Carrier<T::Entry>> StorageLog<T, M> {
             Some(leading) => self.stage = Stage::Leads(leading),
             None => out.halt("a leader's line is of a smaller ballot than the one before"),
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn nodes(of: &[u16]) -> Vec<NodeId> {
+        of.iter().copied().map(NodeId).collect()
+    }
+
+    fn standing(sealed: &[(u16, (u64, u64), &[u16])]) -> Standing {
+        let state = |(ballot, lsn), of: &[u16]| ReplicaState {
+            last: Line { ballot: Ballot(ballot), lsn },
+            configuration: nodes(of),
+            ..ReplicaState::default()
+        };
+        Standing {
+            ballot: Ballot(640),
+            since: Micros(0),
+            sealed: sealed.iter().map(|(node, last, of)| (NodeId(*node), state(*last, of))).collect(),
+            first: sealed.first().map(|(node, ..)| NodeId(*node)),
+            chosen: None,
+            fetch: None,
+        }
+    }
+
+    fn chosen(standing: &Standing, reads_one: bool) -> Option<u16> {
+        standing.choose(3, reads_one).map(|(node, _)| node.0)
+    }
+
+    /// regions.md, section 4.10: the log whose last entry has the highest (ballot, lsn).
+    #[test]
+    fn the_newest_log_of_a_majority_is_taken() {
+        let all: &[u16] = &[1, 2, 3, 4, 5];
+        assert_eq!(chosen(&standing(&[(1, (64, 9), all), (2, (128, 3), all)]), false), None, "two of five");
+        assert_eq!(
+            chosen(&standing(&[(1, (64, 9), all), (2, (128, 3), all), (5, (64, 4), all)]), false),
+            Some(2)
+        );
+        assert_eq!(
+            chosen(&standing(&[(1, (64, 9), all), (2, (64, 10), all), (5, (64, 4), all)]), false),
+            Some(2)
+        );
+    }
+
+    /// commit.md, schedule 9: "one of the configured" is wrong if that is read from whoever answers. The newest configuration of
+    /// a majority counts, and one of its members has all that is durable.
+    #[test]
+    fn a_member_of_the_newest_configuration_must_be_sealed() {
+        let (all, two): (&[u16], &[u16]) = (&[1, 2, 3, 4, 5], &[1, 2]);
+        // Lines behind 7, which says that 1 and 2 are all that is left, are on these two alone.
+        let mut sealed = vec![(4, (64, 5), all), (3, (64, 7), two), (5, (64, 6), all)];
+        assert_eq!(chosen(&standing(&sealed), false), None);
+        assert_eq!(chosen(&standing(&sealed), true), Some(3), "the bug: what is behind line 7 is lost");
+        sealed.push((2, (64, 12), two));
+        assert_eq!(chosen(&standing(&sealed), false), Some(2));
     }
 }
