@@ -927,7 +927,8 @@ impl World {
             Storage::Behind { ballot, base } => format!("Behind {} after {}", ballot.0, base.last.lsn),
             Storage::Resign(ballot) => format!("Resign {}", ballot.0),
             Storage::Trimmed { base, .. } => format!("Trimmed after {}", base.last.lsn),
-            Storage::Ask
+            Storage::Watch { .. }
+            | Storage::Ask
             | Storage::State(_)
             | Storage::Append { .. }
             | Storage::Appended { .. }
