@@ -33,10 +33,10 @@ use std::sync::Arc;
 
 use ordain_model::system::{REMOVE, read_args};
 use ordain_model::{
-    Abort, Call, Chunk, ChunkNo, Db, Effect, Epoch, GatewayId, Micros, Millis, OutcomeBatch, OutcomeStatus,
-    PartitionId, RequestNo, SessionId, Stamp, Token, Txn, system,
+    Abort, Call, Chunk, ChunkNo, Db, Epoch, GatewayId, Micros, Millis, OutcomeStatus, PartitionId, RequestNo,
+    SessionId, Txn, system,
 };
-use ordain_role::{Bug, NodeId};
+use ordain_role::Bug;
 
 use crate::agreed::Decided;
 use crate::announcing::{Announcing, Reading};
@@ -45,9 +45,7 @@ use crate::desk::{Desk, Site};
 use crate::entry::{Announced, Commit, Commitment};
 use crate::figures::Reasons;
 use crate::ids::{Age, AttemptId, Bounds, Lead, TransactionId};
-use crate::message::{
-    Accessed, ConfirmRequest, Failure, PrepareRequest, Protocol, Relay, Returned, Snapshot,
-};
+use crate::message::{Accessed, ConfirmRequest, Failure, PrepareRequest, Protocol, Returned, Snapshot};
 use crate::options::pause;
 use crate::stamps::Stamps;
 use crate::view::{Anti, View};
@@ -760,69 +758,9 @@ impl Coordinator {
         }
     }
 
-    /// Answers a request: by the place where it has taken effect, once the log is durable up to the entry from which the answer follows.
-    fn answer(
-        &mut self,
-        asker: Asker,
-        status: OutcomeStatus,
-        (place, follows): (Epoch, Epoch),
-        reply: impl FnOnce(&mut Vec<u8>),
-    ) {
-        let seen = self.seen(place);
-        let effect = Effect { stamp: Stamp::new(place.0), token: Token::of(seen) };
-        self.answers.push(asker, (status, effect), follows, reply);
-    }
-
-    /// The log is durable up to a place.
-    pub fn durable(&mut self, place: Epoch) {
-        self.answers.release(place);
-    }
-
-    /// True if the entry at a place is durable.
-    pub fn is_durable(&self, place: Epoch) -> bool {
-        self.answers.durable().is_none_or(|durable| place <= durable)
-    }
-
-    /// Takes the clients that have asked for a checkpoint in this turn.
-    pub fn take_savers(&mut self) -> Vec<Asker> {
-        std::mem::take(&mut self.savers)
-    }
-
-    /// Answers a client that has asked for a checkpoint: it is cut, or it is not.
-    pub fn answer_saver(&mut self, asker: Asker, status: OutcomeStatus, place: Epoch) {
-        self.answer(asker, status, (place, place), |out| {
-            if status == OutcomeStatus::Committed {
-                ordain_model::Writer(out).status(system::CHECKPOINT_ANSWER);
-            }
-        });
-    }
-
-    /// Takes the outcomes of this turn: those for front doors of this node; the others are sent to the nodes that have passed
-    /// the transactions on.
-    pub fn take_outcomes(&mut self, desk: &mut Desk<'_>) -> Vec<OutcomeBatch> {
-        let mut own = Vec::new();
-        for batch in self.answers.take() {
-            let node = NodeId(batch.gateway.node());
-            match node == desk.site.node {
-                true => own.push(batch),
-                false => {
-                    let manager = ordain_role::Address { node, role: desk.site.manager };
-                    let view = desk.known.view(desk.site.snapshots);
-                    desk.out.send(manager, Relay::Outcomes(batch, view));
-                }
-            }
-        }
-        own
-    }
-
     /// The number of transactions under way.
     pub fn live(&self) -> usize {
         self.live.len()
-    }
-
-    /// The number of answers that wait until what they follow from is durable.
-    pub fn held(&self) -> usize {
-        self.answers.waiting()
     }
 
     /// The number of commits that wait for acknowledgements.

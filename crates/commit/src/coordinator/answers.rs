@@ -5,10 +5,12 @@
 
 use std::collections::BTreeMap;
 
-use ordain_model::{Effect, Epoch, GatewayId, OutcomeBatch, OutcomeStatus};
-use ordain_role::{Bug, Bugs};
+use ordain_model::{Effect, Epoch, GatewayId, OutcomeBatch, OutcomeStatus, Stamp, Token, Writer, system};
+use ordain_role::{Address, Bug, Bugs, NodeId};
 
-use super::Asker;
+use super::{Asker, Coordinator};
+use crate::desk::Desk;
+use crate::message::Relay;
 
 /// Outcomes by the gateways that have asked.
 type Batches = BTreeMap<GatewayId, OutcomeBatch>;
@@ -86,9 +88,71 @@ impl Answers {
     }
 }
 
+impl Coordinator {
+    /// Answers a request: by the place where it has taken effect, once the log is durable up to the entry from which the answer follows.
+    pub(super) fn answer(
+        &mut self,
+        asker: Asker,
+        status: OutcomeStatus,
+        (place, follows): (Epoch, Epoch),
+        reply: impl FnOnce(&mut Vec<u8>),
+    ) {
+        let seen = self.seen(place);
+        let effect = Effect { stamp: Stamp::new(place.0), token: Token::of(seen) };
+        self.answers.push(asker, (status, effect), follows, reply);
+    }
+
+    /// The log is durable up to a place.
+    pub fn durable(&mut self, place: Epoch) {
+        self.answers.release(place);
+    }
+
+    /// True if the entry at a place is durable.
+    pub fn is_durable(&self, place: Epoch) -> bool {
+        self.answers.durable().is_none_or(|durable| place <= durable)
+    }
+
+    /// Takes the clients that have asked for a checkpoint in this turn.
+    pub fn take_savers(&mut self) -> Vec<Asker> {
+        std::mem::take(&mut self.savers)
+    }
+
+    /// Answers a client that has asked for a checkpoint: it is cut, or it is not.
+    pub fn answer_saver(&mut self, asker: Asker, status: OutcomeStatus, place: Epoch) {
+        self.answer(asker, status, (place, place), |out| {
+            if status == OutcomeStatus::Committed {
+                Writer(out).status(system::CHECKPOINT_ANSWER);
+            }
+        });
+    }
+
+    /// Takes the outcomes of this turn: those for front doors of this node; the others are sent to the nodes that have passed
+    /// the transactions on.
+    pub fn take_outcomes(&mut self, desk: &mut Desk<'_>) -> Vec<OutcomeBatch> {
+        let mut own = Vec::new();
+        for batch in self.answers.take() {
+            let node = NodeId(batch.gateway.node());
+            match node == desk.site.node {
+                true => own.push(batch),
+                false => {
+                    let manager = Address { node, role: desk.site.manager };
+                    let view = desk.known.view(desk.site.snapshots);
+                    desk.out.send(manager, Relay::Outcomes(batch, view));
+                }
+            }
+        }
+        own
+    }
+
+    /// The number of answers that wait until what they follow from is durable.
+    pub fn held(&self) -> usize {
+        self.answers.waiting()
+    }
+}
+
 #[cfg(test)]
 mod tests {
-    use ordain_model::{ChunkNo, Stamp, Token};
+    use ordain_model::ChunkNo;
 
     use super::*;
 
