@@ -508,7 +508,8 @@ impl TryFrom<Message> for ordain_replication::Message<Arc<Entry>> {
 
 #[cfg(test)]
 mod tests {
-    use ordain_model::{Epoch, PartitionId, PauseNo};
+    use ordain_model::wire::Reader;
+    use ordain_model::{Epoch, PartitionId, PauseNo, Placement};
 
     use super::*;
     use crate::view::{Anti, Seen};
@@ -530,7 +531,7 @@ mod tests {
                 version: Gsn(7),
                 is_held_back: true,
             }],
-            returned: vec![Write::new(&ordain_model::Placement::NONE, Db(1), b"k".to_vec(), Cell::ABSENT)],
+            returned: vec![Write::new(&Placement::NONE, Db(1), b"k".to_vec(), Cell::ABSENT)],
             is_too_long: false,
             has_written: true,
             changes: vec![TableChange::Clear(Some(Db(3)))],
@@ -590,11 +591,12 @@ mod tests {
             termed(Protocol::Confirm(question)),
             termed(Protocol::Confirmed(who, None)),
         ];
+        let read_from = |bytes: &[u8]| Reader::placed(&Placement::NONE, bytes).whole::<Message>();
         for message in messages {
             let bytes = message.to_bytes();
-            let read = Message::from_bytes(&bytes).map(|read| format!("{read:?}"));
+            let read = read_from(&bytes).map(|read| format!("{read:?}"));
             assert_eq!(read, Some(format!("{message:?}")));
-            assert!((0..bytes.len()).all(|cut| Message::from_bytes(&bytes[..cut]).is_none()));
+            assert!((0..bytes.len()).all(|cut| read_from(&bytes[..cut]).is_none()));
         }
     }
 }
