@@ -67,7 +67,7 @@ fn header() -> Header {
 /// The layout of two partitions with these prefixes.
 fn regions(eu: &str, us: &str) -> Layout {
     let prefixes = [eu, us].map(|all| all.split(' ').map(|prefix| prefix.as_bytes().to_vec()).collect());
-    Layout::even(2, 1).unwrap().in_regions(prefixes.to_vec()).unwrap()
+    Layout::even(2, 1).expect("a layout").in_regions(prefixes.to_vec()).expect("prefixes that differ")
 }
 
 /// The header of a partition that has every record of [`small`], by the prefixes of its region or by their hashes.
