@@ -64,6 +64,19 @@ fn header() -> Header {
     Header::new(b"cluster", &Layout::single(2), PartitionId(0), EPOCH)
 }
 
+/// The layout of two partitions with these prefixes.
+fn regions(eu: &str, us: &str) -> Layout {
+    let prefixes = [eu, us].map(|all| all.split(' ').map(|prefix| prefix.as_bytes().to_vec()).collect());
+    Layout::even(2, 1).expect("a layout").in_regions(prefixes.to_vec()).expect("prefixes that differ")
+}
+
+/// The header of a partition that has every record of [`small`], by the prefixes of its region or by their hashes.
+fn placed() -> Header {
+    let mine = PartitionId(u16::from(KeyHash::of(b"").slot() >= 512));
+    let [eu, us] = if mine.0 == 0 { ["a", "us: ca:"] } else { ["us: ca:", "a"] };
+    Header::new(b"cluster", &regions(eu, us), mine, EPOCH)
+}
+
 /// The bytes of a whole file.
 fn file(header: &Header, pieces: &[Vec<Thing>]) -> Vec<u8> {
     let (mut encoder, first) = Encoder::begin(header);
@@ -104,11 +117,15 @@ fn small() -> Vec<Vec<Thing>> {
 
 #[test]
 fn every_cut_of_a_file_is_unfinished() {
-    let whole = file(&header(), &small());
-    assert!(read(&disk(&whole), &header(), |_| Ok(())).is_ok());
+    [header(), placed()].iter().for_each(every_cut_is_unfinished);
+}
+
+fn every_cut_is_unfinished(header: &Header) {
+    let whole = file(header, &small());
+    assert!(read(&disk(&whole), header, |_| Ok(())).is_ok());
     for len in 0..whole.len() {
         let cut = disk(&whole[..len]);
-        let refused = read(&cut, &header(), |_| Ok(()));
+        let refused = read(&cut, header, |_| Ok(()));
         let wanted = CheckpointError::Unfinished { file: file_name(EPOCH), len: len as u64 };
         assert_eq!(refused, Err(wanted.clone()), "{len} of {}", whole.len());
         assert_eq!(verify(&cut, EPOCH).map(|_| ()), Err(wanted));
@@ -117,16 +134,20 @@ fn every_cut_of_a_file_is_unfinished() {
 
 #[test]
 fn every_flipped_bit_of_a_file_is_seen_where_it_is() {
-    let whole = file(&header(), &small());
+    [header(), placed()].iter().for_each(every_flipped_bit_is_seen);
+}
+
+fn every_flipped_bit_is_seen(header: &Header) {
+    let whole = file(header, &small());
     for bit in 0..whole.len() * 8 {
         let mut flipped = whole.clone();
         flipped[bit / 8] ^= 1 << (bit % 8);
-        match read(&disk(&flipped), &header(), |_| Ok(())) {
+        match read(&disk(&flipped), header, |_| Ok(())) {
             // The version is looked at first: another one may be laid out in another way.
             Err(CheckpointError::Version { .. }) => assert!((8..12).contains(&(bit / 8)), "bit {bit}"),
             // 3 becomes 2 with a bit, which is read too: then the checksum is wrong.
             Err(CheckpointError::Damaged { offset, .. }) => {
-                let is_other_version = (8..12).contains(&(bit / 8)) && bit != 64;
+                let is_other_version = (8..12).contains(&(bit / 8)) && (bit, whole[8]) != (64, 3);
                 assert!(offset <= bit as u64 / 8 && !is_other_version, "bit {bit}: {offset}");
             }
             other => panic!("bit {bit}: {other:?}"),
@@ -178,6 +199,32 @@ fn what_is_of_something_else_is_refused_by_name() {
     let disk = disk(&self::file(&other, &small()));
     assert_eq!(verify(&disk, EPOCH).map(|(header, _)| header), Ok(other.clone()));
     assert_eq!(read_header(&disk, EPOCH), Ok(other));
+}
+
+#[test]
+fn what_was_written_with_other_prefixes_is_refused() {
+    let (whole, mine) = (file(&placed(), &small()), placed().partition);
+    assert_eq!((whole[8], file(&header(), &small())[8]), (4, 3), "versions");
+    assert_eq!(read_header(&disk(&whole), EPOCH), Ok(placed()));
+    assert_eq!(verify(&disk(&whole), EPOCH).map(|(header, _)| header), Ok(placed()));
+    for layout in [Layout::even(2, 1).unwrap(), regions("us: ca: a", "b"), regions("us:", "a")] {
+        let expected = Header::new(b"cluster", &layout, mine, EPOCH);
+        let refused = read(&disk(&whole), &expected, |_| panic!("something was shown"));
+        let text = refused.as_ref().unwrap_err().to_string();
+        assert!(matches!(refused, Err(CheckpointError::Layout { .. })), "{text}");
+        assert!(text.contains("[\"ca:\", \"us:\"]") && text.contains("the cluster's file"), "{text}");
+    }
+    // A record is placed by the prefixes of the file.
+    let other = if mine.0 == 0 { regions("us:", "a") } else { regions("a", "us:") };
+    let other = Header::new(b"cluster", &other, mine, EPOCH);
+    let stray = verify(&disk(&file(&other, &small())), EPOCH);
+    assert!(matches!(stray, Err(CheckpointError::Damaged { reason, .. }) if reason.contains("slots")));
+    // A version that has prefixes, and none follow.
+    let mut without = whole[..512].to_vec();
+    let plain = file(&Header { placement: ordain_model::Placement::NONE, ..placed() }, &[]);
+    without.extend_from_slice(&plain[512..]);
+    let refused = read(&disk(&without), &placed(), |_| Ok(()));
+    assert!(matches!(refused, Err(CheckpointError::Damaged { offset: 512, .. })), "{refused:?}");
 }
 
 #[test]

@@ -542,7 +542,8 @@ impl TryFrom<Message> for ordain_replication::Message<Arc<Entry>> {
 
 #[cfg(test)]
 mod tests {
-    use ordain_model::{Epoch, PartitionId, PauseNo, Registry};
+    use ordain_model::wire::Reader;
+    use ordain_model::{Epoch, PartitionId, PauseNo, Placement};
 
     use super::*;
     use crate::view::{Anti, Seen};
@@ -564,7 +565,7 @@ mod tests {
                 version: Gsn(7),
                 is_held_back: true,
             }],
-            returned: vec![Write::new(&ordain_model::Placement::NONE, Db(1), b"k".to_vec(), Cell::ABSENT)],
+            returned: vec![Write::new(&Placement::NONE, Db(1), b"k".to_vec(), Cell::ABSENT)],
             is_too_long: false,
             has_written: true,
             changes: vec![TableChange::Clear(Some(Db(3)))],
@@ -624,12 +625,12 @@ mod tests {
             termed(Protocol::Confirm(question)),
             termed(Protocol::Confirmed(who, None)),
         ];
-        let registry = Registry::default();
-        let read = |bytes: &[u8]| Message::decode_shared(&registry, &Bytes::copy_from_slice(bytes));
+        let read_from = |bytes: &[u8]| Reader::placed(&Placement::NONE, bytes).whole::<Message>();
         for message in messages {
             let bytes = message.to_bytes();
-            assert_eq!(read(&bytes).map(|read| format!("{read:?}")), Some(format!("{message:?}")));
-            assert!((0..bytes.len()).all(|cut| read(&bytes[..cut]).is_none()));
+            let read = read_from(&bytes).map(|read| format!("{read:?}"));
+            assert_eq!(read, Some(format!("{message:?}")));
+            assert!((0..bytes.len()).all(|cut| read_from(&bytes[..cut]).is_none()));
         }
     }
 }

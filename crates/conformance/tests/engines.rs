@@ -72,6 +72,19 @@ fn every_engine_shape_and_mode_is_held_to_the_suite() {
     assert!(missing.contains(&"isolation=read-committed".to_owned()), "{missing:?}");
 }
 
+/// Slots of regions stay, and a client is told why.
+#[test]
+fn slots_of_regions_do_not_move() {
+    let mut subject = on("calvin").shards(2).regions(REGIONS).open();
+    let connection = subject.open(0);
+    for words in ["DEBUG MOVE-SLOTS 0 9 1\r\n", "DEBUG COPY-SLOT 0 1\r\n"] {
+        subject.send(connection, words.as_bytes());
+        subject.settle().unwrap();
+        let reply = String::from_utf8(subject.take(connection)).unwrap();
+        assert!(reply.starts_with("-ERR regions have prefixes") && reply.contains("stay"), "{reply}");
+    }
+}
+
 /// Mistakes of one line in an engine or a gateway, and the transcripts that must not come true then.
 #[test]
 fn planted_bugs_are_found() {

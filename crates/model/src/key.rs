@@ -53,7 +53,7 @@ impl KeyHash {
 
     /// The hash as far along these slots as it is along all slots: so the even spread over all is one over them.
     fn squeezed(self, slots: &Range<usize>) -> KeyHash {
-        let along = u128::from(self.0) * slots.len() as u128 >> SLOT_BITS;
+        let along = (u128::from(self.0) * slots.len() as u128) >> SLOT_BITS;
         KeyHash(((slots.start as u64) << (64 - SLOT_BITS)) + along as u64)
     }
 

@@ -44,7 +44,8 @@ fn layouts() -> impl Strategy<Value = Layout> {
             for (prefix, region) in prefixes {
                 regions[region % partitions].push(prefix.into_bytes());
             }
-            Layout::ranges(1, starts, threads).unwrap().in_regions(regions).unwrap()
+            let layout = Layout::ranges(1, starts, threads).expect("a layout");
+            layout.in_regions(regions).expect("prefixes that differ")
         },
     )
 }

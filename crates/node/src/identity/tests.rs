@@ -56,6 +56,33 @@ fn no_bit_of_it_can_be_flipped_and_one_without_a_checksum_gets_one() {
     assert_eq!(Identity::read(dir.path()).unwrap().unwrap(), other);
 }
 
+/// A directory belongs to a cluster with the prefixes that it was written with; one that was written without says nothing of them.
+#[test]
+fn a_directory_has_the_prefixes_that_it_was_written_with() {
+    let regions = |all: &'static [&'static str]| {
+        place(1, |file| {
+            let region = |prefix: &&str| crate::cluster::RegionEntry {
+                name: format!("region {prefix}"),
+                prefixes: vec![(*prefix).to_owned()],
+            };
+            file.region = all.iter().map(region).collect();
+        })
+    };
+    let (plain, placed) = (place(1, |_| {}), regions(&["eu:", "ü"]));
+    let dir = tempfile::tempdir().unwrap();
+    let first = open(dir.path(), Some(&placed)).unwrap();
+    assert_eq!(open(dir.path(), Some(&placed)).unwrap(), first);
+    for other in [&plain, &regions(&["eu:", "us:"]), &regions(&["ü", "eu:"])] {
+        let error = open(dir.path(), Some(other)).unwrap_err();
+        assert!(matches!(error, IdentityError::Layout { .. }), "{error}");
+        assert!(error.to_string().contains(r#"written with layout 1, partitions = 2, starts = [0, 512], threads = 2, prefixes of regions = [["eu:"], ["\\xc3\\xbc"]], not"#), "{error}");
+    }
+    let dir = tempfile::tempdir().unwrap();
+    open(dir.path(), Some(&plain)).unwrap();
+    assert!(!fs::read_to_string(dir.path().join(FILE)).unwrap().contains("regions"));
+    assert!(matches!(open(dir.path(), Some(&placed)), Err(IdentityError::Layout { .. })));
+}
+
 #[test]
 fn a_log_is_executed_at_one_level() {
     let dir = tempfile::tempdir().unwrap();
