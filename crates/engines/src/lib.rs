@@ -16,6 +16,7 @@ pub mod occ_2pc;
 mod parallel_snapshots;
 pub mod paxflow;
 pub mod qstore;
+pub mod regions_mvocc;
 pub mod registry;
 mod stamp_order;
 pub mod timestamp;

@@ -192,6 +192,14 @@ bugs! {
     MoveValidated = "move-validated",
     /// An access to a record takes no intention lock on the table.
     ForgetIntention = "forget-intention",
+    /// An attempt commits with the stamp with which it began, though participants have seen later ones since.
+    StampEarly = "stamp-early",
+    /// An attempt commits though another comes to nothing that it has read from.
+    ForgetDependency = "forget-dependency",
+    /// An attempt is validated although what it has read is written by another one that is validated before it and not over.
+    PassPrepared = "pass-prepared",
+    /// An attempt reads from a later stamp without a look at whether what it has read is as it was.
+    ExtendBlindly = "extend-blindly",
 }
 
 impl std::str::FromStr for Bug {

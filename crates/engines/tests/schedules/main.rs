@@ -6,6 +6,7 @@ mod bounds;
 mod connections;
 mod cuts;
 mod expiry;
+mod mvocc;
 mod rows;
 mod scenarios;
 mod snapshot_scenarios;

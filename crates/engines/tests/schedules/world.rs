@@ -137,6 +137,14 @@ impl World {
         World::built(engine, (options, bugs), partitions, |settings| settings)
     }
 
+    /// A cluster of one partition with so many shards.
+    pub fn sharded(engine: CommitEngine, options: Options, shards: usize, bugs: Bugs) -> World {
+        World::built(engine, (options, bugs), 1, |settings| {
+            let layout = Arc::new(Layout::even(1, shards).expect("a layout"));
+            NodeSettings { topology: Topology { layout, ..settings.topology }, ..settings }
+        })
+    }
+
     /// A cluster of one partition whose members keep hardly anything of the log behind what checkpoints cover.
     pub fn forgetful(engine: CommitEngine, bugs: Bugs) -> World {
         World::built(engine, (Options::new(engine.name, &[]), bugs), 1, |settings| NodeSettings {
@@ -378,6 +386,13 @@ impl World {
             usize::from(layout.partition_of(KeyHash::of(&append::key(*list)).slot()).0) == partition
         };
         (0..).filter(is_there).nth(nth).expect("every partition has slots")
+    }
+
+    /// The number of a list of a shard, each time another one.
+    pub fn list_on(&self, shard: usize, nth: usize) -> u64 {
+        let layout = &self.settings.topology.layout;
+        let is_there = |list: &u64| layout.shard_of(KeyHash::of(&append::key(*list)).slot()) == shard;
+        (0..).filter(is_there).nth(nth).expect("every shard has slots")
     }
 
     /// A key of a partition, for each number another one.

@@ -152,6 +152,8 @@ const DENIED: &str = "a member refuses a log in which an attempt is denied and c
 const SCHEDULES: &str = "cargo test -p ordain-engines --test schedules";
 /// The test that finds bugs in the order of stamps.
 const STAMPS: &str = "cargo test -p ordain-engines --test stamps";
+/// The test that finds bugs of attempts with two stamps.
+const MVOCC: &str = "cargo test -p ordain-engines --test schedules mvocc";
 
 /// The planted bugs, in the order of the invariants of docs/invariants.md.
 pub(super) const TABLE: &[Planted] = &[
@@ -625,6 +627,30 @@ pub(super) const TABLE: &[Planted] = &[
             with("--engine fwkv --partitions 2"),
             with("--engine walter --partitions 2"),
         ],
+    ),
+    in_test(
+        Bug::PassPrepared,
+        "VALIDATED",
+        "an attempt is validated although a validated one that is not over writes what it has read",
+        MVOCC,
+    ),
+    in_test(
+        Bug::ExtendBlindly,
+        "VALIDATED",
+        "an attempt reads from a later stamp without a look at what it has read before",
+        "cargo test -p ordain-engines --lib regions_mvocc",
+    ),
+    in_test(
+        Bug::ForgetDependency,
+        "CASCADES",
+        "an attempt commits though one comes to nothing that it has read from",
+        MVOCC,
+    ),
+    planted(
+        Bug::StampEarly,
+        "STAMP-ORDER",
+        "an attempt commits with the stamp with which it began, though participants have seen later ones since",
+        &[with("--engine regions-mvocc --unfinished")],
     ),
     in_test(
         Bug::ForgetReaders,
