@@ -157,6 +157,19 @@ mod tests {
     }
 
     #[test]
+    fn reads_with_two_stamps_go_by_what_a_transaction_may_do() {
+        let two = Stamps::TwoOfAttempt;
+        let reads =
+            [(true, false), (false, true), (false, false)].map(|(reads, open)| two.reads(reads, open));
+        assert_eq!(reads, [Reads::Fixed, Reads::First, Reads::Newest]);
+        assert_eq!(reads.map(|reads| two.spare(reads)), [true, false, false]);
+        for other in [Stamps::OfTransaction, Stamps::OfAttempt, Stamps::AtCommit] {
+            assert_eq!((other.reads(true, false), other.spare(Reads::Fixed)), (Reads::Newest, false));
+        }
+        assert!(two.tell_time() && Stamps::OfAttempt.tell_time() && !Stamps::AtCommit.tell_time());
+    }
+
+    #[test]
     fn stamps_of_two_homes_differ() {
         let all: std::collections::BTreeSet<Age> = (0..128)
             .flat_map(|home| (0..20).map(move |time| Age::stamp(Micros(time), PartitionId(home))))

@@ -68,7 +68,7 @@ impl Stamping {
     }
 
     /// An attempt begins with a stamp, in place of the one before it.
-    fn begin(&mut self, number: u64, stamp: Age) {
+    pub(super) fn begin(&mut self, number: u64, stamp: Age) {
         if self.stamps.are_two() {
             self.end(number);
             self.begun.insert(number, stamp);

@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use ordain_commit::{AttemptId, Mode, Target};
+use ordain_commit::{Age, AttemptId, Mode, Target};
 use ordain_role::Bugs;
 use ordain_store::{MemoryStore, RecordId, RecordStore};
 
@@ -148,16 +148,10 @@ impl Mvocc {
 }
 
 /// True if a stamp sees the version with this begin.
-fn is_seen(
-    marks: &Marks,
-    stamp: ordain_commit::Age,
-    begin: ordain_commit::Age,
-    changed: ordain_commit::Age,
-) -> bool {
+fn is_seen(marks: &Marks, stamp: Age, begin: Age, changed: Age) -> bool {
     match marks.shown(stamp, changed) {
-        Shown::Newest => marks.begin.max(changed) == begin,
-        Shown::Older(place) => marks.older[place].begin == begin,
         // It was dropped, as nobody needs it any more.
         Shown::Gone => true,
+        shown => marks.begin_of(shown, changed) == begin,
     }
 }

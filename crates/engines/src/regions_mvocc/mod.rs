@@ -246,14 +246,12 @@ impl Mvocc {
     fn leave(&mut self, store: &mut MemoryStore, at: usize, record: RecordId, cell: Option<Cell>) {
         let (place, _) = self.records.find_or_add(store, record);
         let next = &mut self.records.at_mut(place).next;
-        match (next, cell) {
-            // A parent that is written itself has its content already.
-            (Some(_), None) => {}
-            (next, cell) => *next = Some(Next { by: at as u32, cell }),
+        let is_first = next.is_none();
+        // A parent that is written itself has its content already.
+        if is_first || cell.is_some() {
+            *next = Some(Next { by: at as u32, cell });
         }
-        if let Some(leaves) = &mut self.attempts[at].kept.leaves
-            && !leaves.contains(&record)
-        {
+        if let Some(leaves) = self.attempts[at].kept.leaves.as_mut().filter(|_| is_first) {
             leaves.push(record);
         }
     }
@@ -542,7 +540,7 @@ impl ConcurrencyControl for Mvocc {
         self.seen_by(kept, self.records.get(store, record)?)
     }
 
-    fn replaced<'a>(&'a self, (who, _): (AttemptId, Age)) -> Vec<(RecordId, &'a Cell)> {
+    fn replaced(&self, (who, _): (AttemptId, Age)) -> Vec<(RecordId, &Cell)> {
         let Some(at) = self.attempts.find(who) else { return Vec::new() };
         let kept = &self.attempts[at].kept;
         let seen = self.records.iter().filter_map(|of| Some((of.record, self.seen_by(kept, &of.marks)?.0)));

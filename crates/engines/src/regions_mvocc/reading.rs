@@ -36,7 +36,7 @@ impl Mvocc {
         // Planted, VALIDATED: the end of a version that a prepared attempt owns does not count.
         let passes = |over: &Overwriter| self.bugs.has(Bug::PassPrepared) && !stands_on.contains(&over.by);
         let over = self.overwriter(marks, at).filter(|over| !passes(over));
-        over.map_or(marks.begin.max(self.table.changed), |over| over.stamp)
+        over.map_or(marks.begin_of(Shown::Newest, self.table.changed), |over| over.stamp)
     }
 
     /// True if all that an attempt has read here is as one that is validated now would see it.
@@ -143,7 +143,8 @@ impl Mvocc {
         if marks.and_then(|marks| self.overwriter(marks, at)).is_some() {
             return Verdict::Waits;
         }
-        let begin = marks.map_or(Age(0), |marks| marks.begin).max(self.table.changed);
+        let changed = self.table.changed;
+        let begin = marks.map_or(changed, |marks| marks.begin_of(Shown::Newest, changed));
         self.fix(at, begin);
         self.attempts[at].kept.read.insert(record, begin);
         Verdict::Granted
@@ -171,11 +172,8 @@ impl Mvocc {
             None if stamp < changed => Shown::Gone,
             None => Shown::Newest,
         };
-        let newest = marks.map_or(Age(0), |marks| marks.begin).max(changed);
-        let begin = match (shown, marks) {
-            (Shown::Older(place), Some(marks)) => marks.older[place].begin,
-            _ => newest,
-        };
+        let newest = marks.map_or(changed, |marks| marks.begin_of(Shown::Newest, changed));
+        let begin = marks.map_or(changed, |marks| marks.begin_of(shown, changed));
         match shown {
             // Planted, VALIDATED: the newest is read, whatever else was.
             Shown::Older(_) | Shown::Gone if self.bugs.has(Bug::ExtendBlindly) => {

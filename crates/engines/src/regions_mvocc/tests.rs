@@ -444,6 +444,10 @@ fn a_change_of_whole_databases_meets_everything() {
     shard.enter(16, Reads::Newest);
     shard.granted(16, b"x", Mode::Exclusive);
     assert_eq!(shard.control.begins(attempt(16)), Age(20));
+    // Found by a seed of the simulator: what is there after a change begins with it, and stays so when it is overwritten.
+    shard.granted(32, b"w", Mode::Shared);
+    assert!(shard.validates(32, 34));
+    shard.commits(33, 36, &[b"w"]);
 }
 
 #[test]
@@ -537,6 +541,12 @@ fn versions_are_kept_for_as_long_as_a_stamp_may_see_them() {
     assert_eq!((shard.control.records.len(), shard.control.remembers()), (0, false));
     shard.enter(15, Reads::Fixed);
     assert_eq!(shard.access(15, b"x", Mode::Shared), Verdict::Refused, "nothing is remembered of x");
+    // Bug `show-newest`.
+    let mut shard = Shard::planting(Bugs::NONE.with(Bug::ShowNewest));
+    shard.enter(15, Reads::Fixed);
+    shard.commits(1, 20, &[b"x"]);
+    shard.control.advance(&mut shard.store, Age(31));
+    shard.granted(15, b"x", Mode::Shared);
 }
 
 #[test]

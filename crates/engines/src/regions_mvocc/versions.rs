@@ -131,6 +131,15 @@ impl Marks {
         self.older.iter().rposition(|older| older.begin <= at).map_or(Shown::Gone, Shown::Older)
     }
 
+    /// The begin of the version that a stamp sees, which is not before a change of all records.
+    pub(super) fn begin_of(&self, shown: Shown, changed: Age) -> Age {
+        let begin = match shown {
+            Shown::Older(place) => self.older[place].begin,
+            Shown::Newest | Shown::Gone => self.begin,
+        };
+        begin.max(changed)
+    }
+
     /// The content and version at a place.
     pub(super) fn older(&self, place: usize) -> (&Cell, Gsn) {
         let Older { cell, version, .. } = &self.older[place];

@@ -352,6 +352,7 @@ pub(super) const TABLE: &[Planted] = &[
             with("--engine maat --partitions 2"),
             with("--engine occ-2pc --partitions 2"),
             with("--engine fwkv --partitions 2"),
+            with("--engine regions-mvocc --unfinished"),
         ],
     ),
     planted(
@@ -626,19 +627,20 @@ pub(super) const TABLE: &[Planted] = &[
             with("--engine occ-2pc --partitions 2"),
             with("--engine fwkv --partitions 2"),
             with("--engine walter --partitions 2"),
+            with("--engine regions-mvocc --unfinished"),
         ],
     ),
-    in_test(
+    planted(
         Bug::PassPrepared,
         "VALIDATED",
         "an attempt is validated although a validated one that is not over writes what it has read",
-        MVOCC,
+        &[with("--engine regions-mvocc --unfinished")],
     ),
-    in_test(
+    planted(
         Bug::ExtendBlindly,
         "VALIDATED",
         "an attempt reads from a later stamp without a look at what it has read before",
-        "cargo test -p ordain-engines --lib regions_mvocc",
+        &[with("--engine regions-mvocc --unfinished")],
     ),
     in_test(
         Bug::ForgetDependency,
