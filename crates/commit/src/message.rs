@@ -359,14 +359,14 @@ pub enum Own {
     Expired(Vec<(Db, Vec<u8>)>),
 }
 
-/// How an attempt is to be validated.
+/// A request to validate an attempt.
 #[derive(Clone, Debug)]
 pub struct Validation {
     /// Within these bounds.
     pub bounds: Bounds,
     /// With this snapshot.
     pub snapshot: Snapshot,
-    /// It has an effect, if it commits and has written something.
+    /// The attempt has an effect, if it commits and has written something.
     pub has_effect: bool,
     /// No attempt of the home that is under way, or to come, has an earlier stamp; 0 if that is not known.
     pub oldest: Age,

@@ -59,7 +59,7 @@ pub(super) struct Attempt {
     pub(super) sees_all: bool,
     /// Compute fragments elsewhere may change records here of which nothing is known before the log has them.
     pub(super) lends: bool,
-    /// It is validated with these stamps, and the answer waits.
+    /// The stamps with which the attempt is validated, while the answer waits.
     pub(super) validated: Option<Bounds>,
 }
 
@@ -279,8 +279,11 @@ impl Participant {
         let Some(txn) = chunk.txns().get(access.at as usize) else { return false };
         let is_timed = match self.control.stamps() {
             Stamps::OfAttempt => access.now == access.age.time(),
-            // What it reads may be of a later stamp than its first.
-            Stamps::TwoOfAttempt => access.now <= access.age.time(),
+            // An attempt may read at a later stamp than its first. Stamps of another partition's counter say nothing here.
+            Stamps::TwoOfAttempt => {
+                let own = self.layout.partition_of_shard(self.number);
+                access.now <= access.age.time() && access.attempt.home().partition == own
+            }
             Stamps::OfTransaction | Stamps::AtCommit => true,
         };
         let fits = access.snapshot.vector.fits(self.layout.partitions());

@@ -9,7 +9,7 @@ use ordain_store::{MemoryStore, RecordId, RecordStore};
 use super::Mvocc;
 use super::versions::{Marks, Shown};
 
-/// What attempts know of a record's marks.
+/// Marks of a record as attempts know of them.
 #[derive(Debug, Default)]
 struct Known {
     holders: u32,
@@ -115,7 +115,7 @@ impl Mvocc {
         if kept.is_doomed || self.bugs != Bugs::NONE || kept.came != self.table.changes {
             return Ok(());
         }
-        // Whoever has written since then has a later stamp.
+        // Writers since then have later stamps.
         let lacks = kept.read.iter().find(|(record, begin)| {
             let marks = self.records.get(store, *record);
             marks.is_some_and(|marks| !is_seen(marks, stamp, *begin, self.table.changed))
@@ -150,7 +150,7 @@ impl Mvocc {
 /// True if a stamp sees the version with this begin.
 fn is_seen(marks: &Marks, stamp: Age, begin: Age, changed: Age) -> bool {
     match marks.shown(stamp, changed) {
-        // It was dropped, as nobody needs it any more.
+        // The version was dropped, as nobody needs it any more.
         Shown::Gone => true,
         shown => marks.begin_of(shown, changed) == begin,
     }

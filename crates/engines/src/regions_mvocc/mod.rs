@@ -72,9 +72,9 @@ struct Figures {
     by_claim: u64,
     /// The version that it would see is not kept any more.
     by_age: u64,
-    /// It has stood on an attempt that has come to nothing.
+    /// The attempt has stood on one that has come to nothing.
     by_cascade: u64,
-    /// Its second stamp is not later than what was seen here.
+    /// The second stamp is not later than what was seen here.
     by_order: u64,
     /// The gate is closed.
     by_gate: u64,
@@ -106,7 +106,7 @@ impl Mvocc {
         let (place, _) = self.records.find_or_add(store, record);
         match self.records.at_mut(place).claim {
             Some(owner) if owner as usize != at => {
-                // Its end is near once it is validated, and it is ahead by its stamp.
+                // The end of a validated owner is near, and its stamp is the smaller one.
                 match self.attempts[owner as usize].kept.validated() {
                     Some(_) => Verdict::Waits,
                     // Planted, HELD-ALONE.
@@ -155,7 +155,7 @@ impl Mvocc {
             && verdict != Verdict::Granted
             && self.attempts[at].kept.reads != Reads::Fixed
         {
-            // Others would come before it for ever: the gate keeps them out.
+            // The gate keeps others out, which would come before it for ever.
             self.gate.note_refused(by_id(self.attempts[at].id), Modes::of(mode));
         }
         if verdict == Verdict::Waits {
@@ -285,7 +285,7 @@ impl ConcurrencyControl for Mvocc {
         if !kept.has_come {
             (kept.has_come, kept.came, kept.at, kept.reads) = (true, changes, age, snapshot.reads);
         } else if kept.reads == Reads::First && snapshot.reads == Reads::Fixed {
-            // Its first read was elsewhere, and has fixed the stamp.
+            // The first read was elsewhere, and has fixed the stamp.
             (kept.at, kept.reads) = (age, Reads::Fixed);
         }
     }

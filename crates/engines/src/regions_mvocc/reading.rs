@@ -13,7 +13,7 @@ use super::{Mvocc, UNDECIDED};
 struct Overwriter {
     by: u32,
     stamp: Age,
-    /// What it leaves is here.
+    /// The version that it leaves is here.
     is_known: bool,
 }
 
@@ -25,7 +25,7 @@ impl Mvocc {
         let stamp = kept.prepared()?;
         let leaves_it = marks.next.as_ref().is_some_and(|next| next.by == by);
         let is_known = kept.leaves.is_some();
-        // What has handed over its writes leaves other records as they are.
+        // An attempt that has handed over its writes leaves other records as they are.
         (leaves_it || !is_known).then_some(Overwriter { by, stamp, is_known })
     }
 

@@ -234,7 +234,7 @@ fn a_read_of_what_is_validated_stands_on_its_writer() {
     assert_eq!(shard.access(6, b"x", Mode::Shared), Verdict::Waits);
     assert_eq!(shard.finishes(5, Ending::Aborted).granted, [6]);
     assert_eq!(shard.sees(6, b"x"), "1");
-    // Who has handed over its writes leaves other records as they are.
+    // An attempt that has handed over its writes leaves other records as they are.
     shard.granted(7, b"x", Mode::Exclusive);
     shard.granted(7, b"y", Mode::Exclusive);
     shard.hands_over(7, &[write(Db(0), b"y", "7")]);
@@ -332,12 +332,12 @@ fn the_first_read_of_an_interactive_attempt_fixes_its_stamp() {
     assert_eq!((shard.sees(2, b"x"), shard.sees(2, b"y")), ("1".to_owned(), String::new()));
     assert_eq!(shard.access(2, b"y", Mode::Exclusive), Verdict::Refused, "its stamp is not the newest");
     shard.finishes(2, Ending::Aborted);
-    // It is shown nothing that is not decided.
+    // Nothing is shown that is not decided.
     shard.prepares(4, 20, &[b"x"]);
     shard.enter(5, Reads::First);
     assert_eq!(shard.access(5, b"x", Mode::Shared), Verdict::Waits);
     assert_eq!(shard.installs(4, 20, &[b"x"]).granted, [5]);
-    // What another participant has fixed counts here.
+    // A stamp that another participant has fixed counts here.
     shard.enter(6, Reads::First);
     shard.granted(6, b"other", Mode::Blind);
     shard.enters_at(6, 21, Reads::Fixed);
@@ -398,7 +398,7 @@ fn who_reads_the_whole_table_misses_no_write() {
         (1, "2".to_owned())
     );
     assert!(shard.validates(3, 12));
-    // Who wants the newest of all records cannot have it beside an overwritten one.
+    // The newest of all records is not shown beside an overwritten one.
     shard.enter(4, Reads::Newest);
     shard.granted(4, b"new", Mode::Shared);
     shard.commits(5, 20, &[b"new"]);
@@ -558,7 +558,7 @@ fn versions_go_with_the_last_attempt_that_may_see_them() {
         shard.commits(stamp - 1, stamp + 1, &[b"x"]);
         stamp += 10;
     }
-    // They began at 11, 21, 31, 41 and 51, and the last one was validated when nobody read before 50.
+    // Versions began at 11, 21, 31, 41 and 51, and the last one was validated when nobody read before 50.
     let begins: Vec<u64> =
         shard.control.records.iter().flat_map(|of| &of.marks.older).map(|older| older.begin.0).collect();
     assert_eq!((begins, shard.control.installed.len()), (vec![41], 1));

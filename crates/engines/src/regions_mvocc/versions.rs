@@ -11,15 +11,15 @@ use crate::two_phase_locking::Held;
 /// The most older versions of a record. A reader that needs one beyond them begins anew.
 const VERSIONS_MAX: usize = 1_024;
 
-/// How far an attempt is.
+/// The state of an attempt.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(super) enum State {
-    /// It runs.
+    /// The attempt runs.
     #[default]
     Active,
-    /// It is validated with this stamp, and what it writes may be read. Its outcome is not known here.
+    /// The attempt is validated with this stamp, and what it writes may be read. The outcome is not known here.
     Prepared(Age),
-    /// It is validated with this stamp, and has no effect.
+    /// The attempt is validated with this stamp, and has no effect.
     Reading(Age),
 }
 
@@ -29,7 +29,7 @@ pub(super) struct Kept {
     pub(super) state: State,
     /// The versions that it reads.
     pub(super) reads: Reads,
-    /// It has come with a stamp.
+    /// The attempt has come with a stamp.
     pub(super) has_come: bool,
     /// The stamp at which it reads.
     pub(super) at: Age,
@@ -47,9 +47,9 @@ pub(super) struct Kept {
     pub(super) carries: Vec<u32>,
     /// One that it has stood on has come to nothing.
     pub(super) is_doomed: bool,
-    /// It has no effect, whatever it has written.
+    /// The attempt has no effect, whatever it has written.
     pub(super) forgoes: bool,
-    /// Its access that waits, and the target that it waits for.
+    /// The access that waits, and the target that it waits for.
     pub(super) waits: Option<(Target, Mode, Target)>,
 }
 
@@ -83,7 +83,7 @@ pub(super) struct Older {
 #[derive(Debug)]
 pub(super) struct Next {
     pub(super) by: u32,
-    /// Its content; none if that stays as it is, and a child record changes.
+    /// The content; none if that stays as it is, and a child record changes.
     pub(super) cell: Option<Cell>,
 }
 
@@ -105,7 +105,7 @@ pub(super) struct Marks {
     pub(super) begin: Age,
     /// The versions before it, ascending.
     pub(super) older: Vec<Older>,
-    /// How often it stands in the queue of what is to be forgotten.
+    /// The number of times that it stands in the queue of what is to be forgotten.
     pub(super) queued: u32,
     /// The number of attempts that have accessed it.
     pub(super) holders: u32,
