@@ -146,7 +146,7 @@ fn an_attempt_with_two_stamps_has_its_home_here() {
     let mut chunk = Chunk::new(GatewayId::of(0, 0), ChunkNo(1));
     let names = [(Db(0), &b"k"[..])];
     let call = Call::new(system::REMOVE, Db(0));
-    chunk.push(&registry, call, |args| system::read_args(names.into_iter(), args)).unwrap();
+    chunk.push(&registry, call, |args| system::read_args(names, args)).unwrap();
     let own = Lead { partition: PartitionId(0), term: Term(1) };
     for (place, content) in [(1, Content::Begin), (2, Content::Reserve(Millis(1_000)))] {
         let entry = Entry { place: Epoch(place), term: Term(1), now: Millis(0), content, agreed: None };
