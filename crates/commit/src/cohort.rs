@@ -18,7 +18,7 @@ use ordain_role::Bug;
 use crate::desk::Desk;
 use crate::entry::{Commitment, Content, Prepare};
 use crate::ids::{Age, AttemptId, Bounds};
-use crate::message::{ConfirmRequest, Gathered, Own, PrepareRequest, Protocol, Snapshot};
+use crate::message::{ConfirmRequest, Gathered, Own, PrepareRequest, Protocol, Snapshot, Validation};
 use crate::stamps::LATEST;
 use crate::view::View;
 
@@ -168,7 +168,10 @@ impl Cohort {
         }
         for shard in &shards {
             let participant = desk.site.participant(desk.site.node, usize::from(*shard));
-            desk.out.send(participant, Own::Validate(who, bounds, snapshot.clone(), true));
+            let snapshot = snapshot.clone();
+            let validation =
+                Validation { bounds, snapshot, has_effect: false, is_alone: true, oldest: Age(0) };
+            desk.out.send(participant, Own::Validate(who, validation));
         }
         let awaited = shards.into_iter().collect();
         self.confirming.validating.insert(who, Validating { bounds, awaited });

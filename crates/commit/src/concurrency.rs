@@ -2,7 +2,7 @@
 
 use std::fmt::Debug;
 
-use ordain_execution::TableChange;
+use ordain_execution::{TableChange, Write};
 use ordain_model::{Cell, Gsn, codec};
 use ordain_store::{MemoryStore, RecordId, RecordStore};
 
@@ -110,6 +110,8 @@ pub struct Ended {
     pub granted: Vec<AttemptId>,
     /// Attempts whose waiting access is refused, as by [`Verdict::Refused`]: the participant finishes them.
     pub refused: Vec<AttemptId>,
+    /// Validated attempts that have [stood on others](ConcurrencyControl::stands_on_others) and do so no more: true if all of those have committed.
+    pub settled: Vec<(AttemptId, bool)>,
 }
 
 /// An engine's concurrency control on the records of one participant.
@@ -143,6 +145,11 @@ pub trait ConcurrencyControl: Debug + Send {
     /// When attempts take their snapshots.
     fn snapshots(&self) -> Snapshots {
         Snapshots::Never
+    }
+
+    /// True if what an attempt sees of a child record goes by the version of its parent: a write of the child installs the parent anew (R-VERSION).
+    fn versions_parents(&self) -> bool {
+        self.snapshots() != Snapshots::Never
     }
 
     /// An attempt is about to access something, or to be validated: it reads these versions. What it has fixed here before stays.
@@ -203,6 +210,17 @@ pub trait ConcurrencyControl: Debug + Send {
     /// What an attempt is granted to read may change from the moment in which it is validated: it is decided with that answer, or has changed nothing.
     /// Said before it is [validated](ConcurrencyControl::validate).
     fn let_reads_go(&mut self, _who: AttemptId) {}
+    /// An attempt will leave these records here, and no others: it may be read what is not decided yet, once the attempt is validated.
+    fn hand_over(&mut self, _store: &mut MemoryStore, _who: AttemptId, _writes: &[Write]) {}
+
+    /// An attempt that is about to be validated has no effect, whatever it has written here.
+    fn forgo(&mut self, _who: AttemptId) {}
+
+    /// True if a validated attempt commits only if others do that are validated and not decided. Its coordinator hears that it is validated once
+    /// [`Ended::settled`] reports it.
+    fn stands_on_others(&self, _who: AttemptId) -> bool {
+        false
+    }
 
     /// Makes a change of whole databases that an attempt has committed, in the order of the log, on every member of the partition.
     fn change(&mut self, store: &mut MemoryStore, change: TableChange, _with: &Commitment, version: Gsn) {

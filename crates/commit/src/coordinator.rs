@@ -153,6 +153,8 @@ struct Ready {
     /// The stamps that it may have, by those who have answered.
     bounds: Bounds,
     commit: Commit,
+    /// The end of one that has no effect: the partition's leader is confirmed, and nothing goes into the log.
+    end: Option<End>,
 }
 
 /// See the module.
@@ -304,7 +306,7 @@ impl Coordinator {
             age: match desk.site.stamps {
                 Stamps::OfTransaction => Age(desk.now.wall.0),
                 // Its first attempt has one.
-                Stamps::OfAttempt | Stamps::AtCommit => Age(0),
+                Stamps::OfAttempt | Stamps::TwoOfAttempt | Stamps::AtCommit => Age(0),
             },
             reads: Reads::Newest,
             view: View::NONE,
@@ -348,7 +350,7 @@ impl Coordinator {
                 self.live.get_mut(&number).into_iter().for_each(|live| live.age = live.age.max(first));
                 self.run_attempt(number, now, desk);
             }
-            Stamps::OfAttempt => match self.stamping.stamp(number, now, desk) {
+            Stamps::OfAttempt | Stamps::TwoOfAttempt => match self.stamping.stamp(number, now, desk) {
                 Some(stamp) => self.begin_stamped(number, stamp, desk),
                 None => self.wait_for_stamp(number, desk),
             },
@@ -470,7 +472,13 @@ impl Coordinator {
             let there = shards.iter().filter(move |(_, lead)| lead.partition == partition);
             there.map(|(shard, _)| *shard as u16).collect()
         };
-        if failure.is_some() || (!executing.has_written() && session.is_none()) {
+        let has_effect = failure.is_none() && (executing.has_written() || session.is_some());
+        if !has_effect && desk.site.stamps.are_two() && !desk.site.stamps.spare(live.reads) {
+            let ready = Ready { now: executing.now(), bounds, commit: Commit::default(), end: Some(end) };
+            live.state = State::Voting { awaited: BTreeSet::new(), shards, ready: Box::new(ready) };
+            return self.validate(number, desk);
+        }
+        if !has_effect {
             let mut partitions = partitions;
             // Others' writes name it for as long as its home says that it is under way: whether that leads nobody else knows.
             if desk.site.snapshots == Snapshots::AtFirstRead && !partitions.is_empty() {
@@ -478,7 +486,8 @@ impl Coordinator {
             }
             for partition in &partitions {
                 // With other engines all that an attempt has read is as it was, or it needs no stamp.
-                let shards = if desk.site.validates { there(*partition) } else { Vec::new() };
+                let validates = desk.site.validates && !desk.site.stamps.spare(live.reads);
+                let shards = if validates { there(*partition) } else { Vec::new() };
                 let request = ConfirmRequest { attempt: who, bounds, shards, snapshot: snapshot.clone() };
                 desk.tell_manager(*partition, Protocol::Confirm(request));
             }
@@ -504,7 +513,7 @@ impl Coordinator {
             writes,
             participants: others.iter().copied().collect(),
         };
-        let ready = Box::new(Ready { now: executing.now(), bounds, commit });
+        let ready = Box::new(Ready { now: executing.now(), bounds, commit, end: None });
         let prepares: Vec<(PartitionId, PrepareRequest)> = others
             .iter()
             .map(|partition| {
@@ -733,6 +742,7 @@ impl Coordinator {
         let live = self.live.remove(&number)?;
         self.agenda.cancel(number);
         self.readers.end(number);
+        self.stamping.end(number);
         if let Some(request) = live.request() {
             self.requests.remove(&request);
         }
@@ -815,7 +825,7 @@ fn first_view(live: &Live, desk: &Desk<'_>) -> (Reads, View) {
     let txn = &live.chunk.txns()[live.at];
     let only_reads = live.only_reads();
     let reads = match desk.site.snapshots {
-        Snapshots::Never => return (Reads::Newest, View::NONE),
+        Snapshots::Never => return (desk.site.stamps.reads(only_reads, live.open.is_some()), View::NONE),
         Snapshots::AtFirstRead if only_reads => Reads::Newest,
         Snapshots::AtFirstRead => Reads::First,
         Snapshots::AtBegin => {

@@ -86,7 +86,7 @@ pub use known::Living;
 pub use manager::Manager;
 pub use message::{
     Access, Accessed, Accesses, ConfirmRequest, Failure, Gathered, Message, Own, PrepareRequest, Protocol,
-    Relay, Returned, Shipped, Snapshot, StampRequest, Stamped, Termed, Wait,
+    Relay, Returned, Shipped, Snapshot, StampRequest, Stamped, Termed, Validation, Wait,
 };
 pub use opening::{OpenError, OpenedNode};
 pub use ordain_execution::{TableChange, Write};

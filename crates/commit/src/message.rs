@@ -352,9 +352,8 @@ pub enum Own {
     Gather(AttemptId, Bounds, Snapshot),
     /// Participant to manager: here it is, or no stamp; nothing if the attempt is not complete here.
     Gathered(AttemptId, Option<Gathered>),
-    /// Manager to participant: validate this attempt within these bounds and this snapshot; the partition promises nothing of it. If the last is
-    /// true, it is decided with the answer, or has changed nothing: what it has read may change then.
-    Validate(AttemptId, Bounds, Snapshot, bool),
+    /// Manager to participant: validate this attempt; the partition promises nothing of it.
+    Validate(AttemptId, Validation),
     /// Participant of that number to manager: the stamps that it may have, or none, and what it has seen here; nothing if it is not complete here.
     Validated(AttemptId, u16, Option<Bounds>, View),
     /// Manager to participant: a home is led in this term. What its former leaders began and nobody has promised is over.
@@ -388,6 +387,21 @@ pub struct Wait {
     pub age: Age,
     /// All that it waits for there.
     pub behind: Vec<AttemptId>,
+}
+
+/// A request to validate an attempt.
+#[derive(Clone, Debug)]
+pub struct Validation {
+    /// Within these bounds.
+    pub bounds: Bounds,
+    /// With this snapshot.
+    pub snapshot: Snapshot,
+    /// The attempt has an effect, if it commits and has written something.
+    pub has_effect: bool,
+    /// It is decided with the answer, or has changed nothing: what it has read may change from then on.
+    pub is_alone: bool,
+    /// No attempt of the home that is under way, or to come, has an earlier stamp; 0 if that is not known.
+    pub oldest: Age,
 }
 
 /// The writes and locks of an attempt at a participant.

@@ -7,6 +7,7 @@
 mod holding;
 mod running;
 mod seen;
+mod stamped;
 #[cfg(test)]
 mod tests;
 mod waiting;
@@ -365,7 +366,7 @@ impl Participant {
             // An absent record has no version; that a later one has removed it tells the store what to keep for a checkpoint.
             self.control.install(&mut self.store, record, write.cell.clone(), with, Gsn(version));
             self.store.release_if_absent(record);
-            if write.db.holds_children() && self.control.snapshots() != Snapshots::Never {
+            if write.db.holds_children() && self.control.versions_parents() {
                 self.touch_parent(write, with);
             }
         }
@@ -519,18 +520,29 @@ impl Participant {
     }
 
     /// The stamps with which an attempt may commit here, which may be none, and what it has seen here; nothing if it is not complete here.
-    fn validate(&mut self, who: AttemptId, bounds: Bounds, snapshot: &Snapshot) -> Option<(Bounds, View)> {
+    fn validate(
+        &mut self,
+        who: AttemptId,
+        (bounds, oldest): (Bounds, Age),
+        snapshot: &Snapshot,
+    ) -> Option<(Bounds, View)> {
         let attempt = self.attempts.get(&who).filter(|attempt| attempt.job.is_none())?;
         self.control.enter(who, attempt.age, snapshot);
+        if self.control.stamps().are_two() && !self.is_alive_at(who, bounds.from) {
+            return Some((Bounds { until: Age(0), ..bounds }, View::NONE));
+        }
         let first = self.control.begins(who).max(bounds.from);
-        let given = self.control.stamps().given_to(first, self.times.ceiling());
+        let given = self.control.stamps().given_to(first, self.times.ceiling()).with(Bounds::from(oldest));
         let may = self.control.validate(&mut self.store, who, bounds, given);
         Some((may, self.control.view(who).1))
     }
 
     /// Hands over what an attempt has written and holds, for the partition to promise.
     fn gather(&mut self, who: AttemptId, bounds: Bounds, snapshot: &Snapshot) -> Option<Gathered> {
-        let (bounds, view) = self.validate(who, bounds, snapshot)?;
+        let (bounds, view) = self.validate(who, (bounds, Age(0)), snapshot)?;
+        let stands = self.control.stands_on_others(who);
+        // A promise stands on nothing that may come to nothing.
+        let bounds = if stands { Bounds { until: Age(0), ..bounds } } else { bounds };
         if bounds.is_empty() {
             return Some(Gathered { bounds, view, ..Gathered::default() });
         }
@@ -647,14 +659,7 @@ impl Participant {
                 let gathered = self.gather(who, bounds, &snapshot);
                 out.send(self.manager, Own::Gathered(who, gathered));
             }
-            Own::Validate(who, bounds, snapshot, lets_reads_go) => {
-                if lets_reads_go {
-                    self.control.let_reads_go(who);
-                }
-                let (may, view) = self.validate(who, bounds, &snapshot).unzip();
-                let view = view.unwrap_or_default();
-                out.send(self.manager, Own::Validated(who, self.holding.number() as u16, may, view));
-            }
+            Own::Validate(who, validation) => self.answer_validation(who, &validation, out),
             // The log has the outcome of what is promised: it is on its way here if the manager knows already.
             Own::Drop(who) if self.prepared.contains_key(&who) => {}
             Own::Drop(who) => self.finish(who, Ending::Aborted, out),

@@ -5,6 +5,7 @@
 
 use ordain_model::{Micros, Millis, PartitionId};
 
+use crate::concurrency::Reads;
 use crate::ids::{Age, Bounds};
 
 /// The life of a stamp.
@@ -16,6 +17,10 @@ pub enum Stamps {
     /// Each attempt has a stamp that no other attempt has. It is below the ceiling of the partition whose leader gives it (R-CEILING), mostly its
     /// home, and the time that the attempt sees is the stamp's.
     OfAttempt,
+    /// Each attempt has two: with the first one it begins and reads, and the time that it sees is that one's. With the second one it commits, if
+    /// it may write. The coordinator draws that when it asks its participants to validate the attempt, and the request takes it along. Both come from
+    /// one counter and are below the ceiling of its home (R-CEILING). All participants are of one partition, whose leader is the coordinator.
+    TwoOfAttempt,
     /// An attempt has [bounds](crate::Bounds), which participants narrow, and a stamp once it commits. Attempts that do not
     /// conflict may have one. Bounds are below the ceiling of each partition that has promised them (R-CEILING). The time that an
     /// attempt sees is its coordinator's.
@@ -31,7 +36,7 @@ impl Stamps {
     pub fn floor(self, ceiling: Millis) -> Age {
         match self {
             Stamps::OfTransaction => Age(0),
-            Stamps::OfAttempt | Stamps::AtCommit => first_before(ceiling, REMEMBERED),
+            Stamps::OfAttempt | Stamps::TwoOfAttempt | Stamps::AtCommit => first_before(ceiling, REMEMBERED),
         }
     }
 
@@ -53,10 +58,36 @@ impl Stamps {
     /// The stamps that are given to attempts which begin now, given the ceiling.
     pub fn given(self, ceiling: Millis) -> Bounds {
         let from = match self {
-            Stamps::OfTransaction | Stamps::OfAttempt => Age(0),
+            Stamps::OfTransaction | Stamps::OfAttempt | Stamps::TwoOfAttempt => Age(0),
             Stamps::AtCommit => first_before(ceiling, Millis(REMEMBERED.0 / 2)),
         };
         Bounds { from, until: Age::first_at(ceiling) }
+    }
+
+    /// True if an attempt sees the time of the stamp with which it begins.
+    pub fn tell_time(self) -> bool {
+        matches!(self, Stamps::OfAttempt | Stamps::TwoOfAttempt)
+    }
+
+    /// True if an attempt is given a second stamp when it is validated.
+    pub fn are_two(self) -> bool {
+        self == Stamps::TwoOfAttempt
+    }
+
+    /// The versions that an attempt reads where it takes no snapshot of decisions. With two stamps, what only reads takes effect at its first one.
+    /// The reads of an interactive transaction are of the stamp that the first of them fixes, since they are answered before it is validated.
+    pub fn reads(self, only_reads: bool, is_interactive: bool) -> Reads {
+        match self {
+            Stamps::TwoOfAttempt if only_reads => Reads::Fixed,
+            Stamps::TwoOfAttempt if is_interactive => Reads::First,
+            _ => Reads::Newest,
+        }
+    }
+
+    /// True if an attempt that has changed nothing, and reads these versions, takes effect without being validated: all that it has read is of one
+    /// stamp.
+    pub fn spare(self, reads: Reads) -> bool {
+        self.are_two() && reads == Reads::Fixed
     }
 
     /// True if an attempt's stamp is chosen when it commits.
@@ -123,6 +154,19 @@ mod tests {
         clock.hear(Age::first_at(Millis(50)));
         clock.hear(Age(u64::MAX));
         assert!(clock.next(Micros(9_001), home) > Age::first_at(Millis(50)));
+    }
+
+    #[test]
+    fn reads_with_two_stamps_go_by_what_a_transaction_may_do() {
+        let two = Stamps::TwoOfAttempt;
+        let reads =
+            [(true, false), (false, true), (false, false)].map(|(reads, open)| two.reads(reads, open));
+        assert_eq!(reads, [Reads::Fixed, Reads::First, Reads::Newest]);
+        assert_eq!(reads.map(|reads| two.spare(reads)), [true, false, false]);
+        for other in [Stamps::OfTransaction, Stamps::OfAttempt, Stamps::AtCommit] {
+            assert_eq!((other.reads(true, false), other.spare(Reads::Fixed)), (Reads::Newest, false));
+        }
+        assert!(two.tell_time() && Stamps::OfAttempt.tell_time() && !Stamps::AtCommit.tell_time());
     }
 
     #[test]

@@ -47,6 +47,7 @@ conforms! {
     occ_2pc = on("occ-2pc").shards(2).option("backoff", "none");
     occ_2pc_2x2 = on("occ-2pc").partitions(2).shards(2);
     occ_2pc_replicated = on("occ-2pc").partitions(2).replicas(3);
+    regions_mvocc = on("regions-mvocc").shards(2);
     walter = on("walter").shards(2).option("fresh-begin", "true");
     walter_2x2 = on("walter").partitions(2).shards(2).option("propagate-delay-us", "3000");
     walter_replicated = on("walter").partitions(2).replicas(3);

@@ -18,6 +18,7 @@ mod parallel_snapshots;
 pub mod paxflow;
 pub mod qstore;
 pub mod regions_2pl;
+pub mod regions_mvocc;
 pub mod regions_silo;
 pub mod registry;
 mod stamp_order;

@@ -98,6 +98,11 @@ impl<M: Default> Places<M> {
         }
     }
 
+    /// Returns how many places there are, in use or not.
+    pub(crate) fn slots(&self) -> usize {
+        self.all.len()
+    }
+
     /// Visits the places in use.
     pub(crate) fn places(&self) -> impl Iterator<Item = u32> {
         (0..).zip(&self.all).filter(|(_, of)| !of.is_free).map(|(at, _)| at)

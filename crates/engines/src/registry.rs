@@ -15,7 +15,7 @@ use ordain_family::Services;
 
 use crate::{
     calvin, calvin_paper, fwkv, maat, mvcc, no_wait, occ_2pc, optimistic, parallel_snapshots, paxflow,
-    qstore, regions_2pl, regions_silo, timestamp, two_phase_locking, wait_die, walter,
+    qstore, regions_2pl, regions_mvocc, regions_silo, timestamp, two_phase_locking, wait_die, walter,
 };
 
 /// An engine that is built: a reference to its entry.
@@ -214,10 +214,6 @@ const fn stamped(engine: CommitEngine, options: &'static [Offer]) -> Option<Buil
 /// The options of engines whose partitions are regions.
 static OF_REGIONS: [Offer; 3] = [Offer::of(&BACKOFF), Offer::of(&EARLY_APPLY), Offer::of(&RO_MODE)];
 
-const fn planned(name: &'static str, paper: Paper, level: &'static str, what: &'static str) -> EngineInfo {
-    EngineInfo { name, what, paper, level, family: Family::Commit, built: None, is_offered: false }
-}
-
 /// Every engine of the contract.
 #[rustfmt::skip]
 pub static ENGINES: [EngineInfo; 15] = [
@@ -249,7 +245,8 @@ pub static ENGINES: [EngineInfo; 15] = [
                  level: "strict serializable", family: Family::Commit, built: regional(regions_2pl::ENGINE), is_offered: true },
     EngineInfo { name: "regions-silo", what: "regions that write their own data by Silo, validation between them", paper: REGIONS_PAPER,
                  level: "strict serializable", family: Family::Commit, built: regional(regions_silo::ENGINE), is_offered: true },
-    planned("regions-mvocc", REGIONS_PAPER, "strict serializable", "regions that write their own data by multiversion OCC, validation between them"),
+    EngineInfo { name: "regions-mvocc", what: "regions that write their own data by multiversion OCC, validation between them", paper: REGIONS_PAPER,
+                 level: "strict serializable", family: Family::Commit, built: regional(regions_mvocc::ENGINE), is_offered: false },
 ];
 
 /// A name that is no engine, or an engine that is not built.

@@ -208,6 +208,14 @@ bugs! {
     DirectWaitsOnly = "direct-waits-only",
     /// What an attempt of several shards has read at one may change once it is validated there, before it is at the others.
     UnmarkReads = "unmark-reads",
+    /// An attempt commits with the stamp with which it began, though participants have seen later ones since.
+    StampEarly = "stamp-early",
+    /// An attempt commits though another comes to nothing that it has read from.
+    ForgetDependency = "forget-dependency",
+    /// An attempt is validated although what it has read is written by another one that is validated before it and not over.
+    PassPrepared = "pass-prepared",
+    /// An attempt reads from a later stamp without a look at whether what it has read is as it was.
+    ExtendBlindly = "extend-blindly",
 }
 
 impl std::str::FromStr for Bug {

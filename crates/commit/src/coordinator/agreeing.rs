@@ -3,12 +3,13 @@
 use std::collections::BTreeSet;
 
 use ordain_model::{Abort, Epoch, OutcomeStatus, PartitionId};
+use ordain_role::Bug;
 
 use super::{Coordinator, Live, Ready, State};
 use crate::desk::Desk;
 use crate::entry::{Commit, Commitment, Content, Entry};
 use crate::ids::{Age, AttemptId, Bounds, Lead};
-use crate::message::{Own, Protocol};
+use crate::message::{ConfirmRequest, Own, Protocol, Validation};
 use crate::stamps::LATEST;
 use crate::view::View;
 
@@ -89,8 +90,7 @@ impl Coordinator {
     /// Every other partition has promised: asks the participants of this node with which stamps the attempt may commit, if they decide that now.
     pub(super) fn validate(&mut self, number: u64, desk: &mut Desk<'_>) {
         let Some(live) = self.live.get_mut(&number) else { return };
-        let (who, snapshot) = (live.who(number), live.snapshot());
-        let State::Voting { shards, ready, .. } = &mut live.state else { return };
+        let State::Voting { shards, .. } = &mut live.state else { return };
         let own = shards.iter().filter(|(_, lead)| lead.partition == desk.site.partition);
         let own: BTreeSet<usize> = match desk.site.validates {
             true => own.map(|(shard, _)| *shard).collect(),
@@ -99,15 +99,35 @@ impl Coordinator {
         if own.is_empty() {
             return self.decide(number, desk);
         }
-        let is_alone = own.len() == 1 && ready.commit.participants.is_empty();
-        for shard in &own {
-            let validate = Own::Validate(who, ready.bounds, snapshot.clone(), is_alone);
-            desk.out.send(desk.site.participant(desk.site.node, *shard), validate);
-        }
         let State::Voting { shards, ready, .. } = std::mem::replace(&mut live.state, State::Waiting) else {
             return;
         };
         live.state = State::Validating { awaited: own, shards, ready };
+        self.ask_own(number, desk);
+    }
+
+    /// Asks the participants of this node to validate an attempt, with its second stamp where attempts have two: nothing is between drawing that and
+    /// asking all of them, so requests come to each participant in the order of their stamps. If there is no stamp below the ceiling, they are asked once that has risen.
+    pub(super) fn ask_own(&mut self, number: u64, desk: &mut Desk<'_>) {
+        let Some(live) = self.live.get_mut(&number) else { return };
+        let (who, snapshot) = (live.who(number), live.snapshot());
+        let State::Validating { awaited, ready, .. } = &mut live.state else { return };
+        if desk.site.stamps.are_two() {
+            // Planted, STAMP-ORDER: the first stamp is the second one too, and others that are larger are with the participants already.
+            let stamp = match desk.site.bugs.has(Bug::StampEarly) {
+                true => Some(live.age),
+                false => self.stamping.stamp(number, desk.clock.max(self.latest), desk),
+            };
+            let Some(stamp) = stamp else { return };
+            ready.bounds = Bounds::at(stamp);
+        }
+        let (bounds, has_effect, oldest) = (ready.bounds, ready.end.is_none(), self.stamping.oldest());
+        let is_alone = !has_effect || awaited.len() == 1 && ready.commit.participants.is_empty();
+        let validation = Validation { bounds, snapshot, has_effect, is_alone, oldest };
+        for shard in awaited.iter() {
+            let participant = desk.site.participant(desk.site.node, *shard);
+            desk.out.send(participant, Own::Validate(who, validation.clone()));
+        }
     }
 
     /// Takes the answer of a participant of this node; answers whether it was asked for here.
@@ -141,6 +161,9 @@ impl Coordinator {
     pub(super) fn decide(&mut self, number: u64, desk: &mut Desk<'_>) {
         let Some(live) = self.live.get_mut(&number) else { return };
         let (State::Voting { ready, .. } | State::Validating { ready, .. }) = &live.state else { return };
+        if ready.end.is_some() {
+            return self.confirm_validated(number, desk);
+        }
         let stamp = ready.bounds.from;
         // A number that is not above what it follows is of a history that this log does not have.
         let follows = live.view.seen().vector.of(desk.site.partition);
@@ -160,6 +183,29 @@ impl Coordinator {
         let low = self.lowest_reader();
         let ceiling = desk.ceiling_above(Bounds::at(stamp));
         desk.append(now, Content::Commit(Commit { age: stamp, view, low, ceiling, ..commit }));
+    }
+
+    /// All that an attempt has read is as it was at its stamp, and it has no effect: asks whether this node led afterwards.
+    fn confirm_validated(&mut self, number: u64, desk: &mut Desk<'_>) {
+        let Some(live) = self.live.get_mut(&number) else { return };
+        let (who, snapshot) = (live.who(number), live.snapshot());
+        let (State::Voting { shards, ready, .. } | State::Validating { shards, ready, .. }) =
+            std::mem::replace(&mut live.state, State::Waiting)
+        else {
+            return;
+        };
+        let Ready { bounds, end: Some(end), .. } = *ready else { return };
+        let awaited: BTreeSet<PartitionId> = shards.iter().map(|(_, lead)| lead.partition).collect();
+        for partition in &awaited {
+            let (shards, snapshot) = (Vec::new(), snapshot.clone());
+            let request = ConfirmRequest { attempt: who, bounds, shards, snapshot };
+            desk.tell_manager(*partition, Protocol::Confirm(request));
+        }
+        let is_confirmed = awaited.is_empty();
+        live.state = State::Confirming { awaited, shards, bounds, end };
+        if is_confirmed {
+            self.confirmed_by_all(number, desk);
+        }
     }
 
     /// An attempt has committed, or has read, with this stamp.

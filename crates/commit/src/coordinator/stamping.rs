@@ -3,7 +3,7 @@
 //!
 //! Stamps come from the home's own clock, or from one counter for all homes ([`counter`](super::counter)).
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 
 use ordain_model::{Abort, Epoch, Micros, Millis, OutcomeBatch, StampSource};
 
@@ -20,8 +20,11 @@ pub struct Stamping {
     stamps: Stamps,
     /// The source of stamps, where attempts have stamps of their own before they run.
     source: Option<StampSource>,
-    /// Transactions whose next attempt waits for the ceiling to rise.
+    /// Transactions whose next attempt, or the second stamp of their attempt, waits for the ceiling to rise.
     waiting: BTreeSet<u64>,
+    /// Where attempts have two stamps, the first one of each transaction's last attempt.
+    begun: BTreeMap<u64, Age>,
+    by_stamp: BTreeSet<(Age, u64)>,
     /// Transactions whose next attempt waits for the counter.
     pub(super) requests: Requests,
     /// The counter.
@@ -62,6 +65,27 @@ impl Stamping {
             Some(stamp) => Epoch(stamp.0),
             None => Epoch(0),
         }
+    }
+
+    /// An attempt begins with a stamp, in place of the one before it.
+    pub(super) fn begin(&mut self, number: u64, stamp: Age) {
+        if self.stamps.are_two() {
+            self.end(number);
+            self.begun.insert(number, stamp);
+            self.by_stamp.insert((stamp, number));
+        }
+    }
+
+    /// A transaction is over.
+    pub(super) fn end(&mut self, number: u64) {
+        if let Some(stamp) = self.begun.remove(&number) {
+            self.by_stamp.remove(&(stamp, number));
+        }
+    }
+
+    /// The first stamp with which an attempt has begun, or may begin from now on.
+    pub(super) fn oldest(&self) -> Age {
+        self.by_stamp.first().map_or(self.clock.last(), |(stamp, _)| *stamp)
     }
 
     /// The node serves its partition no more.
@@ -120,7 +144,7 @@ impl Coordinator {
             Stamps::AtCommit if place > Epoch(0) => place.0,
             // The order of a connection is that of stamps, those that were heard of included. The stamp of what is answered again is not known, and
             // has been heard of: it is below the ceiling of a predecessor, or was given here.
-            Stamps::AtCommit | Stamps::OfAttempt => self.heard().0,
+            Stamps::AtCommit | Stamps::OfAttempt | Stamps::TwoOfAttempt => self.heard().0,
         }
     }
 
@@ -147,6 +171,7 @@ impl Coordinator {
     pub(super) fn begin_stamped(&mut self, number: u64, stamp: Age, desk: &mut Desk<'_>) {
         if let Some(live) = self.live.get_mut(&number) {
             live.age = stamp;
+            self.stamping.begin(number, stamp);
             self.run_attempt(number, stamp.time(), desk);
         }
     }
@@ -164,7 +189,10 @@ impl Coordinator {
     /// The ceiling has risen: attempts that have waited for it begin, here and, of the counter, elsewhere.
     pub fn go_on_stamped(&mut self, desk: &mut Desk<'_>) {
         for number in std::mem::take(&mut self.stamping.waiting) {
-            self.begin_attempt(number, desk);
+            match self.live.get(&number).map(|live| &live.state) {
+                Some(State::Validating { .. }) => self.ask_own(number, desk),
+                _ => self.begin_attempt(number, desk),
+            }
         }
         self.give_stamps(desk);
     }

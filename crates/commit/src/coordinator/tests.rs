@@ -10,7 +10,7 @@ use super::*;
 use crate::bench::Bench;
 use crate::entry::{Commitment, Content, Entry};
 use crate::ids::Term;
-use crate::message::{Message, Termed};
+use crate::message::{Message, Own, Termed};
 use crate::view::{Anti, Seen, View};
 
 const OTHER: PartitionId = PartitionId(1);
@@ -262,4 +262,63 @@ fn readers_that_commits_name_are_counted() {
         hand.tell(|of, desk| of.decided(&entry, &commit, desk));
     }
     assert_eq!((hand.coordinator.counts.named, hand.coordinator.counts.single), (3, 3));
+}
+
+/// Decision 56: the request to validate takes the second stamp along, and requests leave in the order of those.
+#[test]
+fn second_stamps_are_drawn_as_participants_are_asked() {
+    let mut at = Bench::new(0);
+    (at.site.stamps, at.site.validates) = (Stamps::TwoOfAttempt, true);
+    at.lead = Some(lead(0, 1));
+    at.leaders.note(lead(0, 1), NodeId(0));
+    let mut coordinator = Coordinator { stamping: Stamping::new(&at.site), ..Coordinator::default() };
+    let begin =
+        Entry { place: Epoch(1), term: Term(1), now: Millis(0), content: Content::Begin, agreed: None };
+    at.agreed.apply(&Arc::new(begin)).unwrap();
+    for number in 1..=3 {
+        let shards = vec![(0, lead(0, 1))];
+        let ready = Ready { now: Millis(0), bounds: Bounds::default(), commit: Commit::default(), end: None };
+        let live = Live {
+            home: lead(0, 1),
+            askers: Vec::new(),
+            chunk: Arc::new(Chunk::new(GatewayId::of(0, 0), ChunkNo(1))),
+            at: 0,
+            attempt: 1,
+            age: Age(number),
+            reads: Reads::Newest,
+            view: View::NONE,
+            since: Micros(0),
+            state: State::Voting { awaited: BTreeSet::new(), shards, ready: Box::new(ready) },
+            open: None,
+        };
+        coordinator.live.insert(number, Box::new(live));
+    }
+    let asked = |sent: Vec<(ordain_role::Address, Message)>| -> Vec<(u64, Bounds, bool)> {
+        let asked = sent.into_iter().map(|(_, message)| match message {
+            Message::Own(Own::Validate(who, of)) => (who.transaction.number, of.bounds, of.has_effect),
+            other => panic!("{other:?}"),
+        });
+        asked.collect()
+    };
+    for number in [2, 1] {
+        assert_eq!(asked(at.tell(|desk| coordinator.validate(number, desk))), [], "nothing is reserved");
+    }
+    assert!(coordinator.take_wanted().is_some());
+    let content = Content::Reserve(Millis(1_000_000));
+    let reserve = Entry { place: Epoch(2), term: Term(1), now: Millis(0), content, agreed: None };
+    at.agreed.apply(&Arc::new(reserve)).unwrap();
+    let mut all = asked(at.tell(|desk| coordinator.go_on_stamped(desk)));
+    assert_eq!(asked(at.tell(|desk| coordinator.go_on_stamped(desk))), [], "once");
+    all.extend(asked(at.tell(|desk| coordinator.validate(3, desk))));
+    assert_eq!(all.iter().map(|(number, ..)| *number).collect::<Vec<_>>(), [1, 2, 3]);
+    assert!(all.is_sorted_by(|a, b| a.1.from < b.1.from) && all.iter().all(|(.., has_effect)| *has_effect));
+    // No version is forgotten that the first of those under way may see.
+    for (number, stamp) in [(2, 70), (1, 50), (1, 90)] {
+        coordinator.stamping.begin(number, Age(stamp));
+    }
+    assert_eq!(coordinator.stamping.oldest(), Age(70));
+    coordinator.stamping.end(2);
+    assert_eq!(coordinator.stamping.oldest(), Age(90));
+    coordinator.stamping.end(1);
+    assert_eq!(coordinator.stamping.oldest(), all[2].1.from);
 }

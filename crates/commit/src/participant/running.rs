@@ -19,7 +19,7 @@ use ordain_store::{RecordId, RecordStore};
 use super::Participant;
 use super::seen::Seen;
 use crate::concurrency::{Ended, Ending, Mode, Target, Verdict};
-use crate::ids::{Age, AttemptId, Lead};
+use crate::ids::{Age, AttemptId, Bounds, Lead};
 use crate::message::{
     Access, Accessed, Accesses, Failure, Message, Own, Protocol, Settle, Settled, Shipped, Termed,
 };
@@ -51,6 +51,16 @@ pub(super) struct Attempt {
     pub(super) before: Option<Workspace>,
     /// Handed over: the partition may promise it, so that only the partition's log ends it now.
     pub(super) is_gathered: bool,
+    /// The time that it sees.
+    pub(super) now: Millis,
+    /// With two stamps, the first time at which something has expired that it has seen alive.
+    pub(super) ends: Option<Millis>,
+    /// The same may be true of any record.
+    pub(super) sees_all: bool,
+    /// Compute fragments elsewhere may change records here of which nothing is known before the log has them.
+    pub(super) lends: bool,
+    /// The stamps with which the attempt is validated, while the answer waits.
+    pub(super) validated: Option<Bounds>,
 }
 
 /// An access that is being run.
@@ -193,6 +203,7 @@ impl Participant {
         }
         let given = self.control.stamps().given(self.times.ceiling());
         attempt.age = access.age.max(given.from);
+        attempt.now = access.now;
         let who = access.attempt;
         self.control.enter(who, attempt.age, &access.snapshot);
         let txn = &chunk.txns()[access.at as usize];
@@ -255,6 +266,9 @@ impl Participant {
             Settle::Undo(_) => {}
             Settle::HandOver => {
                 (changes, writes) = (attempt.workspace.changes().to_vec(), attempt.workspace.take_writes());
+                if changes.is_empty() && !attempt.lends {
+                    self.control.hand_over(&mut self.store, who, &writes);
+                }
             }
         }
         Some(Settled { attempt: who, shard: self.holding.number() as u16, changes, writes })
@@ -263,7 +277,15 @@ impl Participant {
     /// True if an access names fragments and records that are here: it may come from another node.
     fn is_sound(&self, chunk: &Chunk, access: &Access) -> bool {
         let Some(txn) = chunk.txns().get(access.at as usize) else { return false };
-        let is_timed = self.control.stamps() != Stamps::OfAttempt || access.now == access.age.time();
+        let is_timed = match self.control.stamps() {
+            Stamps::OfAttempt => access.now == access.age.time(),
+            // An attempt may read at a later stamp than its first. Stamps of another partition's counter say nothing here.
+            Stamps::TwoOfAttempt => {
+                let own = self.holding.partition();
+                access.now <= access.age.time() && access.attempt.home().partition == own
+            }
+            Stamps::OfTransaction | Stamps::AtCommit => true,
+        };
         let fits = access.snapshot.vector.fits(self.holding.partitions());
         if access.now > LATEST || access.age > stamps::LATEST || !is_timed || !fits {
             return false;
@@ -302,6 +324,9 @@ impl Participant {
         loop {
             let released = std::mem::take(&mut ended.released);
             released.into_iter().for_each(|record| self.store.release_if_absent(record));
+            for (who, stands) in std::mem::take(&mut ended.settled) {
+                self.settled(who, stands, out);
+            }
             for who in std::mem::take(&mut ended.refused) {
                 if let Some(job) = self.attempts.get_mut(&who).and_then(|attempt| attempt.job.take()) {
                     let failure = Some(Failure::Refused);
@@ -340,6 +365,14 @@ impl Participant {
         let (reads, view) = self.control.view(who);
         let is_local = job.from == self.manager;
         let hands_over = failure.is_none() && access.is_last && is_local;
+        let has_written = !workspace.is_clean();
+        let (mut changes, mut writes) = (Vec::new(), Vec::new());
+        if hands_over {
+            (changes, writes) = (workspace.changes().to_vec(), workspace.take_writes());
+            if changes.is_empty() && !attempt.lends {
+                self.control.hand_over(&mut self.store, who, &writes);
+            }
+        }
         let accessed = Accessed {
             attempt: who,
             shard: self.holding.number() as u16,
@@ -348,9 +381,9 @@ impl Participant {
             shipped,
             returned,
             is_too_long,
-            has_written: !workspace.is_clean(),
-            changes: if hands_over { workspace.changes().to_vec() } else { Vec::new() },
-            writes: if hands_over { workspace.take_writes() } else { Vec::new() },
+            has_written,
+            changes,
+            writes,
             latest,
             from: begins,
             reads,
@@ -412,7 +445,7 @@ impl Participant {
         let chunk = job.chunk.clone();
         let txn = &chunk.txns()[job.access.at as usize];
         let is_new = matches!(job.waits, None | Some(Waits::Stamp)) && job.next == 0;
-        if is_new && self.control.stamps() == Stamps::OfAttempt {
+        if is_new && self.control.stamps().tell_time() {
             if !self.times.admits(job.access.now) {
                 return Ran::Waits(Waits::Stamp);
             }
@@ -562,7 +595,7 @@ impl Participant {
         record: Option<RecordId>,
     ) -> Verdict {
         let fragment = at.fragment();
-        let is_timed = self.control.stamps() == Stamps::OfAttempt;
+        let is_timed = self.control.stamps().tell_time();
         if is_timed || fragment.writes() || !attempt.workspace.changes().is_empty() {
             return Verdict::Granted;
         }
@@ -601,7 +634,7 @@ impl Participant {
     }
 
     /// The content of a record that an attempt sees.
-    fn shown(&self, who: AttemptId, age: Age, record: RecordId) -> &Cell {
+    pub(super) fn shown(&self, who: AttemptId, age: Age, record: RecordId) -> &Cell {
         let seen = self.control.seen(&self.store, record, (who, age));
         seen.map_or(self.store.cell(record), |(cell, _)| cell)
     }
@@ -617,16 +650,23 @@ impl Participant {
     fn test_time(
         &mut self,
         who: AttemptId,
-        attempt: &Attempt,
+        attempt: &mut Attempt,
         job: &Job,
         at: At<'_>,
         record: Option<RecordId>,
     ) -> Tested {
-        if self.control.stamps() == Stamps::OfAttempt {
-            // Attempts take effect in the order of their times.
-            return Tested::Seen;
-        }
         let fragment = at.fragment();
+        match self.control.stamps() {
+            // Attempts take effect in the order of their times.
+            Stamps::OfAttempt => return Tested::Seen,
+            Stamps::TwoOfAttempt if fragment.is_table() => return self.note_life(who, attempt, None),
+            Stamps::TwoOfAttempt => {
+                let record = record.or_else(|| fragment.is_keyed().then(|| self.find(at)).flatten());
+                let is_seen = record.is_some() && !fragment.is_blind;
+                return if is_seen { self.note_life(who, attempt, record) } else { Tested::Seen };
+            }
+            Stamps::OfTransaction | Stamps::AtCommit => {}
+        }
         let expires = if fragment.is_table() {
             let newest = self.store.as_of(Epoch::MAX);
             let replaced = self.control.replaced((who, attempt.age));
@@ -662,6 +702,7 @@ impl Participant {
         if taker.is_none_or(|taker| self.holding.has(taker.hash)) {
             return;
         }
+        attempt.lends |= fragment.writes();
         let now: Millis = job.access.now;
         let key = key_of(at.chunk.args(at.txn), fragment);
         let seen = Seen { store: &self.store, control: &*self.control, reader: (who, attempt.age) };

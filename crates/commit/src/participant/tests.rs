@@ -3,7 +3,7 @@
 use std::sync::{Mutex, PoisonError};
 
 use ordain_model::children::child_key;
-use ordain_model::{Cell, Value};
+use ordain_model::{Call, Cell, Chunk, ChunkNo, GatewayId, Value, system};
 
 use ordain_model::Layout;
 
@@ -11,6 +11,7 @@ use super::*;
 use crate::concurrency::{Mode, Verdict};
 use crate::entry::Commit;
 use crate::ids::TransactionId;
+use crate::message::{Access, Accesses};
 use crate::view::Seen;
 
 /// A record that was installed, with the number of the decision.
@@ -20,12 +21,17 @@ type Installed = (Db, Vec<u8>, u64);
 #[derive(Debug)]
 struct Noting {
     takes: Snapshots,
+    stamps: Stamps,
     installed: Arc<Mutex<Vec<Installed>>>,
 }
 
 impl ConcurrencyControl for Noting {
     fn snapshots(&self) -> Snapshots {
         self.takes
+    }
+
+    fn stamps(&self) -> Stamps {
+        self.stamps
     }
 
     fn access(&mut self, _: &mut MemoryStore, _: AttemptId, _: Age, _: Target, _: Mode) -> Verdict {
@@ -65,7 +71,7 @@ impl ConcurrencyControl for Noting {
 /// The records that a commit installs which writes a child of `p` alone, and the content of `p` after it.
 fn installed(takes: Snapshots) -> (Vec<Installed>, Option<Value>) {
     let installed = Arc::new(Mutex::new(Vec::new()));
-    let control = Box::new(Noting { takes, installed: installed.clone() });
+    let control = Box::new(Noting { takes, stamps: Stamps::OfTransaction, installed: installed.clone() });
     let layout = Arc::new(Layout::single(1));
     let mut shard = Participant::new(
         Holding::of_shard(layout, 0),
@@ -112,7 +118,8 @@ fn a_child_that_is_written_gives_its_parent_a_version_where_there_are_snapshots(
 /// word comes, and has this participant drop what that still has as promised.
 #[test]
 fn what_is_promised_ends_by_the_log_alone() {
-    let control = Box::new(Noting { takes: Snapshots::Never, installed: Arc::default() });
+    let (takes, stamps) = (Snapshots::Never, Stamps::OfTransaction);
+    let control = Box::new(Noting { takes, stamps, installed: Arc::default() });
     let layout = Arc::new(Layout::single(1));
     let mut shard = Participant::new(
         Holding::of_shard(layout, 0),
@@ -201,4 +208,53 @@ fn a_view_answers_under_the_term_that_its_region_has_come_to() {
     let later = entries(region, 5, 20, &[]);
     assert_eq!(tell(sealed(&later[0])), (vec![5], all.digest()));
     assert_ne!(all.digest(), Digest::default());
+}
+
+/// Decision 56: with two stamps, those of another partition's counter say nothing here.
+#[test]
+fn an_attempt_with_two_stamps_has_its_home_here() {
+    let (takes, stamps) = (Snapshots::Never, Stamps::TwoOfAttempt);
+    let control = Box::new(Noting { takes, stamps, installed: Arc::default() });
+    let mut registry = Registry::default();
+    system::register(&mut registry);
+    let (layout, registry) = (Arc::new(Layout::single(1)), Arc::new(registry));
+    let mut shard =
+        Participant::new(Holding::of_shard(layout, 0), Address::default(), registry.clone(), control);
+    let mut chunk = Chunk::new(GatewayId::of(0, 0), ChunkNo(1));
+    let names = [(Db(0), &b"k"[..])];
+    let call = Call::new(system::REMOVE, Db(0));
+    chunk.push(&registry, call, |args| system::read_args(names, args)).unwrap();
+    let own = Lead { partition: PartitionId(0), term: Term(1) };
+    for (place, content) in [(1, Content::Begin), (2, Content::Reserve(Millis(1_000)))] {
+        let entry = Entry { place: Epoch(place), term: Term(1), now: Millis(0), content, agreed: None };
+        shard.apply(&Arc::new(entry));
+    }
+    let mut out = Outbox::default();
+    shard.take_own(Own::Serve(Term(1), Epoch(2)), &mut out);
+    let mut asks = |home: Lead, now| {
+        let access = Access {
+            attempt: AttemptId { transaction: TransactionId { home, number: 1 }, attempt: 1 },
+            age: Age::first_at(Millis(500)),
+            at: 0,
+            fragments: vec![0],
+            inputs: Vec::new(),
+            shipped: Vec::new(),
+            returned: Vec::new(),
+            now: Millis(now),
+            seed: 1,
+            step: 0,
+            snapshot: Snapshot::default(),
+            is_last: true,
+        };
+        let accesses = Accesses { chunk: Arc::new(chunk.clone()), list: vec![access] };
+        let termed = Termed { from: home, to: own, content: Protocol::Access(accesses) };
+        let mut out = Outbox::default();
+        shard.take_termed(Address::default(), termed, &mut out);
+        let answers = out.sends.iter().filter(|(_, message)| matches!(message, Message::Termed(_)));
+        (answers.count(), shard.refused)
+    };
+    assert_eq!(asks(own, 500), (1, 0), "it is answered");
+    assert_eq!(asks(own, 400), (1, 0), "what it reads may be of a later stamp");
+    assert_eq!(asks(own, 501), (0, 1));
+    assert_eq!(asks(Lead { partition: PartitionId(1), term: Term(1) }, 500), (0, 2));
 }

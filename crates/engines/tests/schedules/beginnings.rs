@@ -16,7 +16,7 @@ use super::{demand, millis};
 
 /// C was away for so long that nobody keeps what it has missed, and begins again with a checkpoint of another member. That is damaged then,
 /// and C starts once more: its log begins after the state that it has. It must wait for another checkpoint, and execute nothing before.
-fn a_beginning_that_is_lost(engine: CommitEngine, bugs: Bugs) -> Result<(), String> {
+pub(crate) fn a_beginning_that_is_lost(engine: CommitEngine, bugs: Bugs) -> Result<(), String> {
     let mut w = World::forgetful(engine, bugs);
     let (x, y) = (w.list_in(0, 0), w.list_in(0, 1));
     let a = w.led_by(0);

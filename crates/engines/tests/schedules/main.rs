@@ -6,6 +6,7 @@ mod bounds;
 mod connections;
 mod cuts;
 mod expiry;
+mod mvocc;
 mod regions;
 mod rows;
 mod scenarios;

@@ -405,6 +405,14 @@ impl World {
         keys.nth(nth).expect("every partition has slots")
     }
 
+    /// A key of a shard, for each number another one.
+    pub fn key_on(&self, shard: usize, nth: usize) -> Vec<u8> {
+        let layout = &self.settings.topology.layout;
+        let is_there = |key: &Vec<u8>| layout.shard_of(layout.placement().hash_of(key).slot()) == shard;
+        let mut keys = (0..).map(|n| format!("key{n}").into_bytes()).filter(is_there);
+        keys.nth(nth).expect("every shard has slots")
+    }
+
     /// A session at home in a partition.
     pub fn session_in(&self, partition: usize) -> u64 {
         let layout = &self.settings.topology.layout;

@@ -156,6 +156,8 @@ const WAITS: &str = "cargo test -p ordain-commit waits_for";
 const STORAGE: &str = "cargo test -p ordain-replication storage";
 /// The test that finds bugs in the order of stamps.
 const STAMPS: &str = "cargo test -p ordain-engines --test stamps";
+/// The test that finds bugs of attempts with two stamps.
+const MVOCC: &str = "cargo test -p ordain-engines --test schedules mvocc";
 
 /// The planted bugs, in the order of the invariants of docs/invariants.md.
 pub(super) const TABLE: &[Planted] = &[
@@ -356,6 +358,7 @@ pub(super) const TABLE: &[Planted] = &[
             with("--engine fwkv --partitions 2"),
             with("--engine regions-2pl --shards 2"),
             with("--engine regions-silo --shards 2"),
+            with("--engine regions-mvocc --unfinished"),
         ],
     ),
     planted(
@@ -631,6 +634,7 @@ pub(super) const TABLE: &[Planted] = &[
             with("--engine fwkv --partitions 2"),
             with("--engine walter --partitions 2"),
             with("--engine regions-silo --shards 2"),
+            with("--engine regions-mvocc --unfinished"),
         ],
     ),
     planted(
@@ -657,6 +661,30 @@ pub(super) const TABLE: &[Planted] = &[
         "NO-DEADLOCK",
         "an attempt is taken to wait for those alone that are in its own way, not for those that they wait for",
         WAITS,
+    ),
+    planted(
+        Bug::PassPrepared,
+        "VALIDATED",
+        "an attempt is validated although a validated one that is not over writes what it has read",
+        &[with("--engine regions-mvocc --unfinished")],
+    ),
+    planted(
+        Bug::ExtendBlindly,
+        "VALIDATED",
+        "an attempt reads from a later stamp without a look at what it has read before",
+        &[with("--engine regions-mvocc --unfinished")],
+    ),
+    in_test(
+        Bug::ForgetDependency,
+        "CASCADES",
+        "an attempt commits though one comes to nothing that it has read from",
+        MVOCC,
+    ),
+    planted(
+        Bug::StampEarly,
+        "STAMP-ORDER",
+        "an attempt commits with the stamp with which it began, though participants have seen later ones since",
+        &[with("--engine regions-mvocc --unfinished")],
     ),
     in_test(
         Bug::ForgetReaders,

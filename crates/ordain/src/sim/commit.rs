@@ -761,7 +761,7 @@ impl System for CommitSystem {
             Err(reason) => return Verdict::unreadable(NodeId(0), &reason),
         };
         let replayed = match stamps {
-            Stamps::OfAttempt | Stamps::AtCommit => {
+            Stamps::OfAttempt | Stamps::TwoOfAttempt | Stamps::AtCommit => {
                 self.replays.check(&self.registry, ending.history, (&logs, stamps))
             }
             Stamps::OfTransaction => Ok(()),

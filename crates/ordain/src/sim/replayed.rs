@@ -147,15 +147,13 @@ pub(super) fn check(
     attempts.iter().for_each(|attempt| all.entry(attempt.commit.age).or_default().attempts.push(attempt));
     for (stamp, there) in &mut all {
         replay.demand_unique(*stamp, there)?;
+        let mut readers = Vec::new();
         for asked in std::mem::take(&mut there.asked) {
             let (id, request) = asked.request;
             let is_of = |attempt: &&Attempt<'_>| replay.is_of(attempt, &asked);
             match there.attempts.iter().position(is_of) {
                 Some(at) => replay.run(there.attempts.remove(at), (id, request), &asked.answers)?,
-                None => {
-                    let mut answers = asked.answers.iter();
-                    answers.try_for_each(|answer| replay.try_answer(*stamp, (id, request), answer))?;
-                }
+                None => readers.push(asked),
             }
         }
         for attempt in &there.attempts {
@@ -165,10 +163,13 @@ pub(super) fn check(
                 _ => replay.leave(attempt)?,
             }
         }
+        for Asked { request, answers } in readers {
+            answers.iter().try_for_each(|answer| replay.try_answer(*stamp, request, answer))?;
+        }
     }
     let last = match stamps {
         Stamps::OfAttempt => all.keys().next_back().map_or(Millis(0), |stamp| stamp.time()),
-        Stamps::OfTransaction | Stamps::AtCommit => {
+        Stamps::OfTransaction | Stamps::AtCommit | Stamps::TwoOfAttempt => {
             attempts.iter().map(|attempt| attempt.now).max().unwrap_or_default()
         }
     };
@@ -285,7 +286,8 @@ impl Replay<'_> {
 
     /// Demands that a stamp of attempts is that of one attempt or request.
     fn demand_unique(&self, stamp: Age, there: &AtStamp<'_>) -> Result<(), Violation> {
-        if self.stamps == Stamps::AtCommit {
+        // An interactive transaction that has only read may have the stamp of an attempt that it has read from.
+        if matches!(self.stamps, Stamps::AtCommit | Stamps::TwoOfAttempt) {
             return Ok(());
         }
         if let [one, two, ..] = &there.attempts[..] {

@@ -434,6 +434,19 @@ fn occ_2pc_is_strictly_serializable_with_all_faults() {
     demand_level("occ-2pc", 4);
 }
 
+/// A region is one partition so far.
+#[test]
+fn regions_mvocc_is_strictly_serializable_with_all_faults() {
+    let engine = ["--engine", "regions-mvocc", "--unfinished", "--txns", "300"];
+    for (shape, seeds) in [
+        (&["--profile", "storm"][..], 0..1),
+        (&["--replicas", "3", "--profile", "storm"], 0..2),
+        (&["--replicas", "3", "--clients-speak", "steps"], 0..1),
+    ] {
+        demand_sound(&[&engine[..], shape].concat(), seeds);
+    }
+}
+
 #[test]
 fn walter_has_parallel_snapshots_in_the_order_of_sessions_with_all_faults() {
     demand_level("walter", 8);

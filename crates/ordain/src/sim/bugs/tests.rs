@@ -131,6 +131,11 @@ fn planted_bugs_are_found_with_occ_2pc() {
 }
 
 #[test]
+fn planted_bugs_are_found_with_regions_mvocc() {
+    demand_found("regions-mvocc");
+}
+
+#[test]
 fn planted_bugs_are_found_with_walter() {
     demand_found("walter");
 }
