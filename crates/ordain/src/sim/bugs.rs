@@ -635,7 +635,7 @@ pub(super) const TABLE: &[Planted] = &[
         Bug::UnmarkReads,
         "VALIDATED",
         "what an attempt of several shards has read at one may change once it is validated there, before it is at the others",
-        &[with("--engine regions-silo --unfinished --partitions 2")],
+        &[with("--engine regions-silo --unfinished --partitions 2").found_by(&[4])],
     ),
     in_test(Bug::MissCycle, "NO-DEADLOCK", "the graph of waits is not looked at for cycles", WAITS),
     in_test(
