@@ -31,6 +31,9 @@
 //! | R-TIME, R-CEILING | `times.rs`, `participant/running.rs`; for stamps `coordinator/stamping.rs` and `coordinator/counter.rs` too |
 //! | R-TABLE | `coordinator/attempt.rs`, the engines |
 //! | R-DOUBT | `cohort.rs`, `Participant::note_home` |
+//!
+//! Waits that may close a cycle are told by `participant/waiting.rs` and judged by `manager/waits.rs` and [`WaitsFor`]
+//! (docs/protocols/regions.md, "Locks").
 
 mod agreed;
 mod announcing;

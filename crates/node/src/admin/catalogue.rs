@@ -170,6 +170,7 @@ const METRICS: &[(&str, &str)] = &[
     ("ordain_optimistic_gate_closed_total", "occ-2pc, regions-silo: how often newcomers were kept away so that a command on whole tables had its turn."),
     ("ordain_optimistic_records", "occ-2pc, regions-silo: records that such attempts have to do with."),
     ("ordain_optimistic_refused_total", "occ-2pc, regions-silo: attempts that were refused, by reason: a record has another version, another attempt has a lock, or the gate is closed."),
+    ("ordain_optimistic_unmarked_total", "regions-silo: validated attempts of which no read is marked: one shard decides them, or they only read."),
     ("ordain_optimistic_validated_total", "occ-2pc, regions-silo: attempts that were validated."),
     ("ordain_participant_attempts", "commit family: attempts that have touched records of a shard and are not over."),
     ("ordain_participant_computing", "commit family: computations that were given away and are not done."),
