@@ -703,7 +703,7 @@ impl Role for Manager {
                 }
                 Message::Saving(message) if from.node == self.site.node => self.take_saving(&message, out),
                 Message::Cut(_) | Message::Saving(_) => self.strangers += 1,
-                message @ Message::Group(_) => {
+                message @ (Message::Group(_) | Message::Storage(_)) => {
                     out.halt(format!("a manager was sent a message that is not for it: {message:?}"));
                 }
             },

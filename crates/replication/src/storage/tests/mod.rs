@@ -2,4 +2,6 @@
 
 mod property;
 mod scenarios;
+mod tally;
+mod words;
 mod world;
