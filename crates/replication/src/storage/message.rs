@@ -221,10 +221,14 @@ pub enum Storage {
         /// The place from which on.
         after: After,
     },
-    /// The answer.
+    /// The answer. It repeats the question: an answer to an earlier life of the server may come late.
     Fetched {
         /// The number of the question.
         number: u64,
+        /// Its ballot.
+        ballot: Ballot,
+        /// The place that it has named.
+        after: After,
         /// The line before the first of these.
         previous: Line,
         /// The lines; none if there are no more.
@@ -236,6 +240,8 @@ pub enum Storage {
     Trimmed {
         /// The number of the question.
         number: u64,
+        /// The place that it has named.
+        after: After,
         /// The beginning of the replica's log.
         base: LogBase,
     },
@@ -282,8 +288,8 @@ codec!(enum Storage {
     6 => Unfit { ballot, number, durable },
     7 => Refused { ballot, promised },
     8 => Fetch { number, ballot, after },
-    9 => Fetched { number, previous, lines, durable },
-    10 => Trimmed { number, base },
+    9 => Fetched { number, ballot, after, previous, lines, durable },
+    10 => Trimmed { number, after, base },
     11 => Confirm { ballot, n },
     12 => Confirmed { ballot, n },
     13 => Behind { ballot, base },

@@ -507,10 +507,10 @@ impl<E, M: Carrier<E>> StorageReplica<E, M> {
     }
 
     /// The answer to a reader; `None` if the disk has to be asked first.
-    fn read(&self, Reader { number, ballot, after, .. }: Reader) -> Option<Storage> {
-        let trimmed = || Some(Storage::Trimmed { number, base: self.base() });
+    fn read(&self, Reader { number, ballot, after: asked, .. }: Reader) -> Option<Storage> {
+        let trimmed = || Some(Storage::Trimmed { number, after: asked, base: self.base() });
         let base = self.store.base();
-        let after = match after {
+        let after = match asked {
             After::Epoch(epoch) if base.epoch > epoch => return trimmed(),
             After::Lsn(lsn) if lsn < base.index => return trimmed(),
             After::Epoch(epoch) => self.store.index_before(epoch),
@@ -520,17 +520,16 @@ impl<E, M: Carrier<E>> StorageReplica<E, M> {
         let is_owner = ballot > Ballot(0) && ballot == self.promised();
         let through = if is_owner { self.store.last() } else { self.settled.0 };
         let durable = self.settled.0;
-        let ballot = if after <= self.store.last() { self.ballot_at(after) } else { Ballot(0) };
-        let previous = Line { ballot, lsn: after };
+        let of_previous = if after <= self.store.last() { self.ballot_at(after) } else { Ballot(0) };
+        let previous = Line { ballot: of_previous, lsn: after };
+        let fetched =
+            |lines| Some(Storage::Fetched { number, ballot, after: asked, previous, lines, durable });
         if after >= through {
-            return Some(Storage::Fetched { number, previous, lines: Vec::new(), durable });
+            return fetched(Vec::new());
         }
         let most = self.settings.message_bytes as u64;
         match self.store.entries(after + 1, through + 1, most, GetEntriesContext::empty(true)) {
-            Ok(entries) => {
-                let lines = entries.iter().map(line_of).collect();
-                Some(Storage::Fetched { number, previous, lines, durable })
-            }
+            Ok(entries) => fetched(entries.iter().map(line_of).collect()),
             Err(raft::Error::Store(ReadError::LogTemporarilyUnavailable)) => None,
             Err(_) => trimmed(),
         }

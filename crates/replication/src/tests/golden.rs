@@ -152,8 +152,11 @@ fn storages() -> Vec<(&'static str, Storage)> {
         ("storage.refused", Storage::Refused { ballot, promised: Ballot(0x61) }),
         ("storage.fetch.lsn", Storage::Fetch { number, ballot, after: After::Lsn(0x71) }),
         ("storage.fetch.epoch", Storage::Fetch { number, ballot, after: After::Epoch(epoch) }),
-        ("storage.fetched", Storage::Fetched { number, previous, lines, durable }),
-        ("storage.trimmed", Storage::Trimmed { number, base: base.clone() }),
+        (
+            "storage.fetched",
+            Storage::Fetched { number, ballot, after: After::Lsn(0x71), previous, lines, durable },
+        ),
+        ("storage.trimmed", Storage::Trimmed { number, after: After::Epoch(epoch), base: base.clone() }),
         ("storage.confirm", Storage::Confirm { ballot, n: 0x81 }),
         ("storage.confirmed", Storage::Confirmed { ballot, n: 0x81 }),
         ("storage.behind", Storage::Behind { ballot, base }),

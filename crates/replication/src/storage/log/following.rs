@@ -6,7 +6,7 @@ use ordain_model::{Epoch, Micros};
 use ordain_role::{NodeId, Now, Outbox};
 
 use super::super::lines::Lines;
-use super::super::message::{After, Ballot, Line, LogBase, ReplicaState, Storage, Written};
+use super::super::message::{Ballot, Line, LogBase, ReplicaState, Storage, Written};
 use super::{ASK_EVERY, BEHIND_EVERY, FRESH, PATIENCE, SILENCE, STAND_STEP, Stage, StorageLog};
 use crate::entry::EntryType;
 use crate::message::{Carrier, Log};
@@ -34,6 +34,12 @@ impl Following {
     /// Follows from a time on, and does not stand before another.
     pub fn after(now: Micros, not_before: Micros) -> Following {
         Following { asked: Some(now), not_before, ..Following::default() }
+    }
+
+    /// Follows without all that the replicas have trimmed: a checkpoint is asked for if another server does not lead soon,
+    /// so that a replica knows more to be durable.
+    pub fn behind(now: Micros) -> Following {
+        Following { called: Some(now.plus(PATIENCE).plus(PATIENCE)), ..Following::after(now, now) }
     }
 
     /// The stream to a node has ended.
@@ -70,10 +76,7 @@ impl<T: EntryType, M: Carrier<T::Entry>> StorageLog<T, M> {
         let source = replicas[following.source % replicas.len()];
         self.questions += 1;
         following.fetch = Some((self.questions, source, now.elapsed));
-        let after = match &self.lines {
-            Some(lines) => After::Lsn(lines.last().lsn),
-            None => After::Epoch(self.settings.begun),
-        };
+        let after = self.place();
         out.send(self.at(source), Storage::Fetch { number: self.questions, ballot: Ballot(0), after });
     }
 
@@ -99,9 +102,9 @@ impl<T: EntryType, M: Carrier<T::Entry>> StorageLog<T, M> {
         if !self.take(previous, lines) {
             return;
         }
-        self.behind = None;
         let last = self.last().lsn;
         self.hand_on(last, out);
+        self.behind.take_if(|epoch| *epoch <= self.handed.1);
         if !is_last {
             self.fetch_tail(now, out);
         }

@@ -37,7 +37,7 @@ use ordain_model::{Epoch, Micros};
 use ordain_role::{Address, Event, NodeId, Now, Outbox, PeerChange, PeerState, Rebuild, Role, TimerId};
 
 use super::lines::Lines;
-use super::message::{Ballot, Content, Line, ReplicaState, Storage, Written};
+use super::message::{After, Ballot, Content, Line, ReplicaState, Storage, Written};
 use super::quorum::majority;
 use super::{StorageError, StorageLogSettings, check_region};
 use crate::entry::{EntryType, epoch_of};
@@ -189,6 +189,14 @@ impl<T: EntryType, M: Carrier<T::Entry>> StorageLog<T, M> {
         self.tell_replicas(&Storage::Ask, out);
     }
 
+    /// The place behind which the next lines are wanted.
+    fn place(&self) -> After {
+        match &self.lines {
+            Some(lines) => After::Lsn(lines.last().lsn),
+            None => After::Epoch(self.settings.begun),
+        }
+    }
+
     /// The last line that is here.
     fn last(&self) -> Line {
         self.lines.as_ref().map_or(Line::default(), Lines::last)
@@ -211,17 +219,26 @@ impl<T: EntryType, M: Carrier<T::Entry>> StorageLog<T, M> {
             }
             Storage::Unfit { ballot, number, durable } => self.unfit(now, from, ballot, (number, durable)),
             Storage::Refused { ballot, promised } => self.refused(now, ballot, promised, out),
-            Storage::Fetched { number, previous, lines, durable } => match &self.stage {
-                Stage::Follows(_) => self.tailed(now, from, number, (previous, lines, durable), out),
-                Stage::Stands(_) => self.fetched(now, number, previous, lines, out),
-                Stage::Leads(_) => self.relay(now, (from, number), (previous, lines, durable), out),
-                Stage::Ended => {}
+            Storage::Fetched { number, ballot, after, previous, lines, durable } => match &self.stage {
+                Stage::Follows(_) if ballot == Ballot(0) && after == self.place() => {
+                    self.tailed(now, from, number, (previous, lines, durable), out);
+                }
+                Stage::Stands(standing) if ballot == standing.ballot && after == self.place() => {
+                    self.fetched(now, number, previous, lines, out);
+                }
+                Stage::Leads(leading) if ballot == Ballot(0) || ballot == leading.ballot => {
+                    self.relay(now, (from, number), (previous, lines, durable), out);
+                }
+                // What an earlier life has asked for.
+                Stage::Follows(_) | Stage::Stands(_) | Stage::Leads(_) | Stage::Ended => {}
             },
-            Storage::Trimmed { number, base } => match &self.stage {
-                Stage::Follows(_) => self.tail_trimmed(now, from, number, &base, out),
-                Stage::Stands(_) => self.fetch_trimmed(now, number, &base, out),
+            Storage::Trimmed { number, after, base } => match &self.stage {
+                Stage::Follows(_) if after == self.place() => {
+                    self.tail_trimmed(now, from, number, &base, out);
+                }
+                Stage::Stands(_) if after == self.place() => self.fetch_trimmed(now, number, &base, out),
                 Stage::Leads(_) => self.relay_trimmed(now, from, number, base, out),
-                Stage::Ended => {}
+                Stage::Follows(_) | Stage::Stands(_) | Stage::Ended => {}
             },
             Storage::Confirmed { ballot, n } => self.round_answered(from, ballot, n),
             // Late, or of a node that speaks as another kind.
@@ -270,12 +287,15 @@ impl<T: EntryType, M: Carrier<T::Entry>> StorageLog<T, M> {
         self.refuse_confirmations(out);
         let has_early = self.handed.0 > self.durable
             && (self.durable + 1..=self.handed.0).any(|lsn| self.entry_at(lsn).is_some());
-        if has_early && !self.is_stopping {
-            out.restart = Some(format!(
-                "{reason}; entries up to {} were applied and may never be durable: the node begins again from its last \
-                 checkpoint and the log",
-                self.handed.1
-            ));
+        if has_early {
+            // A node that stops begins again in any case.
+            out.restart = (!self.is_stopping).then(|| {
+                format!(
+                    "{reason}; entries up to {} were applied and may never be durable: the node begins again from its last \
+                     checkpoint and the log",
+                    self.handed.1
+                )
+            });
             self.stage = Stage::Ended;
             return;
         }
@@ -498,7 +518,9 @@ impl<T: EntryType, M: Carrier<T::Entry>> Role for StorageLog<T, M> {
                 Ok(Message::Storage(message)) if self.settings.replicas.contains(&from.node) => {
                     self.receive(now, from.node, message, out);
                 }
-                Ok(Message::Storage(Storage::Resign(_))) => self.ask_states(out),
+                Ok(Message::Storage(Storage::Resign(_))) if self.settings.servers.contains(&from.node) => {
+                    self.ask_states(out);
+                }
                 // Of a node that is none of the region's.
                 Ok(Message::Storage(_)) => {}
                 Ok(Message::Peer(change)) => self.peer_changed(now, change),

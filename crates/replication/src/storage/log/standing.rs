@@ -5,7 +5,8 @@ use std::collections::BTreeMap;
 use ordain_model::Micros;
 use ordain_role::{Bug, NodeId, Now, Outbox};
 
-use super::super::message::{After, Ballot, Line, LogBase, ReplicaState, Storage, Written};
+use super::super::message::{Ballot, Line, LogBase, ReplicaState, Storage, Written};
+use super::following::Following;
 use super::leading::Leading;
 use super::{PATIENCE, Stage, StorageLog};
 use crate::entry::EntryType;
@@ -104,7 +105,7 @@ impl<T: EntryType, M: Carrier<T::Entry>> StorageLog<T, M> {
             return;
         };
         let (ballot, node, last) = (*ballot, *node, state.last);
-        let after = match &self.lines {
+        match &self.lines {
             Some(lines) if lines.last() == last => return self.lead(now, out),
             // Lines that are durable are in every newest log.
             Some(lines) if lines.last().lsn >= last.lsn => {
@@ -115,10 +116,10 @@ impl<T: EntryType, M: Carrier<T::Entry>> StorageLog<T, M> {
                     last.lsn
                 ));
             }
-            Some(lines) => After::Lsn(lines.last().lsn),
-            None => After::Epoch(self.settings.begun),
-        };
+            Some(_) | None => {}
+        }
         self.questions += 1;
+        let after = self.place();
         let number = self.questions;
         if let Stage::Stands(standing) = &mut self.stage {
             (standing.fetch, standing.since) = (Some(number), now.elapsed);
@@ -157,13 +158,15 @@ impl<T: EntryType, M: Carrier<T::Entry>> StorageLog<T, M> {
         if self.skip(base, out) {
             return self.fetch_chosen(now, out);
         }
-        // Another replica may keep it. Who follows finds out.
+        // Another replica may keep what is missing here, and not know yet that it is durable.
+        self.behind = Some(base.epoch);
         self.follow(now);
+        self.stage = Stage::Follows(Following::behind(now.elapsed));
     }
 
     /// Leads: the first line of the ballot is written, and sent with what replicas lack before it.
     fn lead(&mut self, now: Now, out: &mut Outbox<M>) {
-        let following = Stage::Follows(super::Following::default());
+        let following = Stage::Follows(Following::default());
         let Stage::Stands(standing) = std::mem::replace(&mut self.stage, following) else { return };
         let (Some((_, state)), Some(lines)) = (standing.chosen, &mut self.lines) else { return };
         self.counts.won += 1;

@@ -3,4 +3,6 @@
 mod property;
 mod reading;
 mod scenarios;
+mod tally;
+mod words;
 mod world;

@@ -6,7 +6,8 @@ use ordain_role::{Bug, Bugs, Event};
 use proptest::prelude::*;
 use proptest::test_runner::{Config, RngAlgorithm, TestError, TestRng, TestRunner};
 
-use super::world::{Fault as Outcome, Region, Tally, World};
+use super::tally::Tally;
+use super::world::{Fault as Outcome, Region, World};
 use crate::storage::StorageMode;
 use crate::tests::Note;
 
@@ -130,13 +131,24 @@ fn plans(early: impl Strategy<Value = bool>) -> impl Strategy<Value = Plan> {
 
 /// Faults for a while, then none, then everything must be in order.
 fn run(plan: &Plan, bugs: Bugs) -> Result<Tally, String> {
-    let mut world = World::new(plan.region, plan.seed, bugs);
+    run_in(World::new(plan.region, plan.seed, bugs), plan).map_err(|(reason, _)| reason)
+}
+
+/// Runs a plan. What breaks comes with the world in which it does.
+fn run_in(mut world: World, plan: &Plan) -> Result<Tally, (String, Box<World>)> {
+    match carry_out(&mut world, plan) {
+        Ok(tally) => Ok(tally),
+        Err(reason) => Err((reason, Box::new(world))),
+    }
+}
+
+fn carry_out(world: &mut World, plan: &Plan) -> Result<Tally, String> {
     for fault in &plan.faults {
-        work(&mut world)?;
-        cause(&mut world, *fault)?;
+        work(world)?;
+        cause(world, *fault)?;
         world.copy_checkpoints()?;
     }
-    heal(&mut world)?;
+    heal(world)?;
     for node in 0..world.nodes.len() {
         world.start_later(node, 1000);
     }
@@ -178,8 +190,8 @@ fn run(plan: &Plan, bugs: Bugs) -> Result<Tally, String> {
     let gauges = |world: &World, name: &str| -> usize {
         world.servers().map(|server| world.gauge(server, name) as usize).sum()
     };
-    let reconfigured = gauges(&world, "ordain_storage_reconfigured_total");
-    let relayed = gauges(&world, "ordain_storage_relayed_total");
+    let reconfigured = gauges(world, "ordain_storage_reconfigured_total");
+    let relayed = gauges(world, "ordain_storage_relayed_total");
     Ok(Tally { reconfigured, relayed, ..world.tally })
 }
 
@@ -304,6 +316,65 @@ fn runs(cases: u32, early: impl Strategy<Value = bool>, bugs: Bugs) -> Result<Ta
         Ok(()) => Ok(total.get()),
         Err(TestError::Fail(reason, plan)) => Err(format!("{reason}: {plan:#?}")),
         Err(TestError::Abort(reason)) => Err(format!("given up: {reason}")),
+    }
+}
+
+/// Plans that longer runs have found, each with what it broke.
+#[test]
+fn plans_that_broke_something_break_it_no_more() {
+    use Fault::*;
+    let region = Region { early: true, ..Region::new(3, 1) };
+    // What was applied early was taken for durable.
+    let early = [
+        Pause { ms: 1072 },
+        Freeze { node: 3, ms: 1390, in_step: false },
+        CrashLeader { back_ms: 329 },
+        Slow { delay_ms: 1, disk_ms: 1 },
+        CrashLeader { back_ms: 1 },
+        Checkpoint { server: 0 },
+        CrashLeader { back_ms: 1 },
+        CrashLeader { back_ms: 1 },
+        Freeze { node: 0, ms: 1434, in_step: false },
+        Heal,
+        CutOne { from: 2, to: 7 },
+        Break { one: 2, other: 3 },
+        Space,
+        Space,
+        Freeze { node: 1, ms: 2772, in_step: false },
+        Forget { server: 6 },
+        Crash { node: 0, power: true, back_ms: 34 },
+    ];
+    let early = Plan { region, seed: 1_953_700_847_590_315_959, faults: early.to_vec() };
+    // A server that could not fetch all of the newest log stood for ever, and kept the other from it.
+    let trimmed = [
+        CutOne { from: 4, to: 0 },
+        Crash { node: 6, power: false, back_ms: 169 },
+        Pace { node: 4, percent: 64 },
+        Checkpoint { server: 2 },
+        Break { one: 0, other: 1 },
+        CrashLeader { back_ms: 1 },
+        CrashLeader { back_ms: 1 },
+        CrashLeader { back_ms: 1 },
+        Crash { node: 0, power: false, back_ms: 1 },
+        CutLeader { work: 0 },
+        CutLeader { work: 0 },
+        CrashLeader { back_ms: 1 },
+        CrashLeader { back_ms: 1 },
+        Space,
+        Stop { server: 1, back_ms: 106 },
+        Trim { replica: 0, alone: false },
+        Trim { replica: 1, alone: true },
+        Crash { node: 4, power: true, back_ms: 556 },
+        Space,
+    ];
+    let region = Region::new(2, 2);
+    let trimmed = Plan { region, seed: 10_441_624_091_541_026_844, faults: trimmed.to_vec() };
+    for plan in [early, trimmed] {
+        let mut world = World::new(plan.region, plan.seed, Bugs::NONE);
+        world.transcript = Some(String::new());
+        if let Err((reason, world)) = run_in(world, &plan) {
+            panic!("{reason}\n{}", world.transcript.unwrap_or_default());
+        }
     }
 }
 

@@ -18,11 +18,13 @@ use ordain_role::{
 
 use crate::entry::EntryType as _;
 use crate::message::Covered;
-use crate::storage::message::{Content, Storage};
 use crate::storage::{
     StorageError, StorageLog, StorageLogSettings, StorageMode, StorageReplica, StorageReplicaSettings,
 };
 use crate::tests::{Log, Message, Note, Notes};
+
+use super::tally::Tally;
+use super::words::words_of;
 
 pub type Fault = Result<(), String>;
 
@@ -114,38 +116,6 @@ struct Question {
     applied: usize,
     /// The largest term that was confirmed by then.
     confirmed: u64,
-}
-
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Tally {
-    pub appended: usize,
-    pub confirmed: usize,
-    pub refused: usize,
-    pub restarted: usize,
-    pub lost: usize,
-    pub rejected: usize,
-    pub copied: usize,
-    pub leaders: usize,
-    pub reconfigured: usize,
-    pub relayed: usize,
-}
-
-impl Tally {
-    /// The sum of two.
-    pub fn and(self, other: &Tally) -> Tally {
-        Tally {
-            appended: self.appended + other.appended,
-            confirmed: self.confirmed + other.confirmed,
-            refused: self.refused + other.refused,
-            restarted: self.restarted + other.restarted,
-            lost: self.lost + other.lost,
-            rejected: self.rejected + other.rejected,
-            copied: self.copied + other.copied,
-            leaders: self.leaders + other.leaders,
-            reconfigured: self.reconfigured + other.reconfigured,
-            relayed: self.relayed + other.relayed,
-        }
-    }
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -893,48 +863,7 @@ impl World {
 
     fn note_message(&mut self, from: &str, to: &str, message: &Message) {
         let Message::Storage(message) = message else { return };
-        let words = match message {
-            Storage::Seal(ballot) => format!("Seal {}", ballot.0),
-            Storage::Sealed { ballot, state } => {
-                format!("Sealed {} last {}@{}", ballot.0, state.last.lsn, state.last.ballot.0)
-            }
-            Storage::Append { ballot, previous, lines, durable, .. } if !lines.is_empty() => {
-                let lines: Vec<String> = lines
-                    .iter()
-                    .zip(previous.lsn + 1..)
-                    .map(|(line, lsn)| match &line.content {
-                        Content::Entry(bytes) => format!("{lsn}@{}:{}", line.ballot.0, Note::id_of(bytes)),
-                        Content::Begin => format!("{lsn}@{}:begin", line.ballot.0),
-                        Content::Configuration(nodes) => {
-                            let nodes: Vec<String> = nodes
-                                .iter()
-                                .map(|node| (node.0 as usize - self.region.servers).to_string())
-                                .collect();
-                            format!("{lsn}@{}:replicas {}", line.ballot.0, nodes.join(","))
-                        }
-                    })
-                    .collect();
-                format!("Append {} {} durable {durable}", ballot.0, lines.join(" "))
-            }
-            Storage::Appended { ballot, through, is_full, .. } if *through > 0 || *is_full => {
-                let full = if *is_full { " full" } else { "" };
-                format!("Appended {} through {through}{full}", ballot.0)
-            }
-            Storage::Unfit { ballot, durable, .. } => format!("Unfit {} durable {durable}", ballot.0),
-            Storage::Refused { ballot, promised } => format!("Refused {} promised {}", ballot.0, promised.0),
-            Storage::Confirm { ballot, n } => format!("Confirm {} {n}", ballot.0),
-            Storage::Confirmed { ballot, n } => format!("Confirmed {} {n}", ballot.0),
-            Storage::Behind { ballot, base } => format!("Behind {} after {}", ballot.0, base.last.lsn),
-            Storage::Resign(ballot) => format!("Resign {}", ballot.0),
-            Storage::Trimmed { base, .. } => format!("Trimmed after {}", base.last.lsn),
-            Storage::Watch { .. }
-            | Storage::Ask
-            | Storage::State(_)
-            | Storage::Append { .. }
-            | Storage::Appended { .. }
-            | Storage::Fetch { .. }
-            | Storage::Fetched { .. } => return,
-        };
+        let Some(words) = words_of(message, self.region.servers) else { return };
         let link = (from.to_owned(), to.to_owned());
         if self.transcript.is_some() && self.words.get(&link) != Some(&words) {
             self.note(|| format!("{from} -> {to} {words}"));
