@@ -103,3 +103,34 @@ pub(super) fn info(about: &About, samples: &Samples, now_ms: u64) -> Vec<(String
     }
     fields
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn samples(numbers: &[(&'static str, f64)]) -> Samples {
+        let mut samples = Samples::default();
+        numbers.iter().for_each(|(name, value)| samples.put_of(name, "proxy", "l0", *value));
+        samples
+    }
+
+    #[test]
+    fn each_region_has_a_view_with_its_age() {
+        let numbers = [
+            ("ordain_proxy_applied{region=\"2\"}", 7.0),
+            ("ordain_proxy_entry_seconds{region=\"2\"}", 99.25),
+            ("ordain_proxy_delay_seconds{region=\"2\"}", 0.012),
+            ("ordain_proxy_behind{region=\"2\"}", 1.0),
+            ("ordain_proxy_applied{region=\"10\"}", 0.0),
+            ("ordain_proxy_entry_seconds{region=\"10\"}", 0.0),
+            ("ordain_proxy_delay_seconds{region=\"10\"}", 0.0),
+            ("ordain_proxy_behind{region=\"10\"}", 0.0),
+        ];
+        let found = views(&samples(&numbers), 100_000);
+        let late = View { applied: 7, age_ms: Some(750), delay_ms: 12, is_behind: true };
+        assert_eq!(found.into_iter().collect::<Vec<_>>(), [(2, late), (10, View::default())]);
+        // The clock of the other server may be ahead.
+        assert_eq!(views(&samples(&numbers), 90_000)[&2].age_ms, Some(0));
+        assert!(views(&samples(&[]), 100_000).is_empty());
+    }
+}
