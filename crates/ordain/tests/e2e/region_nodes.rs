@@ -419,8 +419,10 @@ fn a_cluster_of_regions_comes_up_by_one_command() {
         found = status(data).1;
         found["ok"] == true && found["digests"] == "equal"
     });
-    let roles: Vec<&str> =
+    let mut roles: Vec<&str> =
         found["nodes"].as_array().unwrap().iter().map(|node| node["role"].as_str().unwrap()).collect();
+    // On a machine that is busy the second server may lead.
+    roles.sort_unstable();
     assert_eq!(roles, ["leader", "standby", "storage"]);
     cluster.stop();
 }
