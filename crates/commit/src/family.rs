@@ -5,7 +5,7 @@ use std::sync::Arc;
 use ordain_family::{Family, Keep, NodeSettings};
 use ordain_gateway::{Gateway, RelayRouter, Router, Services};
 use ordain_model::{Abort, ChunkNo, GatewayId, Options, PartitionId, Registry, StampSource};
-use ordain_role::{Bugs, Directory};
+use ordain_role::{Bugs, Directory, REGIONS_MAX};
 
 use crate::backend::Committing;
 use crate::concurrency::{ConcurrencyControl, Snapshots};
@@ -20,8 +20,6 @@ pub(crate) const MANAGER: u16 = 0;
 pub(crate) const LOG: u16 = 1;
 /// The role number of the checkpointer, on nodes that keep anything.
 pub(crate) const CHECKPOINTER: u16 = 2;
-/// The most regions that there can be.
-pub const REGIONS_MAX: u16 = 16;
 /// The role number of the proxy, which knows how far the views of other regions are.
 pub(crate) const PROXY: u16 = 4;
 /// The role number of the view of the first region; those of the others follow.

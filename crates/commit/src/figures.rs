@@ -1,6 +1,7 @@
 //! The figures that a manager reports of its work: attempts that came to nothing by reason, messages, log records.
 
-use ordain_model::Abort;
+use ordain_model::{Abort, PartitionId};
+use ordain_role::{ByRegion, by_region};
 
 /// Attempts, or transactions, that came to nothing: how many for each reason.
 #[derive(Clone, Debug, Default)]
@@ -41,6 +42,38 @@ macro_rules! series {
     ($metric:literal: $($reason:ident = $label:literal),*) => {
         [$((Abort::$reason, concat!($metric, "{reason=\"", $label, "\"}"))),*]
     };
+}
+
+/// The numbers of a view, by the name under which a participant or its control reports them.
+const OF_VIEWS: [(&str, ByRegion); 7] = [
+    ("ordain_store_records", by_region!("ordain_view_records")),
+    ("ordain_store_memory_bytes", by_region!("ordain_view_memory_bytes")),
+    ("ordain_view_reading", by_region!("ordain_view_reading")),
+    ("ordain_view_granted_total", by_region!("ordain_view_granted_total")),
+    ("ordain_view_extended_total", by_region!("ordain_view_extended_total")),
+    ("ordain_view_refused_total", by_region!("ordain_view_refused_total")),
+    ("ordain_view_installed_total", by_region!("ordain_view_installed_total")),
+];
+
+/// The last entry of a region that its view has been given.
+pub const PROXY_APPLIED: ByRegion = by_region!("ordain_proxy_applied");
+/// The time of that entry.
+pub const PROXY_AT: ByRegion = by_region!("ordain_proxy_entry_seconds");
+/// The time that the last entry took from one region to the other.
+pub const PROXY_DELAY: ByRegion = by_region!("ordain_proxy_delay_seconds");
+/// Whether a view needs a checkpoint.
+pub const PROXY_BEHIND: ByRegion = by_region!("ordain_proxy_behind");
+/// The entries that a view has been given.
+pub const PROXY_ENTRIES: ByRegion = by_region!("ordain_proxy_entries_total");
+/// The checkpoints that a view has been given.
+pub const PROXY_RESTORED: ByRegion = by_region!("ordain_proxy_restored_total");
+/// The checkpoints that could not be used.
+pub const PROXY_DAMAGED: ByRegion = by_region!("ordain_proxy_damaged_total");
+
+/// The series under which the view of a region reports a number of its participant; none: of a view it means nothing.
+pub fn of_view(name: &str, region: PartitionId) -> Option<&'static str> {
+    let (_, series) = OF_VIEWS.iter().find(|(of, _)| *of == name)?;
+    series.get(usize::from(region.0)).copied()
 }
 
 /// Attempts that came to nothing. Others may have followed.

@@ -31,6 +31,7 @@ use crate::capture::Capture;
 use crate::concurrency::{ConcurrencyControl, Ended, Ending, Snapshots, Target};
 use crate::digests::Digests;
 use crate::entry::{Commitment, Content, Entry, Hold, Prepare, Terms};
+use crate::figures::of_view;
 use crate::heard::Heard;
 use crate::ids::{Age, AttemptId, Bounds, Lead, Term};
 use crate::image::{Image, Remembered};
@@ -753,7 +754,10 @@ impl Role for Participant {
     }
 
     fn name(&self) -> &'static str {
-        "participant"
+        match self.shows {
+            Some(_) => "view",
+            None => "participant",
+        }
     }
 
     fn check(&self) -> Result<(), String> {
@@ -794,6 +798,12 @@ impl Role for Participant {
     }
 
     fn gauges(&self, report: &mut dyn FnMut(&'static str, f64)) {
+        let (region, is_view) = (self.holding.partition(), self.shows.is_some());
+        // A node has a view for each other region, and what it holds is not the node's own.
+        let report = &mut |name, value| match is_view {
+            true => of_view(name, region).into_iter().for_each(|name| report(name, value)),
+            false => report(name, value),
+        };
         report("ordain_participant_attempts", self.attempts.len() as f64);
         report("ordain_participant_prepared", self.prepared.len() as f64);
         report("ordain_participant_refused_total", self.refused as f64);

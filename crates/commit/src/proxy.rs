@@ -14,11 +14,15 @@ use ordain_checkpoint::file_name;
 use ordain_model::{Epoch, Micros, Millis, PartitionId};
 use ordain_replication::{Has, Log, Saving};
 use ordain_role::{
-    Address, Directory, DiskError, DiskOp, Event, NodeId, Now, Outbox, PeerChange, PeerState, Role, TimerId,
+    Address, ByRegion, Directory, DiskError, DiskOp, Event, NodeId, Now, Outbox, PeerChange, PeerState, Role,
+    TimerId,
 };
 
 use crate::entry::Entry;
 use crate::family::{CHECKPOINTER, FOLLOWERS, VIEWS};
+use crate::figures::{
+    PROXY_APPLIED, PROXY_AT, PROXY_BEHIND, PROXY_DAMAGED, PROXY_DELAY, PROXY_ENTRIES, PROXY_RESTORED,
+};
 use crate::message::{Message, Own};
 
 const LOOK: TimerId = TimerId(1);
@@ -49,6 +53,8 @@ struct View {
     /// The last entry that the view has been given, and its time.
     applied: Epoch,
     at: Millis,
+    /// The time that the entry took, by the clocks of the two servers.
+    delay: Millis,
     /// The view needs a checkpoint of this place or a later one.
     needs: Option<Epoch>,
     /// The storage node that is asked for it.
@@ -99,6 +105,7 @@ impl Proxy {
             storage,
             applied: Epoch(0),
             at: Millis(0),
+            delay: Millis(0),
             needs: None,
             turn: usize::from(node.0),
             copying: None,
@@ -120,7 +127,7 @@ impl Proxy {
         Some(PartitionId(region)).filter(|region| self.views.contains_key(region))
     }
 
-    fn take_log(&mut self, from: Address, message: Log<Arc<Entry>>, out: &mut Outbox<Message>) {
+    fn take_log(&mut self, wall: Micros, from: Address, message: Log<Arc<Entry>>, out: &mut Outbox<Message>) {
         let region = self.read_by(from);
         let Some((region, view)) = region.and_then(|region| Some((region, self.views.get_mut(&region)?)))
         else {
@@ -131,6 +138,7 @@ impl Proxy {
             Log::Sealed(entry) => {
                 view.applied = entry.place;
                 view.at = view.at.max(entry.now);
+                view.delay = Millis((wall.0 / 1_000).saturating_sub(entry.now.0));
                 view.entries += 1;
             }
             Log::Behind(epoch) => {
@@ -221,7 +229,7 @@ impl Proxy {
 impl Role for Proxy {
     type Message = Message;
 
-    fn handle(&mut self, _: Now, event: Event<Message>, out: &mut Outbox<Message>) {
+    fn handle(&mut self, now: Now, event: Event<Message>, out: &mut Outbox<Message>) {
         match event {
             Event::Start => out.set_timer(LOOK, LOOK_EVERY),
             Event::Timer(_) => {
@@ -230,7 +238,7 @@ impl Role for Proxy {
                 out.set_timer(LOOK, LOOK_EVERY);
             }
             Event::Message { from, message } => match message {
-                Message::Log(message) => self.take_log(from, message, out),
+                Message::Log(message) => self.take_log(now.wall, from, message, out),
                 Message::Saving(message) => self.take_saving(from, message, out),
                 Message::Peer(change) => self.peer(change, out),
                 message => out.halt(format!("a proxy was sent a message that is not for it: {message:?}")),
@@ -251,15 +259,19 @@ impl Role for Proxy {
     }
 
     fn gauges(&self, report: &mut dyn FnMut(&'static str, f64)) {
-        let sum = |of: fn(&View) -> u64| self.views.values().map(of).sum::<u64>() as f64;
-        report("ordain_proxy_entries_total", sum(|view| view.entries));
-        report("ordain_proxy_restored_total", sum(|view| view.restored));
-        report("ordain_proxy_damaged_total", sum(|view| view.damaged));
-        report("ordain_proxy_behind", sum(|view| u64::from(view.needs.is_some())));
+        for (region, view) in &self.views {
+            let mut of = |series: &ByRegion, value| {
+                series.get(usize::from(region.0)).into_iter().for_each(|name| report(name, value));
+            };
+            of(&PROXY_APPLIED, view.applied.0 as f64);
+            of(&PROXY_AT, view.at.0 as f64 / 1e3);
+            of(&PROXY_DELAY, view.delay.0 as f64 / 1e3);
+            of(&PROXY_BEHIND, f64::from(u8::from(view.needs.is_some())));
+            of(&PROXY_ENTRIES, view.entries as f64);
+            of(&PROXY_RESTORED, view.restored as f64);
+            of(&PROXY_DAMAGED, view.damaged as f64);
+        }
         report("ordain_proxy_strangers_total", self.strangers as f64);
-        // Of the view that is the farthest back.
-        let oldest = self.views.values().map(|view| view.at).min();
-        report("ordain_proxy_oldest_seconds", oldest.map_or(0.0, |at| at.0 as f64 / 1_000.0));
     }
 }
 

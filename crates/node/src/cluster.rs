@@ -28,6 +28,8 @@ pub use file::{ClusterFile, NodeEntry, RegionEntry, Secret};
 
 /// The most replicas. More would gain little safety, and each costs a message for every write.
 pub const MAX_REPLICAS: u16 = 9;
+/// The most storage nodes of a region.
+pub const STORAGE_MAX: u16 = 7;
 /// Checks that nodes that keep this can replicate their input like that.
 ///
 /// # Errors
@@ -122,7 +124,8 @@ impl ClusterConfig {
         let (servers, storage) = file.servers()?;
         let way = storage.map_or(replication.name(), Storage::name);
         if !engine.can().replication.contains(&way) {
-            return Err(ClusterError::EngineReplication { engine, wanted: way });
+            let key = if storage.is_some() { "storage" } else { "replication" };
+            return Err(ClusterError::EngineReplication { engine, key, wanted: way });
         }
         if engine.can().has_regions && storage.is_none() && file.partitions > 1 {
             return Err(ClusterError::Regions(engine, file.partitions));

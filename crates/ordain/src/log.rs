@@ -10,10 +10,12 @@ use std::sync::Arc;
 
 use anyhow::Context;
 use clap::{Args, Subcommand};
+use ordain_engines::registry::{Engine, Family};
 use ordain_lab::report;
 use ordain_log::{EntryInfo, Item, Kind, Report, SegmentInfo};
 use ordain_model::{Batch, Epoch, Gsn, Registry};
 use ordain_node::aborts::Aborts;
+use ordain_node::identity::Identity;
 use ordain_node::procedures;
 use ordain_replication::{GroupContent, GroupEntry, GroupJournal, GroupRecord};
 use ordain_role::{Directory, NodeId};
@@ -290,8 +292,24 @@ fn look(
     Ok(Inspection { found, report })
 }
 
+/// Refuses the directory of an engine whose log holds other entries than batches.
+fn check_engine(which: &Which) -> anyhow::Result<()> {
+    let Some(identity) = Identity::read(&which.data_dir)? else { return Ok(()) };
+    let decides =
+        identity.engine.parse::<Engine>().is_ok_and(|engine| engine.info().family == Family::Commit);
+    anyhow::ensure!(
+        !decides,
+        "{} holds the log of engine {}, which logs decisions and no batches, and this command reads batches: to have every byte \
+         of it checked start the node; ordain checkpoint verify reads its checkpoints",
+        which.data_dir.display(),
+        identity.engine
+    );
+    Ok(())
+}
+
 fn walk(which: &Which, shows: bool) -> anyhow::Result<bool> {
     let (_lock, directory) = open(which)?;
+    check_engine(which)?;
     let aborts = Aborts::read(&which.data_dir)?;
     let under_way = under_way::read(&which.data_dir)
         .with_context(|| format!("cannot read {} in {}", under_way::FILE, which.data_dir.display()))?;

@@ -432,6 +432,8 @@ pub struct NodeInfo {
     pub members_that_hold: u16,
     /// Numbers of the engine's own, by name.
     pub engine_gauges: Vec<(String, String)>,
+    /// The section `regions`, by field; empty where partitions have no storage nodes.
+    pub regions: Vec<(String, String)>,
 }
 
 impl NodeInfo {

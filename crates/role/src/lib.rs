@@ -17,6 +17,7 @@
 //!   of all of them are answered.
 
 pub mod bugs;
+pub mod by_region;
 pub mod disk;
 pub mod topology;
 pub mod under_way;
@@ -27,6 +28,7 @@ pub use ordain_model::{DigestSpan, Histogram};
 use ordain_model::{Micros, Registry, codec};
 
 pub use bugs::{Bug, Bugs, UnknownBug};
+pub use by_region::{ByRegion, REGIONS_MAX};
 pub use bytes::Bytes;
 pub use disk::{Directory, DiskDone, DiskError, DiskOp, DiskRequest, Fetched, shared};
 pub use topology::{ReplicaId, Topology};

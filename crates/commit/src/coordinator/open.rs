@@ -55,6 +55,8 @@ pub struct Open {
     pub former: Former,
     /// The request of a session that its commit is.
     pub request: Option<(SessionId, RequestNo)>,
+    /// It was shown records of other regions, as they were some time ago: it may write no more.
+    has_seen_others: bool,
 }
 
 /// Work that participants of an open transaction do between two steps.
@@ -68,7 +70,15 @@ pub struct Settling {
 
 impl Open {
     fn new(step: Step, since: Micros) -> Open {
-        Open { of: step.of, step, is_shown: false, since, former: Former::default(), request: None }
+        Open {
+            of: step.of,
+            step,
+            is_shown: false,
+            since,
+            former: Former::default(),
+            request: None,
+            has_seen_others: false,
+        }
     }
 
     /// The step that runs or was run last.
@@ -120,9 +130,11 @@ impl Coordinator {
             // An earlier commit of this request has taken effect, or is about to: this one never does.
             return self.end_open(step.of, desk);
         }
-        // A later step may write what the client makes of it.
-        let foreign = desk.site.refuses(chunk, txn);
-        let foreign = foreign.or_else(|| desk.site.reads_elsewhere(chunk, txn).filter(|_| step.may_write));
+        // A later step may write what the client makes of it, and a step after that one may read elsewhere.
+        let elsewhere = desk.site.reads_elsewhere(chunk, txn);
+        let open = self.opens.by_id.get(&step.of).and_then(|number| self.live.get(number)?.open.as_ref());
+        let seen = open.filter(|open| open.has_seen_others && !step.is_first()).map(|_| Abort::RegionsRead);
+        let foreign = desk.site.refuses(chunk, txn).or_else(|| elsewhere.or(seen).filter(|_| step.may_write));
         if let Some(abort) = foreign {
             self.end_open(step.of, desk);
             return self.answer_lost(asker, abort);
@@ -151,6 +163,7 @@ impl Coordinator {
         live.at = 0;
         if let Some(open) = &mut live.open {
             (open.step, open.request) = (step, request);
+            open.has_seen_others |= elsewhere.is_some();
         }
         self.agenda.set(number, desk.elapsed().plus(ATTEMPT_MAX));
         if let Some(request) = request {
@@ -170,7 +183,9 @@ impl Coordinator {
         chunk: &Arc<Chunk>,
         desk: &mut Desk<'_>,
     ) {
-        let open = Open { request, ..Open::new(step, desk.elapsed()) };
+        let sees_others =
+            chunk.txns().first().and_then(|txn| desk.site.reads_elsewhere(chunk, txn)).is_some();
+        let open = Open { request, has_seen_others: sees_others, ..Open::new(step, desk.elapsed()) };
         let Some(number) = self.add(chunk, 0, asker, Some(open), desk) else { return };
         self.opens.by_id.insert(step.of, number);
         self.begin_attempt(number, desk);

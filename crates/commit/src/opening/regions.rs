@@ -10,11 +10,11 @@ use ordain_replication::{
     CheckpointSettings, Checkpointer, StorageError, StorageLog, StorageLogSettings, StorageMode,
     StorageReader, StorageReaderSettings, StorageReplica, StorageReplicaSettings,
 };
-use ordain_role::{Address, Directory, NodeId};
+use ordain_role::{Address, Directory, NodeId, REGIONS_MAX};
 
 use super::{OpenError, OpenedNode, checkpoint_settings, decoded, ends};
 use crate::entry::{Entries, Entry};
-use crate::family::{CHECKPOINTER, FOLLOWERS, LOG, PROXY, REGIONS_MAX, VIEWS};
+use crate::family::{CHECKPOINTER, FOLLOWERS, LOG, PROXY, VIEWS};
 use crate::message::Message;
 use crate::options::EARLY_APPLY;
 use crate::participant::{Holding, Participant};
@@ -87,6 +87,7 @@ pub fn views(settings: &NodeSettings, registry: &Arc<Registry>) -> Roles<Message
             .viewing(reader);
         let reading = StorageReaderSettings {
             me: reader,
+            region,
             replicas: storage.iter().map(|node| Address { node: *node, role: LOG }).collect(),
             keeper: settings.at(PROXY),
             sinks: vec![view, settings.at(PROXY)],

@@ -179,6 +179,14 @@ const METRICS: &[(&str, &str)] = &[
     ("ordain_participant_refused_total", "commit family: messages refused because they were malformed, or of a node that has nothing to say there."),
     ("ordain_participant_waited_total", "commit family: accesses that had to wait for a lock."),
     ("ordain_process_resident_memory_bytes", "Resident memory of the process."),
+    ("ordain_proxy_applied", "regions: the place in another region's log up to which the view of this node has everything, by region."),
+    ("ordain_proxy_behind", "regions: 1 while the view of another region needs a checkpoint of it."),
+    ("ordain_proxy_damaged_total", "regions: checkpoints of another region that were damaged, and asked for elsewhere."),
+    ("ordain_proxy_delay_seconds", "regions: the time that the last entry took from another region's server to this one, by the clocks of both."),
+    ("ordain_proxy_entries_total", "regions: entries of another region's log that its view was given."),
+    ("ordain_proxy_entry_seconds", "regions: the time of the last entry that the view of another region has, as Unix time; 0 before the first."),
+    ("ordain_proxy_restored_total", "regions: checkpoints of another region that its view has begun again from."),
+    ("ordain_proxy_strangers_total", "regions: messages to the proxy that their sender cannot rightly send."),
     ("ordain_relay_interactive", "commit family: interactive transactions of this node's clients that are open."),
     ("ordain_relay_open", "commit family: transactions of this node's clients that are not answered."),
     ("ordain_role_cpu_seconds_total", "Processor time of a role, where it is metered."),
@@ -296,6 +304,17 @@ const METRICS: &[(&str, &str)] = &[
     ("ordain_store_older_records", "Older contents kept for reads on snapshots and checkpoints."),
     ("ordain_store_records", "Records, expired ones that are not removed yet included."),
     ("ordain_takes_transactions", "1 once the role that takes this node's transactions has started."),
+    ("ordain_view_extended_total", "regions: reads of a view that went on at a later moment, since what was read before had not changed."),
+    ("ordain_view_granted_total", "regions: reads of a view that were let in."),
+    ("ordain_view_installed_total", "regions: records that a view has installed."),
+    ("ordain_view_log_entries_total", "regions: entries read of another region's log."),
+    ("ordain_view_log_epoch", "regions: the place of the last entry that was read of another region's log."),
+    ("ordain_view_log_questions_total", "regions: how often a storage node of another region was asked for what is new."),
+    ("ordain_view_log_turns_total", "regions: how often the next storage node of another region was asked, as one had no answer."),
+    ("ordain_view_memory_bytes", "regions: memory of the records of a view, by region."),
+    ("ordain_view_reading", "regions: attempts that read a view."),
+    ("ordain_view_records", "regions: records of a view, by region."),
+    ("ordain_view_refused_total", "regions: reads of a view that were refused, as what was read before had changed."),
     ("ordain_waits_attempts", "regions-2pl: attempts that wait at a shard of this node, or for which others wait."),
     ("ordain_waits_refused_total", "regions-2pl: waits that were refused: they closed a cycle, or led from one transaction of several regions to another."),
     ("ordain_waits_spared_total", "regions-2pl: refusals that came when the wait was over, and had no effect."),
@@ -315,8 +334,13 @@ mod tests {
     /// Metrics whose names do not tell that they are distributions.
     const SIZES: [&str; 2] = ["ordain_batch_bytes", "ordain_batch_transactions"];
     /// Metrics in seconds that are levels.
-    const LEVELS: [&str; 3] =
-        ["ordain_checkpoint_seconds", "ordain_link_round_trip_seconds", "ordain_loop_longest_turn_seconds"];
+    const LEVELS: [&str; 5] = [
+        "ordain_checkpoint_seconds",
+        "ordain_link_round_trip_seconds",
+        "ordain_loop_longest_turn_seconds",
+        "ordain_proxy_delay_seconds",
+        "ordain_proxy_entry_seconds",
+    ];
 
     /// The kind of a metric by the rules of its name.
     fn kind(name: &str) -> &'static str {

@@ -134,7 +134,7 @@ impl Samples {
         self.numbers.entry(name).or_default().push(Sample { labels, value });
     }
 
-    fn put_of(&mut self, name: &'static str, role: &str, on_loop: &str, value: f64) {
+    pub(super) fn put_of(&mut self, name: &'static str, role: &str, on_loop: &str, value: f64) {
         let (name, label) = split_label(name);
         let mut labels = vec![("role", role.to_owned()), ("loop", on_loop.to_owned())];
         labels.extend(label.map(|(label, value)| (label, value.to_owned())));

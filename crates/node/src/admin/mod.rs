@@ -8,6 +8,7 @@ mod access;
 mod catalogue;
 mod listener;
 mod metrics;
+mod regions;
 mod series;
 mod status;
 
@@ -118,6 +119,11 @@ const ENGINE_GAUGES: [&str; 8] = [
 /// How often what INFO shows is refreshed.
 const REFRESH: Duration = Duration::from_millis(500);
 
+/// Milliseconds since the Unix epoch.
+fn now_ms() -> u64 {
+    SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default().as_millis() as u64
+}
+
 fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     // A panic of a holder leaves it usable: all is overwritten or added to whole.
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
@@ -225,7 +231,7 @@ impl Observed {
             info.commands_per_second = per_second as u64;
             info.input_bytes_total = sum("ordain_front_input_bytes_total") as u64;
             info.output_bytes_total = sum("ordain_front_output_bytes_total") as u64;
-            info.memory_bytes = sum("ordain_store_memory_bytes") as u64;
+            info.memory_bytes = (sum("ordain_store_memory_bytes") + sum("ordain_view_memory_bytes")) as u64;
             info.memory_resident_bytes = resident;
             info.memory_peak_bytes = info.memory_peak_bytes.max(resident);
             info.epoch = status::epochs(&samples).0;
@@ -238,6 +244,7 @@ impl Observed {
                 .filter(|name| samples.has(name))
                 .map(|name| ((*name).to_owned(), format!("{}", sum(name))))
                 .collect();
+            info.regions = regions::info(&self.about, &samples, now_ms());
         });
     }
 

@@ -320,6 +320,7 @@ pub(super) fn status(observed: &Observed, samples: &Samples) -> Value {
         "map_version": samples.max("ordain_shard_map_version") as u64,
         "slots": samples.sum("ordain_shard_slots") as u64,
         "members": place.map(members).unwrap_or_default(),
+        "regions": super::regions::status(about, samples, super::now_ms()),
         "peers": links.iter().map(peer).collect::<Vec<_>>(),
         "digest": digests.last().map(|span| span.digest.to_string()),
         "digest_epoch": digests.last().map(|span: &DigestSpan| span.last.0),

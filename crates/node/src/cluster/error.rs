@@ -6,9 +6,10 @@ use ordain_engines::registry::{self, Engine, EngineError};
 use ordain_model::OptionError;
 use ordain_model::layout::LayoutError;
 use ordain_model::options::any_of;
+use ordain_role::REGIONS_MAX;
 
-use super::MAX_REPLICAS;
 use super::file::{NAME_MAX, SECRET_MIN};
+use super::{MAX_REPLICAS, STORAGE_MAX};
 use crate::given::UnknownKey;
 use crate::secrets::SecretError;
 
@@ -34,13 +35,15 @@ pub enum ClusterError {
     Engine(#[from] EngineError),
     /// The engine's log cannot be replicated in that way.
     #[error(
-        "replication = \"{wanted}\": the log of engine {engine} is replicated by {}: choose that, or one of the engines {}",
+        "{key} = \"{wanted}\": the log of engine {engine} is replicated by {}: choose that, or one of the engines {}",
         any_of(engine.can().replication),
         engines_that_replicate_by(wanted).join(", ")
     )]
     EngineReplication {
         /// The engine.
         engine: Engine,
+        /// The key that asked for it.
+        key: &'static str,
         /// The way that was asked for.
         wanted: &'static str,
     },
@@ -67,6 +70,20 @@ pub enum ClusterError {
         /// The replicas.
         replicas: u16,
     },
+    /// More storage nodes than a region can have.
+    #[error(
+        "a region would have {0} storage nodes, and has at most {STORAGE_MAX}: name fewer replicas, which count servers and storage \
+         nodes"
+    )]
+    StorageNodes(u16),
+    /// More regions than there can be.
+    #[error("partitions = {0}: there are at most {REGIONS_MAX} regions with storage nodes: name fewer")]
+    RegionsMax(u16),
+    /// The storage nodes replicate, and a way beside that is named.
+    #[error(
+        "replication = \"{0}\" with servers or storage: the storage nodes of a region are its replication: leave replication out"
+    )]
+    StorageReplication(&'static str),
     /// The engine's partitions are regions, and these have no storage.
     #[error(
         "engine {0} with {1} partitions: its partitions are regions, each with storage nodes of its own: set storage = \"quorum\" or \

@@ -10,10 +10,10 @@ use ordain_archive::Location;
 use ordain_family::{Keep, Replication, Storage};
 use ordain_model::Layout;
 use ordain_model::layout::{LayoutError, MAX_SHARDS};
-use ordain_role::NodeId;
+use ordain_role::{NodeId, REGIONS_MAX};
 use serde::{Deserialize, Serialize};
 
-use super::{ClusterError, MAX_REPLICAS, Member};
+use super::{ClusterError, MAX_REPLICAS, Member, STORAGE_MAX};
 use crate::given::Given;
 use crate::secrets;
 use crate::size::Size;
@@ -258,7 +258,14 @@ impl ClusterFile {
                 servers if servers == 0 || servers >= self.replicas => {
                     Err(ClusterError::Servers { servers, replicas: self.replicas })
                 }
-                servers => Ok((servers, Some(storage.unwrap_or_default()))),
+                servers if self.replicas - servers > STORAGE_MAX => {
+                    Err(ClusterError::StorageNodes(self.replicas - servers))
+                }
+                _ if self.partitions > REGIONS_MAX => Err(ClusterError::RegionsMax(self.partitions)),
+                servers => match self.replication {
+                    Some(replication) => Err(ClusterError::StorageReplication(replication.name())),
+                    None => Ok((servers, Some(storage.unwrap_or_default()))),
+                },
             },
         }
     }

@@ -79,6 +79,25 @@ fn sizes_have_limits() {
     refused(&file(2, 1, "starts = [1, 5]"), &["partition 0", "slot 1"]);
 }
 
+#[test]
+fn regions_have_bounds_and_no_other_replication() {
+    let of = |partitions, replicas, more: &str| {
+        file(partitions, replicas, &format!("engine = \"regions-silo\"\n{more}"))
+    };
+    let config = check(&of(2, 4, "servers = 2\nstorage = \"full\"")).unwrap();
+    assert_eq!((config.servers, config.replicas, config.storage), (2, 4, Some(Storage::Full)));
+    assert_eq!(check(&of(2, 4, "servers = 1")).unwrap().storage, Some(Storage::Quorum));
+    refused(&of(2, 4, ""), &["2 partitions", "storage = \"quorum\""]);
+    refused(&of(2, 2, "servers = 2"), &["servers = 2", "2 replicas", "at least one storage node"]);
+    refused(&of(2, 9, "servers = 1"), &["8 storage nodes", "at most 7"]);
+    refused(&of(17, 2, "servers = 1"), &["partitions = 17", "at most 16 regions"]);
+    refused(
+        &of(2, 4, "servers = 1\nreplication = \"sync\""),
+        &["replication = \"sync\"", "leave replication out"],
+    );
+    refused(&file(2, 4, "servers = 1"), &["storage = \"quorum\"", "engine calvin", "regions-2pl"]);
+}
+
 /// Regions of these names and prefixes.
 fn regions(all: &[(&str, &str)]) -> String {
     all.iter()

@@ -36,6 +36,7 @@ mod pipelines;
 mod poison;
 mod recovery;
 mod refusals;
+mod region_nodes;
 mod regions;
 mod restore;
 mod retries;

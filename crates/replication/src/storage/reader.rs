@@ -8,8 +8,8 @@ use std::fmt;
 use std::marker::PhantomData;
 use std::sync::Arc;
 
-use ordain_model::{Epoch, Micros};
-use ordain_role::{Address, Event, NodeId, Now, Outbox, PeerState, Role, TimerId};
+use ordain_model::{Epoch, Micros, PartitionId};
+use ordain_role::{Address, ByRegion, Event, NodeId, Now, Outbox, PeerState, Role, TimerId, by_region};
 
 use super::message::{After, Content, Storage, Written};
 use crate::entry::{EntryType, epoch_of};
@@ -20,11 +20,19 @@ const TICK_EVERY: Micros = Micros::from_millis(100);
 /// Without an answer for so long the next storage node is asked: this one may have nothing new, or be behind, or gone.
 const PATIENCE: Micros = Micros::from_millis(2_000);
 
+// The metrics of the readers of a node, of which there is one for each other region.
+const EPOCH: ByRegion = by_region!("ordain_view_log_epoch");
+const ENTRIES: ByRegion = by_region!("ordain_view_log_entries_total");
+const QUESTIONS: ByRegion = by_region!("ordain_view_log_questions_total");
+const TURNS: ByRegion = by_region!("ordain_view_log_turns_total");
+
 /// The settings of a reader.
 #[derive(Clone, Debug)]
 pub struct StorageReaderSettings {
     /// The address of this role.
     pub me: Address,
+    /// The region whose log it reads.
+    pub region: PartitionId,
     /// The logs of the region's storage nodes.
     pub replicas: Vec<Address>,
     /// The role that is told how far the log is out of reach ([`Log::Behind`]), and says where to begin again ([`Log::BeginAgain`]).
@@ -205,10 +213,13 @@ impl<T: EntryType, M: Carrier<T::Entry>> Role for StorageReader<T, M> {
     }
 
     fn gauges(&self, report: &mut dyn FnMut(&'static str, f64)) {
-        report("ordain_view_log_epoch", self.sealed.0 as f64);
-        report("ordain_view_log_entries_total", self.counts.entries as f64);
-        report("ordain_view_log_questions_total", self.counts.questions as f64);
-        report("ordain_view_log_turns_total", self.counts.turns as f64);
+        let mut of = |series: &ByRegion, value| {
+            series.get(usize::from(self.settings.region.0)).into_iter().for_each(|name| report(name, value));
+        };
+        of(&EPOCH, self.sealed.0 as f64);
+        of(&ENTRIES, self.counts.entries as f64);
+        of(&QUESTIONS, self.counts.questions as f64);
+        of(&TURNS, self.counts.turns as f64);
     }
 }
 

@@ -135,6 +135,10 @@ pub(super) fn info(sections: &Sections, lengths: Option<&[u8]>, cx: &Context<'_>
         let _ = write!(text, "\r\n# Ordain\r\n");
         fields("ordain", cx, &mut |field, value| _ = write!(text, "{field}:{value}\r\n"));
     }
+    if sections.has("regions") && !cx.shared.node.regions.is_empty() {
+        let _ = write!(text, "\r\n# Regions\r\n");
+        fields("regions", cx, &mut |field, value| _ = write!(text, "{field}:{value}\r\n"));
+    }
     Writer(out).verbatim(*b"txt", text.as_bytes());
 }
 
@@ -184,6 +188,7 @@ fn fields(section: &str, cx: &Context<'_>, put: &mut Put<'_>) {
             put("epoch", &node.epoch);
             node.engine_gauges.iter().for_each(|(name, value)| put(name, value));
         }
+        "regions" => node.regions.iter().for_each(|(name, value)| put(name, value)),
         _ => {}
     }
 }

@@ -330,6 +330,9 @@ impl Session {
         let mut refusal = Vec::new();
         let answer = finished.answer(&mut refusal);
         let is_committed = finished.status == OutcomeStatus::Committed;
+        // The engine counts no keys of all partitions: the rest can be told all the same.
+        let cannot_count =
+            matches!(finished.status, OutcomeStatus::Aborted(reason) if !reason.is_retryable());
         match what {
             Awaiting::Watch(keys) if is_committed => self.watch_read(&keys, answer, &mut reply),
             Awaiting::Exec(multi) if is_committed => self.exec_done(&multi, answer, cx, &mut reply),
@@ -338,8 +341,12 @@ impl Session {
                     reply.extend_from_slice(answer);
                 }
             }
-            Awaiting::Info(sections) if is_committed => info::info(&sections, Some(answer), cx, &mut reply),
-            Awaiting::MemoryStats if is_committed => info::memory_stats(Some(answer), cx, &mut reply),
+            Awaiting::Info(sections) if is_committed || cannot_count => {
+                info::info(&sections, is_committed.then_some(answer), cx, &mut reply);
+            }
+            Awaiting::MemoryStats if is_committed || cannot_count => {
+                info::memory_stats(is_committed.then_some(answer), cx, &mut reply);
+            }
             Awaiting::ClientList => match Datum::first(answer) {
                 Datum::Bulk(lines) => Writer(&mut reply).verbatim(*b"txt", lines),
                 _ => reply.extend_from_slice(answer),

@@ -5,6 +5,7 @@ mod access;
 mod behaviour;
 mod families;
 mod fuzz;
+mod info;
 mod memory;
 mod natives;
 mod slow;

@@ -1,0 +1,428 @@
+//! Regions as processes: database servers, standbys and storage nodes, what each of them does for clients, and what is kept while they
+//! are killed, frozen and emptied (regions.md, sections 2, 4.2, 4.3 and 4.10).
+
+use std::fs;
+use std::path::Path;
+use std::time::Duration;
+
+use ordain_checker::Level;
+use rustix::process::Signal;
+use serde_json::Value;
+
+use crate::cluster::status;
+use crate::faults::grid::Grid;
+use crate::faults::load::{Promise, promised_under_load};
+use crate::support::{Client, DEADLINE, Expect, Reply, Server, command, http, ordain, run, serve_dir, until};
+
+/// A time in which a server would answer if it answered at all.
+const SOON: Duration = Duration::from_millis(300);
+
+/// The file of regions with so many servers and storage nodes each; the number of replicas beside it.
+fn settings(engine: &str, (servers, storage): (usize, usize), more: &str) -> (usize, String) {
+    (servers + storage, format!("engine = \"{engine}\"\nservers = {servers}\n{more}\n"))
+}
+
+/// Two regions whose server has one storage node, and which show each other what they have.
+fn two_regions(engine: &str) -> Grid {
+    let (replicas, settings) =
+        settings(engine, (1, 1), "storage = \"quorum\"\n[option]\nro-mode = \"stale\"");
+    Grid::start(2, replicas, &settings)
+}
+
+/// Sends commands, words between spaces, and reads their replies.
+fn all(client: &mut Client, lines: &[String]) -> Vec<Reply> {
+    let bytes: Vec<u8> =
+        lines.iter().flat_map(|line| command(&line.split_whitespace().collect::<Vec<_>>())).collect();
+    client.send(&bytes).unwrap();
+    lines.iter().map(|_| client.receive().unwrap()).collect()
+}
+
+/// Holds a reply to a refusal of what concerns another region.
+#[track_caller]
+fn refused(reply: &Reply, word: &str) {
+    let error = reply.error();
+    assert!(error.starts_with("ERR transaction aborted: ") && error.contains(word), "{error}");
+}
+
+const WRITES: &str = "it writes keys of another region";
+const READS: &str = "it reads keys of another region";
+const ALL: &str = "it concerns the keys of all regions";
+
+fn runs_what_is_local_alone(engine: &str) {
+    let grid = two_regions(engine);
+    let key = |region: usize, name: &str| grid.key_in(region, name);
+    let (own, more) = (key(0, "own"), key(0, "more"));
+    let (far, farther) = (key(1, "far"), key(1, "farther"));
+    let (mut here, mut there) = (grid.client(0), grid.client(1));
+
+    // What is of one region runs in it, in every form.
+    assert_eq!(here.run(&format!("MSET {own} 1 {more} 1")), Reply::ok());
+    assert_eq!(there.run(&format!("MSET {far} 1 {farther} 1")), Reply::ok());
+    let multi = ["MULTI".into(), format!("INCR {own}"), format!("INCR {more}"), "EXEC".into()];
+    assert_eq!(all(&mut here, &multi)[3].items(), [Reply::Int(2), Reply::Int(2)]);
+    let script = "redis.call('INCR', KEYS[1]) return redis.call('GET', KEYS[2])";
+    assert_eq!(here.call(&["EVAL", script, "2", &own, &more]).text(), "2");
+    let txn = ["TXN.BEGIN".into(), format!("GET {own}"), format!("SET {more} 5"), "TXN.COMMIT".into()];
+    assert_eq!(all(&mut here, &txn)[1].text(), "3");
+    let watched = |client: &mut Client, key: &str| {
+        assert_eq!(client.run(&format!("WATCH {key}")), Reply::ok());
+        assert_eq!(client.run("MULTI"), Reply::ok());
+        client.run(&format!("INCR {key}"));
+        client.run("EXEC")
+    };
+    assert_eq!(watched(&mut here, &own).items(), [Reply::Int(4)]);
+    assert_eq!(here.run(&format!("WATCH {own}")), Reply::ok());
+    assert_eq!(grid.client(0).run(&format!("INCR {own}")), Reply::Int(5));
+    assert_eq!(all(&mut here, &["MULTI".into(), format!("INCR {own}"), "EXEC".into()])[2], Reply::Nil);
+
+    // What touches another region is refused and has no effect.
+    refused(&here.run(&format!("SET {far} 9")), WRITES);
+    refused(&here.run(&format!("MSET {own} 9 {far} 9")), WRITES);
+    let multi = ["MULTI".into(), format!("INCR {own}"), format!("GET {far}"), "EXEC".into()];
+    refused(&all(&mut here, &multi)[3], READS);
+    refused(&here.call(&["EVAL", script, "2", &own, &far]), "another region");
+    refused(&here.run(&format!("WATCH {far}")), READS);
+    for whole in ["DBSIZE", "FLUSHALL", "KEYS *"] {
+        refused(&here.run(whole), ALL);
+    }
+    // What was shown of another region is of the past: nothing is written after it, and it is not read after a write.
+    let txn = ["TXN.BEGIN".into(), format!("GET {far}"), format!("SET {own} 9"), "TXN.COMMIT".into()];
+    refused(&all(&mut here, &txn)[2], READS);
+    let txn = ["TXN.BEGIN".into(), format!("SET {own} 9"), format!("GET {far}"), "TXN.COMMIT".into()];
+    refused(&all(&mut here, &txn)[2], READS);
+    assert_eq!(
+        here.run(&format!("MGET {own} {more}")).items(),
+        [Reply::Bulk("5".into()), Reply::Bulk("5".into())]
+    );
+    assert_eq!(
+        there.run(&format!("MGET {far} {farther}")).items(),
+        [Reply::Bulk("1".into()), Reply::Bulk("1".into())]
+    );
+
+    // What only reads is shown what the other region has made durable, whole transactions of it.
+    until("a view has what was written", || here.run(&format!("GET {far}")).bytes() == b"1");
+    let mut seen = 1;
+    for n in 2..=40 {
+        assert_eq!(there.run(&format!("MSET {far} {n} {farther} {n}")), Reply::ok());
+        let both = here.run(&format!("MGET {far} {farther} {own}"));
+        let [one, other, own] = both.items() else { panic!("{both:?}") };
+        assert_eq!((one, own.text()), (other, "5"), "a half of a transaction");
+        let number = one.text().parse::<u64>().unwrap();
+        assert!((seen..=n).contains(&number), "{seen} was shown, and {number} after it");
+        seen = number;
+    }
+    until("a view has all", || here.run(&format!("GET {farther}")).text() == "40");
+    assert_eq!(here.run("TXN.BEGIN READONLY"), Reply::ok());
+    assert_eq!(here.run(&format!("GET {far}")).text(), "40");
+    assert_eq!(here.run(&format!("GET {own}")).text(), "5");
+    assert_eq!(here.run("TXN.COMMIT"), Reply::ok());
+
+    says_how_far_views_are(&grid, &mut here);
+    grid.stop();
+}
+
+/// INFO, `/status` and `/metrics` of a server tell of its own region and of what it shows of the other; the view is nothing of its own.
+fn says_how_far_views_are(grid: &Grid, here: &mut Client) {
+    let place = grid.status(1)["applied_epoch"].as_u64().unwrap();
+    until("INFO has the newest place", || {
+        here.run("INFO regions").text().contains(&format!("applied={place},"))
+    });
+    let info = here.run("INFO").text().to_owned();
+    for words in [
+        "# Server\r\n",
+        "\r\n# Regions\r\nregion:0\r\n",
+        "region_role:leader\r\n",
+        "\r\nview1:name=1,applied=",
+    ] {
+        assert!(info.contains(words), "'{words}' is not in:\n{info}");
+    }
+    let found = grid.status(0);
+    let view = &found["regions"]["views"][0];
+    assert_eq!(
+        (&found["regions"]["region"], &view["region"], &view["applied"]),
+        (&0.into(), &1.into(), &place.into())
+    );
+    assert!(view["age_ms"].as_u64().unwrap() < DEADLINE.as_millis() as u64, "{view}");
+    assert_eq!(
+        (&found["records"], &view["behind"]),
+        (&2.into(), &false.into()),
+        "a view holds nothing of the node's own"
+    );
+    assert_eq!(grid.status(2)["regions"]["views"], Value::Array(Vec::new()), "a storage node has no view");
+    let metrics = http(found_admin(grid, 0), "/metrics").2;
+    let applied = format!("ordain_proxy_applied{{role=\"proxy\",loop=\"ordain-0\",region=\"1\"}} {place}.0");
+    assert!(metrics.lines().any(|line| line == applied), "{metrics}");
+    let mut series: Vec<&str> = metrics.lines().filter_map(|line| Some(line.rsplit_once(' ')?.0)).collect();
+    series.retain(|line| !line.starts_with('#'));
+    let count = series.len();
+    series.sort_unstable();
+    series.dedup();
+    assert_eq!(series.len(), count, "a series stands there twice");
+    assert!(!metrics.contains("No description."), "{metrics}");
+}
+
+/// The admin server of a node.
+fn found_admin(grid: &Grid, node: usize) -> std::net::SocketAddr {
+    let status = grid.status(0);
+    status["members"][node]["admin"].as_str().unwrap().parse().unwrap()
+}
+
+#[test]
+fn silo_runs_what_is_local_and_shows_the_rest() {
+    runs_what_is_local_alone("regions-silo");
+}
+
+#[test]
+fn locks_run_what_is_local_and_show_the_rest() {
+    runs_what_is_local_alone("regions-2pl");
+}
+
+/// Without ro-mode nothing of another region is read.
+#[test]
+fn reads_of_another_region_are_refused_by_default() {
+    let (replicas, settings) = settings("regions-silo", (1, 1), "");
+    let grid = Grid::start(2, replicas, &settings);
+    let far = grid.key_in(1, "far");
+    refused(&grid.client(0).run(&format!("GET {far}")), READS);
+    assert_eq!(grid.client(1).run(&format!("GET {far}")), Reply::Nil);
+    grid.stop();
+}
+
+/// Servers and storage nodes of one region are killed, frozen and emptied under load; what clients saw is strictly serializable.
+fn keeps_its_promise(engine: &str, storage: &str) {
+    let more = format!("storage = \"{storage}\"\ncheckpoint-log-bytes = 20000");
+    let (replicas, settings) = settings(engine, (2, 3), &more);
+    let mut grid = Grid::start(1, replicas, &settings);
+    let promise = Promise { level: Level::StrictSerializable, cascades: false, loses: false };
+    let doors = grid.doors()[..2].to_vec();
+    promised_under_load(promise, &doors, 61, |load| {
+        // The server that executes, with its directory and without.
+        for is_emptied in [false, true] {
+            load.trouble(&mut grid, 30, |grid, load| {
+                let leader = grid.leader(0);
+                grid.kill(leader);
+                if is_emptied {
+                    fs::remove_dir_all(grid.directory(leader)).unwrap();
+                }
+                load.advance(30);
+                grid.restart(leader);
+            });
+        }
+        // The one that stands still comes back when another leads.
+        load.trouble(&mut grid, 30, |grid, load| {
+            let frozen = grid.leader(0);
+            grid.signal(frozen, Signal::STOP);
+            load.advance(30);
+            grid.signal(frozen, Signal::CONT);
+            load.advance(30);
+        });
+        load.trouble(&mut grid, 30, |grid, load| {
+            grid.kill(3);
+            load.advance(30);
+            grid.restart(3);
+        });
+        // All of them.
+        load.trouble(&mut grid, 30, |grid, _| {
+            (0..grid.len()).for_each(|id| grid.kill(id));
+            (0..grid.len()).for_each(|id| grid.launch(id));
+            (0..grid.len()).for_each(|id| grid.await_line(id));
+        });
+        load.calm(&grid, 30);
+    });
+    grid.await_ready();
+    grid.stop();
+}
+
+#[test]
+fn a_region_of_silo_keeps_its_promise_while_nodes_die() {
+    keeps_its_promise("regions-silo", "quorum");
+}
+
+#[test]
+fn a_region_of_locks_keeps_its_promise_while_nodes_die() {
+    keeps_its_promise("regions-2pl", "full");
+}
+
+/// Scenario 13, and schedule 10 of commit.md: the storage nodes know another leader when the frozen one wakes up.
+#[test]
+fn a_frozen_server_answers_nothing_as_leader_when_it_wakes_up() {
+    let (replicas, settings) = settings("regions-silo", (2, 3), "");
+    let grid = Grid::start(1, replicas, &settings);
+    let first = grid.leader(0);
+    let second = 1 - first;
+    let (mut old, mut new) = (grid.client(first), grid.client(second));
+    assert_eq!(old.insist("SET k old"), Reply::ok());
+    assert_eq!(old.insist("GET k").text(), "old");
+    grid.signal(first, Signal::STOP);
+    // These wait in the socket until it wakes up.
+    old.send(
+        &[command(&["GET", "k"]), command(&["APPEND", "k", "+zombie"]), command(&["GET", "k"])].concat(),
+    )
+    .unwrap();
+    assert_eq!(new.insist("SET k new"), Reply::ok());
+    assert_eq!(grid.status(second)["role"], "leader");
+    grid.signal(first, Signal::CONT);
+    let mut has_appended = false;
+    for what in ["read", "append", "read"] {
+        match old.receive() {
+            // A server that lost its ballot may end the connections that it had.
+            Err(_) | Ok(Reply::Error(_)) => {}
+            Ok(Reply::Int(length)) => {
+                assert_eq!(length, "new+zombie".len() as i64, "{what}");
+                has_appended = true;
+            }
+            Ok(reply) => assert!(reply.text().starts_with("new"), "{what}: {reply:?}"),
+        }
+    }
+    let last = new.insist("GET k").text().to_owned();
+    assert!(last == "new+zombie" || !has_appended && last == "new", "{last}");
+    until("the first stands by", || {
+        let found = grid.status(first);
+        found["role"] == "standby" && found["leader"] == second
+    });
+    grid.stop();
+}
+
+/// Waits for a metric of a node.
+#[track_caller]
+fn await_metric(grid: &Grid, node: usize, name: &str, value: u32) {
+    let admin = found_admin(grid, node);
+    until(name, || {
+        let metrics = http(admin, "/metrics").2;
+        let found = metrics.lines().find(|line| line.starts_with(&format!("{name}{{")));
+        found.is_some_and(|line| line.ends_with(&format!(" {value}.0")))
+    });
+}
+
+/// Two of three storage nodes are needed for an answer, in both ways of keeping the log.
+fn acknowledges_with_two_of_three(storage: &str) {
+    let (replicas, settings) = settings("regions-silo", (1, 3), &format!("storage = \"{storage}\""));
+    let mut grid = Grid::start(1, replicas, &settings);
+    let mut client = grid.client(0);
+    assert_eq!(client.insist("SET a 1"), Reply::ok());
+    await_metric(&grid, 0, "ordain_storage_configuration", 3);
+    grid.kill(1);
+    // With `full` when the silent one is left out.
+    assert_eq!(client.insist("SET b 1"), Reply::ok());
+    assert_eq!(grid.obstacle(0), "ready\n");
+    if storage == "full" {
+        await_metric(&grid, 0, "ordain_storage_configuration", 2);
+    }
+    grid.kill(2);
+    until("the server says that too few are there", || {
+        grid.obstacle(0).contains("region 0 acknowledges no write")
+    });
+    let said = grid.obstacle(0);
+    assert!(
+        said.contains("1 of its 3 storage nodes are reached and 2 are needed")
+            && said.contains("start nodes 1, 2"),
+        "{said}"
+    );
+    client.send(&command(&["SET", "c", "1"])).unwrap();
+    client.socket().set_read_timeout(Some(SOON)).unwrap();
+    assert!(client.receive().is_err(), "an answer without a majority of the storage nodes");
+    client.socket().set_read_timeout(Some(DEADLINE)).unwrap();
+    grid.restart(1);
+    let reply = client.receive().unwrap();
+    assert!(
+        reply == Reply::ok()
+            || matches!(&reply, Reply::Error(text) if text.starts_with(b"UNKNOWN") || text.starts_with(b"BUSY")),
+        "{reply:?}"
+    );
+    assert_eq!(client.insist("SET d 1"), Reply::ok());
+    grid.restart(2);
+    await_metric(&grid, 0, "ordain_storage_configuration", 3);
+    assert_eq!(client.insist("MGET a b d").items(), [(); 3].map(|()| Reply::Bulk("1".into())));
+    grid.await_ready();
+    for (node, role) in [(0, "leader"), (1, "storage"), (2, "storage"), (3, "storage")] {
+        assert_eq!(grid.status(node)["role"], role, "node {node}");
+    }
+    let directories = [0, 1].map(|node| grid.directory(node));
+    let seen = run(ordain(["cluster", "status", "--config", grid.config().to_str().unwrap()]));
+    assert_eq!(seen.code, Some(0), "{seen:?}");
+    grid.stop();
+    for directory in directories {
+        let verified = run(ordain(["log", "verify", "--data-dir", directory.to_str().unwrap()]));
+        verified.fails_with(&["engine regions-silo", "decisions", "start the node"]);
+        let verified = run(ordain(["checkpoint", "verify", "--data-dir", directory.to_str().unwrap()]));
+        assert_eq!(verified.code, Some(0), "{verified:?}");
+    }
+}
+
+#[test]
+fn a_majority_of_the_storage_nodes_acknowledges() {
+    acknowledges_with_two_of_three("quorum");
+}
+
+#[test]
+fn a_silent_storage_node_is_left_out_where_all_have_to_acknowledge() {
+    acknowledges_with_two_of_three("full");
+}
+
+/// The refusal of `ordain cluster up` with these flags; nothing is left behind.
+#[track_caller]
+fn cannot_be(flags: &str, words: &[&str]) {
+    let dir = tempfile::tempdir().unwrap();
+    let data = dir.path().join("data");
+    let head = ["cluster", "up", "--base-port", "0", "--data-dir", data.to_str().unwrap()];
+    run(ordain(head.into_iter().chain(flags.split_whitespace()))).refused_with(words);
+    assert!(!data.exists());
+}
+
+#[test]
+fn regions_that_cannot_be_are_refused() {
+    cannot_be("--engine regions-silo --partitions 2", &["storage", "--regions N"]);
+    cannot_be("--engine regions-2pl --regions 2 --servers 0", &["servers = 0", "at least one server"]);
+    cannot_be(
+        "--engine regions-2pl --regions 2 --replicas 0",
+        &["servers = 1 with 1 replicas", "at least one storage node"],
+    );
+    cannot_be("--engine regions-silo --regions 2 --replicas 8", &["8 storage nodes", "at most 7"]);
+    cannot_be("--engine regions-silo --regions 17 --replicas 1", &["partitions = 17", "at most 16 regions"]);
+    cannot_be(
+        "--engine regions-silo --regions 2 --replication async",
+        &["replication = \"async\"", "leave replication out"],
+    );
+    cannot_be("--engine calvin --regions 2", &["storage = \"quorum\"", "engine calvin", "regions-silo"]);
+    cannot_be(
+        "--engine no-wait --regions 2 --storage full",
+        &["storage = \"full\"", "engine no-wait", "regions-2pl"],
+    );
+}
+
+/// One region needs no storage nodes: a node on its own keeps its log itself.
+#[test]
+fn a_region_can_be_a_node_on_its_own() {
+    let dir = tempfile::tempdir().unwrap();
+    let server = Server::start(serve_dir(dir.path(), ["--engine", "regions-silo"]));
+    assert_eq!(server.client().run("MSET a 1 b 2"), Reply::ok());
+    assert_eq!(server.client().run("DBSIZE"), Reply::Int(2));
+    server.kill();
+    let server = Server::start(serve_dir(dir.path(), ["--engine", "regions-silo"]));
+    assert_eq!(server.client().run("MGET a b").items(), [Reply::Bulk("1".into()), Reply::Bulk("2".into())]);
+    assert!(!server.client().run("INFO").text().contains("# Regions"));
+    server.stop();
+}
+
+/// `ordain cluster up` and `status` name servers and storage nodes for what they are.
+#[test]
+fn a_cluster_of_regions_comes_up_by_one_command() {
+    let dir = tempfile::tempdir().unwrap();
+    let data: &Path = &dir.path().join("data");
+    let flags =
+        ["--engine", "regions-silo", "--regions", "1", "--servers", "2", "--replicas", "1", "--threads", "1"];
+    let cluster = crate::cluster::Cluster::start(data, &flags);
+    assert_eq!(cluster.client(0).insist("SET k v"), Reply::ok());
+    assert_eq!(cluster.client(1).insist("GET k").text(), "v", "a standby hands on what it is asked");
+    let mut found = Value::Null;
+    until("all is well", || {
+        found = status(data).1;
+        found["ok"] == true && found["digests"] == "equal"
+    });
+    let mut roles: Vec<&str> =
+        found["nodes"].as_array().unwrap().iter().map(|node| node["role"].as_str().unwrap()).collect();
+    // On a machine that is busy the second server may lead.
+    roles.sort_unstable();
+    assert_eq!(roles, ["leader", "standby", "storage"]);
+    cluster.stop();
+}
