@@ -87,8 +87,6 @@ const QSTORE: &[Need] = &[Engine("qstore"), Nodes(4)];
 const PSI: &[Need] = &[Engine("fwkv"), Engine("walter"), Engine("occ-2pc"), Nodes(20)];
 const FRESH: &[Need] = &[Engine("fwkv"), Engine("walter"), Nodes(20)];
 const REGIONS: &[Need] = &[Engine("regions-2pl"), Engine("regions-silo"), Engine("regions-mvocc")];
-const REGIONS_APART: &[Need] =
-    &[Engine("regions-2pl"), Engine("regions-silo"), Engine("regions-mvocc"), Nodes(2)];
 const STORAGE: &[Need] = &[Engine("regions-silo"), Replicas(3)];
 const REGIONS_SPANNED: &[Need] =
     &[Engine("regions-2pl"), Engine("regions-silo"), Engine("regions-mvocc"), Nodes(2), SPANNING];
@@ -227,10 +225,10 @@ pub static FIGURES: [Figure; 58] = [
         REGIONS_SPANNED,
     )
     .by(&regions::F1, "transactions of one region, 0 to 200 ms"),
-    row("regions-f3", "regions.md, F3", "More regions, transactions on 2 of them", REGIONS_APART),
+    row("regions-f3", "regions.md, F3", "More regions, transactions on 2 of them", REGIONS_SPANNED),
     row("regions-f4", "regions.md, F4", "A slow or dead storage replica: quorum and full", STORAGE)
         .by(&regions::F4, "Silo in two regions"),
-    row("regions-f5", "regions.md, F5", "TPC-C with warehouses at home in a region", REGIONS_APART),
+    row("regions-f5", "regions.md, F5", "TPC-C with warehouses at home in a region", REGIONS_SPANNED),
     row("ours-engines", "ours", "Every engine on one workload, as shares of the ceiling", EVERY),
     row("ours-ceiling", "ours", "Throughput as a share of plain record accesses, by skew and threads", &[])
         .by(&ours::CEILING, "Calvin on one node"),
