@@ -44,7 +44,7 @@ impl<F: Aggregate> Audited<F> {
         }
     }
 
-    fn write(&self, out: &mut Vec<u8>) {
+    pub(crate) fn write(&self, out: &mut Vec<u8>) {
         let mut bytes = Vec::with_capacity(Audited::<F>::DIGEST_BYTES);
         bytes.extend_from_slice(&self.digest.sum.to_le_bytes());
         bytes.extend_from_slice(&self.digest.records.to_le_bytes());
@@ -52,7 +52,7 @@ impl<F: Aggregate> Audited<F> {
         Writer(out).bulk(&bytes);
     }
 
-    fn merge(mut self, other: Audited<F>) -> Audited<F> {
+    pub(crate) fn merge(mut self, other: Audited<F>) -> Audited<F> {
         self.digest = self.digest.plus(other.digest);
         self.found.merge(other.found);
         self
@@ -148,6 +148,12 @@ pub(crate) fn read<F: Aggregate>(results: &Results) -> Result<(Audited<F>, Findi
         format!("the digest of the node is {kept}, and its records have {computed}")
     });
     Ok((audited, finding))
+}
+
+/// What audits of parts of a database have found together; `None` if one was not answered, or none was asked for.
+pub(crate) fn of_parts<F: Aggregate>(results: &Results) -> Option<F> {
+    let parts = results.audits.iter().map(|answer| Audited::<F>::read(answer));
+    parts.collect::<Option<Vec<_>>>()?.into_iter().reduce(Audited::merge).map(|all| all.found)
 }
 
 /// Checks a run by what its audit has found and by the digest; an audit without an answer is the only finding.

@@ -72,6 +72,12 @@ pub trait Workload: fmt::Debug + Send + Sync {
         vec![self.audit(), system::DIGEST]
     }
 
+    /// True if each population audits the records that it has loaded ([`Source::audit`]), and there are no other audits: records
+    /// are at home in regions, and nothing sees those of several.
+    fn is_audited_at_home(&self) -> bool {
+        false
+    }
+
     /// Checks what must hold after a run.
     fn check(&self, results: &Results) -> Vec<Finding>;
 
@@ -112,6 +118,12 @@ pub trait Source: Send {
 
     /// Makes up the next transaction of the run.
     fn next(&mut self) -> Made;
+
+    /// Makes up the next audit of the records that this population has loaded, once nothing is under way any more; `None` when all
+    /// are made up, or others audit them.
+    fn audit(&mut self) -> Option<ProcedureId> {
+        None
+    }
 
     /// Writes the arguments of the transaction made up last.
     fn write_args(&self, args: &mut ArgsBuilder<'_>);

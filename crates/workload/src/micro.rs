@@ -18,12 +18,12 @@ use std::sync::Arc;
 use ordain_model::args::Arg;
 use ordain_model::key::{MAX_KEYS, SLOTS};
 use ordain_model::{
-    Abort, Access, Args, ArgsBuilder, Cell, Db, FragmentContext, OutcomeStatus, PlanError, Planner,
-    Procedure, ProcedureId, Registry, ReplyContext, Writer,
+    Abort, Access, Args, ArgsBuilder, Cell, Datum, Db, FragmentContext, OutcomeStatus, PlanError, Planner,
+    Procedure, ProcedureId, Registry, ReplyContext, Writer, system,
 };
 
 use crate::aggregate::Aggregate;
-use crate::audit::{self, Numbers};
+use crate::audit::{self, Audited, Numbers};
 use crate::choice::{Distribution, MAX_RECORDS};
 use crate::packed::{self, KEY_BYTES, damaged, split, tail, tail_number};
 use crate::parameters::{ParameterError, parameters, require, require_in, require_share};
@@ -42,6 +42,10 @@ pub const RUN: ProcedureId = ProcedureId(1021);
 /// Reads everything. No arguments. Answers [`Numbers`]: what the counters add up to.
 pub const AUDIT: ProcedureId = ProcedureId(1022);
 
+/// Reads counters. Arguments: keys, then nothing, 0 bytes. Answers [`Numbers`] of these alone, without a
+/// digest; a record that is damaged is not counted.
+pub const COUNT: ProcedureId = ProcedureId(1023);
+
 /// The database of the records.
 pub const DB: Db = Db(0);
 /// The length of the packed argument of [`RUN`].
@@ -55,6 +59,7 @@ const DAMAGED: PlanError = damaged!("a microbenchmark's procedure");
 pub(crate) fn register(registry: &mut Registry) {
     registry.register_native(LOAD, "micro.load", Arc::new(Load));
     registry.register_native(RUN, "micro.run", Arc::new(Run));
+    registry.register_native(COUNT, "micro.count", Arc::new(Count));
     registry.register_native(AUDIT, "micro.audit", audit::procedure(|table| audit::fold(table, DB, see)));
 }
 
@@ -93,6 +98,33 @@ impl Procedure for Load {
 
     fn reply(&self, _cx: &ReplyContext<'_>, out: &mut Vec<u8>) {
         Writer(out).ok();
+    }
+}
+
+struct Count;
+
+impl Procedure for Count {
+    fn plan(&self, args: Args<'_>, planner: &mut Planner<'_>) -> Result<(), PlanError> {
+        let (mut keys, _) = split(args, KEY_BYTES, 0).ok_or(DAMAGED)?;
+        keys.try_for_each(|key| planner.key_in(DB, 0, Access::Read, key.ok_or(DAMAGED)?).map(drop))
+    }
+
+    fn run(&self, _code: u16, cx: &mut FragmentContext<'_>) -> Result<(), Abort> {
+        match cx.cell().string().and_then(counter) {
+            Some(count) => cx.writer().int(count as i64),
+            None => cx.writer().nil(),
+        }
+        Ok(())
+    }
+
+    fn reply(&self, cx: &ReplyContext<'_>, out: &mut Vec<u8>) {
+        let mut audited = Audited::<Numbers>::default();
+        for slot in 0..cx.count {
+            if let Some(count) = Datum::first(cx.slot(slot)).as_int() {
+                audited.found.add(Some(count as u64));
+            }
+        }
+        audited.write(out);
     }
 }
 
@@ -217,7 +249,9 @@ parameters! {
     /// The regions paper's microbenchmark. The defaults are the paper's: high contention is 50
     /// records.
     pub struct Regions {
-        /// The number of records.
+        /// The number of regions, each a partition with clients of its own, who use its records alone.
+        pub regions: usize = 1,
+        /// The number of records of each.
         pub records: u64 = 1_000_000,
         /// The number of them that a transaction uses.
         pub ops_per_txn: usize = 10,
@@ -301,17 +335,24 @@ impl Micro {
     /// # Errors
     /// A parameter that makes no sense, by name.
     pub fn regions(parameters: Regions) -> Result<Micro, ParameterError> {
-        let Regions { records, ops_per_txn, read_only } = parameters;
+        let Regions { regions, records, ops_per_txn, read_only } = parameters;
         require_share("read_only", read_only)?;
-        require_in("records", records, 1..=MAX_RECORDS)?;
+        require_in("regions", regions, 1..=REGIONS_MAX)?;
+        // Slots are not quite even: the last region has its records before others have twice as many.
+        require_in("records", records, 1..=MAX_RECORDS / if regions > 1 { 2 * regions as u64 } else { 1 })?;
         require_in("ops_per_txn", ops_per_txn as u64, 1..=records.min(MAX_KEYS as u64))?;
-        let partition = Partition::all(records);
-        let pool = Pool::whole(&partition, Distribution::UNIFORM)?;
-        Ok(Micro {
-            paper: Paper::Regions(parameters),
-            partitions: [partition].into(),
-            pools: [(None, pool)].into(),
-        })
+        let partitions = Partition::first_of_each(records, regions, key);
+        let pools = partitions.iter().map(|of| Ok((None, Pool::whole(of, Distribution::UNIFORM)?)));
+        let pools = pools.collect::<Result<_, ParameterError>>()?;
+        Ok(Micro { paper: Paper::Regions(parameters), partitions, pools })
+    }
+
+    /// The number of regions, if transactions are of one each.
+    fn homes(&self) -> Option<usize> {
+        match &self.paper {
+            Paper::Regions(Regions { regions, .. }) if *regions > 1 => Some(*regions),
+            _ => None,
+        }
     }
 
     fn ops(&self) -> usize {
@@ -325,7 +366,7 @@ impl Micro {
     fn records(&self) -> u64 {
         match &self.paper {
             Paper::Calvin(calvin) => calvin.records_per_partition * calvin.partitions as u64,
-            Paper::Regions(regions) => regions.records,
+            Paper::Regions(regions) => regions.records * regions.regions as u64,
         }
     }
 
@@ -335,6 +376,8 @@ impl Micro {
     }
 }
 
+/// The most regions.
+const REGIONS_MAX: usize = 64;
 /// The kinds of Calvin's.
 const SINGLE: u8 = 0;
 const MULTI: u8 = 1;
@@ -380,6 +423,7 @@ impl Workload for Micro {
                 params
             }
             Paper::Regions(p) => vec![
+                ("regions", Param::Int(p.regions as u64)),
                 ("records", Param::Int(p.records)),
                 ("ops_per_txn", Param::Int(p.ops_per_txn as u64)),
                 ("read_only", Param::Real(p.read_only)),
@@ -399,34 +443,55 @@ impl Workload for Micro {
         AUDIT
     }
 
+    fn audits(&self) -> Vec<ProcedureId> {
+        if self.is_audited_at_home() { Vec::new() } else { vec![AUDIT, system::DIGEST] }
+    }
+
+    fn is_audited_at_home(&self) -> bool {
+        self.homes().is_some()
+    }
+
     fn check(&self, results: &Results) -> Vec<Finding> {
-        audit::check(results, |numbers: Numbers, digest| {
-            let (sum, ops) = (numbers.sum, self.ops() as u64);
-            let adding = (0..).zip(&results.by_kind).filter(|(kind, _)| self.adds(*kind));
-            let committed: u64 = adding.map(|(_, counts)| counts.committed).sum();
-            let aborts = match &self.paper {
-                Paper::Calvin(Calvin { constraint_fails: Some(share), .. }) if *share > 0.0 => {
-                    let Counts { committed, restarted_out, .. } = results.total();
-                    Finding::new("constraint", restarted_out == 0 && (*share < 1.0 || committed == 0), || {
-                        format!(
-                            "{committed} committed, {restarted_out} restarted in vain; {share} of all were to fail"
-                        )
-                    })
-                }
-                _ => results.no_aborts(),
+        if self.is_audited_at_home() {
+            let Some(numbers) = audit::of_parts::<Numbers>(results) else {
+                return vec![Finding::of("audit", Some("an audit was not answered".to_owned()))];
             };
-            vec![
-                Finding::new("increments", sum == committed * ops, || {
-                    format!(
-                        "the counters add up to {sum}, and {committed} updates of {ops} counters were committed"
-                    )
-                }),
-                numbers.finding(self.records()),
-                digest,
-                Answers::finding(results),
-                aborts,
-            ]
+            return self.findings(results, numbers).into();
+        }
+        audit::check(results, |numbers: Numbers, digest| {
+            let [increments, records, answers, aborts] = self.findings(results, numbers);
+            vec![increments, records, digest, answers, aborts]
         })
+    }
+}
+
+impl Micro {
+    /// What must hold of the counters.
+    fn findings(&self, results: &Results, numbers: Numbers) -> [Finding; 4] {
+        let (sum, ops) = (numbers.sum, self.ops() as u64);
+        let adding = (0..).zip(&results.by_kind).filter(|(kind, _)| self.adds(*kind));
+        let committed: u64 = adding.map(|(_, counts)| counts.committed).sum();
+        let aborts = match &self.paper {
+            Paper::Calvin(Calvin { constraint_fails: Some(share), .. }) if *share > 0.0 => {
+                let Counts { committed, restarted_out, .. } = results.total();
+                Finding::new("constraint", restarted_out == 0 && (*share < 1.0 || committed == 0), || {
+                    format!(
+                        "{committed} committed, {restarted_out} restarted in vain; {share} of all were to fail"
+                    )
+                })
+            }
+            _ => results.no_aborts(),
+        };
+        [
+            Finding::new("increments", sum == committed * ops, || {
+                format!(
+                    "the counters add up to {sum}, and {committed} updates of {ops} counters were committed"
+                )
+            }),
+            numbers.finding(self.records()),
+            Answers::finding(results),
+            aborts,
+        ]
     }
 }
 
@@ -439,6 +504,8 @@ struct Clients {
     home: Option<std::ops::Range<u64>>,
     /// The bytes behind the keys of the transaction made up last: what is to be done with the records, or nothing.
     packed: Vec<u8>,
+    /// The records that it has loaded and not audited yet, where each population audits its own.
+    to_audit: Vec<u64>,
     /// The partitions of the transaction made up last.
     partitions: Drawn,
     answers: Answers,
@@ -446,16 +513,27 @@ struct Clients {
 
 impl Clients {
     fn new(micro: &Micro, seed: u64, number: usize, populations: usize) -> Clients {
-        let is_at_home = matches!(micro.paper, Paper::Calvin(Calvin { at_home: true, .. }));
+        let is_at_home =
+            matches!(micro.paper, Paper::Calvin(Calvin { at_home: true, .. })) || micro.homes().is_some();
         let home = is_at_home.then(|| {
             let home = share_of(micro.pools.len() as u64, number, populations);
             // Where there are more loops than partitions, several have one.
             home.start..home.end.max(home.start + 1)
         });
+        let population = match micro.homes().zip(home.as_ref()) {
+            Some((regions, home)) => {
+                // As many populations are in each region, one after the other.
+                let each = (populations / regions).max(1);
+                let of = &micro.partitions[home.start as usize];
+                Population::loading(seed, number, of.drawn(share_of(of.count(), number % each, each)))
+            }
+            None => Population::new(seed, number, populations, micro.records()),
+        };
         Clients {
             home,
             micro: micro.clone(),
-            population: Population::new(seed, number, populations, micro.records()),
+            population,
+            to_audit: Vec::new(),
             packed: Vec::new(),
             partitions: Drawn::default(),
             answers: Answers::default(),
@@ -497,7 +575,21 @@ impl Clients {
 impl Source for Clients {
     fn load(&mut self) -> Option<ProcedureId> {
         self.packed.clear();
-        self.population.load(Population::LOAD_BATCH).then_some(LOAD)
+        let is_any = self.population.load(Population::LOAD_BATCH);
+        if self.micro.is_audited_at_home() {
+            self.population.drawn.look_up(&self.micro.partitions);
+            self.to_audit.extend(self.population.drawn.records());
+        }
+        is_any.then_some(LOAD)
+    }
+
+    fn audit(&mut self) -> Option<ProcedureId> {
+        self.packed.clear();
+        let drawn = &mut self.population.drawn;
+        drawn.begin(Population::LOAD_BATCH);
+        let rest = self.to_audit.len().saturating_sub(Population::LOAD_BATCH);
+        self.to_audit.drain(rest..).for_each(|record| _ = drawn.add(record));
+        (!drawn.records().is_empty()).then_some(COUNT)
     }
 
     fn next(&mut self) -> Made {
@@ -583,7 +675,8 @@ mod tests {
             assert_eq!(wrong(&micro.check(&run(&micro, 2, 300).1)), [""; 0], "{dependent}");
         }
         for (records, read_only, reads) in [(50, 0.0, 0..1), (1_000, 0.5, 110..190), (50, 1.0, 300..301)] {
-            let micro = Micro::regions(Regions { records, ops_per_txn: 5, read_only }).unwrap();
+            let micro =
+                Micro::regions(Regions { records, ops_per_txn: 5, read_only, ..Regions::default() }).unwrap();
             let (_, mut seen) = run(&micro, 2, 300);
             assert_eq!(wrong(&micro.check(&seen)), [""; 0]);
             assert!(reads.contains(&seen.by_kind[1].committed), "{read_only} {seen:?}");
@@ -695,6 +788,57 @@ mod tests {
     }
 
     #[test]
+    fn clients_of_a_region_load_use_and_audit_its_records_alone() {
+        let micro = Micro::regions(Regions { regions: 2, records: 100, ..Regions::default() }).unwrap();
+        assert_eq!((micro.audits().len(), micro.records()), (0, 200));
+        let region = |record: &u64| shard_of_slot(KeyHash::of(&key(*record)).slot(), 2);
+        let mut loaded = [0; 2];
+        for number in 0..4 {
+            let mut clients = Clients::new(&micro, 3, number, 4);
+            let mut own = std::collections::BTreeSet::new();
+            while clients.load().is_some() {
+                own.extend(clients.population.drawn.records().iter().copied());
+            }
+            assert!(own.iter().all(|record| region(record) == number / 2));
+            loaded[number / 2] += own.len();
+            for _ in 0..50 {
+                clients.next();
+                assert!(clients.population.drawn.records().iter().all(|of| region(of) == number / 2));
+            }
+            let mut audited = std::collections::BTreeSet::new();
+            while clients.audit().is_some() {
+                audited.extend(clients.population.drawn.records().iter().copied());
+            }
+            assert_eq!(own, audited);
+        }
+        assert_eq!(loaded, [100, 100]);
+    }
+
+    #[test]
+    fn audits_of_parts_add_up() {
+        let micro = Micro::regions(Regions { regions: 2, records: 10, ..Regions::default() }).unwrap();
+        let part = |records, sum| {
+            let mut out = Vec::new();
+            let found = Numbers { records, sum, damaged: 0 };
+            Audited { found, ..Audited::default() }.write(&mut out);
+            out
+        };
+        let by_kind = vec![Counts { committed: 3, ..Counts::default() }, Counts::default()];
+        let of =
+            |audits| wrong(&micro.check(&Results { audits, by_kind: by_kind.clone(), ..Results::default() }));
+        assert_eq!(of(vec![part(12, 10), part(8, 20)]), [""; 0]);
+        assert_eq!(of(vec![part(12, 10), part(8, 19)]), ["increments"]);
+        assert_eq!(of(vec![part(12, 10), part(7, 20)]), ["records"]);
+        assert_eq!(of(vec![part(20, 30), Vec::new()]), ["audit"]);
+        let mut bed = Bed::new();
+        bed.run(LOAD, |args| _ = args.push(&key(1)).push(&key(2)).push(&[]));
+        bed.run(RUN, |args| _ = args.push(&key(2)).push(&[Run::ADD, 0, 0, 0, 0, 0, 0, 0, 0]));
+        let reply = bed.run(COUNT, |args| _ = args.push(&key(1)).push(&key(2)).push(&key(3)).push(&[]));
+        let found = Audited::<Numbers>::read(&reply).unwrap().found;
+        assert_eq!(found, Numbers { records: 2, sum: 1, damaged: 0 });
+    }
+
+    #[test]
     fn nonsense_is_refused_by_name() {
         let refused = |calvin: Calvin| Micro::calvin(calvin).unwrap_err().to_string();
         for (parameters, name) in [
@@ -714,6 +858,7 @@ mod tests {
         }
         let refused = |regions: Regions| Micro::regions(regions).unwrap_err().to_string();
         assert!(refused(Regions { records: 0, ..Regions::default() }).contains("records"));
+        assert!(refused(Regions { regions: 0, ..Regions::default() }).contains("regions"));
         assert!(refused(Regions { records: 9, ..Regions::default() }).contains("ops_per_txn"));
         assert!(refused(Regions { read_only: 1.5, ..Regions::default() }).contains("read_only"));
     }

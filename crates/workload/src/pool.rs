@@ -6,6 +6,7 @@
 //! computed.
 
 use std::fmt;
+use std::ops::Range;
 use std::sync::Arc;
 
 use ordain_model::KeyHash;
@@ -54,9 +55,45 @@ impl Partition {
         (0..).zip(lists).map(listed).collect()
     }
 
+    /// The first so many records of each partition. The key space must have them: their numbers have 32 bits.
+    pub fn first_of_each<K: AsRef<[u8]>>(
+        records: u64,
+        partitions: usize,
+        key: impl Fn(u64) -> K,
+    ) -> Arc<[Partition]> {
+        if partitions <= 1 {
+            return [Partition::all(records)].into();
+        }
+        let mut lists = vec![Vec::with_capacity(records as usize); partitions];
+        let mut lacking = partitions;
+        for record in 0..=u32::MAX {
+            if lacking == 0 {
+                break;
+            }
+            let slot = KeyHash::of(key(record.into()).as_ref()).slot();
+            let list = &mut lists[shard_of_slot(slot, partitions)];
+            if (list.len() as u64) < records {
+                list.push(record);
+                lacking -= usize::from(list.len() as u64 == records);
+            }
+        }
+        let listed = |(number, list): (u32, Vec<u32>)| Partition {
+            number,
+            count: list.len() as u64,
+            list: Some(list.into()),
+        };
+        (0..).zip(lists).map(listed).collect()
+    }
+
     /// The number of records.
     pub fn count(&self) -> u64 {
         self.count
+    }
+
+    /// Places of the partition as they are drawn, for [`Drawn::look_up`].
+    pub fn drawn(&self, places: Range<u64>) -> Range<u64> {
+        let first = u64::from(self.number) << PLACE_BITS;
+        first + places.start..first + places.end
     }
 
     /// The record in a place below the count.
@@ -275,6 +312,24 @@ mod tests {
             }
             assert!(all.into_iter().eq(0..5_000));
         }
+    }
+
+    #[test]
+    fn each_partition_has_as_many_records_of_its_own() {
+        let partitions = Partition::first_of_each(50, 3, |record| record.to_le_bytes());
+        let mut all = BTreeSet::new();
+        for (number, partition) in partitions.iter().enumerate() {
+            assert_eq!(partition.count(), 50);
+            let mut drawn = Drawn::default();
+            drawn.begin(50);
+            partition.drawn(0..50).for_each(|place| _ = drawn.add(place));
+            drawn.look_up(&partitions);
+            for record in drawn.records() {
+                assert_eq!(shard_of_slot(KeyHash::of(&record.to_le_bytes()).slot(), 3), number);
+            }
+            all.extend(drawn.records().iter().copied());
+        }
+        assert_eq!(all.len(), 150);
     }
 
     #[test]

@@ -21,8 +21,12 @@ impl Population {
     pub const LOAD_BATCH: usize = 64;
 
     pub fn new(seed: u64, number: usize, populations: usize, records: u64) -> Population {
-        let (random, to_load) = (Random::stream(seed, number as u64), share_of(records, number, populations));
-        Population { random, to_load, drawn: Drawn::default() }
+        Population::loading(seed, number, share_of(records, number, populations))
+    }
+
+    /// Population `number`, which loads these records alone.
+    pub fn loading(seed: u64, number: usize, to_load: Range<u64>) -> Population {
+        Population { random: Random::stream(seed, number as u64), to_load, drawn: Drawn::default() }
     }
 
     /// Makes up a transaction that loads the next records, at most `batch`; false if all are loaded.

@@ -418,7 +418,7 @@ impl Terms {
         let mut grids = Vec::new();
         for &nodes in &self.nodes {
             for &(replication, replicas) in &modes {
-                let grid = Grid { nodes, replicas, replication, delay: delay.clone(), apart: false };
+                let grid = Grid { nodes, replicas, replication, delay: delay.clone(), ..Grid::ALONE };
                 // There is nothing between nodes of which there is one.
                 grids.push(if grid.all() == 1 { Grid::ALONE } else { grid });
             }

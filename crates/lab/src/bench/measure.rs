@@ -86,6 +86,12 @@ fn note_grid(grid: &Grid, run: &mut Run) {
     note("replicas", grid.replicas.into());
     note("replication", grid.replication.name().into());
     note("apart", grid.apart.into());
+    if let Some(regions) = grid.regions {
+        note("storage", regions.storage.name().into());
+        note("storage_nodes", regions.count.into());
+        note("storage_fault", regions.fault.text().trim_start_matches(", ").into());
+        note("latency_us_between_regions", regions.between.0.into());
+    }
     match &grid.delay {
         Delay::Even(delay) => note("latency_us", delay.0.into()),
         Delay::Regions { near, far } => {
@@ -239,7 +245,7 @@ impl Bench {
             rate: point.rate,
             seed,
             length: self.length,
-            audits: vec![system::DIGEST],
+            audits: if grid.regions.is_none() { vec![system::DIGEST] } else { Vec::new() },
             watch: point.watch,
             checkpoint: point.checkpoint.is_some(),
             longest: self.longest,

@@ -11,7 +11,7 @@ use ordain_model::{CheckpointMode, Isolation, OptionInfo, OptionValue, Options, 
 use ordain_workload::Workload;
 
 use crate::conditions::Conditions;
-use crate::embedded::Grid;
+use crate::embedded::{Grid, Regions};
 use crate::options::{Bench, OptionFlags as _};
 use crate::plot::si;
 use crate::resp::{FormName, Target};
@@ -108,6 +108,15 @@ impl fmt::Display for System {
             System::Embedded { ours, durability, grid } => {
                 write!(f, "{ours} --durability {durability}")?;
                 match grid {
+                    Grid { nodes, regions: Some(regions), .. } => {
+                        let Regions { storage, count, between, fault } = regions;
+                        let (name, fault) = (storage.name(), fault.text());
+                        write!(
+                            f,
+                            " in {nodes} regions {} us apart, {count} storage nodes each, {name}{fault}",
+                            between.0
+                        )
+                    }
                     Grid { nodes: 1, replicas: 1, .. } => Ok(()),
                     Grid { apart: true, nodes, .. } => write!(f, " on {nodes} nodes that are apart"),
                     Grid { nodes, replicas: 1, .. } => write!(f, " on {nodes} nodes"),
@@ -236,20 +245,25 @@ impl Point {
             || "each asks again when it is answered".to_owned(),
             |rate| format!("{} txn/s asked for", si(rate)),
         );
-        let known =
-            |ours: &Ours, durability: Durability, (replication, members): (Replication, u16)| Conditions {
-                durability: durability.to_string(),
-                log: durability.log().to_owned(),
-                replication: replication.name().to_owned(),
-                members,
-                clients: format!("{} clients, {rate}", self.clients),
-                batches: ours.batches(),
-            };
+        let known = |ours: &Ours, durability: Durability, (replication, members): (&str, u16)| Conditions {
+            durability: durability.to_string(),
+            log: durability.log().to_owned(),
+            replication: replication.to_owned(),
+            members,
+            clients: format!("{} clients, {rate}", self.clients),
+            batches: ours.batches(),
+        };
         match &self.system {
-            System::Embedded { ours, durability, grid } => {
-                known(ours, *durability, (grid.replication, grid.replicas))
+            System::Embedded { ours, durability, grid: Grid { regions: Some(regions), .. } } => {
+                let storage = format!("by storage nodes, {}", regions.storage.name());
+                known(ours, *durability, (&storage, regions.count))
             }
-            System::Served { ours, durability, .. } => known(ours, *durability, (Replication::None, 1)),
+            System::Embedded { ours, durability, grid } => {
+                known(ours, *durability, (grid.replication.name(), grid.replicas))
+            }
+            System::Served { ours, durability, .. } => {
+                known(ours, *durability, (Replication::None.name(), 1))
+            }
             System::Remote { target, .. } => Conditions {
                 durability: "unknown".to_owned(),
                 log: format!("{target} logs as it was told"),

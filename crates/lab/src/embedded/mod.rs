@@ -47,7 +47,7 @@ use crate::tally::Book;
 pub use gauges::Kept;
 use population::{Clients, Meters, NoClients, Place, Population, Reach, Shared, Update};
 use sites::Site;
-pub use sites::{Delay, Grid};
+pub use sites::{Delay, Fault, Grid, Regions};
 use waiting::Turns;
 
 /// The end of a run.
@@ -191,7 +191,8 @@ impl EngineVisitor for Run<'_> {
         let own_audits = workload.audits();
         let directory = setup.directory.as_ref();
         let sites = sites::build(&family, &setup.grid, setup.loops, &setup.node, directory, registry)?;
-        let turns = Turns::of(usize::from(setup.grid.all()) * setup.loops);
+        let loops = sites.iter().filter(|site| site.has_clients()).map(|site| site.loops.len());
+        let turns = Turns::of(loops.sum());
         let mut placing = Placing {
             family: &family,
             setup,
@@ -208,9 +209,9 @@ impl EngineVisitor for Run<'_> {
         for site in sites {
             lead.running.push(placing.start(site, &own_audits)?);
         }
-        let auditors = placing.auditors;
+        let populations = (placing.placed, placing.auditors);
         drop(placing);
-        lead.through(setup, workload, auditors)
+        lead.through(setup, workload, populations)
     }
 }
 
@@ -235,8 +236,13 @@ impl<F: Family> Placing<'_, F> {
     fn start(&mut self, site: Site<F::Message>, own_audits: &[ProcedureId]) -> anyhow::Result<Running> {
         let Site { place, settings, disk, loops, peers } = site;
         let is_member = !peers.is_empty();
+        let is_server = settings.topology.is_server(settings.node);
         let mut specs = Vec::new();
         for (i, (mut spec, mut meters)) in loops.into_iter().enumerate() {
+            if !is_server {
+                specs.push(spec);
+                continue;
+            }
             let [generating, planning, answering] =
                 [parts::GENERATE, parts::PLAN, parts::ANSWER].map(|part| {
                     let meter = Meter::default();
@@ -252,7 +258,8 @@ impl<F: Family> Placing<'_, F> {
             if is_first {
                 audits.extend(&self.setup.audits);
             }
-            self.auditors += usize::from(!audits.is_empty());
+            let audits_own = place.replica == 0 && self.workload.is_audited_at_home();
+            self.auditors += usize::from(audits_own || !audits.is_empty());
             let (source, clients) = self.clients(place, i);
             let population: Population<F::Message> = Population::new(
                 place,
@@ -261,9 +268,9 @@ impl<F: Family> Placing<'_, F> {
                 Reach {
                     dispatcher: Dispatcher::new(self.family.router(&settings)),
                     unmet: peers.iter().copied().collect(),
-                    ungreeted: peers.iter().copied().collect(),
+                    ungreeted: peers.iter().copied().filter(|it| settings.topology.is_server(*it)).collect(),
                 },
-                audits,
+                (audits, audits_own),
                 Shared {
                     turns: (self.turns.clone(), self.placed),
                     stages: self.stages.clone(),
@@ -396,9 +403,8 @@ impl Lead<'_> {
         &mut self,
         setup: &Setup,
         workload: &dyn Workload,
-        auditors: usize,
+        (loops, auditors): (usize, usize),
     ) -> anyhow::Result<Measured> {
-        let loops = self.running.len() * setup.loops;
         let begun = Instant::now();
         for _ in 0..loops {
             self.receive("loading")?;
@@ -463,7 +469,9 @@ impl Lead<'_> {
             let Update::Audited(place, mut answers) = self.receive("checking")? else { continue };
             measured.audited.0 += answers.len();
             measured.audited.1 += answers.iter().filter(|answer| !answer.is_empty()).count();
-            if place.replica == 0 {
+            if place.replica == 0 && workload.is_audited_at_home() {
+                measured.seen[place.data].audits.append(&mut answers);
+            } else if place.replica == 0 {
                 let others = answers.split_off(own_audits);
                 measured.seen[place.data].audits = std::mem::replace(&mut answers, others);
             }

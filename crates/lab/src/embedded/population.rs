@@ -165,6 +165,8 @@ pub(super) struct Population<M> {
     /// Transactions left to ask for, if that ends the run.
     budget: Option<u64>,
     audits: Vec<ProcedureId>,
+    /// True: it audits the records that it has loaded.
+    audits_own: bool,
     answers: Vec<Vec<u8>>,
     /// Since there last was an answer, or nothing to wait for.
     waiting: Waiting,
@@ -212,7 +214,7 @@ impl<M: Message> Population<M> {
         gateway: Gateway,
         (source, clients): (Box<dyn Source>, Clients),
         reach: Reach,
-        audits: Vec<ProcedureId>,
+        (audits, audits_own): (Vec<ProcedureId>, bool),
         shared: Shared,
         book: Book,
         meters: Meters,
@@ -228,6 +230,7 @@ impl<M: Message> Population<M> {
             schedule: None,
             budget: clients.budget,
             audits,
+            audits_own,
             answers: Vec::new(),
             stage: Stage::Load,
             done: false,
@@ -303,7 +306,7 @@ impl<M: Message> Population<M> {
 
     /// Every audit is answered, though other transactions may never be.
     fn is_audited(&self) -> bool {
-        self.stage == Stage::Audit && self.answers.iter().all(|answer| !answer.is_empty())
+        self.stage == Stage::Audit && !self.audits_own && self.answers.iter().all(|answer| !answer.is_empty())
     }
 
     fn enter(&mut self, stage: Stage, now: Micros) {
@@ -377,6 +380,21 @@ impl<M: Message> Population<M> {
             // Audits see everything, whatever the node does with reads.
             let ticket = Ticket(AUDIT_TICKET - i as u64);
             let refused = self.gateway.submit_to(ticket, call, View::Ordered, |_| {});
+            refused.map_err(|refusal| format!("an audit was refused: {refusal}"))?;
+            self.answers.push(Vec::new());
+        }
+        // All at once would be too many.
+        while self.audits_own && self.gateway.outstanding() < LOAD_WINDOW {
+            let Some(procedure) = self.source.audit() else {
+                self.audits_own = false;
+                break;
+            };
+            let mut args = Vec::new();
+            self.source.write_args(&mut ArgsBuilder::new(&mut args));
+            let args = Args::parse(&args).ok_or("a workload wrote damaged arguments")?;
+            let ticket = Ticket(AUDIT_TICKET - self.answers.len() as u64);
+            let call = Call::new(procedure, Db(0));
+            let refused = self.gateway.submit_to(ticket, call, View::Ordered, |out| _ = out.append(args));
             refused.map_err(|refusal| format!("an audit was refused: {refusal}"))?;
             self.answers.push(Vec::new());
         }
@@ -656,7 +674,7 @@ mod tests {
                 family.gateway(&settings, 0, 1, &registry),
                 (workload.source(1, 0, 1), clients),
                 Reach { dispatcher, unmet: BTreeSet::new(), ungreeted: BTreeSet::new() },
-                Vec::new(),
+                (Vec::new(), false),
                 Shared {
                     turns: (Turns::of(1), 0),
                     stages: Arc::default(),

@@ -10,7 +10,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use anyhow::{Context, bail};
-use ordain_family::{Family, Keep, Message, NodeSettings, Opened as _, Replication, places};
+use ordain_family::{Family, Keep, Message, NodeSettings, Opened as _, Replication, Storage, places};
 use ordain_link::Life;
 use ordain_model::layout::MAX_SHARDS;
 use ordain_model::{Layout, Micros, Registry};
@@ -27,13 +27,71 @@ use crate::meter::{Meter, Metered};
 pub struct Grid {
     /// Nodes of a replica, each with a partition; or all nodes, if they are apart.
     pub nodes: u16,
-    /// Replicas of every partition.
+    /// Replicas of every partition. Storage nodes are not among them.
     pub replicas: u16,
     pub replication: Replication,
     /// Delay added between nodes, one way.
     pub delay: Delay,
     /// True: nodes on their own, side by side, each with data of its own, to compare a cluster with.
     pub apart: bool,
+    /// True of a grid whose partitions are regions, each with storage nodes that keep its log.
+    pub regions: Option<Regions>,
+}
+
+/// The storage nodes of regions, and the delay between regions.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Regions {
+    /// When storage nodes have an entry.
+    pub storage: Storage,
+    /// Storage nodes of each region.
+    pub count: u16,
+    /// Delay added between nodes of two regions, one way, beyond that between any two nodes.
+    pub between: Micros,
+    /// The fault of the last storage node of each region.
+    pub fault: Fault,
+}
+
+/// The fault of a storage node.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Fault {
+    None,
+    /// What goes there, and what comes from there, is so late.
+    Slow(Micros),
+    /// It never runs.
+    Dead,
+}
+
+impl Fault {
+    /// The fault in words; empty without one.
+    pub fn text(self) -> String {
+        match self {
+            Fault::None => String::new(),
+            Fault::Slow(late) => format!(", one of them {} us away", late.0),
+            Fault::Dead => ", one of them dead".to_owned(),
+        }
+    }
+}
+
+impl Regions {
+    /// Delay between two nodes, one way, beyond that between any two.
+    fn further(&self, topology: &Topology, a: NodeId, b: NodeId) -> Micros {
+        if a == b {
+            return Micros(0);
+        }
+        let between =
+            if topology.partition_of(a) == topology.partition_of(b) { Micros(0) } else { self.between };
+        match self.fault {
+            Fault::Slow(late) if [a, b].iter().any(|node| self.is_faulty(topology, *node)) => {
+                between.plus(late)
+            }
+            _ => between,
+        }
+    }
+
+    /// True of the last storage node of a region, unless all are well.
+    fn is_faulty(&self, topology: &Topology, node: NodeId) -> bool {
+        self.fault != Fault::None && topology.replica_of(node).0 + 1 == topology.replicas
+    }
 }
 
 /// Delay that is added between nodes, one way.
@@ -77,6 +135,7 @@ impl Grid {
         replication: Replication::None,
         delay: Delay::Even(Micros(0)),
         apart: false,
+        regions: None,
     };
 
     /// Nodes that hold a partition each, with nothing between them.
@@ -84,9 +143,14 @@ impl Grid {
         Grid { nodes, ..Grid::ALONE }
     }
 
-    /// Nodes of all replicas together.
+    /// Nodes of all replicas together, storage nodes among them.
     pub fn all(&self) -> u16 {
-        self.nodes * self.replicas
+        self.nodes * (self.replicas + self.storage_nodes())
+    }
+
+    /// Storage nodes of each partition.
+    fn storage_nodes(&self) -> u16 {
+        self.regions.map_or(0, |regions| regions.count)
     }
 
     /// Refuses what cannot be, with the reason.
@@ -130,7 +194,10 @@ impl Grid {
             return Ok((0..self.nodes).map(member).collect());
         }
         let layout = Arc::new(Layout::even(self.nodes.into(), threads)?);
-        let topology = Topology::replicated(layout, self.replicas);
+        let topology = match self.storage_nodes() {
+            0 => Topology::replicated(layout, self.replicas),
+            count => Topology::regions(layout, self.replicas, count),
+        };
         let member = |node| {
             let id = NodeId(node);
             (Place { data: 0, replica: topology.replica_of(id).0, node }, id, topology.clone())
@@ -147,10 +214,17 @@ pub(super) struct Site<M> {
     pub place: Place,
     pub settings: NodeSettings,
     pub disk: Option<Disk>,
-    /// A loop for each shard, and the meters of its roles.
+    /// A loop for each shard, and the meters of its roles; one for all roles of a storage node.
     pub loops: Vec<(LoopSpec<M>, Meters)>,
-    /// The other nodes that it belongs with.
+    /// The other nodes that it belongs with and that run.
     pub peers: Vec<NodeId>,
+}
+
+impl<M> Site<M> {
+    /// True of a node that executes: each of its loops has a population.
+    pub fn has_clients(&self) -> bool {
+        self.settings.topology.is_server(self.settings.node)
+    }
 }
 
 /// The directory of a node.
@@ -181,12 +255,22 @@ pub(super) fn build<F: Family>(
         members.iter().zip(&listeners).map(|((_, id, _), (address, _))| (*id, *address)).collect();
     let mut listeners = listeners.into_iter().map(|(_, listener)| listener);
     let mut sites = Vec::new();
+    let is_dead = |topology: &Topology, node| {
+        grid.regions.is_some_and(|of| of.fault == Fault::Dead && of.is_faulty(topology, node))
+    };
     for (place, node, topology) in members {
+        if is_dead(&topology, node) {
+            // Nobody listens there any more.
+            listeners.next();
+            continue;
+        }
+        let is_server = topology.is_server(node);
         let settings = NodeSettings {
             node,
             topology,
-            gateways: threads,
+            gateways: if is_server { threads } else { 0 },
             replication: grid.replication,
+            storage: grid.regions.map_or_else(Storage::default, |regions| regions.storage),
             life: LIFE.0,
             configuration_service_pace: CONFIGURATION_SERVICE_PACE,
             ..base.clone()
@@ -198,7 +282,8 @@ pub(super) fn build<F: Family>(
         let (opened, disk) = open(family, &settings, path.as_deref(), registry)?;
         let name =
             |i| if grid.all() > 1 { format!("bench-{}-{i}", place.node) } else { format!("bench-{i}") };
-        let mut loops: Vec<_> = (0..threads).map(|i| (LoopSpec::new(name(i)), Vec::new())).collect();
+        let count = if is_server { threads } else { 1 };
+        let mut loops: Vec<_> = (0..count).map(|i| (LoopSpec::new(name(i)), Vec::new())).collect();
         for (number, role) in opened.into_roles() {
             // A shard has its own loop, the others are on the first.
             let (spec, meters) = &mut loops[usize::from(number.saturating_sub(places::SHARDS))];
@@ -222,7 +307,8 @@ pub(super) fn build<F: Family>(
                 spec.edges.push((places::NETWORK, Box::new(Remote::new(parts))));
             }
         }
-        let peers = addresses.iter().map(|(peer, _)| *peer).filter(|peer| *peer != node).collect();
+        let runs = |peer: &NodeId| *peer != node && !is_dead(&settings.topology, *peer);
+        let peers = addresses.iter().map(|(peer, _)| *peer).filter(runs).collect();
         sites.push(Site { place, settings, disk, loops, peers });
     }
     Ok(sites)
@@ -238,6 +324,10 @@ fn network<M: Message>(
 ) -> anyhow::Result<Network<M>> {
     let servers = (0..settings.gateways as u16).map(|i| places::GATEWAYS + i);
     let watchers = servers.chain(watchers).collect();
+    let delay_to = |peer: NodeId| {
+        let further = |regions: Regions| regions.further(&settings.topology, settings.node, peer);
+        grid.delay.near().plus(grid.regions.map_or(Micros(0), further))
+    };
     let config = NetConfig {
         me: Address { node: settings.node, role: places::NETWORK },
         listener,
@@ -247,7 +337,7 @@ fn network<M: Message>(
         fingerprint: 1,
         life: LIFE,
         watchers,
-        delays: addresses.iter().map(|(node, _)| (*node, grid.delay.near())).collect(),
+        delays: addresses.iter().map(|(node, _)| (*node, delay_to(*node))).collect(),
         procedures: registry.clone(),
         // Threads that share a few cores may be silent for long, and no node dies.
         tls: None,
@@ -297,6 +387,23 @@ mod tests {
         assert_eq!((further(0, 1), further(1, 0)), (49_500, 49_500));
         assert_eq!((further(1, 1), further(2, 1), further(0, 2)), (0, 0, 0));
         assert_eq!(Delay::Even(Micros(9)).further(ReplicaId(0), ReplicaId(1)), Micros(0));
+    }
+
+    #[test]
+    fn regions_have_storage_nodes_near_and_each_other_far() {
+        let regions =
+            Regions { storage: Storage::Full, count: 3, between: Micros(900), fault: Fault::Slow(Micros(7)) };
+        let grid = Grid { regions: Some(regions), ..Grid::of(2) };
+        let members = grid.members(2).unwrap();
+        assert_eq!((members.len(), grid.all()), (8, 8));
+        let (_, _, topology) = &members[0];
+        assert_eq!(topology.storage_of(ordain_model::PartitionId(1)).count(), 3);
+        let further = |a, b| regions.further(topology, NodeId(a), NodeId(b)).0;
+        assert_eq!((further(0, 2), further(0, 1), further(1, 2), further(0, 0)), (0, 900, 900, 0));
+        assert_eq!((further(0, 6), further(6, 0), further(1, 6), further(0, 4)), (7, 7, 907, 0));
+        let well = Regions { fault: Fault::None, ..regions };
+        assert!(!well.is_faulty(topology, NodeId(6)) && regions.is_faulty(topology, NodeId(7)));
+        assert_eq!(well.further(topology, NodeId(0), NodeId(6)), Micros(0));
     }
 
     #[test]

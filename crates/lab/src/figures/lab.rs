@@ -629,7 +629,11 @@ mod tests {
             for point in experiment.points(Size::Quick, 2).unwrap() {
                 let conditions = point.point.conditions();
                 assert_eq!(conditions.durability, experiment.log.durability.to_string(), "{}", figure.id);
-                let log = if figure.paper() == Paper::FwKv { "no log" } else { "logged and synced" };
+                let log = match figure.paper() {
+                    Paper::FwKv => "no log",
+                    Paper::Regions => "logged and given to the system",
+                    _ => "logged and synced",
+                };
                 assert!(conditions.log.starts_with(log), "{}: {conditions:?}", figure.id);
             }
         }
@@ -649,8 +653,11 @@ mod tests {
         assert!(
             refusal("nope").contains("there is no figure 'nope'") && refusal("nope").contains("calvin-5")
         );
-        let missing = refusal("regions-ro");
-        assert!(missing.contains("engines regions-2pl, regions-silo"), "{missing}");
+        let missing = refusal("regions-f3");
+        assert!(
+            missing.contains("needs") && missing.contains("transactions of several regions"),
+            "{missing}"
+        );
         assert!(refusal("calvin-1").contains("nothing to measure"));
         let all = chosen(&["all".to_owned()]).unwrap();
         assert!(all.len() > 3 && all.iter().all(|(figure, _)| figure.experiment.is_some()));
@@ -702,7 +709,9 @@ mod tests {
         let figures = list["figures"].as_array().unwrap();
         assert_eq!(figures.len(), FIGURES.len());
         let of = |name: &str| figures.iter().find(|figure| figure["name"] == name).unwrap();
-        assert_eq!(of("regions-ro")["missing"][0], "engines regions-2pl, regions-silo, regions-mvocc");
+        let of_f1 = of("regions-f1")["missing"].as_array().unwrap();
+        assert_eq!(of_f1.last().unwrap(), "transactions of several regions");
+        assert!(of("regions-f3")["runs"].is_null() && of("regions-ro")["runs"].is_string());
         assert!(
             of("qstore-6")["missing"]
                 .as_array()

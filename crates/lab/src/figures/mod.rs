@@ -21,6 +21,7 @@ mod psi;
 mod qstore;
 mod queues;
 mod reads;
+mod regions;
 mod registry;
 mod scale;
 mod summary;

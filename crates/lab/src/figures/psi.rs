@@ -232,7 +232,7 @@ pub fn lowest(series: &[Series]) -> String {
 }
 
 /// The most of the cores that any place of a line has in use, as a share.
-fn in_use(measured: &Measured) -> Option<f64> {
+pub fn in_use(measured: &Measured) -> Option<f64> {
     let cores = Host::look().cores as f64;
     let used = |run: &Run| run.cpu_us_per_txn.values().sum::<f64>() * run.txn_per_s / 1e6 / cores;
     let passed = measured.runs.iter().map(|(_, _, run)| run).filter(|run| run.passed());

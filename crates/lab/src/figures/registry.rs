@@ -4,7 +4,8 @@
 //! needs: then it runs in part, and names the part.
 
 use super::{
-    Experiment, Need, Paper, calvin, cluster, fresh, fwkv, ours, paxflow, qstore, queues, reads, tpcc,
+    Experiment, Need, Paper, calvin, cluster, fresh, fwkv, ours, paxflow, qstore, queues, reads, regions,
+    tpcc,
 };
 
 /// A figure or table.
@@ -86,10 +87,10 @@ const QSTORE: &[Need] = &[Engine("qstore"), Nodes(4)];
 const PSI: &[Need] = &[Engine("fwkv"), Engine("walter"), Engine("occ-2pc"), Nodes(20)];
 const FRESH: &[Need] = &[Engine("fwkv"), Engine("walter"), Nodes(20)];
 const REGIONS: &[Need] = &[Engine("regions-2pl"), Engine("regions-silo"), Engine("regions-mvocc")];
-const REGIONS_APART: &[Need] =
-    &[Engine("regions-2pl"), Engine("regions-silo"), Engine("regions-mvocc"), Nodes(2)];
-const REGIONS_COPIED: &[Need] =
-    &[Engine("regions-2pl"), Engine("regions-silo"), Engine("regions-mvocc"), Replicas(3)];
+const STORAGE: &[Need] = &[Engine("regions-silo"), Replicas(3)];
+const REGIONS_SPANNED: &[Need] =
+    &[Engine("regions-2pl"), Engine("regions-silo"), Engine("regions-mvocc"), Nodes(2), SPANNING];
+const SPANNING: Need = Part("transactions of several regions");
 const DENEVA: &[Need] =
     &[Engine("no-wait"), Engine("wait-die"), Engine("timestamp"), Engine("mvcc"), Engine("maat"), Nodes(16)];
 const EVERY: &[Need] = &[Engine("paxflow"), Engine("qstore"), Engine("fwkv"), Engine("regions-silo")];
@@ -98,6 +99,7 @@ const LINES: &str =
 const ON_NODES: &str =
     "lines of Q-Store, both Calvins, NO-WAIT, WAIT-DIE, TIMESTAMP, MVCC and MaaT on 2 to 16 nodes";
 const BOTH: &str = "both engines";
+const IN_REGIONS: &str = "every such engine in two regions, each with clients of its own";
 
 /// Every figure and table.
 pub static FIGURES: [Figure; 58] = [
@@ -206,20 +208,27 @@ pub static FIGURES: [Figure; 58] = [
         DRAWING,
     ),
     row("regions-table-1", "Table 1", "The hardware", HARDWARE),
-    row("regions-ro", "read-only figure", "10 reads, high and low contention", REGIONS),
-    row("regions-rmw", "read-write figure", "10 read-modify-writes, high and low contention", REGIONS),
-    row("regions-rmw-5", "second read-write figure", "5 read-modify-writes of 50 records", REGIONS),
-    row("regions-mixed", "mixed figure", "Read-only and read-modify-write, low contention", REGIONS),
-    row("regions-wal", "WAL text", "Bytes of log for each transaction", REGIONS),
+    row("regions-ro", "read-only figure", "10 reads, high and low contention", REGIONS)
+        .by(&regions::RO, IN_REGIONS),
+    row("regions-rmw", "read-write figure", "10 read-modify-writes, high and low contention", REGIONS)
+        .by(&regions::RMW, IN_REGIONS),
+    row("regions-rmw-5", "second read-write figure", "5 read-modify-writes of 50 records", REGIONS)
+        .by(&regions::RMW_5, IN_REGIONS),
+    row("regions-mixed", "mixed figure", "Read-only and read-modify-write, low contention", REGIONS)
+        .by(&regions::MIXED, IN_REGIONS),
+    row("regions-wal", "WAL text", "Bytes of log for each transaction", REGIONS)
+        .by(&regions::WAL, IN_REGIONS),
     row(
         "regions-f1",
         "regions.md, F1 and F2",
         "Delay between regions, 0 to 200 ms, by share of multi-region transactions",
-        REGIONS_APART,
-    ),
-    row("regions-f3", "regions.md, F3", "More regions, transactions on 2 of them", REGIONS_APART),
-    row("regions-f4", "regions.md, F4", "A slow or dead storage replica: quorum and full", REGIONS_COPIED),
-    row("regions-f5", "regions.md, F5", "TPC-C with warehouses at home in a region", REGIONS_APART),
+        REGIONS_SPANNED,
+    )
+    .by(&regions::F1, "transactions of one region, 0 to 200 ms"),
+    row("regions-f3", "regions.md, F3", "More regions, transactions on 2 of them", REGIONS_SPANNED),
+    row("regions-f4", "regions.md, F4", "A slow or dead storage replica: quorum and full", STORAGE)
+        .by(&regions::F4, "Silo in two regions"),
+    row("regions-f5", "regions.md, F5", "TPC-C with warehouses at home in a region", REGIONS_SPANNED),
     row("ours-engines", "ours", "Every engine on one workload, as shares of the ceiling", EVERY),
     row("ours-ceiling", "ours", "Throughput as a share of plain record accesses, by skew and threads", &[])
         .by(&ours::CEILING, "Calvin on one node"),
