@@ -441,13 +441,16 @@ fn ends(settings: &NodeSettings) -> (Address, Vec<Address>) {
     (settings.at(MANAGER), participants.chain([settings.at(MANAGER)]).collect())
 }
 
+/// The log of a node, and what was found of it on disk.
+type OpenedLog = (Box<dyn Role<Message = Message>>, Option<Recovered>);
+
 /// Opens a node's log, whose entries up to `begun` a checkpoint has, and shows those that it holds in order.
 fn open_log(
     directory: &mut dyn Directory,
     settings: &NodeSettings,
     begun: Epoch,
     mut visit: impl FnMut(Arc<Entry>) -> Result<(), String>,
-) -> Result<(Box<dyn Role<Message = Message>>, Option<Recovered>), OpenError> {
+) -> Result<OpenedLog, OpenError> {
     let placement = settings.topology.layout.placement();
     if log_of(settings) == LogKind::Region {
         return Ok((Box::new(regions::log(settings, begun)?), None));

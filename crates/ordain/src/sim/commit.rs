@@ -103,6 +103,8 @@ struct Sealed {
     logs: Logs,
     /// Two entries that were handed on in one place.
     conflict: Option<String>,
+    /// The first entry of each node that it has handed on and that is not durable yet.
+    early: BTreeMap<NodeId, Epoch>,
 }
 
 /// The entries of a partition's log, by place.
@@ -501,9 +503,14 @@ struct Watched {
 }
 
 impl Watched {
+    /// Whether the role may hand on what is not durable.
+    fn is_early(&self) -> bool {
+        self.role.name() == "storage-log"
+    }
+
     /// The entries that are durable now and are handed on, now or a while ago.
     fn handed_on(&mut self, out: &Outbox<Message>) -> Vec<Arc<Entry>> {
-        let is_early = self.role.name() == "storage-log";
+        let is_early = self.is_early();
         let mut durable = Vec::new();
         for (_, message) in &out.sends {
             match message {
@@ -532,6 +539,11 @@ impl Role for Watched {
         drop(digests);
         let handed_on = self.handed_on(out);
         let mut sealed = lock(&self.sealed);
+        match self.early.keys().next() {
+            Some(first) => _ = sealed.early.insert(self.at.0, *first),
+            None if self.is_early() => _ = sealed.early.remove(&self.at.0),
+            None => {}
+        }
         for entry in &handed_on {
             if let Some(other) = put(&mut sealed.logs, self.partition, entry) {
                 let text = || format!("{entry:?} was handed on in the place of {other:?}");
@@ -574,6 +586,7 @@ impl System for CommitSystem {
         let place = (self.partition_of(node), self.has_members());
         take_in(&mut lock(&self.sealed).logs, place, (found.0, &found.1));
         lock(&self.digests).retain(|(of, _), _| *of != node);
+        lock(&self.sealed).early.remove(&node);
         let watch = |(number, role): (u16, _)| {
             let (digests, sealed) = (self.digests.clone(), self.sealed.clone());
             let partition = seen_by(number).unwrap_or(self.partition_of(node));
@@ -714,7 +727,7 @@ impl System for CommitSystem {
         let last = its().map(|span| span.last).max()?;
         // A shard that has yet to apply the last entry has another state, and rightly. What is applied early may never be durable.
         let partition = self.settings.topology.partition_of(node);
-        let is_durable = lock(&self.sealed).logs.get(&partition).is_some_and(|of| of.contains_key(&last));
+        let is_durable = lock(&self.sealed).early.get(&node).is_none_or(|first| last < *first);
         if is_durable && its().all(|span| span.last == last) {
             let sum = its().fold(Digest::default(), |sum, span| sum.plus(span.digest));
             self.reported.push((node, partition, last, sum));
@@ -724,7 +737,7 @@ impl System for CommitSystem {
 
     fn check(&mut self, mut ending: Ending<'_>) -> Verdict {
         let has_members = self.has_members();
-        let Sealed { mut logs, conflict } = std::mem::take(&mut *lock(&self.sealed));
+        let Sealed { mut logs, conflict, .. } = std::mem::take(&mut *lock(&self.sealed));
         let (mut digests, mut verdict, mut count) = (BTreeMap::new(), Ok(()), 0);
         if let Some(text) = conflict.filter(|_| has_members) {
             verdict = Err(Violation::new(ViolationKind::WrongState, text));

@@ -51,9 +51,9 @@ pub struct StorageReader<T: EntryType, M> {
     line: Option<u64>,
     /// The storage node that is asked.
     turn: usize,
-    /// The last question, and when it was asked; `None` if it was answered.
+    /// The last question: its number, the place that it names, and when it was asked; `None` if it was answered.
     number: u64,
-    asked: Option<Micros>,
+    asked: Option<(After, Micros)>,
     /// The sinks need a checkpoint: nothing is read until they have one.
     is_behind: bool,
     counts: Counts,
@@ -99,9 +99,9 @@ impl<T: EntryType, M: Carrier<T::Entry>> StorageReader<T, M> {
             return;
         }
         self.number += 1;
-        self.asked = Some(now);
-        self.counts.questions += 1;
         let after = self.line.map_or(After::Epoch(self.sealed), After::Lsn);
+        self.asked = Some((after, now));
+        self.counts.questions += 1;
         out.send(self.asked_of(), Storage::Watch { number: self.number, after });
     }
 
@@ -131,9 +131,14 @@ impl<T: EntryType, M: Carrier<T::Entry>> StorageReader<T, M> {
     }
 
     fn storage(&mut self, from: Address, message: Storage, now: Micros, out: &mut Outbox<M>) {
-        let is_its = |number: u64| from == self.asked_of() && number == self.number && self.asked.is_some();
+        // An answer to an earlier life of this node may have the number of the question, and not its place.
+        let is_its = |number: u64, after: After| {
+            from == self.asked_of()
+                && number == self.number
+                && self.asked.is_some_and(|(asked, _)| asked == after)
+        };
         match message {
-            Storage::Fetched { number, previous, lines, .. } if is_its(number) => {
+            Storage::Fetched { number, after, previous, lines, .. } if is_its(number, after) => {
                 if self.line.is_some_and(|line| line != previous.lsn) {
                     // It has not got that line yet, or not any more.
                     self.line = None;
@@ -144,7 +149,7 @@ impl<T: EntryType, M: Carrier<T::Entry>> StorageReader<T, M> {
                 }
                 self.ask(now, out);
             }
-            Storage::Trimmed { number, base } if is_its(number) => {
+            Storage::Trimmed { number, after, base } if is_its(number, after) => {
                 self.asked = None;
                 self.line = None;
                 match base.epoch > self.sealed {
@@ -184,7 +189,7 @@ impl<T: EntryType, M: Carrier<T::Entry>> Role for StorageReader<T, M> {
                 out.set_timer(TICK, TICK_EVERY);
             }
             Event::Timer(_) => {
-                if self.asked.is_some_and(|asked| now.since(asked) > PATIENCE) {
+                if self.asked.is_some_and(|(_, asked)| now.since(asked) > PATIENCE) {
                     self.turn_to_next(now, out);
                 }
                 out.set_timer(TICK, TICK_EVERY);
