@@ -596,11 +596,11 @@ mod tests {
             let mut line = line(SILO, "regions-silo", REGIONS, 4);
             line.grid = grid(REGIONS, storage, Micros(1_000), Fault::Slow(Micros(500)));
             let workload = workload(&line, HIGH, 5, 0.5).unwrap();
-            let mut bench = Bench::embedded(Length::Txns(100), None);
+            let mut bench = Bench::embedded(Length::Txns(400), None);
             let run = bench.measure(&line.at(HIGH, workload).point, 1, 1, &Progress::new(Duration::ZERO));
             let run = run.unwrap();
             assert!(run.passed() && run.checks.contains_key("increments"), "{:?}", run.wrong);
-            assert_eq!((run.committed, run.params["storage"].as_str()), (100, Some(storage.name())));
+            assert_eq!((run.committed, run.params["storage"].as_str()), (400, Some(storage.name())));
         }
     }
 
