@@ -19,7 +19,7 @@ use super::experiment::{
 use super::psi::{in_use, paired, rate, with_spread};
 use super::summary::or_not;
 use super::verdict::Claim;
-use super::{Measured, Shape, Size};
+use super::{Measured, Shape};
 use crate::agreement::Agreement;
 use crate::bench::Durability;
 use crate::embedded::{Delay, Fault, Grid, Regions};
@@ -555,6 +555,7 @@ pub static F1: Experiment = Experiment {
 
 #[cfg(test)]
 mod tests {
+    use super::super::Size;
     use super::super::verdict::Verdict::{self, Below, Differs, Holds, Unknown};
     use super::*;
     use crate::bench::Bench;

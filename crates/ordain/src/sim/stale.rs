@@ -143,8 +143,12 @@ fn check_one(past: &Past, txn: &Txn) -> Result<(), String> {
 mod tests {
     use super::*;
 
-    fn past(of: &[(u64, u16, &[(u64, &[u64])])]) -> Past {
-        let contents = |all: &[(u64, &[u64])]| {
+    /// Contents of a list, each with the place of the entry that made it.
+    type Lists<'a> = &'a [(u64, &'a [u64])];
+
+    /// Lists by key, each with its region.
+    fn past(of: &[(u64, u16, Lists<'_>)]) -> Past {
+        let contents = |all: Lists<'_>| {
             all.iter().map(|(place, list)| (Epoch(*place), Seen::List(list.to_vec()))).collect()
         };
         Past(of.iter().map(|(key, region, all)| (*key, (PartitionId(*region), contents(all)))).collect())
