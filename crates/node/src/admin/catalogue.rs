@@ -55,6 +55,7 @@ const METRICS: &[(&str, &str)] = &[
     ("ordain_coordinator_confirmed_total", "commit family: transactions without a log entry of their own: they only read, or aborted for what they read."),
     ("ordain_coordinator_distributed_total", "commit family: commits that other partitions had promised."),
     ("ordain_coordinator_failed_total", "commit family: attempts that came to nothing, by reason; others may have followed."),
+    ("ordain_coordinator_held_answers", "commit family: answers that wait until what they rest on is durable."),
     ("ordain_coordinator_interactive", "commit family: interactive transactions that are open on the leader of their home."),
     ("ordain_coordinator_named_readers_total", "fwkv: how often a commit named a reader that must not see what it wrote, counted by the leader of its home."),
     ("ordain_coordinator_readers_refused_total", "commit family: attempts that only read, and that a concurrency control has refused; others may have followed."),
