@@ -18,7 +18,7 @@ const REFUSED: &str = "ordain_mvocc_refused_total{reason=\"cascade\"}";
 
 /// A region with two shards, in which refused attempts begin anew after a pause.
 fn region(bugs: Bugs) -> World {
-    World::sharded(regions_mvocc::ENGINE, options(&[]), 2, bugs)
+    World::sharded(regions_mvocc::ENGINE, options(&[]), (1, 2), bugs)
 }
 
 fn options(given: &[(&str, &str)]) -> Options {
@@ -58,7 +58,7 @@ fn hold_agreement(w: &mut World, leader: NodeId) -> u32 {
 /// Write skew over two shards: each of two attempts has read what the other one writes before either is validated. `are_new`: the records are absent.
 fn write_skew(bugs: Bugs, are_new: bool) -> Result<(), String> {
     let mut w = region(bugs);
-    let (x, y, a) = (w.list_on(0, 0), w.list_on(1, 0), w.led_by(0));
+    let (x, y, a) = (w.list_at(0, 0), w.list_at(1, 0), w.led_by(0));
     if !are_new {
         let first = w.ask(a, &[Do::Append(x), Do::Append(y)]);
         w.committed(first);
@@ -88,7 +88,7 @@ fn scenario_22_an_absent_read_meets_the_insert() {
 /// Scenario 16: T1 and T2 read and write x, which T1 has claimed and cannot commit yet.
 fn race(bugs: Bugs) -> Result<(), String> {
     let mut w = region(bugs);
-    let (x, y, a) = (w.list_on(0, 0), w.list_on(1, 0), w.led_by(0));
+    let (x, y, a) = (w.list_at(0, 0), w.list_at(1, 0), w.led_by(0));
     let late = hold_answers(&mut w, a, 1);
     let t1 = w.ask(a, &[Do::Read(x), Do::Append(x), Do::Read(y)]);
     w.until("T1's answer", World::holds_something);
@@ -112,7 +112,7 @@ fn scenario_16_of_two_writers_the_second_is_refused_and_no_update_is_lost() {
 fn reader_between(_: CommitEngine, bugs: Bugs) -> Result<(), String> {
     let mut w = region(bugs);
     // T2 reads at the other shard too, whose answer is late.
-    let (x, y, z, a) = (w.list_on(0, 0), w.list_on(0, 1), w.list_on(1, 0), w.led_by(0));
+    let (x, y, z, a) = (w.list_at(0, 0), w.list_at(0, 1), w.list_at(1, 0), w.led_by(0));
     let late = hold_answers(&mut w, a, 1);
     let t2 = w.ask(a, &[Do::Read(x), Do::Read(y), Do::Append(x), Do::Read(z)]);
     w.until("T2's answer", World::holds_something);
@@ -133,9 +133,9 @@ fn a_reader_between_two_writers_closes_no_cycle() {
 /// Scenario 15: T1 is validated at shard 0, where it writes a, and refused at shard 1, which says so late. T2 reads a and writes b there, T3 reads b
 /// and writes c, T4 reads c and writes d. T5 reads d, and writes what T1 reads at its next attempt.
 fn chain(_: CommitEngine, bugs: Bugs) -> Result<(), String> {
-    let mut w = World::sharded(ENGINE, options(&[("backoff", "deneva")]), 2, bugs);
-    let [a, b, c, d] = [0, 1, 2, 3].map(|nth| w.list_on(0, nth));
-    let (read, leader) = (w.list_on(1, 0), w.led_by(0));
+    let mut w = World::sharded(ENGINE, options(&[("backoff", "deneva")]), (1, 2), bugs);
+    let [a, b, c, d] = [0, 1, 2, 3].map(|nth| w.list_at(0, nth));
+    let (read, leader) = (w.list_at(1, 0), w.led_by(0));
     let first = w.ask(leader, &[Do::Append(read)]);
     w.committed(first);
     // T1 has read, and its answer from shard 0 is late: another one overwrites what it has read, and is validated first.
@@ -179,14 +179,14 @@ fn scenario_15_a_chain_that_stands_on_an_attempt_comes_to_nothing_with_it() {
 /// else is not kept.
 fn long_wait(_: CommitEngine, bugs: Bugs) -> Result<(), String> {
     let mut w = region(bugs);
-    let (x, y, a) = (w.list_on(0, 0), w.list_on(1, 0), w.led_by(0));
+    let (x, y, a) = (w.list_at(0, 0), w.list_at(1, 0), w.led_by(0));
     let first = w.ask(a, &[Do::Append(x), Do::Append(y)]);
     w.committed(first);
     let agreement = hold_agreement(&mut w, a);
     let t = w.ask(a, &[Do::Append(x), Do::Append(y)]);
     w.run(millis(2));
     let reader = w.ask(a, &[Do::Read(x), Do::Read(y)]);
-    let update = w.ask(a, &[Do::Read(y), Do::Append(w.list_on(0, 1))]);
+    let update = w.ask(a, &[Do::Read(y), Do::Append(w.list_at(0, 1))]);
     w.run(millis(80));
     assert!([t, reader, update].iter().all(|txn| w.answer(*txn).is_none()));
     let (waits, reads) =
@@ -200,7 +200,7 @@ fn long_wait(_: CommitEngine, bugs: Bugs) -> Result<(), String> {
 /// The same where T is answered and shard 0 has not heard of that. Who reads afterwards has to see it at both.
 fn untold_shard(_: CommitEngine, bugs: Bugs) -> Result<(), String> {
     let mut w = region(bugs);
-    let (x, y, a) = (w.list_on(0, 0), w.list_on(1, 0), w.led_by(0));
+    let (x, y, a) = (w.list_at(0, 0), w.list_at(1, 0), w.led_by(0));
     // Shard 0 has heard of a ceiling.
     let first = w.ask(a, &[Do::Append(x), Do::Append(y)]);
     w.committed(first);
@@ -224,7 +224,7 @@ fn scenario_17_a_reader_meets_an_attempt_that_is_validated_for_long() {
 /// A leader dies with attempts that are validated and stand on each other; what it has proposed and was agreed on stays.
 fn next_leader(_: CommitEngine, bugs: Bugs) -> Result<(), String> {
     let mut w = region(bugs);
-    let (x, y) = (w.list_on(0, 0), w.list_on(1, 0));
+    let (x, y) = (w.list_at(0, 0), w.list_at(1, 0));
     let a1 = w.led_by(0);
     let first = w.ask(a1, &[Do::Append(x), Do::Append(y)]);
     w.committed(first);
@@ -311,8 +311,8 @@ impl Drawn {
 
 /// A drawn history over three shards: transactions of up to four operations on six lists, and streams between roles that are held for a while.
 fn drawn(seed: u64, bugs: Bugs) -> Result<(), String> {
-    let (mut w, mut drawn) = (World::sharded(ENGINE, options(&[]), 3, bugs), Drawn(seed));
-    let lists: Vec<u64> = (0..6).map(|n| w.list_on(n % 3, n / 3)).collect();
+    let (mut w, mut drawn) = (World::sharded(ENGINE, options(&[]), (1, 3), bugs), Drawn(seed));
+    let lists: Vec<u64> = (0..6).map(|n| w.list_at(n % 3, n / 3)).collect();
     let a = w.led_by(0);
     let mut holds = Vec::new();
     for _ in 0..100 {

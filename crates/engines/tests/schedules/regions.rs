@@ -2,7 +2,7 @@
 
 use ordain_commit::{CommitEngine, Message, Protocol};
 use ordain_engines::{regions_2pl, regions_silo};
-use ordain_model::OutcomeStatus;
+use ordain_model::{Options, OutcomeStatus};
 use ordain_role::{Bug, Bugs};
 
 use crate::world::{Do, Ticket, World};
@@ -20,7 +20,7 @@ fn demand_soon(w: &mut World, all: &[Ticket]) -> Result<(), String> {
 
 /// T1 has x at one shard of A's node and waits for y at the other, T2 has y and waits for x. Each shard sees one of the waits.
 fn two_shards(engine: CommitEngine, bugs: Bugs) -> Result<(), String> {
-    let mut w = World::sharded(engine, (2, 2), bugs);
+    let mut w = World::sharded(engine, Options::new(engine.name, &[]), (2, 2), bugs);
     let (x, y) = (w.list_at(0, 0), w.list_at(1, 0));
     let (a, b) = (w.led_by(0), w.led_by(1));
     // T1's access to the second shard is late; T2's comes from another node.

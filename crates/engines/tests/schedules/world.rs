@@ -137,10 +137,9 @@ impl World {
         World::built(engine, (options, bugs), (partitions, 1), |settings| settings)
     }
 
-    /// Such a cluster in which each partition has several shards.
-    pub fn sharded(engine: CommitEngine, (partitions, shards): (usize, usize), bugs: Bugs) -> World {
-        let options = Options::new(engine.name, &[]);
-        World::built(engine, (options, bugs), (partitions, shards), |settings| settings)
+    /// Such a cluster of some partitions, each of some shards.
+    pub fn sharded(engine: CommitEngine, options: Options, size: (usize, usize), bugs: Bugs) -> World {
+        World::built(engine, (options, bugs), size, |settings| settings)
     }
 
     /// A cluster of one partition whose members keep hardly anything of the log behind what checkpoints cover.

@@ -1,6 +1,6 @@
 //! Servers of other regions read what is durable, and nothing else (regions.md, 4.3 and G6).
 
-use ordain_model::Epoch;
+use ordain_model::{Epoch, PartitionId};
 use ordain_role::{Address, Event, NodeId, Now, Outbox, PeerChange, PeerState, Role};
 
 use crate::entry::EntryType as _;
@@ -94,25 +94,48 @@ fn a_question_is_kept_until_something_is_durable() {
     }
 }
 
-struct Hand(StorageReader<Notes, Message>);
+/// A reader, and the places that its questions have named.
+struct Hand(StorageReader<Notes, Message>, Vec<After>);
 
 impl Hand {
     fn new() -> (Hand, Vec<(Address, Message)>) {
         let settings = StorageReaderSettings {
             me: READER,
+            region: PartitionId(0),
             replicas: vec![REPLICA, OTHER],
             keeper: PROXY,
             sinks: vec![VIEW, PROXY],
         };
-        let mut hand = Hand(StorageReader::new(settings, Default::default()));
-        let sends = tell(&mut hand.0, Event::Start);
+        let mut hand = Hand(StorageReader::new(settings, Default::default()), Vec::new());
+        let sends = hand.tell(Event::Start);
         (hand, sends)
     }
 
-    fn fetched(&mut self, from: Address, number: u64, after: u64, ids: std::ops::Range<u64>) -> Heard {
-        let previous = Line { ballot: BALLOT, lsn: after };
-        let message = Storage::Fetched { number, previous, lines: lines(ids), durable: 99 };
-        heard(tell(&mut self.0, says(from, message)))
+    fn tell(&mut self, event: Event<Message>) -> Vec<(Address, Message)> {
+        let sends = tell(&mut self.0, event);
+        self.1.extend(sends.iter().filter_map(|(_, message)| match message {
+            Message::Storage(Storage::Watch { after, .. }) => Some(*after),
+            _ => None,
+        }));
+        sends
+    }
+
+    /// The answer to a question: lines that follow one.
+    fn fetched(&mut self, from: Address, number: u64, line: u64, ids: std::ops::Range<u64>) -> Heard {
+        self.answered(from, (number, self.1[number as usize - 1]), line, ids)
+    }
+
+    /// Such an answer, to a question that named some place.
+    fn answered(
+        &mut self,
+        from: Address,
+        (number, after): (u64, After),
+        line: u64,
+        ids: std::ops::Range<u64>,
+    ) -> Heard {
+        let (ballot, previous) = (Ballot(0), Line { ballot: BALLOT, lsn: line });
+        let message = Storage::Fetched { number, ballot, after, previous, lines: lines(ids), durable: 99 };
+        heard(self.tell(says(from, message)))
     }
 }
 
@@ -140,9 +163,11 @@ fn entries_are_handed_on_in_order_and_once_whoever_is_asked() {
     assert_eq!(hand.fetched(REPLICA, 1, 0, 1..4), (vec![1, 2, 3], vec![(1, 2, After::Lsn(3))]));
     assert_eq!(hand.fetched(REPLICA, 1, 3, 4..5), (vec![], vec![]), "that answers an earlier question");
     assert_eq!(hand.fetched(OTHER, 2, 3, 4..5), (vec![], vec![]), "it was not asked");
+    let earlier = (2, After::Epoch(Epoch(7)));
+    assert_eq!(hand.answered(REPLICA, earlier, 7, 8..9), (vec![], vec![]), "an earlier life has asked that");
     // The one that is asked is gone: the next may be asked for the same.
     let lost = PeerChange { node: REPLICA.node, state: PeerState::Lost };
-    assert_eq!(heard(tell(&mut hand.0, says(REPLICA, lost))), (vec![], vec![(2, 3, After::Lsn(3))]));
+    assert_eq!(heard(hand.tell(says(REPLICA, lost))), (vec![], vec![(2, 3, After::Lsn(3))]));
     assert_eq!(hand.fetched(OTHER, 3, 3, 4..6), (vec![4, 5], vec![(2, 4, After::Lsn(5))]));
     // Lines that do not follow: it asks by what it has handed on, and hands nothing on twice.
     assert_eq!(hand.fetched(OTHER, 4, 2, 3..7), (vec![], vec![(1, 5, After::Epoch(Epoch(5)))]));
@@ -153,11 +178,12 @@ fn entries_are_handed_on_in_order_and_once_whoever_is_asked() {
 fn a_log_that_begins_later_has_the_view_get_a_checkpoint() {
     let (mut hand, _) = Hand::new();
     let base = LogBase { last: Line { ballot: BALLOT, lsn: 9 }, epoch: Epoch(12), configuration: Vec::new() };
-    let sends = tell(&mut hand.0, says(REPLICA, Storage::Trimmed { number: 1, base }));
+    let trimmed = Storage::Trimmed { number: 1, after: hand.1[0], base };
+    let sends = hand.tell(says(REPLICA, trimmed));
     let [(PROXY, Message::Log(Log::Behind(Epoch(12))))] = &sends[..] else { panic!("{sends:?}") };
     let lost = PeerChange { node: REPLICA.node, state: PeerState::Lost };
-    assert!(tell(&mut hand.0, says(REPLICA, lost)).is_empty(), "nothing is read meanwhile");
-    let again = tell(&mut hand.0, says(VIEW, Log::BeginAgain(Epoch(15))));
+    assert!(hand.tell(says(REPLICA, lost)).is_empty(), "nothing is read meanwhile");
+    let again = hand.tell(says(VIEW, Log::BeginAgain(Epoch(15))));
     assert_eq!(heard(again), (vec![], vec![(1, 2, After::Epoch(Epoch(15)))]));
     assert_eq!(hand.fetched(REPLICA, 2, 9, 14..17).0, [16]);
 }
