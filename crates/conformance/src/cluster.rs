@@ -32,6 +32,8 @@ pub struct Shape {
     options: Vec<(&'static str, &'static str)>,
     partitions: usize,
     replicas: u16,
+    /// Storage nodes of each partition, beside its replicas.
+    storage: u16,
     replication: Replication,
     shards: usize,
     /// The prefixes of each partition; none: it is no region.
@@ -48,7 +50,7 @@ pub(crate) enum Kind {
     Partitioned,
     /// Several shards a node.
     Sharded,
-    /// Several members of a partition.
+    /// Several copies of what a partition's log has.
     Replicated,
 }
 
@@ -56,7 +58,7 @@ pub(crate) enum Kind {
 pub fn on(engine: &'static str) -> Shape {
     let (options, replication) = (Vec::new(), Replication::Sync);
     let (regions, bugs) = (Vec::new(), Bugs::NONE);
-    Shape { engine, options, partitions: 1, replicas: 1, replication, shards: 1, regions, bugs }
+    Shape { engine, options, partitions: 1, replicas: 1, storage: 0, replication, shards: 1, regions, bugs }
 }
 
 impl Shape {
@@ -76,6 +78,12 @@ impl Shape {
     #[must_use]
     pub fn asynchronous(self) -> Shape {
         Shape { replication: Replication::Async, ..self }
+    }
+
+    /// With so many storage nodes a partition, which keep its log.
+    #[must_use]
+    pub fn storage(self, storage: u16) -> Shape {
+        Shape { storage, ..self }
     }
 
     /// With so many shards a node, each with a connection server.
@@ -133,7 +141,7 @@ impl Shape {
             let regions = self.regions.iter().map(bytes).collect();
             layout = layout.in_regions(regions).expect("prefixes of regions are few and differ");
         }
-        let topology = Topology::replicated(Arc::new(layout), self.replicas);
+        let topology = Topology::regions(Arc::new(layout), self.replicas, self.storage);
         let settings = NodeSettings {
             topology,
             replication: self.replication,
@@ -148,10 +156,10 @@ impl Shape {
     /// Which of the properties that a suite must cover the shape has.
     pub(crate) fn is_like(&self, kind: Kind) -> bool {
         match kind {
-            Kind::Single => self.partitions == 1 && self.replicas == 1,
+            Kind::Single => self.partitions == 1 && self.replicas + self.storage == 1,
             Kind::Partitioned => self.partitions > 1,
             Kind::Sharded => self.shards > 1,
-            Kind::Replicated => self.replicas > 1,
+            Kind::Replicated => self.replicas + self.storage > 1,
         }
     }
 
@@ -242,7 +250,9 @@ where
     }
 
     fn open(&mut self, seat: usize) -> usize {
-        let node = NodeId(seat as u16 % self.topology.nodes());
+        let servers: Vec<NodeId> =
+            (0..self.topology.nodes()).map(NodeId).filter(|node| self.topology.is_server(*node)).collect();
+        let node = servers[seat % servers.len()];
         let connection = self.cluster.connect(node);
         self.connections.push(connection.unwrap_or_else(|reason| panic!("{reason}")));
         self.connections.len() - 1

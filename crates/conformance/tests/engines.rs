@@ -57,8 +57,10 @@ conforms! {
     no_wait_regions = on("no-wait").shards(2).regions(REGIONS);
     calvin_regions = on("calvin").shards(2).regions(REGIONS);
     calvin_paper_regions = on("calvin-paper").shards(2).regions(REGIONS);
-    regions_2pl = on("regions-2pl").shards(2);
-    regions_silo = on("regions-silo").shards(2).option("backoff", "none");
+    regions_2pl = on("regions-2pl").shards(2).option("backoff", "deneva");
+    regions_2pl_stored = on("regions-2pl").storage(3);
+    regions_silo = on("regions-silo").shards(2).option("backoff", "none").option("ro-mode", "stale");
+    regions_silo_stored = on("regions-silo").storage(3).shards(2).option("early-apply", "false");
     qstore_session = on("qstore").partitions(2).replicas(2).option("reads", "session");
 }
 

@@ -11,7 +11,7 @@ use crate::support::{Expect, Server, ordain, run, serve};
 /// The engine with the most options.
 const ENGINE: &str = "qstore";
 /// Engines that have all options together.
-const ENGINES: [&str; 4] = [ENGINE, "timestamp", "maat", "fwkv"];
+const ENGINES: [&str; 5] = [ENGINE, "timestamp", "maat", "fwkv", "regions-silo"];
 
 fn options_of(engine: &str) -> Vec<&'static OptionInfo> {
     engine.parse::<Engine>().unwrap().offers().iter().map(|offer| offer.info).collect()
@@ -229,5 +229,5 @@ fn engines_are_listed() {
     let json: serde_json::Value = serde_json::from_str(&fs::read_to_string(&path).unwrap()).unwrap();
     let engines = json["engines"].as_array().unwrap();
     assert_eq!(engines.len(), 15);
-    assert!(engines.iter().any(|engine| engine["name"] == "regions-2pl" && engine["built"] == false));
+    assert!(engines.iter().any(|engine| engine["name"] == "regions-mvocc" && engine["built"] == false));
 }

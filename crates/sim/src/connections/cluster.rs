@@ -134,12 +134,19 @@ impl<F: Family> System for FamilySystem<F> {
         }
     }
 
+    fn is_server(&self, node: NodeId) -> bool {
+        self.settings.topology.is_server(node)
+    }
+
     fn servers(
         &self,
         node: NodeId,
         incarnation: u32,
         hosts: Vec<VirtualHost>,
     ) -> Vec<ConnectionServer<F::Message, VirtualHost>> {
+        if !self.is_server(node) {
+            return Vec::new();
+        }
         let settings = self.of(node, u64::from(incarnation) << 32);
         measured_servers((&self.family, &settings, &self.registry), self.used, hosts)
     }
@@ -236,10 +243,12 @@ impl<S: System> VirtualCluster<S> {
             faults: Faults::NONE,
             ..Config::new(1)
         };
+        let takes_clients: Vec<NodeId> =
+            (0..nodes).map(NodeId).filter(|node| system.is_server(*node)).collect();
         let simulator = Simulator::with(system, Box::new(Silence), config, None);
         let mut cluster = VirtualCluster { simulator, rests: BTreeMap::new() };
         cluster.simulator.run(REST_WITHIN, |s| !s.is_up());
-        for node in (0..nodes).map(NodeId) {
+        for node in takes_clients {
             // A cluster elects its leaders, and turns clients away until then.
             let client = cluster.connect(node)?;
             while matches!(cluster.ask(client, &[b"DBSIZE"])?, Reply::Error(_)) {
