@@ -384,6 +384,10 @@ mod tests {
         assert!(hand.says(reader(), Log::Sealed(Arc::new(entry))).is_empty());
         let mut seen = BTreeMap::new();
         hand.0.gauges(&mut |name, value| _ = seen.insert(name, value));
-        assert_eq!((seen["ordain_proxy_entries_total"], seen["ordain_proxy_oldest_seconds"]), (1.0, 1.234));
+        let of_region = |series: ByRegion| seen[series[usize::from(REGION.0)]];
+        assert_eq!(
+            (of_region(PROXY_ENTRIES), of_region(PROXY_AT), of_region(PROXY_APPLIED)),
+            (1.0, 1.234, 7.0)
+        );
     }
 }

@@ -532,14 +532,25 @@ mod tests {
         }
         assert_eq!(
             engines_with(&BACKOFF),
-            ["no-wait", "wait-die", "timestamp", "mvcc", "maat", "walter", "fwkv", "occ-2pc"]
+            [
+                "no-wait",
+                "wait-die",
+                "timestamp",
+                "mvcc",
+                "maat",
+                "walter",
+                "fwkv",
+                "occ-2pc",
+                "regions-2pl",
+                "regions-silo"
+            ]
         );
         assert_eq!(engines_with(&THOMAS), ["timestamp"]);
         assert_eq!(engines_with(&TS_SOURCE), ["timestamp", "mvcc"]);
         assert_eq!(
             refusal("calvin", &[("backoff", "none")]),
             "--option backoff=none is not for engine calvin, which has no such option: leave it out, or say --engine \
-             no-wait, wait-die, timestamp, mvcc, maat, walter, fwkv or occ-2pc"
+             no-wait, wait-die, timestamp, mvcc, maat, walter, fwkv, occ-2pc, regions-2pl or regions-silo"
         );
     }
 

@@ -122,13 +122,13 @@ impl ClusterConfig {
         let replication = file.replication()?;
         let engine = file.engine.as_deref().map_or(Ok(Engine::default()), str::parse)?;
         let (servers, storage) = file.servers()?;
+        if engine.can().has_regions && storage.is_none() && file.partitions > 1 {
+            return Err(ClusterError::Regions(engine, file.partitions));
+        }
         let way = storage.map_or(replication.name(), Storage::name);
         if !engine.can().replication.contains(&way) {
             let key = if storage.is_some() { "storage" } else { "replication" };
             return Err(ClusterError::EngineReplication { engine, key, wanted: way });
-        }
-        if engine.can().has_regions && storage.is_none() && file.partitions > 1 {
-            return Err(ClusterError::Regions(engine, file.partitions));
         }
         let options = engine.options(file.options.iter())?;
         let keep = file.keep()?;

@@ -492,6 +492,12 @@ impl Terms {
                 way.name()
             ));
         }
+        if can.has_regions && self.nodes.iter().chain(&self.replicas).any(|nodes| *nodes > 1) {
+            return Some(format!(
+                "--nodes, --replicas: engine {engine} has regions with clients and storage nodes of their own, which \
+                 `ordain lab run regions-rmw` measures"
+            ));
+        }
         let is_lacking = !self.checkpoint_mode.is_empty() && !engine.defaults().has(&CHECKPOINT_MODE);
         is_lacking.then(|| format!("--checkpoint-mode: engine {engine} has no such option"))
     }

@@ -93,7 +93,7 @@ const REGIONS_SPANNED: &[Need] =
 const SPANNING: Need = Part("transactions of several regions");
 const DENEVA: &[Need] =
     &[Engine("no-wait"), Engine("wait-die"), Engine("timestamp"), Engine("mvcc"), Engine("maat"), Nodes(16)];
-const EVERY: &[Need] = &[Engine("paxflow"), Engine("qstore"), Engine("fwkv"), Engine("regions-silo")];
+const EVERY: &[Need] = &[Engine("paxflow"), Engine("qstore"), Engine("fwkv"), Engine("regions-mvocc")];
 const LINES: &str =
     "lines of Q-Store, both Calvins, NO-WAIT, WAIT-DIE, TIMESTAMP, MVCC and MaaT on four nodes";
 const ON_NODES: &str =
