@@ -258,7 +258,7 @@ impl Grid {
     }
 
     /// What a node says of itself, if it is there: it may be being rebuilt.
-    fn try_status(&self, id: usize) -> Option<Value> {
+    pub fn try_status(&self, id: usize) -> Option<Value> {
         serde_json::from_str(&try_http(self.nodes[id].admin, "/status").ok()?.2).ok()
     }
 
