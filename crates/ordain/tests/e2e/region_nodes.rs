@@ -257,14 +257,14 @@ fn a_frozen_server_answers_nothing_as_leader_when_it_wakes_up() {
     assert_eq!(old.insist("SET k old"), Reply::ok());
     assert_eq!(old.insist("GET k").text(), "old");
     grid.signal(first, Signal::STOP);
-    // These wait in the socket until it wakes up.
+    assert_eq!(new.insist("SET k new"), Reply::ok());
+    let role = |node| grid.try_status(node).and_then(|status| Some(status["role"].as_str()?.to_owned()));
+    until("the second leads", || role(second).as_deref() == Some("leader"));
+    // These are asked after the answer of the second, and wait in the socket until the first wakes up.
     old.send(
         &[command(&["GET", "k"]), command(&["APPEND", "k", "+zombie"]), command(&["GET", "k"])].concat(),
     )
     .unwrap();
-    assert_eq!(new.insist("SET k new"), Reply::ok());
-    let role = |node| grid.try_status(node).and_then(|status| Some(status["role"].as_str()?.to_owned()));
-    until("the second leads", || role(second).as_deref() == Some("leader"));
     grid.signal(first, Signal::CONT);
     let mut has_appended = false;
     for what in ["read", "append", "read"] {
