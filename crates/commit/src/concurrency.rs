@@ -207,10 +207,10 @@ pub trait ConcurrencyControl: Debug + Send {
         bounds
     }
 
-    /// What an attempt is granted to read may change from the moment in which it is validated: it is decided with that answer, or has changed nothing.
-    /// Said before it is [validated](ConcurrencyControl::validate).
+    /// Permits records that an attempt has read to change from its validation on: that answer decides it, or it writes nothing.
+    /// Called before it is [validated](ConcurrencyControl::validate).
     fn let_reads_go(&mut self, _who: AttemptId) {}
-    /// An attempt will leave these records here, and no others: it may be read what is not decided yet, once the attempt is validated.
+    /// Gives the control the records that an attempt will write here, all of them: once it is validated, others may read them before it is decided.
     fn hand_over(&mut self, _store: &mut MemoryStore, _who: AttemptId, _writes: &[Write]) {}
 
     /// An attempt that is about to be validated has no effect, whatever it has written here.

@@ -760,7 +760,7 @@ impl Coordinator {
             OutcomeStatus::Aborted(reason) => self.counts.aborted.count(reason),
             _ => {}
         }
-        // What was confirmed follows from nothing that is not durable.
+        // A confirmed read follows only from durable entries, so its answer waits for none.
         let follows = if matches!(live.state, State::Deciding { .. }) { place } else { Epoch(0) };
         let place = self.stamping.place(place, Some(live.age));
         for asker in live.askers {

@@ -54,9 +54,9 @@ pub struct Site {
     pub snapshots: Snapshots,
     /// The ways in which decisions become known, and readers that are over, with snapshots.
     pub propagation: Propagation,
-    /// How transactions that only read see records of other regions, where partitions are regions.
+    /// The mode in which transactions that only read see other regions; none where partitions are not regions.
     pub regions: Option<RoMode>,
-    /// Its log hands entries on before they are durable.
+    /// True if the log hands entries on before they are durable.
     pub is_early: bool,
     /// The source of the stamps of attempts.
     pub source: StampSource,

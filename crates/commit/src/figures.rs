@@ -61,7 +61,7 @@ pub const PROXY_APPLIED: ByRegion = by_region!("ordain_proxy_applied");
 pub const PROXY_AT: ByRegion = by_region!("ordain_proxy_entry_seconds");
 /// The time that the last entry took from one region to the other.
 pub const PROXY_DELAY: ByRegion = by_region!("ordain_proxy_delay_seconds");
-/// Whether a view needs a checkpoint.
+/// 1 while a view needs a checkpoint.
 pub const PROXY_BEHIND: ByRegion = by_region!("ordain_proxy_behind");
 /// The entries that a view has been given.
 pub const PROXY_ENTRIES: ByRegion = by_region!("ordain_proxy_entries_total");

@@ -359,7 +359,7 @@ fn lacking(
     Ok((needed > begun).then_some(NeedsCheckpoint { needed, reach: needed }))
 }
 
-/// How transactions that only read see records of other regions, where partitions are regions.
+/// The mode in which transactions that only read see other regions; none where partitions are not regions.
 fn regional(settings: &NodeSettings) -> Option<RoMode> {
     settings.topology.has_storage().then(|| settings.options.choice(&RO_MODE))
 }
@@ -367,7 +367,7 @@ fn regional(settings: &NodeSettings) -> Option<RoMode> {
 /// The kind of a partition's log.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum LogKind {
-    /// Of a node on its own.
+    /// One file of a node without replicas.
     Lone,
     /// The members agree on it.
     Group,

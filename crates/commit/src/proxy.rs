@@ -161,7 +161,7 @@ impl Proxy {
         view.copying = None;
         view.turn = (view.turn + 1) % view.storage.len();
         let to = Address { node: view.storage[view.turn], role: CHECKPOINTER };
-        // What it has it says when it has not got that very one.
+        // A storage node without the checkpoint of that epoch answers with the epoch of the one that it has.
         out.send(to, Saving::Want { epoch, offset: 0 });
     }
 

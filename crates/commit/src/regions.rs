@@ -81,7 +81,7 @@ mod tests {
     use super::*;
     use crate::bench::Bench;
 
-    /// What a server of the first of two regions answers to a transaction: reads and writes of keys of regions.
+    /// The refusal, if any, of a transaction by a server of the first of two regions; `reads` and `writes` are regions of its keys.
     fn refusal(mode: Option<RoMode>, reads: &[u16], writes: &[u16]) -> Option<Abort> {
         let mut bench = Bench::new(0);
         bench.site.regions = mode;

@@ -1,4 +1,4 @@
-//! How transactions that only read see records of other regions (regions.md, 4.9 and section 6).
+//! The modes in which transactions that only read see records of other regions (regions.md, 4.9 and section 6).
 
 use crate::named::named;
 

@@ -19,7 +19,7 @@ type Batches = BTreeMap<GatewayId, OutcomeBatch>;
 #[derive(Debug, Default)]
 pub struct Answers {
     leaving: Batches,
-    /// Those that have waited, and may leave.
+    /// Held answers whose entries are durable now.
     released: Vec<OutcomeBatch>,
     held: BTreeMap<Epoch, Batches>,
     /// The last entry that is durable, where entries are handed on before.

@@ -10,7 +10,7 @@ use crate::waits_for::{Refusal, Refusals};
 impl Manager {
     /// Takes what a participant tells of waits, and has those refused that must not be.
     pub(super) fn take_waits(&mut self, told: Own, out: &mut Outbox<Message>) {
-        // What was told in another term is gone with that.
+        // A report of another term is stale: the graph of waits is of one term.
         let is_now = |term: Term| self.lead.is_some_and(|lead| lead.term == term);
         let refusals = match told {
             Own::Waits(Wait { term, shard, who, age, behind }) if is_now(term) => {

@@ -1,4 +1,4 @@
-//! What regions have beside other partitions: the log of a database server, views of the other regions, and storage nodes.
+//! Opens the roles that only regions have: the log of a database server, views of the other regions, and storage nodes.
 
 use std::sync::Arc;
 

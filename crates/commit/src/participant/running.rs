@@ -55,7 +55,7 @@ pub(super) struct Attempt {
     pub(super) now: Millis,
     /// With two stamps, the first time at which something has expired that it has seen alive.
     pub(super) ends: Option<Millis>,
-    /// The same may be true of any record.
+    /// True if the attempt has read whole tables, so that any record may be one that it has read.
     pub(super) sees_all: bool,
     /// Compute fragments elsewhere may change records here of which nothing is known before the log has them.
     pub(super) lends: bool,
