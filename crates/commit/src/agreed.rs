@@ -7,11 +7,11 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use ordain_checkpoint::{Outcome, Outcomes};
-use ordain_model::{Epoch, Gsn, Millis, OutcomeStatus, PartitionId, SessionId};
+use ordain_model::{Epoch, Gsn, Millis, OutcomeStatus, PartitionId, RequestNo, SessionId};
 
 use ordain_role::Bugs;
 
-use crate::entry::{Announced, Commit, Commitment, Content, Entry, Terms};
+use crate::entry::{Among, Announced, Commit, Commitment, Content, Entry, Terms};
 use crate::founding::Met;
 use crate::heard::Heard;
 use crate::ids::{Age, AttemptId, Bounds, Lead, Term};
@@ -31,6 +31,7 @@ pub struct Decided {
 /// See the module.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Agreed {
+    partition: PartitionId,
     place: Epoch,
     terms: Terms,
     now: Millis,
@@ -65,6 +66,11 @@ pub enum Effect {
 }
 
 impl Agreed {
+    /// The state of a partition of which nothing is agreed yet.
+    pub fn of(partition: PartitionId) -> Agreed {
+        Agreed { partition, ..Agreed::default() }
+    }
+
     /// The state with planted bugs, for tests of the checkers.
     #[must_use]
     pub fn planting(self, bugs: Bugs) -> Agreed {
@@ -99,10 +105,13 @@ impl Agreed {
                 let Some(bounds) = self.promised(*attempt) else {
                     return Err(format!("attempt {attempt} has an outcome and was not prepared"));
                 };
-                self.prepared.remove(attempt);
+                let promise = self.prepared.remove(attempt);
                 if let Some(with) = commit {
                     self.heard.concluded(*attempt, with);
                     self.follow(with.view.seen());
+                    if let Some(among) = promise.as_ref().and_then(|promise| promise.among()) {
+                        self.concluded_among(entry.place, among, with)?;
+                    }
                 }
                 match commit.as_ref().map(|with| with.stamp).filter(|stamp| !bounds.has(*stamp)) {
                     None => Ok(Effect::Applied),
@@ -145,13 +154,7 @@ impl Agreed {
             return Err(format!("attempt {} was committed in term {}", commit.attempt, entry.term.0));
         }
         self.ceiling = self.ceiling.max(commit.ceiling);
-        if let Some((session, request)) = commit.session
-            && self.sessions.get(session).is_none_or(|last| last.request < request)
-        {
-            // Requests of a session that come over several connections may commit out of order; the last one counts.
-            let (gsn, status) = (Gsn(entry.place.0), OutcomeStatus::Committed);
-            self.sessions.put(&Outcome { session, request, gsn, status, reply: &commit.reply });
-        }
+        self.answered(entry.place, commit.session, &commit.reply);
         let mut with = commit.commitment(entry.place);
         if with.view.is_some() {
             let home = commit.attempt.home();
@@ -165,6 +168,24 @@ impl Agreed {
         }
         let participants = commit.participants.clone();
         self.decide(commit.attempt, Decided { commit: Some(with), participants })
+    }
+
+    /// A request of a session, if it is one, has taken effect with the entry at this place.
+    fn answered(&mut self, place: Epoch, request: Option<(SessionId, RequestNo)>, reply: &[u8]) {
+        if let Some((session, request)) = request
+            && self.sessions.get(session).is_none_or(|last| last.request < request)
+        {
+            // Requests of a session that come over several connections may commit out of order; the last one counts.
+            let (gsn, status) = (Gsn(place.0), OutcomeStatus::Committed);
+            self.sessions.put(&Outcome { session, request, gsn, status, reply });
+        }
+    }
+
+    /// The regions among which a part was promised have committed the transaction.
+    fn concluded_among(&mut self, place: Epoch, among: &Among, with: &Commitment) -> Result<(), String> {
+        self.answered(place, among.session, &among.reply);
+        let participants = among.others(self.partition);
+        self.decide(among.of, Decided { commit: Some(with.clone()), participants }).map(|_| ())
     }
 
     /// A version follows this.
@@ -277,7 +298,12 @@ impl Agreed {
         }
     }
 
-    /// The attempts of other homes that are promised and whose outcomes are not known.
+    /// The promises on which regions vote, by the attempts that are promised, while their outcomes are not known.
+    pub fn prepared_among(&self) -> impl Iterator<Item = (AttemptId, &Among)> {
+        self.prepared.iter().filter_map(|(attempt, promise)| Some((*attempt, promise.among()?)))
+    }
+
+    /// The attempts that are promised and whose outcomes are not known.
     pub fn prepared(&self) -> impl Iterator<Item = AttemptId> {
         self.prepared.keys().copied()
     }
@@ -369,6 +395,7 @@ mod tests {
             changes: Vec::new(),
             writes: Vec::new(),
             holds: Vec::new(),
+            among: None,
         })
     }
 

@@ -146,7 +146,7 @@ impl Cohort {
         writes.extend(request.returned);
         self.promising.insert(who);
         let ceiling = desk.ceiling_above(bounds);
-        let prepare = Prepare { attempt: who, bounds, view, ceiling, changes, writes, holds };
+        let prepare = Prepare { attempt: who, bounds, view, ceiling, changes, writes, holds, among: None };
         // Planted, PROMISE: the vote goes out before the promise stands in the log.
         if desk.site.bugs.has(Bug::VoteBeforeLog) {
             let vote = Protocol::Vote(who, Some(bounds), prepare.view.clone());
@@ -169,8 +169,14 @@ impl Cohort {
         for shard in &shards {
             let participant = desk.site.participant(desk.site.node, usize::from(*shard));
             let snapshot = snapshot.clone();
-            let validation =
-                Validation { bounds, snapshot, has_effect: false, is_alone: true, oldest: Age(0) };
+            let validation = Validation {
+                bounds,
+                snapshot,
+                has_effect: false,
+                is_alone: true,
+                is_promised: false,
+                oldest: Age(0),
+            };
             desk.out.send(participant, Own::Validate(who, validation));
         }
         let awaited = shards.into_iter().collect();

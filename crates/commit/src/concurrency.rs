@@ -207,6 +207,14 @@ pub trait ConcurrencyControl: Debug + Send {
         bounds
     }
 
+    /// Forbids that what an attempt has read changes from its validation on until it is over, whatever stamps others have: it is one region's
+    /// part of a transaction of several, which takes effect between the promise of the last region and the outcome of the first (regions.md, 4.1).
+    /// Called before it is [validated](ConcurrencyControl::validate).
+    fn keep_reads(&mut self, _who: AttemptId) {}
+
+    /// Reports the records that an attempt has read, with the versions that they had. Of views alone.
+    fn read_so_far(&self, _who: AttemptId, _show: &mut dyn FnMut(RecordId, Gsn)) {}
+
     /// Permits records that an attempt has read to change from its validation on: that answer decides it, or it writes nothing.
     /// Called before it is [validated](ConcurrencyControl::validate).
     fn let_reads_go(&mut self, _who: AttemptId) {}

@@ -24,6 +24,7 @@ mod attempt;
 mod counter;
 mod open;
 mod outcomes;
+mod parts;
 mod stamping;
 #[cfg(test)]
 mod tests;
@@ -34,7 +35,7 @@ use std::sync::Arc;
 use ordain_model::system::{REMOVE, read_args};
 use ordain_model::{
     Abort, Call, Chunk, ChunkNo, Db, Epoch, GatewayId, Micros, Millis, OutcomeStatus, PartitionId, RequestNo,
-    SessionId, Txn, system,
+    RoMode, SessionId, Txn, system,
 };
 use ordain_role::Bug;
 
@@ -42,19 +43,21 @@ use crate::agreed::Decided;
 use crate::announcing::{Announcing, Reading};
 use crate::concurrency::{Reads, Snapshots};
 use crate::desk::{Desk, Site};
-use crate::entry::{Announced, Commit, Commitment};
+use crate::entry::{Announced, Commit, Commitment, Hold};
 use crate::figures::Reasons;
 use crate::ids::{Age, AttemptId, Bounds, Lead, TransactionId};
-use crate::message::{Accessed, ConfirmRequest, Failure, PrepareRequest, Protocol, Returned, Snapshot};
+use crate::message::{Accessed, ConfirmRequest, Failure, Own, PrepareRequest, Protocol, Returned, Snapshot};
 use crate::options::pause;
 use crate::stamps::Stamps;
 use crate::view::{Anti, View};
+use crate::voting::Voting;
 use agenda::Agenda;
 use answers::Answers;
 use attempt::{End, Executing};
 use counter::COUNTER;
 use open::{Open, Opens, Settling};
 pub use outcomes::Unacknowledged;
+use parts::{Does, Elsewhere, Part};
 use stamping::Stamping;
 
 /// Transactions under way at most: a further one is answered BUSY and has no effect.
@@ -96,6 +99,10 @@ struct Live {
     state: State,
     /// The part of an interactive one.
     open: Option<Box<Open>>,
+    /// The side of this region, if it is one of several regions: of an attempt that has run, or is asked for by another.
+    part: Option<Box<Part>>,
+    /// It concerns several regions, as far as the attempt has come.
+    is_regional: bool,
 }
 
 impl Live {
@@ -109,12 +116,23 @@ impl Live {
 
     /// True if it can do nothing but read.
     fn only_reads(&self) -> bool {
-        self.open.is_none() && self.chunk.txns()[self.at].read_only
+        self.open.is_none() && self.part.is_none() && self.chunk.txns()[self.at].read_only
     }
 
     /// True if a part of it was answered: no other attempt may be made.
     fn is_shown(&self) -> bool {
         self.open.as_ref().is_some_and(|open| open.is_shown)
+    }
+
+    /// True if another region has asked for it: no other attempt is made.
+    fn is_of_others(&self) -> bool {
+        self.part.as_ref().is_some_and(|part| part.does != Does::Initiate)
+    }
+
+    /// True if what it has read of other regions has to be validated there, though it has no effect.
+    fn is_validated(&self, site: &Site) -> bool {
+        let is_past = site.regions == Some(RoMode::Stale);
+        !is_past || self.open.as_ref().is_some_and(|open| open.step().may_write)
     }
 
     /// The versions that the attempt reads, as far as it has come.
@@ -155,6 +173,10 @@ struct Ready {
     commit: Commit,
     /// The end of one that has no effect: the partition's leader is confirmed, and nothing goes into the log.
     end: Option<End>,
+    /// Its locks at this node's participants, where they are promised.
+    holds: Vec<Hold>,
+    /// What it has read in views, and is checked there, of one that has no effect.
+    checked: BTreeMap<PartitionId, Elsewhere>,
 }
 
 /// See the module.
@@ -183,6 +205,12 @@ pub struct Coordinator {
     forgettable: Vec<AttemptId>,
     forgets_at: Option<Micros>,
     answers: Answers,
+    /// The votes on transactions of several regions.
+    voting: Voting,
+    /// Attempts that turn out to be of several regions: true if they do, false once they are over.
+    regional: Vec<(AttemptId, bool)>,
+    /// Requests of sessions that wait for the outcome of an earlier attempt.
+    doubting: BTreeMap<AttemptId, Vec<(Lead, Arc<Chunk>, usize)>>,
     /// The latest time that a participant has asked for: attempts see no earlier one.
     latest: Millis,
     /// Clients that ask for a checkpoint.
@@ -242,10 +270,13 @@ impl Coordinator {
         if txn.call.procedure == system::CHECKPOINT {
             return self.savers.push(asker);
         }
-        if let Some(abort) = desk.site.refuses(chunk, txn) {
+        if let Some(abort) = desk.site.refuses(txn) {
             return self.answer_lost(asker, abort);
         }
         if session_of(txn).is_some_and(|request| self.answered_before(request, asker, desk)) {
+            return;
+        }
+        if self.waits_for_doubt(chunk, at, desk) {
             return;
         }
         if let Some(number) = self.add(chunk, at, asker, None, desk) {
@@ -313,6 +344,8 @@ impl Coordinator {
             since,
             state: State::Waiting,
             open: open.map(Box::new),
+            part: None,
+            is_regional: false,
         };
         if let Some(request) = live.request() {
             self.requests.insert(request, number);
@@ -360,6 +393,9 @@ impl Coordinator {
     /// Begins an attempt that sees this time.
     fn run_attempt(&mut self, number: u64, now: Millis, desk: &mut Desk<'_>) {
         let Some(live) = self.live.get_mut(&number) else { return };
+        if std::mem::take(&mut live.is_regional) {
+            self.regional.push((live.who(number), false));
+        }
         live.attempt += 1;
         (live.reads, live.view) = first_view(live, desk);
         if desk.site.snapshots == Snapshots::AtFirstRead && live.reads == Reads::Newest {
@@ -373,6 +409,7 @@ impl Coordinator {
             Some(open) => executing.at_step(open.step().number),
             None => executing,
         });
+        self.note_regions(number, desk);
         self.go_on(number, desk);
     }
 
@@ -451,13 +488,15 @@ impl Coordinator {
             return self.step_done(number, desk);
         }
         let (who, session, snapshot) = (live.who(number), live.request(), live.snapshot());
+        let does = live.part.as_ref().map(|part| part.does);
+        let is_validated = live.is_validated(desk.site);
         let State::Executing(executing) = &mut live.state else { return };
         let txn = &live.chunk.txns()[live.at];
         let own = desk.site.partition;
-        let shards = executing.shards();
-        // Nobody confirms what is shown of other regions: it is of the past.
-        let partitions = shards.iter().map(|(_, lead)| lead.partition);
-        let partitions: BTreeSet<PartitionId> = partitions.filter(|of| !desk.site.is_foreign(*of)).collect();
+        // What views have shown is promised and confirmed by the regions that they show.
+        let (views, shards): (Vec<_>, Vec<_>) =
+            executing.shards().into_iter().partition(|(_, lead)| desk.site.is_foreign(lead.partition));
+        let partitions: BTreeSet<PartitionId> = shards.iter().map(|(_, lead)| lead.partition).collect();
         let mut failure = executing.failure();
         // Planted, ONE-VERDICT: a transaction that has aborted on one shard is installed on the others.
         if desk.site.bugs.has(Bug::IgnoreRemoteVote) && executing.has_written() {
@@ -472,9 +511,21 @@ impl Coordinator {
             let there = shards.iter().filter(move |(_, lead)| lead.partition == partition);
             there.map(|(shard, _)| *shard as u16).collect()
         };
-        let has_effect = failure.is_none() && (executing.has_written() || session.is_some());
+        if let Some((_, reason)) = failure.filter(|_| does == Some(Does::Validate)) {
+            return self.retry_later(number, reason, desk);
+        }
+        let has_effect = failure.is_none() && (executing.has_written() || session.is_some())
+            || does == Some(Does::Validate);
+        let elsewhere = executing.take_elsewhere(desk.site);
+        // Views do nothing more for the attempt.
+        for (shard, lead) in views {
+            desk.tell_participant(shard, lead.term, Protocol::Finish(who, None));
+        }
+        let elsewhere = if has_effect || is_validated { elsewhere } else { BTreeMap::new() };
         if !has_effect && desk.site.stamps.are_two() && !desk.site.stamps.spare(live.reads) {
-            let ready = Ready { now: executing.now(), bounds, commit: Commit::default(), end: Some(end) };
+            let (now, commit) = (executing.now(), Commit::default());
+            let (holds, checked) = (Vec::new(), elsewhere);
+            let ready = Ready { now, bounds, commit, end: Some(end), holds, checked };
             live.state = State::Voting { awaited: BTreeSet::new(), shards, ready: Box::new(ready) };
             return self.validate(number, desk);
         }
@@ -491,8 +542,13 @@ impl Coordinator {
                 let request = ConfirmRequest { attempt: who, bounds, shards, snapshot: snapshot.clone() };
                 desk.tell_manager(*partition, Protocol::Confirm(request));
             }
-            let is_confirmed = partitions.is_empty();
-            live.state = State::Confirming { awaited: partitions, shards, bounds, end };
+            let mut awaited = partitions;
+            awaited.extend(elsewhere.keys());
+            let is_confirmed = awaited.is_empty();
+            live.state = State::Confirming { awaited, shards, bounds, end };
+            if !self.ask_for_checks(number, elsewhere, desk) {
+                return self.retry_later(number, Abort::Unavailable, desk);
+            }
             if is_confirmed {
                 self.confirmed_by_all(number, desk);
             }
@@ -513,7 +569,8 @@ impl Coordinator {
             writes,
             participants: others.iter().copied().collect(),
         };
-        let ready = Box::new(Ready { now: executing.now(), bounds, commit, end: None });
+        let (holds, checked) = (Vec::new(), BTreeMap::new());
+        let ready = Box::new(Ready { now: executing.now(), bounds, commit, end: None, holds, checked });
         let prepares: Vec<(PartitionId, PrepareRequest)> = others
             .iter()
             .map(|partition| {
@@ -524,6 +581,9 @@ impl Coordinator {
             .collect();
         let is_alone = others.is_empty();
         live.state = State::Voting { awaited: others, shards, ready };
+        if !elsewhere.is_empty() && !self.ask_for_parts(number, elsewhere, desk) {
+            return self.retry_later(number, Abort::Unavailable, desk);
+        }
         for (partition, request) in prepares {
             desk.tell_manager(partition, Protocol::Prepare(request));
         }
@@ -538,6 +598,10 @@ impl Coordinator {
     ///
     /// Their denials may be forgotten: an attempt of an earlier term never commits, and who asks for it is denied anew.
     pub fn begin(&mut self, desk: &mut Desk<'_>) {
+        if desk.site.regions.is_some() {
+            self.voting.begin(desk);
+            return self.take_verdicts(desk);
+        }
         let denials = desk.agreed.all_decided().filter(|(_, decided)| decided.commit.is_none());
         self.forgettable.extend(denials.map(|(who, _)| who));
         if !self.forgettable.is_empty() {
@@ -575,6 +639,11 @@ impl Coordinator {
                 returned.entry((live.home, gateway, chunk)).or_default().push(index);
             }
         }
+        for (lead, chunk, at) in std::mem::take(&mut self.doubting).into_values().flatten() {
+            let index = chunk.txns()[at].index;
+            returned.entry((lead, chunk.gateway, chunk.number)).or_default().push(index);
+        }
+        self.voting.stand();
         self.unacknowledged.clear();
         self.announcing.stand();
         self.denied.clear();
@@ -588,8 +657,8 @@ impl Coordinator {
     }
 
     /// A proposed decision is lost with the term in which it was proposed: it has no effect.
-    pub fn lost(&mut self, commit: &Commit) -> Vec<Returned> {
-        let Some(live) = self.remove(commit.attempt.transaction.number) else { return Vec::new() };
+    pub fn lost(&mut self, number: u64) -> Vec<Returned> {
+        let Some(live) = self.remove(number) else { return Vec::new() };
         let asked = live.home;
         let returned =
             |Asker { gateway, chunk, index }| Returned { asked, gateway, chunk, indexes: vec![index] };
@@ -610,12 +679,24 @@ impl Coordinator {
             State::Open(_) => live.open.as_ref().is_some_and(|open| open.former.touches(partition)),
             State::Deciding { .. } | State::Waiting => false,
         };
-        let touched: Vec<u64> =
-            self.live.iter().filter(|(_, live)| touches(live)).map(|(number, _)| *number).collect();
+        let asks = |live: &Live| {
+            let part = live.part.as_ref().filter(|_| !matches!(live.state, State::Deciding { .. }));
+            part.is_some_and(|part| {
+                part.does == Does::Initiate && part.participants.iter().any(|of| of.partition == partition)
+            })
+        };
+        let touched: Vec<u64> = self
+            .live
+            .iter()
+            .filter(|(_, live)| touches(live) || asks(live))
+            .map(|(number, _)| *number)
+            .collect();
         for number in touched {
             self.retry_later(number, Abort::TermChanged, desk);
         }
         self.announcing.disturbed(partition);
+        self.voting.disturbed(partition, desk);
+        self.take_verdicts(desk);
         for who in self.unacknowledged.of(partition) {
             if let Some(with) = desk.agreed.decided(who).and_then(|decided| decided.commit.clone()) {
                 self.tell_commit(partition, who, with, desk);
@@ -650,8 +731,13 @@ impl Coordinator {
             }
             State::Waiting => return,
         };
+        let may_be_promised =
+            live.part.is_some() && matches!(live.state, State::Validating { .. } | State::Deciding { .. });
         for (shard, lead) in shards.iter().filter(|(_, lead)| !asked.contains(&lead.partition)) {
-            desk.tell_participant(*shard, lead.term, Protocol::Finish(who, None));
+            match may_be_promised {
+                true => desk.out.send(desk.site.participant(desk.site.node, *shard), Own::Drop(who)),
+                false => _ = desk.tell_participant(*shard, lead.term, Protocol::Finish(who, None)),
+            }
         }
         for partition in asked {
             desk.tell_manager(partition, Protocol::Decide(who, None));
@@ -662,6 +748,9 @@ impl Coordinator {
     /// a part of it ends for this reason.
     fn retry_later(&mut self, number: u64, reason: Abort, desk: &mut Desk<'_>) {
         self.counts.failed.count(reason);
+        if self.live.get(&number).is_some_and(|live| live.is_of_others()) {
+            return self.end_part(number, reason, desk);
+        }
         let is_reader =
             reason == desk.site.refusal && self.live.get(&number).is_some_and(|live| live.only_reads());
         self.counts.readers_refused += u64::from(is_reader);
@@ -672,6 +761,7 @@ impl Coordinator {
         if !desk.site.bugs.has(Bug::KeepOldLocks) {
             self.abort_attempt(number, desk);
         }
+        self.drop_part(number, reason, desk);
         let Some(live) = self.live.get_mut(&number) else { return };
         if live.askers.is_empty() || desk.elapsed().since(live.since) > GIVE_UP_AFTER {
             return self.give_up(number, reason, desk);
@@ -686,14 +776,17 @@ impl Coordinator {
         if self.live.get(&number).is_some_and(|live| live.open.is_some()) {
             return self.lose(number, reason, desk);
         }
-        self.end(number, OutcomeStatus::Busy, Epoch(0), &[]);
+        self.end(number, OutcomeStatus::Busy, NOWHERE, &[], desk);
     }
 
     // ---- time ----------------------------------------------------------------------------------------------
 
     /// The time at which something is to be done by [`Coordinator::pass`], if any is.
     pub fn due(&self) -> Option<Micros> {
-        [self.agenda.first(), self.forgets_at, self.announcing.due()].into_iter().flatten().min()
+        [self.agenda.first(), self.forgets_at, self.announcing.due(), self.voting.due()]
+            .into_iter()
+            .flatten()
+            .min()
     }
 
     /// Begins the attempts whose time has come, and gives up those that take too long.
@@ -712,6 +805,8 @@ impl Coordinator {
             self.forget(desk);
         }
         self.announcing.pass((&self.readers, self.last + 1), &self.unacknowledged, desk);
+        self.voting.pass(desk);
+        self.take_verdicts(desk);
     }
 
     /// The word of this home's readers, for its own log.
@@ -740,6 +835,9 @@ impl Coordinator {
 
     fn remove(&mut self, number: u64) -> Option<Box<Live>> {
         let live = self.live.remove(&number)?;
+        if live.is_regional {
+            self.regional.push((live.who(number), false));
+        }
         self.agenda.cancel(number);
         self.readers.end(number);
         self.stamping.end(number);
@@ -753,15 +851,25 @@ impl Coordinator {
     }
 
     /// A transaction is over.
-    fn end(&mut self, number: u64, status: OutcomeStatus, place: Epoch, reply: &[u8]) {
+    ///
+    /// It takes effect at the first of the places, and follows from the log up to the second one.
+    fn end(
+        &mut self,
+        number: u64,
+        status: OutcomeStatus,
+        (place, follows): (Epoch, Epoch),
+        reply: &[u8],
+        desk: &mut Desk<'_>,
+    ) {
         let Some(live) = self.remove(number) else { return };
+        if let Some(part) = live.part.as_ref().filter(|part| part.does == Does::Check) {
+            self.answer_check(part.of, status, desk);
+        }
         match status {
             OutcomeStatus::Committed => self.counts.committed += 1,
             OutcomeStatus::Aborted(reason) => self.counts.aborted.count(reason),
             _ => {}
         }
-        // A confirmed read follows only from durable entries, so its answer waits for none.
-        let follows = if matches!(live.state, State::Deciding { .. }) { place } else { Epoch(0) };
         let place = self.stamping.place(place, Some(live.age));
         for asker in live.askers {
             self.answer(asker, status, (place, follows), |out| out.extend_from_slice(reply));
@@ -810,6 +918,7 @@ impl Coordinator {
             }
         }
         self.opens.check(&self.live)?;
+        self.voting.check()?;
         self.stamping.requests.check()?;
         if let Some(number) = self.readers.iter().find(|number| !self.live.contains_key(number)) {
             return Err(format!("transaction {number} only reads and is not under way"));

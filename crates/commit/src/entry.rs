@@ -31,6 +31,14 @@ pub struct Entry {
 }
 
 impl Entry {
+    /// The regions that vote on what it promises, if it is such a promise.
+    pub fn among(&self) -> Option<&Among> {
+        match &self.content {
+            Content::Prepare(prepare) => prepare.among.as_deref(),
+            _ => None,
+        }
+    }
+
     /// About how many bytes it has in the log.
     pub fn weight(&self) -> u64 {
         /// The place, the term, the time and the names of attempts.
@@ -47,7 +55,9 @@ impl Entry {
             }
             Content::Prepare(prepare) => {
                 let parts = prepare.writes.iter().map(of_write).chain(prepare.holds.iter().map(of_hold));
-                prepare.view.weight() + parts.sum::<usize>()
+                let among = prepare.among.as_ref();
+                let among = among.map_or(0, |among| 32 + 10 * among.participants.len() + among.reply.len());
+                prepare.view.weight() + among + parts.sum::<usize>()
             }
             Content::Outcome(_, commit) => commit.as_ref().map_or(0, |with| with.view.weight()),
             Content::Announce(numbers) => numbers.len() * 26,
@@ -196,9 +206,33 @@ pub struct Prepare {
     pub writes: Vec<Write>,
     /// The locks of the attempt here, to be held again by whoever leads next.
     pub holds: Vec<Hold>,
+    /// The regions among which it is voted on; `None` where a home decides.
+    pub among: Option<Box<Among>>,
 }
 
-codec!(struct Prepare { attempt, bounds, view, ceiling, changes, writes, holds });
+codec!(struct Prepare { attempt, bounds, view, ceiling, changes, writes, holds, among });
+
+/// The regions that vote on a transaction, of which a promise is one region's part (regions.md, 4.8).
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Among {
+    /// The attempt of the initiator: all regions know the transaction by it.
+    pub of: AttemptId,
+    /// Those that vote, the initiator's among them, in the terms in which the initiator knew them.
+    pub participants: Vec<Lead>,
+    /// The request of a session that is decided, if it is one. Of the initiator's part.
+    pub session: Option<(SessionId, RequestNo)>,
+    /// The reply. Of the initiator's part.
+    pub reply: Vec<u8>,
+}
+
+codec!(struct Among { of, participants, session, reply });
+
+impl Among {
+    /// The regions but one.
+    pub fn others(&self, own: PartitionId) -> Vec<PartitionId> {
+        self.participants.iter().map(|lead| lead.partition).filter(|partition| *partition != own).collect()
+    }
+}
 
 /// Something that an attempt holds at a participant.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -353,12 +387,16 @@ mod tests {
             changes,
             writes,
             holds,
+            among: None,
         };
+        let among = Among { of: attempt, participants: vec![home, home], session, reply: b"+OK".to_vec() };
+        let part = Prepare { among: Some(Box::new(among)), ..prepare.clone() };
         let contents = [
             Content::Begin,
             Content::Commit(Commit { session: None, ..commit.clone() }),
             Content::Commit(commit),
             Content::Prepare(prepare),
+            Content::Prepare(part),
             Content::Outcome(attempt, Some(Commitment::at(Age(3)))),
             Content::Announce(vec![Announced { home, number: 7, readers: Readers::from(5) }]),
             Content::Outcome(attempt, None),

@@ -180,7 +180,7 @@ mod tests {
         let prepare = |number| {
             let (attempt, bounds, ceiling) = (who(number), Bounds::at(Age(number)), Millis(number));
             let (changes, writes, holds) = Default::default();
-            Prepare { attempt, bounds, view: View::NONE, ceiling, changes, writes, holds }
+            Prepare { attempt, bounds, view: View::NONE, ceiling, changes, writes, holds, among: None }
         };
         let promised = |number| Arc::new(begin(number + 2, Content::Prepare(prepare(number))));
         let outcome = |number| {

@@ -72,6 +72,7 @@ mod token;
 mod tokens;
 mod view;
 mod viewing;
+mod voting;
 mod waits_for;
 
 pub use agreed::{Agreed, Decided, Effect};
@@ -80,7 +81,7 @@ pub use concurrency::{
 };
 pub use cuts::{CutMessage, SPACING, era_before, era_of};
 pub use desk::Site;
-pub use entry::{Announced, Commit, Commitment, Content, Entries, Entry, Hold, Prepare, Terms};
+pub use entry::{Among, Announced, Commit, Commitment, Content, Entries, Entry, Hold, Prepare, Terms};
 pub use family::{CommitEngine, CommitFamily, Order, seen_by};
 pub use founding::Met;
 pub use ids::{Age, AttemptId, Bounds, Lead, Term, TransactionId};

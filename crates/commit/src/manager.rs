@@ -126,7 +126,7 @@ mod waits;
 impl Manager {
     /// A manager in a cluster that has heard nothing yet.
     pub fn new(site: Site, topology: Topology) -> Manager {
-        let agreed = Agreed::default().planting(site.bugs);
+        let agreed = Agreed::of(site.partition).planting(site.bugs);
         let known = Known::planting(site.bugs).telling(site.propagation.fresh_begin);
         let (life, waits) = (site.life, WaitsFor::default().planting(site.bugs));
         Manager {
@@ -353,7 +353,7 @@ impl Manager {
         match message {
             Log::Sealed(entry) => self.sealed(&entry, now, out),
             Log::Logged(_) => {}
-            Log::Durable(place) => self.coordinator.durable(place),
+            Log::Durable(place) => self.coordinator.durable(place, &mut desk!(self, now, out)),
             Log::Confirmed { n, term } => {
                 // A node on its own leads in the term that it has begun: nobody else can.
                 let group =
@@ -383,11 +383,15 @@ impl Manager {
             }
             Log::Lost(entry) => match &entry.content {
                 Content::Commit(commit) => {
-                    let returned = self.coordinator.lost(commit);
+                    let returned = self.coordinator.lost(commit.attempt.transaction.number);
                     self.give_back(returned, now, out);
                 }
                 _ if self.lead.is_some_and(|lead| lead.term == entry.term) => {
                     self.unwritten(&entry, now, out)
+                }
+                Content::Prepare(prepare) if prepare.among.is_some() => {
+                    let returned = self.coordinator.lost(prepare.attempt.transaction.number);
+                    self.give_back(returned, now, out);
                 }
                 Content::Begin if self.begins.is_some_and(|beginning| beginning.lead.term == entry.term) => {
                     // The log says when this node leads again.
@@ -418,8 +422,13 @@ impl Manager {
         match self.agreed.apply(entry) {
             Ok(Effect::Applied) => {}
             Ok(Effect::Void) => {
-                if let Content::Commit(commit) = &entry.content {
-                    let returned = self.coordinator.lost(commit);
+                let lost = match &entry.content {
+                    Content::Commit(commit) => Some(commit.attempt),
+                    Content::Prepare(prepare) if prepare.among.is_some() => Some(prepare.attempt),
+                    _ => None,
+                };
+                if let Some(attempt) = lost {
+                    let returned = self.coordinator.lost(attempt.transaction.number);
                     self.give_back(returned, now, out);
                 }
                 return;
@@ -449,13 +458,25 @@ impl Manager {
         match &entry.content {
             // Its client is answered also by a node that leads no more: it has committed.
             Content::Commit(commit) => self.coordinator.decided(entry, commit, &mut desk),
-            Content::Prepare(prepare) if speaks => self.cohort.promised(prepare.attempt, &mut desk),
+            Content::Prepare(prepare) if speaks => match &prepare.among {
+                Some(among) => self.coordinator.promised(entry, prepare, among, &mut desk),
+                None => self.cohort.promised(prepare.attempt, &mut desk),
+            },
+            Content::Outcome(part, commit) if part.home().partition == desk.site.partition => {
+                if speaks {
+                    self.coordinator.concluded(*part, entry.place, &mut desk);
+                }
+                // Its client is answered also by a node that leads no more.
+                let returned =
+                    self.coordinator.concluded_elsewhere(*part, entry.place, commit.is_some(), &mut desk);
+                self.give_back(returned, now, out);
+            }
             Content::Outcome(who, _) if speaks => {
                 self.cohort.concluded(*who, &mut desk);
                 self.cohort.go_on_in_order(&mut desk);
             }
             Content::Deny(who) if speaks => self.coordinator.deny(*who, &mut desk),
-            Content::Forget(attempts) => self.coordinator.forgotten(attempts),
+            Content::Forget(attempts) => self.coordinator.forgotten(attempts, &mut desk),
             Content::Announce(_) if speaks => {
                 self.hearing.ended();
                 self.cohort.go_on_in_order(&mut desk);
@@ -473,8 +494,17 @@ impl Manager {
         let mut desk = desk!(self, now, out);
         match &entry.content {
             Content::Commit(commit) => self.coordinator.rejected(commit, &mut desk),
-            Content::Prepare(prepare) => self.cohort.unpromised(prepare, &mut desk),
+            Content::Prepare(prepare) => match &prepare.among {
+                Some(among) => self.coordinator.unpromised(prepare, among, &mut desk),
+                None => self.cohort.unpromised(prepare, &mut desk),
+            },
+            Content::Outcome(part, _) if part.home().partition == desk.site.partition => {
+                self.coordinator.unconcluded(*part);
+            }
             Content::Outcome(who, _) => self.cohort.unwritten(*who),
+            Content::Forget(attempts) if self.site.regions.is_some() => {
+                self.coordinator.unforgotten(attempts, now.elapsed);
+            }
             content @ (Content::Deny(_) | Content::Forget(_)) => {
                 self.coordinator.unwritten(content, now.elapsed);
             }
@@ -525,6 +555,8 @@ impl Manager {
                 self.hearing.hear(Announced { home: from, number, readers });
             }
             Protocol::Announce(..) => self.strangers += 1,
+            Protocol::Part(request) => self.coordinator.take_part(from, *request, &mut desk),
+            Protocol::Ballot(ballot) => self.coordinator.take_ballot(from, ballot, &mut desk),
             content => out.halt(format!("a manager was sent a message that is not for it: {content:?}")),
         }
     }
@@ -658,9 +690,9 @@ impl Manager {
     fn take_own(&mut self, message: Own, now: Now, out: &mut Outbox<Message>) {
         match message {
             Own::Gathered(who, gathered) => self.cohort.gathered(who, gathered, &mut desk!(self, now, out)),
-            Own::Validated(who, shard, may, view) => {
+            Own::Validated(who, shard, may, view, holds) => {
                 let mut desk = desk!(self, now, out);
-                if !self.coordinator.validated(who, usize::from(shard), (may, &view), &mut desk) {
+                if !self.coordinator.validated(who, usize::from(shard), (may, &view, holds), &mut desk) {
                     self.cohort.validated(who, shard, may, &mut desk);
                 }
             }
@@ -745,6 +777,13 @@ impl Role for Manager {
         let mut desk = desk!(self, now, out);
         if let Some(time) = wanted {
             self.reservation.want(time, &mut desk);
+        }
+        for (who, begins) in self.coordinator.take_regional() {
+            match begins {
+                true if self.waits.become_multi(who) => self.coordinator.refuse_regional(who, &mut desk),
+                true => {}
+                false => self.waits.end_multi(who),
+            }
         }
         self.coordinator.ask_for_stamps(&mut desk);
         self.coordinator.take_own_word().into_iter().for_each(|said| self.hearing.hear(said));

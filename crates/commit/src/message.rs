@@ -20,6 +20,7 @@ use crate::known::Readers;
 use crate::proxy::Got;
 use crate::tokens::{Attest, Attested};
 use crate::view::{Vector, View};
+use crate::voting::Ballot;
 
 /// A message between the roles of the family.
 #[derive(Clone, Debug)]
@@ -102,7 +103,44 @@ pub enum Protocol {
     /// Coordinator to manager: it has decided up to this number, and the receiver has installed what concerns it of that; it has decided up to
     /// the second number, and has told the receiver what concerns it of that; and of its transactions that only read these are under way.
     Announce(u64, u64, Readers),
+    /// Between the servers of regions: the votes on a transaction of several.
+    Ballot(Ballot),
+    /// Initiator to the server of another region: run and validate this part of a transaction there.
+    Part(Box<PartRequest>),
 }
+
+/// A request for a region's part of a transaction of several.
+#[derive(Clone, Debug, PartialEq)]
+pub struct PartRequest {
+    /// The attempt of the initiator.
+    pub of: AttemptId,
+    /// Its age.
+    pub age: Age,
+    /// The regions that vote, in the terms in which the initiator knows them; nobody if the transaction only reads: then the
+    /// initiator alone wants to know whether what it has read is the newest.
+    pub participants: Vec<Lead>,
+    /// All transactions of the initiator in this term with lower numbers are over.
+    pub low: u64,
+    /// The records there that it has read, each once.
+    pub reads: Vec<Read>,
+    /// The records there that it writes, each once.
+    pub writes: Vec<Write>,
+}
+
+codec!(struct PartRequest { of, age, participants, low, reads, writes });
+
+/// A record that an attempt has read in a view.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Read {
+    /// Its database.
+    pub db: Db,
+    /// Its key.
+    pub key: Vec<u8>,
+    /// The version that it has read; 0 if it was not there.
+    pub version: Gsn,
+}
+
+codec!(struct Read { db, key, version });
 
 /// A coordinator's request for stamps.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -216,9 +254,11 @@ pub struct Settled {
     pub changes: Vec<TableChange>,
     /// The records that it has changed, if they were wanted.
     pub writes: Vec<Write>,
+    /// The records that it has read in a view.
+    pub seen: Vec<Read>,
 }
 
-codec!(struct Settled { attempt, shard, changes, writes });
+codec!(struct Settled { attempt, shard, changes, writes, seen });
 
 /// A participant's answer to an [`Access`].
 #[derive(Clone, Debug)]
@@ -251,6 +291,8 @@ pub struct Accessed {
     pub reads: Reads,
     /// What it has seen here.
     pub view: View,
+    /// The records that it has read so far in a view.
+    pub seen: Vec<Read>,
 }
 
 /// A reason why a participant has not run all fragments.
@@ -355,7 +397,8 @@ pub enum Own {
     /// Manager to participant: validate this attempt; the partition promises nothing of it.
     Validate(AttemptId, Validation),
     /// Participant of that number to manager: the stamps that it may have, or none, and what it has seen here; nothing if it is not complete here.
-    Validated(AttemptId, u16, Option<Bounds>, View),
+    /// What it holds, if that is promised.
+    Validated(AttemptId, u16, Option<Bounds>, View, Vec<Hold>),
     /// Manager to participant: a home is led in this term. What its former leaders began and nobody has promised is over.
     Home(Lead),
     /// Manager to participant: this attempt of another home is over; it was not promised.
@@ -400,6 +443,8 @@ pub struct Validation {
     pub has_effect: bool,
     /// It is decided with the answer, or has changed nothing: what it has read may change from then on.
     pub is_alone: bool,
+    /// It is one region's part of a transaction of several: what it has read stays as it is, and the log alone ends it once it is validated.
+    pub is_promised: bool,
     /// No attempt of the home that is under way, or to come, has an earlier stamp; 0 if that is not known.
     pub oldest: Age,
 }
@@ -474,6 +519,8 @@ codec!(enum Protocol {
     14 => Stamps(request),
     15 => Stamped(stamped),
     16 => Announce(number, decided, readers),
+    17 => Ballot(ballot),
+    18 => Part(request),
 });
 
 codec!(struct Accesses { chunk, list });
@@ -483,7 +530,7 @@ codec!(struct Access {
 codec!(struct Shipped { slot, cell as Framed, version, is_held_back });
 codec!(struct Accessed {
     attempt, shard, slots, failure, shipped, returned, is_too_long, has_written, changes, writes, latest, from, reads,
-    view
+    view, seen
 });
 codec!(struct PrepareRequest { attempt, bounds, shards, returned, now, snapshot });
 
@@ -561,6 +608,7 @@ mod tests {
 
     use super::*;
     use crate::view::{Anti, Seen};
+    use crate::voting::Said;
 
     #[test]
     fn messages_travel_and_truncations_do_not() {
@@ -588,6 +636,15 @@ mod tests {
             from: Age(9),
             reads: Reads::Fixed,
             view: View::of(Seen::NOTHING),
+            seen: vec![Read { db: Db(2), key: b"r".to_vec(), version: Gsn(3) }],
+        };
+        let part = PartRequest {
+            of: who,
+            age: Age(4),
+            participants: vec![lead(0, 3), lead(1, 9)],
+            low: 7,
+            reads: accessed.seen.clone(),
+            writes: accessed.returned.clone(),
         };
         let request = PrepareRequest {
             attempt: who,
@@ -638,6 +695,11 @@ mod tests {
             termed(Protocol::Finish(who, Some(Age(7)))),
             termed(Protocol::Confirm(question)),
             termed(Protocol::Confirmed(who, None)),
+            termed(Protocol::Part(Box::new(part))),
+            termed(Protocol::Ballot(Ballot::Say(who, Said::No(Abort::StaleView), vec![PartitionId(2)]))),
+            termed(Protocol::Ballot(Ballot::Ask(who))),
+            termed(Protocol::Ballot(Ballot::Known(who))),
+            termed(Protocol::Ballot(Ballot::Forget(vec![who, who]))),
         ];
         let read_from = |bytes: &[u8]| Reader::placed(&Placement::NONE, bytes).whole::<Message>();
         for message in messages {

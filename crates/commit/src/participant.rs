@@ -547,9 +547,17 @@ impl Participant {
         if bounds.is_empty() {
             return Some(Gathered { bounds, view, ..Gathered::default() });
         }
+        let holds = self.promise_holds(who);
         let attempt = self.attempts.get_mut(&who)?;
-        attempt.is_gathered = true;
+        let changes = attempt.workspace.changes().to_vec();
+        Some(Gathered { bounds, view, changes, writes: attempt.workspace.take_writes(), holds })
+    }
+
+    /// The locks of an attempt, which the partition may promise from now on: only its log ends it.
+    fn promise_holds(&mut self, who: AttemptId) -> Vec<Hold> {
         let mut holds = Vec::new();
+        let Some(attempt) = self.attempts.get_mut(&who) else { return holds };
+        attempt.is_gathered = true;
         let (store, number) = (&self.store, self.holding.number() as u16);
         self.control.held(who, &mut |target, mode| {
             holds.push(match target {
@@ -560,8 +568,7 @@ impl Participant {
                 }
             });
         });
-        let changes = attempt.workspace.changes().to_vec();
-        Some(Gathered { bounds, view, changes, writes: attempt.workspace.take_writes(), holds })
+        holds
     }
 
     /// Ends all attempts of a home but those that are still under way.

@@ -2,11 +2,12 @@
 //! sections 1 and 4.4).
 //!
 //! A transaction runs in the region whose server has taken it. Its accesses to records of another region go to a participant of that
-//! very node, the *view*: it applies that region's log, and lets nobody write.
+//! very node, the *view*: it applies that region's log. Before it commits, the other regions validate what it has read there, and promise
+//! what it writes ([`crate::voting`]).
 
 use std::collections::BTreeMap;
 
-use ordain_model::{Abort, Access, Chunk, Fragment, PartitionId, RoMode, Txn, system};
+use ordain_model::{Abort, PartitionId, Txn};
 use ordain_role::Address;
 
 use crate::desk::Site;
@@ -49,80 +50,19 @@ impl Site {
         self.at(crate::family::VIEWS + region.0)
     }
 
-    /// The reason for which a transaction is refused that could write besides reading records of other regions.
-    pub fn reads_elsewhere(&self, chunk: &Chunk, txn: &Txn) -> Option<Abort> {
+    /// The reason for which a transaction is refused that concerns several regions; none if it may run.
+    pub fn refuses(&self, txn: &Txn) -> Option<Abort> {
         self.regions?;
-        let fragments = chunk.fragments(txn).iter().filter(|fragment| !fragment.is_table());
-        let mut partitions = fragments.map(|fragment| self.layout.partition_of(fragment.hash.slot()));
-        partitions.any(|of| self.is_foreign(of)).then_some(Abort::RegionsRead)
-    }
-
-    /// The reason for which a transaction is refused that touches records of other regions; none if it may run.
-    pub fn refuses(&self, chunk: &Chunk, txn: &Txn) -> Option<Abort> {
-        let mode = self.regions?;
-        if txn.table {
-            return (self.layout.partitions() > 1).then_some(Abort::RegionsTable);
-        }
-        let is_there = |fragment: &&Fragment| self.is_foreign(self.layout.partition_of(fragment.hash.slot()));
-        let mut foreign = chunk.fragments(txn).iter().filter(is_there);
-        if foreign.any(|fragment| fragment.access == Access::Write) {
-            return Some(Abort::RegionsWrite);
-        }
-        // Evidence is held to the newest version, which is not known here.
-        let is_shown = mode == RoMode::Stale && txn.read_only && txn.call.procedure != system::READ;
-        self.reads_elsewhere(chunk, txn).filter(|_| !is_shown)
+        (txn.table && self.layout.partitions() > 1).then_some(Abort::RegionsTable)
     }
 }
 
 #[cfg(test)]
 mod tests {
-    use ordain_model::{Call, Cell, ChunkNo, Db, GatewayId, KeyHash, Registry};
+    use ordain_model::RoMode;
 
     use super::*;
     use crate::bench::Bench;
-
-    /// The refusal, if any, of a transaction by a server of the first of two regions; `reads` and `writes` are regions of its keys.
-    fn refusal(mode: Option<RoMode>, reads: &[u16], writes: &[u16]) -> Option<Abort> {
-        let mut bench = Bench::new(0);
-        bench.site.regions = mode;
-        let mut registry = Registry::default();
-        system::register(&mut registry);
-        let layout = bench.site.layout.clone();
-        let key = |region: u16| {
-            let is_there =
-                |key: &String| layout.partition_of(KeyHash::of(key.as_bytes()).slot()) == PartitionId(region);
-            (0..).map(|n| n.to_string()).find(is_there).unwrap()
-        };
-        let mut chunk = Chunk::new(GatewayId::of(0, 0), ChunkNo(1)).in_cluster(0, layout.clone());
-        let keys: Vec<String> = reads.iter().chain(writes).map(|region| key(*region)).collect();
-        let (read, written) = keys.split_at(reads.len());
-        if writes.is_empty() {
-            let names = read.iter().map(|key| (Db(0), key.as_bytes()));
-            chunk
-                .push(&registry, Call::new(system::READ, Db(0)), |args| system::read_args(names, args))
-                .unwrap();
-        } else {
-            let read = read.iter().map(|key| (Db(0), key.as_bytes(), ordain_model::Version::NONE));
-            let written = written.iter().map(|key| (Db(0), key.as_bytes(), &Cell::ABSENT));
-            let call = Call::new(system::COMMIT, Db(0));
-            chunk.push(&registry, call, |args| system::commit_args(read, written, args)).unwrap();
-        }
-        bench.site.refuses(&chunk, &chunk.txns()[0])
-    }
-
-    #[test]
-    fn a_transaction_is_refused_for_the_first_thing_that_would_have_to_be_validated_elsewhere() {
-        let validated = Some(RoMode::Validated);
-        assert_eq!(refusal(None, &[0, 1], &[1]), None, "partitions that are no regions agree");
-        assert_eq!(refusal(validated, &[0], &[0]), None);
-        assert_eq!(refusal(validated, &[0], &[0, 1]), Some(Abort::RegionsWrite));
-        assert_eq!(refusal(validated, &[1], &[0]), Some(Abort::RegionsRead));
-        assert_eq!(refusal(validated, &[1], &[]), Some(Abort::RegionsRead));
-        assert_eq!(refusal(validated, &[0], &[]), None);
-        // Evidence has to be of now, whatever the mode is.
-        assert_eq!(refusal(Some(RoMode::Stale), &[1], &[]), Some(Abort::RegionsRead));
-        assert_eq!(refusal(Some(RoMode::Stale), &[1], &[0]), Some(Abort::RegionsRead));
-    }
 
     #[test]
     fn records_of_another_region_are_those_of_its_view() {

@@ -139,6 +139,7 @@ mod tests {
             changes: Vec::new(),
             writes,
             holds: Vec::new(),
+            among: None,
         };
         let (place, term, content) = (Epoch(number), Term(9), Content::Prepare(prepare));
         Arc::new(Entry { place, term, now: Millis(0), content, agreed: None })

@@ -1,5 +1,5 @@
 //! The concurrency control of a view: attempts read what the log of another region has told of, and all that one reads there is of one
-//! moment (regions.md, 4.4).
+//! moment (regions.md, 4.4). What they write stays with them: the region's own participants take it when it is promised there.
 //!
 //! A view keeps the newest versions alone. So an attempt that comes back for more after the log has gone on is let in only if all that it
 //! has read is still as it was: then it has read all of it at this later moment. Else it begins anew. What one access reads is of one
@@ -80,6 +80,16 @@ impl ConcurrencyControl for Viewing {
         false
     }
 
+    fn tells_blind(&self) -> bool {
+        true
+    }
+
+    fn read_so_far(&self, who: AttemptId, show: &mut dyn FnMut(RecordId, Gsn)) {
+        for (record, version) in self.attempts.get(&who).into_iter().flat_map(|reader| &reader.read) {
+            show(*record, *version);
+        }
+    }
+
     fn access(
         &mut self,
         store: &mut MemoryStore,
@@ -92,9 +102,12 @@ impl ConcurrencyControl for Viewing {
             self.refused += 1;
             return Verdict::Refused;
         };
-        if mode != Mode::Shared || !self.extend(store, who) {
+        if !self.extend(store, who) {
             self.refused += 1;
             return Verdict::Refused;
+        }
+        if mode == Mode::Blind {
+            return Verdict::Granted;
         }
         let version = store.version(record);
         if let Some(reader) = self.attempts.get_mut(&who)
@@ -279,16 +292,21 @@ mod tests {
     }
 
     #[test]
-    fn nothing_is_written_and_no_table_read() {
+    fn what_is_read_is_told_with_its_version_and_no_table_is_read() {
         let mut hand = Hand::new(Bugs::NONE);
-        let record = hand.find(Db(0), "x");
+        hand.write(Db(0), "x");
+        let (x, y, z) = (hand.find(Db(0), "x"), hand.find(Db(0), "y"), hand.find(Db(0), "z"));
         let Hand { view, store, .. } = &mut hand;
-        for (target, mode) in [
-            (Target::Record(record), Mode::Exclusive),
-            (Target::Record(record), Mode::Blind),
-            (Target::Table, Mode::Shared),
-        ] {
-            assert_eq!(view.access(store, WHO, Age(0), target, mode), Verdict::Refused);
+        for (record, mode) in [(x, Mode::Exclusive), (y, Mode::Shared), (z, Mode::Blind)] {
+            let verdict = view.access(store, WHO, Age(0), Target::Record(record), mode);
+            assert_eq!(verdict, Verdict::Granted);
         }
+        let mut read = Vec::new();
+        view.read_so_far(WHO, &mut |record, version| read.push((record, version)));
+        read.sort_unstable();
+        let mut expected = [(x, Gsn(1)), (y, Gsn(0))];
+        expected.sort_unstable();
+        assert_eq!(read, expected, "who replaces a record has not looked at it");
+        assert_eq!(view.access(store, WHO, Age(0), Target::Table, Mode::Shared), Verdict::Refused);
     }
 }

@@ -158,15 +158,8 @@ aborts! {
     Unavailable = 22, "unavailable", true, "TXNABORT a partition that the transaction needs cannot be reached: retry";
     /// An interactive transaction was open, or without a command, for longer than it may hold its locks. Of engines that keep it open.
     Idle = 23, "idle", true, "TXNABORT the transaction was open without a command, or in all, for too long: retry";
-    /// It writes records of another region. Of the regions.
-    RegionsWrite = 24, "regions_write", false, "ERR transaction aborted: it writes keys of another region than the one whose server it \
-        was sent to, and that is not there yet: send it to that region's server";
-    /// It reads records of another region in a way that would have to be validated there. Of the regions.
-    RegionsRead = 25, "regions_read", false, "ERR transaction aborted: it reads keys of another region than the one whose server it was \
-        sent to, which would have to be validated there, and that is not there yet: send it to that region's server, or start the \
-        cluster with --option ro-mode=stale for what only reads";
     /// It concerns all records of all regions. Of the regions.
-    RegionsTable = 26, "regions_table", false, "ERR transaction aborted: it concerns the keys of all regions, and that is not there yet: \
+    RegionsTable = 24, "regions_table", false, "ERR transaction aborted: it concerns the keys of all regions, and that is not there yet: \
         name the keys";
 }
 
@@ -177,7 +170,7 @@ mod tests {
     use super::*;
 
     /// Each abort with its number in logs and checkpoints, its name in metrics, and whether its client may ask again.
-    const TABLE: [(Abort, u8, &str, bool); 26] = [
+    const TABLE: [(Abort, u8, &str, bool); 24] = [
         (Abort::Logic, 1, "logic", false),
         (Abort::Conflict, 2, "conflict", true),
         (Abort::Restart, 3, "restart", true),
@@ -201,9 +194,7 @@ mod tests {
         (Abort::TimeTooOld, 21, "time_too_old", true),
         (Abort::Unavailable, 22, "unavailable", true),
         (Abort::Idle, 23, "idle", true),
-        (Abort::RegionsWrite, 24, "regions_write", false),
-        (Abort::RegionsRead, 25, "regions_read", false),
-        (Abort::RegionsTable, 26, "regions_table", false),
+        (Abort::RegionsTable, 24, "regions_table", false),
     ];
 
     #[test]

@@ -66,12 +66,16 @@ pub const REMOVE: ProcedureId = ProcedureId(11);
 /// node that is asked answers it, where nodes keep tokens. It is no transaction there, and with other engines reads nothing.
 pub const SEEN: ProcedureId = ProcedureId(12);
 
+/// The part of one region in a transaction of several: checks what was read there, and writes whole records. See [`part_args`].
+pub const PART: ProcedureId = ProcedureId(13);
+
 /// Adds the system's procedures.
 pub fn register(registry: &mut Registry) {
     registry.register(READ, "ordain.read", Arc::new(Read));
     registry.register(COMMIT, "ordain.commit", Arc::new(Commit));
     registry.register(MULTI, "ordain.multi", Arc::new(Multi));
     registry.register(REMOVE, "ordain.remove", Arc::new(Remove));
+    registry.register(PART, "ordain.part", Arc::new(Part));
     let reads = TableProcedure::reads;
     registry.register(LENGTHS, "ordain.lengths", reads(any_args, run_lengths, reply_lengths));
     registry.register(DIGEST, "ordain.digest", reads(any_args, run_digest, reply_digest));
@@ -350,6 +354,85 @@ impl Procedure for Commit {
 
     fn abort_reply(&self, abort: Abort, _slot: SlotNo, _cx: &ReplyContext<'_>, out: &mut Vec<u8>) {
         Writer(out).abort(abort);
+    }
+}
+
+/// A record of another region that a transaction has read or written.
+#[derive(Clone, Copy, Debug)]
+pub struct PartItem<'e> {
+    /// Its database.
+    pub db: Db,
+    /// Its key.
+    pub key: &'e [u8],
+    /// The version that was read, if the record was.
+    pub read: Option<Version>,
+    /// The content that it is to have, if it was written.
+    pub write: Option<&'e Cell>,
+}
+
+/// Writes the arguments of [`PART`]: database, key, version that was read and new content of each record, each once. What was not read or
+/// not written has an empty argument there.
+pub fn part_args<'e>(items: impl IntoIterator<Item = PartItem<'e>>, args: &mut ArgsBuilder<'_>) {
+    let mut image = Vec::new();
+    for PartItem { db, key, read, write } in items {
+        image.clear();
+        write.into_iter().for_each(|cell| cell.encode(&mut image));
+        args.push(&[db.0]).push(key);
+        match read {
+            Some(version) => version.with_bytes(|bytes| _ = args.push(bytes)),
+            None => _ = args.push(&[]),
+        }
+        args.push(&image);
+    }
+}
+
+struct Part;
+
+impl Part {
+    const CHECK: u16 = 0;
+    const WRITE: u16 = 1;
+    const BOTH: u16 = 2;
+}
+
+impl Procedure for Part {
+    fn plan(&self, args: Args<'_>, planner: &mut Planner<'_>) -> Result<(), PlanError> {
+        let mut items = args.iter();
+        while let Some(db) = items.next() {
+            let key = items.next().ok_or(DAMAGED)?;
+            let version = items.next().ok_or(DAMAGED)?;
+            let image = items.next().ok_or(DAMAGED)?;
+            let is_damaged = !version.bytes.is_empty() && Version::from_bytes(version.bytes).is_none()
+                || !image.bytes.is_empty() && Cell::from_bytes(image.bytes).is_none();
+            let (code, access) = match (version.bytes.is_empty(), image.bytes.is_empty()) {
+                _ if is_damaged => return Err(DAMAGED),
+                (true, true) => return Err(DAMAGED),
+                (false, true) => (Part::CHECK, Access::Read),
+                (true, false) => (Part::WRITE, Access::Write),
+                // One lock for both: two that hold it shared would wait for each other.
+                (false, false) => (Part::BOTH, Access::Write),
+            };
+            planner.key_in(db_of(db)?, code, access, key)?;
+            match code {
+                Part::WRITE => planner.blind(),
+                _ => planner.abortable(),
+            }
+        }
+        Ok(())
+    }
+
+    fn run(&self, code: u16, cx: &mut FragmentContext<'_>) -> Result<(), Abort> {
+        if code != Part::WRITE && !is_as_seen(cx) {
+            return Err(Abort::StaleView);
+        }
+        let image = cx.rest().nth(1).map(|image| image.bytes).unwrap_or_default();
+        if let Some(cell) = Cell::from_bytes(image).filter(|_| code != Part::CHECK) {
+            cx.cell_mut().replace(cell);
+        }
+        Ok(())
+    }
+
+    fn reply(&self, _cx: &ReplyContext<'_>, out: &mut Vec<u8>) {
+        Writer(out).ok();
     }
 }
 

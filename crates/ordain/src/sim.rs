@@ -30,6 +30,7 @@ mod measured;
 mod mixed;
 mod object_store;
 mod operator;
+mod parts;
 mod regional;
 mod registers;
 mod relocating;

@@ -49,6 +49,12 @@ bugs! {
     TornView = "torn-view",
     /// A participant votes yes before its promise stands in the log.
     VoteBeforeLog = "vote-before-log",
+    /// A region votes yes before its promise is durable.
+    VoteUndurable = "vote-undurable",
+    /// A region's no counts whoever of its incarnations has said it.
+    CountAnyNo = "count-any-no",
+    /// A region that has said no for want of a request takes the request when it comes.
+    ForgetRefusal = "forget-refusal",
     /// A participant acknowledges an outcome before that stands in its log.
     AckEarly = "ack-early",
     /// A home denies an attempt that it may yet commit.

@@ -5,9 +5,9 @@ use std::collections::BTreeSet;
 use ordain_model::{Abort, Epoch, OutcomeStatus, PartitionId};
 use ordain_role::Bug;
 
-use super::{Coordinator, Live, Ready, State};
+use super::{Coordinator, Does, Live, NOWHERE, Ready, State};
 use crate::desk::Desk;
-use crate::entry::{Commit, Commitment, Content, Entry};
+use crate::entry::{Commit, Commitment, Content, Entry, Hold};
 use crate::ids::{Age, AttemptId, Bounds, Lead};
 use crate::message::{ConfirmRequest, Own, Protocol, Validation};
 use crate::stamps::LATEST;
@@ -51,7 +51,8 @@ impl Coordinator {
         desk.known.see(&live.view, desk.agreed.living());
         self.committed_with(stamp, desk);
         self.counts.confirmed += 1;
-        self.end(number, end.status, desk.agreed.place(), &end.reply);
+        // It follows only from durable entries, so its answer waits for none.
+        self.end(number, end.status, (desk.agreed.place(), Epoch(0)), &end.reply, desk);
     }
 
     /// Takes the vote of a partition.
@@ -92,7 +93,9 @@ impl Coordinator {
         let Some(live) = self.live.get_mut(&number) else { return };
         let State::Voting { shards, .. } = &mut live.state else { return };
         let own = shards.iter().filter(|(_, lead)| lead.partition == desk.site.partition);
-        let own: BTreeSet<usize> = match desk.site.validates {
+        // What they hold is promised with the part of this region.
+        let promises = live.part.as_ref().is_some_and(|part| part.does != Does::Check);
+        let own: BTreeSet<usize> = match desk.site.validates || promises {
             true => own.map(|(shard, _)| *shard).collect(),
             false => BTreeSet::new(),
         };
@@ -122,8 +125,10 @@ impl Coordinator {
             ready.bounds = Bounds::at(stamp);
         }
         let (bounds, has_effect, oldest) = (ready.bounds, ready.end.is_none(), self.stamping.oldest());
-        let is_alone = !has_effect || awaited.len() == 1 && ready.commit.participants.is_empty();
-        let validation = Validation { bounds, snapshot, has_effect, is_alone, oldest };
+        let is_promised = live.part.as_ref().is_some_and(|part| part.does != Does::Check);
+        let is_alone =
+            !has_effect || awaited.len() == 1 && ready.commit.participants.is_empty() && !is_promised;
+        let validation = Validation { bounds, snapshot, has_effect, is_alone, is_promised, oldest };
         for shard in awaited.iter() {
             let participant = desk.site.participant(desk.site.node, *shard);
             desk.out.send(participant, Own::Validate(who, validation.clone()));
@@ -135,7 +140,7 @@ impl Coordinator {
         &mut self,
         who: AttemptId,
         shard: usize,
-        (may, seen): (Option<Bounds>, &View),
+        (may, seen, holds): (Option<Bounds>, &View, Vec<Hold>),
         desk: &mut Desk<'_>,
     ) -> bool {
         let number = who.transaction.number;
@@ -145,6 +150,7 @@ impl Coordinator {
         let may = may.unwrap_or_default();
         live.view.join(seen);
         ready.bounds = ready.bounds.with(may);
+        ready.holds.extend(holds);
         live.age = live.age.max(may.from.min(LATEST));
         if ready.bounds.is_empty() {
             self.retry_later(number, desk.site.refusal, desk);
@@ -170,6 +176,9 @@ impl Coordinator {
         if !desk.is_remembered(stamp) || follows >= desk.appender.last().next().0 {
             return self.retry_later(number, desk.site.refusal, desk);
         }
+        if live.part.is_some() {
+            return self.promise_part(number, desk);
+        }
         let (State::Voting { shards, ready, .. } | State::Validating { shards, ready, .. }) =
             std::mem::replace(&mut live.state, State::Waiting)
         else {
@@ -194,15 +203,19 @@ impl Coordinator {
         else {
             return;
         };
-        let Ready { bounds, end: Some(end), .. } = *ready else { return };
-        let awaited: BTreeSet<PartitionId> = shards.iter().map(|(_, lead)| lead.partition).collect();
+        let Ready { bounds, end: Some(end), checked, .. } = *ready else { return };
+        let mut awaited: BTreeSet<PartitionId> = shards.iter().map(|(_, lead)| lead.partition).collect();
         for partition in &awaited {
             let (shards, snapshot) = (Vec::new(), snapshot.clone());
             let request = ConfirmRequest { attempt: who, bounds, shards, snapshot };
             desk.tell_manager(*partition, Protocol::Confirm(request));
         }
+        awaited.extend(checked.keys());
         let is_confirmed = awaited.is_empty();
         live.state = State::Confirming { awaited, shards, bounds, end };
+        if !self.ask_for_checks(number, checked, desk) {
+            return self.retry_later(number, Abort::Unavailable, desk);
+        }
         if is_confirmed {
             self.confirmed_by_all(number, desk);
         }
@@ -230,7 +243,8 @@ impl Coordinator {
             true => self.counts.single += 1,
             false => self.counts.distributed += 1,
         }
-        self.end(who.transaction.number, OutcomeStatus::Committed, entry.place, &commit.reply);
+        let places = (entry.place, entry.place);
+        self.end(who.transaction.number, OutcomeStatus::Committed, places, &commit.reply, desk);
     }
 
     /// Tells participants that an attempt has committed, until each has said that it knows.
@@ -252,6 +266,6 @@ impl Coordinator {
     pub fn rejected(&mut self, commit: &Commit, desk: &mut Desk<'_>) {
         let number = commit.attempt.transaction.number;
         self.abort_attempt(number, desk);
-        self.end(number, OutcomeStatus::Refused, Epoch(0), &[]);
+        self.end(number, OutcomeStatus::Refused, NOWHERE, &[], desk);
     }
 }

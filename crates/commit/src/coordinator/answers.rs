@@ -102,11 +102,6 @@ impl Coordinator {
         self.answers.push(asker, (status, effect), follows, reply);
     }
 
-    /// The log is durable up to a place.
-    pub fn durable(&mut self, place: Epoch) {
-        self.answers.release(place);
-    }
-
     /// True if the entry at a place is durable.
     pub fn is_durable(&self, place: Epoch) -> bool {
         self.answers.durable().is_none_or(|durable| place <= durable)

@@ -22,10 +22,11 @@ use ordain_model::{
     ReplyContext, SlotNo, Txn, Writer,
 };
 
+use super::parts::Elsewhere;
 use crate::concurrency::Reads;
 use crate::desk::{Desk, Site};
 use crate::ids::{Age, AttemptId, Lead};
-use crate::message::{Access, Accessed, Failure, Shipped, Snapshot};
+use crate::message::{Access, Accessed, Failure, Read, Shipped, Snapshot};
 
 /// The end of a transaction.
 #[derive(Clone, Debug)]
@@ -82,6 +83,8 @@ struct Part {
     returned: Vec<Write>,
     changes: Vec<TableChange>,
     writes: Vec<Write>,
+    /// The records that were read so far, in a view.
+    seen: Vec<Read>,
 }
 
 impl Executing {
@@ -135,6 +138,7 @@ impl Executing {
             part.returned.clone_from(&left.returned);
             part.changes.clone_from(&left.changes);
             part.writes.clone_from(&left.writes);
+            part.seen.clone_from(&left.seen);
         }
         self.at_step(step)
     }
@@ -270,7 +274,7 @@ impl Executing {
     /// Takes an answer; answers whether it was awaited.
     pub fn take(&mut self, from: Lead, accessed: Accessed, fragments: &[Fragment], desk: &Desk<'_>) -> bool {
         let Accessed { shard, slots, failure, shipped, returned, .. } = accessed;
-        let Accessed { is_too_long, has_written, changes, writes, .. } = accessed;
+        let Accessed { is_too_long, has_written, changes, writes, seen, .. } = accessed;
         let (layout, shard) = (&desk.site.layout, usize::from(shard));
         let Some(part) = self.parts.get_mut(&shard) else { return false };
         if !part.is_awaited || part.lead != Some(from) {
@@ -280,6 +284,7 @@ impl Executing {
         part.has_written = has_written;
         part.changes = changes;
         part.writes = writes;
+        part.seen = seen;
         self.is_too_long |= is_too_long;
         self.shipped.extend(shipped.into_iter().map(|shipped| (shipped.slot, shipped)));
         for write in returned {
@@ -365,10 +370,25 @@ impl Executing {
         self.parts.values().any(|part| part.has_written || !part.returned.is_empty())
     }
 
-    /// The changes of whole databases, and the records changed on this node, in order of shards.
+    /// What was read and written in the views of other regions.
+    pub fn take_elsewhere(&mut self, site: &Site) -> BTreeMap<PartitionId, Elsewhere> {
+        let mut all: BTreeMap<PartitionId, Elsewhere> = BTreeMap::new();
+        for part in self.parts.values_mut() {
+            let Some(lead) = part.lead.filter(|lead| site.is_foreign(lead.partition)) else { continue };
+            let (reads, mut writes) = (std::mem::take(&mut part.seen), std::mem::take(&mut part.writes));
+            writes.append(&mut part.returned);
+            if !reads.is_empty() || !writes.is_empty() {
+                all.insert(lead.partition, Elsewhere { reads, writes });
+            }
+        }
+        all
+    }
+
+    /// The changes of whole databases, and the records of this node's partition that were changed, in order of shards.
     pub fn take_writes(&mut self, own: PartitionId) -> (Vec<TableChange>, Vec<Write>) {
         let (mut changes, mut writes) = (Vec::new(), Vec::new());
-        for part in self.parts.values_mut() {
+        let is_own = |part: &&mut Part| part.lead.is_none_or(|lead| lead.partition == own);
+        for part in self.parts.values_mut().filter(is_own) {
             // A fragment over the whole table does the same on every shard.
             if changes.is_empty() {
                 changes = std::mem::take(&mut part.changes);
@@ -407,17 +427,22 @@ impl Former {
         self.parts.get(&shard)?.lead
     }
 
-    /// The shards of a partition where something was written.
-    pub fn written_at(&self, partition: PartitionId) -> impl Iterator<Item = (usize, Lead)> {
+    /// The shards of some partitions where something was written.
+    pub fn written_at(&self, is_meant: impl Fn(PartitionId) -> bool) -> impl Iterator<Item = (usize, Lead)> {
         let written = self.parts.iter().filter(|(_, part)| part.has_written);
         let written = written.filter_map(|(shard, part)| Some((*shard, part.lead?)));
-        written.filter(move |(_, lead)| lead.partition == partition)
+        written.filter(move |(_, lead)| is_meant(lead.partition))
     }
 
-    /// Takes what was written at a shard.
-    pub fn put_writes(&mut self, shard: usize, changes: Vec<TableChange>, writes: Vec<Write>) {
+    /// Takes what was written at a shard, and what was read there if it is a view's.
+    pub fn put_writes(
+        &mut self,
+        shard: usize,
+        (changes, writes): (Vec<TableChange>, Vec<Write>),
+        seen: Vec<Read>,
+    ) {
         if let Some(part) = self.parts.get_mut(&shard) {
-            (part.changes, part.writes) = (changes, writes);
+            (part.changes, part.writes, part.seen) = (changes, writes, seen);
         }
     }
 

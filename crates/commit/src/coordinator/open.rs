@@ -55,8 +55,6 @@ pub struct Open {
     pub former: Former,
     /// The request of a session that its commit is.
     pub request: Option<(SessionId, RequestNo)>,
-    /// It was shown records of other regions, as they were some time ago: it may write no more.
-    has_seen_others: bool,
 }
 
 /// Work that participants of an open transaction do between two steps.
@@ -70,15 +68,7 @@ pub struct Settling {
 
 impl Open {
     fn new(step: Step, since: Micros) -> Open {
-        Open {
-            of: step.of,
-            step,
-            is_shown: false,
-            since,
-            former: Former::default(),
-            request: None,
-            has_seen_others: false,
-        }
+        Open { of: step.of, step, is_shown: false, since, former: Former::default(), request: None }
     }
 
     /// The step that runs or was run last.
@@ -130,12 +120,7 @@ impl Coordinator {
             // An earlier commit of this request has taken effect, or is about to: this one never does.
             return self.end_open(step.of, desk);
         }
-        // A later step may write what the client makes of it, and a step after that one may read elsewhere.
-        let elsewhere = desk.site.reads_elsewhere(chunk, txn);
-        let open = self.opens.by_id.get(&step.of).and_then(|number| self.live.get(number)?.open.as_ref());
-        let seen = open.filter(|open| open.has_seen_others && !step.is_first()).map(|_| Abort::RegionsRead);
-        let foreign = desk.site.refuses(chunk, txn).or_else(|| elsewhere.or(seen).filter(|_| step.may_write));
-        if let Some(abort) = foreign {
+        if let Some(abort) = desk.site.refuses(txn) {
             self.end_open(step.of, desk);
             return self.answer_lost(asker, abort);
         }
@@ -163,7 +148,6 @@ impl Coordinator {
         live.at = 0;
         if let Some(open) = &mut live.open {
             (open.step, open.request) = (step, request);
-            open.has_seen_others |= elsewhere.is_some();
         }
         self.agenda.set(number, desk.elapsed().plus(ATTEMPT_MAX));
         if let Some(request) = request {
@@ -183,9 +167,7 @@ impl Coordinator {
         chunk: &Arc<Chunk>,
         desk: &mut Desk<'_>,
     ) {
-        let sees_others =
-            chunk.txns().first().and_then(|txn| desk.site.reads_elsewhere(chunk, txn)).is_some();
-        let open = Open { request, has_seen_others: sees_others, ..Open::new(step, desk.elapsed()) };
+        let open = Open { request, ..Open::new(step, desk.elapsed()) };
         let Some(number) = self.add(chunk, 0, asker, Some(open), desk) else { return };
         self.opens.by_id.insert(step.of, number);
         self.begin_attempt(number, desk);
@@ -199,6 +181,7 @@ impl Coordinator {
         let txn = &live.chunk.txns()[live.at];
         let executing = Executing::new(&live.chunk, txn, desk.site, open.former.now(), seed);
         live.state = State::Executing(executing.after(&open.former, open.step.number));
+        self.note_regions(number, desk);
         self.go_on(number, desk);
     }
 
@@ -245,11 +228,13 @@ impl Coordinator {
 
     /// Gathers what a transaction that commits has written at home: its decision holds that.
     fn gather_own(&mut self, number: u64, desk: &mut Desk<'_>) {
-        let own = desk.site.partition;
+        let site = desk.site;
         let Some(live) = self.live.get_mut(&number) else { return };
         let who = live.who(number);
         let Some(open) = &live.open else { return };
-        let awaited: Vec<(usize, Lead)> = open.former.written_at(own).collect();
+        // Views are of this node too.
+        let is_here = |partition| partition == site.partition || site.is_foreign(partition);
+        let awaited: Vec<(usize, Lead)> = open.former.written_at(is_here).collect();
         for (shard, lead) in &awaited {
             desk.tell_participant(*shard, lead.term, Protocol::Settle(who, Settle::HandOver));
         }
@@ -263,7 +248,7 @@ impl Coordinator {
 
     /// Takes what a participant says between two steps.
     pub fn settled(&mut self, settled: Settled, desk: &mut Desk<'_>) {
-        let Settled { attempt: who, shard, changes, writes } = settled;
+        let Settled { attempt: who, shard, changes, writes, seen } = settled;
         let number = who.transaction.number;
         let Some(live) = self.live.get_mut(&number).filter(|live| live.attempt == who.attempt) else {
             return;
@@ -273,7 +258,7 @@ impl Coordinator {
             return;
         }
         if settling.end.is_none() {
-            open.former.put_writes(usize::from(shard), changes, writes);
+            open.former.put_writes(usize::from(shard), (changes, writes), seen);
         }
         if !settling.awaited.is_empty() {
             return;
@@ -292,6 +277,7 @@ impl Coordinator {
     /// An open transaction cannot go on: it ends without effect, and its client hears why.
     pub fn lose(&mut self, number: u64, reason: Abort, desk: &mut Desk<'_>) {
         self.abort_attempt(number, desk);
+        self.drop_part(number, reason, desk);
         let Some(live) = self.remove(number) else { return };
         if let Some(open) = live.open.filter(|_| live.askers.is_empty()) {
             self.opens.ended.insert(open.of, reason);
@@ -318,6 +304,7 @@ impl Coordinator {
             return;
         }
         self.abort_attempt(number, desk);
+        self.drop_part(number, Abort::Idle, desk);
         self.remove(number);
     }
 

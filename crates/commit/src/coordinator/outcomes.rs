@@ -186,8 +186,9 @@ impl Coordinator {
     }
 
     /// Outcomes are forgotten. Who has asked for one meanwhile, and asks again, is denied anew.
-    pub fn forgotten(&mut self, attempts: &[AttemptId]) {
+    pub fn forgotten(&mut self, attempts: &[AttemptId], desk: &mut Desk<'_>) {
         attempts.iter().for_each(|who| _ = self.denied.remove(who));
+        self.voting.forgotten(attempts, desk);
     }
 
     /// Lets the log forget the outcomes that nobody will ask for.

@@ -128,7 +128,7 @@ fn who_asks_while_a_denial_is_forgotten_is_denied_again() {
     assert_eq!(hand.pass(), [Content::Forget(vec![denied])]);
     assert_eq!(hand.tell(|of, desk| of.asked(OTHER, denied, desk)), (vec![], vec![(denied, false)]));
     hand.agree(2, Content::Forget(vec![denied]));
-    hand.coordinator.forgotten(&[denied]);
+    hand.tell(|of, desk| of.forgotten(&[denied], desk));
     assert_eq!(hand.tell(|of, desk| of.asked(OTHER, denied, desk)).0, [Content::Deny(denied)]);
 }
 
@@ -148,7 +148,7 @@ fn what_is_being_denied_is_not_denied_beside_it() {
     hand.agree(1, Content::Deny(denied));
     assert_eq!(hand.tell(|of, desk| of.deny(denied, desk)).1, [(denied, false)]);
     hand.agree(1, Content::Forget(vec![denied]));
-    hand.coordinator.forgotten(&[denied]);
+    hand.tell(|of, desk| of.forgotten(&[denied], desk));
     // A question that comes later still is denied anew, once.
     assert_eq!((ask(&mut hand), ask(&mut hand)), (vec![Content::Deny(denied)], vec![]));
     hand.agree(1, Content::Deny(denied));
@@ -164,7 +164,7 @@ fn a_denial_that_nobody_waits_for_is_forgotten() {
     let denied = who(1, 1);
     hand.begin(1);
     hand.tell(|of, desk| of.asked(OTHER, denied, desk));
-    hand.coordinator.forgotten(&[denied]);
+    hand.tell(|of, desk| of.forgotten(&[denied], desk));
     hand.agree(1, Content::Deny(denied));
     assert_eq!(hand.tell(|of, desk| of.deny(denied, desk)), (vec![], vec![]));
     assert_eq!(hand.pass(), [Content::Forget(vec![denied])]);
@@ -277,7 +277,9 @@ fn second_stamps_are_drawn_as_participants_are_asked() {
     at.agreed.apply(&Arc::new(begin)).unwrap();
     for number in 1..=3 {
         let shards = vec![(0, lead(0, 1))];
-        let ready = Ready { now: Millis(0), bounds: Bounds::default(), commit: Commit::default(), end: None };
+        let (bounds, commit) = (Bounds::default(), Commit::default());
+        let (holds, checked) = (Vec::new(), BTreeMap::new());
+        let ready = Ready { now: Millis(0), bounds, commit, end: None, holds, checked };
         let live = Live {
             home: lead(0, 1),
             askers: Vec::new(),
@@ -290,6 +292,8 @@ fn second_stamps_are_drawn_as_participants_are_asked() {
             since: Micros(0),
             state: State::Voting { awaited: BTreeSet::new(), shards, ready: Box::new(ready) },
             open: None,
+            part: None,
+            is_regional: false,
         };
         coordinator.live.insert(number, Box::new(live));
     }

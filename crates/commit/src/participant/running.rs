@@ -21,7 +21,7 @@ use super::seen::Seen;
 use crate::concurrency::{Ended, Ending, Mode, Target, Verdict};
 use crate::ids::{Age, AttemptId, Bounds, Lead};
 use crate::message::{
-    Access, Accessed, Accesses, Failure, Message, Own, Protocol, Settle, Settled, Shipped, Termed,
+    Access, Accessed, Accesses, Failure, Message, Own, Protocol, Read, Settle, Settled, Shipped, Termed,
 };
 use crate::stamps::{self, Stamps};
 use crate::times::{LATEST, Tested};
@@ -59,8 +59,8 @@ pub(super) struct Attempt {
     pub(super) sees_all: bool,
     /// Compute fragments elsewhere may change records here of which nothing is known before the log has them.
     pub(super) lends: bool,
-    /// The stamps with which the attempt is validated, while the answer waits.
-    pub(super) validated: Option<Bounds>,
+    /// The stamps with which the attempt is validated, while the answer waits, and whether it is to be promised.
+    pub(super) validated: Option<(Bounds, bool)>,
 }
 
 /// An access that is being run.
@@ -256,6 +256,7 @@ impl Participant {
     /// Takes back the last step of an open transaction, or hands over what it has written.
     pub(super) fn settle_open(&mut self, who: AttemptId, what: Settle) -> Option<Settled> {
         let attempt = self.attempts.get_mut(&who).filter(|attempt| attempt.job.is_none())?;
+        let now = attempt.now;
         let (mut changes, mut writes) = (Vec::new(), Vec::new());
         match what {
             Settle::Undo(step) if step == attempt.step => {
@@ -271,7 +272,8 @@ impl Participant {
                 }
             }
         }
-        Some(Settled { attempt: who, shard: self.holding.number() as u16, changes, writes })
+        let seen = self.seen_in_view(who, now);
+        Some(Settled { attempt: who, shard: self.holding.number() as u16, changes, writes, seen })
     }
 
     /// True if an access names fragments and records that are here: it may come from another node.
@@ -373,6 +375,8 @@ impl Participant {
                 self.control.hand_over(&mut self.store, who, &writes);
             }
         }
+        let now = attempt.now;
+        let seen = self.seen_in_view(who, now);
         let accessed = Accessed {
             attempt: who,
             shard: self.holding.number() as u16,
@@ -388,8 +392,23 @@ impl Participant {
             from: begins,
             reads,
             view,
+            seen,
         };
         out.send(job.from, Termed { from, to: home, content: Protocol::Accessed(accessed) });
+    }
+
+    /// The records that an attempt has read so far, if this is a view. One whose time had come was not there for it.
+    fn seen_in_view(&self, who: AttemptId, now: Millis) -> Vec<Read> {
+        if self.shows.is_none() {
+            return Vec::new();
+        }
+        let mut seen = Vec::new();
+        self.control.read_so_far(who, &mut |record, version| {
+            let (db, key) = self.store.key(record);
+            let has_expired = self.store.cell(record).is_expired(now);
+            seen.push(Read { db, key: key.to_vec(), version: if has_expired { Gsn(0) } else { version } });
+        });
+        seen
     }
 
     // ---- fragments -----------------------------------------------------------------------------------------

@@ -70,29 +70,44 @@ impl Participant {
         validation: &Validation,
         out: &mut Outbox<Message>,
     ) {
-        let Validation { bounds, snapshot, has_effect, is_alone, oldest } = validation;
+        let Validation { bounds, snapshot, has_effect, is_alone, is_promised, oldest } = validation;
         if !has_effect {
             self.control.forgo(who);
         }
         if *is_alone {
             self.control.let_reads_go(who);
         }
+        if *is_promised {
+            self.control.keep_reads(who);
+        }
         let (may, view) = self.validate(who, (*bounds, *oldest), snapshot).unzip();
         let stands = may.is_some_and(|may| !may.is_empty()) && self.control.stands_on_others(who);
         if let Some(attempt) = self.attempts.get_mut(&who).filter(|_| stands) {
-            attempt.validated = may;
+            attempt.validated = may.map(|may| (may, *is_promised));
             return;
         }
-        let view = view.unwrap_or_default();
-        out.send(self.manager, Own::Validated(who, self.holding.number() as u16, may, view));
+        self.say_validated(who, may, view.unwrap_or_default(), *is_promised, out);
     }
 
     /// All that a validated attempt has stood on is over.
     pub(super) fn settled(&mut self, who: AttemptId, stands: bool, out: &mut Outbox<Message>) {
         let Some(attempt) = self.attempts.get_mut(&who) else { return };
-        if let Some(may) = attempt.validated.take() {
+        if let Some((may, is_promised)) = attempt.validated.take() {
             let may = if stands { may } else { Bounds { until: Age(0), ..may } };
-            out.send(self.manager, Own::Validated(who, self.holding.number() as u16, Some(may), View::NONE));
+            self.say_validated(who, Some(may), View::NONE, is_promised, out);
         }
+    }
+
+    fn say_validated(
+        &mut self,
+        who: AttemptId,
+        may: Option<Bounds>,
+        view: View,
+        is_promised: bool,
+        out: &mut Outbox<Message>,
+    ) {
+        let is_promised = is_promised && may.is_some_and(|may| !may.is_empty());
+        let holds = if is_promised { self.promise_holds(who) } else { Vec::new() };
+        out.send(self.manager, Own::Validated(who, self.holding.number() as u16, may, view, holds));
     }
 }

@@ -132,7 +132,7 @@ fn what_is_promised_ends_by_the_log_alone() {
     let (bounds, view) = (Bounds::at(Age(1)), View::NONE);
     let (ceiling, changes, writes) = Default::default();
     let holds = vec![Hold::Table { shard: 0, mode: Mode::Exclusive }];
-    let prepare = Prepare { attempt, bounds, view, ceiling, changes, writes, holds };
+    let prepare = Prepare { attempt, bounds, view, ceiling, changes, writes, holds, among: None };
     let apply = |shard: &mut Participant, place, content| {
         let entry = Entry { place: Epoch(place), term: Term(1), now: Millis(0), content, agreed: None };
         shard.apply(&Arc::new(entry));

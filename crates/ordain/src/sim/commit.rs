@@ -37,6 +37,7 @@ use super::heard;
 use super::lives::Lives;
 use super::mixed::{self, CommitMix};
 use super::object_store::{VirtualStore, hasty};
+use super::parts;
 use super::regional::{Reach, Regional, reach};
 use super::registers;
 use super::replayed::Replays;
@@ -468,7 +469,7 @@ pub(super) fn committed(logs: &Logs) -> BTreeMap<AttemptId, Age> {
         Content::Commit(commit) => Some((commit.attempt, commit.age)),
         _ => None,
     });
-    commits.collect()
+    commits.chain(parts::committed(logs)).collect()
 }
 
 /// The values of lists, as the records have them, and of registers, in the order in which they were written.
@@ -693,6 +694,8 @@ impl System for CommitSystem {
                 Protocol::Prepare(_) => Some("prepare"),
                 Protocol::Vote(..) => Some("vote"),
                 Protocol::Decide(..) => Some("decide"),
+                Protocol::Part(_) => Some("part"),
+                Protocol::Ballot(_) => Some("ballot"),
                 Protocol::Confirmed(..) => Some("confirmation"),
                 _ => None,
             },
@@ -798,6 +801,8 @@ impl System for CommitSystem {
         let verdict = verdict.and(replayed);
         let verdict = verdict.and_then(|()| self.check_digests(&logs));
         let verdict = verdict.and_then(|()| heard::check(&logs));
+        let agreed = || parts::check(&logs).map_err(|text| Violation::new(ViolationKind::WrongState, text));
+        let verdict = verdict.and_then(|()| agreed());
         let verdict = verdict.and_then(|()| {
             let node = |node| self.of(node, 0);
             let is_damaged = |node, place| self.lives.is_damaged(node, place);

@@ -217,6 +217,8 @@ fn fits(logs: &Logs, cut: Epoch) -> Result<(), String> {
             match &entry.content {
                 Content::Commit(commit) => _ = committed.insert(commit.attempt, &commit.participants),
                 Content::Prepare(prepare) => _ = promised.insert((*partition, prepare.attempt)),
+                // Regions are not restored together.
+                Content::Outcome(part, Some(_)) if part.home().partition == *partition => {}
                 Content::Outcome(attempt, Some(_)) => _ = installed.insert((*partition, *attempt)),
                 _ => {}
             }

@@ -94,7 +94,7 @@ mod tests {
     fn prepare(number: u64) -> Content {
         let (ceiling, changes, writes, holds) = Default::default();
         let (attempt, bounds, view) = (who(number), Bounds::at(Age(1)), view());
-        Content::Prepare(Prepare { attempt, bounds, view, ceiling, changes, writes, holds })
+        Content::Prepare(Prepare { attempt, bounds, view, ceiling, changes, writes, holds, among: None })
     }
 
     fn outcome(number: u64, after: u64) -> Content {

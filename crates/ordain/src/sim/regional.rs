@@ -1,4 +1,4 @@
-//! The load of regions: clients ask mostly for what is at home in their own.
+//! The load of regions: clients ask mostly for what is at home in their own, and now and then for what is elsewhere.
 
 use std::sync::Arc;
 
@@ -6,7 +6,7 @@ use ordain_model::{Args, Call, Chunk, ChunkNo, GatewayId, PartitionId, Procedure
 use ordain_role::{NodeId, Topology};
 use ordain_sim::Workload;
 
-/// The chance, in a million, that a request is asked for wherever it belongs. Most such are refused.
+/// The chance, in a million, that a request is asked for wherever it belongs: mostly it is of several regions, or of another one.
 const ANYWHERE: u32 = 120_000;
 /// A request is drawn anew so often until it is one of the client's region.
 const DRAWS: u32 = 40;

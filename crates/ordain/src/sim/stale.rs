@@ -38,10 +38,18 @@ impl Past {
     }
 
     fn note(&mut self, region: PartitionId, entries: &Entries) -> Result<(), String> {
-        let mut terms = Terms::default();
+        let (mut terms, mut promised) = (Terms::default(), BTreeMap::new());
         for entry in entries.values().filter(|entry| terms.take(entry)) {
-            let Content::Commit(commit) = &entry.content else { continue };
-            for write in &commit.writes {
+            let writes = match &entry.content {
+                Content::Commit(commit) => &commit.writes,
+                Content::Prepare(prepare) => {
+                    promised.insert(prepare.attempt, &prepare.writes);
+                    continue;
+                }
+                Content::Outcome(part, Some(_)) => promised.remove(part).ok_or("an outcome of no promise")?,
+                _ => continue,
+            };
+            for write in writes {
                 let value = write.cell.value.as_ref();
                 let (key, seen) = if write.db == append::DB {
                     let list = list_of(&write.key).ok_or("a key of no list")?;

@@ -281,7 +281,7 @@ mod tests {
         }
         // The texts that the model gives to each abort.
         for abort in Abort::ALL {
-            let of_regions = matches!(abort, Abort::RegionsWrite | Abort::RegionsRead | Abort::RegionsTable);
+            let of_regions = matches!(abort, Abort::RegionsTable);
             let ends_the_run = of_regions || matches!(abort, Abort::Panic | Abort::Budget | Abort::Operator);
             let status = (!ends_the_run).then_some(OutcomeStatus::Aborted(abort));
             let mut reply = Vec::new();

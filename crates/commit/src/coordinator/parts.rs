@@ -1,0 +1,410 @@
+//! Transactions of several regions (regions.md, 4.4 to 4.9): the initiator's side, and the parts that others ask for.
+//!
+//! ```text
+//!  initiator:  Executing, on own records and views ─▶ Part to each other region ─▶ own part: Validating ─▶ Deciding
+//!  validator:  Part ─▶ Executing, on the newest records ─▶ Validating ─▶ Deciding
+//!  both:       Deciding: PREPARE in the log ─▶ a vote to all ─▶ all have voted: OUTCOME in the log ─▶ answered
+//! ```
+//!
+//! A part is a transaction of its region like any other, with the engine's concurrency control, up to its decision: there it is promised,
+//! and [`Voting`] sees to the rest. What only reads is checked by each region that it has read, and nobody votes.
+//!
+//! [`Voting`]: crate::voting::Voting
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
+
+use ordain_execution::Write;
+use ordain_model::system::{PART, PartItem, part_args};
+use ordain_model::{
+    Abort, Call, Chunk, ChunkNo, Db, Epoch, Fragment, GatewayId, Micros, OutcomeStatus, PartitionId, Version,
+};
+
+use super::{Asker, Coordinator, State};
+use crate::desk::Desk;
+use crate::entry::{Among, Content, Entry, Prepare};
+use crate::ids::{AttemptId, Bounds, Lead};
+use crate::message::{PartRequest, Protocol, Read};
+use crate::stamps::Stamps;
+use crate::view::View;
+use crate::voting::{Ballot, End, Requested, Verdict};
+
+/// The side of a region in a transaction of several.
+#[derive(Debug)]
+pub struct Part {
+    /// The attempt of the initiator.
+    pub of: AttemptId,
+    /// What the region does for it.
+    pub does: Does,
+    /// The regions that vote, in the terms in which the initiator knew them.
+    pub participants: Vec<Lead>,
+    /// The reply to the client, once the initiator's part is promised.
+    pub reply: Vec<u8>,
+}
+
+/// What a region does for a transaction of several.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Does {
+    /// It runs the transaction, and votes as any other.
+    Initiate,
+    /// It validates its part, and votes.
+    Validate,
+    /// It says whether what was read of it is the newest.
+    Check,
+}
+
+/// What a transaction has read and written of another region, in the view of that.
+#[derive(Debug, Default)]
+pub struct Elsewhere {
+    /// The records that it has read.
+    pub reads: Vec<Read>,
+    /// The records as it leaves them.
+    pub writes: Vec<Write>,
+}
+
+impl Coordinator {
+    /// Takes note of whether the attempt is of several regions: then it must not wait for another that is, by any path (4.5).
+    pub(super) fn note_regions(&mut self, number: u64, desk: &Desk<'_>) {
+        if desk.site.regions.is_none() {
+            return;
+        }
+        let Some(live) = self.live.get_mut(&number).filter(|live| !live.is_regional) else { return };
+        let fragments = live.chunk.fragments(&live.chunk.txns()[live.at]);
+        let is_elsewhere = |fragment: &Fragment| {
+            fragment.is_keyed() && desk.site.is_foreign(desk.site.layout.partition_of(fragment.hash.slot()))
+        };
+        // What only checks holds nothing of another region.
+        let votes = live.part.as_ref().is_some_and(|part| part.does == Does::Validate);
+        if votes || fragments.iter().any(is_elsewhere) {
+            live.is_regional = true;
+            let who = live.who(number);
+            self.regional.push((who, true));
+        }
+    }
+
+    /// Takes the attempts that have turned out to be of several regions, with true, or are over, with false.
+    pub fn take_regional(&mut self) -> Vec<(AttemptId, bool)> {
+        std::mem::take(&mut self.regional)
+    }
+
+    /// An attempt must not be of several regions: it waits for another that is, or is waited for.
+    pub fn refuse_regional(&mut self, who: AttemptId, desk: &mut Desk<'_>) {
+        let number = who.transaction.number;
+        if self.live.get(&number).is_some_and(|live| live.who(number) == who) {
+            self.retry_later(number, desk.site.refusal, desk);
+        }
+    }
+
+    // ---- the initiator -------------------------------------------------------------------------------------
+
+    /// Asks other regions for their parts of an attempt that has run; answers whether all are known. The own part follows.
+    pub(super) fn ask_for_parts(
+        &mut self,
+        number: u64,
+        elsewhere: BTreeMap<PartitionId, Elsewhere>,
+        desk: &mut Desk<'_>,
+    ) -> bool {
+        let Some(live) = self.live.get_mut(&number) else { return false };
+        let Some(own) = desk.lead else { return false };
+        let leads: Option<Vec<Lead>> =
+            elsewhere.keys().map(|of| desk.leaders.of(*of).map(|(_, lead)| lead)).collect();
+        let Some(mut participants) = leads else { return false };
+        participants.insert(0, own);
+        let (of, age) = (live.who(number), live.age);
+        let part = Part { of, does: Does::Initiate, participants: participants.clone(), reply: Vec::new() };
+        live.part = Some(Box::new(part));
+        self.voting.run(of, of, &participants);
+        let low = self.voting.lowest(own, number);
+        for (partition, Elsewhere { reads, writes }) in elsewhere {
+            let participants = participants.clone();
+            let request = PartRequest { of, age, participants, low, reads, writes };
+            desk.tell_manager(partition, Protocol::Part(Box::new(request)));
+        }
+        true
+    }
+
+    /// Asks other regions whether what an attempt has read of them is the newest; answers whether all of them are known.
+    pub(super) fn ask_for_checks(
+        &self,
+        number: u64,
+        elsewhere: BTreeMap<PartitionId, Elsewhere>,
+        desk: &mut Desk<'_>,
+    ) -> bool {
+        let Some(live) = self.live.get(&number) else { return false };
+        let (of, age) = (live.who(number), live.age);
+        elsewhere.into_iter().all(|(partition, Elsewhere { reads, .. })| {
+            let (participants, writes) = (Vec::new(), Vec::new());
+            let request = PartRequest { of, age, participants, low: 0, reads, writes };
+            desk.tell_manager(partition, Protocol::Part(Box::new(request)))
+        })
+    }
+
+    /// Takes the word of a region whether what was read of it is the newest: the reason why not, if it is not.
+    fn checked(&mut self, from: Lead, of: AttemptId, no: Option<Abort>, desk: &mut Desk<'_>) {
+        let number = of.transaction.number;
+        let Some(live) = self.live.get_mut(&number).filter(|live| live.who(number) == of) else { return };
+        let State::Confirming { awaited, .. } = &mut live.state else { return };
+        if let Some(reason) = no {
+            return self.retry_later(number, reason, desk);
+        }
+        awaited.remove(&from.partition);
+        if awaited.is_empty() {
+            self.confirmed_by_all(number, desk);
+        }
+    }
+
+    // ---- the parts of others -------------------------------------------------------------------------------
+
+    /// Takes a request for this region's part.
+    pub fn take_part(&mut self, from: Lead, request: PartRequest, desk: &mut Desk<'_>) {
+        let PartRequest { of, age, participants, low, reads, writes } = request;
+        if desk.site.regions.is_none() || of.home() != from {
+            return;
+        }
+        let does = if participants.is_empty() { Does::Check } else { Does::Validate };
+        let mut is_known = || self.voting.requested(of, &participants, low, desk) == Requested::Known;
+        if does == Does::Validate && is_known() {
+            return self.take_verdicts(desk);
+        }
+        let asker = Asker { gateway: GatewayId::HOUSE, chunk: ChunkNo(0), index: 0 };
+        let number = match part_chunk(&reads, &writes, desk) {
+            Some(chunk) => self.add(&Arc::new(chunk), 0, asker, None, desk),
+            None => None,
+        };
+        let Some((number, live)) = number.and_then(|number| Some((number, self.live.get_mut(&number)?)))
+        else {
+            return self.refuse_part(of, does, Abort::Unavailable, desk);
+        };
+        if desk.site.stamps == Stamps::OfTransaction {
+            live.age = age;
+        }
+        live.part = Some(Box::new(Part { of, does, participants: participants.clone(), reply: Vec::new() }));
+        if does == Does::Validate {
+            // Its first attempt, which is the only one unless it begins again at a later time.
+            let first = AttemptId { attempt: 1, ..live.who(number) };
+            self.voting.run(of, first, &participants);
+        }
+        self.begin_attempt(number, desk);
+    }
+
+    /// A part of another region's transaction cannot be promised, or what was read is not the newest.
+    fn refuse_part(&mut self, of: AttemptId, does: Does, reason: Abort, desk: &mut Desk<'_>) {
+        match does {
+            Does::Check => {
+                desk.tell_manager(of.home().partition, Protocol::Ballot(Ballot::Checked(of, Some(reason))));
+            }
+            Does::Initiate | Does::Validate => self.voting.refuse(of, reason, desk),
+        }
+    }
+
+    /// An attempt that is not promised has ended for a reason: other regions hear of it, if it is of several.
+    pub(super) fn drop_part(&mut self, number: u64, reason: Abort, desk: &mut Desk<'_>) {
+        if let Some(part) = self.live.get_mut(&number).and_then(|live| live.part.take()) {
+            self.refuse_part(part.of, part.does, reason, desk);
+        }
+    }
+
+    /// A part of another region's transaction ends without a promise, or has not read the newest.
+    pub(super) fn end_part(&mut self, number: u64, reason: Abort, desk: &mut Desk<'_>) {
+        self.abort_attempt(number, desk);
+        self.drop_part(number, reason, desk);
+        self.remove(number);
+    }
+
+    /// A part that only checks has come to its end.
+    pub(super) fn answer_check(&self, of: AttemptId, status: OutcomeStatus, desk: &mut Desk<'_>) {
+        let no = match status {
+            OutcomeStatus::Committed => None,
+            OutcomeStatus::Aborted(reason) => Some(reason),
+            _ => Some(Abort::Unavailable),
+        };
+        desk.tell_manager(of.home().partition, Protocol::Ballot(Ballot::Checked(of, no)));
+    }
+
+    // ---- promises and outcomes -----------------------------------------------------------------------------
+
+    /// Proposes to promise the part of this region: it is validated.
+    pub(super) fn promise_part(&mut self, number: u64, desk: &mut Desk<'_>) {
+        let Some(live) = self.live.get_mut(&number) else { return };
+        let (State::Voting { shards, ready, .. } | State::Validating { shards, ready, .. }) =
+            std::mem::replace(&mut live.state, State::Waiting)
+        else {
+            return;
+        };
+        let Some(part) = &mut live.part else { return };
+        let stamp = ready.bounds.from;
+        self.agenda.cancel(number);
+        live.age = stamp;
+        live.state = State::Deciding { shards };
+        let (session, reply) = match part.does {
+            Does::Initiate => (ready.commit.session, ready.commit.reply),
+            Does::Validate | Does::Check => (None, Vec::new()),
+        };
+        part.reply.clone_from(&reply);
+        let (of, participants) = (part.of, part.participants.clone());
+        let among = Some(Box::new(Among { of, participants, session, reply }));
+        let (bounds, ceiling) = (Bounds::at(stamp), desk.ceiling_above(Bounds::at(stamp)));
+        let (changes, writes, holds) = (ready.commit.changes, ready.commit.writes, ready.holds);
+        let attempt = ready.commit.attempt;
+        let prepare = Prepare { attempt, bounds, view: View::NONE, ceiling, changes, writes, holds, among };
+        desk.append(ready.now, Content::Prepare(prepare));
+        self.voting.promise(of, desk);
+        self.take_verdicts(desk);
+    }
+
+    /// A promise of this region stands in the log.
+    pub fn promised(&mut self, entry: &Entry, prepare: &Prepare, among: &Among, desk: &mut Desk<'_>) {
+        let durable = self.answers.durable();
+        self.voting.promised(among, prepare.attempt, entry.place, durable, desk);
+        self.take_verdicts(desk);
+    }
+
+    /// A promise of this region is not in the log and never will be: the disk is full.
+    pub fn unpromised(&mut self, prepare: &Prepare, among: &Among, desk: &mut Desk<'_>) {
+        self.voting.unpromised(among.of, desk);
+        let number = prepare.attempt.transaction.number;
+        self.abort_attempt(number, desk);
+        self.end(number, OutcomeStatus::Refused, (Epoch(0), Epoch(0)), &[], desk);
+        self.take_verdicts(desk);
+    }
+
+    /// The outcome of a part is not in the log: the disk is full, and it has to be there.
+    pub fn unconcluded(&mut self, part: AttemptId) {
+        self.voting.unwritten(part);
+    }
+
+    /// A forgetting of what all regions know is not in the log and never will be.
+    pub fn unforgotten(&mut self, attempts: &[AttemptId], now: Micros) {
+        self.voting.unforgotten(attempts, now);
+    }
+
+    /// The outcome of a part of this region stands in the log.
+    pub fn concluded(&mut self, part: AttemptId, place: Epoch, desk: &mut Desk<'_>) {
+        let durable = self.answers.durable();
+        let of = self.voting.concluded(part, place, durable, desk);
+        self.take_verdicts(desk);
+        for (_, chunk, at) in of.and_then(|of| self.doubting.remove(&of)).into_iter().flatten() {
+            self.take(&chunk, [at], desk);
+        }
+    }
+
+    /// The log is durable up to a place: what waits for that leaves.
+    pub fn durable(&mut self, place: Epoch, desk: &mut Desk<'_>) {
+        self.answers.release(place);
+        self.voting.durable(place, desk);
+        self.take_verdicts(desk);
+    }
+
+    /// Takes a message about votes.
+    pub fn take_ballot(&mut self, from: Lead, ballot: Ballot, desk: &mut Desk<'_>) {
+        match ballot {
+            Ballot::Say(of, said, others) => self.voting.hear(from, of, said, &others, desk),
+            Ballot::Ask(of) => self.voting.asked(from, of, desk),
+            Ballot::Known(of) => self.voting.acknowledged(from, of, desk),
+            Ballot::Forget(attempts) => self.voting.forget(from, &attempts, desk),
+            Ballot::Checked(of, no) => self.checked(from, of, no, desk),
+        }
+        self.take_verdicts(desk);
+    }
+
+    /// Goes on with what has come out about parts.
+    pub(super) fn take_verdicts(&mut self, desk: &mut Desk<'_>) {
+        for Verdict { of, part, end } in self.voting.take_verdicts() {
+            let number = part.transaction.number;
+            let is_its =
+                self.live.get(&number).and_then(|live| live.part.as_ref()).is_some_and(|its| its.of == of);
+            if !is_its {
+                // It is of an earlier term: no client has asked this node for it.
+                continue;
+            }
+            match end {
+                End::Dropped(reason) => {
+                    let does =
+                        self.live.get_mut(&number).and_then(|live| live.part.take()).map(|part| part.does);
+                    if does == Some(Does::Initiate) {
+                        self.retry_later(number, reason, desk);
+                    } else {
+                        self.abort_attempt(number, desk);
+                        self.remove(number);
+                    }
+                }
+                End::Committed(place) => self.part_committed(number, place, desk),
+                End::Aborted(reason) => self.part_aborted(number, reason, desk),
+            }
+        }
+    }
+
+    fn part_committed(&mut self, number: u64, place: Epoch, desk: &mut Desk<'_>) {
+        let Some(part) = self.live.get_mut(&number).and_then(|live| live.part.take()) else { return };
+        if part.does != Does::Initiate {
+            self.remove(number);
+            return;
+        }
+        self.counts.distributed += 1;
+        // All votes are durable, and so is the outcome that follows from them, whatever becomes of this node.
+        self.end(number, OutcomeStatus::Committed, (place, Epoch(0)), &part.reply, desk);
+    }
+
+    /// The outcome in the log frees what the attempt holds.
+    fn part_aborted(&mut self, number: u64, reason: Abort, desk: &mut Desk<'_>) {
+        let Some(live) = self.live.get_mut(&number) else { return };
+        let does = live.part.take().map(|part| part.does);
+        live.state = State::Waiting;
+        if does != Some(Does::Initiate) {
+            self.remove(number);
+            return;
+        }
+        self.retry_later(number, reason, desk);
+    }
+
+    /// The outcome of a part is in the log of a node that does not serve, or no more: a client that waits here hears of it.
+    pub fn concluded_elsewhere(
+        &mut self,
+        part: AttemptId,
+        place: Epoch,
+        has_committed: bool,
+        desk: &mut Desk<'_>,
+    ) -> Vec<super::Returned> {
+        let number = part.transaction.number;
+        let is_its = |live: &&mut Box<super::Live>| live.home == part.home() && live.part.is_some();
+        let Some(live) = self.live.get_mut(&number).filter(is_its) else { return Vec::new() };
+        let reply = live.part.take().map(|part| part.reply).unwrap_or_default();
+        if !has_committed {
+            return self.lost(number);
+        }
+        self.end(number, OutcomeStatus::Committed, (place, place), &reply, desk);
+        Vec::new()
+    }
+
+    // ---- requests of sessions ------------------------------------------------------------------------------
+
+    /// Has a request of a session wait for an earlier attempt at it that is promised and in doubt; answers whether there is one.
+    pub(super) fn waits_for_doubt(&mut self, chunk: &Arc<Chunk>, at: usize, desk: &Desk<'_>) -> bool {
+        let Some(request) = super::session_of(&chunk.txns()[at]) else { return false };
+        let in_doubt = desk.agreed.prepared_among().find(|(_, among)| among.session == Some(request));
+        // One of this term is under way, and its client is answered there.
+        let Some(of) = in_doubt.map(|(_, among)| among.of) else { return false };
+        self.doubting.entry(of).or_default().push((desk.lead.unwrap_or_default(), chunk.clone(), at));
+        true
+    }
+}
+
+/// The transaction that a region runs as its part; `None` for what no sound initiator asks for.
+fn part_chunk(reads: &[Read], writes: &[Write], desk: &Desk<'_>) -> Option<Chunk> {
+    let mut items: BTreeMap<(Db, &[u8]), PartItem<'_>> = BTreeMap::new();
+    for Read { db, key, version } in reads {
+        let read = Some(Version::of(version.0));
+        items.insert((*db, key), PartItem { db: *db, key, read, write: None });
+    }
+    for Write { db, key, cell, .. } in writes {
+        let item = PartItem { db: *db, key, read: None, write: None };
+        items.entry((*db, key)).or_insert(item).write = Some(cell);
+    }
+    let mut chunk = Chunk::new(GatewayId::HOUSE, ChunkNo(0));
+    let call = Call::new(PART, Db(0));
+    chunk.push(&desk.site.registry, call, |args| part_args(items.into_values(), args)).ok()?;
+    let fragments = chunk.fragments(chunk.txns().first()?);
+    let homes: BTreeSet<PartitionId> =
+        fragments.iter().map(|fragment| desk.site.layout.partition_of(fragment.hash.slot())).collect();
+    homes.iter().all(|home| *home == desk.site.partition).then_some(chunk)
+}
