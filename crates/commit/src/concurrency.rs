@@ -114,6 +114,17 @@ pub struct Ended {
     pub settled: Vec<(AttemptId, bool)>,
 }
 
+impl Ended {
+    /// Adds the verdict on an access that has waited, unless it waits on.
+    pub fn add(&mut self, who: AttemptId, verdict: Verdict) {
+        match verdict {
+            Verdict::Waits => {}
+            Verdict::Granted => self.granted.push(who),
+            Verdict::Refused => self.refused.push(who),
+        }
+    }
+}
+
 /// An engine's concurrency control on the records of one participant.
 ///
 /// The participant asks for each access in the order in which it executes, one access of an attempt at a time, tells the

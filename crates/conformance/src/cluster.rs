@@ -116,8 +116,7 @@ impl Shape {
     /// # Panics
     /// There is no such engine.
     pub fn engine(&self) -> Engine {
-        let unfinished = Engine::unfinished(self.engine);
-        unfinished.unwrap_or_else(|| self.engine.parse().unwrap_or_else(|refusal| panic!("{refusal}")))
+        self.engine.parse().unwrap_or_else(|refusal| panic!("{refusal}"))
     }
 
     /// The engine's options, as they are set here.

@@ -47,7 +47,6 @@ conforms! {
     occ_2pc = on("occ-2pc").shards(2).option("backoff", "none");
     occ_2pc_2x2 = on("occ-2pc").partitions(2).shards(2);
     occ_2pc_replicated = on("occ-2pc").partitions(2).replicas(3);
-    regions_mvocc = on("regions-mvocc").shards(2);
     walter = on("walter").shards(2).option("fresh-begin", "true");
     walter_2x2 = on("walter").partitions(2).shards(2).option("propagate-delay-us", "3000");
     walter_replicated = on("walter").partitions(2).replicas(3);
@@ -61,6 +60,8 @@ conforms! {
     regions_2pl_stored = on("regions-2pl").storage(3);
     regions_silo = on("regions-silo").shards(2).option("backoff", "none").option("ro-mode", "stale");
     regions_silo_stored = on("regions-silo").storage(3).shards(2).option("early-apply", "false");
+    regions_mvocc = on("regions-mvocc").shards(2);
+    regions_mvocc_stored = on("regions-mvocc").storage(3).shards(2);
     qstore_session = on("qstore").partitions(2).replicas(2).option("reads", "session");
 }
 

@@ -22,7 +22,10 @@ pub mod regions_mvocc;
 pub mod regions_silo;
 pub mod registry;
 mod stamp_order;
+#[cfg(test)]
+mod testing;
 pub mod timestamp;
 mod two_phase_locking;
 pub mod wait_die;
+mod waiting;
 pub mod walter;

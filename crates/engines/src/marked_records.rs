@@ -1,9 +1,10 @@
 //! Marks that engines keep of the records that were accessed lately.
 
-use std::collections::VecDeque;
+use std::collections::{BTreeMap, VecDeque};
 use std::fmt::Debug;
 
 use ordain_commit::Age;
+use ordain_model::{Cell, Gsn};
 use ordain_store::{MemoryStore, RecordId, RecordStore};
 
 /// Marks of one target with stamps: what an engine remembers of it, and which attempts have to do with it.
@@ -22,6 +23,20 @@ pub(crate) trait Marks: Debug + Default {
 
     /// Drops what does not follow from the log, since the term has changed.
     fn clear(&mut self);
+}
+
+/// Puts a content into a record. Returns the content that was there, with its version.
+pub(crate) fn replace(
+    store: &mut MemoryStore,
+    record: RecordId,
+    (cell, version): (Cell, Gsn),
+) -> (Cell, Gsn) {
+    let before = store.version(record);
+    let cell = store.edit(record, version, |stored, is_changed| {
+        *is_changed = true;
+        std::mem::replace(stored, cell)
+    });
+    (cell, before)
 }
 
 /// Marks on a record. The record's lock word is one more than their place.
@@ -98,11 +113,6 @@ impl<M: Default> Places<M> {
         }
     }
 
-    /// Returns how many places there are, in use or not.
-    pub(crate) fn slots(&self) -> usize {
-        self.all.len()
-    }
-
     /// Visits the places in use.
     pub(crate) fn places(&self) -> impl Iterator<Item = u32> {
         (0..).zip(&self.all).filter(|(_, of)| !of.is_free).map(|(at, _)| at)
@@ -127,6 +137,29 @@ impl<M: Default> Places<M> {
     pub(crate) fn len(&self) -> usize {
         self.all.len() - self.free.len()
     }
+
+    /// Checks that records lead to their marks, each record with what attempts know of it, and that no other record is known.
+    ///
+    /// # Errors
+    /// The first violation.
+    pub(crate) fn check<K: Debug + Default>(
+        &self,
+        store: &MemoryStore,
+        mut known: BTreeMap<RecordId, K>,
+        mut check: impl FnMut(&OfRecord<M>, K) -> Result<(), String>,
+    ) -> Result<(), String> {
+        for of in self.iter() {
+            let record = of.record;
+            if !self.get(store, record).is_some_and(|marks| std::ptr::eq(marks, &of.marks)) {
+                return Err(format!("{record:?} has marks and the lock word {}", store.lock(record)));
+            }
+            check(of, known.remove(&record).unwrap_or_default())?;
+        }
+        match known.first_key_value() {
+            Some((record, known)) => Err(format!("{record:?} has no marks, and attempts know of {known:?}")),
+            None => Ok(()),
+        }
+    }
 }
 
 /// Marks with stamps, which are forgotten when no attempt needs them any more.
@@ -138,6 +171,19 @@ pub(crate) struct Records<M> {
 }
 
 impl<M: Marks> Records<M> {
+    /// Checks records as [`Places::check`] does.
+    ///
+    /// # Errors
+    /// The first violation.
+    pub(crate) fn check<K: Debug + Default>(
+        &self,
+        store: &MemoryStore,
+        known: BTreeMap<RecordId, K>,
+        check: impl FnMut(&OfRecord<M>, K) -> Result<(), String>,
+    ) -> Result<(), String> {
+        self.places.check(store, known, check)
+    }
+
     /// Returns the marks of a record, if it has some.
     #[inline]
     pub(crate) fn get(&self, store: &MemoryStore, record: RecordId) -> Option<&M> {

@@ -1,7 +1,6 @@
 //! The registry of engines: one entry each, with its paper, its level, what it can do and its options.
 //!
-//! Tools ask what is written here and never an engine's name. An engine that is not built has an entry too, so that it
-//! is refused by name and never silently another one.
+//! Tools ask what is written here and never an engine's name. A name that is no engine's is refused, and never silently taken for another one.
 
 use std::fmt;
 use std::str::FromStr;
@@ -18,7 +17,7 @@ use crate::{
     qstore, regions_2pl, regions_mvocc, regions_silo, timestamp, two_phase_locking, wait_die, walter,
 };
 
-/// An engine that is built: a reference to its entry.
+/// An engine: a reference to its entry.
 #[derive(Clone, Copy)]
 pub struct Engine(&'static EngineInfo);
 
@@ -109,9 +108,9 @@ pub enum Make {
     Commit(CommitEngine),
 }
 
-/// What only an engine has that is built.
+/// The parts of an entry that the engines of a family have in common for the most part.
 #[derive(Clone, Copy, Debug)]
-pub struct Built {
+pub struct Parts {
     /// What it can do.
     pub can: Abilities,
     /// What makes its roles.
@@ -133,10 +132,8 @@ pub struct EngineInfo {
     pub level: &'static str,
     /// The family.
     pub family: Family,
-    /// The rest, if it is built.
-    pub built: Option<Built>,
-    /// It may be chosen. An engine that is built and not finished may not: only tests run it.
-    pub is_offered: bool,
+    /// What it can do, what makes its roles, and its options.
+    pub parts: Parts,
 }
 
 const CALVIN_PAPER: Paper = Paper {
@@ -175,11 +172,11 @@ const DETERMINISTIC: Abilities = Abilities {
     shows_past: false,
 };
 
-const fn deterministic(scheduling: Scheduling, options: &'static [Offer]) -> Option<Built> {
-    Some(Built { can: DETERMINISTIC, make: Make::Deterministic(scheduling), options })
+const fn deterministic(scheduling: Scheduling, options: &'static [Offer]) -> Parts {
+    Parts { can: DETERMINISTIC, make: Make::Deterministic(scheduling), options }
 }
 
-/// What the engines of the other family can do so far.
+/// What the engines of the other family can do.
 const COMMIT: Abilities = Abilities {
     replication: &["none", "sync"],
     moves_slots: false,
@@ -199,16 +196,16 @@ const REGIONAL: Abilities =
 /// Abilities of an engine of the commit family that holds transactions to the order of stamps.
 const STAMPED: Abilities = Abilities { shows_past: true, ..COMMIT };
 
-const fn commit(engine: CommitEngine, options: &'static [Offer]) -> Option<Built> {
-    Some(Built { can: COMMIT, make: Make::Commit(engine), options })
+const fn commit(engine: CommitEngine, options: &'static [Offer]) -> Parts {
+    Parts { can: COMMIT, make: Make::Commit(engine), options }
 }
 
-const fn regional(engine: CommitEngine) -> Option<Built> {
-    Some(Built { can: REGIONAL, make: Make::Commit(engine), options: &OF_REGIONS })
+const fn regional(engine: CommitEngine) -> Parts {
+    Parts { can: REGIONAL, make: Make::Commit(engine), options: &OF_REGIONS }
 }
 
-const fn stamped(engine: CommitEngine, options: &'static [Offer]) -> Option<Built> {
-    Some(Built { can: STAMPED, make: Make::Commit(engine), options })
+const fn stamped(engine: CommitEngine, options: &'static [Offer]) -> Parts {
+    Parts { can: STAMPED, make: Make::Commit(engine), options }
 }
 
 /// The options of engines whose partitions are regions.
@@ -218,70 +215,61 @@ static OF_REGIONS: [Offer; 3] = [Offer::of(&BACKOFF), Offer::of(&EARLY_APPLY), O
 #[rustfmt::skip]
 pub static ENGINES: [EngineInfo; 15] = [
     EngineInfo { name: "calvin", what: "sequenced input log, deterministic locks", paper: CALVIN_PAPER,
-                 level: "strict serializable", family: Family::Deterministic, built: deterministic(calvin::SCHEDULING, &calvin::OPTIONS), is_offered: true },
+                 level: "strict serializable", family: Family::Deterministic, parts: deterministic(calvin::SCHEDULING, &calvin::OPTIONS) },
     EngineInfo { name: "calvin-paper", what: "as calvin, with one lock manager a node, as the papers have it: a baseline", paper: CALVIN_PAPER,
-                 level: "strict serializable", family: Family::Deterministic, built: deterministic(calvin_paper::SCHEDULING, &calvin::OPTIONS), is_offered: true },
+                 level: "strict serializable", family: Family::Deterministic, parts: deterministic(calvin_paper::SCHEDULING, &calvin::OPTIONS) },
     EngineInfo { name: "paxflow", what: "as calvin, and what only reads is run on snapshots", paper: PAXFLOW_PAPER,
-                 level: "serializable", family: Family::Deterministic, built: deterministic(paxflow::SCHEDULING, &paxflow::OPTIONS), is_offered: true },
+                 level: "serializable", family: Family::Deterministic, parts: deterministic(paxflow::SCHEDULING, &paxflow::OPTIONS) },
     EngineInfo { name: "qstore", what: "sequenced input log, planned queues", paper: QSTORE_PAPER,
-                 level: "strict serializable, or read committed", family: Family::Deterministic, built: deterministic(qstore::SCHEDULING, &qstore::OPTIONS), is_offered: true },
+                 level: "strict serializable, or read committed", family: Family::Deterministic, parts: deterministic(qstore::SCHEDULING, &qstore::OPTIONS) },
     EngineInfo { name: "no-wait", what: "locks that nobody waits for, two-phase commit", paper: QSTORE_PAPER,
-                 level: "strict serializable", family: Family::Commit, built: commit(no_wait::ENGINE, &two_phase_locking::OPTIONS), is_offered: true },
+                 level: "strict serializable", family: Family::Commit, parts: commit(no_wait::ENGINE, &two_phase_locking::OPTIONS) },
     EngineInfo { name: "wait-die", what: "locks that the older wait for, two-phase commit", paper: QSTORE_PAPER,
-                 level: "strict serializable", family: Family::Commit, built: commit(wait_die::ENGINE, &two_phase_locking::OPTIONS), is_offered: true },
+                 level: "strict serializable", family: Family::Commit, parts: commit(wait_die::ENGINE, &two_phase_locking::OPTIONS) },
     EngineInfo { name: "timestamp", what: "basic timestamp ordering, two-phase commit", paper: QSTORE_PAPER,
-                 level: "serializable, session order", family: Family::Commit, built: stamped(timestamp::ENGINE, &timestamp::OPTIONS), is_offered: true },
+                 level: "serializable, session order", family: Family::Commit, parts: stamped(timestamp::ENGINE, &timestamp::OPTIONS) },
     EngineInfo { name: "mvcc", what: "multiversion timestamp ordering, two-phase commit", paper: QSTORE_PAPER,
-                 level: "serializable, session order", family: Family::Commit, built: stamped(mvcc::ENGINE, &mvcc::OPTIONS), is_offered: true },
+                 level: "serializable, session order", family: Family::Commit, parts: stamped(mvcc::ENGINE, &mvcc::OPTIONS) },
     EngineInfo { name: "maat", what: "dynamic timestamp ranges, two-phase commit", paper: QSTORE_PAPER,
-                 level: "serializable, session order", family: Family::Commit, built: stamped(maat::ENGINE, &maat::OPTIONS), is_offered: true },
+                 level: "serializable, session order", family: Family::Commit, parts: stamped(maat::ENGINE, &maat::OPTIONS) },
     EngineInfo { name: "walter", what: "parallel snapshots of what a home has heard, two-phase commit", paper: FWKV_PAPER,
-                 level: "parallel snapshot isolation, session order", family: Family::Commit, built: stamped(walter::ENGINE, &parallel_snapshots::OPTIONS), is_offered: true },
+                 level: "parallel snapshot isolation, session order", family: Family::Commit, parts: stamped(walter::ENGINE, &parallel_snapshots::OPTIONS) },
     EngineInfo { name: "fwkv", what: "as walter, with fresh reads", paper: FWKV_PAPER,
-                 level: "parallel snapshot isolation, session order, fresh reads", family: Family::Commit, built: commit(fwkv::ENGINE, &parallel_snapshots::OPTIONS_OF_READERS), is_offered: true },
+                 level: "parallel snapshot isolation, session order, fresh reads", family: Family::Commit, parts: commit(fwkv::ENGINE, &parallel_snapshots::OPTIONS_OF_READERS) },
     EngineInfo { name: "occ-2pc", what: "optimistic reads, validation, two-phase commit", paper: FWKV_PAPER,
-                 level: "strict serializable", family: Family::Commit, built: commit(occ_2pc::ENGINE, &optimistic::OPTIONS), is_offered: true },
+                 level: "strict serializable", family: Family::Commit, parts: commit(occ_2pc::ENGINE, &optimistic::OPTIONS) },
     EngineInfo { name: "regions-2pl", what: "regions that write their own data by locks, validation between them", paper: REGIONS_PAPER,
-                 level: "strict serializable", family: Family::Commit, built: regional(regions_2pl::ENGINE), is_offered: true },
+                 level: "strict serializable", family: Family::Commit, parts: regional(regions_2pl::ENGINE) },
     EngineInfo { name: "regions-silo", what: "regions that write their own data by Silo, validation between them", paper: REGIONS_PAPER,
-                 level: "strict serializable", family: Family::Commit, built: regional(regions_silo::ENGINE), is_offered: true },
+                 level: "strict serializable", family: Family::Commit, parts: regional(regions_silo::ENGINE) },
     EngineInfo { name: "regions-mvocc", what: "regions that write their own data by multiversion OCC, validation between them", paper: REGIONS_PAPER,
-                 level: "strict serializable", family: Family::Commit, built: regional(regions_mvocc::ENGINE), is_offered: false },
+                 level: "strict serializable", family: Family::Commit, parts: regional(regions_mvocc::ENGINE) },
 ];
 
-/// A name that is no engine, or an engine that is not built.
+/// A name that is no engine's.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-pub enum EngineError {
-    /// It is in the plan.
-    #[error("engine '{name}' is not built yet; the engines that are there: {}", names().join(", "))]
-    NotBuilt {
-        /// Its name.
-        name: String,
-    },
-    /// It is nothing.
-    #[error("there is no engine '{name}'; the engines that are there: {}", names().join(", "))]
-    Unknown {
-        /// What was asked for.
-        name: String,
-    },
+#[error("there is no engine '{name}'; the engines that are there: {}", names().join(", "))]
+pub struct EngineError {
+    /// What was asked for.
+    pub name: String,
 }
 
-/// The engines that are built.
-pub fn built() -> impl Iterator<Item = Engine> {
-    ENGINES.iter().filter(|info| info.is_offered).map(Engine)
+/// Every engine, in the order of the registry.
+pub fn engines() -> impl Iterator<Item = Engine> {
+    ENGINES.iter().map(Engine)
 }
 
 fn names() -> Vec<&'static str> {
-    built().map(Engine::name).collect()
+    engines().map(Engine::name).collect()
 }
 
 /// Every option of any engine, once, in the order in which help lists them.
 pub fn all_options() -> Vec<&'static OptionInfo> {
     let mut all: Vec<&'static OptionInfo> = Vec::new();
     // The engine with the most options says where those stand that others have not got.
-    let mut engines: Vec<Engine> = built().collect();
-    engines.sort_by_key(|engine| std::cmp::Reverse(engine.offers().len()));
-    for info in engines.iter().flat_map(|engine| engine.offers()).map(|offer| offer.info) {
+    let mut sorted: Vec<Engine> = engines().collect();
+    sorted.sort_by_key(|engine| std::cmp::Reverse(engine.offers().len()));
+    for info in sorted.iter().flat_map(|engine| engine.offers()).map(|offer| offer.info) {
         if !all.iter().any(|known| known.name == info.name) {
             all.push(info);
         }
@@ -296,16 +284,10 @@ pub fn option(name: &str) -> Option<&'static OptionInfo> {
 
 /// The engines that have an option.
 pub fn engines_with(option: &OptionInfo) -> Vec<&'static str> {
-    built().filter(|engine| engine.defaults().has(option)).map(Engine::name).collect()
+    engines().filter(|engine| engine.defaults().has(option)).map(Engine::name).collect()
 }
 
 impl Engine {
-    /// An engine that is built and not finished, for tests.
-    pub fn unfinished(name: &str) -> Option<Engine> {
-        let is_meant = |info: &&EngineInfo| info.name == name && info.built.is_some();
-        ENGINES.iter().find(is_meant).map(Engine)
-    }
-
     /// Its entry.
     pub const fn info(self) -> &'static EngineInfo {
         self.0
@@ -316,31 +298,19 @@ impl Engine {
         self.0.name
     }
 
-    /// The rest of the entry; [`Engine`]s are made of entries that have it.
-    fn built(self) -> &'static Built {
-        self.0.built.as_ref().expect("only an engine that is built is an Engine")
-    }
-
     /// What it can do.
     pub fn can(self) -> &'static Abilities {
-        &self.built().can
+        &self.0.parts.can
     }
 
     /// What makes its roles.
     pub fn make(self) -> Make {
-        self.built().make
+        self.0.parts.make
     }
 
     /// The options that it has.
     pub fn offers(self) -> &'static [Offer] {
-        self.built().options
-    }
-
-    /// The option with a name: one of its own, or of any engine that is offered.
-    pub fn option(self, name: &str) -> Option<&'static OptionInfo> {
-        let own =
-            self.offers().iter().map(|offer| offer.info).find(|info| info.name == name.replace('_', "-"));
-        own.or_else(|| option(name))
+        self.0.parts.options
     }
 
     /// Its options as they are if nobody says anything.
@@ -359,7 +329,7 @@ impl Engine {
     ) -> Result<Options, OptionError> {
         let mut options = self.defaults();
         for (name, text) in given {
-            let Some(info) = self.option(name) else {
+            let Some(info) = option(name) else {
                 let known = self.offers().iter().map(|offer| offer.info.name).collect();
                 return Err(OptionError::Unknown { name: name.to_owned(), engine: self.name(), known });
             };
@@ -414,11 +384,7 @@ impl FromStr for Engine {
     type Err = EngineError;
 
     fn from_str(name: &str) -> Result<Engine, EngineError> {
-        match ENGINES.iter().find(|info| info.name == name) {
-            Some(info) if info.is_offered => Ok(Engine(info)),
-            Some(_) => Err(EngineError::NotBuilt { name: name.into() }),
-            None => Err(EngineError::Unknown { name: name.into() }),
-        }
+        engines().find(|engine| engine.name() == name).ok_or_else(|| EngineError { name: name.into() })
     }
 }
 
@@ -441,14 +407,10 @@ mod tests {
     #[test]
     fn an_engine_that_is_not_there_is_refused_by_name() {
         assert_eq!(engine("calvin").name(), "calvin");
-        let refusal = "regions-mvocc".parse::<Engine>().unwrap_err().to_string();
         assert_eq!(
-            refusal,
-            "engine 'regions-mvocc' is not built yet; the engines that are there: calvin, calvin-paper, paxflow, qstore, \
-             no-wait, wait-die, timestamp, mvcc, maat, walter, fwkv, occ-2pc, regions-2pl, regions-silo"
-        );
-        assert!(
-            "calvinn".parse::<Engine>().unwrap_err().to_string().starts_with("there is no engine 'calvinn'")
+            "calvinn".parse::<Engine>().unwrap_err().to_string(),
+            "there is no engine 'calvinn'; the engines that are there: calvin, calvin-paper, paxflow, qstore, no-wait, \
+             wait-die, timestamp, mvcc, maat, walter, fwkv, occ-2pc, regions-2pl, regions-silo, regions-mvocc"
         );
         assert_eq!(Engine::default().name(), "calvin");
     }
@@ -542,7 +504,8 @@ mod tests {
                 "fwkv",
                 "occ-2pc",
                 "regions-2pl",
-                "regions-silo"
+                "regions-silo",
+                "regions-mvocc"
             ]
         );
         assert_eq!(engines_with(&THOMAS), ["timestamp"]);
@@ -550,7 +513,7 @@ mod tests {
         assert_eq!(
             refusal("calvin", &[("backoff", "none")]),
             "--option backoff=none is not for engine calvin, which has no such option: leave it out, or say --engine \
-             no-wait, wait-die, timestamp, mvcc, maat, walter, fwkv, occ-2pc, regions-2pl or regions-silo"
+             no-wait, wait-die, timestamp, mvcc, maat, walter, fwkv, occ-2pc, regions-2pl, regions-silo or regions-mvocc"
         );
     }
 
@@ -632,7 +595,7 @@ mod tests {
                 assert!(info.parse(need.value).is_ok() && need.values.iter().all(|v| other.parse(v).is_ok()));
             }
         }
-        for engine in built() {
+        for engine in engines() {
             for offer in engine.offers() {
                 // One description for all engines, and defaults within its range.
                 assert!(std::ptr::eq(offer.info, option(offer.info.name).unwrap()), "{engine}: {offer:?}");

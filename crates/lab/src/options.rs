@@ -44,7 +44,7 @@ fn id_of(info: &OptionInfo) -> String {
 
 /// The defaults of an option in words: each with the engines that have it.
 pub fn default_of(info: &OptionInfo) -> String {
-    let mut defaults = grouped(registry::built().filter_map(|engine| {
+    let mut defaults = grouped(registry::engines().filter_map(|engine| {
         let offer = engine.offers().iter().find(|offer| offer.info.name == info.name)?;
         Some((offer.default.to_string(), engine.name()))
     }));
@@ -59,7 +59,7 @@ pub fn default_of(info: &OptionInfo) -> String {
 
 /// The engines that have an option, if not all have.
 fn engines_of(info: &OptionInfo) -> Option<Vec<&'static str>> {
-    Some(registry::engines_with(info)).filter(|engines| engines.len() < registry::built().count())
+    Some(registry::engines_with(info)).filter(|engines| engines.len() < registry::engines().count())
 }
 
 fn help<D: OptionFlags>(info: &OptionInfo) -> String {
@@ -334,6 +334,6 @@ mod tests {
             (of("execution"), of("window")),
             ("auto with qstore".to_owned(), "2000 with calvin, calvin-paper, paxflow, qstore".to_owned())
         );
-        assert!(registry::built().count() > 1 && Engine::default().name() == "calvin");
+        assert!(registry::engines().count() > 1 && Engine::default().name() == "calvin");
     }
 }

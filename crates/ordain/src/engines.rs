@@ -5,7 +5,7 @@ use std::path::PathBuf;
 
 use anyhow::Context;
 use clap::Args;
-use ordain_engines::registry::{self, DEFAULT_BECAUSE, ENGINES, Engine, EngineInfo};
+use ordain_engines::registry::{self, DEFAULT_BECAUSE, Engine, EngineInfo};
 use ordain_lab::options::default_of;
 use ordain_lab::report::{self, check_writable};
 use ordain_model::{Offer, OptionKind, OptionValue};
@@ -26,9 +26,8 @@ pub struct EnginesArgs {
 pub fn run(args: &EnginesArgs) -> anyhow::Result<bool> {
     check_writable("--json", args.json.as_deref())?;
     let mut engines = report::wrapped_table(&["engine", "what it is", "paper", "level", "family", "can"]);
-    for info in &ENGINES {
-        let can = offered(info)
-            .map_or_else(|| "not built yet".to_owned(), |built| abilities(&built.can).join(", "));
+    for info in registry::engines().map(Engine::info) {
+        let can = abilities(&info.parts.can).join(", ");
         engines.add_row([info.name, info.what, &paper(info), info.level, info.family.name(), &can]);
     }
     println!("{engines}");
@@ -45,11 +44,6 @@ pub fn run(args: &EnginesArgs) -> anyhow::Result<bool> {
         fs::write(path, text + "\n").with_context(|| format!("cannot write --json {}", path.display()))?;
     }
     Ok(true)
-}
-
-/// The offers of an engine that is built.
-fn offered(info: &EngineInfo) -> Option<registry::Built> {
-    info.built.filter(|_| info.is_offered)
 }
 
 /// The paper in a line.
@@ -69,18 +63,17 @@ fn abilities(can: &registry::Abilities) -> Vec<String> {
 
 /// All of it, for programs.
 fn to_json() -> Value {
-    let engines = ENGINES.iter().map(|info| {
-        let built = offered(info);
+    let engines = registry::engines().map(|engine| {
+        let info = engine.info();
         json!({
             "name": info.name,
             "what": info.what,
             "family": info.family.name(),
             "level": info.level,
             "paper": { "title": info.paper.title, "venue": info.paper.venue, "year": info.paper.year },
-            "built": built.is_some(),
-            "replication": built.map_or(&[][..], |built| built.can.replication),
-            "can": built.map_or_else(Vec::new, |built| built.can.names()),
-            "options": built.map_or(&[][..], |built| built.options).iter().map(option).collect::<Vec<_>>(),
+            "replication": engine.can().replication,
+            "can": engine.can().names(),
+            "options": engine.offers().iter().map(option).collect::<Vec<_>>(),
         })
     });
     json!({ "default": Engine::default().name(), "engines": engines.collect::<Vec<_>>() })

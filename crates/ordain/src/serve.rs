@@ -101,7 +101,7 @@ impl OptionFlags for OfServe {
 
 /// The help text of `--engine`.
 fn engine_help() -> String {
-    let engines = registry::built().map(|engine| format!("`{}`: {}", engine.name(), engine.info().what));
+    let engines = registry::engines().map(|engine| format!("`{}`: {}", engine.name(), engine.info().what));
     let engines = engines.collect::<Vec<_>>().join(". ");
     format!(
         "The engine. {engines}. Without the flag it is `{}`, {DEFAULT_BECAUSE}. `ordain engines` tells more [default: {0}]",
@@ -647,8 +647,8 @@ mod tests {
         let both =
             ServeArgs { ephemeral: Some(true), durability: Some(Durability::Os), ..ServeArgs::default() };
         assert!(both.to_config(None).is_err());
-        let engine = ServeArgs { engine: Some("regions-mvocc".into()), ..ServeArgs::default() };
-        assert!(engine.to_config(None).unwrap_err().to_string().contains("not built yet"));
+        let engine = ServeArgs { engine: Some("postgres".into()), ..ServeArgs::default() };
+        assert!(engine.to_config(None).unwrap_err().to_string().contains("no engine 'postgres'"));
         let planned = ServeArgs::parse("plan-ahead = 65").unwrap();
         assert!(planned.to_config(None).unwrap_err().to_string().contains("64 batches"));
         let planned = ServeArgs::parse("plan-ahead = 64").unwrap();

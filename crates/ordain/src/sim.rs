@@ -180,9 +180,6 @@ pub struct SimArgs {
     /// About two transactions in a hundred end the process that executes them, until an operator aborts them
     #[arg(long)]
     operator: bool,
-    /// Accept an engine that is built and not offered to users yet.
-    #[arg(long, hide = true)]
-    unfinished: bool,
     /// Plant a bug, to see that it is found.
     #[arg(long, value_name = "BUG", hide = true)]
     plant: Option<Bug>,
@@ -253,8 +250,7 @@ type Sink<'a> = Option<&'a mut dyn FnMut(&str)>;
 
 /// Runs one seed.
 fn simulate(args: &SimArgs, seed: u64, sink: Sink<'_>) -> anyhow::Result<Report> {
-    let unfinished = args.unfinished.then(|| Engine::unfinished(&args.engine)).flatten();
-    let engine = unfinished.map_or_else(|| args.engine.parse(), Ok)?;
+    let engine: Engine = args.engine.parse()?;
     match engine.make() {
         Make::Deterministic(_) => {
             let system = DeterministicSystem::new(args, seed)?;
@@ -276,7 +272,7 @@ fn simulate(args: &SimArgs, seed: u64, sink: Sink<'_>) -> anyhow::Result<Report>
                 "--operations relocate: engine {engine} moves no slots: name the other operations"
             );
             anyhow::ensure!(
-                args.regions.is_none() || engine.can().has_regions || args.unfinished,
+                args.regions.is_none() || engine.can().has_regions,
                 "--regions: the partitions of engine {engine} are no regions: name them by --partitions"
             );
             anyhow::ensure!(
@@ -525,10 +521,9 @@ fn reproduce(args: &SimArgs, seed: u64) -> String {
     if args.replication == Replication::Async {
         command += " --replication async";
     }
-    let engine = Engine::unfinished(&args.engine);
-    let option = |name: &str| engine.map_or_else(|| registry::option(name), |engine| engine.option(name));
     for (name, value) in args.options.given.iter() {
-        command += &format!(" {}", option(name).map_or_else(String::new, |info| info.written(value)));
+        command +=
+            &format!(" {}", registry::option(name).map_or_else(String::new, |info| info.written(value)));
     }
     command += &format!(" --faults {}", args.faults);
     if args.operations != Operations::NONE {
@@ -536,9 +531,6 @@ fn reproduce(args: &SimArgs, seed: u64) -> String {
     }
     if args.operator {
         command += " --operator";
-    }
-    if args.unfinished {
-        command += " --unfinished";
     }
     if let Some(workload) = args.workload.to_possible_value() {
         command += &format!(" --workload {}", workload.get_name());

@@ -21,7 +21,7 @@ use ordain_model::{Abort, Cell, Gsn, Offer, Prewrite};
 use ordain_role::{Bug, Bugs};
 use ordain_store::{MemoryStore, RecordId, RecordStore};
 
-use crate::marked_records::{Marks as _, Records};
+use crate::marked_records::{Marks as _, OfRecord, Records};
 use crate::two_phase_locking::gate::{Gate, by_id};
 use crate::two_phase_locking::{Attempts, Modes, both};
 use marks::{Soft, put, take};
@@ -352,13 +352,12 @@ impl ConcurrencyControl for Maat {
         if attempt.kept.is_frozen {
             return attempt.kept.bounds;
         }
-        let whole = attempt.table.whole();
         let validated = self.validate_known(store, at as u32, bounds, given);
-        if let Some(mode) = whole.filter(|_| validated.is_empty()) {
-            self.gate.note_refused(by_id(who), Modes::of(mode));
-        }
         match validated.is_empty() {
-            true => self.counts.by_validation += 1,
+            true => {
+                self.counts.by_validation += 1;
+                self.gate.note_invalid(&self.attempts[at]);
+            }
             false => self.counts.validated += 1,
         }
         validated
@@ -390,13 +389,9 @@ impl ConcurrencyControl for Maat {
     }
 
     fn finish(&mut self, store: &mut MemoryStore, who: AttemptId, ending: Ending, _ended: &mut Ended) {
-        let Some(place) = self.attempts.take_out(who) else { return };
+        let Some(place) = self.attempts.take_out(who, self.bugs) else { return };
         let at = place as u32;
         let attempt = &mut self.attempts[place];
-        // Planted, IDLE-CLEAN.
-        if self.bugs.has(Bug::LeaveLock) && who.transaction.number % 31 == 7 {
-            attempt.held.forget_last();
-        }
         let read = match ending {
             Ending::Committed(stamp) => stamp,
             Ending::Unknown if attempt.kept.is_frozen => Age(attempt.kept.bounds.until.0 - 1),
@@ -528,24 +523,16 @@ impl ConcurrencyControl for Maat {
         if frozen != self.frozen || !self.table.is_as(&mut table) {
             return Err(format!("{:?} are validated and the table has {:?}", self.frozen, self.table));
         }
-        for of in self.records.iter() {
-            let (record, marks) = (of.record, &of.marks);
-            if !self.records.get(store, record).is_some_and(|found| std::ptr::eq(found, marks)) {
-                return Err(format!("{record:?} has marks and the lock word {}", store.lock(record)));
-            }
-            if !marks.is_as(&mut known.remove(&record).unwrap_or_default()) {
-                return Err(format!("{record:?} has {marks:?}, and attempts know of others"));
+        self.records.check(store, known, |OfRecord { record, marks, .. }, mut known| {
+            if !marks.is_as(&mut known) {
+                return Err(format!("{record:?} has {marks:?}, and attempts know of {known:?}"));
             }
             if marks.read > self.newest.read || marks.written > self.newest.written {
                 return Err(format!("{record:?} has {marks:?}, later than {:?}", self.newest));
             }
-            self.check_apart(store, Target::Record(record), marks)?;
-        }
-        self.check_apart(store, Target::Table, &self.table)?;
-        match known.first_key_value() {
-            Some((record, known)) => Err(format!("{record:?} has no marks, and attempts know of {known:?}")),
-            None => Ok(()),
-        }
+            self.check_apart(store, Target::Record(*record), marks)
+        })?;
+        self.check_apart(store, Target::Table, &self.table)
     }
 
     fn gauges(&self, report: &mut dyn FnMut(&'static str, f64)) {

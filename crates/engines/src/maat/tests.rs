@@ -1,21 +1,7 @@
 //! Tests of the control alone: the violations that its check finds, and what is forgotten. Its rules are tested in `tests/maat`.
 
-use ordain_commit::TransactionId;
-use ordain_model::{Db, KeyHash};
-
 use super::*;
-
-fn attempt(transaction: u64) -> AttemptId {
-    AttemptId { transaction: TransactionId::of(transaction), attempt: 1 }
-}
-
-fn record(store: &mut MemoryStore, key: &[u8]) -> RecordId {
-    store.find_or_reserve(Db(0), key, KeyHash::of_record(Db(0), key))
-}
-
-fn is_stored(store: &MemoryStore, key: &[u8]) -> bool {
-    RecordStore::find(store, Db(0), key, KeyHash::of_record(Db(0), key)).is_some()
-}
+use crate::testing::{attempt, is_stored, record};
 
 fn empty() -> (MemoryStore, Maat) {
     (MemoryStore::new(0..ordain_model::key::SLOTS), Maat { cap: 10, ..Maat::default() })
@@ -69,7 +55,7 @@ fn a_broken_state_is_found() {
     let (store, maat, _) = shard();
     let over = maat.check(&store, &|who| who != attempt(7)).unwrap_err();
     assert_eq!(over, format!("attempt {} is over and has 1 soft locks", attempt(7)));
-    let lists = "and attempts know of others";
+    let lists = "and attempts know of";
     let reports = [
         (broken(|_, store, record| store.set_lock(record, 0)), "has marks and the lock word 0"),
         (broken(|_, store, record| store.set_lock(record, 9)), "has marks and the lock word 9"),

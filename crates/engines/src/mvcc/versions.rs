@@ -2,8 +2,9 @@
 
 use ordain_commit::Age;
 use ordain_model::{Cell, Gsn};
-use ordain_store::{MemoryStore, RecordId, RecordStore};
+use ordain_store::{MemoryStore, RecordId};
 
+use crate::marked_records::replace;
 use crate::stamp_order::{Content, History};
 
 /// See the module.
@@ -65,11 +66,7 @@ impl History for Versions {
 
     fn install(&mut self, store: &mut MemoryStore, record: RecordId, content: Content, keeps: bool) {
         if content.stamp >= self.written {
-            let version = store.version(record);
-            let cell = store.edit(record, content.version, |cell, is_changed| {
-                *is_changed = true;
-                std::mem::replace(cell, content.cell)
-            });
+            let (cell, version) = replace(store, record, (content.cell, content.version));
             if keeps && content.stamp > self.written {
                 let before = Content { cell, stamp: self.written, version };
                 self.older.push(Older { content: before, read: self.read });

@@ -155,12 +155,8 @@ impl ConcurrencyControl for NoWait {
     }
 
     fn finish(&mut self, store: &mut MemoryStore, who: AttemptId, _ending: Ending, ended: &mut Ended) {
-        let Some(at) = self.attempts.take_out(who) else { return };
+        let Some(at) = self.attempts.take_out(who, self.bugs) else { return };
         let attempt = &mut self.attempts[at];
-        // Planted, IDLE-CLEAN.
-        if self.bugs.has(Bug::LeaveLock) && who.transaction.number % 31 == 7 {
-            attempt.held.forget_last();
-        }
         for (record, mode) in attempt.held.iter() {
             let word = if mode == Mode::Exclusive { 0 } else { store.lock(record) - 1 };
             store.set_lock(record, word);

@@ -5,10 +5,7 @@ use ordain_model::{Db, KeyHash};
 
 use super::gate::{AFTER, ASKED_MAX, PATIENCE};
 use super::*;
-
-fn attempt(transaction: u64) -> AttemptId {
-    AttemptId { transaction: TransactionId::of(transaction), attempt: 1 }
-}
+use crate::testing::attempt;
 
 /// A participant with one record and no locks. A transaction is as old as its number is small.
 struct Shard {

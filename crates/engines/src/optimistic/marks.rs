@@ -1,6 +1,6 @@
 //! Marks of an attempt, of a record and of the whole table.
 
-use ordain_commit::{Mode, Target};
+use ordain_commit::Mode;
 use ordain_model::Gsn;
 use ordain_store::{MemoryStore, RecordId, RecordStore};
 
@@ -22,8 +22,6 @@ pub(super) struct Kept {
     pub(super) is_validated: bool,
     /// Once it is validated, what it has read may change.
     pub(super) lets_reads_go: bool,
-    /// Its access that waits, and the target whose lock it waits for.
-    pub(super) waits: Option<(Target, Mode, Target)>,
 }
 
 impl Kept {
@@ -42,8 +40,6 @@ pub(super) struct Marks {
     pub(super) readers: u32,
     /// The validated attempt that writes it.
     pub(super) writer: Option<u32>,
-    /// Attempts that wait for its writer, in the order in which they came.
-    pub(super) waiters: Vec<u32>,
     /// The number of attempts that have ended as its writers since it has marks. Some install nothing: they have found it expired, or have
     /// written one of its children.
     pub(super) changed: u64,
@@ -70,14 +66,6 @@ impl Marks {
             Mode::Exclusive | Mode::Blind => self.writer = None,
         }
     }
-
-    /// True if they are those that attempts know of, who wait in any order.
-    pub(super) fn is_as(&self, mut known: Marks) -> bool {
-        let mut own = Marks { changed: known.changed, ..self.clone() };
-        own.waiters.sort_unstable();
-        known.waiters.sort_unstable();
-        own == known
-    }
 }
 
 /// Marks of the whole table.
@@ -85,8 +73,6 @@ impl Marks {
 pub(super) struct Table {
     /// Locks of validated attempts.
     pub(super) locks: Counts,
-    /// Attempts that wait for one of them, in the order in which they came.
-    pub(super) waiters: Vec<u32>,
     /// Records that were installed so far: what has read the whole table has missed none.
     pub(super) installed: u64,
     /// Changes of whole databases so far: a record may stand in another one after each.
@@ -97,14 +83,5 @@ impl Table {
     /// Drops what does not follow from the log.
     pub(super) fn clear(&mut self) {
         self.locks = Counts::default();
-        self.waiters.clear();
-    }
-
-    /// True if it is as attempts know it, who wait in any order.
-    pub(super) fn is_as(&self, known: &mut Table) -> bool {
-        let mut waiters = self.waiters.clone();
-        waiters.sort_unstable();
-        known.waiters.sort_unstable();
-        waiters == known.waiters && self.locks == known.locks
     }
 }

@@ -20,9 +20,10 @@ use ordain_model::{Cell, Gsn, Offer};
 use ordain_role::{Bug, Bugs};
 use ordain_store::{MemoryStore, RecordId, RecordStore};
 
-use crate::marked_records::Places;
+use crate::marked_records::{OfRecord, Places};
 use crate::two_phase_locking::gate::{Gate, by_id};
-use crate::two_phase_locking::{Attempts, Modes, both};
+use crate::two_phase_locking::{Attempts, Counts, Modes};
+use crate::waiting::{Access, Waiting};
 use marks::{Kept, Marks, Table};
 
 /// How long others are kept from changing what a validated attempt has read.
@@ -46,6 +47,7 @@ pub(crate) struct Optimistic {
     attempts: Attempts<Kept>,
     records: Places<Marks>,
     table: Table,
+    waiting: Waiting,
     gate: Gate,
     counts: Figures,
     bugs: Bugs,
@@ -73,15 +75,9 @@ impl Optimistic {
 
     /// Adds a target to what an attempt has accessed.
     fn enlist(&mut self, store: &mut MemoryStore, at: usize, target: Target, mode: Mode) {
-        let attempt = &mut self.attempts[at];
-        match target {
-            Target::Record(record) => {
-                let (place, _) = self.records.find_or_add(store, record);
-                let held = attempt.held.get(record);
-                self.records.at_mut(place).holders += u32::from(held.is_none());
-                attempt.held.insert(record, both(held, mode));
-            }
-            Target::Table => attempt.table = attempt.table.with(Modes::of(mode)),
+        if let Some(record) = self.attempts.enlist(at, target, mode) {
+            let (place, _) = self.records.find_or_add(store, record);
+            self.records.at_mut(place).holders += 1;
         }
     }
 
@@ -127,8 +123,7 @@ impl Optimistic {
             // Others would come before it for ever: the gate keeps them out.
             Some(_) if target == Target::Table => self.counts.by_lock += 1,
             Some(barrier) => {
-                self.attempts[at].kept.waits = Some((target, mode, barrier));
-                self.waiters(store, barrier).push(at as u32);
+                self.waiting.add(Access { by: at as u32, target, mode }, barrier);
                 return Verdict::Waits;
             }
             None if self.read(store, at, target, mode) => return Verdict::Granted,
@@ -138,16 +133,6 @@ impl Optimistic {
             self.gate.note_refused(by_id(self.attempts[at].id), Modes::of(mode));
         }
         Verdict::Refused
-    }
-
-    /// The attempts that wait for the lock on a target.
-    fn waiters(&mut self, store: &MemoryStore, barrier: Target) -> &mut Vec<u32> {
-        let Optimistic { records, table, .. } = self;
-        let record = match barrier {
-            Target::Record(record) => records.get_mut(store, record),
-            Target::Table => None,
-        };
-        record.map_or(&mut table.waiters, |marks| &mut marks.waiters)
     }
 
     /// True if all that an attempt has read here is as it was (rule O3).
@@ -259,7 +244,6 @@ impl ConcurrencyControl for Optimistic {
             return bounds;
         };
         let (is_current, may_lock) = (self.is_current(store, at), self.may_lock(store, at));
-        let whole = self.attempts[at].table.whole();
         if is_current && may_lock {
             self.counts.validated += 1;
             // Planted, VALIDATED: nothing that it has read is marked, though others are to validate it yet.
@@ -272,7 +256,7 @@ impl ConcurrencyControl for Optimistic {
             true => self.counts.by_lock += 1,
             false => self.counts.by_version += 1,
         }
-        whole.into_iter().for_each(|mode| self.gate.note_refused(by_id(who), Modes::of(mode)));
+        self.gate.note_invalid(&self.attempts[at]);
         Bounds { until: Age(0), ..bounds }
     }
 
@@ -294,16 +278,10 @@ impl ConcurrencyControl for Optimistic {
     }
 
     fn finish(&mut self, store: &mut MemoryStore, who: AttemptId, ending: Ending, ended: &mut Ended) {
-        let Some(at) = self.attempts.take_out(who) else { return };
-        if let Some((.., barrier)) = self.attempts[at].kept.waits.take() {
-            self.waiters(store, barrier).retain(|waiter| *waiter as usize != at);
-        }
+        let Some(at) = self.attempts.take_out(who, self.bugs) else { return };
+        self.waiting.remove(at as u32);
         let table = self.table_lock(at);
         let attempt = &mut self.attempts[at];
-        // Planted, IDLE-CLEAN.
-        if self.bugs.has(Bug::LeaveLock) && who.transaction.number % 31 == 7 {
-            attempt.held.forget_last();
-        }
         let is_validated = attempt.kept.is_validated;
         // It may have found a record expired that it has not changed, or have written a part of it that has no version of its own.
         let has_changed = is_validated && ending != Ending::Aborted;
@@ -321,7 +299,7 @@ impl ConcurrencyControl for Optimistic {
                 self.table.installed += 1;
             }
             if marks.writer.is_none() {
-                woken.append(&mut marks.waiters);
+                self.waiting.wake(Target::Record(record), &mut woken);
             }
             if marks.holders == 0 {
                 self.records.free(store, place);
@@ -329,20 +307,16 @@ impl ConcurrencyControl for Optimistic {
         }
         if is_validated {
             self.table.locks.remove(table);
-            woken.append(&mut self.table.waiters);
+            self.waiting.wake(Target::Table, &mut woken);
         }
         if let Some(mode) = attempt.table.whole().filter(|_| has_changed) {
             self.gate.note_granted(by_id(who));
             self.table.changed += u64::from(mode == Mode::Exclusive);
         }
         self.attempts.reuse(at);
-        for waiter in woken {
-            let Some((target, mode, _)) = self.attempts[waiter as usize].kept.waits.take() else { continue };
-            match self.go_on(store, waiter as usize, target, mode) {
-                Verdict::Waits => {}
-                Verdict::Granted => ended.granted.push(self.attempts[waiter as usize].id),
-                Verdict::Refused => ended.refused.push(self.attempts[waiter as usize].id),
-            }
+        for Access { by, target, mode } in woken {
+            let verdict = self.go_on(store, by as usize, target, mode);
+            ended.add(self.attempts[by as usize].id, verdict);
         }
     }
 
@@ -391,17 +365,17 @@ impl ConcurrencyControl for Optimistic {
         self.records.clear(store);
         self.attempts.clear();
         self.table.clear();
+        self.waiting.clear();
         self.gate = Gate::default();
     }
 
     fn check(&self, store: &MemoryStore, is_live: &dyn Fn(AttemptId) -> bool) -> Result<(), String> {
         let mut known: BTreeMap<RecordId, Marks> = BTreeMap::new();
-        let mut table =
-            Table { installed: self.table.installed, changed: self.table.changed, ..Table::default() };
+        let mut locks = Counts::default();
         for at in self.attempts.places() {
             let attempt = &self.attempts[at as usize];
             attempt.check(is_live)?;
-            let Kept { is_validated, lets_reads_go, waits, .. } = attempt.kept;
+            let Kept { is_validated, lets_reads_go, .. } = attempt.kept;
             if is_validated
                 && !lets_reads_go
                 && self.bugs == Bugs::NONE
@@ -424,48 +398,29 @@ impl ConcurrencyControl for Optimistic {
                 }
             }
             if is_validated {
-                table.locks.add(self.table_lock(at as usize));
-            }
-            if let Some((.., barrier)) = waits {
-                let waiters = match barrier {
-                    Target::Record(record) => &mut known.entry(record).or_default().waiters,
-                    Target::Table => &mut table.waiters,
-                };
-                waiters.push(at);
+                locks.add(self.table_lock(at as usize));
             }
         }
-        if !self.table.is_as(&mut table) {
-            return Err(format!("the table has {:?}, and attempts know of {table:?}", self.table));
+        if self.table.locks != locks {
+            return Err(format!("the table has {:?}, and attempts know of {locks:?}", self.table));
         }
-        if !self.table.waiters.is_empty() && !self.table.locks.conflict(Modes::NONE, Modes::INTENTION_SHARED)
-        {
-            return Err(format!("attempts wait for nobody: {:?}", self.table));
-        }
-        for of in self.records.iter() {
-            let found = known.remove(&of.record).unwrap_or_default();
-            if !self.records.get(store, of.record).is_some_and(|marks| std::ptr::eq(marks, &of.marks)) {
-                return Err(format!("{:?} has marks and the lock word {}", of.record, store.lock(of.record)));
+        let is_barred = |barrier| match barrier {
+            Target::Record(record) => self.is_held(store, record),
+            Target::Table => self.table.locks.conflict(Modes::NONE, Modes::INTENTION_SHARED),
+        };
+        self.records.check(store, known, |OfRecord { record, marks, .. }, known| {
+            if marks.holders == 0 {
+                return Err(format!("{record:?} has marks that nobody needs: {marks:?}"));
             }
-            if of.marks.holders == 0 || of.marks.writer.is_none() && !of.marks.waiters.is_empty() {
-                return Err(format!(
-                    "{:?} has marks that nobody needs, or waiters for nobody: {:?}",
-                    of.record, of.marks
-                ));
+            if *marks != (Marks { changed: marks.changed, ..known }) {
+                return Err(format!("{record:?} has {marks:?}, and attempts know of {known:?}"));
             }
-            if !of.marks.is_as(found.clone()) {
-                return Err(format!("{:?} has {:?}, and attempts know of {found:?}", of.record, of.marks));
+            match marks.writer.is_some() && marks.readers > 0 && self.bugs == Bugs::NONE {
+                true => Err(format!("{record:?} is read and written by validated attempts: {marks:?}")),
+                false => Ok(()),
             }
-            if of.marks.writer.is_some() && of.marks.readers > 0 && self.bugs == Bugs::NONE {
-                return Err(format!(
-                    "{:?} is read and written by validated attempts: {:?}",
-                    of.record, of.marks
-                ));
-            }
-        }
-        match known.first_key_value() {
-            Some((record, known)) => Err(format!("{record:?} has no marks, and attempts know of {known:?}")),
-            None => Ok(()),
-        }
+        })?;
+        self.waiting.check(|access| self.attempts.holds(access.by, access.target), is_barred)
     }
 
     fn gauges(&self, report: &mut dyn FnMut(&'static str, f64)) {

@@ -1,13 +1,9 @@
 //! Tests of the control alone: its rules, and the violations that its check finds.
 
-use ordain_commit::TransactionId;
 use ordain_model::{Db, KeyHash, Value};
 
 use super::*;
-
-fn attempt(transaction: u64) -> AttemptId {
-    AttemptId { transaction: TransactionId::of(transaction), attempt: 1 }
-}
+use crate::testing::{attempt, left_behind};
 
 /// A participant, and the place of the last entry that was applied.
 struct Shard {
@@ -314,12 +310,19 @@ fn a_broken_state_is_found() {
     let others = "and attempts know of";
     let reports = [
         (marks(|marks| marks.holders += 1), others),
-        (marks(|marks| marks.writer = None), "waiters for nobody"),
+        (marks(|marks| marks.writer = None), others),
         (marks(|marks| marks.holders = 0), "marks that nobody needs"),
         (marks(|marks| marks.readers += 1), others),
-        (marks(|marks| marks.waiters.clear()), others),
         (broken(|shard, record| shard.store.set_lock(record, 0)), "is not as it was"),
-        (broken(|shard, _| shard.control.table.waiters.push(7)), others),
+        (
+            broken(|shard, _| {
+                shard
+                    .control
+                    .waiting
+                    .add(Access { by: 40, target: Target::Table, mode: Mode::Shared }, Target::Table)
+            }),
+            "knows nothing of it",
+        ),
         (
             broken(|shard, record| shard.control.records.get_mut(&shard.store, record).unwrap().changed += 1),
             "is not as it was",
@@ -346,9 +349,7 @@ fn a_broken_state_is_found() {
 fn a_lock_that_stays_is_found() {
     let mut shard = Shard::planting(Bugs::NONE.with(Bug::LeaveLock));
     shard.granted(7, b"x", Mode::Shared);
-    let mut ended = Ended::default();
-    shard.control.finish(&mut shard.store, attempt(7), Ending::Aborted, &mut ended);
-    let found = shard.control.check(&shard.store, &|_| true).unwrap_err();
+    let found = left_behind(&mut shard.control, &mut shard.store);
     assert!(found.contains("and attempts know of"), "{found}");
 }
 

@@ -3,10 +3,12 @@
 use std::collections::BTreeMap;
 
 use ordain_commit::{AttemptId, Seen, Target};
-use ordain_store::{MemoryStore, RecordId, RecordStore};
+use ordain_store::{MemoryStore, RecordId};
 
 use super::ParallelSnapshots;
-use super::marks::{Kept, Marks, Table, Versions};
+use super::marks::{Kept, Marks, Versions};
+use crate::marked_records::OfRecord;
+use crate::two_phase_locking::{Counts, Modes};
 
 impl ParallelSnapshots {
     /// Checks what must hold between two events.
@@ -16,7 +18,7 @@ impl ParallelSnapshots {
         is_live: &dyn Fn(AttemptId) -> bool,
     ) -> Result<(), String> {
         let mut known: BTreeMap<RecordId, Marks> = BTreeMap::new();
-        let mut table = Table::default();
+        let mut locks = Counts::default();
         for at in self.attempts.places() {
             let attempt = &self.attempts[at as usize];
             attempt.check(is_live)?;
@@ -25,7 +27,7 @@ impl ParallelSnapshots {
                 known.entry(record).or_default().holders += 1;
             }
             if attempt.kept.is_validated {
-                table.locks.add(self.table_lock(at as usize));
+                locks.add(self.table_lock(at as usize));
                 for (record, writes) in locked {
                     self.check_follows(store, at as usize, (record, writes))?;
                     let marks = known.entry(record).or_default();
@@ -41,19 +43,16 @@ impl ParallelSnapshots {
                     }
                 }
             }
-            if let Some((.., barrier)) = attempt.kept.waits {
-                match barrier {
-                    Target::Record(record) => known.entry(record).or_default().waiters.push(at),
-                    Target::Table => table.waiters.push(at),
-                }
+        }
+        if self.table.locks != locks {
+            return Err(format!("the table has {:?}, and attempts know of {locks:?}", self.table));
+        }
+        let is_barred = |barrier| match barrier {
+            Target::Record(record) => {
+                self.records.get(store, record).is_some_and(|marks| marks.writer.is_some())
             }
-        }
-        let mut waiters = self.table.waiters.clone();
-        waiters.sort_unstable();
-        table.waiters.sort_unstable();
-        if waiters != table.waiters || self.table.locks != table.locks {
-            return Err(format!("the table has {:?}, and attempts know of {table:?}", self.table));
-        }
+            Target::Table => self.table.locks.conflict(Modes::NONE, Modes::SHARED),
+        };
         let queued: usize = self.records.iter().map(|of| of.marks.queued as usize).sum();
         if queued != self.installed.len() {
             return Err(format!(
@@ -61,30 +60,19 @@ impl ParallelSnapshots {
                 self.installed.len()
             ));
         }
-        for of in self.records.iter() {
-            let (marks, found) = (&of.marks, known.remove(&of.record).unwrap_or_default());
-            if !self.records.get(store, of.record).is_some_and(|own| std::ptr::eq(own, marks)) {
-                return Err(format!("{:?} has marks and the lock word {}", of.record, store.lock(of.record)));
-            }
+        self.records.check(store, known, |OfRecord { record, marks, .. }, known| {
             if marks.are_idle() {
-                return Err(format!("{:?} has marks that nobody needs: {marks:?}", of.record));
+                return Err(format!("{record:?} has marks that nobody needs: {marks:?}"));
             }
-            let (mut waiting, mut expected) = (marks.waiters.clone(), found.waiters);
-            waiting.sort_unstable();
-            expected.sort_unstable();
-            let is_as = (marks.holders, marks.writer, marks.checkers, waiting)
-                == (found.holders, found.writer, found.checkers, expected);
-            if !is_as || marks.writer.is_none() && !marks.waiters.is_empty() {
-                return Err(format!("{:?} has {marks:?}, and attempts know of others", of.record));
+            let of = |marks: &Marks| (marks.holders, marks.writer, marks.checkers);
+            if of(marks) != of(&known) {
+                return Err(format!("{record:?} has {marks:?}, and attempts know of {known:?}"));
             }
-            check_readers(marks, |at| self.attempts[at as usize].held.get(of.record).is_some())
+            check_readers(marks, |at| self.attempts[at as usize].held.get(*record).is_some())
                 .and_then(|()| check_versions(&marks.versions))
-                .map_err(|reason| format!("{:?}: {reason}: {marks:?}", of.record))?;
-        }
-        match known.first_key_value() {
-            Some((record, known)) => Err(format!("{record:?} has no marks, and attempts know of {known:?}")),
-            None => Ok(()),
-        }
+                .map_err(|reason| format!("{record:?}: {reason}: {marks:?}"))
+        })?;
+        self.waiting.check(|access| self.attempts.holds(access.by, access.target), is_barred)
     }
 
     /// Checks that no reader is named.

@@ -1,9 +1,10 @@
 //! Versions of a record, and the marks of an attempt, of a record and of the whole table.
 
-use ordain_commit::{AttemptId, Mode, Reads, Seen, Target, Vector};
+use ordain_commit::{AttemptId, Reads, Seen, Vector};
 use ordain_model::{Cell, Gsn};
-use ordain_store::{MemoryStore, RecordId, RecordStore};
+use ordain_store::{MemoryStore, RecordId};
 
+use crate::marked_records::replace;
 use crate::two_phase_locking::{Counts, Held};
 
 /// The most older versions of a record. A reader that needs one beyond them begins anew.
@@ -26,8 +27,6 @@ pub(super) struct Kept {
     pub(super) checked: Held<()>,
     /// It is validated: what it writes is locked.
     pub(super) is_validated: bool,
-    /// Its access that waits, and the target that it waits for.
-    pub(super) waits: Option<(Target, Mode, Target)>,
 }
 
 /// The version that an attempt reads.
@@ -87,15 +86,11 @@ impl Versions {
         &mut self,
         store: &mut MemoryStore,
         record: RecordId,
-        (cell, version): (Cell, Gsn),
+        content: (Cell, Gsn),
         seen: Seen,
     ) {
-        let before = store.version(record);
-        let cell = store.edit(record, version, |stored, is_changed| {
-            *is_changed = true;
-            std::mem::replace(stored, cell)
-        });
-        self.older.push(Older { seen: self.newest.replace(seen), cell, version: before });
+        let (cell, version) = replace(store, record, content);
+        self.older.push(Older { seen: self.newest.replace(seen), cell, version });
         if self.older.len() > VERSIONS_MAX {
             self.older.remove(0);
         }
@@ -122,8 +117,6 @@ pub(super) struct Marks {
     pub(super) writer: Option<u32>,
     /// The number of validated attempts that need it to be as it is.
     pub(super) checkers: u32,
-    /// Attempts that wait for its writer, in the order in which they came.
-    pub(super) waiters: Vec<u32>,
 }
 
 impl Marks {
@@ -146,6 +139,4 @@ pub(super) struct Table {
     pub(super) locks: Counts,
     /// Attempts that only read, and have read all of it.
     pub(super) readers: Vec<u32>,
-    /// Attempts that wait until nobody is validated, in the order in which they came.
-    pub(super) waiters: Vec<u32>,
 }

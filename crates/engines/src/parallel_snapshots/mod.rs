@@ -29,7 +29,8 @@ use ordain_store::{MemoryStore, RecordId, RecordStore};
 
 use crate::marked_records::Places;
 use crate::two_phase_locking::gate::{Gate, by_id};
-use crate::two_phase_locking::{Attempts, Modes, both};
+use crate::two_phase_locking::{Attempts, Modes};
+use crate::waiting::{Access, Waiting};
 use marks::{Kept, Marks, Shown, Table};
 
 /// The options of the engines.
@@ -50,6 +51,7 @@ pub(crate) struct ParallelSnapshots {
     attempts: Attempts<Kept>,
     records: Places<Marks>,
     table: Table,
+    waiting: Waiting,
     /// What is not remembered follows no more than this, and these readers may not see it.
     floor: Seen,
     /// The decisions that are known here, as far as the log is applied.
@@ -92,6 +94,7 @@ impl ParallelSnapshots {
             attempts: Attempts::default(),
             records: Places::default(),
             table: Table::default(),
+            waiting: Waiting::default(),
             floor: Seen::default(),
             heard: Vector::default(),
             living: Living::default(),
@@ -128,15 +131,9 @@ impl ParallelSnapshots {
 
     /// Adds a target to what an attempt has accessed.
     fn enlist(&mut self, store: &mut MemoryStore, at: usize, target: Target, mode: Mode) {
-        let attempt = &mut self.attempts[at];
-        match target {
-            Target::Record(record) => {
-                let (place, _) = self.records.find_or_add(store, record);
-                let held = attempt.held.get(record);
-                self.records.at_mut(place).holders += u32::from(held.is_none());
-                attempt.held.insert(record, both(held, mode));
-            }
-            Target::Table => attempt.table = attempt.table.with(Modes::of(mode)),
+        if let Some(record) = self.attempts.enlist(at, target, mode) {
+            let (place, _) = self.records.find_or_add(store, record);
+            self.records.at_mut(place).holders += 1;
         }
     }
 
@@ -220,8 +217,7 @@ impl ParallelSnapshots {
                 // Others would come before it for ever: the gate keeps them out.
                 self.gate.note_refused(by_id(self.attempts[at].id), Modes::of(mode));
             }
-            self.attempts[at].kept.waits = Some((target, mode, barrier));
-            self.waiters(store, barrier).push(at as u32);
+            self.waiting.add(Access { by: at as u32, target, mode }, barrier);
             return Verdict::Waits;
         }
         if self.is_late(store, at, target, mode) {
@@ -258,16 +254,6 @@ impl ParallelSnapshots {
         }
         // Planted, VALIDATED (sheet E2).
         !self.bugs.has(Bug::SkipValidation)
-    }
-
-    /// The attempts that wait for a target.
-    fn waiters(&mut self, store: &MemoryStore, barrier: Target) -> &mut Vec<u32> {
-        let ParallelSnapshots { records, table, .. } = self;
-        let record = match barrier {
-            Target::Record(record) => records.get_mut(store, record),
-            Target::Table => None,
-        };
-        record.map_or(&mut table.waiters, |marks| &mut marks.waiters)
     }
 
     /// The lock on the table that an attempt has once it is validated.
@@ -535,8 +521,7 @@ impl ConcurrencyControl for ParallelSnapshots {
             true => self.counts.by_version += 1,
             false => self.counts.by_lock += 1,
         }
-        let whole = self.attempts[at].table.whole();
-        whole.into_iter().for_each(|mode| self.gate.note_refused(by_id(who), Modes::of(mode)));
+        self.gate.note_invalid(&self.attempts[at]);
         Bounds { until: Age(0), ..bounds }
     }
 
@@ -576,14 +561,8 @@ impl ConcurrencyControl for ParallelSnapshots {
     }
 
     fn finish(&mut self, store: &mut MemoryStore, who: AttemptId, ending: Ending, ended: &mut Ended) {
-        let Some(at) = self.attempts.take_out(who) else { return };
-        if let Some((.., barrier)) = self.attempts[at].kept.waits.take() {
-            self.waiters(store, barrier).retain(|waiter| *waiter as usize != at);
-        }
-        // Planted, IDLE-CLEAN.
-        if self.bugs.has(Bug::LeaveLock) && who.transaction.number % 31 == 7 {
-            self.attempts[at].held.forget_last();
-        }
+        let Some(at) = self.attempts.take_out(who, self.bugs) else { return };
+        self.waiting.remove(at as u32);
         let (locked, modes) = (self.locked(at), self.table_lock(at));
         let attempt = &self.attempts[at];
         let (is_validated, whole) = (attempt.kept.is_validated, attempt.table.whole());
@@ -605,25 +584,21 @@ impl ConcurrencyControl for ParallelSnapshots {
             marks.holders -= 1;
             marks.readers.retain(|reader| *reader as usize != at);
             if marks.writer.is_none() {
-                woken.append(&mut marks.waiters);
+                self.waiting.wake(Target::Record(record), &mut woken);
             }
             self.free_if_idle(store, place);
         }
         self.table.readers.retain(|reader| *reader as usize != at);
         if is_validated && modes != Modes::NONE {
-            woken.append(&mut self.table.waiters);
+            self.waiting.wake(Target::Table, &mut woken);
         }
         if is_validated && whole == Some(Mode::Exclusive) && ending != Ending::Aborted {
             self.gate.note_granted(by_id(who));
         }
         self.attempts.reuse(at);
-        for waiter in woken {
-            let Some((target, mode, _)) = self.attempts[waiter as usize].kept.waits.take() else { continue };
-            match self.go_on(store, waiter as usize, target, mode) {
-                Verdict::Waits => {}
-                Verdict::Granted => ended.granted.push(self.attempts[waiter as usize].id),
-                Verdict::Refused => ended.refused.push(self.attempts[waiter as usize].id),
-            }
+        for Access { by, target, mode } in woken {
+            let verdict = self.go_on(store, by as usize, target, mode);
+            ended.add(self.attempts[by as usize].id, verdict);
         }
     }
 
@@ -681,6 +656,7 @@ impl ConcurrencyControl for ParallelSnapshots {
     fn clear(&mut self, store: &mut MemoryStore) {
         self.attempts.clear();
         self.table = Table::default();
+        self.waiting.clear();
         self.gate = Gate::default();
         self.records.iter_mut().for_each(Marks::clear);
         let idle: Vec<u32> =

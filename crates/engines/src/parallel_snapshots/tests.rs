@@ -545,11 +545,10 @@ fn a_broken_state_is_found() {
     let marks = |change: fn(&mut Marks)| {
         broken(|shard, x| change(shard.control.records.get_mut(&shard.store, x).unwrap()))
     };
-    let others = "and attempts know of others";
+    let others = "and attempts know of";
     let reports = [
         (marks(|marks| marks.holders += 1), others),
         (marks(|marks| marks.writer = None), others),
-        (marks(|marks| marks.waiters.clear()), others),
         (marks(|marks| marks.checkers += 1), others),
         (marks(|marks| marks.readers.push(marks.readers[0])), "or twice"),
         (marks(|marks| marks.queued = 0), "are queued"),
@@ -563,7 +562,15 @@ fn a_broken_state_is_found() {
             marks(|marks| marks.versions.newest.iter_mut().for_each(|newest| newest.anti.add(attempt(12)))),
             "does not follow what it overwrites",
         ),
-        (broken(|shard, _| shard.control.table.waiters.push(7)), "the table has"),
+        (
+            broken(|shard, _| {
+                shard
+                    .control
+                    .waiting
+                    .add(Access { by: 40, target: Target::Table, mode: Mode::Shared }, Target::Table)
+            }),
+            "knows nothing of it",
+        ),
     ];
     for (report, expected) in reports {
         assert!(report.contains(expected), "{report}");

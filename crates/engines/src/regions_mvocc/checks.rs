@@ -4,10 +4,11 @@ use std::collections::BTreeMap;
 
 use ordain_commit::{Age, AttemptId, Mode, Target};
 use ordain_role::Bugs;
-use ordain_store::{MemoryStore, RecordId, RecordStore};
+use ordain_store::{MemoryStore, RecordId};
 
 use super::Mvocc;
 use super::versions::{Marks, Shown};
+use crate::marked_records::OfRecord;
 
 /// Marks of a record as attempts know of them.
 #[derive(Debug, Default)]
@@ -15,19 +16,15 @@ struct Known {
     holders: u32,
     claimants: Vec<u32>,
     leaves: Option<u32>,
-    waiters: Vec<u32>,
+    queued: u32,
 }
 
 impl Known {
     /// True if marks are as attempts know of them. An attempt that waits for a claim has none.
-    fn is_of(&mut self, marks: &Marks) -> bool {
-        let mut waiters = marks.waiters.clone();
-        waiters.sort_unstable();
-        self.waiters.sort_unstable();
-        self.holders == marks.holders
+    fn is_of(&self, marks: &Marks) -> bool {
+        (self.holders, self.queued) == (marks.holders, marks.queued)
             && marks.claim.is_none_or(|claim| self.claimants.contains(&claim))
             && self.leaves == marks.next.as_ref().map(|next| next.by)
-            && self.waiters == waiters
     }
 }
 
@@ -41,7 +38,7 @@ impl Mvocc {
         store: &MemoryStore,
         is_live: &dyn Fn(AttemptId) -> bool,
     ) -> Result<(), String> {
-        let (mut known, mut waiters): (BTreeMap<RecordId, Known>, Vec<u32>) = Default::default();
+        let mut known: BTreeMap<RecordId, Known> = BTreeMap::new();
         for at in self.attempts.places() {
             let attempt = &self.attempts[at as usize];
             attempt.check(is_live)?;
@@ -55,36 +52,30 @@ impl Mvocc {
             for record in attempt.kept.leaves.iter().flatten() {
                 known.entry(*record).or_default().leaves = Some(at);
             }
-            match attempt.kept.waits {
-                Some((.., Target::Record(record))) => known.entry(record).or_default().waiters.push(at),
-                Some((.., Target::Table)) => waiters.push(at),
-                None => {}
-            }
             self.check_attempt(store, at)?;
         }
-        let mut queued = vec![0; self.records.slots()];
-        self.installed.iter().for_each(|(_, place)| queued[*place as usize] += 1);
-        for place in self.records.places() {
-            let of = self.records.of(place);
-            let known = &mut known.remove(&of.record).unwrap_or_default();
-            if !self.records.get(store, of.record).is_some_and(|marks| std::ptr::eq(marks, &of.marks)) {
-                return Err(format!("{:?} has marks and the lock word {}", of.record, store.lock(of.record)));
+        for (_, place) in &self.installed {
+            known.entry(self.records.of(*place).record).or_default().queued += 1;
+        }
+        let is_validated = |at: u32| self.attempts[at as usize].kept.validated().is_some();
+        let is_barred = |barrier| match barrier {
+            Target::Record(record) => {
+                let claim = self.records.get(store, record).and_then(|marks| marks.claim);
+                claim.is_some_and(is_validated)
             }
-            if !known.is_of(&of.marks) || queued[place as usize] != of.marks.queued || of.marks.are_idle() {
-                return Err(format!("{:?} has {:?}, and attempts know of {known:?}", of.record, of.marks));
+            Target::Table => !self.table.writing.is_empty(),
+        };
+        self.records.check(store, known, |OfRecord { record, marks, .. }, known| {
+            if !known.is_of(marks) || marks.are_idle() {
+                return Err(format!("{record:?} has {marks:?}, and attempts know of {known:?}"));
             }
-            self.check_marks(of.record, &of.marks)?;
-        }
-        if let Some((record, known)) = known.first_key_value() {
-            return Err(format!("{record:?} has no marks, and attempts know of {known:?}"));
-        }
-        let mut waiting = self.table.waiters.clone();
-        waiting.sort_unstable();
-        waiters.sort_unstable();
-        match waiting == waiters && (waiters.is_empty() || !self.table.writing.is_empty()) {
-            true => Ok(()),
-            false => Err(format!("the table has {:?}, and attempts {waiters:?} wait for it", self.table)),
-        }
+            let begins = marks.older.iter().map(|older| older.begin).chain([marks.begin]);
+            match begins.is_sorted_by(|a, b| a < b) || self.bugs != Bugs::NONE {
+                true => Ok(()),
+                false => Err(format!("versions of {record:?} do not begin one after the other: {marks:?}")),
+            }
+        })?;
+        self.waiting.check(|access| self.attempts.holds(access.by, access.target), is_barred)
     }
 
     fn check_attempt(&self, store: &MemoryStore, at: u32) -> Result<(), String> {
@@ -132,18 +123,6 @@ impl Mvocc {
     fn stands_on_writer(&self, store: &MemoryStore, at: u32, record: RecordId) -> bool {
         let next = self.records.get(store, record).and_then(|marks| marks.next.as_ref());
         next.is_some_and(|next| self.attempts[at as usize].kept.stands_on.contains(&next.by))
-    }
-
-    fn check_marks(&self, record: RecordId, marks: &Marks) -> Result<(), String> {
-        let begins = marks.older.iter().map(|older| older.begin).chain([marks.begin]);
-        if !begins.is_sorted_by(|a, b| a < b) && self.bugs == Bugs::NONE {
-            return Err(format!("versions of {record:?} do not begin one after the other: {marks:?}"));
-        }
-        let is_validated = |at: u32| self.attempts[at as usize].kept.validated().is_some();
-        if !marks.waiters.is_empty() && !marks.claim.is_some_and(is_validated) {
-            return Err(format!("attempts wait for nobody at {record:?}: {marks:?}"));
-        }
-        Ok(())
     }
 }
 

@@ -25,7 +25,8 @@ use ordain_store::{MemoryStore, RecordId, RecordStore};
 
 use crate::marked_records::Places;
 use crate::two_phase_locking::gate::{Gate, by_id};
-use crate::two_phase_locking::{Attempts, Modes, both};
+use crate::two_phase_locking::{Attempts, Modes};
+use crate::waiting::{Access, Waiting};
 use versions::{Kept, Marks, Next, State, Table};
 
 /// The engine.
@@ -46,6 +47,7 @@ pub(crate) struct Mvocc {
     attempts: Attempts<Kept>,
     records: Places<Marks>,
     table: Table,
+    waiting: Waiting,
     gate: Gate,
     /// Installations, by the stamps with which the replaced versions end.
     installed: VecDeque<(Age, u32)>,
@@ -85,15 +87,9 @@ struct Figures {
 impl Mvocc {
     /// Adds a target to what an attempt has accessed.
     fn enlist(&mut self, store: &mut MemoryStore, at: usize, target: Target, mode: Mode) {
-        let attempt = &mut self.attempts[at];
-        match target {
-            Target::Record(record) => {
-                let (place, _) = self.records.find_or_add(store, record);
-                let held = attempt.held.get(record);
-                self.records.at_mut(place).holders += u32::from(held.is_none());
-                attempt.held.insert(record, both(held, mode));
-            }
-            Target::Table => attempt.table = attempt.table.with(Modes::of(mode)),
+        if let Some(record) = self.attempts.enlist(at, target, mode) {
+            let (place, _) = self.records.find_or_add(store, record);
+            self.records.at_mut(place).holders += 1;
         }
     }
 
@@ -155,20 +151,9 @@ impl Mvocc {
             self.gate.note_refused(by_id(self.attempts[at].id), Modes::of(mode));
         }
         if verdict == Verdict::Waits {
-            self.attempts[at].kept.waits = Some((target, mode, barrier));
-            self.waiters(store, barrier).push(at as u32);
+            self.waiting.add(Access { by: at as u32, target, mode }, barrier);
         }
         verdict
-    }
-
-    /// The attempts that wait for a target.
-    fn waiters(&mut self, store: &MemoryStore, barrier: Target) -> &mut Vec<u32> {
-        let Mvocc { records, table, .. } = self;
-        let record = match barrier {
-            Target::Record(record) => records.get_mut(store, record),
-            Target::Table => None,
-        };
-        record.map_or(&mut table.waiters, |marks| &mut marks.waiters)
     }
 
     /// True if an attempt changes something here, as far as it has run.
@@ -201,7 +186,7 @@ impl Mvocc {
     }
 
     /// Takes an attempt that is over out of the lists of those that it stands on and that stand on it: those come to nothing with it (rule V6).
-    fn part(&mut self, store: &MemoryStore, at: usize, has_committed: bool, ended: &mut Ended) {
+    fn part(&mut self, at: usize, has_committed: bool, ended: &mut Ended) {
         for below in std::mem::take(&mut self.attempts[at].kept.stands_on) {
             self.attempts[below as usize].kept.carries.retain(|above| *above as usize != at);
         }
@@ -223,9 +208,8 @@ impl Mvocc {
             self.counts.by_cascade += 1;
             if is_validated {
                 ended.settled.push((id, false));
-            } else if let Some((.., barrier)) = kept.waits.take() {
+            } else if self.waiting.remove(above) {
                 ended.refused.push(id);
-                self.waiters(store, barrier).retain(|waiter| *waiter != above);
             }
         }
     }
@@ -359,8 +343,7 @@ impl ConcurrencyControl for Mvocc {
             return bounds;
         }
         if kept.validated().is_some() || !self.may_commit(store, at, stamp) {
-            let whole = self.attempts[at].table.whole();
-            whole.into_iter().for_each(|mode| self.gate.note_refused(by_id(who), Modes::of(mode)));
+            self.gate.note_invalid(&self.attempts[at]);
             return Bounds { until: Age(0), ..bounds };
         }
         self.counts.validated += 1;
@@ -406,16 +389,10 @@ impl ConcurrencyControl for Mvocc {
     }
 
     fn finish(&mut self, store: &mut MemoryStore, who: AttemptId, ending: Ending, ended: &mut Ended) {
-        let Some(at) = self.attempts.take_out(who) else { return };
-        if let Some((.., barrier)) = self.attempts[at].kept.waits.take() {
-            self.waiters(store, barrier).retain(|waiter| *waiter as usize != at);
-        }
-        // Planted, IDLE-CLEAN.
-        if self.bugs.has(Bug::LeaveLock) && who.transaction.number % 31 == 7 {
-            self.attempts[at].held.forget_last();
-        }
+        let Some(at) = self.attempts.take_out(who, self.bugs) else { return };
+        self.waiting.remove(at as u32);
         let has_committed = matches!(ending, Ending::Committed(_));
-        self.part(store, at, has_committed, ended);
+        self.part(at, has_committed, ended);
         let attempt = &mut self.attempts[at];
         let (whole, validated) = (attempt.table.whole(), attempt.kept.validated());
         let held: Vec<RecordId> = attempt.held.iter().map(|(record, _)| record).collect();
@@ -427,7 +404,7 @@ impl ConcurrencyControl for Mvocc {
             marks.holders -= 1;
             if marks.claim == Some(at as u32) {
                 marks.claim = None;
-                woken.append(&mut marks.waiters);
+                self.waiting.wake(Target::Record(record), &mut woken);
             }
             self.free_if_idle(store, record);
         }
@@ -438,19 +415,15 @@ impl ConcurrencyControl for Mvocc {
         }
         self.table.changing.take_if(|changing| *changing as usize == at);
         if validated.is_some_and(|stamp| self.table.writing.remove(&stamp).is_some()) {
-            woken.append(&mut self.table.waiters);
+            self.waiting.wake(Target::Table, &mut woken);
         }
         if validated.is_some() && whole.is_some() && has_committed {
             self.gate.note_granted(by_id(who));
         }
         self.attempts.reuse(at);
-        for waiter in woken {
-            let Some((target, mode, _)) = self.attempts[waiter as usize].kept.waits.take() else { continue };
-            match self.go_on(store, waiter as usize, target, mode) {
-                Verdict::Waits => {}
-                Verdict::Granted => ended.granted.push(self.attempts[waiter as usize].id),
-                Verdict::Refused => ended.refused.push(self.attempts[waiter as usize].id),
-            }
+        for Access { by, target, mode } in woken {
+            let verdict = self.go_on(store, by as usize, target, mode);
+            ended.add(self.attempts[by as usize].id, verdict);
         }
     }
 
@@ -506,6 +479,7 @@ impl ConcurrencyControl for Mvocc {
         self.attempts.clear();
         self.installed.clear();
         self.table = Table::default();
+        self.waiting.clear();
         self.gate = Gate::default();
         self.latest = Age(0);
     }

@@ -1,14 +1,11 @@
 //! Tests of the control alone: its rules (docs/protocols/regions-mvocc.md), and the violations that its check finds.
 
-use ordain_commit::{TransactionId, Vector};
+use ordain_commit::Vector;
 use ordain_model::children::child_key;
 use ordain_model::{Db, KeyHash, Placement, Value};
 
 use super::*;
-
-fn attempt(transaction: u64) -> AttemptId {
-    AttemptId { transaction: TransactionId::of(transaction), attempt: 1 }
-}
+use crate::testing::{attempt, left_behind};
 
 fn cell(text: &str) -> Cell {
     let value = (!text.is_empty()).then(|| Value::String(text.into()));
@@ -448,6 +445,16 @@ fn a_change_of_whole_databases_meets_everything() {
     shard.granted(32, b"w", Mode::Shared);
     assert!(shard.validates(32, 34));
     shard.commits(33, 36, &[b"w"]);
+    // It is shown to no stamp before the change, though its record had begun before that.
+    shard.commits(17, 38, &[b"x"]);
+    for n in [14, 18] {
+        shard.enter(n, Reads::Fixed);
+        assert_eq!(shard.access(n, if n == 14 { b"w" } else { b"x" }, Mode::Shared), Verdict::Refused, "{n}");
+        shard.finishes(n, Ending::Aborted);
+    }
+    shard.enter(35, Reads::Fixed);
+    shard.granted(35, b"x", Mode::Shared);
+    assert_eq!(shard.sees(35, b"x"), "", "as it was between the change and the write");
 }
 
 #[test]
@@ -663,13 +670,20 @@ fn a_broken_state_is_found() {
         (marks(|marks| marks.claim = None), "wait for nobody"),
         (marks(|marks| marks.next = None), others),
         (marks(|marks| marks.queued += 1), others),
-        (marks(|marks| marks.waiters.clear()), others),
         (marks(|marks| marks.begin = Age(0)), "has read another version"),
         (marks(|marks| marks.older[0].begin = Age(9)), "do not begin one after the other"),
         (broken(|shard, record| shard.store.set_lock(record, 0)), "has marks and the lock word"),
         (broken(|shard, _| shard.control.table.writing.clear()), "and the table has"),
         (broken(|shard, _| shard.control.latest = Age(1)), "and the table has"),
-        (broken(|shard, _| shard.control.table.waiters.push(2)), "wait for it"),
+        (
+            broken(|shard, _| {
+                shard
+                    .control
+                    .waiting
+                    .add(Access { by: 40, target: Target::Table, mode: Mode::Shared }, Target::Table)
+            }),
+            "knows nothing of it",
+        ),
         (kept(3, |kept| kept.stands_on.clear()), "does not stand on it"),
         (kept(1, |kept| kept.carries.clear()), "which carries it not"),
         (kept(3, |kept| kept.at = Age(3)), "which carries it not"),
@@ -694,8 +708,6 @@ fn a_broken_state_is_found() {
 fn a_claim_that_stays_is_found() {
     let mut shard = Shard::planting(Bugs::NONE.with(Bug::LeaveLock));
     shard.granted(7, b"x", Mode::Shared);
-    let mut ended = Ended::default();
-    shard.control.finish(&mut shard.store, attempt(7), Ending::Aborted, &mut ended);
-    let found = shard.control.check(&shard.store, &|_| true).unwrap_err();
+    let found = left_behind(&mut shard.control, &mut shard.store);
     assert!(found.contains("and attempts know of"), "{found}");
 }

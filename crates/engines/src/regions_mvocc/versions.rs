@@ -2,10 +2,11 @@
 
 use std::collections::BTreeMap;
 
-use ordain_commit::{Age, Mode, Reads, Target};
+use ordain_commit::{Age, Reads};
 use ordain_model::{Cell, Gsn};
-use ordain_store::{MemoryStore, RecordId, RecordStore};
+use ordain_store::{MemoryStore, RecordId};
 
+use crate::marked_records::replace;
 use crate::two_phase_locking::Held;
 
 /// The most older versions of a record. A reader that needs one beyond them begins anew.
@@ -49,8 +50,6 @@ pub(super) struct Kept {
     pub(super) is_doomed: bool,
     /// The attempt has no effect, whatever it has written.
     pub(super) forgoes: bool,
-    /// The access that waits, and the target that it waits for.
-    pub(super) waits: Option<(Target, Mode, Target)>,
 }
 
 impl Kept {
@@ -113,8 +112,6 @@ pub(super) struct Marks {
     pub(super) claim: Option<u32>,
     /// The version after the newest, once its writer has handed it over.
     pub(super) next: Option<Next>,
-    /// Attempts that wait for its owner, in the order in which they came.
-    pub(super) waiters: Vec<u32>,
 }
 
 impl Marks {
@@ -125,7 +122,11 @@ impl Marks {
 
     /// The version that a stamp sees. None from before a change of all records is kept, and that has this stamp.
     pub(super) fn shown(&self, at: Age, changed: Age) -> Shown {
-        if at >= self.begin.max(changed) {
+        if at < changed {
+            // What began before the change shows what that has left.
+            return Shown::Gone;
+        }
+        if at >= self.begin {
             return Shown::Newest;
         }
         self.older.iter().rposition(|older| older.begin <= at).map_or(Shown::Gone, Shown::Older)
@@ -151,15 +152,11 @@ impl Marks {
         &mut self,
         store: &mut MemoryStore,
         record: RecordId,
-        (cell, version): (Cell, Gsn),
+        content: (Cell, Gsn),
         stamp: Age,
     ) {
-        let before = store.version(record);
-        let cell = store.edit(record, version, |stored, is_changed| {
-            *is_changed = true;
-            std::mem::replace(stored, cell)
-        });
-        self.older.push(Older { begin: self.begin, cell, version: before });
+        let (cell, version) = replace(store, record, content);
+        self.older.push(Older { begin: self.begin, cell, version });
         self.begin = stamp;
         if self.older.len() > VERSIONS_MAX {
             self.older.remove(0);
@@ -187,6 +184,4 @@ pub(super) struct Table {
     pub(super) changing: Option<u32>,
     /// The prepared attempts that write something, by their stamps.
     pub(super) writing: BTreeMap<Age, u32>,
-    /// Attempts that wait until none of them is left, in the order in which they came.
-    pub(super) waiters: Vec<u32>,
 }

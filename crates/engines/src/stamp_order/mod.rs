@@ -327,13 +327,9 @@ impl<H: History> ConcurrencyControl for StampOrder<H> {
     }
 
     fn finish(&mut self, store: &mut MemoryStore, who: AttemptId, _ending: Ending, ended: &mut Ended) {
-        let Some(at) = self.attempts.take_out(who) else { return };
+        let Some(at) = self.attempts.take_out(who, self.bugs) else { return };
         let attempt = &mut self.attempts[at];
         let place = (attempt.age, who);
-        // Planted, IDLE-CLEAN.
-        if self.bugs.has(Bug::LeaveLock) && who.transaction.number % 31 == 7 {
-            attempt.held.forget_last();
-        }
         let (waiting, has_table) = (attempt.kept.take(), attempt.table == Modes::EXCLUSIVE);
         let held: Vec<RecordId> = attempt.held.iter().map(|(record, _)| record).collect();
         if let Some(Wanted { target, .. }) = waiting {
@@ -481,24 +477,16 @@ impl<H: History> ConcurrencyControl for StampOrder<H> {
         if !self.table.is_as(&mut table) || prewriting != self.prewriting {
             return Err(format!("the table has {:?}, and attempts know of {table:?}", self.table));
         }
-        for of in self.records.iter() {
-            let (record, marks) = (of.record, &of.marks);
-            if !self.records.get(store, record).is_some_and(|found| std::ptr::eq(found, marks)) {
-                return Err(format!("{record:?} has marks and the lock word {}", store.lock(record)));
-            }
-            let known = &mut known.remove(&record).unwrap_or_default();
-            if !marks.is_as(known) {
+        self.records.check(store, known, |OfRecord { record, marks, .. }, mut known| {
+            if !marks.is_as(&mut known) {
                 return Err(format!("{record:?} has {marks:?}, and attempts know of {known:?}"));
             }
             let (read, written) = (marks.history.read(), marks.history.written());
-            if read > self.newest.read || written > self.newest.written {
-                return Err(format!("{record:?} has {marks:?}, later than {:?}", self.newest));
+            match read > self.newest.read || written > self.newest.written {
+                true => Err(format!("{record:?} has {marks:?}, later than {:?}", self.newest)),
+                false => Ok(()),
             }
-        }
-        match known.first_key_value() {
-            Some((record, known)) => Err(format!("{record:?} has no marks, and attempts know of {known:?}")),
-            None => Ok(()),
-        }
+        })
     }
 
     fn gauges(&self, report: &mut dyn FnMut(&'static str, f64)) {

@@ -1,26 +1,12 @@
 //! Tests of the order of stamps alone: what its check finds, what is forgotten, and places that are used again. Its rules are tested
 //! in `tests/stamps`.
 
-use ordain_commit::TransactionId;
-use ordain_model::{Db, KeyHash};
-
 use ordain_commit::Commitment;
 
 use super::*;
+use crate::testing::{attempt, is_stored, record};
 
 type Order = StampOrder<Latest>;
-
-fn attempt(transaction: u64) -> AttemptId {
-    AttemptId { transaction: TransactionId::of(transaction), attempt: 1 }
-}
-
-fn record(store: &mut MemoryStore, key: &[u8]) -> RecordId {
-    store.find_or_reserve(Db(0), key, KeyHash::of_record(Db(0), key))
-}
-
-fn is_stored(store: &MemoryStore, key: &[u8]) -> bool {
-    RecordStore::find(store, Db(0), key, KeyHash::of_record(Db(0), key)).is_some()
-}
 
 /// A participant with one record that the attempt of stamp 5 may write, and that of stamp 7 waits to read.
 fn shard() -> (MemoryStore, Order, RecordId) {

@@ -4,6 +4,7 @@ use std::collections::BTreeMap;
 
 use hashbrown::HashTable;
 use ordain_commit::{Age, AttemptId, Mode, Target, TransactionId};
+use ordain_role::{Bug, Bugs};
 use ordain_store::RecordId;
 
 use super::Modes;
@@ -52,8 +53,8 @@ impl<V: Copy> Held<V> {
         }
     }
 
-    /// Forgets the lock on the last record, for a planted bug.
-    pub(crate) fn forget_last(&mut self) {
+    /// Forgets the last record, for a planted bug.
+    fn forget_last(&mut self) {
         if self.few.pop().is_none() {
             self.many.pop_last();
         }
@@ -182,12 +183,34 @@ impl<K: Default> Attempts<K> {
         place as usize
     }
 
+    /// Takes note of an access. Returns the record, if the attempt had not accessed it before.
+    #[inline]
+    pub(crate) fn enlist(&mut self, place: usize, target: Target, mode: Mode) -> Option<RecordId> {
+        let attempt = &mut self.all[place];
+        match target {
+            Target::Record(record) => {
+                let held = attempt.held.get(record);
+                attempt.held.insert(record, both(held, mode));
+                held.is_none().then_some(record)
+            }
+            Target::Table => {
+                attempt.table = attempt.table.with(Modes::of(mode));
+                None
+            }
+        }
+    }
+
     /// Takes an attempt out, and returns its place. What it holds can be read there until [`Attempts::reuse`].
     #[inline]
-    pub(crate) fn take_out(&mut self, id: AttemptId) -> Option<usize> {
+    pub(crate) fn take_out(&mut self, id: AttemptId, bugs: Bugs) -> Option<usize> {
         let Attempts { places, all, .. } = self;
         let entry = places.find_entry(hash_of(id), |place| all[*place as usize].id == id).ok()?;
-        Some(entry.remove().0 as usize)
+        let place = entry.remove().0 as usize;
+        // Planted, IDLE-CLEAN.
+        if bugs.has(Bug::LeaveLock) && id.transaction.number % 31 == 7 {
+            self.all[place].held.forget_last();
+        }
+        Some(place)
     }
 
     /// Gives the place of an attempt that was taken out to another one.
@@ -198,6 +221,16 @@ impl<K: Default> Attempts<K> {
         attempt.held.clear();
         attempt.kept = K::default();
         self.free.push(place as u32);
+    }
+
+    /// Returns whether the attempt at a place is under way and has accessed a target.
+    pub(crate) fn holds(&self, place: u32, target: Target) -> bool {
+        let Some(attempt) = self.all.get(place as usize) else { return false };
+        let has_accessed = match target {
+            Target::Record(record) => attempt.held.get(record).is_some(),
+            Target::Table => attempt.table.whole().is_some(),
+        };
+        has_accessed && self.find(attempt.id) == Some(place as usize)
     }
 
     /// Takes every attempt out.

@@ -171,6 +171,13 @@ impl Gate {
         }
     }
 
+    /// Takes note that an attempt was refused when it was validated, if it has accessed the whole table.
+    pub(crate) fn note_invalid<K>(&mut self, attempt: &Attempt<K>) {
+        if let Some(mode) = attempt.table.whole() {
+            self.note_refused(by_id(attempt.id), Modes::of(mode));
+        }
+    }
+
     /// Takes note that a transaction has the whole table, or has had it. If it has to come again, because another participant refuses it, one
     /// refusal closes the gate again.
     pub(crate) fn note_granted(&mut self, who: Seniority) {

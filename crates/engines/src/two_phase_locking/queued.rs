@@ -335,13 +335,9 @@ impl ConcurrencyControl for QueuedLocks {
     }
 
     fn finish(&mut self, store: &mut MemoryStore, who: AttemptId, _ending: Ending, ended: &mut Ended) {
-        let Some(at) = self.attempts.take_out(who) else { return };
+        let Some(at) = self.attempts.take_out(who, self.bugs) else { return };
         let attempt = &mut self.attempts[at];
-        let (mut held, waiting) = (std::mem::take(&mut attempt.held), attempt.kept.take());
-        // Planted, IDLE-CLEAN.
-        if self.bugs.has(Bug::LeaveLock) && who.transaction.number % 31 == 7 {
-            held.forget_last();
-        }
+        let (held, waiting) = (std::mem::take(&mut attempt.held), attempt.kept.take());
         let cancelled = waiting.and_then(|waiting| self.cancel(store, who, waiting));
         for (record, _) in held.iter() {
             if let Some(lock) = self.records.get_mut(store, record) {

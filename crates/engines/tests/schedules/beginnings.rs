@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use ordain_commit::CommitEngine;
 use ordain_engines::family::{EngineVisitor, with_family};
-use ordain_engines::registry::{Engine, built};
+use ordain_engines::registry::{Engine, engines};
 use ordain_family::{Family, NodeSettings, Opened as _};
 use ordain_log::MemoryDirectory;
 use ordain_model::{Epoch, Layout, Registry};
@@ -91,7 +91,7 @@ impl EngineVisitor for Lacking {
 
 #[test]
 fn a_node_of_any_engine_waits_whose_log_begins_after_its_state() {
-    for engine in built() {
+    for engine in engines() {
         assert!(with_family(engine, Lacking(engine, Bugs::NONE)), "{engine:?}");
         let guesses = Bugs::NONE.with(Bug::GuessBeginning);
         assert!(!with_family(engine, Lacking(engine, guesses)), "{engine:?}: guess-beginning is not found");

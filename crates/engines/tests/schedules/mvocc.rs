@@ -22,7 +22,7 @@ fn region(bugs: Bugs) -> World {
 }
 
 fn options(given: &[(&str, &str)]) -> Options {
-    let engine = Engine::unfinished(ENGINE.name).expect("it is built");
+    let engine = ENGINE.name.parse::<Engine>().expect("it is in the registry");
     engine.options(given.iter().copied()).expect("options of it")
 }
 

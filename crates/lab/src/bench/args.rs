@@ -469,7 +469,7 @@ impl Terms {
             match chosen {
                 Chosen::One(engine) => engines.push(*engine),
                 Chosen::All => {
-                    let others = registry::built().filter(|engine| self.lack(*engine).is_none());
+                    let others = registry::engines().filter(|engine| self.lack(*engine).is_none());
                     let others: Vec<Engine> = others.filter(|engine| !engines.contains(engine)).collect();
                     engines.extend(others);
                 }

@@ -32,7 +32,6 @@ use std::fmt;
 use std::path::PathBuf;
 use std::time::Duration;
 
-use ordain_engines::registry::Engine;
 use ordain_model::layout::MAX_SHARDS;
 use ordain_node::cluster::MAX_REPLICAS;
 use serde::Serialize;
@@ -126,8 +125,6 @@ impl fmt::Display for Paper {
 /// A thing that a figure cannot be without.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Need {
-    /// An engine, by its name.
-    Engine(&'static str),
     /// A cluster of so many partitions.
     Nodes(u16),
     /// So many replicas of each partition.
@@ -142,7 +139,6 @@ impl Need {
     /// True if this version has it.
     pub fn is_met(self) -> bool {
         match self {
-            Need::Engine(name) => name.parse::<Engine>().is_ok(),
             // All of them run in this process, and what a machine cannot run is modelled.
             Need::Nodes(nodes) => usize::from(nodes) <= MAX_SHARDS,
             Need::Replicas(replicas) => replicas <= MAX_REPLICAS,
@@ -154,7 +150,6 @@ impl Need {
 impl fmt::Display for Need {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Need::Engine(name) => write!(f, "engine {name}"),
             Need::Nodes(nodes) => write!(f, "a cluster of {nodes} nodes"),
             Need::Replicas(replicas) => write!(f, "{replicas} replicas"),
             Need::Part(part) => f.write_str(part),

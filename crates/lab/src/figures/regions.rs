@@ -2,12 +2,12 @@
 //!
 //! Two regions have a server with two threads each, 16 clients whose records are at home there, and three storage nodes that keep its log. Each
 //! region applies the other's log to its view, as in the paper; no transaction is of both. A line is drawn for every engine whose partitions are
-//! regions, so one that is built later is in the figures without a change here.
+//! regions.
 
 use std::sync::Arc;
 use std::time::Duration;
 
-use ordain_engines::registry::{built, option};
+use ordain_engines::registry::{self, option};
 use ordain_family::Storage;
 use ordain_model::{Micros, OptionValue};
 use ordain_workload::Workload;
@@ -63,7 +63,7 @@ const IN_USE_MAX: f64 = 0.7;
 
 /// The engines whose partitions are regions, each with the name of its line.
 fn engines() -> Vec<(String, &'static str)> {
-    let engines = built().filter(|engine| engine.can().has_regions);
+    let engines = registry::engines().filter(|engine| engine.can().has_regions);
     let named = |name: &'static str| {
         let known = NAMES.iter().find(|(_, engine)| *engine == name);
         (known.map_or(name, |(line, _)| line).to_owned(), name)
@@ -123,19 +123,9 @@ fn contended_as_in_paper(ops: usize) -> anyhow::Result<Vec<FigurePoint>> {
     lines(0).into_iter().map(point).collect()
 }
 
-/// The reason for which a line has no verdict: its engine is not there.
-fn absent(line: &str) -> Option<String> {
-    let (_, engine) = NAMES.iter().find(|(name, _)| line.starts_with(name))?;
-    let is_there = engines().iter().any(|(_, there)| there == engine);
-    (!is_there).then(|| format!("engine {engine} is not in this version"))
-}
-
 /// A claim about the throughput of one line over that of another.
 fn over(m: &Measured, must: &str, [one, other]: [&str; 2], x: f64, claim: Claim) -> Shape {
-    match absent(one).or_else(|| absent(other)) {
-        Some(why) => Shape::unknown(must, why),
-        None => Shape::number(must, claim, paired(m, one, other, rate).at(x)),
-    }
+    Shape::number(must, claim, paired(m, one, other, rate).at(x))
 }
 
 /// A line on few records over the same on many.
@@ -151,12 +141,9 @@ fn cores_are_free(m: &Measured) -> Shape {
     Shape::number(must, Claim::AtMost(IN_USE_MAX), in_use(m)).of_ours()
 }
 
-/// The ratio of two lines with its spread, or why there is none.
+/// The ratio of two lines with its spread.
 fn ratio(m: &Measured, one: &str, other: &str, x: f64) -> String {
-    match absent(one).or_else(|| absent(other)) {
-        Some(why) => why,
-        None => with_spread(&paired(m, one, other, rate), x),
-    }
+    with_spread(&paired(m, one, other, rate), x)
 }
 
 /// Failed attempts of all, in percent.
@@ -580,16 +567,10 @@ mod tests {
         summary.shapes.iter().map(|shape| shape.verdict).collect()
     }
 
-    /// What an engine that may not be there yet comes to.
-    fn if_there(verdict: Verdict) -> Verdict {
-        if absent(MVOCC).is_some() { Unknown } else { verdict }
-    }
-
     #[test]
     fn every_engine_whose_partitions_are_regions_has_a_line() {
         let names: Vec<String> = lines(2).into_iter().map(|line| line.name).collect();
-        assert_eq!(names.len(), built().filter(|engine| engine.can().has_regions).count());
-        assert!(names.iter().any(|name| name == LOCKS) && names.iter().any(|name| name == SILO));
+        assert_eq!(names.len(), NAMES.len(), "{names:?}");
         for figure in [&RO, &RMW, &RMW_5, &MIXED, &WAL, &F4, &F1] {
             for FigurePoint { line, point, .. } in figure.points(Size::Quick, 2).unwrap() {
                 assert!(point.workload.name() == "micro-regions", "{line}");
@@ -613,14 +594,6 @@ mod tests {
     }
 
     #[test]
-    fn an_engine_that_is_not_there_is_named() {
-        let shape = over(&Measured::default(), "m", [MVOCC, LOCKS], HIGH, Claim::AtMost(1.0));
-        assert_eq!(shape.verdict, Unknown);
-        assert_eq!(shape.ours.contains("engine regions-mvocc is not"), absent(MVOCC).is_some());
-        assert_eq!(absent(&paper_name(SILO)), None);
-    }
-
-    #[test]
     fn reads_are_held_against_locks_and_against_few_records() {
         let of = |locks: [f64; 2], silo: [f64; 2]| {
             let both = [(LOCKS, locks), (SILO, silo), (MVOCC, [9.0, 9.0])];
@@ -628,9 +601,8 @@ mod tests {
                 |(line, [high, low]): (&'static str, [f64; 2])| [run(line, HIGH, high), run(line, LOW, low)];
             verdicts(&RO, both.into_iter().flat_map(at).collect())
         };
-        let there = if_there(Holds);
-        assert_eq!(of([4.0, 5.0], [7.0, 6.0])[..6], [Holds, Holds, there, there, Holds, Holds]);
-        assert_eq!(of([5.0, 4.0], [4.0, 5.0])[..6], [Below, Holds, there, there, Differs, Below]);
+        assert_eq!(of([4.0, 5.0], [7.0, 6.0])[..6], [Holds; 6]);
+        assert_eq!(of([5.0, 4.0], [4.0, 5.0])[..6], [Below, Holds, Holds, Holds, Differs, Below]);
         assert_eq!(verdicts(&RO, Vec::new()), [Unknown; 7]);
     }
 
@@ -642,10 +614,10 @@ mod tests {
             let low = lines.map(|(line, _)| run(line, LOW, 1.0));
             runs.chain(low).collect::<Vec<_>>()
         };
-        assert_eq!(verdicts(&RMW, of(1.0))[..4], [Holds, if_there(Holds), if_there(Holds), Holds]);
-        assert_eq!(verdicts(&RMW, of(9.0))[..3], [Holds, if_there(Differs), if_there(Differs)]);
-        assert_eq!(verdicts(&RMW_5, of(9.0))[..3], [Holds, if_there(Holds), if_there(Holds)]);
-        assert_eq!(verdicts(&RMW_5, of(1.0))[..3], [Holds, if_there(Holds), if_there(Below)]);
+        assert_eq!(verdicts(&RMW, of(1.0))[..4], [Holds; 4]);
+        assert_eq!(verdicts(&RMW, of(9.0))[..3], [Holds, Differs, Differs]);
+        assert_eq!(verdicts(&RMW_5, of(9.0))[..3], [Holds; 3]);
+        assert_eq!(verdicts(&RMW_5, of(1.0))[..3], [Holds, Holds, Below]);
         let refused = as_in_paper(line(SILO, "regions-silo", REGIONS, CLIENTS)).ours.to_string();
         assert!(refused.contains("early-apply=false") && refused.contains("backoff=none"), "{refused}");
     }

@@ -36,17 +36,9 @@ impl Figure {
         }
     }
 
-    /// The needs that are not met: engines together, and then the rest.
+    /// The needs that are not met.
     pub fn missing(&self) -> Vec<String> {
-        let unmet = self.needs.iter().filter(|need| !need.is_met());
-        let (engines, rest): (Vec<&Need>, Vec<&Need>) =
-            unmet.partition(|need| matches!(need, Need::Engine(_)));
-        let mut missing: Vec<String> = engines.iter().map(|need| need.to_string()).collect();
-        if missing.len() > 1 {
-            missing = vec![format!("engines {}", missing.join(", ").replace("engine ", ""))];
-        }
-        missing.extend(rest.iter().map(|need| need.to_string()));
-        missing
+        self.needs.iter().filter(|need| !need.is_met()).map(Need::to_string).collect()
     }
 
     /// The part that this version can run, in words.
@@ -74,7 +66,7 @@ const fn row(id: &'static str, source: &'static str, what: &'static str, needs: 
     Figure { id, source, what, needs, experiment: None }
 }
 
-use Need::{Engine, Nodes, Nothing, Part, Replicas};
+use Need::{Nodes, Nothing, Part, Replicas};
 
 const DRAWING: &[Need] = &[Nothing("a drawing")];
 const EXAMPLE: &[Need] = &[Nothing("an example of an execution")];
@@ -82,18 +74,10 @@ const HARDWARE: &[Need] = &[Nothing("a list of settings")];
 const PAXFLOW_2: &[Need] =
     &[Nothing("a list of settings, which paxflow-2 runs with and shows beside its own")];
 const QSTORE_5: &[Need] = &[Nothing("a list of settings, which qstore-5 to qstore-13 run with")];
-const PAXFLOW: &[Need] = &[Engine("paxflow")];
-const QSTORE: &[Need] = &[Engine("qstore"), Nodes(4)];
-const PSI: &[Need] = &[Engine("fwkv"), Engine("walter"), Engine("occ-2pc"), Nodes(20)];
-const FRESH: &[Need] = &[Engine("fwkv"), Engine("walter"), Nodes(20)];
-const REGIONS: &[Need] = &[Engine("regions-2pl"), Engine("regions-silo"), Engine("regions-mvocc")];
-const STORAGE: &[Need] = &[Engine("regions-silo"), Replicas(3)];
-const REGIONS_SPANNED: &[Need] =
-    &[Engine("regions-2pl"), Engine("regions-silo"), Engine("regions-mvocc"), Nodes(2), SPANNING];
-const SPANNING: Need = Part("transactions of several regions");
-const DENEVA: &[Need] =
-    &[Engine("no-wait"), Engine("wait-die"), Engine("timestamp"), Engine("mvcc"), Engine("maat"), Nodes(16)];
-const EVERY: &[Need] = &[Engine("paxflow"), Engine("qstore"), Engine("fwkv"), Engine("regions-mvocc")];
+const QSTORE: &[Need] = &[Nodes(4)];
+const FWKV: &[Need] = &[Nodes(20)];
+const REGIONS_SPANNED: &[Need] = &[Nodes(2), Part("transactions of several regions")];
+const DENEVA: &[Need] = &[Nodes(16)];
 const LINES: &str =
     "lines of Q-Store, both Calvins, NO-WAIT, WAIT-DIE, TIMESTAMP, MVCC and MaaT on four nodes";
 const ON_NODES: &str =
@@ -127,33 +111,28 @@ pub static FIGURES: [Figure; 58] = [
         "calvin-6",
         "Figure 6",
         "Slowdown of multi-partition transactions by contention, beside two-phase commit",
-        &[Nodes(8), Engine("no-wait")],
+        &[Nodes(8)],
     )
     .by(&cluster::FIGURE_6, "Calvin and two-phase commit for real, beside the paper's model"),
     row("paxflow-1", "Figure 1", "How transactions go through Calvin and PaxFlow", DRAWING),
     row("paxflow-table-1", "Table 1", "The settings of Figure 2", PAXFLOW_2),
-    row(
-        "paxflow-2",
-        "Figure 2",
-        "Read-only YCSB: Calvin and PaxFlow",
-        &[Engine("paxflow"), Engine("calvin-paper")],
-    )
-    .by(&paxflow::FIGURE_2, "PaxFlow and both Calvins; service demands and X(c)"),
-    row("paxflow-e1", "paxflow.md, E1", "The share of read-only transactions, 0 to 100%", PAXFLOW)
+    row("paxflow-2", "Figure 2", "Read-only YCSB: Calvin and PaxFlow", &[])
+        .by(&paxflow::FIGURE_2, "PaxFlow and both Calvins; service demands and X(c)"),
+    row("paxflow-e1", "paxflow.md, E1", "The share of read-only transactions, 0 to 100%", &[])
         .by(&reads::E1, BOTH),
-    row("paxflow-e2", "paxflow.md, E2", "Read-only latency while the hot records are written", PAXFLOW)
+    row("paxflow-e2", "paxflow.md, E2", "Read-only latency while the hot records are written", &[])
         .by(&reads::E2, "both engines, p99, on one node and on two"),
-    row("paxflow-e3", "paxflow.md, E3", "Latency and staleness of the freshness modes", PAXFLOW)
+    row("paxflow-e3", "paxflow.md, E3", "Latency and staleness of the freshness modes", &[])
         .by(&reads::E3, "latency and staleness of each mode"),
-    row("paxflow-e4", "paxflow.md, E4", "Long read-only transactions beside writers", PAXFLOW)
+    row("paxflow-e4", "paxflow.md, E4", "Long read-only transactions beside writers", &[])
         .by(&reads::E4, "both engines, writers' p99, and versions of a record"),
-    row("paxflow-e5", "paxflow.md, E5", "4, 16 and 100 operations", PAXFLOW).by(&reads::E5, BOTH),
+    row("paxflow-e5", "paxflow.md, E5", "4, 16 and 100 operations", &[]).by(&reads::E5, BOTH),
     row("qstore-1", "Figure 1", "How transactions go through Calvin and Q-Store", DRAWING),
     row("qstore-2", "Figure 2", "Dependencies between transactions in queues", EXAMPLE),
     row("qstore-3", "Figure 3", "The architecture of the system", DRAWING),
     row("qstore-4", "Figure 4", "The architecture of a server", DRAWING),
     row("qstore-table-1", "Table 1", "The parameters of the workloads", QSTORE_5),
-    row("qstore-5", "Figure 5", "Throughput and latency by batch size", &[Engine("qstore"), Nodes(16)])
+    row("qstore-5", "Figure 5", "Throughput and latency by batch size", DENEVA)
         .by(&qstore::FIGURE_5, "Q-Store and both Calvins on four nodes, by what is under way"),
     row("qstore-6", "Figure 6", "Throughput by skew", DENEVA).by(&qstore::FIGURE_6, LINES),
     row("qstore-7", "Figure 7", "Throughput by share of multi-partition transactions", DENEVA)
@@ -178,29 +157,34 @@ pub static FIGURES: [Figure; 58] = [
     row("fwkv-2", "Figure 2", "A read-only transaction that moves its snapshot on", EXAMPLE),
     row("fwkv-3", "Figure 3", "How an update transaction gets its snapshot", EXAMPLE),
     row("fwkv-4", "Figure 4", "An abort that a fresher snapshot saves", EXAMPLE),
-    row("fwkv-5", "Figure 5", "YCSB throughput, up to 20 nodes, 20% and 50% read-only", PSI)
+    row("fwkv-5", "Figure 5", "YCSB throughput, up to 20 nodes, 20% and 50% read-only", FWKV)
         .by(&fwkv::FIGURE_5, "all three engines on 2 to 6 nodes"),
-    row(
-        "fwkv-6",
-        "Figure 6",
-        "Anti-dependencies that an update transaction collects",
-        &[Engine("fwkv"), Nodes(20)],
-    )
-    .by(&fwkv::FIGURE_6, "FW-KV on four nodes"),
-    row("fwkv-7", "Figure 7", "Aborts while propagation is delayed", FRESH)
+    row("fwkv-6", "Figure 6", "Anti-dependencies that an update transaction collects", FWKV)
+        .by(&fwkv::FIGURE_6, "FW-KV on four nodes"),
+    row("fwkv-7", "Figure 7", "Aborts while propagation is delayed", FWKV)
         .by(&fwkv::FIGURE_7, "FW-KV and Walter on four nodes, delays of two lengths"),
-    row("fwkv-8", "Figure 8", "TPC-C throughput by warehouses and nodes", PSI)
+    row("fwkv-8", "Figure 8", "TPC-C throughput by warehouses and nodes", FWKV)
         .by(&tpcc::FWKV_8, "all three engines on 2 to 6 nodes"),
-    row("fwkv-9a", "Figure 9(a)", "TPC-C aborts while propagation is delayed", FRESH)
+    row("fwkv-9a", "Figure 9(a)", "TPC-C aborts while propagation is delayed", FWKV)
         .by(&tpcc::FWKV_9A, "FW-KV and Walter on four nodes, delays of two lengths"),
-    row("fwkv-9b", "Figure 9(b)", "FW-KV's slowdown against Walter by warehouses", FRESH)
+    row("fwkv-9b", "Figure 9(b)", "FW-KV's slowdown against Walter by warehouses", FWKV)
         .by(&tpcc::FWKV_9B, "FW-KV and Walter on four nodes"),
-    row("fwkv-fresh", "fwkv.md, ours", "The age of what only reads sees, by how late announcements are", PSI)
-        .by(&fresh::FRESH, "all three engines on four nodes"),
-    row("fwkv-forks", "fwkv.md, ours", "Long forks, by how late announcements are", PSI)
+    row(
+        "fwkv-fresh",
+        "fwkv.md, ours",
+        "The age of what only reads sees, by how late announcements are",
+        FWKV,
+    )
+    .by(&fresh::FRESH, "all three engines on four nodes"),
+    row("fwkv-forks", "fwkv.md, ours", "Long forks, by how late announcements are", FWKV)
         .by(&fresh::FORKS, "all three engines on four nodes"),
-    row("fwkv-sets", "fwkv.md, ours", "Sets of readers, message bytes and log records of a transaction", PSI)
-        .by(&fresh::SETS, "all three engines on four nodes"),
+    row(
+        "fwkv-sets",
+        "fwkv.md, ours",
+        "Sets of readers, message bytes and log records of a transaction",
+        FWKV,
+    )
+    .by(&fresh::SETS, "all three engines on four nodes"),
     row(
         "regions-layout",
         "figures of section 3",
@@ -208,16 +192,15 @@ pub static FIGURES: [Figure; 58] = [
         DRAWING,
     ),
     row("regions-table-1", "Table 1", "The hardware", HARDWARE),
-    row("regions-ro", "read-only figure", "10 reads, high and low contention", REGIONS)
+    row("regions-ro", "read-only figure", "10 reads, high and low contention", &[])
         .by(&regions::RO, IN_REGIONS),
-    row("regions-rmw", "read-write figure", "10 read-modify-writes, high and low contention", REGIONS)
+    row("regions-rmw", "read-write figure", "10 read-modify-writes, high and low contention", &[])
         .by(&regions::RMW, IN_REGIONS),
-    row("regions-rmw-5", "second read-write figure", "5 read-modify-writes of 50 records", REGIONS)
+    row("regions-rmw-5", "second read-write figure", "5 read-modify-writes of 50 records", &[])
         .by(&regions::RMW_5, IN_REGIONS),
-    row("regions-mixed", "mixed figure", "Read-only and read-modify-write, low contention", REGIONS)
+    row("regions-mixed", "mixed figure", "Read-only and read-modify-write, low contention", &[])
         .by(&regions::MIXED, IN_REGIONS),
-    row("regions-wal", "WAL text", "Bytes of log for each transaction", REGIONS)
-        .by(&regions::WAL, IN_REGIONS),
+    row("regions-wal", "WAL text", "Bytes of log for each transaction", &[]).by(&regions::WAL, IN_REGIONS),
     row(
         "regions-f1",
         "regions.md, F1 and F2",
@@ -226,10 +209,11 @@ pub static FIGURES: [Figure; 58] = [
     )
     .by(&regions::F1, "transactions of one region, 0 to 200 ms"),
     row("regions-f3", "regions.md, F3", "More regions, transactions on 2 of them", REGIONS_SPANNED),
-    row("regions-f4", "regions.md, F4", "A slow or dead storage replica: quorum and full", STORAGE)
+    row("regions-f4", "regions.md, F4", "A slow or dead storage replica: quorum and full", &[Replicas(3)])
         .by(&regions::F4, "Silo in two regions"),
     row("regions-f5", "regions.md, F5", "TPC-C with warehouses at home in a region", REGIONS_SPANNED),
-    row("ours-engines", "ours", "Every engine on one workload, as shares of the ceiling", EVERY),
+    row("ours-engines", "ours", "Every engine on one workload, as shares of the ceiling", &[])
+        .by(&ours::ENGINES, "every engine on one node"),
     row("ours-ceiling", "ours", "Throughput as a share of plain record accesses, by skew and threads", &[])
         .by(&ours::CEILING, "Calvin on one node"),
 ];
@@ -281,8 +265,8 @@ mod tests {
         assert_eq!(state("paxflow-2"), "runs: PaxFlow and both Calvins; service demands and X(c)");
         assert!(state("paxflow-e3").starts_with("runs: latency and staleness"));
         assert_eq!(state("ours-ceiling"), "runs: Calvin on one node");
-        assert!(Need::Engine("calvin").is_met() && Need::Nodes(100).is_met());
-        assert!(!Need::Nodes(129).is_met() && Need::Replicas(3).is_met() && !Need::Replicas(10).is_met());
+        assert!(Need::Nodes(100).is_met() && !Need::Nodes(129).is_met());
+        assert!(Need::Replicas(3).is_met() && !Need::Replicas(10).is_met());
         assert_eq!(state("calvin-2"), "runs: none, async and sync, delays injected");
     }
 }

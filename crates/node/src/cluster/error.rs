@@ -15,7 +15,7 @@ use crate::secrets::SecretError;
 
 /// The engines whose log can be replicated in that way.
 fn engines_that_replicate_by(way: &str) -> Vec<&'static str> {
-    registry::built().filter(|engine| engine.can().replication.contains(&way)).map(Engine::name).collect()
+    registry::engines().filter(|engine| engine.can().replication.contains(&way)).map(Engine::name).collect()
 }
 
 /// An error in a cluster's configuration.

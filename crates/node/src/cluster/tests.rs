@@ -205,7 +205,7 @@ fn a_primary_keeps_what_it_has_sealed() {
 
 #[test]
 fn what_is_chosen_must_be_there() {
-    refused(&file(1, 1, "engine = \"regions-mvocc\""), &["'regions-mvocc' is not built yet"]);
+    refused(&file(1, 1, "engine = \"postgres\""), &["there is no engine 'postgres'"]);
     let unshipped = "engine = \"no-wait\"\nreplication = \"async\"";
     refused(&file(1, 3, unshipped), &["\"async\"", "engine no-wait is replicated by none or sync", "calvin"]);
     refused(&file(1, 1, "durability = \"sometimes\""), &["sometimes", "fsync, os or none"]);

@@ -436,8 +436,8 @@ mod tests {
         refused(&data, &wanted(1, 10), &["replicas = 10"]);
         refused(
             &data,
-            &Wanted { engine: Some("regions-mvocc".into()), ..wanted(1, 1) },
-            &["'regions-mvocc' is not built yet"],
+            &Wanted { engine: Some("postgres".into()), ..wanted(1, 1) },
+            &["there is no engine 'postgres'"],
         );
         refused(&data, &Wanted { base_port: Some(65530), ..wanted(3, 1) }, &["--base-port 65530", "9 ports"]);
         let none = Wanted { replication: Some(ReplicationName::None), ..wanted(1, 3) };

@@ -358,7 +358,7 @@ pub(super) const TABLE: &[Planted] = &[
             with("--engine fwkv --partitions 2"),
             with("--engine regions-2pl --shards 2"),
             with("--engine regions-silo --shards 2"),
-            with("--engine regions-mvocc --unfinished"),
+            with("--engine regions-mvocc"),
         ],
     ),
     planted(
@@ -634,7 +634,7 @@ pub(super) const TABLE: &[Planted] = &[
             with("--engine fwkv --partitions 2"),
             with("--engine walter --partitions 2"),
             with("--engine regions-silo --shards 2"),
-            with("--engine regions-mvocc --unfinished"),
+            with("--engine regions-mvocc"),
         ],
     ),
     planted(
@@ -666,13 +666,13 @@ pub(super) const TABLE: &[Planted] = &[
         Bug::PassPrepared,
         "VALIDATED",
         "an attempt is validated although a validated one that is not over writes what it has read",
-        &[with("--engine regions-mvocc --unfinished")],
+        &[with("--engine regions-mvocc")],
     ),
     planted(
         Bug::ExtendBlindly,
         "VALIDATED",
         "an attempt reads from a later stamp without a look at what it has read before",
-        &[with("--engine regions-mvocc --unfinished")],
+        &[with("--engine regions-mvocc")],
     ),
     in_test(
         Bug::ForgetDependency,
@@ -684,7 +684,7 @@ pub(super) const TABLE: &[Planted] = &[
         Bug::StampEarly,
         "STAMP-ORDER",
         "an attempt commits with the stamp with which it began, though participants have seen later ones since",
-        &[with("--engine regions-mvocc --unfinished")],
+        &[with("--engine regions-mvocc")],
     ),
     in_test(
         Bug::ForgetReaders,

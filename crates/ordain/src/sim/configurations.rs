@@ -57,7 +57,7 @@ fn all() -> impl Iterator<Item = String> {
         let shapes = shapes.iter().filter(move |shape| ships || !shape.ends_with("async"));
         shapes.map(move |shape| format!("--engine {} {shape}", engine.name()).trim_end().to_string())
     };
-    registry::built().flat_map(shaped).chain(OTHER_PROMISES.into_iter().chain(OF_STAMPS).map(String::from))
+    registry::engines().flat_map(shaped).chain(OTHER_PROMISES.into_iter().chain(OF_STAMPS).map(String::from))
 }
 
 /// Lists the configurations.

@@ -228,7 +228,7 @@ fn a_cluster_with_a_mistake_in_its_file_does_not_start() {
     let serve = |args: &[&str]| run(ordain(["serve", "--config", file].iter().chain(args)));
     serve(&[]).refused_with(&[file, "--node"]);
     serve(&["--node", "1"]).refused_with(&["--node 1", "nodes 0 to 0"]);
-    serve(&["--node", "0", "--engine", "regions-mvocc"]).refused_with(&["'regions-mvocc' is not built yet"]);
+    serve(&["--node", "0", "--engine", "postgres"]).refused_with(&["there is no engine 'postgres'"]);
     for (from, to, words) in [
         ("partitions", "partition", &["partition"][..]),
         ("threads = 1", "threads = 1\nreplication = \"async\"", &["one replica", "replicas = 2"]),

@@ -84,8 +84,8 @@ fn everything_can_come_from_the_environment() {
     }
 
     let mut command = start();
-    command.env("ORDAIN_ENGINE", "regions-mvocc");
-    run(command).refused_with(&["'regions-mvocc' is not built yet"]);
+    command.env("ORDAIN_ENGINE", "postgres");
+    run(command).refused_with(&["there is no engine 'postgres'"]);
     let mut command = start();
     command.env("ORDAIN_EPHEMERAL", "true");
     let server = Server::start(command);

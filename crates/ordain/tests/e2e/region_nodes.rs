@@ -265,6 +265,11 @@ fn a_region_of_locks_keeps_its_promise_while_nodes_die() {
     keeps_its_promise("regions-2pl", "full");
 }
 
+#[test]
+fn a_region_of_versions_keeps_its_promise_while_nodes_die() {
+    keeps_its_promise("regions-mvocc", "quorum");
+}
+
 /// Scenario 13, and schedule 10 of commit.md: the storage nodes know another leader when the frozen one wakes up.
 #[test]
 fn a_frozen_server_answers_nothing_as_leader_when_it_wakes_up() {

@@ -1,14 +1,10 @@
 //! Tests of the queues alone: what the check finds, and memory that is used again. The rules of the engines are tested in `tests/locks`.
 
-use ordain_commit::TransactionId;
 use ordain_model::{Db, KeyHash};
 
 use super::*;
+use crate::testing::attempt;
 use crate::wait_die::WAIT_DIE;
-
-fn attempt(transaction: u64) -> AttemptId {
-    AttemptId { transaction: TransactionId::of(transaction), attempt: 1 }
-}
 
 /// A participant with one record that transaction 2 holds, and for which 1 waits.
 fn shard() -> (MemoryStore, QueuedLocks, RecordId) {
