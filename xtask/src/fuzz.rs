@@ -60,8 +60,10 @@ pub(crate) fn run(workspace: &Workspace, fuzz: &Fuzz) -> anyhow::Result<()> {
     std::fs::create_dir_all(&record).with_context(|| format!("cannot create {}", record.display()))?;
     let from = fuzz.first_seed();
     let mut cargo = workspace.cargo();
+    // No target is an example in a comment, and to look for those takes longer than a target does.
     cargo
-        .args(["test", "--workspace", "--no-fail-fast", "--", &fuzz.filter, "--nocapture"])
+        .args(["test", "--workspace", "--lib", "--bins", "--tests", "--no-fail-fast"])
+        .args(["--", &fuzz.filter, "--nocapture"])
         .env("ORDAIN_FUZZ_SECONDS", fuzz.seconds.to_string())
         .env("ORDAIN_FUZZ_FROM", from.to_string())
         .env("ORDAIN_FUZZ_RECORD", &record);

@@ -121,50 +121,27 @@ impl<M> Happening<M> {
     }
 }
 
-/// A happening and its time; those of one time happen in the order in which they were scheduled.
-#[derive(Debug)]
-struct Scheduled<M> {
+/// The time of a happening and where it is kept; those of one time happen in the order in which they were scheduled.
+#[derive(Debug, PartialEq, Eq, PartialOrd, Ord)]
+struct Scheduled {
     at: Micros,
     sequence: u64,
-    happening: Happening<M>,
-}
-
-impl<M> Scheduled<M> {
-    fn key(&self) -> (Micros, u64) {
-        (self.at, self.sequence)
-    }
-}
-
-impl<M> PartialEq for Scheduled<M> {
-    fn eq(&self, other: &Self) -> bool {
-        self.key() == other.key()
-    }
-}
-
-impl<M> Eq for Scheduled<M> {}
-
-impl<M> PartialOrd for Scheduled<M> {
-    fn partial_cmp(&self, other: &Self) -> Option<std::cmp::Ordering> {
-        Some(self.cmp(other))
-    }
-}
-
-impl<M> Ord for Scheduled<M> {
-    fn cmp(&self, other: &Self) -> std::cmp::Ordering {
-        self.key().cmp(&other.key())
-    }
+    slot: usize,
 }
 
 /// Everything that will happen.
 #[derive(Debug)]
 pub(crate) struct Queue<M> {
-    heap: BinaryHeap<Reverse<Scheduled<M>>>,
+    /// A heap moves its elements about, so that it has only times and places of what is some hundred bytes large.
+    heap: BinaryHeap<Reverse<Scheduled>>,
+    slots: Vec<Option<Happening<M>>>,
+    free: Vec<usize>,
     sequence: u64,
 }
 
 impl<M> Queue<M> {
     pub(crate) fn new() -> Queue<M> {
-        Queue { heap: BinaryHeap::new(), sequence: 0 }
+        Queue { heap: BinaryHeap::new(), slots: Vec::new(), free: Vec::new(), sequence: 0 }
     }
 
     /// The number of happenings that were ever scheduled.
@@ -174,7 +151,12 @@ impl<M> Queue<M> {
 
     pub(crate) fn push(&mut self, at: Micros, happening: Happening<M>) {
         self.sequence += 1;
-        self.heap.push(Reverse(Scheduled { at, sequence: self.sequence, happening }));
+        let slot = self.free.pop().unwrap_or_else(|| {
+            self.slots.push(None);
+            self.slots.len() - 1
+        });
+        self.slots[slot] = Some(happening);
+        self.heap.push(Reverse(Scheduled { at, sequence: self.sequence, slot }));
     }
 
     /// The time of the next happening.
@@ -183,6 +165,8 @@ impl<M> Queue<M> {
     }
 
     pub(crate) fn pop(&mut self) -> Option<(Micros, Happening<M>)> {
-        self.heap.pop().map(|Reverse(next)| (next.at, next.happening))
+        let Reverse(Scheduled { at, slot, .. }) = self.heap.pop()?;
+        self.free.push(slot);
+        self.slots[slot].take().map(|happening| (at, happening))
     }
 }

@@ -366,7 +366,7 @@ pub(super) const TABLE: &[Planted] = &[
         "HELD-ALONE",
         "a shared lock becomes an exclusive one beside a second holder",
         &[
-            with("--engine no-wait --partitions 2 --keys 4"),
+            with("--engine no-wait --partitions 2 --keys 4").found_by(&[4]),
             with("--engine wait-die"),
             with("--engine timestamp --partitions 2 --profile storm"),
             with("--engine mvcc --partitions 2 --profile storm"),
@@ -392,11 +392,11 @@ pub(super) const TABLE: &[Planted] = &[
         "an access to a record takes no intention lock on the table",
         &[
             with("--engine no-wait --partitions 2"),
-            with("--engine wait-die --partitions 2"),
+            with("--engine wait-die --partitions 2").found_by(&[5]),
             with("--engine timestamp --partitions 2 --profile storm"),
             with("--engine mvcc --partitions 2 --profile storm"),
             with("--engine maat --partitions 2"),
-            with("--engine occ-2pc --partitions 2"),
+            with("--engine occ-2pc --partitions 2").found_by(&[2]),
         ],
     ),
     in_test(Bug::LockTable, "WHOLE-TABLE", "a write of an absent record locks the whole table", SCHEDULES),
