@@ -388,7 +388,9 @@ fn put_with(
     batch.push(chunk.number, txn.index, effect, status, |out| {
         if let OutcomeStatus::Aborted(abort) = status {
             match obstacle {
-                Some(reason) => Writer(out).error(&format!("TXNABORT the region of this server cannot go on: {reason}")),
+                Some(reason) => {
+                    Writer(out).error(&format!("TXNABORT the region of this server cannot go on: {reason}"))
+                }
                 None => Writer(out).abort(abort),
             }
         }

@@ -45,7 +45,8 @@ pub use input_log::{InputLog, LogSettings, RESERVE, ShippingSettings, resume_aft
 pub use message::{Carrier, Configuration, Covered, GroupMessage, Has, Held, Log, Message, Saving, Ship};
 pub use storage::{
     After, Ballot, Content, Line, LogBase, ReplicaState, Storage, StorageConfiguration, StorageError,
-    StorageLog, StorageLogSettings, StorageMember, StorageMode, StorageObstacle, StorageReader,
-    StorageReaderSettings, StorageReplica, StorageReplicaSettings, Written,
+    StorageJournal, StorageLog, StorageLogSettings, StorageMember, StorageMode, StorageObstacle,
+    StorageReader, StorageReaderSettings, StorageRecord, StorageReplica, StorageReplicaSettings, Written,
+    found_storage_after,
 };
 pub use waiting::Waiting;

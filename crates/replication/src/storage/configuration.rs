@@ -69,9 +69,11 @@ pub struct StorageConfiguration {
     pub required: Vec<NodeId>,
     /// Those that counted before and do not any more, if that may not be durable yet.
     pub before: Vec<StorageMember>,
+    /// It is the first: with it the region begins.
+    pub is_first: bool,
 }
 
-codec!(struct StorageConfiguration { counted, required, before });
+codec!(struct StorageConfiguration { counted, required, before, is_first });
 
 impl StorageConfiguration {
     /// Tells whether the region has begun.
@@ -94,7 +96,7 @@ impl StorageConfiguration {
     pub fn with(&self, members: &[StorageMember]) -> StorageConfiguration {
         let other = |member: &StorageMember| members.iter().find(|of| of.node == member.node);
         let counted = self.counted.iter().map(|member| *other(member).unwrap_or(member)).collect();
-        StorageConfiguration { counted, required: self.required.clone(), before: Vec::new() }
+        StorageConfiguration { counted, required: self.required.clone(), ..StorageConfiguration::default() }
     }
 
     /// The configuration whose members counted before this one.
@@ -127,7 +129,7 @@ impl StorageConfiguration {
         let mut counted = of(&members.voters);
         counted.extend(of(&members.learners));
         counted.sort_by_key(|member| member.node);
-        StorageConfiguration { counted, required, before: Vec::new() }
+        StorageConfiguration { counted, required, ..StorageConfiguration::default() }
     }
 }
 
@@ -146,7 +148,7 @@ mod tests {
         let first = StorageConfiguration {
             counted: members(&[(3, 7), (4, 8), (5, 9)]),
             required: vec![NodeId(3), NodeId(5)],
-            before: Vec::new(),
+            ..StorageConfiguration::default()
         };
         let second = first.with(&members(&[(4, 11)])).after(&first);
         assert_eq!(second.counted, members(&[(3, 7), (4, 11), (5, 9)]));
@@ -166,7 +168,7 @@ mod tests {
         let configuration = StorageConfiguration {
             counted: members(&[(3, 1), (4, GENERATIONS - 1), (5, 9)]),
             required: vec![NodeId(3), NodeId(5)],
-            before: Vec::new(),
+            ..StorageConfiguration::default()
         };
         assert_eq!(StorageConfiguration::of_members(&configuration.to_members()), configuration);
         assert!(!StorageConfiguration::of_members(&ConfState::default()).has_begun());

@@ -28,6 +28,7 @@
 //! - a server that leads is confirmed by a round that begins after the question (commit.md, schedule 10).
 
 mod configuration;
+mod inspect;
 mod lines;
 mod log;
 mod message;
@@ -42,10 +43,11 @@ use ordain_model::{Epoch, Micros};
 use ordain_role::{Address, Bugs, NodeId};
 
 pub use configuration::{StorageConfiguration, StorageMember};
+pub use inspect::{StorageJournal, StorageRecord};
 pub use log::{StorageLog, StorageObstacle};
 pub use message::{After, Ballot, Content, Line, LogBase, ReplicaState, Storage, Written};
 pub use reader::{StorageReader, StorageReaderSettings};
-pub use replica::StorageReplica;
+pub use replica::{StorageReplica, found_storage_after};
 
 /// The meaning of "durable" in the log of a region.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]

@@ -147,7 +147,7 @@ mod tests {
     /// A configuration of five replicas in their first generation.
     fn requiring(of: &[u16]) -> StorageConfiguration {
         let counted = (0..5).map(|node| member(node, 1)).collect();
-        StorageConfiguration { counted, required: nodes(of), before: Vec::new() }
+        StorageConfiguration { counted, required: nodes(of), ..StorageConfiguration::default() }
     }
 
     fn counting(mode: StorageMode, of: &[u16], barriers: &[(u64, &[u16])]) -> Counting {

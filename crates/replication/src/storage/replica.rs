@@ -14,7 +14,7 @@ use std::collections::{BTreeMap, VecDeque};
 use std::fmt;
 use std::marker::PhantomData;
 
-use ordain_log::{LogConfig, Recovered, in_space};
+use ordain_log::{LogConfig, LogError, Recovered, in_space};
 use ordain_model::wire::Codec;
 use ordain_model::{Epoch, Micros};
 use ordain_role::{Address, Bug, Directory, DiskDone, Event, Now, Outbox, Rebuild, Role, TimerId};
@@ -47,7 +47,7 @@ fn replay_configuration(members: &mut ConfState, bytes: &[u8]) -> Result<(), Str
 }
 
 /// The line as the journal keeps it.
-fn entry_of(lsn: u64, line: &Written) -> Entry {
+pub(super) fn entry_of(lsn: u64, line: &Written) -> Entry {
     let mut entry = Entry { index: lsn, term: line.ballot.0, ..Entry::default() };
     match &line.content {
         Content::Entry(bytes) => entry.data = bytes.clone(),
@@ -60,14 +60,27 @@ fn entry_of(lsn: u64, line: &Written) -> Entry {
     entry
 }
 
-/// The line that the journal keeps so.
-fn line_of(entry: &Entry) -> Written {
+/// The line that the journal keeps so; `None` if it is a configuration that cannot be read.
+pub(super) fn line_of(entry: &Entry) -> Option<Written> {
     let content = match &entry.data {
-        data if is_change(entry) => Content::Configuration(Codec::from_bytes(data).unwrap_or_default()),
+        data if is_change(entry) => Content::Configuration(Codec::from_bytes(data)?),
         data if data.is_empty() => Content::Begin,
         data => Content::Entry(data.clone()),
     };
-    Written { ballot: Ballot(entry.term), content }
+    Some(Written { ballot: Ballot(entry.term), content })
+}
+
+/// Gives a directory without a journal the beginning of a log whose region goes on from checkpoints of everything up to an
+/// epoch. Who counts is said by the first line, as in every region that begins.
+///
+/// # Errors
+/// The disk's.
+pub fn found_storage_after(
+    directory: &mut dyn Directory,
+    identity: &[u8],
+    epoch: Epoch,
+) -> Result<(), LogError> {
+    journal::begin_after(directory, identity, Vec::new(), epoch)
 }
 
 /// Keeps the lines of a region's log.
@@ -227,8 +240,8 @@ impl<E, M: Carrier<E>> StorageReplica<E, M> {
     /// The newest configuration, durable or not, and a line that is no earlier than its own and durable if that is.
     fn configuration(&self) -> (StorageConfiguration, u64) {
         let unsettled = self.store.from(self.settled.0 + 1).rev().find(|entry| is_change(entry));
-        match unsettled.map(|entry| (line_of(entry), entry.index)) {
-            Some((Written { content: Content::Configuration(newest), .. }, lsn)) => (newest, lsn),
+        match unsettled.and_then(|entry| Some((line_of(entry)?.content, entry.index))) {
+            Some((Content::Configuration(newest), lsn)) => (newest, lsn),
             _ => (StorageConfiguration::of_members(&self.store.members), self.settled.0),
         }
     }
@@ -490,7 +503,7 @@ impl<E, M: Carrier<E>> StorageReplica<E, M> {
         let settled: Vec<Entry> =
             self.store.from(self.settled.0 + 1).take_while(|entry| entry.index <= through).cloned().collect();
         for entry in settled {
-            if let Content::Configuration(configuration) = line_of(&entry).content {
+            if let Some(Content::Configuration(configuration)) = line_of(&entry).map(|line| line.content) {
                 self.store.members = configuration.to_members();
             }
             self.settled = (entry.index, epoch_of(&entry).unwrap_or(self.settled.1));
@@ -559,7 +572,7 @@ impl<E, M: Carrier<E>> StorageReplica<E, M> {
         }
         let most = self.settings.message_bytes as u64;
         match self.store.entries(after + 1, through + 1, most, GetEntriesContext::empty(true)) {
-            Ok(entries) => fetched(entries.iter().map(line_of).collect()),
+            Ok(entries) => fetched(entries.iter().map_while(line_of).collect()),
             Err(raft::Error::Store(ReadError::LogTemporarilyUnavailable)) => None,
             Err(_) => trimmed(),
         }

@@ -131,6 +131,7 @@ fn storages() -> Vec<(&'static str, Storage)> {
         counted: vec![member(0x31, generation), member(0x32, 0x36)],
         required: vec![NodeId(0x32)],
         before: vec![member(0x31, 0x37)],
+        is_first: true,
     };
     let state = ReplicaState {
         generation,

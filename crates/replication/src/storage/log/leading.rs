@@ -71,6 +71,7 @@ impl Leading {
                     .collect(),
                 required: replicas.clone(),
                 before: Vec::new(),
+                is_first: true,
             },
             false => chosen.configuration.clone(),
         };
@@ -99,7 +100,8 @@ impl Leading {
             // Of a time when the region was in full mode.
             let counted = leading.counting.newest().counted.clone();
             let required = replicas.clone();
-            leading.configure(StorageConfiguration { counted, required, before: Vec::new() }, lines, now)?;
+            let next = StorageConfiguration { counted, required, ..StorageConfiguration::default() };
+            leading.configure(next, lines, now)?;
         }
         Some(leading)
     }
@@ -208,13 +210,14 @@ impl Leading {
         let is_enough = next.len() >= self.peers.len().min(2) && able >= majority(self.peers.len());
         let is_other = next != newest.required;
         let counted = newest.counted.clone();
-        let next = StorageConfiguration { counted, required: next, before: Vec::new() };
+        let next = StorageConfiguration { counted, required: next, ..StorageConfiguration::default() };
         (is_other && is_due && is_enough).then_some(next)
     }
 
     /// The replicas that do not have the first line of the log yet, while it may be that not all have.
     pub fn unmet(&self) -> Vec<NodeId> {
-        let is_unmet = |peer: &&Peer| self.counting.is_founding && peer.matched == 0;
+        let first = self.counting.barriers.first().map_or(0, |barrier| barrier.lsn);
+        let is_unmet = |peer: &&Peer| self.counting.is_founding && peer.matched < first;
         self.peers.iter().filter(is_unmet).map(|peer| peer.node).collect()
     }
 

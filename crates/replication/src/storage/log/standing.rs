@@ -39,8 +39,6 @@ pub(super) struct Chosen {
     last: Line,
     /// The newest configuration in it; that before the region has begun if it is empty.
     pub configuration: StorageConfiguration,
-    /// The line of that configuration, or a later one that is durable.
-    configured: u64,
     /// The configuration is not known to be durable.
     pub is_open: bool,
 }
@@ -54,7 +52,6 @@ impl Chosen {
             node: *node,
             last: newest.last,
             configuration: newest.configuration.clone(),
-            configured: newest.configured,
             is_open: newest.configured > durable,
         })
     }
@@ -75,7 +72,7 @@ impl Chosen {
 
     /// Tells whether the first line of the log may not be on all replicas.
     pub fn is_founding(&self) -> bool {
-        self.is_open && self.configured == 1
+        self.is_open && self.configuration.is_first
     }
 
     /// Tells whether a replica counts, by this configuration and by the one before while this one is open.
@@ -172,7 +169,7 @@ impl<T: EntryType, M: Carrier<T::Entry>> StorageLog<T, M> {
     fn fetch_chosen(&mut self, now: Now, out: &mut Outbox<M>) {
         let Stage::Stands(Standing { ballot, chosen: Some(chosen), .. }) = &self.stage else { return };
         let (ballot, node, last) = (*ballot, chosen.node, chosen.last);
-        if !chosen.configuration.has_begun() && self.settings.begun > Epoch(0) {
+        if !chosen.configuration.has_begun() && last.lsn == 0 && self.settings.begun > Epoch(0) {
             return out.halt(format!(
                 "this server has a checkpoint of everything up to place {}, and none of the region's storage nodes has anything: \
                  they have lost all that came after; bring back their directories, or a backup, or begin with empty \
@@ -262,7 +259,7 @@ mod tests {
         StorageConfiguration {
             counted,
             required: of.iter().copied().map(NodeId).collect(),
-            before: Vec::new(),
+            ..StorageConfiguration::default()
         }
     }
 
