@@ -360,6 +360,7 @@ impl Manager {
                     if self.has_members { term } else { self.lead.map_or(0, |lead| lead.term.of_group()) };
                 self.cohort.confirmed(n, Some(group), &mut desk!(self, now, out));
             }
+            Log::Obstacle(reason) => self.relay.set_obstacle(reason),
             Log::NotConfirmed { n } => self.cohort.confirmed(n, None, &mut desk!(self, now, out)),
             Log::Rejected(entry) => {
                 self.appender.set_full(true);

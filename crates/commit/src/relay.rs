@@ -28,6 +28,9 @@ use steps::{Fate, LOST, Route, Steps};
 /// A transaction waits for so long for a leader of its home, or for what a former one has proposed to be agreed on or not.
 const HOLD_FOR: Micros = Micros::from_millis(5_000);
 
+/// It waits for so long if it is known to be in vain before an operator has done something.
+const NAMED_AFTER: Micros = Micros::from_millis(500);
+
 /// See the module.
 #[derive(Debug, Default)]
 pub struct Relay {
@@ -35,6 +38,8 @@ pub struct Relay {
     steps: Steps,
     /// Something waits for a leader, or was asked of a former one that has not answered.
     waits: bool,
+    /// The reason why this node's partition has no leader, which an operator has to see to.
+    obstacle: Option<Arc<str>>,
 }
 
 /// A chunk of a front door of this node.
@@ -304,12 +309,18 @@ impl Relay {
         batches.into_values().for_each(|batch| self.answer(None, batch, desk));
     }
 
+    /// An operator has to see to it that the partition of this node gets a leader, for this reason; or not any more.
+    pub fn set_obstacle(&mut self, reason: Option<Arc<str>>) {
+        self.obstacle = reason;
+    }
+
     /// Answers what has waited for a leader for too long: none has it. A former leader may have committed, or may yet, what it was
     /// asked for.
     pub fn expire(&mut self, desk: &mut Desk<'_>) {
         let mut late: BTreeMap<GatewayId, OutcomeBatch> = BTreeMap::new();
         for passed in self.chunks.values() {
-            if desk.elapsed().since(passed.since) <= HOLD_FOR {
+            let hold_for = if self.obstacle.is_some() { NAMED_AFTER } else { HOLD_FOR };
+            if desk.elapsed().since(passed.since) <= hold_for {
                 continue;
             }
             for (at, open) in passed.open.iter().filter(|(_, open)| open.is_left(desk)) {
@@ -318,10 +329,10 @@ impl Relay {
                 let commits = passed.step.map_or(!txn.read_only, |step| step.is_commit && step.may_write);
                 let status = match passed.step {
                     _ if may_have_ended && commits => OutcomeStatus::Unknown,
-                    Some(_) => OutcomeStatus::Aborted(Abort::Unavailable),
-                    None => OutcomeStatus::Busy,
+                    None if self.obstacle.is_none() => OutcomeStatus::Busy,
+                    Some(_) | None => OutcomeStatus::Aborted(Abort::Unavailable),
                 };
-                put(&mut late, &passed.chunk, txn, status);
+                put_with(&mut late, (&passed.chunk, txn), status, self.obstacle.as_deref());
             }
         }
         late.into_values().for_each(|batch| self.answer(None, batch, desk));
@@ -362,11 +373,26 @@ fn may_repeat(txn: &Txn) -> bool {
 }
 
 fn put(batches: &mut BTreeMap<GatewayId, OutcomeBatch>, chunk: &Chunk, txn: &Txn, status: OutcomeStatus) {
+    put_with(batches, (chunk, txn), status, None);
+}
+
+/// Adds the outcome of a transaction; if it was aborted, for a reason that an operator has to see to.
+fn put_with(
+    batches: &mut BTreeMap<GatewayId, OutcomeBatch>,
+    (chunk, txn): (&Chunk, &Txn),
+    status: OutcomeStatus,
+    obstacle: Option<&str>,
+) {
     let batch = batches.entry(chunk.gateway).or_insert_with(|| OutcomeBatch::new(chunk.gateway));
     let effect = Effect { stamp: Stamp::NONE, token: Token::NOTHING };
     batch.push(chunk.number, txn.index, effect, status, |out| {
         if let OutcomeStatus::Aborted(abort) = status {
-            Writer(out).abort(abort);
+            match obstacle {
+                Some(reason) => {
+                    Writer(out).error(&format!("TXNABORT the region of this server cannot go on: {reason}"))
+                }
+                None => Writer(out).abort(abort),
+            }
         }
     });
 }

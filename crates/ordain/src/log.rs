@@ -1,7 +1,8 @@
 //! `ordain log`: look at, verify and trim the log of a stopped node: batches, or, where members agree on them, the records
-//! of a member of their group. And abort a transaction in it.
+//! of a member of their group. And abort a transaction in it. The lines of a region's storage node are in module [`storage`].
 
 mod abort;
+mod storage;
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::io::Write;
@@ -23,14 +24,17 @@ use ordain_runtime::{DirLock, FsDirectory, under_way};
 use serde_json::{Value, json};
 
 use abort::{AbortArgs, Described};
+pub(crate) use storage::is_of_region;
 
 /// The subcommands of `ordain log`.
 #[derive(Debug, Subcommand)]
 pub enum LogCommand {
-    /// Print every entry: file, offset, epoch, transactions, bytes; of a replication group also terms, votes, members.
-    /// Then which transactions were under way when the node ended, and which an operator has aborted.
+    /// Print every entry: file, offset, epoch, transactions, bytes; of a replication group also terms, votes, members; of a
+    /// region's storage node lines, ballots, and which storage nodes count. Then which transactions were under way when the
+    /// node ended, and which an operator has aborted.
     Inspect(Which),
-    /// Check every byte that was written, and that every batch can be executed; change nothing.
+    /// Check every byte that was written, and that every batch can be executed; change nothing. Of a storage node: every byte, and
+    /// that its lines follow each other.
     Verify(Which),
     /// Remove the segments that hold nothing but epochs before one. Without a checkpoint that covers them the
     /// node cannot start any more, so this asks for --yes.
@@ -76,6 +80,7 @@ pub fn run(command: &LogCommand) -> anyhow::Result<bool> {
                  them: say --yes if you have a copy"
             );
             let (_lock, mut directory) = open(which)?;
+            storage::check_trim(&which.data_dir)?;
             anyhow::ensure!(
                 !GroupJournal::is_in(&directory)?,
                 "this is the log of a replication group, which has to know where its log begins: its nodes trim it \
@@ -309,6 +314,9 @@ fn check_engine(which: &Which) -> anyhow::Result<()> {
 
 fn walk(which: &Which, shows: bool) -> anyhow::Result<bool> {
     let (_lock, directory) = open(which)?;
+    if is_of_region(&which.data_dir)? {
+        return storage::walk(which, &directory, shows);
+    }
     check_engine(which)?;
     let aborts = Aborts::read(&which.data_dir)?;
     let under_way = under_way::read(&which.data_dir)

@@ -22,6 +22,8 @@ use ordain_role::{Directory, DiskOp};
 use ordain_runtime::{DirLock, FsDirectory};
 use serde_json::json;
 
+use crate::log::is_of_region;
+
 /// From where to where.
 #[derive(Debug, Args)]
 pub struct RestoreArgs {
@@ -74,6 +76,14 @@ pub fn run(args: &RestoreArgs) -> anyhow::Result<bool> {
         to_epoch.is_none() || identity.alone,
         "{} belongs to {}, and does not go back alone: all nodes of a cluster go back to the same epoch together; name its \
          file with --config, and directories of all its partitions with --from",
+        from.display(),
+        identity.owner()
+    );
+    ensure!(
+        !is_of_region(from)?,
+        "{} belongs to {}, of a region with storage nodes: one such directory that is lost is not needed, as the other nodes give all of \
+         it to an empty one; to keep a copy of all, copy the directories of all nodes as they are while all are stopped, or have them \
+         take checkpoints to a store and restore that with --config",
         from.display(),
         identity.owner()
     );

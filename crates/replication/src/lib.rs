@@ -44,8 +44,9 @@ pub use group::{
 pub use input_log::{InputLog, LogSettings, RESERVE, ShippingSettings, resume_after};
 pub use message::{Carrier, Configuration, Covered, GroupMessage, Has, Held, Log, Message, Saving, Ship};
 pub use storage::{
-    After, Ballot, Content, Line, LogBase, ReplicaState, Storage, StorageError, StorageLog,
-    StorageLogSettings, StorageMode, StorageReader, StorageReaderSettings, StorageReplica,
-    StorageReplicaSettings, Written,
+    After, Ballot, Content, Line, LogBase, ReplicaState, Storage, StorageConfiguration, StorageError,
+    StorageJournal, StorageLog, StorageLogSettings, StorageMember, StorageMode, StorageObstacle,
+    StorageReader, StorageReaderSettings, StorageRecord, StorageReplica, StorageReplicaSettings, Written,
+    found_storage_after,
 };
 pub use waiting::Waiting;

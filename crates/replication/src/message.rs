@@ -83,6 +83,8 @@ pub enum Log<E> {
         /// The largest number in this node's log.
         last: Epoch,
     },
+    /// Log of a region to appender: the reason why nobody can lead that needs an operator, from now on; or none any more.
+    Obstacle(Option<Arc<str>>),
     /// Appender to log: does this node lead? The numbers of such questions rise. Each has exactly one answer, unless the
     /// node ends before.
     Confirm(u64),

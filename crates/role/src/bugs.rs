@@ -206,6 +206,8 @@ bugs! {
     TakeSealed = "take-sealed",
     /// A server that is to lead a region takes the configuration that the first replica has for the newest.
     ReadOneConfiguration = "read-one-configuration",
+    /// A storage replica that has lost its disk counts as if it had not.
+    CountForgetful = "count-forgetful",
     /// The leader of a region takes a line for durable that one replica has.
     DurableByOne = "durable-by-one",
     /// The graph of waits is not looked at for cycles.

@@ -168,6 +168,8 @@ pub struct Outbox<M> {
     pub disk: Vec<DiskRequest>,
     /// Computations that are too long to be done here and now.
     pub work: Vec<Work>,
+    /// What an operator should know: lines for the node's log.
+    pub notices: Vec<String>,
     /// Set when from now on the node's memory grows fast for a while, or does not any more: see [`Outbox::memory_grows`].
     pub memory_grows: Option<bool>,
     /// Set when an invariant is broken: the node stops with this reason rather than diverge silently.
@@ -210,6 +212,7 @@ impl<M> Default for Outbox<M> {
             timers: Vec::new(),
             disk: Vec::new(),
             work: Vec::new(),
+            notices: Vec::new(),
             memory_grows: None,
             halt: None,
             rebuild: None,
@@ -244,6 +247,11 @@ impl<M> Outbox<M> {
         self.work.push(work);
     }
 
+    /// Tells the operator something. Seldom: each is a line of the node's log.
+    pub fn notice(&mut self, text: impl Into<String>) {
+        self.notices.push(text.into());
+    }
+
     /// Announces that full speed needs new memory all the time from now on, or does so no more. A driver may then
     /// prepare memory ahead, so that no role waits long for any, at the cost of somewhat slower memory.
     pub fn memory_grows(&mut self, grows: bool) {
@@ -267,6 +275,7 @@ impl<M> Outbox<M> {
             && self.timers.is_empty()
             && self.disk.is_empty()
             && self.work.is_empty()
+            && self.notices.is_empty()
             && self.memory_grows.is_none()
             && self.halt.is_none()
             && self.rebuild.is_none()

@@ -204,6 +204,7 @@ impl<M> Effects<M> {
             self.halted = true;
             return self.control.restart(reason);
         }
+        out.notices.drain(..).for_each(|notice| tracing::warn!("{notice}"));
         let (from, sent) = (actor.address, self.sent);
         for (to, message) in out.sends.drain(..) {
             let is_here = to.node == from.node;

@@ -110,6 +110,7 @@ fn replica_settings(settings: &NodeSettings, executed: Epoch) -> StorageReplicaS
     let (topology, region) = (&settings.topology, settings.partition());
     let (servers, replicas) = (topology.servers_of(region).collect(), topology.storage_of(region).collect());
     StorageReplicaSettings {
+        generation: settings.life,
         executed,
         checkpointer: (settings.keep != Keep::Nothing).then_some(settings.at(CHECKPOINTER)),
         keep_bytes: settings.log_keep_bytes,

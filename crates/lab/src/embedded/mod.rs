@@ -26,7 +26,7 @@ use std::time::{Duration, Instant};
 use anyhow::bail;
 use ordain_engines::family::{EngineVisitor, with_family};
 use ordain_engines::registry::Engine;
-use ordain_family::{Family, NodeSettings, Opened as _, Replication, places};
+use ordain_family::{Family, NodeSettings, Opened as _, Replication, Storage, places};
 use ordain_gateway::Dispatcher;
 use ordain_model::{Digest, Micros, ProcedureId, Registry};
 use ordain_role::Topology;
@@ -411,6 +411,7 @@ impl Lead<'_> {
         }
         let load_seconds = begun.elapsed().as_secs_f64();
         self.await_loaded(&setup.grid, setup.patience)?;
+        self.end_dead(&setup.grid, setup.patience)?;
         let Spent { checkpoint, cpu, watch, disturbance, agreement } = self.measure(setup)?;
         let kinds = workload.kinds().len();
         let (data, copies) = if setup.grid.apart {
@@ -597,6 +598,31 @@ impl Lead<'_> {
         self.let_run("waiting for the partitions", Duration::ZERO, LOOK_AGAIN * 3)?;
         while self.unheard().is_some() && begun.elapsed() < patience {
             self.let_run("waiting for the partitions", Duration::ZERO, LOOK_AGAIN * 3)?;
+        }
+        Ok(())
+    }
+
+    /// Ends the storage nodes that are to be dead, and waits until the others are all that their regions need.
+    fn end_dead(&mut self, grid: &Grid, patience: Duration) -> anyhow::Result<()> {
+        let Some((count, left)) = grid.dead() else { return Ok(()) };
+        let dead = self.running.split_off(self.running.len() - count);
+        dead.iter().for_each(|node| node.handle().stop());
+        dead.into_iter().try_for_each(Running::wait)?;
+        let needs_them = |node: &Running| {
+            let gauges = gauges::of_node(&node.handle());
+            let of = |name| gauges.get(name).copied().unwrap_or_default();
+            let is_full = grid.regions.is_some_and(|regions| regions.storage == Storage::Full);
+            of("ordain_storage_silent_replicas") == 0.0
+                || (is_full && of("ordain_storage_configuration") > f64::from(left))
+        };
+        let begun = Instant::now();
+        while self.running.iter().take(grid.nodes.into()).any(needs_them) {
+            if begun.elapsed() > patience {
+                bail!(
+                    "a region waits for a storage node that is dead, and has not left it out in {patience:?}"
+                );
+            }
+            self.let_run("leaving out the dead", Duration::ZERO, LOOK_AGAIN)?;
         }
         Ok(())
     }

@@ -57,7 +57,7 @@ pub enum Fault {
     None,
     /// What goes there, and what comes from there, is so late.
     Slow(Micros),
-    /// It never runs.
+    /// It ends before anything is measured: a region begins with all its storage nodes.
     Dead,
 }
 
@@ -148,6 +148,12 @@ impl Grid {
         self.nodes * (self.replicas + self.storage_nodes())
     }
 
+    /// How many storage nodes are to be dead, the last of all nodes; and of how many each region is to make do then.
+    pub(super) fn dead(&self) -> Option<(usize, u16)> {
+        let regions = self.regions.filter(|regions| regions.fault == Fault::Dead)?;
+        Some((self.nodes.into(), regions.count - 1))
+    }
+
     /// Storage nodes of each partition.
     fn storage_nodes(&self) -> u16 {
         self.regions.map_or(0, |regions| regions.count)
@@ -216,7 +222,7 @@ pub(super) struct Site<M> {
     pub disk: Option<Disk>,
     /// A loop for each shard, and the meters of its roles; one for all roles of a storage node.
     pub loops: Vec<(LoopSpec<M>, Meters)>,
-    /// The other nodes that it belongs with and that run.
+    /// The other nodes that it belongs with.
     pub peers: Vec<NodeId>,
 }
 
@@ -255,15 +261,7 @@ pub(super) fn build<F: Family>(
         members.iter().zip(&listeners).map(|((_, id, _), (address, _))| (*id, *address)).collect();
     let mut listeners = listeners.into_iter().map(|(_, listener)| listener);
     let mut sites = Vec::new();
-    let is_dead = |topology: &Topology, node| {
-        grid.regions.is_some_and(|of| of.fault == Fault::Dead && of.is_faulty(topology, node))
-    };
     for (place, node, topology) in members {
-        if is_dead(&topology, node) {
-            // Nobody listens there any more.
-            listeners.next();
-            continue;
-        }
         let is_server = topology.is_server(node);
         let settings = NodeSettings {
             node,
@@ -307,8 +305,7 @@ pub(super) fn build<F: Family>(
                 spec.edges.push((places::NETWORK, Box::new(Remote::new(parts))));
             }
         }
-        let runs = |peer: &NodeId| *peer != node && !is_dead(&settings.topology, *peer);
-        let peers = addresses.iter().map(|(peer, _)| *peer).filter(runs).collect();
+        let peers = addresses.iter().map(|(peer, _)| *peer).filter(|peer| *peer != node).collect();
         sites.push(Site { place, settings, disk, loops, peers });
     }
     Ok(sites)

@@ -2,6 +2,8 @@
 
 use std::collections::BTreeMap;
 
+use ordain_replication::StorageObstacle;
+use ordain_role::NodeId;
 use serde_json::{Value, json};
 
 use super::About;
@@ -52,6 +54,59 @@ fn place_of(about: &About) -> Option<&Membership> {
 /// The name of a region; its number if it has none.
 fn name_of(place: &Membership, region: u16) -> String {
     place.cluster.regions.get(usize::from(region)).cloned().unwrap_or_else(|| region.to_string())
+}
+
+/// The obstacle of a storage node that does not count.
+pub(super) const NOT_COUNTED: &str = "this storage node does not count yet: its region's server brings it up to the log and says then that it counts";
+
+/// The obstacles between a region's server and its work: too few of the storage nodes are there, or have what they had. What other
+/// regions do is theirs.
+pub(super) fn obstacles(
+    place: &Membership,
+    samples: &Samples,
+    is_there: &dyn Fn(NodeId) -> bool,
+) -> Vec<String> {
+    let all: Vec<NodeId> = place.cluster.topology().storage_of(place.partition()).collect();
+    let marked = |name| {
+        let marks = samples.sums_by(name, "replica").into_iter().filter(|(_, mark)| *mark > 0.0);
+        marks.filter_map(|(at, _)| all.get(at.parse::<usize>().ok()?).copied()).collect()
+    };
+    let obstacle = StorageObstacle {
+        unmet: marked("ordain_storage_unmet"),
+        forgetful: marked("ordain_storage_forgetful"),
+    };
+    let mode = place.cluster.storage.unwrap_or_default().name();
+    lacking((&all, mode), &obstacle, is_there)
+        .map(|what| format!("region {} {what}", place.partition()))
+        .into_iter()
+        .collect()
+}
+
+/// The reason why a region with these storage nodes does not go on.
+fn lacking(
+    (all, mode): (&[NodeId], &str),
+    obstacle: &StorageObstacle,
+    is_there: &dyn Fn(NodeId) -> bool,
+) -> Option<String> {
+    if let Some(reason) = obstacle.reason(all.len()) {
+        return Some(format!("cannot go on: {reason}"));
+    }
+    let (there, away): (Vec<NodeId>, Vec<NodeId>) = all.iter().copied().partition(|node| is_there(*node));
+    let count = there.iter().filter(|node| !obstacle.forgetful.contains(node)).count();
+    let needed = all.len() / 2 + 1;
+    if count >= needed {
+        return None;
+    }
+    let list = |nodes: &[NodeId]| nodes.iter().map(|node| node.0.to_string()).collect::<Vec<_>>().join(", ");
+    let emptied = match &obstacle.forgetful[..] {
+        [] => String::new(),
+        emptied => format!(" (not counting {}, which have lost their disks)", list(emptied)),
+    };
+    Some(format!(
+        "acknowledges no write, as {count} of its {} storage nodes are reached{emptied} and {needed} are needed ({mode}): start nodes {}",
+        all.len(),
+        list(&away)
+    ))
 }
 
 /// The part of `/status` about regions; null without storage nodes.
@@ -112,6 +167,26 @@ mod tests {
         let mut samples = Samples::default();
         numbers.iter().for_each(|(name, value)| samples.put_of(name, "proxy", "l0", *value));
         samples
+    }
+
+    #[test]
+    fn what_a_region_lacks_is_named() {
+        let all = [3, 4, 5].map(NodeId);
+        let lacks = |away: &[u16], unmet: &[u16], forgetful: &[u16]| {
+            let of = |nodes: &[u16]| nodes.iter().copied().map(NodeId).collect();
+            let obstacle = StorageObstacle { unmet: of(unmet), forgetful: of(forgetful) };
+            lacking((&all, "quorum"), &obstacle, &|node| !away.contains(&node.0)).unwrap_or_default()
+        };
+        assert_eq!((lacks(&[], &[], &[]), lacks(&[4], &[], &[]), lacks(&[], &[], &[5])), Default::default());
+        let two = "acknowledges no write, as 1 of its 3 storage nodes are reached and 2 are needed (quorum): start nodes 3, 4";
+        assert_eq!(lacks(&[3, 4], &[], &[]), two);
+        let one = lacks(&[3], &[], &[5]);
+        assert!(
+            one.contains("1 of its 3 storage nodes are reached (not counting 5, which")
+                && one.ends_with("start nodes 3")
+        );
+        assert!(lacks(&[4], &[4], &[]).contains("must be met once, and node 4 was not"));
+        assert!(lacks(&[], &[], &[3, 5]).contains("nodes 3, 5 were emptied"));
     }
 
     #[test]

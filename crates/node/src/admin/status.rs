@@ -3,15 +3,15 @@
 //! Nothing here asks for a transaction: polls must cost nothing, and a node that is stuck must be able to say so. All is read from what the roles report of themselves and from the links.
 
 use ordain_archive::{Location, Standing};
-use ordain_family::{Replication, Storage, TAKES_TRANSACTIONS};
-use ordain_model::{DigestSpan, Micros, PartitionId};
+use ordain_family::{Replication, TAKES_TRANSACTIONS};
+use ordain_model::{DigestSpan, Micros};
 use ordain_replication::configuration_service_members;
-use ordain_role::{NodeId, Topology};
+use ordain_role::NodeId;
 use ordain_runtime::{PeerStatus, Reach};
 use serde_json::{Value, json};
 
 use super::metrics::{Samples, resident_bytes};
-use super::{About, Observed};
+use super::{About, Observed, regions};
 use crate::cluster::{Member, Membership};
 
 /// The time that an event loop may be in one turn before the node counts as one that stands still.
@@ -125,7 +125,10 @@ pub(super) fn obstacles(
         }
         found.extend(is_async.then(|| configuration_service_is_gone(about, links)).flatten());
         found.extend(shortfalls(place, samples));
-        found.extend(unreached(place, links));
+        found.extend(unreached(place, samples, links));
+    }
+    if is_storage && samples.max("ordain_storage_is_counted") == 0.0 {
+        found.push(regions::NOT_COUNTED.to_owned());
     }
     if let Some(epoch) = overdue {
         found.push(format!("epoch {epoch} was opened a while ago and is not executed here yet"));
@@ -134,13 +137,13 @@ pub(super) fn obstacles(
 }
 
 /// The nodes that are not reached, and without which transactions cannot be answered.
-fn unreached(place: &Membership, links: &[PeerStatus]) -> Vec<String> {
+fn unreached(place: &Membership, samples: &Samples, links: &[PeerStatus]) -> Vec<String> {
     let grid = place.cluster.topology();
     let is_there = |node: NodeId| {
         links.iter().find(|link| link.node == node).is_none_or(|link| link.reach == Reach::Connected)
     };
-    if let Some(storage) = place.cluster.storage {
-        return unreached_storage(&grid, place.partition(), storage, &is_there);
+    if place.cluster.storage.is_some() {
+        return regions::obstacles(place, samples, &is_there);
     }
     let mut missing: Vec<&PeerStatus> = Vec::new();
     let mut replicas = (0..grid.replicas).map(ordain_role::ReplicaId);
@@ -175,29 +178,6 @@ fn unreached(place: &Membership, links: &[PeerStatus]) -> Vec<String> {
         format!("node {} (partition {}) {what}", link.node.0, grid.partition_of(link.node))
     }));
     found
-}
-
-/// The obstacle that too few of a region's storage nodes are reached for anything to be durable there. What other regions do is theirs.
-fn unreached_storage(
-    grid: &Topology,
-    region: PartitionId,
-    storage: Storage,
-    is_there: &dyn Fn(NodeId) -> bool,
-) -> Vec<String> {
-    let all: Vec<NodeId> = grid.storage_of(region).collect();
-    let away: Vec<NodeId> = all.iter().copied().filter(|node| !is_there(*node)).collect();
-    let there = all.len() - away.len();
-    let needed = all.len() / 2 + 1;
-    if there >= needed {
-        return Vec::new();
-    }
-    let list = away.iter().map(|node| node.0.to_string()).collect::<Vec<_>>().join(", ");
-    vec![format!(
-        "region {region} acknowledges no write, as {there} of its {} storage nodes are reached and {needed} are needed ({}): start \
-         nodes {list}",
-        all.len(),
-        storage.name()
-    )]
 }
 
 /// The obstacle that too few members of the configuration service are reached to agree on a primary.

@@ -21,6 +21,7 @@ use ordain_node::identity::{FILE, Identity, LOCK, log_identity};
 use ordain_node::procedures;
 use ordain_node::restore::stored::{Counting, sources};
 use ordain_node::restore::{How, Restored, Source, found, restore, share};
+use ordain_replication::found_storage_after;
 use ordain_role::{Directory, NodeId};
 use ordain_runtime::{DirLock, FsDirectory};
 use serde_json::json;
@@ -276,7 +277,12 @@ impl Targets {
                     let members: Vec<NodeId> = topology.group(place.partition()).collect();
                     let identity = log_identity(&config.id, config.engine.name(), place.partition().0);
                     let group = (&members[..], config.replication);
-                    found(&mut target.directory, &identity, group, restored.begins)?;
+                    match config.storage {
+                        None => found(&mut target.directory, &identity, group, restored.begins)?,
+                        // A database server keeps no log.
+                        Some(_) if topology.is_server(place.node) => {}
+                        Some(_) => found_storage_after(&mut target.directory, &identity, restored.begins)?,
+                    }
                     Identity::begin(path, Ok(place))?;
                 }
             }
@@ -331,6 +337,11 @@ fn from_directories(
         found.push((at, identity, FsDirectory::open(path)?, lock));
     }
     if let Plan::Cluster { config, .. } = plan {
+        ensure!(
+            config.storage.is_none(),
+            "regions with storage nodes are restored from a checkpoint store: name its URL with --from; directories of their nodes \
+             are copied as they are, those of all nodes together while all are stopped"
+        );
         ensure!(
             config.replication != Replication::Async || replicas.len() == 1,
             "with async replicas may have executed what others have lost: name directories of one replica"

@@ -783,6 +783,12 @@ pub(super) const TABLE: &[Planted] = &[
         STORAGE,
     ),
     in_test(
+        Bug::CountForgetful,
+        "ONE-LOG",
+        "a storage replica that has lost its disk counts as if it had not",
+        STORAGE,
+    ),
+    in_test(
         Bug::DurableByOne,
         "ONE-LOG",
         "the leader of a region takes a line for durable that one replica has",

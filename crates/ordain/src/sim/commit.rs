@@ -632,13 +632,23 @@ impl System for CommitSystem {
     }
 
     fn bears_loss(&self) -> bool {
-        self.settings.topology.replicas >= 3 && !self.settings.topology.has_storage()
+        let topology = &self.settings.topology;
+        match topology.has_storage() {
+            true => topology.storage_of(PartitionId(0)).count() > 2,
+            false => topology.replicas >= 3,
+        }
     }
 
-    /// Nothing is gone if all the others of its group have what was agreed on, and count.
+    /// Nothing is gone if all the others of its group have what was agreed on, and count. Of a region's storage nodes all the
+    /// others must count.
     fn may_lose(&self, node: NodeId, gauge: Gauge<'_>) -> bool {
         let topology = &self.settings.topology;
-        let group: Vec<NodeId> = topology.group(topology.partition_of(node)).collect();
+        let partition = topology.partition_of(node);
+        if topology.has_storage() {
+            let storage: Vec<NodeId> = topology.storage_of(partition).collect();
+            return groups::counts_without(node, &storage, gauge);
+        }
+        let group: Vec<NodeId> = topology.group(partition).collect();
         self.bears_loss() && groups::agrees_without(node, &group, gauge)
     }
 

@@ -69,6 +69,17 @@ pub(super) fn is_ready(node: NodeId, gauge: Gauge<'_>) -> bool {
 pub(super) fn catches_up(node: NodeId, gauge: Gauge<'_>) -> bool {
     let lacks = ["ordain_exchange_catch_up_epoch", "ordain_exchange_behind_epoch", "ordain_log_behind_epoch"];
     lacks.into_iter().any(|name| gauge(node, name).is_some_and(|value| value > 0.0))
+        || gauge(node, IS_COUNTED) == Some(0.0)
+}
+
+/// The gauge of a storage node that says whether it counts in its generation.
+const IS_COUNTED: &str = "ordain_storage_is_counted";
+
+/// True if a region goes on without one of its storage nodes, as all others are there and count.
+pub(super) fn counts_without(node: NodeId, storage: &[NodeId], gauge: Gauge<'_>) -> bool {
+    storage.len() > 2
+        && storage.contains(&node)
+        && storage.iter().filter(|other| **other != node).all(|other| gauge(*other, IS_COUNTED) == Some(1.0))
 }
 
 /// True if a group has all that was agreed on without one of its members.

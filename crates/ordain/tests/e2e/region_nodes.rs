@@ -238,11 +238,20 @@ fn keeps_its_promise(engine: &str, storage: &str) {
             grid.signal(frozen, Signal::CONT);
             load.advance(30);
         });
+        // Storage nodes: with their directories, and one after the other without.
         load.trouble(&mut grid, 30, |grid, load| {
             grid.kill(3);
             load.advance(30);
             grid.restart(3);
         });
+        for node in [4, 2] {
+            load.trouble(&mut grid, 30, |grid, load| {
+                grid.empty(node);
+                load.advance(30);
+                grid.restart(node);
+            });
+            grid.await_ready();
+        }
         // All of them.
         load.trouble(&mut grid, 30, |grid, _| {
             (0..grid.len()).for_each(|id| grid.kill(id));
@@ -371,11 +380,94 @@ fn acknowledges_with_two_of_three(storage: &str) {
     for node in [0, 1] {
         grid.kill(node);
         let directory = grid.directory(node);
-        let verified = run(ordain(["log", "verify", "--data-dir", directory.to_str().unwrap()]));
-        verified.fails_with(&["engine regions-silo", "decisions", "start the node"]);
         let verified = run(ordain(["checkpoint", "verify", "--data-dir", directory.to_str().unwrap()]));
         assert_eq!(verified.code, Some(0), "{verified:?}");
     }
+    tells_what_a_log_holds(&grid, storage == "full");
+}
+
+/// `ordain log` of a stopped server and a stopped storage node.
+fn tells_what_a_log_holds(grid: &Grid, has_changed: bool) {
+    let log = |command: &str, node: usize, json: &Path| {
+        let (directory, json) = (grid.directory(node), json.to_str().unwrap());
+        run(ordain(["log", command, "--data-dir", directory.to_str().unwrap(), "--json", json]))
+    };
+    let dir = tempfile::tempdir().unwrap();
+    let json = dir.path().join("log.json");
+    log("verify", 0, &json).fails_with(&["has no log", "database server of a region", "storage nodes keep"]);
+    let verified = log("verify", 1, &json);
+    assert_eq!(verified.code, Some(0), "{verified:?}");
+    for words in ["sound: 1 segments, ", "generation ", ", promised ballot ", "node 1 (generation "] {
+        assert!(verified.stdout.contains(words), "'{words}' is not in: {verified:?}");
+    }
+    let inspected = log("inspect", 1, &json);
+    assert_eq!(inspected.code, Some(0), "{inspected:?}");
+    assert!(
+        inspected.stdout.contains(" line 1  ballot 64 of server 0  node 1 (generation "),
+        "{inspected:?}"
+    );
+    let found: Value = serde_json::from_slice(&fs::read(&json).unwrap()).unwrap();
+    let lines = found["lines"].as_array().unwrap();
+    let kinds = |kind: &str| lines.iter().filter(|line| line["kind"] == kind).count();
+    assert!(kinds("entry") >= 3 && kinds("configuration") >= if has_changed { 2 } else { 1 }, "{found}");
+    assert!(found["durable_line"].as_u64().unwrap() <= found["last_line"].as_u64().unwrap(), "{found}");
+    assert_eq!(found["configuration"]["counted"][0]["generation"], found["generation"], "{found}");
+    // A flipped bit is found.
+    let segment = grid
+        .files(1)
+        .into_iter()
+        .filter(|file| file.starts_with("log-") && file != "log-base")
+        .min()
+        .unwrap();
+    let path = grid.directory(1).join(segment);
+    let mut bytes = fs::read(&path).unwrap();
+    let middle = bytes.len().min(600) / 2;
+    bytes[middle] ^= 1;
+    fs::write(&path, bytes).unwrap();
+    log("verify", 1, &json).fails_with(&["log damaged"]);
+}
+
+/// Storage nodes that are not there at the beginning, that are dead when the server starts, and that have lost their disks.
+#[test]
+fn what_a_region_lacks_is_said_by_name() {
+    let (replicas, settings) = settings("regions-silo", (1, 3), "storage = \"full\"");
+    let mut grid = Grid::start(1, replicas, &settings);
+    // Anew, without the last storage node.
+    (0..4).for_each(|node| grid.empty(node));
+    (0..3).for_each(|node| grid.launch(node));
+    (0..3).for_each(|node| grid.await_line(node));
+    until("the server names who was not met", || {
+        grid.obstacle(0).contains("must be met once, and node 3 was not")
+    });
+    until("the log has it", || grid.log_of(0).contains("and node 3 was not"));
+    let reply = grid.client(0).run("SET a 1");
+    assert!(reply.error().starts_with("TXNABORT") && reply.error().contains("node 3 was not"), "{reply:?}");
+    grid.restart(3);
+    grid.await_ready();
+    assert_eq!(grid.client(0).insist("SET a 1"), Reply::ok());
+    // One is dead while the server starts.
+    grid.kill(3);
+    grid.kill(0);
+    grid.restart(0);
+    assert_eq!(grid.client(0).insist("SET b 1"), Reply::ok());
+    await_metric(&grid, 0, "ordain_storage_configuration", 2);
+    grid.restart(3);
+    await_metric(&grid, 0, "ordain_storage_configuration", 3);
+    // One loses its disk while the server is dead.
+    grid.kill(0);
+    grid.empty(2);
+    grid.restart(2);
+    assert!(grid.obstacle(2).contains("does not count yet"), "{}", grid.obstacle(2));
+    grid.restart(0);
+    grid.await_ready();
+    // Two at once.
+    [1, 2].into_iter().for_each(|node| grid.empty(node));
+    grid.kill(0);
+    [1, 2, 0].into_iter().for_each(|node| grid.restart(node));
+    until("the server names who has lost what", || grid.obstacle(0).contains("nodes 1, 2 were emptied"));
+    until("the log has it", || grid.log_of(0).contains("nodes 1, 2 were emptied"));
+    let reply = grid.client(0).run("GET a");
+    assert!(reply.error().contains("nodes 1, 2 were emptied"), "{reply:?}");
 }
 
 #[test]

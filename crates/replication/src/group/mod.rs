@@ -244,7 +244,8 @@ impl<T: EntryType, M: Carrier<T::Entry>> GroupLog<T, M> {
         visit: impl FnMut(u64, &[u8]) -> Result<(), String>,
     ) -> Result<(GroupLog<T, M>, Recovered), GroupError> {
         let founders = membership::founders(&settings.members);
-        let membership = journal::Membership { founders, change: membership::replay_change };
+        let membership =
+            journal::Membership { founders, change: membership::replay_change, keeps_vote: false };
         let opened =
             journal::open(directory, config, (membership, settings.executed), settings.tail_bytes, visit)?;
         let journal::Opened { journal, store, dispatched, recovered } = opened;

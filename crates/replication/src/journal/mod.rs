@@ -103,6 +103,8 @@ pub(crate) struct Membership {
     pub founders: Vec<u64>,
     /// Makes the change that the bytes of an entry are.
     pub change: fn(&mut ConfState, &[u8]) -> Result<(), String>,
+    /// The vote is no vote of the term, and outlasts it: the number that the directory was given when it was made.
+    pub keeps_vote: bool,
 }
 
 /// Opens or makes a journal of a log that began with these members, and hands over the entries that it knows to be
@@ -129,7 +131,8 @@ pub(crate) fn open(
     };
     let (base, void) = (store.base().index, store.base().void);
     let dispatched = (base, store.base().epoch);
-    let mut replay = Replay { hard: store.hard.clone(), dispatched, store, change: membership.change };
+    let Membership { change, keeps_vote, .. } = membership;
+    let mut replay = Replay { hard: store.hard.clone(), dispatched, store, change, keeps_vote };
     let mut records = Records::after(replay.store.base());
     let (writer, mut recovered) = LogWriter::open_placed(directory, config, |place, entry| {
         let unfit = "no record of a replication group, or none that can follow those before it";
@@ -137,6 +140,8 @@ pub(crate) fn open(
         let (hard, mut entries) = record::decode(&entry.payload).ok_or(unfit)?;
         if hard.term >= replay.hard.term {
             (replay.hard.term, replay.hard.vote) = (hard.term, hard.vote);
+        } else if keeps_vote {
+            replay.hard.vote = hard.vote;
         }
         if entry.epoch <= void {
             return Ok(());
@@ -203,6 +208,7 @@ struct Replay {
     hard: HardState,
     dispatched: (u64, Epoch),
     change: fn(&mut ConfState, &[u8]) -> Result<(), String>,
+    keeps_vote: bool,
 }
 
 impl Replay {
@@ -230,7 +236,8 @@ impl Replay {
     /// The log is given up for one that begins later; for whom this member has voted it must not forget.
     fn begin_after(&mut self, base: Base, segment_bytes: u64) {
         if base.term > self.hard.term {
-            (self.hard.term, self.hard.vote) = (base.term, 0);
+            let vote = if self.keeps_vote { self.hard.vote } else { 0 };
+            (self.hard.term, self.hard.vote) = (base.term, vote);
         }
         self.hard.commit = base.index;
         self.dispatched = (base.index, base.epoch);

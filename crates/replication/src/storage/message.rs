@@ -2,7 +2,9 @@
 
 use ordain_model::wire::{self, Form, Reader};
 use ordain_model::{Epoch, Micros, codec};
-use ordain_role::{Bytes, NodeId};
+use ordain_role::Bytes;
+
+use super::configuration::StorageConfiguration;
 
 /// The ranks of the servers of a region are below this.
 pub(super) const RANKS: u64 = 64;
@@ -66,14 +68,14 @@ pub enum Content {
     Entry(Bytes),
     /// The first line of a ballot: nothing.
     Begin,
-    /// From here on these replicas must have what counts as durable in full mode.
-    Configuration(Vec<NodeId>),
+    /// From here on these replicas count.
+    Configuration(StorageConfiguration),
 }
 
 codec!(enum Content {
     0 => Entry(bytes as Whole),
     1 => Begin,
-    2 => Configuration(replicas),
+    2 => Configuration(configuration),
 });
 
 impl Content {
@@ -105,6 +107,8 @@ impl Form<Bytes> for Whole {
 /// The state of a replica.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct ReplicaState {
+    /// The generation in which it speaks: it has forgotten nothing since that began.
+    pub generation: u64,
     /// The largest ballot that it has promised: it takes nothing of a smaller one.
     pub promised: Ballot,
     /// The time since the owner of that ballot has spoken, or since the replica was started; [`NEVER`](ReplicaState::NEVER) if the owner
@@ -115,7 +119,9 @@ pub struct ReplicaState {
     /// The line up to which it knows that all are durable.
     pub durable: u64,
     /// The newest configuration in its log.
-    pub configuration: Vec<NodeId>,
+    pub configuration: StorageConfiguration,
+    /// The line of that configuration, or of a later one that is gone.
+    pub configured: u64,
     /// The disk is full.
     pub is_full: bool,
 }
@@ -125,7 +131,7 @@ impl ReplicaState {
     pub const NEVER: Micros = Micros(u64::MAX);
 }
 
-codec!(struct ReplicaState { promised, silence, last, durable, configuration, is_full });
+codec!(struct ReplicaState { generation, promised, silence, last, durable, configuration, configured, is_full });
 
 /// The beginning of a log that was trimmed.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -135,7 +141,7 @@ pub struct LogBase {
     /// Epoch of the last entry up to it.
     pub epoch: Epoch,
     /// The configuration by then.
-    pub configuration: Vec<NodeId>,
+    pub configuration: StorageConfiguration,
 }
 
 codec!(struct LogBase { last, epoch, configuration });
@@ -182,13 +188,17 @@ pub enum Storage {
         lines: Vec<Written>,
         /// The line up to which all are durable.
         durable: u64,
-        /// The line up to which the replica has acknowledged all: a replica without it has lost its disk.
+        /// The generation of the replica, as far as the leader knows.
+        generation: u64,
+        /// The line up to which the replica has acknowledged all in that generation: one without it has lost something.
         acknowledged: u64,
     },
     /// The answer: the replica's log is the leader's up to this line, and that is synced.
     Appended {
         /// The leader's ballot.
         ballot: Ballot,
+        /// The replica's generation.
+        generation: u64,
         /// The number of the last message that counts in.
         number: u64,
         /// The line.
@@ -196,10 +206,12 @@ pub enum Storage {
         /// The disk is full: what was sent since is neither taken nor synced.
         is_full: bool,
     },
-    /// The other answer: the line before the first is not in the replica's log.
+    /// The other answer: the line before the first is not in the replica's log, or the replica is in another generation.
     Unfit {
         /// The leader's ballot.
         ballot: Ballot,
+        /// The replica's generation.
+        generation: u64,
         /// The number of the message.
         number: u64,
         /// The line up to which the replica knows its log to be durable, so to be the leader's.
@@ -256,6 +268,8 @@ pub enum Storage {
     Confirmed {
         /// The leader's ballot.
         ballot: Ballot,
+        /// The replica's generation.
+        generation: u64,
         /// The number of the round.
         n: u64,
     },
@@ -283,15 +297,15 @@ codec!(enum Storage {
     1 => State(state),
     2 => Seal(ballot),
     3 => Sealed { ballot, state },
-    4 => Append { ballot, number, previous, lines, durable, acknowledged },
-    5 => Appended { ballot, number, through, is_full },
-    6 => Unfit { ballot, number, durable },
+    4 => Append { ballot, number, previous, lines, durable, generation, acknowledged },
+    5 => Appended { ballot, generation, number, through, is_full },
+    6 => Unfit { ballot, generation, number, durable },
     7 => Refused { ballot, promised },
     8 => Fetch { number, ballot, after },
     9 => Fetched { number, ballot, after, previous, lines, durable },
     10 => Trimmed { number, after, base },
     11 => Confirm { ballot, n },
-    12 => Confirmed { ballot, n },
+    12 => Confirmed { ballot, generation, n },
     13 => Behind { ballot, base },
     14 => Resign(ballot),
     15 => Watch { number, after },

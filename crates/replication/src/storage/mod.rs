@@ -16,14 +16,19 @@
 //!   synced before they are answered;
 //! - a server that wants to write has a majority of the replicas *sealed*: they promise its ballot. It takes the log whose
 //!   last line has the largest (ballot, number), and leads once the first line of its ballot is durable;
-//! - an entry is durable when a majority of the replicas has it ([`StorageMode::Quorum`]), or all of the configuration
-//!   ([`StorageMode::Full`]). The first line of a ballot and a configuration need a majority of all replicas and all of the
-//!   newest configuration. So whoever seals a majority finds the newest configuration that counts, and waits for one
-//!   of its members (commit.md, schedule 9);
+//! - a replica counts in the *generation* that the newest configuration names. One that has lost its disk is in another,
+//!   and counts again when a line that says so is durable (module `configuration`). The first line of the log says who
+//!   counts first, and all replicas must have it;
+//! - an entry is durable when a majority of the replicas has it ([`StorageMode::Quorum`]), or all that the configuration
+//!   requires ([`StorageMode::Full`]). The first line of a ballot and a configuration need a majority of all replicas and all that
+//!   the newest configuration requires. So whoever seals a majority finds the newest configuration that counts, and waits
+//!   for one that it requires (commit.md, schedule 9);
 //! - once an entry was given to a replica, its fate is told by [`Log::Sealed`](crate::Log::Sealed) and
 //!   [`Log::Lost`](crate::Log::Lost) of lines that are durable, and by nothing else (commit.md, schedule 8);
 //! - a server that leads is confirmed by a round that begins after the question (commit.md, schedule 10).
 
+mod configuration;
+mod inspect;
 mod lines;
 mod log;
 mod message;
@@ -37,10 +42,12 @@ use ordain_log::LogError;
 use ordain_model::{Epoch, Micros};
 use ordain_role::{Address, Bugs, NodeId};
 
-pub use log::StorageLog;
+pub use configuration::{StorageConfiguration, StorageMember};
+pub use inspect::{StorageJournal, StorageRecord};
+pub use log::{StorageLog, StorageObstacle};
 pub use message::{After, Ballot, Content, Line, LogBase, ReplicaState, Storage, Written};
 pub use reader::{StorageReader, StorageReaderSettings};
-pub use replica::StorageReplica;
+pub use replica::{StorageReplica, found_storage_after};
 
 /// The meaning of "durable" in the log of a region.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -111,6 +118,8 @@ pub struct StorageReplicaSettings {
     pub servers: Vec<NodeId>,
     /// The storage nodes of the region, this one among them.
     pub replicas: Vec<NodeId>,
+    /// A number that no earlier start of this node was given: the generation, if its directory has nothing yet.
+    pub generation: u64,
     /// The epoch up to which a checkpoint of this node has everything.
     pub executed: Epoch,
     /// The role that gets a checkpoint if this node is too far behind, if there is one.
@@ -132,6 +141,7 @@ impl StorageReplicaSettings {
             me,
             servers,
             replicas,
+            generation: 1,
             executed: Epoch(0),
             checkpointer: None,
             tail_bytes: 64 << 20,
@@ -148,6 +158,12 @@ pub enum StorageError {
     /// The journal is refused.
     #[error(transparent)]
     Log(#[from] LogError),
+    /// The journal does not say in which generation it was written.
+    #[error(
+        "log of a region: the directory was written by a version whose storage nodes had no generations, and this one cannot tell \
+         what it has promised: save its region with that version, and begin with empty directories"
+    )]
+    Generation,
     /// The settings cannot be.
     #[error("log of a region: {0}")]
     Settings(&'static str),

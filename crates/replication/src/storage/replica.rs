@@ -6,18 +6,22 @@
 //!
 //! A line that is known to be durable stays for good. Others go when an append of a ballot that is no smaller than the promised
 //! one has something else in their place.
+//!
+//! The *generation* of a replica is drawn when it begins with an empty journal, and stands in every record in the place of
+//! a vote. As long as there is no record nothing was promised, so another one may be drawn at the next start.
 
 use std::collections::{BTreeMap, VecDeque};
 use std::fmt;
 use std::marker::PhantomData;
 
-use ordain_log::{LogConfig, Recovered, in_space};
+use ordain_log::{LogConfig, LogError, Recovered, in_space};
 use ordain_model::wire::Codec;
 use ordain_model::{Epoch, Micros};
-use ordain_role::{Address, Bug, Directory, DiskDone, Event, NodeId, Now, Outbox, Rebuild, Role, TimerId};
+use ordain_role::{Address, Bug, Directory, DiskDone, Event, Now, Outbox, Rebuild, Role, TimerId};
 use raft::eraftpb::{ConfState, Entry, EntryType};
 use raft::{GetEntriesContext, Storage as _, StorageError as ReadError};
 
+use super::configuration::{StorageConfiguration, StorageMember};
 use super::message::{After, Ballot, Content, Line, LogBase, ReplicaState, Storage, Written};
 use super::{StorageError, StorageReplicaSettings, check_region};
 use crate::journal::base::Base;
@@ -37,42 +41,46 @@ const READERS_MAX: usize = 16;
 
 /// Makes the change of the configuration that an entry of the journal is.
 fn replay_configuration(members: &mut ConfState, bytes: &[u8]) -> Result<(), String> {
-    let configuration =
-        Vec::<NodeId>::from_bytes(bytes).ok_or("a configuration in the journal cannot be read")?;
-    members.voters = numbers_of(&configuration);
+    let configuration = StorageConfiguration::from_bytes(bytes);
+    *members = configuration.ok_or("a configuration in the journal cannot be read")?.to_members();
     Ok(())
 }
 
-fn numbers_of(nodes: &[NodeId]) -> Vec<u64> {
-    nodes.iter().map(|node| u64::from(node.0)).collect()
-}
-
-fn nodes_of(members: &ConfState) -> Vec<NodeId> {
-    members.voters.iter().map(|number| NodeId(*number as u16)).collect()
-}
-
 /// The line as the journal keeps it.
-fn entry_of(lsn: u64, line: &Written) -> Entry {
+pub(super) fn entry_of(lsn: u64, line: &Written) -> Entry {
     let mut entry = Entry { index: lsn, term: line.ballot.0, ..Entry::default() };
     match &line.content {
         Content::Entry(bytes) => entry.data = bytes.clone(),
         Content::Begin => {}
-        Content::Configuration(nodes) => {
+        Content::Configuration(configuration) => {
             entry.entry_type = EntryType::EntryConfChange;
-            entry.data = nodes.to_bytes().into();
+            entry.data = configuration.to_bytes().into();
         }
     }
     entry
 }
 
-/// The line that the journal keeps so.
-fn line_of(entry: &Entry) -> Written {
+/// The line that the journal keeps so; `None` if it is a configuration that cannot be read.
+pub(super) fn line_of(entry: &Entry) -> Option<Written> {
     let content = match &entry.data {
-        data if is_change(entry) => Content::Configuration(Codec::from_bytes(data).unwrap_or_default()),
+        data if is_change(entry) => Content::Configuration(Codec::from_bytes(data)?),
         data if data.is_empty() => Content::Begin,
         data => Content::Entry(data.clone()),
     };
-    Written { ballot: Ballot(entry.term), content }
+    Some(Written { ballot: Ballot(entry.term), content })
+}
+
+/// Gives a directory without a journal the beginning of a log whose region goes on from checkpoints of everything up to an
+/// epoch. Who counts is said by the first line, as in every region that begins.
+///
+/// # Errors
+/// The disk's.
+pub fn found_storage_after(
+    directory: &mut dyn Directory,
+    identity: &[u8],
+    epoch: Epoch,
+) -> Result<(), LogError> {
+    journal::begin_after(directory, identity, Vec::new(), epoch)
 }
 
 /// Keeps the lines of a region's log.
@@ -150,21 +158,27 @@ impl<E, M: Carrier<E>> StorageReplica<E, M> {
         visit: impl FnMut(u64, &[u8]) -> Result<(), String>,
     ) -> Result<(StorageReplica<E, M>, Recovered), StorageError> {
         check_region(settings.me.node, &settings.replicas, &settings.servers, &settings.replicas)?;
-        let membership =
-            Membership { founders: numbers_of(&settings.replicas), change: replay_configuration };
+        // Nobody counts before the first line of the log.
+        let membership = Membership { founders: Vec::new(), change: replay_configuration, keeps_vote: true };
         let opened =
             journal::open(directory, config, (membership, settings.executed), settings.tail_bytes, visit)?;
-        let journal::Opened { journal, store, dispatched, recovered } = opened;
+        let journal::Opened { journal, mut store, dispatched, recovered } = opened;
+        if recovered.entries == 0 {
+            store.hard.vote = StorageMember::generation_of(settings.generation);
+        } else if store.hard.vote == 0 {
+            return Err(StorageError::Generation);
+        }
         Ok((StorageReplica::start(settings, journal, store, dispatched), recovered))
     }
 
-    /// A replica that keeps everything in memory. It must not come back as who it was: it forgets what it has promised.
+    /// A replica that keeps everything in memory. It forgets what it has promised, so it comes back in another generation.
     ///
     /// # Errors
     /// [`StorageError::Settings`].
     pub fn in_memory(settings: StorageReplicaSettings) -> Result<StorageReplica<E, M>, StorageError> {
         check_region(settings.me.node, &settings.replicas, &settings.servers, &settings.replicas)?;
-        let store = Store::new(numbers_of(&settings.replicas), 0);
+        let mut store = Store::new(Vec::new(), 0);
+        store.hard.vote = StorageMember::generation_of(settings.generation);
         Ok(StorageReplica::start(settings, Journal::none(), store, (0, Epoch(0))))
     }
 
@@ -218,23 +232,37 @@ impl<E, M: Carrier<E>> StorageReplica<E, M> {
         Ballot(self.store.term(lsn).unwrap_or(0))
     }
 
-    /// The newest configuration, durable or not.
-    fn configuration(&self) -> Vec<NodeId> {
+    /// The generation of this replica.
+    fn generation(&self) -> u64 {
+        self.store.hard.vote
+    }
+
+    /// The newest configuration, durable or not, and a line that is no earlier than its own and durable if that is.
+    fn configuration(&self) -> (StorageConfiguration, u64) {
         let unsettled = self.store.from(self.settled.0 + 1).rev().find(|entry| is_change(entry));
-        match unsettled.map(line_of) {
-            Some(Written { content: Content::Configuration(nodes), .. }) => nodes,
-            _ => nodes_of(&self.store.members),
+        match unsettled.and_then(|entry| Some((line_of(entry)?.content, entry.index))) {
+            Some((Content::Configuration(newest), lsn)) => (newest, lsn),
+            _ => (StorageConfiguration::of_members(&self.store.members), self.settled.0),
         }
+    }
+
+    /// Tells whether this replica counts in its generation, as far as it knows for certain.
+    fn is_counted(&self) -> bool {
+        let settled = StorageConfiguration::of_members(&self.store.members);
+        settled.counts(self.settings.me.node, self.generation())
     }
 
     fn state(&self, now: Now) -> ReplicaState {
         let silence = self.spoke.map_or(ReplicaState::NEVER, |spoke| now.elapsed.since(spoke));
+        let (configuration, configured) = self.configuration();
         ReplicaState {
+            generation: self.generation(),
             promised: self.promised(),
             silence,
             last: self.last(),
             durable: self.settled.0,
-            configuration: self.configuration(),
+            configuration,
+            configured,
             is_full: self.journal.is_full(),
         }
     }
@@ -242,7 +270,8 @@ impl<E, M: Carrier<E>> StorageReplica<E, M> {
     /// The beginning of the log, as others are told of it.
     fn base(&self) -> LogBase {
         let Base { index, term, epoch, ref members, .. } = *self.store.base();
-        LogBase { last: Line { ballot: Ballot(term), lsn: index }, epoch, configuration: nodes_of(members) }
+        let configuration = StorageConfiguration::of_members(members);
+        LogBase { last: Line { ballot: Ballot(term), lsn: index }, epoch, configuration }
     }
 
     fn receive(&mut self, now: Now, from: Address, message: Storage, out: &mut Outbox<M>) {
@@ -250,16 +279,20 @@ impl<E, M: Carrier<E>> StorageReplica<E, M> {
         match message {
             Storage::Ask => out.send(from, Storage::State(self.state(now))),
             Storage::Seal(ballot) => self.seal(now, from, ballot, out),
-            Storage::Append { ballot, number, previous, lines, durable, acknowledged } => {
+            Storage::Append { ballot, number, previous, lines, durable, generation, acknowledged } => {
                 // Planted, ONE-LOG.
                 if ballot < promised && !self.settings.bugs.has(Bug::TakeSealed) {
                     return self.refuse(from, ballot, out);
+                }
+                if generation != self.generation() {
+                    return self.correct(now, from, (ballot, number), out);
                 }
                 let last = self.store.last();
                 if acknowledged > last && ballot >= promised {
                     return out.halt(format!(
                         "the server of ballot {} knows that this storage node had line {acknowledged} and it has only \
-                         {last}: it has lost what it had acknowledged; replace it by a new storage node",
+                         {last}: its directory is older than what it has acknowledged, as a copy would be; start it with an \
+                         empty one, and the others will give it all",
                         ballot.0
                     ));
                 }
@@ -268,7 +301,7 @@ impl<E, M: Carrier<E>> StorageReplica<E, M> {
             Storage::Confirm { ballot, .. } if ballot < promised => self.refuse(from, ballot, out),
             Storage::Confirm { ballot, n } => {
                 self.hear(now, ballot);
-                out.send(from, Storage::Confirmed { ballot, n });
+                out.send(from, Storage::Confirmed { ballot, generation: self.generation(), n });
             }
             Storage::Fetch { ballot, .. } if ballot > Ballot(0) && ballot < promised => {
                 self.refuse(from, ballot, out);
@@ -313,6 +346,14 @@ impl<E, M: Carrier<E>> StorageReplica<E, M> {
     fn refuse(&mut self, from: Address, ballot: Ballot, out: &mut Outbox<M>) {
         self.counts.refused += 1;
         out.send(from, Storage::Refused { ballot, promised: self.promised() });
+    }
+
+    /// Tells the leader, which believes this replica to be in another generation, what that has: it may have forgotten more than
+    /// it is asked to go on from.
+    fn correct(&mut self, now: Now, from: Address, (ballot, number): (Ballot, u64), out: &mut Outbox<M>) {
+        self.hear(now, ballot);
+        let (generation, durable) = (self.generation(), self.settled.0);
+        out.send(from, Storage::Unfit { ballot, generation, number, durable });
     }
 
     /// Promises a ballot that is larger than all before. A promise cannot be kept that the disk has no space for.
@@ -424,17 +465,19 @@ impl<E, M: Carrier<E>> StorageReplica<E, M> {
             self.write(&entries, out);
         }
         // Settled lines are in every log from now on.
+        let generation = self.generation();
         let through = through.max(self.settled.0);
         let answer = match fits {
-            true => Storage::Appended { ballot, number, through, is_full: false },
-            false => Storage::Unfit { ballot, number, durable: self.settled.0 },
+            true => Storage::Appended { ballot, generation, number, through, is_full: false },
+            false => Storage::Unfit { ballot, generation, number, durable: self.settled.0 },
         };
         self.wait(from, answer);
     }
 
     /// Tells the leader that nothing is synced at present, and that this replica lives.
     fn tell_full(&self, to: Address, ballot: Ballot, out: &mut Outbox<M>) {
-        out.send(to, Storage::Appended { ballot, number: 0, through: 0, is_full: true });
+        let generation = self.generation();
+        out.send(to, Storage::Appended { ballot, generation, number: 0, through: 0, is_full: true });
     }
 
     /// Lets go the answers that have waited for records which are synced now.
@@ -460,8 +503,8 @@ impl<E, M: Carrier<E>> StorageReplica<E, M> {
         let settled: Vec<Entry> =
             self.store.from(self.settled.0 + 1).take_while(|entry| entry.index <= through).cloned().collect();
         for entry in settled {
-            if let Content::Configuration(nodes) = line_of(&entry).content {
-                self.store.members.voters = numbers_of(&nodes);
+            if let Some(Content::Configuration(configuration)) = line_of(&entry).map(|line| line.content) {
+                self.store.members = configuration.to_members();
             }
             self.settled = (entry.index, epoch_of(&entry).unwrap_or(self.settled.1));
             self.store.dispatched(&entry, self.settled.1);
@@ -529,7 +572,7 @@ impl<E, M: Carrier<E>> StorageReplica<E, M> {
         }
         let most = self.settings.message_bytes as u64;
         match self.store.entries(after + 1, through + 1, most, GetEntriesContext::empty(true)) {
-            Ok(entries) => fetched(entries.iter().map(line_of).collect()),
+            Ok(entries) => fetched(entries.iter().map_while(line_of).collect()),
             Err(raft::Error::Store(ReadError::LogTemporarilyUnavailable)) => None,
             Err(_) => trimmed(),
         }
@@ -559,11 +602,12 @@ impl<E, M: Carrier<E>> StorageReplica<E, M> {
     fn fall_behind(&mut self, from: Address, ballot: Ballot, base: &LogBase, out: &mut Outbox<M>) {
         if base.last.lsn <= self.settled.0 {
             // The replica has come back with a checkpoint, or its log, and the leader does not know.
-            let through = self.settled.0;
-            return self.wait(from, Storage::Appended { ballot, number: 0, through, is_full: false });
+            let (generation, through) = (self.generation(), self.settled.0);
+            let has = Storage::Appended { ballot, generation, number: 0, through, is_full: false };
+            return self.wait(from, has);
         }
         self.behind = Some(base.epoch);
-        let members = ConfState { voters: numbers_of(&base.configuration), ..ConfState::default() };
+        let members = base.configuration.to_members();
         let Line { ballot, lsn } = base.last;
         let offered = Base { index: lsn, term: ballot.0, epoch: base.epoch, members, void: Epoch(0) };
         if self.journal.offer(offered, &self.store, out) {
@@ -648,6 +692,9 @@ impl<E, M: Carrier<E>> Role for StorageReplica<E, M> {
         if !self.waiting.iter().map(|waiting| waiting.record).is_sorted() {
             return Err("answers do not wait for the journal in its order".to_owned());
         }
+        if self.generation() == 0 {
+            return Err("it is in no generation".to_owned());
+        }
         let (settled, durable, last) = (self.settled.0, self.store.hard.commit, self.last());
         if settled > durable || settled > self.synced || self.synced > last.lsn || durable > last.lsn {
             return Err(format!(
@@ -673,7 +720,8 @@ impl<E, M: Carrier<E>> Role for StorageReplica<E, M> {
         report("ordain_storage_durable_line", self.settled.0 as f64);
         report("ordain_storage_synced_line", self.synced as f64);
         report("ordain_storage_first_line", self.store.base().index as f64 + 1.0);
-        report("ordain_storage_configuration", self.configuration().len() as f64);
+        report("ordain_storage_configuration", self.configuration().0.required.len() as f64);
+        report("ordain_storage_is_counted", f64::from(u8::from(self.is_counted())));
         report("ordain_storage_lines_in_memory", lines as f64);
         report("ordain_storage_bytes_in_memory", bytes as f64);
         report("ordain_storage_appended_total", self.counts.appended as f64);

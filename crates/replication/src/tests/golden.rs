@@ -8,7 +8,10 @@ use ordain_model::wire::Codec as _;
 use ordain_model::{Epoch, Micros, PartitionId};
 use ordain_role::{Bytes, NodeId, ReplicaId};
 
-use crate::{After, Ballot, Content, Line, LogBase, ReplicaState, Storage, Written};
+use crate::{
+    After, Ballot, Content, Line, LogBase, ReplicaState, Storage, StorageConfiguration, StorageMember,
+    Written,
+};
 use crate::{
     Arrival, Configuration, ConfigurationEntry, Decision, Decisions, Ending, EntryType as _, Eviction, Fence,
     GroupMessage, Held, LeadershipRecord, LeadershipRecords, Ship,
@@ -122,13 +125,22 @@ fn entries() -> Vec<(&'static str, ConfigurationEntry)> {
 fn storages() -> Vec<(&'static str, Storage)> {
     let (ballot, number, durable, epoch) = (Ballot(0x0102_0304_0506), 0x11, 0x12, Epoch(0x13));
     let previous = Line { ballot: Ballot(0x21), lsn: 0x22 };
-    let configuration = vec![NodeId(0x31), NodeId(0x32)];
+    let generation = 0x35;
+    let member = |node, generation| StorageMember { node: NodeId(node), generation };
+    let configuration = StorageConfiguration {
+        counted: vec![member(0x31, generation), member(0x32, 0x36)],
+        required: vec![NodeId(0x32)],
+        before: vec![member(0x31, 0x37)],
+        is_first: true,
+    };
     let state = ReplicaState {
+        generation,
         promised: ballot,
         silence: Micros(0x41),
         last: previous,
         durable,
         configuration: configuration.clone(),
+        configured: 0x38,
         is_full: true,
     };
     let lines = [
@@ -145,10 +157,18 @@ fn storages() -> Vec<(&'static str, Storage)> {
         ("storage.sealed", Storage::Sealed { ballot, state }),
         (
             "storage.append",
-            Storage::Append { ballot, number, previous, lines: lines.clone(), durable, acknowledged: 0x14 },
+            Storage::Append {
+                ballot,
+                number,
+                previous,
+                lines: lines.clone(),
+                durable,
+                generation,
+                acknowledged: 0x14,
+            },
         ),
-        ("storage.appended", Storage::Appended { ballot, number, through: 0x51, is_full: false }),
-        ("storage.unfit", Storage::Unfit { ballot, number, durable }),
+        ("storage.appended", Storage::Appended { ballot, generation, number, through: 0x51, is_full: false }),
+        ("storage.unfit", Storage::Unfit { ballot, generation, number, durable }),
         ("storage.refused", Storage::Refused { ballot, promised: Ballot(0x61) }),
         ("storage.fetch.lsn", Storage::Fetch { number, ballot, after: After::Lsn(0x71) }),
         ("storage.fetch.epoch", Storage::Fetch { number, ballot, after: After::Epoch(epoch) }),
@@ -158,7 +178,7 @@ fn storages() -> Vec<(&'static str, Storage)> {
         ),
         ("storage.trimmed", Storage::Trimmed { number, after: After::Epoch(epoch), base: base.clone() }),
         ("storage.confirm", Storage::Confirm { ballot, n: 0x81 }),
-        ("storage.confirmed", Storage::Confirmed { ballot, n: 0x81 }),
+        ("storage.confirmed", Storage::Confirmed { ballot, generation, n: 0x81 }),
         ("storage.behind", Storage::Behind { ballot, base }),
         ("storage.resign", Storage::Resign(ballot)),
     ]

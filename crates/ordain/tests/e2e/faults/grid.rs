@@ -160,8 +160,7 @@ impl Grid {
     /// Kills a node, takes its data away, and has an empty one join in its place; waits until it takes connections.
     #[track_caller]
     pub fn replace(&mut self, id: usize) {
-        self.kill(id);
-        fs::remove_dir_all(self.directory(id)).unwrap();
+        self.empty(id);
         self.nodes[id].process = Some(self.launch_with(id, &["--join"]));
         self.await_line(id);
     }
@@ -342,6 +341,17 @@ impl Grid {
     /// The links between its nodes, of a cluster that is wired.
     pub fn wires(&self) -> &Wires {
         self.wires.as_ref().expect("a cluster that is wired")
+    }
+
+    /// Kills a node, and takes its data away.
+    pub fn empty(&mut self, id: usize) {
+        self.kill(id);
+        fs::remove_dir_all(self.directory(id)).unwrap();
+    }
+
+    /// What a node has written into its log.
+    pub fn log_of(&self, id: usize) -> String {
+        self.process(id).stderr()
     }
 
     /// Whether a node has ended a stream because more was under way than is kept for another.

@@ -1,16 +1,17 @@
 //! Confirmation of leadership by a round to the replicas: the appender asks ([`Log::Confirm`]) for reads that nothing is logged
 //! for (commit.md, R-CONFIRM and schedule 10).
 //!
-//! A round begins after the question. A majority answers that it has promised no larger ballot, so no other server led before
-//! the round began: its first line would have needed one of that majority. Questions that come while a round is under way
+//! A round begins after the question. A majority answers that it has promised no larger ballot, in generations that count, so no
+//! other server led before the round began: its first line would have needed one of that majority. Questions that come while a round is under way
 //! share the next one. Where entries are handed on early, a question also waits until all that was appended before it is
 //! durable.
 
-use std::collections::{BTreeSet, VecDeque};
+use std::collections::VecDeque;
 
 use ordain_model::Micros;
-use ordain_role::{Bug, NodeId, Now, Outbox};
+use ordain_role::{Bug, Now, Outbox};
 
+use super::super::configuration::StorageMember;
 use super::super::message::{Ballot, Storage};
 use super::{HEARTBEAT_EVERY, PATIENCE, Stage, StorageLog};
 use crate::entry::EntryType;
@@ -42,7 +43,7 @@ pub(super) struct Confirmations {
 #[derive(Debug)]
 struct Round {
     questions: Vec<Question>,
-    answered: BTreeSet<NodeId>,
+    answered: Vec<StorageMember>,
     sent: Micros,
 }
 
@@ -95,20 +96,19 @@ impl<T: EntryType, M: Carrier<T::Entry>> StorageLog<T, M> {
         }
         self.confirmations.rounds += 1;
         let questions = std::mem::take(&mut self.confirmations.waiting);
-        self.confirmations.round = Some(Round { questions, answered: BTreeSet::new(), sent: now.elapsed });
+        self.confirmations.round = Some(Round { questions, answered: Vec::new(), sent: now.elapsed });
         self.tell_replicas(&Storage::Confirm { ballot, n: self.confirmations.rounds }, out);
     }
 
     /// A replica has promised no larger ballot.
-    pub(super) fn round_answered(&mut self, from: NodeId, ballot: Ballot, n: u64) {
-        let majority = self.majority();
-        let is_own = matches!(&self.stage, Stage::Leads(leading) if leading.ballot == ballot);
-        if !is_own || n != self.confirmations.rounds {
+    pub(super) fn round_answered(&mut self, from: StorageMember, ballot: Ballot, n: u64) {
+        let Stage::Leads(leading) = &self.stage else { return };
+        let Some(round) = &mut self.confirmations.round else { return };
+        if leading.ballot != ballot || n != self.confirmations.rounds || round.answered.contains(&from) {
             return;
         }
-        let Some(round) = &mut self.confirmations.round else { return };
-        round.answered.insert(from);
-        if round.answered.len() >= majority
+        round.answered.push(from);
+        if leading.is_majority(&round.answered)
             && let Some(round) = self.confirmations.round.take()
         {
             self.confirmations.proved.extend(round.questions);
@@ -138,11 +138,11 @@ impl<T: EntryType, M: Carrier<T::Entry>> StorageLog<T, M> {
         let Some(round) = &mut self.confirmations.round else { return };
         if now.elapsed.since(round.sent) >= HEARTBEAT_EVERY {
             round.sent = now.elapsed;
-            let answered = round.answered.clone();
+            let has_answered = |node| round.answered.iter().any(|member| member.node == node);
+            let silent = self.settings.replicas.iter().copied().filter(|node| !has_answered(*node));
+            let silent: Vec<_> = silent.collect();
             let confirm = Storage::Confirm { ballot, n: self.confirmations.rounds };
-            for node in self.settings.replicas.iter().filter(|node| !answered.contains(node)) {
-                out.send(self.at(*node), confirm.clone());
-            }
+            silent.into_iter().for_each(|node| out.send(self.at(node), confirm.clone()));
         }
     }
 

@@ -7,6 +7,9 @@ use ordain_role::{NodeId, Now, Outbox};
 
 use super::super::lines::Lines;
 use super::super::message::{Ballot, Line, LogBase, ReplicaState, Storage, Written};
+use super::super::quorum::majority;
+use super::standing::Chosen;
+use super::telling::StorageObstacle;
 use super::{ASK_EVERY, BEHIND_EVERY, FRESH, PATIENCE, SILENCE, STAND_STEP, Stage, StorageLog};
 use crate::entry::EntryType;
 use crate::message::{Carrier, Log};
@@ -183,10 +186,30 @@ impl<T: EntryType, M: Carrier<T::Entry>> StorageLog<T, M> {
         age < FRESH && !state.is_full && (is_own || state.silence.plus(age) >= SILENCE)
     }
 
+    /// Looks who is in the way of a majority: replicas that were not met before the region begins, and those that have lost their
+    /// disks. Answers whether a majority is there.
+    fn look_for_majority(&mut self, now: Now) -> bool {
+        let fresh = self.states.iter().filter(|(_, (_, at))| now.elapsed.since(*at) < FRESH);
+        let fresh: Vec<(&NodeId, &ReplicaState)> = fresh.map(|(node, (state, _))| (node, state)).collect();
+        let states = || fresh.iter().copied();
+        let (all, newest) = (&self.settings.replicas, Chosen::of(states()));
+        let members = newest.as_ref().map(|newest| newest.members_of(states(), self.settings.bugs));
+        let members = members.unwrap_or_default();
+        let begun = newest.as_ref().filter(|newest| newest.configuration.has_begun());
+        let is_met = |node: &NodeId| members.iter().any(|member| member.node == *node);
+        let unmet = all.iter().filter(|node| begun.is_none() && !is_met(node)).copied().collect();
+        let forgetful = members.iter().filter(|member| begun.is_some_and(|begun| !begun.counts(member)));
+        let forgetful = forgetful.map(|member| member.node).collect();
+        let is_there = newest.is_some_and(|newest| newest.is_majority(&members, all.len()));
+        self.obstacle = StorageObstacle { unmet, forgetful };
+        is_there
+    }
+
     /// Tells whether a majority has heard no leader lately, and has not for a while that depends on this server's rank.
     fn is_time_to_stand(&mut self, now: Now) -> bool {
         let quiet = self.states.values().filter(|heard| self.is_quiet(now, heard)).count();
-        let may_stand = quiet >= self.majority() && !self.is_stopping && self.behind.is_none();
+        let is_quiet = quiet >= majority(self.settings.replicas.len());
+        let may_stand = self.look_for_majority(now) && is_quiet && !self.is_stopping && self.behind.is_none();
         let wait = Micros(STAND_STEP.0 * self.rank as u64);
         let Stage::Follows(following) = &mut self.stage else { return false };
         if !may_stand {

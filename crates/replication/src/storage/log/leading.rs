@@ -1,18 +1,23 @@
 //! Leading: lines go to every replica, and count as durable by what the replicas have synced.
 //!
-//! In full mode a replica that is silent for the grace is left out of the configuration, by a line that a majority of all
-//! replicas and all of the new configuration must have. When it is back and has caught up it is taken in again.
+//! In full mode a replica that is silent for the grace is left out of what is required, by a line that a majority of all
+//! replicas and all that are still required must have. When it is back and has caught up it is taken in again.
+//!
+//! A replica that has lost its disk is brought up to all that is durable. Then a line admits its new generation.
 
 use std::collections::BTreeMap;
 
 use ordain_model::Micros;
-use ordain_role::{Bug, NodeId, Now, Outbox};
+use ordain_role::{Bug, Bugs, NodeId, Now, Outbox};
 
+use super::super::configuration::{StorageConfiguration, StorageMember};
 use super::super::lines::Lines;
 use super::super::message::{Ballot, Content, Line, LogBase, ReplicaState, Storage, Written};
-use super::super::quorum::{Barrier, Counting, majority};
+use super::super::quorum::{Barrier, Counting, Synced, majority};
 use super::super::{StorageLogSettings, StorageMode};
 use super::peer::{Peer, Relay};
+use super::standing::Chosen;
+use super::telling::StorageObstacle;
 use super::{BEHIND_EVERY, PATIENCE, Stage, StorageLog};
 use crate::entry::EntryType;
 use crate::message::{Carrier, Log};
@@ -46,36 +51,57 @@ pub(super) struct Leading {
 }
 
 impl Leading {
-    /// Writes the first line of a ballot behind those of the newest log, which ends in a configuration. `None` if that log is of a
-    /// larger ballot.
+    /// Writes the first line of a ballot behind those of the log that was chosen: of an empty one, who counts from now on. `None` if
+    /// that log is of a larger ballot.
     pub fn begin(
         settings: &StorageLogSettings,
         ballot: Ballot,
-        (lines, configuration): (&mut Lines, Vec<NodeId>),
+        (lines, chosen): (&mut Lines, &Chosen),
         sealed: &BTreeMap<NodeId, ReplicaState>,
         now: Micros,
     ) -> Option<Leading> {
         let taken = lines.last();
-        let lsn = lines.push(Written { ballot, content: Content::Begin })?;
-        let peer = |node: &NodeId| match sealed.get(node) {
-            Some(state) if state.last == taken => Peer::new(*node, taken.lsn, lsn, now),
-            Some(_) | None => Peer::new(*node, 0, lsn, now),
-        };
         let replicas = &settings.replicas;
+        let first = !chosen.configuration.has_begun();
+        let configuration = match first {
+            true => StorageConfiguration {
+                counted: sealed
+                    .iter()
+                    .map(|(node, state)| StorageMember { node: *node, generation: state.generation })
+                    .collect(),
+                required: replicas.clone(),
+                before: Vec::new(),
+                is_first: true,
+            },
+            false => chosen.configuration.clone(),
+        };
+        let content = if first { Content::Configuration(configuration.clone()) } else { Content::Begin };
+        let lsn = lines.push(Written { ballot, content })?;
+        let peer = |node: &NodeId| {
+            let state = sealed.get(node);
+            let known = state.map(|state| state.generation).or(configuration.generation(*node));
+            let member = StorageMember { node: *node, generation: known.unwrap_or_default() };
+            let has_all = state.is_some_and(|state| state.last == taken);
+            Peer::new(member, if has_all { taken.lsn } else { 0 }, lsn, now)
+        };
         let peers = replicas.iter().map(peer).collect();
         let by_one = settings.bugs.has(Bug::DurableByOne);
         let counting = Counting {
             // Planted, ONE-LOG.
             mode: if by_one { StorageMode::Quorum } else { settings.mode },
             majority: if by_one { 1 } else { majority(replicas.len()) },
-            configuration: configuration.clone(),
+            configuration: if chosen.is_open { configuration.previous() } else { configuration.clone() },
             barriers: vec![Barrier { lsn, configuration }],
             is_beginning: true,
+            is_founding: first || chosen.is_founding(),
         };
         let mut leading = Leading { ballot, counting, peers, taken, changed: now, silent: 0 };
-        if settings.mode == StorageMode::Quorum && leading.counting.newest() != replicas {
+        if settings.mode == StorageMode::Quorum && leading.counting.newest().required != *replicas {
             // Of a time when the region was in full mode.
-            leading.configure(replicas.clone(), lines, now)?;
+            let counted = leading.counting.newest().counted.clone();
+            let required = replicas.clone();
+            let next = StorageConfiguration { counted, required, ..StorageConfiguration::default() };
+            leading.configure(next, lines, now)?;
         }
         Some(leading)
     }
@@ -90,7 +116,7 @@ impl Leading {
         let able = self.peers.iter().filter(|peer| !peer.is_full).count();
         let needed = match self.counting.mode {
             StorageMode::Quorum => &[][..],
-            StorageMode::Full => self.counting.newest(),
+            StorageMode::Full => &self.counting.newest().required,
         };
         let lacks = |node: &NodeId| self.peers.iter().any(|peer| peer.node == *node && peer.is_full);
         able < majority(self.peers.len()) || needed.iter().any(lacks)
@@ -100,8 +126,9 @@ impl Leading {
     pub fn sealed(&mut self, from: NodeId, ballot: Ballot, state: &ReplicaState) {
         let taken = self.taken;
         if let Some(peer) = self.peer(from)
-            && state.last == taken
             && state.promised == ballot
+            && peer.generation == state.generation
+            && state.last == taken
         {
             peer.matched = peer.matched.max(taken.lsn);
             peer.next = peer.next.max(peer.matched + 1);
@@ -119,7 +146,8 @@ impl Leading {
     }
 
     /// Writes a line with a configuration. `None` if the log is of a larger ballot.
-    fn configure(&mut self, configuration: Vec<NodeId>, lines: &mut Lines, now: Micros) -> Option<u64> {
+    fn configure(&mut self, next: StorageConfiguration, lines: &mut Lines, now: Micros) -> Option<u64> {
+        let configuration = next.after(&self.counting.configuration);
         let content = Content::Configuration(configuration.clone());
         let lsn = lines.push(Written { ballot: self.ballot, content })?;
         self.counting.barriers.push(Barrier { lsn, configuration });
@@ -127,26 +155,83 @@ impl Leading {
         Some(lsn)
     }
 
-    /// The configuration that is to follow the newest: without those that are silent, and with those that have caught up. One that
-    /// nobody is silent in waits until the one before it is durable.
-    fn next_configuration(&self, grace: Micros, durable: u64, now: Micros) -> Option<Vec<NodeId>> {
+    /// A replica in the generation in which it speaks.
+    fn member(&self, peer: &Peer, bugs: Bugs) -> StorageMember {
+        // Planted, ONE-LOG.
+        let is_planted = bugs.has(Bug::CountForgetful);
+        let counted = self.counting.newest().generation(peer.node).filter(|_| is_planted);
+        StorageMember { node: peer.node, generation: counted.unwrap_or(peer.generation) }
+    }
+
+    /// Tells whether a replica counts in the generation in which it speaks, or will once that is durable.
+    fn counts(&self, peer: &Peer) -> bool {
+        self.counting.newest().counts(peer.node, peer.generation)
+    }
+
+    /// Tells whether a replica has all that is durable, and may soon have what comes.
+    fn is_fit(&self, peer: &Peer, durable: u64, now: Micros) -> bool {
+        peer.is_heard(now, ALIVE) && !peer.is_full && peer.matched >= durable
+    }
+
+    /// The configuration that is to follow the newest, if any is.
+    fn next_configuration(&self, grace: Micros, durable: u64, now: Micros) -> Option<StorageConfiguration> {
+        // The first line of the log is for all replicas.
+        if self.counting.is_founding {
+            return None;
+        }
+        self.admission(durable, now).or_else(|| self.next_required(grace, durable, now))
+    }
+
+    /// The configuration in which a replica counts that has lost its disk, once it has all that is durable. One at a time:
+    /// see module `configuration`.
+    fn admission(&self, durable: u64, now: Micros) -> Option<StorageConfiguration> {
+        let is_due = |peer: &&Peer| !self.counts(peer) && self.is_fit(peer, durable, now);
+        let newcomer = self.peers.iter().find(is_due).filter(|_| self.counting.barriers.is_empty())?;
+        Some(self.counting.newest().with(&[newcomer.member()]))
+    }
+
+    /// The configuration for full mode: without those that are silent, and with those that have caught up. One that nobody is
+    /// silent in waits until the one before it is durable.
+    fn next_required(&self, grace: Micros, durable: u64, now: Micros) -> Option<StorageConfiguration> {
         if self.counting.mode != StorageMode::Full {
             return None;
         }
         let newest = self.counting.newest();
         let is_silent = |peer: &Peer| now.since(peer.able) >= grace;
-        let is_fit = |peer: &Peer| peer.is_heard(now, ALIVE) && !peer.is_full && peer.matched >= durable;
-        let stays = |peer: &&Peer| match newest.contains(&peer.node) {
+        let stays = |peer: &&Peer| match newest.required.contains(&peer.node) {
             true => !is_silent(peer),
-            false => is_fit(peer),
+            false => self.counts(peer) && self.is_fit(peer, durable, now),
         };
         let next: Vec<NodeId> = self.peers.iter().filter(stays).map(|peer| peer.node).collect();
-        let has_silent = newest.iter().any(|node| !next.contains(node));
+        let has_silent = newest.required.iter().any(|node| !next.contains(node));
         let is_settled = self.counting.barriers.is_empty();
         let is_due = is_settled || (has_silent && now.since(self.changed) >= grace);
         let able = self.peers.iter().filter(|peer| !is_silent(peer)).count();
         let is_enough = next.len() >= self.peers.len().min(2) && able >= majority(self.peers.len());
-        (next != newest && is_due && is_enough).then_some(next)
+        let is_other = next != newest.required;
+        let counted = newest.counted.clone();
+        let next = StorageConfiguration { counted, required: next, ..StorageConfiguration::default() };
+        (is_other && is_due && is_enough).then_some(next)
+    }
+
+    /// The replicas that do not have the first line of the log yet, while it may be that not all have.
+    pub fn unmet(&self) -> Vec<NodeId> {
+        let first = self.counting.barriers.first().map_or(0, |barrier| barrier.lsn);
+        let is_unmet = |peer: &&Peer| self.counting.is_founding && peer.matched < first;
+        self.peers.iter().filter(is_unmet).map(|peer| peer.node).collect()
+    }
+
+    /// The replicas that have lost their disks and do not count yet.
+    pub fn forgetful(&self) -> Vec<NodeId> {
+        let is_forgetful = |peer: &&Peer| {
+            !self.counts(peer) || !self.counting.configuration.counts(peer.node, peer.generation)
+        };
+        self.peers.iter().filter(is_forgetful).map(|peer| peer.node).collect()
+    }
+
+    /// Tells whether these replicas, in these generations, are a majority.
+    pub fn is_majority(&self, members: &[StorageMember]) -> bool {
+        self.counting.is_majority(members)
     }
 
     /// Checks the invariants of the fields.
@@ -156,13 +241,10 @@ impl Leading {
         let least = self.peers.len().min(2);
         let mut configurations =
             self.counting.barriers.iter().map(|b| &b.configuration).chain([&self.counting.configuration]);
-        if configurations.any(|configuration| configuration.len() < least) {
-            return Err("a configuration has fewer than two replicas".to_owned());
+        if configurations.any(|configuration| configuration.required.len() < least) {
+            return Err("a configuration requires fewer than two replicas".to_owned());
         }
-        match self.counting.barriers.iter().map(|barrier| barrier.lsn).is_sorted_by(|a, b| a < b) {
-            true => Ok(()),
-            false => Err("configurations are not in the order of their lines".to_owned()),
-        }
+        self.counting.check()
     }
 
     pub fn gauges(&self, last: u64, report: &mut dyn FnMut(&'static str, f64)) {
@@ -170,7 +252,7 @@ impl Leading {
             report(name, (last - peer.matched) as f64);
         }
         report("ordain_storage_silent_replicas", self.silent as f64);
-        report("ordain_storage_configuration", self.counting.configuration.len() as f64);
+        report("ordain_storage_configuration", self.counting.configuration.required.len() as f64);
         let full = self.peers.iter().filter(|peer| peer.is_full).count();
         report("ordain_storage_full_replicas", full as f64);
     }
@@ -185,20 +267,36 @@ impl<T: EntryType, M: Carrier<T::Entry>> StorageLog<T, M> {
         }
     }
 
-    pub(super) fn appended(&mut self, now: Now, from: NodeId, ballot: Ballot, answer: (u64, u64, bool)) {
-        let last = self.last().lsn;
+    /// Notes the generation in which a replica speaks, and answers whether it counts.
+    fn meet(&mut self, now: Now, from: StorageMember, ballot: Ballot) -> bool {
+        if let Some(peer) = self.peer_of(from.node, ballot)
+            && peer.generation != from.generation
+        {
+            peer.renew(from.generation, now.elapsed);
+        }
+        matches!(&self.stage, Stage::Leads(leading) if leading.counting.newest().counted.contains(&from))
+    }
+
+    pub(super) fn appended(
+        &mut self,
+        now: Now,
+        from: StorageMember,
+        ballot: Ballot,
+        answer: (u64, u64, bool),
+    ) {
+        let (last, counts) = (self.last().lsn, self.meet(now, from, ballot));
         let (number, through, is_full) = answer;
-        if let Some(peer) = self.peer_of(from, ballot) {
-            peer.appended((number, through.min(last), is_full), now.elapsed);
+        if let Some(peer) = self.peer_of(from.node, ballot) {
+            peer.appended((number, through.min(last), is_full), counts, now.elapsed);
         }
     }
 
-    pub(super) fn unfit(&mut self, now: Now, from: NodeId, ballot: Ballot, answer: (u64, u64)) {
-        let last = self.last().lsn;
+    pub(super) fn unfit(&mut self, now: Now, from: StorageMember, ballot: Ballot, answer: (u64, u64)) {
+        let (last, counts) = (self.last().lsn, self.meet(now, from, ballot));
         let before_memory = self.lines.as_ref().map_or(0, |lines| lines.base().lsn);
         let (number, durable) = answer;
-        if let Some(peer) = self.peer_of(from, ballot) {
-            peer.unfit((number, durable.min(last)), before_memory, now.elapsed);
+        if let Some(peer) = self.peer_of(from.node, ballot) {
+            peer.unfit((number, durable.min(last)), before_memory, counts, now.elapsed);
         }
     }
 
@@ -206,6 +304,7 @@ impl<T: EntryType, M: Carrier<T::Entry>> StorageLog<T, M> {
         let Stage::Leads(leading) = &mut self.stage else { return };
         leading.peers.iter_mut().for_each(|peer| peer.tick(now.elapsed));
         leading.silent = leading.peers.iter().filter(|peer| !peer.is_heard(now.elapsed, PATIENCE)).count();
+        self.obstacle = StorageObstacle { unmet: leading.unmet(), forgetful: leading.forgetful() };
         if let Some(lines) = &mut self.lines
             && let Some(next) =
                 leading.next_configuration(self.settings.full_grace, self.durable, now.elapsed)
@@ -221,7 +320,9 @@ impl<T: EntryType, M: Carrier<T::Entry>> StorageLog<T, M> {
     /// Counts what is durable now, and sends what is to be sent.
     pub(super) fn lead_on(&mut self, now: Now, out: &mut Outbox<M>) {
         let Stage::Leads(leading) = &mut self.stage else { return };
-        let synced: Vec<(NodeId, u64)> = leading.peers.iter().map(|peer| (peer.node, peer.matched)).collect();
+        let of =
+            |peer: &Peer| Synced { member: leading.member(peer, self.settings.bugs), line: peer.matched };
+        let synced: Vec<Synced> = leading.peers.iter().map(of).collect();
         let durable = leading.counting.count(&synced);
         let is_blocked = leading.is_blocked();
         if let Some(durable) = durable.filter(|durable| *durable > self.durable) {

@@ -27,6 +27,7 @@ mod following;
 mod leading;
 mod peer;
 mod standing;
+mod telling;
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -36,9 +37,9 @@ use std::sync::Arc;
 use ordain_model::{Epoch, Micros};
 use ordain_role::{Address, Event, NodeId, Now, Outbox, PeerChange, PeerState, Rebuild, Role, TimerId};
 
+use super::configuration::StorageMember;
 use super::lines::Lines;
 use super::message::{After, Ballot, Content, Line, ReplicaState, Storage, Written};
-use super::quorum::majority;
 use super::{StorageError, StorageLogSettings, check_region};
 use crate::entry::{EntryType, epoch_of};
 use crate::message::{Carrier, Log, Message};
@@ -46,6 +47,8 @@ use confirming::Confirmations;
 use following::Following;
 use leading::Leading;
 use standing::Standing;
+pub use telling::StorageObstacle;
+use telling::Told;
 
 const TICK: TimerId = TimerId(1);
 const TICK_EVERY: Micros = Micros::from_millis(20);
@@ -85,6 +88,9 @@ pub struct StorageLog<T: EntryType, M> {
     promised: Ballot,
     /// What replicas have said last of their state, and when.
     states: BTreeMap<NodeId, (ReplicaState, Micros)>,
+    /// The replicas that are in the way of a majority, and what was told of them.
+    obstacle: StorageObstacle,
+    told_obstacle: Told,
     stage: Stage,
     announced: Option<Announced>,
     confirmations: Confirmations,
@@ -159,6 +165,8 @@ impl<T: EntryType, M: Carrier<T::Entry>> StorageLog<T, M> {
             open: BTreeMap::new(),
             promised: Ballot(0),
             states: BTreeMap::new(),
+            obstacle: StorageObstacle::default(),
+            told_obstacle: Told::default(),
             stage: Stage::Follows(Following::default()),
             announced: None,
             confirmations: Confirmations::default(),
@@ -173,10 +181,6 @@ impl<T: EntryType, M: Carrier<T::Entry>> StorageLog<T, M> {
 
     fn at(&self, node: NodeId) -> Address {
         Address { node, ..self.settings.me }
-    }
-
-    fn majority(&self) -> usize {
-        majority(self.settings.replicas.len())
     }
 
     fn tell_replicas(&self, message: &Storage, out: &mut Outbox<M>) {
@@ -214,10 +218,13 @@ impl<T: EntryType, M: Carrier<T::Entry>> StorageLog<T, M> {
         match message {
             Storage::State(state) => self.note_state(now, from, state),
             Storage::Sealed { ballot, state } => self.sealed(now, from, ballot, state, out),
-            Storage::Appended { ballot, number, through, is_full } => {
+            Storage::Appended { ballot, generation, number, through, is_full } => {
+                let from = StorageMember { node: from, generation };
                 self.appended(now, from, ballot, (number, through, is_full));
             }
-            Storage::Unfit { ballot, number, durable } => self.unfit(now, from, ballot, (number, durable)),
+            Storage::Unfit { ballot, generation, number, durable } => {
+                self.unfit(now, StorageMember { node: from, generation }, ballot, (number, durable));
+            }
             Storage::Refused { ballot, promised } => self.refused(now, ballot, promised, out),
             Storage::Fetched { number, ballot, after, previous, lines, durable } => match &self.stage {
                 Stage::Follows(_) if ballot == Ballot(0) && after == self.place() => {
@@ -240,7 +247,9 @@ impl<T: EntryType, M: Carrier<T::Entry>> StorageLog<T, M> {
                 Stage::Leads(_) => self.relay_trimmed(now, from, number, base, out),
                 Stage::Follows(_) | Stage::Stands(_) | Stage::Ended => {}
             },
-            Storage::Confirmed { ballot, n } => self.round_answered(from, ballot, n),
+            Storage::Confirmed { ballot, generation, n } => {
+                self.round_answered(StorageMember { node: from, generation }, ballot, n);
+            }
             // Late, or of a node that speaks as another kind.
             Storage::Ask
             | Storage::Seal(_)
@@ -487,6 +496,7 @@ impl<T: EntryType, M: Carrier<T::Entry>> StorageLog<T, M> {
             Stage::Leads(_) => self.tick_leading(now, out),
             Stage::Ended => {}
         }
+        self.tell_obstacle(now, out);
     }
 
     /// Keeps no more durable lines in memory than the settings say.
@@ -591,6 +601,7 @@ impl<T: EntryType, M: Carrier<T::Entry>> Role for StorageLog<T, M> {
         report("ordain_storage_confirmed_total", self.confirmations.confirmed as f64);
         report("ordain_storage_full", f64::from(u8::from(self.is_full)));
         report("ordain_log_behind_epoch", self.behind.unwrap_or_default().0 as f64);
+        self.obstacle_gauges(report);
         if let Some(leading) = leading {
             leading.gauges(self.last().lsn, report);
         }

@@ -9,6 +9,7 @@ use std::collections::{BTreeMap, VecDeque};
 use ordain_model::Micros;
 use ordain_role::NodeId;
 
+use super::super::configuration::StorageMember;
 use super::super::lines::Lines;
 use super::super::message::{Ballot, Line, LogBase, Storage, Written};
 use super::HEARTBEAT_EVERY;
@@ -23,7 +24,9 @@ const FLOW_AGAIN: Micros = Micros::from_millis(2000);
 #[derive(Debug)]
 pub(super) struct Peer {
     pub node: NodeId,
-    /// The line up to which it has synced this leader's log.
+    /// The generation in which it has spoken last.
+    pub generation: u64,
+    /// The line up to which it has synced this leader's log in that generation.
     pub matched: u64,
     /// The next line to send.
     pub next: u64,
@@ -63,9 +66,10 @@ pub(super) struct Relay {
 impl Peer {
     /// A replica that is sealed with a log which is the leader's up to a line, or of which nothing is known but that
     /// its log is the leader's up to there.
-    pub fn new(node: NodeId, matched: u64, next: u64, now: Micros) -> Peer {
+    pub fn new(member: StorageMember, matched: u64, next: u64, now: Micros) -> Peer {
         Peer {
-            node,
+            node: member.node,
+            generation: member.generation,
             matched,
             next,
             number: 0,
@@ -87,6 +91,18 @@ impl Peer {
         self.heard.is_some_and(|heard| now.since(heard) < within)
     }
 
+    /// The replica in its generation.
+    pub fn member(&self) -> StorageMember {
+        StorageMember { node: self.node, generation: self.generation }
+    }
+
+    /// It speaks in another generation: nothing is known any more of what it has.
+    pub fn renew(&mut self, generation: u64, now: Micros) {
+        (self.generation, self.matched) = (generation, 0);
+        self.has_tried_memory = false;
+        self.reset(0, now);
+    }
+
     /// Goes back to what it is known to have, or to a line that it says is the leader's.
     pub fn reset(&mut self, from: u64, now: Micros) {
         self.next = from.max(self.matched) + 1;
@@ -96,8 +112,8 @@ impl Peer {
         self.relay = None;
     }
 
-    /// It has answered.
-    pub fn appended(&mut self, (number, through, is_full): (u64, u64, bool), now: Micros) {
+    /// It has answered. Whether it counts in its generation says whether it counts as able too.
+    pub fn appended(&mut self, (number, through, is_full): (u64, u64, bool), counts: bool, now: Micros) {
         self.heard = Some(now);
         self.has_tried_memory &= through == 0;
         self.matched = self.matched.max(through);
@@ -110,7 +126,7 @@ impl Peer {
             self.is_full = true;
             return self.reset(self.matched, now);
         }
-        self.able = now;
+        self.able = if counts { now } else { self.able };
         if number >= self.counts_from {
             (self.is_probed, self.is_full) = (false, false);
         }
@@ -118,8 +134,8 @@ impl Peer {
 
     /// What was sent does not follow what it has; its log is the leader's up to a line. It may be so for longer, up to the line
     /// before those in memory: that is tried once.
-    pub fn unfit(&mut self, (number, durable): (u64, u64), before_memory: u64, now: Micros) {
-        (self.heard, self.able) = (Some(now), now);
+    pub fn unfit(&mut self, (number, durable): (u64, u64), before_memory: u64, counts: bool, now: Micros) {
+        (self.heard, self.able) = (Some(now), if counts { now } else { self.able });
         if number < self.counts_from {
             return;
         }
@@ -176,16 +192,24 @@ impl Peer {
             let previous = lines.at(self.next - 1)?;
             let lines = lines.some_from(self.next, message_bytes);
             let number = self.number(lines.len(), now);
-            let acknowledged = self.matched;
-            return Some(Storage::Append { ballot, number, previous, lines, durable, acknowledged });
+            return Some(self.append((ballot, number, durable), previous, lines));
         }
         if !self.is_due(now) {
             return None;
         }
         let previous = lines.at(self.matched).unwrap_or_default();
         let number = self.number(0, now);
-        let (lines, acknowledged) = (Vec::new(), self.matched);
-        Some(Storage::Append { ballot, number, previous, lines, durable, acknowledged })
+        Some(self.append((ballot, number, durable), previous, Vec::new()))
+    }
+
+    fn append(
+        &self,
+        (ballot, number, durable): (Ballot, u64, u64),
+        previous: Line,
+        lines: Vec<Written>,
+    ) -> Storage {
+        let (generation, acknowledged) = (self.generation, self.matched);
+        Storage::Append { ballot, number, previous, lines, durable, generation, acknowledged }
     }
 
     /// Tells whether the next line that it needs is not in memory, and nothing is under way to it.
@@ -204,8 +228,7 @@ impl Peer {
             return None;
         }
         let number = self.number(lines.len(), now);
-        let acknowledged = self.matched;
-        Some(Storage::Append { ballot, number, previous, lines, durable, acknowledged })
+        Some(self.append((ballot, number, durable), previous, lines))
     }
 
     /// Checks the invariants of the fields.

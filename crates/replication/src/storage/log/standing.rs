@@ -2,10 +2,12 @@
 
 use std::collections::BTreeMap;
 
-use ordain_model::Micros;
-use ordain_role::{Bug, NodeId, Now, Outbox};
+use ordain_model::{Epoch, Micros};
+use ordain_role::{Bug, Bugs, NodeId, Now, Outbox};
 
+use super::super::configuration::{StorageConfiguration, StorageMember};
 use super::super::message::{Ballot, Line, LogBase, ReplicaState, Storage, Written};
+use super::super::quorum::majority;
 use super::following::Following;
 use super::leading::Leading;
 use super::{PATIENCE, Stage, StorageLog};
@@ -22,26 +24,90 @@ pub(super) struct Standing {
     pub sealed: BTreeMap<NodeId, ReplicaState>,
     /// The first of them.
     first: Option<NodeId>,
-    /// The newest log, once it is clear which that is, and who has it.
-    chosen: Option<(NodeId, ReplicaState)>,
+    /// The log that is taken, once it is clear which that is.
+    chosen: Option<Chosen>,
     /// The number of the question for lines that is not answered.
     fetch: Option<u64>,
 }
 
-impl Standing {
-    /// The replica with the newest log, if so many are sealed, and one of the configuration that this log ends in.
-    fn choose(&self, majority: usize, reads_one: bool) -> Option<(NodeId, ReplicaState)> {
-        if self.sealed.len() < majority {
-            return None;
-        }
-        let (node, newest) = self.sealed.iter().max_by_key(|(_, state)| state.last)?;
-        let configuration = match self.first.filter(|_| reads_one) {
+/// The log that a server takes, and who counts by it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) struct Chosen {
+    /// The replica that has it.
+    node: NodeId,
+    /// Its last line.
+    last: Line,
+    /// The newest configuration in it; that before the region has begun if it is empty.
+    pub configuration: StorageConfiguration,
+    /// The configuration is not known to be durable.
+    pub is_open: bool,
+}
+
+impl Chosen {
+    /// The newest log of those that have told their states, if there is one.
+    pub fn of<'a>(states: impl Iterator<Item = (&'a NodeId, &'a ReplicaState)> + Clone) -> Option<Chosen> {
+        let durable = states.clone().map(|(_, state)| state.durable).max()?;
+        let (node, newest) = states.max_by_key(|(_, state)| state.last)?;
+        Some(Chosen {
+            node: *node,
+            last: newest.last,
+            configuration: newest.configuration.clone(),
+            is_open: newest.configured > durable,
+        })
+    }
+
+    /// The replicas that have told their states, in their generations.
+    pub fn members_of<'a>(
+        &self,
+        states: impl Iterator<Item = (&'a NodeId, &'a ReplicaState)>,
+        bugs: Bugs,
+    ) -> Vec<StorageMember> {
+        let member = |(node, state): (&NodeId, &ReplicaState)| {
             // Planted, ONE-LOG.
-            Some(first) => &self.sealed[&first].configuration,
-            None => &newest.configuration,
+            let counted = self.configuration.generation(*node).filter(|_| bugs.has(Bug::CountForgetful));
+            StorageMember { node: *node, generation: counted.unwrap_or(state.generation) }
         };
-        let has_member = configuration.iter().any(|node| self.sealed.contains_key(node));
-        has_member.then(|| (*node, ReplicaState { configuration: configuration.clone(), ..newest.clone() }))
+        states.map(member).collect()
+    }
+
+    /// Tells whether the first line of the log may not be on all replicas.
+    pub fn is_founding(&self) -> bool {
+        self.is_open && self.configuration.is_first
+    }
+
+    /// Tells whether a replica counts, by this configuration and by the one before while this one is open.
+    pub fn counts(&self, member: &StorageMember) -> bool {
+        self.configuration.counted.contains(member)
+            && (!self.is_open || self.configuration.previous().counted.contains(member))
+    }
+
+    /// Tells whether so many of some replicas count, by this configuration and by the one before while this one is open. Before
+    /// the region has begun all of them must be there.
+    pub fn is_majority(&self, members: &[StorageMember], all: usize) -> bool {
+        if !self.configuration.has_begun() {
+            return members.len() == all;
+        }
+        let count = |of: &StorageConfiguration| {
+            members.iter().filter(|member| of.counted.contains(member)).count() >= majority(all)
+        };
+        count(&self.configuration) && (!self.is_open || count(&self.configuration.previous()))
+    }
+}
+
+impl Standing {
+    /// The newest log, if it is clear that all that is durable is in it: a majority of `all` is sealed, and one of those that this log
+    /// requires. See module `configuration` for why.
+    fn choose(&self, all: usize, bugs: Bugs) -> Option<Chosen> {
+        let mut chosen = Chosen::of(self.sealed.iter())?;
+        if let Some(first) = self.first.filter(|_| bugs.has(Bug::ReadOneConfiguration)) {
+            // Planted, ONE-LOG.
+            chosen.configuration = self.sealed[&first].configuration.clone();
+        }
+        let members = chosen.members_of(self.sealed.iter(), bugs);
+        let StorageConfiguration { required, counted, .. } = &chosen.configuration;
+        let is_required = |of: &StorageMember| required.contains(&of.node) && counted.contains(of);
+        let has_required = counted.is_empty() || members.iter().any(is_required);
+        (has_required && chosen.is_majority(&members, all)).then_some(chosen)
     }
 }
 
@@ -81,7 +147,7 @@ impl<T: EntryType, M: Carrier<T::Entry>> StorageLog<T, M> {
         state: ReplicaState,
         out: &mut Outbox<M>,
     ) {
-        let (majority, reads_one) = (self.majority(), self.settings.bugs.has(Bug::ReadOneConfiguration));
+        let (all, bugs) = (self.settings.replicas.len(), self.settings.bugs);
         let standing = match &mut self.stage {
             Stage::Stands(standing) if standing.ballot == ballot => standing,
             Stage::Leads(leading) => return leading.sealed(from, ballot, &state),
@@ -93,7 +159,7 @@ impl<T: EntryType, M: Carrier<T::Entry>> StorageLog<T, M> {
             return;
         }
         standing.since = now.elapsed;
-        standing.chosen = standing.choose(majority, reads_one);
+        standing.chosen = standing.choose(all, bugs);
         if standing.chosen.is_some() {
             self.fetch_chosen(now, out);
         }
@@ -101,10 +167,16 @@ impl<T: EntryType, M: Carrier<T::Entry>> StorageLog<T, M> {
 
     /// Leads if all of the newest log is here, and else asks for what is not.
     fn fetch_chosen(&mut self, now: Now, out: &mut Outbox<M>) {
-        let Stage::Stands(Standing { ballot, chosen: Some((node, state)), .. }) = &self.stage else {
-            return;
-        };
-        let (ballot, node, last) = (*ballot, *node, state.last);
+        let Stage::Stands(Standing { ballot, chosen: Some(chosen), .. }) = &self.stage else { return };
+        let (ballot, node, last) = (*ballot, chosen.node, chosen.last);
+        if !chosen.configuration.has_begun() && last.lsn == 0 && self.settings.begun > Epoch(0) {
+            return out.halt(format!(
+                "this server has a checkpoint of everything up to place {}, and none of the region's storage nodes has anything: \
+                 they have lost all that came after; bring back their directories, or a backup, or begin with empty \
+                 directories on all nodes",
+                self.settings.begun
+            ));
+        }
         match &self.lines {
             Some(lines) if lines.last() == last => return self.lead(now, out),
             // Lines that are durable are in every newest log.
@@ -136,13 +208,11 @@ impl<T: EntryType, M: Carrier<T::Entry>> StorageLog<T, M> {
         lines: Vec<Written>,
         out: &mut Outbox<M>,
     ) {
-        let Stage::Stands(Standing { fetch, chosen: Some((_, state)), .. }) = &mut self.stage else {
-            return;
-        };
+        let Stage::Stands(Standing { fetch, chosen: Some(chosen), .. }) = &mut self.stage else { return };
         if fetch.take_if(|asked| *asked == number).is_none() {
             return;
         }
-        let (is_all, last) = (lines.is_empty(), state.last);
+        let (is_all, last) = (lines.is_empty(), chosen.last);
         if !self.take(previous, lines) || (is_all && self.last() != last) {
             return self.follow(now);
         }
@@ -168,15 +238,10 @@ impl<T: EntryType, M: Carrier<T::Entry>> StorageLog<T, M> {
     fn lead(&mut self, now: Now, out: &mut Outbox<M>) {
         let following = Stage::Follows(Following::default());
         let Stage::Stands(standing) = std::mem::replace(&mut self.stage, following) else { return };
-        let (Some((_, state)), Some(lines)) = (standing.chosen, &mut self.lines) else { return };
+        let (Some(chosen), Some(lines)) = (standing.chosen, &mut self.lines) else { return };
         self.counts.won += 1;
-        let leading = Leading::begin(
-            &self.settings,
-            standing.ballot,
-            (lines, state.configuration),
-            &standing.sealed,
-            now.elapsed,
-        );
+        let (ballot, sealed) = (standing.ballot, &standing.sealed);
+        let leading = Leading::begin(&self.settings, ballot, (lines, &chosen), sealed, now.elapsed);
         match leading {
             Some(leading) => self.stage = Stage::Leads(leading),
             None => out.halt("a leader's line is of a smaller ballot than the one before"),
@@ -188,14 +253,21 @@ impl<T: EntryType, M: Carrier<T::Entry>> StorageLog<T, M> {
 mod tests {
     use super::*;
 
-    fn nodes(of: &[u16]) -> Vec<NodeId> {
-        of.iter().copied().map(NodeId).collect()
+    /// Five replicas in their first generation, some of them required.
+    fn requiring(of: &[u16]) -> StorageConfiguration {
+        let counted = (1..=5).map(|node| StorageMember { node: NodeId(node), generation: 1 }).collect();
+        StorageConfiguration {
+            counted,
+            required: of.iter().copied().map(NodeId).collect(),
+            ..StorageConfiguration::default()
+        }
     }
 
     fn standing(sealed: &[(u16, (u64, u64), &[u16])]) -> Standing {
         let state = |(ballot, lsn), of: &[u16]| ReplicaState {
+            generation: 1,
             last: Line { ballot: Ballot(ballot), lsn },
-            configuration: nodes(of),
+            configuration: requiring(of),
             ..ReplicaState::default()
         };
         Standing {
@@ -209,7 +281,8 @@ mod tests {
     }
 
     fn chosen(standing: &Standing, reads_one: bool) -> Option<u16> {
-        standing.choose(3, reads_one).map(|(node, _)| node.0)
+        let bugs = if reads_one { Bugs::NONE.with(Bug::ReadOneConfiguration) } else { Bugs::NONE };
+        standing.choose(5, bugs).map(|chosen| chosen.node.0)
     }
 
     /// regions.md, section 4.10: the log whose last entry has the highest (ballot, lsn).
@@ -238,5 +311,49 @@ mod tests {
         assert_eq!(chosen(&standing(&sealed), true), Some(3), "the bug: what is behind line 7 is lost");
         sealed.push((2, (64, 12), two));
         assert_eq!(chosen(&standing(&sealed), false), Some(2));
+    }
+
+    /// A replica that has lost its disk does not count until the line that admits it is durable, or one of those before it does
+    /// without it: see the proof in module `configuration`.
+    #[test]
+    fn who_counts_is_told_by_the_newest_log_of_all_that_answer() {
+        let all: &[u16] = &[1, 2, 3, 4, 5];
+        let mut standing = standing(&[(1, (64, 9), all), (2, (64, 9), all), (3, (64, 0), all)]);
+        let set = |standing: &mut Standing, node, change: &dyn Fn(&mut ReplicaState)| {
+            change(standing.sealed.get_mut(&NodeId(node)).unwrap());
+        };
+        assert_eq!(chosen(&standing, false), Some(2));
+        // The third has lost its disk.
+        set(&mut standing, 3, &|state| {
+            *state = ReplicaState { generation: 2, ..ReplicaState::default() };
+        });
+        assert_eq!(chosen(&standing, false), None);
+        let forgetful = standing.choose(5, Bugs::NONE.with(Bug::CountForgetful));
+        assert!(forgetful.is_some(), "the bug: what it had acknowledged may be lost");
+        // A leader has written the line that admits it, of which nobody knows that it is durable.
+        let admitting = requiring(all).with(&[StorageMember { node: NodeId(3), generation: 2 }]);
+        let admitting = admitting.after(&requiring(all));
+        set(&mut standing, 2, &|state| {
+            (state.configuration, state.configured) = (admitting.clone(), 10);
+            state.last.lsn = 10;
+        });
+        assert_eq!(chosen(&standing, false), None, "one majority alone");
+        set(&mut standing, 1, &|state| state.durable = 10);
+        assert_eq!(chosen(&standing, false), Some(2));
+        set(&mut standing, 1, &|state| state.durable = 0);
+        standing.sealed.insert(NodeId(4), standing.sealed[&NodeId(1)].clone());
+        assert_eq!(chosen(&standing, false), Some(2), "three that counted before, and four now");
+    }
+
+    #[test]
+    fn a_region_begins_with_all_its_replicas() {
+        let of = |count: u16| {
+            let sealed: Vec<(u16, (u64, u64), &[u16])> =
+                (1..=count).map(|node| (node, (0, 0), &[][..])).collect();
+            let mut standing = standing(&sealed);
+            standing.sealed.values_mut().for_each(|state| state.configuration = Default::default());
+            standing.choose(5, Bugs::NONE).map(|chosen| chosen.configuration.has_begun())
+        };
+        assert_eq!((of(4), of(5)), (None, Some(false)));
     }
 }

@@ -1,7 +1,6 @@
 //! Random faults, many plans: what the log of a region promises holds whatever happens, and it goes on once the faults end. A plan
 //! that breaks something is shrunk to the few faults that do.
 
-use ordain_log::MemoryDirectory;
 use ordain_role::{Bug, Bugs, Event};
 use proptest::prelude::*;
 use proptest::test_runner::{Config, RngAlgorithm, TestError, TestRng, TestRunner};
@@ -73,6 +72,11 @@ enum Fault {
     Forget {
         server: usize,
     },
+    /// A replica loses its disk, if all others count.
+    Empty {
+        replica: usize,
+        back_ms: u64,
+    },
     Stop {
         server: usize,
         back_ms: u64,
@@ -105,6 +109,7 @@ fn faults() -> impl Strategy<Value = Fault> {
         2 => node.clone().prop_map(|server| Fault::Checkpoint { server }),
         2 => (node.clone(), any::<bool>()).prop_map(|(replica, alone)| Fault::Trim { replica, alone }),
         1 => node.clone().prop_map(|server| Fault::Forget { server }),
+        3 => (node.clone(), back_ms.clone()).prop_map(|(replica, back_ms)| Fault::Empty { replica, back_ms }),
         1 => (node, back_ms).prop_map(|(server, back_ms)| Fault::Stop { server, back_ms }),
         4 => (1..1500u64).prop_map(|ms| Fault::Pause { ms }),
     ]
@@ -153,7 +158,12 @@ fn carry_out(world: &mut World, plan: &Plan) -> Result<Tally, String> {
         world.start_later(node, 1000);
     }
     world.run(1_000_000)?;
-    world.run_until(30_000_000, World::is_settled).map_err(|e| format!("the region does not settle: {e}"))?;
+    world.run_until(30_000_000, World::is_settled).map_err(|e| {
+        match world.servers().filter(|server| world.nodes[*server].leads).count() {
+            0 | 1 => format!("the region does not settle: {e}"),
+            count => format!("{count} servers lead although nothing is wrong"),
+        }
+    })?;
     world.run(1_500_000)?;
     if world.open_questions() > 0 {
         return Err("whether a server leads is not answered although nothing is wrong".to_owned());
@@ -277,10 +287,15 @@ fn cause(world: &mut World, fault: Fault) -> Outcome {
         Fault::Checkpoint { server } => world.checkpoint(server % servers),
         Fault::Trim { replica, alone } => world.trim(replica_of(replica), alone)?,
         Fault::Forget { server } => {
-            let server = server % servers;
-            world.stop(server, true);
-            (world.nodes[server].disk, world.nodes[server].checkpoint) = (MemoryDirectory::new(), 0);
-            world.start_later(server, 10_000);
+            world.lose_disk(server % servers);
+            world.start_later(server % servers, 10_000);
+        }
+        Fault::Empty { replica, back_ms } => {
+            let replica = replica_of(replica);
+            if world.may_lose(replica) {
+                world.lose_disk(replica);
+                world.start_later(replica, back_ms * 1000);
+            }
         }
         Fault::Stop { server, back_ms } => {
             let server = server % servers;
@@ -385,6 +400,7 @@ fn a_region_keeps_its_promises() {
     assert!(total.appended > 5_000 && total.confirmed > 2_000 && total.refused > 500, "{total:?}");
     assert!(total.lost > 100 && total.leaders > 400 && total.rejected > 10, "{total:?}");
     assert!(total.reconfigured > 10 && total.relayed > 10 && total.copied > 5, "{total:?}");
+    assert!(total.emptied > 50, "{total:?}");
     assert_eq!(total.restarted, 0, "{total:?}");
 }
 

@@ -57,6 +57,7 @@ fn append(after: u64, ids: std::ops::Range<u64>, durable: u64) -> Event<Message>
             previous,
             lines: lines(ids),
             durable,
+            generation: 1,
             acknowledged: 0,
         },
     )
@@ -177,7 +178,8 @@ fn entries_are_handed_on_in_order_and_once_whoever_is_asked() {
 #[test]
 fn a_log_that_begins_later_has_the_view_get_a_checkpoint() {
     let (mut hand, _) = Hand::new();
-    let base = LogBase { last: Line { ballot: BALLOT, lsn: 9 }, epoch: Epoch(12), configuration: Vec::new() };
+    let last = Line { ballot: BALLOT, lsn: 9 };
+    let base = LogBase { last, epoch: Epoch(12), ..LogBase::default() };
     let trimmed = Storage::Trimmed { number: 1, after: hand.1[0], base };
     let sends = hand.tell(says(REPLICA, trimmed));
     let [(PROXY, Message::Log(Log::Behind(Epoch(12))))] = &sends[..] else { panic!("{sends:?}") };

@@ -2,11 +2,13 @@
 
 use std::sync::Arc;
 
-use ordain_log::{LogConfig, LogError, MemoryDirectory};
-use ordain_model::Micros;
+use ordain_log::{LogConfig, LogError, LogWriter, MemoryDirectory};
+use ordain_model::{Epoch, Micros};
 use ordain_role::{Address, Bug, Bugs, Directory as _, Event, NodeId, Now, Outbox, Role as _};
+use raft::eraftpb::HardState;
 
 use super::world::{Fate, Region, World};
+use crate::journal::record;
 use crate::storage::message::{Ballot, Content, Line, Storage, Written};
 use crate::storage::{
     StorageError, StorageLog, StorageLogSettings, StorageMode, StorageReplica, StorageReplicaSettings,
@@ -14,25 +16,25 @@ use crate::storage::{
 use crate::tests::{Message, Note, Notes};
 
 /// A region at rest, every message of which takes one millisecond and every disk request two.
-fn at_rest(region: Region) -> World {
+pub fn at_rest(region: Region) -> World {
     let mut world = World::new(region, 1, Bugs::NONE);
     (world.delay, world.disk_delay) = ((1000, 1000), (2000, 2000));
     settle(&mut world);
     world
 }
 
-fn settle(world: &mut World) {
+pub fn settle(world: &mut World) {
     world.run_until(20_000_000, World::is_settled).unwrap();
     world.run(500_000).unwrap();
     assert!(world.is_settled(), "{}", world.describe());
 }
 
-fn fate(world: &World, id: u64) -> Option<Fate> {
+pub fn fate(world: &World, id: u64) -> Option<Fate> {
     world.fates.get(&id).copied()
 }
 
 /// Appends so many entries at the leader, one after the other.
-fn work(world: &mut World, entries: usize, size: u64) {
+pub fn work(world: &mut World, entries: usize, size: u64) {
     for _ in 0..entries {
         let leader = world.leader().unwrap();
         world.append(leader, 1, size).unwrap();
@@ -40,7 +42,7 @@ fn work(world: &mut World, entries: usize, size: u64) {
     }
 }
 
-fn assert_golden(world: &mut World, name: &str, golden: &str) {
+pub fn assert_golden(world: &mut World, name: &str, golden: &str) {
     let transcript = world.transcript.take().unwrap();
     assert!(transcript == golden, "the transcript is not that of {name}:\n{transcript}");
 }
@@ -361,6 +363,20 @@ fn damage_is_refused() {
     assert!(refused.contains("log damaged"), "{refused}");
 }
 
+/// A directory of a version without generations: a record has no vote, and no number in its place.
+#[test]
+fn a_directory_without_generations_is_refused() {
+    let mut disk = MemoryDirectory::new();
+    let (mut writer, _) = LogWriter::open(&mut disk, LogConfig::new(*b"alone"), |_| Ok(())).unwrap();
+    let hard = HardState { term: 64, ..HardState::default() };
+    writer.append(Epoch(1), 64, record::encode(&hard, &[])).unwrap();
+    while let Some(request) = writer.next_request() {
+        writer.done(&ordain_log::carry_out(&mut disk, &request));
+    }
+    let Err(refused) = Alone::open(disk) else { panic!("it is taken") };
+    assert!(refused.to_string().contains("storage nodes had no generations"), "{refused}");
+}
+
 fn nodes(of: &[u16]) -> Vec<NodeId> {
     of.iter().copied().map(NodeId).collect()
 }
@@ -425,16 +441,21 @@ impl Alone {
     }
 }
 
+/// The generation of a replica by itself.
+const GENERATION: u64 = 1;
+
 fn append(ballot: u64, number: u64, previous: (u64, u64), ballots: &[u64]) -> Storage {
     let content = |place: usize| Content::Entry(vec![place as u8 + 1; 20].into());
     let lines = ballots.iter().enumerate();
     let lines = lines.map(|(place, of)| Written { ballot: Ballot(*of), content: content(place) }).collect();
     let previous = Line { ballot: Ballot(previous.0), lsn: previous.1 };
-    Storage::Append { ballot: Ballot(ballot), number, previous, lines, durable: 0, acknowledged: 0 }
+    let (ballot, generation) = (Ballot(ballot), GENERATION);
+    Storage::Append { ballot, number, previous, lines, durable: 0, generation, acknowledged: 0 }
 }
 
 fn appended(ballot: u64, number: u64, through: u64) -> Vec<Storage> {
-    vec![Storage::Appended { ballot: Ballot(ballot), number, through, is_full: false }]
+    let (ballot, generation) = (Ballot(ballot), GENERATION);
+    vec![Storage::Appended { ballot, generation, number, through, is_full: false }]
 }
 
 /// regions.md, scenario 11: a line is not taken before the one before it.
@@ -442,12 +463,20 @@ fn appended(ballot: u64, number: u64, through: u64) -> Vec<Storage> {
 fn a_replica_takes_no_line_behind_a_gap() {
     let mut alone = Alone::open(MemoryDirectory::new()).unwrap();
     assert_eq!(alone.tell(0, append(64, 1, (0, 0), &[64, 64])), appended(64, 1, 2));
-    let unfit = Storage::Unfit { ballot: Ballot(64), number: 2, durable: 0 };
-    assert_eq!(alone.tell(0, append(64, 2, (64, 3), &[64])), [unfit], "line 3 is not here");
+    let unfit = |ballot, number| Storage::Unfit {
+        ballot: Ballot(ballot),
+        generation: GENERATION,
+        number,
+        durable: 0,
+    };
+    assert_eq!(alone.tell(0, append(64, 2, (64, 3), &[64])), [unfit(64, 2)], "line 3 is not here");
     assert_eq!(alone.tell(0, append(64, 3, (64, 2), &[64])), appended(64, 3, 3));
     assert_eq!(alone.tell(0, append(64, 4, (64, 1), &[64])), appended(64, 4, 2), "line 2 again cuts nothing");
-    let unfit = Storage::Unfit { ballot: Ballot(128), number: 5, durable: 0 };
-    assert_eq!(alone.tell(0, append(128, 5, (65, 3), &[128])), [unfit], "line 3 is of another ballot");
+    assert_eq!(
+        alone.tell(0, append(128, 5, (65, 3), &[128])),
+        [unfit(128, 5)],
+        "line 3 is of another ballot"
+    );
     assert_eq!(alone.tell(0, append(128, 6, (64, 1), &[128])), appended(128, 6, 2));
     assert_eq!(alone.replica.store_last(), 2, "what followed line 2 is cut");
 }

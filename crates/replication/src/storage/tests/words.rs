@@ -1,5 +1,8 @@
 //! The words of transcripts for messages.
 
+use ordain_role::NodeId;
+
+use crate::storage::StorageConfiguration;
 use crate::storage::message::{Content, Storage};
 use crate::tests::Note;
 
@@ -18,10 +21,8 @@ pub fn words_of(message: &Storage, servers: usize) -> Option<String> {
                 .map(|(line, lsn)| match &line.content {
                     Content::Entry(bytes) => format!("{lsn}@{}:{}", line.ballot.0, Note::id_of(bytes)),
                     Content::Begin => format!("{lsn}@{}:begin", line.ballot.0),
-                    Content::Configuration(nodes) => {
-                        let nodes: Vec<String> =
-                            nodes.iter().map(|node| (node.0 as usize - servers).to_string()).collect();
-                        format!("{lsn}@{}:replicas {}", line.ballot.0, nodes.join(","))
+                    Content::Configuration(configuration) => {
+                        format!("{lsn}@{}:{}", line.ballot.0, configuration_of(configuration, servers))
                     }
                 })
                 .collect();
@@ -34,7 +35,7 @@ pub fn words_of(message: &Storage, servers: usize) -> Option<String> {
         Storage::Unfit { ballot, durable, .. } => format!("Unfit {} durable {durable}", ballot.0),
         Storage::Refused { ballot, promised } => format!("Refused {} promised {}", ballot.0, promised.0),
         Storage::Confirm { ballot, n } => format!("Confirm {} {n}", ballot.0),
-        Storage::Confirmed { ballot, n } => format!("Confirmed {} {n}", ballot.0),
+        Storage::Confirmed { ballot, n, .. } => format!("Confirmed {} {n}", ballot.0),
         Storage::Behind { ballot, base } => format!("Behind {} after {}", ballot.0, base.last.lsn),
         Storage::Resign(ballot) => format!("Resign {}", ballot.0),
         Storage::Trimmed { base, .. } => format!("Trimmed after {}", base.last.lsn),
@@ -47,4 +48,16 @@ pub fn words_of(message: &Storage, servers: usize) -> Option<String> {
         | Storage::Fetched { .. } => return None,
     };
     Some(words)
+}
+
+/// The words for a configuration: each replica that counts with its generation, and those that are required.
+fn configuration_of(of: &StorageConfiguration, servers: usize) -> String {
+    let name = |node: NodeId| format!("r{}", usize::from(node.0) - servers);
+    let members = |of: &[crate::storage::StorageMember]| {
+        of.iter().map(|of| format!("{}.{}", name(of.node), of.generation)).collect::<Vec<_>>().join(",")
+    };
+    let required: Vec<String> = of.required.iter().map(|node| name(*node)).collect();
+    let before =
+        if of.before.is_empty() { String::new() } else { format!(" before {}", members(&of.before)) };
+    format!("counted {} required {}{before}", members(&of.counted), required.join(","))
 }

@@ -105,6 +105,8 @@ pub struct Node {
     /// Its checkpoint has everything up to this epoch.
     pub checkpoint: u64,
     pub behind: Option<u64>,
+    /// The reason why nobody can lead.
+    pub obstacle: Option<Arc<str>>,
 }
 
 /// A question whether a node leads.
@@ -275,6 +277,7 @@ impl World {
             Part::Server(Box::new(log))
         } else {
             let settings = StorageReplicaSettings {
+                generation: u64::from(self.nodes[node].life + 1),
                 executed,
                 checkpointer: Some(here(CHECKPOINTER)),
                 tail_bytes: self.kept_bytes,
@@ -330,6 +333,21 @@ impl World {
         (state.frozen, state.freezes_in_step) = (None, None);
         state.life += 1;
         self.questions.retain(|_, question| question.node != node);
+    }
+
+    /// Tells whether a replica may lose its disk so that the region can go on: all others count, each as it is now.
+    pub fn may_lose(&self, replica: usize) -> bool {
+        self.region.replicas > 2
+            && self.replicas().all(|of| of == replica || self.gauge(of, "ordain_storage_is_counted") == 1.0)
+    }
+
+    /// A node loses its disk, and is down.
+    pub fn lose_disk(&mut self, node: usize) {
+        let name = self.name(node);
+        self.note(|| format!("{name} loses its disk"));
+        self.stop(node, true);
+        (self.nodes[node].disk, self.nodes[node].checkpoint) = (MemoryDirectory::new(), 0);
+        self.tally.emptied += usize::from(!self.is_server(node));
     }
 
     /// A node stands still for a while: at once, or in the middle of its next step.
@@ -729,6 +747,11 @@ impl World {
                 self.answered(node, n)?;
                 self.note(|| format!("{name} not confirmed {n}"));
                 self.tally.refused += 1;
+                Ok(())
+            }
+            Log::Obstacle(reason) => {
+                self.note(|| format!("{name} obstacle {reason:?}"));
+                self.nodes[node].obstacle = reason;
                 Ok(())
             }
             other => Err(format!("the appender is told {other:?}")),
