@@ -31,7 +31,6 @@ pub struct Decided {
 /// See the module.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Agreed {
-    partition: PartitionId,
     place: Epoch,
     terms: Terms,
     now: Millis,
@@ -66,11 +65,6 @@ pub enum Effect {
 }
 
 impl Agreed {
-    /// The state of a partition of which nothing is agreed yet.
-    pub fn of(partition: PartitionId) -> Agreed {
-        Agreed { partition, ..Agreed::default() }
-    }
-
     /// The state with planted bugs, for tests of the checkers.
     #[must_use]
     pub fn planting(self, bugs: Bugs) -> Agreed {
@@ -110,7 +104,7 @@ impl Agreed {
                     self.heard.concluded(*attempt, with);
                     self.follow(with.view.seen());
                     if let Some(among) = promise.as_ref().and_then(|promise| promise.among()) {
-                        self.concluded_among(entry.place, among, with)?;
+                        self.concluded_among(entry.place, attempt.home().partition, among, with)?;
                     }
                 }
                 match commit.as_ref().map(|with| with.stamp).filter(|stamp| !bounds.has(*stamp)) {
@@ -181,10 +175,16 @@ impl Agreed {
         }
     }
 
-    /// The regions among which a part was promised have committed the transaction.
-    fn concluded_among(&mut self, place: Epoch, among: &Among, with: &Commitment) -> Result<(), String> {
+    /// The regions among which this one, `own`, has promised a part have committed the transaction.
+    fn concluded_among(
+        &mut self,
+        place: Epoch,
+        own: PartitionId,
+        among: &Among,
+        with: &Commitment,
+    ) -> Result<(), String> {
         self.answered(place, among.session, &among.reply);
-        let participants = among.others(self.partition);
+        let participants = among.others(own);
         self.decide(among.of, Decided { commit: Some(with.clone()), participants }).map(|_| ())
     }
 

@@ -412,7 +412,10 @@ impl Cohort {
     }
 
     fn ask_homes(&mut self, is_meant: impl Fn(AttemptId) -> bool, desk: &mut Desk<'_>) {
-        let unknown = desk.agreed.prepared().filter(|who| !self.concluding.contains_key(who));
+        // Parts of this region are voted on.
+        let own = desk.site.partition;
+        let prepared = desk.agreed.prepared().filter(|who| who.home().partition != own);
+        let unknown = prepared.filter(|who| !self.concluding.contains_key(who));
         let unknown: Vec<AttemptId> = unknown.collect();
         self.asks_at = (!unknown.is_empty()).then(|| desk.elapsed().plus(ASK_EVERY));
         for who in unknown.into_iter().filter(|who| is_meant(*who)) {

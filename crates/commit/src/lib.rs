@@ -95,7 +95,7 @@ pub use message::{
 pub use opening::{OpenError, OpenedNode};
 pub use ordain_execution::{TableChange, Write};
 pub use participant::{Holding, Participant};
-pub use restoring::Restoring;
+pub use restoring::{Decisions, Restoring};
 pub use saving::Giving;
 pub use stamps::Stamps;
 pub use times::AHEAD;

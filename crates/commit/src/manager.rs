@@ -126,7 +126,7 @@ mod waits;
 impl Manager {
     /// A manager in a cluster that has heard nothing yet.
     pub fn new(site: Site, topology: Topology) -> Manager {
-        let agreed = Agreed::of(site.partition).planting(site.bugs);
+        let agreed = Agreed::default().planting(site.bugs);
         let known = Known::planting(site.bugs).telling(site.propagation.fresh_begin);
         let (life, waits) = (site.life, WaitsFor::default().planting(site.bugs));
         Manager {
@@ -465,11 +465,11 @@ impl Manager {
             },
             Content::Outcome(part, commit) if part.home().partition == desk.site.partition => {
                 if speaks {
-                    self.coordinator.concluded(*part, entry.place, &mut desk);
+                    return self.coordinator.concluded(*part, entry.place, &mut desk);
                 }
                 // Its client is answered also by a node that leads no more.
-                let returned =
-                    self.coordinator.concluded_elsewhere(*part, entry.place, commit.is_some(), &mut desk);
+                let place = commit.as_ref().map(|_| entry.place);
+                let returned = self.coordinator.concluded_elsewhere(*part, place, &mut desk);
                 self.give_back(returned, now, out);
             }
             Content::Outcome(who, _) if speaks => {

@@ -789,7 +789,8 @@ impl Role for Participant {
         }
         self.waiting.check(&|who| self.attempts.contains_key(&who))?;
         let lacks = self.prepared.keys().find(|who| !self.attempts.contains_key(who));
-        match lacks.filter(|_| self.serves.is_some()) {
+        // The region's own participants hold what it has promised, not those that show it.
+        match lacks.filter(|_| self.serves.is_some() && self.shows.is_none()) {
             Some(who) => Err(format!("attempt {who} is promised and holds nothing")),
             None => Ok(()),
         }

@@ -1,18 +1,18 @@
 //! A partition's part of a restored cluster: the state at a cut, of which nothing is in doubt any more.
 //!
-//! What a partition had promised before the cut counts if its home had decided to commit it before the cut: both stand in
-//! checkpoints of the same cut. What is left are records, outcomes of sessions and times. Terms begin anew: nobody will ask for
+//! What a partition had promised before the cut counts if its home had decided to commit it before the cut, or all regions that vote on it
+//! had promised it: all that stands in checkpoints of the same cut. What is left are records, outcomes of sessions and times. Terms begin anew: nobody will ask for
 //! anything of before.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use ordain_checkpoint::{Item, Outcome, Outcomes};
 use ordain_model::key::SLOTS;
 use ordain_model::wire::Codec as _;
-use ordain_model::{Cell, Db, Epoch, Gsn, Placement, Position};
+use ordain_model::{Cell, Db, Epoch, Gsn, OutcomeStatus, PartitionId, Placement, Position};
 use ordain_store::{MemoryStore, RecordStore};
 
-use crate::entry::Content;
+use crate::entry::{Content, Prepare};
 use crate::ids::{Age, AttemptId};
 use crate::image::{Image, Part, Remembered, Standing};
 
@@ -24,6 +24,38 @@ pub struct Restoring {
     outcomes: Outcomes,
     image: Image,
     placement: Placement,
+}
+
+/// What all partitions have decided before a cut.
+#[derive(Debug, Default)]
+pub struct Decisions {
+    committed: BTreeMap<AttemptId, Age>,
+    /// Of transactions of several regions the regions that have not promised their part.
+    unpromised: BTreeMap<AttemptId, BTreeSet<PartitionId>>,
+}
+
+impl Decisions {
+    /// Adds those of a partition, of which the image alone matters.
+    pub fn add(&mut self, part: &Restoring) {
+        let decided = part.image.decided.iter();
+        let commits = decided.filter_map(|(attempt, of)| Some((*attempt, of.commit.as_ref()?.stamp)));
+        self.committed.extend(commits);
+        for entry in &part.image.prepared {
+            let Content::Prepare(prepare) = &entry.content else { continue };
+            let Some(among) = &prepare.among else { continue };
+            let all = || among.participants.iter().map(|lead| lead.partition).collect();
+            let unpromised = self.unpromised.entry(among.of).or_insert_with(all);
+            unpromised.remove(&prepare.attempt.home().partition);
+        }
+    }
+
+    /// The stamp with which a promise has committed, if it has: its home has decided so, or a region that takes part, or all of those have
+    /// promised it.
+    fn stamp_of(&self, prepare: &Prepare) -> Option<Age> {
+        let Some(among) = &prepare.among else { return self.committed.get(&prepare.attempt).copied() };
+        let is_promised = self.unpromised.get(&among.of).is_some_and(BTreeSet::is_empty);
+        (is_promised || self.committed.contains_key(&among.of)).then_some(prepare.bounds.from)
+    }
 }
 
 impl Restoring {
@@ -53,15 +85,9 @@ impl Restoring {
         self.store.release_if_absent(record);
     }
 
-    /// The attempts that have committed with this partition as their home, and that others may not have heard of, with their stamps.
-    pub fn committed(&self) -> impl Iterator<Item = (AttemptId, Age)> + '_ {
-        let all = self.image.decided.iter();
-        all.filter_map(|(attempt, decided)| Some((*attempt, decided.commit.as_ref()?.stamp)))
-    }
-
-    /// Installs what is promised and has committed, given all attempts that have; the rest never does. Answers how many promises there
-    /// were.
-    pub fn resolve(&mut self, committed: &BTreeMap<AttemptId, Age>) -> usize {
+    /// Installs what is promised and has committed, given what all partitions have decided; the rest never does. Answers how many promises
+    /// there were.
+    pub fn resolve(&mut self, decisions: &Decisions) -> usize {
         let prepared = std::mem::take(&mut self.image.prepared);
         let count = prepared.len();
         let remembered = std::mem::take(&mut self.image.remembered).into_iter();
@@ -69,8 +95,14 @@ impl Restoring {
             remembered.map(|Remembered { db, key, stamp }| ((db, key), stamp)).collect();
         for entry in prepared {
             let Content::Prepare(prepare) = &entry.content else { continue };
-            let Some(stamp) = committed.get(&prepare.attempt).copied() else { continue };
+            let Some(stamp) = decisions.stamp_of(prepare) else { continue };
             let version = Gsn(self.cut.0);
+            if let Some(among) = &prepare.among
+                && let Some((session, request)) = among.session
+            {
+                let (gsn, status) = (version, OutcomeStatus::Committed);
+                self.outcomes.put(&Outcome { session, request, gsn, status, reply: &among.reply });
+            }
             prepare.changes.iter().for_each(|change| change.apply(&mut self.store.table(version)));
             for write in &prepare.writes {
                 // A later write in the order of stamps stays.
@@ -167,7 +199,8 @@ mod tests {
             promise(1, "d", Cell::ABSENT),
         ]
         .into();
-        let committed = home.committed().collect();
+        let mut committed = Decisions::default();
+        committed.add(&home);
         assert_eq!(other.resolve(&committed), 4);
         let (mut records, mut outcomes, mut image) = (Vec::new(), 0, Image::default());
         let given = other.give(|item| {

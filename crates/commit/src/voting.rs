@@ -271,11 +271,14 @@ impl Voting {
     /// The part cannot be promised: this region votes no.
     pub fn refuse(&mut self, of: AttemptId, reason: Abort, desk: &mut Desk<'_>) {
         let Some(poll) = self.polls.get_mut(&of) else { return };
-        assert!(
-            matches!(poll.stage, Stage::Unknown | Stage::Running(_)),
-            "attempt {of} is refused after its promise: {:?}",
-            poll.stage
-        );
+        match poll.stage {
+            Stage::Unknown | Stage::Running(_) => {}
+            // It has said so before, for what another region has said.
+            Stage::Refused(_) => return,
+            Stage::Promising(..) | Stage::Promised(_) | Stage::Concluding { .. } => {
+                panic!("attempt {of} is refused after its promise: {:?}", poll.stage)
+            }
+        }
         poll.stage = Stage::Refused(reason);
         poll.asks_at = None;
         self.tell_all(of, Said::No(reason), desk);

@@ -20,11 +20,11 @@ use ordain_model::{
     Abort, Call, Chunk, ChunkNo, Db, Epoch, Fragment, GatewayId, Micros, OutcomeStatus, PartitionId, Version,
 };
 
-use super::{Asker, Coordinator, State};
+use super::{Asker, Coordinator, Live, State};
 use crate::desk::Desk;
 use crate::entry::{Among, Content, Entry, Prepare};
 use crate::ids::{AttemptId, Bounds, Lead};
-use crate::message::{PartRequest, Protocol, Read};
+use crate::message::{PartRequest, Protocol, Read, Returned};
 use crate::stamps::Stamps;
 use crate::view::View;
 use crate::voting::{Ballot, End, Requested, Verdict};
@@ -318,16 +318,8 @@ impl Coordinator {
                 continue;
             }
             match end {
-                End::Dropped(reason) => {
-                    let does =
-                        self.live.get_mut(&number).and_then(|live| live.part.take()).map(|part| part.does);
-                    if does == Some(Does::Initiate) {
-                        self.retry_later(number, reason, desk);
-                    } else {
-                        self.abort_attempt(number, desk);
-                        self.remove(number);
-                    }
-                }
+                // Another region has said no, and this one with it.
+                End::Dropped(reason) => self.retry_later(number, reason, desk),
                 End::Committed(place) => self.part_committed(number, place, desk),
                 End::Aborted(reason) => self.part_aborted(number, reason, desk),
             }
@@ -357,23 +349,24 @@ impl Coordinator {
         self.retry_later(number, reason, desk);
     }
 
-    /// The outcome of a part is in the log of a node that does not serve, or no more: a client that waits here hears of it.
+    /// The outcome of a part is in the log of a node that serves no more, at a place if it has committed: a client that waits here hears of it.
     pub fn concluded_elsewhere(
         &mut self,
         part: AttemptId,
-        place: Epoch,
-        has_committed: bool,
+        place: Option<Epoch>,
         desk: &mut Desk<'_>,
-    ) -> Vec<super::Returned> {
+    ) -> Vec<Returned> {
         let number = part.transaction.number;
-        let is_its = |live: &&mut Box<super::Live>| live.home == part.home() && live.part.is_some();
+        let is_its = |live: &&mut Box<Live>| live.who(number) == part && live.part.is_some();
         let Some(live) = self.live.get_mut(&number).filter(is_its) else { return Vec::new() };
         let reply = live.part.take().map(|part| part.reply).unwrap_or_default();
-        if !has_committed {
-            return self.lost(number);
+        match place {
+            None => self.lost(number),
+            Some(place) => {
+                self.end(number, OutcomeStatus::Committed, (place, place), &reply, desk);
+                Vec::new()
+            }
         }
-        self.end(number, OutcomeStatus::Committed, (place, place), &reply, desk);
-        Vec::new()
     }
 
     // ---- requests of sessions ------------------------------------------------------------------------------

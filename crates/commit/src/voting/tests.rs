@@ -63,7 +63,6 @@ impl World {
             at.site.layout = Arc::new(ordain_model::Layout::even(usize::from(REGIONS), 1).unwrap());
             at.site.regions = Some(ordain_model::RoMode::Validated);
             at.site.bugs = bugs;
-            at.agreed = Agreed::of(PartitionId(n));
             Region {
                 at,
                 voting: Voting::default(),
@@ -85,7 +84,7 @@ impl World {
     fn begin(&mut self, n: u16) {
         let region = &mut self.regions[usize::from(n)];
         region.log.truncate(region.durable);
-        region.at.agreed = Agreed::of(PartitionId(n));
+        region.at.agreed = Agreed::default();
         for entry in &region.log {
             region.at.agreed.apply(entry).unwrap();
         }

@@ -17,12 +17,13 @@ struct Known {
     claimants: Vec<u32>,
     leaves: Option<u32>,
     queued: u32,
+    protected: u32,
 }
 
 impl Known {
     /// True if marks are as attempts know of them. An attempt that waits for a claim has none.
     fn is_of(&self, marks: &Marks) -> bool {
-        (self.holders, self.queued) == (marks.holders, marks.queued)
+        (self.holders, self.queued, self.protected) == (marks.holders, marks.queued, marks.protected)
             && marks.claim.is_none_or(|claim| self.claimants.contains(&claim))
             && self.leaves == marks.next.as_ref().map(|next| next.by)
     }
@@ -51,6 +52,9 @@ impl Mvocc {
             }
             for record in attempt.kept.leaves.iter().flatten() {
                 known.entry(*record).or_default().leaves = Some(at);
+            }
+            for record in &attempt.kept.protects {
+                known.entry(*record).or_default().protected += 1;
             }
             self.check_attempt(store, at)?;
         }

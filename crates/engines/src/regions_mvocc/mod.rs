@@ -96,7 +96,13 @@ impl Mvocc {
     /// Claims the end of a record's newest version (rule V3): the first attempt to do so wins.
     fn claim(&mut self, store: &mut MemoryStore, at: usize, record: RecordId) -> Verdict {
         let (place, _) = self.records.find_or_add(store, record);
-        match self.records.at_mut(place).claim {
+        let marks = self.records.at_mut(place);
+        // Whoever protects it is done after a word from other regions, and does not itself write it.
+        if marks.protected > 0 && !self.bugs.has(Bug::UnmarkReads) {
+            self.counts.by_claim += 1;
+            return Verdict::Refused;
+        }
+        match marks.claim {
             Some(owner) if owner as usize != at => {
                 // The end of a validated owner is near, and its stamp is the smaller one.
                 match self.attempts[owner as usize].kept.validated() {
@@ -164,8 +170,26 @@ impl Mvocc {
                 || attempt.held.iter().any(|(_, mode)| mode != Mode::Shared))
     }
 
+    /// True if an attempt would write what a part of a transaction of several regions has read (rule V8).
+    fn writes_protected(&self, store: &MemoryStore, at: usize) -> bool {
+        let writes = self.attempts[at].held.iter().filter(|(_, mode)| *mode != Mode::Shared);
+        let mut marks = writes.filter_map(|(record, _)| self.records.get(store, record));
+        // Planted, VALIDATED.
+        !self.attempts[at].kept.forgoes
+            && marks.any(|marks| marks.protected > 0)
+            && !self.bugs.has(Bug::UnmarkReads)
+    }
+
+    /// Has nobody write a record until an attempt is over.
+    fn protect(&mut self, store: &mut MemoryStore, at: usize, record: RecordId) {
+        let (place, _) = self.records.find_or_add(store, record);
+        self.records.at_mut(place).protected += 1;
+        self.attempts[at].kept.protects.push(record);
+    }
+
     /// True if an attempt may commit with a stamp (rule V5).
     fn may_commit(&mut self, store: &MemoryStore, at: usize, stamp: Age) -> bool {
+        let is_protected = self.writes_protected(store, at);
         let (is_current, kept) = (self.is_current(store, at), &self.attempts[at].kept);
         let counts = &mut self.counts;
         let whole = self.attempts[at].table == Modes::EXCLUSIVE && !kept.forgoes;
@@ -176,7 +200,7 @@ impl Mvocc {
             &mut counts.by_version
         } else if stamp <= self.latest && !self.bugs.has(Bug::StampEarly) {
             &mut counts.by_order
-        } else if self.table.changing.is_some() || whole && !self.table.writing.is_empty() {
+        } else if is_protected || self.table.changing.is_some() || whole && !self.table.writing.is_empty() {
             &mut counts.by_claim
         } else {
             return true;
@@ -327,6 +351,12 @@ impl ConcurrencyControl for Mvocc {
         }
     }
 
+    fn keep_reads(&mut self, who: AttemptId) {
+        if let Some(at) = self.attempts.find(who) {
+            self.attempts[at].kept.keeps_reads = true;
+        }
+    }
+
     fn stands_on_others(&self, who: AttemptId) -> bool {
         let at = self.attempts.find(who);
         at.is_some_and(|at| !self.attempts[at].kept.stands_on.is_empty())
@@ -350,6 +380,11 @@ impl ConcurrencyControl for Mvocc {
         self.latest = self.latest.max(stamp);
         if self.writes(at) {
             self.prepare(at, stamp);
+        }
+        if self.attempts[at].kept.keeps_reads {
+            let read = self.attempts[at].held.iter().filter(|(_, mode)| *mode == Mode::Shared);
+            let read: Vec<RecordId> = read.map(|(record, _)| record).collect();
+            read.into_iter().for_each(|record| self.protect(store, at, record));
         }
         let kept = &mut self.attempts[at].kept;
         kept.state = if kept.forgoes { State::Reading(stamp) } else { State::Prepared(stamp) };
@@ -397,6 +432,10 @@ impl ConcurrencyControl for Mvocc {
         let (whole, validated) = (attempt.table.whole(), attempt.kept.validated());
         let held: Vec<RecordId> = attempt.held.iter().map(|(record, _)| record).collect();
         let leaves = attempt.kept.leaves.take().unwrap_or_default();
+        for record in std::mem::take(&mut attempt.kept.protects) {
+            let (place, _) = self.records.find_or_add(store, record);
+            self.records.at_mut(place).protected -= 1;
+        }
         let mut woken = Vec::new();
         for record in held {
             let (place, _) = self.records.find_or_add(store, record);
@@ -450,6 +489,9 @@ impl ConcurrencyControl for Mvocc {
         }
         self.latest = self.latest.max(stamp);
         if mode == Mode::Shared {
+            if let Target::Record(record) = target {
+                self.protect(store, at, record);
+            }
             return;
         }
         let is_free = match target {

@@ -50,6 +50,10 @@ pub(super) struct Kept {
     pub(super) is_doomed: bool,
     /// The attempt has no effect, whatever it has written.
     pub(super) forgoes: bool,
+    /// What it has read must not change from its validation on: it is one region's part of a transaction of several.
+    pub(super) keeps_reads: bool,
+    /// The records that nobody may write for that reason.
+    pub(super) protects: Vec<RecordId>,
 }
 
 impl Kept {
@@ -112,6 +116,8 @@ pub(super) struct Marks {
     pub(super) claim: Option<u32>,
     /// The version after the newest, once its writer has handed it over.
     pub(super) next: Option<Next>,
+    /// The number of validated attempts for which nobody may write it.
+    pub(super) protected: u32,
 }
 
 impl Marks {

@@ -34,7 +34,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 use ordain_checkpoint::{CheckpointError, Header, Item, Totals, file_name, seal_name};
-use ordain_commit::Restoring;
+use ordain_commit::{Decisions, Restoring};
 use ordain_engines::registry::{Engine, Family};
 use ordain_family::Replication;
 use ordain_log::{LogError, copy_file};
@@ -451,7 +451,7 @@ impl Plan<'_, '_> {
 
     /// Writes what checkpoints of one cut hold together.
     fn resolve(&self, target: &mut Target<'_>) -> Result<BTreeMap<PartitionId, Totals>, RestoreError> {
-        let mut committed = BTreeMap::new();
+        let mut decided = Decisions::default();
         for source in self.sources.values() {
             let mut decisions = Restoring::new(self.from, self.layout.placement());
             // Whether all are sound decides what is taken, and of records there are many.
@@ -459,14 +459,14 @@ impl Plan<'_, '_> {
                 Item::Input(_) => decisions.take(&item),
                 _ => Ok(()),
             })?;
-            committed.extend(decisions.committed());
+            decided.add(&decisions);
         }
         let mut totals = BTreeMap::new();
         for (&partition, source) in self.sources {
             let Some(mut directory) = target(partition)? else { continue };
             let mut part = Restoring::new(self.from, self.layout.placement());
             self.read(source, &mut |item| part.take(&item))?;
-            part.resolve(&committed);
+            part.resolve(&decided);
             let mut writer = Writer::begin(&mut *directory, &self.header(source, self.begins))?;
             let refused = |reason| RestoreError::OutOfReach(format!("{}: {reason}", source.name));
             part.give(|item| match item {

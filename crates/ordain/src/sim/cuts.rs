@@ -7,7 +7,7 @@ use std::sync::Arc;
 use ordain_checker::{Violation, ViolationKind};
 use ordain_checkpoint::{Found, Header, Item, file_name, read};
 use ordain_commit::{
-    Age, Agreed, AttemptId, CommitEngine, CommitFamily, Content, Entry, Holding, Image, Participant,
+    Agreed, AttemptId, CommitEngine, CommitFamily, Content, Decisions, Entry, Holding, Image, Participant,
     Restoring, Stamps, Terms, remembered,
 };
 use ordain_family::{Family as _, NodeSettings, Opened as _};
@@ -72,7 +72,8 @@ fn restores(
         read(*disk, &header, |item| part.take(&item)).map_err(|error| error.to_string())?;
         parts.insert(*partition, part);
     }
-    let decided: BTreeMap<AttemptId, Age> = parts.values().flat_map(Restoring::committed).collect();
+    let mut decided = Decisions::default();
+    parts.values().for_each(|part| decided.add(part));
     let before = records_before(logs, cut, stamps);
     for (partition, mut part) in parts {
         part.resolve(&decided);

@@ -59,6 +59,11 @@ impl Voted<'_> {
     }
 }
 
+/// True if there are such transactions.
+pub(super) fn has_some(logs: &Logs) -> bool {
+    logs.values().flat_map(Entries::values).any(|entry| entry.among().is_some())
+}
+
 /// The parts of transactions that have committed, with their stamps.
 pub(super) fn committed(logs: &Logs) -> BTreeMap<AttemptId, Age> {
     let voted = all(logs).into_values().filter(Voted::has_committed);

@@ -183,7 +183,7 @@ fn is_known(registry: &Registry, request: &Request) -> bool {
     procedure != system::CHECKPOINT && registry.get(procedure).is_some_and(|p| !p.is_dependent())
 }
 
-/// The attempts that the logs have committed.
+/// The attempts that the logs have committed, each with what it has left at all partitions. Those of several regions are not among them.
 fn attempts(logs: &Logs) -> Result<Vec<Attempt<'_>>, Violation> {
     let wrong = |text: String| Err(Violation::new(ViolationKind::WrongState, text));
     let mut attempts: Vec<Attempt<'_>> = Vec::new();
