@@ -1,5 +1,6 @@
 //! The log of a region in a virtual world.
 
+mod broadcast;
 mod property;
 mod reading;
 mod scenarios;
