@@ -57,7 +57,7 @@ const LAYERS: &[Row] = &[
     row("replication", &["model", "role", "log", "checkpoint"], &["fuzz"]),
     // The two families. They do not know each other, and name no engine.
     row("deterministic", &["model", "role", "store", "gateway", "log", "family", "execution", "replication", "checkpoint"], &["fuzz"]),
-    row("commit",    &["model", "role", "store", "gateway", "log", "family", "execution", "replication", "checkpoint"], &[]),
+    row("commit",    &["model", "role", "store", "gateway", "log", "family", "execution", "replication", "checkpoint"], &["fuzz"]),
     // One folder an engine. An engine meets the simulator and real commands in its tests only.
     row("engines",   &["model", "role", "store", "family", "execution", "deterministic", "commit"], &["replication", "checker", "commands", "workload", "sim", "gateway", "log",
                        "checkpoint"]),

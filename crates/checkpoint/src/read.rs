@@ -110,16 +110,83 @@ pub fn verify(directory: &dyn Directory, epoch: Epoch) -> Result<(Header, Totals
     Ok((header, totals))
 }
 
-/// Where the frames of a file begin, and the checksum that the first of them continues.
-#[derive(Clone, Copy)]
-struct Begin {
-    offset: u64,
-    chain: u32,
+/// The reason why a frame is refused.
+#[derive(Debug)]
+pub(crate) enum Unfit {
+    Damaged(&'static str),
+    Refused(String),
 }
 
-struct Source<'a> {
-    directory: &'a dyn Directory,
-    file: String,
+impl Unfit {
+    pub(crate) fn at(self, file: String, offset: u64) -> CheckpointError {
+        match self {
+            Unfit::Damaged(reason) => CheckpointError::Damaged { file, offset, reason },
+            Unfit::Refused(reason) => CheckpointError::Refused { file, offset, reason },
+        }
+    }
+}
+
+/// The frames behind a header, as far as they were taken.
+#[derive(Debug)]
+pub(crate) struct Frames {
+    pub(crate) header: Header,
+    map: Map,
+    pub(crate) totals: Totals,
+}
+
+impl Frames {
+    pub(crate) fn of(header: Header) -> Frames {
+        Frames { header, map: Map::FIRST, totals: Totals::default() }
+    }
+
+    /// Takes the next frame, which is not the last, and shows its items.
+    pub(crate) fn take(
+        &mut self,
+        head: &Head,
+        payload: &[u8],
+        visit: &mut dyn FnMut(Item<'_>) -> Result<(), String>,
+    ) -> Result<(), Unfit> {
+        let kind = Kind::from_code(head.kind).ok_or(Unfit::Damaged("a frame of no kind"))?;
+        let Frames { header, map, totals } = self;
+        let slots = usize::from(header.slots.start)..usize::from(header.slots.end);
+        let mut digest = Digest::default();
+        let mut stray = false;
+        let shown = items((kind, head.count), payload, &mut |item| {
+            if let Item::Map(moved) = &item {
+                *map = moved.clone();
+            }
+            if let Item::Record { db, key, cell, .. } = &item
+                && let Some(value) = &cell.value
+            {
+                digest.add(record_hash(*db, key, value, cell.expires_at));
+                let slot = header.placement.hash_of_record(*db, key).slot();
+                stray |= match map.place(slot).map(|place| place.owner) {
+                    Some(owner) => owner != header.partition,
+                    None => !slots.contains(&slot),
+                };
+            }
+            visit(item)
+        });
+        match shown {
+            None => return Err(Unfit::Damaged("the frame does not hold what it says")),
+            Some(Err(reason)) => return Err(Unfit::Refused(reason)),
+            Some(Ok(())) if stray => return Err(Unfit::Damaged("a record of another partition's slots")),
+            Some(Ok(())) => totals.add(kind, head.count, digest),
+        }
+        Ok(())
+    }
+}
+
+/// Where the frames of a file begin, and the checksum that the first of them continues.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Begin {
+    pub(crate) offset: u64,
+    pub(crate) chain: u32,
+}
+
+pub(crate) struct Source<'a> {
+    pub(crate) directory: &'a dyn Directory,
+    pub(crate) file: String,
 }
 
 impl Source<'_> {
@@ -131,7 +198,7 @@ impl Source<'_> {
         CheckpointError::Unfinished { file: self.file.clone(), len }
     }
 
-    fn header(&self, epoch: Epoch) -> Result<(Header, Begin), CheckpointError> {
+    pub(crate) fn header(&self, epoch: Epoch) -> Result<(Header, Begin), CheckpointError> {
         let block = self.directory.read(&self.file, 0, HEADER as usize)?;
         let (mut header, chain, has_regions) = Header::decode(&block).map_err(|error| match error {
             HeaderError::Short => self.unfinished(block.len() as u64),
@@ -205,46 +272,15 @@ impl Source<'_> {
         begin: Begin,
         visit: &mut dyn FnMut(Item<'_>) -> Result<(), String>,
     ) -> Result<Totals, CheckpointError> {
-        let slots = usize::from(header.slots.start)..usize::from(header.slots.end);
-        let mut map = Map::FIRST;
-        let mut totals = Totals::default();
+        let mut frames = Frames::of(header.clone());
         let Begin { mut offset, mut chain } = begin;
         loop {
             let (head, payload, next) = self.frame(Begin { offset, chain })?;
             chain = head.chain;
             if head.kind == KIND_END {
-                return self.end(offset, next, &payload, totals);
+                return self.end(offset, next, &payload, frames.totals);
             }
-            let kind =
-                Kind::from_code(head.kind).ok_or_else(|| self.damaged(offset, "a frame of no kind"))?;
-            let mut digest = Digest::default();
-            let mut stray = false;
-            let shown = items((kind, head.count), &payload, &mut |item| {
-                if let Item::Map(moved) = &item {
-                    map = moved.clone();
-                }
-                if let Item::Record { db, key, cell, .. } = &item
-                    && let Some(value) = &cell.value
-                {
-                    digest.add(record_hash(*db, key, value, cell.expires_at));
-                    let slot = header.placement.hash_of_record(*db, key).slot();
-                    stray |= match map.place(slot).map(|place| place.owner) {
-                        Some(owner) => owner != header.partition,
-                        None => !slots.contains(&slot),
-                    };
-                }
-                visit(item)
-            });
-            match shown {
-                None => return Err(self.damaged(offset, "the frame does not hold what it says")),
-                Some(Err(reason)) => {
-                    return Err(CheckpointError::Refused { file: self.file.clone(), offset, reason });
-                }
-                Some(Ok(())) if stray => {
-                    return Err(self.damaged(offset, "a record of another partition's slots"));
-                }
-                Some(Ok(())) => totals.add(kind, head.count, digest),
-            }
+            frames.take(&head, &payload, visit).map_err(|unfit| unfit.at(self.file.clone(), offset))?;
             offset = next;
         }
     }

@@ -2,8 +2,8 @@
 //! cluster, layout, partition, epoch or version.
 
 use ordain_checkpoint::{
-    CheckpointError, Encoder, Header, Item, Kind, Outcome, Piece, Seal, file_name, list, read, read_header,
-    seal_name, verify,
+    Arriving, CheckpointError, Encoder, Header, Item, Kind, Outcome, Piece, Seal, file_name, list, read,
+    read_header, seal_name, verify,
 };
 use ordain_log::MemoryDirectory;
 use ordain_model::value::record_hash;
@@ -129,6 +129,52 @@ fn every_cut_is_unfinished(header: &Header) {
         let wanted = CheckpointError::Unfinished { file: file_name(EPOCH), len: len as u64 };
         assert_eq!(refused, Err(wanted.clone()), "{len} of {}", whole.len());
         assert_eq!(verify(&cut, EPOCH).map(|_| ()), Err(wanted));
+    }
+}
+
+/// What is shown of a file whose bytes come in pieces of this length, and what comes of it.
+fn arrive(whole: &[u8], len: usize) -> (Vec<Thing>, Result<(), CheckpointError>) {
+    let (mut arriving, mut shown) = (Arriving::new(EPOCH), Vec::new());
+    let taken = whole.chunks(len).try_for_each(|bytes| {
+        arriving.take(
+            bytes,
+            |_| Ok(()),
+            |item| {
+                shown.push(thing(&item));
+                Ok(())
+            },
+        )
+    });
+    (shown, taken.and_then(|()| arriving.end().map(drop)))
+}
+
+#[test]
+fn a_file_that_arrives_in_pieces_shows_what_it_holds_and_its_damage_is_seen() {
+    for header in [header(), placed()] {
+        let whole = file(&header, &small());
+        let all: Vec<Thing> = small().into_iter().flatten().collect();
+        for len in [1, 7, 512, 600, whole.len()] {
+            assert_eq!(arrive(&whole, len), (all.clone(), Ok(())), "in pieces of {len}");
+        }
+        for len in 0..whole.len() {
+            let (_, end) = arrive(&whole[..len], 50);
+            let wanted = CheckpointError::Unfinished { file: file_name(EPOCH), len: len as u64 };
+            assert_eq!(end, Err(wanted));
+        }
+        for bit in 0..whole.len() * 8 {
+            let mut flipped = whole.clone();
+            flipped[bit / 8] ^= 1 << (bit % 8);
+            assert!(arrive(&flipped, 90).1.is_err(), "bit {bit}");
+        }
+        let (_, longer) = arrive(&[&whole[..], b"x"].concat(), 90);
+        assert!(matches!(longer, Err(CheckpointError::Damaged { .. })), "{longer:?}");
+        let mut arriving = Arriving::new(EPOCH);
+        let refused = arriving.take(
+            &whole,
+            |found| if *found == header { Err("not this one".to_owned()) } else { Ok(()) },
+            |_| panic!("something was shown"),
+        );
+        assert!(matches!(refused, Err(CheckpointError::Refused { .. })), "{refused:?}");
     }
 }
 

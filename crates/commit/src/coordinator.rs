@@ -43,7 +43,7 @@ use crate::agreed::Decided;
 use crate::announcing::{Announcing, Reading};
 use crate::concurrency::{Reads, Snapshots};
 use crate::desk::{Desk, Site};
-use crate::entry::{Announced, Commit, Commitment, Hold};
+use crate::entry::{Announced, Commit, Commitment, Content, Hold};
 use crate::figures::Reasons;
 use crate::ids::{Age, AttemptId, Bounds, Lead, TransactionId};
 use crate::message::{Accessed, ConfirmRequest, Failure, Own, PrepareRequest, Protocol, Returned, Snapshot};
@@ -156,8 +156,8 @@ enum State {
     Voting { awaited: BTreeSet<PartitionId>, shards: Vec<(usize, Lead)>, ready: Box<Ready> },
     /// The others have promised it: `awaited` of this node's participants have not said with which stamps it may commit.
     Validating { awaited: BTreeSet<usize>, shards: Vec<(usize, Lead)>, ready: Box<Ready> },
-    /// The decision is on its way into the log.
-    Deciding { shards: Vec<(usize, Lead)> },
+    /// The decision is on its way into the log, which keeps the reply to a request of a session: `reply` is that to any other.
+    Deciding { shards: Vec<(usize, Lead)>, reply: Vec<u8> },
     /// The attempt was refused; the next begins when the agenda says so.
     Waiting,
     /// An interactive one waits for its client, or for participants between two of its steps.
@@ -215,6 +215,8 @@ pub struct Coordinator {
     latest: Millis,
     /// Clients that ask for a checkpoint.
     savers: Vec<Asker>,
+    /// Planted: a decision that comes after the next one.
+    put_off: Option<(Millis, Content)>,
     /// Figures.
     pub counts: Counts,
 }
@@ -645,6 +647,7 @@ impl Coordinator {
         }
         self.voting.stand();
         self.unacknowledged.clear();
+        self.put_off = None;
         self.announcing.stand();
         self.denied.clear();
         self.denying.clear();

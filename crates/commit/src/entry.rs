@@ -1,9 +1,13 @@
 //! The entries of a partition's log: what the partition has decided, promised and learnt.
 
+mod bytes;
+#[cfg(test)]
+mod tests;
+mod writes;
+
 use std::sync::Arc;
 
 use ordain_execution::{TableChange, Write};
-use ordain_model::wire::{Codec as _, Reader};
 use ordain_model::{Db, Epoch, Millis, PartitionId, Placement, RequestNo, SessionId, codec};
 use ordain_replication::EntryType;
 use ordain_role::{Bug, Bugs};
@@ -68,16 +72,6 @@ impl Entry {
     }
 }
 
-codec!(struct Stored { place, term, now, content });
-
-/// The part of an entry that the log keeps.
-struct Stored {
-    place: Epoch,
-    term: Term,
-    now: Millis,
-    content: Content,
-}
-
 /// The content of an entry.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Content {
@@ -104,20 +98,6 @@ pub enum Content {
     Announce(Vec<Announced>),
 }
 
-codec!(enum Content {
-    0 => Begin,
-    // Tags 1 to 3 and 9 to 11 were Commit, Prepare and Outcome before they had stamps and views: a log with them is refused.
-    12 => Commit(commit),
-    13 => Prepare(prepare),
-    14 => Outcome(attempt, commit),
-    4 => Deny(attempt),
-    5 => Forget(attempts),
-    6 => Reserve(ceiling),
-    7 => Mark,
-    8 => Meet(met),
-    15 => Announce(numbers),
-});
-
 /// A home's word of how far it is.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Announced {
@@ -128,8 +108,6 @@ pub struct Announced {
     /// Its transactions under way that only read.
     pub readers: Readers,
 }
-
-codec!(struct Announced { home, number, readers });
 
 /// The stamp and view with which an attempt has committed.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -169,7 +147,7 @@ pub struct Commit {
     pub ceiling: Millis,
     /// The request of a session that is decided, if it is one.
     pub session: Option<(SessionId, RequestNo)>,
-    /// The reply.
+    /// The reply to the request of a session; nothing without one, as only a retry is answered from the log.
     pub reply: Vec<u8>,
     /// Changes of whole databases, the same on each shard. They come before the writes.
     pub changes: Vec<TableChange>,
@@ -178,8 +156,6 @@ pub struct Commit {
     /// The other partitions that have prepared it.
     pub participants: Vec<PartitionId>,
 }
-
-codec!(struct Commit { attempt, age, view, low, ceiling, session, reply, changes, writes, participants });
 
 impl Commit {
     /// What the attempt has committed with, given the place of the decision in its home's log.
@@ -210,8 +186,6 @@ pub struct Prepare {
     pub among: Option<Box<Among>>,
 }
 
-codec!(struct Prepare { attempt, bounds, view, ceiling, changes, writes, holds, among });
-
 /// The regions that vote on a transaction, of which a promise is one region's part (regions.md, 4.8).
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Among {
@@ -224,8 +198,6 @@ pub struct Among {
     /// The reply. Of the initiator's part.
     pub reply: Vec<u8>,
 }
-
-codec!(struct Among { of, participants, session, reply });
 
 impl Among {
     /// The regions but one.
@@ -321,125 +293,16 @@ impl EntryType for Entries {
     }
 
     fn encode(entry: &Arc<Entry>) -> Vec<u8> {
-        let Entry { place, term, now, content, agreed: _ } = &**entry;
-        let mut bytes = Vec::new();
-        place.encode(&mut bytes);
-        term.encode(&mut bytes);
-        now.encode(&mut bytes);
-        content.encode(&mut bytes);
-        bytes
+        bytes::encode(entry)
     }
 
     fn decode(placement: &Placement, bytes: &[u8]) -> Result<Arc<Entry>, String> {
-        let stored = Reader::placed(placement, bytes).whole::<Stored>().ok_or_else(|| {
+        bytes::decode(placement, bytes).map(Arc::new).ok_or_else(|| {
             "it is no entry of a commit engine: another version wrote it, or it is damaged".to_owned()
-        })?;
-        let Stored { place, term, now, content } = stored;
-        Ok(Arc::new(Entry { place, term, now, content, agreed: None }))
+        })
     }
 
     fn note_term(entry: &mut Arc<Entry>, term: u64) {
         Arc::make_mut(entry).agreed = Some(term);
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use ordain_model::{Cell, Value};
-
-    use super::*;
-    use crate::ids::TransactionId;
-    use crate::view::Seen;
-
-    #[test]
-    fn entries_are_read_back_and_every_truncation_is_refused() {
-        let home = Lead { partition: PartitionId(3), term: Term(1 << 40) };
-        let attempt = AttemptId { transaction: TransactionId { home, number: 5 }, attempt: 2 };
-        let cell = Cell { value: Some(Value::String(b"v".to_vec())), expires_at: Millis(7).into() };
-        let writes = vec![
-            Write::new(&ordain_model::Placement::NONE, Db(0), b"a".to_vec(), cell),
-            Write::new(&ordain_model::Placement::NONE, Db(15), Vec::new(), Cell::ABSENT),
-        ];
-        let holds = vec![
-            Hold::Record { db: Db(1), key: b"k".to_vec(), mode: Mode::Shared },
-            Hold::Table { shard: 4, mode: Mode::Exclusive },
-        ];
-        let session = Some((SessionId(5), RequestNo(9)));
-        let (reply, participants) = (b"+OK".to_vec(), vec![PartitionId(0), PartitionId(7)]);
-        let changes = vec![TableChange::Clear(None), TableChange::Swap(Db(1), Db(2))];
-        let commit = Commit {
-            attempt,
-            age: Age(9),
-            view: View::of(Seen::NOTHING),
-            low: 4,
-            ceiling: Millis(6),
-            session,
-            reply,
-            changes: changes.clone(),
-            writes: writes.clone(),
-            participants,
-        };
-        let prepare = Prepare {
-            attempt,
-            bounds: Bounds::at(Age(77)),
-            view: View::NONE,
-            ceiling: Millis(0),
-            changes,
-            writes,
-            holds,
-            among: None,
-        };
-        let among = Among { of: attempt, participants: vec![home, home], session, reply: b"+OK".to_vec() };
-        let part = Prepare { among: Some(Box::new(among)), ..prepare.clone() };
-        let contents = [
-            Content::Begin,
-            Content::Commit(Commit { session: None, ..commit.clone() }),
-            Content::Commit(commit),
-            Content::Prepare(prepare),
-            Content::Prepare(part),
-            Content::Outcome(attempt, Some(Commitment::at(Age(3)))),
-            Content::Announce(vec![Announced { home, number: 7, readers: Readers::from(5) }]),
-            Content::Outcome(attempt, None),
-            Content::Deny(attempt),
-            Content::Forget(vec![attempt, attempt]),
-            Content::Reserve(Millis(1 << 50)),
-            Content::Mark,
-            Content::Meet(Met::Founded),
-        ];
-        for content in contents {
-            let entry = Arc::new(Entry {
-                place: Epoch(8),
-                term: Term(2),
-                now: Millis(1 << 41),
-                content,
-                agreed: None,
-            });
-            let bytes = Entries::encode(&entry);
-            assert_eq!(ordain_replication::epoch_of(&bytes), Some(Epoch(8)));
-            assert_eq!(Entries::decode(&Placement::NONE, &bytes), Ok(entry));
-            assert!((0..bytes.len()).all(|cut| Entries::decode(&Placement::NONE, &bytes[..cut]).is_err()));
-        }
-    }
-
-    #[test]
-    fn an_entry_counts_in_its_own_term_alone() {
-        let entry = |term, content, agreed| Entry { place: Epoch(1), term, now: Millis(0), content, agreed };
-        let (first, deny) = (Term::first_of(2), Content::Deny(AttemptId::default()));
-        let mut terms = Terms::default();
-        assert!(!terms.take(&entry(first, deny.clone(), Some(2))), "the term has not begun");
-        assert!(terms.take(&entry(first, Content::Begin, Some(2))));
-        assert!(terms.take(&entry(first, deny.clone(), Some(2))));
-        assert!(
-            !terms.take(&entry(first, deny.clone(), Some(3))),
-            "another leader's log has brought it about"
-        );
-        assert!(!terms.take(&entry(first, Content::Begin, Some(2))), "a term begins once");
-        assert!(terms.take(&entry(first.next(), Content::Begin, Some(2))));
-        assert!(!terms.take(&entry(first, deny.clone(), Some(2))), "its proposer has begun anew");
-        assert!(terms.take(&entry(first.next(), deny, Some(2))));
-        assert_eq!((terms.last(), terms.last().of_group()), (first.next(), 2));
-        let mut noted = Arc::new(entry(first, Content::Begin, None));
-        Entries::note_term(&mut noted, 3);
-        assert_eq!(noted.agreed, Some(3));
     }
 }

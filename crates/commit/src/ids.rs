@@ -29,6 +29,17 @@ impl Term {
         self.0 >> Term::WITHIN
     }
 
+    /// Its number within the group's term.
+    pub(crate) const fn within(self) -> u64 {
+        self.0 & ((1 << Term::WITHIN) - 1)
+    }
+
+    /// The term of this number within a term of the group; `None` if there are no such numbers.
+    pub(crate) fn of(group: u64, within: u64) -> Option<Term> {
+        let is_one = group <= u64::MAX >> Term::WITHIN && within < 1 << Term::WITHIN;
+        is_one.then_some(Term(group << Term::WITHIN | within))
+    }
+
     /// The term after this one.
     #[must_use]
     pub const fn next(self) -> Term {
@@ -124,6 +135,17 @@ impl Age {
     /// The stamp of a home's attempt at a time since the Unix epoch, which stays right for 571 years.
     pub const fn stamp(time: Micros, home: PartitionId) -> Age {
         Age(time.0 << Age::HOME | home.0 as u64)
+    }
+
+    /// The lower bits of a stamp, which name the partition that has given it.
+    pub(crate) const fn home(self) -> u64 {
+        self.0 & ((1 << Age::HOME) - 1)
+    }
+
+    /// The stamp of a time in microseconds and of such lower bits; `None` if there is none.
+    pub(crate) fn of_parts(time: u64, home: u64) -> Option<Age> {
+        let is_one = time <= u64::MAX >> Age::HOME && home < 1 << Age::HOME;
+        is_one.then_some(Age(time << Age::HOME | home))
     }
 
     /// The first stamp at a time since the Unix epoch; the last of all if none is as late.

@@ -64,9 +64,9 @@ pub enum Part {
 }
 
 codec!(enum Part {
-    // Tags 0, 2 and 4 were Standing and Decided before there were views.
+    // Tags 0, 2 and 4 were Standing and Decided before there were views, and tag 1 Prepared before entries had numbers of the size that they need.
     5 => Standing(standing),
-    1 => Prepared(entries),
+    7 => Prepared(entries),
     6 => Decided(outcomes),
     3 => Remembered(records),
 });

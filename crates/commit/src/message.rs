@@ -17,7 +17,7 @@ use crate::entry::{Commitment, Entry, Hold};
 use crate::founding::Met;
 use crate::ids::{Age, AttemptId, Bounds, Lead, Term};
 use crate::known::Readers;
-use crate::proxy::Got;
+use crate::proxy::{Come, Taken};
 use crate::tokens::{Attest, Attested};
 use crate::view::{Vector, View};
 use crate::voting::Ballot;
@@ -384,8 +384,10 @@ pub enum Own {
     Serve(Term, ordain_model::Epoch),
     /// Participant to manager: it serves in this term.
     Ready(Term),
-    /// Proxy to view: begin with this checkpoint of the region, whose log was trimmed beyond what the view has.
-    Restore(Got),
+    /// Proxy to view: the next bytes of a checkpoint of the region, whose log was trimmed beyond what the view has.
+    Come(Come),
+    /// The answer: the view has taken them.
+    Taken(Taken),
     /// View to manager: it shows another region, whose log has come to this term.
     Viewed(Lead),
     /// Manager to participant: the node serves the partition no more.

@@ -5,6 +5,7 @@
 //! new term begins with what is prepared.
 
 mod holding;
+mod replacing;
 mod running;
 mod seen;
 mod stamped;
@@ -15,7 +16,6 @@ mod waiting;
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
-use ordain_checkpoint::Item;
 use ordain_execution::{PATIENCE, TableChange, Write};
 use ordain_model::children::split_child_key;
 use ordain_model::procedure::Locals;
@@ -37,12 +37,12 @@ use crate::ids::{Age, AttemptId, Bounds, Lead, Term};
 use crate::image::{Image, Remembered};
 use crate::known::{Living, Readers};
 use crate::message::{Gathered, Message, Own, Protocol, Snapshot, Termed};
-use crate::proxy::Got;
 use crate::saving::Giving;
 use crate::stamps::Stamps;
 use crate::times::{LATEST, Times};
 use crate::view::View;
 pub use holding::Holding;
+use replacing::Replacing;
 use running::{Attempt, Away};
 use waiting::Waiting;
 
@@ -95,6 +95,7 @@ pub struct Participant {
     away: Away,
     /// It shows a partition to which the node does not belong, whose log this role reads.
     shows: Option<Address>,
+    replacing: Replacing,
     /// The digests by which members compare themselves, if the partition has several.
     digests: Option<Digests>,
     capture: Capture,
@@ -142,6 +143,7 @@ impl Participant {
             locals: Locals::default(),
             away: Away::default(),
             shows: None,
+            replacing: Replacing::default(),
             digests: None,
             capture: Capture::default(),
             refused: 0,
@@ -437,45 +439,6 @@ impl Participant {
         self.lead().into_iter().for_each(|lead| out.send(self.manager, Own::Viewed(lead)));
     }
 
-    /// The view begins anew with a checkpoint of the region.
-    fn show_from(&mut self, got: &Got, out: &mut Outbox<Message>) {
-        let Some(reader) = self.shows else {
-            return out.halt("a participant that is no view was given a checkpoint of another region");
-        };
-        if got.epoch > self.applied {
-            self.stand();
-            self.store = MemoryStore::new(self.holding.slots());
-            if let Err(reason) = self.restore_from(got) {
-                return out.halt(format!("a checkpoint of another region cannot be used: {reason}"));
-            }
-            self.show(out);
-        }
-        out.send(reader, Log::<Arc<Entry>>::BeginAgain(self.applied));
-    }
-
-    /// Takes all of a checkpoint that is here.
-    fn restore_from(&mut self, got: &Got) -> Result<(), String> {
-        let placement = self.holding.placement().clone();
-        let mut image = Image::default();
-        let refused = |error: ordain_checkpoint::CheckpointError| error.to_string();
-        let header = ordain_checkpoint::read_header(got, got.epoch).map_err(refused)?;
-        let read = ordain_checkpoint::read(got, &header, |item| match item {
-            Item::Record { db, key, cell, version } => {
-                if self.holding.has(self.hash_of(db, key)) {
-                    self.restore(got.epoch, (db, key), cell, version);
-                }
-                Ok(())
-            }
-            Item::Input(input) => image.put(&placement, input),
-            // Requests of the region's sessions are no concern of others.
-            Item::Outcome(_) => Ok(()),
-            Item::Map(_) => Err("slots have moved, which they do not with this engine".to_owned()),
-        });
-        read.map_err(refused)?;
-        self.begin_from(got.epoch, &image);
-        Ok(())
-    }
-
     /// All that is not agreed on is gone.
     fn stand(&mut self) {
         self.serves = None;
@@ -587,6 +550,7 @@ impl Participant {
     /// Looks for records whose time has come, and tells the manager of those that nobody holds: it removes them.
     fn sweep(&mut self, now: Now, out: &mut Outbox<Message>) {
         self.store.free_some(FREED);
+        self.replacing.free_some(FREED);
         if self.serves.is_none() || self.shows.is_some() {
             return;
         }
@@ -672,12 +636,13 @@ impl Participant {
             Own::Drop(who) if self.prepared.contains_key(&who) => {}
             Own::Drop(who) => self.finish(who, Ending::Aborted, out),
             Own::Home(home) => self.note_home(home, out),
-            Own::Restore(got) => self.show_from(&got, out),
+            Own::Come(come) => self.take_come(&come, out),
             Own::Refuse(who, behind) => self.refuse(who, behind, out),
             Own::Gathered(..)
             | Own::Validated(..)
             | Own::Ready(_)
             | Own::Viewed(_)
+            | Own::Taken(_)
             | Own::Reserve(_)
             | Own::Expired(_)
             | Own::Waits(_)
@@ -779,6 +744,7 @@ impl Role for Participant {
         if self.serves.is_some_and(|term| term < self.terms.last()) {
             return Err(format!("it serves in {:?}, and a later term has begun", self.serves));
         }
+        self.replacing.check()?;
         let reserved = Age::first_at(self.times.ceiling());
         for (who, entry) in self.prepared.iter().filter(|_| self.control.stamps().are_chosen_late()) {
             if let Content::Prepare(prepare) = &entry.content

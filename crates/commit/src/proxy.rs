@@ -4,22 +4,18 @@
 //! ```text
 //!  storage nodes of a region ──Fetched──▶ StorageReader ──Sealed──▶ view (a Participant), Proxy
 //!                                             ▲     └──Behind──▶ Proxy ──Want──▶ checkpointers of the storage nodes
-//!                                             └──BeginAgain── view ◀──Restore── Proxy ◀──Part──┘
+//!                                             └──BeginAgain── view ◀──Come, Taken─▶ Proxy ◀──Part──┘
 //! ```
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use ordain_checkpoint::file_name;
 use ordain_model::{Epoch, Micros, Millis, PartitionId};
 use ordain_replication::{Has, Log, Saving};
-use ordain_role::{
-    Address, ByRegion, Directory, DiskError, DiskOp, Event, NodeId, Now, Outbox, PeerChange, PeerState, Role,
-    TimerId,
-};
+use ordain_role::{Address, ByRegion, Event, NodeId, Now, Outbox, PeerChange, PeerState, Role, TimerId};
 
 use crate::entry::Entry;
-use crate::family::{CHECKPOINTER, FOLLOWERS, VIEWS};
+use crate::family::{CHECKPOINTER, FOLLOWERS, PROXY, VIEWS};
 use crate::figures::{
     PROXY_APPLIED, PROXY_AT, PROXY_BEHIND, PROXY_DAMAGED, PROXY_DELAY, PROXY_ENTRIES, PROXY_RESTORED,
 };
@@ -69,33 +65,55 @@ struct View {
 #[derive(Debug)]
 struct Copying {
     epoch: Epoch,
-    bytes: Vec<u8>,
+    /// The bytes that the view has taken.
+    through: u64,
+    /// The place behind what the view has been given, if it has not answered.
+    given: Option<u64>,
     /// Something of it has come since the last look.
     is_moving: bool,
 }
 
-/// A checkpoint that was got from another region, as the directory in which it would be the only file.
-#[derive(Clone, Debug)]
-pub struct Got {
-    /// Its place.
-    pub epoch: Epoch,
-    bytes: Arc<Vec<u8>>,
+impl Copying {
+    const fn of(epoch: Epoch) -> Copying {
+        Copying { epoch, through: 0, given: None, is_moving: true }
+    }
 }
 
-impl Directory for Got {
-    fn list(&self) -> Result<Vec<(String, u64)>, DiskError> {
-        Ok(vec![(file_name(self.epoch), self.bytes.len() as u64)])
-    }
+/// The next bytes of a checkpoint, on their way to the view that begins with it.
+#[derive(Clone, Debug)]
+pub struct Come {
+    /// Its place.
+    pub epoch: Epoch,
+    /// The place of the bytes in the file.
+    pub offset: u64,
+    /// The bytes.
+    pub bytes: Arc<Vec<u8>>,
+    /// Nothing follows.
+    pub is_last: bool,
+    /// The role that is answered.
+    pub proxy: Address,
+}
 
-    fn read(&self, _file: &str, offset: u64, len: usize) -> Result<Vec<u8>, DiskError> {
-        let from = usize::try_from(offset).unwrap_or(usize::MAX).min(self.bytes.len());
-        let until = from.saturating_add(len).min(self.bytes.len());
-        Ok(self.bytes[from..until].to_vec())
-    }
+/// The answer of a view that was given bytes of a checkpoint.
+#[derive(Clone, Debug)]
+pub struct Taken {
+    /// The place of the checkpoint.
+    pub epoch: Epoch,
+    /// The place in the file behind the bytes.
+    pub through: u64,
+    /// What has come of them.
+    pub progress: Progress,
+}
 
-    fn apply(&mut self, _op: &DiskOp) -> Result<(), DiskError> {
-        Err(DiskError::ReadOnly { file: file_name(self.epoch) })
-    }
+/// How far a view has come with a checkpoint.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Progress {
+    /// It waits for more.
+    More,
+    /// It shows the checkpoint, or something later.
+    All,
+    /// The checkpoint is damaged, or is another one than it should be.
+    Unfit(String),
 }
 
 impl Proxy {
@@ -174,43 +192,50 @@ impl Proxy {
         let Some(needs) = view.needs else { return };
         match message {
             Saving::Has(Has { complete: epoch, .. }) if epoch >= needs && view.copying.is_none() => {
-                view.copying = Some(Copying { epoch, bytes: Vec::new(), is_moving: true });
+                view.copying = Some(Copying::of(epoch));
                 out.send(from, Saving::Want { epoch, offset: 0 });
             }
             Saving::Gone(epoch) => _ = view.copying.take_if(|copying| copying.epoch == epoch),
             Saving::Part { epoch, offset, bytes, is_last, .. } => {
-                let copying =
-                    view.copying.get_or_insert(Copying { epoch, bytes: Vec::new(), is_moving: true });
-                if (copying.epoch, copying.bytes.len() as u64) != (epoch, offset) {
+                let copying = view.copying.get_or_insert(Copying::of(epoch));
+                if (copying.epoch, copying.through) != (epoch, offset) || copying.given.is_some() {
                     return;
                 }
-                copying.is_moving = true;
-                copying.bytes.extend_from_slice(&bytes);
-                if !is_last {
-                    let offset = copying.bytes.len() as u64;
-                    return out.send(from, Saving::Want { epoch, offset });
-                }
-                let region = *region;
-                if let Some(Copying { epoch, bytes, .. }) = view.copying.take() {
-                    self.give(region, Got { epoch, bytes: Arc::new(bytes) }, out);
-                }
+                (copying.is_moving, copying.given) = (true, Some(offset + bytes.len() as u64));
+                let to = VIEWS + region.0;
+                let bytes = Arc::new(bytes);
+                let come = Come { epoch, offset, bytes, is_last, proxy: self.at(PROXY) };
+                out.send(self.at(to), Own::Come(come));
             }
             _ => {}
         }
     }
 
-    /// Gives a checkpoint to the view that needs it. A damaged one is not used: another storage node is asked next.
-    fn give(&mut self, region: PartitionId, got: Got, out: &mut Outbox<Message>) {
-        let to = self.at(VIEWS + region.0);
-        let Some(view) = self.views.get_mut(&region) else { return };
-        match ordain_checkpoint::verify(&got, got.epoch) {
-            Ok((header, _)) if header.partition == region => {
-                view.needs = None;
-                view.restored += 1;
-                view.applied = view.applied.max(got.epoch);
-                out.send(to, Own::Restore(got));
+    /// A view has taken bytes of a checkpoint, or has found that it cannot use it: then another storage node is asked for one next.
+    fn taken(&mut self, from: Address, Taken { epoch, through, progress }: Taken, out: &mut Outbox<Message>) {
+        let region = from.role.checked_sub(VIEWS).filter(|_| from.node == self.node).map(PartitionId);
+        let Some(view) = region.and_then(|region| self.views.get_mut(&region)) else {
+            self.strangers += 1;
+            return;
+        };
+        let its = |copying: &&mut Copying| (copying.epoch, copying.given) == (epoch, Some(through));
+        // An answer to what was given up since is of no use.
+        let Some(copying) = view.copying.as_mut().filter(its) else { return };
+        match progress {
+            Progress::More => {
+                *copying = Copying { through, ..Copying::of(epoch) };
+                let to = Address { node: view.storage[view.turn], role: CHECKPOINTER };
+                out.send(to, Saving::Want { epoch, offset: through });
             }
-            Ok(_) | Err(_) => view.damaged += 1,
+            Progress::All => {
+                (view.needs, view.copying) = (None, None);
+                view.restored += 1;
+                view.applied = view.applied.max(epoch);
+            }
+            Progress::Unfit(_) => {
+                view.copying = None;
+                view.damaged += 1;
+            }
         }
     }
 
@@ -241,6 +266,7 @@ impl Role for Proxy {
                 Message::Log(message) => self.take_log(now.wall, from, message, out),
                 Message::Saving(message) => self.take_saving(from, message, out),
                 Message::Peer(change) => self.peer(change, out),
+                Message::Own(Own::Taken(taken)) => self.taken(from, taken, out),
                 message => out.halt(format!("a proxy was sent a message that is not for it: {message:?}")),
             },
             Event::Disk(_) | Event::Work(_) | Event::Stop => {}
@@ -308,6 +334,15 @@ mod tests {
         }
     }
 
+    impl Hand {
+        /// The view has taken what there is up to a place.
+        fn takes(&mut self, epoch: u64, through: usize, progress: Progress) -> Vec<(Address, Message)> {
+            let view = Address { node: NodeId(0), role: VIEWS + REGION.0 };
+            let (epoch, through) = (Epoch(epoch), through as u64);
+            self.says(view, Message::Own(Own::Taken(Taken { epoch, through, progress })))
+        }
+    }
+
     fn reader() -> Address {
         Address { node: NodeId(0), role: FOLLOWERS + REGION.0 }
     }
@@ -323,6 +358,13 @@ mod tests {
             _ => None,
         });
         wants.collect()
+    }
+
+    /// What the view is given: of which checkpoint, from where on, and whether that is the end.
+    fn come(sends: &[(Address, Message)]) -> Option<(Epoch, u64, Vec<u8>, bool)> {
+        let [(to, Message::Own(Own::Come(come)))] = sends else { return None };
+        assert_eq!((to.role, come.proxy.role), (VIEWS + REGION.0, PROXY));
+        Some((come.epoch, come.offset, come.bytes.to_vec(), come.is_last))
     }
 
     /// A checkpoint of the region without any record.
@@ -349,15 +391,21 @@ mod tests {
         assert_eq!(asked(&hand.says(storage(5), has(12))), [(5, 12, 0)]);
         let bytes = file(Epoch(12));
         let (head, tail) = bytes.split_at(20);
-        assert_eq!(asked(&hand.says(storage(5), part(Epoch(12), 0, head, false))), [(5, 12, 20)]);
+        let sends = hand.says(storage(5), part(Epoch(12), 0, head, false));
+        assert_eq!((asked(&sends), come(&sends)), (vec![], Some((Epoch(12), 0, head.to_vec(), false))));
+        let again = hand.says(storage(5), part(Epoch(12), 0, head, false));
+        assert!(again.is_empty(), "the view has it, and has not answered");
+        assert_eq!(asked(&hand.takes(12, 20, Progress::More)), [(5, 12, 20)]);
         assert_eq!(
             asked(&hand.says(storage(5), part(Epoch(12), 0, head, false))),
             [],
             "that was here before"
         );
         let sends = hand.says(storage(5), part(Epoch(12), 20, tail, true));
-        let [(to, Message::Own(Own::Restore(got)))] = &sends[..] else { panic!("{sends:?}") };
-        assert_eq!((to.role, got.epoch), (VIEWS + REGION.0, Epoch(12)));
+        assert_eq!(come(&sends), Some((Epoch(12), 20, tail.to_vec(), true)));
+        assert_eq!(asked(&hand.takes(12, 20, Progress::All)), [], "that was of what came before");
+        assert_eq!(asked(&hand.tell(Event::Timer(LOOK))), []);
+        assert_eq!(asked(&hand.takes(12, bytes.len(), Progress::All)), []);
         assert_eq!(asked(&hand.tell(Event::Timer(LOOK))), [], "nothing is needed any more");
     }
 
@@ -365,9 +413,10 @@ mod tests {
     fn a_damaged_checkpoint_and_a_lost_node_make_the_next_one_be_asked() {
         let mut hand = Hand::new();
         assert_eq!(asked(&hand.says(reader(), Log::<Arc<Entry>>::Behind(Epoch(10)))), [(5, 10, 0)]);
-        let mut bytes = file(Epoch(10));
-        bytes[30] ^= 1;
-        assert!(hand.says(storage(5), part(Epoch(10), 0, &bytes, true)).is_empty());
+        let bytes = file(Epoch(10));
+        assert!(come(&hand.says(storage(5), part(Epoch(10), 0, &bytes, true))).is_some());
+        let damaged = Progress::Unfit("it is damaged".to_owned());
+        assert_eq!(asked(&hand.takes(10, bytes.len(), damaged)), [], "the next one is asked after a while");
         assert_eq!(asked(&hand.tell(Event::Timer(LOOK))), [(3, 10, 0)]);
         let lost = PeerChange { node: NodeId(3), state: PeerState::Lost };
         assert_eq!(

@@ -3,8 +3,11 @@
 //! What a partition had promised before the cut counts if its home had decided to commit it before the cut, or all regions that vote on it
 //! had promised it: all that stands in checkpoints of the same cut. What is left are records, outcomes of sessions and times. Terms begin anew: nobody will ask for
 //! anything of before.
+//!
+//! The view of another region gathers that region's checkpoint here too, and then [shows](Restoring::into_view) what there is.
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::ops::Range;
 
 use ordain_checkpoint::{Item, Outcome, Outcomes};
 use ordain_model::key::SLOTS;
@@ -24,6 +27,8 @@ pub struct Restoring {
     outcomes: Outcomes,
     image: Image,
     placement: Placement,
+    /// Outcomes of sessions are taken.
+    has_sessions: bool,
 }
 
 /// What all partitions have decided before a cut.
@@ -61,8 +66,24 @@ impl Decisions {
 impl Restoring {
     /// Nothing of a partition's state at a cut yet, whose records are placed like this.
     pub fn new(cut: Epoch, placement: &Placement) -> Restoring {
-        let (store, placement) = (MemoryStore::placed(0..SLOTS, placement.clone()), placement.clone());
-        Restoring { cut, store, outcomes: Outcomes::default(), image: Image::default(), placement }
+        Restoring::of_slots(cut, 0..SLOTS, placement)
+    }
+
+    /// Nothing yet of the state at a cut that a view is to show, whose records are in these slots. Requests of the region's sessions are
+    /// no concern of others.
+    pub(crate) fn of_view(cut: Epoch, slots: Range<usize>, placement: &Placement) -> Restoring {
+        Restoring { has_sessions: false, ..Restoring::of_slots(cut, slots, placement) }
+    }
+
+    fn of_slots(cut: Epoch, slots: Range<usize>, placement: &Placement) -> Restoring {
+        let (store, placement) = (MemoryStore::placed(slots, placement.clone()), placement.clone());
+        let (outcomes, image) = (Outcomes::default(), Image::default());
+        Restoring { cut, store, outcomes, image, placement, has_sessions: true }
+    }
+
+    /// The place of the cut.
+    pub(crate) const fn cut(&self) -> Epoch {
+        self.cut
     }
 
     /// Takes an item of the partition's checkpoint.
@@ -71,8 +92,12 @@ impl Restoring {
     /// The item is none of this family's.
     pub fn take(&mut self, item: &Item<'_>) -> Result<(), String> {
         match item {
-            Item::Record { db, key, cell, version } => self.put(*db, key, cell.clone(), *version),
-            Item::Outcome(outcome) => self.outcomes.put(outcome),
+            // A version beyond the cut is of another history, in which versions were counted in another way: it counts as the cut's.
+            Item::Record { db, key, cell, version } => {
+                self.put(*db, key, cell.clone(), (*version).min(Gsn(self.cut.0)));
+            }
+            Item::Outcome(outcome) if self.has_sessions => self.outcomes.put(outcome),
+            Item::Outcome(_) => {}
             Item::Input(input) => self.image.put(&self.placement, input)?,
             Item::Map(_) => return Err("slots have moved, which they do not with this engine".to_owned()),
         }
@@ -83,6 +108,11 @@ impl Restoring {
         let record = self.store.find_or_reserve(db, key, self.placement.hash_of_record(db, key));
         self.store.put_back(record, cell, version);
         self.store.release_if_absent(record);
+    }
+
+    /// The records, and the rest of the state.
+    pub(crate) fn into_view(self) -> (MemoryStore, Image) {
+        (self.store, self.image)
     }
 
     /// Installs what is promised and has committed, given what all partitions have decided; the rest never does. Answers how many promises

@@ -5,7 +5,7 @@
 //! the decisions that it follows, its own included. A *view* is a vector with anti-dependencies, and is empty where an engine has no snapshots.
 
 use ordain_model::wire::{Codec, Reader};
-use ordain_model::{PartitionId, codec};
+use ordain_model::{PartitionId, codec, compact};
 use smallvec::SmallVec;
 
 use crate::ids::{AttemptId, Lead, TransactionId};
@@ -146,14 +146,14 @@ impl Codec for Anti {
 
     fn encode(&self, out: &mut Vec<u8>) {
         let homes = || self.0.chunk_by(|a, b| a.home() == b.home());
-        varint(homes().count() as u64, out);
+        compact::number(out, homes().count() as u64);
         for its in homes() {
             its[0].home().encode(out);
-            varint(its.len() as u64, out);
+            compact::number(out, its.len() as u64);
             let mut last = 0;
             for who in its {
-                varint(who.transaction.number - last, out);
-                varint(who.attempt.into(), out);
+                compact::number(out, who.transaction.number - last);
+                compact::number(out, who.attempt.into());
                 last = who.transaction.number;
             }
         }
@@ -161,12 +161,12 @@ impl Codec for Anti {
 
     fn decode(bytes: &mut Reader<'_>) -> Option<Anti> {
         let mut anti = Anti::default();
-        for _ in 0..read_varint(bytes)? {
+        for _ in 0..compact::read_number(bytes)? {
             let home = Lead::decode(bytes)?;
             let mut number = 0u64;
-            for _ in 0..read_varint(bytes)? {
-                number = number.checked_add(read_varint(bytes)?)?;
-                let attempt = u32::try_from(read_varint(bytes)?).ok()?;
+            for _ in 0..compact::read_number(bytes)? {
+                number = number.checked_add(compact::read_number(bytes)?)?;
+                let attempt = u32::try_from(compact::read_number(bytes)?).ok()?;
                 let who = AttemptId { transaction: TransactionId { home, number }, attempt };
                 // In another order each would have to be put before others, however many there are.
                 if anti.0.last().is_some_and(|last| last.transaction >= who.transaction) {
@@ -177,27 +177,6 @@ impl Codec for Anti {
         }
         Some(anti)
     }
-}
-
-/// Appends a number, seven bits a byte, the lowest first.
-fn varint(mut number: u64, out: &mut Vec<u8>) {
-    while number >= 0x80 {
-        out.push(number as u8 | 0x80);
-        number >>= 7;
-    }
-    out.push(number as u8);
-}
-
-fn read_varint(bytes: &mut Reader<'_>) -> Option<u64> {
-    let mut number = 0;
-    for shift in (0..64).step_by(7) {
-        let byte = u8::decode(bytes)?;
-        number |= u64::from(byte & 0x7f).checked_shl(shift)?;
-        if byte < 0x80 {
-            return Some(number);
-        }
-    }
-    None
 }
 
 /// A vector with anti-dependencies.
@@ -214,6 +193,21 @@ codec!(struct Seen { vector, anti });
 impl Seen {
     /// Nothing.
     pub const NOTHING: Seen = Seen { vector: Vector::NOTHING, anti: Anti(Vec::new()) };
+
+    /// Appends its bytes in the log.
+    pub(crate) fn put_compact(&self, out: &mut Vec<u8>) {
+        let Seen { vector, anti } = self;
+        compact::number(out, vector.0.len() as u64);
+        vector.0.iter().for_each(|number| compact::number(out, *number));
+        anti.encode(out);
+    }
+
+    /// Reads its bytes in the log.
+    pub(crate) fn read_compact(bytes: &mut Reader<'_>) -> Option<Seen> {
+        let count = u16::try_from(compact::read_number(bytes)?).ok()?;
+        let numbers = compact::read_items(bytes, usize::from(count), compact::read_number)?;
+        Some(Seen { vector: Vector(numbers.into()).trimmed(), anti: Anti::decode(bytes)? })
+    }
 
     /// Adds what another has.
     pub fn join(&mut self, other: &Seen) {

@@ -21,8 +21,9 @@ const RECORDS: &str = "ordain_manager_records_total";
 const BYTES: &str = "ordain_network_output_bytes_total";
 /// Lines that a storage node has appended; a role with this count has the next as well.
 const LINES: &str = "ordain_storage_appended_total";
-/// The bytes of the log of a node.
+/// The bytes of the log of a node, and of the entries that it was given.
 const LOG_BYTES: &str = "ordain_log_bytes";
+const ENTRY_BYTES: &str = "ordain_log_entry_bytes_total";
 const COLLECTED: &str = "ordain_snapshots_collected_total";
 const NAMED: &str = "ordain_coordinator_named_readers_total";
 
@@ -39,10 +40,22 @@ impl Counted {
                 let is_storage = |(name, _): &(&str, f64)| *name == LINES;
                 for (name, value) in snapshot.roles.iter().flat_map(|role| {
                     let keeps = role.gauges.iter().any(is_storage);
-                    role.gauges.iter().filter(move |(name, _)| keeps || *name != LOG_BYTES)
+                    role.gauges
+                        .iter()
+                        .filter(move |(name, _)| keeps || ![LOG_BYTES, ENTRY_BYTES].contains(name))
                 }) {
-                    let is_wanted = [LINES, LOG_BYTES, COMMITTED, ATTEMPTS, RECORDS, BYTES, COLLECTED, NAMED]
-                        .contains(name)
+                    let is_wanted = [
+                        LINES,
+                        LOG_BYTES,
+                        ENTRY_BYTES,
+                        COMMITTED,
+                        ATTEMPTS,
+                        RECORDS,
+                        BYTES,
+                        COLLECTED,
+                        NAMED,
+                    ]
+                    .contains(name)
                         || MESSAGES.contains(name)
                         || name.starts_with(FAILED);
                     if is_wanted {
@@ -73,6 +86,7 @@ impl Counted {
             messages_per_txn: MESSAGES.iter().map(|name| between(name)).sum::<f64>() / committed,
             bytes_per_txn: between(BYTES) / committed,
             records_per_txn: between(RECORDS) / committed,
+            bytes_per_record: between(ENTRY_BYTES) / between(LINES).max(1.0),
             storage_bytes_per_record: between(LOG_BYTES) / between(LINES).max(1.0),
             collected_per_txn: between(COLLECTED) / committed,
             named_per_txn: between(NAMED) / committed,
@@ -93,6 +107,8 @@ pub struct Agreement {
     pub bytes_per_txn: f64,
     /// Log records for each transaction that committed.
     pub records_per_txn: f64,
+    /// Bytes of a record of a region, as its storage nodes are given it. 0 without such nodes.
+    pub bytes_per_record: f64,
     /// Bytes that a storage node's log grows by for each record of its region: frames and checksums are among them. 0 without such nodes.
     pub storage_bytes_per_record: f64,
     /// Readers that participants took along when they validated an update, for each transaction that committed.
@@ -151,6 +167,7 @@ mod tests {
                 (RECORDS, committed * 2.0),
                 (LINES, committed * 3.0),
                 (LOG_BYTES, committed * 360.0),
+                (ENTRY_BYTES, committed * 270.0),
                 (BYTES, committed * 300.0),
                 (COLLECTED, committed * 0.5),
                 (NAMED, committed * 0.25),
@@ -166,6 +183,7 @@ mod tests {
                 messages_per_txn: 5.0,
                 bytes_per_txn: 300.0,
                 records_per_txn: 2.0,
+                bytes_per_record: 90.0,
                 storage_bytes_per_record: 120.0,
                 collected_per_txn: 0.5,
                 named_per_txn: 0.25,

@@ -18,6 +18,7 @@ pub mod cell;
 pub mod checkpoint_mode;
 pub mod children;
 pub mod chunk;
+pub mod compact;
 pub mod computing;
 pub mod datum;
 pub mod digest;

@@ -11,6 +11,9 @@ use std::sync::Arc;
 use smallvec::SmallVec;
 use xxhash_rust::xxh3::{xxh3_64, xxh3_128};
 
+use crate::compact;
+use crate::wire::Reader;
+
 /// The value of a key.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Value {
@@ -41,8 +44,17 @@ impl Value {
 
     /// Appends an encoding of the value, order and representation included.
     pub fn encode(&self, out: &mut Vec<u8>) {
+        self.encode_with(out, |out, len| out.extend_from_slice(&(len as u32).to_le_bytes()));
+    }
+
+    /// As [`Value::encode`], with lengths in as many bytes as they need ([`compact`]).
+    pub fn encode_compact(&self, out: &mut Vec<u8>) {
+        self.encode_with(out, |out, len| compact::number(out, len as u64));
+    }
+
+    fn encode_with(&self, out: &mut Vec<u8>, length: impl Fn(&mut Vec<u8>, usize)) {
         let text = |out: &mut Vec<u8>, bytes: &[u8]| {
-            out.extend_from_slice(&(bytes.len() as u32).to_le_bytes());
+            length(out, bytes.len());
             out.extend_from_slice(bytes);
         };
         match self {
@@ -53,7 +65,7 @@ impl Value {
             Value::Hash(hash) => {
                 let [compact, table] = if hash.is_small() { [2, 4] } else { [3, 5] };
                 out.push(if hash.is_table { table } else { compact });
-                out.extend_from_slice(&(hash.len() as u32).to_le_bytes());
+                length(out, hash.len());
                 for (field, value) in hash.iter() {
                     text(out, field);
                     text(out, value);
@@ -64,30 +76,38 @@ impl Value {
 
     /// Decodes the value at the start of `bytes` and returns what follows; `None` for damaged bytes.
     pub fn decode(bytes: &[u8]) -> Option<(Value, &[u8])> {
-        fn word(bytes: &[u8]) -> Option<(u32, &[u8])> {
-            let (head, tail) = bytes.split_first_chunk::<4>()?;
-            Some((u32::from_le_bytes(*head), tail))
-        }
-        fn text(bytes: &[u8]) -> Option<(&[u8], &[u8])> {
-            let (len, tail) = word(bytes)?;
-            tail.split_at_checked(len as usize)
-        }
-        let (&tag, rest) = bytes.split_first()?;
-        match tag {
-            1 => text(rest).map(|(t, tail)| (Value::String(t.to_vec()), tail)),
-            2..=5 => {
-                let (n, mut rest) = word(rest)?;
+        let mut reader = Reader::new(bytes);
+        let value = Value::decode_with(&mut reader, |bytes| bytes.u32().map(|len| len as usize))?;
+        Some((value, reader.rest()))
+    }
+
+    /// Reads a value that [`Value::encode_compact`] has written; `None` for damaged bytes.
+    pub fn decode_compact(bytes: &mut Reader<'_>) -> Option<Value> {
+        Value::decode_with(bytes, compact::read_count)
+    }
+
+    fn decode_with(
+        bytes: &mut Reader<'_>,
+        length: impl Fn(&mut Reader<'_>) -> Option<usize>,
+    ) -> Option<Value> {
+        match bytes.u8()? {
+            1 => {
+                let len = length(bytes)?;
+                bytes.take(len).map(|text| Value::String(text.to_vec()))
+            }
+            tag @ 2..=5 => {
+                let fields = length(bytes)?;
                 let mut hash = HashValue { is_table: tag > 3, ..HashValue::default() };
                 if tag % 2 == 1 {
                     hash.grow();
                 }
-                for _ in 0..n {
-                    let (field, tail) = text(rest)?;
-                    let (value, tail) = text(tail)?;
-                    hash.set(field, value);
-                    rest = tail;
+                for _ in 0..fields {
+                    let len = length(bytes)?;
+                    let field = bytes.take(len)?;
+                    let len = length(bytes)?;
+                    hash.set(field, bytes.take(len)?);
                 }
-                Some((Value::Hash(Arc::new(hash)), rest))
+                Some(Value::Hash(Arc::new(hash)))
             }
             _ => None,
         }
@@ -461,6 +481,11 @@ mod tests {
             assert!(rest.is_empty());
             assert_eq!(back, value);
             assert!(Value::decode(&bytes[..bytes.len() - 1]).is_none());
+            let mut compact = Vec::new();
+            value.encode_compact(&mut compact);
+            assert!(compact.len() < bytes.len());
+            let read = |bytes| Value::decode_compact(&mut Reader::new(bytes));
+            assert_eq!((read(&compact), read(&compact[..compact.len() - 1])), (Some(value), None));
         }
     }
 

@@ -45,8 +45,12 @@ bugs! {
     ReleaseBetweenSteps = "release-between-steps",
     /// A client is answered before what it is told of is durable.
     AnswerEarly = "answer-early",
+    /// A decision that is taken has its place behind the next one.
+    PlaceLate = "place-late",
     /// A view lets an attempt read on, whatever of what it has read is not as it was.
     TornView = "torn-view",
+    /// A view shows what has come of a checkpoint before the rest has.
+    ShowPieces = "show-pieces",
     /// A participant votes yes before its promise stands in the log.
     VoteBeforeLog = "vote-before-log",
     /// A region votes yes before its promise is durable.

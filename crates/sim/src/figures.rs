@@ -4,6 +4,8 @@ use std::fmt;
 
 use ordain_model::Micros;
 
+use crate::load::FaultPace;
+
 /// The size of a batch of a log. A family whose log has an entry for each transaction reports batches of one.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct BatchSize {
@@ -68,6 +70,13 @@ impl Figures {
     pub fn fault_every(&self) -> Option<Micros> {
         self.asked_for.0.checked_div(self.faults).map(Micros)
     }
+}
+
+/// The time for which clients asked and faults happened, given when that ended and when the first answer came. A storm is there from the start,
+/// and may be over before anything is answered; other faults begin with the first answer.
+pub(crate) fn lasted(pace: FaultPace, works_since: Option<Micros>, healed: Micros) -> Micros {
+    let since = if pace == FaultPace::Own { Some(Micros(0)) } else { works_since };
+    Micros(since.map_or(0, |since| healed.0.saturating_sub(since.0)))
 }
 
 /// The share of a number in another, of a hundred; 0 of 0.
@@ -155,6 +164,19 @@ mod tests {
         assert_eq!((figures.batches, figures.batch_txns, figures.batch_fragments), (5, 8, 24));
         assert_eq!(figures.large_batches_percent, 60.0);
         assert_eq!(of(&[]), Figures::default());
+    }
+
+    /// Found with several regions: nothing was answered before a storm was over, and there was a fault every 0.0 ms in 0.0 ms.
+    #[test]
+    fn a_storm_lasts_from_the_start() {
+        let every = |pace, works_since| {
+            let asked_for = lasted(pace, works_since, Micros(9_000));
+            Figures { faults: 3, asked_for, ..Figures::default() }.fault_every()
+        };
+        assert_eq!(every(FaultPace::Own, None), Some(Micros(3_000)));
+        assert_eq!(every(FaultPace::Own, Some(Micros(8_999))), Some(Micros(3_000)));
+        assert_eq!(every(FaultPace::Once, Some(Micros(6_000))), Some(Micros(1_000)));
+        assert_eq!(every(FaultPace::Once, None), Some(Micros(0)));
     }
 
     #[test]

@@ -184,6 +184,8 @@ impl<S: System> Simulator<'_, S> {
             batch.outcomes.iter().filter(|outcome| ended(outcome.status)).map(|outcome| outcome.stamp);
         let Some(last) = stamps.max().filter(|_| !self.healed) else { return };
         self.last_under_load = self.last_under_load.max(last);
+        let at = self.last_at.entry(NodeId(batch.gateway.node())).or_insert(last);
+        *at = last.max(*at);
         if self.works_since.is_none() {
             self.begin_incidents();
         }

@@ -9,7 +9,7 @@ use ordain_model::{
 use ordain_role::{Directory, NodeId};
 
 use crate::faults::{Fault, Faults};
-use crate::figures::{Figures, percent};
+use crate::figures::{Figures, lasted, percent};
 use crate::load::Load;
 use crate::operations::Operations;
 use crate::simulator::{Counts, Simulator};
@@ -249,7 +249,6 @@ pub fn run_seed<'a, S: System>(
         *count += 1;
     }
     let (healed, by_heal) = simulator.at_heal;
-    let asked_for = simulator.works_since.map_or(0, |since| healed.0.saturating_sub(since.0));
     report.figures = Figures {
         unknown_percent: percent(report.unknown, report.transactions),
         crashes: u64::from(by_heal.crashes),
@@ -257,7 +256,7 @@ pub fn run_seed<'a, S: System>(
         deposed: u64::from(by_heal.deposed),
         regained: u64::from(by_heal.regained),
         held: u64::from(by_heal.held),
-        asked_for: Micros(asked_for),
+        asked_for: lasted(config.load.faults, simulator.works_since, healed),
         ..Figures::of_batches(&checked.batches)
     };
     report
@@ -428,13 +427,14 @@ impl<S: System> Simulator<'_, S> {
         if let Some(violation) = self.failed.take() {
             return Verdict::failed(violation);
         }
-        let Simulator { system, history, registry, config, audits, last_under_load, .. } = self;
+        let Simulator { system, history, registry, config, audits, last_under_load, last_at, .. } = self;
         let (registry, before, audits) = (registry.clone(), Vec::new(), std::mem::take(audits));
         let last_under_load = *last_under_load;
         system.check(Ending {
             disks,
             history,
             last_under_load,
+            last_at: std::mem::take(last_at),
             digests,
             conserved,
             audits,

@@ -134,6 +134,8 @@ pub struct Simulator<'a, S: System> {
     pub(crate) at_heal: (Micros, Counts),
     /// The latest place of an answer that was given before that.
     pub(crate) last_under_load: Stamp,
+    /// The same of the answers of each node.
+    pub(crate) last_at: BTreeMap<NodeId, Stamp>,
     pub(crate) failed: Option<Violation>,
     /// An operator is on the way to look after nodes that have ended.
     pub(crate) is_called: bool,
@@ -224,6 +226,7 @@ impl<'a, S: System> Simulator<'a, S> {
             healed: false,
             at_heal: (Micros(0), Counts::default()),
             last_under_load: Stamp::NONE,
+            last_at: BTreeMap::new(),
             failed: None,
             is_called: false,
             queue: Queue::new(),

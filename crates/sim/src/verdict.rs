@@ -20,6 +20,8 @@ pub struct Ending<'a> {
     pub history: &'a mut History,
     /// The latest place of an answer that was given while clients asked and faults happened.
     pub last_under_load: Stamp,
+    /// The same of the answers of each node.
+    pub last_at: BTreeMap<NodeId, Stamp>,
     /// The digests that nodes have reported without a transaction, when nothing was under way.
     pub digests: Vec<(NodeId, Digest)>,
     /// Procedures whose reply must always be this.

@@ -542,6 +542,13 @@ impl MemoryStore {
         true
     }
 
+    /// Drops all records of a store that nobody uses any more. Their memory is given back [some at a time](RecordStore::free_some), and with
+    /// the store only what is left of it.
+    pub fn retire(&mut self) {
+        self.locked = 0;
+        self.clear_together(|_| true);
+    }
+
     /// The same where somebody may ask for what they held: all records go, by their indexes, and are freed once nobody does.
     pub(crate) fn end_together(&mut self, goes: impl Fn(Db) -> bool, by: Epoch) -> bool {
         let is_free = self.locked == 0 && self.generations.is_settled();

@@ -184,14 +184,24 @@ impl Coordinator {
         else {
             return;
         };
-        let Ready { now, commit, .. } = *ready;
+        let Ready { now, mut commit, .. } = *ready;
         self.agenda.cancel(number);
         live.age = stamp;
-        live.state = State::Deciding { shards };
+        let reply = if commit.session.is_none() { std::mem::take(&mut commit.reply) } else { Vec::new() };
+        live.state = State::Deciding { shards, reply };
         let view = live.view.living(desk.agreed.living());
         let low = self.lowest_reader();
         let ceiling = desk.ceiling_above(Bounds::at(stamp));
-        desk.append(now, Content::Commit(Commit { age: stamp, view, low, ceiling, ..commit }));
+        let commit = Content::Commit(Commit { age: stamp, view, low, ceiling, ..commit });
+        // Planted, ORDER: others are decided before, whatever they have overwritten.
+        if desk.site.bugs.has(Bug::PlaceLate) && self.put_off.is_none() {
+            self.put_off = Some((now, commit));
+            return;
+        }
+        desk.append(now, commit);
+        if let Some((now, commit)) = self.put_off.take() {
+            desk.append(now, commit);
+        }
     }
 
     /// All that an attempt has read is as it was at its stamp, and it has no effect: asks whether this node led afterwards.
@@ -243,8 +253,14 @@ impl Coordinator {
             true => self.counts.single += 1,
             false => self.counts.distributed += 1,
         }
-        let places = (entry.place, entry.place);
-        self.end(who.transaction.number, OutcomeStatus::Committed, places, &commit.reply, desk);
+        let (number, places) = (who.transaction.number, (entry.place, entry.place));
+        match self.live.get_mut(&number).map(|live| &mut live.state) {
+            Some(State::Deciding { reply, .. }) if commit.session.is_none() => {
+                let reply = std::mem::take(reply);
+                self.end(number, OutcomeStatus::Committed, places, &reply, desk);
+            }
+            _ => self.end(number, OutcomeStatus::Committed, places, &commit.reply, desk),
+        }
     }
 
     /// Tells participants that an attempt has committed, until each has said that it knows.

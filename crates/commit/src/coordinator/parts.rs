@@ -38,8 +38,6 @@ pub struct Part {
     pub does: Does,
     /// The regions that vote, in the terms in which the initiator knew them.
     pub participants: Vec<Lead>,
-    /// The reply to the client, once the initiator's part is promised.
-    pub reply: Vec<u8>,
 }
 
 /// What a region does for a transaction of several.
@@ -111,7 +109,7 @@ impl Coordinator {
         let Some(mut participants) = leads else { return false };
         participants.insert(0, own);
         let (of, age) = (live.who(number), live.age);
-        let part = Part { of, does: Does::Initiate, participants: participants.clone(), reply: Vec::new() };
+        let part = Part { of, does: Does::Initiate, participants: participants.clone() };
         live.part = Some(Box::new(part));
         self.voting.run(of, of, &participants);
         let low = self.voting.lowest(own, number);
@@ -178,7 +176,7 @@ impl Coordinator {
         if desk.site.stamps == Stamps::OfTransaction {
             live.age = age;
         }
-        live.part = Some(Box::new(Part { of, does, participants: participants.clone(), reply: Vec::new() }));
+        live.part = Some(Box::new(Part { of, does, participants: participants.clone() }));
         if does == Does::Validate {
             // Its first attempt, which is the only one unless it begins again at a later time.
             let first = AttemptId { attempt: 1, ..live.who(number) };
@@ -235,14 +233,15 @@ impl Coordinator {
         let stamp = ready.bounds.from;
         self.agenda.cancel(number);
         live.age = stamp;
-        live.state = State::Deciding { shards };
         let (session, reply) = match part.does {
             Does::Initiate => (ready.commit.session, ready.commit.reply),
             Does::Validate | Does::Check => (None, Vec::new()),
         };
-        part.reply.clone_from(&reply);
+        // Nobody asks again for the reply of what is of no session.
+        let kept = if session.is_some() { reply.clone() } else { Vec::new() };
+        live.state = State::Deciding { shards, reply };
         let (of, participants) = (part.of, part.participants.clone());
-        let among = Some(Box::new(Among { of, participants, session, reply }));
+        let among = Some(Box::new(Among { of, participants, session, reply: kept }));
         let (bounds, ceiling) = (Bounds::at(stamp), desk.ceiling_above(Bounds::at(stamp)));
         let (changes, writes, holds) = (ready.commit.changes, ready.commit.writes, ready.holds);
         let attempt = ready.commit.attempt;
@@ -334,7 +333,16 @@ impl Coordinator {
         }
         self.counts.distributed += 1;
         // All votes are durable, and so is the outcome that follows from them, whatever becomes of this node.
-        self.end(number, OutcomeStatus::Committed, (place, Epoch(0)), &part.reply, desk);
+        let reply = self.take_reply(number);
+        self.end(number, OutcomeStatus::Committed, (place, Epoch(0)), &reply, desk);
+    }
+
+    /// Takes the reply of a transaction whose end is on its way.
+    fn take_reply(&mut self, number: u64) -> Vec<u8> {
+        match self.live.get_mut(&number).map(|live| &mut live.state) {
+            Some(State::Deciding { reply, .. }) => std::mem::take(reply),
+            _ => Vec::new(),
+        }
     }
 
     /// The outcome in the log frees what the attempt holds.
@@ -359,10 +367,11 @@ impl Coordinator {
         let number = part.transaction.number;
         let is_its = |live: &&mut Box<Live>| live.who(number) == part && live.part.is_some();
         let Some(live) = self.live.get_mut(&number).filter(is_its) else { return Vec::new() };
-        let reply = live.part.take().map(|part| part.reply).unwrap_or_default();
+        live.part = None;
         match place {
             None => self.lost(number),
             Some(place) => {
+                let reply = self.take_reply(number);
                 self.end(number, OutcomeStatus::Committed, (place, place), &reply, desk);
                 Vec::new()
             }

@@ -7,6 +7,7 @@ mod connections;
 mod cuts;
 mod expiry;
 mod mvocc;
+mod regional;
 mod regions;
 mod rows;
 mod scenarios;

@@ -128,6 +128,7 @@ const METRICS: &[(&str, &str)] = &[
     ("ordain_locks_waiting", "wait-die, regions-2pl: requests for locks that wait."),
     ("ordain_log_behind_epoch", "Above 0: the other members do not keep any more what comes after this epoch, and a checkpoint is fetched."),
     ("ordain_log_bytes", "Size of the input log on disk."),
+    ("ordain_log_entry_bytes_total", "Bytes of entries that were written to the log of a group or of a region, without the frames around them."),
     ("ordain_log_dispatched_batches_total", "Batches durable or agreed on, and handed on to be executed."),
     ("ordain_log_durable_epoch", "Last epoch of the input log that is durable."),
     ("ordain_log_durable_record", "Last record of the replicated log that is durable."),

@@ -655,6 +655,18 @@ pub(super) const TABLE: &[Planted] = &[
         "a view lets an attempt read on, whatever of what it has read is not as it was",
         "cargo test -p ordain-commit --lib viewing",
     ),
+    in_test(
+        Bug::PlaceLate,
+        "VALIDATED",
+        "a decision that is taken has its place behind the next one, which may have overwritten what it has read",
+        "cargo test -p ordain-engines --test schedules regional",
+    ),
+    in_test(
+        Bug::ShowPieces,
+        "ONE-MOMENT",
+        "a view shows what has come of a checkpoint before the rest has",
+        "cargo test -p ordain-commit --lib replacing",
+    ),
     in_test(Bug::MissCycle, "NO-DEADLOCK", "the graph of waits is not looked at for cycles", WAITS),
     in_test(
         Bug::DirectWaitsOnly,

@@ -826,16 +826,53 @@ impl System for CommitSystem {
             self.restore(&ending.disks, &logs)
         });
         let digest = digests.into_values().fold(Digest::default(), |sum, (_, digest)| sum.plus(digest));
-        let size = |entry: &Arc<Entry>| match &entry.content {
-            Content::Commit(commit) => Some(BatchSize { txns: 1, fragments: commit.writes.len() as u64 }),
-            _ => None,
+        let topology = &self.settings.topology;
+        let last = |partition| match topology.has_storage() {
+            // Places of one region say nothing of another, and a region's servers answer for it alone.
+            true => {
+                let its =
+                    ending.last_at.iter().filter(|(node, _)| topology.partition_of(**node) == partition);
+                its.map(|(_, last)| *last).max().unwrap_or(Stamp::NONE)
+            }
+            false => ending.last_under_load,
         };
-        let stamp = |entry: &Entry| match &entry.content {
-            Content::Commit(commit) if stamps != Stamps::OfTransaction => commit.age.0,
-            _ => entry.place.0,
-        };
-        let under_load = |entry: &&Arc<Entry>| Stamp::new(stamp(entry)) <= ending.last_under_load;
-        let batches = logs.values().flat_map(BTreeMap::values).filter(under_load).filter_map(size).collect();
+        let batches = sizes(&logs, stamps, last);
         Verdict { digest, entries: count, batches, voided: 0, verdict }
+    }
+}
+
+/// The sizes of the decisions that came under load, given the last stamp of each partition that did.
+fn sizes(logs: &Logs, stamps: Stamps, last: impl Fn(PartitionId) -> Stamp) -> Vec<BatchSize> {
+    let all = logs.iter().flat_map(|(partition, entries)| {
+        let last = last(*partition);
+        entries.values().filter_map(move |entry| {
+            let Content::Commit(commit) = &entry.content else { return None };
+            let stamp = if stamps == Stamps::OfTransaction { entry.place.0 } else { commit.age.0 };
+            let size = BatchSize { txns: 1, fragments: commit.writes.len() as u64 };
+            (Stamp::new(stamp) <= last).then_some(size)
+        })
+    });
+    all.collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use ordain_commit::{Commit, Term};
+    use ordain_model::Millis;
+
+    use super::*;
+
+    /// Found with two regions: the last place of one counted for both.
+    #[test]
+    fn decisions_under_load_are_counted_by_the_places_of_their_own_log() {
+        let entry = |place| {
+            let content = Content::Commit(Commit::default());
+            Arc::new(Entry { place: Epoch(place), term: Term(1), now: Millis(0), content, agreed: None })
+        };
+        let log = |places: std::ops::Range<u64>| places.map(|place| (Epoch(place), entry(place))).collect();
+        let logs: Logs = [(PartitionId(0), log(1..10)), (PartitionId(1), log(100..110))].into();
+        let last = |partition: PartitionId| Stamp::new([4, 101][usize::from(partition.0)]);
+        assert_eq!(sizes(&logs, Stamps::OfTransaction, last).len(), 4 + 2);
+        assert_eq!(sizes(&logs, Stamps::OfTransaction, |_| Stamp::new(101)).len(), 9 + 2);
     }
 }

@@ -48,6 +48,8 @@ pub(crate) struct Journal {
     marked: Epoch,
     /// The last durable record when a mark was last considered.
     unmarked: Option<Epoch>,
+    /// Bytes of the entries that were written, without their records.
+    entry_bytes: u64,
 }
 
 /// Entries that are being read from disk.
@@ -260,6 +262,7 @@ impl Journal {
             reads: 0,
             marked: Epoch(0),
             unmarked: None,
+            entry_bytes: 0,
         }
     }
 
@@ -286,6 +289,7 @@ impl Journal {
         // The label serves readers of the log; the record has the term too.
         writer.append(writer.appended().next(), u32::try_from(hard.term).unwrap_or(u32::MAX), parts)?;
         self.commit = hard.commit;
+        self.entry_bytes += entries.iter().map(|entry| entry.data.len() as u64).sum::<u64>();
         Ok(bytes)
     }
 
@@ -460,6 +464,7 @@ impl Journal {
         report("ordain_log_segments", stats.segments as f64);
         report("ordain_log_pending_entries", stats.pending_entries as f64);
         report("ordain_log_bytes", stats.bytes as f64);
+        report("ordain_log_entry_bytes_total", self.entry_bytes as f64);
         report("ordain_log_full", f64::from(u8::from(writer.is_full())));
     }
 }

@@ -2,37 +2,28 @@
 //!
 //! A record is one [`Ready`](raft::Ready)'s worth: the term, the vote, how far entries are known to be committed, and
 //! entries. Later records win: an entry takes the place of an earlier one at its index and of all that followed that
-//! one. All numbers are little-endian:
+//! one. Numbers take as many bytes as they need, and differences are signed ([`compact`]):
 //!
-//! | bytes | what |
+//! | what | |
 //! |---|---|
-//! | 1 | version of this format, 1 |
-//! | 8, 8, 8 | term, vote, commit |
-//! | 4 | number of entries |
-//! | 8, 8, 1, 4 each | index, term, kind (0 entry, 1 change of the membership), length |
-//! | … | their bytes, in order |
+//! | version of this format | 1 byte, 2; in 1 all numbers had a fixed size |
+//! | term, vote, commit | numbers |
+//! | number of entries | a number |
+//! | of each its index | the difference to the index after that of the entry before; of the first to that after the commit |
+//! | of each its term | the difference to the term of the entry before; of the first to that of the record |
+//! | of each its length and kind | a number: twice the length, and one more for a change of the membership |
+//! | their bytes | in order |
 
-use ordain_model::codec;
-use ordain_model::wire::{Codec as _, Reader};
+use ordain_model::wire::Reader;
+use ordain_model::{codec, compact};
 use ordain_role::Bytes;
 use raft::eraftpb::{Entry, EntryType, HardState};
 
 use super::store::is_change;
 
-const VERSION: u8 = 1;
+const VERSION: u8 = 2;
 
-/// A record, but for the bytes of its entries.
-struct Head {
-    version: u8,
-    term: u64,
-    vote: u64,
-    commit: u64,
-    entries: Vec<EntryHead>,
-}
-
-codec!(struct Head { version, term, vote, commit, entries });
-
-/// An entry, but for its bytes.
+/// An entry, but for its bytes; these are its bytes in a message.
 pub(crate) struct EntryHead {
     pub index: u64,
     pub term: u64,
@@ -63,11 +54,20 @@ impl EntryHead {
 
 /// The parts of a record; the entries' bytes are shared, not copied.
 pub(crate) fn encode(hard: &HardState, entries: &[Entry]) -> Vec<Bytes> {
-    let heads = entries.iter().map(EntryHead::of).collect();
     let HardState { term, vote, commit, .. } = *hard;
-    let head = Head { version: VERSION, term, vote, commit, entries: heads };
+    let mut head = vec![VERSION];
+    for number in [term, vote, commit, entries.len() as u64] {
+        compact::number(&mut head, number);
+    }
+    let mut before = (commit, term);
+    for entry in entries {
+        compact::difference(&mut head, entry.index, before.0.wrapping_add(1));
+        compact::difference(&mut head, entry.term, before.1);
+        compact::number(&mut head, (entry.data.len() as u64) << 1 | u64::from(is_change(entry)));
+        before = (entry.index, entry.term);
+    }
     let data = entries.iter().filter(|entry| !entry.data.is_empty());
-    let mut parts = vec![Bytes::from(head.to_bytes())];
+    let mut parts = vec![Bytes::from(head)];
     parts.extend(data.map(|entry| entry.data.clone()));
     parts
 }
@@ -75,14 +75,26 @@ pub(crate) fn encode(hard: &HardState, entries: &[Entry]) -> Vec<Bytes> {
 /// The record in some bytes; `None` if they are none.
 pub(crate) fn decode(bytes: &[u8]) -> Option<(HardState, Vec<Entry>)> {
     let mut rest = Reader::new(bytes);
-    let Head { version: VERSION, term, vote, commit, entries } = Head::decode(&mut rest)? else {
+    if rest.u8()? != VERSION {
         return None;
-    };
+    }
+    let mut number = || compact::read_number(&mut rest);
+    let (term, vote, commit) = (number()?, number()?, number()?);
+    let count = compact::read_count(&mut rest)?;
+    let mut before = (commit, term);
+    let heads = compact::read_items(&mut rest, count, |rest| {
+        let index = compact::read_difference(rest, before.0.wrapping_add(1))?;
+        let term = compact::read_difference(rest, before.1)?;
+        let len_and_kind = compact::read_number(rest)?;
+        before = (index, term);
+        let len = u32::try_from(len_and_kind >> 1).ok()?;
+        Some(EntryHead { index, term, is_change: len_and_kind & 1 == 1, len })
+    })?;
     let with_data = |head: EntryHead| {
         let data = rest.take(head.len as usize)?.to_vec();
         Some(head.with(data.into()))
     };
-    let entries = entries.into_iter().map(with_data).collect::<Option<Vec<Entry>>>()?;
+    let entries = heads.into_iter().map(with_data).collect::<Option<Vec<Entry>>>()?;
     rest.end((HardState { term, vote, commit, ..HardState::default() }, entries))
 }
 
@@ -124,7 +136,20 @@ mod tests {
 
         #[test]
         fn any_bytes_are_a_record_or_none(bytes in proptest::collection::vec(any::<u8>(), 0..100)) {
-            let _ = decode(&bytes);
+            let _ = decode(&[&[VERSION], &bytes[..]].concat());
         }
+    }
+
+    /// Entries that follow each other in one term take four bytes each beside their own.
+    #[test]
+    fn the_bytes_are_those_of_the_table() {
+        let hard = HardState { term: 65, vote: 0, commit: 1_000, ..HardState::default() };
+        let entry = |index, len| Entry { index, term: 65, data: vec![7; len].into(), ..Entry::default() };
+        let bytes = whole(&encode(&hard, &[entry(1_003, 1), entry(1_004, 100)]));
+        let head = [2, 65, 0, 0xe8, 7, 2, 4, 0, 2, 0, 0, 0xc8, 1];
+        assert_eq!(bytes[..head.len()], head);
+        assert_eq!(bytes.len(), head.len() + 101);
+        // As version 1 began: with a term of eight bytes.
+        assert_eq!(decode(&[&[1][..], &[0; 28]].concat()), None);
     }
 }

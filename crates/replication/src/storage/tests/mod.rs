@@ -1,5 +1,6 @@
 //! The log of a region in a virtual world.
 
+mod broadcast;
 mod generations;
 mod property;
 mod reading;

@@ -411,11 +411,10 @@ fn a_region_that_applies_early_keeps_its_promises() {
 }
 
 fn assert_found(bug: Bug) {
-    let Err(found) = runs(600, any::<bool>(), Bugs::NONE.with(bug)) else {
-        panic!("{bug:?} is not found");
-    };
+    let found = [false, true].map(|early| runs(600, Just(early), Bugs::NONE.with(bug)).err());
+    assert!(found.iter().any(Option::is_some), "{bug:?} is not found");
     // What is found breaks a promise, and is not only slow.
-    assert!(!found.contains("come to pass"), "{found}");
+    assert!(found.iter().flatten().any(|found| !found.contains("come to pass")), "{found:?}");
 }
 
 #[test]

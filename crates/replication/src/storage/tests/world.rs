@@ -526,6 +526,14 @@ impl World {
         self.carry_out(node, out)
     }
 
+    /// Tells a node something that is none of this world's, and gives its answers back.
+    pub fn tell_aside(&mut self, node: usize, event: Event<Message>, out: &mut Outbox<Message>) {
+        let now = Now { elapsed: Micros(self.time), wall: Micros(self.time) };
+        if let Some(part) = &mut self.nodes[node].part {
+            part.role().handle(now, event, out);
+        }
+    }
+
     fn carry_out(&mut self, node: usize, out: Outbox<Message>) -> Fault {
         if let Some(reason) = out.halt {
             return Err(format!("{} halts: {reason}", self.name(node)));
