@@ -704,6 +704,23 @@ fn nodes_lose_their_disks_and_come_back() {
     assert!(lost > 5, "only {lost} disks were lost");
 }
 
+/// Decision 57: storage nodes lose their disks one after the other, and nothing that was answered is lost.
+#[test]
+fn storage_nodes_lose_their_disks_and_come_back() {
+    let region = ["--engine", "regions-silo", "--regions", "1", "--servers", "2", "--replicas", "3"];
+    let flags = ["--faults", "loss,crash", "--txns", "300"];
+    let mut lost = 0;
+    for mode in ["quorum", "full"] {
+        let args = args(&[&region[..], &flags, &["--storage", mode]].concat());
+        for seed in 9200..9203 {
+            let report = simulate(&args, seed, None).unwrap();
+            assert!(report.verdict.is_ok(), "{report}\nreproduce: {}", reproduce(&args, seed));
+            lost += report.counts.disks_lost;
+        }
+    }
+    assert!(lost > 2, "only {lost} disks were lost");
+}
+
 /// No comparison of digests is needed in the end: a replica that has diverged reports it.
 #[test]
 fn a_replica_that_diverges_takes_itself_out() {

@@ -351,6 +351,52 @@ fn a_cluster_with_locks_goes_back_to_a_cut_all_together() {
     }
 }
 
+/// A region that is restored from a store: its server begins with the checkpoint, and its storage nodes with a log behind it. From their
+/// directories it is not put together, and says what to do.
+#[test]
+fn a_region_is_restored_from_a_store() {
+    let home = tempfile::tempdir().unwrap();
+    let (data, archive) = (home.path().join("data"), home.path().join("store"));
+    let store = format!("file://{}", archive.display());
+    let setting = ["--engine", "regions-silo", "--regions", "1", "--replicas", "3", "--threads", "1"];
+    let flags: Vec<&str> = setting.into_iter().chain(["--checkpoint-store", &store]).collect();
+    let start = || Cluster::start(&data, &flags);
+    let cluster = start();
+    assert_eq!(cluster.client(0).insist("MSET a 1 b 2"), Reply::ok());
+    cluster.client(0).insist("BGSAVE");
+    until("it is archived", || {
+        let saved = of_node(&cluster, 0, "checkpoint")["epoch"].clone();
+        saved.as_u64() > Some(0) && of_node(&cluster, 0, "checkpoint_store")["epoch"] == saved
+    });
+    assert_eq!(cluster.client(0).insist("SET a later"), Reply::ok());
+    cluster.stop();
+    let moved = move_away(&data, &home.path().join("old"), 4);
+    let restore = |from: &str, flags: &[&str]| {
+        let mut command = ordain(["checkpoint", "restore", "--from", from]);
+        command.args(flags);
+        run(command)
+    };
+    let (config, other) = (data.join("cluster.toml"), home.path().join("other"));
+    let (config, other) = (config.to_str().unwrap(), other.to_str().unwrap());
+    restore(moved[1].to_str().unwrap(), &["--config", config]).refused_with(&["from a checkpoint store", "--from"]);
+    restore(moved[1].to_str().unwrap(), &["--data-dir", other])
+        .refused_with(&["of a region with storage nodes", "an empty one"]);
+    let ended = restore(&store, &["--config", config]);
+    assert_eq!(ended.code, Some(0), "{ended:?}");
+    for _ in 0..2 {
+        let cluster = start();
+        assert_eq!(cluster.client(0).insist("MGET a b").items(), [Reply::Bulk("1".into()), Reply::Bulk("2".into())]);
+        assert_eq!(cluster.client(0).insist("SET c 3"), Reply::ok());
+        cluster.stop();
+    }
+    // A server that has lost everything gets it from the storage nodes.
+    fs::remove_dir_all(data.join("node-0")).unwrap();
+    let cluster = start();
+    assert_eq!(cluster.client(0).insist("MGET a b c").items().len(), 3);
+    assert_eq!(cluster.client(0).insist("GET c").text(), "3");
+    cluster.stop();
+}
+
 /// Three replicas that are restored from a store, of which one is lost then: it gets what came before from a member.
 fn a_replica_joins_what_was_restored(engine: &str, replication: &str) {
     let home = tempfile::tempdir().unwrap();
