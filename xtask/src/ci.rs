@@ -43,8 +43,9 @@ const CLIPPY_ARGS: &str = "-D__CLIPPY_HACKERY__warnings__CLIPPY_HACKERY__";
 
 /// Names the environment variable with the number of tests of a program that run at a time.
 const THREADS: &str = "RUST_TEST_THREADS";
-/// Tests at a time for each core: those of processes wait most of the time, for elections, timeouts and disks.
-const TESTS_A_CORE: usize = 4;
+/// Tests at a time for each core: those of processes wait half of the time, for elections, timeouts and disks. With four, a node
+/// may get no core for so long that others give it up.
+const TESTS_A_CORE: usize = 2;
 
 /// Runs the steps in order, with the time that each took.
 pub(crate) fn run(workspace: &Workspace) -> anyhow::Result<()> {

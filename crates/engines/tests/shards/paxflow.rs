@@ -12,7 +12,7 @@
 //! | 5 a write elsewhere in the same epoch | | sim: `previous_may_miss_what_session_and_strict_do_not` |
 //! | 6 a record written a thousand times | below | |
 //! | 7 a later epoch's writer ends first | below | |
-//! | 8 insert, delete, insert | below | store: `tests/past.rs` |
+//! | 8 insert, delete, insert | below | store: `tests/store/past.rs` |
 //! | 9 a read far behind the floor | below | |
 //! | 10 the word that it is done is lost | below | |
 //! | 11 a crash, and a token of before | below | sim |
