@@ -170,7 +170,7 @@ impl Mvocc {
                 || attempt.held.iter().any(|(_, mode)| mode != Mode::Shared))
     }
 
-    /// True if an attempt would write what a part of a transaction of several regions has read (rule V8).
+    /// True if an attempt would write what a part of a transaction of several regions has read (rule V9).
     fn writes_protected(&self, store: &MemoryStore, at: usize) -> bool {
         let writes = self.attempts[at].held.iter().filter(|(_, mode)| *mode != Mode::Shared);
         let mut marks = writes.filter_map(|(record, _)| self.records.get(store, record));

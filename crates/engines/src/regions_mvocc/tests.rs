@@ -374,6 +374,23 @@ fn absent_records_are_read_too_and_inserts_of_two_meet() {
     }
 }
 
+/// Scenario 21 of regions.md, within a region: the record is as it was, and is another one.
+#[test]
+fn a_record_that_is_deleted_and_made_again_is_another_one() {
+    let mut shard = Shard::new();
+    shard.commits(1, 2, &[b"x"]);
+    shard.enter(3, Reads::Newest);
+    shard.granted(3, b"x", Mode::Shared);
+    for (n, stamp, content) in [(4, 10, Cell::ABSENT), (11, 12, cell("1"))] {
+        shard.granted(n, b"x", Mode::Blind);
+        assert!(shard.validates(n, stamp));
+        let record = shard.record(b"x");
+        shard.control.install(&mut shard.store, record, content, &Commitment::at(Age(stamp)), Gsn(stamp));
+        shard.finishes(n, Ending::Committed(Age(stamp)));
+    }
+    assert!(!shard.validates(3, 14));
+}
+
 #[test]
 fn who_reads_the_whole_table_misses_no_write() {
     let mut shard = Shard::new();

@@ -786,11 +786,17 @@ impl System for CommitSystem {
             Ok(orders) => orders,
             Err(reason) => return Verdict::unreadable(NodeId(0), &reason),
         };
+        let (shown, verdict) = match verdict.and_then(|()| self.check_stale(&ending, &logs)) {
+            Ok(shown) => (shown, Ok(())),
+            Err(violation) => (None, Err(violation)),
+        };
+        let history = shown.as_ref().unwrap_or(ending.history);
         let replayed = match stamps {
             // Each region has stamps of its own, which say nothing of what is of several.
             _ if parts::has_some(&logs) => Ok(()),
             Stamps::OfAttempt | Stamps::TwoOfAttempt | Stamps::AtCommit => {
-                self.replays.check(&self.registry, ending.history, (&logs, stamps))
+                // What is shown of other regions has no place in the order of stamps.
+                self.replays.check(&self.registry, history, (&logs, stamps))
             }
             Stamps::OfTransaction => Ok(()),
         };
@@ -798,11 +804,6 @@ impl System for CommitSystem {
             let digest = Digest::default();
             return Verdict { digest, entries: count, batches: Vec::new(), voided: 0, verdict: replayed };
         }
-        let (shown, verdict) = match verdict.and_then(|()| self.check_stale(&ending, &logs)) {
-            Ok(shown) => (shown, Ok(())),
-            Err(violation) => (None, Err(violation)),
-        };
-        let history = shown.as_ref().unwrap_or(ending.history);
         let verdict = verdict.and_then(|()| self.check_order(history, ending.config, &logs, &orders));
         // Of engines whose snapshots may be of before a lease was written nobody can tell that from its end.
         let shows_past = self.family.engine.order(&self.settings.options) == Order::Parallel;
