@@ -321,7 +321,7 @@ fn a_broken_state_is_found() {
                     .waiting
                     .add(Access { by: 40, target: Target::Table, mode: Mode::Shared }, Target::Table)
             }),
-            "knows nothing of it",
+            "wait for nobody",
         ),
         (
             broken(|shard, record| shard.control.records.get_mut(&shard.store, record).unwrap().changed += 1),

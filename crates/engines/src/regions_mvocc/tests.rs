@@ -463,6 +463,7 @@ fn a_change_of_whole_databases_meets_everything() {
     assert!(shard.validates(32, 34));
     shard.commits(33, 36, &[b"w"]);
     // It is shown to no stamp before the change, though its record had begun before that.
+    shard.finishes(16, Ending::Aborted);
     shard.commits(17, 38, &[b"x"]);
     for n in [14, 18] {
         shard.enter(n, Reads::Fixed);
