@@ -380,6 +380,7 @@ impl Manager {
                 }
                 let mut desk = desk!(self, now, out);
                 self.cohort.go_on(&mut desk);
+                self.coordinator.go_on_voting(&mut desk);
                 self.reservation.go_on(&mut desk);
             }
             Log::Lost(entry) => match &entry.content {
@@ -848,6 +849,10 @@ impl Role for Manager {
         report("ordain_coordinator_single_total", counts.single as f64);
         report("ordain_coordinator_confirmed_total", counts.confirmed as f64);
         report("ordain_coordinator_named_readers_total", counts.named as f64);
+        let [open, in_doubt, untold] = self.coordinator.votes(self.site.partition);
+        report("ordain_voting_open", open as f64);
+        report("ordain_voting_in_doubt", in_doubt as f64);
+        report("ordain_voting_untold", untold as f64);
         report("ordain_cohort_under_way", self.cohort.under_way() as f64);
         report("ordain_cohort_prepared", self.agreed.prepared().count() as f64);
         report("ordain_coordinator_interactive", self.coordinator.interactive() as f64);

@@ -294,6 +294,12 @@ impl Coordinator {
         self.take_verdicts(desk);
     }
 
+    /// The disk has space: outcomes that wait are appended.
+    pub fn go_on_voting(&mut self, desk: &mut Desk<'_>) {
+        self.voting.go_on(desk);
+        self.take_verdicts(desk);
+    }
+
     /// Takes a message about votes.
     pub fn take_ballot(&mut self, from: Lead, ballot: Ballot, desk: &mut Desk<'_>) {
         match ballot {
@@ -376,6 +382,14 @@ impl Coordinator {
                 Vec::new()
             }
         }
+    }
+
+    // ---- what operators see --------------------------------------------------------------------------------
+
+    /// The numbers of transactions of several regions: with votes to come, promised here and in doubt, and commits that not all are known to
+    /// know.
+    pub fn votes(&self, own: PartitionId) -> [usize; 3] {
+        [self.voting.open(), self.voting.in_doubt(own).count(), self.voting.untold()]
     }
 
     // ---- requests of sessions ------------------------------------------------------------------------------

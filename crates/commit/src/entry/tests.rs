@@ -73,7 +73,12 @@ fn samples() -> Vec<(&'static str, Entry)> {
         holds,
         among: None,
     };
-    let among = Among { of: attempt, participants: vec![attempt.home(), other], session: Some((SessionId(5), RequestNo(9))), reply: b"+OK".to_vec() };
+    let among = Among {
+        of: attempt,
+        participants: vec![attempt.home(), other],
+        session: Some((SessionId(5), RequestNo(9))),
+        reply: b"+OK".to_vec(),
+    };
     let part = Prepare { among: Some(Box::new(among)), ..prepare.clone() };
     let (none, bounds) = (Prepare { view: View::NONE, ..prepare.clone() }, Bounds::at(Age(9)));
     let none = Prepare { bounds, ceiling: Millis(0), changes: Vec::new(), writes: Vec::new(), ..none };

@@ -264,6 +264,41 @@ fn keeps_its_promise(engine: &str, storage: &str) {
     grid.stop();
 }
 
+/// Transactions of two regions, all of them asked for in the first: servers of either die and freeze, with what they have promised.
+fn keeps_its_promise_between_regions(engine: &str) {
+    let (replicas, settings) = settings(engine, (2, 1), "storage = \"quorum\"\ncheckpoint-log-bytes = 20000");
+    let mut grid = Grid::start(2, replicas, &settings);
+    let promise = Promise { level: Level::StrictSerializable, cascades: false, loses: false };
+    // A session belongs to a region.
+    let doors = [0, 2].map(|node| grid.doors()[node]).to_vec();
+    promised_under_load(promise, &doors, 67, |load| {
+        for region in [0, 1, 0, 1] {
+            load.trouble(&mut grid, 30, |grid, load| {
+                let leader = grid.leader(region);
+                grid.kill(leader);
+                load.advance(30);
+                grid.restart(leader);
+            });
+        }
+        for region in [0, 1] {
+            load.trouble(&mut grid, 30, |grid, load| {
+                let frozen = grid.leader(region);
+                grid.signal(frozen, Signal::STOP);
+                load.advance(30);
+                grid.signal(frozen, Signal::CONT);
+                load.advance(30);
+            });
+        }
+        load.calm(&grid, 30);
+    });
+    grid.stop();
+}
+
+#[test]
+fn silo_keeps_its_promise_between_regions() {
+    keeps_its_promise_between_regions("regions-silo");
+}
+
 #[test]
 fn a_region_of_silo_keeps_its_promise_while_nodes_die() {
     keeps_its_promise("regions-silo", "quorum");
