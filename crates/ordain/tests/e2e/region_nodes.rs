@@ -101,9 +101,9 @@ fn runs_in_regions_and_between_them(engine: &str) {
         (0..25).for_each(|_| _ = all(client, &multi));
     };
     let sum = |reply: &Reply| -> i64 { reply.items().iter().map(|n| n.text().parse::<i64>().unwrap()).sum() };
+    let [mut one, mut other] = [grid.client(0), grid.client(1)];
     std::thread::scope(|scope| {
-        let mut others = [grid.client(0), grid.client(1)];
-        let [one, other] = &mut others;
+        let (one, other) = (&mut one, &mut other);
         scope.spawn(|| moves(one, (&own, &far)));
         scope.spawn(|| moves(other, (&far, &own)));
         for _ in 0..20 {
