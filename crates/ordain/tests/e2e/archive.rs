@@ -378,14 +378,18 @@ fn a_region_is_restored_from_a_store() {
     };
     let (config, other) = (data.join("cluster.toml"), home.path().join("other"));
     let (config, other) = (config.to_str().unwrap(), other.to_str().unwrap());
-    restore(moved[1].to_str().unwrap(), &["--config", config]).refused_with(&["from a checkpoint store", "--from"]);
+    restore(moved[1].to_str().unwrap(), &["--config", config])
+        .refused_with(&["from a checkpoint store", "--from"]);
     restore(moved[1].to_str().unwrap(), &["--data-dir", other])
         .refused_with(&["of a region with storage nodes", "an empty one"]);
     let ended = restore(&store, &["--config", config]);
     assert_eq!(ended.code, Some(0), "{ended:?}");
     for _ in 0..2 {
         let cluster = start();
-        assert_eq!(cluster.client(0).insist("MGET a b").items(), [Reply::Bulk("1".into()), Reply::Bulk("2".into())]);
+        assert_eq!(
+            cluster.client(0).insist("MGET a b").items(),
+            [Reply::Bulk("1".into()), Reply::Bulk("2".into())]
+        );
         assert_eq!(cluster.client(0).insist("SET c 3"), Reply::ok());
         cluster.stop();
     }
