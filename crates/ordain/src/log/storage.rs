@@ -115,7 +115,7 @@ fn members(of: &[StorageMember]) -> String {
 }
 
 fn in_words(configuration: &StorageConfiguration) -> String {
-    let StorageConfiguration { counted, required, before, .. } = configuration;
+    let StorageConfiguration { counted, required, before, is_first: _ } = configuration;
     if counted.is_empty() {
         return "no storage node counts yet".to_owned();
     }

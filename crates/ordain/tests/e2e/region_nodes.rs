@@ -433,12 +433,12 @@ fn tells_what_a_log_holds(grid: &Grid, has_changed: bool) {
     let verified = log("verify", 1, &json);
     assert_eq!(verified.code, Some(0), "{verified:?}");
     for words in ["sound: 1 segments, ", "generation ", ", promised ballot ", "node 1 (generation "] {
-        assert!(verified.stdout.contains(words), "'{words}' is not in: {verified:?}");
+        assert!(verified.stdout.join("\n").contains(words), "'{words}' is not in: {verified:?}");
     }
     let inspected = log("inspect", 1, &json);
     assert_eq!(inspected.code, Some(0), "{inspected:?}");
     assert!(
-        inspected.stdout.contains(" line 1  ballot 64 of server 0  node 1 (generation "),
+        inspected.stdout.join("\n").contains(" line 1  ballot 64 of server 0  node 1 (generation "),
         "{inspected:?}"
     );
     let found: Value = serde_json::from_slice(&fs::read(&json).unwrap()).unwrap();
