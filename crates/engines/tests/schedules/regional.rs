@@ -21,7 +21,8 @@ fn places(engine: CommitEngine, bugs: Bugs) -> Result<(), String> {
     let mut w = region(engine, bugs);
     let (x, y, a) = (w.list_at(0, 0), w.list_at(0, 1), w.led_by(0));
     let t1 = w.ask(a, &[Do::Read(x), Do::Append(y)]);
-    w.run(Micros(20));
+    // It is validated, and its decision is on its way to the members.
+    w.run(Micros(200));
     let t2 = w.ask(a, &[Do::Append(x)]);
     [t1, t2].into_iter().for_each(|txn| w.committed(txn));
     let seen = read(&w.answered(t1)).expect("it says what it has read");

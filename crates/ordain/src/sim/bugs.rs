@@ -152,6 +152,9 @@ const DENIED: &str = "a member refuses a log in which an attempt is denied and c
 const SCHEDULES: &str = "cargo test -p ordain-engines --test schedules";
 /// The test that finds bugs of the graph of waits.
 const WAITS: &str = "cargo test -p ordain-commit waits_for";
+/// The schedules of a region, and the tests of views that begin with a checkpoint.
+const REGIONAL: &str = "cargo test -p ordain-engines --test schedules regional";
+const REPLACING: &str = "cargo test -p ordain-commit --lib replacing";
 /// The tests that find bugs in the log of a region.
 const STORAGE: &str = "cargo test -p ordain-replication storage";
 /// The test that finds bugs in the order of stamps.
@@ -655,18 +658,8 @@ pub(super) const TABLE: &[Planted] = &[
         "a view lets an attempt read on, whatever of what it has read is not as it was",
         "cargo test -p ordain-commit --lib viewing",
     ),
-    in_test(
-        Bug::PlaceLate,
-        "VALIDATED",
-        "a decision that is taken has its place behind the next one, which may have overwritten what it has read",
-        "cargo test -p ordain-engines --test schedules regional",
-    ),
-    in_test(
-        Bug::ShowPieces,
-        "ONE-MOMENT",
-        "a view shows what has come of a checkpoint before the rest has",
-        "cargo test -p ordain-commit --lib replacing",
-    ),
+    in_test(Bug::PlaceLate, "VALIDATED", "a decision has its place behind the next one", REGIONAL),
+    in_test(Bug::ShowPieces, "ONE-MOMENT", "a view shows a part of a checkpoint", REPLACING),
     in_test(Bug::MissCycle, "NO-DEADLOCK", "the graph of waits is not looked at for cycles", WAITS),
     in_test(
         Bug::DirectWaitsOnly,
