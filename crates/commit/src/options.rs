@@ -148,7 +148,7 @@ pub static RO_MODE: OptionInfo = OptionInfo {
     name: "ro-mode",
     value_name: "MODE",
     doc: "How a transaction that only reads sees keys of other regions. `validated`: their regions confirm that all of it was the \
-          newest at one moment (refused so far). `stale`: as the region's server knows them, for each region one moment of the past",
+          newest at one moment. `stale`: as the region's server knows them, for each region one moment of the past",
     kind: OptionKind::Name { names: &RoMode::NAMES, wrong: RoMode::WRONG },
     default: OptionValue::Name("validated"),
     is_flag: false,

@@ -294,7 +294,7 @@ impl Voting {
         if let Stage::Running(part) = poll.stage {
             poll.stage = Stage::Promising(part, None);
         }
-        // Planted, PROMISE.
+        // Planted, PROMISED.
         if desk.site.bugs.has(Bug::VoteBeforeLog) {
             self.tell_all(of, Said::Yes, desk);
         }
@@ -313,7 +313,7 @@ impl Voting {
         let poll = self.polls.entry(of).or_insert_with(|| Poll::new(Stage::Unknown, Vec::new()));
         poll.participants.clone_from(&among.participants);
         poll.stage = Stage::Promising(part, Some(place));
-        // Planted, DURABLE-FIRST.
+        // Planted, ITS-INCARNATION.
         if durable.is_none_or(|durable| place <= durable) || desk.site.bugs.has(Bug::VoteUndurable) {
             self.vote_yes(of, desk);
         } else {
@@ -415,7 +415,7 @@ impl Voting {
             let is_own = of.home().partition == own.partition;
             // What this region does not know has not been promised, and the answer forbids that it will be. Attempts of this home need
             // no remembering: this node has asked nobody to take part, and under this claim it will not.
-            // Planted, REFUSED-STAYS.
+            // Planted, ITS-INCARNATION.
             if !is_own && !desk.site.bugs.has(Bug::ForgetRefusal) {
                 self.polls.insert(of, Poll::new(Stage::Refused(Abort::TermChanged), Vec::new()));
             }

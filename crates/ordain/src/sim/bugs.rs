@@ -150,6 +150,8 @@ const DENIED: &str = "a member refuses a log in which an attempt is denied and c
 
 /// The test that finds bugs of the commit family by fixed schedules.
 const SCHEDULES: &str = "cargo test -p ordain-engines --test schedules";
+/// The test that finds bugs of votes between regions.
+const VOTING: &str = "cargo test -p ordain-commit --lib voting";
 /// The test that finds bugs of the graph of waits.
 const WAITS: &str = "cargo test -p ordain-commit waits_for";
 /// The schedules of a region, and the tests of views that begin with a checkpoint.
@@ -657,6 +659,14 @@ pub(super) const TABLE: &[Planted] = &[
         "ONE-MOMENT",
         "a view lets an attempt read on, whatever of what it has read is not as it was",
         "cargo test -p ordain-commit --lib viewing",
+    ),
+    in_test(Bug::VoteUndurable, "ITS-INCARNATION", "a region votes yes before its promise is durable", VOTING),
+    in_test(Bug::CountAnyNo, "ITS-INCARNATION", "a no counts whoever of a region's incarnations has said it", VOTING),
+    in_test(
+        Bug::ForgetRefusal,
+        "ITS-INCARNATION",
+        "a region that has said no for want of a request takes the request when it comes",
+        VOTING,
     ),
     in_test(Bug::PlaceLate, "VALIDATED", "a decision has its place behind the next one", REGIONAL),
     in_test(Bug::ShowPieces, "ONE-MOMENT", "a view shows a part of a checkpoint", REPLACING),
