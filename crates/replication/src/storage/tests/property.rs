@@ -322,10 +322,14 @@ fn runs(cases: u32, early: impl Strategy<Value = bool>, bugs: Bugs) -> Result<Ta
     let config = Config { cases, failure_persistence: None, max_shrink_iters: 400, ..Config::default() };
     let mut runner = TestRunner::new_with_rng(config, TestRng::deterministic_rng(RngAlgorithm::ChaCha));
     let total = std::cell::Cell::new(Tally::default());
-    let found = runner.run(&plans(early), |plan| {
-        let tally = run(&plan, bugs).map_err(TestCaseError::fail)?;
-        total.set(total.get().and(&tally));
-        Ok(())
+    let found = runner.run(&plans(early), |plan| match run(&plan, bugs) {
+        Ok(tally) => {
+            total.set(total.get().and(&tally));
+            Ok(())
+        }
+        // A bug has to break a promise, and not only to make a region slow.
+        Err(slow) if bugs != Bugs::NONE && slow.contains("come to pass") => Ok(()),
+        Err(reason) => Err(TestCaseError::fail(reason)),
     });
     match found {
         Ok(()) => Ok(total.get()),
@@ -411,10 +415,8 @@ fn a_region_that_applies_early_keeps_its_promises() {
 }
 
 fn assert_found(bug: Bug) {
-    let found = [false, true].map(|early| runs(600, Just(early), Bugs::NONE.with(bug)).err());
-    assert!(found.iter().any(Option::is_some), "{bug:?} is not found");
-    // What is found breaks a promise, and is not only slow.
-    assert!(found.iter().flatten().any(|found| !found.contains("come to pass")), "{found:?}");
+    let found = runs(600, any::<bool>(), Bugs::NONE.with(bug));
+    assert!(found.is_err(), "{bug:?} is not found");
 }
 
 #[test]
