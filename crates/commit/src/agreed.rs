@@ -11,7 +11,7 @@ use ordain_model::{Epoch, Gsn, Millis, OutcomeStatus, PartitionId, RequestNo, Se
 
 use ordain_role::Bugs;
 
-use crate::entry::{Among, Announced, Commit, Commitment, Content, Entry, Terms};
+use crate::entry::{Among, Announced, Commit, Commitment, Content, Entry, Hold, Terms};
 use crate::founding::Met;
 use crate::heard::Heard;
 use crate::ids::{Age, AttemptId, Bounds, Lead, Term};
@@ -301,6 +301,14 @@ impl Agreed {
     /// The promises on which regions vote, by the attempts that are promised, while their outcomes are not known.
     pub fn prepared_among(&self) -> impl Iterator<Item = (AttemptId, &Among)> {
         self.prepared.iter().filter_map(|(attempt, promise)| Some((*attempt, promise.among()?)))
+    }
+
+    /// The locks of an attempt that is promised.
+    pub fn holds(&self, attempt: AttemptId) -> &[Hold] {
+        match self.prepared.get(&attempt).map(|entry| &entry.content) {
+            Some(Content::Prepare(prepare)) => &prepare.holds,
+            _ => &[],
+        }
     }
 
     /// The attempts that are promised and whose outcomes are not known.

@@ -8,7 +8,7 @@ use std::sync::Arc;
 
 use ordain_checkpoint::Outcome;
 use ordain_family::TAKES_TRANSACTIONS;
-use ordain_model::{Epoch, Front, Micros, Millis, OpenId, OutcomeBatch};
+use ordain_model::{Doubts, Epoch, Front, Micros, Millis, OpenId, OutcomeBatch};
 use ordain_replication::Log;
 use ordain_role::{Address, Bug, Event, NodeId, Now, Outbox, PeerChange, PeerState, Role, TimerId, Topology};
 
@@ -86,6 +86,8 @@ pub struct Manager {
     /// Claims of nodes that are not members of the partition, which were not heard.
     strangers: u64,
     traffic: Traffic,
+    /// Where an operator finds what is in doubt here.
+    doubts: Doubts,
 }
 
 /// A term that begins: first its entry is agreed on, then every participant of the node is made ready.
@@ -158,6 +160,7 @@ impl Manager {
             dropped: 0,
             strangers: 0,
             traffic: Traffic::default(),
+            doubts: Doubts::default(),
         }
     }
 
@@ -192,6 +195,12 @@ impl Manager {
     /// Puts in the outcome of a session's last request, as a checkpoint holds it.
     pub fn restore_outcome(&mut self, outcome: &Outcome<'_>) {
         self.agreed.put(outcome);
+    }
+
+    /// Sets where an operator finds what is in doubt here.
+    #[must_use]
+    pub fn with_doubts(self, doubts: Doubts) -> Manager {
+        Manager { doubts, ..self }
     }
 
     /// Gives its part of checkpoints away.
@@ -853,6 +862,7 @@ impl Role for Manager {
         report("ordain_voting_open", open as f64);
         report("ordain_voting_in_doubt", in_doubt as f64);
         report("ordain_voting_untold", untold as f64);
+        self.doubts.set(self.coordinator.doubts(&self.agreed, self.site.partition));
         report("ordain_cohort_under_way", self.cohort.under_way() as f64);
         report("ordain_cohort_prepared", self.agreed.prepared().count() as f64);
         report("ordain_coordinator_interactive", self.coordinator.interactive() as f64);

@@ -116,6 +116,8 @@ pub struct PartRequest {
     pub of: AttemptId,
     /// Its age.
     pub age: Age,
+    /// A time that it has seen, or a later one.
+    pub now: Millis,
     /// The regions that vote, in the terms in which the initiator knows them; nobody if the transaction only reads: then the
     /// initiator alone wants to know whether what it has read is the newest.
     pub participants: Vec<Lead>,
@@ -127,7 +129,7 @@ pub struct PartRequest {
     pub writes: Vec<Write>,
 }
 
-codec!(struct PartRequest { of, age, participants, low, reads, writes });
+codec!(struct PartRequest { of, age, now, participants, low, reads, writes });
 
 /// A record that an attempt has read in a view.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -643,6 +645,7 @@ mod tests {
         let part = PartRequest {
             of: who,
             age: Age(4),
+            now: Millis(8),
             participants: vec![lead(0, 3), lead(1, 9)],
             low: 7,
             reads: accessed.seen.clone(),
@@ -698,7 +701,11 @@ mod tests {
             termed(Protocol::Confirm(question)),
             termed(Protocol::Confirmed(who, None)),
             termed(Protocol::Part(Box::new(part))),
-            termed(Protocol::Ballot(Ballot::Say(who, Said::No(Abort::StaleView), vec![PartitionId(2)]))),
+            termed(Protocol::Ballot(Ballot::Say(
+                who,
+                Said::No(Abort::StaleView, Millis(9)),
+                vec![PartitionId(2)],
+            ))),
             termed(Protocol::Ballot(Ballot::Ask(who))),
             termed(Protocol::Ballot(Ballot::Known(who))),
             termed(Protocol::Ballot(Ballot::Forget(vec![who, who]))),

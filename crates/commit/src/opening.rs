@@ -127,7 +127,7 @@ impl Replay {
         };
         let giving = Giving { to: settings.at(CHECKPOINTER), piece: settings.checkpoint_piece };
         let keeps = settings.keep != Keep::Nothing;
-        let mut manager = Manager::new(site, settings.topology.clone());
+        let mut manager = Manager::new(site, settings.topology.clone()).with_doubts(settings.doubts.clone());
         if keeps {
             manager.set_giving(giving);
         }

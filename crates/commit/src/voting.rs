@@ -29,7 +29,7 @@ mod tests;
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use ordain_model::{Abort, Epoch, Micros, PartitionId, codec};
+use ordain_model::{Abort, Epoch, Micros, Millis, PartitionId, codec};
 use ordain_role::{Bug, Bugs};
 
 use crate::desk::Desk;
@@ -57,8 +57,8 @@ pub enum Ballot {
     Known(AttemptId),
     /// Of the initiator: all have these in their logs.
     Forget(Vec<AttemptId>),
-    /// To the initiator of what only reads: what it has read of the sender's region is the newest, or not for this reason. No vote.
-    Checked(AttemptId, Option<Abort>),
+    /// To the initiator of what only reads: what it has read of the sender's region is the newest, or not for this reason, at a time there. No vote.
+    Checked(AttemptId, Option<(Abort, Millis)>),
 }
 
 codec!(enum Ballot {
@@ -74,8 +74,9 @@ codec!(enum Ballot {
 pub enum Said {
     /// It has promised its part: a vote.
     Yes,
-    /// It has not, for this reason, and never will under this claim or a later one: a vote.
-    No(Abort),
+    /// It has not, for this reason, and never will under this claim or a later one: a vote. It tells the time there: what a later attempt sees
+    /// must not have expired there by then.
+    No(Abort, Millis),
     /// Neither yet.
     Pending,
     /// The transaction has committed: all have voted yes.
@@ -86,7 +87,7 @@ pub enum Said {
 
 codec!(enum Said {
     0 => Yes,
-    1 => No(reason),
+    1 => No(reason, now),
     2 => Pending,
     3 => Committed,
     4 => Aborted,
@@ -206,7 +207,7 @@ impl Poll {
         match self.stage {
             Stage::Unknown | Stage::Running(_) | Stage::Promising(..) => Said::Pending,
             Stage::Promised(_) => Said::Yes,
-            Stage::Refused(reason) => Said::No(reason),
+            Stage::Refused(reason) => Said::No(reason, Millis(0)),
             Stage::Concluding { no: None, .. } => Said::Committed,
             Stage::Concluding { no: Some(_), .. } => Said::Aborted,
         }
@@ -281,7 +282,7 @@ impl Voting {
         }
         poll.stage = Stage::Refused(reason);
         poll.asks_at = None;
-        self.tell_all(of, Said::No(reason), desk);
+        self.tell_all(of, Said::No(reason, desk.clock), desk);
         if of.home().partition == desk.site.partition {
             // Nobody asks its initiator to take part.
             self.polls.remove(&of);
@@ -369,7 +370,8 @@ impl Voting {
         let is_known = self.polls.contains_key(&of);
         // Of what is not known here a vote alone is of use.
         // Nobody votes on what its home does not know.
-        let is_of_use = matches!(said, Said::Yes | Said::No(_)) && of.home().partition != desk.site.partition;
+        let is_of_use =
+            matches!(said, Said::Yes | Said::No(..)) && of.home().partition != desk.site.partition;
         if !is_known && !is_of_use {
             return;
         }
@@ -380,7 +382,7 @@ impl Voting {
         }
         let vote = match said {
             Said::Yes => Some(None),
-            Said::No(reason) => Some(Some(reason)),
+            Said::No(reason, _) => Some(Some(reason)),
             Said::Pending => None,
             Said::Committed => return self.conclude(of, None, desk),
             Said::Aborted => return self.conclude(of, Some(Abort::VoteNo), desk),
@@ -419,7 +421,7 @@ impl Voting {
             if !is_own && !desk.site.bugs.has(Bug::ForgetRefusal) {
                 self.polls.insert(of, Poll::new(Stage::Refused(Abort::TermChanged), Vec::new()));
             }
-            return self.say(from.partition, of, Said::No(Abort::TermChanged), desk);
+            return self.say(from.partition, of, Said::No(Abort::TermChanged, desk.clock), desk);
         };
         if poll.stage == Stage::Unknown {
             poll.stage = Stage::Refused(Abort::TermChanged);
@@ -702,9 +704,10 @@ impl Voting {
     // ---- what is said --------------------------------------------------------------------------------------
 
     fn say(&self, to: PartitionId, of: AttemptId, said: Said, desk: &mut Desk<'_>) {
-        let others = match said {
-            Said::Yes | Said::Pending => self.polls.get(&of).map(Poll::yes).unwrap_or_default(),
-            Said::No(_) | Said::Committed | Said::Aborted => Vec::new(),
+        let (said, others) = match said {
+            Said::Yes | Said::Pending => (said, self.polls.get(&of).map(Poll::yes).unwrap_or_default()),
+            Said::No(reason, _) => (Said::No(reason, desk.clock), Vec::new()),
+            Said::Committed | Said::Aborted => (said, Vec::new()),
         };
         desk.tell_manager(to, Protocol::Ballot(Ballot::Say(of, said, others)));
     }

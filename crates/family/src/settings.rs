@@ -4,7 +4,7 @@ use std::collections::BTreeSet;
 use std::sync::Arc;
 
 use ordain_log::{Durability, LogConfig};
-use ordain_model::{Computations, Micros, Options, PartitionId, Stamp, Stopwatch};
+use ordain_model::{Computations, Doubts, Micros, Options, PartitionId, Stamp, Stopwatch};
 use ordain_role::{Address, Bug, Bugs, NodeId, Topology, UnderWay};
 use serde::{Deserialize, Serialize};
 
@@ -133,6 +133,8 @@ pub struct NodeSettings {
     pub under_way: Vec<UnderWay>,
     /// Where its shards list the long computations that they give away.
     pub computations: Computations,
+    /// Where its manager lists what is in doubt.
+    pub doubts: Doubts,
     /// What times the scripts of its shards, by their number on the node; nothing if there are fewer.
     pub stopwatches: Vec<Arc<dyn Stopwatch>>,
     /// The engine's options.
@@ -181,6 +183,7 @@ impl NodeSettings {
             aborted: Arc::default(),
             under_way: Vec::new(),
             computations: Computations::default(),
+            doubts: Doubts::default(),
             stopwatches: Vec::new(),
             options,
             bugs: Bugs::NONE,

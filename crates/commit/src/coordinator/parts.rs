@@ -17,17 +17,20 @@ use std::sync::Arc;
 use ordain_execution::Write;
 use ordain_model::system::{PART, PartItem, part_args};
 use ordain_model::{
-    Abort, Call, Chunk, ChunkNo, Db, Epoch, Fragment, GatewayId, Micros, OutcomeStatus, PartitionId, Version,
+    Abort, Call, Chunk, ChunkNo, Db, Doubt, Doubts, Epoch, Fragment, GatewayId, Micros, OutcomeStatus,
+    PartitionId, Version,
 };
 
 use super::{Asker, Coordinator, Live, State};
+use crate::agreed::Agreed;
 use crate::desk::Desk;
-use crate::entry::{Among, Content, Entry, Prepare};
+use crate::entry::{Among, Content, Entry, Hold, Prepare};
 use crate::ids::{AttemptId, Bounds, Lead};
 use crate::message::{PartRequest, Protocol, Read, Returned};
 use crate::stamps::Stamps;
+use crate::times::LATEST;
 use crate::view::View;
-use crate::voting::{Ballot, End, Requested, Verdict};
+use crate::voting::{Ballot, End, Requested, Said, Verdict};
 
 /// The side of a region in a transaction of several.
 #[derive(Debug)]
@@ -108,14 +111,14 @@ impl Coordinator {
             elsewhere.keys().map(|of| desk.leaders.of(*of).map(|(_, lead)| lead)).collect();
         let Some(mut participants) = leads else { return false };
         participants.insert(0, own);
-        let (of, age) = (live.who(number), live.age);
+        let (of, age, now) = (live.who(number), live.age, desk.clock.max(self.latest));
         let part = Part { of, does: Does::Initiate, participants: participants.clone() };
         live.part = Some(Box::new(part));
         self.voting.run(of, of, &participants);
         let low = self.voting.lowest(own, number);
         for (partition, Elsewhere { reads, writes }) in elsewhere {
             let participants = participants.clone();
-            let request = PartRequest { of, age, participants, low, reads, writes };
+            let request = PartRequest { of, age, now, participants, low, reads, writes };
             desk.tell_manager(partition, Protocol::Part(Box::new(request)));
         }
         true
@@ -129,10 +132,10 @@ impl Coordinator {
         desk: &mut Desk<'_>,
     ) -> bool {
         let Some(live) = self.live.get(&number) else { return false };
-        let (of, age) = (live.who(number), live.age);
+        let (of, age, now) = (live.who(number), live.age, desk.clock.max(self.latest));
         elsewhere.into_iter().all(|(partition, Elsewhere { reads, .. })| {
             let (participants, writes) = (Vec::new(), Vec::new());
-            let request = PartRequest { of, age, participants, low: 0, reads, writes };
+            let request = PartRequest { of, age, now, participants, low: 0, reads, writes };
             desk.tell_manager(partition, Protocol::Part(Box::new(request)))
         })
     }
@@ -155,10 +158,12 @@ impl Coordinator {
 
     /// Takes a request for this region's part.
     pub fn take_part(&mut self, from: Lead, request: PartRequest, desk: &mut Desk<'_>) {
-        let PartRequest { of, age, participants, low, reads, writes } = request;
+        let PartRequest { of, age, now, participants, low, reads, writes } = request;
         if desk.site.regions.is_none() || of.home() != from {
             return;
         }
+        // What the initiator has found expired has expired here too.
+        self.latest = self.latest.max(now.min(LATEST));
         let does = if participants.is_empty() { Does::Check } else { Does::Validate };
         let mut is_known = || self.voting.requested(of, &participants, low, desk) == Requested::Known;
         if does == Does::Validate && is_known() {
@@ -189,7 +194,10 @@ impl Coordinator {
     fn refuse_part(&mut self, of: AttemptId, does: Does, reason: Abort, desk: &mut Desk<'_>) {
         match does {
             Does::Check => {
-                desk.tell_manager(of.home().partition, Protocol::Ballot(Ballot::Checked(of, Some(reason))));
+                desk.tell_manager(
+                    of.home().partition,
+                    Protocol::Ballot(Ballot::Checked(of, Some((reason, desk.clock)))),
+                );
             }
             Does::Initiate | Does::Validate => self.voting.refuse(of, reason, desk),
         }
@@ -216,6 +224,7 @@ impl Coordinator {
             OutcomeStatus::Aborted(reason) => Some(reason),
             _ => Some(Abort::Unavailable),
         };
+        let no = no.map(|reason| (reason, desk.clock));
         desk.tell_manager(of.home().partition, Protocol::Ballot(Ballot::Checked(of, no)));
     }
 
@@ -302,12 +311,16 @@ impl Coordinator {
 
     /// Takes a message about votes.
     pub fn take_ballot(&mut self, from: Lead, ballot: Ballot, desk: &mut Desk<'_>) {
+        // The next attempt sees nothing that has expired there.
+        if let Ballot::Say(_, Said::No(_, now), _) | Ballot::Checked(_, Some((_, now))) = &ballot {
+            self.latest = self.latest.max((*now).min(LATEST));
+        }
         match ballot {
             Ballot::Say(of, said, others) => self.voting.hear(from, of, said, &others, desk),
             Ballot::Ask(of) => self.voting.asked(from, of, desk),
             Ballot::Known(of) => self.voting.acknowledged(from, of, desk),
             Ballot::Forget(attempts) => self.voting.forget(from, &attempts, desk),
-            Ballot::Checked(of, no) => self.checked(from, of, no, desk),
+            Ballot::Checked(of, no) => self.checked(from, of, no.map(|(reason, _)| reason), desk),
         }
         self.take_verdicts(desk);
     }
@@ -390,6 +403,23 @@ impl Coordinator {
     /// know.
     pub fn votes(&self, own: PartitionId) -> [usize; 3] {
         [self.voting.open(), self.voting.in_doubt(own).count(), self.voting.untold()]
+    }
+
+    /// The transactions in doubt, with the keys that their parts here hold.
+    pub fn doubts(&self, agreed: &Agreed, own: PartitionId) -> Vec<Doubt> {
+        let named = self.voting.in_doubt(own).take(Doubts::NAMED);
+        named
+            .map(|(of, waits_for)| {
+                let part = agreed.prepared_among().find(|(_, among)| among.of == of);
+                let holds = part.map(|(part, _)| agreed.holds(part)).unwrap_or_default();
+                let records = holds.iter().filter_map(|hold| match hold {
+                    Hold::Record { db, key, .. } => Some((*db, key.clone())),
+                    Hold::Table { .. } => None,
+                });
+                let (name, keys) = (of.to_string(), records.take(Doubts::KEYS).collect());
+                Doubt { name, waits_for, keys, held: holds.len() }
+            })
+            .collect()
     }
 
     // ---- requests of sessions ------------------------------------------------------------------------------

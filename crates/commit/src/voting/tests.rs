@@ -472,7 +472,7 @@ fn a_no_counts_from_the_incarnation_that_was_asked_or_a_later_one() {
         world.sync(2);
         let of = *world.regions[2].voting.polls.keys().next().unwrap();
         let home = of.home();
-        world.act(2, |voting, desk| voting.hear(old, of, Said::No(Abort::TermChanged), &[], desk));
+        world.act(2, |voting, desk| voting.hear(old, of, Said::No(Abort::TermChanged, Millis(0)), &[], desk));
         world.act(2, |voting, desk| voting.hear(home, of, Said::Yes, &[], desk));
         world.act(2, |voting, desk| voting.hear(next, of, Said::Yes, &[], desk));
         world.outcomes[&of][&PartitionId(2)]

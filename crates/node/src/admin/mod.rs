@@ -26,6 +26,7 @@ use axum::routing::get;
 use axum::{Json, Router};
 use ordain_archive::{Location, Standing};
 use ordain_engines::registry::Engine;
+use ordain_model::Doubts;
 use ordain_resp::Access;
 use ordain_resp::diagnostics::Diagnostics;
 use ordain_resp::memory::Memory;
@@ -57,6 +58,8 @@ pub struct About {
     pub node: NodeId,
     /// The address for clients.
     pub resp: SocketAddr,
+    /// What is in doubt here.
+    pub doubts: Doubts,
     /// The users and their rights.
     pub access: Arc<Access>,
     /// The address for clients in TLS, if there is one.

@@ -2,6 +2,7 @@
 
 use std::collections::BTreeMap;
 
+use ordain_model::Doubt;
 use ordain_replication::StorageObstacle;
 use ordain_role::NodeId;
 use serde_json::{Value, json};
@@ -131,6 +132,18 @@ pub(super) fn status(about: &About, samples: &Samples, now_ms: u64) -> Value {
         "name": name_of(place, own),
         "storage": place.cluster.storage.map(|storage| storage.name()),
         "views": views,
+        "in_doubt": about.doubts.all().iter().map(|doubt| in_doubt(place, doubt)).collect::<Vec<Value>>(),
+    })
+}
+
+/// A transaction whose part here is promised, and whose outcome is not known.
+fn in_doubt(place: &Membership, doubt: &Doubt) -> Value {
+    let keys = doubt.keys.iter().map(|(db, key)| json!({"db": db.0, "key": String::from_utf8_lossy(key)}));
+    json!({
+        "transaction": doubt.name,
+        "waits_for": doubt.waits_for.iter().map(|region| name_of(place, region.0)).collect::<Vec<String>>(),
+        "held": doubt.held,
+        "keys": keys.collect::<Vec<Value>>(),
     })
 }
 

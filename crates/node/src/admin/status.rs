@@ -412,6 +412,7 @@ mod tests {
         About {
             engine: Engine::default(),
             node: NodeId(id),
+            doubts: ordain_model::Doubts::default(),
             resp: SocketAddr::from(([127, 0, 0, 1], 7102)),
             access: std::sync::Arc::default(),
             tls: None,

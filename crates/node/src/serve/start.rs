@@ -255,6 +255,7 @@ impl<F: Family> Opening<'_, F> {
             engine: config.engine,
             node: settings.node,
             resp: listeners.resp_at,
+            doubts: settings.doubts.clone(),
             access,
             tls: listeners.tls_at,
             admin_tls: secured.admin,
