@@ -28,12 +28,10 @@ fn places(engine: CommitEngine, bugs: Bugs) -> Result<(), String> {
     let seen = read(&w.answered(t1)).expect("it says what it has read");
     let has_seen =
         seen.ops.iter().any(|op| matches!(op, Op::Read { key, values } if *key == x && !values.is_empty()));
-    let is_after = w.stamp(t2) < w.stamp(t1);
-    w.end()?;
-    match has_seen == is_after {
-        true => Ok(()),
-        false => Err("a prefix of the log has who has overwritten, and not who has read before".to_owned()),
+    if has_seen != (w.stamp(t2) < w.stamp(t1)) {
+        return Err("a prefix of the log has who has overwritten, and not who has read before".to_owned());
     }
+    w.end()
 }
 
 #[test]
