@@ -1,8 +1,13 @@
 //! What the tests of several engines' controls share.
 
-use ordain_commit::{AttemptId, ConcurrencyControl, Ended, Ending, TransactionId};
+use ordain_commit::{AttemptId, ConcurrencyControl, Ended, Ending, Mode, Target, TransactionId};
 use ordain_model::{Db, KeyHash};
 use ordain_store::{MemoryStore, RecordId, RecordStore};
+
+use crate::waiting::Access;
+
+/// An access of an attempt that nobody knows.
+pub(crate) const UNKNOWN: Access = Access { by: 40, target: Target::Table, mode: Mode::Shared };
 
 /// The first attempt at a transaction.
 pub(crate) fn attempt(transaction: u64) -> AttemptId {

@@ -3,7 +3,7 @@
 use ordain_model::{Db, KeyHash, Value};
 
 use super::*;
-use crate::testing::{attempt, left_behind};
+use crate::testing::{UNKNOWN, attempt, left_behind};
 
 /// A participant, and the place of the last entry that was applied.
 struct Shard {
@@ -314,15 +314,7 @@ fn a_broken_state_is_found() {
         (marks(|marks| marks.holders = 0), "marks that nobody needs"),
         (marks(|marks| marks.readers += 1), others),
         (broken(|shard, record| shard.store.set_lock(record, 0)), "is not as it was"),
-        (
-            broken(|shard, _| {
-                shard
-                    .control
-                    .waiting
-                    .add(Access { by: 40, target: Target::Table, mode: Mode::Shared }, Target::Table)
-            }),
-            "wait for nobody",
-        ),
+        (broken(|shard, _| shard.control.waiting.add(UNKNOWN, Target::Table)), "wait for nobody"),
         (
             broken(|shard, record| shard.control.records.get_mut(&shard.store, record).unwrap().changed += 1),
             "is not as it was",

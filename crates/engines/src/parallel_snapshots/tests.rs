@@ -4,6 +4,7 @@ use ordain_commit::{Lead, Term, TransactionId};
 use ordain_model::{Db, KeyHash, PartitionId, Value};
 
 use super::*;
+use crate::testing::UNKNOWN;
 
 const HOME: PartitionId = PartitionId(0);
 
@@ -562,15 +563,7 @@ fn a_broken_state_is_found() {
             marks(|marks| marks.versions.newest.iter_mut().for_each(|newest| newest.anti.add(attempt(12)))),
             "does not follow what it overwrites",
         ),
-        (
-            broken(|shard, _| {
-                shard
-                    .control
-                    .waiting
-                    .add(Access { by: 40, target: Target::Table, mode: Mode::Shared }, Target::Table)
-            }),
-            "knows nothing of it",
-        ),
+        (broken(|shard, _| shard.control.waiting.add(UNKNOWN, Target::Table)), "knows nothing of it"),
     ];
     for (report, expected) in reports {
         assert!(report.contains(expected), "{report}");

@@ -5,7 +5,7 @@ use ordain_model::children::child_key;
 use ordain_model::{Db, KeyHash, Placement, Value};
 
 use super::*;
-use crate::testing::{attempt, left_behind};
+use crate::testing::{UNKNOWN, attempt, left_behind};
 
 fn cell(text: &str) -> Cell {
     let value = (!text.is_empty()).then(|| Value::String(text.into()));
@@ -693,15 +693,7 @@ fn a_broken_state_is_found() {
         (broken(|shard, record| shard.store.set_lock(record, 0)), "has marks and the lock word"),
         (broken(|shard, _| shard.control.table.writing.clear()), "and the table has"),
         (broken(|shard, _| shard.control.latest = Age(1)), "and the table has"),
-        (
-            broken(|shard, _| {
-                shard
-                    .control
-                    .waiting
-                    .add(Access { by: 40, target: Target::Table, mode: Mode::Shared }, Target::Table)
-            }),
-            "knows nothing of it",
-        ),
+        (broken(|shard, _| shard.control.waiting.add(UNKNOWN, Target::Table)), "knows nothing of it"),
         (kept(3, |kept| kept.stands_on.clear()), "does not stand on it"),
         (kept(1, |kept| kept.carries.clear()), "which carries it not"),
         (kept(3, |kept| kept.at = Age(3)), "which carries it not"),
