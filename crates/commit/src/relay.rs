@@ -329,8 +329,8 @@ impl Relay {
                 let commits = passed.step.map_or(!txn.read_only, |step| step.is_commit && step.may_write);
                 let status = match passed.step {
                     _ if may_have_ended && commits => OutcomeStatus::Unknown,
-                    None if self.obstacle.is_none() => OutcomeStatus::Busy,
-                    Some(_) | None => OutcomeStatus::Aborted(Abort::Unavailable),
+                    Some(_) => OutcomeStatus::Aborted(Abort::Unavailable),
+                    None => OutcomeStatus::Busy,
                 };
                 put_with(&mut late, (&passed.chunk, txn), status, self.obstacle.as_deref());
             }
@@ -376,7 +376,7 @@ fn put(batches: &mut BTreeMap<GatewayId, OutcomeBatch>, chunk: &Chunk, txn: &Txn
     put_with(batches, (chunk, txn), status, None);
 }
 
-/// Adds the outcome of a transaction; if it was aborted, for a reason that an operator has to see to.
+/// Adds the outcome of a transaction; if it was turned away, with the reason that an operator has to see to.
 fn put_with(
     batches: &mut BTreeMap<GatewayId, OutcomeBatch>,
     (chunk, txn): (&Chunk, &Txn),
@@ -385,15 +385,12 @@ fn put_with(
 ) {
     let batch = batches.entry(chunk.gateway).or_insert_with(|| OutcomeBatch::new(chunk.gateway));
     let effect = Effect { stamp: Stamp::NONE, token: Token::NOTHING };
-    batch.push(chunk.number, txn.index, effect, status, |out| {
-        if let OutcomeStatus::Aborted(abort) = status {
-            match obstacle {
-                Some(reason) => {
-                    Writer(out).error(&format!("TXNABORT the region of this server cannot go on: {reason}"))
-                }
-                None => Writer(out).abort(abort),
-            }
+    batch.push(chunk.number, txn.index, effect, status, |out| match (status, obstacle) {
+        (OutcomeStatus::Aborted(abort), _) => Writer(out).abort(abort),
+        (OutcomeStatus::Busy, Some(reason)) => {
+            Writer(out).error(format!("BUSY the region of this server cannot go on: {reason}"));
         }
+        _ => {}
     });
 }
 

@@ -483,7 +483,7 @@ fn what_a_region_lacks_is_said_by_name() {
     });
     until("the log has it", || grid.log_of(0).contains("and node 3 was not"));
     let reply = grid.client(0).run("SET a 1");
-    assert!(reply.error().starts_with("TXNABORT") && reply.error().contains("node 3 was not"), "{reply:?}");
+    assert!(reply.error().starts_with("BUSY") && reply.error().contains("node 3 was not"), "{reply:?}");
     grid.restart(3);
     grid.await_ready();
     assert_eq!(grid.client(0).insist("SET a 1"), Reply::ok());

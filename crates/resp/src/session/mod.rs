@@ -617,6 +617,8 @@ impl Answer for Finished<'_> {
     fn answer<'a>(&'a self, buffer: &'a mut Vec<u8>) -> &'a [u8] {
         match self.status {
             OutcomeStatus::Committed | OutcomeStatus::Aborted(_) | OutcomeStatus::Superseded => return self.reply,
+            // With the reason, if there is a special one.
+            OutcomeStatus::Busy if !self.reply.is_empty() => return self.reply,
             // No gateway hands on that something has moved; it would mean that nothing was done.
             OutcomeStatus::Busy | OutcomeStatus::Moved => {
                 Writer(buffer).error("BUSY the pipeline is full: retry later");
