@@ -2,7 +2,7 @@
 //!
 //! The checkers work from this and from the durable log alone; they know neither the driver nor an engine.
 
-use ordain_model::{Abort, Call, Gsn, Micros, Millis, OutcomeStatus, Stamp};
+use ordain_model::{Call, Gsn, Micros, Millis, OutcomeStatus, Stamp};
 use ordain_role::NodeId;
 
 /// A request's place in the history.
@@ -87,14 +87,6 @@ impl Request {
     pub fn is_rejected(&self) -> bool {
         self.answers.is_empty() && self.rejections == self.attempts
     }
-}
-
-/// True if a request was not run, and may be asked for again: the answer says nothing of what it comes to.
-pub const fn is_turned_away(status: OutcomeStatus) -> bool {
-    matches!(
-        status,
-        OutcomeStatus::Busy | OutcomeStatus::Refused | OutcomeStatus::Aborted(Abort::Unavailable)
-    )
 }
 
 /// All requests of a run, in the order in which they were first sent.
@@ -202,14 +194,11 @@ impl History {
         let (moment, at, wall) = (self.moment(), self.now, self.wall);
         let request = &mut self.requests[request.0];
         match status {
-            status if is_turned_away(status) => request.rejections += 1,
+            OutcomeStatus::Busy | OutcomeStatus::Refused => request.rejections += 1,
             // Says nothing of what the request came to.
             OutcomeStatus::Superseded => {}
             OutcomeStatus::Unknown | OutcomeStatus::TooOld | OutcomeStatus::Moved => request.unknowns += 1,
-            OutcomeStatus::Busy
-            | OutcomeStatus::Refused
-            | OutcomeStatus::Committed
-            | OutcomeStatus::Aborted(_) => {
+            OutcomeStatus::Committed | OutcomeStatus::Aborted(_) => {
                 let (has_reached, reply) = (true, reply.to_vec());
                 request.answers.push(Answer {
                     moment,

@@ -11,7 +11,6 @@ use crate::queue::Happening;
 use crate::simulator::Simulator;
 use crate::system::System;
 use ordain_checker::RequestId;
-use ordain_checker::history::is_turned_away;
 use ordain_checker::{Violation, ViolationKind};
 
 impl<S: System> Simulator<'_, S> {
@@ -394,7 +393,8 @@ impl<S: System> Simulator<'_, S> {
             let text = "a request was called superseded although its session waits for it";
             return self.fail(Violation::new(ViolationKind::AcknowledgedLost, text).of(request));
         }
-        let rejected = is_turned_away(status) || status == OutcomeStatus::Unknown;
+        let rejected =
+            matches!(status, OutcomeStatus::Busy | OutcomeStatus::Refused | OutcomeStatus::Unknown);
         if rejected && self.clients[number].session.is_some() {
             let pause = 100 + self.random.tail(10_000);
             self.after(pause, Happening::Resend { client: number, request, attempt });

@@ -286,8 +286,16 @@ fn what_a_partition_has_promised_before_a_cut_is_there_if_its_home_has_committed
         );
         let (bounds, ceiling) = (Bounds::at(Age(1)), Millis(0));
         let (changes, holds) = (Vec::new(), Vec::new());
-        let prepare =
-            Prepare { attempt, bounds, view: View::NONE, ceiling, changes, writes: vec![write], holds, among: None };
+        let prepare = Prepare {
+            attempt,
+            bounds,
+            view: View::NONE,
+            ceiling,
+            changes,
+            writes: vec![write],
+            holds,
+            among: None,
+        };
         let place = Epoch(5);
         let promise = Content::Prepare(prepare);
         let entry = Entry { place, term: Term(1), now: Millis(9), content: promise, agreed: None };
