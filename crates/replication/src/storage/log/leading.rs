@@ -48,6 +48,8 @@ pub(super) struct Leading {
     changed: Micros,
     /// How many replicas have not spoken lately.
     silent: usize,
+    /// The newest configuration line says who counted before: once it is durable another one says that, for all disks to know.
+    is_change: bool,
 }
 
 impl Leading {
@@ -95,7 +97,8 @@ impl Leading {
             is_beginning: true,
             is_founding: first || chosen.is_founding(),
         };
-        let mut leading = Leading { ballot, counting, peers, taken, changed: now, silent: 0 };
+        let is_change = !chosen.configuration.before.is_empty();
+        let mut leading = Leading { ballot, counting, peers, taken, changed: now, silent: 0, is_change };
         if settings.mode == StorageMode::Quorum && leading.counting.newest().required != *replicas {
             // Of a time when the region was in full mode.
             let counted = leading.counting.newest().counted.clone();
@@ -148,6 +151,7 @@ impl Leading {
     /// Writes a line with a configuration. `None` if the log is of a larger ballot.
     fn configure(&mut self, next: StorageConfiguration, lines: &mut Lines, now: Micros) -> Option<u64> {
         let configuration = next.after(&self.counting.configuration);
+        self.is_change = !configuration.before.is_empty();
         let content = Content::Configuration(configuration.clone());
         let lsn = lines.push(Written { ballot: self.ballot, content })?;
         self.counting.barriers.push(Barrier { lsn, configuration });
@@ -178,6 +182,9 @@ impl Leading {
         // The first line of the log is for all replicas.
         if self.counting.is_founding {
             return None;
+        }
+        if self.is_change && self.counting.barriers.is_empty() {
+            return Some(self.counting.newest().clone());
         }
         self.admission(durable, now).or_else(|| self.next_required(grace, durable, now))
     }

@@ -244,7 +244,7 @@ fn a_disk_is_lost_while_the_configuration_changes() {
     assert_eq!((world.gauge(0, "ordain_storage_configuration"), counted(&world)), (3.0, 3));
     // The line that leaves out the third is on its way.
     world.set_cut(3);
-    let is_changing = |world: &World| world.gauge(0, "ordain_storage_reconfigured_total") == 4.0;
+    let is_changing = |world: &World| world.gauge(0, "ordain_storage_reconfigured_total") == 5.0;
     world.run_until(1_000_000, is_changing).unwrap();
     world.lose_disk(2);
     world.start(2).unwrap();
@@ -256,6 +256,22 @@ fn a_disk_is_lost_while_the_configuration_changes() {
     world.run(2_000_000).unwrap();
     assert_eq!((fate(&world, id), counted(&world)), (Some(Fate::Logged), 3));
     assert_eq!(world.gauge(0, "ordain_storage_configuration"), 3.0);
+}
+
+/// All lose power right after a lost replica counts again, and another one loses its disk: the others know by their disks that it counts.
+#[test]
+fn that_a_replica_counts_again_outlasts_a_loss_of_power() {
+    let mut world = at_rest(Region::new(1, 3));
+    work(&mut world, 2, 10);
+    world.lose_disk(3);
+    world.start(3).unwrap();
+    settle(&mut world);
+    world.lose_disk(2);
+    for node in [0, 1, 3] {
+        world.stop(node, true);
+    }
+    (0..4).for_each(|node| world.start(node).unwrap());
+    world.run_until(10_000_000, |world| world.is_settled() && counted(world) == 3).unwrap();
 }
 
 /// A server leads that has not heard of the change by which the lost replica counts again, which is on one replica.
