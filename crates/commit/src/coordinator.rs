@@ -22,6 +22,7 @@ mod agreeing;
 mod answers;
 mod attempt;
 mod counter;
+mod live;
 mod open;
 mod outcomes;
 mod parts;
@@ -35,7 +36,7 @@ use std::sync::Arc;
 use ordain_model::system::{REMOVE, read_args};
 use ordain_model::{
     Abort, Call, Chunk, ChunkNo, Db, Epoch, GatewayId, Micros, Millis, OutcomeStatus, PartitionId, RequestNo,
-    RoMode, SessionId, Txn, system,
+    SessionId, Txn, system,
 };
 use ordain_role::Bug;
 
@@ -43,21 +44,22 @@ use crate::agreed::Decided;
 use crate::announcing::{Announcing, Reading};
 use crate::concurrency::{Reads, Snapshots};
 use crate::desk::{Desk, Site};
-use crate::entry::{Announced, Commit, Commitment, Content, Hold};
+use crate::entry::{Announced, Commit, Commitment, Content};
 use crate::figures::Reasons;
-use crate::ids::{Age, AttemptId, Bounds, Lead, TransactionId};
-use crate::message::{Accessed, ConfirmRequest, Failure, Own, PrepareRequest, Protocol, Returned, Snapshot};
+use crate::ids::{Age, AttemptId, Bounds, Lead};
+use crate::message::{Accessed, ConfirmRequest, Failure, Own, PrepareRequest, Protocol, Returned};
 use crate::options::pause;
 use crate::stamps::Stamps;
 use crate::view::{Anti, View};
 use crate::voting::Voting;
 use agenda::Agenda;
 use answers::Answers;
-use attempt::{End, Executing};
+use attempt::Executing;
 use counter::COUNTER;
-use open::{Open, Opens, Settling};
+use live::{Live, Ready, State};
+use open::{Open, Opens};
 pub use outcomes::Unacknowledged;
-use parts::{Does, Elsewhere, Part};
+use parts::Does;
 use stamping::Stamping;
 
 /// Transactions under way at most: a further one is answered BUSY and has no effect.
@@ -78,105 +80,6 @@ pub struct Asker {
     gateway: GatewayId,
     chunk: ChunkNo,
     index: u32,
-}
-
-/// A transaction under way.
-#[derive(Debug)]
-struct Live {
-    /// The claim under which it was taken.
-    home: Lead,
-    askers: Vec<Asker>,
-    chunk: Arc<Chunk>,
-    at: usize,
-    attempt: u32,
-    age: Age,
-    /// The versions that it reads.
-    reads: Reads,
-    /// What it has seen: its snapshot too, if it has one.
-    view: View,
-    /// The time of its submission, since the node started.
-    since: Micros,
-    state: State,
-    /// The part of an interactive one.
-    open: Option<Box<Open>>,
-    /// The side of this region, if it is one of several regions: of an attempt that has run, or is asked for by another.
-    part: Option<Box<Part>>,
-    /// It concerns several regions, as far as the attempt has come.
-    is_regional: bool,
-}
-
-impl Live {
-    /// The request of a session that the transaction is, if it has to take effect once.
-    fn request(&self) -> Option<(SessionId, RequestNo)> {
-        match &self.open {
-            Some(open) => open.request,
-            None => session_of(&self.chunk.txns()[self.at]),
-        }
-    }
-
-    /// True if it can do nothing but read.
-    fn only_reads(&self) -> bool {
-        self.open.is_none() && self.part.is_none() && self.chunk.txns()[self.at].read_only
-    }
-
-    /// True if a part of it was answered: no other attempt may be made.
-    fn is_shown(&self) -> bool {
-        self.open.as_ref().is_some_and(|open| open.is_shown)
-    }
-
-    /// True if another region has asked for it: no other attempt is made.
-    fn is_of_others(&self) -> bool {
-        self.part.as_ref().is_some_and(|part| part.does != Does::Initiate)
-    }
-
-    /// True if what it has read of other regions has to be validated there, though it has no effect.
-    fn is_validated(&self, site: &Site) -> bool {
-        let is_past = site.regions == Some(RoMode::Stale);
-        !is_past || self.open.as_ref().is_some_and(|open| open.step().may_write)
-    }
-
-    /// The versions that the attempt reads, as far as it has come.
-    fn snapshot(&self) -> Snapshot {
-        Snapshot { reads: self.reads, vector: self.view.seen().vector.clone() }
-    }
-
-    /// The attempt that is under way, or was the last.
-    const fn who(&self, number: u64) -> AttemptId {
-        AttemptId { transaction: TransactionId { home: self.home, number }, attempt: self.attempt }
-    }
-}
-
-#[derive(Debug)]
-enum State {
-    /// Participants run it.
-    Executing(Executing),
-    /// Its end is known, and rests on reads alone: `awaited` have not confirmed that their leaders lead.
-    Confirming { awaited: BTreeSet<PartitionId>, shards: Vec<(usize, Lead)>, bounds: Bounds, end: End },
-    /// Its participants vote: `awaited` have not promised it.
-    Voting { awaited: BTreeSet<PartitionId>, shards: Vec<(usize, Lead)>, ready: Box<Ready> },
-    /// The others have promised it: `awaited` of this node's participants have not said with which stamps it may commit.
-    Validating { awaited: BTreeSet<usize>, shards: Vec<(usize, Lead)>, ready: Box<Ready> },
-    /// The decision is on its way into the log, which keeps the reply to a request of a session: `reply` is that to any other.
-    Deciding { shards: Vec<(usize, Lead)>, reply: Vec<u8> },
-    /// The attempt was refused; the next begins when the agenda says so.
-    Waiting,
-    /// An interactive one waits for its client, or for participants between two of its steps.
-    Open(Option<Settling>),
-}
-
-/// A commit that waits for votes.
-#[derive(Debug)]
-struct Ready {
-    now: Millis,
-    /// The stamps that it may have, by those who have answered.
-    bounds: Bounds,
-    commit: Commit,
-    /// The end of one that has no effect: the partition's leader is confirmed, and nothing goes into the log.
-    end: Option<End>,
-    /// Its locks at this node's participants, where they are promised.
-    holds: Vec<Hold>,
-    /// What it has read in views, and is checked there, of one that has no effect.
-    checked: BTreeMap<PartitionId, Elsewhere>,
 }
 
 /// See the module.

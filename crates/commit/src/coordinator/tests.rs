@@ -10,6 +10,7 @@ use super::*;
 use crate::bench::Bench;
 use crate::entry::{Commitment, Content, Entry};
 use crate::ids::Term;
+use crate::ids::TransactionId;
 use crate::message::{Message, Own, Termed};
 use crate::view::{Anti, Seen, View};
 
