@@ -14,11 +14,11 @@ use std::io::Write;
 use std::path::PathBuf;
 
 use clap::Args;
+use ordain_checker::ViolationKind;
 use ordain_lab::report;
 use ordain_role::Bug;
 
-pub(super) use setting::{Planted, Setting};
-use setting::{in_test, planted, with};
+use setting::{Planted, Setting, in_test, planted, with};
 
 /// Two partitions of three or two members each, whose primaries a quick configuration service replaces. Few clients, so that most
 /// epochs of a partition are empty.
