@@ -59,7 +59,7 @@ use counter::COUNTER;
 use live::{Live, Ready, State};
 use open::{Open, Opens};
 pub use outcomes::Unacknowledged;
-use parts::Does;
+use parts::{Does, Elsewhere};
 use stamping::Stamping;
 
 /// Transactions under way at most: a further one is answered BUSY and has no effect.
@@ -435,29 +435,8 @@ impl Coordinator {
             return self.validate(number, desk);
         }
         if !has_effect {
-            let mut partitions = partitions;
-            // Others' writes name it for as long as its home says that it is under way: whether that leads nobody else knows.
-            if desk.site.snapshots == Snapshots::AtFirstRead && !partitions.is_empty() {
-                partitions.insert(own);
-            }
-            for partition in &partitions {
-                // With other engines all that an attempt has read is as it was, or it needs no stamp.
-                let validates = desk.site.validates && !desk.site.stamps.spare(live.reads);
-                let shards = if validates { there(*partition) } else { Vec::new() };
-                let request = ConfirmRequest { attempt: who, bounds, shards, snapshot: snapshot.clone() };
-                desk.tell_manager(*partition, Protocol::Confirm(request));
-            }
-            let mut awaited = partitions;
-            awaited.extend(elsewhere.keys());
-            let is_confirmed = awaited.is_empty();
-            live.state = State::Confirming { awaited, shards, bounds, end };
-            if !self.ask_for_checks(number, elsewhere, desk) {
-                return self.retry_later(number, Abort::Unavailable, desk);
-            }
-            if is_confirmed {
-                self.confirmed_by_all(number, desk);
-            }
-            return;
+            live.state = State::Confirming { awaited: partitions, shards, bounds, end };
+            return self.confirm_reads(number, elsewhere, desk);
         }
         let others: BTreeSet<PartitionId> =
             partitions.into_iter().filter(|partition| *partition != own).collect();
@@ -494,6 +473,38 @@ impl Coordinator {
         }
         if is_alone {
             self.validate(number, desk);
+        }
+    }
+
+    /// An attempt has no effect: asks the partitions where it has read, and the regions that views have shown, whether all of it may stand.
+    fn confirm_reads(
+        &mut self,
+        number: u64,
+        elsewhere: BTreeMap<PartitionId, Elsewhere>,
+        desk: &mut Desk<'_>,
+    ) {
+        let Some(live) = self.live.get_mut(&number) else { return };
+        let (attempt, snapshot) = (live.who(number), live.snapshot());
+        // With other engines all that an attempt has read is as it was, or it needs no stamp.
+        let validates = desk.site.validates && !desk.site.stamps.spare(live.reads);
+        let State::Confirming { awaited, shards, bounds, .. } = &mut live.state else { return };
+        // Others' writes name it for as long as its home says that it is under way: whether that leads nobody else knows.
+        if desk.site.snapshots == Snapshots::AtFirstRead && !awaited.is_empty() {
+            awaited.insert(desk.site.partition);
+        }
+        for partition in awaited.iter() {
+            let there = shards.iter().filter(|(_, lead)| validates && lead.partition == *partition);
+            let shards = there.map(|(shard, _)| *shard as u16).collect();
+            let request = ConfirmRequest { attempt, bounds: *bounds, shards, snapshot: snapshot.clone() };
+            desk.tell_manager(*partition, Protocol::Confirm(request));
+        }
+        awaited.extend(elsewhere.keys());
+        let is_confirmed = awaited.is_empty();
+        if !self.ask_for_checks(number, elsewhere, desk) {
+            return self.retry_later(number, Abort::Unavailable, desk);
+        }
+        if is_confirmed {
+            self.confirmed_by_all(number, desk);
         }
     }
 

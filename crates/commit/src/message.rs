@@ -642,15 +642,6 @@ mod tests {
             view: View::of(Seen::NOTHING),
             seen: vec![Read { db: Db(2), key: b"r".to_vec(), version: Gsn(3) }],
         };
-        let part = PartRequest {
-            of: who,
-            age: Age(4),
-            now: Millis(8),
-            participants: vec![lead(0, 3), lead(1, 9)],
-            low: 7,
-            reads: accessed.seen.clone(),
-            writes: accessed.returned.clone(),
-        };
         let request = PrepareRequest {
             attempt: who,
             bounds: Bounds { from: Age(5), until: Age(9) },
@@ -700,6 +691,36 @@ mod tests {
             termed(Protocol::Finish(who, Some(Age(7)))),
             termed(Protocol::Confirm(question)),
             termed(Protocol::Confirmed(who, None)),
+        ];
+        travel(messages);
+    }
+
+    /// Holds messages to being read back whole, and not at all if they are cut off.
+    fn travel(messages: impl IntoIterator<Item = Message>) {
+        let read_from = |bytes: &[u8]| Reader::placed(&Placement::NONE, bytes).whole::<Message>();
+        for message in messages {
+            let bytes = message.to_bytes();
+            let read = read_from(&bytes).map(|read| format!("{read:?}"));
+            assert_eq!(read, Some(format!("{message:?}")));
+            assert!((0..bytes.len()).all(|cut| read_from(&bytes[..cut]).is_none()));
+        }
+    }
+
+    #[test]
+    fn messages_between_regions_travel_and_truncations_do_not() {
+        let lead = |partition, term| Lead { partition: PartitionId(partition), term: Term(term) };
+        let termed = |content| Message::Termed(Termed { from: lead(0, 3), to: lead(1, 9), content });
+        let who = AttemptId::default();
+        let part = PartRequest {
+            of: who,
+            age: Age(4),
+            now: Millis(8),
+            participants: vec![lead(0, 3), lead(1, 9)],
+            low: 7,
+            reads: vec![Read { db: Db(2), key: b"r".to_vec(), version: Gsn(3) }],
+            writes: vec![Write::new(&Placement::NONE, Db(1), b"k".to_vec(), Cell::ABSENT)],
+        };
+        travel([
             termed(Protocol::Part(Box::new(part))),
             termed(Protocol::Ballot(Ballot::Say(
                 who,
@@ -709,13 +730,7 @@ mod tests {
             termed(Protocol::Ballot(Ballot::Ask(who))),
             termed(Protocol::Ballot(Ballot::Known(who))),
             termed(Protocol::Ballot(Ballot::Forget(vec![who, who]))),
-        ];
-        let read_from = |bytes: &[u8]| Reader::placed(&Placement::NONE, bytes).whole::<Message>();
-        for message in messages {
-            let bytes = message.to_bytes();
-            let read = read_from(&bytes).map(|read| format!("{read:?}"));
-            assert_eq!(read, Some(format!("{message:?}")));
-            assert!((0..bytes.len()).all(|cut| read_from(&bytes[..cut]).is_none()));
-        }
+            termed(Protocol::Ballot(Ballot::Checked(who, Some((Abort::StaleView, Millis(9)))))),
+        ]);
     }
 }

@@ -2,8 +2,8 @@
 
 use std::collections::BTreeSet;
 
-use ordain_model::Epoch;
-use ordain_role::{Address, Bug, Bugs, Event, NodeId, Outbox};
+use ordain_model::{Epoch, Micros};
+use ordain_role::{Address, Bug, Bugs, Event, NodeId, Now, Outbox};
 
 use super::world::{Region, World, epoch_of};
 use crate::storage::message::{After, Content, Storage};
@@ -18,7 +18,9 @@ fn told_by(world: &mut World, replica: usize) -> BTreeSet<u64> {
     let mut out = Outbox::default();
     let event = Event::Message { from: READER, message: watch.into() };
     // What it asks of its disk for this is nothing: the lines are in memory.
-    world.tell_aside(replica, event, &mut out);
+    let now = Now { elapsed: Micros(world.time), wall: Micros(world.time) };
+    let part = world.nodes[replica].part.as_mut().expect("the storage node is up");
+    part.role().handle(now, event, &mut out);
     let answers = out.sends.into_iter().filter(|(to, _)| *to == READER);
     let lines = answers.flat_map(|(_, message)| match message {
         Message::Storage(Storage::Fetched { lines, .. }) => lines,

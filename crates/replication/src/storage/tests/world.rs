@@ -53,13 +53,13 @@ struct Link {
     held: VecDeque<Message>,
 }
 
-enum Part {
+pub enum Part {
     Server(Box<StorageLog<Notes, Message>>),
     Replica(Box<StorageReplica<Note, Message>>),
 }
 
 impl Part {
-    fn role(&mut self) -> &mut dyn Role<Message = Message> {
+    pub fn role(&mut self) -> &mut dyn Role<Message = Message> {
         match self {
             Part::Server(log) => &mut **log,
             Part::Replica(replica) => &mut **replica,
@@ -77,7 +77,7 @@ struct Frozen {
 #[derive(Default)]
 pub struct Node {
     pub disk: MemoryDirectory,
-    part: Option<Part>,
+    pub part: Option<Part>,
     pub life: u32,
     timers: BTreeMap<TimerId, u64>,
     requests: VecDeque<DiskRequest>,
@@ -524,14 +524,6 @@ impl World {
             return Ok(());
         }
         self.carry_out(node, out)
-    }
-
-    /// Tells a node something that is none of this world's, and gives its answers back.
-    pub fn tell_aside(&mut self, node: usize, event: Event<Message>, out: &mut Outbox<Message>) {
-        let now = Now { elapsed: Micros(self.time), wall: Micros(self.time) };
-        if let Some(part) = &mut self.nodes[node].part {
-            part.role().handle(now, event, out);
-        }
     }
 
     fn carry_out(&mut self, node: usize, out: Outbox<Message>) -> Fault {
