@@ -15,8 +15,8 @@ use ordain_family::{Family as _, NodeSettings, Opened as _, Services, places};
 use ordain_gateway::Gateway;
 use ordain_log::MemoryDirectory;
 use ordain_model::{
-    Call, Chunk, ChunkNo, Datum, DigestSpan, Front, GatewayId, Layout, Micros, Options, OutcomeStatus,
-    PartitionId, ProcedureId, Registry, RequestNo, SessionId, Stamp, Token, View, system,
+    Call, Chunk, ChunkNo, Datum, Front, GatewayId, Layout, Micros, Options, OutcomeStatus, PartitionId,
+    ProcedureId, Registry, RequestNo, SessionId, Stamp, Token, View, system,
 };
 use ordain_replication::Log;
 use ordain_role::{
@@ -217,7 +217,8 @@ impl World {
     /// The node that serves a partition, in the latest term of those that say so.
     pub fn leader(&self, partition: usize) -> Option<NodeId> {
         let members = self.settings.topology.group(PartitionId(partition as u16));
-        let is = |node: NodeId, names: [&str; 2]| names.map(|name| self.gauge(node, name)).iter().sum::<f64>();
+        let is =
+            |node: NodeId, names: [&str; 2]| names.map(|name| self.gauge(node, name)).iter().sum::<f64>();
         let leads = members.filter(|n| is(*n, ["ordain_group_is_leader", "ordain_storage_is_leader"]) == 1.0);
         leads.max_by_key(|node| is(*node, ["ordain_group_term", "ordain_storage_ballot"]) as u64)
     }

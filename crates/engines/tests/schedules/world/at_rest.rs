@@ -64,9 +64,8 @@ impl World {
                 }
             }
         }
-        let differs = |all: &BTreeMap<NodeId, bool>| {
-            all.values().any(|one| *one) && !all.values().all(|one| *one)
-        };
+        let differs =
+            |all: &BTreeMap<NodeId, bool>| all.values().any(|one| *one) && !all.values().all(|one| *one);
         match outcomes.iter().find(|(_, all)| differs(all)) {
             Some((of, all)) => Err(format!("regions differ about {of}: {all:?}")),
             None => Ok(()),
