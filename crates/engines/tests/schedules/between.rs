@@ -260,11 +260,7 @@ fn reads_between(engine: CommitEngine, bugs: Bugs) -> Result<(), String> {
 #[test]
 fn scenario_23_what_only_reads_sees_all_or_nothing_of_what_writes_three_regions() {
     demand_of(&[regions_2pl::ENGINE, regions_silo::ENGINE], reads_between, Bug::GrantLockEarly);
-    let engine = regions_mvocc::ENGINE;
-    assert_eq!(reads_between(engine, Bugs::NONE), Ok(()));
-    // Its reads wait, and are validated too.
-    let both = Bugs::NONE.with(Bug::GrantLockEarly).with(Bug::SkipValidation);
-    assert!(reads_between(engine, both).is_err());
+    demand_sound_of(&[regions_mvocc::ENGINE], reads_between);
 }
 
 /// Scenario 24: regions with 200 ms between question and answer, 50 lists and four clients, all of whose transactions are of
