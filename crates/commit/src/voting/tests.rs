@@ -1,5 +1,7 @@
 //! The votes of regions whose servers crash, whose logs lag and whose links lose and reorder what they carry.
 
+mod scenarios;
+
 use std::sync::Arc;
 
 use ordain_model::Millis;

@@ -2,6 +2,7 @@
 //! one, on partitions of three members. Each is sound, and is not with the bug planted that breaks the rule which it is for.
 
 mod beginnings;
+mod between;
 mod bounds;
 mod connections;
 mod cuts;

@@ -9,7 +9,7 @@ use crate::world::{Do, Ticket, World};
 use crate::{demand_of, millis, said};
 
 /// Demands that transactions have ended before an attempt is given up for its time.
-fn demand_soon(w: &mut World, all: &[Ticket]) -> Result<(), String> {
+pub fn demand_soon(w: &mut World, all: &[Ticket]) -> Result<(), String> {
     w.run(millis(300));
     let answers: Vec<_> = all.iter().map(|txn| w.answer(*txn).map(|answer| answer.status)).collect();
     match answers.iter().all(|status| *status == Some(OutcomeStatus::Committed)) {

@@ -1,6 +1,9 @@
 //! A cluster of the commit family without a drawn number: messages take as long as is fixed, and a script holds and delivers
 //! them, cuts members off, stops clocks, and asks for transactions like a client.
 
+mod at_rest;
+mod regions;
+
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::sync::Arc;
 
@@ -12,8 +15,8 @@ use ordain_family::{Family as _, NodeSettings, Opened as _, Services, places};
 use ordain_gateway::Gateway;
 use ordain_log::MemoryDirectory;
 use ordain_model::{
-    Call, Chunk, ChunkNo, Datum, DigestSpan, Front, GatewayId, Layout, Micros, Options, OutcomeStatus,
-    PartitionId, ProcedureId, Registry, RequestNo, SessionId, Stamp, Token, View, system,
+    Call, Chunk, ChunkNo, Datum, Front, GatewayId, Layout, Micros, Options, OutcomeStatus, PartitionId,
+    ProcedureId, Registry, RequestNo, SessionId, Stamp, Token, View, system,
 };
 use ordain_replication::Log;
 use ordain_role::{
@@ -112,6 +115,8 @@ pub struct World {
     due: BTreeMap<(Micros, u64), Due>,
     sequence: u64,
     now: Micros,
+    /// A message takes so long between nodes of two partitions.
+    apart: Micros,
     /// Ways that are cut.
     severed: BTreeSet<(NodeId, NodeId)>,
     holds: BTreeMap<u32, Which>,
@@ -134,17 +139,17 @@ impl World {
 
     /// Such a cluster with options of its engine.
     pub fn with(engine: CommitEngine, options: Options, partitions: usize, bugs: Bugs) -> World {
-        World::built(engine, (options, bugs), (partitions, 1), |settings| settings)
+        World::sharded(engine, options, (partitions, 1), bugs)
     }
 
     /// Such a cluster of some partitions, each of some shards.
     pub fn sharded(engine: CommitEngine, options: Options, size: (usize, usize), bugs: Bugs) -> World {
-        World::built(engine, (options, bugs), size, |settings| settings)
+        World::built(engine, (options, bugs), grid(size), |settings| settings)
     }
 
     /// A cluster of one partition whose members keep hardly anything of the log behind what checkpoints cover.
     pub fn forgetful(engine: CommitEngine, bugs: Bugs) -> World {
-        World::built(engine, (Options::new(engine.name, &[]), bugs), (1, 1), |settings| NodeSettings {
+        World::built(engine, (Options::new(engine.name, &[]), bugs), grid((1, 1)), |settings| NodeSettings {
             segment_bytes: 4 << 10,
             log_keep_bytes: 1,
             ..settings
@@ -154,16 +159,14 @@ impl World {
     fn built(
         engine: CommitEngine,
         (options, bugs): (Options, Bugs),
-        (partitions, shards): (usize, usize),
+        topology: Topology,
         settle: impl FnOnce(NodeSettings) -> NodeSettings,
     ) -> World {
         let mut registry = Registry::default();
         ordain_workload::register(&mut registry);
         ordain_commands::register(&mut registry);
         system::register(&mut registry);
-        let layout = Layout::even(partitions, shards).expect("a layout");
-        let topology = Topology::replicated(Arc::new(layout), 3);
-        let count = topology.nodes();
+        let (count, partitions) = (topology.nodes(), usize::from(topology.layout.partitions()));
         let identity = b"scheduled".to_vec();
         let settings = settle(NodeSettings { topology, identity, bugs, ..NodeSettings::new(options) });
         let mut world = World {
@@ -174,6 +177,7 @@ impl World {
             due: BTreeMap::new(),
             sequence: 0,
             now: Micros(0),
+            apart: BETWEEN,
             severed: BTreeSet::new(),
             holds: BTreeMap::new(),
             held: BTreeMap::new(),
@@ -213,8 +217,10 @@ impl World {
     /// The node that serves a partition, in the latest term of those that say so.
     pub fn leader(&self, partition: usize) -> Option<NodeId> {
         let members = self.settings.topology.group(PartitionId(partition as u16));
-        let leads = members.filter(|node| self.gauge(*node, "ordain_group_is_leader") == 1.0);
-        leads.max_by_key(|node| self.gauge(*node, "ordain_group_term") as u64)
+        let is =
+            |node: NodeId, names: [&str; 2]| names.map(|name| self.gauge(node, name)).iter().sum::<f64>();
+        let leads = members.filter(|n| is(*n, ["ordain_group_is_leader", "ordain_storage_is_leader"]) == 1.0);
+        leads.max_by_key(|node| is(*node, ["ordain_group_term", "ordain_storage_ballot"]) as u64)
     }
 
     /// The nodes of a partition.
@@ -528,6 +534,13 @@ impl World {
     }
 
     fn send(&mut self, node: NodeId, ticket: Ticket) -> Ticket {
+        let chunk = self.chunk(node, ticket);
+        self.hand_in(node, Front::Submit(chunk));
+        ticket
+    }
+
+    /// What asks a node for a transaction.
+    fn chunk(&self, node: NodeId, ticket: Ticket) -> Arc<Chunk> {
         let Asked { session, call: (procedure, args), .. } = &self.asked[ticket.0];
         let call = Call::new(*procedure, append::DB);
         let call = Call { session: session.map(|(id, n)| (SessionId(id), RequestNo(n))), ..call };
@@ -537,8 +550,7 @@ impl World {
         let mut chunk = Chunk::new(gateway, ChunkNo(ticket.0 as u64 + 1)).in_cluster(replica, layout);
         let write = |out: &mut ordain_model::ArgsBuilder<'_>| args.iter().for_each(|arg| _ = out.push(arg));
         chunk.push(&self.registry, call, write).expect("a plan");
-        self.hand_in(node, Front::Submit(Arc::new(chunk)));
-        ticket
+        Arc::new(chunk)
     }
 
     fn hand_in(&mut self, node: NodeId, front: Front) {
@@ -677,15 +689,14 @@ impl World {
             orders.insert(list, values);
         }
         for node in (0..self.nodes.len()).map(|node| NodeId(node as u16)) {
-            for name in
-                ["ordain_participant_attempts", "ordain_coordinator_transactions", "ordain_cohort_prepared"]
-            {
+            for name in at_rest::NAMES {
                 if self.gauge(node, name) > 0.0 {
                     return Err(format!("node {} is not at rest: {name}", node.0));
                 }
             }
         }
         self.compare_digests()?;
+        self.compare_outcomes()?;
         for (asked, first) in self.asked.iter().filter_map(|asked| Some((asked, &self.asked[asked.of?]))) {
             let replies = [asked, first].map(|asked| asked.answer.as_ref().map(|answer| &answer.reply));
             if replies[0] != replies[1] {
@@ -695,25 +706,6 @@ impl World {
         let once = self.asked.iter().filter(|asked| asked.of.is_none() && !asked.ops.is_empty());
         let txns = once.map(observed).collect::<Result<_, _>>()?;
         Ok(dependencies::History { txns, orders, ..Default::default() })
-    }
-
-    /// Compares the digests that members of a partition had at the same places of its log.
-    fn compare_digests(&self) -> Result<(), String> {
-        let mut known: BTreeMap<(PartitionId, u16, u64), DigestSpan> = BTreeMap::new();
-        for (node, own) in (0..).map(NodeId).zip(&self.nodes) {
-            let partition = self.settings.topology.partition_of(node);
-            for (number, role) in own.roles.range(places::SHARDS..places::GATEWAYS) {
-                let mut differs = None;
-                role.digests(&mut |span| {
-                    let first = *known.entry((partition, *number, span.last.0)).or_insert(span);
-                    differs = differs.or((first.digest != span.digest).then_some(span.last));
-                });
-                if let Some(place) = differs {
-                    return Err(format!("node {} and another member differ after entry {}", node.0, place.0));
-                }
-            }
-        }
-        Ok(())
     }
 
     // ---- steps ---------------------------------------------------------------------------------------------
@@ -844,10 +836,15 @@ impl World {
             self.push(WITHIN, Due::Disk { at, done: DiskDone { token: request.token, result } });
         }
         for (to, message) in out.sends {
-            let delay = if to.node == at.node { WITHIN } else { BETWEEN };
+            let delay = self.way(at.node, to.node);
             self.push(delay, Due::Deliver { from: at, to, message });
         }
     }
+}
+
+/// Partitions of three members each, by their number and that of their shards.
+fn grid((partitions, shards): (usize, usize)) -> Topology {
+    Topology::replicated(Arc::new(Layout::even(partitions, shards).expect("a layout")), 3)
 }
 
 const fn list_of(op: &Do) -> u64 {

@@ -1,0 +1,72 @@
+//! Regions with storage of their own: one server and one storage node each, and views of the others that the storage nodes feed.
+
+use std::sync::Arc;
+
+use ordain_commit::CommitEngine;
+use ordain_model::{Front, GatewayId, Layout, Micros, OpenId, Options, Step};
+use ordain_role::{Bugs, NodeId, Topology};
+
+use super::{BETWEEN, Do, Ticket, WITHIN, World};
+
+impl World {
+    /// So many regions with a server, a shard and a storage node each, when each is served and sees the others.
+    pub fn regions(engine: CommitEngine, count: usize, bugs: Bugs) -> World {
+        let layout = Arc::new(Layout::even(count, 1).expect("a layout"));
+        let options = Options::new(engine.name, &[]);
+        let mut w =
+            World::built(engine, (options, bugs), Topology::regions(layout, 1, 1), |settings| settings);
+        w.run(Micros::from_millis(300));
+        w
+    }
+
+    /// Sets how long a message takes between two regions.
+    pub fn set_apart(&mut self, apart: Micros) {
+        self.apart = apart;
+    }
+
+    /// Cuts the nodes of a region off from all others: what they send each other is lost.
+    pub fn isolate(&mut self, region: usize) {
+        let ways = self.ways_out_of(region);
+        self.severed.extend(ways.iter().flat_map(|(a, b)| [(*a, *b), (*b, *a)]));
+    }
+
+    /// Ends what [`World::isolate`] has begun.
+    pub fn heal(&mut self, region: usize) {
+        let ways = self.ways_out_of(region);
+        self.severed.retain(|(a, b)| !ways.contains(&(*a, *b)) && !ways.contains(&(*b, *a)));
+        ways.into_iter().for_each(|(a, b)| self.renew(a, b));
+    }
+
+    /// How long a transaction took that is answered.
+    pub fn took(&self, ticket: Ticket) -> Micros {
+        let answered = self.answer(ticket).map_or(self.now, |answer| answer.at);
+        answered.since(self.asked[ticket.0].at)
+    }
+
+    /// Asks a node for a step of an open transaction, by the numbers of both. What it reads and writes is in no history.
+    pub fn step_of(&mut self, node: NodeId, (open, number): (u64, u32), ops: &[Do]) -> Ticket {
+        let call = self.appends(ops, false);
+        let ticket = self.note(None, &[], call, None);
+        let of = OpenId { gateway: GatewayId::of(node.0, 0), number: open };
+        let step = Step { of, number, session: None, is_commit: false, may_write: true };
+        let chunk = self.chunk(node, ticket);
+        self.hand_in(node, Front::Step(step, chunk));
+        ticket
+    }
+
+    fn ways_out_of(&self, region: usize) -> Vec<(NodeId, NodeId)> {
+        let own = self.members(region);
+        let others = (0..self.settings.topology.nodes()).map(NodeId).filter(|node| !own.contains(node));
+        others.flat_map(|other| own.iter().map(move |node| (*node, other))).collect()
+    }
+
+    /// The time that a message takes.
+    pub(super) fn way(&self, from: NodeId, to: NodeId) -> Micros {
+        let topology = &self.settings.topology;
+        match topology.partition_of(from) == topology.partition_of(to) {
+            _ if from == to => WITHIN,
+            true => BETWEEN,
+            false => self.apart,
+        }
+    }
+}
