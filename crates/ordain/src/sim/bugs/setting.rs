@@ -4,7 +4,7 @@ use ordain_checker::ViolationKind;
 use ordain_role::Bug;
 
 /// A planted bug, for people and for those who look for it.
-pub(super) struct Planted {
+pub(in crate::sim) struct Planted {
     pub(super) bug: Bug,
     /// The invariant of docs/invariants.md that it breaks.
     pub(super) invariant: &'static str,
@@ -17,7 +17,7 @@ pub(super) struct Planted {
 }
 
 /// The flags of runs that must find a bug.
-pub(super) struct Setting {
+pub(in crate::sim) struct Setting {
     /// The flags of `ordain sim`, the engine first.
     pub(super) flags: &'static str,
     /// Seeds that are known to find the bug, which tests try first.
