@@ -298,6 +298,8 @@ fn keeps_its_promise_between_regions(engine: &str) {
         }
         load.calm(&grid, 30);
     });
+    // A server that has woken up begins again.
+    grid.await_ready();
     grid.stop();
 }
 
