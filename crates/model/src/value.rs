@@ -107,7 +107,8 @@ impl Value {
                     let len = length(bytes)?;
                     hash.set(field, bytes.take(len)?);
                 }
-                Some(Value::Hash(Arc::new(hash)))
+                // One that has grown is written as such: no other bytes stand for it.
+                (hash.is_small() == (tag % 2 == 0)).then(|| Value::Hash(Arc::new(hash)))
             }
             _ => None,
         }
