@@ -319,10 +319,11 @@ fn demand_level(engine: &str, of: u64) {
     for (partitions, replicas, seeds) in
         [("1", "1", 0..20 / of), ("2", "1", 0..10 / of), ("1", "3", 0..8 / of), ("2", "3", 0..8 / of)]
     {
+        let (mut crashes, count) = (0, seeds.end - seeds.start);
         for profile in ["steady", "storm"] {
             let shape = ["--partitions", partitions, "--replicas", replicas, "--profile", profile];
             let with = args(&[&["--engine", engine, "--txns", "300"], &shape[..]].concat());
-            let (mut committed, mut crashes, count) = (0, 0, seeds.end - seeds.start);
+            let mut committed = 0;
             let mut last = None;
             for seed in seeds.clone() {
                 let report = simulate(&with, seed, None).unwrap();
@@ -331,12 +332,10 @@ fn demand_level(engine: &str, of: u64) {
                 crashes += report.counts.crashes;
                 last = Some(report);
             }
-            assert!(
-                committed > count * 60 && u64::from(crashes) > count,
-                "{committed} committed, {crashes} crashes"
-            );
+            assert!(committed > count * 60, "{committed} committed");
             assert_eq!(last, simulate(&with, seeds.end - 1, None).ok(), "the same seed once more");
         }
+        assert!(u64::from(crashes) > 2 * count, "{crashes} crashes");
     }
 }
 
@@ -714,7 +713,7 @@ fn storage_nodes_lose_their_disks_and_come_back() {
     let mut lost = 0;
     for mode in ["quorum", "full"] {
         let args = args(&[&region[..], &flags, &["--storage", mode]].concat());
-        for seed in 9200..9203 {
+        for seed in 9200..9205 {
             let report = simulate(&args, seed, None).unwrap();
             assert!(report.verdict.is_ok(), "{report}\nreproduce: {}", reproduce(&args, seed));
             lost += report.counts.disks_lost;
