@@ -92,7 +92,7 @@ struct Node {
 }
 
 enum Due {
-    Deliver { from: Address, to: Address, message: Message },
+    Deliver { from: Address, to: Address, message: Box<Message> },
     Timer { at: Address, timer: TimerId, setting: u64 },
     Disk { at: Address, done: DiskDone },
 }
@@ -338,7 +338,7 @@ impl World {
         for role in self.family.peer_watchers(&settings) {
             let at = Address { node, role };
             let change = PeerChange { node: other, state: PeerState::Fresh };
-            self.push(WITHIN, Due::Deliver { from: at, to: at, message: Message::Peer(change) });
+            self.push(WITHIN, Due::Deliver { from: at, to: at, message: Box::new(Message::Peer(change)) });
         }
     }
 
@@ -556,7 +556,10 @@ impl World {
     fn hand_in(&mut self, node: NodeId, front: Front) {
         let door = Address { node, role: places::GATEWAYS };
         let message = Message::Front(front);
-        self.push(WITHIN, Due::Deliver { from: door, to: Address { node, role: 0 }, message });
+        self.push(
+            WITHIN,
+            Due::Deliver { from: door, to: Address { node, role: 0 }, message: Box::new(message) },
+        );
     }
 
     /// Asks a node for a checkpoint. Its answer is not waited for.
@@ -565,7 +568,10 @@ impl World {
         chunk.push(&self.registry, Call::new(system::CHECKPOINT, append::DB), |_| {}).expect("a plan");
         let door = Address { node, role: places::GATEWAYS };
         let message = Message::Front(Front::Submit(Arc::new(chunk)));
-        self.push(WITHIN, Due::Deliver { from: door, to: Address { node, role: 0 }, message });
+        self.push(
+            WITHIN,
+            Due::Deliver { from: door, to: Address { node, role: 0 }, message: Box::new(message) },
+        );
     }
 
     /// What the log of a partition's leader holds.
@@ -719,7 +725,7 @@ impl World {
         let Some(((at, _), due)) = self.due.pop_first() else { return };
         self.now = at;
         match due {
-            Due::Deliver { from, to, message } => self.deliver(from, to, message),
+            Due::Deliver { from, to, message } => self.deliver(from, to, *message),
             Due::Disk { at, done } => self.step(at, Event::Disk(done)),
             due @ Due::Timer { at, timer, setting } => {
                 let node = &mut self.nodes[usize::from(at.node.0)];
@@ -837,7 +843,7 @@ impl World {
         }
         for (to, message) in out.sends {
             let delay = self.way(at.node, to.node);
-            self.push(delay, Due::Deliver { from: at, to, message });
+            self.push(delay, Due::Deliver { from: at, to, message: Box::new(message) });
         }
     }
 }
