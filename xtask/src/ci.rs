@@ -4,7 +4,6 @@
 //! then calls this.
 
 use std::num::NonZero;
-use std::path::Path;
 use std::process::{Command, Stdio};
 use std::time::{Duration, Instant};
 
@@ -37,9 +36,6 @@ const STEPS: &[Step] = &[
     Step { name: "fuzz, some seconds a target", check: fuzz },
     Step { name: "smoke", check: |w| passed(w.command(w.path(".ci/smoke"))) },
 ];
-
-/// What `cargo clippy -- -D warnings` tells clippy's driver, as it writes it.
-const CLIPPY_ARGS: &str = "-D__CLIPPY_HACKERY__warnings__CLIPPY_HACKERY__";
 
 /// Names the environment variable with the number of tests of a program that run at a time.
 const THREADS: &str = "RUST_TEST_THREADS";
@@ -94,16 +90,8 @@ fn cargo(workspace: &Workspace, args: &str) -> anyhow::Result<Outcome> {
     passed(cargo)
 }
 
-/// Documentation needs what the compiler knows of each crate. Clippy's run has left just that: with its driver and its
-/// arguments as the compiler's, cargo takes it from there, and checks all crates again if it finds that this is something else.
 fn docs(workspace: &Workspace) -> anyhow::Result<Outcome> {
-    let mut sysroot = workspace.command("rustc");
-    sysroot.args(["--print", "sysroot"]);
-    let driver = Path::new(workspace::output(sysroot)?.trim()).join("bin/clippy-driver");
     let mut cargo = workspace.cargo();
-    if driver.is_file() {
-        cargo.env("RUSTC_WORKSPACE_WRAPPER", driver).env("CLIPPY_ARGS", CLIPPY_ARGS);
-    }
     cargo.env("RUSTDOCFLAGS", "-D warnings").args(["doc", "--workspace", "--no-deps", "--locked"]);
     passed(cargo)
 }

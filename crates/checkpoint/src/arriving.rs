@@ -16,7 +16,7 @@ pub struct Arriving {
     /// The bytes that are not read yet; the file has those from `begin.offset` on there.
     bytes: Vec<u8>,
     begin: Begin,
-    /// What was read, once the header is here.
+    /// The contents read so far, once the header is here.
     frames: Option<Frames>,
     totals: Option<Totals>,
 }
@@ -75,7 +75,7 @@ impl Arriving {
         Ok(())
     }
 
-    /// What the checkpoint holds, if all of it has come.
+    /// The totals of the checkpoint, if all of it has come.
     ///
     /// # Errors
     /// [`CheckpointError::Unfinished`].

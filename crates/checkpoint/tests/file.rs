@@ -132,7 +132,7 @@ fn every_cut_is_unfinished(header: &Header) {
     }
 }
 
-/// What is shown of a file whose bytes come in pieces of this length, and what comes of it.
+/// The items shown of a file whose bytes come in pieces of this length, and its end.
 fn arrive(whole: &[u8], len: usize) -> (Vec<Thing>, Result<(), CheckpointError>) {
     let (mut arriving, mut shown) = (Arriving::new(EPOCH), Vec::new());
     let taken = whole.chunks(len).try_for_each(|bytes| {

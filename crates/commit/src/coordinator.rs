@@ -398,7 +398,7 @@ impl Coordinator {
         let State::Executing(executing) = &mut live.state else { return };
         let txn = &live.chunk.txns()[live.at];
         let own = desk.site.partition;
-        // What views have shown is promised and confirmed by the regions that they show.
+        // Reads of views are promised and confirmed by the regions that these show.
         let (views, shards): (Vec<_>, Vec<_>) =
             executing.shards().into_iter().partition(|(_, lead)| desk.site.is_foreign(lead.partition));
         let partitions: BTreeSet<PartitionId> = shards.iter().map(|(_, lead)| lead.partition).collect();

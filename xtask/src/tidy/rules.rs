@@ -16,10 +16,7 @@ const SLEEPS: &[&str] = &["thread::sleep", "time::sleep"];
 type Allowance = (&'static str, &'static str);
 
 /// Test files that may sleep.
-const MAY_SLEEP: &[Allowance] = &[(
-    "crates/ordain/tests/e2e/support.rs",
-    "the pause between two questions to processes, which need the cores to get to the answer",
-)];
+const MAY_SLEEP: &[Allowance] = &[];
 
 /// Files that may hold `unsafe` code. Each block says why it is sound (clippy asks for that), and here is why the
 /// file needs it at all.

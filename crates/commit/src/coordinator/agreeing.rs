@@ -93,7 +93,7 @@ impl Coordinator {
         let Some(live) = self.live.get_mut(&number) else { return };
         let State::Voting { shards, .. } = &mut live.state else { return };
         let own = shards.iter().filter(|(_, lead)| lead.partition == desk.site.partition);
-        // What they hold is promised with the part of this region.
+        // Locks of a part are promised with it, so its participants are asked for them.
         let promises = live.part.as_ref().is_some_and(|part| part.does != Does::Check);
         let own: BTreeSet<usize> = match desk.site.validates || promises {
             true => own.map(|(shard, _)| *shard).collect(),

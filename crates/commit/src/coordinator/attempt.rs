@@ -370,7 +370,7 @@ impl Executing {
         self.parts.values().any(|part| part.has_written || !part.returned.is_empty())
     }
 
-    /// What was read and written in the views of other regions.
+    /// Takes the reads and writes in views, by the regions that these show.
     pub fn take_elsewhere(&mut self, site: &Site) -> BTreeMap<PartitionId, Elsewhere> {
         let mut all: BTreeMap<PartitionId, Elsewhere> = BTreeMap::new();
         for part in self.parts.values_mut() {

@@ -28,7 +28,7 @@ pub(super) struct Live {
     pub(super) age: Age,
     /// The versions that it reads.
     pub(super) reads: Reads,
-    /// What it has seen: its snapshot too, if it has one.
+    /// The view that it has seen: its snapshot too, if it has one.
     pub(super) view: View,
     /// The time of its submission, since the node started.
     pub(super) since: Micros,
@@ -111,6 +111,6 @@ pub(super) struct Ready {
     pub(super) end: Option<End>,
     /// Its locks at this node's participants, where they are promised.
     pub(super) holds: Vec<Hold>,
-    /// What it has read in views, and is checked there, of one that has no effect.
+    /// Reads of views that the regions are to check, of one that has no effect.
     pub(super) checked: BTreeMap<PartitionId, Elsewhere>,
 }

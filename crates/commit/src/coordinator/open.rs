@@ -139,6 +139,13 @@ impl Coordinator {
             (State::Open(None), Some(open)) => open.step.number + 1 == step.number,
             _ => false,
         };
+        if let (State::Deciding { .. }, Some(open)) = (&live.state, &live.open) {
+            // Its commit is on its way into the log, and nothing that comes now ends it.
+            return match open.step.number == step.number {
+                true => live.askers.push(asker),
+                false => self.answer_lost(asker, Abort::TermChanged),
+            };
+        }
         live.askers.push(asker);
         if !is_next {
             // A step in between is lost.

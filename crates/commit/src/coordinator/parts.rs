@@ -37,13 +37,13 @@ use crate::voting::{Ballot, End, Requested, Said, Verdict};
 pub struct Part {
     /// The attempt of the initiator.
     pub of: AttemptId,
-    /// What the region does for it.
+    /// The region's task.
     pub does: Does,
     /// The regions that vote, in the terms in which the initiator knew them.
     pub participants: Vec<Lead>,
 }
 
-/// What a region does for a transaction of several.
+/// The task of a region in a transaction of several.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Does {
     /// It runs the transaction, and votes as any other.
@@ -54,7 +54,7 @@ pub enum Does {
     Check,
 }
 
-/// What a transaction has read and written of another region, in the view of that.
+/// The reads and writes of a transaction in the view of another region.
 #[derive(Debug, Default)]
 pub struct Elsewhere {
     /// The records that it has read.
@@ -74,7 +74,7 @@ impl Coordinator {
         let is_elsewhere = |fragment: &Fragment| {
             fragment.is_keyed() && desk.site.is_foreign(desk.site.layout.partition_of(fragment.hash.slot()))
         };
-        // What only checks holds nothing of another region.
+        // A check holds nothing of another region.
         let votes = live.part.as_ref().is_some_and(|part| part.does == Does::Validate);
         if votes || fragments.iter().any(is_elsewhere) {
             live.is_regional = true;
@@ -159,7 +159,11 @@ impl Coordinator {
     /// Takes a request for this region's part.
     pub fn take_part(&mut self, from: Lead, request: PartRequest, desk: &mut Desk<'_>) {
         let PartRequest { of, age, now, participants, low, reads, writes } = request;
-        if desk.site.regions.is_none() || of.home() != from {
+        // A peer of another version may send anything.
+        let partitions = desk.site.layout.partitions();
+        let is_of_regions = participants.iter().all(|lead| lead.partition.0 < partitions);
+        let has_home = participants.is_empty() || participants.contains(&from);
+        if desk.site.regions.is_none() || of.home() != from || !is_of_regions || !has_home {
             return;
         }
         // What the initiator has found expired has expired here too.

@@ -142,12 +142,12 @@ fn becomes_multi(engine: CommitEngine, bugs: Bugs) -> Result<(), String> {
     let mut w = World::regions(engine, 2, bugs);
     let (q, y, own) = (w.list_in(0, 0), w.list_in(1, 0), w.list_in(1, 1));
     let (a, b) = (w.led_by(0), w.led_by(1));
-    let first = w.step_of(a, (1, 1), &[Do::Append(q)]);
+    let first = w.step_of(a, (1, 1, false), &[Do::Append(q)]);
     w.committed(first);
     let m = w.ask(b, &[Do::Append(own), Do::Append(q)]);
     w.run(millis(10));
     assert_eq!((w.answer(m).is_none(), w.gauge(a, "ordain_locks_waiting")), (true, 1.0));
-    let second = w.step_of(a, (1, 2), &[Do::Append(y)]);
+    let second = w.step_of(a, (1, 2, false), &[Do::Append(y)]);
     demand_soon(&mut w, &[m])?;
     let status = w.answered(second).status;
     assert!(matches!(status, OutcomeStatus::Aborted(_)), "{status:?}");
@@ -157,6 +157,29 @@ fn becomes_multi(engine: CommitEngine, bugs: Bugs) -> Result<(), String> {
 #[test]
 fn scenario_19_who_becomes_of_several_regions_while_such_a_one_waits_for_it_ends() {
     demand_sound_of(&[regions_2pl::ENGINE], becomes_multi);
+}
+
+/// A step comes of a transaction whose commit is promised: only the votes end that.
+fn step_behind_a_promise(engine: CommitEngine, bugs: Bugs) -> Result<(), String> {
+    let mut w = World::regions(engine, 2, bugs);
+    let (x, y) = (w.list_in(0, 0), w.list_in(1, 0));
+    let (a, b) = (w.led_by(0), w.led_by(1));
+    let first = w.step_of(a, (1, 1, false), &[Do::Append(x)]);
+    w.committed(first);
+    let late = hold_votes(&mut w, b, a);
+    let commit = w.step_of(a, (1, 2, true), &[Do::Append(y)]);
+    w.until("the promise", |w| in_doubt(w, a) == 1);
+    let stray = w.step_of(a, (1, 3, false), &[Do::Read(x)]);
+    let status = w.answered(stray).status;
+    assert!(matches!(status, OutcomeStatus::Aborted(_)), "{status:?}");
+    w.release(late);
+    w.committed(commit);
+    w.end()
+}
+
+#[test]
+fn a_step_behind_the_promise_of_its_transaction_does_not_end_it() {
+    demand_sound_of(&ENGINES, step_behind_a_promise);
 }
 
 /// Scenario 20: a client reads what it has written in another region, before the view of its own has that.

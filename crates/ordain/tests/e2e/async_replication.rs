@@ -64,7 +64,10 @@ impl Writers {
     fn advance(&self, nodes: impl Iterator<Item = usize>, more: usize) {
         for node in nodes {
             let goal = self.count(node) + more;
-            until("a node takes writes", || self.count(node) >= goal);
+            until("a node takes writes", || {
+                thread::yield_now();
+                self.count(node) >= goal
+            });
         }
     }
 

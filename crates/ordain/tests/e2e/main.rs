@@ -1,8 +1,8 @@
 //! End to end: the built `ordain`, its real processes, sockets, files and signals.
 //!
-//! One test binary, one module a subject. Nothing here waits for time to pass: a test waits for a line, a reply, the end of
-//! a process or of a connection, or asks until the answer is right, and a deadline far away only turns a hang into a
-//! failure. Every server has a directory of its own and the ports that the system gives it, so all tests run side by side.
+//! One test binary, one module a subject. Nothing here waits for time to pass: a test waits for a line, a reply,
+//! the end of a process or of a connection, and a deadline far away only turns a hang into a failure. Every server
+//! has a directory of its own and the ports that the system gives it, so all tests run side by side.
 
 #![allow(clippy::unwrap_used, reason = "all of this is test code")]
 

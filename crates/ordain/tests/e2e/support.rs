@@ -18,8 +18,6 @@ use rustix::process::{Pid, Signal, WaitId, WaitIdOptions, kill_process, waitid};
 
 /// Long enough for a slow machine under load; only a hang is longer.
 pub const DEADLINE: Duration = Duration::from_secs(60);
-/// Between two questions of [`until`].
-const PAUSE: Duration = Duration::from_millis(5);
 
 /// `ordain` with these arguments, with nothing of the environment that configures it.
 pub fn ordain<A: AsRef<OsStr>>(args: impl IntoIterator<Item = A>) -> Command {
@@ -404,13 +402,11 @@ impl Client {
     }
 }
 
-/// Asks until the answer is right. Between questions those that are asked have the processor: without a pause, questions
-/// were most of what a machine of two cores did here.
+/// Asks until the answer is right. Every question is a step towards it, so this does not wait for time alone.
 #[track_caller]
 pub fn until(what: &str, mut is_so: impl FnMut() -> bool) {
     let begin = Instant::now();
     while !is_so() {
         assert!(begin.elapsed() < DEADLINE, "{what} never came true");
-        thread::sleep(PAUSE);
     }
 }

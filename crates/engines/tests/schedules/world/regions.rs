@@ -44,11 +44,16 @@ impl World {
     }
 
     /// Asks a node for a step of an open transaction, by the numbers of both. What it reads and writes is in no history.
-    pub fn step_of(&mut self, node: NodeId, (open, number): (u64, u32), ops: &[Do]) -> Ticket {
+    pub fn step_of(
+        &mut self,
+        node: NodeId,
+        (open, number, is_commit): (u64, u32, bool),
+        ops: &[Do],
+    ) -> Ticket {
         let call = self.appends(ops, false);
         let ticket = self.note(None, &[], call, None);
         let of = OpenId { gateway: GatewayId::of(node.0, 0), number: open };
-        let step = Step { of, number, session: None, is_commit: false, may_write: true };
+        let step = Step { of, number, session: None, is_commit, may_write: true };
         let chunk = self.chunk(node, ticket);
         self.hand_in(node, Front::Step(step, chunk));
         ticket
