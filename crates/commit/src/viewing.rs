@@ -22,7 +22,7 @@ pub struct Viewing {
     attempts: BTreeMap<AttemptId, Reader>,
     /// The number of records that were installed.
     installed: u64,
-    /// That number at the last change of what has no version of its own: a whole database, or a part of a record.
+    /// That number at the last change of a whole database.
     changed: u64,
     granted: u64,
     extended: u64,
@@ -134,9 +134,6 @@ impl ConcurrencyControl for Viewing {
         version: Gsn,
     ) {
         self.installed += 1;
-        if store.key(record).0.holds_children() {
-            self.changed = self.installed;
-        }
         store.put_back(record, cell, version);
     }
 

@@ -46,6 +46,9 @@ const TELL_EVERY: Micros = Micros::from_millis(1_000);
 /// Outcomes that all know are forgotten together, this often.
 const FORGET_EVERY: Micros = Micros::from_millis(100);
 
+/// Transactions that are kept at most. Words on further ones are not heard, as if they were lost: those who say them ask again.
+const POLLS_MAX: usize = 1 << 18;
+
 /// A message about the votes on a transaction, between the servers of regions.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Ballot {
@@ -107,7 +110,7 @@ enum Stage {
     /// It has said no, for this reason.
     Refused(Abort),
     /// Its outcome is known: the reason why it has not committed, if it has not. It is on its way into the log, or waits for space there.
-    Concluding { part: AttemptId, no: Option<Abort>, is_appended: bool },
+    Concluding { part: AttemptId, no: Option<No>, is_appended: bool },
 }
 
 /// The votes on a transaction, as far as a region knows them.
@@ -142,15 +145,24 @@ pub struct Verdict {
     pub end: End,
 }
 
+/// A no: the reason, and the region that has said so.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct No {
+    /// The region.
+    pub by: PartitionId,
+    /// The reason.
+    pub reason: Abort,
+}
+
 /// The end of a part.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum End {
     /// It was not promised, and need not be: the transaction has not committed, for this reason.
-    Dropped(Abort),
+    Dropped(No),
     /// The transaction has committed, with an outcome in this region's log at this place.
     Committed(Epoch),
     /// It was promised, and the transaction has not committed, for this reason.
-    Aborted(Abort),
+    Aborted(No),
 }
 
 /// See the module.
@@ -181,13 +193,14 @@ impl Poll {
     }
 
     /// The verdict of others: the reason of one who has said no, and may; `None` in it if all have said yes.
-    fn verdict(&self, own: PartitionId, bugs: Bugs) -> Option<Option<Abort>> {
+    fn verdict(&self, own: PartitionId, bugs: Bugs) -> Option<Option<No>> {
         let others = || self.participants.iter().filter(|lead| lead.partition != own);
         // An earlier incarnation may have said no to what it never was asked.
         let no = others().find_map(|lead| {
             let (term, no) = self.votes.get(&lead.partition)?;
             // Planted, ITS-INCARNATION.
-            no.filter(|_| *term >= lead.term || bugs.has(Bug::CountAnyNo))
+            let counts = *term >= lead.term || bugs.has(Bug::CountAnyNo);
+            no.filter(|_| counts).map(|reason| No { by: lead.partition, reason })
         });
         let has_yes = |lead: &Lead| self.says_yes(lead.partition);
         no.map(Some).or_else(|| (others().count() > 0 && others().all(has_yes)).then_some(None))
@@ -232,7 +245,7 @@ impl Voting {
         desk: &mut Desk<'_>,
     ) -> Requested {
         self.pass_low(of.home(), low);
-        if self.is_below(of) {
+        if self.is_below(of) || !self.has_room() && !self.polls.contains_key(&of) {
             return Requested::Known;
         }
         if desk.agreed.decided(of).is_some() {
@@ -255,7 +268,8 @@ impl Voting {
         // Another incarnation of this region was meant: it may have said no.
         let is_meant = participants.contains(&own);
         let refusal = (!is_meant).then_some(Abort::TermChanged);
-        if let Some(reason) = refusal.or(poll.verdict(own.partition, desk.site.bugs).flatten()) {
+        let no = poll.verdict(own.partition, desk.site.bugs).flatten();
+        if let Some(reason) = refusal.or(no.map(|no| no.reason)) {
             self.refuse(of, reason, desk);
             return Requested::Known;
         }
@@ -372,7 +386,7 @@ impl Voting {
         // Nobody votes on what its home does not know.
         let is_of_use =
             matches!(said, Said::Yes | Said::No(..)) && of.home().partition != desk.site.partition;
-        if !is_known && !is_of_use {
+        if !is_known && (!is_of_use || !self.has_room()) {
             return;
         }
         let now = desk.elapsed();
@@ -385,7 +399,10 @@ impl Voting {
             Said::No(reason, _) => Some(Some(reason)),
             Said::Pending => None,
             Said::Committed => return self.conclude(of, None, desk),
-            Said::Aborted => return self.conclude(of, Some(Abort::VoteNo), desk),
+            Said::Aborted => {
+                let no = No { by: from.partition, reason: Abort::VoteNo };
+                return self.conclude(of, Some(no), desk);
+            }
         };
         for partition in others {
             poll.votes.insert(*partition, (from.term, None));
@@ -402,7 +419,7 @@ impl Voting {
             vote.flatten().filter(|_| from.partition == of.home().partition && from.term >= of.home().term)
             && poll.stage == Stage::Unknown
         {
-            return self.conclude(of, Some(reason), desk);
+            return self.conclude(of, Some(No { by: from.partition, reason }), desk);
         }
         self.settle(of, desk);
     }
@@ -412,9 +429,14 @@ impl Voting {
         if desk.agreed.decided(of).is_some() {
             return self.say(from.partition, of, Said::Committed, desk);
         }
+        let has_room = self.has_room();
         let Some(poll) = self.polls.get_mut(&of) else {
             let own = desk.lead.unwrap_or_default();
             let is_own = of.home().partition == own.partition;
+            if !is_own && !has_room {
+                // A refusal has to be remembered.
+                return;
+            }
             // What this region does not know has not been promised, and the answer forbids that it will be. Attempts of this home need
             // no remembering: this node has asked nobody to take part, and under this claim it will not.
             // Planted, ITS-INCARNATION.
@@ -470,7 +492,7 @@ impl Voting {
         }
     }
 
-    fn conclude(&mut self, of: AttemptId, no: Option<Abort>, desk: &mut Desk<'_>) {
+    fn conclude(&mut self, of: AttemptId, no: Option<No>, desk: &mut Desk<'_>) {
         let Some(poll) = self.polls.get_mut(&of) else { return };
         match (poll.stage, no) {
             (Stage::Promised(part), no) => {
@@ -479,12 +501,12 @@ impl Voting {
                 self.append_outcome(of, desk);
             }
             // Nobody has this region's yes.
-            (Stage::Running(part), Some(reason)) => {
-                self.verdicts.push(Verdict { of, part, end: End::Dropped(reason) });
-                self.refuse(of, reason, desk);
+            (Stage::Running(part), Some(no)) => {
+                self.verdicts.push(Verdict { of, part, end: End::Dropped(no) });
+                self.refuse(of, no.reason, desk);
             }
-            (Stage::Unknown, Some(reason)) => {
-                poll.stage = Stage::Refused(reason);
+            (Stage::Unknown, Some(no)) => {
+                poll.stage = Stage::Refused(no.reason);
                 poll.asks_at = None;
             }
             // A promise that is on its way is concluded when it is there. What is promised nowhere here has not committed.
@@ -524,7 +546,7 @@ impl Voting {
         let is_its = |stage: Stage| matches!(stage, Stage::Concluding { part: its, .. } if its == part);
         let of = self.polls.iter().find(|(_, poll)| is_its(poll.stage)).map(|(of, _)| *of)?;
         let Poll { stage: Stage::Concluding { no, .. }, .. } = self.polls.remove(&of)? else { return None };
-        if let Some(reason) = no {
+        if let Some(No { reason, .. }) = no {
             // A request that comes twice is answered. Nobody asks the initiator.
             if of.home().partition != desk.site.partition {
                 self.polls.insert(of, Poll::new(Stage::Refused(reason), Vec::new()));
@@ -737,6 +759,10 @@ impl Voting {
     fn is_below(&self, of: AttemptId) -> bool {
         let low = self.lows.get(&of.home().partition);
         low.is_some_and(|low| (of.home().term, of.transaction.number) < *low) && !self.polls.contains_key(&of)
+    }
+
+    fn has_room(&self) -> bool {
+        self.polls.len() < POLLS_MAX
     }
 
     /// True if nothing that is said of an attempt is news.
